@@ -1,0 +1,31 @@
+/*
+ * Time. Deadlines are milliseconds of a clock that goes on during sleep and never steps
+ * (CLOCK_BOOTTIME where there is one); only what people read is wall-clock time.
+ */
+#ifndef DLRUN_BASE_CLOCK_H
+#define DLRUN_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { CLOCK_TEXT_SIZE = 32 };
+
+/* Milliseconds since an arbitrary start; for deadlines and durations. */
+int64_t clock_ms(void);
+/* Microseconds of the same clock; for phases. */
+int64_t clock_us(void);
+/* Milliseconds since 1970 UTC. */
+int64_t clock_wall_ms(void);
+
+/* RFC 3339 in UTC with milliseconds: 2026-08-01T12:00:00.123Z. */
+void clock_format(int64_t wall_ms, char out[static CLOCK_TEXT_SIZE]);
+/* RFC 3339 with any offset, fraction optional. */
+int clock_parse(const char *s, int64_t *ret_wall_ms, struct err *err);
+
+/* 90, 90s, 15m, 1h30m, 7d, 250ms: to milliseconds. A bare number is seconds. */
+int duration_parse(const char *s, int64_t *ret_ms, struct err *err);
+/* For people, two units at most: "4 min 12 s", "2 h", "0.3 s". */
+const char *duration_text(int64_t ms, char out[static 32]);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * Hex and base64 (RFC 4648), big and little endian numbers, crc32c (RFC 3720 appendix B.4).
+ */
+#ifndef DLRUN_BASE_ENC_H
+#define DLRUN_BASE_ENC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+/* out has room for 2 * len + 1. */
+void hex_encode(const void *data, size_t len, char *out);
+/* Exactly 2 * len lower- or upper-case digits. */
+bool hex_decode(const char *s, size_t len, uint8_t *out);
+void base64_encode(const void *data, size_t len, struct buf *out);
+/* Standard alphabet, padding required; false on anything else. */
+bool base64_decode(const char *s, size_t len, struct buf *out);
+
+static inline uint32_t get_le32(const uint8_t *p)
+{
+	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint64_t get_le64(const uint8_t *p)
+{
+	return get_le32(p) | (uint64_t)get_le32(p + 4) << 32;
+}
+
+static inline void put_le32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static inline void put_le64(uint8_t *p, uint64_t v)
+{
+	put_le32(p, (uint32_t)v);
+	put_le32(p + 4, (uint32_t)(v >> 32));
+}
+
+#endif

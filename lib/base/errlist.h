@@ -1,0 +1,126 @@
+/*
+ * Every error that dlrun can show: the one list behind messages, exit statuses, `dlrun explain`
+ * and dlrun-errors(7). A row: enum name, code (enum err_code without ERR_), stable id, title, text.
+ * Ids are a contract: rows are added, never renamed. Sorted by id within a group.
+ */
+#ifndef DLRUN_BASE_ERRLIST_H
+#define DLRUN_BASE_ERRLIST_H
+
+/* clang-format off */
+#define ERR_LIST(X) \
+	/* the command line */ \
+	X(E_USAGE, USAGE, "usage", "the words of the command line are off", \
+	  "An option or argument is missing, unknown or not of the form that the command takes. " \
+	  "`dlrun COMMAND -h` shows its options with examples.") \
+	X(E_USAGE_COMMAND, USAGE, "usage.command", "there is no such command", \
+	  "`dlrun help` lists the commands. A program named dlrun-NAME on PATH is run as `dlrun NAME`.") \
+	X(E_USAGE_OPTION, USAGE, "usage.option", "there is no such option", \
+	  "`dlrun COMMAND -h` shows the options of a command. Words for the program go behind `--`.") \
+	/* configuration */ \
+	X(E_CONFIG, CONFIG, "config", "a configuration file or variable is off", \
+	  "The message names the file and line. dlrun.yaml(5) lists the keys and their types; " \
+	  "`dlrun config --show-origin` shows every value and where it comes from.") \
+	X(E_CONFIG_KEY, CONFIG, "config.key", "a key of the configuration is not known", \
+	  "An unknown key is an error, because a misspelt one would silently do nothing. " \
+	  "dlrun.yaml(5) lists the keys.") \
+	X(E_CONFIG_SYNTAX, CONFIG, "config.syntax", "a configuration file is not valid YAML", \
+	  "The file is read as YAML 1.1 with limits: 1 MiB, 64 levels, no duplicate keys, no aliases.") \
+	/* files and the machine */ \
+	X(E_IO, IO, "io", "a local file or process could not be used", \
+	  "The message names the path and what the system said.") \
+	X(E_IO_CHANGED, IO, "io.changed", "a file kept changing while it was read", \
+	  "A snapshot holds the bytes of one moment for each file. The named file changed during each of " \
+	  "several tries. Stop its writer, or put the path into .dlrunignore.") \
+	X(E_IO_FULL, IO, "io.full", "no space is left", \
+	  "The named directory is on a full disk, or a quota is used up. `dlrun gc` frees what dlrun no " \
+	  "longer needs; XDG_STATE_HOME, XDG_CACHE_HOME and XDG_DATA_HOME move its directories.") \
+	X(E_IO_HOME, IO, "io.home", "dlrun does not know where to keep its files", \
+	  "HOME is not set, and not all of XDG_STATE_HOME, XDG_CACHE_HOME and XDG_DATA_HOME are.") \
+	X(E_IO_LOCK, CONFLICT, "io.lock", "another dlrun holds a lock for too long", \
+	  "A dlrun process holds the named file. It is released when that process ends.") \
+	X(E_IO_PERMISSION, AUTH, "io.permission", "the system does not allow it", \
+	  "The message names the path. Directories of dlrun must belong to you and be closed to others.") \
+	X(E_IO_READ, IO, "io.read", "a file of the tree cannot be read", \
+	  "Every file of the snapshot must be readable, or what runs would not be what you see. " \
+	  "Mend its permissions, or put the path into .dlrunignore.") \
+	/* data in a form that dlrun does not take */ \
+	X(E_DATA, IO, "data", "a file is not of the form that it should have", \
+	  "A file that dlrun keeps or reads is damaged or was written by another program.") \
+	X(E_DATA_LIMIT, LIMIT, "data.limit", "something is larger than dlrun accepts", \
+	  "Everything that can grow has a ceiling; the message names it.") \
+	/* the snapshot */ \
+	X(E_SNAPSHOT_BARE, CONFIG, "snapshot.bare", "a bare repository has no files to run", \
+	  "Run dlrun in a working tree: `git clone` or `git worktree add` makes one.") \
+	X(E_SNAPSHOT_EMPTY, CONFIG, "snapshot.empty", "the snapshot would hold no file", \
+	  "Everything is ignored, or `paths:` names nothing that exists. `dlrun submit --dry-run " \
+	  "--list-files` shows what is left out and why.") \
+	X(E_SNAPSHOT_INCLUDE, USAGE, "snapshot.include", "an --include or paths: entry matches nothing", \
+	  "The named path does not exist in the tree. Paths are relative to the root of the tree.") \
+	X(E_SNAPSHOT_LIMIT, LIMIT, "snapshot.limit", "the tree is over a limit", \
+	  "Large trees are refused before a byte leaves, with the largest files and directories named. " \
+	  "Ignore data in .gitignore or .dlrunignore, allow a path with --allow, or raise `limits:`.") \
+	X(E_SNAPSHOT_NAME, LIMIT, "snapshot.name", "a path cannot be put into an image", \
+	  "Names that start with .wh. mean deletions in image layers; paths over 4,095 bytes cannot be " \
+	  "opened. Rename the file, or put it into .dlrunignore.") \
+	X(E_SNAPSHOT_OWNER, AUTH, "snapshot.owner", "the repository belongs to another user", \
+	  "git and dlrun do not read repositories of other users, because their configuration could run " \
+	  "programs. `git config --global --add safe.directory DIR` says that you trust it.") \
+	X(E_SNAPSHOT_REPO, IO, "snapshot.repo", "the repository cannot be read", \
+	  "The message says what git found wrong.") \
+	X(E_SNAPSHOT_ROOT, USAGE, "snapshot.root", "this directory is too wide to be a tree", \
+	  "/ and your home directory are refused. Change to the project, or use -C DIR; a dlrun.yaml or a " \
+	  "git repository marks where a tree begins.") \
+	X(E_SNAPSHOT_SECRET, LIMIT, "snapshot.secret", "untracked files look like secrets", \
+	  "Private keys, .env files, kubeconfigs and cloud credentials are refused before a byte leaves. " \
+	  "Put them into .gitignore or .dlrunignore, or allow one by name: --allow PATH.") \
+	/* images */ \
+	X(E_IMAGE, REMOTE, "image", "an image is not valid", \
+	  "A manifest, configuration or layer does not have the form of the OCI image specification, " \
+	  "or its digest does not match.") \
+	X(E_IMAGE_BASE, NOTFOUND, "image.base", "the base image is not there", \
+	  "The message names the reference. `oci:DIR[:TAG]` is an OCI image layout on disk, `scratch` is no " \
+	  "base at all.") \
+	X(E_IMAGE_DEPTH, LIMIT, "image.depth", "the base image has too many layers", \
+	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
+	X(E_IMAGE_PLATFORM, NOTFOUND, "image.platform", "the base image has no such platform", \
+	  "The base is an index without a manifest for the platform of the target.") \
+	X(E_IMAGE_REF, USAGE, "image.ref", "a reference to an image is not valid", \
+	  "Forms: scratch, oci:DIR, oci:DIR:TAG, oci:DIR@sha256:HEX, HOST/REPO:TAG, HOST/REPO@sha256:HEX.") \
+	/* runs */ \
+	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
+	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \
+	X(E_RUN_ENDED, CONFLICT, "run.ended", "the run has ended already", \
+	  "`dlrun show RUN` says how. `dlrun submit --from RUN` runs the same code again.") \
+	X(E_RUN_EXEC, NOTFOUND, "run.exec", "the program to run is not there", \
+	  "The first word of the command is neither on PATH nor a file of the tree. The run is recorded " \
+	  "with exit status 127, as a shell would say.") \
+	X(E_RUN_FAILED, REMOTE, "run.failed", "the program failed", \
+	  "The exit status is the program's own (128 + n for a signal). `dlrun logs RUN` shows its output.") \
+	X(E_RUN_LOST, REMOTE, "run.lost", "the run was lost", \
+	  "The machine restarted, or what watched over the run was killed, so that nobody saw the " \
+	  "program end. Output and results up to then are kept.") \
+	X(E_RUN_NAME, USAGE, "run.name", "a name of a run is not valid", \
+	  "A name starts with a letter and has up to 40 of a-z, 0-9 and -.") \
+	X(E_RUN_NOT_FOUND, NOTFOUND, "run.not_found", "there is no such run", \
+	  "A run is named by its id, a unique beginning of it, @ (the newest) or @-1 (the one before).") \
+	X(E_RUN_RUNNING, CONFLICT, "run.running", "the run has not ended", \
+	  "`dlrun cancel RUN` stops it, `dlrun wait RUN` waits for its end.") \
+	X(E_RUN_START, IO, "run.start", "the run could not be started", \
+	  "What watches over the program could not be started or could not make the run's directory.") \
+	X(E_RUN_TIMEOUT, REMOTE, "run.timeout", "the run reached its time limit", \
+	  "`--timeout` or `timeout:` ended the program. The exit status is 124.") \
+	X(E_STORE, IO, "store", "the record of runs cannot be used", \
+	  "The message names the database. It is a SQLite file below XDG_STATE_HOME.") \
+	X(E_STORE_VERSION, CONFIG, "store.version", "the record of runs was written by a newer dlrun", \
+	  "Use that newer dlrun, or another XDG_STATE_HOME.") \
+	/* targets */ \
+	X(E_TARGET, USAGE, "target", "there is no such target", \
+	  "`local` is built in; others are defined below `targets:` in dlrun.yaml.") \
+	X(E_TARGET_UNSUPPORTED, USAGE, "target.unsupported", "the target cannot do this", \
+	  "Not every kind of target offers every operation; the message says which one was asked for.") \
+	/* the rest */ \
+	X(E_CANCELED, CANCELED, "canceled", "stopped on request", "Ctrl-C or a signal ended the command.") \
+	X(E_BUG, BUG, "bug", "dlrun itself is wrong", "Please report it with the message.")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * The one poll(2) loop. Sources say what they want (prepare) and act on it (dispatch); a dispatch
+ * does a bounded amount of work and never blocks. Sources may be added and removed from within a
+ * dispatch.
+ */
+#ifndef DLRUN_BASE_LOOP_H
+#define DLRUN_BASE_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct loop;
+
+struct loop *loop_new(void);
+void loop_free(struct loop *loop);
+
+/* A descriptor. prepare returns the poll events it wants now (0: none; back-pressure). dispatch
+ * gets revents; a negative return ends loop_run with that code and err. */
+struct loop_fd;
+struct loop_fd_ops {
+	short (*prepare)(void *ctx);
+	int (*dispatch)(void *ctx, short revents, struct err *err);
+};
+struct loop_fd *loop_add_fd(struct loop *loop, int fd, const struct loop_fd_ops *ops, void *ctx);
+void loop_remove_fd(struct loop *loop, struct loop_fd *source);
+
+/* Once, when clock_ms() reaches at_ms. */
+struct loop_timer;
+typedef int loop_timer_fn(void *ctx, struct err *err);
+struct loop_timer *loop_add_timer(struct loop *loop, int64_t at_ms, loop_timer_fn *fn, void *ctx);
+/* Accepts NULL and a timer that has run. */
+void loop_remove_timer(struct loop *loop, struct loop_timer *timer);
+
+/* A signal, delivered as an event (the handler only writes to a pipe). At most one source for each
+ * signal; the earlier disposition comes back with loop_free. */
+typedef int loop_signal_fn(void *ctx, int sig, struct err *err);
+int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err);
+
+/* Until loop_stop, an error, or nothing is left to wait for. */
+int loop_run(struct loop *loop, struct err *err);
+void loop_stop(struct loop *loop);
+
+#endif

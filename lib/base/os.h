@@ -1,0 +1,63 @@
+/*
+ * What differs between systems. base/os_linux.c is written for Linux (proc, cgroup, openat2,
+ * inotify), base/os_portable.c for any POSIX system; -Dos= picks one. Where the portable twin
+ * cannot know something it says so, and callers do with less.
+ */
+#ifndef DLRUN_BASE_OS_H
+#define DLRUN_BASE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { OS_ID_SIZE = 64 };
+
+/* A text that is new with each boot; false where there is none. */
+bool os_boot_id(char out[static OS_ID_SIZE]);
+/* A text that stays the same on this machine (never the raw machine-id: a hash of it). */
+bool os_machine_id(char out[static OS_ID_SIZE]);
+/* When a process was started, in units that tell two users of one pid apart; 0 if unknown or no
+ * such process. */
+uint64_t os_process_start(pid_t pid);
+/* Whether the process pid that was started at start (from os_process_start) still runs and is no
+ * zombie; where start times are not known: whether the pid exists. */
+bool os_process_alive(pid_t pid, uint64_t start);
+
+/* Orphans of this process's family become its children. false: not offered here. */
+bool os_become_subreaper(void);
+/* Signal every descendant of this process; returns how many were found, -1 where the list cannot
+ * be had (then the process group is what is left). */
+int os_signal_descendants(int sig);
+
+/* openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) or a walk that does the same. -errno on failure. */
+int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
+
+/* A descriptor that becomes readable when the file grows or its directory changes; -1 where that is
+ * not offered: poll with a timer instead. os_watch_drain makes it quiet again. */
+int os_watch_open(const char *path);
+void os_watch_drain(int fd);
+
+/* The path of this program. */
+bool os_self_path(char *out, size_t size);
+/* Hide this process's memory from other processes of the user and write no core. */
+void os_protect_memory(void);
+/* Lower the priority of this process for processor and disk. */
+void os_be_nice(void);
+/* A name for the file system of fd if it is a network one ("nfs", "smb", "fuse.sshfs"), else NULL. */
+const char *os_network_fs(int fd);
+
+/* A group of processes that can be killed as a whole: a cgroup v2 below our own where that may be
+ * written. */
+struct os_family {
+	char path[256]; /* empty: none */
+};
+bool os_family_create(struct os_family *family, const char *name);
+/* Move the calling process into it. */
+bool os_family_enter(const struct os_family *family);
+/* Signal all members; SIGKILL by cgroup.kill. Returns how many, -1 if there is no family. */
+int os_family_signal(const struct os_family *family, int sig);
+bool os_family_is_empty(const struct os_family *family);
+void os_family_remove(struct os_family *family);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * A small pool of threads for pure work on private data: stat walks, hashing, compression. The
+ * only place of dlrun that has threads. All of them have ended (or wait for work) when a call
+ * returns; signals are blocked in them.
+ */
+#ifndef DLRUN_BASE_PAR_H
+#define DLRUN_BASE_PAR_H
+
+#include <stddef.h>
+
+/* How many run at once: the processors that this process may use, 1 to 16. */
+unsigned par_width(void);
+
+/* fn(ctx, i, worker) once for each i below n, in any order and at the same time; worker is below
+ * par_width(). Returns when all are done. With n <= 1 or one processor no thread is started. */
+typedef void par_fn(void *ctx, size_t i, unsigned worker);
+void par_for(size_t n, par_fn *fn, void *ctx);
+
+/* A queue of work that may add work to itself (directories found in directories). fn is called for
+ * item; it may call par_queue_add. Items are pointers of the caller's. */
+struct par_queue;
+typedef void par_queue_fn(void *ctx, struct par_queue *queue, void *item, unsigned worker);
+void par_queue_add(struct par_queue *queue, void *item);
+/* Starts with first and returns when the queue is empty and every call has returned. */
+void par_queue_run(par_queue_fn *fn, void *ctx, void *first);
+
+/* One piece of work beside the caller; par_wait returns when it has ended. */
+struct par_task;
+struct par_task *par_start(void (*fn)(void *ctx), void *ctx);
+void par_wait(struct par_task *task);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * Strings: tests, numbers, sizes, quoting, near matches. No locale is ever looked at.
+ */
+#ifndef DLRUN_BASE_STR_H
+#define DLRUN_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+static inline bool str_eq(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static inline bool str_empty(const char *s)
+{
+	return !s || !*s;
+}
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+
+/* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
+int str_to_int(const char *s, int64_t min, int64_t max, const char *what, int64_t *ret,
+	struct err *err);
+/* Bytes: 4096, 500Mi, 2Gi, 10M (powers of ten without i), 1.5Gi. */
+int str_to_size(const char *s, uint64_t *ret, struct err *err);
+/* The number of bytes in at most 8 characters for people: "812 B", "3.1 MiB". */
+const char *str_size(uint64_t bytes, char out[static 16]);
+
+/* Whether len bytes are valid UTF-8 (no surrogates, nothing over U+10FFFF, NUL allowed). */
+bool str_is_utf8(const char *s, size_t len);
+/* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
+size_t str_utf8_len(const char *s, size_t len);
+
+/* A word of a POSIX shell that gives s again; quotes only where it must. */
+void str_shell_quote(struct buf *out, const char *s);
+/* All words, blanks between them. */
+void str_shell_join(struct buf *out, char *const *words);
+/* Names and paths for people: printable UTF-8 as it is, everything else as \n, \t, \\, \xNN. */
+void str_escape(struct buf *out, const char *s, size_t len);
+char *str_escaped(const char *s);
+
+/* Edit distance (insert, delete, replace, swap), capped at 255. */
+unsigned str_distance(const char *a, const char *b);
+/* The candidate nearest to word if it is near enough to be meant, else NULL. */
+const char *str_suggest(const char *word, const char *const *candidates, size_t n);
+
+/* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such). */
+size_t str_columns(const char *s);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * YAML 1.1 as configuration: a tree of nodes with their lines, read from libyaml's events with
+ * limits: YAML_SIZE_MAX bytes, YAML_DEPTH_MAX levels, YAML_EVENTS_MAX events; one document; no
+ * aliases, no duplicate or non-scalar keys, no tags. Scalars stay text; `plain` says whether they
+ * were written without quotes, which is what types go by.
+ */
+#ifndef DLRUN_BASE_YAML_H
+#define DLRUN_BASE_YAML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+
+enum { YAML_SIZE_MAX = 1 << 20, YAML_DEPTH_MAX = 64, YAML_EVENTS_MAX = 10000 };
+
+enum yaml_kind { YAML_SCALAR, YAML_LIST, YAML_MAP };
+
+struct yaml {
+	enum yaml_kind kind;
+	unsigned line; /* from 1 */
+	char *key;     /* in a map: the key of this value, else NULL */
+	unsigned key_line;
+	char *text; /* scalar: UTF-8 without NUL */
+	bool plain;
+	struct yaml *first; /* list, map: members in order */
+	struct yaml *next;
+	struct yaml *parent;
+};
+
+/* name: the file, for errors "name:line: …" (E_CONFIG_SYNTAX). An empty text gives an empty map. */
+int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err);
+void yaml_free(struct yaml *yaml);
+AUTO_POINTER(struct yaml, yaml_free)
+#define AUTO_YAML AUTO(yaml_free_auto)
+
+const struct yaml *yaml_get(const struct yaml *map, const char *key);
+/* A plain ~, null or nothing at all. */
+bool yaml_is_null(const struct yaml *yaml);
+
+#endif

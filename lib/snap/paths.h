@@ -1,0 +1,97 @@
+/*
+ * Which paths belong to a snapshot: one parallel walk of the tree with lstat, the ignore engine and
+ * the index. The set is (paths of the index that exist) ∪ (other files that are not ignored),
+ * minus .dlrunignore (which also drops tracked files), plus include:, cut down to paths:.
+ *
+ * `.git` is never part of it. A submodule or another repository inside the tree gives its own
+ * files by its own index and rules; the rules of the outer one end at its border (but an ignored
+ * nested repository that is no submodule is left out as a whole). Symbolic links are entries,
+ * never followed. Sockets, FIFOs and devices are left out and noted. Mount points of other file
+ * systems are walked; a directory that is its own ancestor (bind mount) is refused.
+ */
+#ifndef DLRUN_SNAP_PATHS_H
+#define DLRUN_SNAP_PATHS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/entry.h"
+#include "base/err.h"
+#include "base/vec.h"
+#include "snap/tracked.h"
+
+/* What the walk must know of a repository. */
+struct paths_repo {
+	struct tracked tracked;
+	char *info_exclude;  /* absolute path of info/exclude, may be missing on disk; or NULL */
+	char *excludes_file; /* absolute path of core.excludesFile, may be missing; or NULL */
+	bool ignore_case;    /* core.ignorecase */
+};
+
+/* Asked for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
+ * the index; dir is relative to the root of the tree. *ret_repo = NULL: no repository there (an
+ * uninitialised submodule, a stray .git): its files are walked as part of the outer tree.
+ * Called from one thread at a time, maybe not the caller's. The result belongs to the callee and
+ * must live as long as the list. */
+typedef int paths_repo_fn(
+	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err);
+
+struct paths_limits {
+	uint64_t total_bytes; /* 500 MiB by default; 0: none */
+	uint64_t file_bytes;  /* 100 MiB */
+	uint64_t files;       /* 200,000 */
+};
+
+struct paths_options {
+	const char *root;                    /* absolute path of the tree */
+	paths_repo_fn *repo;                 /* NULL: no repository at all */
+	void *repo_ctx;
+	const struct strv *include;          /* relative paths, files or directories */
+	const struct strv *paths;            /* limit to these; empty: all */
+	const struct strv *allow;            /* paths that may go though refused by a limit or as a secret */
+	struct paths_limits limits;
+};
+
+struct path {
+	const char *path; /* relative to the root of the tree */
+	enum entry_kind kind;
+	uint32_t mode; /* st_mode */
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+	const struct tracked_path *tracked; /* NULL: git does not track it */
+};
+
+enum left_out_why {
+	LEFT_OUT_IGNORED,     /* by git's rules; a directory stands for all below it */
+	LEFT_OUT_DLRUNIGNORE,
+	LEFT_OUT_SPECIAL,     /* socket, FIFO, device */
+	LEFT_OUT_REPOSITORY,  /* a nested repository that the outer one ignores */
+};
+
+struct left_out {
+	const char *path; /* directories end in a slash */
+	enum left_out_why why;
+	uint64_t size; /* of a file; directories are not measured: 0 */
+};
+
+struct path_list {
+	struct path *v; /* sorted by the bytes of path */
+	size_t n, cap;
+	struct arena arena;
+	struct left_out_list VEC_OF(struct left_out) left_out; /* sorted; at most LEFT_OUT_MAX */
+	size_t n_left_out;                                     /* all of them */
+	uint64_t bytes;
+};
+
+enum { LEFT_OUT_MAX = 10000 };
+
+/* Blocks for the walk. Errors: E_SNAPSHOT_NAME, E_SNAPSHOT_INCLUDE, E_SNAPSHOT_LIMIT (with the
+ * largest files and directories as evidence; found early, a tree over the limits is not walked to
+ * its end), E_SNAPSHOT_SECRET (all untracked secrets as evidence, up to four lines),
+ * E_SNAPSHOT_EMPTY, E_IO_READ for a directory that cannot be listed. */
+int paths_list(const struct paths_options *options, struct path_list *ret, struct err *err);
+void path_list_done(struct path_list *list);
+
+#endif

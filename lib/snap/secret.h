@@ -1,0 +1,26 @@
+/*
+ * Does a file look like a secret? By name (.env, id_ed25519, kubeconfig, credentials, *.pem …) and,
+ * where a name alone does not say it, by the first bytes of its content. Only untracked files are
+ * asked: what a team has committed it has decided on. An engine: names and bytes in, a verdict out.
+ */
+#ifndef DLRUN_SNAP_SECRET_H
+#define DLRUN_SNAP_SECRET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SECRET_HEAD_SIZE = 4096 };
+
+enum secret_verdict {
+	SECRET_NO = 0,
+	SECRET_YES,
+	SECRET_READ, /* the name is suspicious: ask secret_by_content with the head of the file */
+};
+
+/* path: relative, only its last components count. ret_what (may be NULL): what it looks like, static
+ * text ("a private key"). */
+enum secret_verdict secret_by_name(const char *path, const char **ret_what);
+bool secret_by_content(
+	const char *path, const char *head, size_t len, const char **ret_what);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Reading layers: applied to a directory, or listed. What a layer says is not trusted: nothing is
+ * written outside the directory, no link is followed, absolute names, "..", devices, hard links to
+ * elsewhere and set-id bits are refused or dropped, sizes are bounded.
+ */
+#ifndef DLRUN_OCI_UNPACK_H
+#define DLRUN_OCI_UNPACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/entry.h"
+#include "base/err.h"
+
+struct unpack_spec {
+	int fd;              /* the compressed blob, at its start */
+	const char *digest;  /* "sha256:…" of the blob: checked while reading; NULL: not checked */
+	const char *diff_id; /* of the tar: checked; NULL: not checked */
+	const char *workdir; /* only entries below it count; they land relative to it */
+	uint64_t max_bytes;  /* of the tar */
+};
+
+/* Apply the layer (whiteouts too; layer.md "Applying changesets") to the directory dir_fd, in which
+ * nothing else writes. Files become 0644/0755 & ~umask, so that a program can change them, with
+ * the layer's times. Contents of this process's making need no fsync. */
+int unpack_apply(const struct unpack_spec *spec, int dir_fd, struct err *err);
+
+/* Apply the layer to a sorted list of entries (contents are hashed, nothing is written). */
+int unpack_list(const struct unpack_spec *spec, struct entry_list *list, struct err *err);
+
+/* The content of one file of the layer to out_fd; *ret_found = 0 if the layer says nothing of the
+ * path, 1 if written, -1 if the layer removes it. */
+int unpack_file(const struct unpack_spec *spec, const char *path, int out_fd, int *ret_found,
+	struct err *err);
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * Configuration: option > DLRUN_<KEY> > dlrun.yaml of the project > the user's > the site's >
+ * default. One table of keys (config_keys) feeds the reader, its error messages, `dlrun config` and
+ * dlrun.yaml(5).
+ */
+#ifndef DLRUN_RUN_CONFIG_H
+#define DLRUN_RUN_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/vec.h"
+
+#define CONFIG_FILE "dlrun.yaml"
+
+enum config_type {
+	CONFIG_STRING,
+	CONFIG_BOOL,
+	CONFIG_INT,
+	CONFIG_SIZE,     /* bytes */
+	CONFIG_DURATION, /* milliseconds */
+	CONFIG_LIST,     /* of strings */
+	CONFIG_COMMAND,  /* a list of words, or a string for the shell */
+	CONFIG_ENV,      /* a map of names to strings; no value: from this shell */
+	CONFIG_MAP,      /* has keys of its own: children in the table by their dotted name */
+	CONFIG_TARGETS,  /* a map of names to maps (kept as JSON, checked against config_target_keys) */
+	CONFIG_ENUM,
+};
+
+/* One row of the table. */
+struct config_key {
+	const char *name; /* "name", "limits.size" */
+	enum config_type type;
+	const char *fallback; /* the default as text, or NULL */
+	const char *choices;  /* CONFIG_ENUM: "gzip zstd" */
+	bool env;             /* DLRUN_<NAME> is read */
+	const char *help;     /* one sentence for people */
+	const char *example;  /* as it stands in a file */
+};
+extern const struct config_key config_keys[];
+extern const size_t config_keys_n;
+
+enum config_source {
+	CONFIG_FROM_DEFAULT,
+	CONFIG_FROM_SITE,
+	CONFIG_FROM_USER,
+	CONFIG_FROM_PROJECT,
+	CONFIG_FROM_ENV,
+	CONFIG_FROM_OPTION,
+};
+
+struct config_origin {
+	enum config_source source;
+	char *file; /* or the name of the variable */
+	unsigned line;
+};
+
+struct config;
+
+struct config_files {
+	const char *project; /* the dlrun.yaml that counts, or NULL */
+	const char *user;    /* …/dlrun/config.yaml, may be missing */
+	const char *site;    /* /etc/dlrun/config.yaml, may be missing */
+	const char *const *env; /* NAME=value, NULL-ended: the whole environment */
+	bool inside_run;     /* DLRUN_<KEY> are the run's own then and not read */
+};
+
+/* Errors: "FILE:LINE: …" with the near match as hint. */
+int config_load(const struct config_files *files, struct config **ret, struct err *err);
+void config_free(struct config *config);
+AUTO_POINTER(struct config, config_free)
+#define AUTO_CONFIG AUTO(config_free_auto)
+
+/* An option of the command line sets a key (its text is read like an environment variable's; a list
+ * is replaced). */
+int config_override(struct config *config, const char *key, const char *text, struct err *err);
+
+/* Values by dotted name; the table's type must fit (else BUG). Unset: NULL, the fallback, empty. */
+const char *config_str(const struct config *config, const char *key);
+bool config_bool(const struct config *config, const char *key);
+int64_t config_int(const struct config *config, const char *key, int64_t unset);
+uint64_t config_size(const struct config *config, const char *key);
+int64_t config_duration(const struct config *config, const char *key, int64_t unset);
+const struct strv *config_list(const struct config *config, const char *key); /* never NULL */
+bool config_is_set(const struct config *config, const char *key); /* anywhere but the default */
+/* command: the words; *ret_shell: it is one line for sh -c. */
+const struct strv *config_command(const struct config *config, bool *ret_shell);
+/* env: "K=V" or "K" (from this shell). */
+const struct strv *config_env(const struct config *config);
+/* The definition of a target (its keys as JSON), or NULL. */
+const struct json *config_target(const struct config *config, const char *name);
+void config_target_names(const struct config *config, struct strv *ret);
+
+/* Where the value of a key comes from; valid as long as config. */
+const struct config_origin *config_origin(const struct config *config, const char *key);
+/* Every set key with its value and origin, in the table's order, for `dlrun config`. */
+struct json *config_to_json(const struct config *config);
+
+/* Whether an environment variable's name says that its value is a secret (TOKEN, KEY, SECRET,
+ * PASSWORD as a word of it). */
+bool config_name_is_secret(const char *name);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Where dlrun keeps things (cli.md, "Directories"). All of them are made on first use, 0700.
+ */
+#ifndef DLRUN_RUN_DIRS_H
+#define DLRUN_RUN_DIRS_H
+
+#include "base/err.h"
+
+struct dirs {
+	char *home;    /* HOME, or NULL */
+	char *config;  /* XDG_CONFIG_HOME, without /dlrun */
+	char *state;   /* …/dlrun: runs.db, runs/ID/ */
+	char *cache;   /* …/dlrun: may be deleted at any time */
+	char *data;    /* …/dlrun: oci/ */
+	char *runtime; /* …/dlrun: sockets */
+};
+
+/* The variables that decide; NULL: not set. Relative values are ignored (XDG base directory
+ * specification). */
+struct dirs_env {
+	const char *home, *xdg_config_home, *xdg_state_home, *xdg_cache_home, *xdg_data_home,
+		*xdg_runtime_dir;
+};
+
+/* Computes paths, makes nothing. E_IO_HOME when HOME is needed and missing. */
+int dirs_find(const struct dirs_env *env, struct dirs *ret, struct err *err);
+void dirs_done(struct dirs *dirs);
+
+/* state/runs/ID and what lies below it; the caller frees. */
+char *dirs_run(const struct dirs *dirs, const char *run_id);
+char *dirs_outputs(const struct dirs *dirs, const char *run_id);
+char *dirs_attempt(const struct dirs *dirs, const char *run_id, int attempt);
+/* data/oci: the local image layout. */
+char *dirs_layout(const struct dirs *dirs);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * A run's record. Its truth is one JSON object, exactly what `show --json` prints: dlrun/run/v1
+ * (cli.md), complete from the start, with null where nothing is known yet. This module makes it,
+ * checks it, and reads and writes the members that the code asks for by name.
+ */
+#ifndef DLRUN_RUN_RUN_H
+#define DLRUN_RUN_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/vec.h"
+
+enum { RUN_NAME_MAX = 40, RUN_SUFFIX = 5, RUN_ID_SIZE = RUN_NAME_MAX + 1 + RUN_SUFFIX + 1 };
+
+enum run_state {
+	RUN_PREPARING, /* accepted by the checks, not yet by the target */
+	RUN_QUEUED,
+	RUN_STARTING,
+	RUN_RUNNING,
+	RUN_SUCCEEDED,
+	RUN_FAILED,
+	RUN_CANCELLED,
+	RUN_LOST,
+	RUN_UNKNOWN,
+	RUN_STATES,
+};
+const char *run_state_name(enum run_state state);
+/* RUN_UNKNOWN for a word that is none. */
+enum run_state run_state_find(const char *name);
+/* succeeded, failed, cancelled, lost. */
+bool run_state_is_final(enum run_state state);
+/* Whether the state machine of cli.md allows the step. */
+bool run_state_may_follow(enum run_state from, enum run_state to);
+
+/* How an attempt or a run ended. */
+struct run_exit {
+	bool known;
+	int code;           /* of the program; 128 + n for a signal */
+	int signal;         /* 0: none */
+	const char *origin; /* "job": the program; "dlrun": dlrun or its limits */
+	const char *reason; /* one word: Completed Error Timeout Cancelled Lost NotFound … */
+};
+
+struct run {
+	struct json *doc;   /* dlrun/run/v1 */
+	struct json *spec;  /* what is needed to start it again; never secrets: run/spec.h */
+	int64_t revision;   /* of the row in the store; 0: not stored */
+};
+
+/* A new record in state preparing with every member present. */
+struct run *run_new(const char *id, const char *name);
+/* From the store's text; E_DATA if it is no such object. Takes doc and spec. */
+int run_from_json(struct json *doc, struct json *spec, struct run **ret, struct err *err);
+void run_free(struct run *run);
+AUTO_POINTER(struct run, run_free)
+#define AUTO_RUN AUTO(run_free_auto)
+
+struct run_list VEC_OF(struct run *);
+void run_list_done(struct run_list *list);
+
+const char *run_id(const struct run *run);
+const char *run_name(const struct run *run);
+enum run_state run_state(const struct run *run);
+const char *run_target(const struct run *run); /* its name */
+int64_t run_submitted_ms(const struct run *run);
+void run_set_state(struct run *run, enum run_state state);
+void run_get_exit(const struct run *run, struct run_exit *ret);
+void run_set_exit(struct run *run, const struct run_exit *exit);
+bool run_cancelling(const struct run *run);
+
+/* Attempts count from 1; 0: there is none yet. */
+int run_attempts(const struct run *run);
+void run_add_attempt(struct run *run, const char *handle);
+const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
+void run_set_attempt_exit(struct run *run, const struct run_exit *exit, int64_t started_ms,
+	int64_t ended_ms);
+
+/* A name in the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped tells whether
+ * anything had to change. E_RUN_NAME when nothing of it can stay. */
+int run_name_map(const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped,
+	struct err *err);
+/* name-xxxxx: five of 23456789abcdefghjkmnpqrstuvwxyz, random. */
+void run_make_id(const char *name, char ret[static RUN_ID_SIZE]);
+/* Whether s has the form of a whole id. */
+bool run_id_is_valid(const char *s);
+
+/* The exit status of a command that follows this run to its end (cli.md): the program's, 124 for a
+ * time limit, 143 cancelled, 125 lost or unknown. */
+int run_exit_status(const struct run *run);
+
+/* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v. */
+struct json *run_params(const struct strv *command);
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * What one dlrun command works with: its directories, configuration, tree, store of runs and loop,
+ * each opened on first use, because `dlrun --version` needs none of them.
+ */
+#ifndef DLRUN_RUN_SESSION_H
+#define DLRUN_RUN_SESSION_H
+
+#include <stdbool.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "oci/layout.h"
+#include "run/config.h"
+#include "run/dirs.h"
+#include "snap/snapshot.h"
+
+/* From the process: only cli/ reads it. */
+struct session_env {
+	struct dirs_env dirs;
+	const char *cwd;         /* absolute */
+	const char *git_dir, *git_work_tree;
+	const char *user;        /* login name */
+	const char *source_date_epoch;
+	const char *const *env;  /* the whole environment */
+	bool inside_run;         /* DLRUN_RUN_ID is set */
+	const char *self;        /* path of this program, for the supervisor */
+};
+
+struct session {
+	struct session_env env;
+	struct dirs dirs;
+	struct config *config;
+	struct tree_place *place;
+	struct store *store;
+	struct layout *layout;
+	struct loop *loop;
+};
+
+/* Keeps pointers of env; makes nothing on disk. */
+int session_init(struct session *session, const struct session_env *env, struct err *err);
+void session_done(struct session *session);
+
+/* Each opens once and returns the same thing again. */
+int session_place(struct session *session, const struct tree_place **ret, struct err *err);
+/* Outside of any tree (/, $HOME) only the user's and the site's files count. */
+int session_config(struct session *session, struct config **ret, struct err *err);
+int session_store(struct session *session, struct store **ret, struct err *err);
+/* The local image layout, made when it is missing. */
+int session_layout(struct session *session, struct layout **ret, struct err *err);
+struct loop *session_loop(struct session *session);
+
+#endif

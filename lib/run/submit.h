@@ -1,0 +1,69 @@
+/*
+ * From a working tree to a run: snapshot, image, record, start. The order makes every instant
+ * safe: checks → (row `preparing`, durable) → image (blobs, manifest durable) → row `queued` with
+ * handle, durable → target started → row repaired by whoever looks next.
+ */
+#ifndef DLRUN_RUN_SUBMIT_H
+#define DLRUN_RUN_SUBMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "oci/image.h"
+#include "run/run.h"
+#include "run/session.h"
+#include "snap/snapshot.h"
+
+/* What the command line adds to the configuration (options that are keys are set by
+ * config_override before). */
+struct submit_options {
+	const struct strv *command; /* words behind --; empty: from the configuration */
+	const struct strv *env;     /* --env: "K=V" or "K" */
+	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
+	const char *name, *group, *note;
+	const char *from;  /* --from RUN: that exact code and command again */
+	int64_t allow_bytes; /* --allow-size; 0: not given */
+	bool full;
+};
+
+/* The course of events, for a user interface. Any may be NULL. */
+struct submit_events {
+	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
+	void (*image)(void *ctx, const struct image *image, int64_t ms);
+	void (*target)(void *ctx, const struct run *run);
+	void (*warning)(void *ctx, const char *text);
+	void *ctx;
+};
+
+/* What would happen: nothing is written. */
+struct submit_preview {
+	struct snapshot *snapshot;
+	struct json *doc; /* dlrun/run/v1 as it would be */
+};
+int submit_preview(struct session *session, const struct submit_options *options,
+	struct submit_preview *ret, struct err *err);
+void submit_preview_done(struct submit_preview *preview);
+
+/* Returns when the target has accepted the run (its supervisor is started); on failure after the row
+ * was written *ret is set too and its state tells. The git record is written last:
+ * submit_finish. */
+int submit_run(struct session *session, const struct submit_options *options,
+	const struct submit_events *events, struct run **ret, struct err *err);
+/* What may come after the start: git record, spare trees' upkeep. Failures are warnings. */
+void submit_finish(struct session *session, struct run *run, const struct submit_events *events);
+
+/* Only snapshot and image. to: "oci:DIR[:TAG]", NULL: the local layout. base: an image reference,
+ * "scratch" or NULL (from the configuration). */
+struct push_result {
+	struct snapshot *snapshot;
+	struct image image;
+	char *ref; /* "oci:DIR@sha256:…" */
+	int64_t snapshot_ms, pack_ms, push_ms, total_ms;
+};
+int push_image(struct session *session, const char *base, const char *to, bool full,
+	const struct submit_options *options, struct push_result *ret, struct err *err);
+void push_result_done(struct push_result *result);
+struct json *push_result_json(const struct push_result *result); /* dlrun/push/v1 */
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * What a place that runs programs can do: this machine now, a cluster and ssh nodes later. Shaped for
+ * remote, slow and failing places: every operation is started, runs on the loop, has a deadline, and
+ * ends by one call of `done`; local ones do the same.
+ *
+ * A target gives each attempt an opaque handle (stored with it, enough to find it again from any
+ * process) and each log position an opaque resume token.
+ */
+#ifndef DLRUN_RUN_TARGET_H
+#define DLRUN_RUN_TARGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/loop.h"
+#include "base/vec.h"
+#include "oci/image.h"
+#include "oci/layout.h"
+#include "run/run.h"
+
+enum { TARGET_TOKEN_SIZE = 128, TARGET_HANDLE_SIZE = 256 };
+
+/* One attempt to start. Everything is borrowed until submit is done. */
+struct target_job {
+	const char *run_id;
+	int attempt;
+	const char *handle;            /* chosen by target_ops.prepare, durable before submit */
+	const struct strv *command;
+	bool shell;                    /* command is one line for sh -c */
+	const char *cwd;               /* in the tree: "." or "exp/a" */
+	const struct strv *env;        /* K=V over the target's own environment */
+	const struct strv *secret_env; /* the same, never written anywhere */
+	struct layout *layout;
+	const struct image *image;
+	int64_t timeout_ms; /* 0: none */
+	int64_t grace_ms;   /* between TERM and KILL */
+	const struct json *spec; /* dlrun/spec/v1 (run/spec.h), for the rest */
+};
+
+/* What a target knows of an attempt now. */
+struct target_status {
+	enum run_state state;
+	struct run_exit exit;
+	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
+	bool cancelling;
+	char *text;           /* one sentence: why it is in that state; or NULL */
+	struct json *usage;   /* as in dlrun/run/v1, or NULL */
+};
+void target_status_done(struct target_status *status);
+
+/* An operation in flight; embedded in the caller's own struct, zeroed before the start. done is
+ * called exactly once, never from within the starting call; err belongs to the caller of done's
+ * owner after it (err_move). target_call_cancel forgets it without a call of done. */
+struct target_call {
+	int64_t deadline_ms; /* clock_ms(); 0: none */
+	void (*done)(struct target_call *call, int status, struct err *err);
+	void *private;
+};
+
+/* Log bytes as they come, in order. */
+struct target_log_events {
+	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to stop. */
+	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
+	/* A gap, a reconnect: one sentence for people. */
+	void (*notice)(void *ctx, const char *text);
+	void *ctx;
+};
+struct target_log_request {
+	const char *token;  /* where to go on; NULL: from the start */
+	int64_t tail_lines; /* -1: all */
+	int64_t since_ms;   /* wall clock; 0: all */
+	int rank;           /* -1: all */
+	bool follow;        /* until the attempt ends */
+	struct target_log_events events;
+};
+
+struct target;
+
+struct target_ops {
+	const char *kind;
+	/* Choose the handle of an attempt; no effect anywhere yet. */
+	int (*prepare)(struct target *target, const char *run_id, int attempt,
+		char handle[static TARGET_HANDLE_SIZE], struct err *err);
+	/* Idempotent by handle: a second submit of a started attempt is success. */
+	int (*submit)(struct target *target, const struct target_job *job,
+		struct target_call *call, struct err *err);
+	/* *ret is filled when done. A place that cannot be asked: ERR_NET; an attempt that is not
+	 * known there: state lost. */
+	int (*state)(struct target *target, const char *handle, struct target_status *ret,
+		struct target_call *call, struct err *err);
+	/* token (TARGET_TOKEN_SIZE) is kept up to date while bytes are delivered. Done at the end
+	 * of the log, or of the attempt with follow. */
+	int (*logs)(struct target *target, const char *handle,
+		const struct target_log_request *request, char *token, struct target_call *call,
+		struct err *err);
+	/* Done when the request is durable there, not when the program has ended. Idempotent. */
+	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
+		struct err *err);
+	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with all. */
+	int (*forget)(struct target *target, const char *handle, bool all,
+		struct target_call *call, struct err *err);
+	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
+	/* A stream to a port of the program: *ret_fd is connected when done. */
+	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
+		struct target_call *call, struct err *err);
+	/* A command beside the program, its streams on the given descriptors. */
+	int (*exec)(struct target *target, const char *handle, int rank,
+		const struct strv *command, const int fds[3], int *ret_status,
+		struct target_call *call, struct err *err);
+	/* Results below paths into directory dir_fd. */
+	int (*fetch)(struct target *target, const char *handle, const struct strv *paths,
+		int dir_fd, struct target_call *call, struct err *err);
+	/* The records of runs that live there and are not known here. */
+	int (*adopt)(struct target *target, const char *id, struct run **ret,
+		struct target_call *call, struct err *err);
+	void (*free)(struct target *target);
+};
+
+struct target {
+	const struct target_ops *ops;
+	char *name;
+	struct loop *loop;
+};
+
+struct session;
+/* By name: a target of the configuration, "local", later ssh:… and kube:…; E_TARGET with the near
+ * match. */
+int target_open(struct session *session, const char *name, struct target **ret, struct err *err);
+void target_free(struct target *target);
+AUTO_POINTER(struct target, target_free)
+
+/* Forget a call in flight. */
+void target_call_cancel(struct target_call *call);
+
+/* The same, waited for on the loop: for commands that do one thing. */
+int target_submit(struct target *target, const struct target_job *job, int64_t timeout_ms,
+	struct err *err);
+int target_state(struct target *target, const char *handle, int64_t timeout_ms,
+	struct target_status *ret, struct err *err);
+int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
+int target_forget(struct target *target, const char *handle, bool all, int64_t timeout_ms,
+	struct err *err);
+
+#endif

@@ -30,7 +30,7 @@ void buf_add(struct buf *buf, const void *data, size_t len);
 void buf_adds(struct buf *buf, const char *s);
 void buf_addc(struct buf *buf, char c);
 void buf_addf(struct buf *buf, const char *fmt, ...) ERR_PRINTF(2, 3);
-void buf_addv(struct buf *buf, const char *fmt, va_list args);
+void buf_addv(struct buf *buf, const char *fmt, va_list args) ERR_PRINTF(2, 0);
 /* Room for len more bytes at the end, to be filled by the caller, who then calls buf_added.
  * NULL (and full) when that is over the ceiling. */
 char *buf_room(struct buf *buf, size_t len);

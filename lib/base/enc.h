@@ -1,5 +1,5 @@
 /*
- * Hex and base64 (RFC 4648), big and little endian numbers, crc32c (RFC 3720 appendix B.4).
+ * Hex and base64 (RFC 4648), little endian numbers.
  */
 #ifndef DLRUN_BASE_ENC_H
 #define DLRUN_BASE_ENC_H
@@ -12,10 +12,11 @@
 
 /* out has room for 2 * len + 1. */
 void hex_encode(const void *data, size_t len, char *out);
-/* Exactly 2 * len lower- or upper-case digits. */
+/* Whether 2 * len lower- or upper-case digits stand at s; what follows them is not looked at. */
 bool hex_decode(const char *s, size_t len, uint8_t *out);
 void base64_encode(const void *data, size_t len, struct buf *out);
-/* Standard alphabet, padding required; false on anything else. */
+/* Standard alphabet, padding required, unused bits zero; false on anything else, with out as before.
+ * A full out is not false: buf_check tells. */
 bool base64_decode(const char *s, size_t len, struct buf *out);
 
 static inline uint32_t get_le32(const uint8_t *p)

@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))
+
 /* Zeroed memory for n objects of size bytes; overflow of the product counts as out of memory. */
 void *mem_alloc(size_t n, size_t size) __attribute__((returns_nonnull, warn_unused_result));
 /* Room for n objects of size bytes, the old content kept, the new part not zeroed. */
@@ -18,7 +20,8 @@ void *mem_dup(const void *data, size_t size) __attribute__((returns_nonnull));
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t max) __attribute__((returns_nonnull));
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));
-char *mem_vprintf(const char *fmt, va_list args) __attribute__((returns_nonnull));
+char *mem_vprintf(const char *fmt, va_list args)
+	__attribute__((format(printf, 1, 0), returns_nonnull));
 /* End the process for want of memory. */
 _Noreturn void mem_out(size_t wanted);
 

@@ -22,13 +22,19 @@ static inline bool str_empty(const char *s)
 	return !s || !*s;
 }
 
+static inline bool str_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
 /* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
 int str_to_int(const char *s, int64_t min, int64_t max, const char *what, int64_t *ret,
 	struct err *err);
-/* Bytes: 4096, 500Mi, 2Gi, 10M (powers of ten without i), 1.5Gi. */
+/* Bytes: 4096, 500Mi, 2Gi, 10M (powers of ten without i), 1.5Gi; k to E. Parts of a byte are cut
+ * off. ERR_USAGE otherwise. */
 int str_to_size(const char *s, uint64_t *ret, struct err *err);
 /* The number of bytes in at most 8 characters for people: "812 B", "3.1 MiB". */
 const char *str_size(uint64_t bytes, char out[static 16]);
@@ -38,20 +44,25 @@ bool str_is_utf8(const char *s, size_t len);
 /* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
 size_t str_utf8_len(const char *s, size_t len);
 
-/* A word of a POSIX shell that gives s again; quotes only where it must. */
+/* A word of a POSIX shell that gives s again wherever it stands; quotes only where it must. */
 void str_shell_quote(struct buf *out, const char *s);
 /* All words, blanks between them. */
 void str_shell_join(struct buf *out, char *const *words);
 /* Names and paths for people: printable UTF-8 as it is, everything else as \n, \t, \\, \xNN. */
 void str_escape(struct buf *out, const char *s, size_t len);
 char *str_escaped(const char *s);
+/* The same for messages, cut behind 64 bytes of s with "…". */
+char *str_shown(const char *s);
 
-/* Edit distance (insert, delete, replace, swap), capped at 255. */
+/* Edit distance in bytes (insert, delete, replace, swap); 255 as well for different strings of which
+ * one is longer than that. */
 unsigned str_distance(const char *a, const char *b);
-/* The candidate nearest to word if it is near enough to be meant, else NULL. */
+/* The candidate that was meant: the only one that begins with word, or else the nearest (the first of
+ * several) within max(1, length / 3) edits, 3 at most. NULL if there is none. */
 const char *str_suggest(const char *word, const char *const *candidates, size_t n);
 
-/* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such). */
+/* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such, controls
+ * as 0, each bad byte as 1). */
 size_t str_columns(const char *s);
 
 #endif

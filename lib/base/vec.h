@@ -64,6 +64,7 @@ void strv_add(struct strv *strv, const char *s);
 /* Takes s over. */
 void strv_add_take(struct strv *strv, char *s);
 void strv_addf(struct strv *strv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* *to holds the same strings as *from then, its old ones are freed. */
 void strv_copy(struct strv *to, const struct strv *from);
 /* The position of s, or -1. */
 ptrdiff_t strv_find(const struct strv *strv, const char *s);

@@ -1,0 +1,83 @@
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <openssl/evp.h>
+
+#include "base/digest.h"
+#include "base/enc.h"
+#include "base/err.h"
+
+static const char prefix[] = "sha256:";
+enum { PREFIX_LEN = sizeof(prefix) - 1 };
+
+/* Fetched once for the process: a fetch takes locks and longer than hashing a small file. They are
+ * read-only from then on and live as long as the process. */
+static EVP_MD *algorithms[2];
+
+static void fetch_algorithms(void)
+{
+	algorithms[DIGEST_SHA256] = EVP_MD_fetch(NULL, "SHA256", NULL);
+	algorithms[DIGEST_SHA1] = EVP_MD_fetch(NULL, "SHA1", NULL);
+}
+
+static const EVP_MD *algorithm(enum digest_kind kind)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, fetch_algorithms);
+	BUG_ON(!algorithms[kind]);
+	return algorithms[kind];
+}
+
+void digest_begin(struct digest *digest, enum digest_kind kind)
+{
+	const EVP_MD *md = algorithm(kind);
+
+	if (!digest->ctx)
+		digest->ctx = EVP_MD_CTX_new();
+	BUG_ON(!digest->ctx || !EVP_DigestInit_ex2(digest->ctx, md, NULL));
+	digest->kind = kind;
+}
+
+void digest_add(struct digest *digest, const void *data, size_t len)
+{
+	BUG_ON(!digest->ctx || !EVP_DigestUpdate(digest->ctx, data, len));
+}
+
+void digest_end(struct digest *digest, uint8_t *out)
+{
+	BUG_ON(!digest->ctx || !EVP_DigestFinal_ex(digest->ctx, out, NULL));
+}
+
+void digest_done(struct digest *digest)
+{
+	if (!digest)
+		return;
+	EVP_MD_CTX_free(digest->ctx);
+	*digest = (struct digest){0};
+}
+
+void digest_sha256(const void *data, size_t len, uint8_t out[static SHA256_SIZE])
+{
+	BUG_ON(!EVP_Digest(data, len, out, NULL, algorithm(DIGEST_SHA256), NULL));
+}
+
+void digest_text(const uint8_t sha256[static SHA256_SIZE], char out[static DIGEST_TEXT_SIZE])
+{
+	memcpy(out, prefix, PREFIX_LEN);
+	hex_encode(sha256, SHA256_SIZE, out + PREFIX_LEN);
+}
+
+bool digest_parse(const char *s, uint8_t out[static SHA256_SIZE])
+{
+	uint8_t parsed[SHA256_SIZE];
+
+	if (strncmp(s, prefix, PREFIX_LEN) != 0)
+		return false;
+	s += PREFIX_LEN;
+	size_t hex_len = strspn(s, "0123456789abcdef");
+	if (hex_len != 2 * SHA256_SIZE || s[hex_len] || !hex_decode(s, SHA256_SIZE, parsed))
+		return false;
+	memcpy(out, parsed, sizeof(parsed));
+	return true;
+}

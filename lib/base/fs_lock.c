@@ -1,0 +1,77 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fs.h"
+
+enum { FIRST_WAIT_MS = 5, LONGEST_WAIT_MS = 50 };
+
+/* 0 when the lock is ours, EWOULDBLOCK if somebody holds it until the deadline, else an errno. */
+static int take_lock(int fd, int how, int64_t timeout_ms)
+{
+	int64_t deadline = clock_ms() + timeout_ms;
+
+	if (timeout_ms >= 0)
+		how |= LOCK_NB;
+	for (int wait_ms = FIRST_WAIT_MS; flock(fd, how);) {
+		if (errno == EINTR)
+			continue;
+		int64_t left_ms = deadline - clock_ms();
+		if (errno != EWOULDBLOCK || left_ms <= 0)
+			return errno;
+		poll(NULL, 0, left_ms < wait_ms ? (int)left_ms : wait_ms);
+		wait_ms = 2 * wait_ms < LONGEST_WAIT_MS ? 2 * wait_ms : LONGEST_WAIT_MS;
+	}
+	return 0;
+}
+
+/* Whether path still names the file of fd. */
+static bool is_current(int fd, const char *path)
+{
+	struct stat ours, named;
+
+	return fstat(fd, &ours) == 0 && stat(path, &named) == 0 && ours.st_dev == named.st_dev &&
+	       ours.st_ino == named.st_ino;
+}
+
+int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err)
+{
+	/* The one who held it may have removed the file: a lock on a nameless file excludes nobody. */
+	for (;;) {
+		AUTO_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0)
+			return fs_error(err, errno, "%s", path);
+		int errnum = take_lock(fd, exclusive ? LOCK_EX : LOCK_SH, timeout_ms);
+		if (errnum == EWOULDBLOCK)
+			return err_set(err, E_IO_LOCK, "another process holds %s", path);
+		if (errnum)
+			return fs_error(err, errnum, "locking %s", path);
+		if (!is_current(fd, path))
+			continue;
+		*ret_fd = TAKE_FD(fd);
+		return 0;
+	}
+}
+
+int fs_is_locked(const char *path)
+{
+	enum { TRIES = 3 };
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (fd < 0)
+		return errno != ENOENT && errno != ENOTDIR;
+	/* A shared lock does not disturb others that only look. Who holds one, and is it only another
+	 * look? That is over in a moment. */
+	if (flock(fd, LOCK_SH | LOCK_NB))
+		return 1;
+	for (int i = 0; i < TRIES; i++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+		flock(fd, LOCK_UN);
+		poll(NULL, 0, 1 + i);
+	}
+	return 1;
+}

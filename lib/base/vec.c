@@ -1,0 +1,53 @@
+#include <stdarg.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+
+void strv_add(struct strv *strv, const char *s)
+{
+	strv_add_take(strv, mem_strdup(s));
+}
+
+void strv_add_take(struct strv *strv, char *s)
+{
+	BUG_ON(!s);
+	if (strv->n + 1 >= strv->cap)
+		vec_reserve(strv, vec_next_cap(strv->cap));
+	strv->v[strv->n++] = s;
+	strv->v[strv->n] = NULL;
+}
+
+void strv_addf(struct strv *strv, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	strv_add_take(strv, mem_vprintf(fmt, args));
+	va_end(args);
+}
+
+void strv_copy(struct strv *to, const struct strv *from)
+{
+	if (to == from)
+		return;
+	strv_done(to);
+	for (size_t i = 0; i < from->n; i++)
+		strv_add(to, from->v[i]);
+}
+
+ptrdiff_t strv_find(const struct strv *strv, const char *s)
+{
+	for (size_t i = 0; i < strv->n; i++)
+		if (strcmp(strv->v[i], s) == 0)
+			return (ptrdiff_t)i;
+	return -1;
+}
+
+void strv_done(struct strv *strv)
+{
+	if (!strv)
+		return;
+	for (size_t i = 0; i < strv->n; i++)
+		free(strv->v[i]);
+	vec_done(strv);
+}

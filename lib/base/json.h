@@ -1,7 +1,8 @@
 /*
  * JSON (RFC 8259), strictly: cJSON behind checks for what it lets pass (bad UTF-8, NUL in strings,
  * trailing bytes, control characters, malformed numbers, duplicate keys, deep nesting).
- * Lookups distinguish case. Numbers that a double cannot hold exactly are kept as their text.
+ * Lookups distinguish case and are linear. Integers of more than 15 digits, and numbers beyond the
+ * range of a double, are kept as their text.
  */
 #ifndef DLRUN_BASE_JSON_H
 #define DLRUN_BASE_JSON_H
@@ -15,12 +16,14 @@
 #include "base/err.h"
 #include "base/vec.h"
 
-enum { JSON_DEPTH_MAX = 64, JSON_SIZE_MAX = 8 << 20 };
+/* Values count, because each takes some 80 bytes and may be written in two. */
+enum { JSON_DEPTH_MAX = 64, JSON_VALUES_MAX = 1000 * 1000, JSON_SIZE_MAX = 8 << 20 };
 
 /* A value. The root is owned by whoever parsed or made it; members belong to their parent. */
 struct json;
 
-/* what names the text in errors ("the manifest of oci:out"). E_DATA, or E_DATA_LIMIT over max. */
+/* what names the text in errors ("the manifest of oci:out"). E_DATA, or E_DATA_LIMIT over max or
+ * another ceiling (levels, values, 63 characters in one number). */
 int json_parse(const char *text, size_t len, size_t max, const char *what, struct json **ret,
 	struct err *err);
 void json_free(struct json *json);
@@ -45,8 +48,9 @@ const struct json *json_next(const struct json *member);
 const char *json_key(const struct json *member);
 size_t json_count(const struct json *json);
 
-/* Makers. json_set_* on an object, json_add_* on an array. NULL strings become null. Bytes that are
- * not UTF-8 become U+FFFD and, in an object, a second member key_b64 holds them exactly. */
+/* Makers. json_set_* on an object (a member that has the key is replaced where it stands),
+ * json_add_* on an array. NULL strings become null. Bytes that are not UTF-8, and NUL, become U+FFFD
+ * and, in an object, a second member key_b64 holds them exactly. */
 struct json *json_object(void);
 struct json *json_array(void);
 struct json *json_null(void);
@@ -55,6 +59,7 @@ void json_set(struct json *object, const char *key, struct json *take);
 void json_set_str(struct json *object, const char *key, const char *value);
 void json_set_bytes(struct json *object, const char *key, const char *value, size_t len);
 void json_set_int(struct json *object, const char *key, int64_t value);
+/* NaN and infinities are printed as null. */
 void json_set_num(struct json *object, const char *key, double value);
 void json_set_bool(struct json *object, const char *key, bool value);
 void json_remove(struct json *object, const char *key);

@@ -25,6 +25,7 @@ struct loop_fd_ops {
 	int (*dispatch)(void *ctx, short revents, struct err *err);
 };
 struct loop_fd *loop_add_fd(struct loop *loop, int fd, const struct loop_fd_ops *ops, void *ctx);
+/* The descriptor stays open. NULL is accepted. */
 void loop_remove_fd(struct loop *loop, struct loop_fd *source);
 
 /* Once, when clock_ms() reaches at_ms. */
@@ -39,8 +40,10 @@ void loop_remove_timer(struct loop *loop, struct loop_timer *timer);
 typedef int loop_signal_fn(void *ctx, int sig, struct err *err);
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err);
 
-/* Until loop_stop, an error, or nothing is left to wait for. */
+/* Until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no
+ * descriptor that wants anything. Not from within a dispatch. */
 int loop_run(struct loop *loop, struct err *err);
+/* The run ends when the present dispatch returns; before loop_run: it ends at once. */
 void loop_stop(struct loop *loop);
 
 #endif

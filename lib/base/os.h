@@ -30,13 +30,21 @@ bool os_become_subreaper(void);
  * be had (then the process group is what is left). */
 int os_signal_descendants(int sig);
 
-/* openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) or a walk that does the same. -errno on failure. */
+/* openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) or a walk that does the same; O_CLOEXEC is added.
+ * An absolute path and any ".." is -EXDEV, a symbolic link on the way or at the end -ELOOP.
+ * -errno on failure. */
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 
 /* A descriptor that becomes readable when the file grows or its directory changes; -1 where that is
  * not offered: poll with a timer instead. os_watch_drain makes it quiet again. */
 int os_watch_open(const char *path);
 void os_watch_drain(int fd);
+
+/* How many processors this process may use, at least 1. */
+unsigned os_processors(void);
+/* Mark every open descriptor from low up as close-on-exec; false: not offered here. For a child
+ * between fork and exec: async-signal-safe. */
+bool os_cloexec_from(int low);
 
 /* The path of this program. */
 bool os_self_path(char *out, size_t size);

@@ -1,1 +1,633 @@
 #include "base/os.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ioprio.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/os_shared.h"
+#include "base/vec.h"
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4
+#endif
+
+enum { STAT_SIZE = 1024, KILL_ROUNDS_MAX = 100, FAMILY_DEPTH_MAX = 16 };
+
+/* The start of a small file of proc or sysfs as a string without its final newline. */
+static bool read_small(const char *path, char *out, size_t size)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+
+	while (fd >= 0 && len < size - 1) {
+		ssize_t n = read(fd, out + len, size - 1 - len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	if (len > 0 && out[len - 1] == '\n')
+		len--;
+	out[len] = '\0';
+	return len > 0;
+}
+
+bool os_boot_id(char out[static OS_ID_SIZE])
+{
+	return read_small("/proc/sys/kernel/random/boot_id", out, OS_ID_SIZE);
+}
+
+bool os_machine_id(char out[static OS_ID_SIZE])
+{
+	char id[OS_ID_SIZE];
+
+	/* "uninitialized" stands there in an image that has not booted yet. */
+	if (!read_small("/etc/machine-id", id, sizeof(id)) || strlen(id) != 32)
+		return os_hostname_id(out);
+	os_hash_id(id, out);
+	return true;
+}
+
+/*
+ * Processes (proc(5), /proc/PID/stat)
+ */
+
+struct process {
+	pid_t pid, parent;
+	char state;
+	uint64_t start;
+};
+
+static bool parse_stat(const char *text, struct process *ret)
+{
+	/* The name in parentheses is the program's own and may hold any byte: the last ) ends it. */
+	const char *rest = strrchr(text, ')');
+	int parent;
+	unsigned long long start;
+
+	if (!rest || sscanf(rest + 1,
+			     " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+			     " %*s %*s %*s %llu",
+			     &ret->state, &parent, &start) != 3)
+		return false;
+	ret->parent = parent;
+	ret->start = start;
+	return true;
+}
+
+static bool read_process(pid_t pid, struct process *ret)
+{
+	char path[32], text[STAT_SIZE];
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	ret->pid = pid;
+	return pid > 0 && read_small(path, text, sizeof(text)) && parse_stat(text, ret);
+}
+
+static bool is_dead(const struct process *process)
+{
+	return process->state == 'Z' || process->state == 'X' || process->state == 'x';
+}
+
+uint64_t os_process_start(pid_t pid)
+{
+	struct process process;
+
+	return read_process(pid, &process) ? process.start : 0;
+}
+
+bool os_process_alive(pid_t pid, uint64_t start)
+{
+	struct process process;
+
+	return read_process(pid, &process) && !is_dead(&process) &&
+	       (start == 0 || process.start == start);
+}
+
+bool os_become_subreaper(void)
+{
+	return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
+
+struct processes VEC_OF(struct process);
+
+static int compare_parents(const void *a, const void *b)
+{
+	const struct process *x = a, *y = b;
+
+	return (x->parent > y->parent) - (x->parent < y->parent);
+}
+
+static bool list_processes(struct processes *ret)
+{
+	AUTO_DIR DIR *dir = opendir("/proc");
+	struct dirent *entry;
+
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir))) {
+		char *end;
+		long pid = strtol(entry->d_name, &end, 10);
+		struct process process;
+
+		if (*end == '\0' && read_process((pid_t)pid, &process))
+			*vec_push(ret) = process;
+	}
+	vec_sort(ret, compare_parents);
+	return true;
+}
+
+/* The position of the first child of parent in a list that is sorted by parents. */
+static size_t first_child(const struct processes *all, pid_t parent)
+{
+	size_t low = 0, high = all->n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (all->v[middle].parent < parent)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void add_children(const struct processes *all, pid_t parent, struct processes *ret)
+{
+	size_t i = first_child(all, parent);
+
+	for (; i < all->n && all->v[i].parent == parent; i++)
+		*vec_push(ret) = all->v[i];
+}
+
+/* Below us, nearest first. */
+static bool list_descendants(struct processes *ret)
+{
+	struct processes all = {0};
+	bool ok = list_processes(&all);
+
+	ret->n = 0;
+	add_children(&all, getpid(), ret);
+	/* The list is no snapshot, so a pid that was used again could close a circle. */
+	for (size_t i = 0; i < ret->n && ret->n <= all.n; i++)
+		add_children(&all, ret->v[i].pid, ret);
+	vec_done(&all);
+	return ok;
+}
+
+static bool has_process(const struct processes *list, const struct process *process)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->v[i].pid == process->pid && list->v[i].start == process->start)
+			return true;
+	return false;
+}
+
+/* How many of found were not signalled before. */
+static int signal_new(const struct processes *found, int sig, struct processes *done)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < found->n; i++) {
+		if (is_dead(&found->v[i]) || has_process(done, &found->v[i]))
+			continue;
+		kill(found->v[i].pid, sig);
+		*vec_push(done) = found->v[i];
+		n++;
+	}
+	return n;
+}
+
+int os_signal_descendants(int sig)
+{
+	struct processes found = {0}, done = {0};
+	int n_new = 0, n = -1;
+
+	/* One that was forked while the list was read is found the next time; that matters for
+	 * SIGKILL only, where nobody is left who could fork for ever. */
+	for (int round = 0; round < KILL_ROUNDS_MAX; round++) {
+		if (!list_descendants(&found))
+			break;
+		n_new = signal_new(&found, sig, &done);
+		n = (int)done.n;
+		if (n_new == 0 || sig != SIGKILL)
+			break;
+	}
+	vec_done(&found);
+	vec_done(&done);
+	return n;
+}
+
+/*
+ * Files
+ */
+
+int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
+{
+	static bool is_missing; /* an old kernel, or a filter that does not know the call */
+	struct open_how how = {
+		.flags = (unsigned)(flags | O_CLOEXEC),
+		.mode = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? mode & 07777 : 0,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+	};
+
+	if (os_leads_out(path))
+		return -EXDEV;
+	while (!__atomic_load_n(&is_missing, __ATOMIC_RELAXED)) {
+		long fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+		if (fd >= 0)
+			return (int)fd;
+		if (errno == EINTR || errno == EAGAIN)
+			continue;
+		if (errno != ENOSYS && errno != EPERM)
+			return -errno;
+		/* EPERM may also be meant of this file: only then does the walk say it too. */
+		if (errno == ENOSYS)
+			__atomic_store_n(&is_missing, true, __ATOMIC_RELAXED);
+		break;
+	}
+	return os_walk_beneath(dirfd, path, flags, mode);
+}
+
+int os_watch_open(const char *path)
+{
+	enum {
+		FILE_EVENTS =
+			IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF,
+		DIR_EVENTS = IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE
+	};
+	AUTO_FD int at = open(path, O_PATH | O_CLOEXEC);
+	struct stat st;
+
+	/* What another machine writes is not told. */
+	if (at < 0 || fstat(at, &st) < 0 || os_network_fs(at))
+		return -1;
+	AUTO_FD int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (fd < 0 ||
+		inotify_add_watch(fd, path, S_ISDIR(st.st_mode) ? DIR_EVENTS : FILE_EVENTS) < 0)
+		return -1;
+	return TAKE_FD(fd);
+}
+
+void os_watch_drain(int fd)
+{
+	char events[4096];
+
+	while (fd >= 0 && read(fd, events, sizeof(events)) > 0)
+		;
+}
+
+/*
+ * This process
+ */
+
+unsigned os_processors(void)
+{
+	cpu_set_t set;
+
+	/* The set is too small where there are more than 1,024. */
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		return (unsigned)CPU_COUNT(&set);
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+	return n > 0 ? (unsigned)n : 1;
+}
+
+bool os_cloexec_from(int low)
+{
+#ifdef SYS_close_range
+	return syscall(SYS_close_range, (unsigned)low, ~0U, CLOSE_RANGE_CLOEXEC) == 0;
+#else
+	(void)low;
+	return false;
+#endif
+}
+
+bool os_self_path(char *out, size_t size)
+{
+	static const char link[] = "/proc/self/exe";
+	struct stat here, there;
+	ssize_t len = readlink(link, out, size);
+
+	if (len < 0 || (size_t)len >= size || stat(link, &here) < 0)
+		return false;
+	out[len] = '\0';
+	if (stat(out, &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
+		return true;
+	/* Replaced while it runs: the link still opens the program itself. */
+	if (size < sizeof(link))
+		return false;
+	memcpy(out, link, sizeof(link));
+	return true;
+}
+
+/* A limit on cores would be handed down to the programs that are run, this is not. */
+void os_protect_memory(void)
+{
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+void os_be_nice(void)
+{
+	if (getpriority(PRIO_PROCESS, 0) < 10)
+		setpriority(PRIO_PROCESS, 0, 10);
+	/* The idle class would never get a turn on a disk that is always busy. */
+	syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+}
+
+/*
+ * Mounts (proc(5), /proc/PID/mountinfo): id, parent, major:minor, root, mount point, options, tags …,
+ * "-", type, source, options.
+ */
+
+struct mount {
+	char device[32];
+	char root[256];
+	char point[256];
+	char type[64];
+};
+
+static bool parse_mount(const char *line, struct mount *ret)
+{
+	const char *dash = strstr(line, " - ");
+
+	return dash &&
+	       sscanf(line, "%*s %*s %31s %255s %255s", ret->device, ret->root, ret->point) == 3 &&
+	       sscanf(dash, " - %63s", ret->type) == 1;
+}
+
+typedef bool mount_test(const struct mount *mount, const void *wanted);
+
+/* The last one that fits: it covers the others. */
+static bool find_mount(mount_test *fits, const void *wanted, struct mount *ret)
+{
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t size = 0;
+	bool found = false;
+	struct mount mount;
+
+	if (!file)
+		return false;
+	while (getline(&line, &size, file) > 0) {
+		if (!parse_mount(line, &mount) || !fits(&mount, wanted))
+			continue;
+		*ret = mount;
+		found = true;
+	}
+	free(line);
+	fclose(file);
+	return found;
+}
+
+static bool is_on_device(const struct mount *mount, const void *wanted)
+{
+	return strcmp(mount->device, wanted) == 0;
+}
+
+/* In user space, so only the mount says what it is. One that is not known as local may be remote. */
+static const char *fuse_network(int fd)
+{
+	static const char *const local[] = {"fuseblk", "virtiofs", "fuse.bindfs", "fuse.encfs",
+		"fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.lxcfs", "fuse.mergerfs",
+		"fuse.squashfuse", "fuse.unionfs"};
+	static const char *const remote[] = {"fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs",
+		"fuse.goofys", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"};
+	char device[32];
+	struct mount mount;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return "fuse";
+	snprintf(device, sizeof(device), "%u:%u", major(st.st_dev), minor(st.st_dev));
+	if (!find_mount(is_on_device, device, &mount))
+		return "fuse";
+	for (size_t i = 0; i < sizeof(local) / sizeof(*local); i++)
+		if (strcmp(mount.type, local[i]) == 0)
+			return NULL;
+	for (size_t i = 0; i < sizeof(remote) / sizeof(*remote); i++)
+		if (strcmp(mount.type, remote[i]) == 0)
+			return remote[i];
+	return "fuse";
+}
+
+const char *os_network_fs(int fd)
+{
+	/* statfs(2) */
+	static const struct {
+		unsigned long type;
+		const char *name;
+	} network[] = {
+		{0x6969, "nfs"},
+		{0x517b, "smb"},
+		{0xff534d42, "smb"},
+		{0xfe534d42, "smb"},
+		{0x00c36400, "ceph"},
+		{0x01021997, "9p"},
+		{0x0bd00bd0, "lustre"},
+		{0x19830326, "beegfs"},
+		{0x47504653, "gpfs"},
+		{0x5346414f, "afs"},
+		{0x6b414653, "afs"},
+		{0x73757245, "coda"},
+		{0x01161970, "gfs2"},
+		{0x7461636f, "ocfs2"},
+	};
+	enum { FUSE = 0x65735546 };
+	struct statfs st;
+
+	if (fstatfs(fd, &st) < 0)
+		return NULL;
+	unsigned long type = (unsigned long)st.f_type & 0xffffffff;
+	if (type == FUSE)
+		return fuse_network(fd);
+	for (size_t i = 0; i < sizeof(network) / sizeof(*network); i++)
+		if (type == network[i].type)
+			return network[i].name;
+	return NULL;
+}
+
+/*
+ * Families (cgroups(7), kernel Documentation/admin-guide/cgroup-v2.rst)
+ */
+
+static bool is_cgroup2(const struct mount *mount, const void *wanted)
+{
+	(void)wanted;
+	return strcmp(mount->type, "cgroup2") == 0;
+}
+
+/* The line "0::/path" of /proc/self/cgroup. */
+static bool own_cgroup(char *out, size_t size)
+{
+	char text[4096];
+
+	if (!read_small("/proc/self/cgroup", text, sizeof(text)))
+		return false;
+	char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+	if (!line)
+		return false;
+	line = strchr(line, '/');
+	if (!line)
+		return false;
+	line[strcspn(line, "\n")] = '\0';
+	return (size_t)snprintf(out, size, "%s", line) < size;
+}
+
+/* The directory of our own cgroup. */
+static bool cgroup_dir(char *out, size_t size)
+{
+	char group[256];
+	struct mount mount;
+
+	if (!own_cgroup(group, sizeof(group)) || !find_mount(is_cgroup2, NULL, &mount))
+		return false;
+	/* A mount may show a part of the hierarchy only. */
+	const char *below = group;
+	if (strcmp(mount.root, "/") != 0) {
+		size_t len = strlen(mount.root);
+		if (strncmp(group, mount.root, len) != 0)
+			return false;
+		below += len;
+	}
+	if (strcmp(below, "/") == 0)
+		below = "";
+	int n = snprintf(out, size, "%s%s", mount.point, below);
+	return n > 0 && (size_t)n < size;
+}
+
+/* Opens a file of a cgroup for a word to be written to it. */
+static bool write_group(const char *dir, const char *file, const char *word)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	AUTO_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+	return fd >= 0 && write(fd, word, strlen(word)) == (ssize_t)strlen(word);
+}
+
+bool os_family_create(struct os_family *family, const char *name)
+{
+	char dir[sizeof(family->path)], procs[sizeof(family->path) + 16];
+
+	family->path[0] = '\0';
+	if (strchr(name, '/') || name[0] == '.' || !cgroup_dir(dir, sizeof(dir)))
+		return false;
+	/* Moving a process needs this file of the group that holds both, which is ours. */
+	snprintf(procs, sizeof(procs), "%s/cgroup.procs", dir);
+	if (access(procs, W_OK) < 0)
+		return false;
+	char path[sizeof(dir) + 256];
+	int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (n < 0 || (size_t)n >= sizeof(family->path))
+		return false;
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return false;
+	memcpy(family->path, path, (size_t)n + 1);
+	return true;
+}
+
+bool os_family_enter(const struct os_family *family)
+{
+	return family->path[0] && write_group(family->path, "cgroup.procs", "0");
+}
+
+/* One group and those below it, the deepest first. */
+typedef void group_visit(const char *dir, void *ctx);
+
+static void each_group(const char *dir, unsigned depth, group_visit *visit, void *ctx)
+{
+	AUTO_DIR DIR *stream = opendir(dir);
+	struct dirent *entry;
+	char path[512];
+
+	while (stream && depth < FAMILY_DEPTH_MAX && (entry = readdir(stream))) {
+		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+			continue;
+		if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) <
+			sizeof(path))
+			each_group(path, depth + 1, visit, ctx);
+	}
+	visit(dir, ctx);
+}
+
+struct group_signal {
+	int sig;
+	int n;
+};
+
+static void signal_group(const char *dir, void *ctx)
+{
+	struct group_signal *signal = ctx;
+	char path[512];
+	int pid;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.procs", dir) >= sizeof(path))
+		return;
+	FILE *file = fopen(path, "re");
+	while (file && fscanf(file, "%d", &pid) == 1) {
+		/* 0: of another pid namespace. */
+		if (pid > 0 && kill(pid, signal->sig) == 0)
+			signal->n++;
+	}
+	if (file)
+		fclose(file);
+}
+
+int os_family_signal(const struct os_family *family, int sig)
+{
+	struct group_signal signal = {.sig = sig == SIGKILL ? 0 : sig};
+
+	if (!family->path[0])
+		return -1;
+	each_group(family->path, 0, signal_group, &signal);
+	if (sig != SIGKILL || write_group(family->path, "cgroup.kill", "1"))
+		return signal.n;
+	/* Before Linux 5.14: until no new ones appear. */
+	int n = signal.n;
+	signal.sig = SIGKILL;
+	for (int round = 0; round < KILL_ROUNDS_MAX && !os_family_is_empty(family); round++) {
+		each_group(family->path, 0, signal_group, &signal);
+		sched_yield();
+	}
+	return n;
+}
+
+bool os_family_is_empty(const struct os_family *family)
+{
+	char path[512], text[256];
+
+	if (!family->path[0])
+		return true;
+	snprintf(path, sizeof(path), "%s/cgroup.events", family->path);
+	return !read_small(path, text, sizeof(text)) || !strstr(text, "populated 1");
+}
+
+static void remove_group(const char *dir, void *ctx)
+{
+	(void)ctx;
+	rmdir(dir);
+}
+
+void os_family_remove(struct os_family *family)
+{
+	if (family->path[0])
+		each_group(family->path, 0, remove_group, NULL);
+	family->path[0] = '\0';
+}

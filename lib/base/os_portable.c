@@ -1,1 +1,131 @@
 #include "base/os.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/os_shared.h"
+
+bool os_boot_id(char out[static OS_ID_SIZE])
+{
+	out[0] = '\0';
+	return false;
+}
+
+bool os_machine_id(char out[static OS_ID_SIZE])
+{
+	return os_hostname_id(out);
+}
+
+uint64_t os_process_start(pid_t pid)
+{
+	(void)pid;
+	return 0;
+}
+
+bool os_process_alive(pid_t pid, uint64_t start)
+{
+	(void)start;
+	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
+bool os_become_subreaper(void)
+{
+	return false;
+}
+
+int os_signal_descendants(int sig)
+{
+	(void)sig;
+	return -1;
+}
+
+int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return os_walk_beneath(dirfd, path, flags, mode);
+}
+
+int os_watch_open(const char *path)
+{
+	(void)path;
+	return -1;
+}
+
+void os_watch_drain(int fd)
+{
+	(void)fd;
+}
+
+unsigned os_processors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n > 0 ? (unsigned)n : 1;
+}
+
+bool os_cloexec_from(int low)
+{
+	(void)low;
+	return false;
+}
+
+bool os_self_path(char *out, size_t size)
+{
+	(void)out;
+	(void)size;
+	return false;
+}
+
+void os_protect_memory(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_CORE, &limit) < 0)
+		return;
+	limit.rlim_cur = 0;
+	setrlimit(RLIMIT_CORE, &limit);
+}
+
+void os_be_nice(void)
+{
+	if (getpriority(PRIO_PROCESS, 0) < 10)
+		setpriority(PRIO_PROCESS, 0, 10);
+}
+
+const char *os_network_fs(int fd)
+{
+	(void)fd;
+	return NULL;
+}
+
+bool os_family_create(struct os_family *family, const char *name)
+{
+	(void)name;
+	family->path[0] = '\0';
+	return false;
+}
+
+bool os_family_enter(const struct os_family *family)
+{
+	(void)family;
+	return false;
+}
+
+int os_family_signal(const struct os_family *family, int sig)
+{
+	(void)family;
+	(void)sig;
+	return -1;
+}
+
+bool os_family_is_empty(const struct os_family *family)
+{
+	(void)family;
+	return true;
+}
+
+void os_family_remove(struct os_family *family)
+{
+	family->path[0] = '\0';
+}

@@ -193,6 +193,8 @@ def main(arguments):
         write_json(directory / "result.json", result)
     except (OSError, TrainingError) as error:
         sys.exit(f"train.py: error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
     print("result  held-out accuracy {:.1f} %  loss {:.3f}  {} epochs in {:.1f} s  {}".format(
         100 * result["accuracy"], result["loss"], result["epochs"], result["seconds"],
         directory / "result.json"))

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""The rules of the house that a compiler does not know.
+
+Reads the sources and fails on: an include that does not name its layer, points up or sideways, or
+closes a cycle; a library used outside its door; a call that a layer must not make; a header without
+a contract; a file or function that is too long or too branched without a reason beside it.
+
+    tests/check/structure.py [ROOT]
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# Lowest first. A layer sees those that it lists.
+LAYERS = {
+    "base": [],
+    "net": ["base"],
+    "snap": ["base"],
+    "oci": ["base", "net"],
+    "kube": ["base", "net"],
+    "node": ["base", "net"],
+    "run": ["base", "net", "snap", "oci", "kube", "node"],
+    "cli": ["base", "net", "snap", "oci", "kube", "node", "run"],
+}
+
+# A library's header: the files that may include it.
+DOORS = {
+    r"git2(/.*)?\.h|git2\.h": r"lib/snap/.*",
+    r"archive(_entry)?\.h": r"lib/oci/.*",
+    r"zlib\.h|zstd(_errors)?\.h": r"lib/oci/(codec|encoder|decoder).*|lib/net/spdy.*",
+    r"curl/.*": r"lib/net/(http|ws).*",
+    r"libssh2.*": r"lib/net/ssh.*",
+    r"wslay/.*": r"lib/net/ws.*",
+    r"sqlite3\.h": r"lib/run/store.*",
+    r"yaml\.h": r"lib/base/yaml\.c",
+    r"(cjson/)?cJSON\.h": r"lib/base/json\.c",
+    r"openssl/.*": r"lib/base/(digest|random)\.c",
+    r"pthread\.h": r"lib/base/par\.c",
+    r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os_linux\.c",
+}
+
+BANNED = {
+    "everywhere": (
+        r"\b(strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|gets|system|popen|tmpnam|mktemp|"
+        r"strncpy|alloca|setjmp|sleep|usleep)\s*\(",
+        r".*",
+    ),
+    "in lib/ (it prints nothing, exits nowhere, reads no environment)": (
+        r"\b(printf|puts|putchar|perror|exit|getenv|secure_getenv|setlocale|isatty)\s*\(",
+        r"lib/.*",
+    ),
+    "in lib/ but base/mem.c, base/err.c": (r"\b(_exit|abort)\s*\(", r"lib/(?!base/(mem|err|proc)\.c).*"),
+    "(words about work not done)": (r"\b(TODO|FIXME|XXX|HACK)\b", r".*"),
+}
+# A child between fork and exec has no other way out.
+AFTER_FORK = re.compile(r"lib/base/proc\.c|lib/run/(supervise|target_local|launch).*\.c")
+
+FUNCTION_LINES = 60
+FUNCTION_COMPLEXITY = 15
+FILE_LINES = 900
+
+problems = []
+
+
+def problem(path, line, text):
+    problems.append(f"{path}:{line}: {text}")
+
+
+def strip_comments(text):
+    """Comments and string contents become blanks; line numbers stay."""
+
+    def blank(match):
+        s = match.group(0)
+        if s.startswith('"'):
+            return '"' + " " * (len(s) - 2) + '"'
+        return re.sub(r"[^\n]", " ", s)
+
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
+
+
+def layer_of(path):
+    parts = path.split("/")
+    if parts[0] == "lib" and len(parts) > 2:
+        return parts[1]
+    return "cli" if parts[0] == "cli" else None
+
+
+def check_includes(root, files):
+    graph = {}
+    for path in files:
+        layer = layer_of(path)
+        key = path.removeprefix("lib/")
+        graph[key] = []
+        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', line)
+            if not match:
+                continue
+            kind, name = match.groups()
+            check_door(path, number, name)
+            if kind == '"' and layer:
+                check_include(root, path, number, layer, name)
+                graph[key].append(name)
+    check_cycles(graph)
+
+
+def check_door(path, number, name):
+    if not path.startswith(("lib/", "cli/")):
+        return
+    for header, door in DOORS.items():
+        if re.fullmatch(header, name) and not re.fullmatch(door, path):
+            problem(path, number, f"<{name}> has one door, and it is not here ({door})")
+
+
+def check_include(root, path, number, layer, name):
+    to = name.split("/")[0] if "/" in name else None
+    if to not in LAYERS:
+        problem(path, number, f'"{name}" does not name its layer')
+    elif to != layer and to not in LAYERS[layer]:
+        problem(path, number, f'"{name}": {layer} must not know {to}')
+
+
+def check_cycles(graph):
+    done, stack = set(), []
+
+    def visit(node):
+        if node in stack:
+            cycle = stack[stack.index(node):] + [node]
+            problem(node, 1, "include cycle: " + " -> ".join(cycle))
+            return
+        if node in done:
+            return
+        stack.append(node)
+        for name in graph.get(node, []):
+            if name.endswith(".h"):
+                visit(name)
+        stack.pop()
+        done.add(node)
+
+    for node in sorted(graph):
+        visit(node)
+
+
+def check_words(root, files):
+    for path in files:
+        lines = strip_comments((root / path).read_text()).splitlines()
+        raw = (root / path).read_text().splitlines()
+        for where, (pattern, scope) in BANNED.items():
+            if not re.fullmatch(scope, path):
+                continue
+            text = raw if "words" in where else lines
+            for number, line in enumerate(text, 1):
+                match = re.search(pattern, line)
+                if match and not (AFTER_FORK.fullmatch(path) and "exit" in match.group(0)):
+                    problem(path, number, f"{match.group(0).strip()} is not used {where}")
+
+
+def check_header(root, path):
+    """A header starts with what it is for, and every prototype stands below a comment or in a
+    paragraph that starts with one."""
+    text = (root / path).read_text()
+    if not text.startswith("/*"):
+        problem(path, 1, "a header starts with its contract: a comment that says what it is for")
+    guard = "DLRUN_" + re.sub(r"\W", "_", path.removeprefix("lib/")).upper()
+    if f"#ifndef {guard}\n#define {guard}\n" not in text:
+        problem(path, 1, f"the include guard is {guard}")
+
+
+def check_functions(root, files):
+    if not shutil.which("pmccabe"):
+        print("structure: pmccabe is missing: function sizes were not checked", file=sys.stderr)
+        return 1
+    sources = [f for f in files if f.endswith(".c")]
+    out = subprocess.run(["pmccabe", *sources], cwd=root, capture_output=True, text=True, check=True)
+    for row in out.stdout.splitlines():
+        complexity, _, _, first, lines, where = row.split("\t")[:6]
+        match = re.match(r"(.*)\((\d+)\): (.*)", where)
+        path, number, name = match.groups()
+        if int(complexity) <= FUNCTION_COMPLEXITY and int(lines) <= FUNCTION_LINES:
+            continue
+        if not has_reason(root / path, int(number)):
+            problem(path, number, f"{name}: complexity {complexity}, {lines} lines, and no reason beside it")
+    return 0
+
+
+def has_reason(path, number):
+    """A comment above the function with the word "long" or "branches" says why."""
+    lines = path.read_text().splitlines()
+    above = []
+    for line in reversed(lines[: number - 1]):
+        if not line.strip() or line.startswith("}"):
+            break
+        above.append(line)
+    return bool(re.search(r"\b(long|branches)\b", " ".join(above)))
+
+
+def check_sizes(root, files):
+    for path in files:
+        n = len((root / path).read_text().splitlines())
+        if n > FILE_LINES:
+            problem(path, 1, f"{n} lines: split it")
+        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            if len(line.replace("\t", " " * 8)) > 100 and "clang-format off" not in line:
+                if not re.search(r'^\s*"|\\$|^\s*\{?"', line):
+                    problem(path, number, "over 100 columns")
+            if line.rstrip() != line:
+                problem(path, number, "blanks at the end of the line")
+
+
+def check_commands(root):
+    listed = re.findall(r"&cmd_(\w+)", (root / "cli/cmds.c").read_text())
+    plain = [name for name in listed if not name.startswith("__") and not name.startswith("internal_")]
+    if plain != sorted(plain):
+        problem("cli/cmds.c", 1, "the list of commands is not sorted")
+    for name in plain:
+        page = name.replace("_", "-")
+        if not (root / f"man/dlrun-{page}.1.scd").exists():
+            problem("man", 1, f"no manual page for {page}")
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
+    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root,
+                             capture_output=True, text=True, check=True).stdout.splitlines()
+    sources = [f for f in tracked if f.endswith((".c", ".h")) and f.split("/")[0] in ("lib", "cli", "tests")
+               and (root / f).exists()]
+    house = [f for f in sources if f.startswith(("lib/", "cli/"))]
+    check_includes(root, sources)
+    check_words(root, house)
+    for path in house:
+        if path.endswith(".h"):
+            check_header(root, path)
+    check_sizes(root, house)
+    missing = check_functions(root, house)
+    if (root / "cli/cmds.c").exists():
+        check_commands(root)
+    for line in problems:
+        print(line)
+    print(f"structure: {len(house)} files, {len(problems)} problems")
+    return 1 if problems or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+#include "run/config.h"
+
+/* Sorted as people read a file: what runs, with what, where. */
+const struct config_key config_keys[] = {
+	{"name", CONFIG_STRING, NULL, NULL, true,
+		"Name of runs; the id is the name and five random characters. Default: the name of the "
+		"program's file",
+		"name: resnet"},
+	{"target", CONFIG_STRING, "local", NULL, true,
+		"Where runs go: `local` or a target defined below", "target: local"},
+	{"command", CONFIG_COMMAND, NULL, NULL, false,
+		"What runs when `submit` is given no command: a list of words, or a string for `sh -c`",
+		"command: [python3, train.py]"},
+	{"image", CONFIG_STRING, "scratch", NULL, true,
+		"Base image that the code layers are put on: `scratch` or `oci:DIR[:TAG]`. The local target "
+		"uses this machine's own programs and does not unpack it",
+		"image: oci:/srv/images/pytorch:2.5"},
+	{"workdir", CONFIG_STRING, "/dlrun/src", NULL, false,
+		"Where the tree lies in an image; an absolute path", "workdir: /dlrun/src"},
+	{"platform", CONFIG_STRING, "linux/amd64", NULL, false,
+		"Platform picked from a base image that is an index, and of an image without a base",
+		"platform: linux/arm64"},
+	{"compression", CONFIG_ENUM, "gzip", "gzip zstd", true,
+		"Compression of layers; zstd is faster, gzip is read by every runtime",
+		"compression: zstd"},
+	{"env", CONFIG_ENV, NULL, NULL, false,
+		"Variables of the program. A name without a value is taken from this shell; values of names "
+		"that look like secrets are never written down",
+		"env: {EPOCHS: \"10\", WANDB_PROJECT: }"},
+	{"paths", CONFIG_LIST, NULL, NULL, false,
+		"Parts of the tree that the snapshot is limited to. Default: all of it",
+		"paths: [lib/common, exp/vision]"},
+	{"include", CONFIG_LIST, NULL, NULL, false,
+		"Files and directories that git ignores but that are part of the code",
+		"include: [data/vocab.txt]"},
+	{"allow", CONFIG_LIST, NULL, NULL, false,
+		"Files that may go although they look like secrets or are over a limit",
+		"allow: [tests/fixtures/key.pem]"},
+	{"limits", CONFIG_MAP, NULL, NULL, false, "What a snapshot may hold before it is refused",
+		"limits: {size: 500Mi, files: 200000, file: 100Mi}"},
+	{"limits.size", CONFIG_SIZE, "500Mi", NULL, false, "All files together", NULL},
+	{"limits.files", CONFIG_INT, "200000", NULL, false, "Number of files", NULL},
+	{"limits.file", CONFIG_SIZE, "100Mi", NULL, false, "One file", NULL},
+	{"timeout", CONFIG_DURATION, NULL, NULL, true,
+		"Time limit of the program; waiting does not count. Default: none", "timeout: 12h"},
+	{"grace", CONFIG_DURATION, "10s", NULL, true,
+		"Time between SIGTERM and SIGKILL when a run is stopped", "grace: 30s"},
+	{"group", CONFIG_STRING, NULL, NULL, false, "A word that runs of one study share",
+		"group: ablation-3"},
+	{"targets", CONFIG_TARGETS, NULL, NULL, false,
+		"Named targets. The kind `local` is this machine",
+		"targets: {here: {kind: local}}"},
+};
+
+const size_t config_keys_n = sizeof(config_keys) / sizeof(config_keys[0]);

@@ -1,0 +1,223 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "run/config.h"
+
+/* A file with this text; the caller removes it. */
+static char *file_with(const char *text)
+{
+	char path[] = "/tmp/dlrun-config-XXXXXX";
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	return mem_strdup(path);
+}
+
+static int load(const char *project, const char *user, const char *const *env, struct config **ret,
+	struct err *err)
+{
+	AUTO_FREE char *project_path = project ? file_with(project) : NULL;
+	AUTO_FREE char *user_path = user ? file_with(user) : NULL;
+	struct config_files files = {
+		.project = project_path,
+		.user = user_path,
+		.site = "/nonexistent/dlrun.yaml",
+		.env = env,
+	};
+	int r = config_load(&files, ret, err);
+
+	if (project_path)
+		unlink(project_path);
+	if (user_path)
+		unlink(user_path);
+	return r;
+}
+
+static void test_defaults(void **state)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	bool shell = true;
+
+	(void)state;
+	assert_int_equal(load(NULL, NULL, NULL, &config, &err), 0);
+	assert_string_equal(config_str(config, "target"), "local");
+	assert_string_equal(config_str(config, "image"), "scratch");
+	assert_null(config_str(config, "name"));
+	assert_int_equal(config_size(config, "limits.size"), 500ULL << 20);
+	assert_int_equal(config_int(config, "limits.files", -1), 200000);
+	assert_int_equal(config_duration(config, "grace", -1), 10000);
+	assert_int_equal(config_duration(config, "timeout", -1), -1);
+	assert_int_equal(config_command(config, &shell)->n, 0);
+	assert_false(shell);
+	assert_false(config_is_set(config, "target"));
+}
+
+static void test_precedence(void **state)
+{
+	static const char *const env[] = {
+		"DLRUN_TARGET=from-env", "DLRUN_NAME=", "PATH=/bin", NULL};
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	assert_int_equal(load("name: project\nenv: {A: '1', B: }\n",
+				 "name: user\ntarget: user\ngroup: user\nenv: {B: '2', C: '3'}\n",
+				 env, &config, &err),
+		0);
+	assert_string_equal(config_str(config, "name"), "project");
+	assert_string_equal(config_str(config, "target"), "from-env");
+	assert_string_equal(config_str(config, "group"), "user");
+	assert_int_equal(config_env(config)->n, 3);
+	assert_string_equal(config_env(config)->v[0], "B");
+	assert_string_equal(config_env(config)->v[1], "C=3");
+	assert_string_equal(config_env(config)->v[2], "A=1");
+	assert_int_equal(config_origin(config, "target")->source, CONFIG_FROM_ENV);
+	assert_string_equal(config_origin(config, "target")->file, "DLRUN_TARGET");
+	assert_int_equal(config_origin(config, "group")->line, 3);
+	assert_int_equal(config_override(config, "target", "local", &err), 0);
+	assert_string_equal(config_str(config, "target"), "local");
+	assert_int_equal(config_override(config, "grace", "soon", &err), -ERR_USAGE);
+}
+
+static void test_command_forms(void **state)
+{
+	AUTO_CONFIG struct config *words = NULL, *line = NULL;
+	AUTO_ERR struct err err = {0};
+	bool shell = true;
+
+	(void)state;
+	assert_int_equal(
+		load("command: [python3, train.py, --lr, 0.1]\n", NULL, NULL, &words, &err), 0);
+	assert_int_equal(config_command(words, &shell)->n, 4);
+	assert_string_equal(config_command(words, &shell)->v[3], "0.1");
+	assert_false(shell);
+	assert_int_equal(load("command: make train | tee log\n", NULL, NULL, &line, &err), 0);
+	assert_int_equal(config_command(line, &shell)->n, 1);
+	assert_true(shell);
+}
+
+/* What a file says wrongly is named with its line; %s stands for the path of the file. */
+static void test_errors(void **state)
+{
+	static const struct {
+		const char *text, *message, *hint;
+	} cases[] = {
+		{"name: x\nimgae: y\n", ":2: there is no key 'imgae'", "did you mean 'image'?"},
+		{"limits: {szie: 1}\n", ":1: there is no key 'szie' in limits",
+			"did you mean 'size'?"},
+		{"limits.size: 1\n", ":1: there is no key 'limits.size'", NULL},
+		{"limits: 5\n", ":1: limits must be a map, not a single value", NULL},
+		{"limits: {size: many}\n", ":1: limits.size: ", NULL},
+		{"include: a\n", ":1: include must be a list, not a single value", NULL},
+		{"include: [[a]]\n", ":1: an item of include must be a single value, not a list",
+			NULL},
+		{"name: [a]\n", ":1: name must be a single value, not a list", NULL},
+		{"name:\n", ":1: name has no value", NULL},
+		{"command: {a: b}\n", ":1: command must be a list of words or a string, not a map",
+			NULL},
+		{"command: ''\n", ":1: command is empty", NULL},
+		{"env: [A]\n", ":1: env must be a map of names to values, not a list", NULL},
+		{"env:\n  A: '1'\n  B C: '2'\n", ":3: 'B C' is no name of a variable", NULL},
+		{"compression: lzma\n", ":1: compression: 'lzma' is none of: gzip zstd", NULL},
+		{"grace: 5 apples\n", ":1: grace: ", NULL},
+		{"targets: {a: {}}\n", ":1: target a has no kind", NULL},
+		{"targets: {a: {kind: moon}}\n", ":1: the only kind of target is local", NULL},
+		{"- a\n", ":1: the file must be a map of keys", NULL},
+		{"name: a\nname: b\n", ":2: ", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		AUTO_CONFIG struct config *config = NULL;
+		AUTO_ERR struct err err = {0};
+		const char *at;
+
+		assert_int_equal(load(cases[i].text, NULL, NULL, &config, &err), -ERR_CONFIG);
+		assert_null(config);
+		at = strchr(err.message, ':');
+		assert_non_null(at);
+		if (!str_starts(at, cases[i].message))
+			fail_msg("%s gave %s", cases[i].text, err.message);
+		if (cases[i].hint)
+			assert_string_equal(err.hint, cases[i].hint);
+	}
+}
+
+static void test_inside_a_run_variables_are_the_runs(void **state)
+{
+	static const char *const env[] = {"DLRUN_TARGET=other", NULL};
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	struct config_files files = {.env = env, .inside_run = true};
+
+	(void)state;
+	assert_int_equal(config_load(&files, &config, &err), 0);
+	assert_string_equal(config_str(config, "target"), "local");
+}
+
+static void test_missing_project_file_is_an_error(void **state)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	struct config_files files = {.project = "/nonexistent/dlrun.yaml"};
+
+	(void)state;
+	assert_true(config_load(&files, &config, &err) < 0);
+}
+
+static void test_secret_names(void **state)
+{
+	(void)state;
+	assert_true(config_name_is_secret("HF_TOKEN"));
+	assert_true(config_name_is_secret("wandb_api_key"));
+	assert_true(config_name_is_secret("DB_PASSWORD_FILE"));
+	assert_true(config_name_is_secret("SECRET"));
+	assert_false(config_name_is_secret("KEYBOARD"));
+	assert_false(config_name_is_secret("MONKEYS"));
+	assert_false(config_name_is_secret("TOKENIZERS_PARALLELISM"));
+	assert_false(config_name_is_secret(""));
+}
+
+static void test_json_hides_secrets(void **state)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	AUTO_JSON struct json *json = NULL;
+	AUTO_BUF struct buf text;
+
+	(void)state;
+	assert_int_equal(load("env: {HF_TOKEN: canary, A: shown}\n", NULL, NULL, &config, &err), 0);
+	json = config_to_json(config);
+	buf_init(&text, 1 << 20);
+	json_print(json, &text);
+	assert_null(strstr(text.data, "canary"));
+	assert_non_null(strstr(text.data, "shown"));
+	assert_non_null(strstr(text.data, "\"source\":\"project\""));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_precedence),
+		cmocka_unit_test(test_command_forms),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_inside_a_run_variables_are_the_runs),
+		cmocka_unit_test(test_missing_project_file_is_an_error),
+		cmocka_unit_test(test_secret_names),
+		cmocka_unit_test(test_json_hides_secrets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

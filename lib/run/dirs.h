@@ -8,11 +8,11 @@
 
 struct dirs {
 	char *home;    /* HOME, or NULL */
-	char *config;  /* XDG_CONFIG_HOME, without /dlrun */
+	char *config;  /* XDG_CONFIG_HOME, without /dlrun; NULL when it and HOME are missing */
 	char *state;   /* …/dlrun: runs.db, runs/ID/ */
 	char *cache;   /* …/dlrun: may be deleted at any time */
 	char *data;    /* …/dlrun: oci/ */
-	char *runtime; /* …/dlrun: sockets */
+	char *runtime; /* …/dlrun: sockets; below /tmp without XDG_RUNTIME_DIR: check its owner */
 };
 
 /* The variables that decide; NULL: not set. Relative values are ignored (XDG base directory
@@ -22,7 +22,7 @@ struct dirs_env {
 		*xdg_runtime_dir;
 };
 
-/* Computes paths, makes nothing. E_IO_HOME when HOME is needed and missing. */
+/* Computes paths, makes nothing. E_IO_HOME when HOME is needed and missing (or relative). */
 int dirs_find(const struct dirs_env *env, struct dirs *ret, struct err *err);
 void dirs_done(struct dirs *dirs);
 
@@ -32,5 +32,9 @@ char *dirs_outputs(const struct dirs *dirs, const char *run_id);
 char *dirs_attempt(const struct dirs *dirs, const char *run_id, int attempt);
 /* data/oci: the local image layout. */
 char *dirs_layout(const struct dirs *dirs);
+/* state/spares: trees made ahead (beside runs/, so that one is taken by rename). */
+char *dirs_spares(const struct dirs *dirs);
+/* cache/plans: which layers an edited tree builds on. */
+char *dirs_plans(const struct dirs *dirs);
 
 #endif

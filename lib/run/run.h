@@ -14,6 +14,8 @@
 #include "base/json.h"
 #include "base/vec.h"
 
+#define RUN_SCHEMA "dlrun/run/v1"
+
 enum { RUN_NAME_MAX = 40, RUN_SUFFIX = 5, RUN_ID_SIZE = RUN_NAME_MAX + 1 + RUN_SUFFIX + 1 };
 
 enum run_state {
@@ -39,11 +41,16 @@ bool run_state_may_follow(enum run_state from, enum run_state to);
 /* How an attempt or a run ended. */
 struct run_exit {
 	bool known;
-	int code;           /* of the program; 128 + n for a signal */
+	int code;           /* 0 to 255, of the program; 128 + n for a signal */
 	int signal;         /* 0: none */
 	const char *origin; /* "job": the program; "dlrun": dlrun or its limits */
-	const char *reason; /* one word: Completed Error Timeout Cancelled Lost NotFound … */
+	/* One word: Completed Error Signal; Timeout Cancelled; Lost Interrupted (dlrun was killed
+	 * before the start) NotFound NotExecutable StartFailed. Static text, as is origin. */
+	const char *reason;
 };
+/* {code, signal, origin, reason}, null when not known; reading is lenient. */
+struct json *run_exit_to_json(const struct run_exit *exit);
+void run_exit_from_json(const struct json *json, struct run_exit *ret);
 
 struct run {
 	struct json *doc;   /* dlrun/run/v1 */
@@ -66,16 +73,24 @@ const char *run_id(const struct run *run);
 const char *run_name(const struct run *run);
 enum run_state run_state(const struct run *run);
 const char *run_target(const struct run *run); /* its name */
+/* Wall clock; 0: not yet. */
 int64_t run_submitted_ms(const struct run *run);
+int64_t run_started_ms(const struct run *run);
+int64_t run_ended_ms(const struct run *run);
+/* "sha256:…" of the image's manifest, or NULL. */
+const char *run_image_digest(const struct run *run);
 void run_set_state(struct run *run, enum run_state state);
 void run_get_exit(const struct run *run, struct run_exit *ret);
 void run_set_exit(struct run *run, const struct run_exit *exit);
 bool run_cancelling(const struct run *run);
+/* A time as RFC 3339 text in any object of the record; null for 0. */
+void run_set_time(struct json *object, const char *key, int64_t wall_ms);
 
 /* Attempts count from 1; 0: there is none yet. */
 int run_attempts(const struct run *run);
 void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
+/* Of the newest attempt; the run's times follow (started: of the first attempt). 0: not yet. */
 void run_set_attempt_exit(struct run *run, const struct run_exit *exit, int64_t started_ms,
 	int64_t ended_ms);
 
@@ -92,7 +107,8 @@ bool run_id_is_valid(const char *s);
  * time limit, 143 cancelled, 125 lost or unknown. */
 int run_exit_status(const struct run *run);
 
-/* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v. */
+/* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v (also Hydra's +k=v); at most
+ * 1,000. */
 struct json *run_params(const struct strv *command);
 
 #endif

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +18,16 @@
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53: integers up to here are exact in a double */
 
-static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
-
-static void set_hooks(void)
-{
-	cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = mem_hook_malloc, .free_fn = free});
-}
-
-/* Every way to a new value goes through here, so that none is allocated by another malloc. */
+/* Every way to a new value goes through here, so that none is allocated by another malloc. Values
+ * belong to the one thread of dlrun, and so does this. */
 static void use_cjson(void)
 {
-	pthread_once(&hooks_once, set_hooks);
+	static bool is_ready;
+
+	if (is_ready)
+		return;
+	is_ready = true;
+	cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = mem_hook_malloc, .free_fn = free});
 }
 
 static cJSON *inside(struct json *json)
@@ -478,7 +476,7 @@ static void print_number(double value, struct buf *out)
 		buf_adds(out, "null");
 		return;
 	}
-	if (value == trunc(value) && fabs(value) <= EXACT_MAX) {
+	if (fabs(value) <= EXACT_MAX && value == (double)(int64_t)value) {
 		snprintf(text, sizeof(text), "%.0f", value);
 		buf_adds(out, text);
 		return;

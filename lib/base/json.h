@@ -49,8 +49,8 @@ const char *json_key(const struct json *member);
 size_t json_count(const struct json *json);
 
 /* Makers. json_set_* on an object (a member that has the key is replaced where it stands),
- * json_add_* on an array. NULL strings become null. Bytes that are not UTF-8, and NUL, become U+FFFD
- * and, in an object, a second member key_b64 holds them exactly. */
+ * json_add_* on an array. NULL strings become null. Bytes that are not UTF-8, and NUL, become
+ * U+FFFD and, in an object, a second member key_b64 holds them exactly. */
 struct json *json_object(void);
 struct json *json_array(void);
 struct json *json_null(void);

@@ -52,21 +52,17 @@ static void list_candidates(const char *name, const char *path, struct strv *ret
 	}
 }
 
-static const char *own_path(void)
-{
-	const char *path = getenv("PATH");
-
-	return path ? path : default_path;
-}
-
 static const char *path_of(const char *const *env)
 {
-	if (!env)
-		return own_path();
 	for (; *env; env++)
 		if (str_starts(*env, "PATH="))
 			return *env + strlen("PATH=");
 	return default_path;
+}
+
+static const char *own_path(void)
+{
+	return path_of((const char *const *)environ);
 }
 
 static bool is_program(const char *path)
@@ -332,7 +328,8 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
 	memcpy(&sh_argv[2], &spec->argv[1], (n - 1) * sizeof(*sh_argv));
 	child.sh_argv = sh_argv;
 	if (*spec->argv[0])
-		list_candidates(spec->argv[0], path_of(spec->env), &child.candidates);
+		list_candidates(
+			spec->argv[0], path_of((const char *const *)child.env), &child.candidates);
 	int r = spawn_ready(&child, ret_pid, err);
 	strv_done(&child.candidates);
 	return r;

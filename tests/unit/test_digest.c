@@ -1,0 +1,172 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/digest.h"
+#include "base/enc.h"
+#include "base/mem.h"
+#include "base/par.h"
+
+/* FIPS 180-4 examples, and the empty message. */
+static const struct {
+	const char *text;
+	const char *sha256, *sha1;
+} vectors[] = {
+	{"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		"da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+	{"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+		"a9993e364706816aba3e25717850c26c9cd0d89d"},
+	{"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+		"248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+		"84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
+};
+
+static void assert_hex(const uint8_t *got, size_t len, const char *want)
+{
+	char hex[SHA256_HEX_SIZE];
+
+	hex_encode(got, len, hex);
+	assert_string_equal(hex, want);
+}
+
+static void test_vectors(void **state)
+{
+	(void)state;
+	AUTO_DIGEST struct digest digest = {0};
+	uint8_t out[SHA256_SIZE];
+
+	/* One struct for all: kinds may change from use to use. */
+	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
+		size_t len = strlen(vectors[i].text);
+		digest_begin(&digest, DIGEST_SHA256);
+		digest_add(&digest, vectors[i].text, len);
+		digest_end(&digest, out);
+		assert_hex(out, SHA256_SIZE, vectors[i].sha256);
+		digest_begin(&digest, DIGEST_SHA1);
+		for (size_t k = 0; k < len; k++)
+			digest_add(&digest, vectors[i].text + k, 1);
+		digest_end(&digest, out);
+		assert_hex(out, SHA1_SIZE, vectors[i].sha1);
+		digest_sha256(vectors[i].text, len, out);
+		assert_hex(out, SHA256_SIZE, vectors[i].sha256);
+	}
+}
+
+static void test_begun_again_forgets(void **state)
+{
+	(void)state;
+	AUTO_DIGEST struct digest digest = {0};
+	uint8_t out[SHA256_SIZE];
+
+	digest_begin(&digest, DIGEST_SHA256);
+	digest_add(&digest, "xyz", 3);
+	digest_begin(&digest, DIGEST_SHA256);
+	digest_add(&digest, "abc", 3);
+	digest_add(&digest, NULL, 0);
+	digest_end(&digest, out);
+	assert_hex(out, SHA256_SIZE, vectors[1].sha256);
+	digest_done(&digest);
+	digest_done(&digest);
+	digest_done(NULL);
+}
+
+static void test_million(void **state)
+{
+	(void)state;
+	AUTO_DIGEST struct digest digest = {0};
+	uint8_t out[SHA256_SIZE];
+	char a[1000];
+
+	memset(a, 'a', sizeof(a));
+	digest_begin(&digest, DIGEST_SHA256);
+	for (int i = 0; i < 1000; i++)
+		digest_add(&digest, a, sizeof(a));
+	digest_end(&digest, out);
+	assert_hex(out, SHA256_SIZE,
+		"cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+static void test_text(void **state)
+{
+	(void)state;
+	uint8_t in[SHA256_SIZE], out[SHA256_SIZE];
+	char text[DIGEST_TEXT_SIZE];
+
+	digest_sha256("abc", 3, in);
+	digest_text(in, text);
+	assert_string_equal(
+		text, "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	assert_int_equal(strlen(text) + 1, DIGEST_TEXT_SIZE);
+	assert_true(digest_parse(text, out));
+	assert_memory_equal(in, out, SHA256_SIZE);
+}
+
+static void test_parse_refuses(void **state)
+{
+	(void)state;
+#define HEX62 "7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	static const char *const bad[] = {"", "sha256", "sha256:", "sha256:ba" HEX62 "0",
+		"sha256:a" HEX62, "sha256:BA" HEX62, "sha256:ga" HEX62, "SHA256:ba" HEX62,
+		" sha256:ba" HEX62, "sha256:ba" HEX62 "\n", "sha512:ba" HEX62, "sha256-ba" HEX62,
+		"ba" HEX62, "sha256::a" HEX62, "sha256:/a" HEX62};
+	uint8_t out[SHA256_SIZE] = {1, 2, 3};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_false(digest_parse(bad[i], out));
+	assert_int_equal(out[0] + out[1] + out[2], 6);
+}
+
+enum { WORKERS = 16, ROUNDS = 200 };
+struct job {
+	struct digest digests[WORKERS];
+	uint8_t out[ROUNDS][SHA256_SIZE];
+};
+
+static void hash_one(void *ctx, size_t i, unsigned worker)
+{
+	struct job *job = ctx;
+	struct digest *digest = &job->digests[worker];
+	char data[4096];
+
+	memset(data, (int)i, sizeof(data));
+	digest_begin(digest, DIGEST_SHA256);
+	digest_add(digest, data, i * 20);
+	digest_end(digest, job->out[i]);
+}
+
+static void test_threads(void **state)
+{
+	(void)state;
+	struct job *job = mem_alloc(1, sizeof(*job));
+
+	par_for(ROUNDS, hash_one, job);
+	for (size_t i = 0; i < ROUNDS; i++) {
+		char data[4096];
+		uint8_t want[SHA256_SIZE];
+		memset(data, (int)i, sizeof(data));
+		digest_sha256(data, i * 20, want);
+		assert_memory_equal(job->out[i], want, SHA256_SIZE);
+	}
+	for (size_t i = 0; i < WORKERS; i++)
+		digest_done(&job->digests[i]);
+	free(job);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_vectors),
+		cmocka_unit_test(test_begun_again_forgets),
+		cmocka_unit_test(test_million),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_parse_refuses),
+		cmocka_unit_test(test_threads),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -19,8 +19,8 @@ package_list() {
         ;;
     debian:test)
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
-            cppcheck pmccabe umoci skopeo docker-registry strace tmux faketime valgrind \
-            busybox-static zsh fish man-db locales e2fsprogs
+            cppcheck pmccabe umoci strace tmux faketime valgrind \
+            zstd zsh fish man-db locales
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \

@@ -1,0 +1,397 @@
+"""What the real tests share: a world of their own for each test, and an independent reader of images.
+
+A test file defines functions named test_* that take a World, and ends with `main()`. Tests run in
+parallel; each has its own HOME, state and tree, and everything it starts ends with it.
+
+    tests/real/FILE.py DLRUN [NAME…]
+"""
+
+import concurrent.futures
+import hashlib
+import inspect
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import traceback
+import zlib
+from pathlib import Path
+
+NOBODY = 65534
+DEADLINE_S = 300
+
+
+class Skip(Exception):
+    """The kernel or the file system does not offer what the test needs."""
+
+
+class Missing(Exception):
+    """A program that the tests install is not there: a failure in CI, a visible skip elsewhere."""
+
+
+def needs(program):
+    found = shutil.which(program) or os.environ.get(program.upper())
+    if not found:
+        raise Missing(f"{program} is not installed")
+    return found
+
+
+class Result:
+    def __init__(self, rc, out, err):
+        self.rc, self.out_bytes, self.err_bytes = rc, out, err
+        self.out = out.decode("utf-8", "surrogateescape")
+        self.err = err.decode("utf-8", "surrogateescape")
+
+    def __repr__(self):
+        return f"exit {self.rc}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class World:
+    """A HOME, the XDG directories and a tree below one temporary directory."""
+
+    def __init__(self, dlrun, name):
+        self.dir = Path(tempfile.mkdtemp(prefix=f"dlrun-{name[:30]}-")).resolve()
+        self.dir.chmod(0o755)
+        self.dlrun = dlrun
+        self.home = self.dir / "home"
+        self.tree = self.dir / "tree"
+        self.home.mkdir()
+        self.tree.mkdir()
+        self.user = None
+        self.env = {
+            "HOME": str(self.home),
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "LC_ALL": "C.UTF-8",
+            "TERM": "dumb",
+            "TMPDIR": str(self.dir),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
+            "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
+        }
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+        (self.home / ".gitconfig").write_text(
+            "[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n"
+            "[gc]\n\tauto = 0\n[safe]\n\tdirectory = *\n")
+
+    # --- directories of dlrun
+
+    @property
+    def state(self):
+        return Path(self.env.get("XDG_STATE_HOME", self.home / ".local/state")) / "dlrun"
+
+    @property
+    def cache(self):
+        return Path(self.env.get("XDG_CACHE_HOME", self.home / ".cache")) / "dlrun"
+
+    @property
+    def layout(self):
+        return Path(self.env.get("XDG_DATA_HOME", self.home / ".local/share")) / "dlrun" / "oci"
+
+    # --- doing things
+
+    def as_nobody(self):
+        """Permission bits mean nothing to root: the rest of the test runs as another user."""
+        if os.getuid() == 0:
+            subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(self.dir)], check=True)
+            self.user = NOBODY
+            own = self.dir / "dlrun-bin"
+            shutil.copy(self.dlrun, own)
+            own.chmod(0o755)
+            self.dlrun = str(own)
+
+    def command(self, argv, cwd=None, env=None, timeout=DEADLINE_S, preexec=None, **more):
+        merged = {**self.env, **(env or {})}
+        merged = {k: v for k, v in merged.items() if v is not None}
+        who = {"user": self.user, "group": self.user, "extra_groups": []} if self.user else {}
+        done = subprocess.run([os.fspath(a) for a in argv], cwd=cwd or self.tree, env=merged,
+                              stdin=more.pop("stdin", subprocess.DEVNULL), capture_output=True,
+                              timeout=timeout, preexec_fn=preexec, **who, **more)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def run(self, *args, **options):
+        return self.command([self.dlrun, *args], **options)
+
+    def ok(self, *args, **options):
+        result = self.run(*args, **options)
+        assert result.rc == 0, f"dlrun {' '.join(map(str, args))}: {result!r}"
+        return result
+
+    def git(self, *args, cwd=None, check=True, **options):
+        result = self.command(["git", *args], cwd=cwd, **options)
+        assert not check or result.rc == 0, f"git {args}: {result!r}"
+        return result
+
+    def write(self, path, content=b"", mode=None, base=None):
+        path = (base or self.tree) / path if not isinstance(path, bytes) else \
+            Path(os.fsdecode(os.path.join(os.fsencode(base or self.tree), path)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        if mode is not None:
+            path.chmod(mode)
+        return path
+
+    def repo(self, files=None, commit=True):
+        """A repository in the tree with these files committed."""
+        self.git("init", "-q")
+        for path, content in (files or {"a.py": "print('a')\n"}).items():
+            self.write(path, content)
+        if commit:
+            self.git("add", "-A")
+            self.git("commit", "-qm", "start")
+
+    def commit(self, message="more"):
+        self.git("add", "-A")
+        self.git("commit", "-qm", message)
+
+    # --- what dlrun made
+
+    def push(self, *args, to=None, **options):
+        to = to or self.dir / "out"
+        result = self.ok("push", "--to", f"oci:{to}", *args, **options)
+        match = re.fullmatch(r"oci:(.*)@(sha256:[0-9a-f]{64})\n", result.out)
+        assert match, f"push printed {result.out!r}"
+        image = Image(to, match.group(2))
+        image.said = result
+        return image
+
+    def refused(self, *args, id, rc, says=(), **options):
+        """The command fails in the stated form and leaves nothing behind."""
+        before = self.traces()
+        result = self.run(*args, **options)
+        assert result.rc == rc, f"exit {rc} was expected: {result!r}"
+        check_error_form(result.err, id)
+        for text in [says] if isinstance(says, str) else says:
+            assert text in result.err, f"{text!r} is not said: {result!r}"
+        assert self.traces() == before, f"left behind: {set(self.traces()) ^ set(before)}"
+        return result
+
+    def traces(self):
+        """Runs and images that exist; caches may come and go."""
+        found = []
+        for base in (self.state / "runs", self.layout / "blobs/sha256"):
+            if base.is_dir():
+                found += [str(p) for p in base.rglob("*")]
+        return sorted(found)
+
+    def runs(self):
+        return json.loads(self.ok("ps", "-a", "--json").out)["runs"]
+
+    def show(self, run="@"):
+        return json.loads(self.ok("show", run, "--json").out)
+
+    def close(self):
+        for run in (self.state / "runs").glob("*/attempts/*"):
+            subprocess.run(["pkill", "-KILL", "-f", f"__supervise.*{run.parent.parent.name}"],
+                           capture_output=True)
+        subprocess.run(["chmod", "-R", "u+rwx", str(self.dir)], capture_output=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def check_error_form(text, id):
+    """error: one sentence   [stable.id], at most four lines of evidence, at most one hint."""
+    lines = text.splitlines()
+    at = [i for i, line in enumerate(lines) if line.startswith("error: ")]
+    assert len(at) == 1, f"one line must start with 'error: ': {text!r}"
+    end = next(i for i in range(at[0], len(lines)) if lines[i].rstrip().endswith("]"))
+    assert lines[end].rstrip().endswith(f"[{id}]"), f"[{id}] was expected: {text!r}"
+    rest = lines[end + 1:]
+    hints = [line for line in rest if line.startswith("  hint: ")]
+    assert len(hints) <= 1 and len(rest) - len(hints) <= 8, f"not the form of an error: {text!r}"
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text), f"control bytes: {text!r}"
+
+
+class Image:
+    """An image of a layout, read without dlrun: digests checked, layers applied (layer.md)."""
+
+    def __init__(self, layout, digest, workdir="dlrun/src"):
+        self.layout, self.digest = Path(layout), digest
+        self.manifest = json.loads(self.blob(digest))
+        self.config = json.loads(self.blob(self.manifest["config"]["digest"]))
+        self.layers = self.manifest["layers"]
+        self.diff_ids = self.config["rootfs"]["diff_ids"]
+        assert len(self.layers) == len(self.diff_ids)
+        self.tars = []
+        self.tree = {}
+        for layer, diff_id in zip(self.layers, self.diff_ids):
+            blob = self.blob(layer["digest"])
+            assert len(blob) == layer["size"]
+            tar = decompress(blob)
+            assert "sha256:" + hashlib.sha256(tar).hexdigest() == diff_id
+            self.tars.append(tar)
+            self.apply(tar, os.fsencode(workdir))
+
+    def blob(self, digest):
+        data = (self.layout / "blobs/sha256" / digest.removeprefix("sha256:")).read_bytes()
+        assert "sha256:" + hashlib.sha256(data).hexdigest() == digest
+        return data
+
+    def apply(self, tar, workdir):
+        below = workdir + b"/"
+        added = {}
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", errors="surrogateescape") as archive:
+            for member in archive:
+                name = os.fsencode(member.name).rstrip(b"/")
+                assert not name.startswith(b"/") and b".." not in name.split(b"/"), name
+                if not name.startswith(below):
+                    assert name == workdir or not name.startswith(workdir.split(b"/")[0]), name
+                    continue
+                name = name[len(below):]
+                head, _, last = name.rpartition(b"/")
+                if last == b".wh..wh..opq":
+                    self.remove(head, children_only=True)
+                elif last.startswith(b".wh."):
+                    self.remove((head + b"/" if head else b"") + last[4:])
+                elif member.issym():
+                    self.remove(name)
+                    added[name] = ("link", False, os.fsencode(member.linkname))
+                elif member.isreg():
+                    self.remove(name)
+                    added[name] = ("file", bool(member.mode & 0o100), archive.extractfile(member).read())
+                else:
+                    assert member.isdir(), member
+                    self.tree.pop(name, None)
+                assert (member.uid, member.gid, member.uname) == (0, 0, ""), member
+        for name in added:
+            for parent in parents(name):
+                self.tree.pop(parent, None)
+        self.tree.update(added)
+
+    def remove(self, name, children_only=False):
+        for path in list(self.tree):
+            if path == name and not children_only or path.startswith(name + b"/" if name else b""):
+                del self.tree[path]
+
+    def roles(self):
+        return [layer.get("annotations", {}).get("dev.dlrun.role", "base") for layer in self.layers]
+
+    def names(self, index):
+        """The raw member names of a layer."""
+        with tarfile.open(fileobj=io.BytesIO(self.tars[index]), mode="r:", errors="surrogateescape") as a:
+            return [m.name for m in a]
+
+
+def parents(name):
+    parts = name.split(b"/")
+    return [b"/".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def decompress(blob):
+    if blob[:2] == b"\x1f\x8b":
+        out = b""
+        while blob:
+            member = zlib.decompressobj(31)
+            out += member.decompress(blob)
+            assert member.eof, "a cut-off gzip member"
+            blob = member.unused_data
+        return out
+    if blob[:4] == b"\x28\xb5\x2f\xfd":
+        return subprocess.run(["zstd", "-dc"], input=blob, capture_output=True, check=True).stdout
+    return blob
+
+
+def disk_tree(root, paths):
+    """What lies on disk at these paths, in the form of Image.tree."""
+    tree = {}
+    for path in paths:
+        name = os.fsencode(path)
+        full = os.path.join(os.fsencode(root), name)
+        info = os.lstat(full)
+        if stat.S_ISLNK(info.st_mode):
+            tree[name] = ("link", False, os.readlink(full))
+        else:
+            with open(full, "rb") as file:
+                tree[name] = ("file", bool(info.st_mode & 0o111), file.read())
+    return tree
+
+
+def all_files(root):
+    """Every file and link below root but .git, as paths relative to it (bytes)."""
+    found = []
+    for base, dirs, files in os.walk(os.fsencode(root)):
+        dirs[:] = [d for d in dirs if d != b".git"]
+        links = [d for d in dirs if os.path.islink(os.path.join(base, d))]
+        for name in files + links:
+            if name != b".git":
+                found.append(os.path.relpath(os.path.join(base, name), os.fsencode(root)))
+    return found
+
+
+def same_tree(image, root, paths):
+    """The image holds exactly these paths with the bytes on disk."""
+    wanted = disk_tree(root, paths)
+    extra, missing = set(image.tree) - set(wanted), set(wanted) - set(image.tree)
+    assert not extra and not missing, f"too much: {sorted(extra)[:5]}, missing: {sorted(missing)[:5]}"
+    for path, value in wanted.items():
+        assert image.tree[path] == value, f"{path!r} differs"
+
+
+def wait_for(condition, what, seconds=30):
+    """Poll until condition() is true; no test sleeps for a fixed time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"did not happen within {seconds} s: {what}")
+
+
+def hash_dir(path):
+    """Names, kinds, modes and contents of everything below path."""
+    found = {}
+    for base, dirs, files in os.walk(path):
+        for name in dirs + files:
+            full = os.path.join(base, name)
+            info = os.lstat(full)
+            if stat.S_ISREG(info.st_mode):
+                with open(full, "rb") as file:
+                    content = hashlib.sha256(file.read()).hexdigest()
+            else:
+                content = os.readlink(full) if stat.S_ISLNK(info.st_mode) else ""
+            found[os.path.relpath(full, path)] = (stat.S_IFMT(info.st_mode), info.st_mode & 0o7777, content)
+    return found
+
+
+def run_one(dlrun, name, function):
+    world = World(dlrun, name)
+    try:
+        function(world)
+        return name, "passed", ""
+    except Skip as reason:
+        return name, "skipped", str(reason)
+    except Missing as reason:
+        return name, "failed" if os.environ.get("CI") else "skipped", str(reason)
+    except subprocess.TimeoutExpired as late:
+        return name, "failed", f"no end after {late.timeout} s: {late.cmd}"
+    except BaseException:
+        return name, "failed", traceback.format_exc(limit=-4)
+    finally:
+        world.close()
+
+
+def main():
+    dlrun, wanted = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    module = sys.modules["__main__"]
+    tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
+    if wanted:
+        tests = [(n, f) for n, f in tests if any(w in n for w in wanted)]
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1) as pool:
+        for done in concurrent.futures.as_completed(pool.submit(run_one, dlrun, n, f) for n, f in tests):
+            name, verdict, text = done.result()
+            counts[verdict] += 1
+            if verdict != "passed":
+                print(f"{verdict}: {name}: {text}", flush=True)
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    sys.exit(1 if counts["failed"] or not tests else 0)

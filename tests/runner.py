@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Runs the steps of tests/run: builds one after the other, then everything else two at a time.
+
+A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
+without one counts as a single test by its exit status (77: skipped).
+"""
+
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build-test"
+RELEASE, DEV, PORTABLE, CLANG = (OUT / name for name in ("release", "dev", "portable", "clang"))
+DLRUN = RELEASE / "dlrun"
+
+
+def meson(where, *options):
+    """Set up a build directory, or bring it up to date, and build everything in it."""
+    setup = f"meson setup --reconfigure {where}" if (where / "build.ninja").exists() else \
+        f"meson setup {' '.join(options)} {where}"
+    return ["sh", "-c", f"{setup} && ninja -C {where} all"]
+
+
+def sources(pattern="*.c"):
+    return sorted(str(p.relative_to(ROOT)) for folder in ("lib", "cli") for p in (ROOT / folder).rglob(pattern))
+
+
+BUILDS = [
+    ("build release", meson(RELEASE), {}),
+    ("build dev (gcc, ASan, UBSan, werror)", meson(DEV, "--native-file", "build-dev.ini"), {}),
+    ("build portable", meson(PORTABLE, "--native-file", "build-dev.ini", "-Dos=portable"), {}),
+    ("build clang (werror)", meson(CLANG, "-Dwerror=true", "-Dwarning_level=2"), {"CC": "clang"}),
+]
+
+
+def python(*argv):
+    return ["python3", *map(str, argv)]
+
+
+def steps():
+    real = ROOT / "tests/real"
+    snap_tool = RELEASE / "tests/real/snap_tool"
+    yield "check structure", python("tests/check/structure.py"), {}
+    yield "check format", ["clang-format", "--dry-run", "--Werror", *sources(), *sources("*.h")], {}
+    yield "check cppcheck", ["tests/check/cppcheck"], {}
+    yield "check analyzer", ["tests/check/analyzer", str(OUT / "analyzer")], {}
+    if (ROOT / "tests/check/manuals.py").exists():
+        yield "check manuals", python("tests/check/manuals.py", DLRUN), {}
+    for build in (DEV, PORTABLE):
+        yield f"unit and fuzz corpora, {build.name}", ["meson", "test", "-C", str(build), "--print-errorlogs", "--no-rebuild"], {}
+    yield "golden", python("tests/golden/run", DLRUN), {}
+    yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
+    yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
+    for name in ("snapshot", "image", "local", "failure", "kill"):
+        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
+    for name in ("snapshot", "image", "local", "failure"):
+        yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {}
+    yield "example digits", ["tests/real/digits.sh"], {}
+    yield "readme", python("tests/check/readme.py", DLRUN), {}
+
+
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
+MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
+
+
+def verdict(status, text):
+    """(passed, failed, skipped) of one step."""
+    counts = COUNTS.findall(text)
+    if counts:
+        passed, failed, skipped = (int(n or 0) for n in counts[-1])
+    elif re.search(r"^Ok:\s+\d+", text, re.M):
+        passed, failed, skipped = (sum(map(int, re.findall(p, text, re.M))) for p in MESON.values())
+    else:
+        return (1, 0, 0) if status == 0 else (0, 0, 1) if status == 77 else (0, 1, 0)
+    return passed, failed or (1 if status else 0), skipped
+
+
+def run(step):
+    name, argv, env = step
+    log = OUT / "logs" / (re.sub(r"\W+", "-", name).strip("-") + ".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    with open(log, "wb") as out:
+        status = subprocess.run(argv, cwd=ROOT, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
+                                stderr=subprocess.STDOUT).returncode
+    text = log.read_text(errors="replace")
+    passed, failed, skipped = verdict(status, text)
+    word = "FAILED" if failed else "ok"
+    print(f"{word:6} {name}: {passed} passed, {failed} failed, {skipped} skipped in {time.monotonic() - begin:.0f} s", flush=True)
+    for line in text.splitlines():
+        if line.startswith("skipped:"):
+            print(f"       {line}", flush=True)
+    if failed:
+        print("\n".join("       " + line for line in text.splitlines()[-60:]), flush=True)
+    return passed, failed, skipped
+
+
+def main():
+    wanted = sys.argv[1:]
+    totals = [0, 0, 0]
+
+    def add(counts):
+        for i, n in enumerate(counts):
+            totals[i] += n
+
+    broken = False
+    for build in BUILDS:
+        counts = run(build)
+        add(counts)
+        broken |= counts[1] > 0
+    chosen = [s for s in steps() if not wanted or any(w in s[0] for w in wanted)]
+    if not broken:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+            for counts in pool.map(run, chosen):
+                add(counts)
+    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    return 1 if totals[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -111,6 +111,8 @@
 	  "`--timeout` or `timeout:` ended the program. The exit status is 124.") \
 	X(E_STORE, IO, "store", "the record of runs cannot be used", \
 	  "The message names the database. It is a SQLite file below XDG_STATE_HOME.") \
+	X(E_STORE_CHANGED, CONFLICT, "store.changed", "a run's record was changed by another dlrun", \
+	  "Two commands worked on the same run at the same time. Nothing is lost: repeat the command.") \
 	X(E_STORE_VERSION, CONFIG, "store.version", "the record of runs was written by a newer dlrun", \
 	  "Use that newer dlrun, or another XDG_STATE_HOME.") \
 	/* targets */ \

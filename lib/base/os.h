@@ -35,6 +35,11 @@ int os_signal_descendants(int sig);
  * -errno on failure. */
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 
+/* Give the file of an open descriptor, which may have no name yet (O_TMPFILE), a new name below
+ * dirfd. 0 or -errno: -EEXIST when the name is taken, -EXDEV on another file system, -ENOTSUP where
+ * that is not offered. */
+int os_link_fd(int fd, int dirfd, const char *name);
+
 /* A descriptor that becomes readable when the file grows or its directory changes; -1 where that is
  * not offered: poll with a timer instead. os_watch_drain makes it quiet again. */
 int os_watch_open(const char *path);
@@ -52,7 +57,8 @@ bool os_self_path(char *out, size_t size);
 void os_protect_memory(void);
 /* Lower the priority of this process for processor and disk. */
 void os_be_nice(void);
-/* A name for the file system of fd if it is a network one ("nfs", "smb", "fuse.sshfs"), else NULL. */
+/* A name for the file system of fd if it is a network one ("nfs", "smb", "fuse.sshfs"), else
+ * NULL. */
 const char *os_network_fs(int fd);
 
 /* A group of processes that can be killed as a whole: a cgroup v2 below our own where that may be

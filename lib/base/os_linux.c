@@ -77,7 +77,8 @@ struct process {
 
 static bool parse_stat(const char *text, struct process *ret)
 {
-	/* The name in parentheses is the program's own and may hold any byte: the last ) ends it. */
+	/* The name in parentheses is the program's own and may hold any byte: the last ) ends
+	 * it. */
 	const char *rest = strrchr(text, ')');
 	int parent;
 	unsigned long long start;
@@ -266,6 +267,18 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
+int os_link_fd(int fd, int dirfd, const char *name)
+{
+	char path[32];
+
+	/* AT_EMPTY_PATH would need a capability. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	/* Without /proc the path is what is missing, not the file. */
+	return errno == ENOENT ? -ENOTSUP : -errno;
+}
+
 int os_watch_open(const char *path)
 {
 	enum {
@@ -352,8 +365,8 @@ void os_be_nice(void)
 }
 
 /*
- * Mounts (proc(5), /proc/PID/mountinfo): id, parent, major:minor, root, mount point, options, tags …,
- * "-", type, source, options.
+ * Mounts (proc(5), /proc/PID/mountinfo): id, parent, major:minor, root, mount point, options,
+ * tags …, "-", type, source, options.
  */
 
 struct mount {
@@ -401,7 +414,7 @@ static bool is_on_device(const struct mount *mount, const void *wanted)
 	return strcmp(mount->device, wanted) == 0;
 }
 
-/* In user space, so only the mount says what it is. One that is not known as local may be remote. */
+/* In user space, so only the mount says what it is; what is not known as local may be remote. */
 static const char *fuse_network(int fd)
 {
 	static const char *const local[] = {"fuseblk", "virtiofs", "fuse.bindfs", "fuse.encfs",
@@ -527,7 +540,7 @@ bool os_family_create(struct os_family *family, const char *name)
 	char dir[sizeof(family->path)], procs[sizeof(family->path) + 16];
 
 	family->path[0] = '\0';
-	if (strchr(name, '/') || name[0] == '.' || !cgroup_dir(dir, sizeof(dir)))
+	if (!*name || strchr(name, '/') || name[0] == '.' || !cgroup_dir(dir, sizeof(dir)))
 		return false;
 	/* Moving a process needs this file of the group that holds both, which is ours. */
 	snprintf(procs, sizeof(procs), "%s/cgroup.procs", dir);

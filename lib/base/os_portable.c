@@ -46,6 +46,14 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
+int os_link_fd(int fd, int dirfd, const char *name)
+{
+	(void)fd;
+	(void)dirfd;
+	(void)name;
+	return -ENOTSUP;
+}
+
 int os_watch_open(const char *path)
 {
 	(void)path;

@@ -49,8 +49,12 @@ static int open_no_link(int dirfd, const char *name, int flags, mode_t mode)
 {
 	int fd = openat(dirfd, name, flags | O_NOFOLLOW, mode);
 
-	if (fd < 0)
-		return errno != ENOENT && is_link(dirfd, name) ? -ELOOP : -errno;
+	if (fd < 0) {
+		int errnum = errno;
+		if (errnum != ENOENT && errnum != EEXIST && is_link(dirfd, name))
+			return -ELOOP;
+		return -errnum;
+	}
 #ifdef O_PATH
 	struct stat st;
 	if ((flags & O_PATH) && !(flags & O_NOFOLLOW) && fstat(fd, &st) == 0 &&

@@ -167,6 +167,7 @@ static bool is_elsewhere(int errnum)
 
 static _Noreturn void child_exec(struct child *child)
 {
+	bool is_path = strchr(child->spec->argv[0], '/') != NULL;
 	bool denied = false;
 
 	for (size_t i = 0; i < child->candidates.n; i++) {
@@ -179,7 +180,7 @@ static _Noreturn void child_exec(struct child *child)
 			errno = ENOEXEC;
 		}
 		denied |= errno == EACCES;
-		if (!is_elsewhere(errno))
+		if (is_path || !is_elsewhere(errno))
 			child_fail(child, STAGE_EXEC);
 	}
 	errno = denied ? EACCES : ENOENT;

@@ -173,66 +173,60 @@ static void test_directive_and_escapes(void **state)
 		false);
 }
 
+static const char *const refused[][2] = {
+	{"a: 1\nb: 2\na: 3\n", "f.yaml:3: the key \"a\" is set twice, first on line 1"},
+	{"m:\n  x: 1\n  'x': 2\n", "f.yaml:3: the key \"x\" is set twice, first on line 2"},
+	{"m: {x: 1, \"\\x78\": 2}\n", "f.yaml:1: the key \"x\" is set twice, first on line 1"},
+	{"\n- x: 1\n  y: 2\n  x: 3\n", "f.yaml:4: the key \"x\" is set twice, first on line 2"},
+	{"a:\n  b: 1\n\tc: 2\n", "f.yaml:3: a tab in the indentation"},
+	{"\ta: 1\n", "f.yaml:1: a tab in the indentation"},
+	{"a: &x 1\n", "f.yaml:1: anchors (&name) are not accepted"},
+	{"a: 1\nb: &x [1]\n", "f.yaml:2: anchors (&name) are not accepted"},
+	{"a: 1\nb:\n  &x c: 1\n", "f.yaml:3: anchors (&name) are not accepted"},
+	{"a: 1\nb: *a\n", "f.yaml:2: aliases (*name) are not accepted"},
+	{"*a : 1\n", "f.yaml:1: aliases (*name) are not accepted"},
+	{"a: !!str 1\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"a: ! 1\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"a: !env HOME\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"a: !!map {}\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"!!seq [a]\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"!!str a: 1\n", "f.yaml:1: tags (!name) are not accepted"},
+	{"<<: {a: 1}\n", "f.yaml:1: merge keys (<<) are not accepted"},
+	{"a: 1\n---\nb: 1\n", "f.yaml:2: a second document starts here, only one is accepted"},
+	{"---\n---\n", "f.yaml:2: a second document starts here, only one is accepted"},
+	{"? [a]\n: 1\n", "f.yaml:1: a key must be a single word or text"},
+	{"{a: 1}: 1\n", "f.yaml:1: a key must be a single word or text"},
+	{"a: 1\n? {b: 1}\n: 1\n", "f.yaml:2: a key must be a single word or text"},
+	{": 1\n", "f.yaml:1: while parsing a block mapping did not find expected key"},
+	{"a: 1\n? \n: 1\n", "f.yaml:2: a key is missing before \":\""},
+	{"a: \"x\\0y\"\n", "f.yaml:1: a NUL character in a text"},
+	{"\"x\\0\": 1\n", "f.yaml:1: a NUL character in a text"},
+	{"a: b: c\n", "f.yaml:1: mapping values are not allowed in this context"},
+	{"a: 1\nb\nc: 1\n", "f.yaml:3: while scanning a simple key could not find expected ':'"},
+	{"a: [1\n", "f.yaml:2: while parsing a flow sequence did not find expected ',' or ']'"},
+	{"a: 'x\n", "f.yaml:2: while scanning a quoted scalar found unexpected end of stream"},
+	{"a: @x\n", "f.yaml:1: while scanning for the next token found character that "
+		    "cannot start any token"},
+	{"a: 1\nb: \x01\n", "f.yaml:2: control characters are not allowed"},
+	{"a: 1\n\nb: \xff\n", "f.yaml:3: invalid leading UTF-8 octet"},
+	{"a: \xc3", "f.yaml:1: incomplete UTF-8 octet sequence"},
+	{"a: \xed\xa0\x80\n", "f.yaml:1: invalid Unicode character"},
+	{"a: \"\\ud800\"\n", "f.yaml:1: while parsing a quoted scalar found invalid Unicode "
+			     "character escape code"},
+	{"a: 1\n  b: 2\n", "f.yaml:2: mapping values are not allowed in this context"},
+	{"%TAG ! tag:x,2000:\n---\na: !y 1\n", "f.yaml:3: tags (!name) are not accepted"},
+	{"%YAML 3.0\n---\na: 1\n", "f.yaml:1: found incompatible YAML document"},
+	{"\xff\xfe"
+	 "a",
+		"f.yaml:1: invalid leading UTF-8 octet"},
+};
+
 static void test_refused(void **state)
 {
-	static const char *const pairs[][2] = {
-		{"a: 1\nb: 2\na: 3\n", "f.yaml:3: the key \"a\" is set twice, first on line 1"},
-		{"m:\n  x: 1\n  'x': 2\n", "f.yaml:3: the key \"x\" is set twice, first on line 2"},
-		{"m: {x: 1, \"\\x78\": 2}\n",
-			"f.yaml:1: the key \"x\" is set twice, first on line 1"},
-		{"\n- x: 1\n  y: 2\n  x: 3\n",
-			"f.yaml:4: the key \"x\" is set twice, first on line 2"},
-		{"a:\n  b: 1\n\tc: 2\n", "f.yaml:3: a tab in the indentation"},
-		{"\ta: 1\n", "f.yaml:1: a tab in the indentation"},
-		{"a: &x 1\n", "f.yaml:1: anchors (&name) are not accepted"},
-		{"a: 1\nb: &x [1]\n", "f.yaml:2: anchors (&name) are not accepted"},
-		{"a: 1\nb:\n  &x c: 1\n", "f.yaml:3: anchors (&name) are not accepted"},
-		{"a: 1\nb: *a\n", "f.yaml:2: aliases (*name) are not accepted"},
-		{"*a : 1\n", "f.yaml:1: aliases (*name) are not accepted"},
-		{"a: !!str 1\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"a: ! 1\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"a: !env HOME\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"a: !!map {}\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"!!seq [a]\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"!!str a: 1\n", "f.yaml:1: tags (!name) are not accepted"},
-		{"<<: {a: 1}\n", "f.yaml:1: merge keys (<<) are not accepted"},
-		{"a: 1\n---\nb: 1\n",
-			"f.yaml:2: a second document starts here, only one is accepted"},
-		{"---\n---\n", "f.yaml:2: a second document starts here, only one is accepted"},
-		{"? [a]\n: 1\n", "f.yaml:1: a key must be a single word or text"},
-		{"{a: 1}: 1\n", "f.yaml:1: a key must be a single word or text"},
-		{"a: 1\n? {b: 1}\n: 1\n", "f.yaml:2: a key must be a single word or text"},
-		{": 1\n", "f.yaml:1: while parsing a block mapping did not find expected key"},
-		{"a: 1\n? \n: 1\n", "f.yaml:2: a key is missing before \":\""},
-		{"a: \"x\\0y\"\n", "f.yaml:1: a NUL character in a text"},
-		{"\"x\\0\": 1\n", "f.yaml:1: a NUL character in a text"},
-		{"a: b: c\n", "f.yaml:1: mapping values are not allowed in this context"},
-		{"a: 1\nb\nc: 1\n",
-			"f.yaml:3: while scanning a simple key could not find expected ':'"},
-		{"a: [1\n",
-			"f.yaml:2: while parsing a flow sequence did not find expected ',' or ']'"},
-		{"a: 'x\n",
-			"f.yaml:2: while scanning a quoted scalar found unexpected end of stream"},
-		{"a: @x\n", "f.yaml:1: while scanning for the next token found character that "
-			    "cannot start any token"},
-		{"a: 1\nb: \x01\n", "f.yaml:2: control characters are not allowed"},
-		{"a: 1\n\nb: \xff\n", "f.yaml:3: invalid leading UTF-8 octet"},
-		{"a: \xc3", "f.yaml:1: incomplete UTF-8 octet sequence"},
-		{"a: \xed\xa0\x80\n", "f.yaml:1: invalid Unicode character"},
-		{"a: \"\\ud800\"\n",
-			"f.yaml:1: while parsing a quoted scalar found invalid Unicode "
-			"character escape code"},
-		{"a: 1\n  b: 2\n", "f.yaml:2: mapping values are not allowed in this context"},
-		{"%TAG ! tag:x,2000:\n---\na: !y 1\n", "f.yaml:3: tags (!name) are not accepted"},
-		{"%YAML 3.0\n---\na: 1\n", "f.yaml:1: found incompatible YAML document"},
-		{"\xff\xfe"
-		 "a",
-			"f.yaml:1: invalid leading UTF-8 octet"},
-	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++)
-		check_refused(pairs[i][0], pairs[i][1]);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
+		check_refused(refused[i][0], refused[i][1]);
 	check_refused_bytes("a: 1\0\n", 6, "f.yaml:1: control characters are not allowed");
 }
 
@@ -273,7 +267,8 @@ static void test_depth(void **state)
 	AUTO_FREE char *deep = repeat("[", YAML_DEPTH_MAX + 1, "]");
 
 	(void)state;
-	AUTO_YAML struct yaml *yaml = parse(fits);
+	AUTO_YAML struct yaml *root = parse(fits);
+	assert_int_equal(root->kind, YAML_LIST);
 	check_refused(deep, "f.yaml:1: nested deeper than 64 levels");
 }
 

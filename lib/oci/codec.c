@@ -1,7 +1,10 @@
 #include "oci/codec.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "base/str.h"
+#include "oci/codec_zlib.h"
 
 static const char *const names[] = {
 	[CODEC_GZIP] = "gzip",
@@ -20,4 +23,22 @@ int codec_find(const char *name)
 const char *codec_name(enum codec codec)
 {
 	return names[codec];
+}
+
+static void *zlib_alloc(void *ctx, unsigned n, unsigned size)
+{
+	(void)ctx;
+	return mem_grow(NULL, n, size);
+}
+
+static void zlib_free(void *ctx, void *p)
+{
+	(void)ctx;
+	free(p);
+}
+
+void codec_zlib_hooks(z_stream *z)
+{
+	z->zalloc = zlib_alloc;
+	z->zfree = zlib_free;
 }

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "base/enc.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "oci/codec_zlib.h"
 
 enum { IN_SIZE = 128 * 1024, MAGIC_SIZE = 4, WINDOW_LOG_MAX = 27 };
 
@@ -87,18 +87,6 @@ static int corrupt(struct err *err, const char *what)
  * gzip
  */
 
-static void *zlib_alloc(void *ctx, unsigned n, unsigned size)
-{
-	(void)ctx;
-	return mem_grow(NULL, n, size);
-}
-
-static void zlib_free(void *ctx, void *p)
-{
-	(void)ctx;
-	free(p);
-}
-
 static void gzip_begin(struct decoder *decoder)
 {
 	enum { GZIP_ONLY = 16 + MAX_WBITS };
@@ -108,8 +96,7 @@ static void gzip_begin(struct decoder *decoder)
 		BUG_ON(inflateReset(z) != Z_OK);
 		return;
 	}
-	z->zalloc = zlib_alloc;
-	z->zfree = zlib_free;
+	codec_zlib_hooks(z);
 	BUG_ON(inflateInit2(z, GZIP_ONLY) != Z_OK);
 }
 

@@ -2,12 +2,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "base/enc.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "oci/codec_zlib.h"
 
 enum {
 	GZIP_LEVEL = 1,
@@ -26,18 +26,6 @@ enum {
  * gzip
  */
 
-static void *zlib_alloc(void *ctx, unsigned n, unsigned size)
-{
-	(void)ctx;
-	return mem_grow(NULL, n, size);
-}
-
-static void zlib_free(void *ctx, void *p)
-{
-	(void)ctx;
-	free(p);
-}
-
 static z_stream *deflate_state(struct chunk *chunk)
 {
 	enum { RAW = -MAX_WBITS, MEM_LEVEL = 8 };
@@ -47,8 +35,7 @@ static z_stream *deflate_state(struct chunk *chunk)
 		return chunk->state;
 	}
 	z_stream *z = mem_alloc(1, sizeof(*z));
-	z->zalloc = zlib_alloc;
-	z->zfree = zlib_free;
+	codec_zlib_hooks(z);
 	BUG_ON(deflateInit2(z, GZIP_LEVEL, Z_DEFLATED, RAW, MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK);
 	chunk->state = z;
 	return z;

@@ -1,4 +1,4 @@
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <openssl/evp.h>
@@ -10,23 +10,21 @@
 static const char prefix[] = "sha256:";
 enum { PREFIX_LEN = sizeof(prefix) - 1 };
 
-/* Fetched once for the process: a fetch takes locks and longer than hashing a small file. They are
- * read-only from then on and live as long as the process. */
-static EVP_MD *algorithms[2];
-
-static void fetch_algorithms(void)
-{
-	algorithms[DIGEST_SHA256] = EVP_MD_fetch(NULL, "SHA256", NULL);
-	algorithms[DIGEST_SHA1] = EVP_MD_fetch(NULL, "SHA1", NULL);
-}
-
+/* Fetched once for the process, because a fetch takes locks and longer than hashing a small file;
+ * of several threads that come at once the first one's stays, for as long as the process. */
 static const EVP_MD *algorithm(enum digest_kind kind)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static EVP_MD *_Atomic fetched[2];
+	EVP_MD *md = atomic_load_explicit(&fetched[kind], memory_order_acquire), *none = NULL;
 
-	pthread_once(&once, fetch_algorithms);
-	BUG_ON(!algorithms[kind]);
-	return algorithms[kind];
+	if (md)
+		return md;
+	md = EVP_MD_fetch(NULL, kind == DIGEST_SHA1 ? "SHA1" : "SHA256", NULL);
+	BUG_ON(!md);
+	if (atomic_compare_exchange_strong(&fetched[kind], &none, md))
+		return md;
+	EVP_MD_free(md);
+	return none;
 }
 
 void digest_begin(struct digest *digest, enum digest_kind kind)

@@ -57,8 +57,8 @@ void entry_list_id(const struct entry_list *list, char out[static DIGEST_TEXT_SI
 
 /* Where the bytes of entries come from. */
 struct entry_opener {
-	/* A descriptor at the start of the file's content. The reader checks size and digest itself;
-	 * a difference means that the file changed meanwhile (E_IO_CHANGED). */
+	/* A descriptor at the start of the file's content. The reader checks size and digest
+	 * itself; a difference means that the file changed meanwhile (E_IO_CHANGED). */
 	int (*open)(void *ctx, const struct entry *entry, int *ret_fd, struct err *err);
 	void *ctx;
 };

@@ -66,7 +66,7 @@ int err_set(struct err *err, enum err_id id, const char *fmt, ...) ERR_PRINTF(3,
 int err_set_errno(struct err *err, enum err_id id, int errnum, const char *fmt, ...)
 	ERR_PRINTF(4, 5);
 
-/* These add to an error. Where there is none (NULL or not set) they return -ERR_BUG and do no more. */
+/* These add to an error. Where there is none (NULL or not set) they only return -ERR_BUG. */
 /* Put "text: " before the message; returns -code, for: return err_prefix(err, "reading %s", p). */
 int err_prefix(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* Add a line of evidence; the fifth and later ones are dropped. Returns -code. */

@@ -39,7 +39,7 @@ static bool is_current(int fd, const char *path)
 
 int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err)
 {
-	/* The one who held it may have removed the file: a lock on a nameless file excludes nobody. */
+	/* Who held it may have removed the file: a lock on a nameless file excludes nobody. */
 	for (;;) {
 		AUTO_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
@@ -63,10 +63,9 @@ int fs_is_locked(const char *path)
 
 	if (fd < 0)
 		return errno != ENOENT && errno != ENOTDIR;
-	/* A shared lock does not disturb others that only look. Who holds one, and is it only another
-	 * look? That is over in a moment. */
 	if (flock(fd, LOCK_SH | LOCK_NB))
 		return 1;
+	/* Others may hold shared ones. If they only look, as we do, that is over in a moment. */
 	for (int i = 0; i < TRIES; i++) {
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 			return 0;

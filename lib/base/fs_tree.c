@@ -111,7 +111,7 @@ static int open_dir(int fd, const char *name)
 	return dir;
 }
 
-/* Go down into the directory that is last in names, or remove it if it has become something else. */
+/* Go down into the directory that is last in names, or remove what it has become. */
 static int enter(struct removal *removal, struct err *err)
 {
 	const char *name = removal->names.v[removal->names.n - 1];
@@ -171,7 +171,7 @@ static int finish(struct removal *removal, struct err *err)
 	if (rc)
 		return rc;
 	if (unlinkat(here(removal), name, AT_REMOVEDIR) && errno != ENOENT) {
-		/* Somebody adds to it, or the file system lost its place while we removed: again. */
+		/* Somebody adds to it, or the file system lost its place meanwhile: again. */
 		bool refilled = errno == ENOTEMPTY || errno == EEXIST;
 		if (refilled && removal->n_refills++ < MAX_REFILLS)
 			return 0;

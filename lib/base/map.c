@@ -1,4 +1,4 @@
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,18 @@ struct map_slot {
 	uint64_t hash;
 };
 
-static uint64_t seed[2];
-
-static void make_seed(void)
+/* Half of the key of this process, made on first use. Of several threads that come at once the
+ * first one's holds. */
+static uint64_t key_half(int i)
 {
-	random_bytes(seed, sizeof(seed));
+	static _Atomic uint64_t key[2];
+	uint64_t half = atomic_load_explicit(&key[i], memory_order_relaxed), none = 0;
+
+	if (half)
+		return half;
+	random_bytes(&half, sizeof(half));
+	half |= 1; /* 0 says that there is none yet */
+	return atomic_compare_exchange_strong(&key[i], &none, half) ? half : none;
 }
 
 static uint64_t rotate(uint64_t x, int n)
@@ -49,12 +56,11 @@ static void sip_rounds(uint64_t v[4], int n)
  * ones that collide. */
 static uint64_t hash_of(const char *key)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	size_t len = strlen(key);
 	const uint8_t *p = (const uint8_t *)key;
 	uint8_t tail[8] = {0};
 
-	pthread_once(&once, make_seed);
+	uint64_t seed[2] = {key_half(0), key_half(1)};
 	uint64_t v[4] = {
 		seed[0] ^ 0x736f6d6570736575u,
 		seed[1] ^ 0x646f72616e646f6du,

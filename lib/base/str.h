@@ -54,15 +54,15 @@ char *str_escaped(const char *s);
 /* The same for messages, cut behind 64 bytes of s with "…". */
 char *str_shown(const char *s);
 
-/* Edit distance in bytes (insert, delete, replace, swap); 255 as well for different strings of which
- * one is longer than that. */
+/* Edit distance in bytes (insert, delete, replace, swap); 255 as well for different strings of
+ * which one is longer than that. */
 unsigned str_distance(const char *a, const char *b);
-/* The candidate that was meant: the only one that begins with word, or else the nearest (the first of
- * several) within max(1, length / 3) edits, 3 at most. NULL if there is none. */
+/* The candidate that was meant: the only one that begins with word, or else the nearest (the first
+ * of several) within max(1, length / 3) edits, 3 at most. NULL if there is none. */
 const char *str_suggest(const char *word, const char *const *candidates, size_t n);
 
-/* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such, controls
- * as 0, each bad byte as 1). */
+/* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such,
+ * controls as 0, each bad byte as 1). */
 size_t str_columns(const char *s);
 
 #endif

@@ -17,13 +17,15 @@
 #include "base/buf.h"
 
 enum term_cr {
-	TERM_CR_SHOW,   /* ^M */
-	TERM_CR_REDRAW, /* CR LF is LF; a lone CR passes as CR, ESC [ K, so that the line restarts */
+	TERM_CR_SHOW, /* ^M */
+	/* CR LF is LF; a lone CR passes as CR, ESC [ K once something follows it, so that the line
+	 * restarts */
+	TERM_CR_REDRAW,
 };
 
 struct term_filter {
 	enum term_cr cr;
-	bool color;      /* let SGR pass; else it is dropped */
+	bool color;          /* let SGR pass; else it is dropped */
 	uint8_t pending[32]; /* the start of a sequence that is not complete */
 	size_t n_pending;
 	bool colored; /* an SGR is in force: term_filter_end resets it */

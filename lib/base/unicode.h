@@ -16,7 +16,7 @@ bool unicode_is_partial(const char *s, size_t len);
 /* Controls C0, DEL and C1. */
 bool unicode_is_control(uint32_t cp);
 /* Format characters that change how text around them looks without being seen: bidirectional
- * controls, separators, zero-width space, tags. Joiners and variation selectors are not among them. */
+ * controls, separators, zero-width space, tags. Not among them: joiners, variation selectors. */
 bool unicode_is_hidden(uint32_t cp);
 /* Columns on a terminal: 0, 1 or 2; controls 0. */
 unsigned unicode_width(uint32_t cp);

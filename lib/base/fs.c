@@ -174,6 +174,13 @@ static int sync_dir_fd(int fd)
 	return errnum == EINVAL || errnum == ENOTSUP ? 0 : errnum;
 }
 
+int fs_sync_fd(int fd, const char *name, struct err *err)
+{
+	int errnum = sync_dir_fd(fd);
+
+	return errnum ? fs_error(err, errnum, "%s", name) : 0;
+}
+
 int fs_sync_dir(const char *path, struct err *err)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -23,9 +23,9 @@ char *fs_join(const char *dir, const char *name);
 /* Without symbolic links, "." and ".."; the path must exist. */
 int fs_realpath(const char *path, char **ret, struct err *err);
 
-/* The whole of a file of at most max bytes (E_DATA_LIMIT otherwise). *ret, zero or any buffer, becomes
- * a buffer with ceiling max. A missing file is E_IO with *ret_missing = true (which may be NULL). Of a
- * pipe or device the call blocks until its end. */
+/* The whole of a file of at most max bytes (E_DATA_LIMIT otherwise). *ret, zero or any buffer,
+ * becomes a buffer with ceiling max. A missing file is E_IO with *ret_missing = true (which may be
+ * NULL). Of a pipe or device the call blocks until its end. */
 int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err);
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err);
 /* All of data, through EINTR and short writes. */
@@ -39,6 +39,8 @@ enum fs_sync {
 /* Replace path by a new file: temporary name beside it, then rename. */
 int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum fs_sync sync,
 	struct err *err);
+/* The content of a file or directory is on disk; name is for errors. */
+int fs_sync_fd(int fd, const char *name, struct err *err);
 int fs_sync_dir(const char *path, struct err *err);
 
 /* Make path and its missing parents. */
@@ -61,7 +63,8 @@ int fs_remove_tree(int dirfd, const char *name, struct err *err);
  * E_IO_LOCK when somebody else holds it. */
 int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err);
 /* Whether somebody holds a lock on the file: 1 or 0; a missing file is 0, one that cannot be opened
- * is 1. */
+ * is 1. The look itself holds the lock for an instant: whoever needs the lock gives fs_lock a little
+ * time instead of 0. */
 int fs_is_locked(const char *path);
 
 /* Bytes that we may still write to the file system of path. */

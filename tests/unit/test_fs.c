@@ -379,6 +379,9 @@ static void test_sync_dir(void **state)
 	assert_int_equal(fs_sync_dir(root, &err), 0);
 	assert_int_equal(fs_sync_dir(in_root("none"), &err), -ERR_IO);
 	assert_int_equal(fs_sync_dir(in_root("file"), &err), -ERR_IO);
+	assert_int_equal(fs_sync_fd(root_fd, root, &err), 0);
+	assert_int_equal(fs_sync_fd(-1, "the layer", &err), -ERR_IO);
+	assert_string_equal(err.message, "the layer: Bad file descriptor");
 }
 
 static void test_mkdirs(void **state)

@@ -62,9 +62,9 @@ int fs_remove_tree(int dirfd, const char *name, struct err *err);
  * the kernel when its last copy is closed. timeout_ms: 0 tries once, -1 waits for ever.
  * E_IO_LOCK when somebody else holds it. */
 int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err);
-/* Whether somebody holds a lock on the file: 1 or 0; a missing file is 0, one that cannot be opened
- * is 1. The look itself holds the lock for an instant: whoever needs the lock gives fs_lock a little
- * time instead of 0. */
+/* Whether somebody holds a lock on the file: 1 or 0; a missing file is 0, one that cannot be
+ * opened is 1. The look itself holds the lock for an instant: whoever needs the lock gives fs_lock
+ * a little time instead of 0. */
 int fs_is_locked(const char *path);
 
 /* Bytes that we may still write to the file system of path. */

@@ -1,13 +1,20 @@
 /*
  * From entries to an image: which layers there are, which must be written, the configuration and
- * the manifest.
+ * the manifest (OCI image-spec, manifest.md, config.md).
  *
  *	base layers | full code layer | big files | one cumulative delta with whiteouts
  *
- * The plan (which full layer, which big layer, what they hold) is remembered per tree × destination
- * × compression in a file, so that an edit writes a small delta only. Depth never grows. A new full
- * layer is written when the delta would pass 25 % of the full one or 256 KiB (whichever is more,
- * both compressed), 2,000 entries, when the sink lost the full layer, or on request.
+ * The plan (oci/plan.h) of a tree at a destination is remembered in a file, so that an edit writes
+ * a small delta only. Depth never grows. A new full layer is written when the delta would pass 25 %
+ * of the full one or 256 KiB (whichever is more, both compressed), or 2,000 entries and whiteouts,
+ * when the sink lost the full layer, or on request. Big files stand above the full layer and are
+ * written as a whole when one of them changes; the delta is that between the two below it and the
+ * tree.
+ *
+ * Layers have no entry for the parents of workdir. If workdir itself is a symbolic link in the
+ * base, the full layer's directory takes its place, as any runtime applies layers; what the base has
+ * below workdir stays visible where the tree has nothing. The default workdir, /dlrun/src, is no
+ * base's.
  */
 #ifndef DLRUN_OCI_IMAGE_H
 #define DLRUN_OCI_IMAGE_H
@@ -15,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/auto.h"
 #include "base/entry.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -22,28 +30,46 @@
 #include "oci/blob.h"
 #include "oci/codec.h"
 #include "oci/layout.h"
+#include "oci/manifest.h"
 
 enum {
-	IMAGE_BIG_FILE = 8 << 20,      /* files of this size and more go into the layer of big files */
+	IMAGE_BIG_FILE = 8 << 20, /* files of this size and more go into the layer of big files */
+	IMAGE_DELTA_MIN =
+		256 << 10, /* bytes, compressed: a delta up to this size always stays one */
+	IMAGE_DELTA_ENTRIES = 2000, /* entries and whiteouts of a delta, at most */
 	IMAGE_BASE_LAYERS_MAX = 120,
-	IMAGE_MANIFEST_MAX = 4 << 20,
+	IMAGE_OWN_LAYERS_MAX = 3,
+	IMAGE_MANIFEST_MAX = MANIFEST_SIZE_MAX,
 	IMAGE_CONFIG_MAX = 8 << 20,
 };
+#define IMAGE_LAYER_MAX (UINT64_C(1) << 40) /* bytes of a tar that is read */
 
-/* A base image, read: its manifest's and configuration's JSON. */
+/* Annotation of dlrun's own layers in a manifest: "full", "big", "delta". */
+#define IMAGE_ANNOTATION_ROLE "dev.dlrun.role"
+
+/* A base image, read and checked. Of an image that dlrun made, the base below its own layers. */
 struct image_base {
-	struct descriptor manifest;
+	struct descriptor manifest; /* of the image as it was found, with all its layers */
 	struct json *manifest_json, *config_json;
-	char *name; /* as the user wrote it */
+	char *name;            /* as the user wrote it */
+	char *parent;          /* digest of the manifest that has the base's layers only, or NULL */
 	struct layout *layout; /* not owned: where its blobs are */
+	enum media_family family;
+	struct descriptor *layers; /* lowest first */
+	const char **diff_ids;     /* in config_json */
+	size_t n_layers;
 };
-/* ref within the layout (NULL: its only image). An index picks platform ("linux/amd64"). */
+/* ref within the layout: a tag or digest (NULL: its only image). An index, also one in an index,
+ * picks platform ("linux/amd64"); an image whose configuration names another platform is refused
+ * (E_IMAGE_PLATFORM). E_IMAGE_BASE: not there; E_IMAGE_DEPTH: more than IMAGE_BASE_LAYERS_MAX layers;
+ * E_IMAGE, E_DATA, E_DATA_LIMIT: not valid. Layers are not read. */
 int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err);
 void image_base_free(struct image_base *base);
 AUTO_POINTER(struct image_base, image_base_free)
 
 enum image_role { IMAGE_ROLE_BASE, IMAGE_ROLE_FULL, IMAGE_ROLE_BIG, IMAGE_ROLE_DELTA };
+/* "base", "full", "big", "delta" */
 const char *image_role_name(enum image_role role);
 
 struct image_layer {
@@ -55,13 +81,15 @@ struct image_layer {
 struct image {
 	struct descriptor manifest;
 	struct descriptor config;
-	struct image_layer *layers; /* lowest first */
+	struct image_layer
+		*layers; /* lowest first: base, then full, big, delta as far as there are */
 	size_t n_layers;
 	char *workdir;
-	size_t layers_written;
-	uint64_t bytes_written;
+	size_t layers_written;  /* dlrun's own, by image_write */
+	uint64_t bytes_written; /* all blobs, by image_write */
 };
 void image_done(struct image *image);
+#define AUTO_IMAGE AUTO(image_done)
 
 struct image_request {
 	const struct entry_list *entries;
@@ -71,27 +99,31 @@ struct image_request {
 	const struct image_base *base; /* NULL: scratch */
 	const char *platform;          /* of the target, for scratch: "linux/amd64" */
 	enum codec codec;
-	const char *plan_path;         /* NULL: no plan is read or kept */
-	bool full;                     /* write the canonical plan: full and big layers only */
-	int64_t mtime_s;               /* LAYER_MTIME unless SOURCE_DATE_EPOCH is set */
-	const struct strv *labels;     /* "key=value" */
-	const char *name;              /* of the image in the destination, or NULL */
+	const char *plan_path;     /* NULL: no plan is read or kept. Its directory exists */
+	bool full;                 /* write the canonical plan: full and big layers only */
+	int64_t mtime_s;           /* LAYER_MTIME unless SOURCE_DATE_EPOCH is set */
+	const struct strv *labels; /* "key=value" */
+	const char *name;          /* of the image in the destination, or NULL */
+	uint64_t big_file_bytes;   /* 0: IMAGE_BIG_FILE */
 };
 
 /* Write what is missing into sink and commit the manifest. E_IO_CHANGED: the tree moved under us;
  * refresh the snapshot and call again. The same entries, base and plan state give the same
- * digests. */
-int image_write(const struct image_request *request, struct sink *sink, struct image *ret,
-	struct err *err);
+ * digests. zstd over a base with Docker's media types gives OCI ones. Several processes may use one
+ * plan: while one writes a full or big layer the others that need one wait for it. A plan that
+ * cannot be read, locked or kept costs speed only. */
+int image_write(
+	const struct image_request *request, struct sink *sink, struct image *ret, struct err *err);
 
-/* An image that exists already: its layers with roles (by the label dev.dlrun.layers). */
+/* An image that dlrun made: its layers with roles. E_IMAGE for another one; else as layout_resolve
+ * and image_base_load. */
 int image_load(struct layout *layout, const char *digest, struct image *ret, struct err *err);
 /* The entries below workdir that dlrun's own layers give, in order applied. */
-int image_entries(struct layout *layout, const struct image *image, struct entry_list *ret,
-	struct err *err);
+int image_entries(
+	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err);
 /* Unpack dlrun's own layers into an empty directory. skip: how many of them are there already. */
-int image_unpack(struct layout *layout, const struct image *image, size_t skip, int dir_fd,
-	struct err *err);
+int image_unpack(
+	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err);
 /* One file's content. E_IMAGE_BASE if the image has no such path. */
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
 	struct err *err);

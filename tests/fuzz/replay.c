@@ -47,7 +47,7 @@ static int replay_dir(const char *dir)
 	for (struct dirent *entry; (entry = readdir(stream));) {
 		AUTO_FREE char *path = fs_join(dir, entry->d_name);
 		AUTO_ERR struct err err = {0};
-		AUTO_BUF struct buf input;
+		AUTO_BUF struct buf input = {0};
 
 		if (entry->d_name[0] == '.')
 			continue;

@@ -51,6 +51,11 @@ unsigned os_processors(void);
  * between fork and exec: async-signal-safe. */
 bool os_cloexec_from(int low);
 
+/* Start a child that does nothing but exec: fn must end in exec or _exit and may call what is
+ * async-signal-safe only. Until then the caller may stand still, and what fn writes to memory may
+ * be the caller's. All signals should be blocked. -1 with errno on failure. */
+pid_t os_start_child(int (*fn)(void *ctx), void *ctx);
+
 /* The path of this program. */
 bool os_self_path(char *out, size_t size);
 /* Hide this process's memory from other processes of the user and write no core. */
@@ -66,6 +71,7 @@ const char *os_network_fs(int fd);
 struct os_family {
 	char path[256]; /* empty: none */
 };
+/* name: without "/". One that exists already is taken over, with what runs in it. */
 bool os_family_create(struct os_family *family, const char *name);
 /* Move the calling process into it. */
 bool os_family_enter(const struct os_family *family);

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "base/os_shared.h"
 
 bool os_boot_id(char out[static OS_ID_SIZE])
@@ -76,6 +77,17 @@ bool os_cloexec_from(int low)
 {
 	(void)low;
 	return false;
+}
+
+pid_t os_start_child(int (*fn)(void *ctx), void *ctx)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		fn(ctx);
+		err_bug(__FILE__, __LINE__, "a child that came back");
+	}
+	return pid;
 }
 
 bool os_self_path(char *out, size_t size)

@@ -86,8 +86,8 @@ char *proc_find(const char *name, const char *path)
 }
 
 /*
- * Starting. Between fork and exec only async-signal-safe calls are made, because a thread of
- * base/par may have held a lock of malloc at the fork; so everything is made ready before.
+ * Starting. Until exec the child makes async-signal-safe calls only (os_start_child), so everything
+ * is made ready before.
  */
 
 enum stage { STAGE_FDS, STAGE_DIR, STAGE_EXEC };
@@ -187,8 +187,9 @@ static _Noreturn void child_exec(struct child *child)
 	child_fail(child, STAGE_EXEC);
 }
 
-static _Noreturn void child_run(struct child *child)
+static int child_run(void *ctx)
 {
+	struct child *child = ctx;
 	sigset_t none;
 
 	child_reset_signals();
@@ -204,15 +205,13 @@ static _Noreturn void child_run(struct child *child)
 }
 
 /* Signals are blocked meanwhile, so that no handler of ours runs in the child. */
-static pid_t fork_child(struct child *child)
+static pid_t start_child(struct child *child)
 {
 	sigset_t all, before;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pid_t pid = fork();
-	if (pid == 0)
-		child_run(child);
+	pid_t pid = os_start_child(child_run, child);
 	int saved = errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
@@ -287,7 +286,7 @@ static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
 	AUTO_FD int read_end = report[0];
 	child->report_fd = report[1];
-	pid_t pid = fork_child(child);
+	pid_t pid = start_child(child);
 	int saved = errno;
 	close(report[1]);
 	if (pid < 0)
@@ -366,8 +365,10 @@ static int read_all(int fd, int64_t deadline_ms, struct buf *out)
 		ssize_t n = read(fd, chunk, sizeof(chunk));
 		if (n == 0)
 			return 1;
-		if (n < 0)
+		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0)
+			return 1;
 		buf_add(out, chunk, (size_t)n);
 		if (out->full)
 			return 0;

@@ -22,11 +22,15 @@ struct proc_spec {
 	bool new_session;
 };
 
-/* exec's own failure is reported here (E_RUN_EXEC with errno's text), not as an exit status. */
+/* The child starts with every signal at its default and none blocked. PATH is env's; the empty
+ * elements of it and a relative argv[0] mean dir. As with execvp, a file that the kernel cannot run
+ * goes to /bin/sh. exec's own failure is reported here (E_RUN_EXEC with errno's text), not as an
+ * exit status; a dir that cannot be entered is E_IO. Blocks until exec. */
 int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 
-/* Run argv to its end in dir (NULL: here) with stdin from /dev/null and stdout into out (its
- * ceiling applies); stderr is thrown away. status: as wait(2). Killed after timeout_ms. */
+/* Run argv to its end in dir (NULL: here) with stdin from /dev/null and stdout into out; stderr is
+ * thrown away. status: as wait(2). It runs in a session of its own, whose process group is killed
+ * after timeout_ms (E_IO; -1: no limit) or when out is full (E_DATA_LIMIT). Blocks. */
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err);
 

@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
+enum { KEY_SHOWN_MAX = 80 };
+
 struct parse {
 	yaml_parser_t parser;
 	const char *text;
@@ -134,10 +136,11 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 	uintptr_t first =
 		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)line);
 	if (first != 0) {
-		AUTO_FREE char *shown = str_escaped(key);
+		AUTO_FREE char *head = mem_strndup(key, KEY_SHOWN_MAX);
+		AUTO_FREE char *shown = str_escaped(head);
 		return err_set(parse->err, E_CONFIG_SYNTAX,
-			"%s:%u: the key \"%.80s\" is set twice, first on line %u", parse->name,
-			line, shown, (unsigned)first);
+			"%s:%u: the key \"%s\" is set twice, first on line %u", parse->name, line,
+			shown, (unsigned)first);
 	}
 	parse->key = mem_strdup(key);
 	parse->key_line = line;

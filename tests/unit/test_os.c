@@ -168,7 +168,7 @@ static void test_process(void **state)
 /* Runs this program's own code in a child with a name that looks like the fields behind it. */
 static void test_process_with_odd_name(void **state)
 {
-	int fds[2];
+	int fds[2], in[2];
 	char c;
 
 	(void)state;
@@ -177,8 +177,10 @@ static void test_process_with_odd_name(void **state)
 	AUTO_FREE char *path = mem_printf("%s/a) Z 1 (b c", tmp);
 	assert_int_equal(symlink("/bin/sh", path), 0);
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
+		dup2(in[0], 0);
 		dup2(fds[1], 1);
 		execl(path, path, "-c", "echo; read x", (char *)NULL);
 		_exit(1);
@@ -190,8 +192,10 @@ static void test_process_with_odd_name(void **state)
 	assert_true(os_process_alive(pid, start));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	close(fds[0]);
-	close(fds[1]);
+	for (int i = 0; i < 2; i++) {
+		close(fds[i]);
+		close(in[i]);
+	}
 }
 
 static void in_child(int (*fn)(void))

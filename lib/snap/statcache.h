@@ -1,0 +1,97 @@
+/*
+ * What dlrun knows of files that it has read before: stat data and digests, sorted by path, in one
+ * file per tree. A file whose stat data are the same has the same content.
+ *
+ * It is a cache: whatever is wrong with it, it is as if it were empty, and a failure to write it is
+ * noted and forgotten. The file is in the byte order of the machine, carries a checksum over all
+ * of it and is replaced by rename under a lock.
+ *
+ * Only settled files go in: those whose mtime and ctime were older than STATCACHE_WINDOW_NS when
+ * they were read. A younger file could change again without a change of its times (git calls that
+ * racy); one from the future is young, too.
+ */
+#ifndef DLRUN_SNAP_STATCACHE_H
+#define DLRUN_SNAP_STATCACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+
+#define STATCACHE_WINDOW_NS         INT64_C(2000000000)
+#define STATCACHE_WINDOW_NETWORK_NS INT64_C(5000000000)
+
+enum statcache_flag {
+	STATCACHE_GIT_SHA1 = 1 << 0, /* git_id is the object id of the content as a blob */
+	STATCACHE_GIT_SHA256 =
+		1 << 1, /* the same in a SHA-256 repository, cut to SHA1_SIZE bytes */
+	STATCACHE_LFS_POINTER = 1 << 2, /* the content is a pointer of Git LFS */
+	STATCACHE_CR_SCRIPT = 1 << 3,   /* its first line is #! and ends in CR LF */
+};
+
+struct statcache_entry {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+	uint32_t mode;
+	uint16_t path_len;
+	uint16_t flags;
+	uint8_t sha256[SHA256_SIZE];
+	uint8_t git_id[SHA1_SIZE];
+	uint8_t zero[4];
+};
+
+/* Zero is the empty cache. */
+struct statcache {
+	const uint8_t *data; /* the records */
+	size_t len;
+	uint64_t n;
+	void *map; /* NULL: data are not ours */
+	size_t map_len;
+};
+
+/* The file for a tree: cache_dir/<16 hex digits of the SHA-256 of root>/stat.v1. */
+char *statcache_path(const char *cache_dir, const char *root);
+
+/* Map the file; an empty cache if it is missing or not good. Blocks for the disk. */
+void statcache_open(struct statcache *cache, const char *path);
+void statcache_done(struct statcache *cache);
+/* Use bytes that stay with the caller; false (and an empty cache) if they are not good. */
+bool statcache_parse(struct statcache *cache, const void *data, size_t len);
+
+/* Entries in order of their paths. Zero starts at the first. */
+struct statcache_cursor {
+	size_t at;
+	struct statcache_entry entry;
+	const char *path; /* of entry; in the cache's memory */
+};
+/* False at the end. */
+bool statcache_next(const struct statcache *cache, struct statcache_cursor *cursor);
+
+/* Whether entry says what a file with these stat data holds. network: dev and ino do not count,
+ * which such file systems make up. */
+struct statcache_stat {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+	uint32_t mode;
+};
+bool statcache_matches(
+	const struct statcache_entry *entry, const struct statcache_stat *stat, bool network);
+/* Whether a file with these times that was read at now_ns (since 1970) may go into the cache. */
+bool statcache_is_settled(const struct statcache_stat *stat, int64_t now_ns, bool network);
+
+/* Replace the file. Paths must come in order. Of two processes that write at once one gives up. */
+struct statcache_writer;
+struct statcache_writer *statcache_write(const char *path); /* NULL: cannot be written */
+void statcache_add(
+	struct statcache_writer *writer, const struct statcache_entry *entry, const char *path);
+/* Puts the file in place, or not; frees writer, which may be NULL. */
+void statcache_write_end(struct statcache_writer *writer);
+
+/* The checksum that statcache_parse expects in the header, for tests. len: a multiple of 8. */
+uint64_t statcache_checksum(uint64_t start, const void *data, size_t len);
+
+enum { STATCACHE_HEADER_SIZE = 32, STATCACHE_ENTRIES_MAX = 4 << 20 };
+
+#endif

@@ -117,7 +117,7 @@ static int create(struct layout *layout, struct err *err)
 	set_file_mode(layout);
 	r = create_index(layout, err);
 	const char *const names[] = {blobs, layout->dir, parent};
-	for (size_t i = 0; r == 0 && i < sizeof(names) / sizeof(names[0]); i++)
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(names); i++)
 		r = fs_sync_dir(names[i], err);
 	return r;
 }
@@ -230,8 +230,10 @@ int layout_write_index(const struct layout *layout, const struct layout_index *i
 	buf_init(&out, LAYOUT_INDEX_MAX);
 	layout_index_write(index, add, name, &out);
 	int r = buf_check(&out, layout->index_path, err);
-	if (r < 0)
-		return err_hint(err, "dlrun gc");
+	if (r < 0) {
+		err_hint(err, "dlrun gc");
+		return r;
+	}
 	return fs_replace(layout->index_path, out.data, out.len, layout->file_mode,
 		sync ? FS_SYNC_FILE : FS_SYNC_NONE, err);
 }
@@ -359,7 +361,7 @@ static int resolve_digest(
 }
 
 /* The names in the index as a line of evidence. */
-static int list_names(
+static void list_names(
 	const struct layout *layout, const struct layout_index *index, struct err *err)
 {
 	AUTO_BUF struct buf list;
@@ -373,7 +375,7 @@ static int list_names(
 		buf_adds(&list, list.len ? ", " : "");
 		str_escape(&list, row.name, strlen(row.name));
 	}
-	return err_evidence(err, "it has %zu image%s%s%s%s", index->entries.n,
+	err_evidence(err, "it has %zu image%s%s%s%s", index->entries.n,
 		index->entries.n == 1 ? "" : "s", list.len ? ": " : "", list.data,
 		list.full ? "…" : "");
 }
@@ -393,9 +395,10 @@ static int resolve_name(const struct layout *layout, const struct layout_index *
 			return 0;
 		}
 	}
-	AUTO_FREE char *shown = str_escaped(name);
-	err_set(err, E_IMAGE_BASE, "%s has no image named %s", layout->dir, shown);
-	return list_names(layout, index, err);
+	AUTO_FREE char *shown = str_shown(name);
+	int r = err_set(err, E_IMAGE_BASE, "%s has no image named %s", layout->dir, shown);
+	list_names(layout, index, err);
+	return r;
 }
 
 /* Several entries may name one manifest. */
@@ -410,10 +413,11 @@ static int resolve_only(const struct layout *layout, const struct layout_index *
 		if (r < 0)
 			return r;
 		if (*only.digest && !str_eq(only.digest, row.blob.digest)) {
-			err_set(err, E_IMAGE_BASE,
+			r = err_set(err, E_IMAGE_BASE,
 				"%s has several images: say which by its tag or digest",
 				layout->dir);
-			return list_names(layout, index, err);
+			list_names(layout, index, err);
+			return r;
 		}
 		only = row.blob;
 	}

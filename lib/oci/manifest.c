@@ -243,7 +243,7 @@ int platform_parse(const char *text, struct platform *ret, struct err *err)
 		  (!*rest || take_part(&rest, platform.variant)) && !*rest &&
 		  !str_ends(text, "/") && str_is_utf8(text, strlen(text));
 	if (!ok) {
-		AUTO_FREE char *shown = str_escaped(text);
+		AUTO_FREE char *shown = str_shown(text);
 		return err_set(
 			err, E_CONFIG, "\"%s\" is no platform of the form linux/amd64", shown);
 	}
@@ -310,11 +310,11 @@ static int no_platform(
 			buf_addf(&list, "%s%s/%s%s%s", list.len ? ", " : "", os, architecture,
 				variant ? "/" : "", variant ? variant : "");
 	}
-	err_set(err, E_IMAGE_PLATFORM, "%s has no image for %s", what, platform);
-	if (list.len == 0)
-		return -ERR_NOTFOUND;
+	int r = err_set(err, E_IMAGE_PLATFORM, "%s has no image for %s", what, platform);
 	AUTO_FREE char *shown = str_escaped(list.data);
-	return err_evidence(err, "it has %s", shown);
+	if (list.len > 0)
+		err_evidence(err, "it has %s", shown);
+	return r;
 }
 
 int index_pick(const char *text, size_t len, const char *what, const char *platform,

@@ -124,7 +124,7 @@ static bool is_repo(const char *s)
 
 static int bad(struct err *err, const char *text, const char *why)
 {
-	AUTO_FREE char *shown = str_escaped(text);
+	AUTO_FREE char *shown = str_shown(text);
 
 	return err_set(err, E_IMAGE_REF, "image \"%s\": %s", shown, why);
 }

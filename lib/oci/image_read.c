@@ -1,0 +1,138 @@
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/config.h"
+#include "oci/image_impl.h"
+#include "oci/unpack.h"
+
+static int fill(struct image *image, const struct manifest *manifest, const struct json *config,
+	const char *const *diff_ids, const char *what, struct err *err)
+{
+	enum image_role roles[MANIFEST_LAYERS_MAX];
+	const char *workdir = oci_config_workdir(config);
+	size_t n_own;
+
+	int r = image_roles(manifest, what, roles, &n_own, err);
+	if (r < 0)
+		return r;
+	if (n_own == 0 || !workdir || *workdir != '/')
+		return err_set(err, E_IMAGE, "%s was not made by dlrun", what);
+	image->config = manifest->config;
+	image->workdir = mem_strdup(workdir);
+	image->n_layers = manifest->n_layers;
+	image->layers = mem_alloc(image->n_layers, sizeof(*image->layers));
+	for (size_t i = 0; i < image->n_layers; i++) {
+		image->layers[i].role = roles[i];
+		image->layers[i].blob = manifest->layers[i];
+		memcpy(image->layers[i].diff_id, diff_ids[i], strlen(diff_ids[i]));
+	}
+	return 0;
+}
+
+int image_load(struct layout *layout, const char *digest, struct image *ret, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_MANIFEST struct manifest manifest = {0};
+	AUTO_JSON struct json *config = NULL;
+	AUTO_FREE const char **diff_ids = NULL;
+	AUTO_IMAGE struct image image = {0};
+
+	int r = layout_resolve(layout, digest, &image.manifest, err);
+	if (r == 0)
+		r = layout_read_blob(layout, &image.manifest, IMAGE_MANIFEST_MAX, &text, err);
+	if (r == 0)
+		r = manifest_parse(text.data, text.len, digest, &manifest, err);
+	if (r == 0)
+		r = image_read_config(layout, &manifest, digest, &config, &diff_ids, err);
+	if (r == 0)
+		r = fill(&image, &manifest, config, diff_ids, digest, err);
+	if (r < 0)
+		return r;
+	*ret = image;
+	image = (struct image){0};
+	return 0;
+}
+
+static size_t first_own(const struct image *image)
+{
+	size_t i = 0;
+
+	while (i < image->n_layers && image->layers[i].role == IMAGE_ROLE_BASE)
+		i++;
+	return i;
+}
+
+/* The spec of a layer; *ret_fd is its open blob. */
+static int open_layer(struct layout *layout, const struct image *image, size_t i, int *ret_fd,
+	struct unpack_spec *ret, struct err *err)
+{
+	const struct image_layer *layer = &image->layers[i];
+
+	int r = layout_open_blob(layout, &layer->blob, ret_fd, err);
+	if (r < 0)
+		return r;
+	*ret = (struct unpack_spec){
+		.fd = *ret_fd,
+		.digest = layer->blob.digest,
+		.diff_id = layer->diff_id,
+		.workdir = image->workdir,
+		.max_bytes = IMAGE_LAYER_MAX,
+	};
+	return 0;
+}
+
+int image_entries(
+	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err)
+{
+	AUTO_ENTRIES struct entry_list list = {0};
+	struct unpack_spec spec;
+
+	for (size_t i = first_own(image); i < image->n_layers; i++) {
+		AUTO_FD int fd = -1;
+		int r = open_layer(layout, image, i, &fd, &spec, err);
+		if (r == 0)
+			r = unpack_list(&spec, &list, err);
+		if (r < 0)
+			return r;
+	}
+	*ret = list;
+	list = (struct entry_list){0};
+	return 0;
+}
+
+int image_unpack(
+	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err)
+{
+	struct unpack_spec spec;
+
+	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
+		AUTO_FD int fd = -1;
+		int r = open_layer(layout, image, i, &fd, &spec, err);
+		if (r == 0)
+			r = unpack_apply(&spec, dir_fd, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
+	struct err *err)
+{
+	struct unpack_spec spec;
+	int found = 0;
+
+	for (size_t i = image->n_layers; i-- > first_own(image) && found == 0;) {
+		AUTO_FD int fd = -1;
+		int r = open_layer(layout, image, i, &fd, &spec, err);
+		if (r == 0)
+			r = unpack_file(&spec, path, out_fd, &found, err);
+		if (r < 0)
+			return r;
+	}
+	if (found == 1)
+		return 0;
+	AUTO_FREE char *shown = str_shown(path);
+	return err_set(err, E_IMAGE_BASE, "the image has no file %s", shown);
+}

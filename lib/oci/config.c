@@ -97,33 +97,38 @@ static void set_labels(const struct oci_config_spec *spec, const char *created, 
 	json_set_str(labels, LABEL_SNAPSHOT, spec->snapshot_id);
 }
 
-static int from_scratch(const char *text, struct json **ret, struct err *err)
+static void set_if_missing(struct json *config, const char *key, const char *value)
+{
+	if (*value && str_empty(json_get_str(config, key)))
+		json_set_str(config, key, value);
+}
+
+/* What runs where: both members are required, and some tools leave them out. */
+static int set_platform(struct json *config, const char *text, struct err *err)
 {
 	struct platform platform;
 	int r = platform_parse(text, &platform, err);
 
 	if (r < 0)
 		return r;
-	struct json *config = json_object();
-	json_set_str(config, "created", "");
-	json_set_str(config, "architecture", platform.architecture);
-	json_set_str(config, "os", platform.os);
-	if (*platform.variant)
-		json_set_str(config, "variant", platform.variant);
-	*ret = config;
+	bool silent = str_empty(json_get_str(config, "architecture"));
+	set_if_missing(config, "architecture", platform.architecture);
+	set_if_missing(config, "os", platform.os);
+	if (silent)
+		set_if_missing(config, "variant", platform.variant);
 	return 0;
 }
 
 int oci_config_make(const struct oci_config_spec *spec, struct json **ret, struct err *err)
 {
-	AUTO_JSON struct json *config = spec->base ? json_clone(spec->base) : NULL;
+	AUTO_JSON struct json *config = spec->base ? json_clone(spec->base) : json_object();
 	char created[CLOCK_TEXT_SIZE];
 
-	int r = config ? 0 : from_scratch(spec->platform, &config, err);
-	if (r < 0)
-		return r;
 	clock_format(spec->time_s * 1000, created);
 	json_set_str(config, "created", created);
+	int r = set_platform(config, spec->platform, err);
+	if (r < 0)
+		return r;
 	struct json *runtime = json_sub(config, "config");
 	json_set_str(runtime, "WorkingDir", spec->workdir);
 	set_labels(spec, created, json_sub(runtime, "Labels"));

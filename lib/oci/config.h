@@ -21,7 +21,7 @@ int oci_config_diff_ids(const struct json *config, size_t n_layers, const char *
 struct oci_config_spec {
 	const struct json *base; /* checked by oci_config_diff_ids; NULL: scratch */
 	size_t n_base_layers;
-	const char *platform; /* of scratch */
+	const char *platform; /* for what does not say its own, as scratch */
 	const char *workdir;
 	const char *snapshot_id;
 	const struct strv *labels;        /* "key=value", or NULL */

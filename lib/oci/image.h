@@ -97,7 +97,7 @@ struct image_request {
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* "/dlrun/src" */
 	const struct image_base *base; /* NULL: scratch */
-	const char *platform;          /* of the target, for scratch: "linux/amd64" */
+	const char *platform;          /* of the target: "linux/amd64" */
 	enum codec codec;
 	const char *plan_path;     /* NULL: no plan is read or kept. Its directory exists */
 	bool full;                 /* write the canonical plan: full and big layers only */

@@ -382,10 +382,11 @@ static void test_config_base(void **state)
 		"\"org.opencontainers.image.source\":\"base\",\"keep\":\"me\","
 		"\"dev.dlrun.snapshot\":\"old\"},\"Env\":[\"PATH=/bin\"]},"
 		"\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"" B "\"]},"
-		"\"history\":[{\"created_by\":\"x\"},{\"empty_layer\":true}],\"os\":\"linux\"}");
+		"\"history\":[{\"created_by\":\"x\"},{\"empty_layer\":true}],\"os\":\"\"}");
 
 	assert_config(&(struct oci_config_spec){.base = base,
 			      .n_base_layers = 1,
+			      .platform = "linux/arm/v7",
 			      .workdir = "/src",
 			      .snapshot_id = A,
 			      .layers = own_layers,
@@ -399,7 +400,7 @@ static void test_config_base(void **state)
 		"\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"" B "\",\"" A "\"]},"
 		"\"history\":[{\"created_by\":\"x\"},{\"empty_layer\":true},"
 		"{\"created\":\"1970-01-01T00:00:00.000Z\",\"created_by\":\"dlrun full\"}],"
-		"\"os\":\"linux\"}");
+		"\"os\":\"linux\",\"architecture\":\"arm\",\"variant\":\"v7\"}");
 }
 
 /* A history that does not tell of every layer would be wrong for all with ours added. */
@@ -419,6 +420,7 @@ static void test_config_odd_history(void **state)
 		AUTO_JSON struct json *json = NULL;
 		struct oci_config_spec spec = {.base = base,
 			.n_base_layers = 1,
+			.platform = "linux/amd64",
 			.workdir = "/src",
 			.snapshot_id = A,
 			.layers = own_layers,

@@ -19,18 +19,20 @@
 #include "oci/blob.h"
 #include "oci/codec.h"
 
-enum { LAYER_MTIME = 315619200 }; /* 1980-01-02T00:00:00Z: zip files know nothing earlier */
+enum { LAYER_MTIME = 315619200 };    /* 1980-01-02T00:00:00Z: zip files know nothing earlier */
+#define LAYER_MTIME_MAX 8589934591LL /* eleven octal digits */
 
 struct layer_spec {
-	const char *workdir;          /* absolute, normal form: "/dlrun/src" */
+	const char *workdir;                /* absolute, normal form: "/dlrun/src" */
 	const struct entry *const *entries; /* sorted */
 	size_t n_entries;
-	const char *const *whiteouts; /* sorted relative paths that disappear; files or whole directories */
+	const char *const
+		*whiteouts; /* sorted relative paths that disappear; files or whole directories */
 	size_t n_whiteouts;
 	bool all_dirs; /* write an entry for workdir and every directory (full layer); else only for
 	                * those that hold an entry of this layer */
 	struct entry_opener opener;
-	int64_t mtime_s;
+	int64_t mtime_s; /* 0 to LAYER_MTIME_MAX, E_USAGE otherwise */
 	enum codec codec;
 };
 
@@ -41,8 +43,9 @@ struct layer_result {
 };
 
 /* Writes into stage, which is finished (blob_stage_end). A content whose size or digest is not that
- * of its entry: E_IO_CHANGED naming it, and the stage is worthless. Memory does not depend on file
- * sizes. */
+ * of its entry: E_IO_CHANGED naming it; a path that an image cannot hold (.wh.x): E_SNAPSHOT_NAME;
+ * after any failure the stage is worthless. Memory does not depend on file sizes. Blocks; reading,
+ * hashing and compression go on beside each other. */
 int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct layer_result *ret,
 	struct err *err);
 

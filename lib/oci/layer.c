@@ -1,0 +1,379 @@
+#include "oci/layer.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/layer_content.h"
+#include "oci/layer_path.h"
+
+enum {
+	MODE_FILE = 0664,
+	MODE_EXEC = 0775,
+	MODE_DIR = 0775,
+	MODE_LINK = 0777,
+	STORED_MIN = 64 * 1024, /* smaller ones are not worth a piece of their own */
+};
+
+/* Files of 64 KiB and more whose content is compressed already, or (weights) gains next to nothing. */
+static const char *const incompressible[] = {
+	".7z",
+	".bz2",
+	".ckpt",
+	".flac",
+	".gif",
+	".gz",
+	".jar",
+	".jpeg",
+	".jpg",
+	".mkv",
+	".mp3",
+	".mp4",
+	".npz",
+	".ogg",
+	".png",
+	".pt",
+	".pth",
+	".safetensors",
+	".tgz",
+	".webm",
+	".webp",
+	".whl",
+	".xz",
+	".zip",
+	".zst",
+};
+
+/* A whiteout stands where its directory's content begins: before its siblings. */
+struct whiteout {
+	const char *path;
+	size_t dir_len; /* of path up to its last slash, included */
+};
+
+struct writer {
+	const struct layer_spec *spec;
+	struct archive *archive;
+	struct archive_entry *header;
+	struct encoder *encoder;
+	struct blob_stage *stage;
+	struct digest digest; /* of the tar */
+	uint64_t tar_size;
+	struct layer_content content;
+	struct VEC_OF(struct whiteout) whiteouts;
+	struct buf name; /* of the member: the prefix and a path */
+	size_t prefix_len;
+	struct buf dir; /* the directory that we are in, relative to the workdir */
+	int failed;     /* what a callback of libarchive returned */
+	struct err *err;
+};
+
+/*
+ * The pipe: tar, digest and encoder, blob.
+ */
+
+static int to_stage(void *ctx, const void *data, size_t len, struct err *err)
+{
+	return blob_stage_write(ctx, data, len, err);
+}
+
+static void to_digest(void *ctx, const void *data, size_t len)
+{
+	digest_add(ctx, data, len);
+}
+
+/* A failure is noted, not handed to libarchive, which leaks its buffers after one. */
+static la_ssize_t to_encoder(struct archive *archive, void *ctx, const void *data, size_t len)
+{
+	struct writer *writer = ctx;
+
+	(void)archive;
+	if (!writer->failed)
+		writer->failed = encoder_write(writer->encoder, data, len, writer->err);
+	writer->tar_size += len;
+	return (la_ssize_t)len;
+}
+
+/* Warnings count: with them libarchive has written something else than it was given. */
+static int check(struct writer *writer, int status, const char *what)
+{
+	if (writer->failed || status == ARCHIVE_OK)
+		return writer->failed;
+	const char *why = archive_error_string(writer->archive);
+	return err_set(writer->err, E_IMAGE, "%s cannot be put into a layer: %s", what,
+		why ? why : "unknown error");
+}
+
+static int open_archive(struct writer *writer)
+{
+	writer->archive = archive_write_new();
+	writer->header = archive_entry_new();
+	if (!writer->archive || !writer->header)
+		mem_out(sizeof(*writer));
+	/* Of the formats that know long names and large files it alone keeps every byte of a name
+	 * whatever the locale. */
+	archive_write_set_format_gnutar(writer->archive);
+	archive_write_set_bytes_per_block(writer->archive, 0);
+	return check(writer, archive_write_open(writer->archive, writer, NULL, to_encoder, NULL),
+		"a tree");
+}
+
+/*
+ * Members.
+ */
+
+/* Member names are made here: the prefix, the directory and slash of path, mark, the last part. */
+static const char *member_name(struct writer *writer, const char *path, const char *mark)
+{
+	const char *slash = strrchr(path, '/');
+	size_t dir_len = slash ? (size_t)(slash + 1 - path) : 0;
+
+	buf_truncate(&writer->name, writer->prefix_len);
+	buf_add(&writer->name, path, dir_len);
+	buf_adds(&writer->name, mark);
+	buf_adds(&writer->name, path + dir_len);
+	return writer->name.data;
+}
+
+static int write_header(struct writer *writer, mode_t type, mode_t mode, uint64_t size)
+{
+	struct archive_entry *header = writer->header;
+
+	archive_entry_copy_pathname(header, writer->name.data);
+	archive_entry_set_filetype(header, type);
+	archive_entry_set_perm(header, mode);
+	archive_entry_set_size(header, (la_int64_t)size);
+	archive_entry_set_mtime(header, writer->spec->mtime_s, 0);
+	int r = check(writer, archive_write_header(writer->archive, header), writer->name.data);
+	archive_entry_clear(header);
+	return r;
+}
+
+static int write_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct writer *writer = ctx;
+
+	(void)err; /* it is the writer's */
+	la_ssize_t n = archive_write_data(writer->archive, data, len);
+	return check(writer, n == (la_ssize_t)len ? ARCHIVE_OK : ARCHIVE_FATAL, writer->name.data);
+}
+
+static bool is_incompressible(const struct entry *entry)
+{
+	if (entry->size < STORED_MIN)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(incompressible); i++)
+		if (str_ends(entry->path, incompressible[i]))
+			return true;
+	return false;
+}
+
+static int write_file(struct writer *writer, const struct entry *entry)
+{
+	const struct entry_opener *opener = &writer->spec->opener;
+	AUTO_FD int fd = -1;
+	int r = opener->open(opener->ctx, entry, &fd, writer->err);
+
+	if (r == 0)
+		r = write_header(
+			writer, AE_IFREG, entry->exec ? MODE_EXEC : MODE_FILE, entry->size);
+	if (r)
+		return r;
+	encoder_set_incompressible(writer->encoder, is_incompressible(entry));
+	r = layer_content_copy(&writer->content, entry, fd, write_data, writer, writer->err);
+	encoder_set_incompressible(writer->encoder, false);
+	if (r)
+		return r;
+	return check(writer, archive_write_finish_entry(writer->archive), entry->path);
+}
+
+static int write_entry(struct writer *writer, const struct entry *entry)
+{
+	member_name(writer, entry->path, "");
+	if (entry->kind == ENTRY_FILE)
+		return write_file(writer, entry);
+	archive_entry_copy_symlink(writer->header, entry->target);
+	return write_header(writer, AE_IFLNK, MODE_LINK, 0);
+}
+
+static int write_dir(struct writer *writer)
+{
+	buf_truncate(&writer->name, writer->prefix_len);
+	buf_add(&writer->name, writer->dir.data, writer->dir.len);
+	return writer->name.len ? write_header(writer, AE_IFDIR, MODE_DIR, 0) : 0;
+}
+
+/*
+ * The order: by the bytes of the members' names, a directory's with its slash at the end, but
+ * whiteouts first in their directory.
+ */
+
+/* Go to the directory of path, with an entry for each one that is new on the way. */
+static int enter_dir_of(struct writer *writer, const char *path)
+{
+	struct buf *dir = &writer->dir;
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0, common = 0;
+	int r = 0;
+
+	/* Where both are the same for whole components. */
+	for (size_t i = 0; i <= len && i <= dir->len; i++) {
+		if ((i == len || path[i] == '/') && (i == dir->len || dir->data[i] == '/'))
+			common = i;
+		if (i < len && i < dir->len && path[i] != dir->data[i])
+			break;
+	}
+	buf_truncate(dir, common);
+	while (dir->len < len && r == 0) {
+		size_t next = dir->len + (dir->len > 0);
+		next += strcspn(path + next, "/");
+		buf_add(dir, path + dir->len, next - dir->len);
+		r = write_dir(writer);
+	}
+	return r;
+}
+
+static int compare_whiteouts(const void *a, const void *b)
+{
+	const struct whiteout *x = a, *y = b;
+	size_t len = x->dir_len < y->dir_len ? x->dir_len : y->dir_len;
+	int r = memcmp(x->path, y->path, len);
+
+	if (r == 0 && x->dir_len != y->dir_len)
+		return x->dir_len < y->dir_len ? -1 : 1;
+	return r ? r : strcmp(x->path + len, y->path + len);
+}
+
+static void take_whiteouts(struct writer *writer)
+{
+	const struct layer_spec *spec = writer->spec;
+
+	for (size_t i = 0; i < spec->n_whiteouts; i++) {
+		const char *path = spec->whiteouts[i], *slash = strrchr(path, '/');
+		struct whiteout *whiteout = vec_push(&writer->whiteouts);
+		*whiteout = (struct whiteout){path, slash ? (size_t)(slash + 1 - path) : 0};
+	}
+	vec_sort(&writer->whiteouts, compare_whiteouts);
+}
+
+static bool comes_first(const struct whiteout *whiteout, const struct entry *entry)
+{
+	return strncmp(whiteout->path, entry->path, whiteout->dir_len) <= 0;
+}
+
+static int check_path(const char *path, struct err *err)
+{
+	if (layer_path_is_valid(path))
+		return 0;
+	AUTO_FREE char *shown = str_shown(path);
+	return err_set(err, E_SNAPSHOT_NAME, "\"%s\" cannot be a name in an image", shown);
+}
+
+static int write_whiteout(struct writer *writer, const struct whiteout *whiteout)
+{
+	int r = check_path(whiteout->path, writer->err);
+
+	if (r == 0)
+		r = enter_dir_of(writer, whiteout->path);
+	if (r)
+		return r;
+	member_name(writer, whiteout->path, LAYER_WHITEOUT_PREFIX);
+	return write_header(writer, AE_IFREG, MODE_FILE, 0);
+}
+
+static int write_members(struct writer *writer)
+{
+	const struct layer_spec *spec = writer->spec;
+	size_t n = 0;
+	int r = 0;
+
+	take_whiteouts(writer);
+	if (spec->all_dirs || spec->n_entries || spec->n_whiteouts)
+		r = write_dir(writer);
+	for (size_t i = 0; i < spec->n_entries && r == 0; i++) {
+		const struct entry *entry = spec->entries[i];
+		for (; r == 0 && n < writer->whiteouts.n &&
+			comes_first(&writer->whiteouts.v[n], entry);
+			n++)
+			r = write_whiteout(writer, &writer->whiteouts.v[n]);
+		if (r == 0)
+			r = check_path(entry->path, writer->err);
+		if (r == 0)
+			r = enter_dir_of(writer, entry->path);
+		if (r == 0)
+			r = write_entry(writer, entry);
+	}
+	for (; r == 0 && n < writer->whiteouts.n; n++)
+		r = write_whiteout(writer, &writer->whiteouts.v[n]);
+	return r;
+}
+
+/*
+ * All of it.
+ */
+
+static void writer_init(struct writer *writer, const struct layer_spec *spec,
+	struct blob_stage *stage, struct err *err)
+{
+	enum { NAME_MAX_LEN = ENTRY_PATH_MAX + sizeof(LAYER_WHITEOUT_PREFIX) };
+	const char *prefix = layer_prefix(spec->workdir);
+
+	*writer = (struct writer){.spec = spec, .stage = stage, .err = err};
+	buf_init(&writer->name, strlen(prefix) + 1 + NAME_MAX_LEN);
+	buf_init(&writer->dir, ENTRY_PATH_MAX);
+	buf_adds(&writer->name, prefix);
+	if (*prefix)
+		buf_addc(&writer->name, '/');
+	writer->prefix_len = writer->name.len;
+	writer->encoder = encoder_new(spec->codec, to_stage, stage);
+	digest_begin(&writer->digest, DIGEST_SHA256);
+	encoder_set_tap(writer->encoder, to_digest, &writer->digest);
+}
+
+static void writer_done(struct writer *writer)
+{
+	/* An archive that was given up still writes its end. */
+	writer->failed = -ERR_CANCELED;
+	archive_write_free(writer->archive);
+	archive_entry_free(writer->header);
+	encoder_free(writer->encoder);
+	digest_done(&writer->digest);
+	layer_content_done(&writer->content);
+	vec_done(&writer->whiteouts);
+	buf_done(&writer->name);
+	buf_done(&writer->dir);
+}
+
+int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct layer_result *ret,
+	struct err *err)
+{
+	AUTO(writer_done) struct writer writer = {0};
+	uint8_t sha256[SHA256_SIZE];
+
+	if (spec->mtime_s < 0 || spec->mtime_s > LAYER_MTIME_MAX)
+		return err_set(err, E_USAGE, "%lld is no time for files of an image (0 to %lld)",
+			(long long)spec->mtime_s, LAYER_MTIME_MAX);
+	writer_init(&writer, spec, stage, err);
+	int r = open_archive(&writer);
+	if (r == 0)
+		r = write_members(&writer);
+	if (r == 0)
+		r = check(&writer, archive_write_close(writer.archive), "a tree");
+	if (r == 0)
+		r = encoder_end(writer.encoder, err);
+	if (r)
+		return r;
+	digest_end(&writer.digest, sha256);
+	digest_text(sha256, ret->diff_id);
+	ret->tar_size = writer.tar_size;
+	blob_stage_end(stage, &ret->blob);
+	return 0;
+}

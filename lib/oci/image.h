@@ -12,9 +12,9 @@
  * tree.
  *
  * Layers have no entry for the parents of workdir. If workdir itself is a symbolic link in the
- * base, the full layer's directory takes its place, as any runtime applies layers; what the base has
- * below workdir stays visible where the tree has nothing. The default workdir, /dlrun/src, is no
- * base's.
+ * base, the full layer's directory takes its place, as any runtime applies layers; what the base
+ * has below workdir stays visible where the tree has nothing. The default workdir, /dlrun/src, is
+ * no base's.
  */
 #ifndef DLRUN_OCI_IMAGE_H
 #define DLRUN_OCI_IMAGE_H
@@ -61,8 +61,8 @@ struct image_base {
 };
 /* ref within the layout: a tag or digest (NULL: its only image). An index, also one in an index,
  * picks platform ("linux/amd64"); an image whose configuration names another platform is refused
- * (E_IMAGE_PLATFORM). E_IMAGE_BASE: not there; E_IMAGE_DEPTH: more than IMAGE_BASE_LAYERS_MAX layers;
- * E_IMAGE, E_DATA, E_DATA_LIMIT: not valid. Layers are not read. */
+ * (E_IMAGE_PLATFORM). E_IMAGE_BASE: not there; E_IMAGE_DEPTH: more than IMAGE_BASE_LAYERS_MAX
+ * layers; E_IMAGE, E_DATA, E_DATA_LIMIT: not valid. Layers are not read. */
 int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err);
 void image_base_free(struct image_base *base);

@@ -25,8 +25,8 @@ struct layer_diff {
 };
 
 /* From one tree to another. What turns into another kind needs no whiteout: an entry replaces
- * whatever has its path, a directory any file or link. false, and nothing returned, when it would be
- * more than max entries and whiteouts. */
+ * whatever has its path, a directory any file or link. false, and nothing returned, when it would
+ * be more than max entries and whiteouts. */
 bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to, size_t max,
 	struct layer_diff *ret);
 void layer_diff_done(struct layer_diff *diff);

@@ -4,7 +4,7 @@
  *
  * Two files, each replaced by rename, each with the SHA-256 of its content in front, so that a
  * reader needs no lock and a damaged one counts as missing:
- *	PATH         magic, SHA-256, spec, full layer, its entries; only changes with the full layer
+ *	PATH         magic, SHA-256, spec, full layer, its entries; changes with that layer only
  *	PATH.recent  magic, SHA-256, layers
  * Both are caches: any loss costs a new full layer, never a wrong one.
  */

@@ -26,8 +26,8 @@ struct ref {
 	char *digest; /* "sha256:…" or NULL */
 };
 
-/* E_IMAGE_REF saying which part is off. For a layout, `oci:a:b` is tag b of directory a; a directory
- * whose name has a colon is written with a trailing slash (`oci:a:b/`). */
+/* E_IMAGE_REF saying which part is off. For a layout, `oci:a:b` is tag b of directory a; a
+ * directory whose name has a colon is written with a trailing slash (`oci:a:b/`). */
 int ref_parse(const char *text, struct ref *ret, struct err *err);
 void ref_done(struct ref *ref);
 #define AUTO_REF AUTO(ref_done)

@@ -14,12 +14,14 @@ enum { SECRET_HEAD_SIZE = 4096 };
 enum secret_verdict {
 	SECRET_NO = 0,
 	SECRET_YES,
-	SECRET_READ, /* the name is suspicious: ask secret_by_content with the head of the file */
+	SECRET_READ, /* a suspicious name: ask secret_by_content with the head of the file */
 };
 
-/* path: relative, only its last components count. ret_what (may be NULL): what it looks like, static
- * text ("a private key"). */
+/* path: relative, only its last components count. ret_what (may be NULL): what it looks like,
+ * static text ("a private key"). */
 enum secret_verdict secret_by_name(const char *path, const char **ret_what);
+/* For a path that gave SECRET_READ; head: the first len bytes of its file, at most
+ * SECRET_HEAD_SIZE are worth reading. */
 bool secret_by_content(
 	const char *path, const char *head, size_t len, const char **ret_what);
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 enum {
-	IGNORE_TEXT_MAX = 4 << 20, /* bytes of one ignore file; a larger one is refused by its reader */
+	IGNORE_TEXT_MAX = 4 << 20, /* bytes of one file; a larger one is refused by its reader */
 };
 
 enum ignore_verdict {

@@ -45,12 +45,12 @@ struct paths_limits {
 };
 
 struct paths_options {
-	const char *root;                    /* absolute path of the tree */
-	paths_repo_fn *repo;                 /* NULL: no repository at all */
+	const char *root;    /* absolute path of the tree */
+	paths_repo_fn *repo; /* NULL: no repository at all */
 	void *repo_ctx;
-	const struct strv *include;          /* relative paths, files or directories */
-	const struct strv *paths;            /* limit to these; empty: all */
-	const struct strv *allow;            /* paths that may go though refused by a limit or as a secret */
+	const struct strv *include; /* relative paths, files or directories */
+	const struct strv *paths;   /* limit to these; empty: all */
+	const struct strv *allow;   /* paths that may go though refused by a limit or as a secret */
 	struct paths_limits limits;
 };
 
@@ -64,10 +64,10 @@ struct path {
 };
 
 enum left_out_why {
-	LEFT_OUT_IGNORED,     /* by git's rules; a directory stands for all below it */
+	LEFT_OUT_IGNORED, /* by git's rules; a directory stands for all below it */
 	LEFT_OUT_DLRUNIGNORE,
-	LEFT_OUT_SPECIAL,     /* socket, FIFO, device */
-	LEFT_OUT_REPOSITORY,  /* a nested repository that the outer one ignores */
+	LEFT_OUT_SPECIAL,    /* socket, FIFO, device */
+	LEFT_OUT_REPOSITORY, /* a nested repository that the outer one ignores */
 };
 
 struct left_out {

@@ -1,6 +1,6 @@
 /*
- * Compiled patterns of git's wildmatch (gitignore(5), "PATTERN FORMAT"; behaviour of git 2.39): `?`,
- * `*`, `**`, bracket expressions with ranges and POSIX classes, backslash. ASCII only, no locale.
+ * Compiled patterns of git's wildmatch (gitignore(5), "PATTERN FORMAT"; behaviour of git 2.39):
+ * `?`, `*`, `**`, brackets with ranges and POSIX classes, backslash. ASCII only, no locale.
  *
  * Matching never recurses and takes at most about len² steps of the text, whatever the pattern.
  */

@@ -210,7 +210,7 @@ static void test_many_names(void **state)
 
 	(void)state;
 	for (int i = 0; i < N; i++)
-		at += sprintf(at, i % 3 ? "n%d\n" : "!n%d\n", i);
+		at += snprintf(at, 16, i % 3 ? "n%d\n" : "!n%d\n", i);
 	struct ignore *ignore = ignore_parse(text, (size_t)(at - text), "", false, NULL);
 	int64_t start = clock_ms();
 	for (int i = 0; i < N; i++) {

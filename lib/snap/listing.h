@@ -1,0 +1,36 @@
+/*
+ * The names of one directory, sorted as the paths below it are: a directory counts as its name with
+ * a slash.
+ */
+#ifndef DLRUN_SNAP_LISTING_H
+#define DLRUN_SNAP_LISTING_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/vec.h"
+
+enum { LISTING_TEXT_MAX = 256 << 20 }; /* bytes of all names of one directory */
+
+struct listing_item {
+	const char *name;
+	uint32_t len;
+	uint8_t type; /* DT_DIR, DT_REG, DT_LNK, or one of the special kinds */
+};
+
+/* May be read again and again; without ".", ".." and ".git". */
+struct listing {
+	struct VEC_OF(struct listing_item) items;
+	struct buf text;
+	bool has_git, has_gitignore, has_dlrunignore;
+};
+
+void listing_init(struct listing *listing);
+void listing_done(struct listing *listing);
+/* fold_git: .GIT counts as .git. 0, or a negative errno; -EFBIG: over LISTING_TEXT_MAX. */
+int listing_read(struct listing *listing, DIR *stream, bool fold_git);
+
+#endif

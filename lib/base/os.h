@@ -35,9 +35,11 @@ int os_signal_descendants(int sig);
  * -errno on failure. */
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 
-/* Give the file of an open descriptor, which may have no name yet (O_TMPFILE), a new name below
- * dirfd. 0 or -errno: -EEXIST when the name is taken, -EXDEV on another file system, -ENOTSUP where
- * that is not offered. */
+/* A new file without a name in the directory dirfd, for reading and writing, gone when it is closed
+ * unless os_link_fd names it. -errno where one of the two is not offered: make a named one then. */
+int os_open_nameless(int dirfd, mode_t mode);
+/* Give the file of an open descriptor a (further) name below dirfd. 0 or -errno: -EEXIST when the
+ * name is taken, -EXDEV on another file system, -ENOTSUP where that is not offered. */
 int os_link_fd(int fd, int dirfd, const char *name);
 
 /* A descriptor that becomes readable when the file grows or its directory changes; -1 where that is

@@ -275,12 +275,31 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
+/* AT_EMPTY_PATH would need a capability. */
+static void path_of_fd(int fd, char out[static 32])
+{
+	snprintf(out, 32, "/proc/self/fd/%d", fd);
+}
+
+int os_open_nameless(int dirfd, mode_t mode)
+{
+	char path[32];
+	AUTO_FD int fd = openat(dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+
+	if (fd < 0)
+		return -errno;
+	path_of_fd(fd, path);
+	/* It could never be named. */
+	if (access(path, F_OK) < 0)
+		return -ENOTSUP;
+	return TAKE_FD(fd);
+}
+
 int os_link_fd(int fd, int dirfd, const char *name)
 {
 	char path[32];
 
-	/* AT_EMPTY_PATH would need a capability. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	path_of_fd(fd, path);
 	if (linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) == 0)
 		return 0;
 	/* Without /proc the path is what is missing, not the file. */

@@ -47,6 +47,13 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
+int os_open_nameless(int dirfd, mode_t mode)
+{
+	(void)dirfd;
+	(void)mode;
+	return -ENOTSUP;
+}
+
 int os_link_fd(int fd, int dirfd, const char *name)
 {
 	(void)fd;

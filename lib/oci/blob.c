@@ -6,20 +6,10 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/os.h"
 #include "base/random.h"
 
-static int open_nameless(int dir_fd)
-{
-#ifdef O_TMPFILE
-	return openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-#else
-	(void)dir_fd;
-	errno = ENOTSUP;
-	return -1;
-#endif
-}
-
-/* Where files without names are not offered (network and stacked file systems). */
+/* Where files without names are not offered (network file systems, other systems). */
 static int open_named(struct blob_stage *stage)
 {
 	uint64_t noise;
@@ -35,7 +25,7 @@ static int open_named(struct blob_stage *stage)
 
 int blob_stage_begin(struct blob_stage *stage, int dir_fd, struct err *err)
 {
-	*stage = (struct blob_stage){.dir_fd = dir_fd, .fd = open_nameless(dir_fd)};
+	*stage = (struct blob_stage){.dir_fd = dir_fd, .fd = os_open_nameless(dir_fd, 0600)};
 	if (stage->fd < 0)
 		stage->fd = open_named(stage);
 	if (stage->fd < 0)

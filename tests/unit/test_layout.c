@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "oci/layout.h"
 #include "oci/layout_index.h"
@@ -367,8 +368,11 @@ static void test_link(void **state)
 	assert_file(blob_path("to", &sample.layers[0]), "layer 1");
 	assert_int_equal(stat(blob_path("from", &sample.layers[0]), &from), 0);
 	assert_int_equal(stat(blob_path("to", &sample.layers[0]), &to), 0);
-	assert_int_equal(from.st_ino, to.st_ino);
-	assert_int_equal(sink->blobs_written, 0);
+	/* where the system can name an open file, nothing is copied */
+	char self[4096];
+	bool linked = os_self_path(self, sizeof(self));
+	assert_int_equal(from.st_ino == to.st_ino, linked);
+	assert_int_equal(sink->blobs_written, linked ? 0 : 1);
 
 	put_file(in_root("short"), "laye");
 	assert_int_equal(link_from(sink, in_root("short"), &sample.layers[1], &err), -ERR_REMOTE);

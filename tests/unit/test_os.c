@@ -430,6 +430,29 @@ static bool is_readable(int fd, int ms)
 	return poll(&pollfd, 1, ms) == 1;
 }
 
+/* What has no name is not seen, and is there under each name that it is given. */
+static void test_nameless(void **state)
+{
+	(void)state;
+	AUTO_FD int fd = os_open_nameless(tmp_fd, 0600);
+	struct stat st;
+
+	if (fd < 0) {
+		assert_int_equal(os_link_fd(tmp_fd, tmp_fd, "x"), is_full() ? -EPERM : -ENOTSUP);
+		skip();
+	}
+	assert_int_equal(write(fd, "abc", 3), 3);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_nlink, 0);
+	assert_int_equal(os_link_fd(fd, tmp_fd, "named"), 0);
+	assert_int_equal(os_link_fd(fd, tmp_fd, "again"), 0);
+	assert_int_equal(os_link_fd(fd, tmp_fd, "named"), -EEXIST);
+	assert_int_equal(fstatat(tmp_fd, "again", &st, 0), 0);
+	assert_int_equal(st.st_nlink, 2);
+	assert_int_equal(st.st_size, 3);
+	assert_true(os_open_nameless(fd, 0600) < 0);
+}
+
 static void test_watch(void **state)
 {
 	AUTO_FREE char *file = mem_printf("%s/watched", tmp);
@@ -658,6 +681,7 @@ int main(void)
 		cmocka_unit_test(test_descendants),
 		cmocka_unit_test(test_beneath),
 		cmocka_unit_test(test_leads_out),
+		cmocka_unit_test(test_nameless),
 		cmocka_unit_test(test_watch),
 		cmocka_unit_test(test_network_fs),
 		cmocka_unit_test(test_processors),

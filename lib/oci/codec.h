@@ -1,9 +1,9 @@
 /*
  * Compression of layers. Writing: gzip (RFC 1952, no time in the header) or zstd (RFC 8878), one
  * stream of independently compressed pieces (of one gzip member, of frames), made by several
- * processors when the input is large; the bytes are the same for the same input, whatever the number
- * of processors. Input that does not compress is stored. Reading: gzip, zstd or none by their magic
- * numbers, several members or frames, bounded in window (27 bits) and in output.
+ * processors when the input is large; the bytes are the same for the same input, whatever the
+ * number of processors. Input that does not compress is stored. Reading: gzip, zstd or none by
+ * their magic numbers, several members or frames, bounded in window (27 bits) and in output.
  */
 #ifndef DLRUN_OCI_CODEC_H
 #define DLRUN_OCI_CODEC_H
@@ -24,8 +24,9 @@ const char *codec_name(enum codec codec);
 /* Takes compressed bytes in order. */
 typedef int codec_out_fn(void *ctx, const void *data, size_t len, struct err *err);
 
-/* Sees every byte that goes in, in order, for a digest. It may be called on another thread, never on
- * two at once, and for the last time before encoder_end or the decoder_read that says end returns. */
+/* Sees every byte that goes in, in order, for a digest. It may be called on another thread, never
+ * on two at once, and for the last time before encoder_end or the decoder_read that says end
+ * returns. */
 typedef void codec_tap_fn(void *ctx, const void *data, size_t len);
 
 struct encoder;

@@ -7,8 +7,8 @@
 #include "base/par.h"
 #include "oci/encoder_chunk.h"
 
-/* A ring of pieces: one is being filled, those behind it are being packed, and the oldest is written
- * out when its place is needed. Where pieces end depends on the input alone. */
+/* A ring of pieces: one is being filled, those behind it are being packed, and the oldest is
+ * written out when its place is needed. Where pieces end depends on the input alone. */
 enum { SLOTS_MAX = 9 };
 
 struct slot {

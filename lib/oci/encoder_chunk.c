@@ -50,8 +50,8 @@ static uint32_t log2_256(uint32_t x)
 }
 
 /* Whether samples of the piece use all byte values about equally often (over 7.5 bits of entropy a
- * byte), as compressed and encrypted data do: deflate takes six times as long over such data as over
- * text, for nothing. */
+ * byte), as compressed and encrypted data do: deflate takes six times as long over such data as
+ * over text, for nothing. */
 static bool looks_random(const uint8_t *data, size_t len)
 {
 	enum { SAMPLES = 16, SAMPLE_LOG2 = 10, SAMPLE = 1 << SAMPLE_LOG2, N = SAMPLES * SAMPLE };

@@ -1,7 +1,7 @@
 /*
  * One piece of a compressed stream, packed without knowing the others: pure work for a thread.
- * gzip: raw deflate blocks that end on a byte border (RFC 1951, "sync flush"), so that pieces in a row
- * between one header and one trailer are one member; stored pieces are stored blocks (RFC 1951
+ * gzip: raw deflate blocks that end on a byte border (RFC 1951, "sync flush"), so that pieces in a
+ * row between one header and one trailer are one member; stored pieces are stored blocks (RFC 1951
  * §3.2.4). zstd: one frame without checksum; stored pieces are raw blocks (RFC 8878 §3.1.1.2).
  */
 #ifndef DLRUN_OCI_ENCODER_CHUNK_H

@@ -24,7 +24,8 @@ enum {
 	STORED_MIN = 64 * 1024, /* smaller ones are not worth a piece of their own */
 };
 
-/* Files of 64 KiB and more whose content is compressed already, or (weights) gains next to nothing. */
+/* Files of 64 KiB and more whose content is compressed already, or (weights) gains next to
+ * nothing. */
 static const char *const incompressible[] = {
 	".7z",
 	".bz2",

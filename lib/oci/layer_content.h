@@ -1,6 +1,6 @@
 /*
- * The content of an entry, checked while it is read: its size and its SHA-256 are those of the entry,
- * or the read fails with E_IO_CHANGED naming it.
+ * The content of an entry, checked while it is read: its size and its SHA-256 are those of the
+ * entry, or the read fails with E_IO_CHANGED naming it.
  */
 #ifndef DLRUN_OCI_LAYER_CONTENT_H
 #define DLRUN_OCI_LAYER_CONTENT_H

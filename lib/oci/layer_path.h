@@ -38,8 +38,8 @@ struct layer_path {
 	char path[ENTRY_PATH_MAX + 1]; /* LAYER_INSIDE: relative to the workdir */
 };
 
-/* E_IMAGE for a name that is empty, absolute, too long, climbs with "..", or is a whiteout of nothing.
- * "." components and doubled slashes are dropped. */
+/* E_IMAGE for a name that is empty, absolute, too long, climbs with "..", or is a whiteout of
+ * nothing. "." components and doubled slashes are dropped. */
 int layer_path_parse(
 	const char *name, const char *workdir, struct layer_path *ret, struct err *err);
 

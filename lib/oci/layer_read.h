@@ -1,7 +1,7 @@
 /*
- * Reading a layer member by member (OCI image-spec, layer.md). What comes out was checked: names lead
- * nowhere else, whiteouts are told from files, devices and sparse files are refused, set-id bits are
- * not passed on. The archive is unpacked and hashed by a thread beside the reader.
+ * Reading a layer member by member (OCI image-spec, layer.md). What comes out was checked: names
+ * lead nowhere else, whiteouts are told from files, devices and sparse files are refused, set-id
+ * bits are not passed on. The archive is unpacked and hashed by a thread beside the reader.
  */
 #ifndef DLRUN_OCI_LAYER_READ_H
 #define DLRUN_OCI_LAYER_READ_H
@@ -38,8 +38,8 @@ struct layer_member {
 struct layer_reader;
 /* spec must outlive the reader; its fd is at the start of the blob. */
 struct layer_reader *layer_reader_new(const struct unpack_spec *spec);
-/* The next member below the workdir: 1; 0 at the end, when all of the blob was read and both digests
- * are right. E_IMAGE, or E_DATA_LIMIT over spec's max_bytes or LAYER_MEMBERS_MAX. */
+/* The next member below the workdir: 1; 0 at the end, when all of the blob was read and both
+ * digests are right. E_IMAGE, or E_DATA_LIMIT over spec's max_bytes or LAYER_MEMBERS_MAX. */
 int layer_reader_next(struct layer_reader *reader, struct layer_member *ret, struct err *err);
 /* A file's content, in order: 1 with a part, 0 at its end, when there were size bytes. May be left
  * out. *ret_data is valid until the next call. */

@@ -1,6 +1,7 @@
 /*
- * What a layer has said so far: which paths it made, and what of the layers below it is gone. Shared
- * by unpacking to a directory and to a list, so that both take and refuse the same. An engine.
+ * What a layer has said so far: which paths it made, and what of the layers below it is gone.
+ * Shared by unpacking to a directory and to a list, so that both take and refuse the same. An
+ * engine.
  *
  * A member is taken in two steps: layer_tree_enter its path, layer_tree_make it.
  */
@@ -50,14 +51,14 @@ void layer_tree_done(struct layer_tree *tree);
 /* Called for each directory that is new on the way to a path, the highest first. */
 typedef int layer_tree_dir_fn(void *ctx, const char *dir, struct err *err);
 
-/* Make the directories above path (at most 4,095 bytes). E_IMAGE if one of them is a file or link of
- * this layer; E_DATA_LIMIT over LAYER_TREE_BYTES_MAX. */
+/* Make the directories above path (at most 4,095 bytes). E_IMAGE if one of them is a file or link
+ * of this layer; E_DATA_LIMIT over LAYER_TREE_BYTES_MAX. */
 int layer_tree_enter(struct layer_tree *tree, const char *path, layer_tree_dir_fn *new_dir,
 	void *ctx, struct err *err);
 /* What this layer has at path, which was entered last. */
 enum layer_node_kind layer_tree_here(const struct layer_tree *tree, const char *path);
-/* The layer makes path, which was entered last, instead of what it had there; kind DIR, where it has
- * one already, changes nothing. */
+/* The layer makes path, which was entered last, instead of what it had there; kind DIR, where it
+ * has one already, changes nothing. */
 struct layer_node *layer_tree_make(
 	struct layer_tree *tree, const char *path, enum layer_node_kind kind);
 

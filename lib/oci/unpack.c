@@ -16,8 +16,8 @@
 #include "oci/layer_tree.h"
 #include "oci/unpack_batch.h"
 
-/* A layer on its way into a directory. Each path is taken by its directory's descriptor and its last
- * part, and that directory was reached without following a link. */
+/* A layer on its way into a directory. Each path is taken by its directory's descriptor and its
+ * last part, and that directory was reached without following a link. */
 struct apply {
 	int root_fd; /* not owned */
 	struct layer_tree tree;
@@ -146,8 +146,9 @@ static int list_dir(
 	return 0;
 }
 
-/* Remove everything below a directory that this layer has not made. It goes down by itself only where
- * this layer has a directory, so that the depth is bounded, and holds no descriptor meanwhile. */
+/* Remove everything below a directory that this layer has not made. It goes down by itself only
+ * where this layer has a directory, so that the depth is bounded, and holds no descriptor
+ * meanwhile. */
 static int sweep(struct apply *apply, const char *path, struct err *err)
 {
 	AUTO_STRV struct strv names = {0}, inner = {0};

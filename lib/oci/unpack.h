@@ -28,14 +28,14 @@ struct unpack_spec {
  * or 256 MiB of names. All of these block. */
 int unpack_apply(const struct unpack_spec *spec, int dir_fd, struct err *err);
 
-/* Apply the layer to a sorted list of entries (contents are hashed, nothing is written). It takes and
- * refuses what unpack_apply does. After a failure the list is as it was. */
+/* Apply the layer to a sorted list of entries (contents are hashed, nothing is written). It takes
+ * and refuses what unpack_apply does. After a failure the list is as it was. */
 int unpack_list(const struct unpack_spec *spec, struct entry_list *list, struct err *err);
 
-/* The content of one file of the layer (of a link: its target) to out_fd; *ret_found = 0 if the layer
- * says nothing of the path, 1 if written, -1 if the layer removes it or makes a directory of it. What
- * was written before a failure is worthless. E_IMAGE also for a hard link, and for a path that the
- * layer has twice if out_fd cannot go back. */
+/* The content of one file of the layer (of a link: its target) to out_fd; *ret_found = 0 if the
+ * layer says nothing of the path, 1 if written, -1 if the layer removes it or makes a directory of
+ * it. What was written before a failure is worthless. E_IMAGE also for a hard link, and for a path
+ * that the layer has twice if out_fd cannot go back. */
 int unpack_file(const struct unpack_spec *spec, const char *path, int out_fd, int *ret_found,
 	struct err *err);
 

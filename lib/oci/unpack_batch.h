@@ -37,8 +37,8 @@ const char *unpack_name(const char *path);
 struct unpack_pool;
 struct unpack_pool *unpack_pool_new(void);
 /* A place for a job that is made in a later call; the caller fills in dir_fd, exec, mtime and len
- * (UNPACK_SMALL_MAX at most) bytes of data. path and target (may be NULL) are copied. A failure of an
- * earlier job shows here or in unpack_pool_wait. */
+ * (UNPACK_SMALL_MAX at most) bytes of data. path and target (may be NULL) are copied. A failure of
+ * an earlier job shows here or in unpack_pool_wait. */
 int unpack_pool_add(struct unpack_pool *pool, const char *path, const char *target, size_t len,
 	struct unpack_job **ret, struct err *err);
 /* Take over a descriptor that jobs up to now may use as dir_fd: it is closed when they are done. */

@@ -36,6 +36,10 @@ int blob_stage_begin(struct blob_stage *stage, int dir_fd, struct err *err)
 
 int blob_stage_write(struct blob_stage *stage, const void *data, size_t len, struct err *err)
 {
+	if (stage->max_size && len > stage->max_size - stage->size) {
+		stage->full = true;
+		return err_set(err, E_DATA_LIMIT, "a layer is larger than it may be");
+	}
 	int r = fs_write_fd(stage->fd, "a layer", data, len, err);
 
 	if (r)

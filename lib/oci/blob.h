@@ -24,11 +24,13 @@ struct descriptor {
 /* A blob that is being made: a file without a name in the directory of its destination (or a
  * temporary one), hashed while it is written. */
 struct blob_stage {
-	int dir_fd;      /* where it will live; not owned */
-	int fd;          /* owned */
-	char name[64];   /* temporary name below dir_fd; empty: nameless (O_TMPFILE) */
+	int dir_fd;    /* where it will live; not owned */
+	int fd;        /* owned */
+	char name[64]; /* temporary name below dir_fd; empty: nameless (O_TMPFILE) */
 	struct digest digest;
 	uint64_t size;
+	uint64_t max_size; /* may be set after blob_stage_begin; 0: no ceiling */
+	bool full;         /* a write went over it and failed with E_DATA_LIMIT */
 };
 
 int blob_stage_begin(struct blob_stage *stage, int dir_fd, struct err *err);
@@ -69,6 +71,7 @@ struct sink_ops {
 
 struct sink {
 	const struct sink_ops *ops;
+	const char *name;       /* of the destination, for messages; the implementation's */
 	uint64_t bytes_written; /* by put, put_bytes and commit */
 	size_t blobs_written;
 };

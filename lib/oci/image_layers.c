@@ -74,7 +74,7 @@ struct wanted {
 	enum image_role role;
 	const struct entry_refs *entries;
 	const struct strv *whiteouts; /* or NULL */
-	uint64_t max_size;            /* compressed; more is TOO_LARGE */
+	uint64_t max_size;            /* compressed; more is TOO_LARGE; 0: any */
 };
 
 static void hash_entry(struct digest *digest, const struct entry *e)
@@ -155,12 +155,18 @@ static int write_layer(struct layer_work *work, const struct wanted *wanted, str
 		spec.n_whiteouts = wanted->whiteouts->n;
 	}
 	int r = blob_stage_begin(&stage, work->sink->ops->stage_dir(work->sink), err);
+	stage.max_size = wanted->max_size;
 	if (r == 0)
 		r = layer_write(&spec, &stage, &made, err);
+	if (r < 0 && stage.full) {
+		err_clear(err);
+		return TOO_LARGE;
+	}
+	/* The stage does not know where it is. */
+	if (r < 0 && err && err->id == E_IO_FULL)
+		err_prefix(err, "%s", work->sink->name);
 	if (r < 0)
 		return r;
-	if (made.blob.size > wanted->max_size)
-		return TOO_LARGE;
 	ret->size = made.blob.size;
 	BUG_ON(!digest_parse(made.diff_id, ret->diff_id) ||
 		!digest_parse(made.blob.digest, ret->digest));
@@ -183,7 +189,7 @@ static int need_layer(struct layer_work *work, const struct wanted *wanted, stru
 		return r;
 	if (r == 1) {
 		layer = *known;
-		r = layer.size > wanted->max_size ? TOO_LARGE : DONE;
+		r = wanted->max_size && layer.size > wanted->max_size ? TOO_LARGE : DONE;
 	} else if (wanted->role != IMAGE_ROLE_DELTA && !work->may_write) {
 		r = NEED_LOCK;
 	} else {
@@ -268,7 +274,6 @@ static int make_canonical(struct layer_work *work, const struct plan_layer *big,
 	struct wanted wanted = {
 		.role = IMAGE_ROLE_FULL,
 		.entries = &work->small,
-		.max_size = UINT64_MAX,
 	};
 
 	work->n_layers = 0;
@@ -288,7 +293,6 @@ static int make_layers(struct layer_work *work, struct err *err)
 	struct wanted wanted = {
 		.role = IMAGE_ROLE_BIG,
 		.entries = &work->big,
-		.max_size = UINT64_MAX,
 	};
 
 	work->n_layers = 0;

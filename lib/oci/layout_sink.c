@@ -317,6 +317,7 @@ struct sink *layout_sink(struct layout *layout)
 	struct layout_sink *own = mem_alloc(1, sizeof(*own));
 
 	own->sink.ops = &layout_sink_ops;
+	own->sink.name = layout->dir;
 	own->layout = layout;
 	own->lock_fd = -1;
 	layout_lock_blobs(layout, false, LAYOUT_SINK_WAIT_MS, &own->lock_fd, &own->failure);

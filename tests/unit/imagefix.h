@@ -70,6 +70,7 @@ struct fake_tree {
 	size_t n;
 	struct entry_list entries; /* of tree_entries */
 	bool lies;                 /* contents differ from the entries */
+	size_t n_opened;
 };
 
 static inline void fake_content(unsigned seed, size_t size, char *out)
@@ -136,9 +137,10 @@ static inline const struct entry_list *tree_entries(struct fake_tree *tree)
 
 static inline int tree_open(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
 {
-	const struct fake_tree *tree = ctx;
+	struct fake_tree *tree = ctx;
 	char name[300];
 
+	tree->n_opened++;
 	for (size_t i = 0; i < tree->n; i++) {
 		const struct fake_file *file = &tree->v[i];
 		if (strcmp(file->path, entry->path) != 0)

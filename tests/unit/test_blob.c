@@ -73,6 +73,24 @@ static void test_digest_and_size(void **state)
 	assert_string_equal(content, "hello world");
 }
 
+/* Up to the ceiling and not a byte more, which leaves what was written as it is. */
+static void test_ceiling(void **state)
+{
+	AUTO_STAGE struct blob_stage stage = {0};
+	struct descriptor blob;
+
+	(void)state;
+	assert_int_equal(blob_stage_begin(&stage, root_fd, NULL), 0);
+	stage.max_size = 5;
+	assert_int_equal(blob_stage_write(&stage, "abc", 3, NULL), 0);
+	assert_int_equal(blob_stage_write(&stage, "def", 3, NULL), -ERR_LIMIT);
+	assert_true(stage.full);
+	assert_int_equal(blob_stage_write(&stage, "de", 2, NULL), 0);
+	assert_int_equal(blob_stage_write(&stage, "f", 1, NULL), -ERR_LIMIT);
+	blob_stage_end(&stage, &blob);
+	assert_int_equal(blob.size, 5);
+}
+
 static void test_empty(void **state)
 {
 	(void)state;
@@ -164,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_digest_and_size),
+		cmocka_unit_test(test_ceiling),
 		cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_nothing_left),
 		cmocka_unit_test(test_named),

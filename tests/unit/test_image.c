@@ -509,6 +509,32 @@ static void test_size_limit_of_large_trees(void **state)
 	check_size_limit(4 * (IMAGE_DELTA_MIN + 512), IMAGE_DELTA_MIN + 512);
 }
 
+/* A delta that is not going to be one is not written to its end. */
+static void test_early_end(void **state)
+{
+	(void)state;
+	enum { N = 60, SIZE = 512 * 1024 };
+	struct fake_tree *tree = tree_new();
+	char name[40];
+
+	fill_small(tree);
+	struct image_request request = request_of(tree);
+	request.codec = CODEC_NONE;
+	AUTO_IMAGE struct image first = write_image("l", &request);
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(name, sizeof(name), "new/%u", i);
+		tree_put(tree, name, 'f', i, SIZE);
+	}
+	request = request_of(tree);
+	request.codec = CODEC_NONE;
+	tree->n_opened = 0;
+	AUTO_IMAGE struct image image = write_image("l", &request);
+	assert_string_equal(roles_of(&image), "full");
+	assert_holds("l", &image, request.entries);
+	assert_in_range(tree->n_opened, N, 2 * N - 20);
+	tree_done(tree);
+}
+
 /*
  * Big files
  */
@@ -851,6 +877,7 @@ int main(void)
 		T(test_entries_limit),
 		T(test_size_limit_of_small_trees),
 		T(test_size_limit_of_large_trees),
+		T(test_early_end),
 		T(test_big_files),
 		T(test_only_big),
 		T(test_random_edits),

@@ -52,7 +52,7 @@ int pathset_init(struct pathset *set, const struct strv *paths, const char *what
 	for (size_t i = 0; paths && i < paths->n; i++) {
 		AUTO_FREE char *path = NULL;
 		int r = normalise(paths->v[i], what, &path, err);
-		if (r < 0) {
+		if (!path) {
 			pathset_done(set);
 			return r;
 		}

@@ -17,7 +17,7 @@ struct layout_sink {
 	struct err failure; /* of taking the lock; the first call that can fail reports it */
 };
 
-static struct layout_sink *own(struct sink *sink)
+static struct layout_sink *inside(struct sink *sink)
 {
 	return (struct layout_sink *)sink;
 }
@@ -33,14 +33,14 @@ static int check_lock(struct layout_sink *own, struct err *err)
 
 static int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
 {
-	int r = check_lock(own(sink), err);
+	int r = check_lock(inside(sink), err);
 
-	return r < 0 ? r : layout_has(own(sink)->layout, blob, err);
+	return r < 0 ? r : layout_has(inside(sink)->layout, blob, err);
 }
 
 static int sink_stage_dir(struct sink *sink)
 {
-	return own(sink)->layout->blobs_fd;
+	return inside(sink)->layout->blobs_fd;
 }
 
 /* A name that no other process uses. */
@@ -143,9 +143,9 @@ static int sink_put(
 	int r = sink_has(sink, blob, err);
 
 	if (r == 0)
-		r = stage->dir_fd == own(sink)->layout->blobs_fd
-			    ? publish(own(sink), stage, blob, err)
-			    : copy_in(own(sink), stage->fd, blob, err);
+		r = stage->dir_fd == inside(sink)->layout->blobs_fd
+			    ? publish(inside(sink), stage, blob, err)
+			    : copy_in(inside(sink), stage->fd, blob, err);
 	if (r < 0)
 		return r;
 	blob_stage_done(stage);
@@ -161,19 +161,19 @@ static int sink_put_bytes(
 	int r = sink_has(sink, blob, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = blob_stage_begin(&stage, own(sink)->layout->blobs_fd, err);
+	r = blob_stage_begin(&stage, inside(sink)->layout->blobs_fd, err);
 	if (r == 0)
 		r = blob_stage_write(&stage, data, blob->size, err);
 	if (r < 0)
 		return r;
 	blob_stage_end(&stage, &made);
-	r = check_stage(&made, blob, own(sink)->layout->dir, err);
-	return r < 0 ? r : publish(own(sink), &stage, blob, err);
+	r = check_stage(&made, blob, inside(sink)->layout->dir, err);
+	return r < 0 ? r : publish(inside(sink), &stage, blob, err);
 }
 
 static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
-	struct layout *layout = own(sink)->layout;
+	struct layout *layout = inside(sink)->layout;
 	struct stat st;
 
 	int r = sink_has(sink, blob, err);
@@ -192,7 +192,7 @@ static int sink_link(struct sink *sink, int from, const struct descriptor *blob,
 		return r;
 	if (link_over(layout, from, layout_blob_name(blob->digest)) == 0)
 		return 0;
-	return copy_in(own(sink), from, blob, err);
+	return copy_in(inside(sink), from, blob, err);
 }
 
 /*
@@ -273,9 +273,9 @@ static int add_to_index(
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
 	const char *name, struct err *err)
 {
-	struct layout *layout = own(sink)->layout;
+	struct layout *layout = inside(sink)->layout;
 
-	int r = check_lock(own(sink), err);
+	int r = check_lock(inside(sink), err);
 	if (r == 0)
 		r = check_references(layout, manifest, blob, err);
 	if (r == 0)
@@ -295,9 +295,9 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
 
 static void sink_close(struct sink *sink)
 {
-	if (own(sink)->lock_fd >= 0)
-		close(own(sink)->lock_fd);
-	err_done(&own(sink)->failure);
+	if (inside(sink)->lock_fd >= 0)
+		close(inside(sink)->lock_fd);
+	err_done(&inside(sink)->failure);
 	free(sink);
 }
 
@@ -314,12 +314,12 @@ static const struct sink_ops layout_sink_ops = {
 
 struct sink *layout_sink(struct layout *layout)
 {
-	struct layout_sink *own = mem_alloc(1, sizeof(*own));
+	struct layout_sink *made = mem_alloc(1, sizeof(*made));
 
-	own->sink.ops = &layout_sink_ops;
-	own->sink.name = layout->dir;
-	own->layout = layout;
-	own->lock_fd = -1;
-	layout_lock_blobs(layout, false, LAYOUT_SINK_WAIT_MS, &own->lock_fd, &own->failure);
-	return &own->sink;
+	made->sink.ops = &layout_sink_ops;
+	made->sink.name = layout->dir;
+	made->layout = layout;
+	made->lock_fd = -1;
+	layout_lock_blobs(layout, false, LAYOUT_SINK_WAIT_MS, &made->lock_fd, &made->failure);
+	return &made->sink;
 }

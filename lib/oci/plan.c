@@ -135,7 +135,7 @@ bool plan_parse_full(const uint8_t *data, size_t size, struct plan *ret)
 bool plan_parse_recent(const uint8_t *data, size_t size, struct plan *ret)
 {
 	struct cursor cursor = {data, data + size};
-	struct plan_layer recent[PLAN_RECENT_MAX];
+	struct plan_layer recent[PLAN_RECENT_MAX] = {0};
 	size_t n = 0;
 
 	while (left(&cursor) > 0)

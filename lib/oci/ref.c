@@ -180,7 +180,7 @@ static int parse_layout(const char *text, char *rest, struct ref *ref, struct er
 
 static bool has_host(const char *rest, const char *slash)
 {
-	AUTO_FREE char *first = mem_strndup(rest, slash ? (size_t)(slash - rest) : 0);
+	AUTO_FREE char *first = mem_strndup(rest, (size_t)(slash - rest));
 
 	return str_eq(first, "localhost") || strpbrk(first, ".:");
 }
@@ -200,7 +200,7 @@ static int parse_registry(const char *text, char *rest, struct ref *ref, struct 
 
 	if (strstr(text, "://"))
 		return bad(err, text, "it is written without a scheme, as HOST/REPO:TAG");
-	if (!has_host(rest, slash))
+	if (!slash || !has_host(rest, slash))
 		return no_host(text, slash, err);
 	*slash = '\0';
 	if (!is_host(rest))

@@ -217,6 +217,13 @@ static inline struct image write_image(const char *name, const struct image_requ
 	return image;
 }
 
+static inline void just_write(const char *name, const struct image_request *request)
+{
+	struct image image = write_image(name, request);
+
+	image_done(&image);
+}
+
 /* "full big delta" */
 static inline const char *roles_of(const struct image *image)
 {

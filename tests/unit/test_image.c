@@ -108,7 +108,7 @@ static void test_load(void **state)
 
 	fill_small(tree);
 	struct image_request request = request_of(tree);
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	tree_put(tree, "README", 'f', 9, 100);
 	request = request_of(tree);
 	AUTO_IMAGE struct image image = write_image("l", &request);
@@ -207,7 +207,7 @@ static void test_read_file(void **state)
 
 	fill_small(tree);
 	struct image_request request = request_of(tree);
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	tree_put(tree, "README", 'f', 9, 50);
 	tree_remove(tree, "src/util/a.py");
 	request = request_of(tree);
@@ -297,7 +297,7 @@ static void test_canonical(void **state)
 
 	fill_small(tree);
 	struct image_request request = request_of(tree);
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	tree_put(tree, "README", 'f', 7, 100);
 	tree_put(tree, "more", 'f', 8, 2000);
 	request = request_of(tree);
@@ -369,7 +369,7 @@ static void test_lost_layers(void **state)
 	tree_put(tree, "big", 'f', 8, 2000);
 	struct image_request request = request_of(tree);
 	request.big_file_bytes = 2000;
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
 	request.big_file_bytes = 2000;
@@ -397,7 +397,7 @@ static void test_damaged_plan(void **state)
 
 	fill_small(tree);
 	struct image_request request = request_of(tree);
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	ok(fs_replace(in_root("plan"), "rubbish", 7, 0600, FS_SYNC_NONE, fault));
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
@@ -440,7 +440,7 @@ static void test_entries_limit(void **state)
 		tree_put(tree, name, 'f', i, 10);
 	}
 	struct image_request request = request_of(tree);
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	/* 1,000 changed, 999 new, one removed */
 	for (size_t i = 0; i < 1000; i++)
 		tree->v[i].seed += 10000;
@@ -520,7 +520,7 @@ static void test_early_end(void **state)
 	fill_small(tree);
 	struct image_request request = request_of(tree);
 	request.codec = CODEC_NONE;
-	AUTO_IMAGE struct image first = write_image("l", &request);
+	just_write("l", &request);
 	for (unsigned i = 0; i < N; i++) {
 		snprintf(name, sizeof(name), "new/%u", i);
 		tree_put(tree, name, 'f', i, SIZE);
@@ -550,6 +550,13 @@ static struct image write_big(struct fake_tree *tree, const char *want_roles)
 	return image;
 }
 
+static void just_write_big(struct fake_tree *tree, const char *want_roles)
+{
+	struct image image = write_big(tree, want_roles);
+
+	image_done(&image);
+}
+
 static void test_big_files(void **state)
 {
 	(void)state;
@@ -575,27 +582,27 @@ static void test_big_files(void **state)
 
 	/* across the limit, both ways */
 	tree_put(tree, "README", 'f', 7, 1000);
-	AUTO_IMAGE struct image grown = write_big(tree, "full big");
+	just_write_big(tree, "full big");
 	tree_put(tree, "README", 'f', 1, 100);
 	tree_put(tree, "data/b", 'x', 11, 999);
-	AUTO_IMAGE struct image shrunk = write_big(tree, "full big delta");
+	just_write_big(tree, "full big delta");
 
 	/* kinds: a small file, a link, a directory become big files, and back */
 	tree_put(tree, "src", 'f', 20, 2000);
 	tree_put(tree, "link", 'f', 21, 2000);
-	AUTO_IMAGE struct image kinds = write_big(tree, "full big delta");
+	just_write_big(tree, "full big delta");
 	tree_put(tree, "README/x/y", 'f', 22, 2000);
-	AUTO_IMAGE struct image deeper = write_big(tree, "full big delta");
+	just_write_big(tree, "full big delta");
 	tree_remove(tree, "src");
 	tree_remove(tree, "README");
 	tree_remove(tree, "link");
 	fill_small(tree);
 	tree_put(tree, "src/util", 'l', 5, 10);
-	AUTO_IMAGE struct image back = write_big(tree, "full big delta");
+	just_write_big(tree, "full big delta");
 
 	/* no big file is left */
 	tree_remove(tree, "data");
-	AUTO_IMAGE struct image none = write_big(tree, "full delta");
+	just_write_big(tree, "full delta");
 	tree_done(tree);
 }
 
@@ -605,9 +612,9 @@ static void test_only_big(void **state)
 	struct fake_tree *tree = tree_new();
 
 	tree_put(tree, "a", 'f', 10, 1000);
-	AUTO_IMAGE struct image first = write_big(tree, "full big");
+	just_write_big(tree, "full big");
 	tree_put(tree, "b", 'f', 10, 1);
-	AUTO_IMAGE struct image second = write_big(tree, "full big delta");
+	just_write_big(tree, "full big delta");
 	tree_done(tree);
 }
 

@@ -59,6 +59,9 @@
 	X(E_SNAPSHOT_LIMIT, LIMIT, "snapshot.limit", "the tree is over a limit", \
 	  "Large trees are refused before a byte leaves, with the largest files and directories named. " \
 	  "Ignore data in .gitignore or .dlrunignore, allow a path with --allow, or raise `limits:`.") \
+	X(E_SNAPSHOT_LOOP, CONFIG, "snapshot.loop", "a directory is mounted inside itself", \
+	  "The named directory is one that it lies in, so the tree has no end. Unmount it, or put it into " \
+	  ".dlrunignore.") \
 	X(E_SNAPSHOT_NAME, LIMIT, "snapshot.name", "a path cannot be put into an image", \
 	  "Names that start with .wh. mean deletions in image layers; paths over 4,095 bytes cannot be " \
 	  "opened. Rename the file, or put it into .dlrunignore.") \
@@ -118,6 +121,9 @@
 	/* targets */ \
 	X(E_TARGET, USAGE, "target", "there is no such target", \
 	  "`local` is built in; others are defined below `targets:` in dlrun.yaml.") \
+	X(E_TARGET_SILENT, NET, "target.silent", "a target did not answer in time", \
+	  "Its runs go on; their state is shown as unknown with the last known one. Ask again with " \
+	  "`dlrun ps`.") \
 	X(E_TARGET_UNSUPPORTED, USAGE, "target.unsupported", "the target cannot do this", \
 	  "Not every kind of target offers every operation; the message says which one was asked for.") \
 	/* the rest */ \

@@ -1,0 +1,279 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/str.h"
+#include "run/attempt.h"
+#include "run/ops.h"
+
+/*
+ * Asking targets for the state of runs, all at once, and mending what the store says of them.
+ */
+
+enum { FIND_MS = 1000 };
+
+struct refresh;
+
+/* One question in flight. */
+struct ask {
+	struct target_call call;
+	struct refresh *refresh;
+	struct run *run;
+	struct target_status status;
+	struct err err;
+	int result;
+};
+
+struct target_list VEC_OF(struct target *);
+
+struct refresh {
+	struct session *session;
+	struct target_list targets;
+	struct ask *asks;
+	size_t n_asks, n_open;
+	struct run_list changed;
+	char machine[OS_ID_SIZE];
+};
+
+static void refresh_done(struct refresh *refresh)
+{
+	for (size_t i = 0; i < refresh->n_asks; i++) {
+		target_call_cancel(&refresh->asks[i].call);
+		target_status_done(&refresh->asks[i].status);
+		err_done(&refresh->asks[i].err);
+	}
+	free(refresh->asks);
+	vec_foreach (struct target *, target, &refresh->targets)
+		target_free(*target);
+	vec_done(&refresh->targets);
+	vec_done(&refresh->changed);
+}
+
+static int get_target(
+	struct refresh *refresh, const char *name, struct target **ret, struct err *err)
+{
+	struct target *target;
+
+	vec_foreach (struct target *, known, &refresh->targets) {
+		if (str_eq((*known)->name, name)) {
+			*ret = *known;
+			return 0;
+		}
+	}
+	int r = target_open(refresh->session, name, &target, err);
+	if (r < 0)
+		return r;
+	*vec_push(&refresh->targets) = target;
+	*ret = target;
+	return 0;
+}
+
+/*
+ * What the answers say
+ */
+
+/* Not a step of the run: the record keeps what was last known, only this command shows it. */
+static void set_unknown(struct run *run, const char *why)
+{
+	json_set_str(run->doc, "last_state", run_state_name(run_state(run)));
+	json_set_str(run->doc, "text", why);
+	json_set_str(run->doc, "state", run_state_name(RUN_UNKNOWN));
+}
+
+static void set_end(struct run *run, const struct target_status *status)
+{
+	run_set_attempt_exit(run, &status->exit, status->started_ms, status->ended_ms);
+	run_set_exit(run, &status->exit);
+	if (!status->usage)
+		return;
+	for (const struct json *item = json_first(status->usage); item; item = json_next(item))
+		json_set(json_sub(run->doc, "usage"), json_key(item), json_clone(item));
+}
+
+static bool set_started(struct run *run, int64_t started_ms)
+{
+	struct json *times = json_sub(run->doc, "times");
+
+	if (started_ms <= 0 || json_get_str(times, "started"))
+		return false;
+	run_set_time(times, "started", started_ms);
+	return true;
+}
+
+/* Whether the record had to change. */
+static bool apply(struct run *run, const struct target_status *status)
+{
+	enum run_state before = run_state(run);
+	bool changed = set_started(run, status->started_ms);
+
+	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
+		json_set_bool(run->doc, "cancelling", status->cancelling);
+		changed = true;
+	}
+	if (!str_eq(json_get_str(run->doc, "text"), status->text)) {
+		json_set_str(run->doc, "text", status->text);
+		changed = true;
+	}
+	if (status->state == before || !run_state_may_follow(before, status->state))
+		return changed;
+	run_set_state(run, status->state);
+	if (run_state_is_final(status->state))
+		set_end(run, status);
+	return true;
+}
+
+static void take_answer(struct refresh *refresh, struct ask *ask)
+{
+	if (ask->result < 0)
+		set_unknown(ask->run, ask->err.message);
+	else if (ask->status.state == RUN_UNKNOWN)
+		set_unknown(ask->run, ask->status.text);
+	else if (apply(ask->run, &ask->status))
+		*vec_push(&refresh->changed) = ask->run;
+}
+
+/*
+ * Asking
+ */
+
+static void on_done(struct target_call *call, int status, struct err *err)
+{
+	struct ask *ask = (struct ask *)call;
+
+	ask->result = status;
+	if (status < 0)
+		err_move(&ask->err, err);
+	if (--ask->refresh->n_open == 0)
+		loop_stop(session_loop(ask->refresh->session));
+}
+
+static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms)
+{
+	struct target *target;
+
+	ask->call.deadline_ms = deadline_ms;
+	ask->call.done = on_done;
+	int r = get_target(refresh, run_target(ask->run), &target, &ask->err);
+	if (r == 0)
+		r = target->ops->state(
+			target, run_handle(ask->run), &ask->status, &ask->call, &ask->err);
+	ask->result = r;
+	if (r == 0)
+		refresh->n_open++;
+}
+
+/* A row that no target has heard of: its submit is at work, or was killed. */
+static void judge_unsubmitted(struct refresh *refresh, struct run *run)
+{
+	const char *machine = json_get_str(json_get(run->doc, "origin"), "machine");
+	AUTO_FREE char *dir = dirs_run(&refresh->session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	struct target_status status = {0};
+
+	if (*refresh->machine && machine && !str_eq(machine, refresh->machine)) {
+		set_unknown(run, "it is being submitted on another machine");
+		return;
+	}
+	if (fs_is_locked(lock))
+		return;
+	attempt_set_end(&status, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
+		"dlrun was stopped before the run had begun");
+	status.ended_ms = clock_wall_ms();
+	if (apply(run, &status))
+		*vec_push(&refresh->changed) = run;
+	target_status_done(&status);
+}
+
+static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
+{
+	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
+	vec_foreach (struct run *, run, runs) {
+		if (run_state_is_final(run_state(*run)))
+			continue;
+		if (!run_handle(*run)) {
+			judge_unsubmitted(refresh, *run);
+			continue;
+		}
+		struct ask *ask = &refresh->asks[refresh->n_asks++];
+		*ask = (struct ask){.refresh = refresh, .run = *run};
+		start_ask(refresh, ask, deadline_ms);
+	}
+}
+
+static int on_deadline(void *ctx, struct err *err)
+{
+	struct refresh *refresh = ctx;
+
+	(void)err;
+	loop_stop(session_loop(refresh->session));
+	return 0;
+}
+
+static int wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err *err)
+{
+	struct loop *loop = session_loop(refresh->session);
+	struct loop_timer *timer;
+	int r;
+
+	if (refresh->n_open == 0)
+		return 0;
+	timer = loop_add_timer(loop, deadline_ms, on_deadline, refresh);
+	r = loop_run(loop, err);
+	loop_remove_timer(loop, timer);
+	return r;
+}
+
+/* Calls that are still in flight have not answered in time. */
+static void take_answers(struct refresh *refresh)
+{
+	for (size_t i = 0; i < refresh->n_asks; i++) {
+		struct ask *ask = &refresh->asks[i];
+
+		if (ask->call.private)
+			ask->result = err_set(&ask->err, E_TARGET_SILENT,
+				"target %s did not answer in time", run_target(ask->run));
+		take_answer(refresh, ask);
+	}
+}
+
+int runs_refresh(
+	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err)
+{
+	AUTO(refresh_done) struct refresh refresh = {.session = session};
+	int64_t deadline_ms = clock_ms() + timeout_ms;
+	struct store *store;
+
+	if (!os_machine_id(refresh.machine))
+		refresh.machine[0] = '\0';
+	ask_all(&refresh, runs, deadline_ms);
+	int r = wait_answers(&refresh, deadline_ms, err);
+	if (r < 0)
+		return r;
+	take_answers(&refresh);
+	if (refresh.changed.n == 0)
+		return 0;
+	r = session_store(session, &store, err);
+	return r < 0 ? r : store_update_all(store, &refresh.changed, err);
+}
+
+int runs_find(struct session *session, const char *text, struct run **ret, struct err *err)
+{
+	AUTO_RUN struct run *run = NULL;
+	struct run_list one = {.n = 1, .cap = 1};
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_resolve(store, text, &run, err);
+	if (r < 0)
+		return r;
+	one.v = &run;
+	r = runs_refresh(session, &one, FIND_MS, err);
+	if (r < 0)
+		return r;
+	*ret = TAKE(run);
+	return 0;
+}

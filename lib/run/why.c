@@ -1,0 +1,123 @@
+#include "base/clock.h"
+#include "base/str.h"
+#include "run/ops.h"
+
+/*
+ * One sentence for the state of a run. Facts come from the record; words that somebody else wrote
+ * (the target's text) are kept as they are, the terminal filter is cli's.
+ */
+
+static int64_t time_of(const struct run *run, const char *member)
+{
+	const char *text = json_get_str(json_get(run->doc, "times"), member);
+	int64_t ms;
+
+	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+/* " after 4 min 12 s", or nothing if it never started. */
+static void add_duration(const struct run *run, struct buf *out)
+{
+	int64_t started = time_of(run, "started"), ended = time_of(run, "ended");
+	char text[32];
+
+	if (started && ended >= started)
+		buf_addf(out, " after %s", duration_text(ended - started, text));
+}
+
+static void add_text(const struct run *run, const char *otherwise, struct buf *out)
+{
+	const char *text = json_get_str(run->doc, "text");
+
+	buf_adds(out, text ? text : otherwise);
+}
+
+static void why_waiting(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s is %s", run_id(run), run_state_name(run_state(run)));
+	if (json_get_str(run->doc, "text"))
+		buf_addf(sentence, ": %s", json_get_str(run->doc, "text"));
+	buf_addf(hint, "dlrun logs -f %s", run_id(run));
+}
+
+static void why_running(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	int64_t started = time_of(run, "started");
+	char text[32];
+
+	buf_addf(sentence, "%s is running", run_id(run));
+	if (started && clock_wall_ms() >= started)
+		buf_addf(sentence, " for %s now", duration_text(clock_wall_ms() - started, text));
+	if (run_cancelling(run))
+		buf_adds(sentence, " and is being stopped");
+	if (json_get_str(run->doc, "text"))
+		buf_addf(sentence, "; %s", json_get_str(run->doc, "text"));
+	buf_addf(hint, "dlrun logs -f %s", run_id(run));
+}
+
+static void why_succeeded(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s succeeded", run_id(run));
+	add_duration(run, sentence);
+	buf_addf(hint, "dlrun show %s", run_id(run));
+}
+
+static void why_failed(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	buf_addf(sentence, "%s failed: ", run_id(run));
+	add_text(run, "nobody knows why", sentence);
+	if (str_eq(exit.origin, "job"))
+		add_duration(run, sentence);
+	if (str_eq(exit.reason, "Interrupted"))
+		buf_addf(hint, "dlrun submit --from %s", run_id(run));
+	else
+		buf_addf(hint, "dlrun logs %s", run_id(run));
+}
+
+static void why_cancelled(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s was cancelled", run_id(run));
+	add_duration(run, sentence);
+	buf_addf(hint, "dlrun submit --from %s", run_id(run));
+}
+
+static void why_lost(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s was lost: ", run_id(run));
+	add_text(run, "nobody saw its end", sentence);
+	buf_addf(hint, "dlrun logs %s", run_id(run));
+}
+
+static void why_unknown(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	const char *last = json_get_str(run->doc, "last_state");
+
+	buf_addf(sentence, "%s cannot be asked now", run_id(run));
+	if (last)
+		buf_addf(sentence, " (it was %s)", last);
+	buf_adds(sentence, ": ");
+	add_text(run, "its target does not answer", sentence);
+	buf_addf(hint, "dlrun why %s", run_id(run));
+}
+
+typedef void why_fn(const struct run *run, struct buf *sentence, struct buf *hint);
+
+void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	static why_fn *const table[RUN_STATES] = {
+		[RUN_PREPARING] = why_waiting,
+		[RUN_QUEUED] = why_waiting,
+		[RUN_STARTING] = why_waiting,
+		[RUN_RUNNING] = why_running,
+		[RUN_SUCCEEDED] = why_succeeded,
+		[RUN_FAILED] = why_failed,
+		[RUN_CANCELLED] = why_cancelled,
+		[RUN_LOST] = why_lost,
+		[RUN_UNKNOWN] = why_unknown,
+	};
+
+	table[run_state(run)](run, sentence, hint);
+}

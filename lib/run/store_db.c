@@ -135,12 +135,16 @@ int store_step(struct store *store, struct sqlite3_stmt *stmt, struct err *err)
 	}
 }
 
+/* NORMAL and FULL leave the removal of the journal in the cache: if it comes back, it undoes the last
+ * transaction. FULL also syncs the journal before its header says that it is complete. */
 int store_begin(struct store *store, enum store_durability durability, struct err *err)
 {
-	int r = run_sql(store,
-		durability == STORE_DURABLE ? "PRAGMA synchronous = EXTRA"
-					    : "PRAGMA synchronous = NORMAL",
-		err);
+	static const char *const synchronous[] = {
+		[STORE_ORDERED] = "PRAGMA synchronous = NORMAL",
+		[STORE_KNOWN] = "PRAGMA synchronous = FULL",
+		[STORE_DURABLE] = "PRAGMA synchronous = EXTRA",
+	};
+	int r = run_sql(store, synchronous[durability], err);
 
 	return r < 0 ? r : run_sql(store, "BEGIN IMMEDIATE", err);
 }

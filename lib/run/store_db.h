@@ -37,6 +37,7 @@ int store_step(struct store *store, struct sqlite3_stmt *stmt, struct err *err);
 
 enum store_durability {
 	STORE_ORDERED, /* survives the death of the process; a power cut may undo it */
+	STORE_KNOWN,   /* the same, but every transaction before it survives a power cut */
 	STORE_DURABLE, /* survives a power cut */
 };
 int store_begin(struct store *store, enum store_durability durability, struct err *err);

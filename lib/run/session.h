@@ -6,6 +6,7 @@
 #define DLRUN_RUN_SESSION_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/auto.h"
 #include "base/err.h"
@@ -18,14 +19,17 @@
 /* From the process: only cli/ reads it. */
 struct session_env {
 	struct dirs_env dirs;
-	const char *cwd;         /* absolute */
+	const char *cwd; /* absolute */
 	const char *git_dir, *git_work_tree;
-	const char *user;        /* login name */
+	const char *user; /* login name */
 	const char *source_date_epoch;
 	const char *const *env;  /* the whole environment */
 	bool inside_run;         /* DLRUN_RUN_ID is set */
 	const char *self;        /* path of this program, for the supervisor */
+	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
 };
+
+struct store;
 
 struct session {
 	struct session_env env;
@@ -49,5 +53,10 @@ int session_store(struct session *session, struct store **ret, struct err *err);
 /* The local image layout, made when it is missing. */
 int session_layout(struct session *session, struct layout **ret, struct err *err);
 struct loop *session_loop(struct session *session);
+/* What keeps gc apart from submits: shared from before the directory of a run is made until its row
+ * names the image; exclusive while things that no row names are removed. Waits timeout_ms (as
+ * fs_lock); *ret_fd is closed by the caller. */
+int session_lock(
+	struct session *session, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err);
 
 #endif

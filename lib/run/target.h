@@ -27,16 +27,18 @@ enum { TARGET_TOKEN_SIZE = 128, TARGET_HANDLE_SIZE = 256 };
 struct target_job {
 	const char *run_id;
 	int attempt;
-	const char *handle;            /* chosen by target_ops.prepare, durable before submit */
+	const char *handle; /* chosen by target_ops.prepare, durable before submit */
 	const struct strv *command;
-	bool shell;                    /* command is one line for sh -c */
-	const char *cwd;               /* in the tree: "." or "exp/a" */
-	const struct strv *env;        /* K=V over the target's own environment */
-	const struct strv *secret_env; /* the same, never written anywhere */
+	bool shell;                     /* command is one line for sh -c */
+	const char *cwd;                /* in the tree: "." or "exp/a" */
+	const struct strv *env;         /* K=V over the target's own environment */
+	const struct strv *default_env; /* K=V only where nothing is set there; may be NULL */
+	const struct strv *secret_env;  /* as env, never written anywhere; may be NULL */
 	struct layout *layout;
 	const struct image *image;
-	int64_t timeout_ms; /* 0: none */
-	int64_t grace_ms;   /* between TERM and KILL */
+	uint64_t tree_bytes;     /* of the unpacked code */
+	int64_t timeout_ms;      /* 0: none */
+	int64_t grace_ms;        /* between TERM and KILL */
 	const struct json *spec; /* dlrun/spec/v1 (run/spec.h), for the rest */
 };
 
@@ -46,8 +48,8 @@ struct target_status {
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
 	bool cancelling;
-	char *text;           /* one sentence: why it is in that state; or NULL */
-	struct json *usage;   /* as in dlrun/run/v1, or NULL */
+	char *text;         /* one sentence: why it is in that state; or NULL */
+	struct json *usage; /* as in dlrun/run/v1, or NULL */
 };
 void target_status_done(struct target_status *status);
 
@@ -62,7 +64,8 @@ struct target_call {
 
 /* Log bytes as they come, in order. */
 struct target_log_events {
-	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to stop. */
+	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to stop; the
+	 * bytes of that call count as not delivered. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	/* A gap, a reconnect: one sentence for people. */
 	void (*notice)(void *ctx, const char *text);
@@ -85,10 +88,10 @@ struct target_ops {
 	int (*prepare)(struct target *target, const char *run_id, int attempt,
 		char handle[static TARGET_HANDLE_SIZE], struct err *err);
 	/* Idempotent by handle: a second submit of a started attempt is success. */
-	int (*submit)(struct target *target, const struct target_job *job,
-		struct target_call *call, struct err *err);
+	int (*submit)(struct target *target, const struct target_job *job, struct target_call *call,
+		struct err *err);
 	/* *ret is filled when done. A place that cannot be asked: ERR_NET; an attempt that is not
-	 * known there: state lost. */
+	 * known there: state lost, or failed with reason Interrupted if it never began. */
 	int (*state)(struct target *target, const char *handle, struct target_status *ret,
 		struct target_call *call, struct err *err);
 	/* token (TARGET_TOKEN_SIZE) is kept up to date while bytes are delivered. Done at the end
@@ -100,16 +103,15 @@ struct target_ops {
 	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
 		struct err *err);
 	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with all. */
-	int (*forget)(struct target *target, const char *handle, bool all,
-		struct target_call *call, struct err *err);
+	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
+		struct err *err);
 	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
 	/* A stream to a port of the program: *ret_fd is connected when done. */
 	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
 		struct target_call *call, struct err *err);
 	/* A command beside the program, its streams on the given descriptors. */
-	int (*exec)(struct target *target, const char *handle, int rank,
-		const struct strv *command, const int fds[3], int *ret_status,
-		struct target_call *call, struct err *err);
+	int (*exec)(struct target *target, const char *handle, int rank, const struct strv *command,
+		const int fds[3], int *ret_status, struct target_call *call, struct err *err);
 	/* Results below paths into directory dir_fd. */
 	int (*fetch)(struct target *target, const char *handle, const struct strv *paths,
 		int dir_fd, struct target_call *call, struct err *err);
@@ -136,12 +138,16 @@ AUTO_POINTER(struct target, target_free)
 void target_call_cancel(struct target_call *call);
 
 /* The same, waited for on the loop: for commands that do one thing. */
-int target_submit(struct target *target, const struct target_job *job, int64_t timeout_ms,
-	struct err *err);
+int target_submit(
+	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	struct target_status *ret, struct err *err);
+/* Follows for as long as the attempt lives; *interrupted (may be NULL) ends it with ERR_CANCELED
+ * within a second. */
+int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
-int target_forget(struct target *target, const char *handle, bool all, int64_t timeout_ms,
-	struct err *err);
+int target_forget(
+	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);
 
 #endif

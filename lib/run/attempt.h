@@ -1,0 +1,102 @@
+/*
+ * One attempt on this machine, as its directory tells it (state/runs/ID/attempts/N):
+ *
+ *	job.json    what is to be done; written by the submit, read by the supervisor
+ *	lock        held by the supervisor while it lives; the kernel frees it
+ *	state.json  who runs: pids with start times, boot, cgroup; replaced at each step
+ *	cancel      somebody has asked for its end
+ *	log, marks  the program's output; when it came (run/marks.h)
+ *	exit.json   how it ended; its presence makes the end final
+ *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
+ *	supervisor.log
+ *
+ * beside ../../submit.lock, held by the submitting process until the supervisor has the attempt.
+ * Together they tell a run that waits from one whose submit or supervisor was killed, a reboot, and
+ * a pid that somebody else has now.
+ */
+#ifndef DLRUN_RUN_ATTEMPT_H
+#define DLRUN_RUN_ATTEMPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/os.h"
+#include "base/vec.h"
+#include "run/target.h"
+
+#define ATTEMPT_JOB    "job.json"
+#define ATTEMPT_LOCK   "lock"
+#define ATTEMPT_STATE  "state.json"
+#define ATTEMPT_CANCEL "cancel"
+#define ATTEMPT_LOG    "log"
+#define ATTEMPT_MARKS  "marks"
+#define ATTEMPT_EXIT   "exit.json"
+#define ATTEMPT_TREE   "tree"
+#define ATTEMPT_TEMP   "tree.tmp"
+#define ATTEMPT_FILES  "files"
+#define ATTEMPT_NOTES  "supervisor.log"
+/* Of the run, seen from state/runs/ID. */
+#define RUN_SUBMIT_LOCK "submit.lock"
+
+/* job.json. Values that look like secrets are not in it: the supervisor inherits them. */
+struct attempt_job {
+	char *run_id;
+	int attempt;
+	struct strv command;
+	bool shell;
+	char *cwd;            /* below the tree */
+	struct strv env;      /* K=V, over what the supervisor inherits */
+	struct strv defaults; /* K=V, only where nothing is set */
+	char *layout, *image; /* directory and digest; NULL: the tree is there already */
+	char *spares;         /* directory of trees made ahead; NULL: none are kept */
+	char *outputs;        /* $DLRUN_OUTPUT_DIR */
+	uint64_t tree_bytes;
+	int64_t timeout_ms; /* 0: none */
+	int64_t grace_ms;
+	bool cgroup; /* false: do without one though there may be one */
+};
+int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
+int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);
+void attempt_job_done(struct attempt_job *job);
+
+/* A process that a later reader can tell from another one with the same pid. */
+struct attempt_process {
+	pid_t pid; /* 0: none */
+	uint64_t start;
+};
+bool attempt_process_alive(const struct attempt_process *process);
+
+/* state.json; replaced as a whole, not synced: after a power cut the boot has changed anyway. */
+struct attempt_state {
+	enum run_state state; /* starting or running */
+	struct attempt_process supervisor, program;
+	char boot_id[OS_ID_SIZE], machine_id[OS_ID_SIZE];
+	struct os_family family;
+	int64_t started_ms; /* of the program; 0: not yet */
+};
+/* This boot and machine, the calling process as supervisor. */
+void attempt_state_init(struct attempt_state *state);
+int attempt_state_write(const char *dir, const struct attempt_state *state, struct err *err);
+/* false: there is none that can be read. */
+bool attempt_state_read(const char *dir, struct attempt_state *ret);
+
+/* exit.json; its content is on disk before it is seen. */
+int attempt_end_write(const char *dir, const struct target_status *status, struct err *err);
+bool attempt_end_read(const char *dir, struct target_status *ret);
+
+/* What can be said of the attempt now. submit_lock: path of the run's. An attempt whose submit died
+ * before a supervisor had it is ended here (failed, Interrupted), so that none can begin later. */
+int attempt_look(
+	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
+
+/* Ask for the end: durable when it returns, then the supervisor is woken. An attempt that has ended
+ * or never began is left alone. *ret_orphan (may be NULL): the program lives without supervisor. */
+int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
+
+/* A status of a final state. text is copied. */
+void attempt_set_end(struct target_status *status, enum run_state state, int code, int sig,
+	const char *origin, const char *reason, const char *text);
+
+#endif

@@ -1,0 +1,210 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "run/attempt.h"
+#include "run/reply.h"
+#include "run/target_local.h"
+#include "run/words.h"
+
+/*
+ * Starting an attempt on this machine: its directory, then its supervisor, then its word.
+ */
+
+static const char own_address[] = "127.0.0.1";
+
+static void add_all(struct strv *to, const struct strv *from)
+{
+	for (size_t i = 0; from && i < from->n; i++)
+		env_set(to, from->v[i], false);
+}
+
+static void set_env(const struct local_place *place, const struct target_job *job,
+	const char *outputs, struct attempt_job *ret)
+{
+	add_all(&ret->env, job->env);
+	strv_addf(&ret->env, "DLRUN_RUN_ID=%s", place->run_id);
+	strv_addf(&ret->env, "DLRUN_OUTPUT_DIR=%s", outputs);
+	strv_addf(&ret->env, "DLRUN_ATTEMPT_DIR=%s/" ATTEMPT_FILES, place->dir);
+	strv_addf(&ret->env, "DLRUN_ATTEMPT=%d", place->attempt);
+	strv_addf(&ret->env, "DLRUN_NODE_ADDRS=%s", own_address);
+	strv_addf(&ret->env, "DLRUN_HOSTFILE=%s/hostfile", place->dir);
+	strv_add(&ret->env, "DLRUN_GPUS_PER_NODE=0");
+	add_all(&ret->defaults, job->default_env);
+	strv_addf(&ret->defaults, "MASTER_ADDR=%s", own_address);
+	strv_add(&ret->defaults, "NNODES=1");
+	strv_add(&ret->defaults, "NODE_RANK=0");
+}
+
+static int make_dirs(const struct local_place *place, const char *outputs, struct err *err)
+{
+	AUTO_FREE char *files = fs_join(place->dir, ATTEMPT_FILES);
+	AUTO_FREE char *hosts = fs_join(place->dir, "hostfile");
+	AUTO_FREE char *line = mem_printf("%s\n", own_address);
+
+	int r = fs_mkdirs(files, 0700, err);
+	if (r == 0)
+		r = fs_mkdirs(outputs, 0700, err);
+	return r < 0 ? r : fs_replace(hosts, line, strlen(line), 0600, FS_SYNC_NONE, err);
+}
+
+static int write_job(struct target_local *local, const struct local_place *place,
+	const struct target_job *job, struct err *err)
+{
+	const struct dirs *dirs = &local->session->dirs;
+	AUTO(attempt_job_done)
+	struct attempt_job out = {
+		.run_id = mem_strdup(place->run_id),
+		.attempt = place->attempt,
+		.shell = job->shell,
+		.cwd = mem_strdup(job->cwd),
+		.layout = dirs_layout(dirs),
+		.image = mem_strdup(job->image->manifest.digest),
+		.spares = dirs_spares(dirs),
+		.outputs = dirs_outputs(dirs, place->run_id),
+		.tree_bytes = job->tree_bytes,
+		.timeout_ms = job->timeout_ms,
+		.grace_ms = job->grace_ms,
+		.cgroup = true,
+	};
+
+	strv_copy(&out.command, job->command);
+	set_env(place, job, out.outputs, &out);
+	int r = make_dirs(place, out.outputs, err);
+	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
+}
+
+/*
+ * Waiting for the supervisor's word
+ */
+
+struct start {
+	struct target_work work;
+	struct target_call *call;
+	struct target_local *local;
+	struct local_place place;
+	struct strv env;
+	bool scope;
+	int fd;
+	struct loop_fd *source;
+	struct loop_timer *timer;
+	char line[REPLY_MAX];
+	size_t len;
+};
+
+static void stop_listening(struct start *start)
+{
+	loop_remove_fd(start->local->target.loop, start->source);
+	start->source = NULL;
+	auto_fd(&start->fd);
+	start->fd = -1;
+}
+
+static void drop_start(struct target_work *work)
+{
+	struct start *start = (struct start *)work;
+
+	loop_remove_timer(start->local->target.loop, start->timer);
+	stop_listening(start);
+	local_place_done(&start->place);
+	strv_done(&start->env);
+	free(start);
+}
+
+static int begin(struct start *start, struct err *err);
+
+static void answered(struct start *start)
+{
+	AUTO_ERR struct err err = {0};
+	int r;
+
+	stop_listening(start);
+	/* No manager to make the scope: the supervisor has not been started at all. */
+	if (start->scope && start->len == 0) {
+		start->scope = false;
+		r = begin(start, &err);
+		if (r == 0)
+			return;
+	} else {
+		r = reply_parse(start->line, start->len, "the supervisor", NULL, &err);
+	}
+	target_call_end(start->call, r, &err);
+}
+
+static short want_answer(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int on_answer(void *ctx, short revents, struct err *err)
+{
+	struct start *start = ctx;
+	ssize_t n = read(start->fd, start->line + start->len, sizeof(start->line) - start->len);
+
+	(void)revents;
+	(void)err;
+	if (n < 0 && errno == EINTR)
+		return 0;
+	if (n > 0)
+		start->len += (size_t)n;
+	if (n <= 0 || start->len == sizeof(start->line) || memchr(start->line, '\n', start->len))
+		answered(start);
+	return 0;
+}
+
+static int begin(struct start *start, struct err *err)
+{
+	static const struct loop_fd_ops ops = {want_answer, on_answer};
+	int r = local_start(
+		start->local, &start->place, &start->env, start->scope, &start->fd, err);
+
+	if (r == 0)
+		start->source = loop_add_fd(start->local->target.loop, start->fd, &ops, start);
+	return r;
+}
+
+static int on_deadline(void *ctx, struct err *err)
+{
+	struct start *start = ctx;
+	AUTO_ERR struct err late = {0};
+
+	(void)err;
+	err_set(&late, E_RUN_START, "the supervisor of %s did not answer in time",
+		start->place.run_id);
+	target_call_end(start->call, -(int)late.code, &late);
+	return 0;
+}
+
+int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	struct start *start = mem_alloc(1, sizeof(*start));
+
+	*start = (struct start){.work = {drop_start}, .call = call, .local = local, .fd = -1};
+	target_call_begin(call, &start->work);
+	int r = local_place_find(local, job->handle, &start->place, err);
+	if (r == 0)
+		r = write_job(local, &start->place, job, err);
+	if (r == 0) {
+		for (const char *const *e = local->session->env.env; e && *e; e++)
+			strv_add(&start->env, *e);
+		add_all(&start->env, job->secret_env);
+		start->scope = local_has_scope(local);
+		r = begin(start, err);
+	}
+	if (r < 0) {
+		target_call_cancel(call);
+		return r;
+	}
+	if (call->deadline_ms)
+		start->timer = loop_add_timer(target->loop, call->deadline_ms, on_deadline, start);
+	return 0;
+}

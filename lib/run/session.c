@@ -1,0 +1,155 @@
+#include "run/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/store.h"
+
+#define SITE_CONFIG "/etc/dlrun/config.yaml"
+
+int session_init(struct session *session, const struct session_env *env, struct err *err)
+{
+	*session = (struct session){.env = *env};
+	return dirs_find(&env->dirs, &session->dirs, err);
+}
+
+void session_done(struct session *session)
+{
+	if (!session)
+		return;
+	layout_free(session->layout);
+	store_close(session->store);
+	config_free(session->config);
+	if (session->place)
+		tree_place_done(session->place);
+	free(session->place);
+	loop_free(session->loop);
+	dirs_done(&session->dirs);
+	*session = (struct session){0};
+}
+
+struct loop *session_loop(struct session *session)
+{
+	if (!session->loop)
+		session->loop = loop_new();
+	return session->loop;
+}
+
+int session_place(struct session *session, const struct tree_place **ret, struct err *err)
+{
+	struct tree_place_options options = {
+		.start = session->env.cwd,
+		.home = session->dirs.home,
+		.marker = CONFIG_FILE,
+		.git_dir = session->env.git_dir,
+		.work_tree = session->env.git_work_tree,
+	};
+
+	if (!session->place) {
+		struct tree_place *place = mem_alloc(1, sizeof(*place));
+		int r = tree_place_find(&options, place, err);
+		if (r < 0) {
+			free(place);
+			return r;
+		}
+		session->place = place;
+	}
+	*ret = session->place;
+	return 0;
+}
+
+/*
+ * Configuration
+ */
+
+/* The nearest file upwards from the start to the root of the tree; NULL: none. */
+static char *find_project(const struct tree_place *place)
+{
+	AUTO_FREE char *dir = fs_join(place->root, place->prefix);
+	size_t root_len = strlen(place->root);
+
+	for (;;) {
+		AUTO_FREE char *path = fs_join(dir, CONFIG_FILE);
+		if (access(path, F_OK) == 0)
+			return TAKE(path);
+		char *slash = strrchr(dir, '/');
+		if (!slash || strlen(dir) <= root_len)
+			return NULL;
+		*slash = '\0';
+	}
+}
+
+int session_config(struct session *session, struct config **ret, struct err *err)
+{
+	const struct tree_place *place = NULL;
+	AUTO_FREE char *project = NULL, *user = NULL;
+	AUTO_ERR struct err outside = {0};
+
+	if (session->config) {
+		*ret = session->config;
+		return 0;
+	}
+	if (session_place(session, &place, &outside) == 0)
+		project = find_project(place);
+	else
+		log_note("no dlrun.yaml of a tree: %s", outside.message);
+	if (session->dirs.config)
+		user = mem_printf("%s/dlrun/config.yaml", session->dirs.config);
+	struct config_files files = {
+		.project = project,
+		.user = user,
+		.site = session->env.site_config ? session->env.site_config : SITE_CONFIG,
+		.env = session->env.env,
+		.inside_run = session->env.inside_run,
+	};
+	int r = config_load(&files, &session->config, err);
+	if (r == 0)
+		*ret = session->config;
+	return r;
+}
+
+/*
+ * What is kept on disk
+ */
+
+int session_store(struct session *session, struct store **ret, struct err *err)
+{
+	if (!session->store) {
+		int r = fs_private_dir(session->dirs.state, err);
+		if (r == 0)
+			r = store_open(session->dirs.state, &session->store, err);
+		if (r < 0)
+			return r;
+		store_set_user(session->store, session->env.user);
+	}
+	*ret = session->store;
+	return 0;
+}
+
+int session_layout(struct session *session, struct layout **ret, struct err *err)
+{
+	if (!session->layout) {
+		AUTO_FREE char *dir = dirs_layout(&session->dirs);
+		int r = fs_private_dir(session->dirs.data, err);
+		if (r == 0)
+			r = layout_open(dir, true, &session->layout, err);
+		if (r < 0)
+			return r;
+	}
+	*ret = session->layout;
+	return 0;
+}
+
+int session_lock(
+	struct session *session, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *path = mem_printf("%s/gc.lock", session->dirs.state);
+	int r = fs_private_dir(session->dirs.state, err);
+
+	return r < 0 ? r : fs_lock(path, exclusive, timeout_ms, ret_fd, err);
+}

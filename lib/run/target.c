@@ -1,0 +1,235 @@
+#include "run/target.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/session.h"
+#include "run/target_impl.h"
+
+enum { INTERRUPT_LOOK_MS = 200 };
+
+void target_status_done(struct target_status *status)
+{
+	if (!status)
+		return;
+	free(status->text);
+	json_free(status->usage);
+	*status = (struct target_status){0};
+}
+
+void target_free(struct target *target)
+{
+	if (target)
+		target->ops->free(target);
+}
+
+/*
+ * Finding
+ */
+
+/* The built-in one, or what the configuration calls by that name. */
+static const char *kind_of(struct config *config, const char *name)
+{
+	const struct json *definition = config_target(config, name);
+	const char *kind = json_get_str(definition, "kind");
+
+	if (definition)
+		return kind ? kind : "local";
+	return str_eq(name, "local") ? "local" : NULL;
+}
+
+static int fail_unknown(struct config *config, const char *name, struct err *err)
+{
+	AUTO_STRV struct strv names = {0};
+	AUTO_FREE char *shown = str_escaped(name);
+	const char *near;
+
+	strv_add(&names, "local");
+	config_target_names(config, &names);
+	near = str_suggest(name, (const char *const *)names.v, names.n);
+	err_set(err, E_TARGET, "there is no target '%s'", shown);
+	if (near)
+		return err_hint(err, "did you mean %s?", near);
+	return err_hint(err, "dlrun submit --target local …");
+}
+
+int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
+{
+	struct config *config;
+	const char *kind;
+
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	kind = kind_of(config, name);
+	if (!kind)
+		return fail_unknown(config, name, err);
+	if (!str_eq(kind, "local"))
+		return err_set(
+			err, E_TARGET_UNSUPPORTED, "targets of kind %s are not there yet", kind);
+	*ret = target_local_new(session, name);
+	return 0;
+}
+
+/*
+ * Calls
+ */
+
+void target_call_cancel(struct target_call *call)
+{
+	struct target_work *work = call->private;
+
+	call->private = NULL;
+	if (work)
+		work->drop(work);
+}
+
+void target_call_end(struct target_call *call, int status, struct err *err)
+{
+	target_call_cancel(call);
+	call->done(call, status, err);
+}
+
+struct soon {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	struct loop_timer *timer;
+};
+
+static void drop_soon(struct target_work *work)
+{
+	struct soon *soon = (struct soon *)work;
+
+	loop_remove_timer(soon->loop, soon->timer);
+	free(soon);
+}
+
+static int on_soon(void *ctx, struct err *err)
+{
+	struct soon *soon = ctx;
+
+	target_call_end(soon->call, 0, err);
+	return 0;
+}
+
+void target_call_end_soon(struct target_call *call, struct loop *loop)
+{
+	struct soon *soon = mem_alloc(1, sizeof(*soon));
+
+	*soon = (struct soon){.work = {drop_soon}, .call = call, .loop = loop};
+	soon->timer = loop_add_timer(loop, 0, on_soon, soon);
+	target_call_begin(call, &soon->work);
+}
+
+/*
+ * Waiting
+ */
+
+struct wait {
+	struct target_call call;
+	struct loop *loop;
+	bool over;
+	int status;
+	struct err err;
+	const volatile int *interrupted;
+	struct loop_timer *timer;
+};
+
+static void on_done(struct target_call *call, int status, struct err *err)
+{
+	struct wait *wait = (struct wait *)call;
+
+	wait->over = true;
+	wait->status = status;
+	if (status < 0)
+		err_move(&wait->err, err);
+	loop_stop(wait->loop);
+}
+
+static void wait_init(struct wait *wait, struct target *target, int64_t timeout_ms)
+{
+	*wait = (struct wait){.loop = target->loop};
+	wait->call.deadline_ms = timeout_ms < 0 ? 0 : clock_ms() + timeout_ms;
+	wait->call.done = on_done;
+}
+
+/* r: what the starting call returned, with err. */
+static int wait_over(struct wait *wait, int r, struct err *err)
+{
+	if (r < 0)
+		return r;
+	while (r == 0 && !wait->over)
+		r = loop_run(wait->loop, err);
+	if (!wait->over) {
+		target_call_cancel(&wait->call);
+		return r;
+	}
+	if (wait->status < 0)
+		err_move(err, &wait->err);
+	err_clear(&wait->err);
+	return wait->status;
+}
+
+int target_submit(
+	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
+}
+
+int target_state(struct target *target, const char *handle, int64_t timeout_ms,
+	struct target_status *ret, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return wait_over(&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
+}
+
+int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return wait_over(&wait, target->ops->cancel(target, handle, &wait.call, err), err);
+}
+
+int target_forget(
+	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return wait_over(&wait, target->ops->forget(target, handle, all, &wait.call, err), err);
+}
+
+static int look_for_interrupt(void *ctx, struct err *err)
+{
+	struct wait *wait = ctx;
+
+	if (*wait->interrupted)
+		return err_set(err, E_CANCELED, "interrupted");
+	wait->timer = loop_add_timer(
+		wait->loop, clock_ms() + INTERRUPT_LOOK_MS, look_for_interrupt, wait);
+	return 0;
+}
+
+int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, -1);
+	wait.interrupted = interrupted;
+	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	if (r == 0)
+		r = target->ops->logs(target, handle, request, token, &wait.call, err);
+	r = wait_over(&wait, r, err);
+	loop_remove_timer(wait.loop, wait.timer);
+	return r;
+}

@@ -1,0 +1,29 @@
+/*
+ * For those who write a target: what stands behind a call in flight.
+ */
+#ifndef DLRUN_RUN_TARGET_IMPL_H
+#define DLRUN_RUN_TARGET_IMPL_H
+
+#include "run/target.h"
+
+/* First member of what target_call.private points to. drop frees it, and its sources of the loop,
+ * without calling done. */
+struct target_work {
+	void (*drop)(struct target_work *work);
+};
+
+static inline void target_call_begin(struct target_call *call, struct target_work *work)
+{
+	call->private = work;
+}
+
+/* The work is over: it is dropped, then done is called. From within the loop only. */
+void target_call_end(struct target_call *call, int status, struct err *err);
+/* The same on the loop's next turn, for operations that are done at once. */
+void target_call_end_soon(struct target_call *call, struct loop *loop);
+
+/* The local target (target_local.c). name: how the user calls it; the session must outlive it. */
+struct session;
+struct target *target_local_new(struct session *session, const char *name);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Inside of the local target: this machine. A handle is MACHINE:ID/N, so that with a state directory
+ * on a shared home no machine judges another one's runs.
+ */
+#ifndef DLRUN_RUN_TARGET_LOCAL_H
+#define DLRUN_RUN_TARGET_LOCAL_H
+
+#include <stdbool.h>
+
+#include "base/os.h"
+#include "run/run.h"
+#include "run/session.h"
+#include "run/target_impl.h"
+
+struct target_local {
+	struct target target;
+	struct session *session;
+	char machine[OS_ID_SIZE];               /* empty: not known */
+	struct pid_list VEC_OF(pid_t) children; /* started here, to be waited for */
+};
+
+static inline struct target_local *target_local_of(struct target *target)
+{
+	return (struct target_local *)target;
+}
+
+/* What a handle names. */
+struct local_place {
+	char machine[OS_ID_SIZE];
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+	bool foreign;      /* another machine's */
+	char *dir;         /* of the attempt */
+	char *submit_lock; /* of the run */
+};
+int local_place_find(
+	struct target_local *local, const char *handle, struct local_place *ret, struct err *err);
+void local_place_done(struct local_place *place);
+#define AUTO_PLACE AUTO(local_place_done)
+
+/* Start `self __supervise dir`; *ret_fd: where it answers with one line (run/reply.h). scope: in a
+ * systemd scope of its own, so that a logout does not end it. */
+int local_start(struct target_local *local, const struct local_place *place, const struct strv *env,
+	bool scope, int *ret_fd, struct err *err);
+/* Whether that scope can be had and outlives the session: only where the user lingers. */
+bool local_has_scope(const struct target_local *local);
+
+/* target_ops.submit and logs. */
+int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err);
+int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char *token, struct target_call *call, struct err *err);
+
+#endif

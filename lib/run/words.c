@@ -1,0 +1,129 @@
+#include "run/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/enc.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+static char *b64_key(const char *key)
+{
+	return mem_printf("%s_b64", key);
+}
+
+static bool all_utf8(const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++)
+		if (!str_is_utf8(words->v[i], strlen(words->v[i])))
+			return false;
+	return true;
+}
+
+void words_set(struct json *object, const char *key, const struct strv *words)
+{
+	struct json *list = json_array();
+
+	json_add_strv(list, words);
+	json_set(object, key, list);
+	if (all_utf8(words))
+		return;
+	AUTO_FREE char *exact_key = b64_key(key);
+	struct json *exact = json_array();
+	for (size_t i = 0; i < words->n; i++) {
+		AUTO_BUF struct buf text;
+		size_t len = strlen(words->v[i]);
+		buf_init(&text, 2 * len + 8);
+		base64_encode(words->v[i], len, &text);
+		json_add_str(exact, text.data);
+	}
+	json_set(object, exact_key, exact);
+}
+
+/* A string that is written in base64; NULL if it is not, or has a NUL inside. */
+static char *decode(const char *text)
+{
+	AUTO_BUF struct buf bytes;
+
+	buf_init(&bytes, strlen(text) + 8);
+	if (!base64_decode(text, strlen(text), &bytes) || memchr(bytes.data, '\0', bytes.len))
+		return NULL;
+	return buf_take(&bytes);
+}
+
+int words_get(const struct json *object, const char *key, struct strv *ret, struct err *err)
+{
+	AUTO_FREE char *exact_key = b64_key(key);
+	const struct json *exact = json_get(object, exact_key);
+	const struct json *list = exact ? exact : json_get(object, key);
+
+	if (list && json_kind(list) != JSON_ARRAY && json_kind(list) != JSON_NULL)
+		return err_set(err, E_DATA, "%s is no list", key);
+	for (const struct json *each = json_first(list); each; each = json_next(each)) {
+		const char *text = json_str(each);
+		char *word = !text ? NULL : exact ? decode(text) : mem_strdup(text);
+		if (!word)
+			return err_set(err, E_DATA, "%s is no list of strings", key);
+		strv_add_take(ret, word);
+	}
+	return 0;
+}
+
+char *words_get_one(const struct json *object, const char *key)
+{
+	AUTO_FREE char *exact_key = b64_key(key);
+	const char *exact = json_get_str(object, exact_key);
+
+	return exact ? decode(exact) : mem_strdup(json_get_str(object, key));
+}
+
+/*
+ * Environments
+ */
+
+static bool names(const char *pair, const char *name, size_t len)
+{
+	return strncmp(pair, name, len) == 0 && pair[len] == '=';
+}
+
+void env_set(struct strv *env, const char *pair, bool keep)
+{
+	size_t len = strcspn(pair, "=");
+
+	for (size_t i = 0; i < env->n; i++) {
+		if (!names(env->v[i], pair, len))
+			continue;
+		if (!keep) {
+			free(env->v[i]);
+			env->v[i] = mem_strdup(pair);
+		}
+		return;
+	}
+	strv_add(env, pair);
+}
+
+void env_unset(struct strv *env, const char *name)
+{
+	size_t len = strlen(name), kept = 0;
+
+	for (size_t i = 0; i < env->n; i++) {
+		if (names(env->v[i], name, len))
+			free(env->v[i]);
+		else
+			env->v[kept++] = env->v[i];
+	}
+	env->n = kept;
+	if (env->v)
+		env->v[kept] = NULL;
+}
+
+const char *env_get(const char *const *env, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (; env && *env; env++)
+		if (names(*env, name, len))
+			return *env + len + 1;
+	return NULL;
+}

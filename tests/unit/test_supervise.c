@@ -1,0 +1,875 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/proc.h"
+#include "base/str.h"
+#include "run/attempt.h"
+#include "run/marks.h"
+#include "run/reply.h"
+#include "run/supervise.h"
+
+/* This program is its own `dlrun __supervise DIR`. */
+
+enum { PATIENCE_MS = 20000 };
+
+struct place {
+	char base[64];
+	char dir[128];         /* of the attempt */
+	char submit_lock[128]; /* of the run */
+	struct attempt_job job;
+	struct strv env;
+	pid_t child;
+};
+
+static char self[4096];
+
+static void write_file(const char *dir, const char *name, const char *text, mode_t mode)
+{
+	AUTO_FREE char *path = fs_join(dir, name);
+
+	assert_int_equal(fs_replace(path, text, strlen(text), mode, FS_SYNC_NONE, NULL), 0);
+}
+
+static int setup(void **state)
+{
+	struct place *place = mem_alloc(1, sizeof(*place));
+	char tree[160];
+
+	snprintf(place->base, sizeof(place->base), "/tmp/dlrun-test-supervise-XXXXXX");
+	if (!mkdtemp(place->base))
+		return -1;
+	snprintf(place->dir, sizeof(place->dir), "%s/runs/a-22222/attempts/1", place->base);
+	snprintf(place->submit_lock, sizeof(place->submit_lock), "%s/runs/a-22222/" RUN_SUBMIT_LOCK,
+		place->base);
+	snprintf(tree, sizeof(tree), "%s/" ATTEMPT_TREE, place->dir);
+	if (fs_mkdirs(tree, 0700, NULL) < 0)
+		return -1;
+	place->job = (struct attempt_job){.run_id = mem_strdup("a-22222"),
+		.attempt = 1,
+		.cwd = mem_strdup("."),
+		.grace_ms = 10000,
+		.cgroup = true};
+	strv_addf(&place->env, "PATH=%s", "/usr/local/bin:/usr/bin:/bin");
+	*state = place;
+	return 0;
+}
+
+static int setup_without_cgroup(void **state)
+{
+	int r = setup(state);
+
+	((struct place *)*state)->job.cgroup = false;
+	return r;
+}
+
+static int teardown(void **state)
+{
+	struct place *place = *state;
+	int r;
+
+	if (place->child > 0)
+		waitpid(place->child, NULL, 0);
+	attempt_job_done(&place->job);
+	strv_done(&place->env);
+	r = fs_remove_tree(AT_FDCWD, place->base, NULL);
+	free(place);
+	return r;
+}
+
+/* The supervisor's answer. */
+static int start_quietly(struct place *place, struct err *err)
+{
+	const char *const argv[] = {self, "__supervise", place->dir, NULL};
+	AUTO_BUF struct buf answer = {0};
+	int fds[2];
+
+	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	AUTO_FD int read_end = fds[0];
+	struct proc_spec spec = {.argv = argv,
+		.env = (const char *const *)place->env.v,
+		.stdin_fd = -1,
+		.stdout_fd = fds[1],
+		.stderr_fd = STDERR_FILENO,
+		.new_session = true};
+	assert_int_equal(proc_spawn(&spec, &place->child, err), 0);
+	close(fds[1]);
+	assert_int_equal(fs_read_fd(read_end, "answer", REPLY_MAX, &answer, NULL), 0);
+	return reply_parse(answer.data, answer.len, "the supervisor", NULL, err);
+}
+
+static void start(struct place *place)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (start_quietly(place, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static void look(const struct place *place, struct target_status *ret)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (attempt_look(place->dir, place->submit_lock, ret, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static bool is_over(const struct place *place)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	look(place, &status);
+	return run_state_is_final(status.state);
+}
+
+static bool is_running(const struct place *place)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	look(place, &status);
+	return status.state == RUN_RUNNING;
+}
+
+/* Wait for something that comes. */
+#define UNTIL(condition)                                                                           \
+	do {                                                                                       \
+		int64_t deadline_ = clock_ms() + PATIENCE_MS;                                      \
+		while (!(condition)) {                                                             \
+			if (clock_ms() > deadline_)                                                \
+				fail_msg("waited in vain: %s", #condition);                        \
+			poll(NULL, 0, 5);                                                          \
+		}                                                                                  \
+	} while (0)
+
+static char *read_text(const struct place *place, const char *name)
+{
+	AUTO_FREE char *path = fs_join(place->dir, name);
+	AUTO_BUF struct buf text = {0};
+
+	if (fs_read(path, 1 << 20, &text, NULL, NULL) < 0)
+		return mem_strdup("");
+	return buf_take(&text);
+}
+
+static void sh(struct place *place, const char *line)
+{
+	strv_done(&place->job.command);
+	strv_add(&place->job.command, line);
+	place->job.shell = true;
+}
+
+static void command(struct place *place, const char *word)
+{
+	strv_done(&place->job.command);
+	strv_add(&place->job.command, word);
+	place->job.shell = false;
+}
+
+static void expect_end(
+	struct place *place, enum run_state state, int code, int sig, const char *reason)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	UNTIL(is_over(place));
+	look(place, &status);
+	if (status.state != state || status.exit.code != code)
+		fail_msg("%s %d: %s\n%s", run_state_name(status.state), status.exit.code,
+			status.text ? status.text : "", read_text(place, ATTEMPT_LOG));
+	assert_int_equal(status.exit.signal, sig);
+	assert_string_equal(status.exit.reason, reason);
+	assert_true(status.ended_ms > 0);
+}
+
+static void expect_log(const struct place *place, const char *want)
+{
+	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
+
+	assert_string_equal(log, want);
+}
+
+static pid_t read_pid(const struct place *place, const char *name)
+{
+	AUTO_FREE char *text = read_text(place, name);
+
+	return (pid_t)atoi(text);
+}
+
+static bool has_line(const struct place *place, const char *name)
+{
+	AUTO_FREE char *text = read_text(place, name);
+
+	return strchr(text, '\n') != NULL;
+}
+
+static bool is_dead(pid_t pid)
+{
+	return !os_process_alive(pid, 0);
+}
+
+/*
+ * How programs end
+ */
+
+static void test_success(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+
+	sh(place, "echo out; echo err >&2; cat");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "out\nerr\n");
+	look(place, &status);
+	assert_string_equal(status.exit.origin, "job");
+	assert_true(status.started_ms > 0 && status.started_ms <= status.ended_ms);
+	assert_true(json_get_num(status.usage, "cpu_s", -1) >= 0);
+	assert_true(json_get_int(status.usage, "memory_peak_bytes", 0) > 0);
+	assert_null(status.text);
+}
+
+static void test_exit_code(void **state)
+{
+	sh(*state, "exit 3");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 3, 0, "Error");
+}
+
+static void test_killed_by_a_signal(void **state)
+{
+	sh(*state, "kill -KILL $$");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 137, SIGKILL, "Signal");
+}
+
+static void test_terminated(void **state)
+{
+	sh(*state, "kill -TERM $$");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 143, SIGTERM, "Signal");
+}
+
+/* dlrun ignores SIGPIPE, the program must not. */
+static void test_signals_have_their_defaults(void **state)
+{
+	sh(*state, "kill -PIPE $$");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 141, SIGPIPE, "Signal");
+}
+
+static void test_unknown_command(void **state)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	command(*state, "python33");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 127, 0, "NotFound");
+	expect_log(*state, "dlrun: python33: command not found\n");
+	look(*state, &status);
+	assert_string_equal(status.exit.origin, "dlrun");
+	assert_string_equal(status.text, "python33: command not found");
+}
+
+static void test_missing_file(void **state)
+{
+	command(*state, "./train.sh");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 127, 0, "NotFound");
+	expect_log(*state, "dlrun: ./train.sh: no such file\n");
+}
+
+static void test_not_executable(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place->dir, "tree/train.sh", "#!/bin/sh\n", 0644);
+	command(place, "./train.sh");
+	start(place);
+	expect_end(place, RUN_FAILED, 126, 0, "NotExecutable");
+	expect_log(place, "dlrun: ./train.sh: Permission denied\n");
+}
+
+static void test_a_directory(void **state)
+{
+	command(*state, "./");
+	start(*state);
+	expect_end(*state, RUN_FAILED, 126, 0, "NotExecutable");
+}
+
+static void test_missing_interpreter(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place->dir, "tree/train.py", "#!/usr/bin/python33\n", 0755);
+	command(place, "./train.py");
+	start(place);
+	expect_end(place, RUN_FAILED, 127, 0, "NotFound");
+	expect_log(place, "dlrun: ./train.py: its interpreter or loader is missing\n");
+}
+
+static void test_script_without_interpreter(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place->dir, "tree/run", "echo \"$0 $1\"\n", 0755);
+	command(place, "./run");
+	strv_add(&place->job.command, "a b");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "./run a b\n");
+}
+
+/*
+ * What programs get
+ */
+
+static void test_environment(void **state)
+{
+	struct place *place = *state;
+	char real[4096];
+
+	strv_add(&place->env, "OLDPWD=/before");
+	strv_add(&place->env, "PWD=/before");
+	strv_add(&place->env, "MINE=shell");
+	strv_add(&place->env, "NNODES=4");
+	strv_add(&place->env, "DLRUN_ATTEMPT=9");
+	strv_add(&place->job.env, "DLRUN_ATTEMPT=1");
+	strv_add(&place->job.env, "ODD=a=b \xff\n'");
+	strv_add(&place->job.defaults, "NNODES=1");
+	strv_add(&place->job.defaults, "NODE_RANK=0");
+	free(place->job.cwd);
+	place->job.cwd = mem_strdup("exp/a");
+	sh(place, "pwd; echo $PWD; echo ${OLDPWD-none} $MINE $NNODES $NODE_RANK $DLRUN_ATTEMPT;"
+		  "printf '%s|' \"$ODD\"; test \"$MASTER_PORT\" -gt 1023");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	assert_non_null(realpath(place->dir, real));
+	AUTO_FREE char *want = mem_printf(
+		"%s/tree/exp/a\n%s/tree/exp/a\nnone shell 4 0 1\na=b \xff\n'|", real, real);
+	expect_log(place, want);
+}
+
+static void test_path_is_the_program_s(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place->dir, "tree/tool", "#!/bin/sh\necho found\n", 0755);
+	strv_add(&place->job.env, "PATH=.:/usr/bin:/bin");
+	command(place, "tool");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "found\n");
+}
+
+static void test_words_of_any_bytes(void **state)
+{
+	struct place *place = *state;
+
+	command(place, "printf");
+	strv_add(&place->job.command, "%s|%s|");
+	strv_add(&place->job.command, "\xff\xfe \n");
+	strv_add(&place->job.command, "");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "\xff\xfe \n||");
+}
+
+static void test_no_descriptor_is_inherited(void **state)
+{
+	struct place *place = *state;
+	int fds[2];
+	char c;
+
+	/* As a shell or a CI runner has them open: without close-on-exec. */
+	assert_int_equal(pipe(fds), 0);
+	sh(place,
+		"for fd in /proc/self/fd/*; do case ${fd##*/} in [0-2]) ;; *) readlink $fd;; esac;"
+		" done; while ! test -e ../go; do sleep 0.01; done");
+	start(place);
+	close(fds[1]);
+	UNTIL(is_running(place));
+	/* The end of the pipe is seen though the program runs. */
+	assert_int_equal(read(fds[0], &c, 1), 0);
+	close(fds[0]);
+	write_file(place->dir, "go", "", 0600);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "");
+}
+
+static void test_it_is_its_own_session(void **state)
+{
+	struct place *place = *state;
+	struct attempt_state at;
+
+	sh(place, "echo $$; while ! test -e ../go; do sleep 0.01; done");
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	assert_true(attempt_state_read(place->dir, &at));
+	assert_int_equal(at.program.pid, read_pid(place, ATTEMPT_LOG));
+	assert_int_equal(getsid(at.program.pid), at.program.pid);
+	assert_int_equal(getpgid(at.program.pid), at.program.pid);
+	write_file(place->dir, "go", "", 0600);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+}
+
+/*
+ * Stopping
+ */
+
+static void test_time_limit(void **state)
+{
+	struct place *place = *state;
+
+	place->job.timeout_ms = 100;
+	sh(place, "sleep 1000");
+	start(place);
+	expect_end(place, RUN_FAILED, 124, SIGTERM, "Timeout");
+}
+
+static void test_cancel_by_term(void **state)
+{
+	struct place *place = *state;
+
+	sh(place, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
+	assert_non_null(strstr(log, "saved\n"));
+}
+
+/* A program that ignores SIGTERM, and a daemon that has left its session: none stays. */
+static void test_cancel_takes_the_whole_family(void **state)
+{
+	struct place *place = *state;
+
+	place->job.grace_ms = 200;
+	sh(place, "trap '' TERM; (setsid sh -c 'trap \"\" TERM HUP; echo $$ > ../daemon;"
+		  " while :; do sleep 0.05; done' &) ;"
+		  "echo $$ > ../main; while :; do sleep 0.05; done");
+	start(place);
+	UNTIL(has_line(place, "daemon") && has_line(place, "main"));
+	pid_t daemon = read_pid(place, "daemon"), program = read_pid(place, "main");
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, SIGKILL, "Cancelled");
+	assert_true(is_dead(daemon));
+	assert_true(is_dead(program));
+}
+
+static void test_what_is_left_behind_ends(void **state)
+{
+	struct place *place = *state;
+
+	sh(place,
+		"(setsid sh -c 'echo $$ > ../daemon; trap \"echo bye; exit\" TERM;"
+		" while :; do sleep 0.05; done' &); while ! test -s ../daemon; do sleep 0.01; done;"
+		" exit 5");
+	start(place);
+	expect_end(place, RUN_FAILED, 5, 0, "Error");
+	assert_true(is_dead(read_pid(place, "daemon")));
+	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
+	assert_non_null(strstr(log, "bye\n"));
+}
+
+static void test_a_stopped_program_can_be_cancelled(void **state)
+{
+	struct place *place = *state;
+
+	sh(place, "echo ready; kill -STOP $$; sleep 1000");
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, SIGTERM, "Cancelled");
+}
+
+static void test_cancelled_before_it_begins(void **state)
+{
+	struct place *place = *state;
+
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	sh(place, "echo ran");
+	start(place);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	expect_log(place, "");
+}
+
+static void test_cancel_after_the_end_changes_nothing(void **state)
+{
+	struct place *place = *state;
+	bool orphan = true;
+
+	sh(place, "exit 3");
+	start(place);
+	expect_end(place, RUN_FAILED, 3, 0, "Error");
+	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
+	assert_false(orphan);
+	expect_end(place, RUN_FAILED, 3, 0, "Error");
+}
+
+/*
+ * Supervisors that die, reboots, pids that others have
+ */
+
+static void kill_supervisor(struct place *place)
+{
+	struct attempt_state at;
+
+	assert_true(attempt_state_read(place->dir, &at));
+	assert_int_equal(kill(at.supervisor.pid, SIGKILL), 0);
+	UNTIL(is_dead(at.supervisor.pid));
+	waitpid(place->child, NULL, 0);
+	place->child = 0;
+}
+
+static void test_supervisor_dies(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+	struct attempt_state at;
+
+	sh(place, "echo ready; while :; do sleep 0.05; done");
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	kill_supervisor(place);
+	look(place, &status);
+	assert_int_equal(status.state, RUN_RUNNING);
+	assert_non_null(status.text);
+	assert_true(attempt_state_read(place->dir, &at));
+	kill(-at.program.pid, SIGKILL);
+	expect_end(place, RUN_LOST, 125, 0, "Lost");
+	os_family_remove(&at.family);
+}
+
+static void test_an_orphan_can_be_cancelled(void **state)
+{
+	struct place *place = *state;
+	bool orphan = false;
+	struct attempt_state at;
+
+	place->job.grace_ms = 200;
+	sh(place, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	kill_supervisor(place);
+	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
+	assert_true(orphan);
+	assert_true(attempt_state_read(place->dir, &at));
+	start(place);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	assert_true(is_dead(at.program.pid));
+}
+
+static void test_only_one_supervisor(void **state)
+{
+	struct place *place = *state;
+	pid_t first;
+
+	sh(place, "echo ran; while ! test -e ../go; do sleep 0.01; done");
+	start(place);
+	first = place->child;
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	start(place);
+	waitpid(place->child, NULL, 0);
+	place->child = first;
+	write_file(place->dir, "go", "", 0600);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	waitpid(first, NULL, 0);
+	start(place);
+	expect_log(place, "ran\n");
+}
+
+static void test_a_submit_that_died(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+	AUTO_FD int fd = -1;
+
+	sh(place, "echo ran");
+	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
+	assert_int_equal(fs_lock(place->submit_lock, true, 0, &fd, NULL), 0);
+	look(place, &status);
+	assert_int_equal(status.state, RUN_QUEUED);
+	close(TAKE_FD(fd));
+	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
+	/* One that was on its way finds the end. */
+	start(place);
+	expect_log(place, "");
+	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
+}
+
+static void test_a_submit_that_died_before_the_directory(void **state)
+{
+	struct place *place = *state;
+
+	assert_int_equal(fs_remove_tree(AT_FDCWD, place->dir, NULL), 0);
+	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
+	assert_int_equal(access(place->dir, F_OK), -1);
+}
+
+/* As a supervisor would have left it here. */
+static void make_state(struct place *place, struct attempt_state *at)
+{
+	attempt_state_init(at);
+	at->supervisor = (struct attempt_process){.pid = 1, .start = 1};
+	at->program =
+		(struct attempt_process){.pid = getpid(), .start = os_process_start(getpid())};
+	at->state = RUN_RUNNING;
+	at->started_ms = 1000;
+	write_file(place->dir, ATTEMPT_LOG, "", 0600);
+}
+
+static void expect_judged(
+	struct place *place, const struct attempt_state *at, enum run_state want, const char *text)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	assert_int_equal(attempt_state_write(place->dir, at, NULL), 0);
+	look(place, &status);
+	assert_string_equal(run_state_name(status.state), run_state_name(want));
+	assert_non_null(status.text);
+	if (!strstr(status.text, text))
+		fail_msg("%s", status.text);
+}
+
+static void test_reboot_and_reused_pid(void **state)
+{
+	struct place *place = *state;
+	struct attempt_state at;
+
+	make_state(place, &at);
+	expect_judged(place, &at, RUN_RUNNING, "supervisor was killed");
+	at.program.start++;
+	expect_judged(place, &at, RUN_LOST, "supervisor was killed");
+	make_state(place, &at);
+	snprintf(at.boot_id, sizeof(at.boot_id), "another-boot");
+	expect_judged(place, &at, RUN_LOST, "restarted");
+	make_state(place, &at);
+	snprintf(at.machine_id, sizeof(at.machine_id), "another-machine");
+	expect_judged(place, &at, RUN_UNKNOWN, "another machine");
+}
+
+static void test_damaged_files(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place->dir, ATTEMPT_STATE, "", 0600);
+	write_file(place->dir, ATTEMPT_EXIT, "{\"state\":\"running\"}", 0600);
+	/* As if nothing had been written: it never began. */
+	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
+}
+
+static void test_damaged_job(void **state)
+{
+	struct place *place = *state;
+	AUTO_ERR struct err err = {0};
+	const char *const argv[] = {self, "__supervise", place->dir, NULL};
+	AUTO_BUF struct buf answer;
+	int status;
+
+	buf_init(&answer, REPLY_MAX);
+	write_file(place->dir, ATTEMPT_JOB, "{\"run\":\"a-22222\"}", 0600);
+	assert_int_equal(proc_capture(argv, NULL, PATIENCE_MS, &answer, &status, NULL), 0);
+	assert_int_equal(reply_parse(answer.data, answer.len, "it", NULL, &err), -ERR_IO);
+	assert_int_equal(err.id, E_DATA);
+}
+
+static void test_no_tree(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *tree = fs_join(place->dir, ATTEMPT_TREE);
+
+	assert_int_equal(rmdir(tree), 0);
+	sh(place, "echo ran");
+	start(place);
+	expect_end(place, RUN_FAILED, 125, 0, "StartFailed");
+}
+
+/*
+ * Marks
+ */
+
+static void test_marks(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *path = fs_join(place->dir, ATTEMPT_MARKS);
+	struct marks_reader reader;
+	struct mark mark, last = {0};
+	int64_t began_ms = clock_wall_ms();
+	size_t n = 0;
+
+	/* Grows for longer than two marks are apart. */
+	sh(place, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo $i; sleep 0.1; done");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	marks_reader_init(&reader, path);
+	while (marks_reader_next(&reader, &mark)) {
+		assert_true(mark.time_ms >= last.time_ms && mark.time_ms >= began_ms - 1);
+		if (n == 0)
+			assert_int_equal(mark.offset, 0);
+		else
+			assert_true(mark.offset > last.offset);
+		/* At least one a second while it grows. */
+		if (n > 1)
+			assert_true(mark.time_ms - last.time_ms < 2000);
+		last = mark;
+		n++;
+	}
+	marks_reader_done(&reader);
+	assert_true(n >= 3 && n <= 8);
+	assert_int_equal(last.offset, 9 * 2 + 4 * 3);
+}
+
+static void test_mark_lines(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t taken;
+		bool ok;
+	} cases[] = {
+		{"", 0, false},
+		{"12 34", 0, false},
+		{"12 34\n", 6, true},
+		{"12 34\n56 78\n", 6, true},
+		{"\n", 1, false},
+		{"12\n", 3, false},
+		{"12 \n", 4, false},
+		{" 12 34\n", 7, false},
+		{"12 34 \n", 7, false},
+		{"12 -4\n", 6, false},
+		{"12  4\n", 6, false},
+		{"9223372036854775807 0\n", 22, true},
+		{"9223372036854775808 0\n", 22, false},
+	};
+	struct mark mark = {1785600000123, INT64_MAX};
+	char line[MARK_SIZE];
+	bool ok;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct mark got;
+		assert_int_equal(mark_parse(cases[i].text, strlen(cases[i].text), &got, &ok),
+			cases[i].taken);
+		assert_int_equal(ok, cases[i].ok);
+	}
+	assert_int_equal(mark_format(&mark, line), strlen("1785600000123 9223372036854775807\n"));
+	assert_string_equal(line, "1785600000123 9223372036854775807\n");
+}
+
+static void test_marks_that_are_off(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *path = fs_join(place->dir, ATTEMPT_MARKS);
+	AUTO_BUF struct buf text;
+	struct marks_reader reader;
+	struct mark mark;
+
+	buf_init(&text, 1 << 20);
+	buf_adds(&text, "100 5\nnonsense\n90 9\n");
+	for (int i = 0; i < 9000; i++)
+		buf_addc(&text, 'x');
+	buf_adds(&text, "\n200 7\n300");
+	write_file(place->dir, ATTEMPT_MARKS, text.data, 0600);
+	marks_reader_init(&reader, path);
+	assert_true(marks_reader_next(&reader, &mark));
+	assert_true(mark.time_ms == 100 && mark.offset == 5);
+	assert_true(marks_reader_next(&reader, &mark));
+	assert_true(mark.time_ms == 100 && mark.offset == 9);
+	assert_true(marks_reader_next(&reader, &mark));
+	assert_true(mark.time_ms == 200 && mark.offset == 9);
+	assert_false(marks_reader_next(&reader, &mark));
+	/* The rest of the line comes later. */
+	int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert_int_equal(write(fd, " 11\n", 4), 4);
+	close(fd);
+	assert_true(marks_reader_next(&reader, &mark));
+	assert_true(mark.time_ms == 300 && mark.offset == 11);
+	marks_reader_done(&reader);
+	marks_reader_init(&reader, "/nonexistent");
+	assert_false(marks_reader_next(&reader, &mark));
+	marks_reader_done(&reader);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+#define BOTH(fn)                                                                                   \
+	{#fn, fn, setup, teardown, NULL},                                                          \
+	{                                                                                          \
+#fn " without cgroup", fn, setup_without_cgroup, teardown, NULL                    \
+	}
+
+static int run_supervisor(const char *dir)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (supervise(dir, &err) == 0)
+		return 0;
+	fprintf(stderr, "supervise: %s\n", err.message);
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(test_success),
+		TEST(test_exit_code),
+		TEST(test_killed_by_a_signal),
+		TEST(test_terminated),
+		TEST(test_signals_have_their_defaults),
+		BOTH(test_unknown_command),
+		TEST(test_missing_file),
+		TEST(test_not_executable),
+		TEST(test_a_directory),
+		TEST(test_missing_interpreter),
+		TEST(test_script_without_interpreter),
+		TEST(test_environment),
+		TEST(test_path_is_the_program_s),
+		TEST(test_words_of_any_bytes),
+		TEST(test_no_descriptor_is_inherited),
+		TEST(test_it_is_its_own_session),
+		BOTH(test_time_limit),
+		BOTH(test_cancel_by_term),
+		BOTH(test_cancel_takes_the_whole_family),
+		BOTH(test_what_is_left_behind_ends),
+		BOTH(test_a_stopped_program_can_be_cancelled),
+		TEST(test_cancelled_before_it_begins),
+		TEST(test_cancel_after_the_end_changes_nothing),
+		BOTH(test_supervisor_dies),
+		BOTH(test_an_orphan_can_be_cancelled),
+		TEST(test_only_one_supervisor),
+		TEST(test_a_submit_that_died),
+		TEST(test_a_submit_that_died_before_the_directory),
+		TEST(test_reboot_and_reused_pid),
+		TEST(test_damaged_files),
+		TEST(test_damaged_job),
+		TEST(test_no_tree),
+		TEST(test_marks),
+		cmocka_unit_test(test_mark_lines),
+		TEST(test_marks_that_are_off),
+	};
+
+	if (argc == 3 && strcmp(argv[1], "__supervise") == 0)
+		return run_supervisor(argv[2]);
+	if (!os_self_path(self, sizeof(self)))
+		return 1;
+	return cmocka_run_group_tests_name("supervise", tests, NULL, NULL);
+}

@@ -83,7 +83,7 @@ static int create_index(struct layout *layout, struct err *err)
 	if (r == 0)
 		r = layout_read_index(layout, &text, &index, err);
 	if (r == 0)
-		r = layout_write_index(layout, &index, NULL, NULL, true, err);
+		r = layout_write_index(layout, &index, NULL, NULL, false, err);
 	return r;
 }
 

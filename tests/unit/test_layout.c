@@ -671,7 +671,12 @@ static void test_full_index(void **state)
 static void test_syncs(void **state)
 {
 	(void)state;
+	/* oci-layout, and three directories up to the parent */
+	n_syncs = 0;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
+	assert_int_equal(n_syncs, 4);
+	layout_free(open_layout("l", true));
+	assert_int_equal(n_syncs, 4);
 	struct sink *sink = layout_sink(layout);
 	struct sample sample = {0};
 

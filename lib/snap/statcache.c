@@ -151,12 +151,21 @@ bool statcache_matches(
 	       (network || (entry->ino == stat->ino && entry->dev == stat->dev));
 }
 
+/* A ctime that is no whole number of milliseconds was not made by a coarse clock. */
+static int64_t window_ns(const struct statcache_stat *stat, bool network)
+{
+	enum { NS_PER_MS = 1000000 };
+
+	if (network)
+		return STATCACHE_WINDOW_NETWORK_NS;
+	return stat->ctime_ns % NS_PER_MS ? STATCACHE_WINDOW_FINE_NS : STATCACHE_WINDOW_NS;
+}
+
 bool statcache_is_settled(const struct statcache_stat *stat, int64_t now_ns, bool network)
 {
 	int64_t newest = stat->mtime_ns > stat->ctime_ns ? stat->mtime_ns : stat->ctime_ns;
-	int64_t window_ns = network ? STATCACHE_WINDOW_NETWORK_NS : STATCACHE_WINDOW_NS;
 
-	return newest < now_ns - window_ns;
+	return newest < now_ns - window_ns(stat, network);
 }
 
 /*

@@ -6,9 +6,10 @@
  * noted and forgotten. The file is in the byte order of the machine, carries a checksum over all
  * of it and is replaced by rename under a lock.
  *
- * Only settled files go in: those whose mtime and ctime were older than STATCACHE_WINDOW_NS when
- * they were read. A younger file could change again without a change of its times (git calls that
- * racy); one from the future is young, too.
+ * Only settled files go in: those whose mtime and ctime were older than a window when they were
+ * read. A younger file could change again without a change of its times (git calls that racy); one
+ * from the future is young, too. The window is two seconds, the coarsest tick of any local file
+ * system; where ctime shows a fine one, a tenth of a second, ten times the tick of a kernel.
  */
 #ifndef DLRUN_SNAP_STATCACHE_H
 #define DLRUN_SNAP_STATCACHE_H
@@ -21,6 +22,7 @@
 #include "base/err.h"
 
 #define STATCACHE_WINDOW_NS         INT64_C(2000000000)
+#define STATCACHE_WINDOW_FINE_NS    INT64_C(100000000)
 #define STATCACHE_WINDOW_NETWORK_NS INT64_C(5000000000)
 
 enum statcache_flag {

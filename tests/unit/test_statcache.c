@@ -326,20 +326,32 @@ static void test_matches(void **state)
 
 static void test_settled(void **state)
 {
-	const int64_t now = INT64_C(1800000000000000000), second = 1000000000;
-	struct statcache_stat stat = {.mtime_ns = now - 2 * second - 1};
+	const int64_t second = 1000000000, now = 1800000000 * second;
+	struct statcache_stat stat = {.mtime_ns = now - 3 * second};
 
 	(void)state;
+	/* A coarse clock. */
 	stat.ctime_ns = stat.mtime_ns;
 	assert_true(statcache_is_settled(&stat, now, false));
 	assert_false(statcache_is_settled(&stat, now, true));
-	stat.ctime_ns++;
+	stat.ctime_ns += second;
 	assert_false(statcache_is_settled(&stat, now, false));
-	/* A time that was set back does not help. */
+	assert_true(statcache_is_settled(&stat, now + 1, false));
+	/* A fine one. */
+	stat.mtime_ns = stat.ctime_ns = now - second / 10 + 1;
+	assert_false(statcache_is_settled(&stat, now, false));
+	stat.mtime_ns = stat.ctime_ns = now - second / 10 - 1;
+	assert_true(statcache_is_settled(&stat, now, false));
+	assert_false(statcache_is_settled(&stat, now, true));
+	/* A time that was set back does not help, nor one that is younger. */
+	stat.ctime_ns = now - 1;
 	stat.mtime_ns = 0;
 	assert_false(statcache_is_settled(&stat, now, false));
+	stat.ctime_ns = now - second + 1;
+	stat.mtime_ns = now - 1;
+	assert_false(statcache_is_settled(&stat, now, false));
 	/* The clock went back a day. */
-	stat.ctime_ns = stat.mtime_ns = now + 86400 * second;
+	stat.ctime_ns = stat.mtime_ns = now + 86400 * second + 1;
 	assert_false(statcache_is_settled(&stat, now, false));
 	stat.ctime_ns = stat.mtime_ns = now - 5 * second - 1;
 	assert_true(statcache_is_settled(&stat, now, true));

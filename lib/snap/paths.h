@@ -5,9 +5,12 @@
  *
  * `.git` is never part of it. A submodule or another repository inside the tree gives its own
  * files by its own index and rules; the rules of the outer one end at its border (but an ignored
- * nested repository that is no submodule is left out as a whole). Symbolic links are entries,
- * never followed. Sockets, FIFOs and devices are left out and noted. Mount points of other file
- * systems are walked; a directory that is its own ancestor (bind mount) is refused.
+ * nested repository that is no submodule is left out as a whole, and one below which the outer
+ * index has files is, as for git, an ordinary directory). Symbolic links are entries, never
+ * followed. Sockets, FIFOs and devices are left out and noted. Mount points of other file systems
+ * are walked; a directory that is its own ancestor (bind mount) is refused.
+ *
+ * The result does not depend on the order in which directories are read, nor on timing.
  */
 #ifndef DLRUN_SNAP_PATHS_H
 #define DLRUN_SNAP_PATHS_H
@@ -33,13 +36,13 @@ struct paths_repo {
 /* Asked for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
  * the index; dir is relative to the root of the tree. *ret_repo = NULL: no repository there (an
  * uninitialised submodule, a stray .git): its files are walked as part of the outer tree.
- * Called from one thread at a time, maybe not the caller's. The result belongs to the callee and
- * must live as long as the list. */
+ * Called from the thread that called paths_list, while no other is at work. The result belongs to
+ * the callee and must live as long as the list. */
 typedef int paths_repo_fn(
 	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err);
 
 struct paths_limits {
-	uint64_t total_bytes; /* 500 MiB by default; 0: none */
+	uint64_t total_bytes; /* 500 MiB by default; 0: none, also for the others */
 	uint64_t file_bytes;  /* 100 MiB */
 	uint64_t files;       /* 200,000 */
 };
@@ -48,9 +51,10 @@ struct paths_options {
 	const char *root;    /* absolute path of the tree */
 	paths_repo_fn *repo; /* NULL: no repository at all */
 	void *repo_ctx;
-	const struct strv *include; /* relative paths, files or directories */
+	/* Paths relative to root, each for itself and all below it; may be NULL. */
+	const struct strv *include; /* bring these back; not what .dlrunignore drops */
 	const struct strv *paths;   /* limit to these; empty: all */
-	const struct strv *allow;   /* paths that may go though refused by a limit or as a secret */
+	const struct strv *allow;   /* may go though secret or large; do not count for the limits */
 	struct paths_limits limits;
 };
 
@@ -62,6 +66,10 @@ struct path {
 	int64_t mtime_ns, ctime_ns;
 	const struct tracked_path *tracked; /* NULL: git does not track it */
 };
+
+/* Take over what lstat says: all but path and tracked. False: it is neither a file nor a link. */
+struct stat;
+bool path_set_stat(struct path *path, const struct stat *st);
 
 enum left_out_why {
 	LEFT_OUT_IGNORED, /* by git's rules; a directory stands for all below it */
@@ -87,10 +95,15 @@ struct path_list {
 
 enum { LEFT_OUT_MAX = 10000 };
 
-/* Blocks for the walk. Errors: E_SNAPSHOT_NAME, E_SNAPSHOT_INCLUDE, E_SNAPSHOT_LIMIT (with the
- * largest files and directories as evidence; found early, a tree over the limits is not walked to
- * its end), E_SNAPSHOT_SECRET (all untracked secrets as evidence, up to four lines),
- * E_SNAPSHOT_EMPTY, E_IO_READ for a directory that cannot be listed. */
+/* Blocks for the walk. Errors, the first that holds:
+ *   E_SNAPSHOT_INCLUDE  an absolute path or one with ".." in include, paths or allow
+ *   E_SNAPSHOT_LIMIT    with the largest files and directories as evidence; a tree over the limits
+ *                       is not walked to its end
+ *   of several paths the first: E_SNAPSHOT_NAME (no image can hold it), E_SNAPSHOT_LOOP, E_IO_READ
+ *                       for a directory that cannot be listed, what reading rules or repo said
+ *   E_SNAPSHOT_INCLUDE  include or paths names what brings no file; a near match is the hint
+ *   E_SNAPSHOT_SECRET   untracked secrets, up to four as evidence
+ *   E_SNAPSHOT_EMPTY */
 int paths_list(const struct paths_options *options, struct path_list *ret, struct err *err);
 void path_list_done(struct path_list *list);
 

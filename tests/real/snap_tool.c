@@ -2,26 +2,35 @@
  * The ignore engine and the walk of lib/snap for tests that compare them with git.
  *
  *	snap_tool check-ignore [-i] [-x FILE]... ROOT <PATHS
- *	snap_tool list [-i] [-x FILE] [OPTION]... ROOT... >PATHS
+ *	snap_tool list [-q] [-I INCLUDE]... [-p PATH]... ROOT... >PATHS
  *
  * check-ignore: PATHS end in NUL and are relative to ROOT; for each a line on stdout: `x` ignored,
  * `!` brought back by a negation, `.` no rule. Rules are those of the .gitignore files of ROOT,
- * then of each -x FILE in order.
+ * then of each -x FILE in order; -i: core.ignorecase.
+ *
+ * list: for each ROOT, the work tree of a repository or a plain directory, its paths, each with `T`
+ * (tracked) or `U` before it and a NUL behind it, then one more NUL. A walk that fails gives `E`, the
+ * id of its error and its message instead of paths. -q: only the number of paths, the time that the
+ * walk took and the memory in use.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/map.h"
 #include "base/vec.h"
+#include "snap/gitdir.h"
 #include "snap/ignore.h"
+#include "snap/paths.h"
+#include "snap/repo.h"
 
 enum { INPUT_MAX = 256 << 20 };
 
@@ -129,10 +138,100 @@ static int check_ignore_main(int argc, char **argv)
 	return r;
 }
 
+/* What reading the repositories took, which is no part of the walk. */
+struct timed_repos {
+	struct repos repos;
+	int64_t us;
+};
+
+static int find_repo(
+	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err)
+{
+	struct timed_repos *timed = ctx;
+	int64_t start = clock_us();
+	int r = repos_find(&timed->repos, dir, ret_repo, err);
+
+	timed->us += clock_us() - start;
+	return r;
+}
+
+static void print_paths(const struct path_list *list)
+{
+	vec_foreach (const struct path, path, list)
+		printf("%c%s%c", path->tracked ? 'T' : 'U', path->path, 0);
+}
+
+static void print_stats(const struct path_list *list, int64_t walk_us)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%zu paths, %zu left out, %lld us, peak %ld KiB\n", list->n, list->n_left_out,
+		(long long)walk_us, usage.ru_maxrss);
+}
+
+static void list_tree(struct paths_options *options, bool stats_only)
+{
+	AUTO_FREE char *git_dir = NULL;
+	AUTO_ERR struct err err = {0};
+	struct path_list list = {0};
+	struct timed_repos timed = {0};
+
+	gitdir_at(options->root, &git_dir);
+	struct repos_options repos_options = {.root = options->root, .git_dir = git_dir};
+	repos_init(&timed.repos, &repos_options);
+	options->repo_ctx = &timed;
+	int64_t start = clock_us();
+	if (paths_list(options, &list, &err) < 0)
+		printf("E%s: %s%c", err_info(err.id)->name, err.message, 0);
+	if (stats_only)
+		print_stats(&list, clock_us() - start - timed.us);
+	else
+		print_paths(&list);
+	putchar(0);
+	path_list_done(&list);
+	repos_done(&timed.repos);
+}
+
+static int list_main(int argc, char **argv)
+{
+	AUTO_STRV struct strv include = {0}, paths = {0}, allow = {0};
+	bool stats_only = false;
+	struct paths_options options = {
+		.repo = find_repo,
+		.include = &include,
+		.paths = &paths,
+		.allow = &allow,
+	};
+
+	strv_add(&allow, ".");
+	for (int opt; (opt = getopt(argc, argv, "qI:p:")) != -1;) {
+		if (opt == 'q')
+			stats_only = true;
+		else if (opt == 'I')
+			strv_add(&include, optarg);
+		else if (opt == 'p')
+			strv_add(&paths, optarg);
+		else
+			return 2;
+	}
+	for (; optind < argc; optind++) {
+		AUTO_FREE char *root = NULL;
+		AUTO_ERR struct err err = {0};
+		if (fs_realpath(argv[optind], &root, &err) < 0)
+			return die(&err);
+		options.root = root;
+		list_tree(&options, stats_only);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 2 && strcmp(argv[1], "check-ignore") == 0)
 		return check_ignore_main(argc - 1, argv + 1);
+	if (argc > 2 && strcmp(argv[1], "list") == 0)
+		return list_main(argc - 1, argv + 1);
 	fprintf(stderr, "usage: snap_tool check-ignore|list ...\n");
 	return 2;
 }

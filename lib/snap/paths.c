@@ -1,0 +1,212 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "snap/hint_ignore.h"
+#include "snap/oversize.h"
+#include "snap/paths.h"
+#include "snap/unmatched.h"
+#include "snap/walk.h"
+
+bool path_set_stat(struct path *path, const struct stat *st)
+{
+	const int64_t second_ns = 1000000000;
+
+	if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode))
+		return false;
+	path->kind = S_ISLNK(st->st_mode) ? ENTRY_LINK : ENTRY_FILE;
+	path->mode = st->st_mode;
+	path->dev = st->st_dev;
+	path->ino = st->st_ino;
+	path->size = (uint64_t)st->st_size;
+	path->mtime_ns = st->st_mtim.tv_sec * second_ns + st->st_mtim.tv_nsec;
+	path->ctime_ns = st->st_ctim.tv_sec * second_ns + st->st_ctim.tv_nsec;
+	return true;
+}
+
+void path_list_done(struct path_list *list)
+{
+	if (!list)
+		return;
+	vec_done(list);
+	vec_done(&list->left_out);
+	arena_done(&list->arena);
+	*list = (struct path_list){0};
+}
+
+/* A directory whose files and directories are being put into the list. */
+struct level {
+	struct walk_dir *dir;
+	size_t next_file, next_dir;
+};
+
+/* In the order of paths a directory stands where its name with a slash would. */
+static bool file_is_next(const struct level *level)
+{
+	const struct walk_dir *dir = level->dir;
+
+	if (level->next_file == dir->n_files)
+		return false;
+	if (level->next_dir == dir->n_dirs)
+		return true;
+	const char *file = dir->files[level->next_file].path;
+	const struct walk_dir *child = dir->dirs[level->next_dir];
+	int d = strncmp(file, child->path, child->len);
+	return d < 0 || (d == 0 && (unsigned char)file[child->len] < '/');
+}
+
+static size_t count_files(const struct walk *walk)
+{
+	size_t n = 0;
+	for (unsigned i = 0; i < walk->n_workers; i++)
+		n += walk->workers[i].n_files;
+	return n;
+}
+
+/* What the directories hold, in the order of paths. */
+static void put_files(struct walk *walk, struct path_list *list)
+{
+	struct VEC_OF(struct level) levels = {0};
+
+	vec_reserve(list, count_files(walk));
+	vec_push(&levels)->dir = walk->root;
+	while (levels.n) {
+		struct level *level = &levels.v[levels.n - 1];
+		if (file_is_next(level)) {
+			const struct path *file = &level->dir->files[level->next_file++];
+			list->bytes += file->size;
+			*vec_push(list) = *file;
+		} else if (level->next_dir < level->dir->n_dirs) {
+			struct walk_dir *child = level->dir->dirs[level->next_dir++];
+			vec_push(&levels)->dir = child;
+		} else {
+			free(TAKE(level->dir->files));
+			level->dir->n_files = 0;
+			levels.n--;
+		}
+	}
+	vec_done(&levels);
+	for (unsigned i = 0; i < walk->n_workers; i++)
+		arena_merge(&list->arena, &walk->workers[i].paths);
+}
+
+static void put_left_out(struct walk *walk, struct path_list *list)
+{
+	struct left_out_rows all = {0};
+
+	for (unsigned i = 0; i < walk->n_workers; i++) {
+		struct walk_worker *worker = &walk->workers[i];
+		vec_foreach (struct walk_zone *, zone, &worker->zones)
+			if ((*zone)->left_out && left_out_count(&worker->left_out, (*zone)->path))
+				left_out_keep(&worker->left_out, (*zone)->path, true,
+					LEFT_OUT_IGNORED, 0);
+		left_out_merge(&all, &worker->left_out);
+	}
+	left_out_cut(&all);
+	list->n_left_out = all.n_all;
+	list->left_out = all.rows;
+	arena_merge(&list->arena, &all.arena);
+}
+
+static int first_failure(struct walk *walk, struct err *err)
+{
+	struct walk_worker *first = NULL;
+
+	for (unsigned i = 0; i < walk->n_workers; i++) {
+		struct walk_worker *worker = &walk->workers[i];
+		if (!worker->failure_path)
+			continue;
+		if (!first || strcmp(worker->failure_path, first->failure_path) < 0)
+			first = worker;
+	}
+	return first ? err_move(err, &first->failure) : 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	const struct walk_secret *x = a, *y = b;
+
+	return strcmp(x->path, y->path);
+}
+
+static int refuse_secrets(const struct walk *walk, struct err *err)
+{
+	struct VEC_OF(struct walk_secret) all = {0};
+	const char *named[ERR_EVIDENCE_MAX];
+	size_t n_named = 0;
+
+	for (unsigned i = 0; i < walk->n_workers; i++)
+		vec_foreach (const struct walk_secret, secret, &walk->workers[i].secrets)
+			*vec_push(&all) = *secret;
+	if (all.n == 0)
+		return 0;
+	vec_sort(&all, by_path);
+	int r;
+	if (all.n == 1)
+		r = err_set(err, E_SNAPSHOT_SECRET, "an untracked file looks like a secret");
+	else
+		r = err_set(err, E_SNAPSHOT_SECRET, "%zu untracked files look like secrets", all.n);
+	for (; n_named < all.n && n_named < ERR_EVIDENCE_MAX; n_named++) {
+		AUTO_FREE char *shown = str_shown(all.v[n_named].path);
+		err_evidence(err, "%s: %s", shown, all.v[n_named].what);
+		named[n_named] = all.v[n_named].path;
+	}
+	vec_done(&all);
+	hint_ignore(err, walk->options->root, named, n_named);
+	return r;
+}
+
+static int refuse_empty(const struct walk *walk, const struct path_list *list, struct err *err)
+{
+	static const char *const why[] = {
+		[LEFT_OUT_IGNORED] = "ignored by git",
+		[LEFT_OUT_DLRUNIGNORE] = "dropped by .dlrunignore",
+		[LEFT_OUT_SPECIAL] = "a socket, pipe or device",
+		[LEFT_OUT_REPOSITORY] = "a repository that the outer one ignores",
+	};
+
+	int r = err_set(
+		err, E_SNAPSHOT_EMPTY, "there is no file to run in %s", walk->options->root);
+	vec_foreach (const struct left_out, row, &list->left_out) {
+		AUTO_FREE char *shown = str_shown(row->path);
+		if (row >= list->left_out.v + ERR_EVIDENCE_MAX)
+			break;
+		err_evidence(err, "%s: %s", shown, why[row->why]);
+	}
+	return r;
+}
+
+static int make_list(struct walk *walk, struct path_list *list, struct err *err)
+{
+	int r;
+
+	if (walk->over)
+		return oversize_refuse(walk, err);
+	if ((r = first_failure(walk, err)) < 0)
+		return r;
+	put_files(walk, list);
+	put_left_out(walk, list);
+	if ((r = unmatched_refuse(walk, list, err)) < 0)
+		return r;
+	if ((r = refuse_secrets(walk, err)) < 0)
+		return r;
+	return list->n ? 0 : refuse_empty(walk, list, err);
+}
+
+int paths_list(const struct paths_options *options, struct path_list *ret, struct err *err)
+{
+	struct walk walk = {0};
+	struct path_list list = {0};
+
+	int r = walk_run(&walk, options, err);
+	if (r == 0)
+		r = make_list(&walk, &list, err);
+	walk_done(&walk);
+	if (r < 0)
+		path_list_done(&list);
+	else
+		*ret = list;
+	return r;
+}

@@ -1,0 +1,13 @@
+/* Entries of include: and paths: that brought nothing: a misspelt one must not pass in silence. */
+#ifndef DLRUN_SNAP_UNMATCHED_H
+#define DLRUN_SNAP_UNMATCHED_H
+
+#include "base/err.h"
+#include "snap/paths.h"
+#include "snap/walk.h"
+
+/* 0 if each entry has a file in the sorted list; else E_SNAPSHOT_INCLUDE for the first that has
+ * none, with the reason and, where there is one, a near match as hint. */
+int unmatched_refuse(const struct walk *walk, const struct path_list *list, struct err *err);
+
+#endif

@@ -99,7 +99,7 @@ def test_full_disk(w):
     disks = []
     try:
         for i, variable in enumerate(("XDG_DATA_HOME", "XDG_STATE_HOME")):
-            disks.append(small_disk(w, f"disk{i}", "256k" if variable == "XDG_DATA_HOME" else "40k"))
+            disks.append(small_disk(w, f"disk{i}", "256k" if variable == "XDG_DATA_HOME" else "16k"))
             result = w.run("submit", "-d", "--", "true", env={variable: str(disks[-1])})
             assert result.rc == 1, result
             check_error_form(result.err, "io.full")

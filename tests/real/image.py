@@ -29,10 +29,9 @@ def test_same_tree_same_layer_everywhere(w):
         finally:
             os.umask(old)
         image = w.push("--full", cwd=there, env=env, to=w.dir / f"out{i}")
-        seen.add((tuple(image.diff_ids), image.digest))
+        seen.add(tuple(image.diff_ids))
     w.as_nobody()
-    image = w.push("--full", to=w.dir / "home/out")
-    seen.add((tuple(image.diff_ids), image.digest))
+    seen.add(tuple(w.push("--full", to=w.dir / "home/out").diff_ids))
     assert len(seen) == 1, seen
 
 
@@ -270,12 +269,8 @@ def test_umoci_unpacks_the_tree(w):
     w.push()
     w.write("pkg0/m0.py", "edited")
     (w.tree / "pkg1/m1.py").unlink()
-    image = w.push()
-    subprocess.run(["umoci", "tag", "--image", f"{w.dir}/out:x", "y"], capture_output=True)
-    names = [m for m in json.loads((w.dir / "out/index.json").read_text())["manifests"]
-             if m["digest"] == image.digest]
-    tag = names[0]["annotations"]["org.opencontainers.image.ref.name"]
-    done = subprocess.run(["umoci", "unpack", "--rootless", "--image", f"{w.dir}/out:{tag}", str(w.dir / "bundle")],
+    w.ok("push", "--to", f"oci:{w.dir}/out:mine")
+    done = subprocess.run(["umoci", "unpack", "--rootless", "--image", f"{w.dir}/out:mine", str(w.dir / "bundle")],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     root = w.dir / "bundle/rootfs/dlrun/src"

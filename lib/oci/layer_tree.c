@@ -24,7 +24,7 @@ static struct layer_node *new_node(struct layer_tree *tree, const char *path)
 	struct layer_node *node = arena_alloc(&tree->arena, sizeof(*node));
 
 	*node = (struct layer_node){0};
-	tree->arena.bytes += strlen(path) + 1;
+	tree->bytes += sizeof(*node) + strlen(path) + 1;
 	map_put(&tree->nodes, path, node);
 	return node;
 }
@@ -75,7 +75,7 @@ int layer_tree_enter(struct layer_tree *tree, const char *path, layer_tree_dir_f
 
 	if (tree->in_dir && strncmp(tree->dir, path, len) == 0 && !tree->dir[len])
 		return 0;
-	if (tree->arena.bytes > LAYER_TREE_BYTES_MAX)
+	if (tree->bytes > LAYER_TREE_BYTES_MAX)
 		return err_set(err, E_DATA_LIMIT, "a layer has more than %d MiB of names",
 			LAYER_TREE_BYTES_MAX >> 20);
 	tree->in_dir = false;
@@ -141,7 +141,7 @@ enum layer_node_kind layer_tree_at(const struct layer_tree *tree, const char *pa
 		made = node->made;
 		part[at] = path[at];
 	}
-	return node->kind;
+	return node ? node->kind : LAYER_NODE_NONE;
 }
 
 struct layer_node *layer_tree_mark(struct layer_tree *tree, const char *path)

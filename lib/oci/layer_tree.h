@@ -39,6 +39,7 @@ struct layer_tree {
 	struct map nodes;
 	struct arena arena; /* of the nodes; users may add to it */
 	struct layer_node root;
+	size_t bytes; /* of nodes and names */
 	uint64_t clock;
 	char dir[ENTRY_PATH_MAX + 1]; /* entered last */
 	uint64_t dir_made;

@@ -1,10 +1,6 @@
 #include "layerfix.h"
 
-#include <errno.h>
-#include <sys/sysmacros.h>
-
-#include "oci/encoder_chunk.h"
-
+#include <locale.h>
 /*
  * What a directory holds, as a list of entries.
  */
@@ -195,6 +191,8 @@ static void test_round_trip(void **state)
 		AUTO_ERR struct err err = {0};
 		const struct entry *pointers[16];
 		struct layer_result result;
+		/* Names are bytes in every locale. */
+		setlocale(LC_ALL, i % 2 ? "C.UTF-8" : "C");
 		sample_tree(&tree);
 		struct layer_spec layer = tree_spec(&tree, pointers);
 		layer.codec = codecs[i];

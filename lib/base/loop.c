@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/vec.h"
 
 /* poll's own clock stands still while a laptop sleeps and clock_ms() does not, so deadlines are
@@ -254,15 +255,8 @@ static int make_pipe(struct loop *loop, struct err *err)
 {
 	if (loop->pipe[0] >= 0)
 		return 0;
-	if (pipe(loop->pipe) < 0) {
-		loop->pipe[0] = loop->pipe[1] = -1;
-		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
-	}
-	for (int i = 0; i < 2; i++) {
-		fcntl(loop->pipe[i], F_SETFD, FD_CLOEXEC);
-		fcntl(loop->pipe[i], F_SETFL, O_NONBLOCK);
-	}
-	return 0;
+	int r = os_pipe(loop->pipe, O_NONBLOCK);
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
 }
 
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err)

@@ -49,6 +49,8 @@ void os_watch_drain(int fd);
 
 /* How many processors this process may use, at least 1. */
 unsigned os_processors(void);
+/* pipe(2) with both ends close-on-exec. flags: 0 or O_NONBLOCK. 0 or -errno, with fds as before. */
+int os_pipe(int fds[static 2], int flags);
 /* Mark every open descriptor from low up as close-on-exec; false: not offered here. For a child
  * between fork and exec: async-signal-safe. */
 bool os_cloexec_from(int low);

@@ -349,6 +349,11 @@ unsigned os_processors(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
+int os_pipe(int fds[static 2], int flags)
+{
+	return pipe2(fds, O_CLOEXEC | flags) < 0 ? -errno : 0;
+}
+
 bool os_cloexec_from(int low)
 {
 #ifdef SYS_close_range

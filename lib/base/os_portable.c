@@ -1,6 +1,7 @@
 #include "base/os.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -78,6 +79,25 @@ unsigned os_processors(void)
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return n > 0 ? (unsigned)n : 1;
+}
+
+int os_pipe(int fds[static 2], int flags)
+{
+	int ends[2];
+
+	if (pipe(ends) < 0)
+		return -errno;
+	for (int i = 0; i < 2; i++) {
+		if (fcntl(ends[i], F_SETFD, FD_CLOEXEC) == 0 && fcntl(ends[i], F_SETFL, flags) == 0)
+			continue;
+		int errnum = errno;
+		close(ends[0]);
+		close(ends[1]);
+		return -errnum;
+	}
+	fds[0] = ends[0];
+	fds[1] = ends[1];
+	return 0;
 }
 
 bool os_cloexec_from(int low)

@@ -269,21 +269,20 @@ static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct e
 	return fail_report(spec, &report, err);
 }
 
-static int cloexec_pipe(int fds[2])
+static int make_pipe(int fds[2], struct err *err)
 {
-	if (pipe(fds) < 0)
-		return -1;
-	fcntl(fds[0], F_SETFD, FD_CLOEXEC);
-	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
-	return 0;
+	int r = os_pipe(fds, 0);
+
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
 }
 
 static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 {
 	int report[2];
+	int r = make_pipe(report, err);
 
-	if (cloexec_pipe(report) < 0)
-		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
+	if (r < 0)
+		return r;
 	AUTO_FD int read_end = report[0];
 	child->report_fd = report[1];
 	pid_t pid = start_child(child);
@@ -291,7 +290,7 @@ static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 	close(report[1]);
 	if (pid < 0)
 		return err_set_errno(err, E_IO, saved, "cannot start a process");
-	int r = read_report(child->spec, read_end, pid, err);
+	r = read_report(child->spec, read_end, pid, err);
 	if (r == 0)
 		*ret_pid = pid;
 	return r;
@@ -420,11 +419,13 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 	int fds[2], status = 0;
 	pid_t pid;
 
-	if (cloexec_pipe(fds) < 0)
-		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
+	int r = make_pipe(fds, err);
+
+	if (r < 0)
+		return r;
 	AUTO_FD int read_end = fds[0];
 	spec.stdout_fd = fds[1];
-	int r = proc_spawn(&spec, &pid, err);
+	r = proc_spawn(&spec, &pid, err);
 	close(fds[1]);
 	if (r < 0)
 		return r;

@@ -538,6 +538,40 @@ static void test_cloexec_from(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void test_pipe(void **state)
+{
+	struct rlimit before, none;
+	int fds[2];
+	char c;
+
+	(void)state;
+	for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
+		assert_int_equal(os_pipe(fds, flags), 0);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
+			assert_int_equal(fcntl(fds[i], F_GETFL) & O_NONBLOCK, flags);
+		}
+		assert_int_equal(write(fds[1], "x", 1), 1);
+		assert_int_equal(read(fds[0], &c, 1), 1);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	/* Room for one more only: neither end is left open. */
+	fds[0] = fds[1] = -7;
+	int next = dup(2);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){.rlim_cur = next + 1, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	int r = os_pipe(fds, 0), again = dup(2);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(r, -EMFILE);
+	assert_int_equal(fds[0], -7);
+	assert_int_equal(fds[1], -7);
+	assert_int_equal(again, next);
+	close(again);
+}
+
 static void test_self_path(void **state)
 {
 	char path[4096], tiny[4] = "abc";
@@ -686,6 +720,7 @@ int main(void)
 		cmocka_unit_test(test_network_fs),
 		cmocka_unit_test(test_processors),
 		cmocka_unit_test(test_cloexec_from),
+		cmocka_unit_test(test_pipe),
 		cmocka_unit_test(test_self_path),
 		cmocka_unit_test(test_nice_and_protected),
 		cmocka_unit_test(test_family),

@@ -274,6 +274,18 @@ int store_get(struct store *store, const char *id, struct run **ret, struct err 
 	return read_one(store, id, ret, err);
 }
 
+int store_count(struct store *store, size_t *ret, struct err *err)
+{
+	AUTO_STMT struct sqlite3_stmt *stmt = NULL;
+	int r = store_prepare(store, "SELECT count(*) FROM runs", &stmt, err);
+
+	if (r == 0)
+		r = store_step(store, stmt, err);
+	if (r > 0)
+		*ret = (size_t)sqlite3_column_int64(stmt, 0);
+	return r < 0 ? r : 0;
+}
+
 /* ?4 || '{': the first text behind all that begin with ?4, because '{' follows 'z'. */
 #define LIST_SQL(condition)                                                                        \
 	"SELECT doc, spec, revision FROM runs WHERE " condition                                    \

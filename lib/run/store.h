@@ -65,5 +65,7 @@ struct store_filter {
 /* Newest first, by the order of submission. A damaged row is left out and noted (base/log). */
 int store_list(struct store *store, const struct store_filter *filter, struct run_list *ret,
 	struct err *err);
+/* How many there are in all. */
+int store_count(struct store *store, size_t *ret, struct err *err);
 
 #endif

@@ -297,7 +297,10 @@ static void test_list(void **state)
 		{{.unfinished_only = true, .limit = 1, .user = "me"}, "a-33333 "},
 	};
 	AUTO_RUN struct run *run = NULL;
+	size_t count = 1;
 
+	assert_int_equal(store_count(store, &count, NULL), 0);
+	assert_int_equal(count, 0);
 	insert(store, "a-22222", 1000, "me");
 	insert(store, "a-33333", 5000, "me");
 	insert(store, "b-22222", 1000, "you");
@@ -305,6 +308,8 @@ static void test_list(void **state)
 	assert_int_equal(store_get(store, "c-22222", &run, NULL), 0);
 	run_set_state(run, RUN_FAILED);
 	assert_int_equal(store_update(store, run, NULL), 0);
+	assert_int_equal(store_count(store, &count, NULL), 0);
+	assert_int_equal(count, 4);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		AUTO(run_list_done) struct run_list runs = {0};
 		char ids[100] = "";

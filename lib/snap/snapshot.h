@@ -46,14 +46,17 @@ struct snapshot_options {
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
 };
 
-/* What git knows of the tree. */
+/* What git knows of the tree. A file counts as changed when its bytes or its mode are not those of
+ * the index. One that only a filter makes different (line ends, LFS) does not, as long as git's own
+ * stat data of it hold; after a touch it does until the next `git status`. */
 struct snapshot_git {
 	bool present;
-	bool library;    /* libgit2 could open it; false: `git ls-files` or the walk alone gave the paths */
-	char *commit;    /* HEAD, 40 or 64 hex digits; NULL: unborn */
-	char *branch;    /* short name; NULL: detached */
+	bool library;     /* false: `git ls-files` or the walk alone gave the paths */
+	char *commit;     /* HEAD, 40 or 64 hex digits; NULL: unborn */
+	char *branch;     /* short name; NULL: detached */
 	char *remote_url; /* of origin, user info removed; NULL: none */
-	bool dirty;      /* the snapshot differs from HEAD's tree */
+	bool dirty;       /* what runs is not HEAD: one of the counts, something staged, a submodule
+			   * at another commit; what .dlrunignore or paths: leave out is nothing */
 	size_t n_changed, n_untracked, n_deleted;
 };
 
@@ -65,7 +68,7 @@ struct snapshot_stats {
 
 struct snapshot {
 	char *root, *prefix;
-	struct entry_list entries;
+	struct entry_list entries; /* paths and targets live as long as the snapshot */
 	uint64_t bytes; /* of all contents */
 	char id[DIGEST_TEXT_SIZE];
 	struct path_list paths; /* one for each entry, same order; holds what was left out, too */
@@ -84,8 +87,8 @@ AUTO_POINTER(struct snapshot, snapshot_free)
 /* Opens the files of the tree for layers; ctx is the snapshot. */
 struct entry_opener snapshot_opener(struct snapshot *snapshot);
 
-/* Read the named files again after a reader met E_IO_CHANGED; entries and id are brought up to date.
- * A file that is gone leaves the list. */
+/* Read again what changed, after a reader met E_IO_CHANGED; entries, id, git and warnings are
+ * brought up to date. A file that is gone leaves the list; new ones do not come in. */
 int snapshot_refresh(struct snapshot *snapshot, struct err *err);
 
 #endif

@@ -1,0 +1,212 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/par.h"
+#include "base/str.h"
+#include "snap/private.h"
+
+static struct snapshot *new_snapshot(const struct snapshot_options *options)
+{
+	struct snapshot *s = mem_alloc(1, sizeof(*s));
+	struct snapshot_private *private = mem_alloc(1, sizeof(*private));
+
+	s->private = private;
+	s->root = mem_strdup(options->place->root);
+	s->prefix = mem_strdup(options->place->prefix);
+	private->root_fd = -1;
+	private->git_dir = mem_strdup(options->place->git_dir);
+	private->home = mem_strdup(options->home);
+	private->xdg_config = mem_strdup(options->xdg_config);
+	if (options->paths)
+		strv_copy(&private->limits, options->paths);
+	private->repos_options = (struct repos_options){
+		.root = s->root,
+		.git_dir = private->git_dir,
+		.home = private->home,
+		.xdg_config = private->xdg_config,
+	};
+	repos_init(&private->repos, &private->repos_options);
+	return s;
+}
+
+static void private_free(struct snapshot_private *private)
+{
+	if (private->root_fd >= 0)
+		close(private->root_fd);
+	repos_done(&private->repos);
+	free(private->git_dir);
+	free(private->home);
+	free(private->xdg_config);
+	strv_done(&private->limits);
+	free(private->git_ids);
+	free(private->marks);
+	free(private);
+}
+
+static void git_done(struct snapshot_git *git)
+{
+	free(git->commit);
+	free(git->branch);
+	free(git->remote_url);
+	*git = (struct snapshot_git){0};
+}
+
+void snapshot_free(struct snapshot *snapshot)
+{
+	if (!snapshot)
+		return;
+	free(snapshot->root);
+	free(snapshot->prefix);
+	entry_list_done(&snapshot->entries);
+	path_list_done(&snapshot->paths);
+	git_done(&snapshot->git);
+	strv_done(&snapshot->warnings);
+	private_free(snapshot->private);
+	free(snapshot);
+}
+
+/* The stat cache is mapped and checked while the repository is read and the tree walked. */
+struct cache_job {
+	char *path;
+	struct statcache cache;
+};
+
+static void open_cache(void *ctx)
+{
+	struct cache_job *job = ctx;
+
+	statcache_open(&job->cache, job->path);
+}
+
+static void choose_git_ids(struct snapshot *s)
+{
+	const struct repo *repo = repos_at(&s->private->repos, "");
+
+	if (!repo)
+		s->private->git = CONTENT_GIT_NONE;
+	else if (repo->oid_size == SHA1_SIZE)
+		s->private->git = CONTENT_GIT_SHA1;
+	else
+		s->private->git = CONTENT_GIT_SHA256;
+}
+
+static int list_paths(struct snapshot *s, const struct snapshot_options *options, struct err *err)
+{
+	static const struct strv none;
+	struct paths_options paths = {
+		.root = s->root,
+		.repo = repos_find,
+		.repo_ctx = &s->private->repos,
+		.include = options->include ? options->include : &none,
+		.paths = options->paths ? options->paths : &none,
+		.allow = options->allow ? options->allow : &none,
+		.limits = options->limits,
+	};
+	const struct paths_repo *repo;
+	int64_t start_us = clock_us();
+
+	int rc = repos_find(&s->private->repos, "", &repo, err);
+	if (rc == 0)
+		rc = paths_list(&paths, &s->paths, err);
+	s->stats.walk_us = clock_us() - start_us;
+	return rc;
+}
+
+static int open_root(struct snapshot *s, struct err *err)
+{
+	s->private->root_fd = open(s->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->private->root_fd < 0)
+		return fs_error(err, errno, "%s", s->root);
+	s->private->network = fs_is_network(s->root);
+	return 0;
+}
+
+static void describe(struct snapshot *s)
+{
+	entry_list_id(&s->entries, s->id);
+	gitstate_fill(s);
+	warn_fill(s);
+}
+
+static int fill(struct snapshot *s, const struct snapshot_options *options, struct err *err)
+{
+	struct cache_job job = {0};
+	struct par_task *task = NULL;
+
+	int rc = open_root(s, err);
+	if (rc < 0)
+		return rc;
+	if (options->cache_dir) {
+		job.path = statcache_path(options->cache_dir, s->root);
+		task = par_start(open_cache, &job);
+	}
+	rc = list_paths(s, options, err);
+	par_wait(task);
+	choose_git_ids(s);
+	int64_t start_us = clock_us();
+	if (rc == 0)
+		rc = contents_take(s, &job.cache, err);
+	s->stats.hash_us = clock_us() - start_us;
+	if (rc == 0) {
+		struct contents_saving *saving = contents_save(s, &job.cache, job.path);
+		describe(s);
+		contents_save_wait(saving);
+	}
+	statcache_done(&job.cache);
+	free(job.path);
+	return rc;
+}
+
+int snapshot_take(const struct snapshot_options *options, struct snapshot **ret, struct err *err)
+{
+	AUTO_SNAPSHOT struct snapshot *s = new_snapshot(options);
+	int rc = fill(s, options, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = TAKE(s);
+	return 0;
+}
+
+int snapshot_refresh(struct snapshot *snapshot, struct err *err)
+{
+	int rc = contents_refresh(snapshot, err);
+
+	if (rc < 0)
+		return rc;
+	git_done(&snapshot->git);
+	strv_done(&snapshot->warnings);
+	describe(snapshot);
+	return 0;
+}
+
+/* Another kind of file in its place counts as changed, like other content. */
+static int open_entry(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
+{
+	struct snapshot *s = ctx;
+	AUTO_FD int fd = fs_open_beneath(
+		s->private->root_fd, entry->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	AUTO_FREE char *shown = NULL;
+	struct stat st;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		*ret_fd = TAKE_FD(fd);
+		return 0;
+	}
+	shown = str_escaped(entry->path);
+	if (fd == -EACCES || fd == -EPERM || fd == -EIO || fd == -EMFILE || fd == -ENFILE)
+		return err_set_errno(err, E_IO_READ, -fd, "'%s' cannot be read", shown);
+	return err_set(err, E_IO_CHANGED, "'%s' changed after the snapshot was taken", shown);
+}
+
+struct entry_opener snapshot_opener(struct snapshot *snapshot)
+{
+	return (struct entry_opener){.open = open_entry, .ctx = snapshot};
+}

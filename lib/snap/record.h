@@ -31,13 +31,18 @@ struct record_request {
 	int64_t wall_ms;     /* author and committer date */
 };
 
-/* 0 with commit or why set. An error only when .git might have been left in a state that needs
- * repair. Leftover temporary objects of dlrun processes that died are removed. */
+/* 0 with commit or why set; there is no state of .git that would need repair. Leftover temporary
+ * objects of dlrun processes that died are removed. Blocks: reads the changed files again. */
 int record_write(const struct record_request *request, struct record *ret, struct err *err);
 void record_done(struct record *record);
 
-/* Remove refs/dlrun/<run> if it still points to commit; a repository or ref that is gone is
- * success. The objects are git's to collect. */
+/* Remove refs/dlrun/<run> if it still points to commit (NULL: to whatever; who wrote it may have
+ * died before it could tell); a repository or ref that is gone is success. The objects are git's
+ * to collect. */
 int record_remove(const char *root, const char *run_id, const char *commit, struct err *err);
+
+/* Remove the temporary objects that dead processes left in the repository of root; part of the
+ * other two. */
+void record_sweep(const char *root);
 
 #endif

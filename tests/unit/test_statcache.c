@@ -6,10 +6,13 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -260,17 +263,43 @@ static void test_leftover_is_overwritten(void **state)
 	assert_int_equal(access(temp, F_OK), -1);
 }
 
+/* A write that fails in the middle leaves the old file and nothing else. */
 static void test_full_disk(void **state)
 {
 	(void)state;
 	AUTO_FREE char *temp = mem_printf("%s.tmp", path);
+	int status;
 
-	if (access("/dev/full", W_OK))
-		skip();
 	write_entries(4);
-	/* Not following the link is what is seen here. */
-	assert_int_equal(symlink("/dev/full", temp), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = {.rlim_cur = 300000, .rlim_max = 300000};
+		signal(SIGXFSZ, SIG_IGN);
+		if (setrlimit(RLIMIT_FSIZE, &limit))
+			_exit(9);
+		struct statcache_writer *writer = statcache_write(path);
+		struct statcache_entry entry = entry_of(1);
+		for (int i = 0; writer && i < 10000; i++)
+			statcache_add(writer, &entry, "a/path/of/some/length");
+		statcache_write_end(writer);
+		_exit(!writer);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(count(), 4);
+	assert_int_equal(access(temp, F_OK), -1);
+}
+
+static void test_temporary_name_that_is_a_link(void **state)
+{
+	(void)state;
+	AUTO_FREE char *temp = mem_printf("%s.tmp", path);
+	AUTO_FREE char *other = mem_printf("%s/other", root);
+
+	write_entries(4);
+	assert_int_equal(symlink(other, temp), 0);
 	assert_null(statcache_write(path));
+	assert_int_equal(access(other, F_OK), -1);
 	assert_int_equal(count(), 4);
 }
 
@@ -373,6 +402,7 @@ int main(void)
 		test(test_lock),
 		test(test_leftover_is_overwritten),
 		test(test_full_disk),
+		test(test_temporary_name_that_is_a_link),
 		test(test_long_paths_stay_out),
 		test(test_matches),
 		test(test_settled),

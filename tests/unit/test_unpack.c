@@ -1,6 +1,7 @@
 #include "layerfix.h"
 
 #include <locale.h>
+
 /*
  * What a directory holds, as a list of entries.
  */
@@ -887,7 +888,7 @@ static void check_random(uint64_t number)
 static void test_random_layers(void **state)
 {
 	(void)state;
-	for (uint64_t i = 0; i < 300; i++)
+	for (uint64_t i = 0; i < 150; i++)
 		check_random(i);
 }
 

@@ -6,12 +6,13 @@
 #define DLRUN_CLI_APP_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/json.h"
+#include "cli/opt.h"
+#include "run/config.h"
 #include "run/session.h"
-
-enum app_progress { PROGRESS_AUTO, PROGRESS_TTY, PROGRESS_PLAIN, PROGRESS_NONE };
 
 /* The options of every command. */
 struct app_options {
@@ -22,37 +23,60 @@ struct app_options {
 };
 extern const struct opt app_opts[];
 
+enum app_progress { PROGRESS_TTY, PROGRESS_PLAIN, PROGRESS_NONE };
+
 struct app {
 	struct app_options options;
 	struct session session;
 	bool session_open;
+	char *cwd, *self; /* for the session */
 	const struct cmd *cmd;
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */
 	bool utf8;                 /* the locale's character set */
 	unsigned columns;          /* of the terminal, 80 if there is none */
-	bool json_done;            /* the JSON of this command has been printed */
-	bool accepted;             /* a run was accepted: dlrun's own failures are 125 now */
+	enum app_progress progress;
+	int64_t started_ms; /* clock_ms() */
+	bool json_done;     /* the JSON of this command has been printed */
+	bool out_lost;      /* stdout cannot be written any more */
+	bool accepted;      /* a run was accepted: dlrun's own failures are 125 now */
 };
+
+/* The whole of dlrun: returns the exit status. argv[0] is the program. */
+int app_main(int argc, char **argv);
 
 /* Opens the session on first use. */
 int app_session(struct app *app, struct session **ret, struct err *err);
+/* The configuration with the options of the table that are keys of it set over it. */
+int app_config(struct app *app, const struct opt *opts, const void *values, struct config **ret,
+	struct err *err);
 
 /* Show the error once, in the stated form (and as JSON with --json); returns the exit status. */
-int app_fail(struct app *app, struct err *err);
+int app_fail(struct app *app, const struct err *err);
+/* What app_fail writes to stderr: "error: …   [id]", evidence, hint; each part one line. */
+void app_error_text(const struct err *err, struct buf *out);
 
-/* Print the command's JSON object or one line of a stream. Takes json. Returns 0, or 1 when stdout
- * cannot be written (EPIPE is quiet). */
-int app_print_json(struct app *app, struct json *json, const char *schema);
+/* An object that starts with "schema": "dlrun/KIND/v1". */
+struct json *app_json(const char *kind);
+/* Print the command's JSON object: one line in a pipe, indented on a terminal. Takes json. Returns
+ * 0, or 1 when stdout cannot be written. */
+int app_print_json(struct app *app, struct json *json);
+/* One line of a stream of objects. Takes json. */
+int app_print_json_line(struct app *app, struct json *json);
 
-/* One sentence to stderr: "warning: …", filtered; not with -q. */
+/* One sentence to stderr: "warning: …"; not with -q. */
 void app_warn(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* A line to stderr for people, not with -q or --json. */
 void app_note(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3);
-/* A line "label     text" to stderr: the phases of a submit. */
+/* The same behind the ^C that a terminal shows. */
+void app_note_interrupted(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3);
+/* A line "label     text" to stderr: the phases of a submit. An empty label goes on with the one
+ * before. */
 void app_phase(struct app *app, const char *label, const char *fmt, ...) ERR_PRINTF(3, 4);
 
-/* Set when SIGINT or SIGTERM came; checked by waits. */
+/* Set when SIGINT or SIGTERM came after app_catch_signals; looked at by waits. A second one ends
+ * the process. */
 extern volatile int app_interrupted;
+void app_catch_signals(void);
 
 #endif

@@ -9,27 +9,31 @@
 struct app;
 
 enum {
-	CMD_HIDDEN = 1,     /* not in help and completion: dlrun's own use */
-	CMD_PROGRAM = 2,    /* takes a program's words: options end at the first word */
-	CMD_OWN_ARGS = 4,   /* reads argv itself */
+	CMD_HIDDEN = 1,   /* not in help and completion: dlrun's own use */
+	CMD_PROGRAM = 2,  /* takes a program's words: options end at the first word */
+	CMD_OWN_ARGS = 4, /* words holds argv as it is */
 };
+
+enum { CMD_EXAMPLES = 3, CMD_WORDS_ANY = -1 };
 
 struct cmd {
 	const char *name;
-	const char *summary;  /* one line for `dlrun help`, no full stop */
-	const char *synopsis; /* what follows "dlrun NAME " */
-	const char *const *examples; /* three, NULL-ended: "command line # what it does" */
-	const struct opt *opts;
-	size_t values_size;   /* of the struct that opts are bound to */
-	int min_words, max_words; /* -1: any */
-	enum opt_values words;    /* what the words are, for the completion */
+	const char *summary;         /* one line for `dlrun help`, no full stop */
+	const char *synopsis;        /* what follows "dlrun NAME "; may be empty */
+	const char *const *examples; /* CMD_EXAMPLES: "command line # what it does" */
+	const struct opt *opts;      /* NULL: none */
+	size_t values_size;          /* of the struct that opts are bound to */
+	int min_words, max_words;    /* CMD_WORDS_ANY: any */
+	enum opt_values words;       /* what the words are, for the completion */
 	unsigned flags;
-	/* Returns the exit status; errors are shown by app_fail (cli/app.h). */
+	/* values is a struct of values_size bytes, the options set. Returns the exit status;
+	 * errors are shown by app_fail (cli/app.h). */
 	int (*run)(struct app *app, void *values, struct strv *words);
 };
 
 extern const struct cmd *const cmds[];
 extern const size_t cmds_n;
+/* By its whole name, or NULL. */
 const struct cmd *cmd_find(const char *name);
 
 #endif

@@ -1,0 +1,81 @@
+#include "base/auto.h"
+#include "base/clock.h"
+#include "cli/app.h"
+#include "cli/cmd.h"
+#include "cli/runs.h"
+
+enum { PATIENCE_MS = 5000 };
+
+struct cancel_values {
+	bool no_wait;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "no-wait", struct cancel_values, no_wait),
+		.help = "Ask for the end, and do not wait for it"},
+	{OPT_END},
+};
+
+/* 0 when it has ended (or nobody waits for it), 1 when it has not yet. */
+static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
+{
+	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
+	bool ended_before = false;
+	char took[32];
+	int r = run_cancel(&app->session, run, wait_ms, &ended_before, err);
+
+	if (r < 0)
+		return err_prefix(err, "%s", run_id(run));
+	if (ended_before)
+		app_note(app, "%s had ended already: %s", run_id(run),
+			run_state_name(run_state(run)));
+	else if (run_state_is_final(run_state(run)))
+		app_note(app, "%s: %s after %s", run_id(run), run_state_name(run_state(run)),
+			duration_text(runs_duration(run), took));
+	else if (no_wait)
+		app_note(app, "%s is being stopped", run_id(run));
+	else
+		app_warn(app, "%s has not ended after %s; dlrun why %s", run_id(run),
+			duration_text(wait_ms, took), run_id(run));
+	return !no_wait && !run_state_is_final(run_state(run));
+}
+
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct cancel_values *values = values_ptr;
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	int status = 0;
+
+	if (runs_get_all(app, words, &runs, &err) < 0)
+		return app_fail(app, &err);
+	vec_foreach (struct run *, run, &runs) {
+		int r = cancel(app, *run, values->no_wait, &err);
+
+		if (r < 0)
+			return app_fail(app, &err);
+		status |= r;
+	}
+	if (app->options.json)
+		runs_print_json(app, &runs);
+	return status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun cancel @ # stop the newest run and wait for its end",
+	"dlrun cancel a-3k2f9 b-77xyz # stop two runs",
+	"dlrun cancel --no-wait @ # only ask for it",
+};
+
+const struct cmd cmd_cancel = {
+	.name = "cancel",
+	.summary = "Stop runs: TERM, and KILL after the grace time",
+	.synopsis = "[options] RUN...",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct cancel_values),
+	.min_words = 1,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_LIVE,
+	.run = run,
+};

@@ -1,0 +1,43 @@
+#include "base/auto.h"
+#include "base/str.h"
+#include "cli/app.h"
+#include "cli/cmd.h"
+#include "cli/runs.h"
+
+static int run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL;
+	const char *dir = words->v[1];
+	struct json *json;
+
+	(void)values;
+	if (runs_get(app, words->v[0], &run, &err) < 0 ||
+		run_checkout(&app->session, run, dir, &err) < 0)
+		return app_fail(app, &err);
+	app_note(app, "the code of %s is in %s", run_id(run), dir);
+	if (!app->options.json)
+		return 0;
+	json = app_json("checkout");
+	json_set_str(json, "id", run_id(run));
+	json_set_str(json, "snapshot", json_get_str(json_get(run->doc, "snapshot"), "id"));
+	json_set_str(json, "dir", dir);
+	return app_print_json(app, json);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun checkout @ ../old # the newest run's code into a new directory",
+	"dlrun checkout resnet-3k2f9 /tmp/resnet # the same for one run",
+	"dlrun checkout @-1 before # to look at what the run before was made of",
+};
+
+const struct cmd cmd_checkout = {
+	.name = "checkout",
+	.summary = "Put the exact code of a run into a new directory",
+	.synopsis = "[options] RUN DIR",
+	.examples = examples,
+	.min_words = 2,
+	.max_words = 2,
+	.words = VALUE_RUN_DIR,
+	.run = run,
+};

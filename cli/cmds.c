@@ -1,0 +1,42 @@
+#include "cli/cmd.h"
+
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+
+extern const struct cmd cmd___complete, cmd___manual, cmd___supervise, cmd_cancel, cmd_checkout,
+	cmd_completion, cmd_config, cmd_diff, cmd_explain, cmd_gc, cmd_help, cmd_logs, cmd_ps,
+	cmd_push, cmd_rm, cmd_show, cmd_submit, cmd_targets, cmd_wait, cmd_why;
+
+const struct cmd *const cmds[] = {
+	&cmd___complete,
+	&cmd___manual,
+	&cmd___supervise,
+	&cmd_cancel,
+	&cmd_checkout,
+	&cmd_completion,
+	&cmd_config,
+	&cmd_diff,
+	&cmd_explain,
+	&cmd_gc,
+	&cmd_help,
+	&cmd_logs,
+	&cmd_ps,
+	&cmd_push,
+	&cmd_rm,
+	&cmd_show,
+	&cmd_submit,
+	&cmd_targets,
+	&cmd_wait,
+	&cmd_why,
+};
+const size_t cmds_n = ARRAY_LEN(cmds);
+
+const struct cmd *cmd_find(const char *name)
+{
+	for (size_t i = 0; i < cmds_n; i++)
+		if (str_eq(cmds[i]->name, name))
+			return cmds[i];
+	return NULL;
+}

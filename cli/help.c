@@ -1,0 +1,260 @@
+#include "cli/help.h"
+
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/app.h"
+#include "cli/manual.h"
+#include "cli/ui.h"
+
+enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 14 };
+
+static const char intro[] =
+	"dlrun runs the code of this directory, exactly as it is now, as a run that you "
+	"can list, follow, compare and repeat.";
+
+static const char *const first_steps[] = {
+	"dlrun submit -- python3 train.py --lr 0.1 # run it; the output follows",
+	"dlrun ps # what runs, and what ran today",
+	"dlrun logs -f @ # follow the newest run",
+};
+
+/*
+ * Parts
+ */
+
+void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
+{
+	if (opt->letter)
+		buf_addf(out, "-%c, ", opt->letter);
+	else if (is_aligned)
+		buf_adds(out, "    ");
+	buf_addf(out, "--%s", opt->name);
+	if (opt->arg)
+		buf_addf(out, " %s", opt->arg);
+}
+
+void help_example(const char *example, char **ret_line, char **ret_text)
+{
+	const char *hash = strstr(example, " # ");
+
+	BUG_ON(!hash);
+	*ret_line = mem_strndup(example, (size_t)(hash - example));
+	*ret_text = mem_strdup(hash + 3);
+}
+
+/* "  name      text", the text broken at the right edge. */
+static void add_row(const char *name, size_t indent, const char *text, struct buf *out)
+{
+	size_t wide = str_columns(name);
+
+	buf_addf(out, "  %s", name);
+	if (wide + 4 > indent)
+		buf_addf(out, "\n%*s", (int)indent, "");
+	else
+		buf_addf(out, "%*s", (int)(indent - wide - 2), "");
+	ui_wrap(text, UI_COLUMNS - indent - 1, indent, out);
+	buf_addc(out, '\n');
+}
+
+static void add_options(const struct opt *opts, struct buf *out)
+{
+	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
+		AUTO_BUF struct buf name = {0};
+
+		if (opt->hidden)
+			continue;
+		buf_init(&name, HELP_MAX);
+		help_option_name(opt, true, &name);
+		add_row(name.data, OPTION_INDENT, opt->help, out);
+	}
+}
+
+static void add_examples(const char *const *examples, size_t n, struct buf *out)
+{
+	buf_adds(out, "\nexamples:\n");
+	for (size_t i = 0; i < n; i++) {
+		AUTO_FREE char *line = NULL, *text = NULL;
+
+		help_example(examples[i], &line, &text);
+		buf_addf(out, "  %s\n      ", line);
+		ui_wrap(text, UI_COLUMNS - 7, 6, out);
+		buf_addc(out, '\n');
+	}
+}
+
+static void add_usage(const struct cmd *cmd, struct buf *out)
+{
+	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
+
+	ui_wrap(usage, UI_COLUMNS - 8, 8, out);
+	buf_addc(out, '\n');
+}
+
+static void add_common_line(struct buf *out)
+{
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, HELP_MAX);
+	buf_adds(&line, "Options of every command (dlrun help):");
+	for (const struct opt *opt = app_opts; opt->type != OPT_END; opt++) {
+		if (opt->letter)
+			buf_addf(&line, " -%c", opt->letter);
+		else
+			buf_addf(&line, " --%s", opt->name);
+		if (opt->arg)
+			buf_addf(&line, " %s", opt->arg);
+	}
+	buf_addc(out, '\n');
+	ui_wrap(line.data, UI_COLUMNS - 2, 2, out);
+	buf_addc(out, '\n');
+}
+
+/*
+ * JSON
+ */
+
+static struct json *option_json(const struct opt *opt)
+{
+	static const char *const types[] = {[OPT_FLAG] = "flag",
+		[OPT_STRING] = "string",
+		[OPT_INT] = "integer",
+		[OPT_SIZE] = "size",
+		[OPT_DURATION] = "duration",
+		[OPT_LIST] = "list",
+		[OPT_CHOICE] = "choice"};
+	struct json *json = json_object();
+	char letter[] = {opt->letter, '\0'};
+
+	json_set_str(json, "name", opt->name);
+	json_set_str(json, "letter", opt->letter ? letter : NULL);
+	json_set_str(json, "type", types[opt->type]);
+	json_set_str(json, "arg", opt->arg);
+	json_set_str(json, "choices", opt->choices);
+	json_set_str(json, "key", opt->key);
+	json_set_str(json, "help", opt->help);
+	return json;
+}
+
+static struct json *options_json(const struct opt *opts)
+{
+	struct json *list = json_array();
+
+	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++)
+		if (!opt->hidden)
+			json_add(list, option_json(opt));
+	return list;
+}
+
+static struct json *command_json(const struct cmd *cmd)
+{
+	struct json *json = json_object(), *examples = json_array();
+
+	json_set_str(json, "name", cmd->name);
+	json_set_str(json, "summary", cmd->summary);
+	json_set_str(json, "synopsis", cmd->synopsis);
+	for (size_t i = 0; i < CMD_EXAMPLES; i++)
+		json_add_str(examples, cmd->examples[i]);
+	json_set(json, "examples", examples);
+	json_set(json, "options", options_json(cmd->opts));
+	return json;
+}
+
+/* only: one command, or NULL for all. */
+static int print_json(struct app *app, const struct cmd *only)
+{
+	struct json *json = app_json("help"), *list = json_array();
+
+	for (size_t i = 0; i < cmds_n; i++)
+		if (only ? cmds[i] == only : !(cmds[i]->flags & CMD_HIDDEN))
+			json_add(list, command_json(cmds[i]));
+	json_set(json, "commands", list);
+	json_set(json, "options", options_json(app_opts));
+	return app_print_json(app, json);
+}
+
+/*
+ * Screens
+ */
+
+void help_command_text(const struct cmd *cmd, struct buf *out)
+{
+	buf_addf(out, "%s\n\n", cmd->summary);
+	add_usage(cmd, out);
+	if (cmd->opts && cmd->opts->type != OPT_END) {
+		buf_adds(out, "\noptions:\n");
+		add_options(cmd->opts, out);
+	}
+	if (cmd->examples)
+		add_examples(cmd->examples, CMD_EXAMPLES, out);
+	add_common_line(out);
+}
+
+int help_command(struct app *app, const struct cmd *cmd)
+{
+	AUTO_BUF struct buf out = {0};
+
+	if (app->options.json)
+		return print_json(app, cmd);
+	buf_init(&out, HELP_MAX);
+	help_command_text(cmd, &out);
+	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+}
+
+int help_overview(struct app *app)
+{
+	AUTO_BUF struct buf out = {0};
+
+	if (app->options.json)
+		return print_json(app, NULL);
+	buf_init(&out, HELP_MAX);
+	ui_wrap(intro, UI_COLUMNS - 1, 0, &out);
+	buf_adds(&out, "\n\nusage: dlrun COMMAND [options]\n\ncommands:\n");
+	for (size_t i = 0; i < cmds_n; i++)
+		if (!(cmds[i]->flags & CMD_HIDDEN))
+			add_row(cmds[i]->name, NAME_INDENT, cmds[i]->summary, &out);
+	buf_adds(&out, "\noptions of every command:\n");
+	add_options(app_opts, &out);
+	add_examples(first_steps, ARRAY_LEN(first_steps), &out);
+	buf_adds(
+		&out, "\ndlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.\n");
+	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+}
+
+/*
+ * dlrun help [TOPIC]
+ */
+
+static int run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	const struct cmd *cmd;
+
+	(void)values;
+	if (words->n == 0)
+		return help_overview(app);
+	cmd = cmd_find(words->v[0]);
+	if (cmd && app->options.json)
+		return help_command(app, cmd);
+	if (manual_show(app, words->v[0], &err) < 0)
+		return app_fail(app, &err);
+	return 0;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun help # all commands",
+	"dlrun help submit # the manual page of a command",
+	"dlrun help dlrun.yaml # the configuration file",
+};
+
+const struct cmd cmd_help = {
+	.name = "help",
+	.summary = "Show the commands, or the manual page of one",
+	.synopsis = "[COMMAND|dlrun.yaml|errors|dlrun-targets]",
+	.examples = examples,
+	.max_words = 1,
+	.words = VALUE_TOPIC,
+	.run = run,
+};

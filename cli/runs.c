@@ -1,0 +1,165 @@
+#include "cli/runs.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/app.h"
+#include "cli/ui.h"
+#include "run/dirs.h"
+#include "run/words.h"
+
+enum { COMMAND_MAX = 1 << 20, SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
+
+int runs_get(struct app *app, const char *word, struct run **ret, struct err *err)
+{
+	struct session *session;
+	int r = app_session(app, &session, err);
+
+	return r < 0 ? r : runs_find(session, word ? word : "@", ret, err);
+}
+
+int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
+{
+	for (size_t i = 0; i < words->n; i++) {
+		struct run *run;
+		int r = runs_get(app, words->v[i], &run, err);
+
+		if (r < 0)
+			return r;
+		*vec_push(ret) = run;
+	}
+	return 0;
+}
+
+/*
+ * Facts
+ */
+
+char *runs_command(const struct run *run)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, COMMAND_MAX);
+	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
+		str_shell_join(&out, words.v);
+	return buf_take(&out);
+}
+
+int64_t runs_grace(const struct run *run)
+{
+	return json_get_int(run->spec, "grace_ms", GRACE_MS);
+}
+
+int64_t runs_time(const struct run *run, const char *member)
+{
+	const char *text = json_get_str(json_get(run->doc, "times"), member);
+	int64_t ms;
+
+	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+int64_t runs_duration(const struct run *run)
+{
+	int64_t started = runs_time(run, "started"), ended = runs_time(run, "ended");
+
+	if (!started)
+		return -1;
+	return (ended ? ended : clock_wall_ms()) - started;
+}
+
+const char *runs_state_style(enum run_state state)
+{
+	static const char *const styles[RUN_STATES] = {
+		[RUN_PREPARING] = UI_CYAN,
+		[RUN_QUEUED] = UI_CYAN,
+		[RUN_STARTING] = UI_CYAN,
+		[RUN_RUNNING] = UI_CYAN,
+		[RUN_SUCCEEDED] = UI_GREEN,
+		[RUN_FAILED] = UI_RED,
+		[RUN_CANCELLED] = UI_YELLOW,
+		[RUN_LOST] = UI_RED,
+		[RUN_UNKNOWN] = UI_YELLOW,
+	};
+
+	return styles[state];
+}
+
+/*
+ * The end
+ */
+
+static void say_success(struct app *app, const struct run *run)
+{
+	char took[32];
+	struct session *session;
+	AUTO_FREE char *outputs = NULL;
+
+	if (app_session(app, &session, NULL) < 0)
+		return;
+	outputs = dirs_outputs(&session->dirs, run_id(run));
+	app_phase(app, "done", "%s in %s · results %s", run_id(run),
+		duration_text(runs_duration(run), took), outputs);
+}
+
+static enum err_id end_id(const struct run *run)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	if (run_state(run) == RUN_LOST || run_state(run) == RUN_UNKNOWN)
+		return E_RUN_LOST;
+	if (str_eq(exit.reason, "Timeout"))
+		return E_RUN_TIMEOUT;
+	if (str_eq(exit.reason, "NotFound") || str_eq(exit.reason, "NotExecutable"))
+		return E_RUN_EXEC;
+	return E_RUN_FAILED;
+}
+
+static void say_failure(struct app *app, const struct run *run)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
+
+	buf_init(&sentence, SENTENCE_MAX);
+	buf_init(&hint, SENTENCE_MAX);
+	buf_init(&text, SENTENCE_MAX);
+	run_why(run, &sentence, &hint);
+	err_set(&err, end_id(run), "%s", sentence.data);
+	/* A program that never began has printed nothing to look at. */
+	if (err.id == E_RUN_EXEC)
+		err_hint(&err, "dlrun explain run.exec");
+	else if (hint.len)
+		err_hint(&err, "%s", hint.data);
+	app_error_text(&err, &text);
+	ui_print(app, UI_ERR, text.data, text.len);
+}
+
+int runs_say_end(struct app *app, const struct run *run)
+{
+	char took[32];
+
+	switch (run_state(run)) {
+	case RUN_SUCCEEDED:
+		say_success(app, run);
+		break;
+	case RUN_CANCELLED:
+		app_phase(app, "cancelled", "%s after %s", run_id(run),
+			duration_text(runs_duration(run), took));
+		break;
+	default:
+		say_failure(app, run);
+	}
+	return run_exit_status(run);
+}
+
+int runs_print_json(struct app *app, const struct run_list *runs)
+{
+	struct json *json = app_json("runs"), *list = json_array();
+
+	vec_foreach (struct run *, run, runs)
+		json_add(list, json_clone((*run)->doc));
+	json_set(json, "runs", list);
+	return app_print_json(app, json);
+}

@@ -1,0 +1,36 @@
+/*
+ * What the commands on runs have in common: finding them, their facts as text, how they ended.
+ */
+#ifndef DLRUN_CLI_RUNS_H
+#define DLRUN_CLI_RUNS_H
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/vec.h"
+#include "run/ops.h"
+#include "run/run.h"
+
+struct app;
+
+/* The run that the word names; NULL: the newest one. */
+int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
+/* All of them, in their order. */
+int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
+
+/* The command as a shell would take it; the caller frees. */
+char *runs_command(const struct run *run);
+/* Milliseconds between TERM and KILL when it is stopped. */
+int64_t runs_grace(const struct run *run);
+/* RFC 3339 member of "times" in milliseconds, or 0. */
+int64_t runs_time(const struct run *run, const char *member);
+/* From start to end, or to now while it runs; -1: not started. */
+int64_t runs_duration(const struct run *run);
+/* The colour of a state. */
+const char *runs_state_style(enum run_state state);
+
+/* Say on stderr how the run ended; returns the exit status of one who follows it. */
+int runs_say_end(struct app *app, const struct run *run);
+/* Print dlrun/runs/v1 (json_done is set); returns the exit status. */
+int runs_print_json(struct app *app, const struct run_list *runs);
+
+#endif

@@ -1,0 +1,174 @@
+#include "cli/app.h"
+
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/ui.h"
+
+enum { EXIT_DLRUN = 125, EXIT_INTERRUPTED = 130 };
+
+/*
+ * Errors
+ */
+
+void app_error_text(const struct err *err, struct buf *out)
+{
+	AUTO_FREE char *message = ui_clean(err->message);
+
+	buf_addf(out, UI_RED "error:" UI_OFF " %s   [%s]\n", message, err_info(err->id)->name);
+	for (size_t i = 0; i < err->n_evidence; i++) {
+		AUTO_FREE char *line = ui_clean(err->evidence[i]);
+
+		buf_addf(out, "  %s\n", line);
+	}
+	if (err->hint) {
+		AUTO_FREE char *hint = ui_clean(err->hint);
+
+		buf_addf(out, "  " UI_BOLD "hint:" UI_OFF " %s\n", hint);
+	}
+}
+
+static struct json *error_json(const struct err *err, int status)
+{
+	struct json *json = app_json("error");
+	struct json *body = json_sub(json, "error");
+	struct json *evidence = json_array();
+
+	json_set_str(body, "id", err_info(err->id)->name);
+	json_set_str(body, "message", err->message);
+	for (size_t i = 0; i < err->n_evidence; i++)
+		json_add_str(evidence, err->evidence[i]);
+	json_set(body, "evidence", evidence);
+	json_set_str(body, "hint", err->hint);
+	json_set_int(body, "exit", status);
+	return json;
+}
+
+static int status_of(const struct app *app, const struct err *err)
+{
+	if (err->code == ERR_CANCELED)
+		return EXIT_INTERRUPTED;
+	return app->accepted ? EXIT_DLRUN : err_exit_status(err->code);
+}
+
+int app_fail(struct app *app, const struct err *err)
+{
+	int status = status_of(app, err);
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, UI_TEXT_MAX);
+	app_error_text(err, &text);
+	ui_print(app, UI_ERR, text.data, text.len);
+	if (app->options.json && !app->json_done)
+		app_print_json(app, error_json(err, status));
+	return status;
+}
+
+/*
+ * JSON
+ */
+
+struct json *app_json(const char *kind)
+{
+	struct json *json = json_object();
+	AUTO_FREE char *schema = mem_printf("dlrun/%s/v1", kind);
+
+	json_set_str(json, "schema", schema);
+	return json;
+}
+
+/* On a terminal the filter has the last word, valid JSON or not. */
+static int write_json(struct app *app, struct json *json, bool pretty)
+{
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, UI_TEXT_MAX);
+	if (pretty)
+		json_print_pretty(json, &text);
+	else
+		json_print(json, &text);
+	buf_addc(&text, '\n');
+	json_free(json);
+	if (app->out_tty)
+		return ui_print(app, UI_OUT, text.data, text.len) < 0;
+	return ui_write(app, text.data, text.len) < 0;
+}
+
+int app_print_json(struct app *app, struct json *json)
+{
+	app->json_done = true;
+	return write_json(app, json, app->out_tty);
+}
+
+int app_print_json_line(struct app *app, struct json *json)
+{
+	return write_json(app, json, false);
+}
+
+/*
+ * Sentences
+ */
+
+/* One line: what is printed into fmt may hold anything. */
+static void say(struct app *app, const char *before, const char *fmt, va_list args)
+	ERR_PRINTF(3, 0);
+static void say(struct app *app, const char *before, const char *fmt, va_list args)
+{
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	AUTO_FREE char *line = ui_clean(text);
+
+	ui_printf(app, UI_ERR, "%s%s\n", before, line);
+}
+
+void app_warn(struct app *app, const char *fmt, ...)
+{
+	va_list args;
+
+	if (app->options.quiet)
+		return;
+	va_start(args, fmt);
+	say(app, UI_YELLOW "warning:" UI_OFF " ", fmt, args);
+	va_end(args);
+}
+
+void app_note(struct app *app, const char *fmt, ...)
+{
+	va_list args;
+
+	if (app->options.quiet || app->options.json)
+		return;
+	va_start(args, fmt);
+	say(app, "", fmt, args);
+	va_end(args);
+}
+
+void app_note_interrupted(struct app *app, const char *fmt, ...)
+{
+	va_list args;
+
+	if (app->options.quiet || app->options.json)
+		return;
+	va_start(args, fmt);
+	say(app, app->err_tty ? "\n" : "", fmt, args);
+	va_end(args);
+}
+
+void app_phase(struct app *app, const char *label, const char *fmt, ...)
+{
+	AUTO_FREE char *before = NULL;
+	int64_t ms = clock_ms() - app->started_ms;
+	va_list args;
+
+	if (app->progress == PROGRESS_NONE)
+		return;
+	if (app->progress == PROGRESS_PLAIN)
+		before = mem_printf("t=+%lld.%llds %-*s", (long long)(ms / 1000),
+			(long long)(ms % 1000 / 100), UI_LABEL, label);
+	else
+		before = mem_printf(UI_BOLD "%-*s" UI_OFF, UI_LABEL, label);
+	va_start(args, fmt);
+	say(app, before, fmt, args);
+	va_end(args);
+}

@@ -1,0 +1,351 @@
+#include "cli/ui.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/term.h"
+#include "cli/app.h"
+
+/*
+ * Text
+ */
+
+/* What dlrun's own messages use beyond ASCII, and what stands for it elsewhere. */
+static const struct {
+	const char *utf8, *ascii;
+} plain_forms[] = {
+	{"·", "-"},
+	{"…", "..."},
+	{"→", "->"},
+	{"—", "-"},
+	{"×", "x"},
+};
+
+static size_t add_plain_form(const char *s, struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(plain_forms); i++) {
+		if (!str_starts(s, plain_forms[i].utf8))
+			continue;
+		buf_adds(out, plain_forms[i].ascii);
+		return strlen(plain_forms[i].utf8);
+	}
+	buf_addf(out, "\\x%02x", (unsigned)(unsigned char)*s);
+	return 1;
+}
+
+static void add_ascii(const char *s, struct buf *out)
+{
+	while (*s) {
+		if ((unsigned char)*s >= 0x80) {
+			s += add_plain_form(s, out);
+		} else {
+			buf_addc(out, *s++);
+		}
+	}
+}
+
+void ui_text(
+	const struct app *app, enum ui_stream stream, const char *s, size_t len, struct buf *out)
+{
+	struct term_filter filter;
+	AUTO_BUF struct buf filtered = {0};
+
+	buf_init(&filtered, UI_TEXT_MAX);
+	term_filter_init(&filter, TERM_CR_SHOW, stream == UI_OUT ? app->out_color : app->err_color);
+	term_filter_add(&filter, s, len, &filtered);
+	term_filter_end(&filter, &filtered);
+	if (app->utf8)
+		buf_add(out, filtered.data, filtered.len);
+	else
+		add_ascii(filtered.data, out);
+}
+
+char *ui_clean(const char *s)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, UI_TEXT_MAX);
+	term_clean(s, strlen(s), true, &out);
+	return buf_take(&out);
+}
+
+void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *out)
+{
+	const char *ellipsis = app->utf8 ? "…" : "...";
+	size_t keep = str_columns(ellipsis), used = 0, at = 0;
+	size_t len = strlen(s);
+
+	if (str_columns(s) <= columns) {
+		buf_adds(out, s);
+		return;
+	}
+	keep = columns > keep ? columns - keep : 0;
+	while (at < len) {
+		size_t n = str_utf8_len(s + at, len - at);
+		char one[5] = {0};
+
+		n = n ? n : 1;
+		memcpy(one, s + at, n);
+		if (used + str_columns(one) > keep)
+			break;
+		used += str_columns(one);
+		at += n;
+	}
+	buf_add(out, s, at);
+	buf_adds(out, ellipsis);
+}
+
+/* The length of the next piece that stays together. */
+static size_t piece_len(const char *s)
+{
+	bool quoted = false;
+	size_t n = 0;
+
+	for (; s[n] && (quoted || s[n] != ' '); n++)
+		if (s[n] == '`')
+			quoted = !quoted;
+	return n;
+}
+
+void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out)
+{
+	size_t used = 0;
+	bool first = true;
+
+	for (s += strspn(s, " "); *s; s += strspn(s, " ")) {
+		size_t n = piece_len(s);
+		AUTO_FREE char *piece = mem_strndup(s, n);
+		size_t wide = str_columns(piece);
+
+		if (!first && used + 1 + wide > columns) {
+			buf_addf(out, "\n%*s", (int)indent, "");
+			used = 0;
+		} else if (!first) {
+			buf_addc(out, ' ');
+			used++;
+		}
+		buf_adds(out, piece);
+		used += wide;
+		first = false;
+		s += n;
+	}
+}
+
+/*
+ * Streams
+ */
+
+/* 0 or errno. */
+static int write_all(int fd, const char *data, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, data, len);
+
+		if (n >= 0) {
+			data += n;
+			len -= (size_t)n;
+		} else if (errno == EAGAIN) {
+			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+		} else if (errno != EINTR) {
+			return errno;
+		}
+	}
+	return 0;
+}
+
+static int write_out(struct app *app, const char *data, size_t len)
+{
+	AUTO_ERR struct err err = {0};
+	int errnum;
+
+	if (app->out_lost)
+		return -1;
+	errnum = write_all(STDOUT_FILENO, data, len);
+	if (errnum == 0)
+		return 0;
+	app->out_lost = true;
+	if (errnum != EPIPE) {
+		err_set_errno(&err, errnum == ENOSPC ? E_IO_FULL : E_IO, errnum,
+			"the output cannot be written");
+		app_fail(app, &err);
+	}
+	return -1;
+}
+
+int ui_write(struct app *app, const char *data, size_t len)
+{
+	return write_out(app, data, len);
+}
+
+int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, UI_TEXT_MAX);
+	ui_text(app, stream, s, len, &out);
+	if (stream == UI_OUT)
+		return write_out(app, out.data, out.len);
+	return write_all(STDERR_FILENO, out.data, out.len) ? -1 : 0;
+}
+
+int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...)
+{
+	AUTO_BUF struct buf text = {0};
+	va_list args;
+
+	buf_init(&text, UI_TEXT_MAX);
+	va_start(args, fmt);
+	buf_addv(&text, fmt, args);
+	va_end(args);
+	return ui_print(app, stream, text.data, text.len);
+}
+
+/*
+ * Tables
+ */
+
+enum { TABLE_GAP = 2, TABLE_LAST_MIN = 8 };
+
+void ui_table_init(struct ui_table *table, const struct ui_column *columns, size_t n_columns)
+{
+	*table = (struct ui_table){.columns = columns, .n_columns = n_columns};
+	for (size_t i = 0; i < n_columns; i++)
+		ui_table_add(table, UI_BOLD, columns[i].title);
+}
+
+void ui_table_done(struct ui_table *table)
+{
+	vec_foreach (struct ui_cell, cell, &table->cells)
+		free(cell->text);
+	vec_done(&table->cells);
+}
+
+void ui_table_add(struct ui_table *table, const char *style, const char *text)
+{
+	*vec_push(&table->cells) = (struct ui_cell){ui_clean(text), style};
+}
+
+void ui_table_addf(struct ui_table *table, const char *style, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	ui_table_add(table, style, text);
+}
+
+static void measure(const struct ui_table *table, size_t *widths)
+{
+	for (size_t i = 0; i < table->cells.n; i++) {
+		size_t wide = str_columns(table->cells.v[i].text);
+
+		if (wide > widths[i % table->n_columns])
+			widths[i % table->n_columns] = wide;
+	}
+}
+
+/* What is left for the last column. */
+static size_t last_width(const struct ui_table *table, const size_t *widths, size_t width)
+{
+	size_t used = 0;
+
+	if (width == 0)
+		return SIZE_MAX;
+	for (size_t i = 0; i + 1 < table->n_columns; i++)
+		used += widths[i] + TABLE_GAP;
+	return width > used + TABLE_LAST_MIN ? width - used : TABLE_LAST_MIN;
+}
+
+static void add_cell(const struct app *app, const struct ui_cell *cell, size_t max, struct buf *out)
+{
+	bool styled = *cell->style;
+
+	buf_adds(out, cell->style);
+	ui_cut(app, cell->text, max, out);
+	if (styled)
+		buf_adds(out, UI_OFF);
+}
+
+/* Blanks are kept back until something follows them. */
+static void format_row(const struct app *app, const struct ui_table *table,
+	const struct ui_cell *row, const size_t *widths, size_t last_max, struct buf *out)
+{
+	size_t blanks = 0;
+
+	for (size_t i = 0; i < table->n_columns; i++) {
+		bool last = i + 1 == table->n_columns;
+		size_t wide = str_columns(row[i].text);
+		size_t pad = last || wide > widths[i] ? 0 : widths[i] - wide;
+
+		if (table->columns[i].right)
+			blanks += last ? widths[i] - wide : pad;
+		if (wide) {
+			buf_addf(out, "%*s", (int)blanks, "");
+			add_cell(app, &row[i], last ? last_max : SIZE_MAX, out);
+			blanks = 0;
+		}
+		if (!table->columns[i].right)
+			blanks += pad;
+		blanks += TABLE_GAP;
+	}
+	buf_addc(out, '\n');
+}
+
+void ui_table_format(
+	const struct app *app, const struct ui_table *table, size_t width, struct buf *out)
+{
+	size_t *widths = mem_alloc(table->n_columns, sizeof(*widths));
+	size_t last_max;
+
+	measure(table, widths);
+	last_max = last_width(table, widths, width);
+	for (size_t i = 0; i + table->n_columns <= table->cells.n; i += table->n_columns)
+		format_row(app, table, table->cells.v + i, widths, last_max, out);
+	free(widths);
+}
+
+int ui_table_print(struct app *app, const struct ui_table *table)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, UI_TEXT_MAX);
+	ui_table_format(app, table, app->out_tty ? app->columns : 0, &out);
+	return ui_print(app, UI_OUT, out.data, out.len);
+}
+
+/*
+ * Time
+ */
+
+const char *ui_age(int64_t ms, char out[static 32])
+{
+	int64_t s = ms < 0 ? 0 : ms / 1000;
+
+	if (s < 100)
+		snprintf(out, 32, "%d s", (int)s);
+	else if (s < 100 * 60)
+		snprintf(out, 32, "%d min", (int)(s / 60));
+	else if (s < 48 * 3600)
+		snprintf(out, 32, "%d h", (int)(s / 3600));
+	else
+		snprintf(out, 32, "%lld d", (long long)(s / 86400));
+	return out;
+}
+
+const char *ui_time(int64_t wall_ms, char out[static 32])
+{
+	time_t seconds = (time_t)(wall_ms / 1000);
+	struct tm tm;
+
+	if (!localtime_r(&seconds, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		snprintf(out, 32, "-");
+	return out;
+}

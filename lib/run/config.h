@@ -27,7 +27,7 @@ enum config_type {
 	CONFIG_COMMAND,  /* a list of words, or a string for the shell */
 	CONFIG_ENV,      /* a map of names to strings; no value: from this shell */
 	CONFIG_MAP,      /* has keys of its own: children in the table by their dotted name */
-	CONFIG_TARGETS,  /* a map of names to maps (kept as JSON, checked against config_target_keys) */
+	CONFIG_TARGETS,  /* a map of names to maps, kept as JSON */
 	CONFIG_ENUM,
 };
 

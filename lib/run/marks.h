@@ -1,7 +1,8 @@
 /*
  * When a log grew: a text file beside it with one line for each mark, `<wall ms> <bytes>`: at that
- * time the log had that many bytes. Written by the supervisor alone, at least once a second while the
- * log grows; both numbers never go down. A line without newline is being written and does not count.
+ * time the log had that many bytes. Written by the supervisor alone, at least once a second while
+ * the log grows; both numbers never go down. A line without newline is being written and does not
+ * count.
  */
 #ifndef DLRUN_RUN_MARKS_H
 #define DLRUN_RUN_MARKS_H

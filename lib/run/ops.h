@@ -2,9 +2,9 @@
  * What is done with runs after they were submitted: look, follow, stop, compare, repeat, clean up.
  * Each function works for every kind of target.
  *
- * NOTE TO WRITERS (00:02): these are being written NOW by two other writers in refresh.c why.c follow.c
- * wait.c cancel.c (first) and code.c diff.c remove.c gc.c (second). Do not write them again; submit.c,
- * spec.c, push.c remain with the author of submit.h.
+ * NOTE TO WRITERS (00:02): these are being written NOW by two other writers in refresh.c why.c
+ * follow.c wait.c cancel.c (first) and code.c diff.c remove.c gc.c (second). Do not write them
+ * again; submit.c, spec.c, push.c remain with the author of submit.h.
  */
 #ifndef DLRUN_RUN_OPS_H
 #define DLRUN_RUN_OPS_H
@@ -29,8 +29,9 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
 /* One sentence: why is the run in its state, and what to do next (hint may stay empty). */
 void run_why(const struct run *run, struct buf *sentence, struct buf *hint);
 
-/* The log. Returns when it is at its end (follow: when the run has ended; *run is refreshed then). A
- * stop asked for by events.data is ERR_CANCELED. interrupted: looked at on each turn; NULL: never. */
+/* The log. Returns when it is at its end (follow: when the run has ended; *run is refreshed then).
+ * A stop asked for by events.data is ERR_CANCELED. interrupted: looked at on each turn; NULL:
+ * never. */
 struct follow_options {
 	int64_t tail_lines, since_ms;
 	int rank;

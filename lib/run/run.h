@@ -94,8 +94,8 @@ const char *run_handle(const struct run *run); /* of the newest attempt, or NULL
 void run_set_attempt_exit(struct run *run, const struct run_exit *exit, int64_t started_ms,
 	int64_t ended_ms);
 
-/* A name in the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped tells whether
- * anything had to change. E_RUN_NAME when nothing of it can stay. */
+/* A name in the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped tells
+ * whether anything had to change. E_RUN_NAME when nothing of it can stay. */
 int run_name_map(const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped,
 	struct err *err);
 /* name-xxxxx: five of 23456789abcdefghjkmnpqrstuvwxyz, random. */
@@ -107,8 +107,8 @@ bool run_id_is_valid(const char *s);
  * time limit, 143 cancelled, 125 lost or unknown. */
 int run_exit_status(const struct run *run);
 
-/* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v (also Hydra's +k=v); at most
- * 1,000. */
+/* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v (also Hydra's +k=v); at
+ * most 1,000. */
 struct json *run_params(const struct strv *command);
 
 #endif

@@ -34,13 +34,14 @@ int store_insert(struct store *store, struct run *run, struct err *err); /* E_RU
 /* Fails with E_STORE_CHANGED (ERR_CONFLICT) if the row has changed since it was read (revision) or
  * is gone. */
 int store_update(struct store *store, struct run *run, struct err *err);
-/* The same, but a power cut may bring back the row as it was before: for steps of runs that the power
- * cut ends too. What was written earlier (the store_insert) is durable then. */
+/* The same, but a power cut may bring back the row as it was before: for steps of runs that the
+ * power cut ends too. What was written earlier (the store_insert) is durable then. */
 int store_update_known(struct store *store, struct run *run, struct err *err);
-/* All of them in one transaction; those whose rows have changed since are left as they are there. */
+/* All of them in one transaction; those whose rows have changed since are left as they are
+ * there. */
 int store_update_all(struct store *store, const struct run_list *runs, struct err *err);
-/* Read, change by fn, write, in one transaction; run is the row as written. fn returns 1 to write, 0
- * for no change. */
+/* Read, change by fn, write, in one transaction; run is the row as written. fn returns 1 to write,
+ * 0 for no change. */
 typedef int store_change_fn(void *ctx, struct run *run, struct err *err);
 /* ret may be NULL. */
 int store_change(struct store *store, const char *id, store_change_fn *fn, void *ctx,

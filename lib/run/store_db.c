@@ -135,8 +135,8 @@ int store_step(struct store *store, struct sqlite3_stmt *stmt, struct err *err)
 	}
 }
 
-/* NORMAL and FULL leave the removal of the journal in the cache: if it comes back, it undoes the last
- * transaction. FULL also syncs the journal before its header says that it is complete. */
+/* NORMAL and FULL leave the removal of the journal in the cache: if it comes back, it undoes the
+ * last transaction. FULL also syncs the journal before its header says that it is complete. */
 int store_begin(struct store *store, enum store_durability durability, struct err *err)
 {
 	static const char *const synchronous[] = {

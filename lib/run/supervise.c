@@ -18,8 +18,8 @@
 #include "run/tree.h"
 
 /*
- * Two processes. The one that was started makes trees; its child is the supervisor, so that what the
- * supervisor finds below itself is the program's family and nothing else.
+ * Two processes. The one that was started makes trees; its child is the supervisor, so that what
+ * the supervisor finds below itself is the program's family and nothing else.
  */
 
 extern char **environ; /* inherited by the program as a whole */

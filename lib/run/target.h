@@ -1,7 +1,7 @@
 /*
- * What a place that runs programs can do: this machine now, a cluster and ssh nodes later. Shaped for
- * remote, slow and failing places: every operation is started, runs on the loop, has a deadline, and
- * ends by one call of `done`; local ones do the same.
+ * What a place that runs programs can do: this machine now, a cluster and ssh nodes later. Shaped
+ * for remote, slow and failing places: every operation is started, runs on the loop, has a
+ * deadline, and ends by one call of `done`; local ones do the same.
  *
  * A target gives each attempt an opaque handle (stored with it, enough to find it again from any
  * process) and each log position an opaque resume token.
@@ -64,8 +64,8 @@ struct target_call {
 
 /* Log bytes as they come, in order. */
 struct target_log_events {
-	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to stop; the
-	 * bytes of that call count as not delivered. */
+	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to
+	 * stop; the bytes of that call count as not delivered. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	/* A gap, a reconnect: one sentence for people. */
 	void (*notice)(void *ctx, const char *text);
@@ -102,7 +102,8 @@ struct target_ops {
 	/* Done when the request is durable there, not when the program has ended. Idempotent. */
 	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
 		struct err *err);
-	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with all. */
+	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with
+	 * all. */
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
 		struct err *err);
 	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */

@@ -1,6 +1,6 @@
 /*
- * Inside of the local target: this machine. A handle is MACHINE:ID/N, so that with a state directory
- * on a shared home no machine judges another one's runs.
+ * Inside of the local target: this machine. A handle is MACHINE:ID/N, so that with a state
+ * directory on a shared home no machine judges another one's runs.
  */
 #ifndef DLRUN_RUN_TARGET_LOCAL_H
 #define DLRUN_RUN_TARGET_LOCAL_H

@@ -1,9 +1,10 @@
 /*
- * The directory that a program runs in, made from the layers of its image, and spare trees: unpacked
- * ahead from the layers below the delta, so that a submit renames one and applies its delta.
+ * The directory that a program runs in, made from the layers of its image, and spare trees:
+ * unpacked ahead from the layers below the delta, so that a submit renames one and applies its
+ * delta.
  *
- * A spare is called by a hash of the layers that it holds. It is made under another name and renamed
- * when it is complete, and taken by rename, so it is never shared and never half.
+ * A spare is called by a hash of the layers that it holds. It is made under another name and
+ * renamed when it is complete, and taken by rename, so it is never shared and never half.
  */
 #ifndef DLRUN_RUN_TREE_H
 #define DLRUN_RUN_TREE_H

@@ -1,7 +1,7 @@
 /*
- * Words of any bytes in JSON: arguments, variables, paths. Text that is UTF-8 stands as it is; where
- * one word of a list is not, the list under key shows U+FFFD in its place, and key_b64 holds all of
- * them exactly (cli.md, "Rules for every command").
+ * Words of any bytes in JSON: arguments, variables, paths. Text that is UTF-8 stands as it is;
+ * where one word of a list is not, the list under key shows U+FFFD in its place, and key_b64 holds
+ * all of them exactly (cli.md, "Rules for every command").
  */
 #ifndef DLRUN_RUN_WORDS_H
 #define DLRUN_RUN_WORDS_H
@@ -14,8 +14,8 @@ void words_set(struct json *object, const char *key, const struct strv *words);
 /* Adds to ret. A missing list is empty; E_DATA if it is no list of strings. */
 int words_get(const struct json *object, const char *key, struct strv *ret, struct err *err);
 
-/* One string: from key_b64 if there is one, else from key; NULL if neither. The caller frees. Written
- * by json_set_bytes. */
+/* One string: from key_b64 if there is one, else from key; NULL if neither. The caller frees.
+ * Written by json_set_bytes. */
 char *words_get_one(const struct json *object, const char *key);
 
 /* Environments, as lists of K=V. Replace or add; with keep, what is there already stays. */

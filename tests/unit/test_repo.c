@@ -380,7 +380,6 @@ static void test_extension_that_nobody_knows(void **state)
 {
 	(void)state;
 	make_repository();
-	AUTO_FREE char *expected = fix_out("cd r; git ls-files -s");
 	fix_sh("cd r; git config core.repositoryFormatVersion 1; git config extensions.newThing 1");
 	const struct repo *repo = open_tree("r", "r/.git");
 	assert_int_equal(repo->paths.tracked.n, 5);
@@ -467,7 +466,6 @@ static void test_environment_does_not_mislead(void **state)
 	fix_sh("git -C r update-index --split-index; git init -q other; echo x > other/o;"
 	       "git -C other add o");
 	AUTO_FREE char *other = fix_path("other/.git"), *index = fix_path("other/.git/index");
-	AUTO_FREE char *expected = fix_out("git -C r ls-files");
 	setenv("GIT_DIR", other, 1);
 	setenv("GIT_INDEX_FILE", index, 1);
 	const struct repo *repo = open_tree("r", "r/.git");

@@ -559,8 +559,6 @@ static void test_racy_edits(void **state)
 static void test_same_tick_edits(void **state)
 {
 	(void)state;
-	AUTO_FREE char *path = fix_path("p/f");
-
 	fix_sh("mkdir p");
 	for (int i = 0; i < 200; i++) {
 		char text[2] = {(char)('a' + i % 26), '\0'};

@@ -43,6 +43,15 @@ int64_t clock_us(void)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+int64_t clock_deadline(int64_t timeout_ms)
+{
+	int64_t deadline_ms;
+
+	if (timeout_ms < 0 || __builtin_add_overflow(clock_ms(), timeout_ms, &deadline_ms))
+		return INT64_MAX;
+	return deadline_ms;
+}
+
 int64_t clock_wall_ms(void)
 {
 	struct timespec t = now(CLOCK_REALTIME);

@@ -15,6 +15,9 @@ enum { CLOCK_TEXT_SIZE = 32 };
 int64_t clock_ms(void);
 /* Microseconds of the same clock; for phases. */
 int64_t clock_us(void);
+/* clock_ms() as it will be in timeout_ms. INT64_MAX, which never comes, for a negative timeout and
+ * for one that ends later than that. */
+int64_t clock_deadline(int64_t timeout_ms);
 /* Milliseconds since 1970 UTC. */
 int64_t clock_wall_ms(void);
 

@@ -154,7 +154,9 @@ static void child_close_rest(void)
 	if (os_cloexec_from(3))
 		return;
 	long max = sysconf(_SC_OPEN_MAX);
-	for (int fd = 3; fd < max && fd < FD_SCAN_MAX; fd++)
+	if (max < 0 || max > FD_SCAN_MAX)
+		max = FD_SCAN_MAX;
+	for (int fd = 3; fd < max; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
@@ -263,8 +265,11 @@ static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct e
 	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return 0;
-	if (n < 0)
+	if (n < 0) {
+		/* Nobody knows what it does now. */
 		report = (struct report){.stage = STAGE_FDS, .errnum = errno};
+		kill(pid, SIGKILL);
+	}
 	wait_status(pid);
 	return fail_report(spec, &report, err);
 }
@@ -316,12 +321,15 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
 	AUTO_FD int null_fd = -1;
 
 	BUG_ON(n == 0);
-	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (null_fd < 0)
-		return err_set_errno(err, E_IO, errno, "cannot open /dev/null");
-	for (int i = 0; i < 3; i++)
-		if (child.fds[i] < 0)
-			child.fds[i] = null_fd;
+	for (int i = 0; i < 3; i++) {
+		if (child.fds[i] >= 0)
+			continue;
+		if (null_fd < 0)
+			null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		if (null_fd < 0)
+			return err_set_errno(err, E_IO, errno, "cannot open /dev/null");
+		child.fds[i] = null_fd;
+	}
 	AUTO_FREE const char **sh_argv = mem_alloc(n + 2, sizeof(*sh_argv));
 	sh_argv[0] = "/bin/sh";
 	memcpy(&sh_argv[2], &spec->argv[1], (n - 1) * sizeof(*sh_argv));
@@ -338,45 +346,77 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
  * Capturing
  */
 
-/* Milliseconds until deadline_ms, 0 when it has passed; -1 without one. */
-static int ms_left(int64_t deadline_ms)
+struct capture {
+	const char *name; /* of the program, as it may be shown */
+	int64_t timeout_ms, deadline_ms;
+	struct buf *out;
+};
+
+/* How long to wait at once: a second at most, because a laptop may sleep meanwhile. */
+static int ms_left(const struct capture *capture)
 {
-	if (deadline_ms < 0)
-		return -1;
-	int64_t left = deadline_ms - clock_ms();
+	int64_t left = capture->deadline_ms - clock_ms();
+
 	return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
 }
 
-/* Everything until the end of the pipe: 1; 0 when the time is over or out is full. */
-static int read_all(int fd, int64_t deadline_ms, struct buf *out)
+static int fail_late(const struct capture *capture, struct err *err)
+{
+	char time[32];
+
+	return err_set(err, E_IO, "%s did not end within %s", capture->name,
+		duration_text(capture->timeout_ms, time));
+}
+
+static int fail_read(const struct capture *capture, struct err *err)
+{
+	return err_set_errno(err, E_IO, errno, "cannot read the output of %s", capture->name);
+}
+
+static int wait_readable(const struct capture *capture, int fd, struct err *err)
+{
+	for (;;) {
+		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+		int left = ms_left(capture);
+		int n = poll(&pollfd, 1, left);
+
+		if (n > 0)
+			return 0;
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return fail_read(capture, err);
+		if (n == 0 && left == 0)
+			return fail_late(capture, err);
+	}
+}
+
+/* Everything until the end of the pipe. */
+static int read_all(const struct capture *capture, int fd, struct err *err)
 {
 	char chunk[CHUNK];
 
 	for (;;) {
-		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
-		int left = ms_left(deadline_ms);
-		int n_ready = poll(&pollfd, 1, left);
+		int r = wait_readable(capture, fd, err);
 
-		if (n_ready == 0 && left == 0)
-			return 0;
-		if (n_ready <= 0)
-			continue;
+		if (r < 0)
+			return r;
 		ssize_t n = read(fd, chunk, sizeof(chunk));
 		if (n == 0)
-			return 1;
+			return 0;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return 1;
-		buf_add(out, chunk, (size_t)n);
-		if (out->full)
-			return 0;
+			return fail_read(capture, err);
+		buf_add(capture->out, chunk, (size_t)n);
+		if (!capture->out->full)
+			continue;
+		AUTO_FREE char *what = mem_printf("the output of %s", capture->name);
+		return buf_check(capture->out, what, err);
 	}
 }
 
 /* There is no wait with a deadline in POSIX. A program that has closed its output is about to end,
  * so the first looks are quick. */
-static bool wait_until(pid_t pid, int64_t deadline_ms, int *ret_status)
+static int wait_end(const struct capture *capture, pid_t pid, int *ret_status, struct err *err)
 {
 	long pause_us = 100;
 
@@ -384,41 +424,31 @@ static bool wait_until(pid_t pid, int64_t deadline_ms, int *ret_status)
 		pid_t r = waitpid(pid, ret_status, WNOHANG);
 
 		if (r == pid)
-			return true;
+			return 0;
 		if (r < 0 && errno != EINTR) {
 			/* With SIGCHLD ignored nobody ever learns it; it is no success. */
 			*ret_status = 255 << 8;
-			return true;
+			return 0;
 		}
-		if (ms_left(deadline_ms) == 0)
-			return false;
+		if (ms_left(capture) == 0)
+			return fail_late(capture, err);
 		nanosleep(&(struct timespec){.tv_nsec = pause_us * 1000}, NULL);
 		pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
 	}
 }
 
-static int fail_capture(
-	const char *name, int64_t timeout_ms, const struct buf *out, struct err *err)
-{
-	AUTO_FREE char *shown = str_escaped(name);
-	AUTO_FREE char *what = mem_printf("the output of %s", shown);
-	char time[32];
-
-	if (out->full)
-		return buf_check(out, what, err);
-	return err_set(
-		err, E_IO, "%s did not end within %s", shown, duration_text(timeout_ms, time));
-}
-
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err)
 {
+	AUTO_FREE char *name = str_escaped(argv[0]);
+	struct capture capture = {.name = name,
+		.timeout_ms = timeout_ms,
+		.deadline_ms = clock_deadline(timeout_ms),
+		.out = out};
 	struct proc_spec spec = {
 		.argv = argv, .dir = dir, .stdin_fd = -1, .stderr_fd = -1, .new_session = true};
-	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_ms() + timeout_ms;
 	int fds[2], status = 0;
 	pid_t pid;
-
 	int r = make_pipe(fds, err);
 
 	if (r < 0)
@@ -429,11 +459,14 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 	close(fds[1]);
 	if (r < 0)
 		return r;
-	if (!read_all(read_end, deadline_ms, out) || !wait_until(pid, deadline_ms, &status)) {
+	r = read_all(&capture, read_end, err);
+	if (r == 0)
+		r = wait_end(&capture, pid, &status, err);
+	if (r < 0) {
 		/* The session of its own makes the group: its children end with it. */
 		kill(-pid, SIGKILL);
 		wait_status(pid);
-		return fail_capture(argv[0], timeout_ms, out, err);
+		return r;
 	}
 	*ret_status = status;
 	return 0;

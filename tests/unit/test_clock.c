@@ -217,9 +217,24 @@ static void test_duration_text(void **state)
 	}
 }
 
+static void test_deadline(void **state)
+{
+	(void)state;
+	int64_t before = clock_ms(), now = clock_deadline(0), at = clock_deadline(1000);
+	int64_t after = clock_ms();
+
+	assert_in_range(now, before, after);
+	assert_in_range(at, before + 1000, after + 1000);
+	assert_true(clock_deadline(-1) == INT64_MAX);
+	assert_true(clock_deadline(INT64_MIN) == INT64_MAX);
+	assert_true(clock_deadline(INT64_MAX) == INT64_MAX);
+	assert_true(clock_deadline(INT64_MAX - 1) == INT64_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_clocks_run),
 		cmocka_unit_test(test_format_and_parse),
 		cmocka_unit_test(test_format_clamps),

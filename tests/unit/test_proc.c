@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -489,6 +490,77 @@ static void test_timeout(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* In place of the system's: of reads of at least (or less than) LARGE bytes one fails. */
+enum { LARGE = 1000 };
+static bool fail_large, fail_small;
+
+ssize_t read(int fd, void *out, size_t size)
+{
+	if (size >= LARGE ? fail_large : fail_small) {
+		errno = EIO;
+		return -1;
+	}
+	return readv(fd, &(struct iovec){.iov_base = out, .iov_len = size}, 1);
+}
+
+/* Half of an output is no output, and nobody waits for the rest of it. */
+static void test_output_that_cannot_be_read(void **state)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf out;
+	int64_t start_ms = clock_ms();
+	int status = -7;
+
+	(void)state;
+	buf_init(&out, 1000);
+	fail_large = true;
+	int r = proc_capture((const char *[]){"sh", "-c", "echo a; exec sleep 30", NULL}, NULL, -1,
+		&out, &status, &err);
+	fail_large = false;
+	assert_int_equal(r, -ERR_IO);
+	assert_string_equal(err.message, "cannot read the output of sh: Input/output error");
+	assert_int_equal(status, -7);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	assert_in_range(clock_ms() - start_ms, 0, 20000);
+}
+
+/* A start that is reported as failed leaves nothing that runs. */
+static void test_report_that_cannot_be_read(void **state)
+{
+	struct proc_spec spec = {.argv = (const char *[]){"sleep", "30", NULL},
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1};
+	AUTO_ERR struct err err = {0};
+	int64_t start_ms = clock_ms();
+	pid_t pid = -7;
+
+	(void)state;
+	fail_small = true;
+	int r = proc_spawn(&spec, &pid, &err);
+	fail_small = false;
+	assert_int_equal(r, -ERR_IO);
+	assert_int_equal(pid, -7);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	assert_in_range(clock_ms() - start_ms, 0, 20000);
+}
+
+/* A limit that ends after the end of time is none. */
+static void test_longest_timeout(void **state)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf out;
+	int status;
+
+	(void)state;
+	buf_init(&out, 1000);
+	int r = proc_capture((const char *[]){"sh", "-c", "echo a; sleep 0.05", NULL}, NULL,
+		INT64_MAX, &out, &status, &err);
+	assert_int_equal(r, 0);
+	assert_int_equal(status, 0);
+	assert_string_equal(out.data, "a\n");
+}
+
 static void check_find(const char *name, const char *path, const char *want)
 {
 	AUTO_FREE char *got = proc_find(name, path);
@@ -579,6 +651,9 @@ int main(void)
 		cmocka_unit_test(test_session),
 		cmocka_unit_test(test_ceiling),
 		cmocka_unit_test(test_timeout),
+		cmocka_unit_test(test_output_that_cannot_be_read),
+		cmocka_unit_test(test_report_that_cannot_be_read),
+		cmocka_unit_test(test_longest_timeout),
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_signal_names),
 	};

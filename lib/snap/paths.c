@@ -1,6 +1,5 @@
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/auto.h"
 #include "base/str.h"
@@ -9,22 +8,6 @@
 #include "snap/paths.h"
 #include "snap/unmatched.h"
 #include "snap/walk.h"
-
-bool path_set_stat(struct path *path, const struct stat *st)
-{
-	const int64_t second_ns = 1000000000;
-
-	if (!S_ISREG(st->st_mode) && !S_ISLNK(st->st_mode))
-		return false;
-	path->kind = S_ISLNK(st->st_mode) ? ENTRY_LINK : ENTRY_FILE;
-	path->mode = st->st_mode;
-	path->dev = st->st_dev;
-	path->ino = st->st_ino;
-	path->size = (uint64_t)st->st_size;
-	path->mtime_ns = st->st_mtim.tv_sec * second_ns + st->st_mtim.tv_nsec;
-	path->ctime_ns = st->st_ctim.tv_sec * second_ns + st->st_ctim.tv_nsec;
-	return true;
-}
 
 void path_list_done(struct path_list *list)
 {

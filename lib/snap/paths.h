@@ -67,10 +67,6 @@ struct path {
 	const struct tracked_path *tracked; /* NULL: git does not track it */
 };
 
-/* Take over what lstat says: all but path and tracked. False: it is neither a file nor a link. */
-struct stat;
-bool path_set_stat(struct path *path, const struct stat *st);
-
 enum left_out_why {
 	LEFT_OUT_IGNORED, /* by git's rules; a directory stands for all below it */
 	LEFT_OUT_DLRUNIGNORE,

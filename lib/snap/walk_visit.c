@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "snap/content.h"
 #include "snap/hint_ignore.h"
 #include "snap/listing.h"
 #include "snap/secret.h"
@@ -238,7 +239,7 @@ static struct path *add_file(
 	struct path file = {.tracked = tracked};
 
 	/* Anything else has taken its place a moment ago. */
-	if (!path_set_stat(&file, st))
+	if (!content_set_stat(&file, st))
 		return NULL;
 	file.path = arena_strndup(&v->worker->paths, v->worker->path, v->path_len);
 	struct path *added = vec_push(&v->worker->files);

@@ -228,9 +228,10 @@ static void test_directory_cannot_be_made(void **state)
 	(void)state;
 	AUTO_FREE char *file = mem_printf("%s/file", root);
 	AUTO_FREE char *below = statcache_path(file, "/tree");
-	AUTO_FD int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	struct statcache cache;
 
+	assert_int_equal(close(fd), 0);
 	assert_null(statcache_write(below));
 	statcache_write_end(NULL);
 	statcache_open(&cache, below);

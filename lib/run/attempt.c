@@ -305,7 +305,12 @@ static int64_t log_time_ms(const char *dir)
 static void set_lost(const char *dir, const struct attempt_state *state, const char *text,
 	struct target_status *ret)
 {
+	struct os_family family = state->family;
+
 	attempt_set_end(ret, RUN_LOST, 125, 0, "dlrun", "Lost", text);
+	/* Its supervisor would have done that. */
+	if (strstr(family.path, "/dlrun-"))
+		os_family_remove(&family);
 	ret->started_ms = state->started_ms;
 	ret->ended_ms = log_time_ms(dir);
 }
@@ -408,7 +413,8 @@ int attempt_look(
 	}
 	if (!submitting)
 		return give_up(dir, ret, err);
-	ret->state = RUN_QUEUED;
+	ret->state = RUN_PREPARING;
+	ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
 	return 0;
 }
 

@@ -86,8 +86,9 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret);
 int attempt_end_write(const char *dir, const struct target_status *status, struct err *err);
 bool attempt_end_read(const char *dir, struct target_status *ret);
 
-/* What can be said of the attempt now. submit_lock: path of the run's. An attempt whose submit died
- * before a supervisor had it is ended here (failed, Interrupted), so that none can begin later. */
+/* What can be said of the attempt now. submit_lock: path of the run's; while it is held and no
+ * supervisor has the attempt: preparing. One whose submit died before a supervisor had it is ended
+ * here (failed, Interrupted), so that none can begin later. */
 int attempt_look(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
 

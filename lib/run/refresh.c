@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/finish.h"
 #include "run/ops.h"
 
 /*
@@ -127,12 +128,14 @@ static bool apply(struct run *run, const struct target_status *status)
 
 static void take_answer(struct refresh *refresh, struct ask *ask)
 {
-	if (ask->result < 0)
+	if (ask->result < 0) {
 		set_unknown(ask->run, ask->err.message);
-	else if (ask->status.state == RUN_UNKNOWN)
+	} else if (ask->status.state == RUN_UNKNOWN) {
 		set_unknown(ask->run, ask->status.text);
-	else if (apply(ask->run, &ask->status))
+	} else if (apply(ask->run, &ask->status)) {
+		finish_merge(&refresh->session->dirs, ask->run);
 		*vec_push(&refresh->changed) = ask->run;
+	}
 }
 
 /*

@@ -22,6 +22,7 @@ void session_done(struct session *session)
 {
 	if (!session)
 		return;
+	snapshot_free(session->submitted);
 	layout_free(session->layout);
 	store_close(session->store);
 	config_free(session->config);

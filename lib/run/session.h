@@ -39,6 +39,7 @@ struct session {
 	struct store *store;
 	struct layout *layout;
 	struct loop *loop;
+	struct snapshot *submitted; /* of the newest submit_run, until its submit_finish */
 };
 
 /* Keeps pointers of env; makes nothing on disk. */

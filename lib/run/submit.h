@@ -1,7 +1,12 @@
 /*
  * From a working tree to a run: snapshot, image, record, start. The order makes every instant
- * safe: checks → (row `preparing`, durable) → image (blobs, manifest durable) → row `queued` with
- * handle, durable → target started → row repaired by whoever looks next.
+ * safe: checks → row `preparing` with the handle → image (blobs, manifest durable) → row `queued`
+ * with the image, durable → target started → row repaired by whoever looks next. What comes after the
+ * start (git record, times) is kept beside the run until then (run/finish.h).
+ *
+ * While it works a submit holds RUN_SUBMIT_LOCK in the run's directory, so that a killed one is
+ * told from one that takes long (run/attempt.h), and session_lock until the row has the image. In
+ * the local layout the image is called by the run's id.
  */
 #ifndef DLRUN_RUN_SUBMIT_H
 #define DLRUN_RUN_SUBMIT_H
@@ -22,7 +27,7 @@ struct submit_options {
 	const struct strv *env;     /* --env: "K=V" or "K" */
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
 	const char *name, *group, *note;
-	const char *from;  /* --from RUN: that exact code and command again */
+	const char *from;    /* --from RUN: that exact code and command again */
 	int64_t allow_bytes; /* --allow-size; 0: not given */
 	bool full;
 };
@@ -45,8 +50,8 @@ int submit_preview(struct session *session, const struct submit_options *options
 	struct submit_preview *ret, struct err *err);
 void submit_preview_done(struct submit_preview *preview);
 
-/* Returns when the target has accepted the run (its supervisor is started); on failure after the row
- * was written *ret is set too and its state tells. The git record is written last:
+/* Returns when the target has accepted the run (its supervisor is started); on failure after the
+ * row was written *ret is set too and its state tells. The git record is written last:
  * submit_finish. */
 int submit_run(struct session *session, const struct submit_options *options,
 	const struct submit_events *events, struct run **ret, struct err *err);
@@ -58,7 +63,8 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 struct push_result {
 	struct snapshot *snapshot;
 	struct image image;
-	char *ref; /* "oci:DIR@sha256:…" */
+	char *ref;  /* "oci:DIR@sha256:…" */
+	char *base; /* the base image as it was named */
 	int64_t snapshot_ms, pack_ms, push_ms, total_ms;
 };
 int push_image(struct session *session, const char *base, const char *to, bool full,

@@ -609,7 +609,7 @@ static void test_a_submit_that_died(void **state)
 	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
 	assert_int_equal(fs_lock(place->submit_lock, true, 0, &fd, NULL), 0);
 	look(place, &status);
-	assert_int_equal(status.state, RUN_QUEUED);
+	assert_int_equal(status.state, RUN_PREPARING);
 	close(TAKE_FD(fd));
 	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
 	/* One that was on its way finds the end. */

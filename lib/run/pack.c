@@ -1,0 +1,232 @@
+#include "run/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/digest.h"
+#include "base/enc.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/layer.h"
+#include "oci/ref.h"
+
+enum { REFRESH_TRIES = 3 };
+
+/*
+ * The base
+ */
+
+/* Where a relative directory begins: beside the file that names it. */
+static char *base_dir(struct session *session, bool from_option)
+{
+	const struct config_origin *origin =
+		from_option ? NULL : config_origin(session->config, "image");
+	const char *slash = NULL;
+
+	if (origin &&
+		(origin->source == CONFIG_FROM_PROJECT || origin->source == CONFIG_FROM_USER ||
+			origin->source == CONFIG_FROM_SITE))
+		slash = origin->file ? strrchr(origin->file, '/') : NULL;
+	if (!slash)
+		return mem_strdup(session->env.cwd);
+	return mem_strndup(origin->file, (size_t)(slash - origin->file));
+}
+
+static int fail_registry(const char *name, struct err *err)
+{
+	err_set(err, E_IMAGE_BASE, "%s is in a registry; base images are read from layouts on disk",
+		name);
+	return err_hint(err, "skopeo copy docker://%s oci:base && dlrun … --image oci:base", name);
+}
+
+static int load_base(struct pack *pack, bool from_option, struct err *err)
+{
+	AUTO_REF struct ref ref = {0};
+	const char *platform = config_str(pack->session->config, "platform");
+	AUTO_FREE char *start = NULL, *dir = NULL;
+
+	int r = ref_parse(pack->base_name, &ref, err);
+	if (r < 0 || ref.kind == REF_SCRATCH)
+		return r;
+	if (ref.kind == REF_REGISTRY)
+		return fail_registry(pack->base_name, err);
+	start = base_dir(pack->session, from_option);
+	dir = fs_join(start, ref.dir);
+	r = layout_open(dir, false, &pack->base_layout, err);
+	if (r < 0)
+		return r;
+	return image_base_load(pack->base_layout, pack->base_name,
+		ref.digest ? ref.digest : ref.tag, platform, &pack->base, err);
+}
+
+/*
+ * Settings
+ */
+
+/* Reproducible builds: https://reproducible-builds.org/specs/source-date-epoch/ */
+static int read_epoch(const char *text, int64_t *ret, struct err *err)
+{
+	*ret = LAYER_MTIME;
+	if (str_empty(text))
+		return 0;
+	if (str_to_int(text, 0, INT32_MAX, "SOURCE_DATE_EPOCH", ret, err) < 0)
+		return err_set(err, E_CONFIG, "SOURCE_DATE_EPOCH is no number of seconds");
+	return 0;
+}
+
+int pack_init(
+	struct pack *pack, struct session *session, const char *base, bool full, struct err *err)
+{
+	struct config *config;
+	const char *codec;
+
+	*pack = (struct pack){.session = session, .full = full};
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	codec = config_str(config, "compression");
+	pack->codec = (enum codec)codec_find(codec ? codec : "gzip");
+	pack->base_name = mem_strdup(base ? base : config_str(config, "image"));
+	if (!pack->base_name)
+		pack->base_name = mem_strdup("scratch");
+	r = read_epoch(session->env.source_date_epoch, &pack->mtime_s, err);
+	return r < 0 ? r : load_base(pack, base != NULL, err);
+}
+
+void pack_done(struct pack *pack)
+{
+	if (!pack)
+		return;
+	image_base_free(pack->base);
+	layout_free(pack->base_layout);
+	free(pack->base_name);
+	*pack = (struct pack){0};
+}
+
+/*
+ * Writing
+ */
+
+/* Kept per tree × destination × compression. NULL: the cache cannot be used, which costs speed. */
+static char *plan_path(const struct pack *pack, const char *root, const char *dest)
+{
+	AUTO_FREE char *dir = dirs_plans(&pack->session->dirs);
+	const char *const parts[] = {
+		root, dest, codec_name(pack->codec), config_str(pack->session->config, "workdir")};
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_ERR struct err err = {0};
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	if (fs_private_dir(dir, &err) < 0) {
+		log_note("no plan is kept: %s", err.message);
+		return NULL;
+	}
+	digest_begin(&digest, DIGEST_SHA256);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		digest_add(&digest, parts[i], strlen(parts[i]) + 1);
+	digest_end(&digest, sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return mem_printf("%s/%s", dir, hex);
+}
+
+/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
+static void add_labels(const struct snapshot *snapshot, struct strv *labels)
+{
+	if (snapshot->git.commit)
+		strv_addf(labels, "org.opencontainers.image.revision=%s", snapshot->git.commit);
+	if (snapshot->git.remote_url)
+		strv_addf(labels, "org.opencontainers.image.source=%s", snapshot->git.remote_url);
+}
+
+static int write_once(struct snapshot *snapshot, struct image_request *request,
+	struct layout *layout, struct image *ret, struct err *err)
+{
+	struct sink *sink = layout_sink(layout);
+	int r;
+
+	request->entries = &snapshot->entries;
+	request->opener = snapshot_opener(snapshot);
+	request->snapshot_id = snapshot->id;
+	r = image_write(request, sink, ret, err);
+	sink_free(sink);
+	return r;
+}
+
+int pack_write(struct pack *pack, struct snapshot *snapshot, struct layout *layout,
+	const char *dest, const char *name, struct image *ret, struct err *err)
+{
+	AUTO_FREE char *plan = plan_path(pack, snapshot->root, dest);
+	AUTO_STRV struct strv labels = {0};
+	struct image_request request = {
+		.workdir = config_str(pack->session->config, "workdir"),
+		.base = pack->base,
+		.platform = config_str(pack->session->config, "platform"),
+		.codec = pack->codec,
+		.plan_path = plan,
+		.full = pack->full,
+		.mtime_s = pack->mtime_s,
+		.labels = &labels,
+		.name = name,
+	};
+
+	add_labels(snapshot, &labels);
+	for (int i = 0;; i++) {
+		int r = write_once(snapshot, &request, layout, ret, err);
+		if (r == 0 || !err || err->id != E_IO_CHANGED || i == REFRESH_TRIES)
+			return r;
+		log_note("%s: taken again", err->message);
+		err_clear(err);
+		r = snapshot_refresh(snapshot, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+/*
+ * Records
+ */
+
+struct json *pack_image_json(const struct image *image, const char *ref, const char *base)
+{
+	struct json *json = json_object(), *layers = json_array();
+
+	json_set_bytes(json, "ref", ref, strlen(ref));
+	json_set_str(json, "base", base);
+	for (size_t i = 0; i < image->n_layers; i++) {
+		const struct image_layer *layer = &image->layers[i];
+		struct json *row = json_object();
+		json_set_str(row, "role", image_role_name(layer->role));
+		json_set_str(row, "diff_id", layer->diff_id);
+		json_set_str(row, "digest", layer->blob.digest);
+		json_set_int(row, "size", (int64_t)layer->blob.size);
+		json_add(layers, row);
+	}
+	json_set(json, "layers", layers);
+	json_set_int(json, "layers_pushed", (int64_t)image->layers_written);
+	json_set_int(json, "bytes_pushed", (int64_t)image->bytes_written);
+	return json;
+}
+
+struct json *pack_snapshot_json(const struct snapshot *snapshot)
+{
+	struct json *json = json_object();
+	const struct snapshot_git *git = &snapshot->git;
+
+	json_set_str(json, "id", snapshot->id);
+	json_set_str(json, "commit", git->commit);
+	if (git->present)
+		json_set_bool(json, "dirty", git->dirty);
+	else
+		json_set(json, "dirty", json_null());
+	json_set(json, "ref", json_null());
+	json_set(json, "record", json_null());
+	json_set_int(json, "files", (int64_t)snapshot->entries.n);
+	json_set_int(json, "bytes", (int64_t)snapshot->bytes);
+	json_set_int(json, "left_out", (int64_t)snapshot->paths.n_left_out);
+	return json;
+}

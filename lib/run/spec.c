@@ -1,0 +1,65 @@
+#include "run/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/words.h"
+
+enum { GRACE_MS = 10000 };
+
+struct json *spec_to_json(const struct spec *spec)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", SPEC_SCHEMA);
+	words_set(json, "command", &spec->command);
+	json_set_bool(json, "shell", spec->shell);
+	json_set_bytes(json, "cwd", spec->cwd, strlen(spec->cwd));
+	words_set(json, "env", &spec->env);
+	words_set(json, "secrets", &spec->secrets);
+	json_set_int(json, "timeout_ms", spec->timeout_ms);
+	json_set_int(json, "grace_ms", spec->grace_ms);
+	return json;
+}
+
+static int read_lists(const struct json *json, struct spec *spec, struct err *err)
+{
+	int r = words_get(json, "command", &spec->command, err);
+
+	if (r == 0)
+		r = words_get(json, "env", &spec->env, err);
+	return r < 0 ? r : words_get(json, "secrets", &spec->secrets, err);
+}
+
+int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+
+	if (!json || !str_eq(json_get_str(json, "schema"), SPEC_SCHEMA))
+		return err_set(err, E_DATA, "the specification of the run is not of " SPEC_SCHEMA);
+	int r = read_lists(json, &spec, err);
+	if (r < 0)
+		return r;
+	spec.shell = json_get_bool(json, "shell", false);
+	spec.cwd = words_get_one(json, "cwd");
+	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
+	spec.grace_ms = json_get_int(json, "grace_ms", GRACE_MS);
+	if (spec.command.n == 0 || !spec.cwd || spec.timeout_ms < 0 || spec.grace_ms < 0)
+		return err_set(err, E_DATA, "the specification of the run is not complete");
+	*ret = spec;
+	spec = (struct spec){0};
+	return 0;
+}
+
+void spec_done(struct spec *spec)
+{
+	if (!spec)
+		return;
+	strv_done(&spec->command);
+	free(spec->cwd);
+	strv_done(&spec->env);
+	strv_done(&spec->secrets);
+	*spec = (struct spec){0};
+}

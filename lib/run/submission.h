@@ -1,0 +1,49 @@
+/*
+ * Inside of run/submit: one submit while it is prepared.
+ */
+#ifndef DLRUN_RUN_SUBMISSION_H
+#define DLRUN_RUN_SUBMISSION_H
+
+#include "run/pack.h"
+#include "run/spec.h"
+#include "run/submit.h"
+#include "run/target.h"
+
+struct submission {
+	struct session *session;
+	const struct submit_options *options;
+	const struct submit_events *events; /* may be NULL */
+	struct config *config;              /* the session's */
+	const struct tree_place *place;     /* the session's; NULL with --from */
+	struct run *parent;                 /* --from RUN */
+	char *from_digest;                  /* --from: the image */
+	struct spec spec;
+	struct strv secret_env; /* K=V */
+	char name[RUN_NAME_MAX + 1];
+	struct target *target;
+	struct pack pack;
+	struct snapshot *snapshot; /* NULL with --from */
+	struct strv warnings;      /* one sentence each, all of them said already */
+	bool missing_program;      /* it will not be found */
+	int64_t begun_ms, snapshot_ms;
+};
+
+void submission_done(struct submission *submission);
+
+/* A sentence for the record and the user interface. */
+void submission_warn(struct submission *submission, const char *fmt, ...) ERR_PRINTF(2, 3);
+
+/* Everything that can be refused without looking at the files of the tree; nothing is written. */
+int submission_check(struct submission *submission, struct err *err);
+/* The snapshot (none with --from), with its warnings. cache: the stat cache may be written. */
+int submission_take(struct submission *submission, bool cache, struct err *err);
+/* Warn if the program will not be found. */
+void submission_look_up(struct submission *submission);
+
+/* A new record of it, in state preparing. */
+struct run *submission_run(struct submission *submission, const char *id);
+/* The members that follow from the snapshot as it is now. */
+void submission_set_snapshot(const struct submission *submission, struct run *run);
+void submission_set_warnings(const struct submission *submission, struct run *run);
+
+#endif

@@ -1,0 +1,470 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/ref.h"
+#include "run/store.h"
+#include "run/submission.h"
+#include "run/words.h"
+
+/*
+ * What is asked for, put together from options, configuration and the earlier run, and refused
+ * before anything is done.
+ */
+
+void submission_done(struct submission *submission)
+{
+	if (!submission)
+		return;
+	run_free(submission->parent);
+	free(submission->from_digest);
+	spec_done(&submission->spec);
+	strv_done(&submission->secret_env);
+	target_free(submission->target);
+	pack_done(&submission->pack);
+	snapshot_free(submission->snapshot);
+	strv_done(&submission->warnings);
+	*submission = (struct submission){0};
+}
+
+void submission_warn(struct submission *submission, const char *fmt, ...)
+{
+	const struct submit_events *events = submission->events;
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	strv_add(&submission->warnings, text);
+	if (events && events->warning)
+		events->warning(events->ctx, text);
+}
+
+/*
+ * --from
+ */
+
+static int take_parent(struct submission *submission, struct err *err)
+{
+	struct store *store;
+	const char *digest;
+
+	int r = session_store(submission->session, &store, err);
+	if (r == 0)
+		r = store_resolve(store, submission->options->from, &submission->parent, err);
+	if (r == 0)
+		r = spec_from_json(submission->parent->spec, &submission->spec, err);
+	if (r < 0)
+		return r;
+	digest = run_image_digest(submission->parent);
+	if (!digest)
+		return err_set(
+			err, E_IMAGE_BASE, "%s never had an image", run_id(submission->parent));
+	submission->from_digest = mem_strdup(digest);
+	return 0;
+}
+
+/* oci:DIR@sha256:… is an image that this machine's layout has. */
+static int take_from(struct submission *submission, struct err *err)
+{
+	AUTO_REF struct ref ref = {0};
+
+	if (!submission->options->from)
+		return 0;
+	if (!strchr(submission->options->from, '@') || submission->options->from[0] == '@')
+		return take_parent(submission, err);
+	int r = ref_parse(submission->options->from, &ref, err);
+	if (r < 0)
+		return r;
+	if (!ref.digest)
+		return err_set(err, E_IMAGE_REF, "--from takes a run, or an image with its digest");
+	submission->from_digest = mem_strdup(ref.digest);
+	submission->spec.cwd = mem_strdup(".");
+	return 0;
+}
+
+/* A run that cannot be repeated is refused before there is a new one. */
+static int check_image(struct submission *submission, struct err *err)
+{
+	AUTO_IMAGE struct image image = {0};
+	struct layout *layout;
+	int r;
+
+	if (!submission->from_digest)
+		return 0;
+	r = session_layout(submission->session, &layout, err);
+	return r < 0 ? r : image_load(layout, submission->from_digest, &image, err);
+}
+
+/*
+ * The command
+ */
+
+static int append_words(struct submission *submission, const struct strv *words, struct err *err)
+{
+	struct spec *spec = &submission->spec;
+
+	if (spec->command.n == 0) {
+		AUTO_FREE char *shown = str_escaped(words->v[0]);
+		err_set(err, E_RUN_COMMAND, "%s can only follow a command, and there is none",
+			shown);
+		return err_hint(err, "dlrun submit -- PROGRAM %s", shown);
+	}
+	if (spec->shell)
+		return err_set(err, E_USAGE, "words cannot be added to a line for the shell");
+	for (size_t i = 0; i < words->n; i++)
+		strv_add(&spec->command, words->v[i]);
+	return 0;
+}
+
+/* Words that begin with an option are for the command that is set already. */
+static int set_command(struct submission *submission, struct err *err)
+{
+	const struct strv *words = submission->options->command;
+	struct spec *spec = &submission->spec;
+	bool has_words = words && words->n > 0, shell;
+
+	if (!submission->parent && (!has_words || words->v[0][0] == '-')) {
+		strv_copy(&spec->command, config_command(submission->config, &shell));
+		spec->shell = shell;
+	}
+	if (has_words && words->v[0][0] == '-')
+		return append_words(submission, words, err);
+	if (has_words) {
+		strv_copy(&spec->command, words);
+		spec->shell = false;
+	}
+	if (spec->command.n > 0 && *spec->command.v[0])
+		return 0;
+	err_set(err, E_RUN_COMMAND, "there is nothing to run");
+	return err_hint(err, "dlrun submit -- python3 train.py");
+}
+
+/*
+ * The environment
+ */
+
+static bool is_name(const char *s, size_t len)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+
+	return len > 0 && strchr(letters, s[0]) &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") >= len;
+}
+
+static int check_name(const char *pair, size_t len, struct err *err)
+{
+	AUTO_FREE char *shown = NULL;
+
+	if (is_name(pair, len) && !str_starts(pair, "DLRUN_"))
+		return 0;
+	shown = str_escaped(pair);
+	if (is_name(pair, len))
+		return err_set(err, E_USAGE, "env %s: names with DLRUN_ are dlrun's own", shown);
+	err_set(err, E_USAGE, "env '%s' is no NAME or NAME=VALUE", shown);
+	return err_hint(err, "dlrun submit --env NAME=VALUE …");
+}
+
+static void keep_pair(struct submission *submission, const char *pair)
+{
+	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
+	struct spec *spec = &submission->spec;
+
+	if (!config_name_is_secret(name)) {
+		env_set(&spec->env, pair, false);
+		return;
+	}
+	env_set(&submission->secret_env, pair, false);
+	if (strv_find(&spec->secrets, name) >= 0)
+		return;
+	strv_add(&spec->secrets, name);
+	submission_warn(submission, "%s looks like a secret: its value is not written down", name);
+}
+
+/* required: a name that is not set in this shell is an error. */
+static int add_pairs(
+	struct submission *submission, const struct strv *pairs, bool required, struct err *err)
+{
+	for (size_t i = 0; pairs && i < pairs->n; i++) {
+		const char *pair = pairs->v[i];
+		size_t len = strcspn(pair, "=");
+		const char *value = env_get(submission->session->env.env, pair);
+
+		int r = check_name(pair, len, err);
+		if (r < 0)
+			return r;
+		if (pair[len] == '=') {
+			keep_pair(submission, pair);
+		} else if (value) {
+			AUTO_FREE char *whole = mem_printf("%s=%s", pair, value);
+			keep_pair(submission, whole);
+		} else if (required) {
+			err_set(err, E_USAGE, "--env %s: it is not set in this shell", pair);
+			return err_hint(err, "dlrun submit --env %s=VALUE …", pair);
+		} else {
+			submission_warn(submission, "env: %s is not set in this shell", pair);
+		}
+	}
+	return 0;
+}
+
+/* The earlier run's names of secrets have their values from this shell again. */
+static void take_secrets(struct submission *submission)
+{
+	for (size_t i = 0; i < submission->spec.secrets.n; i++) {
+		const char *name = submission->spec.secrets.v[i];
+		const char *value = env_get(submission->session->env.env, name);
+		AUTO_FREE char *pair = value ? mem_printf("%s=%s", name, value) : NULL;
+
+		if (pair)
+			env_set(&submission->secret_env, pair, false);
+		else
+			submission_warn(submission,
+				"%s was set for the earlier run and is not set in this shell",
+				name);
+	}
+}
+
+static int set_env(struct submission *submission, struct err *err)
+{
+	int r = 0;
+
+	if (submission->parent)
+		take_secrets(submission);
+	else
+		r = add_pairs(submission, config_env(submission->config), false, err);
+	return r < 0 ? r : add_pairs(submission, submission->options->env, true, err);
+}
+
+static int check_tags(const struct strv *tags, struct err *err)
+{
+	for (size_t i = 0; tags && i < tags->n; i++)
+		if (!tags->v[i][0] || tags->v[i][0] == '=') {
+			err_set(err, E_USAGE, "--tag needs a word");
+			return err_hint(err, "dlrun submit --tag NAME=VALUE …");
+		}
+	return 0;
+}
+
+/*
+ * The name
+ */
+
+static const char *base_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* "train" of exp/train.py; NULL if the word names no script. */
+static char *script_name(const char *word)
+{
+	static const char *const endings[] = {
+		".py", ".sh", ".ipynb", ".jl", ".R", ".r", ".js", ".lua", ".pl", ".rb", ".m"};
+	const char *base = base_of(word);
+
+	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+		if (str_ends(base, endings[i]) && strlen(base) > strlen(endings[i]))
+			return mem_strndup(base, strlen(base) - strlen(endings[i]));
+	return NULL;
+}
+
+/* "train" of -m pkg.train */
+static char *module_name(const struct strv *words)
+{
+	for (size_t i = 1; i + 1 < words->n; i++) {
+		const char *dot;
+		if (!str_eq(words->v[i], "-m"))
+			continue;
+		dot = strrchr(words->v[i + 1], '.');
+		return mem_strdup(dot ? dot + 1 : words->v[i + 1]);
+	}
+	return NULL;
+}
+
+static bool is_interpreter(const char *word)
+{
+	static const char *const names[] = {
+		"bash", "env", "julia", "node", "perl", "python", "ruby", "sh", "uv", "Rscript"};
+	const char *base = base_of(word);
+	size_t len = strcspn(base, "0123456789.");
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (strlen(names[i]) == len && strncmp(base, names[i], len) == 0)
+			return true;
+	return false;
+}
+
+/* The words of a line for the shell, as far as blanks tell. */
+static void split_line(const char *line, struct strv *ret)
+{
+	static const char blanks[] = " \t\n;&|()";
+
+	for (const char *s = line + strspn(line, blanks); *s; s += strspn(s, blanks)) {
+		size_t len = strcspn(s, blanks);
+		strv_add_take(ret, mem_strndup(s, len));
+		s += len;
+	}
+}
+
+static char *program_name(const struct spec *spec)
+{
+	AUTO_STRV struct strv words = {0};
+	char *name = NULL;
+
+	if (spec->shell)
+		split_line(spec->command.v[0], &words);
+	else
+		strv_copy(&words, &spec->command);
+	for (size_t i = 0; !name && i < words.n; i++)
+		name = script_name(words.v[i]);
+	if (!name)
+		name = module_name(&words);
+	if (!name && words.n > 0 && !is_interpreter(words.v[0]))
+		name = mem_strdup(base_of(words.v[0]));
+	return name;
+}
+
+/* Of what nobody chose: the first that gives a name at all. */
+static int derive_name(struct submission *submission)
+{
+	const struct tree_place *place = submission->place;
+	AUTO_FREE char *program = program_name(&submission->spec);
+	const char *const candidates[] = {
+		submission->parent ? run_name(submission->parent) : NULL,
+		program,
+		place && !str_eq(place->prefix, ".") ? base_of(place->prefix) : NULL,
+		place ? base_of(place->root) : NULL,
+		"run",
+	};
+	bool mapped;
+
+	for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++)
+		if (!str_empty(candidates[i]) &&
+			run_name_map(candidates[i], submission->name, &mapped, NULL) == 0)
+			return 0;
+	return 0;
+}
+
+static int set_name(struct submission *submission, struct err *err)
+{
+	const char *wanted = submission->options->name;
+	bool mapped;
+
+	if (!wanted)
+		wanted = config_str(submission->config, "name");
+	if (str_empty(wanted))
+		return derive_name(submission);
+	int r = run_name_map(wanted, submission->name, &mapped, err);
+	if (r == 0 && mapped)
+		submission_warn(submission, "the run is called %s: names are of a-z, 0-9 and -",
+			submission->name);
+	return r;
+}
+
+/*
+ * All of it
+ */
+
+static void set_limits(struct submission *submission)
+{
+	struct spec *spec = &submission->spec;
+	const struct config *config = submission->config;
+
+	if (!submission->parent || config_is_set(config, "timeout"))
+		spec->timeout_ms = config_duration(config, "timeout", 0);
+	if (!submission->parent || config_is_set(config, "grace"))
+		spec->grace_ms = config_duration(config, "grace", 10000);
+}
+
+static int open_target(struct submission *submission, struct err *err)
+{
+	const char *name = config_str(submission->config, "target");
+
+	return target_open(submission->session, name ? name : "local", &submission->target, err);
+}
+
+static int find_place(struct submission *submission, struct err *err)
+{
+	int r;
+
+	if (submission->from_digest)
+		return 0;
+	r = session_place(submission->session, &submission->place, err);
+	if (r == 0)
+		submission->spec.cwd = mem_strdup(submission->place->prefix);
+	return r;
+}
+
+int submission_check(struct submission *submission, struct err *err)
+{
+	static int (*const steps[])(struct submission *, struct err *) = {
+		take_from, find_place, set_command, set_env, set_name, open_target, check_image};
+
+	int r = session_config(submission->session, &submission->config, err);
+	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)
+		r = steps[i](submission, err);
+	if (r == 0)
+		r = check_tags(submission->options->tags, err);
+	if (r == 0 && !submission->from_digest)
+		r = pack_init(&submission->pack, submission->session, NULL,
+			submission->options->full, err);
+	if (r == 0)
+		set_limits(submission);
+	return r;
+}
+
+/*
+ * The snapshot
+ */
+
+static void join(struct strv *ret, const struct strv *a, const struct strv *b)
+{
+	strv_copy(ret, a);
+	for (size_t i = 0; b && i < b->n; i++)
+		strv_add(ret, b->v[i]);
+}
+
+static void get_limits(const struct submission *submission, struct paths_limits *ret)
+{
+	const struct config *config = submission->config;
+	uint64_t allowed = (uint64_t)submission->options->allow_bytes;
+
+	*ret = (struct paths_limits){
+		.total_bytes = config_size(config, "limits.size"),
+		.file_bytes = config_size(config, "limits.file"),
+		.files = (uint64_t)config_int(config, "limits.files", 0),
+	};
+	/* 0 is no limit at all. */
+	if (ret->total_bytes && allowed > ret->total_bytes)
+		ret->total_bytes = allowed;
+	if (ret->file_bytes && allowed > ret->file_bytes)
+		ret->file_bytes = allowed;
+}
+
+int submission_take(struct submission *submission, bool cache, struct err *err)
+{
+	const struct dirs *dirs = &submission->session->dirs;
+	AUTO_STRV struct strv include = {0}, allow = {0};
+	struct snapshot_options options = {
+		.place = submission->place,
+		.include = &include,
+		.paths = config_list(submission->config, "paths"),
+		.allow = &allow,
+		.cache_dir = cache ? dirs->cache : NULL,
+		.home = dirs->home,
+		.xdg_config = submission->session->env.dirs.xdg_config_home,
+	};
+
+	if (submission->from_digest)
+		return 0;
+	join(&include, config_list(submission->config, "include"), submission->options->include);
+	join(&allow, config_list(submission->config, "allow"), submission->options->allow);
+	get_limits(submission, &options.limits);
+	int r = snapshot_take(&options, &submission->snapshot, err);
+	for (size_t i = 0; r == 0 && i < submission->snapshot->warnings.n; i++)
+		submission_warn(submission, "%s", submission->snapshot->warnings.v[i]);
+	return r;
+}

@@ -1,0 +1,143 @@
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/str.h"
+#include "run/submission.h"
+#include "run/words.h"
+
+/*
+ * The record of a submit.
+ */
+
+static void set_bytes(struct json *object, const char *key, const char *value)
+{
+	json_set_bytes(object, key, value, strlen(value));
+}
+
+static void copy(const struct json *from, struct json *to, const char *key)
+{
+	const struct json *value = json_get(from, key);
+
+	if (value)
+		json_set(to, key, json_clone(value));
+}
+
+/* Blanks part the words of a shell's line, as far as parameters go. */
+static void set_command(const struct spec *spec, struct json *doc)
+{
+	static const char special[] = "\"'\\$`*?<>|&;(){}";
+	AUTO_STRV struct strv words = {0};
+
+	words_set(doc, "command", &spec->command);
+	json_set_bool(doc, "shell", spec->shell);
+	if (!spec->shell) {
+		json_set(doc, "params", run_params(&spec->command));
+		return;
+	}
+	for (const char *s = spec->command.v[0]; *s; s += strspn(s, " \t\n")) {
+		size_t len = strcspn(s, " \t\n");
+		AUTO_FREE char *word = mem_strndup(s, len);
+		if (len > 0 && !strpbrk(word, special))
+			strv_add(&words, word);
+		s += len;
+	}
+	json_set(doc, "params", run_params(&words));
+}
+
+static void set_tags(const struct strv *tags, struct json *doc)
+{
+	struct json *object = json_sub(doc, "tags");
+
+	for (size_t i = 0; tags && i < tags->n; i++) {
+		const char *tag = tags->v[i];
+		size_t len = strcspn(tag, "=");
+		AUTO_FREE char *key = mem_strndup(tag, len);
+		if (str_is_utf8(key, len))
+			set_bytes(object, key, tag[len] ? tag + len + 1 : "");
+	}
+}
+
+static void set_origin(const struct submission *submission, struct json *doc)
+{
+	struct json *origin = json_sub(doc, "origin");
+	char machine[OS_ID_SIZE];
+
+	if (os_machine_id(machine))
+		json_set_str(origin, "machine", machine);
+	if (submission->place)
+		set_bytes(origin, "root", submission->place->root);
+	else if (submission->parent)
+		copy(json_get(submission->parent->doc, "origin"), origin, "root");
+	set_bytes(origin, "cwd", submission->spec.cwd);
+}
+
+static void set_code(const struct submission *submission, struct json *doc)
+{
+	struct json *image = json_sub(doc, "image");
+
+	if (!submission->from_digest) {
+		json_set_str(image, "base", submission->pack.base_name);
+		return;
+	}
+	if (!submission->parent)
+		return;
+	json_set_str(doc, "parent", run_id(submission->parent));
+	copy(submission->parent->doc, doc, "snapshot");
+	copy(submission->parent->doc, doc, "image");
+	/* The earlier run's git record is its own. */
+	json_set(json_sub(doc, "snapshot"), "ref", json_null());
+	json_set(json_sub(doc, "snapshot"), "record", json_null());
+	json_set_int(json_sub(doc, "image"), "layers_pushed", 0);
+	json_set_int(json_sub(doc, "image"), "bytes_pushed", 0);
+}
+
+static void set_group(const struct submission *submission, struct json *doc)
+{
+	const char *group = submission->options->group;
+
+	if (!group)
+		group = config_str(submission->config, "group");
+	if (group)
+		set_bytes(doc, "group", group);
+	if (submission->options->note)
+		set_bytes(doc, "note", submission->options->note);
+}
+
+struct run *submission_run(struct submission *submission, const char *id)
+{
+	struct run *run = run_new(id, submission->name);
+	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
+
+	run->spec = spec_to_json(&submission->spec);
+	set_command(&submission->spec, doc);
+	set_tags(submission->options->tags, doc);
+	set_group(submission, doc);
+	json_set_str(doc, "user", submission->session->env.user);
+	json_set_str(target, "kind", submission->target->ops->kind);
+	json_set_str(target, "name", submission->target->name);
+	set_origin(submission, doc);
+	set_code(submission, doc);
+	resources = json_sub(doc, "resources");
+	json_set_int(resources, "nodes", 1);
+	json_set_int(resources, "gpus", 0);
+	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
+	submission_set_snapshot(submission, run);
+	submission_set_warnings(submission, run);
+	return run;
+}
+
+void submission_set_snapshot(const struct submission *submission, struct run *run)
+{
+	if (submission->snapshot)
+		json_set(run->doc, "snapshot", pack_snapshot_json(submission->snapshot));
+}
+
+void submission_set_warnings(const struct submission *submission, struct run *run)
+{
+	struct json *warnings = json_array();
+
+	json_add_strv(warnings, &submission->warnings);
+	json_set(run->doc, "warnings", warnings);
+}

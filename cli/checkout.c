@@ -12,7 +12,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	struct json *json;
 
 	(void)values;
-	if (runs_get(app, words->v[0], &run, &err) < 0 ||
+	if (runs_get_code(app, words->v[0], &run, &err) < 0 ||
 		run_checkout(&app->session, run, dir, &err) < 0)
 		return app_fail(app, &err);
 	app_note(app, "the code of %s is in %s", run_id(run), dir);

@@ -202,10 +202,10 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *a = NULL;
 	AUTO_RUN struct run *b = NULL;
-	int r = runs_get(app, words->v[0], &a, &err);
+	int r = runs_get_code(app, words->v[0], &a, &err);
 
 	if (r == 0 && words->n > 1)
-		r = runs_get(app, words->v[1], &b, &err);
+		r = runs_get_code(app, words->v[1], &b, &err);
 	if (r == 0)
 		r = show(app, &(struct sides){a, b, b ? run_id(b) : "this tree"}, values->patch,
 			&err);

@@ -95,15 +95,18 @@ static void add_exit(struct ui_table *table, const struct run *run)
 		ui_table_add(table, "", "");
 }
 
-/* "running?" where the target could not be asked. */
+/* "running?" where the target could not be asked now. */
 static void add_state(struct ui_table *table, const struct run *run)
 {
 	enum run_state state = run_state(run);
-	bool stale = json_get_str(run->doc, "as_of") != NULL;
+	const char *last = json_get_str(run->doc, "last_state");
 	bool cancelling = run_cancelling(run) && !run_state_is_final(state);
 
-	ui_table_addf(table, runs_state_style(state), "%s%s",
-		cancelling ? "cancelling" : run_state_name(state), stale ? "?" : "");
+	if (state == RUN_UNKNOWN && last)
+		ui_table_addf(table, runs_state_style(state), "%s?", last);
+	else
+		ui_table_add(table, runs_state_style(state),
+			cancelling ? "cancelling" : run_state_name(state));
 }
 
 static void print_table(struct app *app, const struct run_list *runs, size_t hidden)

@@ -19,6 +19,21 @@ int runs_get(struct app *app, const char *word, struct run **ret, struct err *er
 	return r < 0 ? r : runs_find(session, word ? word : "@", ret, err);
 }
 
+int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err)
+{
+	struct session *session;
+	int r;
+
+	if (!strstr(word, "@sha256:"))
+		return runs_get(app, word, ret, err);
+	r = app_session(app, &session, err);
+	if (r < 0)
+		return r;
+	*ret = run_new(word, "image");
+	json_set_str(json_sub((*ret)->doc, "image"), "ref", word);
+	return 0;
+}
+
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
 {
 	for (size_t i = 0; i < words->n; i++) {

@@ -14,6 +14,8 @@ struct app;
 
 /* The run that the word names; NULL: the newest one. */
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
+/* The same where only the code counts: an image oci:DIR@sha256:… too, as a run without a record. */
+int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
 /* All of them, in their order. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
 

@@ -102,7 +102,7 @@ static void add_times(struct buf *out, const struct run *run)
 	add_time(out, "submitted", run_submitted_ms(run));
 	add_time(out, "started", runs_time(run, "started"));
 	add_time(out, "ended", runs_time(run, "ended"));
-	add_field(out, "as of", json_get_str(run->doc, "as_of"));
+	add_field(out, "last known", json_get_str(run->doc, "last_state"));
 }
 
 static void add_code(struct buf *out, const struct run *run)

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -741,6 +743,98 @@ static void test_lock_of_a_removed_file(void **state)
 	assert_true(exists("lock"));
 }
 
+/* In place of the system's: stat fails, or flock is particular as on NFS (flock(2)). */
+static int stat_errnum;
+static bool is_nfs;
+
+int stat(const char *path, struct stat *st)
+{
+	if (!stat_errnum)
+		return fstatat(AT_FDCWD, path, st, 0);
+	errno = stat_errnum;
+	return -1;
+}
+
+int flock(int fd, int how)
+{
+	int (*next)(int, int) = (int (*)(int, int))(uintptr_t)dlsym(RTLD_NEXT, "flock");
+	int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+
+	if (!is_nfs || mode == O_RDWR || (how & LOCK_UN) ||
+		mode == ((how & LOCK_EX) ? O_WRONLY : O_RDONLY))
+		return next(fd, how);
+	errno = EBADF;
+	return -1;
+}
+
+static void test_lock_on_nfs(void **state)
+{
+	(void)state;
+	const char *path = in_root("lock");
+	int fd;
+
+	is_nfs = true;
+	assert_int_equal(fs_lock(path, true, 0, &fd, NULL), 0);
+	assert_int_equal(fs_is_locked(path), 1);
+	close(fd);
+	assert_int_equal(fs_is_locked(path), 0);
+	assert_int_equal(fs_lock(path, false, 0, &fd, NULL), 0);
+	assert_int_equal(fs_is_locked(path), 1);
+	close(fd);
+	is_nfs = false;
+}
+
+/* Waits for ever if it takes "not known" for "another file". */
+static void test_lock_that_cannot_be_checked(void **state)
+{
+	(void)state;
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		int fd = -1;
+		alarm(20);
+		stat_errnum = EACCES;
+		int rc = fs_lock(in_root("lock"), true, 100, &fd, NULL);
+		_exit(rc == -ERR_AUTH && fd == -1 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* Hand the lock on to a new file again and again, so that who waits never sees it free. */
+static void hand_on(int fd, int n)
+{
+	while (n--) {
+		int next = open(in_root("next"), O_RDWR | O_CREAT | O_EXCL, 0600);
+		if (next < 0 || flock(next, LOCK_EX | LOCK_NB) ||
+			rename(in_root("next"), in_root("lock")))
+			_exit(1);
+		close(fd);
+		fd = next;
+		poll(NULL, 0, 20);
+	}
+	_exit(0);
+}
+
+/* The time is the caller's, not that of each file that bears the name meanwhile. */
+static void test_lock_of_changing_files(void **state)
+{
+	(void)state;
+	const char *path = in_root("lock");
+	int fd, own = -1, status;
+
+	assert_int_equal(fs_lock(path, true, 0, &fd, NULL), 0);
+	pid_t pid = fork();
+	if (pid == 0)
+		hand_on(fd, 150);
+	close(fd);
+	assert_int_equal(fs_lock(path, true, 150, &own, NULL), -ERR_CONFLICT);
+	assert_int_equal(own, -1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
 static void test_lock_fails(void **state)
 {
 	(void)state;
@@ -803,6 +897,9 @@ int main(void)
 		IN_ROOT(test_lock_shared),
 		IN_ROOT(test_lock_waits),
 		IN_ROOT(test_lock_of_a_removed_file),
+		IN_ROOT(test_lock_on_nfs),
+		IN_ROOT(test_lock_that_cannot_be_checked),
+		IN_ROOT(test_lock_of_changing_files),
 		IN_ROOT(test_lock_fails),
 		IN_ROOT(test_free_bytes),
 	};

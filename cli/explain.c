@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
+#include "cli/help.h"
 #include "cli/ui.h"
 
 enum { TEXT_MAX = 64 << 10 };
@@ -23,14 +24,18 @@ static int not_found(const char *word, struct err *err)
 	return err_hint(err, "dlrun explain");
 }
 
-static struct json *info_json(const struct err_info *info)
+static struct json *info_json(enum err_id id)
 {
+	const struct err_info *info = err_info(id);
 	struct json *json = json_object();
 
 	json_set_str(json, "id", info->name);
 	json_set_str(json, "title", info->title);
 	json_set_str(json, "text", info->text);
-	json_set_int(json, "exit", err_exit_status(info->code));
+	if (help_exit_status(id) >= 0)
+		json_set_int(json, "exit", help_exit_status(id));
+	else
+		json_set(json, "exit", json_null());
 	return json;
 }
 
@@ -41,7 +46,7 @@ static int print_json(struct app *app, enum err_id only)
 
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
 		if (only == E_NONE || only == id)
-			json_add(list, info_json(err_info(id)));
+			json_add(list, info_json(id));
 	json_set(json, "errors", list);
 	return app_print_json(app, json);
 }
@@ -59,14 +64,17 @@ static int print_all(struct app *app)
 	return ui_table_print(app, &table) < 0;
 }
 
-static int print_one(struct app *app, const struct err_info *info)
+static int print_one(struct app *app, enum err_id id)
 {
+	const struct err_info *info = err_info(id);
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, TEXT_MAX);
 	buf_addf(&out, UI_BOLD "%s" UI_OFF ": %s\n\n", info->name, info->title);
 	ui_wrap(info->text, UI_COLUMNS - 1, 0, &out);
-	buf_addf(&out, "\n\nexit status: %d\n", err_exit_status(info->code));
+	buf_addc(&out, '\n');
+	if (help_exit_status(id) >= 0)
+		buf_addf(&out, "\nexit status: %d\n", help_exit_status(id));
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
@@ -82,7 +90,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	}
 	if (app->options.json)
 		return print_json(app, id);
-	return id ? print_one(app, err_info(id)) : print_all(app);
+	return id ? print_one(app, id) : print_all(app);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

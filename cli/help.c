@@ -36,6 +36,16 @@ void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
 		buf_addf(out, " %s", opt->arg);
 }
 
+int help_exit_status(enum err_id id)
+{
+	static const enum err_id ends[] = {E_RUN_EXEC, E_RUN_FAILED, E_RUN_LOST, E_RUN_TIMEOUT};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (ends[i] == id)
+			return -1;
+	return err_exit_status(err_info(id)->code);
+}
+
 void help_example(const char *example, char **ret_line, char **ret_text)
 {
 	const char *hash = strstr(example, " # ");

@@ -18,6 +18,8 @@ void help_command_text(const struct cmd *cmd, struct buf *out);
 
 /* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */
 void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out);
+/* The exit status of a command that fails with this error; -1: it is the run's own. */
+int help_exit_status(enum err_id id);
 /* The two parts of an example, each to be freed by the caller. */
 void help_example(const char *example, char **ret_line, char **ret_text);
 

@@ -167,7 +167,9 @@ static void fill_errors(const struct cmd *cmd, struct buf *out)
 		add_escaped(info->title, out);
 		buf_adds(out, "\n\t");
 		add_escaped(info->text, out);
-		buf_addf(out, " Exit status %d.\n\n", err_exit_status(info->code));
+		if (help_exit_status(id) >= 0)
+			buf_addf(out, " Exit status %d.", help_exit_status(id));
+		buf_adds(out, "\n\n");
 	}
 }
 

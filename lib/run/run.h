@@ -53,9 +53,9 @@ struct json *run_exit_to_json(const struct run_exit *exit);
 void run_exit_from_json(const struct json *json, struct run_exit *ret);
 
 struct run {
-	struct json *doc;   /* dlrun/run/v1 */
-	struct json *spec;  /* what is needed to start it again; never secrets: run/spec.h */
-	int64_t revision;   /* of the row in the store; 0: not stored */
+	struct json *doc;  /* dlrun/run/v1 */
+	struct json *spec; /* what is needed to start it again; never secrets: run/spec.h */
+	int64_t revision;  /* of the row in the store; 0: not stored */
 };
 
 /* A new record in state preparing with every member present. */
@@ -91,13 +91,13 @@ int run_attempts(const struct run *run);
 void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
 /* Of the newest attempt; the run's times follow (started: of the first attempt). 0: not yet. */
-void run_set_attempt_exit(struct run *run, const struct run_exit *exit, int64_t started_ms,
-	int64_t ended_ms);
+void run_set_attempt_exit(
+	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);
 
 /* A name in the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped tells
  * whether anything had to change. E_RUN_NAME when nothing of it can stay. */
-int run_name_map(const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped,
-	struct err *err);
+int run_name_map(
+	const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped, struct err *err);
 /* name-xxxxx: five of 23456789abcdefghjkmnpqrstuvwxyz, random. */
 void run_make_id(const char *name, char ret[static RUN_ID_SIZE]);
 /* Whether s has the form of a whole id. */

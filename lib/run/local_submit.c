@@ -165,6 +165,12 @@ static int begin(struct start *start, struct err *err)
 	int r = local_start(
 		start->local, &start->place, &start->env, start->scope, &start->fd, err);
 
+	if (r < 0 && start->scope) {
+		/* There is no systemd-run on PATH. */
+		start->scope = false;
+		err_clear(err);
+		r = local_start(start->local, &start->place, &start->env, false, &start->fd, err);
+	}
 	if (r == 0)
 		start->source = loop_add_fd(start->local->target.loop, start->fd, &ops, start);
 	return r;

@@ -218,8 +218,10 @@ static int change_row(struct store *store, const char *id, store_change_fn *fn, 
 	AUTO_RUN struct run *run = NULL;
 
 	int r = read_one(store, id, &run, err);
-	if (r == 0)
-		r = fn(ctx, run, err);
+	if (r < 0)
+		return r;
+	BUG_ON(!run);
+	r = fn(ctx, run, err);
 	if (r > 0) {
 		r = write_over(store, run, err);
 		if (r == 0)

@@ -441,3 +441,18 @@ int layout_resolve(struct layout *layout, const char *name, struct descriptor *r
 	return name ? resolve_name(layout, &index, name, ret, err)
 		    : resolve_only(layout, &index, ret, err);
 }
+
+int layout_names(struct layout *layout, struct strv *ret, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_LAYOUT_INDEX struct layout_index index = {0};
+
+	int r = layout_read_index(layout, &text, &index, err);
+	for (size_t i = 0; r == 0 && i < index.entries.n; i++) {
+		AUTO_LAYOUT_ROW struct layout_row row = {0};
+		r = layout_entry_read(&index.entries.v[i], layout->index_path, &row, err);
+		if (r == 0 && row.name)
+			strv_add_take(ret, TAKE(row.name));
+	}
+	return r;
+}

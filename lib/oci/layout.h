@@ -42,6 +42,8 @@ struct sink *layout_sink(struct layout *layout);
  * E_IMAGE_BASE with the tags as evidence. */
 int layout_resolve(
 	struct layout *layout, const char *name, struct descriptor *ret, struct err *err);
+/* The names in the index, in its order. */
+int layout_names(struct layout *layout, struct strv *ret, struct err *err);
 /* A blob for reading, its size checked (E_IMAGE); E_IMAGE_BASE when missing. */
 int layout_open_blob(
 	struct layout *layout, const struct descriptor *blob, int *ret_fd, struct err *err);
@@ -56,5 +58,8 @@ int layout_read_blob(struct layout *layout, const struct descriptor *blob, size_
  * for longer than two seconds: nothing is removed. ret_bytes and ret_blobs count what was. */
 int layout_gc(struct layout *layout, const struct strv *remove_names, const struct strv *keep,
 	uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
+/* What layout_gc would remove: only counted. */
+int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
+	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
 
 #endif

@@ -19,6 +19,9 @@ struct marks {
 	struct map seen;
 	struct strv pending;
 	struct map removed; /* names */
+	bool dry_run;
+	uint64_t bytes; /* of what goes */
+	size_t blobs;
 };
 
 static char yes[] = "";
@@ -114,8 +117,7 @@ static bool is_garbage(const struct map *seen, const char *name)
 	       (seen && is_blob_name(name) && !map_get(seen, digest));
 }
 
-static int sweep(
-	const struct map *seen, const char *dir, uint64_t *bytes, size_t *blobs, struct err *err)
+static int sweep(struct marks *marks, const struct map *seen, const char *dir, struct err *err)
 {
 	AUTO_DIR DIR *stream = opendir(dir);
 	struct stat st;
@@ -127,10 +129,10 @@ static int sweep(
 			fstatat(dirfd(stream), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 			S_ISDIR(st.st_mode))
 			continue;
-		if (unlinkat(dirfd(stream), e->d_name, 0) < 0)
+		if (!marks->dry_run && unlinkat(dirfd(stream), e->d_name, 0) < 0)
 			return fs_error(err, errno, "removing %s in %s", e->d_name, dir);
-		*bytes += (uint64_t)st.st_size;
-		++*blobs;
+		marks->bytes += (uint64_t)st.st_size;
+		marks->blobs++;
 	}
 	return 0;
 }
@@ -144,8 +146,7 @@ static bool any_dropped(const struct layout_index *index)
 }
 
 /* Names go before what they stand for. */
-static int collect(struct marks *marks, const struct strv *keep, uint64_t *bytes, size_t *blobs,
-	struct err *err)
+static int collect(struct marks *marks, const struct strv *keep, struct err *err)
 {
 	struct layout *layout = marks->layout;
 	AUTO_FREE char *sha256 = fs_join(layout->dir, "blobs/sha256");
@@ -157,37 +158,54 @@ static int collect(struct marks *marks, const struct strv *keep, uint64_t *bytes
 		r = mark_index(marks, &index, err);
 	if (r == 0)
 		r = mark_reachable(marks, keep, err);
-	if (r == 0 && any_dropped(&index))
+	if (r == 0 && !marks->dry_run && any_dropped(&index))
 		r = layout_write_index(layout, &index, NULL, NULL, true, err);
 	if (r == 0)
-		r = sweep(&marks->seen, sha256, bytes, blobs, err);
+		r = sweep(marks, &marks->seen, sha256, err);
 	if (r == 0)
-		r = sweep(NULL, layout->dir, bytes, blobs, err);
+		r = sweep(marks, NULL, layout->dir, err);
 	return r;
+}
+
+static int run_gc(struct marks *marks, const struct strv *remove_names, const struct strv *keep,
+	struct err *err)
+{
+	AUTO_FD int blobs_lock = -1;
+	AUTO_FD int index_lock = -1;
+
+	for (size_t i = 0; remove_names && i < remove_names->n; i++)
+		map_put(&marks->removed, remove_names->v[i], yes);
+	int r = layout_lock_blobs(marks->layout, true, LAYOUT_GC_WAIT_MS, &blobs_lock, err);
+	if (r == 0)
+		r = layout_lock_index(marks->layout, &index_lock, err);
+	return r < 0 ? r : collect(marks, keep, err);
+}
+
+/* r: what run_gc returned. */
+static int end_gc(struct marks *marks, int r, uint64_t *ret_bytes, size_t *ret_blobs)
+{
+	map_done(&marks->seen);
+	map_done(&marks->removed);
+	strv_done(&marks->pending);
+	if (r < 0)
+		return r;
+	*ret_bytes = marks->bytes;
+	*ret_blobs = marks->blobs;
+	return 0;
 }
 
 int layout_gc(struct layout *layout, const struct strv *remove_names, const struct strv *keep,
 	uint64_t *ret_bytes, size_t *ret_blobs, struct err *err)
 {
-	AUTO_FD int blobs_lock = -1;
-	AUTO_FD int index_lock = -1;
 	struct marks marks = {.layout = layout};
-	uint64_t bytes = 0;
-	size_t blobs = 0;
 
-	for (size_t i = 0; remove_names && i < remove_names->n; i++)
-		map_put(&marks.removed, remove_names->v[i], yes);
-	int r = layout_lock_blobs(layout, true, LAYOUT_GC_WAIT_MS, &blobs_lock, err);
-	if (r == 0)
-		r = layout_lock_index(layout, &index_lock, err);
-	if (r == 0)
-		r = collect(&marks, keep, &bytes, &blobs, err);
-	map_done(&marks.seen);
-	map_done(&marks.removed);
-	strv_done(&marks.pending);
-	if (r < 0)
-		return r;
-	*ret_bytes = bytes;
-	*ret_blobs = blobs;
-	return 0;
+	return end_gc(&marks, run_gc(&marks, remove_names, keep, err), ret_bytes, ret_blobs);
+}
+
+int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
+	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err)
+{
+	struct marks marks = {.layout = layout, .dry_run = true};
+
+	return end_gc(&marks, run_gc(&marks, remove_names, keep, err), ret_bytes, ret_blobs);
 }

@@ -813,6 +813,51 @@ static void test_gc(void **state)
 	assert_true(there("l", &d.layers[0]) && there("l", &d.layers[1]));
 }
 
+/* What would go is counted, and stays. */
+static void test_gc_preview(void **state)
+{
+	(void)state;
+	struct sample a, b;
+	AUTO_STRV struct strv names = {0}, found = {0};
+	uint64_t bytes = 0, want = 0;
+	size_t blobs = 0;
+
+	add_image("l", 1, "a", &a);
+	add_image("l", 2, "b", &b);
+	put_file(in_root("l/.dlrun-0123456789abcdef"), "123");
+	AUTO_LAYOUT struct layout *layout = open_layout("l", false);
+	strv_add(&names, "a");
+	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, fault));
+	assert_int_equal(blobs, 4);
+	assert_int_equal(index_count("l"), 2);
+	assert_true(there("l", &a.manifest) && there("l", &a.config) && there("l", &a.layers[0]));
+	assert_int_equal(collect("l", "a", NULL, &want), 4);
+	assert_int_equal(bytes, want);
+	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, fault));
+	assert_int_equal(blobs, 0);
+	ok(layout_names(layout, &found, fault));
+	assert_int_equal(found.n, 1);
+	assert_string_equal(found.v[0], "b");
+}
+
+static void test_names(void **state)
+{
+	(void)state;
+	struct sample a;
+	AUTO_STRV struct strv none = {0}, names = {0};
+
+	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
+	ok(layout_names(layout, &none, fault));
+	assert_int_equal(none.n, 0);
+	add_image("l", 1, "z", &a);
+	add_image("l", 2, NULL, &a);
+	add_image("l", 3, "a", &a);
+	ok(layout_names(layout, &names, fault));
+	assert_int_equal(names.n, 2);
+	assert_string_equal(names.v[0], "z");
+	assert_string_equal(names.v[1], "a");
+}
+
 static void test_gc_files(void **state)
 {
 	(void)state;
@@ -903,6 +948,8 @@ int main(void)
 		T(test_many_processes),
 		T(test_lock_removed),
 		T(test_gc),
+		T(test_gc_preview),
+		T(test_names),
 		T(test_gc_files),
 		T(test_gc_nested),
 		T(test_gc_waits),

@@ -90,7 +90,7 @@ static int make_parent(void *ctx, const char *dir, struct err *err)
 	const char *name = unpack_name(dir);
 	int r = go_to_parent(apply, dir, err);
 
-	if (r || mkdirat(apply->dir_fd, name, 0755) == 0)
+	if (r || mkdirat(apply->dir_fd, name, 0777) == 0)
 		return r;
 	if (errno != EEXIST)
 		return fs_error(err, errno, "making directory %s", dir);
@@ -106,13 +106,13 @@ static int make_dir(struct apply *apply, const char *path, struct err *err)
 {
 	const char *name = unpack_name(path);
 
-	if (mkdirat(apply->dir_fd, name, 0755) == 0)
+	if (mkdirat(apply->dir_fd, name, 0777) == 0)
 		return 0;
 	int errnum = errno;
 	if (errnum == EEXIST && is_dir(apply->dir_fd, name))
 		return 0;
 	if (errnum == EEXIST && unlinkat(apply->dir_fd, name, 0) == 0 &&
-		mkdirat(apply->dir_fd, name, 0755) == 0)
+		mkdirat(apply->dir_fd, name, 0777) == 0)
 		return 0;
 	return fs_error(err, errno, "making directory %s", path);
 }

@@ -21,7 +21,7 @@ struct unpack_spec {
 };
 
 /* Apply the layer (whiteouts too; layer.md "Applying changesets") to the directory dir_fd, in which
- * nothing else writes. Files become 0644/0755 & ~umask, so that a program can change them, with
+ * nothing else writes. Files become 0666/0777 & ~umask, as those that git checks out, with
  * the layer's times. Contents of this process's making need no fsync. Small files are made several
  * at a time. After a failure the directory holds a part of the layer and is worthless.
  * E_IMAGE: damaged, or something that is not taken; E_DATA_LIMIT: over max_bytes, 2,000,000 members

@@ -28,7 +28,7 @@ int unpack_create(int dir_fd, const char *path, bool exec, int *ret_fd, struct e
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	const char *name = unpack_name(path);
-	mode_t mode = exec ? 0755 : 0644;
+	mode_t mode = exec ? 0777 : 0666;
 	int fd = openat(dir_fd, name, flags, mode);
 
 	if (fd < 0 && errno == EEXIST) {

@@ -27,7 +27,7 @@ struct unpack_job {
 	struct err err;
 };
 
-/* A new file (0644 or 0755 & ~umask) instead of whatever has its name; *ret_fd for writing. */
+/* A new file (0666 or 0777 & ~umask) instead of whatever has its name; *ret_fd for writing. */
 int unpack_create(int dir_fd, const char *path, bool exec, int *ret_fd, struct err *err);
 /* The last thing to do with it. A time that the file system cannot hold is left out. */
 int unpack_close(int fd, const char *path, const struct timespec *mtime, struct err *err);

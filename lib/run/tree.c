@@ -339,7 +339,13 @@ int spares_drop(const char *dir, bool dry_run, uint64_t *ret_bytes, size_t *ret_
 	if (dry_run)
 		return 0;
 	r = remove_spares(dir_fd, true, 0, err);
-	return r < 0 ? r : remove_spares(dir_fd, false, 0, err);
+	if (r == 0)
+		r = remove_spares(dir_fd, false, 0, err);
+	/* The lock is ours: whoever waits for it finds that it has lost its name, and makes a new
+	 * one. */
+	if (r == 0)
+		unlinkat(dir_fd, SPARE_LOCK, 0);
+	return r;
 }
 
 /*

@@ -89,6 +89,10 @@
 	  "The base is an index without a manifest for the platform of the target.") \
 	X(E_IMAGE_REF, USAGE, "image.ref", "a reference to an image is not valid", \
 	  "Forms: scratch, oci:DIR, oci:DIR:TAG, oci:DIR@sha256:HEX, HOST/REPO:TAG, HOST/REPO@sha256:HEX.") \
+	/* the code of runs */ \
+	X(E_CHECKOUT_DIR, CONFLICT, "checkout.dir", "the directory to check out into is not free", \
+	  "`dlrun checkout` makes the directory, or takes one that is empty and not the current one. It " \
+	  "never adds to files that are there.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

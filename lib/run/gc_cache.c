@@ -1,0 +1,142 @@
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/digest.h"
+#include "base/fs.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/plan.h"
+#include "run/gc.h"
+#include "run/words.h"
+#include "snap/statcache.h"
+
+/*
+ * The cache directory: whatever goes here costs time, nothing else.
+ */
+
+enum { STAT_DIR_LEN = 16 };
+
+static bool is_hex(const char *name, size_t len)
+{
+	return strlen(name) == len && strspn(name, "0123456789abcdef") == len;
+}
+
+/*
+ * Plans: PATH, PATH.recent, PATH.lock (oci/plan.h)
+ */
+
+static bool has_blob(const struct gc *gc, const struct plan_layer *layer)
+{
+	struct descriptor blob = {.size = layer->size};
+	AUTO_FD int fd = -1;
+
+	digest_text(layer->digest, blob.digest);
+	return gc->layout && layout_open_blob(gc->layout, &blob, &fd, NULL) == 0;
+}
+
+/* Plans are kept for other layouts, too: of those only the time of the last use is known. */
+static bool is_needed(const struct gc *gc, const char *path)
+{
+	AUTO_FREE char *recent = mem_printf("%s.recent", path);
+	AUTO_PLAN struct plan plan = {0};
+
+	if (!gc_is_old(gc, path) || !gc_is_old(gc, recent))
+		return true;
+	plan_load(path, &plan);
+	return plan.has_full && has_blob(gc, &plan.full);
+}
+
+static int drop_plan(struct gc *gc, const char *path, struct err *err)
+{
+	static const char *const endings[] = {"", ".recent", ".lock"};
+	AUTO_FREE char *lock = mem_printf("%s.lock", path);
+	int r = 0;
+
+	/* Somebody writes it. */
+	if (is_needed(gc, path) || fs_is_locked(lock))
+		return 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(endings); i++) {
+		AUTO_FREE char *file = mem_printf("%s%s", path, endings[i]);
+		r = gc_drop(gc, file, &gc->report->files, err);
+	}
+	return r;
+}
+
+/* The names of plans, of which any of the three files may be missing. */
+static void find_plans(const char *dir, struct map *ret)
+{
+	AUTO_DIR DIR *stream = opendir(dir);
+	struct dirent *entry;
+
+	while (stream && (entry = readdir(stream))) {
+		AUTO_FREE char *name = mem_strndup(entry->d_name, strcspn(entry->d_name, "."));
+		if (is_hex(name, SHA256_HEX_SIZE - 1))
+			map_put(ret, name, ret);
+	}
+}
+
+int gc_plans(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_plans(&gc->session->dirs);
+	AUTO(map_done) struct map names = {0};
+	const char *name;
+	size_t pos = 0;
+	void *value;
+
+	int r = gc_drop_temporary(gc, dir, err);
+	find_plans(dir, &names);
+	while (r == 0 && map_each(&names, &pos, &name, &value)) {
+		AUTO_FREE char *path = fs_join(dir, name);
+		r = drop_plan(gc, path, err);
+	}
+	return r;
+}
+
+/*
+ * Stat caches: one directory for a tree, called by a hash of its root
+ */
+
+/* The trees of the runs that are there; those that are not leave no name. */
+static void find_trees(const struct gc *gc, struct map *ret)
+{
+	vec_foreach (struct run *, run, &gc->runs) {
+		AUTO_FREE char *root = words_get_one(json_get((*run)->doc, "origin"), "root");
+		struct stat st;
+		if (!root || stat(root, &st) < 0)
+			continue;
+		AUTO_FREE char *path = statcache_path(gc->session->dirs.cache, root);
+		map_put(ret, path, ret);
+	}
+}
+
+static int drop_stat_cache(struct gc *gc, const char *dir, const struct map *trees, struct err *err)
+{
+	AUTO_FREE char *file = fs_join(dir, "stat.v1");
+	AUTO_FREE char *lock = fs_join(dir, "stat.lock");
+
+	if (map_get(trees, file) || !gc_is_old(gc, file) || fs_is_locked(lock))
+		return 0;
+	return gc_drop(gc, dir, &gc->report->files, err);
+}
+
+int gc_stat_caches(struct gc *gc, struct err *err)
+{
+	const char *cache = gc->session->dirs.cache;
+	AUTO_DIR DIR *stream = opendir(cache);
+	AUTO(map_done) struct map trees = {0};
+	struct dirent *entry;
+	int r = 0;
+
+	find_trees(gc, &trees);
+	while (r == 0 && stream && (entry = readdir(stream))) {
+		AUTO_FREE char *dir = fs_join(cache, entry->d_name);
+		if (is_hex(entry->d_name, STAT_DIR_LEN))
+			r = drop_stat_cache(gc, dir, &trees, err);
+	}
+	return r;
+}

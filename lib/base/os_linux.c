@@ -263,7 +263,8 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 		long fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 		if (fd >= 0)
 			return (int)fd;
-		if (errno == EINTR || errno == EAGAIN)
+		/* EAGAIN is not for us: without ".." it means what it means for open(2). */
+		if (errno == EINTR)
 			continue;
 		if (errno != ENOSYS && errno != EPERM)
 			return -errno;
@@ -311,7 +312,7 @@ int os_watch_open(const char *path)
 	enum {
 		FILE_EVENTS =
 			IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF,
-		DIR_EVENTS = IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE
+		DIR_EVENTS = IN_CREATE | IN_MOVED_TO
 	};
 	AUTO_FD int at = open(path, O_PATH | O_CLOEXEC);
 	struct stat st;
@@ -523,10 +524,20 @@ const char *os_network_fs(int fd)
  * Families (cgroups(7), kernel Documentation/admin-guide/cgroup-v2.rst)
  */
 
-static bool is_cgroup2(const struct mount *mount, const void *wanted)
+/* What of path lies below root, "" for root itself; NULL if it does not lie there. */
+static const char *path_below(const char *root, const char *path)
 {
-	(void)wanted;
-	return strcmp(mount->type, "cgroup2") == 0;
+	size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+
+	if (strncmp(path, root, len) != 0 || (path[len] && path[len] != '/'))
+		return NULL;
+	return strcmp(path + len, "/") == 0 ? "" : path + len;
+}
+
+/* A mount may show a part of the hierarchy only. */
+static bool shows_group(const struct mount *mount, const void *group)
+{
+	return strcmp(mount->type, "cgroup2") == 0 && path_below(mount->root, group);
 }
 
 /* The line "0::/path" of /proc/self/cgroup. */
@@ -552,19 +563,9 @@ static bool cgroup_dir(char *out, size_t size)
 	char group[256];
 	struct mount mount;
 
-	if (!own_cgroup(group, sizeof(group)) || !find_mount(is_cgroup2, NULL, &mount))
+	if (!own_cgroup(group, sizeof(group)) || !find_mount(shows_group, group, &mount))
 		return false;
-	/* A mount may show a part of the hierarchy only. */
-	const char *below = group;
-	if (strcmp(mount.root, "/") != 0) {
-		size_t len = strlen(mount.root);
-		if (strncmp(group, mount.root, len) != 0)
-			return false;
-		below += len;
-	}
-	if (strcmp(below, "/") == 0)
-		below = "";
-	int n = snprintf(out, size, "%s%s", mount.point, below);
+	int n = snprintf(out, size, "%s%s", mount.point, path_below(mount.root, group));
 	return n > 0 && (size_t)n < size;
 }
 
@@ -672,7 +673,10 @@ bool os_family_is_empty(const struct os_family *family)
 	if (!family->path[0])
 		return true;
 	snprintf(path, sizeof(path), "%s/cgroup.events", family->path);
-	return !read_small(path, text, sizeof(text)) || !strstr(text, "populated 1");
+	if (read_small(path, text, sizeof(text)))
+		return !strstr(text, "populated 1");
+	/* One that is gone holds nothing; of one that cannot be looked at nobody knows. */
+	return access(family->path, F_OK) < 0 && errno == ENOENT;
 }
 
 static void remove_group(const char *dir, void *ctx)

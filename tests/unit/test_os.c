@@ -377,6 +377,8 @@ static const struct {
 	{"d/out", O_RDONLY, -ELOOP},
 	{"f", O_WRONLY | O_CREAT | O_EXCL, -EEXIST},
 	{"d", O_WRONLY, -EISDIR},
+	{"new/", O_WRONLY | O_CREAT, -EISDIR},
+	{"d/", O_RDONLY | O_CREAT, -EISDIR},
 #ifdef O_PATH
 	{"f", O_PATH, 0},
 	{"link", O_PATH, -ELOOP},
@@ -400,6 +402,7 @@ static void check_beneath(open_fn *open_it)
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(unlinkat(tmp_fd, "d/e/new", 0), 0);
 	assert_int_equal(open_it(-1, "f", O_RDONLY, 0), -EBADF);
+	assert_int_equal(fstatat(tmp_fd, "new", &st, 0), -1);
 }
 
 /* Both ways give the same answers; the walk is what old kernels and the portable twin use. */
@@ -410,6 +413,26 @@ static void test_beneath(void **state)
 	check_beneath(os_open_beneath);
 	check_beneath(os_walk_beneath);
 }
+
+#ifdef F_SETLEASE
+/* A file that somebody wants to be asked about (a file server) keeps nobody waiting who does not want
+ * to wait. */
+static void test_leased(void **state)
+{
+	(void)state;
+	int64_t start_ms = clock_ms();
+
+	put("leased");
+	AUTO_FD int fd = openat(tmp_fd, "leased", O_RDWR | O_CLOEXEC);
+	signal(SIGIO, SIG_IGN);
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		skip(); /* not on this file system */
+	assert_int_equal(os_open_beneath(tmp_fd, "leased", O_RDONLY | O_NONBLOCK, 0), -EAGAIN);
+	assert_in_range(clock_ms() - start_ms, 0, 10000);
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	signal(SIGIO, SIG_DFL);
+}
+#endif
 
 static void test_leads_out(void **state)
 {
@@ -484,6 +507,8 @@ static void test_watch(void **state)
 	put("watched-dir/new");
 	assert_true(is_readable(on_dir, WAIT_MS));
 	os_watch_drain(on_dir);
+	assert_false(is_readable(on_dir, 0));
+	close(openat(tmp_fd, "watched-dir/new", O_RDWR | O_CLOEXEC));
 	assert_false(is_readable(on_dir, 0));
 	assert_int_equal(renameat(tmp_fd, "watched", tmp_fd, "watched-dir/moved"), 0);
 	assert_true(is_readable(on_dir, WAIT_MS));
@@ -624,6 +649,19 @@ static bool is_empty(void *ctx)
 	return os_family_is_empty(ctx);
 }
 
+/* What it says when no more files can be opened. */
+static bool is_empty_unseen(const struct os_family *family)
+{
+	struct rlimit before, none;
+
+	getrlimit(RLIMIT_NOFILE, &before);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+	setrlimit(RLIMIT_NOFILE, &none);
+	bool empty = os_family_is_empty(family);
+	setrlimit(RLIMIT_NOFILE, &before);
+	return empty;
+}
+
 /* 0, or the number of the first thing that is wrong. */
 static int use_family(const struct os_family *family)
 {
@@ -631,6 +669,8 @@ static int use_family(const struct os_family *family)
 		return 20;
 	if (os_family_is_empty(family))
 		return 21;
+	if (is_empty_unseen(family))
+		return 25;
 	if (os_family_signal(family, 0) != 7)
 		return 22;
 	if (os_family_signal(family, SIGKILL) != 7)
@@ -714,6 +754,9 @@ int main(void)
 		cmocka_unit_test(test_process_with_odd_name),
 		cmocka_unit_test(test_descendants),
 		cmocka_unit_test(test_beneath),
+#ifdef F_SETLEASE
+		cmocka_unit_test(test_leased),
+#endif
 		cmocka_unit_test(test_leads_out),
 		cmocka_unit_test(test_nameless),
 		cmocka_unit_test(test_watch),

@@ -84,6 +84,9 @@ int os_walk_beneath(int dirfd, const char *path, int flags, mode_t mode)
 			return -ENAMETOOLONG;
 		memcpy(name, path, len);
 		name[len] = '\0';
+		/* Some systems would make a file of that name. */
+		if (is_last && slashes > 0 && (flags & O_CREAT))
+			return -EISDIR;
 		if (is_last)
 			return open_no_link(dirfd, name,
 				flags | O_CLOEXEC | (slashes > 0 ? O_DIRECTORY : 0), mode);

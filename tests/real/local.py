@@ -257,6 +257,16 @@ def test_follow_from_a_second_terminal_sees_everything(w):
     assert follow.out == "".join(f"{i}\n" for i in range(300)) + "end\n"
 
 
+def test_following_a_silent_run_costs_nothing(w):
+    w.repo()
+    follow = subprocess.Popen([w.dlrun, "submit", "-f", "--", "sleep", "2"], cwd=w.tree, env=w.env,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(follow.pid, 0)
+    follow.returncode = os.waitstatus_to_exitcode(status)
+    assert follow.returncode == 0
+    assert usage.ru_utime + usage.ru_stime < 0.5, usage
+
+
 def test_head_closes_the_pipe_quietly(w):
     w.repo()
     run = submit(w, "sh", "-c", "yes | head -100000")

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "snap/gitdir.h"
 #include "snap/gitls.h"
+#include "snap/hint.h"
 #include "snap/repo.h"
 
 enum {
@@ -122,7 +123,7 @@ static int fail(const struct gitls *git, int status, struct err *err)
 		return err_set(err, E_SNAPSHOT_OWNER, "'%s' belongs to another user", shown);
 	err_set(err, E_SNAPSHOT_REPO, "git cannot read the repository '%s'", shown);
 	err_evidence(err, "git ended with status %d", status);
-	return err_hint(err, "git status");
+	return hint_path(err, "git -C ", git->work_dir, " status");
 }
 
 /*

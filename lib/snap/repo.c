@@ -168,8 +168,9 @@ char *repo_url_without_user(const char *url)
 		return mem_strdup(url);
 	host += 3;
 	size_t len = strcspn(host, "/?#");
-	const char *at = memrchr(host, '@', len);
-	return at ? mem_printf("%.*s%s", (int)(host - url), url, at + 1) : mem_strdup(url);
+	while (len > 0 && host[len - 1] != '@')
+		len--;
+	return mem_printf("%.*s%s", (int)(host - url), url, host + len);
 }
 
 /*

@@ -397,7 +397,7 @@ static void test_damaged_index(void **state)
 	assert_int_equal(find(""), -ERR_IO);
 	assert_int_equal(err.id, E_SNAPSHOT_REPO);
 	assert_non_null(strstr(err.message, "git cannot read the repository"));
-	assert_string_equal(err.hint, "git status");
+	assert_true(str_starts(err.hint, "git -C /") && str_ends(err.hint, "/r status"));
 	fix_sh("cd r; : > .git/index");
 	start("r", "r/.git");
 	assert_true(find("") < 0);

@@ -241,13 +241,18 @@ static int dispatch_timers(struct loop *loop, struct err *err)
 static volatile sig_atomic_t signal_pending[NSIG];
 static volatile sig_atomic_t signal_pipe[NSIG]; /* where to write; 0: not ours */
 
+static void wake(int fd)
+{
+	if (write(fd, "", 1) < 0)
+		(void)0; /* full: the reader is awake already */
+}
+
 static void on_signal(int sig)
 {
 	int saved = errno;
 
 	signal_pending[sig] = 1;
-	if (write(signal_pipe[sig], "", 1) < 0)
-		(void)0; /* full: the reader is awake already */
+	wake(signal_pipe[sig]);
 	errno = saved;
 }
 
@@ -282,20 +287,22 @@ int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, s
 static int dispatch_signals(struct loop *loop, struct err *err)
 {
 	char drain[64];
+	int r = 0;
 
 	while (read(loop->pipe[0], drain, sizeof(drain)) > 0)
 		;
-	for (size_t i = 0; i < loop->signals.n && !loop->stop; i++) {
+	for (size_t i = 0; i < loop->signals.n && !loop->stop && r >= 0; i++) {
 		struct signal_source source = loop->signals.v[i];
 
 		if (!signal_pending[source.sig])
 			continue;
 		signal_pending[source.sig] = 0;
-		int r = source.fn(source.ctx, source.sig, err);
-		if (r < 0)
-			return r;
+		r = source.fn(source.ctx, source.sig, err);
 	}
-	return 0;
+	/* What may be left of them waits for the next run. */
+	if (loop->stop || r < 0)
+		wake(loop->pipe[1]);
+	return r < 0 ? r : 0;
 }
 
 /*
@@ -306,8 +313,10 @@ static int wait_ms(const struct loop *loop)
 {
 	if (loop->timers.n == 0)
 		return -1;
-	int64_t ms = loop->timers.v[0].at_ms - clock_ms();
-	return ms < 0 ? 0 : ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)ms;
+	int64_t now_ms = clock_ms(), at_ms = loop->timers.v[0].at_ms;
+	if (at_ms <= now_ms)
+		return 0;
+	return at_ms - now_ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)(at_ms - now_ms);
 }
 
 /* One round; 1 while there is something to wait for. */

@@ -594,6 +594,48 @@ static void test_signals(void **state)
 	signal(SIGUSR1, SIG_DFL);
 }
 
+static int fail_on_signal(void *ctx, int sig, struct err *err)
+{
+	note_signal(ctx, sig, err);
+	return err_set(err, E_CANCELED, "signal %d", sig);
+}
+
+/* The first of two signals that came together ends the run; the second is not lost. */
+static void test_signal_behind_the_end(void **state)
+{
+	(void)state;
+	for (int fails = 0; fails < 2; fails++) {
+		struct signals signals = {.loop = loop_new(), .stop_after = fails ? 9 : 1};
+		AUTO_ERR struct err err = {0};
+		loop_signal_fn *first = fails ? fail_on_signal : note_signal;
+
+		assert_int_equal(loop_add_signal(signals.loop, SIGUSR1, first, &signals, &err), 0);
+		assert_int_equal(
+			loop_add_signal(signals.loop, SIGUSR2, note_signal, &signals, &err), 0);
+		raise(SIGUSR1);
+		raise(SIGUSR2);
+		assert_int_equal(loop_run(signals.loop, &err), fails ? -ERR_CANCELED : 0);
+		assert_int_equal(signals.n[SIGUSR2], 0);
+		signals.stop_after = 2;
+		loop_add_timer(signals.loop, clock_ms() + 10000, stop_timer, signals.loop);
+		run(signals.loop);
+		assert_int_equal(signals.n[SIGUSR1], 1);
+		assert_int_equal(signals.n[SIGUSR2], 1);
+		loop_free(signals.loop);
+	}
+}
+
+static void test_timers_of_all_times(void **state)
+{
+	struct loop *loop = loop_new();
+
+	(void)state;
+	loop_add_timer(loop, INT64_MAX, stop_timer, NULL);
+	loop_add_timer(loop, INT64_MIN, stop_timer, loop);
+	run(loop);
+	loop_free(loop);
+}
+
 static void test_signal_after_another_loop(void **state)
 {
 	(void)state;
@@ -659,6 +701,8 @@ int main(void)
 		cmocka_unit_test(test_timer_error),
 		cmocka_unit_test(test_stop_before_run),
 		cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_signal_behind_the_end),
+		cmocka_unit_test(test_timers_of_all_times),
 		cmocka_unit_test(test_signal_after_another_loop),
 		cmocka_unit_test(test_signal_that_cannot_be),
 		cmocka_unit_test(test_child),

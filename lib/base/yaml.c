@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { KEY_SHOWN_MAX = 80 };
+enum { KEY_SHOWN_MAX = 80, TAG_DIRECTIVES_MAX = 100 };
 
 struct parse {
 	yaml_parser_t parser;
@@ -269,12 +269,29 @@ static void fill_empty(struct parse *parse)
 	root->plain = false;
 }
 
+/* libyaml compares each %TAG directive with all before it, and tells of none. They stand at the
+ * beginning of a line, and every kind of line break ends in one of these bytes; a text that only looks
+ * like one counts as well. */
+static bool has_many_tag_directives(const char *text, size_t len)
+{
+	static const char breaks[] = "\n\r\x85\xa8\xa9", word[] = "%TAG";
+	const char *end = text + len;
+	unsigned n = 0;
+
+	for (const char *s = text; (s = memmem(s, (size_t)(end - s), word, strlen(word))); s++)
+		if (s == text || memchr(breaks, s[-1], strlen(breaks)))
+			n++;
+	return n > TAG_DIRECTIVES_MAX;
+}
+
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
 {
 	struct parse parse = {.text = text, .len = len, .name = name, .err = err};
 
 	if (len > YAML_SIZE_MAX)
 		return err_set(err, E_CONFIG_SYNTAX, "%s is larger than 1 MiB", name);
+	if (has_many_tag_directives(text, len))
+		return err_set(err, E_CONFIG_SYNTAX, "%s has more than 100 %%TAG directives", name);
 	if (!yaml_parser_initialize(&parse.parser))
 		mem_out(len);
 	/* Without this libyaml guesses UTF-16 from the first bytes. */
@@ -288,7 +305,7 @@ int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret
 		map_done(&parse.keys[i]);
 	free(parse.key);
 	if (r < 0) {
-		yaml_free(parse.root);
+		yaml_tree_free(parse.root);
 		return r;
 	}
 	fill_empty(&parse);
@@ -297,11 +314,11 @@ int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret
 }
 
 /* As deep as YAML_DEPTH_MAX at most. */
-void yaml_free(struct yaml *yaml)
+void yaml_tree_free(struct yaml *yaml)
 {
 	while (yaml) {
 		struct yaml *next = yaml->next;
-		yaml_free(yaml->first);
+		yaml_tree_free(yaml->first);
 		free(yaml->key);
 		free(yaml->text);
 		free(yaml);

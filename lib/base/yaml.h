@@ -1,8 +1,8 @@
 /*
  * YAML 1.1 as configuration: a tree of nodes with their lines, read from libyaml's events with
- * limits: YAML_SIZE_MAX bytes, YAML_DEPTH_MAX levels, YAML_EVENTS_MAX events; one document; no
- * aliases, no duplicate or non-scalar keys, no tags. Scalars stay text; `plain` says whether they
- * were written without quotes, which is what types go by.
+ * limits: YAML_SIZE_MAX bytes, YAML_DEPTH_MAX levels, YAML_EVENTS_MAX events, 100 %TAG directives;
+ * one document; no aliases, no duplicate or non-scalar keys, no tags. Scalars stay text; `plain`
+ * says whether they were written without quotes, which is what types go by.
  */
 #ifndef DLRUN_BASE_YAML_H
 #define DLRUN_BASE_YAML_H
@@ -31,9 +31,10 @@ struct yaml {
 
 /* name: the file, for errors "name:line: …" (E_CONFIG_SYNTAX). An empty text gives an empty map. */
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err);
-void yaml_free(struct yaml *yaml);
-AUTO_POINTER(struct yaml, yaml_free)
-#define AUTO_YAML AUTO(yaml_free_auto)
+/* Not yaml_free, which is libyaml's own. */
+void yaml_tree_free(struct yaml *yaml);
+AUTO_POINTER(struct yaml, yaml_tree_free)
+#define AUTO_YAML AUTO(yaml_tree_free_auto)
 
 const struct yaml *yaml_get(const struct yaml *map, const char *key);
 /* A plain ~, null or nothing at all. */

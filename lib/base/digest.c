@@ -1,14 +1,38 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include "base/digest.h"
 #include "base/enc.h"
 #include "base/err.h"
+#include "base/mem.h"
 
 static const char prefix[] = "sha256:";
 enum { PREFIX_LEN = sizeof(prefix) - 1 };
+
+/* OpenSSL does not survive every lack of memory. It passes on where in its source it wants some. */
+static void *hook_malloc(size_t size, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return mem_hook_malloc(size);
+}
+
+static void *hook_realloc(void *old, size_t size, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return mem_hook_realloc(old, size);
+}
+
+static void hook_free(void *p, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(p);
+}
 
 /* Fetched once for the process, because a fetch takes locks and longer than hashing a small file;
  * of several threads that come at once the first one's stays, for as long as the process. */
@@ -19,6 +43,8 @@ static const EVP_MD *algorithm(enum digest_kind kind)
 
 	if (md)
 		return md;
+	/* Refused when another library has used OpenSSL before. */
+	CRYPTO_set_mem_functions(hook_malloc, hook_realloc, hook_free);
 	md = EVP_MD_fetch(NULL, kind == DIGEST_SHA1 ? "SHA1" : "SHA256", NULL);
 	BUG_ON(!md);
 	if (atomic_compare_exchange_strong(&fetched[kind], &none, md))
@@ -33,7 +59,9 @@ void digest_begin(struct digest *digest, enum digest_kind kind)
 
 	if (!digest->ctx)
 		digest->ctx = EVP_MD_CTX_new();
-	BUG_ON(!digest->ctx || !EVP_DigestInit_ex2(digest->ctx, md, NULL));
+	if (!digest->ctx)
+		mem_out(0);
+	BUG_ON(!EVP_DigestInit_ex2(digest->ctx, md, NULL));
 	digest->kind = kind;
 }
 

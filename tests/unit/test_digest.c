@@ -4,8 +4,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/digest.h"
@@ -158,9 +162,47 @@ static void test_threads(void **state)
 	free(job);
 }
 
+/* How a child ends that has used up what the system gives, and then makes a digest or does not. */
+static int end_without_memory(bool makes_digest)
+{
+	enum { MOST = 256 << 20 };
+	size_t taken = 0;
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct digest digest = {0};
+		/* cmocka would go on to the next test. */
+		signal(SIGSEGV, SIG_DFL);
+		signal(SIGABRT, SIG_DFL);
+		close(STDERR_FILENO);
+		setrlimit(RLIMIT_DATA, &(struct rlimit){0});
+		for (size_t size = 1 << 20; size > 0; size /= 2)
+			for (void *volatile p; taken < MOST && (p = malloc(size));)
+				taken += size;
+		if (makes_digest)
+			digest_begin(&digest, DIGEST_SHA1);
+		_exit(taken < MOST ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void test_out_of_memory(void **state)
+{
+	(void)state;
+	if (end_without_memory(false) != 0)
+		skip(); /* no such limit, or the malloc of a sanitizer */
+	int status = end_without_memory(true);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 125);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* First, because OpenSSL has all that it keeps afterwards. */
+		cmocka_unit_test(test_out_of_memory),
 		cmocka_unit_test(test_vectors),
 		cmocka_unit_test(test_begun_again_forgets),
 		cmocka_unit_test(test_million),

@@ -91,6 +91,7 @@ static bool decode_group(const char *s, size_t n, char out[static 3])
 bool base64_decode(const char *s, size_t len, struct buf *out)
 {
 	size_t start = out->len, n = 4;
+	bool full = out->full;
 	char three[3];
 
 	if (len % 4)
@@ -100,6 +101,7 @@ bool base64_decode(const char *s, size_t len, struct buf *out)
 			n = s[i + 2] == '=' ? 2 : 3;
 		if (!decode_group(s + i, n, three)) {
 			buf_truncate(out, start);
+			out->full = full;
 			return false;
 		}
 		buf_add(out, three, n - 1);

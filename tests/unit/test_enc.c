@@ -117,6 +117,12 @@ static void test_base64_ceiling(void **state)
 	assert_true(base64_decode("Zm9vYmFyZm9vYmFy", 16, &out));
 	assert_true(out.full);
 	assert_string_equal(out.data, "foobarf");
+	/* What is refused leaves no trace, even if it was too long as well. */
+	buf_truncate(&out, 6);
+	out.full = false;
+	assert_false(base64_decode("Zm9vYmFyZm9!", 12, &out));
+	assert_false(out.full);
+	assert_string_equal(out.data, "foobar");
 }
 
 static void test_numbers(void **state)

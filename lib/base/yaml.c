@@ -286,6 +286,9 @@ static bool has_many_tag_directives(const char *text, size_t len)
 
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
 {
+	/* libyaml takes no NULL. */
+	if (!text)
+		text = "";
 	struct parse parse = {.text = text, .len = len, .name = name, .err = err};
 
 	if (len > YAML_SIZE_MAX)

@@ -131,6 +131,10 @@ static void test_empty(void **state)
 		assert_null(root->text);
 		assert_in_range(root->line, 1, 2);
 	}
+	struct yaml *none = NULL;
+	assert_int_equal(yaml_parse(NULL, 0, "f", &none, NULL), 0);
+	assert_int_equal(none->kind, YAML_MAP);
+	yaml_tree_free(none);
 }
 
 static void test_other_roots(void **state)

@@ -82,20 +82,30 @@ static int open_layer(struct layout *layout, const struct image *image, size_t i
 	return 0;
 }
 
+int image_entries_above(struct layout *layout, const struct image *image, size_t skip,
+	struct entry_list *list, struct err *err)
+{
+	struct unpack_spec spec;
+
+	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
+		AUTO_FD int fd = -1;
+		int r = open_layer(layout, image, i, &fd, &spec, err);
+		if (r == 0)
+			r = unpack_list(&spec, list, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int image_entries(
 	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err)
 {
 	AUTO_ENTRIES struct entry_list list = {0};
-	struct unpack_spec spec;
+	int r = image_entries_above(layout, image, 0, &list, err);
 
-	for (size_t i = first_own(image); i < image->n_layers; i++) {
-		AUTO_FD int fd = -1;
-		int r = open_layer(layout, image, i, &fd, &spec, err);
-		if (r == 0)
-			r = unpack_list(&spec, &list, err);
-		if (r < 0)
-			return r;
-	}
+	if (r < 0)
+		return r;
 	*ret = list;
 	list = (struct entry_list){0};
 	return 0;

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/str.h"
 #include "oci/image.h"
+#include "oci/plan.h"
 #include "oci/ref.h"
 #include "run/ops.h"
 #include "run/words.h"
@@ -77,13 +78,65 @@ static int code_open(
 	return r < 0 ? err_prefix(err, "the code of %s", run_id(run)) : 0;
 }
 
+/* The image's full layer, if it has one. */
+static const struct image_layer *full_layer(const struct image *image)
+{
+	for (size_t i = 0; i < image->n_layers; i++)
+		if (image->layers[i].role == IMAGE_ROLE_FULL)
+			return &image->layers[i];
+	return NULL;
+}
+
+/* The entries of a full layer as the plan at path has them; it may be another layer's. */
+static bool take_planned(const char *path, const struct image_layer *layer, struct entry_list *list)
+{
+	AUTO_PLAN struct plan plan = {0};
+	char digest[DIGEST_TEXT_SIZE];
+
+	plan_load(path, &plan);
+	if (!plan.has_full)
+		return false;
+	digest_text(plan.full.digest, digest);
+	if (!str_eq(digest, layer->blob.digest))
+		return false;
+	for (size_t i = 0; i < plan.n_entries; i++)
+		entry_add(list, &plan.entries[i]);
+	return true;
+}
+
+/* How many of dlrun's layers need not be read because a plan tells what is in them: 0 or 1. */
+static size_t take_known(
+	const struct session *session, const struct image *image, struct entry_list *list)
+{
+	const struct image_layer *layer = full_layer(image);
+	AUTO_FREE char *plans = dirs_plans(&session->dirs);
+	AUTO_DIR DIR *dir = layer ? opendir(plans) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		AUTO_FREE char *path = fs_join(plans, entry->d_name);
+		if (!strchr(entry->d_name, '.') && take_planned(path, layer, list))
+			return 1;
+	}
+	return 0;
+}
+
 int run_entries(
 	struct session *session, const struct run *run, struct entry_list *ret, struct err *err)
 {
 	AUTO(code_done) struct code code = {0};
+	AUTO_ENTRIES struct entry_list list = {0};
 
 	int r = code_open(session, run, &code, err);
-	return r < 0 ? r : image_entries(code.layout, &code.image, ret, err);
+	if (r < 0)
+		return r;
+	size_t known = take_known(session, &code.image, &list);
+	r = image_entries_above(code.layout, &code.image, known, &list, err);
+	if (r < 0)
+		return r;
+	*ret = list;
+	list = (struct entry_list){0};
+	return 0;
 }
 
 int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,

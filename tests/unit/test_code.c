@@ -99,6 +99,51 @@ static void test_entries(void **state)
 	tree_done(tree);
 }
 
+static void damage(const struct descriptor *blob)
+{
+	AUTO_FREE char *name =
+		mem_printf(OWN_LAYOUT "/blobs/sha256/%s", strchr(blob->digest, ':') + 1);
+	AUTO_FD int fd = open(in_root(name), O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, "xxxxxxxx", 8, (off_t)blob->size - 8), 8);
+}
+
+/* What a plan knows of a full layer need not be read again: here the layer cannot be. */
+static void test_entries_by_plan(void **state)
+{
+	(void)state;
+	struct fake_tree *tree = sample();
+	AUTO_RUN struct run *run = new_run(RUN_ID);
+	AUTO_FREE char *plan = mem_printf("cache/dlrun/plans/%064d", 7);
+	AUTO_FREE char *other = mem_printf("cache/dlrun/plans/%064d", 6);
+	AUTO_ENTRIES struct entry_list got = {0}, none = {0};
+	AUTO_ERR struct err err = {0};
+
+	put(other, "no plan");
+	struct image_request request = request_of(tree);
+	request.plan_path = in_root(plan);
+	just_write(OWN_LAYOUT, &request);
+	tree_put(tree, "README", 'f', 9, 50);
+	tree_remove(tree, "src/deep");
+	request = request_of(tree);
+	request.plan_path = in_root(plan);
+	AUTO_IMAGE struct image image = write_image(OWN_LAYOUT, &request);
+	assert_string_equal(roles_of(&image), "full delta");
+	AUTO_FREE char *ref = mem_printf("oci:%s@%s", in_root(OWN_LAYOUT), image.manifest.digest);
+	json_set_str(json_sub(run->doc, "image"), "ref", ref);
+	damage(&image.layers[0].blob);
+	ok(run_entries(&session, run, &got, fault));
+	assert_int_equal(got.n, tree->entries.n);
+	for (size_t i = 0; i < got.n; i++) {
+		assert_string_equal(got.v[i].path, tree->entries.v[i].path);
+		assert_true(entry_same(&got.v[i], &tree->entries.v[i]));
+	}
+	assert_int_equal(unlink(in_root(plan)), 0);
+	assert_true(run_entries(&session, run, &none, &err) < 0);
+	assert_int_equal(err.id, E_IMAGE);
+	tree_done(tree);
+}
+
 static void test_read_file(void **state)
 {
 	(void)state;
@@ -261,10 +306,7 @@ static void test_checkout_fails(void **state)
 	AUTO_IMAGE struct image image = {0};
 
 	give_image(run, OWN_LAYOUT, tree, &image);
-	AUTO_FREE char *blob = mem_printf(
-		OWN_LAYOUT "/blobs/sha256/%s", strchr(image.layers[0].blob.digest, ':') + 1);
-	AUTO_FD int fd = open(in_root(blob), O_WRONLY | O_CLOEXEC);
-	assert_int_equal(pwrite(fd, "xxxxxxxx", 8, (off_t)image.layers[0].blob.size - 8), 8);
+	damage(&image.layers[0].blob);
 	mkdir(in_root("tree/empty"), 0755);
 	assert_fails(run, "p/q/r", E_IMAGE);
 	assert_fails(run, "empty", E_IMAGE);
@@ -284,6 +326,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_session, remove_session)
 		T(test_entries),
+		T(test_entries_by_plan),
 		T(test_read_file),
 		T(test_other_layout),
 		T(test_no_image),

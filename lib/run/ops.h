@@ -1,10 +1,6 @@
 /*
  * What is done with runs after they were submitted: look, follow, stop, compare, repeat, clean up.
  * Each function works for every kind of target.
- *
- * NOTE TO WRITERS (00:02): these are being written NOW by two other writers in refresh.c why.c
- * follow.c wait.c cancel.c (first) and code.c diff.c remove.c gc.c (second). Do not write them
- * again; submit.c, spec.c, push.c remain with the author of submit.h.
  */
 #ifndef DLRUN_RUN_OPS_H
 #define DLRUN_RUN_OPS_H
@@ -21,8 +17,8 @@
 
 /* Ask the targets of the unfinished runs of the list, in parallel, at most timeout_ms, and repair
  * rows. A run that cannot be asked keeps its state; its doc gets "as_of". */
-int runs_refresh(struct session *session, struct run_list *runs, int64_t timeout_ms,
-	struct err *err);
+int runs_refresh(
+	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
 /* By what the user wrote, refreshed. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 
@@ -50,26 +46,33 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
 	struct err *err);
 
-/* Forget: record, log, outputs here, git ref. E_RUN_RUNNING unless it has ended. */
+/* Forget: record, log, outputs here, git ref. E_RUN_RUNNING unless it has ended; E_IO_LOCK when
+ * its supervisor or submit is still at work after some seconds. Stopped at any moment it can be
+ * repeated; the image is left to gc_local. Blocks. */
 int run_remove(struct session *session, struct run *run, struct err *err);
 
-/* The entries of a run's code, from its layers. */
-int run_entries(struct session *session, const struct run *run, struct entry_list *ret,
-	struct err *err);
+/* The entries of a run's code, from its layers. These three: E_IMAGE_BASE when its image was never
+ * made or is gone. */
+int run_entries(
+	struct session *session, const struct run *run, struct entry_list *ret, struct err *err);
 /* One file of it. */
 int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,
 	struct err *err);
-/* A run's exact tree into a directory that is missing or empty. */
+/* A run's exact tree into a directory that is missing or empty (E_CHECKOUT_DIR otherwise, and for
+ * the current one), seen from the session's; modes as git would give them. The tree appears as a
+ * whole, or not at all. */
 int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err);
 
-/* What differs between two runs, or a run and the tree (b NULL). */
+/* What differs between two runs, or a run and the tree (b NULL), which no limit refuses here. */
 enum diff_kind { DIFF_ADDED, DIFF_REMOVED, DIFF_CHANGED, DIFF_MODE };
 struct diff_file {
 	enum diff_kind kind;
 	const char *path;
 };
 struct diff_report {
-	struct json *facts; /* {command, params, env, base}: {a, b} each, only where they differ */
+	/* {command, params, env, base}: {a, b} each, only where they differ; of params and env only
+	 * the members that do. Of the tree only base is compared. */
+	struct json *facts;
 	struct diff_file_list VEC_OF(struct diff_file) files;
 	struct entry_list a, b;
 };
@@ -77,11 +80,15 @@ int runs_diff(struct session *session, const struct run *a, const struct run *b,
 	struct diff_report *ret, struct err *err);
 void diff_report_done(struct diff_report *report);
 
-/* Free what nobody needs: temporary files, trees of runs that ended more than 7 days ago (keep_ms),
- * blobs and plans of removed runs, spare trees when space is short. */
+/* Free what nobody needs: temporary files, trees of runs that ended more than keep_ms ago, images
+ * and plans of removed runs, stat caches of trees without a run, spare trees when space is short
+ * (or with keep_ms 0 when no run is left to end). Never records, logs, outputs. What a submit at
+ * work may need is left for the next time. dry_run only counts; what becomes free by other removals
+ * is not in it. One thing that cannot be removed does not keep the others: the first failure is
+ * returned at the end. Blocks. */
 struct gc_report {
 	uint64_t bytes;
-	size_t trees, blobs, files;
+	size_t trees, blobs, files; /* trees: spare ones, too; files: strays, temporary, caches */
 };
 int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_report *ret,
 	struct err *err);

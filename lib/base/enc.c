@@ -2,7 +2,7 @@
 
 #include "base/enc.h"
 
-static int hex_digit(char c)
+int hex_digit(int c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';

@@ -10,6 +10,8 @@
 
 #include "base/buf.h"
 
+/* The value of a lower- or upper-case hex digit, -1 for anything else. */
+int hex_digit(int c);
 /* out has room for 2 * len + 1. */
 void hex_encode(const void *data, size_t len, char *out);
 /* Whether 2 * len lower- or upper-case digits stand at s; what follows them is not looked at. */

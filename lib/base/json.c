@@ -16,8 +16,6 @@
 /* A struct json is a cJSON. Numbers that a double would change are cJSON_Raw: valuestring is the
  * text, valuedouble what is nearest to it. Nothing else is ever raw. */
 
-enum { KEY_SHOWN_MAX = 80 };
-
 #define EXACT_MAX 9007199254740992.0 /* 2^53: integers up to here are exact in a double */
 
 /* Every way to a new value goes through here, so that none is allocated by another malloc. Values
@@ -99,8 +97,7 @@ static int check_keys(struct finish *finish, const cJSON *object)
 	for (size_t i = 1; i < finish->keys.n; i++) {
 		if (strcmp(finish->keys.v[i - 1], finish->keys.v[i]) != 0)
 			continue;
-		AUTO_FREE char *key = mem_strndup(finish->keys.v[i], KEY_SHOWN_MAX);
-		AUTO_FREE char *shown = str_escaped(key);
+		AUTO_FREE char *shown = str_shown(finish->keys.v[i]);
 		return err_set(
 			finish->err, E_DATA, "%s has the key \"%s\" twice", finish->what, shown);
 	}

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/enc.h"
 #include "base/json.h"
 #include "base/str.h"
 
@@ -49,21 +50,13 @@ static void skip_blanks(struct json_scan *scan)
 	}
 }
 
-static int hex_value(int c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Four hex digits; -1 if there are none. */
 static int scan_hex4(struct json_scan *scan)
 {
 	int value = 0;
 
 	for (int i = 0; i < 4; i++) {
-		int digit = hex_value(peek(scan));
+		int digit = hex_digit(peek(scan));
 
 		if (digit < 0)
 			return -1;

@@ -475,10 +475,10 @@ static const char *fuse_network(int fd)
 	snprintf(device, sizeof(device), "%u:%u", major(st.st_dev), minor(st.st_dev));
 	if (!find_mount(is_on_device, device, &mount))
 		return "fuse";
-	for (size_t i = 0; i < sizeof(local) / sizeof(*local); i++)
+	for (size_t i = 0; i < ARRAY_LEN(local); i++)
 		if (strcmp(mount.type, local[i]) == 0)
 			return NULL;
-	for (size_t i = 0; i < sizeof(remote) / sizeof(*remote); i++)
+	for (size_t i = 0; i < ARRAY_LEN(remote); i++)
 		if (strcmp(mount.type, remote[i]) == 0)
 			return remote[i];
 	return "fuse";
@@ -514,7 +514,7 @@ const char *os_network_fs(int fd)
 	unsigned long type = (unsigned long)st.f_type & 0xffffffff;
 	if (type == FUSE)
 		return fuse_network(fd);
-	for (size_t i = 0; i < sizeof(network) / sizeof(*network); i++)
+	for (size_t i = 0; i < ARRAY_LEN(network); i++)
 		if (type == network[i].type)
 			return network[i].name;
 	return NULL;

@@ -521,8 +521,6 @@ static const struct {
 	{SIGXFSZ, "XFSZ"},
 };
 
-enum { N_SIGNAL_NAMES = sizeof(signal_names) / sizeof(signal_names[0]) };
-
 int proc_signal_number(const char *name)
 {
 	int64_t number;
@@ -533,7 +531,7 @@ int proc_signal_number(const char *name)
 		return (int)number;
 	if (strncasecmp(name, "SIG", 3) == 0)
 		name += 3;
-	for (size_t i = 0; i < N_SIGNAL_NAMES; i++)
+	for (size_t i = 0; i < ARRAY_LEN(signal_names); i++)
 		if (strcasecmp(name, signal_names[i].name) == 0)
 			return signal_names[i].sig;
 	return 0;
@@ -541,7 +539,7 @@ int proc_signal_number(const char *name)
 
 const char *proc_signal_name(int sig, char out[static 8])
 {
-	for (size_t i = 0; i < N_SIGNAL_NAMES; i++)
+	for (size_t i = 0; i < ARRAY_LEN(signal_names); i++)
 		if (sig == signal_names[i].sig)
 			return signal_names[i].name;
 	snprintf(out, 8, "%d", sig);

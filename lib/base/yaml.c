@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { KEY_SHOWN_MAX = 80, TAG_DIRECTIVES_MAX = 100 };
+enum { TAG_DIRECTIVES_MAX = 100 };
 
 struct parse {
 	yaml_parser_t parser;
@@ -136,8 +136,7 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 	uintptr_t first =
 		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)line);
 	if (first != 0) {
-		AUTO_FREE char *head = mem_strndup(key, KEY_SHOWN_MAX);
-		AUTO_FREE char *shown = str_escaped(head);
+		AUTO_FREE char *shown = str_shown(key);
 		return err_set(parse->err, E_CONFIG_SYNTAX,
 			"%s:%u: the key \"%s\" is set twice, first on line %u", parse->name, line,
 			shown, (unsigned)first);
@@ -347,7 +346,7 @@ bool yaml_is_null(const struct yaml *yaml)
 		return true;
 	if (yaml->kind != YAML_SCALAR || !yaml->plain)
 		return false;
-	for (size_t i = 0; i < sizeof(nulls) / sizeof(*nulls); i++)
+	for (size_t i = 0; i < ARRAY_LEN(nulls); i++)
 		if (str_eq(yaml->text, nulls[i]))
 			return true;
 	return false;

@@ -10,6 +10,17 @@
 #include "base/enc.h"
 #include "base/mem.h"
 
+static void test_hex_digit(void **state)
+{
+	static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+
+	(void)state;
+	for (int c = -1; c < 256; c++) {
+		const char *at = c > 0 ? strchr(digits, c) : NULL;
+		assert_int_equal(hex_digit(c), at ? (at - digits) % 16 : -1);
+	}
+}
+
 static void test_hex(void **state)
 {
 	(void)state;
@@ -141,6 +152,7 @@ static void test_numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hex_digit),
 		cmocka_unit_test(test_hex),
 		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_base64_refuses),

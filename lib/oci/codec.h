@@ -1,6 +1,6 @@
 /*
  * Compression of layers. Writing: gzip (RFC 1952, no time in the header) or zstd (RFC 8878), one
- * stream of independently compressed pieces (of one gzip member, of frames), made by several
+ * stream of independently compressed pieces (gzip members, zstd frames), made by several
  * processors when the input is large; the bytes are the same for the same input, whatever the
  * number of processors. Input that does not compress is stored. Reading: gzip, zstd or none by
  * their magic numbers, several members or frames, bounded in window (27 bits) and in output.

@@ -29,8 +29,6 @@ struct encoder {
 	size_t n_slots;
 	size_t fill; /* the slot that takes input */
 	bool incompressible;
-	bool headed; /* the head is written */
-	uint32_t crc;
 	uint64_t size_in;
 };
 
@@ -69,15 +67,6 @@ static void finish_task(struct par_task **task)
 	*task = NULL;
 }
 
-static int write_head(struct encoder *encoder, struct err *err)
-{
-	uint8_t head[CHUNK_EDGE_MAX];
-	size_t len = chunk_head(encoder->codec, head);
-
-	encoder->headed = true;
-	return len ? encoder->out(encoder->out_ctx, head, len, err) : 0;
-}
-
 /* Write a packed piece out; its slot is free then. */
 static int drain(struct encoder *encoder, struct slot *slot, struct err *err)
 {
@@ -89,11 +78,8 @@ static int drain(struct encoder *encoder, struct slot *slot, struct err *err)
 	if (encoder->tap_chunk == &slot->chunk)
 		finish_task(&encoder->tap_task);
 	slot->full = false;
-	if (!encoder->headed)
-		r = write_head(encoder, err);
-	if (r == 0 && slot->chunk.out_len)
+	if (slot->chunk.out_len)
 		r = encoder->out(encoder->out_ctx, slot->chunk.out, slot->chunk.out_len, err);
-	encoder->crc = chunk_crc(encoder->crc, &slot->chunk);
 	slot->chunk.in_len = 0;
 	return r;
 }
@@ -178,7 +164,6 @@ int encoder_write(struct encoder *encoder, const void *data, size_t len, struct 
 int encoder_end(struct encoder *encoder, struct err *err)
 {
 	struct slot *slot;
-	uint8_t tail[CHUNK_EDGE_MAX];
 
 	if (encoder->size_in == 0) {
 		int r = slot_for(encoder, &slot, err);
@@ -194,8 +179,7 @@ int encoder_end(struct encoder *encoder, struct err *err)
 			return r;
 	}
 	finish_task(&encoder->tap_task);
-	size_t len = chunk_tail(encoder->codec, encoder->crc, encoder->size_in, tail);
-	return len ? encoder->out(encoder->out_ctx, tail, len, err) : 0;
+	return 0;
 }
 
 void encoder_free(struct encoder *encoder)

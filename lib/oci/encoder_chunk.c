@@ -1,5 +1,6 @@
 #include "oci/encoder_chunk.h"
 
+#include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -7,14 +8,11 @@
 #include "base/enc.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "oci/codec_zlib.h"
 
 enum {
 	GZIP_LEVEL = 1,
-	GZIP_ROOM = 256 * 1024,
-	DEFLATE_STORED_MAX = 65535,
-	DEFLATE_STORED_HEAD = 5,
-	GZIP_STORED_MAX = GZIP_ROOM + DEFLATE_STORED_HEAD * (GZIP_ROOM / DEFLATE_STORED_MAX + 1),
+	GZIP_STORE = 0,
+	GZIP_ROOM = 512 * 1024,
 
 	ZSTD_LEVEL = 1,
 	ZSTD_ROOM = 512 * 1024,
@@ -26,19 +24,30 @@ enum {
  * gzip
  */
 
-static z_stream *deflate_state(struct chunk *chunk)
-{
-	enum { RAW = -MAX_WBITS, MEM_LEVEL = 8 };
+/* The library's compressors: one that compresses, one that stores. Made when first needed. */
+struct gzip_state {
+	struct libdeflate_compressor *levels[GZIP_LEVEL + 1];
+};
 
-	if (chunk->state) {
-		BUG_ON(deflateReset(chunk->state) != Z_OK);
-		return chunk->state;
-	}
-	z_stream *z = mem_alloc(1, sizeof(*z));
-	codec_zlib_hooks(z);
-	BUG_ON(deflateInit2(z, GZIP_LEVEL, Z_DEFLATED, RAW, MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK);
-	chunk->state = z;
-	return z;
+static struct libdeflate_compressor *gzip_compressor(struct chunk *chunk, int level)
+{
+	struct gzip_state *state = chunk->state;
+
+	if (!state)
+		chunk->state = state = mem_alloc(1, sizeof(*state));
+	if (!state->levels[level])
+		state->levels[level] = libdeflate_alloc_compressor(level);
+	if (!state->levels[level])
+		mem_out(GZIP_ROOM);
+	return state->levels[level];
+}
+
+static void gzip_done(struct gzip_state *state)
+{
+	for (size_t i = 0; state && i < ARRAY_LEN(state->levels); i++)
+		if (state->levels[i])
+			libdeflate_free_compressor(state->levels[i]);
+	free(state);
 }
 
 /* Base 2, times 256; straight lines between the powers of two. */
@@ -50,8 +59,8 @@ static uint32_t log2_256(uint32_t x)
 }
 
 /* Whether samples of the piece use all byte values about equally often (over 7.5 bits of entropy a
- * byte), as compressed and encrypted data do: deflate takes six times as long over such data as
- * over text, for nothing. */
+ * byte), as compressed and encrypted data do: compressing them takes several times as long as
+ * text, for nothing. */
 static bool looks_random(const uint8_t *data, size_t len)
 {
 	enum { SAMPLES = 16, SAMPLE_LOG2 = 10, SAMPLE = 1 << SAMPLE_LOG2, N = SAMPLES * SAMPLE };
@@ -73,68 +82,23 @@ static bool looks_random(const uint8_t *data, size_t len)
 	return (n_log2 * 256 * N - used) / (N / 2) > 2 * 256 * 15 / 2;
 }
 
-/* false if that saves less than 5 %. */
-static bool deflate_chunk(struct chunk *chunk)
+static size_t gzip_bound(void)
 {
-	z_stream *z = deflate_state(chunk);
-	size_t most = chunk->in_len - chunk->in_len / 20;
-
-	z->next_in = chunk->in;
-	z->avail_in = (unsigned)chunk->in_len;
-	z->next_out = chunk->packed;
-	z->avail_out = (unsigned)most;
-	if (deflate(z, Z_SYNC_FLUSH) != Z_OK || z->avail_in || !z->avail_out)
-		return false;
-	chunk->out_len = most - z->avail_out;
-	return true;
+	return libdeflate_gzip_compress_bound(NULL, GZIP_ROOM);
 }
 
-static void deflate_store(struct chunk *chunk)
-{
-	uint8_t *out = chunk->packed;
-
-	for (size_t at = 0, len; at < chunk->in_len; at += len) {
-		len = chunk->in_len - at;
-		if (len > DEFLATE_STORED_MAX)
-			len = DEFLATE_STORED_MAX;
-		*out++ = 0; /* not the last block, stored */
-		*out++ = (uint8_t)len;
-		*out++ = (uint8_t)(len >> 8);
-		*out++ = (uint8_t)~len;
-		*out++ = (uint8_t)(~len >> 8);
-		memcpy(out, chunk->in + at, len);
-		out += len;
-	}
-	chunk->out_len = (size_t)(out - chunk->packed);
-}
-
+/* The library writes no time and "unknown" for the system. */
 static void gzip_pack(struct chunk *chunk)
 {
+	bool store = chunk->store || looks_random(chunk->in, chunk->in_len);
+
 	if (!chunk->packed)
-		chunk->packed = mem_grow(NULL, GZIP_STORED_MAX, 1);
+		chunk->packed = mem_grow(NULL, gzip_bound(), 1);
 	chunk->out = chunk->packed;
-	chunk->crc = (uint32_t)crc32(0, chunk->in, (unsigned)chunk->in_len);
-	if (chunk->store || looks_random(chunk->in, chunk->in_len) || !deflate_chunk(chunk))
-		deflate_store(chunk);
-}
-
-static size_t gzip_head(uint8_t out[static CHUNK_EDGE_MAX])
-{
-	/* deflate, no flags, no time, fastest, unknown system */
-	static const uint8_t head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255};
-
-	memcpy(out, head, sizeof(head));
-	return sizeof(head);
-}
-
-static size_t gzip_tail(uint32_t crc, uint64_t size_in, uint8_t out[static CHUNK_EDGE_MAX])
-{
-	/* A last block without content. */
-	out[0] = 3;
-	out[1] = 0;
-	put_le32(out + 2, crc);
-	put_le32(out + 6, (uint32_t)size_in);
-	return 10;
+	chunk->out_len =
+		libdeflate_gzip_compress(gzip_compressor(chunk, store ? GZIP_STORE : GZIP_LEVEL),
+			chunk->in, chunk->in_len, chunk->packed, gzip_bound());
+	BUG_ON(chunk->out_len == 0);
 }
 
 /*
@@ -205,10 +169,8 @@ void chunk_done(struct chunk *chunk)
 		return;
 	if (chunk->codec == CODEC_ZSTD)
 		ZSTD_freeCCtx(chunk->state);
-	else if (chunk->state) {
-		deflateEnd(chunk->state);
-		free(chunk->state);
-	}
+	else
+		gzip_done(chunk->state);
 	free(chunk->in);
 	free(chunk->packed);
 	*chunk = (struct chunk){0};
@@ -228,20 +190,4 @@ void chunk_pack(struct chunk *chunk)
 		chunk->out_len = chunk->in_len;
 		break;
 	}
-}
-
-size_t chunk_head(enum codec codec, uint8_t out[static CHUNK_EDGE_MAX])
-{
-	return codec == CODEC_GZIP ? gzip_head(out) : 0;
-}
-
-size_t chunk_tail(
-	enum codec codec, uint32_t crc, uint64_t size_in, uint8_t out[static CHUNK_EDGE_MAX])
-{
-	return codec == CODEC_GZIP ? gzip_tail(crc, size_in, out) : 0;
-}
-
-uint32_t chunk_crc(uint32_t crc, const struct chunk *next)
-{
-	return (uint32_t)crc32_combine(crc, next->crc, (z_off_t)next->in_len);
 }

@@ -61,7 +61,6 @@ def steps():
     for name in ("snapshot", "image", "local", "failure"):
         yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {}
     yield "example digits", ["tests/real/digits.sh"], {}
-    yield "image tools", ["tests/real/image_tools.sh", str(DLRUN)], {}
     yield "readme", python("tests/check/readme.py", DLRUN), {}
 
 

@@ -1,7 +1,7 @@
 /*
  * Memory. Out of memory ends the process here, with one line on stderr and status 125, so no
  * caller checks for NULL. In exchange everything that a peer, a file or a user can make grow has a
- * ceiling of its own (base/buf, base/arena, ERR_LIMIT).
+ * ceiling of its own (base/buf, ERR_LIMIT).
  */
 #ifndef DLRUN_BASE_MEM_H
 #define DLRUN_BASE_MEM_H

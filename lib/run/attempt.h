@@ -37,6 +37,8 @@
 #define ATTEMPT_TEMP   "tree.tmp"
 #define ATTEMPT_FILES  "files"
 #define ATTEMPT_NOTES  "supervisor.log"
+/* Space for exit.json on a disk that fills up; gone at the end. */
+#define ATTEMPT_RESERVE "reserve"
 /* Of the run, seen from state/runs/ID. */
 #define RUN_SUBMIT_LOCK "submit.lock"
 

@@ -375,14 +375,17 @@ static int on_log_grown(void *ctx, short revents, struct err *err)
 	return turn(reading, false);
 }
 
+/* Looking at locks changes the directory again in the eyes of the watch; the end is a file of its
+ * own. */
 static int on_dir_changed(void *ctx, short revents, struct err *err)
 {
 	struct reading *reading = ctx;
+	AUTO_FREE char *exit_path = fs_join(reading->place.dir, ATTEMPT_EXIT);
 
 	(void)revents;
 	(void)err;
 	os_watch_drain(reading->dir_watch);
-	return turn(reading, true);
+	return turn(reading, access(exit_path, F_OK) == 0);
 }
 
 /* As soon as they are there. */

@@ -242,12 +242,26 @@ static void take_answers(struct refresh *refresh)
 	}
 }
 
+/* A state that cannot be written down now is true all the same, and asked for again the next time. */
+static int write_changes(struct refresh *refresh, struct err *err)
+{
+	AUTO_ERR struct err failure = {0};
+	struct store *store;
+
+	int r = session_store(refresh->session, &store, err);
+	if (r < 0 || store_update_all(store, &refresh->changed, &failure) == 0)
+		return r;
+	if (failure.id != E_IO_FULL && failure.id != E_IO_PERMISSION)
+		return err_move(err, &failure);
+	log_note("%s", failure.message);
+	return 0;
+}
+
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err)
 {
 	AUTO(refresh_done) struct refresh refresh = {.session = session};
 	int64_t deadline_ms = clock_ms() + timeout_ms;
-	struct store *store;
 
 	if (!os_machine_id(refresh.machine))
 		refresh.machine[0] = '\0';
@@ -256,10 +270,7 @@ int runs_refresh(
 	if (r < 0)
 		return r;
 	take_answers(&refresh);
-	if (refresh.changed.n == 0)
-		return 0;
-	r = session_store(session, &store, err);
-	return r < 0 ? r : store_update_all(store, &refresh.changed, err);
+	return refresh.changed.n == 0 ? 0 : write_changes(&refresh, err);
 }
 
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err)

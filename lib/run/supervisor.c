@@ -37,6 +37,7 @@ enum {
 	EMPTY_LOOK_MS = 20,
 	KILL_AGAIN_MS = 500,
 	KILL_GIVE_UP_MS = 30000, /* processes that wait for a dead disk cannot be killed */
+	RESERVE_BYTES = 8192,
 	END_RETRY_MS = 1000,
 	END_TRIES = 600,
 	DEFAULT_PORT = 29500, /* torchrun's */
@@ -158,18 +159,28 @@ static void set_usage(struct supervisor *sup)
 	sup->end.usage = usage;
 }
 
-/* On a full disk the end waits for space: until then the run is not over. */
+/* Room for the end on a disk that may be full by then. */
+static void make_reserve(void)
+{
+	static const char room[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
+
+	fs_replace(ATTEMPT_RESERVE, room, sizeof(room), 0600, FS_SYNC_NONE, NULL);
+}
+
+/* If that is gone too, the end waits for space: until then the run is not over. */
 static void write_end(struct supervisor *sup)
 {
 	for (int i = 0; i < END_TRIES; i++) {
 		AUTO_ERR struct err err = {0};
 
 		if (attempt_end_write(".", &sup->end, &err) == 0)
-			return;
-		if (i == 0)
-			note(sup, "cannot write down the end: %s", err.message);
+			break;
+		if (unlink(ATTEMPT_RESERVE) == 0)
+			continue;
+		note(sup, "cannot write down the end: %s", err.message);
 		poll(NULL, 0, END_RETRY_MS);
 	}
+	unlink(ATTEMPT_RESERVE);
 }
 
 static void finish(struct supervisor *sup)
@@ -436,6 +447,8 @@ static void start_failed(struct supervisor *sup, const struct err *err)
 	AUTO_FREE char *line = mem_printf("dlrun: %s\n", text);
 
 	note(sup, "not started: %s", text);
+	/* Half a tree is of no use, and may be what the disk is full of. */
+	fs_remove_tree(AT_FDCWD, ATTEMPT_TEMP, NULL);
 	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
 	finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
 }
@@ -662,6 +675,7 @@ static int open_files(struct supervisor *sup, struct err *err)
 
 	sup->marks_fd = open(ATTEMPT_MARKS, FLAGS, 0600);
 	sup->notes_fd = open(ATTEMPT_NOTES, FLAGS, 0600);
+	make_reserve();
 	if (sup->marks_fd < 0 || sup->notes_fd < 0)
 		return fs_error(err, errno, "making the files of %s", sup->job->run_id);
 	return 0;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -660,6 +661,26 @@ static void test_follow_ends_when_the_supervisor_is_killed(void **state)
 	os_family_remove(&at.family);
 }
 
+static int64_t cpu_ms(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+	       (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+}
+
+/* Its own looks must not wake it up again. */
+static void test_follow_is_idle(void **state)
+{
+	struct place *place = *state;
+	int64_t before_ms = cpu_ms();
+
+	submit(place, "sleep 1; echo end");
+	expect_log(place, (struct target_log_request){.tail_lines = -1, .follow = true}, "end\n");
+	assert_true(cpu_ms() - before_ms < 400);
+}
+
 static volatile int interrupted;
 
 static void on_alarm(int sig)
@@ -729,6 +750,7 @@ int main(int argc, char **argv)
 		TEST(test_follow_with_cuts),
 		TEST(test_follow_is_live),
 		TEST(test_follow_ends_when_the_supervisor_is_killed),
+		TEST(test_follow_is_idle),
 		TEST(test_follow_can_be_interrupted),
 	};
 

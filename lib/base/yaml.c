@@ -43,6 +43,15 @@ static int fail_here(struct parse *parse, const yaml_event_t *event, const char 
 	return fail(parse, line_of(&event->start_mark), text);
 }
 
+static size_t line_at(const struct parse *parse, size_t offset)
+{
+	size_t line = 1;
+
+	for (size_t i = 0; i < offset && i < parse->len; i++)
+		line += parse->text[i] == '\n';
+	return line;
+}
+
 static const char *line_start(const struct parse *parse, size_t line)
 {
 	const char *s = parse->text, *end = s + parse->len;
@@ -73,12 +82,8 @@ static int fail_parser(struct parse *parse)
 
 	if (parser->error == YAML_MEMORY_ERROR)
 		mem_out(parse->len);
-	if (parser->error == YAML_READER_ERROR) {
-		line = 1;
-		for (size_t i = 0; i < parser->problem_offset && i < parse->len; i++)
-			line += parse->text[i] == '\n';
-		return fail(parse, line, problem);
-	}
+	if (parser->error == YAML_READER_ERROR)
+		return fail(parse, line_at(parse, parser->problem_offset), problem);
 	if (is_tab_indented(parse, line)) {
 		fail(parse, line, "a tab in the indentation");
 		return err_hint(parse->err, "indent with blanks");
@@ -270,17 +275,18 @@ static void fill_empty(struct parse *parse)
 
 /* libyaml compares each %TAG directive with all before it, and tells of none. They stand at the
  * beginning of a line, and every kind of line break ends in one of these bytes; a text that only looks
- * like one counts as well. */
-static bool has_many_tag_directives(const char *text, size_t len)
+ * like one counts as well. The first that is too many, or NULL. */
+static const char *find_excess_tag(const char *text, size_t len)
 {
 	static const char breaks[] = "\n\r\x85\xa8\xa9", word[] = "%TAG";
 	const char *end = text + len;
 	unsigned n = 0;
 
 	for (const char *s = text; (s = memmem(s, (size_t)(end - s), word, strlen(word))); s++)
-		if (s == text || memchr(breaks, s[-1], strlen(breaks)))
-			n++;
-	return n > TAG_DIRECTIVES_MAX;
+		if ((s == text || memchr(breaks, s[-1], strlen(breaks))) &&
+			++n > TAG_DIRECTIVES_MAX)
+			return s;
+	return NULL;
 }
 
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
@@ -292,8 +298,10 @@ int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret
 
 	if (len > YAML_SIZE_MAX)
 		return err_set(err, E_CONFIG_SYNTAX, "%s is larger than 1 MiB", name);
-	if (has_many_tag_directives(text, len))
-		return err_set(err, E_CONFIG_SYNTAX, "%s has more than 100 %%TAG directives", name);
+	const char *tag = find_excess_tag(text, len);
+	if (tag)
+		return fail(&parse, line_at(&parse, (size_t)(tag - text)),
+			"more than 100 %TAG directives");
 	if (!yaml_parser_initialize(&parse.parser))
 		mem_out(len);
 	/* Without this libyaml guesses UTF-16 from the first bytes. */

@@ -196,7 +196,7 @@ static inline void tar_header(
 	memcpy(block + 100, "0000644", 8);
 	memcpy(block + 108, "0000000", 8);
 	memcpy(block + 116, "0000000", 8);
-	snprintf(block + 124, 12, "%011zo", size);
+	snprintf(block + 124, 12, "%011o", (unsigned)size);
 	memcpy(block + 136, "02263545600", 12);
 	memset(block + 148, ' ', 8);
 	block[156] = type;

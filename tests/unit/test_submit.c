@@ -319,7 +319,6 @@ static void test_a_second_submit_builds_on_the_first(void **state)
 
 	WORDS(place, "cat", "train.py");
 	AUTO_RUN struct run *first = expect_output(place, "print('hello')\n");
-	AUTO_FREE char *spares = dirs_spares(&place->session.dirs);
 	write_file(place, "train.py", "print('again')\n", 0644);
 	open_session(place, ".");
 	/* With the spare tree of the first one or without. */

@@ -10,7 +10,7 @@ struct arena_block;
 
 struct arena {
 	struct arena_block *blocks;
-	size_t used; /* of the newest block */
+	size_t used;  /* of the newest block */
 	size_t bytes; /* in all */
 };
 

@@ -251,7 +251,8 @@ int64_t json_int(const struct json *json, int64_t fallback)
 	if (cJSON_IsRaw(item))
 		return int_of_text(item->valuestring, fallback);
 	/* 2^63 is a double, 2^63 - 1 is not; the comparison is false for NaN. */
-	if (!cJSON_IsNumber(item) || !(item->valuedouble >= -0x1p63 && item->valuedouble < 0x1p63))
+	const double limit = 9223372036854775808.0;
+	if (!cJSON_IsNumber(item) || !(item->valuedouble >= -limit && item->valuedouble < limit))
 		return fallback;
 	int64_t value = (int64_t)item->valuedouble;
 	return (double)value == item->valuedouble ? value : fallback;

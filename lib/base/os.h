@@ -42,9 +42,10 @@ int os_open_nameless(int dirfd, mode_t mode);
  * name is taken, -EXDEV on another file system, -ENOTSUP where that is not offered. */
 int os_link_fd(int fd, int dirfd, const char *name);
 
-/* A descriptor that becomes readable when the file grows, or the directory gets a new name (not when
- * a file in it is opened or written: whoever asks for a lock there would wake itself for ever); -1
- * where that is not offered: poll with a timer instead. os_watch_drain makes it quiet again. */
+/* A descriptor that becomes readable when the file grows, or the directory gets a new name (not
+ * when a file in it is opened or written: whoever asks for a lock there would wake itself for
+ * ever); -1 where that is not offered: poll with a timer instead. os_watch_drain makes it quiet
+ * again. */
 int os_watch_open(const char *path);
 void os_watch_drain(int fd);
 

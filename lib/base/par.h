@@ -24,8 +24,8 @@ void par_queue_add(struct par_queue *queue, void *item);
 /* Starts with first and returns when the queue is empty and every call has returned. */
 void par_queue_run(par_queue_fn *fn, void *ctx, void *first);
 
-/* One piece of work beside the caller; par_wait, which takes NULL, returns when it has ended. It must
- * not wait for the caller: where no thread is to be had it runs before par_start returns. */
+/* One piece of work beside the caller; par_wait, which takes NULL, returns when it has ended. It
+ * must not wait for the caller: where no thread is to be had it runs before par_start returns. */
 struct par_task;
 struct par_task *par_start(void (*fn)(void *ctx), void *ctx);
 void par_wait(struct par_task *task);

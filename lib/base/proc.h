@@ -30,8 +30,8 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 
 /* Run argv to its end in dir (NULL: here) with stdin from /dev/null and stdout into out; stderr is
  * thrown away. status: as wait(2). It runs in a session of its own, whose process group is killed
- * after timeout_ms (-1: no limit) or when its output cannot be read (both E_IO) or does not fit into
- * out (E_DATA_LIMIT). Blocks. */
+ * after timeout_ms (-1: no limit) or when its output cannot be read (both E_IO) or does not fit
+ * into out (E_DATA_LIMIT). Blocks. */
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err);
 

@@ -31,8 +31,8 @@ bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 
 /* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
-int str_to_int(const char *s, int64_t min, int64_t max, const char *what, int64_t *ret,
-	struct err *err);
+int str_to_int(
+	const char *s, int64_t min, int64_t max, const char *what, int64_t *ret, struct err *err);
 /* Bytes: 4096, 500Mi, 2Gi, 10M (powers of ten without i), 1.5Gi; k to E. Parts of a byte are cut
  * off. ERR_USAGE otherwise. */
 int str_to_size(const char *s, uint64_t *ret, struct err *err);

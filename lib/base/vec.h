@@ -38,7 +38,7 @@ static inline size_t vec_next_cap(size_t cap)
 		__typeof__(vec) vec_ = (vec);                                                      \
 		if (vec_->n == vec_->cap)                                                          \
 			vec_reserve(vec_, vec_next_cap(vec_->cap));                                \
-		(__typeof__(vec_->v)) memset(&vec_->v[vec_->n++], 0, sizeof(*vec_->v));            \
+		(__typeof__(vec_->v))memset(&vec_->v[vec_->n++], 0, sizeof(*vec_->v));             \
 	})
 
 #define vec_foreach(type, item, vec)                                                               \

@@ -274,8 +274,8 @@ static void fill_empty(struct parse *parse)
 }
 
 /* libyaml compares each %TAG directive with all before it, and tells of none. They stand at the
- * beginning of a line, and every kind of line break ends in one of these bytes; a text that only looks
- * like one counts as well. The first that is too many, or NULL. */
+ * beginning of a line, and every kind of line break ends in one of these bytes; a text that only
+ * looks like one counts as well. The first that is too many, or NULL. */
 static const char *find_excess_tag(const char *text, size_t len)
 {
 	static const char breaks[] = "\n\r\x85\xa8\xa9", word[] = "%TAG";

@@ -62,11 +62,11 @@ struct config_origin {
 struct config;
 
 struct config_files {
-	const char *project; /* the dlrun.yaml that counts, or NULL */
-	const char *user;    /* …/dlrun/config.yaml, may be missing */
-	const char *site;    /* /etc/dlrun/config.yaml, may be missing */
+	const char *project;    /* the dlrun.yaml that counts, or NULL */
+	const char *user;       /* …/dlrun/config.yaml, may be missing */
+	const char *site;       /* /etc/dlrun/config.yaml, may be missing */
 	const char *const *env; /* NAME=value, NULL-ended: the whole environment */
-	bool inside_run;     /* DLRUN_<KEY> are the run's own then and not read */
+	bool inside_run;        /* DLRUN_<KEY> are the run's own then and not read */
 };
 
 /* Errors: "FILE:LINE: …" with the near match as hint. */

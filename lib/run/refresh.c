@@ -242,7 +242,8 @@ static void take_answers(struct refresh *refresh)
 	}
 }
 
-/* A state that cannot be written down now is true all the same, and asked for again the next time. */
+/* A state that cannot be written down now is true all the same, and asked for again the next
+ * time. */
 static int write_changes(struct refresh *refresh, struct err *err)
 {
 	AUTO_ERR struct err failure = {0};

@@ -1,8 +1,8 @@
 /*
  * From a working tree to a run: snapshot, image, record, start. The order makes every instant
  * safe: checks → row `preparing` with the handle → image (blobs, manifest durable) → row `queued`
- * with the image, durable → target started → row repaired by whoever looks next. What comes after the
- * start (git record, times) is kept beside the run until then (run/finish.h).
+ * with the image, durable → target started → row repaired by whoever looks next. What comes after
+ * the start (git record, times) is kept beside the run until then (run/finish.h).
  *
  * While it works a submit holds RUN_SUBMIT_LOCK in the run's directory, so that a killed one is
  * told from one that takes long (run/attempt.h), and session_lock until the row has the image. In

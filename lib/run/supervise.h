@@ -1,22 +1,23 @@
 /*
  * The supervisor: what `dlrun __supervise DIR` is. It belongs to one attempt on this machine
- * (run/attempt.h): unpacks the tree, starts the program in a session, group and (where there is one)
- * cgroup of its own, keeps the marks of the log, enforces time limit and cancel (TERM, grace, KILL to
- * the whole family), and writes down how the program ended. What the program leaves behind ends with
- * it. It knows no store and no terminal.
+ * (run/attempt.h): unpacks the tree, starts the program in a session, group and (where there is
+ * one) cgroup of its own, keeps the marks of the log, enforces time limit and cancel (TERM, grace,
+ * KILL to the whole family), and writes down how the program ended. What the program leaves behind
+ * ends with it. It knows no store and no terminal.
  *
- * Started with stdin and stderr of its own and a pipe as stdout: one line (run/reply.h) says that the
- * attempt is taken, by this supervisor or an earlier one, or why it could not be. The environment is
- * the program's, secrets included. On an attempt whose supervisor died while the program lives it
- * watches over that program until its end, which counts as lost unless it was asked for.
+ * Started with stdin and stderr of its own and a pipe as stdout: one line (run/reply.h) says that
+ * the attempt is taken, by this supervisor or an earlier one, or why it could not be. The
+ * environment is the program's, secrets included. On an attempt whose supervisor died while the
+ * program lives it watches over that program until its end, which counts as lost unless it was
+ * asked for.
  */
 #ifndef DLRUN_RUN_SUPERVISE_H
 #define DLRUN_RUN_SUPERVISE_H
 
 #include "base/err.h"
 
-/* dir: the attempt's directory, with its job.json. Returns twice, in a process that makes trees and in
- * its child that supervises, in each when its work is done: the caller exits. */
+/* dir: the attempt's directory, with its job.json. Returns twice, in a process that makes trees and
+ * in its child that supervises, in each when its work is done: the caller exits. */
 int supervise(const char *dir, struct err *err);
 
 #endif

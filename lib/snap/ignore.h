@@ -29,8 +29,8 @@ struct ignore;
 /* dir: the directory of the file relative to the root of its repository, "" for the root (and for
  * info/exclude and core.excludesFile). next: the rules that are asked when these say nothing; not
  * owned, may be NULL. ignore_case: core.ignorecase. */
-struct ignore *ignore_parse(const char *text, size_t len, const char *dir, bool ignore_case,
-	const struct ignore *next);
+struct ignore *ignore_parse(
+	const char *text, size_t len, const char *dir, bool ignore_case, const struct ignore *next);
 void ignore_free(struct ignore *ignore);
 
 /* What the chain says of path (relative to the root of the repository). Whether a directory above

@@ -22,7 +22,6 @@ enum secret_verdict {
 enum secret_verdict secret_by_name(const char *path, const char **ret_what);
 /* For a path that gave SECRET_READ; head: the first len bytes of its file, at most
  * SECRET_HEAD_SIZE are worth reading. */
-bool secret_by_content(
-	const char *path, const char *head, size_t len, const char **ret_what);
+bool secret_by_content(const char *path, const char *head, size_t len, const char **ret_what);
 
 #endif

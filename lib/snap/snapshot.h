@@ -20,8 +20,8 @@
 
 /* Where a tree begins. */
 struct tree_place {
-	char *root;   /* absolute, without symbolic links */
-	char *prefix; /* start relative to root: "." or "exp/a" */
+	char *root;    /* absolute, without symbolic links */
+	char *prefix;  /* start relative to root: "." or "exp/a" */
 	char *git_dir; /* NULL: no repository */
 };
 
@@ -41,8 +41,8 @@ struct snapshot_options {
 	const struct tree_place *place;
 	const struct strv *include, *paths, *allow; /* may be NULL */
 	struct paths_limits limits;
-	const char *cache_dir; /* of dlrun; NULL: no stat cache */
-	const char *home;      /* for git's global configuration; NULL: none */
+	const char *cache_dir;  /* of dlrun; NULL: no stat cache */
+	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
 };
 
@@ -61,7 +61,7 @@ struct snapshot_git {
 };
 
 struct snapshot_stats {
-	size_t n_hashed;      /* files that were read */
+	size_t n_hashed; /* files that were read */
 	uint64_t hashed_bytes;
 	int64_t walk_us, hash_us;
 };
@@ -69,7 +69,7 @@ struct snapshot_stats {
 struct snapshot {
 	char *root, *prefix;
 	struct entry_list entries; /* paths and targets live as long as the snapshot */
-	uint64_t bytes; /* of all contents */
+	uint64_t bytes;            /* of all contents */
 	char id[DIGEST_TEXT_SIZE];
 	struct path_list paths; /* one for each entry, same order; holds what was left out, too */
 	struct snapshot_git git;
@@ -78,8 +78,7 @@ struct snapshot {
 	struct snapshot_private *private;
 };
 
-int snapshot_take(
-	const struct snapshot_options *options, struct snapshot **ret, struct err *err);
+int snapshot_take(const struct snapshot_options *options, struct snapshot **ret, struct err *err);
 void snapshot_free(struct snapshot *snapshot);
 AUTO_POINTER(struct snapshot, snapshot_free)
 #define AUTO_SNAPSHOT AUTO(snapshot_free_auto)

@@ -110,11 +110,11 @@ static void add_code(struct buf *out, const struct run *run)
 	const struct json *snapshot = json_get(run->doc, "snapshot");
 	const struct json *image = json_get(run->doc, "image");
 	const char *commit = json_get_str(snapshot, "commit");
+	long long files = (long long)json_get_int(snapshot, "files", 0);
 	char bytes[16];
 
 	add_field(out, "code", json_get_str(snapshot, "id"));
-	add_fieldf(out, "", "%lld files, %s, %lld left out",
-		(long long)json_get_int(snapshot, "files", 0),
+	add_fieldf(out, "", "%lld %s, %s, %lld left out", files, files == 1 ? "file" : "files",
 		str_size((uint64_t)json_get_int(snapshot, "bytes", 0), bytes),
 		(long long)json_get_int(snapshot, "left_out", 0));
 	if (commit)
@@ -216,11 +216,9 @@ static void add_headline(struct buf *out, const struct run *run)
 	run_why(run, &sentence, &hint);
 	AUTO_FREE char *why = ui_clean(sentence.data);
 	AUTO_FREE char *next = ui_clean(hint.data);
-	buf_addf(out, UI_BOLD "%s" UI_OFF "  %s%s" UI_OFF "\n", run_id(run),
-		runs_state_style(state), run_state_name(state));
-	buf_addf(out, "%s\n", why);
+	buf_addf(out, "%s%s" UI_OFF "\n", runs_state_style(state), why);
 	if (*next && state != RUN_SUCCEEDED)
-		buf_addf(out, "hint: %s\n", next);
+		buf_addf(out, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
 	buf_addc(out, '\n');
 }
 

@@ -139,7 +139,6 @@ static int write_name_file(const char *path, const struct run *run, struct err *
 	return fs_replace(path, line, strlen(line), 0644, FS_SYNC_NONE, err);
 }
 
-/* A program that is not there has failed already; the id is printed all the same. */
 static int leave(struct app *app, const struct run *run)
 {
 	if (app->options.json)
@@ -185,8 +184,10 @@ static int start(struct app *app, const struct submit_values *values, struct ses
 	say_run(app, run, follow);
 	if (write_name_file(values->name_file, run, &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
+	/* It has failed already; without a follow the id is printed all the same. */
 	if (program_missing(run)) {
-		leave(app, run);
+		if (!follow || app->options.json)
+			leave(app, run);
 		submit_finish(session, run, &events);
 		return runs_say_end(app, run);
 	}

@@ -56,24 +56,6 @@ static char *suggest(const char *path, const char *word)
 	return mem_strdup(str_suggest(word, (const char *const *)names.v, names.n));
 }
 
-static void look_up_program(struct submission *submission, const char *word)
-{
-	const char *path = path_of(submission);
-	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
-	AUTO_FREE char *shown = str_escaped(word);
-
-	/* A relative element of PATH is seen from the run's directory, not from here. */
-	if ((found && found[0] == '/') || strstr(path, "::") || path[0] != '/' ||
-		strstr(path, ":."))
-		return;
-	submission->missing_program = true;
-	near = suggest(path, word);
-	if (near)
-		submission_warn(submission, "%s: command not found; did you mean %s?", shown, near);
-	else
-		submission_warn(submission, "%s: command not found", shown);
-}
-
 /*
  * Words with a slash: files
  */
@@ -139,6 +121,48 @@ static void look_up_file(struct submission *submission, const char *word)
 			"%s is not part of the snapshot: --include %s brings it", shown, path);
 	else
 		submission_warn(submission, "%s: no such file in the tree", shown);
+}
+
+/*
+ * What the first word of a command is
+ */
+
+/* The way to start a file of the tree that was named as if it were on PATH; NULL: there is none. */
+static char *start_of_file(const struct submission *submission, const char *word)
+{
+	AUTO_FREE char *path = tree_path(submission->spec.cwd, word);
+	const struct entry *entry;
+
+	if (!path || !submission->snapshot)
+		return NULL;
+	entry = entry_find(&submission->snapshot->entries, path);
+	if (!entry || entry->kind != ENTRY_FILE)
+		return NULL;
+	if (entry->exec)
+		return mem_printf("./%s", word);
+	if (str_ends(word, ".py"))
+		return mem_printf("python3 %s", word);
+	return str_ends(word, ".sh") ? mem_printf("sh %s", word) : NULL;
+}
+
+static void look_up_program(struct submission *submission, const char *word)
+{
+	const char *path = path_of(submission);
+	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
+	AUTO_FREE char *shown = str_escaped(word);
+
+	/* A relative element of PATH is seen from the run's directory, not from here. */
+	if ((found && found[0] == '/') || strstr(path, "::") || path[0] != '/' ||
+		strstr(path, ":."))
+		return;
+	submission->missing_program = true;
+	near = start_of_file(submission, shown);
+	if (!near)
+		near = suggest(path, word);
+	if (near)
+		submission_warn(submission, "%s: command not found; did you mean %s?", shown, near);
+	else
+		submission_warn(submission, "%s: command not found", shown);
 }
 
 void submission_look_up(struct submission *submission)

@@ -185,6 +185,7 @@ static void done(struct app *app)
 	if (app->session_open)
 		session_done(&app->session);
 	free(app->cwd);
+	free(app->shell_dir);
 	free(app->self);
 }
 
@@ -205,14 +206,26 @@ static const char *login_name(void)
 	return entry ? entry->pw_name : "unknown";
 }
 
-static int read_env(struct app *app, struct session_env *ret, struct err *err)
+/* Where the system does not tell: as the shell found it. Before -C changes the directory. */
+static char *find_self(const char *name)
 {
 	char self[SELF_MAX];
+	AUTO_FREE char *found = NULL;
+	char *path = NULL;
 
+	if (os_self_path(self, sizeof(self)))
+		return mem_strdup(self);
+	found = proc_find(name, NULL);
+	if (found && fs_realpath(found, &path, NULL) == 0)
+		return path;
+	return mem_strdup(name);
+}
+
+static int read_env(struct app *app, struct session_env *ret, struct err *err)
+{
 	app->cwd = getcwd(NULL, 0);
 	if (!app->cwd)
 		return fs_error(err, errno, "the current directory cannot be found");
-	app->self = mem_strdup(os_self_path(self, sizeof(self)) ? self : "dlrun");
 	*ret = (struct session_env){
 		.dirs = {.home = getenv("HOME"),
 			.xdg_config_home = getenv("XDG_CONFIG_HOME"),
@@ -221,6 +234,7 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 			.xdg_data_home = getenv("XDG_DATA_HOME"),
 			.xdg_runtime_dir = getenv("XDG_RUNTIME_DIR")},
 		.cwd = app->cwd,
+		.shell_dir = app->shell_dir,
 		.git_dir = getenv("GIT_DIR"),
 		.git_work_tree = getenv("GIT_WORK_TREE"),
 		.user = login_name(),
@@ -276,11 +290,17 @@ int app_config(struct app *app, const struct opt *opts, const void *values, stru
  * Commands
  */
 
-static int enter_dir(const struct app *app, struct err *err)
+static int enter_dir(struct app *app, struct err *err)
 {
 	const char *dir = app->options.dir;
 
-	if (!dir || chdir(dir) == 0)
+	if (!dir)
+		return 0;
+	free(app->shell_dir);
+	app->shell_dir = getcwd(NULL, 0);
+	if (!app->shell_dir)
+		app->shell_dir = mem_strdup("");
+	if (chdir(dir) == 0)
 		return 0;
 	AUTO_FREE char *shown = str_shown(dir);
 	return fs_error(err, errno, "the directory %s of -C cannot be entered", shown);
@@ -432,6 +452,7 @@ int app_main(int argc, char **argv)
 	int status;
 
 	init(&app);
+	app.self = find_self(argc > 0 ? argv[0] : "dlrun");
 	status = dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
 	done(&app);
 	return status == 0 && app.out_lost ? 1 : status;

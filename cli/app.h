@@ -29,7 +29,7 @@ struct app {
 	struct app_options options;
 	struct session session;
 	bool session_open;
-	char *cwd, *self; /* for the session */
+	char *cwd, *shell_dir, *self; /* for the session; shell_dir: NULL without -C */
 	const struct cmd *cmd;
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */

@@ -19,7 +19,8 @@
 /* From the process: only cli/ reads it. */
 struct session_env {
 	struct dirs_env dirs;
-	const char *cwd; /* absolute */
+	const char *cwd;       /* absolute */
+	const char *shell_dir; /* before -C: where hints are pasted; NULL: cwd */
 	const char *git_dir, *git_work_tree;
 	const char *user; /* login name */
 	const char *source_date_epoch;

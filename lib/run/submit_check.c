@@ -456,6 +456,7 @@ int submission_take(struct submission *submission, bool cache, struct err *err)
 		.cache_dir = cache ? dirs->cache : NULL,
 		.home = dirs->home,
 		.xdg_config = submission->session->env.dirs.xdg_config_home,
+		.shell_dir = submission->session->env.shell_dir,
 	};
 
 	if (submission->from_digest)

@@ -90,7 +90,7 @@ static int give_hint(const struct snapshot *s, size_t at, struct err *err)
 	AUTO_FREE char *whole = fs_join(s->root, path);
 
 	if (err->id == E_IO_CHANGED)
-		hint_ignore(err, s->root, &path, 1);
+		hint_ignore(err, s->root, s->private->shell_dir, &path, 1);
 	else
 		hint_path(err, "chmod u+r ", whole, "");
 	return -(int)err->code;

@@ -31,17 +31,18 @@ static bool add_rule(struct buf *out, const char *path)
 	return true;
 }
 
-static void add_file_name(struct buf *out, const char *root)
+static void add_file_name(struct buf *out, const char *root, const char *shell_dir)
 {
 	struct stat here, there;
-	bool is_here = stat(".", &here) == 0 && stat(root, &there) == 0 &&
+	bool is_here = stat(shell_dir ? shell_dir : ".", &here) == 0 && stat(root, &there) == 0 &&
 		       here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 	AUTO_FREE char *file = fs_join(is_here ? "" : root, ".dlrunignore");
 
 	str_shell_quote(out, file);
 }
 
-void hint_ignore(struct err *err, const char *root, const char *const *paths, size_t n)
+void hint_ignore(struct err *err, const char *root, const char *shell_dir, const char *const *paths,
+	size_t n)
 {
 	AUTO_BUF struct buf rules, rule, line;
 	bool plain = n == 1;
@@ -61,7 +62,7 @@ void hint_ignore(struct err *err, const char *root, const char *const *paths, si
 	buf_adds(&line, plain ? "echo" : "printf '%s\\n'");
 	buf_adds(&line, rules.data);
 	buf_adds(&line, " >> ");
-	add_file_name(&line, root);
+	add_file_name(&line, root, shell_dir);
 	if (!rules.full && !rule.full && !line.full)
 		err_hint(err, "%s", line.data);
 }

@@ -203,7 +203,8 @@ static void add_hint(const struct heap *heap, struct pick pick, struct err *err)
 	if (pick.node == 0 && !pick.file)
 		err_hint(err, "limit the snapshot to parts of the tree by paths: in dlrun.yaml");
 	else
-		hint_ignore(err, heap->walk->options->root, (const char *const[]){name}, 1);
+		hint_ignore(err, heap->walk->options->root, heap->walk->options->shell_dir,
+			(const char *const[]){name}, 1);
 }
 
 static void add_evidence(const struct walk *walk, bool by_count, struct err *err)
@@ -314,7 +315,7 @@ static int refuse_file(const struct walk *walk, struct err *err)
 			err_evidence(err, "%s: %s", name, str_size(large.v[n]->size, size));
 	}
 	vec_done(&large);
-	hint_ignore(err, walk->options->root, shown, n);
+	hint_ignore(err, walk->options->root, walk->options->shell_dir, shown, n);
 	return r;
 }
 

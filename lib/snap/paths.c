@@ -137,7 +137,7 @@ static int refuse_secrets(const struct walk *walk, struct err *err)
 		named[n_named] = all.v[n_named].path;
 	}
 	vec_done(&all);
-	hint_ignore(err, walk->options->root, named, n_named);
+	hint_ignore(err, walk->options->root, walk->options->shell_dir, named, n_named);
 	return r;
 }
 

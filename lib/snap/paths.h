@@ -48,8 +48,9 @@ struct paths_limits {
 };
 
 struct paths_options {
-	const char *root;    /* absolute path of the tree */
-	paths_repo_fn *repo; /* NULL: no repository at all */
+	const char *root;      /* absolute path of the tree */
+	const char *shell_dir; /* where hints are pasted; NULL: the current directory */
+	paths_repo_fn *repo;   /* NULL: no repository at all */
 	void *repo_ctx;
 	/* Paths relative to root, each for itself and all below it; may be NULL. */
 	const struct strv *include; /* bring these back; not what .dlrunignore drops */

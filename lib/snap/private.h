@@ -20,7 +20,7 @@ struct snapshot_private {
 	int root_fd;
 	bool network; /* the tree is on a network file system */
 	enum content_git git;
-	char *git_dir, *home, *xdg_config;
+	char *git_dir, *home, *xdg_config, *shell_dir;
 	struct repos_options repos_options;
 	struct repos repos;
 	struct strv limits; /* paths: the snapshot is cut down to; empty: all */

@@ -24,6 +24,7 @@ static struct snapshot *new_snapshot(const struct snapshot_options *options)
 	private->git_dir = mem_strdup(options->place->git_dir);
 	private->home = mem_strdup(options->home);
 	private->xdg_config = mem_strdup(options->xdg_config);
+	private->shell_dir = mem_strdup(options->shell_dir);
 	if (options->paths)
 		strv_copy(&private->limits, options->paths);
 	private->repos_options = (struct repos_options){
@@ -44,6 +45,7 @@ static void private_free(struct snapshot_private *private)
 	free(private->git_dir);
 	free(private->home);
 	free(private->xdg_config);
+	free(private->shell_dir);
 	strv_done(&private->limits);
 	free(private->git_ids);
 	free(private->marks);
@@ -102,6 +104,7 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 	static const struct strv none;
 	struct paths_options paths = {
 		.root = s->root,
+		.shell_dir = options->shell_dir,
 		.repo = repos_find,
 		.repo_ctx = &s->private->repos,
 		.include = options->include ? options->include : &none,

@@ -44,6 +44,7 @@ struct snapshot_options {
 	const char *cache_dir;  /* of dlrun; NULL: no stat cache */
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
+	const char *shell_dir;  /* where hints are pasted; NULL: the current directory */
 };
 
 /* What git knows of the tree. A file counts as changed when its bytes or its mode are not those of

@@ -36,7 +36,8 @@ static void add_way_out(const struct visit *v, const char *path, struct err *err
 	AUTO_FREE char *line = mem_printf("%s%s", path, path == v->dir->path ? "/" : "");
 
 	if (*path && strlen(path) <= PASTE_MAX)
-		hint_ignore(err, v->walk->options->root, (const char *const[]){line}, 1);
+		hint_ignore(err, v->walk->options->root, v->walk->options->shell_dir,
+			(const char *const[]){line}, 1);
 }
 
 static void fail(struct visit *v, enum err_id id, const char *path, int errnum, const char *text)

@@ -731,6 +731,9 @@ int supervisor_run(const struct supervisor_start *start, struct err *err)
 	int r = open_files(&sup, err);
 	if (r == 0)
 		r = add_sources(&sup, err);
+	/* It counts as accepted, so its record must tell. Of an adopted one somebody else may. */
+	if (r < 0 && !sup.adopted)
+		start_failed(&sup, err);
 	if (r < 0)
 		return r;
 	begin(&sup);

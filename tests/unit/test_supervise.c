@@ -230,6 +230,21 @@ static bool is_dead(pid_t pid)
  * How programs end
  */
 
+/* After the supervisor has said that it begins. */
+static void test_no_room_for_its_files(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+	AUTO_FREE char *marks = fs_join(place->dir, ATTEMPT_MARKS);
+
+	assert_int_equal(mkdir(marks, 0700), 0);
+	sh(place, "true");
+	start(place);
+	expect_end(place, RUN_FAILED, 125, 0, "StartFailed");
+	look(place, &status);
+	assert_non_null(strstr(status.text, "making the files of a-22222"));
+}
+
 static void test_success(void **state)
 {
 	struct place *place = *state;
@@ -845,6 +860,7 @@ static int run_supervisor(const char *dir)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		BOTH(test_no_room_for_its_files),
 		BOTH(test_success),
 		TEST(test_exit_code),
 		TEST(test_killed_by_a_signal),

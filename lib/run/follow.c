@@ -68,6 +68,8 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
 
 	for (;;) {
+		vec_foreach (struct run *, run, runs)
+			look_anew(*run);
 		int r = runs_refresh(session, runs, ASK_MS, err);
 
 		if (r < 0 || all_ended(runs))
@@ -81,8 +83,6 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 			return r;
 		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < LOOK_MAX_MS)
 			pause_ms *= 2;
-		vec_foreach (struct run *, run, runs)
-			look_anew(*run);
 	}
 }
 

@@ -10,7 +10,7 @@
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
  *	supervisor.log
  *
- * beside ../../submit.lock, held by the submitting process until the supervisor has the attempt.
+ * beside ../../submit.lock, held by the submitting process until it has done all that it has to.
  * Together they tell a run that waits from one whose submit or supervisor was killed, a reboot, and
  * a pid that somebody else has now.
  */

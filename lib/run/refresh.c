@@ -242,6 +242,21 @@ static void take_answers(struct refresh *refresh)
 	}
 }
 
+/* Its submit may have written its last words after we had looked for them, and before the end was
+ * known to the store: then it leaves them to us. */
+static int write_late(struct refresh *refresh, struct store *store, struct err *err)
+{
+	struct run_list late = {0};
+
+	vec_foreach (struct run *, run, &refresh->changed)
+		if (run_state_is_final(run_state(*run)) &&
+			finish_merge(&refresh->session->dirs, *run))
+			*vec_push(&late) = *run;
+	int r = store_update_all(store, &late, err);
+	vec_done(&late);
+	return r;
+}
+
 /* A state that cannot be written down now is true all the same, and asked for again the next
  * time. */
 static int write_changes(struct refresh *refresh, struct err *err)
@@ -250,8 +265,11 @@ static int write_changes(struct refresh *refresh, struct err *err)
 	struct store *store;
 
 	int r = session_store(refresh->session, &store, err);
-	if (r < 0 || store_update_all(store, &refresh->changed, &failure) == 0)
+	if (r < 0)
 		return r;
+	if (store_update_all(store, &refresh->changed, &failure) == 0 &&
+		write_late(refresh, store, &failure) == 0)
+		return 0;
 	if (failure.id != E_IO_FULL && failure.id != E_IO_PERMISSION)
 		return err_move(err, &failure);
 	log_note("%s", failure.message);

@@ -18,11 +18,19 @@ int session_init(struct session *session, const struct session_env *env, struct 
 	return dirs_find(&env->dirs, &session->dirs, err);
 }
 
+void session_end_submit(struct session *session)
+{
+	snapshot_free(TAKE(session->submitted));
+	if (session->submitted_fd > 0)
+		close(session->submitted_fd);
+	session->submitted_fd = 0;
+}
+
 void session_done(struct session *session)
 {
 	if (!session)
 		return;
-	snapshot_free(session->submitted);
+	session_end_submit(session);
 	layout_free(session->layout);
 	store_close(session->store);
 	config_free(session->config);

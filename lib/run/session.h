@@ -40,12 +40,16 @@ struct session {
 	struct store *store;
 	struct layout *layout;
 	struct loop *loop;
-	struct snapshot *submitted; /* of the newest submit_run, until its submit_finish */
+	/* Of the newest submit_run, until its submit_finish. */
+	struct snapshot *submitted;
+	int submitted_fd; /* its submit.lock; 0: none */
 };
 
 /* Keeps pointers of env; makes nothing on disk. */
 int session_init(struct session *session, const struct session_env *env, struct err *err);
 void session_done(struct session *session);
+/* Forget what is kept of the newest submit_run. */
+void session_end_submit(struct session *session);
 
 /* Each opens once and returns the same thing again. */
 int session_place(struct session *session, const struct tree_place **ret, struct err *err);

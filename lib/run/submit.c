@@ -36,7 +36,7 @@ struct course {
 	char handle[TARGET_HANDLE_SIZE];
 	char *dir;   /* of the run */
 	int gc_fd;   /* until the row names the image */
-	int lock_fd; /* submit.lock, until the target has the run */
+	int lock_fd; /* submit.lock, until submit_finish */
 	struct image image;
 	char *ref; /* of the image */
 	int64_t pack_ms, submit_ms;
@@ -263,7 +263,16 @@ static int start(struct course *course, struct err *err)
 	return r;
 }
 
-/* Whether it runs all the same, or never will: asked once nobody can start it any more. */
+static bool never_began(const struct run *run)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	return run_state(run) == RUN_FAILED && str_eq(exit.reason, "Interrupted");
+}
+
+/* Whether it runs all the same, or has run, or never will: asked once nobody can start it any
+ * more. */
 static int check_failed_start(struct course *course, int r, struct err *err)
 {
 	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
@@ -271,7 +280,7 @@ static int check_failed_start(struct course *course, int r, struct err *err)
 	auto_fd(&course->lock_fd);
 	course->lock_fd = -1;
 	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
-		!run_state_is_final(run_state(course->run))) {
+		!never_began(course->run)) {
 		err_clear(err);
 		return 0;
 	}
@@ -360,8 +369,11 @@ int submit_run(struct session *session, const struct submit_options *options,
 	r = go(&course, err);
 	if (r == 0)
 		wait_for_missing(&course);
-	snapshot_free(session->submitted);
-	session->submitted = r == 0 ? TAKE(submission->snapshot) : NULL;
+	session_end_submit(session);
+	if (r == 0) {
+		session->submitted = TAKE(submission->snapshot);
+		session->submitted_fd = course.lock_fd > 0 ? TAKE_FD(course.lock_fd) : 0;
+	}
 	*ret = TAKE(course.run);
 	return r;
 }
@@ -428,21 +440,31 @@ static int merge_row(void *ctx, struct run *run, struct err *err)
 	return finish_merge(&session->dirs, run);
 }
 
-void submit_finish(struct session *session, struct run *run, const struct submit_events *events)
+/* Nobody asks for the state of a run whose end is known, which is when it would be merged. */
+static int merge_ended(struct session *session, const char *id, struct err *err)
 {
-	struct snapshot *snapshot = TAKE(session->submitted);
-	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *now = NULL;
 	struct store *store;
 
-	if (snapshot)
-		write_record(snapshot, run, events);
-	snapshot_free(snapshot);
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_get(store, id, &now, err);
+	if (r < 0 || !run_state_is_final(run_state(now)))
+		return r;
+	return store_change(store, id, merge_row, session, NULL, err);
+}
+
+/* Under the lock of the submit: a run that is removed meanwhile would leave its git record. */
+void submit_finish(struct session *session, struct run *run, const struct submit_events *events)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (session->submitted)
+		write_record(session->submitted, run, events);
 	int r = finish_write(&session->dirs, run, &err);
-	/* Nobody asks for the state of a run that has ended, which is when it would be merged. */
-	if (r == 0 && run_state_is_final(run_state(run)))
-		r = session_store(session, &store, &err);
-	if (r == 0 && run_state_is_final(run_state(run)))
-		r = store_change(store, run_id(run), merge_row, session, NULL, &err);
+	if (r == 0)
+		r = merge_ended(session, run_id(run), &err);
+	session_end_submit(session);
 	if (r < 0)
 		finish_warn(run, events, err.message);
 }

@@ -392,6 +392,45 @@ static void test_git(void **state)
 	assert_int_equal(system(check), 0);
 }
 
+/* Else `rm` in between would leave the git record. */
+static void test_locked_until_finished(void **state)
+{
+	struct place *place = *state;
+	struct submit_events events = events_of(place);
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL;
+
+	WORDS(place, "true");
+	assert_int_equal(submit_run(&place->session, &place->options, &events, &run, &err), 0);
+	AUTO_FREE char *dir = dirs_run(&place->session.dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	assert_int_equal(fs_is_locked(lock), 1);
+	submit_finish(&place->session, run, &events);
+	assert_int_equal(fs_is_locked(lock), 0);
+	wait_end(place, run);
+}
+
+/* Somebody else has seen the end of the run before its submit had finished. */
+static void test_finished_after_the_end(void **state)
+{
+	struct place *place = *state;
+	struct submit_events events = events_of(place);
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL, *other = NULL, *stored = NULL;
+	struct store *store;
+
+	WORDS(place, "true");
+	assert_int_equal(submit_run(&place->session, &place->options, &events, &run, &err), 0);
+	assert_int_equal(session_store(&place->session, &store, NULL), 0);
+	assert_int_equal(store_get(store, run_id(run), &other, NULL), 0);
+	wait_end(place, other);
+	assert_false(run_state_is_final(run_state(run)));
+	submit_finish(&place->session, run, &events);
+	assert_int_equal(store_get(store, run_id(run), &stored, NULL), 0);
+	assert_int_equal(run_state(stored), RUN_SUCCEEDED);
+	assert_true(json_get_int(json_get(stored->doc, "phases_ms"), "total", -1) >= 0);
+}
+
 static void test_shell_line(void **state)
 {
 	struct place *place = *state;
@@ -702,6 +741,27 @@ static void test_no_supervisor(void **state)
 	assert_string_equal(json_get_str(run->doc, "text"), err.message);
 }
 
+/* The run has ended before anybody heard that it had begun. */
+static void test_silent_supervisor(void **state)
+{
+	struct place *place = *state;
+	struct submit_events events = events_of(place);
+	AUTO_FREE char *script = fs_join(place->home, "silent");
+	AUTO_FREE char *text = mem_printf("#!/bin/sh\n'%s' \"$@\" >/dev/null\n"
+					  "until test -e \"$2/" ATTEMPT_EXIT "\"; do :; done\n",
+		self);
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL;
+
+	assert_int_equal(fs_replace(script, text, strlen(text), 0755, FS_SYNC_NONE, NULL), 0);
+	place->session.env.self = script;
+	WORDS(place, "sh", "-c", "exit 3");
+	assert_int_equal(submit_run(&place->session, &place->options, &events, &run, &err), 0);
+	assert_int_equal(run_state(run), RUN_FAILED);
+	assert_int_equal(run_exit_status(run), 3);
+	submit_finish(&place->session, run, &events);
+}
+
 /*
  * Names
  */
@@ -843,6 +903,8 @@ int main(int argc, char **argv)
 		TEST(test_a_second_submit_builds_on_the_first),
 		TEST(test_spare_trees),
 		TEST(test_git),
+		TEST(test_locked_until_finished),
+		TEST(test_finished_after_the_end),
 		TEST(test_shell_line),
 		TEST(test_words_behind_the_configured_command),
 		TEST(test_env),
@@ -858,6 +920,7 @@ int main(int argc, char **argv)
 		TEST(test_a_program_that_git_ignores),
 		TEST(test_no_layout),
 		TEST(test_no_supervisor),
+		TEST(test_silent_supervisor),
 		TEST(test_names),
 		TEST(test_preview_writes_nothing),
 		TEST(test_push),

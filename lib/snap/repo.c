@@ -1,4 +1,5 @@
 #include <git2.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -380,6 +381,7 @@ void repos_done(struct repos *repos)
 		repo_free(*repo);
 	vec_done(&repos->list);
 	strv_done(&repos->notes);
+	strv_done(&repos->bare_links);
 }
 
 const struct repo *repos_at(const struct repos *repos, const char *dir)
@@ -401,6 +403,21 @@ static void note_broken(struct repos *repos, const char *dir, const char *target
 		shown, there);
 }
 
+/* One that cannot be read counts as full: the walk says so. */
+static bool is_empty_dir(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry = NULL;
+
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir)))
+		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, ".."))
+			break;
+	closedir(dir);
+	return !entry;
+}
+
 /* The .git directory for dir, or NULL. */
 static char *locate(struct repos *repos, const char *dir)
 {
@@ -412,6 +429,8 @@ static char *locate(struct repos *repos, const char *dir)
 	enum gitdir_found found = gitdir_at(work_dir, &git_dir);
 	if (found == GITDIR_BROKEN)
 		note_broken(repos, dir, git_dir);
+	else if (found == GITDIR_NONE && *dir && is_empty_dir(work_dir))
+		strv_add(&repos->bare_links, dir);
 	if (found == GITDIR_FOUND && *dir)
 		return git_dir;
 	free(git_dir);

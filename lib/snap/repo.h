@@ -57,7 +57,8 @@ struct repos_options {
 struct repos {
 	const struct repos_options *options;
 	struct repo_list VEC_OF(struct repo *) list; /* in the order they were asked for */
-	struct strv notes; /* one sentence each: .git files that lead nowhere */
+	struct strv notes;      /* one sentence each: .git files that lead nowhere */
+	struct strv bare_links; /* submodules that are empty directories */
 };
 
 /* options must outlive repos. */

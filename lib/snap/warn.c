@@ -117,9 +117,20 @@ static void warn_repositories(struct snapshot *s)
 		strv_add(&s->warnings, repos->notes.v[i]);
 }
 
+static void warn_submodules(struct snapshot *s)
+{
+	struct tally bare = {0};
+
+	for (size_t i = 0; i < s->private->repos.bare_links.n; i++)
+		tally(&bare, s->private->repos.bare_links.v[i]);
+	say(s, &bare, "is a submodule that is not checked out (git submodule update --init)",
+		"submodules are not checked out (git submodule update --init)");
+}
+
 void warn_fill(struct snapshot *snapshot)
 {
 	warn_repositories(snapshot);
 	warn_contents(snapshot);
 	warn_special(snapshot);
+	warn_submodules(snapshot);
 }

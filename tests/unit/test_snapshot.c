@@ -358,6 +358,13 @@ static void test_submodule(void **state)
 	take("r", false);
 	expect_git(false, 0, 0, 0);
 	assert_null(entry_find(&snap->entries, "sub/s"));
+	assert_true(warns("'sub' is a submodule that is not checked out"));
+	fix_sh("cd r; echo sub > .dlrunignore");
+	take("r", false);
+	assert_int_equal(snap->warnings.n, 0);
+	fix_sh("cd r; rm .dlrunignore; echo x > sub/x");
+	take("r", false);
+	assert_int_equal(snap->warnings.n, 0);
 }
 
 static void test_nested_repository(void **state)

@@ -286,7 +286,7 @@ int layout_open_blob(
 	struct layout *layout, const struct descriptor *blob, int *ret_fd, struct err *err)
 {
 	AUTO_FD int fd = -1;
-	uint64_t size;
+	uint64_t size = 0;
 	int r = open_digest(layout, blob->digest, &fd, &size, err);
 
 	if (r < 0)
@@ -344,7 +344,7 @@ static int resolve_digest(
 	AUTO_FD int fd = -1;
 	AUTO_BUF struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
-	uint64_t size;
+	uint64_t size = 0;
 
 	int r = open_digest(layout, digest, &fd, &size, err);
 	if (r == 0)

@@ -381,9 +381,17 @@ static void set_limits(struct submission *submission)
 
 static int open_target(struct submission *submission, struct err *err)
 {
+	const struct config_origin *origin = config_origin(submission->config, "target");
 	const char *name = config_str(submission->config, "target");
 
-	return target_open(submission->session, name ? name : "local", &submission->target, err);
+	int r = target_open(submission->session, name ? name : "local", &submission->target, err);
+	if (r == 0 || err->id != E_TARGET || !origin->file || origin->source == CONFIG_FROM_OPTION)
+		return r;
+	if (origin->line)
+		err_evidence(err, "named in %s:%u", origin->file, origin->line);
+	else
+		err_evidence(err, "named in %s", origin->file);
+	return r;
 }
 
 static int find_place(struct submission *submission, struct err *err)

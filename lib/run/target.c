@@ -52,7 +52,7 @@ static int fail_unknown(struct config *config, const char *name, struct err *err
 	err_set(err, E_TARGET, "there is no target '%s'", shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
-	return err_hint(err, "dlrun submit --target local …");
+	return err_hint(err, "dlrun targets");
 }
 
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)

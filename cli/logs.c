@@ -58,6 +58,21 @@ static int parse_rank(const char *text, int *ret, struct err *err)
 	return r;
 }
 
+/* A run of one program has no list of ranks. */
+static int check_rank(const struct run *run, int rank, struct err *err)
+{
+	size_t n = json_count(json_get(run->doc, "ranks"));
+
+	if (rank <= 0 || (size_t)rank < n)
+		return 0;
+	if (n > 1)
+		err_set(err, E_USAGE, "--rank %d: %s has the ranks 0 to %zu", rank, run_id(run),
+			n - 1);
+	else
+		err_set(err, E_USAGE, "--rank %d: %s has only rank 0", rank, run_id(run));
+	return err_hint(err, "dlrun logs %s", run_id(run));
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct logs_values *values = values_ptr;
@@ -71,7 +86,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (parse_since(values->since, &request.since_ms, &err) < 0 ||
 		parse_rank(values->rank, &request.rank, &err) < 0 ||
-		runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
+		runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0 ||
+		check_rank(run, request.rank, &err) < 0)
 		return app_fail(app, &err);
 	return follow_log(app, run, &request);
 }

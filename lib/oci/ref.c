@@ -2,9 +2,13 @@
 
 #include <string.h>
 
+#include "base/auto.h"
+#include "base/buf.h"
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/str.h"
+
+enum { HINT_MAX = 4096 };
 
 static bool is_lower(char c)
 {
@@ -194,12 +198,33 @@ static int no_host(const char *text, const char *slash, struct err *err)
 	return r;
 }
 
+/* A path, as if the layout there needed no "oci:". */
+static bool is_path(const char *text)
+{
+	return *text == '/' || str_starts(text, "./") || str_starts(text, "../");
+}
+
+static int no_layout(const char *text, struct err *err)
+{
+	int r = bad(err, text, "it names no registry; a layout on disk is oci:DIR");
+	AUTO_FREE char *layout = mem_printf("oci:%s", text);
+	AUTO_BUF struct buf hint;
+
+	buf_init(&hint, HINT_MAX);
+	str_shell_quote(&hint, layout);
+	if (!hint.full)
+		err_hint(err, "%s", hint.data);
+	return r;
+}
+
 static int parse_registry(const char *text, char *rest, struct ref *ref, struct err *err)
 {
 	char *slash = strchr(rest, '/');
 
 	if (strstr(text, "://"))
 		return bad(err, text, "it is written without a scheme, as HOST/REPO:TAG");
+	if (is_path(text))
+		return no_layout(text, err);
 	if (!slash || !has_host(rest, slash))
 		return no_host(text, slash, err);
 	*slash = '\0';

@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "run/ops.h"
+#include "run/store.h"
 
 enum {
 	ASK_MS = 2000,
@@ -62,6 +63,23 @@ static int fail_late(const struct run_list *runs, int64_t timeout_ms, struct err
 	return 0;
 }
 
+/* One that was removed since has left nothing that could tell it from one that never began. */
+static int check_removed(struct session *session, const struct run_list *runs, struct err *err)
+{
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	for (size_t i = 0; r == 0 && i < runs->n; i++) {
+		const struct run *run = runs->v[i];
+		AUTO_RUN struct run *now = NULL;
+		AUTO_ERR struct err fault = {0};
+		if (run_never_began(run) && store_get(store, run_id(run), &now, &fault) < 0 &&
+			fault.id == E_RUN_NOT_FOUND)
+			r = err_set(err, E_RUN_NOT_FOUND, "%s was removed meanwhile", run_id(run));
+	}
+	return r;
+}
+
 int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
 	const volatile int *interrupted, struct err *err)
 {
@@ -72,8 +90,10 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 			look_anew(*run);
 		int r = runs_refresh(session, runs, ASK_MS, err);
 
-		if (r < 0 || all_ended(runs))
+		if (r < 0)
 			return r;
+		if (all_ended(runs))
+			return check_removed(session, runs, err);
 		if (interrupted && *interrupted)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (timeout_ms >= 0 && clock_ms() - start_ms >= timeout_ms)

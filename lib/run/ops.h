@@ -37,7 +37,8 @@ struct follow_options {
 int run_follow(struct session *session, struct run *run, const struct follow_options *options,
 	const struct target_log_events *events, struct err *err);
 
-/* Wait until every run of the list has ended, or timeout_ms (-1: for ever; E_RUN_TIMEOUT). */
+/* Wait until every run of the list has ended, or timeout_ms (-1: for ever; E_RUN_TIMEOUT).
+ * E_RUN_NOT_FOUND: one was removed before its end was seen. */
 int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
 	const volatile int *interrupted, struct err *err);
 

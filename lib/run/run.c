@@ -313,6 +313,14 @@ void run_set_exit(struct run *run, const struct run_exit *exit)
 	json_set(run->doc, "exit", run_exit_to_json(exit));
 }
 
+bool run_never_began(const struct run *run)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	return run_state(run) == RUN_FAILED && str_eq(exit.reason, "Interrupted");
+}
+
 int run_exit_status(const struct run *run)
 {
 	struct run_exit exit;

@@ -103,6 +103,8 @@ void run_make_id(const char *name, char ret[static RUN_ID_SIZE]);
 /* Whether s has the form of a whole id. */
 bool run_id_is_valid(const char *s);
 
+/* Whether it failed because dlrun was stopped before it had begun. */
+bool run_never_began(const struct run *run);
 /* The exit status of a command that follows this run to its end (cli.md): the program's, 124 for a
  * time limit, 143 cancelled, 125 lost or unknown. */
 int run_exit_status(const struct run *run);

@@ -263,14 +263,6 @@ static int start(struct course *course, struct err *err)
 	return r;
 }
 
-static bool never_began(const struct run *run)
-{
-	struct run_exit exit;
-
-	run_get_exit(run, &exit);
-	return run_state(run) == RUN_FAILED && str_eq(exit.reason, "Interrupted");
-}
-
 /* Whether it runs all the same, or has run, or never will: asked once nobody can start it any
  * more. */
 static int check_failed_start(struct course *course, int r, struct err *err)
@@ -280,7 +272,7 @@ static int check_failed_start(struct course *course, int r, struct err *err)
 	auto_fd(&course->lock_fd);
 	course->lock_fd = -1;
 	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
-		!never_began(course->run)) {
+		!run_never_began(course->run)) {
 		err_clear(err);
 		return 0;
 	}

@@ -410,6 +410,25 @@ static void test_locked_until_finished(void **state)
 	wait_end(place, run);
 }
 
+/* How it ended nobody can tell any more, so nobody does. */
+static void test_removed_while_waited_for(void **state)
+{
+	struct place *place = *state;
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL, *other = NULL;
+	struct run_list one = {.v = &other, .n = 1, .cap = 1};
+	struct store *store;
+
+	WORDS(place, "true");
+	run = submit(place);
+	assert_int_equal(session_store(&place->session, &store, NULL), 0);
+	assert_int_equal(store_get(store, run_id(run), &other, NULL), 0);
+	wait_end(place, run);
+	assert_int_equal(run_remove(&place->session, run, NULL), 0);
+	assert_true(runs_wait(&place->session, &one, PATIENCE_MS, NULL, &err) < 0);
+	assert_int_equal(err.id, E_RUN_NOT_FOUND);
+}
+
 /* Somebody else has seen the end of the run before its submit had finished. */
 static void test_finished_after_the_end(void **state)
 {
@@ -904,6 +923,7 @@ int main(int argc, char **argv)
 		TEST(test_spare_trees),
 		TEST(test_git),
 		TEST(test_locked_until_finished),
+		TEST(test_removed_while_waited_for),
 		TEST(test_finished_after_the_end),
 		TEST(test_shell_line),
 		TEST(test_words_behind_the_configured_command),

@@ -1,4 +1,5 @@
 #include "base/auto.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
@@ -9,13 +10,16 @@ static int run(struct app *app, void *values, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
 	const char *dir = words->v[1];
+	AUTO_FREE char *whole = NULL;
 	struct json *json;
 
 	(void)values;
 	if (runs_get_code(app, words->v[0], &run, &err) < 0 ||
 		run_checkout(&app->session, run, dir, &err) < 0)
 		return app_fail(app, &err);
-	app_note(app, "the code of %s is in %s", run_id(run), dir);
+	/* After -C the name alone would be looked for in the wrong directory. */
+	whole = fs_join(app->shell_dir && *dir != '/' ? app->cwd : "", dir);
+	app_note(app, "the code of %s is in %s", run_id(run), whole);
 	if (!app->options.json)
 		return 0;
 	json = app_json("checkout");

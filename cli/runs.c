@@ -34,6 +34,14 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 	return 0;
 }
 
+static bool has_run(const struct run_list *list, const struct run *run)
+{
+	vec_foreach (struct run *, other, list)
+		if (str_eq(run_id(*other), run_id(run)))
+			return true;
+	return false;
+}
+
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
 {
 	for (size_t i = 0; i < words->n; i++) {
@@ -42,7 +50,10 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 
 		if (r < 0)
 			return r;
-		*vec_push(ret) = run;
+		if (has_run(ret, run))
+			run_free(run);
+		else
+			*vec_push(ret) = run;
 	}
 	return 0;
 }

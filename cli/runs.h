@@ -16,7 +16,7 @@ struct app;
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
 /* The same where only the code counts: an image oci:DIR@sha256:… too, as a run without a record. */
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
-/* All of them, in their order. */
+/* All of them, each once, in their order. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
 
 /* The command as a shell would take it; the caller frees. */

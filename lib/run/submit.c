@@ -22,6 +22,7 @@
 enum {
 	GC_WAIT_MS = 60000,
 	START_MS = 30000,
+	LOCK_MS = 2000,    /* others only look for a moment */
 	MISSING_MS = 3000, /* how long the end of a run is waited for that cannot begin */
 	ID_TRIES = 20,
 	CONFLICT_TRIES = 20,
@@ -268,12 +269,15 @@ static int start(struct course *course, struct err *err)
 static int check_failed_start(struct course *course, int r, struct err *err)
 {
 	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
+	AUTO_FREE char *lock = fs_join(course->dir, RUN_SUBMIT_LOCK);
 
 	auto_fd(&course->lock_fd);
 	course->lock_fd = -1;
 	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
 		!run_never_began(course->run)) {
 		err_clear(err);
+		/* If that fails it was removed meanwhile: it gets no git record. */
+		fs_lock(lock, true, LOCK_MS, &course->lock_fd, NULL);
 		return 0;
 	}
 	return fail_row(course, r, err);
@@ -362,9 +366,9 @@ int submit_run(struct session *session, const struct submit_options *options,
 	if (r == 0)
 		wait_for_missing(&course);
 	session_end_submit(session);
-	if (r == 0) {
+	if (r == 0 && course.lock_fd > 0) {
 		session->submitted = TAKE(submission->snapshot);
-		session->submitted_fd = course.lock_fd > 0 ? TAKE_FD(course.lock_fd) : 0;
+		session->submitted_fd = TAKE_FD(course.lock_fd);
 	}
 	*ret = TAKE(course.run);
 	return r;

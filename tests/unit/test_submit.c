@@ -778,6 +778,9 @@ static void test_silent_supervisor(void **state)
 	assert_int_equal(submit_run(&place->session, &place->options, &events, &run, &err), 0);
 	assert_int_equal(run_state(run), RUN_FAILED);
 	assert_int_equal(run_exit_status(run), 3);
+	AUTO_FREE char *dir = dirs_run(&place->session.dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	assert_int_equal(fs_is_locked(lock), 1);
 	submit_finish(&place->session, run, &events);
 }
 

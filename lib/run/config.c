@@ -362,7 +362,7 @@ static int unknown_key(
 	near = str_suggest(name, known, n);
 	if (near)
 		return err_hint(err, "did you mean '%s'?", near);
-	return err_hint(err, "man dlrun.yaml lists the keys");
+	return err_hint(err, "dlrun help dlrun.yaml");
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,

@@ -19,6 +19,8 @@ static int not_found(const char *word, struct err *err)
 		names[id - 1] = err_info(id)->name;
 	near = str_suggest(word, names, E_COUNT - 1);
 	err_set(err, E_USAGE, "there is no error with the id '%s'", shown);
+	if (cmd_find(word))
+		return err_hint(err, "dlrun help %s", word);
 	if (near)
 		return err_hint(err, "dlrun explain %s", near);
 	return err_hint(err, "dlrun explain");

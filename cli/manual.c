@@ -262,6 +262,14 @@ static void add_topic(const char *file, struct strv *topics)
 		strv_addf(topics, "%.*s", (int)(strlen(name) - tail), name);
 }
 
+static bool is_error(const char *word)
+{
+	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
+		if (str_eq(err_info(id)->name, word))
+			return true;
+	return false;
+}
+
 static int no_page(const char *topic, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(topic);
@@ -272,6 +280,8 @@ static int no_page(const char *topic, struct err *err)
 		add_topic(embeds[i].name, &names);
 	near = str_suggest(topic, (const char *const *)names.v, names.n);
 	err_set(err, E_USAGE, "there is no manual page about '%s'", shown);
+	if (is_error(topic))
+		return err_hint(err, "dlrun explain %s", topic);
 	if (near)
 		return err_hint(err, "dlrun help %s", near);
 	return err_hint(err, "dlrun help");

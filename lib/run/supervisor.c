@@ -167,13 +167,21 @@ static void make_reserve(void)
 	fs_replace(ATTEMPT_RESERVE, room, sizeof(room), 0600, FS_SYNC_NONE, NULL);
 }
 
+/* Then nobody will ask for the end. */
+static bool is_dir_removed(void)
+{
+	struct stat st;
+
+	return stat(".", &st) == 0 && st.st_nlink == 0;
+}
+
 /* If that is gone too, the end waits for space: until then the run is not over. */
 static void write_end(struct supervisor *sup)
 {
 	for (int i = 0; i < END_TRIES; i++) {
 		AUTO_ERR struct err err = {0};
 
-		if (attempt_end_write(".", &sup->end, &err) == 0)
+		if (attempt_end_write(".", &sup->end, &err) == 0 || is_dir_removed())
 			break;
 		if (unlink(ATTEMPT_RESERVE) == 0)
 			continue;

@@ -230,6 +230,22 @@ static bool is_dead(pid_t pid)
  * How programs end
  */
 
+static void test_directory_removed(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *go = mem_printf("%s/go", place->base), *line = NULL;
+	struct attempt_state now = {0};
+
+	line = mem_printf("until test -e %s; do sleep 0.01; done", go);
+	sh(place, line);
+	start(place);
+	UNTIL(is_running(place));
+	assert_true(attempt_state_read(place->dir, &now));
+	assert_int_equal(fs_remove_tree(AT_FDCWD, place->dir, NULL), 0);
+	write_file(place->base, "go", "", 0600);
+	UNTIL(!attempt_process_alive(&now.supervisor));
+}
+
 /* After the supervisor has said that it begins. */
 static void test_no_room_for_its_files(void **state)
 {
@@ -860,6 +876,7 @@ static int run_supervisor(const char *dir)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		BOTH(test_directory_removed),
 		BOTH(test_no_room_for_its_files),
 		BOTH(test_success),
 		TEST(test_exit_code),

@@ -1,6 +1,8 @@
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "run/ops.h"
+#include "run/words.h"
 
 /*
  * One sentence for the state of a run. Facts come from the record; words that somebody else wrote
@@ -30,6 +32,25 @@ static void add_text(const struct run *run, const char *otherwise, struct buf *o
 	const char *text = json_get_str(run->doc, "text");
 
 	buf_adds(out, text ? text : otherwise);
+}
+
+/* The same once more; without an image there is no code that --from could take. */
+static void add_again(const struct run *run, struct buf *hint)
+{
+	const char *digest = run_image_digest(run);
+	AUTO_STRV struct strv words = {0};
+
+	if (digest) {
+		buf_addf(hint, "dlrun submit --from %s", run_id(run));
+		return;
+	}
+	buf_adds(hint, "dlrun submit");
+	/* A line for the shell is the command: of dlrun.yaml. */
+	if (json_get_bool(run->doc, "shell", false) ||
+		words_get(run->doc, "command", &words, NULL) < 0 || !words.n)
+		return;
+	buf_adds(hint, " -- ");
+	str_shell_join(hint, words.v);
 }
 
 static void why_waiting(const struct run *run, struct buf *sentence, struct buf *hint)
@@ -72,7 +93,7 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 	if (str_eq(exit.origin, "job"))
 		add_duration(run, sentence);
 	if (str_eq(exit.reason, "Interrupted"))
-		buf_addf(hint, "dlrun submit --from %s", run_id(run));
+		add_again(run, hint);
 	else
 		buf_addf(hint, "dlrun logs %s", run_id(run));
 }
@@ -81,7 +102,7 @@ static void why_cancelled(const struct run *run, struct buf *sentence, struct bu
 {
 	buf_addf(sentence, "%s was cancelled", run_id(run));
 	add_duration(run, sentence);
-	buf_addf(hint, "dlrun submit --from %s", run_id(run));
+	add_again(run, hint);
 }
 
 static void why_lost(const struct run *run, struct buf *sentence, struct buf *hint)

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/ops.h"
 #include "run/run.h"
 
 #define ID "resnet-3k2f9"
@@ -216,6 +217,34 @@ static void test_image_digest(void **state)
 	assert_string_equal(run_image_digest(run), "sha256:00");
 }
 
+/* --from needs an image. */
+static void test_why_says_how_to_go_again(void **state)
+{
+	static const struct run_exit stopped = {true, 125, 0, "dlrun", "Interrupted"};
+	AUTO_RUN struct run *run = run_new(ID, "resnet");
+	AUTO_BUF struct buf sentence, hint;
+	struct json *command = json_array();
+
+	(void)state;
+	buf_init(&sentence, 4096);
+	buf_init(&hint, 4096);
+	json_add_str(command, "echo");
+	json_add_str(command, "a b");
+	json_set(run->doc, "command", command);
+	run_set_state(run, RUN_FAILED);
+	run_set_exit(run, &stopped);
+	run_why(run, &sentence, &hint);
+	assert_string_equal(hint.data, "dlrun submit -- echo 'a b'");
+	buf_reset(&hint);
+	json_set_bool(run->doc, "shell", true);
+	run_why(run, &sentence, &hint);
+	assert_string_equal(hint.data, "dlrun submit");
+	buf_reset(&hint);
+	json_set_str(json_sub(run->doc, "image"), "ref", "oci:/a@sha256:00");
+	run_why(run, &sentence, &hint);
+	assert_string_equal(hint.data, "dlrun submit --from " ID);
+}
+
 /*
  * Names and ids
  */
@@ -355,6 +384,7 @@ int main(void)
 		cmocka_unit_test(test_attempts),
 		cmocka_unit_test(test_exit_status),
 		cmocka_unit_test(test_image_digest),
+		cmocka_unit_test(test_why_says_how_to_go_again),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_names_of_nothing),
 		cmocka_unit_test(test_ids),

@@ -304,7 +304,7 @@ def test_crane_validates(w):
     try:
         port = next(re.search(r"127\.0\.0\.1:(\d+)|\[::\]:(\d+)|port (\d+)", line)
                     for line in registry.stdout if re.search(r":(\d+)|port", line))
-        name = f"127.0.0.1:{next(g for g in port.groups() if g)}/x"
+        name = f"127.0.0.1:{next(g for g in port.groups() if g)}/code"
         for argv in (["push", str(one), f"{name}:1"],
                      ["validate", "--remote", f"{name}:1"]):
             done = subprocess.run([crane, *argv], capture_output=True, text=True, timeout=60)

@@ -78,17 +78,9 @@ int64_t runs_grace(const struct run *run)
 	return json_get_int(run->spec, "grace_ms", GRACE_MS);
 }
 
-int64_t runs_time(const struct run *run, const char *member)
-{
-	const char *text = json_get_str(json_get(run->doc, "times"), member);
-	int64_t ms;
-
-	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
-}
-
 int64_t runs_duration(const struct run *run)
 {
-	int64_t started = runs_time(run, "started"), ended = runs_time(run, "ended");
+	int64_t started = run_started_ms(run), ended = run_ended_ms(run);
 
 	if (!started)
 		return -1;

@@ -23,8 +23,6 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 char *runs_command(const struct run *run);
 /* Milliseconds between TERM and KILL when it is stopped. */
 int64_t runs_grace(const struct run *run);
-/* RFC 3339 member of "times" in milliseconds, or 0. */
-int64_t runs_time(const struct run *run, const char *member);
 /* From start to end, or to now while it runs; -1: not started. */
 int64_t runs_duration(const struct run *run);
 /* The colour of a state. */

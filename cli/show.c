@@ -100,8 +100,8 @@ static void add_identity(struct buf *out, const struct run *run)
 static void add_times(struct buf *out, const struct run *run)
 {
 	add_time(out, "submitted", run_submitted_ms(run));
-	add_time(out, "started", runs_time(run, "started"));
-	add_time(out, "ended", runs_time(run, "ended"));
+	add_time(out, "started", run_started_ms(run));
+	add_time(out, "ended", run_ended_ms(run));
 	add_field(out, "last known", json_get_str(run->doc, "last_state"));
 }
 

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/yaml.h"
+#include "run/words.h"
 
 enum { KEYS_MAX = 64 };
 
@@ -112,10 +113,6 @@ static int check_scalar(const struct config_key *key, const char *text, struct e
 		return str_to_size(text, &size, err);
 	case CONFIG_DURATION:
 		return duration_parse(text, &number, err);
-	case CONFIG_BOOL:
-		if (!str_eq(text, "true") && !str_eq(text, "false"))
-			return err_set(err, E_CONFIG, "'%s' is neither true nor false", text);
-		return 0;
 	case CONFIG_ENUM:
 		if (!word_in(key->choices, text))
 			return err_set(err, E_CONFIG, "'%s' is none of: %s", text, key->choices);
@@ -410,16 +407,6 @@ static int read_file(struct config *config, enum config_source source, const cha
 
 /* --- the environment ------------------------------------------------------------------------- */
 
-static const char *env_value(const char *const *env, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (size_t i = 0; env && env[i]; i++)
-		if (strncmp(env[i], name, len) == 0 && env[i][len] == '=')
-			return env[i] + len + 1;
-	return NULL;
-}
-
 static int read_environment(struct config *config, const char *const *env, struct err *err)
 {
 	for (size_t i = 0; i < config_keys_n; i++) {
@@ -431,7 +418,7 @@ static int read_environment(struct config *config, const char *const *env, struc
 			continue;
 		for (char *p = name; *p; p++)
 			*p = (char)toupper((unsigned char)*p);
-		text = env_value(env, name);
+		text = env_get(env, name);
 		if (str_empty(text))
 			continue;
 		r = set_scalar(config, i, text, &(struct place){CONFIG_FROM_ENV, name, 0}, err);
@@ -518,11 +505,6 @@ int config_override(struct config *config, const char *key, const char *text, st
 const char *config_str(const struct config *config, const char *key)
 {
 	return value_of(config, key)->text;
-}
-
-bool config_bool(const struct config *config, const char *key)
-{
-	return str_eq(value_of(config, key)->text, "true");
 }
 
 int64_t config_int(const struct config *config, const char *key, int64_t unset)

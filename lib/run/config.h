@@ -19,7 +19,6 @@
 
 enum config_type {
 	CONFIG_STRING,
-	CONFIG_BOOL,
 	CONFIG_INT,
 	CONFIG_SIZE,     /* bytes */
 	CONFIG_DURATION, /* milliseconds */
@@ -81,7 +80,6 @@ int config_override(struct config *config, const char *key, const char *text, st
 
 /* Values by dotted name; the table's type must fit (else BUG). Unset: NULL, the fallback, empty. */
 const char *config_str(const struct config *config, const char *key);
-bool config_bool(const struct config *config, const char *key);
 int64_t config_int(const struct config *config, const char *key, int64_t unset);
 uint64_t config_size(const struct config *config, const char *key);
 int64_t config_duration(const struct config *config, const char *key, int64_t unset);

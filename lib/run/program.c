@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/words.h"
@@ -139,11 +140,9 @@ static _Noreturn void child_run(const struct child *child)
 
 static int make_pipe(int fds[2], struct err *err)
 {
-	if (pipe(fds) < 0)
-		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
-	for (int i = 0; i < 2; i++)
-		fcntl(fds[i], F_SETFD, FD_CLOEXEC);
-	return 0;
+	int r = os_pipe(fds, 0);
+
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
 }
 
 static void set_command(const struct attempt_job *job, struct strv *ret)

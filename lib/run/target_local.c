@@ -132,10 +132,9 @@ int local_start(struct target_local *local, const struct local_place *place, con
 	AUTO_FD int notes_fd = open(notes, FLAGS, 0600);
 	if (notes_fd < 0)
 		return fs_error(err, errno, "%s", notes);
-	if (pipe(fds) < 0)
-		return err_set_errno(err, E_IO, errno, "cannot make a pipe");
-	fcntl(fds[0], F_SETFD, FD_CLOEXEC);
-	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+	int r = os_pipe(fds, 0);
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
 	AUTO_FD int read_end = fds[0], write_end = fds[1];
 	struct proc_spec spec = {
 		.argv = (const char *const *)argv.v,
@@ -146,7 +145,7 @@ int local_start(struct target_local *local, const struct local_place *place, con
 		.stderr_fd = notes_fd,
 		.new_session = true,
 	};
-	int r = proc_spawn(&spec, &pid, err);
+	r = proc_spawn(&spec, &pid, err);
 	if (r < 0)
 		return r;
 	reap(local);

@@ -9,18 +9,10 @@
  * (the target's text) are kept as they are, the terminal filter is cli's.
  */
 
-static int64_t time_of(const struct run *run, const char *member)
-{
-	const char *text = json_get_str(json_get(run->doc, "times"), member);
-	int64_t ms;
-
-	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
-}
-
 /* " after 4 min 12 s", or nothing if it never started. */
 static void add_duration(const struct run *run, struct buf *out)
 {
-	int64_t started = time_of(run, "started"), ended = time_of(run, "ended");
+	int64_t started = run_started_ms(run), ended = run_ended_ms(run);
 	char text[32];
 
 	if (started && ended >= started)
@@ -63,7 +55,7 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 
 static void why_running(const struct run *run, struct buf *sentence, struct buf *hint)
 {
-	int64_t started = time_of(run, "started");
+	int64_t started = run_started_ms(run);
 	char text[32];
 
 	buf_addf(sentence, "%s is running", run_id(run));

@@ -27,6 +27,7 @@
 #include "run/submit.h"
 #include "run/supervise.h"
 #include "run/words.h"
+#include "tests/unit/supervisefix.h"
 
 enum { PATIENCE_MS = 20000 };
 
@@ -906,16 +907,6 @@ static void test_specs(void **state)
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-
-static int run_supervisor(const char *dir)
-{
-	AUTO_ERR struct err err = {0};
-
-	if (supervise(dir, &err) == 0)
-		return 0;
-	fprintf(stderr, "supervise: %s\n", err.message);
-	return 1;
-}
 
 int main(int argc, char **argv)
 {

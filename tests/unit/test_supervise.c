@@ -27,6 +27,7 @@
 #include "run/marks.h"
 #include "run/reply.h"
 #include "run/supervise.h"
+#include "tests/unit/supervisefix.h"
 
 /* This program is its own `dlrun __supervise DIR`. */
 
@@ -862,16 +863,6 @@ static void test_marks_that_are_off(void **state)
 	{                                                                                          \
 #fn " without cgroup", fn, setup_without_cgroup, teardown, NULL                    \
 	}
-
-static int run_supervisor(const char *dir)
-{
-	AUTO_ERR struct err err = {0};
-
-	if (supervise(dir, &err) == 0)
-		return 0;
-	fprintf(stderr, "supervise: %s\n", err.message);
-	return 1;
-}
 
 int main(int argc, char **argv)
 {

@@ -26,6 +26,7 @@
 #include "run/session.h"
 #include "run/supervise.h"
 #include "run/target_impl.h"
+#include "tests/unit/supervisefix.h"
 
 #define RUN_ID "a-22222"
 
@@ -714,16 +715,6 @@ static void test_follow_can_be_interrupted(void **state)
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-
-static int run_supervisor(const char *dir)
-{
-	AUTO_ERR struct err err = {0};
-
-	if (supervise(dir, &err) == 0)
-		return 0;
-	fprintf(stderr, "supervise: %s\n", err.message);
-	return 1;
-}
 
 int main(int argc, char **argv)
 {

@@ -1,0 +1,23 @@
+/*
+ * A test program that is its own supervisor: its main calls this for `__supervise DIR`.
+ */
+#ifndef DLRUN_TESTS_SUPERVISEFIX_H
+#define DLRUN_TESTS_SUPERVISEFIX_H
+
+#include <stdio.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "run/supervise.h"
+
+static inline int run_supervisor(const char *dir)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (supervise(dir, &err) == 0)
+		return 0;
+	fprintf(stderr, "supervise: %s\n", err.message);
+	return 1;
+}
+
+#endif

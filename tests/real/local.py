@@ -196,8 +196,10 @@ time.sleep(600)
 def test_what_a_program_leaves_behind_is_ended(w):
     w.repo()
     mark = f"left-{w.dir.name}"
+    # A session of its own hides a process from a portable build, which knows the program's group only.
+    leave = "" if os.environ.get("DLRUN_OS") == "portable" else "setsid "
     run = submit(w, "sh", "-c",
-                 f"setsid python3 -c 'import time; time.sleep(600)' {mark} & exit 3")
+                 f"{leave}python3 -c 'import time; time.sleep(600)' {mark} & exit 3")
     doc = ended(w, run)
     assert doc["exit"]["code"] == 3
     wait_for(lambda: not pids_with(mark), "the left-over child is gone")

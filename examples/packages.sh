@@ -14,7 +14,7 @@ package_list() {
     case $1:$2 in
     debian:build) # and Ubuntu
         echo libgit2-dev libarchive-dev libcurl4-openssl-dev libssh2-1-dev libcjson-dev libyaml-dev \
-            libzstd-dev libdeflate-dev libsqlite3-dev libssl-dev libwslay-dev zlib1g-dev meson ninja-build \
+            libzstd-dev libisal-dev libsqlite3-dev libssl-dev libwslay-dev zlib1g-dev meson ninja-build \
             pkg-config gcc libc6-dev python3 git scdoc
         ;;
     debian:test)
@@ -24,7 +24,7 @@ package_list() {
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \
-            libzstd-devel libdeflate-devel sqlite-devel openssl-devel wslay-devel zlib-devel meson ninja-build \
+            libzstd-devel isa-l-devel sqlite-devel openssl-devel wslay-devel zlib-devel meson ninja-build \
             pkgconf-pkg-config gcc glibc-devel python3 git scdoc
         ;;
     # The full tests run on Debian and Ubuntu. Elsewhere: what is surely there under these names;
@@ -34,7 +34,7 @@ package_list() {
             libfaketime valgrind busybox zsh fish man-db e2fsprogs
         ;;
     arch:build)
-        echo libgit2 libarchive curl libssh2 cjson libyaml zstd libdeflate sqlite openssl libwslay zlib meson \
+        echo libgit2 libarchive curl libssh2 cjson libyaml zstd isa-l sqlite openssl libwslay zlib meson \
             ninja pkgconf gcc glibc python git scdoc
         ;;
     arch:test)
@@ -42,7 +42,7 @@ package_list() {
             fish man-db e2fsprogs
         ;;
     macos:build) # compiler, git and python3 come with the command line tools
-        echo libgit2 libarchive curl libssh2 cjson libyaml zstd libdeflate sqlite openssl@3 wslay zlib meson \
+        echo libgit2 libarchive curl libssh2 cjson libyaml zstd isa-l sqlite openssl@3 wslay zlib meson \
             ninja pkgconf scdoc
         ;;
     macos:test)

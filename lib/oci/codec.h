@@ -30,7 +30,7 @@ typedef int codec_out_fn(void *ctx, const void *data, size_t len, struct err *er
 typedef void codec_tap_fn(void *ctx, const void *data, size_t len);
 
 struct encoder;
-/* Memory: about 1 MiB for each processor that is used, whatever the length of the input. */
+/* Memory: about 2 MiB for each processor that is used, whatever the length of the input. */
 struct encoder *encoder_new(enum codec codec, codec_out_fn *out, void *ctx);
 /* The same with at most width pieces in work at once (1: no thread) instead of par_width(). */
 struct encoder *encoder_new_width(enum codec codec, unsigned width, codec_out_fn *out, void *ctx);

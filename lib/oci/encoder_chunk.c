@@ -1,6 +1,7 @@
 #include "oci/encoder_chunk.h"
 
-#include <libdeflate.h>
+#include <isa-l/crc.h>
+#include <isa-l/igzip_lib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -10,9 +11,13 @@
 #include "base/mem.h"
 
 enum {
-	GZIP_LEVEL = 1,
-	GZIP_STORE = 0,
-	GZIP_ROOM = 512 * 1024,
+	GZIP_LEVEL = 2,
+	GZIP_LEVEL_BUF = ISAL_DEF_LVL2_DEFAULT,
+	GZIP_ROOM = 1024 * 1024,
+	GZIP_HEAD = 10,
+	GZIP_TAIL = 8,
+	GZIP_STORED_MAX = 0xffff, /* RFC 1951 §3.2.4 */
+	GZIP_STORED_HEAD = 5,
 
 	ZSTD_LEVEL = 1,
 	ZSTD_ROOM = 512 * 1024,
@@ -24,81 +29,67 @@ enum {
  * gzip
  */
 
-/* The library's compressors: one that compresses, one that stores. Made when first needed. */
-struct gzip_state {
-	struct libdeflate_compressor *levels[GZIP_LEVEL + 1];
-};
-
-static struct libdeflate_compressor *gzip_compressor(struct chunk *chunk, int level)
-{
-	struct gzip_state *state = chunk->state;
-
-	if (!state)
-		chunk->state = state = mem_alloc(1, sizeof(*state));
-	if (!state->levels[level])
-		state->levels[level] = libdeflate_alloc_compressor(level);
-	if (!state->levels[level])
-		mem_out(GZIP_ROOM);
-	return state->levels[level];
-}
-
-static void gzip_done(struct gzip_state *state)
-{
-	for (size_t i = 0; state && i < ARRAY_LEN(state->levels); i++)
-		if (state->levels[i])
-			libdeflate_free_compressor(state->levels[i]);
-	free(state);
-}
-
-/* Base 2, times 256; straight lines between the powers of two. */
-static uint32_t log2_256(uint32_t x)
-{
-	unsigned whole = 31U - (unsigned)__builtin_clz(x);
-
-	return whole << 8 | ((x << (31 - whole)) >> 23 & 0xff);
-}
-
-/* Whether samples of the piece use all byte values about equally often (over 7.5 bits of entropy a
- * byte), as compressed and encrypted data do: compressing them takes several times as long as
- * text, for nothing. */
-static bool looks_random(const uint8_t *data, size_t len)
-{
-	enum { SAMPLES = 16, SAMPLE_LOG2 = 10, SAMPLE = 1 << SAMPLE_LOG2, N = SAMPLES * SAMPLE };
-	const uint64_t n_log2 = SAMPLE_LOG2 + 4;
-	uint32_t count[256] = {0};
-	uint64_t used = 0;
-
-	if (len < N)
-		return false;
-	for (size_t i = 0; i < SAMPLES; i++) {
-		const uint8_t *sample = data + (len - SAMPLE) / (SAMPLES - 1) * i;
-		for (size_t k = 0; k < SAMPLE; k++)
-			count[sample[k]]++;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(count); i++)
-		if (count[i])
-			used += (uint64_t)count[i] * log2_256(count[i]);
-	/* The entropy is log2(N) - used / (256 N). */
-	return (n_log2 * 256 * N - used) / (N / 2) > 2 * 256 * 15 / 2;
-}
-
+/* The library's own bounds (isal_deflate_stateless): what does not compress is stored. */
 static size_t gzip_bound(void)
 {
-	return libdeflate_gzip_compress_bound(NULL, GZIP_ROOM);
+	return GZIP_HEAD + GZIP_TAIL + GZIP_ROOM +
+	       (GZIP_ROOM / GZIP_STORED_MAX + 1) * GZIP_STORED_HEAD;
+}
+
+static void gzip_store(struct chunk *chunk)
+{
+	/* Magic, deflate, no flags, no time, the fastest way, unknown system. */
+	static const uint8_t head[GZIP_HEAD] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff};
+	uint8_t *out = chunk->packed;
+	size_t at = 0;
+
+	memcpy(out, head, sizeof(head));
+	out += sizeof(head);
+	do {
+		size_t len =
+			chunk->in_len - at < GZIP_STORED_MAX ? chunk->in_len - at : GZIP_STORED_MAX;
+		*out = at + len == chunk->in_len; /* BFINAL, and BTYPE 0 */
+		put_le32(out + 1, (uint32_t)(len | (~len & 0xffff) << 16)); /* LEN, NLEN */
+		memcpy(out + GZIP_STORED_HEAD, chunk->in + at, len);
+		out += GZIP_STORED_HEAD + len;
+		at += len;
+	} while (at < chunk->in_len);
+	put_le32(out, crc32_gzip_refl(0, chunk->in, chunk->in_len));
+	put_le32(out + 4, (uint32_t)chunk->in_len);
+	chunk->out_len = (size_t)(out + GZIP_TAIL - chunk->packed);
 }
 
 /* The library writes no time and "unknown" for the system. */
+static void gzip_compress(struct chunk *chunk)
+{
+	struct isal_zstream stream;
+
+	if (!chunk->state)
+		chunk->state = mem_grow(NULL, GZIP_LEVEL_BUF, 1);
+	isal_deflate_stateless_init(&stream);
+	stream.gzip_flag = IGZIP_GZIP;
+	stream.level = GZIP_LEVEL;
+	stream.level_buf = chunk->state;
+	stream.level_buf_size = GZIP_LEVEL_BUF;
+	stream.end_of_stream = 1;
+	stream.next_in = chunk->in;
+	stream.avail_in = (uint32_t)chunk->in_len;
+	stream.next_out = chunk->packed;
+	stream.avail_out = (uint32_t)gzip_bound();
+	int r = isal_deflate_stateless(&stream);
+	BUG_ON(r != COMP_OK || stream.avail_in);
+	chunk->out_len = stream.total_out;
+}
+
 static void gzip_pack(struct chunk *chunk)
 {
-	bool store = chunk->store || looks_random(chunk->in, chunk->in_len);
-
 	if (!chunk->packed)
 		chunk->packed = mem_grow(NULL, gzip_bound(), 1);
 	chunk->out = chunk->packed;
-	chunk->out_len =
-		libdeflate_gzip_compress(gzip_compressor(chunk, store ? GZIP_STORE : GZIP_LEVEL),
-			chunk->in, chunk->in_len, chunk->packed, gzip_bound());
-	BUG_ON(chunk->out_len == 0);
+	if (chunk->store)
+		gzip_store(chunk);
+	else
+		gzip_compress(chunk);
 }
 
 /*
@@ -170,7 +161,7 @@ void chunk_done(struct chunk *chunk)
 	if (chunk->codec == CODEC_ZSTD)
 		ZSTD_freeCCtx(chunk->state);
 	else
-		gzip_done(chunk->state);
+		free(chunk->state);
 	free(chunk->in);
 	free(chunk->packed);
 	*chunk = (struct chunk){0};

@@ -1,7 +1,7 @@
 /*
  * One piece of a compressed stream, packed without knowing the others: pure work for a thread.
- * gzip: one member (RFC 1952 §2.2; several in a row are one stream), by libdeflate, which takes
- * less than half of zlib's time. zstd: one frame without checksum; stored pieces are raw blocks
+ * gzip: one member (RFC 1952 §2.2; several in a row are one stream), by ISA-L, which takes a
+ * sixth of zlib's time. zstd: one frame without checksum; stored pieces are raw blocks
  * (RFC 8878 §3.1.1.2).
  */
 #ifndef DLRUN_OCI_ENCODER_CHUNK_H

@@ -30,7 +30,7 @@ LAYERS = {
 DOORS = {
     r"git2(/.*)?\.h|git2\.h": r"lib/snap/.*",
     r"archive(_entry)?\.h": r"lib/oci/.*",
-    r"(zlib|libdeflate|zstd(_errors)?)\.h": r"lib/oci/(codec|encoder|decoder).*|lib/net/spdy.*",
+    r"(zlib|isa-l/\w+|zstd(_errors)?)\.h": r"lib/oci/(codec|encoder|decoder).*|lib/net/spdy.*",
     r"curl/.*": r"lib/net/(http|ws).*",
     r"libssh2.*": r"lib/net/ssh.*",
     r"wslay/.*": r"lib/net/ws.*",

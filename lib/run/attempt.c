@@ -89,6 +89,7 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	json_set_int(json, "timeout_ms", job->timeout_ms);
 	json_set_int(json, "grace_ms", job->grace_ms);
 	json_set_bool(json, "cgroup", job->cgroup);
+	world_to_json(&job->world, json);
 	return write_json(dir, ATTEMPT_JOB, json, JOB_MAX, FS_SYNC_NONE, err);
 }
 
@@ -107,6 +108,8 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 		r = words_get(json, "env", &job->env, err);
 	if (r == 0)
 		r = words_get(json, "defaults", &job->defaults, err);
+	if (r == 0)
+		r = world_from_json(json, &job->world, err);
 	if (r < 0)
 		return r;
 	job->run_id = mem_strdup(json_get_str(json, "run"));
@@ -154,6 +157,7 @@ void attempt_job_done(struct attempt_job *job)
 	free(job->image);
 	free(job->spares);
 	free(job->outputs);
+	world_done(&job->world);
 	*job = (struct attempt_job){0};
 }
 

@@ -25,6 +25,7 @@
 #include "base/os.h"
 #include "base/vec.h"
 #include "run/target.h"
+#include "run/world.h"
 
 #define ATTEMPT_JOB    "job.json"
 #define ATTEMPT_LOCK   "lock"
@@ -57,6 +58,7 @@ struct attempt_job {
 	uint64_t tree_bytes;
 	int64_t timeout_ms; /* 0: none */
 	int64_t grace_ms;
+	struct world world;
 	bool cgroup; /* false: do without one though there may be one */
 };
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);

@@ -253,28 +253,107 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 	return 0;
 }
 
-static int read_target(
-	struct json *targets, const struct yaml *node, const struct place *place, struct err *err)
+/* A list of names, or a map in which a name without a value is from this shell, too. */
+static int read_secrets(struct config *config, size_t i, const struct yaml *node,
+	const struct place *place, struct err *err)
 {
-	struct json *target;
+	struct config_value *value = &config->values[i];
 
+	if (node->kind == YAML_SCALAR)
+		return wrong_kind(err, place, "secrets", "a list of names", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		bool named = node->kind == YAML_MAP;
+		struct place here = {
+			place->source, place->file, named ? item->key_line : item->line};
+		const char *name = named ? item->key : item->text, *from = NULL;
+
+		if (item->kind != YAML_SCALAR)
+			return wrong_kind(err, &here, "an item of secrets", "a name", item);
+		if (named && !yaml_is_null(item))
+			from = item->text;
+		if (!env_name_is_valid(name))
+			return place_errorf(err, &here, "'%s' is no name of a variable", name);
+		/* A value in a file that git tracks is what secrets are there to avoid. */
+		if (from && (from[0] != '@' || !from[1]))
+			return place_errorf(err, &here,
+				"%s: a secret comes from this shell or from \"@FILE\"", name);
+		env_put(&value->list, name, from);
+	}
+	value_mark(value, place);
+	return 0;
+}
+
+/*
+ * Targets
+ */
+
+static int read_target_text(
+	struct json *target, const struct yaml *node, const struct place *place, struct err *err)
+{
+	if (node->kind != YAML_SCALAR || yaml_is_null(node))
+		return wrong_kind(err, place, node->key, "a single value", node);
+	json_set_str(target, node->key, node->text);
+	return 0;
+}
+
+static int read_target_kind(
+	struct json *target, const struct yaml *node, const struct place *place, struct err *err)
+{
+	if (node->kind != YAML_SCALAR || !str_eq(node->text, "local"))
+		return place_errorf(err, place, "the only kind of target is local");
+	json_set_str(target, "kind", "local");
+	return 0;
+}
+
+static int read_target_data(
+	struct json *target, const struct yaml *node, const struct place *place, struct err *err)
+{
+	struct json *data = json_object();
+
+	json_set(target, "data", data);
 	if (node->kind != YAML_MAP)
-		return wrong_kind(err, place, node->key, "a map", node);
+		return wrong_kind(err, place, "data", "a map of tree paths to places", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct place here = {place->source, place->file, item->key_line};
 
-		if (!str_eq(item->key, "kind"))
-			return place_error(
-				err, E_CONFIG_KEY, &here, "a target has one key here: kind");
-		if (item->kind != YAML_SCALAR || !str_eq(item->text, "local"))
-			return place_errorf(err, &here, "the only kind of target is local");
+		if (item->kind != YAML_SCALAR || (item->text[0] != '/' && item->text[0] != '~'))
+			return place_errorf(err, &here, "%s must be an absolute path", item->key);
+		json_set_str(data, item->key, item->text);
 	}
-	if (!yaml_get(node, "kind"))
-		return place_errorf(err, place, "target %s has no kind", node->key);
-	target = json_object();
-	json_set_str(target, "kind", "local");
-	json_set(targets, node->key, target);
 	return 0;
+}
+
+static int read_target_key(
+	struct json *target, const struct yaml *node, const struct place *place, struct err *err)
+{
+	static const struct {
+		const char *key;
+		int (*read)(struct json *, const struct yaml *, const struct place *, struct err *);
+	} keys[] = {{"before", read_target_text}, {"data", read_target_data},
+		{"kind", read_target_kind}};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (str_eq(node->key, keys[i].key))
+			return keys[i].read(target, node, place, err);
+	return place_error(
+		err, E_CONFIG_KEY, place, "a target here has the keys kind, before and data");
+}
+
+static int read_target(
+	struct json *targets, const struct yaml *node, const struct place *place, struct err *err)
+{
+	struct json *target = json_object();
+	int r = 0;
+
+	json_set(targets, node->key, target);
+	if (node->kind != YAML_MAP)
+		return wrong_kind(err, place, node->key, "a map", node);
+	for (const struct yaml *item = node->first; item && r == 0; item = item->next)
+		r = read_target_key(target, item,
+			&(struct place){place->source, place->file, item->key_line}, err);
+	if (r == 0 && !yaml_get(node, "kind"))
+		r = place_errorf(err, place, "target %s has no kind", node->key);
+	return r;
 }
 
 static int read_targets(struct config *config, size_t i, const struct yaml *node,
@@ -313,6 +392,8 @@ static int read_value(struct config *config, size_t i, const struct yaml *node,
 		return read_command(config, i, node, place, err);
 	case CONFIG_ENV:
 		return read_env(config, i, node, place, err);
+	case CONFIG_SECRETS:
+		return read_secrets(config, i, node, place, err);
 	case CONFIG_TARGETS:
 		return read_targets(config, i, node, place, err);
 	case CONFIG_MAP:
@@ -560,6 +641,11 @@ const struct strv *config_env(const struct config *config)
 	return &value_of(config, "env")->list;
 }
 
+const struct strv *config_secrets(const struct config *config)
+{
+	return &value_of(config, "secrets")->list;
+}
+
 const struct json *config_target(const struct config *config, const char *name)
 {
 	return json_get(value_of(config, "targets")->targets, name);
@@ -611,6 +697,7 @@ static struct json *value_json(const struct config_key *key, const struct config
 		}
 		/* fallthrough */
 	case CONFIG_LIST:
+	case CONFIG_SECRETS:
 		list = json_array();
 		json_add_strv(list, &value->list);
 		json_set(holder, "value", list);

@@ -28,6 +28,7 @@ enum config_type {
 	CONFIG_MAP,      /* has keys of its own: children in the table by their dotted name */
 	CONFIG_TARGETS,  /* a map of names to maps, kept as JSON */
 	CONFIG_ENUM,
+	CONFIG_SECRETS, /* a list of names from this shell, or a map of names to "@FILE" */
 };
 
 /* One row of the table. */
@@ -89,6 +90,8 @@ bool config_is_set(const struct config *config, const char *key); /* anywhere bu
 const struct strv *config_command(const struct config *config, bool *ret_shell);
 /* env: "K=V" or "K" (from this shell). */
 const struct strv *config_env(const struct config *config);
+/* secrets: "K" (from this shell) or "K=@FILE". */
+const struct strv *config_secrets(const struct config *config);
 /* The definition of a target (its keys as JSON), or NULL. */
 const struct json *config_target(const struct config *config, const char *name);
 void config_target_names(const struct config *config, struct strv *ret);

@@ -21,6 +21,7 @@ struct json *spec_to_json(const struct spec *spec)
 	words_set(json, "secrets", &spec->secrets);
 	json_set_int(json, "timeout_ms", spec->timeout_ms);
 	json_set_int(json, "grace_ms", spec->grace_ms);
+	world_to_json(&spec->world, json);
 	return json;
 }
 
@@ -30,7 +31,9 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 
 	if (r == 0)
 		r = words_get(json, "env", &spec->env, err);
-	return r < 0 ? r : words_get(json, "secrets", &spec->secrets, err);
+	if (r == 0)
+		r = words_get(json, "secrets", &spec->secrets, err);
+	return r < 0 ? r : world_from_json(json, &spec->world, err);
 }
 
 int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
@@ -61,5 +64,6 @@ void spec_done(struct spec *spec)
 	free(spec->cwd);
 	strv_done(&spec->env);
 	strv_done(&spec->secrets);
+	world_done(&spec->world);
 	*spec = (struct spec){0};
 }

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
+#include "run/world.h"
 
 #define SPEC_SCHEMA "dlrun/spec/v1"
 
@@ -22,6 +23,7 @@ struct spec {
 	struct strv secrets; /* names of those whose values are not kept */
 	int64_t timeout_ms;  /* 0: none */
 	int64_t grace_ms;
+	struct world world;
 };
 
 struct json *spec_to_json(const struct spec *spec);

@@ -25,6 +25,7 @@
 struct submit_options {
 	const struct strv *command; /* words behind --; empty: from the configuration */
 	const struct strv *env;     /* --env: "K=V" or "K" */
+	const struct strv *secrets; /* --secret: "K" or "K=@FILE" */
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
 	const char *name, *group, *note;
 	const char *from;    /* --from RUN: that exact code and command again */

@@ -11,10 +11,11 @@
  * written as a whole when one of them changes; the delta is that between the two below it and the
  * tree.
  *
- * Layers have no entry for the parents of workdir. If workdir itself is a symbolic link in the
- * base, the full layer's directory takes its place, as any runtime applies layers; what the base
- * has below workdir stays visible where the tree has nothing. The default workdir, /dlrun/src, is
- * no base's.
+ * The image has the tree's files below workdir and no others, whatever the base has there: elsewhere
+ * than at IMAGE_WORKDIR, which is no base's, the full layer begins with an opaque whiteout. Layers
+ * have no entry for the parents of workdir, so that one that is a symbolic link in the base is
+ * followed and stays. If workdir itself is one, a directory takes its place: through the link the
+ * tree would mix with, or hide, what the base has elsewhere.
  */
 #ifndef DLRUN_OCI_IMAGE_H
 #define DLRUN_OCI_IMAGE_H
@@ -42,6 +43,7 @@ enum {
 	IMAGE_MANIFEST_MAX = MANIFEST_SIZE_MAX,
 	IMAGE_CONFIG_MAX = 8 << 20,
 };
+#define IMAGE_WORKDIR   "/dlrun/src"
 #define IMAGE_LAYER_MAX (UINT64_C(1) << 40) /* bytes of a tar that is read */
 
 /* Annotation of dlrun's own layers in a manifest: "full", "big", "delta". */
@@ -95,7 +97,7 @@ struct image_request {
 	const struct entry_list *entries;
 	struct entry_opener opener;
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
-	const char *workdir;           /* "/dlrun/src" */
+	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */
 	const char *platform;          /* of the target: "linux/amd64" */
 	enum codec codec;

@@ -290,6 +290,13 @@ static int write_whiteout(struct writer *writer, const struct whiteout *whiteout
 	return write_header(writer, AE_IFREG, MODE_FILE, 0);
 }
 
+static int write_opaque(struct writer *writer)
+{
+	buf_truncate(&writer->name, writer->prefix_len);
+	buf_adds(&writer->name, LAYER_OPAQUE_NAME);
+	return write_header(writer, AE_IFREG, MODE_FILE, 0);
+}
+
 static int write_members(struct writer *writer)
 {
 	const struct layer_spec *spec = writer->spec;
@@ -299,6 +306,8 @@ static int write_members(struct writer *writer)
 	take_whiteouts(writer);
 	if (spec->all_dirs || spec->n_entries || spec->n_whiteouts)
 		r = write_dir(writer);
+	if (r == 0 && spec->opaque)
+		r = write_opaque(writer);
 	for (size_t i = 0; i < spec->n_entries && r == 0; i++) {
 		const struct entry *entry = spec->entries[i];
 		for (; r == 0 && n < writer->whiteouts.n &&

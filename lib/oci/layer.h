@@ -31,6 +31,7 @@ struct layer_spec {
 	size_t n_whiteouts;
 	bool all_dirs; /* write an entry for workdir and every directory (full layer); else only for
 	                * those that hold an entry of this layer */
+	bool opaque;   /* what layers below have in workdir disappears: an opaque whiteout */
 	struct entry_opener opener;
 	int64_t mtime_s; /* 0 to LAYER_MTIME_MAX, E_USAGE otherwise */
 	enum codec codec;

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "oci/layer.h"
+#include "oci/layer_path.h"
 #include "oci/ref.h"
 
 enum { REFRESH_TRIES = 3 };
@@ -78,6 +79,22 @@ static int read_epoch(const char *text, int64_t *ret, struct err *err)
 	return 0;
 }
 
+/* The tree has workdir to itself (oci/image.h), so it is not the root of the image. */
+static int check_workdir(const struct config *config, struct err *err)
+{
+	const char *workdir = config_str(config, "workdir");
+	const struct config_origin *origin = config_origin(config, "workdir");
+
+	if (*workdir == '/' && layer_path_is_valid(workdir + 1))
+		return 0;
+	AUTO_FREE char *shown = str_shown(workdir);
+	err_set(err, E_CONFIG, "workdir: '%s' is no absolute path below / in its shortest form",
+		shown);
+	if (origin->file && origin->line)
+		err_prefix(err, "%s:%u", origin->file, origin->line);
+	return err_hint(err, "workdir: " IMAGE_WORKDIR);
+}
+
 int pack_init(
 	struct pack *pack, struct session *session, const char *base, bool full, struct err *err)
 {
@@ -94,6 +111,8 @@ int pack_init(
 	if (!pack->base_name)
 		pack->base_name = mem_strdup("scratch");
 	r = read_epoch(session->env.source_date_epoch, &pack->mtime_s, err);
+	if (r == 0)
+		r = check_workdir(config, err);
 	return r < 0 ? r : load_base(pack, base != NULL, err);
 }
 

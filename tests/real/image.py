@@ -151,12 +151,27 @@ def test_incompressible_file(w):
 
 # --- bases --------------------------------------------------------------------------------------------------
 
-def base_layout(w, layers=1, docker=False, codec="gzip"):
-    """An image layout with `layers` layers made here, by hand."""
+def layer_tar(members):
+    """By name: bytes of a file, or a string, the target of a symbolic link."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+                archive.addfile(info)
+            else:
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return raw.getvalue()
+
+
+def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None):
+    """An image layout with `layers` layers made here, by hand; in one that is there `v1` moves."""
     import gzip
-    there = w.dir / f"base{layers}{'d' if docker else ''}{codec}"
+    there = w.dir / (name or f"base{layers}{'d' if docker else ''}{codec}")
     blobs = there / "blobs/sha256"
-    blobs.mkdir(parents=True)
+    blobs.mkdir(parents=True, exist_ok=name is not None)
 
     def put(data):
         digest = hashlib.sha256(data).hexdigest()
@@ -167,15 +182,11 @@ def base_layout(w, layers=1, docker=False, codec="gzip"):
         f"application/vnd.oci.image.layer.v1.tar+{codec}"
     descriptors, diff_ids = [], []
     for i in range(layers):
-        raw = io.BytesIO()
-        with tarfile.open(fileobj=raw, mode="w") as archive:
-            info = tarfile.TarInfo(f"base/{i}")
-            info.size = 4
-            archive.addfile(info, io.BytesIO(b"base"))
-        data = gzip.compress(raw.getvalue(), mtime=0) if codec == "gzip" else \
-            subprocess.run(["zstd", "-c"], input=raw.getvalue(), capture_output=True, check=True).stdout
+        tar = layer_tar(members or {f"base/{i}": b"base"})
+        data = gzip.compress(tar, mtime=0) if codec == "gzip" else \
+            subprocess.run(["zstd", "-c"], input=tar, capture_output=True, check=True).stdout
         descriptors.append({"mediaType": prefix, **put(data)})
-        diff_ids.append("sha256:" + hashlib.sha256(raw.getvalue()).hexdigest())
+        diff_ids.append("sha256:" + hashlib.sha256(tar).hexdigest())
     config = {"architecture": "amd64", "os": "linux", "config": {"User": "1000", "Env": ["A=b"], "Entrypoint": ["/e"]},
               "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": [{"created_by": "x"}] * layers,
               "big.number": 12345678901234567890}
@@ -253,6 +264,88 @@ def test_base_that_is_damaged(w):
     w.refused("push", "--image", f"oci:{there}", "--to", f"oci:{w.dir}/out", id="image", rc=1, says="digest")
 
 
+def unpacked(w, name, *args):
+    """The root of the image that another tool makes of a push with these arguments."""
+    needs("umoci")
+    w.ok("push", "--to", f"oci:{w.dir}/out:{name}", *args)
+    bundle = w.dir / f"bundle-{name}"
+    done = subprocess.run(["umoci", "unpack", "--rootless", "--image", f"{w.dir}/out:{name}", str(bundle)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return bundle / "rootfs"
+
+
+def holds(root, tree):
+    assert sorted(all_files(root)) == sorted(all_files(tree))
+    assert disk_tree(root, all_files(root)) == disk_tree(tree, all_files(tree))
+
+
+def test_link_on_the_way_to_workdir_stays(w):
+    """/dlrun is a link in the base: nothing replaces it, and the tree lies where it leads."""
+    w.repo({"a.py": "1", "pkg/b.py": "2", "gone": "3"})
+    for name, target in (("there", "/opt/dlrun"), ("made", "/var/new")):
+        base, _, _, _ = base_layout(w, members={"opt/dlrun/x": b"base", "dlrun": target}, name=f"base-{name}")
+        for step in ("full", "delta"):
+            w.write("a.py", step)
+            if step == "full":
+                w.write("gone", "3")
+            else:
+                (w.tree / "gone").unlink()
+            root = unpacked(w, f"{name}-{step}", "--image", f"oci:{base}")
+            assert os.readlink(root / "dlrun") == target
+            holds(root / target[1:] / "src", w.tree)
+            assert (root / "opt/dlrun/x").read_bytes() == b"base"
+
+
+def test_workdir_that_is_a_link_is_the_trees_own(w):
+    """/dlrun/src is a link in the base: the run sees the tree alone, and nothing is written through the link."""
+    w.repo({"a.py": "1", "pkg/b.py": "2", "gone": "3"})
+    base, _, _, _ = base_layout(w, members={"elsewhere/a.py": b"base", "elsewhere/z": b"base",
+                                            "dlrun/src": "/elsewhere"})
+    for step in ("full", "delta"):
+        root = unpacked(w, step, "--image", f"oci:{base}")
+        assert not os.path.islink(root / "dlrun/src")
+        holds(root / "dlrun/src", w.tree)
+        assert {p.name: p.read_bytes() for p in (root / "elsewhere").iterdir()} == {"a.py": b"base", "z": b"base"}
+        (w.tree / "gone").unlink(missing_ok=True)
+
+
+def test_base_with_files_below_workdir(w):
+    """They are never seen, in a full layer as little as after a delta."""
+    w.repo({"a": "1", "ghost": "2", "d/own": "3", "kind/x": "4", "dlrun.yaml": "workdir: /app\n"})
+    base, _, _, _ = base_layout(w, members={"app/ghost": b"base", "app/d/e": b"base", "app/kind": "d", "app/only": b"base",
+                                            "app/gone/x": b"base", "other": b"base"})
+    holds(unpacked(w, "first", "--image", f"oci:{base}") / "app", w.tree)
+    (w.tree / "ghost").unlink()
+    shutil.rmtree(w.tree / "kind")
+    w.write("kind", "5")
+    w.write("gone/y", "6")
+    delta = unpacked(w, "delta", "--image", f"oci:{base}")
+    full = unpacked(w, "full", "--full", "--image", f"oci:{base}")
+    assert hash_dir(delta) == hash_dir(full)
+    holds(full / "app", w.tree)
+    assert (full / "other").read_bytes() == b"base"
+    image = w.push("--image", f"oci:{base}")
+    assert image.roles() == ["base", "full"]
+    assert image.diff_ids[1:] == w.push("--full", to=w.dir / "out2").diff_ids
+    w.write("a", "7")
+    image = w.push("--image", f"oci:{base}")
+    assert image.roles() == ["base", "full", "delta"]
+    same_tree(Image(image.layout, image.digest, "app"), w.tree, all_files(w.tree))
+    assert w.ok("submit", "-f", "--image", f"oci:{base}", "--", "ls").out.split() == \
+        ["a", "d", "dlrun.yaml", "gone", "kind"]
+    w.ok("checkout", "@", str(w.dir / "back"))
+    holds(w.dir / "back", w.tree)
+    assert json.loads(w.ok("diff", "@", "--json").out)["files"] == []
+
+
+def test_workdir_that_is_no_place(w):
+    w.repo()
+    for workdir in ("src", "/", "", "/a/../b", "/a/", "//a", "/a/./b", "/.wh.a"):
+        w.write("dlrun.yaml", f"name: x\nworkdir: '{workdir}'\n")
+        w.refused("push", id="config", rc=2, says=["dlrun.yaml:2", "workdir"])
+
+
 # --- other tools ----------------------------------------------------------------------------------------------
 
 def awkward_tree(w):
@@ -264,18 +357,11 @@ def awkward_tree(w):
 
 
 def test_umoci_unpacks_the_tree(w):
-    needs("umoci")
     awkward_tree(w)
     w.push()
     w.write("pkg0/m0.py", "edited")
     (w.tree / "pkg1/m1.py").unlink()
-    w.ok("push", "--to", f"oci:{w.dir}/out:mine")
-    done = subprocess.run(["umoci", "unpack", "--rootless", "--image", f"{w.dir}/out:mine", str(w.dir / "bundle")],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    root = w.dir / "bundle/rootfs/dlrun/src"
-    assert sorted(all_files(root)) == sorted(all_files(w.tree))
-    assert disk_tree(root, all_files(root)) == disk_tree(w.tree, all_files(w.tree))
+    holds(unpacked(w, "mine") / "dlrun/src", w.tree)
 
 
 def test_gnu_tar_reads_full_layers(w):
@@ -284,8 +370,7 @@ def test_gnu_tar_reads_full_layers(w):
     (w.dir / "x").mkdir()
     done = subprocess.run(["tar", "-x", "-C", str(w.dir / "x")], input=image.tars[0], capture_output=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    root = w.dir / "x/dlrun/src"
-    assert disk_tree(root, all_files(root)) == disk_tree(w.tree, all_files(w.tree))
+    holds(w.dir / "x/dlrun/src", w.tree)
 
 
 def test_crane_validates(w):

@@ -456,6 +456,7 @@ static void test_workdirs(void **state)
 	(void)state;
 	static const char *const top[] = {"a/", "a/b", "c"};
 	static const char *const one[] = {"w/", "w/a/", "w/a/b", "w/c"};
+	static const char *const alone[] = {"w/", "w/.wh..wh..opq", "w/a/", "w/a/b", "w/c"};
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[2];
 
@@ -466,6 +467,8 @@ static void test_workdirs(void **state)
 	assert_names(&spec, top, ARRAY_LEN(top));
 	spec.workdir = "/w";
 	assert_names(&spec, one, ARRAY_LEN(one));
+	spec.opaque = true;
+	assert_names(&spec, alone, ARRAY_LEN(alone));
 }
 
 /*

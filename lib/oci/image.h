@@ -11,11 +11,11 @@
  * written as a whole when one of them changes; the delta is that between the two below it and the
  * tree.
  *
- * The image has the tree's files below workdir and no others, whatever the base has there: elsewhere
- * than at IMAGE_WORKDIR, which is no base's, the full layer begins with an opaque whiteout. Layers
- * have no entry for the parents of workdir, so that one that is a symbolic link in the base is
- * followed and stays. If workdir itself is one, a directory takes its place: through the link the
- * tree would mix with, or hide, what the base has elsewhere.
+ * The image has the tree's files below workdir and no others, whatever the base has there:
+ * elsewhere than at IMAGE_WORKDIR, which is no base's, the full layer begins with an opaque
+ * whiteout. Layers have no entry for the parents of workdir, so that one that is a symbolic link in
+ * the base is followed and stays. If workdir itself is one, a directory takes its place: through
+ * the link the tree would mix with, or hide, what the base has elsewhere.
  */
 #ifndef DLRUN_OCI_IMAGE_H
 #define DLRUN_OCI_IMAGE_H

@@ -290,8 +290,16 @@ static int write_whiteout(struct writer *writer, const struct whiteout *whiteout
 	return write_header(writer, AE_IFREG, MODE_FILE, 0);
 }
 
-static int write_opaque(struct writer *writer)
+/* The workdir itself. */
+static int write_top(struct writer *writer)
 {
+	const struct layer_spec *spec = writer->spec;
+
+	if (!spec->all_dirs && !spec->n_entries && !spec->n_whiteouts)
+		return 0;
+	int r = write_dir(writer);
+	if (r || !spec->opaque)
+		return r;
 	buf_truncate(&writer->name, writer->prefix_len);
 	buf_adds(&writer->name, LAYER_OPAQUE_NAME);
 	return write_header(writer, AE_IFREG, MODE_FILE, 0);
@@ -301,13 +309,9 @@ static int write_members(struct writer *writer)
 {
 	const struct layer_spec *spec = writer->spec;
 	size_t n = 0;
-	int r = 0;
 
 	take_whiteouts(writer);
-	if (spec->all_dirs || spec->n_entries || spec->n_whiteouts)
-		r = write_dir(writer);
-	if (r == 0 && spec->opaque)
-		r = write_opaque(writer);
+	int r = write_top(writer);
 	for (size_t i = 0; i < spec->n_entries && r == 0; i++) {
 		const struct entry *entry = spec->entries[i];
 		for (; r == 0 && n < writer->whiteouts.n &&

@@ -222,6 +222,34 @@ def test_base_with_too_many_layers(w):
     w.refused("push", "--image", f"oci:{there}", "--to", f"oci:{w.dir}/out", id="image.depth", rc=1, says="126")
 
 
+def base_of_run(w, run):
+    return [l["diff_id"] for l in w.show(run)["image"]["layers"] if l["role"] == "base"]
+
+
+def test_base_tag_that_moves_between_runs(w):
+    """The next run has the new base and `diff` says so; --from the first keeps its own, also when it is gone."""
+    w.repo()
+    runs, bases = [], []
+    for content in (b"old", b"new"):
+        there, _, _, _ = base_layout(w, members={"base": content}, name="moving")
+        bases.append(["sha256:" + hashlib.sha256(layer_tar({"base": content})).hexdigest()])
+        runs.append(w.ok("submit", "-d", "--image", f"oci:{there}:v1", "--", "true").out.strip())
+        w.ok("wait", runs[-1])
+    docs = [w.show(run) for run in runs]
+    assert [base_of_run(w, run) for run in runs] == bases and bases[0] != bases[1]
+    assert docs[0]["image"]["ref"] != docs[1]["image"]["ref"]
+    assert docs[0]["snapshot"]["id"] == docs[1]["snapshot"]["id"]
+    assert docs[1]["image"]["layers_pushed"] == 0, "the code is there already"
+    said = json.loads(w.ok("diff", *runs, "--json").out)
+    assert [bases[i][0][:14] in said["facts"]["base"]["ab"[i]] for i in (0, 1)] == [True, True], said
+    shutil.rmtree(there)
+    w.ok("submit", "-f", "--from", runs[0])
+    again = w.show()
+    assert again["image"]["ref"] == docs[0]["image"]["ref"] and base_of_run(w, "@") == bases[0]
+    digest = docs[0]["image"]["ref"].split("@")[1]
+    same_tree(Image(w.layout, digest), w.tree, ["a.py"])
+
+
 def test_docker_and_zstd_bases(w):
     w.repo()
     there, _, _, _ = base_layout(w, 2, docker=True)

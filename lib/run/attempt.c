@@ -84,7 +84,8 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	set_path(json, "layout", job->layout);
 	json_set_str(json, "image", job->image);
 	set_path(json, "spares", job->spares);
-	set_path(json, "outputs", job->outputs);
+	set_path(json, "outputs_dir", job->outputs);
+	set_path(json, "setups", job->setups);
 	json_set_int(json, "tree_bytes", (int64_t)job->tree_bytes);
 	json_set_int(json, "timeout_ms", job->timeout_ms);
 	json_set_int(json, "grace_ms", job->grace_ms);
@@ -119,7 +120,8 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 	job->layout = words_get_one(json, "layout");
 	job->image = mem_strdup(json_get_str(json, "image"));
 	job->spares = words_get_one(json, "spares");
-	job->outputs = words_get_one(json, "outputs");
+	job->outputs = words_get_one(json, "outputs_dir");
+	job->setups = words_get_one(json, "setups");
 	job->tree_bytes = (uint64_t)not_negative(json, "tree_bytes", 0);
 	job->timeout_ms = not_negative(json, "timeout_ms", 0);
 	job->grace_ms = not_negative(json, "grace_ms", 10000);
@@ -157,6 +159,7 @@ void attempt_job_done(struct attempt_job *job)
 	free(job->image);
 	free(job->spares);
 	free(job->outputs);
+	free(job->setups);
 	world_done(&job->world);
 	*job = (struct attempt_job){0};
 }

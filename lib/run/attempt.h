@@ -55,6 +55,7 @@ struct attempt_job {
 	char *layout, *image; /* directory and digest; NULL: the tree is there already */
 	char *spares;         /* directory of trees made ahead; NULL: none are kept */
 	char *outputs;        /* $DLRUN_OUTPUT_DIR */
+	char *setups;         /* directory of setups (run/setup.h); NULL: there are none */
 	uint64_t tree_bytes;
 	int64_t timeout_ms; /* 0: none */
 	int64_t grace_ms;

@@ -85,3 +85,8 @@ char *dirs_plans(const struct dirs *dirs)
 {
 	return mem_printf("%s/plans", dirs->cache);
 }
+
+char *dirs_setups(const struct dirs *dirs)
+{
+	return mem_printf("%s/setups", dirs->cache);
+}

@@ -36,5 +36,7 @@ char *dirs_layout(const struct dirs *dirs);
 char *dirs_spares(const struct dirs *dirs);
 /* cache/plans: which layers an edited tree builds on. */
 char *dirs_plans(const struct dirs *dirs);
+/* cache/setups: what is made once for many runs (run/setup.h). */
+char *dirs_setups(const struct dirs *dirs);
 
 #endif

@@ -58,6 +58,7 @@ static void test_xdg_wins(void **state)
 	expect_text(dirs_layout(&dirs), "/d/dlrun/oci");
 	expect_text(dirs_spares(&dirs), "/s/dlrun/spares");
 	expect_text(dirs_plans(&dirs), "/k/dlrun/plans");
+	expect_text(dirs_setups(&dirs), "/k/dlrun/setups");
 	dirs_done(&dirs);
 }
 

@@ -32,7 +32,8 @@ enum {
 	CHILD_STACK_SIZE = 64 << 10,
 	STAT_SIZE = 1024,
 	KILL_ROUNDS_MAX = 100,
-	FAMILY_DEPTH_MAX = 16
+	FAMILY_DEPTH_MAX = 16,
+	SHARING_MIN_BYTES = 32 << 20,
 };
 
 /* The start of a small file of proc or sysfs as a string without its final newline. */
@@ -79,6 +80,8 @@ struct process {
 	pid_t pid, parent;
 	char state;
 	uint64_t start;
+	uint64_t cpu_ticks; /* its own and of the children that it waited for */
+	int64_t resident_pages;
 };
 
 static bool parse_stat(const char *text, struct process *ret)
@@ -87,15 +90,19 @@ static bool parse_stat(const char *text, struct process *ret)
 	 * it. */
 	const char *rest = strrchr(text, ')');
 	int parent;
-	unsigned long long start;
+	unsigned long long start, user, system, children_user, children_system;
+	long long resident;
 
 	if (!rest || sscanf(rest + 1,
-			     " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
-			     " %*s %*s %*s %llu",
-			     &ret->state, &parent, &start) != 3)
+			     " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu %llu %llu %*s"
+			     " %*s %*s %*s %llu %*s %lld",
+			     &ret->state, &parent, &user, &system, &children_user, &children_system,
+			     &start, &resident) != 8)
 		return false;
 	ret->parent = parent;
 	ret->start = start;
+	ret->cpu_ticks = user + system + children_user + children_system;
+	ret->resident_pages = resident;
 	return true;
 }
 
@@ -186,17 +193,36 @@ static void add_children(const struct processes *all, pid_t parent, struct proce
 		*vec_push(ret) = all->v[i];
 }
 
-/* Below us, nearest first. */
-static bool list_descendants(struct processes *ret)
+/* The list is no snapshot, so a pid that was used again could close a circle. */
+static void add_offspring(const struct processes *all, size_t from, struct processes *ret)
+{
+	for (size_t i = from; i < ret->n && ret->n <= all->n; i++)
+		add_children(all, ret->v[i].pid, ret);
+}
+
+static const struct process *find_process(const struct processes *list, pid_t pid)
+{
+	vec_foreach (struct process, process, list)
+		if (process->pid == pid)
+			return process;
+	return NULL;
+}
+
+/* Below us, nearest first, then root (0: none) and below, unless it was found already. */
+static bool list_descendants(pid_t root, struct processes *ret)
 {
 	struct processes all = {0};
 	bool ok = list_processes(&all);
 
 	ret->n = 0;
 	add_children(&all, getpid(), ret);
-	/* The list is no snapshot, so a pid that was used again could close a circle. */
-	for (size_t i = 0; i < ret->n && ret->n <= all.n; i++)
-		add_children(&all, ret->v[i].pid, ret);
+	add_offspring(&all, 0, ret);
+	const struct process *other = find_process(&all, root);
+	if (other && !find_process(ret, root)) {
+		size_t from = ret->n;
+		*vec_push(ret) = *other;
+		add_offspring(&all, from, ret);
+	}
 	vec_done(&all);
 	return ok;
 }
@@ -232,7 +258,7 @@ int os_signal_descendants(int sig)
 	/* One that was forked while the list was read is found the next time; that matters for
 	 * SIGKILL only, where nobody is left who could fork for ever. */
 	for (int round = 0; round < KILL_ROUNDS_MAX; round++) {
-		if (!list_descendants(&found))
+		if (!list_descendants(0, &found))
 			break;
 		n_new = signal_new(&found, sig, &done);
 		n = (int)done.n;
@@ -690,4 +716,122 @@ void os_family_remove(struct os_family *family)
 	if (family->path[0])
 		each_group(family->path, 0, remove_group, NULL);
 	family->path[0] = '\0';
+}
+
+/*
+ * What processes use
+ */
+
+/* The pages that several processes share are counted in parts, so that their sum is right. The
+ * kernel walks through all of them for that. */
+static int64_t proportional_bytes(const struct process *process, int64_t fallback)
+{
+	char path[48], text[2048];
+	long long kib;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)process->pid);
+	if (!read_small(path, text, sizeof(text)))
+		return fallback;
+	const char *line = strstr(text, "\nPss:");
+	return line && sscanf(line + 5, "%lld", &kib) == 1 ? kib * 1024 : fallback;
+}
+
+static int64_t memory_of(const struct processes *list)
+{
+	int64_t page = sysconf(_SC_PAGESIZE), bytes = 0;
+	unsigned n_large = 0;
+
+	vec_foreach (struct process, process, list)
+		n_large += process->resident_pages * page >= SHARING_MIN_BYTES;
+	vec_foreach (struct process, process, list) {
+		int64_t resident = process->resident_pages * page;
+
+		if (n_large > 1 && resident >= SHARING_MIN_BYTES)
+			bytes += proportional_bytes(process, resident);
+		else
+			bytes += resident;
+	}
+	return bytes;
+}
+
+static void add_members(const char *dir, void *ctx)
+{
+	char path[512];
+	int pid;
+	struct process process;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.procs", dir) >= sizeof(path))
+		return;
+	FILE *file = fopen(path, "re");
+	while (file && fscanf(file, "%d", &pid) == 1)
+		if (read_process(pid, &process))
+			*vec_push((struct processes *)ctx) = process;
+	if (file)
+		fclose(file);
+}
+
+/* A number behind a key at the start of a line. */
+static bool group_value(const char *dir, const char *file, const char *key, long long *ret)
+{
+	char path[512], text[8192], line[64];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	if (!read_small(path, text + 1, sizeof(text) - 1))
+		return false;
+	text[0] = '\n';
+	snprintf(line, sizeof(line), "\n%s ", key);
+	const char *found = strstr(text, line);
+	return found && sscanf(found + strlen(line), "%lld", ret) == 1;
+}
+
+/* Without the page cache of files that are read, which memory.current and memory.peak count: that
+ * is as large as the machine allows. */
+static bool group_memory(const char *dir, int64_t *ret)
+{
+	long long anon, mapped;
+
+	if (!group_value(dir, "memory.stat", "anon", &anon) ||
+		!group_value(dir, "memory.stat", "file_mapped", &mapped))
+		return false;
+	*ret = anon + mapped;
+	return true;
+}
+
+static bool use_of_group(const char *dir, struct os_use *ret)
+{
+	long long usec;
+
+	if (!group_value(dir, "cpu.stat", "usage_usec", &usec))
+		return false;
+	ret->cpu_s = (double)usec / 1e6;
+	ret->cpu_is_whole = true;
+	if (group_memory(dir, &ret->memory_bytes))
+		return true;
+	/* The memory controller is seldom handed down to where programs run. */
+	struct processes members = {0};
+	each_group(dir, 0, add_members, &members);
+	ret->memory_bytes = memory_of(&members);
+	vec_done(&members);
+	return true;
+}
+
+bool os_family_use(const struct os_family *family, pid_t root, struct os_use *ret)
+{
+	struct processes found = {0};
+	struct os_use use = {0};
+	uint64_t ticks = 0;
+
+	if (family->path[0] && use_of_group(family->path, &use)) {
+		*ret = use;
+		return true;
+	}
+	bool ok = list_descendants(root, &found);
+	vec_foreach (struct process, process, &found)
+		ticks += process->cpu_ticks;
+	use.cpu_s = (double)ticks / (double)sysconf(_SC_CLK_TCK);
+	use.memory_bytes = memory_of(&found);
+	vec_done(&found);
+	if (ok)
+		*ret = use;
+	return ok;
 }

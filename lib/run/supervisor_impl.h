@@ -1,0 +1,85 @@
+/*
+ * Inside of the supervisor, shared by its files: one attempt while it is watched over.
+ *
+ *	supervisor.c        the loop, its events, the course from phase to phase
+ *	supervisor_start.c  the program is started
+ *	supervisor_watch.c  notes for people, marks of the log
+ *	supervisor_stop.c   cancel, time limit, the family and its end
+ *	supervisor_end.c    how it ended, written down
+ */
+#ifndef DLRUN_RUN_SUPERVISOR_IMPL_H
+#define DLRUN_RUN_SUPERVISOR_IMPL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "run/attempt.h"
+#include "run/marks.h"
+#include "run/reply.h"
+#include "run/supervisor.h"
+
+enum phase {
+	PHASE_TREE,      /* the worker unpacks */
+	PHASE_RUNNING,   /* the program runs */
+	PHASE_LEFTOVERS, /* it has ended, its family has not */
+	PHASE_OVER,
+};
+
+enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
+
+struct supervisor {
+	const struct attempt_job *job;
+	const char *const *inherited;
+	struct attempt_state state;
+	struct target_status end;
+	struct loop *loop;
+	enum phase phase;
+	enum stop stop;
+	bool adopted; /* the program is not our child */
+	bool reaped;
+	int wait_status;
+	int64_t ended_ms;
+	double cpu_s;
+	int64_t peak_bytes;
+	pid_t worker;
+	int worker_fd;
+	struct loop_fd *worker_source;
+	char reply[REPLY_MAX];
+	size_t reply_len;
+	int log_fd, lock_fd, marks_fd, notes_fd;
+	int dir_watch, log_watch;
+	bool log_quiet; /* a mark was made less than MARK_MS ago */
+	struct mark last_mark;
+	struct loop_timer *kill_timer, *look_timer, *limit_timer;
+	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
+};
+
+/* A line of ATTEMPT_NOTES. */
+void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
+void sup_mark_log(struct supervisor *sup);
+void sup_watch_log(struct supervisor *sup);
+
+void sup_start_program(struct supervisor *sup);
+/* It ends before the program has begun. */
+void sup_start_failed(struct supervisor *sup, const struct err *err);
+
+void sup_stop(struct supervisor *sup, enum stop why);
+void sup_look_for_cancel(struct supervisor *sup);
+void sup_set_limit(struct supervisor *sup);
+/* The program is gone; what it has left behind follows. */
+void sup_program_ended(struct supervisor *sup);
+
+struct rusage;
+void sup_add_usage(struct supervisor *sup, const struct rusage *usage);
+/* Room for the end on a disk that may be full by then. */
+void sup_make_reserve(void);
+/* From how the program ended to sup->end. */
+void sup_judge(struct supervisor *sup);
+void sup_finish(struct supervisor *sup);
+void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const char *reason,
+	const char *text);
+
+#endif

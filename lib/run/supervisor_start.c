@@ -1,0 +1,150 @@
+#include "run/supervisor_impl.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/program.h"
+#include "run/words.h"
+
+enum { DEFAULT_PORT = 29500 }; /* torchrun's */
+
+/* One that is free now; whoever takes it meanwhile makes the program fail with a clear message. */
+static int free_port(void)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(address);
+	AUTO_FD int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+		return DEFAULT_PORT;
+	return ntohs(address.sin_port);
+}
+
+/* Whether name is a path of a file that is there, seen from the program's directory. */
+static bool is_file(const struct supervisor *sup, const char *name)
+{
+	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->cwd), *path = fs_join(cwd, name);
+
+	return strchr(name, '/') && access(path, F_OK) == 0;
+}
+
+static void exec_failed(struct supervisor *sup, int errnum)
+{
+	const char *name = sup->job->shell ? "/bin/sh" : sup->job->command.v[0];
+	bool missing = errnum == ENOENT || errnum == ENOTDIR;
+	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
+
+	if (missing && is_file(sup, name))
+		text = mem_printf("%s: its interpreter or loader is missing", shown);
+	else if (missing)
+		text = mem_printf(
+			"%s: %s", shown, strchr(name, '/') ? "no such file" : "command not found");
+	else
+		text = mem_printf("%s: %s", shown, strerror(errnum));
+	line = mem_printf("dlrun: %s\n", text);
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
+	/* Until it is gone its cgroup cannot be removed. */
+	waitpid(sup->state.program.pid, NULL, 0);
+	sup_finish_as(
+		sup, RUN_FAILED, missing ? 127 : 126, missing ? "NotFound" : "NotExecutable", text);
+}
+
+void sup_start_failed(struct supervisor *sup, const struct err *err)
+{
+	const char *text = err->message ? err->message : "it could not be started";
+	AUTO_FREE char *line = mem_printf("dlrun: %s\n", text);
+
+	sup_note(sup, "not started: %s", text);
+	/* Half a tree is of no use, and may be what the disk is full of. */
+	fs_remove_tree(AT_FDCWD, ATTEMPT_TEMP, NULL);
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
+	sup_finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
+}
+
+static void make_family(struct supervisor *sup)
+{
+	/* With our pid: another state directory may have a run of the same id. */
+	AUTO_FREE char *name = mem_printf("dlrun-%s-%d-%ld", sup->job->run_id, sup->job->attempt,
+		(long)sup->state.supervisor.pid);
+
+	if (!sup->job->cgroup || !os_family_create(&sup->state.family, name))
+		sup->state.family.path[0] = '\0';
+}
+
+/* A cgroup that it could not enter, or has left already, says nothing about its family. */
+static void check_family(struct supervisor *sup)
+{
+	if (!sup->state.family.path[0] || !os_family_is_empty(&sup->state.family))
+		return;
+	os_family_remove(&sup->state.family);
+	attempt_state_write(".", &sup->state, NULL);
+}
+
+static int fork_program(struct supervisor *sup, struct program *ret, struct err *err)
+{
+	AUTO_STRV struct strv env = {0};
+	AUTO_FREE char *here = NULL, *tree = NULL, *cwd = NULL, *port = NULL;
+
+	int r = fs_realpath(".", &here, err);
+	if (r < 0)
+		return r;
+	tree = fs_join(here, ATTEMPT_TREE);
+	cwd = fs_join(tree, sup->job->cwd);
+	program_env(sup->job, sup->inherited, cwd, &env);
+	port = mem_printf("MASTER_PORT=%d", free_port());
+	env_set(&env, port, true);
+	make_family(sup);
+	struct program_spec spec = {
+		.job = sup->job,
+		.env = &env,
+		.cwd = cwd,
+		.output_fd = sup->log_fd,
+		.lock_fd = sup->lock_fd,
+		.family = &sup->state.family,
+	};
+	return program_fork(&spec, ret, err);
+}
+
+void sup_start_program(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+	struct program program;
+
+	if (fork_program(sup, &program, &err) < 0) {
+		sup_start_failed(sup, &err);
+		return;
+	}
+	sup->phase = PHASE_RUNNING;
+	sup->state.state = RUN_RUNNING;
+	sup->state.program = (struct attempt_process){
+		.pid = program.pid, .start = os_process_start(program.pid)};
+	sup->state.started_ms = clock_wall_ms();
+	if (attempt_state_write(".", &sup->state, &err) < 0)
+		sup_note(sup, "%s", err.message);
+	sup_mark_log(sup);
+	int errnum = program_release(&program);
+	if (errnum) {
+		exec_failed(sup, errnum);
+		return;
+	}
+	sup_note(sup, "started, pid %ld", (long)program.pid);
+	check_family(sup);
+	sup_set_limit(sup);
+	if (sup->job->spares && write(sup->worker_fd, (char[]){WORKER_SPARE}, 1) < 0)
+		sup_note(sup, "no spare tree is made: %s", strerror(errno));
+	sup_look_for_cancel(sup);
+}

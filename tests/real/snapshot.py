@@ -654,6 +654,39 @@ def test_clock_that_jumps_back(w):
         assert image.tree[b"a"][2] == str(i).encode()
 
 
+def test_inode_numbers_that_change_with_every_process(w):
+    """As on NFS, 9p and FUSE: it costs time, but no file is missed or taken for an older one."""
+    shim = Path(w.dlrun).parent / "tests/real/inode_shim.so"
+    if not shim.exists():
+        raise Missing(f"{shim} is not built")
+    env = {"LD_PRELOAD": str(shim)}
+    assert w.command(["stat", "-c%i", "."], env=env).out != w.command(["stat", "-c%i", "."], env=env).out
+    w.repo({f"d{i % 5}/e{i % 3}/f{i}": f"{i:04}" for i in range(60)} | {"d0/d0/d0/deep": "x", ".gitignore": "*.o\n"})
+    (w.tree / "link").symlink_to("d0")
+    w.commit()
+    time_back = time.time() - 100
+    for path in all_files(w.tree):
+        os.utime(os.path.join(os.fsencode(w.tree), path), (time_back, time_back), follow_symlinks=False)
+    for i in range(6):
+        path = w.tree / f"d{i % 5}/e{i % 3}/f{i}"
+        before = path.stat()
+        path.write_text(f"x{i:03}")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        w.write(f"new/{i}", str(i))
+        (w.tree / f"d{(i + 15) % 5}/e{(i + 15) % 3}/f{i + 15}").unlink()
+        image = w.push(env=env)
+        same_tree(image, w.tree, all_files(w.tree))
+        assert w.push().digest == image.digest, "the numbers show in the image"
+    w.commit()
+    run = w.ok("submit", "-d", "--", "sh", "-c", "cat new/5; find . -type f | wc -l", env=env).out.strip()
+    assert w.run("wait", run, env=env).rc == 0
+    assert w.ok("logs", run, env=env).out.split() == ["5" + str(len(all_files(w.tree)) - 1)]
+    assert w.show(run)["snapshot"]["dirty"] is False
+    assert json.loads(w.ok("diff", run, "--json", env=env).out)["files"] == []
+    w.ok("gc", "--keep", "0s", env=env)
+    w.ok("rm", run, env=env)
+
+
 # --- limits -----------------------------------------------------------------------------------------------
 
 def test_huge_checkpoint_is_refused_at_once(w):

@@ -190,6 +190,33 @@ def test_linked_worktree(w):
     same_tree(w.push(cwd=w.dir / "wt"), w.dir / "wt", ["a", "new"])
 
 
+def test_relative_worktree(w):
+    """As git 2.48 writes one with worktree.useRelativePaths: its paths are relative, and an extension says so."""
+    w.repo({"a": "1", "ig/tracked": "2", ".gitignore": "ig\n*.o\n"})
+    w.git("add", "-f", "ig/tracked")
+    w.commit()
+    there = w.dir / "wt"
+    w.git("worktree", "add", "-q", str(there))
+    (there / ".git").write_text("gitdir: ../tree/.git/worktrees/wt\n")
+    (w.tree / ".git/worktrees/wt/gitdir").write_text("../../../../wt/.git\n")
+    w.write("a", "edited", base=there)
+    w.write("new", "3", base=there)
+    w.write("x.o", "no", base=there)
+    w.write("ig/no", "no", base=there)
+    wanted = ["a", "ig/tracked", ".gitignore", "new"]
+    image = w.push(cwd=there)
+    same_tree(image, there, wanted)
+    run = w.ok("submit", "-d", "--", "true", cwd=there).out.strip()
+    assert w.show(run)["snapshot"]["record"], "the run has no record in git"
+    w.git("config", "core.repositoryformatversion", "1")
+    w.git("config", "extensions.relativeWorktrees", "true")
+    for base, paths in ((there, wanted), (w.tree, ["a", "ig/tracked", ".gitignore"])):
+        for env in ({}, {"PATH": "/nonexistent"}):
+            image = w.push(cwd=base, env=env)
+            same_tree(image, base, paths)
+    assert w.ok("submit", "-f", "--", "cat", "a", cwd=there).out == "edited"
+
+
 def submodule(w):
     lib = w.dir / "lib"
     lib.mkdir()

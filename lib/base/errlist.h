@@ -93,6 +93,13 @@
 	X(E_CHECKOUT_DIR, CONFLICT, "checkout.dir", "the directory to check out into is not free", \
 	  "`dlrun checkout` makes the directory, or takes one that is empty and not the current one. It " \
 	  "never adds to files that are there.") \
+	/* results */ \
+	X(E_FETCH_KEPT, CONFLICT, "fetch.kept", "files that are there were not replaced", \
+	  "`dlrun fetch` replaces files that it has written itself and nobody has changed since. All " \
+	  "other results were fetched. Fetch into another directory, or replace them with --force.") \
+	X(E_FETCH_PATH, NOTFOUND, "fetch.path", "the results of the run have no such path", \
+	  "Paths are those in $DLRUN_OUTPUT_DIR; patterns with *, ? and ** are matched there. All that " \
+	  "the other paths name was fetched.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

@@ -233,3 +233,20 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 	loop_remove_timer(wait.loop, wait.timer);
 	return r;
 }
+
+int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err)
+{
+	struct wait wait;
+
+	if (!target->ops->fetch)
+		return err_set(err, E_TARGET_UNSUPPORTED,
+			"targets of kind %s cannot fetch results", target->ops->kind);
+	wait_init(&wait, target, -1);
+	wait.interrupted = interrupted;
+	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+		r = target->ops->fetch(target, handle, sink, &wait.call, err);
+	r = wait_over(&wait, r, err);
+	loop_remove_timer(wait.loop, wait.timer);
+	return r;
+}

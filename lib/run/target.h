@@ -81,6 +81,7 @@ struct target_log_request {
 };
 
 struct target;
+struct fetch_sink;
 
 struct target_ops {
 	const char *kind;
@@ -113,9 +114,9 @@ struct target_ops {
 	/* A command beside the program, its streams on the given descriptors. */
 	int (*exec)(struct target *target, const char *handle, int rank, const struct strv *command,
 		const int fds[3], int *ret_status, struct target_call *call, struct err *err);
-	/* Results below paths into directory dir_fd. */
-	int (*fetch)(struct target *target, const char *handle, const struct strv *paths,
-		int dir_fd, struct target_call *call, struct err *err);
+	/* Offer the run's results to the sink (run/fetch.h). */
+	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
+		struct target_call *call, struct err *err);
 	/* The records of runs that live there and are not known here. */
 	int (*adopt)(struct target *target, const char *id, struct run **ret,
 		struct target_call *call, struct err *err);
@@ -147,6 +148,8 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
  * within a second. */
 int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err);
+int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
 int target_forget(
 	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);

@@ -244,6 +244,7 @@ static const struct target_ops local_ops = {
 	.logs = local_logs,
 	.cancel = cancel,
 	.forget = forget,
+	.fetch = local_fetch,
 	.free = free_local,
 };
 

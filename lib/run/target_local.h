@@ -46,9 +46,12 @@ int local_start(struct target_local *local, const struct local_place *place, con
 bool local_has_scope(const struct target_local *local);
 
 /* target_ops.submit and logs. */
+/* target_ops.submit, logs and fetch. */
 int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
 int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char *token, struct target_call *call, struct err *err);
+int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
 
 #endif

@@ -1,0 +1,46 @@
+#include "run/fetch.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "run/target.h"
+
+/* One that was submitted but never came to a target has no results. */
+static int fetch_into(struct session *session, const struct run *run, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (!run_handle(run))
+		return 0;
+	int r = target_open(session, run_target(run), &target, err);
+	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
+}
+
+int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
+	char **ret_dir, struct fetch_report *ret, struct err *err)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = NULL;
+	const char *name = options->dir ? options->dir : run_id(run);
+	AUTO_FREE char *dir = fs_join(session->env.cwd, name);
+	bool is_new = access(dir, F_OK) < 0;
+
+	*ret = (struct fetch_report){0};
+	int r = fetch_paths_new(options->paths, &paths, err);
+	if (r == 0)
+		r = fetch_sink_open(dir, paths, options->force, &sink, err);
+	if (r < 0)
+		return r;
+	*ret_dir = TAKE(dir);
+	if (is_new && !options->dir)
+		r = fetch_sink_hide(sink, err);
+	if (r == 0)
+		r = fetch_into(session, run, sink, options->interrupted, err);
+	if (r == 0)
+		r = fetch_sink_finish(sink, run_id(run), err);
+	fetch_sink_report(sink, ret);
+	return r;
+}

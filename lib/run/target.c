@@ -245,6 +245,7 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
 	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	if (r == 0)
 		r = target->ops->fetch(target, handle, sink, &wait.call, err);
 	r = wait_over(&wait, r, err);
 	loop_remove_timer(wait.loop, wait.timer);

@@ -148,6 +148,7 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
  * within a second. */
 int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err);
+/* Interrupted in the same way. */
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);

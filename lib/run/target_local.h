@@ -45,7 +45,6 @@ int local_start(struct target_local *local, const struct local_place *place, con
 /* Whether that scope can be had and outlives the session: only where the user lingers. */
 bool local_has_scope(const struct target_local *local);
 
-/* target_ops.submit and logs. */
 /* target_ops.submit, logs and fetch. */
 int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);

@@ -89,6 +89,15 @@
 	  "The base is an index without a manifest for the platform of the target.") \
 	X(E_IMAGE_REF, USAGE, "image.ref", "a reference to an image is not valid", \
 	  "Forms: scratch, oci:DIR, oci:DIR:TAG, oci:DIR@sha256:HEX, HOST/REPO:TAG, HOST/REPO@sha256:HEX.") \
+	/* GPUs */ \
+	X(E_GPU_COUNT, USAGE, "gpu.count", "there are not so many GPUs", \
+	  "More GPUs are asked for than the machine has, or than CUDA_VISIBLE_DEVICES of this shell allows. " \
+	  "It would wait for ever. `dlrun doctor` lists them.") \
+	X(E_GPU_LOCK, IO, "gpu.lock", "the queue for GPUs cannot be used", \
+	  "GPUs are given out by locks on files in a directory that all users of the machine share. The message " \
+	  "names it.") \
+	X(E_GPU_TOOL, IO, "gpu.tool", "the GPUs cannot be listed", \
+	  "nvidia-smi or rocm-smi is there and fails. Its own words are shown; `-g 0` runs without GPUs.") \
 	/* the code of runs */ \
 	X(E_CHECKOUT_DIR, CONFLICT, "checkout.dir", "the directory to check out into is not free", \
 	  "`dlrun checkout` makes the directory, or takes one that is empty and not the current one. It " \

@@ -164,6 +164,20 @@ bool str_is_utf8(const char *s, size_t len)
 	return true;
 }
 
+bool str_is_plain(const char *s)
+{
+	uint32_t cp;
+
+	for (size_t len = strlen(s); len;) {
+		size_t n = unicode_decode(s, len, &cp);
+		if (n == 0 || unicode_is_control(cp) || unicode_is_hidden(cp))
+			return false;
+		s += n;
+		len -= n;
+	}
+	return true;
+}
+
 size_t str_columns(const char *s)
 {
 	size_t columns = 0, len = strlen(s);

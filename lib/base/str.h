@@ -41,6 +41,8 @@ const char *str_size(uint64_t bytes, char out[static 16]);
 
 /* Whether len bytes are valid UTF-8 (no surrogates, nothing over U+10FFFF, NUL allowed). */
 bool str_is_utf8(const char *s, size_t len);
+/* Whether s is UTF-8 without controls and without characters that change how text looks unseen. */
+bool str_is_plain(const char *s);
 /* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
 size_t str_utf8_len(const char *s, size_t len);
 

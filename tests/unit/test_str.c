@@ -406,9 +406,22 @@ static void test_columns(void **state)
 		assert_int_equal(str_columns(rows[i].s), rows[i].want);
 }
 
+static void test_is_plain(void **state)
+{
+	(void)state;
+	assert_true(str_is_plain(""));
+	assert_true(str_is_plain("loss/train 1 \xc3\xa4"));
+	assert_false(str_is_plain("a\nb"));
+	assert_false(str_is_plain("a\033[31m"));
+	assert_false(str_is_plain("a\xc2\x9b"));
+	assert_false(str_is_plain("a\xff"));
+	assert_false(str_is_plain("a\xe2\x80\xae"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_is_plain),
 		cmocka_unit_test(test_starts_and_ends),
 		cmocka_unit_test(test_to_int),
 		cmocka_unit_test(test_to_int_says_why),

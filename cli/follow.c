@@ -74,6 +74,7 @@ static int read_log(struct follower *follower, struct session *session, struct r
 	const struct follow_options options = {.tail_lines = request->tail_lines,
 		.since_ms = request->since_ms,
 		.rank = request->rank,
+		.attempt = request->attempt,
 		.follow = request->follow,
 		.interrupted = &app_interrupted};
 	const struct target_log_events events = {

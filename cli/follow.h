@@ -16,6 +16,7 @@ struct follow_request {
 	int64_t tail_lines; /* -1: all */
 	int64_t since_ms;   /* wall clock; 0: all */
 	int rank;           /* -1: all */
+	int attempt;        /* from 1; 0: the newest */
 	bool follow;        /* to the end of the run */
 	bool timestamps;
 };

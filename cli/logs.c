@@ -10,7 +10,7 @@ enum { RANK_MAX = 100 * 1000 };
 
 struct logs_values {
 	bool follow, timestamps;
-	int64_t tail;
+	int64_t tail, attempt;
 	const char *since, *rank;
 };
 
@@ -23,6 +23,8 @@ static const struct opt opts[] = {
 		.help = "Begin that long ago (10m) or at that time (2026-08-01T12:00:00Z)"},
 	{OPT_MEMBER(OPT_STRING, 0, "rank", struct logs_values, rank), .arg = "N|all",
 		.help = "Only the output of one rank"},
+	{OPT_MEMBER(OPT_INT, 0, "attempt", struct logs_values, attempt), .arg = "N", .min = 1,
+		.max = 1000000, .help = "The output of an earlier attempt (default: the newest)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "timestamps", struct logs_values, timestamps),
 		.help = "Put the time in front of each line"},
 	{OPT_END},
@@ -78,6 +80,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	const struct logs_values *values = values_ptr;
 	struct follow_request request = {
 		.tail_lines = values->tail == OPT_UNSET ? -1 : values->tail,
+		.attempt = values->attempt == OPT_UNSET ? 0 : (int)values->attempt,
 		.rank = -1,
 		.follow = values->follow,
 		.timestamps = values->timestamps};

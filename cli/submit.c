@@ -15,10 +15,10 @@
 #include "run/submit.h"
 
 struct submit_values {
-	const char *target, *name, *image, *from, *group, *note, *name_file;
-	int64_t timeout, grace, allow_size;
+	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
+	int64_t timeout, grace, allow_size, gpus, retries;
 	bool follow, detach, dry_run, list_files, full;
-	struct strv env, include, tags, allow;
+	struct strv env, secrets, include, tags, allow;
 };
 
 static const struct opt opts[] = {
@@ -33,6 +33,16 @@ static const struct opt opts[] = {
 		.help = "Print the run's id and leave (default elsewhere)"},
 	{OPT_MEMBER(OPT_LIST, 'e', "env", struct submit_values, env), .arg = "K[=V]",
 		.help = "Set a variable; without a value, as in this shell"},
+	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
+		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
+	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
+		.help = "GPUs; 0: none (default: one where there is any)", .max = 1024,
+		.key = "resources.gpus"},
+	{OPT_MEMBER(OPT_INT, 0, "retries", struct submit_values, retries), .arg = "N",
+		.help = "Start it again up to N times when it fails", .max = 1000,
+		.key = "retries"},
+	{OPT_MEMBER(OPT_STRING, 0, "signal", struct submit_values, signal), .arg = "SIG@SECONDS",
+		.help = "Send SIG to the program that long before its time limit", .key = "signal"},
 	{OPT_MEMBER(OPT_DURATION, 0, "timeout", struct submit_values, timeout), .arg = "TIME",
 		.help = "Stop the program after this time: 90s, 30m, 12h", .key = "timeout"},
 	{OPT_MEMBER(OPT_DURATION, 0, "grace", struct submit_values, grace), .arg = "TIME",
@@ -70,6 +80,7 @@ static struct submit_options options_of(
 	return (struct submit_options){
 		.command = command,
 		.env = &values->env,
+		.secrets = &values->secrets,
 		.include = &values->include,
 		.allow = &values->allow,
 		.tags = &values->tags,

@@ -25,6 +25,9 @@
 	  "dlrun.yaml(5) lists the keys.") \
 	X(E_CONFIG_SYNTAX, CONFIG, "config.syntax", "a configuration file is not valid YAML", \
 	  "The file is read as YAML 1.1 with limits: 1 MiB, 64 levels, no duplicate keys, no aliases.") \
+	X(E_INIT_EXISTS, CONFLICT, "init.exists", "there is a configuration already", \
+	  "`dlrun init` never writes over a dlrun.yaml. `dlrun init --print` shows what it would write; " \
+	  "with --force it does, and keeps the old one as dlrun.yaml~.") \
 	/* files and the machine */ \
 	X(E_IO, IO, "io", "a local file or process could not be used", \
 	  "The message names the path and what the system said.") \
@@ -98,6 +101,10 @@
 	  "names it.") \
 	X(E_GPU_TOOL, IO, "gpu.tool", "the GPUs cannot be listed", \
 	  "nvidia-smi or rocm-smi is there and fails. Its own words are shown; `-g 0` runs without GPUs.") \
+	/* secrets */ \
+	X(E_SECRET, USAGE, "secret", "a secret has no value", \
+	  "Its value comes from the variable of that name in this shell, or from a file by NAME=@FILE. " \
+	  "Values on a command line would be seen by everybody.") \
 	/* the code of runs */ \
 	X(E_CHECKOUT_DIR, CONFLICT, "checkout.dir", "the directory to check out into is not free", \
 	  "`dlrun checkout` makes the directory, or takes one that is empty and not the current one. It " \
@@ -112,6 +119,9 @@
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \
+	X(E_RUN_DATA, CONFIG, "run.data", "data of the run is not there", \
+	  "`data:` names paths of the tree whose content stays where it is. Locally that is the tree itself, or " \
+	  "the place that the target's own `data:` gives.") \
 	X(E_RUN_ENDED, CONFLICT, "run.ended", "the run has ended already", \
 	  "`dlrun show RUN` says how. `dlrun submit --from RUN` runs the same code again.") \
 	X(E_RUN_EXEC, NOTFOUND, "run.exec", "the program to run is not there", \
@@ -126,8 +136,14 @@
 	  "A name starts with a letter and has up to 40 of a-z, 0-9 and -.") \
 	X(E_RUN_NOT_FOUND, NOTFOUND, "run.not_found", "there is no such run", \
 	  "A run is named by its id, a unique beginning of it, @ (the newest) or @-1 (the one before).") \
+	X(E_RUN_OUTPUTS, CONFIG, "run.outputs", "an output of the run cannot be a directory", \
+	  "`outputs:` names directories of the tree that lie in $DLRUN_OUTPUT_DIR. A file of the snapshot " \
+	  "cannot be one.") \
 	X(E_RUN_RUNNING, CONFLICT, "run.running", "the run has not ended", \
 	  "`dlrun cancel RUN` stops it, `dlrun wait RUN` waits for its end.") \
+	X(E_RUN_SETUP, CONFIG, "run.setup", "the setup of the run cannot be done", \
+	  "`setup.key:` names files of the snapshot; `setup.run:` is run once for each content of them. " \
+	  "`dlrun logs RUN` shows its output when it failed.") \
 	X(E_RUN_START, IO, "run.start", "the run could not be started", \
 	  "What watches over the program could not be started or could not make the run's directory.") \
 	X(E_RUN_TIMEOUT, REMOTE, "run.timeout", "the run reached its time limit", \

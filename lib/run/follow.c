@@ -1,4 +1,6 @@
+#include "base/auto.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "run/ops.h"
 #include "run/store.h"
@@ -80,25 +82,40 @@ static int check_removed(struct session *session, const struct run_list *runs, s
 	return r;
 }
 
-int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
-	const volatile int *interrupted, struct err *err)
+/* What is waited for: the end of all, or that a run has more than `attempts` of them (0: no). */
+struct waiting {
+	struct session *session;
+	struct run_list *runs;
+	int64_t timeout_ms; /* -1: for ever */
+	const volatile int *interrupted;
+	int attempts;
+};
+
+static bool is_over(const struct waiting *waiting)
+{
+	if (waiting->attempts && run_attempts(waiting->runs->v[0]) > waiting->attempts)
+		return true;
+	return all_ended(waiting->runs);
+}
+
+static int wait_for(const struct waiting *waiting, struct err *err)
 {
 	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
 
 	for (;;) {
-		vec_foreach (struct run *, run, runs)
+		vec_foreach (struct run *, run, waiting->runs)
 			look_anew(*run);
-		int r = runs_refresh(session, runs, ASK_MS, err);
+		int r = runs_refresh(waiting->session, waiting->runs, ASK_MS, err);
 
 		if (r < 0)
 			return r;
-		if (all_ended(runs))
-			return check_removed(session, runs, err);
-		if (interrupted && *interrupted)
+		if (is_over(waiting))
+			return 0;
+		if (waiting->interrupted && *waiting->interrupted)
 			return err_set(err, E_CANCELED, "interrupted");
-		if (timeout_ms >= 0 && clock_ms() - start_ms >= timeout_ms)
-			return fail_late(runs, timeout_ms, err);
-		r = pause_on_loop(session, pause_ms, err);
+		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
+			return fail_late(waiting->runs, waiting->timeout_ms, err);
+		r = pause_on_loop(waiting->session, pause_ms, err);
 		if (r < 0)
 			return r;
 		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < LOOK_MAX_MS)
@@ -106,43 +123,81 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 	}
 }
 
+int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
+	const volatile int *interrupted, struct err *err)
+{
+	struct waiting waiting = {session, runs, timeout_ms, interrupted, 0};
+	int r = wait_for(&waiting, err);
+
+	return r < 0 ? r : check_removed(session, runs, err);
+}
+
 /*
  * The log
  */
 
-/* The run has just ended, or its log has: its state follows within moments. */
-static int refresh_end(
-	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
-{
-	struct run_list one = {.v = &run, .n = 1, .cap = 1};
-
-	return runs_wait(session, &one, -1, interrupted, err);
-}
-
-int run_follow(struct session *session, struct run *run, const struct follow_options *options,
-	const struct target_log_events *events, struct err *err)
+static int read_attempt(struct session *session, const struct run *run, int number,
+	const struct follow_options *options, const struct target_log_events *events,
+	struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
-	struct target_log_request request = {
+	const struct target_log_request request = {
 		.tail_lines = options->tail_lines,
 		.since_ms = options->since_ms,
 		.rank = options->rank,
 		.follow = options->follow,
 		.events = *events,
 	};
+	const char *handle = run_attempt_handle(run, number);
 	char token[TARGET_TOKEN_SIZE] = "";
-	int r = 0;
 
 	/* A run that never came to a target has said nothing. */
-	if (run_handle(run)) {
-		r = target_open(session, run_target(run), &target, err);
-		if (r == 0)
-			r = target_logs(target, run_handle(run), &request, token,
-				options->interrupted, err);
+	if (!handle)
+		return 0;
+	int r = target_open(session, run_target(run), &target, err);
+	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
+}
+
+static void say_attempt(const struct target_log_events *events, const struct run *run, int number)
+{
+	AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), number);
+
+	if (events->notice)
+		events->notice(events->ctx, text);
+}
+
+/* The run, or its attempt, has just ended: what follows is known within moments. */
+static int wait_for_next(struct session *session, struct run *run, int number,
+	const volatile int *interrupted, struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {session, &one, -1, interrupted, number};
+	int r = wait_for(&waiting, err);
+
+	if (r == 0 && run_attempts(run) <= number)
+		r = check_removed(session, &one, err);
+	return r;
+}
+
+int run_follow(struct session *session, struct run *run, const struct follow_options *options,
+	const struct target_log_events *events, struct err *err)
+{
+	struct follow_options each = *options;
+	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
+
+	if (options->attempt > newest) {
+		err_set(err, E_RUN_NOT_FOUND, "%s has no attempt %d", run_id(run), number);
+		return err_hint(err, "dlrun show %s", run_id(run));
 	}
-	if (r < 0 || !options->follow)
-		return r;
-	return refresh_end(session, run, options->interrupted, err);
+	for (;;) {
+		int r = read_attempt(session, run, number, &each, events, err);
+		if (r == 0 && each.follow)
+			r = wait_for_next(session, run, number, each.interrupted, err);
+		if (r < 0 || !each.follow || run_attempts(run) <= number)
+			return r;
+		say_attempt(events, run, ++number);
+		each.tail_lines = -1;
+	}
 }
 
 /*

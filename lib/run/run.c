@@ -264,7 +264,7 @@ static const char *known_word(const char *word)
 {
 	static const char *const words[] = {"job", "dlrun", "Completed", "Error", "Signal",
 		"Timeout", "Cancelled", "Lost", "NotFound", "NotExecutable", "Interrupted",
-		"StartFailed"};
+		"StartFailed", "setup", "SetupFailed"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		if (str_eq(word, words[i]))
@@ -362,6 +362,15 @@ const char *run_handle(const struct run *run)
 	return json_get_str(last_attempt(run), "handle");
 }
 
+const char *run_attempt_handle(const struct run *run, int number)
+{
+	const struct json *each = json_first(json_get(run->doc, "attempts"));
+
+	for (int i = 1; each && i < number; i++)
+		each = json_next(each);
+	return each && number > 0 ? json_get_str(each, "handle") : NULL;
+}
+
 /* The attempts again, less the last `drop` ones. */
 static struct json *copy_attempts(const struct run *run, int drop)
 {
@@ -383,6 +392,11 @@ void run_add_attempt(struct run *run, const char *handle)
 	SET_NULLS(attempt, "exit", "started", "ended");
 	json_add(attempts, attempt);
 	json_set(run->doc, "attempts", attempts);
+	/* The end of the one before is not the run's. */
+	run_set_time(json_sub(run->doc, "times"), "ended", 0);
+	json_set(run->doc, "exit", json_null());
+	json_set(run->doc, "text", json_null());
+	json_set_bool(run->doc, "cancelling", false);
 }
 
 void run_set_attempt_exit(

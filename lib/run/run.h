@@ -43,9 +43,9 @@ struct run_exit {
 	bool known;
 	int code;           /* 0 to 255, of the program; 128 + n for a signal */
 	int signal;         /* 0: none */
-	const char *origin; /* "job": the program; "dlrun": dlrun or its limits */
+	const char *origin; /* "job": the program; "setup"; "dlrun": dlrun or its limits */
 	/* One word: Completed Error Signal; Timeout Cancelled; Lost Interrupted (dlrun was killed
-	 * before the start) NotFound NotExecutable StartFailed. Static text, as is origin. */
+	 * before the start) NotFound NotExecutable StartFailed SetupFailed. Static text, as is origin. */
 	const char *reason;
 };
 /* {code, signal, origin, reason}, null when not known; reading is lenient. */
@@ -88,8 +88,11 @@ void run_set_time(struct json *object, const char *key, int64_t wall_ms);
 
 /* Attempts count from 1; 0: there is none yet. */
 int run_attempts(const struct run *run);
+/* How the one before ended is no longer how the run did. */
 void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
+/* Of attempt number, from 1; NULL if there is none. */
+const char *run_attempt_handle(const struct run *run, int number);
 /* Of the newest attempt; the run's times follow (started: of the first attempt). 0: not yet. */
 void run_set_attempt_exit(
 	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);

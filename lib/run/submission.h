@@ -35,6 +35,11 @@ void submission_warn(struct submission *submission, const char *fmt, ...) ERR_PR
 
 /* Everything that can be refused without looking at the files of the tree; nothing is written. */
 int submission_check(struct submission *submission, struct err *err);
+/* Parts of it: the values of secrets; what surrounds the code (run/world.h). */
+int submission_set_secrets(struct submission *submission, struct err *err);
+int submission_set_world(struct submission *submission, struct err *err);
+/* What of the world only the snapshot can tell. */
+int submission_check_world(const struct submission *submission, struct err *err);
 /* The snapshot (none with --from), with its warnings. cache: the stat cache may be written. */
 int submission_take(struct submission *submission, bool cache, struct err *err);
 /* Warn if the program will not be found. */

@@ -241,6 +241,11 @@ static int start(struct course *course, struct err *err)
 		return r;
 	strv_copy(&env, &spec->env);
 	add_code_env(course, &env, &defaults);
+	/* A run that was to have none takes none by accident. */
+	if (spec->world.gpus == 0 && config_is_set(submission->config, "resources.gpus")) {
+		strv_add(&defaults, "CUDA_VISIBLE_DEVICES=");
+		strv_add(&defaults, "ROCR_VISIBLE_DEVICES=");
+	}
 	struct target_job job = {
 		.run_id = course->id,
 		.attempt = 1,

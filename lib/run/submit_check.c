@@ -145,27 +145,6 @@ static int set_command(struct submission *submission, struct err *err)
  * The environment
  */
 
-static bool is_name(const char *s, size_t len)
-{
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-
-	return len > 0 && strchr(letters, s[0]) &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") >= len;
-}
-
-static int check_name(const char *pair, size_t len, struct err *err)
-{
-	AUTO_FREE char *shown = NULL;
-
-	if (is_name(pair, len) && !str_starts(pair, "DLRUN_"))
-		return 0;
-	shown = str_escaped(pair);
-	if (is_name(pair, len))
-		return err_set(err, E_USAGE, "env %s: names with DLRUN_ are dlrun's own", shown);
-	err_set(err, E_USAGE, "env '%s' is no NAME or NAME=VALUE", shown);
-	return err_hint(err, "dlrun submit --env NAME=VALUE …");
-}
-
 static void keep_pair(struct submission *submission, const char *pair)
 {
 	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
@@ -191,7 +170,7 @@ static int add_pairs(
 		size_t len = strcspn(pair, "=");
 		const char *value = env_get(submission->session->env.env, pair);
 
-		int r = check_name(pair, len, err);
+		int r = words_check_name(pair, "--env", err);
 		if (r < 0)
 			return r;
 		if (pair[len] == '=') {
@@ -209,30 +188,11 @@ static int add_pairs(
 	return 0;
 }
 
-/* The earlier run's names of secrets have their values from this shell again. */
-static void take_secrets(struct submission *submission)
-{
-	for (size_t i = 0; i < submission->spec.secrets.n; i++) {
-		const char *name = submission->spec.secrets.v[i];
-		const char *value = env_get(submission->session->env.env, name);
-		AUTO_FREE char *pair = value ? mem_printf("%s=%s", name, value) : NULL;
-
-		if (pair)
-			env_set(&submission->secret_env, pair, false);
-		else
-			submission_warn(submission,
-				"%s was set for the earlier run and is not set in this shell",
-				name);
-	}
-}
-
 static int set_env(struct submission *submission, struct err *err)
 {
 	int r = 0;
 
-	if (submission->parent)
-		take_secrets(submission);
-	else
+	if (!submission->parent)
 		r = add_pairs(submission, config_env(submission->config), false, err);
 	return r < 0 ? r : add_pairs(submission, submission->options->env, true, err);
 }
@@ -408,8 +368,8 @@ static int find_place(struct submission *submission, struct err *err)
 
 int submission_check(struct submission *submission, struct err *err)
 {
-	static int (*const steps[])(struct submission *, struct err *) = {
-		take_from, find_place, set_command, set_env, set_name, open_target, check_image};
+	static int (*const steps[])(struct submission *, struct err *) = {take_from, find_place,
+		set_command, set_env, submission_set_secrets, set_name, open_target, check_image};
 
 	int r = session_config(submission->session, &submission->config, err);
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)
@@ -419,9 +379,10 @@ int submission_check(struct submission *submission, struct err *err)
 	if (r == 0 && !submission->from_digest)
 		r = pack_init(&submission->pack, submission->session, NULL,
 			submission->options->full, err);
-	if (r == 0)
-		set_limits(submission);
-	return r;
+	if (r < 0)
+		return r;
+	set_limits(submission);
+	return submission_set_world(submission, err);
 }
 
 /*
@@ -473,7 +434,9 @@ int submission_take(struct submission *submission, bool cache, struct err *err)
 	join(&allow, config_list(submission->config, "allow"), submission->options->allow);
 	get_limits(submission, &options.limits);
 	int r = snapshot_take(&options, &submission->snapshot, err);
-	for (size_t i = 0; r == 0 && i < submission->snapshot->warnings.n; i++)
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < submission->snapshot->warnings.n; i++)
 		submission_warn(submission, "%s", submission->snapshot->warnings.v[i]);
-	return r;
+	return submission_check_world(submission, err);
 }

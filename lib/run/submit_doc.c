@@ -121,7 +121,8 @@ struct run *submission_run(struct submission *submission, const char *id)
 	set_code(submission, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", 1);
-	json_set_int(resources, "gpus", 0);
+	if (submission->spec.world.gpus != WORLD_GPUS_AUTO)
+		json_set_int(resources, "gpus", submission->spec.world.gpus);
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
 	submission_set_snapshot(submission, run);
 	submission_set_warnings(submission, run);

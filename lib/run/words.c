@@ -87,6 +87,29 @@ static bool names(const char *pair, const char *name, size_t len)
 	return strncmp(pair, name, len) == 0 && pair[len] == '=';
 }
 
+static bool is_name(const char *s, size_t len)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+
+	return len > 0 && strchr(letters, s[0]) &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") >= len;
+}
+
+/* The value is not shown: it may be a secret. */
+int words_check_name(const char *pair, const char *option, struct err *err)
+{
+	size_t len = strcspn(pair, "=");
+	AUTO_FREE char *name = mem_strndup(pair, len), *shown = str_escaped(name);
+
+	if (is_name(pair, len) && !str_starts(pair, "DLRUN_"))
+		return 0;
+	if (is_name(pair, len))
+		return err_set(err, E_USAGE, "%s %s: names with DLRUN_ are dlrun's own", option + 2,
+			shown);
+	err_set(err, E_USAGE, "%s '%s' is no NAME", option + 2, shown);
+	return err_hint(err, "dlrun submit %s NAME …", option);
+}
+
 void env_set(struct strv *env, const char *pair, bool keep)
 {
 	size_t len = strcspn(pair, "=");

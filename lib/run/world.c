@@ -81,7 +81,7 @@ static int setup_from_json(const struct json *object, struct world_setup *setup,
 {
 	const struct json *json = json_get(object, "setup");
 
-	if (!json)
+	if (!json || json_kind(json) == JSON_NULL)
 		return 0;
 	setup->run = words_get_one(json, "run");
 	setup->cwd = words_get_one(json, "cwd");

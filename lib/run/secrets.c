@@ -1,0 +1,128 @@
+#include "run/secrets.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/words.h"
+
+static int no_value(const char *name, const char *why, struct err *err)
+{
+	err_set(err, E_SECRET, "secret %s: %s", name, why);
+	return err_hint(err, "export %s=…, or --secret %s=@FILE", name, name);
+}
+
+static char *file_path(const struct secrets_source *source, const char *file)
+{
+	if (str_starts(file, "~/") && source->home)
+		return fs_join(source->home, file + 2);
+	return fs_join(source->dir, file);
+}
+
+static int check_value(const char *name, const struct buf *value, struct err *err)
+{
+	if (value->len == 0)
+		return no_value(name, "its file is empty", err);
+	if (memchr(value->data, '\0', value->len))
+		return no_value(name, "its file holds a NUL byte, which no variable can", err);
+	return 0;
+}
+
+static int read_file(const struct secrets_source *source, const char *name, const char *file,
+	struct strv *ret, bool *ret_open, struct err *err)
+{
+	AUTO_FREE char *path = file_path(source, file);
+	AUTO_BUF struct buf value = {0};
+	struct stat st;
+
+	int r = fs_read(path, SECRET_MAX, &value, NULL, err);
+	if (r < 0)
+		return err_prefix(err, "secret %s", name);
+	if (value.len && value.data[value.len - 1] == '\n')
+		buf_truncate(&value, value.len - 1);
+	r = check_value(name, &value, err);
+	if (r < 0)
+		return r;
+	if (ret_open && stat(path, &st) == 0)
+		*ret_open = st.st_mode & 077;
+	AUTO_FREE char *pair = mem_printf("%s=%s", name, value.data);
+	env_set(ret, pair, false);
+	memset(value.data, 0, value.len);
+	return 0;
+}
+
+int secrets_read(const struct secrets_source *source, const char *item, struct strv *ret,
+	bool *ret_open, struct err *err)
+{
+	size_t len = strcspn(item, "=");
+	AUTO_FREE char *name = mem_strndup(item, len);
+	const char *value;
+
+	if (item[len]) {
+		if (item[len + 1] == '@' && item[len + 2])
+			return read_file(source, name, item + len + 2, ret, ret_open, err);
+		/* A value would be in argv, where everybody sees it. */
+		err_set(err, E_SECRET, "secret %s: its value does not belong on a command line",
+			name);
+		return err_hint(err, "export %s=…, then --secret %s", name, name);
+	}
+	value = env_get(source->env, name);
+	if (!value)
+		return no_value(name, "it is not set in this shell", err);
+	AUTO_FREE char *pair = mem_printf("%s=%s", name, value);
+	env_set(ret, pair, false);
+	return 0;
+}
+
+struct secrets_source secrets_of_shell(const struct session *session)
+{
+	return (struct secrets_source){
+		.env = session->env.env, .dir = session->env.cwd, .home = session->dirs.home};
+}
+
+struct secrets_source secrets_of_config(struct session *session, char **ret_dir)
+{
+	struct secrets_source source = secrets_of_shell(session);
+	const struct config_origin *origin = config_origin(session->config, "secrets");
+	const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
+
+	*ret_dir = slash ? mem_strndup(origin->file, (size_t)(slash - origin->file))
+			 : mem_strdup(source.dir);
+	source.dir = *ret_dir;
+	return source;
+}
+
+/* What the configuration says of name ("NAME=@FILE"), else name. */
+static const char *item_of(const struct config *config, const char *name)
+{
+	const struct strv *known = config_secrets(config);
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < known->n; i++)
+		if (strncmp(known->v[i], name, len) == 0 && known->v[i][len] == '=')
+			return known->v[i];
+	return name;
+}
+
+int secrets_again(struct session *session, const struct strv *names, struct strv *ret,
+	struct strv *ret_missing, struct err *err)
+{
+	AUTO_FREE char *dir = NULL;
+	struct config *config;
+
+	if (names->n == 0)
+		return 0;
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	struct secrets_source source = secrets_of_config(session, &dir);
+	for (size_t i = 0; i < names->n; i++)
+		if (secrets_read(&source, item_of(config, names->v[i]), ret, NULL, NULL) < 0)
+			strv_add(ret_missing, names->v[i]);
+	return 0;
+}

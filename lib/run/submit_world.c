@@ -1,0 +1,391 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/gpu.h"
+#include "run/secrets.h"
+#include "run/submission.h"
+#include "run/words.h"
+
+/*
+ * What surrounds the code: checked here as far as this machine can know, before there is a run.
+ */
+
+enum { GPU_LOOK_MS = 10000 };
+
+/*
+ * Secrets
+ */
+
+static void keep_secret(struct submission *submission, const char *item)
+{
+	AUTO_FREE char *name = mem_strndup(item, strcspn(item, "="));
+
+	if (strv_find(&submission->spec.secrets, name) < 0)
+		strv_add(&submission->spec.secrets, name);
+}
+
+static int add_secrets(struct submission *submission, const struct secrets_source *source,
+	const struct strv *items, struct err *err)
+{
+	for (size_t i = 0; items && i < items->n; i++) {
+		bool open = false;
+		int r = words_check_name(items->v[i], "--secret", err);
+		if (r == 0)
+			r = secrets_read(source, items->v[i], &submission->secret_env, &open, err);
+		if (r < 0)
+			return r;
+		keep_secret(submission, items->v[i]);
+		if (open)
+			submission_warn(submission,
+				"%s: other users of this machine may read its file",
+				submission->spec.secrets.v[submission->spec.secrets.n - 1]);
+	}
+	return 0;
+}
+
+/* The earlier run's names have their values from this shell again. */
+static int take_again(struct submission *submission, struct err *err)
+{
+	AUTO_STRV struct strv missing = {0};
+
+	int r = secrets_again(submission->session, &submission->spec.secrets,
+		&submission->secret_env, &missing, err);
+	for (size_t i = 0; r == 0 && i < missing.n; i++)
+		submission_warn(submission,
+			"%s was set for the earlier run and is not set in this shell",
+			missing.v[i]);
+	return r;
+}
+
+int submission_set_secrets(struct submission *submission, struct err *err)
+{
+	struct secrets_source shell = secrets_of_shell(submission->session);
+	AUTO_FREE char *dir = NULL;
+	int r;
+
+	if (submission->parent) {
+		r = take_again(submission, err);
+	} else {
+		struct secrets_source source = secrets_of_config(submission->session, &dir);
+		r = add_secrets(submission, &source, config_secrets(submission->config), err);
+	}
+	return r < 0 ? r : add_secrets(submission, &shell, submission->options->secrets, err);
+}
+
+/*
+ * Data and outputs
+ */
+
+static const char *root_of(struct submission *submission)
+{
+	const struct tree_place *place = submission->place;
+
+	if (!place && session_place(submission->session, &place, NULL) < 0)
+		return NULL;
+	return place->root;
+}
+
+/* What the target says of path, "~/…" resolved; else the tree's own; NULL: nobody knows. */
+static char *data_place(struct submission *submission, const char *path)
+{
+	const struct json *target = config_target(submission->config, submission->target->name);
+	const char *text = json_get_str(json_get(target, "data"), path);
+	const char *home = submission->session->dirs.home, *root = root_of(submission);
+
+	if (text && *text == '~' && home)
+		return fs_join(home, text[1] ? text + 2 : ".");
+	if (text)
+		return mem_strdup(text);
+	return root ? fs_join(root, path) : NULL;
+}
+
+static int fail_data(struct submission *submission, const struct world_data *data, struct err *err)
+{
+	const char *prefix = submission->place ? submission->place->prefix : ".";
+	AUTO_FREE char *shown = str_escaped(data->path), *from = str_escaped(data->from);
+
+	err_set(err, E_RUN_DATA, "data: %s is not there: %s", shown, from);
+	if (!str_eq(prefix, ".") && !str_starts(data->path, prefix))
+		err_evidence(err, "paths of dlrun.yaml begin at the root of the tree");
+	return err_hint(err, "targets: {local: {kind: local, data: {%s: /WHERE/IT/IS}}}", shown);
+}
+
+/* Whether it can be reached from here is known for this machine only. */
+static int check_data(struct submission *submission, struct err *err)
+{
+	const struct world *world = &submission->spec.world;
+	struct stat st;
+
+	for (size_t i = 0; i < world->data.n; i++)
+		if (str_eq(submission->target->ops->kind, "local") &&
+			stat(world->data.v[i].from, &st) < 0)
+			return fail_data(submission, &world->data.v[i], err);
+	return 0;
+}
+
+static int add_data(struct submission *submission, struct err *err)
+{
+	const struct strv *paths = config_list(submission->config, "data");
+	struct world *world = &submission->spec.world;
+
+	for (size_t i = 0; i < paths->n; i++) {
+		AUTO_FREE char *path = NULL;
+		int r = world_path(paths->v[i], "data", &path, err);
+		if (r < 0)
+			return r;
+		AUTO_FREE char *from = data_place(submission, path);
+		if (!from)
+			return err_set(
+				err, E_RUN_DATA, "data: nobody says where '%s' is", paths->v[i]);
+		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
+	}
+	return 0;
+}
+
+static int add_paths(const struct strv *texts, const char *what, struct strv *ret, struct err *err)
+{
+	for (size_t i = 0; i < texts->n; i++) {
+		char *path;
+		int r = world_path(texts->v[i], what, &path, err);
+		if (r < 0)
+			return r;
+		strv_add_take(ret, path);
+	}
+	return 0;
+}
+
+static int check_counts(const struct world *world, struct err *err)
+{
+	if (world->data.n > WORLD_PATHS_MAX || world->outputs.n > WORLD_PATHS_MAX)
+		return err_set(err, E_DATA_LIMIT, "data and outputs may have %d paths each",
+			WORLD_PATHS_MAX);
+	for (size_t i = 0; i < world->data.n; i++)
+		if (strv_find(&world->outputs, world->data.v[i].path) >= 0)
+			return err_set(err, E_CONFIG, "'%s' cannot be both data and an output",
+				world->data.v[i].path);
+	return 0;
+}
+
+/*
+ * Setup and before
+ */
+
+/* Where the file lies that has the key, in the tree. */
+static char *dir_of_key(struct submission *submission, const char *key)
+{
+	const struct config_origin *origin = config_origin(submission->config, key);
+	const char *root = root_of(submission);
+	size_t len = root ? strlen(root) : 0;
+	const char *slash;
+
+	if (!root || origin->source != CONFIG_FROM_PROJECT ||
+		strncmp(origin->file, root, len) != 0 || origin->file[len] != '/')
+		return mem_strdup(".");
+	slash = strrchr(origin->file, '/');
+	if (slash <= origin->file + len)
+		return mem_strdup(".");
+	return mem_strndup(origin->file + len + 1, (size_t)(slash - origin->file) - len - 1);
+}
+
+static int set_setup(struct submission *submission, struct err *err)
+{
+	const struct config *config = submission->config;
+	struct world_setup *setup = &submission->spec.world.setup;
+	const char *run = config_str(config, "setup.run");
+
+	if (str_empty(run)) {
+		if (!config_is_set(config, "setup.key"))
+			return 0;
+		return err_set(err, E_CONFIG, "setup has a key and nothing to run");
+	}
+	setup->run = mem_strdup(run);
+	setup->cwd = dir_of_key(submission, "setup.run");
+	return add_paths(config_list(config, "setup.key"), "setup.key", &setup->key, err);
+}
+
+static void set_before(struct submission *submission)
+{
+	const struct json *target = config_target(submission->config, submission->target->name);
+	const char *before = json_get_str(target, "before");
+
+	if (!before)
+		before = config_str(submission->config, "before");
+	submission->spec.world.before = str_empty(before) ? NULL : mem_strdup(before);
+}
+
+/*
+ * GPUs and attempts
+ */
+
+/* The user's own choice of GPUs, of the run or of this shell; NULL: there is none. */
+static const char *chosen_gpus(const struct submission *submission)
+{
+	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
+	const struct strv *env = &submission->spec.env;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *value = env->n ? env_get((const char *const *)env->v, names[i]) : NULL;
+		if (!value)
+			value = env_get(submission->session->env.env, names[i]);
+		if (value)
+			return value;
+	}
+	return NULL;
+}
+
+static void split_commas(const char *text, struct strv *ret)
+{
+	for (; *text; text += strcspn(text, ","), text += *text == ',') {
+		size_t len = strcspn(text, ",");
+		if (len)
+			strv_add_take(ret, mem_strndup(text, len));
+	}
+}
+
+/* A run inside of a run uses the GPUs of that one: a second claim on them would wait for ever. */
+static int default_gpus(const struct submission *submission, const char *path)
+{
+	const char *chosen = chosen_gpus(submission);
+
+	if (submission->session->env.inside_run || (chosen && !*chosen))
+		return 0;
+	return gpu_may_exist(path) ? WORLD_GPUS_AUTO : 0;
+}
+
+static int too_many_gpus(int wanted, size_t have, struct err *err)
+{
+	err_set(err, E_GPU_COUNT, "%d GPUs are asked for and this machine has %zu", wanted, have);
+	return err_hint(err, "dlrun submit -g %zu …", have);
+}
+
+/* One is looked for by the run itself; more than there are would never begin. */
+static int check_gpus(int wanted, const char *path, struct err *err)
+{
+	struct gpu_list list = {0};
+
+	if (wanted <= 0)
+		return 0;
+	if (!gpu_may_exist(path))
+		return too_many_gpus(wanted, 0, err);
+	if (wanted == 1)
+		return 0;
+	int r = gpu_find(path, GPU_LOOK_MS, &list, err);
+	if (r < 0)
+		return r;
+	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;
+}
+
+static int set_gpus(struct submission *submission, struct err *err)
+{
+	struct world *world = &submission->spec.world;
+	const char *path = env_get(submission->session->env.env, "PATH");
+	const char *chosen = chosen_gpus(submission);
+
+	if (!str_eq(submission->target->ops->kind, "local"))
+		return 0;
+	if (config_is_set(submission->config, "resources.gpus"))
+		world->gpus = (int)config_int(submission->config, "resources.gpus", 0);
+	else if (!submission->parent)
+		world->gpus = default_gpus(submission, path);
+	strv_done(&world->gpus_only);
+	if (chosen && world->gpus)
+		split_commas(chosen, &world->gpus_only);
+	return check_gpus(world->gpus, path, err);
+}
+
+static int set_attempts(struct submission *submission, struct err *err)
+{
+	const struct config *config = submission->config;
+	struct spec *spec = &submission->spec;
+	const char *text = config_str(config, "signal");
+
+	if (!submission->parent || config_is_set(config, "retries"))
+		spec->world.retries = (int)config_int(config, "retries", 0);
+	if (spec->world.retries > WORLD_RETRIES_MAX)
+		return err_set(err, E_USAGE, "retries may be up to %d", WORLD_RETRIES_MAX);
+	if (str_empty(text))
+		return 0;
+	int r = world_parse_signal(text, &spec->world.signal, &spec->world.signal_before_ms, err);
+	if (r < 0)
+		return r;
+	if (!spec->timeout_ms)
+		submission_warn(submission, "signal: there is no time limit that it could precede");
+	else if (spec->world.signal_before_ms >= spec->timeout_ms)
+		return err_set(err, E_USAGE,
+			"signal: %s is sent before the program starts: the time limit is shorter",
+			text);
+	return 0;
+}
+
+/*
+ * All of it
+ */
+
+static int set_surroundings(struct submission *submission, struct err *err)
+{
+	struct world *world = &submission->spec.world;
+
+	int r = add_data(submission, err);
+	if (r == 0)
+		r = add_paths(config_list(submission->config, "outputs"), "outputs",
+			&world->outputs, err);
+	if (r == 0)
+		r = set_setup(submission, err);
+	set_before(submission);
+	return r;
+}
+
+int submission_set_world(struct submission *submission, struct err *err)
+{
+	int r = submission->parent ? 0 : set_surroundings(submission, err);
+
+	if (r == 0)
+		r = check_counts(&submission->spec.world, err);
+	if (r == 0)
+		r = check_data(submission, err);
+	if (r == 0)
+		r = set_gpus(submission, err);
+	return r < 0 ? r : set_attempts(submission, err);
+}
+
+/* Whether the snapshot has path, or something below it. */
+static bool has_path(const struct entry_list *entries, const char *path)
+{
+	size_t len = strlen(path);
+
+	for (size_t i = 0; i < entries->n; i++)
+		if (strncmp(entries->v[i].path, path, len) == 0 &&
+			strchr("/", entries->v[i].path[len]))
+			return true;
+	return false;
+}
+
+int submission_check_world(const struct submission *submission, struct err *err)
+{
+	const struct world *world = &submission->spec.world;
+	const struct entry_list *entries;
+
+	if (!submission->snapshot)
+		return 0;
+	entries = &submission->snapshot->entries;
+	for (size_t i = 0; i < world->outputs.n; i++) {
+		if (!entry_find(entries, world->outputs.v[i]))
+			continue;
+		AUTO_FREE char *shown = str_escaped(world->outputs.v[i]);
+		err_set(err, E_RUN_OUTPUTS, "outputs: '%s' is a file of the tree, no directory",
+			shown);
+		return err_hint(err, "name the directory that it lies in");
+	}
+	for (size_t i = 0; i < world->setup.key.n; i++) {
+		if (has_path(entries, world->setup.key.v[i]))
+			continue;
+		AUTO_FREE char *shown = str_escaped(world->setup.key.v[i]);
+		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
+		return err_hint(err, "dlrun submit --dry-run --list-files");
+	}
+	return 0;
+}

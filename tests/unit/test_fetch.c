@@ -1,0 +1,439 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/runfix.h"
+#include "run/fetch.h"
+
+#define RUN_ID  "a-22222"
+#define OUTPUTS "state/dlrun/runs/" RUN_ID "/outputs/"
+
+/*
+ * Paths
+ */
+
+static bool wants(const char *pattern, const char *path)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO_STRV struct strv words = {0};
+
+	strv_add(&words, pattern);
+	ok(fetch_paths_new(&words, &paths, fault));
+	return fetch_paths_want(paths, path);
+}
+
+static void test_paths(void **state)
+{
+	(void)state;
+	assert_true(wants("a", "a"));
+	assert_true(wants("a", "a/b/c"));
+	assert_true(wants("a/", "a/b"));
+	assert_true(wants("./a//b/.", "a/b"));
+	assert_true(wants(".", "x/y"));
+	assert_true(wants("", "x"));
+	assert_false(wants("a", "ab"));
+	assert_false(wants("a/b", "a"));
+	assert_false(wants("a/b", "a/bc"));
+	assert_true(wants("*.pt", "m.pt"));
+	assert_false(wants("*.pt", "ckpt/m.pt"));
+	assert_true(wants("**/*.pt", "m.pt"));
+	assert_true(wants("**/*.pt", "a/b/m.pt"));
+	assert_true(wants("ckpt/?.pt", "ckpt/1.pt"));
+	assert_false(wants("ckpt/?.pt", "ckpt/12.pt"));
+	assert_true(wants("ckpt*", "ckpt-1/m/x"));
+	assert_true(wants("a/**", "a/b/c"));
+	assert_true(wants("a[1].txt", "a1.txt"));
+	/* A file that is called like a pattern is found by its name. */
+	assert_true(wants("a[1].txt", "a[1].txt"));
+	assert_true(wants("a[", "a["));
+}
+
+static bool leads(const char *pattern, const char *dir)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO_STRV struct strv words = {0};
+
+	strv_add(&words, pattern);
+	ok(fetch_paths_new(&words, &paths, fault));
+	return fetch_paths_lead_into(paths, dir);
+}
+
+static void test_directories_to_look_into(void **state)
+{
+	(void)state;
+	assert_true(leads("a/b/c", "a"));
+	assert_true(leads("a/b/c", "a/b"));
+	assert_false(leads("a/b/c", "a/x"));
+	assert_false(leads("a/b/c", "ab"));
+	assert_false(leads("ab/c", "a"));
+	assert_true(leads("a/*/c", "a/x/y"));
+	assert_false(leads("a/*/c", "b"));
+	assert_true(leads("**/c", "b/c/d"));
+	assert_true(leads("", "a"));
+}
+
+static void refuse(const char *word, enum err_id id)
+{
+	struct fetch_paths *paths = NULL;
+	AUTO_STRV struct strv words = {0};
+	AUTO_ERR struct err err = {0};
+
+	strv_add(&words, word);
+	assert_true(fetch_paths_new(&words, &paths, &err) < 0);
+	assert_int_equal(err.id, id);
+	assert_null(paths);
+}
+
+static void test_refused_paths(void **state)
+{
+	AUTO_STRV struct strv many = {0};
+	AUTO_ERR struct err err = {0};
+	struct fetch_paths *paths = NULL;
+	char long_path[5000];
+
+	(void)state;
+	refuse("/etc/passwd", E_USAGE);
+	refuse("..", E_USAGE);
+	refuse("a/../../b", E_USAGE);
+	refuse("a/..", E_USAGE);
+	memset(long_path, 'a', sizeof(long_path));
+	long_path[sizeof(long_path) - 1] = '\0';
+	refuse(long_path, E_DATA_LIMIT);
+	for (int i = 0; i <= FETCH_PATHS_MAX; i++)
+		strv_add(&many, "a");
+	assert_int_equal(fetch_paths_new(&many, &paths, &err), -ERR_LIMIT);
+	assert_true(wants("a..b", "a..b"));
+}
+
+/*
+ * Fetching
+ */
+
+struct outcome {
+	struct fetch_report report;
+	struct err err;
+	int r;
+};
+
+static struct outcome fetch_with(const char *path, bool force)
+{
+	AUTO_RUN struct run *run = new_run(RUN_ID);
+	AUTO_STRV struct strv paths = {0};
+	AUTO_FREE char *dir = NULL;
+	struct outcome outcome = {0};
+	const struct fetch_options options = {.paths = &paths, .dir = "out", .force = force};
+
+	if (path)
+		strv_add(&paths, path);
+	outcome.r = run_fetch(&session, run, &options, &dir, &outcome.report, &outcome.err);
+	return outcome;
+}
+
+static void fetch(size_t files, size_t skipped)
+{
+	struct outcome outcome = fetch_with(NULL, false);
+
+	if (outcome.r < 0)
+		fail_msg("%s", outcome.err.message);
+	assert_int_equal(outcome.report.files, files);
+	assert_int_equal(outcome.report.skipped, skipped);
+}
+
+static void fetch_fails(enum err_id id, size_t files, bool force, const char *evidence)
+{
+	struct outcome outcome = fetch_with(NULL, force);
+
+	assert_true(outcome.r < 0);
+	assert_int_equal(outcome.err.id, id);
+	assert_int_equal(outcome.report.files, files);
+	if (evidence)
+		assert_string_equal(outcome.err.evidence[0], evidence);
+	err_done(&outcome.err);
+}
+
+static void content_is(const char *name, const char *want)
+{
+	AUTO_BUF struct buf text = {0};
+
+	ok(fs_read(in_root(name), 1 << 20, &text, NULL, fault));
+	assert_string_equal(text.data, want);
+}
+
+static mode_t mode_of(const char *name)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(in_root(name), &st), 0);
+	return st.st_mode;
+}
+
+/* What is written twice within a moment has the same time otherwise. */
+static void put_later(const char *name, const char *text)
+{
+	static int64_t offset_s = 10;
+	struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 1000000 + offset_s++}};
+
+	put(name, text);
+	assert_int_equal(utimensat(AT_FDCWD, in_root(name), times, 0), 0);
+}
+
+static void test_again_and_again(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a/b.txt", "one");
+	put_later(OUTPUTS "c.txt", "two");
+	fetch(2, 0);
+	content_is("tree/out/a/b.txt", "one");
+	fetch(0, 2);
+	put_later(OUTPUTS "c.txt", "three");
+	fetch(1, 1);
+	content_is("tree/out/c.txt", "three");
+	unlink(in_root(OUTPUTS "c.txt"));
+	fetch(0, 1);
+	assert_true(exists("tree/out/c.txt"));
+}
+
+static void test_nothing_there(void **state)
+{
+	(void)state;
+	fetch(0, 0);
+	struct outcome outcome = fetch_with("a.txt", false);
+	assert_int_equal(outcome.err.id, E_FETCH_PATH);
+	err_done(&outcome.err);
+}
+
+static void test_one_path(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a/b.txt", "one");
+	put_later(OUTPUTS "c.txt", "two");
+	struct outcome outcome = fetch_with("a/*.txt", false);
+	assert_int_equal(outcome.r, 0);
+	assert_int_equal(outcome.report.files, 1);
+	assert_int_equal(outcome.report.bytes, 3);
+	assert_false(exists("tree/out/c.txt"));
+	outcome = fetch_with("d", false);
+	assert_int_equal(outcome.err.id, E_FETCH_PATH);
+	err_done(&outcome.err);
+}
+
+static void test_files_of_others_stay(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a.txt", "new");
+	put_later(OUTPUTS "b.txt", "b");
+	put_later("tree/out/a.txt", "mine");
+	fetch_fails(E_FETCH_KEPT, 1, false, "a.txt");
+	content_is("tree/out/a.txt", "mine");
+	content_is("tree/out/b.txt", "b");
+	struct outcome outcome = fetch_with(NULL, true);
+	assert_int_equal(outcome.r, 0);
+	content_is("tree/out/a.txt", "new");
+	/* Now it came from a fetch, until somebody changes it. */
+	put_later(OUTPUTS "a.txt", "newer");
+	fetch(1, 1);
+	put_later("tree/out/a.txt", "changed");
+	put_later(OUTPUTS "a.txt", "newest");
+	fetch_fails(E_FETCH_KEPT, 0, false, "a.txt");
+	content_is("tree/out/a.txt", "changed");
+}
+
+static void test_directory_in_the_way(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a", "file");
+	put_later(OUTPUTS "b/c", "in a directory");
+	put_later("tree/out/a/x", "mine");
+	put_later("tree/out/b", "a file of mine");
+	fetch_fails(E_FETCH_KEPT, 0, false, NULL);
+	/* A directory is not removed by force either. */
+	fetch_fails(E_FETCH_KEPT, 1, true, "a");
+	content_is("tree/out/a/x", "mine");
+	content_is("tree/out/b/c", "in a directory");
+}
+
+static void test_modes(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "run.sh", "x");
+	put_later(OUTPUTS "d/secret", "x");
+	assert_int_equal(chmod(in_root(OUTPUTS "run.sh"), 06755), 0);
+	assert_int_equal(chmod(in_root(OUTPUTS "d/secret"), 0600), 0);
+	assert_int_equal(chmod(in_root(OUTPUTS "d"), 0500), 0);
+	fetch(2, 0);
+	assert_int_equal(mode_of("tree/out/run.sh"), S_IFREG | 0755);
+	assert_int_equal(mode_of("tree/out/d/secret"), S_IFREG | 0600);
+	assert_int_equal(mode_of("tree/out/d"), S_IFDIR | 0700);
+	chmod(in_root(OUTPUTS "d"), 0700);
+}
+
+static void test_links_and_specials(void **state)
+{
+	char target[100];
+
+	(void)state;
+	put_later("outside/precious", "keep");
+	put_later(OUTPUTS "real/x", "x");
+	assert_int_equal(symlink("real", in_root(OUTPUTS "latest")), 0);
+	assert_int_equal(symlink("../../../../../outside", in_root(OUTPUTS "up")), 0);
+	assert_int_equal(symlink("nowhere", in_root(OUTPUTS "dangling")), 0);
+	assert_int_equal(mkfifo(in_root(OUTPUTS "pipe"), 0600), 0);
+	fetch(4, 0);
+	fetch(0, 4);
+	assert_int_equal(readlink(in_root("tree/out/up"), target, sizeof(target)), 22);
+	assert_memory_equal(target, "../../../../../outside", 22);
+	assert_false(exists("tree/out/up/precious") && !S_ISLNK(mode_of("tree/out/up")));
+	assert_false(exists("tree/out/pipe"));
+}
+
+/* What was a link to a place outside becomes a directory in the next fetch. */
+static void test_never_through_a_link(void **state)
+{
+	AUTO_FREE char *outside = mem_strdup(in_root("outside"));
+
+	(void)state;
+	put_later("outside/precious", "keep");
+	put_later(OUTPUTS "x", "x");
+	assert_int_equal(symlink(outside, in_root(OUTPUTS "d")), 0);
+	fetch(2, 0);
+	unlink(in_root(OUTPUTS "d"));
+	put_later(OUTPUTS "d/precious", "evil");
+	fetch(1, 1);
+	content_is("outside/precious", "keep");
+	content_is("tree/out/d/precious", "evil");
+	assert_true(S_ISDIR(mode_of("tree/out/d")));
+}
+
+static void test_link_of_others_stays(void **state)
+{
+	AUTO_FREE char *outside = mem_strdup(in_root("outside"));
+
+	(void)state;
+	put_later("outside/precious", "keep");
+	put_later(OUTPUTS "d/precious", "evil");
+	put_later(OUTPUTS "f", "evil");
+	put_later("tree/out/y", "y");
+	assert_int_equal(symlink(outside, in_root("tree/out/d")), 0);
+	assert_int_equal(symlink("../../outside/precious", in_root("tree/out/f")), 0);
+	fetch_fails(E_FETCH_KEPT, 0, false, NULL);
+	content_is("outside/precious", "keep");
+	struct outcome outcome = fetch_with(NULL, true);
+	assert_int_equal(outcome.r, 0);
+	content_is("outside/precious", "keep");
+	assert_true(S_ISREG(mode_of("tree/out/f")));
+}
+
+static void test_own_name_is_not_taken(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS FETCH_OWN "/seen", "evil");
+	put_later(OUTPUTS "a", "a");
+	fetch_fails(E_IO_READ, 1, false, NULL);
+	put_later(OUTPUTS "b", "b");
+	fetch_fails(E_IO_READ, 1, false, NULL);
+}
+
+static void test_unreadable(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a", "a");
+	put_later(OUTPUTS "b", "b");
+	assert_int_equal(chmod(in_root(OUTPUTS "a"), 0), 0);
+	if (geteuid() == 0)
+		skip();
+	fetch_fails(E_IO_READ, 1, false, "a");
+}
+
+/* Records that another program has written over. */
+static void test_damaged_memory(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a", "a");
+	fetch(1, 0);
+	put_later("tree/out/" FETCH_OWN "/seen", "-1 x y z\n\n999999999999999999999 1 1 a");
+	fetch(0, 1);
+	put_later(OUTPUTS "a", "b");
+	fetch_fails(E_FETCH_KEPT, 0, false, "a");
+}
+
+/* A fetch that was killed has left the file that it was at. */
+static void test_after_a_kill(void **state)
+{
+	(void)state;
+	put_later(OUTPUTS "a", "whole");
+	put_later("tree/out/" FETCH_OWN "/new", "half");
+	fetch(1, 0);
+	content_is("tree/out/a", "whole");
+	assert_false(exists("tree/out/" FETCH_OWN "/new"));
+}
+
+/* A writer at work: never an error, and each copy is a beginning of what was written. */
+static void test_growing_file(void **state)
+{
+	AUTO_FREE char *log = mem_strdup(in_root(OUTPUTS "log"));
+	struct stat st;
+	off_t last = 0;
+
+	(void)state;
+	put(OUTPUTS "log", "");
+	pid_t pid = fork();
+	if (pid == 0) {
+		int fd = open(log, O_WRONLY | O_APPEND);
+		for (;;)
+			if (write(fd, "0123456789", 10) != 10 || lseek(fd, 0, SEEK_END) > 50000000)
+				_exit(0);
+	}
+	for (int i = 0; i < 20; i++) {
+		struct outcome outcome = fetch_with(NULL, false);
+		if (outcome.r < 0)
+			fail_msg("%s", outcome.err.message);
+		assert_int_equal(lstat(in_root("tree/out/log"), &st), 0);
+		assert_true(st.st_size >= last);
+		last = st.st_size;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	fetch_with(NULL, false);
+	assert_int_equal(stat(log, &st), 0);
+	last = st.st_size;
+	assert_int_equal(lstat(in_root("tree/out/log"), &st), 0);
+	assert_int_equal(st.st_size, last);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_session, remove_session)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_directories_to_look_into),
+		cmocka_unit_test(test_refused_paths),
+		TEST(test_again_and_again),
+		TEST(test_nothing_there),
+		TEST(test_one_path),
+		TEST(test_files_of_others_stay),
+		TEST(test_directory_in_the_way),
+		TEST(test_modes),
+		TEST(test_links_and_specials),
+		TEST(test_never_through_a_link),
+		TEST(test_link_of_others_stays),
+		TEST(test_own_name_is_not_taken),
+		TEST(test_unreadable),
+		TEST(test_damaged_memory),
+		TEST(test_after_a_kill),
+		TEST(test_growing_file),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -349,7 +349,7 @@ bool init_make_has(const char *text, size_t len, const char *target)
 	return false;
 }
 
-bool init_ignore_names(const char *text, size_t len, const char *name)
+bool init_ignore_names(const char *text, size_t len, const char *name, bool below)
 {
 	struct lines lines = {text, text + len};
 	const char *line;
@@ -357,7 +357,7 @@ bool init_ignore_names(const char *text, size_t len, const char *name)
 
 	while (next_line(&lines, &line, &n)) {
 		trim(&line, &n);
-		if (n && *line == '/')
+		if (n && *line == '/' && !below)
 			line++, n--;
 		if (n && line[n - 1] == '/')
 			n--;

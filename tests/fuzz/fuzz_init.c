@@ -75,7 +75,7 @@ static void check_files(const char *text, size_t len)
 	check_found(init_docker_base(text, len));
 	init_toml_has_table(text, len, "tool.uv");
 	init_make_has(text, len, "train");
-	init_ignore_names(text, len, "data");
+	init_ignore_names(text, len, "data", len & 1);
 	init_toml_keys(text, len, "project.scripts", &names);
 	BUG_ON(names.n > INIT_NAMES_MAX);
 	init_ssh_hosts(text, len, &names);

@@ -184,10 +184,12 @@ static void test_lines(void **state)
 	assert_true(init_make_has(make, strlen(make), "test"));
 	assert_false(init_make_has(make, strlen(make), "train"));
 	assert_false(init_make_has(make, strlen(make), "ru"));
-	assert_true(init_ignore_names(ignore, strlen(ignore), "data"));
-	assert_true(init_ignore_names(ignore, strlen(ignore), "runs"));
-	assert_false(init_ignore_names(ignore, strlen(ignore), "logs"));
-	assert_false(init_ignore_names(ignore, strlen(ignore), "out"));
+	assert_true(init_ignore_names(ignore, strlen(ignore), "data", false));
+	assert_true(init_ignore_names(ignore, strlen(ignore), "runs", false));
+	assert_false(init_ignore_names(ignore, strlen(ignore), "logs", false));
+	assert_false(init_ignore_names(ignore, strlen(ignore), "out", false));
+	assert_false(init_ignore_names(ignore, strlen(ignore), "data", true));
+	assert_true(init_ignore_names(ignore, strlen(ignore), "runs", true));
 }
 
 static void test_ssh(void **state)

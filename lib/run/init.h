@@ -1,0 +1,38 @@
+/*
+ * The first dlrun.yaml of a project: its text from what the project says about itself, and putting it
+ * in place.
+ */
+#ifndef DLRUN_RUN_INIT_H
+#define DLRUN_RUN_INIT_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "run/init_project.h"
+
+enum { INIT_TEXT_MAX = 256 << 10 };
+
+/* What a person says to the questions; zero is what is taken without them. */
+struct init_answers {
+	const char *command; /* a line for the shell; NULL: the first of the project's */
+	bool limit_paths;    /* send the project's directory alone, not the whole tree */
+	bool no_data;
+};
+
+/* Every line has a comment. Keys that this version does not have, and what it cannot do yet (clusters,
+ * nodes, images of registries), stand there as comments. */
+void init_text(
+	const struct init_project *project, const struct init_answers *answers, struct buf *out);
+
+/* The words of a command as a person reads and types them; the caller frees. */
+char *init_command_text(const struct init_command *command);
+
+/* Write text to dlrun.yaml in dir, after it was loaded as a configuration. One that is there is
+ * E_INIT_EXISTS, or with force kept as dlrun.yaml~. At every moment dlrun.yaml is the old one or the
+ * new one, and never a half; of two at once without force one fails. *ret_kept: there was one. */
+int init_put(const char *dir, const char *text, bool force, bool *ret_kept, struct err *err);
+/* Whether init_put without force would be refused: E_INIT_EXISTS then. */
+int init_check_free(const char *dir, struct err *err);
+
+#endif

@@ -120,7 +120,9 @@ int image_write(
 /* An image that dlrun made: its layers with roles. E_IMAGE for another one; else as layout_resolve
  * and image_base_load. */
 int image_load(struct layout *layout, const char *digest, struct image *ret, struct err *err);
-/* The entries below workdir that dlrun's own layers give, in order applied. */
+/* What reads layers names the blob that is damaged (layout_check_blob).
+ *
+ * The entries below workdir that dlrun's own layers give, in order applied. */
 int image_entries(
 	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err);
 /* Apply dlrun's own layers but the first skip of them to list, which holds what those give. After a
@@ -130,6 +132,9 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 /* Unpack dlrun's own layers into an empty directory. skip: how many of them are there already. */
 int image_unpack(
 	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err);
+/* Remove those of dlrun's own layers whose content is damaged, so that the next image_write makes
+ * them anew: their number. */
+size_t image_remove_damaged(struct layout *layout, const struct image *image);
 /* One file's content. E_IMAGE_BASE if the image has no such path. */
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
 	struct err *err);

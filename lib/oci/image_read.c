@@ -82,6 +82,29 @@ static int open_layer(struct layout *layout, const struct image *image, size_t i
 	return 0;
 }
 
+/* A layer that cannot be read is named, and what is wrong with it if its bytes are others. */
+static int explain(
+	struct layout *layout, const struct image_layer *layer, struct err *fault, struct err *err)
+{
+	AUTO_ERR struct err damage = {0};
+
+	if (fault->id != E_IMAGE && fault->id != E_DATA_LIMIT)
+		return err_move(err, fault);
+	if (layout_check_blob(layout, &layer->blob, &damage) < 0 && damage.id == E_IMAGE)
+		return err_move(err, &damage);
+	err_move(err, fault);
+	return err_prefix(err, "%s", layer->blob.digest);
+}
+
+size_t image_remove_damaged(struct layout *layout, const struct image *image)
+{
+	size_t n = 0;
+
+	for (size_t i = first_own(image); i < image->n_layers; i++)
+		n += layout_remove_damaged(layout, &image->layers[i].blob, NULL) == 1;
+	return n;
+}
+
 int image_entries_above(struct layout *layout, const struct image *image, size_t skip,
 	struct entry_list *list, struct err *err)
 {
@@ -89,11 +112,12 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
-		int r = open_layer(layout, image, i, &fd, &spec, err);
+		AUTO_ERR struct err fault = {0};
+		int r = open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
-			r = unpack_list(&spec, list, err);
+			r = unpack_list(&spec, list, &fault);
 		if (r < 0)
-			return r;
+			return explain(layout, &image->layers[i], &fault, err);
 	}
 	return 0;
 }
@@ -118,11 +142,12 @@ int image_unpack(
 
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
-		int r = open_layer(layout, image, i, &fd, &spec, err);
+		AUTO_ERR struct err fault = {0};
+		int r = open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
-			r = unpack_apply(&spec, dir_fd, err);
+			r = unpack_apply(&spec, dir_fd, &fault);
 		if (r < 0)
-			return r;
+			return explain(layout, &image->layers[i], &fault, err);
 	}
 	return 0;
 }
@@ -135,11 +160,12 @@ int image_read_file(struct layout *layout, const struct image *image, const char
 
 	for (size_t i = image->n_layers; i-- > first_own(image) && found == 0;) {
 		AUTO_FD int fd = -1;
-		int r = open_layer(layout, image, i, &fd, &spec, err);
+		AUTO_ERR struct err fault = {0};
+		int r = open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
-			r = unpack_file(&spec, path, out_fd, &found, err);
+			r = unpack_file(&spec, path, out_fd, &found, &fault);
 		if (r < 0)
-			return r;
+			return explain(layout, &image->layers[i], &fault, err);
 	}
 	if (found == 1)
 		return 0;

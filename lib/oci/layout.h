@@ -51,6 +51,11 @@ int layout_open_blob(
  * ret is initialized by the caller. */
 int layout_read_blob(struct layout *layout, const struct descriptor *blob, size_t max,
 	struct buf *ret, struct err *err);
+/* Read all of a blob that did not read as it should. E_IMAGE when its content is not that of its
+ * digest, with a hint how to be rid of it; who needs it next writes it anew. */
+int layout_check_blob(struct layout *layout, const struct descriptor *blob, struct err *err);
+/* Remove the file of such a blob; it stays while others write to the layout. 1: removed. */
+int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, struct err *err);
 
 /* Remove manifests from index.json by their names, and those whose blob is gone, and then every
  * blob that no manifest left reaches, and stale temporary files. keep: digests of manifests that

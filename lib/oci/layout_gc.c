@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/digest.h"
 #include "base/fs.h"
@@ -12,6 +13,73 @@
 #include "base/str.h"
 #include "oci/layout_impl.h"
 #include "oci/manifest.h"
+
+/*
+ * Damaged blobs
+ */
+
+static int hash_all(int fd, const char *name, char ret[static DIGEST_TEXT_SIZE], struct err *err)
+{
+	enum { CHUNK = 256 * 1024 };
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
+	uint8_t sha256[SHA256_SIZE];
+	ssize_t n;
+
+	digest_begin(&digest, DIGEST_SHA256);
+	while ((n = read(fd, chunk, CHUNK)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "reading %s", name);
+		digest_add(&digest, chunk, (size_t)n);
+	}
+	digest_end(&digest, sha256);
+	digest_text(sha256, ret);
+	return 0;
+}
+
+int layout_check_blob(struct layout *layout, const struct descriptor *blob, struct err *err)
+{
+	AUTO_FREE char *name = mem_printf("%s in %s", blob->digest, layout->dir);
+	AUTO_FREE char *path =
+		mem_printf("%s/blobs/sha256/%s", layout->dir, layout_blob_name(blob->digest));
+	AUTO_BUF struct buf quoted = {0};
+	AUTO_FD int fd = -1;
+	char found[DIGEST_TEXT_SIZE];
+
+	int r = layout_open_blob(layout, blob, &fd, err);
+	if (r == 0)
+		r = hash_all(fd, name, found, err);
+	if (r < 0 || str_eq(found, blob->digest))
+		return r;
+	err_set(err, E_IMAGE, "%s is damaged: its content has the digest %s", name, found);
+	buf_init(&quoted, 4 * strlen(path) + 16);
+	str_shell_quote(&quoted, path);
+	return err_hint(err, "rm %s", quoted.data);
+}
+
+int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, struct err *err)
+{
+	AUTO_FD int lock = -1;
+	AUTO_ERR struct err fault = {0};
+
+	int r = layout_lock_blobs(layout, true, LAYOUT_GC_WAIT_MS, &lock, err);
+	if (r < 0)
+		return r;
+	r = layout_check_blob(layout, blob, &fault);
+	if (r == 0 || fault.id == E_IMAGE_BASE)
+		return 0;
+	if (fault.id != E_IMAGE)
+		return err_move(err, &fault);
+	if (unlinkat(layout->blobs_fd, layout_blob_name(blob->digest), 0) < 0)
+		return fs_error(err, errno, "removing %s in %s", blob->digest, layout->dir);
+	return 1;
+}
+
+/*
+ * Collecting
+ */
 
 /* The blobs that stay, and the manifests whose references are still to be followed. */
 struct marks {

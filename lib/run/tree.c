@@ -88,7 +88,10 @@ static int unpack(const struct source *source, const struct image *image, size_t
 
 	if (fd < 0)
 		return fs_error(err, errno, "%s", path);
-	return image_unpack(source->layout, image, skip, fd, err);
+	int r = image_unpack(source->layout, image, skip, fd, err);
+	if (r < 0 && image_remove_damaged(source->layout, image) > 0)
+		err_prefix(err, "the next submit of this tree repairs it");
+	return r;
 }
 
 static int unpack_new(const struct source *source, const char *path, struct err *err)

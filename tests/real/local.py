@@ -353,6 +353,33 @@ def test_one_hundred_submits_at_once(w):
     assert sorted(w.ok("logs", r["id"]).out for r in runs) == sorted(f"{i}\n" for i in range(100))
 
 
+def test_damaged_layer_is_named_and_written_anew(w):
+    """Of unchanged size, so that only reading it tells: the next submit does not build on it again."""
+    w.repo({f"f{i}": "x" * 3000 for i in range(20)})
+    first = submit(w, "cat", "f0")
+    ended(w, first)
+    layer = w.show(first)["image"]["layers"][0]
+    blob = w.layout / "blobs/sha256" / layer["digest"][7:]
+    wait_for(lambda: [p for p in (w.state / "spares").glob("*") if len(p.name) == 64], "a spare tree is made")
+    for tree in (w.state / "spares").glob("*"):
+        shutil.rmtree(tree, ignore_errors=True)
+    good = blob.read_bytes()
+    blob.chmod(0o644)
+    blob.write_bytes(good[:-6] + bytes([good[-6] ^ 1]) + good[-5:])
+    refused = w.run("checkout", first, str(w.dir / "back"))
+    assert refused.rc == 1 and layer["digest"] in refused.err and f"hint: rm {blob}" in refused.err, refused
+    check_error_form(refused.err, "image")
+    w.write("f1", "edited")
+    failed = w.run("submit", "-f", "--", "cat", "f1")
+    assert failed.rc == 125 and layer["digest"] in failed.err and "the next submit" in failed.err, failed
+    assert w.ok("submit", "-f", "--", "cat", "f1").out == "edited"
+    w.write("f1", "x" * 3000)
+    assert w.ok("submit", "-f", "--full", "--", "cat", "f1").out == "x" * 3000
+    assert blob.read_bytes() == good
+    w.ok("checkout", first, str(w.dir / "back"))
+    assert w.ok("submit", "-f", "--from", first).out == "x" * 3000
+
+
 def test_spare_tree_is_used(w):
     w.repo({f"d{i % 20}/f{i}": "x" * 200 for i in range(400)})
     ended(w, submit(w, "true"))

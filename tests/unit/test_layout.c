@@ -289,11 +289,38 @@ static void test_blobs(void **state)
 	assert_non_null(strstr(err.message, "is damaged"));
 	assert_string_equal(buf.data, "hello");
 	assert_int_equal(layout_read_blob(layout, &blob, 4, &buf, &err), -ERR_LIMIT);
+	assert_int_equal(layout_check_blob(layout, &blob, &err), -ERR_REMOTE);
+	assert_non_null(strstr(err.message, blob.digest));
+	AUTO_FREE char *hint = mem_printf("rm %s", blob_path("l", &blob));
+	assert_string_equal(err.hint, hint);
 
 	unlink(blob_path("l", &blob));
 	assert_int_equal(layout_open_blob(layout, &blob, &fd, &err), -ERR_NOTFOUND);
 	assert_int_equal(err.id, E_IMAGE_BASE);
 	sink_free(sink);
+}
+
+/* What is damaged goes, what is good or gone stays so. */
+static void test_remove_damaged(void **state)
+{
+	(void)state;
+	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
+	AUTO_ERR struct err err = {0};
+	struct descriptor blob;
+
+	for (int i = 0; i < 2; i++) {
+		struct sink *sink = layout_sink(layout);
+		put_stage(sink, "hello", &blob);
+		sink_free(sink);
+		assert_int_equal(layout_check_blob(layout, &blob, &err), 0);
+		assert_int_equal(layout_remove_damaged(layout, &blob, &err), 0);
+		assert_file(blob_path("l", &blob), "hello");
+		put_file(blob_path("l", &blob), i == 0 ? "hallo" : "hell");
+		assert_int_equal(layout_remove_damaged(layout, &blob, &err), 1);
+		assert_int_equal(access(blob_path("l", &blob), F_OK), -1);
+		assert_int_equal(layout_check_blob(layout, &blob, &err), -ERR_NOTFOUND);
+		assert_int_equal(layout_remove_damaged(layout, &blob, &err), 0);
+	}
 }
 
 static void test_modes(void **state)
@@ -931,6 +958,7 @@ int main(void)
 		T(test_kept_version),
 		T(test_no_layout),
 		T(test_blobs),
+		T(test_remove_damaged),
 		T(test_modes),
 		T(test_odd_files),
 		T(test_link),

@@ -129,35 +129,6 @@ void *map_get(const struct map *map, const char *key)
 	return map->n ? probe(map, key, hash_of(key))->value : NULL;
 }
 
-/* Move later ones of the same run back, so that no search ends at the hole. */
-static void close_hole(struct map *map, size_t hole)
-{
-	size_t mask = map->cap - 1;
-
-	for (size_t i = (hole + 1) & mask; map->slots[i].key; i = (i + 1) & mask) {
-		size_t home = map->slots[i].hash & mask;
-		if (((i - home) & mask) < ((i - hole) & mask))
-			continue;
-		map->slots[hole] = map->slots[i];
-		hole = i;
-	}
-	map->slots[hole] = (struct map_slot){0};
-}
-
-void *map_remove(struct map *map, const char *key)
-{
-	if (map->n == 0)
-		return NULL;
-	struct map_slot *slot = probe(map, key, hash_of(key));
-	if (!slot->key)
-		return NULL;
-	void *value = slot->value;
-	free(slot->key);
-	close_hole(map, (size_t)(slot - map->slots));
-	map->n--;
-	return value;
-}
-
 int map_each(const struct map *map, size_t *pos, const char **ret_key, void **ret_value)
 {
 	for (; *pos < map->cap; ++*pos) {

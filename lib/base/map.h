@@ -18,7 +18,6 @@ void map_done(struct map *map);
 /* The old value of the key, or NULL. value must not be NULL. */
 void *map_put(struct map *map, const char *key, void *value);
 void *map_get(const struct map *map, const char *key);
-void *map_remove(struct map *map, const char *key);
 /* Each pair in no particular order: start with *pos = 0; false at the end. The map must not change
  * meanwhile. */
 int map_each(const struct map *map, size_t *pos, const char **ret_key, void **ret_value);

@@ -122,11 +122,8 @@ int image_write(
 int image_load(struct layout *layout, const char *digest, struct image *ret, struct err *err);
 /* What reads layers names the blob that is damaged (layout_check_blob).
  *
- * The entries below workdir that dlrun's own layers give, in order applied. */
-int image_entries(
-	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err);
-/* Apply dlrun's own layers but the first skip of them to list, which holds what those give. After a
- * failure the list is worthless. */
+ * Apply dlrun's own layers but the first skip of them to list, which holds the entries below
+ * workdir that those give. After a failure the list is worthless. */
 int image_entries_above(struct layout *layout, const struct image *image, size_t skip,
 	struct entry_list *list, struct err *err);
 /* Unpack dlrun's own layers into an empty directory. skip: how many of them are there already. */

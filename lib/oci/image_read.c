@@ -122,19 +122,6 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 	return 0;
 }
 
-int image_entries(
-	struct layout *layout, const struct image *image, struct entry_list *ret, struct err *err)
-{
-	AUTO_ENTRIES struct entry_list list = {0};
-	int r = image_entries_above(layout, image, 0, &list, err);
-
-	if (r < 0)
-		return r;
-	*ret = list;
-	list = (struct entry_list){0};
-	return 0;
-}
-
 int image_unpack(
 	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err)
 {

@@ -151,10 +151,9 @@ int store_insert(struct store *store, struct run *run, struct err *err)
 	return r;
 }
 
-static int update(
-	struct store *store, struct run *run, enum store_durability durability, struct err *err)
+int store_update_known(struct store *store, struct run *run, struct err *err)
 {
-	int r = store_begin(store, durability, err);
+	int r = store_begin(store, STORE_KNOWN, err);
 
 	if (r < 0)
 		return r;
@@ -166,16 +165,6 @@ static int update(
 		return r;
 	run->revision++;
 	return 0;
-}
-
-int store_update(struct store *store, struct run *run, struct err *err)
-{
-	return update(store, run, STORE_DURABLE, err);
-}
-
-int store_update_known(struct store *store, struct run *run, struct err *err)
-{
-	return update(store, run, STORE_KNOWN, err);
 }
 
 int store_update_all(struct store *store, const struct run_list *runs, struct err *err)

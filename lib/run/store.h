@@ -32,10 +32,8 @@ const char *store_network(const struct store *store);
  * submit; nothing has been started before the second one. */
 int store_insert(struct store *store, struct run *run, struct err *err); /* E_RUN_NAME: id taken */
 /* Fails with E_STORE_CHANGED (ERR_CONFLICT) if the row has changed since it was read (revision) or
- * is gone. */
-int store_update(struct store *store, struct run *run, struct err *err);
-/* The same, but a power cut may bring back the row as it was before: for steps of runs that the
- * power cut ends too. What was written earlier (the store_insert) is durable then. */
+ * is gone. A power cut may bring back the row as it was before: for steps of runs that the power
+ * cut ends too. What was written earlier (the store_insert) is durable then. */
 int store_update_known(struct store *store, struct run *run, struct err *err);
 /* All of them in one transaction; those whose rows have changed since are left as they are
  * there. */

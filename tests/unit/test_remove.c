@@ -86,7 +86,7 @@ static void test_started_again(void **state)
 
 	ok(store_get(open_store(), RUN_ID, &now, fault));
 	run_set_state(now, RUN_QUEUED);
-	ok(store_update(open_store(), now, fault));
+	ok(store_update_known(open_store(), now, fault));
 	assert_int_equal(run_remove(&session, run, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_RUN_RUNNING);
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));

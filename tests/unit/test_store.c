@@ -155,13 +155,13 @@ static void test_updates_see_each_other(void **state)
 	assert_int_equal(store_get(store, "a-22222", &first, NULL), 0);
 	assert_int_equal(store_get(store, "a-22222", &second, NULL), 0);
 	run_set_state(first, RUN_QUEUED);
-	assert_int_equal(store_update(store, first, NULL), 0);
+	assert_int_equal(store_update_known(store, first, NULL), 0);
 	assert_int_equal(first->revision, 2);
 	run_set_state(second, RUN_LOST);
-	assert_int_equal(store_update(store, second, &err), -ERR_CONFLICT);
+	assert_int_equal(store_update_known(store, second, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_STORE_CHANGED);
 	run_set_state(first, RUN_RUNNING);
-	assert_int_equal(store_update(store, first, NULL), 0);
+	assert_int_equal(store_update_known(store, first, NULL), 0);
 	run_free(TAKE(second));
 	assert_int_equal(store_get(store, "a-22222", &second, NULL), 0);
 	assert_int_equal(run_state(second), RUN_RUNNING);
@@ -181,7 +181,7 @@ static void test_update_all_leaves_what_changed(void **state)
 	assert_int_equal(store_list(store, &filter, &runs, NULL), 0);
 	assert_int_equal(store_get(store, "a-22222", &other, NULL), 0);
 	run_set_state(other, RUN_CANCELLED);
-	assert_int_equal(store_update(store, other, NULL), 0);
+	assert_int_equal(store_update_known(store, other, NULL), 0);
 	for (size_t i = 0; i < runs.n; i++)
 		run_set_state(runs.v[i], RUN_LOST);
 	assert_int_equal(store_update_all(store, &runs, NULL), 0);
@@ -219,7 +219,7 @@ static void test_change(void **state)
 	assert_string_equal(json_get_str(run->doc, "note"), "hello");
 	assert_int_equal(run->revision, 2);
 	json_set_str(run->doc, "group", "g");
-	assert_int_equal(store_update(store, run, NULL), 0);
+	assert_int_equal(store_update_known(store, run, NULL), 0);
 	assert_int_equal(store_change(store, "a-22222", set_note, NULL, NULL, NULL), 0);
 	assert_int_equal(store_change(store, "a-22222", set_note, bad, NULL, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_RUN_ENDED);
@@ -307,7 +307,7 @@ static void test_list(void **state)
 	insert(store, "c-22222", 2000, "me");
 	assert_int_equal(store_get(store, "c-22222", &run, NULL), 0);
 	run_set_state(run, RUN_FAILED);
-	assert_int_equal(store_update(store, run, NULL), 0);
+	assert_int_equal(store_update_known(store, run, NULL), 0);
 	assert_int_equal(store_count(store, &count, NULL), 0);
 	assert_int_equal(count, 4);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -378,7 +378,8 @@ static int race(const struct place *place, int racer)
 		}
 		run_make_id("race", id);
 		AUTO_RUN struct run *run = make_run(id, racer, "me");
-		if (store_insert(store, run, &err) < 0 || store_update(store, run, &err) < 0 ||
+		if (store_insert(store, run, &err) < 0 ||
+			store_update_known(store, run, &err) < 0 ||
 			store_change(store, "counter-22222", set_note, note, NULL, &err) < 0) {
 			fprintf(stderr, "racer %d: %s\n", racer, err.message);
 			return 1;
@@ -464,7 +465,7 @@ static void test_a_killed_writer(void **state)
 	store = open_store(*state);
 	assert_int_equal(store_get(store, "a-22222", &run, NULL), 0);
 	assert_string_equal(json_get_str(run->doc, "note"), "");
-	assert_int_equal(store_update(store, run, NULL), 0);
+	assert_int_equal(store_update_known(store, run, NULL), 0);
 }
 
 /*
@@ -587,7 +588,7 @@ static int use_read_only(const struct place *place)
 		return 2;
 	if (store_insert(store, new_run, &err) != -ERR_AUTH || err.id != E_IO_PERMISSION)
 		return 3;
-	if (store_update(store, run, &err) != -ERR_AUTH)
+	if (store_update_known(store, run, &err) != -ERR_AUTH)
 		return 4;
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/finish.h"
+#include "run/hint_left_out.h"
 #include "run/ops.h"
 #include "run/store.h"
 #include "run/submission.h"
@@ -460,6 +461,7 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 {
 	AUTO_ERR struct err err = {0};
 
+	left_out_write(&session->dirs, run, session->submitted, NULL);
 	if (session->submitted)
 		write_record(session->submitted, run, events);
 	int r = finish_write(&session->dirs, run, &err);

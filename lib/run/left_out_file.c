@@ -1,0 +1,242 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/hint_left_out.h"
+#include "run/ops.h"
+#include "run/target.h"
+#include "run/world.h"
+#include "run/words.h"
+
+/*
+ * left_out.json, dlrun/left-out/v1: a list of paths for each reason.
+ */
+
+enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX, TAIL_LINES = 60 };
+
+static const char *const reasons[] = {
+	[LEFT_OUT_IGNORED] = "ignored",
+	[LEFT_OUT_DLRUNIGNORE] = "dlrunignore",
+	[LEFT_OUT_SPECIAL] = "special",
+	[LEFT_OUT_REPOSITORY] = "repository",
+};
+
+static char *file_of(const struct dirs *dirs, const char *run_id)
+{
+	AUTO_FREE char *dir = dirs_run(dirs, run_id);
+
+	return fs_join(dir, RUN_LEFT_OUT);
+}
+
+static struct json *to_json(const struct snapshot *snapshot)
+{
+	struct strv lists[ARRAY_LEN(reasons)] = {0};
+	struct json *json = json_object();
+	size_t bytes = 0;
+
+	vec_foreach (const struct left_out, row, &snapshot->paths.left_out) {
+		bytes += strlen(row->path);
+		if (bytes > LEFT_OUT_BYTES_MAX)
+			break;
+		strv_add(&lists[row->why], row->path);
+	}
+	json_set_str(json, "schema", "dlrun/left-out/v1");
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+		if (lists[i].n)
+			words_set(json, reasons[i], &lists[i]);
+		strv_done(&lists[i]);
+	}
+	return json;
+}
+
+static int write_text(
+	const struct dirs *dirs, const struct run *run, const struct buf *text, struct err *err)
+{
+	AUTO_FREE char *path = file_of(dirs, run_id(run));
+
+	return fs_replace(path, text->data, text->len, 0600, FS_SYNC_NONE, err);
+}
+
+/* The same code lacks the same files. */
+static int copy_from(
+	const struct dirs *dirs, const struct run *run, const char *parent, struct err *err)
+{
+	AUTO_FREE char *path = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	if (!run_id_is_valid(parent))
+		return 0;
+	path = file_of(dirs, parent);
+	if (fs_read(path, FILE_MAX, &text, NULL, NULL) < 0)
+		return 0;
+	return write_text(dirs, run, &text, err);
+}
+
+int left_out_write(const struct dirs *dirs, const struct run *run, const struct snapshot *snapshot,
+	struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	if (!snapshot)
+		return copy_from(dirs, run, json_get_str(run->doc, "parent"), err);
+	if (snapshot->paths.left_out.n == 0)
+		return 0;
+	json = to_json(snapshot);
+	buf_init(&text, FILE_MAX);
+	json_print(json, &text);
+	int r = buf_check(&text, RUN_LEFT_OUT, err);
+	return r < 0 ? r : write_text(dirs, run, &text, err);
+}
+
+/*
+ * Reading
+ */
+
+/* Whether path is dir or lies in it. */
+static bool is_within(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return strncmp(path, dir, len) == 0 && (!path[len] || path[len] == '/');
+}
+
+/* What is data or an output is there in the run. */
+static bool is_brought_back(const struct world *world, const char *path)
+{
+	vec_foreach (const struct world_data, data, &world->data)
+		if (is_within(path, data->path))
+			return true;
+	vec_foreach (char *const, output, &world->outputs)
+		if (is_within(path, *output))
+			return true;
+	return false;
+}
+
+static int add_list(const struct json *json, enum left_out_why why, const struct world *world,
+	struct left_out_paths *ret, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	int r = words_get(json, reasons[why], &words, err);
+
+	for (size_t i = 0; r == 0 && i < words.n && ret->n < LEFT_OUT_MAX; i++)
+		if (!is_brought_back(world, words.v[i]))
+			left_out_add(ret, words.v[i], why);
+	return r;
+}
+
+int left_out_read(
+	const struct dirs *dirs, const struct run *run, struct left_out_paths *ret, struct err *err)
+{
+	AUTO_FREE char *path = file_of(dirs, run_id(run));
+	AUTO_BUF struct buf text = {0};
+	AUTO_JSON struct json *json = NULL;
+	AUTO_WORLD struct world world = {0};
+	bool missing = false;
+
+	int r = fs_read(path, FILE_MAX, &text, &missing, err);
+	if (r < 0 && missing) {
+		err_clear(err);
+		return 0;
+	}
+	if (r == 0)
+		r = json_parse(text.data, text.len, FILE_MAX, path, &json, err);
+	if (r == 0 && run->spec)
+		r = world_from_json(run->spec, &world, err);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
+		r = add_list(json, (enum left_out_why)i, &world, ret, err);
+	left_out_sort(ret);
+	return r;
+}
+
+/*
+ * From the run's own log
+ */
+
+/* Keeps the last LEFT_OUT_TAIL bytes, in at most twice the room. */
+static int keep_tail(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct buf *tail = ctx;
+
+	(void)time_ms;
+	(void)err;
+	if (len > LEFT_OUT_TAIL) {
+		data += len - LEFT_OUT_TAIL;
+		len = LEFT_OUT_TAIL;
+	}
+	if (tail->len + len > 2 * LEFT_OUT_TAIL)
+		buf_consume(tail, tail->len - LEFT_OUT_TAIL);
+	buf_add(tail, data, len);
+	return 0;
+}
+
+static int read_tail(
+	struct session *session, const struct run *run, struct buf *ret, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	char token[TARGET_TOKEN_SIZE] = "";
+	const struct target_log_request request = {
+		.tail_lines = TAIL_LINES, .rank = -1, .events = {.data = keep_tail, .ctx = ret}};
+
+	int r = target_open(session, run_target(run), &target, err);
+	return r < 0 ? r : target_logs(target, run_handle(run), &request, token, NULL, err);
+}
+
+/* Whether its program has ended by a failure of its own, or is not there. */
+static bool has_failed(const struct run *run)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	if (run_state(run) != RUN_FAILED || !run_handle(run))
+		return false;
+	return str_eq(exit.reason, "NotFound") ||
+	       (str_eq(exit.origin, "job") && !str_eq(exit.reason, "Timeout"));
+}
+
+/* A program that could not be started has said nothing: its name is what was missing. */
+static int read_complaint(
+	struct session *session, const struct run *run, struct buf *ret, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	if (!str_eq(exit.reason, "NotFound"))
+		return read_tail(session, run, ret, err);
+	int r = words_get(run->doc, "command", &words, err);
+	if (r == 0 && words.n)
+		buf_addf(ret, "'%s' not found", words.v[0]);
+	return r;
+}
+
+static bool add_hint(struct session *session, const struct run *run, struct buf *hint)
+{
+	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_FREE char *cwd = words_get_one(run->spec, "cwd");
+	const struct left_out_place place = {.run_id = run_id(run), .cwd = cwd ? cwd : "."};
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf tail;
+	const struct left_out *found;
+
+	buf_init(&tail, 2 * LEFT_OUT_TAIL);
+	if (left_out_read(&session->dirs, run, &paths, &err) < 0 || paths.n == 0 ||
+		read_complaint(session, run, &tail, &err) < 0)
+		return false;
+	found = left_out_find(&paths, &place, tail.data, tail.len);
+	if (!found)
+		return false;
+	buf_reset(hint);
+	left_out_hint(found, hint);
+	return true;
+}
+
+bool run_why_all(
+	struct session *session, const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	run_why(run, sentence, hint);
+	return has_failed(run) && add_hint(session, run, hint);
+}

@@ -20,6 +20,7 @@
 enum {
 	JOB_MAX = 8 << 20,
 	STATE_MAX = 64 << 10,
+	OBSERVED_MAX = 1 << 20,
 	LOCK_WAIT_MS = 200, /* others only look for a moment */
 	LOOK_MS = 5,
 };
@@ -215,6 +216,9 @@ int attempt_state_write(const char *dir, const struct attempt_state *state, stru
 	json_set_str(json, "state", run_state_name(state->state));
 	set_process(json, "supervisor", &state->supervisor);
 	set_process(json, "program", &state->program);
+	if (state->setup.pid)
+		set_process(json, "setup", &state->setup);
+	json_set_bytes(json, "text", state->text, strlen(state->text));
 	json_set_str(json, "boot_id", state->boot_id);
 	json_set_str(json, "machine_id", state->machine_id);
 	json_set_str(json, "family", state->family.path);
@@ -230,10 +234,12 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 		return false;
 	*ret = (struct attempt_state){0};
 	ret->state = run_state_find(json_get_str(json, "state"));
-	if (ret->state != RUN_RUNNING)
+	if (ret->state != RUN_RUNNING && ret->state != RUN_QUEUED)
 		ret->state = RUN_STARTING;
 	get_process(json, "supervisor", &ret->supervisor);
 	get_process(json, "program", &ret->program);
+	get_process(json, "setup", &ret->setup);
+	get_text(json, "text", ret->text, sizeof(ret->text));
 	get_text(json, "boot_id", ret->boot_id, sizeof(ret->boot_id));
 	get_text(json, "machine_id", ret->machine_id, sizeof(ret->machine_id));
 	get_text(json, "family", ret->family.path, sizeof(ret->family.path));
@@ -255,9 +261,11 @@ void attempt_set_end(struct target_status *status, enum run_state state, int cod
 	status->text = mem_strdup(text);
 }
 
-int attempt_end_write(const char *dir, const struct target_status *status, struct err *err)
+int attempt_end_write(
+	const char *dir, const struct target_status *status, int next, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
+	const struct json *usage = json_get(status->observed, "usage");
 
 	json_set_str(json, "schema", "dlrun/exit/v1");
 	json_set_str(json, "state", run_state_name(status->state));
@@ -265,14 +273,30 @@ int attempt_end_write(const char *dir, const struct target_status *status, struc
 	json_set_str(json, "text", status->text);
 	json_set_int(json, "started_ms", status->started_ms);
 	json_set_int(json, "ended_ms", status->ended_ms);
-	json_set(json, "usage", status->usage ? json_clone(status->usage) : json_null());
+	json_set(json, "usage", usage ? json_clone(usage) : json_null());
+	if (next)
+		json_set_int(json, "next", next);
 	return write_json(dir, ATTEMPT_EXIT, json, STATE_MAX, FS_SYNC_FILE, err);
+}
+
+/* The last sample may be missing, or older than what the kernel told at the end. */
+static struct json *observed_at_end(const char *dir, const struct json *usage)
+{
+	struct json *observed = attempt_observed(dir);
+	const struct json *item =
+		usage && json_kind(usage) == JSON_OBJECT ? json_first(usage) : NULL;
+
+	if (item && !observed)
+		observed = json_object();
+	for (; item; item = json_next(item))
+		if (json_kind(item) != JSON_NULL)
+			json_set(json_sub(observed, "usage"), json_key(item), json_clone(item));
+	return observed;
 }
 
 bool attempt_end_read(const char *dir, struct target_status *ret)
 {
 	AUTO_JSON struct json *json = NULL;
-	const struct json *usage;
 	enum run_state state;
 
 	if (read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
@@ -285,10 +309,30 @@ bool attempt_end_read(const char *dir, struct target_status *ret)
 	ret->text = mem_strdup(json_get_str(json, "text"));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	ret->ended_ms = json_get_int(json, "ended_ms", 0);
-	usage = json_get(json, "usage");
-	if (usage && json_kind(usage) == JSON_OBJECT)
-		ret->usage = json_clone(usage);
+	ret->observed = observed_at_end(dir, json_get(json, "usage"));
 	return true;
+}
+
+int attempt_next(const char *dir)
+{
+	AUTO_JSON struct json *json = NULL;
+
+	if (read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
+		return 0;
+	return (int)not_negative(json, "next", 0);
+}
+
+struct json *attempt_observed(const char *dir)
+{
+	AUTO_JSON struct json *observed = NULL, *gpus = NULL;
+
+	read_json(dir, ATTEMPT_OBSERVED, OBSERVED_MAX, &observed, NULL);
+	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
+		return TAKE(observed);
+	if (!observed)
+		observed = json_object();
+	json_set(observed, "resources", TAKE(gpus));
+	return TAKE(observed);
 }
 
 /*
@@ -339,18 +383,25 @@ static void judge(const char *dir, const struct attempt_state *state, struct tar
 		ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
 		ret->text = mem_strdup("its supervisor was killed: how it ends will not be known");
 	} else {
+		/* Its supervisor would have ended it. */
+		if (attempt_process_alive(&state->setup))
+			kill(-state->setup.pid, SIGKILL);
 		set_lost(dir, state, "its supervisor was killed", ret);
 	}
 }
 
 static void set_never_began(const char *dir, struct target_status *ret)
 {
+	const char *name = strrchr(dir, '/');
+	bool first = !name || str_eq(name, "/1");
+	AUTO_FREE char *text = mem_printf("dlrun was stopped before %s%s had begun",
+		first ? "the run" : "attempt ", first ? "" : name + 1);
+
 	if (has_file(dir, ATTEMPT_CANCEL))
 		attempt_set_end(ret, RUN_CANCELLED, 143, 0, "dlrun", "Cancelled",
 			"it was cancelled before it had begun");
 	else
-		attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
-			"dlrun was stopped before the run had begun");
+		attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted", text);
 	ret->ended_ms = clock_wall_ms();
 }
 
@@ -381,7 +432,7 @@ static int give_up(const char *dir, struct target_status *ret, struct err *err)
 		return 0;
 	}
 	set_never_began(dir, ret);
-	return attempt_end_write(dir, ret, err);
+	return attempt_end_write(dir, ret, 0, err);
 }
 
 static void watched(const char *dir, struct target_status *ret)
@@ -392,6 +443,7 @@ static void watched(const char *dir, struct target_status *ret)
 	if (attempt_state_read(dir, &state)) {
 		ret->state = state.state;
 		ret->started_ms = state.started_ms;
+		ret->text = *state.text ? mem_strdup(state.text) : NULL;
 	}
 	ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
 }

@@ -8,7 +8,14 @@
  *	log, marks  the program's output; when it came (run/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
+ *	observed.json, gpus.json  what the program uses (run/observe.h), which GPUs it was given
  *	supervisor.log
+ *
+ * An attempt that failed and is to be repeated names the next one in its exit.json. That one is made
+ * and locked before, so that each instant is either before (the attempt has not ended) or after
+ * (the next one has begun); a next one that nobody holds and that has no state was killed in
+ * between, and whoever looks ends it (failed, Interrupted): only its supervisor had the program's
+ * environment.
  *
  * beside ../../submit.lock, held by the submitting process until it has done all that it has to.
  * Together they tell a run that waits from one whose submit or supervisor was killed, a reboot, and
@@ -27,21 +34,25 @@
 #include "run/target.h"
 #include "run/world.h"
 
-#define ATTEMPT_JOB    "job.json"
-#define ATTEMPT_LOCK   "lock"
-#define ATTEMPT_STATE  "state.json"
-#define ATTEMPT_CANCEL "cancel"
-#define ATTEMPT_LOG    "log"
-#define ATTEMPT_MARKS  "marks"
-#define ATTEMPT_EXIT   "exit.json"
-#define ATTEMPT_TREE   "tree"
-#define ATTEMPT_TEMP   "tree.tmp"
-#define ATTEMPT_FILES  "files"
-#define ATTEMPT_NOTES  "supervisor.log"
+#define ATTEMPT_JOB      "job.json"
+#define ATTEMPT_LOCK     "lock"
+#define ATTEMPT_STATE    "state.json"
+#define ATTEMPT_CANCEL   "cancel"
+#define ATTEMPT_LOG      "log"
+#define ATTEMPT_MARKS    "marks"
+#define ATTEMPT_EXIT     "exit.json"
+#define ATTEMPT_TREE     "tree"
+#define ATTEMPT_TEMP     "tree.tmp"
+#define ATTEMPT_FILES    "files"
+#define ATTEMPT_NOTES    "supervisor.log"
+#define ATTEMPT_OBSERVED "observed.json"
+#define ATTEMPT_GPUS     "gpus.json"
 /* Space for exit.json on a disk that fills up; gone at the end. */
 #define ATTEMPT_RESERVE "reserve"
 /* Of the run, seen from state/runs/ID. */
 #define RUN_SUBMIT_LOCK "submit.lock"
+
+#define ATTEMPT_ADDRESS "127.0.0.1" /* of this machine's one node */
 
 /* job.json. Values that look like secrets are not in it: the supervisor inherits them. */
 struct attempt_job {
@@ -59,12 +70,29 @@ struct attempt_job {
 	uint64_t tree_bytes;
 	int64_t timeout_ms; /* 0: none */
 	int64_t grace_ms;
-	struct world world;
-	bool cgroup; /* false: do without one though there may be one */
+	struct world world; /* retries: those that are left */
+	bool cgroup;        /* false: do without one though there may be one */
 };
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
 int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);
 void attempt_job_done(struct attempt_job *job);
+/* The variables that say where the attempt is: for directory dir. */
+void attempt_job_place(struct attempt_job *job, const char *dir);
+
+/* The directory of another attempt of the same run; the caller frees. */
+char *attempt_sibling(const char *dir, int number);
+/* dir and what a program finds in it; outputs: the run's, may be NULL. */
+int attempt_make_dirs(const char *dir, const char *outputs, struct err *err);
+
+/* The attempt after this one, made and locked, but not begun. */
+struct attempt_next {
+	char *dir; /* NULL: there is none */
+	int lock_fd;
+	int number;
+};
+/* From the job of the attempt in dir, with one retry less. */
+int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err);
+void attempt_next_done(struct attempt_next *next);
 
 /* A process that a later reader can tell from another one with the same pid. */
 struct attempt_process {
@@ -73,10 +101,14 @@ struct attempt_process {
 };
 bool attempt_process_alive(const struct attempt_process *process);
 
+enum { ATTEMPT_TEXT_SIZE = 256 };
+
 /* state.json; replaced as a whole, not synced: after a power cut the boot has changed anyway. */
 struct attempt_state {
-	enum run_state state; /* starting or running */
-	struct attempt_process supervisor, program;
+	enum run_state state; /* starting, queued or running */
+	/* setup: what is run before the program (run/setup.h), while it runs. */
+	struct attempt_process supervisor, program, setup;
+	char text[ATTEMPT_TEXT_SIZE]; /* why it waits; may be empty */
 	char boot_id[OS_ID_SIZE], machine_id[OS_ID_SIZE];
 	struct os_family family;
 	int64_t started_ms; /* of the program; 0: not yet */
@@ -87,9 +119,15 @@ int attempt_state_write(const char *dir, const struct attempt_state *state, stru
 /* false: there is none that can be read. */
 bool attempt_state_read(const char *dir, struct attempt_state *ret);
 
-/* exit.json; its content is on disk before it is seen. */
-int attempt_end_write(const char *dir, const struct target_status *status, struct err *err);
+/* exit.json; its content is on disk before it is seen. next: the number of the attempt that follows
+ * by itself; 0: none. Of status->observed only usage. */
+int attempt_end_write(
+	const char *dir, const struct target_status *status, int next, struct err *err);
 bool attempt_end_read(const char *dir, struct target_status *ret);
+/* The attempt that follows this one by itself, or 0. */
+int attempt_next(const char *dir);
+/* What is known of it beside its state (target_status.observed), or NULL. The caller frees. */
+struct json *attempt_observed(const char *dir);
 
 /* What can be said of the attempt now. submit_lock: path of the run's; while it is held and no
  * supervisor has the attempt: preparing. One whose submit died before a supervisor had it is ended

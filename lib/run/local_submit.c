@@ -10,14 +10,13 @@
 #include "base/mem.h"
 #include "run/attempt.h"
 #include "run/reply.h"
+#include "run/spec.h"
 #include "run/target_local.h"
 #include "run/words.h"
 
 /*
  * Starting an attempt on this machine: its directory, then its supervisor, then its word.
  */
-
-static const char own_address[] = "127.0.0.1";
 
 static void add_all(struct strv *to, const struct strv *from)
 {
@@ -31,27 +30,26 @@ static void set_env(const struct local_place *place, const struct target_job *jo
 	add_all(&ret->env, job->env);
 	strv_addf(&ret->env, "DLRUN_RUN_ID=%s", place->run_id);
 	strv_addf(&ret->env, "DLRUN_OUTPUT_DIR=%s", outputs);
-	strv_addf(&ret->env, "DLRUN_ATTEMPT_DIR=%s/" ATTEMPT_FILES, place->dir);
-	strv_addf(&ret->env, "DLRUN_ATTEMPT=%d", place->attempt);
-	strv_addf(&ret->env, "DLRUN_NODE_ADDRS=%s", own_address);
-	strv_addf(&ret->env, "DLRUN_HOSTFILE=%s/hostfile", place->dir);
+	strv_add(&ret->env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
 	strv_add(&ret->env, "DLRUN_GPUS_PER_NODE=0");
+	attempt_job_place(ret, place->dir);
 	add_all(&ret->defaults, job->default_env);
-	strv_addf(&ret->defaults, "MASTER_ADDR=%s", own_address);
+	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
 	strv_add(&ret->defaults, "NNODES=1");
 	strv_add(&ret->defaults, "NODE_RANK=0");
 }
 
-static int make_dirs(const struct local_place *place, const char *outputs, struct err *err)
+/* What surrounds the code is in the specification only. */
+static int set_world(const struct target_job *job, struct world *ret, struct err *err)
 {
-	AUTO_FREE char *files = fs_join(place->dir, ATTEMPT_FILES);
-	AUTO_FREE char *hosts = fs_join(place->dir, "hostfile");
-	AUTO_FREE char *line = mem_printf("%s\n", own_address);
+	AUTO_SPEC struct spec spec = {0};
 
-	int r = fs_mkdirs(files, 0700, err);
+	if (!job->spec)
+		return 0;
+	int r = spec_from_json(job->spec, &spec, err);
 	if (r == 0)
-		r = fs_mkdirs(outputs, 0700, err);
-	return r < 0 ? r : fs_replace(hosts, line, strlen(line), 0600, FS_SYNC_NONE, err);
+		world_copy(ret, &spec.world);
+	return r;
 }
 
 static int write_job(struct target_local *local, const struct local_place *place,
@@ -76,7 +74,9 @@ static int write_job(struct target_local *local, const struct local_place *place
 
 	strv_copy(&out.command, job->command);
 	set_env(place, job, out.outputs, &out);
-	int r = make_dirs(place, out.outputs, err);
+	int r = set_world(job, &out.world, err);
+	if (r == 0)
+		r = attempt_make_dirs(place->dir, out.outputs, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
 }
 

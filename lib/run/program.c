@@ -8,17 +8,50 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/words.h"
 
-enum { FD_SCAN_MAX = 4096 };
+enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 
-void program_env(const struct attempt_job *job, const char *const *inherited, const char *cwd,
+/* Behind `before`, which may have made another PATH. */
+static const char exec_lines[] =
+	"case $1 in */*) ;; *) command -v -- \"$1\" >/dev/null || {\n"
+	"printf 'dlrun: %s: command not found\\n' \"$1\" >&2; exit 127; } ;; esac\n"
+	"exec \"$@\"";
+
+/*
+ * The environment
+ */
+
+static void add_python_paths(const struct attempt_job *job, const char *tree, struct strv *env)
+{
+	const struct strv *paths = &job->world.python_paths;
+	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
+	AUTO_BUF struct buf value = {0};
+
+	if (paths->n == 0)
+		return;
+	buf_init(&value, PYTHONPATH_MAX);
+	buf_adds(&value, "PYTHONPATH=");
+	for (size_t i = 0; i < paths->n; i++) {
+		AUTO_FREE char *path = fs_join(tree, paths->v[i]);
+		buf_addf(&value, "%s%s", i ? ":" : "", path);
+	}
+	if (!str_empty(before))
+		buf_addf(&value, ":%s", before);
+	if (buf_check(&value, "PYTHONPATH", NULL) == 0)
+		env_set(env, value.data, false);
+}
+
+void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret)
 {
+	AUTO_FREE char *cwd = fs_join(tree, job->cwd);
 	AUTO_FREE char *pwd = mem_printf("PWD=%s", cwd);
 
 	for (; inherited && *inherited; inherited++)
@@ -27,8 +60,59 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 		env_set(ret, job->defaults.v[i], true);
 	for (size_t i = 0; i < job->env.n; i++)
 		env_set(ret, job->env.v[i], false);
+	add_python_paths(job, tree, ret);
 	env_set(ret, pwd, false);
 	env_unset(ret, "OLDPWD");
+}
+
+/*
+ * The command
+ */
+
+/* An empty trap keeps the shell alive and is not inherited by what it executes. */
+static char *shell_lines(const struct attempt_job *job, const char *last)
+{
+	const struct world *world = &job->world;
+	AUTO_FREE char *trap = world->signal ? mem_printf("trap : %d\n", world->signal) : NULL;
+
+	return mem_printf("%s%s%s%s", trap ? trap : "", world->before ? world->before : "",
+		world->before ? "\n" : "", last);
+}
+
+static void add_shell(const struct attempt_job *job, const struct strv *env, struct strv *ret)
+{
+	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
+	AUTO_FREE char *bash = job->world.before ? proc_find("bash", path ? path : "/bin") : NULL;
+
+	strv_add(ret, bash ? bash : "/bin/sh");
+	strv_add(ret, "-c");
+}
+
+void program_command(const struct attempt_job *job, const struct strv *env, struct strv *ret)
+{
+	AUTO_FREE char *lines = NULL;
+
+	if (!job->shell && !job->world.before) {
+		strv_copy(ret, &job->command);
+		return;
+	}
+	add_shell(job, env, ret);
+	lines = shell_lines(job, job->shell ? job->command.v[0] : exec_lines);
+	strv_add(ret, lines);
+	if (job->shell)
+		return;
+	strv_add(ret, "dlrun");
+	for (size_t i = 0; i < job->command.n; i++)
+		strv_add(ret, job->command.v[i]);
+}
+
+char *program_not_found(const struct attempt_job *job)
+{
+	const char *name = job->command.v[0];
+
+	if (job->shell || !job->world.before || strchr(name, '/'))
+		return NULL;
+	return mem_printf("dlrun: %s: command not found\n", name);
 }
 
 /*
@@ -69,10 +153,10 @@ static int child_place_fds(const struct child *child)
 	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(child->spec->output_fd, 1) < 0 ||
 		dup2(child->spec->output_fd, 2) < 0)
 		return errno;
-	if (os_cloexec_from(3))
-		return 0;
-	for (int fd = 3; fd < FD_SCAN_MAX; fd++)
+	for (int fd = os_cloexec_from(3) ? FD_SCAN_MAX : 3; fd < FD_SCAN_MAX; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
+	for (size_t i = 0; i < child->spec->n_keep; i++)
+		fcntl(child->spec->keep[i], F_SETFD, 0);
 	return 0;
 }
 
@@ -145,23 +229,10 @@ static int make_pipe(int fds[2], struct err *err)
 	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
 }
 
-static void set_command(const struct attempt_job *job, struct strv *ret)
-{
-	if (!job->shell) {
-		strv_copy(ret, &job->command);
-		return;
-	}
-	strv_add(ret, "/bin/sh");
-	strv_add(ret, "-c");
-	strv_add(ret, job->command.v[0]);
-}
-
 int program_fork(const struct program_spec *spec, struct program *ret, struct err *err)
 {
-	AUTO_STRV struct strv command = {0};
 	int gate[2], report[2];
 
-	set_command(spec->job, &command);
 	int r = make_pipe(gate, err);
 	if (r < 0)
 		return r;
@@ -176,7 +247,8 @@ int program_fork(const struct program_spec *spec, struct program *ret, struct er
 	if (pid == 0) {
 		/* Else the death of the supervisor would not be seen. */
 		close(gate_write);
-		child_run(&(struct child){spec, command.v, spec->env->v, gate_read, report_write});
+		child_run(&(struct child){
+			spec, spec->command->v, spec->env->v, gate_read, report_write});
 	}
 	*ret = (struct program){
 		.pid = pid, .gate_fd = TAKE_FD(gate_write), .report_fd = TAKE_FD(report_read)};

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/finish.h"
+#include "run/observed.h"
 #include "run/ops.h"
 
 /*
@@ -26,6 +27,7 @@ struct ask {
 	struct target_status status;
 	struct err err;
 	int result;
+	bool went_on; /* attempts were added that the target began by itself */
 };
 
 struct target_list VEC_OF(struct target *);
@@ -88,10 +90,6 @@ static void set_end(struct run *run, const struct target_status *status)
 {
 	run_set_attempt_exit(run, &status->exit, status->started_ms, status->ended_ms);
 	run_set_exit(run, &status->exit);
-	if (!status->usage)
-		return;
-	for (const struct json *item = json_first(status->usage); item; item = json_next(item))
-		json_set(json_sub(run->doc, "usage"), json_key(item), json_clone(item));
 }
 
 static bool set_started(struct run *run, int64_t started_ms)
@@ -110,6 +108,7 @@ static bool apply(struct run *run, const struct target_status *status)
 	enum run_state before = run_state(run);
 	bool changed = set_started(run, status->started_ms);
 
+	observed_merge(status->observed, run->doc);
 	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
 		json_set_bool(run->doc, "cancelling", status->cancelling);
 		changed = true;
@@ -132,7 +131,7 @@ static void take_answer(struct refresh *refresh, struct ask *ask)
 		set_unknown(ask->run, ask->err.message);
 	} else if (ask->status.state == RUN_UNKNOWN) {
 		set_unknown(ask->run, ask->status.text);
-	} else if (apply(ask->run, &ask->status)) {
+	} else if (apply(ask->run, &ask->status) || ask->went_on) {
 		finish_merge(&refresh->session->dirs, ask->run);
 		*vec_push(&refresh->changed) = ask->run;
 	}
@@ -142,14 +141,34 @@ static void take_answer(struct refresh *refresh, struct ask *ask)
  * Asking
  */
 
+static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms);
+
+/* The target began another attempt after this one, maybe long ago, and may have begun more. */
+static void ask_next(struct ask *ask)
+{
+	AUTO(target_status_done) struct target_status status = ask->status;
+
+	ask->status = (struct target_status){0};
+	observed_merge(status.observed, ask->run->doc);
+	set_started(ask->run, status.started_ms);
+	set_end(ask->run, &status);
+	run_add_attempt(ask->run, status.next_handle);
+	run_set_state(ask->run, RUN_QUEUED);
+	ask->went_on = true;
+	start_ask(ask->refresh, ask, ask->call.deadline_ms);
+}
+
 static void on_done(struct target_call *call, int status, struct err *err)
 {
 	struct ask *ask = (struct ask *)call;
 
 	ask->result = status;
+	ask->refresh->n_open--;
 	if (status < 0)
 		err_move(&ask->err, err);
-	if (--ask->refresh->n_open == 0)
+	else if (ask->status.next_handle)
+		ask_next(ask);
+	if (ask->refresh->n_open == 0)
 		loop_stop(session_loop(ask->refresh->session));
 }
 
@@ -157,8 +176,7 @@ static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline
 {
 	struct target *target;
 
-	ask->call.deadline_ms = deadline_ms;
-	ask->call.done = on_done;
+	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = on_done};
 	int r = get_target(refresh, run_target(ask->run), &target, &ask->err);
 	if (r == 0)
 		r = target->ops->state(

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/log.h"
+#include "base/mem.h"
 #include "base/os.h"
 #include "run/attempt.h"
 #include "run/reply.h"
@@ -19,7 +19,9 @@
 
 /*
  * Two processes. The one that was started makes trees; its child is the supervisor, so that what
- * the supervisor finds below itself is the program's family and nothing else.
+ * the supervisor finds below itself is the program's family and nothing else. When another attempt
+ * follows, the supervisor becomes the one that makes trees for it, and has a child that supervises:
+ * no program file is needed, which may be another one by then, and the environment goes with it.
  */
 
 extern char **environ; /* inherited by the program as a whole */
@@ -145,31 +147,57 @@ static void answer(int r, const struct err *err)
 	close_output();
 }
 
-static int watch_over(struct supervisor_start *start, struct err *err)
+/* Nobody waits for a word of a further attempt: its record tells. */
+static int fail_next(int r, const struct err *err)
 {
-	AUTO(attempt_job_done) struct attempt_job job = {0};
-	AUTO_FD int lock_fd = -1, log_fd = -1;
+	AUTO(target_status_done) struct target_status end = {0};
+
+	attempt_set_end(&end, RUN_FAILED, 125, 0, "dlrun", "StartFailed", err->message);
+	end.ended_ms = clock_wall_ms();
+	attempt_end_write(".", &end, 0, NULL);
+	return r;
+}
+
+/* A further attempt was locked when it was made. */
+static int take_lock(struct attempt_next *at, bool *ret_held, struct err *err)
+{
 	AUTO_ERR struct err held = {0};
 
-	int r = fs_lock(ATTEMPT_LOCK, true, LOCK_WAIT_MS, &lock_fd, &held);
-	if (r < 0 && held.id == E_IO_LOCK) {
-		/* Another supervisor has it: that is what was asked for. */
-		answer(0, NULL);
+	*ret_held = false;
+	if (at->lock_fd >= 0)
 		return 0;
-	}
-	if (r < 0)
-		return err_move(err, &held);
-	enum course course = choose_course(&start->state);
+	int r = fs_lock(ATTEMPT_LOCK, true, LOCK_WAIT_MS, &at->lock_fd, &held);
+	if (r == 0)
+		return 0;
+	*ret_held = held.id == E_IO_LOCK;
+	return *ret_held ? 0 : err_move(err, &held);
+}
+
+static int watch_over(struct supervisor_start *start, struct attempt_next *at,
+	struct attempt_next *ret_next, struct err *err)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	bool further = at->lock_fd >= 0, held;
+	AUTO_FD int log_fd = -1;
+
+	int r = take_lock(at, &held, err);
+	/* Another supervisor has it: that is what was asked for. */
+	enum course course = r < 0 || held ? COURSE_NONE : choose_course(&start->state);
 	if (course != COURSE_NONE)
 		r = take_attempt(start, &job, &log_fd, err);
 	if (r < 0)
-		return r;
-	start->lock_fd = lock_fd;
-	answer(0, NULL);
-	return course == COURSE_NONE ? 0 : supervisor_run(start, err);
+		return further ? fail_next(r, err) : r;
+	if (!further)
+		answer(0, NULL);
+	if (course == COURSE_NONE)
+		return 0;
+	start->dir = at->dir;
+	start->lock_fd = at->lock_fd;
+	return supervisor_run(start, ret_next, err);
 }
 
-static int fork_both(struct err *err)
+/* Twice: 1 in the process that makes trees, 0 in its child. */
+static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
 {
 	int sockets[2];
 
@@ -178,20 +206,70 @@ static int fork_both(struct err *err)
 	AUTO_FD int ours = sockets[0], theirs = sockets[1];
 	fcntl(ours, F_SETFD, FD_CLOEXEC);
 	fcntl(theirs, F_SETFD, FD_CLOEXEC);
-	pid_t worker = getpid(), pid = fork();
+	*ret_worker = getpid();
+	pid_t pid = fork();
 	if (pid < 0)
 		return err_set_errno(err, E_RUN_START, errno, "cannot start a process");
-	if (pid > 0) {
-		auto_fd(&theirs);
-		theirs = -1;
-		return work(ours, err);
+	*ret_fd = pid > 0 ? TAKE_FD(ours) : TAKE_FD(theirs);
+	return pid > 0;
+}
+
+/* *at is the attempt to care for, and then the one that is to follow. */
+static int care(struct attempt_next *at, bool *ret_more, struct err *err)
+{
+	AUTO(attempt_next_done) struct attempt_next next = {0};
+	AUTO_FD int fd = -1;
+	pid_t worker;
+
+	*ret_more = false;
+	int r = fork_both(&fd, &worker, err);
+	if (r < 0)
+		return at->lock_fd >= 0 ? fail_next(r, err) : r;
+	if (r > 0) {
+		attempt_next_done(at);
+		return work(fd, err);
 	}
-	auto_fd(&ours);
-	ours = -1;
-	return watch_over(
+	r = watch_over(
 		&(struct supervisor_start){
-			.worker = worker, .worker_fd = theirs, .env = (const char *const *)environ},
-		err);
+			.worker = worker, .worker_fd = fd, .env = (const char *const *)environ},
+		at, &next, err);
+	if (r < 0 || !next.dir)
+		return r;
+	attempt_next_done(at);
+	*at = next;
+	next = (struct attempt_next){0};
+	*ret_more = true;
+	return 0;
+}
+
+/* Its own notes instead of those of the attempt before. */
+static int enter_next(const struct attempt_next *at, struct err *err)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
+
+	if (chdir(at->dir) < 0)
+		return fs_error(err, errno, "%s", at->dir);
+	AUTO_FD int fd = open(ATTEMPT_NOTES, FLAGS, 0600);
+	if (fd >= 0)
+		dup2(fd, STDERR_FILENO);
+	close_output();
+	return 0;
+}
+
+static int care_for_all(const char *dir, struct err *err)
+{
+	AUTO(attempt_next_done)
+	struct attempt_next at = {.dir = mem_strdup(dir), .lock_fd = -1};
+	bool more;
+
+	for (;;) {
+		int r = care(&at, &more, err);
+		if (r < 0 || !more)
+			return r;
+		r = enter_next(&at, err);
+		if (r < 0)
+			return r;
+	}
 }
 
 int supervise(const char *dir, struct err *err)
@@ -199,10 +277,11 @@ int supervise(const char *dir, struct err *err)
 	int r = 0;
 
 	ignore_signals();
+	os_protect_memory();
 	if (chdir(dir) < 0)
 		r = fs_error(err, errno, "%s", dir);
 	if (r == 0)
-		r = fork_both(err);
+		r = care_for_all(dir, err);
 	/* Whoever had an answer already does not read this one. */
 	if (r < 0)
 		answer(r, err);

@@ -181,12 +181,15 @@ static void supervisor_done(struct supervisor *sup)
 	auto_fd(&sup->dir_watch);
 	auto_fd(&sup->log_watch);
 	target_status_done(&sup->end);
+	attempt_next_done(&sup->next);
 }
 
-int supervisor_run(const struct supervisor_start *start, struct err *err)
+int supervisor_run(
+	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err)
 {
 	AUTO(supervisor_done)
 	struct supervisor sup = {
+		.dir = start->dir,
 		.job = start->job,
 		.inherited = start->env,
 		.state = start->state,
@@ -213,5 +216,8 @@ int supervisor_run(const struct supervisor_start *start, struct err *err)
 	if (r < 0)
 		return r;
 	begin(&sup);
-	return sup.phase == PHASE_OVER ? 0 : loop_run(sup.loop, err);
+	r = sup.phase == PHASE_OVER ? 0 : loop_run(sup.loop, err);
+	*ret_next = sup.next;
+	sup.next = (struct attempt_next){0};
+	return r;
 }

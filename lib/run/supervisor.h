@@ -14,6 +14,7 @@
 enum { WORKER_TREE = 't', WORKER_SPARE = 's' };
 
 struct supervisor_start {
+	const char *dir; /* the attempt's, absolute; also the current one */
 	const struct attempt_job *job;
 	struct attempt_state state; /* written before; with a program: watch over that one */
 	pid_t worker;               /* makes trees; 0 with a program */
@@ -22,7 +23,9 @@ struct supervisor_start {
 	const char *const *env;     /* inherited, for the program */
 };
 
-/* In the attempt's directory; returns when exit.json is written. */
-int supervisor_run(const struct supervisor_start *start, struct err *err);
+/* In the attempt's directory; returns when exit.json is written. *ret_next: the attempt that is to
+ * be begun now, and nobody else can; its dir is NULL when that was all. */
+int supervisor_run(
+	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
 
 #endif

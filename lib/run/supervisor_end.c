@@ -1,7 +1,8 @@
 #include "run/supervisor_impl.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,11 +14,14 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/proc.h"
+#include "base/str.h"
+#include "run/program.h"
 
 enum {
 	RESERVE_BYTES = 8192,
 	END_RETRY_MS = 1000,
 	END_TRIES = 600,
+	EXIT_NOT_FOUND = 127,
 };
 
 void sup_add_usage(struct supervisor *sup, const struct rusage *usage)
@@ -35,13 +39,13 @@ void sup_add_usage(struct supervisor *sup, const struct rusage *usage)
 
 static void set_usage(struct supervisor *sup)
 {
-	struct json *usage = json_object();
+	struct json *observed = json_object(), *usage = json_sub(observed, "usage");
 
 	json_set_num(usage, "cpu_s", (double)(int64_t)(sup->cpu_s * 1000) / 1000);
 	if (sup->peak_bytes)
 		json_set_int(usage, "memory_peak_bytes", sup->peak_bytes);
-	json_free(sup->end.usage);
-	sup->end.usage = usage;
+	json_free(sup->end.observed);
+	sup->end.observed = observed;
 }
 
 void sup_make_reserve(void)
@@ -60,12 +64,15 @@ static bool is_dir_removed(void)
 }
 
 /* If that is gone too, the end waits for space: until then the run is not over. */
-static void write_end(struct supervisor *sup)
+static bool write_end(struct supervisor *sup)
 {
-	for (int i = 0; i < END_TRIES; i++) {
+	bool written = false;
+
+	for (int i = 0; !written && i < END_TRIES; i++) {
 		AUTO_ERR struct err err = {0};
 
-		if (attempt_end_write(".", &sup->end, &err) == 0 || is_dir_removed())
+		written = attempt_end_write(".", &sup->end, sup->next.number, &err) == 0;
+		if (written || is_dir_removed())
 			break;
 		if (unlink(ATTEMPT_RESERVE) == 0)
 			continue;
@@ -73,6 +80,37 @@ static void write_end(struct supervisor *sup)
 		poll(NULL, 0, END_RETRY_MS);
 	}
 	unlink(ATTEMPT_RESERVE);
+	return written;
+}
+
+/*
+ * The next attempt
+ */
+
+/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not there. */
+static bool is_to_be_repeated(const struct supervisor *sup)
+{
+	return sup->job->world.retries > 0 && sup->end.state == RUN_FAILED &&
+	       str_eq(sup->end.exit.origin, "job") && access(ATTEMPT_CANCEL, F_OK) < 0;
+}
+
+static void make_next(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (!is_to_be_repeated(sup))
+		return;
+	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
+		sup_note(sup, "there is no further attempt: %s", err.message);
+}
+
+/* Whoever asks for the end writes here, then looks for a next attempt; this is the other order. */
+static void pass_on_cancel(struct supervisor *sup)
+{
+	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
+
+	if (path && access(ATTEMPT_CANCEL, F_OK) == 0)
+		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
 void sup_finish(struct supervisor *sup)
@@ -84,7 +122,11 @@ void sup_finish(struct supervisor *sup)
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
-	write_end(sup);
+	make_next(sup);
+	if (write_end(sup))
+		pass_on_cancel(sup);
+	else
+		attempt_next_done(&sup->next);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
 	loop_stop(sup->loop);
@@ -95,6 +137,31 @@ void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const
 {
 	attempt_set_end(&sup->end, state, code, 0, "dlrun", reason, text);
 	sup_finish(sup);
+}
+
+/* Whether the last that the log has is text: said by the shell in front of the program. */
+static bool log_ends_with(const char *text)
+{
+	AUTO_FD int fd = open(ATTEMPT_LOG, O_RDONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+	AUTO_FREE char *last = mem_alloc(len + 1, 1);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= (off_t)len &&
+	       pread(fd, last, len, st.st_size - (off_t)len) == (ssize_t)len &&
+	       memcmp(last, text, len) == 0;
+}
+
+static bool judge_not_found(struct supervisor *sup)
+{
+	AUTO_FREE char *line = program_not_found(sup->job), *shown = NULL, *text = NULL;
+
+	if (!line || !log_ends_with(line))
+		return false;
+	shown = str_escaped(sup->job->command.v[0]);
+	text = mem_printf("%s: command not found", shown);
+	attempt_set_end(&sup->end, RUN_FAILED, EXIT_NOT_FOUND, 0, "dlrun", "NotFound", text);
+	return true;
 }
 
 /* The program has ended by itself. */
@@ -108,6 +175,8 @@ static void judge_exit(struct supervisor *sup)
 		AUTO_FREE char *text = mem_printf("the program was ended by signal %d (%s)", sig,
 			proc_signal_name(sig, name));
 		attempt_set_end(&sup->end, RUN_FAILED, code, sig, "job", "Signal", text);
+	} else if (code == EXIT_NOT_FOUND && judge_not_found(sup)) {
+		return;
 	} else if (code) {
 		AUTO_FREE char *text = mem_printf("the program exited with %d", code);
 		attempt_set_end(&sup->end, RUN_FAILED, code, 0, "job", "Error", text);

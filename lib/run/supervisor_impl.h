@@ -31,10 +31,12 @@ enum phase {
 enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
 
 struct supervisor {
+	const char *dir;
 	const struct attempt_job *job;
 	const char *const *inherited;
 	struct attempt_state state;
 	struct target_status end;
+	struct attempt_next next;
 	struct loop *loop;
 	enum phase phase;
 	enum stop stop;
@@ -53,7 +55,7 @@ struct supervisor {
 	int dir_watch, log_watch;
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
-	struct loop_timer *kill_timer, *look_timer, *limit_timer;
+	struct loop_timer *kill_timer, *look_timer, *limit_timer, *signal_timer;
 	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
 };
 

@@ -94,22 +94,29 @@ static void check_family(struct supervisor *sup)
 	attempt_state_write(".", &sup->state, NULL);
 }
 
+static void set_env(const struct supervisor *sup, const char *tree, struct strv *ret)
+{
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", free_port());
+
+	program_env(sup->job, sup->inherited, tree, ret);
+	env_set(ret, port, true);
+}
+
 static int fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
-	AUTO_STRV struct strv env = {0};
-	AUTO_FREE char *here = NULL, *tree = NULL, *cwd = NULL, *port = NULL;
+	AUTO_STRV struct strv env = {0}, command = {0};
+	AUTO_FREE char *here = NULL, *tree = NULL, *cwd = NULL;
 
 	int r = fs_realpath(".", &here, err);
 	if (r < 0)
 		return r;
 	tree = fs_join(here, ATTEMPT_TREE);
 	cwd = fs_join(tree, sup->job->cwd);
-	program_env(sup->job, sup->inherited, cwd, &env);
-	port = mem_printf("MASTER_PORT=%d", free_port());
-	env_set(&env, port, true);
+	set_env(sup, tree, &env);
+	program_command(sup->job, &env, &command);
 	make_family(sup);
 	struct program_spec spec = {
-		.job = sup->job,
+		.command = &command,
 		.env = &env,
 		.cwd = cwd,
 		.output_fd = sup->log_fd,

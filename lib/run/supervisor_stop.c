@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/proc.h"
 
 enum {
 	LEFTOVER_GRACE_MS = 2000,
@@ -97,6 +98,7 @@ void sup_program_ended(struct supervisor *sup)
 	sup->phase = PHASE_LEFTOVERS;
 	sup->ended_ms = clock_wall_ms();
 	loop_remove_timer(sup->loop, sup->limit_timer);
+	loop_remove_timer(sup->loop, sup->signal_timer);
 	sup_judge(sup);
 	if (signal_family(sup, 0) == 0) {
 		sup_finish(sup);
@@ -142,15 +144,40 @@ static int on_limit(void *ctx, struct err *err)
 	return 0;
 }
 
+/* To the program's group: a program that takes it saves its state, one that does not would end. */
+static int on_signal_due(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+	char name[8];
+
+	(void)err;
+	if (sup->stop != STOP_NONE || sup->phase != PHASE_RUNNING)
+		return 0;
+	sup_note(sup, "the time limit is near: SIG%s",
+		proc_signal_name(sup->job->world.signal, name));
+	kill(-sup->state.program.pid, sup->job->world.signal);
+	return 0;
+}
+
+/* An earlier supervisor has sent it if its time has passed. */
+static void set_signal(struct supervisor *sup, int64_t limit_ms)
+{
+	int64_t at_ms = limit_ms - sup->job->world.signal_before_ms;
+
+	if (sup->job->world.signal && (!sup->adopted || at_ms > clock_ms()))
+		sup->signal_timer = loop_add_timer(sup->loop, at_ms, on_signal_due, sup);
+}
+
 void sup_set_limit(struct supervisor *sup)
 {
-	int64_t passed_ms = clock_wall_ms() - sup->state.started_ms;
+	int64_t passed_ms = clock_wall_ms() - sup->state.started_ms, limit_ms;
 
 	if (sup->job->timeout_ms <= 0)
 		return;
 	/* Of an adopted program only the wall clock knows when it began. */
 	if (!sup->adopted || passed_ms < 0)
 		passed_ms = 0;
-	sup->limit_timer = loop_add_timer(
-		sup->loop, clock_ms() + sup->job->timeout_ms - passed_ms, on_limit, sup);
+	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;
+	sup->limit_timer = loop_add_timer(sup->loop, limit_ms, on_limit, sup);
+	set_signal(sup, limit_ms);
 }

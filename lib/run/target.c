@@ -15,7 +15,8 @@ void target_status_done(struct target_status *status)
 	if (!status)
 		return;
 	free(status->text);
-	json_free(status->usage);
+	json_free(status->observed);
+	free(status->next_handle);
 	*status = (struct target_status){0};
 }
 
@@ -240,8 +241,8 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 	struct wait wait;
 
 	if (!target->ops->fetch)
-		return err_set(err, E_TARGET_UNSUPPORTED,
-			"targets of kind %s cannot fetch results", target->ops->kind);
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot fetch results",
+			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
 	int r = interrupted ? look_for_interrupt(&wait, err) : 0;

@@ -48,8 +48,11 @@ struct target_status {
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
 	bool cancelling;
-	char *text;         /* one sentence: why it is in that state; or NULL */
-	struct json *usage; /* as in dlrun/run/v1, or NULL */
+	char *text; /* one sentence: why it is in that state; or NULL */
+	/* dlrun/observed/v1 (run/observe.h), and "resources" as in dlrun/run/v1 of what it was
+	 * given; or NULL. */
+	struct json *observed;
+	char *next_handle; /* of a failed one: the attempt that the target began after it; or NULL */
 };
 void target_status_done(struct target_status *status);
 

@@ -158,6 +158,16 @@ int local_start(struct target_local *local, const struct local_place *place, con
  * Operations that are done at once
  */
 
+static void add_more(const struct local_place *place, struct target_status *status)
+{
+	int next = status->state == RUN_FAILED ? attempt_next(place->dir) : 0;
+
+	if (next > place->attempt)
+		status->next_handle = mem_printf("%s:%s/%d", place->machine, place->run_id, next);
+	if (!status->observed)
+		status->observed = attempt_observed(place->dir);
+}
+
 static int state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
@@ -173,8 +183,25 @@ static int state(struct target *target, const char *handle, struct target_status
 		ret->state = RUN_UNKNOWN;
 		ret->text = mem_strdup("it belongs to another machine");
 	}
-	if (r == 0)
+	if (r == 0) {
+		add_more(&place, ret);
 		target_call_end_soon(call, target->loop);
+	}
+	return r;
+}
+
+/* Of one that has ended: ask the one that it was followed by, if there is one. */
+static int cancel_next(struct local_place *place, bool *ret_orphan, struct err *err)
+{
+	int r = attempt_cancel(place->dir, ret_orphan, err);
+
+	for (int next; r == 0 && (next = attempt_next(place->dir)) > place->attempt;) {
+		char *dir = attempt_sibling(place->dir, next);
+		free(place->dir);
+		place->dir = dir;
+		place->attempt = next;
+		r = attempt_cancel(place->dir, ret_orphan, err);
+	}
 	return r;
 }
 
@@ -194,7 +221,7 @@ static int cancel(
 	if (r == 0 && fs_is_locked(place.submit_lock))
 		r = fs_mkdirs(place.dir, 0700, err);
 	if (r == 0)
-		r = attempt_cancel(place.dir, &orphan, err);
+		r = cancel_next(&place, &orphan, err);
 	if (r == 0 && orphan) {
 		AUTO_FD int fd = -1;
 		for (const char *const *e = local->session->env.env; e && *e; e++)

@@ -193,7 +193,7 @@ static void test_refreshes(void **state)
 	insert(run);
 	fill_run("run-22222");
 	attempt_set_end(&end, RUN_FAILED, 3, 0, "job", "Error", NULL);
-	ok(attempt_end_write(in_root(RUNS "run-22222/attempts/1"), &end, fault));
+	ok(attempt_end_write(in_root(RUNS "run-22222/attempts/1"), &end, 0, fault));
 	assert_int_equal(collect(0).trees, 2);
 	assert_kept("run-22222");
 }

@@ -370,7 +370,7 @@ static void test_handles(void **state)
 	target_status_done(&status);
 	/* Its end, seen through a shared home, counts. */
 	attempt_set_end(&status, RUN_SUCCEEDED, 0, 0, "job", "Completed", NULL);
-	assert_int_equal(attempt_end_write(place->dir, &status, NULL), 0);
+	assert_int_equal(attempt_end_write(place->dir, &status, 0, NULL), 0);
 	assert_int_equal(
 		target_state(place->target, "another-machine:a-22222/1", -1, &status, NULL), 0);
 	assert_int_equal(status.state, RUN_SUCCEEDED);
@@ -429,7 +429,7 @@ static void finished_log(struct place *place, const char *log, const char *marks
 	if (marks)
 		write_file(place, ATTEMPT_MARKS, marks);
 	attempt_set_end(&status, RUN_SUCCEEDED, 0, 0, "job", "Completed", NULL);
-	assert_int_equal(attempt_end_write(place->dir, &status, NULL), 0);
+	assert_int_equal(attempt_end_write(place->dir, &status, 0, NULL), 0);
 }
 
 static void test_tail(void **state)

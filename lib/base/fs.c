@@ -189,16 +189,19 @@ int fs_sync_dir(const char *path, struct err *err)
 	return errnum ? fs_error(err, errnum, "%s", path) : 0;
 }
 
-enum { TEMP_NAME_SIZE = 32 };
-
-static int open_temp(int dir_fd, char name[static TEMP_NAME_SIZE])
+void fs_temp_name(char out[static FS_TEMP_NAME_SIZE])
 {
 	uint8_t noise[8];
 	char hex[2 * sizeof(noise) + 1];
 
 	random_bytes(noise, sizeof(noise));
 	hex_encode(noise, sizeof(noise), hex);
-	snprintf(name, TEMP_NAME_SIZE, ".dlrun-%s", hex);
+	snprintf(out, FS_TEMP_NAME_SIZE, FS_TEMP_PREFIX "%s", hex);
+}
+
+static int open_temp(int dir_fd, char name[static FS_TEMP_NAME_SIZE])
+{
+	fs_temp_name(name);
 	return openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
@@ -234,7 +237,7 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 	AUTO_FREE char *dir = dir_of(path);
 	AUTO_FD int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const char *slash = strrchr(path, '/');
-	char temp[TEMP_NAME_SIZE];
+	char temp[FS_TEMP_NAME_SIZE];
 
 	if (dir_fd < 0)
 		return fs_error(err, errno, "%s", dir);

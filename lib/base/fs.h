@@ -31,6 +31,12 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 /* All of data, through EINTR and short writes. */
 int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err);
 
+/* Names of files and directories that are not finished: the prefix and 16 random hex digits. What
+ * is left of one after a crash may be removed by who knows that nobody writes there. */
+#define FS_TEMP_PREFIX ".dlrun-"
+enum { FS_TEMP_NAME_SIZE = 32 };
+void fs_temp_name(char out[static FS_TEMP_NAME_SIZE]);
+
 enum fs_sync {
 	FS_SYNC_NONE, /* readers see the old or the new file; a power cut may lose either */
 	FS_SYNC_FILE, /* the content is on disk before the name shows it */

@@ -2,20 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
-#include "base/fs.h"
 #include "base/os.h"
-#include "base/random.h"
 
 /* Where files without names are not offered (network file systems, other systems). */
 static int open_named(struct blob_stage *stage)
 {
-	uint64_t noise;
-
-	random_bytes(&noise, sizeof(noise));
-	snprintf(stage->name, sizeof(stage->name), ".dlrun-%016llx", (unsigned long long)noise);
+	fs_temp_name(stage->name);
 	int fd = openat(stage->dir_fd, stage->name,
 		O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)

@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "base/fs.h"
 
 enum { MEDIA_TYPE_SIZE = 80 };
 
@@ -24,9 +25,9 @@ struct descriptor {
 /* A blob that is being made: a file without a name in the directory of its destination (or a
  * temporary one), hashed while it is written. */
 struct blob_stage {
-	int dir_fd;    /* where it will live; not owned */
-	int fd;        /* owned */
-	char name[64]; /* temporary name below dir_fd; empty: nameless (O_TMPFILE) */
+	int dir_fd;                   /* where it will live; not owned */
+	int fd;                       /* owned */
+	char name[FS_TEMP_NAME_SIZE]; /* temporary name below dir_fd; empty: nameless (O_TMPFILE) */
 	struct digest digest;
 	uint64_t size;
 	uint64_t max_size; /* may be set after blob_stage_begin; 0: no ceiling */

@@ -181,7 +181,7 @@ static bool is_garbage(const struct map *seen, const char *name)
 {
 	AUTO_FREE char *digest = mem_printf("sha256:%s", name);
 
-	return str_starts(name, ".dlrun-") ||
+	return str_starts(name, FS_TEMP_PREFIX) ||
 	       (seen && is_blob_name(name) && !map_get(seen, digest));
 }
 

@@ -6,7 +6,6 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "base/random.h"
 #include "oci/layout_impl.h"
 #include "oci/manifest.h"
 
@@ -43,24 +42,15 @@ static int sink_stage_dir(struct sink *sink)
 	return inside(sink)->layout->blobs_fd;
 }
 
-/* A name that no other process uses. */
-static void temp_name(char out[static 64])
-{
-	uint64_t noise;
-
-	random_bytes(&noise, sizeof(noise));
-	snprintf(out, 64, ".dlrun-%016llx", (unsigned long long)noise);
-}
-
 /* A nameless file gets its name in two steps if a damaged blob has the name already. */
 static int link_over(struct layout *layout, int fd, const char *name)
 {
-	char temp[64];
+	char temp[FS_TEMP_NAME_SIZE];
 	int errnum = -os_link_fd(fd, layout->blobs_fd, name);
 
 	if (errnum != EEXIST)
 		return errnum;
-	temp_name(temp);
+	fs_temp_name(temp);
 	errnum = -os_link_fd(fd, layout->blobs_fd, temp);
 	if (errnum == 0 && renameat(layout->blobs_fd, temp, layout->blobs_fd, name) < 0) {
 		errnum = errno;

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/enc.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/random.h"
 #include "base/str.h"
 #include "oci/image.h"
 #include "oci/plan.h"
@@ -280,12 +278,10 @@ static int put_in_place(const struct run *run, const struct spot *spot, const ch
 
 static char *temp_beside(const char *name)
 {
-	uint8_t noise[8];
-	char hex[2 * sizeof(noise) + 1];
+	char temp[FS_TEMP_NAME_SIZE];
 
-	random_bytes(noise, sizeof(noise));
-	hex_encode(noise, sizeof(noise), hex);
-	return mem_printf("%.*s.dlrun-%s", (int)(strrchr(name, '/') + 1 - name), name, hex);
+	fs_temp_name(temp);
+	return mem_printf("%.*s%s", (int)(strrchr(name, '/') + 1 - name), name, temp);
 }
 
 int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err)

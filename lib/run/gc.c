@@ -20,8 +20,6 @@
 
 enum { REFRESH_MS = 1000, ALONE_MS = 3000, BLOCK_BYTES = 512 };
 
-#define TEMP_PREFIX ".dlrun-" /* of fs_replace */
-
 /*
  * Removing
  */
@@ -71,7 +69,7 @@ int gc_drop_temporary(struct gc *gc, const char *dir, struct err *err)
 	int r = 0;
 
 	while (r == 0 && stream && (entry = readdir(stream))) {
-		if (!str_starts(entry->d_name, TEMP_PREFIX))
+		if (!str_starts(entry->d_name, FS_TEMP_PREFIX))
 			continue;
 		AUTO_FREE char *path = fs_join(dir, entry->d_name);
 		r = gc_drop(gc, path, &gc->report->files, err);

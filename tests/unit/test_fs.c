@@ -278,6 +278,19 @@ static void test_write_fails(void **state)
 	assert_int_equal(fs_write_fd(fd, "the log", NULL, 0, &err), 0);
 }
 
+static void test_temp_name(void **state)
+{
+	(void)state;
+	char one[FS_TEMP_NAME_SIZE], two[FS_TEMP_NAME_SIZE];
+
+	fs_temp_name(one);
+	fs_temp_name(two);
+	assert_string_not_equal(one, two);
+	assert_int_equal(strlen(one), strlen(FS_TEMP_PREFIX) + 16);
+	assert_memory_equal(one, FS_TEMP_PREFIX, strlen(FS_TEMP_PREFIX));
+	assert_int_equal(strspn(one + strlen(FS_TEMP_PREFIX), "0123456789abcdef"), 16);
+}
+
 static void test_replace(void **state)
 {
 	(void)state;
@@ -878,6 +891,7 @@ int main(void)
 		IN_ROOT(test_read_pipe),
 		IN_ROOT(test_pipe_both_ways),
 		IN_ROOT(test_write_fails),
+		IN_ROOT(test_temp_name),
 		IN_ROOT(test_replace),
 		IN_ROOT(test_replace_leaves_link_target),
 		IN_ROOT(test_replace_fails_clean),

@@ -5,11 +5,13 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-extern const struct cmd cmd___complete, cmd___manual, cmd___supervise, cmd_cancel, cmd_checkout,
-	cmd_completion, cmd_config, cmd_diff, cmd_explain, cmd_fetch, cmd_gc, cmd_help, cmd_init,
-	cmd_logs, cmd_ps, cmd_push, cmd_rm, cmd_show, cmd_submit, cmd_targets, cmd_wait, cmd_why;
+extern const struct cmd cmd___check, cmd___complete, cmd___manual, cmd___supervise, cmd_cancel,
+	cmd_checkout, cmd_completion, cmd_config, cmd_diff, cmd_doctor, cmd_explain, cmd_fetch,
+	cmd_gc, cmd_help, cmd_init, cmd_logs, cmd_ps, cmd_push, cmd_rm, cmd_show, cmd_submit,
+	cmd_targets, cmd_wait, cmd_why;
 
 const struct cmd *const cmds[] = {
+	&cmd___check,
 	&cmd___complete,
 	&cmd___manual,
 	&cmd___supervise,
@@ -18,6 +20,7 @@ const struct cmd *const cmds[] = {
 	&cmd_completion,
 	&cmd_config,
 	&cmd_diff,
+	&cmd_doctor,
 	&cmd_explain,
 	&cmd_fetch,
 	&cmd_gc,

@@ -66,5 +66,7 @@ int store_list(struct store *store, const struct store_filter *filter, struct ru
 	struct err *err);
 /* How many there are in all. */
 int store_count(struct store *store, size_t *ret, struct err *err);
+/* Read every page of the database: E_STORE when it is damaged. Takes as long as that takes. */
+int store_check(struct store *store, struct err *err);
 
 #endif

@@ -15,6 +15,7 @@ void path_list_done(struct path_list *list)
 		return;
 	vec_done(list);
 	vec_done(&list->left_out);
+	strv_done(&list->notes);
 	arena_done(&list->arena);
 	*list = (struct path_list){0};
 }
@@ -114,11 +115,11 @@ static int by_path(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
-static int refuse_secrets(const struct walk *walk, struct err *err)
+static int refuse_secrets(const struct walk *walk, const struct path_list *list, struct err *err)
 {
 	struct VEC_OF(struct walk_secret) all = {0};
 	const char *named[ERR_EVIDENCE_MAX];
-	size_t n_named = 0;
+	size_t n_named = 0, max = list->notes.n ? ERR_EVIDENCE_MAX - 1 : ERR_EVIDENCE_MAX;
 
 	for (unsigned i = 0; i < walk->n_workers; i++)
 		vec_foreach (const struct walk_secret, secret, &walk->workers[i].secrets)
@@ -131,11 +132,14 @@ static int refuse_secrets(const struct walk *walk, struct err *err)
 		r = err_set(err, E_SNAPSHOT_SECRET, "an untracked file looks like a secret");
 	else
 		r = err_set(err, E_SNAPSHOT_SECRET, "%zu untracked files look like secrets", all.n);
-	for (; n_named < all.n && n_named < ERR_EVIDENCE_MAX; n_named++) {
+	for (; n_named < all.n && n_named < max; n_named++) {
 		AUTO_FREE char *shown = str_shown(all.v[n_named].path);
 		err_evidence(err, "%s: %s", shown, all.v[n_named].what);
 		named[n_named] = all.v[n_named].path;
 	}
+	/* Perhaps one of them was meant. */
+	if (list->notes.n)
+		err_evidence(err, "%s", list->notes.v[0]);
 	vec_done(&all);
 	hint_ignore(err, walk->options->root, walk->options->shell_dir, named, n_named);
 	return r;
@@ -173,7 +177,8 @@ static int make_list(struct walk *walk, struct path_list *list, struct err *err)
 	put_left_out(walk, list);
 	if ((r = unmatched_refuse(walk, list, err)) < 0)
 		return r;
-	if ((r = refuse_secrets(walk, err)) < 0)
+	unmatched_note(walk, list, &list->notes);
+	if ((r = refuse_secrets(walk, list, err)) < 0)
 		return r;
 	return list->n ? 0 : refuse_empty(walk, list, err);
 }

@@ -88,6 +88,7 @@ struct path_list {
 	struct left_out_list VEC_OF(struct left_out) left_out; /* sorted; at most LEFT_OUT_MAX */
 	size_t n_left_out;                                     /* all of them */
 	uint64_t bytes;
+	struct strv notes; /* sentences that are worth a warning */
 };
 
 enum { LEFT_OUT_MAX = 10000 };

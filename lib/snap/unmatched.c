@@ -113,11 +113,19 @@ static const char *same_name(const struct path_list *list, const char *entry)
 	return NULL;
 }
 
+/* What may have been meant, or NULL. */
+static char *near_match(
+	const struct walk *walk, const struct path_list *list, const struct trace *trace)
+{
+	char *member = near_member(walk, trace);
+
+	return member ? member : mem_strdup(same_name(list, trace->entry));
+}
+
 static void add_near_match(const struct walk *walk, const struct path_list *list,
 	const struct trace *trace, const char *what, struct err *err)
 {
-	AUTO_FREE char *member = near_member(walk, trace);
-	const char *found = member ? member : same_name(list, trace->entry);
+	AUTO_FREE char *found = near_match(walk, list, trace);
 
 	if (!found)
 		return;
@@ -171,6 +179,8 @@ static const char *reason(
 					    : "leads through a file";
 	if (S_ISDIR(trace->mode))
 		return "holds no file for the snapshot";
+	if (S_ISREG(trace->mode) || S_ISLNK(trace->mode))
+		return "is ignored by git";
 	return "is no file or link";
 }
 
@@ -202,4 +212,32 @@ int unmatched_refuse(const struct walk *walk, const struct path_list *list, stru
 	int r = check_set(walk, list, &walk->paths, "paths", err);
 
 	return r < 0 ? r : check_set(walk, list, &walk->include, "include", err);
+}
+
+static void note(
+	const struct walk *walk, const struct path_list *list, const char *entry, struct strv *ret)
+{
+	AUTO_FREE char *shown = str_shown(entry), *near = NULL, *near_shown = NULL;
+	struct trace trace;
+
+	follow(walk, entry, &trace);
+	const char *why = reason(walk, list, &trace);
+	if (trace.missing)
+		near = near_match(walk, list, &trace);
+	if (near)
+		near_shown = str_shown(near);
+	strv_addf(ret, "allow: \"%s\" %s%s%s%s", shown, why, near ? ", did you mean \"" : "",
+		near ? near_shown : "", near ? "\"?" : "");
+}
+
+void unmatched_note(const struct walk *walk, const struct path_list *list, struct strv *ret)
+{
+	const struct pathset *allow = &walk->allow;
+
+	for (size_t i = 0; i < allow->paths.n && ret->n < UNMATCHED_NOTES_MAX; i++) {
+		const char *entry = allow->paths.v[i];
+		bool outside = walk->paths.paths.n && !pathset_covers(&walk->paths, entry);
+		if (!outside && !has_match(list, entry))
+			note(walk, list, entry, ret);
+	}
 }

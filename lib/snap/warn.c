@@ -99,6 +99,12 @@ static void warn_special(struct snapshot *s)
 		"sockets, FIFOs and devices are no part of the snapshot");
 }
 
+static void warn_paths(struct snapshot *s)
+{
+	for (size_t i = 0; i < s->paths.notes.n; i++)
+		strv_add(&s->warnings, s->paths.notes.v[i]);
+}
+
 static void warn_repositories(struct snapshot *s)
 {
 	enum { MAX = 8 };
@@ -132,5 +138,6 @@ void warn_fill(struct snapshot *snapshot)
 	warn_repositories(snapshot);
 	warn_contents(snapshot);
 	warn_special(snapshot);
+	warn_paths(snapshot);
 	warn_submodules(snapshot);
 }

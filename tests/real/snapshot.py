@@ -772,6 +772,24 @@ def test_untracked_secrets_are_refused(w):
     w.push()
 
 
+def test_allow_that_matches_nothing_is_said(w):
+    """No error, as what it allowed may be gone; with a secret that is refused it stands beside it."""
+    w.repo({"a": "1", "mono/key.pem": "x", ".gitignore": "out/\n"})
+    w.write("out/x", "ignored")
+    assert "allow" not in w.push("--allow", "mono", "--allow", "mono/key.pem", "--allow", ".").said.err
+    for entry, says in (("mono/kye.pem", "did you mean \"mono/key.pem\"?"), ("nowhere", "matches nothing"),
+                        ("out", "holds no file"), ("out/x", "is ignored by git"), ("a/b", "leads through a file")):
+        said = w.push("--allow", entry).said.err
+        assert f'allow: "{entry}"' in said and "warning: " in said, said
+        assert says in said, said
+    w.write("dlrun.yaml", "paths: [mono]\nallow: [a, mono/gone]\n")
+    said = w.push().said.err
+    assert '"mono/gone" matches nothing' in said and '"a"' not in said, said
+    (w.tree / "dlrun.yaml").unlink()
+    w.write(".env", "TOKEN=1")
+    w.refused("push", "--allow", ".evn", id="snapshot.secret", rc=1, says=['allow: ".evn" matches nothing', ".env: "])
+
+
 # --- the user's repository ------------------------------------------------------------------------------------
 
 def test_git_directory_stays_as_it_was(w):

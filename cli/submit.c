@@ -118,6 +118,11 @@ static void on_target(void *ctx, const struct run *run)
 		n == 1 ? "processor" : "processors");
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+	app_phase(ctx, "python", "%s", text);
+}
+
 static void on_warning(void *ctx, const char *text)
 {
 	app_warn(ctx, "%s", text);
@@ -181,6 +186,7 @@ static int start(struct app *app, const struct submit_values *values, struct ses
 	const struct submit_events events = {.snapshot = on_snapshot,
 		.image = on_image,
 		.target = on_target,
+		.notice = on_notice,
 		.warning = on_warning,
 		.ctx = app};
 	AUTO_ERR struct err err = {0};

@@ -24,6 +24,7 @@ struct submission {
 	struct pack pack;
 	struct snapshot *snapshot; /* NULL with --from */
 	struct strv warnings;      /* one sentence each, all of them said already */
+	char *notice;              /* what is done for the program without being asked; NULL */
 	bool missing_program;      /* it will not be found */
 	int64_t begun_ms, snapshot_ms;
 };

@@ -317,6 +317,8 @@ static int go(struct course *course, struct err *err)
 	course->gc_fd = -1;
 	if (events && events->target)
 		events->target(events->ctx, course->run);
+	if (events && events->notice && course->submission.notice)
+		events->notice(events->ctx, course->submission.notice);
 	r = start(course, err);
 	if (r < 0)
 		r = check_failed_start(course, r, err);

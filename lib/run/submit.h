@@ -38,6 +38,8 @@ struct submit_events {
 	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
 	void (*image)(void *ctx, const struct image *image, int64_t ms);
 	void (*target)(void *ctx, const struct run *run);
+	/* What is done for the program without being asked: one sentence. */
+	void (*notice)(void *ctx, const char *text);
 	void (*warning)(void *ctx, const char *text);
 	void *ctx;
 };

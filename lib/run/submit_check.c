@@ -25,6 +25,7 @@ void submission_done(struct submission *submission)
 	pack_done(&submission->pack);
 	snapshot_free(submission->snapshot);
 	strv_done(&submission->warnings);
+	free(submission->notice);
 	*submission = (struct submission){0};
 }
 

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/editable.h"
 #include "run/gpu.h"
 #include "run/secrets.h"
 #include "run/submission.h"
@@ -218,6 +219,37 @@ static void set_before(struct submission *submission)
 }
 
 /*
+ * Editable installs
+ */
+
+/* On this machine only: what another one has installed is not known here. */
+static void find_editable(struct submission *submission)
+{
+	const struct tree_place *place = submission->place;
+	struct spec *spec = &submission->spec;
+	AUTO_EDITABLE struct editable editable = {0};
+	AUTO_STRV struct strv env = {0};
+
+	if (!place || !str_eq(submission->target->ops->kind, "local"))
+		return;
+	for (const char *const *e = submission->session->env.env; e && *e; e++)
+		strv_add(&env, *e);
+	for (size_t i = 0; i < spec->env.n; i++)
+		env_set(&env, spec->env.v[i], false);
+	AUTO_FREE char *cwd = fs_join(place->root, place->prefix);
+	editable_find(&(struct editable_query){.command = &spec->command,
+			      .shell = spec->shell,
+			      .env = (const char *const *)env.v,
+			      .cwd = cwd,
+			      .root = place->root},
+		&editable);
+	strv_copy(&spec->world.python_paths, &editable.paths);
+	submission->notice = TAKE(editable.sentence);
+	for (size_t i = 0; i < editable.warnings.n; i++)
+		submission_warn(submission, "%s", editable.warnings.v[i]);
+}
+
+/*
  * GPUs and attempts
  */
 
@@ -336,6 +368,8 @@ static int set_surroundings(struct submission *submission, struct err *err)
 	if (r == 0)
 		r = set_setup(submission, err);
 	set_before(submission);
+	if (r == 0)
+		find_editable(submission);
 	return r;
 }
 
@@ -364,6 +398,28 @@ static bool has_path(const struct entry_list *entries, const char *path)
 	return false;
 }
 
+static bool is_data(const struct world *world, const char *path)
+{
+	for (size_t i = 0; i < world->data.n; i++) {
+		size_t len = strlen(world->data.v[i].path);
+		if (strncmp(path, world->data.v[i].path, len) == 0 && strchr("/", path[len]))
+			return true;
+	}
+	return false;
+}
+
+/* The program will find it, so it is not left out. */
+static void drop_data(const struct world *world, struct path_list *paths)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < paths->left_out.n; i++)
+		if (!is_data(world, paths->left_out.v[i].path))
+			paths->left_out.v[kept++] = paths->left_out.v[i];
+	paths->n_left_out -= paths->left_out.n - kept;
+	paths->left_out.n = kept;
+}
+
 int submission_check_world(const struct submission *submission, struct err *err)
 {
 	const struct world *world = &submission->spec.world;
@@ -372,6 +428,7 @@ int submission_check_world(const struct submission *submission, struct err *err)
 	if (!submission->snapshot)
 		return 0;
 	entries = &submission->snapshot->entries;
+	drop_data(world, &submission->snapshot->paths);
 	for (size_t i = 0; i < world->outputs.n; i++) {
 		if (!entry_find(entries, world->outputs.v[i]))
 			continue;

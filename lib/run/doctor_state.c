@@ -27,7 +27,7 @@ enum { LINE_BYTES = 64 << 10 };
 int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO_STRV struct strv files = {0};
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = {0};
 	AUTO_ERR struct err fault = {0};
 	struct config *config;
 

@@ -73,9 +73,18 @@ const char *event_files_dir(const struct event_files *files, size_t dir)
 	return files->dirs.v[dir].path;
 }
 
-bool event_files_is_nested(const struct event_files *files, size_t dir)
+const char *event_files_nested(const struct event_files *files, size_t dir)
 {
-	return dir > 0 && files->dirs.v[files->dirs.v[dir].parent].n_files > 0;
+	const char *path = files->dirs.v[dir].path;
+
+	while (dir > 0) {
+		dir = files->dirs.v[dir].parent;
+		if (files->dirs.v[dir].n_files) {
+			size_t len = strlen(files->dirs.v[dir].path);
+			return path + len + (len > 0);
+		}
+	}
+	return NULL;
 }
 
 /*

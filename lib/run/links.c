@@ -92,29 +92,40 @@ static bool is_wandb_host(const char *host)
 	       (len > 9 && memcmp(host + len - 9, ".wandb.ai", 9) == 0);
 }
 
-static bool speaks_of_runs(const char *line)
+/* A name or an address, perhaps with a port. */
+static bool is_host(const char *s, const char *end)
 {
-	return strstr(line, "wandb") || strstr(line, "View run");
+	if (s == end)
+		return false;
+	while (s < end && (is_word(*s) || strchr("-.:[]", *s)))
+		s++;
+	return s == end;
 }
 
-/* host: behind the scheme; what stands before the address in its line decides as well. */
-static bool is_tracker(const char *host, const char *line)
+static bool speaks_of_runs(const char *words, size_t len)
+{
+	return memmem(words, len, "wandb", 5) || memmem(words, len, "View run", 8);
+}
+
+/* host: behind the scheme. The words before the address in its line decide as well. */
+static bool is_tracker(const char *host, const char *words, size_t words_len)
 {
 	char *parts[SEGMENTS_MAX];
 	const char *slash = strchr(host, '/');
 
-	if (!slash || slash == host)
+	if (!slash || !is_host(host, slash))
 		return false;
 	AUTO_FREE char *path = mem_strdup(slash);
 	size_t n = split(path, parts);
 	if (is_mlflow(parts, n))
 		return true;
-	return is_wandb(parts, n) && (is_wandb_host(host) || speaks_of_runs(line));
+	return is_wandb(parts, n) && (is_wandb_host(host) || speaks_of_runs(words, words_len));
 }
 
 static void add_url(struct links *links, const char *scheme, const char *rest, size_t len)
 {
-	size_t authority = strcspn(rest, "/?#");
+	const char *line = links->line.data;
+	size_t words_len = (size_t)(rest - line), authority = strcspn(rest, "/?#");
 	const char *at = memrchr(rest, '@', authority < len ? authority : len);
 
 	if (at) {
@@ -124,7 +135,7 @@ static void add_url(struct links *links, const char *scheme, const char *rest, s
 	AUTO_FREE char *host = mem_strndup(rest, len);
 	host[strcspn(host, "?")] = '\0';
 	AUTO_FREE char *url = mem_printf("%s%s", scheme, host);
-	if (strlen(url) > LINKS_URL_MAX || !is_tracker(host, links->line.data) ||
+	if (strlen(url) > LINKS_URL_MAX || !is_tracker(host, line, words_len) ||
 		strv_find(&links->found, url) >= 0 || links_full(links))
 		return;
 	strv_add_take(&links->found, TAKE(url));
@@ -140,17 +151,19 @@ static void scan_line(struct links *links, bool whole)
 	static const char *const schemes[] = {"https://", "http://"};
 	const char *line = links->line.data;
 
-	for (const char *p = line; (p = strstr(p, "://")); p += 3) {
-		size_t len = url_span(p + 3);
+	for (const char *p = line; (p = strstr(p, "://"));) {
+		const char *rest = p + 3;
+		size_t span = url_span(rest);
 
-		if (!whole && !p[3 + len])
+		if (!whole && !rest[span])
 			return;
 		for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
 			size_t before = strlen(schemes[i]) - 3;
 
 			if (p - line >= (ptrdiff_t)before && str_starts(p - before, schemes[i]))
-				add_url(links, schemes[i], p + 3, url_trim(p + 3, len));
+				add_url(links, schemes[i], rest, url_trim(rest, span));
 		}
+		p = rest + span;
 	}
 }
 

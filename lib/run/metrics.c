@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/map.h"
 #include "base/mem.h"
@@ -97,18 +98,36 @@ static char *name_of(const struct metrics *metrics, const struct scalar *scalar)
 {
 	const char *path = event_files_dir(metrics->files, scalar->dir);
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	bool nested = event_files_is_nested(metrics->files, scalar->dir);
+	const char *nested = event_files_nested(metrics->files, scalar->dir);
 
-	if (is_split(name) || (nested && !str_is_digit(*name) && str_is_plain(name)))
-		return mem_printf("%s/%s", name, scalar->tag);
-	return mem_strdup(scalar->tag);
+	if (nested && !str_is_digit(*nested) && str_is_plain(nested))
+		name = nested;
+	else if (!is_split(name))
+		return mem_strdup(scalar->tag);
+	return mem_printf("%s/%s", name, scalar->tag);
+}
+
+/* Values are floats mostly: 0.1, not the double next to that float. */
+static double shortest(double value)
+{
+	enum { FLOAT_DIGITS_MIN = 6, FLOAT_DIGITS_MAX = 9 };
+	char text[32];
+
+	if (!isfinite(value) || (double)(float)value != value)
+		return value;
+	for (int digits = FLOAT_DIGITS_MIN; digits <= FLOAT_DIGITS_MAX; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, value);
+		if ((double)strtof(text, NULL) == value)
+			return strtod(text, NULL);
+	}
+	return value;
 }
 
 static struct json *value_json(const struct scalar *scalar)
 {
 	struct json *json = json_object();
 
-	json_set_num(json, "value", scalar->value);
+	json_set_num(json, "value", shortest(scalar->value));
 	json_set_int(json, "step", scalar->step);
 	if (isnan(scalar->value))
 		json_set_str(json, "not_finite", "nan");

@@ -5,8 +5,8 @@
  *
  * A scalar is called like its tag. Event files lie in directories of their own for each start of a
  * program: of one tag in several, the newest value counts. But directories called val, valid,
- * validation, dev, eval or test, and those below one that has event files itself, put their name
- * before: "validation/loss".
+ * validation, dev, eval or test put their name before, and those below one that has event files
+ * itself their path from there: "validation/loss".
  */
 #ifndef DLRUN_RUN_METRICS_H
 #define DLRUN_RUN_METRICS_H

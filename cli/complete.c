@@ -10,6 +10,7 @@
 #include "cli/cmd.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
+#include "run/columns.h"
 #include "run/store.h"
 
 enum { DESCRIPTION_COLUMNS = 60 };
@@ -49,7 +50,7 @@ static void leave_to_shell(struct completion *completion, const char *what)
 
 static void add_run(struct completion *completion, const struct run *run)
 {
-	AUTO_FREE char *command = runs_command(run);
+	AUTO_FREE char *command = run_command_line(run);
 	AUTO_FREE char *text = mem_printf("%s · %s", run_state_name(run_state(run)), command);
 
 	add(completion, run_id(run), text);

@@ -12,6 +12,7 @@
 #include "cli/embed.h"
 #include "cli/help.h"
 #include "cli/ui.h"
+#include "run/columns.h"
 #include "run/config.h"
 
 enum { PAGE_MAX = 1 << 20, MAN_TIMEOUT_MS = 3000, MAN_PATH_MAX = 4096 };
@@ -141,6 +142,24 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 	buf_adds(out, "\n\n");
 }
 
+/* Of `ps`. */
+static void fill_columns(const struct cmd *cmd, struct buf *out)
+{
+	(void)cmd;
+	for (size_t i = 0; i < column_kinds_n; i++) {
+		buf_adds(out, "*");
+		add_escaped(column_kinds[i].name, out);
+		buf_adds(out, "*\n\t");
+		add_escaped(column_kinds[i].help, out);
+		if (column_kinds[i].path && !str_eq(column_kinds[i].path, column_kinds[i].name)) {
+			buf_adds(out, " (");
+			add_escaped(column_kinds[i].path, out);
+			buf_addc(out, ')');
+		}
+		buf_adds(out, ".\n\n");
+	}
+}
+
 static void fill_keys(const struct cmd *cmd, struct buf *out)
 {
 	(void)cmd;
@@ -176,6 +195,7 @@ static const struct {
 	const char *line;
 	void (*fill)(const struct cmd *cmd, struct buf *out);
 } fills[] = {
+	{"@COLUMNS@", fill_columns},
 	{"@COMMANDS@", fill_commands},
 	{"@COMMON@", fill_common},
 	{"@ERRORS@", fill_errors},

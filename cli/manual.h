@@ -1,7 +1,7 @@
 /*
  * The manual: pages are written in scdoc (man/NAME.SECTION.scd), with lines such as @OPTIONS@ that
  * are filled from the tables of the program: @NAME@ @SYNOPSIS@ @OPTIONS@ @EXAMPLES@ of the page's
- * command, @COMMON@ @COMMANDS@ @KEYS@ @ERRORS@. The build makes man pages of them by
+ * command, @COMMON@ @COMMANDS@ @COLUMNS@ @KEYS@ @ERRORS@. The build makes man pages of them by
  * `dlrun __manual PAGE`; where there is no man, the same pages are shown as plain text.
  */
 #ifndef DLRUN_CLI_MANUAL_H

@@ -8,6 +8,7 @@
 #include "cli/app.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
+#include "run/columns.h"
 
 enum { LINE_BYTES = 64 << 10, LEFT_OUT_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
 
@@ -174,7 +175,7 @@ static void print_facts(struct app *app, const struct submit_preview *preview)
 {
 	const struct json *doc = preview->doc;
 	const struct run run = {.doc = preview->doc};
-	AUTO_FREE char *command = runs_command(&run);
+	AUTO_FREE char *command = run_command_line(&run);
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, LINE_BYTES);

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <stdlib.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -8,6 +9,8 @@
 #include "cli/cmd.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
+#include "run/columns.h"
+#include "run/select.h"
 
 enum { ASK_MS = 1000, WATCH_MS = 2000, DAY_MS = 24 * 60 * 60 * 1000, EXIT_INTERRUPTED = 130 };
 
@@ -15,11 +18,23 @@ enum { ASK_MS = 1000, WATCH_MS = 2000, DAY_MS = 24 * 60 * 60 * 1000, EXIT_INTERR
 
 struct ps_values {
 	bool all, offline, watch;
+	const char *columns, *sort, *group, *since;
+	struct strv tags;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'a', "all", struct ps_values, all),
 		.help = "All runs, not only unfinished ones and those of the last 24 hours"},
+	{OPT_MEMBER(OPT_STRING, 'o', "columns", struct ps_values, columns), .arg = "LIST",
+		.help = "Columns with commas: id,state,params.lr,metrics.loss; or wide"},
+	{OPT_MEMBER(OPT_STRING, 0, "sort", struct ps_values, sort), .arg = "COLUMN",
+		.help = "Smallest first; -COLUMN: largest first (default: newest first)"},
+	{OPT_MEMBER(OPT_LIST, 0, "tag", struct ps_values, tags), .arg = "K[=V]",
+		.help = "Only runs with this tag; may be repeated, then with all of them"},
+	{OPT_MEMBER(OPT_STRING, 0, "group", struct ps_values, group), .arg = "NAME",
+		.help = "Only runs of this group"},
+	{OPT_MEMBER(OPT_STRING, 0, "since", struct ps_values, since), .arg = "TIME",
+		.help = "Only runs submitted within that time (7d) or since a date (2026-08-01)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct ps_values, offline),
 		.help = "Show what is known here and ask no target"},
 	{OPT_MEMBER(OPT_FLAG, 0, "watch", struct ps_values, watch),
@@ -27,14 +42,49 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static const struct ui_column columns[] = {
-	{"ID"},
-	{"STATE"},
-	{"AGE", .right = true},
-	{"TARGET"},
-	{"EXIT", .right = true},
-	{"COMMAND"},
+/* What is to be shown. */
+struct view {
+	bool all, offline;
+	struct select_rules rules;
+	struct columns columns, sort; /* sort: one or none */
+	bool descending;
 };
+
+static void view_done(struct view *view)
+{
+	columns_done(&view->columns);
+	columns_done(&view->sort);
+}
+
+static int parse_sort(const char *text, struct view *view, struct err *err)
+{
+	view->descending = *text == '-';
+	int r = columns_parse(text + view->descending, &view->sort, err);
+
+	if (r == 0 && view->sort.n != 1) {
+		err_set(err, E_USAGE, "--sort takes one column");
+		return err_hint(err, "--sort metrics.loss");
+	}
+	return r;
+}
+
+static int parse_view(const struct ps_values *values, struct view *view, struct err *err)
+{
+	view->all = values->all;
+	view->offline = values->offline;
+	view->rules = (struct select_rules){.tags = &values->tags, .group = values->group};
+	int r = columns_parse(
+		values->columns ? values->columns : COLUMNS_DEFAULT, &view->columns, err);
+	if (r == 0 && values->sort)
+		r = parse_sort(values->sort, view, err);
+	if (r == 0 && values->since)
+		r = select_parse_since(values->since, clock_wall_ms(), &view->rules.since_ms, err);
+	return r;
+}
+
+/*
+ * Runs
+ */
 
 /* Runs that go on, from before since_ms. */
 static int add_unfinished(
@@ -66,69 +116,150 @@ static int list_recent(
 	return r;
 }
 
-static int list(struct app *app, const struct ps_values *values, struct run_list *ret,
-	size_t *ret_hidden, struct err *err)
+/* Whoever names a group means all of it, not only what is recent. */
+static int list_selected(
+	struct store *store, const struct view *view, struct run_list *ret, struct err *err)
 {
-	const struct store_filter everything = {0};
+	const struct store_filter filter = {.since_ms = view->rules.since_ms};
+	int r = store_list(store, &filter, ret, err);
+
+	if (r == 0)
+		select_keep(&view->rules, ret);
+	return r;
+}
+
+static int list(struct app *app, const struct view *view, struct run_list *ret, size_t *ret_hidden,
+	struct err *err)
+{
 	struct session *session;
 	struct store *store;
 	int r = app_session(app, &session, err);
 
 	if (r == 0)
 		r = session_store(session, &store, err);
-	if (r == 0)
-		r = values->all ? store_list(store, &everything, ret, err)
-				: list_recent(store, ret, ret_hidden, err);
-	if (r == 0 && !values->offline)
+	if (r < 0)
+		return r;
+	if (view->all || select_is_set(&view->rules))
+		r = list_selected(store, view, ret, err);
+	else
+		r = list_recent(store, ret, ret_hidden, err);
+	if (r == 0 && !view->offline)
 		r = runs_refresh(session, ret, ASK_MS, err);
+	if (r == 0 && view->sort.n)
+		columns_sort(ret, &view->sort.v[0], view->descending, clock_wall_ms());
 	return r;
 }
 
-static void add_exit(struct ui_table *table, const struct run *run)
-{
-	struct run_exit exit;
+/*
+ * The table
+ */
 
-	run_get_exit(run, &exit);
-	if (exit.known)
-		ui_table_addf(table, exit.code ? UI_RED : "", "%d", exit.code);
-	else
-		ui_table_add(table, "", "");
+struct value_list VEC_OF(struct column_value);
+
+static void values_done(struct value_list *values)
+{
+	vec_foreach (struct column_value, value, values)
+		column_value_done(value);
+	vec_done(values);
 }
 
-/* "running?" where the target could not be asked now. */
-static void add_state(struct ui_table *table, const struct run *run)
+/* Row by row. */
+static void get_values(const struct view *view, const struct run_list *runs, struct value_list *ret)
 {
-	enum run_state state = run_state(run);
-	const char *last = json_get_str(run->doc, "last_state");
-	bool cancelling = run_cancelling(run) && !run_state_is_final(state);
-
-	if (state == RUN_UNKNOWN && last)
-		ui_table_addf(table, runs_state_style(state), "%s?", last);
-	else
-		ui_table_add(table, runs_state_style(state),
-			cancelling ? "cancelling" : run_state_name(state));
-}
-
-static void print_table(struct app *app, const struct run_list *runs, size_t hidden)
-{
-	AUTO_TABLE struct ui_table table;
 	int64_t now_ms = clock_wall_ms();
+
+	vec_foreach (struct run *, run, runs)
+		vec_foreach (const struct column, column, &view->columns)
+			column_get(column, *run, now_ms, vec_push(ret));
+}
+
+/* Numbers stand at the right where a column has nothing else. */
+static bool has_numbers(const struct value_list *values, size_t at, size_t step)
+{
+	bool any = false;
+
+	for (; at < values->n; at += step) {
+		if (values->v[at].kind == COLUMN_TEXT)
+			return false;
+		any |= values->v[at].kind != COLUMN_MISSING;
+	}
+	return any;
+}
+
+static char *title_of(const struct column *column)
+{
+	char *title = mem_strdup(column->name);
+
+	for (char *c = title; column->kind && *c; c++)
+		*c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+	return title;
+}
+
+static bool is_named(const struct column *column, const char *name)
+{
+	return column->kind && str_eq(column->kind->name, name);
+}
+
+/* Columns that are short whatever is in them, and what is copied from the screen. */
+static bool is_whole(const struct column *column)
+{
+	static const char *const names[] = {"id", "state", "age", "target", "exit", "duration"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (is_named(column, names[i]))
+			return true;
+	return false;
+}
+
+static const char *style_of(
+	const struct column *column, const struct run *run, const struct column_value *value)
+{
+	if (is_named(column, "state"))
+		return runs_state_style(run_state(run));
+	if (is_named(column, "exit") && value->number != 0)
+		return UI_RED;
+	return "";
+}
+
+static void add_cell(struct ui_table *table, const struct column *column, const struct run *run,
+	const struct column_value *value)
+{
 	char age[32];
 
-	ui_table_init(&table, columns, ARRAY_LEN(columns));
-	vec_foreach (struct run *, run, runs) {
-		AUTO_FREE char *command = runs_command(*run);
-
-		ui_table_add(&table, "", run_id(*run));
-		add_state(&table, *run);
-		ui_table_add(&table, "", ui_age(now_ms - run_submitted_ms(*run), age));
-		ui_table_add(&table, "", run_target(*run));
-		add_exit(&table, *run);
-		ui_table_add(&table, "", command);
-	}
-	if (runs->n)
-		ui_table_print(app, &table);
+	if (value->kind == COLUMN_MISSING)
+		ui_table_add(table, "", "-");
+	else if (value->kind == COLUMN_AGE)
+		ui_table_add(table, "", ui_age((int64_t)value->number, age));
 	else
+		ui_table_add(table, style_of(column, run, value), value->text);
+}
+
+static void print_table(struct app *app, const struct view *view, const struct run_list *runs)
+{
+	size_t n = view->columns.n;
+	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
+	AUTO(values_done) struct value_list values = {0};
+	AUTO_TABLE struct ui_table table = {0};
+	AUTO_STRV struct strv titles = {0};
+
+	get_values(view, runs, &values);
+	for (size_t i = 0; i < n; i++) {
+		strv_add_take(&titles, title_of(&view->columns.v[i]));
+		columns[i] = (struct ui_column){.title = titles.v[i],
+			.right = has_numbers(&values, i, n),
+			.cut = !is_whole(&view->columns.v[i])};
+	}
+	ui_table_init(&table, columns, n);
+	for (size_t i = 0; i < values.n; i++)
+		add_cell(&table, &view->columns.v[i % n], runs->v[i / n], &values.v[i]);
+	ui_table_print(app, &table);
+}
+
+static void say_rest(struct app *app, const struct view *view, size_t n, size_t hidden)
+{
+	if (n == 0 && select_is_set(&view->rules))
+		app_note(app, "no run matches: dlrun ps -a");
+	else if (n == 0)
 		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
 				     : "no runs yet: dlrun submit -- PROGRAM");
 	if (hidden)
@@ -136,33 +267,39 @@ static void print_table(struct app *app, const struct run_list *runs, size_t hid
 			hidden == 1 ? "run is" : "runs are");
 }
 
-static int show_once(struct app *app, const struct ps_values *values)
+static int show_once(struct app *app, const struct view *view, bool again)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	size_t hidden = 0;
 
-	if (list(app, values, &runs, &hidden, &err) < 0)
+	if (list(app, view, &runs, &hidden, &err) < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return runs_print_json(app, &runs);
-	if (values->watch && app->out_tty)
+	if (again && app->out_tty)
 		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
-	print_table(app, &runs, hidden);
+	if (runs.n)
+		print_table(app, view, &runs);
+	say_rest(app, view, runs.n, hidden);
 	return 0;
 }
 
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct ps_values *values = values_ptr;
+	AUTO(view_done) struct view view = {0};
+	AUTO_ERR struct err err = {0};
 	int status = 0;
 
 	(void)words;
+	if (parse_view(values, &view, &err) < 0)
+		return app_fail(app, &err);
 	if (!values->watch)
-		return show_once(app, values);
+		return show_once(app, &view, false);
 	app_catch_signals();
 	while (status == 0 && !app_interrupted && !app->out_lost) {
-		status = show_once(app, values);
+		status = show_once(app, &view, true);
 		if (status == 0 && !app_interrupted)
 			poll(NULL, 0, WATCH_MS);
 	}
@@ -171,8 +308,9 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun ps # what runs, and what ran today",
-	"dlrun ps -a --json # every run, for a script",
-	"dlrun ps --watch # what runs, again and again",
+	"dlrun ps --group lr-sweep -o id,state,params.lr,metrics.loss --sort metrics.loss "
+	"# a group, the best first",
+	"dlrun ps -a --json --tag paper # every run with a tag, for a script",
 };
 
 const struct cmd cmd_ps = {

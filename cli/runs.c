@@ -7,9 +7,9 @@
 #include "cli/app.h"
 #include "cli/ui.h"
 #include "run/dirs.h"
-#include "run/words.h"
+#include "run/hint_left_out.h"
 
-enum { COMMAND_MAX = 1 << 20, SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
+enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err)
 {
@@ -61,17 +61,6 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 /*
  * Facts
  */
-
-char *runs_command(const struct run *run)
-{
-	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
-
-	buf_init(&out, COMMAND_MAX);
-	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
-		str_shell_join(&out, words.v);
-	return buf_take(&out);
-}
 
 int64_t runs_grace(const struct run *run)
 {
@@ -135,6 +124,16 @@ static enum err_id end_id(const struct run *run)
 	return E_RUN_FAILED;
 }
 
+bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	struct session *session;
+
+	if (app_session(app, &session, NULL) == 0)
+		return run_why_all(session, run, sentence, hint);
+	run_why(run, sentence, hint);
+	return false;
+}
+
 static void say_failure(struct app *app, const struct run *run)
 {
 	AUTO_ERR struct err err = {0};
@@ -143,10 +142,10 @@ static void say_failure(struct app *app, const struct run *run)
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
 	buf_init(&text, SENTENCE_MAX);
-	run_why(run, &sentence, &hint);
+	bool known = runs_why(app, run, &sentence, &hint);
 	err_set(&err, end_id(run), "%s", sentence.data);
 	/* A program that never began has printed nothing to look at. */
-	if (err.id == E_RUN_EXEC)
+	if (err.id == E_RUN_EXEC && !known)
 		err_hint(&err, "dlrun explain run.exec");
 	else if (hint.len)
 		err_hint(&err, "%s", hint.data);

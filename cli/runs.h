@@ -19,8 +19,8 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 /* All of them, each once, in their order. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
 
-/* The command as a shell would take it; the caller frees. */
-char *runs_command(const struct run *run);
+/* Why it is in its state, and what to do (run_why_all). */
+bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint);
 /* Milliseconds between TERM and KILL when it is stopped. */
 int64_t runs_grace(const struct run *run);
 /* From start to end, or to now while it runs; -1: not started. */

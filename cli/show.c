@@ -12,6 +12,7 @@
 #include "cli/runs.h"
 #include "cli/ui.h"
 #include "run/attempt.h"
+#include "run/columns.h"
 #include "run/dirs.h"
 
 enum { PAGE_MAX = 4 << 20, SENTENCE_MAX = 64 << 10, SHORT_COMMIT = 12 };
@@ -82,7 +83,7 @@ static void add_time(struct buf *out, const char *label, int64_t wall_ms)
 static void add_identity(struct buf *out, const struct run *run)
 {
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
-	AUTO_FREE char *command = runs_command(run);
+	AUTO_FREE char *command = run_command_line(run);
 
 	add_field(out, "command", command);
 	if (!str_eq(json_get_str(origin, "cwd"), "."))
@@ -206,14 +207,14 @@ static void add_warnings(struct buf *out, const struct run *run)
 		add_field(out, "warning", json_str(item));
 }
 
-static void add_headline(struct buf *out, const struct run *run)
+static void add_headline(struct app *app, struct buf *out, const struct run *run)
 {
 	enum run_state state = run_state(run);
 	AUTO_BUF struct buf sentence = {0}, hint = {0};
 
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
-	run_why(run, &sentence, &hint);
+	runs_why(app, run, &sentence, &hint);
 	AUTO_FREE char *why = ui_clean(sentence.data);
 	AUTO_FREE char *next = ui_clean(hint.data);
 	buf_addf(out, "%s%s" UI_OFF "\n", runs_state_style(state), why);
@@ -234,7 +235,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
 	buf_init(&out, PAGE_MAX);
-	add_headline(&out, run);
+	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_times(&out, run);
 	add_usage(&out, run);

@@ -211,7 +211,7 @@ int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...)
  * Tables
  */
 
-enum { TABLE_GAP = 2, TABLE_LAST_MIN = 8 };
+enum { TABLE_GAP = 2, TABLE_CUT_MIN = 8 };
 
 void ui_table_init(struct ui_table *table, const struct ui_column *columns, size_t n_columns)
 {
@@ -252,49 +252,58 @@ static void measure(const struct ui_table *table, size_t *widths)
 	}
 }
 
-/* What is left for the last column. */
-static size_t last_width(const struct ui_table *table, const size_t *widths, size_t width)
+static bool may_cut(const struct ui_table *table, size_t column)
 {
-	size_t used = 0;
-
-	if (width == 0)
-		return SIZE_MAX;
-	for (size_t i = 0; i + 1 < table->n_columns; i++)
-		used += widths[i] + TABLE_GAP;
-	return width > used + TABLE_LAST_MIN ? width - used : TABLE_LAST_MIN;
+	return table->columns[column].cut || column + 1 == table->n_columns;
 }
 
-static void add_cell(const struct app *app, const struct ui_cell *cell, size_t max, struct buf *out)
+/* The widest of those that may be cut still, or n_columns. */
+static size_t find_widest(const struct ui_table *table, const size_t *widths)
 {
-	bool styled = *cell->style;
+	size_t widest = table->n_columns;
 
-	buf_adds(out, cell->style);
-	ui_cut(app, cell->text, max, out);
-	if (styled)
-		buf_adds(out, UI_OFF);
+	for (size_t i = 0; i < table->n_columns; i++)
+		if (may_cut(table, i) && widths[i] > TABLE_CUT_MIN &&
+			(widest == table->n_columns || widths[i] > widths[widest]))
+			widest = i;
+	return widest;
+}
+
+static void fit(const struct ui_table *table, size_t *widths, size_t width)
+{
+	size_t total = 0, widest;
+
+	for (size_t i = 0; i < table->n_columns; i++)
+		total += widths[i] + (i ? TABLE_GAP : 0);
+	for (; total > width; total--) {
+		widest = find_widest(table, widths);
+		if (widest == table->n_columns)
+			return;
+		widths[widest]--;
+	}
 }
 
 /* Blanks are kept back until something follows them. */
 static void format_row(const struct app *app, const struct ui_table *table,
-	const struct ui_cell *row, const size_t *widths, size_t last_max, struct buf *out)
+	const struct ui_cell *row, const size_t *widths, struct buf *out)
 {
 	size_t blanks = 0;
 
 	for (size_t i = 0; i < table->n_columns; i++) {
-		bool last = i + 1 == table->n_columns;
-		size_t wide = str_columns(row[i].text);
-		size_t pad = last || wide > widths[i] ? 0 : widths[i] - wide;
+		bool right = table->columns[i].right;
+		AUTO_BUF struct buf text = {0};
 
-		if (table->columns[i].right)
-			blanks += last ? widths[i] - wide : pad;
+		buf_init(&text, UI_TEXT_MAX);
+		ui_cut(app, row[i].text, widths[i], &text);
+		size_t wide = str_columns(text.data);
+		size_t pad = wide < widths[i] ? widths[i] - wide : 0;
+		blanks += right ? pad : 0;
 		if (wide) {
-			buf_addf(out, "%*s", (int)blanks, "");
-			add_cell(app, &row[i], last ? last_max : SIZE_MAX, out);
+			buf_addf(out, "%*s%s%s%s", (int)blanks, "", row[i].style, text.data,
+				*row[i].style ? UI_OFF : "");
 			blanks = 0;
 		}
-		if (!table->columns[i].right)
-			blanks += pad;
-		blanks += TABLE_GAP;
+		blanks += TABLE_GAP + (right ? 0 : pad);
 	}
 	buf_addc(out, '\n');
 }
@@ -303,12 +312,12 @@ void ui_table_format(
 	const struct app *app, const struct ui_table *table, size_t width, struct buf *out)
 {
 	size_t *widths = mem_alloc(table->n_columns, sizeof(*widths));
-	size_t last_max;
 
 	measure(table, widths);
-	last_max = last_width(table, widths, width);
+	if (width)
+		fit(table, widths, width);
 	for (size_t i = 0; i + table->n_columns <= table->cells.n; i += table->n_columns)
-		format_row(app, table, table->cells.v + i, widths, last_max, out);
+		format_row(app, table, table->cells.v + i, widths, out);
 	free(widths);
 }
 

@@ -49,11 +49,13 @@ void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *ou
  * stands between backquotes or has no blanks is never broken. No LF at the end. */
 void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out);
 
-/* Tables: cells come row by row. Columns are as wide as their cells, numbers at the right. A last
- * column that is too wide for the terminal is cut; in a pipe nothing is. */
+/* Tables: cells come row by row. Columns are as wide as their cells, numbers at the right. On a
+ * terminal that is too narrow the last column is cut and those that may be, the widest first; in a
+ * pipe nothing is. */
 struct ui_column {
 	const char *title;
 	bool right;
+	bool cut; /* may be cut */
 };
 struct ui_cell {
 	char *text;

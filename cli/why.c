@@ -30,13 +30,15 @@ static int run(struct app *app, void *values, struct strv *words)
 	buf_init(&hint, SENTENCE_MAX);
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
 		return app_fail(app, &err);
-	run_why(run, &sentence, &hint);
+	runs_why(app, run, &sentence, &hint);
 	if (app->options.json)
 		return print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf(app, UI_OUT, "%s\n", line);
-	if (hint.len)
-		ui_printf(app, UI_OUT, "  " UI_BOLD "hint:" UI_OFF " %s\n", hint.data);
+	if (hint.len) {
+		AUTO_FREE char *next = ui_clean(hint.data);
+		ui_printf(app, UI_OUT, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
+	}
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "run/fetch.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,6 +18,17 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 		return 0;
 	int r = target_open(session, run_target(run), &target, err);
 	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
+}
+
+/* Made for nothing: only what the sink keeps for itself is in it. */
+static void remove_empty(const char *dir)
+{
+	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
+	AUTO_FREE char *hidden = fs_join(dir, ".gitignore");
+
+	fs_remove_tree(AT_FDCWD, own, NULL);
+	unlink(hidden);
+	rmdir(dir);
 }
 
 int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
@@ -42,5 +54,7 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 	if (r == 0)
 		r = fetch_sink_finish(sink, run_id(run), err);
 	fetch_sink_report(sink, ret);
+	if (is_new && ret->files == 0)
+		remove_empty(*ret_dir);
 	return r;
 }

@@ -39,7 +39,8 @@ struct fetch_options {
 /* The results of a run, ended or not. *ret says what was done, and *ret_dir (absolute, the caller
  * frees) where, on failure too. A file that cannot be read or must not be replaced does not keep
  * the others: E_IO_READ or E_FETCH_KEPT at the end, E_FETCH_PATH for a path that matched nothing.
- * Only a directory that is called after the run, and new, is hidden from git (.gitignore). */
+ * Only a directory that is called after the run, and new, is hidden from git (.gitignore). One that
+ * was made for nothing is removed again. */
 int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err);
 

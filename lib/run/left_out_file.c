@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/attempt.h"
 #include "run/hint_left_out.h"
 #include "run/ops.h"
 #include "run/target.h"
@@ -217,7 +218,10 @@ static bool add_hint(struct session *session, const struct run *run, struct buf 
 {
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
 	AUTO_FREE char *cwd = words_get_one(run->spec, "cwd");
-	const struct left_out_place place = {.run_id = run_id(run), .cwd = cwd ? cwd : "."};
+	AUTO_FREE char *attempt = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
+	const struct left_out_place place = {
+		.run_id = run_id(run), .tree = tree, .cwd = cwd ? cwd : "."};
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf tail;
 	const struct left_out *found;

@@ -147,6 +147,36 @@ static void tables(void **state)
 		"c      7\n");
 }
 
+/* The widest of those that may be cut, down to eight columns. */
+static void cut_columns(void **state)
+{
+	static const struct ui_column three[] = {
+		{"A", .cut = true}, {"ID"}, {"B", .right = true, .cut = true}};
+	static const struct {
+		size_t width;
+		const char *want;
+	} rows[] = {
+		{0, "A             ID                    B\naaaabbbbcccc  never cut  日本日本日本\n"},
+		{33, "A           ID                  B\naaaabbbbc…  never cut   日本日本…\n"},
+		{3, "A         ID                B\naaaabbb…  never cut   日本日…\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_TABLE struct ui_table table = {0};
+		AUTO_BUF struct buf out, shown;
+		buf_init(&out, ENOUGH);
+		buf_init(&shown, ENOUGH);
+		ui_table_init(&table, three, ARRAY_LEN(three));
+		ui_table_add(&table, "", "aaaabbbbcccc");
+		ui_table_add(&table, "", "never cut");
+		ui_table_add(&table, "", "日本日本日本");
+		ui_table_format(&plain, &table, rows[i].width, &out);
+		ui_text(&plain, UI_OUT, out.data, out.len, &shown);
+		assert_string_equal(shown.data, rows[i].want);
+	}
+}
+
 static void empty_table(void **state)
 {
 	AUTO_TABLE struct ui_table table = {0};
@@ -224,6 +254,7 @@ int main(void)
 		cmocka_unit_test(cuts),
 		cmocka_unit_test(wraps),
 		cmocka_unit_test(tables),
+		cmocka_unit_test(cut_columns),
 		cmocka_unit_test(empty_table),
 		cmocka_unit_test(ages),
 		cmocka_unit_test(errors),

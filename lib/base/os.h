@@ -47,6 +47,8 @@ int os_link_fd(int fd, int dirfd, const char *name);
  * ever); -1 where that is not offered: poll with a timer instead. os_watch_drain makes it quiet
  * again. */
 int os_watch_open(const char *path);
+/* Let the descriptor tell of one more path, until that is gone. false: cannot be. */
+bool os_watch_add(int fd, const char *path);
 void os_watch_drain(int fd);
 
 /* How many processors this process may use, at least 1. */

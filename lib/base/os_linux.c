@@ -333,7 +333,7 @@ int os_link_fd(int fd, int dirfd, const char *name)
 	return errno == ENOENT ? -ENOTSUP : -errno;
 }
 
-int os_watch_open(const char *path)
+bool os_watch_add(int fd, const char *path)
 {
 	enum {
 		FILE_EVENTS =
@@ -344,13 +344,16 @@ int os_watch_open(const char *path)
 	struct stat st;
 
 	/* What another machine writes is not told. */
-	if (at < 0 || fstat(at, &st) < 0 || os_network_fs(at))
-		return -1;
+	if (fd < 0 || at < 0 || fstat(at, &st) < 0 || os_network_fs(at))
+		return false;
+	return inotify_add_watch(fd, path, S_ISDIR(st.st_mode) ? DIR_EVENTS : FILE_EVENTS) >= 0;
+}
+
+int os_watch_open(const char *path)
+{
 	AUTO_FD int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	if (fd < 0 ||
-		inotify_add_watch(fd, path, S_ISDIR(st.st_mode) ? DIR_EVENTS : FILE_EVENTS) < 0)
-		return -1;
-	return TAKE_FD(fd);
+
+	return os_watch_add(fd, path) ? TAKE_FD(fd) : -1;
 }
 
 void os_watch_drain(int fd)

@@ -69,6 +69,13 @@ int os_watch_open(const char *path)
 	return -1;
 }
 
+bool os_watch_add(int fd, const char *path)
+{
+	(void)fd;
+	(void)path;
+	return false;
+}
+
 void os_watch_drain(int fd)
 {
 	(void)fd;

@@ -487,12 +487,14 @@ static void test_watch(void **state)
 	os_watch_drain(-1);
 	AUTO_FD int on_file = os_watch_open(file);
 	AUTO_FD int on_dir = os_watch_open(dir);
+	assert_false(os_watch_add(-1, file));
 	if (!is_full()) {
 		assert_int_equal(on_file, -1);
 		assert_int_equal(on_dir, -1);
 		return;
 	}
 	assert_int_equal(os_watch_open("/nonexistent/file"), -1);
+	assert_false(os_watch_add(on_dir, "/nonexistent/file"));
 	assert_true(fcntl(on_file, F_GETFD) & FD_CLOEXEC);
 	assert_false(is_readable(on_file, 0));
 	assert_false(is_readable(on_dir, 0));
@@ -513,6 +515,16 @@ static void test_watch(void **state)
 	assert_int_equal(renameat(tmp_fd, "watched", tmp_fd, "watched-dir/moved"), 0);
 	assert_true(is_readable(on_dir, WAIT_MS));
 	assert_true(is_readable(on_file, WAIT_MS));
+
+	os_watch_drain(on_dir);
+	AUTO_FREE char *moved = mem_printf("%s/moved", dir);
+	assert_true(os_watch_add(on_dir, moved));
+	assert_false(is_readable(on_dir, 0));
+	assert_int_equal(write(fd, "z", 1), 1);
+	assert_true(is_readable(on_dir, WAIT_MS));
+	os_watch_drain(on_dir);
+	put("watched-dir/newer");
+	assert_true(is_readable(on_dir, WAIT_MS));
 }
 
 static void test_network_fs(void **state)

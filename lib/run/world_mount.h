@@ -3,13 +3,15 @@
  *
  * An output is a directory of the run's own (OUTPUTS/PATH), and a symbolic link to it in the tree;
  * the snapshot's files below it are copied there first, unless an earlier attempt left something of
- * that name. A data path is a symbolic link to its place. Where the snapshot has files at or below
- * a data path (data/README, data/.gitkeep), its directory stays, and what the place has more is
- * linked beside them, level by level: the snapshot's files come first, and all others are there.
+ * that name. A data path is a symbolic link to its place. Where the snapshot has files below a data
+ * path (data/README, data/.gitkeep), its directory stays, and what the place has more is linked
+ * beside them, level by level: the snapshot's files come first, all others are there, too. A file
+ * of the snapshot stays where the place is a file as well. A symbolic link of the snapshot at a
+ * data path gives way.
  *
- * Data below an output is linked inside the output's directory; an output below data is refused,
- * because it would lie in the data. Nothing is followed that the snapshot brought as a symbolic
- * link: such a link at an output or data path, or above it, is an error.
+ * Data below data has its own place. Data below an output is linked inside the output's directory;
+ * an output below data is refused, because it would lie in the data. A symbolic link of the
+ * snapshot is never followed: one at an output path, or above any of them, is an error.
  */
 #ifndef DLRUN_RUN_WORLD_MOUNT_H
 #define DLRUN_RUN_WORLD_MOUNT_H
@@ -19,23 +21,24 @@
 #include "run/attempt.h"
 #include "run/world.h"
 
-/* What goes where, without a look at any file: paths sorted so that an output stands before what is
- * inside it; outputs inside outputs are left out, because the outer one has them. Strings are the
- * world's. */
+enum { MOUNT_LINKS_MAX = 20 * 1000 }; /* beside files of the snapshot, in all */
+
+/* What goes where, without a look at any file: by path, so that an output stands before what is
+ * inside it. Strings are the world's. */
 enum mount_kind { MOUNT_OUTPUT, MOUNT_DATA };
 struct mount {
 	enum mount_kind kind;
 	const char *path;  /* in the tree */
-	const char *from;  /* of data: its place */
-	const char *below; /* of data inside an output: that output; else NULL */
+	const char *from;  /* of data: its place, absolute */
+	const char *below; /* the output that it is inside of, whose directory has it; else NULL */
 };
 struct mount_list VEC_OF(struct mount);
 /* E_RUN_OUTPUTS, E_RUN_DATA: two of them exclude each other. E_DATA: not as world_path writes. */
 int mount_plan(const struct world *world, struct mount_list *ret, struct err *err);
 
 /* tree: a directory that is nobody else's yet. Repeated after it was killed, it goes on. E_RUN_DATA
- * when a place is gone, E_RUN_OUTPUTS when an output cannot be a directory. Blocks for the copies.
- */
+ * when a place is gone or of another kind than the snapshot has there, E_RUN_OUTPUTS when an output
+ * cannot be a directory, E_DATA_LIMIT over MOUNT_LINKS_MAX. Blocks for the copies. */
 int world_mount(const char *tree, const struct attempt_job *job, struct err *err);
 
 #endif

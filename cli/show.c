@@ -15,7 +15,13 @@
 #include "run/columns.h"
 #include "run/dirs.h"
 
-enum { PAGE_MAX = 4 << 20, SENTENCE_MAX = 64 << 10, SHORT_COMMIT = 12 };
+enum {
+	PAGE_MAX = 4 << 20,
+	SENTENCE_MAX = 64 << 10,
+	SHORT_COMMIT = 12,
+	METRICS_MAX = 30,  /* that are shown */
+	METRIC_WIDTH = 40, /* longer names do not move the others */
+};
 
 /*
  * One line each: "label     value"
@@ -42,15 +48,6 @@ static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
 	add_field(out, label, value);
 }
 
-/* A scalar as people write it. */
-static void add_scalar(struct buf *out, const struct json *value)
-{
-	if (json_kind(value) == JSON_STRING)
-		buf_adds(out, json_str(value));
-	else
-		json_print(value, out);
-}
-
 /* "a=1 b" of an object. */
 static void add_pairs(struct buf *out, const char *label, const struct json *object)
 {
@@ -62,7 +59,7 @@ static void add_pairs(struct buf *out, const char *label, const struct json *obj
 		if (str_empty(json_str(item)) && json_kind(item) == JSON_STRING)
 			continue;
 		buf_addc(&line, '=');
-		add_scalar(&line, item);
+		columns_add_scalar(item, &line);
 	}
 	add_field(out, label, line.data);
 }
@@ -129,49 +126,201 @@ static void add_code(struct buf *out, const struct run *run)
 		add_field(out, "base", json_get_str(image, "base"));
 }
 
+/* "4 nodes" */
+static void add_count(struct buf *line, int64_t n, const char *one, const char *many)
+{
+	if (n > 0)
+		buf_addf(line, "%s%lld %s", line->len ? ", " : "", (long long)n,
+			n == 1 ? one : many);
+}
+
+/* What it asked for and was given; one node alone is nothing to tell. */
+static void add_resources(struct buf *out, const struct run *run)
+{
+	const struct json *resources = json_get(run->doc, "resources");
+	const struct json *cpus = json_get(resources, "cpus");
+	const struct json *memory = json_get(resources, "memory");
+	const char *model = json_get_str(resources, "gpu_model");
+	int64_t nodes = json_get_int(resources, "nodes", 1);
+	int64_t gpus = json_get_int(resources, "gpus", 0);
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, PAGE_MAX);
+	add_count(&line, nodes > 1 ? nodes : 0, "node", "nodes");
+	add_count(&line, gpus, "GPU", "GPUs");
+	if (gpus > 0 && model)
+		buf_addf(&line, " (%s)", model);
+	if (json_kind(cpus) == JSON_NUMBER)
+		add_count(&line, json_int(cpus, 0), "CPU", "CPUs");
+	if (json_kind(memory) == JSON_NUMBER || json_kind(memory) == JSON_STRING) {
+		buf_adds(&line, line.len ? ", " : "");
+		columns_add_scalar(memory, &line);
+		buf_adds(&line, " of memory");
+	}
+	add_field(out, "resources", line.data);
+}
+
+static const char *how_it_ended(const char *reason)
+{
+	static const struct {
+		const char *reason, *text;
+	} rows[] = {
+		{"Cancelled", "cancelled"},
+		{"Error", "the program failed"},
+		{"Interrupted", "dlrun was stopped"},
+		{"Lost", "lost"},
+		{"NotExecutable", "the program cannot be executed"},
+		{"NotFound", "there is no such program"},
+		{"SetupFailed", "the setup failed"},
+		{"StartFailed", "it could not be started"},
+		{"Timeout", "time limit reached"},
+	};
+
+	for (size_t i = 0; reason && i < ARRAY_LEN(rows); i++)
+		if (str_eq(rows[i].reason, reason))
+			return rows[i].text;
+	return NULL;
+}
+
+/* "exit 1, the program failed" */
+static void add_end(struct buf *line, const struct json *exit)
+{
+	int64_t code = json_get_int(exit, "code", -1), sig = json_get_int(exit, "signal", 0);
+	const char *text = how_it_ended(json_get_str(exit, "reason"));
+
+	if (code < 0) {
+		buf_adds(line, "has not ended");
+		return;
+	}
+	buf_addf(line, "exit %lld", (long long)code);
+	if (sig > 0)
+		buf_addf(line, ", signal %lld", (long long)sig);
+	else if (text)
+		buf_addf(line, ", %s", text);
+}
+
+static int64_t time_of(const struct json *object, const char *key)
+{
+	const char *text = json_get_str(object, key);
+	int64_t ms;
+
+	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+static void add_attempt(struct buf *out, const struct json *attempt)
+{
+	int64_t started = time_of(attempt, "started"), ended = time_of(attempt, "ended");
+	AUTO_BUF struct buf line = {0};
+	char text[32];
+
+	buf_init(&line, PAGE_MAX);
+	buf_addf(&line, "%lld  ", (long long)json_get_int(attempt, "number", 0));
+	add_end(&line, json_get(attempt, "exit"));
+	if (started && ended >= started)
+		buf_addf(&line, " after %s", duration_text(ended - started, text));
+	if (started)
+		buf_addf(&line, ", started %s", ui_time(started, text));
+	if (started)
+		buf_addf(&line, " (%s ago)", ui_age(clock_wall_ms() - started, text));
+	add_field(out, "attempt", line.data);
+}
+
+/* One alone is the run itself. */
 static void add_attempts(struct buf *out, const struct run *run)
 {
 	const struct json *list = json_get(run->doc, "attempts");
 
 	if (json_count(list) < 2)
 		return;
-	for (const struct json *item = json_first(list); item; item = json_next(item)) {
-		const struct json *exit = json_get(item, "exit");
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		add_attempt(out, item);
+}
 
-		add_fieldf(out, "attempt", "%lld  started %s  exit %lld (%s)",
-			(long long)json_get_int(item, "number", 0),
-			json_get_str(item, "started") ? json_get_str(item, "started") : "-",
-			(long long)json_get_int(exit, "code", -1),
-			json_get_str(exit, "reason") ? json_get_str(exit, "reason") : "-");
+/* A column of `ps` as text; NULL: not known. */
+static char *column_text(const struct run *run, const char *name)
+{
+	AUTO_COLUMNS struct columns columns = {0};
+	AUTO_COLUMN_VALUE struct column_value value = {0};
+
+	BUG_ON(columns_parse(name, &columns, NULL) < 0);
+	column_get(&columns.v[0], run, clock_wall_ms(), &value);
+	return TAKE(value.text);
+}
+
+/* "A of one, B of another", what is not known left out. */
+static void add_used(struct buf *out, const char *label, const struct run *run,
+	const char *const (*parts)[2], size_t n)
+{
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, PAGE_MAX);
+	for (size_t i = 0; i < n; i++) {
+		AUTO_FREE char *text = column_text(run, parts[i][0]);
+
+		if (text)
+			buf_addf(&line, "%s%s %s", line.len ? ", " : "", text, parts[i][1]);
 	}
+	add_field(out, label, line.data);
 }
 
 static void add_usage(struct buf *out, const struct run *run)
 {
-	const struct json *usage = json_get(run->doc, "usage");
-	double cpu_s = json_get_num(usage, "cpu_s", -1);
-	int64_t peak = json_get_int(usage, "memory_peak_bytes", -1);
-	char text[32], bytes[16];
+	static const char *const machine[][2] = {
+		{"cpu", "of processor time"}, {"memory", "of memory at most"}};
+	static const char *const gpus[][2] = {
+		{"gpu", "of the time busy"}, {"gpu-memory", "of their memory at most"}};
 
-	if (cpu_s >= 0 && peak >= 0)
-		add_fieldf(out, "used", "%s of processor time, %s of memory at most",
-			duration_text((int64_t)(cpu_s * 1000), text),
-			str_size((uint64_t)peak, bytes));
-	else if (cpu_s >= 0)
-		add_fieldf(out, "used", "%s of processor time",
-			duration_text((int64_t)(cpu_s * 1000), text));
+	AUTO_FREE char *energy = column_text(run, "energy");
+
+	add_used(out, "used", run, machine, ARRAY_LEN(machine));
+	add_used(out, "GPUs", run, gpus, ARRAY_LEN(gpus));
+	add_field(out, "energy", energy);
 }
 
-static void add_metrics(struct buf *out, const struct run *run)
+static size_t widest_key(const struct json *object)
 {
-	const struct json *metrics = json_get(run->doc, "metrics");
+	size_t widest = 0;
+
+	for (const struct json *item = json_first(object); item; item = json_next(item)) {
+		size_t wide = str_columns(json_key(item));
+
+		widest = wide > widest && wide <= METRIC_WIDTH ? wide : widest;
+	}
+	return widest;
+}
+
+static void add_metric(struct buf *out, const char *label, const struct json *metric, size_t widest)
+{
+	int64_t step = json_get_int(metric, "step", -1);
+	size_t wide = str_columns(json_key(metric));
 	AUTO_BUF struct buf line = {0};
 
 	buf_init(&line, PAGE_MAX);
-	for (const struct json *item = json_first(metrics); item; item = json_next(item))
-		buf_addf(&line, "%s%s=%g", line.len ? " " : "", json_key(item),
-			json_get_num(item, "value", 0));
-	add_field(out, "metrics", line.data);
+	buf_addf(&line, "%s%*s  ", json_key(metric), wide < widest ? (int)(widest - wide) : 0, "");
+	columns_add_scalar(json_get(metric, "value"), &line);
+	if (step >= 0)
+		buf_addf(&line, "  (step %lld)", (long long)step);
+	add_field(out, label, line.data);
+}
+
+/* The last value of each. */
+static void add_metrics(struct buf *out, const struct run *run)
+{
+	const struct json *metrics = json_get(run->doc, "metrics");
+	size_t widest = widest_key(metrics), n = 0;
+
+	for (const struct json *item = json_first(metrics); item; item = json_next(item), n++)
+		if (n < METRICS_MAX)
+			add_metric(out, n ? "" : "metrics", item, widest);
+	if (n > METRICS_MAX)
+		add_fieldf(out, "", "and %zu more: dlrun show --json %s", n - METRICS_MAX,
+			run_id(run));
+}
+
+static void add_list(struct buf *out, const char *label, const struct json *list)
+{
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		add_field(out, label, json_str(item));
 }
 
 static void add_path(struct buf *out, const char *label, const char *path)
@@ -197,14 +346,6 @@ static void add_places(struct app *app, struct buf *out, const struct run *run)
 	add_path(out, "runs in", tree);
 	if (app->options.verbose)
 		add_path(out, "supervisor", notes);
-}
-
-static void add_warnings(struct buf *out, const struct run *run)
-{
-	const struct json *list = json_get(run->doc, "warnings");
-
-	for (const struct json *item = json_first(list); item; item = json_next(item))
-		add_field(out, "warning", json_str(item));
 }
 
 static void add_headline(struct app *app, struct buf *out, const struct run *run)
@@ -237,13 +378,15 @@ static int run(struct app *app, void *values, struct strv *words)
 	buf_init(&out, PAGE_MAX);
 	add_headline(app, &out, run);
 	add_identity(&out, run);
+	add_resources(&out, run);
 	add_times(&out, run);
+	add_attempts(&out, run);
 	add_usage(&out, run);
 	add_metrics(&out, run);
-	add_attempts(&out, run);
+	add_list(&out, "link", json_get(run->doc, "links"));
 	add_code(&out, run);
 	add_places(app, &out, run);
-	add_warnings(&out, run);
+	add_list(&out, "warning", json_get(run->doc, "warnings"));
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 

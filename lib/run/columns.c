@@ -68,7 +68,7 @@ static void add_number(const struct json *json, struct buf *out)
 	buf_adds(out, text);
 }
 
-static void add_scalar(const struct json *json, struct buf *out)
+void columns_add_scalar(const struct json *json, struct buf *out)
 {
 	switch (json_kind(json)) {
 	case JSON_STRING:
@@ -76,6 +76,9 @@ static void add_scalar(const struct json *json, struct buf *out)
 		break;
 	case JSON_NUMBER:
 		add_number(json, out);
+		break;
+	case JSON_NULL:
+		buf_adds(out, "null");
 		break;
 	default:
 		json_print(json, out);
@@ -100,7 +103,7 @@ static void add_members(const struct json *json, struct buf *out)
 			buf_addc(out, ' ');
 		if (key)
 			buf_addf(out, text && !*text ? "%s" : "%s=", key);
-		add_scalar(plain_value(item), out);
+		columns_add_scalar(plain_value(item), out);
 	}
 }
 
@@ -113,7 +116,7 @@ static void set_json(const struct json *json, bool is_tag, struct column_value *
 	if (json_kind(json) == JSON_OBJECT || json_kind(json) == JSON_ARRAY)
 		add_members(json, &text);
 	else if (json_kind(json) != JSON_NULL)
-		add_scalar(json, &text);
+		columns_add_scalar(json, &text);
 	if (is_tag && json_kind(json) == JSON_STRING && !text.len)
 		buf_adds(&text, "yes");
 	if (!text.len)
@@ -331,7 +334,7 @@ const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 /* The members of dlrun/run/v1 that paths begin with. */
 static const char *const roots[] = {"attempts", "cancelling", "exit", "image", "metrics", "note",
 	"origin", "params", "phases_ms", "ranks", "resources", "schema", "snapshot", "tags",
-	"target", "text", "times", "usage", "warnings", "links", "command"};
+	"target", "text", "times", "usage", "warnings", "links", "command", "shell"};
 
 static const struct column_kind *find_kind(const char *name)
 {

@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/vec.h"
 #include "run/run.h"
 
@@ -62,6 +64,9 @@ void column_get(const struct column *column, const struct run *run, int64_t now_
  * order. */
 void columns_sort(
 	struct run_list *runs, const struct column *column, bool descending, int64_t now_ms);
+
+/* A value of the record as people write it: text as it is, numbers short; NULL is null. */
+void columns_add_scalar(const struct json *json, struct buf *out);
 
 /* The words of a run's command as a shell would take them; the caller frees. */
 char *run_command_line(const struct run *run);

@@ -186,7 +186,7 @@ static int read_tail(
 	return r < 0 ? r : target_logs(target, run_handle(run), &request, token, NULL, err);
 }
 
-/* Whether its program has ended by a failure of its own, or is not there. */
+/* Whether its program or setup has ended by a failure of its own, or is not there. */
 static bool has_failed(const struct run *run)
 {
 	struct run_exit exit;
@@ -194,7 +194,7 @@ static bool has_failed(const struct run *run)
 	run_get_exit(run, &exit);
 	if (run_state(run) != RUN_FAILED || !run_handle(run))
 		return false;
-	return str_eq(exit.reason, "NotFound") ||
+	return str_eq(exit.reason, "NotFound") || str_eq(exit.origin, "setup") ||
 	       (str_eq(exit.origin, "job") && !str_eq(exit.reason, "Timeout"));
 }
 

@@ -96,7 +96,7 @@ struct os_use {
 };
 /* Of the members of a family, or if it is empty of the descendants of this process and of root (0:
  * none) with its own; then cpu_s counts those that live, and of ended ones those that their parent
- * has waited for. false: cannot be known here. Costs up to 10 us for each process of the machine.
+ * has waited for. false: cannot be known here. Costs some 10 us for each process of the machine.
  */
 bool os_family_use(const struct os_family *family, pid_t root, struct os_use *ret);
 

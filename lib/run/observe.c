@@ -15,6 +15,7 @@
 
 enum {
 	LOOK_MS = 2000,
+	LOOK_FIRST_MS = 250, /* doubled each time: a short run is seen, too */
 	LOOK_MAX_MS = 5 * 60 * 1000,
 	/* A look of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits, for
 	 * a slow disk or a driver, keeps the supervisor from its other work. */
@@ -37,6 +38,7 @@ struct observer {
 	int log_fd;        /* -1: none */
 	off_t log_offset;  /* up to where links were looked for */
 	int64_t looked_ms; /* wall clock; 0: not yet */
+	int64_t pace_ms;   /* between two looks, at least */
 };
 
 struct observer *observer_new(const struct observer_spec *spec)
@@ -45,6 +47,7 @@ struct observer *observer_new(const struct observer_spec *spec)
 	const struct usage_spec usage = {
 		.family = spec->family, .program = spec->program, .gpus = spec->gpus};
 
+	observer->pace_ms = LOOK_FIRST_MS;
 	observer->usage = usage_new(&usage);
 	if (spec->outputs) {
 		observer->metrics = metrics_new(spec->outputs);
@@ -106,15 +109,16 @@ static int64_t processor_us(void)
 	return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
-static int64_t rest_ms(int64_t cpu_us, int64_t wait_us)
+static int64_t rest_ms(struct observer *observer, int64_t cpu_us, int64_t wait_us)
 {
 	int64_t ms = cpu_us * REST_FOR_CPU / 1000;
 
 	if (wait_us * REST_FOR_WAIT / 1000 > ms)
 		ms = wait_us * REST_FOR_WAIT / 1000;
-	if (ms > LOOK_MAX_MS)
-		return LOOK_MAX_MS;
-	return ms < LOOK_MS ? LOOK_MS : ms;
+	if (ms < observer->pace_ms)
+		ms = observer->pace_ms;
+	observer->pace_ms = observer->pace_ms * 2 < LOOK_MS ? observer->pace_ms * 2 : LOOK_MS;
+	return ms < LOOK_MAX_MS ? ms : LOOK_MAX_MS;
 }
 
 int64_t observer_look(struct observer *observer)
@@ -125,7 +129,7 @@ int64_t observer_look(struct observer *observer)
 	look_at_outputs(observer);
 	look_at_log(observer);
 	observer->looked_ms = clock_wall_ms();
-	return rest_ms(processor_us() - cpu_us, clock_us() - wall_us);
+	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
 }
 
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes)

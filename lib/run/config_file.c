@@ -1,0 +1,276 @@
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/config_impl.h"
+
+/*
+ * What stands in a file.
+ */
+
+static const char *kind_name(const struct yaml *node)
+{
+	static const char *const names[] = {"a single value", "a list", "a map"};
+
+	return names[node->kind];
+}
+
+int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
+	const char *wanted, const struct yaml *node)
+{
+	return config_place_errorf(
+		err, place, "%s must be %s, not %s", key, wanted, kind_name(node));
+}
+
+static int read_words(const struct yaml *node, const char *key, const struct config_place *place,
+	struct strv *ret, struct err *err)
+{
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		if (item->kind != YAML_SCALAR)
+			return config_place_errorf(err,
+				&(struct config_place){place->source, place->file, item->line},
+				"an item of %s must be a single value, not %s", key,
+				kind_name(item));
+		strv_add(ret, item->text);
+	}
+	return 0;
+}
+
+static int read_list(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+	AUTO_STRV struct strv list = {0};
+	int r;
+
+	if (node->kind != YAML_LIST)
+		return config_wrong_kind(err, place, config_keys[i].name, "a list", node);
+	r = read_words(node, config_keys[i].name, place, &list, err);
+	if (r < 0)
+		return r;
+	strv_done(&value->list);
+	value->list = list;
+	list = (struct strv){0};
+	config_value_mark(value, place);
+	return 0;
+}
+
+static int read_command(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind == YAML_MAP)
+		return config_wrong_kind(
+			err, place, config_keys[i].name, "a list of words or a string", node);
+	if (node->kind == YAML_LIST) {
+		value->shell = false;
+		return read_list(config, i, node, place, err);
+	}
+	if (!*node->text)
+		return config_place_errorf(err, place, "%s is empty", config_keys[i].name);
+	strv_done(&value->list);
+	strv_add(&value->list, node->text);
+	value->shell = true;
+	config_value_mark(value, place);
+	return 0;
+}
+
+static bool env_name_is_valid(const char *name)
+{
+	if (!isalpha((unsigned char)*name) && *name != '_')
+		return false;
+	for (const char *p = name; *p; p++)
+		if (!isalnum((unsigned char)*p) && *p != '_')
+			return false;
+	return true;
+}
+
+/* A later (higher) layer's value of the same name wins. */
+static void env_put(struct strv *list, const char *name, const char *text)
+{
+	size_t len = strlen(name);
+	char *item = text ? mem_printf("%s=%s", name, text) : mem_strdup(name);
+
+	for (size_t i = 0; i < list->n; i++) {
+		if (strncmp(list->v[i], name, len) == 0 && strchr("=", list->v[i][len])) {
+			free(list->v[i]);
+			list->v[i] = item;
+			return;
+		}
+	}
+	strv_add_take(list, item);
+}
+
+static int read_env(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind != YAML_MAP)
+		return config_wrong_kind(
+			err, place, config_keys[i].name, "a map of names to values", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = {place->source, place->file, item->key_line};
+
+		if (!env_name_is_valid(item->key))
+			return config_place_errorf(
+				err, &here, "'%s' is no name of a variable", item->key);
+		if (item->kind != YAML_SCALAR)
+			return config_wrong_kind(err, &here, item->key, "a single value", item);
+		env_put(&value->list, item->key, yaml_is_null(item) ? NULL : item->text);
+	}
+	config_value_mark(value, place);
+	return 0;
+}
+
+/* A list of names, or a map in which a name without a value is from this shell, too. */
+static int read_secrets(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind == YAML_SCALAR)
+		return config_wrong_kind(err, place, "secrets", "a list of names", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		bool named = node->kind == YAML_MAP;
+		struct config_place here = {
+			place->source, place->file, named ? item->key_line : item->line};
+		const char *name = named ? item->key : item->text, *from = NULL;
+
+		if (item->kind != YAML_SCALAR)
+			return config_wrong_kind(err, &here, "an item of secrets", "a name", item);
+		if (named && !yaml_is_null(item))
+			from = item->text;
+		if (!env_name_is_valid(name))
+			return config_place_errorf(
+				err, &here, "'%s' is no name of a variable", name);
+		/* A value in a file that git tracks is what secrets are there to avoid. */
+		if (from && (from[0] != '@' || !from[1]))
+			return config_place_errorf(err, &here,
+				"%s: a secret comes from this shell or from \"@FILE\"", name);
+		env_put(&value->list, name, from);
+	}
+	config_value_mark(value, place);
+	return 0;
+}
+
+/*
+ * Targets
+ */
+
+static int read_map(struct config *config, const struct yaml *map, const char *prefix,
+	const struct config_place *place, struct err *err);
+
+static int read_value(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	const struct config_key *key = &config_keys[i];
+
+	if (yaml_is_null(node))
+		return config_place_errorf(err, place, "%s has no value", key->name);
+	switch (key->type) {
+	case CONFIG_LIST:
+		return read_list(config, i, node, place, err);
+	case CONFIG_COMMAND:
+		return read_command(config, i, node, place, err);
+	case CONFIG_ENV:
+		return read_env(config, i, node, place, err);
+	case CONFIG_SECRETS:
+		return read_secrets(config, i, node, place, err);
+	case CONFIG_TARGETS:
+		return config_read_targets(config, i, node, place, err);
+	case CONFIG_MAP:
+		if (node->kind != YAML_MAP)
+			return config_wrong_kind(err, place, key->name, "a map", node);
+		return read_map(config, node, key->name, place, err);
+	default:
+		if (node->kind != YAML_SCALAR)
+			return config_wrong_kind(err, place, key->name, "a single value", node);
+		return config_set_scalar(config, i, node->text, place, err);
+	}
+}
+
+/* The part of a key's name below prefix, or NULL if it does not lie directly there. */
+static const char *name_below(const char *name, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	if (len) {
+		if (strncmp(name, prefix, len) != 0 || name[len] != '.')
+			return NULL;
+		name += len + 1;
+	}
+	return strchr(name, '.') ? NULL : name;
+}
+
+static int unknown_key(
+	struct err *err, const struct config_place *place, const char *prefix, const char *name)
+{
+	const char *known[CONFIG_KEYS_MAX], *near;
+	AUTO_BUF struct buf shown;
+	size_t n = 0;
+
+	for (size_t i = 0; i < config_keys_n; i++) {
+		const char *below = name_below(config_keys[i].name, prefix);
+
+		if (below)
+			known[n++] = below;
+	}
+	buf_init(&shown, 256);
+	str_escape(&shown, name, strlen(name));
+	err_set(err, E_CONFIG_KEY, "%s:%u: there is no key '%s'%s%s", place->file, place->line,
+		shown.data, *prefix ? " in " : "", prefix);
+	near = str_suggest(name, known, n);
+	if (near)
+		return err_hint(err, "did you mean '%s'?", near);
+	return err_hint(err, "dlrun help dlrun.yaml");
+}
+
+static int read_map(struct config *config, const struct yaml *map, const char *prefix,
+	const struct config_place *place, struct err *err)
+{
+	int r = 0;
+
+	for (const struct yaml *item = map->first; item && r == 0; item = item->next) {
+		struct config_place here = {place->source, place->file, item->key_line};
+		AUTO_FREE char *name =
+			*prefix ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
+		size_t i = config_key_index(name);
+
+		if (i == config_keys_n || !name_below(name, prefix))
+			return unknown_key(err, &here, prefix, item->key);
+		r = read_value(config, i, item, &here, err);
+	}
+	return r;
+}
+
+int config_read_file(struct config *config, enum config_source source, const char *path,
+	bool must_exist, struct err *err)
+{
+	AUTO_BUF struct buf text;
+	AUTO_YAML struct yaml *root = NULL;
+	bool missing = false;
+	int r;
+
+	buf_init(&text, YAML_SIZE_MAX);
+	r = fs_read(path, YAML_SIZE_MAX, &text, &missing, err);
+	if (r < 0) {
+		if (!missing || must_exist)
+			return r;
+		err_clear(err);
+		return 0;
+	}
+	r = yaml_parse(text.data, text.len, path, &root, err);
+	if (r < 0)
+		return r;
+	if (root->kind != YAML_MAP)
+		return err_set(
+			err, E_CONFIG, "%s:%u: the file must be a map of keys", path, root->line);
+	return read_map(config, root, "", &(struct config_place){source, path, 0}, err);
+}

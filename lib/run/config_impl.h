@@ -1,0 +1,56 @@
+/*
+ * Inside of run/config: values with their origins, and how they are read from a file.
+ */
+#ifndef DLRUN_RUN_CONFIG_IMPL_H
+#define DLRUN_RUN_CONFIG_IMPL_H
+
+#include "base/yaml.h"
+#include "run/config.h"
+
+enum { CONFIG_KEYS_MAX = 64 };
+
+struct config_value {
+	bool set;
+	struct config_origin origin;
+	char *text;           /* scalars: as written, checked */
+	struct strv list;     /* lists, commands, env */
+	bool shell;           /* CONFIG_COMMAND: one line for sh -c */
+	struct json *targets; /* CONFIG_TARGETS */
+};
+
+struct config {
+	struct config_value values[CONFIG_KEYS_MAX];
+};
+
+/* Where a value is being read from, for messages and origins. */
+struct config_place {
+	enum config_source source;
+	const char *file;
+	unsigned line;
+};
+
+/* Index in config_keys; config_keys_n if there is none of that name. */
+size_t config_key_index(const char *name);
+/* "FILE:LINE: text", E_CONFIG unless said otherwise. */
+int config_place_error(
+	struct err *err, enum err_id id, const struct config_place *place, const char *text);
+int config_place_errorf(struct err *err, const struct config_place *place, const char *fmt, ...)
+	ERR_PRINTF(3, 4);
+/* "KEY must be WANTED, not a list" */
+int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
+	const char *wanted, const struct yaml *node);
+
+void config_value_mark(struct config_value *value, const struct config_place *place);
+void config_value_done(struct config_value *value);
+/* Whether text may be a value of key. */
+int config_check_scalar(const struct config_key *key, const char *text, struct err *err);
+int config_set_scalar(struct config *config, size_t i, const char *text,
+	const struct config_place *place, struct err *err);
+
+/* One file over what is there. One that is missing is empty unless must_exist. */
+int config_read_file(struct config *config, enum config_source source, const char *path,
+	bool must_exist, struct err *err);
+int config_read_targets(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err);
+
+#endif

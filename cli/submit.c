@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/auto.h"
@@ -107,15 +108,29 @@ static void on_image(void *ctx, const struct image *image, int64_t ms)
 	preview_say_image(ctx, image, ms);
 }
 
+/* What was not asked for is said, too: one GPU, where there are any. */
+static const char *gpu_words(const struct run *run, char out[static 32])
+{
+	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
+
+	*out = '\0';
+	if (n < 0)
+		return " · one GPU, as none of -g 0, -g N is given";
+	if (n > 0)
+		snprintf(out, 32, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
+	return out;
+}
+
 static void on_target(void *ctx, const struct run *run)
 {
 	const char *parent = json_get_str(run->doc, "parent");
+	char gpus[32];
 	unsigned n = os_processors();
 
 	if (parent)
 		app_phase(ctx, "code", "that of %s", parent);
-	app_phase(ctx, "target", "%s · this machine (%u %s)", run_target(run), n,
-		n == 1 ? "processor" : "processors");
+	app_phase(ctx, "target", "%s · this machine (%u %s)%s", run_target(run), n,
+		n == 1 ? "processor" : "processors", gpu_words(run, gpus));
 }
 
 static void on_notice(void *ctx, const char *text)

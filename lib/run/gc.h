@@ -13,6 +13,8 @@
 #include "base/vec.h"
 #include "run/ops.h"
 
+#define SETUP_KEEP_MS (INT64_C(30) * 24 * 3600 * 1000)
+
 struct gc {
 	struct session *session;
 	struct store *store;
@@ -39,5 +41,8 @@ int gc_drop_temporary(struct gc *gc, const char *dir, struct err *err);
  * trees that are gone or have no run any more. */
 int gc_plans(struct gc *gc, struct err *err);
 int gc_stat_caches(struct gc *gc, struct err *err);
+/* Setups that no run uses and that nobody has used for SETUP_KEEP_MS (with keep_ms 0: now), failed
+ * ones after keep_ms. */
+int gc_setups(struct gc *gc, struct err *err);
 
 #endif

@@ -1,4 +1,7 @@
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -137,6 +140,68 @@ int gc_stat_caches(struct gc *gc, struct err *err)
 		AUTO_FREE char *dir = fs_join(cache, entry->d_name);
 		if (is_hex(entry->d_name, STAT_DIR_LEN))
 			r = drop_stat_cache(gc, dir, &trees, err);
+	}
+	return r;
+}
+
+/*
+ * Setups (run/setup.h): one directory for each key
+ */
+
+#define SETUP_GONE "gone-" /* being removed: of no key any more */
+
+/* When it was used last, if it was ever done; else when it was begun. */
+static bool is_unused(const struct gc *gc, const char *dir)
+{
+	AUTO_FREE char *stamp = fs_join(dir, "stamp"), *log = fs_join(dir, "log");
+	bool done = access(stamp, F_OK) == 0;
+	struct stat st;
+	int64_t keep_ms = gc->keep_ms;
+
+	if (done && keep_ms > 0 && keep_ms < SETUP_KEEP_MS)
+		keep_ms = SETUP_KEEP_MS;
+	/* Somebody is about to begin. */
+	if (stat(done ? stamp : log, &st) < 0 && stat(dir, &st) < 0)
+		return false;
+	return (int64_t)st.st_mtime * 1000 + keep_ms <= gc->now_ms;
+}
+
+/* First to a name that nobody asks for, under the lock: whoever waits for it finds that the
+ * directory is gone, and makes a new one. */
+static int drop_setup(struct gc *gc, const char *setups, const char *name, struct err *err)
+{
+	AUTO_FREE char *dir = fs_join(setups, name), *lock = fs_join(dir, "lock");
+	AUTO_FREE char *log = fs_join(dir, "log");
+	AUTO_FREE char *gone = mem_printf("%s/" SETUP_GONE "%s", setups, name);
+	AUTO_FD int lock_fd = -1;
+
+	if (!is_unused(gc, dir) || fs_is_locked(log))
+		return 0;
+	if (gc->dry_run)
+		return fs_is_locked(lock) ? 0 : gc_drop(gc, dir, &gc->report->trees, err);
+	if (fs_lock(lock, true, 0, &lock_fd, NULL) < 0 || !is_unused(gc, dir))
+		return 0;
+	if (fs_remove_tree(AT_FDCWD, gone, NULL) < 0 || rename(dir, gone) < 0)
+		return fs_error(err, errno, "removing %s", dir);
+	return gc_drop(gc, gone, &gc->report->trees, err);
+}
+
+int gc_setups(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *setups = dirs_setups(&gc->session->dirs);
+	AUTO_DIR DIR *stream = opendir(setups);
+	AUTO_STRV struct strv names = {0};
+	struct dirent *entry;
+	int r = 0;
+
+	while (stream && (entry = readdir(stream)))
+		strv_add(&names, entry->d_name);
+	for (size_t i = 0; r == 0 && i < names.n; i++) {
+		AUTO_FREE char *path = fs_join(setups, names.v[i]);
+		if (str_starts(names.v[i], SETUP_GONE))
+			r = gc_drop(gc, path, &gc->report->trees, err);
+		else if (is_hex(names.v[i], SHA256_HEX_SIZE - 1))
+			r = drop_setup(gc, setups, names.v[i], err);
 	}
 	return r;
 }

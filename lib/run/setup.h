@@ -32,7 +32,8 @@ enum { SETUP_PRODUCTS_MAX = 65536 };
 
 struct setup;
 
-/* tree: the run's, absolute, with its data and outputs mounted. *ret is NULL when the job has no
+/* tree: the run's, absolute, with its data and outputs mounted, and new: no setup was linked into it
+ * before. *ret is NULL when the job has no
  * setup. Reads the key files: E_RUN_SETUP when one is not in the tree, E_DATA_LIMIT when they are
  * too many or too large. */
 int setup_begin(
@@ -43,7 +44,8 @@ enum setup_state {
 	SETUP_RUN,   /* this process has the lock: run setup_order, then call setup_end */
 	SETUP_BUSY,  /* look again in setup_wait_ms; setup_why says why */
 };
-/* Blocks for a tenth of a second at most, so that a copy of the tree takes many looks. */
+/* Blocks for a tenth of a second, so that a copy of the tree takes many looks; longer where it
+ * removes what a failed try has left. */
 int setup_look(struct setup *setup, enum setup_state *ret, struct err *err);
 int64_t setup_wait_ms(const struct setup *setup);
 /* "another run does the same setup"; of the last look, valid until the next one. */

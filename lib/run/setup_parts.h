@@ -1,0 +1,41 @@
+/*
+ * Inside of run/setup: its key, and what it has made.
+ */
+#ifndef DLRUN_RUN_SETUP_PARTS_H
+#define DLRUN_RUN_SETUP_PARTS_H
+
+#include <stdbool.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/vec.h"
+#include "run/world.h"
+
+enum {
+	SETUP_KEY_FILES_MAX = 20000,
+	SETUP_KEY_BYTES_MAX = 1 << 30,
+};
+
+/* The name of the setup's directory. Of modes only whether a file is executable: the rest is the
+ * umask's. A key that is a symbolic link counts with what it says and with the file that it leads
+ * to; links below a directory only with what they say. */
+int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
+	struct err *err);
+
+/* The names below made that are not below tree, sorted; a new directory is one name. */
+int setup_products_find(const char *made, const char *tree, struct strv *ret, struct err *err);
+/* Links to them into tree, where it has the directory and nothing of that name. */
+int setup_products_link(
+	const struct strv *products, const char *made, const char *tree, struct err *err);
+/* The product that is a virtual environment of Python in the directory cwd of made, or NULL. */
+const char *setup_venv_find(const struct strv *products, const char *made, const char *cwd);
+
+/* dir/done. */
+int setup_done_write(const char *dir, const struct strv *products, struct err *err);
+/* false: there is none, or it cannot be relied on: the machine stopped before its disk had what the
+ * setup made. */
+bool setup_done_read(const char *dir, struct strv *ret_products);
+/* Now is the last use. */
+void setup_stamp(const char *dir);
+
+#endif

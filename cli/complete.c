@@ -1,5 +1,6 @@
 #include "cli/complete.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,6 +103,22 @@ static void add_keys(struct completion *completion)
 		add(completion, config_keys[i].name, config_keys[i].help);
 }
 
+/* The last of those with commas between them. */
+static void add_columns(struct completion *completion)
+{
+	const char *comma = strrchr(completion->current, ',');
+	char *before = completion->head;
+
+	if (comma) {
+		completion->head = mem_printf("%s%.*s", before ? before : "",
+			(int)(comma + 1 - completion->current), completion->current);
+		free(before);
+		completion->current = comma + 1;
+	}
+	for (size_t i = 0; i < column_kinds_n; i++)
+		add(completion, column_kinds[i].name, column_kinds[i].help);
+}
+
 static void add_errors(struct completion *completion)
 {
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
@@ -161,6 +178,9 @@ static void add_values(struct completion *completion, enum opt_values values)
 	case VALUE_TOPIC:
 		add_topics(completion);
 		break;
+	case VALUE_COLUMNS:
+		add_columns(completion);
+		break;
 	case VALUE_SHELL:
 		add_words(completion, "bash zsh fish");
 		break;
@@ -189,6 +209,8 @@ static void add_word(struct completion *completion)
 		leave_to_shell(completion, first ? "command" : "file");
 	else if (cmd->words == VALUE_RUN_DIR)
 		add_values(completion, first ? VALUE_RUN : VALUE_DIR);
+	else if (cmd->words == VALUE_RUN_PATH)
+		add_values(completion, first ? VALUE_RUN : VALUE_NONE);
 	else if (cmd->max_words == CMD_WORDS_ANY || completion->n_words < cmd->max_words)
 		add_values(completion, cmd->words);
 }

@@ -90,6 +90,6 @@ const struct cmd cmd_fetch = {
 	.opts = opts,
 	.values_size = sizeof(struct fetch_values),
 	.max_words = CMD_WORDS_ANY,
-	.words = VALUE_RUN,
+	.words = VALUE_RUN_PATH,
 	.run = run,
 };

@@ -125,6 +125,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		[CONFIG_MAP] = "a map of the keys that follow",
 		[CONFIG_TARGETS] = "a map of names to targets",
 		[CONFIG_ENUM] = "one of: ",
+		[CONFIG_SECRETS] = "a list of names, or a map of names to @FILE",
 	};
 
 	buf_addf(out, "\n\n\tType: %s%s.", types[key->type], key->choices ? key->choices : "");

@@ -35,14 +35,16 @@ enum opt_values {
 	VALUE_FILE,
 	VALUE_DIR,
 	VALUE_RUN,
-	VALUE_LIVE,    /* runs that have not ended */
-	VALUE_RUN_DIR, /* one run, then a directory */
+	VALUE_LIVE,     /* runs that have not ended */
+	VALUE_RUN_DIR,  /* one run, then a directory */
+	VALUE_RUN_PATH, /* one run, then paths in its results */
 	VALUE_TARGET,
 	VALUE_COMMAND, /* a program and its words */
 	VALUE_KEY,     /* of the configuration */
 	VALUE_ERROR,   /* the id of an error */
 	VALUE_TOPIC,   /* a command of dlrun */
 	VALUE_SHELL,   /* bash, zsh, fish */
+	VALUE_COLUMNS, /* of ps, with commas */
 };
 
 struct opt {

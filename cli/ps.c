@@ -26,9 +26,11 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'a', "all", struct ps_values, all),
 		.help = "All runs, not only unfinished ones and those of the last 24 hours"},
 	{OPT_MEMBER(OPT_STRING, 'o', "columns", struct ps_values, columns), .arg = "LIST",
-		.help = "Columns with commas: id,state,params.lr,metrics.loss; or wide"},
+		.help = "Columns with commas: id,state,params.lr,metrics.loss; or wide",
+		.values = VALUE_COLUMNS},
 	{OPT_MEMBER(OPT_STRING, 0, "sort", struct ps_values, sort), .arg = "COLUMN",
-		.help = "Smallest first; -COLUMN: largest first (default: newest first)"},
+		.help = "Smallest first; -COLUMN: largest first (default: newest first)",
+		.values = VALUE_COLUMNS},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct ps_values, tags), .arg = "K[=V]",
 		.help = "Only runs with this tag; may be repeated, then with all of them"},
 	{OPT_MEMBER(OPT_STRING, 0, "group", struct ps_values, group), .arg = "NAME",
@@ -308,8 +310,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun ps # what runs, and what ran today",
-	"dlrun ps --group lr-sweep -o id,state,params.lr,metrics.loss --sort metrics.loss "
-	"# a group, the best first",
+	"dlrun ps --group sweep -o id,params.lr,metrics.loss --sort metrics.loss # best first",
 	"dlrun ps -a --json --tag paper # every run with a tag, for a script",
 };
 

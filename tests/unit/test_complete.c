@@ -169,6 +169,16 @@ static void words(void **state)
 	check("config limits.fi", "limits.files\tNumber of files\nlimits.file\tOne file\n");
 }
 
+static void columns(void **state)
+{
+	(void)state;
+	check("ps -o sta", "state\tIts state\nstarted\tWhen its program started\n");
+	check("ps -o id,name,gro", "id,name,group\tIts group\n");
+	check("ps --columns=id,gro", "--columns=id,group\tIts group\n");
+	check("ps --sort gro", "group\tIts group\n");
+	check("ps -o params.", "");
+}
+
 static void runs(void **state)
 {
 	const struct place *place = *state;
@@ -185,6 +195,9 @@ static void runs(void **state)
 	check_has("logs @", "@\tthe newest run\n");
 	check("logs alpha-22222 ", "");
 	check("checkout alpha-22222 ", ":dir\n");
+	check("fetch a", "alpha-22222\trunning · python 'a b.py'\n");
+	check("fetch alpha-22222 ", "");
+	check("fetch -o ", ":dir\n");
 	check_has("diff alpha-22222 ", "beta-33333\t");
 }
 
@@ -227,6 +240,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(options, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(programs, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(words, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(columns, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(runs, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(broken_state_is_silent, set_up, tear_down),
 		cmocka_unit_test(every_command_is_sorted_and_whole),

@@ -27,7 +27,7 @@ static void add_git(const struct snapshot_git *git, struct buf *out)
 		buf_adds(out, git->branch);
 	if (git->commit)
 		buf_addf(out, "%s%.*s", git->branch ? "@" : "", SHORT_COMMIT, git->commit);
-	else
+	else if (git->library) /* else it is not known */
 		buf_adds(out, " (no commit yet)");
 	if (git->n_changed)
 		buf_addf(out, " +%zu changed", git->n_changed);

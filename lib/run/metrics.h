@@ -1,7 +1,7 @@
 /*
- * The last value of each scalar in the event files (run/tfevents.h) below a directory, wherever they
- * appear. Looks cost little: directories are read again when they have changed, files from where the
- * last look ended.
+ * The last value of each scalar in the event files (run/tfevents.h) below a directory, wherever
+ * they appear. Looks cost little: directories are read again when they have changed, files from
+ * where the last look ended.
  *
  * A scalar is called like its tag. Event files lie in directories of their own for each start of a
  * program: of one tag in several, the newest value counts. But directories called val, valid,

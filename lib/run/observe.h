@@ -5,7 +5,8 @@
  * processor: the pace follows the cost of a sample.
  *
  * The result is one JSON object, dlrun/observed/v1:
- *	{"time": "…Z", "usage": {"cpu_s", "memory_peak_bytes", "gpu_busy", "gpu_memory_peak_bytes", "energy_j"},
+ *	{"time": "…Z",
+ *	 "usage": {"cpu_s", "memory_peak_bytes", "gpu_busy", "gpu_memory_peak_bytes", "energy_j"},
  *	 "now": {"cpu": 1.5, "memory_bytes", "gpu_busy", "gpu_memory_bytes", "power_w"},
  *	 "metrics": {"loss": {"value": 2.31, "step": 100}}, "params": {…}, "links": ["https://…"]}
  * null where something is not known. gpu_busy: 0 to 1, mean over samples and GPUs. energy_j: what

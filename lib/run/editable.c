@@ -137,13 +137,15 @@ static void read_finder(struct search *search, const struct buf *text)
 		AUTO_FREE char *base = module_base(map.names.v[i], map.paths.v[i]);
 		if (!dir)
 			continue;
-		if (base)
+		if (base) {
 			add_path(search, base);
-		else
-			strv_addf(&search->ret->warnings,
-				"module %s is imported from the live tree: its directory there has "
-				"another name",
-				map.names.v[i]);
+			continue;
+		}
+		strv_add(&search->ret->fixed, map.names.v[i]);
+		strv_addf(&search->ret->warnings,
+			"module %s is imported from the live tree: its directory there has another "
+			"name",
+			map.names.v[i]);
 	}
 }
 
@@ -334,12 +336,15 @@ static void say_found(struct search *search, bool ignores_env)
 /* Backends with import hooks of their own: those come before PYTHONPATH. */
 static void say_hooked(struct search *search)
 {
-	vec_foreach (struct dist, dist, &search->dists)
-		if (!dist->has_path || dist->is_hooked)
-			strv_addf(&search->ret->warnings,
-				"package %s is installed from this tree (editable) by an import "
-				"hook: the run imports the live tree's copy; install it by setup:",
-				dist->name);
+	vec_foreach (struct dist, dist, &search->dists) {
+		if (dist->has_path && !dist->is_hooked)
+			continue;
+		strv_add(&search->ret->fixed, dist->name);
+		strv_addf(&search->ret->warnings,
+			"package %s is installed from this tree (editable) by an import hook: the "
+			"run imports the live tree's copy; install it by setup:, without -e",
+			dist->name);
+	}
 }
 
 void editable_find(const struct editable_query *query, struct editable *ret)
@@ -369,6 +374,7 @@ void editable_done(struct editable *editable)
 		return;
 	strv_done(&editable->paths);
 	free(editable->sentence);
+	strv_done(&editable->fixed);
 	strv_done(&editable->warnings);
 	*editable = (struct editable){0};
 }

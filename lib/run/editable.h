@@ -36,8 +36,8 @@ struct editable {
 	/* "package x is installed from this tree (editable): the run imports its own copy (src)";
 	 * NULL when there is nothing to say. */
 	char *sentence;
-	/* One sentence each: what is imported from the live tree all the same. */
-	struct strv warnings;
+	/* Packages and modules that are imported from root all the same; one sentence for each. */
+	struct strv fixed, warnings;
 };
 
 /* What cannot be read counts as not there. Some milliseconds for hundreds of packages. */

@@ -130,14 +130,26 @@ void setup_free(struct setup *setup)
  * Ready
  */
 
+static int is_fixed(const struct strv *names, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(names->v[0]);
+
+	err_set(err, E_RUN_SETUP,
+		"the setup installs %s with -e by an import hook: every run would import the code of "
+		"the run that made the setup",
+		shown);
+	return err_hint(err, "install it without -e, and name its sources in setup.key");
+}
+
 /* What the environment has installed from made: the run has its own. */
-static void find_python(struct setup *setup, const char *venv)
+static int find_python(struct setup *setup, const char *venv, struct err *err)
 {
 	static const char *const no_env[] = {NULL};
 	AUTO_FREE char *prefix = fs_join(setup->made, venv);
 	AUTO_EDITABLE struct editable found = {0};
 	struct strv none = {0};
 
+	free(setup->venv);
 	setup->venv = fs_join(setup->tree, venv);
 	editable_find(&(struct editable_query){.command = &none,
 			      .env = no_env,
@@ -147,6 +159,7 @@ static void find_python(struct setup *setup, const char *venv)
 		&found);
 	for (size_t i = 0; i < found.paths.n; i++)
 		strv_add_take(&setup->python_paths, fs_join(setup->tree, found.paths.v[i]));
+	return found.fixed.n ? is_fixed(&found.fixed, err) : 0;
 }
 
 static int become_ready(struct setup *setup, struct err *err)
@@ -158,8 +171,9 @@ static int become_ready(struct setup *setup, struct err *err)
 	if (r < 0)
 		return r;
 	venv = setup_venv_find(&setup->products, setup->made, setup->cwd);
-	if (venv)
-		find_python(setup, venv);
+	r = venv ? find_python(setup, venv, err) : 0;
+	if (r < 0)
+		return r;
 	setup->phase = PHASE_READY;
 	return 0;
 }
@@ -255,8 +269,12 @@ static int look(struct setup *setup, struct err *err)
 		r = take_lock(setup, false, LOCK_WAIT_MS, err);
 		if (r <= 0)
 			return r;
-		if (setup_done_read(setup->dir, &setup->products))
-			return become_ready(setup, err);
+		if (setup_done_read(setup->dir, &setup->products)) {
+			r = become_ready(setup, err);
+			if (r < 0)
+				let_go(setup);
+			return r;
+		}
 		let_go(setup);
 	}
 	r = take_lock(setup, true, LOCK_WAIT_MS, err);

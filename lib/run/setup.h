@@ -61,7 +61,8 @@ struct setup_order {
 void setup_order(const struct setup *setup, struct setup_order *ret);
 /* wait_status: as wait(2), of the line; everything that it left behind has ended. 0: the setup is
  * as after SETUP_READY. Another one: E_RUN_SETUP with the last lines of the log as evidence; the
- * lock is given back. */
+ * lock is given back. E_RUN_SETUP as well, also of setup_look, when a package of the tree is
+ * installed as editable in a way that no run can turn to its own copy. */
 int setup_end(struct setup *setup, int wait_status, struct err *err);
 
 /* After SETUP_READY. *ret: env_before (K=V), and where a product is a virtual environment of Python

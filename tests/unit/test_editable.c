@@ -397,6 +397,7 @@ static void test_hook(void **state)
 	assert_null(found.sentence);
 	assert_int_equal(found.warnings.n, 1);
 	assert_non_null(strstr(found.warnings.v[0], "package pkg "));
+	expect_words(&found.fixed, "pkg");
 }
 
 static void test_commands(void **state)

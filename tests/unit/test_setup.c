@@ -657,6 +657,20 @@ static void test_venv(void **state)
 	expect_var(&env, "PATH", path);
 }
 
+/* Every run would import the first one's code: that is no success, for nobody. */
+static void test_hook(void **state)
+{
+	struct place *place = *state;
+
+	set_line(place,
+		"S=.venv/lib/python3.12/site-packages; mkdir -p .venv/bin $S/pkg-1.dist-info;"
+		"touch .venv/pyvenv.cfg .venv/bin/python $S/_editable_skbc_pkg.py;"
+		"chmod +x .venv/bin/python; printf '{\"url\": \"file://%s\", \"dir_info\":"
+		"{\"editable\": true}}' $(pwd) > $S/pkg-1.dist-info/direct_url.json");
+	must_fail(place, "the setup installs pkg with -e by an import hook");
+	must_fail(place, "the setup installs pkg with -e by an import hook");
+}
+
 static void test_no_venv(void **state)
 {
 	struct place *place = *state;
@@ -740,6 +754,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damage, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_power_cut, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_venv, make_place, drop_place),
+		cmocka_unit_test_setup_teardown(test_hook, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_no_venv, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_gc, make_place, drop_place),
 	};

@@ -112,15 +112,24 @@ static void say_success(struct app *app, const struct run *run)
 
 static enum err_id end_id(const struct run *run)
 {
+	static const struct {
+		const char *reason;
+		enum err_id id;
+	} ends[] = {
+		{"Timeout", E_RUN_TIMEOUT},
+		{"NotFound", E_RUN_EXEC},
+		{"NotExecutable", E_RUN_EXEC},
+		{"SetupFailed", E_RUN_SETUP},
+		{"StartFailed", E_RUN_START},
+	};
 	struct run_exit exit;
 
 	run_get_exit(run, &exit);
 	if (run_state(run) == RUN_LOST || run_state(run) == RUN_UNKNOWN)
 		return E_RUN_LOST;
-	if (str_eq(exit.reason, "Timeout"))
-		return E_RUN_TIMEOUT;
-	if (str_eq(exit.reason, "NotFound") || str_eq(exit.reason, "NotExecutable"))
-		return E_RUN_EXEC;
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (str_eq(exit.reason, ends[i].reason))
+			return ends[i].id;
 	return E_RUN_FAILED;
 }
 

@@ -101,6 +101,17 @@ static bool goes_by_link(const struct entry_list *entries, const char *path)
 	return false;
 }
 
+/* Whether path, which the snapshot does not have, comes with data or may be made by the setup. */
+static bool is_brought(const struct world *world, const char *path)
+{
+	for (size_t i = 0; i < world->data.n; i++) {
+		const char *data = world->data.v[i].path;
+		if (str_starts(path, data) && strchr("/", path[strlen(data)]))
+			return true;
+	}
+	return world->setup.run || world->before;
+}
+
 static void look_up_file(struct submission *submission, const char *word)
 {
 	AUTO_FREE char *path = tree_path(submission->spec.cwd, word), *here = NULL;
@@ -110,7 +121,8 @@ static void look_up_file(struct submission *submission, const char *word)
 	if (!path || !submission->snapshot || goes_by_link(&submission->snapshot->entries, path))
 		return;
 	entry = entry_find(&submission->snapshot->entries, path);
-	if (entry && (entry->kind == ENTRY_LINK || entry->exec))
+	if (entry ? entry->kind == ENTRY_LINK || entry->exec
+		  : is_brought(&submission->spec.world, path))
 		return;
 	submission->missing_program = true;
 	here = fs_join(submission->place->root, path);
@@ -173,7 +185,9 @@ void submission_look_up(struct submission *submission)
 	if (submission->spec.shell || !str_eq(submission->target->ops->kind, "local"))
 		return;
 	if (!strchr(word, '/')) {
-		look_up_program(submission, word);
+		/* Lines in front of it may change PATH. */
+		if (!submission->spec.world.before)
+			look_up_program(submission, word);
 	} else if (word[0] != '/') {
 		look_up_file(submission, word);
 	} else if (access(word, X_OK) < 0 || stat(word, &st) < 0 || !S_ISREG(st.st_mode)) {

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "run/editable.h"
 #include "run/gpu.h"
@@ -74,7 +75,11 @@ int submission_set_secrets(struct submission *submission, struct err *err)
 		struct secrets_source source = secrets_of_config(submission->session, &dir);
 		r = add_secrets(submission, &source, config_secrets(submission->config), err);
 	}
-	return r < 0 ? r : add_secrets(submission, &shell, submission->options->secrets, err);
+	if (r == 0)
+		r = add_secrets(submission, &shell, submission->options->secrets, err);
+	if (submission->secret_env.n > 0)
+		os_protect_memory();
+	return r;
 }
 
 /*

@@ -15,12 +15,12 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/observe.h"
 #include "run/words.h"
 
 enum {
 	JOB_MAX = 8 << 20,
 	STATE_MAX = 64 << 10,
-	OBSERVED_MAX = 1 << 20,
 	LOCK_WAIT_MS = 200, /* others only look for a moment */
 	LOOK_MS = 5,
 };
@@ -324,14 +324,15 @@ int attempt_next(const char *dir)
 
 struct json *attempt_observed(const char *dir)
 {
-	AUTO_JSON struct json *observed = NULL, *gpus = NULL;
+	AUTO_JSON struct json *observed = observed_read(dir), *gpus = NULL;
+	const struct json *resources;
 
-	read_json(dir, ATTEMPT_OBSERVED, OBSERVED_MAX, &observed, NULL);
 	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
 		return TAKE(observed);
 	if (!observed)
 		observed = json_object();
-	json_set(observed, "resources", TAKE(gpus));
+	resources = json_get(gpus, "resources");
+	json_set(observed, "resources", resources ? json_clone(resources) : json_null());
 	return TAKE(observed);
 }
 

@@ -11,9 +11,9 @@
  *	observed.json, gpus.json  what the program uses (run/observe.h), which GPUs it was given
  *	supervisor.log
  *
- * An attempt that failed and is to be repeated names the next one in its exit.json. That one is made
- * and locked before, so that each instant is either before (the attempt has not ended) or after
- * (the next one has begun); a next one that nobody holds and that has no state was killed in
+ * An attempt that failed and is to be repeated names the next one in its exit.json. That one is
+ * made and locked before, so that each instant is either before (the attempt has not ended) or
+ * after (the next one has begun); a next one that nobody holds and that has no state was killed in
  * between, and whoever looks ends it (failed, Interrupted): only its supervisor had the program's
  * environment.
  *
@@ -34,19 +34,18 @@
 #include "run/target.h"
 #include "run/world.h"
 
-#define ATTEMPT_JOB      "job.json"
-#define ATTEMPT_LOCK     "lock"
-#define ATTEMPT_STATE    "state.json"
-#define ATTEMPT_CANCEL   "cancel"
-#define ATTEMPT_LOG      "log"
-#define ATTEMPT_MARKS    "marks"
-#define ATTEMPT_EXIT     "exit.json"
-#define ATTEMPT_TREE     "tree"
-#define ATTEMPT_TEMP     "tree.tmp"
-#define ATTEMPT_FILES    "files"
-#define ATTEMPT_NOTES    "supervisor.log"
-#define ATTEMPT_OBSERVED "observed.json"
-#define ATTEMPT_GPUS     "gpus.json"
+#define ATTEMPT_JOB    "job.json"
+#define ATTEMPT_LOCK   "lock"
+#define ATTEMPT_STATE  "state.json"
+#define ATTEMPT_CANCEL "cancel"
+#define ATTEMPT_LOG    "log"
+#define ATTEMPT_MARKS  "marks"
+#define ATTEMPT_EXIT   "exit.json"
+#define ATTEMPT_TREE   "tree"
+#define ATTEMPT_TEMP   "tree.tmp"
+#define ATTEMPT_FILES  "files"
+#define ATTEMPT_NOTES  "supervisor.log"
+#define ATTEMPT_GPUS   "gpus.json"
 /* Space for exit.json on a disk that fills up; gone at the end. */
 #define ATTEMPT_RESERVE "reserve"
 /* Of the run, seen from state/runs/ID. */

@@ -24,6 +24,18 @@ static void add_all(struct strv *to, const struct strv *from)
 		env_set(to, from->v[i], false);
 }
 
+/* What an earlier attempt had that no record tells: the remote of the repository. */
+static void add_earlier(const struct local_place *place, struct strv *defaults)
+{
+	AUTO(attempt_job_done) struct attempt_job earlier = {0};
+	AUTO_FREE char *dir = attempt_sibling(place->dir, place->attempt - 1);
+
+	if (place->attempt < 2 || attempt_job_read(dir, &earlier, NULL) < 0)
+		return;
+	for (size_t i = 0; i < earlier.defaults.n; i++)
+		env_set(defaults, earlier.defaults.v[i], true);
+}
+
 static void set_env(const struct local_place *place, const struct target_job *job,
 	const char *outputs, struct attempt_job *ret)
 {
@@ -37,6 +49,7 @@ static void set_env(const struct local_place *place, const struct target_job *jo
 	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
 	strv_add(&ret->defaults, "NNODES=1");
 	strv_add(&ret->defaults, "NODE_RANK=0");
+	add_earlier(place, &ret->defaults);
 }
 
 /* What surrounds the code is in the specification only. */
@@ -65,6 +78,7 @@ static int write_job(struct target_local *local, const struct local_place *place
 		.layout = dirs_layout(dirs),
 		.image = mem_strdup(job->image->manifest.digest),
 		.spares = dirs_spares(dirs),
+		.setups = dirs_setups(dirs),
 		.outputs = dirs_outputs(dirs, place->run_id),
 		.tree_bytes = job->tree_bytes,
 		.timeout_ms = job->timeout_ms,

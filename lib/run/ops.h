@@ -49,6 +49,13 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
 	struct err *err);
 
+/* Begin the next attempt of a run that has ended otherwise than by success (E_RUN_ENDED,
+ * E_RUN_RUNNING): same code, specification and outputs. Values of secrets come from this shell or
+ * their files again; names without one are added to ret_missing. *ret, the run as it is then, is
+ * set too where the attempt was written down but could not be started: its state tells. */
+int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
+	struct run **ret, struct err *err);
+
 /* Forget: record, log, outputs here, git ref. E_RUN_RUNNING unless it has ended; E_IO_LOCK when
  * its supervisor or submit is still at work after some seconds. Stopped at any moment it can be
  * repeated; the image is left to gc_local. Blocks. */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/code_env.h"
 #include "run/finish.h"
 #include "run/hint_left_out.h"
 #include "run/ops.h"
@@ -213,18 +214,9 @@ static void set_image(struct course *course)
 
 static void add_code_env(const struct course *course, struct strv *env, struct strv *defaults)
 {
-	const struct json *snapshot = json_get(course->run->doc, "snapshot");
 	const struct snapshot *taken = course->submission.snapshot;
-	const char *id = json_get_str(snapshot, "id"), *commit = json_get_str(snapshot, "commit");
 
-	strv_addf(env, "DLRUN_SNAPSHOT=%s", id ? id : "");
-	strv_addf(env, "DLRUN_GIT_COMMIT=%s", commit ? commit : "");
-	strv_addf(env, "DLRUN_GIT_DIRTY=%d", json_get_bool(snapshot, "dirty", false));
-	strv_addf(env, "DLRUN_IMAGE_REF=%s", course->ref);
-	strv_add(defaults, "PYTHONUNBUFFERED=1");
-	/* .git does not travel, and wandb looks for it. */
-	if (commit)
-		strv_addf(defaults, "WANDB_GIT_COMMIT=%s", commit);
+	run_code_env(course->run, env, defaults);
 	if (taken && taken->git.remote_url)
 		strv_addf(defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
 }

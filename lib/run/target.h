@@ -52,7 +52,8 @@ struct target_status {
 	/* dlrun/observed/v1 (run/observe.h), and "resources" as in dlrun/run/v1 of what it was
 	 * given; or NULL. */
 	struct json *observed;
-	char *next_handle; /* of a failed one: the attempt that the target began after it; or NULL */
+	/* Of a failed one: the attempt that the target began by itself after it; or NULL. */
+	char *next_handle;
 };
 void target_status_done(struct target_status *status);
 

@@ -1,0 +1,19 @@
+#include "run/code_env.h"
+
+#include "base/json.h"
+
+void run_code_env(const struct run *run, struct strv *env, struct strv *defaults)
+{
+	const struct json *snapshot = json_get(run->doc, "snapshot");
+	const char *id = json_get_str(snapshot, "id"), *commit = json_get_str(snapshot, "commit");
+	const char *ref = json_get_str(json_get(run->doc, "image"), "ref");
+
+	strv_addf(env, "DLRUN_SNAPSHOT=%s", id ? id : "");
+	strv_addf(env, "DLRUN_GIT_COMMIT=%s", commit ? commit : "");
+	strv_addf(env, "DLRUN_GIT_DIRTY=%d", json_get_bool(snapshot, "dirty", false));
+	strv_addf(env, "DLRUN_IMAGE_REF=%s", ref ? ref : "");
+	strv_add(defaults, "PYTHONUNBUFFERED=1");
+	/* .git does not travel, and wandb looks for it. */
+	if (commit)
+		strv_addf(defaults, "WANDB_GIT_COMMIT=%s", commit);
+}

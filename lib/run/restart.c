@@ -1,0 +1,208 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/attempt.h"
+#include "run/code_env.h"
+#include "run/ops.h"
+#include "run/secrets.h"
+#include "run/spec.h"
+#include "run/store.h"
+#include "run/words.h"
+
+/*
+ * The next attempt of a run that has ended: the same code, specification and outputs. Its handle is
+ * durable in the row before the target is told, and RUN_SUBMIT_LOCK is held until the target has
+ * it, so that whoever looks after a kill finds either the run as it was, or an attempt that works,
+ * or one that never began (run/attempt.h) and can be restarted in its turn.
+ */
+
+enum {
+	LOCK_MS = 5000, /* a submit may still write its git record */
+	START_MS = 30000,
+};
+
+struct restart {
+	struct session *session;
+	struct store *store;
+	struct run *run; /* as the store has it */
+	struct target *target;
+	struct spec spec;
+	struct strv secrets, env, defaults;
+	struct image image;
+	char *dir;
+	char handle[TARGET_HANDLE_SIZE];
+	int lock_fd;
+};
+
+static void restart_done(struct restart *restart)
+{
+	run_free(restart->run);
+	target_free(restart->target);
+	spec_done(&restart->spec);
+	strv_done(&restart->secrets);
+	strv_done(&restart->env);
+	strv_done(&restart->defaults);
+	image_done(&restart->image);
+	free(restart->dir);
+	auto_fd(&restart->lock_fd);
+}
+
+static int check_state(const struct run *run, struct err *err)
+{
+	enum run_state state = run_state(run);
+
+	if (state == RUN_SUCCEEDED) {
+		err_set(err, E_RUN_ENDED, "%s has succeeded: there is nothing to repeat",
+			run_id(run));
+		return err_hint(err, "dlrun submit --from %s", run_id(run));
+	}
+	if (state == RUN_UNKNOWN) {
+		err_set(err, E_TARGET_SILENT, "%s cannot be asked now", run_id(run));
+		return err_hint(err, "dlrun why %s", run_id(run));
+	}
+	if (!run_state_is_final(state)) {
+		err_set(err, E_RUN_RUNNING, "%s has not ended: it is %s", run_id(run),
+			run_state_name(state));
+		return err_hint(err, "dlrun cancel %s", run_id(run));
+	}
+	if (run_image_digest(run))
+		return 0;
+	err_set(err, E_IMAGE_BASE, "%s ended before its code was kept", run_id(run));
+	return err_hint(err, "dlrun submit");
+}
+
+/* Everything that may fail without an effect. */
+static int prepare(struct restart *restart, struct strv *ret_missing, struct err *err)
+{
+	struct session *session = restart->session;
+	const struct run *run = restart->run;
+	struct layout *layout;
+
+	int r = spec_from_json(run->spec, &restart->spec, err);
+	if (r == 0)
+		r = secrets_again(
+			session, &restart->spec.secrets, &restart->secrets, ret_missing, err);
+	if (r == 0)
+		r = session_layout(session, &layout, err);
+	if (r == 0)
+		r = image_load(layout, run_image_digest(run), &restart->image, err);
+	if (r == 0)
+		r = target_open(session, run_target(run), &restart->target, err);
+	if (r == 0)
+		r = restart->target->ops->prepare(
+			restart->target, run_id(run), run_attempts(run) + 1, restart->handle, err);
+	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
+}
+
+static int hold(struct restart *restart, const struct run *run, struct err *err)
+{
+	AUTO_FREE char *lock = NULL;
+
+	restart->dir = dirs_run(&restart->session->dirs, run_id(run));
+	lock = fs_join(restart->dir, RUN_SUBMIT_LOCK);
+	int r = fs_mkdirs(restart->dir, 0700, err);
+	if (r == 0)
+		r = fs_lock(lock, true, LOCK_MS, &restart->lock_fd, err);
+	/* Somebody else may have started it again meanwhile; from now on nobody does. */
+	if (r == 0)
+		r = store_get(restart->store, run_id(run), &restart->run, err);
+	return r < 0 ? r : check_state(restart->run, err);
+}
+
+static int add_attempt(void *ctx, struct run *run, struct err *err)
+{
+	const struct restart *restart = ctx;
+	int r = check_state(run, err);
+
+	if (r < 0)
+		return r;
+	run_add_attempt(run, restart->handle);
+	run_set_state(run, RUN_QUEUED);
+	return 1;
+}
+
+static int write_row(struct restart *restart, struct err *err)
+{
+	struct run *now = NULL;
+	int r = store_change(restart->store, run_id(restart->run), add_attempt, restart, &now, err);
+
+	if (r < 0)
+		return r;
+	run_free(restart->run);
+	restart->run = now;
+	return 0;
+}
+
+static int start(struct restart *restart, struct err *err)
+{
+	const struct spec *spec = &restart->spec;
+	const struct run *run = restart->run;
+	struct layout *layout;
+
+	int r = session_layout(restart->session, &layout, err);
+	if (r < 0)
+		return r;
+	strv_copy(&restart->env, &spec->env);
+	run_code_env(run, &restart->env, &restart->defaults);
+	struct target_job job = {
+		.run_id = run_id(run),
+		.attempt = run_attempts(run),
+		.handle = restart->handle,
+		.command = &spec->command,
+		.shell = spec->shell,
+		.cwd = spec->cwd,
+		.env = &restart->env,
+		.default_env = &restart->defaults,
+		.secret_env = &restart->secrets,
+		.layout = layout,
+		.image = &restart->image,
+		.tree_bytes = (uint64_t)json_get_int(json_get(run->doc, "snapshot"), "bytes", 0),
+		.timeout_ms = spec->timeout_ms,
+		.grace_ms = spec->grace_ms,
+		.spec = run->spec,
+	};
+	return target_submit(restart->target, &job, START_MS, err);
+}
+
+/* Whether it runs all the same: asked once nobody can start it any more. The record tells the rest:
+ * an attempt that never began. */
+static int check_failed_start(struct restart *restart, int r, struct err *err)
+{
+	struct run_list one = {.v = &restart->run, .n = 1, .cap = 1};
+
+	auto_fd(&restart->lock_fd);
+	restart->lock_fd = -1;
+	if (runs_refresh(restart->session, &one, START_MS, NULL) < 0 ||
+		run_never_began(restart->run))
+		return r;
+	err_clear(err);
+	return 0;
+}
+
+int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
+	struct run **ret, struct err *err)
+{
+	AUTO(restart_done) struct restart restart = {.session = session, .lock_fd = -1};
+
+	int r = check_state(run, err);
+	if (r == 0)
+		r = session_store(session, &restart.store, err);
+	if (r == 0)
+		r = hold(&restart, run, err);
+	if (r == 0)
+		r = prepare(&restart, ret_missing, err);
+	if (r == 0)
+		r = write_row(&restart, err);
+	if (r < 0)
+		return r;
+	r = start(&restart, err);
+	if (r < 0)
+		r = check_failed_start(&restart, r, err);
+	*ret = TAKE(restart.run);
+	return r;
+}

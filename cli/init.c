@@ -1,4 +1,6 @@
 #include <errno.h>
+#include <signal.h>
+#include <sys/select.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -30,16 +32,39 @@ static const struct opt opts[] = {
  * Questions
  */
 
+/* A signal between the look at app_interrupted and read would leave it waiting: it comes through in
+ * pselect only. */
+static int wait_key(struct err *err)
+{
+	sigset_t stops, before;
+	int n = 0;
+
+	sigemptyset(&stops);
+	sigaddset(&stops, SIGINT);
+	sigaddset(&stops, SIGTERM);
+	sigprocmask(SIG_BLOCK, &stops, &before);
+	while (!app_interrupted && n == 0) {
+		fd_set fds;
+		FD_ZERO(&fds);
+		FD_SET(STDIN_FILENO, &fds);
+		n = pselect(STDIN_FILENO + 1, &fds, NULL, NULL, NULL, &before);
+		n = n < 0 && errno == EINTR ? 0 : n;
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
+}
+
 /* One line from the terminal. 1: *ret is an answer, 0: the end of the input. */
 static int read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);
 	for (;;) {
 		char c;
-		ssize_t n = read(STDIN_FILENO, &c, 1);
+		int r = wait_key(err);
+		ssize_t n = r < 0 ? 0 : read(STDIN_FILENO, &c, 1);
 
-		if (app_interrupted)
-			return err_set(err, E_CANCELED, "stopped; nothing was written");
+		if (r < 0)
+			return r;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)

@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""`dlrun init` in projects of every kind: what it writes is a configuration that dlrun takes, and
+says what the project says."""
+
+import base64
+import fcntl
+import pty
+import select
+import termios
+
+from harness import *  # noqa: F403
+
+
+def tools(w, *names):
+    """Programs on PATH that do nothing: what is proposed must not depend on this machine."""
+    for name in ("git", "sh", *names):
+        path = w.dir / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        if name in ("git", "sh"):
+            path.symlink_to(shutil.which(name))
+        else:
+            path.write_text("#!/bin/sh\n")
+            path.chmod(0o755)
+    w.env["PATH"] = str(w.dir / "bin")
+
+
+def value(w, key, cwd=None):
+    values = json.loads(w.ok("config", "--json", cwd=cwd).out)["values"]
+    return values.get(key, {}).get("value") if key in values else None
+
+
+def init(w, *args, cwd=None, **options):
+    """Writes the file; every line of it has a comment."""
+    said = json.loads(w.ok("init", "--json", *args, cwd=cwd, **options).out)
+    assert said["schema"] == "dlrun/init/v1" and said["written"], said
+    assert Path(said["path"]).read_text() == said["text"]
+    for line in said["text"].splitlines():
+        assert "# " in line, line
+    assert not list(Path(said["path"]).parent.glob(".dlrun*")), "a temporary file was left"
+    return said["text"]
+
+
+def test_uv(w):
+    tools(w, "uv", "python")
+    w.repo({"pyproject.toml": '[project]\nname = "Great_Net"\n[project.scripts]\nfit = "net:main"\n', "uv.lock": "version = 1\n",
+            "train.py": "", ".gitignore": "/data\nruns/\n"})
+    w.write("data/a/b.bin", b"x" * 5000)
+    text = init(w)
+    assert value(w, "name") == "great-net"
+    assert value(w, "command") == ["uv", "run", "--no-sync", "python", "train.py"]
+    assert value(w, "setup.run") == "uv sync --frozen" and value(w, "setup.key") == ["uv.lock"]
+    assert value(w, "data") == ["data"] and "4.9 KiB" in text
+    assert value(w, "outputs") == ["runs"]
+
+
+def test_uv_that_is_not_installed(w):
+    tools(w, "python3")
+    w.repo({"pyproject.toml": "[tool.uv]\n", "uv.lock": "", "main.py": ""})
+    assert "# setup:" in init(w)
+    assert value(w, "command") == ["python3", "main.py"] and value(w, "setup.run") is None
+
+
+def test_uv_lock_that_git_ignores(w):
+    """A key must be in the snapshot."""
+    tools(w, "uv", "python")
+    w.repo({"pyproject.toml": "[tool.uv]\n", ".gitignore": "uv.lock\n", "main.py": ""})
+    w.write("uv.lock", "")
+    assert "uv.lock" not in init(w)
+    assert value(w, "setup.key") is None
+
+
+def test_requirements_and_venv(w):
+    tools(w, "python", "python3")
+    w.repo({"requirements.txt": "torch\n", "run.py": "", "setup.py": "from setuptools import setup\nsetup(name='thing')\n",
+            ".gitignore": ".venv/\n"})
+    w.write(".venv/bin/python", "")
+    text = init(w)
+    assert value(w, "name") == "thing" and value(w, "command") == ["python", "run.py"]
+    assert "# setup:" in text and "requirements.txt" in text and value(w, "data") is None
+
+
+def test_conda(w):
+    tools(w, "python")
+    w.repo({"environment.yml": "name: vision\ndependencies: [python=3.11]\n", "src/train.py": ""})
+    text = init(w)
+    assert "conda activate vision" in text and value(w, "before") is None
+    assert value(w, "command") == ["python", "src/train.py"]
+
+
+def test_dockerfile(w):
+    w.repo({"Dockerfile": "ARG TAG=2.5\nFROM pytorch/pytorch:${TAG} AS Base\nRUN x\nFROM base AS app\nFROM app\n", "train.sh": "#!/bin/sh\n"})
+    (w.tree / "train.sh").chmod(0o755)
+    text = init(w)
+    assert '# image: "pytorch/pytorch:2.5"' in text and value(w, "image") == "scratch"
+    assert value(w, "command") == ["./train.sh"]
+
+
+def test_makefile_and_package(w):
+    w.repo({"Makefile": "train: data\n\techo\n", "package.json": '{"name": "@scope/app", "scripts": {"start": "node ."}}'})
+    init(w)
+    assert value(w, "command") == ["make", "train"] and value(w, "name").endswith("app")
+
+
+def test_part_of_a_repository(w):
+    tools(w, "python")
+    w.repo({"README": "", "exp/vision/pyproject.toml": '[project]\nname = "vision"\n', "exp/vision/train.py": "",
+            ".gitignore": "data/\noutputs\n"})
+    w.write("exp/vision/data/x", "1")
+    w.write("exp/other/data/x", "1")
+    (w.tree / "exp/vision/deep/er").mkdir(parents=True)
+    init(w, cwd=w.tree / "exp/vision/deep/er")
+    there = w.tree / "exp/vision"
+    assert (there / "dlrun.yaml").exists() and not (w.tree / "dlrun.yaml").exists()
+    assert value(w, "name", there) == "vision" and value(w, "paths", there) is None
+    assert value(w, "data", there) == ["exp/vision/data"] and value(w, "outputs", there) == ["exp/vision/outputs"]
+    (w.tree / "dlrun.yaml").write_text("name: all\n")
+    (there / "dlrun.yaml").unlink()
+    assert "does not count" in w.ok("init", cwd=there).err
+
+
+def test_empty_directory(w):
+    text = init(w)
+    assert "# command:" in text and value(w, "command") is None
+
+
+def test_what_is_written_can_be_run(w):
+    tools(w, "python3")
+    (w.dir / "bin/python3").unlink()
+    (w.dir / "bin/python3").symlink_to("/bin/sh")
+    w.repo({"main.py": "cat data/x; echo new >runs/y; echo done\n", ".gitignore": "data\nruns\n"})
+    w.write("data/x", "seen\n")
+    w.env["PATH"] += ":/bin:/usr/bin"
+    w.write(w.dir / "bin/python", "#!/bin/sh\nexec sh \"$@\"\n", 0o755)
+    init(w)
+    result = w.ok("submit", "-f")
+    assert result.out == "seen\ndone\n", result
+    assert not (w.tree / "runs").exists()
+
+
+HOSTILE = ["a b", "#c", "- d", "e: f", "g\nimage: evil", "h\u2028image: evil", "\u202ei", "j\"k'l", "m\\n", "%TAG", "[n]", "{o}", "\x1b[31mp", "~", "null"]
+
+
+def test_hostile_names(w):
+    w.repo({".gitignore": "/data/*\n!/data/.keep\n", "data/.keep": ""})
+    for i, name in enumerate(HOSTILE):
+        for old in (w.tree / "data").iterdir():
+            if old.name != ".keep":
+                shutil.rmtree(old)
+        w.write(f"data/{name}/x", "1")
+        w.write("pyproject.toml", f"[project]\nname = {json.dumps(name)}\n")
+        w.write("Dockerfile", f"FROM {name.split(chr(10))[0]}\n")
+        w.write(".ssh/config", f"Host {name}\n", base=w.home)
+        w.write(".kube/config", json.dumps({"contexts": [{"name": name}], "current-context": name}), base=w.home)
+        init(w, "--force")
+        assert value(w, "data") == [f"data/{name}"], name
+        assert value(w, "image") == "scratch" and value(w, "target") == "local"
+        for text in (w.ok("init", "--print").out, w.ok("init", "--force").err):
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u2028\u202e]", text), (name, text)
+
+
+def test_a_name_that_is_no_text(w):
+    w.repo({".gitignore": "/data\n"})
+    there = os.path.join(os.fsencode(w.tree), b"sub\xff")
+    os.mkdir(there)
+    w.write(b"sub\xff/train.py", b"")
+    os.mkdir(os.path.join(there, b"runs"))
+    said = json.loads(w.ok("init", "--json", cwd=there).out)
+    assert base64.b64decode(said["path_b64"]) == there + b"/dlrun.yaml"
+    assert value(w, "name", there) == "sub" and value(w, "outputs", there) is None
+
+
+def test_files_that_make_no_sense(w):
+    """Unknown is not an error."""
+    w.repo()
+    for name in ("pyproject.toml", "setup.cfg", "setup.py", "package.json", "environment.yml", "Dockerfile", "Makefile", "requirements.txt", "uv.lock"):
+        w.write(name, os.urandom(3000))
+    w.write(".kube/config", "x: &a [*a]\n", base=w.home)
+    w.write(".ssh/config", os.urandom(3000), base=w.home)
+    init(w)
+    for name in ("pyproject.toml", "Dockerfile"):
+        w.write(name, b"[" * (2 << 20))
+    (w.tree / "package.json").unlink()
+    os.mkfifo(w.tree / "package.json")
+    (w.tree / "setup.cfg").unlink()
+    (w.tree / "setup.cfg").mkdir()
+    (w.tree / "setup.py").unlink()
+    (w.tree / "setup.py").symlink_to("/dev/zero")
+    init(w, "--force", timeout=60)
+
+
+def test_much_data(w):
+    w.repo({".gitignore": "data\n"})
+    for i in range(200):
+        (w.tree / f"data/{i}").mkdir(parents=True)
+        for k in range(50):
+            (w.tree / f"data/{i}/{k}").write_bytes(b"x" * 100)
+    began = time.monotonic()
+    init(w)
+    assert time.monotonic() - began < 20
+    assert value(w, "data") == ["data"]
+
+
+def test_tracked_results_are_no_outputs(w):
+    w.repo({"results/table.csv": "1\n", "runs/x": "", ".gitignore": "runs\nlogs\nwandb\n"}, commit=False)
+    w.git("add", "-f", "-A")
+    w.git("commit", "-qm", "start")
+    (w.dir / "elsewhere").mkdir()
+    (w.tree / "logs").symlink_to(w.dir / "elsewhere")
+    init(w)
+    assert value(w, "outputs") == ["wandb"]
+
+
+def test_existing_file(w):
+    w.repo({"dlrun.yaml": "name: mine\n"})
+    w.refused("init", id="init.exists", rc=1, says="dlrun.yaml")
+    w.refused("init", "--yes", id="init.exists", rc=1)
+    assert (w.tree / "dlrun.yaml").read_text() == "name: mine\n"
+    w.ok("init", "--print")
+    w.ok("init", "--force")
+    assert (w.tree / "dlrun.yaml~").read_text() == "name: mine\n" and value(w, "name") == "tree"
+
+
+def test_broken_file_is_replaced(w):
+    w.repo({"dlrun.yaml": "imgae: [\n"})
+    w.refused("init", id="init.exists", rc=1)
+    w.ok("init", "--force")
+    w.ok("config")
+
+
+def test_many_at_once(w):
+    w.repo()
+    workers = [subprocess.Popen([w.dlrun, "init"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE) for _ in range(8)]
+    codes = sorted(p.wait(timeout=60) for p in workers)
+    for p in workers:
+        p.stdout.close(), p.stderr.close()
+    assert codes == [0] + [1] * 7, codes
+    assert sorted(p.name for p in w.tree.iterdir()) == [".git", "a.py", "dlrun.yaml"]
+
+
+def test_nowhere(w):
+    w.refused("init", cwd="/", id="snapshot.root", rc=2)
+    w.refused("init", cwd=w.home, id="snapshot.root", rc=2)
+
+
+def test_directory_that_cannot_be_written(w):
+    w.as_nobody()
+    w.tree.chmod(0o555)
+    w.refused("init", id="io.permission", rc=4, says=str(w.tree))
+
+
+# --- a terminal
+
+
+class Terminal:
+    """dlrun on a terminal of its own."""
+
+    def __init__(self, w, *args, cwd=None):
+        self.fd, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, b"\x18\x00\x50\x00\x00\x00\x00\x00")
+        self.process = subprocess.Popen([w.dlrun, *args], cwd=cwd or w.tree, env={**w.env, "NO_COLOR": "1"}, stdin=other, stdout=other,
+                                        stderr=other, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(other)
+        self.said = ""
+
+    def wait_for(self, text):
+        end = time.monotonic() + 30
+        while text not in self.said:
+            ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{text!r} is not said: {self.said!r}"
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            assert data, f"the end came before {text!r}: {self.said!r}"
+            self.said += data.decode()
+        before, _, self.said = self.said.partition(text)
+        return before
+
+    def answer(self, question, keys):
+        before = self.wait_for(question)
+        os.write(self.fd, keys)
+        return before
+
+    def end(self):
+        while select.select([self.fd], [], [], 30)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            self.said += data.decode()
+        try:
+            return self.process.wait(timeout=30)
+        finally:
+            os.close(self.fd)
+            self.process.kill()
+
+
+def project_with_questions(w):
+    tools(w, "python")
+    w.repo({"exp/a/train.py": "", "exp/a/main.py": "", ".gitignore": "data\n"})
+    w.write("exp/a/data/x", "1")
+    return w.tree / "exp/a"
+
+
+def test_answers(w):
+    there = project_with_questions(w)
+    terminal = Terminal(w, "init", cwd=there)
+    terminal.answer("What runs? [python train.py] or python main.py ", b"make it # now\n")
+    terminal.answer("Send only exp/a, not the whole repository? [y/N] ", b"maybe\n")
+    terminal.answer("[y/N] ", b"y\n")
+    terminal.answer("Let runs use exp/a/data, which git ignores? [Y/n] ", b"n\n")
+    assert terminal.end() == 0, terminal.said
+    assert value(w, "command", there) == "make it # now" or value(w, "command", there) == ["make it # now"]
+    assert value(w, "paths", there) == ["exp/a"] and value(w, "data", there) is None
+
+
+def test_enter_takes_what_is_proposed(w):
+    there = project_with_questions(w)
+    terminal = Terminal(w, "init", cwd=there)
+    for question in ("What runs?", "repository?", "ignores?"):
+        terminal.answer(question, b"\n")
+    assert terminal.end() == 0, terminal.said
+    typed = (there / "dlrun.yaml").read_text()
+    (there / "dlrun.yaml").unlink()
+    terminal = Terminal(w, "init", cwd=there)
+    terminal.answer("What runs?", b"\x04")
+    assert terminal.end() == 0, terminal.said
+    assert (there / "dlrun.yaml").read_text() == typed
+    (there / "dlrun.yaml").unlink()
+    terminal = Terminal(w, "init", "--yes", cwd=there)
+    assert terminal.end() == 0 and "What runs?" not in terminal.said
+    assert (there / "dlrun.yaml").read_text() == typed
+    (there / "dlrun.yaml").unlink()
+    w.ok("init", cwd=there)
+    assert (there / "dlrun.yaml").read_text() == typed
+
+
+def test_interrupt_leaves_nothing(w):
+    there = project_with_questions(w)
+    for question in ("What runs?", "repository?", "ignores?"):
+        terminal = Terminal(w, "init", cwd=there)
+        for earlier in ("What runs?", "repository?", "ignores?"):
+            terminal.wait_for(earlier)
+            if earlier == question:
+                break
+            os.write(terminal.fd, b"\n")
+        os.write(terminal.fd, b"\x03")
+        assert terminal.end() == 130, terminal.said
+        assert sorted(p.name for p in there.iterdir()) == ["data", "main.py", "train.py"]
+
+
+def test_existing_file_is_said_before_questions(w):
+    there = project_with_questions(w)
+    (there / "dlrun.yaml").write_text("name: mine\n")
+    terminal = Terminal(w, "init", cwd=there)
+    assert terminal.end() == 1
+    assert "What runs?" not in terminal.said and "init.exists" in terminal.said
+
+
+if __name__ == "__main__":
+    main()

@@ -36,7 +36,8 @@ static bool is_amd(const char *dir)
 	return str_eq(vendor, AMD_VENDOR) && access(busy, F_OK) == 0;
 }
 
-/* Whether name, a directory of a PCI device, is what id means: its address or its unique id. */
+/* Whether dir, of a PCI device, is what id means: its address or its unique id. Partitions of a GPU,
+ * "ID-1", are read as the whole. */
 static bool is_called(const char *dir, const char *id)
 {
 	const char *address = strrchr(dir, '/') + 1;
@@ -44,7 +45,9 @@ static bool is_called(const char *dir, const char *id)
 
 	if (str_starts(id, "0x"))
 		id += 2;
-	return strcasecmp(address, id) == 0 || (unique && strcasecmp(unique, id) == 0);
+	size_t len = strcspn(id, "-");
+	return strcasecmp(address, id) == 0 ||
+	       (unique && len > 0 && strlen(unique) == len && strncasecmp(unique, id, len) == 0);
 }
 
 /* Directories of AMD GPUs in the order of their addresses, which is that of the tools. */

@@ -341,7 +341,7 @@ static void test_amd(void **state)
 	put(AMD "0000:c1:00.0/hwmon/hwmon5/energy1_input", "7000000\n");
 	put(AMD "0000:c1:00.0/unique_id", "deadbeef01\n");
 	gpus.v[0] = (struct gpu){.vendor = GPU_AMD, .index = 0, .id = "0000:03:00.0"};
-	gpus.v[1] = (struct gpu){.vendor = GPU_AMD, .index = 0, .id = "0xDEADBEEF01"};
+	gpus.v[1] = (struct gpu){.vendor = GPU_AMD, .index = 0, .id = "0xDEADBEEF01-1"};
 	AUTO(usage_free_auto)
 	struct usage *usage = usage_new(&(struct usage_spec){.gpus = &gpus, .sysfs = tmp});
 	usage_look(usage);

@@ -20,13 +20,15 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
 }
 
-/* Made for nothing: only what the sink keeps for itself is in it. */
-static void remove_empty(const char *dir)
+/* What was made for nothing. */
+static void remove_own(const char *dir, bool with_dir)
 {
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
 	AUTO_FREE char *hidden = fs_join(dir, ".gitignore");
 
 	fs_remove_tree(AT_FDCWD, own, NULL);
+	if (!with_dir)
+		return;
 	unlink(hidden);
 	rmdir(dir);
 }
@@ -38,7 +40,8 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = NULL;
 	const char *name = options->dir ? options->dir : run_id(run);
 	AUTO_FREE char *dir = fs_join(session->env.cwd, name);
-	bool is_new = access(dir, F_OK) < 0;
+	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
+	bool is_new = access(dir, F_OK) < 0, is_first = access(own, F_OK) < 0;
 
 	*ret = (struct fetch_report){0};
 	int r = fetch_paths_new(options->paths, &paths, err);
@@ -54,7 +57,7 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 	if (r == 0)
 		r = fetch_sink_finish(sink, run_id(run), err);
 	fetch_sink_report(sink, ret);
-	if (is_new && ret->files == 0)
-		remove_empty(*ret_dir);
+	if (is_first && ret->files == 0)
+		remove_own(*ret_dir, is_new);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/auto.h"
@@ -79,6 +80,8 @@ int fetch_sink_open(const char *dir, struct fetch_paths *paths, bool force, stru
 void fetch_sink_free(struct fetch_sink *sink);
 AUTO_POINTER(struct fetch_sink, fetch_sink_free)
 struct fetch_paths *fetch_sink_paths(struct fetch_sink *sink);
+/* Whether it writes into that directory: a target here must not walk into it. */
+bool fetch_sink_is_in(const struct fetch_sink *sink, const struct stat *dir);
 int fetch_sink_dir(struct fetch_sink *sink, const char *path, mode_t mode, struct err *err);
 int fetch_sink_link(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 /* 1: *ret_fd wants the content, which fetch_sink_end or another begin ends; 0: it is there already

@@ -243,6 +243,14 @@ struct fetch_paths *fetch_sink_paths(struct fetch_sink *sink)
 	return sink->paths;
 }
 
+bool fetch_sink_is_in(const struct fetch_sink *sink, const struct stat *dir)
+{
+	struct stat st;
+
+	return fstat(sink->dir_fd, &st) == 0 && st.st_dev == dir->st_dev &&
+	       st.st_ino == dir->st_ino;
+}
+
 void fetch_sink_report(const struct fetch_sink *sink, struct fetch_report *ret)
 {
 	*ret = sink->report;

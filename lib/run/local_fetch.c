@@ -181,6 +181,8 @@ static int visit_dir(struct fetching *fetching, const struct stat *st, bool want
 {
 	int r = 0;
 
+	if (fetch_sink_is_in(fetching->sink, st))
+		return 0;
 	if (wanted)
 		r = fetch_sink_dir(fetching->sink, fetching->path, st->st_mode, err);
 	if (r < 0)
@@ -302,10 +304,18 @@ static int on_turn(void *ctx, struct err *err)
 /* Nothing was ever written there: nothing to do. */
 static int open_root(struct fetching *fetching, struct err *err)
 {
+	struct stat st;
+
 	fetching->root_fd = open(fetching->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fetching->root_fd >= 0)
-		return push_dir(fetching, "", err);
-	return errno == ENOENT ? 0 : fs_error(err, errno, "%s", fetching->root);
+	if (fetching->root_fd < 0 && errno == ENOENT)
+		return 0;
+	if (fetching->root_fd < 0 || fstat(fetching->root_fd, &st) < 0)
+		return fs_error(err, errno, "%s", fetching->root);
+	if (fetch_sink_is_in(fetching->sink, &st)) {
+		err_set(err, E_USAGE, "%s holds the results themselves", fetching->root);
+		return err_hint(err, "name another directory with -o DIR");
+	}
+	return push_dir(fetching, "", err);
 }
 
 int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,

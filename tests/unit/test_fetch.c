@@ -378,6 +378,24 @@ static void test_after_a_kill(void **state)
 	assert_false(exists("tree/out/" FETCH_OWN "/new"));
 }
 
+/* Into the results themselves: not once more and once more, level by level. */
+static void test_into_the_results(void **state)
+{
+	AUTO_FREE char *outputs = mem_strdup(in_root("state/dlrun/runs/" RUN_ID "/outputs"));
+
+	(void)state;
+	put_later(OUTPUTS "a/b", "b");
+	put_later("tree/x", "x");
+	assert_int_equal(symlink(outputs, in_root("tree/out")), 0);
+	fetch_fails(E_USAGE, 0, false, NULL);
+	assert_false(exists(OUTPUTS FETCH_OWN));
+	unlink(in_root("tree/out"));
+	AUTO_FREE char *below = mem_printf("%s/a", outputs);
+	assert_int_equal(symlink(below, in_root("tree/out")), 0);
+	fetch(0, 0);
+	assert_false(exists(OUTPUTS "a/a"));
+}
+
 /* A writer at work: never an error, and each copy is a beginning of what was written. */
 static void test_growing_file(void **state)
 {
@@ -432,6 +450,7 @@ int main(void)
 		TEST(test_unreadable),
 		TEST(test_damaged_memory),
 		TEST(test_after_a_kill),
+		TEST(test_into_the_results),
 		TEST(test_growing_file),
 	};
 

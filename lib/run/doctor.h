@@ -2,9 +2,9 @@
  * Checks of everything that dlrun needs on this machine. Each is a row of one table; a new one is a
  * function and its row.
  *
- * A check may hang (a dead file server, a driver that does not answer) or crash (a library on damaged
- * data), so each is run by a process of its own, all at once, with one deadline: what does not
- * answer is a warning and keeps nobody.
+ * A check may hang (a dead file server, a driver that does not answer) or crash (a library on
+ * damaged data), so each is run by a process of its own, all at once, with one deadline: what does
+ * not answer is a warning and keeps nobody.
  */
 #ifndef DLRUN_RUN_DOCTOR_H
 #define DLRUN_RUN_DOCTOR_H
@@ -58,9 +58,10 @@ struct json *doctor_row_to_json(const struct doctor_row *row);
 
 enum { DOCTOR_TIMEOUT_MS = 8000, DOCTOR_REPLY_MAX = 64 << 10 };
 
-/* Run every check of the table by the command words… ID, which prints the row as JSON. rows has room
- * for doctor_checks_n; all of them are filled, in the table's order, after timeout_ms at the
- * latest; processes that are left are killed. interrupted: looked at while waiting. E_CANCELED. */
+/* Run every check of the table by the command words… ID, which prints the row as JSON. rows has
+ * room for doctor_checks_n; all of them are filled, in the table's order, after timeout_ms at
+ * the latest; processes that are left are killed. interrupted: looked at while waiting.
+ * E_CANCELED. */
 int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile int *interrupted,
 	struct doctor_row *rows, struct err *err);
 

@@ -23,7 +23,8 @@ void doctor_blame(struct doctor_row *row, enum doctor_status status, const char 
 
 /* Engines, for tests. */
 
-/* What bytes and inodes that are left in dir mean; inodes: UINT64_MAX where there is no such limit. */
+/* What bytes and inodes that are left in dir mean; inodes: UINT64_MAX where there is no such
+ * limit. */
 void doctor_judge_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes);
 /* wall_ms: the clock; file_ms: the time that a file made just now was given; newest_ms: when the
  * newest run was submitted, 0: there is none; drift_ms: how far the clock moved more than time. */

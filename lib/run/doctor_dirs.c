@@ -19,8 +19,8 @@
 #include "run/store.h"
 
 /*
- * The directories of dlrun and the file systems below them. Nothing is made that stays: what does not
- * exist yet is judged by the directory that it would be made in.
+ * The directories of dlrun and the file systems below them. Nothing is made that stays: what does
+ * not exist yet is judged by the directory that it would be made in.
  */
 
 enum { LINE_BYTES = 64 << 10, DRIFT_LOOK_MS = 100, SKEW_MS = 5000, SETBACK_MS = 60000 };

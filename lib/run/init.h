@@ -1,6 +1,6 @@
 /*
- * The first dlrun.yaml of a project: its text from what the project says about itself, and putting it
- * in place.
+ * The first dlrun.yaml of a project: its text from what the project says about itself, and putting
+ * it in place.
  */
 #ifndef DLRUN_RUN_INIT_H
 #define DLRUN_RUN_INIT_H
@@ -20,8 +20,8 @@ struct init_answers {
 	bool no_data;
 };
 
-/* Every line has a comment. Keys that this version does not have, and what it cannot do yet (clusters,
- * nodes, images of registries), stand there as comments. */
+/* Every line has a comment. Keys that this version does not have, and what it cannot do yet
+ * (clusters, nodes, images of registries), stand there as comments. */
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out);
 
@@ -29,8 +29,9 @@ void init_text(
 char *init_command_text(const struct init_command *command);
 
 /* Write text to dlrun.yaml in dir, after it was loaded as a configuration. One that is there is
- * E_INIT_EXISTS, or with force kept as dlrun.yaml~. At every moment dlrun.yaml is the old one or the
- * new one, and never a half; of two at once without force one fails. *ret_kept: there was one. */
+ * E_INIT_EXISTS, or with force kept as dlrun.yaml~. At every moment dlrun.yaml is the old one or
+ * the new one, and never a half; of two at once without force one fails. *ret_kept: there was
+ * one. */
 int init_put(const char *dir, const char *text, bool force, bool *ret_kept, struct err *err);
 /* Whether init_put without force would be refused: E_INIT_EXISTS then. */
 int init_check_free(const char *dir, struct err *err);

@@ -132,8 +132,9 @@ void init_find_env(struct init_project *project, const struct survey *survey, co
 {
 	if (add_env_file(project, survey, "uv.lock") || pyproject_has(project, "tool.uv")) {
 		set_env(project, INIT_ENV_UV, "uv", path);
-		if (project->env_files.n == 0)
-			add_env_file(project, survey, pyproject);
+		/* The programs that the project itself installs, and the interpreter. */
+		add_env_file(project, survey, pyproject);
+		add_env_file(project, survey, ".python-version");
 	} else if (add_env_file(project, survey, "poetry.lock") ||
 		   pyproject_has(project, "tool.poetry")) {
 		set_env(project, INIT_ENV_POETRY, "poetry", path);

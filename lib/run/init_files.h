@@ -10,8 +10,8 @@
 #include "run/init_project.h"
 #include "run/survey.h"
 
-/* The regular file name below dir; false when there is none, or it is larger than INIT_FILE_MAX. The
- * buffer may be zero. */
+/* The regular file name below dir; false when there is none, or it is larger than INIT_FILE_MAX.
+ * The buffer may be zero. */
 bool init_read(const char *dir, const char *name, struct buf *ret);
 bool init_is_file(const char *dir, const char *name);
 bool init_is_dir(const char *dir, const char *name);

@@ -33,8 +33,8 @@ char *init_docker_base(const char *text, size_t len);
 /* Makefile: whether there is a rule for this target. */
 bool init_make_has(const char *text, size_t len, const char *target);
 
-/* .gitignore: whether a pattern of it is name itself ("runs", "/runs/"). below: name lies further down,
- * where patterns that begin with a slash do not count. */
+/* .gitignore: whether a pattern of it is name itself ("runs", "/runs/"). below: name lies
+ * further down, where patterns that begin with a slash do not count. */
 bool init_ignore_names(const char *text, size_t len, const char *name, bool below);
 
 /* ssh_config(5): the words of Host lines that are names, no patterns. */

@@ -1,6 +1,6 @@
 /*
- * Writing YAML that base/yaml reads back: scalars and comments, for `dlrun init`. An engine: text in,
- * text out.
+ * Writing YAML that base/yaml reads back: scalars and comments, for `dlrun init`. An engine: text
+ * in, text out.
  */
 #ifndef DLRUN_RUN_INIT_YAML_H
 #define DLRUN_RUN_INIT_YAML_H

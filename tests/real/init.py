@@ -43,12 +43,12 @@ def init(w, *args, cwd=None, **options):
 def test_uv(w):
     tools(w, "uv", "python")
     w.repo({"pyproject.toml": '[project]\nname = "Great_Net"\n[project.scripts]\nfit = "net:main"\n', "uv.lock": "version = 1\n",
-            "train.py": "", ".gitignore": "/data\nruns/\n"})
+            "train.py": "", ".python-version": "3.12\n", ".gitignore": "/data\nruns/\n"})
     w.write("data/a/b.bin", b"x" * 5000)
     text = init(w)
     assert value(w, "name") == "great-net"
     assert value(w, "command") == ["uv", "run", "--no-sync", "python", "train.py"]
-    assert value(w, "setup.run") == "uv sync --frozen" and value(w, "setup.key") == ["uv.lock"]
+    assert value(w, "setup.run") == "uv sync --frozen" and value(w, "setup.key") == ["uv.lock", "pyproject.toml", ".python-version"]
     assert value(w, "data") == ["data"] and "4.9 KiB" in text
     assert value(w, "outputs") == ["runs"]
 

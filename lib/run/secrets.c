@@ -97,16 +97,28 @@ struct secrets_source secrets_of_config(struct session *session, char **ret_dir)
 	return source;
 }
 
-/* What the configuration says of name ("NAME=@FILE"), else name. */
-static const char *item_of(const struct config *config, const char *name)
+/* "NAME=…" of name; NULL: there is none with more than a name. */
+static const char *find_pair(const struct strv *pairs, const char *name)
 {
-	const struct strv *known = config_secrets(config);
 	size_t len = strlen(name);
 
-	for (size_t i = 0; i < known->n; i++)
-		if (strncmp(known->v[i], name, len) == 0 && known->v[i][len] == '=')
-			return known->v[i];
-	return name;
+	for (size_t i = 0; pairs && i < pairs->n; i++)
+		if (strncmp(pairs->v[i], name, len) == 0 && pairs->v[i][len] == '=')
+			return pairs->v[i];
+	return NULL;
+}
+
+/* As the configuration has it now, as a secret or in `env:`; else from this shell. */
+static int read_again(const struct config *config, const struct secrets_source *source,
+	const char *name, struct strv *ret)
+{
+	const char *item = find_pair(config_secrets(config), name);
+	const char *pair = item ? NULL : find_pair(config_env(config), name);
+
+	if (!pair)
+		return secrets_read(source, item ? item : name, ret, NULL, NULL);
+	env_set(ret, pair, false);
+	return 0;
 }
 
 int secrets_again(struct session *session, const struct strv *names, struct strv *ret,
@@ -122,7 +134,7 @@ int secrets_again(struct session *session, const struct strv *names, struct strv
 		return r;
 	struct secrets_source source = secrets_of_config(session, &dir);
 	for (size_t i = 0; i < names->n; i++)
-		if (secrets_read(&source, item_of(config, names->v[i]), ret, NULL, NULL) < 0)
+		if (read_again(config, &source, names->v[i], ret) < 0)
 			strv_add(ret_missing, names->v[i]);
 	return 0;
 }

@@ -25,7 +25,7 @@ int secrets_read(const struct secrets_source *source, const char *item, struct s
 	bool *ret_open, struct err *err);
 
 /* The values of an earlier run's names for another attempt: from the files that the configuration
- * names, else from this shell. Names without a value are added to ret_missing. */
+ * names, its `env:`, else from this shell. Names without a value are added to ret_missing. */
 int secrets_again(struct session *session, const struct strv *names, struct strv *ret,
 	struct strv *ret_missing, struct err *err);
 

@@ -42,6 +42,7 @@ struct reading {
 	struct mark mark; /* the first one beyond offset */
 	bool has_mark;
 	bool final; /* the attempt has ended: what is there is all */
+	char *told; /* the reason for waiting that was said last, or NULL */
 	int log_watch, dir_watch;
 	struct loop_fd *log_source, *dir_source;
 	struct loop_timer *timer;
@@ -60,6 +61,7 @@ static void drop_reading(struct target_work *work)
 	marks_reader_done(&reading->marks);
 	local_place_done(&reading->place);
 	free(reading->path);
+	free(reading->told);
 	free(reading);
 }
 
@@ -291,6 +293,19 @@ static int read_some(struct reading *reading, struct err *err)
 	return r;
 }
 
+/* Whoever follows shall know what it waits for; once for each reason. */
+static void tell_waiting(struct reading *reading, const struct target_status *status)
+{
+	const struct target_log_events *events = &reading->request.events;
+
+	if (!events->notice || str_empty(status->text) || reading->final ||
+		status->state == RUN_RUNNING || str_eq(status->text, reading->told))
+		return;
+	free(reading->told);
+	reading->told = mem_strdup(status->text);
+	events->notice(events->ctx, status->text);
+}
+
 static int look_at_attempt(struct reading *reading, struct err *err)
 {
 	struct target_status status;
@@ -299,6 +314,7 @@ static int look_at_attempt(struct reading *reading, struct err *err)
 	if (r < 0)
 		return r;
 	reading->final = run_state_is_final(status.state);
+	tell_waiting(reading, &status);
 	target_status_done(&status);
 	return 0;
 }

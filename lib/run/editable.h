@@ -6,8 +6,9 @@
  * direct_url.json (PEP 610), PYTHONPATH itself.
  *
  * The interpreter is the one that the command finds: python, a console script by its #!, the first
- * of a shell line; pyenv's shims are looked through. Of a command that is none of these (make,
- * a shell script) it is the one of VIRTUAL_ENV, else of PATH. Its places are those of its prefix
+ * of a shell line; pyenv's shims are looked through, and what "source X/bin/activate" in front of it
+ * puts on PATH counts. Of a command that is none of these (make, a shell script) it is the one of
+ * VIRTUAL_ENV, else of PATH. Its places are those of its prefix
  * (pyvenv.cfg, lib/python3.X/site-packages, dist-packages) and of the user (~/.local).
  */
 #ifndef DLRUN_RUN_EDITABLE_H
@@ -23,6 +24,7 @@ enum { EDITABLE_PATHS_MAX = 256 };
 struct editable_query {
 	const struct strv *command;
 	bool shell;             /* command is one line for a shell */
+	const char *before;     /* lines of a shell in front of it; NULL: none */
 	const char *const *env; /* of the program, NULL-ended K=V */
 	const char *cwd;        /* absolute, in the live tree: where the program would be started */
 	const char *root;       /* of the live tree, absolute */

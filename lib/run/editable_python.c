@@ -33,14 +33,19 @@ static char *parent_of(const char *path)
 }
 
 /* Relative ones of PATH and of a command are seen from the directory of the program. */
-static char *find_program(const struct editable_query *query, const char *name)
+static char *find_program(
+	const struct editable_query *query, const struct python *python, const char *name)
 {
 	const char *path = env_get(query->env, "PATH");
+	AUTO_FREE char *first =
+		python->activated ? mem_printf("%s/bin/%s", python->activated, name) : NULL;
 
 	if (strchr(name, '/')) {
 		AUTO_FREE char *full = fs_join(query->cwd, name);
 		return access(full, X_OK) == 0 ? TAKE(full) : NULL;
 	}
+	if (first && access(first, X_OK) == 0)
+		return TAKE(first);
 	AUTO_FREE char *found = proc_find(name, path ? path : "/bin:/usr/bin");
 	return found ? fs_join(query->cwd, found) : NULL;
 }
@@ -135,8 +140,9 @@ static char *look_through_shim(const struct editable_query *query, const char *e
 
 static void take_exe(struct python *ret, char *exe, char *const *options, size_t n)
 {
-	python_done(ret);
+	free(ret->exe);
 	ret->exe = exe;
+	ret->options = (struct python_options){0};
 	parse_python_options(options, n, &ret->options);
 }
 
@@ -163,7 +169,7 @@ static bool take_script(const struct editable_query *query, const char *script, 
 	read_head(script, &head);
 	parse_shebang(head.data, head.len, &words);
 	if (words.n && is_python_name(words.v[0])) {
-		AUTO_FREE char *exe = find_program(query, words.v[0]);
+		AUTO_FREE char *exe = find_program(query, ret, words.v[0]);
 		char *real = exe ? look_through_shim(query, exe) : NULL;
 		if (exe)
 			take_exe(ret, real ? real : TAKE(exe), words.v + 1, words.n - 1);
@@ -179,7 +185,7 @@ static bool take_program(const struct editable_query *query, const char *word, b
 
 	if (!is_first && !is_python_name(word))
 		return false;
-	path = find_program(query, word);
+	path = find_program(query, ret, word);
 	if (!path)
 		return false;
 	char *real = look_through_shim(query, path);
@@ -205,6 +211,26 @@ static bool is_shell(const char *word)
 		if (str_eq(last_component(word), shells[i]))
 			return true;
 	return false;
+}
+
+/* X of "source X/bin/activate", the last one. */
+static void note_activation(
+	const struct editable_query *query, const struct strv *words, struct python *ret)
+{
+	static const char tail[] = "/bin/activate";
+	const char *home = env_get(query->env, "HOME");
+
+	for (size_t i = 1; i < words->n; i++) {
+		const char *word = words->v[i], *before = words->v[i - 1];
+		if (!str_ends(word, tail) || (!str_eq(before, "source") && !str_eq(before, ".")))
+			continue;
+		AUTO_FREE char *prefix = mem_strndup(word, strlen(word) - strlen(tail));
+		const char *rest = str_starts(prefix, "~/")       ? prefix + 2
+				   : str_starts(prefix, "$HOME/") ? prefix + 6
+								  : NULL;
+		free(ret->activated);
+		ret->activated = fs_join(rest && home ? home : query->cwd, rest ? rest : prefix);
+	}
 }
 
 static bool take_words(const struct editable_query *query, const struct strv *words, unsigned depth,
@@ -276,6 +302,7 @@ static bool take_words(const struct editable_query *query, const struct strv *wo
 {
 	bool is_first = true, in_shell = false;
 
+	note_activation(query, words, ret);
 	for (size_t i = 0; i < words->n; i++) {
 		const char *word = words->v[i];
 		if (str_eq(word, ";")) {
@@ -297,6 +324,14 @@ static bool take_words(const struct editable_query *query, const struct strv *wo
 	return false;
 }
 
+static void note_before(const struct editable_query *query, struct python *ret)
+{
+	AUTO_STRV struct strv words = {0};
+
+	parse_shell_line(query->before, &words);
+	note_activation(query, &words, ret);
+}
+
 void python_find(const struct editable_query *query, struct python *ret)
 {
 	static const char *const names[] = {"python", "python3"};
@@ -307,10 +342,14 @@ void python_find(const struct editable_query *query, struct python *ret)
 		take_prefix(query->prefix, ret);
 		return;
 	}
+	if (query->before)
+		note_before(query, ret);
 	if (query->shell)
 		found = query->command->n && take_line(query, query->command->v[0], 0, ret);
 	else
 		found = take_words(query, query->command, 0, ret);
+	if (!found)
+		found = take_prefix(ret->activated, ret);
 	if (!found)
 		found = take_prefix(env_get(query->env, "VIRTUAL_ENV"), ret);
 	for (size_t i = 0; !found && i < ARRAY_LEN(names); i++)
@@ -322,6 +361,7 @@ void python_done(struct python *python)
 	if (!python)
 		return;
 	free(python->exe);
+	free(python->activated);
 	*python = (struct python){0};
 }
 

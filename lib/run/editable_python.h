@@ -14,7 +14,8 @@
 enum { PYTHON_SITES_MAX = 32 };
 
 struct python {
-	char *exe; /* as PATH or #! says; NULL: none was found */
+	char *exe;       /* as PATH or #! says; NULL: none was found */
+	char *activated; /* the environment that the command activates; NULL: none */
 	struct python_options options;
 };
 void python_done(struct python *python);

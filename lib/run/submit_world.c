@@ -244,6 +244,7 @@ static void find_editable(struct submission *submission)
 	AUTO_FREE char *cwd = fs_join(place->root, place->prefix);
 	editable_find(&(struct editable_query){.command = &spec->command,
 			      .shell = spec->shell,
+			      .before = spec->world.before,
 			      .env = (const char *const *)env.v,
 			      .cwd = cwd,
 			      .root = place->root},

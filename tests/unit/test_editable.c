@@ -437,6 +437,36 @@ static void test_shell_command(void **state)
 	expect_words(&found.paths, "src");
 }
 
+static void test_activation(void **state)
+{
+	struct place *place = *state;
+	AUTO_STRV struct strv words = {0};
+	AUTO_FREE char *line = mem_printf("source %s/env/bin/activate", place->tree.root);
+	AUTO_FREE char *both = mem_printf("%s && exec python x", line);
+	AUTO_EDITABLE struct editable none = {0}, found = {0}, last = {0};
+	struct editable_query query = {
+		.command = &words, .env = place->env, .cwd = place->root, .root = place->root};
+
+	write_root(place, SITE "/pkg.pth", "%s/src\n");
+	tree_dir(&place->tree, "home");
+	place->env[0] = "PATH=/nowhere";
+	strv_add(&words, "python");
+	editable_find(&query, &none);
+	assert_int_equal(none.paths.n, 0);
+	query.before = "umask 077\n. ~/../env/bin/activate";
+	editable_find(&query, &found);
+	expect_words(&found.paths, "src");
+	query.before = NULL;
+	place->env[0] = "PATH=/usr/bin:/bin";
+	strv_done(&words);
+	strv_add(&words, "bash");
+	strv_add(&words, "-c");
+	strv_add(&words, both);
+	editable_find(&query, &last);
+	expect_words(&last.paths, "src");
+	place->env[0] = place->path;
+}
+
 static void test_uv_run(void **state)
 {
 	struct place *place = *state;
@@ -581,6 +611,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_hook, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_shell_command, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_activation, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uv_run, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_isolated, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_python_path, setup, teardown),

@@ -56,9 +56,9 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "results", "init", "doctor"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    for name in ("snapshot", "local", "failure"):
+    for name in ("snapshot", "local", "failure", "attempts"):
         yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {"DLRUN_OS": "portable"}
     yield "example digits", ["tests/real/digits.sh"], {}
     yield "readme", python("tests/check/readme.py", DLRUN), {}

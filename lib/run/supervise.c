@@ -13,9 +13,12 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "run/attempt.h"
+#include "run/gpu.h"
 #include "run/reply.h"
 #include "run/supervisor.h"
 #include "run/tree.h"
+#include "run/words.h"
+#include "run/world_mount.h"
 
 /*
  * Two processes. The one that was started makes trees; its child is the supervisor, so that what
@@ -26,7 +29,10 @@
 
 extern char **environ; /* inherited by the program as a whole */
 
-enum { LOCK_WAIT_MS = 2000 }; /* others only look for a moment */
+enum {
+	LOCK_WAIT_MS = 2000, /* others only look for a moment */
+	FIND_GPUS_MS = 30000,
+};
 
 /* SIGTERM too: it only says that there may be something to see, and may come before the supervisor
  * is ready to look. */
@@ -49,6 +55,14 @@ static void close_output(void)
  * The worker
  */
 
+static int mount_world(const struct attempt_job *job, struct err *err)
+{
+	AUTO_FREE char *tree = NULL;
+	int r = fs_realpath(ATTEMPT_TREE, &tree, err);
+
+	return r < 0 ? r : world_mount(tree, job, err);
+}
+
 static void make_tree(int fd)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -60,8 +74,23 @@ static void make_tree(int fd)
 	int r = attempt_job_read(".", &job, &err);
 	if (r == 0)
 		r = tree_make(".", &job, &spare, &err);
+	if (r == 0)
+		r = mount_world(&job, &err);
 	json_set_bool(result, "spare", spare);
 	json_set_int(result, "ms", clock_ms() - start_ms);
+	reply_write(fd, r, &err, result);
+}
+
+static void find_gpus(int fd)
+{
+	const char *path = env_get((const char *const *)environ, "PATH");
+	struct json *result = json_object();
+	AUTO_ERR struct err err = {0};
+	struct gpu_list list = {0};
+
+	int r = gpu_find(path, FIND_GPUS_MS, &list, &err);
+	if (r == 0)
+		json_set(result, "gpus", gpu_list_to_json(&list));
 	reply_write(fd, r, &err, result);
 }
 
@@ -71,6 +100,8 @@ static int make_spare(struct err *err)
 	int r = attempt_job_read(".", &job, err);
 
 	os_be_nice();
+	/* The supervisor is our child; nobody asks how it ended. */
+	signal(SIGCHLD, SIG_IGN);
 	return r < 0 ? r : spare_make(&job, err);
 }
 
@@ -79,8 +110,6 @@ static int work(int fd, struct err *err)
 	char order;
 
 	close_output();
-	/* The supervisor is our child; nobody asks how it ended. */
-	signal(SIGCHLD, SIG_IGN);
 	for (;;) {
 		ssize_t n = read(fd, &order, 1);
 		if (n < 0 && errno == EINTR)
@@ -89,7 +118,10 @@ static int work(int fd, struct err *err)
 			return 0;
 		if (order == WORKER_SPARE)
 			return make_spare(err);
-		make_tree(fd);
+		if (order == WORKER_GPUS)
+			find_gpus(fd);
+		else
+			make_tree(fd);
 	}
 }
 
@@ -219,7 +251,7 @@ static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 {
 	AUTO(attempt_next_done) struct attempt_next next = {0};
 	AUTO_FD int fd = -1;
-	pid_t worker;
+	pid_t worker = 0;
 
 	*ret_more = false;
 	int r = fork_both(&fd, &worker, err);

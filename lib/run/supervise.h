@@ -17,8 +17,9 @@
 #include "base/err.h"
 
 /* dir: the attempt's directory, absolute, with its job.json. Further attempts (world.retries) are
- * its work, too. No other process may look into its memory, and it leaves no core. Returns twice, in a process that makes trees and
- * in its child that supervises, in each when its work is done: the caller exits. */
+ * its work, too. No other process may look into its memory, and it leaves no core. Returns twice,
+ * in a process that makes trees and in its child that supervises, in each when its work is done:
+ * the caller exits. */
 int supervise(const char *dir, struct err *err);
 
 #endif

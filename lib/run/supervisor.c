@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,6 +14,8 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "run/observe.h"
+#include "run/setup.h"
 
 enum {
 	SLOW_TICK_MS = 10000, /* looks at what is watched anyway */
@@ -27,6 +30,7 @@ static int on_child(void *ctx, int sig, struct err *err)
 {
 	struct supervisor *sup = ctx;
 	struct rusage usage;
+	bool ended = false;
 	int status;
 	pid_t pid;
 
@@ -34,13 +38,17 @@ static int on_child(void *ctx, int sig, struct err *err)
 	(void)err;
 	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
 		sup_add_usage(sup, &usage);
-		if (pid != sup->state.program.pid)
+		if (pid != sup->child)
 			continue;
-		sup->reaped = true;
-		sup->wait_status = status;
+		ended = true;
+		*(sup->phase == PHASE_SETUP_RUNS ? &sup->setup_status : &sup->wait_status) = status;
 	}
-	if (sup->reaped)
+	if (ended && sup->phase == PHASE_SETUP_RUNS) {
+		sup_setup_ended(sup);
+	} else if (ended) {
+		sup->reaped = true;
 		sup_program_ended(sup);
+	}
 	return 0;
 }
 
@@ -69,23 +77,35 @@ static int on_dir(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static void worker_done(struct supervisor *sup)
-{
-	AUTO_JSON struct json *result = NULL;
-	AUTO_ERR struct err err = {0};
+/*
+ * The worker
+ */
 
-	loop_remove_fd(sup->loop, sup->worker_source);
-	sup->worker_source = NULL;
-	if (sup->phase != PHASE_TREE)
-		return;
-	if (reply_parse(sup->reply, sup->reply_len, "the process that makes the tree", &result,
-		    &err) < 0) {
-		sup_start_failed(sup, &err);
+static void tree_answered(struct supervisor *sup, int r, const struct json *result, struct err *err)
+{
+	if (r < 0) {
+		sup_start_failed(sup, err);
 		return;
 	}
 	sup_note(sup, "the tree is made in %lld ms%s", (long long)json_get_int(result, "ms", 0),
 		json_get_bool(result, "spare", false) ? " from a spare" : "");
-	sup_start_program(sup);
+	sup_setup_begin(sup);
+}
+
+static void worker_answered(struct supervisor *sup)
+{
+	AUTO_JSON struct json *result = NULL;
+	AUTO_ERR struct err err = {0};
+	char order = sup->worker_order;
+	size_t len = sup->reply_len;
+
+	sup->worker_order = 0;
+	sup->reply_len = 0;
+	int r = reply_parse(sup->reply, len, "the process that makes the tree", &result, &err);
+	if (order == WORKER_TREE && sup->phase == PHASE_TREE)
+		tree_answered(sup, r, result, &err);
+	else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS)
+		sup_gpus_answered(sup, r, result, &err);
 }
 
 static int on_worker(void *ctx, short revents, struct err *err)
@@ -100,10 +120,21 @@ static int on_worker(void *ctx, short revents, struct err *err)
 		return 0;
 	if (n > 0)
 		sup->reply_len += (size_t)n;
-	if (n <= 0 || sup->reply_len == sizeof(sup->reply) ||
-		memchr(sup->reply, '\n', sup->reply_len))
-		worker_done(sup);
+	if (n <= 0 || sup->reply_len == sizeof(sup->reply)) {
+		loop_remove_fd(sup->loop, sup->worker_source);
+		sup->worker_source = NULL;
+	}
+	if (!sup->worker_source || memchr(sup->reply, '\n', sup->reply_len))
+		worker_answered(sup);
 	return 0;
+}
+
+int sup_ask_worker(struct supervisor *sup, char order, struct err *err)
+{
+	sup->worker_order = order;
+	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
+		return 0;
+	return err_set(err, E_RUN_START, "the process that makes the tree is gone");
 }
 
 static int on_tick(void *ctx, struct err *err)
@@ -157,6 +188,16 @@ static int open_files(struct supervisor *sup, struct err *err)
 	return 0;
 }
 
+static int find_tree(struct supervisor *sup, struct err *err)
+{
+	AUTO_FREE char *here = NULL;
+	int r = fs_realpath(".", &here, err);
+
+	if (r == 0)
+		sup->tree = fs_join(here, ATTEMPT_TREE);
+	return r;
+}
+
 static void begin(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
@@ -164,18 +205,21 @@ static void begin(struct supervisor *sup)
 	if (sup->adopted) {
 		sup_note(sup, "watching over pid %ld again", (long)sup->state.program.pid);
 		sup_set_limit(sup);
+		sup_observe_begin(sup);
 		return;
 	}
-	if (write(sup->worker_fd, (char[]){WORKER_TREE}, 1) == 1)
-		return;
 	AUTO_ERR struct err err = {0};
-	err_set_errno(&err, E_RUN_START, errno, "the process that makes the tree is gone");
-	sup_start_failed(sup, &err);
+	if (sup_ask_worker(sup, WORKER_TREE, &err) < 0)
+		sup_start_failed(sup, &err);
 }
 
 static void supervisor_done(struct supervisor *sup)
 {
+	sup_gpus_free(sup);
+	observer_free(sup->observer);
+	setup_free(sup->setup);
 	loop_free(sup->loop);
+	free(sup->tree);
 	auto_fd(&sup->marks_fd);
 	auto_fd(&sup->notes_fd);
 	auto_fd(&sup->dir_watch);
@@ -206,8 +250,11 @@ int supervisor_run(
 	};
 
 	sup.phase = sup.adopted ? PHASE_RUNNING : PHASE_TREE;
+	sup.child = start->state.program.pid;
 	os_become_subreaper();
 	int r = open_files(&sup, err);
+	if (r == 0)
+		r = find_tree(&sup, err);
 	if (r == 0)
 		r = add_sources(&sup, err);
 	/* It counts as accepted, so its record must tell. Of an adopted one somebody else may. */

@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "run/attempt.h"
 
-/* What is asked of the process that makes trees, one byte each: the tree (it replies, run/reply.h),
- * then a spare. */
-enum { WORKER_TREE = 't', WORKER_SPARE = 's' };
+/* What is asked of the process that does what may take long, one byte each: the tree, which GPUs
+ * there are (to both it replies, run/reply.h), at last a spare. */
+enum { WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
 
 struct supervisor_start {
 	const char *dir; /* the attempt's, absolute; also the current one */

@@ -91,7 +91,7 @@ static bool write_end(struct supervisor *sup)
 static bool is_to_be_repeated(const struct supervisor *sup)
 {
 	return sup->job->world.retries > 0 && sup->end.state == RUN_FAILED &&
-	       str_eq(sup->end.exit.origin, "job") && access(ATTEMPT_CANCEL, F_OK) < 0;
+	       str_eq(sup->end.exit.origin, "job");
 }
 
 static void make_next(struct supervisor *sup)
@@ -104,7 +104,8 @@ static void make_next(struct supervisor *sup)
 		sup_note(sup, "there is no further attempt: %s", err.message);
 }
 
-/* Whoever asks for the end writes here, then looks for a next attempt; this is the other order. */
+/* One that came when the program had failed already is for the next attempt. Whoever asks for the
+ * end writes here, then looks for a next attempt; this is the other order. */
 static void pass_on_cancel(struct supervisor *sup)
 {
 	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
@@ -119,6 +120,7 @@ void sup_finish(struct supervisor *sup)
 		return;
 	sup->phase = PHASE_OVER;
 	sup_mark_log(sup);
+	sup_observe_end(sup);
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();

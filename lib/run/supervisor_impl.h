@@ -2,7 +2,10 @@
  * Inside of the supervisor, shared by its files: one attempt while it is watched over.
  *
  *	supervisor.c        the loop, its events, the course from phase to phase
+ *	supervisor_setup.c  what is run once before it
+ *	supervisor_gpus.c   the queue for GPUs
  *	supervisor_start.c  the program is started
+ *	supervisor_observe.c  looking at it while it runs
  *	supervisor_watch.c  notes for people, marks of the log
  *	supervisor_stop.c   cancel, time limit, the family and its end
  *	supervisor_end.c    how it ended, written down
@@ -17,21 +20,31 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "run/attempt.h"
+#include "run/gpu.h"
 #include "run/marks.h"
 #include "run/reply.h"
 #include "run/supervisor.h"
 
 enum phase {
-	PHASE_TREE,      /* the worker unpacks */
-	PHASE_RUNNING,   /* the program runs */
-	PHASE_LEFTOVERS, /* it has ended, its family has not */
+	PHASE_TREE,       /* the worker unpacks */
+	PHASE_SETUP,      /* waits for the setup */
+	PHASE_SETUP_RUNS, /* runs it here */
+	PHASE_SETUP_LEFT, /* it has ended, its family has not */
+	PHASE_GPUS,       /* waits for GPUs */
+	PHASE_RUNNING,    /* the program runs */
+	PHASE_LEFTOVERS,  /* it has ended, its family has not */
 	PHASE_OVER,
 };
 
 enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
 
+struct supervisor_gpus;
+struct observer;
+struct setup;
+
 struct supervisor {
 	const char *dir;
+	char *tree; /* absolute */
 	const struct attempt_job *job;
 	const char *const *inherited;
 	struct attempt_state state;
@@ -41,6 +54,7 @@ struct supervisor {
 	enum phase phase;
 	enum stop stop;
 	bool adopted; /* the program is not our child */
+	pid_t child;  /* the program, or before it the setup */
 	bool reaped;
 	int wait_status;
 	int64_t ended_ms;
@@ -49,6 +63,7 @@ struct supervisor {
 	pid_t worker;
 	int worker_fd;
 	struct loop_fd *worker_source;
+	char worker_order; /* not answered yet; 0: none */
 	char reply[REPLY_MAX];
 	size_t reply_len;
 	int log_fd, lock_fd, marks_fd, notes_fd;
@@ -56,6 +71,13 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *look_timer, *limit_timer, *signal_timer;
+	struct setup *setup; /* NULL: none */
+	struct loop_timer *setup_timer;
+	int setup_status;
+	struct supervisor_gpus *gpus; /* NULL: none */
+	struct observer *observer;
+	struct loop_timer *observe_timer;
+	int64_t observed_ms;   /* when it was written last */
 	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
 };
 
@@ -63,7 +85,34 @@ struct supervisor {
 void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
 void sup_mark_log(struct supervisor *sup);
 void sup_watch_log(struct supervisor *sup);
+/* What is said of an attempt whose program has not begun. text is copied; may be empty. */
+void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text);
 
+/* One of the orders of run/supervisor.h; the answer comes by the loop. */
+int sup_ask_worker(struct supervisor *sup, char order, struct err *err);
+
+/* The way to the program: each step begins the next one, or ends the attempt. */
+void sup_setup_begin(struct supervisor *sup);
+/* The line and what it has left behind are gone. */
+void sup_setup_over(struct supervisor *sup);
+void sup_setup_env(const struct supervisor *sup, struct strv *env);
+
+void sup_gpus_begin(struct supervisor *sup);
+/* The worker's answer; result may be NULL. */
+void sup_gpus_answered(struct supervisor *sup, int r, const struct json *result, struct err *err);
+/* NULL: none. */
+const struct gpu_list *sup_gpus_granted(const struct supervisor *sup);
+const int *sup_gpus_fds(const struct supervisor *sup, size_t *ret_n);
+void sup_gpus_env(const struct supervisor *sup, struct strv *env);
+void sup_gpus_free(struct supervisor *sup);
+
+void sup_observe_begin(struct supervisor *sup);
+/* A last look; what was seen is a part of the end. */
+void sup_observe_end(struct supervisor *sup);
+
+/* A cgroup for it where there may be one; remove it again when it holds nobody. */
+void sup_make_family(struct supervisor *sup);
+void sup_check_family(struct supervisor *sup);
 void sup_start_program(struct supervisor *sup);
 /* It ends before the program has begun. */
 void sup_start_failed(struct supervisor *sup, const struct err *err);
@@ -71,7 +120,8 @@ void sup_start_failed(struct supervisor *sup, const struct err *err);
 void sup_stop(struct supervisor *sup, enum stop why);
 void sup_look_for_cancel(struct supervisor *sup);
 void sup_set_limit(struct supervisor *sup);
-/* The program is gone; what it has left behind follows. */
+/* The child is gone; what it has left behind follows. */
+void sup_setup_ended(struct supervisor *sup);
 void sup_program_ended(struct supervisor *sup);
 
 struct rusage;

@@ -75,18 +75,21 @@ void sup_start_failed(struct supervisor *sup, const struct err *err)
 	sup_finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
 }
 
-static void make_family(struct supervisor *sup)
+void sup_make_family(struct supervisor *sup)
 {
 	/* With our pid: another state directory may have a run of the same id. */
 	AUTO_FREE char *name = mem_printf("dlrun-%s-%d-%ld", sup->job->run_id, sup->job->attempt,
 		(long)sup->state.supervisor.pid);
 
+	/* The setup may have made it. */
+	if (sup->state.family.path[0])
+		return;
 	if (!sup->job->cgroup || !os_family_create(&sup->state.family, name))
 		sup->state.family.path[0] = '\0';
 }
 
 /* A cgroup that it could not enter, or has left already, says nothing about its family. */
-static void check_family(struct supervisor *sup)
+void sup_check_family(struct supervisor *sup)
 {
 	if (!sup->state.family.path[0] || !os_family_is_empty(&sup->state.family))
 		return;
@@ -94,33 +97,34 @@ static void check_family(struct supervisor *sup)
 	attempt_state_write(".", &sup->state, NULL);
 }
 
-static void set_env(const struct supervisor *sup, const char *tree, struct strv *ret)
+static void set_env(const struct supervisor *sup, struct strv *ret)
 {
 	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", free_port());
 
-	program_env(sup->job, sup->inherited, tree, ret);
+	program_env(sup->job, sup->inherited, sup->tree, ret);
+	sup_setup_env(sup, ret);
+	sup_gpus_env(sup, ret);
 	env_set(ret, port, true);
 }
 
 static int fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
+	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
-	AUTO_FREE char *here = NULL, *tree = NULL, *cwd = NULL;
+	size_t n_keep;
+	const int *keep = sup_gpus_fds(sup, &n_keep);
 
-	int r = fs_realpath(".", &here, err);
-	if (r < 0)
-		return r;
-	tree = fs_join(here, ATTEMPT_TREE);
-	cwd = fs_join(tree, sup->job->cwd);
-	set_env(sup, tree, &env);
+	set_env(sup, &env);
 	program_command(sup->job, &env, &command);
-	make_family(sup);
+	sup_make_family(sup);
 	struct program_spec spec = {
 		.command = &command,
 		.env = &env,
 		.cwd = cwd,
 		.output_fd = sup->log_fd,
 		.lock_fd = sup->lock_fd,
+		.keep = keep,
+		.n_keep = n_keep,
 		.family = &sup->state.family,
 	};
 	return program_fork(&spec, ret, err);
@@ -136,7 +140,9 @@ void sup_start_program(struct supervisor *sup)
 		return;
 	}
 	sup->phase = PHASE_RUNNING;
+	sup->child = program.pid;
 	sup->state.state = RUN_RUNNING;
+	sup->state.text[0] = '\0';
 	sup->state.program = (struct attempt_process){
 		.pid = program.pid, .start = os_process_start(program.pid)};
 	sup->state.started_ms = clock_wall_ms();
@@ -149,8 +155,9 @@ void sup_start_program(struct supervisor *sup)
 		return;
 	}
 	sup_note(sup, "started, pid %ld", (long)program.pid);
-	check_family(sup);
+	sup_check_family(sup);
 	sup_set_limit(sup);
+	sup_observe_begin(sup);
 	if (sup->job->spares && write(sup->worker_fd, (char[]){WORKER_SPARE}, 1) < 0)
 		sup_note(sup, "no spare tree is made: %s", strerror(errno));
 	sup_look_for_cancel(sup);

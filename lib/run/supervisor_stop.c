@@ -31,7 +31,7 @@ static int signal_family(struct supervisor *sup, int sig)
 	n = sup->adopted ? -1 : os_signal_descendants(sig);
 	/* The session began with the program, so its group is what is known. */
 	if (n < 0)
-		n = kill(-sup->state.program.pid, sig) == 0;
+		n = kill(-sup->child, sig) == 0;
 	return n;
 }
 
@@ -71,26 +71,57 @@ static bool gave_up(const struct supervisor *sup)
 	return sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS;
 }
 
+/* Nobody of it is left, or can be killed. */
+static void family_gone(struct supervisor *sup)
+{
+	loop_remove_timer(sup->loop, sup->kill_timer);
+	sup->kill_timer = NULL;
+	sup->kill_since_ms = 0;
+	if (sup->phase == PHASE_SETUP_LEFT)
+		sup_setup_over(sup);
+	else
+		sup_finish(sup);
+}
+
 static int look_for_leftovers(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
 
 	(void)err;
 	sup->look_timer = NULL;
-	if (sup->phase != PHASE_LEFTOVERS)
-		return 0;
 	if (signal_family(sup, 0) == 0) {
-		sup_finish(sup);
+		family_gone(sup);
 	} else if (gave_up(sup)) {
-		sup_note(sup, "some processes of the program cannot be killed");
-		sup_finish(sup);
+		sup_note(sup, "some processes cannot be killed");
+		family_gone(sup);
 	} else {
 		look_soon(sup, EMPTY_LOOK_MS);
 	}
 	return 0;
 }
 
-/* What a program leaves behind would hold its GPUs: it ends with it. */
+/* What is left behind would hold GPUs, and write where others read: it ends with its parent. */
+static void end_leftovers(struct supervisor *sup)
+{
+	if (signal_family(sup, 0) == 0) {
+		family_gone(sup);
+		return;
+	}
+	if (sup->stop == STOP_NONE) {
+		sup_note(sup, "it has ended and left processes behind: SIGTERM");
+		end_family(sup, LEFTOVER_GRACE_MS);
+	}
+	look_soon(sup, EMPTY_LOOK_MS);
+}
+
+void sup_setup_ended(struct supervisor *sup)
+{
+	if (sup->phase != PHASE_SETUP_RUNS)
+		return;
+	sup->phase = PHASE_SETUP_LEFT;
+	end_leftovers(sup);
+}
+
 void sup_program_ended(struct supervisor *sup)
 {
 	if (sup->phase != PHASE_RUNNING)
@@ -100,15 +131,7 @@ void sup_program_ended(struct supervisor *sup)
 	loop_remove_timer(sup->loop, sup->limit_timer);
 	loop_remove_timer(sup->loop, sup->signal_timer);
 	sup_judge(sup);
-	if (signal_family(sup, 0) == 0) {
-		sup_finish(sup);
-		return;
-	}
-	if (sup->stop == STOP_NONE) {
-		sup_note(sup, "the program has ended and left processes behind: SIGTERM");
-		end_family(sup, LEFTOVER_GRACE_MS);
-	}
-	look_soon(sup, EMPTY_LOOK_MS);
+	end_leftovers(sup);
 }
 
 /*
@@ -121,7 +144,9 @@ void sup_stop(struct supervisor *sup, enum stop why)
 		return;
 	sup->stop = why;
 	sup_note(sup, why == STOP_CANCEL ? "cancelled" : "the time limit is reached");
-	if (sup->phase == PHASE_RUNNING) {
+	if (sup->phase == PHASE_SETUP_LEFT)
+		return;
+	if (sup->phase == PHASE_RUNNING || sup->phase == PHASE_SETUP_RUNS) {
 		end_family(sup, sup->job->grace_ms);
 		return;
 	}

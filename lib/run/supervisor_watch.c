@@ -1,6 +1,7 @@
 #include "run/supervisor_impl.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,4 +79,17 @@ void sup_watch_log(struct supervisor *sup)
 	sup->log_watch = os_watch_open(ATTEMPT_LOG);
 	if (sup->log_watch >= 0)
 		loop_add_fd(sup->loop, sup->log_watch, &ops, sup);
+}
+
+void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
+{
+	struct attempt_state *now = &sup->state;
+	AUTO_ERR struct err err = {0};
+
+	if (now->state == state && strncmp(now->text, text, sizeof(now->text) - 1) == 0)
+		return;
+	now->state = state;
+	snprintf(now->text, sizeof(now->text), "%s", text);
+	if (attempt_state_write(".", now, &err) < 0)
+		sup_note(sup, "%s", err.message);
 }

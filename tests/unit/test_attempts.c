@@ -354,6 +354,97 @@ static void test_a_next_one_that_cannot_begin(void **state)
 	expect_end(place, RUN_FAILED, 125, 0, "StartFailed");
 }
 
+/*
+ * Setups
+ */
+
+static void set_setup(struct place *place, const char *line)
+{
+	struct world_setup *setup = &place->job.world.setup;
+
+	write_file(place->dir, "tree/key", "1\n", 0644);
+	place->job.setups = mem_printf("%s/setups", place->base);
+	setup->run = mem_strdup(line);
+	setup->cwd = mem_strdup(".");
+	strv_add(&setup->key, "key");
+}
+
+static void test_setup_before_the_program(void **state)
+{
+	struct place *place = *state;
+
+	set_setup(place, "echo made > product; echo from setup");
+	sh(place, "cat product");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "made\n");
+}
+
+static void test_setup_that_fails(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+
+	place->job.world.retries = 3;
+	set_setup(place, "echo out of luck; exit 3");
+	sh(place, "echo ran");
+	start(place);
+	expect_end(place, RUN_FAILED, 125, 0, "SetupFailed");
+	look(place, &status);
+	assert_string_equal(status.exit.origin, "setup");
+	assert_string_equal(status.text, "setup failed with exit 3: echo out of luck; exit 3");
+	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
+	assert_non_null(strstr(log, "dlrun: setup failed, the end of "));
+	assert_non_null(strstr(log, ":\nout of luck\ndlrun: setup failed with exit 3"));
+	assert_null(strstr(log, "ran\n"));
+	assert_int_equal(attempt_next(place->dir), 0);
+}
+
+static void test_setup_that_is_cancelled(void **state)
+{
+	struct place *place = *state;
+	AUTO(target_status_done) struct target_status status = {0};
+	AUTO_FREE char *line = mem_printf(
+		"trap '' TERM; echo $$ > %s/pid; while :; do sleep 0.01; done", place->base);
+
+	place->job.grace_ms = 100;
+	set_setup(place, line);
+	sh(place, "echo ran");
+	start(place);
+	UNTIL(has_line(place, "../../../../pid"));
+	look(place, &status);
+	assert_int_equal(status.state, RUN_STARTING);
+	assert_string_equal(status.text, "its setup runs");
+	pid_t pid = read_pid(place, "../../../../pid");
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	assert_true(is_dead(pid));
+	expect_log(place, "");
+}
+
+/* What it left behind is ended before the program begins, and does not end the program. */
+static void test_setup_that_leaves_something(void **state)
+{
+	struct place *place = *state;
+
+	set_setup(place, "(trap '' TERM; while :; do sleep 0.01; done) & echo x > product");
+	sh(place, "cat product; sleep 0.7; echo still");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_log(place, "x\nstill\n");
+}
+
+static void test_setup_without_its_key(void **state)
+{
+	struct place *place = *state;
+
+	set_setup(place, "true");
+	strv_add(&place->job.world.setup.key, "uv.lock");
+	sh(place, "echo ran");
+	start(place);
+	expect_end(place, RUN_FAILED, 125, 0, "SetupFailed");
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(int argc, char **argv)
@@ -378,6 +469,11 @@ int main(int argc, char **argv)
 		TEST(test_cancel_ends_all_attempts),
 		TEST(test_a_next_one_that_never_began),
 		TEST(test_a_next_one_that_cannot_begin),
+		TEST(test_setup_before_the_program),
+		TEST(test_setup_that_fails),
+		TEST(test_setup_that_is_cancelled),
+		TEST(test_setup_that_leaves_something),
+		TEST(test_setup_without_its_key),
 	};
 
 	if (argc == 3 && strcmp(argv[1], "__supervise") == 0)

@@ -1,0 +1,75 @@
+#include "run/supervisor_impl.h"
+
+#include <stdlib.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "run/gpu.h"
+#include "run/observe.h"
+
+/*
+ * Looking at the program while it runs, for its record.
+ */
+
+enum { WRITE_MS = 10000, OBSERVED_MAX = 1 << 20 };
+
+static void write_observed(struct supervisor *sup, const struct json *observed)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, OBSERVED_MAX);
+	json_print(observed, &text);
+	if (buf_check(&text, OBSERVED_FILE, NULL) == 0)
+		fs_replace(OBSERVED_FILE, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+	sup->observed_ms = clock_ms();
+}
+
+static int on_look(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+	int64_t next_ms;
+
+	(void)err;
+	sup->observe_timer = NULL;
+	if (sup->phase != PHASE_RUNNING)
+		return 0;
+	next_ms = observer_look(sup->observer);
+	if (!sup->observed_ms || clock_ms() - sup->observed_ms >= WRITE_MS) {
+		AUTO_JSON struct json *observed = observer_json(sup->observer);
+		write_observed(sup, observed);
+	}
+	sup->observe_timer = loop_add_timer(sup->loop, clock_ms() + next_ms, on_look, sup);
+	return 0;
+}
+
+void sup_observe_begin(struct supervisor *sup)
+{
+	AUTO_FREE char *log = fs_join(sup->dir, ATTEMPT_LOG);
+	struct observer_spec spec = {
+		.outputs = sup->job->outputs,
+		.log = log,
+		.family = &sup->state.family,
+		.program = sup->state.program.pid,
+		.gpus = sup_gpus_granted(sup),
+	};
+
+	sup->observer = observer_new(&spec);
+	sup->observe_timer = loop_add_timer(sup->loop, clock_ms(), on_look, sup);
+}
+
+void sup_observe_end(struct supervisor *sup)
+{
+	struct json *observed;
+
+	loop_remove_timer(sup->loop, sup->observe_timer);
+	sup->observe_timer = NULL;
+	if (!sup->observer)
+		return;
+	observer_finish(sup->observer, sup->cpu_s, sup->peak_bytes);
+	observed = observer_json(sup->observer);
+	write_observed(sup, observed);
+	json_free(sup->end.observed);
+	sup->end.observed = observed;
+}

@@ -20,7 +20,7 @@ package_list() {
     debian:test)
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
             cppcheck pmccabe umoci strace tmux faketime valgrind \
-            zstd zsh fish man-db locales python3-venv
+            zstd zsh fish make man-db locales python3-venv
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \

@@ -1,12 +1,12 @@
 /*
  * GPUs of this machine: which there are, who uses them, and a queue for them without a server.
  *
- * Found by nvidia-smi or rocm-smi where they are on PATH, AMD's else by sysfs. Given out by flock(2)
- * on one file for each GPU in a directory on a local disk that all users of the machine share
- * (/tmp/dlrun-gpus; below /run/lock or /dev/shm where /tmp is on a network or not shared), so that
- * the kernel frees a GPU when its last holder dies: the supervisor, and the program, which inherits
- * the descriptors. A state directory on a shared home does not matter. Containers that share no
- * /tmp do not see each other.
+ * Found by nvidia-smi or rocm-smi where they are on PATH, AMD's else by sysfs. Given out by
+ * flock(2) on one file for each GPU in a directory on a local disk that all users of the machine
+ * share (/tmp/dlrun-gpus; below /run/lock or /dev/shm where /tmp is on a network or not shared), so
+ * that the kernel frees a GPU when its last holder dies: the supervisor, and the program, which
+ * inherits the descriptors. A state directory on a shared home does not matter. Containers that
+ * share no /tmp do not see each other.
  *
  * Waiting is first come, first served: a claim has a ticket, a file that is locked as long as its
  * owner lives, and no ticket takes a GPU that an earlier living one may take. So nobody is passed
@@ -16,8 +16,8 @@
  *
  * Any user can join, so any can hold a lock, a ticket or the queue for as long as a process of his
  * lives, also a stopped one; who made the directory could also remove files from it. Nobody can
- * make us write to, or wait for, anything but these locks: no link is followed, nothing that
- * others wrote is trusted, and the waits have limits.
+ * make us write to, or wait for, anything but these locks: no link is followed, nothing that others
+ * wrote is trusted, and the waits have limits.
  */
 #ifndef DLRUN_RUN_GPU_H
 #define DLRUN_RUN_GPU_H
@@ -52,13 +52,14 @@ struct gpu_list {
 
 /* Whether this machine may have GPUs. Starts no process; for the submitting side. path: PATH. */
 bool gpu_may_exist(const char *path);
-/* Ask the tools. Blocks for at most timeout_ms. None there is an empty list, not an error, also where
- * the tools are installed but neither driver nor GPU is. A tool that fails or answers nonsense is
- * E_GPU_TOOL with its words as evidence; one GPU that is lost does not hide the others. More than
+/* Ask the tools. Blocks for at most timeout_ms. None there is an empty list, not an error, also
+ * where the tools are installed but neither driver nor GPU is. A tool that fails or answers
+ * nonsense is E_GPU_TOOL with its words as evidence; one GPU that is lost does not hide the
+ * others. What is part of a processor (AMD, less than 2 GiB set apart) does not count. More than
  * GPU_MAX: E_DATA_LIMIT. */
 int gpu_find(const char *path, int64_t timeout_ms, struct gpu_list *ret, struct err *err);
-/* For a worker process to tell its supervisor: [{"vendor": "nvidia" or "amd", "index", "id", "model",
- * "memory_bytes", "used"}, …]. E_DATA, E_DATA_LIMIT. */
+/* For a worker process to tell its supervisor: [{"vendor": "nvidia" or "amd", "index", "id",
+ * "model", "memory_bytes", "used"}, …]. E_DATA, E_DATA_LIMIT. */
 struct json *gpu_list_to_json(const struct gpu_list *list);
 int gpu_list_from_json(const struct json *json, struct gpu_list *ret, struct err *err);
 
@@ -82,8 +83,8 @@ int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct e
 int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err);
 /* Place in the queue, from 1; of the last try. */
 unsigned gpu_claim_position(const struct gpu_claim *claim);
-/* Why it was not granted, one sentence ("2 of 2 GPUs are busy, it is 3rd in the queue"); of the last
- * try. Lives until the next one. */
+/* Why it was not granted, one sentence ("2 of 2 GPUs are busy, it is 3rd in the queue"); of the
+ * last try. Lives until the next one. */
 const char *gpu_claim_why(const struct gpu_claim *claim);
 /* A descriptor, always the same, that becomes readable after a try when something may have become
  * free; the next try drains it. Foreign processes make no event, nor does the death of a holder, so

@@ -1,14 +1,14 @@
 /*
- * The directory in which GPUs are queued for: locks, tickets, and a way to wake who waits. All users
- * of the machine share it; run/gpu.h says what that means.
+ * The directory in which GPUs are queued for: locks, tickets, and a way to wake who waits. All
+ * users of the machine share it; run/gpu.h says what that means.
  *
- *	queue             locked for the moments in which tickets and GPUs are looked at or taken
- *	gpu.ID            locked as long as somebody holds the GPU
- *	ticket.NNNNNNNNNNNN   locked by its owner as long as that lives and waits; the lowest is next
- *	new.*, wake.*     gone in a moment; what a killed process leaves is swept
+ *	queue                locked for the moments of a look at tickets and GPUs
+ *	gpu.ID               locked as long as somebody holds the GPU
+ *	ticket.NNNNNNNNNNNN  locked as long as its owner lives and waits; the lowest is next
+ *	new.*, wake.*        gone in a moment; what a killed process leaves is swept
  *
- * A file gets its name when it is complete, so no instant is a bad one to die in. They are read
- * only to be locked, never written by others than their makers, and no link is followed.
+ * A file gets its name when it is complete, so no instant is a bad one to die in. Files are only
+ * written by their makers, and no link is followed.
  */
 #ifndef DLRUN_RUN_GPU_DIR_H
 #define DLRUN_RUN_GPU_DIR_H

@@ -11,7 +11,8 @@
 
 enum { KFD_NODES_MAX = 256, KFD_BANKS_MAX = 8, PROCESSES_MAX = 4096 };
 
-#define SYSFS "/sys"
+#define SYSFS            "/sys"
+#define INTEGRATED_BYTES (UINT64_C(2) << 30)
 
 struct search {
 	const char *path, *sysfs;
@@ -239,6 +240,19 @@ static unsigned rank_of(const struct gpu_found_list *list, unsigned index)
 	return rank;
 }
 
+/* Part of a processor, with a small part of its memory set apart. A run would wait for it as for a
+ * GPU, which few programs mean. ROCm counts it. */
+static bool is_integrated(const struct gpu *gpu)
+{
+	return gpu->memory_bytes > 0 && gpu->memory_bytes < INTEGRATED_BYTES;
+}
+
+static void add_amd(struct search *search, const struct gpu_found *found)
+{
+	if (!is_integrated(&found->gpu))
+		search->found.v[search->found.n++] = *found;
+}
+
 /* rocm-smi may count what is no GPU for ROCm, and does not say who uses one. */
 static void add_rocm(
 	struct search *search, const struct gpu_found_list *list, const struct kfd *kfd)
@@ -249,7 +263,7 @@ static void add_rocm(
 
 		found.gpu.index = known ? known->found.gpu.index : rank_of(list, found.gpu.index);
 		found.gpu.used = known && known->found.gpu.used;
-		search->found.v[search->found.n++] = found;
+		add_amd(search, &found);
 	}
 }
 
@@ -265,7 +279,7 @@ static int find_amd(struct search *search, struct err *err)
 	if (search->found.n + (list.n ? list.n : kfd.n) > GPU_MAX)
 		return err_set(err, E_DATA_LIMIT, "this machine has more than %d GPUs", GPU_MAX);
 	for (size_t i = 0; list.n == 0 && i < kfd.n; i++)
-		search->found.v[search->found.n++] = kfd.v[i].found;
+		add_amd(search, &kfd.v[i].found);
 	add_rocm(search, &list, &kfd);
 	return 0;
 }

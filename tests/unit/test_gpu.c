@@ -454,7 +454,7 @@ static void put_kfd(void)
 	put("sys/class/kfd/kfd/topology/nodes/2/properties", kfd_gpu, 0644);
 	put("sys/class/kfd/kfd/topology/nodes/2/gpu_id", "4711\n", 0644);
 	put("sys/class/kfd/kfd/topology/nodes/2/mem_banks/0/properties",
-		"heap_type 1\nsize_in_bytes 1024\n", 0644);
+		"heap_type 1\nsize_in_bytes 68702699520\n", 0644);
 	put("sys/class/kfd/kfd/proc/123/vram_777", "0\n", 0644);
 	put("sys/class/kfd/kfd/proc/123/vram_4711", "4096\n", 0644);
 }
@@ -473,8 +473,23 @@ static void test_find_kfd(void **state)
 	assert_false(list.v[0].used);
 	assert_string_equal(list.v[1].id, "0x8e5c9a3b12d4f601");
 	assert_int_equal(list.v[1].index, 1);
-	assert_true(list.v[1].memory_bytes == 1024);
+	assert_true(list.v[1].memory_bytes == UINT64_C(68702699520));
 	assert_true(list.v[1].used);
+}
+
+/* ROCm counts what is part of the processor, we do not. */
+static void test_find_integrated(void **state)
+{
+	struct gpu_list list;
+
+	(void)state;
+	put("bin/other", "", 0755);
+	put_kfd();
+	put("sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties",
+		"heap_type 1\nsize_in_bytes 536870912\n", 0644);
+	found(&list, 1);
+	assert_string_equal(list.v[0].id, "0x8e5c9a3b12d4f601");
+	assert_int_equal(list.v[0].index, 1);
 }
 
 /* The same ids whether the tool or the kernel is asked, and the kernel's order. */
@@ -630,6 +645,7 @@ int main(void)
 		IN_TMP(test_find_timeout),
 		IN_TMP(test_find_no_driver),
 		IN_TMP(test_find_kfd),
+		IN_TMP(test_find_integrated),
 		IN_TMP(test_find_rocm),
 		IN_TMP(test_find_rocm_fails),
 		cmocka_unit_test(test_json),

@@ -177,6 +177,17 @@ def test_setup_is_run_once_for_many_at_once(w):
     assert not (w.tree / "env").exists(), "the tree stays as it is"
 
 
+def test_setup_of_a_part(w):
+    """It is run where its dlrun.yaml lies, and what it makes appears there."""
+    part = w.tree / "projects/vision"
+    tree(w, {"projects/vision/lock": "1\n", "projects/vision/dlrun.yaml":
+             "paths: [projects/vision]\nsetup: {run: mkdir env && cp lock env/made, key: [projects/vision/lock]}\n",
+             "projects/vision/sub/x": "", "other": ""}, "env/\n")
+    assert w.ok("submit", "-f", "--", "cat", "env/made", cwd=part).out == "1\n"
+    assert w.ok("submit", "-f", "--", "cat", "../env/made", cwd=part / "sub").out == "1\n"
+    assert not (part / "env").exists()
+
+
 CONDA = """
 import os, sys, tabulate, shared
 print(tabulate.tabulate([[sys.prefix == os.environ["CONDA_PREFIX"], os.environ["CONDA_DEFAULT_ENV"]]]))
@@ -376,6 +387,26 @@ def test_data_and_results_in_the_tree(w):
     assert w.git("status", "--porcelain").out == ""
     blobs = b"".join(p.read_bytes() for p in disk.rglob("*") if p.is_file())
     assert blobs == b"c,3\n", "data is not touched"
+
+
+def test_names_of_all_kinds(w):
+    """Spaces, other scripts, shell signs and names that look like options are paths like others."""
+    names = ["a b", "größe", "$HOME", "-rf", "it's", "x\ty", "*", "#1", "Ω/\\n"]
+    tree(w, {"go.py": "import os, sys\nfor i, line in enumerate(sys.argv[1:]):\n"
+                      "    name = bytes.fromhex(line)\n    print(open(b'data/' + name).read())\n"
+                      "    os.makedirs(b'out/' + name, exist_ok=True)\n"
+                      "    open(b'out/' + name + b'/got', 'w').write(str(i))\n"}, "/data\n/out\n")
+    for i, name in enumerate(names):
+        w.write(f"data/{name}", f"{i}\n")
+    w.write("dlrun.yaml", json.dumps({"data": [f"data/{n}" for n in names], "outputs": [f"out/{n}" for n in names]}))
+    same(w, "python3", "go.py", *[n.encode().hex() for n in names])
+    for i, name in enumerate(names):
+        assert (outputs(w) / f"out/{name}/got").read_text() == str(i), name
+    first = w.show()["id"]
+    w.write("data/a b", "later\n")
+    result = w.ok("submit", "-f", "--from", first)
+    assert result.out.startswith("later\n"), "data is where it was, with what it is now"
+    assert w.show()["id"] != first and (outputs(w) / "out/größe/got").exists()
 
 
 def test_what_is_left_out_is_the_hint(w):

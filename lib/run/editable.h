@@ -6,10 +6,10 @@
  * direct_url.json (PEP 610), PYTHONPATH itself.
  *
  * The interpreter is the one that the command finds: python, a console script by its #!, the first
- * of a shell line; pyenv's shims are looked through, and what "source X/bin/activate" in front of it
- * puts on PATH counts. Of a command that is none of these (make, a shell script) it is the one of
- * VIRTUAL_ENV, else of PATH. Its places are those of its prefix
- * (pyvenv.cfg, lib/python3.X/site-packages, dist-packages) and of the user (~/.local).
+ * of a shell line; pyenv's shims are looked through, and what "source X/bin/activate" in front of
+ * it puts on PATH counts. Of a command that is none of these (make, a shell script) it is the one
+ * of VIRTUAL_ENV, else of PATH. Its places are those of its prefix (pyvenv.cfg,
+ * lib/python3.X/site-packages, dist-packages) and of the user (~/.local).
  */
 #ifndef DLRUN_RUN_EDITABLE_H
 #define DLRUN_RUN_EDITABLE_H

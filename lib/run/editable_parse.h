@@ -36,7 +36,7 @@ char *module_base(const char *name, const char *path);
 /* The directory of direct_url.json with dir_info.editable, or NULL. The caller frees. */
 char *parse_direct_url(const char *text, size_t len);
 
-/* The value of key in pyvenv.cfg ("key = value", the key in any case), or NULL. The caller frees. */
+/* The value of key in pyvenv.cfg ("key = value", in any case), or NULL. The caller frees. */
 char *parse_venv_cfg(const char *text, size_t len, const char *key);
 
 /* The words of the interpreter of a script: of #!, without env and -S; of the second line where pip

@@ -1,22 +1,25 @@
 /*
  * What is run once for each content of its key files, before the programs that need it: "uv sync
  * --frozen" once per uv.lock. Its directory is SETUPS/KEY, where KEY is the hex SHA-256 of the
- * line, the directory in the tree where it is run, for each key path its name, mode and content (of
- * a directory: all files below), and the machine's platform (system, processor). The interpreter
- * that PATH finds is not part of it: name a file that tells its version (.python-version) as a key.
+ * line, the directory in the tree where it is run, for each key path its name, content (of a
+ * directory: all files below) and whether it is executable, and the machine's platform (system,
+ * processor). The interpreter that PATH finds is not part of it: name a file that tells its version
+ * (.python-version) as a key.
  *
- *	lock      exclusive while the setup is made, shared while a run that uses it lives
- *	tree/     a copy of the tree of the run that made it, without outputs; the line is run there
- *	log       its output, of the last try; locked by what runs there, so that a setup whose
- *	          supervisor was killed is waited for
- *	done      the products (dlrun/setup/v1); written last, synced. Without it all is made anew
- *	stamp     its mtime is the last use
+ *	lock    exclusive while the setup is made, shared while a run that uses it lives
+ *	tree/   a copy of the tree of the run that made it, without outputs; the line is run there
+ *	log     its output, of the last try; locked by what runs there, so that a setup whose
+ *	        supervisor was killed is waited for
+ *	done    the products (dlrun/setup/v1); written last, synced. Without it all is made anew;
+ *	        as well after a restart of the machine, unless it was used again when the rest
+ *	        had had two minutes to reach the disk
+ *	stamp   its mtime is the last use
  *
- * Products are the names that are in tree/ and not in the run's tree when the line has ended with 0,
- * wherever they are (.venv, node_modules, web/node_modules, src/x.egg-info, src/x/_ext.so); a new
- * directory is one product. Byte code (__pycache__, *.pyc) is none: files of a run have no times
- * that would tell it is old. Each run's tree gets symbolic links to them where it has nothing of
- * that name. Runs share the products, and what they write into them.
+ * Products are the names that are in tree/ and not in the run's tree when the line has ended with
+ * 0, wherever they are (.venv, node_modules, web/node_modules, src/x.egg-info, src/x/_ext.so); a
+ * new directory is one product. Byte code (__pycache__, *.pyc) is none: files of a run have no
+ * times that would tell it is old. Each run's tree gets symbolic links to them where it has nothing
+ * of that name. Runs share the products, and what they write into them.
  */
 #ifndef DLRUN_RUN_SETUP_H
 #define DLRUN_RUN_SETUP_H
@@ -32,10 +35,9 @@ enum { SETUP_PRODUCTS_MAX = 65536 };
 
 struct setup;
 
-/* tree: the run's, absolute, with its data and outputs mounted, and new: no setup was linked into it
- * before. *ret is NULL when the job has no
- * setup. Reads the key files: E_RUN_SETUP when one is not in the tree, E_DATA_LIMIT when they are
- * too many or too large. */
+/* tree: the run's, absolute, with its data and outputs mounted, and new: no setup was linked into
+ * it before. *ret is NULL when the job has no setup. Reads the key files: E_RUN_SETUP when one is
+ * not in the tree, E_DATA_LIMIT when they are too many or too large. */
 int setup_begin(
 	const struct attempt_job *job, const char *tree, struct setup **ret, struct err *err);
 

@@ -588,9 +588,9 @@ static void test_damage(void **state)
 static void test_power_cut(void **state)
 {
 	struct place *place = *state;
-	char machine[OS_ID_SIZE] = "";
+	char machine[OS_ID_SIZE] = "", boot[OS_ID_SIZE];
 
-	if (!os_machine_id(machine))
+	if (!os_machine_id(machine) || !os_boot_id(boot))
 		skip();
 	set_line(place, "mkdir env");
 	assert_true(must_do_anew(place));

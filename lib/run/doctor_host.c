@@ -158,7 +158,10 @@ int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *
 			fault.n_evidence ? fault.evidence[0] : "");
 		return 0;
 	}
-	list_gpus(&list, row);
+	if (list.n)
+		list_gpus(&list, row);
+	else
+		doctor_found(row, "none, though there is a tool that lists them");
 	return 0;
 }
 

@@ -73,10 +73,12 @@ static void add_dir(
 static void measure(const struct init_project *project, struct init_data *data)
 {
 	AUTO_FREE char *path = fs_join(project->root, data->path);
+	AUTO_FREE char *real = NULL;
 	AUTO_STRV struct strv pending = {0};
 	int64_t deadline = clock_deadline(SIZE_MS);
 
-	add_file(path, data, &pending);
+	/* Data often is a link to where there is room. */
+	add_file(fs_realpath(path, &real, NULL) < 0 ? path : real, data, &pending);
 	while (pending.n && clock_ms() < deadline) {
 		AUTO_FREE char *dir = pending.v[--pending.n];
 		add_dir(dir, data, &pending, deadline);

@@ -177,6 +177,17 @@ def test_tool_that_fails(w):
     assert "NVML" in expect(rows, "gpu", "problem")["cause"]
 
 
+def test_gpus_are_listed(w):
+    env = tool(w, "nvidia-smi", '''case "$1" in
+--query-gpu=*) echo "0, GPU-aa, 00000000:01:00.0, 81920, NVIDIA A100"; echo "1, GPU-bb, 00000000:02:00.0, 81920, NVIDIA A100" ;;
+--query-compute-apps=*) echo "GPU-bb, 00000000:02:00.0, 1, python" ;;
+esac''')
+    found = expect(doctor(w, env=env), "gpu", "ok")["found"]
+    assert found == "2: 0 NVIDIA A100 80 GiB, 1 NVIDIA A100 80 GiB (in use)", found
+    env = tool(w, "nvidia-smi", "echo No devices were found; exit 6")
+    assert expect(doctor(w, env=env), "gpu", "ok")["found"].startswith("none")
+
+
 def test_no_git_no_python(w):
     w.repo()
     (w.dir / "none").mkdir()

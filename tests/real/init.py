@@ -200,6 +200,16 @@ def test_much_data(w):
     assert value(w, "data") == ["data"]
 
 
+def test_data_that_is_a_link(w):
+    w.repo({".gitignore": "data\n"})
+    w.write("x", b"x" * 5000, base=w.dir / "elsewhere")
+    (w.tree / "data").symlink_to(w.dir / "elsewhere")
+    assert "4.9 KiB" in init(w) and value(w, "data") == ["data"]
+    (w.tree / "data").unlink()
+    (w.tree / "data").symlink_to(w.dir / "nowhere")
+    init(w, "--force")
+
+
 def test_tracked_results_are_no_outputs(w):
     w.repo({"results/table.csv": "1\n", "runs/x": "", ".gitignore": "runs\nlogs\nwandb\n"}, commit=False)
     w.git("add", "-f", "-A")

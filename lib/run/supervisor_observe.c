@@ -13,7 +13,8 @@
  * Looking at the program while it runs, for its record.
  */
 
-enum { WRITE_MS = 10000, OBSERVED_MAX = 1 << 20 };
+/* dlrun top shows what is written: on a disk of this machine with each look. */
+enum { WRITE_MS = 1000, WRITE_NETWORK_MS = 10000, OBSERVED_MAX = 1 << 20 };
 
 static void write_observed(struct supervisor *sup, const struct json *observed)
 {
@@ -26,6 +27,14 @@ static void write_observed(struct supervisor *sup, const struct json *observed)
 	sup->observed_ms = clock_ms();
 }
 
+static bool is_write_due(const struct supervisor *sup)
+{
+	int64_t passed_ms = clock_ms() - sup->observed_ms;
+
+	return !sup->observed_ms ||
+	       passed_ms >= (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS);
+}
+
 static int on_look(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
@@ -36,7 +45,7 @@ static int on_look(void *ctx, struct err *err)
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
 	next_ms = observer_look(sup->observer);
-	if (!sup->observed_ms || clock_ms() - sup->observed_ms >= WRITE_MS) {
+	if (is_write_due(sup)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
 		write_observed(sup, observed);
 	}
@@ -47,12 +56,15 @@ static int on_look(void *ctx, struct err *err)
 void sup_observe_begin(struct supervisor *sup)
 {
 	AUTO_FREE char *log = fs_join(sup->dir, ATTEMPT_LOG);
+	struct gpu_list given;
+
+	attempt_gpus(".", &given);
 	struct observer_spec spec = {
 		.outputs = sup->job->outputs,
 		.log = log,
 		.family = &sup->state.family,
 		.program = sup->state.program.pid,
-		.gpus = sup_gpus_granted(sup),
+		.gpus = given.n ? &given : NULL,
 	};
 
 	sup->observer = observer_new(&spec);

@@ -19,7 +19,7 @@ package_list() {
         ;;
     debian:test)
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
-            cppcheck pmccabe umoci strace tmux faketime valgrind \
+            cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv
         ;;
     fedora:build)

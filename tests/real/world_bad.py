@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 
+from attempts import fake_gpus
 from failure import small_disk
 from harness import *  # noqa: F403
 from local import ended, pids_with, supervisor
@@ -189,14 +190,6 @@ def test_before_that_fails(w):
         result = w.run("submit", "-f", "--", "echo", "program")
         assert result.rc != 0 and "program" not in result.out, result
         check_error_form(result.err, ids(result)[0])
-
-
-def fake_gpus(w, count):
-    """An nvidia-smi of its own, so that it does not matter what the machine has."""
-    rows = "".join(f"echo '{i}, GPU-{os.urandom(16).hex()}, 00000000:{i + 1:02X}:00.0, 81559, Fake'\n"
-                   for i in range(count))
-    w.write("smi/nvidia-smi", f"#!/bin/sh\ncase \"$*\" in\n*query-gpu*)\n{rows};;\nesac\n", 0o755, base=w.dir)
-    w.env["PATH"] = f"{w.dir}/smi:{w.env['PATH']}"
 
 
 def test_gpus_that_are_not_there(w):

@@ -36,8 +36,8 @@ static bool is_amd(const char *dir)
 	return str_eq(vendor, AMD_VENDOR) && access(busy, F_OK) == 0;
 }
 
-/* Whether dir, of a PCI device, is what id means: its address or its unique id. Partitions of a GPU,
- * "ID-1", are read as the whole. */
+/* Whether dir, of a PCI device, is what id means: its address or its unique id. Partitions of a
+ * GPU, "ID-2", are read as the whole. */
 static bool is_called(const char *dir, const char *id)
 {
 	const char *address = strrchr(dir, '/') + 1;

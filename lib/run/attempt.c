@@ -322,10 +322,19 @@ int attempt_next(const char *dir)
 	return (int)not_negative(json, "next", 0);
 }
 
+void attempt_gpus(const char *dir, struct gpu_list *ret)
+{
+	AUTO_JSON struct json *json = NULL;
+
+	*ret = (struct gpu_list){0};
+	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &json, NULL) == 0)
+		gpu_list_from_json(json_get(json, "list"), ret, NULL);
+}
+
 struct json *attempt_observed(const char *dir)
 {
 	AUTO_JSON struct json *observed = observed_read(dir), *gpus = NULL;
-	const struct json *resources;
+	const struct json *resources, *warning;
 
 	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
 		return TAKE(observed);
@@ -333,6 +342,9 @@ struct json *attempt_observed(const char *dir)
 		observed = json_object();
 	resources = json_get(gpus, "resources");
 	json_set(observed, "resources", resources ? json_clone(resources) : json_null());
+	warning = json_get(gpus, "warning");
+	if (warning)
+		json_set(observed, "warning", json_clone(warning));
 	return TAKE(observed);
 }
 

@@ -31,6 +31,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/vec.h"
+#include "run/gpu.h"
 #include "run/target.h"
 #include "run/world.h"
 
@@ -123,6 +124,8 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret);
 int attempt_end_write(
 	const char *dir, const struct target_status *status, int next, struct err *err);
 bool attempt_end_read(const char *dir, struct target_status *ret);
+/* The GPUs that it was given (gpus.json); none where that is not known. */
+void attempt_gpus(const char *dir, struct gpu_list *ret);
 /* The attempt that follows this one by itself, or 0. */
 int attempt_next(const char *dir);
 /* What is known of it beside its state (target_status.observed), or NULL. The caller frees. */

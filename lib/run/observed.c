@@ -34,16 +34,16 @@ static bool has_text(const struct json *array, const char *text)
 	return false;
 }
 
-static void add_links(const struct json *links, struct json *doc)
+static void add_text(struct json *doc, const char *key, const char *text)
 {
-	const struct json *before = part(doc, "links", JSON_ARRAY);
-	struct json *all = before ? json_clone(before) : json_array();
+	const struct json *before = part(doc, key, JSON_ARRAY);
+	struct json *all;
 
-	for (const struct json *item = json_first(links); item; item = json_next(item))
-		if (json_str(item) && !has_text(all, json_str(item)) &&
-			json_count(all) < OBSERVED_LINKS_MAX)
-			json_add_str(all, json_str(item));
-	json_set(doc, "links", all);
+	if (!text || (before && has_text(before, text)) || json_count(before) >= OBSERVED_TEXTS_MAX)
+		return;
+	all = before ? json_clone(before) : json_array();
+	json_add_str(all, text);
+	json_set(doc, key, all);
 }
 
 void observed_merge(const struct json *observed, struct json *doc)
@@ -56,6 +56,8 @@ void observed_merge(const struct json *observed, struct json *doc)
 	merge_missing(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
 	if (metrics)
 		json_set(doc, "metrics", json_clone(metrics));
-	if (links)
-		add_links(links, doc);
+	for (const struct json *link = links ? json_first(links) : NULL; link;
+		link = json_next(link))
+		add_text(doc, "links", json_str(link));
+	add_text(doc, "warnings", json_get_str(observed, "warning"));
 }

@@ -6,11 +6,12 @@
 
 #include "base/json.h"
 
-enum { OBSERVED_LINKS_MAX = 64 };
+enum { OBSERVED_TEXTS_MAX = 64 };
 
-/* Into doc (dlrun/run/v1): usage and metrics replace what is known, links are added, params only
- * where the command has none of that name, resources (what the target has given) are set. observed
- * may be NULL, and members may be missing or of any form. */
+/* Into doc (dlrun/run/v1): usage and metrics replace what is known, links and the warning (what the
+ * target says of its own) are added, params only where the command has none of that name,
+ * resources (what the target has given) are set. observed may be NULL, and members may be missing
+ * or of any form. */
 void observed_merge(const struct json *observed, struct json *doc);
 
 #endif

@@ -85,16 +85,18 @@ void sup_gpus_env(const struct supervisor *sup, struct strv *env)
 	env_set(env, count, false);
 }
 
-/* For the record, and for a supervisor that comes after this one. */
-static void write_granted(struct supervisor *sup, const struct gpu_list *granted)
+/* For the record, and for a supervisor that comes after this one. warning: may be NULL. */
+static void write_granted(
+	struct supervisor *sup, const struct gpu_list *granted, const char *warning)
 {
 	AUTO_JSON struct json *json = json_object();
 	struct json *resources = json_sub(json, "resources");
 	AUTO_BUF struct buf text;
 
 	json_set_int(resources, "gpus", (int64_t)granted->n);
-	json_set_str(resources, "gpu_model", granted->v[0].model);
+	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
 	json_set(json, "list", gpu_list_to_json(granted));
+	json_set_str(json, "warning", warning);
 	buf_init(&text, GPUS_JSON_MAX);
 	json_print(json, &text);
 	if (buf_check(&text, ATTEMPT_GPUS, NULL) < 0 ||
@@ -112,15 +114,21 @@ static void go_on_without(struct supervisor *sup)
 	sup_start_program(sup);
 }
 
-/* Nobody asked for GPUs by number: better without one than not at all. */
+/* Nobody asked for GPUs by number: better without one than not at all, if that is said. */
 static void fail(struct supervisor *sup, const struct err *err)
 {
-	if (sup->job->world.gpus == WORLD_GPUS_AUTO) {
-		sup_note(sup, "it gets no GPU: %s", err->message);
-		go_on_without(sup);
-	} else {
+	static const struct gpu_list none;
+	AUTO_FREE char *warning = NULL;
+
+	if (sup->job->world.gpus != WORLD_GPUS_AUTO || err->id == E_RUN_START) {
 		sup_start_failed(sup, err);
+		return;
 	}
+	warning = mem_printf("it was given no GPU: %s%s%s", err->message,
+		err->n_evidence ? ": " : "", err->n_evidence ? err->evidence[0] : "");
+	sup_note(sup, "%s", warning);
+	write_granted(sup, &none, warning);
+	go_on_without(sup);
 }
 
 static void ask(struct supervisor *sup)
@@ -141,7 +149,7 @@ static void granted(struct supervisor *sup)
 	loop_remove_fd(sup->loop, gpus->source);
 	gpus->timer = NULL;
 	gpus->source = NULL;
-	write_granted(sup, gpu_claim_granted(gpus->claim));
+	write_granted(sup, gpu_claim_granted(gpus->claim), NULL);
 	sup_start_program(sup);
 }
 

@@ -447,6 +447,7 @@ def test_gpu_tool_that_fails(w):
     w.write("smi/nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n", 0o755, base=w.dir)
     w.env["PATH"] = f"{w.dir}/smi:{w.env['PATH']}"
     assert w.ok("submit", "-f", "--", "echo", "ran").out == "ran\n"
+    assert "Driver" in " ".join(w.show()["warnings"]), w.show()["warnings"]
 
 
 if __name__ == "__main__":

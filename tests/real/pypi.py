@@ -48,7 +48,7 @@ def tools():
     with only_one("tools"):
         if not (TOOLS / "bin/uv").exists():
             build(sys.executable, "-m", "venv", "--clear", TOOLS)
-            build(TOOLS / "bin/python", "-m", "pip", "install", "-q", "uv")
+            build(TOOLS / "bin/python", "-m", "pip", "install", "-q", "-U", "pip", "uv")
     return TOOLS / "bin"
 
 

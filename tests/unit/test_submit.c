@@ -591,7 +591,7 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		strv_done(&place->env);
 		strv_add(&place->env, bad[i]);
-		expect_refused(place, E_USAGE, "NAME=VALUE");
+		expect_refused(place, E_USAGE, "is no name of a variable");
 	}
 	strv_done(&place->env);
 	strv_add(&place->env, "NOT_SET_HERE");

@@ -392,35 +392,40 @@ int submission_set_world(struct submission *submission, struct err *err)
 	return r < 0 ? r : set_attempts(submission, err);
 }
 
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return strncmp(path, dir, len) == 0 && strchr("/", path[len]);
+}
+
 /* Whether the snapshot has path, or something below it. */
 static bool has_path(const struct entry_list *entries, const char *path)
 {
-	size_t len = strlen(path);
-
 	for (size_t i = 0; i < entries->n; i++)
-		if (strncmp(entries->v[i].path, path, len) == 0 &&
-			strchr("/", entries->v[i].path[len]))
+		if (is_below(entries->v[i].path, path))
 			return true;
 	return false;
 }
 
-static bool is_data(const struct world *world, const char *path)
+static bool is_provided(const struct world *world, const char *path)
 {
-	for (size_t i = 0; i < world->data.n; i++) {
-		size_t len = strlen(world->data.v[i].path);
-		if (strncmp(path, world->data.v[i].path, len) == 0 && strchr("/", path[len]))
+	for (size_t i = 0; i < world->data.n; i++)
+		if (is_below(path, world->data.v[i].path))
 			return true;
-	}
+	for (size_t i = 0; i < world->outputs.n; i++)
+		if (is_below(path, world->outputs.v[i]))
+			return true;
 	return false;
 }
 
-/* The program will find it, so it is not left out. */
-static void drop_data(const struct world *world, struct path_list *paths)
+/* What the program will find all the same is not left out. */
+static void drop_provided(const struct world *world, struct path_list *paths)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < paths->left_out.n; i++)
-		if (!is_data(world, paths->left_out.v[i].path))
+		if (!is_provided(world, paths->left_out.v[i].path))
 			paths->left_out.v[kept++] = paths->left_out.v[i];
 	paths->n_left_out -= paths->left_out.n - kept;
 	paths->left_out.n = kept;
@@ -434,7 +439,7 @@ int submission_check_world(const struct submission *submission, struct err *err)
 	if (!submission->snapshot)
 		return 0;
 	entries = &submission->snapshot->entries;
-	drop_data(world, &submission->snapshot->paths);
+	drop_provided(world, &submission->snapshot->paths);
 	for (size_t i = 0; i < world->outputs.n; i++) {
 		if (!entry_find(entries, world->outputs.v[i]))
 			continue;

@@ -45,7 +45,8 @@ struct run_exit {
 	int signal;         /* 0: none */
 	const char *origin; /* "job": the program; "setup"; "dlrun": dlrun or its limits */
 	/* One word: Completed Error Signal; Timeout Cancelled; Lost Interrupted (dlrun was killed
-	 * before the start) NotFound NotExecutable StartFailed SetupFailed. Static text, as is origin. */
+	 * before the start) NotFound NotExecutable StartFailed SetupFailed. Static text, as is
+	 * origin. */
 	const char *reason;
 };
 /* {code, signal, origin, reason}, null when not known; reading is lenient. */

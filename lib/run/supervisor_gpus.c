@@ -161,48 +161,59 @@ static void look_at(struct supervisor *sup, int64_t at_ms)
 	sup->gpus->timer = loop_add_timer(sup->loop, at_ms, on_look, sup);
 }
 
-/* With what is known now. */
+static void wait_in_queue(struct supervisor *sup)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+
+	gpus->quiet = false;
+	sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
+	look_at(sup, clock_ms() + LOOK_MS);
+}
+
+/* With an answer of the tools that is new: an old one may call a GPU free that is used by now. */
 static void try_claim(struct supervisor *sup)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err err = {0};
 	int r = gpu_claim_try(gpus->claim, &gpus->list, &err);
 
-	if (r < 0) {
+	if (r < 0)
 		fail(sup, &err);
-	} else if (r > 0) {
+	else if (r > 0)
 		granted(sup);
-	} else {
-		gpus->quiet = false;
-		sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
-		look_at(sup, clock_ms() + LOOK_MS);
-	}
+	else
+		wait_in_queue(sup);
 }
 
-/* The tools are asked only when their answer could matter. */
-static int on_look(void *ctx, struct err *err)
+/* The tools are asked only when their answer could matter; at once when a GPU was given back. */
+static void look(struct supervisor *sup, bool given_back)
 {
-	struct supervisor *sup = ctx;
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err failure = {0};
-	int64_t again_ms;
+	int64_t again_ms = given_back ? 0 : gpus->asked_ms + ASK_AGAIN_MS;
 
-	(void)err;
-	if (sup->phase != PHASE_GPUS)
-		return 0;
-	gpus->timer = NULL;
 	if (gpus->asking)
-		return 0;
-	again_ms = gpus->asked_ms + ASK_AGAIN_MS;
+		return;
 	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
 	if (r < 0)
 		fail(sup, &failure);
 	else if (r == 0)
-		try_claim(sup);
+		wait_in_queue(sup);
 	else if (clock_ms() >= again_ms)
 		ask(sup);
 	else
 		look_at(sup, again_ms);
+}
+
+static int on_look(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	if (sup->phase != PHASE_GPUS)
+		return 0;
+	sup->gpus->timer = NULL;
+	look(sup, false);
 	return 0;
 }
 
@@ -218,9 +229,12 @@ static int on_call(void *ctx, short revents, struct err *err)
 	struct supervisor *sup = ctx;
 
 	(void)revents;
-	if (sup->gpus)
-		sup->gpus->quiet = true;
-	return on_look(sup, err);
+	(void)err;
+	if (sup->phase != PHASE_GPUS)
+		return 0;
+	sup->gpus->quiet = true;
+	look(sup, true);
+	return 0;
 }
 
 static int enter_queue(struct supervisor *sup, struct err *err)

@@ -420,6 +420,19 @@ def test_what_is_left_out_is_the_hint(w):
     assert w.ok("submit", "-f", "--", "python3", "train.py").out == "1\n\n"
 
 
+def test_program_that_makes_its_outputs_anew(w):
+    """`rm -r out; mkdir out` takes away what leads to the outputs: what is written then is moved there."""
+    tree(w, {"go.sh": "rm -rf out\nmkdir out\necho $DLRUN_ATTEMPT > out/number\nmkdir -p out/deep\n"
+                      "touch out/deep/$DLRUN_ATTEMPT\n[ $DLRUN_ATTEMPT = 2 ]\n",
+             "dlrun.yaml": "outputs: [out]\nretries: 1\n"}, "out/\n")
+    result = w.run("submit", "-f", "--", "sh", "go.sh")
+    assert result.rc == 0, result
+    assert (outputs(w) / "out/number").read_text() == "2\n"
+    assert sorted(os.listdir(outputs(w) / "out/deep")) == ["1", "2"], "results of an attempt that failed are kept"
+    w.ok("fetch", "@", "-o", str(w.dir / "got"))
+    assert (w.dir / "got/out/number").read_text() == "2\n"
+
+
 # --- attempts
 
 TRAINER = """

@@ -31,7 +31,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/vec.h"
-#include "run/gpu.h"
+#include "host/gpu.h"
 #include "run/target.h"
 #include "run/world.h"
 

@@ -3,11 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "run/attempt.h"
-#include "run/words.h"
 
 /*
  * The directories of attempts: attempts/1, attempts/2, …

@@ -5,10 +5,10 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config_impl.h"
-#include "run/words.h"
 
 static const struct config_value *value_of(const struct config *config, const char *name)
 {

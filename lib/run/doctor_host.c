@@ -7,13 +7,13 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/doctor_checks.h"
-#include "run/gpu.h"
-#include "run/words.h"
+#include "host/gpu.h"
 
 /*
  * What the machine and the shell offer.

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/init_files.h"
-#include "run/words.h"
 
 /*
  * Files

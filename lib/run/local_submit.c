@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "run/attempt.h"
 #include "run/reply.h"
 #include "run/spec.h"
 #include "run/target_local.h"
-#include "run/words.h"
 
 /*
  * Starting an attempt on this machine: its directory, then its supervisor, then its word.

@@ -9,9 +9,9 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "run/links.h"
-#include "run/metrics.h"
+#include "events/metrics.h"
 #include "run/params.h"
-#include "run/usage.h"
+#include "host/usage.h"
 
 enum {
 	LOOK_MS = 2000,

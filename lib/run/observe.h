@@ -21,7 +21,7 @@
 #include "base/auto.h"
 #include "base/json.h"
 #include "base/os.h"
-#include "run/gpu.h"
+#include "host/gpu.h"
 
 #define OBSERVED_SCHEMA "dlrun/observed/v1"
 /* Where the supervisor keeps it, in the attempt's directory. */

@@ -26,9 +26,9 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
 void run_why(const struct run *run, struct buf *sentence, struct buf *hint);
 
 /* The log of an attempt. Returns when it is at its end (follow: goes on with the attempts that
- * come after it, until the run has ended; *run is refreshed then). E_RUN_NOT_FOUND: no such attempt.
- * A stop asked for by events.data is ERR_CANCELED. interrupted: looked at on each turn; NULL:
- * never. */
+ * come after it, until the run has ended; *run is refreshed then). E_RUN_NOT_FOUND: there is no
+ * such attempt. A stop asked for by events.data is ERR_CANCELED. interrupted: looked at on each
+ * turn; NULL: never. */
 struct follow_options {
 	int64_t tail_lines, since_ms;
 	int rank;

@@ -9,12 +9,12 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
-#include "run/words.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 

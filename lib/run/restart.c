@@ -12,7 +12,6 @@
 #include "run/secrets.h"
 #include "run/spec.h"
 #include "run/store.h"
-#include "run/words.h"
 
 /*
  * The next attempt of a run that has ended: the same code, specification and outputs. Its handle is

@@ -6,10 +6,10 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/words.h"
 
 static int no_value(const char *name, const char *why, struct err *err)
 {

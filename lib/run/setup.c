@@ -10,14 +10,14 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/copy.h"
-#include "run/editable.h"
+#include "host/editable.h"
 #include "run/setup_parts.h"
-#include "run/words.h"
 
 enum {
 	LOCK_WAIT_MS = 20,   /* others only look for a moment */

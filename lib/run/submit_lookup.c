@@ -4,12 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/submission.h"
-#include "run/words.h"
 
 /*
  * Will the program be found? Said at submit, because the run itself can only fail. On this machine

@@ -2,12 +2,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/str.h"
-#include "run/editable.h"
-#include "run/gpu.h"
+#include "host/editable.h"
+#include "host/gpu.h"
 #include "run/secrets.h"
 #include "run/submission.h"
 #include "run/words.h"

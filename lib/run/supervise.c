@@ -8,16 +8,16 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "run/attempt.h"
-#include "run/gpu.h"
+#include "host/gpu.h"
 #include "run/reply.h"
 #include "run/supervisor.h"
 #include "run/tree.h"
-#include "run/words.h"
 #include "run/world_mount.h"
 
 /*

@@ -7,11 +7,11 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "run/gpu.h"
-#include "run/words.h"
+#include "host/gpu.h"
 
 /*
  * The GPUs of the program: the worker asks the tools, which may take long; the queue is looked at

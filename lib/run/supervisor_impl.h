@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "run/attempt.h"
-#include "run/gpu.h"
+#include "host/gpu.h"
 #include "run/marks.h"
 #include "run/reply.h"
 #include "run/supervisor.h"

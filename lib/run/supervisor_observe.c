@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
-#include "run/gpu.h"
+#include "host/gpu.h"
 #include "run/observe.h"
 
 /*

@@ -12,11 +12,11 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/program.h"
-#include "run/words.h"
 
 enum { DEFAULT_PORT = 29500 }; /* torchrun's */
 

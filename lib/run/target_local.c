@@ -14,7 +14,6 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/attempt.h"
-#include "run/words.h"
 
 enum { ATTEMPTS_MAX = 1000000 };
 

@@ -82,11 +82,6 @@ char *words_get_one(const struct json *object, const char *key)
  * Environments
  */
 
-static bool names(const char *pair, const char *name, size_t len)
-{
-	return strncmp(pair, name, len) == 0 && pair[len] == '=';
-}
-
 static bool is_name(const char *s, size_t len)
 {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
@@ -108,45 +103,4 @@ int words_check_name(const char *pair, const char *option, struct err *err)
 			shown);
 	err_set(err, E_USAGE, "%s: '%s' is no name of a variable", option + 2, shown);
 	return err_hint(err, "dlrun submit %s NAME=… -- …", option);
-}
-
-void env_set(struct strv *env, const char *pair, bool keep)
-{
-	size_t len = strcspn(pair, "=");
-
-	for (size_t i = 0; i < env->n; i++) {
-		if (!names(env->v[i], pair, len))
-			continue;
-		if (!keep) {
-			free(env->v[i]);
-			env->v[i] = mem_strdup(pair);
-		}
-		return;
-	}
-	strv_add(env, pair);
-}
-
-void env_unset(struct strv *env, const char *name)
-{
-	size_t len = strlen(name), kept = 0;
-
-	for (size_t i = 0; i < env->n; i++) {
-		if (names(env->v[i], name, len))
-			free(env->v[i]);
-		else
-			env->v[kept++] = env->v[i];
-	}
-	env->n = kept;
-	if (env->v)
-		env->v[kept] = NULL;
-}
-
-const char *env_get(const char *const *env, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (; env && *env; env++)
-		if (names(*env, name, len))
-			return *env + len + 1;
-	return NULL;
 }

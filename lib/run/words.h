@@ -18,14 +18,8 @@ int words_get(const struct json *object, const char *key, struct strv *ret, stru
  * Written by json_set_bytes. */
 char *words_get_one(const struct json *object, const char *key);
 
-/* Whether what stands before "=" of pair may name a variable of a program: E_USAGE with the option's
- * name else. DLRUN_ is dlrun's own. */
+/* Whether what stands before "=" of pair may name a variable of a program: E_USAGE with the name of
+ * the option else. DLRUN_ is dlrun's own. */
 int words_check_name(const char *pair, const char *option, struct err *err);
-
-/* Environments, as lists of K=V. Replace or add; with keep, what is there already stays. */
-void env_set(struct strv *env, const char *pair, bool keep);
-void env_unset(struct strv *env, const char *name);
-/* The value of name in a NULL-ended list, or NULL. */
-const char *env_get(const char *const *env, const char *name);
 
 #endif

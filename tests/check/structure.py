@@ -18,12 +18,14 @@ from pathlib import Path
 LAYERS = {
     "base": [],
     "net": ["base"],
+    "host": ["base"],
+    "events": ["base"],
     "snap": ["base"],
     "oci": ["base", "net"],
     "kube": ["base", "net"],
     "node": ["base", "net"],
-    "run": ["base", "net", "snap", "oci", "kube", "node"],
-    "cli": ["base", "net", "snap", "oci", "kube", "node", "run"],
+    "run": ["base", "net", "host", "events", "snap", "oci", "kube", "node"],
+    "cli": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "run"],
 }
 
 # A library's header: the files that may include it.

@@ -4,7 +4,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
-#include "run/editable_parse.h"
+#include "host/editable_parse.h"
 
 static void check_texts(const struct strv *texts, size_t max)
 {

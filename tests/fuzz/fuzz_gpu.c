@@ -8,8 +8,8 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/gpu.h"
-#include "run/gpu_impl.h"
+#include "host/gpu.h"
+#include "host/gpu_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,7 +12,6 @@
 #include "run/reply.h"
 #include "run/run.h"
 #include "run/spec.h"
-#include "run/words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 #include "base/enc.h"
 #include "base/err.h"
 #include "base/str.h"
-#include "run/crc32c.h"
-#include "run/tfevents.h"
+#include "events/crc32c.h"
+#include "events/tfevents.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 #include "tests/unit/attemptfix.h"
 
 #include "run/program.h"
-#include "run/words.h"
+#include "base/env.h"
 
 /*
  * What stands in front of programs, and what follows after them. This program is its own

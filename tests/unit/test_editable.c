@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #include "base/str.h"
-#include "run/editable.h"
-#include "run/editable_parse.h"
+#include "host/editable.h"
+#include "host/editable_parse.h"
 #include "tree.h"
 
 #define SITE "env/lib/python3.12/site-packages"

@@ -15,8 +15,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/gpu.h"
-#include "run/gpu_impl.h"
+#include "host/gpu.h"
+#include "host/gpu_impl.h"
 
 enum { LONG_MS = 60000 };
 

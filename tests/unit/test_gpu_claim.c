@@ -24,8 +24,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/str.h"
-#include "run/gpu.h"
-#include "run/gpu_dir.h"
+#include "host/gpu.h"
+#include "host/gpu_dir.h"
 
 /* A process of a test that has failed ends by itself. */
 enum { WAIT_MS = 20000, ORPHAN_S = 120 };

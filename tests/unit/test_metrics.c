@@ -17,8 +17,8 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "run/event_files.h"
-#include "run/metrics.h"
+#include "events/event_files.h"
+#include "events/metrics.h"
 #include "run/params.h"
 #include "tfeventsfix.h"
 

@@ -16,12 +16,12 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/os.h"
 #include "base/str.h"
 #include "run/gc.h"
 #include "run/setup.h"
 #include "run/setup_parts.h"
-#include "run/words.h"
 #include "tree.h"
 
 /* run/ and run2/ are trees of runs, cache/setups where setups are. */

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/vec.h"
-#include "run/crc32c.h"
-#include "run/tfevents.h"
+#include "events/crc32c.h"
+#include "events/tfevents.h"
 #include "tfeventsfix.h"
 
 enum { RECORD_MAX = 4096, TAGS_MAX = 4 };

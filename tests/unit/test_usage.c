@@ -20,8 +20,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "run/gpu_meter.h"
-#include "run/usage.h"
+#include "host/gpu_meter.h"
+#include "host/usage.h"
 
 enum { MIB = 1 << 20, LOAD_MIB = 96 };
 

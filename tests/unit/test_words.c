@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "run/reply.h"

@@ -5,7 +5,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/enc.h"
-#include "run/crc32c.h"
+#include "events/crc32c.h"
 
 enum { FIX_MAX = 64 << 20 };
 

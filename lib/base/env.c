@@ -1,0 +1,52 @@
+#include "base/env.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static bool names(const char *pair, const char *name, size_t len)
+{
+	return strncmp(pair, name, len) == 0 && pair[len] == '=';
+}
+
+void env_set(struct strv *env, const char *pair, bool keep)
+{
+	size_t len = strcspn(pair, "=");
+
+	for (size_t i = 0; i < env->n; i++) {
+		if (!names(env->v[i], pair, len))
+			continue;
+		if (!keep) {
+			free(env->v[i]);
+			env->v[i] = mem_strdup(pair);
+		}
+		return;
+	}
+	strv_add(env, pair);
+}
+
+void env_unset(struct strv *env, const char *name)
+{
+	size_t len = strlen(name), kept = 0;
+
+	for (size_t i = 0; i < env->n; i++) {
+		if (names(env->v[i], name, len))
+			free(env->v[i]);
+		else
+			env->v[kept++] = env->v[i];
+	}
+	env->n = kept;
+	if (env->v)
+		env->v[kept] = NULL;
+}
+
+const char *env_get(const char *const *env, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (; env && *env; env++)
+		if (names(*env, name, len))
+			return *env + len + 1;
+	return NULL;
+}

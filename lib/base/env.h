@@ -1,0 +1,17 @@
+/*
+ * Environments of programs: lists of K=V.
+ */
+#ifndef DLRUN_BASE_ENV_H
+#define DLRUN_BASE_ENV_H
+
+#include <stdbool.h>
+
+#include "base/vec.h"
+
+/* Replace or add; with keep, what is there already stays. */
+void env_set(struct strv *env, const char *pair, bool keep);
+void env_unset(struct strv *env, const char *name);
+/* The value of name in a NULL-ended list, or NULL. */
+const char *env_get(const char *const *env, const char *name);
+
+#endif

@@ -1,0 +1,304 @@
+#include "events/event_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/vec.h"
+
+enum { CHUNK = 256 << 10, TAGS_MAX = 2000, NS_PER_MS = 1000 * 1000, SETTLED_MS = 3000 };
+
+struct dir {
+	char *path;
+	unsigned depth;
+	size_t parent;
+	size_t n_files;
+	int64_t changed_ns; /* its time when it was read; 0: read it again */
+};
+
+struct dir_list VEC_OF(struct dir);
+
+struct file {
+	struct event_files *owner;
+	char *path;
+	size_t dir, number;
+	dev_t dev;
+	ino_t ino;
+	int64_t changed_ns; /* its time and size when it was read to its end */
+	int64_t size;
+	struct tfevents *reader;
+};
+
+struct file_list VEC_OF(struct file *);
+
+struct event_files {
+	struct event_files_spec spec;
+	char *root;
+	struct dir_list dirs;
+	struct file_list files;
+	struct map dir_paths, file_paths; /* those of the lists */
+	size_t next_file;                 /* that a look begins with */
+	size_t entries_left, bytes_left;
+	char *chunk;
+};
+
+static void add_dir(struct event_files *files, const char *path, unsigned depth, size_t parent)
+{
+	if (files->dirs.n >= files->spec.dirs_max || depth > files->spec.depth_max ||
+		map_get(&files->dir_paths, path))
+		return;
+	*vec_push(&files->dirs) =
+		(struct dir){.path = mem_strdup(path), .depth = depth, .parent = parent};
+	map_put(&files->dir_paths, path, files);
+}
+
+struct event_files *event_files_new(const struct event_files_spec *spec)
+{
+	struct event_files *files = mem_alloc(1, sizeof(*files));
+
+	files->spec = *spec;
+	files->root = mem_strdup(spec->dir);
+	files->spec.dir = files->root;
+	add_dir(files, "", 0, 0);
+	return files;
+}
+
+const char *event_files_dir(const struct event_files *files, size_t dir)
+{
+	return files->dirs.v[dir].path;
+}
+
+const char *event_files_nested(const struct event_files *files, size_t dir)
+{
+	const char *path = files->dirs.v[dir].path;
+
+	while (dir > 0) {
+		dir = files->dirs.v[dir].parent;
+		if (files->dirs.v[dir].n_files) {
+			size_t len = strlen(files->dirs.v[dir].path);
+			return path + len + (len > 0);
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Files
+ */
+
+static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
+{
+	struct file *file = ctx;
+	const struct event_files_spec *spec = &file->owner->spec;
+
+	if (spec->scalar)
+		spec->scalar(spec->ctx, file->dir, file->number, scalar);
+}
+
+static void start_reader(struct file *file)
+{
+	static const struct tfevents_ops ops = {.scalar = on_scalar};
+	const struct tfevents_spec spec = {.ops = &ops,
+		.ctx = file,
+		.record_max = file->owner->spec.record_max,
+		.tags_max = TAGS_MAX};
+
+	tfevents_free(file->reader);
+	file->reader = tfevents_new(&spec);
+	file->changed_ns = 0;
+	file->size = -1;
+}
+
+static void add_file(struct event_files *files, const char *path, size_t dir)
+{
+	if (files->files.n >= files->spec.files_max || map_get(&files->file_paths, path))
+		return;
+	struct file *file = mem_alloc(1, sizeof(*file));
+	*file = (struct file){
+		.owner = files, .path = mem_strdup(path), .dir = dir, .number = files->files.n};
+	start_reader(file);
+	*vec_push(&files->files) = file;
+	map_put(&files->file_paths, path, files);
+	files->dirs.v[dir].n_files++;
+}
+
+/* Returns whether the reader is at the end of what there is. */
+static bool read_chunks(struct event_files *files, struct file *file, int fd)
+{
+	while (files->bytes_left > 0) {
+		size_t want = files->bytes_left < CHUNK ? files->bytes_left : CHUNK;
+		ssize_t n = pread(fd, files->chunk, want, (off_t)tfevents_next(file->reader));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return true;
+		files->bytes_left -= (size_t)n;
+		if (tfevents_feed(file->reader, files->chunk, (size_t)n) != TFEVENTS_OK)
+			return true;
+	}
+	return false;
+}
+
+static int64_t time_ns(const struct timespec *time)
+{
+	return (int64_t)time->tv_sec * 1000 * NS_PER_MS + time->tv_nsec;
+}
+
+/* Written so lately that it may be written again without another time. */
+static bool is_fresh(int64_t changed_ns)
+{
+	return changed_ns / NS_PER_MS > clock_wall_ms() - SETTLED_MS;
+}
+
+static bool read_open_file(struct event_files *files, struct file *file, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return true;
+	/* Another file of that name, or one that was written anew. */
+	if (st.st_dev != file->dev || st.st_ino != file->ino ||
+		(uint64_t)st.st_size < tfevents_next(file->reader))
+		start_reader(file);
+	file->dev = st.st_dev;
+	file->ino = st.st_ino;
+	if (!read_chunks(files, file, fd))
+		return false;
+	file->changed_ns = is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
+	file->size = st.st_size;
+	return true;
+}
+
+/* Returns whether nothing is left to read. */
+static bool look_at_file(struct event_files *files, int root, struct file *file)
+{
+	struct stat st;
+
+	if (fstatat(root, file->path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return true;
+	if (st.st_ino == file->ino && st.st_dev == file->dev && st.st_size == file->size &&
+		time_ns(&st.st_mtim) == file->changed_ns)
+		return true;
+	AUTO_FD int fd = fs_open_beneath(root, file->path, O_RDONLY | O_NONBLOCK, 0);
+	return fd < 0 || read_open_file(files, file, fd);
+}
+
+/* The next look goes on where this one was full, so that a large file does not keep the others. */
+static bool look_at_files(struct event_files *files, int root)
+{
+	size_t n = files->files.n, first = files->next_file;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t at = (first + i) % n;
+
+		if (look_at_file(files, root, files->files.v[at]))
+			continue;
+		files->next_file = at + 1;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Directories
+ */
+
+static unsigned char type_of(int dirfd, const struct dirent *entry)
+{
+	struct stat st;
+
+	if (entry->d_type != DT_UNKNOWN)
+		return entry->d_type;
+	if (fstatat(dirfd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return DT_UNKNOWN;
+	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
+}
+
+static void add_entry(struct event_files *files, size_t at, int dirfd, const struct dirent *entry)
+{
+	const struct dir *dir = &files->dirs.v[at];
+	bool is_event = strstr(entry->d_name, "tfevents") != NULL;
+	unsigned char type = type_of(dirfd, entry);
+
+	if (entry->d_name[0] == '.' || (type != DT_DIR && !(type == DT_REG && is_event)))
+		return;
+	AUTO_FREE char *path = *dir->path ? mem_printf("%s/%s", dir->path, entry->d_name)
+					  : mem_strdup(entry->d_name);
+	if (type == DT_DIR)
+		add_dir(files, path, dir->depth + 1, at);
+	else
+		add_file(files, path, at);
+}
+
+static void read_dir(struct event_files *files, size_t at, int fd)
+{
+	AUTO_DIR DIR *stream = fdopendir(fd);
+	struct dirent *entry;
+
+	if (!stream) {
+		close(fd);
+		return;
+	}
+	while (files->entries_left > 0 && (entry = readdir(stream))) {
+		files->entries_left--;
+		add_entry(files, at, dirfd(stream), entry);
+	}
+}
+
+static void look_at_dir(struct event_files *files, int root, size_t at)
+{
+	const char *path = files->dirs.v[at].path;
+	struct stat st;
+
+	if (fstatat(root, *path ? path : ".", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		time_ns(&st.st_mtim) == files->dirs.v[at].changed_ns)
+		return;
+	int fd = fs_open_beneath(root, *path ? path : ".", O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return;
+	files->dirs.v[at].changed_ns = is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
+	read_dir(files, at, fd);
+}
+
+bool event_files_look(struct event_files *files)
+{
+	AUTO_FD int root = open(files->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (root < 0)
+		return false;
+	files->entries_left = files->spec.entries_max;
+	files->bytes_left = files->spec.bytes_max;
+	for (size_t i = 0; i < files->dirs.n && files->entries_left > 0; i++)
+		look_at_dir(files, root, i);
+	if (files->files.n == 0)
+		return false;
+	files->chunk = mem_grow(NULL, CHUNK, 1);
+	bool more = look_at_files(files, root);
+	free(TAKE(files->chunk));
+	return more;
+}
+
+void event_files_free(struct event_files *files)
+{
+	if (!files)
+		return;
+	vec_foreach (struct dir, dir, &files->dirs)
+		free(dir->path);
+	vec_foreach (struct file *, file, &files->files) {
+		tfevents_free((*file)->reader);
+		free((*file)->path);
+		free(*file);
+	}
+	vec_done(&files->dirs);
+	vec_done(&files->files);
+	map_done(&files->dir_paths);
+	map_done(&files->file_paths);
+	free(files->root);
+	free(files);
+}

@@ -1,0 +1,38 @@
+/*
+ * Event files below a directory, found without configuration: any regular file with "tfevents" in
+ * its name, at any depth; symbolic links are not followed. Reads their new bytes.
+ */
+#ifndef DLRUN_EVENTS_EVENT_FILES_H
+#define DLRUN_EVENTS_EVENT_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "events/tfevents.h"
+
+struct event_files_spec {
+	const char *dir;
+	unsigned depth_max; /* levels below it */
+	size_t dirs_max, files_max, entries_max;
+	size_t bytes_max; /* that one look reads */
+	size_t record_max;
+	/* dir: which directory the file is in, by number, from 0. file: which file. */
+	void (*scalar)(void *ctx, size_t dir, size_t file, const struct tfevents_scalar *scalar);
+	void *ctx;
+};
+
+struct event_files;
+struct event_files *event_files_new(const struct event_files_spec *spec);
+/* Find what is new and read it. Returns whether there is more to read at once. */
+bool event_files_look(struct event_files *files);
+/* Path of a directory below the first one, "" for that itself. */
+const char *event_files_dir(const struct event_files *files, size_t dir);
+/* Its path below the nearest directory that it lies in and that has event files, too; NULL: there
+ * is none. */
+const char *event_files_nested(const struct event_files *files, size_t dir);
+void event_files_free(struct event_files *files);
+AUTO_POINTER(struct event_files, event_files_free)
+
+#endif

@@ -1,0 +1,503 @@
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/str.h"
+#include "host/gpu_dir.h"
+#include "host/gpu_impl.h"
+
+enum {
+	NEW_MS = 10000, /* for the queue's lock, which is held for moments */
+	TRY_MS = 200,
+	LOOKS_MAX = 8
+};
+
+struct gpu_claim {
+	struct gpu_dir dir;
+	pid_t pid; /* a child that was forked only closes its copies */
+	unsigned want;
+	struct strv only;
+	struct buf text; /* of the ticket: the owner, and a line for each word of only */
+	uint64_t number;
+	int ticket; /* -1: none (any more) */
+	int watch;
+	unsigned position;
+	char *why;
+	bool is_granted;
+	struct gpu_list granted;
+	int fds[GPU_MAX];
+	size_t n_fds;
+};
+
+/*
+ * One look
+ */
+
+/* Bits stand for the GPUs of the list. */
+struct look {
+	const struct gpu_list *gpus;
+	uint64_t eligible; /* of the claim */
+	uint64_t reserved; /* an earlier ticket may take it */
+	uint64_t busy;     /* somebody holds the lock */
+	unsigned ahead;    /* living tickets before ours */
+	uint64_t blocker;  /* the last of them that may take all that we may; 0: none */
+	int fds[GPU_MAX];  /* -1, or a lock that we hold for now */
+};
+
+static uint64_t bit(size_t i)
+{
+	return UINT64_C(1) << i;
+}
+
+static unsigned count(uint64_t mask)
+{
+	return (unsigned)__builtin_popcountll(mask);
+}
+
+static void look_init(struct look *look, const struct gpu_claim *claim, const struct gpu_list *gpus)
+{
+	*look = (struct look){.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
+	for (size_t i = 0; i < GPU_MAX; i++)
+		look->fds[i] = -1;
+}
+
+static void look_done(struct look *look)
+{
+	for (size_t i = 0; i < GPU_MAX; i++)
+		if (look->fds[i] >= 0)
+			close(look->fds[i]);
+}
+#define AUTO_LOOK AUTO(look_done)
+
+static uint64_t of_vendor(const struct gpu_list *gpus, enum gpu_vendor vendor)
+{
+	uint64_t mask = 0;
+
+	for (size_t i = 0; i < gpus->n; i++)
+		if (gpus->v[i].vendor == vendor)
+			mask |= bit(i);
+	return mask;
+}
+
+static uint64_t in_use(const struct gpu_list *gpus)
+{
+	uint64_t mask = 0;
+
+	for (size_t i = 0; i < gpus->n; i++)
+		if (gpus->v[i].used)
+			mask |= bit(i);
+	return mask;
+}
+
+/* want of mask, all of one vendor, the first ones; 0 where there are not so many. */
+static uint64_t pick(const struct gpu_list *gpus, uint64_t mask, unsigned want)
+{
+	for (enum gpu_vendor vendor = GPU_NVIDIA; vendor <= GPU_AMD; vendor++) {
+		uint64_t left = mask & of_vendor(gpus, vendor);
+
+		if (count(left) < want)
+			continue;
+		while (count(left) > want)
+			left &= ~bit(63 - (size_t)__builtin_clzll(left));
+		return left;
+	}
+	return 0;
+}
+
+/* The most that a claim on mask can get. */
+static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
+{
+	unsigned nvidia = count(mask & of_vendor(gpus, GPU_NVIDIA));
+	unsigned amd = count(mask & of_vendor(gpus, GPU_AMD));
+
+	return nvidia > amd ? nvidia : amd;
+}
+
+static int check_count(const struct gpu_claim *claim, const struct look *look, struct err *err)
+{
+	unsigned most = capacity(look->gpus, look->eligible),
+		 all = capacity(look->gpus, UINT64_MAX);
+	const char *asked = claim->want == 1 ? "1 GPU is" : "GPUs are";
+	AUTO_FREE char *what =
+		claim->want == 1 ? mem_strdup(asked) : mem_printf("%u %s", claim->want, asked);
+	int r;
+
+	if (most >= claim->want)
+		return 0;
+	if (all == 0)
+		r = err_set(err, E_GPU_COUNT, "%s asked for and this machine has none", what);
+	else if (all < claim->want)
+		r = err_set(err, E_GPU_COUNT, "%s asked for and this machine has %u%s", what, all,
+			all < look->gpus->n ? " of one vendor" : "");
+	else
+		r = err_set(err, E_GPU_COUNT,
+			"%s asked for and %u of this machine's %u may be used", what, most, all);
+	err_hint(err, "dlrun submit -g %u", most);
+	return r;
+}
+
+/*
+ * Earlier tickets
+ */
+
+/* The lines behind the first one. */
+static void read_words(const char *text, struct strv *ret)
+{
+	const char *line = strchr(text, '\n');
+
+	while (line && line[1]) {
+		size_t len = strcspn(++line, "\n");
+
+		strv_add_take(ret, mem_strndup(line, len));
+		line = line[len] ? line + len : NULL;
+	}
+}
+
+static void see_ticket(void *ctx, uint64_t number, const char *text)
+{
+	AUTO_STRV struct strv words = {0};
+	struct look *look = ctx;
+
+	if (text)
+		read_words(text, &words);
+	uint64_t mask = gpu_list_match(look->gpus, &words);
+	look->ahead++;
+	look->reserved |= mask;
+	if ((mask & look->eligible) == look->eligible && number > look->blocker)
+		look->blocker = number;
+}
+
+/* Until what the answer hangs on is watched: the end of the ticket that has everything that we may
+ * have, which is no business of the others behind us, or whatever happens in the directory. */
+static int see_queue(const struct gpu_claim *claim, struct look *look, struct err *err)
+{
+	for (int i = 0; i < LOOKS_MAX; i++) {
+		look->ahead = 0;
+		look->reserved = look->blocker = 0;
+		int r = gpu_ticket_each(&claim->dir, claim->number, see_ticket, look, err);
+		if (r < 0)
+			return r;
+		AUTO_FREE char *path = look->blocker ? gpu_ticket_path(&claim->dir, look->blocker)
+						     : mem_strdup(claim->dir.path);
+		os_watch_add(claim->watch, path);
+		/* It may have died before the watch began. */
+		if (!look->blocker || gpu_ticket_lives(&claim->dir, look->blocker))
+			break;
+	}
+	return 0;
+}
+
+/*
+ * Locks of GPUs
+ */
+
+static void lock_name(const char *id, char out[static GPU_ID_SIZE + 8])
+{
+	snprintf(out, GPU_ID_SIZE + 8, "gpu.%s", id);
+	for (char *c = out; *c; c++)
+		if (!isalnum((unsigned char)*c) && !strchr("-_.", *c))
+			*c = '_';
+}
+
+static int see_locks(const struct gpu_claim *claim, struct look *look, struct err *err)
+{
+	char name[GPU_ID_SIZE + 8];
+
+	for (size_t i = 0; i < look->gpus->n; i++) {
+		if (!(look->eligible & bit(i)))
+			continue;
+		lock_name(look->gpus->v[i].id, name);
+		int r = gpu_dir_lock(&claim->dir, name, 0, &look->fds[i], err);
+		if (r < 0)
+			return r;
+		if (r == 0)
+			look->busy |= bit(i);
+	}
+	return 0;
+}
+
+/*
+ * Words
+ */
+
+static const char *ordinal_end(unsigned n)
+{
+	static const char *const ends[] = {"th", "st", "nd", "rd"};
+
+	return n % 100 / 10 != 1 && n % 10 < ARRAY_LEN(ends) ? ends[n % 10] : "th";
+}
+
+static void add_part(struct buf *out, const struct look *look, uint64_t mask, const char *what)
+{
+	unsigned n = count(mask), all = count(look->eligible);
+
+	if (n == 0)
+		return;
+	if (out->len)
+		buf_adds(out, ", ");
+	if (all == 1)
+		buf_addf(out, "the GPU is %s", what);
+	else
+		buf_addf(out, "%u of %u GPUs %s %s", n, all, n == 1 ? "is" : "are", what);
+}
+
+static void explain(struct gpu_claim *claim, const struct look *look)
+{
+	uint64_t used = look->eligible & ~look->busy & in_use(look->gpus);
+	struct buf text;
+
+	buf_init(&text, 512);
+	add_part(&text, look, look->busy, "busy");
+	add_part(&text, look, used, "used by a program outside of dlrun");
+	if (look->ahead)
+		buf_addf(&text, "%sit is %u%s in the queue", text.len ? ", " : "", look->ahead + 1,
+			ordinal_end(look->ahead + 1));
+	if (text.len == 0)
+		buf_adds(&text, "the GPUs are free");
+	free(claim->why);
+	claim->why = buf_take(&text);
+	buf_done(&text);
+	claim->position = look->ahead + 1;
+}
+
+static void explain_as(struct gpu_claim *claim, const char *why)
+{
+	free(claim->why);
+	claim->why = mem_strdup(why);
+}
+
+/*
+ * The claim
+ */
+
+/* A word that cannot stand in a line names no GPU either. */
+static const char *as_line(const char *s)
+{
+	return s && !strpbrk(s, "\r\n") ? s : "?";
+}
+
+static int write_text(struct gpu_claim *claim, const struct gpu_claim_spec *spec, struct err *err)
+{
+	buf_init(&claim->text, GPU_TICKET_TEXT_MAX);
+	buf_addf(&claim->text, "%.100s\n", as_line(spec->owner));
+	for (size_t i = 0; spec->only && i < spec->only->n; i++) {
+		strv_add(&claim->only, spec->only->v[i]);
+		buf_addf(&claim->text, "%s\n", as_line(spec->only->v[i]));
+	}
+	return buf_check(&claim->text, "the list of GPUs that may be used", err);
+}
+
+/* The queue is locked. */
+static int take_ticket(struct gpu_claim *claim, struct err *err)
+{
+	int r = gpu_ticket_new(&claim->dir, &claim->text, &claim->number, &claim->ticket, err);
+
+	if (r < 0 || claim->watch >= 0)
+		return r;
+	AUTO_FREE char *path = gpu_ticket_path(&claim->dir, claim->number);
+	claim->watch = os_watch_open(path);
+	return 0;
+}
+
+static int fail_queue(const struct gpu_claim *claim, struct err *err)
+{
+	int r = err_set(err, E_GPU_LOCK, "another process holds %s/" GPU_DIR_QUEUE " for too long",
+		claim->dir.path);
+
+	err_hint(err, "fuser -v %s/" GPU_DIR_QUEUE, claim->dir.path);
+	return r;
+}
+
+static int join_queue(struct gpu_claim *claim, struct err *err)
+{
+	AUTO_FD int queue = -1;
+	int r = gpu_dir_lock(&claim->dir, GPU_DIR_QUEUE, NEW_MS, &queue, err);
+
+	if (r == 0)
+		return fail_queue(claim, err);
+	return r < 0 ? r : take_ticket(claim, err);
+}
+
+int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, struct err *err)
+{
+	if (spec->want == 0 || spec->want > GPU_MAX)
+		return err_set(err, E_GPU_COUNT, "%u GPUs are asked for, and a run takes 1 to %d",
+			spec->want, GPU_MAX);
+	AUTO_GPU_CLAIM struct gpu_claim *claim = mem_alloc(1, sizeof(*claim));
+	claim->dir = (struct gpu_dir){.fd = -1};
+	claim->pid = getpid();
+	claim->want = spec->want;
+	claim->ticket = claim->watch = -1;
+	claim->position = 1;
+	explain_as(claim, "it has just come");
+	int r = write_text(claim, spec, err);
+	if (r == 0)
+		r = gpu_dir_open(spec->dir, &claim->dir, err);
+	if (r == 0)
+		r = join_queue(claim, err);
+	if (r == 0)
+		*ret = TAKE(claim);
+	return r;
+}
+
+/* Somebody who cleans up may have removed it; then we come last. */
+static int renew_ticket(struct gpu_claim *claim, struct err *err)
+{
+	struct stat st;
+
+	if (fstat(claim->ticket, &st) == 0 && st.st_nlink > 0)
+		return 0;
+	close(TAKE_FD(claim->ticket));
+	return take_ticket(claim, err);
+}
+
+static void leave_queue(struct gpu_claim *claim)
+{
+	if (claim->ticket < 0)
+		return;
+	gpu_ticket_remove(&claim->dir, claim->number);
+	close(TAKE_FD(claim->ticket));
+}
+
+static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
+{
+	for (size_t i = 0; i < look->gpus->n; i++) {
+		if (!(chosen & bit(i)))
+			continue;
+		claim->granted.v[claim->granted.n++] = look->gpus->v[i];
+		claim->fds[claim->n_fds++] = TAKE_FD(look->fds[i]);
+	}
+	claim->is_granted = true;
+	claim->position = 1;
+	explain_as(claim, "it has its GPUs");
+	leave_queue(claim);
+}
+
+/* All that is looked at and taken, with the queue locked. */
+static int look_and_take(struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking,
+	struct look *look, struct err *err)
+{
+	int r = renew_ticket(claim, err);
+
+	if (r == 0)
+		r = see_queue(claim, look, err);
+	if (r == 0)
+		r = see_locks(claim, look, err);
+	if (r < 0)
+		return r;
+	uint64_t open = look->eligible & ~look->reserved & ~look->busy;
+	if (is_taking)
+		open &= ~in_use(gpus);
+	uint64_t chosen = pick(gpus, open, claim->want);
+	explain(claim, look);
+	if (chosen && is_taking)
+		grant(claim, look, chosen);
+	return chosen != 0;
+}
+
+static int try_once(
+	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
+{
+	AUTO_FD int queue = -1; /* freed last */
+	AUTO_LOOK struct look look;
+
+	look_init(&look, claim, gpus);
+	if (claim->is_granted)
+		return 1;
+	int r = check_count(claim, &look, err);
+	if (r < 0)
+		return r;
+	os_watch_drain(claim->watch);
+	r = gpu_dir_lock(&claim->dir, GPU_DIR_QUEUE, TRY_MS, &queue, err);
+	if (r < 0)
+		return r;
+	if (r > 0)
+		return look_and_take(claim, gpus, is_taking, &look, err);
+	explain_as(claim, "another process holds the queue for GPUs");
+	return 0;
+}
+
+int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err)
+{
+	return try_once(claim, gpus, true, err);
+}
+
+int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err)
+{
+	return try_once(claim, gpus, false, err);
+}
+
+unsigned gpu_claim_position(const struct gpu_claim *claim)
+{
+	return claim->position;
+}
+
+const char *gpu_claim_why(const struct gpu_claim *claim)
+{
+	return claim->why;
+}
+
+int gpu_claim_watch_fd(const struct gpu_claim *claim)
+{
+	return claim->watch;
+}
+
+const struct gpu_list *gpu_claim_granted(const struct gpu_claim *claim)
+{
+	return &claim->granted;
+}
+
+const int *gpu_claim_fds(const struct gpu_claim *claim, size_t *ret_n)
+{
+	*ret_n = claim->n_fds;
+	return claim->fds;
+}
+
+void gpu_claim_env(const struct gpu_claim *claim, struct strv *ret)
+{
+	const struct gpu_list *list = &claim->granted;
+	struct buf value;
+
+	if (list->n == 0)
+		return;
+	buf_init(&value, GPU_MAX * 16);
+	for (size_t i = 0; i < list->n; i++)
+		buf_addf(&value, "%s%u", i ? "," : "", list->v[i].index);
+	if (list->v[0].vendor == GPU_AMD) {
+		strv_addf(ret, "ROCR_VISIBLE_DEVICES=%s", value.data);
+	} else {
+		/* CUDA alone would count the fastest first. */
+		strv_add(ret, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
+		strv_addf(ret, "CUDA_VISIBLE_DEVICES=%s", value.data);
+	}
+	buf_done(&value);
+}
+
+void gpu_claim_free(struct gpu_claim *claim)
+{
+	if (!claim)
+		return;
+	bool is_owner = claim->pid == getpid();
+	if (is_owner)
+		leave_queue(claim);
+	else if (claim->ticket >= 0)
+		close(claim->ticket);
+	/* Closed, not unlocked: a program that still runs keeps them. */
+	for (size_t i = 0; i < claim->n_fds; i++)
+		close(claim->fds[i]);
+	if (is_owner && claim->n_fds > 0)
+		gpu_dir_wake(&claim->dir);
+	/* Last, because the kernel takes its time to end a watch. */
+	if (claim->watch >= 0)
+		close(claim->watch);
+	gpu_dir_done(&claim->dir);
+	strv_done(&claim->only);
+	buf_done(&claim->text);
+	free(claim->why);
+	free(claim);
+}

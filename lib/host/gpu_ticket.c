@@ -1,0 +1,195 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "host/gpu_dir.h"
+
+#define PREFIX "ticket."
+
+enum { DIGITS = 12, NAME_SIZE = 32, TAKEN_MAX = 1000 };
+static const uint64_t number_max = 999999999999;
+
+static void name_of(uint64_t number, char out[static NAME_SIZE])
+{
+	snprintf(out, NAME_SIZE, PREFIX "%0*llu", DIGITS, (unsigned long long)number);
+}
+
+/* 0: not the name of a ticket. */
+static uint64_t number_of(const char *name)
+{
+	uint64_t number = 0;
+
+	if (!str_starts(name, PREFIX))
+		return 0;
+	name += strlen(PREFIX);
+	if (strlen(name) != DIGITS)
+		return 0;
+	for (; *name; name++) {
+		if (!str_is_digit(*name))
+			return 0;
+		number = number * 10 + (uint64_t)(*name - '0');
+	}
+	return number;
+}
+
+/* A descriptor of a living ticket, else -1. A shared lock, so that two who look do not take each
+ * other for the owner. */
+static int open_living(const struct gpu_dir *dir, const char *name)
+{
+	AUTO_FD int fd =
+		openat(dir->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	struct stat st;
+
+	/* Only what is made with other rights than ours cannot be opened: it is no ticket. */
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -1;
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return TAKE_FD(fd);
+	/* That of another user stays in a sticky directory, and means nothing. */
+	unlinkat(dir->fd, name, 0);
+	return -1;
+}
+
+static void visit(
+	const struct gpu_dir *dir, const char *name, uint64_t number, gpu_ticket_fn *fn, void *ctx)
+{
+	AUTO_FD int fd = open_living(dir, name);
+	AUTO_BUF struct buf text = {0};
+
+	if (fd < 0)
+		return;
+	bool is_read = fs_read_fd(fd, name, GPU_TICKET_TEXT_MAX, &text, NULL) == 0;
+	fn(ctx, number, is_read && strlen(text.data) == text.len ? text.data : NULL);
+}
+
+static DIR *open_stream(const struct gpu_dir *dir, struct err *err)
+{
+	AUTO_FD int fd = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!stream)
+		gpu_dir_error(dir, ".", errno, err);
+	else
+		TAKE_FD(fd);
+	return stream;
+}
+
+static int fail_many(const struct gpu_dir *dir, struct err *err)
+{
+	return err_set(
+		err, E_GPU_LOCK, "%s has more than %d files", dir->path, GPU_DIR_ENTRIES_MAX);
+}
+
+int gpu_ticket_each(
+	const struct gpu_dir *dir, uint64_t below, gpu_ticket_fn *fn, void *ctx, struct err *err)
+{
+	AUTO_DIR DIR *stream = open_stream(dir, err);
+	struct dirent *entry;
+
+	if (!stream)
+		return -ERR_IO;
+	for (int n = 0; (entry = readdir(stream)); n++) {
+		uint64_t number = number_of(entry->d_name);
+
+		if (n == GPU_DIR_ENTRIES_MAX)
+			return fail_many(dir, err);
+		if (number && number < below)
+			visit(dir, entry->d_name, number, fn, ctx);
+	}
+	return 0;
+}
+
+static void note_highest(void *ctx, uint64_t number, const char *text)
+{
+	uint64_t *highest = ctx;
+
+	(void)text;
+	if (number > *highest)
+		*highest = number;
+}
+
+static void sweep(const struct gpu_dir *dir, const char *name)
+{
+	if (str_starts(name, "new.") || str_starts(name, "wake."))
+		unlinkat(dir->fd, name, 0);
+}
+
+/* The highest number that stands there, living or not. On the way what killed processes have left
+ * is swept. */
+static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *err)
+{
+	AUTO_DIR DIR *stream = open_stream(dir, err);
+	struct dirent *entry;
+
+	*ret = 0;
+	if (!stream)
+		return -ERR_IO;
+	for (int n = 0; (entry = readdir(stream)); n++) {
+		if (n == GPU_DIR_ENTRIES_MAX)
+			return fail_many(dir, err);
+		sweep(dir, entry->d_name);
+		note_highest(ret, number_of(entry->d_name), NULL);
+	}
+	if (*ret < number_max)
+		return 0;
+	/* A dead one of another user cannot be removed: it must not use up the numbers. */
+	*ret = 0;
+	return gpu_ticket_each(dir, UINT64_MAX, note_highest, ret, err);
+}
+
+int gpu_ticket_new(const struct gpu_dir *dir, const struct buf *text, uint64_t *ret_number,
+	int *ret_fd, struct err *err)
+{
+	uint64_t number;
+	char name[NAME_SIZE] = GPU_DIR_QUEUE;
+	int fd = -1;
+	int r = find_highest(dir, &number, err);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < TAKEN_MAX && number < number_max; i++) {
+		name_of(++number, name);
+		r = gpu_dir_make(dir, name, text->data, text->len, &fd);
+		if (r != -EEXIST)
+			break;
+	}
+	if (fd < 0)
+		return gpu_dir_error(dir, name, r < 0 ? -r : ERANGE, err);
+	*ret_number = number;
+	*ret_fd = fd;
+	return 0;
+}
+
+bool gpu_ticket_lives(const struct gpu_dir *dir, uint64_t number)
+{
+	char name[NAME_SIZE];
+
+	name_of(number, name);
+	AUTO_FD int fd = open_living(dir, name);
+	return fd >= 0;
+}
+
+char *gpu_ticket_path(const struct gpu_dir *dir, uint64_t number)
+{
+	char name[NAME_SIZE];
+
+	name_of(number, name);
+	return fs_join(dir->path, name);
+}
+
+void gpu_ticket_remove(const struct gpu_dir *dir, uint64_t number)
+{
+	char name[NAME_SIZE], wake[NAME_SIZE];
+
+	name_of(number, name);
+	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)number);
+	/* A move is a new name too, without a new file. */
+	bool is_moved = renameat(dir->fd, name, dir->fd, wake) == 0;
+	unlinkat(dir->fd, is_moved ? wake : name, 0);
+}

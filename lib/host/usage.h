@@ -1,0 +1,43 @@
+/*
+ * What a program uses, summed up from looks at it: processor time and memory of its processes, its
+ * GPUs, and energy (the counters of its GPUs and, where they may be read, of the processor packages
+ * by RAPL: kernel Documentation/power/powercap).
+ */
+#ifndef DLRUN_HOST_USAGE_H
+#define DLRUN_HOST_USAGE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/auto.h"
+#include "base/json.h"
+#include "base/os.h"
+#include "host/gpu.h"
+
+struct usage;
+struct usage_spec {
+	const struct os_family *family; /* NULL or empty: the descendants of the caller */
+	pid_t program;                  /* counted with its own where it is no descendant */
+	const struct gpu_list *gpus;    /* NULL: none */
+	const char *nvml, *sysfs;       /* NULL: as in host/gpu_meter.h */
+};
+struct usage *usage_new(const struct usage_spec *spec);
+void usage_look(struct usage *usage);
+/* What the kernel has accounted counts where it is more than was seen. */
+void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes);
+/* Set the members of "usage" and "now" of dlrun/observed/v1 (run/observe.h). */
+void usage_set(const struct usage *usage, struct json *total, struct json *now);
+void usage_free(struct usage *usage);
+AUTO_POINTER(struct usage, usage_free)
+
+/* What a counter gained. Zero is a new one. */
+struct usage_counter {
+	bool known; /* there is a last value */
+	double last, gained;
+};
+/* The next value, below 0: not known now. range: where the counter starts again from 0, 0: it does
+ * not, and one that falls was set back. Returns what it gained since the last value, below 0: that
+ * is not known. */
+double usage_counter_add(struct usage_counter *counter, double value, double range);
+
+#endif

@@ -26,14 +26,14 @@ static void add_text(const struct run *run, const char *otherwise, struct buf *o
 	buf_adds(out, text ? text : otherwise);
 }
 
-/* The same once more; without an image there is no code that --from could take. */
+/* The same once more; without an image there is no code that could be run again. */
 static void add_again(const struct run *run, struct buf *hint)
 {
 	const char *digest = run_image_digest(run);
 	AUTO_STRV struct strv words = {0};
 
 	if (digest) {
-		buf_addf(hint, "dlrun submit --from %s", run_id(run));
+		buf_addf(hint, "dlrun restart %s", run_id(run));
 		return;
 	}
 	buf_adds(hint, "dlrun submit");
@@ -101,7 +101,7 @@ static void why_lost(const struct run *run, struct buf *sentence, struct buf *hi
 {
 	buf_addf(sentence, "%s was lost: ", run_id(run));
 	add_text(run, "nobody saw its end", sentence);
-	buf_addf(hint, "dlrun logs %s", run_id(run));
+	add_again(run, hint);
 }
 
 static void why_unknown(const struct run *run, struct buf *sentence, struct buf *hint)

@@ -242,7 +242,7 @@ static void test_why_says_how_to_go_again(void **state)
 	buf_reset(&hint);
 	json_set_str(json_sub(run->doc, "image"), "ref", "oci:/a@sha256:00");
 	run_why(run, &sentence, &hint);
-	assert_string_equal(hint.data, "dlrun submit --from " ID);
+	assert_string_equal(hint.data, "dlrun restart " ID);
 }
 
 /*

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/code_env.h"
@@ -86,6 +87,8 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 	if (r == 0)
 		r = secrets_again(
 			session, &restart->spec.secrets, &restart->secrets, ret_missing, err);
+	if (restart->secrets.n > 0)
+		os_protect_memory();
 	if (r == 0)
 		r = session_layout(session, &layout, err);
 	if (r == 0)

@@ -15,6 +15,8 @@
 #include "host/editable_parse.h"
 #include "host/editable_python.h"
 
+#define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+
 enum { TEXT_MAX = 1 << 20, SHOWN_MAX = 3, SENTENCE_MAX = 4096 };
 
 /* A package that direct_url.json calls editable, below root. */
@@ -127,6 +129,22 @@ static void read_pth(struct search *search, const struct buf *text)
 	}
 }
 
+/* A package whose directory has another name needs a link that has the package's. */
+static bool add_alias(struct search *search, const char *name, const char *dir)
+{
+	const char *rest = below(dir, search->root);
+	struct strv *aliases = &search->ret->aliases;
+	struct stat st;
+
+	if (!*rest || strspn(name, IDENTIFIER) != strlen(name) ||
+		aliases->n >= EDITABLE_PATHS_MAX || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	strv_addf(aliases, "%s=%s", name, rest);
+	strv_add(&search->found, dir);
+	search->by_site = true;
+	return true;
+}
+
 static void read_finder(struct search *search, const struct buf *text)
 {
 	AUTO(module_map_done) struct module_map map = {0};
@@ -141,6 +159,8 @@ static void read_finder(struct search *search, const struct buf *text)
 			add_path(search, base);
 			continue;
 		}
+		if (add_alias(search, map.names.v[i], dir))
+			continue;
 		strv_add(&search->ret->fixed, map.names.v[i]);
 		strv_addf(&search->ret->warnings,
 			"module %s is imported from the live tree: its directory there has another "
@@ -312,7 +332,7 @@ static void add_subject(const struct search *search, const struct strv *names, s
 static void say_found(struct search *search, bool ignores_env)
 {
 	struct editable *ret = search->ret;
-	AUTO_STRV struct strv names = {0};
+	AUTO_STRV struct strv names = {0}, shown = {0};
 	AUTO_BUF struct buf text = {0};
 
 	if (!search->is_said)
@@ -327,9 +347,13 @@ static void say_found(struct search *search, bool ignores_env)
 			&text, ", and python -I or -E takes it from there: PYTHONPATH is not read");
 		strv_add_take(&ret->warnings, buf_take(&text));
 		strv_done(&ret->paths);
+		strv_done(&ret->aliases);
 		return;
 	}
-	add_paths(&text, &ret->paths);
+	strv_copy(&shown, &ret->paths);
+	for (size_t i = 0; i < ret->aliases.n; i++)
+		strv_add(&shown, strchr(ret->aliases.v[i], '=') + 1);
+	add_paths(&text, &shown);
 	ret->sentence = buf_take(&text);
 }
 
@@ -375,6 +399,7 @@ void editable_done(struct editable *editable)
 	strv_done(&editable->paths);
 	free(editable->sentence);
 	strv_done(&editable->fixed);
+	strv_done(&editable->aliases);
 	strv_done(&editable->warnings);
 	*editable = (struct editable){0};
 }

@@ -35,6 +35,8 @@ struct editable {
 	/* For PYTHONPATH, relative to root, in the order in which Python has them; "." is root.
 	 * They need not be in the snapshot. */
 	struct strv paths;
+	/* NAME=PATH: packages whose directory, relative to root, has another name. */
+	struct strv aliases;
 	/* "package x is installed from this tree (editable): the run imports its own copy (src)";
 	 * NULL when there is nothing to say. */
 	char *sentence;

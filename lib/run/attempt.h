@@ -8,6 +8,7 @@
  *	log, marks  the program's output; when it came (run/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
+ *	packages/   Python packages of the tree by their own names (run/world_packages.h)
  *	observed.json, gpus.json  what the program uses (run/observe.h), which GPUs it was given
  *	supervisor.log
  *
@@ -35,18 +36,19 @@
 #include "run/target.h"
 #include "run/world.h"
 
-#define ATTEMPT_JOB    "job.json"
-#define ATTEMPT_LOCK   "lock"
-#define ATTEMPT_STATE  "state.json"
-#define ATTEMPT_CANCEL "cancel"
-#define ATTEMPT_LOG    "log"
-#define ATTEMPT_MARKS  "marks"
-#define ATTEMPT_EXIT   "exit.json"
-#define ATTEMPT_TREE   "tree"
-#define ATTEMPT_TEMP   "tree.tmp"
-#define ATTEMPT_FILES  "files"
-#define ATTEMPT_NOTES  "supervisor.log"
-#define ATTEMPT_GPUS   "gpus.json"
+#define ATTEMPT_JOB      "job.json"
+#define ATTEMPT_LOCK     "lock"
+#define ATTEMPT_STATE    "state.json"
+#define ATTEMPT_CANCEL   "cancel"
+#define ATTEMPT_LOG      "log"
+#define ATTEMPT_MARKS    "marks"
+#define ATTEMPT_EXIT     "exit.json"
+#define ATTEMPT_TREE     "tree"
+#define ATTEMPT_TEMP     "tree.tmp"
+#define ATTEMPT_FILES    "files"
+#define ATTEMPT_PACKAGES "packages"
+#define ATTEMPT_NOTES    "supervisor.log"
+#define ATTEMPT_GPUS     "gpus.json"
 /* Space for exit.json on a disk that fills up; gone at the end. */
 #define ATTEMPT_RESERVE "reserve"
 /* Of the run, seen from state/runs/ID. */

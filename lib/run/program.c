@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "run/world_packages.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 
@@ -34,10 +35,14 @@ static void add_python_paths(const struct attempt_job *job, const char *tree, st
 	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
 	AUTO_BUF struct buf value = {0};
 
-	if (paths->n == 0)
+	if (paths->n == 0 && job->world.python_aliases.n == 0)
 		return;
 	buf_init(&value, PYTHONPATH_MAX);
 	buf_adds(&value, "PYTHONPATH=");
+	if (job->world.python_aliases.n > 0) {
+		AUTO_FREE char *packages = world_packages_dir(tree);
+		buf_addf(&value, "%s%s", packages, paths->n ? ":" : "");
+	}
 	for (size_t i = 0; i < paths->n; i++) {
 		AUTO_FREE char *path = fs_join(tree, paths->v[i]);
 		buf_addf(&value, "%s%s", i ? ":" : "", path);

@@ -159,6 +159,10 @@ static int find_python(struct setup *setup, const char *venv, struct err *err)
 		&found);
 	for (size_t i = 0; i < found.paths.n; i++)
 		strv_add_take(&setup->python_paths, fs_join(setup->tree, found.paths.v[i]));
+	/* A link by another name would have to be made in each run. */
+	for (size_t i = 0; i < found.aliases.n; i++)
+		strv_add_take(&found.fixed,
+			mem_strndup(found.aliases.v[i], strcspn(found.aliases.v[i], "=")));
 	return found.fixed.n ? is_fixed(&found.fixed, err) : 0;
 }
 

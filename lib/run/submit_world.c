@@ -251,6 +251,7 @@ static void find_editable(struct submission *submission)
 			      .root = place->root},
 		&editable);
 	strv_copy(&spec->world.python_paths, &editable.paths);
+	strv_copy(&spec->world.python_aliases, &editable.aliases);
 	submission->notice = TAKE(editable.sentence);
 	for (size_t i = 0; i < editable.warnings.n; i++)
 		submission_warn(submission, "%s", editable.warnings.v[i]);

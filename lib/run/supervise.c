@@ -19,6 +19,7 @@
 #include "run/supervisor.h"
 #include "run/tree.h"
 #include "run/world_mount.h"
+#include "run/world_packages.h"
 
 /*
  * Two processes. The one that was started makes trees; its child is the supervisor, so that what
@@ -60,7 +61,9 @@ static int mount_world(const struct attempt_job *job, struct err *err)
 	AUTO_FREE char *tree = NULL;
 	int r = fs_realpath(ATTEMPT_TREE, &tree, err);
 
-	return r < 0 ? r : world_mount(tree, job, err);
+	if (r == 0)
+		r = world_mount(tree, job, err);
+	return r < 0 ? r : world_packages_link(tree, &job->world, err);
 }
 
 static void make_tree(int fd)

@@ -55,6 +55,7 @@ void world_to_json(const struct world *world, struct json *object)
 	setup_to_json(&world->setup, object);
 	set_text(object, "before", world->before);
 	words_set(object, "python_paths", &world->python_paths);
+	words_set(object, "python_aliases", &world->python_aliases);
 	json_set_int(object, "gpus", world->gpus);
 	words_set(object, "gpus_only", &world->gpus_only);
 	json_set_int(object, "retries", world->retries);
@@ -109,6 +110,8 @@ int world_from_json(const struct json *object, struct world *ret, struct err *er
 	if (r == 0)
 		r = words_get(object, "python_paths", &world.python_paths, err);
 	if (r == 0)
+		r = words_get(object, "python_aliases", &world.python_aliases, err);
+	if (r == 0)
 		r = words_get(object, "gpus_only", &world.gpus_only, err);
 	if (r < 0)
 		return r;
@@ -134,6 +137,7 @@ void world_copy(struct world *to, const struct world *from)
 	strv_copy(&to->setup.key, &from->setup.key);
 	to->before = mem_strdup(from->before);
 	strv_copy(&to->python_paths, &from->python_paths);
+	strv_copy(&to->python_aliases, &from->python_aliases);
 	strv_copy(&to->gpus_only, &from->gpus_only);
 	to->gpus = from->gpus;
 	to->retries = from->retries;
@@ -156,6 +160,7 @@ void world_done(struct world *world)
 	strv_done(&world->setup.key);
 	free(world->before);
 	strv_done(&world->python_paths);
+	strv_done(&world->python_aliases);
 	strv_done(&world->gpus_only);
 	*world = (struct world){0};
 }

@@ -40,6 +40,8 @@ struct world {
 	/* Directories in the tree that go in front of PYTHONPATH: the places that an editable
 	 * install of the interpreter names in the live tree. */
 	struct strv python_paths;
+	/* NAME=PATH: packages whose directory in the tree has another name. */
+	struct strv python_aliases;
 	int gpus;              /* on each node, or WORLD_GPUS_AUTO */
 	struct strv gpus_only; /* the user's own CUDA_VISIBLE_DEVICES; empty: any */
 	int retries;           /* further attempts after failures of the program */

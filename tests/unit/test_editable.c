@@ -368,13 +368,17 @@ static void test_finders(void **state)
 		place, SITE "/__editable___pkg_0_1_finder.py", "MAPPING = {'pkg': '%s/src/pkg'}\n");
 	write_root(place, SITE "/__editable___odd_0_1_finder.py",
 		"MAPPING = {'odd': '%s/lib'}\nNAMESPACES = {}\n");
+	tree_write(&place->tree, "proj/two.py", "");
+	write_root(
+		place, SITE "/__editable___one_0_1_finder.py", "MAPPING = {'one': '%s/two.py'}\n");
 	tree_write(&place->tree, "proj/flat/__init__.py", "");
 	write_root(place, SITE "/_editable_impl_flat.py",
 		"F.install()\nF.map_module('flat', '%s/flat/__init__.py')\n");
 	find(place, "python train.py", &found);
 	expect_words(&found.paths, "src|.");
+	expect_words(&found.aliases, "odd=lib");
 	assert_int_equal(found.warnings.n, 1);
-	assert_true(str_starts(found.warnings.v[0], "module odd is imported from the live tree"));
+	assert_true(str_starts(found.warnings.v[0], "module one is imported from the live tree"));
 }
 
 static void test_egg_link(void **state)

@@ -20,7 +20,7 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
 }
 
-/* What was made for nothing. */
+/* What was made for nothing; not where another fetch at the same time has found something. */
 static void remove_own(const char *dir, bool with_dir)
 {
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
@@ -57,7 +57,7 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 	if (r == 0)
 		r = fetch_sink_finish(sink, run_id(run), err);
 	fetch_sink_report(sink, ret);
-	if (is_first && ret->files == 0)
+	if (is_first && ret->files == 0 && ret->skipped == 0)
 		remove_own(*ret_dir, is_new);
 	return r;
 }

@@ -54,12 +54,17 @@ def supervisors(run):
 
 
 def kill_supervisors(run):
-    for pid in supervisors(run):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    wait_for(lambda: not supervisors(run), "the supervisor is gone")
+    """Again and again: one that goes on with the next attempt does so in a new process."""
+    def none_left():
+        found = supervisors(run)
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return not found
+
+    wait_for(none_left, "the supervisor is gone")
 
 
 def fake_gpus(w, n, *, slow=0):

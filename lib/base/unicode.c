@@ -148,6 +148,25 @@ size_t unicode_decode(const char *s, size_t len, uint32_t *ret_cp)
 	return lead->len;
 }
 
+void unicode_add(struct buf *out, uint32_t cp)
+{
+	if (cp < 0x80) {
+		buf_addc(out, (char)cp);
+	} else if (cp < 0x800) {
+		buf_addc(out, (char)(0xc0 | cp >> 6));
+		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
+	} else if (cp < 0x10000) {
+		buf_addc(out, (char)(0xe0 | cp >> 12));
+		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
+		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
+	} else {
+		buf_addc(out, (char)(0xf0 | cp >> 18));
+		buf_addc(out, (char)(0x80 | (cp >> 12 & 0x3f)));
+		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
+		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
+	}
+}
+
 bool unicode_is_partial(const char *s, size_t len)
 {
 	if (len == 0)

@@ -1,6 +1,6 @@
 /*
- * Code points: decoding UTF-8 (RFC 3629) and what a terminal does with them. For base/str and
- * base/term; everybody else uses those.
+ * Code points: UTF-8 (RFC 3629) and what a terminal does with them. For texts of any kind use
+ * base/str and base/term.
  */
 #ifndef DLRUN_BASE_UNICODE_H
 #define DLRUN_BASE_UNICODE_H
@@ -9,8 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 /* Length (1 to 4) of the valid sequence at s, its code point in *ret_cp; 0 if there is none. */
 size_t unicode_decode(const char *s, size_t len, uint32_t *ret_cp);
+/* Append cp (at most 0x10ffff) as UTF-8. */
+void unicode_add(struct buf *out, uint32_t cp);
 /* Whether the len bytes at s are the start of a valid sequence that more bytes could complete. */
 bool unicode_is_partial(const char *s, size_t len);
 /* Controls C0, DEL and C1. */

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/unicode.h"
 
 /* A text that is read from the front. */
 struct text {
@@ -100,25 +101,6 @@ static bool take_char(struct text *text, char c)
 	return true;
 }
 
-static void add_utf8(struct buf *out, uint32_t cp)
-{
-	if (cp < 0x80) {
-		buf_addc(out, (char)cp);
-	} else if (cp < 0x800) {
-		buf_addc(out, (char)(0xc0 | cp >> 6));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	} else if (cp < 0x10000) {
-		buf_addc(out, (char)(0xe0 | cp >> 12));
-		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	} else {
-		buf_addc(out, (char)(0xf0 | cp >> 18));
-		buf_addc(out, (char)(0x80 | (cp >> 12 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	}
-}
-
 /* \xNN, \uNNNN, \UNNNNNNNN: a code point, or one of the bytes of a name that is not UTF-8, which
  * Python shows as U+DC80 to U+DCFF. */
 static bool take_code(struct text *text, size_t digits, struct buf *out)
@@ -138,7 +120,7 @@ static bool take_code(struct text *text, size_t digits, struct buf *out)
 	else if (cp == 0 || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff))
 		return false;
 	else
-		add_utf8(out, cp);
+		unicode_add(out, cp);
 	return true;
 }
 

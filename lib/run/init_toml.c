@@ -5,6 +5,7 @@
 #include "base/enc.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/unicode.h"
 #include "run/init_parse.h"
 
 /*
@@ -53,25 +54,6 @@ static bool starts(const struct toml *toml, const char *word)
 	return (size_t)(toml->end - toml->at) >= len && memcmp(toml->at, word, len) == 0;
 }
 
-static void add_code_point(struct buf *out, uint32_t cp)
-{
-	if (cp < 0x80) {
-		buf_addc(out, (char)cp);
-	} else if (cp < 0x800) {
-		buf_addc(out, (char)(0xc0 | cp >> 6));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	} else if (cp < 0x10000) {
-		buf_addc(out, (char)(0xe0 | cp >> 12));
-		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	} else {
-		buf_addc(out, (char)(0xf0 | cp >> 18));
-		buf_addc(out, (char)(0x80 | (cp >> 12 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp >> 6 & 0x3f)));
-		buf_addc(out, (char)(0x80 | (cp & 0x3f)));
-	}
-}
-
 /* Behind \u or \U. */
 static bool read_hex(struct toml *toml, size_t digits)
 {
@@ -85,7 +67,7 @@ static bool read_hex(struct toml *toml, size_t digits)
 	}
 	if (cp == 0 || cp > 0x10ffff)
 		return false;
-	add_code_point(&toml->value, cp);
+	unicode_add(&toml->value, cp);
 	return true;
 }
 

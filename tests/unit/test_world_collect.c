@@ -10,40 +10,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "run/world_collect.h"
-#include "tree.h"
-
-/* run/ is the tree, results/ the outputs. */
-struct place {
-	struct tree tree;
-	char *run;
-	struct attempt_job job;
-	struct err err;
-};
-
-static int setup(void **state)
-{
-	struct place *place = mem_alloc(1, sizeof(*place));
-
-	place->tree = tree_new();
-	tree_dir(&place->tree, "run");
-	tree_dir(&place->tree, "results");
-	place->run = fs_join(place->tree.root, "run");
-	place->job.outputs = fs_join(place->tree.root, "results");
-	*state = place;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct place *place = *state;
-
-	tree_free(&place->tree);
-	free(place->run);
-	attempt_job_done(&place->job);
-	err_done(&place->err);
-	free(place);
-	return 0;
-}
+#include "worldfix.h"
 
 /* An output as it is when the program begins. */
 static void add_output(struct place *place, const char *path)

@@ -115,7 +115,7 @@ static const char *gpu_words(const struct run *run, char out[static 32])
 
 	*out = '\0';
 	if (n < 0)
-		return " · one GPU, as none of -g 0, -g N is given";
+		return " · one GPU (-g 0: none, -g N: more)";
 	if (n > 0)
 		snprintf(out, 32, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
 	return out;

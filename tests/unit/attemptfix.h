@@ -32,8 +32,7 @@
 #include "run/attempt.h"
 #include "run/reply.h"
 #include "tests/unit/supervisefix.h"
-
-enum { PATIENCE_MS = 20000 };
+#include "until.h"
 
 struct place {
 	char base[64];
@@ -152,17 +151,6 @@ static inline bool is_running(const struct place *place)
 	look(place, &status);
 	return status.state == RUN_RUNNING;
 }
-
-/* Wait for something that comes. */
-#define UNTIL(condition)                                                                           \
-	do {                                                                                       \
-		int64_t deadline_ = clock_ms() + PATIENCE_MS;                                      \
-		while (!(condition)) {                                                             \
-			if (clock_ms() > deadline_)                                                \
-				fail_msg("waited in vain: %s", #condition);                        \
-			poll(NULL, 0, 5);                                                          \
-		}                                                                                  \
-	} while (0)
 
 static inline char *read_text(const struct place *place, const char *name)
 {

@@ -17,30 +17,12 @@
 #include "base/str.h"
 #include "host/gpu.h"
 #include "host/gpu_impl.h"
+#include "tmpfix.h"
 
 enum { LONG_MS = 60000 };
 
 #define UUID_0 "GPU-6d8a4e3c-1b7f-0a52-93c1-5f0e2d7b9a10"
 #define UUID_1 "GPU-0c11f9d2-77aa-4be0-8d3e-1a2b3c4d5e6f"
-
-static char *tmp; /* of one test */
-
-static int make_tmp(void **state)
-{
-	const char *base = getenv("TMPDIR");
-
-	(void)state;
-	tmp = mem_printf("%s/dlrun-gpu-XXXXXX", base ? base : "/tmp");
-	return mkdtemp(tmp) ? 0 : -1;
-}
-
-static int remove_tmp(void **state)
-{
-	(void)state;
-	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
-	free(tmp);
-	return r;
-}
 
 static void put(const char *name, const char *text, mode_t mode)
 {

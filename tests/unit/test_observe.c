@@ -16,25 +16,7 @@
 #include "base/mem.h"
 #include "run/observe.h"
 #include "tfeventsfix.h"
-
-static char *tmp;
-
-static int make_tmp(void **state)
-{
-	const char *base = getenv("TMPDIR");
-
-	(void)state;
-	tmp = mem_printf("%s/dlrun-observe-XXXXXX", base ? base : "/tmp");
-	return mkdtemp(tmp) ? 0 : -1;
-}
-
-static int remove_tmp(void **state)
-{
-	(void)state;
-	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
-	free(tmp);
-	return r;
-}
+#include "tmpfix.h"
 
 static void put_file(const char *name, const char *data, size_t len)
 {

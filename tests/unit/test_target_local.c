@@ -27,10 +27,9 @@
 #include "run/supervise.h"
 #include "run/target_impl.h"
 #include "tests/unit/supervisefix.h"
+#include "until.h"
 
 #define RUN_ID "a-22222"
-
-enum { PATIENCE_MS = 20000 };
 
 struct place {
 	char base[64];
@@ -139,16 +138,6 @@ static bool has_output(const struct place *place)
 
 	return stat(path, &st) == 0 && st.st_size > 0;
 }
-
-#define UNTIL(condition)                                                                           \
-	do {                                                                                       \
-		int64_t deadline_ = clock_ms() + PATIENCE_MS;                                      \
-		while (!(condition)) {                                                             \
-			if (clock_ms() > deadline_)                                                \
-				fail_msg("waited in vain: %s", #condition);                        \
-			poll(NULL, 0, 5);                                                          \
-		}                                                                                  \
-	} while (0)
 
 /*
  * Reading logs

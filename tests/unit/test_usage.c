@@ -22,27 +22,9 @@
 #include "base/os.h"
 #include "host/gpu_meter.h"
 #include "host/usage.h"
+#include "tmpfix.h"
 
 enum { MIB = 1 << 20, LOAD_MIB = 96 };
-
-static char *tmp;
-
-static int make_tmp(void **state)
-{
-	const char *base = getenv("TMPDIR");
-
-	(void)state;
-	tmp = mem_printf("%s/dlrun-usage-XXXXXX", base ? base : "/tmp");
-	return mkdtemp(tmp) ? 0 : -1;
-}
-
-static int remove_tmp(void **state)
-{
-	(void)state;
-	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
-	free(tmp);
-	return r;
-}
 
 static void check_near(double value, double wanted, double epsilon)
 {

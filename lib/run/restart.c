@@ -151,23 +151,13 @@ static int start(struct restart *restart, struct err *err)
 		return r;
 	strv_copy(&restart->env, &spec->env);
 	run_code_env(run, &restart->env, &restart->defaults);
-	struct target_job job = {
-		.run_id = run_id(run),
-		.attempt = run_attempts(run),
-		.handle = restart->handle,
-		.command = &spec->command,
-		.shell = spec->shell,
-		.cwd = spec->cwd,
-		.env = &restart->env,
-		.default_env = &restart->defaults,
-		.secret_env = &restart->secrets,
-		.layout = layout,
-		.image = &restart->image,
-		.tree_bytes = (uint64_t)json_get_int(json_get(run->doc, "snapshot"), "bytes", 0),
-		.timeout_ms = spec->timeout_ms,
-		.grace_ms = spec->grace_ms,
-		.spec = run->spec,
-	};
+	struct target_job job = run_code_job(run, spec);
+	job.handle = restart->handle;
+	job.env = &restart->env;
+	job.default_env = &restart->defaults;
+	job.secret_env = &restart->secrets;
+	job.layout = layout;
+	job.image = &restart->image;
 	return target_submit(restart->target, &job, START_MS, err);
 }
 

@@ -239,24 +239,13 @@ static int start(struct course *course, struct err *err)
 		strv_add(&defaults, "CUDA_VISIBLE_DEVICES=");
 		strv_add(&defaults, "ROCR_VISIBLE_DEVICES=");
 	}
-	struct target_job job = {
-		.run_id = course->id,
-		.attempt = 1,
-		.handle = course->handle,
-		.command = &spec->command,
-		.shell = spec->shell,
-		.cwd = spec->cwd,
-		.env = &env,
-		.default_env = &defaults,
-		.secret_env = &submission->secret_env,
-		.layout = layout,
-		.image = &course->image,
-		.tree_bytes =
-			(uint64_t)json_get_int(json_get(course->run->doc, "snapshot"), "bytes", 0),
-		.timeout_ms = spec->timeout_ms,
-		.grace_ms = spec->grace_ms,
-		.spec = course->run->spec,
-	};
+	struct target_job job = run_code_job(course->run, spec);
+	job.handle = course->handle;
+	job.env = &env;
+	job.default_env = &defaults;
+	job.secret_env = &submission->secret_env;
+	job.layout = layout;
+	job.image = &course->image;
 	r = target_submit(submission->target, &job, START_MS, err);
 	course->submit_ms = clock_ms() - start_ms;
 	return r;

@@ -116,6 +116,60 @@
 	X(E_FETCH_PATH, NOTFOUND, "fetch.path", "the results of the run have no such path", \
 	  "Paths are those in $DLRUN_OUTPUT_DIR; patterns with *, ? and ** are matched there. All that " \
 	  "the other paths name was fetched.") \
+	/* HTTP */ \
+	X(E_HTTP_CLOSED, NET, "http.closed", "the connection ended too early", \
+	  "The server, or something between here and it, closed the connection in the middle of an answer.") \
+	X(E_HTTP_CONNECT, NET, "http.connect", "the server cannot be reached", \
+	  "Nothing accepts connections at the named host and port, or a firewall drops them.") \
+	X(E_HTTP_LIMIT, LIMIT, "http.limit", "an answer is larger than dlrun accepts", \
+	  "Everything that a server sends has a ceiling; the message names it.") \
+	X(E_HTTP_PROTOCOL, REMOTE, "http.protocol", "the server does not speak HTTP as it should", \
+	  "Something else than a web server listens there, or a proxy changed the answer.") \
+	X(E_HTTP_PROXY, NET, "http.proxy", "the proxy cannot be used", \
+	  "HTTPS_PROXY, https_proxy, ALL_PROXY or http_proxy names it; NO_PROXY lists the hosts that are asked " \
+	  "without it.") \
+	X(E_HTTP_REDIRECT, REMOTE, "http.redirect", "a redirect was refused", \
+	  "Servers may send a request on up to five times, and never from https to http.") \
+	X(E_HTTP_RESOLVE, NET, "http.resolve", "the name of the server cannot be looked up", \
+	  "There is no such host name, or the name service does not answer.") \
+	X(E_HTTP_TIMEOUT, NET, "http.timeout", "the server took too long", \
+	  "Connecting, a pause within an exchange, and a whole command have limits; the message says which.") \
+	X(E_HTTP_TLS, NET, "http.tls", "the certificate of the server is not accepted", \
+	  "The name in it is another one, it has expired, or its issuer is not known here. `ca:` of the " \
+	  "registry in the configuration, or SSL_CERT_FILE, names a file with issuers.") \
+	X(E_HTTP_URL, REMOTE, "http.url", "a URL is not valid", \
+	  "Only http and https URLs without a user name are used.") \
+	X(E_HTTP_ZONE, REMOTE, "http.zone", "a server points into a network that it has no business with", \
+	  "Addresses that a server gives may not lead to this machine, to a private network or to the metadata " \
+	  "service of a cloud, unless the server is there itself. Nothing was sent to it.") \
+	/* registries */ \
+	X(E_REGISTRY_ANSWER, REMOTE, "registry.answer", "the registry gave an answer that makes no sense", \
+	  "The answer is not one of the OCI distribution specification, or the digest in it is wrong. Its " \
+	  "status and its first words are shown.") \
+	X(E_REGISTRY_AUTH, AUTH, "registry.auth", "the registry does not accept the login", \
+	  "There is no login for it, or it is wrong or has expired. `docker login HOST`, `podman login HOST` or " \
+	  "the registry's own tool stores a new one.") \
+	X(E_REGISTRY_DENIED, AUTH, "registry.denied", "the registry does not allow it", \
+	  "The login is good, but not for this: the message names the repository and what was asked for.") \
+	X(E_REGISTRY_FULL, LIMIT, "registry.full", "the registry takes no more", \
+	  "A quota is used up, its disk is full, or a layer is larger than it accepts.") \
+	X(E_REGISTRY_HELPER, AUTH, "registry.helper", "the credential helper failed", \
+	  "credHelpers or credsStore in the login file names a program docker-credential-NAME. It printed " \
+	  "something else than a login, or took more than 10 seconds.") \
+	X(E_REGISTRY_INSECURE, CONFIG, "registry.insecure", "the registry would be asked without TLS", \
+	  "Plain http is used for this machine only. `insecure: true` of the registry in the configuration " \
+	  "allows it elsewhere.") \
+	X(E_REGISTRY_MOUNT, CONFIG, "registry.mount", "the base image cannot be used from there", \
+	  "Base layers never pass through this machine: the registry itself must have them. Push the base to " \
+	  "it once, or let --copy-base copy it from registry to registry.") \
+	X(E_REGISTRY_NOT_FOUND, NOTFOUND, "registry.not_found", "the registry has no such repository or image", \
+	  "The message names it. Some registries say so, too, when they do not want to say that it is not " \
+	  "allowed; some want repositories to be made before the first push.") \
+	X(E_REGISTRY_TIMEOUT, NET, "registry.timeout", "the push took too long", \
+	  "`push_timeout:` (10m) limits a whole push. What was uploaded stays known, and the next push goes on " \
+	  "from there.") \
+	X(E_REGISTRY_UNREACHABLE, NET, "registry.unreachable", "the registry cannot be reached", \
+	  "It was tried several times. The message says what happened last.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

@@ -1,0 +1,26 @@
+/*
+ * What kind of network an address belongs to, so that a server cannot send its client to where only
+ * the client may go (RFC 6890; RFC 4193; RFC 4291 section 2.5). An engine.
+ */
+#ifndef DLRUN_NET_ADDRESS_H
+#define DLRUN_NET_ADDRESS_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+/* From the outside inwards. */
+enum address_zone {
+	ADDRESS_PUBLIC,
+	ADDRESS_PRIVATE, /* 10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7 */
+	ADDRESS_LOOPBACK,
+	ADDRESS_FORBIDDEN, /* link-local with the metadata services of clouds (169.254/16, fe80::/10,
+			      fd00:ec2::254), unspecified, multicast, reserved */
+};
+
+/* IPv4 within IPv6 (mapped, compatible, 6to4, NAT64) counts as that IPv4 address. An unknown family
+ * is forbidden. */
+enum address_zone address_zone(const struct sockaddr *address);
+/* The zone of an IPv4 or IPv6 address as text (without brackets); false if text is a name. */
+bool address_zone_of_text(const char *text, enum address_zone *ret);
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * An HTTP/1.1 client on the loop (RFC 9110, RFC 9112), by libcurl: many requests at once over a few
+ * connections that are kept.
+ *
+ * It trusts no server: answers have ceilings, redirects are followed here (at most 5, never from
+ * https to http), and what is secret is sent to the origin of the request only. Names that a server
+ * gave (redirects, and requests with `zone` set) may not lead further inwards than to the zone of
+ * the host that the user named (net/address.h); the address is checked when the connection is made,
+ * after the name was looked up.
+ */
+#ifndef DLRUN_NET_HTTP_H
+#define DLRUN_NET_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/vec.h"
+#include "net/address.h"
+#include "net/proxy.h"
+#include "net/url.h"
+
+enum {
+	HTTP_CONNECTIONS_MAX = 8, /* for each host and port */
+	HTTP_HEADERS_MAX = 64 << 10,
+	HTTP_ERROR_BODY_MAX = 64 << 10, /* kept of an answer that is no success */
+	HTTP_REDIRECTS_MAX = 5,
+	HTTP_CONNECT_MS = 8000, /* name lookup, TCP and TLS together */
+};
+
+/* What was done, for traces and counts: each exchange, redirects too. */
+struct http_event {
+	const char *method;
+	const char *url;               /* without its query */
+	int status;                    /* 0: there was none */
+	int64_t ms;                    /* from the moment it was handed to the connection pool */
+	uint64_t bytes_up, bytes_down; /* bodies */
+	const struct err *fault;       /* or NULL */
+};
+typedef void http_event_fn(void *ctx, const struct http_event *event);
+
+struct http_options {
+	struct loop *loop;
+	const char *user_agent;
+	struct proxy_env proxy; /* the values outlive the client */
+	const char *ca_file;    /* SSL_CERT_FILE or NULL: the system's */
+	http_event_fn *event;   /* or NULL */
+	void *event_ctx;
+};
+
+struct http;
+/* E_BUG only if libcurl cannot start. */
+int http_new(const struct http_options *options, struct http **ret, struct err *err);
+/* Calls that are left are given up without their done. */
+void http_free(struct http *http);
+AUTO_POINTER(struct http, http_free)
+#define AUTO_HTTP AUTO(http_free_auto)
+
+/* Of one server; lives as long as its calls. */
+struct http_tls {
+	const char *ca_file; /* instead of the client's; NULL: that */
+	bool insecure;       /* any certificate is taken */
+};
+
+/* The bytes that are sent. Exactly one of data, fd, and read, or none for an empty one. */
+struct http_body {
+	uint64_t size;
+	const void *data; /* copied when `copy`, else it lives until done */
+	bool copy;
+	int fd; /* read by pread from offset on, when has_fd; stays the caller's */
+	bool has_fd;
+	uint64_t offset;
+	/* Up to len bytes (more than 0) into out; 0: none now, http_resume goes on; negative:
+	 * the call fails with what is in err. */
+	ssize_t (*read)(void *ctx, void *out, size_t len, struct err *err);
+};
+
+struct http_answer {
+	int status;             /* of the last exchange; 0: fault */
+	struct strv headers;    /* of it: "name: value", names in lower case, in order */
+	struct buf body;        /* as far as it is kept */
+	struct url url;         /* that answered */
+	enum address_zone zone; /* of the address that answered (of the proxy's, through one) */
+	uint64_t bytes_up, bytes_down;
+	int64_t ms;
+	struct err fault;  /* the call failed: E_HTTP_CONNECT, E_HTTP_TLS, … below */
+	bool sent;         /* some of the request may have reached the server */
+	bool is_transient; /* the same request may work in a moment */
+};
+/* answer is the client's and ends with the call. A negative return ends loop_run. */
+typedef int http_done_fn(void *ctx, struct http_answer *answer, struct err *err);
+/* Bytes of the body of a success. 0; 1: no more until http_resume; negative: the call fails. */
+typedef int http_data_fn(void *ctx, const void *data, size_t len, struct err *err);
+
+struct http_request {
+	const char *method; /* GET HEAD POST PUT PATCH DELETE */
+	const struct url *url;
+	const struct strv *headers; /* "Name: value" to every origin; NULL: none */
+	const char *authorization;  /* the value, or NULL: to the origin of url only */
+	struct http_body body;
+	size_t max_body;            /* more in a success is E_HTTP_LIMIT; ignored with data */
+	http_data_fn *data;         /* or NULL: the body is kept in the answer */
+	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
+				      * whose body can be sent again. Else they are answers */
+	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
+	bool has_zone;              /* a server named this URL: */
+	enum address_zone zone;     /* of the host that the user named */
+	int64_t deadline_ms;        /* clock_ms(); 0: none */
+	int64_t idle_ms;            /* no byte either way for so long; 0: 30 s */
+	http_done_fn *done;
+	void *ctx;
+};
+
+/* Copies what it keeps. done is called from the loop, never from here, and exactly once unless the
+ * call is given up. The faults: E_HTTP_URL; E_HTTP_RESOLVE (name); E_HTTP_CONNECT; E_HTTP_TLS;
+ * E_HTTP_PROXY; E_HTTP_TIMEOUT; E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body);
+ * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE. */
+struct http_call *http_start(struct http *http, const struct http_request *request);
+/* Give up; no done. NULL is accepted. The connection is closed if it is in use. */
+void http_cancel(struct http_call *call);
+/* Go on reading the body, or sending it. */
+void http_resume(struct http_call *call);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * Being somebody at one registry: the login, and from it what goes into Authorization (OCI
+ * distribution-spec, "Authorization"; distribution's token specification: token.md, oauth.md,
+ * scope.md; RFC 7617, RFC 6750).
+ *
+ * One auth serves all requests to a host: one look-up of the login, started early; one token for
+ * all of them; when the registry says that it has expired, one refresh, which all wait for.
+ */
+#ifndef DLRUN_OCI_AUTH_H
+#define DLRUN_OCI_AUTH_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+#include "net/field.h"
+#include "net/http.h"
+#include "oci/credentials.h"
+
+struct auth_options {
+	struct http *http;
+	struct loop *loop;
+	const struct credential_env *env;
+	const char *host;           /* "host[:port]" as the user wrote it */
+	const char *repo;           /* whose login is looked up: the one that is written to */
+	const struct url *registry; /* https or http at it */
+	const struct http_tls *tls; /* of the registry, for a realm at the same host */
+	/* What the registry asked for last time ("Bearer realm=…,service=…"), or NULL: the token is
+	 * fetched before the first request then. */
+	const char *remembered_challenge;
+};
+
+struct auth;
+/* Starts looking for the login. Pointers of options are copied, but http, loop, env and tls. */
+struct auth *auth_new(const struct auth_options *options);
+void auth_free(struct auth *auth);
+AUTO_POINTER(struct auth, auth_free)
+
+/* What requests may do from now on: "repository:NAME:pull,push". One call for each, the repository
+ * that is written to first. A new one makes the present token too small. */
+void auth_add_scope(struct auth *auth, const char *scope);
+
+/* authorization: the value for the field, or NULL: none is needed as far as is known. generation
+ * numbers it. fault: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
+typedef int auth_ready_fn(void *ctx, const char *authorization, unsigned generation,
+	struct err *fault, struct err *err);
+struct auth_wait;
+/* ready is called from the loop, or at once when it is known. */
+struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);
+/* The registry answered 401 (or 403 with insufficient_scope) to a request that was made with
+ * generation (0: without any): as auth_want with a newer one. E_REGISTRY_AUTH when a login was
+ * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was; a realm on
+ * plain http (unless the registry is), or one that leads inwards, is E_HTTP_ZONE or E_REGISTRY_ANSWER
+ * naming it. zone: of the address that answered. */
+struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
+	enum address_zone zone, unsigned generation, auth_ready_fn *ready, void *ctx);
+/* No ready any more. NULL is accepted. */
+void auth_cancel(struct auth_wait *wait);
+
+/* For people: who we are there, "me (from ~/.docker/config.json)", "anonymous"; NULL: not known
+ * yet. Valid until the next call. */
+const char *auth_identity(const struct auth *auth);
+/* The challenge that the registry gave, to be remembered; NULL: none. */
+const char *auth_challenge(const struct auth *auth);
+/* One sentence each, from the look-up of the login. */
+const struct strv *auth_warnings(const struct auth *auth);
+
+/* Engines, for tests. */
+
+/* The path and query of GET to realm for token: service and one scope parameter for each. */
+int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
+	struct err *err);
+/* The form of the OAuth2 POST (application/x-www-form-urlencoded). */
+void auth_token_form(const struct challenge *challenge, const struct strv *scopes,
+	const struct credential *credential, struct buf *out);
+/* token or access_token; *ret_life_ms from expires_in (60 s without). E_REGISTRY_ANSWER. */
+int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_refresh,
+	int64_t *ret_life_ms, struct err *err);
+
+#endif

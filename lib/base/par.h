@@ -1,6 +1,6 @@
 /*
- * A small pool of threads for pure work on private data: stat walks, hashing, compression. The
- * only place of dlrun that has threads. All of them have ended (or wait for work) when a call
+ * A small pool of threads for pure work on private data: stat walks, hashing, compression. Only
+ * here and in base/task are there threads. All of them have ended (or wait for work) when a call
  * returns; signals are blocked in them.
  */
 #ifndef DLRUN_BASE_PAR_H

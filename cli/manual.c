@@ -126,6 +126,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		[CONFIG_TARGETS] = "a map of names to targets",
 		[CONFIG_ENUM] = "one of: ",
 		[CONFIG_SECRETS] = "a list of names, or a map of names to @FILE",
+		[CONFIG_REGISTRY] = "HOST[:PORT]/REPO, or a map: push, pull, ca, insecure, forward",
 	};
 
 	buf_addf(out, "\n\n\tType: %s%s.", types[key->type], key->choices ? key->choices : "");

@@ -77,6 +77,7 @@ int config_load(const struct config_files *files, struct config **ret, struct er
 	int r;
 
 	set_defaults(config);
+	config->home = mem_strdup(env_get(files->env, "HOME"));
 	r = load(config, files, err);
 	if (r < 0)
 		return r;
@@ -90,6 +91,7 @@ void config_free(struct config *config)
 		return;
 	for (size_t i = 0; i < config_keys_n; i++)
 		config_value_done(&config->values[i]);
+	free(config->home);
 	free(config);
 }
 
@@ -98,7 +100,7 @@ int config_override(struct config *config, const char *key, const char *text, st
 	size_t i = config_key_index(key);
 	AUTO_ERR struct err cause = {0};
 
-	BUG_ON(i == config_keys_n);
+	BUG_ON(i == config_keys_n || config_keys[i].type == CONFIG_REGISTRY);
 	if (config_keys[i].type == CONFIG_LIST) {
 		strv_done(&config->values[i].list);
 		strv_add(&config->values[i].list, text);
@@ -182,12 +184,12 @@ const struct strv *config_secrets(const struct config *config)
 
 const struct json *config_target(const struct config *config, const char *name)
 {
-	return json_get(value_of(config, "targets")->targets, name);
+	return json_get(value_of(config, "targets")->json, name);
 }
 
 void config_target_names(const struct config *config, struct strv *ret)
 {
-	const struct json *targets = value_of(config, "targets")->targets;
+	const struct json *targets = value_of(config, "targets")->json;
 
 	if (!targets)
 		return;

@@ -28,7 +28,8 @@ enum config_type {
 	CONFIG_MAP,      /* has keys of its own: children in the table by their dotted name */
 	CONFIG_TARGETS,  /* a map of names to maps, kept as JSON */
 	CONFIG_ENUM,
-	CONFIG_SECRETS, /* a list of names from this shell, or a map of names to "@FILE" */
+	CONFIG_SECRETS,  /* a list of names from this shell, or a map of names to "@FILE" */
+	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: run/registry_config.h */
 };
 
 /* One row of the table. */

@@ -160,8 +160,19 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 	return 0;
 }
 
+static int read_registry(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+	int r = config_read_registry(config, config_keys[i].name, node, place, &value->json, err);
+
+	if (r == 0)
+		config_value_mark(value, place);
+	return r;
+}
+
 /*
- * Targets
+ * Maps
  */
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
@@ -185,6 +196,8 @@ static int read_value(struct config *config, size_t i, const struct yaml *node,
 		return read_secrets(config, i, node, place, err);
 	case CONFIG_TARGETS:
 		return config_read_targets(config, i, node, place, err);
+	case CONFIG_REGISTRY:
+		return read_registry(config, i, node, place, err);
 	case CONFIG_MAP:
 		if (node->kind != YAML_MAP)
 			return config_wrong_kind(err, place, key->name, "a map", node);
@@ -212,8 +225,7 @@ static const char *name_below(const char *name, const char *prefix)
 static int unknown_key(
 	struct err *err, const struct config_place *place, const char *prefix, const char *name)
 {
-	const char *known[CONFIG_KEYS_MAX], *near;
-	AUTO_BUF struct buf shown;
+	const char *known[CONFIG_KEYS_MAX];
 	size_t n = 0;
 
 	for (size_t i = 0; i < config_keys_n; i++) {
@@ -222,14 +234,7 @@ static int unknown_key(
 		if (below)
 			known[n++] = below;
 	}
-	buf_init(&shown, 256);
-	str_escape(&shown, name, strlen(name));
-	err_set(err, E_CONFIG_KEY, "%s:%u: there is no key '%s'%s%s", place->file, place->line,
-		shown.data, *prefix ? " in " : "", prefix);
-	near = str_suggest(name, known, n);
-	if (near)
-		return err_hint(err, "did you mean '%s'?", near);
-	return err_hint(err, "dlrun help dlrun.yaml");
+	return config_unknown_key(err, place, prefix, name, known, n);
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,

@@ -12,14 +12,15 @@ enum { CONFIG_KEYS_MAX = 64 };
 struct config_value {
 	bool set;
 	struct config_origin origin;
-	char *text;           /* scalars: as written, checked */
-	struct strv list;     /* lists, commands, env */
-	bool shell;           /* CONFIG_COMMAND: one line for sh -c */
-	struct json *targets; /* CONFIG_TARGETS */
+	char *text;        /* scalars: as written, checked */
+	struct strv list;  /* lists, commands, env */
+	bool shell;        /* CONFIG_COMMAND: one line for sh -c */
+	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY (an object) */
 };
 
 struct config {
 	struct config_value values[CONFIG_KEYS_MAX];
+	char *home; /* for ~/ in files, or NULL */
 };
 
 /* Where a value is being read from, for messages and origins. */
@@ -40,6 +41,11 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
 	const char *wanted, const struct yaml *node);
 
+/* "FILE:LINE: there is no key 'NAME' in WHERE" with the near match of those that are; where may be
+ * empty. */
+int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
+	const char *name, const char *const *known, size_t n);
+
 void config_value_mark(struct config_value *value, const struct config_place *place);
 void config_value_done(struct config_value *value);
 /* Whether text may be a value of key. */
@@ -50,6 +56,12 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 /* One file over what is there. One that is missing is empty unless must_exist. */
 int config_read_file(struct config *config, enum config_source source, const char *path,
 	bool must_exist, struct err *err);
+/* What a file says of a registry, over *json, which is what is known of it from lower layers (NULL:
+ * nothing): replaced. */
+int config_read_registry(const struct config *config, const char *what, const struct yaml *node,
+	const struct config_place *place, struct json **json, struct err *err);
+/* The same for a text alone. Nothing is changed by one that is not valid. */
+int config_set_registry(const char *what, const char *text, struct json **json, struct err *err);
 int config_read_targets(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err);
 

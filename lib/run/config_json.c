@@ -28,6 +28,12 @@ static struct json *env_json(const struct strv *env)
 	return object;
 }
 
+/* In the shorter of the forms that a file may have. */
+static struct json *registry_json(const struct json *registry)
+{
+	return json_clone(json_count(registry) == 1 ? json_get(registry, "push") : registry);
+}
+
 static struct json *value_json(const struct config_key *key, const struct config_value *value)
 {
 	struct json *holder = json_object(), *list;
@@ -49,8 +55,10 @@ static struct json *value_json(const struct config_key *key, const struct config
 		json_set(holder, "value", env_json(&value->list));
 		break;
 	case CONFIG_TARGETS:
-		json_set(holder, "value",
-			value->targets ? json_clone(value->targets) : json_object());
+		json_set(holder, "value", value->json ? json_clone(value->json) : json_object());
+		break;
+	case CONFIG_REGISTRY:
+		json_set(holder, "value", registry_json(value->json));
 		break;
 	default:
 		json_set_str(holder, "value", value->text);

@@ -12,9 +12,10 @@ const struct config_key config_keys[] = {
 		"What runs when `submit` is given no command: a list of words, or a string for `sh -c`",
 		"command: [python3, train.py]"},
 	{"image", CONFIG_STRING, "scratch", NULL, true,
-		"Base image that the code layers are put on: `scratch` or `oci:DIR[:TAG]`. The local target "
-		"uses this machine's own programs and does not unpack it",
-		"image: oci:/srv/images/pytorch:2.5"},
+		"Base image that the code layers are put on: `scratch`, `oci:DIR[:TAG]` or, for a push to the "
+		"same registry, `HOST/REPO[:TAG]`. The local target uses this machine's own programs and does "
+		"not unpack it",
+		"image: registry.example.com/base/pytorch:2.5"},
 	{"workdir", CONFIG_STRING, "/dlrun/src", NULL, false,
 		"Where the tree lies in an image; an absolute path. What a base has there is hidden",
 		"workdir: /dlrun/src"},
@@ -24,6 +25,16 @@ const struct config_key config_keys[] = {
 	{"compression", CONFIG_ENUM, "gzip", "gzip zstd", true,
 		"Compression of layers; zstd is faster, gzip is read by every runtime",
 		"compression: zstd"},
+	{"registry", CONFIG_REGISTRY, NULL, NULL, true,
+		"Where images are pushed to: a repository, or a map. push: the repository; pull: the name that "
+		"it has from where runs are; ca: a file with the issuers of its certificate, seen from the "
+		"file that says so; insecure: true takes any certificate, and plain http. forward is for "
+		"Kubernetes targets. A target may have its own. Another repository of the same host keeps ca "
+		"and insecure",
+		"registry: {push: registry.example.com/me/dlrun, ca: ca.pem}"},
+	{"push_timeout", CONFIG_DURATION, "10m", NULL, true,
+		"Time limit of one push. A server that is silent for 30 seconds is given up before that",
+		"push_timeout: 30m"},
 	{"env", CONFIG_ENV, NULL, NULL, false,
 		"Variables of the program. A name without a value is taken from this shell; values of names "
 		"that look like secrets are never written down",

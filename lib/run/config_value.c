@@ -38,12 +38,27 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 	return config_place_error(err, E_CONFIG, place, text);
 }
 
+int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
+	const char *name, const char *const *known, size_t n)
+{
+	const char *near = str_suggest(name, known, n);
+	AUTO_BUF struct buf shown;
+
+	buf_init(&shown, 256);
+	str_escape(&shown, name, strlen(name));
+	err_set(err, E_CONFIG_KEY, "%s:%u: there is no key '%s'%s%s", place->file, place->line,
+		shown.data, *where ? " in " : "", where);
+	if (near)
+		return err_hint(err, "did you mean '%s'?", near);
+	return err_hint(err, "dlrun help dlrun.yaml");
+}
+
 void config_value_done(struct config_value *value)
 {
 	free(value->origin.file);
 	free(value->text);
 	strv_done(&value->list);
-	json_free(value->targets);
+	json_free(value->json);
 	*value = (struct config_value){0};
 }
 
@@ -102,6 +117,14 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 	struct config_value *value = &config->values[i];
 	AUTO_ERR struct err cause = {0};
 
+	if (key->type == CONFIG_REGISTRY) {
+		if (config_set_registry(key->name, text, &value->json, &cause) < 0) {
+			err_prefix(&cause, "%s", place->file);
+			return err_move(err, &cause);
+		}
+		config_value_mark(value, place);
+		return 0;
+	}
 	if (config_check_scalar(key, text, &cause) < 0)
 		return config_place_errorf(err, place, "%s: %s", key->name, cause.message);
 	free(value->text);

@@ -133,6 +133,8 @@ static void test_errors(void **state)
 		{"grace: 5 apples\n", ":1: grace: ", NULL},
 		{"targets: {a: {}}\n", ":1: target a has no kind", NULL},
 		{"targets: {a: {kind: moon}}\n", ":1: the only kind of target is local", NULL},
+		{"targets: {a: {kind: local, rgistry: x}}\n",
+			":1: there is no key 'rgistry' in a target", "did you mean 'registry'?"},
 		{"- a\n", ":1: the file must be a map of keys", NULL},
 		{"name: a\nname: b\n", ":2: ", NULL},
 	};

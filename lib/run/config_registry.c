@@ -1,0 +1,186 @@
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "oci/ref.h"
+#include "run/config_impl.h"
+
+/*
+ * `registry:`, kept as an object with push, and with pull, ca (absolute), insecure and forward where
+ * they were given.
+ */
+
+/* A repository, not an image in it. */
+static int check_repository(const char *what, const char *text, struct err *err)
+{
+	AUTO_REF struct ref ref = {0};
+	AUTO_ERR struct err cause = {0};
+	AUTO_FREE char *shown = str_shown(text);
+
+	if (ref_parse(text, &ref, &cause) < 0 || ref.kind != REF_REGISTRY) {
+		err_set(err, E_CONFIG, "%s: '%s' is no repository in the form HOST[:PORT]/REPO",
+			what, shown);
+		if (cause.message)
+			err_evidence(err, "%s", cause.message);
+		return err_hint(err, "registry: registry.example.com/me/dlrun");
+	}
+	if (!ref.tag && !ref.digest)
+		return 0;
+	err_set(err, E_CONFIG, "%s: '%s' names an image, not only a repository", what, shown);
+	return err_hint(err, "registry: %s/%s", ref.host, ref.repo);
+}
+
+/* The part before the repository. */
+static bool same_host(const char *a, const char *b)
+{
+	size_t len = strcspn(a, "/");
+
+	return len == strcspn(b, "/") && strncasecmp(a, b, len) == 0;
+}
+
+int config_set_registry(const char *what, const char *text, struct json **json, struct err *err)
+{
+	const char *before = json_get_str(*json, "push");
+
+	int r = check_repository(what, text, err);
+	if (r < 0)
+		return r;
+	/* Another repository of a host that is known needs its certificate all the same. */
+	if (!before || !same_host(before, text)) {
+		json_free(*json);
+		*json = json_object();
+	}
+	json_remove(*json, "pull");
+	json_set_str(*json, "push", text);
+	return 0;
+}
+
+/*
+ * The map
+ */
+
+struct reading {
+	const struct config *config;
+	const char *what;
+	struct json *json;
+};
+
+static int read_repository(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	AUTO_FREE char *what = mem_printf("%s.%s", reading->what, node->key);
+	AUTO_ERR struct err cause = {0};
+
+	if (check_repository(what, node->text, &cause) < 0) {
+		err_prefix(&cause, "%s:%u", place->file, place->line);
+		return err_move(err, &cause);
+	}
+	json_set_str(reading->json, node->key, node->text);
+	return 0;
+}
+
+/* Seen from the file that names it. */
+static int read_ca(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	const char *slash = strrchr(place->file, '/');
+	AUTO_FREE char *dir =
+		slash ? mem_strndup(place->file, (size_t)(slash - place->file)) : mem_strdup(".");
+	AUTO_FREE char *path = NULL;
+
+	if (!str_starts(node->text, "~/"))
+		path = fs_join(*dir ? dir : "/", node->text);
+	else if (str_empty(reading->config->home))
+		return config_place_errorf(err, place, "%s.ca: HOME is not set", reading->what);
+	else
+		path = fs_join(reading->config->home, node->text + 2);
+	json_set_str(reading->json, "ca", path);
+	return 0;
+}
+
+static int read_insecure(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	bool on = str_eq(node->text, "true");
+
+	if (!node->plain || (!on && !str_eq(node->text, "false")))
+		return config_place_errorf(
+			err, place, "%s.insecure must be true or false", reading->what);
+	json_set_bool(reading->json, "insecure", on);
+	return 0;
+}
+
+static int read_forward(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	(void)place;
+	(void)err;
+	json_set_str(reading->json, "forward", node->text);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*read)(const struct reading *, const struct yaml *, const struct config_place *,
+		struct err *);
+} members[] = {{"push", read_repository}, {"pull", read_repository}, {"ca", read_ca},
+	{"insecure", read_insecure}, {"forward", read_forward}};
+
+static int read_member(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	const char *known[ARRAY_LEN(members)];
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+		known[i] = members[i].name;
+		if (!str_eq(node->key, members[i].name))
+			continue;
+		if (node->kind != YAML_SCALAR || yaml_is_null(node) || !*node->text) {
+			AUTO_FREE char *name = mem_printf("%s.%s", reading->what, node->key);
+			if (node->kind == YAML_SCALAR)
+				return config_place_errorf(err, place, "%s has no value", name);
+			return config_wrong_kind(err, place, name, "a single value", node);
+		}
+		return members[i].read(reading, node, place, err);
+	}
+	return config_unknown_key(err, place, reading->what, node->key, known, ARRAY_LEN(members));
+}
+
+static int read_members(const struct reading *reading, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = 0;
+
+	for (const struct yaml *item = node->first; item && r == 0; item = item->next)
+		r = read_member(reading, item,
+			&(struct config_place){place->source, place->file, item->key_line}, err);
+	if (r < 0 || json_get(reading->json, "push"))
+		return r;
+	config_place_errorf(err, place, "%s has no push", reading->what);
+	return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
+}
+
+int config_read_registry(const struct config *config, const char *what, const struct yaml *node,
+	const struct config_place *place, struct json **json, struct err *err)
+{
+	AUTO_JSON struct json *object = NULL;
+	AUTO_ERR struct err cause = {0};
+
+	if (node->kind == YAML_LIST || yaml_is_null(node))
+		return config_wrong_kind(err, place, what, "HOST[:PORT]/REPO or a map", node);
+	if (node->kind == YAML_SCALAR) {
+		if (config_set_registry(what, node->text, json, &cause) == 0)
+			return 0;
+		err_prefix(&cause, "%s:%u", place->file, place->line);
+		return err_move(err, &cause);
+	}
+	object = json_object();
+	int r = read_members(&(struct reading){config, what, object}, node, place, err);
+	if (r < 0)
+		return r;
+	json_free(*json);
+	*json = TAKE(object);
+	return 0;
+}

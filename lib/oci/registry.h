@@ -29,10 +29,14 @@ struct registry_options {
 	const char *host, *repo; /* of struct ref */
 	const char *ca_file;     /* or NULL: /etc/docker/certs.d/HOST/ca.crt if there is one */
 	bool insecure;       /* https with any certificate, and http where https is not spoken */
+	bool push;           /* the repository is written to: pull,push is asked for, else pull */
 	int64_t deadline_ms; /* clock_ms() at which everything has failed */
 	int64_t idle_ms;     /* 0: 30 s */
+	/* What was learnt last time. Without either of the first two, requests wait for the answer
+	 * to the first, so that one of them at most is sent in vain. */
 	const char *remembered_challenge; /* auth_options */
-	bool remembered_http;             /* with insecure: http worked last time */
+	bool remembered_open;             /* no login was asked for */
+	bool remembered_http;             /* http worked */
 	/* Waits that people should know of: "429 …, waiting 12 s". NULL: nobody. */
 	void (*note)(void *ctx, const char *text);
 	void *note_ctx;
@@ -40,9 +44,12 @@ struct registry_options {
 
 struct registry;
 /* Starts looking for the login. https, but for hosts of this machine without a ca_file, which are
- * asked by http (docker's rule), and for insecure ones: https first, http when that is not spoken
- * there (remembered_http: the other way round). A server that speaks plain http where https is
- * needed is E_REGISTRY_INSECURE. */
+ * asked by http first and by https when that is not spoken there (docker's rule), and for insecure
+ * ones: https first, then http (remembered_http: the other way round). A server that speaks plain
+ * http where https is needed is E_REGISTRY_INSECURE.
+ *
+ * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
+ * docker has it; messages have the name that the user wrote. */
 int registry_new(const struct registry_options *options, struct registry **ret, struct err *err);
 /* Requests that are left are given up. */
 void registry_free(struct registry *registry);
@@ -51,15 +58,22 @@ AUTO_POINTER(struct registry, registry_free)
 
 const char *registry_name(const struct registry *registry); /* "HOST/REPO" */
 const char *registry_host(const struct registry *registry);
+/* Another repository of this host will be read, for mounts and bases: asked for together with the
+ * first from the next token on. */
+void registry_add_source(struct registry *registry, const char *repo);
+/* How requests name repo of this host: "library/NAME" for docker.io's NAME. For mount's from=. The
+ * caller frees. */
+char *registry_repo_path(const struct registry *registry, const char *repo);
 struct auth *registry_auth(struct registry *registry);
 bool registry_uses_http(const struct registry *registry); /* as far as is known */
+bool registry_has_answered(const struct registry *registry);
 
 /* Which statuses are no failure: passed to done with the answer. */
 enum registry_accept {
 	REGISTRY_OK_ONLY = 0,   /* 2xx (and 206) */
 	REGISTRY_NOT_FOUND = 1, /* 404 */
 	REGISTRY_REFUSED = 2,   /* 401 after login, 403, 405, 400, 409, 412, 416, 501 */
-	REGISTRY_ANY = 4,       /* whatever it is */
+	REGISTRY_ANY = 4,       /* whatever it is, but for a first 401: not tried again */
 };
 
 /* answer is NULL with fault. The fault is a whole sentence ("registry HOST: …") with evidence and a
@@ -69,37 +83,49 @@ typedef int registry_done_fn(
 
 struct registry_request {
 	const char *method;
-	const char *path;      /* behind /v2/REPO/: "blobs/uploads/"; NULL with url */
+	const char *repo;      /* of this host; NULL: the registry's */
+	const char *path;      /* behind /v2/REPO/: "blobs/uploads/", or from a slash on as it is:
+				  * "/v2/"; NULL with url */
 	const struct url *url; /* a Location; credentials go there only if it is the registry's
 				  * origin; it may not lead inwards */
 	const struct strv *headers;
-	struct http_body body;
+	struct http_body body; /* one that is read is sent once; nothing is tried again then */
 	size_t max_body;
-	http_data_fn *data; /* as http_request; the ctx is the request's */
+	http_data_fn *data; /* as http_request; nothing is tried again once it was called */
 	unsigned accept;    /* enum registry_accept */
-	bool once;          /* the request is not sent again once it may have arrived */
+	bool once;          /* not sent again once it may have arrived (401 and 429 say that
+			     * nothing was done) */
 	const char *doing;  /* for messages: "uploading a layer" */
 	registry_done_fn *done;
 	void *ctx;
 };
 struct registry_call;
-/* done is called from the loop, once, unless the call is given up. Retries: connection faults,
- * 408, 429 (Retry-After up to REGISTRY_RETRY_AFTER_MAX_MS), 500, 502, 503, 504, 507 is
- * E_REGISTRY_FULL; 0.2, 0.6, 1.8, 5 s with full jitter; 401 renews the token once, then is E_REGISTRY_AUTH or
- * E_REGISTRY_DENIED. deadline: E_REGISTRY_TIMEOUT naming what was being done. */
+/* done is called from the loop, once, unless the call is given up; the call ends with it. Tried
+ * again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After says
+ * (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500, 502, 503,
+ * 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet and
+ * takes no connection is given up after two seconds. 401 gets a new token once, then it is
+ * E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline, which no wait is begun for that passes it, is
+ * E_REGISTRY_TIMEOUT naming what was being done. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
 void registry_resume(struct registry_call *call);
+/* For done, when it does not like what it accepted: as registry_answer_error, saying also who we are
+ * there and whether it was to be read or written. */
+int registry_call_error(
+	const struct registry_call *call, const struct http_answer *answer, struct err *err);
 
 /* The error that an answer means, with the registry's own code and words (bounded, cleaned) as
- * evidence: an engine. Always returns negative. */
+ * evidence: an engine. doing: "uploading a layer". Always returns negative. */
 int registry_answer_error(const char *host, const char *repo, const char *doing,
 	const struct http_answer *answer, struct err *err);
 /* Whether the errors of an answer ({"errors":[{"code","detail":{"digest"}}]}) have code; digests
  * (may be NULL) gets those that their details name. */
 bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests);
-/* Where an answer's Location leads (url_resolve); E_REGISTRY_ANSWER if there is none. */
+/* Where an answer's Location leads (url_resolve). One that names the registry itself by http where
+ * https is spoken means https (a proxy before it that does not say so). E_REGISTRY_ANSWER if there
+ * is none, or if it leads elsewhere from https to http. */
 int registry_location(const struct registry *registry, const struct http_answer *answer,
 	struct url *ret, struct err *err);
 
@@ -108,15 +134,22 @@ int registry_location(const struct registry *registry, const struct http_answer 
  */
 
 /* The manifest (through indexes, by platform) and configuration of HOST/REPO:TAG or @DIGEST, put
- * into cache by digest, every byte checked; what the cache has is not fetched. known: the digest
- * that the tag had when it was looked up lately (then nothing is asked if the cache has all of it),
- * or NULL. platform: "linux/amd64". found: the digest of the manifest or index that the reference
- * stands for. E_IMAGE_BASE, E_IMAGE_PLATFORM, E_IMAGE, registry.*. */
+ * into cache by digest, every byte checked, so that image_base_load(cache, name, digest, platform)
+ * works; what the cache has is not fetched. ref: a repository of the registry's host, not
+ * necessarily the registry's own. known: the digest that the tag had when it was looked up lately
+ * (then nothing is asked if the cache has all of it), or NULL. older: the one that it had some time
+ * ago (then HEAD asks whether it moved, if the cache has all of it), or NULL. platform:
+ * "linux/amd64".
+ *
+ * found is called from the loop, once, with the digest of the manifest or index that the reference
+ * stands for (and fault NULL), or with digest NULL and a fault: E_IMAGE_BASE, E_IMAGE_PLATFORM,
+ * E_IMAGE, registry.*, http.*. Writing into cache blocks for a few syncs. */
 typedef int registry_base_fn(void *ctx, const char *digest, struct err *fault, struct err *err);
 struct registry_base;
 struct registry_base *registry_base_start(struct registry *registry, const struct ref *ref,
-	const char *known, const char *platform, struct layout *cache, registry_base_fn *found,
-	void *ctx);
+	const char *known, const char *older, const char *platform, struct layout *cache,
+	registry_base_fn *found, void *ctx);
+/* Also gives up. NULL is accepted. */
 void registry_base_free(struct registry_base *base);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { URL_MAX = 8192, URL_HOST_MAX = 255 };
 
-/* Strings are owned. */
+/* Strings are owned. What a ret held before is overwritten, not freed. */
 struct url {
 	bool tls;      /* https */
 	char *host;    /* lower case; an IPv6 address without its brackets */
@@ -21,11 +21,11 @@ struct url {
 };
 
 /* An absolute URL. E_HTTP_URL, naming what: another scheme, user information, no host, a character
- * that may not stand there (blanks, controls, bytes over 0x7e), more than URL_MAX bytes. A fragment
- * is dropped. */
+ * that may not stand there (blanks, controls, backslashes, bytes over 0x7e), more than URL_MAX
+ * bytes. A fragment is dropped. */
 int url_parse(const char *text, const char *what, struct url *ret, struct err *err);
 /* text as it stands in a Location of an answer to base: absolute, //host/path, /path, path or
- * ?query (RFC 3986 section 5). */
+ * ?query (RFC 3986 section 5), its dot segments removed. */
 int url_resolve(const struct url *base, const char *text, const char *what, struct url *ret,
 	struct err *err);
 /* "https" or "http" at host[:port]; host may be an IPv6 address in brackets. path begins with a
@@ -37,7 +37,8 @@ void url_copy(const struct url *from, struct url *ret);
 
 /* Scheme, host and port are equal. */
 bool url_same_origin(const struct url *a, const struct url *b);
-/* The host is a name or address of this machine: localhost, *.localhost, 127.0.0.0/8, ::1. */
+/* The host is a name or address of this machine: localhost, *.localhost, 127.0.0.0/8 in any way of
+ * writing (127.1), ::1. */
 bool url_is_loopback(const struct url *url);
 /* As it is sent. The caller frees. */
 char *url_text(const struct url *url);

@@ -20,7 +20,8 @@ package_list() {
     debian:test)
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
-            zstd zsh fish make man-db locales python3-venv
+            zstd zsh fish make man-db locales python3-venv openssl \
+            docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \
@@ -202,7 +203,19 @@ apt_install() {
     # and no service is restarted. Another apt at work (a new machine's first upgrade) is waited for.
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get install -y -q \
         --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300 \
-        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "${names[@]}"
+        -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "${names[@]}" || return
+    services_off "${names[@]}"
+}
+
+# The tests start their own of these; nobody asked for one that starts with the machine.
+services_off() {
+    local name
+    [ -d /run/systemd/system ] || return 0
+    for name in "$@"; do
+        case $name in
+        docker-registry | containerd) as_root systemctl disable --quiet --now "$name" || true ;;
+        esac
+    done
 }
 
 # apt_choose 'A|B': print the first that this release has; the first of all if it has none.

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 
+from gotools import go_tool
 from harness import *  # noqa: F403
 
 
@@ -164,7 +165,7 @@ def test_incompressible_file(w):
 # --- bases --------------------------------------------------------------------------------------------------
 
 def layer_tar(members):
-    """By name: bytes of a file, or a string, the target of a symbolic link."""
+    """By name: bytes of a file that may be run, or a string, the target of a symbolic link."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
         for name, content in members.items():
@@ -173,13 +174,14 @@ def layer_tar(members):
                 info.type, info.linkname = tarfile.SYMTYPE, content
                 archive.addfile(info)
             else:
-                info.size = len(content)
+                info.size, info.mode = len(content), 0o755
                 archive.addfile(info, io.BytesIO(content))
     return raw.getvalue()
 
 
-def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None):
-    """An image layout with `layers` layers made here, by hand; in one that is there `v1` moves."""
+def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None, settings=None):
+    """An image layout with `layers` layers made here, by hand; in one that is there `v1` moves. `members` are those
+    of each layer, or a function of its number; `settings` the configuration of programs."""
     import gzip
     there = w.dir / (name or f"base{layers}{'d' if docker else ''}{codec}")
     blobs = there / "blobs/sha256"
@@ -194,12 +196,13 @@ def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None
         f"application/vnd.oci.image.layer.v1.tar+{codec}"
     descriptors, diff_ids = [], []
     for i in range(layers):
-        tar = layer_tar(members or {f"base/{i}": b"base"})
+        tar = layer_tar(members(i) if callable(members) else members or {f"base/{i}": b"base"})
         data = gzip.compress(tar, mtime=0) if codec == "gzip" else \
             subprocess.run(["zstd", "-c"], input=tar, capture_output=True, check=True).stdout
         descriptors.append({"mediaType": prefix, **put(data)})
         diff_ids.append("sha256:" + hashlib.sha256(tar).hexdigest())
-    config = {"architecture": "amd64", "os": "linux", "config": {"User": "1000", "Env": ["A=b"], "Entrypoint": ["/e"]},
+    settings = settings or {"User": "1000", "Env": ["A=b"], "Entrypoint": ["/e"]}
+    config = {"architecture": "amd64", "os": "linux", "config": settings,
               "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": [{"created_by": "x"}] * layers,
               "big.number": 12345678901234567890}
     kind = "application/vnd.docker." if docker else "application/vnd.oci."
@@ -414,7 +417,7 @@ def test_gnu_tar_reads_full_layers(w):
 
 
 def test_crane_validates(w):
-    crane = needs("crane")
+    crane = go_tool("crane")
     awkward_tree(w)
     w.push()
     w.write("pkg0/m0.py", "edited")

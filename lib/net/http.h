@@ -55,7 +55,7 @@ struct http_options {
 struct http;
 /* E_BUG only if libcurl cannot start. */
 int http_new(const struct http_options *options, struct http **ret, struct err *err);
-/* Calls that are left are given up without their done. */
+/* Calls that are left are given up without their done. Not from within a callback. */
 void http_free(struct http *http);
 AUTO_POINTER(struct http, http_free)
 #define AUTO_HTTP AUTO(http_free_auto)
@@ -80,11 +80,13 @@ struct http_body {
 };
 
 struct http_answer {
-	int status;             /* of the last exchange; 0: fault */
-	struct strv headers;    /* of it: "name: value", names in lower case, in order */
-	struct buf body;        /* as far as it is kept */
-	struct url url;         /* that answered */
-	enum address_zone zone; /* of the address that answered (of the proxy's, through one) */
+	int status;          /* of the last exchange; 0: fault */
+	struct strv headers; /* of it: "name: value", names in lower case, in order */
+	struct buf body;     /* as far as it is kept */
+	struct url url;      /* that answered */
+	/* Of the address that answered. Behind a proxy, where it is not seen: of a host that is an
+	 * address, else ADDRESS_PUBLIC. */
+	enum address_zone zone;
 	uint64_t bytes_up, bytes_down;
 	int64_t ms;
 	struct err fault;  /* the call failed: E_HTTP_CONNECT, E_HTTP_TLS, … below */
@@ -93,7 +95,8 @@ struct http_answer {
 };
 /* answer is the client's and ends with the call. A negative return ends loop_run. */
 typedef int http_done_fn(void *ctx, struct http_answer *answer, struct err *err);
-/* Bytes of the body of a success. 0; 1: no more until http_resume; negative: the call fails. */
+/* Bytes of the body of a success. 0; 1: no more until http_resume (but done, if these were the
+ * last); negative: the call fails with what is in err. */
 typedef int http_data_fn(void *ctx, const void *data, size_t len, struct err *err);
 
 struct http_request {

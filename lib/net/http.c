@@ -1,0 +1,267 @@
+#include "net/http.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "net/http_impl.h"
+
+/* A socket of libcurl's on the loop. */
+struct watch {
+	struct http *http;
+	struct loop_fd *source;
+	curl_socket_t fd;
+	short events;
+};
+
+/*
+ * libcurl to the loop
+ */
+
+/* Connections that only wait to be used again are no reason for the loop to go on. */
+static short prepare_watch(void *ctx)
+{
+	const struct watch *watch = ctx;
+
+	return watch->http->n_running > 0 ? watch->events : 0;
+}
+
+/* libcurl is left to look at the socket itself: what came since poll returned is read before more
+ * is sent, so that an answer which ends an upload is not lost to the reset behind it. */
+static int dispatch_watch(void *ctx, short revents, struct err *err)
+{
+	const struct watch *watch = ctx;
+	struct http *http = watch->http;
+	int running;
+
+	(void)revents;
+	http_enter(http);
+	curl_multi_socket_action(http->multi, watch->fd, 0, &running);
+	return http_leave(http, err);
+}
+
+static const struct loop_fd_ops watch_ops = {.prepare = prepare_watch, .dispatch = dispatch_watch};
+
+static void drop_watch(struct watch *watch)
+{
+	loop_remove_fd(watch->http->loop, watch->source);
+	free(watch);
+}
+
+static struct watch *add_watch(struct http *http, curl_socket_t fd)
+{
+	struct watch *watch = mem_alloc(1, sizeof(*watch));
+
+	watch->http = http;
+	watch->fd = fd;
+	watch->source = loop_add_fd(http->loop, fd, &watch_ops, watch);
+	curl_multi_assign(http->multi, fd, watch);
+	return watch;
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
+{
+	struct watch *watch = socket_ctx;
+
+	(void)easy;
+	if (what == CURL_POLL_REMOVE) {
+		if (watch)
+			drop_watch(watch);
+		return 0;
+	}
+	if (!watch)
+		watch = add_watch(ctx, fd);
+	watch->events =
+		(short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0));
+	return 0;
+}
+
+static void set_timer(
+	struct http *http, struct loop_timer **timer, int64_t at_ms, loop_timer_fn *fn)
+{
+	loop_remove_timer(http->loop, *timer);
+	*timer = loop_add_timer(http->loop, at_ms, fn, http);
+}
+
+static void drop_timer(struct http *http, struct loop_timer **timer)
+{
+	loop_remove_timer(http->loop, *timer);
+	*timer = NULL;
+}
+
+static int timer_due(void *ctx, struct err *err)
+{
+	struct http *http = ctx;
+	int running;
+
+	http->timer = NULL;
+	http_enter(http);
+	curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	return http_leave(http, err);
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *ctx)
+{
+	struct http *http = ctx;
+
+	(void)multi;
+	if (timeout_ms < 0)
+		drop_timer(http, &http->timer);
+	else
+		set_timer(http, &http->timer, clock_deadline(timeout_ms), timer_due);
+	return 0;
+}
+
+/*
+ * Entering and leaving libcurl
+ */
+
+void http_enter(struct http *http)
+{
+	http->depth++;
+}
+
+static void free_canceled(struct http *http)
+{
+	struct http_call *call = http->calls;
+
+	while (call) {
+		struct http_call *next = call->next;
+
+		if (call->canceled)
+			http_call_free(call);
+		call = next;
+	}
+}
+
+static int drain(struct http *http, struct err *err);
+
+static int drain_due(void *ctx, struct err *err)
+{
+	struct http *http = ctx;
+
+	http->drain_timer = NULL;
+	return drain(http, err);
+}
+
+static int drain(struct http *http, struct err *err)
+{
+	const CURLMsg *msg;
+	int left;
+
+	while ((msg = curl_multi_info_read(http->multi, &left))) {
+		char *call = NULL;
+		CURLcode result = msg->data.result;
+
+		if (msg->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &call);
+		int r = http_call_ended((struct http_call *)call, result, err);
+		if (r < 0) {
+			/* The rest, should the loop be run again. */
+			if (left > 0)
+				set_timer(http, &http->drain_timer, clock_ms(), drain_due);
+			return r;
+		}
+	}
+	return 0;
+}
+
+int http_leave(struct http *http, struct err *err)
+{
+	http->depth--;
+	if (http->depth > 0)
+		return 0;
+	free_canceled(http);
+	return drain(http, err);
+}
+
+int http_attach(struct http_call *call, struct err *err)
+{
+	struct http *http = call->http;
+
+	CURLMcode code = curl_multi_add_handle(http->multi, call->x.easy);
+	if (code != CURLM_OK)
+		return err_set(
+			err, E_BUG, "libcurl takes no request: %s", curl_multi_strerror(code));
+	call->x.attached = true;
+	http->n_running++;
+	return 0;
+}
+
+void http_detach(struct http_call *call)
+{
+	struct http *http = call->http;
+
+	if (!call->x.attached)
+		return;
+	curl_multi_remove_handle(http->multi, call->x.easy);
+	call->x.attached = false;
+	http->n_running--;
+	if (http->n_running == 0)
+		drop_timer(http, &http->timer);
+}
+
+/*
+ * The client
+ */
+
+static void *hook_calloc(size_t n, size_t size)
+{
+	return mem_alloc(n, size);
+}
+
+static char *hook_strdup(const char *s)
+{
+	return mem_strdup(s);
+}
+
+static int set_options(CURLM *multi, struct http *http)
+{
+	return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, http) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_TIMERDATA, http) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_MAX_HOST_CONNECTIONS,
+		       (long)HTTP_CONNECTIONS_MAX) != CURLM_OK;
+}
+
+int http_new(const struct http_options *options, struct http **ret, struct err *err)
+{
+	CURLcode code = curl_global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
+		mem_hook_realloc, hook_strdup, hook_calloc);
+	if (code != CURLE_OK)
+		return err_set(err, E_BUG, "libcurl does not start: %s", curl_easy_strerror(code));
+	AUTO_HTTP struct http *http = mem_alloc(1, sizeof(*http));
+	http->loop = options->loop;
+	http->user_agent = mem_strdup(options->user_agent);
+	http->ca_file = mem_strdup(options->ca_file);
+	http->proxy = options->proxy;
+	http->event = options->event;
+	http->event_ctx = options->event_ctx;
+	http->multi = curl_multi_init();
+	if (!http->multi || set_options(http->multi, http))
+		return err_set(err, E_BUG, "libcurl does not start");
+	*ret = TAKE(http);
+	return 0;
+}
+
+void http_free(struct http *http)
+{
+	if (!http)
+		return;
+	BUG_ON(http->depth > 0);
+	while (http->calls)
+		http_call_free(http->calls);
+	curl_multi_cleanup(http->multi);
+	drop_timer(http, &http->timer);
+	drop_timer(http, &http->drain_timer);
+	curl_global_cleanup();
+	free(http->user_agent);
+	free(http->ca_file);
+	free(http);
+}

@@ -1,0 +1,391 @@
+#include "net/http.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/field.h"
+#include "net/http_impl.h"
+
+static int finish(struct http_call *call, struct err *err);
+static int limit_due(void *ctx, struct err *err);
+
+/*
+ * Limits of time
+ */
+
+static int64_t idle_end(const struct http_call *call, int64_t now_ms)
+{
+	int64_t from_ms = call->x.last_ms;
+
+	if (!call->x.begun) /* until then it waits for a connection, which has a limit of its own */
+		return INT64_MAX;
+	if (call->recv_paused || call->send_paused)
+		from_ms = now_ms;
+	return from_ms + call->request.idle_ms;
+}
+
+/* Looked at again when the earlier one of the limits may be reached; what went on meanwhile is
+ * seen then, so that bytes cost no timers. */
+static void watch_limits(struct http_call *call)
+{
+	int64_t now_ms = clock_ms(), at_ms = now_ms + call->request.idle_ms;
+	int64_t idle_ms = idle_end(call, now_ms);
+
+	if (idle_ms < at_ms)
+		at_ms = idle_ms;
+	if (call->request.deadline_ms > 0 && call->request.deadline_ms < at_ms)
+		at_ms = call->request.deadline_ms;
+	call->timer = loop_add_timer(call->http->loop, at_ms, limit_due, call);
+}
+
+static int time_out(struct http_call *call, bool is_idle, struct err *err)
+{
+	AUTO_FREE char *host = url_authority(&call->url);
+	struct err *fault = &call->x.fault;
+	char text[32];
+
+	if (is_idle)
+		err_set(fault, E_HTTP_TIMEOUT, "%s has not gone on for %s", host,
+			duration_text(call->request.idle_ms, text));
+	else if (call->x.begun)
+		err_set(fault, E_HTTP_TIMEOUT, "%s has not answered within the time for it", host);
+	else
+		err_set(fault, E_HTTP_TIMEOUT, "no connection to %s within the time for it", host);
+	call->x.is_transient = true;
+	return http_call_ended(call, CURLE_OPERATION_TIMEDOUT, err);
+}
+
+static int limit_due(void *ctx, struct err *err)
+{
+	struct http_call *call = ctx;
+	int64_t now_ms = clock_ms(), deadline_ms = call->request.deadline_ms;
+
+	call->timer = NULL;
+	if (deadline_ms > 0 && now_ms >= deadline_ms)
+		return time_out(call, false, err);
+	if (now_ms >= idle_end(call, now_ms))
+		return time_out(call, true, err);
+	watch_limits(call);
+	return 0;
+}
+
+/*
+ * The start
+ */
+
+/* Neither a header nor a login may hold what would begin another header. */
+static bool is_one_line(const char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 ? *text != '\t' : *text == 0x7f)
+			return false;
+	return true;
+}
+
+static int check_lines(const struct http_call *call, struct err *err)
+{
+	bool is_ok = !call->request.authorization || is_one_line(call->request.authorization);
+
+	vec_foreach (char *, header, &call->headers)
+		is_ok = is_ok && is_one_line(*header) && strchr(*header, ':');
+	return is_ok ? 0
+		     : err_set(err, E_HTTP_PROTOCOL,
+			       "a header of the request to %s holds a line break or control",
+			       call->url.host);
+}
+
+static int begin(struct http_call *call, struct err *err)
+{
+	int r = check_lines(call, err);
+
+	if (r == 0)
+		r = http_exchange_init(call, err);
+	if (r == 0)
+		r = http_check_literal(call, err);
+	return r < 0 ? r : http_attach(call, err);
+}
+
+static void tell(struct http_call *call)
+{
+	const struct http_exchange *x = &call->x;
+	AUTO_FREE char *url = url_text(&call->url);
+	struct http_event event = {
+		.method = call->request.method,
+		.url = url,
+		.status = x->status,
+		.ms = clock_ms() - (x->start_ms ? x->start_ms : call->start_ms),
+		.bytes_up = x->bytes_up,
+		.bytes_down = x->bytes_down,
+		.fault = err_is_set(&x->fault) ? &x->fault : NULL,
+	};
+
+	url[strcspn(url, "?")] = '\0';
+	if (call->http->event)
+		call->http->event(call->http->event_ctx, &event);
+}
+
+static int start_exchange(struct http_call *call, struct err *err)
+{
+	if (begin(call, &call->x.fault) == 0)
+		return 0;
+	tell(call);
+	return finish(call, err);
+}
+
+static int start_due(void *ctx, struct err *err)
+{
+	struct http_call *call = ctx;
+
+	call->timer = NULL;
+	watch_limits(call);
+	return start_exchange(call, err);
+}
+
+static void copy_request(struct http_call *call, const struct http_request *request)
+{
+	struct http_request *kept = &call->request;
+
+	*kept = *request;
+	kept->method = mem_strdup(request->method);
+	kept->authorization = mem_strdup(request->authorization);
+	kept->url = NULL;
+	kept->headers = NULL;
+	kept->tls = NULL;
+	if (request->idle_ms <= 0)
+		kept->idle_ms = HTTP_IDLE_MS;
+	url_copy(request->url, &call->url);
+	if (request->headers)
+		strv_copy(&call->headers, request->headers);
+	if (request->tls)
+		call->tls = *request->tls;
+	if (kept->body.data && kept->body.copy)
+		kept->body.data = mem_dup(kept->body.data, kept->body.size);
+}
+
+struct http_call *http_start(struct http *http, const struct http_request *request)
+{
+	struct http_call *call = mem_alloc(1, sizeof(*call));
+
+	call->http = http;
+	copy_request(call, request);
+	buf_init(&call->answer.body, HTTP_ERROR_BODY_MAX);
+	call->start_ms = clock_ms();
+	call->next = http->calls;
+	if (call->next)
+		call->next->prev = call;
+	http->calls = call;
+	/* From the loop: libcurl may be what called. */
+	call->timer = loop_add_timer(http->loop, call->start_ms, start_due, call);
+	return call;
+}
+
+/*
+ * The end
+ */
+
+static void wipe(const char *secret)
+{
+	char *s = (char *)secret;
+
+	if (!s)
+		return;
+	explicit_bzero(s, strlen(s));
+	free(s);
+}
+
+static void drop_exchange(struct http_call *call)
+{
+	http_detach(call);
+	http_exchange_done(&call->x);
+}
+
+void http_call_free(struct http_call *call)
+{
+	struct http *http = call->http;
+
+	drop_exchange(call);
+	if (call->prev)
+		call->prev->next = call->next;
+	else
+		http->calls = call->next;
+	if (call->next)
+		call->next->prev = call->prev;
+	loop_remove_timer(http->loop, call->timer);
+	loop_remove_timer(http->loop, call->resume_timer);
+	free((char *)call->request.method);
+	wipe(call->request.authorization);
+	if (call->request.body.copy)
+		free((void *)call->request.body.data);
+	strv_done(&call->headers);
+	url_done(&call->url);
+	strv_done(&call->answer.headers);
+	buf_done(&call->answer.body);
+	url_done(&call->answer.url);
+	err_done(&call->answer.fault);
+	free(call);
+}
+
+void http_cancel(struct http_call *call)
+{
+	if (!call || call->over)
+		return;
+	if (call->http->depth > 0)
+		call->canceled = true;
+	else
+		http_call_free(call);
+}
+
+static int finish(struct http_call *call, struct err *err)
+{
+	struct http_answer *answer = &call->answer;
+	struct http_exchange *x = &call->x;
+
+	call->over = true;
+	answer->status = x->status;
+	answer->is_transient = x->is_transient;
+	answer->ms = clock_ms() - call->start_ms;
+	answer->url = call->url;
+	call->url = (struct url){0};
+	if (err_is_set(&x->fault)) {
+		answer->status = 0;
+		strv_done(&answer->headers);
+		buf_reset(&answer->body);
+		err_move(&answer->fault, &x->fault);
+	}
+	drop_exchange(call);
+	int r = call->request.done(call->request.ctx, answer, err);
+	http_call_free(call);
+	return r;
+}
+
+/*
+ * Redirects (RFC 9110 section 15.4)
+ */
+
+static bool can_send_again(const struct http_call *call)
+{
+	return !call->request.body.read || call->request.body.size == 0;
+}
+
+static bool is_followed(const struct http_call *call)
+{
+	const char *method = call->request.method;
+
+	if (!call->request.follow)
+		return false;
+	switch (call->x.status) {
+	case 301:
+	case 302:
+	case 303:
+		return str_eq(method, "GET") || str_eq(method, "HEAD");
+	case 307:
+	case 308:
+		return can_send_again(call);
+	default:
+		return false;
+	}
+}
+
+/* 1: to *ret; 0: nowhere. */
+static int find_redirect(const struct http_call *call, struct url *ret, struct err *err)
+{
+	const char *location = field_find(&call->answer.headers, "location");
+
+	if (!is_followed(call) || !location)
+		return 0;
+	AUTO_FREE char *host = url_authority(&call->url);
+	if (call->hops >= HTTP_REDIRECTS_MAX)
+		return err_set(err, E_HTTP_REDIRECT, "%s redirects for the %dth time", host,
+			HTTP_REDIRECTS_MAX + 1);
+	AUTO_URL struct url url = {0};
+	int r = url_resolve(&call->url, location, "the redirect", &url, err);
+	if (r < 0)
+		return err_prefix(err, "%s", host);
+	if (call->url.tls && !url.tls) {
+		AUTO_FREE char *to = url_authority(&url);
+		return err_set(
+			err, E_HTTP_REDIRECT, "%s redirects from https to http at %s", host, to);
+	}
+	*ret = url;
+	url = (struct url){0};
+	return 1;
+}
+
+/* Where a server sends us it may not send us further inwards than it is itself. What was for the
+ * first origin stays away from all that come behind another one. */
+static void turn_to(struct http_call *call, struct url *url)
+{
+	if (!call->request.has_zone) {
+		call->request.has_zone = true;
+		call->request.zone = call->answer.zone;
+	}
+	if (!url_same_origin(&call->url, url)) {
+		wipe(call->request.authorization);
+		call->request.authorization = NULL;
+		call->tls = (struct http_tls){0};
+	}
+	url_done(&call->url);
+	call->url = *url;
+	call->hops++;
+	call->recv_paused = call->send_paused = false;
+	strv_done(&call->answer.headers);
+	buf_reset(&call->answer.body);
+}
+
+int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
+{
+	struct http_exchange *x = &call->x;
+	struct url url = {0};
+	curl_off_t up = 0;
+	int r = 0;
+
+	if (x->easy)
+		curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &up);
+	x->bytes_up = (uint64_t)up;
+	http_fault(call, result);
+	call->answer.sent = call->answer.sent || x->begun;
+	call->answer.bytes_up += x->bytes_up;
+	call->answer.bytes_down += x->bytes_down;
+	tell(call);
+	if (!err_is_set(&x->fault))
+		r = find_redirect(call, &url, &x->fault);
+	if (r <= 0)
+		return finish(call, err);
+	drop_exchange(call);
+	turn_to(call, &url);
+	return start_exchange(call, err);
+}
+
+/*
+ * Pauses
+ */
+
+static int resume_due(void *ctx, struct err *err)
+{
+	struct http_call *call = ctx;
+	struct http *http = call->http;
+
+	call->resume_timer = NULL;
+	call->recv_paused = call->send_paused = false;
+	call->x.last_ms = clock_ms();
+	if (!call->x.easy)
+		return 0;
+	http_enter(http);
+	CURLcode result = curl_easy_pause(call->x.easy, CURLPAUSE_CONT);
+	bool has_failed = result != CURLE_OK && !call->canceled;
+	int r = http_leave(http, err);
+	if (r < 0 || !has_failed)
+		return r;
+	return http_call_ended(call, result, err);
+}
+
+/* From the loop, because libcurl hands out what it has kept. */
+void http_resume(struct http_call *call)
+{
+	if (call->over || call->resume_timer)
+		return;
+	call->resume_timer = loop_add_timer(call->http->loop, clock_ms(), resume_due, call);
+}

@@ -1,0 +1,106 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "net/http_impl.h"
+
+static const char *const zone_words[] = {
+	[ADDRESS_PUBLIC] = "a public one",
+	[ADDRESS_PRIVATE] = "one of a private network",
+	[ADDRESS_LOOPBACK] = "one of this machine",
+	[ADDRESS_FORBIDDEN] = "link-local or reserved",
+};
+
+static int refuse(const struct http_call *call, enum address_zone zone, struct err *err)
+{
+	AUTO_FREE char *host = url_authority(&call->url);
+
+	return err_set(err, E_HTTP_ZONE, "a server points to %s, whose address is %s", host,
+		zone_words[zone]);
+}
+
+static bool is_allowed(const struct http_call *call, enum address_zone zone)
+{
+	return !call->request.has_zone || zone <= call->request.zone;
+}
+
+int http_check_literal(const struct http_call *call, struct err *err)
+{
+	enum address_zone zone;
+
+	if (!address_zone_of_text(call->url.host, &zone) || is_allowed(call, zone))
+		return 0;
+	return refuse(call, zone, err);
+}
+
+/* Each address of the name that libcurl tries. */
+static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+{
+	struct http_call *call = ctx;
+	enum address_zone zone = address_zone(&address->addr);
+
+	(void)purpose;
+	if (!call->x.proxy && !is_allowed(call, zone)) {
+		refuse(call, zone, &call->x.refused);
+		return CURL_SOCKET_BAD;
+	}
+	int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	return fd < 0 ? CURL_SOCKET_BAD : fd;
+}
+
+/* What is behind a proxy cannot be seen: only a literal says more than "outside". */
+static enum address_zone zone_reached(const struct http_call *call, const char *address)
+{
+	enum address_zone zone;
+
+	if (call->x.proxy)
+		address = call->url.host;
+	if (address_zone_of_text(address, &zone))
+		return zone;
+	return call->x.proxy ? ADDRESS_PUBLIC : ADDRESS_FORBIDDEN;
+}
+
+/* A connection is there, new or kept from another call, and nothing of this one was sent. */
+static int on_begin(void *ctx, char *address, char *local, int port, int local_port)
+{
+	struct http_call *call = ctx;
+	enum address_zone zone = zone_reached(call, address);
+
+	(void)local, (void)port, (void)local_port;
+	call->answer.zone = zone;
+	if (!call->x.proxy && !is_allowed(call, zone)) {
+		refuse(call, zone, &call->x.fault);
+		return CURL_PREREQFUNC_ABORT;
+	}
+	if (call->canceled)
+		return CURL_PREREQFUNC_ABORT;
+	call->x.begun = true;
+	call->x.last_ms = clock_ms();
+	return CURL_PREREQFUNC_OK;
+}
+
+static int on_progress(
+	void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+	struct http_call *call = ctx;
+	struct http_exchange *x = &call->x;
+
+	(void)down_total, (void)up_total;
+	if (down != x->seen_down || up != x->seen_up)
+		x->last_ms = clock_ms();
+	x->seen_down = down;
+	x->seen_up = up;
+	return call->canceled;
+}
+
+void http_connect_options(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	HTTP_SET(call, CURLOPT_OPENSOCKETDATA, call);
+	HTTP_SET(call, CURLOPT_PREREQFUNCTION, on_begin);
+	HTTP_SET(call, CURLOPT_PREREQDATA, call);
+	HTTP_SET(call, CURLOPT_NOPROGRESS, 0L);
+	HTTP_SET(call, CURLOPT_XFERINFOFUNCTION, on_progress);
+	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
+}

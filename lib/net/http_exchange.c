@@ -1,0 +1,161 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/http_impl.h"
+
+static bool has_body(const struct http_call *call)
+{
+	const char *method = call->request.method;
+
+	return call->request.body.size > 0 || str_eq(method, "POST") || str_eq(method, "PUT") ||
+	       str_eq(method, "PATCH");
+}
+
+/* Every body goes as an upload: of a size that is known, without a type that nobody named. */
+static void set_method(struct http_call *call)
+{
+	if (str_eq(call->request.method, "HEAD")) {
+		HTTP_SET(call, CURLOPT_NOBODY, 1L);
+		return;
+	}
+	if (has_body(call)) {
+		HTTP_SET(call, CURLOPT_UPLOAD, 1L);
+		HTTP_SET(call, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->request.body.size);
+		HTTP_SET(call, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)HTTP_EXPECT_MS);
+	}
+	HTTP_SET(call, CURLOPT_CUSTOMREQUEST, call->request.method);
+}
+
+static void add_header(struct http_exchange *x, const char *line)
+{
+	size_t len = strcspn(line, ":");
+	AUTO_FREE char *empty = NULL;
+
+	/* "Name:" would take a header away in libcurl. */
+	if (line[len] && line[len + 1 + strspn(line + len + 1, " \t")] == '\0')
+		line = empty = mem_printf("%.*s;", (int)len, line);
+	x->headers = curl_slist_append(x->headers, line);
+}
+
+static void set_headers(struct http_call *call)
+{
+	struct http_exchange *x = &call->x;
+
+	/* The first one, so that no two strings of it have to be wiped. */
+	if (call->request.authorization) {
+		AUTO_FREE char *line = mem_printf("Authorization: %s", call->request.authorization);
+		x->headers = curl_slist_append(x->headers, line);
+		explicit_bzero(line, strlen(line));
+	}
+	if (call->request.body.size <= HTTP_EXPECT_MIN)
+		x->headers = curl_slist_append(x->headers, "Expect:");
+	vec_foreach (char *, header, &call->headers)
+		add_header(x, *header);
+	HTTP_SET(call, CURLOPT_HTTPHEADER, x->headers);
+	HTTP_SET(call, CURLOPT_USERAGENT, call->http->user_agent);
+}
+
+static int check_ca(const char *file, const char *host, struct err *err)
+{
+	if (access(file, R_OK) == 0)
+		return 0;
+	AUTO_FREE char *shown = str_escaped(file);
+	return err_set_errno(
+		err, E_HTTP_TLS, errno, "cannot read %s, the issuers to trust for %s", shown, host);
+}
+
+/* Issuers that were named are instead of the system's, not besides them. */
+static int set_tls(struct http_call *call, struct err *err)
+{
+	const char *ca_file = call->tls.ca_file ? call->tls.ca_file : call->http->ca_file;
+	long verify = call->tls.insecure ? 0L : 1L;
+
+	HTTP_SET(call, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	HTTP_SET(call, CURLOPT_SSL_VERIFYPEER, verify);
+	HTTP_SET(call, CURLOPT_SSL_VERIFYHOST, verify * 2);
+	HTTP_SET(call, CURLOPT_PROXY_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	if (call->http->ca_file && call->x.proxy) {
+		HTTP_SET(call, CURLOPT_PROXY_CAINFO, call->http->ca_file);
+		HTTP_SET(call, CURLOPT_PROXY_CAPATH, NULL);
+	}
+	if (!ca_file || !call->url.tls || call->tls.insecure)
+		return 0;
+	HTTP_SET(call, CURLOPT_CAINFO, ca_file);
+	HTTP_SET(call, CURLOPT_CAPATH, NULL);
+	return check_ca(ca_file, call->url.host, err);
+}
+
+/* Always named, or libcurl would look into the environment itself. */
+static int set_proxy(struct http_call *call, struct err *err)
+{
+	int r = proxy_for(&call->http->proxy, &call->url, &call->x.proxy, err);
+
+	if (r < 0)
+		return r;
+	HTTP_SET(call, CURLOPT_PROXY, call->x.proxy ? call->x.proxy : "");
+	HTTP_SET(call, CURLOPT_NOPROXY, "");
+	HTTP_SET(call, CURLOPT_PROXYAUTH, (long)CURLAUTH_BASIC);
+	HTTP_SET(call, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	return 0;
+}
+
+static void set_basics(struct http_call *call)
+{
+	AUTO_FREE char *url = url_text(&call->url);
+
+	HTTP_SET(call, CURLOPT_URL, url);
+	HTTP_SET(call, CURLOPT_PATH_AS_IS, 1L);
+	HTTP_SET(call, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+	HTTP_SET(call, CURLOPT_PROTOCOLS_STR, "http,https");
+	HTTP_SET(call, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+	HTTP_SET(call, CURLOPT_FOLLOWLOCATION, 0L);
+	HTTP_SET(call, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	HTTP_SET(call, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	HTTP_SET(call, CURLOPT_NOSIGNAL, 1L);
+	/* A name lookup that hangs is left to its thread. */
+	HTTP_SET(call, CURLOPT_QUICK_EXIT, 1L);
+	HTTP_SET(call, CURLOPT_TCP_NODELAY, 1L);
+	HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_CONNECT_MS);
+	HTTP_SET(call, CURLOPT_ERRORBUFFER, call->x.errbuf);
+	HTTP_SET(call, CURLOPT_PRIVATE, call);
+}
+
+int http_exchange_init(struct http_call *call, struct err *err)
+{
+	struct http_exchange *x = &call->x;
+
+	x->start_ms = x->last_ms = clock_ms();
+	x->easy = curl_easy_init();
+	if (!x->easy)
+		return err_set(err, E_BUG, "libcurl makes no request");
+	set_basics(call);
+	set_method(call);
+	set_headers(call);
+	http_connect_options(call);
+	http_send_options(call);
+	http_receive_options(call);
+	int r = set_proxy(call, err);
+	if (r == 0)
+		r = set_tls(call, err);
+	if (r < 0)
+		return r;
+	return x->unset ? err_set(err, E_BUG, "libcurl does not take %s", x->unset) : 0;
+}
+
+void http_exchange_done(struct http_exchange *x)
+{
+	curl_easy_cleanup(x->easy);
+	for (struct curl_slist *line = x->headers; line; line = line->next)
+		explicit_bzero(line->data, strlen(line->data));
+	curl_slist_free_all(x->headers);
+	if (x->proxy)
+		explicit_bzero(x->proxy, strlen(x->proxy));
+	free(x->proxy);
+	err_done(&x->refused);
+	err_done(&x->fault);
+	*x = (struct http_exchange){0};
+}

@@ -1,0 +1,203 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/http_impl.h"
+
+/* What libcurl says, where its code alone does not tell. */
+enum { SAID_MAX = 200 };
+
+/* The rows are about the server; a code may have several, of which the first fits whose words stand
+ * in what libcurl says. */
+struct fault_row {
+	CURLcode code;
+	const char *said; /* or NULL: anything */
+	enum err_id id;
+	bool is_transient;
+	const char *text; /* behind the host */
+};
+
+static const struct fault_row fault_rows[] = {
+	{CURLE_COULDNT_RESOLVE_HOST, NULL, E_HTTP_RESOLVE, false,
+		"has no address that can be found"},
+	{CURLE_OPERATION_TIMEDOUT, NULL, E_HTTP_TIMEOUT, true, "cannot be reached within 8 s"},
+	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
+	{CURLE_PARTIAL_FILE, NULL, E_HTTP_CLOSED, true,
+		"closed the connection in the middle of an answer"},
+	{CURLE_SEND_ERROR, NULL, E_HTTP_CLOSED, true,
+		"closed the connection in the middle of a request"},
+	{CURLE_SEND_FAIL_REWIND, NULL, E_HTTP_CLOSED, true,
+		"closed the connection in the middle of a request"},
+	{CURLE_RECV_ERROR, "chunk", E_HTTP_PROTOCOL, false, "sends a broken chunk of an answer"},
+	{CURLE_RECV_ERROR, "Too large", E_HTTP_LIMIT, false, "sends more than 64 KiB of headers"},
+	{CURLE_RECV_ERROR, NULL, E_HTTP_CLOSED, true,
+		"closed the connection in the middle of an answer"},
+	/* Memory of our own never runs out in libcurl: the line was over a limit of its own. */
+	{CURLE_OUT_OF_MEMORY, NULL, E_HTTP_LIMIT, false, "sends more than 64 KiB of headers"},
+	{CURLE_SSL_CONNECT_ERROR, "SYSCALL", E_HTTP_CLOSED, true,
+		"closed the connection while TLS began"},
+	{CURLE_SSL_CONNECT_ERROR, "eset", E_HTTP_CLOSED, true,
+		"closed the connection while TLS began"},
+	{CURLE_SSL_CONNECT_ERROR, "unexpected eof", E_HTTP_CLOSED, true,
+		"closed the connection while TLS began"},
+	{CURLE_SSL_CONNECT_ERROR, "wrong version number", E_HTTP_TLS, false, "does not speak TLS"},
+	{CURLE_SSL_CONNECT_ERROR, "packet length too long", E_HTTP_TLS, false,
+		"does not speak TLS"},
+	{CURLE_SSL_CONNECT_ERROR, "http request", E_HTTP_TLS, false, "does not speak TLS"},
+	{CURLE_SSL_CONNECT_ERROR, NULL, E_HTTP_TLS, false, "and dlrun find no TLS that both speak"},
+	{CURLE_SSL_CACERT_BADFILE, NULL, E_HTTP_TLS, false,
+		"cannot be trusted: the file of issuers is not valid"},
+	{CURLE_WEIRD_SERVER_REPLY, NULL, E_HTTP_PROTOCOL, false, "does not answer as HTTP asks"},
+	{CURLE_UNSUPPORTED_PROTOCOL, NULL, E_HTTP_PROTOCOL, false, "does not speak HTTP"},
+	{CURLE_URL_MALFORMAT, NULL, E_HTTP_URL, false, "has a URL that is not valid"},
+};
+
+/* Results of OpenSSL's X509_verify_cert (X509_V_ERR_*), which are numbers of its ABI. */
+static const struct {
+	long result;
+	const char *text;
+} verify_rows[] = {
+	{9, "is not valid yet"},
+	{10, "has expired"},
+	{18, "is signed by itself only"},
+	{19, "is signed by an unknown issuer"},
+	{20, "is signed by an unknown issuer"},
+	{21, "is signed by an unknown issuer"},
+	{2, "is signed by an unknown issuer"},
+	{23, "was revoked"},
+	{24, "is signed by an issuer that may not sign"},
+	{26, "is not for servers"},
+	{62, "names other hosts"},
+	{64, "names other hosts"},
+	{66, "has a key that is too weak"},
+	{67, "has an issuer whose key is too weak"},
+	{68, "is signed with a digest that is too weak"},
+};
+
+static int add_said(const struct http_call *call, struct err *err)
+{
+	if (!*call->x.errbuf)
+		return err->id ? -(int)err->code : 0;
+	AUTO_FREE char *cut = mem_strndup(call->x.errbuf, SAID_MAX);
+	AUTO_FREE char *shown = str_escaped(cut);
+	return err_evidence(err, "libcurl: %s", shown);
+}
+
+static const char *verify_text(const struct http_call *call)
+{
+	long result = 0;
+
+	curl_easy_getinfo(call->x.easy, CURLINFO_SSL_VERIFYRESULT, &result);
+	for (size_t i = 0; i < ARRAY_LEN(verify_rows); i++)
+		if (verify_rows[i].result == result)
+			return verify_rows[i].text;
+	/* The name is compared by libcurl itself, once the rest is well. */
+	if (strstr(call->x.errbuf, "name"))
+		return "names other hosts";
+	return "is not accepted";
+}
+
+static int certificate_fault(const struct http_call *call, const char *host, struct err *err)
+{
+	err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, verify_text(call));
+	return add_said(call, err);
+}
+
+int http_proxy_fault(const struct http_call *call, struct err *err, const char *what)
+{
+	AUTO_FREE char *shown = NULL;
+	const char *variable = NULL;
+	AUTO_ERR struct err ignored = {0};
+
+	if (proxy_shown(&call->http->proxy, &call->url, &shown, &variable, &ignored) < 0 || !shown)
+		return err_set(err, E_HTTP_PROXY, "the proxy %s", what);
+	AUTO_FREE char *safe = str_escaped(shown);
+	err_set(err, E_HTTP_PROXY, "the proxy %s (%s) %s", safe, variable, what);
+	return err_hint(err, "put %s into NO_PROXY, or correct %s", call->url.host, variable);
+}
+
+static int connect_fault(const struct http_call *call, const char *host, struct err *err)
+{
+	long errnum = 0;
+
+	curl_easy_getinfo(call->x.easy, CURLINFO_OS_ERRNO, &errnum);
+	if (errnum == ECONNREFUSED)
+		return err_set(err, E_HTTP_CONNECT, "nothing listens at %s", host);
+	if (errnum)
+		return err_set_errno(err, E_HTTP_CONNECT, (int)errnum, "cannot reach %s", host);
+	err_set(err, E_HTTP_CONNECT, "cannot reach %s", host);
+	return add_said(call, err);
+}
+
+static int row_fault(struct http_call *call, CURLcode code, const char *host, struct err *err)
+{
+	const struct fault_row *row = fault_rows, *end = row + ARRAY_LEN(fault_rows);
+
+	while (row < end &&
+		(row->code != code || (row->said && !strstr(call->x.errbuf, row->said))))
+		row++;
+	if (row == end) {
+		err_set(err, E_HTTP_PROTOCOL, "the request to %s failed: %s", host,
+			curl_easy_strerror(code));
+		return add_said(call, err);
+	}
+	call->x.is_transient = row->is_transient;
+	err_set(err, row->id, "%s %s", host, row->text);
+	return row->id == E_HTTP_TLS || row->id == E_HTTP_PROTOCOL ? add_said(call, err) : 0;
+}
+
+/* 0 if it was not the proxy. */
+static int find_proxy_fault(struct http_call *call, CURLcode result, struct err *err)
+{
+	long tunnel = 0;
+	char what[64];
+
+	if (!call->x.proxy)
+		return 0;
+	curl_easy_getinfo(call->x.easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
+	if (tunnel == 407 || (result == CURLE_OK && call->x.status == 407))
+		return http_proxy_fault(call, err, "asks for a user name and password");
+	if (result == CURLE_OK)
+		return 0;
+	if (tunnel >= 300) {
+		call->x.is_transient = tunnel >= 502 && tunnel <= 504;
+		snprintf(what, sizeof(what), "makes no connection (status %ld)", tunnel);
+		return http_proxy_fault(call, err, what);
+	}
+	switch (result) {
+	case CURLE_COULDNT_RESOLVE_PROXY:
+		return http_proxy_fault(call, err, "has no address that can be found");
+	case CURLE_COULDNT_CONNECT:
+		call->x.is_transient = true;
+		return http_proxy_fault(call, err, "cannot be reached");
+	case CURLE_PROXY:
+		http_proxy_fault(call, err, "makes no connection");
+		return add_said(call, err);
+	default:
+		return 0;
+	}
+}
+
+void http_fault(struct http_call *call, CURLcode result)
+{
+	struct err *err = &call->x.fault;
+	AUTO_FREE char *host = url_authority(&call->url);
+
+	/* What was found out here is why libcurl was stopped. */
+	if (err_is_set(err) || call->x.cut)
+		return;
+	if (find_proxy_fault(call, result, err) < 0 || result == CURLE_OK)
+		return;
+	if (result == CURLE_COULDNT_CONNECT && err_is_set(&call->x.refused)) {
+		err_move(err, &call->x.refused);
+	} else if (result == CURLE_COULDNT_CONNECT) {
+		call->x.is_transient = true;
+		connect_fault(call, host, err);
+	} else if (result == CURLE_PEER_FAILED_VERIFICATION) {
+		certificate_fault(call, host, err);
+	} else {
+		row_fault(call, result, host, err);
+	}
+}

@@ -1,0 +1,119 @@
+/*
+ * What the parts of the HTTP client share; only they include this.
+ *
+ * libcurl must not be entered again from its own callbacks, so the functions of http.h only mark
+ * and set timers there: http_enter and http_leave stand around each entry, and what was marked is
+ * carried out in http_leave.
+ */
+#ifndef DLRUN_NET_HTTP_IMPL_H
+#define DLRUN_NET_HTTP_IMPL_H
+
+#include <curl/curl.h>
+
+#include "net/http.h"
+
+enum {
+	HTTP_IDLE_MS = 30 * 1000,
+	HTTP_EXPECT_MIN = 8 << 20, /* larger bodies ask first (RFC 9110 section 10.1.1) */
+	HTTP_EXPECT_MS = 300,
+	HTTP_POOL_MAX = 32,
+};
+
+struct http {
+	struct loop *loop;
+	char *user_agent;
+	char *ca_file;
+	struct proxy_env proxy;
+	http_event_fn *event;
+	void *event_ctx;
+	CURLM *multi;
+	struct http_call *calls;
+	size_t n_running; /* with libcurl */
+	struct loop_timer *timer;
+	struct loop_timer *drain_timer;
+	int depth; /* entries of libcurl that have not returned */
+};
+
+/* One exchange of a call: a request and its answer. */
+struct http_exchange {
+	CURL *easy;
+	struct curl_slist *headers;
+	char *proxy; /* with user information, or NULL */
+	char errbuf[CURL_ERROR_SIZE];
+	const char *unset; /* an option that libcurl does not take */
+	int64_t start_ms;
+	int64_t last_ms; /* when a byte went either way */
+	curl_off_t seen_up, seen_down;
+	uint64_t body_pos;
+	size_t header_bytes;
+	int status;
+	bool attached;     /* libcurl is at it */
+	bool begun;        /* a connection was given to it */
+	bool headers_over; /* of the final answer */
+	bool cut;          /* the rest of an error's body is not wanted */
+	bool has_length;
+	uint64_t length;
+	uint64_t bytes_up, bytes_down;
+	struct err refused; /* by zone: an address of several, maybe */
+	struct err fault;
+	bool is_transient;
+};
+
+struct http_call {
+	struct http *http;
+	struct http_call *prev, *next;
+	struct http_request request; /* its pointers are owned, but tls' and body's */
+	struct http_tls tls;
+	struct url url; /* of the exchange */
+	struct strv headers;
+	struct http_exchange x;
+	struct loop_timer *timer; /* start, then limits */
+	struct loop_timer *resume_timer;
+	int64_t start_ms;
+	unsigned hops;
+	bool recv_paused, send_paused;
+	bool canceled;
+	bool over; /* done was or is being called */
+	struct http_answer answer;
+};
+
+/* http.c */
+void http_enter(struct http *http);
+/* Carries out what calls were marked for, and the ends of exchanges. */
+int http_leave(struct http *http, struct err *err);
+int http_attach(struct http_call *call, struct err *err);
+void http_detach(struct http_call *call);
+
+/* http_call.c */
+/* libcurl is through with the exchange of a call. */
+int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
+void http_call_free(struct http_call *call);
+
+/* http_exchange.c */
+/* The handle of the next exchange of the call. */
+int http_exchange_init(struct http_call *call, struct err *err);
+void http_exchange_done(struct http_exchange *x);
+
+/* http_connect.c */
+/* Of url, asked through a proxy that will look it up: only an address can be checked. */
+int http_check_literal(const struct http_call *call, struct err *err);
+void http_connect_options(struct http_call *call);
+
+/* http_send.c */
+void http_send_options(struct http_call *call);
+/* http_receive.c */
+void http_receive_options(struct http_call *call);
+bool http_is_success(const struct http_call *call);
+
+/* http_fault.c */
+/* What a failed exchange means, for people; sets is_transient. */
+void http_fault(struct http_call *call, CURLcode result);
+int http_proxy_fault(const struct http_call *call, struct err *err, const char *what);
+
+#define HTTP_SET(call, option, value)                                                              \
+	do {                                                                                       \
+		if (curl_easy_setopt((call)->x.easy, option, value) != CURLE_OK)                   \
+			(call)->x.unset = #option;                                                 \
+	} while (0)
+
+#endif

@@ -18,6 +18,17 @@ bool str_ends(const char *s, const char *suffix)
 	return len >= suffix_len && strcmp(s + len - suffix_len, suffix) == 0;
 }
 
+char *str_lower(const char *s, size_t len)
+{
+	char *out = mem_strndup(s, len);
+
+	for (char *c = out; *c; c++) {
+		if (*c >= 'A' && *c <= 'Z')
+			*c = (char)(*c - 'A' + 'a');
+	}
+	return out;
+}
+
 static bool parse_int(const char *s, int64_t *ret)
 {
 	bool negative = *s == '-';

@@ -29,6 +29,8 @@ static inline bool str_is_digit(char c)
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
+/* The first len bytes of s with a to z for A to Z. The caller frees. */
+char *str_lower(const char *s, size_t len);
 
 /* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
 int str_to_int(

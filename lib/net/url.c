@@ -69,17 +69,6 @@ static bool is_name(const char *host)
 	       strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-._") == len;
 }
 
-static char *lower(const char *text, size_t len)
-{
-	char *out = mem_strndup(text, len);
-
-	for (char *c = out; *c; c++) {
-		if (*c >= 'A' && *c <= 'Z')
-			*c = (char)(*c - 'A' + 'a');
-	}
-	return out;
-}
-
 /* The address in brackets at text; *ret_len: with them. */
 static int parse_ip6(const char *text, size_t len, const char *what, struct url *url,
 	size_t *ret_len, struct err *err)
@@ -89,7 +78,7 @@ static int parse_ip6(const char *text, size_t len, const char *what, struct url 
 
 	if (!end)
 		return refuse(what, "its host has [ without ]", err);
-	url->host = lower(text + 1, (size_t)(end - text) - 1);
+	url->host = str_lower(text + 1, (size_t)(end - text) - 1);
 	if (inet_pton(AF_INET6, url->host, &ip) != 1)
 		return refuse(what, "its host in brackets is no IPv6 address", err);
 	*ret_len = (size_t)(end + 1 - text);
@@ -109,7 +98,7 @@ static int parse_authority(
 	if (len > 0 && text[0] == '[')
 		r = parse_ip6(text, len, what, url, &host_len, err);
 	else
-		url->host = lower(text, host_len);
+		url->host = str_lower(text, host_len);
 	if (r < 0)
 		return r;
 	if (!*url->host)

@@ -188,6 +188,9 @@ void http_fault(struct http_call *call, CURLcode result)
 	/* What was found out here is why libcurl was stopped. */
 	if (err_is_set(err) || call->x.cut)
 		return;
+	/* libcurl takes headers that end with the connection for whole ones. */
+	if (result == CURLE_OK && !call->x.headers_over)
+		result = CURLE_PARTIAL_FILE;
 	if (find_proxy_fault(call, result, err) < 0 || result == CURLE_OK)
 		return;
 	if (result == CURLE_COULDNT_CONNECT && err_is_set(&call->x.refused)) {

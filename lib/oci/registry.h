@@ -30,7 +30,7 @@ struct registry_options {
 	const char *ca_file;     /* or NULL: /etc/docker/certs.d/HOST/ca.crt if there is one */
 	bool insecure;       /* https with any certificate, and http where https is not spoken */
 	bool push;           /* the repository is written to: pull,push is asked for, else pull */
-	int64_t deadline_ms; /* clock_ms() at which everything has failed */
+	int64_t deadline_ms; /* clock_ms() at which everything has failed; INT64_MAX: never */
 	int64_t idle_ms;     /* 0: 30 s */
 	/* What was learnt last time. Without either of the first two, requests wait for the answer
 	 * to the first, so that one of them at most is sent in vain. */
@@ -76,8 +76,8 @@ enum registry_accept {
 	REGISTRY_ANY = 4,       /* whatever it is, but for a first 401: not tried again */
 };
 
-/* answer is NULL with fault. The fault is a whole sentence ("registry HOST: …") with evidence and a
- * hint. */
+/* answer is NULL with fault. The fault is a whole sentence that names the registry, with evidence
+ * and a hint. */
 typedef int registry_done_fn(
 	void *ctx, struct http_answer *answer, struct err *fault, struct err *err);
 
@@ -100,19 +100,20 @@ struct registry_request {
 	void *ctx;
 };
 struct registry_call;
-/* done is called from the loop, once, unless the call is given up; the call ends with it. Tried
- * again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After says
- * (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500, 502, 503,
- * 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet and
- * takes no connection is given up after two seconds. 401 gets a new token once, then it is
- * E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline, which no wait is begun for that passes it, is
- * E_REGISTRY_TIMEOUT naming what was being done. */
+/* done is called from the loop, once, unless the call is given up; the call ends with it.
+ *
+ * Tried again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After
+ * says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500, 502,
+ * 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet
+ * and takes no connection is given up after two seconds. 401 gets a new token once, then it is
+ * E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT naming what was being
+ * done; no wait is begun that would pass it. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
 void registry_resume(struct registry_call *call);
-/* For done, when it does not like what it accepted: as registry_answer_error, saying also who we are
- * there and whether it was to be read or written. */
+/* For done, when it does not like what it accepted: as registry_answer_error, saying also who we
+ * are there and whether it was to be read or written. */
 int registry_call_error(
 	const struct registry_call *call, const struct http_answer *answer, struct err *err);
 

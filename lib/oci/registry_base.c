@@ -1,0 +1,457 @@
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/field.h"
+#include "oci/image.h"
+#include "oci/manifest.h"
+#include "oci/registry_error.h"
+#include "oci/registry_impl.h"
+
+#define MANIFEST_TYPES                                                                             \
+	"application/vnd.oci.image.index.v1+json, "                                                \
+	"application/vnd.docker.distribution.manifest.list.v2+json, "                              \
+	"application/vnd.oci.image.manifest.v1+json, "                                             \
+	"application/vnd.docker.distribution.manifest.v2+json"
+#define SCHEMA1_TYPE "application/vnd.docker.distribution.manifest.v1+"
+
+enum { INDEXES_MAX = 2, ASKS_MAX = 8 };
+
+/* A look-up goes down from the root (what the reference stands for) through indexes to a manifest
+ * and its configuration. What the cache lacks of them is fetched, and then looked at again. */
+struct registry_base {
+	struct registry *registry;
+	struct loop *loop;
+	struct layout *cache;
+	char *repo, *tag, *name, *platform;
+	char root[DIGEST_TEXT_SIZE];  /* empty: only the registry knows */
+	char older[DIGEST_TEXT_SIZE]; /* empty: none that would do */
+	struct descriptor wanted;     /* what is being fetched; size 0: not known */
+	bool guessed;                 /* root may be out of date */
+	unsigned asks;
+	struct registry_call *call;
+	struct loop_timer *timer;
+	registry_base_fn *found;
+	void *ctx;
+};
+
+static int advance(struct registry_base *base, struct err *err);
+
+/*
+ * The end
+ */
+
+static int end(struct registry_base *base, struct err *fault, struct err *err)
+{
+	return base->found(base->ctx, NULL, fault, err);
+}
+
+static int end_not_there(struct registry_base *base, const struct err *why, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE_BASE, "there is no base image %s", base->name);
+	for (size_t i = 0; why && i < why->n_evidence; i++)
+		err_evidence(&fault, "%s", why->evidence[i]);
+	err_hint(&fault,
+		"dlrun push --image HOST/REPO:TAG names another one; docker login %s if it is "
+		"private",
+		registry_host(base->registry));
+	return end(base, &fault, err);
+}
+
+static int end_cached(struct registry_base *base, struct err *err)
+{
+	char digest[DIGEST_TEXT_SIZE];
+
+	/* The look-up may be freed in there. */
+	memcpy(digest, base->root, sizeof(digest));
+	return base->found(base->ctx, digest, NULL, err);
+}
+
+/*
+ * The cache
+ */
+
+static int put(struct registry_base *base, const struct http_answer *answer,
+	const struct descriptor *blob, struct err *err)
+{
+	struct sink *sink = layout_sink(base->cache);
+	int r = sink->ops->put_bytes(sink, answer->body.data, blob, err);
+
+	sink_free(sink);
+	return r;
+}
+
+static int too_large(const struct registry_base *base, size_t max, struct err *err)
+{
+	char size[16];
+
+	return err_set(err, E_DATA_LIMIT, "a part of %s is larger than %s", base->name,
+		str_size(max, size));
+}
+
+/* A blob that could not be read: 0 when it is not there, or is removed as damaged. */
+static int not_cached(struct registry_base *base, const struct descriptor *blob, struct err *fault,
+	struct err *err)
+{
+	if (fault->id == E_IMAGE_BASE)
+		return 0;
+	if (fault->id != E_IMAGE && fault->id != E_DATA && fault->id != E_DATA_LIMIT)
+		return err_move(err, fault);
+	int r = layout_remove_damaged(base->cache, blob, err);
+	return r < 0 ? r : 0;
+}
+
+/* 1: read, 0: not there any more. */
+static int read_cached(struct registry_base *base, const struct descriptor *blob, size_t max,
+	struct buf *text, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (blob->size > max)
+		return too_large(base, max, err);
+	if (layout_read_blob(base->cache, blob, max, text, &fault) == 0)
+		return 1;
+	return not_cached(base, blob, &fault, err);
+}
+
+/* As read_cached, of a manifest or index whose size and type may not be known. */
+static int read_manifest(
+	struct registry_base *base, struct descriptor *blob, struct buf *text, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	struct descriptor there = {0};
+
+	if (blob->size > MANIFEST_SIZE_MAX)
+		return too_large(base, MANIFEST_SIZE_MAX, err);
+	if (layout_resolve(base->cache, blob->digest, &there, &fault) < 0)
+		return not_cached(base, blob, &fault, err);
+	if (blob->size && blob->size != there.size)
+		return err_set(err, E_IMAGE, "%s: %s has %llu bytes, not %llu", base->name,
+			blob->digest, (unsigned long long)there.size,
+			(unsigned long long)blob->size);
+	*blob = there;
+	return read_cached(base, blob, MANIFEST_SIZE_MAX, text, err);
+}
+
+/* What is missing below digest: 0 with *ret_missing (a digest, and whether it is a configuration),
+ * or 1 when all is there. */
+static int walk(struct registry_base *base, const char *digest, struct descriptor *ret_missing,
+	bool *ret_config, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_MANIFEST struct manifest manifest = {0};
+	struct descriptor at = {0};
+
+	memcpy(at.digest, digest, strlen(digest) + 1);
+	*ret_config = false;
+	for (int i = 0;; i++) {
+		*ret_missing = at;
+		int r = read_manifest(base, &at, &text, err);
+		if (r <= 0)
+			return r;
+		if (!media_is_index(at.media_type))
+			break;
+		if (i == INDEXES_MAX)
+			return err_set(
+				err, E_IMAGE, "%s is an index in an index in an index", base->name);
+		r = index_pick(text.data, text.len, base->name, base->platform, &at, err);
+		if (r < 0)
+			return r;
+	}
+	int r = manifest_parse(text.data, text.len, base->name, &manifest, err);
+	if (r < 0)
+		return r;
+	*ret_missing = manifest.config;
+	*ret_config = true;
+	return read_cached(base, &manifest.config, IMAGE_CONFIG_MAX, &text, err);
+}
+
+static bool is_complete(struct registry_base *base, const char *digest)
+{
+	AUTO_ERR struct err ignored = {0};
+	struct descriptor missing;
+	bool config;
+
+	return walk(base, digest, &missing, &config, &ignored) == 1;
+}
+
+/*
+ * Answers
+ */
+
+static int no_sense(const struct registry_base *base, struct err *err, const char *what)
+{
+	return err_set(err, E_REGISTRY_ANSWER, "registry %s sends %s of %s",
+		registry_host(base->registry), what, base->name);
+}
+
+/* Digest, size and encoding of a body, whatever it is. */
+static int check_bytes(const struct registry_base *base, const struct http_answer *answer,
+	struct descriptor *got, struct err *err)
+{
+	const char *encoding = field_find(&answer->headers, "content-encoding");
+	const char *said = field_find(&answer->headers, "docker-content-digest");
+	const struct descriptor *wanted = &base->wanted;
+
+	if (answer->body.len == 0)
+		return no_sense(base, err, "nothing instead");
+	if (!str_empty(encoding) && strcasecmp(encoding, "identity") != 0)
+		return no_sense(base, err, "a compressed form, which was not asked for,");
+	descriptor_of(answer->body.data, answer->body.len, "application/octet-stream", got);
+	if (*wanted->digest && !str_eq(got->digest, wanted->digest)) {
+		no_sense(base, err, "other bytes than those");
+		return err_evidence(err, "asked for %s, got %s", wanted->digest, got->digest);
+	}
+	if (wanted->size && wanted->size != got->size)
+		return no_sense(base, err, "a part of a wrong size");
+	if (said && str_starts(said, "sha256:") && !str_eq(said, got->digest)) {
+		AUTO_FREE char *shown = str_shown(said);
+		no_sense(base, err, "another digest than that");
+		return err_evidence(err, "Docker-Content-Digest %s, got %s", shown, got->digest);
+	}
+	return 0;
+}
+
+static int old_form(const struct registry_base *base, struct err *err)
+{
+	err_set(err, E_IMAGE, "%s is kept in docker's old form (schema 1)", base->name);
+	return err_hint(err, "docker pull %s && docker push %s", base->name, base->name);
+}
+
+/* What a Content-Type says of manifests, without parameters; NULL: nothing. */
+static const char *known_type(const char *type, char out[static MEDIA_TYPE_SIZE])
+{
+	size_t len = strcspn(type, "; \t");
+
+	if (len >= MEDIA_TYPE_SIZE)
+		return NULL;
+	memcpy(out, type, len);
+	out[len] = '\0';
+	return media_is_index(out) || media_is_manifest(out) ? out : NULL;
+}
+
+/* The media type of a manifest or index: that of the answer and that in it are the same, and it has
+ * no members of the other kind, so that nobody can read it as something else. */
+static int check_type(const struct registry_base *base, const struct http_answer *answer,
+	struct descriptor *got, struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	const char *type = field_find(&answer->headers, "content-type");
+	char out[MEDIA_TYPE_SIZE];
+
+	type = type ? type : "";
+	if (str_starts(type, SCHEMA1_TYPE))
+		return old_form(base, err);
+	if (json_parse(answer->body.data, answer->body.len, MANIFEST_SIZE_MAX, base->name, &json,
+		    NULL) < 0) {
+		int r = no_sense(base, err, "something else than the manifest");
+		registry_words(answer, err);
+		return r;
+	}
+	if (json_get_int(json, "schemaVersion", 0) == 1)
+		return old_form(base, err);
+	const char *inside = manifest_media_type(json), *outside = known_type(type, out);
+	if (!inside)
+		return err_set(err, E_IMAGE, "%s is no image", base->name);
+	if (json_get(json, "manifests") && (json_get(json, "layers") || json_get(json, "config")))
+		return err_set(err, E_IMAGE, "%s is an index and an image at once", base->name);
+	bool differ = json_get(json, "mediaType")
+			      ? !str_eq(inside, outside)
+			      : media_is_index(inside) != media_is_index(outside);
+	if (outside && differ) {
+		no_sense(base, err, "another type than that");
+		return err_evidence(err, "Content-Type %s, got %s", outside, inside);
+	}
+	memcpy(got->media_type, inside, strlen(inside) + 1);
+	return 0;
+}
+
+static int on_fault(struct registry_base *base, struct err *fault, struct err *err)
+{
+	bool is_root = str_eq(base->wanted.digest, base->root);
+
+	if (fault->id != E_REGISTRY_NOT_FOUND)
+		return end(base, fault, err);
+	if (!base->guessed || !is_root)
+		return end_not_there(base, fault, err);
+	/* The tag has moved, and what it stood for is gone. */
+	base->guessed = false;
+	*base->root = '\0';
+	return advance(base, err);
+}
+
+static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct registry_base *base = ctx;
+	AUTO_ERR struct err own = {0};
+	struct descriptor got = {0};
+
+	base->call = NULL;
+	if (!answer)
+		return on_fault(base, fault, err);
+	int r = check_bytes(base, answer, &got, &own);
+	if (r == 0)
+		r = check_type(base, answer, &got, &own);
+	if (r == 0)
+		r = put(base, answer, &got, &own);
+	if (r < 0)
+		return end(base, &own, err);
+	if (!*base->root)
+		memcpy(base->root, got.digest, sizeof(base->root));
+	return advance(base, err);
+}
+
+static int on_config(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct registry_base *base = ctx;
+	AUTO_ERR struct err own = {0};
+	struct descriptor got = {0};
+
+	base->call = NULL;
+	if (!answer)
+		return on_fault(base, fault, err);
+	int r = check_bytes(base, answer, &got, &own);
+	if (r == 0)
+		r = put(base, answer, &got, &own);
+	return r < 0 ? end(base, &own, err) : advance(base, err);
+}
+
+/* The tag is still where it was, or a GET tells where it is. */
+static int on_head(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct registry_base *base = ctx;
+
+	base->call = NULL;
+	if (!answer)
+		return end(base, fault, err);
+	const char *said =
+		answer->status < 300 ? field_find(&answer->headers, "docker-content-digest") : NULL;
+	if (str_eq(said, base->older))
+		memcpy(base->root, base->older, sizeof(base->root));
+	*base->older = '\0';
+	return advance(base, err);
+}
+
+/*
+ * Requests
+ */
+
+static void ask(struct registry_base *base, const char *method, const char *path, size_t max_body,
+	registry_done_fn *done)
+{
+	AUTO_STRV struct strv headers = {0};
+	struct registry_request request = {
+		.method = method,
+		.repo = base->repo,
+		.path = path,
+		.max_body = max_body,
+		.doing = "looking for the base image",
+		.done = done,
+		.ctx = base,
+	};
+
+	if (done != on_config) {
+		strv_add(&headers, "Accept: " MANIFEST_TYPES);
+		request.headers = &headers;
+	}
+	if (done == on_head)
+		request.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED;
+	base->asks++;
+	base->call = registry_start(base->registry, &request);
+}
+
+static void ask_by_tag(struct registry_base *base)
+{
+	AUTO_FREE char *path = mem_printf("manifests/%s", base->tag);
+	bool head = *base->older;
+
+	base->wanted = (struct descriptor){0};
+	ask(base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
+}
+
+/* Ask for what is missing, or find that nothing is. */
+static int advance(struct registry_base *base, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	bool config = false;
+
+	if (!*base->root) {
+		ask_by_tag(base);
+		return 0;
+	}
+	int r = walk(base, base->root, &base->wanted, &config, &fault);
+	/* Others may empty the cache while it is filled. */
+	if (r == 0 && base->asks >= ASKS_MAX)
+		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
+	if (r < 0)
+		return end(base, &fault, err);
+	if (r > 0)
+		return end_cached(base, err);
+	AUTO_FREE char *path =
+		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
+	ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
+		config ? on_config : on_manifest);
+	return 0;
+}
+
+static int start_due(void *ctx, struct err *err)
+{
+	struct registry_base *base = ctx;
+
+	base->timer = NULL;
+	return advance(base, err);
+}
+
+static void copy_digest(char to[static DIGEST_TEXT_SIZE], const char *digest)
+{
+	uint8_t sha256[SHA256_SIZE];
+
+	if (digest && digest_parse(digest, sha256))
+		memcpy(to, digest, DIGEST_TEXT_SIZE);
+}
+
+struct registry_base *registry_base_start(struct registry *registry, const struct ref *ref,
+	const char *known, const char *older, const char *platform, struct layout *cache,
+	registry_base_fn *found, void *ctx)
+{
+	struct registry_base *base = mem_alloc(1, sizeof(*base));
+
+	base->registry = registry;
+	base->loop = registry->loop;
+	base->cache = cache;
+	base->repo = mem_strdup(ref->repo);
+	base->tag = mem_strdup(ref->tag ? ref->tag : "latest");
+	base->name = ref->digest ? mem_printf("%s/%s@%s", ref->host, ref->repo, ref->digest)
+				 : mem_printf("%s/%s:%s", ref->host, ref->repo, base->tag);
+	base->platform = mem_strdup(platform);
+	base->found = found;
+	base->ctx = ctx;
+	registry_add_source(registry, ref->repo);
+	copy_digest(base->root, ref->digest ? ref->digest : known);
+	base->guessed = *base->root && !ref->digest;
+	copy_digest(base->older, older);
+	if (*base->root || (*base->older && !is_complete(base, base->older)))
+		*base->older = '\0';
+	base->timer = loop_add_timer(base->loop, clock_ms(), start_due, base);
+	return base;
+}
+
+void registry_base_free(struct registry_base *base)
+{
+	if (!base)
+		return;
+	registry_cancel(base->call);
+	loop_remove_timer(base->loop, base->timer);
+	free(base->repo);
+	free(base->tag);
+	free(base->name);
+	free(base->platform);
+	free(base);
+}

@@ -67,13 +67,17 @@ const struct strv *auth_warnings(const struct auth *auth);
 
 /* Engines, for tests. */
 
-/* The path and query of GET to realm for token: service and one scope parameter for each. */
+enum { AUTH_TOKEN_BODY_MAX = 64 << 10 };
+/* The URL of GET to realm for a token: service, one scope parameter for each, client_id.
+ * E_REGISTRY_ANSWER for a realm that is missing or no URL. */
 int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
 	struct err *err);
-/* The form of the OAuth2 POST (application/x-www-form-urlencoded). */
+/* The form of the OAuth2 POST (application/x-www-form-urlencoded); credential has an identity
+ * token. */
 void auth_token_form(const struct challenge *challenge, const struct strv *scopes,
 	const struct credential *credential, struct buf *out);
-/* token or access_token; *ret_life_ms from expires_in (60 s without). E_REGISTRY_ANSWER. */
+/* token or access_token; *ret_refresh (or NULL) is a new identity token; *ret_life_ms from
+ * expires_in (60 s without, a day at most). The caller wipes both. E_REGISTRY_ANSWER. */
 int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_refresh,
 	int64_t *ret_life_ms, struct err *err);
 

@@ -11,6 +11,9 @@
 #ifndef DLRUN_OCI_CREDENTIALS_H
 #define DLRUN_OCI_CREDENTIALS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/auto.h"
 #include "base/err.h"
 #include "base/loop.h"
@@ -37,14 +40,22 @@ struct credential {
 };
 void credential_done(struct credential *credential);
 #define AUTO_CREDENTIAL AUTO(credential_done)
+/* Whether it holds anything to log in with. */
+bool credential_is_there(const struct credential *credential);
+/* 0, or -1 and why it cannot be sent ("has a user name with a colon"). */
+int credential_check(const struct credential *credential, const char **ret_why);
 
 /* What one file says of a registry: an engine on its text (for tests and fuzzing). 1: found, 0: no
- * entry, negative: not of the form (E_DATA). *ret_helper (or NULL) is to be asked, with ret_key on
- * its stdin; else ret holds the login. host: "host[:port]", repo: "a/b". */
+ * entry, negative: not of the form (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the NAME of the
+ * docker-credential-NAME to be asked, with *ret_key on its stdin; ret holds the login of the file's
+ * own, which with a helper counts only if that is not installed or has none, and may be empty
+ * then. what becomes the origin. host: "host[:port]", repo: "a/b". */
 int credential_file_find(const char *text, size_t len, const char *what, const char *host,
 	const char *repo, struct credential *ret, char **ret_helper, char **ret_key,
 	struct err *err);
-/* What a helper answered: 1, 0 (it has none: anonymous), E_REGISTRY_HELPER without its words. */
+/* What a helper (its NAME) answered: 1, 0 (it has none: anonymous), E_REGISTRY_HELPER: with at most
+ * 200 bytes of its words as evidence if it failed and they cannot be a secret. exit_status: 0, or
+ * what it ended with (128 and the signal). */
 int credential_helper_parse(const char *text, size_t len, int exit_status, const char *helper,
 	struct credential *ret, struct err *err);
 

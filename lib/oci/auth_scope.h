@@ -1,0 +1,20 @@
+/*
+ * Scopes of tokens (distribution's token specification, scope.md): "TYPE:NAME:ACTION,ACTION".
+ * An engine.
+ */
+#ifndef DLRUN_OCI_AUTH_SCOPE_H
+#define DLRUN_OCI_AUTH_SCOPE_H
+
+#include <stdbool.h>
+
+#include "base/vec.h"
+
+enum { AUTH_SCOPES_MAX = 16, AUTH_SCOPE_LEN_MAX = 1024 };
+
+/* Whether one of scopes has the type and name of wanted and all of its actions. */
+bool auth_scope_covers(const struct strv *scopes, const char *wanted);
+/* Add what the blank-separated scopes of text have over those that are there already; true if
+ * there was anything. What is longer than the limits, or not plain, is left out. */
+bool auth_scope_merge(struct strv *scopes, const char *text);
+
+#endif

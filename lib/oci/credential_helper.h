@@ -1,0 +1,26 @@
+/*
+ * One run of a credential helper on the loop (docker-credential-helpers, "get").
+ */
+#ifndef DLRUN_OCI_CREDENTIAL_HELPER_H
+#define DLRUN_OCI_CREDENTIAL_HELPER_H
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "oci/credentials.h"
+
+enum { CREDENTIAL_HELPER_OUT_MAX = 64 << 10 };
+
+struct helper;
+/* r is what credential_helper_parse says of its answer; login may be taken over. Called from the
+ * loop, once, as the last thing. */
+typedef int helper_end_fn(
+	void *ctx, int r, struct credential *login, struct err *fault, struct err *err);
+/* program: its path; name: NAME of docker-credential-NAME. Its stderr is thrown away, because it
+ * may hold anything. E_REGISTRY_HELPER if it cannot be started. env: a NULL-ended list. */
+int helper_start(struct loop *loop, const char *program, const char *name, const char *key,
+	const char *const *env, helper_end_fn *end, void *ctx, struct helper **ret,
+	struct err *err);
+/* Kills its process group if it still runs. NULL is accepted. */
+void helper_free(struct helper *helper);
+
+#endif

@@ -244,14 +244,17 @@ class FaultProxy:
 
     @property
     def up(self):
-        return sum(flow.passed for link in list(self._links) for flow in link.flows[:1])
+        return self.counts()["up"]
 
     @property
     def down(self):
-        return sum(flow.passed for link in list(self._links) for flow in link.flows[1:])
+        return self.counts()["down"]
 
     def counts(self):
-        return {"accepted": self.accepted, "exchanges": self.exchanges, "up": self.up, "down": self.down}
+        """accepted, exchanges, up and down of one moment: what a peer has read is counted."""
+        links = self.connections
+        up, down = (sum(link[side] for link in links) for side in ("up", "down"))
+        return {"accepted": len(links), "exchanges": sum(link["exchanges"] for link in links), "up": up, "down": down}
 
     def close(self):
         if self._closing:

@@ -118,7 +118,8 @@ class Registry(ScriptedServer):
                     mount gets: 202 (a session), 400, 401, 403, 404, 405.
     head_blob, head_manifest   None, or the status that every such HEAD gets (403, 405, …).
     location        "absolute", "relative" (a path), "bare" (relative to the request's path) or
-                    "other" (absolute, on `other`, which takes uploads without authorization).
+                    "other" (absolute, on `other`, which takes uploads without authorization), or any
+                    text that the path is put behind ("http://169.254.169.254").
     state           uploads' Locations carry ?_state=…, new in each answer, wanted back verbatim.
     chunked         False: every PATCH gets 416. chunk_max: a longer PATCH gets 416. chunk_min: said
                     as OCI-Chunk-Min-Length; no chunk may follow one that is shorter.
@@ -401,7 +402,9 @@ class Registry(ScriptedServer):
         path = f"/v2/{name}/blobs/uploads/{upload.id}"
         where = {"absolute": self.base_of(request) + path, "relative": path, "other": self.other.url + path,
                  "bare": ("" if request.path.endswith("/") or request.method != "POST" else "uploads/") + upload.id}
-        location = where[self.location] + (f"?_state={upload.state}%3D%3D" if self.state else "")
+        location = where.get(self.location, self.location + path)
+        if self.state:
+            location += f"?_state={upload.state}%3D%3D"
         last = max(0, len(upload.data) - 1)
         return Answer(status, [("Location", location), ("Range", f"0-{last}"), ("Docker-Upload-UUID", upload.id),
                                *headers])

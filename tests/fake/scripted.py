@@ -51,9 +51,9 @@ class Request:
     number      from 1, in the order in which heads arrived; connection: number of its connection.
     method, target (as sent), path (unquoted, without query), query (name -> list of values).
     headers     Headers; authorization: that field or None.
-    body        bytes; after the answer None if longer than 64 KiB. length: its bytes.
+    body        bytes; from the answer on None if longer than 64 KiB. length: its bytes.
     complete    the whole body arrived.
-    time, done  monotonic seconds: head complete, answer sent (None before).
+    time, done  monotonic seconds: head complete, answer sent or connection lost (None before).
     status      what was answered (None: nothing); sent: bytes of the answer.
     """
 
@@ -89,7 +89,8 @@ class Answer:
              and headers have none; HEAD gets no body, 1xx, 204 and 304 neither body nor length.
     interim  status codes, or (status, headers) pairs, sent before (100, 103, …).
     delay    seconds before the first byte; pause: seconds between the bytes of "drip".
-    close    the connection ends in order after the answer.
+    close    the connection ends in order after the answer; this is said by "Connection: close"
+             unless the headers have that field.
     length   for "fill": bytes announced and sent; for "short" and "hang-body": bytes announced
              (default: 1000 more than the body has).
     how      "plain"; "chunked"; "close": body delimited by the end of the connection;
@@ -336,12 +337,15 @@ class ScriptedServer:
         with self.lock:
             return [f"{r.line} {r.status}" for r in self.requests]
 
-    def wait(self, pattern="", count=1, seconds=30):
-        """Until that many such requests have come; returns them."""
+    def wait(self, pattern="", count=1, seconds=30, done=False):
+        """Until that many such requests have come (done: and are answered or lost); returns them."""
+        def found():
+            return [r for r in self.find(pattern) if r.done or not done]
+
         with self.changed:
-            if not self.changed.wait_for(lambda: self.count(pattern) >= count, seconds):
+            if not self.changed.wait_for(lambda: len(found()) >= count, seconds):
                 raise AssertionError(f"no {count} requests {pattern!r} in {seconds} s: {self.lines()}")
-            return self.find(pattern)
+            return found()
 
     def clear(self):
         """Forget the requests, violations and TLS failures so far."""
@@ -447,14 +451,12 @@ class ScriptedServer:
         if not answer:
             self._read_body(connection, request, length, chunked)
             answer = self._answer(request)
+            if request.length > KEEP_BYTES:
+                request.body = None
         try:
             goes_on = self._send(connection, request, answer)
         finally:
-            with self.changed:
-                request.done = time.monotonic()
-                if len(request.body) > KEEP_BYTES:
-                    request.body = None
-                self.changed.notify_all()
+            self._done(request)
         return goes_on and not unread and (request.headers.get("Connection") or "").lower() != "close"
 
     def _parse(self, head, number):
@@ -502,6 +504,12 @@ class ScriptedServer:
             request.body, request.length = bytes(body), len(body)
             if not request.complete:
                 self.cut_short(request)
+                self._done(request)
+
+    def _done(self, request):
+        with self.changed:
+            request.done = time.monotonic()
+            self.changed.notify_all()
 
     def _answer(self, request):
         answer = self._scripted("before", request) or self.handle(request)
@@ -531,8 +539,8 @@ class ScriptedServer:
         request.status = answer.status
 
         def send(data):
-            connection.send(data)
             request.sent += len(data)
+            connection.send(data)
 
         if answer.how == "raw":
             send(answer.body)

@@ -316,7 +316,21 @@ void contents_save_wait(struct contents_saving *saving)
  * All of it
  */
 
-int contents_take(struct snapshot *s, const struct statcache *cache, struct err *err)
+/* Links are always read. */
+static void tell_what_is_read(const struct snapshot *s, const struct snapshot_options *options,
+	const size_t *todo, size_t n_todo)
+{
+	AUTO_FREE const struct path **files = mem_alloc(n_todo + 1, sizeof(*files));
+	size_t n = 0;
+
+	for (size_t k = 0; k < n_todo; k++)
+		if (s->paths.v[todo[k]].kind == ENTRY_FILE)
+			files[n++] = &s->paths.v[todo[k]];
+	options->will_read(options->will_read_ctx, files, n);
+}
+
+int contents_take(struct snapshot *s, const struct snapshot_options *options,
+	const struct statcache *cache, struct err *err)
 {
 	size_t n = s->paths.n;
 	AUTO_FREE size_t *todo = mem_alloc(n + 1, sizeof(*todo));
@@ -328,6 +342,8 @@ int contents_take(struct snapshot *s, const struct statcache *cache, struct err 
 	s->private->git_ids = mem_alloc(n + 1, sizeof(*s->private->git_ids));
 	s->private->marks = mem_alloc(n + 1, 1);
 	size_t n_todo = join(s, cache, todo);
+	if (options->will_read)
+		tell_what_is_read(s, options, todo, n_todo);
 	int rc = read_todo(s, todo, n_todo, err);
 	return rc < 0 ? rc : finish(s, err);
 }

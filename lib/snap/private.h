@@ -30,9 +30,11 @@ struct snapshot_private {
 };
 
 /*
- * snap/contents: fill the entries, ids and marks of snapshot->paths. cache may be empty.
+ * snap/contents: fill the entries, ids and marks of snapshot->paths. cache may be empty. Of options
+ * will_read is used.
  */
-int contents_take(struct snapshot *snapshot, const struct statcache *cache, struct err *err);
+int contents_take(struct snapshot *snapshot, const struct snapshot_options *options,
+	const struct statcache *cache, struct err *err);
 /* Again for those whose stat data are no longer those of paths. */
 int contents_refresh(struct snapshot *snapshot, struct err *err);
 

@@ -155,7 +155,7 @@ static int fill(struct snapshot *s, const struct snapshot_options *options, stru
 	choose_git_ids(s);
 	int64_t start_us = clock_us();
 	if (rc == 0)
-		rc = contents_take(s, &job.cache, err);
+		rc = contents_take(s, options, &job.cache, err);
 	s->stats.hash_us = clock_us() - start_us;
 	if (rc == 0) {
 		struct contents_saving *saving = contents_save(s, &job.cache, job.path);

@@ -45,6 +45,9 @@ struct snapshot_options {
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
 	const char *shell_dir;  /* where hints are pasted; NULL: the current directory */
+	/* Called once, before files are read that the stat cache does not know. NULL: nobody. */
+	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
+	void *will_read_ctx;
 };
 
 /* What git knows of the tree. A file counts as changed when its bytes or its mode are not those of

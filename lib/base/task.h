@@ -13,7 +13,7 @@ struct task;
 
 /* The work: in the thread. */
 typedef int task_fn(struct task *task, void *ctx, struct err *err);
-/* Its end: on the loop, once. r and fault are those of the work; a negative return ends loop_run. */
+/* Its end: on the loop, once. r and fault are the work's; a negative return ends loop_run. */
 typedef int task_done_fn(void *ctx, int r, struct err *fault, struct err *err);
 
 /* Where no thread is to be had the failure arrives by done. */

@@ -125,7 +125,9 @@ struct http_request {
 struct http_call *http_start(struct http *http, const struct http_request *request);
 /* Give up; no done. NULL is accepted. The connection is closed if it is in use. */
 void http_cancel(struct http_call *call);
-/* Go on reading the body, or sending it. */
+/* Go on reading the body, or sending it. NULL is accepted. */
 void http_resume(struct http_call *call);
+/* Bytes of the body that have left so far. */
+uint64_t http_sent(const struct http_call *call);
 
 #endif

@@ -214,7 +214,7 @@ void http_call_free(struct http_call *call)
 	if (call->next)
 		call->next->prev = call->prev;
 	loop_remove_timer(http->loop, call->timer);
-	loop_remove_timer(http->loop, call->resume_timer);
+	loop_remove_timer(http->loop, call->wake_timer);
 	free((char *)call->request.method);
 	wipe(call->request.authorization);
 	if (call->request.body.copy)
@@ -363,15 +363,17 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
  * Pauses
  */
 
-static int resume_due(void *ctx, struct err *err)
+static int wake_due(void *ctx, struct err *err)
 {
 	struct http_call *call = ctx;
 	struct http *http = call->http;
 
-	call->resume_timer = NULL;
-	call->recv_paused = call->send_paused = false;
-	call->x.last_ms = clock_ms();
-	if (!call->x.easy)
+	call->wake_timer = NULL;
+	if (call->resumes) {
+		call->recv_paused = call->send_paused = call->resumes = false;
+		call->x.last_ms = clock_ms();
+	}
+	if (!call->x.attached)
 		return 0;
 	http_enter(http);
 	CURLcode result = curl_easy_pause(call->x.easy, CURLPAUSE_CONT);
@@ -383,9 +385,21 @@ static int resume_due(void *ctx, struct err *err)
 }
 
 /* From the loop, because libcurl hands out what it has kept. */
+void http_call_wake(struct http_call *call)
+{
+	if (!call->wake_timer)
+		call->wake_timer = loop_add_timer(call->http->loop, clock_ms(), wake_due, call);
+}
+
 void http_resume(struct http_call *call)
 {
-	if (call->over || call->resume_timer)
+	if (!call || call->over)
 		return;
-	call->resume_timer = loop_add_timer(call->http->loop, clock_ms(), resume_due, call);
+	call->resumes = true;
+	http_call_wake(call);
+}
+
+uint64_t http_sent(const struct http_call *call)
+{
+	return (uint64_t)call->x.seen_up;
 }

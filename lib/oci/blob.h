@@ -75,6 +75,7 @@ struct sink {
 	const char *name;       /* of the destination, for messages; the implementation's */
 	uint64_t bytes_written; /* by put, put_bytes and commit */
 	size_t blobs_written;
+	int64_t commit_ms; /* clock_ms() when commit was last called, by those who count it */
 };
 
 void sink_free(struct sink *sink);

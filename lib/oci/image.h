@@ -103,6 +103,7 @@ struct image_request {
 	enum codec codec;
 	const char *plan_path;     /* NULL: no plan is read or kept. Its directory exists */
 	bool full;                 /* write the canonical plan: full and big layers only */
+	bool dry;                  /* the plan is read, not kept */
 	int64_t mtime_s;           /* LAYER_MTIME unless SOURCE_DATE_EPOCH is set */
 	const struct strv *labels; /* "key=value" */
 	const char *name;          /* of the image in the destination, or NULL */

@@ -351,7 +351,7 @@ void layer_work_save(struct layer_work *work)
 	AUTO_ERR struct err err = {0};
 	int r = 0;
 
-	if (!path)
+	if (!path || work->request->dry)
 		return;
 	if (work->new_full && !is_planned(work))
 		r = plan_save_full(

@@ -112,6 +112,8 @@ struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
 void registry_resume(struct registry_call *call);
+/* Bytes of the body that have left so far, in the present try. */
+uint64_t registry_sent(const struct registry_call *call);
 /* For done, when it does not like what it accepted: as registry_answer_error, saying also who we
  * are there and whether it was to be read or written. */
 int registry_call_error(

@@ -32,7 +32,6 @@ struct registry_call {
 	struct loop_timer *timer, *deadline_timer;
 
 	unsigned generation; /* of the authorization */
-	int64_t authorized_ms;
 	unsigned logins, tries;
 	int64_t began_ms;
 	bool spent;              /* the body was read, or data was given: it cannot be sent again */
@@ -140,6 +139,11 @@ void registry_resume(struct registry_call *call)
 {
 	if (call->http)
 		http_resume(call->http);
+}
+
+uint64_t registry_sent(const struct registry_call *call)
+{
+	return call->http ? http_sent(call->http) : 0;
 }
 
 static int timer_due(void *ctx, struct err *err)
@@ -371,11 +375,8 @@ static bool is_accepted(unsigned accept, int status)
 /* Whether the registry itself wants another login: what it has redirected us to may not. */
 static bool wants_login(const struct registry_call *call, const struct http_answer *answer)
 {
-	bool first = call->logins == 0;
-	bool expired = clock_ms() - call->authorized_ms > REGISTRY_TOKEN_MS;
-
 	if (call->spent || call->foreign || call->logins >= REGISTRY_LOGINS_MAX ||
-		!(first || expired) || !url_same_origin(&answer->url, &call->registry->origin))
+		!url_same_origin(&answer->url, &call->registry->origin))
 		return false;
 	if (answer->status == 401)
 		return true;
@@ -410,6 +411,7 @@ static int log_in(struct registry_call *call, const struct http_answer *answer)
 	call->tries--;
 	if (is_accepted(call->request.accept, answer->status))
 		keep(call, answer);
+	registry_call_error(call, answer, &call->cause);
 	call->waiting = true;
 	struct auth_wait *wait = auth_refused(
 		registry->auth, &answer->headers, answer->zone, call->generation, on_ready, call);
@@ -512,11 +514,23 @@ static void send_request(struct registry_call *call, const char *authorization)
 	request.body.copy = false;
 	if (request.body.read)
 		request.body.read = read_body;
-	call->authorized_ms = clock_ms();
 	if (call->tries++ == 0)
-		call->began_ms = call->authorized_ms;
+		call->began_ms = clock_ms();
 	call->by_tls = url.tls;
 	call->http = http_start(registry->http, &request);
+}
+
+/* A login that is refused is what the registry itself has answered before. */
+static void no_login(struct registry_call *call, struct err *fault)
+{
+	const struct err *words = &call->cause;
+
+	if (fault->id != E_REGISTRY_AUTH && fault->id != E_REGISTRY_DENIED)
+		free_answer(&call->kept);
+	else if (words->n_evidence > 0)
+		err_evidence(fault, "%s", words->evidence[0]);
+	err_move(&call->fault, fault);
+	end_soon(call);
 }
 
 static int on_ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
@@ -528,13 +542,12 @@ static int on_ready(void *ctx, const char *authorization, unsigned generation, s
 	call->wait = NULL;
 	call->waiting = false;
 	if (fault && err_is_set(fault)) {
-		if (fault->id != E_REGISTRY_AUTH && fault->id != E_REGISTRY_DENIED)
-			free_answer(&call->kept);
-		err_move(&call->fault, fault);
-		end_soon(call);
+		no_login(call, fault);
 		return 0;
 	}
 	free_answer(&call->kept);
+	if (call->cause.id == E_REGISTRY_AUTH || call->cause.id == E_REGISTRY_DENIED)
+		err_clear(&call->cause);
 	call->generation = generation;
 	send_request(call, authorization);
 	return 0;

@@ -1,0 +1,420 @@
+#include "oci/registry_sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/field.h"
+#include "oci/manifest.h"
+
+#define TAG_PREFIX "dlrun-"
+enum { TAG_DIGITS = 16 };
+
+static const char doing[] = "putting the manifest";
+
+/* What one call of the sink asks of the loop. */
+struct asked {
+	struct registry_sink *own;
+	const struct descriptor *blob;
+	const void *data;
+	const char *name;
+	int fd;
+};
+
+struct registry_sink {
+	struct sink sink; /* first */
+	struct registry_sink_options options;
+	struct asked *asked;
+	struct registry_call *call;
+	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
+	bool tag_is_ours;
+	struct err refusal; /* of the manifest, while it is looked up */
+};
+
+static struct registry_sink *inside(struct sink *sink)
+{
+	return (struct registry_sink *)sink;
+}
+
+void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
+{
+	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
+}
+
+bool registry_sink_is_tag(const char *text)
+{
+	return str_starts(text, TAG_PREFIX) &&
+	       strspn(text + strlen(TAG_PREFIX), "0123456789abcdef") == TAG_DIGITS &&
+	       strlen(text) == strlen(TAG_PREFIX) + TAG_DIGITS;
+}
+
+static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
+{
+	asked->own = own;
+	own->asked = asked;
+	return task_ask(*own->options.task, fn, asked, err);
+}
+
+/*
+ * Blobs
+ */
+
+static void told(void *ctx, int has)
+{
+	struct asked *asked = ctx;
+
+	task_answer(*asked->own->options.task, has, NULL);
+}
+
+static void has_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+
+	(void)task;
+	uploads_has(asked->own->options.uploads, asked->blob, told, asked);
+}
+
+static int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob};
+
+	return ask(inside(sink), has_blob, &asked, err);
+}
+
+static int sink_stage_dir(struct sink *sink)
+{
+	return inside(sink)->options.stage_dir_fd;
+}
+
+static void take_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+	struct uploads *uploads = asked->own->options.uploads;
+
+	if (asked->data)
+		uploads_add_bytes(uploads, asked->blob, asked->data);
+	else if (asked->fd >= 0)
+		uploads_add_file(uploads, asked->blob, asked->fd);
+	else
+		uploads_add_base(uploads, asked->blob);
+	task_answer(task, 0, NULL);
+}
+
+static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
+{
+	int r = sink_has(sink, asked->blob, err);
+
+	if (r != 0) {
+		if (asked->fd >= 0)
+			close(asked->fd);
+		return r < 0 ? r : 0;
+	}
+	r = ask(inside(sink), take_blob, asked, err);
+	if (r < 0 && asked->fd >= 0)
+		close(asked->fd);
+	if (r < 0)
+		return r;
+	if (asked->data || asked->fd >= 0) {
+		sink->bytes_written += asked->blob->size;
+		sink->blobs_written++;
+	}
+	return 0;
+}
+
+static int sink_put(
+	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .fd = TAKE_FD(stage->fd)};
+
+	return send_blob(sink, &asked, err);
+}
+
+static int sink_put_bytes(
+	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .data = data, .fd = -1};
+
+	return send_blob(sink, &asked, err);
+}
+
+/* One of a layout on this machine is sent, others never come here. */
+static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .fd = -1};
+
+	if (from >= 0) {
+		asked.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+		if (asked.fd < 0)
+			return err_set_errno(err, E_IO, errno, "reading %s", blob->digest);
+	}
+	return send_blob(sink, &asked, err);
+}
+
+static void forget_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+
+	uploads_forget(asked->own->options.uploads, asked->blob->digest);
+	task_answer(task, 0, NULL);
+}
+
+static void sink_forget(struct sink *sink, const struct descriptor *blob)
+{
+	struct asked asked = {.blob = blob};
+
+	ask(inside(sink), forget_blob, &asked, NULL);
+}
+
+/*
+ * The manifest
+ */
+
+static int answer(struct registry_sink *own, struct err *fault)
+{
+	int r = err_is_set(fault) ? -(int)fault->code : 0;
+
+	task_answer(*own->options.task, r, fault);
+	return 0;
+}
+
+/* The blobs of the newest image are those to be proved when they were not seen for long. */
+static void mark_newest(struct registry_sink *own)
+{
+	struct registry_memory *memory = own->options.memory;
+	AUTO_MANIFEST struct manifest manifest = {0};
+	const struct asked *asked = own->asked;
+
+	if (manifest_parse(asked->data, asked->blob->size, "the manifest", &manifest, NULL) < 0)
+		return;
+	vec_foreach (struct registry_hint, hint, &memory->blobs) {
+		hint->in_newest = false;
+		for (size_t i = 0; i < manifest.n_layers; i++)
+			hint->in_newest |= strcmp(hint->name, manifest.layers[i].digest) == 0;
+	}
+}
+
+static int accepted(struct registry_sink *own)
+{
+	struct registry_memory *memory = own->options.memory;
+	int64_t now = clock_wall_ms();
+	const char *digest = own->asked->blob->digest;
+
+	registry_remember(memory, &memory->manifests, digest, NULL, now);
+	registry_remember(memory, &memory->tags, own->tag, digest, now);
+	mark_newest(own);
+	return answer(own, NULL);
+}
+
+/* What the registry lacks is not remembered any more: image_write makes and sends it. */
+static int lacks_blobs(
+	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+{
+	AUTO_STRV struct strv digests = {0};
+	AUTO_ERR struct err fault = {0}, words = {0};
+
+	registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", &digests);
+	for (size_t i = 0; i < digests.n; i++)
+		uploads_forget(own->options.uploads, digests.v[i]);
+	registry_call_error(call, reply, &words);
+	err_set(&fault, E_IMAGE, "%s says that it lacks layers of the image", own->sink.name);
+	for (size_t i = 0; i < words.n_evidence; i++)
+		err_evidence(&fault, "%s", words.evidence[i]);
+	err_hint(&fault, "its garbage collection may be running; push again");
+	return answer(own, &fault);
+}
+
+static int wrong_digest(struct registry_sink *own, const char *digest)
+{
+	AUTO_FREE char *shown = str_shown(digest);
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_REGISTRY_ANSWER, "%s stored the manifest under another digest",
+		own->sink.name);
+	err_evidence(&fault, "sent %s", own->asked->blob->digest);
+	err_evidence(&fault, "stored %s", shown);
+	return answer(own, &fault);
+}
+
+static bool is_conflict(int status)
+{
+	return status == 400 || status == 403 || status == 405 || status == 409 || status == 412;
+}
+
+static bool has_digest(const struct http_answer *reply, const char *digest)
+{
+	return reply->status == 200 &&
+	       str_eq(field_find(&reply->headers, "docker-content-digest"), digest);
+}
+
+/* A tag that may not be moved is as good when it stands for this image already. */
+static int looked_up(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+
+	(void)err;
+	own->call = NULL;
+	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest)) {
+		err_clear(&own->refusal);
+		return accepted(own);
+	}
+	return answer(own, &own->refusal);
+}
+
+static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
+				     "application/vnd.docker.distribution.manifest.v2+json";
+
+static void look_up(struct registry_sink *own, registry_done_fn *done)
+{
+	static const char *const accept[] = {manifest_types};
+	static const struct strv headers = {(char **)accept, 1, 1};
+	AUTO_FREE char *path = mem_printf("manifests/%s", own->tag);
+	const struct registry_request request = {
+		.method = "HEAD",
+		.path = path,
+		.headers = &headers,
+		.accept = REGISTRY_ANY,
+		.doing = "looking for the image",
+		.done = done,
+		.ctx = own,
+	};
+
+	own->call = registry_start(own->options.registry, &request);
+}
+
+static int put_done(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	struct registry_call *call = TAKE(own->call);
+
+	(void)err;
+	if (err_is_set(fault))
+		return answer(own, fault);
+	const char *digest = field_find(&reply->headers, "docker-content-digest");
+	if (reply->status / 100 == 2)
+		return digest && strcmp(digest, own->asked->blob->digest) != 0
+			       ? wrong_digest(own, digest)
+			       : accepted(own);
+	if (registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
+		registry_answer_has(reply, "BLOB_UNKNOWN", NULL))
+		return lacks_blobs(own, reply, call);
+	registry_call_error(call, reply, &own->refusal);
+	if (!is_conflict(reply->status))
+		return answer(own, &own->refusal);
+	look_up(own, looked_up);
+	return 0;
+}
+
+static int put_manifest(struct registry_sink *own)
+{
+	AUTO_FREE char *path = mem_printf("manifests/%s", own->tag);
+	AUTO_STRV struct strv headers = {0};
+	const struct registry_request request = {
+		.method = "PUT",
+		.path = path,
+		.headers = &headers,
+		.body = {.size = own->asked->blob->size, .data = own->asked->data},
+		.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED,
+		.doing = doing,
+		.done = put_done,
+		.ctx = own,
+	};
+
+	strv_addf(&headers, "Content-Type: %s", own->asked->blob->media_type);
+	own->call = registry_start(own->options.registry, &request);
+	return 0;
+}
+
+/* One that was there some time ago. */
+static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+
+	(void)err;
+	own->call = NULL;
+	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
+		return accepted(own);
+	return err_is_set(fault) ? answer(own, fault) : put_manifest(own);
+}
+
+static int uploaded(void *ctx, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	struct registry_memory *memory = own->options.memory;
+	const char *digest = own->asked->blob->digest;
+	int64_t now = clock_wall_ms();
+
+	if (err_is_set(fault))
+		return answer(own, fault);
+	int r = uploads_close(own->options.uploads, NULL, NULL, err);
+	if (r < 0)
+		return r;
+	const struct registry_hint *tag = registry_hint_find(&memory->tags, own->tag);
+	const struct registry_hint *known = registry_hint_find(&memory->manifests, digest);
+	bool same = known && tag && str_eq(tag->value, digest);
+	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
+		return put_manifest(own);
+	if (own->tag_is_ours && registry_hint_is_fresh(known, now, REGISTRY_TRUST_MANIFEST_MS))
+		return answer(own, NULL);
+	look_up(own, asked_old);
+	return 0;
+}
+
+static void commit_manifest(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+	struct registry_sink *own = asked->own;
+	AUTO_ERR struct err err = {0};
+
+	(void)task;
+	own->tag_is_ours = !asked->name;
+	if (asked->name)
+		snprintf(own->tag, sizeof(own->tag), "%s", asked->name);
+	else
+		registry_sink_tag(asked->blob->digest, own->tag);
+	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
+		answer(own, &err);
+}
+
+static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
+	const char *name, struct err *err)
+{
+	struct asked asked = {.blob = blob, .data = manifest, .name = name, .fd = -1};
+
+	sink->commit_ms = clock_ms();
+	return ask(inside(sink), commit_manifest, &asked, err);
+}
+
+/* On the loop, when the task has ended. */
+static void sink_close(struct sink *sink)
+{
+	registry_cancel(inside(sink)->call);
+	err_done(&inside(sink)->refusal);
+	free(sink);
+}
+
+static const struct sink_ops registry_sink_ops = {
+	.has = sink_has,
+	.stage_dir = sink_stage_dir,
+	.put = sink_put,
+	.put_bytes = sink_put_bytes,
+	.link = sink_link,
+	.commit = sink_commit,
+	.forget = sink_forget,
+	.free = sink_close,
+};
+
+struct sink *registry_sink(const struct registry_sink_options *options)
+{
+	struct registry_sink *own = mem_alloc(1, sizeof(*own));
+
+	own->sink.ops = &registry_sink_ops;
+	own->sink.name = registry_name(options->registry);
+	own->options = *options;
+	return &own->sink;
+}

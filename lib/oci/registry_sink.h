@@ -1,0 +1,31 @@
+/*
+ * A repository of a registry as a destination for images (oci/blob.h). The sink is used by the work
+ * of a task (base/task.h), everything else of the registry by the loop: blobs are handed over and
+ * travel while the next one is made.
+ */
+#ifndef DLRUN_OCI_REGISTRY_SINK_H
+#define DLRUN_OCI_REGISTRY_SINK_H
+
+#include "base/task.h"
+#include "oci/blob.h"
+#include "oci/uploads.h"
+
+enum { REGISTRY_TAG_SIZE = 32 };
+
+struct registry_sink_options {
+	struct task **task; /* that will use it: set before it does */
+	struct registry *registry;
+	struct uploads *uploads;
+	struct registry_memory *memory;
+	int stage_dir_fd; /* for layers that are being made; stays the caller's */
+};
+
+struct sink *registry_sink(const struct registry_sink_options *options);
+
+/* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
+ * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
+void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE]);
+/* Whether text is such a tag. */
+bool registry_sink_is_tag(const char *text);
+
+#endif

@@ -1,0 +1,149 @@
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "oci/uploads_impl.h"
+
+/*
+ * Base layers: mounted from another repository of the registry, there already, or copied.
+ */
+
+static const char doing[] = "mounting a base layer";
+
+static int fail_mount(struct upload_job *job, struct err *err)
+{
+	const struct uploads_options *options = &job->uploads->options;
+	const char *host = registry_host(options->registry);
+	AUTO_ERR struct err fault = {0};
+
+	if (options->mount_from)
+		err_set(&fault, E_REGISTRY_MOUNT,
+			"registry %s does not let %s use the layers of the base %s", host,
+			registry_name(options->registry), options->base_name);
+	else
+		err_set(&fault, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
+			options->base_name, host);
+	err_evidence(&fault, "layers of bases are not sent through this machine (%s is missing)",
+		job->blob.digest);
+	err_evidence(&fault, "or push the base to %s once, and name that as the base", host);
+	err_hint(&fault, "--copy-base copies it from registry to registry, once");
+	return upload_failed(job, &fault, err);
+}
+
+static int checked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (err_is_set(fault))
+		return upload_failed(job, fault, err);
+	if (answer->status == 200)
+		return upload_arrived(job, err);
+	return job->uploads->options.copy_from ? upload_copy(job, err) : fail_mount(job, err);
+}
+
+static int check_there(struct upload_job *job)
+{
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "HEAD",
+		.path = path,
+		.accept = REGISTRY_ANY,
+		.doing = "looking for a base layer",
+	};
+
+	upload_start(job, &request, checked);
+	return 0;
+}
+
+/* 202: it did not, and has opened a session instead. */
+static void drop_session(struct upload_job *job, const struct http_answer *answer)
+{
+	struct upload_session *session = mem_alloc(1, sizeof(*session));
+
+	session->uploads = job->uploads;
+	if (upload_session_take(session, answer, NULL) == 0)
+		upload_session_delete(session);
+	else
+		upload_session_free(session);
+}
+
+static int mounted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (err_is_set(fault))
+		return upload_failed(job, fault, err);
+	if (answer->status == 201)
+		return upload_arrived(job, err);
+	if (upload_may_pass(answer))
+		return upload_again(job, answer, NULL, err);
+	if (answer->status == 202)
+		drop_session(job, answer);
+	return check_there(job);
+}
+
+int upload_base(struct upload_job *job, struct err *err)
+{
+	const char *from = job->uploads->options.mount_from;
+	struct registry_request request = {
+		.method = "POST",
+		.accept = REGISTRY_ANY,
+		.doing = doing,
+	};
+
+	(void)err;
+	if (!from)
+		return check_there(job);
+	AUTO_FREE char *from_path = registry_repo_path(job->uploads->options.registry, from);
+	AUTO_FREE char *mount = url_add_param("blobs/uploads/", "mount", job->blob.digest);
+	AUTO_FREE char *path = url_add_param(mount, "from", from_path);
+	request.path = path;
+	upload_start(job, &request, mounted);
+	return 0;
+}
+
+/*
+ * Proofs: one byte of the blob. HEAD is not enough: a registry with a cache of descriptors says yes
+ * when the bytes are gone.
+ */
+
+static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	(void)data;
+	job->got += len;
+	/* One that does not know ranges would send all of it. */
+	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
+}
+
+static int proved(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	(void)answer;
+	(void)fault;
+	upload_ended(job);
+	return job->got > 0 ? upload_arrived(job, err) : upload_unproved(job, err);
+}
+
+int upload_proof(struct upload_job *job, struct err *err)
+{
+	static const char *const range[] = {"Range: bytes=0-0"};
+	static const struct strv headers = {(char **)range, 1, 1};
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "GET",
+		.path = path,
+		.headers = &headers,
+		.data = one_byte,
+		.accept = REGISTRY_ANY,
+		.doing = "looking for a layer",
+	};
+
+	(void)err;
+	upload_start(job, &request, proved);
+	return 0;
+}

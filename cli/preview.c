@@ -133,15 +133,19 @@ static struct json *left_out_json(const struct path_list *paths)
 	return list;
 }
 
+void preview_add_files(const struct snapshot *snapshot, struct json *json)
+{
+	json_set(json, "files", files_json(&snapshot->entries));
+	json_set(json, "left_out", left_out_json(&snapshot->paths));
+}
+
 static int print_json(struct app *app, const struct submit_preview *preview, bool list_files)
 {
 	struct json *json = app_json("preview");
 
 	json_set(json, "run", json_clone(preview->doc));
-	if (list_files) {
-		json_set(json, "files", files_json(&preview->snapshot->entries));
-		json_set(json, "left_out", left_out_json(&preview->snapshot->paths));
-	}
+	if (list_files)
+		preview_add_files(preview->snapshot, json);
 	return app_print_json(app, json);
 }
 
@@ -161,6 +165,15 @@ static void add_files(const struct snapshot *snapshot, struct buf *out)
 	if (snapshot->paths.n_left_out > snapshot->paths.left_out.n)
 		buf_addf(out, "- %9s  and %zu more\n", "",
 			snapshot->paths.n_left_out - snapshot->paths.left_out.n);
+}
+
+void preview_print_files(struct app *app, const struct snapshot *snapshot)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, UI_TEXT_MAX);
+	add_files(snapshot, &out);
+	ui_print(app, UI_OUT, out.data, out.len);
 }
 
 static void add_fact(const char *label, const char *value, struct buf *out)
@@ -193,10 +206,8 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	AUTO_ERR struct err err = {0};
 	struct submit_preview preview = {0};
 	int64_t begun = clock_ms();
-	AUTO_BUF struct buf out = {0};
 	int status = 0;
 
-	buf_init(&out, UI_TEXT_MAX);
 	if (submit_preview(&app->session, options, &preview, &err) < 0)
 		return app_fail(app, &err);
 	preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
@@ -205,8 +216,7 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	if (app->options.json) {
 		status = print_json(app, &preview, list_files);
 	} else if (list_files) {
-		add_files(preview.snapshot, &out);
-		ui_print(app, UI_OUT, out.data, out.len);
+		preview_print_files(app, preview.snapshot);
 	} else {
 		print_facts(app, &preview);
 	}

@@ -17,6 +17,11 @@ void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int6
 /* "image     1 layer, 2 KiB · sha256:0123456789ab · 10 ms" */
 void preview_say_image(struct app *app, const struct image *image, int64_t ms);
 
+/* Each file with its size, and what was left out, on stdout. */
+void preview_print_files(struct app *app, const struct snapshot *snapshot);
+/* The same as members "files" and "left_out". */
+void preview_add_files(const struct snapshot *snapshot, struct json *json);
+
 /* The facts of the run that would be (list_files: each file, too) on stdout, or as
  * dlrun/preview/v1. Returns the exit status. */
 int preview_print(struct app *app, const struct submit_options *options, bool list_files);

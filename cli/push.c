@@ -1,22 +1,32 @@
+#include <string.h>
+
 #include "base/auto.h"
+#include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/preview.h"
+#include "cli/transfer.h"
 #include "cli/ui.h"
-#include "run/submit.h"
+#include "run/push.h"
 
 struct push_values {
-	const char *image, *to;
+	const char *image, *to, *target;
 	int64_t allow_size;
-	bool full;
+	bool full, copy_base, trace, dry_run;
 	struct strv include, allow;
 };
 
 static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_STRING, 0, "to", struct push_values, to), .arg = "REPO",
+		.help = "Where to: HOST/REPO[:TAG] or oci:DIR[:TAG] (default: `registry:`, else "
+			"dlrun's own layout)",
+		.values = VALUE_DIR},
+	{OPT_MEMBER(OPT_STRING, 't', "target", struct push_values, target), .arg = "T",
+		.help = "To the registry of this target", .values = VALUE_TARGET},
 	{OPT_MEMBER(OPT_STRING, 0, "image", struct push_values, image), .arg = "BASE",
-		.help = "Base image: scratch or oci:DIR[:TAG]", .key = "image"},
-	{OPT_MEMBER(OPT_STRING, 0, "to", struct push_values, to), .arg = "oci:DIR[:TAG]",
-		.help = "An OCI image layout on disk (default: dlrun's own)", .values = VALUE_DIR},
+		.help = "Base image: scratch, HOST/REPO[:TAG], or oci:DIR[:TAG]", .key = "image"},
+	{OPT_MEMBER(OPT_FLAG, 0, "copy-base", struct push_values, copy_base),
+		.help = "Copy base layers from another registry, if it has to be"},
 	{OPT_MEMBER(OPT_LIST, 0, "include", struct push_values, include), .arg = "PATH",
 		.help = "Send a path that git ignores, too", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_LIST, 0, "allow", struct push_values, allow), .arg = "PATH",
@@ -25,15 +35,99 @@ static const struct opt opts[] = {
 		.help = "Send a tree of up to SIZE (500Mi, 2Gi)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct push_values, full),
 		.help = "Write the whole code layer anew, not what changed"},
+	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct push_values, dry_run),
+		.help = "List files and layers; send and keep nothing"},
+	{OPT_MEMBER(OPT_FLAG, 0, "trace", struct push_values, trace),
+		.help = "Show each request with its time and bytes"},
 	{OPT_END},
 };
 
-static int print_result(struct app *app, const struct push_result *result)
+/*
+ * While it goes on
+ */
+
+static void show_exchange(void *ctx, const struct http_event *event)
+{
+	struct transfer *transfer = ctx;
+
+	transfer_clear(transfer);
+	ui_printf(transfer->app, UI_ERR, "%-6s %s %d %lld ms up %llu down %llu%s%s\n",
+		event->method, event->url, event->status, (long long)event->ms,
+		(unsigned long long)event->bytes_up, (unsigned long long)event->bytes_down,
+		event->fault ? " " : "", event->fault ? event->fault->message : "");
+}
+
+static void show_progress(void *ctx, const struct uploads_progress *progress)
+{
+	transfer_show(ctx, progress);
+}
+
+static void show_note(void *ctx, const char *text)
+{
+	struct transfer *transfer = ctx;
+
+	transfer_clear(transfer);
+	app_note(transfer->app, "%s", text);
+}
+
+/*
+ * The end
+ */
+
+static bool is_there(const struct push_result *result, const char *digest)
+{
+	return strv_find(&result->there, digest) >= 0;
+}
+
+static struct json *dry_json(const struct push_result *result)
+{
+	struct json *json = push_result_json(result);
+
+	json_set_bool(json, "dry_run", true);
+	preview_add_files(result->snapshot, json);
+	return json;
+}
+
+static void print_layers(struct app *app, const struct push_result *result)
+{
+	static const struct ui_column columns[] = {{"LAYER", false, false}, {"SIZE", true, false},
+		{"", false, false}, {"DIGEST", false, true}};
+	AUTO_TABLE struct ui_table table;
+	char bytes[16];
+
+	ui_table_init(&table, columns, sizeof(columns) / sizeof(*columns));
+	for (size_t i = 0; i < result->image.n_layers; i++) {
+		const struct image_layer *layer = &result->image.layers[i];
+		bool base = layer->role == IMAGE_ROLE_BASE;
+		bool there = is_there(result, layer->blob.digest);
+		ui_table_add(&table, "", image_role_name(layer->role));
+		ui_table_add(&table, "", str_size(layer->blob.size, bytes));
+		ui_table_add(&table, "", there ? "is there" : base ? "to mount" : "to send");
+		ui_table_add(&table, UI_DIM, layer->blob.digest);
+	}
+	ui_table_print(app, &table);
+}
+
+static int print_dry_run(struct app *app, const struct push_result *result)
+{
+	if (app->options.json)
+		return app_print_json(app, dry_json(result));
+	preview_print_files(app, result->snapshot);
+	print_layers(app, result);
+	app_note(app, "nothing was sent: this was --dry-run");
+	return app->out_lost;
+}
+
+static int print_result(struct app *app, const struct push_result *result, bool dry_run)
 {
 	preview_say_snapshot(app, result->snapshot, result->snapshot_ms);
 	preview_say_image(app, &result->image, result->pack_ms + result->push_ms);
 	vec_foreach (char *, text, &result->snapshot->warnings)
 		app_warn(app, "%s", *text);
+	vec_foreach (char *const, text, &result->warnings)
+		app_warn(app, "%s", *text);
+	if (dry_run)
+		return print_dry_run(app, result);
 	if (app->options.json)
 		return app_print_json(app, push_result_json(result));
 	return ui_printf(app, UI_OUT, "%s\n", result->ref) < 0;
@@ -42,26 +136,39 @@ static int print_result(struct app *app, const struct push_result *result)
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct push_values *values = values_ptr;
-	const struct submit_options options = {.include = &values->include,
+	const struct submit_options tree = {.include = &values->include,
 		.allow = &values->allow,
 		.allow_bytes = values->allow_size == OPT_UNSET ? 0 : values->allow_size,
 		.full = values->full};
+	const struct push_options options = {.to = values->to,
+		.target = values->target,
+		.base = values->image,
+		.full = values->full,
+		.copy_base = values->copy_base,
+		.dry_run = values->dry_run,
+		.tree = &tree};
+	struct transfer transfer = {.app = app};
+	const struct push_events events = {.exchange = values->trace ? show_exchange : NULL,
+		.progress = show_progress,
+		.note = show_note,
+		.ctx = &transfer};
 	AUTO_ERR struct err err = {0};
 	AUTO(push_result_done) struct push_result result = {0};
 	struct config *config;
 
 	(void)words;
-	if (app_config(app, opts, values, &config, &err) < 0 ||
-		push_image(&app->session, values->image, values->to, values->full, &options,
-			&result, &err) < 0)
-		return app_fail(app, &err);
-	return print_result(app, &result);
+	int r = app_config(app, opts, values, &config, &err);
+	if (r == 0)
+		r = push_image(&app->session, &options, &events, &result, &err);
+	transfer_clear(&transfer);
+	return r < 0 ? app_fail(app, &err) : print_result(app, &result, values->dry_run);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun push # an image of this tree in dlrun's own store",
-	"dlrun push --to oci:out # the same in an OCI image layout that other tools read",
-	"dlrun push --image oci:base:2.5 --to oci:out:v1 # on a base image, with a tag",
+	"dlrun push --to registry.example.com/me/code --image registry.example.com/base/py:3.12 "
+	"# an image of this tree on a base",
+	"dlrun push --dry-run # what would be sent, file by file",
+	"dlrun push --to oci:out:v1 # an OCI image layout on disk, with a tag",
 };
 
 const struct cmd cmd_push = {

@@ -160,6 +160,14 @@ static int write_all(int fd, const char *data, size_t len)
 	return 0;
 }
 
+void ui_erase_line(struct app *app)
+{
+	static const char erase[] = "\r\033[K";
+
+	if (app->progress == PROGRESS_TTY)
+		write_all(STDERR_FILENO, erase, sizeof(erase) - 1);
+}
+
 static int write_out(struct app *app, const char *data, size_t len)
 {
 	AUTO_ERR struct err err = {0};

@@ -37,6 +37,8 @@ void ui_text(
  * anything else is said once on stderr): what was to come is lost, and app->out_lost is set. */
 int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len);
 int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...) ERR_PRINTF(3, 4);
+/* Back to an empty line, where progress is drawn. */
+void ui_erase_line(struct app *app);
 /* The same to stdout for bytes that are not ours to change: logs, patches and JSON in a pipe. */
 int ui_write(struct app *app, const char *data, size_t len);
 

@@ -187,7 +187,7 @@ static int base_of_tree(struct session *session, struct base *ret, struct err *e
 	if (r < 0)
 		log_note("the base image of the tree: %s", fault.message);
 	ret->name = mem_strdup(pack.base_name);
-	ret->known = r == 0;
+	ret->known = r == 0 && pack_need_base(&pack, NULL) == 0;
 	for (size_t i = 0; pack.base && i < pack.base->n_layers; i++)
 		strv_add(&ret->diff_ids, pack.base->diff_ids[i]);
 	return 0;

@@ -37,31 +37,44 @@ static char *base_dir(struct session *session, bool from_option)
 	return mem_strndup(origin->file, (size_t)(slash - origin->file));
 }
 
-static int fail_registry(const char *name, struct err *err)
+int pack_need_base(const struct pack *pack, struct err *err)
 {
-	err_set(err, E_IMAGE_BASE, "%s is in a registry; base images are read from layouts on disk",
-		name);
-	return err_hint(err, "skopeo copy docker://%s oci:base && dlrun … --image oci:base", name);
+	if (pack->base_ref.kind != REF_REGISTRY || pack->base)
+		return 0;
+	err_set(err, E_IMAGE_BASE, "%s is in a registry, and its layers are not here",
+		pack->base_name);
+	return err_hint(err, "skopeo copy docker://%s oci:base && dlrun push --image oci:base …",
+		pack->base_name);
+}
+
+int pack_set_base(struct pack *pack, struct layout *layout, const char *digest, struct err *err)
+{
+	const char *platform = config_str(pack->session->config, "platform");
+
+	image_base_free(TAKE(pack->base));
+	int r = image_base_load(layout, pack->base_name, digest, platform, &pack->base, err);
+	/* Its layers stay where they are. */
+	if (r == 0)
+		pack->base->layout = NULL;
+	return r;
 }
 
 static int load_base(struct pack *pack, bool from_option, struct err *err)
 {
-	AUTO_REF struct ref ref = {0};
+	const struct ref *ref = &pack->base_ref;
 	const char *platform = config_str(pack->session->config, "platform");
 	AUTO_FREE char *start = NULL, *dir = NULL;
 
-	int r = ref_parse(pack->base_name, &ref, err);
-	if (r < 0 || ref.kind == REF_SCRATCH)
+	int r = ref_parse(pack->base_name, &pack->base_ref, err);
+	if (r < 0 || ref->kind != REF_LAYOUT)
 		return r;
-	if (ref.kind == REF_REGISTRY)
-		return fail_registry(pack->base_name, err);
 	start = base_dir(pack->session, from_option);
-	dir = fs_join(start, ref.dir);
+	dir = fs_join(start, ref->dir);
 	r = layout_open(dir, false, &pack->base_layout, err);
 	if (r < 0)
 		return r;
 	return image_base_load(pack->base_layout, pack->base_name,
-		ref.digest ? ref.digest : ref.tag, platform, &pack->base, err);
+		ref->digest ? ref->digest : ref->tag, platform, &pack->base, err);
 }
 
 /*
@@ -122,6 +135,7 @@ void pack_done(struct pack *pack)
 		return;
 	image_base_free(pack->base);
 	layout_free(pack->base_layout);
+	ref_done(&pack->base_ref);
 	free(pack->base_name);
 	*pack = (struct pack){0};
 }
@@ -162,22 +176,17 @@ static void add_labels(const struct snapshot *snapshot, struct strv *labels)
 		strv_addf(labels, "org.opencontainers.image.source=%s", snapshot->git.remote_url);
 }
 
-static int write_once(struct snapshot *snapshot, struct image_request *request,
-	struct layout *layout, struct image *ret, struct err *err)
+static int write_once(struct snapshot *snapshot, struct image_request *request, struct sink *sink,
+	struct image *ret, struct err *err)
 {
-	struct sink *sink = layout_sink(layout);
-	int r;
-
 	request->entries = &snapshot->entries;
 	request->opener = snapshot_opener(snapshot);
 	request->snapshot_id = snapshot->id;
-	r = image_write(request, sink, ret, err);
-	sink_free(sink);
-	return r;
+	return image_write(request, sink, ret, err);
 }
 
-int pack_write(struct pack *pack, struct snapshot *snapshot, struct layout *layout,
-	const char *dest, const char *name, struct image *ret, struct err *err)
+int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
+	const char *name, struct image *ret, struct err *err)
 {
 	AUTO_FREE char *plan = plan_path(pack, snapshot->root, dest);
 	AUTO_STRV struct strv labels = {0};
@@ -188,6 +197,7 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct layout *layo
 		.codec = pack->codec,
 		.plan_path = plan,
 		.full = pack->full,
+		.dry = pack->dry,
 		.mtime_s = pack->mtime_s,
 		.labels = &labels,
 		.name = name,
@@ -195,7 +205,7 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct layout *layo
 
 	add_labels(snapshot, &labels);
 	for (int i = 0;; i++) {
-		int r = write_once(snapshot, &request, layout, ret, err);
+		int r = write_once(snapshot, &request, sink, ret, err);
 		if (r == 0 || !err || err->id != E_IO_CHANGED || i == REFRESH_TRIES)
 			return r;
 		log_note("%s: taken again", err->message);

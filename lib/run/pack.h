@@ -10,31 +10,40 @@
 #include "base/err.h"
 #include "oci/image.h"
 #include "oci/layout.h"
+#include "oci/ref.h"
 #include "run/session.h"
 #include "snap/snapshot.h"
 
 struct pack {
 	struct session *session;
-	char *base_name; /* as the user wrote it: "scratch", "oci:DIR" */
+	char *base_name;     /* as the user wrote it: "scratch", "oci:DIR", "HOST/REPO:TAG" */
+	struct ref base_ref; /* of that */
 	struct layout *base_layout;
 	struct image_base *base; /* NULL: scratch */
 	enum codec codec;
 	int64_t mtime_s;
 	bool full;
+	bool dry; /* no plan is kept */
 };
 
 /* Read the base image and the settings; nothing is written. base: NULL: from the configuration. A
- * relative directory of a layout is seen from the file that names it, else from the caller's. */
+ * relative directory of a layout is seen from the file that names it, else from the caller's. One
+ * in a registry is not read: it stays NULL (what runs on a host needs none) until pack_set_base. */
 int pack_init(
 	struct pack *pack, struct session *session, const char *base, bool full, struct err *err);
 void pack_done(struct pack *pack);
 #define AUTO_PACK AUTO(pack_done)
 
-/* Write the image of the snapshot into layout, which plans are kept for under dest (any text that
+/* The base in a registry, as far as it was fetched into layout, which must outlive pack. */
+int pack_set_base(struct pack *pack, struct layout *layout, const char *digest, struct err *err);
+/* E_IMAGE_BASE when the base is in a registry and was not set: nobody here has its layers. */
+int pack_need_base(const struct pack *pack, struct err *err);
+
+/* Write the image of the snapshot into sink, which plans are kept for under dest (any text that
  * names it). Files that change meanwhile are read again, up to three times: the snapshot is that of
  * the image then. name: of the image there, or NULL. */
-int pack_write(struct pack *pack, struct snapshot *snapshot, struct layout *layout,
-	const char *dest, const char *name, struct image *ret, struct err *err);
+int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
+	const char *name, struct image *ret, struct err *err);
 
 /* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */
 struct json *pack_image_json(const struct image *image, const char *ref, const char *base);

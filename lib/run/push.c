@@ -1,3 +1,5 @@
+#include "run/push.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,107 +7,169 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "oci/ref.h"
-#include "run/submission.h"
+#include "run/push_impl.h"
+#include "run/registry_config.h"
 
 /*
- * Only snapshot and image.
+ * Where it goes
  */
 
-/* Where it goes. */
-struct dest {
-	struct layout *own; /* opened here */
-	struct layout *layout;
-	char *dir;  /* absolute */
-	char *name; /* as it is printed */
-	char *tag;
-};
-
-static void dest_done(struct dest *dest)
+/* A repository that the configuration knows under two names is printed under the one that runs
+ * use. */
+static void find_pull_name(struct pushing *pushing, const struct registry_config *known)
 {
-	layout_free(dest->own);
-	free(dest->dir);
-	free(dest->name);
-	free(dest->tag);
+	AUTO_REF struct ref push = {0};
+	bool same = known->push && ref_parse(known->push, &push, NULL) == 0 &&
+		    str_eq(push.host, pushing->to.host) && str_eq(push.repo, pushing->to.repo);
+
+	pushing->pull = same ? mem_strdup(known->pull)
+			     : mem_printf("%s/%s", pushing->to.host, pushing->to.repo);
 }
 
-static int open_own_layout(struct session *session, struct dest *dest, struct err *err)
+static int check_to(const char *to, const struct ref *ref, struct err *err)
 {
-	dest->dir = dirs_layout(&session->dirs);
-	dest->name = mem_strdup(dest->dir);
-	return session_layout(session, &dest->layout, err);
-}
+	bool tag_fits = ref->kind == REF_LAYOUT || ref->kind == REF_REGISTRY;
 
-/* The text is checked before the tree is looked at, the directory made after it. */
-static int parse_dest(struct session *session, const char *to, struct dest *dest, struct err *err)
-{
-	AUTO_REF struct ref ref = {0};
-
-	if (!to)
+	if (tag_fits && !ref->digest)
 		return 0;
-	int r = ref_parse(to, &ref, err);
-	if (r < 0)
-		return r;
-	if (ref.kind != REF_LAYOUT || ref.digest) {
-		err_set(err, E_IMAGE_REF, "--to %s: images are pushed to oci:DIR or oci:DIR:TAG",
-			to);
-		return err_hint(err, "dlrun push --to oci:out");
-	}
-	dest->dir = fs_join(session->env.cwd, ref.dir);
-	dest->name = mem_strdup(ref.dir);
-	dest->tag = mem_strdup(ref.tag);
-	return 0;
+	err_set(err, E_IMAGE_REF, "--to %s: images are pushed to HOST/REPO[:TAG] or oci:DIR[:TAG]",
+		to);
+	return err_hint(err, "dlrun push --to oci:out");
 }
 
-static int open_dest(struct session *session, struct dest *dest, struct err *err)
+/* The text is checked before the tree is looked at. */
+static int find_dest(struct pushing *pushing, struct err *err)
 {
-	if (!dest->dir)
-		return open_own_layout(session, dest, err);
-	int r = layout_open(dest->dir, true, &dest->own, err);
-	dest->layout = dest->own;
+	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
+	const struct config *config = pushing->submission.config;
+	const char *to = pushing->options->to, *target = pushing->options->target;
+
+	if (!target)
+		target = config_str(config, "target");
+	int r = registry_config_find(config, target, &known, to ? NULL : err);
+	if (r < 0 && !to)
+		return r;
+	if (!to && r == 0)
+		return 0;
+	r = ref_parse(to ? to : known.push, &pushing->to, err);
+	if (r == 0)
+		r = check_to(to ? to : known.push, &pushing->to, err);
+	if (r == 0 && pushing->to.kind == REF_REGISTRY)
+		find_pull_name(pushing, &known);
 	return r;
 }
 
-static int take_snapshot(struct submission *submission, struct err *err)
-{
-	int r = session_place(submission->session, &submission->place, err);
+/*
+ * To a layout
+ */
 
-	if (r == 0)
-		r = session_config(submission->session, &submission->config, err);
-	return r < 0 ? r : submission_take(submission, true, err);
+static int write_layout(
+	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
+{
+	struct push_result *result = &pushing->result;
+	struct sink *sink = layout_sink(layout);
+
+	int r = pack_write(&pushing->submission.pack, result->snapshot, sink, dir, pushing->to.tag,
+		&result->image, err);
+	sink_free(sink);
+	return r;
 }
 
-int push_image(struct session *session, const char *base, const char *to, bool full,
-	const struct submit_options *options, struct push_result *ret, struct err *err)
+static int push_to_layout(struct pushing *pushing, struct err *err)
 {
-	AUTO(submission_done)
-	struct submission submission = {
-		.session = session, .options = options, .begun_ms = clock_ms()};
-	AUTO(push_result_done) struct push_result result = {0};
-	AUTO(dest_done) struct dest dest = {0};
+	struct session *session = pushing->submission.session;
+	AUTO_LAYOUT struct layout *opened = NULL;
+	AUTO_FREE char *dir = NULL;
+	struct layout *layout;
 
-	int r = parse_dest(session, to, &dest, err);
+	int r = pack_need_base(&pushing->submission.pack, err);
 	if (r == 0)
-		r = pack_init(&submission.pack, session, base, full, err);
-	if (r == 0)
-		r = take_snapshot(&submission, err);
+		r = push_take_snapshot(pushing, err);
 	if (r < 0)
 		return r;
-	result.snapshot = TAKE(submission.snapshot);
-	result.snapshot_ms = clock_ms() - submission.begun_ms;
-	r = open_dest(session, &dest, err);
+	if (pushing->to.dir) {
+		dir = fs_join(session->env.cwd, pushing->to.dir);
+		r = layout_open(dir, true, &opened, err);
+		layout = opened;
+	} else {
+		dir = dirs_layout(&session->dirs);
+		r = session_layout(session, &layout, err);
+	}
 	if (r == 0)
-		r = pack_write(&submission.pack, result.snapshot, dest.layout, dest.dir, dest.tag,
-			&result.image, err);
+		r = write_layout(pushing, layout, dir, err);
 	if (r < 0)
 		return r;
-	result.ref = mem_printf("oci:%s@%s", dest.name, result.image.manifest.digest);
-	result.base = TAKE(submission.pack.base_name);
-	result.total_ms = clock_ms() - submission.begun_ms;
-	result.pack_ms = result.total_ms - result.snapshot_ms;
-	*ret = result;
-	result = (struct push_result){0};
+	pushing->result.name = mem_printf("oci:%s", pushing->to.dir ? pushing->to.dir : dir);
+	pushing->result.ref =
+		mem_printf("%s@%s", pushing->result.name, pushing->result.image.manifest.digest);
 	return 0;
+}
+
+/*
+ * All of it
+ */
+
+int push_take_snapshot(struct pushing *pushing, struct err *err)
+{
+	struct submission *submission = &pushing->submission;
+	struct push_result *result = &pushing->result;
+
+	int r = submission_take(submission, !pushing->options->dry_run, err);
+	if (r < 0)
+		return r;
+	result->snapshot = TAKE(submission->snapshot);
+	result->snapshot_ms = clock_ms() - submission->begun_ms;
+	return 0;
+}
+
+static void finish(struct pushing *pushing, struct push_result *ret)
+{
+	struct push_result *result = &pushing->result;
+
+	result->base = TAKE(pushing->submission.pack.base_name);
+	result->total_ms = clock_ms() - pushing->submission.begun_ms;
+	result->pack_ms = result->total_ms - result->snapshot_ms - result->push_ms;
+	*ret = *result;
+	*result = (struct push_result){0};
+}
+
+static void pushing_done(struct pushing *pushing)
+{
+	push_result_done(&pushing->result);
+	submission_done(&pushing->submission);
+	ref_done(&pushing->to);
+	free(pushing->pull);
+}
+
+int push_image(struct session *session, const struct push_options *options,
+	const struct push_events *events, struct push_result *ret, struct err *err)
+{
+	static const struct push_events no_events;
+	AUTO(pushing_done)
+	struct pushing pushing = {
+		.options = options,
+		.events = events ? events : &no_events,
+		.submission = {.session = session,
+			.options = options->tree,
+			.begun_ms = clock_ms()},
+	};
+	struct submission *submission = &pushing.submission;
+
+	int r = session_config(session, &submission->config, err);
+	if (r == 0)
+		r = find_dest(&pushing, err);
+	if (r == 0)
+		r = pack_init(&submission->pack, session, options->base, options->full, err);
+	if (r == 0)
+		r = session_place(session, &submission->place, err);
+	if (r < 0)
+		return r;
+	submission->pack.dry = options->dry_run;
+	r = pushing.to.kind == REF_REGISTRY ? push_to_registry(&pushing, err)
+					    : push_to_layout(&pushing, err);
+	if (r == 0)
+		finish(&pushing, ret);
+	return r;
 }
 
 void push_result_done(struct push_result *result)
@@ -114,8 +178,12 @@ void push_result_done(struct push_result *result)
 		return;
 	snapshot_free(result->snapshot);
 	image_done(&result->image);
+	strv_done(&result->warnings);
+	strv_done(&result->there);
 	free(result->ref);
+	free(result->name);
 	free(result->base);
+	free(result->base_digest);
 	*result = (struct push_result){0};
 }
 
@@ -126,12 +194,14 @@ struct json *push_result_json(const struct push_result *result)
 	json_set_str(json, "schema", "dlrun/push/v1");
 	json_set(json, "snapshot", pack_snapshot_json(result->snapshot));
 	json_set(json, "image", pack_image_json(&result->image, result->ref, result->base));
+	json_set_int(json, "requests", (int64_t)result->requests);
 	json_set_int(phases, "snapshot", result->snapshot_ms);
 	json_set_int(phases, "pack", result->pack_ms);
 	json_set_int(phases, "push", result->push_ms);
 	json_set_int(phases, "total", result->total_ms);
 	json_set(json, "phases_ms", phases);
 	json_add_strv(warnings, &result->snapshot->warnings);
+	json_add_strv(warnings, &result->warnings);
 	json_set(json, "warnings", warnings);
 	return json;
 }

@@ -27,6 +27,9 @@ struct submission {
 	char *notice;              /* what is done for the program without being asked; NULL */
 	bool missing_program;      /* it will not be found */
 	int64_t begun_ms, snapshot_ms;
+	/* snapshot_options.will_read, with this as its ctx; NULL: nobody. */
+	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
+	void *will_read_ctx;
 };
 
 void submission_done(struct submission *submission);

@@ -172,6 +172,18 @@ static int fail_row(struct course *course, int r, const struct err *err)
  * The image
  */
 
+static int write_layers(
+	struct course *course, struct layout *layout, const char *dir, struct err *err)
+{
+	struct submission *submission = &course->submission;
+	struct sink *sink = layout_sink(layout);
+
+	int r = pack_write(&submission->pack, submission->snapshot, sink, dir, course->id,
+		&course->image, err);
+	sink_free(sink);
+	return r;
+}
+
 static int write_image(struct course *course, struct err *err)
 {
 	struct submission *submission = &course->submission;
@@ -186,8 +198,7 @@ static int write_image(struct course *course, struct err *err)
 	if (submission->from_digest)
 		r = image_load(layout, submission->from_digest, &course->image, err);
 	else
-		r = pack_write(&submission->pack, submission->snapshot, layout, dir, course->id,
-			&course->image, err);
+		r = write_layers(course, layout, dir, err);
 	if (r < 0)
 		return r;
 	course->pack_ms = clock_ms() - start_ms;

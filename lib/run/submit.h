@@ -61,18 +61,4 @@ int submit_run(struct session *session, const struct submit_options *options,
 /* What may come after the start: git record, spare trees' upkeep. Failures are warnings. */
 void submit_finish(struct session *session, struct run *run, const struct submit_events *events);
 
-/* Only snapshot and image. to: "oci:DIR[:TAG]", NULL: the local layout. base: an image reference,
- * "scratch" or NULL (from the configuration). */
-struct push_result {
-	struct snapshot *snapshot;
-	struct image image;
-	char *ref;  /* "oci:DIR@sha256:…" */
-	char *base; /* the base image as it was named */
-	int64_t snapshot_ms, pack_ms, push_ms, total_ms;
-};
-int push_image(struct session *session, const char *base, const char *to, bool full,
-	const struct submit_options *options, struct push_result *ret, struct err *err);
-void push_result_done(struct push_result *result);
-struct json *push_result_json(const struct push_result *result); /* dlrun/push/v1 */
-
 #endif

@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/ops.h"
+#include "run/push.h"
 #include "run/session.h"
 #include "run/spec.h"
 #include "run/store.h"
@@ -619,7 +620,6 @@ static void test_refused_by_configuration(void **state)
 	} cases[] = {
 		{"target: nowhere\n", E_TARGET, "nowhere"},
 		{"image: oci:missing\n", E_IMAGE_BASE, "missing"},
-		{"image: registry.example.com/base:1\n", E_IMAGE_BASE, "registry"},
 		{"image: 'oci:'\n", E_IMAGE_REF, ""},
 		{"unknown: 1\n", E_CONFIG_KEY, "unknown"},
 		{"limits: {files: 1}\n", E_SNAPSHOT_LIMIT, ""},
@@ -632,6 +632,18 @@ static void test_refused_by_configuration(void **state)
 		open_session(place, ".");
 		expect_refused(place, cases[i].id, cases[i].message);
 	}
+}
+
+/* On a host the base is not used, so that one in a registry is not even asked for. */
+static void test_a_base_in_a_registry_is_not_read(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place, "dlrun.yaml", "image: registry.invalid/base:1\n", 0644);
+	open_session(place, ".");
+	WORDS(place, "echo", "hi");
+	AUTO_RUN struct run *run = expect_output(place, "hi\n");
+	assert_string_equal(get(run, "image", "base"), "registry.invalid/base:1");
 }
 
 static void test_too_wide_a_tree(void **state)
@@ -842,10 +854,11 @@ static void test_push(void **state)
 {
 	struct place *place = *state;
 	struct push_result result = {0}, again = {0};
+	struct push_options to_layout = {.to = "oci:out:v1", .tree = &place->options};
+	struct push_options to_own = {.tree = &place->options};
 	AUTO_ERR struct err err = {0};
 
-	if (push_image(&place->session, NULL, "oci:out:v1", false, &place->options, &result, &err) <
-		0)
+	if (push_image(&place->session, &to_layout, NULL, &result, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_int_equal(strncmp(result.ref, "oci:out@sha256:", 15), 0);
 	AUTO_FREE char *index = fs_join(place->tree, "out/index.json");
@@ -856,8 +869,7 @@ static void test_push(void **state)
 	assert_string_equal(json_get_str(json_get(json, "image"), "base"), "scratch");
 	/* What it wrote is part of the tree now, as any other file; leave it out. */
 	write_file(place, ".dlrunignore", "out/\n", 0644);
-	assert_int_equal(
-		push_image(&place->session, NULL, NULL, false, &place->options, &again, NULL), 0);
+	assert_int_equal(push_image(&place->session, &to_own, NULL, &again, NULL), 0);
 	assert_non_null(strstr(again.ref, "/oci@sha256:"));
 	push_result_done(&result);
 	push_result_done(&again);
@@ -866,15 +878,15 @@ static void test_push(void **state)
 
 static void test_push_refused(void **state)
 {
-	static const char *const bad[] = {"scratch", "registry.example.com/a:b", "oci:",
+	static const char *const bad[] = {"scratch", "registry.example.com/a:b:c", "oci:",
 		"oci:x@sha256:0000000000000000000000000000000000000000000000000000000000000000"};
 	struct place *place = *state;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct push_result result;
 		AUTO_ERR struct err err = {0};
-		assert_true(push_image(&place->session, NULL, bad[i], false, &place->options,
-				    &result, &err) < 0);
+		struct push_options options = {.to = bad[i], .tree = &place->options};
+		assert_true(push_image(&place->session, &options, NULL, &result, &err) < 0);
 		assert_int_equal(err.id, E_IMAGE_REF);
 	}
 	assert_int_equal(count_files(place->home), 0);
@@ -927,6 +939,7 @@ int main(int argc, char **argv)
 		TEST(test_from_what_is_not_there),
 		TEST(test_refused),
 		TEST(test_refused_by_configuration),
+		TEST(test_a_base_in_a_registry_is_not_read),
 		TEST(test_too_wide_a_tree),
 		TEST(test_allowed_sizes),
 		TEST(test_missing_programs),

@@ -1,0 +1,71 @@
+#include "cli/transfer.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/auto.h"
+#include "base/str.h"
+#include "cli/app.h"
+#include "cli/ui.h"
+
+enum {
+	QUICK_MS = 300, /* what is over by then needs no word */
+	PLAIN_EVERY_MS = 5000,
+	BAR = 20,
+};
+
+void transfer_clear(struct transfer *transfer)
+{
+	if (!transfer->on_screen)
+		return;
+	ui_erase_line(transfer->app);
+	transfer->on_screen = false;
+}
+
+static char *bar(const struct uploads_progress *progress)
+{
+	uint64_t total = progress->bytes_total ? progress->bytes_total : 1;
+	uint64_t done = progress->bytes_done < total ? progress->bytes_done : total;
+	int full = (int)((double)done * BAR / (double)total);
+
+	return mem_printf("[%.*s%*s]", full, "####################", BAR - full, "");
+}
+
+static char *text_of(
+	const struct transfer *transfer, const struct uploads_progress *progress, bool with_bar)
+{
+	int64_t ms = clock_ms() - transfer->begun_ms;
+	uint64_t rate = ms > 0 ? progress->bytes_done * 1000 / (uint64_t)ms : 0;
+	char done[16], total[16], each[16];
+	AUTO_FREE char *drawn = with_bar ? bar(progress) : mem_strdup("");
+
+	if (progress->bytes_total == 0)
+		return mem_printf("%zu of %zu base layers mounted", progress->mounts_done,
+			progress->mounts_total);
+	return mem_printf("%s%s%s of %s%s · %s/s", drawn, with_bar ? " " : "",
+		str_size(progress->bytes_done, done), str_size(progress->bytes_total, total),
+		progress->copied ? " (base layers too)" : "", str_size(rate, each));
+}
+
+void transfer_show(struct transfer *transfer, const struct uploads_progress *progress)
+{
+	struct app *app = transfer->app;
+	int64_t now = clock_ms();
+
+	if (app->progress == PROGRESS_NONE || app->options.json ||
+		progress->bytes_total + progress->mounts_total == 0)
+		return;
+	if (!transfer->begun_ms)
+		transfer->begun_ms = transfer->said_ms = now;
+	if (now - transfer->begun_ms < QUICK_MS)
+		return;
+	if (app->progress == PROGRESS_TTY) {
+		AUTO_FREE char *text = text_of(transfer, progress, true);
+		ui_erase_line(app);
+		ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%s", UI_LABEL, "push", text);
+		transfer->on_screen = true;
+	} else if (now - transfer->said_ms >= PLAIN_EVERY_MS) {
+		AUTO_FREE char *text = text_of(transfer, progress, false);
+		app_phase(app, "push", "%s", text);
+		transfer->said_ms = now;
+	}
+}

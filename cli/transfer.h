@@ -1,0 +1,24 @@
+/*
+ * How far a transfer is: on a terminal one line that is drawn anew, elsewhere a line now and then.
+ */
+#ifndef DLRUN_CLI_TRANSFER_H
+#define DLRUN_CLI_TRANSFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "oci/uploads.h"
+
+struct app;
+
+struct transfer {
+	struct app *app;
+	int64_t begun_ms, said_ms, drawn_ms; /* 0: not yet */
+	bool on_screen;
+};
+
+void transfer_show(struct transfer *transfer, const struct uploads_progress *progress);
+/* Take the line off the screen, before anything else is written. */
+void transfer_clear(struct transfer *transfer);
+
+#endif

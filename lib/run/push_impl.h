@@ -1,0 +1,26 @@
+/*
+ * What the parts of run/push share: not for others.
+ */
+#ifndef DLRUN_RUN_PUSH_IMPL_H
+#define DLRUN_RUN_PUSH_IMPL_H
+
+#include "oci/ref.h"
+#include "run/push.h"
+#include "run/submission.h"
+
+/* One push. */
+struct pushing {
+	const struct push_options *options;
+	const struct push_events *events; /* never NULL */
+	struct submission submission;
+	struct ref to;             /* where it goes */
+	char *pull;                /* of a registry: the repository as runs name it */
+	struct push_result result; /* as far as it goes */
+};
+
+/* The snapshot into result, and when it was hashed. */
+int push_take_snapshot(struct pushing *pushing, struct err *err);
+/* The whole of a push to a registry. */
+int push_to_registry(struct pushing *pushing, struct err *err);
+
+#endif

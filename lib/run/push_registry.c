@@ -1,0 +1,504 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/task.h"
+#include "oci/dry_sink.h"
+#include "oci/registry_sink.h"
+#include "run/edited.h"
+#include "run/push_impl.h"
+#include "run/registry_config.h"
+#include "run/registry_open.h"
+
+enum {
+	PROGRESS_MS = 100,
+	SESSIONS = 2, /* a layer and the configuration: what an edit uploads */
+};
+
+/* A push to a registry while it is under way. What the work of the task uses stands in `pushing`
+ * and is left alone by the loop until the work asks or has ended. */
+struct course {
+	struct pushing *pushing;
+	struct loop *loop;
+	struct registry_client client;
+	struct registry *registry;
+	struct registry *source; /* of the base: another host's, or what is copied from; or NULL */
+	char *memory_path, *base_memory_path, *edited_path, *dir;
+	int dir_fd;
+	struct registry_memory memory, base_memory;
+	struct uploads *uploads;
+	struct sink *sink;
+	struct task *task;
+	struct edited edited;
+
+	/* the base */
+	struct layout *bases;
+	struct registry_base *lookup;
+	char *base_digest;
+	struct err base_fault;
+	bool base_known, base_is_asked;
+
+	struct loop_timer *timer;
+	bool interrupted;
+	int result;
+	struct err fault;
+};
+
+static void course_done(struct course *course)
+{
+	task_free(course->task);
+	sink_free(course->sink);
+	registry_base_free(course->lookup);
+	uploads_free(course->uploads);
+	registry_free(course->source);
+	registry_free(course->registry);
+	registry_client_done(&course->client);
+	layout_free(course->bases);
+	registry_memory_done(&course->memory);
+	registry_memory_done(&course->base_memory);
+	edited_done(&course->edited);
+	auto_fd(&course->dir_fd);
+	free(course->memory_path);
+	free(course->base_memory_path);
+	free(course->edited_path);
+	free(course->dir);
+	free(course->base_digest);
+	err_done(&course->base_fault);
+	err_done(&course->fault);
+	loop_free(course->loop);
+}
+
+static const struct ref *base_ref(const struct course *course)
+{
+	return &course->pushing->submission.pack.base_ref;
+}
+
+static bool base_is_remote(const struct course *course)
+{
+	return base_ref(course)->kind == REF_REGISTRY;
+}
+
+static bool is_same_host(const struct course *course)
+{
+	return strcasecmp(base_ref(course)->host, course->pushing->to.host) == 0;
+}
+
+static bool is_same_repo(const struct course *course)
+{
+	return is_same_host(course) &&
+	       strcmp(base_ref(course)->repo, course->pushing->to.repo) == 0;
+}
+
+/*
+ * The base
+ */
+
+static void tell_base(struct course *course, struct task *task)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = 0;
+
+	if (err_is_set(&course->base_fault))
+		r = err_move(&fault, &course->base_fault);
+	task_answer(task, r, &fault);
+}
+
+static int base_found(void *ctx, const char *digest, struct err *fault, struct err *err)
+{
+	struct course *course = ctx;
+
+	(void)err;
+	course->base_known = true;
+	if (err_is_set(fault))
+		err_move(&course->base_fault, fault);
+	else
+		course->base_digest = mem_strdup(digest);
+	if (course->base_is_asked)
+		tell_base(course, course->task);
+	return 0;
+}
+
+static struct registry_memory *memory_of_base(struct course *course)
+{
+	return is_same_repo(course) ? &course->memory : &course->base_memory;
+}
+
+static char *tag_key(const struct course *course)
+{
+	const char *tag = base_ref(course)->tag;
+	const struct config *config = course->pushing->submission.config;
+
+	return mem_printf("%s %s", tag ? tag : "latest", config_str(config, "platform"));
+}
+
+static int start_lookup(struct course *course, struct err *err)
+{
+	const struct ref *ref = base_ref(course);
+	const char *platform = config_str(course->pushing->submission.config, "platform");
+	AUTO_FREE char *dir = fs_join(course->dir, "bases"), *key = tag_key(course);
+	struct registry *registry = is_same_host(course) ? course->registry : course->source;
+
+	int r = layout_open(dir, true, &course->bases, err);
+	if (r < 0)
+		return r;
+	const struct registry_hint *tag =
+		ref->digest ? NULL : registry_hint_find(&memory_of_base(course)->tags, key);
+	bool fresh = registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
+	course->lookup = registry_base_start(registry, ref, fresh ? tag->value : NULL,
+		tag && !fresh ? tag->value : NULL, platform, course->bases, base_found, course);
+	return 0;
+}
+
+static void remember_base(struct course *course)
+{
+	struct registry_memory *memory = memory_of_base(course);
+	AUTO_FREE char *key = tag_key(course);
+	const struct registry_hint *tag = registry_hint_find(&memory->tags, key);
+
+	if (base_ref(course)->digest || !course->base_digest ||
+		registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS))
+		return;
+	registry_remember(memory, &memory->tags, key, course->base_digest, clock_wall_ms());
+}
+
+/*
+ * The work
+ */
+
+static void ask_base(void *ctx, struct task *task)
+{
+	struct course *course = ctx;
+
+	course->base_is_asked = true;
+	if (course->base_known)
+		tell_base(course, task);
+}
+
+static int get_base(struct course *course, struct task *task, struct err *err)
+{
+	struct pushing *pushing = course->pushing;
+
+	if (!base_is_remote(course))
+		return 0;
+	int r = task_ask(task, ask_base, course, err);
+	if (r < 0)
+		return r;
+	pushing->result.base_digest = mem_strdup(course->base_digest);
+	return pack_set_base(
+		&pushing->submission.pack, course->bases, pushing->result.base_digest, err);
+}
+
+static void open_sessions(void *ctx)
+{
+	uploads_open_ahead(((struct course *)ctx)->uploads, SESSIONS);
+}
+
+static void will_read(void *ctx, const struct path *const *files, size_t n)
+{
+	struct course *course = ctx;
+
+	if (edited_add(&course->edited, files, n) && !course->pushing->options->dry_run)
+		task_post(course->task, open_sessions, course);
+}
+
+static int work(struct task *task, void *ctx, struct err *err)
+{
+	struct course *course = ctx;
+	struct pushing *pushing = course->pushing;
+	const char *tag = pushing->to.tag;
+
+	int r = push_take_snapshot(pushing, err);
+	if (r == 0)
+		r = get_base(course, task, err);
+	if (r < 0)
+		return r;
+	return pack_write(&pushing->submission.pack, pushing->result.snapshot, course->sink,
+		registry_name(course->registry), tag, &pushing->result.image, err);
+}
+
+/*
+ * Its end
+ */
+
+static int closed(void *ctx, struct err *fault, struct err *err)
+{
+	struct course *course = ctx;
+
+	(void)fault;
+	(void)err;
+	loop_stop(course->loop);
+	return 0;
+}
+
+static int work_done(void *ctx, int r, struct err *fault, struct err *err)
+{
+	struct course *course = ctx;
+
+	course->result = r;
+	if (r < 0)
+		err_move(&course->fault, fault);
+	return uploads_close(course->uploads, closed, course, err);
+}
+
+static int interrupted(void *ctx, int sig, struct err *err)
+{
+	struct course *course = ctx;
+
+	(void)sig;
+	(void)err;
+	course->interrupted = true;
+	task_cancel(course->task);
+	return 0;
+}
+
+static int show_progress(void *ctx, struct err *err)
+{
+	struct course *course = ctx;
+	const struct push_events *events = course->pushing->events;
+	struct uploads_progress progress = uploads_progress(course->uploads);
+
+	(void)err;
+	events->progress(events->ctx, &progress);
+	course->timer =
+		loop_add_timer(course->loop, clock_ms() + PROGRESS_MS, show_progress, course);
+	return 0;
+}
+
+static int run_loop(struct course *course, struct err *err)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < sizeof(signals) / sizeof(*signals); i++)
+		r = loop_add_signal(course->loop, signals[i], interrupted, course, err);
+	if (r < 0)
+		return r;
+	if (course->pushing->events->progress)
+		course->timer = loop_add_timer(
+			course->loop, clock_ms() + PROGRESS_MS, show_progress, course);
+	r = loop_run(course->loop, err);
+	loop_remove_timer(course->loop, course->timer);
+	if (r < 0)
+		return r;
+	if (course->interrupted)
+		return err_set(err, E_CANCELED, "interrupted; nothing refers to what was sent");
+	return course->result < 0 ? err_move(err, &course->fault) : 0;
+}
+
+/*
+ * Preparations
+ */
+
+static void note(void *ctx, const char *text)
+{
+	const struct push_events *events = ((struct course *)ctx)->pushing->events;
+
+	if (events->note)
+		events->note(events->ctx, text);
+}
+
+static void exchange(void *ctx, const struct http_event *event)
+{
+	struct course *course = ctx;
+	const struct push_events *events = course->pushing->events;
+
+	course->pushing->result.requests++;
+	if (events->exchange)
+		events->exchange(events->ctx, event);
+}
+
+static int open_client(struct course *course, struct err *err)
+{
+	struct pushing *pushing = course->pushing;
+	const struct registry_client_options options = {
+		.session = pushing->submission.session,
+		.config = pushing->submission.config,
+		.loop = course->loop,
+		.begun_ms = pushing->submission.begun_ms,
+		.event = exchange,
+		.note = note,
+		.ctx = course,
+		.warnings = &pushing->result.warnings,
+	};
+
+	return registry_client_init(&course->client, &options, err);
+}
+
+static int open_registries(struct course *course, struct err *err)
+{
+	const struct ref *to = &course->pushing->to, *base = base_ref(course);
+	bool copies = course->pushing->options->copy_base;
+
+	course->memory_path = registry_memory_path(course->dir, to->host, to->repo);
+	registry_memory_load(course->memory_path, &course->memory);
+	int r = registry_client_open(
+		&course->client, to, true, &course->memory, &course->registry, err);
+	if (r < 0 || !base_is_remote(course) || is_same_repo(course))
+		return r;
+	course->base_memory_path = registry_memory_path(course->dir, base->host, base->repo);
+	registry_memory_load(course->base_memory_path, &course->base_memory);
+	if (is_same_host(course))
+		registry_add_source(course->registry, base->repo);
+	if (is_same_host(course) && !copies)
+		return 0;
+	return registry_client_open(
+		&course->client, base, false, &course->base_memory, &course->source, err);
+}
+
+static void open_uploads(struct course *course)
+{
+	bool mounts = base_is_remote(course) && is_same_host(course) && !is_same_repo(course);
+	const struct uploads_options options = {
+		.loop = course->loop,
+		.registry = course->registry,
+		.memory = &course->memory,
+		.mount_from = mounts ? base_ref(course)->repo : NULL,
+		.copy_from = course->pushing->options->copy_base ? course->source : NULL,
+		.base_name = course->pushing->submission.pack.base_name,
+	};
+
+	course->uploads = uploads_new(&options);
+}
+
+static int open_dir(struct course *course, struct err *err)
+{
+	course->dir = fs_join(course->pushing->submission.session->dirs.cache, "registry");
+	int r = fs_private_dir(course->dir, err);
+	if (r < 0)
+		return r;
+	course->dir_fd = open(course->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return course->dir_fd < 0 ? fs_error(err, errno, "%s", course->dir) : 0;
+}
+
+/* One list for each tree and destination. */
+static void load_edited(struct course *course)
+{
+	const char *root = course->pushing->submission.place->root;
+	AUTO_FREE char *base =
+		registry_memory_path(course->dir, registry_name(course->registry), root);
+
+	course->edited_path = mem_printf("%s.edited", base);
+	edited_load(course->edited_path, &course->edited);
+}
+
+static bool is_remembered(void *ctx, const struct descriptor *blob)
+{
+	const struct course *course = ctx;
+
+	return registry_hint_find(&course->memory.blobs, blob->digest) != NULL;
+}
+
+static void start_work(struct course *course)
+{
+	struct submission *submission = &course->pushing->submission;
+
+	submission->will_read = will_read;
+	submission->will_read_ctx = course;
+	course->task = task_start(course->loop, work, work_done, course);
+}
+
+/* What is worth starting before anything is known of the tree. */
+static void start_early(struct course *course)
+{
+	if (course->pushing->options->dry_run)
+		return;
+	uploads_prove_old(course->uploads);
+	if (edited_has_changed(&course->edited, course->pushing->submission.place->root))
+		open_sessions(course);
+}
+
+static void open_sink(struct course *course)
+{
+	const struct registry_sink_options options = {
+		.task = &course->task,
+		.registry = course->registry,
+		.uploads = course->uploads,
+		.memory = &course->memory,
+		.stage_dir_fd = course->dir_fd,
+	};
+
+	course->sink = course->pushing->options->dry_run
+			       ? dry_sink(registry_name(course->registry), course->dir_fd,
+					 is_remembered, course)
+			       : registry_sink(&options);
+}
+
+/*
+ * All of it
+ */
+
+static void save(struct course *course, bool pushed)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (course->pushing->options->dry_run)
+		return;
+	registry_client_learn(course->registry, &course->memory);
+	if (base_is_remote(course))
+		remember_base(course);
+	if (course->source && course->base_memory_path)
+		registry_client_learn(course->source, &course->base_memory);
+	int r = registry_memory_save(course->memory_path, &course->memory, &err);
+	if (r == 0 && course->base_memory_path)
+		r = registry_memory_save(course->base_memory_path, &course->base_memory, &err);
+	if (r == 0 && pushed)
+		r = edited_save(course->edited_path, &course->edited, &err);
+	if (r < 0)
+		log_note("what was learnt of the registry is not kept: %s", err.message);
+}
+
+static void fill_result(struct course *course)
+{
+	struct pushing *pushing = course->pushing;
+	struct push_result *result = &pushing->result;
+	const struct strv *warnings = auth_warnings(registry_auth(course->registry));
+
+	for (size_t i = 0; i < warnings->n; i++)
+		strv_add(&result->warnings, warnings->v[i]);
+	result->sent = uploads_progress(course->uploads);
+	result->name = mem_strdup(pushing->pull);
+	result->ref = mem_printf("%s@%s", pushing->pull, result->image.manifest.digest);
+	if (course->sink->commit_ms)
+		result->push_ms = clock_ms() - course->sink->commit_ms;
+}
+
+static int go(struct course *course, struct err *err)
+{
+	int r = open_dir(course, err);
+
+	if (r == 0)
+		r = open_client(course, err);
+	if (r == 0)
+		r = open_registries(course, err);
+	if (r < 0)
+		return r;
+	open_uploads(course);
+	load_edited(course);
+	start_early(course);
+	if (base_is_remote(course))
+		r = start_lookup(course, err);
+	if (r < 0)
+		return r;
+	open_sink(course);
+	start_work(course);
+	r = run_loop(course, err);
+	save(course, r == 0);
+	if (r == 0)
+		fill_result(course);
+	return r;
+}
+
+int push_to_registry(struct pushing *pushing, struct err *err)
+{
+	AUTO(course_done)
+	struct course course = {.pushing = pushing, .loop = loop_new(), .dir_fd = -1};
+
+	return go(&course, err);
+}

@@ -1,0 +1,125 @@
+#include "run/registry_open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/enc.h"
+#include "base/env.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/registry_config.h"
+
+enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
+
+static int64_t timeout_ms(const struct registry_client *client)
+{
+	if (client->options.limit_ms)
+		return client->options.limit_ms;
+	return config_duration(client->options.config, "push_timeout", PUSH_TIMEOUT_MS);
+}
+
+int registry_client_init(struct registry_client *client,
+	const struct registry_client_options *options, struct err *err)
+{
+	const char *const *env = options->session->env.env;
+	const struct session_env *session = &options->session->env;
+	struct http_options http = {
+		.loop = options->loop,
+		.user_agent = "dlrun",
+		.ca_file = env_get(env, "SSL_CERT_FILE"),
+		.event = options->event,
+		.event_ctx = options->ctx,
+	};
+
+	*client = (struct registry_client){
+		.options = *options,
+		.credentials =
+			{
+				.home = options->session->dirs.home,
+				.registry_auth_file = env_get(env, "REGISTRY_AUTH_FILE"),
+				.docker_config = env_get(env, "DOCKER_CONFIG"),
+				.xdg_runtime_dir = session->dirs.xdg_runtime_dir,
+				.xdg_config_home = session->dirs.xdg_config_home,
+				.env = env,
+			},
+	};
+	if (str_empty(http.ca_file))
+		http.ca_file = NULL;
+	proxy_env_read(env, &http.proxy);
+	return http_new(&http, &client->http, err);
+}
+
+void registry_client_done(struct registry_client *client)
+{
+	http_free(client->http);
+	strv_done(&client->cas);
+	*client = (struct registry_client){0};
+}
+
+static void warn_insecure(struct registry_client *client, const char *host)
+{
+	if (client->options.warnings)
+		strv_addf(client->options.warnings,
+			"registry %s: its certificate is not checked (insecure: true)", host);
+}
+
+int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
+	const struct registry_memory *memory, struct registry **ret, struct err *err)
+{
+	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
+	int64_t limit = timeout_ms(client);
+	struct registry_options options = {
+		.http = client->http,
+		.loop = client->options.loop,
+	};
+
+	registry_config_for_host(client->options.config, ref->host, &known);
+	if (known.ca)
+		strv_add(&client->cas, known.ca);
+	if (known.insecure)
+		warn_insecure(client, ref->host);
+	options.env = &client->credentials;
+	options.host = ref->host;
+	options.repo = ref->repo;
+	options.push = push;
+	options.ca_file = known.ca ? client->cas.v[client->cas.n - 1] : NULL;
+	options.insecure = known.insecure;
+	options.deadline_ms = client->options.begun_ms + limit;
+	options.idle_ms = limit < IDLE_MS ? limit : IDLE_MS;
+	options.remembered_challenge = memory->challenge;
+	options.remembered_open = memory->open;
+	options.remembered_http = memory->http;
+	options.note = client->options.note;
+	options.note_ctx = client->options.ctx;
+	return registry_new(&options, ret, err);
+}
+
+void registry_client_learn(const struct registry *registry, struct registry_memory *memory)
+{
+	const char *challenge = auth_challenge(registry_auth((struct registry *)registry));
+	bool http = registry_uses_http(registry);
+
+	if (!registry_has_answered(registry))
+		return;
+	if (!str_eq(challenge, memory->challenge)) {
+		free(memory->challenge);
+		memory->challenge = mem_strdup(challenge);
+		memory->changed = true;
+	}
+	memory->changed |= memory->http != http || memory->open != !challenge;
+	memory->http = http;
+	memory->open = !challenge;
+}
+
+char *registry_memory_path(const char *dir, const char *host, const char *repo)
+{
+	AUTO_FREE char *text = mem_printf("%s/%s", host, repo);
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(text, strlen(text), sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return mem_printf("%s/%s.json", dir, hex);
+}

@@ -1,0 +1,48 @@
+/*
+ * Registries as the configuration and the environment have them: certificates, proxies, logins,
+ * limits; and where what is remembered of them lies.
+ */
+#ifndef DLRUN_RUN_REGISTRY_OPEN_H
+#define DLRUN_RUN_REGISTRY_OPEN_H
+
+#include <stdbool.h>
+
+#include "net/http.h"
+#include "oci/ref.h"
+#include "oci/registry.h"
+#include "oci/registry_memory.h"
+#include "run/session.h"
+
+struct registry_client_options {
+	struct session *session;
+	const struct config *config;
+	struct loop *loop;
+	int64_t begun_ms;                          /* clock_ms(): the time limit counts from here */
+	int64_t limit_ms;                          /* 0: push_timeout */
+	http_event_fn *event;                      /* or NULL */
+	void (*note)(void *ctx, const char *text); /* or NULL */
+	void *ctx;                                 /* of both */
+	struct strv *warnings; /* what should be said each time is added, or NULL */
+};
+
+/* What registries have in common; outlives them. */
+struct registry_client {
+	struct registry_client_options options;
+	struct http *http;
+	struct credential_env credentials;
+	struct strv cas; /* names of files, kept for the registries */
+};
+int registry_client_init(struct registry_client *client,
+	const struct registry_client_options *options, struct err *err);
+void registry_client_done(struct registry_client *client);
+
+/* The repository of ref; push: it is written to. What memory knows is made use of. */
+int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
+	const struct registry_memory *memory, struct registry **ret, struct err *err);
+/* What was found out is put into memory. */
+void registry_client_learn(const struct registry *registry, struct registry_memory *memory);
+
+/* The file of a repository's memory in dir. The caller frees. */
+char *registry_memory_path(const char *dir, const char *host, const char *repo);
+
+#endif

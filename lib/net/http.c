@@ -61,11 +61,25 @@ static struct watch *add_watch(struct http *http, curl_socket_t fd)
 	return watch;
 }
 
+static void note_socket(CURL *easy, curl_socket_t fd, int what)
+{
+	char *private = NULL;
+
+	curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+	struct http_call *call = (struct http_call *)private;
+	if (!call) /* a handle of libcurl's own */
+		return;
+	if (what != CURL_POLL_REMOVE)
+		call->x.fd = fd;
+	else if (call->x.fd == fd)
+		call->x.fd = -1;
+}
+
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
 {
 	struct watch *watch = socket_ctx;
 
-	(void)easy;
+	note_socket(easy, fd, what);
 	if (what == CURL_POLL_REMOVE) {
 		if (watch)
 			drop_watch(watch);

@@ -129,6 +129,7 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	struct http_exchange *x = &call->x;
 
 	x->start_ms = x->last_ms = clock_ms();
+	x->fd = -1;
 	x->easy = curl_easy_init();
 	if (!x->easy)
 		return err_set(err, E_BUG, "libcurl makes no request");

@@ -39,6 +39,7 @@ struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
 	char *proxy; /* with user information, or NULL */
+	int fd;      /* as far as libcurl waits for it, or -1 */
 	char errbuf[CURL_ERROR_SIZE];
 	const char *unset; /* an option that libcurl does not take */
 	int64_t start_ms;
@@ -68,7 +69,8 @@ struct http_call {
 	struct strv headers;
 	struct http_exchange x;
 	struct loop_timer *timer; /* start, then limits */
-	struct loop_timer *resume_timer;
+	struct loop_timer *wake_timer;
+	bool resumes; /* and not only looks for input */
 	int64_t start_ms;
 	unsigned hops;
 	bool recv_paused, send_paused;
@@ -88,6 +90,8 @@ void http_detach(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
 void http_call_free(struct http_call *call);
+/* Sending goes on when what has come is read. */
+void http_call_wake(struct http_call *call);
 
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */

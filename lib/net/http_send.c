@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,6 +43,21 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 	return CURL_READFUNC_PAUSE;
 }
 
+/* A server may answer before it has all, and then close. Sending to a closed connection fails, and
+ * libcurl would not read the answer any more; so what has come is read first. */
+static bool has_input(const struct http_call *call)
+{
+	struct pollfd pollfd = {.fd = call->x.fd, .events = POLLIN};
+
+	return pollfd.fd >= 0 && poll(&pollfd, 1, 0) > 0 && pollfd.revents;
+}
+
+static size_t read_first(struct http_call *call)
+{
+	http_call_wake(call);
+	return CURL_READFUNC_PAUSE;
+}
+
 static size_t on_read(char *out, size_t size, size_t n, void *ctx)
 {
 	struct http_call *call = ctx;
@@ -55,12 +71,18 @@ static size_t on_read(char *out, size_t size, size_t n, void *ctx)
 		len = (size_t)left;
 	if (len == 0)
 		return 0;
+	if (body->read && has_input(call))
+		return read_first(call);
 	if (body->data)
 		memcpy(out, (const char *)body->data + call->x.body_pos, len);
 	else
 		len = body->has_fd ? read_file(call, out, len) : read_caller(call, out, len);
-	if (len != CURL_READFUNC_ABORT && len != CURL_READFUNC_PAUSE)
-		call->x.body_pos += len;
+	if (len == CURL_READFUNC_ABORT || len == CURL_READFUNC_PAUSE)
+		return len;
+	/* As late as can be. What a caller gave cannot be given back. */
+	if (!body->read && has_input(call))
+		return read_first(call);
+	call->x.body_pos += len;
 	return len;
 }
 

@@ -21,7 +21,7 @@ char *auth_basic(const char *user, const char *password)
 {
 	AUTO_SECRET char *plain = mem_printf("%s:%s", user, password);
 	size_t len = strlen(plain);
-	struct buf out;
+	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
 	buf_room(&out, out.max); /* never moved, so that no copies are left behind */

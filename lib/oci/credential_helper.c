@@ -136,7 +136,7 @@ struct helper {
 	int fd;
 	struct loop_fd *source;
 	struct loop_timer *timer;
-	int64_t deadline_ms, look_ms;
+	int64_t limit_ms, deadline_ms, look_ms;
 	struct buf out;
 	helper_end_fn *end;
 	void *ctx;
@@ -179,6 +179,15 @@ static int fail(struct helper *helper, const char *why, struct err *err)
 	close_output(helper);
 	int r = fail_answer(helper->name, why, &fault);
 	return helper->end(helper->ctx, r, NULL, &fault, err);
+}
+
+static int fail_late(struct helper *helper, struct err *err)
+{
+	char limit[32];
+	AUTO_FREE char *why =
+		mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
+
+	return fail(helper, why, err);
 }
 
 /* 1: there may be more, 0: its end, -1: too much. */
@@ -248,7 +257,7 @@ static int look(void *ctx, struct err *err)
 	if (r < 0 && errno != EINTR)
 		return end(helper, 127, err);
 	if (clock_ms() >= helper->deadline_ms)
-		return fail(helper, "took longer than 10 s", err);
+		return fail_late(helper, err);
 	look_later(helper);
 	return 0;
 }
@@ -299,15 +308,15 @@ static int make_input(const char *key, int *ret_fd, struct err *err)
 	return err_set(err, E_REGISTRY_HELPER, "cannot pass the registry's name on to a helper");
 }
 
-static int spawn(struct helper *helper, const char *program, const char *key,
-	const char *const *env, struct err *err)
+static int spawn(struct helper *helper, const struct helper_spec *what, struct err *err)
 {
-	const char *argv[] = {program, "get", NULL};
-	struct proc_spec spec = {.argv = argv, .env = env, .stderr_fd = -1, .new_session = true};
+	const char *argv[] = {what->program, "get", NULL};
+	struct proc_spec spec = {
+		.argv = argv, .env = what->env, .stderr_fd = -1, .new_session = true};
 	AUTO_FD int input = -1;
 	int fds[2];
 
-	int r = make_input(key, &input, err);
+	int r = make_input(what->key, &input, err);
 	if (r < 0)
 		return r;
 	r = os_pipe(fds, 0);
@@ -326,22 +335,22 @@ static int spawn(struct helper *helper, const char *program, const char *key,
 	return 0;
 }
 
-int helper_start(struct loop *loop, const char *program, const char *name, const char *key,
-	const char *const *env, helper_end_fn *end_fn, void *ctx, struct helper **ret,
-	struct err *err)
+int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end_fn,
+	void *ctx, struct helper **ret, struct err *err)
 {
 	struct helper *helper = mem_alloc(1, sizeof(*helper));
 
 	*helper = (struct helper){.loop = loop,
-		.name = mem_strdup(name),
+		.name = mem_strdup(spec->name),
 		.fd = -1,
-		.deadline_ms = clock_deadline(CREDENTIAL_HELPER_MS),
+		.limit_ms = spec->limit_ms,
+		.deadline_ms = clock_deadline(spec->limit_ms),
 		.look_ms = LOOK_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
 	buf_room(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
-	int r = spawn(helper, program, key, env, err);
+	int r = spawn(helper, spec, err);
 	if (r < 0) {
 		helper_free(helper);
 		return r;

@@ -15,11 +15,17 @@ struct helper;
  * loop, once, as the last thing. */
 typedef int helper_end_fn(
 	void *ctx, int r, struct credential *login, struct err *fault, struct err *err);
-/* program: its path; name: NAME of docker-credential-NAME. Its stderr is thrown away, because it
- * may hold anything. E_REGISTRY_HELPER if it cannot be started. env: a NULL-ended list. */
-int helper_start(struct loop *loop, const char *program, const char *name, const char *key,
-	const char *const *env, helper_end_fn *end, void *ctx, struct helper **ret,
-	struct err *err);
+struct helper_spec {
+	const char *program;    /* its path */
+	const char *name;       /* NAME of docker-credential-NAME */
+	const char *key;        /* whose login: a line on its stdin */
+	const char *const *env; /* NULL-ended */
+	int64_t limit_ms;       /* how long it may take */
+};
+/* Its stderr is thrown away, because it may hold anything. E_REGISTRY_HELPER if it cannot be
+ * started. */
+int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end, void *ctx,
+	struct helper **ret, struct err *err);
 /* Kills its process group if it still runs. NULL is accepted. */
 void helper_free(struct helper *helper);
 

@@ -196,8 +196,13 @@ static bool ask_helper(struct credential_lookup *lookup, const struct step *step
 			step->shown, lookup->host);
 		return false;
 	}
-	if (helper_start(lookup->loop, program, step->helper, step->key, env, helper_ended, lookup,
-		    &lookup->helper, &lookup->fault) < 0)
+	const struct helper_spec spec = {.program = program,
+		.name = step->helper,
+		.key = step->key,
+		.env = env,
+		.limit_ms = CREDENTIAL_HELPER_MS};
+	if (helper_start(
+		    lookup->loop, &spec, helper_ended, lookup, &lookup->helper, &lookup->fault) < 0)
 		finish(lookup);
 	return true;
 }

@@ -50,7 +50,7 @@ static enum address_zone zone_of_ip4(uint32_t ip)
 }
 
 struct zone6 {
-	uint8_t prefix[16];
+	uint8_t prefix[ADDRESS_SIZE];
 	int bits;
 	enum address_zone zone; /* at least */
 	int ip4_at;             /* the byte where an IPv4 address begins that counts too, or 0 */
@@ -74,13 +74,13 @@ static const struct zone6 zones6[] = {
 	{{0xfc}, 7, ADDRESS_PRIVATE, 0}, {{0xfe, 0xc0}, 10, ADDRESS_PRIVATE, 0},  /* site-local */
 };
 
-static bool has_prefix(const uint8_t *ip, const uint8_t *prefix, int bits)
+bool address_in_block(const uint8_t *address, const uint8_t *block, int bits)
 {
 	int rest = bits % 8;
 
-	if (memcmp(ip, prefix, (size_t)bits / 8) != 0)
+	if (memcmp(address, block, (size_t)bits / 8) != 0)
 		return false;
-	return rest == 0 || (ip[bits / 8] ^ prefix[bits / 8]) >> (8 - rest) == 0;
+	return rest == 0 || (address[bits / 8] ^ block[bits / 8]) >> (8 - rest) == 0;
 }
 
 static enum address_zone zone_of_ip6(const uint8_t *ip)
@@ -90,7 +90,7 @@ static enum address_zone zone_of_ip6(const uint8_t *ip)
 		const uint8_t *ip4 = ip + row->ip4_at;
 		enum address_zone inner;
 
-		if (!has_prefix(ip, row->prefix, row->bits))
+		if (!address_in_block(ip, row->prefix, row->bits))
 			continue;
 		if (row->ip4_at == 0)
 			return row->zone;
@@ -137,16 +137,29 @@ static bool ip6_of_text(const char *text, struct in6_addr *ret)
 	return inet_pton(AF_INET6, ip, ret) == 1;
 }
 
-bool address_zone_of_text(const char *text, enum address_zone *ret)
+bool address_of_text(const char *text, uint8_t ret[static ADDRESS_SIZE])
 {
 	struct in_addr ip4;
 	struct in6_addr ip6;
 
-	if (ip4_of_text(text, &ip4))
-		*ret = zone_of_ip4(ntohl(ip4.s_addr));
-	else if (ip6_of_text(text, &ip6))
-		*ret = zone_of_ip6(ip6.s6_addr);
-	else
+	if (ip4_of_text(text, &ip4)) {
+		memset(ret, 0, ADDRESS_IP4_AT - 2);
+		memset(ret + ADDRESS_IP4_AT - 2, 0xff, 2);
+		memcpy(ret + ADDRESS_IP4_AT, &ip4, sizeof(ip4));
+		return true;
+	}
+	if (!ip6_of_text(text, &ip6))
 		return false;
+	memcpy(ret, &ip6, ADDRESS_SIZE);
+	return true;
+}
+
+bool address_zone_of_text(const char *text, enum address_zone *ret)
+{
+	uint8_t ip[ADDRESS_SIZE];
+
+	if (!address_of_text(text, ip))
+		return false;
+	*ret = zone_of_ip6(ip);
 	return true;
 }

@@ -6,6 +6,7 @@
 #define DLRUN_NET_ADDRESS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 /* From the outside inwards. */
@@ -23,5 +24,11 @@ enum address_zone address_zone(const struct sockaddr *address);
 /* The zone of an IPv4 or IPv6 address as text (without brackets); false if text is a name. What name
  * lookup takes for an address is one: 127.1, 0x7f.1, 2130706433 (inet_aton), fe80::1%eth0. */
 bool address_zone_of_text(const char *text, enum address_zone *ret);
+
+enum { ADDRESS_SIZE = 16, ADDRESS_IP4_AT = 12 };
+/* The same text as an IPv6 address in network order, IPv4 mapped (::ffff:0:0/96). */
+bool address_of_text(const char *text, uint8_t ret[static ADDRESS_SIZE]);
+/* The first bits (0 to 128) of both are the same. */
+bool address_in_block(const uint8_t *address, const uint8_t *block, int bits);
 
 #endif

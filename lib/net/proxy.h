@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "net/url.h"
 
-/* Values of the variables; NULL: not set. Lower case wins where both are set. */
+/* Values of the variables; NULL: not set or empty. Lower case wins where both are set. */
 struct proxy_env {
 	const char *https_proxy, *http_proxy, *all_proxy, *no_proxy;
 };
@@ -17,9 +17,11 @@ void proxy_env_read(const char *const *env, struct proxy_env *ret);
 
 /* The proxy for url, with its user information, or NULL: straight. Never one for loopback. no_proxy:
  * "*", hosts (also those below them, with or without a leading dot), addresses, CIDR blocks,
- * host:port. E_CONFIG naming the variable for a proxy of another form than
- * http|https|socks4|socks4a|socks5|socks5h://host[:port]; without a scheme it is http. The caller
- * frees. */
+ * host:port, with commas or blanks between; an entry of another form matches nothing. E_CONFIG
+ * naming the variable for a proxy of another form than
+ * http|https|socks4|socks4a|socks5|socks5h://[user[:password]@]host[:port][/]; without a scheme it
+ * is http, without a port 80, 443 or 1080. What is returned always has both. The caller frees; it
+ * may hold a password. */
 int proxy_for(const struct proxy_env *env, const struct url *url, char **ret, struct err *err);
 /* The same for people: without user information; *ret_variable names the variable (static). */
 int proxy_shown(const struct proxy_env *env, const struct url *url, char **ret,

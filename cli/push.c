@@ -88,6 +88,28 @@ static struct json *dry_json(const struct push_result *result)
 	return json;
 }
 
+static void add_base_row(const struct push_result *result, struct ui_table *table)
+{
+	size_t n = 0, n_there = 0;
+	uint64_t bytes = 0;
+	char size[16];
+
+	for (size_t i = 0; i < result->image.n_layers; i++) {
+		const struct image_layer *layer = &result->image.layers[i];
+		if (layer->role != IMAGE_ROLE_BASE)
+			continue;
+		n++;
+		n_there += is_there(result, layer->blob.digest);
+		bytes += layer->blob.size;
+	}
+	if (n == 0)
+		return;
+	ui_table_add(table, "", "base");
+	ui_table_add(table, "", str_size(bytes, size));
+	ui_table_add(table, "", n_there == n ? "is there" : "to mount");
+	ui_table_addf(table, UI_DIM, "%zu %s of %s", n, n == 1 ? "layer" : "layers", result->base);
+}
+
 static void print_layers(struct app *app, const struct push_result *result)
 {
 	static const struct ui_column columns[] = {{"LAYER", false, false}, {"SIZE", true, false},
@@ -96,13 +118,15 @@ static void print_layers(struct app *app, const struct push_result *result)
 	char bytes[16];
 
 	ui_table_init(&table, columns, sizeof(columns) / sizeof(*columns));
+	add_base_row(result, &table);
 	for (size_t i = 0; i < result->image.n_layers; i++) {
 		const struct image_layer *layer = &result->image.layers[i];
-		bool base = layer->role == IMAGE_ROLE_BASE;
 		bool there = is_there(result, layer->blob.digest);
+		if (layer->role == IMAGE_ROLE_BASE)
+			continue;
 		ui_table_add(&table, "", image_role_name(layer->role));
 		ui_table_add(&table, "", str_size(layer->blob.size, bytes));
-		ui_table_add(&table, "", there ? "is there" : base ? "to mount" : "to send");
+		ui_table_add(&table, "", there ? "is there" : "to send");
 		ui_table_add(&table, UI_DIM, layer->blob.digest);
 	}
 	ui_table_print(app, &table);

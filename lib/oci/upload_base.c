@@ -23,10 +23,9 @@ static int fail_mount(struct upload_job *job, struct err *err)
 	else
 		err_set(&fault, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
 			options->base_name, host);
-	err_evidence(&fault, "layers of bases are not sent through this machine (%s is missing)",
-		job->blob.digest);
-	err_evidence(&fault, "or push the base to %s once, and name that as the base", host);
-	err_hint(&fault, "--copy-base copies it from registry to registry, once");
+	err_evidence(&fault, "layers of a base do not pass through this machine");
+	err_evidence(&fault, "push the base to %s once and name that one with --image, or", host);
+	err_hint(&fault, "dlrun push --copy-base … copies it from registry to registry, once");
 	return upload_failed(job, &fault, err);
 }
 

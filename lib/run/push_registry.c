@@ -454,6 +454,13 @@ static void save(struct course *course, bool pushed)
 		log_note("what was learnt of the registry is not kept: %s", err.message);
 }
 
+static void list_there(const struct course *course, struct push_result *result)
+{
+	for (size_t i = 0; i < result->image.n_layers; i++)
+		if (registry_hint_find(&course->memory.blobs, result->image.layers[i].blob.digest))
+			strv_add(&result->there, result->image.layers[i].blob.digest);
+}
+
 static void fill_result(struct course *course)
 {
 	struct pushing *pushing = course->pushing;
@@ -465,6 +472,8 @@ static void fill_result(struct course *course)
 	result->sent = uploads_progress(course->uploads);
 	result->name = mem_strdup(pushing->pull);
 	result->ref = mem_printf("%s@%s", pushing->pull, result->image.manifest.digest);
+	if (pushing->options->dry_run)
+		list_there(course, result);
 	if (course->sink->commit_ms)
 		result->push_ms = clock_ms() - course->sink->commit_ms;
 }

@@ -14,15 +14,16 @@ enum address_zone {
 	ADDRESS_PUBLIC,
 	ADDRESS_PRIVATE, /* 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, fc00::/7 */
 	ADDRESS_LOOPBACK,
-	ADDRESS_FORBIDDEN, /* link-local (169.254/16, fe80::/10), other metadata services of clouds
-			      (fd00:ec2::254, 100.100.100.200, …), unspecified, multicast, reserved */
+	/* Link-local (169.254/16, fe80::/10), other metadata services of clouds (fd00:ec2::254,
+	 * 100.100.100.200, …), unspecified, multicast, reserved. */
+	ADDRESS_FORBIDDEN,
 };
 
 /* IPv4 within IPv6 (mapped, compatible, 6to4, NAT64) counts as that IPv4 address. An unknown family
  * is forbidden. */
 enum address_zone address_zone(const struct sockaddr *address);
-/* The zone of an IPv4 or IPv6 address as text (without brackets); false if text is a name. What name
- * lookup takes for an address is one: 127.1, 0x7f.1, 2130706433 (inet_aton), fe80::1%eth0. */
+/* The zone of an IPv4 or IPv6 address as text (without brackets); false if text is a name. What
+ * name lookup takes for an address is one: 127.1, 0x7f.1, 2130706433 (inet_aton), fe80::1%eth0. */
 bool address_zone_of_text(const char *text, enum address_zone *ret);
 
 enum { ADDRESS_SIZE = 16, ADDRESS_IP4_AT = 12 };

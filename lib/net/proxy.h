@@ -15,10 +15,12 @@ struct proxy_env {
 /* From NAME=value words, NULL-ended; the values live as long as env. */
 void proxy_env_read(const char *const *env, struct proxy_env *ret);
 
-/* The proxy for url, with its user information, or NULL: straight. Never one for loopback. no_proxy:
- * "*", hosts (also those below them, with or without a leading dot), addresses, CIDR blocks,
- * host:port, with commas or blanks between; an entry of another form matches nothing. E_CONFIG
- * naming the variable for a proxy of another form than
+/* The proxy for url, with its user information, or NULL: straight. Never one for loopback.
+ *
+ * no_proxy: "*", hosts (also those below them, with or without a leading dot), addresses, CIDR
+ * blocks, host:port, with commas or blanks between; an entry of another form matches nothing.
+ *
+ * E_CONFIG naming the variable for a proxy of another form than
  * http|https|socks4|socks4a|socks5|socks5h://[user[:password]@]host[:port][/]; without a scheme it
  * is http, without a port 80, 443 or 1080. What is returned always has both. The caller frees; it
  * may hold a password. */

@@ -126,8 +126,8 @@ static bool is_excluded(const char *no_proxy, const struct url *url)
 	struct target target = {.host = host, .port = url->port};
 	size_t len;
 
-	target.is_address = address_of_text(host, target.address);
 	drop_last_dot(host);
+	target.is_address = address_of_text(host, target.address);
 	for (const char *at = no_proxy; at && *at; at += len) {
 		at += strspn(at, separators);
 		len = strcspn(at, separators);

@@ -113,7 +113,7 @@ static const struct json *first_error(const struct json *json)
 /* A detail says something that the message does not. */
 static void add_detail(struct line *line, const struct json *detail, const char *message)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = {0};
 
 	if (!detail || json_kind(detail) == JSON_NULL)
 		return;
@@ -130,7 +130,7 @@ static void add_detail(struct line *line, const struct json *detail, const char 
 	line_adds(line, ")");
 }
 
-static void error_line(const struct json *error, int status, struct err *err)
+static bool error_line(const struct json *error, int status, struct err *err)
 {
 	const char *code = json_get_str(error, "code"), *message = json_get_str(error, "message");
 	struct line line;
@@ -143,20 +143,22 @@ static void error_line(const struct json *error, int status, struct err *err)
 	if (message)
 		line_adds(&line, message);
 	add_detail(&line, json_get(error, "detail"), message ? message : "");
-	if (line.text.len)
+	bool says = line.text.len > 0;
+	if (says)
 		err_evidence(err, "answer: %d %s", status, line.text.data);
 	buf_done(&line.text);
+	return says;
 }
 
 static bool json_lines(const struct json *json, int status, struct err *err)
 {
 	static const char *const others[] = {"message", "error_description", "error", "detail"};
 	int lines = 0;
+	size_t n = 0;
 
-	for (const struct json *e = first_error(json); e && lines < LINES_MAX; e = json_next(e)) {
-		error_line(e, status, err);
-		lines++;
-	}
+	for (const struct json *e = first_error(json); e && lines < LINES_MAX && n < ERRORS_MAX;
+		e = json_next(e), n++)
+		lines += error_line(e, status, err);
 	for (size_t i = 0; lines == 0 && i < ARRAY_LEN(others); i++) {
 		const char *text = json_get_str(json, others[i]);
 		struct line line;

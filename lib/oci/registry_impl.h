@@ -9,8 +9,7 @@
 enum {
 	REGISTRY_CONNECT_MS = 2000, /* for a host that has not answered yet and refuses */
 	REGISTRY_PROBE_MS = 3000,
-	REGISTRY_LOGINS_MAX = 4,   /* of one call, if each token had time to expire */
-	REGISTRY_TOKEN_MS = 1000,  /* younger tokens do not expire */
+	REGISTRY_LOGINS_MAX = 4,   /* of one call, if oci/auth finds each worth while */
 	REGISTRY_SWITCHES_MAX = 2, /* between https and http: there and back */
 };
 

@@ -68,10 +68,15 @@ static int check_ca(const char *file, const char *host, struct err *err)
 		err, E_HTTP_TLS, errno, "cannot read %s, the issuers to trust for %s", shown, host);
 }
 
+const char *http_ca_file(const struct http_call *call)
+{
+	return call->tls.ca_file ? call->tls.ca_file : call->http->ca_file;
+}
+
 /* Issuers that were named are instead of the system's, not besides them. */
 static int set_tls(struct http_call *call, struct err *err)
 {
-	const char *ca_file = call->tls.ca_file ? call->tls.ca_file : call->http->ca_file;
+	const char *ca_file = http_ca_file(call);
 	long verify = call->tls.insecure ? 0L : 1L;
 
 	HTTP_SET(call, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);

@@ -47,8 +47,6 @@ static const struct fault_row fault_rows[] = {
 		"does not speak TLS"},
 	{CURLE_SSL_CONNECT_ERROR, "http request", E_HTTP_TLS, false, "does not speak TLS"},
 	{CURLE_SSL_CONNECT_ERROR, NULL, E_HTTP_TLS, false, "and dlrun find no TLS that both speak"},
-	{CURLE_SSL_CACERT_BADFILE, NULL, E_HTTP_TLS, false,
-		"cannot be trusted: the file of issuers is not valid"},
 	{CURLE_WEIRD_SERVER_REPLY, NULL, E_HTTP_PROTOCOL, false, "does not answer as HTTP asks"},
 	{CURLE_UNSUPPORTED_PROTOCOL, NULL, E_HTTP_PROTOCOL, false, "does not speak HTTP"},
 	{CURLE_URL_MALFORMAT, NULL, E_HTTP_URL, false, "has a URL that is not valid"},
@@ -103,6 +101,15 @@ static int certificate_fault(const struct http_call *call, const char *host, str
 {
 	err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, verify_text(call));
 	return add_said(call, err);
+}
+
+static int issuers_fault(const struct http_call *call, const char *host, struct err *err)
+{
+	const char *file = http_ca_file(call);
+	AUTO_FREE char *shown = str_escaped(file ? file : "of the system");
+
+	return err_set(
+		err, E_HTTP_TLS, "the file %s holds no issuers to trust for %s", shown, host);
 }
 
 int http_proxy_fault(const struct http_call *call, struct err *err, const char *what)
@@ -200,6 +207,8 @@ void http_fault(struct http_call *call, CURLcode result)
 		connect_fault(call, host, err);
 	} else if (result == CURLE_PEER_FAILED_VERIFICATION) {
 		certificate_fault(call, host, err);
+	} else if (result == CURLE_SSL_CACERT_BADFILE) {
+		issuers_fault(call, host, err);
 	} else {
 		row_fault(call, result, host, err);
 	}

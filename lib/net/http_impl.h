@@ -97,6 +97,8 @@ void http_call_wake(struct http_call *call);
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
 void http_exchange_done(struct http_exchange *x);
+/* Of the issuers to trust; NULL: the system's. */
+const char *http_ca_file(const struct http_call *call);
 
 /* http_connect.c */
 /* Of url, asked through a proxy that will look it up: only an address can be checked. */

@@ -1,0 +1,640 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "httpclient.h"
+#include "httpfix.h"
+#include "net/field.h"
+#include "tmpfix.h"
+
+/*
+ * Certificates and a server with them, by programs that may be missing: then these tests are left
+ * out.
+ */
+
+static const char make_certificates[] =
+	"set -e; exec >log 2>&1\n"
+	"key='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'\n"
+	"for ca in ca stranger; do\n"
+	"	openssl req -x509 $key -keyout $ca.key -out $ca.pem -subj /CN=$ca -days 2\n"
+	"done\n"
+	"leaf() { # name, issuer, names in it, days\n"
+	"	openssl req $key -keyout $1.key -out $1.csr -subj /CN=leaf\n"
+	"	echo \"subjectAltName=$3\" >$1.ext\n"
+	"	openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2.key -CAcreateserial -days $4 \\\n"
+	"		-extfile $1.ext -out $1.pem\n"
+	"}\n"
+	"leaf good ca DNS:localhost,DNS:registry.test,IP:127.0.0.1 2\n"
+	"leaf elsewhere ca DNS:elsewhere.test 2\n"
+	"leaf expired ca DNS:localhost -1\n"
+	"leaf strange stranger DNS:localhost 2\n"
+	"openssl req -x509 $key -keyout alone.key -out alone.pem -subj /CN=localhost -days 2\n";
+
+/* Prints its ports and lives as long as its input. */
+static const char tls_server[] =
+	"import http.server, os, ssl, sys, threading\n"
+	"class Answer(http.server.BaseHTTPRequestHandler):\n"
+	"	protocol_version = 'HTTP/1.1'\n"
+	"	def do_GET(self):\n"
+	"		self.send_response(302 if self.path == '/down' else 200)\n"
+	"		self.send_header('Location', 'http://localhost:9/')\n"
+	"		self.send_header('Content-Length', '3')\n"
+	"		self.end_headers()\n"
+	"		self.wfile.write(b'tls')\n"
+	"	def log_message(self, *args): pass\n"
+	"for name in sys.argv[1:]:\n"
+	"	context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
+	"	if name == 'old':\n"
+	"		name = 'good'\n"
+	"		context.set_ciphers('ALL:@SECLEVEL=0')\n"
+	"		context.minimum_version = ssl.TLSVersion.TLSv1\n"
+	"		context.maximum_version = ssl.TLSVersion.TLSv1_1\n"
+	"	context.load_cert_chain(name + '.pem', name + '.key')\n"
+	"	server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answer)\n"
+	"	server.handle_error = lambda *args: None\n"
+	"	server.socket = context.wrap_socket(server.socket, server_side=True,\n"
+	"		do_handshake_on_connect=False)\n"
+	"	threading.Thread(target=server.serve_forever, daemon=True).start()\n"
+	"	print(server.server_address[1], flush=True)\n"
+	"sys.stdin.read()\n"
+	"os._exit(0)\n";
+
+enum tls_kind { GOOD, ELSEWHERE, EXPIRED, STRANGE, ALONE, OLD, N_TLS };
+
+static uint16_t tls_ports[N_TLS];
+static pid_t tls_pid;
+static int tls_stdin = -1;
+
+static bool start_tls_server(void)
+{
+	int in[2], out[2];
+
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	tls_pid = fork();
+	if (tls_pid == 0) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		if (chdir(tmp) == 0)
+			execlp("python3", "python3", "-W", "ignore", "-c", tls_server, "good",
+				"elsewhere", "expired", "strange", "alone", "old", NULL);
+		_exit(127);
+	}
+	close(in[0]);
+	close(out[1]);
+	tls_stdin = in[1];
+	FILE *ports = fdopen(out[0], "r");
+	int n = 0;
+	while (n < N_TLS && fscanf(ports, "%hu", &tls_ports[n]) == 1)
+		n++;
+	fclose(ports);
+	return n == N_TLS;
+}
+
+static bool has_tls;
+
+static int set_up_group(void **state)
+{
+	assert_int_equal(make_tmp(state), 0);
+	AUTO_FREE char *command = mem_printf("cd %s && %s", tmp, make_certificates);
+	has_tls = system(command) == 0 && start_tls_server();
+	return 0;
+}
+
+static int tear_down_group(void **state)
+{
+	if (tls_stdin >= 0)
+		close(tls_stdin);
+	if (tls_pid > 0)
+		waitpid(tls_pid, NULL, 0);
+	return remove_tmp(state);
+}
+
+static char *in_tmp(const char *name)
+{
+	return mem_printf("%s/%s", tmp, name);
+}
+
+static void get_tls(struct client *client, const char *host, enum tls_kind kind,
+	const struct http_tls *tls, struct result *result)
+{
+	AUTO_FREE char *url = mem_printf("https://%s:%u/", host, tls_ports[kind]);
+
+	result->request.tls = tls;
+	client_start_url(client, url, result);
+	client_run(client);
+}
+
+/*
+ * TLS
+ */
+
+static void test_own_issuer(void **state)
+{
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	static const char *const hosts[] = {"localhost", "127.0.0.1"};
+	const struct http_tls tls = {.ca_file = ca};
+	struct client plain, trusting;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&plain);
+	client_init_with(&trusting, NULL, ca);
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		struct result named = {0}, general = {0};
+		get_tls(&plain, hosts[i], GOOD, &tls, &named);
+		assert_int_equal(named.status, 200);
+		assert_string_equal(named.body, "tls");
+		assert_true(str_starts(named.url, "https://"));
+		get_tls(&trusting, hosts[i], GOOD, NULL, &general);
+		assert_int_equal(general.status, 200);
+		result_done(&named);
+		result_done(&general);
+	}
+	client_done(&plain);
+	client_done(&trusting);
+}
+
+static void test_refused_certificates(void **state)
+{
+	static const struct {
+		enum tls_kind kind;
+		const char *message;
+	} rows[] = {
+		{ELSEWHERE, "the certificate of localhost:%u names other hosts"},
+		{EXPIRED, "the certificate of localhost:%u has expired"},
+		{STRANGE, "the certificate of localhost:%u is signed by an unknown issuer"},
+		{ALONE, "the certificate of localhost:%u is signed by itself only"},
+	};
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init_with(&client, NULL, ca);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct result result = {.request.authorization = "Basic c2VjcmV0"};
+		get_tls(&client, "localhost", rows[i].kind, NULL, &result);
+		result_is_fault(&result, E_HTTP_TLS, false);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		AUTO_FREE char *wanted = mem_printf(rows[i].message, tls_ports[rows[i].kind]);
+#pragma GCC diagnostic pop
+		assert_string_equal(result.message, wanted);
+		assert_non_null(result.evidence);
+		assert_false(result.sent);
+		result_done(&result);
+	}
+	client_done(&client);
+}
+
+/* What was named is all that is trusted, and nothing of it where nothing was named. */
+static void test_issuers_are_not_mixed(void **state)
+{
+	AUTO_FREE char *stranger = in_tmp("stranger.pem");
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	const struct http_tls tls = {.ca_file = stranger};
+	struct result other = {0}, none = {0}, good = {0}, again = {0};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	setenv("CURL_CA_BUNDLE", ca, 1);
+	setenv("SSL_CERT_FILE", ca, 1);
+	client_init(&client);
+	get_tls(&client, "localhost", GOOD, NULL, &none);
+	result_is_fault(&none, E_HTTP_TLS, false);
+	client_done(&client);
+	unsetenv("CURL_CA_BUNDLE");
+	unsetenv("SSL_CERT_FILE");
+	client_init_with(&client, NULL, ca);
+	get_tls(&client, "localhost", GOOD, NULL, &good);
+	assert_int_equal(good.status, 200);
+	/* A connection that others trust is not used either. */
+	get_tls(&client, "localhost", GOOD, &tls, &other);
+	result_is_fault(&other, E_HTTP_TLS, false);
+	get_tls(&client, "localhost", GOOD, NULL, &again);
+	assert_int_equal(again.status, 200);
+	result_done(&none);
+	result_done(&good);
+	result_done(&other);
+	result_done(&again);
+	client_done(&client);
+}
+
+static void test_insecure(void **state)
+{
+	const struct http_tls tls = {.insecure = true};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	for (enum tls_kind kind = GOOD; kind <= ALONE; kind++) {
+		struct result lax = {0}, strict = {0};
+		get_tls(&client, "localhost", kind, &tls, &lax);
+		assert_int_equal(lax.status, 200);
+		get_tls(&client, "localhost", kind, NULL, &strict);
+		result_is_fault(&strict, E_HTTP_TLS, false);
+		result_done(&lax);
+		result_done(&strict);
+	}
+	client_done(&client);
+}
+
+static void test_old_protocol(void **state)
+{
+	const struct http_tls tls = {.insecure = true};
+	struct result result = {0};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	get_tls(&client, "localhost", OLD, &tls, &result);
+	result_is_fault(&result, E_HTTP_TLS, false);
+	result_done(&result);
+	client_done(&client);
+}
+
+static void test_files_of_issuers(void **state)
+{
+	AUTO_FREE char *missing = in_tmp("missing.pem");
+	AUTO_FREE char *empty = in_tmp("empty.pem");
+	const struct http_tls rows[] = {{.ca_file = missing}, {.ca_file = empty}};
+	struct client client;
+
+	(void)state;
+	AUTO_FD int fd = open(empty, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	client_init(&client);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct result result = {.request.tls = &rows[i]};
+		client_start_url(&client, "https://127.0.0.1:9/", &result);
+		client_run(&client);
+		if (i == 0) {
+			result_is_fault(&result, E_HTTP_TLS, false);
+			assert_non_null(strstr(result.message, missing));
+		}
+		result_done(&result);
+		if (!has_tls)
+			continue;
+		struct result real = {0};
+		get_tls(&client, "localhost", GOOD, &rows[i], &real);
+		result_is_fault(&real, E_HTTP_TLS, false);
+		assert_non_null(strstr(real.message, rows[i].ca_file));
+		result_done(&real);
+	}
+	client_done(&client);
+}
+
+static bool answer_ok(struct fix_conn *conn)
+{
+	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain");
+}
+
+static bool answer_not_tls(struct fix_conn *conn)
+{
+	fix_say(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+	return false;
+}
+
+static bool answer_hang_up(struct fix_conn *conn)
+{
+	char c[16];
+
+	recv(conn->fd, c, sizeof(c), 0);
+	return false;
+}
+
+static void test_no_tls_there(void **state)
+{
+	struct fix_server *server = fix_start(answer_ok);
+	struct result not_tls = {0}, closed = {0};
+	struct client client;
+
+	(void)state;
+	AUTO_FREE char *url = mem_printf("https://localhost:%u/", server->port);
+	client_init(&client);
+	server->hello = answer_not_tls;
+	client_start_url(&client, url, &not_tls);
+	client_run(&client);
+	result_is_fault(&not_tls, E_HTTP_TLS, false);
+	assert_true(str_ends(not_tls.message, " does not speak TLS"));
+	server->hello = answer_hang_up;
+	client_start_url(&client, url, &closed);
+	client_run(&client);
+	result_is_fault(&closed, E_HTTP_CLOSED, true);
+	result_done(&not_tls);
+	result_done(&closed);
+	client_done(&client);
+	fix_stop(server);
+}
+
+/* TLS where http was asked for. */
+static void test_tls_there(void **state)
+{
+	struct result result = {0};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	client_get(&client, tls_ports[GOOD], "/", &result);
+	assert_true(result.fault == E_HTTP_PROTOCOL || result.fault == E_HTTP_CLOSED);
+	result_done(&result);
+	client_done(&client);
+}
+
+static void test_downgrade(void **state)
+{
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	struct result followed = {.request.follow = true}, kept = {0};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	AUTO_FREE char *url = mem_printf("https://localhost:%u/down", tls_ports[GOOD]);
+	client_init_with(&client, NULL, ca);
+	client_start_url(&client, url, &followed);
+	client_run(&client);
+	result_is_fault(&followed, E_HTTP_REDIRECT, false);
+	client_start_url(&client, url, &kept);
+	client_run(&client);
+	assert_int_equal(kept.status, 302);
+	result_done(&followed);
+	result_done(&kept);
+	client_done(&client);
+}
+
+/*
+ * Proxies
+ */
+
+static int connect_to(uint16_t port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static bool copy_some(int from, int to)
+{
+	char data[16384];
+	ssize_t n = recv(from, data, sizeof(data), 0);
+
+	return n > 0 && send(to, data, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+static void relay(int a, int b)
+{
+	struct pollfd fds[] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
+	bool goes_on = true;
+
+	while (goes_on && poll(fds, 2, -1) > 0) {
+		if (fds[0].revents)
+			goes_on = copy_some(a, b);
+		if (goes_on && fds[1].revents)
+			goes_on = copy_some(b, a);
+	}
+}
+
+static bool proxy_tunnels(struct fix_conn *conn)
+{
+	if (!str_eq(conn->method, "CONNECT"))
+		return answer_ok(conn);
+	AUTO_FD int fd = connect_to(tls_ports[GOOD]);
+	if (fd >= 0 && fix_say(conn, "HTTP/1.1 200 Established\r\nX-Proxy: 1\r\n\r\n"))
+		relay(conn->fd, fd);
+	return false;
+}
+
+static bool proxy_asks(struct fix_conn *conn)
+{
+	return fix_say(conn, "HTTP/1.1 407 Proxy Authentication Required\r\n"
+			     "Proxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
+}
+
+static bool proxy_fails(struct fix_conn *conn)
+{
+	fix_say(conn, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+	return false;
+}
+
+static bool recv_all(struct fix_conn *conn, unsigned char *out, size_t len)
+{
+	return recv(conn->fd, out, len, MSG_WAITALL) == (ssize_t)len;
+}
+
+/* RFC 1928, for one name; then this server answers itself. */
+static bool socks_hello(struct fix_conn *conn)
+{
+	static const unsigned char granted[10] = {5, 0, 0, 1};
+	unsigned char data[512];
+
+	if (!recv_all(conn, data, 2) || data[0] != 5 || !recv_all(conn, data, data[1]))
+		return false;
+	if (!fix_send(conn, "\5\0", 2) || !recv_all(conn, data, 5) || data[3] != 3)
+		return false;
+	size_t len = data[4];
+	if (!recv_all(conn, data, len + 2) || len != strlen("registry.test") ||
+		memcmp(data, "registry.test", len) != 0)
+		return false;
+	return fix_send(conn, granted, sizeof(granted));
+}
+
+static void get_by_proxy(const char *proxy, const char *ca, const char *url, struct result *result)
+{
+	const struct proxy_env env = {.https_proxy = proxy, .http_proxy = proxy};
+	struct client client;
+
+	client_init_with(&client, &env, ca);
+	client_start_url(&client, url, result);
+	client_run(&client);
+	client_done(&client);
+}
+
+static void test_plain_proxy(void **state)
+{
+	struct fix_server *server = fix_start(answer_ok);
+	struct result result = {.request.authorization = "Bearer t0k"};
+
+	(void)state;
+	AUTO_FREE char *proxy = mem_printf("http://user:s3cret@127.0.0.1:%u", server->port);
+	get_by_proxy(proxy, NULL, "http://registry.test/v2/?q", &result);
+	assert_int_equal(result.status, 200);
+	assert_string_equal(result.body, "plain");
+	assert_int_equal(result.zone, ADDRESS_PUBLIC);
+	assert_true(str_starts(server->heads.v[0], "GET http://registry.test/v2/?q HTTP/1.1\r\n"));
+	assert_non_null(strstr(server->heads.v[0], "Proxy-Authorization: Basic dXNlcjpzM2NyZXQ="));
+	assert_non_null(strstr(server->heads.v[0], "\r\nAuthorization: Bearer t0k\r\n"));
+	result_done(&result);
+	fix_stop(server);
+}
+
+static void test_tunnel(void **state)
+{
+	struct fix_server *server = fix_start(proxy_tunnels);
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	struct result result = {.request.authorization = "Bearer t0k"};
+
+	(void)state;
+	AUTO_FREE char *proxy = mem_printf("http://user:s3cret@127.0.0.1:%u", server->port);
+	if (has_tls) {
+		get_by_proxy(proxy, ca, "https://registry.test/v2/", &result);
+		assert_int_equal(result.fault, E_NONE);
+		assert_string_equal(result.body, "tls");
+		assert_null(field_find(&result.headers, "x-proxy"));
+		assert_true(str_starts(server->heads.v[0], "CONNECT registry.test:443 HTTP/1.1"));
+		assert_null(strstr(server->heads.v[0], "t0k"));
+	}
+	result_done(&result);
+	fix_stop(server);
+}
+
+static void test_socks(void **state)
+{
+	struct fix_server *server = fix_start(answer_ok);
+	struct result result = {0}, refused = {0};
+
+	(void)state;
+	server->hello = socks_hello;
+	AUTO_FREE char *proxy = mem_printf("socks5h://127.0.0.1:%u", server->port);
+	get_by_proxy(proxy, NULL, "http://registry.test/v2/", &result);
+	assert_string_equal(result.body, "plain");
+	assert_true(str_starts(server->heads.v[0], "GET /v2/ HTTP/1.1\r\n"));
+	get_by_proxy(proxy, NULL, "http://another.test/v2/", &refused);
+	result_is_fault(&refused, E_HTTP_PROXY, false);
+	result_done(&result);
+	result_done(&refused);
+	fix_stop(server);
+}
+
+static void check_proxy_fault(
+	const char *proxy, const char *url, bool is_transient, const char *end)
+{
+	struct result result = {0};
+
+	get_by_proxy(proxy, NULL, url, &result);
+	result_is_fault(&result, E_HTTP_PROXY, is_transient);
+	if (!str_ends(result.message, end))
+		print_error("%s\n", result.message);
+	assert_true(str_ends(result.message, end));
+	assert_non_null(result.hint);
+	assert_null(strstr(result.message, "s3cret"));
+	assert_null(strstr(result.hint, "s3cret"));
+	assert_true(!result.evidence || !strstr(result.evidence, "s3cret"));
+	result_done(&result);
+}
+
+static void test_proxy_faults(void **state)
+{
+	static const char *const urls[] = {"http://registry.test/", "https://registry.test/"};
+	struct fix_server *asks = fix_start(proxy_asks), *fails = fix_start(proxy_fails);
+	uint16_t closed;
+
+	(void)state;
+	close(fix_listen(&closed));
+	AUTO_FREE char *asking = mem_printf("http://user:s3cret@127.0.0.1:%u", asks->port);
+	AUTO_FREE char *failing = mem_printf("http://user:s3cret@127.0.0.1:%u", fails->port);
+	AUTO_FREE char *missing = mem_printf("http://user:s3cret@127.0.0.1:%u", closed);
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		check_proxy_fault(asking, urls[i], false, " asks for a user name and password");
+		check_proxy_fault(missing, urls[i], true, " cannot be reached");
+		check_proxy_fault("http://user:s3cret@no-such-proxy.invalid:8080", urls[i], false,
+			" has no address that can be found");
+	}
+	check_proxy_fault(failing, urls[1], true, " makes no connection (status 502)");
+	fix_stop(asks);
+	fix_stop(fails);
+}
+
+static bool answer_inwards(struct fix_conn *conn)
+{
+	return fix_say(conn, "HTTP/1.1 302 Found\r\nLocation: http://10.1.2.3/secret\r\n"
+			     "Content-Length: 0\r\n\r\n");
+}
+
+/* Through a proxy only an address that is written out can be told. */
+static void test_zones_behind_a_proxy(void **state)
+{
+	struct fix_server *server = fix_start(answer_inwards);
+	struct result literal = {.request = {.has_zone = true, .zone = ADDRESS_PUBLIC}};
+	struct result redirected = {.request.follow = true};
+
+	(void)state;
+	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
+	get_by_proxy(proxy, NULL, "http://192.168.1.1/", &literal);
+	result_is_fault(&literal, E_HTTP_ZONE, false);
+	assert_int_equal(server->n_conns, 0);
+	get_by_proxy(proxy, NULL, "http://registry.test/", &redirected);
+	result_is_fault(&redirected, E_HTTP_ZONE, false);
+	assert_int_equal(server->n_requests, 1);
+	result_done(&literal);
+	result_done(&redirected);
+	fix_stop(server);
+}
+
+/* libcurl's own reading of the environment is off. */
+static void test_environment_counts_for_nothing(void **state)
+{
+	static const char *const names[] = {"http_proxy", "all_proxy", "HTTPS_PROXY"};
+	struct fix_server *server = fix_start(answer_ok);
+	struct result result = {0};
+	struct client client;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		setenv(names[i], "http://127.0.0.1:9", 1);
+	client_init(&client);
+	client_get(&client, server->port, "/", &result);
+	assert_int_equal(result.status, 200);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		unsetenv(names[i]);
+	result_done(&result);
+	client_done(&client);
+	fix_stop(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_own_issuer),
+		cmocka_unit_test(test_refused_certificates),
+		cmocka_unit_test(test_issuers_are_not_mixed),
+		cmocka_unit_test(test_insecure),
+		cmocka_unit_test(test_old_protocol),
+		cmocka_unit_test(test_files_of_issuers),
+		cmocka_unit_test(test_no_tls_there),
+		cmocka_unit_test(test_tls_there),
+		cmocka_unit_test(test_downgrade),
+		cmocka_unit_test(test_plain_proxy),
+		cmocka_unit_test(test_tunnel),
+		cmocka_unit_test(test_socks),
+		cmocka_unit_test(test_proxy_faults),
+		cmocka_unit_test(test_zones_behind_a_proxy),
+		cmocka_unit_test(test_environment_counts_for_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, set_up_group, tear_down_group);
+}

@@ -60,9 +60,30 @@ static int parse_port(
 	return 0;
 }
 
+/* Of a name such an end says that it is meant as an address: "10.0.0.1." or "1.2.3.256" might be
+ * one to somebody else. */
+static bool ends_in_number(const char *host)
+{
+	size_t len = strlen(host);
+	size_t start;
+
+	if (len > 0 && host[len - 1] == '.')
+		len--;
+	start = len;
+	while (start > 0 && host[start - 1] != '.')
+		start--;
+	if (strncmp(host + start, "0x", 2) == 0)
+		return strspn(host + start + 2, "0123456789abcdef") >= len - start - 2;
+	return start < len && strspn(host + start, "0123456789") >= len - start;
+}
+
 static bool is_name(const char *host)
 {
 	size_t len = strlen(host);
+	enum address_zone zone;
+
+	if (ends_in_number(host) && !address_zone_of_text(host, &zone))
+		return false;
 
 	return len > 0 && len <= URL_HOST_MAX && host[0] != '.' && host[0] != '-' &&
 	       !strstr(host, "..") &&

@@ -20,9 +20,10 @@ struct url {
 	char *path;    /* from the first slash on, with the query, as it was written: "/v2/?a=b" */
 };
 
-/* An absolute URL. E_HTTP_URL, naming what: another scheme, user information, no host, a character
- * that may not stand there (blanks, controls, backslashes, bytes over 0x7e), more than URL_MAX
- * bytes. A fragment is dropped. */
+/* An absolute URL. E_HTTP_URL, naming what: another scheme, user information, no host, one that is
+ * neither a name nor an address (a name that ends in a number is none), a character that may not
+ * stand there (blanks, controls, backslashes, bytes over 0x7e), more than URL_MAX bytes. A fragment
+ * is dropped. */
 int url_parse(const char *text, const char *what, struct url *ret, struct err *err);
 /* text as it stands in a Location of an answer to base: absolute, //host/path, /path, path or
  * ?query (RFC 3986 section 5), its dot segments removed. */

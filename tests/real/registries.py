@@ -32,6 +32,7 @@ from harness import Missing, Skip, needs, wait_for
 from image import base_layout
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
+from certs import Certs  # noqa: E402
 from faultproxy import FaultProxy  # noqa: E402
 
 START_S = 20
@@ -80,26 +81,15 @@ class Service:
         return self.log.read_text(errors="replace")
 
 
-class Certificates:
-    """An authority of its own, and one certificate for the names given."""
-
-    def __init__(self, there, names=("localhost", "127.0.0.1")):
-        there.mkdir()
-        self.ca, self.cert, self.key = there / "ca.crt", there / "server.crt", there / "server.key"
-        listed = ",".join(("IP:" if name[0].isdigit() else "DNS:") + name for name in names)
-        self.openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=test authority",
-                     "-keyout", there / "ca.key", "-out", self.ca)
-        self.openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={names[0]}", "-keyout", self.key, "-out", there / "csr")
-        (there / "ext").write_text(f"subjectAltName={listed}\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n")
-        self.openssl("x509", "-req", "-in", there / "csr", "-CA", self.ca, "-CAkey", there / "ca.key", "-CAcreateserial",
-                     "-days", "30", "-extfile", there / "ext", "-out", self.cert)
-
-    def openssl(self, *words, **more):
-        return subprocess.run([needs("openssl"), *map(str, words)], check=True, capture_output=True, **more).stdout
-
-
 def b64url(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def es256(text, key):
+    """The two numbers of an ECDSA signature, as RFC 7518 (3.4) wants them; openssl writes DER."""
+    der = subprocess.run([needs("openssl"), "dgst", "-sha256", "-sign", key], input=text.encode(), check=True, capture_output=True).stdout
+    first = 4 + der[3]
+    return b"".join(number.lstrip(b"\0").rjust(32, b"\0") for number in (der[4:first], der[first + 2:]))
 
 
 class TokenServer:
@@ -111,13 +101,11 @@ class TokenServer:
 
     LEEWAY_S = 60  # distribution/registry/auth/token: a token is good for that long after its end
 
-    def __init__(self, certificates, life_s=2, says_s=None, allow=lambda name, action: True):
-        self.certificates, self.life_s, self.says_s, self.allow = certificates, life_s, says_s or life_s, allow
+    def __init__(self, certs, life_s=2, says_s=None, allow=lambda name, action: True):
+        self.certs, self.life_s, self.says_s, self.allow = certs, life_s, says_s or life_s, allow
         self.asked, self.refused = [], 0
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificates.cert, certificates.key)
-        self.http.socket = context.wrap_socket(self.http.socket, server_side=True, do_handshake_on_connect=False)
+        self.http.socket = certs.context().wrap_socket(self.http.socket, server_side=True, do_handshake_on_connect=False)
         self.realm = f"https://localhost:{self.http.server_port}/token"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
@@ -165,12 +153,12 @@ class TokenServer:
 
     def token(self, service, access):
         now = int(time.time())
-        chain = [base64.b64encode(ssl.PEM_cert_to_DER_cert(self.certificates.cert.read_text())).decode()]
+        certificate, key = self.certs.pair()
+        chain = [base64.b64encode(ssl.PEM_cert_to_DER_cert(certificate.read_text())).decode()]
         claims = {"iss": "tests", "sub": USER, "aud": service, "jti": secrets.token_hex(8), "access": access, "iat": now,
                   "nbf": now - self.LEEWAY_S, "exp": now + self.life_s - self.LEEWAY_S}
-        text = ".".join(b64url(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "RS256", "x5c": chain}, claims))
-        signature = self.certificates.openssl("dgst", "-sha256", "-sign", self.certificates.key, input=text.encode())
-        return f"{text}.{b64url(signature)}"
+        text = ".".join(b64url(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ES256", "x5c": chain}, claims))
+        return f"{text}.{b64url(es256(text, key))}"
 
 
 class Request:
@@ -194,18 +182,18 @@ class Registry:
 
     LINE = re.compile(r'"([A-Z]+) (\S+) HTTP/1\.1" (\d+) ')
 
-    def __init__(self, w, name, certificates=None, user=None):
+    def __init__(self, w, name, certs=None, kind="good", user=None):
         self.dir = w.dir / name
         self.dir.mkdir()
         self.storage = self.dir / "storage"
-        self.certificates, self.user = certificates, user
+        self.certs, self.kind, self.user = certs, kind, user
         self.service = Service(self.dir / f"{name}.log")
         self.port, self.seen, self.wire = None, 0, None
 
     @property
     def host(self):
         port = self.wire.port if self.wire else self.port
-        return f"{'localhost' if self.certificates else '127.0.0.1'}:{port}"
+        return f"{'localhost' if self.certs else '127.0.0.1'}:{port}"
 
     # --- the process
 
@@ -247,8 +235,8 @@ class Registry:
 
     def login(self, w, password=PASSWORD):
         """What `docker login` leaves, and trust in the authority."""
-        if self.certificates:
-            w.env["SSL_CERT_FILE"] = str(self.certificates.ca)
+        if self.certs:
+            w.env["SSL_CERT_FILE"] = str(self.certs.ca)
         if self.user:
             path = w.home / ".docker/config.json"
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -263,8 +251,8 @@ class Registry:
 
     def http(self, method, path, body=None, headers=None, name=""):
         """One request of the tests' own: (status, headers, body)."""
-        if self.certificates:
-            context = ssl.create_default_context(cafile=self.certificates.ca)
+        if self.certs:
+            context = ssl.create_default_context(cafile=self.certs.ca)
             connection = http.client.HTTPSConnection("localhost", self.port, context=context, timeout=30)
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -293,7 +281,7 @@ class Registry:
     def put_layout(self, w, layout, name, tag="v1"):
         """The image of that tag in a layout becomes name:tag here; returns its reference."""
         reference = f"{self.host}/{name}:{tag}"
-        self.tool(w, needs("skopeo"), "copy", "-q", "--all", "--preserve-digests", f"--dest-tls-verify={bool(self.certificates)}".lower(),
+        self.tool(w, needs("skopeo"), "copy", "-q", "--all", "--preserve-digests", f"--dest-tls-verify={bool(self.certs)}".lower(),
                   "--authfile", self.authfile(w), f"oci:{layout}:{tag}", f"docker://{reference}")
         self.requests()
         return reference
@@ -310,22 +298,27 @@ class Registry:
 class Distribution(Registry):
     """docker-registry of Debian (2.8) or distribution 3, on a file system."""
 
-    def __init__(self, w, name, program, auth=None, secret="of all that start here", **more):
+    def __init__(self, w, name, program, auth=None, secret="of all that start here", storage=None, cache=False, **more):
         super().__init__(w, name, **more)
-        self.program, self.auth, self.secret = program, auth or {}, secret
-        self.storage.mkdir()
+        self.program, self.auth, self.secret, self.cache = program, auth or {}, secret, cache
+        self.storage = storage or self.storage
+        self.storage.mkdir(exist_ok=True)
 
     def config(self, port):
         settings = {"addr": f"127.0.0.1:{port}"}
         if self.secret:
             settings["secret"] = self.secret
-        if self.certificates:
-            settings["tls"] = {"certificate": str(self.certificates.cert), "key": str(self.certificates.key)}
+        if self.certs:
+            certificate, key = self.certs.pair(self.kind)
+            settings["tls"] = {"certificate": str(certificate), "key": str(key)}
+        storage = {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}}
+        if self.cache:
+            storage["cache"] = {"blobdescriptor": "inmemory"}
         path = self.dir / "config.yml"
         # JSON is YAML.
         path.write_text(json.dumps({
             "version": "0.1", "log": {"level": "warn", "accesslog": {"disabled": False}}, "auth": self.auth, "http": settings,
-            "storage": {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}}}))
+            "storage": storage}))
         return path
 
     def argv(self, port):
@@ -343,11 +336,11 @@ class Distribution(Registry):
 class TokenDistribution(Distribution):
     """One that wants tokens of a server of its own."""
 
-    def __init__(self, w, name, program, certificates, **tokens):
-        self.tokens = TokenServer(certificates, **tokens)
+    def __init__(self, w, name, program, certs, **tokens):
+        self.tokens = TokenServer(certs, **tokens)
         auth = {"token": {"realm": self.tokens.realm, "service": "registry of the tests", "issuer": "tests",
-                          "rootcertbundle": str(certificates.ca)}}
-        super().__init__(w, name, program, auth, certificates=certificates, user=USER)
+                          "rootcertbundle": str(certs.ca)}}
+        super().__init__(w, name, program, auth, certs=certs, user=USER)
 
     def authorization(self, name):
         access = [{"type": "repository", "name": name, "actions": ["pull", "push", "delete"]}] if name else []
@@ -380,15 +373,15 @@ def plain(w, name="plain", **more):
     return running(Distribution(w, name, needs("docker-registry"), **more))
 
 
-def with_password(w, name="password"):
+def with_password(w, name="password", kind="good"):
     users = w.dir / f"{name}.users"
     users.write_text(f"{USER}:{PASSWORD_HASH}\n")
     auth = {"htpasswd": {"realm": "tests", "path": str(users)}}
-    return running(Distribution(w, name, needs("docker-registry"), auth, certificates=certificates(w), user=USER))
+    return running(Distribution(w, name, needs("docker-registry"), auth, certs=authority(w), kind=kind, user=USER))
 
 
 def with_tokens(w, name="tokens", **tokens):
-    return running(TokenDistribution(w, name, needs("docker-registry"), certificates(w), **tokens))
+    return running(TokenDistribution(w, name, needs("docker-registry"), authority(w), **tokens))
 
 
 def version3(w, name="version3", **more):
@@ -399,8 +392,8 @@ def in_memory(w, name="crane"):
     return running(InMemory(w, name))
 
 
-def certificates(w):
-    return Certificates(w.dir / f"certificates-{secrets.token_hex(4)}")
+def authority(w):
+    return Certs(w.dir / "certs")
 
 
 @contextlib.contextmanager
@@ -465,11 +458,11 @@ class Containerd:
 
     def pull(self, registry, reference):
         how = ["--plain-http"]
-        if registry.certificates:
+        if registry.certs:
             # ctr itself would speak HTTP with whatever is called localhost.
             hosts = self.dir / "hosts" / registry.host
             hosts.mkdir(parents=True, exist_ok=True)
-            (hosts / "hosts.toml").write_text(f'[host."https://{registry.host}"]\nca = "{registry.certificates.ca}"\n')
+            (hosts / "hosts.toml").write_text(f'[host."https://{registry.host}"]\nca = "{registry.certs.ca}"\n')
             how = ["--hosts-dir", hosts.parent]
         who = ["--user", f"{USER}:{PASSWORD}"] if registry.user else []
         self.ctr("images", "pull", *how, *who, reference)

@@ -11,7 +11,7 @@
 
 /* A token that is refused so soon after it was fetched because of a refusal is not refused for its
  * age. */
-enum { FRESH_MS = 2000 };
+enum { FRESH_MS = 1000 };
 
 static int step(struct auth *auth, struct err *err);
 

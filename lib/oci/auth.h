@@ -45,13 +45,15 @@ void auth_add_scope(struct auth *auth, const char *scope);
 typedef int auth_ready_fn(void *ctx, const char *authorization, unsigned generation,
 	struct err *fault, struct err *err);
 struct auth_wait;
-/* ready is called from the loop, or at once when it is known. */
+/* ready is called from the loop, or at once (and NULL returned) when it is known. */
 struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);
 /* The registry answered 401 (or 403 with insufficient_scope) to a request that was made with
  * generation (0: without any): as auth_want with a newer one. E_REGISTRY_AUTH when a login was
- * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was; a realm on
- * plain http (unless the registry is), or one that leads inwards, is E_HTTP_ZONE or E_REGISTRY_ANSWER
- * naming it. zone: of the address that answered. */
+ * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was. A realm on
+ * plain http (unless the registry is) is E_REGISTRY_ANSWER naming it, one that leads inwards
+ * E_HTTP_ZONE. A scope that the answer asks for is added. zone: of the address that answered.
+ * Those who wait are served in their order; each ready may call anything here, auth_free too,
+ * which serves nobody any more. */
 struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
 	enum address_zone zone, unsigned generation, auth_ready_fn *ready, void *ctx);
 /* No ready any more. NULL is accepted. */

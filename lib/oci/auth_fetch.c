@@ -13,7 +13,7 @@ enum {
 	PAUSE_FIRST_MS = 200,
 	PAUSE_MAX_MS = 10 * 1000,
 	ANSWER_MS = 30 * 1000,
-	/* Tokens are renewed this long before their end, or a tenth of their life if that is less. */
+	/* Renewed so long before their end, or a tenth of their life if that is less. */
 	AHEAD_MS = 5000,
 };
 

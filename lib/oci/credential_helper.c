@@ -47,6 +47,16 @@ static bool may_show(const char *text)
 	return true;
 }
 
+/* How many bytes of whole characters fit. */
+static int cut_words(const char *text)
+{
+	size_t len = strlen(text), at = 0, n;
+
+	while ((n = str_utf8_len(text + at, len - at)) > 0 && at + n <= WORDS_MAX)
+		at += n;
+	return (int)at;
+}
+
 static void add_words(const char *text, struct err *err)
 {
 	AUTO_BUF struct buf shown = {0};
@@ -54,9 +64,9 @@ static void add_words(const char *text, struct err *err)
 
 	if (len == 0 || !may_show(text))
 		return;
-	buf_init(&shown, WORDS_MAX);
+	buf_init(&shown, 4 * CREDENTIAL_HELPER_OUT_MAX);
 	str_escape(&shown, text, len);
-	err_evidence(err, "it said: %s", shown.data);
+	err_evidence(err, "it said: %.*s", cut_words(shown.data), shown.data);
 }
 
 static int fail_status(const char *text, int status, const char *name, struct err *err)

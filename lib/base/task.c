@@ -230,7 +230,7 @@ static void start_thread(struct task *task)
 	wake_loop(task);
 }
 
-struct task *task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx)
+void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret)
 {
 	struct task *task = mem_alloc(1, sizeof(*task));
 
@@ -239,8 +239,8 @@ struct task *task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void
 	pthread_mutex_init(&task->lock, NULL);
 	pthread_cond_init(&task->answered, NULL);
 	task->source = loop_add_fd(loop, task->wake[0], &task_ops, task);
+	*ret = task;
 	start_thread(task);
-	return task;
 }
 
 void task_free(struct task *task)

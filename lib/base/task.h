@@ -16,8 +16,9 @@ typedef int task_fn(struct task *task, void *ctx, struct err *err);
 /* Its end: on the loop, once. r and fault are the work's; a negative return ends loop_run. */
 typedef int task_done_fn(void *ctx, int r, struct err *fault, struct err *err);
 
-/* Where no thread is to be had the failure arrives by done. */
-struct task *task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx);
+/* *ret is set before the work begins, which may use it. Where no thread is to be had the failure
+ * arrives by done. */
+void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret);
 /* Waits for the thread's end; an ask that stands open, and every later one, is answered with
  * E_CANCELED. Not from within the work. NULL is accepted. */
 void task_free(struct task *task);

@@ -1,5 +1,6 @@
 #include "oci/image.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ void image_done(struct image *image)
 
 /* What is being made. */
 struct making {
-	const struct image_request *request;
+	const struct image_request *request; /* with its base, once that is known */
 	struct sink *sink;
 	enum media_family family;
 	const struct layer_work *work;
@@ -223,11 +224,29 @@ static void forget_all(const struct making *making)
 	ops->forget(making->sink, &making->image.config);
 }
 
+/* The base may arrive while layers are written; what they are called depends on it. */
+static int take_base(struct making *making, struct image_request *request, struct layer_work *work,
+	struct err *err)
+{
+	int r = request->get_base ? request->get_base(request->get_base_ctx, &request->base, err)
+				  : 0;
+
+	if (r < 0)
+		return r;
+	making->request = request;
+	making->family = pick_family(request);
+	for (size_t i = 0; i < work->n_layers; i++)
+		snprintf(work->layers[i].blob.media_type, MEDIA_TYPE_SIZE, "%s",
+			media_layer(making->family, request->codec));
+	return 0;
+}
+
 /* *ret_wrong: the sink found at the end that it lacks what it said it had. */
 static int write_once(const struct image_request *request, struct sink *sink, struct image *ret,
 	bool *ret_wrong, struct err *err)
 {
 	AUTO_LAYER_WORK struct layer_work work;
+	struct image_request own = *request;
 	struct making making = {
 		.request = request, .sink = sink, .family = pick_family(request), .work = &work};
 
@@ -235,6 +254,8 @@ static int write_once(const struct image_request *request, struct sink *sink, st
 	buf_init(&making.config, IMAGE_CONFIG_MAX);
 	buf_init(&making.manifest, IMAGE_MANIFEST_MAX);
 	int r = layer_work_run(&work, err);
+	if (r == 0)
+		r = take_base(&making, &own, &work, err);
 	if (r == 0) {
 		r = commit(&making, err);
 		*ret_wrong = r < 0 && err->id == E_IMAGE;

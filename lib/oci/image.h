@@ -99,7 +99,11 @@ struct image_request {
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */
-	const char *platform;          /* of the target: "linux/amd64" */
+	/* Instead of base: asked for when the layers are there, which do not depend on it. May be
+	 * called again; what it gives lives as long as the call. NULL: base counts. */
+	int (*get_base)(void *ctx, const struct image_base **ret, struct err *err);
+	void *get_base_ctx;
+	const char *platform; /* of the target: "linux/amd64" */
 	enum codec codec;
 	const char *plan_path;     /* NULL: no plan is read or kept. Its directory exists */
 	bool full;                 /* write the canonical plan: full and big layers only */

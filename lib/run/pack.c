@@ -47,16 +47,22 @@ int pack_need_base(const struct pack *pack, struct err *err)
 		pack->base_name);
 }
 
-int pack_set_base(struct pack *pack, struct layout *layout, const char *digest, struct err *err)
+int pack_read_base(const struct pack *pack, struct layout *layout, const char *digest,
+	struct image_base **ret, struct err *err)
 {
 	const char *platform = config_str(pack->session->config, "platform");
 
-	image_base_free(TAKE(pack->base));
-	int r = image_base_load(layout, pack->base_name, digest, platform, &pack->base, err);
+	int r = image_base_load(layout, pack->base_name, digest, platform, ret, err);
 	/* Its layers stay where they are. */
 	if (r == 0)
-		pack->base->layout = NULL;
+		(*ret)->layout = NULL;
 	return r;
+}
+
+void pack_set_base(struct pack *pack, struct image_base *take)
+{
+	image_base_free(pack->base);
+	pack->base = take;
 }
 
 static int load_base(struct pack *pack, bool from_option, struct err *err)
@@ -185,6 +191,15 @@ static int write_once(struct snapshot *snapshot, struct image_request *request, 
 	return image_write(request, sink, ret, err);
 }
 
+static int get_base(void *ctx, const struct image_base **ret, struct err *err)
+{
+	struct pack *pack = ctx;
+	int r = pack->get_base(pack, pack->get_base_ctx, err);
+
+	*ret = pack->base;
+	return r;
+}
+
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
 	const char *name, struct image *ret, struct err *err)
 {
@@ -193,6 +208,8 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 	struct image_request request = {
 		.workdir = config_str(pack->session->config, "workdir"),
 		.base = pack->base,
+		.get_base = pack->get_base ? get_base : NULL,
+		.get_base_ctx = pack,
 		.platform = config_str(pack->session->config, "platform"),
 		.codec = pack->codec,
 		.plan_path = plan,

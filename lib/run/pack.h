@@ -20,6 +20,9 @@ struct pack {
 	struct ref base_ref; /* of that */
 	struct layout *base_layout;
 	struct image_base *base; /* NULL: scratch */
+	/* The base, later: calls pack_set_base, while the layers are there already. NULL: now. */
+	int (*get_base)(struct pack *pack, void *ctx, struct err *err);
+	void *get_base_ctx;
 	enum codec codec;
 	int64_t mtime_s;
 	bool full;
@@ -34,8 +37,10 @@ int pack_init(
 void pack_done(struct pack *pack);
 #define AUTO_PACK AUTO(pack_done)
 
-/* The base in a registry, as far as it was fetched into layout, which must outlive pack. */
-int pack_set_base(struct pack *pack, struct layout *layout, const char *digest, struct err *err);
+/* The base in a registry, as far as it was fetched into layout. Reads pack only. */
+int pack_read_base(const struct pack *pack, struct layout *layout, const char *digest,
+	struct image_base **ret, struct err *err);
+void pack_set_base(struct pack *pack, struct image_base *take);
 /* E_IMAGE_BASE when the base is in a registry and was not set: nobody here has its layers. */
 int pack_need_base(const struct pack *pack, struct err *err);
 

@@ -36,12 +36,14 @@ struct course {
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
+	struct task *working; /* the same, as the work knows it, which begins before task is set */
 	struct edited edited;
 
 	/* the base */
 	struct layout *bases;
 	struct registry_base *lookup;
 	char *base_digest;
+	struct image_base *base; /* until the work has it */
 	struct err base_fault;
 	bool base_known, base_is_asked;
 
@@ -60,6 +62,7 @@ static void course_done(struct course *course)
 	registry_free(course->source);
 	registry_free(course->registry);
 	registry_client_done(&course->client);
+	image_base_free(course->base);
 	layout_free(course->bases);
 	registry_memory_done(&course->memory);
 	registry_memory_done(&course->base_memory);
@@ -110,16 +113,37 @@ static void tell_base(struct course *course, struct task *task)
 	task_answer(task, r, &fault);
 }
 
+/* Long before the first layer of our own is there. */
+static void start_mounts(struct course *course)
+{
+	const struct image_base *base = course->base;
+
+	for (size_t i = 0; i < base->n_layers; i++) {
+		const struct registry_hint *hint =
+			registry_hint_find(&course->memory.blobs, base->layers[i].digest);
+		if (!hint)
+			uploads_add_base(course->uploads, &base->layers[i]);
+	}
+}
+
 static int base_found(void *ctx, const char *digest, struct err *fault, struct err *err)
 {
 	struct course *course = ctx;
+	const struct pack *pack = &course->pushing->submission.pack;
 
 	(void)err;
 	course->base_known = true;
-	if (err_is_set(fault))
+	if (err_is_set(fault)) {
 		err_move(&course->base_fault, fault);
-	else
+	} else {
 		course->base_digest = mem_strdup(digest);
+		pack_read_base(pack, course->bases, digest, &course->base, &course->base_fault);
+	}
+	/* Without it there is nothing to send. */
+	if (err_is_set(&course->base_fault))
+		task_cancel(course->task);
+	else if (!course->pushing->options->dry_run)
+		start_mounts(course);
 	if (course->base_is_asked)
 		tell_base(course, course->task);
 	return 0;
@@ -181,18 +205,18 @@ static void ask_base(void *ctx, struct task *task)
 		tell_base(course, task);
 }
 
-static int get_base(struct course *course, struct task *task, struct err *err)
+static int get_base(struct pack *pack, void *ctx, struct err *err)
 {
-	struct pushing *pushing = course->pushing;
+	struct course *course = ctx;
 
-	if (!base_is_remote(course))
+	if (pack->base)
 		return 0;
-	int r = task_ask(task, ask_base, course, err);
+	int r = task_ask(course->working, ask_base, course, err);
 	if (r < 0)
 		return r;
-	pushing->result.base_digest = mem_strdup(course->base_digest);
-	return pack_set_base(
-		&pushing->submission.pack, course->bases, pushing->result.base_digest, err);
+	course->pushing->result.base_digest = mem_strdup(course->base_digest);
+	pack_set_base(pack, TAKE(course->base));
+	return 0;
 }
 
 static void open_sessions(void *ctx)
@@ -205,7 +229,7 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 	struct course *course = ctx;
 
 	if (edited_add(&course->edited, files, n) && !course->pushing->options->dry_run)
-		task_post(course->task, open_sessions, course);
+		task_post(course->working, open_sessions, course);
 }
 
 static int work(struct task *task, void *ctx, struct err *err)
@@ -214,9 +238,8 @@ static int work(struct task *task, void *ctx, struct err *err)
 	struct pushing *pushing = course->pushing;
 	const char *tag = pushing->to.tag;
 
+	course->working = task;
 	int r = push_take_snapshot(pushing, err);
-	if (r == 0)
-		r = get_base(course, task, err);
 	if (r < 0)
 		return r;
 	return pack_write(&pushing->submission.pack, pushing->result.snapshot, course->sink,
@@ -242,7 +265,9 @@ static int work_done(void *ctx, int r, struct err *fault, struct err *err)
 	struct course *course = ctx;
 
 	course->result = r;
-	if (r < 0)
+	if (err_is_set(&course->base_fault))
+		course->result = err_move(&course->fault, &course->base_fault);
+	else if (r < 0)
 		err_move(&course->fault, fault);
 	return uploads_close(course->uploads, closed, course, err);
 }
@@ -401,7 +426,11 @@ static void start_work(struct course *course)
 
 	submission->will_read = will_read;
 	submission->will_read_ctx = course;
-	course->task = task_start(course->loop, work, work_done, course);
+	if (base_is_remote(course)) {
+		submission->pack.get_base = get_base;
+		submission->pack.get_base_ctx = course;
+	}
+	task_start(course->loop, work, work_done, course, &course->task);
 }
 
 /* What is worth starting before anything is known of the tree. */
@@ -417,7 +446,7 @@ static void start_early(struct course *course)
 static void open_sink(struct course *course)
 {
 	const struct registry_sink_options options = {
-		.task = &course->task,
+		.task = &course->working,
 		.registry = course->registry,
 		.uploads = course->uploads,
 		.memory = &course->memory,

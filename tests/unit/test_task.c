@@ -78,7 +78,7 @@ static void run(struct world *world, task_fn *fn)
 	struct err err = {0};
 
 	world->loop = loop_new();
-	world->task = task_start(world->loop, fn, on_done, world);
+	task_start(world->loop, fn, on_done, world, &world->task);
 	assert_int_equal(loop_run(world->loop, &err), 0);
 	assert_int_equal(world->dones, 1);
 	loop_free(world->loop);
@@ -157,7 +157,8 @@ static void test_free_ends_a_task_that_waits(void **state)
 	struct world world = {.loop = loop_new()};
 
 	(void)state;
-	task_free(task_start(world.loop, ask_once, on_done, &world));
+	task_start(world.loop, ask_once, on_done, &world, &world.task);
+	task_free(world.task);
 	assert_int_equal(world.dones, 0);
 	loop_free(world.loop);
 	task_free(NULL);

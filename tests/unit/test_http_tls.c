@@ -279,6 +279,7 @@ static void test_files_of_issuers(void **state)
 
 	(void)state;
 	AUTO_FD int fd = open(empty, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {.request.tls = &rows[i]};

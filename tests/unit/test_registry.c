@@ -1,0 +1,1055 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/registryfix.h"
+
+#define PATH "/v2/me/x/"
+
+static bool say_status(struct fix_conn *conn, int status, const char *headers, const char *body)
+{
+	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s\r\n%s",
+		status, strlen(body), headers, strcmp(conn->method, "HEAD") == 0 ? "" : body);
+
+	return fix_say(conn, text);
+}
+
+static bool drain(struct fix_conn *conn)
+{
+	AUTO_FREE char *body = fix_body(conn);
+
+	return body != NULL;
+}
+
+/*
+ * One request, one answer
+ */
+
+struct row {
+	int status;
+	const char *headers, *body;
+	unsigned accept;
+	bool once;
+	int n_requests;
+	enum err_id fault; /* E_NONE: the answer arrives */
+	const char *message;
+};
+
+static const struct row rows[] = {
+	{200, "", "x", 0, false, 1, E_NONE, NULL},
+	{201, "", "", 0, false, 1, E_NONE, NULL},
+	{202, "", "", 0, false, 1, E_NONE, NULL},
+	{204, "", "", 0, false, 1, E_NONE, NULL},
+	{206, "", "x", 0, false, 1, E_NONE, NULL},
+	{302, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 302 to trying it"},
+	{304, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 304"},
+	{400, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 400"},
+	{400, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{403, "", "", 0, false, 1, E_REGISTRY_DENIED, "may not pull from"},
+	{403, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{404, "", "", 0, false, 1, E_REGISTRY_NOT_FOUND, "nothing there"},
+	{404, "", "", REGISTRY_REFUSED, false, 1, E_REGISTRY_NOT_FOUND, "nothing there"},
+	{404, "", "", REGISTRY_NOT_FOUND, false, 1, E_NONE, NULL},
+	{405, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{408, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "(5 tries)"},
+	{408, "", "", 0, true, 1, E_REGISTRY_ANSWER, "answers 408"},
+	{409, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{412, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{413, "", "", REGISTRY_REFUSED, false, 1, E_REGISTRY_FULL, "nothing that large"},
+	{416, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{416, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 416"},
+	{418, "", "", REGISTRY_ANY, false, 1, E_NONE, NULL},
+	{429, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 429 to trying it"},
+	{429, "", "", 0, true, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 429"},
+	{429, "Retry-After: 0\r\n", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, ""},
+	{429, "Retry-After: 9999999999999\r\n", "", 0, false, 1, E_REGISTRY_UNREACHABLE, ""},
+	{429, "Retry-After: x\r\n", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, ""},
+	{500, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 500"},
+	{500, "", "", 0, true, 1, E_REGISTRY_ANSWER, "answers 500"},
+	{500, "", "", REGISTRY_ANY, false, 1, E_NONE, NULL},
+	{500, "", "no space left on device", 0, false, 1, E_REGISTRY_FULL, "takes no more"},
+	{501, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
+	{502, "Content-Type: text/html\r\n", "<title>Bad Gateway</title>", 0, false, REGISTRY_TRIES,
+		E_REGISTRY_UNREACHABLE, "answers 502"},
+	{503, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 503"},
+	{504, "", "", REGISTRY_REFUSED, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, ""},
+	{507, "", "", 0, false, 1, E_REGISTRY_FULL, "takes no more"},
+	{599, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 599"},
+};
+
+static bool answer_row(struct fix_conn *conn)
+{
+	size_t i = strtoul(conn->path + strlen(PATH), NULL, 10);
+
+	return i < ARRAY_LEN(rows) &&
+	       say_status(conn, rows[i].status, rows[i].headers, rows[i].body);
+}
+
+static void check_row(struct world *world, size_t i, const struct outcome *outcome)
+{
+	const struct row *row = &rows[i];
+	AUTO_FREE char *start = mem_printf("GET " PATH "%zu ", i);
+
+	if (outcome->fault != row->fault || outcome->n_done != 1)
+		fail_msg("row %zu (%d): %s", i, row->status,
+			outcome->message ? outcome->message : "no fault");
+	assert_int_equal(fix_count(world->server, start), row->n_requests);
+	if (row->fault == E_NONE)
+		assert_int_equal(outcome->status, row->status);
+	else if (!strstr(outcome->message, row->message))
+		fail_msg("row %zu: %s", i, outcome->message);
+}
+
+/* All of them beside each other, so that their waits are too. */
+static void test_statuses(void **state)
+{
+	struct world world;
+	struct outcome outcomes[ARRAY_LEN(rows)] = {0};
+
+	(void)state;
+	world_init(&world, answer_row);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_FREE char *path = mem_printf("%zu", i);
+		ask(&world,
+			(struct registry_request){
+				.path = path, .accept = rows[i].accept, .once = rows[i].once},
+			&outcomes[i]);
+	}
+	world_run(&world);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		check_row(&world, i, &outcomes[i]);
+		outcome_done(&outcomes[i]);
+	}
+	assert_true(registry_has_answered(world.registry));
+	assert_true(registry_uses_http(world.registry));
+	world_done(&world);
+}
+
+/*
+ * Trying again
+ */
+
+static atomic_int n_busy; /* requests that are answered 503 */
+static atomic_int n_bodies;
+
+static bool answer_busy(struct fix_conn *conn)
+{
+	AUTO_FREE char *body = fix_body(conn);
+
+	if (!body)
+		return false;
+	if (conn->size == 100000 && body[0] == 'a' && body[99999] == 'a')
+		atomic_fetch_add(&n_bodies, 1);
+	if (atomic_fetch_sub(&n_busy, 1) > 0)
+		return say_status(conn, 503, "Retry-After: 1\r\n", "");
+	return say_status(conn, 201, "", "");
+}
+
+static void test_retry_after(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	atomic_store(&n_busy, 1);
+	world_init(&world, answer_busy);
+	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+		&outcome);
+	is_ok(&outcome, 201);
+	assert_true(outcome.ms >= 1000 && outcome.ms < 1900);
+	assert_int_equal(world.notes.n, 1);
+	assert_non_null(strstr(world.notes.v[0], "answers 503 to trying it, waiting 1 s"));
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/* The same bytes each time. */
+static void test_bodies(void **state)
+{
+	AUTO_FREE char *data = mem_alloc(1, 100000);
+	struct world world;
+	struct outcome outcome = {0};
+	AUTO_FREE char *path = mem_printf("%s/body", tmp);
+
+	(void)state;
+	memset(data, 'a', 100000);
+	assert_int_equal(fs_replace(path, data, 100000, 0600, FS_SYNC_NONE, NULL), 0);
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const struct http_body bodies[] = {
+		{.size = 100000, .data = data},
+		{.size = 100000, .data = data, .copy = true},
+		{.size = 100000, .fd = fd, .has_fd = true},
+	};
+	world_init(&world, answer_busy);
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		atomic_store(&n_busy, 1);
+		atomic_store(&n_bodies, 0);
+		ask(&world,
+			(struct registry_request){.method = "PUT", .path = "a", .body = bodies[i]},
+			&outcome);
+		if (bodies[i].copy)
+			memset(data, 'b', 100000);
+		world_run(&world);
+		is_ok(&outcome, 201);
+		assert_int_equal(atomic_load(&n_bodies), 2);
+		outcome_done(&outcome);
+	}
+	world_done(&world);
+}
+
+static ssize_t read_as(void *ctx, void *out, size_t len, struct err *err)
+{
+	struct outcome *outcome = ctx;
+
+	(void)err;
+	size_t left = 100000 - outcome->n_read;
+	len = len < left ? len : left;
+	memset(out, 'a', len);
+	outcome->n_read += len;
+	return (ssize_t)len;
+}
+
+static void test_read_once(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+	const struct http_body body = {.size = 100000, .read = read_as};
+
+	(void)state;
+	atomic_store(&n_busy, 1);
+	world_init(&world, answer_busy);
+	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+		&outcome);
+	is_fault(&outcome, E_REGISTRY_ANSWER);
+	assert_int_equal(fix_count(world.server, "PUT "), 1);
+	outcome_done(&outcome);
+	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+		&outcome);
+	is_ok(&outcome, 201);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/* Reads the first request of each path and goes away without an answer. */
+static atomic_int n_lost;
+
+static bool answer_lost(struct fix_conn *conn)
+{
+	if (!drain(conn) || atomic_fetch_sub(&n_lost, 1) > 0)
+		return false;
+	return say_status(conn, 202, "", "");
+}
+
+static void test_lost_reply(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	atomic_store(&n_lost, 1);
+	world_init(&world, answer_lost);
+	ask_now(&world, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
+		&outcome);
+	is_ok(&outcome, 202);
+	assert_int_equal(fix_count(world.server, "POST " PATH "blobs/uploads/ "), 2);
+	outcome_done(&outcome);
+	world_done(&world);
+	/* By a new connection: on an old one libcurl takes that for its end. */
+	atomic_store(&n_lost, 1);
+	world_init(&world, answer_lost);
+	ask_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
+		&outcome);
+	is_fault(&outcome, E_HTTP_CLOSED);
+	assert_true(str_starts(outcome.message, "registry 127.0.0.1:"));
+	assert_int_equal(fix_count(world.server, "PATCH "), 1);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+static bool answer_cut(struct fix_conn *conn)
+{
+	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+	return false;
+}
+
+static int take_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct outcome *outcome = ctx;
+
+	(void)data, (void)err;
+	outcome->n_data += len;
+	return 0;
+}
+
+/* What was handed out is not handed out again. */
+static void test_data_once(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_cut);
+	ask_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
+	is_fault(&outcome, E_HTTP_CLOSED);
+	assert_int_equal(outcome.n_data, 3);
+	assert_int_equal(fix_count(world.server, "GET "), 1);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/*
+ * Time
+ */
+
+static void test_refused_connection(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+	uint16_t port;
+
+	(void)state;
+	world_init(&world, answer_busy);
+	close(fix_listen(&port));
+	free(world.host);
+	world.host = mem_printf("127.0.0.1:%u", port);
+	struct registry_options options = world_options(&world);
+	options.deadline_ms = INT64_MAX;
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	assert_non_null(strstr(outcome.message, "cannot be reached"));
+	assert_string_equal(outcome.hint, "dlrun doctor");
+	assert_true(outcome.ms < 3500);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+static void test_unknown_host(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_busy);
+	free(world.host);
+	world.host = mem_strdup("no-such-host.invalid:5000");
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	assert_false(registry_uses_http(world.registry));
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_HTTP_RESOLVE);
+	assert_true(str_starts(outcome.message, "registry no-such-host.invalid:5000: "));
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+static bool answer_never(struct fix_conn *conn)
+{
+	fix_wait_end(conn);
+	return false;
+}
+
+static void test_deadline(void **state)
+{
+	struct world world;
+	struct outcome outcomes[3] = {0};
+
+	(void)state;
+	world_init(&world, answer_never);
+	struct registry_options options = world_options(&world);
+	options.deadline_ms = clock_ms() + 400;
+	world_open(&world, &options);
+	/* The others wait for the first. */
+	for (size_t i = 0; i < 3; i++)
+		ask(&world, (struct registry_request){.path = "a", .doing = "dreaming"},
+			&outcomes[i]);
+	world_run(&world);
+	for (size_t i = 0; i < 3; i++) {
+		is_fault(&outcomes[i], E_REGISTRY_TIMEOUT);
+		assert_non_null(strstr(outcomes[i].message, "(dreaming)"));
+		assert_true(outcomes[i].ms >= 399 && outcomes[i].ms < 1400);
+		outcome_done(&outcomes[i]);
+	}
+	assert_int_equal(fix_count(world.server, "GET "), 1);
+	world_done(&world);
+}
+
+static bool answer_503(struct fix_conn *conn)
+{
+	return say_status(conn, 503, "", "");
+}
+
+/* No wait is begun that would go beyond it. */
+static void test_deadline_of_tries(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_503);
+	struct registry_options options = world_options(&world);
+	options.deadline_ms = clock_ms() + 500;
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	assert_true(outcome.ms <= 1500);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+static void test_idle(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_never);
+	struct registry_options options = world_options(&world);
+	options.idle_ms = 100;
+	options.deadline_ms = clock_ms() + 2500;
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	assert_true(fix_count(world.server, "GET ") > 1);
+	assert_true(outcome.ms < 3500);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/*
+ * Logins
+ */
+
+#define WANT_BASIC "WWW-Authenticate: Basic realm=\"x\"\r\n"
+#define ME_SECRET  "bWU6c2VjcmV0" /* me:secret */
+
+static bool answer_basic(struct fix_conn *conn)
+{
+	const char *login = fix_header(conn, "\r\nAuthorization: Basic ");
+
+	if (!login || !str_starts(login, ME_SECRET "\r\n"))
+		return say_status(conn, 401, WANT_BASIC, "");
+	return say_status(conn, 200, "", "");
+}
+
+static void ask_five(struct world *world, enum err_id fault, int n_requests)
+{
+	struct outcome outcomes[5] = {0};
+	int before = fix_count(world->server, "GET ");
+
+	for (size_t i = 0; i < 5; i++)
+		ask(world, (struct registry_request){.path = "a"}, &outcomes[i]);
+	world_run(world);
+	for (size_t i = 0; i < 5; i++) {
+		if (fault == E_NONE)
+			is_ok(&outcomes[i], 200);
+		else
+			is_fault(&outcomes[i], fault);
+		outcome_done(&outcomes[i]);
+	}
+	assert_int_equal(fix_count(world->server, "GET ") - before, n_requests);
+}
+
+/* One of several finds out that a login is wanted. */
+static void test_gate(void **state)
+{
+	struct world world;
+
+	(void)state;
+	world_init(&world, answer_basic);
+	world_login(&world, ME_SECRET);
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	ask_five(&world, E_NONE, 6);
+	ask_five(&world, E_NONE, 5);
+	/* What is remembered is no promise. */
+	options.remembered_open = options.remembered_http = true;
+	world_open(&world, &options);
+	ask_five(&world, E_NONE, 10);
+	options.remembered_challenge = "Basic realm=\"x\"";
+	world_open(&world, &options);
+	ask_five(&world, E_NONE, 5);
+	world_done(&world);
+}
+
+static void test_wrong_password(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_basic);
+	world_login(&world, "bWU6d3Jvbmc="); /* me:wrong */
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_AUTH);
+	assert_non_null(strstr(outcome.message, "me (from "));
+	assert_null(strstr(outcome.message, "wrong"));
+	assert_string_equal(outcome.evidence, "answer: 401, without a word");
+	assert_true(str_starts(outcome.hint, "docker login 127.0.0.1:"));
+	assert_int_equal(fix_count(world.server, "GET "), 2);
+	outcome_done(&outcome);
+	/* Refusals that are asked for are answers. */
+	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+		&outcome);
+	is_ok(&outcome, 401);
+	outcome_done(&outcome);
+	outcome.judge = true;
+	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
+	assert_int_equal(outcome.status, 401);
+	assert_int_equal(outcome.fault, E_REGISTRY_AUTH);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+static void test_no_login(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_basic);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_AUTH);
+	assert_int_equal(fix_count(world.server, "GET "), 1);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/* The registry is its own token server; the first token is refused when `expire`. */
+static atomic_int n_tokens;
+static atomic_bool expire;
+
+static bool answer_token(struct fix_conn *conn)
+{
+	int n = atomic_load(&n_tokens);
+
+	if (str_starts(conn->path, "/token?")) {
+		AUTO_FREE char *body =
+			mem_printf("{\"token\":\"t%d\"}", atomic_fetch_add(&n_tokens, 1) + 1);
+		return say_status(conn, 200, "Content-Type: application/json\r\n", body);
+	}
+	AUTO_FREE char *want = mem_printf("\r\nAuthorization: Bearer t%d\r\n", n);
+	if (n > 0 && strstr(conn->head, want) && !atomic_exchange(&expire, false))
+		return say_status(conn, 200, "", "");
+	AUTO_FREE char *challenge =
+		mem_printf("WWW-Authenticate: Bearer "
+			   "realm=\"http://127.0.0.1:%u/token\",service=\"s\"\r\n",
+			conn->server->port);
+	return say_status(conn, 401, challenge, "");
+}
+
+static void test_token(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	atomic_store(&n_tokens, 0);
+	atomic_store(&expire, false);
+	world_init(&world, answer_token);
+	registry_add_source(world.registry, "base/y");
+	registry_add_source(world.registry, "me/x");
+	ask_five(&world, E_NONE, 1 + 1 + 5);
+	assert_true(fix_saw(world.server, "scope=repository%3Ame%2Fx%3Apull%2Cpush") ||
+		    fix_saw(world.server, "scope=repository:me/x:pull,push"));
+	assert_true(
+		fix_saw(world.server, "base/y:pull") || fix_saw(world.server, "base%2Fy%3Apull"));
+	/* It expires in between: one new one. */
+	atomic_store(&expire, true);
+	ask_now(&world, (struct registry_request){.path = "b"}, &outcome);
+	is_ok(&outcome, 200);
+	assert_int_equal(fix_count(world.server, "GET " PATH "b "), 2);
+	assert_int_equal(atomic_load(&n_tokens), 2);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/*
+ * Elsewhere
+ */
+
+static atomic_int other_port;
+
+static bool answer_elsewhere(struct fix_conn *conn)
+{
+	AUTO_FREE char *location = NULL;
+
+	if (!drain(conn))
+		return false;
+	if (!fix_header(conn, "\r\nAuthorization: Basic "))
+		return say_status(conn, 401, WANT_BASIC, "");
+	location = mem_printf(
+		"Location: http://127.0.0.1:%d/up?state=1\r\n", atomic_load(&other_port));
+	if (str_starts(conn->path, "/v2/me/x/blobs/r"))
+		return say_status(conn, 307, location, "");
+	return say_status(conn, 202, location, "");
+}
+
+static bool answer_other(struct fix_conn *conn)
+{
+	return drain(conn) && say_status(conn, 201, "", "");
+}
+
+static bool answer_other_401(struct fix_conn *conn)
+{
+	return drain(conn) && say_status(conn, 401, WANT_BASIC, "");
+}
+
+/* The login stays with the registry. */
+static void test_elsewhere(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0}, upload = {0};
+	struct fix_server *other = fix_start(answer_other);
+
+	(void)state;
+	atomic_store(&other_port, other->port);
+	world_init(&world, answer_elsewhere);
+	world_login(&world, ME_SECRET);
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	is_ok(&outcome, 201);
+	outcome_done(&outcome);
+	ask_now(&world,
+		(struct registry_request){
+			.method = "PUT", .path = "blobs/r", .body = {.size = 3, .data = "abc"}},
+		&outcome);
+	is_ok(&outcome, 201);
+	outcome_done(&outcome);
+	ask_now(&world, (struct registry_request){.method = "POST", .path = "u"}, &outcome);
+	is_ok(&outcome, 202);
+	assert_string_equal(outcome.location.path, "/up?state=1");
+	ask_now(&world,
+		(struct registry_request){.method = "PUT",
+			.url = &outcome.location,
+			.body = {.size = 3, .data = "abc"}},
+		&upload);
+	is_ok(&upload, 201);
+	assert_int_equal(fix_count(other, "PUT /up?state=1 "), 2);
+	assert_false(fix_saw(other, "authorization"));
+	assert_false(fix_saw(other, ME_SECRET));
+	outcome_done(&upload);
+	outcome_done(&outcome);
+	world_done(&world);
+	fix_stop(other);
+}
+
+/* Somebody else's wish for a login is not fulfilled. */
+static void test_elsewhere_login(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+	struct fix_server *other = fix_start(answer_other_401);
+	AUTO_URL struct url url = {0};
+	AUTO_FREE char *text = mem_printf("http://127.0.0.1:%u/x", other->port);
+
+	(void)state;
+	atomic_store(&other_port, other->port);
+	world_init(&world, answer_elsewhere);
+	world_login(&world, ME_SECRET);
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_AUTH);
+	outcome_done(&outcome);
+	assert_int_equal(url_parse(text, "x", &url, NULL), 0);
+	ask_now(&world, (struct registry_request){.url = &url}, &outcome);
+	is_fault(&outcome, E_REGISTRY_AUTH);
+	assert_int_equal(fix_count(other, "GET "), 2);
+	assert_false(fix_saw(other, "authorization"));
+	outcome_done(&outcome);
+	world_done(&world);
+	fix_stop(other);
+}
+
+static const char *hostile;
+
+static bool answer_hostile(struct fix_conn *conn)
+{
+	AUTO_FREE char *location = mem_printf("Location: %s\r\n", hostile);
+
+	return drain(conn) &&
+	       say_status(conn, str_eq(conn->method, "POST") ? 202 : 307, location, "");
+}
+
+static void test_hostile(void **state)
+{
+	static const char *const urls[] = {"http://169.254.169.254/latest/meta-data/",
+		"http://[fe80::1]/", "http://0.0.0.0:1/"};
+	static const char *const bad[] = {
+		"ftp://127.0.0.1/x", "http://me:pw@127.0.0.1/x", "http://a b/", "http:///x"};
+	struct world world;
+	struct outcome outcome = {0}, second = {0};
+
+	(void)state;
+	world_init(&world, answer_hostile);
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		hostile = urls[i];
+		ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+		is_fault(&outcome, E_HTTP_ZONE);
+		outcome_done(&outcome);
+		ask_now(&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		is_ok(&outcome, 202);
+		assert_non_null(outcome.location.host);
+		ask_now(&world,
+			(struct registry_request){.method = "PUT", .url = &outcome.location},
+			&second);
+		is_fault(&second, E_HTTP_ZONE);
+		assert_true(second.ms < 1000);
+		outcome_done(&second);
+		outcome_done(&outcome);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		hostile = bad[i];
+		ask_now(&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		is_ok(&outcome, 202);
+		assert_null(outcome.location.host);
+		outcome_done(&outcome);
+	}
+	world_done(&world);
+}
+
+static char *location_of(const struct registry *registry, const char *text, struct err *err)
+{
+	struct http_answer answer = {.status = 202};
+	AUTO_URL struct url url = {0};
+	char *shown = NULL;
+
+	assert_int_equal(
+		url_parse("https://reg.example.com:5000/v2/a/", "x", &answer.url, NULL), 0);
+	if (text)
+		strv_addf(&answer.headers, "location: %s", text);
+	if (registry_location(registry, &answer, &url, err) == 0)
+		shown = url_text(&url);
+	strv_done(&answer.headers);
+	url_done(&answer.url);
+	return shown;
+}
+
+static void test_location(void **state)
+{
+	static const struct {
+		const char *text, *url;
+		enum err_id fault;
+	} cases[] = {
+		{"/v2/x?y=1", "https://reg.example.com:5000/v2/x?y=1", E_NONE},
+		{"x", "https://reg.example.com:5000/v2/a/x", E_NONE},
+		{"https://other.example.com/x", "https://other.example.com/x", E_NONE},
+		{"http://reg.example.com:5000/x", "https://reg.example.com:5000/x", E_NONE},
+		{"http://reg.example.com/x", "https://reg.example.com:5000/x", E_NONE},
+		{"http://other.example.com/x", NULL, E_REGISTRY_ANSWER},
+		{"http://reg.example.com:81/x", NULL, E_REGISTRY_ANSWER},
+		{NULL, NULL, E_REGISTRY_ANSWER},
+		{"", NULL, E_REGISTRY_ANSWER},
+		{"gopher://x/", NULL, E_HTTP_URL},
+	};
+	struct world world;
+
+	(void)state;
+	world_init(&world, answer_other);
+	struct registry_options options = world_options(&world);
+	options.host = "reg.example.com:5000";
+	world_open(&world, &options);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_ERR struct err err = {0};
+		AUTO_FREE char *url = location_of(world.registry, cases[i].text, &err);
+		assert_int_equal(err.id, cases[i].fault);
+		if (cases[i].url)
+			assert_string_equal(url, cases[i].url);
+		else
+			assert_non_null(strstr(err.message, "reg.example.com:5000"));
+	}
+	world_done(&world);
+}
+
+/*
+ * https and http
+ */
+
+/* A server of http only, which says so to TLS. */
+struct plain {
+	int fd;
+	uint16_t port;
+	pthread_t thread;
+	atomic_int n_tls, n_http;
+};
+
+static void plain_answer(struct plain *plain, int fd)
+{
+	char head[4096] = "";
+	ssize_t n = recv(fd, head, sizeof(head) - 1, 0);
+	const char *text = "HTTP/1.1 401 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+	if (n > 0 && head[0] == 0x16) {
+		atomic_fetch_add(&plain->n_tls, 1);
+		text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+	} else if (n > 0) {
+		atomic_fetch_add(&plain->n_http, 1);
+		if (strstr(head, "/v2/me/x/"))
+			text = "HTTP/1.1 200 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+	}
+	send(fd, text, strlen(text), MSG_NOSIGNAL);
+}
+
+static void *plain_serve(void *ctx)
+{
+	struct plain *plain = ctx;
+	int fd;
+
+	while ((fd = accept(plain->fd, NULL, NULL)) >= 0) {
+		plain_answer(plain, fd);
+		close(fd);
+	}
+	return NULL;
+}
+
+static void plain_start(struct plain *plain)
+{
+	*plain = (struct plain){0};
+	plain->fd = fix_listen(&plain->port);
+	pthread_create(&plain->thread, NULL, plain_serve, plain);
+}
+
+static void plain_stop(struct plain *plain)
+{
+	shutdown(plain->fd, SHUT_RDWR);
+	pthread_join(plain->thread, NULL);
+	close(plain->fd);
+}
+
+/* ca_file: of a registry of this machine, so that it is asked by https. */
+static void plain_open(struct world *world, const struct plain *plain, bool insecure, bool http)
+{
+	AUTO_FREE char *ca_file = mem_printf("%s/ca.crt", tmp);
+
+	assert_int_equal(fs_replace(ca_file, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+	free(world->host);
+	world->host = mem_printf("127.0.0.1:%u", plain->port);
+	struct registry_options options = world_options(world);
+	options.ca_file = insecure ? ca_file : "/etc/ssl/certs/ca-certificates.crt";
+	options.insecure = insecure;
+	options.remembered_http = http;
+	world_open(world, &options);
+}
+
+static void test_insecure(void **state)
+{
+	struct world world;
+	struct outcome outcomes[3] = {0};
+	struct plain plain;
+
+	(void)state;
+	plain_start(&plain);
+	world_init(&world, answer_other);
+	plain_open(&world, &plain, true, false);
+	assert_false(registry_uses_http(world.registry));
+	for (size_t i = 0; i < 3; i++)
+		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+	world_run(&world);
+	for (size_t i = 0; i < 3; i++) {
+		is_ok(&outcomes[i], 200);
+		outcome_done(&outcomes[i]);
+	}
+	assert_true(registry_uses_http(world.registry));
+	assert_int_equal(atomic_load(&plain.n_tls), 1);
+	plain_open(&world, &plain, true, true);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcomes[0]);
+	is_ok(&outcomes[0], 200);
+	assert_int_equal(atomic_load(&plain.n_tls), 1);
+	outcome_done(&outcomes[0]);
+	world_done(&world);
+	plain_stop(&plain);
+}
+
+static void test_plain_refused(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+	struct plain plain;
+
+	(void)state;
+	plain_start(&plain);
+	world_init(&world, answer_other);
+	plain_open(&world, &plain, false, false);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_INSECURE);
+	assert_non_null(strstr(outcome.message, "speaks http only"));
+	assert_non_null(strstr(outcome.hint, "insecure: true}"));
+	assert_int_equal(atomic_load(&plain.n_http), 1);
+	outcome_done(&outcome);
+	world_done(&world);
+	plain_stop(&plain);
+}
+
+static bool answer_says_tls(struct fix_conn *conn)
+{
+	say_status(conn, 400, "", "Client sent an HTTP request to an HTTPS server.\n");
+	/* So that TLS, which follows, finds nobody. */
+	shutdown(conn->server->fd, SHUT_RDWR);
+	return false;
+}
+
+/* A server of this machine that wants TLS gets it. */
+static void test_tls_wanted(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_says_tls);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	assert_false(registry_uses_http(world.registry));
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
+/*
+ * Names, and the end
+ */
+
+static void test_names(void **state)
+{
+	struct world world;
+
+	(void)state;
+	world_init(&world, answer_other);
+	struct registry_options options = world_options(&world);
+	options.host = "docker.io";
+	options.repo = "ubuntu";
+	world_open(&world, &options);
+	assert_string_equal(registry_name(world.registry), "docker.io/ubuntu");
+	assert_string_equal(registry_host(world.registry), "docker.io");
+	AUTO_FREE char *one = registry_repo_path(world.registry, "ubuntu");
+	AUTO_FREE char *two = registry_repo_path(world.registry, "me/ubuntu");
+	assert_string_equal(one, "library/ubuntu");
+	assert_string_equal(two, "me/ubuntu");
+	options.host = "[::1]:5000";
+	world_open(&world, &options);
+	assert_true(registry_uses_http(world.registry));
+	AUTO_FREE char *three = registry_repo_path(world.registry, "ubuntu");
+	assert_string_equal(three, "ubuntu");
+	options.host = "sub.localhost";
+	world_open(&world, &options);
+	assert_true(registry_uses_http(world.registry));
+	options.host = "10.0.0.1:5000";
+	world_open(&world, &options);
+	assert_false(registry_uses_http(world.registry));
+	world_done(&world);
+}
+
+static void test_paths(void **state)
+{
+	struct world world;
+	struct outcome outcomes[3] = {0};
+
+	(void)state;
+	world_init(&world, answer_other);
+	ask_now(&world, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
+	ask_now(&world, (struct registry_request){.path = "tags/list", .repo = "a/b"},
+		&outcomes[1]);
+	ask_now(&world, (struct registry_request){.path = "tags/list"}, &outcomes[2]);
+	assert_int_equal(fix_count(world.server, "GET /v2/ "), 1);
+	assert_int_equal(fix_count(world.server, "GET /v2/a/b/tags/list "), 1);
+	assert_int_equal(fix_count(world.server, "GET /v2/me/x/tags/list "), 1);
+	for (size_t i = 0; i < 3; i++)
+		outcome_done(&outcomes[i]);
+	world_done(&world);
+}
+
+/* Those behind a pilot that is given up go on. */
+static void test_cancel(void **state)
+{
+	struct world world;
+	struct outcome outcomes[3] = {0};
+
+	(void)state;
+	world_init(&world, answer_other);
+	for (size_t i = 0; i < 3; i++)
+		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+	registry_cancel(outcomes[0].call);
+	registry_cancel(NULL);
+	world_run(&world);
+	assert_int_equal(outcomes[0].n_done, 0);
+	for (size_t i = 1; i < 3; i++) {
+		is_ok(&outcomes[i], 201);
+		outcome_done(&outcomes[i]);
+	}
+	/* With requests under way, waiting to be tried again, and behind the gate. */
+	for (size_t i = 0; i < 3; i++)
+		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+	registry_free(world.registry);
+	world.registry = NULL;
+	world_run(&world);
+	assert_int_equal(outcomes[2].n_done, 0);
+	world_done(&world);
+}
+
+static int free_all(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)answer, (void)fault, (void)err;
+	registry_free(world->registry);
+	world->registry = NULL;
+	return 0;
+}
+
+/* done may free the registry, with all of its other calls. */
+static void test_free_in_done(void **state)
+{
+	struct world world;
+
+	(void)state;
+	world_init(&world, answer_other);
+	const struct registry_request request = {.method = "GET",
+		.path = "a",
+		.doing = "x",
+		.max_body = 10,
+		.done = free_all,
+		.ctx = &world};
+	for (int i = 0; i < 4; i++)
+		registry_start(world.registry, &request);
+	world_run(&world);
+	assert_null(world.registry);
+	world_done(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_statuses),
+		cmocka_unit_test(test_retry_after),
+		cmocka_unit_test(test_bodies),
+		cmocka_unit_test(test_read_once),
+		cmocka_unit_test(test_lost_reply),
+		cmocka_unit_test(test_data_once),
+		cmocka_unit_test(test_refused_connection),
+		cmocka_unit_test(test_unknown_host),
+		cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_deadline_of_tries),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_gate),
+		cmocka_unit_test(test_wrong_password),
+		cmocka_unit_test(test_no_login),
+		cmocka_unit_test(test_token),
+		cmocka_unit_test(test_elsewhere),
+		cmocka_unit_test(test_elsewhere_login),
+		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_location),
+		cmocka_unit_test(test_insecure),
+		cmocka_unit_test(test_plain_refused),
+		cmocka_unit_test(test_tls_wanted),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_free_in_done),
+	};
+
+	return cmocka_run_group_tests(tests, make_tmp, remove_tmp);
+}

@@ -6,8 +6,9 @@
 #include "base/str.h"
 #include "net/http_impl.h"
 
-/* What libcurl says, where its code alone does not tell. */
 enum { SAID_MAX = 200 };
+/* CURLE_TOO_LARGE of libcurl 8.6, which may be what runs where an older one was compiled for. */
+#define TOO_LARGE ((CURLcode)100)
 
 /* The rows are about the server; a code may have several, of which the first fits whose words stand
  * in what libcurl says. */
@@ -34,6 +35,7 @@ static const struct fault_row fault_rows[] = {
 	{CURLE_RECV_ERROR, "Too large", E_HTTP_LIMIT, false, "sends more than 64 KiB of headers"},
 	{CURLE_RECV_ERROR, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of an answer"},
+	{TOO_LARGE, NULL, E_HTTP_LIMIT, false, "sends more than 64 KiB of headers"},
 	/* Memory of our own never runs out in libcurl: the line was over a limit of its own. */
 	{CURLE_OUT_OF_MEMORY, NULL, E_HTTP_LIMIT, false, "sends more than 64 KiB of headers"},
 	{CURLE_SSL_CONNECT_ERROR, "SYSCALL", E_HTTP_CLOSED, true,
@@ -46,7 +48,7 @@ static const struct fault_row fault_rows[] = {
 	{CURLE_SSL_CONNECT_ERROR, "packet length too long", E_HTTP_TLS, false,
 		"does not speak TLS"},
 	{CURLE_SSL_CONNECT_ERROR, "http request", E_HTTP_TLS, false, "does not speak TLS"},
-	{CURLE_SSL_CONNECT_ERROR, NULL, E_HTTP_TLS, false, "and dlrun find no TLS that both speak"},
+	{CURLE_SSL_CONNECT_ERROR, NULL, E_HTTP_TLS, false, "does not begin TLS 1.2 or newer"},
 	{CURLE_WEIRD_SERVER_REPLY, NULL, E_HTTP_PROTOCOL, false, "does not answer as HTTP asks"},
 	{CURLE_UNSUPPORTED_PROTOCOL, NULL, E_HTTP_PROTOCOL, false, "does not speak HTTP"},
 	{CURLE_URL_MALFORMAT, NULL, E_HTTP_URL, false, "has a URL that is not valid"},
@@ -106,8 +108,10 @@ static int certificate_fault(const struct http_call *call, const char *host, str
 static int issuers_fault(const struct http_call *call, const char *host, struct err *err)
 {
 	const char *file = http_ca_file(call);
-	AUTO_FREE char *shown = str_escaped(file ? file : "of the system");
 
+	if (!file)
+		return err_set(err, E_HTTP_TLS, "this system has no issuers to trust for %s", host);
+	AUTO_FREE char *shown = str_escaped(file);
 	return err_set(
 		err, E_HTTP_TLS, "the file %s holds no issuers to trust for %s", shown, host);
 }

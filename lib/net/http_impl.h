@@ -93,6 +93,15 @@ void http_call_free(struct http_call *call);
 /* Sending goes on when what has come is read. */
 void http_call_wake(struct http_call *call);
 
+/* Overwrites and frees a string; NULL is accepted. */
+void http_wipe(const char *secret);
+
+/* http_redirect.c */
+/* 1: the answer leads to *ret; 0: it is one. */
+int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
+/* Makes the call one for url, which it takes over. */
+void http_redirect(struct http_call *call, struct url *url);
+
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);

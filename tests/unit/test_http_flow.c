@@ -106,12 +106,22 @@ static bool answer_drip(struct fix_conn *conn)
 	return true;
 }
 
+/* Proxies that know nothing of it: then without. */
+static bool answer_no_expect(struct fix_conn *conn)
+{
+	if (!strcasestr(conn->head, "expect:"))
+		return answer_sum(conn);
+	fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
+	return false;
+}
+
 static bool answer_any(struct fix_conn *conn)
 {
 	static const struct {
 		const char *path;
 		fix_answer_fn *answer;
-	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream}, {"/early", answer_early},
+	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream},
+		{"/no-expect", answer_no_expect}, {"/early", answer_early},
 		{"/abrupt", answer_early}, {"/silent", answer_silent}, {"/half", answer_silent},
 		{"/headers", answer_silent}, {"/drip", answer_drip}};
 
@@ -206,6 +216,20 @@ static void test_expect(void **state)
 			strcasestr(server->heads.v[i], "\r\nexpect: 100-continue") != NULL, i == 2);
 		result_done(&result);
 	}
+}
+
+static void test_expect_is_not_known(void **state)
+{
+	AUTO_FD int fd = make_file(STREAM);
+	struct result result = {
+		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = STREAM}}};
+
+	(void)state;
+	client_get(&client, server->port, "/no-expect", &result);
+	assert_sum(&result, STREAM);
+	assert_int_equal(result.headers.n, 1);
+	assert_int_equal(server->n_requests, 2);
+	result_done(&result);
 }
 
 static int resume_later(void *ctx, struct err *err)
@@ -812,6 +836,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_send_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_expect, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_expect_is_not_known, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_send_with_pauses, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_short_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_callbacks_fail, set_up, tear_down),

@@ -310,6 +310,7 @@ struct asker {
 	struct err fault;
 	int answer; /* what ready returns */
 	bool frees;
+	struct asker *asks; /* who wants, too, when this one is ready */
 };
 static int last_order;
 
@@ -328,6 +329,8 @@ static int ready(void *ctx, const char *authorization, unsigned generation, stru
 	err_clear(&asker->fault);
 	if (fault)
 		err_move(&asker->fault, fault);
+	if (asker->asks)
+		asker->asks->wait = auth_want(world.auth, ready, asker->asks);
 	if (asker->frees)
 		auth_free(TAKE(world.auth));
 	return asker->answer < 0 ? err_set(err, E_CANCELED, "enough") : 0;
@@ -699,6 +702,20 @@ static void free_from_within_is_safe(void **state)
 	run();
 }
 
+static void free_from_deep_within_is_safe(void **state)
+{
+	AUTO_ASKER struct asker inner = {.frees = true}, outer = {.asks = &inner};
+
+	(void)state;
+	add_reply(200, NULL, TOKEN("T"));
+	open_auth(NULL);
+	refuse(&outer, world.challenge, 0);
+	run();
+	check_ready(&outer, "Bearer T", 1);
+	check_ready(&inner, "Bearer T", 1);
+	assert_null(world.auth);
+}
+
 static void negative_answers_end_the_loop(void **state)
 {
 	AUTO_ASKER struct asker at_once = {.answer = -1}, later = {.answer = -1};
@@ -894,6 +911,27 @@ static void too_small_a_scope_is_denied_or_added(void **state)
 	run();
 	check_ready(&third, "Bearer T2", 2);
 	assert_non_null(strstr(head(1), "scope=repository%3Ame%2Fapp%3Adelete%2Cpull%2Cpush&"));
+}
+
+/* Whoever comes while it is renewed waits for the new one, whatever the old one lacked. */
+static void refusals_meanwhile_wait(void **state)
+{
+	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
+	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", world.challenge);
+
+	(void)state;
+	put_password();
+	add_reply(200, NULL, TOKEN("T1"));
+	add_reply(200, NULL, TOKEN("T2"));
+	open_auth(NULL);
+	refuse(&first, world.challenge, 0);
+	run();
+	refuse(&second, world.challenge, 1);
+	refuse(&third, small, 1);
+	run();
+	check_ready(&second, "Bearer T2", 2);
+	check_ready(&third, "Bearer T2", 2);
+	assert_int_equal(n_requests(), 2);
 }
 
 static void unknown_schemes_are_said(void **state)
@@ -1099,6 +1137,7 @@ int main(void)
 		IN_WORLD(scope_added_meanwhile_is_asked_for),
 		IN_WORLD(free_with_waits_is_safe),
 		IN_WORLD(free_from_within_is_safe),
+		IN_WORLD(free_from_deep_within_is_safe),
 		IN_WORLD(negative_answers_end_the_loop),
 		IN_WORLD(token_is_renewed_ahead),
 		IN_WORLD(remembered_challenge_needs_no_refusal),
@@ -1107,6 +1146,7 @@ int main(void)
 		IN_WORLD(missing_login_is_said),
 		IN_WORLD(fresh_tokens_that_are_refused_are_denied),
 		IN_WORLD(too_small_a_scope_is_denied_or_added),
+		IN_WORLD(refusals_meanwhile_wait),
 		IN_WORLD(unknown_schemes_are_said),
 		IN_WORLD(failing_helper_is_said),
 		IN_WORLD(bad_answers_are_errors),

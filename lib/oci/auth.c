@@ -127,6 +127,8 @@ static int call_ready(
 	struct err fault = wait->fault;
 	bool failed = err_is_set(&fault);
 
+	/* Put back below, unless auth is gone. */
+	/* cppcheck-suppress autoVariables */
 	auth->ret_freed = &freed;
 	int r = wait->ready(wait->ctx, failed ? NULL : auth->authorization, auth->generation,
 		failed ? &fault : NULL, err);

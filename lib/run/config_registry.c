@@ -8,8 +8,8 @@
 #include "run/config_impl.h"
 
 /*
- * `registry:`, kept as an object with push, and with pull, ca (absolute), insecure and forward where
- * they were given.
+ * `registry:`, kept as an object with push, and with pull, ca (absolute), insecure and forward
+ * where they were given.
  */
 
 /* A repository, not an image in it. */

@@ -101,7 +101,7 @@ static void add_push(const struct json *json, struct strv *ret)
 {
 	const char *push = json_get_str(json, "push");
 
-	if (push && strv_find(ret, push) < 0)
+	if (push && !json_get(json, "forward") && strv_find(ret, push) < 0)
 		strv_add(ret, push);
 }
 

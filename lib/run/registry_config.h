@@ -28,7 +28,8 @@ int registry_config_find(const struct config *config, const char *target_name,
  * for base images and other repositories of it, too. All NULL and false: nothing. */
 void registry_config_for_host(
 	const struct config *config, const char *host, struct registry_config *ret);
-/* Every repository that is pushed to, each once: the one at the top, then those of targets. */
+/* Every repository that can be pushed to from here, each once: the one at the top, then those of
+ * targets; not those with `forward`. */
 void registry_config_all(const struct config *config, struct strv *ret);
 
 #endif

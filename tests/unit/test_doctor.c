@@ -323,16 +323,90 @@ static void test_program(void **state)
 	teardown(&f);
 }
 
+static void put_config(struct fixture *f, const char *text)
+{
+	AUTO_FREE char *dir = mem_printf("%s/.config/dlrun", f->dir);
+	AUTO_FREE char *path = fs_join(dir, "config.yaml");
+
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+}
+
+static void expect_found(struct fixture *f, const char *id, const char *found)
+{
+	AUTO_DOCTOR_ROW struct doctor_row row = {0};
+
+	doctor_run_check(&f->doctor, doctor_find(id), &row);
+	expect_row(&row, DOCTOR_OK, NULL);
+	assert_string_equal(row.found, found);
+}
+
+static void test_proxy(void **state)
+{
+	static const char *const env[] = {
+		"https_proxy=http://me:canary@proxy.example:3128", "NO_PROXY=inner.example", NULL};
+	static const char *const bad[] = {"HTTPS_PROXY=gopher://x", NULL};
+	struct fixture f;
+
+	(void)state;
+	setup_at(&f, plain_env);
+	expect_found(&f, "proxy", "none");
+	teardown(&f);
+	setup_at(&f, env);
+	expect_found(&f, "proxy", "http://proxy.example:3128 (HTTPS_PROXY)");
+	teardown(&f);
+	setup_at(&f, env);
+	put_config(&f, "registry: outer.example/a\nimage: inner.example/b:1\n"
+		       "targets: {x: {kind: local, registry: 'localhost:5000/a'}}\n");
+	expect_found(&f, "proxy",
+		"http://proxy.example:3128 (HTTPS_PROXY) for outer.example; none for "
+		"localhost:5000; none for inner.example");
+	teardown(&f);
+	setup_at(&f, bad);
+	expect_verdict(&f, "proxy", DOCTOR_PROBLEM, "HTTPS_PROXY");
+	teardown(&f);
+}
+
+static void test_no_registry(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	setup_at(&f, plain_env);
+	expect_found(&f, "registry", "none is set (registry: in dlrun.yaml)");
+	expect_found(&f, "base", "none (scratch)");
+	teardown(&f);
+	setup_at(&f, plain_env);
+	put_config(&f, "image: oci:/x\n");
+	expect_found(&f, "base", "oci:/x, a layout on disk");
+	teardown(&f);
+	setup_at(&f, plain_env);
+	put_config(&f, "image: ubuntu\n");
+	expect_verdict(&f, "base", DOCTOR_PROBLEM, "names no registry");
+	teardown(&f);
+}
+
+/* Nothing listens at port 1. */
+static void test_registry_is_down(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	setup_at(&f, plain_env);
+	put_config(&f, "registry: 127.0.0.1:1/a\nimage: 127.0.0.1:1/b:1\n"
+		       "targets: {x: {kind: local, registry: 'localhost:1/c'}}\n");
+	expect_verdict(&f, "registry", DOCTOR_PROBLEM, "127.0.0.1:1");
+	expect_verdict(&f, "base", DOCTOR_PROBLEM, "127.0.0.1:1");
+	teardown(&f);
+}
+
 static void test_config(void **state)
 {
 	struct fixture f;
 
 	(void)state;
 	setup_at(&f, plain_env);
-	AUTO_FREE char *dir = mem_printf("%s/.config/dlrun", f.dir);
-	AUTO_FREE char *path = fs_join(dir, "config.yaml");
-	fs_mkdirs(dir, 0700, NULL);
-	assert_int_equal(fs_replace(path, "imgae: x\n", 9, 0600, FS_SYNC_NONE, NULL), 0);
+	put_config(&f, "imgae: x\n");
 	expect_verdict(&f, "config", DOCTOR_PROBLEM, "config.yaml:1");
 	teardown(&f);
 }
@@ -449,6 +523,9 @@ int main(void)
 		cmocka_unit_test(test_terminal),
 		cmocka_unit_test(test_program),
 		cmocka_unit_test(test_config),
+		cmocka_unit_test(test_proxy),
+		cmocka_unit_test(test_no_registry),
+		cmocka_unit_test(test_registry_is_down),
 		cmocka_unit_test(test_all),
 		cmocka_unit_test(test_bad_workers),
 		cmocka_unit_test(test_late_workers),

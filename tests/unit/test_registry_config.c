@@ -177,12 +177,13 @@ static void test_all(void **state)
 	AUTO_STRV struct strv list = {0}, empty = {0};
 
 	(void)state;
-	assert_int_equal(load("targets:\n"
-			      "  one: {kind: local, registry: a.example/y}\n"
-			      "  two: {kind: local}\n"
-			      "  three: {kind: local, registry: a.example/x}\n"
-			      "registry: a.example/x\n",
-				 NULL, NULL, &config, NULL),
+	assert_int_equal(
+		load("targets:\n"
+		     "  one: {kind: local, registry: a.example/y}\n"
+		     "  two: {kind: local, registry: {push: c.example/z, forward: a/b:1}}\n"
+		     "  three: {kind: local, registry: a.example/x}\n"
+		     "registry: a.example/x\n",
+			NULL, NULL, &config, NULL),
 		0);
 	registry_config_all(config, &list);
 	assert_int_equal(list.n, 2);

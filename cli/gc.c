@@ -4,20 +4,26 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/ui.h"
+#include "run/gc_registry.h"
 #include "run/ops.h"
 
 #define KEEP_MS (7LL * 24 * 60 * 60 * 1000)
 
 struct gc_values {
-	bool dry_run;
+	bool dry_run, registry;
 	int64_t keep;
+	const char *target;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct gc_values, dry_run),
 		.help = "Say what would be freed, and free nothing"},
 	{OPT_MEMBER(OPT_DURATION, 0, "keep", struct gc_values, keep), .arg = "TIME",
-		.help = "Keep the trees of runs that ended within this time (default: 7d)"},
+		.help = "Keep trees of runs that ended within TIME (7d), or images of this age (30d)"},
+	{OPT_MEMBER(OPT_FLAG, 0, "registry", struct gc_values, registry),
+		.help = "Delete old images of dlrun from the registry instead"},
+	{OPT_MEMBER(OPT_STRING, 't', "target", struct gc_values, target), .arg = "T",
+		.help = "Of --registry: only the registry of this target", .values = VALUE_TARGET},
 	{OPT_END},
 };
 
@@ -33,6 +39,85 @@ static int print_json(struct app *app, const struct gc_report *report, bool dry_
 	return app_print_json(app, json);
 }
 
+/*
+ * --registry
+ */
+
+static const char *const fates[GC_TAG_FATES] = {"old", "young", "needed", "shared", "unknown"};
+
+static int print_registry_json(
+	struct app *app, const struct gc_registry_report *report, bool dry_run)
+{
+	struct json *json = app_json("gc-registry"), *tags = json_array();
+
+	json_set_bool(json, "dry_run", dry_run);
+	json_set_int(json, "deleted", (int64_t)report->n[GC_TAG_OLD]);
+	vec_foreach (struct gc_tag, tag, &report->tags) {
+		struct json *row = json_object();
+
+		json_set_str(row, "name", tag->name);
+		json_set_bool(row, "deleted", tag->fate == GC_TAG_OLD);
+		json_set_str(row, "why", fates[tag->fate]);
+		if (tag->age_ms >= 0)
+			json_set_int(row, "age_s", tag->age_ms / 1000);
+		else
+			json_set(row, "age_s", json_null());
+		json_add(tags, row);
+	}
+	json_set(json, "tags", tags);
+	return app_print_json(app, json);
+}
+
+static int print_registry(struct app *app, const struct gc_registry_report *report, bool dry_run)
+{
+	const size_t *n = report->n;
+	char age[32];
+
+	vec_foreach (struct gc_tag, tag, &report->tags)
+		if (tag->fate == GC_TAG_OLD)
+			ui_printf(app, UI_OUT, "%s %s, %s old\n",
+				dry_run ? "would delete" : "deleted", tag->name,
+				duration_text(tag->age_ms, age));
+	ui_printf(app, UI_OUT,
+		"%s %zu %s; kept %zu young, %zu that runs need, %zu with other tags, %zu of "
+		"unknown age\n",
+		dry_run ? "would delete" : "deleted", n[GC_TAG_OLD],
+		n[GC_TAG_OLD] == 1 ? "image" : "images", n[GC_TAG_YOUNG], n[GC_TAG_NEEDED],
+		n[GC_TAG_SHARED], n[GC_TAG_UNKNOWN]);
+	if (report->more)
+		app_note(app, "there are more tags than dlrun looks at in one go: repeat it");
+	return 0;
+}
+
+/* What was deleted before a failure is said, too. */
+static int run_registry(struct app *app, const struct gc_values *values)
+{
+	const struct gc_registry_options options = {.target = values->target,
+		.keep_ms = values->keep == OPT_UNSET ? GC_REGISTRY_KEEP_MS : values->keep,
+		.dry_run = values->dry_run};
+	AUTO(gc_registry_report_done) struct gc_registry_report report = {0};
+	AUTO_ERR struct err err = {0};
+	struct session *session;
+
+	int r = app_session(app, &session, &err);
+	if (r == 0)
+		r = gc_registry(session, &options, &report, &err);
+	if (app->options.json)
+		return r < 0 ? app_fail(app, &err)
+			     : print_registry_json(app, &report, values->dry_run);
+	if (r == 0 || report.tags.n)
+		print_registry(app, &report, values->dry_run);
+	return r < 0 ? app_fail(app, &err) : 0;
+}
+
+static int check_options(const struct gc_values *values, struct err *err)
+{
+	if (!values->target || values->registry)
+		return 0;
+	err_set(err, E_USAGE, "--target is for the images of a registry");
+	return err_hint(err, "dlrun gc --registry --target T");
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct gc_values *values = values_ptr;
@@ -42,6 +127,10 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	char bytes[16];
 
 	(void)words;
+	if (check_options(values, &err) < 0)
+		return app_fail(app, &err);
+	if (values->registry)
+		return run_registry(app, values);
 	if (app_session(app, &session, &err) < 0 ||
 		gc_local(session, values->keep == OPT_UNSET ? KEEP_MS : values->keep,
 			values->dry_run, &report, &err) < 0)
@@ -59,12 +148,12 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun gc # free what no run needs",
 	"dlrun gc --dry-run # only say how much that would be",
-	"dlrun gc --keep 0 # drop the trees of all ended runs, too",
+	"dlrun gc --registry --dry-run # which old images could be deleted from the registry",
 };
 
 const struct cmd cmd_gc = {
 	.name = "gc",
-	.summary = "Free the space that no run needs any more",
+	.summary = "Free the space that no run needs any more, here or in a registry",
 	.synopsis = "[options]",
 	.examples = examples,
 	.opts = opts,

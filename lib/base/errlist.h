@@ -170,6 +170,9 @@
 	  "from there.") \
 	X(E_REGISTRY_UNREACHABLE, NET, "registry.unreachable", "the registry cannot be reached", \
 	  "It was tried several times. The message says what happened last.") \
+	X(E_REGISTRY_UNSUPPORTED, REMOTE, "registry.unsupported", "the registry cannot do this", \
+	  "Not every registry lets its clients delete images. Most have rules of their own for that; distribution " \
+	  "has to be told to (storage.delete.enabled).") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

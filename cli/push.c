@@ -46,6 +46,14 @@ static const struct opt opts[] = {
  * While it goes on
  */
 
+static void show_snapshot(void *ctx, const struct snapshot *snapshot, int64_t ms)
+{
+	struct transfer *transfer = ctx;
+
+	transfer_clear(transfer);
+	preview_say_snapshot(transfer->app, snapshot, ms);
+}
+
 static void show_exchange(void *ctx, const struct http_event *event)
 {
 	struct transfer *transfer = ctx;
@@ -144,7 +152,6 @@ static int print_dry_run(struct app *app, const struct push_result *result)
 
 static int print_result(struct app *app, const struct push_result *result, bool dry_run)
 {
-	preview_say_snapshot(app, result->snapshot, result->snapshot_ms);
 	preview_say_image(app, &result->image, result->pack_ms + result->push_ms);
 	vec_foreach (char *, text, &result->snapshot->warnings)
 		app_warn(app, "%s", *text);
@@ -172,7 +179,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		.dry_run = values->dry_run,
 		.tree = &tree};
 	struct transfer transfer = {.app = app};
-	const struct push_events events = {.exchange = values->trace ? show_exchange : NULL,
+	const struct push_events events = {.snapshot = show_snapshot,
+		.exchange = values->trace ? show_exchange : NULL,
 		.progress = show_progress,
 		.note = show_note,
 		.ctx = &transfer};

@@ -10,6 +10,7 @@
 enum {
 	QUICK_MS = 300, /* what is over by then needs no word */
 	PLAIN_EVERY_MS = 5000,
+	RATE_MS = 2000,
 	BAR = 20,
 };
 
@@ -30,11 +31,29 @@ static char *bar(const struct uploads_progress *progress)
 	return mem_printf("[%.*s%*s]", full, "####################", BAR - full, "");
 }
 
-static char *text_of(
-	const struct transfer *transfer, const struct uploads_progress *progress, bool with_bar)
+/* What went in the last seconds, not since the beginning: buffers on the way take much at once. */
+static uint64_t rate_of(struct transfer *transfer, uint64_t bytes)
 {
-	int64_t ms = clock_ms() - transfer->begun_ms;
-	uint64_t rate = ms > 0 ? progress->bytes_done * 1000 / (uint64_t)ms : 0;
+	int64_t now = clock_ms();
+
+	if (!transfer->before_ms)
+		transfer->before_ms = transfer->now_ms = transfer->begun_ms;
+	if (now - transfer->now_ms >= RATE_MS) {
+		transfer->before_ms = transfer->now_ms;
+		transfer->before_bytes = transfer->now_bytes;
+		transfer->now_ms = now;
+		transfer->now_bytes = bytes;
+	}
+	int64_t ms = now - transfer->before_ms;
+	if (ms <= 0 || bytes < transfer->before_bytes)
+		return 0;
+	return (bytes - transfer->before_bytes) * 1000 / (uint64_t)ms;
+}
+
+static char *text_of(
+	struct transfer *transfer, const struct uploads_progress *progress, bool with_bar)
+{
+	uint64_t rate = rate_of(transfer, progress->bytes_done);
 	char done[16], total[16], each[16];
 	AUTO_FREE char *drawn = with_bar ? bar(progress) : mem_strdup("");
 

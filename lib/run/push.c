@@ -87,6 +87,7 @@ static int push_to_layout(struct pushing *pushing, struct err *err)
 		r = push_take_snapshot(pushing, err);
 	if (r < 0)
 		return r;
+	push_say_snapshot(pushing);
 	if (pushing->to.dir) {
 		dir = fs_join(session->env.cwd, pushing->to.dir);
 		r = layout_open(dir, true, &opened, err);
@@ -120,6 +121,15 @@ int push_take_snapshot(struct pushing *pushing, struct err *err)
 	result->snapshot = TAKE(submission->snapshot);
 	result->snapshot_ms = clock_ms() - submission->begun_ms;
 	return 0;
+}
+
+void push_say_snapshot(const struct pushing *pushing)
+{
+	const struct push_events *events = pushing->events;
+
+	if (events->snapshot)
+		events->snapshot(
+			events->ctx, pushing->result.snapshot, pushing->result.snapshot_ms);
 }
 
 static void finish(struct pushing *pushing, struct push_result *ret)

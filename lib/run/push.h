@@ -21,6 +21,7 @@
 
 /* The course of events, for a user interface; on the caller's thread. Any may be NULL. */
 struct push_events {
+	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
 	void (*exchange)(void *ctx, const struct http_event *event);
 	/* Ten times a second while something is under way. */
 	void (*progress)(void *ctx, const struct uploads_progress *progress);

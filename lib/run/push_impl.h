@@ -20,6 +20,8 @@ struct pushing {
 
 /* The snapshot into result, and when it was hashed. */
 int push_take_snapshot(struct pushing *pushing, struct err *err);
+/* Tell the user interface of it: on the caller's thread. */
+void push_say_snapshot(const struct pushing *pushing);
 /* The whole of a push to a registry. */
 int push_to_registry(struct pushing *pushing, struct err *err);
 

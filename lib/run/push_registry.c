@@ -36,7 +36,6 @@ struct course {
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
-	struct task *working; /* the same, as the work knows it, which begins before task is set */
 	struct edited edited;
 
 	/* the base */
@@ -211,7 +210,7 @@ static int get_base(struct pack *pack, void *ctx, struct err *err)
 
 	if (pack->base)
 		return 0;
-	int r = task_ask(course->working, ask_base, course, err);
+	int r = task_ask(course->task, ask_base, course, err);
 	if (r < 0)
 		return r;
 	course->pushing->result.base_digest = mem_strdup(course->base_digest);
@@ -229,7 +228,13 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 	struct course *course = ctx;
 
 	if (edited_add(&course->edited, files, n) && !course->pushing->options->dry_run)
-		task_post(course->working, open_sessions, course);
+		task_post(course->task, open_sessions, course);
+}
+
+static void say_snapshot(void *ctx, struct task *task)
+{
+	push_say_snapshot(((struct course *)ctx)->pushing);
+	task_answer(task, 0, NULL);
 }
 
 static int work(struct task *task, void *ctx, struct err *err)
@@ -238,8 +243,9 @@ static int work(struct task *task, void *ctx, struct err *err)
 	struct pushing *pushing = course->pushing;
 	const char *tag = pushing->to.tag;
 
-	course->working = task;
 	int r = push_take_snapshot(pushing, err);
+	if (r == 0)
+		r = task_ask(task, say_snapshot, course, err);
 	if (r < 0)
 		return r;
 	return pack_write(&pushing->submission.pack, pushing->result.snapshot, course->sink,
@@ -446,7 +452,7 @@ static void start_early(struct course *course)
 static void open_sink(struct course *course)
 {
 	const struct registry_sink_options options = {
-		.task = &course->working,
+		.task = &course->task,
 		.registry = course->registry,
 		.uploads = course->uploads,
 		.memory = &course->memory,

@@ -1,16 +1,14 @@
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "net/field.h"
 #include "oci/image.h"
 #include "oci/manifest.h"
-#include "oci/registry_error.h"
+#include "oci/registry_check.h"
 #include "oci/registry_impl.h"
 
 #define MANIFEST_TYPES                                                                             \
@@ -18,7 +16,6 @@
 	"application/vnd.docker.distribution.manifest.list.v2+json, "                              \
 	"application/vnd.oci.image.manifest.v1+json, "                                             \
 	"application/vnd.docker.distribution.manifest.v2+json"
-#define SCHEMA1_TYPE "application/vnd.docker.distribution.manifest.v1+"
 
 enum { INDEXES_MAX = 2, ASKS_MAX = 8 };
 
@@ -186,91 +183,14 @@ static bool is_complete(struct registry_base *base, const char *digest)
  * Answers
  */
 
-static int no_sense(const struct registry_base *base, struct err *err, const char *what)
+static struct registry_part part_of(const struct registry_base *base)
 {
-	return err_set(err, E_REGISTRY_ANSWER, "registry %s sends %s of %s",
-		registry_host(base->registry), what, base->name);
-}
-
-/* Digest, size and encoding of a body, whatever it is. */
-static int check_bytes(const struct registry_base *base, const struct http_answer *answer,
-	struct descriptor *got, struct err *err)
-{
-	const char *encoding = field_find(&answer->headers, "content-encoding");
-	const char *said = field_find(&answer->headers, "docker-content-digest");
-	const struct descriptor *wanted = &base->wanted;
-
-	if (answer->body.len == 0)
-		return no_sense(base, err, "nothing instead");
-	if (!str_empty(encoding) && strcasecmp(encoding, "identity") != 0)
-		return no_sense(base, err, "a compressed form, which was not asked for,");
-	descriptor_of(answer->body.data, answer->body.len, "application/octet-stream", got);
-	if (*wanted->digest && !str_eq(got->digest, wanted->digest)) {
-		no_sense(base, err, "other bytes than those");
-		return err_evidence(err, "asked for %s, got %s", wanted->digest, got->digest);
-	}
-	if (wanted->size && wanted->size != got->size)
-		return no_sense(base, err, "a part of a wrong size");
-	if (said && str_starts(said, "sha256:") && !str_eq(said, got->digest)) {
-		AUTO_FREE char *shown = str_shown(said);
-		no_sense(base, err, "another digest than that");
-		return err_evidence(err, "Docker-Content-Digest %s, got %s", shown, got->digest);
-	}
-	return 0;
-}
-
-static int old_form(const struct registry_base *base, struct err *err)
-{
-	err_set(err, E_IMAGE, "%s is kept in docker's old form (schema 1)", base->name);
-	return err_hint(err, "docker pull %s && docker push %s", base->name, base->name);
-}
-
-/* What a Content-Type says of manifests, without parameters; NULL: nothing. */
-static const char *known_type(const char *type, char out[static MEDIA_TYPE_SIZE])
-{
-	size_t len = strcspn(type, "; \t");
-
-	if (len >= MEDIA_TYPE_SIZE)
-		return NULL;
-	memcpy(out, type, len);
-	out[len] = '\0';
-	return media_is_index(out) || media_is_manifest(out) ? out : NULL;
-}
-
-/* The media type of a manifest or index: that of the answer and that in it are the same, and it has
- * no members of the other kind, so that nobody can read it as something else. */
-static int check_type(const struct registry_base *base, const struct http_answer *answer,
-	struct descriptor *got, struct err *err)
-{
-	AUTO_JSON struct json *json = NULL;
-	const char *type = field_find(&answer->headers, "content-type");
-	char out[MEDIA_TYPE_SIZE];
-
-	type = type ? type : "";
-	if (str_starts(type, SCHEMA1_TYPE))
-		return old_form(base, err);
-	if (json_parse(answer->body.data, answer->body.len, MANIFEST_SIZE_MAX, base->name, &json,
-		    NULL) < 0) {
-		int r = no_sense(base, err, "something else than the manifest");
-		registry_words(answer, err);
-		return r;
-	}
-	if (json_get_int(json, "schemaVersion", 0) == 1)
-		return old_form(base, err);
-	const char *inside = manifest_media_type(json), *outside = known_type(type, out);
-	if (!inside)
-		return err_set(err, E_IMAGE, "%s is no image", base->name);
-	if (json_get(json, "manifests") && (json_get(json, "layers") || json_get(json, "config")))
-		return err_set(err, E_IMAGE, "%s is an index and an image at once", base->name);
-	bool differ = json_get(json, "mediaType")
-			      ? !str_eq(inside, outside)
-			      : media_is_index(inside) != media_is_index(outside);
-	if (outside && differ) {
-		no_sense(base, err, "another type than that");
-		return err_evidence(err, "Content-Type %s, got %s", outside, inside);
-	}
-	memcpy(got->media_type, inside, strlen(inside) + 1);
-	return 0;
+	return (struct registry_part){
+		.host = registry_host(base->registry),
+		.name = base->name,
+		.digest = *base->wanted.digest ? base->wanted.digest : NULL,
+		.size = base->wanted.size,
+	};
 }
 
 static int on_fault(struct registry_base *base, struct err *fault, struct err *err)
@@ -292,13 +212,12 @@ static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault,
 	struct registry_base *base = ctx;
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
+	const struct registry_part part = part_of(base);
 
 	base->call = NULL;
 	if (!answer)
 		return on_fault(base, fault, err);
-	int r = check_bytes(base, answer, &got, &own);
-	if (r == 0)
-		r = check_type(base, answer, &got, &own);
+	int r = registry_check_manifest(&part, answer, &got, &own);
 	if (r == 0)
 		r = put(base, answer, &got, &own);
 	if (r < 0)
@@ -313,11 +232,12 @@ static int on_config(void *ctx, struct http_answer *answer, struct err *fault, s
 	struct registry_base *base = ctx;
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
+	const struct registry_part part = part_of(base);
 
 	base->call = NULL;
 	if (!answer)
 		return on_fault(base, fault, err);
-	int r = check_bytes(base, answer, &got, &own);
+	int r = registry_check_bytes(&part, answer, &got, &own);
 	if (r == 0)
 		r = put(base, answer, &got, &own);
 	return r < 0 ? end(base, &own, err) : advance(base, err);

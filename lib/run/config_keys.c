@@ -26,11 +26,7 @@ const struct config_key config_keys[] = {
 		"Compression of layers; zstd is faster, gzip is read by every runtime",
 		"compression: zstd"},
 	{"registry", CONFIG_REGISTRY, NULL, NULL, true,
-		"Where images are pushed to: a repository, or a map. push: the repository; pull: the name that "
-		"it has from where runs are; ca: a file with the issuers of its certificate, seen from the "
-		"file that says so; insecure: true takes any certificate, and plain http. forward is for "
-		"Kubernetes targets. A target may have its own. Another repository of the same host keeps ca "
-		"and insecure",
+		"The repository that images are pushed to, or a map (see REGISTRIES). A target may have its own",
 		"registry: {push: registry.example.com/me/dlrun, ca: ca.pem}"},
 	{"push_timeout", CONFIG_DURATION, "10m", NULL, true,
 		"Time limit of one push. A server that is silent for 30 seconds is given up before that",

@@ -1,5 +1,7 @@
 #include "run/push.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "oci/dry_sink.h"
 #include "run/push_impl.h"
 #include "run/registry_config.h"
 
@@ -64,15 +67,55 @@ static int find_dest(struct pushing *pushing, struct err *err)
  */
 
 static int write_layout(
-	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
+	struct pushing *pushing, struct sink *sink, const char *dir, struct err *err)
 {
 	struct push_result *result = &pushing->result;
-	struct sink *sink = layout_sink(layout);
 
 	int r = pack_write(&pushing->submission.pack, result->snapshot, sink, dir, pushing->to.tag,
 		&result->image, err);
 	sink_free(sink);
 	return r;
+}
+
+static bool layout_has_blob(void *ctx, const struct descriptor *blob)
+{
+	AUTO_FD int fd = -1;
+
+	return ctx && layout_open_blob(ctx, blob, &fd, NULL) == 0;
+}
+
+/* What would be written is made in the cache, without a name. layout: NULL: there is none yet. */
+static int measure_layout(
+	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
+{
+	const char *cache = pushing->submission.session->dirs.cache;
+	struct push_result *result = &pushing->result;
+
+	int r = fs_private_dir(cache, err);
+	if (r < 0)
+		return r;
+	AUTO_FD int cache_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (cache_fd < 0)
+		return fs_error(err, errno, "%s", cache);
+	r = write_layout(pushing, dry_sink(dir, cache_fd, layout_has_blob, layout), dir, err);
+	for (size_t i = 0; r == 0 && i < result->image.n_layers; i++)
+		if (layout_has_blob(layout, &result->image.layers[i].blob))
+			strv_add(&result->there, result->image.layers[i].blob.digest);
+	return r;
+}
+
+/* *ret: NULL where a dry run finds none; opened: what is to be freed of it. */
+static int open_layout(struct pushing *pushing, const char *dir, struct layout **opened,
+	struct layout **ret, struct err *err)
+{
+	bool dry = pushing->options->dry_run;
+
+	*ret = NULL;
+	if (!pushing->to.dir && !dry)
+		return session_layout(pushing->submission.session, ret, err);
+	int r = layout_open(dir, !dry, opened, dry ? NULL : err);
+	*ret = *opened;
+	return dry ? 0 : r;
 }
 
 static int push_to_layout(struct pushing *pushing, struct err *err)
@@ -88,16 +131,13 @@ static int push_to_layout(struct pushing *pushing, struct err *err)
 	if (r < 0)
 		return r;
 	push_say_snapshot(pushing);
-	if (pushing->to.dir) {
-		dir = fs_join(session->env.cwd, pushing->to.dir);
-		r = layout_open(dir, true, &opened, err);
-		layout = opened;
-	} else {
-		dir = dirs_layout(&session->dirs);
-		r = session_layout(session, &layout, err);
-	}
+	dir = pushing->to.dir ? fs_join(session->env.cwd, pushing->to.dir)
+			      : dirs_layout(&session->dirs);
+	r = open_layout(pushing, dir, &opened, &layout, err);
 	if (r == 0)
-		r = write_layout(pushing, layout, dir, err);
+		r = pushing->options->dry_run
+			    ? measure_layout(pushing, layout, dir, err)
+			    : write_layout(pushing, layout_sink(layout), dir, err);
 	if (r < 0)
 		return r;
 	pushing->result.name = mem_printf("oci:%s", pushing->to.dir ? pushing->to.dir : dir);

@@ -47,6 +47,11 @@ bool registry_uses_http(const struct registry *registry)
 	return !registry->origin.tls;
 }
 
+int64_t registry_deadline_ms(const struct registry *registry)
+{
+	return registry->deadline_ms;
+}
+
 bool registry_has_answered(const struct registry *registry)
 {
 	return registry->answered;

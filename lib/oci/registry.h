@@ -67,6 +67,7 @@ char *registry_repo_path(const struct registry *registry, const char *repo);
 struct auth *registry_auth(struct registry *registry);
 bool registry_uses_http(const struct registry *registry); /* as far as is known */
 bool registry_has_answered(const struct registry *registry);
+int64_t registry_deadline_ms(const struct registry *registry); /* as in its options */
 
 /* Which statuses are no failure: passed to done with the answer. */
 enum registry_accept {
@@ -90,12 +91,12 @@ struct registry_request {
 				  * origin; it may not lead inwards */
 	const struct strv *headers;
 	struct http_body body; /* one that is read is sent once; nothing is tried again then */
-	size_t max_body;
-	http_data_fn *data; /* as http_request; nothing is tried again once it was called */
-	unsigned accept;    /* enum registry_accept */
-	bool once;          /* not sent again once it may have arrived (401 and 429 say that
+	size_t max_body;       /* of a success; 0: HTTP_ERROR_BODY_MAX */
+	http_data_fn *data;    /* as http_request; nothing is tried again once it was called */
+	unsigned accept;       /* enum registry_accept */
+	bool once;             /* not sent again once it may have arrived (401 and 429 say that
 			     * nothing was done) */
-	const char *doing;  /* for messages: "uploading a layer" */
+	const char *doing;     /* for messages: "uploading a layer" */
 	registry_done_fn *done;
 	void *ctx;
 };
@@ -103,8 +104,8 @@ struct registry_call;
 /* done is called from the loop, once, unless the call is given up; the call ends with it.
  *
  * Tried again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After
- * says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500, 502,
- * 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet
+ * says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500,
+ * 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet
  * and takes no connection is given up after two seconds. 401 gets a new token once, then it is
  * E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT naming what was being
  * done; no wait is begun that would pass it. */

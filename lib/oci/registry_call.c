@@ -500,7 +500,8 @@ static void send_request(struct registry_call *call, const char *authorization)
 		.headers = &call->headers,
 		.authorization = authorization,
 		.body = call->request.body,
-		.max_body = call->request.max_body,
+		/* Words beside a success that nobody reads are no reason to fail. */
+		.max_body = call->request.max_body ? call->request.max_body : HTTP_ERROR_BODY_MAX,
 		.data = call->request.data ? give_data : NULL,
 		.follow = true,
 		.tls = call->foreign ? NULL : &registry->tls,

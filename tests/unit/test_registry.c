@@ -268,6 +268,61 @@ static void test_lost_reply(void **state)
 	world_done(&world);
 }
 
+/* Whatever part of an answer arrives before the connection is cut. */
+static const char whole[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: y\r\n\r\nabc";
+static atomic_int n_cuts[sizeof(whole)];
+
+static bool answer_part(struct fix_conn *conn)
+{
+	size_t n = strtoul(conn->path + strlen(PATH), NULL, 10);
+
+	if (n >= sizeof(whole) || atomic_fetch_add(&n_cuts[n], 1) > 0)
+		return fix_say(conn, whole);
+	fix_send(conn, whole, n);
+	if (n % 2)
+		fix_reset(conn);
+	return false;
+}
+
+static void test_cut_everywhere(void **state)
+{
+	struct world world;
+	struct outcome outcomes[sizeof(whole) - 1] = {0};
+
+	(void)state;
+	world_init(&world, answer_part);
+	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
+		AUTO_FREE char *path = mem_printf("%zu", i);
+		ask(&world, (struct registry_request){.path = path}, &outcomes[i]);
+	}
+	world_run(&world);
+	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
+		is_ok(&outcomes[i], 200);
+		assert_string_equal(outcomes[i].body, "abc");
+		assert_int_equal(atomic_load(&n_cuts[i]), 2);
+		outcome_done(&outcomes[i]);
+	}
+	world_done(&world);
+}
+
+/* Of the first answer of all, which also tells whether http is spoken. */
+static void test_cut_first(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < strlen("HTTP/1.1 200"); i++) {
+		AUTO_FREE char *path = mem_printf("%zu", i);
+		struct world world;
+		struct outcome outcome = {0};
+		atomic_store(&n_cuts[i], 0);
+		world_init(&world, answer_part);
+		ask_now(&world, (struct registry_request){.path = path}, &outcome);
+		is_ok(&outcome, 200);
+		assert_true(registry_uses_http(world.registry));
+		outcome_done(&outcome);
+		world_done(&world);
+	}
+}
+
 static bool answer_cut(struct fix_conn *conn)
 {
 	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
@@ -1028,6 +1083,8 @@ int main(void)
 		cmocka_unit_test(test_bodies),
 		cmocka_unit_test(test_read_once),
 		cmocka_unit_test(test_lost_reply),
+		cmocka_unit_test(test_cut_everywhere),
+		cmocka_unit_test(test_cut_first),
 		cmocka_unit_test(test_data_once),
 		cmocka_unit_test(test_refused_connection),
 		cmocka_unit_test(test_unknown_host),

@@ -86,6 +86,11 @@ char *dirs_plans(const struct dirs *dirs)
 	return mem_printf("%s/plans", dirs->cache);
 }
 
+char *dirs_registries(const struct dirs *dirs)
+{
+	return mem_printf("%s/registry", dirs->cache);
+}
+
 char *dirs_setups(const struct dirs *dirs)
 {
 	return mem_printf("%s/setups", dirs->cache);

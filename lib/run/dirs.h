@@ -36,6 +36,8 @@ char *dirs_layout(const struct dirs *dirs);
 char *dirs_spares(const struct dirs *dirs);
 /* cache/plans: which layers an edited tree builds on. */
 char *dirs_plans(const struct dirs *dirs);
+/* cache/registry: what is remembered of registries, and manifests of bases. */
+char *dirs_registries(const struct dirs *dirs);
 /* cache/setups: what is made once for many runs (run/setup.h). */
 char *dirs_setups(const struct dirs *dirs);
 

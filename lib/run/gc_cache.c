@@ -145,6 +145,33 @@ int gc_stat_caches(struct gc *gc, struct err *err)
 }
 
 /*
+ * Registries: a file for each repository, one for each tree that goes there, and small blobs
+ */
+
+static int drop_old_files(struct gc *gc, const char *dir, struct err *err)
+{
+	AUTO_DIR DIR *stream = opendir(dir);
+	struct dirent *entry;
+
+	int r = gc_drop_temporary(gc, dir, err);
+	while (r == 0 && stream && (entry = readdir(stream))) {
+		AUTO_FREE char *file = fs_join(dir, entry->d_name);
+		if (strcspn(entry->d_name, ".") == SHA256_HEX_SIZE - 1 && gc_is_old(gc, file))
+			r = gc_drop(gc, file, &gc->report->files, err);
+	}
+	return r;
+}
+
+int gc_registries(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_registries(&gc->session->dirs);
+	AUTO_FREE char *bases = fs_join(dir, "bases/blobs/sha256");
+
+	int r = drop_old_files(gc, dir, err);
+	return r < 0 ? r : drop_old_files(gc, bases, err);
+}
+
+/*
  * Setups (run/setup.h): one directory for each key
  */
 

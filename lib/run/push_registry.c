@@ -400,7 +400,7 @@ static void open_uploads(struct course *course)
 
 static int open_dir(struct course *course, struct err *err)
 {
-	course->dir = fs_join(course->pushing->submission.session->dirs.cache, "registry");
+	course->dir = dirs_registries(&course->pushing->submission.session->dirs);
 	int r = fs_private_dir(course->dir, err);
 	if (r < 0)
 		return r;

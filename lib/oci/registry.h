@@ -105,10 +105,10 @@ struct registry_call;
  *
  * Tried again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After
  * says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500,
- * 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not answered yet
- * and takes no connection is given up after two seconds. 401 gets a new token once, then it is
- * E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT naming what was being
- * done; no wait is begun that would pass it. */
+ * 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not
+ * answered yet and takes no connection is given up after two seconds. 401 gets a new token once,
+ * then it is E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT naming what
+ * was being done; no wait is begun that would pass it. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);

@@ -23,7 +23,8 @@ enum {
 };
 
 /* A push to a registry while it is under way. What the work of the task uses stands in `pushing`
- * and is left alone by the loop until the work asks or has ended. */
+ * and is left alone by the loop until the work asks or has ended; the work uses nothing else until
+ * it has asked for the first time. */
 struct course {
 	struct pushing *pushing;
 	struct loop *loop;
@@ -412,8 +413,9 @@ static int open_dir(struct course *course, struct err *err)
 static void load_edited(struct course *course)
 {
 	const char *root = course->pushing->submission.place->root;
-	AUTO_FREE char *base =
-		registry_memory_path(course->dir, registry_name(course->registry), root);
+	const struct ref *to = &course->pushing->to;
+	AUTO_FREE char *key = mem_printf("%s%s", to->repo, root);
+	AUTO_FREE char *base = registry_memory_path(course->dir, to->host, key);
 
 	course->edited_path = mem_printf("%s.edited", base);
 	edited_load(course->edited_path, &course->edited);
@@ -513,25 +515,32 @@ static void fill_result(struct course *course)
 		result->push_ms = clock_ms() - course->sink->commit_ms;
 }
 
-static int go(struct course *course, struct err *err)
+/* Meanwhile the tree is read. */
+static int open_all(struct course *course, struct err *err)
 {
-	int r = open_dir(course, err);
+	int r = open_client(course, err);
 
-	if (r == 0)
-		r = open_client(course, err);
 	if (r == 0)
 		r = open_registries(course, err);
 	if (r < 0)
 		return r;
 	open_uploads(course);
-	load_edited(course);
+	open_sink(course);
 	start_early(course);
-	if (base_is_remote(course))
-		r = start_lookup(course, err);
+	return base_is_remote(course) ? start_lookup(course, err) : 0;
+}
+
+static int go(struct course *course, struct err *err)
+{
+	int r = open_dir(course, err);
+
 	if (r < 0)
 		return r;
-	open_sink(course);
+	load_edited(course);
 	start_work(course);
+	r = open_all(course, err);
+	if (r < 0)
+		return r;
 	r = run_loop(course, err);
 	save(course, r == 0);
 	if (r == 0)

@@ -139,13 +139,13 @@ static int base_found(void *ctx, const char *digest, struct err *fault, struct e
 		course->base_digest = mem_strdup(digest);
 		pack_read_base(pack, course->bases, digest, &course->base, &course->base_fault);
 	}
-	/* Without it there is nothing to send. */
-	if (err_is_set(&course->base_fault))
-		task_cancel(course->task);
-	else if (!course->pushing->options->dry_run)
+	bool failed = err_is_set(&course->base_fault);
+	if (!failed && !course->pushing->options->dry_run)
 		start_mounts(course);
 	if (course->base_is_asked)
 		tell_base(course, course->task);
+	else if (failed) /* Without it there is nothing to send. */
+		task_cancel(course->task);
 	return 0;
 }
 

@@ -242,13 +242,27 @@ static bool is_net_fault(const struct err *fault)
 	return fault->id >= E_HTTP_CLOSED && fault->id <= E_HTTP_ZONE;
 }
 
+/* Faults of lib/net begin with the host they are about, or have it somewhere. */
+static void name_registry(const struct registry_call *call, struct err *fault)
+{
+	const char *host = call->registry->host;
+	size_t len = strlen(host);
+
+	if (strncmp(fault->message, host, len) != 0 || fault->message[len] != ' ') {
+		err_prefix(fault, "registry %s", host);
+		return;
+	}
+	AUTO_FREE char *message = fault->message;
+	fault->message = mem_printf("registry %s", message);
+}
+
 /* A fault that will not go away. */
 static int fail(struct registry_call *call, struct err *fault, struct err *err)
 {
 	bool probe = !call->foreign && registry_wants_probe(call->registry, fault);
 
 	if (is_net_fault(fault))
-		err_prefix(fault, "registry %s", call->registry->host);
+		name_registry(call, fault);
 	if (probe) {
 		call->probe = registry_probe_start(call->registry, fault, on_probed, call);
 		return 0;
@@ -337,8 +351,10 @@ static int on_fault(struct registry_call *call, struct http_answer *answer, stru
 	if (!answer->is_transient || fault->id == E_HTTP_RESOLVE || !may_send_again(call, answer))
 		return fail(call, fault, err);
 	err_move(&call->cause, fault);
-	err_prefix(&call->cause, answer->sent ? "registry %s" : "registry %s cannot be reached",
-		call->registry->host);
+	if (answer->sent)
+		name_registry(call, &call->cause);
+	else
+		err_prefix(&call->cause, "registry %s cannot be reached", call->registry->host);
 	if (!answer->sent && !call->registry->answered)
 		end_ms = call->began_ms + REGISTRY_CONNECT_MS;
 	return again(call, NULL, end_ms, err);

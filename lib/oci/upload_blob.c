@@ -77,7 +77,8 @@ static int posted(void *ctx, struct http_answer *answer, struct err *fault, stru
 	upload_ended(job);
 	job->uploads->is_probing = false;
 	if (err_is_set(fault))
-		return upload_again(job, NULL, fault, err);
+		return fault->code == ERR_NET ? upload_again(job, NULL, fault, err)
+					      : upload_failed(job, fault, err);
 	if (answer->status == 201) {
 		registry_memory_set(memory, &memory->single_post, true);
 		return stored(job, answer, err);

@@ -106,6 +106,24 @@ struct upload_session *upload_session_open(struct uploads *uploads, struct uploa
 	return session;
 }
 
+/* Those that are being deleted are listed, too. */
+static struct upload_session *find_free(const struct uploads *uploads)
+{
+	vec_foreach (struct upload_session *const, session, &uploads->sessions)
+		if (!(*session)->is_deleted)
+			return *session;
+	return NULL;
+}
+
+static size_t count_free(const struct uploads *uploads)
+{
+	size_t n = 0;
+
+	vec_foreach (struct upload_session *const, session, &uploads->sessions)
+		n += !(*session)->is_deleted;
+	return n;
+}
+
 void uploads_open_ahead(struct uploads *uploads, size_t n)
 {
 	if (uploads->options.memory->single_post == ABILITY_YES)
@@ -113,7 +131,7 @@ void uploads_open_ahead(struct uploads *uploads, size_t n)
 	/* One is left for the blob that finds out whether one POST does. */
 	if (uploads->options.memory->single_post == ABILITY_UNKNOWN && n > 1)
 		n--;
-	while (uploads->sessions.n < n)
+	for (size_t have = count_free(uploads); have < n; have++)
 		*vec_push(&uploads->sessions) = upload_session_open(uploads, NULL);
 }
 
@@ -123,11 +141,11 @@ int upload_need_session(struct upload_job *job, struct err *err)
 
 	if (job->session)
 		return upload_send(job, err);
-	if (uploads->sessions.n == 0) {
+	job->session = find_free(uploads);
+	if (!job->session) {
 		job->session = upload_session_open(uploads, job);
 		return 0;
 	}
-	job->session = uploads->sessions.v[0];
 	unlist(job->session);
 	job->session->owner = job;
 	if (err_is_set(&job->session->fault))
@@ -176,6 +194,7 @@ static void start_delete(struct upload_session *session)
 	};
 
 	session->is_ready = false;
+	session->is_deleted = true;
 	session->call = registry_start(session->uploads->options.registry, &request);
 }
 

@@ -199,12 +199,14 @@ static int again(void *ctx, struct err *err)
 int upload_again(struct upload_job *job, const struct http_answer *answer, struct err *fault,
 	struct err *err)
 {
-	if (++job->tries >= UPLOAD_TRIES)
+	job->tries++;
+	int64_t due_ms = clock_ms() + wait_ms(job, answer);
+	if (job->tries >= UPLOAD_TRIES ||
+		due_ms >= registry_deadline_ms(job->uploads->options.registry))
 		return answer ? upload_refused(job, answer, err) : upload_failed(job, fault, err);
 	log_note("%s: once more (%s)", job->blob.digest,
 		err_is_set(fault) ? fault->message : "the registry did not take it");
-	job->timer = loop_add_timer(
-		job->uploads->options.loop, clock_ms() + wait_ms(job, answer), again, job);
+	job->timer = loop_add_timer(job->uploads->options.loop, due_ms, again, job);
 	upload_session_free(TAKE(job->session));
 	return 0;
 }

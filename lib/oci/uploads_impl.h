@@ -11,6 +11,7 @@ struct upload_session {
 	struct uploads *uploads;
 	struct url url; /* of its next request */
 	bool is_ready;
+	bool is_deleted;            /* or will be: nobody's any more */
 	uint64_t chunk_min;         /* OCI-Chunk-Min-Length, or 0 */
 	struct upload_job *owner;   /* NULL: opened ahead */
 	struct registry_call *call; /* opening or deleting it */

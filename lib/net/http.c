@@ -39,7 +39,8 @@ static int dispatch_watch(void *ctx, short revents, struct err *err)
 	(void)revents;
 	http_enter(http);
 	curl_multi_socket_action(http->multi, watch->fd, 0, &running);
-	return http_leave(http, err);
+	http_exit(http);
+	return http_drain(http, err);
 }
 
 static const struct loop_fd_ops watch_ops = {.prepare = prepare_watch, .dispatch = dispatch_watch};
@@ -113,7 +114,8 @@ static int timer_due(void *ctx, struct err *err)
 	http->timer = NULL;
 	http_enter(http);
 	curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-	return http_leave(http, err);
+	http_exit(http);
+	return http_drain(http, err);
 }
 
 static int on_timer(CURLM *multi, long timeout_ms, void *ctx)
@@ -150,17 +152,15 @@ static void free_canceled(struct http *http)
 	}
 }
 
-static int drain(struct http *http, struct err *err);
-
 static int drain_due(void *ctx, struct err *err)
 {
 	struct http *http = ctx;
 
 	http->drain_timer = NULL;
-	return drain(http, err);
+	return http_drain(http, err);
 }
 
-static int drain(struct http *http, struct err *err)
+int http_drain(struct http *http, struct err *err)
 {
 	const CURLMsg *msg;
 	int left;
@@ -183,13 +183,11 @@ static int drain(struct http *http, struct err *err)
 	return 0;
 }
 
-int http_leave(struct http *http, struct err *err)
+void http_exit(struct http *http)
 {
 	http->depth--;
-	if (http->depth > 0)
-		return 0;
-	free_canceled(http);
-	return drain(http, err);
+	if (http->depth == 0)
+		free_canceled(http);
 }
 
 int http_attach(struct http_call *call, struct err *err)

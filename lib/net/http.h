@@ -32,7 +32,8 @@ enum {
 	HTTP_CONNECT_MS = 8000, /* name lookup, TCP and TLS together */
 };
 
-/* What was done, for traces and counts: each exchange, redirects too. */
+/* What was done, for traces and counts: each exchange, redirects too. The function starts and ends
+ * no calls. */
 struct http_event {
 	const char *method;
 	const char *url;               /* without its query */

@@ -307,10 +307,8 @@ static int wake_due(void *ctx, struct err *err)
 	http_enter(http);
 	CURLcode result = curl_easy_pause(call->x.easy, CURLPAUSE_CONT);
 	bool has_failed = result != CURLE_OK && !call->canceled;
-	int r = http_leave(http, err);
-	if (r < 0 || !has_failed)
-		return r;
-	return http_call_ended(call, result, err);
+	http_exit(http);
+	return has_failed ? http_call_ended(call, result, err) : http_drain(http, err);
 }
 
 /* From the loop, because libcurl hands out what it has kept. */

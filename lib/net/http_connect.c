@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -45,8 +44,11 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 		refuse(call, zone, &call->x.refused);
 		return CURL_SOCKET_BAD;
 	}
-	int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-	return fd < 0 ? CURL_SOCKET_BAD : fd;
+	int fd = socket(address->family, address->socktype, address->protocol);
+	if (fd < 0)
+		return CURL_SOCKET_BAD;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	return fd;
 }
 
 /* What is behind a proxy cannot be seen: only a literal says more than "outside". */

@@ -2,8 +2,8 @@
  * What the parts of the HTTP client share; only they include this.
  *
  * libcurl must not be entered again from its own callbacks, so the functions of http.h only mark
- * and set timers there: http_enter and http_leave stand around each entry, and what was marked is
- * carried out in http_leave.
+ * and set timers there: http_enter and http_exit stand around each entry, and what was marked is
+ * carried out in http_exit.
  */
 #ifndef DLRUN_NET_HTTP_IMPL_H
 #define DLRUN_NET_HTTP_IMPL_H
@@ -47,6 +47,7 @@ struct http_exchange {
 	curl_off_t seen_up, seen_down;
 	uint64_t body_pos;
 	size_t header_bytes;
+	uint64_t waited_at; /* sending, for input: what had been read by then, and 1 */
 	int status;
 	bool attached;     /* libcurl is at it */
 	bool begun;        /* a connection was given to it */
@@ -81,8 +82,9 @@ struct http_call {
 
 /* http.c */
 void http_enter(struct http *http);
-/* Carries out what calls were marked for, and the ends of exchanges. */
-int http_leave(struct http *http, struct err *err);
+void http_exit(struct http *http);
+/* The ends of exchanges that libcurl has told of. */
+int http_drain(struct http *http, struct err *err);
 int http_attach(struct http_call *call, struct err *err);
 void http_detach(struct http_call *call);
 

@@ -44,12 +44,17 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 }
 
 /* A server may answer before it has all, and then close. Sending to a closed connection fails, and
- * libcurl would not read the answer any more; so what has come is read first. */
-static bool has_input(const struct http_call *call)
+ * libcurl would not read the answer any more; so what has come is read first. But only once when
+ * nothing comes of it: the end of a connection is input for ever. */
+static bool has_input(struct http_call *call)
 {
 	struct pollfd pollfd = {.fd = call->x.fd, .events = POLLIN};
+	uint64_t n_read = call->x.header_bytes + call->x.bytes_down + 1;
 
-	return pollfd.fd >= 0 && poll(&pollfd, 1, 0) > 0 && pollfd.revents;
+	if (call->x.waited_at == n_read || pollfd.fd < 0 || poll(&pollfd, 1, 0) <= 0)
+		return false;
+	call->x.waited_at = n_read;
+	return true;
 }
 
 static size_t read_first(struct http_call *call)

@@ -106,13 +106,29 @@ static bool answer_drip(struct fix_conn *conn)
 	return true;
 }
 
+/* Says nothing and never will, but takes all. */
+static bool answer_half_closed(struct fix_conn *conn)
+{
+	shutdown(conn->fd, SHUT_WR);
+	fix_wait_end(conn);
+	return false;
+}
+
+/* Reads nothing. */
+static bool answer_deaf(struct fix_conn *conn)
+{
+	struct pollfd pollfd = {.fd = conn->fd, .events = POLLRDHUP};
+
+	poll(&pollfd, 1, 10000);
+	return false;
+}
+
 /* Proxies that know nothing of it: then without. */
 static bool answer_no_expect(struct fix_conn *conn)
 {
 	if (!strcasestr(conn->head, "expect:"))
 		return answer_sum(conn);
-	fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
-	return false;
+	return fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
 }
 
 static bool answer_any(struct fix_conn *conn)
@@ -121,9 +137,10 @@ static bool answer_any(struct fix_conn *conn)
 		const char *path;
 		fix_answer_fn *answer;
 	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream},
-		{"/no-expect", answer_no_expect}, {"/early", answer_early},
-		{"/abrupt", answer_early}, {"/silent", answer_silent}, {"/half", answer_silent},
-		{"/headers", answer_silent}, {"/drip", answer_drip}};
+		{"/no-expect", answer_no_expect}, {"/half-closed", answer_half_closed},
+		{"/deaf", answer_deaf}, {"/early", answer_early}, {"/abrupt", answer_early},
+		{"/silent", answer_silent}, {"/half", answer_silent}, {"/headers", answer_silent},
+		{"/drip", answer_drip}};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (str_eq(rows[i].path, conn->path))
@@ -355,6 +372,23 @@ static void test_early_answer_and_reset(void **state)
 	assert_in_range(n_answers, 20, 30);
 }
 
+/* The end is there to be read for ever: that must not keep anything from going on. */
+static void test_half_closed(void **state)
+{
+	AUTO_FD int fd = make_file(1 << 20);
+
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		struct result result = {
+			.request = {.method = "PUT",
+				.idle_ms = 5000,
+				.body = {.fd = fd, .has_fd = true, .size = 1 << 20}}};
+		client_get(&client, server->port, "/half-closed", &result);
+		result_is_fault(&result, E_HTTP_CLOSED, true);
+		result_done(&result);
+	}
+}
+
 /*
  * Receiving
  */
@@ -408,6 +442,29 @@ static void test_receive_with_pauses(void **state)
 	result_done(&result);
 }
 
+static int fail_after_pause(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct result *result = ctx;
+
+	(void)data, (void)len;
+	if (result->n_data++)
+		return err_set(err, E_DATA, "no more of it");
+	loop_add_timer(result->client->loop, clock_ms() + 20, resume_later, result);
+	return 1;
+}
+
+/* libcurl hands out what it has kept as soon as it is told to go on. */
+static void test_fail_after_pause(void **state)
+{
+	struct result result = {.request = {.data = fail_after_pause}};
+
+	(void)state;
+	client_get(&client, server->port, "/stream", &result);
+	result_is_fault(&result, E_DATA, false);
+	assert_int_equal(result.n_data, 2);
+	result_done(&result);
+}
+
 /*
  * Limits of time
  */
@@ -443,14 +500,14 @@ static void test_idle_while_sending(void **state)
 {
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
 	struct result result = {.request = {.method = "PUT",
-					.idle_ms = 700,
+					.idle_ms = 500,
 					.body = {.fd = fd, .has_fd = true, .size = LARGE}}};
 
 	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
-	/* "/drip" reads nothing of it, and answers at leisure. */
-	client_get(&client, server->port, "/drip", &result);
-	assert_true(result.status == 200 || result.fault == E_HTTP_TIMEOUT);
+	client_get(&client, server->port, "/deaf", &result);
+	result_is_fault(&result, E_HTTP_TIMEOUT, true);
+	assert_in_range(result.bytes_up, 1, LARGE - 1);
 	result_done(&result);
 }
 
@@ -575,6 +632,27 @@ static int done_cancels(void *ctx, struct http_answer *answer, struct err *err)
 	http_cancel(result->call); /* its own: too late */
 	cancel_it(result->other, err);
 	return result_note(ctx, answer, err);
+}
+
+static int cancel_after_pause(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct result *result = ctx;
+
+	(void)data, (void)len;
+	if (result->n_data++)
+		return cancel_it(result, err);
+	loop_add_timer(result->client->loop, clock_ms() + 20, resume_later, result);
+	return 1;
+}
+
+static void test_cancel_after_pause(void **state)
+{
+	struct result result = {.request = {.data = cancel_after_pause}};
+
+	(void)state;
+	client_get(&client, server->port, "/stream", &result);
+	assert_int_equal(result.n_done, 0);
+	assert_int_equal(result.n_data, 2);
 }
 
 static void test_cancel_before_it_begins(void **state)
@@ -842,13 +920,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_callbacks_fail, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_early_answer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_early_answer_and_reset, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_half_closed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_receive_with_pauses, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_fail_after_pause, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_slow_is_not_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_idle_while_sending, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_queue_is_not_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_deadline, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_deadline_while_connecting, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cancel_after_pause, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_before_it_begins, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_from_outside, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_while_connecting, set_up, tear_down),

@@ -129,8 +129,11 @@ static int pick_scheme(
 	if (r < 0)
 		return r;
 	bool loopback = url_is_loopback(&registry->origin) && !registry->ca_file;
+	bool known = options->remembered_challenge || options->remembered_open;
 	registry->may_switch = loopback || options->insecure;
-	if (!loopback && !(options->insecure && options->remembered_http))
+	/* What was learnt last time was learnt by https unless something else is said. Servers with
+	 * TLS do not always say so before they close a connection without it. */
+	if (!registry->may_switch || (!options->remembered_http && (known || !loopback)))
 		return 0;
 	return set_origin(registry, false, err);
 }
@@ -161,6 +164,9 @@ bool registry_wants_switch(const struct registry *registry, const struct http_an
 		return false;
 	if (!registry->origin.tls)
 		return id == E_HTTP_PROTOCOL || wants_tls(answer);
+	/* Who had http and wanted https means it. */
+	if (registry->switches > 0)
+		return false;
 	return id == E_HTTP_TLS || (id == E_HTTP_CLOSED && !answer->sent) ||
 	       (id == E_HTTP_CONNECT && !is_port_written(registry));
 }

@@ -44,9 +44,10 @@ struct registry_options {
 
 struct registry;
 /* Starts looking for the login. https, but for hosts of this machine without a ca_file, which are
- * asked by http first and by https when that is not spoken there (docker's rule), and for insecure
- * ones: https first, then http (remembered_http: the other way round). A server that speaks plain
- * http where https is needed is E_REGISTRY_INSECURE.
+ * asked by http first and by https when that is not spoken there (docker's rule; with anything
+ * remembered but http: the other way round), and for insecure ones: https first, then http
+ * (remembered_http: the other way round). A server that speaks plain http where https is needed is
+ * E_REGISTRY_INSECURE.
  *
  * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
  * docker has it; messages have the name that the user wrote. */

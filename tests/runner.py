@@ -56,7 +56,7 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}

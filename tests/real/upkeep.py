@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""What is asked of registries beside a push: `dlrun doctor`, `dlrun gc --registry`."""
+
+import base64
+import sqlite3
+
+from harness import *  # noqa: F403
+from registries import PASSWORD, USER, plain, with_password, with_tokens
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
+from registry import Bearer, Registry  # noqa: E402
+from scripted import Answer  # noqa: E402
+from tokens import TokenServer  # noqa: E402
+
+CANARY = "cnry-upkeep-3f9a"
+DAY_S = 24 * 3600
+OWN_TAG = re.compile(r"dlrun-[0-9a-f]{16}")
+
+
+def row(w, id, **options):
+    result = w.run("__check", id, **options)
+    assert CANARY not in result.out + result.err and PASSWORD not in result.out, result
+    found = json.loads(result.out)
+    assert (found["cause"] is None) == (found["status"] == "ok"), found
+    return found
+
+
+def expect(found, status, *words):
+    assert found["status"] == status, found
+    for word in words:
+        assert word in json.dumps(found, ensure_ascii=False), (word, found)
+    return found
+
+
+def configure(w, registry, repo="me/code", **more):
+    w.write("dlrun.yaml", json.dumps({"registry": {"push": f"{getattr(registry, 'host', None) or registry.address}/{repo}"}, **more}))
+
+
+def login(w, registry):
+    path = w.home / ".docker/config.json"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.write_text(json.dumps({"auths": {registry.address: {"auth": base64.b64encode(f"me:{CANARY}".encode()).decode()}}}))
+
+
+# --- doctor: registry
+
+def test_may_push(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        expect(row(w, "registry"), "ok", f"{registry.address}/me/code: http, anonymous, may push")
+        assert not registry.sessions(), "an upload was left open"
+        assert not registry.repo("me/code").blobs and not registry.violations
+
+
+def test_several_registries(w):
+    w.repo()
+    with Registry() as one, Registry() as two:
+        two.rule("POST", 500)
+        configure(w, one, targets={"lab": {"kind": "local", "registry": f"{two.address}/a"},
+                                   "same": {"kind": "local", "registry": f"{one.address}/me/code"}})
+        found = expect(row(w, "registry"), "problem", one.address, two.address, "may push")
+        assert found["found"].count(";") == 1, found
+
+
+def test_who_am_i(w):
+    w.repo()
+    with with_password(w) as registry:
+        configure(w, registry)
+        registry.login(w)
+        expect(row(w, "registry"), "ok", "https, issuers in ", "(SSL_CERT_FILE)", USER, "config.json", "may push")
+        registry.login(w, CANARY)
+        expect(row(w, "registry"), "problem", "may not push")
+        (w.home / ".docker/config.json").unlink()
+        assert expect(row(w, "registry"), "problem", "anonymous")["fix"].startswith("docker login "), row(w, "registry")
+
+
+def test_unknown_issuer(w):
+    w.repo()
+    with with_password(w) as registry:
+        configure(w, registry)
+        registry.login(w)
+        del w.env["SSL_CERT_FILE"]
+        expect(row(w, "registry"), "problem", "certificate", "ca:")
+        (w.tree / "ca.pem").write_bytes(registry.certs.ca.read_bytes())
+        w.write("dlrun.yaml", json.dumps({"registry": {"push": f"{registry.host}/me/code", "ca": "ca.pem"}}))
+        expect(row(w, "registry", cwd=w.tree), "ok", str(w.tree / "ca.pem"), "(ca:)")
+        (w.tree / "sub").mkdir()
+        expect(row(w, "registry", cwd=w.tree / "sub"), "ok", str(w.tree / "ca.pem"))
+
+
+def test_may_only_pull(w):
+    w.repo()
+    with TokenServer(anonymous={"pull"}, allow=lambda user, name, action: action == "pull") as tokens, \
+            Registry(auth=Bearer(tokens)) as registry:
+        configure(w, registry)
+        found = expect(row(w, "registry"), "problem", "anonymous", "may not push")
+        assert found["fix"], found
+
+
+def test_silent_registry(w):
+    """Each check has eight seconds; the cause is said before."""
+    w.repo()
+    with Registry() as registry:
+        registry.rule(".", Answer(how="hang"))
+        configure(w, registry, image=f"{registry.address}/base:1")
+        began = time.monotonic()
+        result = w.run("doctor", "--json")
+        assert time.monotonic() - began < 12
+        rows = {c["id"]: c for c in json.loads(result.out)["checks"]}
+        expect(rows["registry"], "problem", registry.address)
+        expect(rows["base"], "problem", registry.address)
+
+
+def test_proxy_has_no_password(w):
+    w.repo()
+    w.write("dlrun.yaml", "registry: registry.invalid/me\n")
+    env = {"HTTPS_PROXY": f"http://me:{CANARY}@127.0.0.1:1"}
+    expect(row(w, "proxy", env=env), "ok", "http://127.0.0.1:1 (HTTPS_PROXY) for registry.invalid")
+    expect(row(w, "registry", env=env), "problem", "127.0.0.1:1")
+
+
+# --- doctor: base
+
+def test_base_can_be_mounted(w):
+    w.repo()
+    with Registry() as registry:
+        registry.add_image("base/python", "3.12", layers=4)
+        configure(w, registry, image=f"{registry.address}/base/python:3.12")
+        expect(row(w, "base"), "ok", "4 layers", "can be mounted")
+        assert not registry.find("POST"), "a mount leaves something"
+        assert not [p for p in w.dir.glob("dlrun-doctor-*")], "a directory was left"
+        configure(w, registry, image=f"{registry.address}/base/python:nope")
+        expect(row(w, "base"), "problem", "base/python:nope")
+
+
+def test_base_that_the_login_may_not_read(w):
+    w.repo()
+
+    def allow(user, name, action):
+        return name != "base/python" or not tokens.grants
+
+    with TokenServer(users={"me": CANARY}, allow=allow) as tokens, Registry(auth=Bearer(tokens)) as registry:
+        login(w, registry)
+        registry.add_image("base/python", "3.12", layers=4)
+        configure(w, registry, image=f"{registry.address}/base/python:3.12")
+        expect(row(w, "base"), "problem", "base/python")
+
+
+def test_base_elsewhere(w):
+    w.repo()
+    with Registry() as registry, Registry() as other:
+        other.add_image("base/python", "3.12")
+        configure(w, registry, image=f"{other.address}/base/python:3.12")
+        assert expect(row(w, "base"), "warning", other.address, registry.address)["fix"] == "dlrun push --copy-base"
+
+
+# --- gc
+
+def gc(w, *args, rc=0, **options):
+    result = w.run("gc", "--registry", "--json", *args, **options)
+    assert result.rc == rc, result
+    report = json.loads(result.out)
+    return {t["name"].rpartition(":")[2]: t for t in report["tags"]} if rc == 0 else report["error"]
+
+
+def push_edits(w, n):
+    """n images, oldest first: their digests."""
+    digests = []
+    for i in range(n):
+        w.write("edited.py", f"print({time.monotonic_ns()})\n")
+        digests.append(w.ok("push").out.strip().rpartition("@")[2])
+    return digests
+
+
+def tag_of(digest):
+    return "dlrun-" + digest.removeprefix("sha256:")[:16]
+
+
+def own_tags(registry, name="me/code"):
+    return {t for t in registry.repo(name).tags if OWN_TAG.fullmatch(t)}
+
+
+def test_young_images_stay(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        digests = push_edits(w, 2)
+        assert {t["why"] for t in gc(w).values()} == {"young"}
+        assert own_tags(registry) == {tag_of(d) for d in digests} and not registry.find("DELETE")
+        listed = gc(w, "--keep", "0", "--dry-run")
+        assert all(t["deleted"] and t["why"] == "old" for t in listed.values()) and len(listed) == 2
+        assert len(own_tags(registry)) == 2 and not registry.find("DELETE")
+
+
+def test_old_images_go(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        digests = push_edits(w, 3)
+        other = registry.add_image("me/code", "v1")
+        shared = digests[0]
+        registry.repo("me/code").tags["paper"] = shared
+        found = gc(w, "--keep", "0")
+        assert found[tag_of(shared)]["why"] == "shared" and not found[tag_of(shared)]["deleted"]
+        assert set(registry.repo("me/code").tags) == {"v1", "paper", tag_of(shared)}
+        assert set(registry.repo("me/code").manifests) >= {shared} and digests[1] not in registry.repo("me/code").manifests
+        assert other and gc(w, "--keep", "0").keys() == {tag_of(shared)}
+        # What is gone is not believed to be there.
+        again = w.ok("push").out.strip().rpartition("@")[2]
+        assert again == digests[2] and again in registry.repo("me/code").manifests
+
+
+def test_what_a_run_needs_stays(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        digest = w.ok("push").out.strip().rpartition("@")[2]
+        w.ok("submit", "-d", "--", "sleep", "1000")
+        assert w.show()["image"]["ref"].endswith(digest), "the run has the image that was pushed"
+        assert gc(w, "--keep", "0")[tag_of(digest)]["why"] == "needed"
+        assert tag_of(digest) in registry.repo("me/code").tags
+        w.ok("cancel", "@")
+        assert gc(w, "--keep", "1h")[tag_of(digest)]["why"] == "young"
+        assert gc(w, "--keep", "0")[tag_of(digest)]["deleted"]
+        assert not own_tags(registry)
+
+
+def test_others_images(w):
+    """Of images that this machine knows nothing of, only the registry can tell the age."""
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        digest, = push_edits(w, 1)
+        shutil.rmtree(w.cache)
+        assert gc(w, "--keep", "0")[tag_of(digest)]["why"] == "unknown"
+        for age_s, why in ((DAY_S * 31, "old"), (DAY_S * 29, "young")):
+            registry.drop_rules()
+            date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - age_s))
+            registry.rule("GET .*/manifests/", lambda request, answer: Answer(
+                answer.status, [*answer.headers, ("Last-Modified", date)], answer.body), stage="after")
+            assert gc(w, "--dry-run")[tag_of(digest)]["why"] == why
+        # A tag of this form that stands for something else is somebody's own.
+        registry.drop_rules()
+        image = registry.add_image("me/code", "dlrun-0123456789abcdef")
+        assert image and gc(w, "--keep", "0")["dlrun-0123456789abcdef"]["why"] == "unknown"
+        assert "dlrun-0123456789abcdef" in registry.repo("me/code").tags
+
+
+def test_registry_that_deletes_nothing(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        push_edits(w, 1)
+        registry.rule("DELETE", 405)
+        error = gc(w, "--keep", "0", rc=1)
+        assert error["id"] == "registry.unsupported" and registry.address in error["message"] and error["hint"], error
+        registry.drop_rules()
+        push_edits(w, 1)
+        registry.rule("DELETE", 403)
+        error = gc(w, "--keep", "0", rc=4)
+        assert error["id"] == "registry.denied", error
+
+
+def test_tags_that_cannot_be_deleted_alone(w):
+    """Distribution 2.8: only by digest."""
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        push_edits(w, 1)
+        registry.rule("DELETE .*/manifests/dlrun-", 400)
+        assert all(t["deleted"] for t in gc(w, "--keep", "0").values())
+        assert not own_tags(registry)
+
+
+def test_pages(w):
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        digests = push_edits(w, 1)
+        tags = registry.repo("me/code").tags
+        for i in range(2500):
+            tags[f"t{i:05}"] = digests[0]
+        found = gc(w, "--keep", "0", "--dry-run")
+        assert found[tag_of(digests[0])]["why"] == "shared" and len(registry.find("tags/list")) == 3
+
+
+def test_endless_and_strange_lists(w):
+    w.repo()
+    with Registry() as registry, Registry() as other:
+        configure(w, registry)
+        push_edits(w, 1)
+        forms = {
+            "elsewhere": Answer(200, [("Link", f"<{other.url}/v2/x>; rel=next")], b'{"tags": []}'),
+            "no json": Answer(200, [], b"<html>"),
+            "no list": Answer(200, [], b'{"tags": 7}'),
+            "endless": Answer(200, [("Link", "</v2/me/code/tags/list?n=1>; rel=next")], b'{"tags": []}'),
+        }
+        for name, answer in forms.items():
+            registry.drop_rules()
+            registry.rule("tags/list", answer)
+            error = gc(w, rc=1)
+            assert error["id"] == "registry.answer" and registry.address.split(":")[0] in error["message"], (name, error)
+        assert not other.requests
+        registry.drop_rules()
+        registry.rule("tags/list", 404)
+        assert gc(w) == {}
+
+
+def test_no_registry(w):
+    w.repo()
+    assert gc(w, rc=2)["id"] == "config"
+    w.refused("gc", "--target", "lab", id="usage", rc=2)
+
+
+def test_damaged_record(w):
+    """Nobody knows what it needs."""
+    w.repo()
+    with Registry() as registry:
+        configure(w, registry)
+        push_edits(w, 1)
+        w.ok("submit", "-f", "-q", "--", "true")
+        with sqlite3.connect(w.state / "runs.db") as db:
+            column = [c[1] for c in db.execute("pragma table_info(runs)") if c[1] in ("doc", "json", "record")]
+            db.execute(f"update runs set {column[0]} = '{{'")
+        error = gc(w, "--keep", "0", rc=1)
+        assert error["id"] == "store", error
+        assert len(own_tags(registry)) == 1
+
+
+def test_real_registries(w):
+    w.repo()
+    with plain(w) as registry:
+        configure(w, registry)
+        digests = push_edits(w, 2)
+        assert gc(w, "--keep", "0").keys() == {tag_of(d) for d in digests}
+        assert gc(w, "--keep", "0") == {}
+        assert registry.manifest("me/code", digests[0])[0] == 404
+    with with_tokens(w) as registry:
+        configure(w, registry)
+        registry.login(w)
+        expect(row(w, "registry"), "ok", USER, "may push")
+        digests = push_edits(w, 1)
+        registry.requests()
+        digests += push_edits(w, 1)
+        assert not [r for r in registry.requests() if r.status == 400], "http was tried where TLS is known"
+        assert all(t["deleted"] for t in gc(w, "--keep", "0").values())
+        assert registry.manifest("me/code", digests[1])[0] == 404
+    # Who may not delete is told so.
+    with with_tokens(w, name="no-delete", allow=lambda name, action: action != "delete") as registry:
+        configure(w, registry)
+        registry.login(w)
+        push_edits(w, 1)
+        assert gc(w, "--keep", "0", rc=4)["id"] == "registry.denied"
+
+
+if __name__ == "__main__":
+    main()

@@ -263,6 +263,8 @@ static void test_lost_reply(void **state)
 		&outcome);
 	is_fault(&outcome, E_HTTP_CLOSED);
 	assert_true(str_starts(outcome.message, "registry 127.0.0.1:"));
+	assert_true(str_ends(outcome.message, " closed the connection without an answer"));
+	assert_null(strstr(outcome.message, ": "));
 	assert_int_equal(fix_count(world.server, "PATCH "), 1);
 	outcome_done(&outcome);
 	world_done(&world);
@@ -395,7 +397,8 @@ static void test_unknown_host(void **state)
 	assert_false(registry_uses_http(world.registry));
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_HTTP_RESOLVE);
-	assert_true(str_starts(outcome.message, "registry no-such-host.invalid:5000: "));
+	assert_true(
+		str_starts(outcome.message, "registry no-such-host.invalid:5000 has no address"));
 	outcome_done(&outcome);
 	world_done(&world);
 }
@@ -832,6 +835,7 @@ struct plain {
 	uint16_t port;
 	pthread_t thread;
 	atomic_int n_tls, n_http;
+	bool wants_tls; /* it says that it does */
 };
 
 static void plain_answer(struct plain *plain, int fd)
@@ -845,7 +849,10 @@ static void plain_answer(struct plain *plain, int fd)
 		text = "HTTP/1.1 400 Bad Request\r\n\r\n";
 	} else if (n > 0) {
 		atomic_fetch_add(&plain->n_http, 1);
-		if (strstr(head, "/v2/me/x/"))
+		if (plain->wants_tls)
+			text = "HTTP/1.1 400 X\r\nContent-Length: 46\r\nConnection: close\r\n\r\n"
+			       "Client sent an HTTP request to an HTTPS server";
+		else if (strstr(head, "/v2/me/x/"))
 			text = "HTTP/1.1 200 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 	}
 	send(fd, text, strlen(text), MSG_NOSIGNAL);
@@ -941,6 +948,31 @@ static void test_plain_refused(void **state)
 	plain_stop(&plain);
 }
 
+/* It is not asked without TLS again because TLS with it fails. */
+static void test_tls_fails(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+	struct plain plain;
+
+	(void)state;
+	plain_start(&plain);
+	plain.wants_tls = true;
+	world_init(&world, answer_other);
+	free(world.host);
+	world.host = mem_printf("127.0.0.1:%u", plain.port);
+	struct registry_options options = world_options(&world);
+	world_open(&world, &options);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_HTTP_TLS);
+	assert_true(str_starts(outcome.hint, "registry: {push: 127.0.0.1:"));
+	assert_int_equal(atomic_load(&plain.n_http), 1);
+	assert_int_equal(atomic_load(&plain.n_tls), 1);
+	outcome_done(&outcome);
+	world_done(&world);
+	plain_stop(&plain);
+}
+
 static bool answer_says_tls(struct fix_conn *conn)
 {
 	say_status(conn, 400, "", "Client sent an HTTP request to an HTTPS server.\n");
@@ -990,6 +1022,12 @@ static void test_names(void **state)
 	AUTO_FREE char *three = registry_repo_path(world.registry, "ubuntu");
 	assert_string_equal(three, "ubuntu");
 	options.host = "sub.localhost";
+	world_open(&world, &options);
+	assert_true(registry_uses_http(world.registry));
+	options.remembered_open = true;
+	world_open(&world, &options);
+	assert_false(registry_uses_http(world.registry));
+	options.remembered_http = true;
 	world_open(&world, &options);
 	assert_true(registry_uses_http(world.registry));
 	options.host = "10.0.0.1:5000";
@@ -1101,6 +1139,7 @@ int main(void)
 		cmocka_unit_test(test_location),
 		cmocka_unit_test(test_insecure),
 		cmocka_unit_test(test_plain_refused),
+		cmocka_unit_test(test_tls_fails),
 		cmocka_unit_test(test_tls_wanted),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_paths),

@@ -256,9 +256,9 @@ static char *merge(const char *base, const char *text)
 	size_t base_path = strcspn(base, "?");
 
 	if (*text == '/')
-		return mem_strdup(text);
+		return mem_strndup(text, strlen(text));
 	if (!*text)
-		return mem_strdup(base);
+		return mem_strndup(base, strlen(base));
 	if (*text != '?') {
 		while (base[base_path - 1] != '/')
 			base_path--;

@@ -177,7 +177,7 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
 
 static int answer(struct registry_sink *own, struct err *fault)
 {
-	int r = err_is_set(fault) ? -(int)fault->code : 0;
+	int r = fault && err_is_set(fault) ? -(int)fault->code : 0;
 
 	task_answer(*own->options.task, r, fault);
 	return 0;

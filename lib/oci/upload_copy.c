@@ -11,7 +11,11 @@
 
 static const char doing[] = "copying a base layer";
 
-enum { RING = 1 << 20 };
+enum {
+	RING = 1 << 20,
+	/* Room that is left when the download is told to wait: more than comes at once. */
+	PIECE_MAX = 64 << 10,
+};
 
 struct upload_copy {
 	struct upload_job *job;
@@ -55,10 +59,8 @@ static int took(void *ctx, const void *data, size_t len, struct err *err)
 	if (copy->put + len > copy->job->blob.size)
 		return err_set(err, E_IMAGE, "the base layer %s is longer than its manifest says",
 			copy->job->blob.digest);
-	if (len > room) {
-		copy->download_waits = true;
-		return 1;
-	}
+	if (len > room)
+		return err_set(err, E_BUG, "a base layer came faster than was asked");
 	for (size_t done = 0; done < len;) {
 		size_t at = copy->put % RING, n = len - done;
 		if (n > RING - at)
@@ -72,7 +74,8 @@ static int took(void *ctx, const void *data, size_t len, struct err *err)
 		copy->upload_waits = false;
 		registry_resume(copy->job->call);
 	}
-	return 0;
+	copy->download_waits = room - len < PIECE_MAX;
+	return copy->download_waits;
 }
 
 static bool is_whole(struct upload_copy *copy)
@@ -96,6 +99,7 @@ static int downloaded(void *ctx, struct http_answer *answer, struct err *fault, 
 
 	(void)answer;
 	copy->download = NULL;
+	copy->download_waits = false;
 	if (err_is_set(fault)) {
 		registry_cancel(job->call);
 		job->call = NULL;
@@ -131,7 +135,7 @@ static ssize_t give(void *ctx, void *out, size_t len, struct err *err)
 		len = RING - at;
 	memcpy(out, copy->ring + at, len);
 	copy->taken += len;
-	if (copy->download_waits) {
+	if (copy->download_waits && RING - (copy->put - copy->taken) >= PIECE_MAX) {
 		copy->download_waits = false;
 		registry_resume(copy->download);
 	}

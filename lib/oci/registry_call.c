@@ -304,14 +304,18 @@ static int again(struct registry_call *call, const struct http_answer *answer, i
 	struct err *err)
 {
 	int64_t now_ms = clock_ms();
+	char text[32];
 
 	if (call->tries >= REGISTRY_TRIES || now_ms >= end_ms)
 		return give_up(call, err);
 	int64_t wait_ms = delay_ms(call, answer);
 	if (end_ms != INT64_MAX && now_ms + wait_ms > end_ms)
 		wait_ms = end_ms - now_ms;
-	if (now_ms + wait_ms >= call->registry->deadline_ms)
+	if (now_ms + wait_ms >= call->registry->deadline_ms) {
+		err_evidence(&call->cause, "another try, in %s, would come too late",
+			duration_text(wait_ms, text));
 		return give_up(call, err);
+	}
 	note_wait(call, wait_ms);
 	call->timer = loop_add_timer(call->registry->loop, now_ms + wait_ms, timer_due, call);
 	return 0;

@@ -28,7 +28,7 @@ struct outcome {
 	int n_done;
 	int status;
 	enum err_id fault;
-	char *message, *evidence, *hint;
+	char *message, *evidence, *evidence2, *hint;
 	char *body;
 	struct url location; /* if there is one */
 	int64_t ms;
@@ -162,6 +162,7 @@ static inline int outcome_note(
 	outcome->fault = own.id;
 	outcome->message = mem_strdup(own.message);
 	outcome->evidence = mem_strdup(own.evidence[0]);
+	outcome->evidence2 = mem_strdup(own.evidence[1]);
 	outcome->hint = mem_strdup(own.hint);
 	return 0;
 }
@@ -170,6 +171,7 @@ static inline void outcome_done(struct outcome *outcome)
 {
 	free(outcome->message);
 	free(outcome->evidence);
+	free(outcome->evidence2);
 	free(outcome->hint);
 	free(outcome->body);
 	url_done(&outcome->location);

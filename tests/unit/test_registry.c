@@ -439,6 +439,27 @@ static bool answer_503(struct fix_conn *conn)
 	return say_status(conn, 503, "", "");
 }
 
+static bool answer_429(struct fix_conn *conn)
+{
+	return say_status(conn, 429, "Retry-After: 3600\r\n", "slowly");
+}
+
+static void test_long_wait(void **state)
+{
+	struct world world;
+	struct outcome outcome = {0};
+
+	(void)state;
+	world_init(&world, answer_429);
+	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	assert_string_equal(outcome.evidence, "answer: 429 slowly");
+	assert_string_equal(outcome.evidence2, "another try, in 30 s, would come too late");
+	assert_true(outcome.ms < 1000);
+	outcome_done(&outcome);
+	world_done(&world);
+}
+
 /* No wait is begun that would go beyond it. */
 static void test_deadline_of_tries(void **state)
 {
@@ -1127,6 +1148,7 @@ int main(void)
 		cmocka_unit_test(test_refused_connection),
 		cmocka_unit_test(test_unknown_host),
 		cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_long_wait),
 		cmocka_unit_test(test_deadline_of_tries),
 		cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_gate),

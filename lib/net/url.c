@@ -240,8 +240,9 @@ static int resolve_path(const struct url *base, const char *path, const char *wh
 {
 	AUTO_URL struct url url = {.tls = base->tls, .port = base->port};
 	AUTO_BUF struct buf out;
-	size_t len = strcspn(path, "?");
 
+	BUG_ON(!path);
+	size_t len = strcspn(path, "?");
 	buf_init(&out, strlen(path) + 1);
 	remove_dots(path, len, &out);
 	buf_adds(&out, path + len);
@@ -256,9 +257,9 @@ static char *merge(const char *base, const char *text)
 	size_t base_path = strcspn(base, "?");
 
 	if (*text == '/')
-		return mem_strndup(text, strlen(text));
+		return mem_strdup(text);
 	if (!*text)
-		return mem_strndup(base, strlen(base));
+		return mem_strdup(base);
 	if (*text != '?') {
 		while (base[base_path - 1] != '/')
 			base_path--;

@@ -15,6 +15,8 @@ enum {
 	RING = 1 << 20,
 	/* Room that is left when the download is told to wait: more than comes at once. */
 	PIECE_MAX = 64 << 10,
+	/* Each needs two connections, maybe to one host; while it has but one it holds that. */
+	COPIES_MAX = (HTTP_CONNECTIONS_MAX - 2) / 2,
 };
 
 struct upload_copy {
@@ -38,13 +40,42 @@ void upload_copy_free(struct upload_copy *copy)
 	free(copy);
 }
 
+static int take_turn(struct upload_job *job, struct err *err)
+{
+	job->waits_for_turn = false;
+	job->has_turn = true;
+	return upload_need_session(job, err);
+}
+
+static size_t count_copies(const struct uploads *uploads)
+{
+	size_t n = 0;
+
+	vec_foreach (struct upload_job *const, job, &uploads->jobs)
+		n += (*job)->has_turn && !(*job)->is_done;
+	return n;
+}
+
 int upload_copy(struct upload_job *job, struct err *err)
 {
-	struct uploads_progress *progress = &job->uploads->progress;
+	struct uploads *uploads = job->uploads;
 
 	if (job->tries == 0)
-		progress->bytes_total += job->blob.size;
-	return upload_need_session(job, err);
+		uploads->progress.bytes_total += job->blob.size;
+	if (job->has_turn || count_copies(uploads) < COPIES_MAX)
+		return take_turn(job, err);
+	job->waits_for_turn = true;
+	return 0;
+}
+
+int upload_copy_next(struct uploads *uploads, struct err *err)
+{
+	if (count_copies(uploads) >= COPIES_MAX)
+		return 0;
+	vec_foreach (struct upload_job *, job, &uploads->jobs)
+		if ((*job)->waits_for_turn)
+			return take_turn(*job, err);
+	return 0;
 }
 
 /*

@@ -127,7 +127,8 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	count_arrival(job);
 	registry_remember(memory, &memory->blobs, job->blob.digest, NULL, clock_wall_ms());
 	tell_waiters(job, 1);
-	return report(uploads, err);
+	int r = upload_copy_next(uploads, err);
+	return r < 0 ? r : report(uploads, err);
 }
 
 void upload_abandon(struct upload_job *job)

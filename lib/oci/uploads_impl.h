@@ -46,7 +46,8 @@ struct upload_job {
 	struct registry_call *call;
 	struct registry_call *ended; /* whose done is being called */
 	struct loop_timer *timer;
-	struct upload_copy *copy; /* owned */
+	struct upload_copy *copy;      /* owned */
+	bool has_turn, waits_for_turn; /* to be copied */
 	struct VEC_OF(struct upload_waiter) waiters;
 };
 
@@ -124,7 +125,10 @@ bool upload_in_chunks(const struct upload_job *job);
 int upload_chunks(struct upload_job *job, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
 int upload_proof(struct upload_job *job, struct err *err);
+/* Now, or when it has its turn. */
 int upload_copy(struct upload_job *job, struct err *err);
+/* One has arrived: the next. */
+int upload_copy_next(struct uploads *uploads, struct err *err);
 void upload_copy_free(struct upload_copy *copy);
 /* With a session. */
 int upload_copy_send(struct upload_job *job, struct err *err);

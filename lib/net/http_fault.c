@@ -116,7 +116,7 @@ static int issuers_fault(const struct http_call *call, const char *host, struct 
 		err, E_HTTP_TLS, "the file %s holds no issuers to trust for %s", shown, host);
 }
 
-int http_proxy_fault(const struct http_call *call, struct err *err, const char *what)
+static int proxy_fault(const struct http_call *call, struct err *err, const char *what)
 {
 	AUTO_FREE char *shown = NULL;
 	const char *variable = NULL;
@@ -169,22 +169,22 @@ static int find_proxy_fault(struct http_call *call, CURLcode result, struct err 
 		return 0;
 	curl_easy_getinfo(call->x.easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
 	if (tunnel == 407 || (result == CURLE_OK && call->x.status == 407))
-		return http_proxy_fault(call, err, "asks for a user name and password");
+		return proxy_fault(call, err, "asks for a user name and password");
 	if (result == CURLE_OK)
 		return 0;
 	if (tunnel >= 300) {
 		call->x.is_transient = tunnel >= 502 && tunnel <= 504;
 		snprintf(what, sizeof(what), "makes no connection (status %ld)", tunnel);
-		return http_proxy_fault(call, err, what);
+		return proxy_fault(call, err, what);
 	}
 	switch (result) {
 	case CURLE_COULDNT_RESOLVE_PROXY:
-		return http_proxy_fault(call, err, "has no address that can be found");
+		return proxy_fault(call, err, "has no address that can be found");
 	case CURLE_COULDNT_CONNECT:
 		call->x.is_transient = true;
-		return http_proxy_fault(call, err, "cannot be reached");
+		return proxy_fault(call, err, "cannot be reached");
 	case CURLE_PROXY:
-		http_proxy_fault(call, err, "makes no connection");
+		proxy_fault(call, err, "makes no connection");
 		return add_said(call, err);
 	default:
 		return 0;

@@ -120,12 +120,10 @@ void http_connect_options(struct http_call *call);
 void http_send_options(struct http_call *call);
 /* http_receive.c */
 void http_receive_options(struct http_call *call);
-bool http_is_success(const struct http_call *call);
 
 /* http_fault.c */
 /* What a failed exchange means, for people; sets is_transient. */
 void http_fault(struct http_call *call, CURLcode result);
-int http_proxy_fault(const struct http_call *call, struct err *err, const char *what);
 
 #define HTTP_SET(call, option, value)                                                              \
 	do {                                                                                       \

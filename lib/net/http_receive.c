@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "net/http_impl.h"
 
-bool http_is_success(const struct http_call *call)
+static bool is_success(const struct http_call *call)
 {
 	return call->x.status >= 200 && call->x.status < 300;
 }
@@ -107,7 +107,7 @@ static int end_headers(struct http_call *call)
 		return 0;
 	call->x.headers_over = true;
 	buf_done(&call->answer.body);
-	bool is_kept = http_is_success(call) && !call->request.data;
+	bool is_kept = is_success(call) && !call->request.data;
 	buf_init(&call->answer.body, is_kept ? call->request.max_body : HTTP_ERROR_BODY_MAX);
 	if (is_kept && x->has_length && x->length > call->request.max_body &&
 		!str_eq(call->request.method, "HEAD"))
@@ -177,7 +177,7 @@ static size_t keep(struct http_call *call, const void *data, size_t len)
 	buf_add(body, data, len);
 	if (!body->full)
 		return len;
-	if (http_is_success(call))
+	if (is_success(call))
 		fail(call, E_HTTP_LIMIT, "sends a larger answer than is taken");
 	else
 		call->x.cut = true;
@@ -194,7 +194,7 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	if (call->recv_paused)
 		return CURL_WRITEFUNC_PAUSE;
 	call->x.bytes_down += len;
-	if (http_is_success(call) && call->request.data)
+	if (is_success(call) && call->request.data)
 		return give(call, data, len);
 	return keep(call, data, len);
 }

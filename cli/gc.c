@@ -19,7 +19,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct gc_values, dry_run),
 		.help = "Say what would be freed, and free nothing"},
 	{OPT_MEMBER(OPT_DURATION, 0, "keep", struct gc_values, keep), .arg = "TIME",
-		.help = "Keep trees of runs that ended within TIME (7d), or images of it (30d)"},
+		.help = "Keep trees of runs ended within TIME (7d), images younger than it (30d)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "registry", struct gc_values, registry),
 		.help = "Delete old images of dlrun from the registry instead"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct gc_values, target), .arg = "T",

@@ -102,18 +102,25 @@ static void add_run(struct cleaning *cleaning, const struct run *run)
 	known->needed |= !run_state_is_final(run_state(run));
 }
 
-/* A row that is left out of the list may need any image. */
-static int check_complete(struct cleaning *cleaning, struct err *err)
+/* A row that is left out of the list may need any image. Others may come and go meanwhile. */
+static int list_runs(struct cleaning *cleaning, struct err *err)
 {
-	size_t n = 0;
+	size_t before = 0, after = 0, lost;
 
-	int r = store_count(cleaning->store, &n, err);
-	if (r < 0 || n <= cleaning->runs.n)
+	int r = store_count(cleaning->store, &before, err);
+	if (r == 0)
+		r = store_list(cleaning->store, &(struct store_filter){0}, &cleaning->runs, err);
+	if (r == 0)
+		r = store_count(cleaning->store, &after, err);
+	if (r < 0)
 		return r;
+	lost = before < after ? before : after;
+	if (lost <= cleaning->runs.n)
+		return 0;
+	lost -= cleaning->runs.n;
 	err_set(err, E_STORE,
-		"%zu %s of runs cannot be read, so that nobody knows what images "
-		"they need",
-		n - cleaning->runs.n, n - cleaning->runs.n == 1 ? "record" : "records");
+		"%zu %s of runs cannot be read, so that nobody knows what images they need", lost,
+		lost == 1 ? "record" : "records");
 	return err_hint(err, "dlrun doctor");
 }
 
@@ -123,9 +130,7 @@ static int load_runs(struct cleaning *cleaning, struct err *err)
 
 	int r = session_store(cleaning->session, &cleaning->store, err);
 	if (r == 0)
-		r = store_list(cleaning->store, &(struct store_filter){0}, &cleaning->runs, err);
-	if (r == 0)
-		r = check_complete(cleaning, err);
+		r = list_runs(cleaning, err);
 	if (r < 0)
 		return r;
 	/* What has ended without anybody's asking needs nothing any more. */

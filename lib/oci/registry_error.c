@@ -290,7 +290,9 @@ bool registry_answer_has(const struct http_answer *answer, const char *code, str
 bool registry_is_full(const struct http_answer *answer, const char *repo)
 {
 	static const char *const words[] = {"quota", "storage limit", "no space left", "disk full",
-		"insufficient storage", "upper limit"};
+		"insufficient storage", "upper limit",
+		/* distribution's file system driver: ENOSPC and EDQUOT of Linux */
+		"\"Err\":28}", "\"Err\":122}"};
 	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
 	bool may_say = false;
 

@@ -139,6 +139,7 @@ int upload_proof(struct upload_job *job, struct err *err)
 		.headers = &headers,
 		.data = one_byte,
 		.accept = REGISTRY_ANY,
+		.once = true, /* an answer without the byte is what there is to know */
 		.doing = "looking for a layer",
 	};
 

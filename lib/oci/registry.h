@@ -76,6 +76,7 @@ enum registry_accept {
 	REGISTRY_NOT_FOUND = 1, /* 404 */
 	REGISTRY_REFUSED = 2,   /* 401 after login, 403, 405, 400, 409, 412, 416, 501 */
 	REGISTRY_ANY = 4,       /* whatever it is, but for a first 401: not tried again */
+	REGISTRY_NO_LOGIN = 8,  /* 401 and 403 as they are: no other login for this */
 };
 
 /* answer is NULL with fault. The fault is a whole sentence that names the registry, with evidence

@@ -395,7 +395,8 @@ static bool is_accepted(unsigned accept, int status)
 /* Whether the registry itself wants another login: what it has redirected us to may not. */
 static bool wants_login(const struct registry_call *call, const struct http_answer *answer)
 {
-	if (call->spent || call->foreign || call->logins >= REGISTRY_LOGINS_MAX ||
+	if (call->request.accept & REGISTRY_NO_LOGIN || call->spent || call->foreign ||
+		call->logins >= REGISTRY_LOGINS_MAX ||
 		!url_same_origin(&answer->url, &call->registry->origin))
 		return false;
 	if (answer->status == 401)

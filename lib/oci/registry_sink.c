@@ -287,6 +287,22 @@ static void look_up(struct registry_sink *own, registry_done_fn *done)
 	own->call = registry_start(own->options.registry, &request);
 }
 
+/* Only 201 is the specification's. What else does not name the digest may be of something between
+ * here and the registry. */
+static int put_succeeded(
+	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+{
+	const char *digest = field_find(&reply->headers, "docker-content-digest");
+
+	if (digest && strcmp(digest, own->asked->blob->digest) != 0)
+		return wrong_digest(own, digest);
+	if (digest || reply->status == 201)
+		return accepted(own);
+	registry_call_error(call, reply, &own->refusal);
+	look_up(own, looked_up);
+	return 0;
+}
+
 static int put_done(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
@@ -295,11 +311,8 @@ static int put_done(void *ctx, struct http_answer *reply, struct err *fault, str
 	(void)err;
 	if (err_is_set(fault))
 		return answer(own, fault);
-	const char *digest = field_find(&reply->headers, "docker-content-digest");
 	if (reply->status / 100 == 2)
-		return digest && strcmp(digest, own->asked->blob->digest) != 0
-			       ? wrong_digest(own, digest)
-			       : accepted(own);
+		return put_succeeded(own, reply, call);
 	if (registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
 		registry_answer_has(reply, "BLOB_UNKNOWN", NULL))
 		return lacks_blobs(own, reply, call);

@@ -38,6 +38,8 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 		return upload_failed(job, fault, err);
 	if (answer->status == 200)
 		return upload_arrived(job, err);
+	if (upload_may_pass(answer))
+		return upload_again(job, answer, NULL, err);
 	return job->uploads->options.copy_from ? upload_copy(job, err) : fail_mount(job, err);
 }
 

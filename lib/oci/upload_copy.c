@@ -192,7 +192,6 @@ static void start_download(struct upload_copy *copy)
 		.method = "GET",
 		.path = path,
 		.data = took,
-		.once = true,
 		.doing = doing,
 		.done = downloaded,
 		.ctx = copy,

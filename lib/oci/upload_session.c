@@ -187,7 +187,8 @@ static void start_delete(struct upload_session *session)
 	const struct registry_request request = {
 		.method = "DELETE",
 		.url = &session->url,
-		.accept = REGISTRY_ANY,
+		/* Some want more rights for it than for uploads. */
+		.accept = REGISTRY_ANY | REGISTRY_NO_LOGIN,
 		.doing = "closing an upload",
 		.done = deleted,
 		.ctx = session,

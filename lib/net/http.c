@@ -244,6 +244,9 @@ static int set_options(CURLM *multi, struct http *http)
 
 int http_new(const struct http_options *options, struct http **ret, struct err *err)
 {
+	int r = http_curl_load(err);
+	if (r < 0)
+		return r;
 	CURLcode code = curl_global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
 		mem_hook_realloc, hook_strdup, hook_calloc);
 	if (code != CURLE_OK)

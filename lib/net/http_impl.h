@@ -8,9 +8,8 @@
 #ifndef DLRUN_NET_HTTP_IMPL_H
 #define DLRUN_NET_HTTP_IMPL_H
 
-#include <curl/curl.h>
-
 #include "net/http.h"
+#include "net/http_curl.h"
 
 enum {
 	HTTP_IDLE_MS = 30 * 1000,

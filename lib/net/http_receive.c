@@ -59,16 +59,6 @@ static int note_length(struct http_call *call, const char *text)
 	return 0;
 }
 
-static char *lower_name(const char *line, size_t len)
-{
-	char *name = mem_strndup(line, len);
-
-	for (char *c = name; *c; c++)
-		if (*c >= 'A' && *c <= 'Z')
-			*c = (char)(*c - 'A' + 'a');
-	return name;
-}
-
 /* Obsolete: a line that begins with a blank goes on with the one before it (RFC 9112 section
  * 5.2). */
 static void continue_header(struct http_call *call, const char *line)
@@ -92,7 +82,7 @@ static int add_header(struct http_call *call, const char *line)
 	}
 	if (!line[len] || len == 0)
 		return 0;
-	AUTO_FREE char *name = lower_name(line, len);
+	AUTO_FREE char *name = str_lower(line, len);
 	const char *value = line + len + 1;
 	value += strspn(value, " \t");
 	strv_addf(&call->answer.headers, "%s: %s", name, value);

@@ -197,8 +197,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun push --to registry.example.com/me/code --image registry.example.com/base/py:3.12 "
-	"# an image of this tree on a base",
+	"dlrun push --to reg.example.com/me/code # an image of this tree in a registry",
 	"dlrun push --dry-run # what would be sent, file by file",
 	"dlrun push --to oci:out:v1 # an OCI image layout on disk, with a tag",
 };

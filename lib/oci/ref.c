@@ -189,10 +189,22 @@ static bool has_host(const char *rest, const char *slash)
 	return str_eq(first, "localhost") || strpbrk(first, ".:");
 }
 
+/* "localhost:5000", "registry.example.com": who wrote that has forgotten the repository. */
+static bool names_host(const char *text)
+{
+	size_t len = strcspn(text, ":");
+	const char *name_end = text + len;
+
+	return (len == strlen("localhost") && str_starts(text, "localhost")) ||
+	       memchr(text, '.', (size_t)(name_end - text));
+}
+
 static int no_host(const char *text, const char *slash, struct err *err)
 {
 	int r = bad(err, text, "it names no registry");
 
+	if (!slash && names_host(text))
+		return err_hint(err, "%s/REPO", text);
 	if (strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-/:@") == strlen(text) && *text)
 		err_hint(err, "docker.io/%s%s", slash ? "" : "library/", text);
 	return r;

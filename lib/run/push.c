@@ -12,6 +12,7 @@
 #include "oci/dry_sink.h"
 #include "run/push_impl.h"
 #include "run/registry_config.h"
+#include "run/target.h"
 
 /*
  * Where it goes
@@ -40,20 +41,31 @@ static int check_to(const char *to, const struct ref *ref, struct err *err)
 	return err_hint(err, "dlrun push --to oci:out");
 }
 
+/* 1, or 0: there is none; that is what who asked for a target does not want to hear. */
+static int find_registry(struct pushing *pushing, struct registry_config *ret, struct err *err)
+{
+	struct config *config = pushing->submission.config;
+	const char *target = pushing->options->target;
+
+	int r = target ? target_check(config, target, err) : 0;
+	if (r < 0)
+		return r;
+	r = registry_config_find(config, target ? target : config_str(config, "target"), ret, err);
+	if (r != 0 || !target || str_eq(target, "local"))
+		return r;
+	err_set(err, E_CONFIG, "target %s has no registry", target);
+	return err_hint(err, "targets: {%s: {registry: HOST/REPO}}", target);
+}
+
 /* The text is checked before the tree is looked at. */
 static int find_dest(struct pushing *pushing, struct err *err)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
-	const struct config *config = pushing->submission.config;
-	const char *to = pushing->options->to, *target = pushing->options->target;
+	const char *to = pushing->options->to;
 
-	if (!target)
-		target = config_str(config, "target");
-	int r = registry_config_find(config, target, &known, to ? NULL : err);
-	if (r < 0 && !to)
+	int r = find_registry(pushing, &known, to ? NULL : err);
+	if (!to && r <= 0)
 		return r;
-	if (!to && r == 0)
-		return 0;
 	r = ref_parse(to ? to : known.push, &pushing->to, err);
 	if (r == 0)
 		r = check_to(to ? to : known.push, &pushing->to, err);

@@ -12,12 +12,17 @@
 #include "run/registry_config.h"
 
 enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
+#define FOREVER_MS (365LL * 24 * 60 * 60 * 1000)
 
+/* A time limit of 0 is none, as with `timeout:`. */
 static int64_t timeout_ms(const struct registry_client *client)
 {
+	int64_t configured;
+
 	if (client->options.limit_ms)
 		return client->options.limit_ms;
-	return config_duration(client->options.config, "push_timeout", PUSH_TIMEOUT_MS);
+	configured = config_duration(client->options.config, "push_timeout", PUSH_TIMEOUT_MS);
+	return configured > 0 ? configured : FOREVER_MS;
 }
 
 int registry_client_init(struct registry_client *client,

@@ -56,6 +56,11 @@ static int fail_unknown(struct config *config, const char *name, struct err *err
 	return err_hint(err, "dlrun targets");
 }
 
+int target_check(struct config *config, const char *name, struct err *err)
+{
+	return kind_of(config, name) ? 0 : fail_unknown(config, name, err);
+}
+
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
 {
 	struct config *config;

@@ -133,9 +133,12 @@ struct target {
 	struct loop *loop;
 };
 
+struct config;
 struct session;
 /* By name: a target of the configuration, "local", later ssh:… and kube:…; E_TARGET with the near
  * match. */
+/* Whether there is a target of that name: E_TARGET with the near match. */
+int target_check(struct config *config, const char *name, struct err *err);
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err);
 void target_free(struct target *target);
 AUTO_POINTER(struct target, target_free)

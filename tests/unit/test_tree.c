@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/session.h"
-#include "run/submit.h"
+#include "run/push.h"
 #include "run/tree.h"
 
 struct place {
@@ -77,10 +77,11 @@ static int teardown(void **state)
 static void pack(struct place *place)
 {
 	AUTO(push_result_done) struct push_result result = {0};
-	struct submit_options options = {0};
+	const struct submit_options tree = {0};
+	const struct push_options options = {.tree = &tree};
 	AUTO_ERR struct err err = {0};
 
-	if (push_image(&place->session, NULL, NULL, false, &options, &result, &err) < 0)
+	if (push_image(&place->session, &options, NULL, &result, &err) < 0)
 		fail_msg("%s", err.message);
 	free(place->job.image);
 	free(place->job.layout);

@@ -58,7 +58,7 @@ def steps():
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
     for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    for name in ("world", "world_bad", "canary"):
+    for name in ("world", "world_bad", "canary", "push"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("snapshot", "local", "failure", "attempts", "world", "canary"):
         yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {"DLRUN_OS": "portable"}

@@ -8,6 +8,7 @@
 #include "base/enc.h"
 #include "base/env.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "run/registry_config.h"
 
@@ -52,6 +53,8 @@ int registry_client_init(struct registry_client *client,
 	};
 	if (str_empty(http.ca_file))
 		http.ca_file = NULL;
+	/* Passwords and tokens are about to be here. */
+	os_protect_memory();
 	proxy_env_read(env, &http.proxy);
 	return http_new(&http, &client->http, err);
 }

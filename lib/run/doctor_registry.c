@@ -33,8 +33,10 @@ static struct config *load_config(const struct doctor *doctor, struct doctor_row
 
 static void blame_fault(struct doctor_row *row, enum doctor_status status, const struct err *fault)
 {
-	doctor_blame(row, status, fault->hint, "%s%s%s", fault->message,
-		fault->n_evidence ? ": " : "", fault->n_evidence ? fault->evidence[0] : "");
+	/* Who is told to ask the doctor has done so. */
+	const char *fix = str_eq(fault->hint, "dlrun doctor") ? NULL : fault->hint;
+	doctor_blame(row, status, fix, "%s%s%s", fault->message, fault->n_evidence ? ": " : "",
+		fault->n_evidence ? fault->evidence[0] : "");
 }
 
 static char *host_of(const char *repository)

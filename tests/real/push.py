@@ -295,6 +295,14 @@ def test_crane_registry(w):
     accepted(w, in_memory)
 
 
+def test_registry_and_base_from_the_configuration(w):
+    with plain(w) as registry:
+        reference, _, layers = put_base(w, registry, 3)
+        w.repo({"a.py": "1", "dlrun.yaml": f"registry: {registry.host}/me/code\nimage: {reference}\n"})
+        image = pushed(w, registry, w.ok("push")).is_tree()
+        assert [layer["digest"] for layer in image.layers[:3]] == layers
+
+
 def test_authority_from_the_configuration(w):
     with with_password(w) as registry:
         registry.login(w)
@@ -313,11 +321,11 @@ def noise(w, size):
     w.write("dlrun.yaml", "limits: {file: 300Mi}\n")
 
 
-def expires(w, **tokens):
-    noise(w, 12 << 20)
+def expires(w, size=12 << 20, rate=3 << 20, **tokens):
+    noise(w, size)
     with with_tokens(w, life_s=2, **tokens) as registry, wire(registry) as relay:
         registry.login(w)
-        relay.set(rate=(3 << 20, None))
+        relay.set(rate=(rate, None))
         begin = time.monotonic()
         image = push(w, registry)
         assert time.monotonic() - begin > 3, "the token had no time to end"
@@ -333,6 +341,58 @@ def test_token_ends_in_mid_upload(w):
 
 def test_token_that_ends_earlier_than_said(w):
     expires(w, says_s=300)
+
+
+def test_token_ends_between_pieces(w):
+    expires(w, 80 << 20, 16 << 20)
+
+
+def cut_in_pieces(w, make, most):
+    """A blob that goes in pieces survives cuts; at most that many times its bytes are sent."""
+    size = 80 << 20
+    noise(w, size)
+    with make(w) as registry, wire(registry, rate=(80 << 20, None)) as relay:
+        process = in_background(w, "push", "--to", f"{registry.host}/me/code")
+        for part, how in ((40, "rst"), (60, "fin")):
+            wait_for(lambda: relay.up > part << 20, "the next part of the upload")
+            relay.cut_all(how)
+        result = ended(process)
+        assert result.rc == 0, result
+        assert relay.up < most * size, f"{relay.up >> 20} MiB"
+        image = pushed(w, registry, result)
+        image.valid()
+        image.is_tree()
+
+
+def test_cut_and_resumed(w):
+    cut_in_pieces(w, version3, 1.5)
+
+
+def test_cut_and_begun_again(w):
+    """docker-registry 2.8 has lost an upload whose connection was cut."""
+    cut_in_pieces(w, plain, 3)
+
+
+def test_killed_in_mid_upload(w):
+    """Nothing is broken by it, wherever it is; who is asked to stop says so."""
+    noise(w, 3 << 20)
+    with plain(w) as registry, wire(registry, rate=(8 << 20, None)) as relay:
+        for i, signum in enumerate([signal.SIGKILL, signal.SIGINT, signal.SIGTERM] * 3):
+            (w.tree / "noise").write_bytes(os.urandom(3 << 20))
+            start = relay.up
+            process = in_background(w, "push", "--to", f"{registry.host}/me/code")
+            wait_for(lambda: relay.up > start + i * 300000, "a part of the upload")
+            process.send_signal(signum)
+            result = ended(process)
+            # What the relay still held of the last one may have been enough for the wait to end before this one began.
+            if signum != signal.SIGKILL and (result.rc != -signum or result.err):
+                assert result.rc == 130 and "error: interrupted" in result.err, result
+            if i % 4 == 3:
+                push(w, registry).is_tree()
+        relay.set(rate=None)
+        image = push(w, registry)
+        image.valid()
+        image.is_tree()
 
 
 def test_two_laptops_push_the_same_blobs(w):
@@ -497,6 +557,19 @@ def test_base_that_is_an_index(w):
         w.write("dlrun.yaml", "platform: linux/s390x\n")
         fails_soon(w, "--image", reference, "--to", f"{registry.host}/me/code", id="image.platform", rc=5,
                    says=["linux/s390x", "linux/amd64"])
+
+
+def test_base_of_docker(w):
+    w.repo()
+    with plain(w) as registry:
+        there, _, _, _ = base_layout(w, 4, docker=True)
+        reference = f"{registry.host}/base/b:v1"
+        registry.tool(w, go_tool("crane"), "push", there, reference)
+        image = push(w, registry, "--image", reference)
+        image.valid()
+        manifest = json.loads(registry.manifest("me/code", image.digest)[2])
+        assert manifest["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+        image.is_tree()
 
 
 def test_base_by_digest(w):

@@ -95,10 +95,12 @@ def es256(text, key):
 class TokenServer:
     """Answers GET with a signed token for what is asked, as docker's token.md describes, and nothing else.
 
-    `life_s` is what the registry grants a token, `says_s` what the answer claims. `allow(name, action)`
+    `life_s` is what the registry grants a token, `says_s` what the answer claims; that is for dlrun only, as other
+    tools fail with tokens that end while they read. `allow(name, action)`
     decides on each part of a scope. `asked` lists the queries of those who came with the right password.
     """
 
+    TOOLS_S = 300
     LEEWAY_S = 60  # distribution/registry/auth/token: a token is good for that long after its end
 
     def __init__(self, certs, life_s=2, says_s=None, allow=lambda name, action: True):
@@ -124,7 +126,7 @@ class TokenServer:
                 pass
 
             def do_GET(self):
-                status, answer = tokens.answer(self.path, self.headers.get("Authorization"))
+                status, answer = tokens.answer(self.path, self.headers)
                 body = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -140,9 +142,9 @@ class TokenServer:
 
         return Handler
 
-    def answer(self, path, authorization):
+    def answer(self, path, headers):
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
-        if authorization != "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode():
+        if headers.get("Authorization") != "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode():
             self.refused += 1
             return 401, {"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}
         self.asked.append(query)
@@ -150,14 +152,16 @@ class TokenServer:
         for scope in query.get("scope", []):
             kind, name, actions = scope.split(":")
             access.append({"type": kind, "name": name, "actions": [a for a in actions.split(",") if self.allow(name, a)]})
-        return 200, {"token": self.token(query["service"][0], access), "expires_in": self.says_s}
+        own = headers.get("User-Agent", "").startswith("dlrun")
+        return 200, {"token": self.token(query["service"][0], access, self.life_s if own else self.TOOLS_S),
+                     "expires_in": self.says_s if own else self.TOOLS_S}
 
-    def token(self, service, access):
+    def token(self, service, access, life_s=TOOLS_S):
         now = int(time.time())
         certificate, key = self.certs.pair()
         chain = [base64.b64encode(ssl.PEM_cert_to_DER_cert(certificate.read_text())).decode()]
         claims = {"iss": "tests", "sub": USER, "aud": service, "jti": secrets.token_hex(8), "access": access, "iat": now,
-                  "nbf": now - self.LEEWAY_S, "exp": now + self.life_s - self.LEEWAY_S}
+                  "nbf": now - self.LEEWAY_S, "exp": now + life_s - self.LEEWAY_S}
         text = ".".join(b64url(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ES256", "x5c": chain}, claims))
         return f"{text}.{b64url(es256(text, key))}"
 
@@ -241,8 +245,8 @@ class Registry:
         if self.user:
             path = w.home / ".docker/config.json"
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            known = json.loads(path.read_text()) if path.exists() else {"auths": {}}
-            known["auths"][self.host] = {"auth": base64.b64encode(f"{self.user}:{password}".encode()).decode()}
+            known = json.loads(path.read_text()) if path.exists() else {}
+            known.setdefault("auths", {})[self.host] = {"auth": base64.b64encode(f"{self.user}:{password}".encode()).decode()}
             path.write_text(json.dumps(known))
 
     def authorization(self, name):

@@ -471,9 +471,10 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 {
 	const char *why = challenge_param(auth->challenge, "error");
 
+	/* What was remembered of the registry, or what it said before, may be the other way. */
 	if (!auth->is_token)
-		return false;
-	if (has_new_scope)
+		return auth->scheme == AUTH_BEARER && !auth->login.registry_token;
+	if (has_new_scope || auth->scheme == AUTH_BASIC)
 		return true;
 	if (why && strcmp(why, "insufficient_scope") == 0)
 		return false;

@@ -101,7 +101,14 @@ static const char *verify_text(const struct http_call *call)
 
 static int certificate_fault(const struct http_call *call, const char *host, struct err *err)
 {
-	err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, verify_text(call));
+	const char *text = verify_text(call);
+
+	err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, text);
+	/* Another issuer would not help. */
+	if (!strstr(text, "sign"))
+		err_hint(err,
+			"openssl s_client -connect %s:%u </dev/null | openssl x509 -noout -text",
+			call->url.host, call->url.port);
 	return add_said(call, err);
 }
 

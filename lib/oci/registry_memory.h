@@ -22,9 +22,8 @@ enum {
 	REGISTRY_MEMORY_ITEMS = 1024,  /* of each kind; the oldest go */
 };
 /* How long a hint is taken as it is, in ms. */
-#define REGISTRY_TRUST_BLOB_MS     (60LL * 60 * 1000)
-#define REGISTRY_TRUST_MANIFEST_MS (10LL * 60 * 1000)
-#define REGISTRY_TRUST_TAG_MS      (60LL * 1000)
+#define REGISTRY_TRUST_BLOB_MS (60LL * 60 * 1000)
+#define REGISTRY_TRUST_TAG_MS  (60LL * 1000)
 
 /* Something that the repository had. */
 struct registry_hint {

@@ -33,8 +33,8 @@ struct registry_sink {
 	struct asked *asked;
 	struct registry_call *call;
 	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
-	bool tag_is_ours;
-	struct err refusal; /* of the manifest, while it is looked up */
+	bool is_doubtful;          /* it was there once, and is gone */
+	struct err refusal;        /* of the manifest, while it is looked up */
 };
 
 static struct registry_sink *inside(struct sink *sink)
@@ -287,6 +287,8 @@ static void look_up(struct registry_sink *own, registry_done_fn *done)
 	own->call = registry_start(own->options.registry, &request);
 }
 
+static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err);
+
 /* Only 201 is the specification's. What else does not name the digest may be of something between
  * here and the registry. */
 static int put_succeeded(
@@ -296,6 +298,10 @@ static int put_succeeded(
 
 	if (digest && strcmp(digest, own->asked->blob->digest) != 0)
 		return wrong_digest(own, digest);
+	if (own->is_doubtful) {
+		look_up(own, verified);
+		return 0;
+	}
 	if (digest || reply->status == 201)
 		return accepted(own);
 	registry_call_error(call, reply, &own->refusal);
@@ -343,7 +349,26 @@ static int put_manifest(struct registry_sink *own)
 	return 0;
 }
 
-/* One that was there some time ago. */
+/* The registry took it and does not give it: it remembers what it has not got any more. */
+static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	AUTO_ERR struct err lost = {0};
+
+	(void)err;
+	own->call = NULL;
+	if (err_is_set(fault))
+		return answer(own, fault);
+	if (has_digest(reply, own->asked->blob->digest))
+		return accepted(own);
+	err_set(&lost, E_REGISTRY_ANSWER, "%s took the image and does not have it", own->sink.name);
+	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
+			    "had it");
+	err_hint(&lost, "restart the registry, or run its garbage collection while it is stopped");
+	return answer(own, &lost);
+}
+
+/* One that was there at the last push. */
 static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
@@ -352,6 +377,7 @@ static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, st
 	own->call = NULL;
 	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
 		return accepted(own);
+	own->is_doubtful = true;
 	return err_is_set(fault) ? answer(own, fault) : put_manifest(own);
 }
 
@@ -360,7 +386,6 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	struct registry_sink *own = ctx;
 	struct registry_memory *memory = own->options.memory;
 	const char *digest = own->asked->blob->digest;
-	int64_t now = clock_wall_ms();
 
 	if (err_is_set(fault))
 		return answer(own, fault);
@@ -372,8 +397,6 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);
-	if (own->tag_is_ours && registry_hint_is_fresh(known, now, REGISTRY_TRUST_MANIFEST_MS))
-		return answer(own, NULL);
 	look_up(own, asked_old);
 	return 0;
 }
@@ -385,7 +408,6 @@ static void commit_manifest(void *ctx, struct task *task)
 	AUTO_ERR struct err err = {0};
 
 	(void)task;
-	own->tag_is_ours = !asked->name;
 	if (asked->name)
 		snprintf(own->tag, sizeof(own->tag), "%s", asked->name);
 	else

@@ -418,17 +418,12 @@ static int forget(struct cleaning *cleaning, const char *digest, struct err *err
 	return registry_memory_save(cleaning->memory_path, &cleaning->memory, err);
 }
 
-/* A hint that is believed goes before the image; another one after it, as it tells the age. */
+/* The hint goes after the image, as it tells the age; no push believes it without asking. */
 static int delete_and_forget(
 	struct cleaning *cleaning, const char *tag, const char *digest, struct err *err)
 {
-	const struct registry_hint *hint = registry_hint_find(&cleaning->memory.manifests, digest);
-	int r = 0;
+	int r = delete_image(cleaning, tag, digest, err);
 
-	if (hint && registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_MANIFEST_MS))
-		r = forget(cleaning, digest, err);
-	if (r == 0)
-		r = delete_image(cleaning, tag, digest, err);
 	if (r > 0 && forget(cleaning, digest, err) < 0)
 		return -(int)err->code;
 	return r;

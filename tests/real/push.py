@@ -189,7 +189,7 @@ def test_tree_that_was_only_touched(w):
         assert push(w, registry).digest == first.digest
         # Uploads are opened when a file looks edited, before it is read.
         seen = kinds(registry.requests())
-        assert set(seen) <= {"POST uploads", "DELETE uploads"} and seen.get("POST uploads") == seen.get("DELETE uploads"), seen
+        assert set(seen) <= {"POST uploads", "DELETE uploads", "HEAD manifests"} and seen.get("POST uploads") == seen.get("DELETE uploads"), seen
 
 
 def test_base_bytes_stay_where_they_are(w):
@@ -466,14 +466,24 @@ def test_collected_between_pushes(w):
 
 
 def test_collected_a_moment_ago(w):
-    collected(w, lambda: None, ("first", "second"))
+    collected(w, lambda: None, ("first", "second", None))
 
 
 def test_collected_behind_a_cache(w):
-    """docker-registry's cache of descriptors still knows what is gone: it says 200 to HEAD, and sends nothing.
-
-    A manifest of the same digest is lost in it for good: it is not stored again, though the answer is 201."""
+    """docker-registry's cache of descriptors still knows what is gone: it says 200 to HEAD, and sends nothing."""
     collected(w, lambda: age(w), ("first", "second"), cache=True)
+
+
+def test_image_that_the_registry_only_remembers(w):
+    """docker-registry does not store a manifest of the same digest again, though its answer is 201."""
+    w.repo()
+    with plain(w, cache=True) as registry:
+        image = push(w, registry)
+        assert registry.http("DELETE", f"/v2/me/code/manifests/{image.digest}", name="me/code")[0] == 202
+        registry.garbage_collect()
+        stated(w.run("push", "--to", f"{registry.host}/me/code"), "registry.answer", 1, "does not have it")
+        registry.restart()
+        push(w, registry).is_tree()
 
 
 def test_blob_lost_by_the_registry(w):

@@ -1,6 +1,6 @@
 /*
  * Blobs: bytes known by their digest (OCI image-spec, descriptor.md), and the sink that takes them:
- * an OCI image layout on disk now; a registry and a node later.
+ * an OCI image layout on disk, or a registry.
  */
 #ifndef DLRUN_OCI_BLOB_H
 #define DLRUN_OCI_BLOB_H

@@ -249,6 +249,17 @@ void push_result_done(struct push_result *result)
 	*result = (struct push_result){0};
 }
 
+static struct json *sent_json(const struct uploads_progress *sent)
+{
+	struct json *json = json_object();
+
+	json_set_int(json, "blobs", (int64_t)sent->blobs_done);
+	json_set_int(json, "bytes", (int64_t)sent->bytes_done);
+	json_set_int(json, "base_layers", (int64_t)sent->mounts_done);
+	json_set_int(json, "base_bytes_copied", (int64_t)sent->copied);
+	return json;
+}
+
 struct json *push_result_json(const struct push_result *result)
 {
 	struct json *json = json_object(), *phases = json_object(), *warnings = json_array();
@@ -257,6 +268,7 @@ struct json *push_result_json(const struct push_result *result)
 	json_set(json, "snapshot", pack_snapshot_json(result->snapshot));
 	json_set(json, "image", pack_image_json(&result->image, result->ref, result->base));
 	json_set_int(json, "requests", (int64_t)result->requests);
+	json_set(json, "sent", sent_json(&result->sent));
 	json_set_int(phases, "snapshot", result->snapshot_ms);
 	json_set_int(phases, "pack", result->pack_ms);
 	json_set_int(phases, "push", result->push_ms);

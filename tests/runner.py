@@ -53,10 +53,13 @@ def steps():
         yield "check manuals", python("tests/check/manuals.py", DLRUN), {}
     for build in (DEV, PORTABLE):
         yield f"unit and fuzz corpora, {build.name}", ["meson", "test", "-C", str(build), "--print-errorlogs", "--no-rebuild"], {}
+    yield "fakes", python("tests/fake/test_fakes.py"), {}
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
     for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep"):
+        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
+    for name in ("push_matrix", "push_cuts", "push_hostile"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary", "push"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Registries that want logins for others, lead elsewhere, or send too much: refused, in little memory.
+
+    tests/real/push_hostile.py DLRUN [NAME…]
+"""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+from harness import Result, main
+from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, is_sanitized, outcome, that_hold
+
+# The kernel counts the memory of the process that starts another one, too: a small one does it.
+LAUNCH = "import os,sys\np=os.posix_spawn(sys.argv[1],sys.argv[1:],os.environ)\n_,s,u=os.wait4(p,0)\n" \
+         "open(os.environ['PEAK'],'w').write(str(u.ru_maxrss))\nsys.exit(os.waitstatus_to_exitcode(s)&255)"
+JSON = [("Content-Type", "application/json")]
+
+
+def measured(site, *args, timeout_s=10):
+    """A push, and the bytes of memory that it took at most."""
+    peak = site.dir / "peak"
+    env = {"HOME": str(site.home), "PATH": os.environ["PATH"], "DLRUN_PUSH_TIMEOUT": f"{timeout_s}s", "PEAK": str(peak)}
+    argv = [sys.executable, "-S", "-E", "-c", LAUNCH, site.dlrun, "push", "--to", f"{site.via}/me/code", *args]
+    done = subprocess.run(argv, cwd=site.tree, env=env, capture_output=True, timeout=60)
+    return Result(done.returncode, done.stdout, done.stderr), int(peak.read_text()) * 1024
+
+
+def bounded(site, expected, *args):
+    """It fails so, within the memory, and then works."""
+    done, peak = measured(site, *(args or ("--image", site.base)))
+    assert outcome(done) in expected.split(), f"{expected} was expected: {done!r}{site.seen()}"
+    assert is_sanitized(site.dlrun) or peak <= MEMORY_MAX, f"{peak >> 20} MiB of memory"
+    site.registry.drop_rules()
+    site.right("--image", site.base)
+    return done
+
+
+def untold(*servers):
+    """None of the secrets has come there."""
+    for server in servers:
+        for secret in SECRETS:
+            told = that_hold(server.requests, secret)
+            assert not told, f"a secret was sent to {server.address}: {told}"
+
+
+# --- too much
+
+def test_large_manifest(w):
+    for how in ({"how": "fill", "length": 1 << 30}, {"how": "endless"}):
+        with Site(w.dlrun) as site:
+            site.registry.rule("^GET /v2/base/py/manifests/", Answer(200, JSON, b" " * 65536, **how))
+            bounded(site, "http.limit")
+
+
+def test_large_answers_to_everything(w):
+    for pattern in ("^POST ", r"^PUT \S+/blobs/", r"^PUT \S+/manifests/", "^GET /v2/base/py/blobs/"):
+        for how in ({"how": "fill", "length": 1 << 30}, {"how": "endless"}, {"how": "endless-head"}):
+            with Site(w.dlrun) as site:
+                site.registry.rule(pattern, Answer(200, JSON, b" " * 65536, **how))
+                bounded(site, "http.limit")
+
+
+def test_large_errors(w):
+    for how in ({"how": "fill", "length": 1 << 30}, {"how": "endless"}):
+        with Site(w.dlrun) as site:
+            site.registry.rule(r"^PUT \S+/blobs/", Answer(400, JSON, b"{" * 65536, **how))
+            bounded(site, "registry.answer")
+
+
+def test_large_tokens(w):
+    for body in (b'{"token":"' + b"x" * (32 << 20) + b'"}', b'{"token":' + b"[" * (1 << 20)):
+        with Site(w.dlrun, login="token") as site:
+            rule = site.tokens.rule("token", Answer(200, JSON, body))
+            done, peak = measured(site, "--image", site.base)
+            assert rule.fired and outcome(done) in ("http.limit", "registry.answer"), done
+            assert is_sanitized(w.dlrun) or peak <= MEMORY_MAX, f"{peak >> 20} MiB of memory"
+            site.tokens.drop_rules()
+            site.right("--image", site.base)
+
+
+def test_compressed_configuration(w):
+    """256 MiB of zeros in 256 KiB, as a Content-Encoding and as the blob itself."""
+    bomb = gzip.compress(b"\0" * (256 << 20), 9)
+    for headers in ([("Content-Encoding", "gzip")], []):
+        with Site(w.dlrun) as site:
+            site.registry.rule("^GET /v2/base/py/blobs/", Answer(200, headers, bomb))
+            bounded(site, "registry.answer")
+    with Site(w.dlrun) as site:
+        digest = site.registry.add_blob("base/py", bomb)
+        config = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest, "size": len(bomb)}
+        site.registry.add_manifest("base/py", "bomb", {"schemaVersion": 2, "config": config, "layers": []})
+        bounded(site, "image data data.limit", "--image", f"{site.via}/base/py:bomb")
+
+
+def test_deep_manifest(w):
+    with Site(w.dlrun) as site:
+        body = b'{"schemaVersion":2,"config":' + b"[" * (1 << 20)
+        site.registry.rule("^GET /v2/base/py/manifests/", Answer(200, JSON, body))
+        bounded(site, "registry.answer")
+
+
+def test_manifest_with_many_layers(w):
+    with Site(w.dlrun) as site:
+        layer = {"mediaType": "x", "digest": digest_of(b""), "size": 1}
+        body = json.dumps({"schemaVersion": 2, "config": layer, "layers": [layer] * 25000}).encode()
+        site.registry.add_manifest("base/py", "many", body, "application/vnd.oci.image.manifest.v1+json")
+        bounded(site, "image image.base data.limit registry.answer http.limit image.limit", "--image", f"{site.via}/base/py:many")
+
+
+# --- elsewhere
+
+def redirected(w, status, login="basic"):
+    for pattern in ("^GET ", "^POST ", r"^PUT \S+/blobs/", r"^PUT \S+/manifests/"):
+        with Site(w.dlrun, login=login) as site:
+            site.registry.rule(pattern, lambda request: Answer(status, [("Location", site.evil.url + request.target)])
+                               if request.authorization else None)
+            site.evil.rule("", Answer(401, [("WWW-Authenticate", 'Basic realm="registry"')]))
+            done = site.push("--image", site.base, timeout_s=4)
+            assert outcome(done) != "ok", done
+            untold(site.evil)
+            if site.tokens:
+                assert not any("authorization" in (n.lower() for n, _ in r.headers) for r in site.evil.requests), "a token was sent on"
+            site.registry.drop_rules()
+            site.right("--image", site.base)
+
+
+def test_redirects_carry_no_login(w):
+    for status in (301, 302, 303, 307, 308):
+        redirected(w, status)
+
+
+def test_redirects_carry_no_token(w):
+    redirected(w, 307, "token")
+
+
+def test_uploads_elsewhere_carry_no_login(w):
+    """A Location of another host is used, without the login, also when that host asks for one."""
+    with Site(w.dlrun, login="basic", location="other") as site:
+        site.right("--image", site.base)
+        untold(site.registry.other)
+        assert site.registry.other.count("^PUT ") >= 2
+        site.edit()
+        site.registry.other.rule("", Answer(401, [("WWW-Authenticate", 'Basic realm="registry"')]))
+        done = site.push("--image", site.base)
+        assert outcome(done) in ("registry.auth", "registry.denied"), done
+        untold(site.registry.other)
+
+
+def test_uploads_lead_to_no_metadata_service(w):
+    for where in ("http://169.254.169.254", "http://[fd00:ec2::254]", "http://metadata.google.internal", "http://0xA9FEA9FE",
+                  "http://[::ffff:169.254.169.254]", "http://2852039166", "file://", "gopher://127.0.0.1:70", "http://user:pw@127.0.0.1:1"):
+        with Site(w.dlrun, location=where) as site:
+            done = site.push("--image", site.base, timeout_s=4)
+            assert done.rc and outcome(done) in ("http.zone", "http.url", "registry.answer", "http.resolve", "registry.unreachable"), \
+                f"{where}: {done!r}"
+            assert done.seconds < 5
+            site.registry.location = "absolute"
+            site.right("--image", site.base)
+
+
+def challenged(site, realm):
+    site.registry.auth = type("Own", (), {"check": staticmethod(lambda request, needs: Answer(
+        401, [("WWW-Authenticate", f'Bearer realm="{realm}",service="registry.test"')]))})
+
+
+def test_realms_in_networks_of_others(w):
+    for realm in ("http://169.254.169.254/token", "http://[fd00:ec2::254]/token", "file:///etc/passwd", "//elsewhere.invalid/token",
+                  "http://[::ffff:169.254.169.254]/t", "http://0251.0376.0251.0376/t", ""):
+        with Site(w.dlrun, login="basic") as site:
+            auth = site.registry.auth
+            challenged(site, realm)
+            done = site.push("--image", site.base, timeout_s=4)
+            assert outcome(done).split(".")[0] in ("http", "registry"), f"{realm}: {done!r}"
+            assert done.seconds < 5, f"{realm}: {done.seconds:.1f} s"
+            site.registry.auth = auth
+            site.right("--image", site.base)
+
+
+def test_token_server_redirects(w):
+    """Where a token is asked for, the login goes, and nowhere else."""
+    for status in (301, 302, 307, 308):
+        with Site(w.dlrun, login="token") as site:
+            site.tokens.rule("", lambda request: Answer(status, [("Location", site.evil.url + request.target)]))
+            done = site.push("--image", site.base, timeout_s=4)
+            assert outcome(done) != "ok"
+            untold(site.evil)
+            assert not site.evil.requests, site.evil.lines()
+            site.tokens.drop_rules()
+            site.right("--image", site.base)
+
+
+def test_copies_keep_the_logins_apart(w):
+    """The source of a copied base gets none of the destination's login, nor the other way round."""
+    with Site(w.dlrun, login="basic", source=True) as site:
+        site.right("--image", site.base, "--copy-base")
+        untold(site.source)
+
+
+def test_nothing_secret_is_said(w):
+    for login in ("basic", "token", "oauth"):
+        with Site(w.dlrun, login=login) as site:
+            site.registry.rule(r"^PUT \S+/blobs/", lambda request: Answer(400, JSON, json.dumps(
+                {"errors": [{"code": "X", "message": "you sent " + (request.authorization or "nothing")}]})))
+            done = site.push("--image", site.base, "--trace", "-v", timeout_s=4)
+            assert done.rc, done
+            said = done.out + done.err
+            assert PASSWORD not in said and SECRETS[2] not in said, done
+
+
+if __name__ == "__main__":
+    main()

@@ -359,7 +359,7 @@ static int verified(void *ctx, struct http_answer *reply, struct err *fault, str
 	own->call = NULL;
 	if (err_is_set(fault))
 		return answer(own, fault);
-	if (has_digest(reply, own->asked->blob->digest))
+	if (reply->status != 404)
 		return accepted(own);
 	err_set(&lost, E_REGISTRY_ANSWER, "%s took the image and does not have it", own->sink.name);
 	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
@@ -377,8 +377,11 @@ static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, st
 	own->call = NULL;
 	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
 		return accepted(own);
-	own->is_doubtful = true;
-	return err_is_set(fault) ? answer(own, fault) : put_manifest(own);
+	if (err_is_set(fault))
+		return answer(own, fault);
+	/* Some do not know HEAD, or do not name the digest: that says nothing. */
+	own->is_doubtful = reply->status == 404;
+	return put_manifest(own);
 }
 
 static int uploaded(void *ctx, struct err *fault, struct err *err)

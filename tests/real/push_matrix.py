@@ -339,6 +339,7 @@ proof | stall | registry.timeout
 proof | 401* | ok registry.auth registry.answer | the login is needed for the rest, too
 
 manifest of old; tag that cannot move | 2*; 302 *; 304; 307 evil; 400*; 403*; 404*; 405; 409; 41*; 429*; 5*; escapes | ok | HEAD says nothing: it is put
+manifest of old | 404*; 307 evil | registry.answer | still 404 when it was put: a registry that only remembers it
 manifest of old | 200 hang body | registry.timeout ok
 manifest | 404 blob | image
 manifest of an edit; manifest under a tag | 404 blob | image

@@ -100,12 +100,12 @@ def test_flipped_bits(w):
     """A bit of a body is another one on the way: the registry says so, and it is sent again."""
     with Line(w) as (site, proxy):
         site.right("--image", site.base)
-        for exchange, after in ((3, 500), (4, 500), (3, 600), (4, 600), (5, 500)):
+        for after in (450, 500, 550, 600, 700):
             site.edit()
-            fault = proxy.fault("flip", "request", after, exchange=proxy.exchanges + exchange, times=1, bit=3)
+            fault = proxy.fault("flip", "request", after, exchange=0, times=1, bit=3)
             done = site.push("--image", site.base, timeout_s=GIVEN_S)
             proxy.clear()
-            assert fault.fired, (exchange, after, site.seen())
+            assert fault.fired, (after, site.seen())
             if done.rc == 0:
                 site.holds(done)
             else:

@@ -490,7 +490,9 @@ static void test_idle(void **state)
 	options.deadline_ms = clock_ms() + 2500;
 	world_open(&world, &options);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	/* By chance a try is under way when the time is up. */
+	is_fault(&outcome,
+		outcome.fault == E_REGISTRY_TIMEOUT ? E_REGISTRY_TIMEOUT : E_REGISTRY_UNREACHABLE);
 	assert_true(fix_count(world.server, "GET ") > 1);
 	assert_true(outcome.ms < 3500);
 	outcome_done(&outcome);

@@ -181,7 +181,7 @@ bool registry_wants_probe(const struct registry *registry, const struct err *fau
  * The registry
  */
 
-static char *find_ca(const char *host)
+char *registry_find_ca(const char *host)
 {
 	AUTO_FREE char *path = mem_printf("%s/%s/ca.crt", CERTS_DIR, host);
 
@@ -201,7 +201,7 @@ int registry_new(const struct registry_options *options, struct registry **ret, 
 	registry->server =
 		mem_strdup(is_docker_hub(options->host) ? "registry-1.docker.io" : options->host);
 	registry->ca_file =
-		options->ca_file ? mem_strdup(options->ca_file) : find_ca(options->host);
+		options->ca_file ? mem_strdup(options->ca_file) : registry_find_ca(options->host);
 	registry->remembered_challenge = mem_strdup(options->remembered_challenge);
 	registry->tls = (struct http_tls){registry->ca_file, options->insecure};
 	registry->deadline_ms = options->deadline_ms;

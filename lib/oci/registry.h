@@ -52,6 +52,9 @@ struct registry;
  * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
  * docker has it; messages have the name that the user wrote. */
 int registry_new(const struct registry_options *options, struct registry **ret, struct err *err);
+/* Where docker keeps the issuers to trust for host ("host[:port]"): the file, or NULL. The caller
+ * frees. */
+char *registry_find_ca(const char *host);
 /* Requests that are left are given up. */
 void registry_free(struct registry *registry);
 AUTO_POINTER(struct registry, registry_free)

@@ -207,9 +207,12 @@ static int on_fault(struct registry_base *base, struct err *fault, struct err *e
 	return advance(base, err);
 }
 
-static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+typedef int check_fn(const struct registry_part *part, const struct http_answer *answer,
+	struct descriptor *got, struct err *err);
+
+static int take(struct registry_base *base, check_fn *check, struct http_answer *answer,
+	struct err *fault, struct err *err)
 {
-	struct registry_base *base = ctx;
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
 	const struct registry_part part = part_of(base);
@@ -217,7 +220,7 @@ static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault,
 	base->call = NULL;
 	if (!answer)
 		return on_fault(base, fault, err);
-	int r = registry_check_manifest(&part, answer, &got, &own);
+	int r = check(&part, answer, &got, &own);
 	if (r == 0)
 		r = put(base, answer, &got, &own);
 	if (r < 0)
@@ -227,20 +230,14 @@ static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault,
 	return advance(base, err);
 }
 
+static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	return take(ctx, registry_check_manifest, answer, fault, err);
+}
+
 static int on_config(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
-	struct registry_base *base = ctx;
-	AUTO_ERR struct err own = {0};
-	struct descriptor got = {0};
-	const struct registry_part part = part_of(base);
-
-	base->call = NULL;
-	if (!answer)
-		return on_fault(base, fault, err);
-	int r = registry_check_bytes(&part, answer, &got, &own);
-	if (r == 0)
-		r = put(base, answer, &got, &own);
-	return r < 0 ? end(base, &own, err) : advance(base, err);
+	return take(ctx, registry_check_bytes, answer, fault, err);
 }
 
 /* The tag is still where it was, or a GET tells where it is. */

@@ -45,24 +45,15 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 
 static int check_there(struct upload_job *job)
 {
-	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
-	struct registry_request request = {
-		.method = "HEAD",
-		.path = path,
-		.accept = REGISTRY_ANY,
-		.doing = "looking for a base layer",
-	};
-
-	upload_start(job, &request, checked);
+	upload_look(job, "looking for a base layer", checked);
 	return 0;
 }
 
 /* 202: it did not, and has opened a session instead. */
 static void drop_session(struct upload_job *job, const struct http_answer *answer)
 {
-	struct upload_session *session = mem_alloc(1, sizeof(*session));
+	struct upload_session *session = upload_session_new(job->uploads, NULL);
 
-	session->uploads = job->uploads;
 	if (upload_session_take(session, answer, NULL) == 0)
 		upload_session_delete(session);
 	else

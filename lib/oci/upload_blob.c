@@ -91,9 +91,7 @@ static int posted(void *ctx, struct http_answer *answer, struct err *fault, stru
 	if (answer->status != 202)
 		return upload_need_session(job, err);
 	AUTO_ERR struct err cause = {0};
-	job->session = mem_alloc(1, sizeof(*job->session));
-	job->session->uploads = job->uploads;
-	job->session->owner = job;
+	job->session = upload_session_new(job->uploads, job);
 	if (upload_session_take(job->session, answer, &cause) < 0)
 		return upload_failed(job, &cause, err);
 	return upload_send(job, err);
@@ -188,18 +186,17 @@ static int looked(void *ctx, struct http_answer *answer, struct err *fault, stru
 	return upload_again(job, NULL, err_is_set(fault) ? fault : &lost, err);
 }
 
-static int look(struct upload_job *job)
+void upload_look(struct upload_job *job, const char *what, registry_done_fn *done)
 {
 	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
 	struct registry_request request = {
 		.method = "HEAD",
 		.path = path,
 		.accept = REGISTRY_ANY,
-		.doing = doing,
+		.doing = what,
 	};
 
-	upload_start(job, &request, looked);
-	return 0;
+	upload_start(job, &request, done);
 }
 
 static bool may_have_arrived(const struct err *fault)
@@ -215,7 +212,10 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 	if (err_is_set(fault)) {
 		if (fault->code != ERR_NET || fault->id == E_REGISTRY_TIMEOUT)
 			return upload_failed(job, fault, err);
-		return may_have_arrived(fault) ? look(job) : upload_again(job, NULL, fault, err);
+		if (!may_have_arrived(fault))
+			return upload_again(job, NULL, fault, err);
+		upload_look(job, doing, looked);
+		return 0;
 	}
 	if (answer->status / 100 == 2) {
 		upload_session_free(TAKE(job->session));
@@ -228,29 +228,34 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 	return upload_refused(job, answer, err);
 }
 
-static int put(struct upload_job *job)
+void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
+	registry_done_fn *done)
 {
-	struct url *url = &job->session->url;
-	char *path = url_add_param(url->path, "digest", job->blob.digest);
+	AUTO_URL struct url url = {0};
 	struct registry_request request = {
 		.method = "PUT",
-		.url = url,
-		.headers = &octet_headers,
-		.body = whole(job),
+		.url = &url,
+		.headers = body->size ? &octet_headers : NULL,
+		.body = *body,
 		.accept = REGISTRY_ANY,
 		.once = true,
-		.doing = doing,
+		.doing = what,
 	};
 
-	free(url->path);
-	url->path = path;
-	upload_start(job, &request, upload_put_done);
-	return 0;
+	url_copy(&job->session->url, &url);
+	char *path = url_add_param(url.path, "digest", job->blob.digest);
+	free(url.path);
+	url.path = path;
+	upload_start(job, &request, done);
 }
 
 int upload_send(struct upload_job *job, struct err *err)
 {
 	if (job->kind == UPLOAD_BASE)
 		return upload_copy_send(job, err);
-	return upload_in_chunks(job) ? upload_chunks(job, err) : put(job);
+	if (upload_in_chunks(job))
+		return upload_chunks(job, err);
+	const struct http_body body = whole(job);
+	upload_put(job, &body, doing, upload_put_done);
+	return 0;
 }

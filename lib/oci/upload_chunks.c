@@ -136,21 +136,10 @@ static int patch(struct upload_job *job)
 
 static int finish(struct upload_job *job)
 {
-	AUTO_FREE char *path = url_add_param(job->session->url.path, "digest", job->blob.digest);
-	AUTO_URL struct url url = {0};
-	struct registry_request request = {
-		.method = "PUT",
-		.url = &url,
-		.accept = REGISTRY_ANY,
-		.once = true,
-		.doing = doing,
-	};
+	static const struct http_body nothing;
 
-	url_copy(&job->session->url, &url);
-	free(url.path);
-	url.path = TAKE(path);
 	job->offset = 0;
-	upload_start(job, &request, upload_put_done);
+	upload_put(job, &nothing, doing, upload_put_done);
 	return 0;
 }
 

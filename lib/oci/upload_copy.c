@@ -202,31 +202,16 @@ static void start_download(struct upload_copy *copy)
 
 int upload_copy_send(struct upload_job *job, struct err *err)
 {
-	AUTO_FREE char *path = url_add_param(job->session->url.path, "digest", job->blob.digest);
-	static const char *const octets[] = {"Content-Type: application/octet-stream"};
-	static const struct strv headers = {(char **)octets, 1, 1};
-	AUTO_URL struct url url = {0};
-	struct registry_request request = {
-		.method = "PUT",
-		.url = &url,
-		.headers = &headers,
-		.body = {.size = job->blob.size, .read = give},
-		.accept = REGISTRY_ANY,
-		.once = true,
-		.doing = doing,
-	};
+	const struct http_body body = {.size = job->blob.size, .read = give};
 
 	(void)err;
-	url_copy(&job->session->url, &url);
-	free(url.path);
-	url.path = TAKE(path);
 	upload_copy_free(job->copy);
 	job->copy = mem_alloc(1, sizeof(*job->copy));
 	job->copy->job = job;
 	job->copy->ring = mem_alloc(1, RING);
 	digest_begin(&job->copy->digest, DIGEST_SHA256);
 	job->copy->digest_begun = true;
-	upload_start(job, &request, copied);
+	upload_put(job, &body, doing, copied);
 	start_download(job->copy);
 	return 0;
 }

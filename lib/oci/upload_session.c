@@ -18,6 +18,15 @@ static void unlist(struct upload_session *session)
 			uploads->sessions.v[i--] = uploads->sessions.v[--uploads->sessions.n];
 }
 
+struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner)
+{
+	struct upload_session *session = mem_alloc(1, sizeof(*session));
+
+	session->uploads = uploads;
+	session->owner = owner;
+	return session;
+}
+
 void upload_session_free(struct upload_session *session)
 {
 	if (!session)
@@ -91,7 +100,7 @@ static int opened(void *ctx, struct http_answer *answer, struct err *fault, stru
 
 struct upload_session *upload_session_open(struct uploads *uploads, struct upload_job *owner)
 {
-	struct upload_session *session = mem_alloc(1, sizeof(*session));
+	struct upload_session *session = upload_session_new(uploads, owner);
 	const struct registry_request request = {
 		.method = "POST",
 		.path = "blobs/uploads/",
@@ -100,8 +109,6 @@ struct upload_session *upload_session_open(struct uploads *uploads, struct uploa
 		.ctx = session,
 	};
 
-	session->uploads = uploads;
-	session->owner = owner;
 	session->call = registry_start(uploads->options.registry, &request);
 	return session;
 }

@@ -189,7 +189,7 @@ static int64_t wait_ms(const struct upload_job *job, const struct http_answer *a
 	return (int64_t)random_below((uint32_t)ceiling) + 1;
 }
 
-static int again(void *ctx, struct err *err)
+static int begin_by_timer(void *ctx, struct err *err)
 {
 	struct upload_job *job = ctx;
 
@@ -207,7 +207,7 @@ int upload_again(struct upload_job *job, const struct http_answer *answer, struc
 		return answer ? upload_refused(job, answer, err) : upload_failed(job, fault, err);
 	log_note("%s: once more (%s)", job->blob.digest,
 		err_is_set(fault) ? fault->message : "the registry did not take it");
-	job->timer = loop_add_timer(job->uploads->options.loop, due_ms, again, job);
+	job->timer = loop_add_timer(job->uploads->options.loop, due_ms, begin_by_timer, job);
 	upload_session_free(TAKE(job->session));
 	return 0;
 }
@@ -261,14 +261,6 @@ static struct upload_job *find_job(const struct uploads *uploads, const char *di
 	return NULL;
 }
 
-static int begin_soon(void *ctx, struct err *err)
-{
-	struct upload_job *job = ctx;
-
-	job->timer = NULL;
-	return upload_begin(job, err);
-}
-
 /* NULL: it is under way already, or there. Begun from the loop, where failures have somewhere to
  * go. */
 static struct upload_job *add_job(
@@ -283,7 +275,7 @@ static struct upload_job *add_job(
 	job = mem_alloc(1, sizeof(*job));
 	*job = (struct upload_job){.uploads = uploads, .kind = kind, .blob = *blob, .fd = -1};
 	*vec_push(&uploads->jobs) = job;
-	job->timer = loop_add_timer(uploads->options.loop, clock_ms(), begin_soon, job);
+	job->timer = loop_add_timer(uploads->options.loop, clock_ms(), begin_by_timer, job);
 	return job;
 }
 

@@ -103,6 +103,8 @@ int upload_begin(struct upload_job *job, struct err *err);
 
 /* Have job->session, and then upload_send; from the ones that were opened ahead if there are. */
 int upload_need_session(struct upload_job *job, struct err *err);
+/* Not opened, and on no list. */
+struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner);
 struct upload_session *upload_session_open(struct uploads *uploads, struct upload_job *owner);
 /* From an answer with a Location: 0 or the error. */
 int upload_session_take(
@@ -119,6 +121,11 @@ void upload_session_delete(struct upload_session *session);
 int upload_blob(struct upload_job *job, struct err *err);
 /* With a session. */
 int upload_send(struct upload_job *job, struct err *err);
+/* The PUT that ends an upload, with body or what is left of it; what: for messages. */
+void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
+	registry_done_fn *done);
+/* HEAD of the blob. */
+void upload_look(struct upload_job *job, const char *what, registry_done_fn *done);
 /* The answer to the PUT that ends an upload. */
 int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err);
 bool upload_in_chunks(const struct upload_job *job);

@@ -1,14 +1,10 @@
 #include "run/registry_ask.h"
 
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/registry_config.h"
-
-#define DOCKER_CERTS "/etc/docker/certs.d"
 
 int registry_ask_init(
 	struct registry_client *client, struct session *session, int64_t limit_ms, struct err *err)
@@ -47,7 +43,7 @@ int registry_ask_open(struct registry_client *client, const char *text, bool pus
 char *registry_ask_issuers(const struct registry_client *client, const char *host)
 {
 	const char *file = env_get(client->options.session->env.env, "SSL_CERT_FILE");
-	AUTO_FREE char *docker = mem_printf(DOCKER_CERTS "/%s/ca.crt", host);
+	AUTO_FREE char *docker = registry_find_ca(host);
 	AUTO_REGISTRY_CONFIG struct registry_config said = {0};
 
 	registry_config_for_host(client->options.config, host, &said);
@@ -55,7 +51,7 @@ char *registry_ask_issuers(const struct registry_client *client, const char *hos
 		return mem_strdup("any certificate (insecure: true)");
 	if (said.ca)
 		return mem_printf("issuers in %s (ca:)", said.ca);
-	if (access(docker, R_OK) == 0)
+	if (docker)
 		return mem_printf("issuers in %s", docker);
 	if (!str_empty(file))
 		return mem_printf("issuers in %s (SSL_CERT_FILE)", file);

@@ -173,6 +173,42 @@
 	X(E_REGISTRY_UNSUPPORTED, REMOTE, "registry.unsupported", "the registry cannot do this", \
 	  "Not every registry lets its clients delete images. Most have rules of their own for that; distribution " \
 	  "has to be told to (storage.delete.enabled).") \
+	/* clusters */ \
+	X(E_KUBE_ANSWER, REMOTE, "kube.answer", "the cluster gave an answer that makes no sense", \
+	  "Something between here and the API server changed the answer, or something else listens there. Its " \
+	  "status and its first words are shown.") \
+	X(E_KUBE_AUTH, AUTH, "kube.auth", "the login for the cluster does not work", \
+	  "The API server does not accept the certificate or token of the kubeconfig, or the program that makes " \
+	  "them failed. Its own words are shown.") \
+	X(E_KUBE_BUSY, NET, "kube.busy", "the cluster is too busy", \
+	  "The API server limits how much it does at a time (429). It was asked again until the time limit.") \
+	X(E_KUBE_CONFIG, CONFIG, "kube.config", "a kubeconfig cannot be used", \
+	  "The message names the file. `kubectl config view` shows what kubectl makes of it.") \
+	X(E_KUBE_CONFLICT, CONFLICT, "kube.conflict", "the object was changed by somebody else", \
+	  "Two programs changed the same object of the cluster at the same time. Repeat the command.") \
+	X(E_KUBE_CONTEXT, CONFIG, "kube.context", "the kubeconfig has no such context", \
+	  "`kubectl config get-contexts` lists them; `context:` of the target or kube:CONTEXT names one.") \
+	X(E_KUBE_DENIED, AUTH, "kube.denied", "the cluster does not allow it", \
+	  "The login is good, but its roles do not allow this in that namespace. `dlrun init --rbac` prints the " \
+	  "smallest Role for each use of dlrun.") \
+	X(E_KUBE_EXISTS, CONFLICT, "kube.exists", "the cluster has an object of that name already", \
+	  "It does not belong to this run.") \
+	X(E_KUBE_GONE, REMOTE, "kube.gone", "the cluster does not know any more what was asked for", \
+	  "A list or watch was continued too late. It is begun again by itself.") \
+	X(E_KUBE_INVALID, REMOTE, "kube.invalid", "the cluster does not accept the object", \
+	  "The API server or an admission webhook names the fields that are off. `dlrun submit --dry-run -o yaml` " \
+	  "prints what would be sent.") \
+	X(E_KUBE_NOT_FOUND, NOTFOUND, "kube.not_found", "the cluster has no such object", \
+	  "It was never there, or was removed. The message names it.") \
+	X(E_KUBE_NO_CONFIG, CONFIG, "kube.no_config", "there is no kubeconfig", \
+	  "Neither KUBECONFIG nor ~/.kube/config names a cluster. Whoever runs the cluster tells how to get one.") \
+	X(E_KUBE_PLUGIN, AUTH, "kube.plugin", "the program that logs in to the cluster cannot be used", \
+	  "`exec:` of the kubeconfig names a program. It is not installed, was not allowed, failed, or printed " \
+	  "something else than an ExecCredential.") \
+	X(E_KUBE_SERVER, REMOTE, "kube.server", "the cluster failed", \
+	  "The API server answered with an error of its own. Its words are shown.") \
+	X(E_KUBE_UNREACHABLE, NET, "kube.unreachable", "the cluster cannot be reached", \
+	  "Nothing answers at the server of the kubeconfig. Is the VPN up? Runs go on meanwhile.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

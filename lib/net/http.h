@@ -65,6 +65,11 @@ AUTO_POINTER(struct http, http_free)
 struct http_tls {
 	const char *ca_file; /* instead of the client's; NULL: that */
 	bool insecure;       /* any certificate is taken */
+	/* PEM text. ca_pem: the only issuers, instead of any file; NULL: none is given.
+	 * cert_pem and key_pem: of this side; both or neither. */
+	const char *ca_pem, *cert_pem, *key_pem;
+	/* That the certificate must have (and SNI); NULL: the host of the URL. */
+	const char *server_name;
 };
 
 /* The bytes that are sent. Exactly one of data, fd, and read, or none for an empty one. */
@@ -111,6 +116,7 @@ struct http_request {
 	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
 				      * whose body can be sent again. Else they are answers */
 	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
+	const char *proxy;          /* its URL; "": straight; NULL: as the environment says */
 	bool has_zone;              /* a server named this URL: */
 	enum address_zone zone;     /* of the host that the user named */
 	int64_t deadline_ms;        /* clock_ms(); 0: none */

@@ -1,0 +1,40 @@
+/*
+ * A connection that begins as HTTP/1.1 and becomes a stream of bytes (RFC 9110 section 7.8): the
+ * way in for WebSocket and SPDY. TLS, client certificates and proxies (CONNECT) are those of
+ * net/http.
+ */
+#ifndef DLRUN_NET_UPGRADE_H
+#define DLRUN_NET_UPGRADE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+#include "net/http.h"
+#include "net/stream.h"
+#include "net/url.h"
+
+struct upgrade_request {
+	const char *method; /* GET, POST */
+	const struct url *url;
+	const char *protocol;       /* of Upgrade: "websocket", "SPDY/3.1" */
+	const struct strv *headers; /* "Name: value"; NULL: none */
+	const char *authorization;  /* the value, or NULL */
+	const struct http_tls *tls; /* NULL: the client's */
+	const char *proxy;          /* as http_request.proxy */
+	int64_t deadline_ms;        /* clock_ms(), of all up to the answer; 0: none */
+	/* stream: the bytes behind the answer 101, for the callee to keep; NULL:
+	 * answer.fault, or an answer of another status with its body (up to
+	 * HTTP_ERROR_BODY_MAX). Called from the loop, once. A negative return ends
+	 * loop_run. */
+	int (*done)(void *ctx, struct stream *stream, struct http_answer *answer, struct err *err);
+	void *ctx;
+};
+
+struct upgrade;
+/* Copies what it keeps. Uses a connection of its own, outside the pool of http. */
+struct upgrade *upgrade_start(struct http *http, const struct upgrade_request *request);
+/* Give up; no done. NULL is accepted. */
+void upgrade_cancel(struct upgrade *upgrade);
+
+#endif

@@ -142,6 +142,10 @@
 	X(E_HTTP_ZONE, REMOTE, "http.zone", "a server points into a network that it has no business with", \
 	  "Addresses that a server gives may not lead to this machine, to a private network or to the metadata " \
 	  "service of a cloud, unless the server is there itself. Nothing was sent to it.") \
+	X(E_LISTEN, IO, "listen", "no connections can be taken at an address of this machine", \
+	  "The address is not one of this machine, or ports under 1024 are for root.") \
+	X(E_LISTEN_TAKEN, CONFLICT, "listen.taken", "a port of this machine is taken", \
+	  "Another program listens there. Name another port, or 0 for any that is free.") \
 	/* registries */ \
 	X(E_REGISTRY_ANSWER, REMOTE, "registry.answer", "the registry gave an answer that makes no sense", \
 	  "The answer is not one of the OCI distribution specification, or the digest in it is wrong. Its " \

@@ -16,6 +16,14 @@ void stream_free(struct stream *stream)
 		stream->ops->free(stream);
 }
 
+void stream_abort(struct stream *stream)
+{
+	if (stream && stream->ops->abort)
+		stream->ops->abort(stream);
+	else
+		stream_free(stream);
+}
+
 static ssize_t result(ssize_t n, const char *what, struct err *err)
 {
 	if (n >= 0)
@@ -65,6 +73,15 @@ static void fd_free(struct stream *stream)
 	free(stream);
 }
 
+/* What a socket says with a reset. */
+static void fd_abort(struct stream *stream)
+{
+	const struct linger linger = {.l_onoff = 1};
+
+	(void)setsockopt(stream->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	fd_free(stream);
+}
+
 static const struct stream_ops fd_ops = {
 	.read = fd_read,
 	.write = fd_write,
@@ -72,6 +89,7 @@ static const struct stream_ops fd_ops = {
 	.events = fd_events,
 	.pending = fd_pending,
 	.free = fd_free,
+	.abort = fd_abort,
 };
 
 struct stream *stream_from_fd(int fd)

@@ -29,14 +29,18 @@ struct stream_ops {
 	/* Bytes have been read from fd already that poll(2) does not tell of. */
 	bool (*pending)(const struct stream *stream);
 	void (*free)(struct stream *stream);
+	/* Frees it so that the other side sees no orderly end; NULL: as free. */
+	void (*abort)(struct stream *stream);
 };
 
 struct stream {
 	const struct stream_ops *ops;
-	int fd; /* for poll(2) only */
+	int fd; /* for poll(2) only; -1: whoever made the stream tells when it can go on */
 };
 
+/* NULL is accepted by both. */
 void stream_free(struct stream *stream);
+void stream_abort(struct stream *stream);
 AUTO_POINTER(struct stream, stream_free)
 #define AUTO_STREAM AUTO(stream_free_auto)
 

@@ -21,7 +21,8 @@ package_list() {
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv openssl \
-            docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static
+            docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
+            etcd-server containernetworking-plugins iproute2
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \
@@ -213,7 +214,9 @@ services_off() {
     [ -d /run/systemd/system ] || return 0
     for name in "$@"; do
         case $name in
-        docker-registry | containerd) as_root systemctl disable --quiet --now "$name" || true ;;
+        docker-registry | containerd | etcd-server)
+            as_root systemctl disable --quiet --now "${name%-server}" || true
+            ;;
         esac
     done
 }

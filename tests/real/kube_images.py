@@ -1,0 +1,83 @@
+"""Images of the cluster tests, made of what the machine has, without any network; kept in the cache.
+
+    pause       holds a pod's namespaces
+    busybox     a shell and the usual programs
+    python      the machine's python3 with its library, and busybox
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from harness import needs
+from image import base_layout
+from pypi import CACHE, only_one
+
+PASSWD = b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+GROUP = b"root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
+NOT_NEEDED = re.compile(r"/(tests?|idlelib|lib2to3|pydoc_data|ensurepip|tkinter|turtledemo|__pycache__|config-[^/]*|(site|dist)-packages)/|_tkinter")
+ENV = ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
+
+
+def pause():
+    source = Path(__file__).with_name("kubernetes") / "pause.c"
+    program = CACHE / "pause"
+    subprocess.run([needs("cc"), "-static", "-Os", "-s", "-o", program, source], check=True)
+    return [{"pause": program.read_bytes()}], {"Entrypoint": ["/pause"]}
+
+
+def busybox_files():
+    program = needs("busybox")
+    names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    links = {f"bin/{name}": "busybox" for name in names if name != "busybox"}
+    return {"bin/busybox": Path(program).read_bytes(), **links, "etc/passwd": PASSWD, "etc/group": GROUP, "tmp/.keep": b""}
+
+
+def busybox():
+    return [busybox_files()], {"Env": ENV, "Cmd": ["sh"]}
+
+
+def libraries(programs):
+    """The files that the loader would take for these, by the names under which it looks for them."""
+    said = subprocess.run([needs("ldd"), *programs], check=True, capture_output=True, text=True).stdout
+    return sorted(set(re.findall(r"(/\S+) \(0x", said)))
+
+
+def python_files():
+    """The system's own rather than one that somebody has built into a home directory."""
+    python3 = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+    ask = "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib'))"
+    program, library = subprocess.run([python3, "-I", "-c", ask], check=True, capture_output=True, text=True).stdout.split("\n")[:2]
+    files = [str(p) for p in Path(library).rglob("*") if p.is_file() and not NOT_NEEDED.search(str(p))]
+    wanted = [program, *files, *libraries([program, *(f for f in files if f.endswith(".so"))])]
+    found = {path.lstrip("/"): Path(path).read_bytes() for path in wanted}
+    for name in ("python3", "python"):
+        found.setdefault(f"usr/bin/{name}", os.path.relpath(program, "/usr/bin"))
+    return found
+
+
+def python():
+    return [busybox_files(), python_files()], {"Env": ENV, "Cmd": ["python3"]}
+
+
+IMAGES = {"pause": pause, "busybox": busybox, "python": python}
+
+
+def layout(name):
+    """The directory of an image layout with the tag v1."""
+    own = hashlib.sha256(b"".join(Path(f).read_bytes() for f in (__file__, needs("busybox")))).hexdigest()[:12]
+    there = CACHE / "images" / f"{name}-{own}"
+    with only_one(f"image-{name}"):
+        if not there.exists():
+            there.parent.mkdir(exist_ok=True)
+            new = there.with_name(f"new-{there.name}")
+            shutil.rmtree(new, ignore_errors=True)
+            layers, settings = IMAGES[name]()
+            base_layout(SimpleNamespace(dir=new.parent), len(layers), members=lambda i: layers[i], name=new.name, settings=settings)
+            new.rename(there)
+    return there

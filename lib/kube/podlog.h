@@ -1,0 +1,55 @@
+/*
+ * The log of one container on the loop: followed across cut and silent streams, API servers and
+ * kubelets that are away, and rotation (kube/podlog_lines says how). The end of a stream is never
+ * taken for the end of the program: the caller says when the container has ended.
+ */
+#ifndef DLRUN_KUBE_PODLOG_H
+#define DLRUN_KUBE_PODLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kube/client.h"
+#include "kube/podlog_lines.h"
+
+struct podlog_events {
+	/* Bytes of the program in order, time_ms of their line on the node. < 0: stop; that ends
+	 * loop_run with err. 1: no more until podlog_resume. */
+	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
+	/* A gap, a kubelet that is away: one sentence. */
+	void (*notice)(void *ctx, const char *text);
+	/* All is delivered that can be had, and no event follows; fault is not set then, or it is
+	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID, or E_KUBE_NOT_FOUND: pod or container are
+	 * gone. podlog_free may be called from it. < 0 ends loop_run. */
+	int (*end)(void *ctx, struct err *fault, struct err *err);
+	void *ctx;
+};
+
+struct podlog_request {
+	const char *kube_namespace, *pod, *container;
+	const char *label;  /* for notices: "rank 3"; NULL: the pod's name */
+	const char *id;     /* of the instance: goes into points */
+	bool previous;      /* the instance before the present one: it has ended */
+	bool follow;        /* false: what is there now */
+	int64_t tail_lines; /* -1: all; not with a point */
+	int64_t since_ms;   /* wall clock of the node; 0: all; not with a point */
+	const char *token;  /* of podlog_token with the same id; NULL, or not valid: none */
+	struct podlog_events events;
+};
+
+struct podlog;
+/* Copies what it keeps. Events come from the loop. */
+struct podlog *podlog_start(
+	struct kube_client *client, struct loop *loop, const struct podlog_request *request);
+/* NULL is accepted. */
+void podlog_free(struct podlog *podlog);
+/* The container has ended (or was restarted: previous then): drain what is left, then end. */
+void podlog_finish(struct podlog *podlog, bool previous);
+/* After data returned 1. NULL is accepted. */
+void podlog_resume(struct podlog *podlog);
+/* Where to go on. */
+void podlog_token(const struct podlog *podlog, char out[static PODLOG_TOKEN_SIZE]);
+
+#endif

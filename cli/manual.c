@@ -177,6 +177,18 @@ static void fill_keys(const struct cmd *cmd, struct buf *out)
 	}
 }
 
+static void fill_target_keys(const struct cmd *cmd, struct buf *out)
+{
+	(void)cmd;
+	for (size_t i = 0; i < config_target_keys_n; i++) {
+		const struct config_target_key *key = &config_target_keys[i];
+
+		buf_addf(out, "*%s*\n\t", key->name);
+		add_escaped(key->help, out);
+		buf_addf(out, ".\n\n\t```\n\t%s\n\t```\n\n", key->example);
+	}
+}
+
 static void fill_errors(const struct cmd *cmd, struct buf *out)
 {
 	(void)cmd;
@@ -206,6 +218,7 @@ static const struct {
 	{"@NAME@", fill_name},
 	{"@OPTIONS@", fill_options},
 	{"@SYNOPSIS@", fill_synopsis},
+	{"@TARGET_KEYS@", fill_target_keys},
 };
 
 static void add_line(const struct cmd *cmd, const char *line, size_t len, struct buf *out)

@@ -45,6 +45,15 @@ struct config_key {
 extern const struct config_key config_keys[];
 extern const size_t config_keys_n;
 
+/* A row of the table of what a target may say. Some names stand there twice, for two kinds. */
+struct config_target_key {
+	const char *name;
+	const char *help;
+	const char *example;
+};
+extern const struct config_target_key config_target_keys[];
+extern const size_t config_target_keys_n;
+
 enum config_source {
 	CONFIG_FROM_DEFAULT,
 	CONFIG_FROM_SITE,

@@ -1,95 +1,461 @@
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/fs.h"
+#include "base/mem.h"
 #include "base/str.h"
+#include "base/yaml_json.h"
 #include "run/config_impl.h"
 
 /*
- * The keys of a target.
+ * The keys of a target: kept as JSON under their names.
  */
 
-static int read_target_text(const struct config *config, struct json *target,
-	const struct yaml *node, const struct config_place *place, struct err *err)
+/* What is being read: a value of a target, or a member of one. */
+struct reading {
+	const struct config *config;
+	const struct config_place *place;
+	const struct yaml *node;
+	const char *name; /* "data", "results.pvc" */
+};
+
+typedef int read_fn(const struct reading *reading, struct json **ret, struct err *err);
+
+static int wrong_kind(const struct reading *reading, const char *wanted, struct err *err)
 {
-	(void)config;
-	if (node->kind != YAML_SCALAR || yaml_is_null(node))
-		return config_wrong_kind(err, place, node->key, "a single value", node);
-	json_set_str(target, node->key, node->text);
+	return config_wrong_kind(err, reading->place, reading->name, wanted, reading->node);
+}
+
+static bool is_text(const struct yaml *node)
+{
+	return node->kind == YAML_SCALAR && !yaml_is_null(node) && *node->text;
+}
+
+static struct config_place place_of(const struct reading *reading, const struct yaml *node)
+{
+	return (struct config_place){reading->place->source, reading->place->file,
+		node->key_line ? node->key_line : node->line};
+}
+
+/*
+ * Simple values
+ */
+
+static int read_text(const struct reading *reading, struct json **ret, struct err *err)
+{
+	if (!is_text(reading->node))
+		return wrong_kind(reading, "a single value", err);
+	*ret = yaml_to_json_text(reading->node);
 	return 0;
 }
 
-static int read_target_kind(const struct config *config, struct json *target,
-	const struct yaml *node, const struct config_place *place, struct err *err)
+/* null: none, which is another thing than nothing being said. */
+static int read_text_or_null(const struct reading *reading, struct json **ret, struct err *err)
 {
-	(void)config;
-	if (node->kind != YAML_SCALAR || !str_eq(node->text, "local"))
-		return config_place_errorf(err, place, "the only kind of target is local");
-	json_set_str(target, "kind", "local");
+	if (!yaml_is_null(reading->node))
+		return read_text(reading, ret, err);
+	*ret = json_null();
 	return 0;
 }
 
-static int read_target_data(const struct config *config, struct json *target,
-	const struct yaml *node, const struct config_place *place, struct err *err)
+static int read_bool(const struct reading *reading, struct json **ret, struct err *err)
 {
-	struct json *data = json_object();
+	*ret = yaml_to_json(reading->node);
+	if (json_kind(*ret) == JSON_BOOL)
+		return 0;
+	return wrong_kind(reading, "true or false", err);
+}
 
-	(void)config;
-	json_set(target, "data", data);
-	if (node->kind != YAML_MAP)
-		return config_wrong_kind(err, place, "data", "a map of tree paths to places", node);
-	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = {place->source, place->file, item->key_line};
+static int read_scalar_as(const struct reading *reading, enum config_type type, const char *choices,
+	struct json **ret, struct err *err)
+{
+	const struct config_key key = {.name = reading->name, .type = type, .choices = choices};
+	AUTO_ERR struct err cause = {0};
 
-		if (item->kind != YAML_SCALAR || (item->text[0] != '/' && item->text[0] != '~'))
-			return config_place_errorf(
-				err, &here, "%s must be an absolute path", item->key);
-		json_set_str(data, item->key, item->text);
+	int r = read_text(reading, ret, err);
+	if (r < 0 || config_check_scalar(&key, reading->node->text, &cause) == 0)
+		return r;
+	return config_place_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
+}
+
+static int read_duration(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_scalar_as(reading, CONFIG_DURATION, NULL, ret, err);
+}
+
+static int read_size(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_scalar_as(reading, CONFIG_SIZE, NULL, ret, err);
+}
+
+static int read_security(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_scalar_as(reading, CONFIG_ENUM, "auto image restricted", ret, err);
+}
+
+/* A name with ~/ or a relative one is that of a file beside the configuration. */
+static int read_file_name(const struct reading *reading, struct json **ret, struct err *err)
+{
+	const char *text = reading->node->text, *slash = strrchr(reading->place->file, '/');
+	AUTO_FREE char *dir = NULL, *path = NULL;
+
+	int r = read_text(reading, ret, err);
+	if (r < 0)
+		return r;
+	dir = slash ? mem_strndup(reading->place->file, (size_t)(slash - reading->place->file))
+		    : mem_strdup(".");
+	if (text[0] == '~' && text[1] == '/' && reading->config->home)
+		path = fs_join(reading->config->home, text + 2);
+	else
+		path = fs_join(dir, text);
+	json_free(*ret);
+	AUTO_JSON struct json *holder = json_object();
+	json_set_str(holder, "v", path);
+	*ret = json_clone(json_get(holder, "v"));
+	return 0;
+}
+
+/*
+ * Maps and lists
+ */
+
+/* The members that a map may have. */
+struct member {
+	const char *name;
+	read_fn *read;
+};
+
+static int read_members(const struct reading *reading, const struct member *members, size_t n,
+	struct json **ret, struct err *err)
+{
+	const char *known[16];
+
+	BUG_ON(n > ARRAY_LEN(known));
+	for (size_t i = 0; i < n; i++)
+		known[i] = members[i].name;
+	if (reading->node->kind != YAML_MAP)
+		return wrong_kind(reading, "a map", err);
+	*ret = json_object();
+	for (const struct yaml *item = reading->node->first; item; item = item->next) {
+		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
+		struct config_place here = place_of(reading, item);
+		struct reading inner = {reading->config, &here, item, name};
+		struct json *value = NULL;
+		size_t i = 0;
+
+		while (i < n && !str_eq(item->key, known[i]))
+			i++;
+		if (i == n)
+			return config_unknown_key(err, &here, reading->name, item->key, known, n);
+		int r = members[i].read(&inner, &value, err);
+		if (value)
+			json_set(*ret, item->key, value);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
-static int read_target_registry(const struct config *config, struct json *target,
-	const struct yaml *node, const struct config_place *place, struct err *err)
+/* A map of any names to values of one kind. */
+static int read_named(
+	const struct reading *reading, read_fn *read, struct json **ret, struct err *err)
 {
-	struct json *registry = NULL;
-	int r = config_read_registry(config, node->key, node, place, &registry, err);
+	if (reading->node->kind != YAML_MAP)
+		return wrong_kind(reading, "a map", err);
+	*ret = json_object();
+	for (const struct yaml *item = reading->node->first; item; item = item->next) {
+		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
+		struct config_place here = place_of(reading, item);
+		struct json *value = NULL;
+		int r = read(&(struct reading){reading->config, &here, item, name}, &value, err);
 
-	if (r == 0)
-		json_set(target, node->key, registry);
-	return r;
+		if (value)
+			json_set(*ret, item->key, value);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
+
+static int read_items(
+	const struct reading *reading, read_fn *read, struct json **ret, struct err *err)
+{
+	if (reading->node->kind != YAML_LIST)
+		return wrong_kind(reading, "a list", err);
+	*ret = json_array();
+	for (const struct yaml *item = reading->node->first; item; item = item->next) {
+		struct config_place here = place_of(reading, item);
+		struct reading inner = {reading->config, &here, item, reading->name};
+		struct json *value = NULL;
+		int r = read(&inner, &value, err);
+
+		if (value)
+			json_add(*ret, value);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* As it stands there: parts of Kubernetes objects. */
+static int read_as_json(const struct reading *reading, struct json **ret, struct err *err)
+{
+	(void)err;
+	*ret = yaml_to_json(reading->node);
+	return 0;
+}
+
+static int read_objects(const struct reading *reading, struct json **ret, struct err *err)
+{
+	if (reading->node->kind != YAML_LIST)
+		return wrong_kind(reading, "a list", err);
+	return read_as_json(reading, ret, err);
+}
+
+static int read_text_map(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_named(reading, read_text, ret, err);
+}
+
+/*
+ * What has a shape of its own
+ */
+
+static int read_data_path(const struct reading *reading, struct json **ret, struct err *err)
+{
+	const struct yaml *node = reading->node;
+
+	if (node->kind != YAML_SCALAR || (node->text[0] != '/' && node->text[0] != '~'))
+		return config_place_errorf(
+			err, reading->place, "%s must be an absolute path", node->key);
+	*ret = yaml_to_json_text(node);
+	return 0;
+}
+
+static int read_local_data(const struct reading *reading, struct json **ret, struct err *err)
+{
+	if (reading->node->kind != YAML_MAP)
+		return wrong_kind(reading, "a map of tree paths to places", err);
+	return read_named(reading, read_data_path, ret, err);
+}
+
+/* Exactly one of the members that say where it is. */
+static int check_source(const struct reading *reading, const struct json *json, const char *sources,
+	struct err *err)
+{
+	AUTO_FREE char *words = mem_strdup(sources);
+	char *rest = words;
+	int n = 0;
+
+	for (char *word; (word = strsep(&rest, " "));)
+		n += json_get(json, word) != NULL;
+	if (n == 1)
+		return 0;
+	return config_place_errorf(
+		err, reading->place, "%s needs exactly one of: %s", reading->name, sources);
+}
+
+static int read_volume_source(const struct reading *reading, struct json **ret, struct err *err)
+{
+	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
+		{"host_path", read_text}, {"sub_path", read_text}, {"read_only", read_bool}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+
+	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
+}
+
+static int read_kube_data(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_named(reading, read_volume_source, ret, err);
+}
+
+static int read_volume(const struct reading *reading, struct json **ret, struct err *err)
+{
+	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
+		{"host_path", read_text}, {"sub_path", read_text}, {"read_only", read_bool},
+		{"path", read_text}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+
+	if (r < 0)
+		return r;
+	const char *path = json_get_str(*ret, "path");
+	if (!path || *path != '/')
+		return config_place_errorf(err, reading->place,
+			"%s needs path: an absolute path in the container", reading->name);
+	return check_source(reading, *ret, "pvc nfs host_path", err);
+}
+
+static int read_volumes(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_items(reading, read_volume, ret, err);
+}
+
+static int read_results(const struct reading *reading, struct json **ret, struct err *err)
+{
+	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
+		{"claim", read_size}, {"emptyDir", read_bool}, {"sub_path", read_text},
+		{"storage_class", read_text}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+
+	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir", err);
+}
+
+static int read_gpu_type(const struct reading *reading, struct json **ret, struct err *err)
+{
+	static const struct member members[] = {{"resource", read_text},
+		{"node_selector", read_text_map}, {"tolerations", read_objects}};
+
+	return read_members(reading, members, ARRAY_LEN(members), ret, err);
+}
+
+static int read_gpu_types(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_named(reading, read_gpu_type, ret, err);
+}
+
+static int read_registry(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return config_read_registry(
+		reading->config, reading->name, reading->node, reading->place, ret, err);
+}
+
+/*
+ * The table
+ */
+
+enum { LOCAL = 1, KUBERNETES = 2 };
 
 static const struct {
 	const char *name;
-	int (*read)(const struct config *, struct json *, const struct yaml *,
-		const struct config_place *, struct err *);
-} target_keys[] = {{"before", read_target_text}, {"data", read_target_data},
-	{"kind", read_target_kind}, {"registry", read_target_registry}};
+	unsigned kind;
+} kinds[] = {{"local", LOCAL}, {"kubernetes", KUBERNETES}};
 
-static int read_target_key(const struct config *config, struct json *target,
-	const struct yaml *node, const struct config_place *place, struct err *err)
+/* In the order of config_target_keys. */
+static const struct reader {
+	unsigned kinds;
+	read_fn *read;
+} readers[] = {
+	{LOCAL | KUBERNETES, read_text},
+	{KUBERNETES, read_text_map},
+	{LOCAL | KUBERNETES, read_text},
+	{KUBERNETES, read_text},
+	{LOCAL, read_local_data},
+	{KUBERNETES, read_kube_data},
+	{KUBERNETES, read_gpu_types},
+	{KUBERNETES, read_bool},
+	{KUBERNETES, read_text},
+	{KUBERNETES, read_text_map},
+	{KUBERNETES, read_text},
+	{KUBERNETES, read_file_name},
+	{KUBERNETES, read_text},
+	{KUBERNETES, read_text},
+	{KUBERNETES, read_text},
+	{LOCAL | KUBERNETES, read_registry},
+	{KUBERNETES, read_results},
+	{KUBERNETES, read_security},
+	{KUBERNETES, read_text_or_null},
+	{KUBERNETES, read_duration},
+	{KUBERNETES, read_volumes},
+};
+
+const struct config_target_key config_target_keys[] = {
+	{"kind", "What it is: local (this machine) or kubernetes", "kind: kubernetes"},
+	{"annotations", "Added to everything that is made in the cluster",
+		"annotations: {team: vision}"},
+	{"before", "As before: at the top, for this target", "before: source /opt/env.sh"},
+	{"context", "Context of the kubeconfig. Default: the current one", "context: research-a"},
+	{"data", "Where the paths of data: are on this machine",
+		"data: {data/imagenet: /srv/imagenet}"},
+	{"data", "Where the paths of data: are in the cluster",
+		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}}"},
+	{"gpu_types", "What --gpu-type NAME stands for",
+		"gpu_types: {h100: {resource: nvidia.com/gpu, node_selector: {gpu: h100}, "
+		"tolerations: []}}"},
+	{"host_path", "Whether volumes may be directories of nodes", "host_path: true"},
+	{"image_pull_secret", "Secret with the login for the registry",
+		"image_pull_secret: regcred"},
+	{"labels", "Added to everything that is made in the cluster", "labels: {team: vision}"},
+	{"namespace", "Namespace. Default: that of the context", "namespace: me"},
+	{"overlay", "A file with parts of a pod that are merged into every pod",
+		"overlay: pod.yaml"},
+	{"platform", "Platform of the nodes", "platform: linux/amd64"},
+	{"priority", "PriorityClass, with a queue the WorkloadPriorityClass", "priority: low"},
+	{"queue", "LocalQueue of Kueue", "queue: gpu"},
+	{"registry", "As registry: at the top, for this target",
+		"registry: registry.example.com/me/dlrun"},
+	{"results", "Storage of $DLRUN_OUTPUT_DIR", "results: {pvc: results}"},
+	{"security", "auto: as the namespace demands; image: as the image says; restricted",
+		"security: auto"},
+	{"service_account", "Of the pods, with its token mounted; null: none",
+		"service_account: trainer"},
+	{"ttl", "How long the cluster keeps what has ended. Default: 7d", "ttl: 7d"},
+	{"volumes", "Further volumes", "volumes: [{pvc: scratch, path: /scratch}]"},
+};
+const size_t config_target_keys_n = ARRAY_LEN(config_target_keys);
+_Static_assert(ARRAY_LEN(config_target_keys) == ARRAY_LEN(readers), "each key has a reader");
+
+/*
+ * Targets
+ */
+
+static int find_kind(const struct reading *reading, unsigned *ret, struct err *err)
 {
-	const char *known[ARRAY_LEN(target_keys)];
+	const struct yaml *node = yaml_get(reading->node, "kind");
 
-	for (size_t i = 0; i < ARRAY_LEN(target_keys); i++) {
-		known[i] = target_keys[i].name;
-		if (str_eq(node->key, known[i]))
-			return target_keys[i].read(config, target, node, place, err);
-	}
-	return config_unknown_key(err, place, "a target", node->key, known, ARRAY_LEN(target_keys));
+	if (!node)
+		return config_place_errorf(
+			err, reading->place, "target %s has no kind", reading->name);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (node->kind == YAML_SCALAR && str_eq(node->text, kinds[i].name)) {
+			*ret = kinds[i].kind;
+			return 0;
+		}
+	struct config_place here = place_of(reading, node);
+	return config_place_errorf(err, &here, "a target may be of the kinds local and kubernetes");
 }
 
-static int read_target(const struct config *config, struct json *targets, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+static const struct reader *find_reader(const char *name, unsigned kind)
 {
-	struct json *target = json_object();
-	int r = 0;
+	for (size_t i = 0; i < config_target_keys_n; i++)
+		if (str_eq(name, config_target_keys[i].name) && (readers[i].kinds & kind))
+			return &readers[i];
+	return NULL;
+}
 
-	json_set(targets, node->key, target);
-	if (node->kind != YAML_MAP)
-		return config_wrong_kind(err, place, node->key, "a map", node);
-	for (const struct yaml *item = node->first; item && r == 0; item = item->next)
-		r = read_target_key(config, target, item,
-			&(struct config_place){place->source, place->file, item->key_line}, err);
-	if (r == 0 && !yaml_get(node, "kind"))
-		r = config_place_errorf(err, place, "target %s has no kind", node->key);
+static int fail_unknown(
+	const struct config_place *place, const char *name, unsigned kind, struct err *err)
+{
+	const char *known[ARRAY_LEN(readers)];
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(readers); i++)
+		if (readers[i].kinds & kind)
+			known[n++] = config_target_keys[i].name;
+	return config_unknown_key(err, place,
+		kind == LOCAL ? "a target of kind local" : "a target of kind kubernetes", name,
+		known, n);
+}
+
+static int read_target(const struct reading *reading, struct json **ret, struct err *err)
+{
+	unsigned kind = 0;
+
+	if (reading->node->kind != YAML_MAP)
+		return wrong_kind(reading, "a map", err);
+	*ret = json_object();
+	int r = find_kind(reading, &kind, err);
+	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
+		struct config_place here = place_of(reading, item);
+		const struct reader *reader = find_reader(item->key, kind);
+		struct json *value = NULL;
+
+		if (!reader)
+			return fail_unknown(&here, item->key, kind, err);
+		r = reader->read(
+			&(struct reading){reading->config, &here, item, item->key}, &value, err);
+		if (value)
+			json_set(*ret, item->key, value);
+	}
 	return r;
 }
 
@@ -104,9 +470,14 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 			err, place, config_keys[i].name, "a map of names to targets", node);
 	if (!value->json)
 		value->json = json_object();
-	for (const struct yaml *item = node->first; item && r == 0; item = item->next)
-		r = read_target(config, value->json, item,
-			&(struct config_place){place->source, place->file, item->key_line}, err);
+	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
+		struct config_place here = {place->source, place->file, item->key_line};
+		struct json *target = NULL;
+
+		r = read_target(&(struct reading){config, &here, item, item->key}, &target, err);
+		if (target)
+			json_set(value->json, item->key, target);
+	}
 	if (r == 0)
 		config_value_mark(value, place);
 	return r;

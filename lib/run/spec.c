@@ -22,6 +22,7 @@ struct json *spec_to_json(const struct spec *spec)
 	json_set_int(json, "timeout_ms", spec->timeout_ms);
 	json_set_int(json, "grace_ms", spec->grace_ms);
 	world_to_json(&spec->world, json);
+	resources_to_json(&spec->resources, json_sub(json, "resources"));
 	return json;
 }
 
@@ -45,6 +46,7 @@ int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
 	int r = read_lists(json, &spec, err);
 	if (r < 0)
 		return r;
+	resources_from_json(json_get(json, "resources"), &spec.resources);
 	spec.shell = json_get_bool(json, "shell", false);
 	spec.cwd = words_get_one(json, "cwd");
 	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
@@ -65,5 +67,6 @@ void spec_done(struct spec *spec)
 	strv_done(&spec->env);
 	strv_done(&spec->secrets);
 	world_done(&spec->world);
+	resources_done(&spec->resources);
 	*spec = (struct spec){0};
 }

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
+#include "run/resources.h"
 #include "run/world.h"
 
 #define SPEC_SCHEMA "dlrun/spec/v1"
@@ -24,6 +25,7 @@ struct spec {
 	int64_t timeout_ms;  /* 0: none */
 	int64_t grace_ms;
 	struct world world;
+	struct resources resources;
 };
 
 struct json *spec_to_json(const struct spec *spec);

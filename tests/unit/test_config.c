@@ -132,9 +132,31 @@ static void test_errors(void **state)
 		{"compression: lzma\n", ":1: compression: 'lzma' is none of: gzip zstd", NULL},
 		{"grace: 5 apples\n", ":1: grace: ", NULL},
 		{"targets: {a: {}}\n", ":1: target a has no kind", NULL},
-		{"targets: {a: {kind: moon}}\n", ":1: the only kind of target is local", NULL},
+		{"targets: {a: {kind: moon}}\n",
+			":1: a target may be of the kinds local and kubernetes", NULL},
 		{"targets: {a: {kind: local, rgistry: x}}\n",
-			":1: there is no key 'rgistry' in a target", "did you mean 'registry'?"},
+			":1: there is no key 'rgistry' in a target of kind local",
+			"did you mean 'registry'?"},
+		{"targets: {a: {kind: local, queue: x}}\n",
+			":1: there is no key 'queue' in a target of kind local", NULL},
+		{"targets: {a: {kind: kubernetes, quue: x}}\n",
+			":1: there is no key 'quue' in a target of kind kubernetes",
+			"did you mean 'queue'?"},
+		{"targets:\n  a:\n    kind: kubernetes\n    results: {pvc: a, nfs: b}\n",
+			":4: results needs exactly one of: pvc nfs claim emptyDir", NULL},
+		{"targets: {a: {kind: kubernetes, results: {claim: much}}}\n",
+			":1: results.claim: ", NULL},
+		{"targets: {a: {kind: kubernetes, data: {d: {pcv: a}}}}\n",
+			":1: there is no key 'pcv' in data.d", "did you mean 'pvc'?"},
+		{"targets: {a: {kind: kubernetes, volumes: [{pvc: a, path: b}]}}\n",
+			":1: volumes needs path: an absolute path in the container", NULL},
+		{"targets: {a: {kind: kubernetes, volumes: {pvc: a}}}\n",
+			":1: volumes must be a list, not a map", NULL},
+		{"targets: {a: {kind: kubernetes, security: none}}\n",
+			":1: security: 'none' is none of: auto image restricted", NULL},
+		{"targets: {a: {kind: kubernetes, ttl: soon}}\n", ":1: ttl: ", NULL},
+		{"targets: {a: {kind: kubernetes, host_path: 1}}\n",
+			":1: host_path must be true or false, not a single value", NULL},
 		{"- a\n", ":1: the file must be a map of keys", NULL},
 		{"name: a\nname: b\n", ":2: ", NULL},
 	};
@@ -154,6 +176,37 @@ static void test_errors(void **state)
 		if (cases[i].hint)
 			assert_string_equal(err.hint, cases[i].hint);
 	}
+}
+
+static void test_kubernetes_target(void **state)
+{
+	static const char text[] =
+		"targets:\n"
+		"  r:\n"
+		"    kind: kubernetes\n"
+		"    results: {pvc: results}\n"
+		"    data: {data/x: {pvc: d, sub_path: x}}\n"
+		"    service_account: null\n"
+		"    overlay: pod.yaml\n"
+		"    gpu_types: {h: {resource: nvidia.com/gpu, node_selector: {gpu: 1},"
+		" tolerations: [{key: a, tolerationSeconds: 5}]}}\n";
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	const struct json *target, *type;
+
+	(void)state;
+	assert_int_equal(load(text, NULL, NULL, &config, &err), 0);
+	target = config_target(config, "r");
+	assert_string_equal(json_get_str(json_get(target, "results"), "pvc"), "results");
+	assert_string_equal(
+		json_get_str(json_get(json_get(target, "data"), "data/x"), "sub_path"), "x");
+	assert_int_equal(json_kind(json_get(target, "service_account")), JSON_NULL);
+	assert_true(str_ends(json_get_str(target, "overlay"), "/pod.yaml"));
+	assert_int_equal(json_get_str(target, "overlay")[0], '/');
+	type = json_get(json_get(target, "gpu_types"), "h");
+	assert_string_equal(json_get_str(json_get(type, "node_selector"), "gpu"), "1");
+	assert_int_equal(
+		json_get_int(json_first(json_get(type, "tolerations")), "tolerationSeconds", 0), 5);
 }
 
 static void test_inside_a_run_variables_are_the_runs(void **state)
@@ -215,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_precedence),
 		cmocka_unit_test(test_command_forms),
 		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_kubernetes_target),
 		cmocka_unit_test(test_inside_a_run_variables_are_the_runs),
 		cmocka_unit_test(test_missing_project_file_is_an_error),
 		cmocka_unit_test(test_secret_names),

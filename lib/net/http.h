@@ -68,7 +68,8 @@ struct http_tls {
 	/* PEM text. ca_pem: the only issuers, instead of any file; NULL: none is given.
 	 * cert_pem and key_pem: of this side; both or neither. */
 	const char *ca_pem, *cert_pem, *key_pem;
-	/* That the certificate must have (and SNI); NULL: the host of the URL. */
+	/* That the certificate must have (and SNI; the Host header stays the URL's); NULL: the
+	 * host of the URL. */
 	const char *server_name;
 };
 
@@ -116,19 +117,22 @@ struct http_request {
 	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
 				      * whose body can be sent again. Else they are answers */
 	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
-	const char *proxy;          /* its URL; "": straight; NULL: as the environment says */
-	bool has_zone;              /* a server named this URL: */
-	enum address_zone zone;     /* of the host that the user named */
-	int64_t deadline_ms;        /* clock_ms(); 0: none */
-	int64_t idle_ms;            /* no byte either way for so long; 0: 30 s */
+	/* Its URL (socks5 looks names up here, socks5h there), also for hosts of this machine; "":
+	 * straight; NULL: as the environment says. */
+	const char *proxy;
+	bool has_zone;          /* a server named this URL: */
+	enum address_zone zone; /* of the host that the user named */
+	int64_t deadline_ms;    /* clock_ms(); 0: none */
+	int64_t idle_ms;        /* no byte either way for so long; 0: 30 s */
 	http_done_fn *done;
 	void *ctx;
 };
 
 /* Copies what it keeps. done is called from the loop, never from here, and exactly once unless the
- * call is given up. The faults: E_HTTP_URL; E_HTTP_RESOLVE (name); E_HTTP_CONNECT; E_HTTP_TLS;
- * E_HTTP_PROXY; E_HTTP_TIMEOUT; E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body);
- * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE. */
+ * call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG (proxy); E_HTTP_RESOLVE
+ * (name); E_HTTP_CONNECT; E_HTTP_TLS (certificates of both sides); E_HTTP_PROXY; E_HTTP_TIMEOUT;
+ * E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body); E_HTTP_PROTOCOL (no HTTP, wrong
+ * length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE. */
 struct http_call *http_start(struct http *http, const struct http_request *request);
 /* Give up; no done. NULL is accepted. The connection is closed if it is in use. */
 void http_cancel(struct http_call *call);

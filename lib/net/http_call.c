@@ -150,6 +150,7 @@ static void copy_request(struct http_call *call, const struct http_request *requ
 	*kept = *request;
 	kept->method = mem_strdup(request->method);
 	kept->authorization = mem_strdup(request->authorization);
+	kept->proxy = mem_strdup(request->proxy);
 	kept->url = NULL;
 	kept->headers = NULL;
 	kept->tls = NULL;
@@ -216,6 +217,7 @@ void http_call_free(struct http_call *call)
 	loop_remove_timer(http->loop, call->wake_timer);
 	free((char *)call->request.method);
 	http_wipe(call->request.authorization);
+	http_wipe(call->request.proxy);
 	if (call->request.body.copy)
 		free((void *)call->request.body.data);
 	strv_done(&call->headers);

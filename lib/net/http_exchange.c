@@ -1,6 +1,5 @@
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -59,45 +58,22 @@ static void set_headers(struct http_call *call)
 	HTTP_SET(call, CURLOPT_USERAGENT, call->http->user_agent);
 }
 
-static int check_ca(const char *file, const char *host, struct err *err)
+static int find_proxy(struct http_call *call, struct err *err)
 {
-	if (access(file, R_OK) == 0)
+	const char *named = call->request.proxy;
+
+	if (!named)
+		return proxy_for(&call->http->proxy, &call->url, &call->x.proxy, err);
+	if (!*named)
 		return 0;
-	AUTO_FREE char *shown = str_escaped(file);
-	return err_set_errno(
-		err, E_HTTP_TLS, errno, "cannot read %s, the issuers to trust for %s", shown, host);
-}
-
-const char *http_ca_file(const struct http_call *call)
-{
-	return call->tls.ca_file ? call->tls.ca_file : call->http->ca_file;
-}
-
-/* Issuers that were named are instead of the system's, not besides them. */
-static int set_tls(struct http_call *call, struct err *err)
-{
-	const char *ca_file = http_ca_file(call);
-	long verify = call->tls.insecure ? 0L : 1L;
-
-	HTTP_SET(call, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	HTTP_SET(call, CURLOPT_SSL_VERIFYPEER, verify);
-	HTTP_SET(call, CURLOPT_SSL_VERIFYHOST, verify * 2);
-	HTTP_SET(call, CURLOPT_PROXY_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	if (call->http->ca_file && call->x.proxy) {
-		HTTP_SET(call, CURLOPT_PROXY_CAINFO, call->http->ca_file);
-		HTTP_SET(call, CURLOPT_PROXY_CAPATH, NULL);
-	}
-	if (!ca_file || !call->url.tls || call->tls.insecure)
-		return 0;
-	HTTP_SET(call, CURLOPT_CAINFO, ca_file);
-	HTTP_SET(call, CURLOPT_CAPATH, NULL);
-	return check_ca(ca_file, call->url.host, err);
+	AUTO_FREE char *what = mem_printf("the proxy for %s", call->url.host);
+	return proxy_parse(named, what, &call->x.proxy, err);
 }
 
 /* Always named, or libcurl would look into the environment itself. */
 static int set_proxy(struct http_call *call, struct err *err)
 {
-	int r = proxy_for(&call->http->proxy, &call->url, &call->x.proxy, err);
+	int r = find_proxy(call, err);
 
 	if (r < 0)
 		return r;
@@ -110,9 +86,6 @@ static int set_proxy(struct http_call *call, struct err *err)
 
 static void set_basics(struct http_call *call)
 {
-	AUTO_FREE char *url = url_text(&call->url);
-
-	HTTP_SET(call, CURLOPT_URL, url);
 	HTTP_SET(call, CURLOPT_PATH_AS_IS, 1L);
 	HTTP_SET(call, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
 	HTTP_SET(call, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -146,7 +119,7 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	http_receive_options(call);
 	int r = set_proxy(call, err);
 	if (r == 0)
-		r = set_tls(call, err);
+		r = http_tls_options(call, err);
 	if (r < 0)
 		return r;
 	return x->unset ? err_set(err, E_BUG, "libcurl does not take %s", x->unset) : 0;
@@ -158,6 +131,7 @@ void http_exchange_done(struct http_exchange *x)
 	for (struct curl_slist *line = x->headers; line; line = line->next)
 		explicit_bzero(line->data, strlen(line->data));
 	curl_slist_free_all(x->headers);
+	curl_slist_free_all(x->connect_to);
 	if (x->proxy)
 		explicit_bzero(x->proxy, strlen(x->proxy));
 	free(x->proxy);

@@ -27,6 +27,9 @@ static const struct fault_row fault_rows[] = {
 	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
 	{CURLE_PARTIAL_FILE, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of an answer"},
+	{CURLE_RECV_ERROR, "certificate required", E_HTTP_TLS, false,
+		"asks for a client certificate"},
+	{CURLE_RECV_ERROR, "alert", E_HTTP_TLS, false, "does not accept the client certificate"},
 	{CURLE_SEND_ERROR, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of a request"},
 	{CURLE_SEND_FAIL_REWIND, NULL, E_HTTP_CLOSED, true,
@@ -44,6 +47,14 @@ static const struct fault_row fault_rows[] = {
 		"closed the connection while TLS began"},
 	{CURLE_SSL_CONNECT_ERROR, "unexpected eof", E_HTTP_CLOSED, true,
 		"closed the connection while TLS began"},
+	{CURLE_SSL_CERTPROBLEM, NULL, E_HTTP_TLS, false,
+		"cannot be asked: the client certificate or its key is not valid"},
+	{CURLE_SSL_CONNECT_ERROR, "certificate required", E_HTTP_TLS, false,
+		"asks for a client certificate"},
+	{CURLE_SSL_CONNECT_ERROR, "alert bad certificate", E_HTTP_TLS, false,
+		"does not accept the client certificate"},
+	{CURLE_SSL_CONNECT_ERROR, "alert unknown ca", E_HTTP_TLS, false,
+		"does not accept the client certificate"},
 	{CURLE_SSL_CONNECT_ERROR, "wrong version number", E_HTTP_TLS, false, "does not speak TLS"},
 	{CURLE_SSL_CONNECT_ERROR, "packet length too long", E_HTTP_TLS, false,
 		"does not speak TLS"},
@@ -103,7 +114,11 @@ static int certificate_fault(const struct http_call *call, const char *host, str
 {
 	const char *text = verify_text(call);
 
-	err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, text);
+	if (str_eq(text, "names other hosts") && call->tls.server_name)
+		err_set(err, E_HTTP_TLS, "the certificate of %s names other hosts than %s", host,
+			call->tls.server_name);
+	else
+		err_set(err, E_HTTP_TLS, "the certificate of %s %s", host, text);
 	/* Another issuer would not help. */
 	if (!strstr(text, "sign"))
 		err_hint(err,
@@ -116,6 +131,9 @@ static int issuers_fault(const struct http_call *call, const char *host, struct 
 {
 	const char *file = http_ca_file(call);
 
+	if (call->tls.ca_pem)
+		return err_set(err, E_HTTP_TLS,
+			"what is given as the issuers to trust for %s holds none", host);
 	if (!file)
 		return err_set(err, E_HTTP_TLS, "this system has no issuers to trust for %s", host);
 	AUTO_FREE char *shown = str_escaped(file);
@@ -129,6 +147,11 @@ static int proxy_fault(const struct http_call *call, struct err *err, const char
 	const char *variable = NULL;
 	AUTO_ERR struct err ignored = {0};
 
+	if (call->request.proxy) {
+		AUTO_FREE char *named = proxy_without_user(call->x.proxy);
+		return err_set(
+			err, E_HTTP_PROXY, "the proxy %s for %s %s", named, call->url.host, what);
+	}
 	if (proxy_shown(&call->http->proxy, &call->url, &shown, &variable, &ignored) < 0 || !shown)
 		return err_set(err, E_HTTP_PROXY, "the proxy %s", what);
 	AUTO_FREE char *safe = str_escaped(shown);

@@ -37,6 +37,7 @@ struct http {
 struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
+	struct curl_slist *connect_to;
 	char *proxy; /* with user information, or NULL */
 	int fd;      /* as far as libcurl waits for it, or -1 */
 	char errbuf[CURL_ERROR_SIZE];
@@ -107,6 +108,10 @@ void http_redirect(struct http_call *call, struct url *url);
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
 void http_exchange_done(struct http_exchange *x);
+
+/* http_tls.c */
+/* The URL, and which certificates stand for it. */
+int http_tls_options(struct http_call *call, struct err *err);
 /* Of the issuers to trust; NULL: the system's. */
 const char *http_ca_file(const struct http_call *call);
 

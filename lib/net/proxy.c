@@ -259,6 +259,24 @@ static int find(const struct proxy_env *env, const struct url *url, bool with_us
 	return 0;
 }
 
+int proxy_parse(const char *text, const char *what, char **ret, struct err *err)
+{
+	char *proxy = normalize(text, true);
+
+	if (!proxy) {
+		err_set(err, E_CONFIG, "%s is no proxy that can be used", what);
+		return err_hint(err,
+			"http://HOST:PORT, or https, socks4, socks4a, socks5 or socks5h for http");
+	}
+	*ret = proxy;
+	return 0;
+}
+
+char *proxy_without_user(const char *proxy)
+{
+	return normalize(proxy, false);
+}
+
 int proxy_for(const struct proxy_env *env, const struct url *url, char **ret, struct err *err)
 {
 	const char *ignored;

@@ -25,7 +25,11 @@ void proxy_env_read(const char *const *env, struct proxy_env *ret);
  * is http, without a port 80, 443 or 1080. What is returned always has both. The caller frees; it
  * may hold a password. */
 int proxy_for(const struct proxy_env *env, const struct url *url, char **ret, struct err *err);
-/* The same for people: without user information; *ret_variable names the variable (static). */
+/* A proxy that was named otherwise, in the same form; what: "the proxy of …", for E_CONFIG. */
+int proxy_parse(const char *text, const char *what, char **ret, struct err *err);
+/* proxy as these return it, without user information. The caller frees. */
+char *proxy_without_user(const char *proxy);
+/* The same as proxy_for for people: without user information; *ret_variable names the variable (static). */
 int proxy_shown(const struct proxy_env *env, const struct url *url, char **ret,
 	const char **ret_variable, struct err *err);
 

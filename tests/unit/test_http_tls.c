@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "httpclient.h"
 #include "httpfix.h"
@@ -27,7 +28,7 @@ static const char make_certificates[] =
 	"	openssl req -x509 $key -keyout $ca.key -out $ca.pem -subj /CN=$ca -days 2\n"
 	"done\n"
 	"leaf() { # name, issuer, names in it, days\n"
-	"	openssl req $key -keyout $1.key -out $1.csr -subj /CN=leaf\n"
+	"	openssl req $key -keyout $1.key -out $1.csr -subj /CN=$1\n"
 	"	echo \"subjectAltName=$3\" >$1.ext\n"
 	"	openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2.key -CAcreateserial -days $4 \\\n"
 	"		-extfile $1.ext -out $1.pem\n"
@@ -36,6 +37,8 @@ static const char make_certificates[] =
 	"leaf elsewhere ca DNS:elsewhere.test 2\n"
 	"leaf expired ca DNS:localhost -1\n"
 	"leaf strange stranger DNS:localhost 2\n"
+	"leaf alice ca DNS:alice 2; leaf bob ca DNS:bob 2; leaf mallory stranger DNS:mallory 2\n"
+	"openssl pkey -in alice.key -aes128 -passout pass:x -out locked.key\n"
 	"openssl req -x509 $key -keyout alone.key -out alone.pem -subj /CN=localhost -days 2\n";
 
 /* Prints its ports and lives as long as its input. */
@@ -43,12 +46,18 @@ static const char tls_server[] =
 	"import http.server, os, ssl, sys, threading\n"
 	"class Answer(http.server.BaseHTTPRequestHandler):\n"
 	"	protocol_version = 'HTTP/1.1'\n"
+	"	def who(self):\n"
+	"		certificate = self.connection.getpeercert()\n"
+	"		name = certificate['subject'][0][0][1] if certificate else 'nobody'\n"
+	"		return '%s %s %s %s' % (name, self.headers['Host'],\n"
+	"			getattr(self.connection, 'sni', None), self.client_address[1])\n"
 	"	def do_GET(self):\n"
+	"		body = self.who() if self.path == '/who' else 'tls'\n"
 	"		self.send_response(302 if self.path == '/down' else 200)\n"
 	"		self.send_header('Location', 'http://localhost:9/')\n"
-	"		self.send_header('Content-Length', '3')\n"
+	"		self.send_header('Content-Length', str(len(body)))\n"
 	"		self.end_headers()\n"
-	"		self.wfile.write(b'tls')\n"
+	"		self.wfile.write(body.encode())\n"
 	"	def log_message(self, *args): pass\n"
 	"for name in sys.argv[1:]:\n"
 	"	context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
@@ -57,6 +66,11 @@ static const char tls_server[] =
 	"		context.set_ciphers('ALL:@SECLEVEL=0')\n"
 	"		context.minimum_version = ssl.TLSVersion.TLSv1\n"
 	"		context.maximum_version = ssl.TLSVersion.TLSv1_1\n"
+	"	if name in ('optional', 'required'):\n"
+	"		context.verify_mode = getattr(ssl, 'CERT_' + name.upper())\n"
+	"		context.load_verify_locations('ca.pem')\n"
+	"		name = 'elsewhere' if name == 'optional' else 'good'\n"
+	"	context.sni_callback = lambda sock, name, _: setattr(sock, 'sni', name)\n"
 	"	context.load_cert_chain(name + '.pem', name + '.key')\n"
 	"	server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answer)\n"
 	"	server.handle_error = lambda *args: None\n"
@@ -67,7 +81,7 @@ static const char tls_server[] =
 	"sys.stdin.read()\n"
 	"os._exit(0)\n";
 
-enum tls_kind { GOOD, ELSEWHERE, EXPIRED, STRANGE, ALONE, OLD, N_TLS };
+enum tls_kind { GOOD, ELSEWHERE, EXPIRED, STRANGE, ALONE, OLD, OPTIONAL, REQUIRED, N_TLS };
 
 static uint16_t tls_ports[N_TLS];
 static pid_t tls_pid;
@@ -85,7 +99,8 @@ static bool start_tls_server(void)
 		dup2(out[1], 1);
 		if (chdir(tmp) == 0)
 			execlp("python3", "python3", "-W", "ignore", "-c", tls_server, "good",
-				"elsewhere", "expired", "strange", "alone", "old", NULL);
+				"elsewhere", "expired", "strange", "alone", "old", "optional",
+				"required", NULL);
 		_exit(127);
 	}
 	close(in[0]);
@@ -131,6 +146,15 @@ static void get_tls(struct client *client, const char *host, enum tls_kind kind,
 	result->request.tls = tls;
 	client_start_url(client, url, result);
 	client_run(client);
+}
+
+static char *read_in_tmp(const char *name)
+{
+	AUTO_FREE char *path = in_tmp(name);
+	AUTO_BUF struct buf buf = {0};
+
+	assert_int_equal(fs_read(path, 1 << 20, &buf, NULL, NULL), 0);
+	return buf_take(&buf);
 }
 
 /*
@@ -383,6 +407,224 @@ static void test_downgrade(void **state)
 }
 
 /*
+ * Certificates in memory, of either side
+ */
+
+/* What the tests below are about: ca.pem, and who we are. */
+struct identity {
+	char *ca, *cert, *key;
+	struct http_tls tls;
+};
+
+static struct identity identity_of(const char *name, const char *server_name)
+{
+	AUTO_FREE char *cert = mem_printf("%s.pem", name ? name : "");
+	AUTO_FREE char *key = mem_printf("%s.key", name ? name : "");
+	struct identity id = {.ca = read_in_tmp("ca.pem")};
+
+	if (name) {
+		id.cert = read_in_tmp(cert);
+		id.key = read_in_tmp(key);
+	}
+	id.tls = (struct http_tls){.ca_pem = id.ca,
+		.cert_pem = id.cert,
+		.key_pem = id.key,
+		.server_name = server_name};
+	return id;
+}
+
+static void identity_done(struct identity *id)
+{
+	free(id->ca);
+	free(id->cert);
+	free(id->key);
+}
+
+/* "NAME HOST SNI PORT" of the answer, or the message of the fault. In TLS 1.3 what a server thinks
+ * of a client's certificate comes after its own part of the handshake, and is lost if the request
+ * meets its end of the connection first. */
+static char *ask_who(struct client *client, enum tls_kind kind, const struct http_tls *tls)
+{
+	struct result result = {0};
+	int n_lost = 0;
+
+	AUTO_FREE char *url = mem_printf("https://localhost:%u/who", tls_ports[kind]);
+	do {
+		result_done(&result);
+		result.request.tls = tls;
+		client_start_url(client, url, &result);
+		client_run(client);
+	} while (kind == REQUIRED && result.fault == E_HTTP_CLOSED && ++n_lost < 100);
+	if (result.status != 200)
+		result_is_fault(&result, E_HTTP_TLS, false);
+	char *said = mem_strdup(result.message ? result.message : result.body);
+	result_done(&result);
+	return said;
+}
+
+/* And with certificates that are copies of those of before, so that it is their content that
+ * tells connections apart. */
+static int who_on_port(struct client *client, const char *name)
+{
+	struct identity id = identity_of(name, "elsewhere.test");
+	AUTO_FREE char *said = ask_who(client, OPTIONAL, &id.tls);
+	AUTO_FREE char *wanted = mem_printf(
+		"%s localhost:%u elsewhere.test ", name ? name : "nobody", tls_ports[OPTIONAL]);
+
+	if (!str_starts(said, wanted))
+		print_error("%s\n", said);
+	assert_true(str_starts(said, wanted));
+	identity_done(&id);
+	return atoi(said + strlen(wanted));
+}
+
+static void test_identities_are_not_mixed(void **state)
+{
+	static const char *const names[] = {"alice", NULL, "bob"};
+	int ports[ARRAY_LEN(names)];
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		ports[i] = who_on_port(&client, names[i]);
+		for (size_t before = 0; before < i; before++)
+			assert_int_not_equal(ports[before], ports[i]);
+	}
+	/* Each has a connection now, and uses it again. */
+	for (size_t i = ARRAY_LEN(names); i-- > 0;)
+		assert_int_equal(who_on_port(&client, names[i]), ports[i]);
+	client_done(&client);
+}
+
+static void test_server_name(void **state)
+{
+	static const struct {
+		enum tls_kind kind;
+		const char *server_name;
+		const char *end;
+	} rows[] = {
+		{ELSEWHERE, "elsewhere.test", NULL},
+		{ELSEWHERE, NULL, " names other hosts"},
+		{ELSEWHERE, "localhost", " names other hosts than localhost"},
+		{GOOD, "elsewhere.test", " names other hosts than elsewhere.test"},
+		{GOOD, "localhost", NULL},
+		{GOOD, "127.0.0.1", NULL},
+		{ELSEWHERE, "elsewhere.test", NULL},
+	};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct identity id = identity_of(NULL, rows[i].server_name);
+		AUTO_FREE char *said = ask_who(&client, rows[i].kind, &id.tls);
+		AUTO_FREE char *who = mem_printf("nobody localhost:%u ", tls_ports[rows[i].kind]);
+		if (rows[i].end)
+			assert_true(str_ends(said, rows[i].end));
+		else
+			assert_true(str_starts(said, who));
+		identity_done(&id);
+	}
+	client_done(&client);
+}
+
+static void test_server_name_is_a_name(void **state)
+{
+	static const char *const names[] = {"a b", "x/y", "u@h", "h:80", "", "a\r\nX: y"};
+	struct client client;
+
+	(void)state;
+	client_init(&client);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const struct http_tls tls = {.server_name = names[i]};
+		struct result result = {.request.tls = &tls};
+		client_start_url(&client, "https://127.0.0.1:9/", &result);
+		client_run(&client);
+		result_is_fault(&result, E_HTTP_URL, false);
+		result_done(&result);
+	}
+	client_done(&client);
+}
+
+static void test_issuers_in_memory(void **state)
+{
+	AUTO_FREE char *ca_file = in_tmp("ca.pem"), *ca = NULL, *stranger = NULL;
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	ca = read_in_tmp("ca.pem");
+	stranger = read_in_tmp("stranger.pem");
+	const struct {
+		struct http_tls tls;
+		const char *end;
+	} rows[] = {
+		{{.ca_pem = ca}, NULL},
+		/* Instead of every other issuer. */
+		{{.ca_pem = stranger}, " is signed by an unknown issuer"},
+		{{.ca_pem = stranger, .ca_file = ca_file}, " is signed by an unknown issuer"},
+		{{.ca_pem = ca, .ca_file = "/nowhere"}, NULL},
+		{{.ca_pem = "rubbish"}, " holds none"},
+		{{.ca_pem = ""}, " holds none"},
+	};
+	client_init_with(&client, NULL, ca_file);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_FREE char *said = ask_who(&client, GOOD, &rows[i].tls);
+		if (rows[i].end && !str_ends(said, rows[i].end))
+			print_error("%zu %s\n", i, said);
+		assert_true(rows[i].end ? str_ends(said, rows[i].end)
+					: str_starts(said, "nobody localhost:"));
+	}
+	client_done(&client);
+}
+
+static void test_client_certificates(void **state)
+{
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	struct identity alice = identity_of("alice", NULL), nobody = identity_of(NULL, NULL);
+	struct identity mallory = identity_of("mallory", NULL), bob = identity_of("bob", NULL);
+	AUTO_FREE char *locked = read_in_tmp("locked.key");
+	struct http_tls rows[] = {nobody.tls, mallory.tls, alice.tls, alice.tls, alice.tls};
+	static const char *const ends[] = {
+		" asks for a client certificate",
+		" does not accept the client certificate",
+		" the client certificate or its key is not valid",
+		" the client certificate or its key is not valid",
+		" the client certificate or its key is not valid",
+	};
+	rows[2].key_pem = bob.key;
+	rows[3].key_pem = locked; /* and nobody is asked for the password of it */
+	rows[4].cert_pem = "rubbish";
+	client_init(&client);
+	AUTO_FREE char *said = ask_who(&client, REQUIRED, &alice.tls);
+	assert_true(str_starts(said, "alice "));
+	client_done(&client);
+	/* A connection with the same certificate would do for the ones with a wrong key. */
+	client_init(&client);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_FREE char *message = ask_who(&client, REQUIRED, &rows[i]);
+		if (!str_ends(message, ends[i]))
+			print_error("%zu %s\n", i, message);
+		assert_true(str_ends(message, ends[i]));
+	}
+	client_done(&client);
+	identity_done(&alice);
+	identity_done(&nobody);
+	identity_done(&mallory);
+	identity_done(&bob);
+}
+
+/*
  * Proxies
  */
 
@@ -531,6 +773,86 @@ static void test_socks(void **state)
 	fix_stop(server);
 }
 
+static bool proxy_tunnels_elsewhere(struct fix_conn *conn)
+{
+	AUTO_FD int fd = connect_to(tls_ports[ELSEWHERE]);
+	if (fd >= 0 && fix_say(conn, "HTTP/1.1 200 Established\r\n\r\n"))
+		relay(conn->fd, fd);
+	return false;
+}
+
+/* Through a proxy it is the host that is asked for, not the name in its certificate. */
+static void test_server_name_by_proxy(void **state)
+{
+	struct fix_server *server = fix_start(proxy_tunnels_elsewhere);
+	struct result result = {0};
+	struct client client;
+
+	(void)state;
+	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
+	client_init(&client);
+	if (has_tls) {
+		struct identity id = identity_of("alice", "elsewhere.test");
+		result.request.tls = &id.tls;
+		result.request.proxy = proxy;
+		client_start_url(&client, "https://registry.test:6443/who", &result);
+		client_run(&client);
+		assert_int_equal(result.status, 200);
+		assert_true(str_starts(result.body, "nobody registry.test:6443 elsewhere.test "));
+		assert_true(str_starts(server->heads.v[0], "CONNECT registry.test:6443 HTTP/1.1"));
+		identity_done(&id);
+	}
+	result_done(&result);
+	client_done(&client);
+	fix_stop(server);
+}
+
+/* A proxy of one request, instead of what the environment says. */
+static void test_own_proxy(void **state)
+{
+	struct fix_server *proxy = fix_start(answer_ok), *server = fix_start(answer_ok);
+	const struct proxy_env env = {.http_proxy = "http://127.0.0.1:9"};
+	struct result straight = {.request.proxy = ""}, by_env = {0},
+		      bad = {.request.proxy = "ftp://x"};
+	struct result own = {0},
+		      gone = {.request.proxy = "http://u:s3cret@no-such-proxy.invalid:1"};
+	struct client client;
+
+	(void)state;
+	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", proxy->port);
+	client_init_with(&client, &env, NULL);
+	own.request.proxy = url;
+	client_get(&client, server->port, "/", &own); /* even for this machine */
+	assert_int_equal(own.status, 200);
+	assert_int_equal(proxy->n_requests, 1);
+	assert_int_equal(server->n_requests, 0);
+	client_get(&client, server->port, "/", &straight);
+	assert_int_equal(straight.status, 200);
+	assert_int_equal(server->n_requests, 1);
+	client_start_url(&client, "http://registry.test/", &by_env);
+	client_run(&client);
+	result_is_fault(&by_env, E_HTTP_PROXY, true);
+	client_start_url(&client, "http://registry.test/", &bad);
+	client_run(&client);
+	result_is_fault(&bad, E_CONFIG, false);
+	assert_string_equal(
+		bad.message, "the proxy for registry.test is no proxy that can be used");
+	client_start_url(&client, "http://registry.test/", &gone);
+	client_run(&client);
+	result_is_fault(&gone, E_HTTP_PROXY, false);
+	assert_string_equal(gone.message,
+		"the proxy http://no-such-proxy.invalid:1 for registry.test "
+		"has no address that can be found");
+	result_done(&own);
+	result_done(&straight);
+	result_done(&by_env);
+	result_done(&bad);
+	result_done(&gone);
+	client_done(&client);
+	fix_stop(server);
+	fix_stop(proxy);
+}
+
 static void check_proxy_fault(
 	const char *proxy, const char *url, bool is_transient, const char *end)
 {
@@ -629,9 +951,16 @@ int main(void)
 		cmocka_unit_test(test_no_tls_there),
 		cmocka_unit_test(test_tls_there),
 		cmocka_unit_test(test_downgrade),
+		cmocka_unit_test(test_identities_are_not_mixed),
+		cmocka_unit_test(test_server_name),
+		cmocka_unit_test(test_server_name_is_a_name),
+		cmocka_unit_test(test_issuers_in_memory),
+		cmocka_unit_test(test_client_certificates),
 		cmocka_unit_test(test_plain_proxy),
 		cmocka_unit_test(test_tunnel),
 		cmocka_unit_test(test_socks),
+		cmocka_unit_test(test_server_name_by_proxy),
+		cmocka_unit_test(test_own_proxy),
 		cmocka_unit_test(test_proxy_faults),
 		cmocka_unit_test(test_zones_behind_a_proxy),
 		cmocka_unit_test(test_environment_counts_for_nothing),

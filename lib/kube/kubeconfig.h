@@ -24,6 +24,9 @@ struct kubeconfig_env {
 	const char *service_host, *service_port, *service_account_dir;
 };
 
+/* The name of what a pod finds in itself, as a context. */
+#define KUBECONFIG_IN_CLUSTER "in-cluster"
+
 struct kubeconfig;
 /* Missing files of the list are left out. E_KUBE_CONFIG naming the file (and line) for one that is
  * none, E_KUBE_NO_CONFIG when there is nothing at all and this is no pod. */
@@ -37,7 +40,8 @@ void kubeconfig_contexts(const struct kubeconfig *config, struct strv *ret);
 const char *kubeconfig_current(const struct kubeconfig *config);
 
 /* context NULL: the current one. kube_namespace NULL: that of the context. Reads the files that it
- * names. E_KUBE_CONTEXT with the near match; E_KUBE_CONFIG for what cannot be used (auth-provider,
+ * names. Where both are given, data wins over a file, and what a token file says over a token. To
+ * a server of http no login is sent. E_KUBE_CONTEXT with the near match; E_KUBE_CONFIG for what cannot be used (auth-provider,
  * an unreadable file, no server). */
 int kubeconfig_access(const struct kubeconfig *config, const char *context,
 	const char *kube_namespace, struct kube_access *ret, struct err *err);

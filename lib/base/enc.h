@@ -1,5 +1,5 @@
 /*
- * Hex and base64 (RFC 4648), little endian numbers.
+ * Hex and base64 (RFC 4648), numbers of either order of bytes.
  */
 #ifndef DLRUN_BASE_ENC_H
 #define DLRUN_BASE_ENC_H
@@ -41,6 +41,20 @@ static inline void put_le64(uint8_t *p, uint64_t v)
 {
 	put_le32(p, (uint32_t)v);
 	put_le32(p + 4, (uint32_t)(v >> 32));
+}
+
+/* The order of the network. */
+static inline uint32_t get_be32(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static inline void put_be32(uint8_t *out, uint32_t value)
+{
+	out[0] = (uint8_t)(value >> 24);
+	out[1] = (uint8_t)(value >> 16);
+	out[2] = (uint8_t)(value >> 8);
+	out[3] = (uint8_t)value;
 }
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/enc.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "snap/gitindex.h"
@@ -29,11 +30,6 @@ struct reader {
 	const char *last_path;
 	unsigned last_stage;
 };
-
-static uint32_t get_be32(const uint8_t *p)
-{
-	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
 
 static uint16_t get_be16(const uint8_t *p)
 {

@@ -57,6 +57,9 @@ struct podlog_lines_events {
 	 * line in them, all of one millisecond. Return < 0: they count as not delivered. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	void (*gap)(void *ctx, const struct podlog_gap *gap);
+	/* Something without a time: not of the program, but what a kubelet has to say. Bounded, as
+	 * it came. */
+	void (*remark)(void *ctx, const char *text, size_t len);
 	void *ctx;
 };
 
@@ -89,8 +92,9 @@ void podlog_lines_doubt(struct podlog_lines *lines);
 /* What a small request for the first line of the present file (limitBytes) or its last one
  * (tailLines=1) has brought. The first: lets gaps of rotation be seen. */
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len);
-/* Whether the last line is not the one that was delivered last. */
-bool podlog_lines_is_behind(const struct podlog_lines *lines, const char *data, size_t len);
+/* Whether the last line is not the one that was delivered last; of one answer it is said once only
+ * while nothing more is delivered. */
+bool podlog_lines_is_behind(struct podlog_lines *lines, const char *data, size_t len);
 
 /* What was delivered so far; lives as long as lines. The id is the one given. */
 const struct podlog_point *podlog_lines_point(const struct podlog_lines *lines);

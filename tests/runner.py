@@ -63,6 +63,7 @@ def steps():
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary", "push"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
+    yield "real cluster", python(real / "on_cluster.py", DLRUN, *sorted(real.glob("cluster_*.py"))), {}
     for name in ("snapshot", "local", "failure", "attempts", "world", "canary"):
         yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {"DLRUN_OS": "portable"}
     yield "example digits", ["tests/real/digits.sh"], {}

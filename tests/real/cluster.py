@@ -8,7 +8,7 @@
     tests/real/cluster.py --shell [--nodes N]    one to try things with; prints the variables to set, then waits
     tests/real/cluster.py --do DIR VERB PART     stop, cont, kill, start or restart a part of it
 
-Needs root. All of it lives in namespaces (cluster_host.py) and ends with the process that started it, however
+Needs root. All of it lives in namespaces (kube_host.py) and ends with the process that started it, however
 that ends; what then lies about on disk is removed by the next start. Several may run at once.
 """
 
@@ -17,6 +17,8 @@ import atexit
 import base64
 import contextlib
 import fcntl
+import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -33,6 +35,7 @@ from pathlib import Path
 from gotools import go_tool
 from harness import Missing, needs, wait_for
 from kube_api import Api, ApiError
+from kube_host import CNI
 
 SLOTS = 16
 SLOTS_AT = Path("/tmp/dlrun-clusters")
@@ -40,7 +43,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 STATE = "DLRUN_TEST_CLUSTER"
 START_S = 90
 STEP_S = 60
-PARTS = ("etcd", "containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "unshare", "nsenter", "openssl", "cc")
+PARTS = ("etcd", "containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "iptables", "unshare", "nsenter", "openssl",
+         "cc")
 # Where each kind of object lives; what is not here is in the core group.
 GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1", "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1",
           "ClusterRole": "rbac.authorization.k8s.io/v1", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
@@ -76,26 +80,33 @@ def remove_traces(directory, cgroup):
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def claim(slot):
+    """The open file of a slot with its lock, after removing what a cluster has left there; None: one runs."""
+    file = open(SLOTS_AT / f"{slot}", "a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.seek(0)
+    left = file.read().split()
+    if left:
+        remove_traces(*left)
+    file.truncate(0)
+    return file
+
+
 def take_slot():
     """(number, open file with its lock): the lock is passed on to the cluster, and ends with its last process."""
     SLOTS_AT.mkdir(mode=0o700, exist_ok=True)
     routes = subprocess.run([needs("ip"), "route"], capture_output=True, text=True).stdout
-    for slot in range(SLOTS):
-        file = open(SLOTS_AT / f"{slot}", "a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            continue
-        file.seek(0)
-        left = file.read().split()
-        file.truncate(0)
-        if left:
-            remove_traces(*left)
-        if f"10.{100 + slot}." not in routes:
-            return slot, file
-        file.close()
-    raise Missing(f"{SLOTS} clusters run already")
+    with open(SLOTS_AT / "all", "w") as turn, contextlib.ExitStack() as free:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        claimed = {slot: free.enter_context(file) for slot in range(SLOTS) if (file := claim(slot))}
+        for slot, file in claimed.items():
+            if f"10.{100 + slot}." not in routes:
+                return slot, open(os.dup(file.fileno()), "a+")
+    raise Missing(f"{SLOTS} clusters run already, or their addresses are taken")
 
 
 class Cluster:
@@ -114,6 +125,8 @@ class Cluster:
             raise Missing("a cluster needs root")
         for program in PARTS:
             needs(program)
+        if not CNI:
+            raise Missing("the plugins of CNI are not installed")
         programs = {name: go_tool(name) for name in ("kubernetes", "coredns", "kwok")}
         self.slot, lock = take_slot()
         directory = Path(tempfile.mkdtemp(prefix="dlrun-cluster-"))
@@ -128,7 +141,7 @@ class Cluster:
             with open(directory / "host.log", "wb") as log:
                 self.process = subprocess.Popen(
                     [needs("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", sys.executable,
-                     Path(__file__).with_name("cluster_host.py"), directory],
+                     Path(__file__).with_name("kube_host.py"), directory],
                     stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[lock.fileno()], start_new_session=True)
         try:
             wait_for(lambda: (directory / "state.json").exists() or self.process.poll() is not None, "start of a cluster", START_S)
@@ -264,6 +277,11 @@ class Cluster:
         path.chmod(0o600)
         return path
 
+    def short_token(self, user, seconds):
+        """A token that the server takes until then, and then perhaps for those 10 s for which it remembers tokens."""
+        text = f"{user}.{int((time.time() + seconds) * 1000)}"
+        return f"{text}.{hmac.new(self.state['secret'].encode(), text.encode(), hashlib.sha256).hexdigest()}"
+
     def exec_plugin(self, user, directory, seconds=0.0, version="v1", life_s=3600, token=None):
         """Credentials for `kubeconfig(how="none", credentials=…)`: a plugin that takes that long. Each of its runs adds a
         line to directory/calls."""
@@ -351,10 +369,24 @@ class Cluster:
                     "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]})
 
     def offer(self, node, **resources):
-        """A real node has these resources, too: offer("node-1", **{"nvidia.com/gpu": 2})."""
-        self.api("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"capacity": {k: str(v) for k, v in resources.items()}}},
+        """A real node has these resources, too: offer("node-1", **{"nvidia.com/gpu": 2}). They stay; None takes one away."""
+        amounts = {k: None if v is None else str(v) for k, v in resources.items()}
+        self.api("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"capacity": amounts, "allocatable": amounts}},
                  kind="application/merge-patch+json")
-        self.wait(lambda: all(k in self.get("Node", node)["status"]["allocatable"] for k in resources), "resources of a node")
+
+    def volume(self, namespace, name, size="1Gi"):
+        """A claim that is bound to a directory of the machine, which is returned."""
+        there = self.dir / "volumes" / f"{namespace}-{name}"
+        there.mkdir(parents=True)
+        there.chmod(0o777)
+        shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        self.apply({"kind": "PersistentVolume", "metadata": {"name": there.name}, "spec": {
+                        **shape, "capacity": {"storage": size}, "hostPath": {"path": str(there)}, "persistentVolumeReclaimPolicy": "Retain",
+                        "claimRef": {"namespace": namespace, "name": name}}},
+                   {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
+                    "spec": {**shape, "volumeName": there.name, "resources": {"requests": {"storage": size}}}})
+        self.wait(lambda: self.get("PersistentVolumeClaim", name, namespace)["status"]["phase"] == "Bound", f"volume {name}")
+        return there
 
     def fake_node(self, name, labels=None, taints=(), **resources):
         """One of kwok's: its pods seem to run and those of Jobs to succeed. It is tainted `tests/fake`, so that only who

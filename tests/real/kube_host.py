@@ -5,7 +5,7 @@ programs, the pods with their shims, the mounts; and with the last process the n
 It ends itself when its standard input does, which cluster.py holds open.
 
 The programs speak with each other over loopback. Pods live behind a router, a network namespace
-with a bridge for each node, and reach from there one address of the machine, where CoreDNS listens:
+with a bridge for each node, and reach from there one address of the machine, where CoreDNS and a relay to the API server listen:
 
     pod --- bridge podsN 10.S.N.1/24 (router) 10.S.0.2 --- 10.S.0.1 dlkS (machine): node-1, CoreDNS
                                                            10.S.0.2 + N: the other nodes
@@ -15,6 +15,10 @@ Commands come through the socket DIR/control, a line of JSON each: {"do": "start
 """
 
 import concurrent.futures
+import contextlib
+import hashlib
+import hmac
+import http.server
 import json
 import os
 import secrets
@@ -31,9 +35,10 @@ from types import SimpleNamespace
 import kube_images
 from harness import needs, wait_for
 from kube_api import Api, ApiError
-from registries import Distribution, free_port, listens
+from registries import Distribution, FaultProxy, free_port, listens
 
 START_S = 60
+API_SERVICE, API_PORT = "10.96.0.1", 6443
 CNI = next((d for d in map(Path, ("/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin")) if (d / "bridge").exists()), None)
 PRIVATE = ("/run", "/var/log", "/var/lib/cni")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -80,7 +85,8 @@ class Host:
         self.net = f"10.{100 + self.settings.slot}"
         self.link = f"dlk{self.settings.slot}"
         self.parts, self.nodes = {}, range(1, self.settings.nodes + 1)
-        self.ports = {name: free_port() for name in ("etcd", "peer", "apiserver", "ready", "registry", "kwok")}
+        self.ports = {name: free_port() for name in ("etcd", "peer", "apiserver", "ready", "registry", "kwok", "tokens")}
+        self.secret = secrets.token_hex(16)
         self.tokens = {name: secrets.token_hex(16) for name in
                        (*USERS, "controller-manager", "scheduler", "parts", *(f"node-{n}" for n in self.nodes))}
         self.server = f"https://127.0.0.1:{self.ports['apiserver']}"
@@ -117,6 +123,10 @@ class Host:
             run(*inside, "ip", *words.split())
         run(*inside, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
         run("ip", "route", "add", f"{self.net}.0.0/16", "via", f"{self.net}.0.2")
+        # There is no kube-proxy, but what runs in a pod may ask the API server.
+        run(*inside, "iptables", "-t", "nat", "-A", "PREROUTING", "-d", API_SERVICE, "-p", "tcp", "--dport", "443", "-j", "DNAT",
+            "--to-destination", f"{self.net}.0.1:{API_PORT}")
+        self.relay = FaultProxy(("127.0.0.1", self.ports["apiserver"]), (f"{self.net}.0.1", API_PORT))
         self.plugins(inside)
 
     def plugins(self, inside):
@@ -133,8 +143,9 @@ class Host:
         name = f"{self.settings.cgroup}-{node}"
         version2 = (CGROUPS / "cgroup.controllers").exists()
         for top in [CGROUPS] if version2 else [d for d in CGROUPS.iterdir() if (d / "cgroup.procs").exists()]:
-            if version2:
-                (top / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in (top / "cgroup.controllers").read_text().split()))
+            for controller in (top / "cgroup.controllers").read_text().split() if version2 else ():
+                with contextlib.suppress(OSError):
+                    (top / "cgroup.subtree_control").write_text(f"+{controller}")
             (top / name).mkdir(exist_ok=True)
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if not version2 and (top / file).exists():
@@ -143,7 +154,7 @@ class Host:
 
     def certificates(self):
         there = self.dir / "certs"
-        names = ["IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes", *(f"IP:{self.node_ip(n)}" for n in self.nodes)]
+        names = ["IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes", f"IP:{API_SERVICE}", *(f"IP:{self.node_ip(n)}" for n in self.nodes)]
         (there / "openssl.cnf").write_text(OPENSSL.format(names=",".join(names)))
         new = ["openssl", "req", "-x509", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650",
                "-config", there / "openssl.cnf"]
@@ -171,6 +182,38 @@ class Host:
                 "users": [{"name": "u", "user": {"token": self.tokens[name]}}],
                 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}))
 
+    def token_server(self):
+        """Says of the tokens that Cluster.short_token makes whose they are, until their end."""
+        host = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_POST(self):
+                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status = host.judge(review["spec"].get("token", ""))
+                body = json.dumps({"apiVersion": review["apiVersion"], "kind": "TokenReview", "status": status}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", self.ports["tokens"]), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (self.dir / "tokens.kubeconfig").write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.ports['tokens']}/"}}], "users": [{"name": "u", "user": {}}]}))
+
+    def judge(self, token):
+        user, _, rest = token.partition(".")
+        end, _, sign = rest.partition(".")
+        right = hmac.new(self.secret.encode(), f"{user}.{end}".encode(), hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(sign.encode(), right.encode()) or time.time() * 1000 > int(end):
+            return {"authenticated": False, "error": "unknown, or its time is over"}
+        return {"authenticated": True, "user": {"username": user, "uid": user, "groups": list(USERS[user])}}
+
     # --- the programs
 
     def kubernetes(self, program, *args, name=None, **env):
@@ -194,6 +237,7 @@ class Host:
             f"--token-auth-file={self.dir}/tokens.csv", "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP",
             f"--kubelet-client-certificate={certs}/admin.pem", f"--kubelet-client-key={certs}/admin.key",
+            f"--authentication-token-webhook-config-file={self.dir}/tokens.kubeconfig", "--authentication-token-webhook-cache-ttl=1s",
             f"--audit-policy-file={self.dir}/audit.json", f"--audit-log-path={self.dir}/logs/audit.log", f"--cert-dir={certs}")
         part.start()
         self.api = Api(self.server.removeprefix("https://"), f"{certs}/ca.pem", self.tokens["parts"])
@@ -266,13 +310,13 @@ class Host:
             "authorization": {"mode": "AlwaysAllow"}, "address": self.node_ip(node), "port": 10250, "healthzPort": 0,
             "tlsCertFile": f"{certs}/server.pem", "tlsPrivateKeyFile": f"{certs}/server.key",
             "failCgroupV1": False, "cgroupDriver": "cgroupfs", "cgroupRoot": self.cgroup(node), "enforceNodeAllocatable": [],
-            "failSwapOn": False, "localStorageCapacityIsolation": False, "makeIPTablesUtilChains": False, "oomScoreAdj": 0,
+            "failSwapOn": False, "makeIPTablesUtilChains": False, "oomScoreAdj": 0,
             "podLogsDir": f"{there}/pods", "volumePluginDir": f"{there}/volumes", "resolvConf": f"{self.dir}/resolv.conf",
             "containerRuntimeEndpoint": f"unix://{there}/containerd.sock", "clusterDNS": [f"{self.net}.0.1"],
             "clusterDomain": "cluster.local", "serializeImagePulls": False, "registryPullQPS": 0, "imageGCHighThresholdPercent": 100,
             # The disk of the machine is not the tests' to judge.
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
-            "nodeLeaseDurationSeconds": 16, "containerLogMonitorInterval": "3s", **self.settings.kubelet}
+            "nodeLeaseDurationSeconds": 16, "volumeStatsAggPeriod": "2s", "containerLogMonitorInterval": "3s", **self.settings.kubelet}
         (there / "kubelet.json").write_text(json.dumps(config, indent=1))
         self.kubernetes("kubelet", f"--config={there}/kubelet.json", f"--kubeconfig={self.dir}/node-{node}.kubeconfig",
                         f"--root-dir={there}/kubelet", f"--hostname-override=node-{node}", f"--node-ip={self.node_ip(node)}",
@@ -301,6 +345,7 @@ class Host:
         etcd = self.pool.submit(self.etcd)
         self.certificates()
         self.users()
+        self.token_server()
         etcd.result()
         self.apiserver()
         self.controllers()
@@ -327,6 +372,7 @@ class Host:
     def state(self):
         return {"dir": str(self.dir), "server": self.server, "ca": f"{self.dir}/certs/ca.pem", "tokens": self.tokens, "images": self.images,
                 "registry": self.registry_host, "nodes": [f"node-{n}" for n in self.nodes], "pid_namespace": os.readlink("/proc/self/ns/pid"),
+                "secret": self.secret,
                 "network": f"{self.net}.0.0/16", "kubernetes": self.settings.kubernetes, "cgroup": self.settings.cgroup}
 
     # --- what it is told

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Runs test files one after the other on one cluster, which is started for them and ends with them.
+
+    tests/real/on_cluster.py DLRUN FILE… [-- NAME…]      NAME: only the tests whose names contain it
+
+Closes with the sum of the verdicts.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+from cluster import STATE, Cluster
+from harness import Missing
+
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
+
+
+def run(dlrun, file, names, cluster):
+    """(passed, failed, skipped) of one file."""
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, file, dlrun, *names], env={**os.environ, STATE: f"{cluster.dir}/state.json"}, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    counts = [int(n) for n in (COUNTS.findall(done.stdout) or [(0, 0, 0)])[-1]]
+    if done.returncode and not counts[1] and not names:
+        counts[1] = 1
+    print(f"{os.path.basename(file)}: {time.monotonic() - begin:.0f} s\n{done.stdout}", flush=True)
+    broken = cluster.broken()
+    if broken:
+        print(f"failed: {os.path.basename(file)} leaves a cluster without {', '.join(broken)}", flush=True)
+        counts[1] += 1
+        for part in broken:
+            cluster.start(part)
+    return counts
+
+
+def main():
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    dlrun, files, names = words[0], words[1:at], words[at + 1:]
+    try:
+        with Cluster(nodes=2) as cluster:
+            counts = [run(dlrun, file, names, cluster) for file in files]
+            print(f"{cluster.memory() >> 20} MiB of memory at the end")
+    except Missing as reason:
+        print(f"{'failed' if os.environ.get('CI') else 'skipped'}: {reason}")
+        counts = [[0, 1, 0] if os.environ.get("CI") else [0, 0, 1]]
+    passed, failed, skipped = (sum(column) for column in zip(*counts))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -389,7 +389,7 @@ class Cluster:
         return there
 
     def fake_node(self, name, labels=None, taints=(), **resources):
-        """One of kwok's: its pods seem to run and those of Jobs to succeed. It is tainted `tests/fake`, so that only who
+        """One of kwok's: its pods seem to run and those of Jobs to end, as kubernetes/kwok.yaml says. It is tainted `tests/fake`, so that only who
         tolerates that comes there, unless `taints` says otherwise."""
         capacity = {"cpu": "64", "memory": "512Gi", "pods": "500", "ephemeral-storage": "1Ti", **{k: str(v) for k, v in resources.items()}}
         taints = [{"key": "tests/fake", "effect": "NoSchedule"}] if taints == () else taints

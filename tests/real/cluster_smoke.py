@@ -23,9 +23,10 @@ def pod(name, image, *words, labels=None, container=None, **spec):
                      "containers": [{"name": "main", "image": image, "command": list(words), **(container or {})}]}}
 
 
-def job(name, image, *words, **spec):
-    return {"kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {"spec": {
-        "restartPolicy": "Never", "containers": [{"name": "main", "image": image, "command": list(words)}], **spec}}}}
+def job(name, image, *words, annotations=None, **spec):
+    return {"kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": image, "command": list(words)}], **spec}}}}
 
 
 def phase(c, ns, name, *wanted):
@@ -88,8 +89,12 @@ def test_fake_nodes_take_many_jobs(w):
         with c.namespace() as ns:
             assert c.get("Node", name)["status"]["allocatable"]["nvidia.com/gpu"] == "8"
             where = {"nodeSelector": {"tests/pool": name}, "tolerations": [{"key": "tests/fake", "operator": "Exists"}]}
-            c.apply(*(job(f"j{i}", "none.invalid/x", "x", **where) for i in range(50)), namespace=ns)
-            c.wait(lambda: all(j["status"].get("succeeded") for j in c.get("Job", namespace=ns)), "50 Jobs that succeed")
+            c.apply(*(job(f"j{i}", "none.invalid/x", "x", **where) for i in range(50)),
+                    job("k1", "none.invalid/x", "x", annotations={"tests/hold": ""}, **where),
+                    job("k2", "none.invalid/x", "x", annotations={"tests/exit": "3"}, **where), namespace=ns)
+            c.wait(lambda: sum(j["status"].get("succeeded", 0) for j in c.get("Job", namespace=ns)) == 50, "50 Jobs that succeed")
+            c.wait(lambda: c.get("Job", "k2", ns)["status"].get("failed"), "a Job that fails")
+            assert c.get("Job", "k1", ns)["status"]["active"] == 1
     finally:
         c.delete("Node", name)
 

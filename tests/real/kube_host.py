@@ -265,6 +265,7 @@ class Host:
 
     def kwok(self):
         Part(self, "kwok", [self.settings.kwok, f"--kubeconfig={self.dir}/parts.kubeconfig", "--manage-all-nodes=false",
+                            f"--config={Path(__file__).with_name('kubernetes') / 'kwok.yaml'}",
                             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
                             f"--server-address=127.0.0.1:{self.ports['kwok']}", "--cidr=10.99.0.0/16", "--node-ip=127.0.0.1"])
 

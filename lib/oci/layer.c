@@ -1,11 +1,8 @@
 #include "oci/layer.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -15,6 +12,7 @@
 #include "base/str.h"
 #include "oci/layer_content.h"
 #include "oci/layer_path.h"
+#include "oci/layer_tar.h"
 
 enum {
 	MODE_FILE = 0664,
@@ -62,8 +60,6 @@ struct whiteout {
 
 struct writer {
 	const struct layer_spec *spec;
-	struct archive *archive;
-	struct archive_entry *header;
 	struct encoder *encoder;
 	struct blob_stage *stage;
 	struct digest digest; /* of the tar */
@@ -72,8 +68,8 @@ struct writer {
 	struct VEC_OF(struct whiteout) whiteouts;
 	struct buf name; /* of the member: the prefix and a path */
 	size_t prefix_len;
-	struct buf dir; /* the directory that we are in, relative to the workdir */
-	int failed;     /* what a callback of libarchive returned */
+	struct buf dir;    /* the directory that we are in, relative to the workdir */
+	struct buf header; /* of the member */
 	struct err *err;
 };
 
@@ -91,40 +87,19 @@ static void to_digest(void *ctx, const void *data, size_t len)
 	digest_add(ctx, data, len);
 }
 
-/* A failure is noted, not handed to libarchive, which leaks its buffers after one. */
-static la_ssize_t to_encoder(struct archive *archive, void *ctx, const void *data, size_t len)
+static int put(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct writer *writer = ctx;
 
-	(void)archive;
-	if (!writer->failed)
-		writer->failed = encoder_write(writer->encoder, data, len, writer->err);
 	writer->tar_size += len;
-	return (la_ssize_t)len;
+	return encoder_write(writer->encoder, data, len, err);
 }
 
-/* Warnings count: with them libarchive has written something else than it was given. */
-static int check(struct writer *writer, int status, const char *what)
+static int put_zeros(struct writer *writer, size_t len)
 {
-	if (writer->failed || status == ARCHIVE_OK)
-		return writer->failed;
-	const char *why = archive_error_string(writer->archive);
-	return err_set(writer->err, E_IMAGE, "%s cannot be put into a layer: %s", what,
-		why ? why : "unknown error");
-}
+	static const char zeros[LAYER_TAR_END];
 
-static int open_archive(struct writer *writer)
-{
-	writer->archive = archive_write_new();
-	writer->header = archive_entry_new();
-	if (!writer->archive || !writer->header)
-		mem_out(sizeof(*writer));
-	/* Of the formats that know long names and large files it alone keeps every byte of a name
-	 * whatever the locale. */
-	archive_write_set_format_gnutar(writer->archive);
-	archive_write_set_bytes_per_block(writer->archive, 0);
-	return check(writer, archive_write_open(writer->archive, writer, NULL, to_encoder, NULL),
-		"a tree");
+	return len ? put(writer, zeros, len, writer->err) : 0;
 }
 
 /*
@@ -144,27 +119,20 @@ static const char *member_name(struct writer *writer, const char *path, const ch
 	return writer->name.data;
 }
 
-static int write_header(struct writer *writer, mode_t type, mode_t mode, uint64_t size)
+/* Of the member that name is that of. */
+static int write_header(struct writer *writer, struct layer_tar_member member)
 {
-	struct archive_entry *header = writer->header;
-
-	archive_entry_copy_pathname(header, writer->name.data);
-	archive_entry_set_filetype(header, type);
-	archive_entry_set_perm(header, mode);
-	archive_entry_set_size(header, (la_int64_t)size);
-	archive_entry_set_mtime(header, writer->spec->mtime_s, 0);
-	int r = check(writer, archive_write_header(writer->archive, header), writer->name.data);
-	archive_entry_clear(header);
-	return r;
+	member.name = writer->name.data;
+	member.mtime_s = writer->spec->mtime_s;
+	buf_reset(&writer->header);
+	layer_tar_header(&member, &writer->header);
+	int r = buf_check(&writer->header, "the header of a file", writer->err);
+	return r < 0 ? r : put(writer, writer->header.data, writer->header.len, writer->err);
 }
 
-static int write_data(void *ctx, const void *data, size_t len, struct err *err)
+static int write_marker(struct writer *writer)
 {
-	struct writer *writer = ctx;
-
-	(void)err; /* it is the writer's */
-	la_ssize_t n = archive_write_data(writer->archive, data, len);
-	return check(writer, n == (la_ssize_t)len ? ARCHIVE_OK : ARCHIVE_FATAL, writer->name.data);
+	return write_header(writer, (struct layer_tar_member){LAYER_TAR_FILE, .mode = MODE_FILE});
 }
 
 static bool is_incompressible(const struct entry *entry)
@@ -184,16 +152,15 @@ static int write_file(struct writer *writer, const struct entry *entry)
 	int r = opener->open(opener->ctx, entry, &fd, writer->err);
 
 	if (r == 0)
-		r = write_header(
-			writer, AE_IFREG, entry->exec ? MODE_EXEC : MODE_FILE, entry->size);
+		r = write_header(writer,
+			(struct layer_tar_member){LAYER_TAR_FILE,
+				.mode = entry->exec ? MODE_EXEC : MODE_FILE, .size = entry->size});
 	if (r)
 		return r;
 	encoder_set_incompressible(writer->encoder, is_incompressible(entry));
-	r = layer_content_copy(&writer->content, entry, fd, write_data, writer, writer->err);
+	r = layer_content_copy(&writer->content, entry, fd, put, writer, writer->err);
 	encoder_set_incompressible(writer->encoder, false);
-	if (r)
-		return r;
-	return check(writer, archive_write_finish_entry(writer->archive), entry->path);
+	return r ? r : put_zeros(writer, layer_tar_padding(entry->size));
 }
 
 static int write_entry(struct writer *writer, const struct entry *entry)
@@ -201,15 +168,19 @@ static int write_entry(struct writer *writer, const struct entry *entry)
 	member_name(writer, entry->path, "");
 	if (entry->kind == ENTRY_FILE)
 		return write_file(writer, entry);
-	archive_entry_copy_symlink(writer->header, entry->target);
-	return write_header(writer, AE_IFLNK, MODE_LINK, 0);
+	return write_header(writer, (struct layer_tar_member){LAYER_TAR_LINK, .mode = MODE_LINK,
+					    .target = entry->target});
 }
 
 static int write_dir(struct writer *writer)
 {
 	buf_truncate(&writer->name, writer->prefix_len);
 	buf_add(&writer->name, writer->dir.data, writer->dir.len);
-	return writer->name.len ? write_header(writer, AE_IFDIR, MODE_DIR, 0) : 0;
+	if (writer->name.len == 0)
+		return 0;
+	if (writer->name.data[writer->name.len - 1] != '/')
+		buf_addc(&writer->name, '/');
+	return write_header(writer, (struct layer_tar_member){LAYER_TAR_DIR, .mode = MODE_DIR});
 }
 
 /*
@@ -287,7 +258,7 @@ static int write_whiteout(struct writer *writer, const struct whiteout *whiteout
 	if (r)
 		return r;
 	member_name(writer, whiteout->path, LAYER_WHITEOUT_PREFIX);
-	return write_header(writer, AE_IFREG, MODE_FILE, 0);
+	return write_marker(writer);
 }
 
 /* The workdir itself. */
@@ -302,7 +273,7 @@ static int write_top(struct writer *writer)
 		return r;
 	buf_truncate(&writer->name, writer->prefix_len);
 	buf_adds(&writer->name, LAYER_OPAQUE_NAME);
-	return write_header(writer, AE_IFREG, MODE_FILE, 0);
+	return write_marker(writer);
 }
 
 static int write_members(struct writer *writer)
@@ -337,12 +308,16 @@ static int write_members(struct writer *writer)
 static void writer_init(struct writer *writer, const struct layer_spec *spec,
 	struct blob_stage *stage, struct err *err)
 {
-	enum { NAME_MAX_LEN = ENTRY_PATH_MAX + sizeof(LAYER_WHITEOUT_PREFIX) };
+	enum {
+		NAME_MAX_LEN = ENTRY_PATH_MAX + sizeof(LAYER_WHITEOUT_PREFIX),
+		HEADER_MAX = 64 * 1024, /* of the longest name and target */
+	};
 	const char *prefix = layer_prefix(spec->workdir);
 
 	*writer = (struct writer){.spec = spec, .stage = stage, .err = err};
 	buf_init(&writer->name, strlen(prefix) + 1 + NAME_MAX_LEN);
 	buf_init(&writer->dir, ENTRY_PATH_MAX);
+	buf_init(&writer->header, HEADER_MAX);
 	buf_adds(&writer->name, prefix);
 	if (*prefix)
 		buf_addc(&writer->name, '/');
@@ -354,16 +329,13 @@ static void writer_init(struct writer *writer, const struct layer_spec *spec,
 
 static void writer_done(struct writer *writer)
 {
-	/* An archive that was given up still writes its end. */
-	writer->failed = -ERR_CANCELED;
-	archive_write_free(writer->archive);
-	archive_entry_free(writer->header);
 	encoder_free(writer->encoder);
 	digest_done(&writer->digest);
 	layer_content_done(&writer->content);
 	vec_done(&writer->whiteouts);
 	buf_done(&writer->name);
 	buf_done(&writer->dir);
+	buf_done(&writer->header);
 }
 
 int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct layer_result *ret,
@@ -376,11 +348,9 @@ int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct 
 		return err_set(err, E_USAGE, "%lld is no time for files of an image (0 to %lld)",
 			(long long)spec->mtime_s, LAYER_MTIME_MAX);
 	writer_init(&writer, spec, stage, err);
-	int r = open_archive(&writer);
+	int r = write_members(&writer);
 	if (r == 0)
-		r = write_members(&writer);
-	if (r == 0)
-		r = check(&writer, archive_write_close(writer.archive), "a tree");
+		r = put_zeros(&writer, LAYER_TAR_END);
 	if (r == 0)
 		r = encoder_end(writer.encoder, err);
 	if (r)

@@ -1,7 +1,5 @@
 #include "oci/layer_read.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,6 +10,7 @@
 #include "base/par.h"
 #include "base/str.h"
 #include "oci/codec.h"
+#include "oci/layer_archive.h"
 #include "oci/layer_path.h"
 
 enum { HALF_SIZE = 512 * 1024, TARGET_MAX = PATH_MAX - 1 };
@@ -182,13 +181,6 @@ struct layer_reader *layer_reader_new(const struct unpack_spec *spec)
 
 	reader->spec = spec;
 	source_init(&reader->source, spec);
-	reader->header = archive_entry_new();
-	reader->archive = archive_read_new();
-	if (!reader->archive || !reader->header)
-		mem_out(sizeof(*reader));
-	archive_read_support_format_tar(reader->archive);
-	/* Files named ._x are files here as well. */
-	archive_read_set_format_option(reader->archive, "tar", "mac-ext", NULL);
 	return reader;
 }
 
@@ -196,8 +188,10 @@ void layer_reader_free(struct layer_reader *reader)
 {
 	if (!reader)
 		return;
-	archive_read_free(reader->archive);
-	archive_entry_free(reader->header);
+	if (reader->archive) {
+		archive_read_free(reader->archive);
+		archive_entry_free(reader->header);
+	}
 	source_done(&reader->source);
 	free(reader);
 }
@@ -311,17 +305,30 @@ static int take_member(struct layer_reader *reader, struct layer_member *ret, st
 	return 0;
 }
 
+static int open_archive(struct layer_reader *reader, struct err *err)
+{
+	int r = layer_archive_load(err);
+
+	if (r < 0)
+		return r;
+	reader->header = archive_entry_new();
+	reader->archive = archive_read_new();
+	if (!reader->archive || !reader->header)
+		mem_out(sizeof(*reader));
+	archive_read_support_format_tar(reader->archive);
+	/* Files named ._x are files here as well. */
+	archive_read_set_format_option(reader->archive, "tar", "mac-ext", NULL);
+	return check(
+		reader, archive_read_open(reader->archive, reader, NULL, from_source, NULL), err);
+}
+
 int layer_reader_next(struct layer_reader *reader, struct layer_member *ret, struct err *err)
 {
 	int r = 0;
 
 	reader->err = err;
-	if (!reader->n_members) {
-		r = check(reader,
-			archive_read_open(reader->archive, reader, NULL, from_source, NULL), err);
-		if (r)
-			return r;
-	}
+	if (!reader->archive)
+		r = open_archive(reader, err);
 	while (r == 0) {
 		int status = archive_read_next_header2(reader->archive, reader->header);
 		if (status == ARCHIVE_EOF)

@@ -329,6 +329,9 @@ static char *repeat(const char *s, size_t n)
 	return all;
 }
 
+/* What libarchive makes of these names. */
+#define NAMES_DIFF_ID "sha256:16ab0b0ab0658a8741b62486816dd4d5c8a2be43df44fccc6fba00caebdce5fb"
+
 /* Every byte of a name and of a target comes back. */
 static void test_names(void **state)
 {
@@ -365,6 +368,7 @@ static void test_names(void **state)
 	assert_int_equal(found, 2 * ARRAY_LEN(names));
 	/* The workdir, links/, and d/ two thousand times. */
 	assert_int_equal(members.n, found + 2 + 2000);
+	assert_string_equal(result.diff_id, NAMES_DIFF_ID);
 }
 
 static void test_refused_names(void **state)

@@ -1,0 +1,31 @@
+#define LAYER_ARCHIVE_LOADER
+#include "oci/layer_archive.h"
+
+#include "base/library.h"
+#include "base/vec.h"
+
+struct layer_archive layer_archive;
+
+static const struct library_symbol symbols[] = {
+#define SYMBOL(name) {offsetof(struct layer_archive, name), "archive_" #name},
+	LAYER_ARCHIVE(SYMBOL)
+#undef SYMBOL
+};
+
+static const struct library library = {
+#ifdef __APPLE__
+	.file = "libarchive.13.dylib",
+#else
+	.file = "libarchive.so.13",
+#endif
+	.what = "libarchive, which reads layers of images,",
+	.package = "libarchive13",
+	.symbols = symbols,
+	.n_symbols = ARRAY_LEN(symbols),
+	.table_size = sizeof(layer_archive),
+};
+
+int layer_archive_load(struct err *err)
+{
+	return layer_archive.read_new ? 0 : library_load(&library, &layer_archive, err);
+}

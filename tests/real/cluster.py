@@ -43,6 +43,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 STATE = "DLRUN_TEST_CLUSTER"
 START_S = 90
 STEP_S = 60
+POLL_S = 0.05
 PARTS = ("etcd", "containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "iptables", "unshare", "nsenter", "openssl",
          "cc")
 # Where each kind of object lives; what is not here is in the core group.
@@ -328,12 +329,16 @@ class Cluster:
 
     def wait(self, predicate, what="a state of the cluster", seconds=STEP_S):
         """Polls until the predicate's value is true, and returns it; errors of the API are none."""
-        def value():
+        end, value = time.monotonic() + seconds, None
+        while time.monotonic() < end:
             try:
-                return predicate()
-            except (OSError, ApiError, LookupError):
-                return None
-        return wait_for(value, what, seconds)
+                value = predicate()
+                if value:
+                    return value
+            except (OSError, ApiError, LookupError) as wrong:
+                value = wrong
+            time.sleep(POLL_S)
+        raise AssertionError(f"did not happen within {seconds} s: {what}; last: {value!r}"[:2000])
 
     def kubectl(self, *args, config=None, check=True, **more):
         """Its standard output; of `-o json` what that says."""

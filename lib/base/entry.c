@@ -1,5 +1,3 @@
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/auto.h"
@@ -46,20 +44,51 @@ struct entry *entry_add(struct entry_list *list, const struct entry *e)
 	return added;
 }
 
+/* Hashed in large pieces: a call for each path would take longer than its bytes. */
+struct id {
+	struct digest digest;
+	size_t len;
+	char text[16 * 1024];
+};
+
+static void id_add(struct id *id, const void *data, size_t len)
+{
+	if (len > sizeof(id->text) - id->len) {
+		digest_add(&id->digest, id->text, id->len);
+		id->len = 0;
+	}
+	memcpy(id->text + id->len, data, len);
+	id->len += len;
+}
+
+static void id_add_entry(struct id *id, const struct entry *entry)
+{
+	char head[2 + 20 + SHA256_HEX_SIZE], decimal[20];
+	size_t n = 0, digits = 0;
+	uint64_t size = entry->size;
+
+	head[n++] = entry->kind == ENTRY_LINK ? 'l' : 'f';
+	head[n++] = entry->exec ? '1' : '0';
+	do
+		decimal[digits++] = (char)('0' + size % 10);
+	while (size /= 10);
+	while (digits)
+		head[n++] = decimal[--digits];
+	hex_encode(entry->sha256, SHA256_SIZE, head + n);
+	id_add(id, head, n + SHA256_HEX_SIZE);
+	id_add(id, entry->path, strlen(entry->path) + 1);
+}
+
 void entry_list_id(const struct entry_list *list, char out[static DIGEST_TEXT_SIZE])
 {
-	AUTO_DIGEST struct digest digest = {0};
+	struct id id = {0};
 	uint8_t sha256[SHA256_SIZE];
-	char head[128];
 
-	digest_begin(&digest, DIGEST_SHA256);
-	vec_foreach (const struct entry, e, list) {
-		int n = snprintf(head, sizeof(head), "%c%d%" PRIu64,
-			e->kind == ENTRY_LINK ? 'l' : 'f', e->exec, e->size);
-		hex_encode(e->sha256, SHA256_SIZE, head + n);
-		digest_add(&digest, head, (size_t)n + SHA256_HEX_SIZE);
-		digest_add(&digest, e->path, strlen(e->path) + 1);
-	}
-	digest_end(&digest, sha256);
+	digest_begin(&id.digest, DIGEST_SHA256);
+	vec_foreach (const struct entry, e, list)
+		id_add_entry(&id, e);
+	digest_add(&id.digest, id.text, id.len);
+	digest_end(&id.digest, sha256);
+	digest_done(&id.digest);
 	digest_text(sha256, out);
 }

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/enc.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "base/vec.h"
 #include "snap/gitindex.h"
 
@@ -243,18 +244,50 @@ static int read_extensions(struct reader *reader, struct err *err)
 	return 0;
 }
 
-static bool checksum_holds(const uint8_t *data, size_t len)
+/* Of the data, which end before it; found beside the parser, which takes no less long. */
+struct checksum {
+	const uint8_t *data;
+	size_t len;
+	bool holds;
+	struct par_task *task;
+};
+
+static void verify(void *ctx)
 {
 	static const uint8_t none[SHA1_SIZE];
 	AUTO_DIGEST struct digest digest = {0};
+	struct checksum *checksum = ctx;
+	const uint8_t *want = checksum->data + checksum->len;
 	uint8_t sha1[SHA1_SIZE];
 
-	if (memcmp(data + len, none, SHA1_SIZE) == 0)
-		return true;
+	checksum->holds = memcmp(want, none, SHA1_SIZE) == 0;
+	if (checksum->holds)
+		return;
 	digest_begin(&digest, DIGEST_SHA1);
-	digest_add(&digest, data, len);
+	digest_add(&digest, checksum->data, checksum->len);
 	digest_end(&digest, sha1);
-	return memcmp(data + len, sha1, SHA1_SIZE) == 0;
+	checksum->holds = memcmp(want, sha1, SHA1_SIZE) == 0;
+}
+
+static void checksum_begin(
+	struct checksum *checksum, const struct reader *reader, const uint8_t *data, size_t len)
+{
+	enum { BESIDE_MIN = 256 * 1024 };
+
+	*checksum = (struct checksum){.data = data, .len = len - reader->oid_size, .holds = true};
+	if (reader->oid_size != SHA1_SIZE)
+		return;
+	if (len >= BESIDE_MIN)
+		checksum->task = par_start(verify, checksum);
+	else
+		verify(checksum);
+}
+
+static bool checksum_end(struct checksum *checksum)
+{
+	par_wait(checksum->task);
+	checksum->task = NULL;
+	return checksum->holds;
 }
 
 static int read_header(struct reader *reader, const uint8_t *data, size_t len, struct err *err)
@@ -267,8 +300,6 @@ static int read_header(struct reader *reader, const uint8_t *data, size_t len, s
 	if (reader->version < 2 || reader->version > 4)
 		return fail(err, "has a version that dlrun does not know");
 	if (reader->n_entries > len / (STAT_SIZE + reader->oid_size))
-		return fail_damaged(err);
-	if (reader->oid_size == SHA1_SIZE && !checksum_holds(data, len))
 		return fail_damaged(err);
 	reader->p = data + HEADER_SIZE;
 	reader->end = data + len;
@@ -296,6 +327,7 @@ int gitindex_parse(
 	enum { PATH_MAX_BYTES = 1 << 16 };
 	struct gitindex index = {0};
 	struct reader reader = {.oid_size = oid_size, .index = &index};
+	struct checksum checksum;
 
 	if (len == 0) {
 		*ret = index;
@@ -304,9 +336,14 @@ int gitindex_parse(
 	int rc = read_header(&reader, data, len, err);
 	if (rc < 0)
 		return rc;
+	checksum_begin(&checksum, &reader, data, len);
 	buf_init(&reader.path, PATH_MAX_BYTES);
 	rc = read_all(&reader, err);
 	buf_done(&reader.path);
+	if (!checksum_end(&checksum)) {
+		err_clear(err);
+		rc = fail_damaged(err);
+	}
 	if (rc < 0) {
 		gitindex_done(&index);
 		return rc;

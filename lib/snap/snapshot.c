@@ -12,6 +12,8 @@
 #include "base/str.h"
 #include "snap/private.h"
 
+enum { BESIDE_MIN = 4096 }; /* so many entries are worth a thread */
+
 static struct snapshot *new_snapshot(const struct snapshot_options *options)
 {
 	struct snapshot *s = mem_alloc(1, sizeof(*s));
@@ -131,11 +133,22 @@ static int open_root(struct snapshot *s, struct err *err)
 	return 0;
 }
 
+static void name(void *ctx)
+{
+	struct snapshot *s = ctx;
+
+	entry_list_id(&s->entries, s->id);
+}
+
 static void describe(struct snapshot *s)
 {
-	entry_list_id(&s->entries, s->id);
+	struct par_task *task = s->entries.n > BESIDE_MIN ? par_start(name, s) : NULL;
+
+	if (!task)
+		name(s);
 	gitstate_fill(s);
 	warn_fill(s);
+	par_wait(task);
 }
 
 static int fill(struct snapshot *s, const struct snapshot_options *options, struct err *err)

@@ -135,6 +135,21 @@ void err_done(struct err *err)
 	err_clear(err);
 }
 
+int err_copy(struct err *to, const struct err *from)
+{
+	if (to == from || !to)
+		return code_of(from);
+	err_clear(to);
+	if (!err_is_set(from))
+		return code_of(from);
+	*to = (struct err){.id = from->id, .code = from->code, .n_evidence = from->n_evidence};
+	to->message = mem_strdup(from->message);
+	for (size_t i = 0; i < from->n_evidence; i++)
+		to->evidence[i] = mem_strdup(from->evidence[i]);
+	to->hint = from->hint ? mem_strdup(from->hint) : NULL;
+	return code_of(from);
+}
+
 int err_move(struct err *to, struct err *from)
 {
 	int code = code_of(from);

@@ -80,6 +80,8 @@ void err_clear(struct err *err);
 void err_done(struct err *err);
 /* *to (cleared first) takes over the content of *from, which becomes empty. Returns -code. */
 int err_move(struct err *to, struct err *from);
+/* *to (cleared first) becomes equal to *from. Returns -code. */
+int err_copy(struct err *to, const struct err *from);
 
 static inline int err_is_set(const struct err *err)
 {

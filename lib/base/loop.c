@@ -284,6 +284,23 @@ int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, s
 	return 0;
 }
 
+static void restore_signal(const struct signal_source *source)
+{
+	sigaction(source->sig, &source->before, NULL);
+	signal_pipe[source->sig] = 0;
+}
+
+void loop_remove_signal(struct loop *loop, int sig)
+{
+	for (size_t i = 0; i < loop->signals.n; i++) {
+		if (loop->signals.v[i].sig != sig)
+			continue;
+		restore_signal(&loop->signals.v[i]);
+		loop->signals.v[i] = loop->signals.v[--loop->signals.n];
+		return;
+	}
+}
+
 static int dispatch_signals(struct loop *loop, struct err *err)
 {
 	char drain[64];
@@ -365,10 +382,8 @@ void loop_free(struct loop *loop)
 	if (!loop)
 		return;
 	BUG_ON(loop->running);
-	vec_foreach (struct signal_source, source, &loop->signals) {
-		sigaction(source->sig, &source->before, NULL);
-		signal_pipe[source->sig] = 0;
-	}
+	vec_foreach (struct signal_source, source, &loop->signals)
+		restore_signal(source);
 	for (size_t i = 0; i < loop->fds.n; i++)
 		free(loop->fds.v[i]);
 	auto_fd(&loop->pipe[0]);

@@ -192,9 +192,30 @@ static void test_bug_aborts(void **state)
 	assert_non_null(strstr(text, "pid == 0"));
 }
 
+static void test_copy(void **state)
+{
+	AUTO_ERR struct err from = {0}, to = {0};
+
+	(void)state;
+	assert_int_equal(err_copy(&to, &from), err_move(&to, NULL));
+	err_set(&from, E_IO, "reading");
+	err_evidence(&from, "one");
+	err_evidence(&from, "two");
+	err_hint(&from, "do it");
+	assert_int_equal(err_copy(&to, &from), -ERR_IO);
+	assert_int_equal(err_copy(NULL, &from), -ERR_IO);
+	assert_string_equal(to.message, "reading");
+	assert_int_equal(to.n_evidence, 2);
+	assert_string_equal(to.evidence[1], "two");
+	assert_ptr_not_equal(to.hint, from.hint);
+	assert_string_equal(to.hint, "do it");
+	assert_true(err_is_set(&from));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_copy),
 		cmocka_unit_test(test_set),
 		cmocka_unit_test(test_set_errno),
 		cmocka_unit_test(test_prefix),

@@ -586,6 +586,13 @@ static void test_signals(void **state)
 	run(signals.loop);
 	assert_int_equal(signals.n[SIGUSR1], 2);
 
+	loop_remove_signal(signals.loop, SIGUSR1);
+	loop_remove_signal(signals.loop, SIGUSR1);
+	sigaction(SIGUSR1, NULL, &action);
+	assert_ptr_equal(action.sa_handler, SIG_IGN);
+	raise(SIGUSR1);
+	assert_int_equal(loop_add_signal(signals.loop, SIGUSR1, note_signal, &signals, &err), 0);
+
 	loop_free(signals.loop);
 	sigaction(SIGUSR1, NULL, &action);
 	assert_ptr_equal(action.sa_handler, SIG_IGN);

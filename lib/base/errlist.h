@@ -199,18 +199,33 @@
 	  "It does not belong to this run.") \
 	X(E_KUBE_GONE, REMOTE, "kube.gone", "the cluster does not know any more what was asked for", \
 	  "A list or watch was continued too late. It is begun again by itself.") \
+	X(E_KUBE_HOST_PATH, CONFIG, "kube.host_path", "a directory of the node is not given to runs", \
+	  "What one run changes there, all others on that node see, and most clusters forbid it. `allow_host_path: " \
+	  "true` of the target allows it; a claim or NFS needs no leave.") \
 	X(E_KUBE_INVALID, REMOTE, "kube.invalid", "the cluster does not accept the object", \
 	  "The API server or an admission webhook names the fields that are off. `dlrun submit --dry-run -o yaml` " \
 	  "prints what would be sent.") \
+	X(E_KUBE_NAME, CONFIG, "kube.name", "a name cannot be that of an object of a cluster", \
+	  "Names of objects have up to 63 of a-z, 0-9 and -, and begin and end with a letter or digit. The message " \
+	  "says which one is off.") \
 	X(E_KUBE_NOT_FOUND, NOTFOUND, "kube.not_found", "the cluster has no such object", \
 	  "It was never there, or was removed. The message names it.") \
 	X(E_KUBE_NO_CONFIG, CONFIG, "kube.no_config", "there is no kubeconfig", \
 	  "Neither KUBECONFIG nor ~/.kube/config names a cluster. Whoever runs the cluster tells how to get one.") \
+	X(E_KUBE_OVERLAY, CONFIG, "kube.overlay", "the pod overlay cannot be used", \
+	  "`overlay:` of the target names a YAML file that is laid over the pods of its runs. It may not change what " \
+	  "dlrun finds its runs by: names, dlrun's own labels, the program's name, restartPolicy.") \
 	X(E_KUBE_PLUGIN, AUTH, "kube.plugin", "the program that logs in to the cluster cannot be used", \
 	  "`exec:` of the kubeconfig names a program. It is not installed, was not allowed, failed, or printed " \
 	  "something else than an ExecCredential.") \
 	X(E_KUBE_SERVER, REMOTE, "kube.server", "the cluster failed", \
 	  "The API server answered with an error of its own. Its words are shown.") \
+	X(E_KUBE_SHELL, CONFIG, "kube.shell", "the image has no shell, and the run needs one", \
+	  "An image made from scratch has nothing but the tree. Programs of it are started as they are; before:, " \
+	  "setup:, --signal and commands for the shell need a base image with /bin/sh.") \
+	X(E_KUBE_STORAGE, CONFIG, "kube.storage", "storage of the run cannot be had in a pod", \
+	  "The message names the path or volume. Namespaces with Pod Security take only some kinds of volumes: claims " \
+	  "everywhere, NFS not in restricted ones, directories of the node only in privileged ones.") \
 	X(E_KUBE_UNREACHABLE, NET, "kube.unreachable", "the cluster cannot be reached", \
 	  "Nothing answers at the server of the kubeconfig. Is the VPN up? Runs go on meanwhile.") \
 	/* runs */ \

@@ -447,6 +447,11 @@ void json_add_str(struct json *array, const char *value)
 	json_add(array, make_string(value));
 }
 
+void json_add_int(struct json *array, int64_t value)
+{
+	json_add(array, make_int(value));
+}
+
 void json_add_strv(struct json *array, const struct strv *strv)
 {
 	for (size_t i = 0; i < strv->n; i++)

@@ -65,6 +65,7 @@ void json_set_bool(struct json *object, const char *key, bool value);
 void json_remove(struct json *object, const char *key);
 void json_add(struct json *array, struct json *take);
 void json_add_str(struct json *array, const char *value);
+void json_add_int(struct json *array, int64_t value);
 void json_add_strv(struct json *array, const struct strv *strv);
 /* The object at key, made if it is missing. */
 struct json *json_sub(struct json *object, const char *key);

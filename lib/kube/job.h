@@ -4,10 +4,10 @@
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait for ever.
- *	1. objects->before: claim, Service and Secret, in parallel, while the image is pushed: they do
- *	   not depend on its digest. Create; 409 with the same run-id and attempt labels is success.
+ *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed: they
+ *	   do not depend on its digest. Create; 409 is success when the run-id label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
- *	3. objects->adopt: each PATCHed (merge) with kube_job_owner, so that they go with the Job: at
+ *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the Job: at
  *	   its deletion and by its TTL. A failure here fails nothing; it is repeated by the next
  *	   command that looks at the run (an object of a run without owner, whose Job is there).
  * Killed before 2: at most labelled objects without a Job, named after a handle that the record
@@ -115,7 +115,7 @@ struct kube_run {
 	const struct json *labels, *annotations; /* objects of strings, of the user; or NULL */
 
 	/* The program. image_ref: by digest; NULL while it is not known (then only
-	 * kube_objects.before is of use). */
+	 * kube_objects_before is of use). */
 	const char *image_ref;
 	struct strv
 		image_entrypoint; /* of its config, or of the user's `entrypoint: none`: empty */
@@ -192,6 +192,8 @@ char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);
 /* application/merge-patch+json for step 3; job: as the server answered, with its uid. */
 struct json *kube_job_owner(const struct json *job);
+/* A copy for people's eyes: values of a Secret are "******" (in base64). The caller frees. */
+struct json *kube_object_shown(const struct json *object);
 
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);

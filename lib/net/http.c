@@ -160,7 +160,7 @@ static int drain_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-int http_drain(struct http *http, struct err *err)
+static int drain(struct http *http, struct err *err)
 {
 	const CURLMsg *msg;
 	int left;
@@ -181,6 +181,16 @@ int http_drain(struct http *http, struct err *err)
 		}
 	}
 	return 0;
+}
+
+int http_drain(struct http *http, struct err *err)
+{
+	http->draining = true;
+	int r = drain(http, err);
+	http->draining = false;
+	if (http->released)
+		http_free(http);
+	return r;
 }
 
 void http_exit(struct http *http)
@@ -263,6 +273,31 @@ int http_new(const struct http_options *options, struct http **ret, struct err *
 		return err_set(err, E_BUG, "libcurl does not start");
 	*ret = TAKE(http);
 	return 0;
+}
+
+struct http *http_twin(const struct http *http)
+{
+	const struct http_options options = {
+		.loop = http->loop,
+		.user_agent = http->user_agent,
+		.proxy = http->proxy,
+		.ca_file = http->ca_file,
+		.event = http->event,
+		.event_ctx = http->event_ctx,
+	};
+	struct http *twin = NULL;
+
+	/* It worked for the first one, and memory does not run out. */
+	BUG_ON(http_new(&options, &twin, NULL) < 0);
+	return twin;
+}
+
+void http_release(struct http *http)
+{
+	if (http->draining)
+		http->released = true;
+	else
+		http_free(http);
 }
 
 void http_free(struct http *http)

@@ -107,7 +107,7 @@ static int begin(struct http_call *call, struct err *err)
 	return r < 0 ? r : http_attach(call, err);
 }
 
-static void tell(struct http_call *call)
+void http_call_tell(struct http_call *call)
 {
 	const struct http_exchange *x = &call->x;
 	AUTO_FREE char *url = url_text(&call->url);
@@ -130,7 +130,7 @@ static int start_exchange(struct http_call *call, struct err *err)
 {
 	if (begin(call, &call->x.fault) == 0)
 		return 0;
-	tell(call);
+	http_call_tell(call);
 	return finish(call, err);
 }
 
@@ -196,6 +196,14 @@ void http_wipe(const char *secret)
 	free(s);
 }
 
+void http_answer_done(struct http_answer *answer)
+{
+	strv_done(&answer->headers);
+	buf_done(&answer->body);
+	url_done(&answer->url);
+	err_done(&answer->fault);
+}
+
 static void drop_exchange(struct http_call *call)
 {
 	http_detach(call);
@@ -222,10 +230,7 @@ void http_call_free(struct http_call *call)
 		free((void *)call->request.body.data);
 	strv_done(&call->headers);
 	url_done(&call->url);
-	strv_done(&call->answer.headers);
-	buf_done(&call->answer.body);
-	url_done(&call->answer.url);
-	err_done(&call->answer.fault);
+	http_answer_done(&call->answer);
 	free(call);
 }
 
@@ -256,6 +261,8 @@ static int finish(struct http_call *call, struct err *err)
 		buf_reset(&answer->body);
 		err_move(&answer->fault, &x->fault);
 	}
+	if (call->ended)
+		return call->ended(call, err);
 	drop_exchange(call);
 	int r = call->request.done(call->request.ctx, answer, err);
 	http_call_free(call);
@@ -273,6 +280,8 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	curl_off_t up = 0;
 	int r = 0;
 
+	if (call->connected && result == CURLE_OK && !err_is_set(&x->fault))
+		return call->connected(call, err);
 	if (x->easy)
 		curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &up);
 	x->bytes_up = (uint64_t)up;
@@ -280,7 +289,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	call->answer.sent = call->answer.sent || x->begun;
 	call->answer.bytes_up += x->bytes_up;
 	call->answer.bytes_down += x->bytes_down;
-	tell(call);
+	http_call_tell(call);
 	if (!err_is_set(&x->fault))
 		r = http_find_redirect(call, &url, &x->fault);
 	if (r <= 0)

@@ -96,6 +96,17 @@ static int on_progress(
 	return call->canceled;
 }
 
+/* The connection is taken over: no proxy may look into it. */
+static void set_connect_only(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_CONNECT_ONLY, 1L);
+	HTTP_SET(call, CURLOPT_HTTPPROXYTUNNEL, 1L);
+	HTTP_SET(call, CURLOPT_BUFFERSIZE, (long)HTTP_RECV_MAX);
+	HTTP_SET(call, CURLOPT_TCP_KEEPALIVE, 1L);
+	HTTP_SET(call, CURLOPT_TCP_KEEPIDLE, (long)HTTP_KEEP_S);
+	HTTP_SET(call, CURLOPT_TCP_KEEPINTVL, (long)HTTP_KEEP_S);
+}
+
 void http_connect_options(struct http_call *call)
 {
 	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, on_open);
@@ -105,4 +116,6 @@ void http_connect_options(struct http_call *call)
 	HTTP_SET(call, CURLOPT_NOPROGRESS, 0L);
 	HTTP_SET(call, CURLOPT_XFERINFOFUNCTION, on_progress);
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
+	if (call->connected)
+		set_connect_only(call);
 }

@@ -16,6 +16,8 @@ enum {
 	HTTP_EXPECT_MIN = 8 << 20, /* larger bodies ask first (RFC 9110 section 10.1.1) */
 	HTTP_EXPECT_MS = 300,
 	HTTP_POOL_MAX = 32,
+	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
+	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
 };
 
 struct http {
@@ -30,6 +32,8 @@ struct http {
 	size_t n_running; /* with libcurl */
 	struct loop_timer *timer;
 	struct loop_timer *drain_timer;
+	bool draining;
+	bool released;
 	int depth; /* entries of libcurl that have not returned */
 };
 
@@ -78,9 +82,17 @@ struct http_call {
 	bool canceled;
 	bool over; /* done was or is being called */
 	struct http_answer answer;
+	/* Of an upgrade: it only connects, and whoever takes the connection over owns the call:
+	 * http_call_free ends it. A fault comes to `ended`, instead of request.done. */
+	int (*connected)(struct http_call *call, struct err *err);
+	int (*ended)(struct http_call *call, struct err *err);
 };
 
 /* http.c */
+/* Another client with the same settings and none of its connections. */
+struct http *http_twin(const struct http *http);
+/* http_free, also where http_drain has called. */
+void http_release(struct http *http);
 void http_enter(struct http *http);
 void http_exit(struct http *http);
 /* The ends of exchanges that libcurl has told of. */
@@ -89,11 +101,15 @@ int http_attach(struct http_call *call, struct err *err);
 void http_detach(struct http_call *call);
 
 /* http_call.c */
+/* Tells http_event of an exchange that has ended. */
+void http_call_tell(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
 void http_call_free(struct http_call *call);
 /* Sending goes on when what has come is read. */
 void http_call_wake(struct http_call *call);
+
+void http_answer_done(struct http_answer *answer);
 
 /* Overwrites and frees a string; NULL is accepted. */
 void http_wipe(const char *secret);

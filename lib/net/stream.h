@@ -20,13 +20,15 @@ struct stream;
 struct stream_ops {
 	/* Bytes (more than 0), 0 at the other side's end, STREAM_AGAIN, or a negative code. */
 	ssize_t (*read)(struct stream *stream, void *out, size_t len, struct err *err);
-	/* Bytes taken (more than 0), STREAM_AGAIN, or a negative code. */
+	/* Bytes taken (more than 0), STREAM_AGAIN, or a negative code. Behind STREAM_AGAIN the
+	 * next write begins with the same bytes, wherever they lie then. len is more than 0. */
 	ssize_t (*write)(struct stream *stream, const void *data, size_t len, struct err *err);
 	/* Nothing more will be written; the other side sees the end if the transport can say it. */
 	int (*shutdown)(struct stream *stream, struct err *err);
 	/* The poll events to wait for on fd before the operation that was last AGAIN can go on. */
 	short (*events)(struct stream *stream, bool want_read, bool want_write);
-	/* Bytes have been read from fd already that poll(2) does not tell of. */
+	/* Bytes may have been read from fd already that poll(2) does not tell of: read until
+	 * STREAM_AGAIN, or do not wait for fd before the next read. */
 	bool (*pending)(const struct stream *stream);
 	void (*free)(struct stream *stream);
 	/* Frees it so that the other side sees no orderly end; NULL: as free. */

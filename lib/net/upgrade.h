@@ -20,7 +20,7 @@ struct upgrade_request {
 	const char *protocol;       /* of Upgrade: "websocket", "SPDY/3.1" */
 	const struct strv *headers; /* "Name: value"; NULL: none */
 	const char *authorization;  /* the value, or NULL */
-	const struct http_tls *tls; /* NULL: the client's */
+	const struct http_tls *tls; /* lives until done; NULL: the client's */
 	const char *proxy;          /* as http_request.proxy */
 	int64_t deadline_ms;        /* clock_ms(), of all up to the answer; 0: none */
 	/* stream: the bytes behind the answer 101, for the callee to keep; NULL:
@@ -32,7 +32,9 @@ struct upgrade_request {
 };
 
 struct upgrade;
-/* Copies what it keeps. Uses a connection of its own, outside the pool of http. */
+/* Copies what it keeps. Uses a connection of its own, outside the pool of http, of which it needs
+ * nothing any more when it has started: http_free does not end it, nor the stream. The faults are
+ * those of http_start; a 101 to another protocol is E_HTTP_PROTOCOL. Redirects are answers. */
 struct upgrade *upgrade_start(struct http *http, const struct upgrade_request *request);
 /* Give up; no done. NULL is accepted. */
 void upgrade_cancel(struct upgrade *upgrade);

@@ -82,7 +82,10 @@ static inline void client_run(struct client *client)
 {
 	AUTO_ERR struct err err = {0};
 
-	assert_int_equal(loop_run(client->loop, &err), 0);
+	int r = loop_run(client->loop, &err);
+	if (r < 0)
+		print_error("%s\n", err.message);
+	assert_int_equal(r, 0);
 	assert_false(err_is_set(&err));
 }
 

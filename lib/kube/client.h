@@ -9,7 +9,9 @@
  *
  * What is repeated (kube_request.is_idempotent; GET always is): faults of the transport, 429, 500
  * with "leader changed" or "timed out", 502, 503, 504, with growing pauses (Retry-After is obeyed,
- * at most 30 s) until the deadline. Others are answers.
+ * at most 30 s) until the deadline. Others are answers. What had no effect is repeated in any case:
+ * nothing was sent, or 429 with Retry-After. A server that nobody has reached yet is given up after
+ * 5 s. What a login takes does not count.
  */
 #ifndef DLRUN_KUBE_CLIENT_H
 #define DLRUN_KUBE_CLIENT_H

@@ -1,0 +1,348 @@
+/*
+ * The script that starts a program in a pod, run by the shells that are here.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/auto.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/job.h"
+
+enum { OUTPUT_MAX = 8192 };
+
+static const char *const shells[][3] = {
+	{"/bin/sh", NULL}, {"/bin/bash", NULL}, {"/bin/busybox", "sh", NULL}};
+
+struct place {
+	char dir[64];
+	char output[OUTPUT_MAX];
+	char message[256]; /* the termination message */
+};
+
+static int setup_place(void **state)
+{
+	struct place *place = mem_alloc(1, sizeof(*place));
+
+	strcpy(place->dir, "/tmp/pod-script-XXXXXX");
+	*state = place;
+	return mkdtemp(place->dir) ? 0 : -1;
+}
+
+static int teardown_place(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *command = mem_printf("rm -rf %s", place->dir);
+	int r = system(command);
+
+	free(place);
+	return r;
+}
+
+static char *replaced(const char *text, const char *from, const char *to)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 1 << 20);
+	for (const char *at; (at = strstr(text, from)); text = at + strlen(from)) {
+		buf_add(&out, text, (size_t)(at - text));
+		buf_adds(&out, to);
+	}
+	buf_adds(&out, text);
+	return buf_take(&out);
+}
+
+/* What the pod would see, but for the paths. */
+static char *as_word(const struct place *place, const char *text)
+{
+	AUTO_FREE char *log = mem_printf("%s/message", place->dir);
+	AUTO_FREE char *expanded = replaced(text, "$$", "$");
+	AUTO_FREE char *moved = replaced(expanded, "/dev/termination-log", log);
+
+	return replaced(moved, "/dlrun", place->dir);
+}
+
+static void add_words(const struct place *place, const struct json *list, struct strv *ret)
+{
+	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+		strv_add_take(ret, as_word(place, json_str(item)));
+}
+
+static void make_words(const struct place *place, const struct kube_run *run,
+	const char *const *shell, struct strv *ret)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_STRV struct strv words = {0};
+
+	if (kube_job_make(run, &objects, &err) < 0)
+		fail_msg("%s", err.message);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
+	add_words(place, json_get(container, "command"), &words);
+	add_words(place, json_get(container, "args"), &words);
+	assert_string_equal(words.v[0], "/bin/sh");
+	for (; *shell; shell++)
+		strv_add(ret, *shell);
+	for (size_t i = 1; i < words.n; i++)
+		strv_add(ret, words.v[i]);
+}
+
+/* sig is sent when the program has said "ready". Returns the status as a pod shows it. */
+static int start(struct place *place, const struct kube_run *run, const char *const *shell, int sig)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_FREE char *message = mem_printf("%s/message", place->dir);
+	int fds[2], status;
+	size_t len = 0;
+
+	AUTO_FREE char *attempt_dir = mem_printf("%s/attempt", place->dir);
+	mkdir(attempt_dir, 0700);
+	unlink(message);
+	make_words(place, run, shell, &words);
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		setsid();
+		dup2(fds[1], 1);
+		dup2(fds[1], 2);
+		close(fds[0]);
+		close(fds[1]);
+		if (chdir(place->dir) < 0)
+			_exit(99);
+		execv(words.v[0], words.v);
+		_exit(98);
+	}
+	close(fds[1]);
+	memset(place->output, 0, sizeof(place->output));
+	for (ssize_t n; (n = read(fds[0], place->output + len, OUTPUT_MAX - 1 - len)) > 0;) {
+		len += (size_t)n;
+		if (sig && strstr(place->output, "ready\n")) {
+			kill(pid, sig);
+			sig = 0;
+		}
+	}
+	close(fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	/* The runtime does that when the container's first process has ended. */
+	kill(-pid, SIGKILL);
+	memset(place->message, 0, sizeof(place->message));
+	FILE *file = fopen(message, "re");
+	if (file) {
+		size_t got = fread(place->message, 1, sizeof(place->message) - 1, file);
+		assert_true(got < sizeof(place->message));
+		fclose(file);
+	}
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+struct test {
+	struct strv command;
+	struct kube_run run;
+};
+
+static void test_init(struct test *test, const char *first, const char *second, const char *third)
+{
+	*test = (struct test){.run = {.run_id = "a-23456",
+				      .job = "a-23456",
+				      .attempt = 1,
+				      .kube_namespace = "me",
+				      .image_ref = "x@sha256:0",
+				      .workdir = "/dlrun/src",
+				      .cwd = ".",
+				      .nodes = 1,
+				      .grace_ms = 1000}};
+	strv_add(&test->command, first);
+	if (second)
+		strv_add(&test->command, second);
+	if (third)
+		strv_add(&test->command, third);
+	test->run.command = &test->command;
+}
+
+static void test_done(struct test *test)
+{
+	strv_done(&test->command);
+	strv_done(&test->run.image_entrypoint);
+}
+#define AUTO_TEST AUTO(test_done)
+
+/* With every shell that is here; message: NULL for none. */
+static void check(struct place *place, const struct test *test, int sig, int status,
+	const char *output, const char *message)
+{
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		if (access(shells[i][0], X_OK) < 0)
+			continue;
+		int got = start(place, &test->run, shells[i], sig);
+		if (got != status || !strstr(place->output, output))
+			fail_msg("%s: status %d, not %d, output: %s", shells[i][0], got, status,
+				place->output);
+		assert_string_equal(place->message, message ? message : "");
+	}
+}
+
+static void test_attempt(void **state)
+{
+	AUTO_TEST struct test test;
+
+	test_init(&test, "sh", "-c", "echo \"attempt $DLRUN_ATTEMPT $(echo $$ >/dev/null)\"");
+	test.run.retries = 3;
+	test.run.attempt = 2;
+	setenv("DLRUN_RETRIES", "3", 1);
+	check(*state, &test, 0, 0, "attempt 5 \n", NULL);
+	unsetenv("DLRUN_RETRIES");
+	check(*state, &test, 0, 0, "attempt 2 \n", NULL);
+}
+
+static void test_before(void **state)
+{
+	AUTO_TEST struct test test, line, missing;
+
+	test_init(&test, "sh", "-c", "exit $X");
+	test.run.before = "export X=5";
+	strv_add(&test.run.image_entrypoint, "env");
+	check(*state, &test, 0, 5, "", NULL);
+	/* A line for the shell goes on in the same one. */
+	test_init(&line, "f; exit 6", NULL, NULL);
+	line.run.shell = true;
+	line.run.before = "f() { echo function; }";
+	check(*state, &line, 0, 6, "function\n", NULL);
+	test_init(&missing, "no-such-program", NULL, NULL);
+	missing.run.before = ":";
+	check(*state, &missing, 0, 127, "dlrun: no-such-program: command not found\n", NULL);
+}
+
+static void test_line(void **state)
+{
+	AUTO_TEST struct test test, killed;
+
+	test_init(&test, "echo one | cat; exit 7", NULL, NULL);
+	test.run.shell = true;
+	check(*state, &test, 0, 7, "one\n", NULL);
+	test_init(&killed, "kill -9 $$", NULL, NULL);
+	killed.run.shell = true;
+	check(*state, &killed, 0, 137, "", NULL);
+}
+
+static void test_setup(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *src = mem_printf("%s/src", place->dir);
+	AUTO_TEST struct test failing, venv;
+
+	mkdir(src, 0700);
+	test_init(&failing, "echo", "never", NULL);
+	failing.run.setup = "echo why; exit 3";
+	failing.run.setup_cwd = ".";
+	check(place, &failing, 0, 125, "why\ndlrun: setup failed with exit 3: echo why; exit 3\n",
+		KUBE_JOB_SETUP);
+	assert_null(strstr(place->output, "never"));
+	test_init(&venv, "sh", "-c", "echo \"${VIRTUAL_ENV##*/} $UV_NO_SYNC $PATH\"; tool");
+	venv.run.setup =
+		"mkdir -p .venv/bin && echo x >.venv/pyvenv.cfg && "
+		"printf '#!/bin/sh\\necho tool' >.venv/bin/tool && chmod +x .venv/bin/tool; "
+		"echo quiet";
+	venv.run.setup_cwd = ".";
+	AUTO_FREE char *clean = mem_printf("rm -rf %s/.venv", src);
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		if (access(shells[i][0], X_OK) < 0)
+			continue;
+		assert_int_equal(system(clean), 0);
+		assert_int_equal(start(place, &venv.run, shells[i], 0), 0);
+		assert_non_null(strstr(place->output, ".venv 1 "));
+		assert_non_null(strstr(place->output, "\ntool"));
+		assert_null(strstr(place->output, "quiet"));
+	}
+}
+
+static void test_limit(void **state)
+{
+	AUTO_TEST struct test polite, deaf, quick;
+
+	test_init(
+		&polite, "sh", "-c", "trap 'echo term; exit 3' TERM; while :; do sleep 0.1; done");
+	polite.run.timeout_ms = 1000;
+	polite.run.grace_ms = 60000;
+	check(*state, &polite, 0, 124, "term\n", KUBE_JOB_TIMEOUT);
+	test_init(&deaf, "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done");
+	deaf.run.timeout_ms = 1000;
+	check(*state, &deaf, 0, 124, "", KUBE_JOB_TIMEOUT);
+	test_init(&quick, "sh", "-c", "exit 4");
+	quick.run.timeout_ms = 60000;
+	check(*state, &quick, 0, 4, "", NULL);
+}
+
+static void test_signal(void **state)
+{
+	AUTO_TEST struct test saves, dies, alarm;
+
+	test_init(
+		&saves, "sh", "-c", "trap 'echo saved; exit 0' USR1; while :; do sleep 0.1; done");
+	saves.run.timeout_ms = 61000;
+	saves.run.signal = "USR1";
+	saves.run.signal_before_ms = 60000;
+	check(*state, &saves, 0, 0, "saved\n", NULL);
+	test_init(&dies, "sh", "-c", "while :; do sleep 0.1; done");
+	dies.run.timeout_ms = 61000;
+	dies.run.signal = "TERM";
+	dies.run.signal_before_ms = 60000;
+	check(*state, &dies, 0, 143, "", NULL);
+	test_init(
+		&alarm, "sh", "-c", "trap 'echo saved; exit 5' ALRM; while :; do sleep 0.1; done");
+	alarm.run.timeout_ms = 61000;
+	alarm.run.signal = "ALRM";
+	alarm.run.signal_before_ms = 60000;
+	check(*state, &alarm, 0, 5, "saved\n", NULL);
+}
+
+/* What the kubelet does. */
+static void test_term(void **state)
+{
+	AUTO_TEST struct test line, program, first;
+
+	/* All of the line, not only the shell in front of it. */
+	test_init(&line,
+		"sh -c 'trap \"echo inner; exit 3\" TERM; echo ready; "
+		"while :; do sleep 0.1; done' | cat",
+		NULL, NULL);
+	line.run.shell = true;
+	check(*state, &line, SIGTERM, 143, "ready\n", NULL);
+	test_init(&program, "sh", "-c",
+		"trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.1; done");
+	program.run.timeout_ms = 60000;
+	check(*state, &program, SIGTERM, 9, "term\n", NULL);
+	/* The run's signal comes before TERM. */
+	test_init(&first, "sh", "-c",
+		"trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; "
+		"while :; do sleep 0.1; done");
+	first.run.signal = "USR1";
+	first.run.signal_before_ms = 1000;
+	check(*state, &first, SIGTERM, 9, "usr1\n", NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_attempt, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_before, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_line, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_setup, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_limit, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

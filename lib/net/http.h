@@ -53,6 +53,9 @@ struct http_options {
 	void *event_ctx;
 };
 
+/* Begin to load what clients need, beside the caller: http_new waits for it. */
+void http_prepare(void);
+
 struct http;
 /* E_BUG only if libcurl cannot start. */
 int http_new(const struct http_options *options, struct http **ret, struct err *err);

@@ -2,7 +2,9 @@
 #include "net/http_curl.h"
 
 #include "base/library.h"
+#include "base/par.h"
 #include "base/vec.h"
+#include "net/http.h"
 
 struct http_curl http_curl;
 
@@ -25,7 +27,24 @@ static const struct library library = {
 	.table_size = sizeof(http_curl),
 };
 
+static struct par_task *preparing;
+
+static void prepare(void *ctx)
+{
+	(void)ctx;
+	/* What fails is tried again by who needs it. */
+	library_load(&library, &http_curl, NULL);
+}
+
+void http_prepare(void)
+{
+	if (!http_curl.easy_init && !preparing)
+		preparing = par_start(prepare, NULL);
+}
+
 int http_curl_load(struct err *err)
 {
+	par_wait(preparing);
+	preparing = NULL;
 	return http_curl.easy_init ? 0 : library_load(&library, &http_curl, err);
 }

@@ -93,6 +93,8 @@ struct image {
 void image_done(struct image *image);
 #define AUTO_IMAGE AUTO(image_done)
 
+struct plan;
+
 struct image_request {
 	const struct entry_list *entries;
 	struct entry_opener opener;
@@ -105,10 +107,11 @@ struct image_request {
 	void *get_base_ctx;
 	const char *platform; /* of the target: "linux/amd64" */
 	enum codec codec;
-	const char *plan_path;     /* NULL: no plan is read or kept. Its directory exists */
-	bool full;                 /* write the canonical plan: full and big layers only */
-	bool dry;                  /* the plan is read, not kept */
-	int64_t mtime_s;           /* LAYER_MTIME unless SOURCE_DATE_EPOCH is set */
+	const char *plan_path; /* NULL: no plan is read or kept. Its directory exists */
+	struct plan *plan;     /* read from plan_path already; taken over. May be NULL or empty */
+	bool full;             /* write the canonical plan: full and big layers only */
+	bool dry;              /* the plan is read, not kept */
+	int64_t mtime_s;       /* LAYER_MTIME unless SOURCE_DATE_EPOCH is set */
 	const struct strv *labels; /* "key=value" */
 	const char *name;          /* of the image in the destination, or NULL */
 	uint64_t big_file_bytes;   /* 0: IMAGE_BIG_FILE */

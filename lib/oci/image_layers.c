@@ -48,8 +48,12 @@ void layer_work_init(struct layer_work *work, const struct image_request *reques
 	work->may_write = !request->plan_path;
 	make_spec(work);
 	sort_by_size(work);
-	if (request->plan_path)
+	if (request->plan && request->plan->has_full) {
+		work->plan = *request->plan;
+		*request->plan = (struct plan){0};
+	} else if (request->plan_path) {
 		plan_load(request->plan_path, &work->plan);
+	}
 }
 
 void layer_work_done(struct layer_work *work)

@@ -10,9 +10,11 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "base/str.h"
 #include "oci/layer.h"
 #include "oci/layer_path.h"
+#include "oci/plan.h"
 #include "oci/ref.h"
 
 enum { REFRESH_TRIES = 3 };
@@ -135,17 +137,6 @@ int pack_init(
 	return r < 0 ? r : load_base(pack, base != NULL, err);
 }
 
-void pack_done(struct pack *pack)
-{
-	if (!pack)
-		return;
-	image_base_free(pack->base);
-	layout_free(pack->base_layout);
-	ref_done(&pack->base_ref);
-	free(pack->base_name);
-	*pack = (struct pack){0};
-}
-
 /*
  * Writing
  */
@@ -182,6 +173,65 @@ static void add_labels(const struct snapshot *snapshot, struct strv *labels)
 		strv_addf(labels, "org.opencontainers.image.source=%s", snapshot->git.remote_url);
 }
 
+/* A plan that is read ahead. */
+struct pack_plan {
+	char *path;
+	struct plan plan;
+	struct par_task *task;
+};
+
+static void read_ahead(void *ctx)
+{
+	struct pack_plan *ahead = ctx;
+
+	plan_load(ahead->path, &ahead->plan);
+}
+
+void pack_prepare(struct pack *pack, const char *root, const char *dest)
+{
+	AUTO_FREE char *path = plan_path(pack, root, dest);
+
+	if (!path || pack->ahead)
+		return;
+	pack->ahead = mem_alloc(1, sizeof(*pack->ahead));
+	pack->ahead->path = TAKE(path);
+	pack->ahead->task = par_start(read_ahead, pack->ahead);
+}
+
+static void free_ahead(struct pack_plan *ahead)
+{
+	if (!ahead)
+		return;
+	par_wait(ahead->task);
+	plan_done(&ahead->plan);
+	free(ahead->path);
+	free(ahead);
+}
+
+void pack_done(struct pack *pack)
+{
+	if (!pack)
+		return;
+	free_ahead(pack->ahead);
+	image_base_free(pack->base);
+	layout_free(pack->base_layout);
+	ref_done(&pack->base_ref);
+	free(pack->base_name);
+	*pack = (struct pack){0};
+}
+
+/* What was read ahead of path, or NULL. */
+static struct plan *plan_ahead(struct pack *pack, const char *path)
+{
+	struct pack_plan *ahead = pack->ahead;
+
+	if (!ahead || !path || !str_eq(path, ahead->path))
+		return NULL;
+	par_wait(ahead->task);
+	ahead->task = NULL;
+	return &ahead->plan;
+}
+
 static int write_once(struct snapshot *snapshot, struct image_request *request, struct sink *sink,
 	struct image *ret, struct err *err)
 {
@@ -213,6 +263,7 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 		.platform = config_str(pack->session->config, "platform"),
 		.codec = pack->codec,
 		.plan_path = plan,
+		.plan = plan_ahead(pack, plan),
 		.full = pack->full,
 		.dry = pack->dry,
 		.mtime_s = pack->mtime_s,

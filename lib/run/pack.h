@@ -14,6 +14,8 @@
 #include "run/session.h"
 #include "snap/snapshot.h"
 
+struct pack_plan;
+
 struct pack {
 	struct session *session;
 	char *base_name;     /* as the user wrote it: "scratch", "oci:DIR", "HOST/REPO:TAG" */
@@ -27,6 +29,7 @@ struct pack {
 	int64_t mtime_s;
 	bool full;
 	bool dry; /* no plan is kept */
+	struct pack_plan *ahead;
 };
 
 /* Read the base image and the settings; nothing is written. base: NULL: from the configuration. A
@@ -43,6 +46,9 @@ int pack_read_base(const struct pack *pack, struct layout *layout, const char *d
 void pack_set_base(struct pack *pack, struct image_base *take);
 /* E_IMAGE_BASE when the base is in a registry and was not set: nobody here has its layers. */
 int pack_need_base(const struct pack *pack, struct err *err);
+
+/* Begin to read the plan of what pack_write will write, beside the caller. root: of the tree. */
+void pack_prepare(struct pack *pack, const char *root, const char *dest);
 
 /* Write the image of the snapshot into sink, which plans are kept for under dest (any text that
  * names it). Files that change meanwhile are read again, up to three times: the snapshot is that of

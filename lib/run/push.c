@@ -220,6 +220,8 @@ int push_image(struct session *session, const struct push_options *options,
 	int r = session_config(session, &submission->config, err);
 	if (r == 0)
 		r = find_dest(&pushing, err);
+	if (r == 0 && pushing.to.kind == REF_REGISTRY)
+		http_prepare();
 	if (r == 0)
 		r = pack_init(&submission->pack, session, options->base, options->full, err);
 	if (r == 0)

@@ -431,9 +431,12 @@ static bool is_remembered(void *ctx, const struct descriptor *blob)
 static void start_work(struct course *course)
 {
 	struct submission *submission = &course->pushing->submission;
+	const struct ref *to = &course->pushing->to;
+	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
 
 	submission->will_read = will_read;
 	submission->will_read_ctx = course;
+	pack_prepare(&submission->pack, submission->place->root, name);
 	if (base_is_remote(course)) {
 		submission->pack.get_base = get_base;
 		submission->pack.get_base_ctx = course;

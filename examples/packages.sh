@@ -22,7 +22,7 @@ package_list() {
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv openssl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
-            etcd-server containernetworking-plugins iproute2 iptables
+            containernetworking-plugins iproute2 iptables
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \
@@ -214,9 +214,7 @@ services_off() {
     [ -d /run/systemd/system ] || return 0
     for name in "$@"; do
         case $name in
-        docker-registry | containerd | etcd-server)
-            as_root systemctl disable --quiet --now "${name%-server}" || true
-            ;;
+        docker-registry | containerd) as_root systemctl disable --quiet --now "$name" || true ;;
         esac
     done
 }

@@ -36,6 +36,7 @@ from gotools import go_tool
 from harness import Missing, needs, wait_for
 from kube_api import Api, ApiError
 from kube_host import CNI
+from registries import listens
 
 SLOTS = 16
 SLOTS_AT = Path("/tmp/dlrun-clusters")
@@ -44,7 +45,7 @@ STATE = "DLRUN_TEST_CLUSTER"
 START_S = 90
 STEP_S = 60
 POLL_S = 0.05
-PARTS = ("etcd", "containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "iptables", "unshare", "nsenter", "openssl",
+PARTS = ("containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "iptables", "unshare", "nsenter", "openssl",
          "cc")
 # Where each kind of object lives; what is not here is in the core group.
 GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1", "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1",
@@ -63,6 +64,20 @@ def path_of(kind, name="", namespace="default", group=None):
     plural = plural[:-2] + "ies" if kind.endswith("cy") else plural
     within = "" if kind in EVERYWHERE else f"/namespaces/{namespace}"
     return f"/{'apis' if '/' in group else 'api'}/{group}{within}/{plural}" + (f"/{name}" if name else "")
+
+
+def pod(name, image, *words, labels=None, container=None, **spec):
+    """One of one container, `main`; more of the container's and the pod's specification by keyword."""
+    return {"kind": "Pod", "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec,
+                     "containers": [{"name": "main", "image": image, "command": list(words), **(container or {})}]}}
+
+
+def job(name, image, *words, annotations=None, **spec):
+    """One of one such pod, without second tries; more of the pod's specification by keyword."""
+    return {"kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": image, "command": list(words)}], **spec}}}}
 
 
 # --- what is left of those that were killed
@@ -128,7 +143,7 @@ class Cluster:
             needs(program)
         if not CNI:
             raise Missing("the plugins of CNI are not installed")
-        programs = {name: go_tool(name) for name in ("kubernetes", "coredns", "kwok")}
+        programs = {name: go_tool(name) for name in ("kubernetes", "etcd", "coredns", "kwok")}
         self.slot, lock = take_slot()
         directory = Path(tempfile.mkdtemp(prefix="dlrun-cluster-"))
         directory.chmod(0o755)
@@ -217,6 +232,21 @@ class Cluster:
             return self.api(*request, **query)
         except (OSError, ApiError):
             return None
+
+    def settle(self):
+        """After the API server or etcd was away: its clients wait up to a minute before they ask again, unless they start anew."""
+        for part in ("etcd", "apiserver"):
+            (self.cont if self.parts()[part]["status"] is None else self.start)(part)
+        self.wait_ready()
+        for part, state in self.parts().items():
+            if part.startswith(("kubelet-", "controller-manager", "scheduler", "coredns", "kwok")):
+                (self.start if state["status"] is not None else self.restart)(part)
+        self.wait(self.healthy, "a cluster as at its start")
+
+    def healthy(self):
+        """Nodes are ready and names are resolved."""
+        nodes = [n for n in self.get("Node") if n["metadata"]["name"] in self.nodes]
+        return not any(n["spec"].get("taints") for n in nodes) and listens(self.state["dns_ready"])
 
     def parts(self):
         """By name: {"pid" (in the namespace of the cluster), "status" (None: it runs)}."""
@@ -327,7 +357,7 @@ class Cluster:
         with contextlib.suppress(ApiError):
             self.api("DELETE", path_of(kind, name, namespace), **query)
 
-    def wait(self, predicate, what="a state of the cluster", seconds=STEP_S):
+    def wait(self, predicate, what="a state of the cluster", seconds=STEP_S, pause_s=POLL_S):
         """Polls until the predicate's value is true, and returns it; errors of the API are none."""
         end, value = time.monotonic() + seconds, None
         while time.monotonic() < end:
@@ -337,8 +367,34 @@ class Cluster:
                     return value
             except (OSError, ApiError, LookupError) as wrong:
                 value = wrong
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
         raise AssertionError(f"did not happen within {seconds} s: {what}; last: {value!r}"[:2000])
+
+    def phase(self, namespace, name, *wanted):
+        """The pod, when it has come to that phase."""
+        return self.wait(lambda: (p := self.get("Pod", name, namespace))["status"]["phase"] in wanted and p,
+                         f"{name} {' or '.join(wanted)}")
+
+    def first_line(self, namespace, image, **spec):
+        """Seconds from the creation of a Job to the first line of its log, as nobody can have it earlier here: the image
+        is on the node, and the log is asked for without a pause."""
+        took = 0.0
+        for turn in ("pulls", "counts"):
+            begin = time.monotonic()
+            self.apply(job(f"floor-{turn}", image, "echo", "line", **spec), namespace=namespace)
+            while not (name := self.started(namespace, f"floor-{turn}")):
+                time.sleep(0.01)
+            self.wait(lambda: self.api("GET", path_of("Pod", f"{name}/log", namespace)), "a line of a log", pause_s=0.01)
+            took = time.monotonic() - begin
+            spec["nodeName"] = self.get("Pod", name, namespace)["spec"]["nodeName"]
+        return took
+
+    def started(self, namespace, of):
+        """The name of the pod of a Job, once its container has begun."""
+        for found in self.get("Pod", namespace=namespace, labelSelector=f"job-name={of}"):
+            if any("waiting" not in s["state"] for s in found["status"].get("containerStatuses", [])):
+                return found["metadata"]["name"]
+        return None
 
     def kubectl(self, *args, config=None, check=True, **more):
         """Its standard output; of `-o json` what that says."""
@@ -354,7 +410,7 @@ class Cluster:
     @contextlib.contextmanager
     def namespace(self, *users, role="admin", labels=None, alone=False):
         """A new one in which the users have the ClusterRole; `alone`: no other test has one meanwhile, as this one stops
-        parts of the cluster."""
+        parts of the cluster, which all start anew at the end. Tests use a cluster that they share only from within one."""
         name = f"t-{secrets.token_hex(4)}"
         with open(self.dir / "alone.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -365,8 +421,9 @@ class Cluster:
             try:
                 yield name
             finally:
-                if self.process is None or self.process.poll() is None:
-                    self.delete("Namespace", name)
+                if alone:
+                    self.settle()
+                self.delete("Namespace", name)
 
     def grant(self, user, role, namespace):
         self.apply({"kind": "RoleBinding", "metadata": {"name": f"{user}-{role}", "namespace": namespace},

@@ -6,31 +6,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import cluster as clusters
+from cluster import job, pod
 from harness import *  # noqa: F403
 from kube_api import ApiError
 from kube_images import layout
 from registries import FaultProxy, with_password
-
-
-def pod(name, image, *words, labels=None, container=None, **spec):
-    return {"kind": "Pod", "metadata": {"name": name, "labels": labels or {}},
-            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec,
-                     "containers": [{"name": "main", "image": image, "command": list(words), **(container or {})}]}}
-
-
-def job(name, image, *words, annotations=None, **spec):
-    return {"kind": "Job", "metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {
-        "metadata": {"annotations": annotations or {}},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": image, "command": list(words)}], **spec}}}}
-
-
-def phase(c, ns, name, *wanted):
-    return c.wait(lambda: (p := c.get("Pod", name, ns))["status"]["phase"] in wanted and p, f"{name} {' or '.join(wanted)}")
 
 
 def test_pods_of_two_nodes_find_each_other(w):
@@ -41,9 +25,9 @@ def test_pods_of_two_nodes_find_each_other(w):
                                                                           "publishNotReadyAddresses": True}},
                 pod("first", c.images["busybox"], "httpd", "-f", "-p", "8080", "-h", "/etc", labels={"of": "both"}, hostname="first",
                     subdomain="both", nodeName=c.nodes[0]), namespace=ns)
-        phase(c, ns, "first", "Running")
+        c.phase(ns, "first", "Running")
         c.apply(pod("second", c.images["python"], "python3", "-c", look, labels={"of": "both"}, nodeName=c.nodes[-1]), namespace=ns)
-        phase(c, ns, "second", "Succeeded")
+        c.phase(ns, "second", "Succeeded")
         assert "root:x:0:0" in c.kubectl("-n", ns, "logs", "second")
         assert c.get("Pod", "first", ns)["spec"]["nodeName"] != c.get("Pod", "second", ns)["spec"]["nodeName"]
 
@@ -53,7 +37,7 @@ def test_kubectl_reaches_into_pods(w):
     with c.namespace("alice") as ns:
         config = c.kubeconfig("alice", w.dir / "config", "cert", ns)
         c.apply(pod("server", c.images["busybox"], "sh", "-c", "echo begins; exec httpd -f -p 8080 -h /etc"), namespace=ns)
-        phase(c, ns, "server", "Running")
+        c.phase(ns, "server", "Running")
         c.wait(lambda: c.kubectl("logs", "server", config=config) == "begins\n", "a line of the log")
         assert c.kubectl("exec", "server", "--", "echo", "inside", config=config) == "inside\n"
         assert c.kubectl("get", "pod", "server", "-o", "json", config=config)["metadata"]["namespace"] == ns
@@ -68,7 +52,7 @@ def test_memory_is_limited(w):
     with c.namespace() as ns:
         limit = {"resources": {"limits": {"memory": "48Mi"}}}
         c.apply(pod("greedy", c.images["python"], "python3", "-c", "bytearray(1 << 30)", container=limit), namespace=ns)
-        ended = phase(c, ns, "greedy", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
+        ended = c.phase(ns, "greedy", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
         assert ended["reason"] == "OOMKilled" and ended["exitCode"] == 137, ended
 
 
@@ -78,25 +62,24 @@ def test_too_much_disk_evicts(w):
         c.apply(pod("full", c.images["busybox"], "sh", "-c", "dd if=/dev/zero of=/data/f bs=1M count=8; sleep 600",
                     container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
                     volumes=[{"name": "data", "emptyDir": {"sizeLimit": "2Mi"}}]), namespace=ns)
-        assert phase(c, ns, "full", "Failed")["status"]["reason"] == "Evicted"
+        assert c.phase(ns, "full", "Failed")["status"]["reason"] == "Evicted"
 
 
 def test_fake_nodes_take_many_jobs(w):
     c = clusters.get()
-    name = f"gpus-{w.dir.name[-8:]}".lower().replace("_", "0")
-    c.fake_node(name, {"tests/pool": name}, **{"nvidia.com/gpu": 8})
-    try:
-        with c.namespace() as ns:
-            assert c.get("Node", name)["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-            where = {"nodeSelector": {"tests/pool": name}, "tolerations": [{"key": "tests/fake", "operator": "Exists"}]}
+    with c.namespace() as ns:
+        c.fake_node(ns, {"tests/pool": ns}, **{"nvidia.com/gpu": 8})
+        try:
+            assert c.get("Node", ns)["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+            where = {"nodeSelector": {"tests/pool": ns}, "tolerations": [{"key": "tests/fake", "operator": "Exists"}]}
             c.apply(*(job(f"j{i}", "none.invalid/x", "x", **where) for i in range(50)),
                     job("k1", "none.invalid/x", "x", annotations={"tests/hold": ""}, **where),
                     job("k2", "none.invalid/x", "x", annotations={"tests/exit": "3"}, **where), namespace=ns)
             c.wait(lambda: sum(j["status"].get("succeeded", 0) for j in c.get("Job", namespace=ns)) == 50, "50 Jobs that succeed")
             c.wait(lambda: c.get("Job", "k2", ns)["status"].get("failed"), "a Job that fails")
             assert c.get("Job", "k1", ns)["status"]["active"] == 1
-    finally:
-        c.delete("Node", name)
+        finally:
+            c.delete("Node", ns)
 
 
 def test_real_nodes_with_resources_of_tests(w):
@@ -105,7 +88,7 @@ def test_real_nodes_with_resources_of_tests(w):
     with c.namespace() as ns:
         limit = {"resources": {"limits": {"tests.invalid/gpu": "1"}}}
         c.apply(pod("fits", c.images["busybox"], "true", container=limit), namespace=ns)
-        assert phase(c, ns, "fits", "Succeeded")["spec"]["nodeName"] == c.nodes[0]
+        assert c.phase(ns, "fits", "Succeeded")["spec"]["nodeName"] == c.nodes[0]
 
 
 def test_a_program_in_a_pod_asks_the_server(w):
@@ -116,7 +99,7 @@ def test_a_program_in_a_pod_asks_the_server(w):
            "print(u.urlopen(r, context=ssl.create_default_context(cafile=d + 'ca.crt')).read().decode())")
     with c.namespace() as ns:
         c.apply(pod("asks", c.images["python"], "python3", "-c", ask), namespace=ns)
-        phase(c, ns, "asks", "Succeeded")
+        c.phase(ns, "asks", "Succeeded")
         assert "v1.34" in c.kubectl("-n", ns, "logs", "asks")
 
 
@@ -127,7 +110,7 @@ def test_volumes(w):
         c.apply(pod("writes", c.images["busybox"], "sh", "-c", "echo kept >/data/file",
                     container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
                     volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]), namespace=ns)
-        phase(c, ns, "writes", "Succeeded")
+        c.phase(ns, "writes", "Succeeded")
         assert (there / "file").read_text() == "kept\n"
 
 
@@ -138,8 +121,9 @@ def test_registries_with_passwords(w):
         image = registry.put_layout(w, layout("busybox"), "me/busybox")
         c.apply({"kind": "Secret", "metadata": {"name": "login"}, "type": "kubernetes.io/dockerconfigjson",
                  "stringData": {".dockerconfigjson": registry.authfile(w).read_text()}}, namespace=ns)
-        c.apply(pod("may-not", image, "true"), pod("may", image, "true", imagePullSecrets=[{"name": "login"}]), namespace=ns)
-        phase(c, ns, "may", "Succeeded")
+        # A node gives an image that it has to everybody.
+        c.apply(pod("may-not", image, "true", container={"imagePullPolicy": "Always"}), pod("may", image, "true", imagePullSecrets=[{"name": "login"}]), namespace=ns)
+        c.phase(ns, "may", "Succeeded")
         waits = c.wait(lambda: c.get("Pod", "may-not", ns)["status"]["containerStatuses"][0]["state"]["waiting"], "a reason")
         assert waits["reason"] in ("ErrImagePull", "ImagePullBackOff"), waits
 
@@ -163,7 +147,11 @@ def test_users_and_what_they_may(w):
 
 
 def test_tokens_end(w):
-    c = clusters.get()
+    with clusters.get().namespace():
+        ends(w, clusters.get())
+
+
+def ends(w, c):
     config = c.kubeconfig("alice", w.dir / "config", "none", credentials={"token": c.short_token("alice", 3)})
     assert "alice" in c.kubectl("auth", "whoami", config=config)
     said = c.wait(lambda: (t := c.kubectl("auth", "whoami", config=config, check=False)) == "" and "nothing", "the end of a token")
@@ -173,10 +161,17 @@ def test_tokens_end(w):
 def test_through_a_proxy(w):
     c = clusters.get()
     host, port = c.address.split(":")
-    with FaultProxy((host, int(port)), delay=0.02) as proxy:
+    with FaultProxy((host, int(port)), delay=0.02) as proxy, c.namespace():
         config = c.kubeconfig("alice", w.dir / "config", server=proxy.address)
         assert "alice" in c.kubectl("auth", "whoami", config=config)
-        assert proxy.accepted() if callable(proxy.accepted) else proxy.accepted
+        assert proxy.accepted > 0
+
+
+def test_first_line_of_a_job(w):
+    c = clusters.get()
+    with c.namespace() as ns:
+        seconds = c.first_line(ns, c.images["busybox"])
+        assert 0 < seconds < 30, seconds
 
 
 def test_parts_stop_and_come_back(w):
@@ -207,7 +202,7 @@ def test_ends_with_its_starter(w):
         directory = Path(re.search(r"DIR=(\S+)", words)[1])
         c = clusters.Cluster(attach=directory / "state.json")
         c.apply(pod("sleeps", c.images["busybox"], "sleep", "3600"))
-        phase(c, "default", "sleeps", "Running")
+        c.phase("default", "sleeps", "Running")
         assert len(list(c.processes())) > 8
         starter.send_signal(signal.SIGKILL)
     wait_for(lambda: not list(c.processes()), "the end of all processes")

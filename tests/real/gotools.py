@@ -26,7 +26,8 @@ TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"
 # Mains of our own module, for programs that no module offers as we need them.
 SOURCES = Path(__file__).resolve().parent / "kubernetes"
 KUBERNETES = "v1.34.4"
-OWN = {"kubernetes": (".", ["component-base/version", "client-go/pkg/version"]), "coredns": ("./coredns", [])}
+OWN = {"kubernetes": (".", ["component-base/version", "client-go/pkg/version"]), "coredns": ("./coredns", []),
+       "etcd": ("./etcd", [])}
 # From this one on Go fetches the exact toolchain that a module asks for.
 OLDEST = (1, 21)
 BUILD_S = 2400
@@ -72,7 +73,7 @@ def go_tool(name):
 def own_tool(name):
     """A program of SOURCES; the first build of Kubernetes takes minutes."""
     folder, stamped = OWN[name]
-    files = sorted(p for p in SOURCES.rglob("*") if p.suffix in (".go", ".mod"))
+    files = [SOURCES / "go.mod", *sorted((SOURCES / folder).glob("*.go"))]
     version = hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:12]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one("go-own"):

@@ -103,10 +103,8 @@ class Host:
         for place in PRIVATE:
             os.makedirs(place, exist_ok=True)
             run("mount", "-t", "tmpfs", "dlrun-tests", place)
-        for name in ("logs", "certs", "cni", "etcd", "certs.d"):
+        for name in ("logs", "certs", "cni", "certs.d"):
             (self.dir / name).mkdir()
-        # Its safety costs seconds on some disks.
-        run("mount", "-t", "tmpfs", "dlrun-tests", self.dir / "etcd")
         (self.dir / "resolv.conf").write_text(f"nameserver {self.net}.0.1\n")
 
     def network(self):
@@ -221,9 +219,9 @@ class Host:
 
     def etcd(self):
         url, peer = (f"http://127.0.0.1:{self.ports[p]}" for p in ("etcd", "peer"))
-        part = Part(self, "etcd", ["etcd", f"--data-dir={self.dir}/etcd/data", f"--listen-client-urls={url}", f"--advertise-client-urls={url}",
+        part = Part(self, "etcd", [self.settings.etcd, f"--data-dir={self.dir}/etcd", f"--listen-client-urls={url}", f"--advertise-client-urls={url}",
                                    f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
-                                   f"--initial-cluster=default={peer}", "--logger=zap"])
+                                   f"--initial-cluster=default={peer}", "--unsafe-no-fsync"])
         part.start().ready(lambda: listens(self.ports["etcd"]))
 
     def apiserver(self):
@@ -373,7 +371,7 @@ class Host:
     def state(self):
         return {"dir": str(self.dir), "server": self.server, "ca": f"{self.dir}/certs/ca.pem", "tokens": self.tokens, "images": self.images,
                 "registry": self.registry_host, "nodes": [f"node-{n}" for n in self.nodes], "pid_namespace": os.readlink("/proc/self/ns/pid"),
-                "secret": self.secret,
+                "secret": self.secret, "dns_ready": self.ports["ready"],
                 "network": f"{self.net}.0.0/16", "kubernetes": self.settings.kubernetes, "cgroup": self.settings.cgroup}
 
     # --- what it is told

@@ -6,6 +6,7 @@ go 1.24.0
 require (
 	github.com/coredns/coredns v1.13.1
 	github.com/spf13/cobra v1.9.1
+	go.etcd.io/etcd/server/v3 v3.6.5
 	k8s.io/component-base v0.34.4
 	k8s.io/kubectl v0.0.0
 	k8s.io/kubernetes v1.34.4

@@ -286,6 +286,8 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 	const struct kube_access *access = options->access;
 
 	credential->options = *options;
+	if (options->limit_ms <= 0)
+		credential->options.limit_ms = KUBE_PLUGIN_MS;
 	credential->login.generation = 1;
 	if (access->token_file) {
 		look_at_file(credential);

@@ -42,6 +42,7 @@ struct kube_credential_options {
 	struct loop *loop;
 	const struct kube_access *access; /* lives as long as the credential */
 	struct kube_plugin_options plugin;
+	int64_t limit_ms; /* for a plugin that talks with nobody; 0: KUBE_PLUGIN_MS */
 	void (*note)(void *ctx, const char *text); /* or NULL */
 	void *note_ctx;
 };

@@ -108,7 +108,7 @@ static int fail_late(struct kube_plugin *plugin, struct err *err)
 {
 	char limit[32];
 	AUTO_FREE char *why =
-		mem_printf("took longer than %s", duration_text(KUBE_PLUGIN_MS, limit));
+		mem_printf("took longer than %s", duration_text(plugin->options->limit_ms, limit));
 
 	return fail(plugin, why, err);
 }
@@ -349,7 +349,7 @@ int kube_plugin_start(const struct kube_credential_options *options, kube_plugin
 		.look_ms = LOOK_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
-	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(KUBE_PLUGIN_MS);
+	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
 	int r = check_terminal(plugin, err);
 	if (r == 0)
 		r = spawn(plugin, err);

@@ -83,6 +83,9 @@
 	X(E_IMAGE, REMOTE, "image", "an image is not valid", \
 	  "A manifest, configuration or layer does not have the form of the OCI image specification, " \
 	  "or its digest does not match.") \
+	X(E_IMAGE_ARCH, CONFIG, "image.arch", "the image is for another kind of processor", \
+	  "The node has another processor than the image was made for. `platform:` of the target picks the variant " \
+	  "of the base image (linux/amd64, linux/arm64); dlrun then keeps the run to such nodes.") \
 	X(E_IMAGE_BASE, NOTFOUND, "image.base", "the base image is not there", \
 	  "The message names the reference. `oci:DIR[:TAG]` is an OCI image layout on disk, `scratch` is no " \
 	  "base at all.") \
@@ -90,6 +93,16 @@
 	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
 	X(E_IMAGE_PLATFORM, NOTFOUND, "image.platform", "the base image has no such platform", \
 	  "The base is an index without a manifest for the platform of the target.") \
+	X(E_IMAGE_PULL, REMOTE, "image.pull", "the node cannot pull the image", \
+	  "The node itself, not this machine, fetches the image from the registry. It must be able to resolve, reach " \
+	  "and trust it; what it said is shown. The cluster tries again by itself.") \
+	X(E_IMAGE_PULL_AUTH, AUTH, "image.pull_auth", "the node may not pull the image", \
+	  "The registry wants a login from the node. `image_pull_secret:` of the target names a Secret of type " \
+	  "kubernetes.io/dockerconfigjson in the namespace of the run; `kubectl create secret docker-registry` makes " \
+	  "one. Registries say the same of repositories that do not exist.") \
+	X(E_IMAGE_PULL_NOT_FOUND, NOTFOUND, "image.pull_not_found", "the node finds no such image", \
+	  "The registry has no such repository, tag or digest at the address that the node uses. When push and pull " \
+	  "addresses differ (`registry: {push: …, pull: …}`), both must lead to the same registry.") \
 	X(E_IMAGE_REF, USAGE, "image.ref", "a reference to an image is not valid", \
 	  "Forms: scratch, oci:DIR, oci:DIR:TAG, oci:DIR@sha256:HEX, HOST/REPO:TAG, HOST/REPO@sha256:HEX.") \
 	/* GPUs */ \
@@ -197,6 +210,12 @@
 	  "smallest Role for each use of dlrun.") \
 	X(E_KUBE_EXISTS, CONFLICT, "kube.exists", "the cluster has an object of that name already", \
 	  "It does not belong to this run.") \
+	X(E_KUBE_EXEC, REMOTE, "kube.exec", "a command cannot be run in the pod", \
+	  "The pod is there, but its node or container runtime did not start the command, or the connection to it " \
+	  "ended before the command did. What they said is shown.") \
+	X(E_KUBE_FORWARD, NET, "kube.forward", "a port of the pod cannot be reached", \
+	  "The connection got as far as the pod, and nothing listens there on that port, or it was cut. A program " \
+	  "must listen on 127.0.0.1 or all addresses of its pod; dlrun waits ten seconds for it to begin.") \
 	X(E_KUBE_GONE, REMOTE, "kube.gone", "the cluster does not know any more what was asked for", \
 	  "A list or watch was continued too late. It is begun again by itself.") \
 	X(E_KUBE_HOST_PATH, CONFIG, "kube.host_path", "a directory of the node is not given to runs", \
@@ -228,6 +247,69 @@
 	  "everywhere, NFS not in restricted ones, directories of the node only in privileged ones.") \
 	X(E_KUBE_UNREACHABLE, NET, "kube.unreachable", "the cluster cannot be reached", \
 	  "Nothing answers at the server of the kubeconfig. Is the VPN up? Runs go on meanwhile.") \
+	/* jobs of clusters */ \
+	X(E_JOB_CONFIG, CONFIG, "job.config", "something that the pod refers to is missing", \
+	  "A Secret, a ConfigMap or a key of one does not exist in the namespace, or the image's user does not go " \
+	  "with the security settings. The message names it. The pod starts by itself once it is there.") \
+	X(E_JOB_DENIED, AUTH, "job.denied", "the cluster does not let the pod be made", \
+	  "The Job was accepted, its pods are not: Pod Security, an admission webhook, a limit range or a missing " \
+	  "service account. The cluster's own words are shown. `security: restricted` of the target suits the " \
+	  "strictest level of Pod Security.") \
+	X(E_JOB_EVICTED, REMOTE, "job.evicted", "the run was put off its node", \
+	  "The node ran out of memory or disk, the pod used more disk than it may, or somebody emptied the node. " \
+	  "`memory:` and `disk:` below `resources:` say what a run needs; the node then keeps that much for it.") \
+	X(E_JOB_FAILED, REMOTE, "job.failed", "the cluster ended the job", \
+	  "The Job failed for a reason of the cluster's that says nothing of the program. It is shown as it is.") \
+	X(E_JOB_NODE, REMOTE, "job.node", "the node of the run was lost", \
+	  "The node stopped answering, was shut down or removed, or lost track of the container, so nobody saw the " \
+	  "program end. Results on volumes are kept up to then; `dlrun restart RUN` starts the same code again.") \
+	X(E_JOB_OOM, LIMIT, "job.oom", "the program used more memory than it may", \
+	  "The kernel killed it at its memory limit, or because the node had no memory left. `--memory` or " \
+	  "`resources: {memory: …}` asks for more. This is the memory of the host, not that of a GPU.") \
+	X(E_JOB_PREEMPTED, REMOTE, "job.preempted", "the run had to make room", \
+	  "Something with a higher priority took its place. That does not count as a failure of the program; " \
+	  "--priority asks for a higher one.") \
+	X(E_JOB_REJECTED, REMOTE, "job.rejected", "the node sent the pod back", \
+	  "The scheduler chose a node, and the node itself had no room or no working device for the pod. A broken " \
+	  "GPU looks like this.") \
+	X(E_JOB_START, REMOTE, "job.start", "the container cannot be started", \
+	  "The node has the image, but its container runtime or network fails. Its own words are shown.") \
+	X(E_JOB_VOLUME, CONFIG, "job.volume", "a volume cannot be mounted", \
+	  "The claim, Secret or server that a volume names does not exist, does not answer, or is in use by another " \
+	  "node. The message names it. The node tries again by itself.") \
+	/* waiting for a place */ \
+	X(E_SCHED, REMOTE, "sched", "no node takes the run now", \
+	  "The scheduler's own reasons are shown. It goes on trying by itself.") \
+	X(E_SCHED_ARCH, CONFIG, "sched.arch", "no node has such a processor", \
+	  "The run is kept to nodes of the platform of its image. `platform:` of the target says which one to build.") \
+	X(E_SCHED_CPU, LIMIT, "sched.cpu", "no node has so many free CPUs", \
+	  "It starts by itself when enough are free. --cpus asks for fewer.") \
+	X(E_SCHED_DISK, LIMIT, "sched.disk", "no node has so much free disk", \
+	  "It starts by itself when enough is free. `resources: {disk: …}` asks for less.") \
+	X(E_SCHED_GPU, LIMIT, "sched.gpu", "no node has so many free GPUs", \
+	  "All GPUs of one program must be in one node. It starts by itself when enough are free in one; fewer " \
+	  "(--gpus) may fit now, and --nodes spreads a program over several.") \
+	X(E_SCHED_IMPOSSIBLE, LIMIT, "sched.impossible", "no node can ever run this", \
+	  "Even an empty cluster could not: more is asked for in one pod than any node or quota has, or no node has " \
+	  "that kind of GPU. Ask for less.") \
+	X(E_SCHED_MEMORY, LIMIT, "sched.memory", "no node has so much free memory", \
+	  "It starts by itself when enough is free. --memory asks for less.") \
+	X(E_SCHED_QUEUE, REMOTE, "sched.queue", "the queue has not admitted the run yet", \
+	  "Kueue starts it when its queue has room. The message says what it waits for.") \
+	X(E_SCHED_QUOTA, LIMIT, "sched.quota", "the quota of the namespace is used up", \
+	  "The namespace may use only so much at a time. The pod is made by itself when others end; " \
+	  "`kubectl describe quota` shows what is used.") \
+	X(E_SCHED_SELECTOR, CONFIG, "sched.selector", "no node has the labels that the run wants", \
+	  "`gpu_types:` or the overlay name labels (node_selector, affinity). `kubectl get nodes --show-labels` shows " \
+	  "which there are.") \
+	X(E_SCHED_SUSPENDED, REMOTE, "sched.suspended", "the job is suspended", \
+	  "Somebody or something set spec.suspend of the Job. It starts when that is taken back.") \
+	X(E_SCHED_TAINT, CONFIG, "sched.taint", "the nodes that have room are kept for others", \
+	  "Tainted nodes take only pods that tolerate the taint. `tolerations:` of a GPU type or the overlay adds " \
+	  "that; ask whoever runs the cluster whether you may.") \
+	X(E_SCHED_VOLUME, CONFIG, "sched.volume", "a volume claim is not ready", \
+	  "A PersistentVolumeClaim of the run does not exist, is not bound to a volume, or its volume is in another " \
+	  "place than the nodes. `kubectl describe pvc` says why.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \
@@ -269,6 +351,9 @@
 	/* targets */ \
 	X(E_TARGET, USAGE, "target", "there is no such target", \
 	  "`local` is built in; others are defined below `targets:` in dlrun.yaml.") \
+	X(E_TARGET_OTHER, CONFIG, "target.other", "the target leads to another place now", \
+	  "A run is asked for where it was sent to. The context or host of that name stands for another " \
+	  "one since; its runs are not touched.") \
 	X(E_TARGET_SILENT, NET, "target.silent", "a target did not answer in time", \
 	  "Its runs go on; their state is shown as unknown with the last known one. Ask again with " \
 	  "`dlrun ps`.") \

@@ -21,9 +21,6 @@
 
 enum { KUBE_SENTENCE_MAX = 500, KUBE_EVIDENCE_LINE_MAX = 300, KUBE_RANKS_MAX = 10000 };
 
-/* The container of the program in each pod. */
-#define KUBE_PROGRAM "program"
-
 /* As run states of cli.md, but for preparing and unknown. */
 enum kube_phase {
 	KUBE_QUEUED,    /* accepted, and no pod has a node yet */
@@ -90,6 +87,7 @@ struct kube_facts {
 	struct kube_items node_pods; /* pods of all namespaces: what is taken on nodes */
 	struct kube_items quotas;    /* ResourceQuotas of the namespace */
 	const struct json *workload; /* of Kueue for this Job; NULL: none */
+	const struct json *jobset;   /* that owns the Job and may make it anew; NULL: none */
 	int64_t now_ms;              /* wall clock */
 	bool was_cancelled;          /* the user asked for its end */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or

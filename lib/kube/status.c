@@ -1,0 +1,728 @@
+#include "kube/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/status_impl.h"
+
+enum { CODE_TIMEOUT = 124, CODE_NONE = 125, CODE_CANCELLED = 143, SLOW_MS = 10 * 1000 };
+
+const char *kube_phase_name(enum kube_phase phase)
+{
+	static const char *const names[KUBE_PHASES] = {
+		"queued", "starting", "running", "succeeded", "failed", "cancelled", "lost"};
+
+	return names[phase];
+}
+
+bool kube_phase_is_final(enum kube_phase phase)
+{
+	return phase >= KUBE_SUCCEEDED;
+}
+
+const char *kube_wait_name(enum kube_wait wait)
+{
+	static const char *const names[KUBE_WAITS] = {
+		[KUBE_WAIT_NONE] = "",
+		[KUBE_WAIT_QUEUE] = "waiting in a queue",
+		[KUBE_WAIT_PODS] = "making pods",
+		[KUBE_WAIT_SCHEDULE] = "scheduling",
+		[KUBE_WAIT_VOLUME] = "mounting volumes",
+		[KUBE_WAIT_PULL] = "pulling the image",
+		[KUBE_WAIT_INIT] = "running init containers",
+		[KUBE_WAIT_START] = "starting",
+		[KUBE_WAIT_AGAIN] = "trying again",
+	};
+
+	return names[wait];
+}
+
+void kube_status_done(struct kube_status *status)
+{
+	if (!status)
+		return;
+	vec_foreach (struct kube_rank, rank, &status->ranks) {
+		free(rank->pod);
+		free(rank->node);
+	}
+	vec_done(&status->ranks);
+	free(status->sentence);
+	strv_done(&status->evidence);
+	free(status->hint);
+	*status = (struct kube_status){0};
+}
+
+int kube_status_err(const struct kube_status *status, const char *run_id, struct err *err)
+{
+	const char *is = status->phase == KUBE_FAILED ? "" : "is ";
+	int code;
+
+	if (!status->id)
+		return 0;
+	code = err_set(err, status->id, "%s %s%s: %s", run_id, is, kube_phase_name(status->phase),
+		status->sentence ? status->sentence : "");
+	for (size_t i = 0; i < status->evidence.n; i++)
+		err_evidence(err, "%s", status->evidence.v[i]);
+	if (status->hint)
+		err_hint(err, "%s", status->hint);
+	return code;
+}
+
+/*
+ * What is put together
+ */
+
+struct sum {
+	struct kube_case c;
+	const struct json *job; /* as it is, or as it was when it had ended */
+	struct kube_pod_list pods;
+	struct kube_pod **newest; /* by rank; NULL: no pod */
+	struct kube_pod **failed; /* by rank: the newest that failed by itself or by the cluster */
+	int n_ranks;
+	struct kube_why why;
+	struct kube_status *out;
+};
+
+static int count_ranks(const struct sum *sum)
+{
+	int64_t n = json_get_int(json_get(sum->job, "spec"), "completions", 0);
+
+	if (n <= 0 || n > KUBE_RANKS_MAX)
+		n = 1;
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod->rank >= n)
+			n = pod->rank + 1;
+	return (int)n;
+}
+
+static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
+{
+	if (!than || pod->created_ms != than->created_ms)
+		return !than || pod->created_ms > than->created_ms;
+	if (pod->attempt != than->attempt)
+		return pod->attempt > than->attempt;
+	return !kube_phase_is_final(pod->phase) && kube_phase_is_final(than->phase);
+}
+
+static void read_pods(struct sum *sum)
+{
+	const struct kube_items *items = &sum->c.facts->pods;
+	size_t n = items->n < KUBE_RANKS_MAX ? items->n : KUBE_RANKS_MAX;
+
+	for (size_t i = 0; i < n; i++)
+		kube_pod_read(&sum->c, items->v[i], vec_push(&sum->pods));
+	sum->n_ranks = count_ranks(sum);
+	sum->newest = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
+	sum->failed = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
+	vec_foreach (struct kube_pod, pod, &sum->pods) {
+		if (is_newer(pod, sum->newest[pod->rank]))
+			sum->newest[pod->rank] = pod;
+		if (pod->phase == KUBE_FAILED && !pod->is_victim &&
+			is_newer(pod, sum->failed[pod->rank]))
+			sum->failed[pod->rank] = pod;
+	}
+}
+
+/*
+ * Ranks
+ */
+
+/* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
+static bool in_indexes(const char *list, int n)
+{
+	while (!str_empty(list)) {
+		int64_t from = kube_number(list, -1), to = from;
+
+		list += strspn(list, "0123456789");
+		if (*list == '-') {
+			to = kube_number(list + 1, from);
+			list += 1 + strspn(list + 1, "0123456789");
+		}
+		if (n >= from && n <= to)
+			return true;
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
+	return false;
+}
+
+/* Pods that failed before and were replaced, where the Job does not count by index. */
+static void count_attempts(struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod != sum->newest[pod->rank] && pod->phase == KUBE_FAILED && !pod->disrupted)
+			sum->out->ranks.v[pod->rank].attempt++;
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = &sum->out->ranks.v[i];
+
+		if (sum->newest[i] && sum->newest[i]->attempt > rank->attempt)
+			rank->attempt = sum->newest[i]->attempt;
+		if (rank->attempt > sum->out->attempt)
+			sum->out->attempt = rank->attempt;
+	}
+}
+
+static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
+{
+	const struct kube_pod *pod = sum->newest[i];
+	const struct json *status = json_get(sum->job, "status");
+
+	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
+	if (in_indexes(json_get_str(status, "completedIndexes"), i)) {
+		rank->phase = KUBE_SUCCEEDED;
+		rank->exit =
+			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
+		rank->wait = KUBE_WAIT_NONE;
+	}
+	if (!pod)
+		return;
+	rank->pod = kube_text(pod->name, 253);
+	rank->node = pod->node ? kube_text(pod->node, 253) : NULL;
+	rank->restarts = pod->restarts;
+	rank->started_ms = pod->started_ms;
+	rank->ended_ms = pod->ended_ms;
+	rank->is_victim = pod->is_victim;
+	if (rank->phase == KUBE_SUCCEEDED)
+		return;
+	rank->phase = pod->phase;
+	rank->wait = pod->wait;
+	rank->exit = pod->exit;
+}
+
+static void fill_ranks(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+
+	out->n_ranks = sum->n_ranks;
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = vec_push(&out->ranks);
+
+		fill_rank(sum, i, rank);
+		out->n_running += rank->phase == KUBE_RUNNING;
+		if (rank->started_ms && (!out->started_ms || rank->started_ms < out->started_ms))
+			out->started_ms = rank->started_ms;
+	}
+	count_attempts(sum);
+}
+
+static int ranks_in(const struct sum *sum, enum kube_phase phase)
+{
+	int n = 0;
+
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
+		n += rank->phase == phase;
+	return n;
+}
+
+/*
+ * Ends
+ */
+
+static bool ended_by_itself(const struct kube_pod *pod)
+{
+	return !pod->disrupted && !pod->exit.signal;
+}
+
+/* Times have whole seconds: of two in the same one, that which chose to fail comes first. */
+static bool failed_before(const struct kube_pod *a, const struct kube_pod *b)
+{
+	if (!b || a->failed_ms != b->failed_ms)
+		return !b || (a->failed_ms && (!b->failed_ms || a->failed_ms < b->failed_ms));
+	return ended_by_itself(a) && !ended_by_itself(b);
+}
+
+static struct kube_pod *first_failure(const struct sum *sum)
+{
+	struct kube_pod *first = NULL;
+
+	for (int i = 0; i < sum->n_ranks; i++)
+		if (sum->failed[i] && sum->out->ranks.v[i].phase != KUBE_SUCCEEDED &&
+			failed_before(sum->failed[i], first))
+			first = sum->failed[i];
+	return first;
+}
+
+/* The others: stopped because of it, or failed after it by themselves. */
+static void count_victims(struct sum *sum, const struct kube_pod *first)
+{
+	int after = 0;
+
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = &sum->out->ranks.v[i];
+
+		if (i == first->rank || rank->phase == KUBE_SUCCEEDED)
+			continue;
+		rank->is_victim = rank->is_victim || rank->phase != KUBE_FAILED ||
+				  rank->exit.signal == 15 || rank->exit.signal == 9 ||
+				  !str_eq(rank->exit.origin, "job");
+		sum->out->n_victims += rank->is_victim;
+		after += !rank->is_victim;
+	}
+	if (sum->n_ranks < 2)
+		return;
+	AUTO_FREE char *later = after ? mem_printf("; %d failed after it", after) : mem_strdup("");
+	if (sum->out->n_victims)
+		kube_why_evidence(&sum->why,
+			"first rank to fail: %d of %d (%d other%s stopped because of it)%s",
+			first->rank, sum->n_ranks, sum->out->n_victims,
+			sum->out->n_victims == 1 ? " was" : "s were", later);
+	else
+		kube_why_evidence(&sum->why, "first rank to fail: %d of %d%s", first->rank,
+			sum->n_ranks, later);
+}
+
+static void take_why(struct sum *sum, struct kube_why *from)
+{
+	free(sum->why.sentence);
+	sum->why.sentence = TAKE(from->sentence);
+	sum->why.id = from->id;
+	for (size_t i = 0; i < from->evidence.n; i++)
+		kube_why_evidence(&sum->why, "%s", from->evidence.v[i]);
+	if (from->hint) {
+		free(sum->why.hint);
+		sum->why.hint = TAKE(from->hint);
+	}
+	sum->why.never_fits = from->never_fits;
+	sum->why.needs_help = from->needs_help;
+	sum->why.since_ms = from->since_ms;
+}
+
+static const struct json *job_condition(const struct sum *sum, const char *type)
+{
+	return kube_condition_is(sum->job, type, "True") ? kube_condition(sum->job, type) : NULL;
+}
+
+static void fail_by_deadline(struct sum *sum)
+{
+	int64_t limit_s = json_get_int(json_get(sum->job, "spec"), "activeDeadlineSeconds", 0);
+	char text[32];
+
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_TIMEOUT, .origin = "dlrun", .reason = "Timeout"};
+	if (limit_s > 0 && limit_s < INT64_MAX / 1000)
+		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit of %s",
+			duration_text(limit_s * 1000, text));
+	else
+		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit");
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
+		rank->is_victim = rank->phase == KUBE_FAILED;
+}
+
+/* The pods are gone: what the Job itself says. */
+static void fail_by_message(struct sum *sum, const struct json *condition)
+{
+	const char *message = json_get_str(condition, "message");
+	const char *reason = json_get_str(condition, "reason");
+	AUTO_FREE char *code = kube_between(message, "failed with exit code ", " ");
+	int64_t number = kube_number(code, 0);
+
+	if (number > 0 && number < 256) {
+		sum->out->exit = (struct kube_exit){.known = true,
+			.code = (int)number,
+			.signal = number > 128 && number <= 192 ? (int)number - 128 : 0,
+			.origin = "job",
+			.reason = number > 128 && number <= 192 ? "Signal" : "Error"};
+		kube_why_set(&sum->why, E_RUN_FAILED, "the program exited with %d", (int)number);
+		return;
+	}
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
+	kube_why_set(&sum->why, E_JOB_FAILED, "its Job failed, and its pods are gone: %s",
+		!str_empty(message) ? message
+		: reason            ? reason
+				    : "the cluster does not say why");
+}
+
+static void fail_hint(struct sum *sum, const struct kube_pod *first)
+{
+	const char *run = sum->c.facts->run_id, *origin = first->exit.origin;
+
+	if (sum->why.hint || !run)
+		return;
+	if (str_eq(origin, "cluster"))
+		kube_why_hint(&sum->why, "dlrun restart %s", run);
+	else if (sum->n_ranks > 1)
+		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
+	else
+		kube_why_hint(&sum->why, "dlrun logs %s", run);
+}
+
+static void fail(struct sum *sum, const struct json *condition)
+{
+	struct kube_pod *first = first_failure(sum);
+
+	sum->out->phase = KUBE_FAILED;
+	if (str_eq(json_get_str(condition, "reason"), "DeadlineExceeded")) {
+		fail_by_deadline(sum);
+		return;
+	}
+	if (!first) {
+		fail_by_message(sum, condition);
+		return;
+	}
+	sum->out->exit = first->exit;
+	sum->out->first_failed = first->rank;
+	count_victims(sum, first);
+	take_why(sum, &first->why);
+	fail_hint(sum, first);
+}
+
+static void succeed(struct sum *sum)
+{
+	sum->out->phase = KUBE_SUCCEEDED;
+	sum->out->exit = (struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
+	for (int i = 0; i < sum->n_ranks; i++)
+		if (sum->newest[i] && sum->newest[i]->phase == KUBE_SUCCEEDED &&
+			sum->newest[i]->why.sentence) {
+			take_why(sum, &sum->newest[i]->why);
+			return;
+		}
+}
+
+static void cancel(struct sum *sum)
+{
+	sum->out->phase = KUBE_CANCELLED;
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "Cancelled"};
+	kube_why_set(&sum->why, E_NONE, "it was cancelled");
+}
+
+static void lose(struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+	const char *last = sum->out->n_running         ? " while it ran"
+			   : sum->out->started_ms      ? ""
+			   : facts->pods.n || sum->job ? " before it began"
+						       : "";
+
+	sum->out->phase = KUBE_LOST;
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Lost"};
+	kube_why_set(&sum->why, E_RUN_LOST, "its Job %s was removed from namespace %s%s",
+		facts->job_name ? facts->job_name : "",
+		facts->kube_namespace ? facts->kube_namespace : "default", last);
+	if (facts->run_id)
+		kube_why_hint(&sum->why, "dlrun restart %s", facts->run_id);
+}
+
+/* Asked to end, and what ended it may be that. */
+static bool ended_by_cancel(const struct sum *sum)
+{
+	const struct kube_pod *first = first_failure(sum);
+
+	if (!sum->c.facts->was_cancelled)
+		return false;
+	return !first || first->disrupted || first->exit.signal == 15 || first->exit.signal == 9;
+}
+
+static bool any_alive(const struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (!kube_phase_is_final(pod->phase) && pod->node)
+			return true;
+	return false;
+}
+
+/* A JobSet makes its Jobs anew until its own limit of restarts. */
+static bool begins_again(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset;
+
+	return jobset && !kube_deleted_ms(jobset) && !kube_condition_is(jobset, "Failed", "True") &&
+	       !kube_condition_is(jobset, "Completed", "True");
+}
+
+enum verdict { NOT_ENDED, SUCCEEDED, FAILED, CANCELLED, LOST };
+
+static enum verdict verdict_without_job(const struct sum *sum)
+{
+	if (sum->pods.n && ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
+		return SUCCEEDED;
+	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
+}
+
+/* Conditions of the Job decide; FailureTarget and SuccessCriteriaMet precede Failed and Complete
+ * while pods still end. */
+static enum verdict verdict_of(const struct sum *sum, const struct json **ret_failed)
+{
+	bool alive = any_alive(sum);
+
+	*ret_failed = job_condition(sum, "Failed");
+	if (job_condition(sum, "Complete"))
+		return SUCCEEDED;
+	if (!*ret_failed && !alive) {
+		if (job_condition(sum, "SuccessCriteriaMet"))
+			return SUCCEEDED;
+		*ret_failed = job_condition(sum, "FailureTarget");
+	}
+	if ((*ret_failed || !sum->c.facts->job) && begins_again(sum))
+		return NOT_ENDED;
+	if (*ret_failed)
+		return ended_by_cancel(sum) ? CANCELLED : FAILED;
+	if (!sum->c.facts->job)
+		return verdict_without_job(sum);
+	return sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job) ? CANCELLED
+										  : NOT_ENDED;
+}
+
+/* true: it has ended. */
+static bool sum_end(struct sum *sum)
+{
+	const struct json *failed;
+
+	switch (verdict_of(sum, &failed)) {
+	case SUCCEEDED:
+		succeed(sum);
+		return true;
+	case FAILED:
+		fail(sum, failed);
+		return true;
+	case CANCELLED:
+		cancel(sum);
+		return true;
+	case LOST:
+		lose(sum);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void end_time(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+	static const char *const types[] = {"Complete", "Failed", "FailureTarget"};
+
+	vec_foreach (struct kube_rank, rank, &out->ranks)
+		if (rank->ended_ms > out->ended_ms)
+			out->ended_ms = rank->ended_ms;
+	if (!out->ended_ms)
+		out->ended_ms = kube_time_at(sum->job, "status.completionTime");
+	for (size_t i = 0; !out->ended_ms && i < ARRAY_LEN(types); i++)
+		out->ended_ms = kube_time_at(job_condition(sum, types[i]), "lastTransitionTime");
+	if (!out->ended_ms)
+		out->ended_ms = sum->c.facts->now_ms;
+	if (out->ended_ms < out->started_ms)
+		out->ended_ms = out->started_ms;
+}
+
+/*
+ * On the way
+ */
+
+static int weight(const struct kube_why *why)
+{
+	return why->never_fits ? 4 : why->needs_help ? 3 : why->id ? 2 : why->sentence ? 1 : 0;
+}
+
+/* The rank that has most to say, and how many say the same; NULL: nothing is said. */
+static struct kube_pod *loudest(const struct sum *sum, int *ret_same)
+{
+	struct kube_pod *best = NULL;
+
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_pod *pod = sum->newest[i];
+
+		if (pod && !kube_phase_is_final(pod->phase) &&
+			(!best || weight(&pod->why) > weight(&best->why)))
+			best = pod;
+	}
+	*ret_same = 0;
+	for (int i = 0; best && i < sum->n_ranks; i++)
+		*ret_same += sum->newest[i] && sum->newest[i]->phase == best->phase &&
+			     sum->newest[i]->wait == best->wait &&
+			     sum->newest[i]->why.id == best->why.id;
+	return best;
+}
+
+/* Put in front of the sentence whom it is about. */
+static void say_who(struct sum *sum, int rank, int n)
+{
+	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
+
+	if (n > 1)
+		kube_why_set(&sum->why, sum->why.id, "%d of %d ranks wait: %s", n, sum->n_ranks,
+			sentence);
+	else
+		kube_why_set(
+			&sum->why, sum->why.id, "rank %d of %d: %s", rank, sum->n_ranks, sentence);
+}
+
+static void say_rank(struct sum *sum, struct kube_pod *pod, int same)
+{
+	take_why(sum, &pod->why);
+	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
+		say_who(sum, pod->rank, same);
+}
+
+/* What the cluster does about a failure. */
+static const char *answer_to_failure(struct sum *sum)
+{
+	if (sum->c.facts->jobset) {
+		sum->out->wait = KUBE_WAIT_AGAIN;
+		return "all begin again";
+	}
+	if (job_condition(sum, "FailureTarget") || job_condition(sum, "Failed"))
+		return "the others are being stopped";
+	sum->out->wait = KUBE_WAIT_AGAIN;
+	return "the cluster decides whether it is tried again";
+}
+
+static void say_failure(struct sum *sum, struct kube_pod *failed)
+{
+	const char *answer = answer_to_failure(sum);
+	AUTO_FREE char *sentence = NULL;
+
+	take_why(sum, &failed->why);
+	sentence = TAKE(sum->why.sentence);
+	sum->out->first_failed = failed->rank;
+	if (sum->n_ranks > 1)
+		kube_why_set(&sum->why, sum->why.id, "rank %d of %d failed: %s; %s", failed->rank,
+			sum->n_ranks, sentence ? sentence : "", answer);
+	else
+		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", answer);
+}
+
+static void wait_for_pods(struct sum *sum)
+{
+	int64_t created = kube_time_at(sum->job, "metadata.creationTimestamp");
+
+	if (kube_why_queue(&sum->c, &sum->why)) {
+		sum->out->wait = KUBE_WAIT_QUEUE;
+		return;
+	}
+	sum->out->wait = KUBE_WAIT_PODS;
+	if (kube_why_create(&sum->c, &sum->why))
+		return;
+	sum->why.since_ms = created;
+	if (created && sum->c.facts->now_ms - created > SLOW_MS)
+		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
+}
+
+static int missing_pods(const struct sum *sum, int *ret_rank)
+{
+	int n = 0;
+
+	for (int i = sum->n_ranks; i-- > 0;) {
+		if (sum->newest[i] || sum->out->ranks.v[i].phase != KUBE_QUEUED)
+			continue;
+		*ret_rank = i;
+		n++;
+	}
+	return n;
+}
+
+static void sum_phase(struct sum *sum)
+{
+	int done = ranks_in(sum, KUBE_SUCCEEDED), starting = ranks_in(sum, KUBE_STARTING);
+
+	if (sum->out->n_running || (done && done == sum->n_ranks))
+		sum->out->phase = KUBE_RUNNING;
+	else if (starting || done || ranks_in(sum, KUBE_FAILED))
+		sum->out->phase = KUBE_STARTING;
+	else
+		sum->out->phase = KUBE_QUEUED;
+}
+
+static void sum_wait(struct sum *sum)
+{
+	struct kube_pod *first = first_failure(sum), *pod;
+	int same, rank = 0, missing = missing_pods(sum, &rank);
+
+	sum_phase(sum);
+	if (missing == sum->n_ranks) {
+		wait_for_pods(sum);
+		return;
+	}
+	if (first && sum->newest[first->rank] == first) {
+		say_failure(sum, first);
+		return;
+	}
+	if (missing && kube_why_create(&sum->c, &sum->why)) {
+		sum->out->wait = KUBE_WAIT_PODS;
+		say_who(sum, rank, missing);
+		return;
+	}
+	pod = loudest(sum, &same);
+	if (!pod)
+		return;
+	if (sum->out->phase != KUBE_RUNNING || pod->phase != KUBE_RUNNING)
+		sum->out->wait = pod->wait;
+	say_rank(sum, pod, same);
+}
+
+/* Somebody removes it, and it has not ended yet. */
+static void say_removed(struct sum *sum)
+{
+	sum->out->cancelling = kube_deleted_ms(sum->job) || sum->c.facts->was_cancelled ||
+			       (!sum->c.facts->jobset && job_condition(sum, "FailureTarget"));
+	if (kube_deleted_ms(sum->job) && !sum->c.facts->was_cancelled)
+		kube_why_set(&sum->why, E_RUN_LOST, "its Job %s is being removed by somebody",
+			sum->c.facts->job_name ? sum->c.facts->job_name : "");
+}
+
+/*
+ * All of it
+ */
+
+static int gpus_now(const struct sum *sum)
+{
+	struct kube_room room;
+
+	if (sum->out->wait != KUBE_WAIT_SCHEDULE || !sum->c.facts->nodes.known)
+		return -1;
+	kube_room_of(&sum->c, kube_pod_spec(sum->c.facts), &room);
+	return kube_gpus_fit(&room);
+}
+
+static void hand_out(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+	const char *again = kube_label(sum->job, "jobset.sigs.k8s.io/restart-attempt");
+	int64_t restarts = kube_number(again, 0);
+
+	out->attempt += restarts < 1000 * 1000 ? (int)restarts : 0;
+	out->id = sum->why.id;
+	out->sentence = TAKE(sum->why.sentence);
+	out->evidence = sum->why.evidence;
+	sum->why.evidence = (struct strv){0};
+	out->hint = TAKE(sum->why.hint);
+	out->never_fits = sum->why.never_fits;
+	out->needs_help = sum->why.needs_help;
+	out->since_ms = sum->why.since_ms;
+	out->gpus_fit = gpus_now(sum);
+}
+
+static void sum_done(struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		kube_pod_done(pod);
+	vec_done(&sum->pods);
+	free(sum->newest);
+	free(sum->failed);
+	kube_why_done(&sum->why);
+	kube_event_list_done(&sum->c.events);
+}
+
+void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
+{
+	struct sum sum = {.c = {.facts = facts},
+		.job = facts->job ? facts->job : facts->last_seen,
+		.out = ret};
+
+	*ret = (struct kube_status){.first_failed = -1, .attempt = 1, .gpus_fit = -1};
+	kube_events_collect(&facts->events, &sum.c.events);
+	read_pods(&sum);
+	fill_ranks(&sum);
+	if (sum_end(&sum)) {
+		end_time(&sum);
+	} else {
+		sum_wait(&sum);
+		say_removed(&sum);
+	}
+	hand_out(&sum);
+	sum_done(&sum);
+}

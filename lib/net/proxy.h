@@ -29,7 +29,8 @@ int proxy_for(const struct proxy_env *env, const struct url *url, char **ret, st
 int proxy_parse(const char *text, const char *what, char **ret, struct err *err);
 /* proxy as these return it, without user information. The caller frees. */
 char *proxy_without_user(const char *proxy);
-/* The same as proxy_for for people: without user information; *ret_variable names the variable (static). */
+/* The same as proxy_for for people: without user information; *ret_variable names the variable
+ * (static). */
 int proxy_shown(const struct proxy_env *env, const struct url *url, char **ret,
 	const char **ret_variable, struct err *err);
 

@@ -17,7 +17,7 @@ enum { PUMP_BUFFER_SIZE = 128 << 10 };
 struct pump_end {
 	uint64_t bytes_ab, bytes_ba; /* written to the other side */
 	/* Set when a side failed before both ends had come; the other side then sees no orderly
-	 * end, if its transport can tell (stream_abort). What had been read was written first. */
+	 * end, if its transport can tell (stream_reset). What had been read was written first. */
 	struct err fault;
 	char faulty; /* 'a' or 'b': that side; 0 without a fault */
 };
@@ -32,7 +32,7 @@ struct pump_options {
 
 struct pump;
 struct pump *pump_start(const struct pump_options *options);
-/* Give up; no done. Both sides are aborted. NULL is accepted. */
+/* Give up; no done. Both sides are reset. NULL is accepted. */
 void pump_cancel(struct pump *pump);
 /* Bytes written so far. */
 void pump_count(const struct pump *pump, uint64_t *ret_ab, uint64_t *ret_ba);

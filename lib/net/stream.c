@@ -16,10 +16,10 @@ void stream_free(struct stream *stream)
 		stream->ops->free(stream);
 }
 
-void stream_abort(struct stream *stream)
+void stream_reset(struct stream *stream)
 {
-	if (stream && stream->ops->abort)
-		stream->ops->abort(stream);
+	if (stream && stream->ops->reset)
+		stream->ops->reset(stream);
 	else
 		stream_free(stream);
 }
@@ -74,7 +74,7 @@ static void fd_free(struct stream *stream)
 }
 
 /* What a socket says with a reset. */
-static void fd_abort(struct stream *stream)
+static void fd_reset(struct stream *stream)
 {
 	const struct linger linger = {.l_onoff = 1};
 
@@ -89,7 +89,7 @@ static const struct stream_ops fd_ops = {
 	.events = fd_events,
 	.pending = fd_pending,
 	.free = fd_free,
-	.abort = fd_abort,
+	.reset = fd_reset,
 };
 
 struct stream *stream_from_fd(int fd)

@@ -32,7 +32,7 @@ struct stream_ops {
 	bool (*pending)(const struct stream *stream);
 	void (*free)(struct stream *stream);
 	/* Frees it so that the other side sees no orderly end; NULL: as free. */
-	void (*abort)(struct stream *stream);
+	void (*reset)(struct stream *stream);
 };
 
 struct stream {
@@ -42,7 +42,7 @@ struct stream {
 
 /* NULL is accepted by both. */
 void stream_free(struct stream *stream);
-void stream_abort(struct stream *stream);
+void stream_reset(struct stream *stream);
 AUTO_POINTER(struct stream, stream_free)
 #define AUTO_STREAM AUTO(stream_free_auto)
 

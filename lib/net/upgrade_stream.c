@@ -140,7 +140,7 @@ static void up_free(struct stream *stream)
 }
 
 /* A reset; and before it, so that TLS does not say good-bye, the end of all writing. */
-static void up_abort(struct stream *stream)
+static void up_reset(struct stream *stream)
 {
 	const struct linger linger = {.l_onoff = 1};
 
@@ -157,7 +157,7 @@ static const struct stream_ops up_ops = {
 	.events = up_events,
 	.pending = up_pending,
 	.free = up_free,
-	.abort = up_abort,
+	.reset = up_reset,
 };
 
 struct stream *upgrade_stream_new(

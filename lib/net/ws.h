@@ -4,7 +4,8 @@
  *
  * Hostile servers: masked frames, control frames over 125 bytes, unknown opcodes, and reserved bits
  * end it (E_HTTP_PROTOCOL); pings are answered as long as less than 64 KiB wait to be sent, after
- * that reading stops. Each frame has a random mask of its own.
+ * that only the newest one, when there is room. Each frame has a random mask of its own. That text
+ * is UTF-8 is not checked.
  */
 #ifndef DLRUN_NET_WS_H
 #define DLRUN_NET_WS_H
@@ -44,7 +45,8 @@ struct ws_events {
 	int (*data)(void *ctx, int opcode, const void *data, size_t len, bool is_start, bool is_end,
 		struct err *err);
 	void (*pong)(void *ctx); /* may be NULL */
-	/* The other side has closed: code (1005: none was given), reason as it was sent. */
+	/* The other side has closed: code (1005: none was given), reason as it was sent. The answer
+	 * to it is in ws_output. May be NULL. */
 	void (*close)(void *ctx, unsigned code, const char *reason, size_t len);
 	void *ctx;
 };
@@ -55,18 +57,21 @@ void ws_free(struct ws *ws);
 AUTO_POINTER(struct ws, ws_free)
 #define AUTO_WS AUTO(ws_free_auto)
 
-/* Bytes that have arrived; all are taken. */
+/* Bytes that have arrived; all are taken, those behind a close are dropped. After a fault (also one
+ * of the callbacks) every further call is one, and what is left to be sent tells the server. */
 int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err);
-/* Whether bytes may be fed now: not while too many pongs wait to be sent. */
+/* Whether more can come: neither a close nor a fault has. */
 bool ws_wants_input(const struct ws *ws);
-/* One message; opcode 2 for binary. Frames are appended to ws_output. parts are joined. */
+/* One message in one frame; opcode 2 for binary; parts are joined. It is appended to ws_output,
+ * which grows: callers wait while more stands there than they can afford. Nothing after a close. */
 struct ws_part {
 	const void *data;
 	size_t len;
 };
 void ws_send(struct ws *ws, int opcode, const struct ws_part *parts, size_t n);
 void ws_ping(struct ws *ws);
-void ws_close(struct ws *ws, unsigned code); /* nothing is sent after it */
+/* code 1005: none. Nothing is sent after it. */
+void ws_close(struct ws *ws, unsigned code);
 /* What is to be written to the transport; the caller consumes from its front (buf_consume). */
 struct buf *ws_output(struct ws *ws);
 

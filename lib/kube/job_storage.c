@@ -12,6 +12,7 @@ enum { MOUNTS_MAX = 1000 };
 /* Arguments: paths in the tree. What is in the volume already stays; whatever is copied is whole or
  * not there. Two pods of a gang may do it at the same time. */
 static const char copy_lines[] =
+	"umask 002\n"
 	"copy() (\n"
 	"\tmkdir -p -- \"$2\" || exit\n"
 	"\tfor f in \"$1\"/* \"$1\"/.[!.]* \"$1\"/..?*; do\n"

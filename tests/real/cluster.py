@@ -34,7 +34,7 @@ from pathlib import Path
 
 from gotools import go_tool
 from harness import Missing, needs, wait_for
-from kube_api import Api, ApiError
+from kube_api import Api, ApiError, write_kubeconfig
 from kube_host import CNI
 from registries import listens
 
@@ -300,13 +300,7 @@ class Cluster:
         pair = {"client-certificate": f"{self.dir}/certs/{user}.pem", "client-key": f"{self.dir}/certs/{user}.key"}
         who = {"token": {"token": self.tokens[user]}, "cert": pair, "inline": {f"{k}-data": inline(v) for k, v in pair.items()},
                "none": {}}[how] | (credentials or {})
-        config = {"apiVersion": "v1", "kind": "Config", "current-context": "tests", "clusters": [{"name": "tests", "cluster": about}],
-                  "users": [{"name": user, "user": who}],
-                  "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": user, "namespace": namespace}}]}
-        path = Path(path or self.dir / f"{user}-{secrets.token_hex(4)}.config")
-        path.write_text(json.dumps(config, indent=1))
-        path.chmod(0o600)
-        return path
+        return write_kubeconfig(Path(path or self.dir / f"{user}-{secrets.token_hex(4)}.config"), about, who, namespace)
 
     def short_token(self, user, seconds):
         """A token that the server takes until then, and then perhaps for those 10 s for which it remembers tokens."""
@@ -425,9 +419,9 @@ class Cluster:
                     self.settle()
                 self.delete("Namespace", name)
 
-    def grant(self, user, role, namespace):
+    def grant(self, user, role, namespace, kind="ClusterRole"):
         self.apply({"kind": "RoleBinding", "metadata": {"name": f"{user}-{role}", "namespace": namespace},
-                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
                     "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]})
 
     def offer(self, node, **resources):
@@ -443,17 +437,18 @@ class Cluster:
         there.chmod(0o777)
         shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
         self.apply({"kind": "PersistentVolume", "metadata": {"name": there.name}, "spec": {
-                        **shape, "capacity": {"storage": size}, "hostPath": {"path": str(there)}, "persistentVolumeReclaimPolicy": "Retain",
-                        "claimRef": {"namespace": namespace, "name": name}}},
+                        **shape, "capacity": {"storage": size}, "hostPath": {"path": str(there)},
+                        "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": namespace, "name": name}}},
                    {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
                     "spec": {**shape, "volumeName": there.name, "resources": {"requests": {"storage": size}}}})
         self.wait(lambda: self.get("PersistentVolumeClaim", name, namespace)["status"]["phase"] == "Bound", f"volume {name}")
         return there
 
     def fake_node(self, name, labels=None, taints=(), **resources):
-        """One of kwok's: its pods seem to run and those of Jobs to end, as kubernetes/kwok.yaml says. It is tainted `tests/fake`, so that only who
-        tolerates that comes there, unless `taints` says otherwise."""
-        capacity = {"cpu": "64", "memory": "512Gi", "pods": "500", "ephemeral-storage": "1Ti", **{k: str(v) for k, v in resources.items()}}
+        """One of kwok's: its pods seem to run and those of Jobs to end, as kubernetes/kwok.yaml says.
+        It is tainted `tests/fake`, so that only who tolerates that comes there, unless `taints` says otherwise."""
+        capacity = {"cpu": "64", "memory": "512Gi", "pods": "500", "ephemeral-storage": "1Ti",
+                    **{k: str(v) for k, v in resources.items()}}
         taints = [{"key": "tests/fake", "effect": "NoSchedule"}] if taints == () else taints
         if "kwok" not in self.parts() or self.parts()["kwok"]["status"] is not None:
             self.start("kwok")

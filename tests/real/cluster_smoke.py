@@ -41,7 +41,8 @@ def test_kubectl_reaches_into_pods(w):
         c.wait(lambda: c.kubectl("logs", "server", config=config) == "begins\n", "a line of the log")
         assert c.kubectl("exec", "server", "--", "echo", "inside", config=config) == "inside\n"
         assert c.kubectl("get", "pod", "server", "-o", "json", config=config)["metadata"]["namespace"] == ns
-        with subprocess.Popen(c.kubectl_argv("port-forward", "pod/server", ":8080", config=config), stdout=subprocess.PIPE, text=True) as tunnel:
+        forward = c.kubectl_argv("port-forward", "pod/server", ":8080", config=config)
+        with subprocess.Popen(forward, stdout=subprocess.PIPE, text=True) as tunnel:
             port = re.search(r"127\.0\.0\.1:(\d+)", tunnel.stdout.readline())[1]
             assert b"root" in urllib.request.urlopen(f"http://127.0.0.1:{port}/passwd", timeout=30).read()
             tunnel.terminate()
@@ -122,7 +123,8 @@ def test_registries_with_passwords(w):
         c.apply({"kind": "Secret", "metadata": {"name": "login"}, "type": "kubernetes.io/dockerconfigjson",
                  "stringData": {".dockerconfigjson": registry.authfile(w).read_text()}}, namespace=ns)
         # A node gives an image that it has to everybody.
-        c.apply(pod("may-not", image, "true", container={"imagePullPolicy": "Always"}), pod("may", image, "true", imagePullSecrets=[{"name": "login"}]), namespace=ns)
+        c.apply(pod("may-not", image, "true", container={"imagePullPolicy": "Always"}),
+                pod("may", image, "true", imagePullSecrets=[{"name": "login"}]), namespace=ns)
         c.phase(ns, "may", "Succeeded")
         waits = c.wait(lambda: c.get("Pod", "may-not", ns)["status"]["containerStatuses"][0]["state"]["waiting"], "a reason")
         assert waits["reason"] in ("ErrImagePull", "ImagePullBackOff"), waits

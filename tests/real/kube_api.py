@@ -7,6 +7,16 @@ import threading
 import urllib.parse
 
 
+def write_kubeconfig(path, cluster, user, namespace="default"):
+    """One context of that cluster and that user, in the words of the format."""
+    path.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "tests",
+        "clusters": [{"name": "tests", "cluster": cluster}], "users": [{"name": "tests", "user": user}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": namespace}}]}, indent=1))
+    path.chmod(0o600)
+    return path
+
+
 class ApiError(Exception):
     def __init__(self, status, body):
         try:

@@ -34,7 +34,7 @@ from types import SimpleNamespace
 
 import kube_images
 from harness import needs, wait_for
-from kube_api import Api, ApiError
+from kube_api import Api, ApiError, write_kubeconfig
 from registries import Distribution, FaultProxy, free_port, listens
 
 START_S = 60
@@ -174,11 +174,8 @@ class Host:
         (self.dir / "tokens.csv").write_text("".join(
             f'{self.tokens[name]},{user},{user},"{group}"\n' for name, (user, group) in groups.items()))
         for name in groups:
-            (self.dir / f"{name}.kubeconfig").write_text(json.dumps({
-                "apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": self.server, "certificate-authority": f"{self.dir}/certs/ca.pem"}}],
-                "users": [{"name": "u", "user": {"token": self.tokens[name]}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}))
+            write_kubeconfig(self.dir / f"{name}.kubeconfig",
+                             {"server": self.server, "certificate-authority": f"{self.dir}/certs/ca.pem"}, {"token": self.tokens[name]})
 
     def token_server(self):
         """Says of the tokens that Cluster.short_token makes whose they are, until their end."""
@@ -200,9 +197,7 @@ class Host:
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", self.ports["tokens"]), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        (self.dir / "tokens.kubeconfig").write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.ports['tokens']}/"}}], "users": [{"name": "u", "user": {}}]}))
+        write_kubeconfig(self.dir / "tokens.kubeconfig", {"server": f"http://127.0.0.1:{self.ports['tokens']}/"}, {})
 
     def judge(self, token):
         user, _, rest = token.partition(".")
@@ -219,8 +214,8 @@ class Host:
 
     def etcd(self):
         url, peer = (f"http://127.0.0.1:{self.ports[p]}" for p in ("etcd", "peer"))
-        part = Part(self, "etcd", [self.settings.etcd, f"--data-dir={self.dir}/etcd", f"--listen-client-urls={url}", f"--advertise-client-urls={url}",
-                                   f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+        part = Part(self, "etcd", [self.settings.etcd, f"--data-dir={self.dir}/etcd",
+                                   f"--listen-client-urls={url}", f"--advertise-client-urls={url}", f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
                                    f"--initial-cluster=default={peer}", "--unsafe-no-fsync"])
         part.start().ready(lambda: listens(self.ports["etcd"]))
 
@@ -230,7 +225,8 @@ class Host:
         part = self.kubernetes(
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self.ports['etcd']}", "--bind-address=127.0.0.1",
             f"--secure-port={self.ports['apiserver']}", "--advertise-address=127.0.0.1", f"--tls-cert-file={certs}/server.pem",
-            f"--tls-private-key-file={certs}/server.key", f"--client-ca-file={certs}/ca.pem", f"--service-account-key-file={certs}/accounts.key",
+            f"--tls-private-key-file={certs}/server.key", f"--client-ca-file={certs}/ca.pem",
+            f"--service-account-key-file={certs}/accounts.key",
             f"--service-account-signing-key-file={certs}/accounts.key", "--service-account-issuer=https://kubernetes.default.svc",
             f"--token-auth-file={self.dir}/tokens.csv", "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP",
@@ -305,7 +301,8 @@ class Host:
         there, certs = self.dir / f"node-{node}", self.dir / "certs"
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": {"clientCAFile": f"{certs}/ca.pem"}},
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False},
+                               "x509": {"clientCAFile": f"{certs}/ca.pem"}},
             "authorization": {"mode": "AlwaysAllow"}, "address": self.node_ip(node), "port": 10250, "healthzPort": 0,
             "tlsCertFile": f"{certs}/server.pem", "tlsPrivateKeyFile": f"{certs}/server.key",
             "failCgroupV1": False, "cgroupDriver": "cgroupfs", "cgroupRoot": self.cgroup(node), "enforceNodeAllocatable": [],
@@ -369,8 +366,9 @@ class Host:
         return len(nodes) == len(self.nodes) and not any(n["spec"].get("taints") for n in nodes) and listens(self.ports["ready"])
 
     def state(self):
-        return {"dir": str(self.dir), "server": self.server, "ca": f"{self.dir}/certs/ca.pem", "tokens": self.tokens, "images": self.images,
-                "registry": self.registry_host, "nodes": [f"node-{n}" for n in self.nodes], "pid_namespace": os.readlink("/proc/self/ns/pid"),
+        return {"dir": str(self.dir), "server": self.server, "ca": f"{self.dir}/certs/ca.pem", "tokens": self.tokens,
+                "images": self.images, "registry": self.registry_host, "nodes": [f"node-{n}" for n in self.nodes],
+                "pid_namespace": os.readlink("/proc/self/ns/pid"),
                 "secret": self.secret, "dns_ready": self.ports["ready"],
                 "network": f"{self.net}.0.0/16", "kubernetes": self.settings.kubernetes, "cgroup": self.settings.cgroup}
 

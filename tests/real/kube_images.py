@@ -20,7 +20,8 @@ from pypi import CACHE, only_one
 
 PASSWD = b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 GROUP = b"root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
-NOT_NEEDED = re.compile(r"/(tests?|idlelib|lib2to3|pydoc_data|ensurepip|tkinter|turtledemo|__pycache__|config-[^/]*|(site|dist)-packages)/|_tkinter")
+NOT_NEEDED = re.compile(r"/(tests?|idlelib|lib2to3|pydoc_data|ensurepip|tkinter|turtledemo|__pycache__|config-[^/]*|"
+                        r"(site|dist)-packages)/|_tkinter")
 ENV = ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
 
 

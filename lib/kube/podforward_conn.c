@@ -1,0 +1,519 @@
+#include "kube/podforward_impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum {
+	RETRY_MIN_MS = 50,
+	RETRY_MAX_MS = 500,
+	SETTLE_MS = 500,
+	ERROR_WAIT_MS = 1000,
+	LINGER_MS = 2000,
+	BULK_QUIET_MS = 10 * 1000,
+	SLOW_BYTES = 256 << 10, /* left behind by a write: the reader is slow */
+	DIRECT_MIN = 16 << 10,  /* is written as it comes, if nothing waits */
+	READ_ROUNDS = 4,
+	LOSSES_MAX = 3, /* it may itself be what ends them */
+	REASON_MAX = 300,
+};
+
+static int on_timer(void *ctx, struct err *err);
+
+static void set_timer(struct podforward_conn *conn, enum conn_wait wait, int64_t wait_ms)
+{
+	struct loop *loop = conn->forward->options.loop;
+
+	loop_remove_timer(loop, conn->timer);
+	conn->wait = wait;
+	conn->timer = wait ? loop_add_timer(loop, clock_ms() + wait_ms, on_timer, conn) : NULL;
+}
+
+static size_t pending(const struct podforward_conn *conn)
+{
+	return conn->pending.len - conn->pending_at;
+}
+
+bool conn_is_full(const struct podforward_conn *conn)
+{
+	return pending(conn) > FORWARD_DOWN_MAX;
+}
+
+bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms)
+{
+	uint64_t bytes = conn->end.bytes_up + conn->end.bytes_down;
+
+	return (conn->was_slow || bytes > FORWARD_BULK_BYTES) &&
+	       now_ms - conn->last_ms < BULK_QUIET_MS;
+}
+
+bool conn_waits(const struct podforward_conn *conn)
+{
+	return !conn->is_over && conn->wait == WAIT_TUNNEL;
+}
+
+/*
+ * Ends
+ */
+
+static void leave_tunnel(struct podforward_conn *conn)
+{
+	struct podforward_tunnel *tunnel = conn->tunnel;
+
+	conn->tunnel = NULL;
+	if (!tunnel)
+		return;
+	if (!tunnel->is_dead && (!conn->remote_end || !conn->local_end))
+		spdy_reset(tunnel->spdy, conn->data_id, SPDY_CANCEL);
+	if (!tunnel->is_dead && !conn->error_end)
+		spdy_reset(tunnel->spdy, conn->error_id, SPDY_CANCEL);
+	tunnel_forget(tunnel, conn);
+}
+
+static void close_local(struct podforward_conn *conn, bool reset)
+{
+	const struct linger linger = {.l_onoff = 1};
+
+	loop_remove_fd(conn->forward->options.loop, conn->source);
+	conn->source = NULL;
+	/* Whoever is cut off must not take it for an orderly end. */
+	if (reset && conn->fd >= 0)
+		setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	if (conn->fd >= 0)
+		close(conn->fd);
+	conn->fd = -1;
+}
+
+static void finish(struct podforward_conn *conn, bool reset)
+{
+	if (conn->is_over)
+		return;
+	conn->is_over = true;
+	set_timer(conn, WAIT_NOTHING, 0);
+	leave_tunnel(conn);
+	close_local(conn, reset);
+	forward_wake(conn->forward);
+}
+
+static void fail(struct podforward_conn *conn, const struct err *fault)
+{
+	if (conn->is_over)
+		return;
+	if (err_is_set(fault))
+		err_set(&conn->end.fault, fault->id, "%s", fault->message);
+	else
+		err_set(&conn->end.fault, E_KUBE_FORWARD, "the connection to the pod was lost");
+	finish(conn, true);
+}
+
+void conn_fail(struct podforward_conn *conn, const struct err *fault)
+{
+	if (conn->is_over)
+		return;
+	fail(conn, fault);
+	forward_say(conn->forward, "a connection to port %u ended: %s", conn->port,
+		conn->end.fault.message);
+}
+
+void conn_drop(struct podforward_conn *conn)
+{
+	finish(conn, true);
+}
+
+/* A new try must not send twice what a program may have got. */
+void conn_lost(struct podforward_conn *conn, const struct err *fault)
+{
+	conn->tunnel = NULL;
+	if (conn->is_over)
+		return;
+	if (conn->heard || conn->end.bytes_up || conn->local_end || conn->remote_end ||
+		++conn->losses > LOSSES_MAX) {
+		fail(conn, fault);
+		return;
+	}
+	buf_reset(&conn->error);
+	conn->error_end = false;
+	set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
+}
+
+/*
+ * What the error stream says
+ */
+
+static bool is_refused(const struct podforward_conn *conn)
+{
+	return strstr(conn->error.data, "connection refused") != NULL;
+}
+
+/* The port refused the connection, so that nobody has got what was sent. */
+static bool may_retry(const struct podforward_conn *conn)
+{
+	return is_refused(conn) && !conn->heard && conn->kept.len == conn->end.bytes_up &&
+	       clock_ms() - conn->begun_ms < conn->forward->options.hold_ms;
+}
+
+static void retry(struct podforward_conn *conn)
+{
+	forward_set_port(conn->forward, conn->port, false);
+	leave_tunnel(conn);
+	conn->error_end = conn->remote_end = false;
+	buf_reset(&conn->error);
+	conn->retry_ms = conn->retry_ms ? 2 * conn->retry_ms : RETRY_MIN_MS;
+	if (conn->retry_ms > RETRY_MAX_MS)
+		conn->retry_ms = RETRY_MAX_MS;
+	set_timer(conn, WAIT_RETRY, conn->retry_ms);
+}
+
+static void fail_with_error(struct podforward_conn *conn)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (is_refused(conn)) {
+		err_set(&fault, E_KUBE_FORWARD, "nothing listens on port %u of pod %s", conn->port,
+			conn->tunnel->pod);
+	} else {
+		buf_truncate(
+			&conn->error, conn->error.len < REASON_MAX ? conn->error.len : REASON_MAX);
+		AUTO_FREE char *shown = str_escaped(conn->error.data);
+		err_set(&fault, E_KUBE_FORWARD, "%s", shown);
+	}
+	conn_fail(conn, &fault);
+}
+
+/*
+ * To the local side
+ */
+
+/* All that came has been written, and the pod sends no more. */
+static void end_local(struct podforward_conn *conn)
+{
+	bool is_whole = conn->error_end || conn->local_end;
+
+	shutdown(conn->fd, SHUT_WR);
+	if (conn->local_end) {
+		finish(conn, false);
+		return;
+	}
+	/* The pod's side is over as a whole: closing now could reset what the local side has not
+	 * read yet. */
+	if (is_whole) {
+		leave_tunnel(conn);
+		set_timer(conn, WAIT_LOCAL, LINGER_MS);
+	}
+}
+
+static void check_end(struct podforward_conn *conn)
+{
+	if (conn->is_over || !conn->tunnel)
+		return;
+	if (conn->error.len && (conn->error_end || conn->remote_end)) {
+		if (may_retry(conn))
+			retry(conn);
+		else
+			fail_with_error(conn);
+		return;
+	}
+	if (!conn->remote_end || pending(conn))
+		return;
+	if (!conn->error_end && conn->wait != WAIT_ERROR)
+		set_timer(conn, WAIT_ERROR, ERROR_WAIT_MS);
+	else if (conn->error_end)
+		end_local(conn);
+}
+
+/* Bytes that the local side has taken; -1: it is gone. */
+static ssize_t write_local(struct podforward_conn *conn, const void *data, size_t len)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = send(conn->fd, (const char *)data + done, len - done, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			break;
+		if (n < 0)
+			return -1;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+static void drop_written(struct podforward_conn *conn)
+{
+	if (pending(conn) == 0) {
+		conn->pending_at = 0;
+		/* Hundreds of connections must not each keep what one bulk moment took. */
+		if (conn->pending.cap > 4 * FORWARD_DOWN_PIECE) {
+			buf_done(&conn->pending);
+			buf_init(&conn->pending, SIZE_MAX / 2);
+		}
+		buf_reset(&conn->pending);
+	} else if (conn->pending_at > conn->pending.len / 2) {
+		buf_consume(&conn->pending, conn->pending_at);
+		conn->pending_at = 0;
+	}
+}
+
+void conn_flush(struct podforward_conn *conn)
+{
+	if (conn->is_over)
+		return;
+	if (pending(conn) && !conn->is_blocked) {
+		ssize_t n = write_local(conn, conn->pending.data + conn->pending_at, pending(conn));
+
+		if (n < 0) {
+			finish(conn, true);
+			return;
+		}
+		conn->pending_at += (size_t)n;
+		drop_written(conn);
+		conn->is_blocked = pending(conn) > 0;
+		conn->was_slow = conn->was_slow || pending(conn) > SLOW_BYTES;
+	}
+	conn->last_ms = clock_ms();
+	check_end(conn);
+}
+
+static void take_data(struct podforward_conn *conn, const void *data, size_t len)
+{
+	if (!conn->heard) {
+		conn->heard = true;
+		buf_done(&conn->kept);
+		forward_set_port(conn->forward, conn->port, true);
+	}
+	conn->end.bytes_down += len;
+	if (pending(conn) == 0 && len >= DIRECT_MIN) {
+		ssize_t n = write_local(conn, data, len);
+
+		if (n < 0) {
+			finish(conn, true);
+			return;
+		}
+		data = (const char *)data + n;
+		len -= (size_t)n;
+	}
+	buf_add(&conn->pending, data, len);
+}
+
+void conn_data(struct podforward_conn *conn, const void *data, size_t len, bool is_end)
+{
+	if (conn->is_over || conn->remote_end)
+		return;
+	if (len)
+		take_data(conn, data, len);
+	conn->remote_end = conn->remote_end || is_end;
+	if (pending(conn) >= FORWARD_DOWN_PIECE)
+		conn_flush(conn);
+}
+
+void conn_error(struct podforward_conn *conn, const void *data, size_t len, bool is_end)
+{
+	if (conn->is_over)
+		return;
+	buf_add(&conn->error, data, len);
+	conn->error_end = conn->error_end || is_end;
+	if (conn->error_end)
+		conn_flush(conn);
+}
+
+void conn_reset(struct podforward_conn *conn, bool is_data)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (conn->is_over)
+		return;
+	conn->error_end = true;
+	if (is_data && conn->error.len == 0) {
+		conn->remote_end = conn->local_end = true;
+		err_set(&fault, E_KUBE_FORWARD, "the node cut it");
+		conn_fail(conn, &fault);
+		return;
+	}
+	conn_flush(conn);
+}
+
+/*
+ * From the local side
+ */
+
+static bool is_settled(const struct podforward_conn *conn)
+{
+	return conn->heard || conn->wait != WAIT_SETTLE ||
+	       forward_port_is_open(conn->forward, conn->port);
+}
+
+static bool wants_local(const struct podforward_conn *conn)
+{
+	if (conn->is_over || conn->local_end)
+		return false;
+	if (conn->wait == WAIT_LOCAL)
+		return true;
+	return conn->tunnel && tunnel_has_room(conn->tunnel) &&
+	       (is_settled(conn) || conn->kept.len < FORWARD_KEPT_MAX);
+}
+
+static void send_up(struct podforward_conn *conn, const void *data, size_t len)
+{
+	if (!conn->heard && conn->kept.len == conn->end.bytes_up &&
+		conn->kept.len < FORWARD_KEPT_MAX)
+		buf_add(&conn->kept, data, len);
+	tunnel_send(conn->tunnel, conn->data_id, data, len, false);
+	tunnel_count(conn->tunnel, len);
+	conn->end.bytes_up += len;
+	conn->last_ms = clock_ms();
+}
+
+static void end_up(struct podforward_conn *conn)
+{
+	conn->local_end = true;
+	if (conn->wait == WAIT_LOCAL) {
+		finish(conn, false);
+		return;
+	}
+	tunnel_send(conn->tunnel, conn->data_id, "", 0, true);
+	/* The pod had ended before, and its error stream may never. */
+	if (conn->remote_end && !pending(conn) && conn->wait == WAIT_NOTHING)
+		finish(conn, false);
+}
+
+static void read_local(struct podforward_conn *conn)
+{
+	unsigned char *scratch = conn->forward->scratch;
+
+	for (int i = 0; i < READ_ROUNDS && wants_local(conn); i++) {
+		ssize_t n = recv(conn->fd, scratch, FORWARD_UP_PIECE, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (n < 0)
+			finish(conn, true);
+		else if (n == 0)
+			end_up(conn);
+		else if (conn->wait != WAIT_LOCAL)
+			send_up(conn, scratch, (size_t)n);
+		if (n < FORWARD_UP_PIECE)
+			return;
+	}
+}
+
+static short prepare(void *ctx)
+{
+	struct podforward_conn *conn = ctx;
+
+	if (conn->is_over)
+		return 0;
+	return (short)((wants_local(conn) ? POLLIN : 0) | (pending(conn) ? POLLOUT : 0));
+}
+
+static int dispatch(void *ctx, short revents, struct err *err)
+{
+	struct podforward_conn *conn = ctx;
+	struct podforward_tunnel *tunnel = conn->tunnel;
+
+	(void)err;
+	if (revents & (POLLIN | POLLHUP | POLLERR))
+		read_local(conn);
+	if (pending(conn) && (revents & (POLLOUT | POLLHUP | POLLERR))) {
+		conn->is_blocked = false;
+		conn_flush(conn);
+	}
+	if (tunnel)
+		tunnel_flush(tunnel);
+	return 0;
+}
+
+static const struct loop_fd_ops conn_ops = {prepare, dispatch};
+
+static int on_timer(void *ctx, struct err *err)
+{
+	struct podforward_conn *conn = ctx;
+	enum conn_wait wait = conn->wait;
+
+	(void)err;
+	conn->timer = NULL;
+	conn->wait = WAIT_NOTHING;
+	if (wait == WAIT_TUNNEL) {
+		conn_fail(conn, &conn->forward->fault);
+	} else if (wait == WAIT_RETRY) {
+		set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
+		forward_wake(conn->forward);
+	} else if (wait == WAIT_ERROR) {
+		end_local(conn);
+	} else if (wait == WAIT_LOCAL) {
+		finish(conn, false);
+	}
+	return 0;
+}
+
+/*
+ * Beginning
+ */
+
+void conn_open(struct podforward_conn *conn, struct podforward_tunnel *tunnel)
+{
+	char port[8], request[16];
+	struct spdy_field fields[] = {
+		{"streamtype", "error"}, {"port", port}, {"requestid", request}};
+
+	snprintf(port, sizeof(port), "%u", conn->port);
+	snprintf(request, sizeof(request), "%u", ++tunnel->requests);
+	conn->error_id = spdy_open(tunnel->spdy, fields, ARRAY_LEN(fields), true);
+	fields[0].value = "data";
+	conn->data_id = spdy_open(tunnel->spdy, fields, ARRAY_LEN(fields), false);
+	if (!conn->data_id) {
+		tunnel->is_closing = true;
+		return;
+	}
+	conn->tunnel = tunnel;
+	*vec_push(&tunnel->conns) = conn;
+	conn->opened_ms = conn->last_ms = clock_ms();
+	set_timer(conn, WAIT_SETTLE, SETTLE_MS);
+	/* Of an earlier try. */
+	if (conn->kept.len)
+		tunnel_send(tunnel, conn->data_id, conn->kept.data, conn->kept.len, false);
+	if (conn->local_end)
+		tunnel_send(tunnel, conn->data_id, "", 0, true);
+}
+
+struct podforward_conn *conn_new(struct podforward *forward, int fd, uint16_t port)
+{
+	struct podforward_conn *conn = mem_alloc(1, sizeof(*conn));
+
+	conn->forward = forward;
+	conn->fd = fd;
+	conn->port = port;
+	conn->begun_ms = clock_ms();
+	buf_init(&conn->kept, FORWARD_KEPT_MAX + FORWARD_UP_PIECE);
+	/* Bounded by conn_is_full and one read of a tunnel. */
+	buf_init(&conn->pending, SIZE_MAX / 2);
+	buf_init(&conn->error, FORWARD_ERROR_MAX);
+	conn->source = loop_add_fd(forward->options.loop, fd, &conn_ops, conn);
+	set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
+	return conn;
+}
+
+void conn_free(struct podforward_conn *conn)
+{
+	if (!conn)
+		return;
+	loop_remove_timer(conn->forward->options.loop, conn->timer);
+	leave_tunnel(conn);
+	close_local(conn, true);
+	buf_done(&conn->kept);
+	buf_done(&conn->pending);
+	buf_done(&conn->error);
+	err_clear(&conn->end.fault);
+	free(conn);
+}

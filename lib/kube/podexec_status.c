@@ -1,0 +1,75 @@
+#include "kube/podexec_status.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum { STATUS_MAX = 64 << 10, CODE_MAX = 255, MESSAGE_MAX = 400 };
+
+static const char *exit_code(const struct json *status)
+{
+	const struct json *causes = json_get(json_get(status, "details"), "causes");
+
+	for (const struct json *cause = json_first(causes); cause; cause = json_next(cause))
+		if (str_eq(json_get_str(cause, "reason"), "ExitCode"))
+			return json_get_str(cause, "message");
+	return NULL;
+}
+
+/* What runtimes say when exec(2) fails. */
+static bool is_no_program(const char *message)
+{
+	static const char *const texts[] = {
+		"executable file not found",
+		"no such file or directory",
+		"permission denied",
+		"not a directory",
+		"exec format error",
+	};
+
+	if (!strstr(message, "exec"))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (strstr(message, texts[i]))
+			return true;
+	return false;
+}
+
+static int fail(const char *message, const char *program, struct err *err)
+{
+	AUTO_FREE char *bounded = mem_strndup(message, MESSAGE_MAX);
+	AUTO_FREE char *shown = str_escaped(bounded);
+	AUTO_FREE char *name = str_shown(program);
+
+	if (is_no_program(message))
+		err_set(err, E_RUN_EXEC, "%s cannot be started in the pod", name);
+	else
+		err_set(err, E_KUBE_EXEC, "%s was not run in the pod", name);
+	return err_evidence(err, "%s", shown);
+}
+
+int podexec_status(
+	const char *text, size_t len, const char *program, int *ret_code, struct err *err)
+{
+	AUTO_JSON struct json *status = NULL;
+	int64_t code;
+
+	if (json_parse(text, len, STATUS_MAX, "the status of a command", &status, NULL) < 0) {
+		AUTO_FREE char *bounded = mem_strndup(text, len < MESSAGE_MAX ? len : MESSAGE_MAX);
+		return fail(bounded, program, err);
+	}
+	if (str_eq(json_get_str(status, "status"), "Success")) {
+		*ret_code = 0;
+		return 0;
+	}
+	const char *number = exit_code(status);
+	if (str_eq(json_get_str(status, "reason"), "NonZeroExitCode") && number &&
+		str_to_int(number, 0, CODE_MAX, "exit code", &code, NULL) == 0) {
+		*ret_code = (int)code;
+		return 0;
+	}
+	const char *message = json_get_str(status, "message");
+	return fail(message ? message : "no reason is given", program, err);
+}

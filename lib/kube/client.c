@@ -45,6 +45,11 @@ const struct kube_access *kube_client_access(const struct kube_client *client)
 	return client->options.access;
 }
 
+struct loop *kube_client_loop(const struct kube_client *client)
+{
+	return client->options.loop;
+}
+
 /*
  * Requests
  */

@@ -58,6 +58,7 @@ void kube_client_free(struct kube_client *client);
 AUTO_POINTER(struct kube_client, kube_client_free)
 #define AUTO_KUBE_CLIENT AUTO(kube_client_free_auto)
 const struct kube_access *kube_client_access(const struct kube_client *client);
+struct loop *kube_client_loop(const struct kube_client *client);
 
 struct kube_answer {
 	int status;          /* HTTP; 0: none came */

@@ -2,7 +2,9 @@
  * What is there, and what changes: list, then watch, for ever (Kubernetes API concepts, "Efficient
  * detection of changes"). Bookmarks are asked for; 410, an ERROR event in a 200, cut and silent
  * streams lead to a new watch or a new list, with pauses that grow up to 30 s while nothing
- * answers. resourceVersions are opaque.
+ * answers. resourceVersions are opaque. The server is asked to end each stream after 50 s, with a
+ * bookmark before, so that a dead one is noticed; after a sleep of this machine it is begun anew at
+ * once. Lists are consistent reads (no resourceVersion is asked for), so nothing goes back in time.
  */
 #ifndef DLRUN_KUBE_WATCH_H
 #define DLRUN_KUBE_WATCH_H
@@ -23,8 +25,9 @@ struct kube_watch_events {
 	/* The cluster cannot be asked (fault) since the clock_ms of since_ms, or can again (fault
 	 * NULL). May be NULL. */
 	void (*trouble)(void *ctx, const struct err *fault, int64_t since_ms);
-	/* It is over: denied, not found, invalid. No event follows. A negative return ends
-	 * loop_run. */
+	/* It is over: denied, not found, invalid, more than max_objects, and at the first list a
+	 * login that does not work or a fault of TLS; later a refusal that has lasted for 30 s. No
+	 * event follows. A negative return ends loop_run. */
 	int (*failed)(void *ctx, struct err *fault, struct err *err);
 	void *ctx;
 };
@@ -33,6 +36,7 @@ struct kube_watch_request {
 	const char *path;         /* of the collection */
 	const char *const *query; /* labelSelector, fieldSelector; or NULL */
 	size_t max_objects;       /* more are E_DATA_LIMIT; 0: 10,000 */
+	int64_t idle_ms;          /* a stream that is silent for so long is dead; 0: 60 s */
 	struct kube_watch_events events;
 };
 

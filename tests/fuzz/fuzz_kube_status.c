@@ -1,0 +1,67 @@
+/* An answer of a server: its status, then its headers as lines, an empty line, its body. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/client_impl.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const uint8_t *take_headers(const uint8_t *at, const uint8_t *end, struct strv *headers)
+{
+	while (at < end) {
+		const uint8_t *stop = memchr(at, '\n', (size_t)(end - at));
+		size_t len = (size_t)((stop ? stop : end) - at);
+		AUTO_FREE char *line = mem_strndup((const char *)at, len);
+
+		at += len + (stop != NULL);
+		if (len == 0 || headers->n > 100)
+			break;
+		strv_add(headers, line);
+	}
+	return at;
+}
+
+static void check_text(const char *text, size_t max)
+{
+	BUG_ON(strlen(text) > max || !str_is_plain(text));
+}
+
+static void check(const struct kube_answer *answer, bool is_good)
+{
+	BUG_ON(!answer->reason || answer->warnings.n > KUBE_WARNINGS_MAX);
+	BUG_ON(!is_good && !err_is_set(&answer->fault));
+	if (err_is_set(&answer->fault) && answer->fault.id != E_DATA_LIMIT)
+		check_text(answer->fault.message, 2048);
+	for (size_t i = 0; i < answer->fault.n_evidence; i++)
+		check_text(answer->fault.evidence[i], 2048);
+	for (size_t i = 0; i < answer->warnings.n; i++)
+		check_text(answer->warnings.v[i], 2048);
+	BUG_ON(kube_answer_retry_after(answer) > KUBE_RETRY_AFTER_MAX_MS);
+	kube_answer_is_transient(answer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const int statuses[] = {200, 201, 204, 302, 400, 401, 403, 404, 405, 409, 410, 413,
+		415, 418, 422, 429, 500, 502, 503, 504, 599, 999};
+	const struct kube_asked asked = {.method = "POST",
+		.path = "/apis/batch/v1/namespaces/j/jobs",
+		.host = "h:6443",
+		.user = "me"};
+	struct http_answer http = {0};
+	AUTO_KUBE_ANSWER struct kube_answer answer = {0};
+
+	if (size < 1)
+		return 0;
+	http.status = statuses[data[0] % ARRAY_LEN(statuses)];
+	const uint8_t *body = take_headers(data + 1, data + size, &http.headers);
+	buf_init(&http.body, size);
+	buf_add(&http.body, body, (size_t)(data + size - body));
+	kube_answer_read(&asked, &http, false, &answer);
+	check(&answer, http.status < 300);
+	strv_done(&http.headers);
+	buf_done(&http.body);
+	return 0;
+}

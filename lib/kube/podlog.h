@@ -15,8 +15,9 @@
 #include "kube/podlog_lines.h"
 
 struct podlog_events {
-	/* Bytes of the program in order, time_ms of their line on the node. < 0: stop; that ends
-	 * loop_run with err. 1: no more until podlog_resume. */
+	/* Bytes of the program in order, time_ms of their line on the node; a line that a gap has
+	 * cut ends with a LF. < 0: stop; that ends loop_run with err. 1: no more until
+	 * podlog_resume, but for what has come already. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	/* A gap, a kubelet that is away: one sentence. */
 	void (*notice)(void *ctx, const char *text);

@@ -14,6 +14,15 @@ enum {
 struct podlog_head {
 	int64_t ns;
 	bool passed; /* it, or something later, was delivered */
+	/* Something later was, but no more than a line that overtook it: the times around. */
+	int64_t after_ns, before_ns;
+};
+
+/* What was delivered by when: the last ones, PODLOG_MARK_BYTES apart at least. */
+enum { PODLOG_MARKS = 8, PODLOG_MARK_BYTES = 32 << 10 };
+struct podlog_mark {
+	int64_t ns;
+	uint64_t bytes;
 };
 
 /* Looking for the point in a stream. */
@@ -30,6 +39,12 @@ enum podlog_place { PODLOG_AT_START, PODLOG_IN_LINE, PODLOG_IN_REMARK, PODLOG_IN
 struct podlog_lines {
 	struct podlog_lines_events events;
 	struct podlog_point point;
+
+	uint64_t n_bytes;                       /* delivered by this */
+	struct podlog_mark marks[PODLOG_MARKS]; /* oldest first */
+	size_t n_marks;
+	bool is_short;    /* until all marks are set: all was delivered by this */
+	uint64_t overlap; /* bytes of the log that are asked for again, about */
 
 	/* Of the next stream */
 	bool all;     /* what is served is new, all of it */
@@ -81,7 +96,8 @@ uint64_t podlog_hash(uint64_t hash, const char *data, size_t len);
 
 /* Deliver what is in out. */
 int podlog_flush(struct podlog_lines *lines, struct err *err);
-void podlog_tell_gap(struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t before_ns);
+void podlog_tell_gap(
+	struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t after_ns, int64_t before_ns);
 
 /* podlog_seek.c: a line begins, goes on, in a stream whose point was not found yet. */
 int podlog_seek_line(struct podlog_lines *lines, int64_t ns);

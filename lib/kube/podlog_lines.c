@@ -7,18 +7,20 @@
 #include "kube/podlog_impl.h"
 
 enum { SECOND_NS = 1000000000, MS_NS = 1000000 };
-/* How far back a stream is asked for before its point: as far as the clock of a node may be set
- * back, by little, without lines being hidden. */
-static const int64_t MARGIN_NS = 2 * (int64_t)SECOND_NS;
+/* How far back a stream is asked for before its point, at least: as far as the clock of a node may
+ * be set back without lines being hidden. */
+static const int64_t MARGIN_NS = 10 * (int64_t)SECOND_NS;
 static const int64_t FALL_NS = SECOND_NS / 20;
 
 struct podlog_lines *podlog_lines_new(
-	const struct podlog_lines_events *events, const struct podlog_point *point)
+	const struct podlog_lines_events *events, const struct podlog_point *point, bool from_start)
 {
 	struct podlog_lines *lines = mem_alloc(1, sizeof(*lines));
 
 	lines->events = *events;
 	lines->fall_max_ns = FALL_NS;
+	lines->overlap = (PODLOG_MARKS - 1) * PODLOG_MARK_BYTES;
+	lines->is_short = from_start;
 	if (point)
 		lines->point = *point;
 	return lines;
@@ -58,17 +60,45 @@ static void since_text(int64_t ns, char out[static PODLOG_SINCE_SIZE])
 	strftime(out, PODLOG_SINCE_SIZE, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
+/* From when on to ask: some of what is known costs little, and hides little. 0: from the start. */
+static int64_t since_ns(const struct podlog_lines *lines)
+{
+	int64_t ns = lines->point.time_ns - MARGIN_NS;
+
+	if (lines->overlap > 0 && lines->n_marks == PODLOG_MARKS)
+		return ns < lines->marks[0].ns ? ns : lines->marks[0].ns;
+	return lines->overlap > 0 && lines->is_short ? 0 : ns;
+}
+
+static void set_mark(struct podlog_lines *lines)
+{
+	struct podlog_mark *last = &lines->marks[PODLOG_MARKS - 1];
+
+	if (lines->n_marks == PODLOG_MARKS) {
+		if (lines->n_bytes - last->bytes < PODLOG_MARK_BYTES)
+			return;
+		memmove(lines->marks, lines->marks + 1, sizeof(lines->marks) - sizeof(*last));
+	} else {
+		last = &lines->marks[lines->n_marks];
+		if (lines->n_marks > 0 && lines->n_bytes - last[-1].bytes < PODLOG_MARK_BYTES)
+			return;
+		lines->n_marks++;
+	}
+	*last = (struct podlog_mark){lines->point.time_ns, lines->n_bytes};
+}
+
 void podlog_lines_plan(struct podlog_lines *lines, bool wants_follow, struct podlog_plan *ret)
 {
 	const struct podlog_point *point = &lines->point;
 	bool is_new = point->time_ns == 0 || lines->all;
 	/* The clock was set back: lines later than the point may be old. */
 	bool shadowed = point->max_ns - point->time_ns > MARGIN_NS;
+	int64_t since = since_ns(lines);
 
 	*ret = (struct podlog_plan){.follow = wants_follow};
-	lines->has_since = !is_new && !lines->doubts && !shadowed && point->time_ns > MARGIN_NS;
+	lines->has_since = !is_new && !lines->doubts && !shadowed && since > 0;
 	if (lines->has_since)
-		since_text(point->time_ns - MARGIN_NS, ret->since);
+		since_text(since, ret->since);
 	if (!is_new && (lines->doubts || shadowed) && !lines->scanned)
 		ret->follow = false;
 }
@@ -84,9 +114,6 @@ void podlog_lines_begin(struct podlog_lines *lines)
 	lines->out_len = lines->line_off = 0;
 	lines->goes_on = false;
 	lines->has_long = lines->point.len >= PODLOG_LONG;
-	for (size_t i = 0; lines->all && i < lines->n_heads; i++)
-		lines->heads[i].passed = true;
-	lines->head_ahead = lines->head_ahead && !lines->all;
 	/* What a time may have hidden was looked for once. */
 	lines->scanned = false;
 }
@@ -111,6 +138,7 @@ int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err)
 		return podlog_seek_failed(lines);
 	lines->scanned = true;
 	lines->doubts = false;
+	podlog_lines_finish(lines);
 	return 0;
 }
 
@@ -148,6 +176,8 @@ int podlog_flush(struct podlog_lines *lines, struct err *err)
 	if (r < 0)
 		return r;
 	move_point(lines);
+	lines->n_bytes += lines->out_len;
+	set_mark(lines);
 	lines->all = false;
 	lines->out_len = lines->line_off = 0;
 	lines->goes_on = true;
@@ -178,7 +208,7 @@ static int start_line(struct podlog_lines *lines, int64_t ns, size_t len, struct
 	bool apart = ns / MS_NS != lines->ns / MS_NS || len > PODLOG_BATCH - lines->out_len;
 	int r;
 
-	if (ns < lines->ns && (r = podlog_check_order(lines, ns)) != 0)
+	if (ns <= lines->ns && (r = podlog_check_order(lines, ns)) != 0)
 		return r;
 	if (apart) {
 		r = podlog_flush(lines, err);
@@ -252,7 +282,9 @@ static size_t read_stamp(struct podlog_lines *lines, const char *s, size_t len, 
  * begins; else the server speaks. */
 static void start_untimed(struct podlog_lines *lines)
 {
-	lines->place = lines->is_first && lines->has_since ? PODLOG_IN_REST : PODLOG_IN_REMARK;
+	bool hidden = lines->has_since && (lines->is_first || lines->seeking);
+
+	lines->place = hidden ? PODLOG_IN_REST : PODLOG_IN_REMARK;
 	lines->is_first = false;
 }
 

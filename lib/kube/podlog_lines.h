@@ -64,8 +64,9 @@ struct podlog_lines_events {
 };
 
 struct podlog_lines;
-struct podlog_lines *podlog_lines_new(
-	const struct podlog_lines_events *events, const struct podlog_point *point);
+/* point: where to go on, or NULL; from_start: the first stream brings all that there is. */
+struct podlog_lines *podlog_lines_new(const struct podlog_lines_events *events,
+	const struct podlog_point *point, bool from_start);
 void podlog_lines_free(struct podlog_lines *lines);
 
 /* How the next stream is to be asked for. */
@@ -84,6 +85,8 @@ int podlog_lines_feed(struct podlog_lines *lines, const char *data, size_t len, 
 /* It is over. is_whole: it was not followed, and ended as HTTP says that it should: all was
  * served. 0; PODLOG_AGAIN: plan another, there is more; negative: of data. */
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);
+/* Nothing comes any more: tell what is known to be missing and was not told yet. */
+void podlog_lines_finish(struct podlog_lines *lines);
 /* Still looking for the point? For watchdogs. */
 bool podlog_lines_is_seeking(const struct podlog_lines *lines);
 /* The next plan is to look at the whole file, without follow first. */

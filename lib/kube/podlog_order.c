@@ -35,45 +35,82 @@ static void learn_fall(struct podlog_lines *lines, int64_t fall_ns)
 		lines->fall_max_ns = fall_ns * 4;
 }
 
+static bool is_suspect(const struct podlog_lines *lines, int64_t ns)
+{
+	bool has_learned = lines->n_falls > FALLS_MAX;
+
+	if (lines->ns - ns > lines->fall_max_ns)
+		return true;
+	if (is_passed_head(lines, ns))
+		return ns < lines->ns || !has_learned;
+	return ns < lines->ns && !has_learned && is_recent(lines, ns);
+}
+
 int podlog_check_order(struct podlog_lines *lines, int64_t ns)
 {
-	int64_t last_ns = lines->ns;
-
-	if (ns >= last_ns)
-		return 0;
 	if (lines->just_found) {
-		learn_fall(lines, last_ns - ns);
+		learn_fall(lines, lines->ns - ns);
 		return 0;
 	}
-	if (last_ns - ns <= lines->fall_max_ns && !is_passed_head(lines, ns) &&
-		(lines->n_falls > FALLS_MAX || !is_recent(lines, ns)))
+	if (!is_suspect(lines, ns))
 		return 0;
 	lines->doubts = true;
 	return PODLOG_AGAIN;
 }
 
+/* A line of this time is delivered, and it is not the head itself. What is missing then is where
+ * times make their largest step. */
+static bool overtakes(const struct podlog_lines *lines, struct podlog_head *head, int64_t ns)
+{
+	if (ns < head->ns)
+		return false;
+	if (head->before_ns == 0 || ns - lines->ns > head->before_ns - head->after_ns) {
+		head->after_ns = lines->ns;
+		head->before_ns = ns;
+	}
+	return ns > head->ns + SLACK_NS;
+}
+
+static void tell_skipped(struct podlog_lines *lines, const struct podlog_head *head)
+{
+	if (head && !lines->has_long)
+		podlog_tell_gap(lines, PODLOG_SKIPPED, head->after_ns, head->before_ns);
+}
+
 void podlog_pass_heads(struct podlog_lines *lines, int64_t ns)
 {
-	bool ahead = false;
+	struct podlog_head *skipped = NULL;
 
+	lines->head_ahead = false;
 	for (size_t i = 0; i < lines->n_heads; i++) {
 		struct podlog_head *head = &lines->heads[i];
 		if (head->passed)
 			continue;
-		if (ns != head->ns && ns <= head->ns + SLACK_NS) {
-			ahead = true;
-			continue;
-		}
-		head->passed = true;
-		if (ns != head->ns && !lines->has_long)
-			podlog_tell_gap(lines, PODLOG_SKIPPED, ns);
+		head->passed = ns == head->ns || overtakes(lines, head, ns);
+		if (head->passed && ns != head->ns && !skipped)
+			skipped = head;
+		lines->head_ahead = lines->head_ahead || !head->passed;
 	}
-	lines->head_ahead = ahead;
+	tell_skipped(lines, skipped);
+}
+
+void podlog_lines_finish(struct podlog_lines *lines)
+{
+	struct podlog_head *skipped = NULL;
+
+	for (size_t i = 0; i < lines->n_heads; i++) {
+		struct podlog_head *head = &lines->heads[i];
+		if (!head->passed && head->before_ns > 0 && !skipped)
+			skipped = head;
+		head->passed = true;
+	}
+	lines->head_ahead = false;
+	tell_skipped(lines, skipped);
 }
 
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len)
 {
-	struct podlog_head head;
+	struct podlog_head head = {0};
 
 	if (podlog_stamp(data, len, &head.ns) == 0)
 		return;

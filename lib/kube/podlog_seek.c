@@ -7,13 +7,19 @@
  * first of them tells that the point is not there, nor its file.
  */
 
-void podlog_tell_gap(struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t before_ns)
+void podlog_tell_gap(
+	struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t after_ns, int64_t before_ns)
 {
-	struct podlog_gap gap = {
-		.after_ns = lines->point.time_ns, .before_ns = before_ns, .kind = kind};
+	struct podlog_gap gap = {.after_ns = after_ns, .before_ns = before_ns, .kind = kind};
 
 	if (lines->events.gap)
 		lines->events.gap(lines->events.ctx, &gap);
+}
+
+static void tell_rotated(struct podlog_lines *lines, int64_t before_ns)
+{
+	podlog_lines_finish(lines);
+	podlog_tell_gap(lines, PODLOG_ROTATED, lines->point.time_ns, before_ns);
 }
 
 /* Rotation within lines of one time: the file begins with those, the point's is an earlier one of
@@ -32,7 +38,7 @@ int podlog_seek_failed(struct podlog_lines *lines)
 		lines->doubts = true;
 		return PODLOG_AGAIN;
 	}
-	podlog_tell_gap(lines, PODLOG_ROTATED, 0);
+	tell_rotated(lines, 0);
 	lines->all = true;
 	return PODLOG_AGAIN;
 }
@@ -42,7 +48,7 @@ static int seek_passed(struct podlog_lines *lines, int64_t ns)
 {
 	if (lines->seek.candidate > 0)
 		return seek_candidate(lines);
-	podlog_tell_gap(lines, PODLOG_ROTATED, ns);
+	tell_rotated(lines, ns);
 	if (lines->seek.n_dropped > 0 || lines->has_since) {
 		lines->all = true;
 		return PODLOG_AGAIN;

@@ -1,0 +1,671 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "kube/podlog.h"
+
+enum {
+	TICK_MS = 500,
+	GRACE_MS = 1000,       /* for what a probe has seen to come by the stream too */
+	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line; less than what a
+				* kubelet takes between two looks at the sizes of logs */
+	WATCH_MAX_MS = 30000,
+	HEAD_EVERY_MS = 2000,
+	HEAD_BYTES = 512 << 10, /* logs are rotated at 1 MiB or more */
+	HEAD_LIMIT = 64,
+	PROBE_MAX = 64 << 10,
+	PROBE_MS = 10000,
+	IDLE_MS = 5 * 60 * 1000,
+	RETRY_MS = 8000, /* for kube/client's own repetitions */
+	PAUSE_FIRST_MS = 100,
+	PAUSE_MAX_MS = 5000,
+	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
+	TELL_AFTER = 3,        /* failures */
+	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
+};
+
+/* One line that is asked for beside the stream. */
+struct probe {
+	struct podlog *podlog;
+	struct kube_call *call;
+	struct buf text;
+	int64_t began_ms;
+	void (*done)(struct podlog *podlog, const struct buf *text);
+};
+
+struct podlog {
+	struct kube_client *client;
+	struct loop *loop;
+	struct podlog_events events;
+	char *path, *container, *label, *id;
+	bool follow, previous;
+	int64_t tail_lines, since_ms;
+
+	struct podlog_lines *lines;
+	struct kube_call *stream;
+	bool follows;            /* the stream does */
+	bool mute;               /* it only tells where to begin */
+	bool is_cut;             /* it is to be dropped from the loop */
+	bool is_paused;          /* by the receiver */
+	bool got_new;            /* bytes were delivered by it */
+	bool in_line;            /* the last of them was no LF */
+	int64_t heard_ms;        /* the last byte of it */
+	struct loop_timer *next; /* begin a stream, or end */
+	struct loop_timer *tick;
+	unsigned failures;
+	bool told; /* of them */
+	char *last_remark;
+
+	struct probe head, tail;
+	int64_t watch_ms;  /* silence until the next look at the last line */
+	int64_t behind_ms; /* since the stream is known to be behind; 0: it is not */
+	int64_t head_ms;
+	uint64_t unheaded; /* bytes since the head was asked for */
+
+	int stopped; /* what data has returned, if negative */
+	bool finishing, drained, is_over;
+	unsigned n_drains;
+	int64_t finish_ms;
+};
+
+static void plan_next(struct podlog *podlog, int64_t wait_ms);
+static void look_at_tail(struct podlog *podlog);
+
+/*
+ * What is told
+ */
+
+static void tell(struct podlog *podlog, const char *text)
+{
+	if (podlog->events.notice)
+		podlog->events.notice(podlog->events.ctx, text);
+}
+
+static const char *time_text(int64_t ns, char out[static CLOCK_TEXT_SIZE])
+{
+	clock_format(ns / 1000000, out);
+	return out;
+}
+
+/* What comes behind a gap is of another line. */
+static void end_line(struct podlog *podlog, int64_t ns)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (!podlog->in_line || !podlog->events.data)
+		return;
+	podlog->in_line = false;
+	podlog->events.data(podlog->events.ctx, "\n", 1, ns / 1000000, &err);
+}
+
+static void on_gap(void *ctx, const struct podlog_gap *gap)
+{
+	static const char *const why[] = {
+		[PODLOG_ROTATED] = "may be missing: its node rotated the log",
+		[PODLOG_SKIPPED] = "are missing: its node rotates the log faster than it serves it",
+	};
+	struct podlog *podlog = ctx;
+	char after[CLOCK_TEXT_SIZE], before[CLOCK_TEXT_SIZE];
+	AUTO_FREE char *until = NULL, *text = NULL;
+
+	if (gap->before_ns)
+		until = mem_printf("between %s and %s", time_text(gap->after_ns, after),
+			time_text(gap->before_ns, before));
+	else
+		until = mem_printf("after %s", time_text(gap->after_ns, after));
+	text = mem_printf("%s: lines %s %s", podlog->label, until, why[gap->kind]);
+	end_line(podlog, gap->after_ns);
+	tell(podlog, text);
+}
+
+static void on_remark(void *ctx, const char *line, size_t len)
+{
+	struct podlog *podlog = ctx;
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, 4096);
+	buf_addf(&text, "%s: the cluster says of its log: ", podlog->label);
+	str_escape(&text, line, len);
+	if (str_eq(podlog->last_remark, text.data))
+		return;
+	free(podlog->last_remark);
+	podlog->last_remark = mem_strdup(text.data);
+	tell(podlog, text.data);
+}
+
+static int on_lines(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct podlog *podlog = ctx;
+	int r;
+
+	podlog->got_new = true;
+	podlog->unheaded += len;
+	if (podlog->mute || !podlog->events.data)
+		return 0;
+	r = podlog->events.data(podlog->events.ctx, data, len, time_ms, err);
+	podlog->in_line = data[len - 1] != '\n';
+	podlog->is_paused = podlog->is_paused || r > 0;
+	podlog->stopped = r < 0 ? r : 0;
+	return podlog->stopped;
+}
+
+/*
+ * The end
+ */
+
+static void stop_all(struct podlog *podlog)
+{
+	kube_cancel(TAKE(podlog->stream));
+	kube_cancel(TAKE(podlog->head.call));
+	kube_cancel(TAKE(podlog->tail.call));
+	loop_remove_timer(podlog->loop, TAKE(podlog->next));
+	loop_remove_timer(podlog->loop, TAKE(podlog->tick));
+}
+
+/* Everything is over but for the call of end. */
+static int end_now(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	struct err none = {0};
+
+	stop_all(podlog);
+	podlog->is_over = true;
+	podlog_lines_finish(podlog->lines);
+	return podlog->events.end
+		       ? podlog->events.end(podlog->events.ctx, fault ? fault : &none, err)
+		       : 0;
+}
+
+/*
+ * Requests
+ */
+
+struct query {
+	const char *pairs[16];
+	size_t n;
+};
+
+static void add_pair(struct query *query, const char *key, const char *value)
+{
+	BUG_ON(query->n + 3 > ARRAY_LEN(query->pairs));
+	query->pairs[query->n++] = key;
+	query->pairs[query->n++] = value;
+	query->pairs[query->n] = NULL;
+}
+
+static struct query base_query(const struct podlog *podlog)
+{
+	struct query query = {0};
+
+	add_pair(&query, "container", podlog->container);
+	add_pair(&query, "timestamps", "true");
+	if (podlog->previous)
+		add_pair(&query, "previous", "true");
+	return query;
+}
+
+static int on_end_timer(void *ctx, struct err *err)
+{
+	struct podlog *podlog = ctx;
+
+	podlog->next = NULL;
+	return end_now(podlog, NULL, err);
+}
+
+static void end_soon(struct podlog *podlog)
+{
+	loop_remove_timer(podlog->loop, podlog->next);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms(), on_end_timer, podlog);
+}
+
+/* The last line could not be had. */
+static void finish_later(struct podlog *podlog)
+{
+	if (clock_ms() > podlog->finish_ms)
+		end_soon(podlog);
+	else
+		plan_next(podlog, GRACE_MS);
+}
+
+static int on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct probe *probe = ctx;
+
+	(void)err;
+	buf_add(&probe->text, data, len);
+	return 0;
+}
+
+static int on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct probe *probe = ctx;
+
+	(void)err;
+	probe->call = NULL;
+	if (!err_is_set(&answer->fault))
+		probe->done(probe->podlog, &probe->text);
+	else if (probe->podlog->finishing && !probe->podlog->stream)
+		finish_later(probe->podlog);
+	return 0;
+}
+
+static void start_probe(struct podlog *podlog, struct probe *probe, const char *key,
+	const char *value, void (*done)(struct podlog *podlog, const struct buf *text))
+{
+	struct query query = base_query(podlog);
+
+	if (probe->call)
+		return;
+	add_pair(&query, key, value);
+	probe->podlog = podlog;
+	probe->done = done;
+	probe->began_ms = clock_ms();
+	buf_reset(&probe->text);
+	probe->call = kube_start(podlog->client, &(struct kube_request){.method = "GET",
+							 .path = podlog->path,
+							 .query = query.pairs,
+							 .deadline_ms = clock_deadline(PROBE_MS),
+							 .idle_ms = PROBE_MS,
+							 .data = on_probe_data,
+							 .done = on_probe_done,
+							 .ctx = probe});
+}
+
+/*
+ * The stream
+ */
+
+static int on_cut(void *ctx, struct err *err)
+{
+	struct podlog *podlog = ctx;
+
+	(void)err;
+	podlog->next = NULL;
+	podlog->is_cut = false;
+	kube_cancel(TAKE(podlog->stream));
+	plan_next(podlog, 0);
+	return 0;
+}
+
+/* Drop the stream, from wherever that is found, and begin the next one. */
+static void cut(struct podlog *podlog)
+{
+	podlog->is_cut = true;
+	loop_remove_timer(podlog->loop, podlog->next);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms(), on_cut, podlog);
+}
+
+static int on_stream_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct podlog *podlog = ctx;
+	int r;
+
+	if (podlog->is_cut)
+		return 1;
+	podlog->heard_ms = clock_ms();
+	podlog->watch_ms = WATCH_FIRST_MS;
+	podlog->behind_ms = 0;
+	r = podlog_lines_feed(podlog->lines, data, len, err);
+	if (r < 0)
+		return r;
+	if (r == PODLOG_AGAIN)
+		cut(podlog);
+	return podlog->is_cut || podlog->is_paused;
+}
+
+static int64_t pause_ms(const struct podlog *podlog)
+{
+	int64_t ms = PAUSE_FIRST_MS;
+
+	if (podlog->failures == 0)
+		return 0;
+	for (unsigned i = 1; i < podlog->failures && ms < PAUSE_MAX_MS; i++)
+		ms *= 2;
+	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
+}
+
+/* The container has not begun yet, or nothing is kept of it (kubelet, validateContainerLogStatus). */
+static bool is_waiting(const struct err *fault)
+{
+	static const char *const words[] = {"waiting to start", "is not available",
+		"ContainerCreating", "PodInitializing", "does not have a host assigned"};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strstr(fault->message, words[i]))
+			return true;
+	return false;
+}
+
+static bool is_final(const struct err *fault)
+{
+	return fault->id == E_KUBE_INVALID || fault->id == E_KUBE_NOT_FOUND ||
+	       fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH;
+}
+
+/* 400: there is none of the instance before, none yet of this one, or no such container. */
+static int refused(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	if (podlog->previous)
+		return end_now(podlog, NULL, err);
+	if (!is_waiting(fault))
+		return end_now(podlog, fault, err);
+	if (podlog->finishing || !podlog->follow)
+		return end_now(podlog, NULL, err);
+	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
+	plan_next(podlog, pause_ms(podlog));
+	return 0;
+}
+
+static void tell_failure(struct podlog *podlog, const struct err *fault)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (podlog->told || podlog->failures < TELL_AFTER)
+		return;
+	text = mem_printf("%s: its log cannot be read for now: %s", podlog->label, fault->message);
+	tell(podlog, text);
+	podlog->told = true;
+}
+
+static int stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	bool late = podlog->finishing ? clock_ms() > podlog->finish_ms
+				      : !podlog->follow && podlog->failures >= TELL_AFTER;
+
+	if (fault->id == E_KUBE_INVALID)
+		return refused(podlog, fault, err);
+	if (is_final(fault) || late)
+		return end_now(podlog, fault, err);
+	podlog->failures++;
+	tell_failure(podlog, fault);
+	plan_next(podlog, pause_ms(podlog));
+	return 0;
+}
+
+/* A stream without follow has brought all that there was. */
+static void static_done(struct podlog *podlog)
+{
+	podlog->drained = true;
+	if (podlog->finishing) {
+		look_at_tail(podlog);
+	} else if (podlog->mute || podlog->follow) {
+		podlog->mute = false;
+		plan_next(podlog, 0);
+	} else {
+		end_soon(podlog);
+	}
+}
+
+static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct podlog *podlog = ctx;
+	bool failed = err_is_set(&answer->fault);
+	int r;
+
+	podlog->stream = NULL;
+	if (podlog->is_cut)
+		return 0;
+	if (podlog->stopped) {
+		err_move(err, &answer->fault);
+		return podlog->stopped;
+	}
+	r = podlog_lines_end(podlog->lines, !failed && !podlog->follows, err);
+	if (r < 0)
+		return r;
+	if (podlog->got_new) {
+		podlog->failures = 0;
+		podlog->told = false;
+	}
+	if (failed)
+		return stream_failed(podlog, &answer->fault, err);
+	if (r == PODLOG_AGAIN)
+		plan_next(podlog, 0);
+	else if (!podlog->follows)
+		static_done(podlog);
+	else if (podlog->finishing)
+		look_at_tail(podlog);
+	else
+		/* The program may have ended, or its node does not follow: not at full speed. */
+		plan_next(podlog, podlog->failures++ ? pause_ms(podlog) : 0);
+	return 0;
+}
+
+static void add_limits(const struct podlog *podlog, struct query *query, char number[static 24],
+	char since[static CLOCK_TEXT_SIZE])
+{
+	if (podlog_lines_point(podlog->lines)->time_ns > 0)
+		return;
+	if (podlog->tail_lines >= 0) {
+		snprintf(number, 24, "%" PRId64, podlog->mute ? 1 : podlog->tail_lines);
+		add_pair(query, "tailLines", number);
+	}
+	if (podlog->since_ms > 0) {
+		clock_format(podlog->since_ms, since);
+		add_pair(query, "sinceTime", since);
+	}
+}
+
+static void start_stream(struct podlog *podlog)
+{
+	struct query query = base_query(podlog);
+	struct podlog_plan plan;
+	char number[24], since[CLOCK_TEXT_SIZE];
+	bool wants_follow = podlog->follow && !podlog->finishing && !podlog->mute;
+
+	podlog_lines_plan(podlog->lines, wants_follow, &plan);
+	podlog->follows = plan.follow;
+	if (plan.follow)
+		add_pair(&query, "follow", "true");
+	if (*plan.since)
+		add_pair(&query, "sinceTime", plan.since);
+	add_limits(podlog, &query, number, since);
+	podlog_lines_begin(podlog->lines);
+	podlog->got_new = podlog->is_paused = false;
+	podlog->heard_ms = clock_ms();
+	podlog->watch_ms = WATCH_FIRST_MS;
+	podlog->behind_ms = 0;
+	podlog->stream = kube_start(podlog->client, &(struct kube_request){.method = "GET",
+							    .path = podlog->path,
+							    .query = query.pairs,
+							    .deadline_ms = clock_deadline(RETRY_MS),
+							    .idle_ms = IDLE_MS,
+							    .data = on_stream_data,
+							    .done = on_stream_done,
+							    .ctx = podlog});
+}
+
+static int on_next(void *ctx, struct err *err)
+{
+	struct podlog *podlog = ctx;
+
+	(void)err;
+	podlog->next = NULL;
+	if (!podlog->stream)
+		start_stream(podlog);
+	return 0;
+}
+
+static void plan_next(struct podlog *podlog, int64_t wait_ms)
+{
+	if (podlog->is_cut)
+		return;
+	loop_remove_timer(podlog->loop, podlog->next);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms() + wait_ms, on_next, podlog);
+}
+
+/*
+ * Watching it
+ */
+
+static void on_head(struct podlog *podlog, const struct buf *text)
+{
+	podlog_lines_head(podlog->lines, text->data, text->len);
+}
+
+/* The container has ended, and this is its last line: was it delivered? An empty file was rotated
+ * just before the end: only a look for the point tells what became of the rest. */
+static void on_last_line(struct podlog *podlog, const struct buf *text)
+{
+	bool has_point = podlog_lines_point(podlog->lines)->time_ns > 0;
+	bool behind = podlog_lines_is_behind(podlog->lines, text->data, text->len);
+	bool unsure = text->len == 0 && has_point && !podlog->drained;
+
+	if (podlog->stream)
+		return;
+	if ((behind || unsure) && podlog->n_drains++ < 3) {
+		if (podlog->drained)
+			podlog_lines_doubt(podlog->lines);
+		plan_next(podlog, 0);
+		return;
+	}
+	end_soon(podlog);
+}
+
+static void on_tail(struct podlog *podlog, const struct buf *text)
+{
+	if (podlog->finishing && !podlog->stream) {
+		on_last_line(podlog, text);
+		return;
+	}
+	/* What came in the meantime tells more. */
+	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
+		return;
+	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
+		podlog->behind_ms = clock_ms();
+	else if (podlog->finishing)
+		cut(podlog);
+}
+
+static void look_at_tail(struct podlog *podlog)
+{
+	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+}
+
+static void look_at_head(struct podlog *podlog, int64_t now_ms)
+{
+	char limit[24];
+
+	if (podlog->unheaded < HEAD_BYTES || now_ms < podlog->head_ms + HEAD_EVERY_MS)
+		return;
+	podlog->unheaded = 0;
+	podlog->head_ms = now_ms;
+	snprintf(limit, sizeof(limit), "%d", HEAD_LIMIT);
+	start_probe(podlog, &podlog->head, "limitBytes", limit, on_head);
+}
+
+/* Silence: the program's, or a stream that is dead or stuck? */
+static void look_at_stream(struct podlog *podlog, int64_t now_ms)
+{
+	if (podlog->behind_ms && now_ms > podlog->behind_ms + GRACE_MS) {
+		podlog->behind_ms = 0;
+		podlog_lines_doubt(podlog->lines);
+		cut(podlog);
+	} else if (now_ms > podlog->heard_ms + podlog->watch_ms && !podlog->behind_ms) {
+		podlog->watch_ms = podlog->finishing                     ? WATCH_FIRST_MS
+				   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
+									 : WATCH_MAX_MS;
+		podlog->heard_ms = now_ms;
+		start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+	}
+}
+
+static int on_tick(void *ctx, struct err *err)
+{
+	struct podlog *podlog = ctx;
+	int64_t now_ms = clock_ms();
+
+	(void)err;
+	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
+	if (!podlog->stream || podlog->is_paused || podlog->is_cut)
+		return 0;
+	look_at_head(podlog, now_ms);
+	look_at_stream(podlog, now_ms);
+	return 0;
+}
+
+/*
+ * The interface
+ */
+
+struct podlog *podlog_start(
+	struct kube_client *client, struct loop *loop, const struct podlog_request *request)
+{
+	struct podlog *podlog = mem_alloc(1, sizeof(*podlog));
+	struct podlog_lines_events events = {on_lines, on_gap, on_remark, podlog};
+	struct podlog_point point = {0};
+	bool has_point = request->token && podlog_point_parse(request->token, &point) &&
+			 str_eq(point.id, request->id) && point.time_ns > 0;
+
+	*podlog = (struct podlog){.client = client,
+		.loop = loop,
+		.events = request->events,
+		.path = kube_path(
+			"/api/v1/namespaces/%s/pods/%s/log", request->kube_namespace, request->pod),
+		.container = mem_strdup(request->container),
+		.label = mem_strdup(request->label ? request->label : request->pod),
+		.id = mem_strdup(request->id ? request->id : ""),
+		.follow = request->follow && !request->previous,
+		.previous = request->previous,
+		.tail_lines = has_point ? -1 : request->tail_lines,
+		.since_ms = has_point ? 0 : request->since_ms};
+	podlog->mute = podlog->tail_lines == 0;
+	buf_init(&podlog->head.text, PROBE_MAX);
+	buf_init(&podlog->tail.text, PROBE_MAX);
+	podlog->lines = podlog_lines_new(&events, has_point ? &point : NULL,
+		!has_point && podlog->tail_lines < 0 && podlog->since_ms == 0);
+	podlog->tick = loop_add_timer(loop, clock_ms() + TICK_MS, on_tick, podlog);
+	plan_next(podlog, 0);
+	return podlog;
+}
+
+void podlog_free(struct podlog *podlog)
+{
+	if (!podlog)
+		return;
+	stop_all(podlog);
+	podlog_lines_free(podlog->lines);
+	buf_done(&podlog->head.text);
+	buf_done(&podlog->tail.text);
+	free(podlog->path);
+	free(podlog->container);
+	free(podlog->label);
+	free(podlog->id);
+	free(podlog->last_remark);
+	free(podlog);
+}
+
+void podlog_finish(struct podlog *podlog, bool previous)
+{
+	if (podlog->finishing || podlog->is_over)
+		return;
+	podlog->finishing = true;
+	podlog->finish_ms = clock_deadline(FINISH_MS);
+	if (previous && !podlog->previous) {
+		podlog->previous = true;
+		cut(podlog);
+	} else if (!podlog->stream) {
+		plan_next(podlog, 0);
+	}
+}
+
+void podlog_resume(struct podlog *podlog)
+{
+	if (!podlog || !podlog->is_paused)
+		return;
+	podlog->is_paused = false;
+	podlog->heard_ms = clock_ms();
+	kube_resume(podlog->stream);
+}
+
+void podlog_token(const struct podlog *podlog, char out[static PODLOG_TOKEN_SIZE])
+{
+	struct podlog_point point = *podlog_lines_point(podlog->lines);
+
+	snprintf(point.id, sizeof(point.id), "%s", podlog->id);
+	podlog_point_format(&point, out);
+}

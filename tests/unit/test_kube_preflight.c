@@ -1,0 +1,395 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/auto.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/preflight.h"
+#include "kube/rbac.h"
+
+enum { QUESTIONS_MAX = 32 };
+
+static const char *const words[] = {"python", "train.py"};
+static const struct strv command = {.v = (char **)words, .n = 2};
+
+static struct kube_run plain(void)
+{
+	return (struct kube_run){.run_id = "a-23456",
+		.job = "a-23456",
+		.attempt = 1,
+		.kube_namespace = "me",
+		.image_ref = "x@sha256:0",
+		.workdir = "/dlrun/src",
+		.cwd = ".",
+		.command = &command,
+		.nodes = 1,
+		.os = "linux",
+		.arch = "amd64"};
+}
+
+/* What is asked and what is said of it: answers by a part of the path. */
+struct flight {
+	struct kube_questions questions;
+	struct kube_reply replies[QUESTIONS_MAX];
+	struct json *owned[QUESTIONS_MAX];
+	struct kube_findings findings;
+};
+
+static void flight_done(struct flight *flight)
+{
+	kube_questions_done(&flight->questions);
+	for (size_t i = 0; i < QUESTIONS_MAX; i++)
+		json_free(flight->owned[i]);
+	kube_findings_done(&flight->findings);
+}
+#define AUTO_FLIGHT AUTO(flight_done)
+
+static void ask(struct flight *flight, const struct kube_run *run)
+{
+	*flight = (struct flight){0};
+	kube_preflight_ask(run, &flight->questions);
+	assert_true(flight->questions.n <= QUESTIONS_MAX);
+	for (size_t i = 0; i < flight->questions.n; i++)
+		flight->replies[i].status = 200;
+}
+
+/* The question whose path or, for a review, resource is that. */
+static size_t find(const struct flight *flight, const char *what)
+{
+	for (size_t i = 0; i < flight->questions.n; i++) {
+		const struct kube_question *question = &flight->questions.v[i];
+		const char *resource = json_get_str(
+			json_get(json_get(question->body, "spec"), "resourceAttributes"),
+			"resource");
+		if (resource ? str_eq(resource, what) : str_ends(question->path, what))
+			return i;
+	}
+	fail_msg("nothing is asked of %s", what);
+	return 0;
+}
+
+static void answer(struct flight *flight, const char *what, int status, const char *text)
+{
+	size_t i = find(flight, what);
+
+	flight->replies[i].status = status;
+	if (!text)
+		return;
+	assert_int_equal(
+		json_parse(text, strlen(text), JSON_SIZE_MAX, "test", &flight->owned[i], NULL), 0);
+	flight->replies[i].object = flight->owned[i];
+}
+
+static void judge(struct flight *flight, const struct kube_run *run)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_ERR struct err err = {0};
+
+	if (kube_job_make(run, &objects, &err) < 0)
+		fail_msg("%s", err.message);
+	kube_preflight_judge(run, &objects, &flight->questions, flight->replies, &flight->findings);
+}
+
+static void check_problem(const struct flight *flight, size_t i, enum err_id id, const char *part)
+{
+	assert_true(i < flight->findings.problems.n);
+	const struct err *err = &flight->findings.problems.v[i];
+	assert_string_equal(err_info(err->id)->name, err_info(id)->name);
+	if (!strstr(err->message, part))
+		fail_msg("'%s' is not in: %s", part, err->message);
+	if (id != E_KUBE_STORAGE)
+		assert_non_null(err->hint);
+}
+
+static void check_note(const struct flight *flight, const char *part)
+{
+	for (size_t i = 0; i < flight->findings.notes.n; i++)
+		if (strstr(flight->findings.notes.v[i], part))
+			return;
+	fail_msg("no note says '%s'", part);
+}
+
+static void test_plain(void **state)
+{
+	(void)state;
+	static const char *const paths[] = {"/api/v1/namespaces/me",
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		"/api/v1/namespaces/me/resourcequotas", "/api/v1/nodes"};
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	ask(&flight, &run);
+	assert_int_equal(flight.questions.n, ARRAY_LEN(paths));
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		assert_string_equal(flight.questions.v[i].path, paths[i]);
+	AUTO_BUF struct buf body;
+	buf_init(&body, 4096);
+	json_print(flight.questions.v[1].body, &body);
+	assert_string_equal(body.data,
+		"{\"apiVersion\":\"authorization.k8s.io/v1\",\"kind\":\"SelfSubjectAccessReview\","
+		"\"spec\":{\"resourceAttributes\":{\"namespace\":\"me\",\"verb\":\"create\","
+		"\"group\":\"batch\",\"resource\":\"jobs\"}}}");
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	assert_int_equal(flight.findings.notes.n, 0);
+}
+
+static void test_nothing_known(void **state)
+{
+	(void)state;
+	static const int statuses[] = {0, 401, 403, 500, 503};
+	struct kube_run run = plain();
+
+	run.queue = "q";
+	run.nodes = 2;
+	run.pull_secret = "p";
+	run.service_account = "s";
+	run.priority_class = "c";
+	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "v"};
+	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
+		AUTO_FLIGHT struct flight flight;
+		ask(&flight, &run);
+		for (size_t j = 0; j < flight.questions.n; j++)
+			flight.replies[j].status = statuses[i];
+		judge(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 0);
+		check_note(&flight, "not known whether it fits on any node: ");
+		check_note(&flight, "not known whether the claim exists v: ");
+	}
+}
+
+static void test_access(void **state)
+{
+	(void)state;
+	static char *pairs[] = {(char *)"A=b"};
+	static const struct strv secrets = {.v = pairs, .n = 1};
+	static const char denied[] = "{\"status\":{\"allowed\":false,\"reason\":\"no\\u001b[1m\"}}";
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.nodes = 2;
+	run.secret_env = &secrets;
+	run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
+	ask(&flight, &run);
+	answer(&flight, "jobs", 201, denied);
+	answer(&flight, "jobsets", 201, denied);
+	answer(&flight, "/jobset.x-k8s.io/v1alpha2", 404, NULL);
+	answer(&flight, "secrets", 201, denied);
+	answer(&flight, "services", 201, "{\"status\":{\"allowed\":true}}");
+	answer(&flight, "persistentvolumeclaims", 201, denied);
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 3);
+	check_problem(&flight, 0, E_KUBE_DENIED, "you may not create jobs in namespace me");
+	assert_string_equal(flight.findings.problems.v[0].evidence[0], "no\\x1b[1m");
+	check_problem(&flight, 1, E_KUBE_DENIED, "secrets");
+	check_problem(&flight, 2, E_KUBE_DENIED, "persistentvolumeclaims");
+}
+
+static void test_surroundings(void **state)
+{
+	(void)state;
+	struct kube_run run = plain();
+	struct kube_surroundings found;
+	AUTO_FLIGHT struct flight flight;
+
+	run.nodes = 2;
+	ask(&flight, &run);
+	answer(&flight, "/namespaces/me", 200,
+		"{\"metadata\":{\"labels\":{\"pod-security.kubernetes.io/enforce\":"
+		"\"restricted\"}}}");
+	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+	assert_string_equal(found.enforced, "restricted");
+	assert_true(found.jobset);
+	flight.replies[find(&flight, "/jobset.x-k8s.io/v1alpha2")].status = 404;
+	flight.replies[find(&flight, "/namespaces/me")].object = NULL;
+	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+	assert_string_equal(found.enforced, "privileged");
+	assert_false(found.jobset);
+	flight.replies[find(&flight, "/namespaces/me")].status = 403;
+	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+	assert_null(found.enforced);
+}
+
+static void test_missing(void **state)
+{
+	(void)state;
+	static const char gone[] = "{\"kind\":\"Status\",\"reason\":\"NotFound\"}";
+	static const struct kube_mount data[] = {
+		{.path = "a", .place = {.kind = KUBE_PLACE_PVC, .name = "results"}},
+		{.path = "b", .place = {.kind = KUBE_PLACE_PVC, .name = "../datasets"}}};
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.queue = "gpu";
+	run.pull_secret = "regcred";
+	run.service_account = "trainer";
+	run.priority_class = "high";
+	run.results = data[0].place;
+	run.data = data;
+	run.n_data = 2;
+	ask(&flight, &run);
+	answer(&flight, "/namespaces/me", 404, gone);
+	answer(&flight, "/persistentvolumeclaims/results", 404, gone);
+	answer(&flight, "/persistentvolumeclaims/..%2Fdatasets", 404, gone);
+	answer(&flight, "/secrets/regcred", 404, gone);
+	answer(&flight, "/serviceaccounts/trainer", 404, gone);
+	answer(&flight, "/priorityclasses/high", 404, gone);
+	answer(&flight, "/localqueues/gpu", 404, gone);
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 7);
+	check_problem(&flight, 0, E_KUBE_NOT_FOUND, "no namespace me");
+	check_problem(&flight, 1, E_KUBE_NOT_FOUND, "namespace me has no claim 'results'");
+	check_problem(&flight, 3, E_KUBE_NOT_FOUND, "Secret 'regcred'");
+	check_problem(&flight, 4, E_KUBE_NOT_FOUND, "service account 'trainer'");
+	check_problem(&flight, 5, E_KUBE_NOT_FOUND, "no priority class 'high'");
+	check_problem(&flight, 6, E_KUBE_NOT_FOUND, "no queue 'gpu'");
+}
+
+static void test_states(void **state)
+{
+	(void)state;
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.nodes = 2;
+	run.queue = "gpu";
+	run.pull_secret = "regcred";
+	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
+	ask(&flight, &run);
+	answer(&flight, "/namespaces/me", 200, "{\"status\":{\"phase\":\"Terminating\"}}");
+	answer(&flight, "/persistentvolumeclaims/results", 200,
+		"{\"spec\":{\"accessModes\":[\"ReadWriteOnce\"]},\"status\":{\"phase\":\"Lost\"}}");
+	answer(&flight, "/secrets/regcred", 200, "{\"type\":\"Opaque\"}");
+	answer(&flight, "/apis/kueue.x-k8s.io", 404, NULL);
+	answer(&flight, "/localqueues/gpu", 404, NULL);
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 3);
+	assert_non_null(strstr(flight.findings.problems.v[0].message, "is being deleted"));
+	check_problem(&flight, 1, E_KUBE_STORAGE, "has lost its volume");
+	check_problem(&flight, 2, E_KUBE_NOT_FOUND, "no Kueue");
+	check_note(&flight, "for one node at a time (ReadWriteOnce): all 2 must fit on one");
+	check_note(&flight, "Secret regcred is of type Opaque");
+}
+
+static void test_queue(void **state)
+{
+	(void)state;
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.queue = "gpu";
+	ask(&flight, &run);
+	answer(&flight, "/localqueues/gpu", 200,
+		"{\"status\":{\"conditions\":[{\"type\":\"Active\",\"status\":\"False\","
+		"\"message\":\"ClusterQueue is\\nstopped\"}]}}");
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	check_note(&flight, "queue gpu admits nothing now: ClusterQueue is\\nstopped");
+}
+
+#define NODE(arch, gpus)                                                                           \
+	"{\"metadata\":{\"name\":\"n\",\"labels\":{\"kubernetes.io/os\":\"linux\","                \
+	"\"kubernetes.io/arch\":\"" arch "\"}},\"spec\":{},\"status\":{\"conditions\":["           \
+	"{\"type\":\"Ready\",\"status\":\"True\"}],\"allocatable\":{\"cpu\":\"8\",\"memory\":"     \
+	"\"64Gi\",\"pods\":\"110\",\"ephemeral-storage\":\"100Gi\",\"nvidia.com/gpu\":\"" gpus     \
+	"\"}}}"
+
+static void test_fit(void **state)
+{
+	(void)state;
+	static const char nodes[] = "{\"items\":[" NODE("amd64", "4") "," NODE("amd64", "2") "]}";
+	static const struct {
+		int gpus;
+		uint64_t memory_gib;
+		const char *arch;
+		enum err_id id; /* E_NONE: it fits */
+		const char *part;
+	} cases[] = {
+		{4, 0, "amd64", E_NONE, NULL},
+		{5, 0, "amd64", E_SCHED_IMPOSSIBLE, "5"},
+		{0, 64, "amd64", E_NONE, NULL},
+		{0, 65, "amd64", E_SCHED_IMPOSSIBLE, "64Gi"},
+		{0, 0, "arm64", E_SCHED_ARCH, "arm64"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct kube_run run = plain();
+		AUTO_FLIGHT struct flight flight;
+
+		run.gpus = cases[i].gpus;
+		run.memory_bytes = cases[i].memory_gib << 30;
+		run.arch = cases[i].arch;
+		ask(&flight, &run);
+		answer(&flight, "/api/v1/nodes", 200, nodes);
+		judge(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, cases[i].id != E_NONE);
+		if (cases[i].id != E_NONE)
+			check_problem(&flight, 0, cases[i].id, cases[i].part);
+	}
+}
+
+static void test_gang_fit(void **state)
+{
+	(void)state;
+	static const char nodes[] = "{\"items\":[" NODE("amd64", "4") "]}";
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.nodes = 2;
+	run.gpus = 8;
+	run.jobset = true;
+	ask(&flight, &run);
+	answer(&flight, "/api/v1/nodes", 200, nodes);
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 1);
+	check_problem(&flight, 0, E_SCHED_IMPOSSIBLE, "8");
+}
+
+static void test_quota(void **state)
+{
+	(void)state;
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.nodes = 3;
+	run.gpus = 2;
+	run.memory_bytes = 1ULL << 30;
+	run.cpu_milli = 1500;
+	ask(&flight, &run);
+	answer(&flight, "/resourcequotas", 200,
+		"{\"items\":[{\"metadata\":{\"name\":\"small\"},\"status\":{\"hard\":{"
+		"\"requests.nvidia.com/gpu\":\"5\",\"requests.cpu\":\"4500m\","
+		"\"requests.memory\":\"2Gi\"}}},"
+		"{\"metadata\":{\"name\":\"other\"},\"spec\":{\"scopes\":[\"BestEffort\"]},"
+		"\"status\":{\"hard\":{\"cpu\":\"0\"}}}]}");
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 2);
+	check_problem(&flight, 0, E_SCHED_QUOTA,
+		"namespace me may never use so much nvidia.com/gpu: its quota small allows 5");
+	check_problem(&flight, 1, E_SCHED_QUOTA, "memory: its quota small allows 2Gi");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_nothing_known),
+		cmocka_unit_test(test_access),
+		cmocka_unit_test(test_surroundings),
+		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_fit),
+		cmocka_unit_test(test_gang_fit),
+		cmocka_unit_test(test_quota),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

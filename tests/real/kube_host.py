@@ -57,6 +57,14 @@ def run(*argv, **more):
     return done.stdout
 
 
+def is_stopped(pid):
+    """All its threads; they take some time to notice, and some end meanwhile."""
+    try:
+        return all(file.read_text().rpartition(")")[2].split()[0] == "T" for file in Path(f"/proc/{pid}/task").glob("*/stat"))
+    except OSError:
+        return False
+
+
 class Part:
     def __init__(self, host, name, argv, **env):
         self.host, self.name, self.argv, self.env = host, name, [str(a) for a in argv], env
@@ -402,6 +410,8 @@ class Host:
             process.send_signal(more["signal"])
             if more["signal"] in (signal.SIGKILL, signal.SIGTERM):
                 process.wait(START_S)
+            if more["signal"] == signal.SIGSTOP:
+                wait_for(lambda: is_stopped(process.pid), f"the stop of {part}")
         else:
             raise ValueError(do)
         return {}

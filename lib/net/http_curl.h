@@ -15,6 +15,8 @@
 	X(easy_getinfo)                                                                            \
 	X(easy_init)                                                                               \
 	X(easy_pause)                                                                              \
+	X(easy_recv)                                                                               \
+	X(easy_send)                                                                               \
 	X(easy_setopt)                                                                             \
 	X(easy_strerror)                                                                           \
 	X(global_cleanup)                                                                          \
@@ -51,6 +53,8 @@ int http_curl_load(struct err *err);
 #define curl_easy_getinfo        http_curl.easy_getinfo
 #define curl_easy_init           http_curl.easy_init
 #define curl_easy_pause          http_curl.easy_pause
+#define curl_easy_recv           http_curl.easy_recv
+#define curl_easy_send           http_curl.easy_send
 #define curl_easy_setopt         http_curl.easy_setopt
 #define curl_easy_strerror       http_curl.easy_strerror
 #define curl_global_cleanup      http_curl.global_cleanup

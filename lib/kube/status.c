@@ -307,6 +307,8 @@ static void fail_by_deadline(struct sum *sum)
 			duration_text(limit_s * 1000, text));
 	else
 		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit");
+	if (sum->c.facts->run_id)
+		kube_why_hint(&sum->why, "dlrun logs %s", sum->c.facts->run_id);
 	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
 		rank->is_victim = rank->phase == KUBE_FAILED;
 }
@@ -491,6 +493,19 @@ static bool sum_end(struct sum *sum)
 	}
 }
 
+/* Ranks whose pods are gone have ended with their run. */
+static void settle_ranks(struct sum *sum)
+{
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
+		rank->wait = KUBE_WAIT_NONE;
+		if (kube_phase_is_final(rank->phase))
+			continue;
+		rank->phase = sum->out->phase;
+		rank->is_victim = rank->phase == KUBE_FAILED;
+	}
+	sum->out->n_running = 0;
+}
+
 static void end_time(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
@@ -558,8 +573,20 @@ static void say_rank(struct sum *sum, struct kube_pod *pod, int same)
 		say_who(sum, pod->rank, same);
 }
 
+static bool ignores_disruptions(const struct sum *sum)
+{
+	const struct json *rules = kube_at(sum->job, "spec.podFailurePolicy.rules");
+
+	if (!rules || json_kind(rules) != JSON_ARRAY)
+		return false;
+	for (const struct json *m = json_first(rules); m; m = json_next(m))
+		if (str_eq(json_get_str(m, "action"), "Ignore") && json_get(m, "onPodConditions"))
+			return true;
+	return false;
+}
+
 /* What the cluster does about a failure. */
-static const char *answer_to_failure(struct sum *sum)
+static const char *answer_to_failure(struct sum *sum, const struct kube_pod *failed)
 {
 	if (sum->c.facts->jobset) {
 		sum->out->wait = KUBE_WAIT_AGAIN;
@@ -568,12 +595,14 @@ static const char *answer_to_failure(struct sum *sum)
 	if (job_condition(sum, "FailureTarget") || job_condition(sum, "Failed"))
 		return "the others are being stopped";
 	sum->out->wait = KUBE_WAIT_AGAIN;
+	if (failed->disrupted && ignores_disruptions(sum))
+		return "it begins again on a node that is free";
 	return "the cluster decides whether it is tried again";
 }
 
 static void say_failure(struct sum *sum, struct kube_pod *failed)
 {
-	const char *answer = answer_to_failure(sum);
+	const char *answer = answer_to_failure(sum, failed);
 	AUTO_FREE char *sentence = NULL;
 
 	take_why(sum, &failed->why);
@@ -719,6 +748,7 @@ void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 	fill_ranks(&sum);
 	if (sum_end(&sum)) {
 		end_time(&sum);
+		settle_ranks(&sum);
 	} else {
 		sum_wait(&sum);
 		say_removed(&sum);

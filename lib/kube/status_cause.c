@@ -425,7 +425,8 @@ bool kube_why_exec(const char *text, struct kube_exit *ret_exit, struct kube_why
 		enum err_id id;
 		const char *reason;
 	} rows[] = {
-		{{"exec format error"}, " is a program for another kind of processor",
+		{{"exec format error"},
+			" is a program for another kind of processor, or a script without a #! line",
 			CODE_NOT_EXECUTABLE, E_IMAGE_ARCH, "NotExecutable"},
 		{{"executable file not found", "no such file or directory"},
 			": command not found in the image", CODE_NOT_FOUND, E_RUN_EXEC, "NotFound"},

@@ -355,7 +355,9 @@ static bool end_by_start(struct kube_pod *pod, const struct json *terminated)
 	struct kube_exit exit = {0};
 	bool starts = is_start_error(reason);
 
-	if (!starts && !(message && strstr(message, "exec format error")))
+	/* runc says this one in the log, which is the message then. */
+	if (!starts &&
+		!(message && str_starts(message, "exec ") && strstr(message, "exec format error")))
 		return false;
 	ended(pod, CODE_NONE, 0, "cluster", "StartFailed");
 	if (kube_why_exec(message, &exit, &pod->why)) {

@@ -112,6 +112,8 @@ struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
 };
+/* The newest event with that reason about any pod of the run, also one that is gone; or NULL. */
+const struct kube_event *kube_pods_event(const struct kube_case *c, const char *reason);
 void kube_pod_read(const struct kube_case *c, const struct json *json, struct kube_pod *ret);
 /* Parts of it: how it ended, and what it waits for. */
 void kube_pod_end(const struct kube_case *c, struct kube_pod *pod);

@@ -340,7 +340,7 @@ static bool scales(const struct kube_case *c)
 		"TriggeredScaleUp", "NotTriggerScaleUp", "Nominated", "FailedToScaleUp"};
 
 	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
-		if (kube_events_newest(&c->events, "Pod", NULL, reasons[i]))
+		if (kube_pods_event(c, reasons[i]))
 			return true;
 	return false;
 }

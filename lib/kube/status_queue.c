@@ -257,6 +257,27 @@ static bool read_quota(const struct kube_case *c, const char *text, struct quota
 	return true;
 }
 
+/* "1500m" of CPUs is 1.5; other quantities are as people write them. */
+static char *amount_text(const char *key, const char *amount)
+{
+	int64_t milli;
+
+	if (!str_ends(key, "cpu") || !kube_quantity(amount, &milli))
+		return mem_strdup(amount);
+	return mem_printf("%.4g", (double)milli / 1000);
+}
+
+static void quota_used_up(const struct quota *quota, const char *ns, struct kube_why *why)
+{
+	AUTO_FREE char *used = amount_text(quota->key, quota->used);
+	AUTO_FREE char *limit = amount_text(quota->key, quota->limit);
+	AUTO_FREE char *asked = amount_text(quota->key, quota->asked);
+
+	kube_why_set(why, E_SCHED_QUOTA,
+		"quota \"%s\" of namespace %s is used up: %s of %s %s are taken, this needs %s",
+		quota->name, ns, used, limit, resource_words(quota->key), asked);
+}
+
 static void create_quota(const struct kube_case *c, const char *text, struct kube_why *why)
 {
 	const char *ns = c->facts->kube_namespace ? c->facts->kube_namespace : "default";
@@ -273,10 +294,7 @@ static void create_quota(const struct kube_case *c, const char *text, struct kub
 			quota.limit, resource_words(quota.key), quota.asked);
 		why->never_fits = why->needs_help = true;
 	} else {
-		kube_why_set(why, E_SCHED_QUOTA,
-			"quota \"%s\" of namespace %s is used up: %s of %s %s are taken, this needs %s",
-			quota.name, ns, quota.used, quota.limit, resource_words(quota.key),
-			quota.asked);
+		quota_used_up(&quota, ns, why);
 	}
 	kube_why_hint(why, "kubectl -n %s describe quota", ns);
 	quota_done(&quota);
@@ -335,6 +353,28 @@ static void create_account(const struct kube_case *c, const char *text, struct k
 	why->needs_help = true;
 }
 
+static void create_priority(const struct kube_case *c, const char *text, struct kube_why *why)
+{
+	AUTO_FREE char *name = kube_between(text, "PriorityClass with name ", " ");
+
+	(void)c;
+	kube_why_set(
+		why, E_JOB_DENIED, "the cluster has no priority class \"%s\"", name ? name : "?");
+	kube_why_hint(why, "kubectl get priorityclasses");
+	why->needs_help = true;
+}
+
+static void create_policy(const struct kube_case *c, const char *text, struct kube_why *why)
+{
+	AUTO_FREE char *name = kube_between(text, "ValidatingAdmissionPolicy '", "'");
+	AUTO_FREE char *said = kube_between(text, "denied request: ", "");
+
+	(void)c;
+	kube_why_set(why, E_JOB_DENIED, "the admission policy %s refuses its pods: %s",
+		name ? name : "", said ? said : text);
+	why->needs_help = true;
+}
+
 static void create_range(const struct kube_case *c, const char *text, struct kube_why *why)
 {
 	AUTO_FREE char *rule = kube_between(text, "forbidden: ", "");
@@ -371,6 +411,8 @@ static void why_refusal(const struct kube_case *c, const char *text, struct kube
 		{"violates PodSecurity", create_security},
 		{"webhook \"", create_webhook},
 		{"serviceaccount \"", create_account},
+		{"ValidatingAdmissionPolicy '", create_policy},
+		{"no PriorityClass with name", create_priority},
 		{"is being terminated", create_ending},
 		{" usage per ", create_range},
 		{" limit to request ratio per ", create_range},

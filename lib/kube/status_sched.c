@@ -514,11 +514,13 @@ static void room_evidence(const struct search *s)
 
 static void scale_evidence(struct search *s)
 {
-	const struct kube_event *up =
-		kube_events_newest(&s->c->events, "Pod", NULL, "TriggeredScaleUp");
-	const struct kube_event *not_up =
-		kube_events_newest(&s->c->events, "Pod", NULL, "NotTriggerScaleUp");
+	const struct kube_event *up = kube_pods_event(s->c, "TriggeredScaleUp");
+	const struct kube_event *not_up = kube_pods_event(s->c, "NotTriggerScaleUp");
+	const struct kube_event *before = kube_pods_event(s->c, "Preempted");
 
+	if (before)
+		kube_why_evidence(
+			s->why, "it ran before and had to make room: %s", before->message);
 	if (up && (!not_up || up->last_ms >= not_up->last_ms)) {
 		kube_why_evidence(s->why, "the cluster is adding a node: %s", up->message);
 		s->why->needs_help = false;

@@ -37,6 +37,23 @@ static const char *pull_text(const struct waiting *w)
 	return w->message;
 }
 
+/* The Secret with the login for it is not there. */
+static void say_no_secret(const struct waiting *w, const struct kube_event *event)
+{
+	AUTO_FREE char *name = kube_between(event->message, "pull secrets (", ")");
+	AUTO_FREE char *image =
+		kube_image_text(json_get_str(kube_pod_program(w->pod->json), "image"));
+	const char *ns = w->c->facts->kube_namespace;
+
+	kube_why_evidence(&w->pod->why, "%s", event->message);
+	if (!name || w->pod->why.id != E_IMAGE_PULL_AUTH)
+		return;
+	kube_why_set(&w->pod->why, E_IMAGE_PULL_AUTH,
+		"node %s may not pull %s: there is no Secret \"%s\" in namespace %s",
+		w->pod->node ? w->pod->node : "?", image, name, ns ? ns : "default");
+	kube_why_hint(&w->pod->why, "kubectl -n %s get secrets", ns ? ns : "default");
+}
+
 static void wait_pull(const struct waiting *w)
 {
 	const struct kube_event *secret = kube_events_newest(
@@ -45,7 +62,7 @@ static void wait_pull(const struct waiting *w)
 	w->pod->wait = KUBE_WAIT_PULL;
 	kube_why_pull(w->c, w->pod, w->reason, pull_text(w), &w->pod->why);
 	if (secret)
-		kube_why_evidence(&w->pod->why, "%s", secret->message);
+		say_no_secret(w, secret);
 }
 
 static void wait_config(const struct waiting *w)
@@ -202,6 +219,14 @@ static bool wait_by_event(const struct kube_case *c, struct kube_pod *pod)
  * Containers
  */
 
+/* One that goes on beside the program is not waited for. */
+static bool is_sidecar(const struct kube_pod *pod, const char *name)
+{
+	const struct json *spec = kube_named(kube_at(pod->json, "spec.initContainers"), name);
+
+	return str_eq(json_get_str(spec, "restartPolicy"), "Always");
+}
+
 static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 {
 	const struct json *list = kube_at(pod->json, "status.initContainerStatuses");
@@ -217,7 +242,7 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 			.message = json_get_str(state, "message"),
 			.container = name ? name : ""};
 
-		if (kube_at(m, "state.terminated") || json_get_bool(m, "started", false))
+		if (kube_at(m, "state.terminated") || is_sidecar(pod, w.container))
 			continue;
 		if (kube_at(m, "state.running")) {
 			pod->wait = KUBE_WAIT_INIT;

@@ -22,6 +22,7 @@ struct step {
 	bool is_stream;      /* until the end of the connection, without a length */
 	bool is_cut;         /* the stream ends in a reset */
 	bool is_silent;      /* the stream goes on without a byte */
+	bool is_switch;      /* headers are all there are, but for the body behind them */
 };
 
 static struct {

@@ -546,6 +546,99 @@ static void test_list_bad(void **state)
 }
 
 /*
+ * Upgrades
+ */
+
+struct upgraded {
+	struct kube *kube;
+	struct stream *stream;
+	enum err_id id;
+	char *message;
+};
+
+static int on_upgraded(
+	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+{
+	struct upgraded *upgraded = ctx;
+
+	(void)err;
+	upgraded->stream = stream;
+	upgraded->id = answer->fault.id;
+	free(upgraded->message);
+	upgraded->message = mem_strdup(answer->fault.message);
+	loop_stop(upgraded->kube->loop);
+	return 0;
+}
+
+static void upgrade(struct kube *kube, struct upgraded *ret)
+{
+	AUTO_STRV struct strv headers = {0};
+	const char *const query[] = {"command", "a b", NULL};
+	const struct kube_upgrade_request request = {.method = "GET",
+		.path = "/api/v1/namespaces/j/pods/p/exec",
+		.query = query,
+		.protocol = "websocket",
+		.headers = &headers,
+		.done = on_upgraded,
+		.ctx = ret};
+
+	strv_add(&headers, "Sec-WebSocket-Version: 13");
+	ret->kube = kube;
+	kube_upgrade(kube->client, &request);
+	assert_int_equal(loop_run(kube->loop, NULL), 0);
+}
+
+static void test_upgrade(void **state)
+{
+	static const struct step steps[] = {{401, ""},
+		{101, "hello", "Connection: Upgrade\r\nUpgrade: websocket\r\n", .is_switch = true,
+			.is_silent = true},
+		{403, STATUS(403, "Forbidden", "not in this pod")}, {200, POD}, {503, ""}};
+	AUTO_KUBE struct kube kube;
+	struct upgraded upgraded = {0};
+	char path[] = "/tmp/dlrun-token-XXXXXX";
+	AUTO_FD int fd = mkstemp(path);
+	char said[16] = {0};
+
+	(void)state;
+	assert_int_equal(write(fd, "old", 3), 3);
+	kube_init(&kube, steps, ARRAY_LEN(steps));
+	kube.access.token_file = mem_strdup(path);
+	kube_connect(&kube);
+	assert_int_equal(pwrite(fd, "new", 3, 0), 3);
+	upgrade(&kube, &upgraded);
+	if (!upgraded.stream)
+		fail_msg("%s", upgraded.message);
+	const char *head = kube.server->heads.v[1];
+	assert_true(str_starts(head, "GET /base/api/v1/namespaces/j/pods/p/exec?command=a%20b "));
+	assert_non_null(strstr(head, "\r\nAuthorization: Bearer new\r\n"));
+	assert_non_null(strstr(head, "\r\nUpgrade: websocket\r\n"));
+	assert_non_null(strstr(head, "\r\nSec-WebSocket-Version: 13\r\n"));
+	for (size_t n = 0; n < 5;) {
+		ssize_t r = upgraded.stream->ops->read(
+			upgraded.stream, said + n, sizeof(said) - 1 - n, NULL);
+		if (r == STREAM_AGAIN) {
+			poll(NULL, 0, 5);
+			continue;
+		}
+		assert_true(r > 0);
+		n += (size_t)r;
+	}
+	assert_string_equal(said, "hello");
+	stream_free(TAKE(upgraded.stream));
+	upgrade(&kube, &upgraded);
+	assert_null(upgraded.stream);
+	assert_int_equal(upgraded.id, E_KUBE_DENIED);
+	upgrade(&kube, &upgraded);
+	assert_int_equal(upgraded.id, E_KUBE_ANSWER);
+	upgrade(&kube, &upgraded);
+	assert_int_equal(upgraded.id, E_KUBE_SERVER);
+	assert_int_equal(n_asked(), 5);
+	free(upgraded.message);
+	unlink(path);
+}
+
+/*
  * Ends
  */
 
@@ -638,6 +731,7 @@ int main(void)
 		cmocka_unit_test(test_list),
 		cmocka_unit_test(test_list_expired),
 		cmocka_unit_test(test_list_bad),
+		cmocka_unit_test(test_upgrade),
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_freed_in_done),
 	};

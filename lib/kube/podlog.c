@@ -579,10 +579,12 @@ static int on_tick(void *ctx, struct err *err)
 	struct podlog *podlog = ctx;
 	int64_t now_ms = clock_ms();
 
-	(void)err;
 	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
 	if (!podlog->stream || podlog->is_paused || podlog->is_cut)
 		return 0;
+	int r = podlog_lines_flush(podlog->lines, err);
+	if (r < 0)
+		return r;
 	look_at_head(podlog, now_ms);
 	look_at_stream(podlog, now_ms);
 	return 0;

@@ -14,8 +14,8 @@ enum {
 struct podlog_head {
 	int64_t ns;
 	bool passed; /* it, or something later, was delivered */
-	/* Something later was, but no more than a line that overtook it: the times around. */
-	int64_t after_ns, before_ns;
+	/* Something later was, maybe no more than a line that overtook it: the time before that. */
+	int64_t after_ns;
 };
 
 /* What was delivered by when: the last ones, PODLOG_MARK_BYTES apart at least. */

@@ -107,7 +107,10 @@ void podlog_lines_begin(struct podlog_lines *lines)
 {
 	lines->seeking = lines->point.time_ns > 0 && !lines->all;
 	lines->seek = (struct podlog_seek){0};
-	lines->just_found = lines->all;
+	/* A line that had begun, and was not delivered, comes again. */
+	lines->ns = lines->point.time_ns;
+	lines->max_ns = lines->point.max_ns;
+	lines->just_found = !lines->seeking;
 	lines->is_first = true;
 	lines->place = PODLOG_AT_START;
 	lines->n_pending = lines->n_remark = 0;
@@ -127,7 +130,8 @@ static void end_remark(struct podlog_lines *lines)
 
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err)
 {
-	int r = podlog_flush(lines, err);
+	/* What was held back of a stream that was cut is served again. */
+	int r = is_whole ? podlog_flush(lines, err) : 0;
 
 	if (r < 0)
 		return r;
@@ -201,11 +205,13 @@ static int add_bytes(struct podlog_lines *lines, const char *data, size_t len, s
 	return 0;
 }
 
-/* A line of len bytes (so far) begins. What is in out is delivered first where it would not go with
- * it; each later point is of this line. */
-static int start_line(struct podlog_lines *lines, int64_t ns, size_t len, struct err *err)
+/* A line begins of which there are len bytes so far. What is in out is delivered first where it
+ * would not go with it; each later point is of this line. */
+static int start_line(
+	struct podlog_lines *lines, int64_t ns, size_t len, bool ends, struct err *err)
 {
-	bool apart = ns / MS_NS != lines->ns / MS_NS || len > PODLOG_BATCH - lines->out_len;
+	bool apart =
+		!ends || ns / MS_NS != lines->ns / MS_NS || len > PODLOG_BATCH - lines->out_len;
 	int r;
 
 	if (ns <= lines->ns && (r = podlog_check_order(lines, ns)) != 0)
@@ -226,6 +232,11 @@ static int start_line(struct podlog_lines *lines, int64_t ns, size_t len, struct
 	lines->just_found = false;
 	podlog_note_recent(lines, ns);
 	return 0;
+}
+
+int podlog_lines_flush(struct podlog_lines *lines, struct err *err)
+{
+	return podlog_flush(lines, err);
 }
 
 /*
@@ -313,16 +324,18 @@ static size_t line_len(const char *data, size_t len)
 	return lf ? (size_t)(lf - data) + 1 : len;
 }
 
-static int begin_line(struct podlog_lines *lines, int64_t ns, size_t len, struct err *err)
+static int begin_line(
+	struct podlog_lines *lines, int64_t ns, size_t len, bool ends, struct err *err)
 {
 	int r = 0;
 
 	lines->is_first = false;
-	lines->place = PODLOG_IN_LINE;
 	if (lines->seeking)
 		r = podlog_seek_line(lines, ns);
 	if (r == 0 && !lines->seeking)
-		r = start_line(lines, ns, len, err);
+		r = start_line(lines, ns, len, ends, err);
+	if (r == 0)
+		lines->place = PODLOG_IN_LINE;
 	return r;
 }
 
@@ -365,7 +378,7 @@ static int take_line(
 		return 0;
 	size_t n_line = line_len(data + n, len - n);
 	if (n > 0)
-		r = begin_line(lines, ns, n_line, err);
+		r = begin_line(lines, ns, n_line, data[n + n_line - 1] == '\n', err);
 	else
 		start_untimed(lines);
 	if (r == 0)
@@ -416,6 +429,8 @@ int podlog_lines_feed(struct podlog_lines *lines, const char *data, size_t len, 
 		r = feed_some(lines, data + at, len - at, &used, err);
 	if (r < 0)
 		return r;
-	int flushed = podlog_flush(lines, err);
+	/* A line without its end waits for it, or for podlog_lines_flush. */
+	int flushed =
+		lines->place == PODLOG_IN_LINE && !lines->goes_on ? 0 : podlog_flush(lines, err);
 	return flushed < 0 ? flushed : r;
 }

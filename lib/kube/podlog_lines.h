@@ -82,6 +82,9 @@ void podlog_lines_begin(struct podlog_lines *lines);
  * of data. */
 enum { PODLOG_AGAIN = 1 };
 int podlog_lines_feed(struct podlog_lines *lines, const char *data, size_t len, struct err *err);
+/* A line of which the end has not come is held back up to PODLOG_BATCH bytes until this: for the
+ * caller to say after some time. */
+int podlog_lines_flush(struct podlog_lines *lines, struct err *err);
 /* It is over. is_whole: it was not followed, and ended as HTTP says that it should: all was
  * served. 0; PODLOG_AGAIN: plan another, there is more; negative: of data. */
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);

@@ -58,23 +58,21 @@ int podlog_check_order(struct podlog_lines *lines, int64_t ns)
 	return PODLOG_AGAIN;
 }
 
-/* A line of this time is delivered, and it is not the head itself. What is missing then is where
- * times make their largest step. */
+/* A line of this time is delivered, and it is not the head itself. */
 static bool overtakes(const struct podlog_lines *lines, struct podlog_head *head, int64_t ns)
 {
 	if (ns < head->ns)
 		return false;
-	if (head->before_ns == 0 || ns - lines->ns > head->before_ns - head->after_ns) {
+	if (head->after_ns == 0)
 		head->after_ns = lines->ns;
-		head->before_ns = ns;
-	}
 	return ns > head->ns + SLACK_NS;
 }
 
-static void tell_skipped(struct podlog_lines *lines, const struct podlog_head *head)
+static void tell_skipped(
+	struct podlog_lines *lines, const struct podlog_head *head, int64_t before_ns)
 {
 	if (head && !lines->has_long)
-		podlog_tell_gap(lines, PODLOG_SKIPPED, head->after_ns, head->before_ns);
+		podlog_tell_gap(lines, PODLOG_SKIPPED, head->after_ns, before_ns);
 }
 
 void podlog_pass_heads(struct podlog_lines *lines, int64_t ns)
@@ -91,7 +89,7 @@ void podlog_pass_heads(struct podlog_lines *lines, int64_t ns)
 			skipped = head;
 		lines->head_ahead = lines->head_ahead || !head->passed;
 	}
-	tell_skipped(lines, skipped);
+	tell_skipped(lines, skipped, ns);
 }
 
 void podlog_lines_finish(struct podlog_lines *lines)
@@ -100,12 +98,12 @@ void podlog_lines_finish(struct podlog_lines *lines)
 
 	for (size_t i = 0; i < lines->n_heads; i++) {
 		struct podlog_head *head = &lines->heads[i];
-		if (!head->passed && head->before_ns > 0 && !skipped)
+		if (!head->passed && head->after_ns > 0 && !skipped)
 			skipped = head;
 		head->passed = true;
 	}
 	lines->head_ahead = false;
-	tell_skipped(lines, skipped);
+	tell_skipped(lines, skipped, lines->ns);
 }
 
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len)

@@ -277,6 +277,8 @@ static bool read_some(struct model *model)
 	n = n < model->wire.len ? n : model->wire.len;
 	r = podlog_lines_feed(model->lines, model->wire.data, n, NULL);
 	buf_consume(&model->wire, n);
+	if (roll(model, 3) == 0)
+		podlog_lines_flush(model->lines, NULL);
 	if (r == PODLOG_AGAIN)
 		return true;
 	if (more || model->wire.len > 0)

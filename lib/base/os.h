@@ -35,6 +35,13 @@ int os_signal_descendants(int sig);
  * -errno on failure. */
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 
+/* fn for each name in the directory that fd was opened for just now, "." and ".." too, in any
+ * order; type: DT_*, perhaps DT_UNKNOWN. buffer: OS_NAMES_SIZE bytes, aligned for any object, for
+ * as long as the call. 0 or -errno. */
+enum { OS_NAMES_SIZE = 32 * 1024 };
+typedef void os_name_fn(void *ctx, const char *name, unsigned char type);
+int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx);
+
 /* A new file without a name in the directory dirfd, for reading and writing, gone when it is closed
  * unless os_link_fd names it. -errno where one of the two is not offered: make a named one then. */
 int os_open_nameless(int dirfd, mode_t mode);

@@ -302,6 +302,22 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
+/* Without readdir, which asks three questions about a descriptor before the first name. */
+int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx)
+{
+	const char *names = buffer;
+	long n;
+
+	while ((n = syscall(SYS_getdents64, fd, buffer, OS_NAMES_SIZE)) > 0) {
+		for (long at = 0; at < n;) {
+			const struct dirent64 *entry = (const void *)(names + at);
+			at += entry->d_reclen;
+			fn(ctx, entry->d_name, entry->d_type);
+		}
+	}
+	return n < 0 ? -errno : 0;
+}
+
 /* AT_EMPTY_PATH would need a capability. */
 static void path_of_fd(int fd, char out[static 32])
 {

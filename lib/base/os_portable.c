@@ -1,11 +1,13 @@
 #include "base/os.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/err.h"
 #include "base/os_shared.h"
 
@@ -46,6 +48,24 @@ int os_signal_descendants(int sig)
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 {
 	return os_walk_beneath(dirfd, path, flags, mode);
+}
+
+int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx)
+{
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	AUTO_DIR DIR *stream = own < 0 ? NULL : fdopendir(own);
+	const struct dirent *entry;
+
+	(void)buffer;
+	if (!stream) {
+		int errnum = errno;
+		if (own >= 0)
+			close(own);
+		return -errnum;
+	}
+	for (errno = 0; (entry = readdir(stream)); errno = 0)
+		fn(ctx, entry->d_name, entry->d_type);
+	return -errno;
 }
 
 int os_open_nameless(int dirfd, mode_t mode)

@@ -1,21 +1,27 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/mem.h"
+#include "base/os.h"
 #include "snap/listing.h"
 
 void listing_init(struct listing *listing)
 {
 	*listing = (struct listing){0};
 	buf_init(&listing->text, LISTING_TEXT_MAX);
+	listing->buffer = mem_grow(NULL, OS_NAMES_SIZE, 1);
 }
 
 void listing_done(struct listing *listing)
 {
 	vec_done(&listing->items);
 	buf_done(&listing->text);
+	free(listing->buffer);
 }
 
 static bool is_dot(const char *name)
@@ -24,13 +30,11 @@ static bool is_dot(const char *name)
 }
 
 /* DT_UNKNOWN: it is gone. */
-static unsigned char type_of(DIR *stream, const struct dirent *entry)
+static unsigned char type_of(int fd, const char *name)
 {
 	struct stat st;
 
-	if (entry->d_type != DT_UNKNOWN)
-		return entry->d_type;
-	if (fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return DT_UNKNOWN;
 	return (unsigned char)IFTODT(st.st_mode);
 }
@@ -71,25 +75,39 @@ static void make_items(struct listing *listing)
 	vec_sort(&listing->items, by_path);
 }
 
-int listing_read(struct listing *listing, DIR *stream, bool fold_git)
+struct reading {
+	struct listing *listing;
+	int fd;
+	bool fold_git;
+};
+
+static void take_name(void *ctx, const char *name, unsigned char type)
 {
+	const struct reading *reading = ctx;
+	bool fold = reading->fold_git;
+
+	if (is_dot(name))
+		return;
+	if (fold ? strcasecmp(name, ".git") == 0 : strcmp(name, ".git") == 0) {
+		reading->listing->has_git = true;
+		return;
+	}
+	if (type == DT_UNKNOWN)
+		type = type_of(reading->fd, name);
+	if (type != DT_UNKNOWN)
+		add_name(reading->listing, type, name);
+}
+
+int listing_read(struct listing *listing, int fd, bool fold_git)
+{
+	struct reading reading = {.listing = listing, .fd = fd, .fold_git = fold_git};
+
 	listing->has_git = listing->has_gitignore = listing->has_dlrunignore = false;
 	listing->items.n = 0;
 	buf_reset(&listing->text);
-	for (;;) {
-		errno = 0;
-		struct dirent *entry = readdir(stream);
-		if (!entry)
-			break;
-		const char *name = entry->d_name;
-		unsigned char type = type_of(stream, entry);
-		if (fold_git ? strcasecmp(name, ".git") == 0 : strcmp(name, ".git") == 0)
-			listing->has_git = true;
-		else if (!is_dot(name) && type != DT_UNKNOWN)
-			add_name(listing, type, name);
-	}
-	if (errno)
-		return -errno;
+	int r = os_list_names(fd, listing->buffer, take_name, &reading);
+	if (r < 0)
+		return r;
 	if (listing->text.full)
 		return -EFBIG;
 	make_items(listing);

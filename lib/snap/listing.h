@@ -5,7 +5,6 @@
 #ifndef DLRUN_SNAP_LISTING_H
 #define DLRUN_SNAP_LISTING_H
 
-#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,12 +24,13 @@ struct listing_item {
 struct listing {
 	struct VEC_OF(struct listing_item) items;
 	struct buf text;
+	void *buffer; /* of one call for names */
 	bool has_git, has_gitignore, has_dlrunignore;
 };
 
 void listing_init(struct listing *listing);
 void listing_done(struct listing *listing);
-/* fold_git: .GIT counts as .git. 0, or a negative errno; -EFBIG: over LISTING_TEXT_MAX. */
-int listing_read(struct listing *listing, DIR *stream, bool fold_git);
+/* fd: a directory that was opened just now. fold_git: .GIT counts as .git. 0, or a negative errno; -EFBIG: over LISTING_TEXT_MAX. */
+int listing_read(struct listing *listing, int fd, bool fold_git);
 
 #endif

@@ -348,7 +348,8 @@ static bool is_own_ancestor(struct walk_dir *dir)
 	return false;
 }
 
-static DIR *open_dir(struct visit *v)
+/* -1: not to be visited. */
+static int open_dir(struct visit *v)
 {
 	struct walk_dir *dir = v->dir;
 	const char *path = *dir->path ? dir->path : ".";
@@ -358,17 +359,15 @@ static DIR *open_dir(struct visit *v)
 	if (fd < 0) {
 		if (!is_gone(-fd))
 			fail(v, E_IO_READ, dir->path, -fd, "cannot list");
-		return NULL;
+		return -1;
 	}
-	DIR *stream = fstat(fd, &st) < 0 ? NULL : fdopendir(fd);
-	if (!stream) {
+	if (fstat(fd, &st) < 0) {
 		fail(v, E_IO_READ, dir->path, errno, "cannot list");
-		return NULL;
+		return -1;
 	}
-	v->fd = TAKE_FD(fd);
 	dir->dev = st.st_dev;
 	dir->ino = st.st_ino;
-	return stream;
+	return TAKE_FD(fd);
 }
 
 static void visit_items(struct visit *v)
@@ -412,10 +411,10 @@ static void keep_found(struct visit *v)
 	dir->n_dirs = worker->dirs.n;
 }
 
-static bool read_names(struct visit *v, DIR *stream)
+static bool read_names(struct visit *v)
 {
 	const char *path = v->dir->path;
-	int r = listing_read(&v->worker->listing, stream, v->dir->scope->ignore_case);
+	int r = listing_read(&v->worker->listing, v->fd, v->dir->scope->ignore_case);
 
 	if (r == -EFBIG)
 		fail(v, E_SNAPSHOT_LIMIT, path, 0, "holds too many names");
@@ -439,14 +438,15 @@ void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *
 
 	if (walk_is_over(walk))
 		return;
-	AUTO_DIR DIR *stream = open_dir(&v);
-	if (!stream)
+	AUTO_FD int fd = open_dir(&v);
+	if (fd < 0)
 		return;
+	v.fd = fd;
 	if (is_own_ancestor(dir)) {
 		fail(&v, E_SNAPSHOT_LOOP, dir->path, 0, "is mounted inside itself");
 		return;
 	}
-	if (!read_names(&v, stream))
+	if (!read_names(&v))
 		return;
 	if (is_border(&v)) {
 		*vec_push(&worker->borders) = dir;

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -757,6 +758,53 @@ static void test_no_family(void **state)
 	assert_string_equal(family.path, "");
 }
 
+/* Too many names for one call to the system. */
+enum { NAMES = 400, NAME_LEN = 200 };
+
+struct names {
+	unsigned times[NAMES];
+	size_t n_dots, n_others;
+};
+
+static void see_name(void *ctx, const char *name, unsigned char type)
+{
+	struct names *names = ctx;
+	unsigned i = 0;
+
+	if (name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])))
+		names->n_dots++;
+	else if (sscanf(name, "%u", &i) == 1 && i < NAMES && strlen(name) == NAME_LEN)
+		names->times[i]++;
+	else
+		names->n_others++;
+	assert_true(type == DT_UNKNOWN || type == (name[0] == '.' || i % 2 ? DT_DIR : DT_REG));
+}
+
+static void test_list_names(void **state)
+{
+	AUTO_FREE void *buffer = mem_alloc(1, OS_NAMES_SIZE);
+	struct names names = {0};
+
+	(void)state;
+	assert_int_equal(mkdirat(tmp_fd, "names", 0755), 0);
+	AUTO_FD int dir_fd = openat(tmp_fd, "names", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (unsigned i = 0; i < NAMES; i++) {
+		AUTO_FREE char *name = mem_printf("%0*u", NAME_LEN, i);
+		if (i % 2)
+			assert_int_equal(mkdirat(dir_fd, name, 0755), 0);
+		else
+			close(openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+	}
+	assert_int_equal(os_list_names(dir_fd, buffer, see_name, &names), 0);
+	for (unsigned i = 0; i < NAMES; i++)
+		assert_int_equal(names.times[i], 1);
+	assert_int_equal(names.n_dots, 2);
+	assert_int_equal(names.n_others, 0);
+
+	AUTO_FD int file_fd = openat(tmp_fd, "no-dir", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	assert_int_equal(os_list_names(file_fd, buffer, see_name, &names), -ENOTDIR);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -766,6 +814,7 @@ int main(void)
 		cmocka_unit_test(test_process_with_odd_name),
 		cmocka_unit_test(test_descendants),
 		cmocka_unit_test(test_beneath),
+		cmocka_unit_test(test_list_names),
 #ifdef F_SETLEASE
 		cmocka_unit_test(test_leased),
 #endif

@@ -241,6 +241,7 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.source_date_epoch = getenv("SOURCE_DATE_EPOCH"),
 		.env = (const char *const *)environ,
 		.inside_run = getenv("DLRUN_RUN_ID") != NULL,
+		.has_terminal = isatty(STDIN_FILENO),
 		.self = app->self,
 	};
 	return 0;

@@ -50,12 +50,14 @@ static void set_timer(struct follower *follower)
 		follower->timer = loop_add_timer(follower->loop, due, on_timer, follower);
 }
 
-static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int on_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct follower *follower = ctx;
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, OUT_MAX);
+	follower->view.rank = rank;
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
 	set_timer(follower);
 	return write_out(follower, &out, err);
@@ -98,6 +100,11 @@ static enum logview_kind kind_of(const struct app *app)
 	return app->out_tty ? LOGVIEW_TERMINAL : LOGVIEW_RAW;
 }
 
+static bool has_ranks(const struct run *run)
+{
+	return json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
+}
+
 static int detached(struct app *app, const struct run *run)
 {
 	const char *id = run_id(run);
@@ -119,6 +126,7 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 	app->accepted |= request->follow;
 	follower.loop = session_loop(session);
 	logview_init(&follower.view, kind_of(app), app->out_color, request->timestamps);
+	follower.view.ranked = request->rank < 0 && has_ranks(run);
 	r = read_log(&follower, session, run, request, &err);
 	logview_done(&follower.view);
 	if (app->out_lost) {

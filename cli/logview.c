@@ -36,8 +36,21 @@ static void add_stamp(int64_t time_ms, struct buf *out)
 	buf_addf(out, "%s ", text);
 }
 
+static bool has_front(const struct logview *view)
+{
+	return view->stamped || view->ranked;
+}
+
+static void add_front(const struct logview *view, int64_t time_ms, struct buf *out)
+{
+	if (view->stamped)
+		add_stamp(time_ms, out);
+	if (view->ranked)
+		buf_addf(out, "[%d] ", view->rank);
+}
+
 /* On a terminal a line also begins where a CR restarts it. */
-static void add_stamped(
+static void add_fronted(
 	struct logview *view, const char *data, size_t len, int64_t time_ms, struct buf *out)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -45,7 +58,7 @@ static void add_stamped(
 				data[i] != '\n' && data[i] != '\r';
 
 		if (!view->in_line || restarts)
-			add_stamp(time_ms, out);
+			add_front(view, time_ms, out);
 		buf_addc(out, data[i]);
 		view->in_line = data[i] != '\n';
 		view->after_cr = data[i] == '\r';
@@ -125,11 +138,11 @@ static void add_terminal(struct logview *view, const char *data, size_t len, int
 {
 	struct buf stamped;
 
-	if (!view->stamped) {
+	if (!has_front(view)) {
 		term_filter_add(&view->filter, data, len, &view->held);
 	} else {
 		buf_init(&stamped, HELD_MAX);
-		add_stamped(view, data, len, time_ms, &stamped);
+		add_fronted(view, data, len, time_ms, &stamped);
 		term_filter_add(&view->filter, stamped.data, stamped.len, &view->held);
 		buf_done(&stamped);
 	}
@@ -207,8 +220,8 @@ static void add_chunk(struct logview *view, const char *data, size_t len, int64_
 		add_lines(view, data, len, time_ms, out);
 	else if (view->kind == LOGVIEW_TERMINAL)
 		add_terminal(view, data, len, time_ms, now_ms, out);
-	else if (view->stamped)
-		add_stamped(view, data, len, time_ms, out);
+	else if (has_front(view))
+		add_fronted(view, data, len, time_ms, out);
 	else
 		buf_add(out, data, len);
 }

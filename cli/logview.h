@@ -25,7 +25,8 @@ enum logview_kind { LOGVIEW_RAW, LOGVIEW_TERMINAL, LOGVIEW_JSON };
 struct logview {
 	enum logview_kind kind;
 	bool stamped; /* each line begins with its time (not in JSON) */
-	int rank;
+	bool ranked;  /* each line begins with "[rank]" (not in JSON) */
+	int rank;     /* of what is added next */
 	struct term_filter filter;
 	struct buf held; /* terminal: what waits to be drawn; JSON: the line so far */
 	bool in_line, after_cr, partial;

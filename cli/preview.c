@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/yaml_print.h"
 #include "cli/app.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
@@ -208,7 +209,7 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	int64_t begun = clock_ms();
 	int status = 0;
 
-	if (submit_preview(&app->session, options, &preview, &err) < 0)
+	if (submit_preview(&app->session, options, false, &preview, &err) < 0)
 		return app_fail(app, &err);
 	preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
 	vec_foreach (char *, text, &preview.snapshot->warnings)
@@ -223,4 +224,36 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	app_note(app, "nothing was written and nothing runs: this was --dry-run");
 	submit_preview_done(&preview);
 	return status;
+}
+
+static void print_object(struct app *app, const struct json *object, bool json)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, JSON_SIZE_MAX);
+	if (json) {
+		json_print(object, &out);
+		buf_addc(&out, '\n');
+	} else {
+		buf_adds(&out, "---\n");
+		yaml_print(object, &out);
+	}
+	ui_write(app, out.data, out.len);
+}
+
+int preview_print_objects(struct app *app, const struct submit_options *options, bool json)
+{
+	AUTO_ERR struct err err = {0};
+	struct submit_preview preview = {0};
+
+	if (submit_preview(&app->session, options, true, &preview, &err) < 0)
+		return app_fail(app, &err);
+	vec_foreach (char *, note, &preview.notes)
+		app_warn(app, "%s", *note);
+	for (const struct json *object = json_first(preview.objects); object;
+		object = json_next(object))
+		print_object(app, object, json);
+	app_note(app, "nothing was written and nothing runs: this was --dry-run");
+	submit_preview_done(&preview);
+	return 0;
 }

@@ -25,5 +25,7 @@ void preview_add_files(const struct snapshot *snapshot, struct json *json);
 /* The facts of the run that would be (list_files: each file, too) on stdout, or as
  * dlrun/preview/v1. Returns the exit status. */
 int preview_print(struct app *app, const struct submit_options *options, bool list_files);
+/* What would be made in a cluster on stdout, as YAML documents or (json) JSON, one a line. */
+int preview_print_objects(struct app *app, const struct submit_options *options, bool json);
 
 #endif

@@ -12,20 +12,22 @@
 #include "cli/follow.h"
 #include "cli/preview.h"
 #include "cli/runs.h"
+#include "cli/transfer.h"
 #include "cli/ui.h"
 #include "run/submit.h"
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
-	int64_t timeout, grace, allow_size, gpus, retries;
+	const char *gpu_type, *cpus, *queue, *priority, *output;
+	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full;
 	struct strv env, secrets, include, tags, allow;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
-		.help = "Where to run: local or a target of dlrun.yaml", .values = VALUE_TARGET,
-		.key = "target"},
+		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]] or a target of dlrun.yaml",
+		.values = VALUE_TARGET, .key = "target"},
 	{OPT_MEMBER(OPT_STRING, 'n', "name", struct submit_values, name), .arg = "NAME",
 		.help = "First part of the run's id", .key = "name"},
 	{OPT_MEMBER(OPT_FLAG, 'f', "follow", struct submit_values, follow),
@@ -37,8 +39,22 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
 		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
 	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
-		.help = "GPUs; 0: none (default: one where there is any)", .max = 1024,
-		.key = "resources.gpus"},
+		.help = "GPUs of each node; 0: none (default: one of this machine's, none in a cluster)",
+		.max = 1024, .key = "resources.gpus"},
+	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
+		.help = "Kind of GPU, one of gpu_types: of the target",
+		.key = "resources.gpu_type"},
+	{OPT_MEMBER(OPT_STRING, 0, "cpus", struct submit_values, cpus), .arg = "N",
+		.help = "Processors of each node, in a cluster: 4, 0.5", .key = "resources.cpus"},
+	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
+		.help = "Memory of each node, in a cluster: 16Gi", .key = "resources.memory"},
+	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
+		.help = "Nodes that work together, in a cluster", .max = 10000,
+		.key = "resources.nodes"},
+	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
+		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
+	{OPT_MEMBER(OPT_STRING, 0, "priority", struct submit_values, priority), .arg = "NAME",
+		.help = "PriorityClass in the cluster", .key = "priority"},
 	{OPT_MEMBER(OPT_INT, 0, "retries", struct submit_values, retries), .arg = "N",
 		.help = "Start it again up to N times when it fails", .max = 1000,
 		.key = "retries"},
@@ -49,7 +65,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_DURATION, 0, "grace", struct submit_values, grace), .arg = "TIME",
 		.help = "Time between TERM and KILL when it is stopped", .key = "grace"},
 	{OPT_MEMBER(OPT_STRING, 0, "image", struct submit_values, image), .arg = "BASE",
-		.help = "Base image: scratch or oci:DIR[:TAG]", .key = "image"},
+		.help = "Base image: scratch, oci:DIR[:TAG] or HOST/REPO:TAG", .key = "image"},
 	{OPT_MEMBER(OPT_LIST, 0, "include", struct submit_values, include), .arg = "PATH",
 		.help = "Send a path that git ignores, too", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_LIST, 0, "allow", struct submit_values, allow), .arg = "PATH",
@@ -70,6 +86,8 @@ static const struct opt opts[] = {
 		.help = "Write the whole code layer anew, not what changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct submit_values, dry_run),
 		.help = "Say what would run, and write nothing"},
+	{OPT_MEMBER(OPT_STRING, 'o', "output", struct submit_values, output), .arg = "FORMAT",
+		.help = "With --dry-run: print the objects for the cluster, as yaml or json"},
 	{OPT_MEMBER(OPT_FLAG, 0, "list-files", struct submit_values, list_files),
 		.help = "With --dry-run: every file that goes or is left out"},
 	{OPT_END},
@@ -98,18 +116,38 @@ static struct submit_options options_of(
  * What is said while it happens
  */
 
+struct saying {
+	struct app *app;
+	struct transfer transfer;
+};
+
+static struct app *app_of(void *ctx)
+{
+	struct saying *saying = ctx;
+
+	transfer_clear(&saying->transfer);
+	return saying->app;
+}
+
 static void on_snapshot(void *ctx, const struct snapshot *snapshot, int64_t ms)
 {
-	preview_say_snapshot(ctx, snapshot, ms);
+	preview_say_snapshot(app_of(ctx), snapshot, ms);
+}
+
+static void on_progress(void *ctx, const struct uploads_progress *progress)
+{
+	transfer_show(&((struct saying *)ctx)->transfer, progress);
 }
 
 static void on_image(void *ctx, const struct image *image, int64_t ms)
 {
-	preview_say_image(ctx, image, ms);
+	preview_say_image(app_of(ctx), image, ms);
 }
 
+enum { GPU_WORDS_SIZE = 32 };
+
 /* What was not asked for is said, too: one GPU, where there are any. */
-static const char *gpu_words(const struct run *run, char out[static 32])
+static const char *gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
 {
 	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
 
@@ -117,30 +155,53 @@ static const char *gpu_words(const struct run *run, char out[static 32])
 	if (n < 0)
 		return " · one GPU (-g 0: none, -g N: more)";
 	if (n > 0)
-		snprintf(out, 32, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
+		snprintf(out, GPU_WORDS_SIZE, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
 	return out;
+}
+
+static void say_cluster(struct app *app, const struct run *run)
+{
+	const struct json *target = json_get(run->doc, "target");
+	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
+	AUTO_FREE char *many = nodes > 1 ? mem_printf(" · %lld nodes", (long long)nodes) : NULL;
+	char gpus[GPU_WORDS_SIZE];
+
+	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
+		json_get_str(target, "context"), json_get_str(target, "namespace"),
+		many ? many : "", gpu_words(run, gpus));
+}
+
+static void say_machine(struct app *app, const struct run *run)
+{
+	char gpus[GPU_WORDS_SIZE];
+	unsigned n = os_processors();
+
+	app_phase(app, "target", "%s · this machine (%u %s)%s", run_target(run), n,
+		n == 1 ? "processor" : "processors", gpu_words(run, gpus));
 }
 
 static void on_target(void *ctx, const struct run *run)
 {
+	const char *kind = json_get_str(json_get(run->doc, "target"), "kind");
 	const char *parent = json_get_str(run->doc, "parent");
-	char gpus[32];
-	unsigned n = os_processors();
+	struct app *app = app_of(ctx);
 
 	if (parent)
-		app_phase(ctx, "code", "that of %s", parent);
-	app_phase(ctx, "target", "%s · this machine (%u %s)%s", run_target(run), n,
-		n == 1 ? "processor" : "processors", gpu_words(run, gpus));
+		app_phase(app, "code", "that of %s", parent);
+	if (str_eq(kind, "kubernetes"))
+		say_cluster(app, run);
+	else
+		say_machine(app, run);
 }
 
 static void on_notice(void *ctx, const char *text)
 {
-	app_phase(ctx, "python", "%s", text);
+	app_phase(app_of(ctx), "python", "%s", text);
 }
 
 static void on_warning(void *ctx, const char *text)
 {
-	app_warn(ctx, "%s", text);
+	app_warn(app_of(ctx), "%s", text);
 }
 
 static void say_run(struct app *app, const struct run *run, bool follow)
@@ -198,17 +259,21 @@ static bool program_missing(const struct run *run)
 static int start(struct app *app, const struct submit_values *values, struct session *session,
 	const struct submit_options *options, bool follow)
 {
+	struct saying saying = {.app = app, .transfer = {.app = app}};
 	const struct submit_events events = {.snapshot = on_snapshot,
+		.progress = on_progress,
 		.image = on_image,
 		.target = on_target,
 		.notice = on_notice,
 		.warning = on_warning,
-		.ctx = app};
+		.ctx = &saying};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
 	int status;
 
-	if (submit_run(session, options, &events, &run, &err) < 0)
+	int r = submit_run(session, options, &events, &run, &err);
+	transfer_clear(&saying.transfer);
+	if (r < 0)
 		return app_fail(app, &err);
 	app->accepted = true;
 	if (follow)
@@ -238,6 +303,17 @@ static int check(const struct submit_values *values, struct err *err)
 		err_set(err, E_USAGE, "--list-files goes with --dry-run");
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
+	if (!values->output)
+		return 0;
+	if (!values->dry_run) {
+		err_set(err, E_USAGE, "--output goes with --dry-run");
+		return err_hint(err, "dlrun submit --dry-run -o yaml …");
+	}
+	if (!str_eq(values->output, "yaml") && !str_eq(values->output, "json")) {
+		AUTO_FREE char *shown = str_shown(values->output);
+		err_set(err, E_USAGE, "--output is yaml or json, not '%s'", shown);
+		return err_hint(err, "dlrun submit --dry-run -o yaml …");
+	}
 	return 0;
 }
 
@@ -251,6 +327,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
+	if (values->output)
+		return preview_print_objects(app, &options, str_eq(values->output, "json"));
 	if (values->dry_run)
 		return preview_print(app, &options, values->list_files);
 	return start(app, values, &app->session, &options, follow);

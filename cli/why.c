@@ -15,8 +15,21 @@ static int print_json(
 	json_set_str(json, "id", run_id(run));
 	json_set_str(json, "state", run_state_name(run_state(run)));
 	json_set_str(json, "why", sentence->data);
+	if (json_get(run->doc, "evidence"))
+		json_set(json, "evidence", json_clone(json_get(run->doc, "evidence")));
 	json_set_str(json, "hint", hint->len ? hint->data : NULL);
 	return app_print_json(app, json);
+}
+
+static void print_evidence(struct app *app, const struct run *run)
+{
+	const struct json *list = json_get(run->doc, "evidence");
+
+	for (const struct json *item = list ? json_first(list) : NULL; item;
+		item = json_next(item)) {
+		AUTO_FREE char *line = ui_clean(json_str(item) ? json_str(item) : "");
+		ui_printf(app, UI_OUT, "  %s\n", line);
+	}
 }
 
 static int run(struct app *app, void *values, struct strv *words)
@@ -35,6 +48,7 @@ static int run(struct app *app, void *values, struct strv *words)
 		return print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf(app, UI_OUT, "%s\n", line);
+	print_evidence(app, run);
 	if (hint.len) {
 		AUTO_FREE char *next = ui_clean(hint.data);
 		ui_printf(app, UI_OUT, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);

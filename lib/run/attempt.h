@@ -49,6 +49,10 @@
 #define ATTEMPT_PACKAGES "packages"
 #define ATTEMPT_NOTES    "supervisor.log"
 #define ATTEMPT_GPUS     "gpus.json"
+/* Of a cluster: there once it has taken the attempt. */
+#define ATTEMPT_ACCEPTED "accepted"
+/* Of a cluster: a directory for each rank with its log and marks, when it has ended. */
+#define ATTEMPT_RANKS "ranks"
 /* Space for exit.json on a disk that fills up; gone at the end. */
 #define ATTEMPT_RESERVE "reserve"
 /* Of the run, seen from state/runs/ID. */

@@ -30,5 +30,6 @@ struct target_job run_code_job(const struct run *run, const struct spec *spec)
 		.timeout_ms = spec->timeout_ms,
 		.grace_ms = spec->grace_ms,
 		.spec = run->spec,
+		.run = run,
 	};
 }

@@ -16,7 +16,7 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 
 	if (!run_handle(run))
 		return 0;
-	int r = target_open(session, run_target(run), &target, err);
+	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
 }
 

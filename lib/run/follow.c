@@ -10,6 +10,7 @@ enum {
 	LOOK_MS = 50,      /* between two looks at what cannot be watched */
 	LOOK_MAX_MS = 500, /* for runs that go on for long */
 	CANCEL_ASK_MS = 10000,
+	KEEP_MS = 10000,
 };
 
 /*
@@ -129,6 +130,8 @@ int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms
 	struct waiting waiting = {session, runs, timeout_ms, interrupted, 0};
 	int r = wait_for(&waiting, err);
 
+	if (r == 0)
+		runs_keep(session, runs, KEEP_MS);
 	return r < 0 ? r : check_removed(session, runs, err);
 }
 
@@ -154,7 +157,7 @@ static int read_attempt(struct session *session, const struct run *run, int numb
 	/* A run that never came to a target has said nothing. */
 	if (!handle)
 		return 0;
-	int r = target_open(session, run_target(run), &target, err);
+	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
 }
 
@@ -174,9 +177,10 @@ static int wait_for_next(struct session *session, struct run *run, int number,
 	struct waiting waiting = {session, &one, -1, interrupted, number};
 	int r = wait_for(&waiting, err);
 
-	if (r == 0 && run_attempts(run) <= number)
-		r = check_removed(session, &one, err);
-	return r;
+	if (r < 0 || run_attempts(run) > number)
+		return r;
+	runs_keep(session, &one, KEEP_MS);
+	return check_removed(session, &one, err);
 }
 
 int run_follow(struct session *session, struct run *run, const struct follow_options *options,
@@ -216,7 +220,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 		return 0;
 	if (!run_handle(run))
 		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
-	int r = target_open(session, run_target(run), &target, err);
+	int r = target_open_run(session, run, &target, err);
 	if (r == 0)
 		r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
 	if (r < 0)

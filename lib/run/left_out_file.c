@@ -158,8 +158,10 @@ int left_out_read(
  */
 
 /* Keeps the last LEFT_OUT_TAIL bytes, in at most twice the room. */
-static int keep_tail(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int keep_tail(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
+	(void)rank;
 	struct buf *tail = ctx;
 
 	(void)time_ms;
@@ -182,7 +184,7 @@ static int read_tail(
 	const struct target_log_request request = {
 		.tail_lines = TAIL_LINES, .rank = -1, .events = {.data = keep_tail, .ctx = ret}};
 
-	int r = target_open(session, run_target(run), &target, err);
+	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_logs(target, run_handle(run), &request, token, NULL, err);
 }
 

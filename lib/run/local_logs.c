@@ -227,7 +227,8 @@ static int deliver(struct reading *reading, const char *data, size_t len, struct
 	for (size_t done = 0, n; done < len; done += n) {
 		int64_t time_ms;
 		n = same_time(reading, len - done, &time_ms);
-		int r = events->data ? events->data(events->ctx, data + done, n, time_ms, err) : 0;
+		int r = events->data ? events->data(events->ctx, 0, data + done, n, time_ms, err)
+				     : 0;
 		if (r < 0)
 			return r;
 		reading->time_ms = time_ms;
@@ -426,29 +427,36 @@ static void watch(struct reading *reading)
 	}
 }
 
-int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
-	char *token, struct target_call *call, struct err *err)
+void local_logs_read(struct loop *loop, struct local_place *place,
+	const struct target_log_request *request, char *token, struct target_call *call)
 {
 	struct reading *reading = mem_alloc(1, sizeof(*reading));
 
 	*reading = (struct reading){
 		.work = {drop_reading},
 		.call = call,
-		.loop = target->loop,
+		.loop = loop,
 		.request = *request,
 		.token = token,
+		.place = *place,
+		.path = fs_join(place->dir, ATTEMPT_LOG),
 		.fd = -1,
 		.log_watch = -1,
 		.dir_watch = -1,
 	};
+	*place = (struct local_place){0};
 	reading->marks.fd = -1;
 	target_call_begin(call, &reading->work);
-	int r = local_place_find(target_local_of(target), handle, &reading->place, err);
-	if (r < 0) {
-		target_call_cancel(call);
-		return r;
-	}
-	reading->path = fs_join(reading->place.dir, ATTEMPT_LOG);
 	turn_at(reading, 0);
-	return 0;
+}
+
+int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char *token, struct target_call *call, struct err *err)
+{
+	AUTO_PLACE struct local_place place = {0};
+
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0)
+		local_logs_read(target->loop, &place, request, token, call);
+	return r;
 }

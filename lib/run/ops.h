@@ -19,6 +19,9 @@
  * rows. A run that cannot be asked keeps its state; its doc gets "as_of". */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
+/* Copy here what the places of runs that have ended keep for a while only: their logs. In parallel,
+ * at most timeout_ms; what is not copied then is tried again the next time. */
+void runs_keep(struct session *session, const struct run_list *runs, int64_t timeout_ms);
 /* By what the user wrote, refreshed. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 

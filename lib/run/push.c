@@ -44,7 +44,7 @@ static int check_to(const char *to, const struct ref *ref, struct err *err)
 /* 1, or 0: there is none; that is what who asked for a target does not want to hear. */
 static int find_registry(struct pushing *pushing, struct registry_config *ret, struct err *err)
 {
-	struct config *config = pushing->submission.config;
+	struct config *config = pushing->submission->config;
 	const char *target = pushing->options->target;
 
 	int r = target ? target_check(config, target, err) : 0;
@@ -74,6 +74,20 @@ static int find_dest(struct pushing *pushing, struct err *err)
 	return r;
 }
 
+int push_find_registry(struct pushing *pushing, const char *target, struct err *err)
+{
+	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
+	int r = registry_config_find(pushing->submission->config, target, &known, err);
+
+	if (r <= 0)
+		return r;
+	r = ref_parse(known.push, &pushing->to, err);
+	if (r < 0)
+		return r;
+	find_pull_name(pushing, &known);
+	return 1;
+}
+
 /*
  * To a layout
  */
@@ -83,7 +97,7 @@ static int write_layout(
 {
 	struct push_result *result = &pushing->result;
 
-	int r = pack_write(&pushing->submission.pack, result->snapshot, sink, dir, pushing->to.tag,
+	int r = pack_write(&pushing->submission->pack, result->snapshot, sink, dir, pushing->to.tag,
 		&result->image, err);
 	sink_free(sink);
 	return r;
@@ -100,7 +114,7 @@ static bool layout_has_blob(void *ctx, const struct descriptor *blob)
 static int measure_layout(
 	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
 {
-	const char *cache = pushing->submission.session->dirs.cache;
+	const char *cache = pushing->submission->session->dirs.cache;
 	struct push_result *result = &pushing->result;
 
 	int r = fs_private_dir(cache, err);
@@ -124,7 +138,7 @@ static int open_layout(struct pushing *pushing, const char *dir, struct layout *
 
 	*ret = NULL;
 	if (!pushing->to.dir && !dry)
-		return session_layout(pushing->submission.session, ret, err);
+		return session_layout(pushing->submission->session, ret, err);
 	int r = layout_open(dir, !dry, opened, dry ? NULL : err);
 	*ret = *opened;
 	return dry ? 0 : r;
@@ -132,12 +146,12 @@ static int open_layout(struct pushing *pushing, const char *dir, struct layout *
 
 static int push_to_layout(struct pushing *pushing, struct err *err)
 {
-	struct session *session = pushing->submission.session;
+	struct session *session = pushing->submission->session;
 	AUTO_LAYOUT struct layout *opened = NULL;
 	AUTO_FREE char *dir = NULL;
 	struct layout *layout;
 
-	int r = pack_need_base(&pushing->submission.pack, err);
+	int r = pack_need_base(&pushing->submission->pack, err);
 	if (r == 0)
 		r = push_take_snapshot(pushing, err);
 	if (r < 0)
@@ -164,7 +178,7 @@ static int push_to_layout(struct pushing *pushing, struct err *err)
 
 int push_take_snapshot(struct pushing *pushing, struct err *err)
 {
-	struct submission *submission = &pushing->submission;
+	struct submission *submission = pushing->submission;
 	struct push_result *result = &pushing->result;
 
 	int r = submission_take(submission, !pushing->options->dry_run, err);
@@ -188,17 +202,16 @@ static void finish(struct pushing *pushing, struct push_result *ret)
 {
 	struct push_result *result = &pushing->result;
 
-	result->base = TAKE(pushing->submission.pack.base_name);
-	result->total_ms = clock_ms() - pushing->submission.begun_ms;
+	result->base = TAKE(pushing->submission->pack.base_name);
+	result->total_ms = clock_ms() - pushing->submission->begun_ms;
 	result->pack_ms = result->total_ms - result->snapshot_ms - result->push_ms;
 	*ret = *result;
 	*result = (struct push_result){0};
 }
 
-static void pushing_done(struct pushing *pushing)
+void pushing_done(struct pushing *pushing)
 {
 	push_result_done(&pushing->result);
-	submission_done(&pushing->submission);
 	ref_done(&pushing->to);
 	free(pushing->pull);
 }
@@ -207,15 +220,16 @@ int push_image(struct session *session, const struct push_options *options,
 	const struct push_events *events, struct push_result *ret, struct err *err)
 {
 	static const struct push_events no_events;
+	AUTO(submission_done)
+	struct submission own = {
+		.session = session, .options = options->tree, .begun_ms = clock_ms()};
+	struct submission *submission = &own;
 	AUTO(pushing_done)
 	struct pushing pushing = {
 		.options = options,
 		.events = events ? events : &no_events,
-		.submission = {.session = session,
-			.options = options->tree,
-			.begun_ms = clock_ms()},
+		.submission = submission,
 	};
-	struct submission *submission = &pushing.submission;
 
 	int r = session_config(session, &submission->config, err);
 	if (r == 0)

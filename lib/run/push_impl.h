@@ -4,6 +4,7 @@
 #ifndef DLRUN_RUN_PUSH_IMPL_H
 #define DLRUN_RUN_PUSH_IMPL_H
 
+#include "base/task.h"
 #include "oci/ref.h"
 #include "run/push.h"
 #include "run/submission.h"
@@ -12,7 +13,12 @@
 struct pushing {
 	const struct push_options *options;
 	const struct push_events *events; /* never NULL */
-	struct submission submission;
+	struct submission *submission;
+	/* Asked before the image is committed, when its base is known; ends with task_answer. NULL:
+	 * it may be. */
+	task_ask_fn *may_commit;
+	void *may_commit_ctx;
+	struct loop *loop;         /* to run on; NULL: one of its own */
 	struct ref to;             /* where it goes */
 	char *pull;                /* of a registry: the repository as runs name it */
 	struct push_result result; /* as far as it goes */
@@ -22,6 +28,10 @@ struct pushing {
 int push_take_snapshot(struct pushing *pushing, struct err *err);
 /* Tell the user interface of it: on the caller's thread. */
 void push_say_snapshot(const struct pushing *pushing);
+/* The registry of a target (NULL: none in particular) into `to` and `pull`: 1, or 0: there is
+ * none. */
+int push_find_registry(struct pushing *pushing, const char *target, struct err *err);
+void pushing_done(struct pushing *pushing);
 /* The whole of a push to a registry. */
 int push_to_registry(struct pushing *pushing, struct err *err);
 

@@ -49,6 +49,7 @@ struct course {
 
 	struct loop_timer *timer;
 	bool interrupted;
+	bool has_leave; /* to commit */
 	int result;
 	struct err fault;
 };
@@ -75,12 +76,13 @@ static void course_done(struct course *course)
 	free(course->base_digest);
 	err_done(&course->base_fault);
 	err_done(&course->fault);
-	loop_free(course->loop);
+	if (!course->pushing->loop)
+		loop_free(course->loop);
 }
 
 static const struct ref *base_ref(const struct course *course)
 {
-	return &course->pushing->submission.pack.base_ref;
+	return &course->pushing->submission->pack.base_ref;
 }
 
 static bool base_is_remote(const struct course *course)
@@ -129,7 +131,7 @@ static void start_mounts(struct course *course)
 static int base_found(void *ctx, const char *digest, struct err *fault, struct err *err)
 {
 	struct course *course = ctx;
-	const struct pack *pack = &course->pushing->submission.pack;
+	const struct pack *pack = &course->pushing->submission->pack;
 
 	(void)err;
 	course->base_known = true;
@@ -157,7 +159,7 @@ static struct registry_memory *memory_of_base(struct course *course)
 static char *tag_key(const struct course *course)
 {
 	const char *tag = base_ref(course)->tag;
-	const struct config *config = course->pushing->submission.config;
+	const struct config *config = course->pushing->submission->config;
 
 	return mem_printf("%s %s", tag ? tag : "latest", config_str(config, "platform"));
 }
@@ -165,7 +167,7 @@ static char *tag_key(const struct course *course)
 static int start_lookup(struct course *course, struct err *err)
 {
 	const struct ref *ref = base_ref(course);
-	const char *platform = config_str(course->pushing->submission.config, "platform");
+	const char *platform = config_str(course->pushing->submission->config, "platform");
 	AUTO_FREE char *dir = fs_join(course->dir, "bases"), *key = tag_key(course);
 	struct registry *registry = is_same_host(course) ? course->registry : course->source;
 
@@ -209,14 +211,18 @@ static int get_base(struct pack *pack, void *ctx, struct err *err)
 {
 	struct course *course = ctx;
 
-	if (pack->base)
+	if (!pack->base && base_is_remote(course)) {
+		int r = task_ask(course->task, ask_base, course, err);
+		if (r < 0)
+			return r;
+		course->pushing->result.base_digest = mem_strdup(course->base_digest);
+		pack_set_base(pack, TAKE(course->base));
+	}
+	if (!course->pushing->may_commit || course->has_leave)
 		return 0;
-	int r = task_ask(course->task, ask_base, course, err);
-	if (r < 0)
-		return r;
-	course->pushing->result.base_digest = mem_strdup(course->base_digest);
-	pack_set_base(pack, TAKE(course->base));
-	return 0;
+	course->has_leave = true;
+	return task_ask(
+		course->task, course->pushing->may_commit, course->pushing->may_commit_ctx, err);
 }
 
 static void open_sessions(void *ctx)
@@ -249,7 +255,7 @@ static int work(struct task *task, void *ctx, struct err *err)
 		r = task_ask(task, say_snapshot, course, err);
 	if (r < 0)
 		return r;
-	return pack_write(&pushing->submission.pack, pushing->result.snapshot, course->sink,
+	return pack_write(&pushing->submission->pack, pushing->result.snapshot, course->sink,
 		registry_name(course->registry), tag, &pushing->result.image, err);
 }
 
@@ -308,7 +314,7 @@ static int run_loop(struct course *course, struct err *err)
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < sizeof(signals) / sizeof(*signals); i++)
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(signals); i++)
 		r = loop_add_signal(course->loop, signals[i], interrupted, course, err);
 	if (r < 0)
 		return r;
@@ -317,6 +323,8 @@ static int run_loop(struct course *course, struct err *err)
 			course->loop, clock_ms() + PROGRESS_MS, show_progress, course);
 	r = loop_run(course->loop, err);
 	loop_remove_timer(course->loop, course->timer);
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		loop_remove_signal(course->loop, signals[i]);
 	if (r < 0)
 		return r;
 	if (course->interrupted)
@@ -350,10 +358,10 @@ static int open_client(struct course *course, struct err *err)
 {
 	struct pushing *pushing = course->pushing;
 	const struct registry_client_options options = {
-		.session = pushing->submission.session,
-		.config = pushing->submission.config,
+		.session = pushing->submission->session,
+		.config = pushing->submission->config,
 		.loop = course->loop,
-		.begun_ms = pushing->submission.begun_ms,
+		.begun_ms = pushing->submission->begun_ms,
 		.event = exchange,
 		.note = note,
 		.ctx = course,
@@ -393,7 +401,7 @@ static void open_uploads(struct course *course)
 		.memory = &course->memory,
 		.mount_from = mounts ? base_ref(course)->repo : NULL,
 		.copy_from = course->pushing->options->copy_base ? course->source : NULL,
-		.base_name = course->pushing->submission.pack.base_name,
+		.base_name = course->pushing->submission->pack.base_name,
 	};
 
 	course->uploads = uploads_new(&options);
@@ -401,7 +409,7 @@ static void open_uploads(struct course *course)
 
 static int open_dir(struct course *course, struct err *err)
 {
-	course->dir = dirs_registries(&course->pushing->submission.session->dirs);
+	course->dir = dirs_registries(&course->pushing->submission->session->dirs);
 	int r = fs_private_dir(course->dir, err);
 	if (r < 0)
 		return r;
@@ -412,7 +420,7 @@ static int open_dir(struct course *course, struct err *err)
 /* One list for each tree and destination. */
 static void load_edited(struct course *course)
 {
-	const char *root = course->pushing->submission.place->root;
+	const char *root = course->pushing->submission->place->root;
 	const struct ref *to = &course->pushing->to;
 	AUTO_FREE char *key = mem_printf("%s%s", to->repo, root);
 	AUTO_FREE char *base = registry_memory_path(course->dir, to->host, key);
@@ -430,14 +438,14 @@ static bool is_remembered(void *ctx, const struct descriptor *blob)
 
 static void start_work(struct course *course)
 {
-	struct submission *submission = &course->pushing->submission;
+	struct submission *submission = course->pushing->submission;
 	const struct ref *to = &course->pushing->to;
 	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
 
 	submission->will_read = will_read;
 	submission->will_read_ctx = course;
 	pack_prepare(&submission->pack, submission->place->root, name);
-	if (base_is_remote(course)) {
+	if (base_is_remote(course) || course->pushing->may_commit) {
 		submission->pack.get_base = get_base;
 		submission->pack.get_base_ctx = course;
 	}
@@ -450,7 +458,7 @@ static void start_early(struct course *course)
 	if (course->pushing->options->dry_run)
 		return;
 	uploads_prove_old(course->uploads);
-	if (edited_has_changed(&course->edited, course->pushing->submission.place->root))
+	if (edited_has_changed(&course->edited, course->pushing->submission->place->root))
 		open_sessions(course);
 }
 
@@ -554,7 +562,9 @@ static int go(struct course *course, struct err *err)
 int push_to_registry(struct pushing *pushing, struct err *err)
 {
 	AUTO(course_done)
-	struct course course = {.pushing = pushing, .loop = loop_new(), .dir_fd = -1};
+	struct course course = {.pushing = pushing, .dir_fd = -1};
+
+	course.loop = pushing->loop ? pushing->loop : loop_new();
 
 	return go(&course, err);
 }

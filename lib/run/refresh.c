@@ -30,7 +30,12 @@ struct ask {
 	bool went_on; /* attempts were added that the target began by itself */
 };
 
-struct target_list VEC_OF(struct target *);
+/* A target, and a run that lives there. */
+struct known_target {
+	struct target *target;
+	const struct run *run;
+};
+struct target_list VEC_OF(struct known_target);
 
 struct refresh {
 	struct session *session;
@@ -49,27 +54,39 @@ static void refresh_done(struct refresh *refresh)
 		err_done(&refresh->asks[i].err);
 	}
 	free(refresh->asks);
-	vec_foreach (struct target *, target, &refresh->targets)
-		target_free(*target);
+	vec_foreach (struct known_target, known, &refresh->targets)
+		target_free(known->target);
 	vec_done(&refresh->targets);
 	vec_done(&refresh->changed);
 }
 
+/* A name may have stood for other places at other times. */
+static bool is_same_target(const struct run *a, const struct run *b)
+{
+	static const char *const members[] = {"kind", "name", "context", "namespace"};
+	const struct json *one = json_get(a->doc, "target"), *other = json_get(b->doc, "target");
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		if (!str_eq(json_get_str(one, members[i]), json_get_str(other, members[i])))
+			return false;
+	return true;
+}
+
 static int get_target(
-	struct refresh *refresh, const char *name, struct target **ret, struct err *err)
+	struct refresh *refresh, const struct run *run, struct target **ret, struct err *err)
 {
 	struct target *target;
 
-	vec_foreach (struct target *, known, &refresh->targets) {
-		if (str_eq((*known)->name, name)) {
-			*ret = *known;
+	vec_foreach (struct known_target, known, &refresh->targets) {
+		if (is_same_target(known->run, run)) {
+			*ret = known->target;
 			return 0;
 		}
 	}
-	int r = target_open(refresh->session, name, &target, err);
+	int r = target_open_run(refresh->session, run, &target, err);
 	if (r < 0)
 		return r;
-	*vec_push(&refresh->targets) = target;
+	*vec_push(&refresh->targets) = (struct known_target){target, run};
 	*ret = target;
 	return 0;
 }
@@ -102,6 +119,23 @@ static bool set_started(struct run *run, int64_t started_ms)
 	return true;
 }
 
+/* Its text with what goes along; whether that is another one now. */
+static bool set_reason(struct run *run, const struct target_status *status)
+{
+	if (status->ranks)
+		json_set(run->doc, "ranks", json_clone(status->ranks));
+	if (str_eq(json_get_str(run->doc, "text"), status->text))
+		return false;
+	json_set_str(run->doc, "text", status->text);
+	json_remove(run->doc, "hint");
+	json_remove(run->doc, "evidence");
+	if (status->hint)
+		json_set_str(run->doc, "hint", status->hint);
+	if (status->evidence)
+		json_set(run->doc, "evidence", json_clone(status->evidence));
+	return true;
+}
+
 /* Whether the record had to change. */
 static bool apply(struct run *run, const struct target_status *status)
 {
@@ -113,10 +147,7 @@ static bool apply(struct run *run, const struct target_status *status)
 		json_set_bool(run->doc, "cancelling", status->cancelling);
 		changed = true;
 	}
-	if (!str_eq(json_get_str(run->doc, "text"), status->text)) {
-		json_set_str(run->doc, "text", status->text);
-		changed = true;
-	}
+	changed |= set_reason(run, status);
 	if (status->state == before || !run_state_may_follow(before, status->state))
 		return changed;
 	run_set_state(run, status->state);
@@ -177,7 +208,7 @@ static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline
 	struct target *target;
 
 	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = on_done};
-	int r = get_target(refresh, run_target(ask->run), &target, &ask->err);
+	int r = get_target(refresh, ask->run, &target, &ask->err);
 	if (r == 0)
 		r = target->ops->state(
 			target, run_handle(ask->run), &ask->status, &ask->call, &ask->err);

@@ -96,12 +96,14 @@ static int remove_ref(const struct run *run, struct err *err)
 }
 
 /* A local target may have lost its name with the configuration that gave it. */
-static const char *target_name(const struct run *run)
+static int open_target(
+	struct removal *removal, const struct run *run, struct target **ret, struct err *err)
 {
 	const char *kind = json_get_str(json_get(run->doc, "target"), "kind");
-	const char *name = run_target(run);
 
-	return str_eq(kind, "local") || !name ? "local" : name;
+	if (str_eq(kind, "local") || !run_target(run))
+		return target_open(removal->session, "local", ret, err);
+	return target_open_run(removal->session, run, ret, err);
 }
 
 static int forget_attempts(struct removal *removal, const struct run *run, struct err *err)
@@ -111,7 +113,7 @@ static int forget_attempts(struct removal *removal, const struct run *run, struc
 
 	if (!attempt)
 		return 0;
-	int r = target_open(removal->session, target_name(run), &target, err);
+	int r = open_target(removal, run, &target, err);
 	for (; r == 0 && attempt; attempt = json_next(attempt)) {
 		const char *handle = json_get_str(attempt, "handle");
 		if (handle)

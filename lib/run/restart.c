@@ -76,12 +76,19 @@ static int check_state(const struct run *run, struct err *err)
 	return err_hint(err, "dlrun submit");
 }
 
+static int load_image(struct restart *restart, struct err *err)
+{
+	struct layout *layout;
+	int r = session_layout(restart->session, &layout, err);
+
+	return r < 0 ? r : image_load(layout, run_image_digest(restart->run), &restart->image, err);
+}
+
 /* Everything that may fail without an effect. */
 static int prepare(struct restart *restart, struct strv *ret_missing, struct err *err)
 {
 	struct session *session = restart->session;
 	const struct run *run = restart->run;
-	struct layout *layout;
 
 	int r = spec_from_json(run->spec, &restart->spec, err);
 	if (r == 0)
@@ -90,11 +97,9 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 	if (restart->secrets.n > 0)
 		os_protect_memory();
 	if (r == 0)
-		r = session_layout(session, &layout, err);
-	if (r == 0)
-		r = image_load(layout, run_image_digest(run), &restart->image, err);
-	if (r == 0)
-		r = target_open(session, run_target(run), &restart->target, err);
+		r = target_open_run(session, run, &restart->target, err);
+	if (r == 0 && !restart->target->ops->takes_image_from_registry)
+		r = load_image(restart, err);
 	if (r == 0)
 		r = restart->target->ops->prepare(
 			restart->target, run_id(run), run_attempts(run) + 1, restart->handle, err);
@@ -144,11 +149,8 @@ static int start(struct restart *restart, struct err *err)
 {
 	const struct spec *spec = &restart->spec;
 	const struct run *run = restart->run;
-	struct layout *layout;
+	int r = 0;
 
-	int r = session_layout(restart->session, &layout, err);
-	if (r < 0)
-		return r;
 	strv_copy(&restart->env, &spec->env);
 	run_code_env(run, &restart->env, &restart->defaults);
 	struct target_job job = run_code_job(run, spec);
@@ -156,9 +158,13 @@ static int start(struct restart *restart, struct err *err)
 	job.env = &restart->env;
 	job.default_env = &restart->defaults;
 	job.secret_env = &restart->secrets;
-	job.layout = layout;
-	job.image = &restart->image;
-	return target_submit(restart->target, &job, START_MS, err);
+	if (restart->target->ops->takes_image_from_registry) {
+		job.image_ref = json_get_str(json_get(run->doc, "image"), "ref");
+	} else {
+		job.image = &restart->image;
+		r = session_layout(restart->session, &job.layout, err);
+	}
+	return r < 0 ? r : target_submit(restart->target, &job, START_MS, err);
 }
 
 /* Whether it runs all the same: asked once nobody can start it any more. The record tells the rest:

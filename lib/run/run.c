@@ -396,6 +396,8 @@ void run_add_attempt(struct run *run, const char *handle)
 	run_set_time(json_sub(run->doc, "times"), "ended", 0);
 	json_set(run->doc, "exit", json_null());
 	json_set(run->doc, "text", json_null());
+	json_remove(run->doc, "hint");
+	json_remove(run->doc, "evidence");
 	json_set_bool(run->doc, "cancelling", false);
 }
 

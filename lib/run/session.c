@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/kube_open.h"
 #include "run/store.h"
 
 #define SITE_CONFIG "/etc/dlrun/config.yaml"
@@ -37,6 +38,7 @@ void session_done(struct session *session)
 	if (session->place)
 		tree_place_done(session->place);
 	free(session->place);
+	kube_clusters_free(session->clusters);
 	loop_free(session->loop);
 	dirs_done(&session->dirs);
 	*session = (struct session){0};

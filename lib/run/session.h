@@ -26,11 +26,13 @@ struct session_env {
 	const char *source_date_epoch;
 	const char *const *env;  /* the whole environment */
 	bool inside_run;         /* DLRUN_RUN_ID is set */
+	bool has_terminal;       /* stdin is one: programs that log in may ask there */
 	const char *self;        /* path of this program, for the supervisor */
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
 };
 
 struct store;
+struct kube_clusters;
 
 struct session {
 	struct session_env env;
@@ -40,6 +42,7 @@ struct session {
 	struct store *store;
 	struct layout *layout;
 	struct loop *loop;
+	struct kube_clusters *clusters; /* run/kube_open.h */
 	/* Of the newest submit_run, until its submit_finish. */
 	struct snapshot *submitted;
 	int submitted_fd; /* its submit.lock; 0: none */

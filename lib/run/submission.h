@@ -23,6 +23,7 @@ struct submission {
 	struct target *target;
 	struct pack pack;
 	struct snapshot *snapshot; /* NULL with --from */
+	struct json *image_facts;  /* run/image_facts.h; NULL: not known */
 	struct strv warnings;      /* one sentence each, all of them said already */
 	char *notice;              /* what is done for the program without being asked; NULL */
 	bool missing_program;      /* it will not be found */
@@ -43,9 +44,11 @@ int submission_check(struct submission *submission, struct err *err);
 int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
 /* What of the world only the snapshot can tell. */
-int submission_check_world(const struct submission *submission, struct err *err);
+int submission_check_world(struct submission *submission, struct err *err);
 /* The snapshot (none with --from), with its warnings. cache: the stat cache may be written. */
 int submission_take(struct submission *submission, bool cache, struct err *err);
+/* The same with all that follows from it for the user, and how long it took since begun_ms. */
+int submission_take_all(struct submission *submission, bool cache, struct err *err);
 /* Warn if the program will not be found. */
 void submission_look_up(struct submission *submission);
 

@@ -17,7 +17,7 @@
 #include "run/hint_left_out.h"
 #include "run/ops.h"
 #include "run/store.h"
-#include "run/submission.h"
+#include "run/submit_impl.h"
 #include "run/words.h"
 #include "snap/record.h"
 
@@ -26,154 +26,14 @@ enum {
 	START_MS = 30000,
 	LOCK_MS = 2000,    /* others only look for a moment */
 	MISSING_MS = 3000, /* how long the end of a run is waited for that cannot begin */
-	ID_TRIES = 20,
-	CONFLICT_TRIES = 20,
 };
-
-/* What a submit holds and makes on disk. */
-struct course {
-	struct submission submission;
-	struct store *store;
-	struct run *run;
-	char id[RUN_ID_SIZE];
-	char handle[TARGET_HANDLE_SIZE];
-	char *dir;   /* of the run */
-	int gc_fd;   /* until the row names the image */
-	int lock_fd; /* submit.lock, until submit_finish */
-	struct image image;
-	char *ref; /* of the image */
-	int64_t pack_ms, submit_ms;
-};
-
-static void course_done(struct course *course)
-{
-	auto_fd(&course->gc_fd);
-	auto_fd(&course->lock_fd);
-	run_free(course->run);
-	free(course->dir);
-	free(course->ref);
-	image_done(&course->image);
-	submission_done(&course->submission);
-}
-
-static int prepare(struct submission *submission, bool write, struct err *err)
-{
-	int64_t start_ms = clock_ms();
-
-	submission->begun_ms = start_ms;
-	int r = submission_check(submission, err);
-	if (r == 0)
-		r = submission_take(submission, write, err);
-	submission->snapshot_ms = clock_ms() - start_ms;
-	if (r == 0)
-		submission_look_up(submission);
-	return r;
-}
-
-/*
- * The row
- */
-
-/* The directory is the claim on the id. */
-static int make_dir(struct course *course, struct err *err)
-{
-	const struct dirs *dirs = &course->submission.session->dirs;
-	AUTO_FREE char *runs = mem_printf("%s/runs", dirs->state), *lock = NULL;
-
-	int r = fs_mkdirs(runs, 0700, err);
-	for (int i = 0; r == 0; i++) {
-		run_make_id(course->submission.name, course->id);
-		free(course->dir);
-		course->dir = dirs_run(dirs, course->id);
-		if (mkdir(course->dir, 0700) == 0)
-			break;
-		if (errno != EEXIST || i == ID_TRIES)
-			r = fs_error(err, errno, "making directory %s", course->dir);
-	}
-	if (r < 0)
-		return r;
-	lock = fs_join(course->dir, RUN_SUBMIT_LOCK);
-	return fs_lock(lock, true, 0, &course->lock_fd, err);
-}
-
-/* Before there is a row nobody knows of the run: nothing stays. */
-static void remove_dir(struct course *course)
-{
-	if (course->dir && *course->id)
-		fs_remove_tree(AT_FDCWD, course->dir, NULL);
-}
-
-static int insert_row(struct course *course, struct err *err)
-{
-	struct submission *submission = &course->submission;
-	struct target *target = submission->target;
-
-	int r = make_dir(course, err);
-	if (r == 0)
-		r = target->ops->prepare(target, course->id, 1, course->handle, err);
-	if (r == 0) {
-		course->run = submission_run(submission, course->id);
-		run_add_attempt(course->run, course->handle);
-		r = store_insert(course->store, course->run, err);
-	}
-	if (r < 0) {
-		remove_dir(course);
-		run_free(TAKE(course->run));
-	}
-	return r;
-}
-
-/* Others may have noted that it is to be cancelled, or when it was looked at: that stays. */
-static int take_changes(struct course *course, struct err *err)
-{
-	AUTO_RUN struct run *now = NULL;
-	int r = store_get(course->store, course->id, &now, err);
-
-	if (r < 0)
-		return r;
-	if (run_state_is_final(run_state(now)))
-		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", course->id);
-	json_set_bool(course->run->doc, "cancelling", run_cancelling(now));
-	course->run->revision = now->revision;
-	return 0;
-}
-
-static int update_row(struct course *course, struct err *err)
-{
-	for (int i = 0;; i++) {
-		AUTO_ERR struct err changed = {0};
-		int r = store_update_known(course->store, course->run, &changed);
-		if (r == 0)
-			return 0;
-		if (changed.id != E_STORE_CHANGED || i == CONFLICT_TRIES)
-			return err_move(err, &changed);
-		r = take_changes(course, err);
-		if (r < 0)
-			return r;
-	}
-}
-
-/* After the row there is a run: how it failed is for its record. */
-static int fail_row(struct course *course, int r, const struct err *err)
-{
-	struct run_exit exit = {
-		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
-	struct run *run = course->run;
-
-	run_set_state(run, RUN_FAILED);
-	run_set_exit(run, &exit);
-	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
-	json_set_str(run->doc, "text", err->message);
-	update_row(course, NULL);
-	return r;
-}
 
 /*
  * The image
  */
 
 static int write_layers(
-	struct course *course, struct layout *layout, const char *dir, struct err *err)
+	struct submit_course *course, struct layout *layout, const char *dir, struct err *err)
 {
 	struct submission *submission = &course->submission;
 	struct sink *sink = layout_sink(layout);
@@ -184,7 +44,7 @@ static int write_layers(
 	return r;
 }
 
-static int write_image(struct course *course, struct err *err)
+static int write_image(struct submit_course *course, struct err *err)
 {
 	struct submission *submission = &course->submission;
 	const struct submit_events *events = submission->events;
@@ -208,7 +68,7 @@ static int write_image(struct course *course, struct err *err)
 	return 0;
 }
 
-static void set_image(struct course *course)
+static void set_image(struct submit_course *course)
 {
 	const struct submission *submission = &course->submission;
 	const char *base = submission->pack.base_name;
@@ -223,48 +83,58 @@ static void set_image(struct course *course)
  * The start
  */
 
-static void add_code_env(const struct course *course, struct strv *env, struct strv *defaults)
+static void add_code_env(struct submit_course *course)
 {
 	const struct snapshot *taken = course->submission.snapshot;
 
-	run_code_env(course->run, env, defaults);
+	run_code_env(course->run, &course->env, &course->defaults);
 	if (taken && taken->git.remote_url)
-		strv_addf(defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
+		strv_addf(&course->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
 }
 
-static int start(struct course *course, struct err *err)
+void submit_make_job(struct submit_course *course, struct target_job *ret)
 {
-	struct submission *submission = &course->submission;
+	const struct submission *submission = &course->submission;
 	const struct spec *spec = &submission->spec;
-	AUTO_STRV struct strv env = {0}, defaults = {0};
-	int64_t start_ms = clock_ms();
-	struct layout *layout;
 
-	int r = session_layout(submission->session, &layout, err);
-	if (r < 0)
-		return r;
-	strv_copy(&env, &spec->env);
-	add_code_env(course, &env, &defaults);
+	strv_copy(&course->env, &spec->env);
+	strv_done(&course->defaults);
+	add_code_env(course);
 	/* A run that was to have none takes none by accident. */
 	if (spec->world.gpus == 0 && config_is_set(submission->config, "resources.gpus")) {
-		strv_add(&defaults, "CUDA_VISIBLE_DEVICES=");
-		strv_add(&defaults, "ROCR_VISIBLE_DEVICES=");
+		strv_add(&course->defaults, "CUDA_VISIBLE_DEVICES=");
+		strv_add(&course->defaults, "ROCR_VISIBLE_DEVICES=");
 	}
-	struct target_job job = run_code_job(course->run, spec);
-	job.handle = course->handle;
-	job.env = &env;
-	job.default_env = &defaults;
-	job.secret_env = &submission->secret_env;
-	job.layout = layout;
-	job.image = &course->image;
-	r = target_submit(submission->target, &job, START_MS, err);
+	*ret = run_code_job(course->run, spec);
+	ret->handle = course->handle;
+	ret->env = &course->env;
+	ret->default_env = &course->defaults;
+	ret->secret_env = &submission->secret_env;
+}
+
+static int start(struct submit_course *course, struct err *err)
+{
+	struct submission *submission = &course->submission;
+	int64_t start_ms = clock_ms();
+	struct target_job job;
+	int r = 0;
+
+	submit_make_job(course, &job);
+	if (submission->target->ops->takes_image_from_registry) {
+		job.image_ref = course->ref;
+	} else {
+		job.image = &course->image;
+		r = session_layout(submission->session, &job.layout, err);
+	}
+	if (r == 0)
+		r = target_submit(submission->target, &job, START_MS, err);
 	course->submit_ms = clock_ms() - start_ms;
 	return r;
 }
 
 /* Whether it runs all the same, or has run, or never will: asked once nobody can start it any
  * more. */
-static int check_failed_start(struct course *course, int r, struct err *err)
+static int check_failed_start(struct submit_course *course, int r, struct err *err)
 {
 	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
 	AUTO_FREE char *lock = fs_join(course->dir, RUN_SUBMIT_LOCK);
@@ -278,33 +148,30 @@ static int check_failed_start(struct course *course, int r, struct err *err)
 		fs_lock(lock, true, LOCK_MS, &course->lock_fd, NULL);
 		return 0;
 	}
-	return fail_row(course, r, err);
+	return submit_fail_row(course, r, err);
 }
 
-static void set_phases(struct course *course)
+static void set_phases(struct submit_course *course)
 {
 	struct json *phases = json_sub(course->run->doc, "phases_ms");
 
 	json_set_int(phases, "snapshot", course->submission.snapshot_ms);
 	json_set_int(phases, "pack", course->pack_ms);
-	json_set_int(phases, "push", 0);
+	json_set_int(phases, "push", course->push_ms);
 	json_set_int(phases, "submit", course->submit_ms);
 	json_set_int(phases, "total", clock_ms() - course->submission.begun_ms);
 }
 
-/* With a row: image, durable; row with image, durable; target. */
-static int go(struct course *course, struct err *err)
+/* With a row and an image, durable: row with image, durable; target. */
+static int commit(struct submit_course *course, struct err *err)
 {
 	const struct submit_events *events = course->submission.events;
 
-	int r = write_image(course, err);
-	if (r < 0)
-		return fail_row(course, r, err);
 	set_image(course);
 	run_set_state(course->run, RUN_QUEUED);
-	r = update_row(course, err);
+	int r = submit_update_row(course, err);
 	if (r < 0)
-		return fail_row(course, r, err);
+		return submit_fail_row(course, r, err);
 	auto_fd(&course->gc_fd);
 	course->gc_fd = -1;
 	if (events && events->target)
@@ -321,7 +188,7 @@ static int go(struct course *course, struct err *err)
 }
 
 /* It has failed already: its record says so at once. */
-static void wait_for_missing(struct course *course)
+static void wait_for_missing(struct submit_course *course)
 {
 	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
 
@@ -329,7 +196,7 @@ static void wait_for_missing(struct course *course)
 		runs_wait(course->submission.session, &one, MISSING_MS, NULL, NULL);
 }
 
-static int open_store(struct course *course, struct err *err)
+static int open_store(struct submit_course *course, struct err *err)
 {
 	struct session *session = course->submission.session;
 	int r = session_store(session, &course->store, err);
@@ -341,28 +208,66 @@ static int open_store(struct course *course, struct err *err)
 	return r < 0 ? r : session_lock(session, false, GC_WAIT_MS, &course->gc_fd, err);
 }
 
+/* The image in the layout here. */
+static int go_local(struct submit_course *course, struct err *err)
+{
+	const struct submit_events *events = course->submission.events;
+
+	int r = submission_take_all(&course->submission, true, err);
+	if (r < 0)
+		return r;
+	if (events && events->snapshot && course->submission.snapshot)
+		events->snapshot(
+			events->ctx, course->submission.snapshot, course->submission.snapshot_ms);
+	r = open_store(course, err);
+	if (r == 0)
+		r = submit_claim_id(course, err);
+	if (r == 0)
+		r = submit_insert_row(course, err);
+	if (r < 0)
+		return r;
+	r = write_image(course, err);
+	return r < 0 ? submit_fail_row(course, r, err) : commit(course, err);
+}
+
+/* The image in a registry. */
+static int go_remote(struct submit_course *course, struct err *err)
+{
+	int r = open_store(course, err);
+
+	if (r == 0)
+		r = submit_claim_id(course, err);
+	if (r < 0)
+		return r;
+	r = submit_push(course, err);
+	if (r == 0)
+		return commit(course, err);
+	if (!course->run) {
+		submit_drop_id(course);
+		return r;
+	}
+	return submit_fail_row(course, r, err);
+}
+
 int submit_run(struct session *session, const struct submit_options *options,
 	const struct submit_events *events, struct run **ret, struct err *err)
 {
-	AUTO(course_done)
-	struct course course = {
-		.submission = {.session = session, .options = options, .events = events},
+	AUTO(submit_course_done)
+	struct submit_course course = {
+		.submission = {.session = session,
+			.options = options,
+			.events = events,
+			.begun_ms = clock_ms()},
 		.gc_fd = -1,
 		.lock_fd = -1,
 	};
 	struct submission *submission = &course.submission;
 
-	int r = prepare(submission, true, err);
+	int r = submission_check(submission, err);
 	if (r < 0)
 		return r;
-	if (events && events->snapshot && submission->snapshot)
-		events->snapshot(events->ctx, submission->snapshot, submission->snapshot_ms);
-	r = open_store(&course, err);
-	if (r == 0)
-		r = insert_row(&course, err);
-	if (r < 0)
-		return r;
-	r = go(&course, err);
+	r = submission->target->ops->takes_image_from_registry ? go_remote(&course, err)
+							       : go_local(&course, err);
 	if (r == 0)
 		wait_for_missing(&course);
 	session_end_submit(session);
@@ -464,34 +369,4 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 	session_end_submit(session);
 	if (r < 0)
 		finish_warn(run, events, err.message);
-}
-
-/*
- * What would be
- */
-
-int submit_preview(struct session *session, const struct submit_options *options,
-	struct submit_preview *ret, struct err *err)
-{
-	AUTO(submission_done)
-	struct submission submission = {.session = session, .options = options};
-
-	int r = prepare(&submission, false, err);
-	if (r < 0)
-		return r;
-	AUTO_FREE char *id = mem_printf("%s-22222", submission.name);
-	AUTO_RUN struct run *run = submission_run(&submission, id);
-	json_set(run->doc, "id", json_null());
-	ret->snapshot = TAKE(submission.snapshot);
-	ret->doc = TAKE(run->doc);
-	return 0;
-}
-
-void submit_preview_done(struct submit_preview *preview)
-{
-	if (!preview)
-		return;
-	snapshot_free(preview->snapshot);
-	json_free(preview->doc);
-	*preview = (struct submit_preview){0};
 }

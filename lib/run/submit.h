@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "oci/image.h"
+#include "oci/uploads.h"
 #include "run/run.h"
 #include "run/session.h"
 #include "snap/snapshot.h"
@@ -36,6 +37,8 @@ struct submit_options {
 /* The course of events, for a user interface. Any may be NULL. */
 struct submit_events {
 	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
+	/* Ten times a second while something is uploaded. */
+	void (*progress)(void *ctx, const struct uploads_progress *progress);
 	void (*image)(void *ctx, const struct image *image, int64_t ms);
 	void (*target)(void *ctx, const struct run *run);
 	/* What is done for the program without being asked: one sentence. */
@@ -48,8 +51,11 @@ struct submit_events {
 struct submit_preview {
 	struct snapshot *snapshot;
 	struct json *doc; /* dlrun/run/v1 as it would be */
+	/* What would be made in a cluster (target_ops.preview), where objects were asked for. */
+	struct json *objects;
+	struct strv notes;
 };
-int submit_preview(struct session *session, const struct submit_options *options,
+int submit_preview(struct session *session, const struct submit_options *options, bool objects,
 	struct submit_preview *ret, struct err *err);
 void submit_preview_done(struct submit_preview *preview);
 

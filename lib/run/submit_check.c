@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -25,6 +26,7 @@ void submission_done(struct submission *submission)
 	target_free(submission->target);
 	pack_done(&submission->pack);
 	snapshot_free(submission->snapshot);
+	json_free(submission->image_facts);
 	strv_done(&submission->warnings);
 	free(submission->notice);
 	*submission = (struct submission){0};
@@ -86,6 +88,23 @@ static int take_from(struct submission *submission, struct err *err)
 	return 0;
 }
 
+/* Where the image of the earlier run is, the new one must be able to take it from. */
+static int check_place(const struct submission *submission, struct err *err)
+{
+	const struct json *image =
+		json_get(submission->parent ? submission->parent->doc : NULL, "image");
+	const char *ref = json_get_str(image, "ref");
+	bool is_here = !ref || str_starts(ref, "oci:");
+
+	if (is_here != submission->target->ops->takes_image_from_registry)
+		return 0;
+	err_set(err, E_TARGET_UNSUPPORTED, "target %s cannot take the image of %s: %s",
+		submission->target->name, submission->options->from,
+		is_here ? "it is on this machine only" : "it is in a registry");
+	return err_hint(
+		err, "dlrun checkout %s DIR && dlrun -C DIR submit", submission->options->from);
+}
+
 /* A run that cannot be repeated is refused before there is a new one. */
 static int check_image(struct submission *submission, struct err *err)
 {
@@ -95,6 +114,9 @@ static int check_image(struct submission *submission, struct err *err)
 
 	if (!submission->from_digest)
 		return 0;
+	r = check_place(submission, err);
+	if (r < 0 || submission->target->ops->takes_image_from_registry)
+		return r;
 	r = session_layout(submission->session, &layout, err);
 	return r < 0 ? r : image_load(layout, submission->from_digest, &image, err);
 }
@@ -443,4 +465,14 @@ int submission_take(struct submission *submission, bool cache, struct err *err)
 	for (size_t i = 0; i < submission->snapshot->warnings.n; i++)
 		submission_warn(submission, "%s", submission->snapshot->warnings.v[i]);
 	return submission_check_world(submission, err);
+}
+
+int submission_take_all(struct submission *submission, bool cache, struct err *err)
+{
+	int r = submission_take(submission, cache, err);
+
+	submission->snapshot_ms = clock_ms() - submission->begun_ms;
+	if (r == 0)
+		submission_look_up(submission);
+	return r;
 }

@@ -105,22 +105,38 @@ static void set_group(const struct submission *submission, struct json *doc)
 		set_bytes(doc, "note", submission->options->note);
 }
 
+/* What places that run images need of them, to repeat the run. */
+static void set_image_facts(const struct submission *submission, struct json *spec)
+{
+	const struct json *facts = submission->image_facts;
+
+	if (submission->parent)
+		facts = json_get(submission->parent->spec, "image");
+	if (facts)
+		json_set(spec, "image", json_clone(facts));
+	if (str_eq(config_str(submission->config, "entrypoint"), "none"))
+		json_set_bool(spec, "drop_entrypoint", true);
+}
+
 struct run *submission_run(struct submission *submission, const char *id)
 {
 	struct run *run = run_new(id, submission->name);
 	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
 
 	run->spec = spec_to_json(&submission->spec);
+	set_image_facts(submission, run->spec);
 	set_command(&submission->spec, doc);
 	set_tags(submission->options->tags, doc);
 	set_group(submission, doc);
 	json_set_str(doc, "user", submission->session->env.user);
 	json_set_str(target, "kind", submission->target->ops->kind);
 	json_set_str(target, "name", submission->target->name);
+	if (submission->target->ops->describe)
+		submission->target->ops->describe(submission->target, target);
 	set_origin(submission, doc);
 	set_code(submission, doc);
 	resources = json_sub(doc, "resources");
-	json_set_int(resources, "nodes", 1);
+	json_set_int(resources, "nodes", submission->spec.resources.nodes);
 	if (submission->spec.world.gpus != WORLD_GPUS_AUTO)
 		json_set_int(resources, "gpus", submission->spec.world.gpus);
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());

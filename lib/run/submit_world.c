@@ -96,13 +96,26 @@ static const char *root_of(struct submission *submission)
 	return place->root;
 }
 
+/* A volume of a cluster, as the target has it. */
+static char *place_text(const struct json *place)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, JSON_SIZE_MAX);
+	json_print(place, &text);
+	return buf_take(&text);
+}
+
 /* What the target says of path, "~/…" resolved; else the tree's own; NULL: nobody knows. */
 static char *data_place(struct submission *submission, const char *path)
 {
 	const struct json *target = config_target(submission->config, submission->target->name);
-	const char *text = json_get_str(json_get(target, "data"), path);
+	const struct json *data = json_get(json_get(target, "data"), path);
+	const char *text = json_str(data);
 	const char *home = submission->session->dirs.home, *root = root_of(submission);
 
+	if (submission->target->ops->takes_image_from_registry)
+		return data ? place_text(data) : NULL;
 	if (text && *text == '~' && home)
 		return fs_join(home, text[1] ? text + 2 : ".");
 	if (text)
@@ -145,9 +158,12 @@ static int add_data(struct submission *submission, struct err *err)
 		if (r < 0)
 			return r;
 		AUTO_FREE char *from = data_place(submission, path);
-		if (!from)
-			return err_set(
-				err, E_RUN_DATA, "data: nobody says where '%s' is", paths->v[i]);
+		if (!from) {
+			err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s",
+				paths->v[i], submission->target->name);
+			return err_hint(err, "targets: {%s: {data: {%s: {pvc: NAME}}}}",
+				submission->target->name, path);
+		}
 		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
 	}
 	return 0;
@@ -325,16 +341,30 @@ static int set_gpus(struct submission *submission, struct err *err)
 	const char *path = env_get(submission->session->env.env, "PATH");
 	const char *chosen = chosen_gpus(submission);
 
-	if (!str_eq(submission->target->ops->kind, "local"))
-		return 0;
+	bool is_local = str_eq(submission->target->ops->kind, "local");
+
 	if (config_is_set(submission->config, "resources.gpus"))
 		world->gpus = (int)config_int(submission->config, "resources.gpus", 0);
 	else if (!submission->parent)
-		world->gpus = default_gpus(submission, path);
+		world->gpus = is_local ? default_gpus(submission, path) : 0;
+	if (!is_local)
+		return 0;
 	strv_done(&world->gpus_only);
 	if (chosen && world->gpus)
 		split_commas(chosen, &world->gpus_only);
 	return check_gpus(world->gpus, path, err);
+}
+
+static int set_resources(struct submission *submission, struct err *err)
+{
+	struct resources *resources = &submission->spec.resources;
+	int r = resources_from_config(submission->config, resources, err);
+
+	if (r < 0 || resources->nodes == 1 || !str_eq(submission->target->ops->kind, "local"))
+		return r;
+	err_set(err, E_TARGET_UNSUPPORTED, "%d nodes are asked for, and this machine is one",
+		resources->nodes);
+	return err_hint(err, "dlrun submit -t TARGET -N %d …", resources->nodes);
 }
 
 static int set_attempts(struct submission *submission, struct err *err)
@@ -391,6 +421,8 @@ int submission_set_world(struct submission *submission, struct err *err)
 		r = check_data(submission, err);
 	if (r == 0)
 		r = set_gpus(submission, err);
+	if (r == 0)
+		r = set_resources(submission, err);
 	return r < 0 ? r : set_attempts(submission, err);
 }
 
@@ -433,15 +465,28 @@ static void drop_provided(const struct world *world, struct path_list *paths)
 	paths->left_out.n = kept;
 }
 
-int submission_check_world(const struct submission *submission, struct err *err)
+/* Of data and outputs: where the snapshot has files that something else will lie over. */
+static void find_filled(struct world *world, const struct entry_list *entries)
 {
-	const struct world *world = &submission->spec.world;
+	strv_done(&world->filled);
+	for (size_t i = 0; i < world->data.n; i++)
+		if (has_path(entries, world->data.v[i].path))
+			strv_add(&world->filled, world->data.v[i].path);
+	for (size_t i = 0; i < world->outputs.n; i++)
+		if (has_path(entries, world->outputs.v[i]))
+			strv_add(&world->filled, world->outputs.v[i]);
+}
+
+int submission_check_world(struct submission *submission, struct err *err)
+{
+	struct world *world = &submission->spec.world;
 	const struct entry_list *entries;
 
 	if (!submission->snapshot)
 		return 0;
 	entries = &submission->snapshot->entries;
 	drop_provided(world, &submission->snapshot->paths);
+	find_filled(world, entries);
 	for (size_t i = 0; i < world->outputs.n; i++) {
 		if (!entry_find(entries, world->outputs.v[i]))
 			continue;

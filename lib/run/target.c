@@ -1,12 +1,14 @@
 #include "run/target.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/session.h"
 #include "run/target_impl.h"
+#include "run/target_kube.h"
 
 enum { INTERRUPT_LOOK_MS = 200 };
 
@@ -15,6 +17,9 @@ void target_status_done(struct target_status *status)
 	if (!status)
 		return;
 	free(status->text);
+	free(status->hint);
+	json_free(status->evidence);
+	json_free(status->ranks);
 	json_free(status->observed);
 	free(status->next_handle);
 	*status = (struct target_status){0};
@@ -30,6 +35,12 @@ void target_free(struct target *target)
  * Finding
  */
 
+/* "kube", "kube:CONTEXT", "kube:CONTEXT/NAMESPACE" */
+static bool is_kube_name(const char *name)
+{
+	return str_eq(name, "kube") || str_starts(name, "kube:");
+}
+
 /* The built-in one, or what the configuration calls by that name. */
 static const char *kind_of(struct config *config, const char *name)
 {
@@ -38,6 +49,8 @@ static const char *kind_of(struct config *config, const char *name)
 
 	if (definition)
 		return kind ? kind : "local";
+	if (is_kube_name(name))
+		return "kubernetes";
 	return str_eq(name, "local") ? "local" : NULL;
 }
 
@@ -61,6 +74,21 @@ int target_check(struct config *config, const char *name, struct err *err)
 	return kind_of(config, name) ? 0 : fail_unknown(config, name, err);
 }
 
+static int open_kube(struct session *session, struct config *config, const char *name,
+	struct target **ret, struct err *err)
+{
+	const struct json *definition = config_target(config, name);
+	const char *rest = definition ? "" : name + strlen("kube");
+	size_t len;
+
+	if (*rest == ':')
+		rest++;
+	len = strcspn(rest, "/");
+	AUTO_FREE char *context = len ? mem_strndup(rest, len) : NULL;
+	return target_kube_new(session, name, definition, context,
+		rest[len] && rest[len + 1] ? rest + len + 1 : NULL, ret, err);
+}
+
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
 {
 	struct config *config;
@@ -72,11 +100,27 @@ int target_open(struct session *session, const char *name, struct target **ret, 
 	kind = kind_of(config, name);
 	if (!kind)
 		return fail_unknown(config, name, err);
-	if (!str_eq(kind, "local"))
-		return err_set(
-			err, E_TARGET_UNSUPPORTED, "targets of kind %s are not there yet", kind);
+	if (str_eq(kind, "kubernetes"))
+		return open_kube(session, config, name, ret, err);
 	*ret = target_local_new(session, name);
 	return 0;
+}
+
+/* The configuration may call another place by that name now, or none. */
+int target_open_run(
+	struct session *session, const struct run *run, struct target **ret, struct err *err)
+{
+	const struct json *target = json_get(run->doc, "target");
+	const char *name = run_target(run);
+	struct config *config;
+
+	if (!str_eq(json_get_str(target, "kind"), "kubernetes"))
+		return target_open(session, name, ret, err);
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	return target_kube_new(session, name, config_target(config, name),
+		json_get_str(target, "context"), json_get_str(target, "namespace"), ret, err);
 }
 
 /*
@@ -230,6 +274,9 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 {
 	struct wait wait;
 
+	if (!target->ops->logs)
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s have no logs",
+			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
 	int r = interrupted ? look_for_interrupt(&wait, err) : 0;

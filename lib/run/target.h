@@ -40,6 +40,10 @@ struct target_job {
 	int64_t timeout_ms;      /* 0: none */
 	int64_t grace_ms;        /* between TERM and KILL */
 	const struct json *spec; /* dlrun/spec/v1 (run/spec.h), for the rest */
+	const struct run *run;   /* its record; the places of clusters carry it along */
+	/* "REPO@sha256:…" of one in a registry, where the target takes images from one
+	 * (takes_image_from_registry); then layout and image are NULL. */
+	const char *image_ref;
 };
 
 /* What a target knows of an attempt now. */
@@ -48,7 +52,10 @@ struct target_status {
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
 	bool cancelling;
-	char *text; /* one sentence: why it is in that state; or NULL */
+	char *text;            /* one sentence: why it is in that state; or NULL */
+	char *hint;            /* what to do about that; or NULL */
+	struct json *evidence; /* a list of lines; or NULL */
+	struct json *ranks;    /* ranks of dlrun/run/v1; or NULL */
 	/* dlrun/observed/v1 (run/observe.h), and "resources" as in dlrun/run/v1 of what it was
 	 * given; or NULL. */
 	struct json *observed;
@@ -68,9 +75,11 @@ struct target_call {
 
 /* Log bytes as they come, in order. */
 struct target_log_events {
-	/* Raw bytes of the program; time_ms of their arrival there (0: unknown). Return < 0 to
+	/* Raw bytes of the program of a rank (which changes at ends of lines, or where
+	 * one does not end for long); time_ms of their arrival there (0: unknown). Return < 0 to
 	 * stop; the bytes of that call count as not delivered. */
-	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
+	int (*data)(void *ctx, int rank, const char *data, size_t len, int64_t time_ms,
+		struct err *err);
 	/* A gap, a reconnect: one sentence for people. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
@@ -88,7 +97,15 @@ struct target;
 struct fetch_sink;
 
 struct target_ops {
-	const char *kind;
+	const char *kind; /* "local", "kubernetes" */
+	/* Images come from a registry, not from the layout here. */
+	bool takes_image_from_registry;
+	/* What the record of a run says of the target beside kind and name; may be NULL. */
+	void (*describe)(const struct target *target, struct json *json);
+	/* Whether the job could run there, asked before anything is sent; job->image_ref is NULL
+	 * yet. Notes (one sentence each) are for the user. May be NULL: then it could. */
+	int (*check)(struct target *target, const struct target_job *job, struct strv *ret_notes,
+		struct target_call *call, struct err *err);
 	/* Choose the handle of an attempt; no effect anywhere yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,
 		char handle[static TARGET_HANDLE_SIZE], struct err *err);
@@ -111,7 +128,15 @@ struct target_ops {
 	 * all. */
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
 		struct err *err);
+	/* Copy into the record here what the place keeps for a while only: the log of an attempt
+	 * that has ended. Done at once when it is here already. NULL: nothing has to be. */
+	int (*keep)(struct target *target, const char *handle, struct target_call *call,
+		struct err *err);
 	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
+	/* What submit would make there, in that order, without the values of secrets; a list. The
+	 * place is asked whether it would take that, if it can be. Blocks. */
+	int (*preview)(struct target *target, const struct target_job *job, struct json **ret,
+		struct strv *ret_notes, struct err *err);
 	/* A stream to a port of the program: *ret_fd is connected when done. */
 	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
 		struct target_call *call, struct err *err);
@@ -135,11 +160,14 @@ struct target {
 
 struct config;
 struct session;
-/* By name: a target of the configuration, "local", later ssh:… and kube:…; E_TARGET with the near
- * match. */
+/* By name: a target of the configuration, "local", kube[:CONTEXT[/NAMESPACE]], later ssh:…;
+ * E_TARGET with the near match. */
 /* Whether there is a target of that name: E_TARGET with the near match. */
 int target_check(struct config *config, const char *name, struct err *err);
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err);
+/* The target that a run was sent to, as its record says. */
+int target_open_run(
+	struct session *session, const struct run *run, struct target **ret, struct err *err);
 void target_free(struct target *target);
 AUTO_POINTER(struct target, target_free)
 

@@ -50,6 +50,9 @@ int local_submit(struct target *target, const struct target_job *job, struct tar
 	struct err *err);
 int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char *token, struct target_call *call, struct err *err);
+/* The log and marks in place->dir (taken over), wherever they come from. */
+void local_logs_read(struct loop *loop, struct local_place *place,
+	const struct target_log_request *request, char *token, struct target_call *call);
 int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
 

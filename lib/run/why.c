@@ -132,5 +132,12 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 		[RUN_UNKNOWN] = why_unknown,
 	};
 
+	const char *known = json_get_str(run->doc, "hint");
+
 	table[run_state(run)](run, sentence, hint);
+	/* Who knows the reason knows better what to do. */
+	if (known && json_get_str(run->doc, "text") && run_state(run) != RUN_UNKNOWN) {
+		buf_reset(hint);
+		buf_adds(hint, known);
+	}
 }

@@ -52,6 +52,7 @@ void world_to_json(const struct world *world, struct json *object)
 {
 	data_to_json(world, object);
 	words_set(object, "outputs", &world->outputs);
+	words_set(object, "filled", &world->filled);
 	setup_to_json(&world->setup, object);
 	set_text(object, "before", world->before);
 	words_set(object, "python_paths", &world->python_paths);
@@ -106,6 +107,8 @@ int world_from_json(const struct json *object, struct world *ret, struct err *er
 	if (r == 0)
 		r = words_get(object, "outputs", &world.outputs, err);
 	if (r == 0)
+		r = words_get(object, "filled", &world.filled, err);
+	if (r == 0)
 		r = setup_from_json(object, &world.setup, err);
 	if (r == 0)
 		r = words_get(object, "python_paths", &world.python_paths, err);
@@ -132,6 +135,7 @@ void world_copy(struct world *to, const struct world *from)
 		*vec_push(&to->data) = (struct world_data){
 			mem_strdup(from->data.v[i].path), mem_strdup(from->data.v[i].from)};
 	strv_copy(&to->outputs, &from->outputs);
+	strv_copy(&to->filled, &from->filled);
 	to->setup.run = mem_strdup(from->setup.run);
 	to->setup.cwd = mem_strdup(from->setup.cwd);
 	strv_copy(&to->setup.key, &from->setup.key);
@@ -155,6 +159,7 @@ void world_done(struct world *world)
 	}
 	vec_done(&world->data);
 	strv_done(&world->outputs);
+	strv_done(&world->filled);
 	free(world->setup.run);
 	free(world->setup.cwd);
 	strv_done(&world->setup.key);

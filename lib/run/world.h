@@ -35,6 +35,7 @@ struct world_setup {
 struct world {
 	struct VEC_OF(struct world_data) data;
 	struct strv outputs; /* paths in the tree that lie in $DLRUN_OUTPUT_DIR */
+	struct strv filled;  /* those of data and outputs that the snapshot has files below */
 	struct world_setup setup;
 	char *before; /* lines for bash (else sh) in front of the program; NULL: none */
 	/* Directories in the tree that go in front of PYTHONPATH: the places that an editable

@@ -47,6 +47,20 @@ static void finish(struct view *view, const char *want)
 	buf_done(&view->out);
 }
 
+static void lines_say_their_rank(void **state)
+{
+	struct view view;
+
+	(void)state;
+	begin(&view, LOGVIEW_RAW, false, false);
+	view.log.ranked = true;
+	add(&view, "one\n", NOW);
+	view.log.rank = 1;
+	add(&view, "two\nhalf", NOW);
+	add(&view, " whole\n", NOW);
+	finish(&view, "[0] one\n[1] two\n[1] half whole\n");
+}
+
 static void raw_is_exact(void **state)
 {
 	struct view view;
@@ -231,6 +245,7 @@ static void json_of_anything_is_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_say_their_rank),
 		cmocka_unit_test(raw_is_exact),
 		cmocka_unit_test(raw_with_times),
 		cmocka_unit_test(terminal_filters),

@@ -153,10 +153,11 @@ struct reader {
 	struct strv notices;
 };
 
-static int take(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int take(void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct reader *reader = ctx;
 
+	assert_int_equal(rank, 0);
 	reader->calls++;
 	if (reader->refuse_one_in && random_below(reader->refuse_one_in) == 0)
 		return err_set(err, E_CANCELED, "enough");
@@ -497,10 +498,12 @@ struct timed {
 	struct buf text;
 };
 
-static int take_timed(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int take_timed(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct timed *timed = ctx;
 
+	(void)rank;
 	(void)err;
 	buf_addf(&timed->text, "%lld:%.*s|", (long long)time_ms, (int)len, data);
 	return 0;

@@ -1,0 +1,171 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/preflight.h"
+#include "run/target_kube.h"
+
+/*
+ * Whether a run could be in the cluster, asked in parallel while its image is made and pushed. What
+ * does not answer in time counts as not known.
+ */
+
+enum { LIST_MAX = 20000, CHECK_LIMIT_MS = 5000 };
+
+struct check;
+
+struct asked {
+	struct check *check;
+	struct kube_call *call;
+	struct kube_reply reply;
+	struct json *object; /* of reply */
+};
+
+struct check {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct kube_plan plan;
+	struct kube_questions questions;
+	struct asked *asked;
+	struct loop_timer *timer;
+	struct strv *notes; /* the caller's */
+	size_t n_open;
+};
+
+static void drop(struct target_work *work)
+{
+	struct check *check = (struct check *)work;
+
+	loop_remove_timer(check->kube->target.loop, check->timer);
+	for (size_t i = 0; i < check->questions.n; i++) {
+		kube_cancel(check->asked[i].call);
+		json_free(check->asked[i].object);
+	}
+	free(check->asked);
+	kube_questions_done(&check->questions);
+	kube_plan_done(&check->plan);
+	free(check);
+}
+
+/*
+ * The verdict
+ */
+
+static void learn(struct check *check, const struct kube_reply *replies)
+{
+	struct target_kube *kube = check->kube;
+	struct kube_surroundings found = {0};
+
+	kube_preflight_surroundings(&check->questions, replies, &found);
+	free(kube->enforced);
+	kube->enforced = found.enforced ? mem_strdup(found.enforced) : NULL;
+	check->plan.run.enforced = kube->enforced;
+}
+
+static int judge(struct check *check, struct err *err)
+{
+	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
+	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	for (size_t i = 0; i < check->questions.n; i++)
+		replies[i] = check->asked[i].reply;
+	learn(check, replies);
+	int r = kube_job_make(&check->plan.run, &objects, err);
+	if (r < 0)
+		return r;
+	kube_preflight_judge(&check->plan.run, &objects, &check->questions, replies, &findings);
+	if (findings.problems.n > 0)
+		return err_copy(err, &findings.problems.v[0]);
+	for (size_t i = 0; i < objects.notes.n; i++)
+		strv_add(check->notes, objects.notes.v[i]);
+	for (size_t i = 0; i < findings.notes.n; i++)
+		strv_add(check->notes, findings.notes.v[i]);
+	return 0;
+}
+
+static void finish(struct check *check)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = judge(check, &fault);
+
+	target_call_end(check->call, r, &fault);
+}
+
+/*
+ * Asking
+ */
+
+static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct asked *asked = ctx;
+
+	(void)err;
+	asked->call = NULL;
+	asked->object = TAKE(answer->object);
+	asked->reply = (struct kube_reply){answer->status, asked->object};
+	if (--asked->check->n_open == 0)
+		finish(asked->check);
+	return 0;
+}
+
+/* With what is known by then. */
+static int on_late(void *ctx, struct err *err)
+{
+	struct check *check = ctx;
+
+	(void)err;
+	check->timer = NULL;
+	finish(check);
+	return 0;
+}
+
+static void ask(struct check *check, size_t i, int64_t deadline_ms)
+{
+	const struct kube_question *question = &check->questions.v[i];
+	struct kube_client *client = check->kube->cluster->client;
+	struct asked *asked = &check->asked[i];
+	const struct kube_request request = {
+		.method = question->body ? "POST" : "GET",
+		.path = question->path,
+		.body = question->body,
+		.is_idempotent = true,
+		.deadline_ms = deadline_ms,
+		.done = on_answer,
+		.ctx = asked,
+	};
+
+	asked->check = check;
+	check->n_open++;
+	if (question->is_list)
+		asked->call = kube_list(
+			client, question->path, NULL, LIST_MAX, deadline_ms, on_answer, asked);
+	else
+		asked->call = kube_start(client, &request);
+}
+
+int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
+	struct target_call *call, struct err *err)
+{
+	struct check *check = mem_alloc(1, sizeof(*check));
+	int64_t deadline_ms = clock_ms() + CHECK_LIMIT_MS;
+
+	*check = (struct check){
+		.work = {drop}, .kube = target_kube_of(target), .call = call, .notes = ret_notes};
+	int r = kube_plan_make(check->kube, job, &check->plan, err);
+	if (r < 0) {
+		drop(&check->work);
+		return r;
+	}
+	kube_preflight_ask(&check->plan.run, &check->questions);
+	check->asked = mem_alloc(check->questions.n + 1, sizeof(*check->asked));
+	for (size_t i = 0; i < check->questions.n; i++)
+		check->asked[i] = (struct asked){0};
+	target_call_begin(call, &check->work);
+	check->timer = loop_add_timer(target->loop, deadline_ms, on_late, check);
+	for (size_t i = 0; i < check->questions.n; i++)
+		ask(check, i, deadline_ms);
+	return 0;
+}

@@ -1,0 +1,98 @@
+#include "run/kube_facts.h"
+
+#include <string.h>
+
+#include "base/str.h"
+
+static const struct json *first_item(const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+
+	return items ? json_first(items) : NULL;
+}
+
+static const char *name_of(const struct json *object)
+{
+	return json_get_str(json_get(object, "metadata"), "name");
+}
+
+static const struct json *find_job(const struct json *jobs, const char *name)
+{
+	for (const struct json *job = first_item(jobs); job; job = json_next(job))
+		if (str_eq(name_of(job), name))
+			return job;
+	return NULL;
+}
+
+/* Its own, and not those of an earlier attempt of the same run. */
+static void pick_pods(const struct json *list, const char *job, struct kube_objects_list *ret)
+{
+	for (const struct json *pod = first_item(list); pod; pod = json_next(pod)) {
+		const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+		if (str_eq(json_get_str(labels, "batch.kubernetes.io/job-name"), job) ||
+			str_eq(json_get_str(labels, "job-name"), job))
+			*vec_push(ret) = pod;
+	}
+}
+
+/* Pods of a Job have its name and more in front of a dash. */
+static void pick_events(const struct json *list, const char *job, struct kube_objects_list *ret)
+{
+	size_t len = strlen(job);
+
+	for (const struct json *event = first_item(list); event; event = json_next(event)) {
+		const struct json *about = json_get(event, "involvedObject");
+		const char *name =
+			json_get_str(about ? about : json_get(event, "regarding"), "name");
+		if (name && strncmp(name, job, len) == 0 && (!name[len] || name[len] == '-'))
+			*vec_push(ret) = event;
+	}
+}
+
+static struct kube_items items_of(const struct kube_objects_list *list, bool known)
+{
+	return (struct kube_items){list->v, list->n, known};
+}
+
+void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
+	const struct kube_handle *handle, struct kube_facts_store *ret)
+{
+	*ret = (struct kube_facts_store){0};
+	pick_pods(lists[KUBE_FACTS_PODS], handle->job, &ret->pods);
+	pick_events(lists[KUBE_FACTS_EVENTS], handle->job, &ret->events);
+	ret->facts = (struct kube_facts){
+		.run_id = handle->run_id,
+		.job_name = handle->job,
+		.kube_namespace = handle->kube_namespace,
+		.job = find_job(lists[KUBE_FACTS_JOB], handle->job),
+		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
+		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
+	};
+}
+
+void kube_facts_store_done(struct kube_facts_store *store)
+{
+	vec_done(&store->pods);
+	vec_done(&store->events);
+}
+
+static bool has_condition(const struct json *status, const char *type)
+{
+	const struct json *list = json_get(status, "conditions");
+
+	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+		if (str_eq(json_get_str(item, "type"), type) &&
+			str_eq(json_get_str(item, "status"), "True"))
+			return true;
+	return false;
+}
+
+bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
+{
+	const struct json *job = find_job(jobs, handle->job);
+	const struct json *status = json_get(job, "status");
+
+	if (!job || has_condition(status, "Complete"))
+		return false;
+	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
+}

@@ -1,0 +1,31 @@
+/*
+ * What lists of a namespace say of one run: picked out for kube/status.
+ */
+#ifndef DLRUN_RUN_KUBE_FACTS_H
+#define DLRUN_RUN_KUBE_FACTS_H
+
+#include <stdbool.h>
+
+#include "base/json.h"
+#include "kube/status.h"
+#include "run/target.h"
+#include "run/target_kube.h"
+
+enum kube_facts_kind { KUBE_FACTS_JOB, KUBE_FACTS_PODS, KUBE_FACTS_EVENTS, KUBE_FACTS_KINDS };
+
+struct kube_facts_store {
+	struct kube_facts facts; /* borrows from the lists and from the vectors */
+	struct kube_objects_list VEC_OF(const struct json *) pods, events;
+};
+
+/* lists: List objects as the server gave them, NULL for what is not known. */
+void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
+	const struct kube_handle *handle, struct kube_facts_store *ret);
+void kube_facts_store_done(struct kube_facts_store *store);
+
+/* Whether the Job alone does not tell enough: it has failed, or does not run. */
+bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle);
+
+void kube_status_to_target(const struct kube_status *status, struct target_status *ret);
+
+#endif

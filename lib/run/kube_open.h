@@ -1,0 +1,35 @@
+/*
+ * Clusters as the kubeconfig and the environment have them, opened once for a command: connections,
+ * logins and programs that log in are shared by all that is asked of them.
+ */
+#ifndef DLRUN_RUN_KUBE_OPEN_H
+#define DLRUN_RUN_KUBE_OPEN_H
+
+#include "base/err.h"
+#include "kube/access.h"
+#include "kube/client.h"
+#include "kube/kubeconfig.h"
+#include "net/http.h"
+#include "run/session.h"
+
+enum { KUBE_SERVER_ID_SIZE = 17 };
+
+struct kube_cluster {
+	struct kube_access access;
+	struct http *http;
+	struct kube_client *client;
+	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
+};
+
+/* The cluster of a context (NULL: the current one) in a namespace (NULL: the context's). A program
+ * that logs in is started. Belongs to the session. kube.* errors; E_CONFIG of a proxy variable. */
+int kube_open(struct session *session, const char *context, const char *kube_namespace,
+	struct kube_cluster **ret, struct err *err);
+/* What the kubeconfig says; belongs to the session. */
+int kube_open_config(struct session *session, const struct kubeconfig **ret, struct err *err);
+
+/* For session_done: before the loop ends. */
+struct kube_clusters;
+void kube_clusters_free(struct kube_clusters *clusters);
+
+#endif

@@ -1,0 +1,343 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/status.h"
+#include "run/attempt.h"
+#include "run/kube_facts.h"
+#include "run/target_kube.h"
+
+/*
+ * The state of attempts: asked for together with all that are asked for in the same turn of the
+ * loop. One alone is asked for with its pods and events, which tell why; several by one list of
+ * Jobs, and by one of pods where some of them have failed or not begun.
+ */
+
+enum { JOBS_MAX = 20000, PODS_MAX = 50000, EVENTS_LIST_MAX = 5000, ARRIVAL_S = 15 };
+
+struct question {
+	struct target_work work;
+	struct kube_batch *batch;
+	struct question *next;
+	struct target_call *call; /* NULL: given up */
+	struct target_status *ret;
+	struct kube_handle handle;
+};
+
+struct kube_batch {
+	struct target_kube *kube;
+	struct loop_timer *timer;
+	struct question *questions;
+	size_t n_questions;
+	struct kube_call *calls[KUBE_FACTS_KINDS];
+	struct json *answers[KUBE_FACTS_KINDS];
+	struct err fault;
+	int n_open;
+	bool has_pods;
+};
+
+static void batch_free(struct kube_batch *batch)
+{
+	if (batch->kube->batch == batch)
+		batch->kube->batch = NULL;
+	loop_remove_timer(batch->kube->target.loop, batch->timer);
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
+		kube_cancel(batch->calls[i]);
+		json_free(batch->answers[i]);
+	}
+	for (struct question *q = batch->questions, *next; q; q = next) {
+		next = q->next;
+		free(q);
+	}
+	err_done(&batch->fault);
+	free(batch);
+}
+
+static void drop_question(struct target_work *work)
+{
+	struct question *question = (struct question *)work;
+	struct kube_batch *batch = question->batch;
+
+	question->call = NULL;
+	for (struct question *q = batch->questions; q; q = q->next)
+		if (q->call)
+			return;
+	if (batch->n_open >= 0)
+		batch_free(batch);
+}
+
+/*
+ * Answers
+ */
+
+static enum run_state state_of(enum kube_phase phase)
+{
+	static const enum run_state states[KUBE_PHASES] = {
+		[KUBE_QUEUED] = RUN_QUEUED,
+		[KUBE_STARTING] = RUN_STARTING,
+		[KUBE_RUNNING] = RUN_RUNNING,
+		[KUBE_SUCCEEDED] = RUN_SUCCEEDED,
+		[KUBE_FAILED] = RUN_FAILED,
+		[KUBE_CANCELLED] = RUN_CANCELLED,
+		[KUBE_LOST] = RUN_LOST,
+	};
+
+	return states[phase];
+}
+
+/* What a final state without a program's own end means for the exit status. */
+static struct run_exit exit_of(const struct kube_status *status)
+{
+	if (status->exit.known)
+		return (struct run_exit){.known = true,
+			.code = status->exit.code,
+			.signal = status->exit.signal,
+			.origin = status->exit.origin,
+			.reason = status->exit.reason};
+	if (status->phase == KUBE_CANCELLED)
+		return (struct run_exit){
+			.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+	return (struct run_exit){.known = true, .code = 125, .origin = "dlrun", .reason = "Lost"};
+}
+
+static struct json *ranks_json(const struct kube_status *status)
+{
+	struct json *list = json_array();
+
+	vec_foreach (struct kube_rank, rank, &status->ranks) {
+		struct json *item = json_object();
+		json_set_int(item, "rank", rank->rank);
+		json_set_str(item, "state", kube_phase_name(rank->phase));
+		json_set_str(item, "pod", rank->pod);
+		json_set_str(item, "host", rank->node);
+		json_set_int(item, "attempt", rank->attempt);
+		json_add(list, item);
+	}
+	return list;
+}
+
+void kube_status_to_target(const struct kube_status *status, struct target_status *ret)
+{
+	*ret = (struct target_status){
+		.state = state_of(status->phase),
+		.started_ms = status->started_ms,
+		.ended_ms = status->ended_ms,
+		.cancelling = status->cancelling,
+		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
+		.hint = status->hint ? mem_strdup(status->hint) : NULL,
+		.ranks = ranks_json(status),
+	};
+	if (kube_phase_is_final(status->phase))
+		ret->exit = exit_of(status);
+	if (status->evidence.n == 0)
+		return;
+	ret->evidence = json_array();
+	json_add_strv(ret->evidence, &status->evidence);
+}
+
+/* The cluster has no such Job, and it was never seen to take it: its submit is at work, or was
+ * stopped. A request of one that was just stopped may still arrive. */
+static bool never_began(
+	const struct target_kube *kube, const struct kube_handle *handle, struct target_status *ret)
+{
+	AUTO_FREE char *dir = dirs_run(&kube->session->dirs, handle->run_id);
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	AUTO_FREE char *mark = kube_accepted_mark(kube, handle);
+	struct stat st;
+
+	if (stat(lock, &st) < 0 || access(mark, F_OK) == 0)
+		return false;
+	*ret = (struct target_status){.state = RUN_PREPARING};
+	if (fs_is_locked(lock))
+		return true;
+	if (clock_wall_ms() / 1000 - st.st_mtime < ARRIVAL_S) {
+		ret->text = mem_strdup("its submit was stopped; the cluster does not have it yet");
+		return true;
+	}
+	attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
+		"dlrun was stopped before the cluster had the run");
+	ret->ended_ms = clock_wall_ms();
+	return true;
+}
+
+static void answer_question(struct kube_batch *batch, struct question *question)
+{
+	AUTO_KUBE_STATUS struct kube_status status = {0};
+	struct kube_facts_store store;
+
+	kube_facts_of(batch->answers, &question->handle, &store);
+	if (!store.facts.job && !store.facts.pods.n &&
+		never_began(batch->kube, &question->handle, question->ret)) {
+		kube_facts_store_done(&store);
+		return;
+	}
+	store.facts.now_ms = clock_wall_ms();
+	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
+	kube_status_of(&store.facts, &status);
+	kube_status_to_target(&status, question->ret);
+	kube_facts_store_done(&store);
+}
+
+static void finish(struct kube_batch *batch)
+{
+	/* Who is told may give up others that are told later; the batch stays until all were. */
+	batch->n_open = -1;
+	for (struct question *q = batch->questions; q; q = q->next) {
+		struct target_call *call = q->call;
+		AUTO_ERR struct err fault = {0};
+		int r = 0;
+
+		if (!call)
+			continue;
+		if (err_is_set(&batch->fault)) {
+			err_copy(&fault, &batch->fault);
+			r = -(int)fault.code;
+		} else {
+			answer_question(batch, q);
+		}
+		target_call_end(call, r, &fault);
+	}
+	batch_free(batch);
+}
+
+/*
+ * Asking
+ */
+
+static void ask(struct kube_batch *batch, enum kube_facts_kind kind);
+
+static bool needs_pods(const struct kube_batch *batch)
+{
+	for (const struct question *q = batch->questions; q; q = q->next)
+		if (q->call &&
+			kube_facts_job_needs_pods(batch->answers[KUBE_FACTS_JOB], &q->handle))
+			return true;
+	return false;
+}
+
+/* Events explain; what may not be seen, or is gone, is not known. */
+static bool is_needed(enum kube_facts_kind kind)
+{
+	return kind == KUBE_FACTS_JOB || kind == KUBE_FACTS_PODS;
+}
+
+static void take_answer(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+{
+	bool is_absent = answer->fault.id == E_KUBE_NOT_FOUND;
+
+	batch->calls[kind] = NULL;
+	batch->n_open--;
+	if (!err_is_set(&answer->fault))
+		batch->answers[kind] = TAKE(answer->object);
+	else if (is_needed(kind) && !is_absent && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &answer->fault);
+	if (kind == KUBE_FACTS_JOB && !batch->has_pods && !err_is_set(&batch->fault) &&
+		needs_pods(batch))
+		ask(batch, KUBE_FACTS_PODS);
+	if (batch->n_open == 0)
+		finish(batch);
+}
+
+static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_JOB, answer);
+	return 0;
+}
+
+static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_PODS, answer);
+	return 0;
+}
+
+static int on_events(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_EVENTS, answer);
+	return 0;
+}
+
+static int64_t deadline_of(const struct kube_batch *batch)
+{
+	int64_t deadline_ms = 0;
+
+	for (const struct question *q = batch->questions; q; q = q->next)
+		if (q->call && q->call->deadline_ms > deadline_ms)
+			deadline_ms = q->call->deadline_ms;
+	return deadline_ms;
+}
+
+static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	static const struct {
+		const char *group, *name;
+		size_t max;
+		kube_done_fn *done;
+	} lists[KUBE_FACTS_KINDS] = {
+		[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
+		[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
+		[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
+	};
+	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
+	AUTO_FREE char *selector =
+		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
+		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
+	const char *const by_label[] = {"labelSelector", selector, NULL};
+	AUTO_FREE char *inside =
+		kube_path("/namespaces/%s/%s", batch->kube->kube_namespace, lists[kind].name);
+	AUTO_FREE char *path = mem_printf("%s%s", lists[kind].group, inside);
+
+	batch->n_open++;
+	batch->calls[kind] = kube_list(batch->kube->cluster->client, path,
+		kind == KUBE_FACTS_EVENTS ? NULL : by_label, lists[kind].max, deadline_of(batch),
+		lists[kind].done, batch);
+}
+
+static int begin(void *ctx, struct err *err)
+{
+	struct kube_batch *batch = ctx;
+
+	(void)err;
+	batch->timer = NULL;
+	batch->kube->batch = NULL;
+	batch->has_pods = batch->n_questions == 1;
+	ask(batch, KUBE_FACTS_JOB);
+	if (batch->has_pods) {
+		ask(batch, KUBE_FACTS_PODS);
+		ask(batch, KUBE_FACTS_EVENTS);
+	}
+	return 0;
+}
+
+int kube_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct question *question = mem_alloc(1, sizeof(*question));
+
+	*question = (struct question){.work = {drop_question}, .call = call, .ret = ret};
+	int r = kube_handle_parse(kube, handle, &question->handle, err);
+	if (r < 0) {
+		free(question);
+		return r;
+	}
+	if (!kube->batch) {
+		kube->batch = mem_alloc(1, sizeof(*kube->batch));
+		*kube->batch = (struct kube_batch){.kube = kube};
+		kube->batch->timer = loop_add_timer(target->loop, 0, begin, kube->batch);
+	}
+	question->batch = kube->batch;
+	question->next = kube->batch->questions;
+	kube->batch->questions = question;
+	kube->batch->n_questions++;
+	target_call_begin(call, &question->work);
+	return 0;
+}

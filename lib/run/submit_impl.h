@@ -1,0 +1,55 @@
+/*
+ * What the parts of run/submit share: not for others.
+ */
+#ifndef DLRUN_RUN_SUBMIT_IMPL_H
+#define DLRUN_RUN_SUBMIT_IMPL_H
+
+#include "oci/image.h"
+#include "run/run.h"
+#include "run/store.h"
+#include "run/submission.h"
+
+/* What a submit holds and makes on disk. */
+struct submit_course {
+	struct submission submission;
+	struct store *store;
+	struct run *run;
+	char id[RUN_ID_SIZE];
+	char handle[TARGET_HANDLE_SIZE];
+	char *dir;   /* of the run */
+	int gc_fd;   /* until the row names the image */
+	int lock_fd; /* submit.lock, until submit_finish */
+	struct image image;
+	char *ref;                 /* of the image */
+	struct strv env, defaults; /* of the job */
+	int64_t pack_ms, push_ms, submit_ms;
+};
+
+void submit_course_done(struct submit_course *course);
+
+/* submit_row.c */
+/* A new id, by a directory with a lock in it, and the handle of the first attempt: nobody knows of
+ * them yet. */
+int submit_claim_id(struct submit_course *course, struct err *err);
+/* Without a row nothing stays of it. */
+void submit_drop_id(struct submit_course *course);
+/* The row of what stands in the submission, in state preparing. On failure the id is dropped. */
+int submit_insert_row(struct submit_course *course, struct err *err);
+int submit_update_row(struct submit_course *course, struct err *err);
+/* After the row there is a run: how it failed is for its record. Returns r. */
+int submit_fail_row(struct submit_course *course, int r, const struct err *err);
+
+/* What the target is told of the run as it is now; borrows from course. */
+void submit_make_job(struct submit_course *course, struct target_job *ret);
+
+/* submit_push.c: for targets that take images from a registry. Snapshot and image are made and
+ * pushed, while the target is asked whether the run could be there; the row is inserted before the
+ * image is committed. course->run is NULL on a failure before that. */
+int submit_push(struct submit_course *course, struct err *err);
+/* Where the submission's target takes images from, into pushing; E_CONFIG where nothing says it. */
+struct pushing;
+int submit_find_registry(struct pushing *pushing, struct err *err);
+/* What the base's configuration says, for the run's specification. */
+void submit_set_facts(struct submit_course *course);
+
+#endif

@@ -1,0 +1,261 @@
+#include "run/target_kube.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/attempt.h"
+
+enum { ATTEMPTS_MAX = 9999, ASK_MS = 20000 };
+
+/*
+ * Handles
+ */
+
+static int prepare(struct target *target, const char *run_id, int attempt,
+	char handle[static TARGET_HANDLE_SIZE], struct err *err)
+{
+	const struct target_kube *kube = target_kube_of(target);
+	AUTO_FREE char *job = kube_job_name(run_id, attempt);
+
+	(void)err;
+	snprintf(handle, TARGET_HANDLE_SIZE, "kube:%s/%s/%s", kube->cluster->server_id,
+		kube->kube_namespace, job);
+	return 0;
+}
+
+/* "<id>" or "<id>-<attempt>": an id ends in five characters behind a dash, an attempt has fewer. */
+static bool split_job(const char *job, struct kube_handle *ret)
+{
+	const char *dash = strrchr(job, '-');
+	int64_t attempt = 1;
+	size_t len = strlen(job);
+
+	if (dash && strlen(dash + 1) < RUN_SUFFIX) {
+		if (str_to_int(dash + 1, 2, ATTEMPTS_MAX, "attempt", &attempt, NULL) < 0)
+			return false;
+		len = (size_t)(dash - job);
+	}
+	if (len >= sizeof(ret->run_id))
+		return false;
+	memcpy(ret->run_id, job, len);
+	ret->run_id[len] = '\0';
+	ret->attempt = (int)attempt;
+	return run_id_is_valid(ret->run_id);
+}
+
+static bool take_part(const char **text, char end, char *out, size_t size)
+{
+	size_t len = strcspn(*text, "/");
+
+	if ((*text)[len] != end || len == 0 || len >= size)
+		return false;
+	memcpy(out, *text, len);
+	out[len] = '\0';
+	*text += len + (end != '\0');
+	return true;
+}
+
+int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
+	struct err *err)
+{
+	const char *rest = handle + strlen("kube:");
+
+	*ret = (struct kube_handle){0};
+	if (!str_starts(handle, "kube:") ||
+		!take_part(&rest, '/', ret->server, sizeof(ret->server)) ||
+		!take_part(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
+		!take_part(&rest, '\0', ret->job, sizeof(ret->job)) || !split_job(ret->job, ret)) {
+		AUTO_FREE char *shown = str_shown(handle);
+		return err_set(err, E_DATA, "'%s' is no handle of a run in a cluster", shown);
+	}
+	if (str_eq(ret->server, kube->cluster->server_id))
+		return 0;
+	err_set(err, E_TARGET_OTHER, "context %s leads to another cluster than %s was sent to",
+		kube->cluster->access.context, ret->run_id);
+	return err_hint(err, "kubectl config get-contexts");
+}
+
+/*
+ * Cancel: the Job is removed with all that is its own. That this was asked for is noted here
+ * before, because afterwards nothing in the cluster can tell it from a loss.
+ */
+
+static char *cancel_mark(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+
+	return fs_join(dir, ATTEMPT_CANCEL);
+}
+
+bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *path = cancel_mark(kube, handle);
+
+	return access(path, F_OK) == 0;
+}
+
+char *kube_accepted_mark(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+
+	return fs_join(dir, ATTEMPT_ACCEPTED);
+}
+
+static int write_mark(
+	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+	AUTO_FREE char *path = cancel_mark(kube, handle);
+	int r = fs_mkdirs(dir, 0700, err);
+
+	return r < 0 ? r : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+}
+
+/* A DELETE in flight. */
+struct removal {
+	struct target_work work;
+	struct target_call *call;
+	struct kube_call *request;
+};
+
+static void drop_removal(struct target_work *work)
+{
+	struct removal *removal = (struct removal *)work;
+
+	kube_cancel(removal->request);
+	free(removal);
+}
+
+static int on_removed(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct removal *removal = ctx;
+	int r = 0;
+
+	(void)err;
+	removal->request = NULL;
+	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND)
+		r = -(int)answer->fault.code;
+	target_call_end(removal->call, r, &answer->fault);
+	return 0;
+}
+
+/* propagation: "Foreground": it is seen to end; "Background". */
+static void remove_job(struct target_kube *kube, const struct kube_handle *handle,
+	const char *propagation, struct target_call *call)
+{
+	AUTO_FREE char *path = kube_path(
+		"/apis/batch/v1/namespaces/%s/jobs/%s", handle->kube_namespace, handle->job);
+	AUTO_JSON struct json *body = json_object();
+	struct removal *removal = mem_alloc(1, sizeof(*removal));
+	const struct kube_request request = {
+		.method = "DELETE",
+		.path = path,
+		.body = body,
+		.is_idempotent = true,
+		.deadline_ms = call->deadline_ms,
+		.done = on_removed,
+		.ctx = removal,
+	};
+
+	json_set_str(body, "apiVersion", "v1");
+	json_set_str(body, "kind", "DeleteOptions");
+	json_set_str(body, "propagationPolicy", propagation);
+	*removal = (struct removal){.work = {drop_removal}, .call = call};
+	target_call_begin(call, &removal->work);
+	removal->request = kube_start(kube->cluster->client, &request);
+}
+
+static int cancel(
+	struct target *target, const char *handle, struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct kube_handle place;
+
+	int r = kube_handle_parse(kube, handle, &place, err);
+	if (r == 0)
+		r = write_mark(kube, &place, err);
+	if (r == 0)
+		remove_job(kube, &place, "Foreground", call);
+	return r;
+}
+
+static int forget(struct target *target, const char *handle, bool all, struct target_call *call,
+	struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct kube_handle place;
+
+	(void)all;
+	int r = kube_handle_parse(kube, handle, &place, err);
+	if (r == 0)
+		remove_job(kube, &place, "Background", call);
+	return r;
+}
+
+/*
+ * The target
+ */
+
+static void describe(const struct target *target, struct json *json)
+{
+	const struct target_kube *kube = (const struct target_kube *)target;
+
+	json_set_str(json, "context", kube->cluster->access.context);
+	json_set_str(json, "namespace", kube->kube_namespace);
+}
+
+static void target_kube_free(struct target *target)
+{
+	struct target_kube *kube = target_kube_of(target);
+
+	json_free(kube->definition);
+	free(kube->enforced);
+	free(kube->target.name);
+	free(kube);
+}
+
+static const struct target_ops kube_ops = {
+	.kind = "kubernetes",
+	.takes_image_from_registry = true,
+	.describe = describe,
+	.prepare = prepare,
+	.check = kube_check,
+	.submit = kube_submit,
+	.state = kube_state,
+	.preview = kube_preview,
+	.cancel = cancel,
+	.forget = forget,
+	.free = target_kube_free,
+};
+
+int target_kube_new(struct session *session, const char *name, const struct json *definition,
+	const char *context, const char *kube_namespace, struct target **ret, struct err *err)
+{
+	struct kube_cluster *cluster;
+	struct target_kube *kube;
+
+	if (!context)
+		context = json_get_str(definition, "context");
+	if (!kube_namespace)
+		kube_namespace = json_get_str(definition, "namespace");
+	int r = kube_open(session, context, kube_namespace, &cluster, err);
+	if (r < 0)
+		return r;
+	kube = mem_alloc(1, sizeof(*kube));
+	*kube = (struct target_kube){
+		.target = {&kube_ops, mem_strdup(name), session_loop(session)},
+		.session = session,
+		.cluster = cluster,
+		.kube_namespace = cluster->access.kube_namespace,
+		.definition = definition ? json_clone(definition) : NULL,
+	};
+	*ret = &kube->target;
+	return 0;
+}

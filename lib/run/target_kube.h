@@ -1,0 +1,91 @@
+/*
+ * Inside of the Kubernetes target: a namespace of a cluster. A handle is
+ * kube:SERVER/NAMESPACE/JOB, where SERVER is told from the API server's URL, so that a context that
+ * leads to another cluster now is not asked about runs that it does not know.
+ */
+#ifndef DLRUN_RUN_TARGET_KUBE_H
+#define DLRUN_RUN_TARGET_KUBE_H
+
+#include <stdbool.h>
+
+#include "base/json.h"
+#include "kube/client.h"
+#include "kube/job.h"
+#include "run/kube_open.h"
+#include "run/session.h"
+#include "run/target_impl.h"
+
+struct kube_batch;
+
+struct target_kube {
+	struct target target;
+	struct session *session;
+	struct kube_cluster *cluster; /* the session's */
+	const char *kube_namespace;   /* the cluster's */
+	struct json *definition;      /* of the target in the configuration; or NULL */
+	struct kube_batch *batch;     /* states that are asked for together, until they are */
+	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
+	bool has_jobset;
+};
+
+static inline struct target_kube *target_kube_of(struct target *target)
+{
+	return (struct target_kube *)target;
+}
+
+/* name: how the user calls it; definition (or NULL) is copied. context and kube_namespace over those
+ * of the definition; NULL: those. */
+int target_kube_new(struct session *session, const char *name, const struct json *definition,
+	const char *context, const char *kube_namespace, struct target **ret, struct err *err);
+
+/* What a handle names. */
+struct kube_handle {
+	char server[KUBE_SERVER_ID_SIZE];
+	char kube_namespace[64];
+	char job[64];
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+};
+/* E_DATA for one of another form; E_TARGET_OTHER when it is of another cluster. */
+int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
+	struct err *err);
+/* Whether its end was asked for here: survives the Job, which a cancel removes. */
+bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
+
+/* A file that is there once the cluster has taken the attempt. The caller frees. */
+char *kube_accepted_mark(const struct target_kube *kube, const struct kube_handle *handle);
+
+/* What a job of dlrun's asks of a cluster; what run points to lives as long. */
+struct kube_plan {
+	struct kube_run run;
+	struct spec *spec;
+	struct image_facts *facts;
+	struct kube_handle handle;
+	struct strv image_env, texts;
+	struct json *json; /* what places are read from, annotations */
+	struct kube_mount *data, *volumes;
+	struct kube_output *outputs;
+};
+int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
+	struct kube_plan *ret, struct err *err);
+void kube_plan_done(struct kube_plan *plan);
+#define AUTO_KUBE_PLAN AUTO(kube_plan_done)
+
+/* target_ops.check, submit, state, preview, logs, keep */
+int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err);
+int kube_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err);
+int kube_keep(struct target *target, const char *handle, struct target_call *call, struct err *err);
+/* Reads what kube_keep has kept of the attempt: 1 when it has begun to, 0 if nothing is. */
+int kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
+	const struct target_log_request *request, char *token, struct target_call *call,
+	struct err *err);
+int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
+	struct target_call *call, struct err *err);
+int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err);
+int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char *token, struct target_call *call, struct err *err);
+
+#endif

@@ -1,7 +1,7 @@
 /*
  * What state a run in a cluster is in, and why, in one sentence with numbers: from its Job
- * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An engine,
- * no I/O: the caller keeps the facts up to date and asks again after each change.
+ * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An
+ * engine, no I/O: the caller keeps the facts up to date and asks again after each change.
  *
  * Reasons decide, codes come second: a container that was OOMKilled may have exited with 0, and
  * one with exit status 137 need not have been. Reasons that are not known here are shown as

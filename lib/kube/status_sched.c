@@ -7,8 +7,8 @@
 #include "kube/status_impl.h"
 
 /*
- * The scheduler's sentence (kube-scheduler, framework.FitError): "0/N nodes are available: K reason,
- * K reason. preemption: …". Reasons have changed a little from version to version.
+ * The scheduler's sentence (kube-scheduler, framework.FitError): "0/N nodes are available: K
+ * reason, K reason. preemption: …". Reasons have changed a little from version to version.
  */
 
 enum { COUNT_MAX = 1000 * 1000 };

@@ -96,6 +96,7 @@ static void try_facts(const struct json *json, bool was_cancelled)
 		free((void *)all[i]->v);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	AUTO_JSON struct json *doc = NULL;

@@ -217,13 +217,15 @@ static int by_name(const void *a, const void *b)
 
 static void test_cases(void **state)
 {
-	const char *dir = getenv("TEST_DATA");
+	const char *data = getenv("UNIT_DATA");
+	AUTO_FREE char *dir = NULL;
 	AUTO_STRV struct strv names = {0};
 	struct dirent *entry;
 	int bad = 0;
 
 	(void)state;
-	assert_non_null(dir);
+	assert_non_null(data);
+	dir = mem_printf("%s/kube_status", data);
 	AUTO_DIR DIR *handle = opendir(dir);
 	assert_non_null(handle);
 	while ((entry = readdir(handle)))

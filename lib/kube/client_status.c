@@ -232,6 +232,9 @@ void kube_unreachable(const struct kube_asked *asked, struct err *from, struct e
 		is_ours = is_ours || from->id == ids[i];
 	if (!is_ours) {
 		err_move(fault, from);
+		if (fault->id == E_HTTP_TLS)
+			err_hint(fault, "kubectl config view --minify: is certificate-authority "
+					"that of this cluster?");
 		return;
 	}
 	err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s", asked->host,

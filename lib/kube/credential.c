@@ -13,6 +13,7 @@
 enum {
 	TOKEN_MAX = 64 << 10,
 	FAILED_PAUSE_MS = 1000, /* a plugin that has failed is not run again before */
+	STALE_PAUSE_MS = 10000, /* nor while there still is a login */
 };
 
 struct kube_login_wait {
@@ -31,7 +32,9 @@ struct kube_credential {
 	bool uses_plugin;
 	struct kube_plugin *plugin; /* that runs, or NULL */
 	char *cache_path;
-	int64_t stale_ms; /* the login is to be made anew then, by clock_wall_ms(); 0: never */
+	/* By clock_wall_ms(): the login is to be made anew from then on, and is none any more from
+	 * then on; 0: never. In between the old one is used. */
+	int64_t stale_ms, expires_ms;
 	struct err fault; /* why there is no login */
 	int64_t failed_ms;
 	bool is_refused;               /* by the user; not asked again */
@@ -129,9 +132,7 @@ static void look_at_file(struct kube_credential *credential)
 
 static bool is_ready(const struct kube_credential *credential)
 {
-	if (credential->plugin)
-		return false;
-	return credential->has_login || err_is_set(&credential->fault);
+	return credential->has_login || (!credential->plugin && err_is_set(&credential->fault));
 }
 
 static void copy_fault(const struct err *from, struct err *to)
@@ -201,11 +202,18 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 
 	err_clear(&credential->fault);
 	credential->stale_ms = stale_at(made->expires_ms);
+	credential->expires_ms = made->expires_ms;
 	set_bearer(credential, made->token);
 	free(login->cert_pem);
 	kube_wipe(login->key_pem);
 	login->cert_pem = TAKE(made->cert_pem);
 	login->key_pem = TAKE(made->key_pem);
+}
+
+static void has_failed(struct kube_credential *credential)
+{
+	credential->failed_ms = clock_ms();
+	credential->stale_ms = clock_wall_ms() + STALE_PAUSE_MS;
 }
 
 static int on_made(void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err)
@@ -219,7 +227,7 @@ static int on_made(void *ctx, int r, struct kube_made *made, struct err *fault, 
 		take_made(credential, made);
 	} else {
 		err_move(&credential->fault, fault);
-		credential->failed_ms = clock_ms();
+		has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
 	answer_soon(credential);
@@ -230,7 +238,6 @@ static void start_plugin(struct kube_credential *credential)
 {
 	struct err *fault = &credential->fault;
 
-	credential->has_login = false;
 	if (credential->is_refused)
 		return;
 	if (err_is_set(fault) && clock_ms() < credential->failed_ms + FAILED_PAUSE_MS)
@@ -246,7 +253,12 @@ static void start_plugin(struct kube_credential *credential)
 	if (!err_is_set(fault))
 		err_set(fault, E_KUBE_PLUGIN, "the program %s was not allowed",
 			credential->options.access->exec->command);
-	credential->failed_ms = clock_ms();
+	has_failed(credential);
+}
+
+static bool is_stale(const struct kube_credential *credential)
+{
+	return credential->stale_ms && clock_wall_ms() >= credential->stale_ms;
 }
 
 static void refresh(struct kube_credential *credential)
@@ -256,10 +268,11 @@ static void refresh(struct kube_credential *credential)
 	if (access->token_file &&
 		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
 		look_at_file(credential);
-	if (!credential->uses_plugin || credential->plugin)
+	if (!credential->uses_plugin)
 		return;
-	if (!credential->has_login ||
-		(credential->stale_ms && clock_wall_ms() >= credential->stale_ms))
+	if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
+		credential->has_login = false;
+	if (!credential->plugin && (!credential->has_login || is_stale(credential)))
 		start_plugin(credential);
 }
 
@@ -349,7 +362,7 @@ void kube_credential_cancel(struct kube_login_wait *wait)
 
 bool kube_credential_refused(struct kube_credential *credential, unsigned generation)
 {
-	if (credential->plugin || generation != credential->login.generation)
+	if (generation != credential->login.generation)
 		return true;
 	if (credential->options.access->token_file) {
 		look_at_file(credential);

@@ -399,6 +399,39 @@ static void test_expired(void **state)
 	assert_false(exists("cache"));
 }
 
+/* Made anew before it expires, without making anybody wait; the old one is used as long. */
+static void test_stale(void **state)
+{
+	AUTO_KUBE struct kube kube;
+	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
+	AUTO_FREE char *last = NULL;
+
+	(void)state;
+	begin(&kube, good, 1,
+		exec_script(COUNT "n=$(($(wc -l <$T/runs)))\n"
+				  "[ $n = 2 ] && while ! [ -e $T/go ]; do sleep 0.01; done\n"
+				  "t=$(date -u -d '+8 seconds' +%Y-%m-%dT%H:%M:%SZ)\n"
+				  "[ $n = 2 ] && t=" FAR "\n"
+				  "echo '{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1
+				  "\",\"status\":{\"token\":\"t'$n'\",\"expirationTimestamp\":\"'"
+				  "$t'\"}}'"));
+	kube_connect_with(&kube, &plugin);
+	while (n_runs() < 2) {
+		works(&kube);
+		asked_with(&kube, (int)kube.server->heads.n - 1, "t1");
+		poll(NULL, 0, 20);
+	}
+	AUTO_FREE char *go = in_tmp("go");
+	assert_int_equal(fs_replace(go, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+	for (int64_t end_ms = clock_ms() + PATIENCE_MS; !str_eq(last, "t2");) {
+		assert_true(clock_ms() < end_ms);
+		works(&kube);
+		free(last);
+		last = bearer(&kube, (int)kube.server->heads.n - 1);
+	}
+	assert_int_equal(n_runs(), 2);
+}
+
 /* Of the only file in the cache. */
 static char *cached(mode_t *ret_mode)
 {
@@ -658,6 +691,7 @@ int main(void)
 		ROW(test_killed),
 		ROW(test_refreshed),
 		ROW(test_expired),
+		ROW(test_stale),
 		ROW(test_cached),
 		ROW(test_cached_refused),
 		ROW(test_always),

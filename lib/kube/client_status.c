@@ -196,7 +196,7 @@ static const char *next_warning(const char *at, struct buf *text)
 static void add_warnings(const char *value, struct strv *ret)
 {
 	for (const char *at = value; at && ret->n < KUBE_WARNINGS_MAX;) {
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = {0};
 
 		at += strspn(at, " \t,");
 		if (!str_starts(at, "299 "))

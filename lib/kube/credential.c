@@ -144,11 +144,11 @@ static void copy_fault(const struct err *from, struct err *to)
 		err_hint(to, "%s", from->hint);
 }
 
+/* The credential may be gone then. */
 static int answer_one(
-	struct kube_credential *credential, struct kube_login_wait *wait, struct err *err)
+	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
-	AUTO_FREE struct kube_login_wait *owned = wait;
 
 	if (credential->has_login)
 		return wait->fn(wait->ctx, &credential->login, NULL, err);
@@ -169,7 +169,9 @@ static int answer_due(void *ctx, struct err *err)
 		return 0;
 	credential->waits = wait->next;
 	answer_soon(credential);
-	return answer_one(credential, wait, err);
+	int r = answer_one(credential, wait, err);
+	free(wait);
+	return r;
 }
 
 static void answer_soon(struct kube_credential *credential)

@@ -239,8 +239,7 @@ char *kube_object_collection(const struct json *object)
 		buf_adds(&path, at + 2);
 		return buf_take(&path);
 	}
-	BUG_ON(!"a kind that dlrun does not make");
-	return NULL;
+	err_bug(__FILE__, __LINE__, "a kind of object that dlrun does not make");
 }
 
 char *kube_object_path(const struct json *object)

@@ -358,6 +358,30 @@ static bool over_quota(struct judge *judge, const struct json *quota, const char
 	return true;
 }
 
+/* Pods that do not say how much they take are refused where a quota counts it, unless a limit range
+ * says it for them. */
+static void note_unsaid(
+	struct judge *judge, const struct json *quota, const struct kube_demand *want)
+{
+	const struct {
+		const char *key, *how;
+		bool said;
+	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
+		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
+		{"requests.memory", "--memory", want->memory > 0},
+		{"memory", "--memory", want->memory > 0},
+		{"limits.memory", "--memory", want->memory > 0}};
+	const char *name = kube_str_at(quota, "metadata.name");
+	AUTO_FREE char *shown = str_shown(name ? name : "");
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
+			strv_addf(&judge->ret->notes,
+				"quota %s counts %s, and the run does not say it (%s): it is "
+				"refused unless a limit range does",
+				shown, rows[i].key, rows[i].how);
+}
+
 static void judge_quota(
 	struct judge *judge, const struct json *quota, const struct kube_demand *want)
 {
@@ -376,6 +400,7 @@ static void judge_quota(
 	if (!over_quota(judge, quota, "requests.memory", memory, "memory") &&
 		!over_quota(judge, quota, "memory", memory, "memory"))
 		over_quota(judge, quota, "limits.memory", memory, "memory");
+	note_unsaid(judge, quota, want);
 }
 
 static void judge_quotas(struct judge *judge)

@@ -377,6 +377,24 @@ static void test_quota(void **state)
 	check_problem(&flight, 1, E_SCHED_QUOTA, "memory: its quota small allows 2Gi");
 }
 
+static void test_quota_unsaid(void **state)
+{
+	(void)state;
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	run.cpu_milli = 1000;
+	ask(&flight, &run);
+	answer(&flight, "/resourcequotas", 200,
+		"{\"items\":[{\"metadata\":{\"name\":\"q\"},\"status\":{\"hard\":{"
+		"\"requests.cpu\":\"4\",\"limits.cpu\":\"4\",\"limits.memory\":\"2Gi\"}}}]}");
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	assert_int_equal(flight.findings.notes.n, 2);
+	check_note(&flight, "quota q counts limits.cpu, and the run does not say it (overlay:)");
+	check_note(&flight, "quota q counts limits.memory, and the run does not say it (--memory)");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +408,7 @@ int main(void)
 		cmocka_unit_test(test_fit),
 		cmocka_unit_test(test_gang_fit),
 		cmocka_unit_test(test_quota),
+		cmocka_unit_test(test_quota_unsaid),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -697,14 +697,11 @@ static void say_removed(struct sum *sum)
  * All of it
  */
 
-static int gpus_now(const struct sum *sum)
+static int gpus_now(struct sum *sum)
 {
-	struct kube_room room;
-
 	if (sum->out->wait != KUBE_WAIT_SCHEDULE || !sum->c.facts->nodes.known)
 		return -1;
-	kube_room_of(&sum->c, kube_pod_spec(sum->c.facts), &room);
-	return kube_gpus_fit(&room);
+	return kube_gpus_fit(kube_room_of(&sum->c, kube_pod_spec(sum->c.facts)));
 }
 
 static void hand_out(struct sum *sum)
@@ -734,6 +731,7 @@ static void sum_done(struct sum *sum)
 	free(sum->failed);
 	kube_why_done(&sum->why);
 	kube_event_list_done(&sum->c.events);
+	free(sum->c.room);
 }
 
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)

@@ -108,16 +108,19 @@ struct kube_pod {
 struct kube_pod_list VEC_OF(struct kube_pod);
 void kube_pod_done(struct kube_pod *pod);
 
+struct kube_room;
 struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
+	/* Of all pods, which are alike; made once, when it is first asked for. */
+	struct kube_room *room;
 };
 /* The newest event with that reason about any pod of the run, also one that is gone; or NULL. */
 const struct kube_event *kube_pods_event(const struct kube_case *c, const char *reason);
-void kube_pod_read(const struct kube_case *c, const struct json *json, struct kube_pod *ret);
+void kube_pod_read(struct kube_case *c, const struct json *json, struct kube_pod *ret);
 /* Parts of it: how it ended, and what it waits for. */
 void kube_pod_end(const struct kube_case *c, struct kube_pod *pod);
-void kube_pod_wait(const struct kube_case *c, struct kube_pod *pod);
+void kube_pod_wait(struct kube_case *c, struct kube_pod *pod);
 /* The status of its program's container, or NULL. */
 const struct json *kube_pod_program(const struct json *pod);
 /* The memory limit of the program in bytes; 0: none. */
@@ -182,9 +185,9 @@ struct kube_room {
 	char free_text[96]; /* free GPUs of nodes that have any, most first: "4 4 2 1 0" */
 	bool grows;         /* nodes are made on demand as far as can be seen */
 };
-void kube_room_of(const struct kube_case *c, const struct json *spec, struct kube_room *ret);
+const struct kube_room *kube_room_of(struct kube_case *c, const struct json *spec);
 /* Why no node takes it: text of the scheduler (may be NULL) and the nodes, as far as known. */
-void kube_why_schedule(const struct kube_case *c, const char *text, struct kube_why *why);
+void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why);
 int kube_gpus_fit(const struct kube_room *room);
 
 /*

@@ -356,7 +356,7 @@ static void add_arch(const struct json *node, struct kube_room *room)
 	snprintf(room->arch_has + len, sizeof(room->arch_has) - len, "%s%s", len ? ", " : "", arch);
 }
 
-void kube_room_of(const struct kube_case *c, const struct json *spec, struct kube_room *ret)
+static void measure(const struct kube_case *c, const struct json *spec, struct kube_room *ret)
 {
 	const struct kube_items *items = &c->facts->nodes;
 	struct node_list nodes = {0};
@@ -379,6 +379,15 @@ void kube_room_of(const struct kube_case *c, const struct json *spec, struct kub
 	if (!ret->taken_known || !*want.resource)
 		ret->gpus_free = -1;
 	vec_done(&nodes);
+}
+
+const struct kube_room *kube_room_of(struct kube_case *c, const struct json *spec)
+{
+	if (!c->room) {
+		c->room = mem_alloc(1, sizeof(*c->room));
+		measure(c, spec, c->room);
+	}
+	return c->room;
 }
 
 int kube_gpus_fit(const struct kube_room *room)

@@ -120,7 +120,7 @@ static bool has_ended(const struct kube_pod *pod)
 	return str_eq(policy, "Never") && kube_at(program, "state.terminated");
 }
 
-void kube_pod_read(const struct kube_case *c, const struct json *json, struct kube_pod *ret)
+void kube_pod_read(struct kube_case *c, const struct json *json, struct kube_pod *ret)
 {
 	const struct json *program = kube_pod_program(json);
 

@@ -529,13 +529,13 @@ static void scale_evidence(struct search *s)
 	}
 }
 
-void kube_why_schedule(const struct kube_case *c, const char *text, struct kube_why *why)
+void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why)
 {
 	struct search s = {.c = c, .spec = kube_pod_spec(c->facts), .why = why};
 
 	kube_demand_of(s.spec, &s.want);
 	kube_verdict_parse(text, &s.verdict);
-	kube_room_of(c, s.spec, &s.room);
+	s.room = *kube_room_of(c, s.spec);
 	if (!s.verdict.claim_missing && why_never(&s)) {
 		room_evidence(&s);
 	} else if (why_now(&s)) {

@@ -285,7 +285,7 @@ static void wait_on_node(const struct kube_case *c, struct kube_pod *pod)
  * Without a node
  */
 
-static void wait_for_node(const struct kube_case *c, struct kube_pod *pod)
+static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 {
 	const struct json *scheduled = kube_condition(pod->json, "PodScheduled");
 	const struct kube_event *event =
@@ -310,7 +310,7 @@ static void wait_for_node(const struct kube_case *c, struct kube_pod *pod)
 		kube_why_schedule(c, text, &pod->why);
 }
 
-void kube_pod_wait(const struct kube_case *c, struct kube_pod *pod)
+void kube_pod_wait(struct kube_case *c, struct kube_pod *pod)
 {
 	if (pod->deleted_ms)
 		return;

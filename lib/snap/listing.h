@@ -30,7 +30,8 @@ struct listing {
 
 void listing_init(struct listing *listing);
 void listing_done(struct listing *listing);
-/* fd: a directory that was opened just now. fold_git: .GIT counts as .git. 0, or a negative errno; -EFBIG: over LISTING_TEXT_MAX. */
+/* fd: a directory that was opened just now. fold_git: .GIT counts as .git. 0, or a negative errno;
+ * -EFBIG: over LISTING_TEXT_MAX. */
 int listing_read(struct listing *listing, int fd, bool fold_git);
 
 #endif

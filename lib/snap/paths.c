@@ -66,8 +66,6 @@ static void put_files(struct walk *walk, struct path_list *list)
 			struct walk_dir *child = level->dir->dirs[level->next_dir++];
 			vec_push(&levels)->dir = child;
 		} else {
-			free(TAKE(level->dir->files));
-			level->dir->n_files = 0;
 			levels.n--;
 		}
 	}

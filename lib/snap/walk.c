@@ -265,25 +265,10 @@ static void worker_done(struct walk_worker *worker)
 	arena_done(&worker->scratch);
 }
 
-static void free_files(struct walk *walk)
-{
-	/* Nothing is pending any more: the list serves as a stack. */
-	walk->pending.n = 0;
-	if (walk->root)
-		*vec_push(&walk->pending) = walk->root;
-	while (walk->pending.n) {
-		struct walk_dir *dir = walk->pending.v[--walk->pending.n];
-		free(dir->files);
-		for (size_t i = 0; i < dir->n_dirs; i++)
-			*vec_push(&walk->pending) = dir->dirs[i];
-	}
-}
-
 void walk_done(struct walk *walk)
 {
 	if (!walk)
 		return;
-	free_files(walk);
 	vec_done(&walk->pending);
 	for (unsigned i = 0; i < walk->n_workers; i++)
 		worker_done(&walk->workers[i]);

@@ -401,8 +401,9 @@ static void keep_found(struct visit *v)
 	struct walk_worker *worker = v->worker;
 	struct walk_dir *dir = v->dir;
 
+	dir->files = arena_alloc(&worker->scratch, worker->files.n * sizeof(*dir->files));
 	if (worker->files.n)
-		dir->files = mem_dup(worker->files.v, worker->files.n * sizeof(*dir->files));
+		memcpy(dir->files, worker->files.v, worker->files.n * sizeof(*dir->files));
 	dir->n_files = worker->files.n;
 	worker->n_files += worker->files.n;
 	dir->dirs = arena_alloc(&worker->scratch, worker->dirs.n * sizeof(*dir->dirs));

@@ -29,7 +29,8 @@ struct listener {
 	struct loop_fd *sources[FAMILIES_MAX];
 	struct loop_timer *rest;
 	bool is_held;
-	bool *gone; /* set when the listener ends within its own dispatch */
+	bool is_accepting;
+	bool ended; /* by who was called with a connection */
 };
 
 /*
@@ -217,18 +218,17 @@ static int accept_one(struct listener *listener, int listening, struct err *err)
 
 static int accept_some(struct listener *listener, int listening, struct err *err)
 {
-	bool gone = false;
 	int r = 1;
 
-	listener->gone = &gone;
+	listener->is_accepting = true;
 	for (int i = 0; r > 0 && i < ACCEPTS_MAX; i++) {
 		r = accept_one(listener, listening, err);
-		if (gone)
-			return r < 0 ? r : 0;
-		if (listener->is_held)
+		if (listener->is_held || listener->ended)
 			break;
 	}
-	listener->gone = NULL;
+	listener->is_accepting = false;
+	if (listener->ended)
+		free(listener);
 	return r < 0 ? r : 0;
 }
 
@@ -282,13 +282,14 @@ void listener_free(struct listener *listener)
 {
 	if (!listener)
 		return;
-	if (listener->gone)
-		*listener->gone = true;
 	loop_remove_timer(listener->options.loop, listener->rest);
 	for (int i = 0; i < FAMILIES_MAX; i++)
 		loop_remove_fd(listener->options.loop, listener->sources[i]);
 	close_sockets(listener);
-	free(listener);
+	if (listener->is_accepting)
+		listener->ended = true;
+	else
+		free(listener);
 }
 
 uint16_t listener_port(const struct listener *listener)

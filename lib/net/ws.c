@@ -185,7 +185,7 @@ static size_t make_head(uint8_t *head, int opcode, size_t len, const uint8_t *ma
 static void copy_masked(
 	uint8_t *to, const uint8_t *from, size_t len, const uint8_t *mask, size_t at)
 {
-	uint8_t turned[2 * MASK_SIZE];
+	uint8_t turned[2 * MASK_SIZE] = {0};
 	uint64_t word, mask8;
 	size_t i = 0;
 

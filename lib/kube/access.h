@@ -37,9 +37,10 @@ struct kube_access {
 	struct http_tls tls;  /* points to the strings below */
 	char *ca_pem, *cert_pem, *key_pem, *server_name;
 	char *proxy; /* proxy-url */
-	/* One of token, username, exec, or none but a client certificate; a token wins over exec. */
+	/* One of these, or none but a client certificate. A token wins over exec, what a token file
+	 * says over a token. */
 	char *token;
-	char *token_file; /* read again each minute; what it says wins over token */
+	char *token_file; /* read again each minute */
 	char *username, *password;
 	struct kube_exec *exec;
 	/* Impersonation */

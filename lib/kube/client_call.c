@@ -387,8 +387,11 @@ struct kube_call *kube_call_new(struct kube_client *client, const struct kube_re
 		.fn = request->done,
 		.ctx = request->ctx,
 		.next = client->calls};
-	for (const char *const *at = request->query; at && at[0] && at[1]; at += 2)
-		kube_call_set_query(call, at[0], at[1]);
+	/* A key may stand there several times: the words of a command. */
+	for (const char *const *at = request->query; at && at[0] && at[1]; at += 2) {
+		strv_add(&call->query, at[0]);
+		strv_add(&call->query, at[1]);
+	}
 	copy_body(call, request);
 	if (call->next)
 		call->next->prev = call;

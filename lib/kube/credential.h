@@ -5,10 +5,11 @@
  *
  * A plugin is started at once and runs beside everything else. It has KUBE_PLUGIN_MS, unless it may
  * talk with the user on a terminal; its stdout may have KUBE_PLUGIN_OUT_MAX bytes. What it makes is
- * used until it expires, and made anew shortly before, beside the requests; it is kept in memory, and if it says when it expires as a file (0600)
- * in cache_dir, under a hash of the command, arguments, environment and cluster. Which program a
- * user entry of a kubeconfig names is remembered in pin_file; one that has changed is told by note,
- * or asked about. No secret stands in arguments or messages.
+ * used until it expires, and made anew shortly before, beside the requests; it is kept in memory,
+ * and if it says when it expires as a file (0600) in cache_dir, under a hash of the command,
+ * arguments, environment and cluster. Which program a user entry of a kubeconfig names is
+ * remembered in pin_file; one that has changed is told by note, or asked about. No secret stands in
+ * arguments or messages.
  */
 #ifndef DLRUN_KUBE_CREDENTIAL_H
 #define DLRUN_KUBE_CREDENTIAL_H

@@ -330,3 +330,9 @@ const char *kubeconfig_current(const struct kubeconfig *config)
 {
 	return config->service_host ? KUBECONFIG_IN_CLUSTER : config->current;
 }
+
+void kubeconfig_files(const struct kubeconfig *config, struct strv *ret)
+{
+	vec_foreach (char *, file, &config->files)
+		strv_add(ret, *file);
+}

@@ -38,11 +38,13 @@ AUTO_POINTER(struct kubeconfig, kubeconfig_free)
 /* Names of the contexts, in their order; the current one, or NULL. Live as long as config. */
 void kubeconfig_contexts(const struct kubeconfig *config, struct strv *ret);
 const char *kubeconfig_current(const struct kubeconfig *config);
+/* Names of the files that were read, in their order. */
+void kubeconfig_files(const struct kubeconfig *config, struct strv *ret);
 
 /* context NULL: the current one. kube_namespace NULL: that of the context. Reads the files that it
  * names. Where both are given, data wins over a file, and what a token file says over a token. To
- * a server of http no login is sent. E_KUBE_CONTEXT with the near match; E_KUBE_CONFIG for what cannot be used (auth-provider,
- * an unreadable file, no server). */
+ * a server of http no login is sent. E_KUBE_CONTEXT with the near match; E_KUBE_CONFIG for what
+ * cannot be used (auth-provider, an unreadable file, no server). */
 int kubeconfig_access(const struct kubeconfig *config, const char *context,
 	const char *kube_namespace, struct kube_access *ret, struct err *err);
 

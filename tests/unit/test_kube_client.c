@@ -573,7 +573,7 @@ static int on_upgraded(
 static void upgrade(struct kube *kube, struct upgraded *ret)
 {
 	AUTO_STRV struct strv headers = {0};
-	const char *const query[] = {"command", "a b", NULL};
+	const char *const query[] = {"command", "a b", "command", "c", NULL};
 	const struct kube_upgrade_request request = {.method = "GET",
 		.path = "/api/v1/namespaces/j/pods/p/exec",
 		.query = query,
@@ -610,7 +610,8 @@ static void test_upgrade(void **state)
 	if (!upgraded.stream)
 		fail_msg("%s", upgraded.message);
 	const char *head = kube.server->heads.v[1];
-	assert_true(str_starts(head, "GET /base/api/v1/namespaces/j/pods/p/exec?command=a%20b "));
+	assert_true(str_starts(
+		head, "GET /base/api/v1/namespaces/j/pods/p/exec?command=a%20b&command=c "));
 	assert_non_null(strstr(head, "\r\nAuthorization: Bearer new\r\n"));
 	assert_non_null(strstr(head, "\r\nUpgrade: websocket\r\n"));
 	assert_non_null(strstr(head, "\r\nSec-WebSocket-Version: 13\r\n"));

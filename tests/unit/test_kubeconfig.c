@@ -86,7 +86,7 @@ static void test_first_file_wins(void **state)
 {
 	AUTO_KUBECONFIG struct kubeconfig *config = NULL;
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
-	AUTO_STRV struct strv names = {0};
+	AUTO_STRV struct strv names = {0}, files = {0};
 
 	(void)state;
 	put("a", "current-context: ''\n"
@@ -105,6 +105,9 @@ static void test_first_file_wins(void **state)
 	assert_int_equal(names.n, 2);
 	assert_string_equal(names.v[0], "x");
 	assert_string_equal(names.v[1], "y");
+	kubeconfig_files(config, &files);
+	assert_int_equal(files.n, 3);
+	assert_true(str_ends(files.v[0], "/a"));
 	assert_int_equal(kubeconfig_access(config, NULL, NULL, &access, NULL), 0);
 	assert_string_equal(access.context, "x");
 	assert_string_equal(access.cluster, "k");

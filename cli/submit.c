@@ -39,7 +39,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
 		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
 	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
-		.help = "GPUs of each node; 0: none (default: one of this machine's, none in a cluster)",
+		.help = "GPUs of each node; 0: none (default: one here, none in a cluster)",
 		.max = 1024, .key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
 		.help = "Kind of GPU, one of gpu_types: of the target",

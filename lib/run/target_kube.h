@@ -1,6 +1,6 @@
 /*
  * Inside of the Kubernetes target: a namespace of a cluster. A handle is
- * kube:SERVER/NAMESPACE/JOB, where SERVER is told from the API server's URL, so that a context that
+ * kube:SERVER/NAMESPACE/JOB, where SERVER is told from the API server's URL, so that a context
  * leads to another cluster now is not asked about runs that it does not know.
  */
 #ifndef DLRUN_RUN_TARGET_KUBE_H
@@ -33,8 +33,8 @@ static inline struct target_kube *target_kube_of(struct target *target)
 	return (struct target_kube *)target;
 }
 
-/* name: how the user calls it; definition (or NULL) is copied. context and kube_namespace over those
- * of the definition; NULL: those. */
+/* name: how the user calls it; definition (or NULL) is copied. context and kube_namespace count
+ * before those of the definition; NULL: those. */
 int target_kube_new(struct session *session, const char *name, const struct json *definition,
 	const char *context, const char *kube_namespace, struct target **ret, struct err *err);
 

@@ -220,7 +220,7 @@ def test_restart_is_another_job_with_the_same_code(w):
 def test_ps_asks_once(w):
     with site(w) as s:
         runs = [s.submit("--grace", "1s", "--", "sleep", "600") for _ in range(3)]
-        wait_for(lambda: all(r["state"] == "running" for r in w.runs()), "their start", 60)
+        wait_for(lambda: all(j["status"].get("ready") for j in s.jobs()), "their start", 60)
         mark = s.cluster.audit_mark()
         w.ok("ps")
         wait_for(lambda: s.cluster.audit(s.user, mark), "the log of the API server")

@@ -1,0 +1,156 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "kube/runlog.h"
+#include "run/attempt.h"
+#include "run/marks.h"
+#include "run/target_kube.h"
+
+/*
+ * The log of an attempt in a cluster, copied into its directory here, because the cluster removes
+ * it with the pods. It appears as a whole, a directory for each rank.
+ */
+
+enum { RANKS_MAX = 256, MARK_MS = 1000 };
+#define BYTES_MAX  (UINT64_C(1) << 30)
+#define UNFINISHED ATTEMPT_RANKS ".tmp"
+
+struct rank_file {
+	int log_fd, marks_fd; /* 0: not open yet */
+	struct mark last;
+};
+
+struct keeping {
+	struct target_work work;
+	struct target_call *call;
+	struct kube_runlog *runlog;
+	char *dir; /* of the attempt */
+	struct rank_file ranks[RANKS_MAX];
+	uint64_t bytes;
+};
+
+static void drop(struct target_work *work)
+{
+	struct keeping *keeping = (struct keeping *)work;
+
+	kube_runlog_free(keeping->runlog);
+	for (size_t i = 0; i < RANKS_MAX; i++) {
+		if (keeping->ranks[i].log_fd > 0)
+			close(keeping->ranks[i].log_fd);
+		if (keeping->ranks[i].marks_fd > 0)
+			close(keeping->ranks[i].marks_fd);
+	}
+	free(keeping->dir);
+	free(keeping);
+}
+
+static int open_rank(struct keeping *keeping, int rank, struct err *err)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW };
+	AUTO_FREE char *dir = mem_printf("%s/" UNFINISHED "/%d", keeping->dir, rank);
+	AUTO_FREE char *log = fs_join(dir, ATTEMPT_LOG), *marks = fs_join(dir, ATTEMPT_MARKS);
+	struct rank_file *file = &keeping->ranks[rank];
+
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r < 0)
+		return r;
+	file->log_fd = open(log, FLAGS, 0600);
+	if (file->log_fd < 0)
+		return fs_error(err, errno, "%s", log);
+	file->marks_fd = open(marks, FLAGS, 0600);
+	return file->marks_fd < 0 ? fs_error(err, errno, "%s", marks) : 0;
+}
+
+static int add_mark(struct rank_file *file, int64_t time_ms, struct err *err)
+{
+	char line[MARK_SIZE];
+
+	if (time_ms < file->last.time_ms + MARK_MS)
+		return 0;
+	file->last.time_ms = time_ms;
+	return fs_write_fd(
+		file->marks_fd, ATTEMPT_MARKS, line, mark_format(&file->last, line), err);
+}
+
+/* Behind the ceiling the rest is left out: there is what the beginning says. */
+static int on_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct keeping *keeping = ctx;
+	struct rank_file *file;
+	int r = 0;
+
+	if (rank < 0 || rank >= RANKS_MAX || keeping->bytes + len > BYTES_MAX)
+		return 0;
+	file = &keeping->ranks[rank];
+	if (file->marks_fd <= 0)
+		r = open_rank(keeping, rank, err);
+	if (r == 0)
+		r = fs_write_fd(file->log_fd, ATTEMPT_LOG, data, len, err);
+	if (r < 0)
+		return r;
+	keeping->bytes += len;
+	file->last.offset += (int64_t)len;
+	return add_mark(file, time_ms, err);
+}
+
+static int finish(struct keeping *keeping, struct err *err)
+{
+	AUTO_FREE char *from = fs_join(keeping->dir, UNFINISHED);
+	AUTO_FREE char *to = fs_join(keeping->dir, ATTEMPT_RANKS);
+
+	/* A program that said nothing has an empty log. */
+	int r = fs_mkdirs(from, 0700, err);
+	if (r == 0 && rename(from, to) < 0 && errno != ENOTEMPTY && errno != EEXIST)
+		r = fs_error(err, errno, "%s", to);
+	return r;
+}
+
+static int on_end(void *ctx, struct err *fault, struct err *err)
+{
+	struct keeping *keeping = ctx;
+	AUTO_ERR struct err failure = {0};
+	int r = err_is_set(fault) ? err_move(&failure, fault) : finish(keeping, &failure);
+
+	(void)err;
+	target_call_end(keeping->call, r, &failure);
+	return 0;
+}
+
+int kube_keep(struct target *target, const char *handle, struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct kube_handle place;
+	struct keeping *keeping;
+
+	int r = kube_handle_parse(kube, handle, &place, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place.run_id, place.attempt);
+	AUTO_FREE char *kept = fs_join(dir, ATTEMPT_RANKS);
+	AUTO_FREE char *unfinished = fs_join(dir, UNFINISHED);
+	if (access(kept, F_OK) == 0) {
+		target_call_end_soon(call, target->loop);
+		return 0;
+	}
+	fs_remove_tree(AT_FDCWD, unfinished, NULL);
+	keeping = mem_alloc(1, sizeof(*keeping));
+	*keeping = (struct keeping){.work = {drop}, .call = call, .dir = TAKE(dir)};
+	const struct kube_runlog_request wanted = {
+		.kube_namespace = place.kube_namespace,
+		.job = place.job,
+		.rank = -1,
+		.tail_lines = -1,
+		.events = {.data = on_data, .end = on_end, .ctx = keeping},
+	};
+	target_call_begin(call, &keeping->work);
+	keeping->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
+	return 0;
+}

@@ -11,10 +11,14 @@
 #include "kube/podlog.h"
 
 enum {
-	TICK_MS = 500,
-	GRACE_MS = 1000,       /* for what a probe has seen to come by the stream too */
-	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line; less than what a
-				* kubelet takes between two looks at the sizes of logs */
+	TICK_MS = 250,
+	GRACE_MS = 1000, /* for what a probe has seen to come by the stream too */
+	GRACE_FAST_MS = 250,
+	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line */
+	/* A stream that falls silent while much was coming is asked about at once: a kubelet that
+	 * has lost its file rotates the next one in 3 seconds or more. */
+	WATCH_FAST_MS = 500,
+	FAST_BYTES = 16 << 10, /* in a tick */
 	WATCH_MAX_MS = 30000,
 	HEAD_EVERY_MS = 2000,
 	HEAD_BYTES = 512 << 10, /* logs are rotated at 1 MiB or more */
@@ -67,6 +71,8 @@ struct podlog {
 	int64_t behind_ms; /* since the stream is known to be behind; 0: it is not */
 	int64_t head_ms;
 	uint64_t unheaded; /* bytes since the head was asked for */
+	size_t n_heard;    /* bytes since the last tick */
+	bool is_fast;
 
 	int stopped; /* what data has returned, if negative */
 	bool finishing, drained, is_over;
@@ -308,8 +314,9 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 	if (podlog->is_cut)
 		return 1;
 	podlog->heard_ms = clock_ms();
-	podlog->watch_ms = WATCH_FIRST_MS;
+	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
+	podlog->n_heard += len;
 	r = podlog_lines_feed(podlog->lines, data, len, err);
 	if (r < 0)
 		return r;
@@ -467,7 +474,7 @@ static void start_stream(struct podlog *podlog)
 	podlog_lines_begin(podlog->lines);
 	podlog->got_new = podlog->is_paused = false;
 	podlog->heard_ms = clock_ms();
-	podlog->watch_ms = WATCH_FIRST_MS;
+	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
 	podlog->stream = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							    .path = podlog->path,
@@ -561,17 +568,26 @@ static void look_at_head(struct podlog *podlog, int64_t now_ms)
 /* Silence: the program's, or a stream that is dead or stuck? */
 static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 {
-	if (podlog->behind_ms && now_ms > podlog->behind_ms + GRACE_MS) {
+	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
+	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
+
+	if (podlog->behind_ms) {
+		if (now_ms < podlog->behind_ms + grace_ms)
+			return;
 		podlog->behind_ms = 0;
 		podlog_lines_doubt(podlog->lines);
 		cut(podlog);
-	} else if (now_ms > podlog->heard_ms + podlog->watch_ms && !podlog->behind_ms) {
-		podlog->watch_ms = podlog->finishing                     ? WATCH_FIRST_MS
-				   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
-									 : WATCH_MAX_MS;
-		podlog->heard_ms = now_ms;
-		start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+		return;
 	}
+	if (podlog->watch_ms == 0)
+		podlog->watch_ms = first_ms;
+	if (now_ms < podlog->heard_ms + podlog->watch_ms)
+		return;
+	podlog->watch_ms = podlog->finishing                     ? first_ms
+			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
+								 : WATCH_MAX_MS;
+	podlog->heard_ms = now_ms;
+	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
 }
 
 static int on_tick(void *ctx, struct err *err)
@@ -585,6 +601,9 @@ static int on_tick(void *ctx, struct err *err)
 	int r = podlog_lines_flush(podlog->lines, err);
 	if (r < 0)
 		return r;
+	if (podlog->n_heard > 0)
+		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
+	podlog->n_heard = 0;
 	look_at_head(podlog, now_ms);
 	look_at_stream(podlog, now_ms);
 	return 0;

@@ -13,7 +13,7 @@
 
 enum {
 	INSTANCES_MAX = 64, /* of one rank that are waited for */
-	TURN_MS = 0,
+	TURN_MS = 0,        /* at once, but from the loop */
 	LAST_LOOK_MS = 200, /* for pods that are not known yet when the Job has ended */
 	WAIT_MS = 5000,     /* and for those that have not ended yet */
 };
@@ -441,13 +441,22 @@ static void on_jobs_synced(void *ctx)
 	turn_at(runlog, TURN_MS);
 }
 
+static bool any_reads(const struct kube_runlog *runlog)
+{
+	for (size_t i = 0; i < runlog->ranks.n; i++)
+		if (runlog->ranks.v[i]->podlog)
+			return true;
+	return false;
+}
+
 static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
 {
 	struct kube_runlog *runlog = ctx;
 	AUTO_FREE char *text = NULL;
 
 	(void)since_ms;
-	if (!fault)
+	/* What is being read tells of its own. */
+	if (!fault || any_reads(runlog))
 		return;
 	text = mem_printf(
 		"the pods of job %s cannot be watched for now: %s", runlog->job, fault->message);

@@ -275,6 +275,11 @@ int http_new(const struct http_options *options, struct http **ret, struct err *
 	return 0;
 }
 
+void http_allow_connections(struct http *http, unsigned max)
+{
+	curl_multi_setopt(http->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)max);
+}
+
 struct http *http_twin(const struct http *http)
 {
 	const struct http_options options = {
@@ -311,6 +316,7 @@ void http_free(struct http *http)
 	drop_timer(http, &http->timer);
 	drop_timer(http, &http->drain_timer);
 	curl_global_cleanup();
+	http_drop_routes(http);
 	free(http->user_agent);
 	free(http->ca_file);
 	free(http);

@@ -63,6 +63,8 @@ int http_new(const struct http_options *options, struct http **ret, struct err *
 void http_free(struct http *http);
 AUTO_POINTER(struct http, http_free)
 #define AUTO_HTTP AUTO(http_free_auto)
+/* More than HTTP_CONNECTIONS_MAX for each host and port, where answers are long streams. */
+void http_allow_connections(struct http *http, unsigned max);
 
 /* Of one server; lives as long as its calls. */
 struct http_tls {

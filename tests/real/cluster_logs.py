@@ -22,6 +22,7 @@ CUTS = 50
 WRITER = """
 import os, sys, time
 n, lines, pause = 0, int(sys.argv[1]), float(sys.argv[2])
+time.sleep(5)  # for those who follow
 while n < lines:
     ms = time.time_ns() // 1000000
     os.write(1, b"".join(b"%d %d\\n" % (i, ms) for i in range(n, min(n + 200, lines))))
@@ -110,6 +111,18 @@ def test_a_container_that_is_started_again(w):
         out, err, rc = follow(w, c, ns, "again", 0)
         assert (rc, out) == (0, "try\nfails\ntry\nover\n"), (out, err)
         assert "was started again" in err, err
+
+
+def test_more_ranks_than_connections_of_a_push(w):
+    """All of them are followed at the same time: none ends before the last has begun."""
+    c = clusters.get()
+    script = 'echo "$JOB_COMPLETION_INDEX:begins"; sleep 4; echo "$JOB_COMPLETION_INDEX:ends"'
+    with c.namespace() as ns:
+        c.apply(job("many", c.images["busybox"], "sh", "-c", script, job={"completions": 12, "parallelism": 12}), namespace=ns)
+        out, err, rc = follow(w, c, ns, "many", -1, timeout=120)
+        assert rc == 0, err
+        words = re.findall(r"(\d+):(begins|ends)", out)
+        assert sorted(words) == sorted((str(n), what) for n in range(12) for what in ("begins", "ends")), (out, err)
 
 
 def at_ms(text):

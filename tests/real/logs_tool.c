@@ -163,6 +163,7 @@ static int run(char **argv, struct err *err)
 			&http, err);
 	if (r < 0)
 		return r;
+	http_allow_connections(http, KUBE_RUNLOG_RANKS_MAX + 8);
 	client = kube_client_new(&(struct kube_client_options){.loop = tool.loop,
 		.http = http,
 		.access = &access,

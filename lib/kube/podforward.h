@@ -14,7 +14,8 @@
  * A tunnel is pinged; a dead one is closed with what it carries (those ends are not orderly: a
  * reset), and another one is dialled with growing pauses, to the pod that is there by then. A
  * connection to a port that is not open yet is held and tried again for a while. Of a connection
- * that has sent nothing nothing is lost by a new try.
+ * that has sent nothing nothing is lost by a new try. The first one to a port sends its bytes only
+ * when the port has had the time to refuse it.
  *
  * An end of the local side is passed on when it has come, not earlier: containerd gives the other
  * direction one second after it.

@@ -15,7 +15,8 @@
 enum {
 	RETRY_MIN_MS = 50,
 	RETRY_MAX_MS = 500,
-	SETTLE_MS = 500,
+	REPLY_MS = 2000,
+	SETTLE_MS = 50,
 	ERROR_WAIT_MS = 1000,
 	LINGER_MS = 2000,
 	BULK_QUIET_MS = 10 * 1000,
@@ -128,20 +129,25 @@ void conn_drop(struct podforward_conn *conn)
 	finish(conn, true);
 }
 
-/* A new try must not send twice what a program may have got. */
-void conn_lost(struct podforward_conn *conn, const struct err *fault)
+/* Another tunnel, unless that would send twice what a program may have got. */
+static bool move(struct podforward_conn *conn)
 {
-	conn->tunnel = NULL;
-	if (conn->is_over)
-		return;
 	if (conn->heard || conn->end.bytes_up || conn->local_end || conn->remote_end ||
-		++conn->losses > LOSSES_MAX) {
-		fail(conn, fault);
-		return;
-	}
+		++conn->losses > LOSSES_MAX)
+		return false;
+	leave_tunnel(conn);
 	buf_reset(&conn->error);
 	conn->error_end = false;
 	set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
+	forward_wake(conn->forward);
+	return true;
+}
+
+void conn_lost(struct podforward_conn *conn, const struct err *fault)
+{
+	conn->tunnel = NULL;
+	if (!conn->is_over && !move(conn))
+		fail(conn, fault);
 }
 
 /*
@@ -163,6 +169,8 @@ static bool may_retry(const struct podforward_conn *conn)
 static void retry(struct podforward_conn *conn)
 {
 	forward_set_port(conn->forward, conn->port, false);
+	if (conn->end.bytes_up && !conn->is_behind)
+		conn->tunnel->is_closing = true;
 	leave_tunnel(conn);
 	conn->error_end = conn->remote_end = false;
 	buf_reset(&conn->error);
@@ -186,6 +194,17 @@ static void fail_with_error(struct podforward_conn *conn)
 		err_set(&fault, E_KUBE_FORWARD, "%s", shown);
 	}
 	conn_fail(conn, &fault);
+}
+
+/* Bytes for a stream whose port refuses are read by nobody there, and the frames of other streams
+ * wait behind them for ever (spdystream's frame workers). So none are sent until a port that has
+ * not answered yet has had the time to say so. */
+static bool is_settled(const struct podforward_conn *conn)
+{
+	bool is_waiting =
+		conn->wait == WAIT_REPLY || conn->wait == WAIT_SETTLE || conn->wait == WAIT_SETTLED;
+
+	return conn->heard || !is_waiting || forward_port_is_open(conn->forward, conn->port);
 }
 
 /*
@@ -316,6 +335,30 @@ void conn_data(struct podforward_conn *conn, const void *data, size_t len, bool 
 		conn_flush(conn);
 }
 
+/* What an earlier try had sent. */
+static void send_again(struct podforward_conn *conn)
+{
+	if (!conn->is_behind || !conn->tunnel || !is_settled(conn))
+		return;
+	conn->is_behind = false;
+	if (conn->kept.len)
+		tunnel_send(conn->tunnel, conn->data_id, conn->kept.data, conn->kept.len, false);
+	if (conn->local_end)
+		tunnel_send(conn->tunnel, conn->data_id, "", 0, true);
+	tunnel_flush(conn->tunnel);
+}
+
+void conn_reply(struct podforward_conn *conn)
+{
+	if (conn->is_over || conn->wait != WAIT_REPLY)
+		return;
+	if (forward_port_is_open(conn->forward, conn->port))
+		set_timer(conn, WAIT_NOTHING, 0);
+	else
+		set_timer(conn, WAIT_SETTLE, SETTLE_MS);
+	send_again(conn);
+}
+
 void conn_error(struct podforward_conn *conn, const void *data, size_t len, bool is_end)
 {
 	if (conn->is_over)
@@ -346,20 +389,14 @@ void conn_reset(struct podforward_conn *conn, bool is_data)
  * From the local side
  */
 
-static bool is_settled(const struct podforward_conn *conn)
-{
-	return conn->heard || conn->wait != WAIT_SETTLE ||
-	       forward_port_is_open(conn->forward, conn->port);
-}
-
 static bool wants_local(const struct podforward_conn *conn)
 {
 	if (conn->is_over || conn->local_end)
 		return false;
 	if (conn->wait == WAIT_LOCAL)
 		return true;
-	return conn->tunnel && tunnel_has_room(conn->tunnel) &&
-	       (is_settled(conn) || conn->kept.len < FORWARD_KEPT_MAX);
+	return conn->tunnel && !conn->is_behind && tunnel_has_room(conn->tunnel) &&
+	       is_settled(conn);
 }
 
 static void send_up(struct podforward_conn *conn, const void *data, size_t len)
@@ -449,6 +486,16 @@ static int on_timer(void *ctx, struct err *err)
 	} else if (wait == WAIT_RETRY) {
 		set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
 		forward_wake(conn->forward);
+	} else if (wait == WAIT_REPLY) {
+		/* The tunnel is stuck behind another stream. */
+		conn->tunnel->is_closing = true;
+		move(conn);
+	} else if (wait == WAIT_SETTLE) {
+		/* When the machine is busy the refusal may be here, and only not have been read. */
+		set_timer(conn, WAIT_SETTLED, 0);
+	} else if (wait == WAIT_SETTLED) {
+		forward_set_port(conn->forward, conn->port, true);
+		send_again(conn);
 	} else if (wait == WAIT_ERROR) {
 		end_local(conn);
 	} else if (wait == WAIT_LOCAL) {
@@ -479,12 +526,8 @@ void conn_open(struct podforward_conn *conn, struct podforward_tunnel *tunnel)
 	conn->tunnel = tunnel;
 	*vec_push(&tunnel->conns) = conn;
 	conn->opened_ms = conn->last_ms = clock_ms();
-	set_timer(conn, WAIT_SETTLE, SETTLE_MS);
-	/* Of an earlier try. */
-	if (conn->kept.len)
-		tunnel_send(tunnel, conn->data_id, conn->kept.data, conn->kept.len, false);
-	if (conn->local_end)
-		tunnel_send(tunnel, conn->data_id, "", 0, true);
+	set_timer(conn, WAIT_REPLY, REPLY_MS);
+	conn->is_behind = conn->kept.len || conn->local_end;
 }
 
 struct podforward_conn *conn_new(struct podforward *forward, int fd, uint16_t port)

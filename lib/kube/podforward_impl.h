@@ -69,7 +69,8 @@ struct podforward_tunnel {
 	struct spdy *spdy;
 	struct conn_list conns;   /* by the ids of their streams, which rise */
 	struct conn_list touched; /* have something to be written since the last flush */
-	bool is_open, is_dead, is_closing;
+	bool is_open, is_dead;
+	bool is_closing;   /* takes no more connections */
 	struct err fault;  /* why it is dead */
 	int64_t busy_ms;   /* when it was seen to move much; 0: never */
 	int64_t window_ms; /* a second in which bytes are counted */
@@ -106,9 +107,11 @@ enum conn_wait {
 	WAIT_NOTHING,
 	WAIT_TUNNEL,
 	WAIT_RETRY,  /* the port was not open */
-	WAIT_SETTLE, /* it may still be said that it is not */
-	WAIT_ERROR,  /* the error stream's end behind the data's */
-	WAIT_LOCAL,  /* the local side's end behind the pod's */
+	WAIT_REPLY,  /* the first sign of life of its streams */
+	WAIT_SETTLE, /* it may still be said that the port is not open */
+	WAIT_SETTLED,
+	WAIT_ERROR, /* the error stream's end behind the data's */
+	WAIT_LOCAL, /* the local side's end behind the pod's */
 };
 
 struct podforward_conn {
@@ -122,6 +125,7 @@ struct podforward_conn {
 	struct buf pending; /* for the local side; from pending_at on */
 	size_t pending_at;
 	struct buf error; /* what the error stream has said */
+	bool is_behind;   /* kept has not been sent to these streams yet */
 	bool heard;       /* something has come back: no new try */
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
@@ -143,6 +147,7 @@ bool conn_waits(const struct podforward_conn *conn);
 void conn_open(struct podforward_conn *conn, struct podforward_tunnel *tunnel);
 /* Events of its streams. */
 void conn_data(struct podforward_conn *conn, const void *data, size_t len, bool is_end);
+void conn_reply(struct podforward_conn *conn);
 void conn_error(struct podforward_conn *conn, const void *data, size_t len, bool is_end);
 void conn_reset(struct podforward_conn *conn, bool is_data);
 /* Write what has come, as far as it goes now, and see whether it was all. */

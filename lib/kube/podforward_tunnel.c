@@ -163,8 +163,12 @@ static int on_data(
 static int on_reply(void *ctx, uint32_t id, const struct spdy_field *fields, size_t n, bool is_end,
 	struct err *err)
 {
+	struct podforward_conn *conn = find(ctx, id);
+
 	(void)fields;
 	(void)n;
+	if (conn && id == conn->data_id)
+		conn_reply(conn);
 	return is_end ? on_data(ctx, id, "", 0, true, err) : 0;
 }
 

@@ -208,11 +208,19 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
  * Stopping
  */
 
+static void on_kept(struct target_call *call, int status, struct err *err)
+{
+	(void)call;
+	(void)status;
+	err_clear(err);
+}
+
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
 	struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct target_call keep = {.done = on_kept};
 	AUTO_ERR struct err late = {0};
 
 	*ret_ended_before = run_state_is_final(run_state(run));
@@ -221,11 +229,17 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 	if (!run_handle(run))
 		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
 	int r = target_open_run(session, run, &target, err);
-	if (r == 0)
-		r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
 	if (r < 0)
 		return r;
-	r = runs_wait(session, &one, wait_ms, NULL, &late);
+	/* Its last words would go with what is removed there. */
+	if (target->ops->keep)
+		target->ops->keep(target, run_handle(run), true, &keep, NULL);
+	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
+	if (r == 0)
+		r = runs_wait(session, &one, wait_ms, NULL, &late);
+	target_call_cancel(&keep);
+	if (r < 0 && !err_is_set(&late))
+		return r;
 	/* Not ended in time: the caller sees it by the state. */
 	if (r < 0 && late.id != E_RUN_TIMEOUT)
 		return err_move(err, &late);

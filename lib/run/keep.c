@@ -59,7 +59,8 @@ static void start(struct keeper *keeper, const struct run *run, int64_t deadline
 	if (r == 0 && !keep->target->ops->keep)
 		return;
 	if (r == 0)
-		r = keep->target->ops->keep(keep->target, run_handle(run), &keep->call, &err);
+		r = keep->target->ops->keep(
+			keep->target, run_handle(run), false, &keep->call, &err);
 	if (r == 0)
 		keeper->n_open++;
 	else

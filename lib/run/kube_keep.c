@@ -34,22 +34,8 @@ struct keeping {
 	char *dir; /* of the attempt */
 	struct rank_file ranks[RANKS_MAX];
 	uint64_t bytes;
+	bool follows, is_kept;
 };
-
-static void drop(struct target_work *work)
-{
-	struct keeping *keeping = (struct keeping *)work;
-
-	kube_runlog_free(keeping->runlog);
-	for (size_t i = 0; i < RANKS_MAX; i++) {
-		if (keeping->ranks[i].log_fd > 0)
-			close(keeping->ranks[i].log_fd);
-		if (keeping->ranks[i].marks_fd > 0)
-			close(keeping->ranks[i].marks_fd);
-	}
-	free(keeping->dir);
-	free(keeping);
-}
 
 static int open_rank(struct keeping *keeping, int rank, struct err *err)
 {
@@ -110,7 +96,25 @@ static int finish(struct keeping *keeping, struct err *err)
 	int r = fs_mkdirs(from, 0700, err);
 	if (r == 0 && rename(from, to) < 0 && errno != ENOTEMPTY && errno != EEXIST)
 		r = fs_error(err, errno, "%s", to);
+	keeping->is_kept = true;
 	return r;
+}
+
+static void drop(struct target_work *work)
+{
+	struct keeping *keeping = (struct keeping *)work;
+
+	kube_runlog_free(keeping->runlog);
+	if (keeping->follows && !keeping->is_kept && keeping->bytes > 0)
+		finish(keeping, NULL);
+	for (size_t i = 0; i < RANKS_MAX; i++) {
+		if (keeping->ranks[i].log_fd > 0)
+			close(keeping->ranks[i].log_fd);
+		if (keeping->ranks[i].marks_fd > 0)
+			close(keeping->ranks[i].marks_fd);
+	}
+	free(keeping->dir);
+	free(keeping);
 }
 
 static int on_end(void *ctx, struct err *fault, struct err *err)
@@ -124,7 +128,8 @@ static int on_end(void *ctx, struct err *fault, struct err *err)
 	return 0;
 }
 
-int kube_keep(struct target *target, const char *handle, struct target_call *call, struct err *err)
+int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
+	struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	struct kube_handle place;
@@ -142,12 +147,14 @@ int kube_keep(struct target *target, const char *handle, struct target_call *cal
 	}
 	fs_remove_tree(AT_FDCWD, unfinished, NULL);
 	keeping = mem_alloc(1, sizeof(*keeping));
-	*keeping = (struct keeping){.work = {drop}, .call = call, .dir = TAKE(dir)};
+	*keeping =
+		(struct keeping){.work = {drop}, .call = call, .dir = TAKE(dir), .follows = follow};
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = place.kube_namespace,
 		.job = place.job,
 		.rank = -1,
 		.tail_lines = -1,
+		.follow = follow,
 		.events = {.data = on_data, .end = on_end, .ctx = keeping},
 	};
 	target_call_begin(call, &keeping->work);

@@ -129,9 +129,10 @@ struct target_ops {
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
 		struct err *err);
 	/* Copy into the record here what the place keeps for a while only: the log of an attempt
-	 * that has ended. Done at once when it is here already. NULL: nothing has to be. */
-	int (*keep)(struct target *target, const char *handle, struct target_call *call,
-		struct err *err);
+	 * that has ended, or (follow) until it has; then what has come is kept when the call is
+	 * given up. Done at once when it is here already. NULL: nothing has to be. */
+	int (*keep)(struct target *target, const char *handle, bool follow,
+		struct target_call *call, struct err *err);
 	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
 	/* What submit would make there, in that order, without the values of secrets; a list. The
 	 * place is asked whether it would take that, if it can be. Blocks. */

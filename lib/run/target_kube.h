@@ -76,7 +76,8 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 	struct err *err);
 int kube_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err);
-int kube_keep(struct target *target, const char *handle, struct target_call *call, struct err *err);
+int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
+	struct err *err);
 /* Reads what kube_keep has kept of the attempt: 1 when it has begun to, 0 if nothing is. */
 int kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 	const struct target_log_request *request, char *token, struct target_call *call,

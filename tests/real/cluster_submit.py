@@ -88,6 +88,44 @@ def test_cancel_leaves_nothing(w):
         assert w.run("cancel", run).rc == 0
 
 
+def test_last_words_of_a_cancelled_run_are_kept(w):
+    program = """import signal, sys, time
+def end(*_):
+    print("last words", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("first words", flush=True)
+time.sleep(600)
+"""
+    with site(w, files={"a.py": program}) as s:
+        run = s.submit("--", "python3", "a.py")
+        wait_for(lambda: "first" in w.run("logs", run).out, "its first words", 60)
+        w.ok("cancel", run)
+        assert s.ended(run)["state"] == "cancelled"
+        wait_for(lambda: not s.cluster.get("Pod", namespace=s.namespace), "the end of its pod", 60)
+        assert w.ok("logs", run).out == "first words\nlast words\n"
+
+
+def test_the_log_outlives_the_job(w):
+    with site(w) as s:
+        run = s.submit("-N", "2", "--", "sh", "-c", "echo rank $NODE_RANK")
+        assert w.run("wait", run, timeout=90).rc == 0
+        s.cluster.delete("Job", run, s.namespace, propagationPolicy="Foreground")
+        wait_for(lambda: not s.cluster.get("Pod", namespace=s.namespace), "the end of its pods", 60)
+        assert w.ok("logs", run).out == "[0] rank 0\n[1] rank 1\n"
+        assert w.ok("logs", "--rank", "1", run).out == "rank 1\n"
+        assert w.show(run)["state"] == "succeeded"
+
+
+def test_following_exits_as_the_program_does(w):
+    with site(w) as s:
+        done = w.run("submit", "-f", "--", "sh", "-c", "echo out; echo err >&2; exit 5", timeout=90)
+        assert done.rc == 5 and sorted(done.out.split()) == ["err", "out"], done
+        done = w.run("submit", "-f", "--json", "--", "python3", "a.py", timeout=90)
+        first, last = json.loads(done.out.splitlines()[0]), json.loads(done.out.splitlines()[-1])
+        assert done.rc == 0 and first["text"] == "hello" and last["state"] == "succeeded", done
+
+
 def test_two_ranks_find_each_other(w):
     talk = """import os, socket, time
 rank, where = os.environ["NODE_RANK"], (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

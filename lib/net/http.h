@@ -30,6 +30,7 @@ enum {
 	HTTP_ERROR_BODY_MAX = 64 << 10, /* kept of an answer that is no success */
 	HTTP_REDIRECTS_MAX = 5,
 	HTTP_CONNECT_MS = 8000, /* name lookup, TCP and TLS together */
+	HTTP_ROUTE_MS = 40000,  /* the same over a route, which may have to be made */
 };
 
 /* What was done, for traces and counts: each exchange, redirects too. The function starts and ends
@@ -65,6 +66,17 @@ AUTO_POINTER(struct http, http_free)
 #define AUTO_HTTP AUTO(http_free_auto)
 /* More than HTTP_CONNECTIONS_MAX for each host and port, where answers are long streams. */
 void http_allow_connections(struct http *http, unsigned max);
+
+/* A connection is about to be made from local_port of this machine over a route; a negative return
+ * refuses it, and its call fails with what is in err. Called from within the client: it may not enter
+ * it. */
+typedef int http_route_fn(void *ctx, uint16_t local_port, struct err *err);
+/* Connections to host are led to port `to` of 127.0.0.1 from now on, where a tunnel to it begins: its
+ * name is not looked up, no proxy is used, and what lies there counts as ADDRESS_PUBLIC. port 0: the
+ * ports of http and https. Requests keep the name; TLS and its certificates, too. Not for upgrades.
+ * ctx outlives the client. */
+void http_add_route(struct http *http, const char *host, uint16_t port, uint16_t to,
+	http_route_fn *open, void *ctx);
 
 /* Of one server; lives as long as its calls. */
 struct http_tls {

@@ -21,7 +21,7 @@ static int refuse(const struct http_call *call, enum address_zone zone, struct e
 
 static bool is_allowed(const struct http_call *call, enum address_zone zone)
 {
-	return !call->request.has_zone || zone <= call->request.zone;
+	return call->x.route || !call->request.has_zone || zone <= call->request.zone;
 }
 
 int http_check_literal(const struct http_call *call, struct err *err)
@@ -40,6 +40,8 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 	enum address_zone zone = address_zone(&address->addr);
 
 	(void)purpose;
+	if (call->x.route)
+		return http_route_socket(call);
 	if (!call->x.proxy && !is_allowed(call, zone)) {
 		refuse(call, zone, &call->x.refused);
 		return CURL_SOCKET_BAD;
@@ -56,6 +58,8 @@ static enum address_zone zone_reached(const struct http_call *call, const char *
 {
 	enum address_zone zone;
 
+	if (call->x.route)
+		return ADDRESS_PUBLIC;
 	if (call->x.proxy)
 		address = call->url.host;
 	if (address_zone_of_text(address, &zone))

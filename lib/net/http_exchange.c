@@ -62,6 +62,8 @@ static int find_proxy(struct http_call *call, struct err *err)
 {
 	const char *named = call->request.proxy;
 
+	if (call->x.route)
+		return 0;
 	if (!named)
 		return proxy_for(&call->http->proxy, &call->url, &call->x.proxy, err);
 	if (!*named)
@@ -111,6 +113,7 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	x->easy = curl_easy_init();
 	if (!x->easy)
 		return err_set(err, E_BUG, "libcurl makes no request");
+	x->route = http_find_route(call->http, &call->url);
 	set_basics(call);
 	set_method(call);
 	set_headers(call);
@@ -122,6 +125,8 @@ int http_exchange_init(struct http_call *call, struct err *err)
 		r = http_tls_options(call, err);
 	if (r < 0)
 		return r;
+	if (x->route)
+		http_route_options(call);
 	return x->unset ? err_set(err, E_BUG, "libcurl does not take %s", x->unset) : 0;
 }
 

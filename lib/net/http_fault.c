@@ -23,7 +23,7 @@ struct fault_row {
 static const struct fault_row fault_rows[] = {
 	{CURLE_COULDNT_RESOLVE_HOST, NULL, E_HTTP_RESOLVE, false,
 		"has no address that can be found"},
-	{CURLE_OPERATION_TIMEDOUT, NULL, E_HTTP_TIMEOUT, true, "cannot be reached within 8 s"},
+	{CURLE_OPERATION_TIMEDOUT, NULL, E_HTTP_TIMEOUT, true, "cannot be reached in time"},
 	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
 	{CURLE_PARTIAL_FILE, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of an answer"},

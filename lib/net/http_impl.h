@@ -20,6 +20,14 @@ enum {
 	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
 };
 
+struct http_route {
+	struct http_route *next;
+	char *host;
+	uint16_t port, to;
+	http_route_fn *open;
+	void *ctx;
+};
+
 struct http {
 	struct loop *loop;
 	char *user_agent;
@@ -27,6 +35,7 @@ struct http {
 	struct proxy_env proxy;
 	http_event_fn *event;
 	void *event_ctx;
+	struct http_route *routes;
 	CURLM *multi;
 	struct http_call *calls;
 	size_t n_running; /* with libcurl */
@@ -42,8 +51,9 @@ struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
 	struct curl_slist *connect_to;
-	char *proxy; /* with user information, or NULL */
-	int fd;      /* as far as libcurl waits for it, or -1 */
+	const struct http_route *route; /* the client's, or NULL */
+	char *proxy;                    /* with user information, or NULL */
+	int fd;                         /* as far as libcurl waits for it, or -1 */
 	char errbuf[CURL_ERROR_SIZE];
 	const char *unset; /* an option that libcurl does not take */
 	int64_t start_ms;
@@ -60,7 +70,7 @@ struct http_exchange {
 	bool has_length;
 	uint64_t length;
 	uint64_t bytes_up, bytes_down;
-	struct err refused; /* by zone: an address of several, maybe */
+	struct err refused; /* by zone: an address of several, maybe; by the route */
 	struct err fault;
 	bool is_transient;
 };
@@ -119,6 +129,15 @@ void http_wipe(const char *secret);
 int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
 /* Makes the call one for url, which it takes over. */
 void http_redirect(struct http_call *call, struct url *url);
+
+/* http_route.c */
+/* The one to url, or NULL. */
+const struct http_route *http_find_route(const struct http *http, const struct url *url);
+/* The exchange goes over its route. */
+void http_route_options(struct http_call *call);
+/* A socket for it, or -1 with why in x.refused. */
+int http_route_socket(struct http_call *call);
+void http_drop_routes(struct http *http);
 
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */

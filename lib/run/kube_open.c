@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/runlog.h"
 
 #define SERVICE_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -143,6 +144,8 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 		r = http_new(&http, &cluster->http, err);
 	if (r < 0)
 		return r;
+	/* Logs of many ranks are as many streams. */
+	http_allow_connections(cluster->http, KUBE_RUNLOG_RANKS_MAX + 8);
 	options.http = cluster->http;
 	cluster->client = kube_client_new(&options);
 	return 0;

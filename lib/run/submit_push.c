@@ -21,6 +21,7 @@ struct remote {
 	struct pushing pushing;
 	struct push_events events;
 	struct target_call check;
+	struct run *draft; /* what the check is about */
 	struct strv notes;
 	struct err refused;
 	struct task *asking; /* waits for the answer of the check */
@@ -30,6 +31,7 @@ struct remote {
 static void remote_done(struct remote *remote)
 {
 	target_call_cancel(&remote->check);
+	run_free(remote->draft);
 	pushing_done(&remote->pushing);
 	strv_done(&remote->notes);
 	err_done(&remote->refused);
@@ -121,7 +123,8 @@ static int start_check(struct remote *remote, struct err *err)
 	remote->check =
 		(struct target_call){.deadline_ms = clock_ms() + CHECK_MS, .done = on_checked};
 	int r = target->ops->check(target, &job, &remote->notes, &remote->check, err);
-	run_free(TAKE(course->run));
+	/* The check looks at it until it is done. */
+	remote->draft = TAKE(course->run);
 	return r;
 }
 

@@ -24,14 +24,25 @@ static void add_below(const char *before, const char *text, struct buf *out)
 		buf_addf(out, "%*s%s%s\n", STATUS_WIDTH, "", before, clean);
 }
 
-static void add_row(const struct doctor_row *row, const char *title, struct buf *out)
+static void add_row(const struct doctor_row *row, struct buf *out)
 {
 	AUTO_FREE char *found = ui_clean(row->found ? row->found : "");
 
 	buf_addf(out, "%s%-*s" UI_OFF "%-*s%s\n", style_of(row->status), STATUS_WIDTH,
-		doctor_status_name(row->status), TITLE_WIDTH, title, found);
+		doctor_status_name(row->status), TITLE_WIDTH, doctor_title(row->id), found);
 	add_below("", row->cause, out);
 	add_below("fix: ", row->fix, out);
+	vec_foreach (const struct doctor_row, more, &row->more)
+		add_row(more, out);
+}
+
+static size_t count_row(const struct doctor_row *row, enum doctor_status status)
+{
+	size_t n = row->status == status;
+
+	vec_foreach (const struct doctor_row, more, &row->more)
+		n += count_row(more, status);
+	return n;
 }
 
 static size_t count(const struct doctor_row *rows, enum doctor_status status)
@@ -39,7 +50,7 @@ static size_t count(const struct doctor_row *rows, enum doctor_status status)
 	size_t n = 0;
 
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		n += rows[i].status == status;
+		n += count_row(&rows[i], status);
 	return n;
 }
 
@@ -50,10 +61,20 @@ static void print_rows(struct app *app, const struct doctor_row *rows)
 
 	buf_init(&out, LINE_BYTES);
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		add_row(&rows[i], doctor_checks[i].title, &out);
+		add_row(&rows[i], &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 	app_note(app, "%zu %s, %zu %s", problems, problems == 1 ? "problem" : "problems", warnings,
 		warnings == 1 ? "warning" : "warnings");
+}
+
+static void add_json(struct json *list, const struct doctor_row *row)
+{
+	struct json *json = doctor_row_to_json(row);
+
+	json_remove(json, "more");
+	json_add(list, json);
+	vec_foreach (const struct doctor_row, more, &row->more)
+		add_json(list, more);
 }
 
 static void print_json(struct app *app, const struct doctor_row *rows)
@@ -61,7 +82,7 @@ static void print_json(struct app *app, const struct doctor_row *rows)
 	struct json *json = app_json("doctor"), *list = json_array();
 
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		json_add(list, doctor_row_to_json(&rows[i]));
+		add_json(list, &rows[i]);
 	json_set(json, "checks", list);
 	app_print_json(app, json);
 }

@@ -32,6 +32,8 @@ const struct doctor_check doctor_checks[] = {
 	{"proxy", "proxy", false, doctor_proxy},
 	{"registry", "registry", false, doctor_registry},
 	{"base", "base image", false, doctor_base},
+	{"kubeconfig", "kubeconfig", false, doctor_kubeconfig},
+	{"cluster", "clusters", true, doctor_clusters},
 	{"git", "git", false, doctor_git},
 	{"program", "program", false, doctor_program},
 	{"gpu", "GPUs", false, doctor_gpu},
@@ -40,6 +42,16 @@ const struct doctor_check doctor_checks[] = {
 	{"terminal", "terminal", false, doctor_terminal},
 };
 const size_t doctor_checks_n = ARRAY_LEN(doctor_checks);
+
+/* Rows that a check adds. */
+static const struct {
+	const char *id, *title;
+} further[] = {
+	{"cluster-safety", "cluster safety"},
+	{"cluster-login", "cluster login"},
+	{"cluster-rights", "cluster rights"},
+	{"cluster-pods", "cluster pods"},
+};
 
 static const char *const status_names[] = {"ok", "warning", "problem"};
 
@@ -56,6 +68,29 @@ const struct doctor_check *doctor_find(const char *id)
 	return NULL;
 }
 
+/* The table's own text, which stays. */
+static bool find_row(const char *id, const char **ret_id, const char **ret_title)
+{
+	const struct doctor_check *check = doctor_find(id);
+
+	*ret_id = check ? check->id : NULL;
+	*ret_title = check ? check->title : NULL;
+	for (size_t i = 0; !check && i < ARRAY_LEN(further); i++) {
+		if (!str_eq(further[i].id, id))
+			continue;
+		*ret_id = further[i].id;
+		*ret_title = further[i].title;
+	}
+	return *ret_id != NULL;
+}
+
+const char *doctor_title(const char *id)
+{
+	const char *known, *title;
+
+	return find_row(id, &known, &title) ? title : id;
+}
+
 /*
  * Rows
  */
@@ -65,7 +100,19 @@ void doctor_row_done(struct doctor_row *row)
 	free(row->found);
 	free(row->cause);
 	free(row->fix);
+	vec_foreach (struct doctor_row, more, &row->more)
+		doctor_row_done(more);
+	vec_done(&row->more);
 	*row = (struct doctor_row){0};
+}
+
+struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id)
+{
+	struct doctor_row *more = vec_push(&row->more);
+	const char *title;
+
+	BUG_ON(!find_row(id, &more->id, &title));
+	return more;
 }
 
 void doctor_found(struct doctor_row *row, const char *fmt, ...)
@@ -130,9 +177,16 @@ struct json *doctor_row_to_json(const struct doctor_row *row)
 	json_set_str(json, "found", row->found);
 	json_set_str(json, "cause", row->cause);
 	json_set_str(json, "fix", row->fix);
+	if (row->more.n == 0)
+		return json;
+	struct json *list = json_array();
+	vec_foreach (const struct doctor_row, more, &row->more)
+		json_add(list, doctor_row_to_json(more));
+	json_set(json, "more", list);
 	return json;
 }
 
+/* row is empty but for its id. */
 static bool row_from_json(const struct json *json, struct doctor_row *row)
 {
 	const char *status = json_get_str(json, "status"), *found = json_get_str(json, "found");
@@ -149,6 +203,22 @@ static bool row_from_json(const struct json *json, struct doctor_row *row)
 		return true;
 	}
 	return false;
+}
+
+static bool rows_from_json(const struct json *json, struct doctor_row *row)
+{
+	const struct json *list = json_get(json, "more");
+
+	if (!row_from_json(json, row))
+		return false;
+	for (const struct json *item = json_first(list); item; item = json_next(item)) {
+		struct doctor_row more = {0};
+		const char *title;
+		if (find_row(json_get_str(item, "id"), &more.id, &title) &&
+			row_from_json(item, &more))
+			*vec_push(&row->more) = more;
+	}
+	return true;
 }
 
 /*
@@ -254,7 +324,7 @@ static void fill(const struct worker *worker, int64_t timeout_ms, struct doctor_
 	if (!worker->late &&
 		json_parse(worker->reply.data, worker->reply.len, DOCTOR_REPLY_MAX, "the check",
 			&json, &err) == 0 &&
-		row_from_json(json, row))
+		rows_from_json(json, row))
 		return;
 	doctor_found(row, "not known");
 	if (worker->late)

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "run/session.h"
 
 enum doctor_status { DOCTOR_OK, DOCTOR_WARNING, DOCTOR_PROBLEM };
@@ -26,9 +27,10 @@ const char *doctor_status_name(enum doctor_status status);
 struct doctor_row {
 	const char *id; /* of the table, stays the same in all versions */
 	enum doctor_status status;
-	char *found; /* one line, never NULL in a finished row */
-	char *cause; /* why that is bad; NULL with DOCTOR_OK */
-	char *fix;   /* one command or edit that can be pasted, or NULL */
+	char *found;                           /* one line, never NULL in a finished row */
+	char *cause;                           /* why that is bad; NULL with DOCTOR_OK */
+	char *fix;                             /* one command or edit that can be pasted, or NULL */
+	struct VEC_OF(struct doctor_row) more; /* further rows of the same check; they have none */
 };
 void doctor_row_done(struct doctor_row *row);
 #define AUTO_DOCTOR_ROW AUTO(doctor_row_done)
@@ -49,11 +51,13 @@ struct doctor_check {
 extern const struct doctor_check doctor_checks[];
 extern const size_t doctor_checks_n;
 const struct doctor_check *doctor_find(const char *id); /* NULL: there is none */
+/* Of a row, also of one that is no check of its own. */
+const char *doctor_title(const char *id);
 
 /* Run one check in this process; row is always filled. Blocks as long as it takes. */
 void doctor_run_check(
 	const struct doctor *doctor, const struct doctor_check *check, struct doctor_row *row);
-/* {id, status, found, cause, fix}. */
+/* {id, status, found, cause, fix}, and more (a list of such) if there are any. */
 struct json *doctor_row_to_json(const struct doctor_row *row);
 
 enum { DOCTOR_TIMEOUT_MS = 8000, DOCTOR_REPLY_MAX = 64 << 10 };

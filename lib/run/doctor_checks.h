@@ -12,11 +12,13 @@ typedef int doctor_check_fn(const struct doctor *doctor, struct doctor_row *row,
 
 doctor_check_fn doctor_home, doctor_config, doctor_access, doctor_space, doctor_network,
 	doctor_locks, doctor_clock, doctor_records, doctor_leftovers, doctor_tree, doctor_git,
-	doctor_proxy, doctor_registry, doctor_base, doctor_program, doctor_gpu, doctor_logout,
-	doctor_limits, doctor_terminal;
+	doctor_proxy, doctor_registry, doctor_base, doctor_kubeconfig, doctor_clusters,
+	doctor_program, doctor_gpu, doctor_logout, doctor_limits, doctor_terminal;
 
 /* Set what a row says; an earlier text is replaced. */
 void doctor_found(struct doctor_row *row, const char *fmt, ...) ERR_PRINTF(2, 3);
+/* One more row, for an id that doctor_title knows; it stays where it is until the next one. */
+struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id);
 /* Make the row at least as bad as status; of several causes the first of the worst stays. fix may
  * be NULL; it is not a format. */
 void doctor_blame(struct doctor_row *row, enum doctor_status status, const char *fix,
@@ -33,6 +35,8 @@ struct doctor_times {
 	int64_t wall_ms, file_ms, newest_ms, drift_ms;
 };
 void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times);
+/* What until when a login is valid means; wall clock, expiry 0: it does not say. */
+void doctor_judge_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms);
 /* group: the path of our own cgroup. kill: KillUserProcesses of logind; linger: of the user. */
 void doctor_judge_logout(struct doctor_row *row, const char *group, bool kill, bool linger);
 

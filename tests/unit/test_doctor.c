@@ -78,6 +78,48 @@ static void test_table(void **state)
 	assert_null(doctor_find("nonsense"));
 }
 
+static void test_expiry(void **state)
+{
+	static const struct {
+		int64_t expiry_ms;
+		enum doctor_status status;
+		const char *cause;
+	} cases[] = {
+		{0, DOCTOR_OK, NULL},
+		{2000000, DOCTOR_OK, NULL},
+		{1060000, DOCTOR_WARNING, "it expires in 1 min"},
+		{1000000, DOCTOR_PROBLEM, "it has expired"},
+		{940000, DOCTOR_PROBLEM, "it has expired 1 min ago"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_DOCTOR_ROW struct doctor_row row = {.id = "x"};
+		doctor_judge_expiry(&row, cases[i].expiry_ms, 1000000);
+		expect_row(&row, cases[i].status, cases[i].cause);
+	}
+}
+
+/* A check may have several things to look at. */
+static void test_further_rows(void **state)
+{
+	AUTO_DOCTOR_ROW struct doctor_row row = {.id = "cluster"};
+	AUTO_JSON struct json *json = NULL;
+
+	(void)state;
+	doctor_found(&row, "first");
+	struct doctor_row *more = doctor_row_add(&row, "cluster-login");
+	doctor_found(more, "second");
+	doctor_blame(more, DOCTOR_PROBLEM, "fix", "cause");
+	assert_int_equal(row.status, DOCTOR_OK);
+	assert_string_equal(doctor_title(more->id), "cluster login");
+	json = doctor_row_to_json(&row);
+	const struct json *item = json_first(json_get(json, "more"));
+	assert_string_equal(json_get_str(item, "id"), "cluster-login");
+	assert_string_equal(json_get_str(item, "status"), "problem");
+	assert_null(json_get(item, "more"));
+}
+
 static void test_blame(void **state)
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {.id = "x"};
@@ -511,6 +553,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_expiry),
+		cmocka_unit_test(test_further_rows),
 		cmocka_unit_test(test_blame),
 		cmocka_unit_test(test_space),
 		cmocka_unit_test(test_clock),

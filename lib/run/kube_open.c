@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/runlog.h"
+#include "run/kube_watcher.h"
 
 #define SERVICE_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -23,6 +24,7 @@ struct kube_clusters {
 
 static void cluster_free(struct kube_cluster *cluster)
 {
+	kube_watchers_done(&cluster->watchers);
 	kube_client_free(cluster->client);
 	http_free(cluster->http);
 	kube_access_done(&cluster->access);

@@ -6,6 +6,7 @@
 #define DLRUN_RUN_KUBE_OPEN_H
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "kube/access.h"
 #include "kube/client.h"
 #include "kube/kubeconfig.h"
@@ -14,10 +15,14 @@
 
 enum { KUBE_SERVER_ID_SIZE = 17 };
 
+struct kube_watcher;
+struct kube_watchers VEC_OF(struct kube_watcher *);
+
 struct kube_cluster {
 	struct kube_access access;
 	struct http *http;
 	struct kube_client *client;
+	struct kube_watchers watchers;       /* run/kube_watcher.h */
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
 };
 

@@ -10,6 +10,7 @@
 #include "kube/status.h"
 #include "run/attempt.h"
 #include "run/kube_facts.h"
+#include "run/kube_watcher.h"
 #include "run/target_kube.h"
 
 /*
@@ -301,6 +302,22 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 		lists[kind].done, batch);
 }
 
+/* Who asks often has a watch; then only events are asked for, now and then. */
+static bool answer_by_watch(struct kube_batch *batch)
+{
+	struct kube_cluster *cluster = batch->kube->cluster;
+	struct kube_watcher *watcher =
+		kube_watcher_of(&cluster->watchers, cluster->client, &batch->questions->handle);
+
+	if (!watcher || !kube_watcher_lists(watcher, batch->answers))
+		return false;
+	if (kube_watcher_wants_events(watcher))
+		ask(batch, KUBE_FACTS_EVENTS);
+	else
+		finish(batch);
+	return true;
+}
+
 static int begin(void *ctx, struct err *err)
 {
 	struct kube_batch *batch = ctx;
@@ -309,6 +326,8 @@ static int begin(void *ctx, struct err *err)
 	batch->timer = NULL;
 	batch->kube->batch = NULL;
 	batch->has_pods = batch->n_questions == 1;
+	if (batch->has_pods && answer_by_watch(batch))
+		return 0;
 	ask(batch, KUBE_FACTS_JOB);
 	if (batch->has_pods) {
 		ask(batch, KUBE_FACTS_PODS);

@@ -268,5 +268,15 @@ def test_ps_asks_once(w):
         w.ok("cancel", *runs)
 
 
+def test_waiting_watches(w):
+    with site(w) as s:
+        run = s.submit("--", "sleep", "6")
+        mark = s.cluster.audit_mark()
+        assert w.run("wait", run, timeout=90).rc == 0
+        asked = [e["verb"] for e in s.cluster.audit(s.user, mark)
+                 if f"/{s.namespace}/" in e["requestURI"] and e["stage"] in ("ResponseStarted", "ResponseComplete")]
+        assert "watch" in asked and asked.count("list") < 20, asked
+
+
 if __name__ == "__main__":
     main()

@@ -1,0 +1,25 @@
+/*
+ * Who asks for the state of one run again and again in one command (`wait`, the end of a log) is
+ * answered from what a watch of its Job and pods has told, not by a list each time.
+ */
+#ifndef DLRUN_RUN_KUBE_WATCHER_H
+#define DLRUN_RUN_KUBE_WATCHER_H
+
+#include <stdbool.h>
+
+#include "base/json.h"
+#include "run/kube_facts.h"
+
+/* The watcher of the run, begun when it is asked for the third time; NULL before that. Belongs to
+ * the list, which lives as long as the client. */
+struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
+	const struct kube_handle *handle);
+/* Lists of the Job and of the pods as they are now, as the server would give them. false: they are
+ * not known, or not as of now. */
+bool kube_watcher_lists(
+	const struct kube_watcher *watcher, struct json *ret_lists[static KUBE_FACTS_KINDS]);
+/* Whether events are worth another look, at most every few seconds. */
+bool kube_watcher_wants_events(struct kube_watcher *watcher);
+void kube_watchers_done(struct kube_watchers *watchers);
+
+#endif

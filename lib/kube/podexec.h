@@ -20,8 +20,8 @@ struct podexec_request {
 	struct kube_client *client;
 	const char *kube_namespace, *pod, *container;
 	const struct strv *command;
-	/* stdin, stdout, stderr; -1: none. They stay the caller's, open until done, and stay in the
-	 * mode that they are in: they are read and written when poll(2) says so. */
+	/* stdin, stdout, stderr; -1: none. They stay the caller's, open until done, and in the mode
+	 * that they are in: read and written when poll(2) says so. */
 	int fds[3];
 	bool tty; /* stderr comes with stdout */
 	/* Of the terminal, in characters; asked at the start and by podexec_resize. NULL: unknown. */

@@ -287,6 +287,25 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 	return r;
 }
 
+int target_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status,
+	const volatile int *interrupted, struct err *err)
+{
+	struct wait wait;
+
+	if (!target->ops->exec)
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot run commands",
+			target->ops->kind);
+	wait_init(&wait, target, -1);
+	wait.interrupted = interrupted;
+	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	if (r == 0)
+		r = target->ops->exec(target, handle, request, ret_status, &wait.call, err);
+	r = wait_over(&wait, r, err);
+	loop_remove_timer(wait.loop, wait.timer);
+	return r;
+}
+
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err)
 {

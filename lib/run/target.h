@@ -93,6 +93,19 @@ struct target_log_request {
 	struct target_log_events events;
 };
 
+/* A command beside the program, in its directory and environment. */
+struct target_exec_request {
+	int rank;
+	const struct strv *command; /* empty: a shell */
+	int fds[3];                 /* stdin, stdout, stderr; -1: none. They stay the caller's */
+	bool tty;                   /* fds are a terminal, and the command gets one */
+	/* Called when the bytes of the terminal go to another one, elsewhere: it is to be raw. Not
+	 * called where the command has this very terminal. */
+	void (*raw)(void *ctx);
+	void (*size)(void *ctx, unsigned *ret_columns, unsigned *ret_rows);
+	void *ctx;
+};
+
 struct target;
 struct fetch_sink;
 
@@ -141,9 +154,15 @@ struct target_ops {
 	/* A stream to a port of the program: *ret_fd is connected when done. */
 	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
 		struct target_call *call, struct err *err);
-	/* A command beside the program, its streams on the given descriptors. */
-	int (*exec)(struct target *target, const char *handle, int rank, const struct strv *command,
-		const int fds[3], int *ret_status, struct target_call *call, struct err *err);
+	/* Carry a connected socket to a port of the program of a rank. fd is the target's from now
+	 * on, whatever is returned. Done when the connection has ended, with the reason if that was
+	 * not orderly. Cancelled with target_call_cancel: the socket is reset. */
+	int (*carry)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+		struct target_call *call, struct err *err);
+	/* A command beside the program. */
+	int (*exec)(struct target *target, const char *handle,
+		const struct target_exec_request *request, int *ret_status,
+		struct target_call *call, struct err *err);
 	/* Offer the run's results to the sink (run/fetch.h). */
 	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
 		struct target_call *call, struct err *err);
@@ -157,6 +176,9 @@ struct target {
 	const struct target_ops *ops;
 	char *name;
 	struct loop *loop;
+	/* What becomes of connections that are carried (lost, back again): one sentence. Or NULL. */
+	void (*notice)(void *ctx, const char *text);
+	void *notice_ctx;
 };
 
 struct config;
@@ -186,6 +208,10 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err);
 /* Interrupted in the same way. */
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err);
+/* *ret_status: the command's exit code. Interrupted in the same way. */
+int target_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status,
 	const volatile int *interrupted, struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
 int target_forget(

@@ -215,6 +215,7 @@ static void target_kube_free(struct target *target)
 {
 	struct target_kube *kube = target_kube_of(target);
 
+	kube_reach_free(kube->reach);
 	json_free(kube->definition);
 	free(kube->enforced);
 	free(kube->target.name);
@@ -234,6 +235,8 @@ static const struct target_ops kube_ops = {
 	.preview = kube_preview,
 	.cancel = cancel,
 	.forget = forget,
+	.carry = kube_carry,
+	.exec = kube_exec,
 	.free = target_kube_free,
 };
 

@@ -16,6 +16,7 @@
 #include "run/target_impl.h"
 
 struct kube_batch;
+struct kube_reach;
 
 struct target_kube {
 	struct target target;
@@ -26,6 +27,7 @@ struct target_kube {
 	struct kube_batch *batch;     /* states that are asked for together, until they are */
 	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
 	bool has_jobset;
+	struct kube_reach *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
 };
 
 static inline struct target_kube *target_kube_of(struct target *target)
@@ -88,5 +90,14 @@ int kube_preview(struct target *target, const struct target_job *job, struct jso
 	struct strv *ret_notes, struct err *err);
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char *token, struct target_call *call, struct err *err);
+
+/* target_ops.carry and exec. */
+int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err);
+int kube_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, struct target_call *call,
+	struct err *err);
+/* For the target's end. NULL is accepted. */
+void kube_reach_free(struct kube_reach *reach);
 
 #endif

@@ -271,6 +271,8 @@ static const struct target_ops local_ops = {
 	.cancel = cancel,
 	.forget = forget,
 	.fetch = local_fetch,
+	.carry = local_carry,
+	.exec = local_exec,
 	.free = free_local,
 };
 

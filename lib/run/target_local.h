@@ -45,7 +45,7 @@ int local_start(struct target_local *local, const struct local_place *place, con
 /* Whether that scope can be had and outlives the session: only where the user lingers. */
 bool local_has_scope(const struct target_local *local);
 
-/* target_ops.submit, logs and fetch. */
+/* target_ops.submit, logs, fetch, carry and exec. */
 int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
 int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
@@ -55,5 +55,11 @@ void local_logs_read(struct loop *loop, struct local_place *place,
 	const struct target_log_request *request, char *token, struct target_call *call);
 int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
+
+int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err);
+int local_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, struct target_call *call,
+	struct err *err);
 
 #endif

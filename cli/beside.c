@@ -1,0 +1,100 @@
+#include "cli/beside.h"
+
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "cli/runs.h"
+#include "run/forward.h"
+
+enum { EXIT_INTERRUPTED = 130 };
+
+struct terminal {
+	struct termios before;
+	bool is_raw;
+};
+
+static void make_raw(void *ctx)
+{
+	struct terminal *terminal = ctx;
+	struct termios raw;
+
+	if (terminal->is_raw || tcgetattr(STDIN_FILENO, &terminal->before) < 0)
+		return;
+	raw = terminal->before;
+	cfmakeraw(&raw);
+	terminal->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+}
+
+static void restore(struct terminal *terminal)
+{
+	if (terminal->is_raw)
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &terminal->before);
+	terminal->is_raw = false;
+}
+
+static void get_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
+{
+	struct winsize size = {0};
+
+	(void)ctx;
+	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0)
+		return;
+	*ret_columns = size.ws_col;
+	*ret_rows = size.ws_row;
+}
+
+static void on_end(int sig)
+{
+	(void)sig;
+	app_interrupted = 1;
+}
+
+/* Ctrl-C on a terminal is the command's: as a byte, or as a signal to all that share it. */
+static void catch_signals(bool tty)
+{
+	struct sigaction action = {.sa_handler = on_end};
+
+	app_catch_signals();
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGHUP, &action, NULL);
+	if (!tty)
+		return;
+	action.sa_handler = SIG_IGN;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGQUIT, &action, NULL);
+}
+
+int beside_run(struct app *app, const struct beside_request *request)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *run = NULL;
+	struct terminal terminal = {0};
+	const struct target_exec_request exec = {
+		.rank = request->rank,
+		.command = request->command,
+		.fds = {request->input || request->tty ? STDIN_FILENO : -1, STDOUT_FILENO,
+			STDERR_FILENO},
+		.tty = request->tty,
+		.raw = make_raw,
+		.size = get_size,
+		.ctx = &terminal,
+	};
+	int status = 0;
+
+	if (request->tty && !isatty(STDIN_FILENO)) {
+		err_set(&err, E_USAGE, "--tty: stdin is no terminal");
+		err_hint(&err, "-i passes on what stdin is");
+		return app_fail(app, &err);
+	}
+	if (runs_get(app, request->run, &run, &err) < 0)
+		return app_fail(app, &err);
+	catch_signals(request->tty);
+	int r = run_exec(&app->session, run, &exec, &status, &app_interrupted, &err);
+	restore(&terminal);
+	if (app_interrupted)
+		return EXIT_INTERRUPTED;
+	return r < 0 ? app_fail(app, &err) : status;
+}

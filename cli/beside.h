@@ -1,0 +1,22 @@
+/*
+ * A command beside the program of a run, on this process's streams: what exec and ssh share.
+ */
+#ifndef DLRUN_CLI_BESIDE_H
+#define DLRUN_CLI_BESIDE_H
+
+#include <stdbool.h>
+
+#include "base/vec.h"
+#include "cli/app.h"
+
+struct beside_request {
+	const char *run;            /* as the user wrote it; NULL: the newest */
+	const struct strv *command; /* empty: a shell */
+	int rank;
+	bool input; /* stdin is the command's */
+	bool tty;   /* so is the terminal: E_USAGE where stdin is none */
+};
+/* Returns the exit status: the command's, or that of app_fail. The terminal is as before then. */
+int beside_run(struct app *app, const struct beside_request *request);
+
+#endif

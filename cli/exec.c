@@ -1,0 +1,56 @@
+#include "base/str.h"
+#include "cli/app.h"
+#include "cli/beside.h"
+#include "cli/cmd.h"
+
+enum { RANK_MAX = 100 * 1000 };
+
+struct exec_values {
+	bool input, tty;
+	int64_t rank;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 'i', "stdin", struct exec_values, input),
+		.help = "Pass stdin on to the command"},
+	{OPT_MEMBER(OPT_FLAG, 't', "tty", struct exec_values, tty),
+		.help = "Give the command this terminal"},
+	{OPT_MEMBER(OPT_INT, 0, "rank", struct exec_values, rank), .arg = "N", .min = 0,
+		.max = RANK_MAX, .help = "Beside this rank (default: 0)"},
+	{OPT_END},
+};
+
+/* Options stand before and behind the RUN; those behind -- are the command's. */
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct exec_values *values = values_ptr;
+	AUTO_STRV struct strv command = {0};
+
+	for (size_t i = 1; i < words->n; i++)
+		strv_add(&command, words->v[i]);
+	const struct beside_request request = {.run = words->v[0],
+		.command = &command,
+		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
+		.input = values->input,
+		.tty = values->tty};
+	return beside_run(app, &request);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun exec @ -- nvidia-smi # beside the program of the newest run",
+	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
+	"tar c x | dlrun exec -i @ -- tar x # what stdin is goes to the command",
+};
+
+const struct cmd cmd_exec = {
+	.name = "exec",
+	.summary = "Run a command beside the program of a run",
+	.synopsis = "[options] RUN -- CMD...",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct exec_values),
+	.min_words = 2,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_LIVE,
+	.run = run,
+};

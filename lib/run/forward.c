@@ -1,0 +1,268 @@
+#include "run/forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/listen.h"
+#include "run/ops.h"
+
+enum { PORT_MAX = 65535, LOOK_MS = 200, ASK_MS = 2000, WAIT_MS = 500, STATE_MS = 5000 };
+
+int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
+{
+	const char *colon = strrchr(text, ':');
+	AUTO_FREE char *first = mem_strndup(text, colon ? (size_t)(colon - text) : 0);
+	int64_t local = 0, remote;
+
+	if ((colon && str_to_int(first, 1, PORT_MAX, "the port here", &local, err) < 0) ||
+		str_to_int(colon ? colon + 1 : text, 1, PORT_MAX, "the port of the program",
+			&remote, err) < 0)
+		return err_hint(err, "6006, or 8080:6006 for port 8080 here");
+	*ret = (struct forward_port){.local = (uint16_t)local, .remote = (uint16_t)remote};
+	return 0;
+}
+
+struct forward {
+	struct session *session;
+	const struct forward_options *options;
+	struct target *target;
+	char *run_id, *handle;
+	struct open_port *ports;
+	struct carried *carried;
+	struct loop_timer *timer;
+};
+
+struct open_port {
+	struct forward *forward;
+	uint16_t remote;
+	struct listener *listener;
+};
+
+/* One connection. */
+struct carried {
+	struct target_call call;
+	struct forward *forward;
+	struct carried *next, **at;
+};
+
+static void unlink_carried(struct carried *carried)
+{
+	*carried->at = carried->next;
+	if (carried->next)
+		carried->next->at = carried->at;
+	free(carried);
+}
+
+static void on_carried(struct target_call *call, int status, struct err *err)
+{
+	(void)status;
+	(void)err;
+	unlink_carried((struct carried *)call);
+}
+
+static void say(const struct forward *forward, const char *text)
+{
+	if (forward->options->notice)
+		forward->options->notice(forward->options->ctx, text);
+}
+
+static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+{
+	const struct open_port *port = ctx;
+	struct forward *forward = port->forward;
+	struct carried *carried = mem_alloc(1, sizeof(*carried));
+	AUTO_ERR struct err fault = {0};
+
+	(void)peer;
+	(void)err;
+	*carried = (struct carried){.call = {.done = on_carried},
+		.forward = forward,
+		.next = forward->carried,
+		.at = &forward->carried};
+	if (carried->next)
+		carried->next->at = &carried->next;
+	forward->carried = carried;
+	if (forward->target->ops->carry(forward->target, forward->handle, forward->options->rank,
+		    port->remote, fd, &carried->call, &fault) < 0) {
+		say(forward, fault.message);
+		unlink_carried(carried);
+	}
+	return 0;
+}
+
+static int listen_all(struct forward *forward, struct err *err)
+{
+	const struct forward_options *options = forward->options;
+
+	for (size_t i = 0; i < options->n_ports; i++) {
+		struct forward_port wanted = options->ports[i];
+		struct open_port *port = &forward->ports[i];
+		const struct listen_options listen = {.loop = forward->target->loop,
+			.port = wanted.local ? wanted.local : wanted.remote,
+			.is_exact = wanted.local != 0,
+			.accept = on_accept,
+			.ctx = port};
+
+		*port = (struct open_port){.forward = forward, .remote = wanted.remote};
+		int r = listener_open(&listen, &port->listener, err);
+		if (r < 0)
+			return r;
+		wanted.local = listener_port(port->listener);
+		options->listening(options->ctx, &wanted);
+	}
+	return 0;
+}
+
+/*
+ * The run
+ */
+
+/* As it is now: a new attempt has another handle. */
+static int look(struct forward *forward, enum run_state *ret, struct err *err)
+{
+	AUTO_RUN struct run *run = NULL;
+
+	int r = runs_find(forward->session, forward->run_id, &run, err);
+	if (r < 0)
+		return r;
+	*ret = run_state(run);
+	if (run_handle(run) && !str_eq(run_handle(run), forward->handle)) {
+		free(forward->handle);
+		forward->handle = mem_strdup(run_handle(run));
+	}
+	return 0;
+}
+
+static int pause_over(void *ctx, struct err *err)
+{
+	struct forward *forward = ctx;
+
+	(void)err;
+	forward->timer = NULL;
+	loop_stop(forward->target->loop);
+	return 0;
+}
+
+static int check_interrupt(const struct forward *forward, struct err *err)
+{
+	const volatile int *interrupted = forward->options->interrupted;
+
+	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
+}
+
+static int wait_some(struct forward *forward, int64_t ms, struct err *err)
+{
+	struct loop *loop = forward->target->loop;
+
+	forward->timer = loop_add_timer(loop, clock_ms() + ms, pause_over, forward);
+	int r = loop_run(loop, err);
+	loop_remove_timer(loop, TAKE(forward->timer));
+	return r < 0 ? r : check_interrupt(forward, err);
+}
+
+static int wait_for_start(struct forward *forward, struct err *err)
+{
+	enum run_state state = RUN_UNKNOWN;
+	bool said = false;
+	int r;
+
+	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
+		if (run_state_is_final(state))
+			return err_set(err, E_RUN_ENDED, "%s has ended", forward->run_id);
+		if (!said) {
+			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
+				forward->run_id, run_state_name(state));
+			say(forward, text);
+		}
+		said = true;
+		r = wait_some(forward, WAIT_MS, err);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+/* A place that cannot be asked now says nothing of the run. */
+static int serve(struct forward *forward, struct err *err)
+{
+	enum run_state state = RUN_RUNNING;
+	int64_t asked_ms = clock_ms();
+
+	while (!run_state_is_final(state)) {
+		int r = wait_some(forward, LOOK_MS, err);
+
+		if (r < 0)
+			return r;
+		if (clock_ms() - asked_ms < STATE_MS)
+			continue;
+		(void)look(forward, &state, NULL);
+		asked_ms = clock_ms();
+	}
+	AUTO_FREE char *text =
+		mem_printf("%s has ended (%s)", forward->run_id, run_state_name(state));
+	say(forward, text);
+	return 0;
+}
+
+static void forward_done(struct forward *forward)
+{
+	while (forward->carried) {
+		target_call_cancel(&forward->carried->call);
+		unlink_carried(forward->carried);
+	}
+	for (size_t i = 0; i < forward->options->n_ports; i++)
+		listener_free(forward->ports[i].listener);
+	free(forward->ports);
+	free(forward->run_id);
+	free(forward->handle);
+	target_free(forward->target);
+}
+
+int run_forward(struct session *session, const struct run *run,
+	const struct forward_options *options, struct err *err)
+{
+	struct forward forward = {.session = session,
+		.options = options,
+		.run_id = mem_strdup(run_id(run)),
+		.handle = mem_strdup(run_handle(run)),
+		.ports = mem_alloc(options->n_ports, sizeof(struct open_port))};
+
+	int r = target_open_run(session, run, &forward.target, err);
+	if (r == 0 && !forward.target->ops->carry)
+		r = err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot forward ports",
+			forward.target->ops->kind);
+	if (r == 0) {
+		forward.target->notice = options->notice;
+		forward.target->notice_ctx = options->ctx;
+		r = wait_for_start(&forward, err);
+	}
+	if (r == 0)
+		r = listen_all(&forward, err);
+	if (r == 0)
+		r = serve(&forward, err);
+	forward_done(&forward);
+	return r;
+}
+
+int run_exec(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (run_state_is_final(run_state(run)))
+		return err_set(err, E_RUN_ENDED, "%s has ended", run_id(run));
+	if (run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
+		err_set(err, E_RUN_START, "%s is %s: there is nothing to run a command beside",
+			run_id(run), run_state_name(run_state(run)));
+		return err_hint(err, "dlrun why %s", run_id(run));
+	}
+	int r = target_open_run(session, run, &target, err);
+	if (r == 0)
+		r = target_exec(target, run_handle(run), request, ret_status, interrupted, err);
+	return r;
+}

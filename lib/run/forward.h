@@ -1,0 +1,47 @@
+/*
+ * Ports of a run on this machine: listeners of its own programs only (net/listen.h), whose
+ * connections the target carries to the program.
+ */
+#ifndef DLRUN_RUN_FORWARD_H
+#define DLRUN_RUN_FORWARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/run.h"
+#include "run/session.h"
+#include "run/target.h"
+
+enum { FORWARD_PORTS_MAX = 64 };
+
+struct forward_port {
+	uint16_t local; /* 0: as remote, or the next one that is free */
+	uint16_t remote;
+};
+/* "6006" or "8080:6006". E_USAGE. */
+int forward_port_parse(const char *text, struct forward_port *ret, struct err *err);
+
+struct forward_options {
+	const struct forward_port *ports;
+	size_t n_ports;
+	int rank;
+	/* It listens. */
+	void (*listening)(void *ctx, const struct forward_port *port);
+	/* The run waits to begin; lost, back again, why a connection ended. One sentence. */
+	void (*notice)(void *ctx, const char *text);
+	void *ctx;
+	const volatile int *interrupted; /* ends it with E_CANCELED within a second */
+};
+/* Waits until the run has begun, then listens until it has ended (0), for ever new attempts of it,
+ * too. E_RUN_ENDED when it had before; E_LISTEN_TAKEN. */
+int run_forward(struct session *session, const struct run *run,
+	const struct forward_options *options, struct err *err);
+
+/* A command beside the program of a run that runs now (E_RUN_ENDED, or E_RUN_START if it has not
+ * begun). */
+int run_exec(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err);
+
+#endif

@@ -13,6 +13,7 @@
 #include "oci/image.h"
 #include "oci/plan.h"
 #include "oci/ref.h"
+#include "run/code_pull.h"
 #include "run/ops.h"
 #include "run/words.h"
 
@@ -57,10 +58,13 @@ static int open_ref(struct session *session, const char *text, struct code *code
 	AUTO_FREE char *shown = str_escaped(text);
 
 	int r = ref_parse(text, &ref, err);
-	if (r == 0 && (ref.kind != REF_LAYOUT || !ref.digest))
-		r = err_set(err, E_IMAGE_BASE, "%s is not on this machine", shown);
+	if (r == 0 && (ref.kind == REF_SCRATCH || !ref.digest))
+		r = err_set(err, E_IMAGE_BASE, "%s is no image of a run", shown);
 	if (r == 0)
-		r = open_layout(session, &ref, code, err);
+		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code->opened, err)
+					     : open_layout(session, &ref, code, err);
+	if (r == 0 && ref.kind == REF_REGISTRY)
+		code->layout = code->opened;
 	return r < 0 ? r : image_load(code->layout, ref.digest, &code->image, err);
 }
 

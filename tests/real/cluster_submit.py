@@ -3,9 +3,13 @@
 
 import json
 import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
 
 from harness import *  # noqa: F403
-from kubesite import site
+from kubesite import PROGRAM, site
 
 SHOW = """import json, os, sys
 print(json.dumps({"env": dict(os.environ), "cwd": os.getcwd(), "uid": os.getuid(), "groups": os.getgroups(),
@@ -268,6 +272,19 @@ def test_ps_asks_once(w):
         w.ok("cancel", *runs)
 
 
+def test_the_code_of_a_run_is_read_from_the_registry(w):
+    with site(w) as s:
+        first = s.submit("--", "python3", "a.py")
+        w.write("a.py", "print('edited')\n")
+        second = s.submit("--", "python3", "a.py")
+        shutil.rmtree(w.cache)
+        assert "M a.py" in w.ok("diff", first, second).out
+        w.ok("checkout", first, w.dir / "tree-then")
+        assert (w.dir / "tree-then/a.py").read_text() == PROGRAM
+        done = w.run("diff", first, second, env={"DLRUN_REGISTRY": "127.0.0.1:1/x"})
+        assert done.rc == 0, done
+
+
 def test_waiting_watches(w):
     with site(w) as s:
         run = s.submit("--", "sleep", "6")
@@ -276,6 +293,23 @@ def test_waiting_watches(w):
         asked = [e["verb"] for e in s.cluster.audit(s.user, mark)
                  if f"/{s.namespace}/" in e["requestURI"] and e["stage"] in ("ResponseStarted", "ResponseComplete")]
         assert "watch" in asked and asked.count("list") < 20, asked
+
+
+def test_digits_are_learnt_in_the_cluster(w):
+    example = Path(__file__).resolve().parents[2] / "examples/digits"
+    files = {f"digits/{p.name}": p.read_bytes() for p in example.iterdir() if p.is_file()}
+    with site(w, files=files) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        argv = [w.dlrun, "submit", "-f", "--", "python3", "train.py", "--epochs", "4"]
+        with subprocess.Popen(argv, cwd=w.tree / "digits", env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follow:
+            came = [(time.monotonic(), line) for line in follow.stdout]
+            assert follow.wait(120) == 0, follow.stderr.read()
+        epochs = [(at, line) for at, line in came if line.startswith("epoch")]
+        assert len(epochs) == 4 and epochs[-1][0] - epochs[0][0] > 0.3, came
+        run = w.runs()[0]["id"]
+        w.ok("fetch", run, "-o", w.dir / "results")
+        assert json.loads((w.dir / "results/result.json").read_text()), list((w.dir / "results").rglob("*"))
 
 
 if __name__ == "__main__":

@@ -824,7 +824,7 @@ static void test_names(void **state)
 		AUTO_ERR struct err err = {0};
 		write_file(place, "dlrun.yaml", text, 0644);
 		open_session(place, ".");
-		if (submit_preview(&place->session, &place->options, &preview, &err) < 0)
+		if (submit_preview(&place->session, &place->options, false, &preview, &err) < 0)
 			fail_msg("%s", err.message);
 		assert_string_equal(json_get_str(preview.doc, "name"), cases[i].name);
 		submit_preview_done(&preview);
@@ -841,7 +841,8 @@ static void test_preview_writes_nothing(void **state)
 	struct submit_preview preview = {0};
 
 	WORDS(place, "python3", "train.py");
-	assert_int_equal(submit_preview(&place->session, &place->options, &preview, NULL), 0);
+	assert_int_equal(
+		submit_preview(&place->session, &place->options, false, &preview, NULL), 0);
 	assert_int_equal(preview.snapshot->entries.n, 2);
 	assert_int_equal(json_kind(json_get(preview.doc, "id")), JSON_NULL);
 	assert_string_equal(json_get_str(preview.doc, "state"), "preparing");

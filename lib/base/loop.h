@@ -39,8 +39,8 @@ void loop_remove_timer(struct loop *loop, struct loop_timer *timer);
  * signal; the earlier disposition comes back with loop_free. */
 typedef int loop_signal_fn(void *ctx, int sig, struct err *err);
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err);
-/* The earlier disposition comes back. No effect where there is no source. Not from within a signal's
- * own function. */
+/* The earlier disposition comes back. No effect where there is no source. Not from within a
+ * signal's own function. */
 void loop_remove_signal(struct loop *loop, int sig);
 
 /* Until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no

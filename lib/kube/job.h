@@ -4,23 +4,27 @@
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait for ever.
- *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed: they
- *	   do not depend on its digest. Create; 409 is success when the run-id label is this run's.
+ *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed:
+ *	   they do not depend on its digest. Create; 409 is success when the run-id label is this
+ *	   run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
- *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the Job: at
- *	   its deletion and by its TTL. A failure here fails nothing; it is repeated by the next
- *	   command that looks at the run (an object of a run without owner, whose Job is there).
+ *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the
+ *	   Job: at its deletion and by its TTL. A failure here fails nothing; it is repeated by
+ *	   the next command that looks at the run (an object of a run without owner, whose Job is
+ *	   there).
  * Killed before 2: at most labelled objects without a Job, named after a handle that the record
  * has; the next command deletes them by name. Killed between 2 and 3: see 3. The claim of a run's
  * results is never adopted: results outlive Jobs, `dlrun rm` deletes it.
  *
  * Pods. One container "program", one pod for each rank, the rank is the completion index.
- *	single node	backoffLimitPerIndex is retries; disruptions (preempted, evicted, drained,
- *			node lost) are not counted; a pod is replaced when it has ended, never before.
- *	gang		nodes > 1: the first failure of any rank ends all of them, a disruption too. With
- *			JobSet it starts all again (maxRestarts is retries; disruptions not counted).
- *			Without it nothing in the cluster can: whoever watches does, or `dlrun restart`;
- *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
+ *	single node	backoffLimitPerIndex is retries; disruptions (preempted, evicted,
+ *			drained, node lost) are not counted; a pod is replaced when it has ended,
+ *			never before.
+ *	gang		nodes > 1: the first failure of any rank ends all of them, a
+ *			disruption too. With JobSet it starts all again (maxRestarts is retries;
+ *			disruptions not counted). Without it nothing in the cluster can: whoever
+ *			watches does, or `dlrun restart`; kube_objects.notes says so. Ranks find
+ *			each other by <job>-0.<service>.
  *
  * Time limit. It does not count waiting. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
@@ -31,9 +35,9 @@
  * How the program starts. Plain words are executed as they are, behind the image's ENTRYPOINT, with
  * no shell anywhere. These need a shell in the image, at /bin/sh or on PATH: a command that is a
  * line for the shell, before, setup, a time limit or signal that is kept, files of the snapshot
- * below an output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing that
- * it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on TERM to
- * all, and ends with the program's own status.
+ * below an output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
+ * that it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
+ * TERM to all, and ends with the program's own status.
  *
  * Names of the user are never replaced; $(X) in the user's text is never expanded.
  *
@@ -200,7 +204,8 @@ char *kube_job_name(const char *run_id, int attempt);
 /* Names of what goes with a Job of that name. The caller frees. */
 char *kube_job_secret_name(const char *job);
 char *kube_job_claim_name(const char *run_id);
-/* A label's value from any text: other characters become '-', cut to 63; "" when nothing is left. */
+/* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
+ * left. */
 char *kube_label_value(const char *text);
 
 /* The words for args, with what Kubernetes would expand written so that it does not. */

@@ -9,8 +9,8 @@
 
 enum { SCRIPT_MAX = 16 << 10 };
 
-/* Its output is shown when it fails. What it makes is in the tree itself; a virtual environment that
- * was not there before is the program's. */
+/* Its output is shown when it fails. What it makes is in the tree itself; a virtual environment
+ * that was not there before is the program's. */
 static const char setup_lines[] =
 	"d=$1 s=$2 l=" KUBE_ATTEMPT_DIR "/setup.log had=\n"
 	"shift 2\n"

@@ -2,14 +2,14 @@
  * A pod overlay: what the user lays over the pods of runs (overlay: FILE of a target), a document
  * with metadata and spec as in a Pod. An engine. All its rules:
  *	maps	are merged key by key; a value null removes the key
- *	lists	of maps that all have a mountPath, a name or a containerPort (the first of these that
- *		fits) are merged by it: an item of that name is merged, others are added behind. An
- *		item of env or volumes takes the place of the one of its name, because their kinds
- *		exclude each other
+ *	lists	of maps that all have a mountPath, a name or a containerPort (the first of
+ *		these that fits) are merged by it: an item of that name is merged, others are
+ *		added behind. An item of env or volumes takes the place of the one of its name,
+ *		because their kinds exclude each other
  *	lists	of anything else (tolerations, args): the overlay's items are added behind
- *	$patch	in a map: "replace" puts it (without $patch) in place of what was there, "delete"
- *		removes what was there, in a list the item of its name. A list whose first item is
- *		{$patch: replace} takes the place of the list
+ *	$patch	in a map: "replace" puts it (without $patch) in place of what was there,
+ *		"delete" removes what was there, in a list the item of its name. A list whose
+ *		first item is {$patch: replace} takes the place of the list
  *	others	are replaced
  * An item of containers without a name is meant for the program's, which is called "program".
  *

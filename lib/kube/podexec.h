@@ -24,7 +24,8 @@ struct podexec_request {
 	 * that they are in: read and written when poll(2) says so. */
 	int fds[3];
 	bool tty; /* stderr comes with stdout */
-	/* Of the terminal, in characters; asked at the start and by podexec_resize. NULL: unknown. */
+	/* Of the terminal, in characters; asked at the start and by podexec_resize. NULL:
+	 * unknown. */
 	void (*size)(void *ctx, unsigned *ret_columns, unsigned *ret_rows);
 	/* Bytes flow from now on. NULL: not called. */
 	void (*opened)(void *ctx);

@@ -336,7 +336,8 @@ static int64_t pause_ms(const struct podlog *podlog)
 	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
 }
 
-/* The container has not begun yet, or nothing is kept of it (kubelet, validateContainerLogStatus). */
+/* The container has not begun yet, or nothing is kept of it (kubelet,
+ * validateContainerLogStatus). */
 static bool is_waiting(const struct err *fault)
 {
 	static const char *const words[] = {"waiting to start", "is not available",

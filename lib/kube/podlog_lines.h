@@ -1,14 +1,14 @@
 /*
  * The log of one container as the API server serves it (GET …/pods/NAME/log?timestamps=true): each
  * line behind an RFC 3339 timestamp and a blank, the bytes of the program as they are. An engine:
- * stamped bytes in, the program's bytes out, across cuts, so that no line is lost or doubled without
- * a word.
+ * stamped bytes in, the program's bytes out, across cuts, so that no line is lost or doubled
+ * without a word.
  *
  * What it knows of servers (kubelet, cri-client/pkg/logs): only the newest file of a rotated log is
  * served; sinceTime is cut to whole seconds and drops lines by their time wherever they stand; the
- * parts of a line that the runtime split have one timestamp, that of the first; a line's time may be
- * earlier than that of the line before it; a follow that falls behind rotation leaves files out or
- * begins the newest one anew.
+ * parts of a line that the runtime split have one timestamp, that of the first; a line's time may
+ * be earlier than that of the line before it; a follow that falls behind rotation leaves files out
+ * or begins the newest one anew.
  *
  * A point is the last byte delivered: the time of its line, the line's ordinal among the lines of
  * that time, how many bytes of it, and their hash. A new stream is read up to its point before

@@ -4,8 +4,8 @@
 
 /*
  * Order of times within a stream. Lines of stdout and stderr overtake each other by little, clocks
- * are set; but a kubelet that fell behind two rotations serves the newest file from its start again.
- * What looks like that is cut, and the next stream tells by the point.
+ * are set; but a kubelet that fell behind two rotations serves the newest file from its start
+ * again. What looks like that is cut, and the next stream tells by the point.
  */
 
 enum { FALLS_MAX = 8 };

@@ -1,7 +1,7 @@
 /*
  * The log of a Job: that of its container `program` in all ranks, or one, through restarted and
- * replaced pods, until the Job has ended and all is drained. Bytes of different ranks change over at
- * the ends of lines only (or after half a second without one).
+ * replaced pods, until the Job has ended and all is drained. Bytes of different ranks change over
+ * at the ends of lines only (or after half a second without one).
  *
  * Each rank that is followed holds a connection, and the watches hold two: the client's http must
  * allow so many (http_allow_connections), or ranks wait for one another.

@@ -28,8 +28,8 @@ struct kube_service_pod {
 	char name[KUBE_POD_SIZE];
 	uint16_t port; /* of the pod */
 };
-/* pods: a List of those that the selector finds. E_KUBE_NOT_FOUND (no such port), E_KUBE_FORWARD (no
- * pod that is ready). */
+/* pods: a List of those that the selector finds. E_KUBE_NOT_FOUND (no such port), E_KUBE_FORWARD
+ * (no pod that is ready). */
 int kube_service_find(const struct kube_service_port *where, const struct json *service,
 	const struct json *pods, struct kube_service_pod *ret, struct err *err);
 

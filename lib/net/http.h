@@ -68,13 +68,13 @@ AUTO_POINTER(struct http, http_free)
 void http_allow_connections(struct http *http, unsigned max);
 
 /* A connection is about to be made from local_port of this machine over a route; a negative return
- * refuses it, and its call fails with what is in err. Called from within the client: it may not enter
- * it. */
+ * refuses it, and its call fails with what is in err. Called from within the client: it may not
+ * enter it. */
 typedef int http_route_fn(void *ctx, uint16_t local_port, struct err *err);
-/* Connections to host are led to port `to` of 127.0.0.1 from now on, where a tunnel to it begins: its
- * name is not looked up, no proxy is used, and what lies there counts as ADDRESS_PUBLIC. port 0: the
- * ports of http and https. Requests keep the name; TLS and its certificates, too. Not for upgrades.
- * ctx outlives the client. */
+/* Connections to host are led to port `to` of 127.0.0.1 from now on, where a tunnel to it begins:
+ * its name is not looked up, no proxy is used, and what lies there counts as ADDRESS_PUBLIC. port
+ * 0: the ports of http and https. Requests keep the name; TLS and its certificates, too. Not for
+ * upgrades. ctx outlives the client. */
 void http_add_route(struct http *http, const char *host, uint16_t port, uint16_t to,
 	http_route_fn *open, void *ctx);
 

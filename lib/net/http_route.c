@@ -44,7 +44,8 @@ void http_drop_routes(struct http *http)
 	}
 }
 
-/* Bound before it connects, so that the tunnel knows it from what others of this machine connect. */
+/* Bound before it connects, so that the tunnel knows it from what others of this machine
+ * connect. */
 static int bind_loopback(int fd, uint16_t *ret_port)
 {
 	struct sockaddr_in from = {

@@ -253,10 +253,12 @@ char *kube_object_path(const struct json *object)
 struct json *kube_job_owner(const struct json *job)
 {
 	const struct json *metadata = json_get(job, "metadata");
+	const char *version = json_get_str(job, "apiVersion"), *kind = json_get_str(job, "kind");
 	struct json *patch = json_object(), *owners = json_array(), *owner = json_object();
 
-	json_set_str(owner, "apiVersion", json_get_str(job, "apiVersion"));
-	json_set_str(owner, "kind", json_get_str(job, "kind"));
+	/* Items of lists do not say it. */
+	json_set_str(owner, "apiVersion", version ? version : "batch/v1");
+	json_set_str(owner, "kind", kind ? kind : "Job");
 	json_set_str(owner, "name", json_get_str(metadata, "name"));
 	json_set_str(owner, "uid", json_get_str(metadata, "uid"));
 	json_add(owners, owner);

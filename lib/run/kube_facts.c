@@ -16,7 +16,7 @@ static const char *name_of(const struct json *object)
 	return json_get_str(json_get(object, "metadata"), "name");
 }
 
-static const struct json *find_job(const struct json *jobs, const char *name)
+const struct json *kube_facts_job(const struct json *jobs, const char *name)
 {
 	for (const struct json *job = first_item(jobs); job; job = json_next(job))
 		if (str_eq(name_of(job), name))
@@ -64,7 +64,7 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 		.run_id = handle->run_id,
 		.job_name = handle->job,
 		.kube_namespace = handle->kube_namespace,
-		.job = find_job(lists[KUBE_FACTS_JOB], handle->job),
+		.job = kube_facts_job(lists[KUBE_FACTS_JOB], handle->job),
 		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
 		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
 	};
@@ -89,7 +89,7 @@ static bool has_condition(const struct json *status, const char *type)
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = find_job(jobs, handle->job);
+	const struct json *job = kube_facts_job(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
 	if (!job || has_condition(status, "Complete"))

@@ -23,6 +23,8 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	const struct kube_handle *handle, struct kube_facts_store *ret);
 void kube_facts_store_done(struct kube_facts_store *store);
 
+/* The one of that name in a list; or NULL. */
+const struct json *kube_facts_job(const struct json *jobs, const char *name);
 /* Whether the Job alone does not tell enough: it has failed, or does not run. */
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle);
 

@@ -24,6 +24,7 @@ struct kube_cluster {
 	struct kube_client *client;
 	struct kube_watchers watchers;       /* run/kube_watcher.h */
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
+	unsigned failed_mends;               /* of what others have left to do (run/kube_mend.h) */
 };
 
 /* The cluster of a context (NULL: the current one) in a namespace (NULL: the context's). A program

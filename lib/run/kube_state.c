@@ -1,17 +1,15 @@
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/status.h"
 #include "run/attempt.h"
 #include "run/kube_facts.h"
+#include "run/kube_mend.h"
 #include "run/kube_watcher.h"
-#include "run/target_kube.h"
 
 /*
  * The state of attempts: asked for together with all that are asked for in the same turn of the
@@ -19,7 +17,7 @@
  * Jobs, and by one of pods where some of them have failed or not begun.
  */
 
-enum { JOBS_MAX = 20000, PODS_MAX = 50000, EVENTS_LIST_MAX = 5000, ARRIVAL_S = 15 };
+enum { JOBS_MAX = 20000, PODS_MAX = 50000, EVENTS_LIST_MAX = 5000, FAILED_MENDS_MAX = 3 };
 
 struct question {
 	struct target_work work;
@@ -28,6 +26,9 @@ struct question {
 	struct target_call *call; /* NULL: given up */
 	struct target_status *ret;
 	struct kube_handle handle;
+	enum kube_arrival arrival; /* of a Job that is not there */
+	struct kube_mend *mend;
+	bool adopts;
 };
 
 struct kube_batch {
@@ -40,6 +41,7 @@ struct kube_batch {
 	struct err fault;
 	int n_open;
 	bool has_pods;
+	size_t n_mends;
 };
 
 static void batch_free(struct kube_batch *batch)
@@ -53,6 +55,7 @@ static void batch_free(struct kube_batch *batch)
 	}
 	for (struct question *q = batch->questions, *next; q; q = next) {
 		next = q->next;
+		kube_mend_cancel(q->mend);
 		free(q);
 	}
 	err_done(&batch->fault);
@@ -141,27 +144,27 @@ void kube_status_to_target(const struct kube_status *status, struct target_statu
 	json_add_strv(ret->evidence, &status->evidence);
 }
 
-/* The cluster has no such Job, and it was never seen to take it: its submit is at work, or was
- * stopped. A request of one that was just stopped may still arrive. */
-static bool never_began(
-	const struct target_kube *kube, const struct kube_handle *handle, struct target_status *ret)
+/* The cluster has no such Job, and was never seen to have it; whether that says it all. */
+static bool never_began(const struct question *question, struct target_status *ret)
 {
-	AUTO_FREE char *dir = dirs_run(&kube->session->dirs, handle->run_id);
-	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
-	AUTO_FREE char *mark = kube_accepted_mark(kube, handle);
-	struct stat st;
+	const struct target_kube *kube = question->batch->kube;
+	bool cancelled = kube_is_cancelled(kube, &question->handle);
 
-	if (stat(lock, &st) < 0 || access(mark, F_OK) == 0)
+	if (question->arrival == KUBE_ARRIVED)
 		return false;
-	*ret = (struct target_status){.state = RUN_PREPARING};
-	if (fs_is_locked(lock))
+	*ret = (struct target_status){.state = RUN_PREPARING, .cancelling = cancelled};
+	if (question->arrival == KUBE_SUBMITTING)
 		return true;
-	if (clock_wall_ms() / 1000 - st.st_mtime < ARRIVAL_S) {
+	if (question->arrival == KUBE_ARRIVING) {
 		ret->text = mem_strdup("its submit was stopped; the cluster does not have it yet");
 		return true;
 	}
-	attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
-		"dlrun was stopped before the cluster had the run");
+	if (cancelled)
+		attempt_set_end(ret, RUN_CANCELLED, 143, 0, "dlrun", "Cancelled",
+			"cancelled before the cluster had the run");
+	else
+		attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
+			"dlrun was stopped before the cluster had the run");
 	ret->ended_ms = clock_wall_ms();
 	return true;
 }
@@ -172,8 +175,7 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	struct kube_facts_store store;
 
 	kube_facts_of(batch->answers, &question->handle, &store);
-	if (!store.facts.job && !store.facts.pods.n &&
-		never_began(batch->kube, &question->handle, question->ret)) {
+	if (!store.facts.job && !store.facts.pods.n && never_began(question, question->ret)) {
 		kube_facts_store_done(&store);
 		return;
 	}
@@ -183,6 +185,96 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	kube_status_to_target(&status, question->ret);
 	kube_facts_store_done(&store);
 }
+
+/*
+ * What a killed submit or cancel has left to do
+ */
+
+static void finish(struct kube_batch *batch);
+
+/* As long as something of it may be there it has not ended. */
+static void give_up(struct question *question)
+{
+	if (question->arrival == KUBE_NEVER_SENT)
+		question->arrival = KUBE_ARRIVING;
+}
+
+static void on_mended(void *ctx, struct err *fault)
+{
+	struct question *question = ctx;
+	struct kube_batch *batch = question->batch;
+
+	question->mend = NULL;
+	if (question->adopts)
+		kube_note_accepted(batch->kube, &question->handle, !err_is_set(fault));
+	if (err_is_set(fault)) {
+		log_note("%s", fault->message);
+		err_clear(fault);
+		batch->kube->cluster->failed_mends++;
+		give_up(question);
+	}
+	if (--batch->n_mends == 0)
+		finish(batch);
+}
+
+static unsigned what_to_mend(struct question *question, const struct json *job)
+{
+	const struct target_kube *kube = question->batch->kube;
+	const struct kube_handle *handle = &question->handle;
+
+	if (!kube_is_own(kube, handle))
+		return 0;
+	if (!job) {
+		question->arrival = kube_arrival(kube, handle);
+		return question->arrival == KUBE_NEVER_SENT ? KUBE_MEND_PARTS : 0;
+	}
+	if (json_get_str(json_get(job, "metadata"), "deletionTimestamp"))
+		return 0;
+	if (kube_is_cancelled(kube, handle))
+		return KUBE_MEND_JOB | KUBE_MEND_PARTS;
+	question->adopts = !kube_is_adopted(kube, handle);
+	return question->adopts ? KUBE_MEND_ADOPT : 0;
+}
+
+static void mend(struct question *question)
+{
+	struct kube_batch *batch = question->batch;
+	const struct json *job =
+		kube_facts_job(batch->answers[KUBE_FACTS_JOB], question->handle.job);
+	const struct kube_mend_request request = {
+		.handle = &question->handle,
+		.what = what_to_mend(question, job),
+		.in_foreground = true,
+		.job = job,
+		.deadline_ms = question->call->deadline_ms,
+		.done = on_mended,
+		.ctx = question,
+	};
+
+	if (!request.what)
+		return;
+	if (batch->kube->cluster->failed_mends >= FAILED_MENDS_MAX) {
+		give_up(question);
+		return;
+	}
+	batch->n_mends++;
+	question->mend = kube_mend_start(batch->kube, &request);
+}
+
+static void mend_all(struct kube_batch *batch)
+{
+	bool is_known = !err_is_set(&batch->fault);
+
+	for (struct question *q = batch->questions; is_known && q; q = q->next)
+		if (q->call)
+			mend(q);
+	if (batch->n_mends == 0)
+		finish(batch);
+}
+
+/*
+ * The end
+ */
 
 static void finish(struct kube_batch *batch)
 {
@@ -242,7 +334,7 @@ static void take_answer(
 		needs_pods(batch))
 		ask(batch, KUBE_FACTS_PODS);
 	if (batch->n_open == 0)
-		finish(batch);
+		mend_all(batch);
 }
 
 static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
@@ -314,7 +406,7 @@ static bool answer_by_watch(struct kube_batch *batch)
 	if (kube_watcher_wants_events(watcher))
 		ask(batch, KUBE_FACTS_EVENTS);
 	else
-		finish(batch);
+		mend_all(batch);
 	return true;
 }
 

@@ -1,11 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/target_kube.h"
+#include "run/kube_mend.h"
 
 /*
  * Making the objects of an attempt, in the order of kube/job.h: what its pods need, then the Job,
@@ -23,6 +21,7 @@ struct creation {
 	const struct json *object;
 	char *path; /* of the collection */
 	struct kube_call *call;
+	struct err refusal; /* that came after tries without an answer */
 	bool is_job;
 };
 
@@ -37,6 +36,9 @@ struct submit {
 	size_t n_open;
 	struct err fault;
 	struct json *job; /* as the server has it */
+	bool is_unadopted;
+	bool is_unsure; /* whether the cluster has the Job */
+	struct kube_mend *mend;
 };
 
 static void submit_free(struct submit *submit)
@@ -44,7 +46,9 @@ static void submit_free(struct submit *submit)
 	for (size_t i = 0; i < ARRAY_LEN(submit->creations); i++) {
 		kube_cancel(submit->creations[i].call);
 		free(submit->creations[i].path);
+		err_done(&submit->creations[i].refusal);
 	}
+	kube_mend_cancel(submit->mend);
 	kube_plan_done(&submit->plan);
 	kube_objects_done(&submit->objects);
 	json_free(submit->job);
@@ -72,30 +76,46 @@ static void finish(struct submit *submit)
  * Ownership: with the Job its Secret and Service go, too
  */
 
+static void on_stopped(void *ctx, struct err *fault)
+{
+	struct submit *submit = ctx;
+
+	err_clear(fault); /* who looks at the run next repeats it */
+	submit->mend = NULL;
+	finish(submit);
+}
+
+/* Whoever cancelled it meanwhile found no Job to remove. */
+static void adopted_all(struct submit *submit)
+{
+	const struct kube_mend_request request = {
+		.handle = &submit->plan.handle,
+		.what = KUBE_MEND_JOB | KUBE_MEND_PARTS,
+		.in_foreground = true,
+		.deadline_ms = submit->call->deadline_ms,
+		.done = on_stopped,
+		.ctx = submit,
+	};
+
+	if (!submit->is_unadopted)
+		kube_note_accepted(submit->kube, &submit->plan.handle, true);
+	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
+		submit->mend = kube_mend_start(submit->kube, &request);
+	else
+		finish(submit);
+}
+
 static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct creation *creation = ctx;
+	struct submit *submit = creation->submit;
 
 	(void)err;
-	(void)answer; /* who looks at the run next repeats it */
 	creation->call = NULL;
-	if (--creation->submit->n_open == 0)
-		finish(creation->submit);
+	submit->is_unadopted |= err_is_set(&answer->fault);
+	if (--submit->n_open == 0)
+		adopted_all(submit);
 	return 0;
-}
-
-/* Without it a Job that is removed by others would look like one that never was. */
-static void note_accepted(const struct submit *submit)
-{
-	AUTO_FREE char *path = kube_accepted_mark(submit->kube, &submit->plan.handle);
-	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
-	AUTO_ERR struct err err = {0};
-
-	int r = fs_mkdirs(dir, 0700, &err);
-	if (r == 0)
-		r = fs_replace(path, "", 0, 0600, FS_SYNC_NONE, &err);
-	if (r < 0)
-		log_note("%s", err.message);
 }
 
 static void adopt_all(struct submit *submit)
@@ -122,12 +142,13 @@ static void adopt_all(struct submit *submit)
 		creation->call = kube_start(submit->kube->cluster->client, &request);
 	}
 	if (n == 0)
-		finish(submit);
+		adopted_all(submit);
 }
 
 static void accepted(struct submit *submit)
 {
-	note_accepted(submit);
+	/* Without it a Job that is removed by others would look like one that never was. */
+	kube_note_accepted(submit->kube, &submit->plan.handle, false);
 	adopt_all(submit);
 }
 
@@ -140,6 +161,8 @@ static void create(
 
 static void created_all(struct submit *submit)
 {
+	if (err_is_set(&submit->fault) && !submit->is_unsure)
+		kube_note_refused(submit->kube, &submit->plan.handle);
 	if (err_is_set(&submit->fault))
 		finish(submit);
 	else if (submit->job)
@@ -159,8 +182,15 @@ static void created(struct creation *creation, struct json *take)
 		created_all(submit);
 }
 
+static bool is_unsure(const struct err *fault)
+{
+	return fault->id == E_KUBE_UNREACHABLE || fault->id == E_KUBE_SERVER ||
+	       fault->id == E_KUBE_BUSY || fault->id == E_KUBE_ANSWER;
+}
+
 static void fail(struct creation *creation, struct err *fault)
 {
+	creation->submit->is_unsure |= creation->is_job && is_unsure(fault);
 	if (!err_is_set(&creation->submit->fault))
 		err_move(&creation->submit->fault, fault);
 	created(creation, NULL);
@@ -182,7 +212,9 @@ static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	creation->call = NULL;
 	if (err_is_set(&answer->fault)) {
-		fail(creation, &answer->fault);
+		creation->submit->is_unsure |= creation->is_job && is_unsure(&answer->fault);
+		fail(creation,
+			err_is_set(&creation->refusal) ? &creation->refusal : &answer->fault);
 	} else if (is_ours(creation->submit, answer->object)) {
 		created(creation, TAKE(answer->object));
 	} else {
@@ -195,7 +227,7 @@ static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-/* A name that is taken may have been taken by an earlier try whose answer was lost. */
+/* What is refused, or there already, may have been made by an earlier try whose answer was lost. */
 static void look(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);
@@ -216,12 +248,17 @@ static int on_created(void *ctx, struct kube_answer *answer, struct err *err)
 
 	(void)err;
 	creation->call = NULL;
-	if (answer->fault.id == E_KUBE_EXISTS)
-		look(creation);
-	else if (err_is_set(&answer->fault))
-		fail(creation, &answer->fault);
-	else
+	if (!err_is_set(&answer->fault)) {
 		created(creation, TAKE(answer->object));
+		return 0;
+	}
+	if (answer->fault.id != E_KUBE_EXISTS)
+		err_move(&creation->refusal, &answer->fault);
+	/* An earlier try may have had an effect that nobody was told of. */
+	if (creation->is_job && is_unsure(&creation->refusal))
+		fail(creation, &creation->refusal);
+	else
+		look(creation);
 	return 0;
 }
 
@@ -258,6 +295,11 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 	int r = kube_plan_make(submit->kube, job, &submit->plan, err);
 	if (r == 0)
 		r = kube_job_make(&submit->plan.run, &submit->objects, err);
+	if (r < 0) {
+		submit_free(submit);
+		return r;
+	}
+	r = kube_note_sending(submit->kube, &submit->plan.handle, err);
 	if (r < 0) {
 		submit_free(submit);
 		return r;

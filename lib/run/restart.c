@@ -22,8 +22,9 @@
  */
 
 enum {
-	LOCK_MS = 5000, /* a submit may still write its git record */
-	START_MS = 30000,
+	LOCK_MS = 5000,    /* a submit may still write its git record */
+	START_MS = 120000, /* a cluster may be away for a while */
+	KNOW_MS = 5000,
 };
 
 struct restart {
@@ -175,6 +176,9 @@ static int check_failed_start(struct restart *restart, int r, struct err *err)
 
 	auto_fd(&restart->lock_fd);
 	restart->lock_fd = -1;
+	/* Whoever looks later will know. */
+	if (!target_knows(restart->target, restart->handle, KNOW_MS))
+		return r;
 	if (runs_refresh(restart->session, &one, START_MS, NULL) < 0 ||
 		run_never_began(restart->run))
 		return r;

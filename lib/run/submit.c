@@ -23,7 +23,8 @@
 
 enum {
 	GC_WAIT_MS = 60000,
-	START_MS = 30000,
+	START_MS = 120000, /* a cluster may be away for a while */
+	KNOW_MS = 5000,
 	LOCK_MS = 2000,    /* others only look for a moment */
 	MISSING_MS = 3000, /* how long the end of a run is waited for that cannot begin */
 };
@@ -141,6 +142,9 @@ static int check_failed_start(struct submit_course *course, int r, struct err *e
 
 	auto_fd(&course->lock_fd);
 	course->lock_fd = -1;
+	/* Whoever looks later will know. */
+	if (!target_knows(course->submission.target, course->handle, KNOW_MS))
+		return r;
 	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
 		!run_never_began(course->run)) {
 		err_clear(err);

@@ -241,6 +241,14 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	return wait_over(&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
 }
 
+bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	return target_state(target, handle, timeout_ms, &status, NULL) == 0 &&
+	       status.state != RUN_UNKNOWN && status.state != RUN_PREPARING;
+}
+
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err)
 {
 	struct wait wait;

@@ -209,6 +209,8 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 /* Interrupted in the same way. */
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err);
+/* Whether it can be told now what became of an attempt that nobody submits any more. */
+bool target_knows(struct target *target, const char *handle, int64_t timeout_ms);
 /* *ret_status: the command's exit code. Interrupted in the same way. */
 int target_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status,

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/kube_mend.h"
 
 enum { ATTEMPTS_MAX = 9999, ASK_MS = 20000 };
 
@@ -101,13 +102,6 @@ bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle 
 	return access(path, F_OK) == 0;
 }
 
-char *kube_accepted_mark(const struct target_kube *kube, const struct kube_handle *handle)
-{
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
-
-	return fs_join(dir, ATTEMPT_ACCEPTED);
-}
-
 static int write_mark(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
 {
@@ -118,58 +112,47 @@ static int write_mark(
 	return r < 0 ? r : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
 }
 
-/* A DELETE in flight. */
+/* What is removed for a call. */
 struct removal {
 	struct target_work work;
 	struct target_call *call;
-	struct kube_call *request;
+	struct kube_mend *mend;
 };
 
 static void drop_removal(struct target_work *work)
 {
 	struct removal *removal = (struct removal *)work;
 
-	kube_cancel(removal->request);
+	kube_mend_cancel(removal->mend);
 	free(removal);
 }
 
-static int on_removed(void *ctx, struct kube_answer *answer, struct err *err)
+static void on_removed(void *ctx, struct err *fault)
 {
 	struct removal *removal = ctx;
-	int r = 0;
 
-	(void)err;
-	removal->request = NULL;
-	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND)
-		r = -(int)answer->fault.code;
-	target_call_end(removal->call, r, &answer->fault);
-	return 0;
+	removal->mend = NULL;
+	target_call_end(removal->call, err_is_set(fault) ? -(int)fault->code : 0, fault);
 }
 
-/* propagation: "Foreground": it is seen to end; "Background". */
-static void remove_job(struct target_kube *kube, const struct kube_handle *handle,
-	const char *propagation, struct target_call *call)
+static void remove_all(struct target_kube *kube, const struct kube_handle *handle, unsigned what,
+	bool in_foreground, struct target_call *call)
 {
-	AUTO_FREE char *path = kube_path(
-		"/apis/batch/v1/namespaces/%s/jobs/%s", handle->kube_namespace, handle->job);
-	AUTO_JSON struct json *body = json_object();
 	struct removal *removal = mem_alloc(1, sizeof(*removal));
-	const struct kube_request request = {
-		.method = "DELETE",
-		.path = path,
-		.body = body,
-		.is_idempotent = true,
+	struct kube_mend_request request = {
+		.handle = handle,
+		.what = what,
+		.in_foreground = in_foreground,
 		.deadline_ms = call->deadline_ms,
 		.done = on_removed,
 		.ctx = removal,
 	};
 
-	json_set_str(body, "apiVersion", "v1");
-	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(body, "propagationPolicy", propagation);
+	if (!kube_is_adopted(kube, handle))
+		request.what |= KUBE_MEND_PARTS;
 	*removal = (struct removal){.work = {drop_removal}, .call = call};
 	target_call_begin(call, &removal->work);
-	removal->request = kube_start(kube->cluster->client, &request);
+	removal->mend = kube_mend_start(kube, &request);
 }
 
 static int cancel(
@@ -182,7 +165,7 @@ static int cancel(
 	if (r == 0)
 		r = write_mark(kube, &place, err);
 	if (r == 0)
-		remove_job(kube, &place, "Foreground", call);
+		remove_all(kube, &place, KUBE_MEND_JOB, true, call);
 	return r;
 }
 
@@ -192,10 +175,9 @@ static int forget(struct target *target, const char *handle, bool all, struct ta
 	struct target_kube *kube = target_kube_of(target);
 	struct kube_handle place;
 
-	(void)all;
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		remove_job(kube, &place, "Background", call);
+		remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0), false, call);
 	return r;
 }
 

@@ -54,9 +54,6 @@ int kube_handle_parse(const struct target_kube *kube, const char *handle, struct
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 
-/* A file that is there once the cluster has taken the attempt. The caller frees. */
-char *kube_accepted_mark(const struct target_kube *kube, const struct kube_handle *handle);
-
 /* What a job of dlrun's asks of a cluster; what run points to lives as long. */
 struct kube_plan {
 	struct kube_run run;

@@ -1,6 +1,3 @@
-#include <errno.h>
-#include <signal.h>
-#include <sys/select.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -8,14 +5,19 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/app.h"
+#include "cli/ask.h"
 #include "cli/cmd.h"
+#include "cli/init_cluster.h"
+#include "cli/init_rbac.h"
 #include "cli/ui.h"
 #include "run/init.h"
 
-enum { ANSWER_MAX = 4096, TRIES_MAX = 3, DATA_SHOWN = 3 };
+enum { DATA_SHOWN = 3 };
 
 struct init_values {
-	bool force, print, yes;
+	bool force, print, yes, rbac, cluster_role;
+	const char *registry, *subject;
+	struct strv targets;
 };
 
 static const struct opt opts[] = {
@@ -25,67 +27,23 @@ static const struct opt opts[] = {
 		.help = "Print what would be written, and write nothing"},
 	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct init_values, yes),
 		.help = "Ask nothing (so it is without a terminal)"},
+	{OPT_MEMBER(OPT_LIST, 't', "target", struct init_values, targets), .arg = "T",
+		.help = "Write this cluster as a target: kube[:CONTEXT[/NAMESPACE]]",
+		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
+		.help = "Write it as the place that images of runs are pushed to"},
+	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
+		.help = "Print the Role for a tier (submit, logs, exec, secrets), and write nothing"},
+	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
+		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
+	{OPT_MEMBER(OPT_FLAG, 0, "cluster-role", struct init_values, cluster_role),
+		.help = "With --rbac: also a ClusterRole that lets nodes be listed"},
 	{OPT_END},
 };
 
 /*
  * Questions
  */
-
-/* A signal between the look at app_interrupted and read would leave it waiting: it comes through in
- * pselect only. */
-static int wait_key(struct err *err)
-{
-	sigset_t stops, before;
-	int n = 0;
-
-	sigemptyset(&stops);
-	sigaddset(&stops, SIGINT);
-	sigaddset(&stops, SIGTERM);
-	sigprocmask(SIG_BLOCK, &stops, &before);
-	while (!app_interrupted && n == 0) {
-		fd_set fds;
-		FD_ZERO(&fds);
-		FD_SET(STDIN_FILENO, &fds);
-		n = pselect(STDIN_FILENO + 1, &fds, NULL, NULL, NULL, &before);
-		n = n < 0 && errno == EINTR ? 0 : n;
-	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
-}
-
-/* One line from the terminal. 1: *ret is an answer, 0: the end of the input. */
-static int read_line(struct buf *ret, struct err *err)
-{
-	buf_reset(ret);
-	for (;;) {
-		char c;
-		int r = wait_key(err);
-		ssize_t n = r < 0 ? 0 : read(STDIN_FILENO, &c, 1);
-
-		if (r < 0)
-			return r;
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return 0;
-		if (c == '\n')
-			return 1;
-		buf_addc(ret, c);
-	}
-}
-
-/* 1: an answer, 0: there will be none. */
-static int ask(struct app *app, const char *question, struct buf *answer, struct err *err)
-{
-	AUTO_FREE char *clean = ui_clean(question);
-
-	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = read_line(answer, err);
-	if (r <= 0)
-		ui_printf(app, UI_ERR, "\n");
-	return r;
-}
 
 static int ask_command(
 	struct app *app, const struct init_project *project, char **ret_answer, struct err *err)
@@ -94,7 +52,7 @@ static int ask_command(
 	AUTO_FREE char *first = NULL;
 
 	buf_init(&question, 64 << 10);
-	buf_init(&answer, ANSWER_MAX);
+	buf_init(&answer, ASK_ANSWER_MAX);
 	buf_adds(&question, "What runs?");
 	for (size_t i = 0; i < project->commands.n; i++) {
 		AUTO_FREE char *text = init_command_text(&project->commands.v[i]);
@@ -102,33 +60,13 @@ static int ask_command(
 		if (i == 0)
 			first = TAKE(text);
 	}
-	int r = ask(app, question.data, &answer, err);
+	int r = ask_line(app, question.data, &answer, err);
 	if (r <= 0 || answer.len == 0 || str_eq(answer.data, first))
 		return r;
 	if (answer.full || !str_is_utf8(answer.data, answer.len))
 		return err_set(err, E_USAGE, "the answer is no text that can be written down");
 	*ret_answer = buf_take(&answer);
 	return 1;
-}
-
-static int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
-{
-	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
-	AUTO_BUF struct buf answer;
-	int r = 1;
-
-	buf_init(&answer, ANSWER_MAX);
-	*ret = fallback;
-	for (int i = 0; i < TRIES_MAX && r > 0; i++) {
-		r = ask(app, whole, &answer, err);
-		if (r <= 0 || answer.len == 0)
-			break;
-		if (strchr("yYnN", answer.data[0])) {
-			*ret = strchr("yY", answer.data[0]) != NULL;
-			break;
-		}
-	}
-	return r;
 }
 
 static int ask_data(
@@ -166,6 +104,7 @@ static int ask_all(struct app *app, const struct init_project *project,
 	}
 	if (r > 0 && project->data.n)
 		r = ask_data(app, project, &answers->no_data, err);
+	answers->no_more = r == 0;
 	return r < 0 ? r : 0;
 }
 
@@ -202,6 +141,8 @@ static int say_written(struct app *app, const struct init_project *project,
 	app_phase(app, "wrote", "%s (%zu lines)", path, count_lines(text));
 	if (kept)
 		app_phase(app, "", "the old one is kept as %s~", path);
+	if (answers->clusters->n > 0)
+		init_say_missing(app, project, answers);
 	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
 	return app->options.json ? print_json(app, path, text, true, kept) : 0;
 }
@@ -219,11 +160,47 @@ static bool may_ask(const struct app *app, const struct init_values *values)
 	       app->err_tty && isatty(STDIN_FILENO);
 }
 
+static int choose_clusters(struct app *app, const struct init_values *values,
+	const struct init_project *project, struct init_answers *answers,
+	struct init_cluster_list *clusters, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < values->targets.n; i++)
+		r = init_cluster_add(&app->session, values->targets.v[i], clusters, err);
+	if (r == 0 && values->targets.n == 0 && may_ask(app, values) && !answers->no_more)
+		r = init_ask_cluster(app, project, clusters, &answers->no_more, err);
+	answers->clusters = clusters;
+	return r;
+}
+
+/* registry: what answers->registry points to. */
+static int choose_places(struct app *app, const struct init_values *values,
+	const struct init_project *project, struct init_answers *answers,
+	struct init_cluster_list *clusters, char **registry, struct err *err)
+{
+	int r = values->registry ? init_check_repository(values->registry, err) : 0;
+
+	if (r == 0)
+		r = choose_clusters(app, values, project, answers, clusters, err);
+	answers->registry = values->registry;
+	if (r < 0 || clusters->n == 0 || values->print)
+		return r;
+	r = init_check_clusters(app, clusters, err);
+	if (r < 0 || values->registry)
+		return r;
+	bool asks = may_ask(app, values) && !answers->no_more;
+	r = init_choose_registry(app, project, asks, registry, err);
+	answers->registry = *registry;
+	return r;
+}
+
 static int write_file(struct app *app, const struct init_values *values,
 	const struct init_project *project, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
-	AUTO_FREE char *command = NULL;
+	AUTO_FREE char *command = NULL, *registry = NULL;
+	AUTO_INIT_CLUSTERS struct init_cluster_list clusters = {0};
 	AUTO_BUF struct buf text;
 	struct init_answers answers = {0};
 	bool kept = false;
@@ -234,6 +211,8 @@ static int write_file(struct app *app, const struct init_values *values,
 		r = init_check_free(project->dir, err);
 	if (r == 0 && may_ask(app, values))
 		r = ask_all(app, project, &answers, &command, err);
+	if (r == 0)
+		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
 	if (r < 0)
 		return r;
 	init_text(project, &answers, &text);
@@ -243,6 +222,31 @@ static int write_file(struct app *app, const struct init_values *values,
 	return r < 0 ? r : say_written(app, project, &answers, path, text.data, kept);
 }
 
+static int check_words(const struct init_values *values, const struct strv *words, struct err *err)
+{
+	if (words->n > 0 && !values->rbac) {
+		err_set(err, E_USAGE, "init takes a word only with --rbac");
+		return err_hint(err, "dlrun init --rbac submit");
+	}
+	if (values->rbac && values->targets.n > 1)
+		return err_set(err, E_USAGE, "--rbac takes one --target");
+	if (values->rbac || (!values->subject && !values->cluster_role))
+		return 0;
+	return err_set(err, E_USAGE, "--for and --cluster-role are for --rbac");
+}
+
+static int run_rbac(struct app *app, const struct init_values *values, const struct strv *words)
+{
+	const struct init_rbac rbac = {
+		.tier = words->n ? words->v[0] : NULL,
+		.target = values->targets.n ? values->targets.v[0] : NULL,
+		.subject = values->subject,
+		.cluster_role = values->cluster_role,
+	};
+
+	return init_rbac(app, &rbac);
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct init_values *values = values_ptr;
@@ -250,7 +254,10 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_INIT_PROJECT struct init_project *project = NULL;
 	struct session *session;
 
-	(void)words;
+	if (check_words(values, words, &err) < 0)
+		return app_fail(app, &err);
+	if (values->rbac)
+		return run_rbac(app, values, words);
 	if (app_session(app, &session, &err) < 0 || init_project_read(session, &project, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (char *, note, &project->notes)
@@ -261,16 +268,17 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun init # look at the project and write dlrun.yaml",
-	"dlrun init --print # only show what would be written",
-	"dlrun init --force --yes # write it anew, ask nothing",
+	"dlrun init --target kube --registry registry.example.com/me/dlrun # with a cluster",
+	"dlrun init --rbac logs # the Role to ask for, to run and to read logs",
 };
 
 const struct cmd cmd_init = {
 	.name = "init",
 	.summary = "Write a first dlrun.yaml from what the project says about itself",
-	.synopsis = "[options]",
+	.synopsis = "[options] [TIER]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct init_values),
+	.max_words = 1,
 	.run = run,
 };

@@ -266,11 +266,12 @@ static int fail_none(const struct kubeconfig_env *env, const struct kubeconfig *
 		return err_set(err, E_KUBE_NO_CONFIG, "%s names no context", config->files.v[0]);
 	if (!str_empty(env->kubeconfig)) {
 		AUTO_FREE char *shown = str_shown(env->kubeconfig);
-		return err_set(err, E_KUBE_NO_CONFIG,
+		err_set(err, E_KUBE_NO_CONFIG,
 			"there is no file of those that KUBECONFIG names: %s", shown);
+		return err_hint(err, "unset KUBECONFIG   # then ~/.kube/config counts");
 	}
-	return err_set(
-		err, E_KUBE_NO_CONFIG, "there is no ~/.kube/config, and KUBECONFIG is not set");
+	err_set(err, E_KUBE_NO_CONFIG, "there is no ~/.kube/config, and KUBECONFIG is not set");
+	return err_hint(err, "export KUBECONFIG=FILE   # whoever runs the cluster has it");
 }
 
 int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, struct err *err)

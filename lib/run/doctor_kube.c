@@ -25,7 +25,8 @@ static const char *evidence_of(const struct err *fault)
 {
 	for (size_t i = 0; i < fault->n_evidence; i++)
 		if (!str_starts(fault->evidence[i], "cannot read ") &&
-			!str_starts(fault->evidence[i], "cannot create "))
+			!str_starts(fault->evidence[i], "cannot create ") &&
+			!str_ends(fault->evidence[i], " tries"))
 			return fault->evidence[i];
 	return NULL;
 }

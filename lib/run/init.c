@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/str.h"
+#include "oci/ref.h"
 #include "run/config.h"
 #include "run/init_yaml.h"
 
@@ -214,18 +215,56 @@ static void add_before(const struct init_project *project, struct buf *out)
 	line_end(&line, out);
 }
 
-static void add_image(const struct init_project *project, struct buf *out)
+/* Registries do not take names without a host: "python" is docker.io/library/python. */
+static char *image_of(const struct init_project *project)
+{
+	static const char library[] = "docker.io/library/", hub[] = "docker.io/";
+	AUTO_REF struct ref ref = {0};
+	const char *image = project->image;
+	const char *slash = strchr(image, '/');
+	bool has_host = slash && memchr(image, '.', (size_t)(slash - image));
+
+	has_host = has_host || (slash && memchr(image, ':', (size_t)(slash - image)));
+	AUTO_FREE char *whole = mem_printf("%s%s", has_host ? "" : slash ? hub : library, image);
+	if (ref_parse(whole, &ref, NULL) < 0 || ref.kind != REF_REGISTRY)
+		return NULL;
+	return TAKE(whole);
+}
+
+/* What a cluster cannot do without and the project does not tell. */
+static void add_no_image(struct buf *out)
 {
 	AUTO_LINE struct line line;
 
 	line_init(&line, "image");
-	if (!project->image)
-		return;
 	line.active = false;
-	add_scalar(&line, project->image);
+	buf_adds(&line.value, "docker.io/library/python:3.12");
+	buf_adds(&line.comment, "what the program runs in on a cluster");
+	line_end(&line, out);
+}
+
+static bool has_clusters(const struct init_answers *answers)
+{
+	return answers->clusters && answers->clusters->n > 0;
+}
+
+static void add_image(
+	const struct init_project *project, const struct init_answers *answers, struct buf *out)
+{
+	AUTO_FREE char *image = project->image ? image_of(project) : NULL;
+	AUTO_LINE struct line line;
+
+	line_init(&line, "image");
+	if (!project->image) {
+		if (has_clusters(answers))
+			add_no_image(out);
+		return;
+	}
+	line.active = image && has_clusters(answers);
+	add_scalar(&line, image ? image : project->image);
 	buf_adds(&line.comment, "last FROM of ");
 	add_comment(&line, project->image_from);
-	buf_adds(&line.comment, "; for clusters, which come with a later version");
+	buf_adds(&line.comment, ": what the program runs in on a cluster");
 	line_end(&line, out);
 }
 
@@ -268,7 +307,9 @@ static void add_outputs(const struct init_project *project, struct buf *out)
 	line_end(&line, out);
 }
 
-static void add_place(const struct strv *names, const char *kind, const char *from, struct buf *out)
+/* Where it could also run: a comment. */
+static void add_place(const struct strv *names, const char *kind, const char *how, const char *from,
+	struct buf *out)
 {
 	AUTO_LINE struct line line;
 
@@ -278,13 +319,86 @@ static void add_place(const struct strv *names, const char *kind, const char *fr
 	line.active = false;
 	AUTO_FREE char *target = mem_printf("%s:%s", kind, names->v[0]);
 	add_scalar(&line, target);
-	buf_adds(&line.comment, "comes with a later version; from ");
-	buf_adds(&line.comment, from);
+	buf_addf(&line.comment, "%s; from %s", how, from);
 	if (names->n > 1) {
 		buf_adds(&line.comment, ", which also has ");
 		add_names(&line, names, 1);
 	}
 	line_end(&line, out);
+}
+
+/*
+ * Clusters
+ */
+
+/* A line of a target; value NULL: what follows key is a comment with the example. */
+static void add_member(const char *key, const char *value, const char *example, const char *comment,
+	struct buf *out)
+{
+	AUTO_FREE char *indented = mem_printf("    %s", key);
+	AUTO_LINE struct line line;
+
+	line_init(&line, indented);
+	line.active = value != NULL;
+	if (value)
+		add_scalar(&line, value);
+	else
+		buf_adds(&line.value, example);
+	buf_adds(&line.comment, comment);
+	line_end(&line, out);
+}
+
+static void add_head(const char *key, const char *comment, struct buf *out)
+{
+	AUTO_LINE struct line line;
+
+	line_init(&line, NULL);
+	buf_addf(&line.value, "%s:", key);
+	buf_adds(&line.comment, comment);
+	line_end(&line, out);
+}
+
+static const char *context_namespace(const struct init_cluster *cluster)
+{
+	const struct kube_cluster *found = cluster->look.cluster;
+
+	return found ? found->access.kube_namespace : "NAMESPACE";
+}
+
+static void add_cluster(
+	const struct init_cluster *cluster, const struct init_answers *answers, struct buf *out)
+{
+	AUTO_FREE char *key = mem_printf("  %s", cluster->name);
+
+	add_head(key, "dlrun targets", out);
+	add_member("kind", "kubernetes", NULL, "a Job for each run", out);
+	add_member("context", cluster->context, "CONTEXT", "of the kubeconfig", out);
+	add_member("namespace", cluster->kube_namespace, context_namespace(cluster),
+		cluster->kube_namespace ? "where the Jobs are made"
+					: "default: that of the context",
+		out);
+	add_member("registry", answers->registry, "registry.example.com/me/dlrun",
+		answers->registry ? "images of runs are pushed there"
+				  : "needed: images of runs are pushed there",
+		out);
+	add_member("image_pull_secret", NULL, "regcred",
+		"if nodes need a login to pull from the registry", out);
+	add_member("results", NULL, "{pvc: results}",
+		"storage for outputs; without it they end with the pod", out);
+	add_member("queue", NULL, "gpu", "of Kueue, if the cluster has it", out);
+}
+
+static void add_clusters(const struct init_answers *answers, struct buf *out)
+{
+	AUTO_LINE struct line line;
+
+	line_init(&line, "target");
+	add_scalar(&line, answers->clusters->v[0].name);
+	buf_adds(&line.comment, "where runs go; dlrun submit -t local: here");
+	line_end(&line, out);
+	add_head("targets", "each key of a target: dlrun help dlrun.yaml", out);
+	vec_foreach (const struct init_cluster, cluster, answers->clusters)
+		add_cluster(cluster, answers, out);
 }
 
 void init_text(
@@ -298,9 +412,13 @@ void init_text(
 	add_before(project, out);
 	add_data(project, answers, out);
 	add_outputs(project, out);
-	add_image(project, out);
-	add_place(&project->contexts, "kube", "~/.kube/config", out);
-	add_place(&project->hosts, "ssh", "~/.ssh/config", out);
+	add_image(project, answers, out);
+	if (has_clusters(answers))
+		add_clusters(answers, out);
+	else
+		add_place(&project->contexts, "kube", "dlrun init --target kube writes it",
+			"the kubeconfig", out);
+	add_place(&project->hosts, "ssh", "comes with a later version", "~/.ssh/config", out);
 }
 
 char *init_command_text(const struct init_command *command)

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "run/init_cluster.h"
 #include "run/init_project.h"
 
 enum { INIT_TEXT_MAX = 256 << 10 };
@@ -18,10 +19,13 @@ struct init_answers {
 	const char *command; /* a line for the shell; NULL: the first of the project's */
 	bool limit_paths;    /* send the project's directory alone, not the whole tree */
 	bool no_data;
+	bool no_more;                             /* of questions: the input has ended */
+	const struct init_cluster_list *clusters; /* targets to be written; NULL: none */
+	const char *registry; /* HOST/REPO for images of runs; NULL: none is known */
 };
 
-/* Every line has a comment. Keys that this version does not have, and what it cannot do yet
- * (clusters, nodes, images of registries), stand there as comments. */
+/* Every line has a comment. The first cluster is the default target. Keys that this version does
+ * not have, what it cannot do yet (nodes) and what nobody has chosen stand there as comments. */
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out);
 

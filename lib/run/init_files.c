@@ -304,30 +304,17 @@ void init_find_image(struct init_project *project)
 	}
 }
 
-static const char *text_of(const struct yaml *value)
+void init_find_contexts(struct init_project *project, const struct kubeconfig *kubeconfig)
 {
-	return value && value->kind == YAML_SCALAR && *value->text ? value->text : NULL;
-}
+	AUTO_STRV struct strv names = {0};
+	const char *current = kubeconfig_current(kubeconfig);
 
-/* Names only: the rest of a kubeconfig is none of ours here. */
-static void find_contexts(struct init_project *project, const char *home)
-{
-	AUTO_BUF struct buf text = {0};
-	AUTO_YAML struct yaml *yaml = NULL;
-
-	if (!init_read(home, ".kube/config", &text) ||
-		yaml_parse(text.data, text.len, "kubeconfig", &yaml, NULL) < 0)
-		return;
-	const char *current = text_of(yaml_get(yaml, "current-context"));
-	const struct yaml *list = yaml_get(yaml, "contexts");
-	if (current)
+	kubeconfig_contexts(kubeconfig, &names);
+	if (current && strv_find(&names, current) >= 0)
 		strv_add(&project->contexts, current);
-	for (const struct yaml *item = list ? list->first : NULL;
-		item && project->contexts.n < INIT_NAMES_MAX; item = item->next) {
-		const char *name = text_of(yaml_get(item, "name"));
-		if (name && !str_eq(name, current))
-			strv_add(&project->contexts, name);
-	}
+	for (size_t i = 0; i < names.n && project->contexts.n < INIT_NAMES_MAX; i++)
+		if (!str_eq(names.v[i], current))
+			strv_add(&project->contexts, names.v[i]);
 }
 
 void init_find_places(struct init_project *project, const char *home)
@@ -336,7 +323,6 @@ void init_find_places(struct init_project *project, const char *home)
 
 	if (!home)
 		return;
-	find_contexts(project, home);
 	if (init_read(home, ".ssh/config", &text))
 		init_ssh_hosts(text.data, text.len, &project->hosts);
 }

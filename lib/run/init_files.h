@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "kube/kubeconfig.h"
 #include "run/init_project.h"
 #include "run/survey.h"
 
@@ -26,7 +27,8 @@ void init_find_commands(struct init_project *project, const char *path);
 void init_find_image(struct init_project *project);
 void init_find_data(struct init_project *project, const struct survey *survey);
 void init_find_outputs(struct init_project *project, const struct survey *survey);
-/* home: HOME or NULL. */
+void init_find_contexts(struct init_project *project, const struct kubeconfig *kubeconfig);
+/* Hosts. home: HOME or NULL. */
 void init_find_places(struct init_project *project, const char *home);
 
 #endif

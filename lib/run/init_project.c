@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/init_files.h"
+#include "run/kube_open.h"
 
 /*
  * Files
@@ -98,6 +99,17 @@ static void note_failure(struct init_project *project, const struct err *err)
 			err->message);
 }
 
+static void find_contexts(struct session *session, struct init_project *project)
+{
+	const struct kubeconfig *kubeconfig;
+	AUTO_ERR struct err fault = {0};
+
+	if (kube_open_config(session, &kubeconfig, &fault) == 0)
+		init_find_contexts(project, kubeconfig);
+	else if (fault.id != E_KUBE_NO_CONFIG)
+		strv_addf(&project->notes, "no cluster is proposed: %s", fault.message);
+}
+
 /* A file further up counts no more where this one lies. */
 static void note_shadowed(struct init_project *project)
 {
@@ -134,6 +146,7 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	init_find_image(project);
 	init_find_outputs(project, survey);
 	init_find_data(project, survey);
+	find_contexts(session, project);
 	init_find_places(project, session->dirs.home);
 	*ret = TAKE(project);
 	return 0;

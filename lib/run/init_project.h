@@ -50,7 +50,7 @@ struct init_project {
 	char *image, *image_from;
 	struct VEC_OF(struct init_data) data;
 	struct strv outputs;  /* from the root of the tree */
-	struct strv contexts; /* of ~/.kube/config, the current one first */
+	struct strv contexts; /* of the kubeconfig, the current one first */
 	struct strv hosts;    /* of ~/.ssh/config */
 	struct strv notes;    /* one sentence each: what could not be looked at */
 };

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config.h"
+#include "run/kube_name.h"
 #include "run/target.h"
 
 static const char local[] = "local", kubernetes[] = "kubernetes";
@@ -54,28 +55,23 @@ static void add_configured(
 	item->look.pull_secret = json_get_str(definition, "image_pull_secret");
 }
 
-/* kube[:CONTEXT[/NAMESPACE]] */
-static void add_named(const char *name, struct target_list *list)
+static void add_named(struct session *session, const char *name, struct target_list *list)
 {
-	const char *rest = name + strlen("kube");
 	struct target_item *item = add(list, name, kubernetes);
-	size_t len;
 
-	rest += *rest == ':';
-	len = strcspn(rest, "/");
-	item->context = len ? mem_strndup(rest, len) : NULL;
-	item->kube_namespace = rest[len] && rest[len + 1] ? mem_strdup(rest + len + 1) : NULL;
+	kube_name_split(session, name, &item->context, &item->kube_namespace);
 }
 
-static void add_one(const struct config *config, const char *name, struct target_list *list)
+static void add_one(struct session *session, const struct config *config, const char *name,
+	struct target_list *list)
 {
 	const struct json *definition = config_target(config, name);
 	const char *kind = json_get_str(definition, "kind");
 
 	if (definition)
 		add_configured(config, name, kind ? kind : local, list);
-	else if (str_eq(name, "kube") || str_starts(name, "kube:"))
-		add_named(name, list);
+	else if (kube_name_is(name))
+		add_named(session, name, list);
 	else
 		add(list, name, local);
 }
@@ -90,7 +86,6 @@ static bool is_named(const struct target_list *list, const char *context, const 
 	return false;
 }
 
-/* A context whose name has a slash cannot be named by kube:CONTEXT/NAMESPACE. */
 static void add_context(const char *context, const char *current, struct target_list *list)
 {
 	AUTO_FREE char *name = mem_printf("kube:%s", context);
@@ -131,10 +126,10 @@ static void add_all(struct session *session, const struct config *config, struct
 	config_target_names(config, &names);
 	if (strv_find(&names, local) < 0)
 		strv_add(&names, local);
-	if (by_default && str_starts(by_default, "kube") && strv_find(&names, by_default) < 0)
+	if (by_default && kube_name_is(by_default) && strv_find(&names, by_default) < 0)
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names)
-		add_one(config, *name, list);
+		add_one(session, config, *name, list);
 	add_contexts(session, list);
 }
 
@@ -148,7 +143,7 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 	for (size_t i = 0; r == 0 && i < wanted->n; i++) {
 		r = target_check(config, wanted->v[i], err);
 		if (r == 0)
-			add_one(config, wanted->v[i], &list);
+			add_one(session, config, wanted->v[i], &list);
 	}
 	if (r < 0)
 		return r;
@@ -176,7 +171,7 @@ int target_list_clusters(struct session *session, struct target_list *ret, struc
 		target_check(config, by_default, NULL) == 0)
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names) {
-		add_one(config, *name, ret);
+		add_one(session, config, *name, ret);
 		struct target_item *item = &ret->items.v[ret->items.n - 1];
 		item->is_default = str_eq(by_default, item->name);
 		item->asked = item->is_cluster;

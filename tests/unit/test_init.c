@@ -235,6 +235,27 @@ static void fill_project(struct init_project *project, const char *word)
 	}
 }
 
+static void check_cluster(struct fixture *f, const struct init_project *project, const char *word)
+{
+	struct init_cluster cluster = {
+		.name = (char[]){"lab"}, .context = (char *)word, .kube_namespace = (char *)word};
+	struct init_cluster_list clusters = {&cluster, 1, 1};
+	struct init_answers answers = {.clusters = &clusters};
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, INIT_TEXT_MAX);
+	init_text(project, &answers, &text);
+	assert_false(text.full);
+	expect_comments(text.data);
+	AUTO_CONFIG struct config *config = load(f, text.data);
+	assert_string_equal(config_str(config, "target"), "lab");
+	const struct json *target = config_target(config, "lab");
+	assert_string_equal(json_get_str(target, "kind"), "kubernetes");
+	assert_int_equal(json_count(target), str_is_utf8(word, strlen(word)) ? 3 : 1);
+	if (str_is_utf8(word, strlen(word)))
+		assert_string_equal(json_get_str(target, "context"), word);
+}
+
 static void test_hostile_words(void **state)
 {
 	static const char *const words[] = {"plain", "", "#", "a: b", "- x", "x\nimage: y",
@@ -271,6 +292,8 @@ static void test_hostile_words(void **state)
 		assert_false(config_is_set(config, "before"));
 		assert_false(config_is_set(config, "target"));
 		assert_false(config_is_set(config, "paths"));
+		if (*words[i])
+			check_cluster(&f, project, words[i]);
 	}
 	teardown(&f);
 }

@@ -1,0 +1,20 @@
+/*
+ * Questions on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
+ */
+#ifndef DLRUN_CLI_ASK_H
+#define DLRUN_CLI_ASK_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "cli/app.h"
+
+enum { ASK_ANSWER_MAX = 4096, ASK_TRIES_MAX = 3 };
+
+/* 1: answer is a line without its LF; 0: the end of the input, there will be none. */
+int ask_line(struct app *app, const char *question, struct buf *answer, struct err *err);
+/* The same for yes or no; *ret is fallback without an answer that is one. */
+int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
+
+#endif

@@ -423,9 +423,11 @@ static int sink_commit(struct sink *sink, const void *manifest, const struct des
 	const char *name, struct err *err)
 {
 	struct asked asked = {.blob = blob, .data = manifest, .name = name, .fd = -1};
+	const struct registry_sink_options *options = &inside(sink)->options;
+	int r = options->may_commit ? options->may_commit(options->ctx, err) : 0;
 
 	sink->commit_ms = clock_ms();
-	return ask(inside(sink), commit_manifest, &asked, err);
+	return r < 0 ? r : ask(inside(sink), commit_manifest, &asked, err);
 }
 
 /* On the loop, when the task has ended. */

@@ -18,6 +18,10 @@ struct registry_sink_options {
 	struct uploads *uploads;
 	struct registry_memory *memory;
 	int stage_dir_fd; /* for layers that are being made; stays the caller's */
+	/* Called by the work before each manifest, while blobs still travel; negative: it is not
+	 * put. NULL: nobody is asked. */
+	int (*may_commit)(void *ctx, struct err *err);
+	void *ctx;
 };
 
 struct sink *registry_sink(const struct registry_sink_options *options);

@@ -218,11 +218,20 @@ static int get_base(struct pack *pack, void *ctx, struct err *err)
 		course->pushing->result.base_digest = mem_strdup(course->base_digest);
 		pack_set_base(pack, TAKE(course->base));
 	}
-	if (!course->pushing->may_commit || course->has_leave)
+	return 0;
+}
+
+/* As late as can be: what is asked for it takes as long as the uploads. */
+static int may_commit(void *ctx, struct err *err)
+{
+	struct course *course = ctx;
+	const struct pushing *pushing = course->pushing;
+
+	if (!pushing->may_commit || course->has_leave)
 		return 0;
-	course->has_leave = true;
-	return task_ask(
-		course->task, course->pushing->may_commit, course->pushing->may_commit_ctx, err);
+	int r = task_ask(course->task, pushing->may_commit, pushing->may_commit_ctx, err);
+	course->has_leave = r >= 0;
+	return r;
 }
 
 static void open_sessions(void *ctx)
@@ -445,7 +454,7 @@ static void start_work(struct course *course)
 	submission->will_read = will_read;
 	submission->will_read_ctx = course;
 	pack_prepare(&submission->pack, submission->place->root, name);
-	if (base_is_remote(course) || course->pushing->may_commit) {
+	if (base_is_remote(course)) {
 		submission->pack.get_base = get_base;
 		submission->pack.get_base_ctx = course;
 	}
@@ -470,6 +479,8 @@ static void open_sink(struct course *course)
 		.uploads = course->uploads,
 		.memory = &course->memory,
 		.stage_dir_fd = course->dir_fd,
+		.may_commit = may_commit,
+		.ctx = course,
 	};
 
 	course->sink = course->pushing->options->dry_run

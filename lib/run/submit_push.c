@@ -67,7 +67,7 @@ static int answer(struct remote *remote, struct err *err)
 	int r;
 
 	if (err_is_set(&remote->refused))
-		return err_move(err, &remote->refused);
+		return err_copy(err, &remote->refused);
 	for (size_t i = 0; i < remote->notes.n; i++)
 		submission_warn(submission, "%s", remote->notes.v[i]);
 	submit_set_facts(course);

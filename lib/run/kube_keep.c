@@ -21,6 +21,7 @@
 enum { RANKS_MAX = 256, MARK_MS = 1000 };
 #define BYTES_MAX  (UINT64_C(1) << 30)
 #define UNFINISHED ATTEMPT_RANKS ".tmp"
+#define LOCK       ATTEMPT_RANKS ".lock"
 
 struct rank_file {
 	int log_fd, marks_fd; /* 0: not open yet */
@@ -31,10 +32,13 @@ struct keeping {
 	struct target_work work;
 	struct target_call *call;
 	struct kube_runlog *runlog;
+	const struct target_kube *kube;
+	struct kube_handle handle;
 	char *dir; /* of the attempt */
+	int lock_fd;
 	struct rank_file ranks[RANKS_MAX];
 	uint64_t bytes;
-	bool follows, is_kept;
+	bool follows, is_kept, is_full;
 };
 
 static int open_rank(struct keeping *keeping, int rank, struct err *err)
@@ -73,7 +77,8 @@ static int on_data(
 	struct rank_file *file;
 	int r = 0;
 
-	if (rank < 0 || rank >= RANKS_MAX || keeping->bytes + len > BYTES_MAX)
+	keeping->is_full = keeping->is_full || keeping->bytes + len > BYTES_MAX;
+	if (rank < 0 || rank >= RANKS_MAX || keeping->is_full)
 		return 0;
 	file = &keeping->ranks[rank];
 	if (file->marks_fd <= 0)
@@ -100,12 +105,19 @@ static int finish(struct keeping *keeping, struct err *err)
 	return r;
 }
 
+/* What has come is all that there will be only of a run whose end was asked for. */
+static bool are_last_words(const struct keeping *keeping)
+{
+	return keeping->follows && !keeping->is_kept && keeping->bytes > 0 &&
+	       kube_is_cancelled(keeping->kube, &keeping->handle);
+}
+
 static void drop(struct target_work *work)
 {
 	struct keeping *keeping = (struct keeping *)work;
 
 	kube_runlog_free(keeping->runlog);
-	if (keeping->follows && !keeping->is_kept && keeping->bytes > 0)
+	if (are_last_words(keeping))
 		finish(keeping, NULL);
 	for (size_t i = 0; i < RANKS_MAX; i++) {
 		if (keeping->ranks[i].log_fd > 0)
@@ -113,6 +125,7 @@ static void drop(struct target_work *work)
 		if (keeping->ranks[i].marks_fd > 0)
 			close(keeping->ranks[i].marks_fd);
 	}
+	auto_fd(&keeping->lock_fd);
 	free(keeping->dir);
 	free(keeping);
 }
@@ -128,6 +141,23 @@ static int on_end(void *ctx, struct err *fault, struct err *err)
 	return 0;
 }
 
+/* 1: done is to be called at once: it is here, or somebody else is at it, whose files are not to be
+ * taken away. */
+static int lock_dir(const char *dir, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *kept = fs_join(dir, ATTEMPT_RANKS), *lock = fs_join(dir, LOCK);
+	AUTO_ERR struct err fault = {0};
+
+	if (access(kept, F_OK) == 0)
+		return 1;
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r < 0)
+		return r;
+	if (fs_lock(lock, true, 0, ret_fd, &fault) < 0)
+		return fault.id == E_IO_LOCK ? 1 : err_move(err, &fault);
+	return access(kept, F_OK) == 0;
+}
+
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err)
 {
@@ -139,16 +169,24 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	if (r < 0)
 		return r;
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place.run_id, place.attempt);
-	AUTO_FREE char *kept = fs_join(dir, ATTEMPT_RANKS);
 	AUTO_FREE char *unfinished = fs_join(dir, UNFINISHED);
-	if (access(kept, F_OK) == 0) {
+	AUTO_FD int lock_fd = -1;
+	r = lock_dir(dir, &lock_fd, err);
+	if (r > 0)
 		target_call_end_soon(call, target->loop);
-		return 0;
-	}
+	if (r != 0)
+		return r < 0 ? r : 0;
 	fs_remove_tree(AT_FDCWD, unfinished, NULL);
 	keeping = mem_alloc(1, sizeof(*keeping));
-	*keeping =
-		(struct keeping){.work = {drop}, .call = call, .dir = TAKE(dir), .follows = follow};
+	*keeping = (struct keeping){
+		.work = {drop},
+		.call = call,
+		.kube = kube,
+		.handle = place,
+		.dir = TAKE(dir),
+		.lock_fd = TAKE_FD(lock_fd),
+		.follows = follow,
+	};
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = place.kube_namespace,
 		.job = place.job,

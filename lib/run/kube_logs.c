@@ -145,11 +145,13 @@ static void on_notice(void *ctx, int rank, const char *text)
 static int on_end(void *ctx, struct err *fault, struct err *err)
 {
 	struct following *following = ctx;
-	int r = err_is_set(fault) ? -(int)fault->code : 0;
+	AUTO_ERR struct err own = {0};
 
 	(void)err;
 	keep_token(following);
-	target_call_end(following->call, r, fault);
+	/* Who has the fault ends before it is told. */
+	int r = err_is_set(fault) ? err_move(&own, fault) : 0;
+	target_call_end(following->call, r, &own);
 	return 0;
 }
 

@@ -1,0 +1,285 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "run/attempt.h"
+#include "run/target_kube.h"
+#include "tests/unit/httpfix.h"
+
+/*
+ * The logs of an attempt in a cluster: kept here, given up, refused.
+ */
+
+#define JOB  "a-22222"
+#define LINE "2026-11-21T08:21:00.000000001Z one\n"
+#define REFUSED                                                                                    \
+	"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\","                       \
+	"\"reason\":\"Forbidden\",\"message\":\"no\",\"code\":403}"
+
+static const char *refused; /* a part of paths, or a method; NULL: nothing is */
+static int refusal;
+
+static bool say_json(struct fix_conn *conn, int status, const char *body)
+{
+	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Type: application/json\r\n"
+					  "Content-Length: %zu\r\n\r\n%s",
+		status, strlen(body), body);
+
+	return fix_say(conn, text);
+}
+
+/* Until the client goes away. */
+static bool say_stream(struct fix_conn *conn, const char *body)
+{
+	AUTO_FREE char *text = mem_printf("HTTP/1.1 200 X\r\nConnection: close\r\n\r\n%s", body);
+
+	if (fix_say(conn, text))
+		fix_wait_end(conn);
+	return false;
+}
+
+static bool on_request(struct fix_conn *conn)
+{
+	static const char pods[] =
+		"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":\"p\","
+		"\"uid\":\"12345678-1\",\"resourceVersion\":\"1\","
+		"\"creationTimestamp\":\"2026-11-21T08:20:00Z\"},\"status\":{\"phase\":\"Running\","
+		"\"containerStatuses\":[{\"name\":\"program\",\"state\":{\"running\":{}}}]}}]}";
+	static const char jobs[] =
+		"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":"
+		"{\"name\":\"" JOB "\",\"uid\":\"j\",\"resourceVersion\":\"1\"}}]}";
+	AUTO_FREE char *body = fix_body(conn);
+
+	if (refused && (strstr(conn->path, refused) || str_eq(conn->method, refused)))
+		return say_json(conn, refusal, refusal == 403 ? REFUSED : "{}");
+	if (strstr(conn->path, "watch=1"))
+		return say_stream(conn, "");
+	if (strstr(conn->path, "/log?"))
+		return strstr(conn->path, "follow=true") ? say_stream(conn, LINE)
+							 : say_json(conn, 200, LINE);
+	if (str_eq(conn->method, "DELETE"))
+		return say_json(conn, 200, "{\"kind\":\"Status\",\"status\":\"Success\"}");
+	return say_json(conn, 200, strstr(conn->path, "/jobs?") ? jobs : pods);
+}
+
+struct place {
+	struct fix_server *server;
+	struct session session;
+	struct target *target;
+	char handle[TARGET_HANDLE_SIZE];
+	char dir[64];
+	char *cache, *config, *pair;
+	const char *env[2];
+};
+
+static void place_init(struct place *place, const char *refuse)
+{
+	refused = refuse;
+	refusal = 403;
+	*place = (struct place){.server = fix_start(on_request), .dir = "/tmp/dlrun-keep-XXXXXX"};
+	assert_non_null(mkdtemp(place->dir));
+	place->cache = fs_join(place->dir, "cache");
+	place->config = fs_join(place->dir, "config");
+	place->pair = mem_printf("KUBECONFIG=%s", place->config);
+	place->env[0] = place->pair;
+	AUTO_FREE char *text = mem_printf(
+		"clusters: [{name: c, cluster: {server: 'http://localhost:%u'}}]\n"
+		"contexts: [{name: x, context: {cluster: c, user: u, namespace: jobs}}]\n"
+		"users: [{name: u, user: {}}]\ncurrent-context: x\n",
+		place->server->port);
+	assert_int_equal(
+		fs_replace(place->config, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+	place->session.env = (struct session_env){.env = place->env, .cwd = "/"};
+	place->session.dirs.home = place->session.dirs.state = place->dir;
+	place->session.dirs.cache = place->cache;
+	assert_int_equal(
+		target_kube_new(&place->session, "kube", NULL, NULL, NULL, &place->target, NULL),
+		0);
+	assert_int_equal(
+		place->target->ops->prepare(place->target, JOB, 1, place->handle, NULL), 0);
+}
+
+static void place_done(struct place *place)
+{
+	target_free(place->target);
+	kube_clusters_free(place->session.clusters);
+	loop_free(place->session.loop);
+	fix_stop(place->server);
+	fs_remove_tree(AT_FDCWD, place->dir, NULL);
+	free(place->cache);
+	free(place->config);
+	free(place->pair);
+}
+
+#define AUTO_PLACE AUTO(place_done)
+
+/* A call that is waited for. */
+struct waited {
+	struct target_call call;
+	struct place *place;
+	bool over;
+	int status;
+	struct err err;
+};
+
+static void on_done(struct target_call *call, int status, struct err *err)
+{
+	struct waited *waited = (struct waited *)call;
+
+	waited->over = true;
+	waited->status = status;
+	if (status < 0)
+		err_move(&waited->err, err);
+	loop_stop(waited->place->session.loop);
+}
+
+static void waited_done(struct waited *waited)
+{
+	target_call_cancel(&waited->call);
+	err_done(&waited->err);
+}
+
+#define WAITED(name, at)                                                                           \
+	AUTO(waited_done) struct waited name = {.call = {.done = on_done}, .place = (at)}
+
+static int stop(void *ctx, struct err *err)
+{
+	(void)err;
+	loop_stop(ctx);
+	return 0;
+}
+
+static void run_for(struct place *place, int64_t ms)
+{
+	struct loop *loop = place->session.loop;
+	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, stop, loop);
+
+	assert_int_equal(loop_run(loop, NULL), 0);
+	loop_remove_timer(loop, timer);
+}
+
+/* What the attempt's directory has of rank 0; the caller frees. */
+static char *text_of(const struct place *place, const char *name)
+{
+	AUTO_FREE char *dir = dirs_attempt(&place->session.dirs, JOB, 1);
+	AUTO_FREE char *path = mem_printf("%s/%s/0/" ATTEMPT_LOG, dir, name);
+	AUTO_BUF struct buf text = {0};
+
+	return fs_read(path, 1 << 20, &text, NULL, NULL) < 0 ? NULL : buf_take(&text);
+}
+
+/* Until the first line was written down. */
+static void wait_for_line(struct place *place)
+{
+	for (int i = 0; i < 500; i++) {
+		AUTO_FREE char *text = text_of(place, ATTEMPT_RANKS ".tmp");
+		if (text && *text)
+			return;
+		run_for(place, 20);
+	}
+	fail_msg("no line came");
+}
+
+static void test_logs_that_are_refused(void **state)
+{
+	AUTO_PLACE struct place place;
+	const struct target_log_request request = {.tail_lines = -1, .rank = -1};
+	char token[TARGET_TOKEN_SIZE] = "";
+
+	(void)state;
+	place_init(&place, "/pods?");
+	WAITED(logs, &place);
+	assert_int_equal(place.target->ops->logs(
+				 place.target, place.handle, &request, token, &logs.call, NULL),
+		0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(logs.over);
+	assert_int_equal(logs.status, -ERR_AUTH);
+	assert_int_equal(logs.err.id, E_KUBE_DENIED);
+	assert_non_null(strstr(logs.err.message, "pods in namespace jobs"));
+}
+
+/* Whoever gives up without having cancelled the run must not take what came for its log. */
+static void test_a_log_that_is_given_up(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_FREE char *kept = NULL;
+
+	(void)state;
+	place_init(&place, NULL);
+	WAITED(keep, &place);
+	assert_int_equal(kube_keep(place.target, place.handle, true, &keep.call, NULL), 0);
+	wait_for_line(&place);
+	target_call_cancel(&keep.call);
+	kept = text_of(&place, ATTEMPT_RANKS);
+	assert_null(kept);
+}
+
+static void test_last_words_of_a_cancelled_run(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_FREE char *kept = NULL;
+	struct kube_handle handle;
+
+	(void)state;
+	place_init(&place, NULL);
+	WAITED(keep, &place);
+	WAITED(cancel, &place);
+	assert_int_equal(kube_keep(place.target, place.handle, true, &keep.call, NULL), 0);
+	wait_for_line(&place);
+	assert_int_equal(
+		place.target->ops->cancel(place.target, place.handle, &cancel.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(cancel.over);
+	assert_int_equal(cancel.status, 0);
+	assert_int_equal(
+		kube_handle_parse(target_kube_of(place.target), place.handle, &handle, NULL), 0);
+	assert_true(kube_is_cancelled(target_kube_of(place.target), &handle));
+	target_call_cancel(&keep.call);
+	kept = text_of(&place, ATTEMPT_RANKS);
+	assert_non_null(kept);
+	assert_string_equal(kept, "one\n");
+}
+
+/* A second one, of this command or of another, must not take away what the first has. */
+static void test_two_keep_at_once(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_FREE char *text = NULL;
+
+	(void)state;
+	place_init(&place, NULL);
+	WAITED(first, &place);
+	WAITED(second, &place);
+	assert_int_equal(kube_keep(place.target, place.handle, true, &first.call, NULL), 0);
+	wait_for_line(&place);
+	assert_int_equal(kube_keep(place.target, place.handle, false, &second.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(second.over);
+	assert_int_equal(second.status, 0);
+	assert_false(first.over);
+	text = text_of(&place, ATTEMPT_RANKS ".tmp");
+	assert_non_null(text);
+	assert_string_equal(text, "one\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_logs_that_are_refused),
+		cmocka_unit_test(test_a_log_that_is_given_up),
+		cmocka_unit_test(test_last_words_of_a_cancelled_run),
+		cmocka_unit_test(test_two_keep_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

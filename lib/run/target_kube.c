@@ -102,14 +102,21 @@ bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle 
 	return access(path, F_OK) == 0;
 }
 
-static int write_mark(
-	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
+/* *ret_path: it was not there before; the caller frees. */
+static int write_mark(const struct target_kube *kube, const struct kube_handle *handle,
+	char **ret_path, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
 	AUTO_FREE char *path = cancel_mark(kube, handle);
-	int r = fs_mkdirs(dir, 0700, err);
 
-	return r < 0 ? r : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+	if (access(path, F_OK) == 0)
+		return 0;
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r == 0)
+		r = fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+	if (r == 0)
+		*ret_path = TAKE(path);
+	return r;
 }
 
 /* What is removed for a call. */
@@ -117,6 +124,7 @@ struct removal {
 	struct target_work work;
 	struct target_call *call;
 	struct kube_mend *mend;
+	char *mark; /* to be taken back when it is refused; or NULL */
 };
 
 static void drop_removal(struct target_work *work)
@@ -124,6 +132,7 @@ static void drop_removal(struct target_work *work)
 	struct removal *removal = (struct removal *)work;
 
 	kube_mend_cancel(removal->mend);
+	free(removal->mark);
 	free(removal);
 }
 
@@ -132,11 +141,15 @@ static void on_removed(void *ctx, struct err *fault)
 	struct removal *removal = ctx;
 
 	removal->mend = NULL;
+	/* The run goes on, and what ends it later is not its cancel. */
+	if (removal->mark && (fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH))
+		unlink(removal->mark);
 	target_call_end(removal->call, err_is_set(fault) ? -(int)fault->code : 0, fault);
 }
 
+/* mark is taken; in the foreground: of a cancel. */
 static void remove_all(struct target_kube *kube, const struct kube_handle *handle, unsigned what,
-	bool in_foreground, struct target_call *call)
+	char *mark, bool in_foreground, struct target_call *call)
 {
 	struct removal *removal = mem_alloc(1, sizeof(*removal));
 	struct kube_mend_request request = {
@@ -150,7 +163,7 @@ static void remove_all(struct target_kube *kube, const struct kube_handle *handl
 
 	if (!kube_is_adopted(kube, handle))
 		request.what |= KUBE_MEND_PARTS;
-	*removal = (struct removal){.work = {drop_removal}, .call = call};
+	*removal = (struct removal){.work = {drop_removal}, .call = call, .mark = mark};
 	target_call_begin(call, &removal->work);
 	removal->mend = kube_mend_start(kube, &request);
 }
@@ -160,12 +173,13 @@ static int cancel(
 {
 	struct target_kube *kube = target_kube_of(target);
 	struct kube_handle place;
+	char *mark = NULL;
 
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		r = write_mark(kube, &place, err);
+		r = write_mark(kube, &place, &mark, err);
 	if (r == 0)
-		remove_all(kube, &place, KUBE_MEND_JOB, true, call);
+		remove_all(kube, &place, KUBE_MEND_JOB, mark, true, call);
 	return r;
 }
 
@@ -177,7 +191,8 @@ static int forget(struct target *target, const char *handle, bool all, struct ta
 
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0), false, call);
+		remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0), NULL, false,
+			call);
 	return r;
 }
 

@@ -272,6 +272,25 @@ static void test_two_keep_at_once(void **state)
 	assert_string_equal(text, "one\n");
 }
 
+/* A run that the server did not let us cancel is not taken for a cancelled one later. */
+static void test_a_cancel_that_is_refused(void **state)
+{
+	AUTO_PLACE struct place place;
+	struct kube_handle handle;
+
+	(void)state;
+	place_init(&place, "DELETE");
+	WAITED(cancel, &place);
+	assert_int_equal(
+		place.target->ops->cancel(place.target, place.handle, &cancel.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(cancel.over);
+	assert_int_equal(cancel.status, -ERR_AUTH);
+	assert_int_equal(
+		kube_handle_parse(target_kube_of(place.target), place.handle, &handle, NULL), 0);
+	assert_false(kube_is_cancelled(target_kube_of(place.target), &handle));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +298,7 @@ int main(void)
 		cmocka_unit_test(test_a_log_that_is_given_up),
 		cmocka_unit_test(test_last_words_of_a_cancelled_run),
 		cmocka_unit_test(test_two_keep_at_once),
+		cmocka_unit_test(test_a_cancel_that_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

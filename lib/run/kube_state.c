@@ -322,13 +322,12 @@ static bool is_needed(enum kube_facts_kind kind)
 static void take_answer(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
 {
-	bool is_absent = answer->fault.id == E_KUBE_NOT_FOUND;
-
+	/* A list is empty where nothing is: a 404 is of something in between. */
 	batch->calls[kind] = NULL;
 	batch->n_open--;
 	if (!err_is_set(&answer->fault))
 		batch->answers[kind] = TAKE(answer->object);
-	else if (is_needed(kind) && !is_absent && !err_is_set(&batch->fault))
+	else if (is_needed(kind) && !err_is_set(&batch->fault))
 		err_move(&batch->fault, &answer->fault);
 	if (kind == KUBE_FACTS_JOB && !batch->has_pods && !err_is_set(&batch->fault) &&
 		needs_pods(batch))

@@ -291,6 +291,24 @@ static void test_a_cancel_that_is_refused(void **state)
 	assert_false(kube_is_cancelled(target_kube_of(place.target), &handle));
 }
 
+/* A list is never missing: what says so stands in front of the cluster, and knows no run. */
+static void test_a_list_that_is_not_found(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO(target_status_done) struct target_status status = {0};
+
+	(void)state;
+	place_init(&place, "/jobs?");
+	refusal = 404;
+	WAITED(look, &place);
+	assert_int_equal(
+		place.target->ops->state(place.target, place.handle, &status, &look.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(look.over);
+	assert_int_equal(look.status, -ERR_NOTFOUND);
+	assert_int_equal(look.err.id, E_KUBE_NOT_FOUND);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -299,6 +317,7 @@ int main(void)
 		cmocka_unit_test(test_last_words_of_a_cancelled_run),
 		cmocka_unit_test(test_two_keep_at_once),
 		cmocka_unit_test(test_a_cancel_that_is_refused),
+		cmocka_unit_test(test_a_list_that_is_not_found),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

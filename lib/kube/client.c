@@ -310,7 +310,10 @@ int kube_ask(struct kube_client *client, const struct kube_request *request,
 	ask.call = kube_start(client, &own);
 	if (interrupted)
 		ask.timer = loop_add_timer(loop, clock_ms(), look, &ask);
-	int r = loop_run(loop, err);
+	int r = 0;
+	/* Others may stop the loop, too. */
+	while (r == 0 && ask.call)
+		r = loop_run(loop, err);
 	loop_remove_timer(loop, ask.timer);
 	if (r < 0) {
 		kube_cancel(ask.call);

@@ -709,6 +709,22 @@ static void test_freed_in_done(void **state)
 	assert_null(kube.client);
 }
 
+/* Something else on the loop, which has ended, may stop it. */
+static void test_asks_though_others_stop_the_loop(void **state)
+{
+	static const struct step steps[] = {{200, "{\"a\":1}"}};
+	static const struct kube_request request = {.method = "GET", .path = "/api"};
+	AUTO_KUBE struct kube kube;
+	AUTO_JSON struct json *answer = NULL;
+
+	(void)state;
+	kube_init(&kube, steps, 1);
+	kube_connect(&kube);
+	loop_add_timer(kube.loop, 0, stop_loop, kube.loop);
+	assert_int_equal(kube_ask(kube.client, &request, NULL, &answer, NULL), 0);
+	assert_int_equal(json_get_int(answer, "a", 0), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -735,6 +751,7 @@ int main(void)
 		cmocka_unit_test(test_upgrade),
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_freed_in_done),
+		cmocka_unit_test(test_asks_though_others_stop_the_loop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

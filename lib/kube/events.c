@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "base/unicode.h"
 
-enum { NAME_TEXT_MAX = 253, REASON_TEXT_MAX = 128, SEPARATOR = '\x1f' };
+enum { NAME_TEXT_MAX = 253, REASON_TEXT_MAX = 128, SEPARATOR = '\x1f', COUNT_MAX = 1000 * 1000 };
 
 /*
  * Text
@@ -136,7 +136,7 @@ static void read_times(const struct json *object, struct kube_event *event)
 	event->last_ms = first_of(last, event->first_ms, created);
 	if (event->last_ms < event->first_ms)
 		event->last_ms = event->first_ms;
-	event->count = count < 1 ? 1 : count > 1000 * 1000 ? 1000 * 1000 : (int)count;
+	event->count = count < 1 ? 1 : count > COUNT_MAX ? COUNT_MAX : (int)count;
 }
 
 static bool read_event(const struct json *object, struct kube_event *ret)
@@ -181,7 +181,7 @@ static void merge(struct kube_event *into, const struct kube_event *from)
 		into->first_ms = from->first_ms;
 	if (from->last_ms > into->last_ms)
 		into->last_ms = from->last_ms;
-	into->count += from->count;
+	into->count = into->count < COUNT_MAX - from->count ? into->count + from->count : COUNT_MAX;
 }
 
 /* The same once more: the position in map is one more than that in the list. */

@@ -140,6 +140,21 @@ static void test_newest(void **state)
 	assert_null(kube_events_newest(&list, "Pod", "p", "B"));
 }
 
+static void test_counts_are_bounded(void **state)
+{
+	AUTO_BUF struct buf text;
+	AUTO_FREE char *got = NULL;
+
+	(void)state;
+	buf_init(&text, 1 << 20);
+	for (int i = 0; i < 3000; i++)
+		buf_addf(&text, "%s{" ABOUT ",\"reason\":\"R\",\"message\":\"m\",\"count\":1e6}",
+			i ? "," : "[");
+	buf_addc(&text, ']');
+	got = collected(text.data);
+	assert_string_equal(got, "R 1000000 0 0 m|");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -149,6 +164,7 @@ int main(void)
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_newest),
+		cmocka_unit_test(test_counts_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

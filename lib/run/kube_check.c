@@ -8,10 +8,11 @@
 
 /*
  * Whether a run could be in the cluster, asked in parallel while its image is made and pushed. What
- * does not answer in time counts as not known.
+ * does not answer in time counts as not known. A list of thousands of nodes is not waited for: the
+ * state of a run that fits none says so, too.
  */
 
-enum { LIST_MAX = 20000, CHECK_LIMIT_MS = 5000 };
+enum { LIST_MAX = 20000, CHECK_LIMIT_MS = 5000, LISTS_MS = 300 };
 
 struct check;
 
@@ -32,6 +33,7 @@ struct check {
 	struct loop_timer *timer;
 	struct strv *notes; /* the caller's */
 	size_t n_open;
+	size_t n_needed; /* of those that are open: all but lists */
 };
 
 static void drop(struct target_work *work)
@@ -98,19 +100,6 @@ static void finish(struct check *check)
  * Asking
  */
 
-static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
-{
-	struct asked *asked = ctx;
-
-	(void)err;
-	asked->call = NULL;
-	asked->object = TAKE(answer->object);
-	asked->reply = (struct kube_reply){answer->status, asked->object};
-	if (--asked->check->n_open == 0)
-		finish(asked->check);
-	return 0;
-}
-
 /* With what is known by then. */
 static int on_late(void *ctx, struct err *err)
 {
@@ -119,6 +108,38 @@ static int on_late(void *ctx, struct err *err)
 	(void)err;
 	check->timer = NULL;
 	finish(check);
+	return 0;
+}
+
+static void wait_until(struct check *check, int64_t end_ms)
+{
+	struct loop *loop = check->kube->target.loop;
+
+	loop_remove_timer(loop, check->timer);
+	check->timer = loop_add_timer(loop, end_ms, on_late, check);
+}
+
+static bool is_needed(const struct check *check, const struct asked *asked)
+{
+	return !check->questions.v[asked - check->asked].is_list;
+}
+
+static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct asked *asked = ctx;
+	struct check *check = asked->check;
+
+	(void)err;
+	asked->call = NULL;
+	asked->object = TAKE(answer->object);
+	asked->reply = (struct kube_reply){answer->status, asked->object};
+	check->n_open--;
+	if (is_needed(check, asked))
+		check->n_needed--;
+	if (check->n_open == 0)
+		finish(check);
+	else if (check->n_needed == 0 && is_needed(check, asked))
+		wait_until(check, clock_ms() + LISTS_MS);
 	return 0;
 }
 
@@ -139,6 +160,8 @@ static void ask(struct check *check, size_t i, int64_t deadline_ms)
 
 	asked->check = check;
 	check->n_open++;
+	if (!question->is_list)
+		check->n_needed++;
 	if (question->is_list)
 		asked->call = kube_list(
 			client, question->path, NULL, LIST_MAX, deadline_ms, on_answer, asked);
@@ -164,7 +187,7 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	for (size_t i = 0; i < check->questions.n; i++)
 		check->asked[i] = (struct asked){0};
 	target_call_begin(call, &check->work);
-	check->timer = loop_add_timer(target->loop, deadline_ms, on_late, check);
+	wait_until(check, deadline_ms);
 	for (size_t i = 0; i < check->questions.n; i++)
 		ask(check, i, deadline_ms);
 	return 0;

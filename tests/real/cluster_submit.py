@@ -10,6 +10,9 @@ from pathlib import Path
 
 from harness import *  # noqa: F403
 from kubesite import PROGRAM, site
+from registries import Certs
+
+from apiproxy import ApiProxy
 
 SHOW = """import json, os, sys
 print(json.dumps({"env": dict(os.environ), "cwd": os.getcwd(), "uid": os.getuid(), "groups": os.getgroups(),
@@ -213,6 +216,20 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(w):
         s.configure(results={"emptyDir": True}, image_pull_secret="absent")
         w.refused("submit", "-d", "--", "true", id="kube.not_found", rc=5, says="absent")
         assert s.jobs() == []
+
+
+def test_lists_of_a_large_cluster_are_not_waited_for(w):
+    certs = Certs(w.dir / "certs")
+    with site(w) as s, ApiProxy(s.cluster.address, s.cluster.ca, *certs.pair()) as proxy:
+        w.env["KUBECONFIG"] = str(s.cluster.kubeconfig(
+            s.user, w.dir / "proxied", server=proxy.address, ca=False, namespace=s.namespace,
+            cluster={"certificate-authority": str(certs.ca)}))
+        proxy.fault = lambda method, path, body: "stall" if path.startswith("/api/v1/nodes") else None
+        run = s.submit("--", "python3", "a.py")
+        assert ("GET", "/api/v1/nodes?limit=500") in proxy.seen
+        # A check that waits for all takes 5 s then.
+        assert w.show(run)["phases_ms"]["total"] < 4500, w.show(run)["phases_ms"]
+        w.ok("cancel", run)
 
 
 def test_roles_decide(w):

@@ -13,7 +13,9 @@
  * now and then, and said when it has changed.
  */
 
-enum { FIRST_LOOK_MS = 1500, LOOK_MS = 2000, LOOK_LIMIT_MS = 15000 };
+/* Most programs have begun before the first look: its requests would take the connections that are
+ * open from the log. */
+enum { FIRST_LOOK_MS = 2500, LOOK_MS = 2000, LOOK_LIMIT_MS = 15000 };
 
 struct following {
 	struct target_work work;

@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "run/target.h"
 
 /* One that was submitted but never came to a target has no results. */
@@ -31,6 +32,19 @@ static void remove_own(const char *dir, bool with_dir)
 		return;
 	unlink(hidden);
 	rmdir(dir);
+}
+
+bool run_keeps_results(struct session *session, const struct run *run)
+{
+	struct config *config;
+	const struct json *results;
+
+	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes"))
+		return true;
+	if (session_config(session, &config, NULL) < 0 || !run_target(run))
+		return false;
+	results = json_get(config_target(config, run_target(run)), "results");
+	return results && !json_get_bool(results, "emptyDir", false);
 }
 
 int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,

@@ -45,6 +45,10 @@ struct fetch_options {
 int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err);
 
+/* Whether results of a run that has ended can be fetched yet: with a configuration that keeps none
+ * in a cluster they ended with its pods. Asks nobody. */
+bool run_keeps_results(struct session *session, const struct run *run);
+
 /*
  * Which paths are wanted. An engine: a path is that of a file or directory below the results, or a
  * pattern of `?`, `*`, `[…]` (not `/`) and `**` (any directories); a directory is all below it.
@@ -83,6 +87,9 @@ struct fetch_paths *fetch_sink_paths(struct fetch_sink *sink);
 /* Whether it writes into that directory: a target here must not walk into it. */
 bool fetch_sink_is_in(const struct fetch_sink *sink, const struct stat *dir);
 int fetch_sink_dir(struct fetch_sink *sink, const char *path, mode_t mode, struct err *err);
+/* Whether the file (its content comes later, by fetch_sink_begin) is to be written: 1; 0: it is there
+ * already or must stay as it is, which is counted and noted now. */
+int fetch_sink_wants(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 int fetch_sink_link(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 /* 1: *ret_fd wants the content, which fetch_sink_end or another begin ends; 0: it is there already
  * or must stay as it is. */

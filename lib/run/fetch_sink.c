@@ -439,8 +439,7 @@ static void drop_temp(struct fetch_sink *sink)
 	unlinkat(sink->own_fd, TEMP, 0);
 }
 
-/* 1: path is to be written; 0: not. */
-static int check(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
+int fetch_sink_wants(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
 {
 	const char *name;
 	struct stat st;
@@ -468,7 +467,7 @@ int fetch_sink_begin(
 	struct fetch_sink *sink, const struct fetch_item *item, int *ret_fd, struct err *err)
 {
 	drop_temp(sink);
-	int r = check(sink, item, err);
+	int r = fetch_sink_wants(sink, item, err);
 	if (r <= 0)
 		return r;
 	sink->temp_fd = openat(
@@ -536,7 +535,7 @@ int fetch_sink_link(struct fetch_sink *sink, const struct fetch_item *item, stru
 	struct stat st;
 
 	drop_temp(sink);
-	int r = check(sink, item, err);
+	int r = fetch_sink_wants(sink, item, err);
 	if (r <= 0)
 		return r;
 	if (symlinkat(item->target, sink->own_fd, TEMP) < 0)

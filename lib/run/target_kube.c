@@ -229,6 +229,7 @@ static const struct target_ops kube_ops = {
 	.state = kube_state,
 	.logs = kube_logs,
 	.keep = kube_keep,
+	.fetch = kube_fetch,
 	.preview = kube_preview,
 	.cancel = cancel,
 	.forget = forget,

@@ -70,6 +70,10 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 void kube_plan_done(struct kube_plan *plan);
 #define AUTO_KUBE_PLAN AUTO(kube_plan_done)
 
+/* target_ops.fetch */
+int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+
 /* target_ops.check, submit, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);

@@ -1,0 +1,36 @@
+/*
+ * What a directory of a container holds, given to a sink (run/fetch.h): first a listing, by find
+ * and stat or by Python, then a tar of what the sink wants, made there by tar or by Python. A
+ * connection that is cut is made again; what has come by then does not come again.
+ */
+#ifndef DLRUN_RUN_POD_COPY_H
+#define DLRUN_RUN_POD_COPY_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "kube/client.h"
+#include "run/fetch.h"
+
+struct pod_copy_request {
+	struct loop *loop;
+	struct kube_client *client;
+	const char *kube_namespace, *pod, *container;
+	const char *dir;      /* absolute, in the container */
+	const char *prefix;   /* in front of its paths here: "" or "rank-0/" */
+	bool may_change;      /* programs write there */
+	const char *temp_dir; /* here, for a file without a name */
+	struct fetch_sink *sink;
+	/* From the loop, once. E_KUBE_SHELL: neither sh, find and tar nor Python are there. */
+	void (*done)(void *ctx, int r, struct err *fault);
+	void *ctx;
+};
+
+struct pod_copy;
+/* Copies what it keeps, but not what client and sink stand for. */
+struct pod_copy *pod_copy_start(const struct pod_copy_request *request);
+/* Give up; no done. NULL is accepted. */
+void pod_copy_cancel(struct pod_copy *copy);
+
+#endif

@@ -1,0 +1,122 @@
+#include "run/pod_copy_words.h"
+
+/*
+ * Options are those that GNU, busybox and toybox have in common. The number of bytes is given since
+ * old servers cannot pass on the end of stdin.
+ */
+
+#define NO_DIR   "44"
+#define NO_TOOLS "45"
+
+static const char list_sh[] =
+	"cd -- \"$1\" || exit " NO_DIR "\n"
+	"now=$(date +%s 2>/dev/null) || now=0\n"
+	"if find . -prune -printf '' >/dev/null 2>&1; then\n"
+	"\techo \"nul $now\"\n"
+	"\tfind . -printf '%y %m %s %T@ %P\\0'\n"
+	"\tprintf 'end\\0'\n"
+	"elif find . -prune -exec stat -c '%f %s %Y %n' {} + >/dev/null 2>&1; then\n"
+	"\techo \"lines $now\"\n"
+	"\tfind . -exec stat -c '%f %s %Y %n' {} +\n"
+	"\techo end\n"
+	"elif command -v python3 >/dev/null 2>&1; then\n"
+	"\texec python3 -c \"$2\" \"$1\"\n"
+	"else\n"
+	"\texit " NO_TOOLS "\n"
+	"fi\n"
+	"exit 0\n";
+
+static const char list_py[] =
+	"import os, stat, sys, time\n"
+	"try:\n"
+	"    os.chdir(sys.argv[1])\n"
+	"except OSError as e:\n"
+	"    sys.exit(" NO_DIR ")\n"
+	"out = sys.stdout.buffer\n"
+	"out.write(b'nul %d\\n' % time.time())\n"
+	"kinds = {stat.S_IFREG: b'f', stat.S_IFDIR: b'd', stat.S_IFLNK: b'l'}\n"
+	"dirs = [b'']\n"
+	"while dirs:\n"
+	"    at = dirs.pop()\n"
+	"    try:\n"
+	"        names = sorted(os.listdir(at or b'.'))\n"
+	"    except OSError as e:\n"
+	"        print(e, file=sys.stderr)\n"
+	"        continue\n"
+	"    for name in names:\n"
+	"        path = at + b'/' + name if at else name\n"
+	"        try:\n"
+	"            st = os.lstat(path)\n"
+	"        except OSError:\n"
+	"            continue\n"
+	"        kind = kinds.get(stat.S_IFMT(st.st_mode), b'o')\n"
+	"        ns = max(st.st_mtime_ns, 0)\n"
+	"        out.write(b'%s %o %d %d.%09d %s\\0' % (kind, stat.S_IMODE(st.st_mode), st.st_size,\n"
+	"                  ns // 10**9, ns % 10**9, path))\n"
+	"        if kind == b'd':\n"
+	"            dirs.append(path)\n"
+	"out.write(b'end\\0')\n";
+
+static const char tar_sh[] = "cd -- \"$1\" || exit " NO_DIR "\n"
+			     "has() { command -v \"$1\" >/dev/null 2>&1; }\n"
+			     "if has tar && has xargs && has head; then\n"
+			     "\thead -c \"$2\" | xargs -0 -n \"$3\" tar -cf -\n"
+			     "elif has python3; then\n"
+			     "\texec python3 -c \"$4\" \"$1\" \"$2\"\n"
+			     "else\n"
+			     "\texit " NO_TOOLS "\n"
+			     "fi\n";
+
+/* A file that has become shorter is filled up, as tar does it. */
+static const char tar_py[] =
+	"import os, sys, tarfile\n"
+	"os.chdir(sys.argv[1])\n"
+	"class Filled:\n"
+	"    def __init__(self, f): self.f = f\n"
+	"    def read(self, n):\n"
+	"        b = self.f.read(n)\n"
+	"        return b + bytes(n - len(b))\n"
+	"t = tarfile.open(fileobj=sys.stdout.buffer, mode='w|', format=tarfile.GNU_FORMAT)\n"
+	"for p in sys.stdin.buffer.read(int(sys.argv[2])).split(b'\\0')[:-1]:\n"
+	"    p = os.fsdecode(p)\n"
+	"    t.inodes = {}\n"
+	"    try:\n"
+	"        i = t.gettarinfo(p)\n"
+	"        f = open(p, 'rb') if i and i.isreg() else None\n"
+	"    except OSError as e:\n"
+	"        print('%s: %s' % (p.encode(errors='replace'), e.strerror), file=sys.stderr)\n"
+	"        continue\n"
+	"    if i:\n"
+	"        i.name = p\n"
+	"        t.addfile(i, Filled(f) if f else None)\n"
+	"    if f:\n"
+	"        f.close()\n"
+	"t.close()\n";
+
+static void add_program(struct strv *ret, bool with_shell, const char *sh, const char *py)
+{
+	strv_add(ret, with_shell ? "sh" : "python3");
+	strv_add(ret, "-c");
+	strv_add(ret, with_shell ? sh : py);
+	if (with_shell)
+		strv_add(ret, "dlrun");
+}
+
+void pod_copy_list_words(const char *dir, bool with_shell, struct strv *ret)
+{
+	add_program(ret, with_shell, list_sh, list_py);
+	strv_add(ret, dir);
+	if (with_shell)
+		strv_add(ret, list_py);
+}
+
+void pod_copy_tar_words(
+	const char *dir, size_t n_bytes, bool one_by_one, bool with_shell, struct strv *ret)
+{
+	add_program(ret, with_shell, tar_sh, tar_py);
+	strv_add(ret, dir);
+	strv_addf(ret, "%zu", n_bytes);
+	strv_add(ret, one_by_one ? "1" : "1000");
+	if (with_shell)
+		strv_add(ret, tar_py);
+}

@@ -1,0 +1,23 @@
+/*
+ * The commands of run/pod_copy.
+ */
+#ifndef DLRUN_RUN_POD_COPY_WORDS_H
+#define DLRUN_RUN_POD_COPY_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/vec.h"
+
+/* Exit codes. */
+enum { POD_COPY_NO_DIR = 44, POD_COPY_NO_TOOLS = 45 };
+
+/* A listing (run/listing.h) of dir. with_shell: by sh, which takes find or Python; else Python
+ * itself. */
+void pod_copy_list_words(const char *dir, bool with_shell, struct strv *ret);
+/* A tar of the files of dir whose paths ("./a", each with a NUL behind it) are the first n_bytes of
+ * stdin. one_by_one: each an archive of its own, so that none is a hard link to another. */
+void pod_copy_tar_words(
+	const char *dir, size_t n_bytes, bool one_by_one, bool with_shell, struct strv *ret);
+
+#endif

@@ -3,6 +3,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "run/adopt.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -22,7 +23,10 @@ static int cancel(struct app *app, struct run *run, bool no_wait, struct err *er
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
 	bool ended_before = false;
 	char took[32];
-	int r = run_cancel(&app->session, run, wait_ms, &ended_before, err);
+	int r = adopt_own(&app->session, run, err);
+
+	if (r == 0)
+		r = run_cancel(&app->session, run, wait_ms, &ended_before, err);
 
 	if (r < 0)
 		return err_prefix(err, "%s", run_id(run));

@@ -9,6 +9,7 @@
 #include "cli/cmd.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
+#include "run/adopt.h"
 #include "run/columns.h"
 #include "run/select.h"
 
@@ -18,7 +19,7 @@ enum { ASK_MS = 1000, WATCH_MS = 2000, DAY_MS = 24 * 60 * 60 * 1000, EXIT_INTERR
 
 struct ps_values {
 	bool all, offline, watch;
-	const char *columns, *sort, *group, *since;
+	const char *columns, *sort, *group, *since, *target;
 	struct strv tags;
 };
 
@@ -37,6 +38,9 @@ static const struct opt opts[] = {
 		.help = "Only runs of this group"},
 	{OPT_MEMBER(OPT_STRING, 0, "since", struct ps_values, since), .arg = "TIME",
 		.help = "Only runs submitted within that time (7d) or since a date (2026-08-01)"},
+	{OPT_MEMBER(OPT_STRING, 't', "target", struct ps_values, target), .arg = "T",
+		.help = "Only runs of this target; those of yours that only it knows are found again",
+		.values = VALUE_TARGET},
 	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct ps_values, offline),
 		.help = "Show what is known here and ask no target"},
 	{OPT_MEMBER(OPT_FLAG, 0, "watch", struct ps_values, watch),
@@ -47,6 +51,7 @@ static const struct opt opts[] = {
 /* What is to be shown. */
 struct view {
 	bool all, offline;
+	const char *target; /* or NULL */
 	struct select_rules rules;
 	struct columns columns, sort; /* sort: one or none */
 	bool descending;
@@ -74,6 +79,7 @@ static int parse_view(const struct ps_values *values, struct view *view, struct 
 {
 	view->all = values->all;
 	view->offline = values->offline;
+	view->target = values->target;
 	view->rules = (struct select_rules){.tags = &values->tags, .group = values->group};
 	int r = columns_parse(
 		values->columns ? values->columns : COLUMNS_DEFAULT, &view->columns, err);
@@ -130,6 +136,30 @@ static int list_selected(
 	return r;
 }
 
+static void keep_target(const char *name, struct run_list *runs)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		if (str_eq(run_target(runs->v[i]), name))
+			runs->v[n++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
+	}
+	runs->n = n;
+}
+
+/* Targets that know no more than the store are not asked. */
+static int find_again(struct session *session, const struct view *view, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = 0;
+
+	if (view->target && !view->offline)
+		r = adopt_all(session, view->target, &fault);
+	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
+}
+
 static int list(struct app *app, const struct view *view, struct run_list *ret, size_t *ret_hidden,
 	struct err *err)
 {
@@ -139,12 +169,16 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 
 	if (r == 0)
 		r = session_store(session, &store, err);
+	if (r == 0)
+		r = find_again(session, view, err);
 	if (r < 0)
 		return r;
 	if (view->all || select_is_set(&view->rules))
 		r = list_selected(store, view, ret, err);
 	else
 		r = list_recent(store, ret, ret_hidden, err);
+	if (view->target)
+		keep_target(view->target, ret);
 	if (r == 0 && !view->offline)
 		r = runs_refresh(session, ret, ASK_MS, err);
 	if (r == 0 && view->sort.n)

@@ -3,6 +3,7 @@
 #include "cli/cmd.h"
 #include "cli/follow.h"
 #include "cli/runs.h"
+#include "run/adopt.h"
 
 struct restart_values {
 	bool follow;
@@ -25,7 +26,10 @@ static int restart(struct app *app, struct run **run, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0};
 	struct run *now = NULL;
-	int r = run_restart(&app->session, *run, &missing, &now, err);
+	int r = adopt_own(&app->session, *run, err);
+
+	if (r == 0)
+		r = run_restart(&app->session, *run, &missing, &now, err);
 
 	if (now) {
 		run_free(*run);

@@ -2,6 +2,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "run/adopt.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -18,9 +19,9 @@ static const struct opt opts[] = {
 static int remove_run(struct app *app, struct run *run, bool force, struct err *err)
 {
 	bool ended_before;
-	int r = 0;
+	int r = adopt_own(&app->session, run, err);
 
-	if (force && !run_state_is_final(run_state(run)))
+	if (r == 0 && force && !run_state_is_final(run_state(run)))
 		r = run_cancel(
 			&app->session, run, runs_grace(run) + PATIENCE_MS, &ended_before, err);
 	if (r == 0)

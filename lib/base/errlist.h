@@ -330,6 +330,9 @@
 	  "A name starts with a letter and has up to 40 of a-z, 0-9 and -.") \
 	X(E_RUN_NOT_FOUND, NOTFOUND, "run.not_found", "there is no such run", \
 	  "A run is named by its id, a unique beginning of it, @ (the newest) or @-1 (the one before).") \
+	X(E_RUN_OTHER, AUTH, "run.other", "the run is somebody else's", \
+	  "A run that was found by TARGET:ID can be shown, followed, fetched and forwarded by everybody who " \
+	  "may read the place. Only who submitted it cancels, restarts or removes it.") \
 	X(E_RUN_OUTPUTS, CONFIG, "run.outputs", "an output of the run cannot be a directory", \
 	  "`outputs:` names directories of the tree that lie in $DLRUN_OUTPUT_DIR. A file of the snapshot " \
 	  "cannot be one.") \

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/str.h"
+#include "run/adopt.h"
 #include "run/attempt.h"
 #include "run/finish.h"
 #include "run/observed.h"
@@ -348,7 +349,9 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
 	struct store *store;
 
 	int r = session_store(session, &store, err);
-	if (r == 0)
+	if (r == 0 && adopt_is_place(text))
+		r = adopt_find(session, text, &run, err);
+	else if (r == 0)
 		r = store_resolve(store, text, &run, err);
 	if (r < 0)
 		return r;

@@ -266,6 +266,15 @@ int target_forget(
 	return wait_over(&wait, target->ops->forget(target, handle, all, &wait.call, err), err);
 }
 
+int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
+	struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return wait_over(&wait, target->ops->adopt(target, id, ret, &wait.call, err), err);
+}
+
 static int look_for_interrupt(void *ctx, struct err *err)
 {
 	struct wait *wait = ctx;

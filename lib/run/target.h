@@ -166,8 +166,9 @@ struct target_ops {
 	/* Offer the run's results to the sink (run/fetch.h). */
 	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
 		struct target_call *call, struct err *err);
-	/* The records of runs that live there and are not known here. */
-	int (*adopt)(struct target *target, const char *id, struct run **ret,
+	/* The records of runs that live there, with the member "adopted" (run/adopt.h): that of id,
+	 * E_RUN_NOT_FOUND without one, or (id NULL) all of this user. */
+	int (*adopt)(struct target *target, const char *id, struct run_list *ret,
 		struct target_call *call, struct err *err);
 	void (*free)(struct target *target);
 };
@@ -215,6 +216,8 @@ bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
 int target_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status,
 	const volatile int *interrupted, struct err *err);
+int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
+	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
 int target_forget(
 	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);

@@ -230,6 +230,7 @@ static const struct target_ops kube_ops = {
 	.logs = kube_logs,
 	.keep = kube_keep,
 	.fetch = kube_fetch,
+	.adopt = kube_adopt,
 	.preview = kube_preview,
 	.cancel = cancel,
 	.forget = forget,

@@ -1,0 +1,167 @@
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/kube_record_read.h"
+#include "run/target_kube.h"
+
+/*
+ * Runs that the cluster knows and the store here does not: a colleague's, or this user's from
+ * another machine.
+ */
+
+enum { JOBS_MAX = 20000 };
+
+struct adoption {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct run_list *ret;
+	char *id; /* or NULL: all of this user */
+	struct kube_call *list, *review;
+	struct json *jobs;
+	char *user; /* as the cluster calls this one; or NULL */
+	struct err fault;
+	size_t n_open;
+};
+
+static void drop(struct target_work *work)
+{
+	struct adoption *adoption = (struct adoption *)work;
+
+	kube_cancel(adoption->list);
+	kube_cancel(adoption->review);
+	json_free(adoption->jobs);
+	err_done(&adoption->fault);
+	free(adoption->user);
+	free(adoption->id);
+	free(adoption);
+}
+
+static bool is_own(const struct run *run)
+{
+	return json_get_bool(json_get(run->doc, "adopted"), "own", false);
+}
+
+/* A label says less than the annotation. */
+static void keep_own(struct run_list *runs)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		if (is_own(runs->v[i]))
+			runs->v[n++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
+	}
+	runs->n = n;
+}
+
+static int read_runs(struct adoption *adoption, struct err *err)
+{
+	struct target *target = &adoption->kube->target;
+	AUTO_JSON struct json *json = json_object();
+	const struct kube_record_place place = {
+		.server_id = adoption->kube->cluster->server_id,
+		.kube_namespace = adoption->kube->kube_namespace,
+		.target = json,
+		.login = adoption->kube->session->env.user,
+		.cluster_user = adoption->user,
+	};
+
+	json_set_str(json, "kind", target->ops->kind);
+	json_set_str(json, "name", target->name);
+	target->ops->describe(target, json);
+	kube_record_read(adoption->jobs, adoption->id, &place, adoption->ret);
+	if (!adoption->id)
+		keep_own(adoption->ret);
+	if (!adoption->id || adoption->ret->n)
+		return 0;
+	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' in namespace %s of target %s",
+		adoption->id, place.kube_namespace, target->name);
+	return err_hint(err, "kubectl -n %s get jobs -l app.kubernetes.io/managed-by=dlrun",
+		place.kube_namespace);
+}
+
+static void answered(struct adoption *adoption)
+{
+	AUTO_ERR struct err fault = {0};
+	int r;
+
+	if (--adoption->n_open > 0)
+		return;
+	if (err_is_set(&adoption->fault))
+		r = err_move(&fault, &adoption->fault);
+	else
+		r = read_runs(adoption, &fault);
+	target_call_end(adoption->call, r, &fault);
+}
+
+static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct adoption *adoption = ctx;
+
+	(void)err;
+	adoption->list = NULL;
+	adoption->jobs = TAKE(answer->object);
+	if (err_is_set(&answer->fault))
+		err_move(&adoption->fault, &answer->fault);
+	answered(adoption);
+	return 0;
+}
+
+/* Old clusters do not tell. */
+static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct adoption *adoption = ctx;
+	const struct json *status = json_get(answer->object, "status");
+
+	(void)err;
+	adoption->review = NULL;
+	adoption->user = mem_strdup(json_get_str(json_get(status, "userInfo"), "username"));
+	answered(adoption);
+	return 0;
+}
+
+static void ask_who(struct adoption *adoption, int64_t deadline_ms)
+{
+	AUTO_JSON struct json *body = json_object();
+	const struct kube_request request = {
+		.method = "POST",
+		.path = "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		.body = body,
+		.is_idempotent = true,
+		.deadline_ms = deadline_ms,
+		.done = on_review,
+		.ctx = adoption,
+	};
+
+	json_set_str(body, "apiVersion", "authentication.k8s.io/v1");
+	json_set_str(body, "kind", "SelfSubjectReview");
+	adoption->review = kube_start(adoption->kube->cluster->client, &request);
+}
+
+int kube_adopt(struct target *target, const char *id, struct run_list *ret,
+	struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct adoption *adoption = mem_alloc(1, sizeof(*adoption));
+	AUTO_FREE char *path = kube_path("/apis/batch/v1/namespaces/%s/jobs", kube->kube_namespace);
+	AUTO_FREE char *selector =
+		id ? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN "=%s", id)
+		   : mem_strdup("app.kubernetes.io/managed-by=dlrun");
+	const char *const query[] = {"labelSelector", selector, NULL};
+
+	(void)err;
+	*adoption = (struct adoption){.work = {drop},
+		.kube = kube,
+		.call = call,
+		.ret = ret,
+		.id = mem_strdup(id),
+		.n_open = 2};
+	target_call_begin(call, &adoption->work);
+	adoption->list = kube_list(
+		kube->cluster->client, path, query, JOBS_MAX, call->deadline_ms, on_jobs, adoption);
+	ask_who(adoption, call->deadline_ms);
+	return 0;
+}

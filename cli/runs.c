@@ -7,6 +7,7 @@
 #include "cli/app.h"
 #include "cli/ui.h"
 #include "run/dirs.h"
+#include "run/fetch.h"
 #include "run/hint_left_out.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
@@ -97,12 +98,26 @@ const char *runs_state_style(enum run_state state)
  * The end
  */
 
+/* Results that are in a cluster, if they are kept there, come by a command. */
+static void say_success_there(struct app *app, const struct run *run)
+{
+	char took[32];
+	bool kept = run_keeps_results(&app->session, run);
+
+	app_phase(app, "done", "%s in %s%s%s", run_id(run), duration_text(runs_duration(run), took),
+		kept ? " · results: dlrun fetch " : "", kept ? run_id(run) : "");
+}
+
 static void say_success(struct app *app, const struct run *run)
 {
 	char took[32];
 	struct session *session;
 	AUTO_FREE char *outputs = NULL;
 
+	if (str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes")) {
+		say_success_there(app, run);
+		return;
+	}
 	if (app_session(app, &session, NULL) < 0)
 		return;
 	outputs = dirs_outputs(&session->dirs, run_id(run));
@@ -121,6 +136,10 @@ static enum err_id end_id(const struct run *run)
 		{"NotExecutable", E_RUN_EXEC},
 		{"SetupFailed", E_RUN_SETUP},
 		{"StartFailed", E_RUN_START},
+		{"OutOfMemory", E_JOB_OOM},
+		{"Evicted", E_JOB_EVICTED},
+		{"Preempted", E_JOB_PREEMPTED},
+		{"NodeLost", E_JOB_NODE},
 	};
 	struct run_exit exit;
 

@@ -264,7 +264,8 @@ static const char *known_word(const char *word)
 {
 	static const char *const words[] = {"job", "dlrun", "Completed", "Error", "Signal",
 		"Timeout", "Cancelled", "Lost", "NotFound", "NotExecutable", "Interrupted",
-		"StartFailed", "setup", "SetupFailed"};
+		"StartFailed", "setup", "SetupFailed", "cluster", "OutOfMemory", "Evicted",
+		"Preempted", "NodeLost"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		if (str_eq(word, words[i]))

@@ -28,6 +28,11 @@ static int say_ends(struct app *app, const struct run_list *runs)
 	return first;
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+	app_note(ctx, "%s", text);
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct wait_values *values = values_ptr;
@@ -39,8 +44,14 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		return app_fail(app, &err);
 	app_catch_signals();
 	app->accepted = true;
-	int r = runs_wait(&app->session, &runs, values->timeout == OPT_UNSET ? -1 : values->timeout,
-		&app_interrupted, &err);
+	int r = runs_watch(&app->session, &runs,
+		&(struct watch_options){
+			.timeout_ms = values->timeout == OPT_UNSET ? -1 : values->timeout,
+			.interrupted = &app_interrupted,
+			.notice = on_notice,
+			.ctx = app,
+		},
+		&err);
 	if (app_interrupted) {
 		app_note_interrupted(app, "no longer waiting; the runs go on");
 		return EXIT_INTERRUPTED;

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/service.h"
 #include "oci/ref.h"
 #include "run/config_impl.h"
 
@@ -115,8 +116,13 @@ static int read_insecure(const struct reading *reading, const struct yaml *node,
 static int read_forward(const struct reading *reading, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
-	(void)place;
-	(void)err;
+	AUTO_ERR struct err cause = {0};
+	struct kube_service_port where;
+
+	if (kube_service_parse(node->text, &where, &cause) < 0) {
+		err_prefix(&cause, "%s:%u", place->file, place->line);
+		return err_move(err, &cause);
+	}
 	json_set_str(reading->json, "forward", node->text);
 	return 0;
 }

@@ -1,8 +1,11 @@
+#include <stdlib.h>
+
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/ops.h"
+#include "run/retry.h"
 #include "run/store.h"
 
 enum {
@@ -90,6 +93,9 @@ struct waiting {
 	int64_t timeout_ms; /* -1: for ever */
 	const volatile int *interrupted;
 	int attempts;
+	bool retries;                                /* start gangs anew whose failure was seen */
+	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
+	void *ctx;
 };
 
 static bool is_over(const struct waiting *waiting)
@@ -99,14 +105,46 @@ static bool is_over(const struct waiting *waiting)
 	return all_ended(waiting->runs);
 }
 
-static int wait_for(const struct waiting *waiting, struct err *err)
+/* One that failed before anybody looked was given up by its user, as far as can be known. */
+static int start_anew(struct waiting *waiting, struct run *run, bool *seen, struct err *err)
 {
+	AUTO_ERR struct err fault = {0};
+	char *text;
+
+	if (!waiting->retries || !*seen || !run_wants_retry(run))
+		return 0;
+	int r = run_retry(waiting->session, run, &text, &fault);
+	if (r < 0) {
+		*seen = false;
+		text = mem_printf("%s is not started again: %s", run_id(run), fault.message);
+	}
+	if (text && waiting->notice)
+		waiting->notice(waiting->ctx, text);
+	free(text);
+	return r == -ERR_BUG ? err_move(err, &fault) : 0;
+}
+
+static int look(struct waiting *waiting, bool *seen, struct err *err)
+{
+	struct run_list *runs = waiting->runs;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		look_anew(runs->v[i]);
+		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
+	}
+	int r = runs_refresh(waiting->session, runs, ASK_MS, err);
+	for (size_t i = 0; r == 0 && i < runs->n; i++)
+		r = start_anew(waiting, runs->v[i], &seen[i], err);
+	return r;
+}
+
+static int wait_for(struct waiting *waiting, struct err *err)
+{
+	AUTO_FREE bool *seen = mem_alloc(waiting->runs->n + 1, sizeof(*seen));
 	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
 
 	for (;;) {
-		vec_foreach (struct run *, run, waiting->runs)
-			look_anew(*run);
-		int r = runs_refresh(waiting->session, waiting->runs, ASK_MS, err);
+		int r = look(waiting, seen, err);
 
 		if (r < 0)
 			return r;
@@ -124,15 +162,38 @@ static int wait_for(const struct waiting *waiting, struct err *err)
 	}
 }
 
+static int wait_for_ends(struct waiting *waiting, struct err *err)
+{
+	int r = wait_for(waiting, err);
+
+	if (r == 0)
+		runs_keep(waiting->session, waiting->runs, KEEP_MS);
+	return r < 0 ? r : check_removed(waiting->session, waiting->runs, err);
+}
+
 int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
 	const volatile int *interrupted, struct err *err)
 {
-	struct waiting waiting = {session, runs, timeout_ms, interrupted, 0};
-	int r = wait_for(&waiting, err);
+	struct waiting waiting = {.session = session,
+		.runs = runs,
+		.timeout_ms = timeout_ms,
+		.interrupted = interrupted};
 
-	if (r == 0)
-		runs_keep(session, runs, KEEP_MS);
-	return r < 0 ? r : check_removed(session, runs, err);
+	return wait_for_ends(&waiting, err);
+}
+
+int runs_watch(struct session *session, struct run_list *runs, const struct watch_options *options,
+	struct err *err)
+{
+	struct waiting waiting = {.session = session,
+		.runs = runs,
+		.timeout_ms = options->timeout_ms,
+		.interrupted = options->interrupted,
+		.retries = true,
+		.notice = options->notice,
+		.ctx = options->ctx};
+
+	return wait_for_ends(&waiting, err);
 }
 
 /*
@@ -171,10 +232,18 @@ static void say_attempt(const struct target_log_events *events, const struct run
 
 /* The run, or its attempt, has just ended: what follows is known within moments. */
 static int wait_for_next(struct session *session, struct run *run, int number,
-	const volatile int *interrupted, struct err *err)
+	const struct follow_options *options, const struct target_log_events *events,
+	struct err *err)
 {
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
-	struct waiting waiting = {session, &one, -1, interrupted, number};
+	struct waiting waiting = {.session = session,
+		.runs = &one,
+		.timeout_ms = -1,
+		.interrupted = options->interrupted,
+		.attempts = number,
+		.retries = true,
+		.notice = events->notice,
+		.ctx = events->ctx};
 	int r = wait_for(&waiting, err);
 
 	if (r < 0 || run_attempts(run) > number)
@@ -196,7 +265,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 	for (;;) {
 		int r = read_attempt(session, run, number, &each, events, err);
 		if (r == 0 && each.follow)
-			r = wait_for_next(session, run, number, each.interrupted, err);
+			r = wait_for_next(session, run, number, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)
 			return r;
 		say_attempt(events, run, ++number);
@@ -220,12 +289,13 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {.session = session, .runs = &one, .timeout_ms = wait_ms};
 	struct target_call keep = {.done = on_kept};
 	AUTO_ERR struct err late = {0};
 
 	*ret_ended_before = run_state_is_final(run_state(run));
 	if (*ret_ended_before)
-		return 0;
+		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
 	if (!run_handle(run))
 		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
 	int r = target_open_run(session, run, &target, err);
@@ -236,7 +306,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 		target->ops->keep(target, run_handle(run), true, &keep, NULL);
 	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
 	if (r == 0)
-		r = runs_wait(session, &one, wait_ms, NULL, &late);
+		r = wait_for_ends(&waiting, &late);
 	target_call_cancel(&keep);
 	if (r < 0 && !err_is_set(&late))
 		return r;

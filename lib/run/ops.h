@@ -47,6 +47,16 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
 	const volatile int *interrupted, struct err *err);
 
+struct watch_options {
+	int64_t timeout_ms; /* -1: for ever */
+	const volatile int *interrupted;
+	void (*notice)(void *ctx, const char *text); /* one sentence for people; or NULL */
+	void *ctx;
+};
+/* runs_wait, as somebody who watches: starts gangs anew (run/retry.h). run_follow does, too. */
+int runs_watch(struct session *session, struct run_list *runs, const struct watch_options *options,
+	struct err *err);
+
 /* Ask for its end; wait_ms: how long to wait for it (0: not at all). A run that has ended: success,
  * *ret_ended_before set. */
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
@@ -58,6 +68,11 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
  * set too where the attempt was written down but could not be started: its state tells. */
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
 	struct run **ret, struct err *err);
+
+/* The same as a retry (run/retry.h): only while `after` is the newest attempt (E_RUN_RUNNING), and with
+ * the values of all secrets (E_SECRET). 0: run_restart. */
+int run_restart_after(struct session *session, const struct run *run, int after,
+	struct strv *ret_missing, struct run **ret, struct err *err);
 
 /* Forget: record, log, outputs here, git ref. E_RUN_RUNNING unless it has ended; E_IO_LOCK when
  * its supervisor or submit is still at work after some seconds. Stopped at any moment it can be

@@ -18,7 +18,6 @@ struct pushing {
 	 * it may be. */
 	task_ask_fn *may_commit;
 	void *may_commit_ctx;
-	struct loop *loop;         /* to run on; NULL: one of its own */
 	struct ref to;             /* where it goes */
 	char *pull;                /* of a registry: the repository as runs name it */
 	struct push_result result; /* as far as it goes */

@@ -76,8 +76,6 @@ static void course_done(struct course *course)
 	free(course->base_digest);
 	err_done(&course->base_fault);
 	err_done(&course->fault);
-	if (!course->pushing->loop)
-		loop_free(course->loop);
 }
 
 static const struct ref *base_ref(const struct course *course)
@@ -369,6 +367,8 @@ static int open_client(struct course *course, struct err *err)
 	const struct registry_client_options options = {
 		.session = pushing->submission->session,
 		.config = pushing->submission->config,
+		.target = pushing->submission->target,
+		.target_name = pushing->options->target,
 		.loop = course->loop,
 		.begun_ms = pushing->submission->begun_ms,
 		.event = exchange,
@@ -573,9 +573,11 @@ static int go(struct course *course, struct err *err)
 int push_to_registry(struct pushing *pushing, struct err *err)
 {
 	AUTO(course_done)
-	struct course course = {.pushing = pushing, .dir_fd = -1};
-
-	course.loop = pushing->loop ? pushing->loop : loop_new();
+	struct course course = {
+		.pushing = pushing,
+		.loop = session_loop(pushing->submission->session),
+		.dir_fd = -1,
+	};
 
 	return go(&course, err);
 }

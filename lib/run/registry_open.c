@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -11,6 +12,8 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/registry_config.h"
+#include "run/registry_tunnel.h"
+#include "run/target.h"
 
 enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
 #define FOREVER_MS (365LL * 24 * 60 * 60 * 1000)
@@ -62,6 +65,9 @@ int registry_client_init(struct registry_client *client,
 void registry_client_done(struct registry_client *client)
 {
 	http_free(client->http);
+	vec_foreach (struct registry_tunnel *, tunnel, &client->tunnels)
+		registry_tunnel_free(*tunnel);
+	vec_done(&client->tunnels);
 	strv_done(&client->cas);
 	*client = (struct registry_client){0};
 }
@@ -71,6 +77,48 @@ static void warn_insecure(struct registry_client *client, const char *host)
 	if (client->options.warnings)
 		strv_addf(client->options.warnings,
 			"registry %s: its certificate is not checked (insecure: true)", host);
+}
+
+/* What is said of it for this target, else anywhere. */
+static void find_known(
+	const struct registry_client *client, const struct ref *ref, struct registry_config *ret)
+{
+	const struct registry_client_options *options = &client->options;
+	const char *target = options->target ? options->target->name : options->target_name;
+	AUTO_REGISTRY_CONFIG struct registry_config own = {0};
+	size_t len = strlen(ref->host);
+
+	registry_config_for_host(options->config, ref->host, ret);
+	if (!target || registry_config_find(options->config, target, &own, NULL) <= 0 ||
+		!own.forward || strncasecmp(own.push, ref->host, len) != 0 || own.push[len] != '/')
+		return;
+	registry_config_done(ret);
+	*ret = own;
+	own = (struct registry_config){0};
+}
+
+static int open_tunnel(struct registry_client *client, const char *host,
+	const struct registry_config *known, struct err *err)
+{
+	const struct registry_tunnel_options options = {
+		.session = client->options.session,
+		.target = client->options.target,
+		.target_name = known->target,
+		.host = host,
+		.forward = known->forward,
+		.http = client->http,
+		.note = client->options.note,
+		.ctx = client->options.ctx,
+	};
+	struct registry_tunnel *tunnel;
+
+	vec_foreach (struct registry_tunnel *, other, &client->tunnels)
+		if (registry_tunnel_leads_to(*other, host))
+			return 0;
+	int r = registry_tunnel_open(&options, &tunnel, err);
+	if (r == 0)
+		*vec_push(&client->tunnels) = tunnel;
+	return r;
 }
 
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
@@ -83,7 +131,12 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 		.loop = client->options.loop,
 	};
 
-	registry_config_for_host(client->options.config, ref->host, &known);
+	find_known(client, ref, &known);
+	if (known.forward) {
+		int r = open_tunnel(client, ref->host, &known, err);
+		if (r < 0)
+			return r;
+	}
 	if (known.ca)
 		strv_add(&client->cas, known.ca);
 	if (known.insecure)

@@ -13,10 +13,17 @@
 #include "oci/registry_memory.h"
 #include "run/session.h"
 
+struct registry_tunnel;
+struct target;
+
 struct registry_client_options {
 	struct session *session;
 	const struct config *config;
-	struct loop *loop;
+	/* Whose registry with `forward` counts before those of others that have the same name; or
+	 * NULL. */
+	struct target *target;
+	const char *target_name;                   /* the same where it is not open */
+	struct loop *loop;                         /* the session's */
 	int64_t begun_ms;                          /* clock_ms(): the time limit counts from here */
 	int64_t limit_ms;                          /* 0: push_timeout */
 	http_event_fn *event;                      /* or NULL */
@@ -31,12 +38,14 @@ struct registry_client {
 	struct http *http;
 	struct credential_env credentials;
 	struct strv cas; /* names of files, kept for the registries */
+	struct registry_tunnel_list VEC_OF(struct registry_tunnel *) tunnels;
 };
 int registry_client_init(struct registry_client *client,
 	const struct registry_client_options *options, struct err *err);
 void registry_client_done(struct registry_client *client);
 
-/* The repository of ref; push: it is written to. What memory knows is made use of. */
+/* The repository of ref; push: it is written to. What memory knows is made use of. One with `forward`
+ * is reached through a tunnel that ends with the client (run/registry_tunnel.h). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
 	const struct registry_memory *memory, struct registry **ret, struct err *err);
 /* What was found out is put into memory. */

@@ -10,6 +10,7 @@
 #include "run/attempt.h"
 #include "run/code_env.h"
 #include "run/ops.h"
+#include "run/retry.h"
 #include "run/secrets.h"
 #include "run/spec.h"
 #include "run/store.h"
@@ -38,6 +39,7 @@ struct restart {
 	char *dir;
 	char handle[TARGET_HANDLE_SIZE];
 	int lock_fd;
+	int after; /* that attempt, as a retry; 0: whatever there is */
 };
 
 static void restart_done(struct restart *restart)
@@ -77,6 +79,24 @@ static int check_state(const struct run *run, struct err *err)
 	return err_hint(err, "dlrun submit");
 }
 
+/* Two that watch begin one retry. */
+static int check(const struct restart *restart, const struct run *run, struct err *err)
+{
+	if (!restart->after || (run_attempts(run) == restart->after && run_wants_retry(run)))
+		return check_state(run, err);
+	return err_set(err, E_RUN_RUNNING, "%s was started again by somebody else", run_id(run));
+}
+
+/* Nobody is there who could be asked. */
+static int check_missing(const struct restart *restart, const struct strv *missing, struct err *err)
+{
+	if (!restart->after || missing->n == 0)
+		return 0;
+	err_set(err, E_SECRET, "%s was set for the run and is not set in this shell",
+		missing->v[0]);
+	return err_hint(err, "%s=… dlrun restart %s", missing->v[0], run_id(restart->run));
+}
+
 static int load_image(struct restart *restart, struct err *err)
 {
 	struct layout *layout;
@@ -97,6 +117,8 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 			session, &restart->spec.secrets, &restart->secrets, ret_missing, err);
 	if (restart->secrets.n > 0)
 		os_protect_memory();
+	if (r == 0)
+		r = check_missing(restart, ret_missing, err);
 	if (r == 0)
 		r = target_open_run(session, run, &restart->target, err);
 	if (r == 0 && !restart->target->ops->takes_image_from_registry)
@@ -119,16 +141,17 @@ static int hold(struct restart *restart, const struct run *run, struct err *err)
 	/* Somebody else may have started it again meanwhile; from now on nobody does. */
 	if (r == 0)
 		r = store_get(restart->store, run_id(run), &restart->run, err);
-	return r < 0 ? r : check_state(restart->run, err);
+	return r < 0 ? r : check(restart, restart->run, err);
 }
 
 static int add_attempt(void *ctx, struct run *run, struct err *err)
 {
 	const struct restart *restart = ctx;
-	int r = check_state(run, err);
+	int r = check(restart, run, err);
 
 	if (r < 0)
 		return r;
+	json_remove(run->doc, RUN_RETRIES_STOPPED);
 	run_add_attempt(run, restart->handle);
 	run_set_state(run, RUN_QUEUED);
 	return 1;
@@ -189,7 +212,14 @@ static int check_failed_start(struct restart *restart, int r, struct err *err)
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
 	struct run **ret, struct err *err)
 {
-	AUTO(restart_done) struct restart restart = {.session = session, .lock_fd = -1};
+	return run_restart_after(session, run, 0, ret_missing, ret, err);
+}
+
+int run_restart_after(struct session *session, const struct run *run, int after,
+	struct strv *ret_missing, struct run **ret, struct err *err)
+{
+	AUTO(restart_done)
+	struct restart restart = {.session = session, .lock_fd = -1, .after = after};
 
 	int r = check_state(run, err);
 	if (r == 0)

@@ -220,7 +220,6 @@ int submit_push(struct submit_course *course, struct err *err)
 		.submission = submission,
 		.may_commit = may_commit,
 		.may_commit_ctx = &remote,
-		.loop = session_loop(submission->session),
 	};
 	return push(&remote, err);
 }

@@ -75,6 +75,9 @@ static void test_errors(void **state)
 	static const struct {
 		const char *text, *message, *hint;
 	} cases[] = {
+		{"registry: {push: a.example/b, forward: registry:5000}\n",
+			":1: registry.forward: 'registry:5000' is not NAMESPACE/SERVICE:PORT",
+			"registry: {push: HOST/REPO, forward: registry/registry:5000}"},
 		{"registry: [a]\n", ":1: registry must be HOST[:PORT]/REPO or a map, not a list",
 			NULL},
 		{"registry:\n", ":1: registry has no value", NULL},
@@ -123,7 +126,7 @@ static void test_errors(void **state)
 static void test_find_prefers_the_target(void **state)
 {
 	AUTO_CONFIG struct config *config = NULL, *none = NULL;
-	AUTO_REGISTRY_CONFIG struct registry_config top = {0}, own = {0}, other = {0};
+	AUTO_REGISTRY_CONFIG struct registry_config top = {0}, own = {0}, other = {0}, led = {0};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
@@ -132,7 +135,8 @@ static void test_find_prefers_the_target(void **state)
 		     "targets:\n"
 		     "  lab: {kind: local, registry: {push: lab.example/b, ca: ca.pem}}\n"
 		     "  here: {kind: local}\n"
-		     "  far: {kind: local, registry: {push: far.example/b, forward: a/b:1}}\n",
+		     "  far: {kind: local, registry: {push: far.example/b, forward: a/b:1}}\n"
+		     "  kube: {kind: kubernetes, registry: {push: k.example/b, forward: a/b:1}}\n",
 			NULL, NULL, &config, NULL),
 		0);
 	assert_int_equal(registry_config_find(config, NULL, &top, &err), 1);
@@ -143,6 +147,9 @@ static void test_find_prefers_the_target(void **state)
 	expect(&other, "top.example/a", "top.example/a", NULL, false);
 	assert_int_equal(registry_config_find(config, "far", &other, &err), -ERR_CONFIG);
 	assert_string_equal(err.message, "registry of far: forward is for Kubernetes targets");
+	assert_int_equal(registry_config_find(config, "kube", &led, NULL), 1);
+	assert_string_equal(led.forward, "a/b:1");
+	assert_string_equal(led.target, "kube");
 	assert_int_equal(load("name: a\n", NULL, NULL, &none, NULL), 0);
 	assert_int_equal(registry_config_find(none, NULL, &other, NULL), 0);
 }
@@ -150,7 +157,8 @@ static void test_find_prefers_the_target(void **state)
 static void test_for_host_looks_everywhere(void **state)
 {
 	AUTO_CONFIG struct config *config = NULL;
-	AUTO_REGISTRY_CONFIG struct registry_config a = {0}, b = {0}, c = {0}, none = {0};
+	AUTO_REGISTRY_CONFIG struct registry_config a = {0}, b = {0}, c = {0}, d = {0}, e = {0},
+						    none = {0};
 
 	(void)state;
 	assert_int_equal(load("registry: a.example/x\n"
@@ -158,7 +166,9 @@ static void test_for_host_looks_everywhere(void **state)
 			      "  one: {kind: local, registry: {push: a.example/y, ca: a.pem}}\n"
 			      "  two: {kind: local}\n"
 			      "  three: {kind: local, registry: {push: 'b.example:5000/y',\n"
-			      "    pull: c.example/y, insecure: true}}\n",
+			      "    pull: c.example/y, insecure: true}}\n"
+			      "  four: {kind: kubernetes, registry: {push: d.example/y,\n"
+			      "    pull: e.example/y, forward: a/b:1}}\n",
 				 NULL, NULL, &config, NULL),
 		0);
 	registry_config_for_host(config, "A.example", &a);
@@ -167,6 +177,12 @@ static void test_for_host_looks_everywhere(void **state)
 	expect(&b, "b.example:5000/y", "c.example/y", NULL, true);
 	registry_config_for_host(config, "c.example", &c);
 	assert_true(c.insecure);
+	registry_config_for_host(config, "d.example", &d);
+	assert_string_equal(d.forward, "a/b:1");
+	assert_string_equal(d.target, "four");
+	registry_config_for_host(config, "e.example", &e);
+	assert_string_equal(e.push, "d.example/y");
+	assert_null(e.forward);
 	registry_config_for_host(config, "b.example", &none);
 	expect(&none, NULL, NULL, NULL, false);
 }
@@ -182,13 +198,15 @@ static void test_all(void **state)
 		     "  one: {kind: local, registry: a.example/y}\n"
 		     "  two: {kind: local, registry: {push: c.example/z, forward: a/b:1}}\n"
 		     "  three: {kind: local, registry: a.example/x}\n"
+		     "  four: {kind: kubernetes, registry: {push: d.example/z, forward: a/b:1}}\n"
 		     "registry: a.example/x\n",
 			NULL, NULL, &config, NULL),
 		0);
 	registry_config_all(config, &list);
-	assert_int_equal(list.n, 2);
+	assert_int_equal(list.n, 3);
 	assert_string_equal(list.v[0], "a.example/x");
 	assert_string_equal(list.v[1], "a.example/y");
+	assert_string_equal(list.v[2], "d.example/z");
 	assert_int_equal(load("", NULL, NULL, &none, NULL), 0);
 	registry_config_all(none, &empty);
 	assert_int_equal(empty.n, 0);

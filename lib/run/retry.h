@@ -1,0 +1,28 @@
+/*
+ * Gangs in clusters (runs of several nodes): nothing there starts all of their nodes anew, so that
+ * whoever watches the run does, as often as its retries say. What counts is as with other runs: a
+ * failure of the program. A disruption (evicted, preempted, node lost) is repeated without counting,
+ * where retries were asked for; a time limit, a cancel, an image that cannot be had are not.
+ */
+#ifndef DLRUN_RUN_RETRY_H
+#define DLRUN_RUN_RETRY_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "run/run.h"
+#include "run/session.h"
+
+enum { RETRY_ATTEMPTS_MAX = 200 };
+#define RUN_RETRIES_STOPPED "retries_stopped" /* of a record: true */
+
+/* Whether it has failed and is to be started anew. */
+bool run_wants_retry(const struct run *run);
+/* Starts the next attempt of one that wants it, unless somebody else has or is about to: *run is as
+ * the store has it then. *ret_text (NULL where nothing was started) is one sentence for people; the
+ * caller frees. On an error the run stays as it ended. */
+int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err);
+/* Nobody starts it anew by itself any more. */
+int run_stop_retries(struct session *session, struct run *run, struct err *err);
+
+#endif

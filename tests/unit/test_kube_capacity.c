@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kube/capacity.h"
 
@@ -85,12 +86,37 @@ static void test_nothing(void **state)
 	assert_int_equal(has.gpus_free, -1);
 }
 
+/* Each node must not look at each pod: that takes ten times as long, and more. */
+static void test_many(void **state)
+{
+	enum { NODES = 4000, PODS = 4000 };
+	AUTO_JSON struct json *nodes = list(""), *pods = list("");
+	struct kube_capacity has;
+
+	(void)state;
+	for (int i = 0; i < NODES; i++) {
+		AUTO_FREE char *name = mem_printf("n%d", i);
+		AUTO_FREE char *a = node(name, "", "True", "\"nvidia.com/gpu\": \"8\"");
+		AUTO_FREE char *p = pod(name, 3);
+		struct json *one = NULL;
+		assert_int_equal(json_parse(a, strlen(a), JSON_SIZE_MAX, "it", &one, NULL), 0);
+		json_add((struct json *)(uintptr_t)json_get(nodes, "items"), one);
+		assert_int_equal(json_parse(p, strlen(p), JSON_SIZE_MAX, "it", &one, NULL), 0);
+		json_add((struct json *)(uintptr_t)json_get(pods, "items"), one);
+	}
+	int64_t start_ms = clock_ms();
+	kube_capacity_of(nodes, pods, &has);
+	assert_in_range(clock_ms() - start_ms, 0, 5000);
+	assert_int_equal(has.gpus_free, 5 * NODES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sums),
 		cmocka_unit_test(test_never_below_zero),
 		cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -428,7 +428,9 @@ static void judge_fit(struct judge *judge, const struct kube_items *nodes)
 		.kube_namespace = judge->run->kube_namespace,
 		.job = job,
 		.nodes = *nodes};
-	kube_why_schedule(&(struct kube_case){.facts = &facts}, NULL, &why);
+	struct kube_case c = {.facts = &facts};
+	kube_why_schedule(&c, NULL, &why);
+	free(c.room);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(judge);

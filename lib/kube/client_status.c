@@ -120,7 +120,7 @@ static void add_hint(const struct kube_asked *asked, enum err_id id, struct err 
 		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
 			asked->user);
 	else if (id == E_KUBE_DENIED)
-		err_hint(fault, "kubectl auth can-i --list");
+		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
 }
 
 /* What the server says, or what can be said without that. */

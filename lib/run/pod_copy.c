@@ -147,9 +147,11 @@ static bool is_not_there(int status, const struct err *fault)
 	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
 }
 
+/* It was allowed for the listing: a server that has just started does not know that yet. */
 static bool is_cut(const struct err *fault)
 {
-	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER;
+	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
+	       fault->id == E_KUBE_DENIED;
 }
 
 static int on_pause(void *ctx, struct err *err)

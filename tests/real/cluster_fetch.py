@@ -146,7 +146,8 @@ def test_rm_removes_what_is_in_the_cluster(w):
         s.ended(run)
         config = Path(w.env["KUBECONFIG"]).read_text()
         away = {"KUBECONFIG": str(w.write("away", re.sub(r"(\"?server\"?: )", r'"proxy-url": "http://127.0.0.1:1", \1', config, count=1), base=w.dir))}
-        w.refused("rm", run, env=away, id="http.proxy", rc=3)
+        done = w.run("rm", run, env=away)
+        assert done.rc == 3 and "[http.proxy]" in done.err, done
         assert w.show(run)["id"] == run and len(s.jobs()) == 1
         w.ok("rm", run)
         wait_for(lambda: not s.jobs(), "the end of the Job", 30)
@@ -199,6 +200,27 @@ def test_a_colleagues_run_is_only_read(w):
             other.close()
         assert w.show(run)["state"] == "running"
         w.run("cancel", run)
+
+
+def test_a_cut_is_made_up_for(w):
+    """The API server is away for a moment while a large file comes."""
+    with site(w, alone=True, results={"emptyDir": True}) as s:
+        run = s.submit("--grace", "1s", "--", "sh", "-c", "cd $DLRUN_OUTPUT_DIR; for i in $(seq 60); do echo $i > $i; done; "
+                       "head -c 300000000 /dev/urandom > big; sha256sum big; echo written; sleep 600")
+        written(s, run)
+        process = subprocess.Popen([w.dlrun, "-v", "fetch", run], cwd=w.tree, env=w.env, stderr=subprocess.PIPE, text=True)
+        temp = w.tree / run / ".dlrun-fetch/new"
+        wait_for(lambda: temp.exists() and temp.stat().st_size > 1 << 20, "a part of it", 60)
+        s.cluster.restart("apiserver")
+        err = process.communicate(timeout=120)[1]
+        assert process.returncode == 0 and "again in a second" in err, err
+        sum = subprocess.run(["sha256sum", w.tree / run / "big"], capture_output=True, text=True).stdout.split()[0]
+        assert sum in w.ok("logs", run).out and len(fetched_names(w.tree / run)) == 61
+        w.run("cancel", run)
+
+
+def fetched_names(dir):
+    return [p.name for p in dir.iterdir() if p.name not in (".dlrun-fetch", ".gitignore")]
 
 
 if __name__ == "__main__":

@@ -257,9 +257,8 @@ static void say_limits(const struct job *job)
 
 	if (job->is_gang && !job->is_jobset && run->retries > 0)
 		strv_addf(job->notes,
-			"nothing in the cluster restarts all %d nodes together (JobSet is not "
-			"installed): a failure is repeated only while dlrun watches, or by dlrun "
-			"restart %s",
+			"nothing in the cluster restarts all %d nodes together: a failure is "
+			"repeated only while dlrun follows or waits for it, or by dlrun restart %s",
 			run->nodes, run->run_id);
 	if (run->timeout_ms > 0 && run->has_no_shell)
 		strv_add(job->notes,

@@ -152,6 +152,8 @@ static int add_attempt(void *ctx, struct run *run, struct err *err)
 	if (r < 0)
 		return r;
 	json_remove(run->doc, RUN_RETRIES_STOPPED);
+	if (!restart->after)
+		json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
 	run_add_attempt(run, restart->handle);
 	run_set_state(run, RUN_QUEUED);
 	return 1;

@@ -28,14 +28,17 @@ static bool is_disruption(const struct run_exit *exit)
 		       str_eq(exit->reason, "NodeLost"));
 }
 
-/* Of the program, in all attempts. */
+/* Of the program, since somebody has started it by hand. */
 static int count_failures(const struct run *run)
 {
 	const struct json *attempts = json_get(run->doc, "attempts");
+	int64_t skip = json_get_int(run->doc, RUN_RETRIES_FROM, 0);
 	int n = 0;
 
 	for (const struct json *item = json_first(attempts); item; item = json_next(item)) {
 		struct run_exit exit;
+		if (skip-- > 0)
+			continue;
 		run_exit_from_json(json_get(item, "exit"), &exit);
 		n += exit.known && exit.code != 0 && is_failure(&exit);
 	}

@@ -14,7 +14,10 @@
 #include "run/session.h"
 
 enum { RETRY_ATTEMPTS_MAX = 200 };
-#define RUN_RETRIES_STOPPED "retries_stopped" /* of a record: true */
+/* Of a record: true; how many attempts were there when it was restarted by hand, which begins the
+ * count again. */
+#define RUN_RETRIES_STOPPED "retries_stopped"
+#define RUN_RETRIES_FROM    "retries_from"
 
 /* Whether it has failed and is to be started anew. */
 bool run_wants_retry(const struct run *run);

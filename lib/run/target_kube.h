@@ -26,7 +26,8 @@ struct target_kube {
 	struct json *definition;      /* of the target in the configuration; or NULL */
 	struct kube_batch *batch;     /* states that are asked for together, until they are */
 	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
-	bool has_jobset;
+	bool has_jobset; /* stays false: handles, states and logs know Jobs only, so that no JobSet
+			    * is made where it is installed; gangs are started anew by run/retry.h */
 	struct kube_reach *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
 };
 
@@ -99,9 +100,8 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 /* target_ops.carry and exec. */
 int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
-int kube_exec(struct target *target, const char *handle,
-	const struct target_exec_request *request, int *ret_status, struct target_call *call,
-	struct err *err);
+int kube_exec(struct target *target, const char *handle, const struct target_exec_request *request,
+	int *ret_status, struct target_call *call, struct err *err);
 /* For the target's end. NULL is accepted. */
 void kube_reach_free(struct kube_reach *reach);
 

@@ -30,7 +30,7 @@ def test_who_follows_starts_all_nodes_anew(w):
         assert done.rc == 0, done
         run = w.show()
         assert len(run["attempts"]) == 2 and [a["exit"]["code"] for a in run["attempts"]] == [9, 0], run["attempts"]
-        assert "only while" in done.err and "attempt 1 failed" in done.err and "retry 1 of 2" in done.err, done.err
+        assert "only while dlrun follows" in done.err and "attempt 1 failed" in done.err and "retry 1 of 2" in done.err, done.err
         for rank in (0, 1):
             assert f"rank {rank} attempt 2" in done.out, done.out
         assert "rank 1 attempt 1" in done.out and names(s) == [run["id"], f"{run['id']}-2"]

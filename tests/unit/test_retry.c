@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -23,7 +24,7 @@ static struct run *gang(const char *kind, int nodes, int retries)
 	return run;
 }
 
-static void fail(struct run *run, const char *origin, const char *reason, int code)
+static void ended(struct run *run, const char *origin, const char *reason, int code)
 {
 	const struct run_exit exit = {
 		.known = true, .code = code, .origin = origin, .reason = reason};
@@ -38,7 +39,7 @@ static bool wants(const char *kind, int nodes, int retries, const char *origin, 
 {
 	AUTO_RUN struct run *run = gang(kind, nodes, retries);
 
-	fail(run, origin, reason, 9);
+	ended(run, origin, reason, 9);
 	return run_wants_retry(run);
 }
 
@@ -64,16 +65,19 @@ static void test_how_often(void **state)
 
 	(void)state;
 	assert_false(run_wants_retry(run));
-	fail(run, "job", "Error", 1);
+	ended(run, "job", "Error", 1);
 	assert_true(run_wants_retry(run));
-	fail(run, "cluster", "Preempted", 125);
+	ended(run, "cluster", "Preempted", 125);
 	assert_true(run_wants_retry(run));
-	fail(run, "job", "Error", 1);
+	ended(run, "job", "Error", 1);
 	assert_true(run_wants_retry(run));
-	fail(run, "cluster", "Evicted", 125);
+	ended(run, "cluster", "Evicted", 125);
 	assert_true(run_wants_retry(run));
-	fail(run, "job", "Error", 1);
+	ended(run, "job", "Error", 1);
 	assert_false(run_wants_retry(run));
+	json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
+	ended(run, "job", "Error", 1);
+	assert_true(run_wants_retry(run));
 }
 
 static void test_never_without_end(void **state)
@@ -82,10 +86,10 @@ static void test_never_without_end(void **state)
 
 	(void)state;
 	for (int i = 1; i < RETRY_ATTEMPTS_MAX; i++) {
-		fail(run, "cluster", "Evicted", 125);
+		ended(run, "cluster", "Evicted", 125);
 		assert_true(run_wants_retry(run));
 	}
-	fail(run, "cluster", "Evicted", 125);
+	ended(run, "cluster", "Evicted", 125);
 	assert_false(run_wants_retry(run));
 }
 
@@ -94,7 +98,7 @@ static void test_states(void **state)
 	AUTO_RUN struct run *run = gang("kubernetes", 2, 2);
 
 	(void)state;
-	fail(run, "job", "Error", 1);
+	ended(run, "job", "Error", 1);
 	for (int i = RUN_PREPARING; i <= RUN_UNKNOWN; i++) {
 		run_set_state(run, (enum run_state)i);
 		assert_int_equal(run_wants_retry(run), i == RUN_FAILED);

@@ -5,11 +5,13 @@ and what dlrun says is the cause. DLRUN_LOST: how often an answer to a create is
 import collections
 import contextlib
 import json
+import socket
 import threading
 
 from harness import *  # noqa: F403
+from kube_images import layout
 from kubesite import site
-from registries import Certs
+from registries import Certs, with_password
 
 from apiproxy import ApiProxy
 
@@ -209,6 +211,392 @@ def test_an_unknown_outcome_is_shown_as_unknown(w):
         down.clear()
         s.proxy.fault = lambda *_: None
         wait_for(lambda: w.show("@")["state"] == "succeeded", "its end", 30)
+
+
+# --- a cluster, a network and a laptop that are away
+
+
+COUNTER = """
+import sys, time
+begin = time.monotonic()
+for i in range(int(sys.argv[1])):
+    print(i, flush=True)
+    time.sleep(max(0, begin + (i + 1) / 10 - time.monotonic()))
+sys.exit(3)
+"""
+
+
+class Relay:
+    """Passes bytes on. freeze(): from now on those of all connections vanish, without a word, those of later ones until thaw()."""
+
+    def __init__(self, target):
+        host, port = target.rsplit(":", 1)
+        self.target, self.frozen, self.links = (host, int(port)), False, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, server = self.listener.accept()[0], socket.create_connection(self.target)
+            self.links.append(link := {"dead": self.frozen, "ends": (client, server)})
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self.pump, args=(link, one, other), daemon=True).start()
+
+    def pump(self, link, one, other):
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                if not link["dead"]:
+                    other.sendall(data)
+        if not link["dead"]:
+            self.end(link)
+
+    def end(self, link):
+        for end in link["ends"]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def freeze(self):
+        self.frozen = True
+        for link in self.links:
+            link["dead"] = True
+
+    def thaw(self):
+        self.frozen = False
+
+    def cut(self):
+        for link in self.links:
+            self.end(link)
+
+
+class Watchers:
+    """`logs -f` and `wait` of a run that counts."""
+
+    def __init__(self, w, run, lines):
+        self.run, self.lines = run, lines
+        self.out, self.err = w.dir / f"{run}.out", w.dir / f"{run}.err"
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.logs = subprocess.Popen([w.dlrun, "logs", "-f", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        self.wait = subprocess.Popen([w.dlrun, "wait", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE)
+        self.grown(40)
+
+    def count(self):
+        return len(self.out.read_bytes().splitlines())
+
+    def grown(self, seconds, by=5):
+        """Seconds until more lines have come."""
+        begin, before = time.monotonic(), self.count()
+        try:
+            wait_for(lambda: self.count() >= before + by, f"more lines than {before}", seconds)
+        except AssertionError as wrong:
+            raise AssertionError(f"{wrong}: {self.err.read_text()}") from None
+        return time.monotonic() - begin
+
+    def send(self, number):
+        for one in (self.logs, self.wait):
+            one.send_signal(number)
+
+    def finish(self):
+        """All lines, once and in order, and the program's exit status."""
+        try:
+            rc = self.logs.wait(60), self.wait.wait(60)
+        finally:
+            self.send(signal.SIGKILL)
+        said = self.err.read_text()
+        assert self.out.read_text() == "".join(f"{i}\n" for i in range(self.lines)), (self.out.read_text()[-300:], said)
+        assert rc[1] == 3, (rc, self.wait.stderr.read())
+        return said
+
+
+def count_to(s, seconds):
+    """A run that counts ten times a second, ends with 3."""
+    s.w.write("count.py", COUNTER)
+    return s.submit("--", "python3", "count.py", str(seconds * 10)), seconds * 10
+
+
+def test_a_cluster_that_stands_still(w):
+    """The API server does not answer for a while, in the middle of a submit; then etcd is killed."""
+    with site(w, results={"emptyDir": True}, alone=True) as s:
+        certs = Certs(w.dir / "certs")
+        run, lines = count_to(s, AWAY_S + 25)
+        watchers = Watchers(w, run, lines)
+        with ApiProxy(s.cluster.address, s.cluster.ca, *certs.pair()) as proxy, concurrent.futures.ThreadPoolExecutor() as pool:
+            config = s.cluster.kubeconfig(s.user, w.dir / "proxied", server=proxy.address, ca=False, namespace=s.namespace,
+                                          cluster={"certificate-authority": str(certs.ca)})
+            stopped = threading.Event()
+
+            def fault(method, path, body):
+                if method == "POST" and "/jobs" in path and not stopped.is_set():
+                    s.cluster.stop("apiserver")
+                    stopped.set()
+
+            proxy.fault = fault
+            submit = pool.submit(s.submit, "--", "true", env={"KUBECONFIG": str(config)})
+            assert stopped.wait(60)
+            time.sleep(AWAY_S)
+            s.cluster.cont("apiserver")
+            other = submit.result(60)
+            back = watchers.grown(40)
+        assert [n for n in names(s) if n.startswith("true-")] == [other]
+        s.cluster.kill("etcd")
+        time.sleep(3)
+        s.cluster.start("etcd")
+        after_etcd = watchers.grown(40)
+        said = watchers.finish()
+        print(f"API server stopped for {AWAY_S} s: next lines after {back:.1f} s; etcd killed: {after_etcd:.1f} s; {said.strip()!r}",
+              flush=True)
+
+
+def test_a_laptop_that_sleeps(w):
+    with site(w, results={"emptyDir": True}) as s:
+        relay = Relay(s.cluster.address)
+        config = s.cluster.kubeconfig(s.user, w.dir / "relayed", server=relay.address, namespace=s.namespace,
+                                      cluster={"tls-server-name": s.cluster.address.split(":")[0]})
+        w.env["KUBECONFIG"] = str(config)
+        run, lines = count_to(s, AWAY_S + 30)
+        watchers = Watchers(w, run, lines)
+        relay.freeze()
+        watchers.send(signal.SIGSTOP)
+        time.sleep(AWAY_S)
+        relay.thaw()
+        watchers.send(signal.SIGCONT)
+        back = watchers.grown(60)
+        said = watchers.finish()
+        print(f"asleep for {AWAY_S} s, all connections dead: next lines {back:.1f} s after waking; {said.strip()!r}", flush=True)
+
+
+def test_tokens_that_expire_meanwhile(w):
+    with site(w, results={"emptyDir": True}) as s, contextlib.ExitStack() as stack:
+        relay, token, over = Relay(s.cluster.address), w.dir / "token", threading.Event()
+
+        def renew():
+            while not over.is_set():
+                w.write("token.tmp", s.cluster.short_token(s.user, 6), base=w.dir).rename(token)
+                over.wait(1)
+
+        renewing = threading.Thread(target=renew)
+        renewing.start()
+        stack.callback(renewing.join)
+        stack.callback(over.set)
+        wait_for(token.exists, "a token")
+        plugin = s.cluster.exec_plugin(s.user, w.dir, life_s=4, token=f"'\"$(cat {token})\"'")
+        config = s.cluster.kubeconfig(s.user, w.dir / "expiring", how="none", server=relay.address, namespace=s.namespace,
+                                      cluster={"tls-server-name": s.cluster.address.split(":")[0]}, credentials=plugin)
+        w.env["KUBECONFIG"] = str(config)
+        run, lines = count_to(s, 30)
+        watchers = Watchers(w, run, lines)
+        worst = 0.0
+        for _ in range(2):
+            time.sleep(8)
+            relay.cut()
+            worst = max(worst, watchers.grown(20))
+        watchers.finish()
+        calls = (w.dir / "calls").read_text().count("\n")
+        assert calls >= 4, calls
+        print(f"tokens of 6 s: {calls} logins, next lines {worst:.1f} s after cuts", flush=True)
+
+
+# --- what is said of runs that cannot be: within SAID_S after the cluster knows it
+
+
+SAID_S = 10
+
+
+def waiting(pod):
+    return [c["state"]["waiting"].get("reason", "") for c in pod.get("status", {}).get("containerStatuses", []) if "waiting" in c["state"]]
+
+
+def ended_reasons(pod):
+    status = pod.get("status", {})
+    return [status.get("reason", "")] + [c["state"]["terminated"].get("reason", "") for c in status.get("containerStatuses", [])
+                                         if "terminated" in c["state"]]
+
+
+def unschedulable(pod):
+    return [c.get("reason", "") for c in pod.get("status", {}).get("conditions", []) if c["type"] == "PodScheduled" and c["status"] == "False"]
+
+
+def pods_of(s, run):
+    return s.cluster.get("Pod", namespace=s.namespace, labelSelector=f"dlrun.io/run-id={run}")
+
+
+def in_pods(look, *reasons):
+    return lambda s, run: any(r in reasons for p in pods_of(s, run) for r in look(p))
+
+
+def in_events(text):
+    return lambda s, run: any(text in e.get("message", "") for e in s.cluster.get("Event", namespace=s.namespace))
+
+
+def image_from(**where):
+    def prepare(s):
+        code = f"{s.cluster.registry}/{s.namespace}/code"
+        s.configure(registry={"push": code, "pull": where["pull"].format(registry=s.cluster.registry, namespace=s.namespace)})
+    return prepare
+
+
+def overlay_of(**spec):
+    def prepare(s):
+        s.w.write("pod.json", json.dumps({"spec": spec}), base=s.w.tree)
+        s.configure(overlay="pod.json")
+    return prepare
+
+
+def quota(s):
+    s.cluster.apply({"kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}}, namespace=s.namespace)
+
+
+def tainted(s):
+    with NODES:
+        s.cluster.fake_node("fake-tainted", taints=[{"key": "example.com/reserved", "effect": "NoSchedule"}])
+    overlay_of(nodeSelector={"kubernetes.io/hostname": "fake-tainted"})(s)
+
+
+def other_arch(s):
+    overlay_of(nodeSelector={"kubernetes.io/arch": "riscv64"})(s)
+
+
+def unbound(s):
+    s.cluster.apply({"kind": "PersistentVolumeClaim", "metadata": {"name": "waits"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}}, namespace=s.namespace)
+    s.configure(results={"pvc": "waits"})
+
+
+def few_gpus(s):
+    with NODES:
+        s.cluster.fake_node("fake-gpus", **{"nvidia.com/gpu": 2})
+
+
+def evict(s, run):
+    name = s.cluster.wait(lambda: s.cluster.started(s.namespace, run), "its start")
+    s.cluster.api("POST", f"/api/v1/namespaces/{s.namespace}/pods/{name}/eviction", {
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}})
+
+
+# what: (preparation, words of submit, what the cluster says, what dlrun says, what is done to it meanwhile)
+SENTENCES = {
+    "bad image": (image_from(pull="{registry}/{namespace}/other"), ["true"], in_pods(waiting, "ErrImagePull", "ImagePullBackOff"),
+                  ["has no image"], None),
+    "no pull secret": (None, ["true"], in_pods(waiting, "ErrImagePull", "ImagePullBackOff"), ["login", "me/code"], None),
+    "registry out of reach": (image_from(pull="127.0.0.1:1/{namespace}/code"), ["true"], in_pods(waiting, "ErrImagePull", "ImagePullBackOff"),
+                              ["cannot reach registry 127.0.0.1:1"], None),
+    "quota": (quota, ["true"], in_events("exceeded quota"), ["allows 0 pods"], None),
+    "claim without a volume": (unbound, ["true"], in_pods(unschedulable, "Unschedulable"), ["is not bound to a volume yet"], None),
+    "taint": (tainted, ["true"], in_pods(unschedulable, "Unschedulable"), ["taints that it does not tolerate"], None),
+    "other architecture": (other_arch, ["true"], in_pods(unschedulable, "Unschedulable"), ["other labels than it wants"], None),
+    "GPUs": (few_gpus, ["--gpus", "2", "true"], in_pods(unschedulable, "Unschedulable"), ["no node has 2 free GPUs"], None),
+    "command not found": (None, ["no-such-program"], in_pods(ended_reasons, "StartError", "ContainerCannotRun"),
+                          ["no-such-program", "not found"], None),
+    "OOM": (None, ["--memory", "32Mi", "python3", "-c", "x = bytearray(300 << 20)"], in_pods(ended_reasons, "OOMKilled"),
+            ["memory limit of 32Mi"], None),
+    "deadline": (None, ["--timeout", "2s", "sleep", "60"], in_pods(ended_reasons, "Error", "DeadlineExceeded"), ["time limit"], None),
+    "eviction": (None, ["--grace", "1s", "sleep", "600"], in_events("Created pod"), ["evict"], evict),
+}
+
+
+def said_in(s, run, knows, texts, seconds=40):
+    """Seconds from the moment that the cluster says it until `why` does."""
+    knew, end = None, time.monotonic() + seconds
+    while time.monotonic() < end:
+        knew = knew or (time.monotonic() if knows(s, run) else None)
+        answer = s.why(run)
+        if all(t in json.dumps(answer, ensure_ascii=False) for t in texts):
+            return time.monotonic() - (knew or time.monotonic())
+        time.sleep(0.1)
+    raise AssertionError(f"{texts} {'were expected' if knew else 'and the cluster says nothing'}: {answer}")
+
+
+def one_sentence(w, what):
+    prepare, words, knows, texts, meanwhile = SENTENCES[what]
+    with site(w, results={"emptyDir": True}) as s, contextlib.ExitStack() as stack:
+        if what == "no pull secret":
+            registry = stack.enter_context(with_password(w))
+            s.cluster.trust(registry.host, registry.certs.ca)
+            registry.login(w)
+            s.base = registry.put_layout(w, layout("busybox"), "me/busybox")
+            s.configure(registry=f"{registry.host}/me/code")
+        elif prepare:
+            prepare(s)
+        options = [x for x in words if x.startswith("--")]
+        at = 2 * len(options)
+        run = s.submit(*words[:at], "--", *words[at:])
+        if meanwhile:
+            meanwhile(s, run)
+        took = said_in(s, run, knows, texts)
+        sentence = s.why(run)
+        assert took <= SAID_S, f"{what}: said after {took:.1f} s"
+        return took, sentence.get("why") or sentence
+
+
+def test_what_cannot_be_is_said_soon(w):
+    worlds, verdicts = [], {}
+
+    def one(what):
+        world = World(w.dlrun, "sentence")
+        worlds.append(world)
+        try:
+            return one_sentence(world, what)
+        except AssertionError as wrong:
+            return wrong
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            verdicts = dict(zip(SENTENCES, pool.map(one, SENTENCES)))
+    finally:
+        for world in worlds:
+            world.close()
+    wrong = [f"{what}: {v}" for what, v in verdicts.items() if isinstance(v, AssertionError)]
+    for what, verdict in verdicts.items():
+        if not isinstance(verdict, AssertionError):
+            print(f"{what}: {verdict[0]:.1f} s: {verdict[1]}", flush=True)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_logins_and_servers_that_fail_are_said_at_once(w):
+    with site(w) as s:
+        run = s.submit("--", "true")
+        no_plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "interactiveMode": "Never",
+                              "installHint": "get it at example.com/plugin"}}
+        cases = {
+            "expired token": (dict(how="none", credentials={"token": s.cluster.short_token(s.user, -60)}), "kube.auth", 4, ["does not accept the login"]),
+            "no plugin": (dict(how="none", credentials=no_plugin), "kube.plugin", 4, ["no-such-plugin", "example.com/plugin"]),
+            "server down": (dict(server="127.0.0.1:1"), "kube.unreachable", 6, ["127.0.0.1:1"]),
+        }
+        for what, (access, id, rc, says) in cases.items():
+            config = s.cluster.kubeconfig(s.user, w.dir / "config", namespace=s.namespace, **access)
+            begin = time.monotonic()
+            done = w.run("submit", "-d", "--", "true", env={"KUBECONFIG": str(config)})
+            took = time.monotonic() - begin
+            assert done.rc == rc and all(t in done.err for t in says) and took <= SAID_S, (what, took, done)
+            check_error_form(done.err, id)
+        assert len(w.runs()) == 1 and s.ended(run)["state"] == "succeeded"
+
+
+# --- cancel leaves nothing
+
+
+def test_cancel_leaves_nothing_at_any_moment(w):
+    """Queued, while it starts, while it runs; also what a claim was made for, which stays until rm."""
+    with site(w, results={"emptyDir": True}) as s:
+        words = ("--secret", "HOME", "-N", "2", "--grace", "1s", "--", "sleep", "600")
+        s.w.write("pod.json", json.dumps({"spec": {"nodeSelector": {"never": "there"}}}), base=s.w.tree)
+        s.configure(overlay="pod.json")
+        queued = s.submit(*words)
+        s.target.pop("overlay")
+        s.configure()
+        starting, running = s.submit(*words), s.submit(*words)
+        w.run("cancel", starting, queued)
+        wait_for(lambda: w.show(running)["state"] == "running", "its start", 60)
+        w.run("cancel", running)
+        for run in (queued, starting, running):
+            assert s.ended(run)["state"] == "cancelled", w.show(run)
+        wait_for(lambda: not [o for k in PARTS for o in own(s, k)], "the end of all objects", 60)
+        s.configure(results={"claim": "1Gi"})
+        keeps = s.submit(*words)
+        w.run("cancel", keeps)
+        wait_for(lambda: [k for k in PARTS if own(s, k)] == ["PersistentVolumeClaim"], "the end of all objects but the claim", 60)
+        w.ok("rm", keeps)
+        wait_for(lambda: not own(s, "PersistentVolumeClaim"), "the end of the claim", 60)
 
 
 if __name__ == "__main__":

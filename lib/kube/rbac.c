@@ -15,10 +15,10 @@
 const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, false, "batch", "jobs", "create delete get list patch watch"},
 	{KUBE_TIER_SUBMIT, false, "", "pods", "delete get list watch"},
-	{KUBE_TIER_SUBMIT, false, "", "events", "get list watch"},
-	{KUBE_TIER_SUBMIT, false, "", "services", "create delete get list patch"},
-	{KUBE_TIER_SUBMIT, false, "", "persistentvolumeclaims", "create delete get list"},
-	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "get list"},
+	{KUBE_TIER_SUBMIT, false, "", "events", "list watch"},
+	{KUBE_TIER_SUBMIT, false, "", "services", "create delete get patch"},
+	{KUBE_TIER_SUBMIT, false, "", "persistentvolumeclaims", "create delete get"},
+	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "list"},
 	{KUBE_TIER_SUBMIT, false, "", "serviceaccounts", "get"},
 	{KUBE_TIER_SUBMIT, false, "", "namespaces", "get"},
 	{KUBE_TIER_SUBMIT, false, "jobset.x-k8s.io", "jobsets",
@@ -31,7 +31,7 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_EXEC, false, "", "pods", "create"},
 	{KUBE_TIER_EXEC, false, "", "pods/exec", "create get"},
 	{KUBE_TIER_EXEC, false, "", "pods/portforward", "create get"},
-	{KUBE_TIER_SECRETS, false, "", "secrets", "create delete get list patch"},
+	{KUBE_TIER_SECRETS, false, "", "secrets", "create delete get patch"},
 };
 const size_t kube_rules_n = ARRAY_LEN(kube_rules);
 

@@ -32,6 +32,8 @@ struct check {
 	struct asked *asked;
 	struct loop_timer *timer;
 	struct strv *notes; /* the caller's */
+	struct err silence; /* why there is no answer, as long as there is none */
+	bool is_heard;
 	size_t n_open;
 	size_t n_needed; /* of those that are open: all but lists */
 };
@@ -47,6 +49,7 @@ static void drop(struct target_work *work)
 	}
 	free(check->asked);
 	kube_questions_done(&check->questions);
+	err_done(&check->silence);
 	kube_plan_done(&check->plan);
 	free(check);
 }
@@ -88,10 +91,21 @@ static int judge(struct check *check, struct err *err)
 	return 0;
 }
 
+/* Nobody answers, or not this user: what is sent later will not come there either. */
+static void hear(struct check *check, struct kube_answer *answer)
+{
+	bool is_answer = answer->status != 0 && answer->status != 401;
+
+	check->is_heard |= is_answer;
+	if (!is_answer && !err_is_set(&check->silence))
+		err_move(&check->silence, &answer->fault);
+}
+
 static void finish(struct check *check)
 {
 	AUTO_ERR struct err fault = {0};
-	int r = judge(check, &fault);
+	bool is_silent = !check->is_heard && err_is_set(&check->silence);
+	int r = is_silent ? err_move(&fault, &check->silence) : judge(check, &fault);
 
 	target_call_end(check->call, r, &fault);
 }
@@ -133,6 +147,7 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 	asked->call = NULL;
 	asked->object = TAKE(answer->object);
 	asked->reply = (struct kube_reply){answer->status, asked->object};
+	hear(check, answer);
 	check->n_open--;
 	if (is_needed(check, asked))
 		check->n_needed--;

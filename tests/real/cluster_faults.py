@@ -199,7 +199,7 @@ def test_an_unknown_outcome_is_shown_as_unknown(w):
         s.proxy.fault = fault
         if FULL:
             done = w.run("submit", "-d", "--", "true")
-            assert done.rc == 6, done
+            assert done.rc == 3, done
             check_error_form(done.err, "kube.unreachable")
         else:
             with subprocess.Popen([w.dlrun, "submit", "-d", "--", "true"], cwd=w.tree, env=w.env, stderr=subprocess.PIPE) as running:
@@ -560,7 +560,7 @@ def test_logins_and_servers_that_fail_are_said_at_once(w):
         cases = {
             "expired token": (dict(how="none", credentials={"token": s.cluster.short_token(s.user, -60)}), "kube.auth", 4, ["does not accept the login"]),
             "no plugin": (dict(how="none", credentials=no_plugin), "kube.plugin", 4, ["no-such-plugin", "example.com/plugin"]),
-            "server down": (dict(server="127.0.0.1:1"), "kube.unreachable", 6, ["127.0.0.1:1"]),
+            "server down": (dict(server="127.0.0.1:1"), "kube.unreachable", 3, ["127.0.0.1:1"]),
         }
         for what, (access, id, rc, says) in cases.items():
             config = s.cluster.kubeconfig(s.user, w.dir / "config", namespace=s.namespace, **access)

@@ -159,27 +159,47 @@ static short output_prepare(void *ctx)
 	return output->waiting.len ? POLLOUT : 0;
 }
 
-/* A descriptor that others use, too, is not made non-blocking: so much always fits when poll says
- * that there is room. */
+static bool has_room(int fd)
+{
+	struct pollfd room = {.fd = fd, .events = POLLOUT};
+
+	return poll(&room, 1, 0) > 0;
+}
+
+/* How much of what waits was written, or -1: nobody reads any more. A descriptor that others use,
+ * too, is not made non-blocking: so much always fits when poll says that there is room. */
+static ssize_t write_waiting(const struct output *output)
+{
+	const struct buf *waiting = &output->waiting;
+	size_t piece = output->is_file ? waiting->len : PIPE_BUF, at = 0;
+
+	while (at < waiting->len && (at == 0 || has_room(output->fd))) {
+		size_t left = waiting->len - at;
+		ssize_t n = write(output->fd, waiting->data + at, left < piece ? left : piece);
+
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			break;
+		if (n < 0)
+			return -1;
+		at += (size_t)n;
+	}
+	return (ssize_t)at;
+}
+
 static int output_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct output *output = ctx;
-	size_t most = output->is_file ? output->waiting.len : PIPE_BUF;
-	size_t len = output->waiting.len < most ? output->waiting.len : most;
+	ssize_t n = write_waiting(output);
 
 	(void)revents;
 	(void)err;
-	ssize_t n = write(output->fd, output->waiting.data, len);
-	if (n < 0 && (errno == EINTR || errno == EAGAIN))
-		return 0;
 	if (n < 0) {
 		output->fd = -1;
 		output->exec->is_over = output->exec->output_gone = true;
+		buf_reset(&output->waiting);
 	} else {
 		buf_consume(&output->waiting, (size_t)n);
 	}
-	if (output->fd < 0)
-		buf_reset(&output->waiting);
 	look_for_end(output->exec);
 	return 0;
 }

@@ -117,7 +117,7 @@ static int on_redial(void *ctx, struct err *err)
 	return 0;
 }
 
-static void forget_pod(struct podforward *forward)
+void forward_forget_pod(struct podforward *forward)
 {
 	free(TAKE(forward->pod));
 	free(TAKE(forward->kube_namespace));
@@ -132,7 +132,7 @@ static void pause_dialling(struct podforward *forward, const struct err *fault)
 	forward->redial_ms = forward->redial_ms ? 2 * forward->redial_ms : REDIAL_MIN_MS;
 	if (forward->redial_ms > most_ms)
 		forward->redial_ms = most_ms;
-	forget_pod(forward);
+	forward_forget_pod(forward);
 	loop_remove_timer(forward->options.loop, forward->redial);
 	forward->redial = loop_add_timer(
 		forward->options.loop, clock_ms() + forward->redial_ms, on_redial, forward);
@@ -140,7 +140,7 @@ static void pause_dialling(struct podforward *forward, const struct err *fault)
 
 void podforward_pod(struct podforward *forward, const char *kube_namespace, const char *pod)
 {
-	forget_pod(forward);
+	forward_forget_pod(forward);
 	forward->kube_namespace = mem_strdup(kube_namespace);
 	forward->pod = mem_strdup(pod);
 	forward->resolving = false;
@@ -225,7 +225,7 @@ static void reap_tunnels(struct podforward *forward)
 			if (tunnel->is_open) {
 				say_lost(forward, tunnel);
 				/* It may be another pod by now. */
-				forget_pod(forward);
+				forward_forget_pod(forward);
 			}
 			bury(forward, tunnel);
 		} else if (is_idle && (tunnel->is_closing ||
@@ -385,7 +385,7 @@ void podforward_free(struct podforward *forward)
 	vec_done(&forward->conns);
 	vec_done(&forward->tunnels);
 	vec_done(&forward->open_ports);
-	forget_pod(forward);
+	forward_forget_pod(forward);
 	err_clear(&forward->fault);
 	free(forward->said);
 	free(forward);

@@ -159,10 +159,24 @@ static bool is_refused(const struct podforward_conn *conn)
 	return strstr(conn->error.data, "connection refused") != NULL;
 }
 
-/* The port refused the connection, so that nobody has got what was sent. */
+/* The tunnel lives on, but leads to a pod that is no more (what containerd and CRI-O say). */
+static bool is_pod_gone(const struct podforward_conn *conn)
+{
+	static const char *const texts[] = {"network namespace for sandbox",
+		"failed to find sandbox", "not created or running", "not running"};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (strstr(conn->error.data, texts[i]))
+			return true;
+	return false;
+}
+
+/* The port refused the connection or there is none, so that nobody has got what was sent. */
 static bool may_retry(const struct podforward_conn *conn)
 {
-	return is_refused(conn) && !conn->heard && conn->kept.len == conn->end.bytes_up &&
+	bool is_nobody = is_refused(conn) || is_pod_gone(conn);
+
+	return is_nobody && !conn->heard && conn->kept.len == conn->end.bytes_up &&
 	       clock_ms() - conn->begun_ms < conn->forward->options.hold_ms;
 }
 
@@ -234,6 +248,9 @@ static void check_end(struct podforward_conn *conn)
 	if (conn->is_over || !conn->tunnel)
 		return;
 	if (conn->error.len && (conn->error_end || conn->remote_end)) {
+		/* It may come from a pod that ends or has ended. */
+		if (!is_refused(conn) && (!conn->heard || is_pod_gone(conn)))
+			tunnel_leave(conn->tunnel);
 		if (may_retry(conn))
 			retry(conn);
 		else

@@ -53,6 +53,8 @@ void forward_wake(struct podforward *forward);
 void forward_say(struct podforward *forward, const char *fmt, ...) ERR_PRINTF(2, 3);
 bool forward_port_is_open(const struct podforward *forward, uint16_t port);
 void forward_set_port(struct podforward *forward, uint16_t port, bool is_open);
+/* The next tunnel asks again. */
+void forward_forget_pod(struct podforward *forward);
 /* A tunnel has opened, turned busy, or ended. */
 void forward_tunnel_opened(struct podforward_tunnel *tunnel);
 void forward_tunnel_busy(struct podforward_tunnel *tunnel);
@@ -85,6 +87,8 @@ struct podforward_tunnel *tunnel_new(struct podforward *forward);
 void tunnel_free(struct podforward_tunnel *tunnel);
 /* Nothing goes over it any more. Takes the fault. */
 void tunnel_kill(struct podforward_tunnel *tunnel, struct err *fault);
+/* No more connections over it; the next tunnel asks again which pod it is. */
+void tunnel_leave(struct podforward_tunnel *tunnel);
 /* Whether something on it would hold up a small request. */
 bool tunnel_is_busy(const struct podforward_tunnel *tunnel, int64_t now_ms);
 bool tunnel_takes(const struct podforward_tunnel *tunnel);

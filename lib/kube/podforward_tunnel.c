@@ -25,6 +25,13 @@ void tunnel_kill(struct podforward_tunnel *tunnel, struct err *fault)
 	forward_wake(tunnel->forward);
 }
 
+void tunnel_leave(struct podforward_tunnel *tunnel)
+{
+	tunnel->is_closing = true;
+	forward_forget_pod(tunnel->forward);
+	forward_wake(tunnel->forward);
+}
+
 bool tunnel_takes(const struct podforward_tunnel *tunnel)
 {
 	return tunnel->is_open && !tunnel->is_dead && !tunnel->is_closing;

@@ -33,7 +33,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
 		.help = "Write it as the place that images of runs are pushed to"},
 	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
-		.help = "Print the Role for a tier (submit, logs, exec, secrets), and write nothing"},
+		.help = "Print the Role for a tier (submit, logs, exec, secrets), and "
+			"write nothing"},
 	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
 		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
 	{OPT_MEMBER(OPT_FLAG, 0, "cluster-role", struct init_values, cluster_role),

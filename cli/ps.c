@@ -39,7 +39,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "since", struct ps_values, since), .arg = "TIME",
 		.help = "Only runs submitted within that time (7d) or since a date (2026-08-01)"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct ps_values, target), .arg = "T",
-		.help = "Only runs of this target; those of yours that only it knows are found again",
+		.help = "Only runs of this target; those of yours that only it knows are "
+			"found again",
 		.values = VALUE_TARGET},
 	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct ps_values, offline),
 		.help = "Show what is known here and ask no target"},

@@ -24,7 +24,8 @@
  *			disruption too. With JobSet it starts all again (maxRestarts is retries;
  *			disruptions not counted). Without it nothing in the cluster can: whoever
  *			watches does, or `dlrun restart`; kube_objects.notes says so. dlrun makes
- *			no JobSets yet (run/target_kube.h). Ranks find each other by <job>-0.<service>.
+ *			no JobSets yet (run/target_kube.h). Ranks find each other by
+ *			<job>-0.<service>.
  *
  * Time limit. It does not count waiting. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no

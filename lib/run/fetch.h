@@ -87,8 +87,8 @@ struct fetch_paths *fetch_sink_paths(struct fetch_sink *sink);
 /* Whether it writes into that directory: a target here must not walk into it. */
 bool fetch_sink_is_in(const struct fetch_sink *sink, const struct stat *dir);
 int fetch_sink_dir(struct fetch_sink *sink, const char *path, mode_t mode, struct err *err);
-/* Whether the file (its content comes later, by fetch_sink_begin) is to be written: 1; 0: it is there
- * already or must stay as it is, which is counted and noted now. */
+/* Whether the file (its content comes later, by fetch_sink_begin) is to be written: 1; 0: it is
+ * there already or must stay as it is, which is counted and noted now. */
 int fetch_sink_wants(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 int fetch_sink_link(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 /* 1: *ret_fd wants the content, which fetch_sink_end or another begin ends; 0: it is there already

@@ -6,7 +6,8 @@
  * here tells it:
  *
  *	(the directory)  something may have been sent
- *	accepted         the cluster has the Job; "adopted" in it: its Secret and Service go with it
+ *	accepted         the cluster has the Job; "adopted" in it: its Secret and Service go with
+ *	                 it
  *	refused          the cluster does not have the Job, and nothing is on its way
  *	missed           when somebody saw first that it did not have it
  */

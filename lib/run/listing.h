@@ -3,8 +3,8 @@
  * put in, entries come out. The first line tells the form and the time there, in seconds:
  *
  *	"nul NOW\n"    KIND MODE SIZE SECONDS[.FRACTION] PATH NUL …; KIND as find's %y, MODE octal
- *	"lines NOW\n"  HEX SIZE SECONDS ./PATH LF …; HEX as stat's %f: kind and mode. A line of another
- *	               form belongs to the name before it
+ *	"lines NOW\n"  HEX SIZE SECONDS ./PATH LF …; HEX as stat's %f: kind and mode. A line of
+ *	               another form belongs to the name before it
  *
  * and the last record of either is "end". Nothing of it is trusted, but paths are as they came:
  * the sink (run/fetch.h) looks where they lead.

@@ -69,8 +69,8 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
 	struct run **ret, struct err *err);
 
-/* The same as a retry (run/retry.h): only while `after` is the newest attempt (E_RUN_RUNNING), and with
- * the values of all secrets (E_SECRET). 0: run_restart. */
+/* The same as a retry (run/retry.h): only while `after` is the newest attempt (E_RUN_RUNNING), and
+ * with the values of all secrets (E_SECRET). 0: run_restart. */
 int run_restart_after(struct session *session, const struct run *run, int after,
 	struct strv *ret_missing, struct run **ret, struct err *err);
 

@@ -44,8 +44,8 @@ int registry_client_init(struct registry_client *client,
 	const struct registry_client_options *options, struct err *err);
 void registry_client_done(struct registry_client *client);
 
-/* The repository of ref; push: it is written to. What memory knows is made use of. One with `forward`
- * is reached through a tunnel that ends with the client (run/registry_tunnel.h). */
+/* The repository of ref; push: it is written to. What memory knows is made use of. One with
+ * `forward` is reached through a tunnel that ends with the client (run/registry_tunnel.h). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
 	const struct registry_memory *memory, struct registry **ret, struct err *err);
 /* What was found out is put into memory. */

@@ -177,7 +177,8 @@ struct target {
 	const struct target_ops *ops;
 	char *name;
 	struct loop *loop;
-	/* What becomes of connections that are carried (lost, back again): one sentence. Or NULL. */
+	/* What becomes of connections that are carried (lost, back again): one sentence. Or
+	 * NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *notice_ctx;
 };
@@ -214,8 +215,8 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 bool target_knows(struct target *target, const char *handle, int64_t timeout_ms);
 /* *ret_status: the command's exit code. Interrupted in the same way. */
 int target_exec(struct target *target, const char *handle,
-	const struct target_exec_request *request, int *ret_status,
-	const volatile int *interrupted, struct err *err);
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err);
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
 	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);

@@ -58,8 +58,7 @@ int local_fetch(struct target *target, const char *handle, struct fetch_sink *si
 
 int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
-int local_exec(struct target *target, const char *handle,
-	const struct target_exec_request *request, int *ret_status, struct target_call *call,
-	struct err *err);
+int local_exec(struct target *target, const char *handle, const struct target_exec_request *request,
+	int *ret_status, struct target_call *call, struct err *err);
 
 #endif

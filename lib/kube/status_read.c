@@ -165,7 +165,7 @@ int64_t kube_number(const char *text, int64_t fallback)
 
 	if (!text)
 		return fallback;
-	for (; str_is_digit(text[n]) && n < DIGITS_MAX; n++)
+	for (; n < DIGITS_MAX && str_is_digit(text[n]); n++)
 		value = value * 10 + (text[n] - '0');
 	return n ? value : fallback;
 }

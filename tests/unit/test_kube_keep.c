@@ -57,8 +57,8 @@ static bool on_request(struct fix_conn *conn)
 	static const char jobs[] =
 		"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":"
 		"{\"name\":\"" JOB "\",\"uid\":\"j\",\"resourceVersion\":\"1\"}}]}";
-	AUTO_FREE char *body = fix_body(conn);
 
+	free(fix_body(conn));
 	if (refused && (strstr(conn->path, refused) || str_eq(conn->method, refused)))
 		return say_json(conn, refusal, refusal == 403 ? REFUSED : "{}");
 	if (strstr(conn->path, "watch=1"))

@@ -1,6 +1,7 @@
 /*
  * The script that starts a program in a pod, run by the shells that are here.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -30,6 +31,10 @@ struct place {
 	char dir[64];
 	char output[OUTPUT_MAX];
 	char message[256]; /* the termination message */
+	/* Of the program that was begun. */
+	pid_t pid;
+	int fd;
+	size_t len;
 };
 
 static int setup_place(void **state)
@@ -100,44 +105,57 @@ static void make_words(const struct place *place, const struct kube_run *run,
 		strv_add(ret, words.v[i]);
 }
 
-/* sig is sent when the program has said "ready". Returns the status as a pod shows it. */
-static int start(struct place *place, const struct kube_run *run, const char *const *shell, int sig)
+static void begin(struct place *place, const struct kube_run *run, const char *const *shell)
 {
 	AUTO_STRV struct strv words = {0};
 	AUTO_FREE char *message = mem_printf("%s/message", place->dir);
-	int fds[2], status;
-	size_t len = 0;
-
 	AUTO_FREE char *attempt_dir = mem_printf("%s/attempt", place->dir);
+	int fds[2];
+
 	mkdir(attempt_dir, 0700);
 	unlink(message);
 	make_words(place, run, shell, &words);
-	assert_int_equal(pipe(fds), 0);
-	pid_t pid = fork();
-	if (pid == 0) {
+	/* Others that are begun meanwhile do not hold it open. */
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	place->pid = fork();
+	if (place->pid == 0) {
 		setsid();
 		dup2(fds[1], 1);
 		dup2(fds[1], 2);
-		close(fds[0]);
-		close(fds[1]);
 		if (chdir(place->dir) < 0)
 			_exit(99);
 		execv(words.v[0], words.v);
 		_exit(98);
 	}
 	close(fds[1]);
+	place->fd = fds[0];
+	place->len = 0;
 	memset(place->output, 0, sizeof(place->output));
-	for (ssize_t n; (n = read(fds[0], place->output + len, OUTPUT_MAX - 1 - len)) > 0;) {
-		len += (size_t)n;
-		if (sig && strstr(place->output, "ready\n")) {
-			kill(pid, sig);
-			sig = 0;
-		}
+}
+
+/* Until the program has said that, or to its end (NULL). */
+static void read_until(struct place *place, const char *word)
+{
+	while (!word || !strstr(place->output, word)) {
+		ssize_t n =
+			read(place->fd, place->output + place->len, OUTPUT_MAX - 1 - place->len);
+		if (n <= 0)
+			break;
+		place->len += (size_t)n;
 	}
-	close(fds[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+/* Returns the status as a pod shows it. */
+static int finish(struct place *place)
+{
+	AUTO_FREE char *message = mem_printf("%s/message", place->dir);
+	int status;
+
+	read_until(place, NULL);
+	close(place->fd);
+	assert_int_equal(waitpid(place->pid, &status, 0), place->pid);
 	/* The runtime does that when the container's first process has ended. */
-	kill(-pid, SIGKILL);
+	kill(-place->pid, SIGKILL);
 	memset(place->message, 0, sizeof(place->message));
 	FILE *file = fopen(message, "re");
 	if (file) {
@@ -179,18 +197,31 @@ static void test_done(struct test *test)
 }
 #define AUTO_TEST AUTO(test_done)
 
-/* With every shell that is here; message: NULL for none. */
+/* With every shell that is here, side by side, because the script's times are real. sig is sent when
+ * the program has said "ready". message: NULL for none. */
 static void check(struct place *place, const struct test *test, int sig, int status,
 	const char *output, const char *message)
 {
+	struct place places[ARRAY_LEN(shells)];
+	size_t n = 0;
+
 	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
 		if (access(shells[i][0], X_OK) < 0)
 			continue;
-		int got = start(place, &test->run, shells[i], sig);
-		if (got != status || !strstr(place->output, output))
-			fail_msg("%s: status %d, not %d, output: %s", shells[i][0], got, status,
-				place->output);
-		assert_string_equal(place->message, message ? message : "");
+		snprintf(places[n].dir, sizeof(places[n].dir), "%.32s/%zu", place->dir, i);
+		mkdir(places[n].dir, 0700);
+		begin(&places[n++], &test->run, shells[i]);
+	}
+	for (size_t i = 0; sig && i < n; i++) {
+		read_until(&places[i], "ready\n");
+		kill(places[i].pid, sig);
+	}
+	for (size_t i = 0; i < n; i++) {
+		int got = finish(&places[i]);
+		if (got != status || !strstr(places[i].output, output))
+			fail_msg("%s: status %d, not %d, output: %s", places[i].dir, got, status,
+				places[i].output);
+		assert_string_equal(places[i].message, message ? message : "");
 	}
 }
 
@@ -247,9 +278,6 @@ static void test_setup(void **state)
 	test_init(&failing, "echo", "never", NULL);
 	failing.run.setup = "echo why; exit 3";
 	failing.run.setup_cwd = ".";
-	check(place, &failing, 0, 125, "why\ndlrun: setup failed with exit 3: echo why; exit 3\n",
-		KUBE_JOB_SETUP);
-	assert_null(strstr(place->output, "never"));
 	test_init(&venv, "sh", "-c", "echo \"${VIRTUAL_ENV##*/} $UV_NO_SYNC $PATH\"; tool");
 	venv.run.setup =
 		"mkdir -p .venv/bin && echo x >.venv/pyvenv.cfg && "
@@ -260,8 +288,15 @@ static void test_setup(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
 		if (access(shells[i][0], X_OK) < 0)
 			continue;
+		begin(place, &failing.run, shells[i]);
+		assert_int_equal(finish(place), 125);
+		assert_non_null(strstr(
+			place->output, "why\ndlrun: setup failed with exit 3: echo why; exit 3\n"));
+		assert_null(strstr(place->output, "never"));
+		assert_string_equal(place->message, KUBE_JOB_SETUP);
 		assert_int_equal(system(clean), 0);
-		assert_int_equal(start(place, &venv.run, shells[i], 0), 0);
+		begin(place, &venv.run, shells[i]);
+		assert_int_equal(finish(place), 0);
 		assert_non_null(strstr(place->output, ".venv 1 "));
 		assert_non_null(strstr(place->output, "\ntool"));
 		assert_null(strstr(place->output, "quiet"));

@@ -24,7 +24,9 @@ enum {
 	CHANNEL_SIZE,
 	CHANNEL_END = 255,
 	DIAL_MS = 30 * 1000,
-	OUTPUT_MAX = 256 << 10, /* waits for a descriptor before the connection is not read */
+	/* Waits for a descriptor before the connection is not read. API servers (1.34) may lose
+	 * the last of what they could not send when the command ends: they see no short stall. */
+	OUTPUT_MAX = 16 << 20,
 	STATUS_MAX = 64 << 10,
 	INPUT_PIECE = 32 << 10,
 	SIZE_MAX_TEXT = 64,
@@ -39,7 +41,8 @@ struct output {
 	int fd;
 	bool is_file; /* takes any number of bytes at once */
 	struct loop_fd *source;
-	struct buf waiting;
+	struct buf waiting; /* from waiting_at on */
+	size_t waiting_at;
 };
 
 struct podexec {
@@ -166,40 +169,49 @@ static bool has_room(int fd)
 	return poll(&room, 1, 0) > 0;
 }
 
-/* How much of what waits was written, or -1: nobody reads any more. A descriptor that others use,
- * too, is not made non-blocking: so much always fits when poll says that there is room. */
-static ssize_t write_waiting(const struct output *output)
+/* 0, or -1: nobody reads any more. A descriptor that others use, too, is not made non-blocking: so
+ * much always fits when poll says that there is room. */
+static int write_waiting(struct output *output)
 {
 	const struct buf *waiting = &output->waiting;
-	size_t piece = output->is_file ? waiting->len : PIPE_BUF, at = 0;
+	size_t piece = output->is_file ? waiting->len : PIPE_BUF;
 
-	while (at < waiting->len && (at == 0 || has_room(output->fd))) {
-		size_t left = waiting->len - at;
-		ssize_t n = write(output->fd, waiting->data + at, left < piece ? left : piece);
+	do {
+		size_t left = waiting->len - output->waiting_at;
+		ssize_t n = write(output->fd, waiting->data + output->waiting_at,
+			left < piece ? left : piece);
 
 		if (n < 0 && (errno == EINTR || errno == EAGAIN))
-			break;
+			return 0;
 		if (n < 0)
 			return -1;
-		at += (size_t)n;
-	}
-	return (ssize_t)at;
+		output->waiting_at += (size_t)n;
+	} while (output->waiting_at < waiting->len && has_room(output->fd));
+	return 0;
+}
+
+/* Not at each write: what stays is moved. */
+static void drop_written(struct output *output)
+{
+	if (output->waiting_at <= output->waiting.len / 2)
+		return;
+	buf_consume(&output->waiting, output->waiting_at);
+	output->waiting_at = 0;
 }
 
 static int output_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct output *output = ctx;
-	ssize_t n = write_waiting(output);
 
 	(void)revents;
 	(void)err;
-	if (n < 0) {
+	if (write_waiting(output) < 0) {
 		output->fd = -1;
 		output->exec->is_over = output->exec->output_gone = true;
+		output->waiting_at = 0;
 		buf_reset(&output->waiting);
-	} else {
-		buf_consume(&output->waiting, (size_t)n);
 	}
+	drop_written(output);
 	look_for_end(output->exec);
 	return 0;
 }
@@ -209,7 +221,7 @@ static bool wants_input(void *ctx)
 	const struct podexec *exec = ctx;
 
 	for (size_t i = 0; i < ARRAY_LEN(exec->outputs); i++)
-		if (exec->outputs[i].waiting.len >= OUTPUT_MAX)
+		if (exec->outputs[i].waiting.len - exec->outputs[i].waiting_at >= OUTPUT_MAX)
 			return false;
 	return true;
 }

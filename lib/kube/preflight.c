@@ -15,6 +15,7 @@ enum subject {
 	ACCESS_SERVICES,
 	ACCESS_SECRETS,
 	ACCESS_CLAIMS,
+	WHO,
 	NAMESPACE,
 	JOBSET,
 	KUEUE,
@@ -72,6 +73,17 @@ static void add_access(
 	json_set_str(what, "group", accesses[subject].group);
 	json_set_str(what, "resource", accesses[subject].resource);
 	question->body = body;
+}
+
+/* The name by which the cluster knows us. */
+static void add_who(struct kube_questions *list)
+{
+	static const char path[] = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+	struct kube_question *question = add(list, WHO, "", mem_strdup(path));
+
+	question->body = json_object();
+	json_set_str(question->body, "apiVersion", "authentication.k8s.io/v1");
+	json_set_str(question->body, "kind", "SelfSubjectReview");
 }
 
 static void add_claim(const struct kube_run *run, struct kube_questions *list, const char *name)
@@ -138,6 +150,7 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 {
 	const char *space = run->kube_namespace;
 
+	add_who(ret);
 	add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
 	add_accesses(run, ret);
 	add_places(run, ret);
@@ -159,11 +172,18 @@ void kube_questions_done(struct kube_questions *questions)
 	vec_done(questions);
 }
 
+static const char *username_of(const struct json *review)
+{
+	return json_get_str(json_get(json_get(review, "status"), "userInfo"), "username");
+}
+
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret)
 {
 	*ret = (struct kube_surroundings){0};
 	for (size_t i = 0; i < questions->n; i++) {
+		if (replies[i].status == 201 && questions->v[i].subject == WHO)
+			ret->user = username_of(replies[i].object);
 		if (replies[i].status != 200)
 			continue;
 		if (questions->v[i].subject == JOBSET)
@@ -469,6 +489,7 @@ static const struct {
 	[ACCESS_SERVICES] = {judge_access, NULL},
 	[ACCESS_SECRETS] = {judge_access, NULL},
 	[ACCESS_CLAIMS] = {judge_access, NULL},
+	[WHO] = {NULL, NULL},
 	[NAMESPACE] = {judge_namespace, "what its Pod Security level is"},
 	[JOBSET] = {NULL, "whether JobSet is installed"},
 	[KUEUE] = {judge_kueue, NULL},
@@ -481,13 +502,22 @@ static const struct {
 	[NODES] = {judge_nodes, "whether it fits on any node"},
 };
 
+/* A run that asks for nothing special fits somewhere; most users may not list nodes. */
+static bool matters(const struct judge *judge)
+{
+	const struct kube_run *run = judge->run;
+
+	return judge->question->subject != NODES || run->gpus > 0 || run->memory_bytes > 0 ||
+	       run->cpu_milli > 0;
+}
+
 static void judge_one(struct judge *judge)
 {
 	int subject = judge->question->subject, status = judge->reply->status;
 	AUTO_FREE char *name = str_shown(judge->question->name);
 
 	if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
-		subjects[subject].unknown)
+		subjects[subject].unknown && matters(judge))
 		strv_addf(&judge->ret->notes, "not known %s%s%s: %s", subjects[subject].unknown,
 			*name ? " " : "", name,
 			status == 403 ? "you may not read it" : "no answer came");

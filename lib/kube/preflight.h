@@ -42,6 +42,7 @@ struct kube_reply {
 struct kube_surroundings {
 	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
 	bool jobset;
+	const char *user; /* as the cluster knows us; NULL: not known */
 };
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret);

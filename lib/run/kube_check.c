@@ -67,6 +67,8 @@ static void learn(struct check *check, const struct kube_reply *replies)
 	free(kube->enforced);
 	kube->enforced = found.enforced ? mem_strdup(found.enforced) : NULL;
 	check->plan.run.enforced = kube->enforced;
+	free(kube->user);
+	kube->user = found.user ? mem_strdup(found.user) : NULL;
 }
 
 static int judge(struct check *check, struct err *err)

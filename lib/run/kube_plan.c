@@ -354,7 +354,8 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 	return print(plan, record);
 }
 
-static void set_identity(struct kube_plan *plan, const struct target_job *job)
+static void set_identity(
+	struct kube_plan *plan, const struct target_kube *kube, const struct target_job *job)
 {
 	const struct json *snapshot = json_get(job->run->doc, "snapshot");
 	const char *id = json_get_str(snapshot, "id");
@@ -363,7 +364,7 @@ static void set_identity(struct kube_plan *plan, const struct target_job *job)
 	run->run_id = job->run_id;
 	run->job = plan->handle.job;
 	run->attempt = job->attempt;
-	run->user = json_get_str(job->run->doc, "user");
+	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
 	run->commit = json_get_str(snapshot, "commit");
 	run->spec = print(plan, job->spec);
@@ -388,7 +389,7 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 		return r;
 	*ret = plan;
 	plan = (struct kube_plan){0};
-	set_identity(ret, job);
+	set_identity(ret, kube, job);
 	set_image(ret, job);
 	set_program(ret, job);
 	r = set_storage(ret, kube->definition, err);

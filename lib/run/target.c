@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/kube_name.h"
 #include "run/session.h"
 #include "run/target_impl.h"
 #include "run/target_kube.h"
@@ -35,12 +36,6 @@ void target_free(struct target *target)
  * Finding
  */
 
-/* "kube", "kube:CONTEXT", "kube:CONTEXT/NAMESPACE" */
-static bool is_kube_name(const char *name)
-{
-	return str_eq(name, "kube") || str_starts(name, "kube:");
-}
-
 /* The built-in one, or what the configuration calls by that name. */
 static const char *kind_of(struct config *config, const char *name)
 {
@@ -49,7 +44,7 @@ static const char *kind_of(struct config *config, const char *name)
 
 	if (definition)
 		return kind ? kind : "local";
-	if (is_kube_name(name))
+	if (kube_name_is(name))
 		return "kubernetes";
 	return str_eq(name, "local") ? "local" : NULL;
 }
@@ -78,15 +73,11 @@ static int open_kube(struct session *session, struct config *config, const char 
 	struct target **ret, struct err *err)
 {
 	const struct json *definition = config_target(config, name);
-	const char *rest = definition ? "" : name + strlen("kube");
-	size_t len;
+	AUTO_FREE char *context = NULL, *kube_namespace = NULL;
 
-	if (*rest == ':')
-		rest++;
-	len = strcspn(rest, "/");
-	AUTO_FREE char *context = len ? mem_strndup(rest, len) : NULL;
-	return target_kube_new(session, name, definition, context,
-		rest[len] && rest[len + 1] ? rest + len + 1 : NULL, ret, err);
+	if (!definition)
+		kube_name_split(session, name, &context, &kube_namespace);
+	return target_kube_new(session, name, definition, context, kube_namespace, ret, err);
 }
 
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
@@ -305,8 +296,8 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 }
 
 int target_exec(struct target *target, const char *handle,
-	const struct target_exec_request *request, int *ret_status,
-	const volatile int *interrupted, struct err *err)
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err)
 {
 	struct wait wait;
 

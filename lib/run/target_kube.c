@@ -215,6 +215,7 @@ static void target_kube_free(struct target *target)
 	kube_reach_free(kube->reach);
 	json_free(kube->definition);
 	free(kube->enforced);
+	free(kube->user);
 	free(kube->target.name);
 	free(kube);
 }

@@ -120,8 +120,8 @@ static void check_note(const struct flight *flight, const char *part)
 static void test_plain(void **state)
 {
 	(void)state;
-	static const char *const paths[] = {"/api/v1/namespaces/me",
-		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+	static const char *const paths[] = {"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		"/api/v1/namespaces/me", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		"/api/v1/namespaces/me/resourcequotas", "/api/v1/nodes"};
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
@@ -132,7 +132,7 @@ static void test_plain(void **state)
 		assert_string_equal(flight.questions.v[i].path, paths[i]);
 	AUTO_BUF struct buf body;
 	buf_init(&body, 4096);
-	json_print(flight.questions.v[1].body, &body);
+	json_print(flight.questions.v[2].body, &body);
 	assert_string_equal(body.data,
 		"{\"apiVersion\":\"authorization.k8s.io/v1\",\"kind\":\"SelfSubjectAccessReview\","
 		"\"spec\":{\"resourceAttributes\":{\"namespace\":\"me\",\"verb\":\"create\","
@@ -148,6 +148,7 @@ static void test_nothing_known(void **state)
 	static const int statuses[] = {0, 401, 403, 500, 503};
 	struct kube_run run = plain();
 
+	run.gpus = 1;
 	run.queue = "q";
 	run.nodes = 2;
 	run.pull_secret = "p";
@@ -164,6 +165,29 @@ static void test_nothing_known(void **state)
 		check_note(&flight, "not known whether it fits on any node: ");
 		check_note(&flight, "not known whether the claim exists v: ");
 	}
+}
+
+/* Most users may not list nodes, and it matters only to those who ask for something. */
+static void test_ordinary_runs_need_no_nodes(void **state)
+{
+	static const char review[] = "{\"status\":{\"userInfo\":{\"username\":\"alice\"}}}";
+	struct kube_run run = plain();
+	struct kube_surroundings found;
+	AUTO_FLIGHT struct flight flight;
+	AUTO_JSON struct json *who = NULL;
+
+	(void)state;
+	assert_int_equal(json_parse(review, sizeof(review) - 1, 1000, "it", &who, NULL), 0);
+	ask(&flight, &run);
+	for (size_t i = 0; i < flight.questions.n; i++)
+		flight.replies[i].status = 403;
+	flight.replies[0] = (struct kube_reply){201, who};
+	judge(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	for (size_t i = 0; i < flight.findings.notes.n; i++)
+		assert_null(strstr(flight.findings.notes.v[i], "node"));
+	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+	assert_string_equal(found.user, "alice");
 }
 
 static void test_access(void **state)
@@ -400,6 +424,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_nothing_known),
+		cmocka_unit_test(test_ordinary_runs_need_no_nodes),
 		cmocka_unit_test(test_access),
 		cmocka_unit_test(test_surroundings),
 		cmocka_unit_test(test_missing),

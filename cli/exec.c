@@ -39,7 +39,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun exec @ -- nvidia-smi # beside the program of the newest run",
 	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
-	"tar c x | dlrun exec -i @ -- tar x # what stdin is goes to the command",
+	"dlrun exec -i @ -- tar x < code.tar # what stdin is goes to the command",
 };
 
 const struct cmd cmd_exec = {

@@ -24,11 +24,12 @@ struct target_kube {
 	struct kube_cluster *cluster; /* the session's */
 	const char *kube_namespace;   /* the cluster's */
 	struct json *definition;      /* of the target in the configuration; or NULL */
-	struct kube_batch *batch;     /* states that are asked for together, until they are */
+	struct kube_batch *batch;     /* states that are asked for together */
 	char *user;                   /* as the cluster knows us; NULL: not known */
 	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
-	bool has_jobset; /* stays false: handles, states and logs know Jobs only, so that no JobSet
-			    * is made where it is installed; gangs are started anew by run/retry.h */
+	/* Stays false: handles, states and logs know Jobs only, so no JobSet is made where it is
+	 * installed; gangs are started anew by run/retry.h. */
+	bool has_jobset;
 	struct kube_reach *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
 };
 

@@ -195,9 +195,10 @@ static void test_no_image(void **state)
 			E_IMAGE_BASE},
 		{"oci:/nowhere:tag", E_IMAGE_BASE},
 		{"scratch", E_IMAGE_BASE},
-		{"h.example.com/r@sha256:"
+		{"127.0.0.1:1/r@sha256:"
 		 "0000000000000000000000000000000000000000000000000000000000000000",
-			E_IMAGE_BASE},
+			E_REGISTRY_UNREACHABLE},
+		{"h.example.com/r:tag", E_IMAGE_BASE},
 		{"oci:", E_IMAGE_REF},
 	};
 	AUTO_RUN struct run *run = new_run(RUN_ID);

@@ -4,8 +4,8 @@ does not answer."""
 
 from harness import *  # noqa: F403
 
-IDS = ["home", "config", "access", "space", "network", "locks", "clock", "records", "leftovers", "tree", "proxy", "registry", "base", "git", "program", "gpu",
-       "logout", "limits", "terminal"]
+IDS = ["home", "config", "access", "space", "network", "locks", "clock", "records", "leftovers", "tree", "proxy", "registry", "base", "kubeconfig", "cluster",
+       "git", "program", "gpu", "logout", "limits", "terminal"]
 
 
 def doctor(w, **options):

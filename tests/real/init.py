@@ -91,7 +91,7 @@ def test_dockerfile(w):
     w.repo({"Dockerfile": "ARG TAG=2.5\nFROM pytorch/pytorch:${TAG} AS Base\nRUN x\nFROM base AS app\nFROM app\n", "train.sh": "#!/bin/sh\n"})
     (w.tree / "train.sh").chmod(0o755)
     text = init(w)
-    assert '# image: "pytorch/pytorch:2.5"' in text and value(w, "image") == "scratch"
+    assert '# image: "docker.io/pytorch/pytorch:2.5"' in text and value(w, "image") == "scratch"
     assert value(w, "command") == ["./train.sh"]
 
 

@@ -45,6 +45,8 @@ def asked(s, mark):
         about = event.get("objectRef")
         if event["user"].get("username") != s.user or not about or event["stage"] != "ResponseComplete" or about["resource"].startswith("selfsubject"):
             continue
+        if about.get("namespace", s.namespace) != s.namespace:
+            continue  # of another test at the same time
         name = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
         found.setdefault((event["verb"], about.get("apiGroup", ""), name), set()).add(event["responseStatus"]["code"])
     return found

@@ -105,7 +105,8 @@ static bool signals_first(const struct kube_run *run)
 	return run->signal && !str_eq(run->signal, "TERM");
 }
 
-/* The run's signal comes first, TERM when its time is over. */
+/* The run's signal comes first, TERM when its time is over. This shell ignores it as soon as the
+ * program has started: bash 5.2 forgets a child that ends while a trap interrupts its wait. */
 static void add_term(const struct job *job, struct buf *script)
 {
 	const struct kube_run *run = job->run;
@@ -114,7 +115,7 @@ static void add_term(const struct job *job, struct buf *script)
 		buf_adds(script, stay_term);
 		return;
 	}
-	buf_addf(script, "trap n=1 %s\n", run->signal);
+	buf_addf(script, "trap : %s\n", run->signal);
 	buf_addf(script,
 		"term() {\n"
 		"\tif [ \"$s\" ]; then pass; return; fi\n"
@@ -151,6 +152,8 @@ static void add_stay(const struct job *job, struct buf *script)
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(job->run));
 	buf_adds(script, stay_start);
+	if (signals_first(job->run))
+		buf_addf(script, "trap '' %s\n", job->run->signal);
 	add_timer(job, script);
 	buf_adds(script, stay_wait);
 	if (job->keeps_limit)

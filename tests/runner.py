@@ -70,6 +70,7 @@ def steps():
     yield "readme", python("tests/check/readme.py", DLRUN), {}
 
 
+FAILURE = re.compile(r"^(?:failed: |FAILED |ERROR: |\[  FAILED  \]|.*\b(?:FAIL|TIMEOUT) )")
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
 
@@ -102,8 +103,15 @@ def run(step):
         if line.startswith("skipped:"):
             print(f"       {line}", flush=True)
     if failed:
-        print("\n".join("       " + line for line in text.splitlines()[-60:]), flush=True)
+        show_failure(text.splitlines())
     return passed, failed, skipped
+
+
+def show_failure(lines):
+    """The lines that name a failed test, and the end of the log, which may tell why."""
+    end = max(0, len(lines) - 60)
+    named = [line for line in lines[:end] if FAILURE.match(line)]
+    print("\n".join("       " + line for line in named[:40] + lines[end:]), flush=True)
 
 
 def main():

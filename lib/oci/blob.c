@@ -66,6 +66,14 @@ void blob_stage_done(struct blob_stage *stage)
 	stage->name[0] = '\0';
 }
 
+int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+{
+	bool has = false;
+	int r = sink->ops->has(sink, blob, 1, &has, err);
+
+	return r < 0 ? r : has;
+}
+
 void sink_free(struct sink *sink)
 {
 	if (sink)

@@ -47,9 +47,10 @@ void blob_stage_done(struct blob_stage *stage);
 struct sink;
 
 struct sink_ops {
-	/* Whether the destination has the blob: 1, 0, negative on failure. A hint may be wrong;
-	 * commit finds out and fails with E_IMAGE naming the digest. */
-	int (*has)(struct sink *sink, const struct descriptor *blob, struct err *err);
+	/* Whether the destination has each of the blobs. A hint may be wrong; commit finds out and
+	 * fails with E_IMAGE naming the digest. */
+	int (*has)(struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has,
+		struct err *err);
 	/* The directory in which stages for this sink begin, so that put is a rename if it can. */
 	int (*stage_dir)(struct sink *sink);
 	/* Take a finished stage over. */
@@ -78,6 +79,8 @@ struct sink {
 	int64_t commit_ms; /* clock_ms() when commit was last called, by those who count it */
 };
 
+/* 1, 0, negative on failure. */
+int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err);
 void sink_free(struct sink *sink);
 
 #endif

@@ -11,12 +11,15 @@ struct dry_sink {
 	void *ctx;
 };
 
-static int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+static int dry_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
 	struct dry_sink *own = (struct dry_sink *)sink;
 
 	(void)err;
-	return own->has(own->ctx, blob);
+	for (size_t i = 0; i < n; i++)
+		ret_has[i] = own->has(own->ctx, &blobs[i]);
+	return 0;
 }
 
 static int sink_stage_dir(struct sink *sink)
@@ -76,7 +79,7 @@ static void sink_close(struct sink *sink)
 }
 
 static const struct sink_ops dry_sink_ops = {
-	.has = sink_has,
+	.has = dry_has,
 	.stage_dir = sink_stage_dir,
 	.put = sink_put,
 	.put_bytes = sink_put_bytes,

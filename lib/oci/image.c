@@ -152,11 +152,8 @@ static int link_layer(struct making *making, const struct descriptor *blob, stru
 	AUTO_FD int from = -1;
 	AUTO_ERR struct err fault = {0};
 
-	int r = making->sink->ops->has(making->sink, blob, err);
-	if (r != 0)
-		return r < 0 ? r : 0;
 	if (base->layout) {
-		r = layout_open_blob(base->layout, blob, &from, &fault);
+		int r = layout_open_blob(base->layout, blob, &from, &fault);
 		/* A layer that may not be passed on is fetched from elsewhere. */
 		if (r < 0 && fault.id == E_IMAGE_BASE && media_is_foreign(blob->media_type))
 			return 0;
@@ -168,13 +165,19 @@ static int link_layer(struct making *making, const struct descriptor *blob, stru
 
 static int link_base(struct making *making, struct err *err)
 {
-	int r = 0;
+	const struct image_base *base = making->request->base;
+	size_t n = base_layers(making->request);
 
-	for (size_t i = 0; i < base_layers(making->request) && r == 0; i++) {
-		r = link_layer(making, &making->request->base->layers[i], err);
-		if (r < 0)
-			err_prefix(err, "base %s", making->request->base->name);
+	if (n == 0)
+		return 0;
+	AUTO_FREE bool *has = mem_alloc(n, sizeof(*has));
+	int r = making->sink->ops->has(making->sink, base->layers, n, has, err);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		if (!has[i])
+			r = link_layer(making, &base->layers[i], err);
 	}
+	if (r < 0)
+		err_prefix(err, "base %s", base->name);
 	return r;
 }
 

@@ -125,7 +125,7 @@ static int is_there(struct layer_work *work, const struct plan_layer *layer, str
 	struct descriptor blob;
 
 	describe(work, layer, &blob);
-	return work->sink->ops->has(work->sink, &blob, err);
+	return sink_has(work->sink, &blob, err);
 }
 
 static void add_result(

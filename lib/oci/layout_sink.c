@@ -30,11 +30,16 @@ static int check_lock(struct layout_sink *own, struct err *err)
 	return layout_lock_blobs(own->layout, false, LAYOUT_SINK_WAIT_MS, &own->lock_fd, err);
 }
 
-static int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+static int layout_sink_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
 	int r = check_lock(inside(sink), err);
 
-	return r < 0 ? r : layout_has(inside(sink)->layout, blob, err);
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = layout_has(inside(sink)->layout, &blobs[i], err);
+		ret_has[i] = r > 0;
+	}
+	return r < 0 ? r : 0;
 }
 
 static int sink_stage_dir(struct sink *sink)
@@ -292,7 +297,7 @@ static void sink_close(struct sink *sink)
 }
 
 static const struct sink_ops layout_sink_ops = {
-	.has = sink_has,
+	.has = layout_sink_has,
 	.stage_dir = sink_stage_dir,
 	.put = sink_put,
 	.put_bytes = sink_put_bytes,

@@ -27,6 +27,19 @@ struct asked {
 	int fd;
 };
 
+/* Of one of many blobs. */
+struct asked_has {
+	const struct descriptor *blob;
+	bool *ret;
+	struct asked_all *all;
+};
+
+struct asked_all {
+	struct asked asked; /* first */
+	struct asked_has *each;
+	size_t n, n_open;
+};
+
 struct registry_sink {
 	struct sink sink; /* first */
 	struct registry_sink_options options;
@@ -65,26 +78,42 @@ static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, 
  * Blobs
  */
 
+static void answered(struct asked_all *all)
+{
+	if (--all->n_open == 0)
+		task_answer(*all->asked.own->options.task, 0, NULL);
+}
+
 static void told(void *ctx, int has)
 {
-	struct asked *asked = ctx;
+	struct asked_has *one = ctx;
 
-	task_answer(*asked->own->options.task, has, NULL);
+	*one->ret = has > 0;
+	answered(one->all);
 }
 
-static void has_blob(void *ctx, struct task *task)
+static void has_blobs(void *ctx, struct task *task)
 {
-	struct asked *asked = ctx;
+	struct asked_all *all = ctx;
 
 	(void)task;
-	uploads_has(asked->own->options.uploads, asked->blob, told, asked);
+	all->n_open = all->n + 1;
+	for (size_t i = 0; i < all->n; i++) {
+		struct asked_has *one = &all->each[i];
+		uploads_has(all->asked.own->options.uploads, one->blob, told, one);
+	}
+	answered(all);
 }
 
-static int sink_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+static int registry_sink_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
-	struct asked asked = {.blob = blob};
+	AUTO_FREE struct asked_has *each = mem_alloc(n + 1, sizeof(*each));
+	struct asked_all all = {.asked = {.fd = -1}, .each = each, .n = n};
 
-	return ask(inside(sink), has_blob, &asked, err);
+	for (size_t i = 0; i < n; i++)
+		each[i] = (struct asked_has){&blobs[i], &ret_has[i], &all};
+	return ask(inside(sink), has_blobs, &all.asked, err);
 }
 
 static int sink_stage_dir(struct sink *sink)
@@ -92,9 +121,8 @@ static int sink_stage_dir(struct sink *sink)
 	return inside(sink)->options.stage_dir_fd;
 }
 
-static void take_blob(void *ctx, struct task *task)
+static void take(const struct asked *asked)
 {
-	struct asked *asked = ctx;
 	struct uploads *uploads = asked->own->options.uploads;
 
 	if (asked->data)
@@ -103,23 +131,34 @@ static void take_blob(void *ctx, struct task *task)
 		uploads_add_file(uploads, asked->blob, asked->fd);
 	else
 		uploads_add_base(uploads, asked->blob);
-	task_answer(task, 0, NULL);
+}
+
+static void take_lacking(void *ctx, int has)
+{
+	const struct asked *asked = ctx;
+
+	if (!has)
+		take(asked);
+	task_answer(*asked->own->options.task, has, NULL);
+}
+
+static void take_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+
+	(void)task;
+	uploads_has(asked->own->options.uploads, asked->blob, take_lacking, asked);
 }
 
 static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
 {
-	int r = sink_has(sink, asked->blob, err);
+	int r = ask(inside(sink), take_blob, asked, err);
 
 	if (r != 0) {
 		if (asked->fd >= 0)
 			close(asked->fd);
 		return r < 0 ? r : 0;
 	}
-	r = ask(inside(sink), take_blob, asked, err);
-	if (r < 0 && asked->fd >= 0)
-		close(asked->fd);
-	if (r < 0)
-		return r;
 	if (asked->data || asked->fd >= 0) {
 		sink->bytes_written += asked->blob->size;
 		sink->blobs_written++;
@@ -439,7 +478,7 @@ static void sink_close(struct sink *sink)
 }
 
 static const struct sink_ops registry_sink_ops = {
-	.has = sink_has,
+	.has = registry_sink_has,
 	.stage_dir = sink_stage_dir,
 	.put = sink_put,
 	.put_bytes = sink_put_bytes,

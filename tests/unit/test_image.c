@@ -744,9 +744,13 @@ static struct sink_ops liar;
 static bool forgotten;
 static int n_commits;
 
-static int liar_has(struct sink *sink, const struct descriptor *blob, struct err *err)
+static int liar_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
-	return forgotten ? honest->has(sink, blob, err) : 1;
+	if (forgotten)
+		return honest->has(sink, blobs, n, ret_has, err);
+	memset(ret_has, true, n);
+	return 0;
 }
 
 static int liar_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,

@@ -264,7 +264,7 @@ static void test_blobs(void **state)
 	assert_file(blob_path("l", &blob), "hello");
 	assert_int_equal(sink->bytes_written, 5);
 	assert_int_equal(sink->blobs_written, 1);
-	assert_int_equal(sink->ops->has(sink, &blob, &err), 1);
+	assert_int_equal(sink_has(sink, &blob, &err), 1);
 
 	/* again: nothing is written */
 	assert_int_equal(stat(blob_path("l", &blob), &before), 0);
@@ -275,7 +275,7 @@ static void test_blobs(void **state)
 
 	/* one of the wrong size is no blob, and is replaced */
 	put_file(blob_path("l", &blob), "hell");
-	assert_int_equal(sink->ops->has(sink, &blob, &err), 0);
+	assert_int_equal(sink_has(sink, &blob, &err), 0);
 	assert_int_equal(layout_open_blob(layout, &blob, &fd, &err), -ERR_REMOTE);
 	assert_non_null(strstr(err.message, "has 4 bytes instead of 5"));
 	put_stage(sink, "hello", &blob);

@@ -7,6 +7,7 @@
 #include "base/loop.h"
 #include "cli/app.h"
 #include "cli/logview.h"
+#include "cli/reach.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
 
@@ -127,7 +128,9 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 	follower.loop = session_loop(session);
 	logview_init(&follower.view, kind_of(app), app->out_color, request->timestamps);
 	follower.view.ranked = request->rank < 0 && has_ranks(run);
+	struct forward *ports = request->follow ? reach_open(app, run, request->rank) : NULL;
 	r = read_log(&follower, session, run, request, &err);
+	forward_free(ports);
 	logview_done(&follower.view);
 	if (app->out_lost) {
 		if (request->follow && !run_state_is_final(run_state(run)))

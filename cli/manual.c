@@ -127,6 +127,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		[CONFIG_ENUM] = "one of: ",
 		[CONFIG_SECRETS] = "a list of names, or a map of names to @FILE",
 		[CONFIG_REGISTRY] = "HOST[:PORT]/REPO, or a map: push, pull, ca, insecure, forward",
+		[CONFIG_PORTS] = "a list of numbers, 1 to 65535, at most 64",
 	};
 
 	buf_addf(out, "\n\n\tType: %s%s.", types[key->type], key->choices ? key->choices : "");

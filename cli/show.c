@@ -160,6 +160,16 @@ static void add_resources(struct buf *out, const struct run *run)
 	add_field(out, "resources", line.data);
 }
 
+static void add_ports(struct buf *out, const struct json *list)
+{
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, PAGE_MAX);
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		buf_addf(&line, "%s%lld", line.len ? ", " : "", (long long)json_int(item, 0));
+	add_field(out, "ports", line.data);
+}
+
 static const char *how_it_ended(const char *reason)
 {
 	static const struct {
@@ -383,6 +393,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_resources(&out, run);
+	add_ports(&out, json_get(run->doc, "ports"));
 	add_times(&out, run);
 	add_attempts(&out, run);
 	add_usage(&out, run);

@@ -11,6 +11,7 @@
 #include "cli/cmd.h"
 #include "cli/follow.h"
 #include "cli/preview.h"
+#include "cli/reach.h"
 #include "cli/runs.h"
 #include "cli/transfer.h"
 #include "cli/ui.h"
@@ -21,7 +22,7 @@ struct submit_values {
 	const char *gpu_type, *cpus, *queue, *priority, *output;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full;
-	struct strv env, secrets, include, tags, allow;
+	struct strv env, secrets, include, tags, allow, ports;
 };
 
 static const struct opt opts[] = {
@@ -68,6 +69,8 @@ static const struct opt opts[] = {
 		.help = "Base image: scratch, oci:DIR[:TAG] or HOST/REPO:TAG", .key = "image"},
 	{OPT_MEMBER(OPT_LIST, 0, "include", struct submit_values, include), .arg = "PATH",
 		.help = "Send a path that git ignores, too", .values = VALUE_FILE},
+	{OPT_MEMBER(OPT_LIST, 0, "port", struct submit_values, ports), .arg = "N",
+		.help = "A port of the program, to be reached here while its output follows"},
 	{OPT_MEMBER(OPT_LIST, 0, "allow", struct submit_values, allow), .arg = "PATH",
 		.help = "Send a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct submit_values, allow_size), .arg = "SIZE",
@@ -103,6 +106,7 @@ static struct submit_options options_of(
 		.include = &values->include,
 		.allow = &values->allow,
 		.tags = &values->tags,
+		.ports = &values->ports,
 		.name = values->name,
 		.group = values->group,
 		.note = values->note,
@@ -288,6 +292,8 @@ static int start(struct app *app, const struct submit_values *values, struct ses
 		submit_finish(session, run, &events);
 		return runs_say_end(app, run);
 	}
+	if (!follow)
+		reach_say(app, run);
 	status = follow ? 0 : leave(app, run);
 	submit_finish(session, run, &events);
 	return follow ? follow_run(app, run) : status;

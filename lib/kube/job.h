@@ -136,7 +136,7 @@ struct kube_run {
 	const struct strv *secret_env;     /* K=V: values go to the Secret only */
 	const char *before;                /* lines for bash (else sh) in front of the program */
 	const char *setup, *setup_cwd;     /* a line for sh, in the tree */
-	const int *ports;
+	const uint16_t *ports;
 	size_t n_ports;
 
 	/* How much */

@@ -160,6 +160,25 @@ static void set_affinity(const struct kube_run *run, struct json *spec)
  * The whole
  */
 
+/* Each has a name, because Services and monitors of the user can only mean one that has. */
+static void set_ports(const struct kube_run *run, struct json *container)
+{
+	struct json *ports;
+
+	if (run->n_ports == 0)
+		return;
+	ports = json_array();
+	json_set(container, "ports", ports);
+	for (size_t i = 0; i < run->n_ports; i++) {
+		AUTO_FREE char *name = mem_printf("port-%u", run->ports[i]);
+		struct json *port = json_object();
+
+		json_set_str(port, "name", name);
+		json_set_int(port, "containerPort", run->ports[i]);
+		json_add(ports, port);
+	}
+}
+
 static int make_container(
 	struct job *job, struct json *spec, struct json *container, struct err *err)
 {
@@ -167,7 +186,6 @@ static int make_container(
 	AUTO_FREE char *cwd = str_eq(run->cwd, ".") || str_empty(run->cwd)
 				      ? mem_strdup(run->workdir)
 				      : mem_printf("%s/%s", run->workdir, run->cwd);
-	struct json *ports;
 
 	json_set_str(container, "name", KUBE_CONTAINER);
 	json_set_str(container, "image", run->image_ref);
@@ -180,16 +198,7 @@ static int make_container(
 		r = job_env(job, container, err);
 	if (r < 0)
 		return r;
-	ports = json_array();
-	for (size_t i = 0; i < run->n_ports; i++) {
-		struct json *port = json_object();
-		json_set_int(port, "containerPort", run->ports[i]);
-		json_add(ports, port);
-	}
-	if (run->n_ports)
-		json_set(container, "ports", ports);
-	else
-		json_free(ports);
+	set_ports(run, container);
 	job_resources(job, container, true);
 	job_container_security(job, container);
 	json_set_str(container, "terminationMessagePolicy", "FallbackToLogsOnError");

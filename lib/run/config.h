@@ -30,6 +30,7 @@ enum config_type {
 	CONFIG_ENUM,
 	CONFIG_SECRETS,  /* a list of names from this shell, or a map of names to "@FILE" */
 	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: run/registry_config.h */
+	CONFIG_PORTS,    /* a list of numbers: run/ports.h */
 };
 
 /* One row of the table. */
@@ -94,7 +95,8 @@ const char *config_str(const struct config *config, const char *key);
 int64_t config_int(const struct config *config, const char *key, int64_t unset);
 uint64_t config_size(const struct config *config, const char *key);
 int64_t config_duration(const struct config *config, const char *key, int64_t unset);
-const struct strv *config_list(const struct config *config, const char *key); /* never NULL */
+/* Of CONFIG_PORTS, too: as text. Never NULL. */
+const struct strv *config_list(const struct config *config, const char *key);
 bool config_is_set(const struct config *config, const char *key); /* anywhere but the default */
 /* command: the words; *ret_shell: it is one line for sh -c. */
 const struct strv *config_command(const struct config *config, bool *ret_shell);

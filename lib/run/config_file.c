@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config_impl.h"
+#include "run/ports.h"
 
 /*
  * What stands in a file.
@@ -58,6 +59,28 @@ static int read_list(struct config *config, size_t i, const struct yaml *node,
 	list = (struct strv){0};
 	config_value_mark(value, place);
 	return 0;
+}
+
+static int check_ports(const struct yaml *node, const struct config_place *place, struct err *err)
+{
+	struct ports ports = {0};
+
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = {place->source, place->file, item->line};
+		AUTO_ERR struct err cause = {0};
+
+		if (item->kind == YAML_SCALAR && ports_add(&ports, item->text, &cause) < 0)
+			return config_place_errorf(err, &here, "ports: %s", cause.message);
+	}
+	return 0;
+}
+
+static int read_ports(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = check_ports(node, place, err);
+
+	return r < 0 ? r : read_list(config, i, node, place, err);
 }
 
 static int read_command(struct config *config, size_t i, const struct yaml *node,
@@ -188,6 +211,8 @@ static int read_value(struct config *config, size_t i, const struct yaml *node,
 	switch (key->type) {
 	case CONFIG_LIST:
 		return read_list(config, i, node, place, err);
+	case CONFIG_PORTS:
+		return read_ports(config, i, node, place, err);
 	case CONFIG_COMMAND:
 		return read_command(config, i, node, place, err);
 	case CONFIG_ENV:

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config_impl.h"
+#include "run/ports.h"
 
 /*
  * What people are shown.
@@ -34,6 +35,15 @@ static struct json *registry_json(const struct json *registry)
 	return json_clone(json_count(registry) == 1 ? json_get(registry, "push") : registry);
 }
 
+static struct json *ports_json(const struct strv *texts)
+{
+	struct ports ports = {0};
+
+	for (size_t i = 0; i < texts->n; i++)
+		ports_add(&ports, texts->v[i], NULL);
+	return ports_to_json(&ports);
+}
+
 static struct json *value_json(const struct config_key *key, const struct config_value *value)
 {
 	struct json *holder = json_object(), *list;
@@ -50,6 +60,9 @@ static struct json *value_json(const struct config_key *key, const struct config
 		list = json_array();
 		json_add_strv(list, &value->list);
 		json_set(holder, "value", list);
+		break;
+	case CONFIG_PORTS:
+		json_set(holder, "value", ports_json(&value->list));
 		break;
 	case CONFIG_ENV:
 		json_set(holder, "value", env_json(&value->list));

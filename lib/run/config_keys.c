@@ -63,6 +63,10 @@ const struct config_key config_keys[] = {
 		"Directories of the tree that the program writes to. They lie in $DLRUN_OUTPUT_DIR, so that "
 		"results outlive attempts and are fetched",
 		"outputs: [out, runs]"},
+	{"ports", CONFIG_PORTS, NULL, NULL, false,
+		"TCP ports that the program listens on. While the output of a run is followed, they can be "
+		"reached on this machine",
+		"ports: [6006, 8888]"},
 	{"paths", CONFIG_LIST, NULL, NULL, false,
 		"Parts of the tree that the snapshot is limited to. Default: all of it",
 		"paths: [lib/common, exp/vision]"},

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #include "net/listen.h"
 #include "run/ops.h"
 
-enum { PORT_MAX = 65535, LOOK_MS = 200, ASK_MS = 2000, WAIT_MS = 500, STATE_MS = 5000 };
+enum { PORT_MAX = 65535, LOOK_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
 
 int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
 {
@@ -28,9 +29,11 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 
 struct forward {
 	struct session *session;
-	const struct forward_options *options;
+	struct forward_options options;
 	struct target *target;
-	char *run_id, *handle;
+	const struct run *run;
+	struct run *looked; /* run as it was last asked for; or NULL */
+	size_t n_ports;
 	struct open_port *ports;
 	struct carried *carried;
 	struct loop_timer *timer;
@@ -66,19 +69,25 @@ static void on_carried(struct target_call *call, int status, struct err *err)
 
 static void say(const struct forward *forward, const char *text)
 {
-	if (forward->options->notice)
-		forward->options->notice(forward->options->ctx, text);
+	if (forward->options.notice)
+		forward->options.notice(forward->options.ctx, text);
 }
 
 static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	const struct open_port *port = ctx;
 	struct forward *forward = port->forward;
-	struct carried *carried = mem_alloc(1, sizeof(*carried));
+	const char *handle = run_handle(forward->run);
 	AUTO_ERR struct err fault = {0};
+	struct carried *carried;
 
 	(void)peer;
 	(void)err;
+	if (!handle) {
+		close(fd);
+		return 0;
+	}
+	carried = mem_alloc(1, sizeof(*carried));
 	*carried = (struct carried){.call = {.done = on_carried},
 		.forward = forward,
 		.next = forward->carried,
@@ -86,7 +95,7 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 	if (carried->next)
 		carried->next->at = &carried->next;
 	forward->carried = carried;
-	if (forward->target->ops->carry(forward->target, forward->handle, forward->options->rank,
+	if (forward->target->ops->carry(forward->target, handle, forward->options.rank,
 		    port->remote, fd, &carried->call, &fault) < 0) {
 		say(forward, fault.message);
 		unlink_carried(carried);
@@ -94,27 +103,92 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 	return 0;
 }
 
+/* Where the program's own number is not to be had (below 1024), any other one. */
+static int listen_at(struct open_port *port, struct forward_port *wanted, struct err *err)
+{
+	struct listen_options listen = {.loop = port->forward->target->loop,
+		.port = wanted->local ? wanted->local : wanted->remote,
+		.is_exact = wanted->local != 0,
+		.accept = on_accept,
+		.ctx = port};
+	AUTO_ERR struct err fault = {0};
+
+	int r = listener_open(&listen, &port->listener, &fault);
+	if (r < 0 && !wanted->local) {
+		err_clear(&fault);
+		listen.port = 0;
+		r = listener_open(&listen, &port->listener, &fault);
+	}
+	if (r < 0)
+		return err_move(err, &fault);
+	wanted->local = listener_port(port->listener);
+	return 0;
+}
+
 static int listen_all(struct forward *forward, struct err *err)
 {
-	const struct forward_options *options = forward->options;
+	const struct forward_options *options = &forward->options;
 
+	forward->ports = mem_alloc(options->n_ports + 1, sizeof(*forward->ports));
+	forward->n_ports = options->n_ports;
 	for (size_t i = 0; i < options->n_ports; i++) {
 		struct forward_port wanted = options->ports[i];
 		struct open_port *port = &forward->ports[i];
-		const struct listen_options listen = {.loop = forward->target->loop,
-			.port = wanted.local ? wanted.local : wanted.remote,
-			.is_exact = wanted.local != 0,
-			.accept = on_accept,
-			.ctx = port};
 
 		*port = (struct open_port){.forward = forward, .remote = wanted.remote};
-		int r = listener_open(&listen, &port->listener, err);
+		int r = listen_at(port, &wanted, err);
 		if (r < 0)
 			return r;
-		wanted.local = listener_port(port->listener);
 		options->listening(options->ctx, &wanted);
 	}
 	return 0;
+}
+
+void forward_free(struct forward *forward)
+{
+	if (!forward)
+		return;
+	while (forward->carried) {
+		target_call_cancel(&forward->carried->call);
+		unlink_carried(forward->carried);
+	}
+	for (size_t i = 0; i < forward->n_ports; i++)
+		listener_free(forward->ports[i].listener);
+	free(forward->ports);
+	run_free(forward->looked);
+	target_free(forward->target);
+	free(forward);
+}
+
+static int forward_new(struct session *session, const struct run *run,
+	const struct forward_options *options, struct forward **ret, struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = mem_alloc(1, sizeof(*forward));
+
+	*forward = (struct forward){.session = session, .options = *options, .run = run};
+	int r = target_open_run(session, run, &forward->target, err);
+	if (r < 0)
+		return r;
+	if (!forward->target->ops->carry)
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot forward ports",
+			forward->target->ops->kind);
+	forward->target->notice = options->notice;
+	forward->target->notice_ctx = options->ctx;
+	*ret = TAKE(forward);
+	return 0;
+}
+
+int forward_open(struct session *session, const struct run *run,
+	const struct forward_options *options, struct forward **ret, struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+
+	int r = forward_new(session, run, options, &forward, err);
+	if (r == 0)
+		r = listen_all(forward, err);
+	if (r == 0)
+		*ret = TAKE(forward);
+	return r;
 }
 
 /*
@@ -124,16 +198,14 @@ static int listen_all(struct forward *forward, struct err *err)
 /* As it is now: a new attempt has another handle. */
 static int look(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	AUTO_RUN struct run *run = NULL;
+	struct run *run = NULL;
 
-	int r = runs_find(forward->session, forward->run_id, &run, err);
+	int r = runs_find(forward->session, run_id(forward->run), &run, err);
 	if (r < 0)
 		return r;
 	*ret = run_state(run);
-	if (run_handle(run) && !str_eq(run_handle(run), forward->handle)) {
-		free(forward->handle);
-		forward->handle = mem_strdup(run_handle(run));
-	}
+	run_free(forward->looked);
+	forward->run = forward->looked = run;
 	return 0;
 }
 
@@ -149,7 +221,7 @@ static int pause_over(void *ctx, struct err *err)
 
 static int check_interrupt(const struct forward *forward, struct err *err)
 {
-	const volatile int *interrupted = forward->options->interrupted;
+	const volatile int *interrupted = forward->options.interrupted;
 
 	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
 }
@@ -172,10 +244,10 @@ static int wait_for_start(struct forward *forward, struct err *err)
 
 	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
 		if (run_state_is_final(state))
-			return err_set(err, E_RUN_ENDED, "%s has ended", forward->run_id);
+			return err_set(err, E_RUN_ENDED, "%s has ended", run_id(forward->run));
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
-				forward->run_id, run_state_name(state));
+				run_id(forward->run), run_state_name(state));
 			say(forward, text);
 		}
 		said = true;
@@ -203,49 +275,22 @@ static int serve(struct forward *forward, struct err *err)
 		asked_ms = clock_ms();
 	}
 	AUTO_FREE char *text =
-		mem_printf("%s has ended (%s)", forward->run_id, run_state_name(state));
+		mem_printf("%s has ended (%s)", run_id(forward->run), run_state_name(state));
 	say(forward, text);
 	return 0;
-}
-
-static void forward_done(struct forward *forward)
-{
-	while (forward->carried) {
-		target_call_cancel(&forward->carried->call);
-		unlink_carried(forward->carried);
-	}
-	for (size_t i = 0; i < forward->options->n_ports; i++)
-		listener_free(forward->ports[i].listener);
-	free(forward->ports);
-	free(forward->run_id);
-	free(forward->handle);
-	target_free(forward->target);
 }
 
 int run_forward(struct session *session, const struct run *run,
 	const struct forward_options *options, struct err *err)
 {
-	struct forward forward = {.session = session,
-		.options = options,
-		.run_id = mem_strdup(run_id(run)),
-		.handle = mem_strdup(run_handle(run)),
-		.ports = mem_alloc(options->n_ports, sizeof(struct open_port))};
+	AUTO(forward_free_auto) struct forward *forward = NULL;
 
-	int r = target_open_run(session, run, &forward.target, err);
-	if (r == 0 && !forward.target->ops->carry)
-		r = err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot forward ports",
-			forward.target->ops->kind);
-	if (r == 0) {
-		forward.target->notice = options->notice;
-		forward.target->notice_ctx = options->ctx;
-		r = wait_for_start(&forward, err);
-	}
+	int r = forward_new(session, run, options, &forward, err);
 	if (r == 0)
-		r = listen_all(&forward, err);
+		r = wait_for_start(forward, err);
 	if (r == 0)
-		r = serve(&forward, err);
-	forward_done(&forward);
-	return r;
+		r = listen_all(forward, err);
+	return r < 0 ? r : serve(forward, err);
 }
 
 int run_exec(struct session *session, const struct run *run,

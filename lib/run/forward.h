@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/auto.h"
 #include "base/err.h"
 #include "run/run.h"
 #include "run/session.h"
@@ -37,6 +38,20 @@ struct forward_options {
  * too. E_RUN_ENDED when it had before; E_LISTEN_TAKEN. */
 int run_forward(struct session *session, const struct run *run,
 	const struct forward_options *options, struct err *err);
+
+/*
+ * The same beside something else that runs the session's loop, such as following the log.
+ */
+struct forward;
+/* Listens from now on until it is freed; asks nobody and waits for nothing. Connections go to the
+ * newest attempt that run has when they come; run is borrowed and may change. Whether one is
+ * carried, or why not, is only told to notice; the loop goes on. E_LISTEN_TAKEN, and what
+ * target_open_run fails with. */
+int forward_open(struct session *session, const struct run *run,
+	const struct forward_options *options, struct forward **ret, struct err *err);
+/* Connections are reset. NULL is accepted. */
+void forward_free(struct forward *forward);
+AUTO_POINTER(struct forward, forward_free)
 
 /* A command beside the program of a run that runs now (E_RUN_ENDED, or E_RUN_START if it has not
  * begun). */

@@ -214,6 +214,8 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->timeout_ms = job->timeout_ms;
 	run->grace_ms = job->grace_ms;
 	run->retries = world->retries;
+	run->ports = plan->spec->ports.v;
+	run->n_ports = plan->spec->ports.n;
 	if (world->signal) {
 		char text[8];
 		run->signal = keep(plan, mem_strdup(proc_signal_name(world->signal, text)));
@@ -343,7 +345,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",
 		"group", "parent", "user", "note", "target", "origin", "snapshot", "image",
-		"resources", "times"};
+		"resources", "ports", "times"};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {

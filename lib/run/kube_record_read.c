@@ -83,6 +83,15 @@ static void take_image(struct json *doc, const struct json *record)
 		json_set_str(json_sub(doc, "image"), "base", base);
 }
 
+static void take_ports(struct json *doc, const struct json *record)
+{
+	struct ports ports;
+
+	ports_from_json(json_get(record, "ports"), &ports);
+	if (ports.n)
+		json_set(doc, "ports", ports_to_json(&ports));
+}
+
 static void take_time(struct run *run, const struct json *record)
 {
 	const char *text = json_get_str(json_get(record, "times"), "submitted");
@@ -114,6 +123,7 @@ static void take_record(struct run *run, const struct json *record)
 		ARRAY_LEN(origin));
 	if (parent && run_id_is_valid(parent))
 		json_set_str(run->doc, "parent", parent);
+	take_ports(run->doc, record);
 	take_image(run->doc, record);
 	take_time(run, record);
 }

@@ -23,6 +23,8 @@ struct json *spec_to_json(const struct spec *spec)
 	json_set_int(json, "grace_ms", spec->grace_ms);
 	world_to_json(&spec->world, json);
 	resources_to_json(&spec->resources, json_sub(json, "resources"));
+	if (spec->ports.n)
+		json_set(json, "ports", ports_to_json(&spec->ports));
 	return json;
 }
 
@@ -47,6 +49,7 @@ int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
 	if (r < 0)
 		return r;
 	resources_from_json(json_get(json, "resources"), &spec.resources);
+	ports_from_json(json_get(json, "ports"), &spec.ports);
 	spec.shell = json_get_bool(json, "shell", false);
 	spec.cwd = words_get_one(json, "cwd");
 	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
+#include "run/ports.h"
 #include "run/resources.h"
 #include "run/world.h"
 
@@ -26,6 +27,7 @@ struct spec {
 	int64_t grace_ms;
 	struct world world;
 	struct resources resources;
+	struct ports ports; /* that the program listens on */
 };
 
 struct json *spec_to_json(const struct spec *spec);

@@ -28,6 +28,7 @@ struct submit_options {
 	const struct strv *env;     /* --env: "K=V" or "K" */
 	const struct strv *secrets; /* --secret: "K" or "K=@FILE" */
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
+	const struct strv *ports;                  /* --port */
 	const char *name, *group, *note;
 	const char *from;    /* --from RUN: that exact code and command again */
 	int64_t allow_bytes; /* --allow-size; 0: not given */

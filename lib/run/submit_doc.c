@@ -139,6 +139,8 @@ struct run *submission_run(struct submission *submission, const char *id)
 	json_set_int(resources, "nodes", submission->spec.resources.nodes);
 	if (submission->spec.world.gpus != WORLD_GPUS_AUTO)
 		json_set_int(resources, "gpus", submission->spec.world.gpus);
+	if (submission->spec.ports.n)
+		json_set(doc, "ports", ports_to_json(&submission->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
 	submission_set_snapshot(submission, run);
 	submission_set_warnings(submission, run);

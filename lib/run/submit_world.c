@@ -392,6 +392,35 @@ static int set_attempts(struct submission *submission, struct err *err)
 }
 
 /*
+ * Ports
+ */
+
+static int add_ports(const struct strv *texts, const char *what, struct ports *ret, enum err_id id,
+	struct err *err)
+{
+	AUTO_ERR struct err cause = {0};
+
+	for (size_t i = 0; texts && i < texts->n; i++)
+		if (ports_add(ret, texts->v[i], &cause) < 0)
+			return err_set(err, id, "%s: %s", what, cause.message);
+	return 0;
+}
+
+/* Options add to what the configuration names. */
+static int set_ports(struct submission *submission, struct err *err)
+{
+	struct ports *ports = &submission->spec.ports, asked = {0};
+	int r = 0;
+
+	if (!submission->parent)
+		r = add_ports(
+			config_list(submission->config, "ports"), "ports", ports, E_CONFIG, err);
+	if (r == 0)
+		r = add_ports(submission->options->ports, "--port", &asked, E_USAGE, err);
+	return r < 0 ? r : ports_merge(ports, &asked, err);
+}
+
+/*
  * All of it
  */
 
@@ -423,6 +452,8 @@ int submission_set_world(struct submission *submission, struct err *err)
 		r = set_gpus(submission, err);
 	if (r == 0)
 		r = set_resources(submission, err);
+	if (r == 0)
+		r = set_ports(submission, err);
 	return r < 0 ? r : set_attempts(submission, err);
 }
 

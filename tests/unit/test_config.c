@@ -157,6 +157,12 @@ static void test_errors(void **state)
 		{"targets: {a: {kind: kubernetes, ttl: soon}}\n", ":1: ttl: ", NULL},
 		{"targets: {a: {kind: kubernetes, host_path: 1}}\n",
 			":1: host_path must be true or false, not a single value", NULL},
+		{"ports: 6006\n", ":1: ports must be a list, not a single value", NULL},
+		{"ports:\n  - 6006\n  - 70000\n",
+			":3: ports: '70000' is no port: a number from 1 to 65535", NULL},
+		{"ports: [6006,\n  8888, 6006]\n", ":2: ports: port 6006 is named twice", NULL},
+		{"ports: [{a: b}]\n", ":1: an item of ports must be a single value, not a map",
+			NULL},
 		{"- a\n", ":1: the file must be a map of keys", NULL},
 		{"name: a\nname: b\n", ":2: ", NULL},
 	};
@@ -207,6 +213,22 @@ static void test_kubernetes_target(void **state)
 	assert_string_equal(json_get_str(json_get(type, "node_selector"), "gpu"), "1");
 	assert_int_equal(
 		json_get_int(json_first(json_get(type, "tolerations")), "tolerationSeconds", 0), 5);
+}
+
+static void test_ports(void **state)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_JSON struct json *json = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	(void)state;
+	assert_int_equal(load("ports: [6006, 8888]\n", "ports: [1]\n", NULL, &config, NULL), 0);
+	assert_int_equal(config_list(config, "ports")->n, 2);
+	assert_string_equal(config_list(config, "ports")->v[1], "8888");
+	json = config_to_json(config);
+	buf_init(&text, 1 << 20);
+	json_print(json_get(json_get(json, "ports"), "value"), &text);
+	assert_string_equal(text.data, "[6006,8888]");
 }
 
 static void test_inside_a_run_variables_are_the_runs(void **state)
@@ -269,6 +291,7 @@ int main(void)
 		cmocka_unit_test(test_command_forms),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_kubernetes_target),
+		cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_inside_a_run_variables_are_the_runs),
 		cmocka_unit_test(test_missing_project_file_is_an_error),
 		cmocka_unit_test(test_secret_names),

@@ -114,7 +114,7 @@ static void set_gpus(struct sample *sample)
 
 static void set_nodes(struct sample *sample)
 {
-	static const int ports[] = {6006, 29500};
+	static const uint16_t ports[] = {6006, 29500};
 
 	sample->run.nodes = 2;
 	sample->run.gpus = 8;

@@ -55,7 +55,7 @@ static void read_jobs(struct json *items, const char *id, struct run_list *ret)
 static void test_attempts_are_one_run(void **state)
 {
 	static const char record[] =
-		"{\"command\":[\"a\",\"b\"],\"params\":{\"lr\":\"1\"},\"image\":{\"ref\":\"r/x@" DIGEST
+		"{\"command\":[\"a\",\"b\"],\"params\":{\"lr\":\"1\"},\"ports\":[6006,0,\"x\"],\"image\":{\"ref\":\"r/x@" DIGEST
 		"\"},\"times\":{\"submitted\":\"2026-01-02T03:04:05.000Z\"},\"snapshot\":{\"files\":3}}";
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
@@ -75,6 +75,8 @@ static void test_attempts_are_one_run(void **state)
 	assert_string_equal(run_image_digest(run), DIGEST);
 	assert_true(run_submitted_ms(run) > 0);
 	assert_int_equal(json_count(json_get(run->doc, "command")), 2);
+	assert_int_equal(json_count(json_get(run->doc, "ports")), 1);
+	assert_int_equal(json_int(json_first(json_get(run->doc, "ports")), 0), 6006);
 	assert_true(json_get_bool(json_get(run->doc, "adopted"), "own", false));
 	assert_false(json_get_bool(json_get(other->doc, "adopted"), "own", true));
 	assert_string_equal(json_get_str(json_get(other->doc, "adopted"), "user"), "bob");

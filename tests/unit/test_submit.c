@@ -37,7 +37,7 @@ struct place {
 	char home[80], tree[80];
 	char *cwd;
 	struct session session;
-	struct strv command, env, include, allow, tags, warnings;
+	struct strv command, env, include, allow, tags, ports, warnings;
 	struct submit_options options;
 	size_t snapshots, images, targets;
 };
@@ -87,7 +87,8 @@ static int setup(void **state)
 		.env = &place->env,
 		.include = &place->include,
 		.allow = &place->allow,
-		.tags = &place->tags};
+		.tags = &place->tags,
+		.ports = &place->ports};
 	write_file(place, "train.py", "print('hello')\n", 0644);
 	write_file(place, "exp/run.sh", "#!/bin/sh\ncat ../train.py\n", 0755);
 	open_session(place, ".");
@@ -107,6 +108,7 @@ static int teardown(void **state)
 	strv_done(&place->include);
 	strv_done(&place->allow);
 	strv_done(&place->tags);
+	strv_done(&place->ports);
 	strv_done(&place->warnings);
 	r = fs_remove_tree(AT_FDCWD, place->base, NULL);
 	free(place);
@@ -557,6 +559,42 @@ static void test_from(void **state)
 	run_free(expect_output(place, "print('hello')\n"));
 }
 
+static void expect_ports(const struct json *object, const char *want)
+{
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, 1000);
+	json_print(json_get(object, "ports"), &text);
+	assert_string_equal(text.data, want);
+}
+
+static void test_ports(void **state)
+{
+	struct place *place = *state;
+
+	write_file(place, "dlrun.yaml", "ports: [6006, 8888]\n", 0644);
+	open_session(place, ".");
+	WORDS(place, "true");
+	strv_add(&place->ports, "7000");
+	strv_add(&place->ports, "6006");
+	AUTO_RUN struct run *first = expect_output(place, "");
+	expect_ports(first->doc, "[6006,8888,7000]");
+	expect_ports(first->spec, "[6006,8888,7000]");
+	/* The same run again: its own, whatever stands in the file now. */
+	write_file(place, "dlrun.yaml", "ports: [1]\n", 0644);
+	open_session(place, ".");
+	strv_done(&place->ports);
+	strv_add(&place->ports, "9000");
+	place->options.from = run_id(first);
+	AUTO_RUN struct run *again = expect_output(place, "");
+	expect_ports(again->doc, "[6006,8888,7000,9000]");
+	strv_add(&place->ports, "9000");
+	expect_refused(place, E_USAGE, "--port: port 9000 is named twice");
+	strv_done(&place->ports);
+	strv_add(&place->ports, "http");
+	expect_refused(place, E_USAGE, "--port: 'http' is no port");
+}
+
 static void test_from_what_is_not_there(void **state)
 {
 	struct place *place = *state;
@@ -937,6 +975,7 @@ int main(int argc, char **argv)
 		TEST(test_env),
 		TEST(test_time_limit),
 		TEST(test_from),
+		TEST(test_ports),
 		TEST(test_from_what_is_not_there),
 		TEST(test_refused),
 		TEST(test_refused_by_configuration),

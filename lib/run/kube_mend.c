@@ -70,6 +70,11 @@ void kube_note_refused(const struct target_kube *kube, const struct kube_handle 
 	write_mark(kube, handle, MARK_REFUSED, "");
 }
 
+bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	return !kube_is_own(kube, handle) || has_mark(kube, handle, ATTEMPT_ACCEPTED);
+}
+
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	AUTO_FREE char *path = mark_path(kube, handle, ATTEMPT_ACCEPTED);
@@ -112,7 +117,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 {
 	AUTO_FREE char *attempt = mark_path(kube, handle, "");
 
-	if (!kube_is_own(kube, handle) || has_mark(kube, handle, ATTEMPT_ACCEPTED))
+	if (kube_is_accepted(kube, handle))
 		return KUBE_ARRIVED;
 	if (is_submitting(kube, handle))
 		return KUBE_SUBMITTING;
@@ -133,6 +138,9 @@ struct step {
 
 struct kube_mend {
 	struct kube_client *client;
+	struct kube_handle handle;
+	unsigned what;      /* KUBE_MEND_ */
+	struct json *owner; /* with ADOPT */
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
 	int64_t deadline_ms;
@@ -147,6 +155,7 @@ void kube_mend_cancel(struct kube_mend *mend)
 		return;
 	for (size_t i = 0; i < mend->n; i++)
 		kube_cancel(mend->steps[i].call);
+	json_free(mend->owner);
 	err_done(&mend->fault);
 	free(mend);
 }
@@ -158,11 +167,24 @@ static bool is_fault(const struct step *step, const struct err *fault)
 	return step->is_job || fault->id != E_KUBE_DENIED;
 }
 
+static void end(struct kube_mend *mend)
+{
+	AUTO_ERR struct err fault = {0};
+	void (*done)(void *, struct err *) = mend->done;
+	void *ctx = mend->ctx;
+
+	if (err_is_set(&mend->fault))
+		err_move(&fault, &mend->fault);
+	kube_mend_cancel(mend);
+	done(ctx, &fault);
+}
+
+static void send_rest(struct kube_mend *mend);
+
 static int on_step(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct step *step = ctx;
 	struct kube_mend *mend = step->mend;
-	AUTO_ERR struct err fault = {0};
 
 	(void)err;
 	step->call = NULL;
@@ -170,12 +192,11 @@ static int on_step(void *ctx, struct kube_answer *answer, struct err *err)
 		err_move(&mend->fault, &answer->fault);
 	if (--mend->n_open > 0)
 		return 0;
-	if (err_is_set(&mend->fault))
-		err_move(&fault, &mend->fault);
-	void (*done)(void *, struct err *) = mend->done;
-	void *done_ctx = mend->ctx;
-	kube_mend_cancel(mend);
-	done(done_ctx, &fault);
+	/* A Job that is still there needs what goes with it. */
+	if (step->is_job && !err_is_set(&mend->fault))
+		send_rest(mend);
+	if (mend->n_open == 0)
+		end(mend);
 	return 0;
 }
 
@@ -199,24 +220,22 @@ static void send_step(struct kube_mend *mend, const char *method, const char *pa
 	step->call = kube_start(mend->client, &request);
 }
 
-static void remove_job(struct kube_mend *mend, const struct kube_mend_request *request)
+static void remove_job(struct kube_mend *mend, bool in_foreground)
 {
-	const struct kube_handle *handle = request->handle;
+	const struct kube_handle *handle = &mend->handle;
 	AUTO_FREE char *path = kube_path(
 		"/apis/batch/v1/namespaces/%s/jobs/%s", handle->kube_namespace, handle->job);
 	AUTO_JSON struct json *body = json_object();
 
 	json_set_str(body, "apiVersion", "v1");
 	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(
-		body, "propagationPolicy", request->in_foreground ? "Foreground" : "Background");
+	json_set_str(body, "propagationPolicy", in_foreground ? "Foreground" : "Background");
 	send_step(mend, "DELETE", path, body, true);
 }
 
-static void send_parts(struct kube_mend *mend, const struct kube_mend_request *request,
-	const char *method, const struct json *body)
+static void send_parts(struct kube_mend *mend, const char *method, const struct json *body)
 {
-	const struct kube_handle *handle = request->handle;
+	const struct kube_handle *handle = &mend->handle;
 	AUTO_FREE char *name = kube_job_secret_name(handle->job);
 	AUTO_FREE char *secret =
 		kube_path("/api/v1/namespaces/%s/secrets/%s", handle->kube_namespace, name);
@@ -227,8 +246,9 @@ static void send_parts(struct kube_mend *mend, const struct kube_mend_request *r
 	send_step(mend, method, service, body, false);
 }
 
-static void remove_claim(struct kube_mend *mend, const struct kube_handle *handle)
+static void remove_claim(struct kube_mend *mend)
 {
+	const struct kube_handle *handle = &mend->handle;
 	AUTO_FREE char *name = kube_job_claim_name(handle->run_id);
 	AUTO_FREE char *path = kube_path(
 		"/api/v1/namespaces/%s/persistentvolumeclaims/%s", handle->kube_namespace, name);
@@ -236,23 +256,31 @@ static void remove_claim(struct kube_mend *mend, const struct kube_handle *handl
 	send_step(mend, "DELETE", path, NULL, false);
 }
 
+static void send_rest(struct kube_mend *mend)
+{
+	if (mend->what & KUBE_MEND_PARTS)
+		send_parts(mend, "DELETE", NULL);
+	if (mend->what & KUBE_MEND_CLAIM)
+		remove_claim(mend);
+	if (mend->what & KUBE_MEND_ADOPT)
+		send_parts(mend, "PATCH", mend->owner);
+}
+
 struct kube_mend *kube_mend_start(struct target_kube *kube, const struct kube_mend_request *request)
 {
 	struct kube_mend *mend = mem_alloc(1, sizeof(*mend));
+	bool adopts = request->what & KUBE_MEND_ADOPT;
 
 	*mend = (struct kube_mend){.client = kube->cluster->client,
+		.handle = *request->handle,
+		.what = request->what,
+		.owner = adopts ? kube_job_owner(request->job) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,
 		.ctx = request->ctx};
 	if (request->what & KUBE_MEND_JOB)
-		remove_job(mend, request);
-	if (request->what & KUBE_MEND_PARTS)
-		send_parts(mend, request, "DELETE", NULL);
-	if (request->what & KUBE_MEND_CLAIM)
-		remove_claim(mend, request->handle);
-	if (request->what & KUBE_MEND_ADOPT) {
-		AUTO_JSON struct json *owner = kube_job_owner(request->job);
-		send_parts(mend, request, "PATCH", owner);
-	}
+		remove_job(mend, request->in_foreground);
+	else
+		send_rest(mend);
 	return mend;
 }

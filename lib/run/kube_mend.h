@@ -1,6 +1,7 @@
 /*
  * What goes along with the Job of an attempt in a cluster, and the Job itself: removed, or given to
- * the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated.
+ * the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated. What goes
+ * along with a Job is not removed before the removal of the Job was accepted.
  *
  * The cluster has no list of what a killed submit has left to do, so the directory of the attempt
  * here tells it:
@@ -49,6 +50,8 @@ int kube_note_sending(
 void kube_note_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted);
 void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle);
+/* Whether the cluster is known to have had it: also of what others have submitted. */
+bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);
 
 /* Of an attempt whose Job the cluster does not have. */

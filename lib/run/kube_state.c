@@ -29,6 +29,7 @@ struct question {
 	enum kube_arrival arrival; /* of a Job that is not there */
 	struct kube_mend *mend;
 	bool adopts;
+	bool was_accepted; /* when the cluster was asked */
 };
 
 struct kube_batch {
@@ -42,6 +43,7 @@ struct kube_batch {
 	int n_open;
 	bool has_pods;
 	size_t n_mends;
+	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
 };
 
 static void batch_free(struct kube_batch *batch)
@@ -217,6 +219,25 @@ static void on_mended(void *ctx, struct err *fault)
 		finish(batch);
 }
 
+/* What came between the question and its answer is not in the answer. */
+static enum kube_arrival arrival_of(const struct question *question)
+{
+	enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
+
+	return arrival == KUBE_ARRIVED && !question->was_accepted ? KUBE_SUBMITTING : arrival;
+}
+
+/* Of a Job that is not there: it never came, or a cancel was stopped when it had removed it. */
+static bool is_left_over(const struct question *question)
+{
+	const struct target_kube *kube = question->batch->kube;
+	const struct kube_handle *handle = &question->handle;
+
+	return question->arrival == KUBE_NEVER_SENT ||
+	       (question->arrival == KUBE_ARRIVED && kube_is_cancelled(kube, handle) &&
+		       !kube_is_adopted(kube, handle));
+}
+
 static unsigned what_to_mend(struct question *question, const struct json *job)
 {
 	const struct target_kube *kube = question->batch->kube;
@@ -225,8 +246,8 @@ static unsigned what_to_mend(struct question *question, const struct json *job)
 	if (!kube_is_own(kube, handle))
 		return 0;
 	if (!job) {
-		question->arrival = kube_arrival(kube, handle);
-		return question->arrival == KUBE_NEVER_SENT ? KUBE_MEND_PARTS : 0;
+		question->arrival = arrival_of(question);
+		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
 	}
 	if (json_get_str(json_get(job, "metadata"), "deletionTimestamp"))
 		return 0;
@@ -332,8 +353,11 @@ static void take_answer(
 	if (kind == KUBE_FACTS_JOB && !batch->has_pods && !err_is_set(&batch->fault) &&
 		needs_pods(batch))
 		ask(batch, KUBE_FACTS_PODS);
-	if (batch->n_open == 0)
-		mend_all(batch);
+	if (batch->n_open > 0)
+		return;
+	if (batch->watcher)
+		kube_watcher_compare(batch->watcher, batch->answers);
+	mend_all(batch);
 }
 
 static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
@@ -400,8 +424,11 @@ static bool answer_by_watch(struct kube_batch *batch)
 	struct kube_watcher *watcher =
 		kube_watcher_of(&cluster->watchers, cluster->client, &batch->questions->handle);
 
-	if (!watcher || !kube_watcher_lists(watcher, batch->answers))
+	if (!watcher || !kube_watcher_lists(watcher, batch->questions->handle.job, clock_ms(),
+				batch->answers)) {
+		batch->watcher = watcher;
 		return false;
+	}
 	if (kube_watcher_wants_events(watcher))
 		ask(batch, KUBE_FACTS_EVENTS);
 	else
@@ -416,6 +443,8 @@ static int begin(void *ctx, struct err *err)
 	(void)err;
 	batch->timer = NULL;
 	batch->kube->batch = NULL;
+	for (struct question *q = batch->questions; q; q = q->next)
+		q->was_accepted = q->call && kube_is_accepted(batch->kube, &q->handle);
 	batch->has_pods = batch->n_questions == 1;
 	if (batch->has_pods && answer_by_watch(batch))
 		return 0;

@@ -8,13 +8,14 @@
 #include "base/str.h"
 #include "kube/watch.h"
 
-enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, OBJECTS_MAX = 20000 };
+enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
 
 /* What one of the two watches has told. */
 struct side {
 	struct kube_watch *watch;
 	struct map objects; /* uid → struct json */
 	bool synced, troubled, over;
+	int64_t heard_ms; /* clock_ms() when it was known to be current */
 };
 
 struct kube_watcher {
@@ -37,6 +38,7 @@ static void on_put(void *ctx, const struct json *object)
 {
 	struct side *side = ctx;
 
+	side->heard_ms = clock_ms();
 	if (uid_of(object))
 		json_free(map_put(&side->objects, uid_of(object), json_clone(object)));
 }
@@ -46,13 +48,17 @@ static void on_gone(void *ctx, const struct json *object)
 {
 	struct side *side = ctx;
 
+	side->heard_ms = clock_ms();
 	if (uid_of(object) && map_get(&side->objects, uid_of(object)))
 		json_free(map_put(&side->objects, uid_of(object), json_null()));
 }
 
 static void on_synced(void *ctx)
 {
-	((struct side *)ctx)->synced = true;
+	struct side *side = ctx;
+
+	side->heard_ms = clock_ms();
+	side->synced = true;
 }
 
 static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
@@ -99,6 +105,12 @@ static void side_done(struct side *side)
 	while (map_each(&side->objects, &pos, &key, &value))
 		json_free(value);
 	map_done(&side->objects);
+	*side = (struct side){0};
+}
+
+static bool is_live(const void *value)
+{
+	return json_kind(value) == JSON_OBJECT;
 }
 
 static struct json *list_of(const struct side *side)
@@ -109,10 +121,47 @@ static struct json *list_of(const struct side *side)
 	void *value;
 
 	while (map_each(&side->objects, &pos, &key, &value))
-		if (json_kind(value) == JSON_OBJECT)
+		if (is_live(value))
 			json_add(items, json_clone(value));
 	json_set(list, "items", items);
 	return list;
+}
+
+static const char *version_of(const struct json *object)
+{
+	return json_get_str(json_get(object, "metadata"), "resourceVersion");
+}
+
+/* Whether it tells what a list tells that was just asked for. */
+static bool agrees(const struct side *side, const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+	size_t pos = 0, n = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&side->objects, &pos, &key, &value))
+		n += is_live(value);
+	if (n != json_count(items))
+		return false;
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+		const char *uid = uid_of(item);
+		const struct json *known = uid ? map_get(&side->objects, uid) : NULL;
+		if (!is_live(known) || !str_eq(version_of(known), version_of(item)))
+			return false;
+	}
+	return true;
+}
+
+/* One that is behind may be dead without anybody knowing. */
+static void compare(struct side *side, const struct json *list, int64_t now_ms)
+{
+	if (!side->synced || !list)
+		return;
+	if (agrees(side, list))
+		side->heard_ms = now_ms;
+	else
+		side_done(side);
 }
 
 /*
@@ -132,6 +181,19 @@ static struct kube_watcher *find(struct kube_watchers *watchers, const struct ku
 	return watcher;
 }
 
+static void begin(
+	struct kube_watcher *watcher, struct kube_client *client, const struct kube_handle *handle)
+{
+	const char *space = handle->kube_namespace;
+	AUTO_FREE char *jobs = kube_path("/apis/batch/v1/namespaces/%s/jobs", space);
+	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", space);
+
+	if (!watcher->jobs.watch)
+		start(&watcher->jobs, client, jobs, handle->run_id);
+	if (!watcher->pods.watch)
+		start(&watcher->pods, client, pods, handle->run_id);
+}
+
 struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
 	const struct kube_handle *handle)
 {
@@ -139,30 +201,37 @@ struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube
 
 	if (++watcher->asks < ASKS_BEFORE)
 		return NULL;
-	if (!watcher->jobs.watch) {
-		AUTO_FREE char *jobs =
-			kube_path("/apis/batch/v1/namespaces/%s/jobs", handle->kube_namespace);
-		AUTO_FREE char *pods =
-			kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-		start(&watcher->jobs, client, jobs, handle->run_id);
-		start(&watcher->pods, client, pods, handle->run_id);
-	}
+	begin(watcher, client, handle);
 	return watcher;
 }
 
-static bool is_current(const struct side *side)
+static bool is_current(const struct side *side, int64_t now_ms)
 {
-	return side->synced && !side->troubled && !side->over;
+	return side->synced && !side->troubled && !side->over && now_ms - side->heard_ms < FRESH_MS;
 }
 
-bool kube_watcher_lists(
-	const struct kube_watcher *watcher, struct json *ret_lists[static KUBE_FACTS_KINDS])
+bool kube_watcher_lists(const struct kube_watcher *watcher, const char *job, int64_t now_ms,
+	struct json *ret_lists[static KUBE_FACTS_KINDS])
 {
-	if (!is_current(&watcher->jobs) || !is_current(&watcher->pods))
+	AUTO_JSON struct json *jobs = NULL;
+
+	if (!is_current(&watcher->jobs, now_ms) || !is_current(&watcher->pods, now_ms))
 		return false;
-	ret_lists[KUBE_FACTS_JOB] = list_of(&watcher->jobs);
+	jobs = list_of(&watcher->jobs);
+	if (!kube_facts_job(jobs, job))
+		return false;
+	ret_lists[KUBE_FACTS_JOB] = TAKE(jobs);
 	ret_lists[KUBE_FACTS_PODS] = list_of(&watcher->pods);
 	return true;
+}
+
+void kube_watcher_compare(
+	struct kube_watcher *watcher, struct json *const lists[static KUBE_FACTS_KINDS])
+{
+	int64_t now_ms = clock_ms();
+
+	compare(&watcher->jobs, lists[KUBE_FACTS_JOB], now_ms);
+	compare(&watcher->pods, lists[KUBE_FACTS_PODS], now_ms);
 }
 
 bool kube_watcher_wants_events(struct kube_watcher *watcher)

@@ -4,22 +4,15 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/str.h"
 #include "run/attempt.h"
-#include "run/target_kube.h"
-#include "tests/unit/httpfix.h"
+#include "tests/unit/kubetarget.h"
 
 /*
  * The logs of an attempt in a cluster: kept here, given up, refused.
  */
 
-#define JOB  "a-22222"
 #define LINE "2026-11-21T08:21:00.000000001Z one\n"
 #define REFUSED                                                                                    \
 	"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\","                       \
@@ -27,15 +20,6 @@
 
 static const char *refused; /* a part of paths, or a method; NULL: nothing is */
 static int refusal;
-
-static bool say_json(struct fix_conn *conn, int status, const char *body)
-{
-	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Type: application/json\r\n"
-					  "Content-Length: %zu\r\n\r\n%s",
-		status, strlen(body), body);
-
-	return fix_say(conn, text);
-}
 
 /* Until the client goes away. */
 static bool say_stream(struct fix_conn *conn, const char *body)
@@ -71,100 +55,11 @@ static bool on_request(struct fix_conn *conn)
 	return say_json(conn, 200, strstr(conn->path, "/jobs?") ? jobs : pods);
 }
 
-struct place {
-	struct fix_server *server;
-	struct session session;
-	struct target *target;
-	char handle[TARGET_HANDLE_SIZE];
-	char dir[64];
-	char *cache, *config, *pair;
-	const char *env[2];
-};
-
-static void place_init(struct place *place, const char *refuse)
+static void begin(struct place *place, const char *refuse)
 {
 	refused = refuse;
 	refusal = 403;
-	*place = (struct place){.server = fix_start(on_request), .dir = "/tmp/dlrun-keep-XXXXXX"};
-	assert_non_null(mkdtemp(place->dir));
-	place->cache = fs_join(place->dir, "cache");
-	place->config = fs_join(place->dir, "config");
-	place->pair = mem_printf("KUBECONFIG=%s", place->config);
-	place->env[0] = place->pair;
-	AUTO_FREE char *text = mem_printf(
-		"clusters: [{name: c, cluster: {server: 'http://localhost:%u'}}]\n"
-		"contexts: [{name: x, context: {cluster: c, user: u, namespace: jobs}}]\n"
-		"users: [{name: u, user: {}}]\ncurrent-context: x\n",
-		place->server->port);
-	assert_int_equal(
-		fs_replace(place->config, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
-	place->session.env = (struct session_env){.env = place->env, .cwd = "/"};
-	place->session.dirs.home = place->session.dirs.state = place->dir;
-	place->session.dirs.cache = place->cache;
-	assert_int_equal(
-		target_kube_new(&place->session, "kube", NULL, NULL, NULL, &place->target, NULL),
-		0);
-	assert_int_equal(
-		place->target->ops->prepare(place->target, JOB, 1, place->handle, NULL), 0);
-}
-
-static void place_done(struct place *place)
-{
-	target_free(place->target);
-	kube_clusters_free(place->session.clusters);
-	loop_free(place->session.loop);
-	fix_stop(place->server);
-	fs_remove_tree(AT_FDCWD, place->dir, NULL);
-	free(place->cache);
-	free(place->config);
-	free(place->pair);
-}
-
-#define AUTO_PLACE AUTO(place_done)
-
-/* A call that is waited for. */
-struct waited {
-	struct target_call call;
-	struct place *place;
-	bool over;
-	int status;
-	struct err err;
-};
-
-static void on_done(struct target_call *call, int status, struct err *err)
-{
-	struct waited *waited = (struct waited *)call;
-
-	waited->over = true;
-	waited->status = status;
-	if (status < 0)
-		err_move(&waited->err, err);
-	loop_stop(waited->place->session.loop);
-}
-
-static void waited_done(struct waited *waited)
-{
-	target_call_cancel(&waited->call);
-	err_done(&waited->err);
-}
-
-#define WAITED(name, at)                                                                           \
-	AUTO(waited_done) struct waited name = {.call = {.done = on_done}, .place = (at)}
-
-static int stop(void *ctx, struct err *err)
-{
-	(void)err;
-	loop_stop(ctx);
-	return 0;
-}
-
-static void run_for(struct place *place, int64_t ms)
-{
-	struct loop *loop = place->session.loop;
-	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, stop, loop);
-
-	assert_int_equal(loop_run(loop, NULL), 0);
-	loop_remove_timer(loop, timer);
+	place_init(place, on_request);
 }
 
 /* What the attempt's directory has of rank 0; the caller frees. */
@@ -196,7 +91,7 @@ static void test_logs_that_are_refused(void **state)
 	char token[TARGET_TOKEN_SIZE] = "";
 
 	(void)state;
-	place_init(&place, "/pods?");
+	begin(&place, "/pods?");
 	WAITED(logs, &place);
 	assert_int_equal(place.target->ops->logs(
 				 place.target, place.handle, &request, token, &logs.call, NULL),
@@ -215,7 +110,7 @@ static void test_a_log_that_is_given_up(void **state)
 	AUTO_FREE char *kept = NULL;
 
 	(void)state;
-	place_init(&place, NULL);
+	begin(&place, NULL);
 	WAITED(keep, &place);
 	assert_int_equal(kube_keep(place.target, place.handle, true, &keep.call, NULL), 0);
 	wait_for_line(&place);
@@ -231,7 +126,7 @@ static void test_last_words_of_a_cancelled_run(void **state)
 	struct kube_handle handle;
 
 	(void)state;
-	place_init(&place, NULL);
+	begin(&place, NULL);
 	WAITED(keep, &place);
 	WAITED(cancel, &place);
 	assert_int_equal(kube_keep(place.target, place.handle, true, &keep.call, NULL), 0);
@@ -257,7 +152,7 @@ static void test_two_keep_at_once(void **state)
 	AUTO_FREE char *text = NULL;
 
 	(void)state;
-	place_init(&place, NULL);
+	begin(&place, NULL);
 	WAITED(first, &place);
 	WAITED(second, &place);
 	assert_int_equal(kube_keep(place.target, place.handle, true, &first.call, NULL), 0);
@@ -279,7 +174,7 @@ static void test_a_cancel_that_is_refused(void **state)
 	struct kube_handle handle;
 
 	(void)state;
-	place_init(&place, "DELETE");
+	begin(&place, "DELETE");
 	WAITED(cancel, &place);
 	assert_int_equal(
 		place.target->ops->cancel(place.target, place.handle, &cancel.call, NULL), 0);
@@ -298,7 +193,7 @@ static void test_a_list_that_is_not_found(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 
 	(void)state;
-	place_init(&place, "/jobs?");
+	begin(&place, "/jobs?");
 	refusal = 404;
 	WAITED(look, &place);
 	assert_int_equal(

@@ -11,8 +11,7 @@
 #include "base/str.h"
 #include "run/image_facts.h"
 #include "run/kube_facts.h"
-#include "run/spec.h"
-#include "run/target_kube.h"
+#include "tests/unit/kubewanted.h"
 
 #define SERVER "0123456789abcdef"
 
@@ -173,46 +172,12 @@ static void test_jobs_that_tell_too_little(void **state)
  * Plans
  */
 
-static const char facts_text[] =
-	"{\"entrypoint\":[\"/entry\"],\"env_names\":[\"PATH\"],\"user\":\"1000\","
-	"\"os\":\"linux\",\"arch\":\"arm64\",\"workdir\":\"/dlrun/src\",\"is_scratch\":false}";
-
-struct wanted {
-	struct spec spec;
-	struct run *run;
-	struct json *json;
-	struct target_job job;
-};
-
-static void wanted_init(struct wanted *wanted)
-{
-	*wanted = (struct wanted){.run = run_new("a-22222", "a")};
-	strv_add(&wanted->spec.command, "train");
-	wanted->spec.cwd = mem_strdup(".");
-	wanted->spec.resources.nodes = 1;
-}
-
 static int plan_of(
 	struct place *place, struct wanted *wanted, struct kube_plan *plan, struct err *err)
 {
-	wanted->json = spec_to_json(&wanted->spec);
-	json_set(wanted->json, "image", parse(facts_text));
-	wanted->job = (struct target_job){.run_id = "a-22222",
-		.attempt = 1,
-		.handle = "kube:" SERVER "/me/a-22222",
-		.command = &wanted->spec.command,
-		.cwd = ".",
-		.image_ref = "r.example/x@sha256:0",
-		.spec = wanted->json,
-		.run = wanted->run};
-	return kube_plan_make(&place->kube, &wanted->job, plan, err);
-}
+	const struct target_job *job = wanted_job(wanted, "kube:" SERVER "/me/a-22222");
 
-static void wanted_done(struct wanted *wanted)
-{
-	spec_done(&wanted->spec);
-	run_free(wanted->run);
-	json_free(wanted->json);
+	return kube_plan_make(&place->kube, job, plan, err);
 }
 
 static void test_plan(void **state)
@@ -235,6 +200,7 @@ static void test_plan(void **state)
 		mem_strdup("data/x"), mem_strdup("{\"pvc\":\"d\",\"sub_path\":\"x\"}")};
 	strv_add(&wanted.spec.world.outputs, "out");
 	strv_add(&wanted.spec.world.filled, "out");
+	wanted.spec.ports = (struct ports){.v = {6006}, .n = 1};
 	assert_int_equal(plan_of(&place, &wanted, &plan, &err), 0);
 	assert_string_equal(plan.run.job, "a-22222");
 	assert_string_equal(plan.run.queue, "gpu");
@@ -257,6 +223,8 @@ static void test_plan(void **state)
 	assert_int_equal(plan.run.data[0].place.kind, KUBE_PLACE_PVC);
 	assert_string_equal(plan.run.data[0].place.sub_path, "x");
 	assert_true(plan.run.outputs[0].has_files);
+	assert_int_equal(plan.run.n_ports, 1);
+	assert_int_equal(plan.run.ports[0], 6006);
 	assert_non_null(strstr(plan.run.record, "\"id\":\"a-22222\""));
 	wanted_done(&wanted);
 	place_done(&place);

@@ -1,0 +1,57 @@
+/* What a run asks of a cluster. */
+#ifndef DLRUN_TESTS_UNIT_KUBEWANTED_H
+#define DLRUN_TESTS_UNIT_KUBEWANTED_H
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "run/spec.h"
+#include "run/target_kube.h"
+
+struct wanted {
+	struct spec spec;
+	struct run *run;
+	struct json *json;
+	struct target_job job;
+};
+
+static inline void wanted_init(struct wanted *wanted)
+{
+	*wanted = (struct wanted){.run = run_new("a-22222", "a")};
+	strv_add(&wanted->spec.command, "train");
+	wanted->spec.cwd = mem_strdup(".");
+	wanted->spec.resources.nodes = 1;
+}
+
+/* Of its first attempt; lives as long as wanted. */
+static inline const struct target_job *wanted_job(struct wanted *wanted, const char *handle)
+{
+	static const char facts[] =
+		"{\"entrypoint\":[\"/entry\"],\"env_names\":[\"PATH\"],\"user\":\"1000\","
+		"\"os\":\"linux\",\"arch\":\"arm64\",\"workdir\":\"/dlrun/src\",\"is_scratch\":"
+		"false}";
+	struct json *image = NULL;
+
+	assert_int_equal(json_parse(facts, strlen(facts), sizeof(facts), "it", &image, NULL), 0);
+	wanted->json = spec_to_json(&wanted->spec);
+	json_set(wanted->json, "image", image);
+	wanted->job = (struct target_job){.run_id = "a-22222",
+		.attempt = 1,
+		.handle = handle,
+		.command = &wanted->spec.command,
+		.cwd = ".",
+		.image_ref = "r.example/x@sha256:0",
+		.spec = wanted->json,
+		.run = wanted->run};
+	return &wanted->job;
+}
+
+static inline void wanted_done(struct wanted *wanted)
+{
+	spec_done(&wanted->spec);
+	run_free(wanted->run);
+	json_free(wanted->json);
+}
+
+#endif

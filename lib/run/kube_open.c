@@ -84,15 +84,13 @@ int kube_open_config(struct session *session, const struct kubeconfig **ret, str
 	return r;
 }
 
-static struct kube_cluster *find(const struct kube_clusters *clusters,
-	const struct kubeconfig *config, const char *context, const char *kube_namespace)
+static struct kube_cluster *find(
+	const struct kube_clusters *clusters, const struct kube_access *wanted)
 {
-	if (!context)
-		context = kubeconfig_current(config);
 	vec_foreach (struct kube_cluster *, item, &clusters->list) {
 		const struct kube_access *access = &(*item)->access;
-		if (str_eq(access->context, context) && kube_namespace &&
-			str_eq(access->kube_namespace, kube_namespace))
+		if (str_eq(access->context, wanted->context) &&
+			str_eq(access->kube_namespace, wanted->kube_namespace))
 			return *item;
 	}
 	return NULL;
@@ -153,30 +151,39 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 	return 0;
 }
 
+/* access is taken. */
+static int add_cluster(struct session *session, struct kube_access *access,
+	struct kube_cluster **ret, struct err *err)
+{
+	struct kube_cluster *cluster = mem_alloc(1, sizeof(*cluster));
+
+	*cluster = (struct kube_cluster){.access = *access};
+	*access = (struct kube_access){0};
+	int r = connect_to(session, cluster, err);
+	if (r < 0) {
+		cluster_free(cluster);
+		return r;
+	}
+	set_server_id(cluster);
+	*vec_push(&session->clusters->list) = cluster;
+	*ret = cluster;
+	return 0;
+}
+
 int kube_open(struct session *session, const char *context, const char *kube_namespace,
 	struct kube_cluster **ret, struct err *err)
 {
-	struct kube_clusters *clusters = clusters_of(session);
+	AUTO_KUBE_ACCESS struct kube_access access = {0};
 	const struct kubeconfig *config;
-	struct kube_cluster *cluster;
 
 	int r = kube_open_config(session, &config, err);
+	if (r == 0)
+		r = kubeconfig_access(config, context, kube_namespace, &access, err);
 	if (r < 0)
 		return r;
-	cluster = find(clusters, config, context, kube_namespace);
-	if (!cluster) {
-		cluster = mem_alloc(1, sizeof(*cluster));
-		*cluster = (struct kube_cluster){0};
-		r = kubeconfig_access(config, context, kube_namespace, &cluster->access, err);
-		if (r == 0)
-			r = connect_to(session, cluster, err);
-		if (r < 0) {
-			cluster_free(cluster);
-			return r;
-		}
-		set_server_id(cluster);
-		*vec_push(&clusters->list) = cluster;
-	}
+	struct kube_cluster *cluster = find(session->clusters, &access);
+	if (!cluster)
+		return add_cluster(session, &access, ret, err);
 	*ret = cluster;
 	return 0;
 }

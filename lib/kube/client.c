@@ -40,11 +40,6 @@ void kube_client_free(struct kube_client *client)
 	free(client);
 }
 
-const struct kube_access *kube_client_access(const struct kube_client *client)
-{
-	return client->options.access;
-}
-
 struct loop *kube_client_loop(const struct kube_client *client)
 {
 	return client->options.loop;

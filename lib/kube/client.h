@@ -10,8 +10,9 @@
  * What is repeated (kube_request.is_idempotent; GET always is): faults of the transport, 429, 500
  * with "leader changed" or "timed out", 502, 503, 504, with growing pauses (Retry-After is obeyed,
  * at most 30 s) until the deadline. Others are answers. What had no effect is repeated in any case:
- * nothing was sent, or 429 with Retry-After. A server that nobody has reached yet is given up after
- * 5 s. What a login takes does not count.
+ * nothing was sent, 429 with Retry-After, or a POST that others were in the way of (409 Conflict,
+ * as of a ResourceQuota that several creates count on; AlreadyExists is an answer). A server that
+ * nobody has reached yet is given up after 5 s. What a login takes does not count.
  */
 #ifndef DLRUN_KUBE_CLIENT_H
 #define DLRUN_KUBE_CLIENT_H
@@ -57,7 +58,6 @@ struct kube_client *kube_client_new(const struct kube_client_options *options);
 void kube_client_free(struct kube_client *client);
 AUTO_POINTER(struct kube_client, kube_client_free)
 #define AUTO_KUBE_CLIENT AUTO(kube_client_free_auto)
-const struct kube_access *kube_client_access(const struct kube_client *client);
 struct loop *kube_client_loop(const struct kube_client *client);
 
 struct kube_answer {

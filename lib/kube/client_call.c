@@ -148,20 +148,29 @@ static bool is_net_fault(const struct kube_answer *answer)
 	return answer->status == 0 && answer->fault.id == E_KUBE_UNREACHABLE;
 }
 
+/* Others have changed a ResourceQuota at the same time: nothing was created. */
+static bool is_crowded_out(const struct kube_call *call, const struct kube_answer *answer)
+{
+	return str_eq(call->method, "POST") && answer->fault.id == E_KUBE_CONFLICT &&
+	       str_eq(answer->reason, "Conflict");
+}
+
 /* Nothing of it can have had an effect. */
-static bool is_without_effect(const struct kube_answer *answer)
+static bool is_without_effect(const struct kube_call *call, const struct kube_answer *answer)
 {
 	if (is_net_fault(answer))
 		return answer->http && !answer->http->sent;
-	return answer->status == 429 && kube_answer_retry_after(answer) >= 0;
+	return is_crowded_out(call, answer) ||
+	       (answer->status == 429 && kube_answer_retry_after(answer) >= 0);
 }
 
 static bool wants_again(const struct kube_call *call, const struct kube_answer *answer)
 {
 	if (call->ops->is_once || call->got_bytes ||
-		(!is_net_fault(answer) && !kube_answer_is_transient(answer)))
+		(!is_net_fault(answer) && !kube_answer_is_transient(answer) &&
+			!is_crowded_out(call, answer)))
 		return false;
-	return call->is_idempotent || is_without_effect(answer);
+	return call->is_idempotent || is_without_effect(call, answer);
 }
 
 /* A server that nobody has reached yet is given up soon. */

@@ -140,7 +140,7 @@ static void test_refusals(void **state)
 	refused(404, "404 page not found\n", "Content-Type: text/plain\r\n", E_KUBE_NOT_FOUND,
 		"the server answers 404: 404 page not found");
 	refused(409, STATUS(409, "AlreadyExists", "it is"), NULL, E_KUBE_EXISTS, "it is");
-	refused(409, STATUS(409, "Conflict", "it was"), NULL, E_KUBE_CONFLICT, "it was");
+	refused(409, STATUS(409, "Other", "it was"), NULL, E_KUBE_CONFLICT, "it was");
 	refused(410, STATUS(410, "Expired", "old"), NULL, E_KUBE_GONE, "old");
 	refused(429, STATUS(429, "TooManyRequests", "later"), NULL, E_KUBE_BUSY, "later");
 	refused(500, STATUS(500, "InternalError", "oops"), NULL, E_KUBE_SERVER, "oops");
@@ -283,6 +283,29 @@ static void test_lost_reply(void **state)
 	request.is_idempotent = true;
 	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL, &err), 0);
 	assert_int_equal(n_asked(), 3);
+}
+
+/* Others count on the same ResourceQuota; nothing was created. */
+static void test_conflict(void **state)
+{
+	static const char modified[] = STATUS(409, "Conflict",
+		"Operation cannot be fulfilled on resourcequotas \\\"q\\\": the object has been "
+		"modified; please apply your changes to the latest version and try again");
+	static const struct step steps[] = {
+		{409, modified}, {409, modified}, {409, STATUS(409, "AlreadyExists", "it is")}};
+	AUTO_ERR struct err err = {0};
+	struct kube_request put = post_job;
+
+	(void)state;
+	assert_true(one(steps, 3, &post_job, NULL, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_EXISTS);
+	assert_int_equal(n_asked(), 3);
+	/* A change of what others have changed is not for us to repeat. */
+	err_clear(&err);
+	put.method = "PUT";
+	assert_true(one(steps, 3, &put, NULL, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_CONFLICT);
+	assert_int_equal(n_asked(), 1);
 }
 
 static void test_retry_after(void **state)
@@ -737,6 +760,7 @@ int main(void)
 		cmocka_unit_test(test_warnings),
 		cmocka_unit_test(test_repeats),
 		cmocka_unit_test(test_lost_reply),
+		cmocka_unit_test(test_conflict),
 		cmocka_unit_test(test_retry_after),
 		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_silence),

@@ -69,6 +69,16 @@ static struct json *cluster_info(const struct kube_access *access)
 	return cluster;
 }
 
+char *kube_plugin_cluster(const struct kube_access *access)
+{
+	AUTO_JSON struct json *cluster = cluster_info(access);
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, INFO_MAX);
+	json_print(cluster, &out);
+	return buf_take(&out);
+}
+
 char *kube_plugin_info(const struct kube_access *access, bool interactive)
 {
 	AUTO_JSON struct json *info = json_object();

@@ -67,7 +67,7 @@ static void add_env(struct digest *digest, const char *const *env)
 char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
 {
 	const struct kube_exec *exec = access->exec;
-	AUTO_FREE char *server = url_text(&access->server);
+	AUTO_FREE char *cluster = kube_plugin_cluster(access);
 	AUTO_DIGEST struct digest digest = {0};
 	uint8_t sha256[SHA256_SIZE];
 	char hex[SHA256_HEX_SIZE];
@@ -79,9 +79,8 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	add_list(&digest, &exec->args);
 	add_list(&digest, &exec->env);
 	add(&digest, exec->api_version);
-	add(&digest, server);
-	add(&digest, access->ca_pem);
-	add(&digest, access->server_name);
+	add(&digest, cluster);
+	add(&digest, exec->provide_cluster_info ? "told" : NULL);
 	add_env(&digest, plugin->env);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);

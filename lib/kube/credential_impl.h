@@ -27,6 +27,8 @@ char *kube_program_shown(const struct kube_exec *exec);
 /* credential_answer.c: engines. */
 /* The value of KUBERNETES_EXEC_INFO. The caller frees. */
 char *kube_plugin_info(const struct kube_access *access, bool interactive);
+/* What is to be known of the cluster by it, whether it is told or not. The caller frees. */
+char *kube_plugin_cluster(const struct kube_access *access);
 /* E_KUBE_PLUGIN without a word of what was printed, which may be the secret. */
 int kube_plugin_parse(const char *text, size_t len, const struct kube_exec *exec,
 	struct kube_made *ret, struct err *err);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "kube/credential.h"
+#include "kube/credential_impl.h"
 #include "tests/unit/kubefix.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"
@@ -497,6 +498,68 @@ static void test_cached(void **state)
 	assert_int_equal(n_runs(), 5);
 }
 
+static void change_config(struct kube_access *access)
+{
+	access->exec->cluster_config = json_object();
+	json_set_str(access->exec->cluster_config, "audience", "x");
+}
+
+static void change_told(struct kube_access *access)
+{
+	access->exec->provide_cluster_info = true;
+}
+
+static void change_args(struct kube_access *access)
+{
+	strv_add(&access->exec->args, "--cluster-id=b");
+}
+
+static void change_env(struct kube_access *access)
+{
+	strv_add(&access->exec->env, "AWS_PROFILE=c");
+}
+
+static void change_server(struct kube_access *access)
+{
+	free(access->server.path);
+	access->server.path = mem_strdup("/k8s/b");
+}
+
+static void change_name(struct kube_access *access)
+{
+	access->server_name = mem_strdup("b.example");
+}
+
+static void change_proxy(struct kube_access *access)
+{
+	access->proxy = mem_strdup("http://127.0.0.1:1");
+}
+
+/* What may lead to another token has a file of its own. */
+static void test_cached_apart(void **state)
+{
+	static void (*const changes[])(struct kube_access * access) = {change_config, change_told,
+		change_args, change_env, change_server, change_name, change_proxy};
+	AUTO_STRV struct strv paths = {0};
+	AUTO_FREE char *command = program("login", "");
+
+	(void)state;
+	for (size_t i = 0; i <= ARRAY_LEN(changes); i++) {
+		AUTO_KUBE_ACCESS struct kube_access access = {0};
+		const struct kube_plugin_options plugin = {.env = env, .cache_dir = "/cache"};
+
+		access.server.host = mem_strdup("a.example");
+		access.server.path = mem_strdup("");
+		access.exec = exec_of(command);
+		if (i > 0)
+			changes[i - 1](&access);
+		char *path = kube_cache_path(&access, &plugin);
+		for (size_t k = 0; k < paths.n; k++)
+			assert_string_not_equal(paths.v[k], path);
+		strv_add_take(&paths, path);
+	}
+}
+
 /* A cached token that the server refuses is made anew. */
 static void test_cached_refused(void **state)
 {
@@ -693,6 +756,7 @@ int main(void)
 		ROW(test_expired),
 		ROW(test_stale),
 		ROW(test_cached),
+		ROW(test_cached_apart),
 		ROW(test_cached_refused),
 		ROW(test_always),
 		ROW(test_terminal),

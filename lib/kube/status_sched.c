@@ -396,6 +396,35 @@ static void now_match(struct search *s)
 	s->why->needs_help = true;
 }
 
+/* The scheduler does not say which one. */
+static void claims_text(const struct json *spec, struct buf *out)
+{
+	const struct json *volumes = json_get(spec, "volumes");
+
+	for (const struct json *volume = volumes ? json_first(volumes) : NULL; volume;
+		volume = json_next(volume)) {
+		const char *name =
+			json_get_str(json_get(volume, "persistentVolumeClaim"), "claimName");
+		AUTO_FREE char *shown = str_empty(name) ? NULL : str_shown(name);
+		if (shown)
+			buf_addf(out, "%s\"%s\"", out->len ? " or " : "", shown);
+	}
+}
+
+static void say_unbound(struct search *s)
+{
+	AUTO_BUF struct buf claims;
+
+	buf_init(&claims, KUBE_SENTENCE_MAX);
+	claims_text(s->spec, &claims);
+	if (claims.len)
+		kube_why_set(s->why, E_SCHED_VOLUME,
+			"the volume claim %s is not bound to a volume yet", claims.data);
+	else
+		kube_why_set(s->why, E_SCHED_VOLUME,
+			"a volume claim of it is not bound to a volume yet");
+}
+
 static void now_volume(struct search *s)
 {
 	const char *ns = s->c->facts->kube_namespace ? s->c->facts->kube_namespace : "default";
@@ -404,8 +433,7 @@ static void now_volume(struct search *s)
 		kube_why_set(s->why, E_SCHED_VOLUME,
 			"there is no volume claim \"%s\" in namespace %s", s->verdict.claim, ns);
 	else if (s->verdict.claim_unbound)
-		kube_why_set(s->why, E_SCHED_VOLUME,
-			"a volume claim of it is not bound to a volume yet");
+		say_unbound(s);
 	else
 		kube_why_set(s->why, E_SCHED_VOLUME, "no node can use its volumes");
 	s->why->needs_help = s->verdict.claim_missing;
@@ -469,7 +497,8 @@ static void count_evidence(const struct search *s)
 	const int *counts = s->verdict.counts;
 	AUTO_FREE char *gpu =
 		mem_printf("without free %s", *s->verdict.resource ? s->verdict.resource : "GPUs");
-	AUTO_FREE char *taint = mem_printf("tainted %s", s->verdict.taint);
+	AUTO_FREE char *taint =
+		mem_printf("tainted%s%s", *s->verdict.taint ? " " : "", s->verdict.taint);
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, KUBE_EVIDENCE_LINE_MAX * 2);

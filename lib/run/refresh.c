@@ -16,7 +16,8 @@
  * Asking targets for the state of runs, all at once, and mending what the store says of them.
  */
 
-enum { FIND_MS = 1000 };
+/* A login may take its time, and who asks about one run waits for what is true now. */
+enum { FIND_MS = 8000 };
 
 struct refresh;
 

@@ -4,7 +4,11 @@ import http.client
 import json
 import ssl
 import threading
+import time
 import urllib.parse
+
+RETRY_S = 20
+BUSY = (429, 503)
 
 
 def write_kubeconfig(path, cluster, user, namespace="default"):
@@ -45,17 +49,30 @@ class Api:
         return json.loads(data) if data[:1] == b"{" else data.decode()
 
     def send(self, method, path, body, headers):
-        fresh = not hasattr(self.own, "connection")
-        if fresh:
+        """One answer; after lost connections and busy servers again, until RETRY_S, where that changes no more than once would."""
+        end = time.monotonic() + RETRY_S
+        while True:
+            try:
+                answer = self.send_once(method, path, body, headers)
+                if method == "POST" or answer[0] not in BUSY or time.monotonic() > end:
+                    return answer
+            except (OSError, http.client.HTTPException) as wrong:
+                self.forget()
+                unsent = isinstance(wrong, ConnectionRefusedError)
+                if method == "POST" and not unsent or time.monotonic() > end:
+                    raise wrong if isinstance(wrong, OSError) else ConnectionError(repr(wrong))
+            time.sleep(0.1)
+
+    def send_once(self, method, path, body, headers):
+        if method == "POST":
+            self.forget()  # the server may end one that is idle
+        if not hasattr(self.own, "connection"):
             self.own.connection = http.client.HTTPSConnection(self.address, context=self.context, timeout=self.timeout_s)
-        try:
-            self.own.connection.request(method, path, body, headers)
-            answer = self.own.connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException):
+        self.own.connection.request(method, path, body, headers)
+        answer = self.own.connection.getresponse()
+        return answer.status, answer.read()
+
+    def forget(self):
+        if hasattr(self.own, "connection"):
             self.own.connection.close()
             del self.own.connection
-            # The server may have ended a connection that was idle, and only what changes nothing is sent twice.
-            if fresh or method != "GET":
-                raise
-            return self.send(method, path, body, headers)

@@ -3,7 +3,7 @@
 
     tests/real/on_cluster.py DLRUN FILE… [-- NAME…]      NAME: only the tests whose names contain it
 
-Closes with the sum of the verdicts.
+Closes with the names of the tests that failed and the sum of the verdicts.
 """
 
 import os
@@ -16,10 +16,11 @@ from cluster import STATE, Cluster
 from harness import Missing
 
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
+FAILED = re.compile(r"^failed: .*$", re.M)
 
 
-def run(dlrun, file, names, cluster):
-    """(passed, failed, skipped) of one file."""
+def run(dlrun, file, names, cluster, failures):
+    """(passed, failed, skipped) of one file; a line for each failure is added."""
     begin = time.monotonic()
     done = subprocess.run([sys.executable, file, dlrun, *names], env={**os.environ, STATE: f"{cluster.dir}/state.json"}, text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -27,12 +28,17 @@ def run(dlrun, file, names, cluster):
     if done.returncode and not counts[1] and not names:
         counts[1] = 1
     print(f"{os.path.basename(file)}: {time.monotonic() - begin:.0f} s\n{done.stdout}", flush=True)
+    of_file = [f"{line} [{os.path.basename(file)}]" for line in FAILED.findall(done.stdout)]
+    if counts[1] > len(of_file):
+        of_file.append(f"failed: {os.path.basename(file)} ends with {done.returncode}")
     broken = cluster.broken()
     if broken:
-        print(f"failed: {os.path.basename(file)} leaves a cluster without {', '.join(broken)}", flush=True)
+        of_file.append(f"failed: {os.path.basename(file)} leaves a cluster without {', '.join(broken)}")
+        print(of_file[-1], flush=True)
         counts[1] += 1
         for part in broken:
             cluster.start(part)
+    failures += of_file
     return counts
 
 
@@ -40,14 +46,17 @@ def main():
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     dlrun, files, names = words[0], words[1:at], words[at + 1:]
+    failures = []
     try:
         with Cluster(nodes=2) as cluster:
-            counts = [run(dlrun, file, names, cluster) for file in files]
+            counts = [run(dlrun, file, names, cluster, failures) for file in files]
             print(f"{cluster.memory() >> 20} MiB of memory at the end")
     except Missing as reason:
         print(f"{'failed' if os.environ.get('CI') else 'skipped'}: {reason}")
         counts = [[0, 1, 0] if os.environ.get("CI") else [0, 0, 1]]
     passed, failed, skipped = (sum(column) for column in zip(*counts))
+    for line in failures:
+        print(line)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

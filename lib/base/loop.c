@@ -16,7 +16,10 @@
 
 /* poll's own clock stands still while a laptop sleeps and clock_ms() does not, so deadlines are
  * looked at this often. */
-enum { WAIT_MAX_MS = 5000 };
+enum {
+	WAIT_MAX_MS = 5000,
+	ASLEEP_MS = 3000, /* a wait that lasts so much too long */
+};
 
 struct loop_fd {
 	int fd;
@@ -45,6 +48,7 @@ struct loop {
 	struct VEC_OF(struct timer) timers; /* a binary heap, the next one first */
 	struct VEC_OF(struct signal_source) signals;
 	uintptr_t last_timer;
+	int64_t woke_ms;
 	int pipe[2]; /* made with the first signal, else -1 */
 	bool running;
 	bool stop;
@@ -326,14 +330,26 @@ static int dispatch_signals(struct loop *loop, struct err *err)
  * The loop
  */
 
-static int wait_ms(const struct loop *loop)
+static int wait_ms(const struct loop *loop, int64_t now_ms)
 {
 	if (loop->timers.n == 0)
 		return -1;
-	int64_t now_ms = clock_ms(), at_ms = loop->timers.v[0].at_ms;
+	int64_t at_ms = loop->timers.v[0].at_ms;
 	if (at_ms <= now_ms)
 		return 0;
 	return at_ms - now_ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)(at_ms - now_ms);
+}
+
+static int wait_for_events(struct loop *loop)
+{
+	int64_t begin_ms = clock_ms();
+	int limit_ms = wait_ms(loop, begin_ms);
+	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
+	int64_t now_ms = clock_ms();
+
+	if (limit_ms >= 0 && now_ms - begin_ms >= limit_ms + ASLEEP_MS)
+		loop->woke_ms = now_ms;
+	return r;
 }
 
 /* One round; 1 while there is something to wait for. */
@@ -343,12 +359,11 @@ static int run_once(struct loop *loop, struct err *err)
 	size_t wanted = prepare_fds(loop);
 	if (loop->stop || wanted + loop->timers.n + loop->signals.n == 0)
 		return 0;
-	if (poll(loop->polled.v, loop->polled.n, wait_ms(loop)) < 0) {
-		if (errno == EINTR || errno == EAGAIN)
-			return 1;
-		return err_set_errno(err, E_IO, errno, "cannot wait for input");
-	}
-	int r = 0;
+	int r = wait_for_events(loop);
+	if (r == -EINTR || r == -EAGAIN)
+		return 1;
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "cannot wait for input");
 	if (loop->polled.v[loop->polled.n - 1].revents)
 		r = dispatch_signals(loop, err);
 	if (r == 0)
@@ -375,6 +390,11 @@ int loop_run(struct loop *loop, struct err *err)
 void loop_stop(struct loop *loop)
 {
 	loop->stop = true;
+}
+
+int64_t loop_woke_ms(const struct loop *loop)
+{
+	return loop->woke_ms;
 }
 
 void loop_free(struct loop *loop)

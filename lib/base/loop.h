@@ -49,4 +49,8 @@ int loop_run(struct loop *loop, struct err *err);
 /* The run ends when the present dispatch returns; before loop_run: it ends at once. */
 void loop_stop(struct loop *loop);
 
+/* clock_ms() when it was last found that this machine or process had slept for seconds (a lid, a
+ * SIGSTOP), while a timer was there; 0: never. Connections from before are mostly dead. */
+int64_t loop_woke_ms(const struct loop *loop);
+
 #endif

@@ -60,6 +60,7 @@ struct podlog {
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
 	int64_t heard_ms;        /* the last byte of it */
+	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
 	unsigned failures;
@@ -591,13 +592,25 @@ static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
 }
 
+/* The connections are mostly dead by then, which silence would tell late only. */
+static bool leave_sleep(struct podlog *podlog)
+{
+	if (podlog->woke_ms == loop_woke_ms(podlog->loop))
+		return false;
+	podlog->woke_ms = loop_woke_ms(podlog->loop);
+	kube_cancel(TAKE(podlog->tail.call));
+	kube_cancel(TAKE(podlog->head.call));
+	cut(podlog);
+	return true;
+}
+
 static int on_tick(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	int64_t now_ms = clock_ms();
 
 	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
-	if (!podlog->stream || podlog->is_paused || podlog->is_cut)
+	if (!podlog->stream || podlog->is_paused || podlog->is_cut || leave_sleep(podlog))
 		return 0;
 	int r = podlog_lines_flush(podlog->lines, err);
 	if (r < 0)
@@ -625,6 +638,7 @@ struct podlog *podlog_start(
 
 	*podlog = (struct podlog){.client = client,
 		.loop = loop,
+		.woke_ms = loop_woke_ms(loop),
 		.events = request->events,
 		.path = kube_path(
 			"/api/v1/namespaces/%s/pods/%s/log", request->kube_namespace, request->pod),

@@ -25,7 +25,6 @@ enum {
 	SHORT_MS = 1000,        /* a stream that ends sooner is none */
 	REFUSED_MS = 30 * 1000, /* a restarting server may refuse what it allowed before */
 	TICK_MS = 5000,
-	ASLEEP_MS = 15 * 1000, /* a tick that is so late says that the machine slept */
 	DEAD_MIN = 64,
 };
 
@@ -51,11 +50,12 @@ struct kube_watch {
 	struct kube_lines lines;
 	struct kube_call *call; /* list or watch */
 	struct loop_timer *timer, *tick_timer;
-	int64_t stream_ms, tick_ms; /* when it began; when the tick is due */
-	bool got_bytes;             /* on this stream */
-	unsigned failures;          /* one after the other */
-	unsigned expired;           /* resourceVersions, one after the other */
-	struct err fault;           /* why it is over, to be told */
+	int64_t stream_ms; /* when it began */
+	int64_t woke_ms;   /* after that sleep it was begun anew */
+	bool got_bytes;    /* on this stream */
+	unsigned failures; /* one after the other */
+	unsigned expired;  /* resourceVersions, one after the other */
+	struct err fault;  /* why it is over, to be told */
 	bool in_trouble;
 	int64_t trouble_ms;
 	unsigned depth; /* in how many calls of events we are */
@@ -612,12 +612,11 @@ static int on_timer(void *ctx, struct err *err)
 static int on_tick(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
-	int64_t now_ms = clock_ms(), late_ms = now_ms - watch->tick_ms;
 
 	(void)err;
-	watch->tick_ms = now_ms + TICK_MS;
-	watch->tick_timer = loop_add_timer(watch->loop, watch->tick_ms, on_tick, watch);
-	if (late_ms >= ASLEEP_MS) {
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
+	if (watch->woke_ms != loop_woke_ms(watch->loop)) {
+		watch->woke_ms = loop_woke_ms(watch->loop);
 		watch->failures = 0;
 		again_in(watch, 0);
 	}
@@ -635,11 +634,11 @@ struct kube_watch *kube_watch_start(
 		.max = request->max_objects ? request->max_objects : OBJECTS_MAX,
 		.idle_ms = request->idle_ms ? request->idle_ms : IDLE_MS,
 		.events = request->events,
-		.tick_ms = clock_ms() + TICK_MS};
+		.woke_ms = loop_woke_ms(kube_client_loop(client))};
 	for (const char *const *at = request->query; at && *at; at++)
 		strv_add(&watch->query, *at);
 	kube_lines_init(&watch->lines);
-	watch->tick_timer = loop_add_timer(watch->loop, watch->tick_ms, on_tick, watch);
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
 	again_in(watch, 0);
 	return watch;
 }

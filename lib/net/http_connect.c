@@ -111,8 +111,18 @@ static void set_connect_only(struct http_call *call)
 	HTTP_SET(call, CURLOPT_TCP_KEEPINTVL, (long)HTTP_KEEP_S);
 }
 
+/* Of those that wait to be used again only the ones that were made since then. */
+static void leave_old_ones(struct http_call *call, int64_t woke_ms)
+{
+	int64_t age_s = (call->x.start_ms - woke_ms) / 1000;
+
+	HTTP_SET(call, CURLOPT_MAXLIFETIME_CONN, (long)(age_s > 0 ? age_s : 1));
+}
+
 void http_connect_options(struct http_call *call)
 {
+	int64_t woke_ms = loop_woke_ms(call->http->loop);
+
 	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, on_open);
 	HTTP_SET(call, CURLOPT_OPENSOCKETDATA, call);
 	HTTP_SET(call, CURLOPT_PREREQFUNCTION, on_begin);
@@ -122,4 +132,6 @@ void http_connect_options(struct http_call *call)
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
 	if (call->connected)
 		set_connect_only(call);
+	if (woke_ms)
+		leave_old_ones(call, woke_ms);
 }

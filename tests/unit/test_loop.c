@@ -12,7 +12,9 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -688,6 +690,52 @@ static void test_child(void **state)
 	loop_free(signals.loop);
 }
 
+struct sleeper {
+	struct loop *loop;
+	int ticks;
+	bool until_woken;
+};
+
+static int doze(void *ctx, struct err *err)
+{
+	struct sleeper *sleeper = ctx;
+
+	(void)err;
+	if (sleeper->until_woken)
+		setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 10000}, NULL);
+	if (sleeper->until_woken ? loop_woke_ms(sleeper->loop) == 0 : ++sleeper->ticks < 5)
+		loop_add_timer(sleeper->loop, clock_ms() + 20, doze, sleeper);
+	return 0;
+}
+
+/* As if the process had been stopped at that place. */
+static void stand_still(int sig)
+{
+	(void)sig;
+	nanosleep(&(struct timespec){.tv_sec = 3, .tv_nsec = 100000000}, NULL);
+}
+
+static void test_sleep_is_noticed(void **state)
+{
+	struct sleeper sleeper = {.loop = loop_new()};
+	struct sigaction action = {.sa_handler = stand_still}, before;
+
+	(void)state;
+	doze(&sleeper, NULL);
+	run(sleeper.loop);
+	assert_int_equal(loop_woke_ms(sleeper.loop), 0);
+
+	sleeper.until_woken = true;
+	assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+	int64_t begin_ms = clock_ms();
+	doze(&sleeper, NULL);
+	run(sleeper.loop);
+	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+	sigaction(SIGALRM, &before, NULL);
+	assert_true(loop_woke_ms(sleeper.loop) >= begin_ms + 3000);
+	loop_free(sleeper.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -713,6 +761,7 @@ int main(void)
 		cmocka_unit_test(test_signal_after_another_loop),
 		cmocka_unit_test(test_signal_that_cannot_be),
 		cmocka_unit_test(test_child),
+		cmocka_unit_test(test_sleep_is_noticed),
 	};
 
 	return cmocka_run_group_tests_name("loop", tests, NULL, NULL);

@@ -8,12 +8,25 @@
 #include "base/mem.h"
 #include "net/http_impl.h"
 
-/* A socket of libcurl's on the loop. */
-struct watch {
+enum {
+	READ_BUDGET = 256 << 10, /* in one dispatch */
+	/* A stream of records so small that each would be waited for alone is read now and then. */
+	QUICK_MS = 2,
+	QUICK_READS = 16, /* at such distances at most */
+	REST_MS = 4,
+	REST_MIN = 1 << 10, /* came meanwhile; less: it is no such stream any more */
+	REST_MAX = 32 << 10,
+};
+
+struct http_watch {
 	struct http *http;
 	struct loop_fd *source;
 	curl_socket_t fd;
 	short events;
+	struct http_call *call; /* that waits for it; NULL: one that has ended */
+	struct loop_timer *rest;
+	int64_t read_ms; /* when it was last read */
+	unsigned n_quick;
 };
 
 /*
@@ -23,37 +36,100 @@ struct watch {
 /* Connections that only wait to be used again are no reason for the loop to go on. */
 static short prepare_watch(void *ctx)
 {
-	const struct watch *watch = ctx;
+	const struct http_watch *watch = ctx;
 
-	return watch->http->n_running > 0 ? watch->events : 0;
+	return watch->http->n_running > 0 && !watch->rest ? watch->events : 0;
+}
+
+static int dispatch_watch(void *ctx, short revents, struct err *err);
+
+static int rest_over(void *ctx, struct err *err)
+{
+	struct http_watch *watch = ctx;
+
+	watch->rest = NULL;
+	return dispatch_watch(watch, POLLIN, err);
+}
+
+static void rest(struct http_watch *watch, uint64_t n_bytes)
+{
+	int64_t now_ms = clock_ms();
+	bool was_resting = watch->n_quick > QUICK_READS;
+	bool is_quick = now_ms - watch->read_ms <= QUICK_MS;
+
+	watch->read_ms = now_ms;
+	if (n_bytes > REST_MAX || (was_resting ? n_bytes < REST_MIN : !is_quick))
+		watch->n_quick = 0;
+	else if (++watch->n_quick > QUICK_READS)
+		watch->rest = loop_add_timer(watch->http->loop, now_ms + REST_MS, rest_over, watch);
+}
+
+/* All that is there, up to the budget: libcurl reads one record at a time. */
+static void read_stream(struct http_watch *watch, struct http_call *call)
+{
+	struct http *http = watch->http;
+	uint64_t start = call->x.bytes_down, before;
+	int running;
+
+	call->gathers = true;
+	do {
+		before = call->x.bytes_down;
+		curl_multi_socket_action(http->multi, watch->fd, CURL_CSELECT_IN, &running);
+	} while (!call->canceled && call->x.watch == watch && !call->recv_paused &&
+		 call->x.bytes_down > before && call->x.bytes_down - start < READ_BUDGET);
+	call->gathers = false;
+	if (!call->canceled && call->x.watch == watch)
+		rest(watch, call->x.bytes_down - start);
+}
+
+/* The body of an answer comes, and nothing is sent. */
+static bool is_stream(const struct http_watch *watch, short revents)
+{
+	const struct http_call *call = watch->call;
+
+	return call && call->request.data && call->x.headers_over && watch->events == POLLIN &&
+	       revents == POLLIN;
 }
 
 /* libcurl is left to look at the socket itself: what came since poll returned is read before more
  * is sent, so that an answer which ends an upload is not lost to the reset behind it. */
 static int dispatch_watch(void *ctx, short revents, struct err *err)
 {
-	const struct watch *watch = ctx;
+	struct http_watch *watch = ctx;
 	struct http *http = watch->http;
+	struct http_call *call = is_stream(watch, revents) ? watch->call : NULL;
 	int running;
 
-	(void)revents;
 	http_enter(http);
-	curl_multi_socket_action(http->multi, watch->fd, 0, &running);
+	if (call)
+		read_stream(watch, call);
+	else
+		curl_multi_socket_action(http->multi, watch->fd, 0, &running);
+	bool has_failed = call && http_give_batch(call) < 0 && !call->canceled;
 	http_exit(http);
-	return http_drain(http, err);
+	return has_failed ? http_call_ended(call, CURLE_WRITE_ERROR, err) : http_drain(http, err);
 }
 
 static const struct loop_fd_ops watch_ops = {.prepare = prepare_watch, .dispatch = dispatch_watch};
 
-static void drop_watch(struct watch *watch)
+static void leave_call(struct http_watch *watch)
 {
+	if (watch->call)
+		watch->call->x.watch = NULL;
+	watch->call = NULL;
+}
+
+static void drop_watch(struct http_watch *watch)
+{
+	leave_call(watch);
+	loop_remove_timer(watch->http->loop, watch->rest);
 	loop_remove_fd(watch->http->loop, watch->source);
 	free(watch);
 }
 
-static struct watch *add_watch(struct http *http, curl_socket_t fd)
+static struct http_watch *add_watch(struct http *http, curl_socket_t fd)
 {
-	struct watch *watch = mem_alloc(1, sizeof(*watch));
+	struct http_watch *watch = mem_alloc(1, sizeof(*watch));
 
 	watch->http = http;
 	watch->fd = fd;
@@ -62,32 +138,41 @@ static struct watch *add_watch(struct http *http, curl_socket_t fd)
 	return watch;
 }
 
-static void note_socket(CURL *easy, curl_socket_t fd, int what)
+static struct http_call *call_of(CURL *easy)
 {
 	char *private = NULL;
 
+	/* NULL: a handle of libcurl's own */
 	curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
-	struct http_call *call = (struct http_call *)private;
-	if (!call) /* a handle of libcurl's own */
-		return;
-	if (what != CURL_POLL_REMOVE)
-		call->x.fd = fd;
-	else if (call->x.fd == fd)
-		call->x.fd = -1;
+	return (struct http_call *)private;
+}
+
+static void note_socket(struct http_call *call, struct http_watch *watch)
+{
+	if (call->x.watch)
+		leave_call(call->x.watch);
+	leave_call(watch);
+	call->x.fd = watch->fd;
+	call->x.watch = watch;
+	watch->call = call;
 }
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
 {
-	struct watch *watch = socket_ctx;
+	struct http_watch *watch = socket_ctx;
+	struct http_call *call = call_of(easy);
 
-	note_socket(easy, fd, what);
 	if (what == CURL_POLL_REMOVE) {
 		if (watch)
 			drop_watch(watch);
+		if (call && call->x.fd == fd)
+			call->x.fd = -1;
 		return 0;
 	}
 	if (!watch)
 		watch = add_watch(ctx, fd);
+	if (call)
+		note_socket(call, watch);
 	watch->events =
 		(short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0));
 	return 0;
@@ -220,6 +305,8 @@ void http_detach(struct http_call *call)
 	if (!call->x.attached)
 		return;
 	curl_multi_remove_handle(http->multi, call->x.easy);
+	if (call->x.watch)
+		leave_call(call->x.watch);
 	call->x.attached = false;
 	http->n_running--;
 	if (http->n_running == 0)

@@ -172,6 +172,7 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 	call->http = http;
 	copy_request(call, request);
 	buf_init(&call->answer.body, HTTP_ERROR_BODY_MAX);
+	buf_init(&call->batch, HTTP_BATCH_MAX);
 	call->start_ms = clock_ms();
 	call->next = http->calls;
 	if (call->next)
@@ -231,6 +232,7 @@ void http_call_free(struct http_call *call)
 	strv_done(&call->headers);
 	url_done(&call->url);
 	http_answer_done(&call->answer);
+	buf_done(&call->batch);
 	free(call);
 }
 

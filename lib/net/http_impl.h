@@ -18,6 +18,7 @@ enum {
 	HTTP_POOL_MAX = 32,
 	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
 	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
+	HTTP_BATCH_MAX = 64 << 10, /* of a body, given to the caller at once */
 };
 
 struct http_route {
@@ -27,6 +28,9 @@ struct http_route {
 	http_route_fn *open;
 	void *ctx;
 };
+
+/* A socket of libcurl's on the loop. */
+struct http_watch;
 
 struct http {
 	struct loop *loop;
@@ -54,6 +58,7 @@ struct http_exchange {
 	const struct http_route *route; /* the client's, or NULL */
 	char *proxy;                    /* with user information, or NULL */
 	int fd;                         /* as far as libcurl waits for it, or -1 */
+	struct http_watch *watch;       /* of fd, or NULL */
 	char errbuf[CURL_ERROR_SIZE];
 	const char *unset; /* an option that libcurl does not take */
 	int64_t start_ms;
@@ -89,6 +94,8 @@ struct http_call {
 	int64_t start_ms;
 	unsigned hops;
 	bool recv_paused, send_paused;
+	bool gathers; /* of the body what is read at once, in batch */
+	struct buf batch;
 	bool canceled;
 	bool over; /* done was or is being called */
 	struct http_answer answer;
@@ -159,6 +166,8 @@ void http_connect_options(struct http_call *call);
 void http_send_options(struct http_call *call);
 /* http_receive.c */
 void http_receive_options(struct http_call *call);
+/* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
+int http_give_batch(struct http_call *call);
 
 /* http_fault.c */
 /* What a failed exchange means, for people; sets is_transient. */

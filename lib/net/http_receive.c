@@ -147,17 +147,40 @@ static size_t on_header(char *data, size_t size, size_t n, void *ctx)
  * The body
  */
 
-static size_t give(struct http_call *call, const void *data, size_t len)
+static int give(struct http_call *call, const void *data, size_t len)
 {
 	AUTO_ERR struct err err = {0};
 	int r = call->request.data(call->request.ctx, data, len, &err);
 
-	if (r < 0) {
-		err_move(&call->x.fault, &err);
-		return 0;
-	}
+	if (r < 0)
+		return err_move(&call->x.fault, &err);
 	call->recv_paused = call->recv_paused || r > 0;
-	return len;
+	return 0;
+}
+
+int http_give_batch(struct http_call *call)
+{
+	struct buf *batch = &call->batch;
+
+	if (batch->len == 0 || call->canceled)
+		return 0;
+	int r = give(call, batch->data, batch->len);
+	buf_reset(batch);
+	return r;
+}
+
+static bool has_room(const struct http_call *call, size_t len)
+{
+	return len <= HTTP_BATCH_MAX - call->batch.len;
+}
+
+/* Servers send logs line by line, each in a record of its own. */
+static int take(struct http_call *call, const void *data, size_t len)
+{
+	if (!call->gathers || !has_room(call, len))
+		return give(call, data, len);
+	buf_add(&call->batch, data, len);
+	return 0;
 }
 
 static size_t keep(struct http_call *call, const void *data, size_t len)
@@ -179,14 +202,14 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	struct http_call *call = ctx;
 	size_t len = size * n;
 
-	if (call->canceled)
+	if (call->canceled || (!has_room(call, len) && http_give_batch(call) < 0))
 		return 0;
 	if (call->recv_paused)
 		return CURL_WRITEFUNC_PAUSE;
 	call->x.bytes_down += len;
-	if (is_success(call) && call->request.data)
-		return give(call, data, len);
-	return keep(call, data, len);
+	if (!is_success(call) || !call->request.data)
+		return keep(call, data, len);
+	return take(call, data, len) < 0 ? 0 : len;
 }
 
 void http_receive_options(struct http_call *call)

@@ -13,7 +13,7 @@
 #include "httpclient.h"
 #include "httpfix.h"
 
-enum { LARGE = 50 << 20, STREAM = 9 << 20 };
+enum { LARGE = 50 << 20, STREAM = 9 << 20, LINES = 40000 };
 
 static uint64_t sum_of(const unsigned char *data, size_t len, uint64_t at)
 {
@@ -65,6 +65,20 @@ static bool answer_stream(struct fix_conn *conn)
 			return false;
 	}
 	return true;
+}
+
+/* As logs come: each line in a chunk of its own. */
+static bool answer_lines(struct fix_conn *conn)
+{
+	char line[32];
+
+	fix_say(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+	for (int i = 0; i < LINES; i++) {
+		snprintf(line, sizeof(line), "8\r\n%07d\n\r\n", i);
+		if (!fix_say(conn, line))
+			return false;
+	}
+	return fix_say(conn, "0\r\n\r\n");
 }
 
 /* After some of the body: no. Servers then wait for a moment before they close. */
@@ -136,7 +150,7 @@ static bool answer_any(struct fix_conn *conn)
 	static const struct {
 		const char *path;
 		fix_answer_fn *answer;
-	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream},
+	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream}, {"/lines", answer_lines},
 		{"/no-expect", answer_no_expect}, {"/half-closed", answer_half_closed},
 		{"/deaf", answer_deaf}, {"/early", answer_early}, {"/abrupt", answer_early},
 		{"/silent", answer_silent}, {"/half", answer_silent}, {"/headers", answer_silent},
@@ -463,6 +477,56 @@ static void test_fail_after_pause(void **state)
 	result_is_fault(&result, E_DATA, false);
 	assert_int_equal(result.n_data, 2);
 	result_done(&result);
+}
+
+static int go_on(void *ctx, struct err *err)
+{
+	struct result *result = ctx;
+
+	(void)err;
+	result->other = NULL;
+	http_resume(result->call);
+	return 0;
+}
+
+/* Lines in order; a pause now and then, and an end at the line of `step`. */
+static int take_lines(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct result *result = ctx;
+	const char *text = data;
+	char line[16];
+
+	for (size_t i = 0; i < len; i++, result->n_data++) {
+		snprintf(line, sizeof(line), "%07d\n", (int)(result->n_data / 8));
+		assert_int_equal(text[i], line[result->n_data % 8]);
+	}
+	assert_null(result->other);
+	if (result->step && result->n_data > 8 * (uint64_t)result->step)
+		return err_set(err, E_DATA, "no more of it");
+	if (result->n_data < (result->n_read + 1) * 8 * (LINES / 10))
+		return 0;
+	result->n_read++;
+	result->other = result;
+	loop_add_timer(result->client->loop, clock_ms() + 5, go_on, result);
+	return 1;
+}
+
+static void test_small_pieces(void **state)
+{
+	struct result result = {.request = {.data = take_lines}};
+	struct result refused = {.request = {.data = take_lines}, .step = LINES / 2};
+
+	(void)state;
+	client_get(&client, server->port, "/lines", &result);
+	assert_int_equal(result.fault, E_NONE);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(result.n_data, 8 * LINES);
+	assert_int_equal(result.bytes_down, 8 * LINES);
+	result_done(&result);
+	client_get(&client, server->port, "/lines", &refused);
+	result_is_fault(&refused, E_DATA, false);
+	assert_in_range(refused.n_data, 8 * LINES / 2, 8 * LINES - 1);
+	result_done(&refused);
 }
 
 /*
@@ -923,6 +987,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_half_closed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_receive_with_pauses, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_fail_after_pause, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_small_pieces, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_slow_is_not_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_idle_while_sending, set_up, tear_down),

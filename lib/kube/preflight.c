@@ -11,13 +11,11 @@
 
 enum subject {
 	ACCESS_JOBS,
-	ACCESS_JOBSETS,
 	ACCESS_SERVICES,
 	ACCESS_SECRETS,
 	ACCESS_CLAIMS,
 	WHO,
 	NAMESPACE,
-	JOBSET,
 	KUEUE,
 	QUEUE,
 	CLAIM,
@@ -35,7 +33,6 @@ static const struct {
 	enum kube_tier tier;
 } accesses[] = {
 	[ACCESS_JOBS] = {"batch", "jobs", KUBE_TIER_SUBMIT},
-	[ACCESS_JOBSETS] = {"jobset.x-k8s.io", "jobsets", KUBE_TIER_SUBMIT},
 	[ACCESS_SERVICES] = {"", "services", KUBE_TIER_SUBMIT},
 	[ACCESS_SECRETS] = {"", "secrets", KUBE_TIER_SECRETS},
 	[ACCESS_CLAIMS] = {"", "persistentvolumeclaims", KUBE_TIER_SUBMIT},
@@ -112,11 +109,8 @@ static void add_places(const struct kube_run *run, struct kube_questions *list)
 static void add_accesses(const struct kube_run *run, struct kube_questions *list)
 {
 	add_access(run, list, ACCESS_JOBS);
-	if (run->nodes > 1) {
+	if (run->nodes > 1)
 		add_access(run, list, ACCESS_SERVICES);
-		add_access(run, list, ACCESS_JOBSETS);
-		add(list, JOBSET, "JobSet", mem_strdup("/apis/jobset.x-k8s.io/v1alpha2"));
-	}
 	if (run->secret_env && run->secret_env->n)
 		add_access(run, list, ACCESS_SECRETS);
 	if (run->results.kind == KUBE_PLACE_CLAIM)
@@ -186,8 +180,6 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 			ret->user = username_of(replies[i].object);
 		if (replies[i].status != 200)
 			continue;
-		if (questions->v[i].subject == JOBSET)
-			ret->jobset = true;
 		if (questions->v[i].subject != NAMESPACE)
 			continue;
 		ret->enforced = kube_label(replies[i].object, "pod-security.kubernetes.io/enforce");
@@ -206,7 +198,7 @@ struct judge {
 	const struct kube_question *question;
 	const struct kube_reply *reply;
 	struct kube_findings *ret;
-	bool no_kueue, jobset;
+	bool no_kueue;
 };
 
 static struct err *problem(struct judge *judge)
@@ -232,8 +224,6 @@ static void judge_access(struct judge *judge)
 	struct err *err;
 
 	if (judge->reply->status / 100 != 2 || json_get_bool(status, "allowed", true))
-		return;
-	if (judge->question->subject == ACCESS_JOBSETS && !judge->jobset)
 		return;
 	err = problem(judge);
 	err_set(err, E_KUBE_DENIED, "you may not create %s in namespace %s", resource,
@@ -485,19 +475,17 @@ static const struct {
 	const char *unknown;
 } subjects[SUBJECTS] = {
 	[ACCESS_JOBS] = {judge_access, NULL},
-	[ACCESS_JOBSETS] = {judge_access, NULL},
 	[ACCESS_SERVICES] = {judge_access, NULL},
 	[ACCESS_SECRETS] = {judge_access, NULL},
 	[ACCESS_CLAIMS] = {judge_access, NULL},
 	[WHO] = {NULL, NULL},
-	[NAMESPACE] = {judge_namespace, "what its Pod Security level is"},
-	[JOBSET] = {NULL, "whether JobSet is installed"},
+	[NAMESPACE] = {judge_namespace, "what Pod Security level holds in namespace"},
 	[KUEUE] = {judge_kueue, NULL},
-	[QUEUE] = {judge_queue, "whether the queue exists"},
-	[CLAIM] = {judge_claim, "whether the claim exists"},
-	[PULL_SECRET] = {judge_pull_secret, "whether the pull secret exists"},
-	[ACCOUNT] = {judge_account, "whether the service account exists"},
-	[PRIORITY] = {judge_priority, "whether the priority class exists"},
+	[QUEUE] = {judge_queue, "whether there is the queue"},
+	[CLAIM] = {judge_claim, "whether there is the volume claim"},
+	[PULL_SECRET] = {judge_pull_secret, "whether there is the pull secret"},
+	[ACCOUNT] = {judge_account, "whether there is the service account"},
+	[PRIORITY] = {judge_priority, "whether there is the priority class"},
 	[QUOTAS] = {judge_quotas, NULL},
 	[NODES] = {judge_nodes, "whether it fits on any node"},
 };
@@ -530,10 +518,7 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 	struct kube_findings *ret)
 {
 	struct judge judge = {.run = run, .objects = objects, .ret = ret};
-	struct kube_surroundings surroundings;
 
-	kube_preflight_surroundings(questions, replies, &surroundings);
-	judge.jobset = surroundings.jobset;
 	for (size_t i = 0; i < questions->n; i++) {
 		judge.question = &questions->v[i];
 		judge.reply = &replies[i];

@@ -29,7 +29,7 @@ struct kube_questions VEC_OF(struct kube_question);
 void kube_questions_done(struct kube_questions *questions);
 #define AUTO_KUBE_QUESTIONS AUTO(kube_questions_done)
 
-/* run: image_ref, enforced and jobset need not be known yet. */
+/* run: image_ref and enforced need not be known yet. */
 void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret);
 
 /* Of the question at the same place. */
@@ -41,8 +41,7 @@ struct kube_reply {
 /* What the answers say of the cluster itself, for kube_run. Strings live as long as the replies. */
 struct kube_surroundings {
 	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
-	bool jobset;
-	const char *user; /* as the cluster knows us; NULL: not known */
+	const char *user;     /* as the cluster knows us; NULL: not known */
 };
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret);

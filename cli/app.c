@@ -221,6 +221,11 @@ static char *find_self(const char *name)
 	return mem_strdup(name);
 }
 
+static void say(void *ctx, const char *text)
+{
+	app_note(ctx, "%s", text);
+}
+
 static int read_env(struct app *app, struct session_env *ret, struct err *err)
 {
 	app->cwd = getcwd(NULL, 0);
@@ -243,6 +248,8 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.inside_run = getenv("DLRUN_RUN_ID") != NULL,
 		.has_terminal = isatty(STDIN_FILENO),
 		.self = app->self,
+		.say = say,
+		.say_ctx = app,
 	};
 	return 0;
 }

@@ -19,8 +19,8 @@ struct kube_client *kube_client_new(const struct kube_client_options *options)
 		.loop = options->loop,
 		.access = options->access,
 		.plugin = options->plugin,
-		.note = options->note,
-		.note_ctx = options->ctx,
+		.note = options->plugin.note ? options->plugin.note : options->note,
+		.note_ctx = options->plugin.note ? options->plugin.ctx : options->ctx,
 	};
 
 	client->options = *options;

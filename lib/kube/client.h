@@ -39,6 +39,8 @@ struct kube_plugin_options {
 	/* May this program be run, which was never seen before? NULL: it is allowed and pinned when
 	 * it comes from the user's own kubeconfig. */
 	int (*confirm)(void *ctx, const struct kube_exec *exec, struct err *err);
+	/* Somebody waits for it: one sentence. NULL: as kube_client_options.note. */
+	void (*note)(void *ctx, const char *text);
 	void *ctx;
 };
 

@@ -11,12 +11,13 @@ static void authorize(struct kube_call *call);
 
 static struct kube_asked asked(const struct kube_call *call)
 {
-	const char *user = call->client->options.access->user;
+	const struct kube_access *access = call->client->options.access;
 
 	return (struct kube_asked){.method = call->method,
 		.path = call->path,
 		.host = call->client->host,
-		.user = str_empty(user) ? NULL : user};
+		.user = str_empty(access->user) ? NULL : access->user,
+		.context = access->context};
 }
 
 /*

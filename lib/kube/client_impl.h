@@ -94,7 +94,8 @@ void kube_call_set_query(struct kube_call *call, const char *key, const char *va
 /* client_status.c: engines. */
 struct kube_asked {
 	const char *method, *path, *host;
-	const char *user; /* for the hint after a 401, or NULL */
+	const char *user;    /* for the hint after a 401, or NULL */
+	const char *context; /* of the kubeconfig, for hints, or NULL */
 };
 /* "jobs/x in namespace y", "pods in namespace y", "nodes". The caller frees. */
 char *kube_path_shown(const char *path);

@@ -244,6 +244,8 @@ void kube_unreachable(const struct kube_asked *asked, struct err *from, struct e
 		err_evidence(fault, "%s", from->evidence[i]);
 	if (from->hint)
 		err_hint(fault, "%s", from->hint);
+	if (asked->context)
+		kube_hint_version(asked->context, "is the VPN up?", fault);
 }
 
 static void read_object(

@@ -99,11 +99,12 @@ char *kube_plugin_info(const struct kube_access *access, bool interactive)
  * What it answers
  */
 
-static int fail(const struct kube_exec *exec, const char *why, struct err *err)
+int kube_plugin_fault(const struct kube_access *access, const char *why, struct err *err)
 {
-	AUTO_FREE char *shown = kube_program_shown(exec);
+	AUTO_FREE char *shown = kube_program_shown(access->exec);
 
-	return err_set(err, E_KUBE_PLUGIN, "%s, which logs in to the cluster, %s", shown, why);
+	return err_set(err, E_KUBE_PLUGIN, "%s, which logs in to the cluster %s, %s", shown,
+		access->cluster, why);
 }
 
 static bool is_header_text(const char *s)
@@ -114,7 +115,7 @@ static bool is_header_text(const char *s)
 	return true;
 }
 
-static int take_status(const struct json *status, const struct kube_exec *exec,
+static int take_status(const struct json *status, const struct kube_access *access,
 	struct kube_made *made, struct err *err)
 {
 	const char *token = json_get_str(status, "token");
@@ -123,41 +124,46 @@ static int take_status(const struct json *status, const struct kube_exec *exec,
 	const char *expires = json_get_str(status, "expirationTimestamp");
 
 	if (str_empty(cert) != str_empty(key))
-		return fail(exec, "printed a certificate or a key without the other", err);
+		return kube_plugin_fault(
+			access, "printed a certificate or a key without the other", err);
 	if (str_empty(token) && str_empty(cert))
-		return fail(exec, "printed neither a token nor a certificate", err);
+		return kube_plugin_fault(access, "printed neither a token nor a certificate", err);
 	if (!str_empty(token) && !is_header_text(token))
-		return fail(exec, "printed a token with blanks or control characters", err);
+		return kube_plugin_fault(
+			access, "printed a token with blanks or control characters", err);
 	if (!str_empty(cert) && (!strstr(cert, "-----BEGIN ") || !strstr(key, "-----BEGIN ")))
-		return fail(exec, "printed a certificate that is not in PEM form", err);
+		return kube_plugin_fault(
+			access, "printed a certificate that is not in PEM form", err);
 	if (!str_empty(expires) && clock_parse(expires, &made->expires_ms, NULL) < 0)
-		return fail(exec, "printed an expirationTimestamp that is no time", err);
+		return kube_plugin_fault(
+			access, "printed an expirationTimestamp that is no time", err);
 	made->token = str_empty(token) ? NULL : mem_strdup(token);
 	made->cert_pem = str_empty(cert) ? NULL : mem_strdup(cert);
 	made->key_pem = str_empty(cert) ? NULL : mem_strdup(key);
 	return 0;
 }
 
-int kube_plugin_parse(const char *text, size_t len, const struct kube_exec *exec,
+int kube_plugin_parse(const char *text, size_t len, const struct kube_access *access,
 	struct kube_made *ret, struct err *err)
 {
 	AUTO_JSON struct json *json = NULL;
 	AUTO_KUBE_MADE struct kube_made made = {0};
 
 	if (len == 0)
-		return fail(exec, "printed nothing", err);
+		return kube_plugin_fault(access, "printed nothing", err);
 	if (json_parse(text, len, KUBE_PLUGIN_OUT_MAX, "", &json, NULL) < 0 ||
 		!str_eq(json_get_str(json, "kind"), "ExecCredential"))
-		return fail(exec, "printed something else than an ExecCredential", err);
+		return kube_plugin_fault(
+			access, "printed something else than an ExecCredential", err);
 	const char *version = json_get_str(json, "apiVersion");
-	if (!str_eq(version, exec->api_version)) {
+	if (!str_eq(version, access->exec->api_version)) {
 		AUTO_FREE char *shown = str_shown(version ? version : "nothing");
 		AUTO_FREE char *why =
 			mem_printf("answers with apiVersion %s, but the kubeconfig says %s", shown,
-				exec->api_version);
-		return fail(exec, why, err);
+				access->exec->api_version);
+		return kube_plugin_fault(access, why, err);
 	}
-	int r = take_status(json_get(json, "status"), exec, &made, err);
+	int r = take_status(json_get(json, "status"), access, &made, err);
 	if (r < 0)
 		return r;
 	*ret = made;

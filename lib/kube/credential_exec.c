@@ -84,14 +84,6 @@ void kube_plugin_free(struct kube_plugin *plugin)
  * Failures
  */
 
-static void set_fault(const struct kube_plugin *plugin, const char *why, struct err *fault)
-{
-	AUTO_FREE char *shown = kube_program_shown(plugin->exec);
-
-	err_set(fault, E_KUBE_PLUGIN, "%s, which logs in to the cluster %s, %s", shown,
-		plugin->options->access->cluster, why);
-}
-
 static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -99,7 +91,8 @@ static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
 	kill_it(plugin);
 	close_output(&plugin->out);
 	close_output(&plugin->said);
-	set_fault(plugin, why, &fault);
+	kube_plugin_fault(plugin->options->access, why, &fault);
+	kube_hint_version(plugin->options->access->context, "does it log in?", &fault);
 	kube_plugin_said(plugin->said.text.data, plugin->said.text.len, &fault);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
 }
@@ -182,8 +175,11 @@ static int end(struct kube_plugin *plugin, int status, struct err *err)
 	}
 	close_output(&plugin->out);
 	close_output(&plugin->said);
+	const struct kube_access *access = plugin->options->access;
 	int r = kube_plugin_parse(
-		plugin->out.text.data, plugin->out.text.len, plugin->exec, &made, &fault);
+		plugin->out.text.data, plugin->out.text.len, access, &made, &fault);
+	if (r < 0)
+		kube_hint_version(access->context, "does it log in?", &fault);
 	return plugin->end(plugin->ctx, r, &made, &fault, err);
 }
 
@@ -321,8 +317,13 @@ static int spawn(struct kube_plugin *plugin, struct err *err)
 	AUTO_ERR struct err fault = {0};
 	if (proc_spawn(&spec, &plugin->pid, &fault) == 0)
 		return 0;
-	AUTO_FREE char *why = mem_printf("cannot be run: %s", fault.message);
-	set_fault(plugin, why, err);
+	/* A file that is there may lack what it is run by. */
+	bool is_missing = str_ends(fault.message, strerror(ENOENT)) && fault.n_evidence == 0;
+	AUTO_FREE char *why = is_missing ? mem_strdup("is not installed")
+					 : mem_printf("does not start: %s", fault.message);
+	kube_plugin_fault(plugin->options->access, why, err);
+	for (size_t i = 0; i < fault.n_evidence; i++)
+		err_evidence(err, "%s", fault.evidence[i]);
 	add_install_hint(plugin->exec, err);
 	return -ERR_AUTH;
 }
@@ -331,7 +332,8 @@ static int check_terminal(const struct kube_plugin *plugin, struct err *err)
 {
 	if (plugin->exec->interactive != KUBE_EXEC_ALWAYS || plugin->interactive)
 		return 0;
-	set_fault(plugin, "asks its user (interactiveMode: Always), and there is no terminal", err);
+	kube_plugin_fault(plugin->options->access,
+		"asks its user (interactiveMode: Always), and there is no terminal", err);
 	return err_hint(err, "run dlrun in a terminal");
 }
 

@@ -30,8 +30,10 @@ char *kube_plugin_info(const struct kube_access *access, bool interactive);
 /* What is to be known of the cluster by it, whether it is told or not. The caller frees. */
 char *kube_plugin_cluster(const struct kube_access *access);
 /* E_KUBE_PLUGIN without a word of what was printed, which may be the secret. */
-int kube_plugin_parse(const char *text, size_t len, const struct kube_exec *exec,
+int kube_plugin_parse(const char *text, size_t len, const struct kube_access *access,
 	struct kube_made *ret, struct err *err);
+/* E_KUBE_PLUGIN: "NAME, which logs in to the cluster CLUSTER, WHY". */
+int kube_plugin_fault(const struct kube_access *access, const char *why, struct err *err);
 /* The last lines of what a plugin said become evidence. */
 void kube_plugin_said(const char *text, size_t len, struct err *err);
 

@@ -6,9 +6,10 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "kube/kubeconfig.h"
 
 /* A character that is escaped becomes four bytes at most for each of its own. */
-enum { ESCAPED_MAX = 4 };
+enum { ESCAPED_MAX = 4, CONTEXT_MAX = 4096 };
 
 static void squeeze(struct buf *line, const char *text, size_t len)
 {
@@ -49,4 +50,15 @@ char *kube_words(const char *text, size_t len, size_t max)
 		buf_adds(&shown, "…");
 	}
 	return buf_take(&shown);
+}
+
+void kube_hint_version(const char *context, const char *question, struct err *err)
+{
+	AUTO_BUF struct buf quoted;
+
+	if (!context || str_eq(context, KUBECONFIG_IN_CLUSTER))
+		return;
+	buf_init(&quoted, CONTEXT_MAX);
+	str_shell_quote(&quoted, context);
+	err_hint(err, "kubectl --context %s version   # %s", quoted.data, question);
 }

@@ -103,11 +103,27 @@ static void hear(struct check *check, struct kube_answer *answer)
 		err_move(&check->silence, &answer->fault);
 }
 
+/* A login may take its time; who sends the Job waits for it. */
+static int say_unchecked(struct check *check)
+{
+	char time[32];
+
+	strv_addf(check->notes, "nothing was checked in the cluster %s: no answer within %s",
+		check->kube->cluster->access.cluster, duration_text(CHECK_LIMIT_MS, time));
+	return 0;
+}
+
 static void finish(struct check *check)
 {
 	AUTO_ERR struct err fault = {0};
-	bool is_silent = !check->is_heard && err_is_set(&check->silence);
-	int r = is_silent ? err_move(&fault, &check->silence) : judge(check, &fault);
+	int r;
+
+	if (check->is_heard)
+		r = judge(check, &fault);
+	else if (err_is_set(&check->silence))
+		r = err_move(&fault, &check->silence);
+	else
+		r = say_unchecked(check);
 
 	target_call_end(check->call, r, &fault);
 }

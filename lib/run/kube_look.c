@@ -30,11 +30,6 @@ static const struct {
 	[KUBE_RIGHT_NODES] = {"nodes", "list nodes", NULL, "", "nodes", NULL, "list", true},
 };
 
-const char *kube_right_name(enum kube_right right)
-{
-	return rights[right].name;
-}
-
 const char *kube_right_text(enum kube_right right)
 {
 	return rights[right].text;
@@ -338,11 +333,11 @@ static void blame_silence(const struct view *view, int64_t limit_ms)
 		err_set(fault, E_KUBE_UNREACHABLE,
 			"no answer within %s: %s, which logs in, or the cluster at %s is slow",
 			time, command, access->server.host);
-		err_hint(fault, "kubectl --context %s version", access->context);
+		kube_hint_version(access->context, "does it log in?", fault);
 	} else {
 		err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s has not answered within %s",
 			access->server.host, time);
-		err_hint(fault, "is the VPN up? kubectl --context %s version", access->context);
+		kube_hint_version(access->context, "is the VPN up?", fault);
 	}
 }
 

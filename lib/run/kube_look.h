@@ -27,8 +27,6 @@ enum kube_right {
 	KUBE_RIGHT_NODES,
 	KUBE_RIGHTS,
 };
-/* "submit", "logs", … */
-const char *kube_right_name(enum kube_right right);
 /* Behind "may" and "may not": "start runs". */
 const char *kube_right_text(enum kube_right right);
 /* The tier of `dlrun init --rbac` that has it; NULL: the ClusterRole. */

@@ -132,6 +132,8 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 				.pin_file = clusters->pin_file,
 				.env = env,
 				.tty_fd = session->env.has_terminal ? 0 : -1,
+				.note = session->env.say,
+				.ctx = session->env.say_ctx,
 			},
 		.note = note,
 	};

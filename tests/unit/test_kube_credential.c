@@ -271,7 +271,7 @@ static void test_failures(void **state)
 	(void)state;
 	fails("exit 3", 0, "login, which logs in to the cluster lab, failed with exit status 3");
 	fails("kill -9 $$", 0, "was ended by signal 9");
-	fails("true", 0, "printed nothing");
+	fails("true", 0, "login, which logs in to the cluster lab, printed nothing");
 	fails("echo SECRET", 0, "something else than an ExecCredential");
 	fails("echo '{\"kind\":\"Secret\",\"token\":\"SECRET\"}'", 0, "something else");
 	fails("echo '{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"SECRET\"}}'", 0,
@@ -310,7 +310,7 @@ static void test_missing(void **state)
 	exec->install_hint = mem_strdup("get it:\n\n   brew  install\033 it\n");
 	log_in(exec, -1, 0, &hinted);
 	assert_int_equal(hinted.id, E_KUBE_PLUGIN);
-	assert_non_null(strstr(hinted.message, "cannot be run"));
+	assert_non_null(strstr(hinted.message, "is not installed"));
 	assert_string_equal(hinted.hint, "get it: brew install\\x1b it");
 	log_in(exec_of("dlrun-no-such-login"), -1, 0, &plain);
 	assert_true(str_starts(plain.hint, "install dlrun-no-such-login, or correct exec: in "));

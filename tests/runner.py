@@ -57,7 +57,7 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep", "carry"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("push_matrix", "push_cuts", "push_hostile"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}

@@ -38,13 +38,29 @@ static size_t base_layers(const struct image_request *request)
 	return request->base ? request->base->n_layers : 0;
 }
 
+static bool is_zstd(const struct descriptor *blob)
+{
+	return str_eq(media_layer_to_oci(blob->media_type), media_layer(MEDIA_OCI, CODEC_ZSTD));
+}
+
+/* An image that dlrun made has them all of one kind. */
+static enum codec codec_of(const struct image_request *request)
+{
+	const struct image *own = request->own;
+
+	if (!own)
+		return request->codec;
+	return own->n_layers > 0 && is_zstd(&own->layers[own->n_layers - 1].blob) ? CODEC_ZSTD
+										  : CODEC_GZIP;
+}
+
 /* Docker has no media type for zstd. Its other layers and its configuration mean the same under
  * OCI's names. */
 static enum media_family pick_family(const struct image_request *request)
 {
 	enum media_family family = request->base ? request->base->family : MEDIA_OCI;
 
-	return media_layer(family, request->codec) ? family : MEDIA_OCI;
+	return media_layer(family, codec_of(request)) ? family : MEDIA_OCI;
 }
 
 /*
@@ -240,8 +256,48 @@ static int take_base(struct making *making, struct image_request *request, struc
 	making->family = pick_family(request);
 	for (size_t i = 0; i < work->n_layers; i++)
 		snprintf(work->layers[i].blob.media_type, MEDIA_TYPE_SIZE, "%s",
-			media_layer(making->family, request->codec));
+			media_layer(making->family, codec_of(request)));
 	return 0;
+}
+
+static int take_own_layer(struct layer_work *work, const struct image_layer *layer, struct err *err)
+{
+	AUTO_FD int from = -1;
+
+	if (work->n_layers == IMAGE_OWN_LAYERS_MAX)
+		return err_set(err, E_IMAGE, "the image has more than %d layers of its own",
+			IMAGE_OWN_LAYERS_MAX);
+	int r = sink_has(work->sink, &layer->blob, err);
+	if (r < 0)
+		return r;
+	work->layers[work->n_layers++] = *layer;
+	if (r > 0)
+		return 0;
+	work->n_written++;
+	r = layout_open_blob(work->request->own_layout, &layer->blob, &from, err);
+	return r < 0 ? r : work->sink->ops->link(work->sink, from, &layer->blob, err);
+}
+
+static int take_own_layers(struct layer_work *work, struct err *err)
+{
+	const struct image *own = work->request->own;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < own->n_layers; i++)
+		if (own->layers[i].role != IMAGE_ROLE_BASE)
+			r = take_own_layer(work, &own->layers[i], err);
+	return r;
+}
+
+static int find_layers(struct layer_work *work, const struct image_request *request,
+	struct sink *sink, enum media_family family, struct err *err)
+{
+	if (request->own) {
+		*work = (struct layer_work){.request = request, .sink = sink, .lock_fd = -1};
+		return take_own_layers(work, err);
+	}
+	layer_work_init(work, request, sink, media_layer(family, request->codec));
+	return layer_work_run(work, err);
 }
 
 /* *ret_wrong: the sink found at the end that it lacks what it said it had. */
@@ -253,10 +309,9 @@ static int write_once(const struct image_request *request, struct sink *sink, st
 	struct making making = {
 		.request = request, .sink = sink, .family = pick_family(request), .work = &work};
 
-	layer_work_init(&work, request, sink, media_layer(making.family, request->codec));
 	buf_init(&making.config, IMAGE_CONFIG_MAX);
 	buf_init(&making.manifest, IMAGE_MANIFEST_MAX);
-	int r = layer_work_run(&work, err);
+	int r = find_layers(&work, request, sink, making.family, err);
 	if (r == 0)
 		r = take_base(&making, &own, &work, err);
 	if (r == 0) {

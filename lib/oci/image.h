@@ -98,6 +98,10 @@ struct plan;
 struct image_request {
 	const struct entry_list *entries;
 	struct entry_opener opener;
+	/* Instead of entries: dlrun's own layers of an image, as they are, out of own_layout. Its
+	 * workdir is the one here, and opener, codec, plan and full do not count. */
+	const struct image *own;
+	struct layout *own_layout;
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */

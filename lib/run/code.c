@@ -13,6 +13,7 @@
 #include "oci/image.h"
 #include "oci/plan.h"
 #include "oci/ref.h"
+#include "run/code.h"
 #include "run/code_pull.h"
 #include "run/ops.h"
 #include "run/words.h"
@@ -21,16 +22,13 @@
  * The code of a run, read from the layers of its image.
  */
 
-struct code {
-	struct layout *layout; /* that holds the image */
-	struct layout *opened; /* the same unless it is the session's */
-	struct image image;
-};
-
-static void code_done(struct code *code)
+void code_done(struct code *code)
 {
+	if (!code)
+		return;
 	image_done(&code->image);
 	layout_free(code->opened);
+	*code = (struct code){0};
 }
 
 static int fail_unmade(const struct run *run, struct err *err)
@@ -52,31 +50,37 @@ static int open_layout(
 	return r;
 }
 
-static int open_ref(struct session *session, const char *text, struct code *code, struct err *err)
+int code_open(struct session *session, const char *text, struct code *ret, struct err *err)
 {
 	AUTO_REF struct ref ref = {0};
 	AUTO_FREE char *shown = str_escaped(text);
+	AUTO(code_done) struct code code = {0};
 
 	int r = ref_parse(text, &ref, err);
 	if (r == 0 && (ref.kind == REF_SCRATCH || !ref.digest))
 		r = err_set(err, E_IMAGE_BASE, "%s is no image of a run", shown);
 	if (r == 0)
-		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code->opened, err)
-					     : open_layout(session, &ref, code, err);
+		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code.opened, err)
+					     : open_layout(session, &ref, &code, err);
 	if (r == 0 && ref.kind == REF_REGISTRY)
-		code->layout = code->opened;
-	return r < 0 ? r : image_load(code->layout, ref.digest, &code->image, err);
+		code.layout = code.opened;
+	if (r == 0)
+		r = image_load(code.layout, ref.digest, &code.image, err);
+	if (r < 0)
+		return r;
+	*ret = code;
+	code = (struct code){0};
+	return 0;
 }
 
-static int code_open(
+static int open_run(
 	struct session *session, const struct run *run, struct code *code, struct err *err)
 {
 	AUTO_FREE char *ref = words_get_one(json_get(run->doc, "image"), "ref");
 
-	*code = (struct code){0};
 	if (!ref)
 		return fail_unmade(run, err);
-	int r = open_ref(session, ref, code, err);
+	int r = code_open(session, ref, code, err);
 	return r < 0 ? err_prefix(err, "the code of %s", run_id(run)) : 0;
 }
 
@@ -129,7 +133,7 @@ int run_entries(
 	AUTO(code_done) struct code code = {0};
 	AUTO_ENTRIES struct entry_list list = {0};
 
-	int r = code_open(session, run, &code, err);
+	int r = open_run(session, run, &code, err);
 	if (r < 0)
 		return r;
 	size_t known = take_known(session, &code.image, &list);
@@ -146,7 +150,7 @@ int run_read_file(struct session *session, const struct run *run, const char *pa
 {
 	AUTO(code_done) struct code code = {0};
 
-	int r = code_open(session, run, &code, err);
+	int r = open_run(session, run, &code, err);
 	return r < 0 ? r : image_read_file(code.layout, &code.image, path, out_fd, err);
 }
 
@@ -298,7 +302,7 @@ int run_checkout(struct session *session, const struct run *run, const char *dir
 		path[--len] = '\0';
 	int r = find_spot(session, run, dir, path, &spot, err);
 	if (r == 0)
-		r = code_open(session, run, &code, err);
+		r = open_run(session, run, &code, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *temp = temp_beside(spot.name);

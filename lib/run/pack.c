@@ -168,7 +168,7 @@ static char *plan_path(const struct pack *pack, const char *root, const char *de
 static void add_labels(const struct snapshot *snapshot, struct strv *labels)
 {
 	if (snapshot->git.commit)
-		strv_addf(labels, "org.opencontainers.image.revision=%s", snapshot->git.commit);
+		strv_addf(labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
 	if (snapshot->git.remote_url)
 		strv_addf(labels, "org.opencontainers.image.source=%s", snapshot->git.remote_url);
 }
@@ -282,6 +282,30 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 		if (r < 0)
 			return r;
 	}
+}
+
+int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
+	const char *name, struct image *ret, struct err *err)
+{
+	AUTO_STRV struct strv labels = {0};
+	const struct image_request request = {
+		.own = carried->image,
+		.own_layout = carried->layout,
+		.snapshot_id = carried->snapshot_id,
+		.workdir = carried->image->workdir,
+		.base = pack->base,
+		.get_base = pack->get_base ? get_base : NULL,
+		.get_base_ctx = pack,
+		.platform = config_str(pack->session->config, "platform"),
+		.dry = pack->dry,
+		.mtime_s = pack->mtime_s,
+		.labels = &labels,
+		.name = name,
+	};
+
+	if (carried->commit)
+		strv_addf(&labels, PACK_LABEL_REVISION "=%s", carried->commit);
+	return image_write(&request, sink, ret, err);
 }
 
 /*

@@ -14,6 +14,9 @@
 #include "run/session.h"
 #include "snap/snapshot.h"
 
+/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
+#define PACK_LABEL_REVISION "org.opencontainers.image.revision"
+
 struct pack_plan;
 
 struct pack {
@@ -54,6 +57,17 @@ void pack_prepare(struct pack *pack, const char *root, const char *dest);
  * names it). Files that change meanwhile are read again, up to three times: the snapshot is that of
  * the image then. name: of the image there, or NULL. */
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
+	const char *name, struct image *ret, struct err *err);
+
+/* What is known of the image whose layers are carried along: borrowed. */
+struct pack_carried {
+	const struct image *image;
+	struct layout *layout; /* that has dlrun's own layers of it */
+	const char *snapshot_id;
+	const char *commit; /* NULL: none */
+};
+/* The same code as that of another image, its layers as they are, on this pack's base. */
+int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
 	const char *name, struct image *ret, struct err *err);
 
 /* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */

@@ -83,6 +83,14 @@ static const struct ref *base_ref(const struct course *course)
 	return &course->pushing->submission->pack.base_ref;
 }
 
+/* What goes in the place of a tree; or NULL. */
+static const struct pack_carried *carried(const struct course *course)
+{
+	const struct pack_carried *carried = &course->pushing->submission->carried;
+
+	return carried->image ? carried : NULL;
+}
+
 static bool base_is_remote(const struct course *course)
 {
 	return base_ref(course)->kind == REF_REGISTRY;
@@ -249,6 +257,24 @@ static void say_snapshot(void *ctx, struct task *task)
 {
 	push_say_snapshot(((struct course *)ctx)->pushing);
 	task_answer(task, 0, NULL);
+}
+
+/* Asked on the loop, which has all that is needed by then. */
+static void be_ready(void *ctx, struct task *task)
+{
+	(void)ctx;
+	task_answer(task, 0, NULL);
+}
+
+static int work_carry(struct task *task, void *ctx, struct err *err)
+{
+	struct course *course = ctx;
+	struct pushing *pushing = course->pushing;
+
+	int r = task_ask(task, be_ready, course, err);
+	return r < 0 ? r
+		     : pack_carry(&pushing->submission->pack, carried(course), course->sink,
+			       pushing->to.tag, &pushing->result.image, err);
 }
 
 static int work(struct task *task, void *ctx, struct err *err)
@@ -451,14 +477,17 @@ static void start_work(struct course *course)
 	const struct ref *to = &course->pushing->to;
 	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
 
-	submission->will_read = will_read;
-	submission->will_read_ctx = course;
-	pack_prepare(&submission->pack, submission->place->root, name);
+	if (!carried(course)) {
+		submission->will_read = will_read;
+		submission->will_read_ctx = course;
+		pack_prepare(&submission->pack, submission->place->root, name);
+	}
 	if (base_is_remote(course)) {
 		submission->pack.get_base = get_base;
 		submission->pack.get_base_ctx = course;
 	}
-	task_start(course->loop, work, work_done, course, &course->task);
+	task_start(course->loop, carried(course) ? work_carry : work, work_done, course,
+		&course->task);
 }
 
 /* What is worth starting before anything is known of the tree. */
@@ -467,7 +496,8 @@ static void start_early(struct course *course)
 	if (course->pushing->options->dry_run)
 		return;
 	uploads_prove_old(course->uploads);
-	if (edited_has_changed(&course->edited, course->pushing->submission->place->root))
+	if (carried(course) ||
+		edited_has_changed(&course->edited, course->pushing->submission->place->root))
 		open_sessions(course);
 }
 
@@ -507,7 +537,7 @@ static void save(struct course *course, bool pushed)
 	int r = registry_memory_save(course->memory_path, &course->memory, &err);
 	if (r == 0 && course->base_memory_path)
 		r = registry_memory_save(course->base_memory_path, &course->base_memory, &err);
-	if (r == 0 && pushed)
+	if (r == 0 && pushed && course->edited_path)
 		r = edited_save(course->edited_path, &course->edited, &err);
 	if (r < 0)
 		log_note("what was learnt of the registry is not kept: %s", err.message);
@@ -558,7 +588,8 @@ static int go(struct course *course, struct err *err)
 
 	if (r < 0)
 		return r;
-	load_edited(course);
+	if (!carried(course))
+		load_edited(course);
 	start_work(course);
 	r = open_all(course, err);
 	if (r < 0)

@@ -4,6 +4,7 @@
 #ifndef DLRUN_RUN_SUBMISSION_H
 #define DLRUN_RUN_SUBMISSION_H
 
+#include "run/code.h"
 #include "run/pack.h"
 #include "run/spec.h"
 #include "run/submit.h"
@@ -16,7 +17,10 @@ struct submission {
 	struct config *config;              /* the session's */
 	const struct tree_place *place;     /* the session's; NULL with --from */
 	struct run *parent;                 /* --from RUN */
-	char *from_digest;                  /* --from: the image */
+	char *from_digest, *from_ref;       /* --from: the image */
+	struct code from;                   /* the same, where it had to be looked into */
+	struct json *from_config;           /* of that */
+	struct pack_carried carried;        /* its image is set: what goes along with the run */
 	struct spec spec;
 	struct strv secret_env; /* K=V */
 	char name[RUN_NAME_MAX + 1];
@@ -40,7 +44,10 @@ void submission_warn(struct submission *submission, const char *fmt, ...) ERR_PR
 
 /* Everything that can be refused without looking at the files of the tree; nothing is written. */
 int submission_check(struct submission *submission, struct err *err);
-/* Parts of it: the values of secrets; what surrounds the code (run/world.h). */
+/* Parts of it: --from, before the target is known and afterwards; the values of secrets; what
+ * surrounds the code (run/world.h). */
+int submission_take_from(struct submission *submission, struct err *err);
+int submission_find_from(struct submission *submission, struct err *err);
 int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
 /* What of the world only the snapshot can tell. */

@@ -45,6 +45,17 @@ static int write_layers(
 	return r;
 }
 
+static int carry_layers(struct submit_course *course, struct layout *layout, struct err *err)
+{
+	struct submission *submission = &course->submission;
+	struct sink *sink = layout_sink(layout);
+
+	int r = pack_carry(
+		&submission->pack, &submission->carried, sink, course->id, &course->image, err);
+	sink_free(sink);
+	return r;
+}
+
 static int write_image(struct submit_course *course, struct err *err)
 {
 	struct submission *submission = &course->submission;
@@ -56,7 +67,9 @@ static int write_image(struct submit_course *course, struct err *err)
 	int r = session_layout(submission->session, &layout, err);
 	if (r < 0)
 		return r;
-	if (submission->from_digest)
+	if (submission->carried.image)
+		r = carry_layers(course, layout, err);
+	else if (submission->from_digest)
 		r = image_load(layout, submission->from_digest, &course->image, err);
 	else
 		r = write_layers(course, layout, dir, err);
@@ -74,7 +87,12 @@ static void set_image(struct submit_course *course)
 	const struct submission *submission = &course->submission;
 	const char *base = submission->pack.base_name;
 
-	if (submission->parent)
+	/* One that stays where it is was copied from the earlier run's record as it is. */
+	if (!course->image.layers) {
+		json_set_str(json_sub(course->run->doc, "image"), "ref", course->ref);
+		return;
+	}
+	if (submission->parent && !submission->carried.image)
 		base = json_get_str(json_get(submission->parent->doc, "image"), "base");
 	json_set(course->run->doc, "image", pack_image_json(&course->image, course->ref, base));
 	submission_set_snapshot(submission, course->run);

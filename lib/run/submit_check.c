@@ -5,8 +5,6 @@
 #include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "oci/ref.h"
-#include "run/store.h"
 #include "run/submission.h"
 #include "run/words.h"
 
@@ -21,6 +19,9 @@ void submission_done(struct submission *submission)
 		return;
 	run_free(submission->parent);
 	free(submission->from_digest);
+	free(submission->from_ref);
+	code_done(&submission->from);
+	json_free(submission->from_config);
 	spec_done(&submission->spec);
 	strv_done(&submission->secret_env);
 	target_free(submission->target);
@@ -43,82 +44,6 @@ void submission_warn(struct submission *submission, const char *fmt, ...)
 	strv_add(&submission->warnings, text);
 	if (events && events->warning)
 		events->warning(events->ctx, text);
-}
-
-/*
- * --from
- */
-
-static int take_parent(struct submission *submission, struct err *err)
-{
-	struct store *store;
-	const char *digest;
-
-	int r = session_store(submission->session, &store, err);
-	if (r == 0)
-		r = store_resolve(store, submission->options->from, &submission->parent, err);
-	if (r == 0)
-		r = spec_from_json(submission->parent->spec, &submission->spec, err);
-	if (r < 0)
-		return r;
-	digest = run_image_digest(submission->parent);
-	if (!digest)
-		return err_set(
-			err, E_IMAGE_BASE, "%s never had an image", run_id(submission->parent));
-	submission->from_digest = mem_strdup(digest);
-	return 0;
-}
-
-/* oci:DIR@sha256:… is an image that this machine's layout has. */
-static int take_from(struct submission *submission, struct err *err)
-{
-	AUTO_REF struct ref ref = {0};
-
-	if (!submission->options->from)
-		return 0;
-	if (!strchr(submission->options->from, '@') || submission->options->from[0] == '@')
-		return take_parent(submission, err);
-	int r = ref_parse(submission->options->from, &ref, err);
-	if (r < 0)
-		return r;
-	if (!ref.digest)
-		return err_set(err, E_IMAGE_REF, "--from takes a run, or an image with its digest");
-	submission->from_digest = mem_strdup(ref.digest);
-	submission->spec.cwd = mem_strdup(".");
-	return 0;
-}
-
-/* Where the image of the earlier run is, the new one must be able to take it from. */
-static int check_place(const struct submission *submission, struct err *err)
-{
-	const struct json *image =
-		json_get(submission->parent ? submission->parent->doc : NULL, "image");
-	const char *ref = json_get_str(image, "ref");
-	bool is_here = !ref || str_starts(ref, "oci:");
-
-	if (is_here != submission->target->ops->takes_image_from_registry)
-		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED, "target %s cannot take the image of %s: %s",
-		submission->target->name, submission->options->from,
-		is_here ? "it is on this machine only" : "it is in a registry");
-	return err_hint(
-		err, "dlrun checkout %s DIR && dlrun -C DIR submit", submission->options->from);
-}
-
-/* A run that cannot be repeated is refused before there is a new one. */
-static int check_image(struct submission *submission, struct err *err)
-{
-	AUTO_IMAGE struct image image = {0};
-	struct layout *layout;
-	int r;
-
-	if (!submission->from_digest)
-		return 0;
-	r = check_place(submission, err);
-	if (r < 0 || submission->target->ops->takes_image_from_registry)
-		return r;
-	r = session_layout(submission->session, &layout, err);
-	return r < 0 ? r : image_load(layout, submission->from_digest, &image, err);
 }
 
 /*
@@ -392,8 +317,9 @@ static int find_place(struct submission *submission, struct err *err)
 
 int submission_check(struct submission *submission, struct err *err)
 {
-	static int (*const steps[])(struct submission *, struct err *) = {take_from, find_place,
-		set_command, set_env, submission_set_secrets, set_name, open_target, check_image};
+	static int (*const steps[])(struct submission *, struct err *) = {submission_take_from,
+		find_place, set_command, set_env, submission_set_secrets, set_name, open_target,
+		submission_find_from};
 
 	int r = session_config(submission->session, &submission->config, err);
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)

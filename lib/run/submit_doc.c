@@ -110,7 +110,7 @@ static void set_image_facts(const struct submission *submission, struct json *sp
 {
 	const struct json *facts = submission->image_facts;
 
-	if (submission->parent)
+	if (submission->parent && !submission->carried.image)
 		facts = json_get(submission->parent->spec, "image");
 	if (facts)
 		json_set(spec, "image", json_clone(facts));

@@ -57,11 +57,10 @@ static int take(struct submit_course *course, bool objects, struct err *err)
 {
 	struct submission *submission = &course->submission;
 
-	if (objects && !submission->from_digest)
+	if (objects && (!submission->from_digest || submission->carried.image))
 		return find_image(course, err);
-	if (objects && submission->parent)
-		course->ref =
-			mem_strdup(json_get_str(json_get(submission->parent->doc, "image"), "ref"));
+	if (objects)
+		course->ref = mem_strdup(submission->from_ref);
 	return submission_take_all(submission, false, err);
 }
 

@@ -46,12 +46,13 @@ void submit_set_facts(struct submit_course *course)
 	struct submission *submission = &course->submission;
 	const struct config *config = submission->config;
 	const struct image_base *base = submission->pack.base;
+	const struct image *carried = submission->carried.image;
 	AUTO_IMAGE_FACTS struct image_facts facts = {0};
 
-	if (submission->parent)
-		return; /* its specification has them */
+	if (submission->from_digest && !carried)
+		return; /* its specification has them, or it was asked */
 	image_facts_of_config(base ? base->config_json : NULL, config_str(config, "platform"),
-		config_str(config, "workdir"), &facts);
+		carried ? carried->workdir : config_str(config, "workdir"), &facts);
 	json_free(submission->image_facts);
 	submission->image_facts = image_facts_to_json(&facts);
 }
@@ -196,9 +197,7 @@ static int push(struct remote *remote, struct err *err)
 /* --from: the image is where the earlier run's was. */
 static int reuse(struct submit_course *course, struct err *err)
 {
-	const char *ref = json_get_str(json_get(course->submission.parent->doc, "image"), "ref");
-
-	course->ref = mem_strdup(ref);
+	course->ref = mem_strdup(course->submission.from_ref);
 	return submit_insert_row(course, err);
 }
 
@@ -209,7 +208,7 @@ int submit_push(struct submit_course *course, struct err *err)
 	struct remote remote = {.course = course};
 	struct submission *submission = &course->submission;
 
-	if (submission->from_digest)
+	if (submission->from_digest && !submission->carried.image)
 		return reuse(course, err);
 	remote.events = (struct push_events){.snapshot = on_snapshot, .ctx = &remote};
 	if (submission->events && submission->events->progress)

@@ -147,6 +147,38 @@ static int check_data(struct submission *submission, struct err *err)
 	return 0;
 }
 
+static int find_data(
+	struct submission *submission, const char *path, char **ret_from, struct err *err)
+{
+	*ret_from = data_place(submission, path);
+	if (*ret_from)
+		return 0;
+	AUTO_FREE char *shown = str_escaped(path);
+	err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s", shown,
+		submission->target->name);
+	return err_hint(
+		err, "targets: {%s: {data: {%s: {pvc: NAME}}}}", submission->target->name, shown);
+}
+
+/* The earlier run's data lie elsewhere on another target. */
+static int move_data(struct submission *submission, struct err *err)
+{
+	struct world *world = &submission->spec.world;
+	int r = 0;
+
+	if (!submission->parent || str_eq(run_target(submission->parent), submission->target->name))
+		return 0;
+	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
+		char *from = NULL;
+		r = find_data(submission, world->data.v[i].path, &from, err);
+		if (r < 0)
+			break;
+		free(world->data.v[i].from);
+		world->data.v[i].from = from;
+	}
+	return r;
+}
+
 static int add_data(struct submission *submission, struct err *err)
 {
 	const struct strv *paths = config_list(submission->config, "data");
@@ -157,13 +189,10 @@ static int add_data(struct submission *submission, struct err *err)
 		int r = world_path(paths->v[i], "data", &path, err);
 		if (r < 0)
 			return r;
-		AUTO_FREE char *from = data_place(submission, path);
-		if (!from) {
-			err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s",
-				paths->v[i], submission->target->name);
-			return err_hint(err, "targets: {%s: {data: {%s: {pvc: NAME}}}}",
-				submission->target->name, path);
-		}
+		AUTO_FREE char *from = NULL;
+		r = find_data(submission, path, &from, err);
+		if (r < 0)
+			return r;
 		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
 	}
 	return 0;
@@ -442,7 +471,7 @@ static int set_surroundings(struct submission *submission, struct err *err)
 
 int submission_set_world(struct submission *submission, struct err *err)
 {
-	int r = submission->parent ? 0 : set_surroundings(submission, err);
+	int r = submission->parent ? move_data(submission, err) : set_surroundings(submission, err);
 
 	if (r == 0)
 		r = check_counts(&submission->spec.world, err);

@@ -540,6 +540,121 @@ static void test_not_ours(void **state)
 	assert_non_null(strstr(err.message, "was not made by dlrun"));
 }
 
+/*
+ * Layers that are carried from one image to another
+ */
+
+/* Full and delta, over nothing, in the layout root/from. */
+static struct image write_two_layers(struct fake_tree *tree, enum codec codec)
+{
+	struct image_request request = request_of(tree);
+
+	request.codec = codec;
+	just_write("from", &request);
+	tree_put(tree, "a.py", 'f', 9, 50);
+	request = request_of(tree);
+	request.codec = codec;
+	return write_image("from", &request);
+}
+
+static struct image_request request_carry(
+	const struct image *own, struct layout *layout, const struct image_base *base)
+{
+	return (struct image_request){.own = own,
+		.own_layout = layout,
+		.snapshot_id = tree_id,
+		.workdir = own->workdir,
+		.base = base,
+		.platform = "linux/amd64",
+		.mtime_s = LAYER_MTIME};
+}
+
+static void carry_over(enum media_family family, enum codec codec, const char *layer_type)
+{
+	struct fake_tree *tree = tree_new();
+	struct base_spec spec = {.family = family, .n_layers = 2};
+	AUTO_LAYOUT struct layout *from = NULL;
+
+	tree_put(tree, "train.py", 'x', 1, 5000);
+	tree_put(tree, "a.py", 'f', 2, 50);
+	AUTO_IMAGE struct image own = write_two_layers(tree, codec);
+	assert_int_equal(own.n_layers, 2);
+	ok(layout_open(in_root("from"), false, &from, fault));
+	make_base(&spec, "v1");
+	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
+	struct image_request request = request_carry(&own, from, base);
+	AUTO_IMAGE struct image image = write_image("l", &request);
+	assert_int_equal(image.n_layers, 4);
+	assert_int_equal(image.layers_written, 2);
+	assert_holds("l", &image, tree_entries(tree));
+	for (size_t i = 0; i < 2; i++) {
+		assert_string_equal(image.layers[2 + i].blob.digest, own.layers[i].blob.digest);
+		assert_string_equal(image.layers[2 + i].diff_id, own.layers[i].diff_id);
+		assert_int_equal(image.layers[2 + i].role, own.layers[i].role);
+		assert_layer_type(&image, 2 + i, layer_type);
+	}
+	AUTO_IMAGE struct image again = write_image("l", &request);
+	assert_string_equal(again.manifest.digest, image.manifest.digest);
+	assert_int_equal(again.layers_written, 0);
+	tree_done(tree);
+}
+
+static void test_carried_layers(void **state)
+{
+	(void)state;
+	carry_over(MEDIA_OCI, CODEC_GZIP, OCI_GZIP);
+}
+
+static void test_carried_layers_over_docker(void **state)
+{
+	(void)state;
+	carry_over(MEDIA_DOCKER, CODEC_GZIP, DOCKER_TAR);
+}
+
+static void test_carried_zstd_over_docker(void **state)
+{
+	(void)state;
+	carry_over(MEDIA_DOCKER, CODEC_ZSTD, media_layer(MEDIA_OCI, CODEC_ZSTD));
+}
+
+/* Off one base and onto none: what this machine needs of an image in a registry. */
+static void test_carried_without_a_base(void **state)
+{
+	struct base_spec spec = {.family = MEDIA_DOCKER, .n_layers = 2};
+	AUTO_LAYOUT struct layout *from = NULL;
+
+	(void)state;
+	make_base(&spec, "v1");
+	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
+	AUTO_IMAGE struct image own = write_over(base, CODEC_GZIP);
+	ok(layout_open(in_root("l"), false, &from, fault));
+	struct image_request request = request_carry(&own, from, NULL);
+	AUTO_IMAGE struct image image = write_image("to", &request);
+	assert_int_equal(image.n_layers, 1);
+	assert_string_equal(image.layers[0].blob.digest, own.layers[2].blob.digest);
+	assert_string_equal(image.manifest.media_type, media_manifest(MEDIA_OCI));
+}
+
+static void test_carried_layer_that_is_lost(void **state)
+{
+	struct fake_tree *tree = tree_new();
+	AUTO_LAYOUT struct layout *from = NULL;
+	AUTO_ERR struct err err = {0};
+	struct image image;
+
+	(void)state;
+	tree_put(tree, "a.py", 'f', 2, 50);
+	AUTO_IMAGE struct image own = write_two_layers(tree, CODEC_GZIP);
+	AUTO_FREE char *path = mem_printf(
+		"%s/from/blobs/sha256/%s", root, own.layers[0].blob.digest + strlen("sha256:"));
+	assert_int_equal(unlink(path), 0);
+	ok(layout_open(in_root("from"), false, &from, fault));
+	struct image_request request = request_carry(&own, from, NULL);
+	assert_true(write_to("to", &request, &image, &err) < 0);
+	assert_int_equal(err.id, E_IMAGE_BASE);
+	tree_done(tree);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -560,6 +675,11 @@ int main(void)
 		T(test_own_image),
 		T(test_roles_in_disorder),
 		T(test_not_ours),
+		T(test_carried_layers),
+		T(test_carried_layers_over_docker),
+		T(test_carried_zstd_over_docker),
+		T(test_carried_without_a_base),
+		T(test_carried_layer_that_is_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""`submit --from` between this machine and a registry: the same code goes along, its layers as they are. The cluster is an API
+server that takes every Job and never runs one."""
+
+import http.server
+import threading
+
+from harness import *  # noqa: F403
+from kube_api import write_kubeconfig
+from push import SimpleImage, put_base
+from registries import plain
+
+REVIEWS = {"selfsubjectreviews": {"userInfo": {"username": "alice"}}, "selfsubjectaccessreviews": {"allowed": True}}
+LISTS, THERE = ("jobs", "pods", "nodes", "events", "localqueues"), ("namespaces", "persistentvolumeclaims", "configmaps")
+
+
+class Api:
+    """What was created stands in `made` by its kind."""
+
+    def __init__(self):
+        api, self.made = self, {}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self, status, value):
+                body = json.dumps(value).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):  # noqa: N802
+                if self.path.startswith("/version"):
+                    return self.answer(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.0"})
+                path = self.path.split("?")[0].split("/")
+                if path[-1] in LISTS:
+                    return self.answer(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+                if path[-2] in THERE:
+                    return self.answer(200, {"metadata": {"name": path[-1], "uid": "u"}})
+                return self.answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                                         "message": "not found", "code": 404})
+
+            def do_POST(self):  # noqa: N802
+                value = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                kind = self.path.split("?")[0].rsplit("/", 1)[1]
+                if kind in REVIEWS:
+                    return self.answer(201, {**value, "status": REVIEWS[kind]})
+                value["metadata"]["uid"] = f"uid-{len(api.made)}"
+                api.made.setdefault(kind, []).append(value)
+                return self.answer(201, value)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def configure(self, w):
+        server = {"server": f"http://127.0.0.1:{self.server.server_address[1]}"}
+        w.env["KUBECONFIG"] = str(write_kubeconfig(w.dir / "kubeconfig", server, {}))
+
+    def image(self):
+        """That of the newest Job."""
+        return self.made["jobs"][-1]["spec"]["template"]["spec"]["containers"][0]["image"]
+
+
+def site(w, registry, image):
+    w.repo({"a.py": "print('first')\n", "exp/b.py": "print('b')\n"})
+    (w.tree / "dlrun.yaml").write_text(json.dumps({
+        "image": image, "targets": {"lab": {"kind": "kubernetes", "registry": f"{registry.host}/me/code"}}}))
+    return disk_tree(w.tree, all_files(w.tree))
+
+
+def own(run):
+    return [(layer["role"], layer["digest"]) for layer in run["image"]["layers"] if layer["role"] != "base"]
+
+
+def to_cluster(w, api, registry, source, *words):
+    """(the record, its image read back)"""
+    run = w.ok("submit", "-d", "--from", source, "-t", "lab", *words).out.strip()
+    record = w.show(run)
+    assert record["image"]["ref"] == api.image(), (record["image"], api.image())
+    return record, SimpleImage(w, registry, "me/code", record["image"]["ref"].split("@")[1]).fetch()
+
+
+def test_the_code_of_a_local_run_goes_to_the_registry(w):
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        reference, _, layers = put_base(w, registry, layers=3)
+        then = site(w, registry, reference)
+        first = w.ok("submit", "-d", "-t", "local", "--", "python3", "a.py").out.strip()
+        assert w.run("wait", first).rc == 0
+        w.write("a.py", "print('edited')\n")
+        mark = len(registry.requests())
+        record, image = to_cluster(w, api, registry, first)
+        assert image.tree == then
+        assert own(record) == own(w.show(first)), record["image"]
+        assert [layer["digest"] for layer in image.manifest["layers"]][:len(layers)] == layers, image.manifest
+        assert record["parent"] == first and record["snapshot"]["id"] == w.show(first)["snapshot"]["id"]
+        assert record["image"]["base"] == reference and record["image"]["layers_pushed"] == 1, record["image"]
+        assert api.made["jobs"][-1]["spec"]["template"]["spec"]["containers"][0]["args"] == ["python3", "a.py"] or \
+            api.made["jobs"][-1]["spec"]["template"]["spec"]["containers"][0]["command"] == ["python3", "a.py"]
+        assert [r for r in registry.requests()[mark:] if r.method == "PUT"]
+        # Once more: it is all there.
+        again, _ = to_cluster(w, api, registry, first, "--", "python3", "exp/b.py")
+        assert again["image"]["ref"] == record["image"]["ref"] and again["image"]["layers_pushed"] == 0, again["image"]
+        # And from the run in the cluster, whose image is where it is wanted.
+        third, _ = to_cluster(w, api, registry, record["id"])
+        assert third["image"]["ref"] == record["image"]["ref"]
+        assert own(third) == own(record), third["image"]
+
+
+def test_the_code_of_a_run_in_a_cluster_comes_here(w):
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        reference, _, _ = put_base(w, registry, layers=3)
+        site(w, registry, reference)
+        first = w.ok("submit", "-d", "-t", "lab", "--", "cat", "a.py").out.strip()
+        w.write("a.py", "print('edited')\n")
+        result = w.ok("submit", "-f", "--from", first, "-t", "local")
+        assert result.out == "print('first')\n", result
+        record = w.show()
+        assert record["image"]["ref"].startswith("oci:") and own(record) == own(w.show(first)), record["image"]
+        # It is this machine's now: also without the registry and the cache.
+        shutil.rmtree(w.cache)
+        registry.stop()
+        assert w.ok("submit", "-f", "--from", record["id"], "-t", "local").out == "print('first')\n"
+        w.refused("submit", "-d", "--from", first, "-t", "local", id="registry.unreachable", rc=3, says=[first])
+
+
+def test_an_image_by_its_name(w):
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        reference, _, _ = put_base(w, registry, layers=2)
+        then = site(w, registry, reference)
+        pushed = w.ok("push", "-q", "--to", f"{registry.host}/me/other").out.strip()
+        w.write("a.py", "print('edited')\n")
+        assert w.ok("submit", "-f", "--from", pushed, "-t", "local", "--", "cat", "a.py").out == "print('first')\n"
+        run = w.ok("submit", "-d", "--from", pushed, "-t", "lab", "--", "cat", "a.py").out.strip()
+        assert api.image() == pushed == w.show(run)["image"]["ref"]
+        here = w.ok("push", "-q", "--image", "scratch", "--to", "oci:there").out.strip()
+        _, image = to_cluster(w, api, registry, here, "--", "true")
+        assert image.tree[b"a.py"] != then[b"a.py"]
+        assert w.ok("submit", "-f", "--from", here, "-t", "local", "--", "cat", "a.py").out == "print('edited')\n"
+        w.refused("submit", "-d", "--from", f"{registry.host}/me/other@sha256:{'0' * 64}", "-t", "local", "--", "true",
+                  id="image.base", rc=5, says=["0000"])
+
+
+def test_nothing_is_sent_in_a_dry_run(w):
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        reference, _, _ = put_base(w, registry, layers=2)
+        site(w, registry, reference)
+        first = w.ok("submit", "-d", "-t", "local", "--", "python3", "a.py").out.strip()
+        mark = len(registry.requests())
+        objects = w.ok("submit", "--from", first, "-t", "lab", "--dry-run", "-o", "json").out
+        assert not [r for r in registry.requests()[mark:] if r.method in ("PUT", "POST", "PATCH")]
+        record, _ = to_cluster(w, api, registry, first)
+        assert record["image"]["ref"] in objects, objects
+
+
+def test_data_are_where_the_new_target_has_them(w):
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        reference, _, _ = put_base(w, registry, layers=2)
+        site(w, registry, reference)
+        w.write("data/x", "1")
+        w.write(".gitignore", "data\n")
+        plan = json.loads((w.tree / "dlrun.yaml").read_text())
+        plan["data"] = ["data"]
+        (w.tree / "dlrun.yaml").write_text(json.dumps(plan))
+        first = w.ok("submit", "-d", "-t", "local", "--", "cat", "data/x").out.strip()
+        assert w.run("wait", first).rc == 0
+        w.refused("submit", "-d", "--from", first, "-t", "lab", id="run.data", rc=2, says=["data", "lab"])
+        plan["targets"]["lab"]["data"] = {"data": {"pvc": "sets"}}
+        (w.tree / "dlrun.yaml").write_text(json.dumps(plan))
+        record, _ = to_cluster(w, api, registry, first)
+        volumes = api.made["jobs"][-1]["spec"]["template"]["spec"]["volumes"]
+        assert any(v.get("persistentVolumeClaim", {}).get("claimName") == "sets" for v in volumes), volumes
+        assert w.ok("submit", "-f", "--from", record["id"], "-t", "local").out == "1"
+
+
+if __name__ == "__main__":
+    main()

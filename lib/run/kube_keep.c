@@ -18,13 +18,16 @@
  * it with the pods. It appears as a whole, a directory for each rank.
  */
 
-enum { RANKS_MAX = 256, MARK_MS = 1000 };
+enum {
+	MARK_MS = 1000,
+	OPEN_MAX = 128, /* ranks whose files are open at a time */
+};
 #define BYTES_MAX  (UINT64_C(1) << 30)
 #define UNFINISHED ATTEMPT_RANKS ".tmp"
 #define LOCK       ATTEMPT_RANKS ".lock"
 
 struct rank_file {
-	int log_fd, marks_fd; /* 0: not open yet */
+	int log_fd, marks_fd; /* 0: not open */
 	struct mark last;
 };
 
@@ -36,26 +39,54 @@ struct keeping {
 	struct kube_handle handle;
 	char *dir; /* of the attempt */
 	int lock_fd;
-	struct rank_file ranks[RANKS_MAX];
+	struct VEC_OF(struct rank_file) ranks; /* by rank */
+	size_t n_open;
 	uint64_t bytes;
 	bool follows, is_kept, is_full;
 };
 
+static void close_rank(struct rank_file *file)
+{
+	if (file->log_fd > 0)
+		close(file->log_fd);
+	if (file->marks_fd > 0)
+		close(file->marks_fd);
+	file->log_fd = file->marks_fd = 0;
+}
+
+static void close_ranks(struct keeping *keeping)
+{
+	vec_foreach (struct rank_file, file, &keeping->ranks)
+		close_rank(file);
+	keeping->n_open = 0;
+}
+
 static int open_rank(struct keeping *keeping, int rank, struct err *err)
 {
-	enum { FLAGS = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW };
+	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 	AUTO_FREE char *dir = mem_printf("%s/" UNFINISHED "/%d", keeping->dir, rank);
 	AUTO_FREE char *log = fs_join(dir, ATTEMPT_LOG), *marks = fs_join(dir, ATTEMPT_MARKS);
-	struct rank_file *file = &keeping->ranks[rank];
+	struct rank_file *file = &keeping->ranks.v[rank];
 
+	/* Thousands of ranks have more files than a process may have open. */
+	if (keeping->n_open == OPEN_MAX)
+		close_ranks(keeping);
 	int r = fs_mkdirs(dir, 0700, err);
 	if (r < 0)
 		return r;
+	keeping->n_open++;
 	file->log_fd = open(log, FLAGS, 0600);
 	if (file->log_fd < 0)
 		return fs_error(err, errno, "%s", log);
 	file->marks_fd = open(marks, FLAGS, 0600);
 	return file->marks_fd < 0 ? fs_error(err, errno, "%s", marks) : 0;
+}
+
+static struct rank_file *find_rank(struct keeping *keeping, int rank)
+{
+	while (keeping->ranks.n <= (size_t)rank)
+		(void)vec_push(&keeping->ranks);
+	return &keeping->ranks.v[rank];
 }
 
 static int add_mark(struct rank_file *file, int64_t time_ms, struct err *err)
@@ -78,9 +109,9 @@ static int on_data(
 	int r = 0;
 
 	keeping->is_full = keeping->is_full || keeping->bytes + len > BYTES_MAX;
-	if (rank < 0 || rank >= RANKS_MAX || keeping->is_full)
+	if (rank < 0 || rank >= KUBE_KEEP_RANKS_MAX || keeping->is_full)
 		return 0;
-	file = &keeping->ranks[rank];
+	file = find_rank(keeping, rank);
 	if (file->marks_fd <= 0)
 		r = open_rank(keeping, rank, err);
 	if (r == 0)
@@ -119,12 +150,8 @@ static void drop(struct target_work *work)
 	kube_runlog_free(keeping->runlog);
 	if (are_last_words(keeping))
 		finish(keeping, NULL);
-	for (size_t i = 0; i < RANKS_MAX; i++) {
-		if (keeping->ranks[i].log_fd > 0)
-			close(keeping->ranks[i].log_fd);
-		if (keeping->ranks[i].marks_fd > 0)
-			close(keeping->ranks[i].marks_fd);
-	}
+	close_ranks(keeping);
+	vec_done(&keeping->ranks);
 	auto_fd(&keeping->lock_fd);
 	free(keeping->dir);
 	free(keeping);

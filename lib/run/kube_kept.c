@@ -13,8 +13,6 @@
  * Reading what kube_keep has kept: one rank after the other.
  */
 
-enum { RANKS_MAX = 256 };
-
 struct kept {
 	struct target_work work;
 	struct target_call *call;
@@ -69,7 +67,7 @@ static bool read_rank(struct kept *kept)
 	request.events.data = on_data;
 	request.events.ctx = kept;
 	request.events.notice = NULL;
-	for (; kept->rank < RANKS_MAX; kept->rank++) {
+	for (; kept->rank < KUBE_KEEP_RANKS_MAX; kept->rank++) {
 		struct local_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
 		if (access(place.dir, F_OK) == 0) {
 			kept->inner = (struct target_call){.done = on_done};

@@ -81,6 +81,9 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);
 
+/* The logs of so many ranks are kept here; those of further ones end with their pods. */
+enum { KUBE_KEEP_RANKS_MAX = 4096 };
+
 /* target_ops.check, submit, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);

@@ -18,6 +18,14 @@
 	"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\","                       \
 	"\"reason\":\"Forbidden\",\"message\":\"no\",\"code\":403}"
 
+#define POD                                                                                        \
+	"{\"metadata\":{\"name\":\"p-%d\",\"uid\":\"12345678-%d\",\"resourceVersion\":\"1\","      \
+	"\"creationTimestamp\":\"2026-11-21T08:20:00Z\",\"labels\":"                               \
+	"{\"batch.kubernetes.io/job-completion-index\":\"%d\"}},\"status\":"                       \
+	"{\"phase\":\"Succeeded\",\"containerStatuses\":[{\"name\":\"program\",\"state\":"         \
+	"{\"terminated\":{\"exitCode\":0}}}]}}"
+
+static const char *many;    /* items of the list of pods; NULL: one without a rank that runs */
 static const char *refused; /* a part of paths, or a method; NULL: nothing is */
 static int refusal;
 
@@ -52,12 +60,18 @@ static bool on_request(struct fix_conn *conn)
 							 : say_json(conn, 200, LINE);
 	if (str_eq(conn->method, "DELETE"))
 		return say_json(conn, 200, "{\"kind\":\"Status\",\"status\":\"Success\"}");
+	if (many && strstr(conn->path, "/pods?")) {
+		AUTO_FREE char *text = mem_printf(
+			"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}", many);
+		return say_json(conn, 200, text);
+	}
 	return say_json(conn, 200, strstr(conn->path, "/jobs?") ? jobs : pods);
 }
 
 static void begin(struct place *place, const char *refuse)
 {
 	refused = refuse;
+	many = NULL;
 	refusal = 403;
 	place_init(place, on_request);
 }
@@ -167,6 +181,49 @@ static void test_two_keep_at_once(void **state)
 	assert_string_equal(text, "one\n");
 }
 
+static bool has_rank(const struct place *place, int rank)
+{
+	AUTO_FREE char *dir = dirs_attempt(&place->session.dirs, JOB, 1);
+	AUTO_FREE char *path = mem_printf("%s/" ATTEMPT_RANKS "/%d/" ATTEMPT_LOG, dir, rank);
+	AUTO_BUF struct buf text = {0};
+
+	return fs_read(path, 1 << 20, &text, NULL, NULL) == 0 && str_eq(text.data, "one\n");
+}
+
+static void add_pod(struct buf *pods, int rank)
+{
+	buf_addf(pods, "%s" POD, pods->len ? "," : "", rank, rank, rank);
+}
+
+/* More than have their files open at a time, and up to the ceiling. */
+static void test_many_ranks(void **state)
+{
+	static const int high[] = {255, 256, KUBE_KEEP_RANKS_MAX - 1, KUBE_KEEP_RANKS_MAX};
+	enum { LOW = 140 };
+	AUTO_PLACE struct place place;
+	AUTO_BUF struct buf pods = {0};
+
+	(void)state;
+	begin(&place, NULL);
+	buf_init(&pods, 1 << 20);
+	for (int i = 0; i < LOW; i++)
+		add_pod(&pods, i);
+	for (size_t i = 0; i < ARRAY_LEN(high); i++)
+		add_pod(&pods, high[i]);
+	many = pods.data;
+	WAITED(keep, &place);
+	assert_int_equal(kube_keep(place.target, place.handle, false, &keep.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(keep.over);
+	if (keep.status < 0)
+		fail_msg("%s", keep.err.message);
+	for (int i = 0; i < LOW; i++)
+		assert_true(has_rank(&place, i));
+	for (size_t i = 0; i < ARRAY_LEN(high); i++)
+		assert_int_equal(has_rank(&place, high[i]), high[i] < KUBE_KEEP_RANKS_MAX);
+	many = NULL;
+}
+
 /* A run that the server did not let us cancel is not taken for a cancelled one later. */
 static void test_a_cancel_that_is_refused(void **state)
 {
@@ -211,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_a_log_that_is_given_up),
 		cmocka_unit_test(test_last_words_of_a_cancelled_run),
 		cmocka_unit_test(test_two_keep_at_once),
+		cmocka_unit_test(test_many_ranks),
 		cmocka_unit_test(test_a_cancel_that_is_refused),
 		cmocka_unit_test(test_a_list_that_is_not_found),
 	};

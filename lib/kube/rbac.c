@@ -22,7 +22,7 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, false, "", "serviceaccounts", "get"},
 	{KUBE_TIER_SUBMIT, false, "", "namespaces", "get"},
 	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "localqueues", "get"},
-	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "workloads", "get list watch"},
+	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "workloads", "list"},
 	{KUBE_TIER_SUBMIT, true, "", "nodes", "list"},
 	{KUBE_TIER_SUBMIT, true, "scheduling.k8s.io", "priorityclasses", "get"},
 	{KUBE_TIER_LOGS, false, "", "pods/log", "get"},

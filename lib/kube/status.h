@@ -87,6 +87,7 @@ struct kube_facts {
 	struct kube_items node_pods; /* pods of all namespaces: what is taken on nodes */
 	struct kube_items quotas;    /* ResourceQuotas of the namespace */
 	const struct json *workload; /* of Kueue for this Job; NULL: none */
+	bool workload_hidden;        /* whether there is one may not be seen */
 	const struct json *jobset;   /* that owns the Job and may make it anew; NULL: none */
 	int64_t now_ms;              /* wall clock */
 	bool was_cancelled;          /* the user asked for its end */

@@ -150,7 +150,8 @@ bool kube_why_queue(const struct kube_case *c, struct kube_why *why)
 	why->since_ms = kube_time_at(kube_condition(job, "Suspended"), "lastTransitionTime");
 	if (!why->since_ms)
 		why->since_ms = created;
-	if (c->facts->workload || (queue && c->facts->now_ms - created < UNSEEN_MS)) {
+	if (c->facts->workload ||
+		(queue && (c->facts->workload_hidden || c->facts->now_ms - created < UNSEEN_MS))) {
 		kube_why_set(why, E_NONE, "it waits for queue \"%s\"", queue ? queue : "?");
 		return true;
 	}

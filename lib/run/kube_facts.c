@@ -49,6 +49,26 @@ static void pick_events(const struct json *list, const char *job, struct kube_ob
 	}
 }
 
+static void pick_all(const struct json *list, struct kube_objects_list *ret)
+{
+	for (const struct json *item = first_item(list); item; item = json_next(item))
+		*vec_push(ret) = item;
+}
+
+static const struct json *workload_of(const struct json *list, const struct json *job)
+{
+	const char *uid = json_get_str(json_get(job, "metadata"), "uid");
+
+	for (const struct json *item = first_item(list); uid && item; item = json_next(item)) {
+		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
+		for (const struct json *owner = owners ? json_first(owners) : NULL; owner;
+			owner = json_next(owner))
+			if (str_eq(json_get_str(owner, "uid"), uid))
+				return item;
+	}
+	return NULL;
+}
+
 static struct kube_items items_of(const struct kube_objects_list *list, bool known)
 {
 	return (struct kube_items){list->v, list->n, known};
@@ -60,13 +80,17 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	*ret = (struct kube_facts_store){0};
 	pick_pods(lists[KUBE_FACTS_PODS], handle->job, &ret->pods);
 	pick_events(lists[KUBE_FACTS_EVENTS], handle->job, &ret->events);
+	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
+	const struct json *job = kube_facts_job(lists[KUBE_FACTS_JOB], handle->job);
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
 		.job_name = handle->job,
 		.kube_namespace = handle->kube_namespace,
-		.job = kube_facts_job(lists[KUBE_FACTS_JOB], handle->job),
+		.job = job,
 		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
 		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
+		.nodes = items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
+		.workload = workload_of(lists[KUBE_FACTS_WORKLOADS], job),
 	};
 }
 
@@ -74,17 +98,35 @@ void kube_facts_store_done(struct kube_facts_store *store)
 {
 	vec_done(&store->pods);
 	vec_done(&store->events);
+	vec_done(&store->nodes);
 }
 
-static bool has_condition(const struct json *status, const char *type)
+static bool has_condition(const struct json *status, const char *type, const char *is)
 {
 	const struct json *list = json_get(status, "conditions");
 
 	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
 		if (str_eq(json_get_str(item, "type"), type) &&
-			str_eq(json_get_str(item, "status"), "True"))
+			str_eq(json_get_str(item, "status"), is))
 			return true;
 	return false;
+}
+
+bool kube_facts_is_suspended(const struct json *job)
+{
+	return json_get_bool(json_get(job, "spec"), "suspend", false);
+}
+
+bool kube_facts_is_unscheduled(const struct json *pods, const char *job)
+{
+	struct kube_objects_list own = {0};
+	bool r = false;
+
+	pick_pods(pods, job, &own);
+	for (size_t i = 0; i < own.n && !r; i++)
+		r = has_condition(json_get(own.v[i], "status"), "PodScheduled", "False");
+	vec_done(&own);
+	return r;
 }
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
@@ -92,7 +134,7 @@ bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle
 	const struct json *job = kube_facts_job(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
-	if (!job || has_condition(status, "Complete"))
+	if (!job || has_condition(status, "Complete", "True"))
 		return false;
 	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
 }

@@ -11,11 +11,18 @@
 #include "run/target.h"
 #include "run/target_kube.h"
 
-enum kube_facts_kind { KUBE_FACTS_JOB, KUBE_FACTS_PODS, KUBE_FACTS_EVENTS, KUBE_FACTS_KINDS };
+enum kube_facts_kind {
+	KUBE_FACTS_JOB,
+	KUBE_FACTS_PODS,
+	KUBE_FACTS_EVENTS,
+	KUBE_FACTS_NODES,     /* of the cluster */
+	KUBE_FACTS_WORKLOADS, /* of Kueue */
+	KUBE_FACTS_KINDS,
+};
 
 struct kube_facts_store {
 	struct kube_facts facts; /* borrows from the lists and from the vectors */
-	struct kube_objects_list VEC_OF(const struct json *) pods, events;
+	struct kube_objects_list VEC_OF(const struct json *) pods, events, nodes;
 };
 
 /* lists: List objects as the server gave them, NULL for what is not known. */
@@ -25,6 +32,9 @@ void kube_facts_store_done(struct kube_facts_store *store);
 
 /* The one of that name in a list; or NULL. */
 const struct json *kube_facts_job(const struct json *jobs, const char *name);
+/* Whether it waits for what Kueue or the scheduler says of it. */
+bool kube_facts_is_suspended(const struct json *job);
+bool kube_facts_is_unscheduled(const struct json *pods, const char *job);
 /* Whether the Job alone does not tell enough: it has failed, or does not run. */
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle);
 

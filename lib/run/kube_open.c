@@ -8,6 +8,7 @@
 #include "base/enc.h"
 #include "base/env.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -25,6 +26,7 @@ struct kube_clusters {
 static void cluster_free(struct kube_cluster *cluster)
 {
 	kube_watchers_done(&cluster->watchers);
+	json_free(cluster->nodes);
 	kube_client_free(cluster->client);
 	http_free(cluster->http);
 	kube_access_done(&cluster->access);

@@ -24,6 +24,8 @@ struct kube_cluster {
 	struct kube_client *client;
 	struct kube_watchers watchers;       /* run/kube_watcher.h */
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
+	struct json *nodes;                  /* as the scheduler sees them; NULL: not known */
+	int64_t nodes_ms;                    /* clock_ms() of that; 0: never asked */
 	unsigned failed_mends;               /* of what others have left to do (run/kube_mend.h) */
 };
 

@@ -17,7 +17,15 @@
  * Jobs, and by one of pods where some of them have failed or not begun.
  */
 
-enum { JOBS_MAX = 20000, PODS_MAX = 50000, EVENTS_LIST_MAX = 5000, FAILED_MENDS_MAX = 3 };
+enum {
+	JOBS_MAX = 20000,
+	PODS_MAX = 50000,
+	EVENTS_LIST_MAX = 5000,
+	NODES_MAX = 5000,
+	WORKLOADS_MAX = 100,
+	NODES_FRESH_MS = 15 * 1000,
+	FAILED_MENDS_MAX = 3,
+};
 
 struct question {
 	struct target_work work;
@@ -38,11 +46,13 @@ struct kube_batch {
 	struct question *questions;
 	size_t n_questions;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
-	struct json *answers[KUBE_FACTS_KINDS];
+	struct json *answers[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct err fault;
 	int n_open;
 	bool has_pods;
 	size_t n_mends;
+	bool has_more; /* what explains its waiting was asked for */
+	bool hides_workloads;
 	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
 };
 
@@ -174,9 +184,14 @@ static bool never_began(const struct question *question, struct target_status *r
 static void answer_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
+	struct json *lists[KUBE_FACTS_KINDS];
 	struct kube_facts_store store;
 
-	kube_facts_of(batch->answers, &question->handle, &store);
+	memcpy(lists, batch->answers, sizeof(lists));
+	if (batch->has_more)
+		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
+	kube_facts_of(lists, &question->handle, &store);
+	store.facts.workload_hidden = batch->hides_workloads;
 	if (!store.facts.job && !store.facts.pods.n && never_began(question, question->ret)) {
 		kube_facts_store_done(&store);
 		return;
@@ -340,6 +355,17 @@ static bool is_needed(enum kube_facts_kind kind)
 	return kind == KUBE_FACTS_JOB || kind == KUBE_FACTS_PODS;
 }
 
+static void keep_nodes(struct kube_batch *batch)
+{
+	struct kube_cluster *cluster = batch->kube->cluster;
+
+	json_free(cluster->nodes);
+	cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
+	cluster->nodes_ms = clock_ms();
+}
+
+static bool ask_more(struct kube_batch *batch);
+
 static void take_answer(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
 {
@@ -353,7 +379,11 @@ static void take_answer(
 	if (kind == KUBE_FACTS_JOB && !batch->has_pods && !err_is_set(&batch->fault) &&
 		needs_pods(batch))
 		ask(batch, KUBE_FACTS_PODS);
-	if (batch->n_open > 0)
+	if (kind == KUBE_FACTS_NODES)
+		keep_nodes(batch);
+	if (kind == KUBE_FACTS_WORKLOADS)
+		batch->hides_workloads = err_is_set(&answer->fault) && answer->status != 404;
+	if (batch->n_open > 0 || ask_more(batch))
 		return;
 	if (batch->watcher)
 		kube_watcher_compare(batch->watcher, batch->answers);
@@ -381,6 +411,20 @@ static int on_events(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
+static int on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_NODES, answer);
+	return 0;
+}
+
+static int on_workloads(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_WORKLOADS, answer);
+	return 0;
+}
+
 static int64_t deadline_of(const struct kube_batch *batch)
 {
 	int64_t deadline_ms = 0;
@@ -391,30 +435,79 @@ static int64_t deadline_of(const struct kube_batch *batch)
 	return deadline_ms;
 }
 
+static const struct {
+	const char *group, *name;
+	size_t max;
+	kube_done_fn *done;
+	bool everywhere;
+} lists[KUBE_FACTS_KINDS] = {
+	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
+	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
+	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
+	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, on_nodes, true},
+	[KUBE_FACTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1", "workloads", WORKLOADS_MAX,
+		on_workloads},
+};
+
+/* selector: NULL: all. */
+static void ask_list(struct kube_batch *batch, enum kube_facts_kind kind, const char *selector,
+	int64_t deadline_ms)
+{
+	const char *const query[] = {"labelSelector", selector, NULL};
+	AUTO_FREE char *inside = lists[kind].everywhere
+					 ? mem_printf("/%s", lists[kind].name)
+					 : kube_path("/namespaces/%s/%s",
+						   batch->kube->kube_namespace, lists[kind].name);
+	AUTO_FREE char *path = mem_printf("%s%s", lists[kind].group, inside);
+
+	batch->n_open++;
+	batch->calls[kind] = kube_list(batch->kube->cluster->client, path, selector ? query : NULL,
+		lists[kind].max, deadline_ms, lists[kind].done, batch);
+}
+
 static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 {
-	static const struct {
-		const char *group, *name;
-		size_t max;
-		kube_done_fn *done;
-	} lists[KUBE_FACTS_KINDS] = {
-		[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
-		[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
-		[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
-	};
 	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
 	AUTO_FREE char *selector =
 		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
 		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
-	const char *const by_label[] = {"labelSelector", selector, NULL};
-	AUTO_FREE char *inside =
-		kube_path("/namespaces/%s/%s", batch->kube->kube_namespace, lists[kind].name);
-	AUTO_FREE char *path = mem_printf("%s%s", lists[kind].group, inside);
 
-	batch->n_open++;
-	batch->calls[kind] = kube_list(batch->kube->cluster->client, path,
-		kind == KUBE_FACTS_EVENTS ? NULL : by_label, lists[kind].max, deadline_of(batch),
-		lists[kind].done, batch);
+	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
+}
+
+static void ask_workloads(struct kube_batch *batch, const struct json *job, int64_t deadline_ms)
+{
+	const char *uid = json_get_str(json_get(job, "metadata"), "uid");
+	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
+
+	if (!str_empty(uid) && kube_facts_is_suspended(job))
+		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+}
+
+static void ask_nodes(struct kube_batch *batch, const struct json *job, int64_t deadline_ms)
+{
+	const struct kube_cluster *cluster = batch->kube->cluster;
+	const char *name = json_get_str(json_get(job, "metadata"), "name");
+
+	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], name) &&
+		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
+		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
+}
+
+/* What says why it waits; the state does not wait for it longer than it can. */
+static bool ask_more(struct kube_batch *batch)
+{
+	const struct json *job =
+		kube_facts_job(batch->answers[KUBE_FACTS_JOB], batch->questions->handle.job);
+	int64_t now_ms = clock_ms();
+	int64_t deadline_ms = now_ms + (deadline_of(batch) - now_ms) / 2;
+
+	if (batch->has_more || batch->n_questions != 1 || !job || err_is_set(&batch->fault))
+		return false;
+	batch->has_more = true;
+	ask_workloads(batch, job, deadline_ms);
+	ask_nodes(batch, job, deadline_ms);
+	return batch->n_open > 0;
 }
 
 /* Who asks often has a watch; then only events are asked for, now and then. */
@@ -431,7 +524,7 @@ static bool answer_by_watch(struct kube_batch *batch)
 	}
 	if (kube_watcher_wants_events(watcher))
 		ask(batch, KUBE_FACTS_EVENTS);
-	else
+	else if (!ask_more(batch))
 		mend_all(batch);
 	return true;
 }

@@ -29,7 +29,7 @@ struct session_env {
 	bool has_terminal;       /* stdin is one: programs that log in may ask there */
 	const char *self;        /* path of this program, for the supervisor */
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
-	/* What is waited for that the user may have to do something about: one sentence; or NULL. */
+	/* What is waited for, where the user may have to do something: one sentence; or NULL. */
 	void (*say)(void *ctx, const char *text);
 	void *say_ctx;
 };

@@ -1,0 +1,164 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/kubetarget.h"
+
+/*
+ * Why a run waits, as the cluster's own words for it are found: nodes and Kueue's Workloads.
+ */
+
+#define LIST(items) "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[" items "]}"
+#define FORBIDDEN                                                                                  \
+	"{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"code\":403}"
+#define NOT_FOUND                                                                                  \
+	"{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"NotFound\",\"code\":404}"
+#define SPEC                                                                                       \
+	"{\"containers\":[{\"name\":\"program\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"8\"}}}]}"
+#define CREATED "\"creationTimestamp\":\"2026-01-02T03:04:05Z\""
+#define JOB_OF(suspend)                                                                            \
+	LIST("{\"metadata\":{\"name\":\"" JOB                                                      \
+	     "\",\"uid\":\"j\",\"resourceVersion\":\"1\"," CREATED                                 \
+	     ",\"labels\":{\"kueue.x-k8s.io/queue-name\":\"gpu\"}},\"spec\":{\"suspend\":" suspend \
+	     ",\"template\":{\"spec\":" SPEC "}}}")
+#define POD                                                                                        \
+	LIST("{\"metadata\":{\"name\":\"p\",\"uid\":\"q\",\"resourceVersion\":\"1\"," CREATED      \
+	     ",\"labels\":{\"job-name\":\"" JOB "\"}},\"spec\":" SPEC                              \
+	     ",\"status\":{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\","      \
+	     "\"status\":\"False\",\"reason\":\"Unschedulable\",\"message\":\"0/1 nodes are "      \
+	     "available: 1 Insufficient nvidia.com/gpu.\"}]}}")
+#define WORKLOAD                                                                                     \
+	LIST("{\"metadata\":{\"name\":\"other\",\"ownerReferences\":[{\"uid\":\"x\"}]}},"            \
+	     "{\"metadata\":{\"name\":\"w\",\"ownerReferences\":[{\"uid\":\"j\"}]},\"spec\":"        \
+	     "{\"queueName\":\"gpu\"},\"status\":{\"conditions\":[{\"type\":\"QuotaReserved\","      \
+	     "\"status\":\"False\",\"reason\":\"Pending\",\"message\":\"couldn't assign flavors to " \
+	     "pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 6 more "    \
+	     "needed\"}]}}")
+#define NODE                                                                                        \
+	LIST("{\"metadata\":{\"name\":\"n\"},\"status\":{\"allocatable\":{\"nvidia.com/gpu\":"      \
+	     "\"4\",\"cpu\":\"8\",\"memory\":\"64Gi\",\"pods\":\"110\"},\"conditions\":[{\"type\":" \
+	     "\"Ready\",\"status\":\"True\"}]}}")
+
+static struct {
+	const char *jobs, *pods, *nodes, *workloads;
+	atomic_int n_nodes, n_workloads;
+} cluster;
+
+static bool say_list(struct fix_conn *conn, const char *text)
+{
+	return say_json(conn,
+		text == NULL              ? 404
+		: str_eq(text, FORBIDDEN) ? 403
+					  : 200,
+		text ? text : NOT_FOUND);
+}
+
+static bool on_request(struct fix_conn *conn)
+{
+	free(fix_body(conn));
+	if (strstr(conn->path, "/nodes")) {
+		atomic_fetch_add(&cluster.n_nodes, 1);
+		return say_list(conn, cluster.nodes);
+	}
+	if (strstr(conn->path, "/workloads")) {
+		atomic_fetch_add(&cluster.n_workloads, 1);
+		assert_non_null(strstr(conn->path, "job-uid%3Dj"));
+		return say_list(conn, cluster.workloads);
+	}
+	if (strstr(conn->path, "/events"))
+		return say_list(conn, LIST(""));
+	return say_list(conn, strstr(conn->path, "/jobs?") ? cluster.jobs : cluster.pods);
+}
+
+static void begin(struct place *place, const char *jobs, const char *pods)
+{
+	cluster.jobs = jobs;
+	cluster.pods = pods;
+	cluster.nodes = cluster.workloads = NULL;
+	atomic_store(&cluster.n_nodes, 0);
+	atomic_store(&cluster.n_workloads, 0);
+	place_init(place, on_request);
+}
+
+static void says(struct place *place, const char *words)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+	WAITED(call, place);
+
+	call.call.deadline_ms = clock_ms() + 20000;
+	assert_int_equal(
+		place->target->ops->state(place->target, place->handle, &status, &call.call, NULL),
+		0);
+	assert_int_equal(loop_run(place->session.loop, NULL), 0);
+	assert_true(call.over);
+	assert_int_equal(call.status, 0);
+	assert_int_equal(status.state, RUN_QUEUED);
+	if (!status.text || !strstr(status.text, words))
+		fail_msg("\"%s\" is not in \"%s\"", words, status.text ? status.text : "");
+}
+
+static void test_queue(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, JOB_OF("true"), LIST(""));
+	cluster.workloads = WORKLOAD;
+	says(&place, "6 more");
+	assert_int_equal(atomic_load(&cluster.n_workloads), 1);
+	assert_int_equal(atomic_load(&cluster.n_nodes), 0);
+}
+
+/* Who may not see Workloads is not told that Kueue is missing. */
+static void test_queue_unseen(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, JOB_OF("true"), LIST(""));
+	cluster.workloads = FORBIDDEN;
+	says(&place, "it waits for queue \"gpu\"");
+	cluster.workloads = NULL;
+	says(&place, "does Kueue run here?");
+}
+
+static void test_nodes(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, JOB_OF("false"), POD);
+	cluster.nodes = NODE;
+	says(&place, "no node has 8 GPUs");
+	assert_int_equal(atomic_load(&cluster.n_workloads), 0);
+	/* Not each time. */
+	says(&place, "no node has 8 GPUs");
+	assert_int_equal(atomic_load(&cluster.n_nodes), 1);
+}
+
+static void test_nodes_unseen(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, JOB_OF("false"), POD);
+	cluster.nodes = FORBIDDEN;
+	says(&place, "no node has 8 free GPUs");
+	says(&place, "no node has 8 free GPUs");
+	assert_int_equal(atomic_load(&cluster.n_nodes), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_queue_unseen),
+		cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_nodes_unseen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

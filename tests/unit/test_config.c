@@ -231,6 +231,58 @@ static void test_ports(void **state)
 	assert_string_equal(text.data, "[6006,8888]");
 }
 
+static void read_contract(struct buf *ret)
+{
+	const char *data = getenv("UNIT_DATA");
+	AUTO_FREE char *path = mem_printf("%s/contract.yaml", data ? data : "tests/unit/data");
+
+	assert_int_equal(fs_read(path, 1 << 20, ret, NULL, NULL), 0);
+}
+
+/* From where `from` begins to where `to` does (NULL: to the end). */
+static void cut(struct buf *text, const char *from, const char *to)
+{
+	char *begin = strstr(text->data, from), *end;
+
+	assert_non_null(begin);
+	end = to ? strstr(begin, to) : text->data + text->len;
+	assert_non_null(end);
+	memmove(begin, end, strlen(end) + 1);
+	text->len = strlen(text->data);
+}
+
+static void expect_unknown(const struct buf *text, const char *message)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+
+	assert_int_equal(load(text->data, NULL, NULL, &config, &err), -ERR_CONFIG);
+	if (!strstr(err.message, message))
+		fail_msg("%s", err.message);
+}
+
+/* The example of the contract: what is not built yet is refused by its name, all else is taken. */
+static void test_the_contract(void **state)
+{
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text = {0};
+
+	(void)state;
+	read_contract(&text);
+	expect_unknown(&text, "there is no key 'tensorboard'");
+	cut(&text, "tensorboard:", "ports:");
+	expect_unknown(&text, "a target may be of the kinds local and kubernetes");
+	cut(&text, "  lab:", NULL);
+	if (load(text.data, NULL, NULL, &config, &err) < 0)
+		fail_msg("%s", err.message);
+	assert_string_equal(config_list(config, "ports")->v[0], "6006");
+	assert_string_equal(config_str(config, "setup.run"), "uv sync --frozen");
+	assert_int_equal(config_size(config, "resources.shm"), UINT64_C(8) << 30);
+	assert_int_equal(config_int(config, "limits.files", 0), 200000);
+	assert_int_equal(json_count(config_target(config, "research")), 17);
+}
+
 static void test_inside_a_run_variables_are_the_runs(void **state)
 {
 	static const char *const env[] = {"DLRUN_TARGET=other", NULL};
@@ -292,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_kubernetes_target),
 		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_the_contract),
 		cmocka_unit_test(test_inside_a_run_variables_are_the_runs),
 		cmocka_unit_test(test_missing_project_file_is_an_error),
 		cmocka_unit_test(test_secret_names),

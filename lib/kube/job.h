@@ -197,8 +197,6 @@ char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);
 /* application/merge-patch+json for step 3; job: as the server answered, with its uid. */
 struct json *kube_job_owner(const struct json *job);
-/* A copy for people's eyes: values of a Secret are "******" (in base64). The caller frees. */
-struct json *kube_object_shown(const struct json *object);
 
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);

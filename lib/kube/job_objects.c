@@ -266,20 +266,6 @@ struct json *kube_job_owner(const struct json *job)
 	return patch;
 }
 
-struct json *kube_object_shown(const struct json *object)
-{
-	struct json *copy = json_clone(object), *data = NULL;
-
-	if (!str_eq(json_get_str(object, "kind"), "Secret"))
-		return copy;
-	data = json_object();
-	for (const struct json *item = json_first(json_get(object, "data")); item;
-		item = json_next(item))
-		json_set_str(data, json_key(item), "KioqKioq");
-	json_set(copy, "data", data);
-	return copy;
-}
-
 void kube_objects_done(struct kube_objects *objects)
 {
 	if (!objects)

@@ -23,23 +23,6 @@ bool kube_phase_is_final(enum kube_phase phase)
 	return phase >= KUBE_SUCCEEDED;
 }
 
-const char *kube_wait_name(enum kube_wait wait)
-{
-	static const char *const names[KUBE_WAITS] = {
-		[KUBE_WAIT_NONE] = "",
-		[KUBE_WAIT_QUEUE] = "waiting in a queue",
-		[KUBE_WAIT_PODS] = "making pods",
-		[KUBE_WAIT_SCHEDULE] = "scheduling",
-		[KUBE_WAIT_VOLUME] = "mounting volumes",
-		[KUBE_WAIT_PULL] = "pulling the image",
-		[KUBE_WAIT_INIT] = "running init containers",
-		[KUBE_WAIT_START] = "starting",
-		[KUBE_WAIT_AGAIN] = "trying again",
-	};
-
-	return names[wait];
-}
-
 void kube_status_done(struct kube_status *status)
 {
 	if (!status)
@@ -53,22 +36,6 @@ void kube_status_done(struct kube_status *status)
 	strv_done(&status->evidence);
 	free(status->hint);
 	*status = (struct kube_status){0};
-}
-
-int kube_status_err(const struct kube_status *status, const char *run_id, struct err *err)
-{
-	const char *is = status->phase == KUBE_FAILED ? "" : "is ";
-	int code;
-
-	if (!status->id)
-		return 0;
-	code = err_set(err, status->id, "%s %s%s: %s", run_id, is, kube_phase_name(status->phase),
-		status->sentence ? status->sentence : "");
-	for (size_t i = 0; i < status->evidence.n; i++)
-		err_evidence(err, "%s", status->evidence.v[i]);
-	if (status->hint)
-		err_hint(err, "%s", status->hint);
-	return code;
 }
 
 /*

@@ -49,8 +49,6 @@ enum kube_wait {
 	KUBE_WAIT_AGAIN,    /* failed, and the next try of the cluster's begins soon */
 	KUBE_WAITS,
 };
-/* "scheduling", "pulling the image", … */
-const char *kube_wait_name(enum kube_wait wait);
 
 /* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost.
  * Both strings are static. */
@@ -124,8 +122,5 @@ struct kube_status {
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret);
 void kube_status_done(struct kube_status *status);
 #define AUTO_KUBE_STATUS AUTO(kube_status_done)
-/* The same as an error: id, sentence behind "RUN failed: " or "RUN is queued: ", evidence, hint.
- * Returns the negative code; 0 when the id is E_NONE. */
-int kube_status_err(const struct kube_status *status, const char *run_id, struct err *err);
 
 #endif

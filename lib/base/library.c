@@ -1,11 +1,16 @@
 #include "base/library.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/str.h"
+
+/* Not held while one is loaded: others that are there already must not wait for it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
 static int fail(const struct library *library, struct err *err)
 {
@@ -16,7 +21,7 @@ static int fail(const struct library *library, struct err *err)
 	return err_hint(err, "apt-get install %s", library->package);
 }
 
-int library_load(const struct library *library, void *table, struct err *err)
+static int load(const struct library *library, struct err *err)
 {
 	AUTO_FREE char *loaded = mem_alloc(1, library->table_size);
 	void *handle = dlopen(library->file, RTLD_LAZY | RTLD_LOCAL);
@@ -30,6 +35,37 @@ int library_load(const struct library *library, void *table, struct err *err)
 		/* ISO C has no conversion from an object to a function; POSIX's dlsym has. */
 		memcpy(loaded + library->symbols[i].offset, &symbol, sizeof(symbol));
 	}
-	memcpy(table, loaded, library->table_size);
+	memcpy(library->table, loaded, library->table_size);
 	return 0;
+}
+
+static enum library_state begin(const struct library *library)
+{
+	pthread_mutex_lock(&lock);
+	while (*library->state == LIBRARY_LOADING)
+		pthread_cond_wait(&ended, &lock);
+	enum library_state found = *library->state;
+	if (found == LIBRARY_ABSENT)
+		*library->state = LIBRARY_LOADING;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static void end(const struct library *library, enum library_state state)
+{
+	pthread_mutex_lock(&lock);
+	*library->state = state;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+}
+
+int library_load(const struct library *library, struct err *err)
+{
+	if (begin(library) == LIBRARY_LOADED)
+		return 0;
+	int r = load(library, err);
+	if (r == 0 && library->start)
+		library->start();
+	end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
+	return r;
 }

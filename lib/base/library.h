@@ -14,17 +14,23 @@ struct library_symbol {
 	const char *name;
 };
 
+enum library_state { LIBRARY_ABSENT, LIBRARY_LOADING, LIBRARY_LOADED };
+
 struct library {
 	const char *file; /* "libcurl.so.4" */
 	const char *what; /* "libcurl, which speaks to registries," */
 	const char *package;
 	const struct library_symbol *symbols; /* all are needed */
 	size_t n_symbols;
+	void *table; /* of pointers to functions */
 	size_t table_size;
+	void (*start)(void);       /* or NULL: called when it has been loaded */
+	enum library_state *state; /* LIBRARY_ABSENT at first */
 };
 
-/* Fill table with the addresses of the symbols. E_IO when it is not installed or lacks one; then
- * table is left as it was. The library stays: threads of it may be at work. */
-int library_load(const struct library *library, void *table, struct err *err);
+/* Fill the table with the addresses of the symbols and start it, once; from any thread. E_IO when
+ * it is not installed or lacks one; then the table is left as it was. The library stays: threads of
+ * it may be at work. */
+int library_load(const struct library *library, struct err *err);
 
 #endif

@@ -14,6 +14,8 @@ static const struct library_symbol symbols[] = {
 #undef SYMBOL
 };
 
+static enum library_state state;
+
 static const struct library library = {
 #ifdef __APPLE__
 	.file = "libcurl.4.dylib",
@@ -24,27 +26,36 @@ static const struct library library = {
 	.package = "libcurl4",
 	.symbols = symbols,
 	.n_symbols = ARRAY_LEN(symbols),
+	.table = &http_curl,
 	.table_size = sizeof(http_curl),
+	.state = &state,
 };
 
 static struct par_task *preparing;
 
 static void prepare(void *ctx)
 {
-	(void)ctx;
+	http_first_fn *const *first = ctx;
+
+	if (*first)
+		(*first)();
 	/* What fails is tried again by who needs it. */
-	library_load(&library, &http_curl, NULL);
+	library_load(&library, NULL);
 }
 
-void http_prepare(void)
+void http_prepare(http_first_fn *first)
 {
-	if (!http_curl.easy_init && !preparing)
-		preparing = par_start(prepare, NULL);
+	static http_first_fn *given;
+
+	if (preparing)
+		return;
+	given = first;
+	preparing = par_start(prepare, &given);
 }
 
 int http_curl_load(struct err *err)
 {
 	par_wait(preparing);
 	preparing = NULL;
-	return http_curl.easy_init ? 0 : library_load(&library, &http_curl, err);
+	return library_load(&library, err);
 }

@@ -12,6 +12,8 @@ static const struct library_symbol symbols[] = {
 #undef SYMBOL
 };
 
+static enum library_state state;
+
 static const struct library library = {
 #ifdef __APPLE__
 	.file = "libarchive.13.dylib",
@@ -22,10 +24,12 @@ static const struct library library = {
 	.package = "libarchive13",
 	.symbols = symbols,
 	.n_symbols = ARRAY_LEN(symbols),
+	.table = &layer_archive,
 	.table_size = sizeof(layer_archive),
+	.state = &state,
 };
 
 int layer_archive_load(struct err *err)
 {
-	return layer_archive.read_new ? 0 : library_load(&library, &layer_archive, err);
+	return library_load(&library, err);
 }

@@ -1,4 +1,3 @@
-#include <git2.h>
 #include <git2/sys/odb_backend.h>
 #include <dirent.h>
 #include <errno.h>
@@ -14,21 +13,24 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "snap/gitodb.h"
-#include "snap/repo.h"
+#include "snap/libgit2.h"
 
 static void free_repository(git_repository **repository)
 {
-	git_repository_free(*repository);
+	if (*repository)
+		git_repository_free(*repository);
 }
 
 static void free_reference(git_reference **reference)
 {
-	git_reference_free(*reference);
+	if (*reference)
+		git_reference_free(*reference);
 }
 
 static void free_packbuilder(git_packbuilder **packbuilder)
 {
-	git_packbuilder_free(*packbuilder);
+	if (*packbuilder)
+		git_packbuilder_free(*packbuilder);
 }
 
 static const char temp_prefix[] = "tmp_objdir-dlrun-", lock_name[] = "lock", ref_name[] = "ref";
@@ -47,7 +49,7 @@ struct gitodb {
 
 static int fail_library(struct err *err, const char *what)
 {
-	AUTO_FREE char *shown = repo_library_message();
+	AUTO_FREE char *shown = libgit2_message();
 
 	return err_set(err, E_SNAPSHOT_REPO, "%s: %s", what, shown);
 }
@@ -56,8 +58,10 @@ int gitodb_open(const char *common_dir, struct gitodb **ret, struct err *err)
 {
 	AUTO_GITODB struct gitodb *db = mem_alloc(1, sizeof(*db));
 
-	repo_start_library();
 	db->lock_fd = -1;
+	int r = libgit2_load(err);
+	if (r < 0)
+		return r;
 	db->common_dir = mem_strdup(common_dir);
 	db->objects_dir = fs_join(common_dir, "objects");
 	if (git_odb_open(&db->odb, db->objects_dir))
@@ -79,8 +83,10 @@ void gitodb_free(struct gitodb *db)
 {
 	if (!db)
 		return;
-	git_odb_free(db->staged);
-	git_odb_free(db->odb);
+	if (db->staged)
+		git_odb_free(db->staged);
+	if (db->odb)
+		git_odb_free(db->odb);
 	if (db->temp_dir)
 		remove_temp(db->objects_dir, db->temp_dir);
 	if (db->lock_fd >= 0)
@@ -368,7 +374,9 @@ static int remove_packed(const char *git_dir, const char *ref, const char *commi
 	AUTO(free_reference) git_reference *reference = NULL;
 	git_oid oid;
 
-	repo_start_library();
+	int r = libgit2_load(err);
+	if (r < 0)
+		return r;
 	if (git_repository_open_ext(&repository, git_dir,
 		    GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_NO_DOTGIT, NULL))
 		return fail_library(err, "opening the repository");

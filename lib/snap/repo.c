@@ -1,4 +1,3 @@
-#include <git2.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,26 +13,32 @@
 #include "snap/gitdir.h"
 #include "snap/gitls.h"
 #include "snap/hint.h"
+#include "snap/libgit2.h"
 #include "snap/repo.h"
 
+/* The library need not be there when there is nothing to free. */
 static void free_repository(git_repository **repository)
 {
-	git_repository_free(*repository);
+	if (*repository)
+		git_repository_free(*repository);
 }
 
 static void free_config(git_config **config)
 {
-	git_config_free(*config);
+	if (*config)
+		git_config_free(*config);
 }
 
 static void free_reference(git_reference **reference)
 {
-	git_reference_free(*reference);
+	if (*reference)
+		git_reference_free(*reference);
 }
 
 static void free_commit(git_commit **commit)
 {
-	git_commit_free(*commit);
+	if (*commit)
+		git_commit_free(*commit);
 }
 
 /*
@@ -45,27 +50,10 @@ static void set_search_path(int level, const char *path)
 	git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, path ? path : "");
 }
 
-/* A libgit2 that is built with Mbed TLS parses all certificates of the system when it starts, for
- * transports that nobody here uses: a tenth of a submit. In a program that has a function of the
- * library's name, libgit2 calls that one. Libraries that dlrun talks to others with are built with
- * other ones. */
-__attribute__((visibility("default"))) int mbedtls_x509_crt_parse_file(
-	void *chain, const char *path);
-
-int mbedtls_x509_crt_parse_file(void *chain, const char *path)
+void repo_prepare(void)
 {
-	(void)chain;
-	(void)path;
-	return 0;
-}
-
-void repo_start_library(void)
-{
-	static bool started;
-
-	if (!started)
-		git_libgit2_init();
-	started = true;
+	/* What fails is tried again by who needs it. */
+	libgit2_load(NULL);
 }
 
 /* The user's configuration is that of options, not that of the environment. */
@@ -73,7 +61,6 @@ static void configure_library(const struct repos_options *options)
 {
 	AUTO_FREE char *xdg = NULL;
 
-	repo_start_library();
 	git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 1);
 	if (options->xdg_config)
 		xdg = fs_join(options->xdg_config, "git");
@@ -83,17 +70,10 @@ static void configure_library(const struct repos_options *options)
 	set_search_path(GIT_CONFIG_LEVEL_XDG, xdg);
 }
 
-char *repo_library_message(void)
-{
-	const git_error *error = git_error_last();
-
-	return str_escaped(error && error->message ? error->message : "no reason given");
-}
-
 /* libgit2 1.5.1 says "not found" when no safe.directory is configured at all. */
 static bool is_owner_error(int rc)
 {
-	AUTO_FREE char *message = repo_library_message();
+	AUTO_FREE char *message = libgit2_message();
 
 	return rc == GIT_EOWNER || (rc == GIT_ENOTFOUND && strstr(message, "safe.directory"));
 }
@@ -159,14 +139,19 @@ static int ask_library(const struct repos_options *options, const char *work_dir
 	char **ret_why, struct err *err)
 {
 	AUTO(free_repository) git_repository *library = NULL;
+	AUTO_ERR struct err fault = {0};
 
+	if (libgit2_load(&fault) < 0) {
+		*ret_why = mem_strdup(fault.message);
+		return 0;
+	}
 	configure_library(options);
 	int rc = git_repository_open_ext(&library, repo->git_dir,
 		GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_NO_DOTGIT, NULL);
 	if (rc && is_owner_error(rc))
 		return fail_owner(work_dir, err);
 	if (rc) {
-		AUTO_FREE char *shown = repo_library_message();
+		AUTO_FREE char *shown = libgit2_message();
 		*ret_why = mem_printf("libgit2 says: %s", shown);
 		return 0;
 	}

@@ -71,10 +71,8 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 /* The one found for dir, or NULL. */
 const struct repo *repos_at(const struct repos *repos, const char *dir);
 
-/* libgit2 is started once, when it is first needed: that takes milliseconds. */
-void repo_start_library(void);
-/* What it said last, escaped; malloc'd. */
-char *repo_library_message(void);
+/* Load what repositories are read with; more of it is done when the first one is. */
+void repo_prepare(void);
 
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);

@@ -40,7 +40,7 @@ DOORS = {
     r"yaml\.h": r"lib/base/yaml\.c",
     r"(cjson/)?cJSON\.h": r"lib/base/json\.c",
     r"openssl/.*": r"lib/base/(digest|random)\.c",
-    r"pthread\.h": r"lib/base/(par|task)\.c",
+    r"pthread\.h": r"lib/base/(library|par|task)\.c",
     r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os_linux\.c",
 }
 

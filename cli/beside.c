@@ -86,7 +86,7 @@ int beside_run(struct app *app, const struct beside_request *request)
 
 	if (request->tty && !isatty(STDIN_FILENO)) {
 		err_set(&err, E_USAGE, "--tty: stdin is no terminal");
-		err_hint(&err, "-i passes on what stdin is");
+		err_hint(&err, "leave -t out; -i passes stdin on to the command");
 		return app_fail(app, &err);
 	}
 	if (runs_get(app, request->run, &run, &err) < 0)

@@ -22,7 +22,7 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 	if ((colon && str_to_int(first, 1, PORT_MAX, "the port here", &local, err) < 0) ||
 		str_to_int(colon ? colon + 1 : text, 1, PORT_MAX, "the port of the program",
 			&remote, err) < 0)
-		return err_hint(err, "6006, or 8080:6006 for port 8080 here");
+		return err_hint(err, "dlrun forward RUN 8080:6006   (its port 6006, at 8080 here)");
 	*ret = (struct forward_port){.local = (uint16_t)local, .remote = (uint16_t)remote};
 	return 0;
 }
@@ -119,10 +119,19 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 		listen.port = 0;
 		r = listener_open(&listen, &port->listener, &fault);
 	}
-	if (r < 0)
-		return err_move(err, &fault);
-	wanted->local = listener_port(port->listener);
-	return 0;
+	if (r == 0)
+		wanted->local = listener_port(port->listener);
+	else if (fault.id == E_LISTEN_TAKEN)
+		err_hint(&fault, "dlrun forward %s %u   (at another number)",
+			run_id(port->forward->run), wanted->remote);
+	return r < 0 ? err_move(err, &fault) : 0;
+}
+
+/* A program of this machine has its number itself, or would find it taken. */
+static bool is_here_already(const struct forward *forward, const struct forward_port *wanted)
+{
+	return str_eq(forward->target->ops->kind, "local") &&
+	       (!wanted->local || wanted->local == wanted->remote);
 }
 
 static int listen_all(struct forward *forward, struct err *err)
@@ -136,9 +145,10 @@ static int listen_all(struct forward *forward, struct err *err)
 		struct open_port *port = &forward->ports[i];
 
 		*port = (struct open_port){.forward = forward, .remote = wanted.remote};
-		int r = listen_at(port, &wanted, err);
-		if (r < 0)
-			return r;
+		if (is_here_already(forward, &wanted))
+			wanted.local = wanted.remote;
+		else if (listen_at(port, &wanted, err) < 0)
+			return -(int)err->code;
 		options->listening(options->ctx, &wanted);
 	}
 	return 0;
@@ -209,6 +219,26 @@ static int look(struct forward *forward, enum run_state *ret, struct err *err)
 	return 0;
 }
 
+static int fail_ended(const struct run *run, const char *so, const char *command, struct err *err)
+{
+	err_set(err, E_RUN_ENDED, "%s has ended (%s): %s", run_id(run),
+		run_state_name(run_state(run)), so);
+	return err_hint(err, "dlrun %s %s", command, run_id(run));
+}
+
+/* Of one that another machine began the number may not be known. */
+static int check_rank(const struct run *run, int rank, struct err *err)
+{
+	int64_t n = json_get_int(json_get(run->doc, "resources"), "nodes", 0);
+
+	if (n <= 0 || rank < n)
+		return 0;
+	if (n > 1)
+		return err_set(err, E_USAGE, "--rank %d: %s has the ranks 0 to %lld", rank,
+			run_id(run), (long long)n - 1);
+	return err_set(err, E_USAGE, "--rank %d: %s has only rank 0", rank, run_id(run));
+}
+
 static int pause_over(void *ctx, struct err *err)
 {
 	struct forward *forward = ctx;
@@ -244,7 +274,8 @@ static int wait_for_start(struct forward *forward, struct err *err)
 
 	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
 		if (run_state_is_final(state))
-			return err_set(err, E_RUN_ENDED, "%s has ended", run_id(forward->run));
+			return fail_ended(
+				forward->run, "its ports are closed", "submit --from", err);
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
 				run_id(forward->run), run_state_name(state));
@@ -285,7 +316,9 @@ int run_forward(struct session *session, const struct run *run,
 {
 	AUTO(forward_free_auto) struct forward *forward = NULL;
 
-	int r = forward_new(session, run, options, &forward, err);
+	int r = check_rank(run, options->rank, err);
+	if (r == 0)
+		r = forward_new(session, run, options, &forward, err);
 	if (r == 0)
 		r = wait_for_start(forward, err);
 	if (r == 0)
@@ -300,13 +333,15 @@ int run_exec(struct session *session, const struct run *run,
 	AUTO(target_free_auto) struct target *target = NULL;
 
 	if (run_state_is_final(run_state(run)))
-		return err_set(err, E_RUN_ENDED, "%s has ended", run_id(run));
+		return fail_ended(run, "no command can run beside it", "show", err);
 	if (run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
-		err_set(err, E_RUN_START, "%s is %s: there is nothing to run a command beside",
+		err_set(err, E_RUN_START, "%s is %s: a command can run beside it once it has begun",
 			run_id(run), run_state_name(run_state(run)));
 		return err_hint(err, "dlrun why %s", run_id(run));
 	}
-	int r = target_open_run(session, run, &target, err);
+	int r = check_rank(run, request->rank, err);
+	if (r == 0)
+		r = target_open_run(session, run, &target, err);
 	if (r == 0)
 		r = target_exec(target, run_handle(run), request, ret_status, interrupted, err);
 	return r;

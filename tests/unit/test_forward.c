@@ -142,9 +142,17 @@ static void hand_over(struct run *run)
 	run_add_attempt(run, handle);
 }
 
+static uint16_t free_port(void)
+{
+	uint16_t port;
+
+	close(listen_here(&port));
+	return port;
+}
+
 static struct forward *open_one(const struct run *run, uint16_t remote, struct heard *heard)
 {
-	const struct forward_port port = {.remote = remote};
+	const struct forward_port port = {.local = free_port(), .remote = remote};
 	const struct forward_options options = {.ports = &port,
 		.n_ports = 1,
 		.listening = on_listening,
@@ -169,8 +177,6 @@ static void test_bytes_go_both_ways(void **state)
 	(void)state;
 	hand_over(run);
 	forward = open_one(run, port, &heard);
-	/* The program has its own number here. */
-	assert_int_not_equal(heard.ports[0].local, port);
 	AUTO_FD int client = connect_to(heard.ports[0].local);
 	AUTO_FD int server = accept_at(listener);
 	assert_int_equal(write(client, "?", 1), 1);
@@ -222,6 +228,50 @@ static void test_what_cannot_be_carried_is_told(void **state)
 	assert_true(get_byte(other) <= 0);
 }
 
+/* The program of a run on this machine is to find its number free. */
+static void test_its_own_number_is_left_alone(void **state)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+	AUTO_RUN struct run *run = running();
+	struct heard heard = {0};
+	uint16_t number = free_port();
+	const struct forward_port wanted[] = {
+		{.remote = number}, {.local = number, .remote = number}};
+	const struct forward_options options = {
+		.ports = wanted, .n_ports = 2, .listening = on_listening, .ctx = &heard};
+
+	(void)state;
+	assert_int_equal(forward_open(&session, run, &options, &forward, NULL), 0);
+	assert_int_equal(heard.n, 2);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(heard.ports[i].local, number);
+	AUTO_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+		.sin_port = htons(number),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+}
+
+static void expect_rank(int64_t nodes, int rank, const char *message)
+{
+	AUTO_RUN struct run *run = running();
+	const struct forward_options options = {
+		.rank = rank, .listening = on_listening, .n_ports = 0};
+	AUTO_ERR struct err err = {0};
+
+	run_set_state(run, RUN_RUNNING);
+	json_set_int(json_sub(run->doc, "resources"), "nodes", nodes);
+	assert_int_equal(run_forward(&session, run, &options, &err), -ERR_USAGE);
+	assert_string_equal(err.message, message);
+}
+
+static void test_ranks_that_it_has_not(void **state)
+{
+	(void)state;
+	expect_rank(1, 1, "--rank 1: a-22222 has only rank 0");
+	expect_rank(4, 4, "--rank 4: a-22222 has the ranks 0 to 3");
+}
+
 static void test_an_exact_number_that_is_taken(void **state)
 {
 	struct forward *forward = NULL;
@@ -230,7 +280,8 @@ static void test_an_exact_number_that_is_taken(void **state)
 	struct heard heard = {0};
 	uint16_t port;
 	AUTO_FD int listener = listen_here(&port);
-	const struct forward_port wanted[] = {{.remote = 6006}, {.local = port, .remote = 6006}};
+	const struct forward_port wanted[] = {
+		{.local = free_port(), .remote = 6006}, {.local = port, .remote = 6006}};
 	const struct forward_options options = {
 		.ports = wanted, .n_ports = 2, .listening = on_listening, .ctx = &heard};
 
@@ -238,6 +289,7 @@ static void test_an_exact_number_that_is_taken(void **state)
 	(void)listener;
 	assert_true(forward_open(&session, run, &options, &forward, &err) < 0);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);
+	assert_string_equal(err.hint, "dlrun forward a-22222 6006   (at another number)");
 	assert_null(forward);
 	assert_int_equal(heard.n, 1);
 }
@@ -248,6 +300,8 @@ int main(void)
 		cmocka_unit_test(test_bytes_go_both_ways),
 		cmocka_unit_test(test_attempts_come_later),
 		cmocka_unit_test(test_what_cannot_be_carried_is_told),
+		cmocka_unit_test(test_its_own_number_is_left_alone),
+		cmocka_unit_test(test_ranks_that_it_has_not),
 		cmocka_unit_test(test_an_exact_number_that_is_taken),
 	};
 

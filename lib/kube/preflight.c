@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "kube/client.h"
 #include "kube/rbac.h"
+#include "kube/review.h"
 #include "kube/status_impl.h"
 
 enum subject {
@@ -55,32 +56,24 @@ static struct kube_question *add(
 static void add_access(
 	const struct kube_run *run, struct kube_questions *list, enum subject subject)
 {
-	static const char path[] = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+	const struct kube_deed deed = {
+		.kube_namespace = run->kube_namespace,
+		.verb = "create",
+		.group = accesses[subject].group,
+		.resource = accesses[subject].resource,
+	};
 	struct kube_question *question =
-		add(list, subject, accesses[subject].resource, mem_strdup(path));
-	struct json *body = json_object(), *what;
+		add(list, subject, accesses[subject].resource, mem_strdup(KUBE_MAY_PATH));
 
 	BUG_ON(!kube_rule_allows(accesses[subject].tier, accesses[subject].group,
 		accesses[subject].resource, "create"));
-	json_set_str(body, "apiVersion", "authorization.k8s.io/v1");
-	json_set_str(body, "kind", "SelfSubjectAccessReview");
-	what = json_sub(json_sub(body, "spec"), "resourceAttributes");
-	json_set_str(what, "namespace", run->kube_namespace);
-	json_set_str(what, "verb", "create");
-	json_set_str(what, "group", accesses[subject].group);
-	json_set_str(what, "resource", accesses[subject].resource);
-	question->body = body;
+	question->body = kube_may_ask(&deed);
 }
 
 /* The name by which the cluster knows us. */
 static void add_who(struct kube_questions *list)
 {
-	static const char path[] = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-	struct kube_question *question = add(list, WHO, "", mem_strdup(path));
-
-	question->body = json_object();
-	json_set_str(question->body, "apiVersion", "authentication.k8s.io/v1");
-	json_set_str(question->body, "kind", "SelfSubjectReview");
+	add(list, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
 }
 
 static void add_claim(const struct kube_run *run, struct kube_questions *list, const char *name)
@@ -166,18 +159,13 @@ void kube_questions_done(struct kube_questions *questions)
 	vec_done(questions);
 }
 
-static const char *username_of(const struct json *review)
-{
-	return json_get_str(json_get(json_get(review, "status"), "userInfo"), "username");
-}
-
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret)
 {
 	*ret = (struct kube_surroundings){0};
 	for (size_t i = 0; i < questions->n; i++) {
 		if (replies[i].status == 201 && questions->v[i].subject == WHO)
-			ret->user = username_of(replies[i].object);
+			ret->user = kube_who_name(replies[i].object);
 		if (replies[i].status != 200)
 			continue;
 		if (questions->v[i].subject != NAMESPACE)

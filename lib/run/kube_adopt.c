@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/review.h"
 #include "run/kube_record_read.h"
 #include "run/target_kube.h"
 
@@ -114,21 +115,19 @@ static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
 static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct adoption *adoption = ctx;
-	const struct json *status = json_get(answer->object, "status");
-
 	(void)err;
 	adoption->review = NULL;
-	adoption->user = mem_strdup(json_get_str(json_get(status, "userInfo"), "username"));
+	adoption->user = mem_strdup(kube_who_name(answer->object));
 	answered(adoption);
 	return 0;
 }
 
 static void ask_who(struct adoption *adoption, int64_t deadline_ms)
 {
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body = kube_who_ask();
 	const struct kube_request request = {
 		.method = "POST",
-		.path = "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		.path = KUBE_WHO_PATH,
 		.body = body,
 		.is_idempotent = true,
 		.deadline_ms = deadline_ms,
@@ -136,8 +135,6 @@ static void ask_who(struct adoption *adoption, int64_t deadline_ms)
 		.ctx = adoption,
 	};
 
-	json_set_str(body, "apiVersion", "authentication.k8s.io/v1");
-	json_set_str(body, "kind", "SelfSubjectReview");
 	adoption->review = kube_start(adoption->kube->cluster->client, &request);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/review.h"
 #include "kube/words.h"
 
 enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
@@ -170,10 +171,8 @@ static void take_version(
 static void take_user(
 	struct view *view, const struct question *question, struct kube_answer *answer)
 {
-	const struct json *status = json_get(answer->object, "status");
-
 	(void)question;
-	view->look->user = word(json_get_str(json_get(status, "userInfo"), "username"));
+	view->look->user = word(kube_who_name(answer->object));
 }
 
 static void take_right(
@@ -243,31 +242,24 @@ static void take_nodes(
 
 static void ask_right(struct view *view, int right)
 {
-	AUTO_JSON struct json *body = json_object();
-	struct json *what;
+	const char *space = view->look->cluster->access.kube_namespace;
+	const struct kube_deed deed = {
+		.kube_namespace = rights[right].everywhere ? NULL : space,
+		.verb = rights[right].verb,
+		.group = rights[right].group,
+		.resource = rights[right].resource,
+		.sub = rights[right].sub,
+	};
+	AUTO_JSON struct json *body = kube_may_ask(&deed);
 
-	json_set_str(body, "apiVersion", "authorization.k8s.io/v1");
-	json_set_str(body, "kind", "SelfSubjectAccessReview");
-	what = json_sub(json_sub(body, "spec"), "resourceAttributes");
-	if (!rights[right].everywhere)
-		json_set_str(what, "namespace", view->look->cluster->access.kube_namespace);
-	json_set_str(what, "verb", rights[right].verb);
-	json_set_str(what, "group", rights[right].group);
-	json_set_str(what, "resource", rights[right].resource);
-	if (rights[right].sub)
-		json_set_str(what, "subresource", rights[right].sub);
-	ask(view, mem_strdup("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), body,
-		take_right)
-		->right = right;
+	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 }
 
 static void ask_who(struct view *view)
 {
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body = kube_who_ask();
 
-	json_set_str(body, "apiVersion", "authentication.k8s.io/v1");
-	json_set_str(body, "kind", "SelfSubjectReview");
-	ask(view, mem_strdup("/apis/authentication.k8s.io/v1/selfsubjectreviews"), body, take_user);
+	ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
 }
 
 static void ask_all(struct view *view)

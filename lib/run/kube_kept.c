@@ -63,7 +63,6 @@ static bool read_rank(struct kept *kept)
 	struct target_log_request request = kept->request;
 
 	request.follow = false;
-	request.token = NULL;
 	request.events.data = on_data;
 	request.events.ctx = kept;
 	request.events.notice = NULL;
@@ -81,18 +80,15 @@ static bool read_rank(struct kept *kept)
 	return false;
 }
 
-int kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
-	const struct target_log_request *request, char *token, struct target_call *call,
-	struct err *err)
+bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
+	const struct target_log_request *request, struct target_call *call)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
 	AUTO_FREE char *ranks = fs_join(dir, ATTEMPT_RANKS);
 	struct kept *kept;
 
-	(void)token;
-	(void)err;
-	if (access(ranks, F_OK) < 0)
-		return 0;
+	if (request->token || access(ranks, F_OK) < 0)
+		return false;
 	kept = mem_alloc(1, sizeof(*kept));
 	*kept = (struct kept){
 		.work = {drop},
@@ -108,5 +104,5 @@ int kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 		drop(&kept->work);
 		target_call_end_soon(call, kube->target.loop);
 	}
-	return 1;
+	return true;
 }

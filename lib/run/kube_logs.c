@@ -165,10 +165,8 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 	struct following *following;
 
 	int r = kube_handle_parse(kube, handle, &place, err);
-	if (r == 0)
-		r = kube_kept_logs(kube, &place, request, token, call, err);
-	if (r != 0)
-		return r < 0 ? r : 0;
+	if (r < 0 || kube_kept_logs(kube, &place, request, call))
+		return r;
 	following = mem_alloc(1, sizeof(*following));
 	*following = (struct following){
 		.work = {drop},

@@ -91,10 +91,10 @@ int kube_state(struct target *target, const char *handle, struct target_status *
 	struct target_call *call, struct err *err);
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err);
-/* Reads what kube_keep has kept of the attempt: 1 when it has begun to, 0 if nothing is. */
-int kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
-	const struct target_log_request *request, char *token, struct target_call *call,
-	struct err *err);
+/* Begins to read what kube_keep has kept of the attempt, from its start: false if nothing is, or
+ * when the request has a token, which is a place in the live log. */
+bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
+	const struct target_log_request *request, struct target_call *call);
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
 int kube_preview(struct target *target, const struct target_job *job, struct json **ret,

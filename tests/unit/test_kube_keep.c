@@ -224,6 +224,52 @@ static void test_many_ranks(void **state)
 	many = NULL;
 }
 
+static int on_log_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	(void)rank;
+	(void)time_ms;
+	(void)err;
+	buf_add(ctx, data, len);
+	return 0;
+}
+
+static void read_log(struct place *place, const char *read_token, const char *expected)
+{
+	AUTO_BUF struct buf text;
+	char token[TARGET_TOKEN_SIZE] = "";
+	const struct target_log_request request = {.token = read_token,
+		.tail_lines = -1,
+		.rank = -1,
+		.events = {.data = on_log_data, .ctx = &text}};
+	WAITED(logs, place);
+
+	buf_init(&text, 10000);
+	assert_int_equal(place->target->ops->logs(
+				 place->target, place->handle, &request, token, &logs.call, NULL),
+		0);
+	assert_int_equal(loop_run(place->session.loop, NULL), 0);
+	assert_true(logs.over);
+	assert_int_equal(logs.status, 0);
+	assert_string_equal(text.data ? text.data : "", expected);
+}
+
+/* A place in the live log is none in what is kept. */
+static void test_a_kept_log_is_read_from_its_start(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, NULL);
+	AUTO_FREE char *dir = dirs_attempt(&place.session.dirs, JOB, 1);
+	AUTO_FREE char *rank = fs_join(dir, ATTEMPT_RANKS "/0");
+	AUTO_FREE char *log = fs_join(rank, ATTEMPT_LOG);
+	assert_int_equal(fs_mkdirs(rank, 0700, NULL), 0);
+	assert_int_equal(fs_replace(log, "kept\n", 5, 0600, FS_SYNC_NONE, NULL), 0);
+	read_log(&place, NULL, "kept\n");
+	read_log(&place, "0=x", "one\n");
+}
+
 /* A run that the server did not let us cancel is not taken for a cancelled one later. */
 static void test_a_cancel_that_is_refused(void **state)
 {
@@ -269,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_last_words_of_a_cancelled_run),
 		cmocka_unit_test(test_two_keep_at_once),
 		cmocka_unit_test(test_many_ranks),
+		cmocka_unit_test(test_a_kept_log_is_read_from_its_start),
 		cmocka_unit_test(test_a_cancel_that_is_refused),
 		cmocka_unit_test(test_a_list_that_is_not_found),
 	};

@@ -10,6 +10,8 @@
 
 enum {
 	READ_BUDGET = 256 << 10, /* in one dispatch */
+	EMPTY_READS = 4,         /* in a row, that bring nothing of the body */
+	AHEAD_MS = 10,           /* until what was read ahead is looked at again */
 	/* A stream of records so small that each would be waited for alone is read now and then. */
 	QUICK_MS = 2,
 	QUICK_READS = 16, /* at such distances at most */
@@ -23,9 +25,10 @@ struct http_watch {
 	struct loop_fd *source;
 	curl_socket_t fd;
 	short events;
-	struct http_call *call; /* that waits for it; NULL: one that has ended */
-	struct loop_timer *rest;
-	int64_t read_ms; /* when it was last read */
+	struct http_call *call;   /* that waits for it; NULL: one that has ended */
+	struct loop_timer *timer; /* it is read then */
+	bool rests;               /* and not before */
+	int64_t read_ms;          /* when it was last read */
 	unsigned n_quick;
 };
 
@@ -38,30 +41,50 @@ static short prepare_watch(void *ctx)
 {
 	const struct http_watch *watch = ctx;
 
-	return watch->http->n_running > 0 && !watch->rest ? watch->events : 0;
+	return watch->http->n_running > 0 && !watch->rests ? watch->events : 0;
 }
 
 static int dispatch_watch(void *ctx, short revents, struct err *err);
 
-static int rest_over(void *ctx, struct err *err)
+static int read_due(void *ctx, struct err *err)
 {
 	struct http_watch *watch = ctx;
 
-	watch->rest = NULL;
+	watch->timer = NULL;
 	return dispatch_watch(watch, POLLIN, err);
 }
 
-static void rest(struct http_watch *watch, uint64_t n_bytes)
+static void read_at(struct http_watch *watch, int64_t at_ms)
 {
-	int64_t now_ms = clock_ms();
+	loop_remove_timer(watch->http->loop, watch->timer);
+	watch->timer = loop_add_timer(watch->http->loop, at_ms, read_due, watch);
+}
+
+static bool may_rest(struct http_watch *watch, uint64_t n_bytes, int64_t now_ms)
+{
 	bool was_resting = watch->n_quick > QUICK_READS;
 	bool is_quick = now_ms - watch->read_ms <= QUICK_MS;
 
-	watch->read_ms = now_ms;
 	if (n_bytes > REST_MAX || (was_resting ? n_bytes < REST_MIN : !is_quick))
 		watch->n_quick = 0;
-	else if (++watch->n_quick > QUICK_READS)
-		watch->rest = loop_add_timer(watch->http->loop, now_ms + REST_MS, rest_over, watch);
+	else
+		watch->n_quick++;
+	return watch->n_quick > QUICK_READS;
+}
+
+/* n_bytes came. */
+static void after_read(struct http_watch *watch, struct http_call *call, uint64_t n_bytes)
+{
+	int64_t now_ms = clock_ms();
+	bool has_ahead = http_has_ahead(call);
+
+	http_read_ahead(call, false);
+	watch->rests = may_rest(watch, n_bytes, now_ms);
+	watch->read_ms = now_ms;
+	if (watch->rests)
+		read_at(watch, now_ms + REST_MS);
+	else if (has_ahead)
+		read_at(watch, n_bytes < READ_BUDGET ? now_ms + AHEAD_MS : now_ms);
 }
 
 /* All that is there, up to the budget: libcurl reads one record at a time. */
@@ -69,17 +92,21 @@ static void read_stream(struct http_watch *watch, struct http_call *call)
 {
 	struct http *http = watch->http;
 	uint64_t start = call->x.bytes_down, before;
-	int running;
+	int running, n_empty = 0;
 
+	http_read_ahead(call, true);
 	call->gathers = true;
 	do {
 		before = call->x.bytes_down;
 		curl_multi_socket_action(http->multi, watch->fd, CURL_CSELECT_IN, &running);
-	} while (!call->canceled && call->x.watch == watch && !call->recv_paused &&
-		 call->x.bytes_down > before && call->x.bytes_down - start < READ_BUDGET);
+		if (call->canceled || call->x.watch != watch || call->recv_paused)
+			break;
+		n_empty = call->x.bytes_down > before ? 0 : n_empty + 1;
+	} while ((n_empty == 0 || (n_empty < EMPTY_READS && http_has_ahead(call))) &&
+		 call->x.bytes_down - start < READ_BUDGET);
 	call->gathers = false;
 	if (!call->canceled && call->x.watch == watch)
-		rest(watch, call->x.bytes_down - start);
+		after_read(watch, call, call->x.bytes_down - start);
 }
 
 /* The body of an answer comes, and nothing is sent. */
@@ -100,6 +127,8 @@ static int dispatch_watch(void *ctx, short revents, struct err *err)
 	struct http_call *call = is_stream(watch, revents) ? watch->call : NULL;
 	int running;
 
+	loop_remove_timer(http->loop, TAKE(watch->timer));
+	watch->rests = false;
 	http_enter(http);
 	if (call)
 		read_stream(watch, call);
@@ -122,7 +151,7 @@ static void leave_call(struct http_watch *watch)
 static void drop_watch(struct http_watch *watch)
 {
 	leave_call(watch);
-	loop_remove_timer(watch->http->loop, watch->rest);
+	loop_remove_timer(watch->http->loop, watch->timer);
 	loop_remove_fd(watch->http->loop, watch->source);
 	free(watch);
 }
@@ -169,10 +198,14 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *so
 			call->x.fd = -1;
 		return 0;
 	}
-	if (!watch)
+	bool is_new = !watch;
+	if (is_new)
 		watch = add_watch(ctx, fd);
 	if (call)
 		note_socket(call, watch);
+	/* Behind a pause. */
+	if (is_new && call && call->x.headers_over)
+		read_at(watch, clock_ms());
 	watch->events =
 		(short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0));
 	return 0;

@@ -81,6 +81,8 @@ static int on_begin(void *ctx, char *address, char *local, int port, int local_p
 	}
 	if (call->canceled)
 		return CURL_PREREQFUNC_ABORT;
+	/* The stream before may have ended as it read. */
+	http_read_ahead(call, false);
 	call->x.begun = true;
 	call->x.last_ms = clock_ms();
 	return CURL_PREREQFUNC_OK;

@@ -51,7 +51,18 @@ static const char tls_server[] =
 	"		name = certificate['subject'][0][0][1] if certificate else 'nobody'\n"
 	"		return '%s %s %s %s' % (name, self.headers['Host'],\n"
 	"			getattr(self.connection, 'sni', None), self.client_address[1])\n"
+	"	def lines(self):\n"
+	"		self.send_response(200)\n"
+	"		self.send_header('Transfer-Encoding', 'chunked')\n"
+	"		self.end_headers()\n"
+	"		for i in range(20000):\n"
+	"			for part in (b'8\\r\\n', b'%07d\\n' % i, b'\\r', b'\\n') if i % 5 == 0 else "
+	"(b'8\\r\\n%07d\\n\\r\\n' % i,):\n"
+	"				self.wfile.write(part)\n"
+	"		if self.path == '/whole': self.wfile.write(b'0\\r\\n\\r\\n')\n"
+	"		else: self.rfile.read(1)\n"
 	"	def do_GET(self):\n"
+	"		if self.path in ('/lines', '/whole'): return self.lines()\n"
 	"		body = self.who() if self.path == '/who' else 'tls'\n"
 	"		self.send_response(302 if self.path == '/down' else 200)\n"
 	"		self.send_header('Location', 'http://localhost:9/')\n"
@@ -160,6 +171,61 @@ static char *read_in_tmp(const char *name)
 /*
  * TLS
  */
+
+enum { LINES = 20000 };
+
+/* Lines in order, all of them; then nobody waits for more. */
+static int take_lines(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct result *result = ctx;
+	const char *text = data;
+	char line[16];
+
+	(void)err;
+	for (size_t i = 0; i < len; i++, result->n_data++) {
+		snprintf(line, sizeof(line), "%07d\n", (int)(result->n_data / 8));
+		assert_int_equal(text[i], line[result->n_data % 8]);
+	}
+	if (result->n_data == 8 * LINES && result->step)
+		http_cancel(TAKE(result->call));
+	return 0;
+}
+
+/* What was read ahead is not kept back while the server is silent, nor from the next answer over
+ * the same connection. */
+static void test_small_records(void **state)
+{
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	const struct http_tls tls = {.ca_file = ca};
+	AUTO_FREE char *whole = NULL, *lines = NULL;
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	client_init(&client);
+	whole = mem_printf("https://localhost:%u/whole", tls_ports[GOOD]);
+	lines = mem_printf("https://localhost:%u/lines", tls_ports[GOOD]);
+	for (int i = 0; i < 2; i++) {
+		struct result all = {.request = {.data = take_lines, .tls = &tls}}, next = {0};
+		struct result held = {
+			.request = {.data = take_lines, .tls = &tls, .idle_ms = 10000}, .step = 1};
+
+		client_start_url(&client, whole, &all);
+		client_run(&client);
+		assert_int_equal(all.fault, E_NONE);
+		assert_int_equal(all.n_data, 8 * LINES);
+		get_tls(&client, "localhost", GOOD, &tls, &next);
+		assert_string_equal(next.body, "tls");
+		client_start_url(&client, lines, &held);
+		client_run(&client);
+		assert_int_equal(held.n_done, 0);
+		assert_int_equal(held.n_data, 8 * LINES);
+		result_done(&all);
+		result_done(&next);
+	}
+	client_done(&client);
+}
 
 static void test_own_issuer(void **state)
 {
@@ -943,6 +1009,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own_issuer),
+		cmocka_unit_test(test_small_records),
 		cmocka_unit_test(test_refused_certificates),
 		cmocka_unit_test(test_issuers_are_not_mixed),
 		cmocka_unit_test(test_insecure),

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""A cluster that fails: answers that are lost, servers that stand still, logins that expire. Runs are neither doubled nor forgotten,
+"""A cluster that fails: answers that are lost, requests that are refused, runs that cannot be. Runs are neither doubled nor forgotten,
 and what dlrun says is the cause. DLRUN_LOST: how often an answer to a create is lost (40); DLRUN_FULL=1: 200, with longer pauses."""
 
 import collections
 import contextlib
 import json
-import socket
 import threading
 
 from harness import *  # noqa: F403
@@ -17,7 +16,7 @@ from apiproxy import ApiProxy
 
 FULL = bool(os.environ.get("DLRUN_FULL"))
 LOST = int(os.environ.get("DLRUN_LOST", "200" if FULL else "40"))
-AWAY_S = 60 if FULL else 20
+SOON_S = 30
 FAKE = "fake-faults"
 NODES = threading.Lock()
 OVERLAY = {"spec": {"nodeSelector": {"kubernetes.io/hostname": FAKE}, "tolerations": [{"key": "tests/fake", "operator": "Exists"}]}}
@@ -205,196 +204,12 @@ def test_an_unknown_outcome_is_shown_as_unknown(w):
             with subprocess.Popen([w.dlrun, "submit", "-d", "--", "true"], cwd=w.tree, env=w.env, stderr=subprocess.PIPE) as running:
                 assert down.wait(60)
                 running.send_signal(signal.SIGINT)
-                assert running.wait(3) != 0, running.stderr.read()
-        assert len(names(s)) == 1
+                assert running.wait(SOON_S) != 0, running.stderr.read()
+        wait_for(lambda: len(names(s)) == 1, "the Job", SOON_S)
         assert w.show("@")["state"] == "unknown", w.show("@")
         down.clear()
         s.proxy.fault = lambda *_: None
         wait_for(lambda: w.show("@")["state"] == "succeeded", "its end", 30)
-
-
-# --- a cluster, a network and a laptop that are away
-
-
-COUNTER = """
-import sys, time
-begin = time.monotonic()
-for i in range(int(sys.argv[1])):
-    print(i, flush=True)
-    time.sleep(max(0, begin + (i + 1) / 10 - time.monotonic()))
-sys.exit(3)
-"""
-
-
-class Relay:
-    """Passes bytes on. freeze(): from now on those of all connections vanish, without a word, those of later ones until thaw()."""
-
-    def __init__(self, target):
-        host, port = target.rsplit(":", 1)
-        self.target, self.frozen, self.links = (host, int(port)), False, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            client, server = self.listener.accept()[0], socket.create_connection(self.target)
-            self.links.append(link := {"dead": self.frozen, "ends": (client, server)})
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self.pump, args=(link, one, other), daemon=True).start()
-
-    def pump(self, link, one, other):
-        with contextlib.suppress(OSError):
-            while data := one.recv(65536):
-                if not link["dead"]:
-                    other.sendall(data)
-        if not link["dead"]:
-            self.end(link)
-
-    def end(self, link):
-        for end in link["ends"]:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def freeze(self):
-        self.frozen = True
-        for link in self.links:
-            link["dead"] = True
-
-    def thaw(self):
-        self.frozen = False
-
-    def cut(self):
-        for link in self.links:
-            self.end(link)
-
-
-class Watchers:
-    """`logs -f` and `wait` of a run that counts."""
-
-    def __init__(self, w, run, lines):
-        self.run, self.lines = run, lines
-        self.out, self.err = w.dir / f"{run}.out", w.dir / f"{run}.err"
-        with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.logs = subprocess.Popen([w.dlrun, "logs", "-f", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        self.wait = subprocess.Popen([w.dlrun, "wait", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.PIPE)
-        self.grown(40)
-
-    def count(self):
-        return len(self.out.read_bytes().splitlines())
-
-    def grown(self, seconds, by=5):
-        """Seconds until more lines have come."""
-        begin, before = time.monotonic(), self.count()
-        try:
-            wait_for(lambda: self.count() >= before + by, f"more lines than {before}", seconds)
-        except AssertionError as wrong:
-            raise AssertionError(f"{wrong}: {self.err.read_text()}") from None
-        return time.monotonic() - begin
-
-    def send(self, number):
-        for one in (self.logs, self.wait):
-            one.send_signal(number)
-
-    def finish(self):
-        """All lines, once and in order, and the program's exit status."""
-        try:
-            rc = self.logs.wait(60), self.wait.wait(60)
-        finally:
-            self.send(signal.SIGKILL)
-        said = self.err.read_text()
-        assert self.out.read_text() == "".join(f"{i}\n" for i in range(self.lines)), (self.out.read_text()[-300:], said)
-        assert rc[1] == 3, (rc, self.wait.stderr.read())
-        return said
-
-
-def count_to(s, seconds):
-    """A run that counts ten times a second, ends with 3."""
-    s.w.write("count.py", COUNTER)
-    return s.submit("--", "python3", "count.py", str(seconds * 10)), seconds * 10
-
-
-def test_a_cluster_that_stands_still(w):
-    """The API server does not answer for a while, in the middle of a submit; then etcd is killed."""
-    with site(w, results={"emptyDir": True}, alone=True) as s:
-        certs = Certs(w.dir / "certs")
-        run, lines = count_to(s, AWAY_S + 25)
-        watchers = Watchers(w, run, lines)
-        with ApiProxy(s.cluster.address, s.cluster.ca, *certs.pair()) as proxy, concurrent.futures.ThreadPoolExecutor() as pool:
-            config = s.cluster.kubeconfig(s.user, w.dir / "proxied", server=proxy.address, ca=False, namespace=s.namespace,
-                                          cluster={"certificate-authority": str(certs.ca)})
-            stopped = threading.Event()
-
-            def fault(method, path, body):
-                if method == "POST" and "/jobs" in path and not stopped.is_set():
-                    s.cluster.stop("apiserver")
-                    stopped.set()
-
-            proxy.fault = fault
-            submit = pool.submit(s.submit, "--", "true", env={"KUBECONFIG": str(config)})
-            assert stopped.wait(60)
-            time.sleep(AWAY_S)
-            s.cluster.cont("apiserver")
-            other = submit.result(60)
-            back = watchers.grown(40)
-        assert [n for n in names(s) if n.startswith("true-")] == [other]
-        s.cluster.kill("etcd")
-        time.sleep(3)
-        s.cluster.start("etcd")
-        after_etcd = watchers.grown(40)
-        said = watchers.finish()
-        print(f"API server stopped for {AWAY_S} s: next lines after {back:.1f} s; etcd killed: {after_etcd:.1f} s; {said.strip()!r}",
-              flush=True)
-
-
-def test_a_laptop_that_sleeps(w):
-    with site(w, results={"emptyDir": True}) as s:
-        relay = Relay(s.cluster.address)
-        config = s.cluster.kubeconfig(s.user, w.dir / "relayed", server=relay.address, namespace=s.namespace,
-                                      cluster={"tls-server-name": s.cluster.address.split(":")[0]})
-        w.env["KUBECONFIG"] = str(config)
-        run, lines = count_to(s, AWAY_S + 30)
-        watchers = Watchers(w, run, lines)
-        relay.freeze()
-        watchers.send(signal.SIGSTOP)
-        time.sleep(AWAY_S)
-        relay.thaw()
-        watchers.send(signal.SIGCONT)
-        back = watchers.grown(60)
-        said = watchers.finish()
-        print(f"asleep for {AWAY_S} s, all connections dead: next lines {back:.1f} s after waking; {said.strip()!r}", flush=True)
-
-
-def test_tokens_that_expire_meanwhile(w):
-    with site(w, results={"emptyDir": True}) as s, contextlib.ExitStack() as stack:
-        relay, token, over = Relay(s.cluster.address), w.dir / "token", threading.Event()
-
-        def renew():
-            while not over.is_set():
-                w.write("token.tmp", s.cluster.short_token(s.user, 6), base=w.dir).rename(token)
-                over.wait(1)
-
-        renewing = threading.Thread(target=renew)
-        renewing.start()
-        stack.callback(renewing.join)
-        stack.callback(over.set)
-        wait_for(token.exists, "a token")
-        plugin = s.cluster.exec_plugin(s.user, w.dir, life_s=4, token=f"'\"$(cat {token})\"'")
-        config = s.cluster.kubeconfig(s.user, w.dir / "expiring", how="none", server=relay.address, namespace=s.namespace,
-                                      cluster={"tls-server-name": s.cluster.address.split(":")[0]}, credentials=plugin)
-        w.env["KUBECONFIG"] = str(config)
-        run, lines = count_to(s, 30)
-        watchers = Watchers(w, run, lines)
-        worst = 0.0
-        for _ in range(2):
-            time.sleep(8)
-            relay.cut()
-            worst = max(worst, watchers.grown(20))
-        watchers.finish()
-        calls = (w.dir / "calls").read_text().count("\n")
-        assert calls >= 4, calls
-        print(f"tokens of 6 s: {calls} logins, next lines {worst:.1f} s after cuts", flush=True)
 
 
 # --- what is said of runs that cannot be: within SAID_S after the cluster knows it

@@ -432,16 +432,21 @@ class Cluster:
 
     def volume(self, namespace, name, size="1Gi"):
         """A claim that is bound to a directory of the machine, which is returned."""
-        there = self.dir / "volumes" / f"{namespace}-{name}"
+        there = self.spare_volume(f"{namespace}-{name}", size, storage_class="", claimRef={"namespace": namespace, "name": name})
+        self.apply({"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
+                    "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": there.name,
+                             "resources": {"requests": {"storage": size}}}})
+        self.wait(lambda: self.get("PersistentVolumeClaim", name, namespace)["status"]["phase"] == "Bound", f"volume {name}")
+        return there
+
+    def spare_volume(self, name, size="1Gi", storage_class=None, **spec):
+        """A directory of the machine for the first claim of its storage class, which is named like it."""
+        there = self.dir / "volumes" / name
         there.mkdir(parents=True)
         there.chmod(0o777)
-        shape = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-        self.apply({"kind": "PersistentVolume", "metadata": {"name": there.name}, "spec": {
-                        **shape, "capacity": {"storage": size}, "hostPath": {"path": str(there)},
-                        "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": namespace, "name": name}}},
-                   {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
-                    "spec": {**shape, "volumeName": there.name, "resources": {"requests": {"storage": size}}}})
-        self.wait(lambda: self.get("PersistentVolumeClaim", name, namespace)["status"]["phase"] == "Bound", f"volume {name}")
+        self.apply({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"], "storageClassName": name if storage_class is None else storage_class,
+            "capacity": {"storage": size}, "hostPath": {"path": str(there)}, "persistentVolumeReclaimPolicy": "Retain", **spec}})
         return there
 
     def fake_node(self, name, labels=None, taints=(), **resources):

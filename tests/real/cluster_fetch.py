@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 
+import cluster as clusters
 from harness import *  # noqa: F403
+from kube_images import layout
 from kubesite import site
 
 WRITE = """import os, time
@@ -69,6 +71,38 @@ l'; ln -s f d/e/l; ln d/e/f hard; : > empty; echo written; sleep 600""")
         assert fetched(w.tree / run) == {"d/e/f": "1\n", "-x": "2\n", "n\nl": "3", "hard": "1\n", "empty": ""}
         assert os.readlink(w.tree / run / "d/e/l") == "f"
         w.run("cancel", run)
+
+
+def test_python_alone_is_enough(w):
+    """An image without a shell or tar, while the run goes on and after its end."""
+    cluster = clusters.get()
+    base = f"{cluster.registry}/bare:v1"
+    subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('bare')}:v1", f"docker://{base}"], check=True)
+    with site(w, base=base, files={"w.py": WRITE, "hold.py": WRITE + HOLD}, results={"emptyDir": True}) as s:
+        run = s.submit("--grace", "1s", "--", "python3", "hold.py")
+        written(s, run)
+        w.ok("fetch", run)
+        check_all(w.tree / run)
+        w.run("cancel", run)
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        run = s.submit("--", "python3", "w.py")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        w.ok("fetch", run)
+        check_all(w.tree / run)
+
+
+def test_a_claim_of_the_run_is_read_after_its_end(w):
+    with site(w, files={"w.py": WRITE}) as s:
+        s.cluster.spare_volume(s.namespace)
+        s.configure(results={"claim": "1Gi", "storage_class": s.namespace})
+        run = s.submit("--", "python3", "w.py")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        w.ok("fetch", run)
+        check_all(w.tree / run)
+        assert readers(s) == [] and len(s.cluster.get("PersistentVolumeClaim", namespace=s.namespace)) == 1
+        w.ok("rm", run)
+        wait_for(lambda: not s.cluster.get("PersistentVolumeClaim", namespace=s.namespace), "the end of the claim", 60)
 
 
 def test_storage_of_an_ended_run_is_read_by_a_pod(w):

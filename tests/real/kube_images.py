@@ -3,6 +3,7 @@
     pause       holds a pod's namespaces
     busybox     a shell and the usual programs
     python      the machine's python3 with its library, and busybox
+    bare        the same python3, and neither a shell nor any other program; not in the registry of each cluster
 """
 
 import hashlib
@@ -66,7 +67,12 @@ def python():
     return [busybox_files(), python_files()], {"Env": ENV, "Cmd": ["python3"]}
 
 
+def bare():
+    return [{**python_files(), "etc/passwd": PASSWD, "etc/group": GROUP, "tmp/.keep": b""}], {"Env": ENV, "Cmd": ["python3"]}
+
+
 IMAGES = {"pause": pause, "busybox": busybox, "python": python}
+OTHERS = {"bare": bare}
 
 
 def layout(name):
@@ -78,7 +84,7 @@ def layout(name):
             there.parent.mkdir(exist_ok=True)
             new = there.with_name(f"new-{there.name}")
             shutil.rmtree(new, ignore_errors=True)
-            layers, settings = IMAGES[name]()
+            layers, settings = (IMAGES | OTHERS)[name]()
             base_layout(SimpleNamespace(dir=new.parent), len(layers), members=lambda i: layers[i], name=new.name, settings=settings)
             new.rename(there)
     return there

@@ -289,7 +289,7 @@ static void drop_written(struct podforward_conn *conn)
 	if (pending(conn) == 0) {
 		conn->pending_at = 0;
 		/* Hundreds of connections must not each keep what one bulk moment took. */
-		if (conn->pending.cap > 4 * FORWARD_DOWN_PIECE) {
+		if (conn->pending.cap > 2 * FORWARD_DOWN_PIECE) {
 			buf_done(&conn->pending);
 			buf_init(&conn->pending, SIZE_MAX / 2);
 		}

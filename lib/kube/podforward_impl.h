@@ -17,13 +17,13 @@
 #include "net/spdy.h"
 
 enum {
-	FORWARD_UP_PIECE = 128 << 10,  /* one read of a local side, one data frame */
-	FORWARD_DOWN_PIECE = 64 << 10, /* is collected before it is written to a local side */
-	FORWARD_DOWN_MAX = 4 << 20,    /* waits for one local side before its tunnel is not read */
-	FORWARD_KEPT_MAX = 128 << 10,  /* of what was sent, for a new try */
-	FORWARD_ERROR_MAX = 4 << 10,   /* of what the error stream says */
-	FORWARD_BULK_BYTES = 4 << 20,  /* moved: a bulk connection */
-	FORWARD_BUSY_BYTES = 1 << 20,  /* moved by a tunnel in a second */
+	FORWARD_UP_PIECE = 128 << 10,   /* one read of a local side, one data frame */
+	FORWARD_DOWN_PIECE = 128 << 10, /* is collected before it is written to a local side */
+	FORWARD_DOWN_MAX = 4 << 20,     /* waits for one local side before its tunnel is not read */
+	FORWARD_KEPT_MAX = 128 << 10,   /* of what was sent, for a new try */
+	FORWARD_ERROR_MAX = 4 << 10,    /* of what the error stream says */
+	FORWARD_BULK_BYTES = 4 << 20,   /* moved: a bulk connection */
+	FORWARD_BUSY_BYTES = 1 << 20,   /* moved by a tunnel in a second */
 };
 
 struct podforward_tunnel;

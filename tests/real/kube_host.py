@@ -293,16 +293,15 @@ class Host:
         part = Part(self, f"containerd-{node}", ["containerd", "-c", there / "containerd.toml"]).start()
         part.ready(lambda: (there / "containerd.sock").exists())
 
-    @property
-    def snapshotter(self):
-        """Copies, where the file system below is itself such a one."""
+    def find_snapshotter(self):
+        """Before the nodes start beside each other. Copies, where the file system below is itself such a one."""
         probe = self.dir / "probe"
         for name in ("lower", "upper", "work", "merged"):
             (probe / name).mkdir(parents=True, exist_ok=True)
         how = f"lowerdir={probe}/lower,upperdir={probe}/upper,workdir={probe}/work"
         done = subprocess.run(["mount", "-t", "overlay", "-o", how, "overlay", probe / "merged"], capture_output=True)
         if done.returncode == 0:
-            run("umount", probe / "merged")
+            run("umount", "--lazy", probe / "merged")
         return "native" if done.returncode else "overlayfs"
 
     def kubelet(self, node):
@@ -342,6 +341,7 @@ class Host:
     def start(self):
         self.pool = concurrent.futures.ThreadPoolExecutor(16)
         self.mounts()
+        self.snapshotter = self.find_snapshotter()
         images = self.pool.submit(self.registry)
         grounds = [self.pool.submit(self.network)]
         for node in self.nodes:

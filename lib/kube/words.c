@@ -54,7 +54,7 @@ char *kube_words(const char *text, size_t len, size_t max)
 
 void kube_hint_version(const char *context, const char *question, struct err *err)
 {
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = {0};
 
 	if (!context || str_eq(context, KUBECONFIG_IN_CLUSTER))
 		return;

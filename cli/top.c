@@ -314,7 +314,7 @@ static int draw_runs(struct screen *screen, const char *word, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_TABLE struct ui_table table = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = {0};
 	int r = list(screen->app, word, &runs, err);
 
 	if (r < 0)

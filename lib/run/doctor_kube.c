@@ -231,7 +231,7 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 		[KUBE_RIGHT_FORWARD] = DOCTOR_WARNING,
 		[KUBE_RIGHT_EVENTS] = DOCTOR_WARNING,
 	};
-	AUTO_BUF struct buf fix;
+	AUTO_BUF struct buf fix = {0};
 
 	if (about->look->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
 		return;

@@ -172,7 +172,7 @@ static int append_seen(
 static void shorten_seen(struct fetch_sink *sink)
 {
 	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, sink->dir);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = {0};
 	size_t pos = 0;
 	const char *name;
 	void *seen;

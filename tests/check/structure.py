@@ -2,8 +2,8 @@
 """The rules of the house that a compiler does not know.
 
 Reads the sources and fails on: an include that does not name its layer, points up or sideways, or
-closes a cycle; a library used outside its door; a call that a layer must not make; a header without
-a contract; a file or function that is too long or too branched without a reason beside it.
+closes a cycle; a library used outside its door; a call that a layer must not make; what frees
+itself and is returned past before it is set; a header without a contract; a file or function that is too long or too branched without a reason beside it.
 
     tests/check/structure.py [ROOT]
 """
@@ -159,6 +159,19 @@ def check_words(root, files):
                     problem(path, number, f"{match.group(0).strip()} is not used {where}")
 
 
+def check_cleanup(root, files):
+    """What a return before its first use would free is not set yet: no compiler tells."""
+    for path in files:
+        lines = strip_comments((root / path).read_text()).splitlines()
+        for number, line in enumerate(lines, 1):
+            match = re.match(r"\s+AUTO_\w+ (?:struct \w+ )?(\w+(?:, \w+)*);$", line)
+            for name in match.group(1).split(", ") if match else ():
+                used = re.compile(rf"\b{name}\b|^}}|(\breturn\b)")
+                found = next(m for m in map(used.search, lines[number:]) if m)
+                if found.group(1):
+                    problem(path, number, f"{name} may be freed before it is set")
+
+
 def check_header(root, path):
     """A header starts with what it is for, and every prototype stands below a comment or in a
     paragraph that starts with one."""
@@ -231,6 +244,7 @@ def main():
     house = [f for f in sources if f.startswith(("lib/", "cli/"))]
     check_includes(root, sources)
     check_words(root, house)
+    check_cleanup(root, [f for f in sources if f.endswith(".c")])
     for path in house:
         if path.endswith(".h"):
             check_header(root, path)

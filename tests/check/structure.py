@@ -3,7 +3,8 @@
 
 Reads the sources and fails on: an include that does not name its layer, points up or sideways, or
 closes a cycle; a library used outside its door; a call that a layer must not make; what frees
-itself and is returned past before it is set; a header without a contract; a file or function that is too long or too branched without a reason beside it.
+itself and is returned past before it is set; a header without a contract; a file or function that
+is too long or too branched without a reason beside it.
 
     tests/check/structure.py [ROOT]
 """

@@ -71,7 +71,7 @@ static int feed(const uint8_t *data, size_t size, size_t step, struct buf *seen,
 /* How the bytes were cut changes nothing. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	AUTO_BUF struct buf whole, whole_sent, cut, cut_sent;
+	AUTO_BUF struct buf whole = {0}, whole_sent = {0}, cut = {0}, cut_sent = {0};
 
 	if (size > 1 << 16)
 		return 0;

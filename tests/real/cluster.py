@@ -52,9 +52,11 @@ GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1", "Role": "rbac.authorization.
           "ClusterRole": "rbac.authorization.k8s.io/v1", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
           "PriorityClass": "scheduling.k8s.io/v1", "Lease": "coordination.k8s.io/v1", "PodDisruptionBudget": "policy/v1",
           "Deployment": "apps/v1", "StatefulSet": "apps/v1", "NetworkPolicy": "networking.k8s.io/v1", "StorageClass": "storage.k8s.io/v1",
-          "CustomResourceDefinition": "apiextensions.k8s.io/v1"}
+          "CustomResourceDefinition": "apiextensions.k8s.io/v1", "JobSet": "jobset.x-k8s.io/v1alpha2",
+          "MutatingWebhookConfiguration": "admissionregistration.k8s.io/v1",
+          "ValidatingWebhookConfiguration": "admissionregistration.k8s.io/v1"}
 EVERYWHERE = ("Node", "Namespace", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "StorageClass",
-              "CustomResourceDefinition")
+              "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 def path_of(kind, name="", namespace="default", group=None):

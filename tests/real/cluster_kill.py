@@ -20,15 +20,15 @@ ARRIVAL_S = 15
 SUBMIT = ("submit", "-d", "--secret", "HOME", "-N", "2", "--", "true")
 
 
-def traced(w, *options, name="n", log="/dev/null"):
-    return w.command(["strace", "-qq", "-o", str(log), "-e", f"trace={CALLS}", *options, w.dlrun, SUBMIT[0], "--name", name, *SUBMIT[1:]])
+def traced(w, *options, name="n", log="/dev/null", submit=SUBMIT):
+    return w.command(["strace", "-qq", "-o", str(log), "-e", f"trace={CALLS}", *options, w.dlrun, submit[0], "--name", name, *submit[1:]])
 
 
-def calls_of(w):
+def calls_of(w, submit=SUBMIT):
     """([(name, how many of it there were until then)], from which on the run's directory is there)."""
     log = w.dir / "count"
     for _ in range(2):
-        done = traced(w, log=log)
+        done = traced(w, log=log, submit=submit)
         assert done.rc == 0, done
     lines = [line for line in log.read_text().splitlines() if "(" in line]
     count, calls = collections.Counter(), []

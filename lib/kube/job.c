@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "kube/job_impl.h"
 #include "kube/job_objects.h"
+#include "kube/kinds.h"
 
 enum {
 	NODES_MAX = 1024,
@@ -16,14 +17,31 @@ enum {
 	POD_SUFFIX = 6, /* "-x7k2p" */
 };
 
+static enum kube_kind kind_of(const struct job *job)
+{
+	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
+}
+
+/* Without the end that its pod has. */
+static char *host_name(const struct job *job, int rank)
+{
+	AUTO_FREE char *name = kube_kind_job(kind_of(job), job->run->job);
+
+	return mem_printf("%s-%d", name, rank);
+}
+
 char *job_host(const struct job *job, int rank)
 {
-	const char *name = job->run->job;
+	AUTO_FREE char *name = host_name(job, rank);
 
 	if (!job->is_gang)
 		return mem_strdup("127.0.0.1");
-	return mem_printf(
-		job->is_jobset ? "%s-" JOB_GANG "-0-%d.%s" : "%s-%d.%s", name, rank, name);
+	return mem_printf("%s.%s", name, job->run->job);
+}
+
+bool kube_wants_jobset(int nodes, int retries)
+{
+	return nodes > 1 && retries > 0;
 }
 
 /*
@@ -43,8 +61,7 @@ static bool is_dns_label(const char *name)
 static int check_names(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	AUTO_FREE char *longest = mem_printf(
-		job->is_jobset ? "%s-" JOB_GANG "-0-%d" : "%s-%d", run->job, run->nodes - 1);
+	AUTO_FREE char *longest = host_name(job, run->nodes - 1);
 
 	if (!is_dns_label(run->job) || strlen(longest) + POD_SUFFIX > DNS_LABEL_MAX) {
 		AUTO_FREE char *shown = str_shown(run->job);
@@ -119,12 +136,12 @@ static struct json *disruption_rule(const char *action)
 }
 
 /* What the program did not do itself is not tried again: time limit, setup, no such program. */
-static struct json *status_rule(const struct job *job)
+static struct json *status_rule(const struct job *job, const char *action)
 {
 	static const int statuses[] = {125, 126, 127, 128};
 	struct json *rule = json_object(), *values = json_array(), *codes;
 
-	json_set_str(rule, "action", "FailIndex");
+	json_set_str(rule, "action", action);
 	codes = json_sub(rule, "onExitCodes");
 	json_set_str(codes, "containerName", KUBE_CONTAINER);
 	json_set_str(codes, "operator", "In");
@@ -143,11 +160,13 @@ static void set_failures(const struct job *job, struct json *spec)
 	if (job->is_gang) {
 		json_set_int(spec, "backoffLimit", 0);
 		json_add(rules, disruption_rule("FailJob"));
+		if (job->is_jobset)
+			json_add(rules, status_rule(job, "FailJob"));
 	} else {
 		json_set_int(spec, "backoffLimitPerIndex", job->run->retries);
 		json_add(rules, disruption_rule("Ignore"));
 		if (job->run->retries > 0)
-			json_add(rules, status_rule(job));
+			json_add(rules, status_rule(job, "FailIndex"));
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
 }
@@ -168,12 +187,12 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 	json_set(spec, "template", pod);
 }
 
-static struct json *object(const struct kube_run *run, const char *version, const char *kind)
+static struct json *object(const struct kube_run *run, enum kube_kind kind)
 {
 	struct json *json = json_object();
 
-	json_set_str(json, "apiVersion", version);
-	json_set_str(json, "kind", kind);
+	json_set_str(json, "apiVersion", kube_kinds[kind].version);
+	json_set_str(json, "kind", kube_kinds[kind].name);
 	json_set(json, "metadata", job_metadata(run, run->job));
 	set_notes(run, json_sub(json, "metadata"));
 	return json;
@@ -181,7 +200,7 @@ static struct json *object(const struct kube_run *run, const char *version, cons
 
 static struct json *make_job(const struct job *job, struct json *pod)
 {
-	struct json *json = object(job->run, "batch/v1", "Job"), *spec = json_sub(json, "spec");
+	struct json *json = object(job->run, KUBE_KIND_JOB), *spec = json_sub(json, "spec");
 
 	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
 	set_job_spec(job, spec, pod);
@@ -193,27 +212,41 @@ static struct json *make_job(const struct job *job, struct json *pod)
  * JobSet
  */
 
-/* A disruption is not a failure of the program: such a restart is not counted. */
-static void set_restarts(const struct job *job, struct json *spec)
+/* For a Job that its podFailurePolicy has ended. */
+static struct json *restart_rule(const char *name, const char *action)
 {
-	struct json *policy = json_sub(spec, "failurePolicy");
-	struct json *rules = json_array(), *rule = json_object(), *reasons = json_array();
+	struct json *rule = json_object(), *reasons = json_array();
 
-	json_set_int(policy, "maxRestarts", job->run->retries);
-	json_set_str(rule, "name", "disruption");
-	json_set_str(rule, "action", "RestartJobSetAndIgnoreMaxRestarts");
+	json_set_str(rule, "name", name);
+	json_set_str(rule, "action", action);
 	json_add_str(reasons, "PodFailurePolicy");
 	json_set(rule, "onJobFailureReasons", reasons);
-	json_add(rules, rule);
+	return rule;
+}
+
+/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
+ * has ended the Job is told by its message only. */
+static void set_restarts(const struct job *job, struct json *spec)
+{
+	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
+	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
+
+	json_set_int(policy, "maxRestarts", job->run->retries);
+	json_add_str(patterns, "failed with exit code");
+	json_set(by_status, "onJobFailureMessagePatterns", patterns);
+	json_add(rules, by_status);
+	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
 	json_set(policy, "rules", rules);
 }
 
 static struct json *make_jobset(const struct job *job, struct json *pod)
 {
-	struct json *json = object(job->run, "jobset.x-k8s.io/v1alpha2", "JobSet");
+	struct json *json = object(job->run, KUBE_KIND_JOBSET);
 	struct json *spec = json_sub(json, "spec"), *gangs = json_array(), *gang = json_object();
 	struct json *network = json_sub(spec, "network"), *template;
 
+	json_set_str(json_sub(spec, "successPolicy"), "operator", "All");
+	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
 	json_set_bool(network, "enableDNSHostnames", true);
 	json_set_bool(network, "publishNotReadyAddresses", true);
 	json_set_str(network, "subdomain", job->run->job);
@@ -223,6 +256,8 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
 	json_set_int(gang, "replicas", 1);
 	template = json_sub(gang, "template");
 	job_set_labels(job->run, json_sub(template, "metadata"));
+	/* One list of Jobs tells of all runs. */
+	set_notes(job->run, json_sub(template, "metadata"));
 	set_job_spec(job, json_sub(template, "spec"), pod);
 	json_add(gangs, gang);
 	json_set(spec, "replicatedJobs", gangs);
@@ -255,7 +290,7 @@ static void say_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	if (job->is_gang && !job->is_jobset && run->retries > 0)
+	if (kube_wants_jobset(run->nodes, run->retries) && !job->is_jobset)
 		strv_addf(job->notes,
 			"nothing in the cluster restarts all %d nodes together: a failure is "
 			"repeated only while dlrun follows or waits for it, or by dlrun restart %s",

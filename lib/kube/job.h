@@ -21,11 +21,10 @@
  *			drained, node lost) are not counted; a pod is replaced when it has ended,
  *			never before.
  *	gang		nodes > 1: the first failure of any rank ends all of them, a
- *			disruption too. With JobSet it starts all again (maxRestarts is retries;
- *			disruptions not counted). Without it nothing in the cluster can: whoever
- *			watches does, or `dlrun restart`; kube_objects.notes says so. dlrun makes
- *			no JobSets yet (run/target_kube.h). Ranks find each other by
- *			<job>-0.<service>.
+ *			disruption too. A JobSet starts all again (maxRestarts is retries;
+ *			disruptions not counted; its own Service). Without it nothing in the
+ *			cluster can: whoever watches does, or `dlrun restart`; kube_objects.notes
+ *			says so. Ranks find each other by <job>-0.<service>.
  *
  * Time limit. It does not count waiting. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
@@ -160,7 +159,7 @@ struct kube_run {
 	const char *service_account; /* NULL: the namespace's, without its token */
 	const char *pull_secret;
 	const char *os, *arch; /* of the image, in OCI's words */
-	bool jobset;           /* the cluster has jobset.x-k8s.io/v1alpha2 */
+	bool jobset;           /* make it a JobSet (kube_wants_jobset, and the cluster has it) */
 	enum kube_security security;
 	const char *enforced;       /* Pod Security level of the namespace; NULL: not known */
 	const struct json *overlay; /* kube/overlay.h; or NULL */
@@ -198,6 +197,8 @@ char *kube_object_path(const struct json *object);
 /* application/merge-patch+json for step 3; job: as the server answered, with its uid. */
 struct json *kube_job_owner(const struct json *job);
 
+/* Whether it is better as a JobSet, where the cluster has them. */
+bool kube_wants_jobset(int nodes, int retries);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
 /* Names of what goes with a Job of that name. The caller frees. */

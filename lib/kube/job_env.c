@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/job_impl.h"
+#include "kube/kinds.h"
 
 /* The last value of a name, or NULL. */
 static const char *list_get(const struct strv *list, const char *name, size_t len)
@@ -144,7 +145,7 @@ static void add_run(struct env_list *env)
 	fact_int(env, "DLRUN_ATTEMPT", job->run->attempt);
 	if (job->counts)
 		field(env, JOB_RETRIES,
-			job->is_jobset ? "jobset.sigs.k8s.io/restart-attempt"
+			job->is_jobset ? KUBE_JOBSET_RESTART
 				       : "batch.kubernetes.io/job-index-failure-count");
 	fact(env, "DLRUN_OUTPUT_DIR", KUBE_OUTPUT_DIR);
 	fact(env, "DLRUN_ATTEMPT_DIR", KUBE_ATTEMPT_DIR);

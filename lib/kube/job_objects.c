@@ -7,8 +7,10 @@
 #include "base/enc.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/client.h"
 #include "kube/job_impl.h"
 #include "kube/job_objects.h"
+#include "kube/kinds.h"
 
 enum { LABEL_MAX = 63, SECRET_MAX = 1 << 20 };
 
@@ -213,13 +215,11 @@ size_t kube_objects_adopt(const struct kube_objects *objects, const struct json 
 }
 
 static const struct {
-	const char *kind, *format;
+	const char *kind, *resource;
 } collections[] = {
-	{"Job", "/apis/batch/v1/namespaces/%s/jobs"},
-	{"JobSet", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/%s/jobsets"},
-	{"PersistentVolumeClaim", "/api/v1/namespaces/%s/persistentvolumeclaims"},
-	{"Secret", "/api/v1/namespaces/%s/secrets"},
-	{"Service", "/api/v1/namespaces/%s/services"},
+	{"PersistentVolumeClaim", "persistentvolumeclaims"},
+	{"Secret", "secrets"},
+	{"Service", "services"},
 };
 
 char *kube_object_collection(const struct json *object)
@@ -227,18 +227,15 @@ char *kube_object_collection(const struct json *object)
 	const char *kind = json_get_str(object, "kind");
 	const char *space = json_get_str(json_get(object, "metadata"), "namespace");
 
-	for (size_t i = 0; i < ARRAY_LEN(collections); i++) {
-		AUTO_BUF struct buf path = {0};
-		const char *format = collections[i].format, *at = strstr(format, "%s");
-
-		if (!str_eq(collections[i].kind, kind))
-			continue;
-		buf_init(&path, 1024);
-		buf_add(&path, format, (size_t)(at - format));
-		buf_adds(&path, space ? space : "default");
-		buf_adds(&path, at + 2);
-		return buf_take(&path);
-	}
+	if (!space)
+		space = "default";
+	for (int i = 0; i < KUBE_KINDS; i++)
+		if (str_eq(kube_kinds[i].name, kind))
+			return kube_kind_collection((enum kube_kind)i, space);
+	for (size_t i = 0; i < ARRAY_LEN(collections); i++)
+		if (str_eq(collections[i].kind, kind))
+			return kube_path(
+				"/api/v1/namespaces/%s/%s", space, collections[i].resource);
 	err_bug(__FILE__, __LINE__, "a kind of object that dlrun does not make");
 }
 

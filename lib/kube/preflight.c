@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/client.h"
+#include "kube/kinds.h"
 #include "kube/rbac.h"
 #include "kube/review.h"
 #include "kube/status_impl.h"
@@ -17,6 +18,7 @@ enum subject {
 	ACCESS_CLAIMS,
 	WHO,
 	NAMESPACE,
+	JOBSET,
 	KUEUE,
 	QUEUE,
 	CLAIM,
@@ -99,11 +101,43 @@ static void add_places(const struct kube_run *run, struct kube_questions *list)
 			add_claim(run, list, run->volumes[i].place.name);
 }
 
+/* Whether it is installed, knows all that is asked of it, and may be made here: by one that is as
+ * that of the run in all that is JobSet's own. */
+void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret)
+{
+	static char *words[] = {(char *)"true"};
+	static const struct strv command = {.v = words, .n = ARRAY_LEN(words)}, none;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	struct kube_question *question;
+	const struct kube_run small = {
+		.run_id = run->run_id,
+		.job = run->job,
+		.attempt = 1,
+		.kube_namespace = run->kube_namespace,
+		.workdir = "/",
+		.cwd = ".",
+		.command = &command,
+		.env = &none,
+		.nodes = run->nodes,
+		.retries = run->retries,
+		.jobset = true,
+	};
+
+	/* What is wrong with its names is told by others. */
+	if (!kube_wants_jobset(run->nodes, run->retries) ||
+		kube_job_make(&small, &objects, NULL) < 0)
+		return;
+	question = add(ret, JOBSET, "JobSet", kube_object_collection(objects.job));
+	question->body = TAKE(objects.job);
+	question->is_dry_run = true;
+}
+
 static void add_accesses(const struct kube_run *run, struct kube_questions *list)
 {
 	add_access(run, list, ACCESS_JOBS);
 	if (run->nodes > 1)
 		add_access(run, list, ACCESS_SERVICES);
+	kube_preflight_ask_jobset(run, list);
 	if (run->secret_env && run->secret_env->n)
 		add_access(run, list, ACCESS_SECRETS);
 	if (run->results.kind == KUBE_PLACE_CLAIM)
@@ -166,6 +200,8 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 	for (size_t i = 0; i < questions->n; i++) {
 		if (replies[i].status == 201 && questions->v[i].subject == WHO)
 			ret->user = kube_who_name(replies[i].object);
+		if (replies[i].status == 201 && questions->v[i].subject == JOBSET)
+			ret->jobset = true;
 		if (replies[i].status != 200)
 			continue;
 		if (questions->v[i].subject != NAMESPACE)
@@ -213,6 +249,9 @@ static void judge_access(struct judge *judge)
 
 	if (judge->reply->status / 100 != 2 || json_get_bool(status, "allowed", true))
 		return;
+	/* A JobSet brings its own. */
+	if (judge->question->subject == ACCESS_SERVICES && judge->run->jobset)
+		return;
 	err = problem(judge);
 	err_set(err, E_KUBE_DENIED, "you may not create %s in namespace %s", resource,
 		judge->run->kube_namespace);
@@ -221,6 +260,22 @@ static void judge_access(struct judge *judge)
 		err_evidence(err, "%s", shown);
 	}
 	err_hint(err, "dlrun init --rbac   # prints the Role to ask for");
+}
+
+/* Then it is a Job, and the notes of kube_job_make say what that means. */
+static void judge_jobset(struct judge *judge)
+{
+	const char *space = judge->run->kube_namespace;
+
+	if (judge->reply->status == 403)
+		strv_addf(&judge->ret->notes,
+			"whether JobSet would restart all nodes together is not known: you may not "
+			"create jobsets in namespace %s (dlrun init --rbac prints the Role)",
+			space);
+	else if (judge->reply->status == 400 || judge->reply->status == 422)
+		strv_addf(&judge->ret->notes,
+			"the cluster has JobSet, but one that does not take this run: it may be "
+			"older than 0.10");
 }
 
 static void judge_namespace(struct judge *judge)
@@ -326,12 +381,11 @@ static void judge_queue(struct judge *judge)
 
 static const struct json *pod_spec(const struct kube_objects *objects)
 {
-	const struct json *job = objects ? objects->job : NULL;
-	const struct json *gangs = json_get(json_get(job, "spec"), "replicatedJobs");
-
-	if (gangs)
-		job = json_get(json_first(gangs), "template");
-	return kube_at(job, "spec.template.spec");
+	if (!objects)
+		return NULL;
+	return kube_at(kube_kind_template(
+			       objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, objects->job),
+		"spec.template.spec");
 }
 
 /* hard is what the namespace may use in all: in thousandths, as want. */
@@ -468,6 +522,7 @@ static const struct {
 	[ACCESS_CLAIMS] = {judge_access, NULL},
 	[WHO] = {NULL, NULL},
 	[NAMESPACE] = {judge_namespace, "what Pod Security level holds in namespace"},
+	[JOBSET] = {judge_jobset, NULL},
 	[KUEUE] = {judge_kueue, NULL},
 	[QUEUE] = {judge_queue, "whether there is the queue"},
 	[CLAIM] = {judge_claim, "whether there is the volume claim"},

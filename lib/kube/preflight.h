@@ -16,14 +16,15 @@
 #include "base/vec.h"
 #include "kube/job.h"
 
-/* One request; all of them are reads, also those with a body (SelfSubjectAccessReview). Lists are
- * to be read whole (kube_list). */
+/* One request; all of them are reads, also those with a body (SelfSubjectAccessReview, dry runs).
+ * Lists are to be read whole (kube_list). */
 struct kube_question {
 	char *path;
 	struct json *body; /* POST it; NULL: GET */
 	bool is_list;
-	int subject; /* private to preflight */
-	char *name;  /* of what is asked for */
+	bool is_dry_run; /* with body: dryRun=All, fieldValidation=Strict */
+	int subject;     /* private to preflight */
+	char *name;      /* of what is asked for */
 };
 struct kube_questions VEC_OF(struct kube_question);
 void kube_questions_done(struct kube_questions *questions);
@@ -31,6 +32,8 @@ void kube_questions_done(struct kube_questions *questions);
 
 /* run: image_ref and enforced need not be known yet. */
 void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret);
+/* Only whether it could be a JobSet, where that is wanted. */
+void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret);
 
 /* Of the question at the same place. */
 struct kube_reply {
@@ -41,6 +44,7 @@ struct kube_reply {
 /* What the answers say of the cluster itself, for kube_run. Strings live as long as the replies. */
 struct kube_surroundings {
 	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
+	bool jobset;          /* it takes the run as a JobSet */
 	const char *user;     /* as the cluster knows us; NULL: not known */
 };
 void kube_preflight_surroundings(const struct kube_questions *questions,

@@ -21,6 +21,7 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "list"},
 	{KUBE_TIER_SUBMIT, false, "", "serviceaccounts", "get"},
 	{KUBE_TIER_SUBMIT, false, "", "namespaces", "get"},
+	{KUBE_TIER_SUBMIT, false, "jobset.x-k8s.io", "jobsets", "create delete get list watch"},
 	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "localqueues", "get"},
 	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "workloads", "list"},
 	{KUBE_TIER_SUBMIT, true, "", "nodes", "list"},

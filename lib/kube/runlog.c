@@ -43,13 +43,15 @@ struct kube_runlog {
 	struct kube_client *client;
 	struct loop *loop;
 	struct kube_runlog_events events;
-	char *kube_namespace, *job;
+	enum kube_kind kind;
+	char *kube_namespace, *name;
 	int wanted;
 	int64_t tail_lines, since_ms;
 	bool follow;
 	char *token;
 	struct kube_watch *pods, *jobs;
 	bool synced, job_seen, job_ended;
+	int64_t begun_again; /* how often, before the first pod that is seen; -1: none is */
 	struct ranks VEC_OF(struct rank *) ranks; /* by number */
 	struct loop_timer *turn;
 	int64_t ended_ms;
@@ -347,6 +349,19 @@ static bool has_ended(const struct json *pod, const struct json *state)
 	       str_eq(phase, "Failed");
 }
 
+static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
+{
+	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+	const char *text = json_get_str(labels, KUBE_JOBSET_RESTART);
+	int64_t number = 0;
+
+	if (runlog->synced ||
+		(text && str_to_int(text, 0, INT32_MAX, "restart", &number, NULL) < 0))
+		return;
+	if (runlog->begun_again < 0 || number < runlog->begun_again)
+		runlog->begun_again = number;
+}
+
 static struct instance *note_pod(
 	struct kube_runlog *runlog, const struct json *pod, struct rank **ret_rank)
 {
@@ -355,6 +370,7 @@ static struct instance *note_pod(
 	int number = rank_of(pod);
 	struct instance *instance;
 
+	note_restarts(runlog, pod);
 	if (number < 0 || (runlog->wanted >= 0 && number != runlog->wanted))
 		return NULL;
 	*ret_rank = find_rank(runlog, number);
@@ -399,25 +415,31 @@ static void on_pod_gone(void *ctx, const struct json *pod)
 	turn_at(runlog, TURN_MS);
 }
 
+/* Pods of a JobSet are removed when all begin again, and their logs with them. */
+static void say_begun_again(struct kube_runlog *runlog)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (runlog->begun_again <= 0 || runlog->token || runlog->tail_lines >= 0)
+		return;
+	text = kube_runlog_restarts_text(runlog->begun_again);
+	tell(runlog, -1, text);
+}
+
 static void on_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
 	runlog->synced = true;
+	say_begun_again(runlog);
 	turn_at(runlog, TURN_MS);
 }
 
 static void on_job(void *ctx, const struct json *job)
 {
 	struct kube_runlog *runlog = ctx;
-	const struct json *all = json_get(json_get(job, "status"), "conditions");
 
-	for (const struct json *at = json_first(all); at; at = json_next(at)) {
-		const char *type = json_get_str(at, "type");
-		bool is_end = str_eq(type, "Complete") || str_eq(type, "Failed");
-		if (is_end && str_eq(json_get_str(at, "status"), "True"))
-			runlog->job_ended = true;
-	}
+	runlog->job_ended = runlog->job_ended || kube_kind_has_ended(runlog->kind, job);
 	runlog->job_seen = true;
 	turn_at(runlog, TURN_MS);
 }
@@ -459,7 +481,7 @@ static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
 	if (!fault || any_reads(runlog))
 		return;
 	text = mem_printf(
-		"the pods of job %s cannot be watched for now: %s", runlog->job, fault->message);
+		"the pods of job %s cannot be watched for now: %s", runlog->name, fault->message);
 	tell(runlog, -1, text);
 }
 
@@ -546,11 +568,11 @@ static void turn_at(struct kube_runlog *runlog, int64_t at_ms)
 
 static void start_watches(struct kube_runlog *runlog)
 {
-	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", runlog->job);
-	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->job);
+	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
+	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", job);
+	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
-	AUTO_FREE char *jobs =
-		kube_path("/apis/batch/v1/namespaces/%s/jobs", runlog->kube_namespace);
+	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);
 
 	runlog->pods = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = pods,
@@ -581,8 +603,10 @@ struct kube_runlog *kube_runlog_start(
 	*runlog = (struct kube_runlog){.client = client,
 		.loop = loop,
 		.events = request->events,
+		.kind = request->kind,
 		.kube_namespace = mem_strdup(request->kube_namespace),
-		.job = mem_strdup(request->job),
+		.name = mem_strdup(request->name),
+		.begun_again = -1,
 		.wanted = request->rank,
 		.tail_lines = request->tail_lines,
 		.since_ms = request->since_ms,
@@ -605,7 +629,7 @@ void kube_runlog_free(struct kube_runlog *runlog)
 	vec_done(&runlog->ranks);
 	err_done(&runlog->fault);
 	free(runlog->kube_namespace);
-	free(runlog->job);
+	free(runlog->name);
 	free(runlog->token);
 	free(runlog);
 }
@@ -625,4 +649,16 @@ void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out)
 		if (text)
 			buf_addf(out, "%s%d=%s", out->len ? "," : "", rank->number, text);
 	}
+}
+
+int64_t kube_runlog_restarts(const struct kube_runlog *runlog)
+{
+	return runlog->begun_again > 0 ? runlog->begun_again : 0;
+}
+
+char *kube_runlog_restarts_text(int64_t restarts)
+{
+	return mem_printf("the cluster has started all nodes anew %lld time%s: what the program "
+			  "wrote before that is gone with its pods",
+		(long long)restarts, restarts == 1 ? "" : "s");
 }

@@ -1,7 +1,7 @@
 /*
- * The log of a Job: that of its container `program` in all ranks, or one, through restarted and
- * replaced pods, until the Job has ended and all is drained. Bytes of different ranks change over
- * at the ends of lines only (or after half a second without one).
+ * The log of a Job or JobSet: that of its container `program` in all ranks, or one, through
+ * restarted and replaced pods, until it has ended and all is drained. Bytes of different ranks
+ * change over at the ends of lines only (or after half a second without one).
  *
  * Each rank that is followed holds a connection, and the watches hold two: the client's http must
  * allow so many (http_allow_connections), or ranks wait for one another.
@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/client.h"
+#include "kube/kinds.h"
 
 enum { KUBE_RUNLOG_RANKS_MAX = 4096 };
 
@@ -33,13 +34,14 @@ struct kube_runlog_events {
 };
 
 struct kube_runlog_request {
-	const char *kube_namespace, *job;
-	int rank;           /* -1: all */
-	int64_t tail_lines; /* of each rank; -1: all */
-	int64_t since_ms;   /* wall clock; 0: all */
+	enum kube_kind kind;
+	const char *kube_namespace, *name; /* of the Job or JobSet */
+	int rank;                          /* -1: all */
+	int64_t tail_lines;                /* of each rank; -1: all */
+	int64_t since_ms;                  /* wall clock; 0: all */
 	bool follow;
-	const char
-		*token; /* of kube_runlog_token for the same job and rank; NULL: from the start */
+	const char *
+		token; /* of kube_runlog_token for the same object and rank; NULL: from the start */
 	struct kube_runlog_events events;
 };
 
@@ -47,6 +49,11 @@ struct kube_runlog;
 /* Copies what it keeps. Events come from the loop. */
 struct kube_runlog *kube_runlog_start(
 	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request);
+/* How often all nodes had begun anew (JobSet) before the first pod that it has seen: that much is
+ * missing. */
+int64_t kube_runlog_restarts(const struct kube_runlog *runlog);
+/* The sentence about that. The caller frees. */
+char *kube_runlog_restarts_text(int64_t restarts);
 /* NULL is accepted. */
 void kube_runlog_free(struct kube_runlog *runlog);
 /* Where to go on, as text without blanks: less than 128 bytes of one rank, less than 128 for each

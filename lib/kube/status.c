@@ -6,9 +6,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/kinds.h"
 #include "kube/status_impl.h"
 
 enum { CODE_TIMEOUT = 124, CODE_NONE = 125, CODE_CANCELLED = 143, SLOW_MS = 10 * 1000 };
+enum { RESTARTS_MAX = 1000 * 1000 };
 
 const char *kube_phase_name(enum kube_phase phase)
 {
@@ -74,13 +76,23 @@ static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
 	return !kube_phase_is_final(pod->phase) && kube_phase_is_final(than->phase);
 }
 
+/* Those that a JobSet has made before its last restart are on their way out. */
+static bool is_of_job(const struct sum *sum, const struct json *pod)
+{
+	const char *now = kube_label(sum->job, KUBE_JOBSET_RESTART);
+	const char *then = kube_label(pod, KUBE_JOBSET_RESTART);
+
+	return !now || !then || str_eq(now, then);
+}
+
 static void read_pods(struct sum *sum)
 {
 	const struct kube_items *items = &sum->c.facts->pods;
 	size_t n = items->n < KUBE_RANKS_MAX ? items->n : KUBE_RANKS_MAX;
 
 	for (size_t i = 0; i < n; i++)
-		kube_pod_read(&sum->c, items->v[i], vec_push(&sum->pods));
+		if (is_of_job(sum, items->v[i]))
+			kube_pod_read(&sum->c, items->v[i], vec_push(&sum->pods));
 	sum->n_ranks = count_ranks(sum);
 	sum->newest = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
 	sum->failed = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
@@ -280,6 +292,11 @@ static void fail_by_deadline(struct sum *sum)
 		rank->is_victim = rank->phase == KUBE_FAILED;
 }
 
+static const char *kind_name(const struct sum *sum)
+{
+	return kube_kinds[sum->c.facts->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB].name;
+}
+
 /* The pods are gone: what the Job itself says. */
 static void fail_by_message(struct sum *sum, const struct json *condition)
 {
@@ -299,7 +316,8 @@ static void fail_by_message(struct sum *sum, const struct json *condition)
 	}
 	sum->out->exit = (struct kube_exit){
 		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
-	kube_why_set(&sum->why, E_JOB_FAILED, "its Job failed, and its pods are gone: %s",
+	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and its pods are gone: %s",
+		kind_name(sum),
 		!str_empty(message) ? message
 		: reason            ? reason
 				    : "the cluster does not say why");
@@ -370,8 +388,8 @@ static void lose(struct sum *sum)
 	sum->out->phase = KUBE_LOST;
 	sum->out->exit = (struct kube_exit){
 		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Lost"};
-	kube_why_set(&sum->why, E_RUN_LOST, "its Job %s was removed from namespace %s%s",
-		facts->job_name ? facts->job_name : "",
+	kube_why_set(&sum->why, E_RUN_LOST, "its %s %s was removed from namespace %s%s",
+		kind_name(sum), facts->job_name ? facts->job_name : "",
 		facts->kube_namespace ? facts->kube_namespace : "default", last);
 	if (facts->run_id)
 		kube_why_hint(&sum->why, "dlrun restart %s", facts->run_id);
@@ -404,10 +422,36 @@ static bool begins_again(const struct sum *sum)
 	       !kube_condition_is(jobset, "Completed", "True");
 }
 
+/* It had failed, and would have begun again but for the cancel. */
+static bool ends_restarts(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset;
+
+	return sum->c.facts->was_cancelled && jobset &&
+	       !kube_condition_is(jobset, "Failed", "True");
+}
+
+static bool has_restarts_left(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset, *status = json_get(jobset, "status");
+	int64_t restarts = json_get_int(status, "restarts", 0);
+
+	return json_get_int(status, "restartsCountTowardsMax", restarts) <
+	       json_get_int(kube_at(jobset, "spec.failurePolicy"), "maxRestarts", 0);
+}
+
 enum verdict { NOT_ENDED, SUCCEEDED, FAILED, CANCELLED, LOST };
 
-static enum verdict verdict_without_job(const struct sum *sum)
+static enum verdict verdict_without_job(const struct sum *sum, const struct json **ret_failed)
 {
+	const struct json *jobset = sum->c.facts->jobset;
+
+	if (kube_condition_is(jobset, "Completed", "True"))
+		return SUCCEEDED;
+	if (kube_condition_is(jobset, "Failed", "True")) {
+		*ret_failed = kube_condition(jobset, "Failed");
+		return FAILED;
+	}
 	if (sum->pods.n && ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
 		return SUCCEEDED;
 	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
@@ -430,9 +474,9 @@ static enum verdict verdict_of(const struct sum *sum, const struct json **ret_fa
 	if ((*ret_failed || !sum->c.facts->job) && begins_again(sum))
 		return NOT_ENDED;
 	if (*ret_failed)
-		return ended_by_cancel(sum) ? CANCELLED : FAILED;
+		return ended_by_cancel(sum) || ends_restarts(sum) ? CANCELLED : FAILED;
 	if (!sum->c.facts->job)
-		return verdict_without_job(sum);
+		return verdict_without_job(sum, ret_failed);
 	return sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job) ? CANCELLED
 										  : NOT_ENDED;
 }
@@ -555,9 +599,10 @@ static bool ignores_disruptions(const struct sum *sum)
 /* What the cluster does about a failure. */
 static const char *answer_to_failure(struct sum *sum, const struct kube_pod *failed)
 {
-	if (sum->c.facts->jobset) {
+	if (begins_again(sum)) {
 		sum->out->wait = KUBE_WAIT_AGAIN;
-		return "all begin again";
+		return has_restarts_left(sum) ? "all begin again"
+					      : "the cluster decides whether all begin again";
 	}
 	if (job_condition(sum, "FailureTarget") || job_condition(sum, "Failed"))
 		return "the others are being stopped";
@@ -653,11 +698,15 @@ static void sum_wait(struct sum *sum)
 /* Somebody removes it, and it has not ended yet. */
 static void say_removed(struct sum *sum)
 {
-	sum->out->cancelling = kube_deleted_ms(sum->job) || sum->c.facts->was_cancelled ||
-			       (!sum->c.facts->jobset && job_condition(sum, "FailureTarget"));
-	if (kube_deleted_ms(sum->job) && !sum->c.facts->was_cancelled)
-		kube_why_set(&sum->why, E_RUN_LOST, "its Job %s is being removed by somebody",
-			sum->c.facts->job_name ? sum->c.facts->job_name : "");
+	const struct kube_facts *facts = sum->c.facts;
+	/* A JobSet removes its Job when all begin again. */
+	bool is_removed = kube_deleted_ms(facts->is_jobset ? facts->jobset : sum->job);
+
+	sum->out->cancelling = is_removed || facts->was_cancelled ||
+			       (!facts->is_jobset && job_condition(sum, "FailureTarget"));
+	if (is_removed && !facts->was_cancelled)
+		kube_why_set(&sum->why, E_RUN_LOST, "its %s %s is being removed by somebody",
+			kind_name(sum), sum->c.facts->job_name ? sum->c.facts->job_name : "");
 }
 
 /*
@@ -674,10 +723,14 @@ static int gpus_now(struct sum *sum)
 static void hand_out(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
-	const char *again = kube_label(sum->job, "jobset.sigs.k8s.io/restart-attempt");
+	const char *again = kube_label(sum->job, KUBE_JOBSET_RESTART);
 	int64_t restarts = kube_number(again, 0);
 
-	out->attempt += restarts < 1000 * 1000 ? (int)restarts : 0;
+	if (restarts < RESTARTS_MAX) {
+		out->attempt += (int)restarts;
+		vec_foreach (struct kube_rank, rank, &out->ranks)
+			rank->attempt += (int)restarts;
+	}
 	out->id = sum->why.id;
 	out->sentence = TAKE(sum->why.sentence);
 	out->evidence = sum->why.evidence;
@@ -701,11 +754,19 @@ static void sum_done(struct sum *sum)
 	free(sum->c.room);
 }
 
+/* The next one will be as the JobSet says. */
+static const struct json *job_of(const struct kube_facts *facts)
+{
+	if (facts->job)
+		return facts->job;
+	if (facts->last_seen)
+		return facts->last_seen;
+	return kube_kind_template(KUBE_KIND_JOBSET, facts->jobset);
+}
+
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 {
-	struct sum sum = {.c = {.facts = facts},
-		.job = facts->job ? facts->job : facts->last_seen,
-		.out = ret};
+	struct sum sum = {.c = {.facts = facts}, .job = job_of(facts), .out = ret};
 
 	*ret = (struct kube_status){.first_failed = -1, .attempt = 1, .gpus_fit = -1};
 	kube_events_collect(&facts->events, &sum.c.events);

@@ -75,20 +75,21 @@ struct kube_rank_list VEC_OF(struct kube_rank);
 
 /* Everything is borrowed for the call. */
 struct kube_facts {
-	const char *run_id; /* for hints */
-	const char *job_name, *kube_namespace;
-	const char *image;           /* the reference that the pods pull; may be NULL */
-	const struct json *job;      /* NULL: it is not there */
-	struct kube_items pods;      /* of the Job */
-	struct kube_items events;    /* of the namespace or of the Job and its pods */
-	struct kube_items nodes;     /* all nodes */
-	struct kube_items node_pods; /* pods of all namespaces: what is taken on nodes */
-	struct kube_items quotas;    /* ResourceQuotas of the namespace */
-	const struct json *workload; /* of Kueue for this Job; NULL: none */
-	bool workload_hidden;        /* whether there is one may not be seen */
-	const struct json *jobset;   /* that owns the Job and may make it anew; NULL: none */
-	int64_t now_ms;              /* wall clock */
-	bool was_cancelled;          /* the user asked for its end */
+	const char *run_id;                    /* for hints */
+	const char *job_name, *kube_namespace; /* job_name: of the JobSet, where it is one */
+	const char *image;                     /* the reference that the pods pull; may be NULL */
+	const struct json *job;                /* NULL: it is not there */
+	struct kube_items pods;                /* of the Job */
+	struct kube_items events;              /* of the namespace or of the Job and its pods */
+	struct kube_items nodes;               /* all nodes */
+	struct kube_items node_pods;           /* pods of all namespaces: what is taken on nodes */
+	struct kube_items quotas;              /* ResourceQuotas of the namespace */
+	const struct json *workload;           /* of Kueue for this Job; NULL: none */
+	bool workload_hidden;                  /* whether there is one may not be seen */
+	bool is_jobset;                        /* the Job is, or will be, made by a JobSet */
+	const struct json *jobset; /* it, which may make the Job anew; NULL: not known, or gone */
+	int64_t now_ms;            /* wall clock */
+	bool was_cancelled;        /* the user asked for its end */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
 	 * NULL. One that had ended then is still an answer: its TTL has removed it. */
 	const struct json *last_seen;

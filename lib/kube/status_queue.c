@@ -12,12 +12,18 @@
 
 enum { UNSEEN_MS = 10 * 1000 };
 
+/* What Kueue takes into its queues. */
+static const struct json *queued_of(const struct kube_case *c)
+{
+	return c->facts->jobset ? c->facts->jobset : c->facts->job;
+}
+
 static const char *queue_name(const struct kube_case *c)
 {
 	const char *queue = kube_str_at(c->facts->workload, "spec.queueName");
 
 	if (!queue)
-		queue = kube_label(c->facts->job, "kueue.x-k8s.io/queue-name");
+		queue = kube_label(queued_of(c), "kueue.x-k8s.io/queue-name");
 	return queue;
 }
 
@@ -139,7 +145,7 @@ static bool why_kueue(const struct kube_case *c, struct kube_why *why)
 
 bool kube_why_queue(const struct kube_case *c, struct kube_why *why)
 {
-	const struct json *job = c->facts->job;
+	const struct json *job = queued_of(c);
 	const char *queue = queue_name(c);
 	int64_t created = kube_time_at(job, "metadata.creationTimestamp");
 
@@ -162,8 +168,8 @@ bool kube_why_queue(const struct kube_case *c, struct kube_why *why)
 	else
 		kube_why_set(why, E_SCHED_SUSPENDED, "its Job is suspended by somebody");
 	if (!queue && c->facts->job_name)
-		kube_why_hint(why, "kubectl patch job %s -p '{\"spec\":{\"suspend\":false}}'",
-			c->facts->job_name);
+		kube_why_hint(why, "kubectl patch %s %s -p '{\"spec\":{\"suspend\":false}}'",
+			c->facts->is_jobset ? "jobset --type merge" : "job", c->facts->job_name);
 	return true;
 }
 

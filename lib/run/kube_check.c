@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/preflight.h"
+#include "run/spec.h"
 #include "run/target_kube.h"
 
 /*
@@ -69,6 +70,8 @@ static void learn(struct check *check, const struct kube_reply *replies)
 	check->plan.run.enforced = kube->enforced;
 	free(kube->user);
 	kube->user = found.user ? mem_strdup(found.user) : NULL;
+	kube->takes_jobset = found.jobset;
+	check->plan.run.jobset = found.jobset;
 }
 
 static int judge(struct check *check, struct err *err)
@@ -176,21 +179,29 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
+static struct kube_request request_of(const struct kube_question *question, int64_t deadline_ms)
+{
+	static const char *const dry_run[] = {"dryRun", "All", "fieldValidation", "Strict", NULL};
+
+	return (struct kube_request){
+		.method = question->body ? "POST" : "GET",
+		.path = question->path,
+		.query = question->is_dry_run ? dry_run : NULL,
+		.body = question->body,
+		.is_idempotent = true,
+		.deadline_ms = deadline_ms,
+	};
+}
+
 static void ask(struct check *check, size_t i, int64_t deadline_ms)
 {
 	const struct kube_question *question = &check->questions.v[i];
 	struct kube_client *client = check->kube->cluster->client;
 	struct asked *asked = &check->asked[i];
-	const struct kube_request request = {
-		.method = question->body ? "POST" : "GET",
-		.path = question->path,
-		.body = question->body,
-		.is_idempotent = true,
-		.deadline_ms = deadline_ms,
-		.done = on_answer,
-		.ctx = asked,
-	};
+	struct kube_request request = request_of(question, deadline_ms);
 
+	request.done = on_answer;
+	request.ctx = asked;
 	asked->check = check;
 	check->n_open++;
 	if (!question->is_list)
@@ -224,4 +235,27 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	for (size_t i = 0; i < check->questions.n; i++)
 		ask(check, i, deadline_ms);
 	return 0;
+}
+
+/* What has no answer in time is not known: then it is a Job. */
+void kube_learn(struct target *target, const char *run_id, const struct spec *spec)
+{
+	struct target_kube *kube = target_kube_of(target);
+	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
+	AUTO_ERR struct err fault = {0};
+	const struct kube_run run = {
+		.run_id = run_id,
+		.job = run_id,
+		.kube_namespace = kube->kube_namespace,
+		.nodes = spec->resources.nodes,
+		.retries = spec->world.retries,
+	};
+
+	kube_preflight_ask_jobset(&run, &questions);
+	if (questions.n == 0)
+		return;
+	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
+	int r = kube_ask(kube->cluster->client, &request, NULL, NULL, &fault);
+	/* That of an earlier attempt. */
+	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
 }

@@ -16,12 +16,28 @@ static const char *name_of(const struct json *object)
 	return json_get_str(json_get(object, "metadata"), "name");
 }
 
-const struct json *kube_facts_job(const struct json *jobs, const char *name)
+/* The one of that name in a list; or NULL. */
+static const struct json *find(const struct json *list, const char *name)
 {
-	for (const struct json *job = first_item(jobs); job; job = json_next(job))
-		if (str_eq(name_of(job), name))
-			return job;
+	for (const struct json *item = first_item(list); item; item = json_next(item))
+		if (str_eq(name_of(item), name))
+			return item;
 	return NULL;
+}
+
+static const struct json *jobset_of(
+	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
+{
+	return handle->kind == KUBE_KIND_JOBSET ? find(lists[KUBE_FACTS_JOBSETS], handle->name)
+						: NULL;
+}
+
+const struct json *kube_facts_made(
+	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
+{
+	const struct json *jobset = jobset_of(lists, handle);
+
+	return jobset ? jobset : find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
 /* Its own, and not those of an earlier attempt of the same run. */
@@ -35,16 +51,16 @@ static void pick_pods(const struct json *list, const char *job, struct kube_obje
 	}
 }
 
-/* Pods of a Job have its name and more in front of a dash. */
-static void pick_events(const struct json *list, const char *job, struct kube_objects_list *ret)
+/* Pods of a Job, and what a JobSet makes, have its name and more behind a dash. */
+static void pick_events(const struct json *list, const char *made, struct kube_objects_list *ret)
 {
-	size_t len = strlen(job);
+	size_t len = strlen(made);
 
 	for (const struct json *event = first_item(list); event; event = json_next(event)) {
 		const struct json *about = json_get(event, "involvedObject");
 		const char *name =
 			json_get_str(about ? about : json_get(event, "regarding"), "name");
-		if (name && strncmp(name, job, len) == 0 && (!name[len] || name[len] == '-'))
+		if (name && strncmp(name, made, len) == 0 && (!name[len] || name[len] == '-'))
 			*vec_push(ret) = event;
 	}
 }
@@ -55,9 +71,9 @@ static void pick_all(const struct json *list, struct kube_objects_list *ret)
 		*vec_push(ret) = item;
 }
 
-static const struct json *workload_of(const struct json *list, const struct json *job)
+static const struct json *workload_of(const struct json *list, const struct json *made)
 {
-	const char *uid = json_get_str(json_get(job, "metadata"), "uid");
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
 
 	for (const struct json *item = first_item(list); uid && item; item = json_next(item)) {
 		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
@@ -79,18 +95,20 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 {
 	*ret = (struct kube_facts_store){0};
 	pick_pods(lists[KUBE_FACTS_PODS], handle->job, &ret->pods);
-	pick_events(lists[KUBE_FACTS_EVENTS], handle->job, &ret->events);
+	pick_events(lists[KUBE_FACTS_EVENTS], handle->name, &ret->events);
 	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
-	const struct json *job = kube_facts_job(lists[KUBE_FACTS_JOB], handle->job);
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
-		.job_name = handle->job,
+		.job_name = handle->name,
+		.is_jobset = handle->kind == KUBE_KIND_JOBSET,
+		.jobset = jobset_of(lists, handle),
 		.kube_namespace = handle->kube_namespace,
-		.job = job,
+		.job = find(lists[KUBE_FACTS_JOB], handle->job),
 		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
 		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
 		.nodes = items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
-		.workload = workload_of(lists[KUBE_FACTS_WORKLOADS], job),
+		.workload =
+			workload_of(lists[KUBE_FACTS_WORKLOADS], kube_facts_made(lists, handle)),
 	};
 }
 
@@ -131,10 +149,20 @@ bool kube_facts_is_unscheduled(const struct json *pods, const char *job)
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = kube_facts_job(jobs, handle->job);
+	const struct json *job = find(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
 	if (!job || has_condition(status, "Complete", "True"))
 		return false;
 	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
+}
+
+bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle)
+{
+	const struct json *job = find(jobs, handle->job), *status = json_get(job, "status");
+
+	if (handle->kind != KUBE_KIND_JOBSET)
+		return false;
+	return !job || has_condition(status, "Failed", "True") ||
+	       has_condition(status, "FailureTarget", "True") || kube_facts_is_suspended(job);
 }

@@ -17,6 +17,7 @@ enum kube_facts_kind {
 	KUBE_FACTS_EVENTS,
 	KUBE_FACTS_NODES,     /* of the cluster */
 	KUBE_FACTS_WORKLOADS, /* of Kueue */
+	KUBE_FACTS_JOBSETS,
 	KUBE_FACTS_KINDS,
 };
 
@@ -30,11 +31,15 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	const struct kube_handle *handle, struct kube_facts_store *ret);
 void kube_facts_store_done(struct kube_facts_store *store);
 
-/* The one of that name in a list; or NULL. */
-const struct json *kube_facts_job(const struct json *jobs, const char *name);
+/* What was made for the attempt, its Job or JobSet, or what that has made; or NULL. */
+const struct json *kube_facts_made(
+	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle);
 /* Whether it waits for what Kueue or the scheduler says of it. */
-bool kube_facts_is_suspended(const struct json *job);
+bool kube_facts_is_suspended(const struct json *made);
 bool kube_facts_is_unscheduled(const struct json *pods, const char *job);
+/* Whether the Job that it has made does not tell enough of its JobSet: it has ended badly, waits or
+ * is not there. false: it is none. */
+bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle);
 /* Whether the Job alone does not tell enough: it has failed, or does not run. */
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle);
 

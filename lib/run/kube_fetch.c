@@ -413,18 +413,6 @@ static const struct json *first_item(const struct json *list)
 	return items && json_kind(items) == JSON_ARRAY ? json_first(items) : NULL;
 }
 
-static bool has_condition(const struct json *job)
-{
-	const struct json *list = json_get(json_get(job, "status"), "conditions");
-
-	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
-		if ((str_eq(json_get_str(item, "type"), "Complete") ||
-			    str_eq(json_get_str(item, "type"), "Failed")) &&
-			str_eq(json_get_str(item, "status"), "True"))
-			return true;
-	return false;
-}
-
 /* The newest attempt's. */
 static const struct json *find_job(const struct fetching *fetching)
 {
@@ -463,15 +451,18 @@ static int judge(struct fetching *fetching, struct err *err)
 	bool has_any;
 
 	fetching->job = find_job(fetching);
-	fetching->has_ended = !fetching->job || has_condition(fetching->job);
+	fetching->has_ended = !fetching->job || kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
 	kube_rank_pods_of(fetching->pods, &fetching->ranks);
 	fetching->pod_spec = find_pod_spec(fetching);
 	if (!fetching->pod_spec && fetching->ranks.n == 0) {
 		int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
 		if (r < 0)
 			return r;
-		fetching->pod_spec =
-			json_get(json_get(json_get(fetching->made, "spec"), "template"), "spec");
+		fetching->pod_spec = json_get(
+			json_get(json_get(kube_kind_template(fetching->handle.kind, fetching->made),
+					 "spec"),
+				"template"),
+			"spec");
 	}
 	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
 	if (fetching->ranks.n)

@@ -123,6 +123,16 @@ static int on_data(
 	return add_mark(file, time_ms, err);
 }
 
+/* What a JobSet has removed before anybody could read it. */
+static int note_missing(const struct keeping *keeping, const char *dir, struct err *err)
+{
+	int64_t restarts = keeping->runlog ? kube_runlog_restarts(keeping->runlog) : 0;
+	AUTO_FREE char *path = fs_join(dir, KUBE_KEPT_RESTARTS);
+	AUTO_FREE char *text = mem_printf("%lld", (long long)restarts);
+
+	return restarts > 0 ? fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, err) : 0;
+}
+
 static int finish(struct keeping *keeping, struct err *err)
 {
 	AUTO_FREE char *from = fs_join(keeping->dir, UNFINISHED);
@@ -130,6 +140,8 @@ static int finish(struct keeping *keeping, struct err *err)
 
 	/* A program that said nothing has an empty log. */
 	int r = fs_mkdirs(from, 0700, err);
+	if (r == 0)
+		r = note_missing(keeping, from, err);
 	if (r == 0 && rename(from, to) < 0 && errno != ENOTEMPTY && errno != EEXIST)
 		r = fs_error(err, errno, "%s", to);
 	keeping->is_kept = true;
@@ -147,9 +159,9 @@ static void drop(struct target_work *work)
 {
 	struct keeping *keeping = (struct keeping *)work;
 
-	kube_runlog_free(keeping->runlog);
 	if (are_last_words(keeping))
 		finish(keeping, NULL);
+	kube_runlog_free(keeping->runlog);
 	close_ranks(keeping);
 	vec_done(&keeping->ranks);
 	auto_fd(&keeping->lock_fd);
@@ -216,7 +228,8 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	};
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = place.kube_namespace,
-		.job = place.job,
+		.kind = place.kind,
+		.name = place.name,
 		.rank = -1,
 		.tail_lines = -1,
 		.follow = follow,

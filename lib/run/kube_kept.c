@@ -5,6 +5,8 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "kube/runlog.h"
 #include "run/attempt.h"
 #include "run/target_kube.h"
 #include "run/target_local.h"
@@ -12,6 +14,8 @@
 /*
  * Reading what kube_keep has kept: one rank after the other.
  */
+
+enum { NUMBER_MAX = 32 };
 
 struct kept {
 	struct target_work work;
@@ -80,6 +84,22 @@ static bool read_rank(struct kept *kept)
 	return false;
 }
 
+static void say_missing(const struct kept *kept)
+{
+	const struct target_log_events *events = &kept->request.events;
+	AUTO_FREE char *path = fs_join(kept->dir, KUBE_KEPT_RESTARTS);
+	AUTO_BUF struct buf text = {0};
+	int64_t restarts = 0;
+
+	if (!events->notice || kept->request.tail_lines >= 0 ||
+		fs_read(path, NUMBER_MAX, &text, NULL, NULL) < 0)
+		return;
+	if (str_to_int(text.data, 1, INT32_MAX, "restarts", &restarts, NULL) < 0)
+		return;
+	AUTO_FREE char *line = kube_runlog_restarts_text(restarts);
+	events->notice(events->ctx, line);
+}
+
 bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 	const struct target_log_request *request, struct target_call *call)
 {
@@ -98,6 +118,7 @@ bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 		.dir = TAKE(ranks),
 		.rank = request->rank < 0 ? 0 : request->rank,
 	};
+	say_missing(kept);
 	if (read_rank(kept)) {
 		target_call_begin(call, &kept->work);
 	} else {

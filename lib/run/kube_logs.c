@@ -6,11 +6,12 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/runlog.h"
+#include "run/kube_mend.h"
 #include "run/target_kube.h"
 
 /*
  * The log of an attempt, and while its program has not begun what it waits for: that is asked for
- * now and then, and said when it has changed.
+ * now and then, and said when it has changed. What a JobSet removes on the way is kept meanwhile.
  */
 
 /* Most programs have begun before the first look: its requests would take the connections that are
@@ -25,7 +26,9 @@ struct following {
 	struct kube_runlog *runlog;
 	char *token; /* the caller's */
 	char *handle;
-	struct err refused;
+	struct err refused, fault;
+	struct target_call keep; /* of a JobSet, from its beginning on */
+	bool is_over, keeps;
 	/* what it waits for */
 	struct loop_timer *timer;
 	struct target_call look;
@@ -41,8 +44,10 @@ static void drop(struct target_work *work)
 	kube_runlog_free(following->runlog);
 	loop_remove_timer(following->kube->target.loop, following->timer);
 	target_call_cancel(&following->look);
+	target_call_cancel(&following->keep);
 	target_status_done(&following->status);
 	err_done(&following->refused);
+	err_done(&following->fault);
 	free(following->handle);
 	free(following->said);
 	free(following);
@@ -144,17 +149,52 @@ static void on_notice(void *ctx, int rank, const char *text)
 	following->events.notice(following->events.ctx, line);
 }
 
+static void end_both(struct following *following)
+{
+	AUTO_ERR struct err own = {0};
+	int r;
+
+	if (!following->is_over || following->keeps)
+		return;
+	/* Who has the fault ends before it is told. */
+	r = err_is_set(&following->fault) ? err_move(&own, &following->fault) : 0;
+	target_call_end(following->call, r, &own);
+}
+
 static int on_end(void *ctx, struct err *fault, struct err *err)
 {
 	struct following *following = ctx;
-	AUTO_ERR struct err own = {0};
 
 	(void)err;
 	keep_token(following);
-	/* Who has the fault ends before it is told. */
-	int r = err_is_set(fault) ? err_move(&own, fault) : 0;
-	target_call_end(following->call, r, &own);
+	following->is_over = true;
+	if (err_is_set(fault)) {
+		err_move(&following->fault, fault);
+		following->keeps = false;
+	}
+	end_both(following);
 	return 0;
+}
+
+static void on_kept(struct target_call *call, int r, struct err *err)
+{
+	struct following *following =
+		(struct following *)((char *)call - offsetof(struct following, keep));
+
+	(void)r;
+	err_clear(err);
+	following->keeps = false;
+	end_both(following);
+}
+
+static void keep_all(struct following *following, const struct kube_handle *place)
+{
+	AUTO_ERR struct err err = {0};
+
+	following->keep = (struct target_call){.done = on_kept};
+	following->keeps = place->kind == KUBE_KIND_JOBSET && kube_is_own(following->kube, place) &&
+			   kube_keep(&following->kube->target, following->handle, true,
+				   &following->keep, &err) == 0;
 }
 
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
@@ -178,7 +218,8 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 	};
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = place.kube_namespace,
-		.job = place.job,
+		.kind = place.kind,
+		.name = place.name,
 		.rank = request->rank,
 		.tail_lines = request->tail_lines,
 		.since_ms = request->since_ms,
@@ -188,6 +229,8 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 	};
 	target_call_begin(call, &following->work);
 	following->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
+	if (request->follow)
+		keep_all(following, &place);
 	if (request->follow)
 		look_later(following, FIRST_LOOK_MS);
 	return 0;

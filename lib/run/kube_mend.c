@@ -223,8 +223,7 @@ static void send_step(struct kube_mend *mend, const char *method, const char *pa
 static void remove_job(struct kube_mend *mend, bool in_foreground)
 {
 	const struct kube_handle *handle = &mend->handle;
-	AUTO_FREE char *path = kube_path(
-		"/apis/batch/v1/namespaces/%s/jobs/%s", handle->kube_namespace, handle->job);
+	AUTO_FREE char *path = kube_kind_path(handle->kind, handle->kube_namespace, handle->name);
 	AUTO_JSON struct json *body = json_object();
 
 	json_set_str(body, "apiVersion", "v1");
@@ -236,14 +235,16 @@ static void remove_job(struct kube_mend *mend, bool in_foreground)
 static void send_parts(struct kube_mend *mend, const char *method, const struct json *body)
 {
 	const struct kube_handle *handle = &mend->handle;
-	AUTO_FREE char *name = kube_job_secret_name(handle->job);
+	AUTO_FREE char *name = kube_job_secret_name(handle->name);
 	AUTO_FREE char *secret =
 		kube_path("/api/v1/namespaces/%s/secrets/%s", handle->kube_namespace, name);
-	AUTO_FREE char *service =
-		kube_path("/api/v1/namespaces/%s/services/%s", handle->kube_namespace, handle->job);
+	AUTO_FREE char *service = kube_path(
+		"/api/v1/namespaces/%s/services/%s", handle->kube_namespace, handle->name);
 
 	send_step(mend, method, secret, body, false);
-	send_step(mend, method, service, body, false);
+	/* That of a JobSet is its own. */
+	if (handle->kind == KUBE_KIND_JOB)
+		send_step(mend, method, service, body, false);
 }
 
 static void remove_claim(struct kube_mend *mend)
@@ -274,7 +275,7 @@ struct kube_mend *kube_mend_start(struct target_kube *kube, const struct kube_me
 	*mend = (struct kube_mend){.client = kube->cluster->client,
 		.handle = *request->handle,
 		.what = request->what,
-		.owner = adopts ? kube_job_owner(request->job) : NULL,
+		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,
 		.ctx = request->ctx};

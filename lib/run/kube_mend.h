@@ -1,7 +1,7 @@
 /*
- * What goes along with the Job of an attempt in a cluster, and the Job itself: removed, or given to
- * the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated. What goes
- * along with a Job is not removed before the removal of the Job was accepted.
+ * What goes along with the Job (or JobSet) of an attempt in a cluster, and the Job itself: removed,
+ * or given to the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated.
+ * What goes along with a Job is not removed before the removal of the Job was accepted.
  *
  * The cluster has no list of what a killed submit has left to do, so the directory of the attempt
  * here tells it:
@@ -26,9 +26,9 @@ enum {
 
 struct kube_mend_request {
 	const struct kube_handle *handle;
-	unsigned what;          /* KUBE_MEND_ */
-	bool in_foreground;     /* the Job is there until its pods have ended */
-	const struct json *job; /* with ADOPT: as the server has it */
+	unsigned what;           /* KUBE_MEND_ */
+	bool in_foreground;      /* the Job is there until its pods have ended */
+	const struct json *made; /* with ADOPT: the Job or JobSet, as the server has it */
 	int64_t deadline_ms;
 	/* From the loop, once. fault: what kept it from being done (moved or cleared by the
 	 * caller); what is not there, and what only dlrun's tidiness asks for and may not be

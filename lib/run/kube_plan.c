@@ -320,7 +320,7 @@ static int set_target(struct kube_plan *plan, const struct target_kube *kube, st
 	run->pull_secret = json_get_str(definition, "image_pull_secret");
 	run->security = security_of(json_get_str(definition, "security"));
 	run->enforced = kube->enforced;
-	run->jobset = kube->has_jobset;
+	run->jobset = plan->handle.kind == KUBE_KIND_JOBSET;
 	run->ttl_ms = TTL_MS;
 	if (ttl)
 		r = duration_parse(ttl, &run->ttl_ms, err);
@@ -364,7 +364,7 @@ static void set_identity(
 	struct kube_run *run = &plan->run;
 
 	run->run_id = job->run_id;
-	run->job = plan->handle.job;
+	run->job = plan->handle.name;
 	run->attempt = job->attempt;
 	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;

@@ -10,8 +10,8 @@
 static int make(const struct target_kube *kube, const struct kube_handle *handle,
 	const struct run *run, struct json **ret, struct err *err)
 {
-	AUTO_FREE char *text =
-		mem_printf("kube:%s/%s/%s", handle->server, handle->kube_namespace, handle->job);
+	AUTO_FREE char *text = kube_handle_text(
+		handle->server, handle->kube_namespace, handle->kind, handle->name);
 	AUTO_SPEC struct spec spec = {0};
 	AUTO_KUBE_PLAN struct kube_plan plan = {0};
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};

@@ -164,9 +164,9 @@ static void add_attempts(
 	struct run *run, const struct kube_record_place *place, const struct kube_handle *newest)
 {
 	for (int i = 1; i <= newest->attempt && i <= KUBE_RECORD_ATTEMPTS_MAX; i++) {
-		AUTO_FREE char *job = kube_job_name(newest->run_id, i);
-		AUTO_FREE char *handle =
-			mem_printf("kube:%s/%s/%s", place->server_id, place->kube_namespace, job);
+		AUTO_FREE char *name = kube_job_name(newest->run_id, i);
+		AUTO_FREE char *handle = kube_handle_text(
+			place->server_id, place->kube_namespace, newest->kind, name);
 		run_add_attempt(run, handle);
 	}
 }
@@ -202,16 +202,19 @@ static bool read_handle(
 {
 	const struct json *metadata = json_get(job, "metadata");
 	const struct json *labels = json_get(metadata, "labels");
-	const char *name = json_get_str(metadata, "name");
+	const char *jobset = json_get_str(labels, KUBE_JOBSET_NAME);
+	const char *job_name = json_get_str(metadata, "name");
+	enum kube_kind kind = jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 	struct kube_cluster cluster = {0};
 	const struct target_kube kube = {.cluster = &cluster};
 
-	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+	if (!job_name ||
+		!str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
 		return false;
-	AUTO_FREE char *text =
-		mem_printf("kube:%s/%s/%s", place->server_id, place->kube_namespace, name);
+	AUTO_FREE char *text = kube_handle_text(
+		place->server_id, place->kube_namespace, kind, jobset ? jobset : job_name);
 	memcpy(cluster.server_id, place->server_id, strlen(place->server_id) + 1);
-	return kube_handle_parse(&kube, text, ret, NULL) == 0 &&
+	return kube_handle_parse(&kube, text, ret, NULL) == 0 && str_eq(ret->job, job_name) &&
 	       str_eq(json_get_str(labels, KUBE_LABEL_RUN), ret->run_id);
 }
 

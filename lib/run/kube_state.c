@@ -14,7 +14,8 @@
 /*
  * The state of attempts: asked for together with all that are asked for in the same turn of the
  * loop. One alone is asked for with its pods and events, which tell why; several by one list of
- * Jobs, and by one of pods where some of them have failed or not begun.
+ * Jobs, and by one of pods where some of them have failed or not begun. JobSets are asked for where
+ * one may begin again.
  */
 
 enum {
@@ -50,6 +51,7 @@ struct kube_batch {
 	struct err fault;
 	int n_open;
 	bool has_pods;
+	bool has_jobsets;
 	size_t n_mends;
 	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
@@ -192,7 +194,8 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
 	kube_facts_of(lists, &question->handle, &store);
 	store.facts.workload_hidden = batch->hides_workloads;
-	if (!store.facts.job && !store.facts.pods.n && never_began(question, question->ret)) {
+	if (!store.facts.job && !store.facts.jobset && !store.facts.pods.n &&
+		never_began(question, question->ret)) {
 		kube_facts_store_done(&store);
 		return;
 	}
@@ -253,18 +256,18 @@ static bool is_left_over(const struct question *question)
 		       !kube_is_adopted(kube, handle));
 }
 
-static unsigned what_to_mend(struct question *question, const struct json *job)
+static unsigned what_to_mend(struct question *question, const struct json *made)
 {
 	const struct target_kube *kube = question->batch->kube;
 	const struct kube_handle *handle = &question->handle;
 
 	if (!kube_is_own(kube, handle))
 		return 0;
-	if (!job) {
+	if (!made) {
 		question->arrival = arrival_of(question);
 		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
 	}
-	if (json_get_str(json_get(job, "metadata"), "deletionTimestamp"))
+	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
 		return 0;
 	if (kube_is_cancelled(kube, handle))
 		return KUBE_MEND_JOB | KUBE_MEND_PARTS;
@@ -275,13 +278,12 @@ static unsigned what_to_mend(struct question *question, const struct json *job)
 static void mend(struct question *question)
 {
 	struct kube_batch *batch = question->batch;
-	const struct json *job =
-		kube_facts_job(batch->answers[KUBE_FACTS_JOB], question->handle.job);
+	const struct json *made = kube_facts_made(batch->answers, &question->handle);
 	const struct kube_mend_request request = {
 		.handle = &question->handle,
-		.what = what_to_mend(question, job),
+		.what = what_to_mend(question, made),
 		.in_foreground = true,
-		.job = job,
+		.made = made,
 		.deadline_ms = question->call->deadline_ms,
 		.done = on_mended,
 		.ctx = question,
@@ -349,10 +351,35 @@ static bool needs_pods(const struct kube_batch *batch)
 	return false;
 }
 
-/* Events explain; what may not be seen, or is gone, is not known. */
-static bool is_needed(enum kube_facts_kind kind)
+/* Whoever has to give its Secret to it needs the JobSet itself. */
+static bool needs_jobsets(const struct kube_batch *batch)
 {
-	return kind == KUBE_FACTS_JOB || kind == KUBE_FACTS_PODS;
+	for (const struct question *q = batch->questions; q; q = q->next) {
+		if (!q->call || q->handle.kind != KUBE_KIND_JOBSET)
+			continue;
+		if (kube_facts_needs_jobset(batch->answers[KUBE_FACTS_JOB], &q->handle) ||
+			(kube_is_own(batch->kube, &q->handle) &&
+				!kube_is_adopted(batch->kube, &q->handle)))
+			return true;
+	}
+	return false;
+}
+
+/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where nobody
+ * knows what they are any more. */
+static bool is_needed(enum kube_facts_kind kind, const struct err *fault)
+{
+	return kind == KUBE_FACTS_JOB || kind == KUBE_FACTS_PODS ||
+	       (kind == KUBE_FACTS_JOBSETS && fault->id != E_KUBE_NOT_FOUND);
+}
+
+/* What the Jobs do not tell of themselves. */
+static void ask_rest(struct kube_batch *batch)
+{
+	if (!batch->has_pods && needs_pods(batch))
+		ask(batch, KUBE_FACTS_PODS);
+	if (!batch->has_jobsets && needs_jobsets(batch))
+		ask(batch, KUBE_FACTS_JOBSETS);
 }
 
 static void keep_nodes(struct kube_batch *batch)
@@ -374,11 +401,10 @@ static void take_answer(
 	batch->n_open--;
 	if (!err_is_set(&answer->fault))
 		batch->answers[kind] = TAKE(answer->object);
-	else if (is_needed(kind) && !err_is_set(&batch->fault))
+	else if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
 		err_move(&batch->fault, &answer->fault);
-	if (kind == KUBE_FACTS_JOB && !batch->has_pods && !err_is_set(&batch->fault) &&
-		needs_pods(batch))
-		ask(batch, KUBE_FACTS_PODS);
+	if (kind == KUBE_FACTS_JOB && !err_is_set(&batch->fault))
+		ask_rest(batch);
 	if (kind == KUBE_FACTS_NODES)
 		keep_nodes(batch);
 	if (kind == KUBE_FACTS_WORKLOADS)
@@ -425,6 +451,13 @@ static int on_workloads(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
+static int on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_JOBSETS, answer);
+	return 0;
+}
+
 static int64_t deadline_of(const struct kube_batch *batch)
 {
 	int64_t deadline_ms = 0;
@@ -442,6 +475,7 @@ static const struct {
 	bool everywhere;
 } lists[KUBE_FACTS_KINDS] = {
 	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
+	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX, on_jobsets},
 	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
 	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
 	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, on_nodes, true},
@@ -475,21 +509,20 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
 }
 
-static void ask_workloads(struct kube_batch *batch, const struct json *job, int64_t deadline_ms)
+static void ask_workloads(struct kube_batch *batch, const struct json *made, int64_t deadline_ms)
 {
-	const char *uid = json_get_str(json_get(job, "metadata"), "uid");
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
 	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
 
-	if (!str_empty(uid) && kube_facts_is_suspended(job))
+	if (!str_empty(uid) && kube_facts_is_suspended(made))
 		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
 }
 
-static void ask_nodes(struct kube_batch *batch, const struct json *job, int64_t deadline_ms)
+static void ask_nodes(struct kube_batch *batch, const char *job, int64_t deadline_ms)
 {
 	const struct kube_cluster *cluster = batch->kube->cluster;
-	const char *name = json_get_str(json_get(job, "metadata"), "name");
 
-	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], name) &&
+	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
 		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 }
@@ -497,16 +530,16 @@ static void ask_nodes(struct kube_batch *batch, const struct json *job, int64_t 
 /* What says why it waits; the state does not wait for it longer than it can. */
 static bool ask_more(struct kube_batch *batch)
 {
-	const struct json *job =
-		kube_facts_job(batch->answers[KUBE_FACTS_JOB], batch->questions->handle.job);
+	const struct kube_handle *handle = &batch->questions->handle;
+	const struct json *made = kube_facts_made(batch->answers, handle);
 	int64_t now_ms = clock_ms();
 	int64_t deadline_ms = now_ms + (deadline_of(batch) - now_ms) / 2;
 
-	if (batch->has_more || batch->n_questions != 1 || !job || err_is_set(&batch->fault))
+	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
 		return false;
 	batch->has_more = true;
-	ask_workloads(batch, job, deadline_ms);
-	ask_nodes(batch, job, deadline_ms);
+	ask_workloads(batch, made, deadline_ms);
+	ask_nodes(batch, handle->job, deadline_ms);
 	return batch->n_open > 0;
 }
 
@@ -517,8 +550,8 @@ static bool answer_by_watch(struct kube_batch *batch)
 	struct kube_watcher *watcher =
 		kube_watcher_of(&cluster->watchers, cluster->client, &batch->questions->handle);
 
-	if (!watcher || !kube_watcher_lists(watcher, batch->questions->handle.job, clock_ms(),
-				batch->answers)) {
+	if (!watcher || !kube_watcher_lists(
+				watcher, &batch->questions->handle, clock_ms(), batch->answers)) {
 		batch->watcher = watcher;
 		return false;
 	}
@@ -539,6 +572,7 @@ static int begin(void *ctx, struct err *err)
 	for (struct question *q = batch->questions; q; q = q->next)
 		q->was_accepted = q->call && kube_is_accepted(batch->kube, &q->handle);
 	batch->has_pods = batch->n_questions == 1;
+	batch->has_jobsets = batch->has_pods && batch->questions->handle.kind == KUBE_KIND_JOBSET;
 	if (batch->has_pods && answer_by_watch(batch))
 		return 0;
 	ask(batch, KUBE_FACTS_JOB);
@@ -546,6 +580,8 @@ static int begin(void *ctx, struct err *err)
 		ask(batch, KUBE_FACTS_PODS);
 		ask(batch, KUBE_FACTS_EVENTS);
 	}
+	if (batch->has_jobsets)
+		ask(batch, KUBE_FACTS_JOBSETS);
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 
 enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
 
-/* What one of the two watches has told. */
+/* What one of the watches has told. */
 struct side {
 	struct kube_watch *watch;
 	struct map objects; /* uid → struct json */
@@ -21,8 +21,8 @@ struct side {
 struct kube_watcher {
 	char *key; /* namespace and run */
 	int asks;
-	struct side jobs, pods;
-	int64_t events_ms; /* clock_ms() of the last look; 0: none yet */
+	struct side jobs, pods, jobsets; /* jobsets: where it is one */
+	int64_t events_ms;               /* clock_ms() of the last look; 0: none yet */
 };
 
 /*
@@ -185,13 +185,16 @@ static void begin(
 	struct kube_watcher *watcher, struct kube_client *client, const struct kube_handle *handle)
 {
 	const char *space = handle->kube_namespace;
-	AUTO_FREE char *jobs = kube_path("/apis/batch/v1/namespaces/%s/jobs", space);
+	AUTO_FREE char *jobs = kube_kind_collection(KUBE_KIND_JOB, space);
+	AUTO_FREE char *jobsets = kube_kind_collection(KUBE_KIND_JOBSET, space);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", space);
 
 	if (!watcher->jobs.watch)
 		start(&watcher->jobs, client, jobs, handle->run_id);
 	if (!watcher->pods.watch)
 		start(&watcher->pods, client, pods, handle->run_id);
+	if (handle->kind == KUBE_KIND_JOBSET && !watcher->jobsets.watch)
+		start(&watcher->jobsets, client, jobsets, handle->run_id);
 }
 
 struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
@@ -210,19 +213,28 @@ static bool is_current(const struct side *side, int64_t now_ms)
 	return side->synced && !side->troubled && !side->over && now_ms - side->heard_ms < FRESH_MS;
 }
 
-bool kube_watcher_lists(const struct kube_watcher *watcher, const char *job, int64_t now_ms,
-	struct json *ret_lists[static KUBE_FACTS_KINDS])
+bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_handle *handle,
+	int64_t now_ms, struct json *ret_lists[static KUBE_FACTS_KINDS])
 {
-	AUTO_JSON struct json *jobs = NULL;
+	const struct side *sides[KUBE_FACTS_KINDS] = {[KUBE_FACTS_JOB] = &watcher->jobs,
+		[KUBE_FACTS_PODS] = &watcher->pods,
+		[KUBE_FACTS_JOBSETS] = watcher->jobsets.watch ? &watcher->jobsets : NULL};
+	struct json *lists[KUBE_FACTS_KINDS] = {0};
+	bool is_known;
 
-	if (!is_current(&watcher->jobs, now_ms) || !is_current(&watcher->pods, now_ms))
-		return false;
-	jobs = list_of(&watcher->jobs);
-	if (!kube_facts_job(jobs, job))
-		return false;
-	ret_lists[KUBE_FACTS_JOB] = TAKE(jobs);
-	ret_lists[KUBE_FACTS_PODS] = list_of(&watcher->pods);
-	return true;
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
+		if (sides[i] && !is_current(sides[i], now_ms))
+			return false;
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
+		lists[i] = sides[i] ? list_of(sides[i]) : NULL;
+	is_known = kube_facts_made(lists, handle);
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
+		if (is_known && lists[i])
+			ret_lists[i] = lists[i];
+		else
+			json_free(lists[i]);
+	}
+	return is_known;
 }
 
 void kube_watcher_compare(
@@ -232,6 +244,7 @@ void kube_watcher_compare(
 
 	compare(&watcher->jobs, lists[KUBE_FACTS_JOB], now_ms);
 	compare(&watcher->pods, lists[KUBE_FACTS_PODS], now_ms);
+	compare(&watcher->jobsets, lists[KUBE_FACTS_JOBSETS], now_ms);
 }
 
 bool kube_watcher_wants_events(struct kube_watcher *watcher)
@@ -249,6 +262,7 @@ void kube_watchers_done(struct kube_watchers *watchers)
 	vec_foreach (struct kube_watcher *, watcher, watchers) {
 		side_done(&(*watcher)->jobs);
 		side_done(&(*watcher)->pods);
+		side_done(&(*watcher)->jobsets);
 		free((*watcher)->key);
 		free(*watcher);
 	}

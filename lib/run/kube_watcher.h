@@ -14,11 +14,11 @@
  * the list, which lives as long as the client. */
 struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
 	const struct kube_handle *handle);
-/* Lists of the Job and of the pods as they are now (clock_ms), as the server would give them.
- * false: they are not known, or not as of now: the watch has been silent for 10 s, so that it may
- * be dead, or it does not know the Job, which may just have been made. */
-bool kube_watcher_lists(const struct kube_watcher *watcher, const char *job, int64_t now_ms,
-	struct json *ret_lists[static KUBE_FACTS_KINDS]);
+/* Lists of the Job, of the pods and of its JobSet as they are now (clock_ms), as the server would
+ * give them. false: they are not known, or not as of now: the watch has been silent for 10 s, so
+ * that it may be dead, or it does not know the Job, which may just have been made. */
+bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_handle *handle,
+	int64_t now_ms, struct json *ret_lists[static KUBE_FACTS_KINDS]);
 /* With lists that were asked for because of that (NULL: not known): a silent watch that knows the
  * same is current again, another one is begun anew. */
 void kube_watcher_compare(

@@ -105,6 +105,18 @@ static int load_image(struct restart *restart, struct err *err)
 	return r < 0 ? r : image_load(layout, run_image_digest(restart->run), &restart->image, err);
 }
 
+static int choose_handle(struct restart *restart, struct err *err)
+{
+	struct target *target = restart->target;
+	const char *id = run_id(restart->run);
+
+	/* A retry goes on as it began, so that its failures stay counted in one place. */
+	if (target->ops->learn && !restart->after)
+		target->ops->learn(target, id, &restart->spec);
+	return target->ops->prepare(
+		target, id, run_attempts(restart->run) + 1, &restart->spec, restart->handle, err);
+}
+
 /* Everything that may fail without an effect. */
 static int prepare(struct restart *restart, struct strv *ret_missing, struct err *err)
 {
@@ -124,8 +136,7 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 	if (r == 0 && !restart->target->ops->takes_image_from_registry)
 		r = load_image(restart, err);
 	if (r == 0)
-		r = restart->target->ops->prepare(
-			restart->target, run_id(run), run_attempts(run) + 1, restart->handle, err);
+		r = choose_handle(restart, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
 }
 

@@ -7,6 +7,7 @@
 #include "run/ops.h"
 #include "run/spec.h"
 #include "run/store.h"
+#include "run/target_kube.h"
 
 static bool is_gang(const struct run *run)
 {
@@ -14,6 +15,13 @@ static bool is_gang(const struct run *run)
 
 	return str_eq(json_get_str(target, "kind"), "kubernetes") &&
 	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
+}
+
+bool run_restarts_by_itself(const struct run *run)
+{
+	const char *handle = run_handle(run);
+
+	return handle && kube_handle_is_jobset(handle);
 }
 
 static bool is_failure(const struct run_exit *exit)
@@ -56,7 +64,7 @@ bool run_wants_retry(const struct run *run)
 {
 	struct run_exit exit;
 
-	if (run_state(run) != RUN_FAILED || !is_gang(run) ||
+	if (run_state(run) != RUN_FAILED || !is_gang(run) || run_restarts_by_itself(run) ||
 		json_get_bool(run->doc, RUN_RETRIES_STOPPED, false) ||
 		run_attempts(run) >= RETRY_ATTEMPTS_MAX)
 		return false;

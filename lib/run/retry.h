@@ -1,9 +1,9 @@
 /*
- * Gangs in clusters (runs of several nodes): nothing there starts all of their nodes anew, so that
- * whoever watches the run does, as often as its retries say. What counts is as with other runs: a
- * failure of the program. A disruption (evicted, preempted, node lost) is repeated without
- * counting, where retries were asked for; a time limit, a cancel, an image that cannot be had are
- * not.
+ * Gangs in clusters (runs of several nodes): without JobSet nothing there starts all of their nodes
+ * anew, so that whoever watches the run does, as often as its retries say. What counts is as with
+ * other runs: a failure of the program. A disruption (evicted, preempted, node lost) is repeated
+ * without counting, where retries were asked for; a time limit, a cancel, an image that cannot be
+ * had are not.
  */
 #ifndef DLRUN_RUN_RETRY_H
 #define DLRUN_RUN_RETRY_H
@@ -20,6 +20,8 @@ enum { RETRY_ATTEMPTS_MAX = 200 };
 #define RUN_RETRIES_STOPPED "retries_stopped"
 #define RUN_RETRIES_FROM    "retries_from"
 
+/* Whether the cluster does it (its newest attempt is a JobSet): nobody has to watch. */
+bool run_restarts_by_itself(const struct run *run);
 /* Whether it has failed and is to be started anew. */
 bool run_wants_retry(const struct run *run);
 /* Starts the next attempt of one that wants it, unless somebody else has or is about to: *run is as

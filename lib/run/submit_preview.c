@@ -43,7 +43,8 @@ static int find_objects(struct submit_course *course, struct submit_preview *ret
 	struct target *target = course->submission.target;
 	struct target_job job;
 
-	int r = target->ops->prepare(target, course->id, 1, course->handle, err);
+	submit_learn(course);
+	int r = submit_choose_handle(course, err);
 	if (r < 0)
 		return r;
 	run_add_attempt(course->run, course->handle);

@@ -72,6 +72,10 @@ static int answer(struct remote *remote, struct err *err)
 	for (size_t i = 0; i < remote->notes.n; i++)
 		submission_warn(submission, "%s", remote->notes.v[i]);
 	submit_set_facts(course);
+	/* The check may have told of a better one. */
+	r = submit_choose_handle(course, err);
+	if (r < 0)
+		return r;
 	/* Lent for as long as the work stands still. */
 	submission->snapshot = remote->pushing.result.snapshot;
 	r = submit_insert_row(course, err);
@@ -198,7 +202,9 @@ static int push(struct remote *remote, struct err *err)
 static int reuse(struct submit_course *course, struct err *err)
 {
 	course->ref = mem_strdup(course->submission.from_ref);
-	return submit_insert_row(course, err);
+	submit_learn(course);
+	int r = submit_choose_handle(course, err);
+	return r < 0 ? r : submit_insert_row(course, err);
 }
 
 int submit_push(struct submit_course *course, struct err *err)

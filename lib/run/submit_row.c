@@ -56,13 +56,27 @@ void submit_drop_id(struct submit_course *course)
 		fs_remove_tree(AT_FDCWD, course->dir, NULL);
 }
 
-int submit_claim_id(struct submit_course *course, struct err *err)
+void submit_learn(const struct submit_course *course)
 {
 	struct target *target = course->submission.target;
 
+	if (target->ops->learn)
+		target->ops->learn(target, course->id, &course->submission.spec);
+}
+
+int submit_choose_handle(struct submit_course *course, struct err *err)
+{
+	struct target *target = course->submission.target;
+
+	return target->ops->prepare(
+		target, course->id, 1, &course->submission.spec, course->handle, err);
+}
+
+int submit_claim_id(struct submit_course *course, struct err *err)
+{
 	int r = make_dir(course, err);
 	if (r == 0)
-		r = target->ops->prepare(target, course->id, 1, course->handle, err);
+		r = submit_choose_handle(course, err);
 	if (r < 0)
 		submit_drop_id(course);
 	return r;

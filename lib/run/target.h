@@ -108,6 +108,7 @@ struct target_exec_request {
 
 struct target;
 struct fetch_sink;
+struct spec;
 
 struct target_ops {
 	const char *kind; /* "local", "kubernetes" */
@@ -119,9 +120,13 @@ struct target_ops {
 	 * yet. Notes (one sentence each) are for the user. May be NULL: then it could. */
 	int (*check)(struct target *target, const struct target_job *job, struct strv *ret_notes,
 		struct target_call *call, struct err *err);
-	/* Choose the handle of an attempt; no effect anywhere yet. */
+	/* What prepare is to know of the place, where check is not asked before; blocks for a
+	 * moment. May be NULL. */
+	void (*learn)(struct target *target, const char *run_id, const struct spec *spec);
+	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
+	 * yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,
-		char handle[static TARGET_HANDLE_SIZE], struct err *err);
+		const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err);
 	/* Idempotent by handle: a second submit of a started attempt is success. */
 	int (*submit)(struct target *target, const struct target_job *job, struct target_call *call,
 		struct err *err);

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/kube_mend.h"
+#include "run/spec.h"
 
 enum { ATTEMPTS_MAX = 9999, ASK_MS = 20000 };
 
@@ -19,33 +20,45 @@ enum { ATTEMPTS_MAX = 9999, ASK_MS = 20000 };
  * Handles
  */
 
-static int prepare(struct target *target, const char *run_id, int attempt,
+static const char *const kind_parts[KUBE_KINDS] = {
+	[KUBE_KIND_JOB] = "", [KUBE_KIND_JOBSET] = "jobset/"};
+
+char *kube_handle_text(
+	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name)
+{
+	return mem_printf("kube:%s/%s/%s%s", server, kube_namespace, kind_parts[kind], name);
+}
+
+static int prepare(struct target *target, const char *run_id, int attempt, const struct spec *spec,
 	char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
-	AUTO_FREE char *job = kube_job_name(run_id, attempt);
+	bool is_jobset =
+		kube->takes_jobset && kube_wants_jobset(spec->resources.nodes, spec->world.retries);
+	AUTO_FREE char *name = kube_job_name(run_id, attempt);
+	AUTO_FREE char *text = kube_handle_text(kube->cluster->server_id, kube->kube_namespace,
+		is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, name);
 
 	(void)err;
-	snprintf(handle, TARGET_HANDLE_SIZE, "kube:%s/%s/%s", kube->cluster->server_id,
-		kube->kube_namespace, job);
+	snprintf(handle, TARGET_HANDLE_SIZE, "%s", text);
 	return 0;
 }
 
 /* "<id>" or "<id>-<attempt>": an id ends in five characters behind a dash, an attempt has fewer. */
-static bool split_job(const char *job, struct kube_handle *ret)
+static bool split_name(const char *name, struct kube_handle *ret)
 {
-	const char *dash = strrchr(job, '-');
+	const char *dash = strrchr(name, '-');
 	int64_t attempt = 1;
-	size_t len = strlen(job);
+	size_t len = strlen(name);
 
 	if (dash && strlen(dash + 1) < RUN_SUFFIX) {
 		if (str_to_int(dash + 1, 2, ATTEMPTS_MAX, "attempt", &attempt, NULL) < 0)
 			return false;
-		len = (size_t)(dash - job);
+		len = (size_t)(dash - name);
 	}
 	if (len >= sizeof(ret->run_id))
 		return false;
-	memcpy(ret->run_id, job, len);
+	memcpy(ret->run_id, name, len);
 	ret->run_id[len] = '\0';
 	ret->attempt = (int)attempt;
 	return run_id_is_valid(ret->run_id);
@@ -63,6 +76,29 @@ static bool take_part(const char **text, char end, char *out, size_t size)
 	return true;
 }
 
+static enum kube_kind take_kind(const char **text)
+{
+	for (int i = KUBE_KIND_JOB + 1; i < KUBE_KINDS; i++) {
+		if (str_starts(*text, kind_parts[i])) {
+			*text += strlen(kind_parts[i]);
+			return (enum kube_kind)i;
+		}
+	}
+	return KUBE_KIND_JOB;
+}
+
+static bool take_name(const char *rest, struct kube_handle *ret)
+{
+	AUTO_FREE char *job = NULL;
+
+	ret->kind = take_kind(&rest);
+	if (!take_part(&rest, '\0', ret->name, sizeof(ret->name)))
+		return false;
+	job = kube_kind_job(ret->kind, ret->name);
+	return snprintf(ret->job, sizeof(ret->job), "%s", job) < (int)sizeof(ret->job) &&
+	       split_name(ret->name, ret);
+}
+
 int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
 	struct err *err)
 {
@@ -72,7 +108,7 @@ int kube_handle_parse(const struct target_kube *kube, const char *handle, struct
 	if (!str_starts(handle, "kube:") ||
 		!take_part(&rest, '/', ret->server, sizeof(ret->server)) ||
 		!take_part(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
-		!take_part(&rest, '\0', ret->job, sizeof(ret->job)) || !split_job(ret->job, ret)) {
+		!take_name(rest, ret)) {
 		AUTO_FREE char *shown = str_shown(handle);
 		return err_set(err, E_DATA, "'%s' is no handle of a run in a cluster", shown);
 	}
@@ -81,6 +117,17 @@ int kube_handle_parse(const struct target_kube *kube, const char *handle, struct
 	err_set(err, E_TARGET_OTHER, "context %s leads to another cluster than %s was sent to",
 		kube->cluster->access.context, ret->run_id);
 	return err_hint(err, "kubectl config get-contexts");
+}
+
+bool kube_handle_is_jobset(const char *handle)
+{
+	const char *rest = handle + strlen("kube:");
+	struct kube_handle place;
+
+	return str_starts(handle, "kube:") &&
+	       take_part(&rest, '/', place.server, sizeof(place.server)) &&
+	       take_part(&rest, '/', place.kube_namespace, sizeof(place.kube_namespace)) &&
+	       take_kind(&rest) == KUBE_KIND_JOBSET;
 }
 
 /*
@@ -226,6 +273,7 @@ static const struct target_ops kube_ops = {
 	.describe = describe,
 	.prepare = prepare,
 	.check = kube_check,
+	.learn = kube_learn,
 	.submit = kube_submit,
 	.state = kube_state,
 	.logs = kube_logs,

@@ -1,7 +1,8 @@
 /*
  * Inside of the Kubernetes target: a namespace of a cluster. A handle is
- * kube:SERVER/NAMESPACE/JOB, where SERVER is told from the API server's URL, so that a context
- * leads to another cluster now is not asked about runs that it does not know.
+ * kube:SERVER/NAMESPACE/JOB or kube:SERVER/NAMESPACE/jobset/JOBSET, where SERVER is told from the
+ * API server's URL, so that a context that leads to another cluster now is not asked about runs
+ * that it does not know.
  */
 #ifndef DLRUN_RUN_TARGET_KUBE_H
 #define DLRUN_RUN_TARGET_KUBE_H
@@ -11,6 +12,7 @@
 #include "base/json.h"
 #include "kube/client.h"
 #include "kube/job.h"
+#include "kube/kinds.h"
 #include "run/kube_open.h"
 #include "run/session.h"
 #include "run/target_impl.h"
@@ -27,10 +29,8 @@ struct target_kube {
 	struct kube_batch *batch;     /* states that are asked for together */
 	char *user;                   /* as the cluster knows us; NULL: not known */
 	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
-	/* Stays false: handles, states and logs know Jobs only, so no JobSet is made where it is
-	 * installed; gangs are started anew by run/retry.h. */
-	bool has_jobset;
-	struct kube_reach *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
+	bool takes_jobset;            /* a gang with retries, as it was asked (check, learn) */
+	struct kube_reach *reach;     /* port-forwards (target_kube_forward.c); NULL: none yet */
 };
 
 static inline struct target_kube *target_kube_of(struct target *target)
@@ -47,13 +47,20 @@ int target_kube_new(struct session *session, const char *name, const struct json
 struct kube_handle {
 	char server[KUBE_SERVER_ID_SIZE];
 	char kube_namespace[64];
-	char job[64];
+	enum kube_kind kind;
+	char name[64]; /* of the object that was made */
+	char job[64];  /* that has the pods: the same, or what the JobSet makes */
 	char run_id[RUN_ID_SIZE];
 	int attempt;
 };
 /* E_DATA for one of another form; E_TARGET_OTHER when it is of another cluster. */
 int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
 	struct err *err);
+/* Whether the cluster itself starts its gang anew; of any target's handle. */
+bool kube_handle_is_jobset(const char *handle);
+/* The caller frees. */
+char *kube_handle_text(
+	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name);
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 
@@ -84,19 +91,21 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 /* The logs of so many ranks are kept here; those of further ones end with their pods. */
 enum { KUBE_KEEP_RANKS_MAX = 4096 };
 
-/* target_ops.check, submit, state, preview, logs, keep */
+/* target_ops.check, learn, submit, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
 int kube_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err);
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err);
+#define KUBE_KEPT_RESTARTS "restarts" /* beside its ranks: kube_runlog_restarts */
 /* Begins to read what kube_keep has kept of the attempt, from its start: false if nothing is, or
  * when the request has a token, which is a place in the live log. */
 bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 	const struct target_log_request *request, struct target_call *call);
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
+void kube_learn(struct target *target, const char *run_id, const struct spec *spec);
 int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
 	struct strv *ret_notes, struct err *err);
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,

@@ -21,9 +21,10 @@ enum { ATTEMPTS_MAX = 1000000 };
  * Handles
  */
 
-static int prepare(struct target *target, const char *run_id, int attempt,
+static int prepare(struct target *target, const char *run_id, int attempt, const struct spec *spec,
 	char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
+	(void)spec;
 	(void)err;
 	snprintf(handle, TARGET_HANDLE_SIZE, "%s:%s/%d", target_local_of(target)->machine, run_id,
 		attempt);

@@ -76,6 +76,7 @@ static void try_facts(const struct json *json, bool was_cancelled)
 		.last_seen = json_get(json, "last_seen"),
 		.workload = json_get(json, "workload"),
 		.jobset = json_get(json, "jobset"),
+		.is_jobset = json_get_bool(json, "is_jobset", false),
 		.pods = items_of(json, "pods"),
 		.events = items_of(json, "events"),
 		.nodes = items_of(json, "nodes"),

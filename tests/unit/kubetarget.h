@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/spec.h"
 #include "run/target_kube.h"
 #include "tests/unit/httpfix.h"
 
@@ -40,8 +41,9 @@ static inline void place_open(struct place *place)
 	assert_int_equal(
 		target_kube_new(&place->session, "kube", NULL, NULL, NULL, &place->target, NULL),
 		0);
-	assert_int_equal(
-		place->target->ops->prepare(place->target, JOB, 1, place->handle, NULL), 0);
+	assert_int_equal(place->target->ops->prepare(
+				 place->target, JOB, 1, &(struct spec){0}, place->handle, NULL),
+		0);
 }
 
 /* As if it were killed: nothing is told or written any more. */

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "run/attempt.h"
+#include "run/spec.h"
 #include "tests/unit/kubetarget.h"
 
 /*
@@ -44,6 +45,7 @@ static bool on_request(struct fix_conn *conn)
 	static const char pods[] =
 		"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{\"name\":\"p\","
 		"\"uid\":\"12345678-1\",\"resourceVersion\":\"1\","
+		"\"labels\":{\"jobset.sigs.k8s.io/restart-attempt\":\"2\"},"
 		"\"creationTimestamp\":\"2026-11-21T08:20:00Z\"},\"status\":{\"phase\":\"Running\","
 		"\"containerStatuses\":[{\"name\":\"program\",\"state\":{\"running\":{}}}]}}]}";
 	static const char jobs[] =
@@ -307,9 +309,83 @@ static void test_a_list_that_is_not_found(void **state)
 	assert_int_equal(look.err.id, E_KUBE_NOT_FOUND);
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+	strv_add(ctx, text);
+}
+
+static int on_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	(void)ctx;
+	(void)rank;
+	(void)data;
+	(void)len;
+	(void)time_ms;
+	(void)err;
+	return 0;
+}
+
+/* What went with its pods before anybody could read it, now and when the log is kept. */
+static void test_restarts_of_a_jobset_are_said(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_STRV struct strv notices = {0};
+	const struct target_log_request request = {
+		.tail_lines = -1, .rank = -1, .events = {on_data, on_notice, &notices}};
+	char token[TARGET_TOKEN_SIZE] = "";
+
+	(void)state;
+	begin(&place, NULL);
+	target_kube_of(place.target)->takes_jobset = true;
+	const struct spec spec = {.resources = {.nodes = 2}, .world = {.retries = 3}};
+	place.target->ops->prepare(place.target, JOB, 1, &spec, place.handle, NULL);
+	for (size_t i = 1; i <= 2; i++) {
+		WAITED(logs, &place);
+		WAITED(keep, &place);
+		assert_int_equal(place.target->ops->logs(place.target, place.handle, &request,
+					 token, &logs.call, NULL),
+			0);
+		assert_int_equal(loop_run(place.session.loop, NULL), 0);
+		assert_true(logs.over && logs.status == 0);
+		assert_int_equal(notices.n, i);
+		assert_non_null(strstr(notices.v[i - 1], "all nodes anew 2 times"));
+		assert_int_equal(kube_keep(place.target, place.handle, false, &keep.call, NULL), 0);
+		assert_int_equal(loop_run(place.session.loop, NULL), 0);
+		assert_true(keep.over && keep.status == 0);
+	}
+}
+
+/* What the check has learnt of the cluster counts for gangs with retries only. */
+static void test_which_runs_are_jobsets(void **state)
+{
+	static const struct {
+		int nodes, retries;
+		bool takes;
+		const char *tail;
+	} cases[] = {{2, 1, true, "/jobs/jobset/" JOB "-3"}, {2, 1, false, "/jobs/" JOB "-3"},
+		{2, 0, true, "/jobs/" JOB "-3"}, {1, 1, true, "/jobs/" JOB "-3"}};
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	begin(&place, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct spec spec = {.resources = {.nodes = cases[i].nodes},
+			.world = {.retries = cases[i].retries}};
+		char handle[TARGET_HANDLE_SIZE];
+
+		target_kube_of(place.target)->takes_jobset = cases[i].takes;
+		assert_int_equal(
+			place.target->ops->prepare(place.target, JOB, 3, &spec, handle, NULL), 0);
+		assert_string_equal(strchr(handle, '/'), cases[i].tail);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_restarts_of_a_jobset_are_said),
+		cmocka_unit_test(test_which_runs_are_jobsets),
 		cmocka_unit_test(test_logs_that_are_refused),
 		cmocka_unit_test(test_a_log_that_is_given_up),
 		cmocka_unit_test(test_last_words_of_a_cancelled_run),

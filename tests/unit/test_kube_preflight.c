@@ -51,6 +51,7 @@ static void flight_done(struct flight *flight)
 	kube_findings_done(&flight->findings);
 }
 #define AUTO_FLIGHT AUTO(flight_done)
+#define JOBSETS     "/jobset.x-k8s.io/v1alpha2/namespaces/me/jobsets"
 
 static void ask(struct flight *flight, const struct kube_run *run)
 {
@@ -223,18 +224,86 @@ static void test_surroundings(void **state)
 	AUTO_FLIGHT struct flight flight;
 
 	run.nodes = 2;
+	run.retries = 1;
 	ask(&flight, &run);
+	answer(&flight, JOBSETS, 201, "{}");
 	answer(&flight, "/namespaces/me", 200,
 		"{\"metadata\":{\"labels\":{\"pod-security.kubernetes.io/enforce\":"
 		"\"restricted\"}}}");
 	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
 	assert_string_equal(found.enforced, "restricted");
+	assert_true(found.jobset);
+	flight.replies[find(&flight, JOBSETS)].status = 404;
 	flight.replies[find(&flight, "/namespaces/me")].object = NULL;
 	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
 	assert_string_equal(found.enforced, "privileged");
+	assert_false(found.jobset);
 	flight.replies[find(&flight, "/namespaces/me")].status = 403;
 	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
 	assert_null(found.enforced);
+}
+
+/* Asked by one that is made with all that is JobSet's own. */
+static void test_jobset_question(void **state)
+{
+	static const struct {
+		int nodes, retries;
+		bool asks;
+	} cases[] = {{2, 1, true}, {2, 0, false}, {1, 3, false}};
+	static const struct {
+		int status;
+		const char *note;
+	} answers[] = {{201, NULL}, {404, NULL}, {0, NULL}, {403, "you may not create jobsets"},
+		{400, "older than"}, {422, "older than"}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
+		struct kube_run run = plain();
+
+		run.nodes = cases[i].nodes;
+		run.retries = cases[i].retries;
+		kube_preflight_ask_jobset(&run, &questions);
+		assert_int_equal(questions.n, cases[i].asks);
+		if (!cases[i].asks)
+			continue;
+		assert_true(questions.v[0].is_dry_run);
+		assert_string_equal(json_get_str(questions.v[0].body, "kind"), "JobSet");
+		assert_non_null(strstr(questions.v[0].path, JOBSETS));
+	}
+	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+		struct kube_run run = plain();
+		AUTO_FLIGHT struct flight flight;
+
+		run.nodes = 2;
+		run.retries = 1;
+		ask(&flight, &run);
+		flight.replies[find(&flight, JOBSETS)].status = answers[i].status;
+		judge(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 0);
+		if (answers[i].note)
+			check_note(&flight, answers[i].note);
+	}
+}
+
+/* A JobSet makes its own. */
+static void test_services_of_jobsets(void **state)
+{
+	static const char denied[] = "{\"status\":{\"allowed\":false}}";
+	struct kube_run run = plain();
+
+	(void)state;
+	run.nodes = 2;
+	run.retries = 1;
+	for (int jobset = 0; jobset < 2; jobset++) {
+		AUTO_FLIGHT struct flight flight;
+
+		run.jobset = jobset;
+		ask(&flight, &run);
+		answer(&flight, "services", 201, denied);
+		judge(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, !jobset);
+	}
 }
 
 static void test_missing(void **state)
@@ -422,6 +491,8 @@ int main(void)
 		cmocka_unit_test(test_ordinary_runs_need_no_nodes),
 		cmocka_unit_test(test_access),
 		cmocka_unit_test(test_surroundings),
+		cmocka_unit_test(test_jobset_question),
+		cmocka_unit_test(test_services_of_jobsets),
 		cmocka_unit_test(test_missing),
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_queue),

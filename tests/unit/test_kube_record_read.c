@@ -82,6 +82,32 @@ static void test_attempts_are_one_run(void **state)
 	assert_string_equal(json_get_str(json_get(other->doc, "adopted"), "user"), "bob");
 }
 
+static struct json *job_of_jobset(const char *name, const char *id, const char *jobset)
+{
+	struct json *json = job(name, id, "alice", "{}");
+
+	json_set_str(json_sub(json_sub(json, "metadata"), "labels"),
+		"jobset.sigs.k8s.io/jobset-name", jobset);
+	return json;
+}
+
+static void test_jobs_of_jobsets(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct json *items = json_array();
+
+	(void)state;
+	json_add(items, job_of_jobset("r-22222-2-w-0", "r-22222", "r-22222-2"));
+	/* What somebody else's JobSet makes, and names that do not agree. */
+	json_add(items, job_of_jobset("s-22222-x-0", "s-22222", "s-22222"));
+	json_add(items, job_of_jobset("t-22222-w-0", "t-22222", "u-22222"));
+	json_add(items, job_of_jobset("v-22222-w-0", "v-22222", "../v"));
+	read_jobs(items, NULL, &runs);
+	assert_int_equal(runs.n, 1);
+	assert_int_equal(run_attempts(runs.v[0]), 2);
+	assert_string_equal(run_handle(runs.v[0]), "kube:" SERVER "/me/jobset/r-22222-2");
+}
+
 static void test_nothing_hostile_is_taken(void **state)
 {
 	static const char record[] =
@@ -201,6 +227,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attempts_are_one_run),
+		cmocka_unit_test(test_jobs_of_jobsets),
 		cmocka_unit_test(test_nothing_hostile_is_taken),
 		cmocka_unit_test(test_only_the_one_that_is_asked_for),
 		cmocka_unit_test(test_storage),

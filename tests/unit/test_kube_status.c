@@ -146,6 +146,7 @@ static void given_read(struct given *given)
 	f->last_seen = object_of(facts, "last_seen");
 	f->workload = object_of(facts, "workload");
 	f->jobset = object_of(facts, "jobset");
+	f->is_jobset = json_get_bool(facts, "is_jobset", false);
 	f->was_cancelled = json_get_bool(facts, "was_cancelled", false);
 	assert_int_equal(clock_parse(json_get_str(facts, "now"), &f->now_ms, NULL), 0);
 	f->pods = items_of(given, "pods", 0);

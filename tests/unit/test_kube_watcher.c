@@ -48,7 +48,9 @@ static void lists_done(struct json **lists)
 static bool knows(const struct watched *watched, const char *job, int64_t now_ms)
 {
 	struct json *lists[KUBE_FACTS_KINDS] = {0};
-	bool r = kube_watcher_lists(watched->watcher, job, now_ms, lists);
+	struct kube_handle handle = watched->handle;
+	snprintf(handle.job, sizeof(handle.job), "%s", job);
+	bool r = kube_watcher_lists(watched->watcher, &handle, now_ms, lists);
 
 	lists_done(lists);
 	return r;
@@ -137,7 +139,8 @@ static void test_a_watch_that_is_behind(void **state)
 		assert_false(knows(&watched, JOB, clock_ms()));
 		ask(&watched);
 		wait_until_known(&watched);
-		assert_true(kube_watcher_lists(watched.watcher, JOB, clock_ms(), lists));
+		assert_true(
+			kube_watcher_lists(watched.watcher, &watched.handle, clock_ms(), lists));
 		for (size_t k = 0; k < 2; k++) {
 			const struct json *item = json_first(json_get(lists[k], "items"));
 			bool was_behind = (k == 0 ? cases[i].jobs : cases[i].pods) == 2;

@@ -24,15 +24,34 @@ static struct run *gang(const char *kind, int nodes, int retries)
 	return run;
 }
 
-static void ended(struct run *run, const char *origin, const char *reason, int code)
+static void ended_at(
+	struct run *run, const char *handle, const char *origin, const char *reason, int code)
 {
 	const struct run_exit exit = {
 		.known = true, .code = code, .origin = origin, .reason = reason};
 
-	run_add_attempt(run, "kube:a/b/c");
+	run_add_attempt(run, handle);
 	run_set_attempt_exit(run, &exit, 1, 2);
 	run_set_exit(run, &exit);
 	run_set_state(run, RUN_FAILED);
+}
+
+static void ended(struct run *run, const char *origin, const char *reason, int code)
+{
+	ended_at(run, "kube:a/b/c", origin, reason, code);
+}
+
+static void test_a_jobset_does_it_itself(void **state)
+{
+	AUTO_RUN struct run *run = gang("kubernetes", 2, 3);
+
+	(void)state;
+	ended_at(run, "kube:a/b/jobset/c", "job", "Error", 9);
+	assert_true(run_restarts_by_itself(run));
+	assert_false(run_wants_retry(run));
+	ended_at(run, "kube:a/jobset/c", "job", "Error", 9);
+	assert_false(run_restarts_by_itself(run));
+	assert_true(run_wants_retry(run));
 }
 
 static bool wants(const char *kind, int nodes, int retries, const char *origin, const char *reason)
@@ -112,6 +131,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_which),
+		cmocka_unit_test(test_a_jobset_does_it_itself),
 		cmocka_unit_test(test_how_often),
 		cmocka_unit_test(test_never_without_end),
 		cmocka_unit_test(test_states),

@@ -28,13 +28,17 @@
 #define ENDED_JOB                                                                                  \
 	"{" META("a", "j") "},\"status\":{\"conditions\":[{\"type\":\"Complete\",\"status\":"      \
 			   "\"True\"}]}}"
+#define ENDED_JOBSET                                                                               \
+	"{" META("a", "s") "},\"status\":{\"conditions\":[{\"type\":\"Completed\",\"status\":"     \
+			   "\"True\"}]}}"
 #define FORBIDDEN                                                                                  \
 	"{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"no\"," \
 	"\"code\":403}"
 #define MAX_BYTES 4096
 
-static const char *refused; /* a part of paths; NULL: none */
-static atomic_int n_first;  /* requests for the log of rank 0 */
+static const char *refused;               /* a part of paths; NULL: none */
+static const char *job = "job-name%3Da&"; /* whose pods there are */
+static atomic_int n_first;                /* requests for the log of rank 0 */
 
 static bool say(struct fix_conn *conn, int status, const char *type, const char *body)
 {
@@ -62,6 +66,10 @@ static bool on_request(struct fix_conn *conn)
 		return say(conn, 200, "text/plain",
 			is_first ? T "1Z one\n" T "3Z three\n" : T "2Z two\n");
 	}
+	if (strstr(conn->path, "/jobsets?"))
+		return say(conn, 200, "application/json", LIST(ENDED_JOBSET));
+	if (strstr(conn->path, "/pods?") && !strstr(conn->path, job))
+		return say(conn, 200, "application/json", LIST(""));
 	return say(conn, 200, "application/json",
 		strstr(conn->path, "/jobs?") ? LIST(ENDED_JOB)
 					     : LIST(POD("p0", "0") "," POD("p1", "1")));
@@ -74,6 +82,7 @@ struct world {
 	int n_ends;
 	enum err_id fault;
 	bool stops, frees;
+	enum kube_kind kind;
 };
 
 static int on_data(
@@ -113,8 +122,9 @@ static int too_late(void *ctx, struct err *err)
 static void begin(struct world *world, int rank, bool follow, const char *token)
 {
 	static const struct step none[] = {{200, ""}};
-	const struct kube_runlog_request request = {.kube_namespace = "jobs",
-		.job = "a",
+	const struct kube_runlog_request request = {.kind = world->kind,
+		.kube_namespace = "jobs",
+		.name = "a",
 		.rank = rank,
 		.tail_lines = -1,
 		.follow = follow,
@@ -168,6 +178,22 @@ static void test_whole(void **state)
 		assert_string_equal(text_of(&world, 0), "one\nthree\n");
 		assert_string_equal(text_of(&world, 1), "two\n");
 	}
+}
+
+/* Its pods are those of its Job; it has ended when it says so itself. */
+static void test_of_a_jobset(void **state)
+{
+	AUTO(done) struct world world = {.kind = KUBE_KIND_JOBSET};
+
+	(void)state;
+	refused = "/jobs?";
+	job = "job-name%3Da-w-0&";
+	begin(&world, -1, true, NULL);
+	assert_int_equal(run(&world, NULL), 0);
+	job = "job-name%3Da&";
+	assert_int_equal(world.fault, E_NONE);
+	assert_string_equal(text_of(&world, 0), "one\nthree\n");
+	assert_string_equal(text_of(&world, 1), "two\n");
 }
 
 static void test_one_rank(void **state)
@@ -234,6 +260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_of_a_jobset),
 		cmocka_unit_test(test_one_rank),
 		cmocka_unit_test(test_goes_on),
 		cmocka_unit_test(test_refused),

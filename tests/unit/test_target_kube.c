@@ -46,7 +46,16 @@ static void test_handles(void **state)
 	static const struct {
 		const char *text, *run_id;
 		int attempt; /* 0: refused */
+		const char *job;
+		enum kube_kind kind;
 	} cases[] = {
+		{"kube:" SERVER "/me/jobset/resnet-3k2f9", "resnet-3k2f9", 1, "resnet-3k2f9-w-0",
+			KUBE_KIND_JOBSET},
+		{"kube:" SERVER "/me/jobset/resnet-3k2f9-2", "resnet-3k2f9", 2,
+			"resnet-3k2f9-2-w-0", KUBE_KIND_JOBSET},
+		{"kube:" SERVER "/me/jobset/", NULL, 0},
+		{"kube:" SERVER "/me/jobset/jobset/resnet-3k2f9", NULL, 0},
+		{"kube:" SERVER "/me/jobsets/resnet-3k2f9", NULL, 0},
 		{"kube:" SERVER "/me/resnet-3k2f9", "resnet-3k2f9", 1},
 		{"kube:" SERVER "/me/resnet-3k2f9-2", "resnet-3k2f9", 2},
 		{"kube:" SERVER "/me/a-b-3k2f9-9999", "a-b-3k2f9", 9999},
@@ -77,8 +86,23 @@ static void test_handles(void **state)
 		assert_string_equal(handle.run_id, cases[i].run_id);
 		assert_int_equal(handle.attempt, cases[i].attempt);
 		assert_string_equal(handle.kube_namespace, "me");
+		assert_int_equal(handle.kind, cases[i].kind);
+		assert_string_equal(handle.job, cases[i].job ? cases[i].job : handle.name);
+		AUTO_FREE char *text = kube_handle_text(
+			handle.server, handle.kube_namespace, handle.kind, handle.name);
+		assert_string_equal(text, cases[i].text);
+		assert_int_equal(kube_handle_is_jobset(text), handle.kind == KUBE_KIND_JOBSET);
 	}
 	place_done(&place);
+}
+
+static void test_jobsets_are_told_by_their_handles(void **state)
+{
+	(void)state;
+	assert_true(kube_handle_is_jobset("kube:" SERVER "/jobset/jobset/a-22222"));
+	assert_false(kube_handle_is_jobset("kube:" SERVER "/jobset/a-22222"));
+	assert_false(kube_handle_is_jobset("local:a/jobset/1"));
+	assert_false(kube_handle_is_jobset("kube:"));
 }
 
 static void test_other_clusters_are_told_apart(void **state)
@@ -122,8 +146,10 @@ static void test_facts_of_one_run(void **state)
 		"{\"involvedObject\":{\"name\":\"a-22222-0-xyz\"}},"
 		"{\"regarding\":{\"name\":\"a-222223\"}},{\"involvedObject\":{\"name\":5}}]}";
 	struct json *lists[KUBE_FACTS_KINDS] = {parse(jobs), parse(pods), parse(events)};
-	struct kube_handle handle = {.job = "a-22222", .run_id = "a-22222", .attempt = 1};
-	struct kube_handle absent = {.job = "b-22222", .run_id = "b-22222", .attempt = 1};
+	struct kube_handle handle = {
+		.name = "a-22222", .job = "a-22222", .run_id = "a-22222", .attempt = 1};
+	struct kube_handle absent = {
+		.name = "b-22222", .job = "b-22222", .run_id = "b-22222", .attempt = 1};
 	struct kube_facts_store store;
 
 	(void)state;
@@ -140,6 +166,76 @@ static void test_facts_of_one_run(void **state)
 	kube_facts_store_done(&store);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
 		json_free(lists[i]);
+}
+
+static void test_facts_of_a_jobset(void **state)
+{
+	static const char jobs[] = "{\"items\":[{\"metadata\":{\"name\":\"a-22222-w-0\"}}]}";
+	static const char pods[] =
+		"{\"items\":[{\"metadata\":{\"labels\":{\"job-name\":\"a-22222-w-0\"}}},"
+		"{\"metadata\":{\"labels\":{\"job-name\":\"a-22222\"}}}]}";
+	static const char events[] = "{\"items\":[{\"involvedObject\":{\"name\":\"a-22222\"}},"
+				     "{\"involvedObject\":{\"name\":\"a-22222-w-0-1-xyz\"}}]}";
+	static const char jobsets[] =
+		"{\"items\":[{\"metadata\":{\"name\":\"a-22222\",\"uid\":\"s\"}}]}";
+	/* Kueue takes in the JobSet, not its Job. */
+	static const char workloads[] =
+		"{\"items\":[{\"metadata\":{\"ownerReferences\":[{\"uid\":\"s\"}]}}]}";
+	struct json *lists[KUBE_FACTS_KINDS] = {[KUBE_FACTS_JOB] = parse(jobs),
+		[KUBE_FACTS_PODS] = parse(pods),
+		[KUBE_FACTS_EVENTS] = parse(events),
+		[KUBE_FACTS_WORKLOADS] = parse(workloads),
+		[KUBE_FACTS_JOBSETS] = parse(jobsets)};
+	const struct kube_handle handle = {.kind = KUBE_KIND_JOBSET,
+		.name = "a-22222",
+		.job = "a-22222-w-0",
+		.run_id = "a-22222",
+		.attempt = 1};
+	struct kube_facts_store store;
+
+	(void)state;
+	kube_facts_of(lists, &handle, &store);
+	assert_true(store.facts.is_jobset);
+	assert_non_null(store.facts.job);
+	assert_ptr_equal(store.facts.jobset, kube_facts_made(lists, &handle));
+	assert_non_null(store.facts.workload);
+	assert_int_equal(store.facts.pods.n, 1);
+	assert_int_equal(store.facts.events.n, 2);
+	kube_facts_store_done(&store);
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
+		json_free(lists[i]);
+}
+
+static void test_when_jobsets_are_asked_for(void **state)
+{
+	static const struct {
+		const char *rest;
+		bool needs;
+	} cases[] = {
+		{"\"status\":{\"ready\":1}", false},
+		{"\"spec\":{\"suspend\":true}", true},
+		{"\"status\":{\"conditions\":[{\"type\":\"Complete\",\"status\":\"True\"}]}",
+			false},
+		{"\"status\":{\"conditions\":[{\"type\":\"Failed\",\"status\":\"True\"}]}", true},
+		{"\"status\":{\"conditions\":[{\"type\":\"FailureTarget\",\"status\":\"True\"}]}",
+			true},
+	};
+	struct kube_handle handle = {
+		.kind = KUBE_KIND_JOBSET, .name = "a-22222", .job = "a-22222-w-0"};
+
+	(void)state;
+	assert_true(kube_facts_needs_jobset(NULL, &handle));
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *text =
+			mem_printf("{\"items\":[{\"metadata\":{\"name\":\"a-22222-w-0\"},%s}]}",
+				cases[i].rest);
+		AUTO_JSON struct json *jobs = parse(text);
+
+		handle.kind = KUBE_KIND_JOBSET;
+		assert_int_equal(kube_facts_needs_jobset(jobs, &handle), cases[i].needs);
+		handle.kind = KUBE_KIND_JOB;
+		assert_false(kube_facts_needs_jobset(jobs, &handle));
+	}
 }
 
 static void test_jobs_that_tell_too_little(void **state)
@@ -297,6 +393,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_jobsets_are_told_by_their_handles),
+		cmocka_unit_test(test_facts_of_a_jobset),
+		cmocka_unit_test(test_when_jobsets_are_asked_for),
 		cmocka_unit_test(test_other_clusters_are_told_apart),
 		cmocka_unit_test(test_facts_of_one_run),
 		cmocka_unit_test(test_jobs_that_tell_too_little),

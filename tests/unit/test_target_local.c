@@ -62,7 +62,7 @@ static int setup(void **state)
 	if (session_init(&place->session, &env, NULL) < 0)
 		return -1;
 	place->target = target_local_new(&place->session, "local");
-	place->target->ops->prepare(place->target, RUN_ID, 1, place->handle, NULL);
+	place->target->ops->prepare(place->target, RUN_ID, 1, NULL, place->handle, NULL);
 	snprintf(place->image.manifest.digest, sizeof(place->image.manifest.digest), "sha256:0");
 	place->job = (struct target_job){.run_id = RUN_ID,
 		.attempt = 1,

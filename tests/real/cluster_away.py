@@ -98,7 +98,7 @@ class Watchers:
         self.wait = self.start("wait", self.run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.grown()
         self.ports = Forward(self.w, [self.w.dlrun, "forward", self.run, str(NAME)], [NAME])
-        recovery_s(self.ports)
+        recovery_s(self.ports, BACK_S)
 
     def start(self, *words, **more):
         return subprocess.Popen([self.w.dlrun, *words], cwd=self.w.tree, env=self.w.env, stdin=subprocess.DEVNULL, **more)
@@ -118,7 +118,7 @@ class Watchers:
     def back(self):
         """What is said of how soon all go on."""
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            answers = pool.submit(recovery_s, self.ports)
+            answers = pool.submit(recovery_s, self.ports, BACK_S)
             lines = self.grown()
             return f"next lines after {lines:.1f} s, an answer through forward after {answers.result():.1f} s"
 

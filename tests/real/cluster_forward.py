@@ -234,14 +234,14 @@ def test_many_connections_at_once(w):
                     assert answer.read(len(text)) == text, ports.said.read_text()
 
 
-def recovery_s(ports):
+def recovery_s(ports, seconds=ANSWER_S):
     """Seconds until a request is answered; a listener that is closed is an error."""
     begin = time.monotonic()
-    while time.monotonic() - begin < ANSWER_S:
+    while time.monotonic() - begin < seconds:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
             if ports.ask(NAME):
                 return time.monotonic() - begin
-    raise AssertionError(f"no answer in {ANSWER_S} s: {ports.said.read_text()}")
+    raise AssertionError(f"no answer in {seconds} s: {ports.said.read_text()}")
 
 
 def test_lost_tunnels_are_made_good(w):

@@ -95,10 +95,7 @@ int adopt_all(struct session *session, const char *name, struct err *err)
 		r = open_target(session, name, &target, err);
 	if (r == 0)
 		r = target_adopt(target, NULL, ASK_MS, &runs, err);
-	for (size_t i = 0; r == 0 && i < runs.n; i++) {
-		AUTO_RUN struct run *known = NULL;
-		if (store_get(store, run_id(runs.v[i]), &known, NULL) < 0)
-			r = insert(store, runs.v[i], err);
-	}
-	return r;
+	for (size_t i = 0; r == 0 && i < runs.n; i++)
+		json_remove(runs.v[i]->doc, "adopted");
+	return r < 0 ? r : store_insert_new(store, &runs, err);
 }

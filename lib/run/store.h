@@ -31,6 +31,8 @@ const char *store_network(const struct store *store);
  * of the process, while a power cut may undo it. It is the first of the two transactions of a
  * submit; nothing has been started before the second one. */
 int store_insert(struct store *store, struct run *run, struct err *err); /* E_RUN_NAME: id taken */
+/* Those of runs whose ids are not taken, in one transaction. */
+int store_insert_new(struct store *store, const struct run_list *runs, struct err *err);
 /* Fails with E_STORE_CHANGED (ERR_CONFLICT) if the row has changed since it was read (revision) or
  * is gone. A power cut may bring back the row as it was before: for steps of runs that the power
  * cut ends too. What was written earlier (the store_insert) is durable then. */

@@ -195,6 +195,29 @@ static void test_update_all_leaves_what_changed(void **state)
 	runs.n = 2;
 }
 
+static void test_insert_new_leaves_what_is_there(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO(run_list_done) struct run_list after = {0};
+	struct store_filter filter = {0};
+
+	insert(store, "a-22222", 1, "me");
+	insert(store, "b-22222", 2, "me");
+	assert_int_equal(store_list(store, &filter, &runs, NULL), 0);
+	assert_int_equal(store_remove(store, "a-22222", NULL), 0);
+	for (size_t i = 0; i < runs.n; i++)
+		run_set_state(runs.v[i], RUN_LOST);
+	assert_int_equal(store_insert_new(store, &runs, NULL), 0);
+	assert_int_equal(store_insert_new(store, &runs, NULL), 0);
+	assert_int_equal(store_list(store, &filter, &after, NULL), 0);
+	assert_int_equal(after.n, 2);
+	assert_string_equal(run_id(after.v[0]), "b-22222");
+	assert_int_equal(run_state(after.v[0]), RUN_PREPARING);
+	assert_int_equal(run_state(after.v[1]), RUN_LOST);
+	assert_int_equal(after.v[1]->revision, 1);
+}
+
 static int set_note(void *ctx, struct run *run, struct err *err)
 {
 	const char *note = ctx;
@@ -633,6 +656,7 @@ int main(void)
 		TEST(test_round_trip),
 		TEST(test_an_id_is_taken_once),
 		TEST(test_updates_see_each_other),
+		TEST(test_insert_new_leaves_what_is_there),
 		TEST(test_update_all_leaves_what_changed),
 		TEST(test_change),
 		TEST(test_remove),

@@ -40,8 +40,8 @@ struct kube_runlog_request {
 	int64_t tail_lines;                /* of each rank; -1: all */
 	int64_t since_ms;                  /* wall clock; 0: all */
 	bool follow;
-	const char *
-		token; /* of kube_runlog_token for the same object and rank; NULL: from the start */
+	/* Of kube_runlog_token for the same object and rank; NULL: from the start. */
+	const char *token;
 	struct kube_runlog_events events;
 };
 

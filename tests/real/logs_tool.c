@@ -135,7 +135,7 @@ static void start(struct tool *tool, struct kube_client *client, char **argv)
 	tool->numbered = atoi(argv[5]) < 0;
 	tool->runlog = kube_runlog_start(client, tool->loop,
 		&(struct kube_runlog_request){.kube_namespace = argv[2],
-			.job = argv[4],
+			.name = argv[4],
 			.rank = atoi(argv[5]),
 			.tail_lines = option(argv + 6, "tail", -1, NULL),
 			.since_ms = option(argv + 6, "since", 0, NULL),

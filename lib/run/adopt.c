@@ -1,5 +1,6 @@
 #include "run/adopt.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -84,6 +85,14 @@ int adopt_own(struct session *session, struct run *run, struct err *err)
 	return r < 0 ? r : insert(store, run, err);
 }
 
+static int by_age(const void *a, const void *b)
+{
+	int64_t first = run_submitted_ms(*(struct run *const *)a);
+	int64_t second = run_submitted_ms(*(struct run *const *)b);
+
+	return (first > second) - (first < second);
+}
+
 int adopt_all(struct session *session, const char *name, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
@@ -95,7 +104,11 @@ int adopt_all(struct session *session, const char *name, struct err *err)
 		r = open_target(session, name, &target, err);
 	if (r == 0)
 		r = target_adopt(target, NULL, ASK_MS, &runs, err);
-	for (size_t i = 0; r == 0 && i < runs.n; i++)
+	if (r < 0 || runs.n == 0)
+		return r;
+	for (size_t i = 0; i < runs.n; i++)
 		json_remove(runs.v[i]->doc, "adopted");
-	return r < 0 ? r : store_insert_new(store, &runs, err);
+	/* The order of records is that of submission. */
+	qsort(runs.v, runs.n, sizeof(*runs.v), by_age);
+	return store_insert_new(store, &runs, err);
 }

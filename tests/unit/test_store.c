@@ -212,10 +212,10 @@ static void test_insert_new_leaves_what_is_there(void **state)
 	assert_int_equal(store_insert_new(store, &runs, NULL), 0);
 	assert_int_equal(store_list(store, &filter, &after, NULL), 0);
 	assert_int_equal(after.n, 2);
-	assert_string_equal(run_id(after.v[0]), "b-22222");
-	assert_int_equal(run_state(after.v[0]), RUN_PREPARING);
-	assert_int_equal(run_state(after.v[1]), RUN_LOST);
-	assert_int_equal(after.v[1]->revision, 1);
+	assert_string_equal(run_id(after.v[0]), "a-22222");
+	assert_int_equal(run_state(after.v[0]), RUN_LOST);
+	assert_int_equal(after.v[0]->revision, 1);
+	assert_int_equal(run_state(after.v[1]), RUN_PREPARING);
 }
 
 static int set_note(void *ctx, struct run *run, struct err *err)

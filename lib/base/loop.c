@@ -18,7 +18,7 @@
  * looked at this often. */
 enum {
 	WAIT_MAX_MS = 5000,
-	ASLEEP_MS = 3000, /* a wait that lasts so much too long */
+	ASLEEP_MS = 3000, /* a round that lasts so much too long */
 };
 
 struct loop_fd {
@@ -48,6 +48,7 @@ struct loop {
 	struct VEC_OF(struct timer) timers; /* a binary heap, the next one first */
 	struct VEC_OF(struct signal_source) signals;
 	uintptr_t last_timer;
+	int64_t seen_ms; /* the last look at the time, while there were timers */
 	int64_t woke_ms;
 	int pipe[2]; /* made with the first signal, else -1 */
 	bool running;
@@ -202,6 +203,8 @@ struct loop_timer *loop_add_timer(struct loop *loop, int64_t at_ms, loop_timer_f
 	 * them. */
 	if (loop->running && at_ms < clock_ms())
 		at_ms = clock_ms();
+	if (!loop->running && loop->timers.n == 0)
+		loop->seen_ms = clock_ms();
 	*vec_push(&loop->timers) = (struct timer){.at_ms = at_ms, .id = id, .fn = fn, .ctx = ctx};
 	sift_up(loop, loop->timers.n - 1);
 	return (struct loop_timer *)id;
@@ -340,15 +343,22 @@ static int wait_ms(const struct loop *loop, int64_t now_ms)
 	return at_ms - now_ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)(at_ms - now_ms);
 }
 
-static int wait_for_events(struct loop *loop)
+/* limit_ms: how long it may have taken since the last look; -1: any time. */
+static void look_at_time(struct loop *loop, int limit_ms)
 {
-	int64_t begin_ms = clock_ms();
-	int limit_ms = wait_ms(loop, begin_ms);
-	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
 	int64_t now_ms = clock_ms();
 
-	if (limit_ms >= 0 && now_ms - begin_ms >= limit_ms + ASLEEP_MS)
+	if (limit_ms >= 0 && now_ms - loop->seen_ms >= limit_ms + ASLEEP_MS)
 		loop->woke_ms = now_ms;
+	loop->seen_ms = now_ms;
+}
+
+static int wait_for_events(struct loop *loop)
+{
+	int limit_ms = wait_ms(loop, clock_ms());
+	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
+
+	look_at_time(loop, limit_ms);
 	return r;
 }
 
@@ -392,8 +402,11 @@ void loop_stop(struct loop *loop)
 	loop->stop = true;
 }
 
-int64_t loop_woke_ms(const struct loop *loop)
+int64_t loop_woke_ms(struct loop *loop)
 {
+	/* It may have been in the middle of a call from here. */
+	if (loop->running && loop->timers.n > 0)
+		look_at_time(loop, 0);
 	return loop->woke_ms;
 }
 

@@ -51,6 +51,6 @@ void loop_stop(struct loop *loop);
 
 /* clock_ms() when it was last found that this machine or process had slept for seconds (a lid, a
  * SIGSTOP), while a timer was there; 0: never. Connections from before are mostly dead. */
-int64_t loop_woke_ms(const struct loop *loop);
+int64_t loop_woke_ms(struct loop *loop);
 
 #endif

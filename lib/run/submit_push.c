@@ -21,6 +21,7 @@ struct remote {
 	struct pushing pushing;
 	struct push_events events;
 	struct target_call check;
+	int64_t asked_ms;
 	struct run *draft; /* what the check is about */
 	struct strv notes;
 	struct err refused;
@@ -101,10 +102,18 @@ static void may_commit(void *ctx, struct task *task)
 		tell(remote);
 }
 
+static int ask_target(struct remote *remote, struct err *err);
+
 static void on_checked(struct target_call *call, int status, struct err *err)
 {
 	struct remote *remote = (struct remote *)((char *)call - offsetof(struct remote, check));
 
+	if (status < 0 && target_slept(remote->course->submission.target, remote->asked_ms, err)) {
+		err_clear(err);
+		status = ask_target(remote, err);
+		if (status == 0)
+			return;
+	}
 	if (status < 0)
 		err_move(&remote->refused, err);
 	remote->is_checked = true;
@@ -113,24 +122,34 @@ static void on_checked(struct target_call *call, int status, struct err *err)
 }
 
 /* With what is known before the tree was read. */
-static int start_check(struct remote *remote, struct err *err)
+static int ask_target(struct remote *remote, struct err *err)
 {
 	struct submit_course *course = remote->course;
 	struct target *target = course->submission.target;
 	struct target_job job;
 
-	remote->is_checked = !target->ops->check;
-	if (remote->is_checked)
-		return 0;
-	course->run = submission_run(&course->submission, course->id);
+	course->run = TAKE(remote->draft);
 	submit_make_job(course, &job);
 	job.attempt = 1;
-	remote->check =
-		(struct target_call){.deadline_ms = clock_ms() + CHECK_MS, .done = on_checked};
+	remote->asked_ms = clock_ms();
+	remote->check = (struct target_call){
+		.deadline_ms = remote->asked_ms + CHECK_MS, .done = on_checked};
+	strv_done(&remote->notes);
 	int r = target->ops->check(target, &job, &remote->notes, &remote->check, err);
 	/* The check looks at it until it is done. */
 	remote->draft = TAKE(course->run);
 	return r;
+}
+
+static int start_check(struct remote *remote, struct err *err)
+{
+	struct submit_course *course = remote->course;
+
+	remote->is_checked = !course->submission.target->ops->check;
+	if (remote->is_checked)
+		return 0;
+	remote->draft = submission_run(&course->submission, course->id);
+	return ask_target(remote, err);
 }
 
 /*

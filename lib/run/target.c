@@ -197,6 +197,11 @@ static void wait_init(struct wait *wait, struct target *target, int64_t timeout_
 	wait->call.done = on_done;
 }
 
+bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err)
+{
+	return err && err->code == ERR_NET && loop_woke_ms(target->loop) >= begin_ms;
+}
+
 /* r: what the starting call returned, with err. */
 static int wait_over(struct wait *wait, int r, struct err *err)
 {
@@ -218,9 +223,16 @@ int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err)
 {
 	struct wait wait;
+	int64_t begin_ms;
+	int r;
 
-	wait_init(&wait, target, timeout_ms);
-	return wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
+	do {
+		err_clear(err);
+		begin_ms = clock_ms();
+		wait_init(&wait, target, timeout_ms);
+		r = wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
+	} while (r < 0 && target_slept(target, begin_ms, err));
+	return r;
 }
 
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,

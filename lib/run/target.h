@@ -204,6 +204,10 @@ AUTO_POINTER(struct target, target_free)
 /* Forget a call in flight. */
 void target_call_cancel(struct target_call *call);
 
+/* Whether a call that began at begin_ms (clock_ms()) failed because the machine slept meanwhile:
+ * its time was over at once, and no connection had a chance. It may begin anew. */
+bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err);
+
 /* The same, waited for on the loop: for commands that do one thing. */
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);

@@ -202,10 +202,8 @@ def test_a_laptop_that_sleeps(w):
         out, err = submit.communicate(timeout=BACK_S)
         took = time.monotonic() - begin
         made = [n for n in names(s) if n.startswith("asleep-")]
-        assert made == out.decode().split() and len(made) == (submit.returncode == 0), (out, err, made)
-        assert made or "[kube.unreachable]" in err.decode(), err
-        print(f"asleep for {AWAY_S} s, all connections dead: {back}, a submit {'done' if made else 'given up without a trace'} "
-              f"after {took:.1f} s", flush=True)
+        assert submit.returncode == 0 and len(made) == 1 and made == out.decode().split(), (out, err, made)
+        print(f"asleep for {AWAY_S} s, all connections dead: {back}, a submit after {took:.1f} s", flush=True)
         watchers.finish()
 
 

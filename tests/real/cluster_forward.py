@@ -366,7 +366,7 @@ def test_commands_end_as_they_would_here(w):
         done = w.run("ssh", "@", "--", "echo", "two  words", "$HOME")
         assert (done.rc, done.out) == (0, "two  words $HOME\n"), done
         w.refused("exec", run, "--", "no-such-program", id="run.exec", rc=5, says="no-such-program")
-        w.refused("exec", "--rank", "3", run, "--", "true", id="kube.forward", rc=3, says="rank 3")
+        w.refused("exec", "--rank", "3", run, "--", "true", id="usage", rc=2, says="rank 0")
         w.refused("exec", "-t", run, "--", "true", id="usage", rc=2, says="terminal")
         w.ok("cancel", run)
         for command in (("exec", run, "--", "true"), ("ssh", run, "--", "true"), ("forward", run, "6006")):

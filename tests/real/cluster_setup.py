@@ -32,7 +32,7 @@ def grant(w, s, tier, *words):
         s.cluster.delete("RoleBinding", f"{role['metadata']['name']}-{s.user}", s.namespace)
     file = w.write("role.yaml", w.ok("init", "--rbac", tier, *words).out, base=w.dir)
     s.cluster.kubectl("apply", "-f", file, config=s.cluster.kubeconfig("admin", w.dir / "admin", "cert"))
-    may = {"submit": ("create", "jobs.batch"), "logs": ("get", "pods/log"), "exec": ("create", "pods/exec"),
+    may = {"submit": ("create", "jobs.batch"), "logs": ("get", "pods", "--subresource=log"), "exec": ("create", "pods", "--subresource=exec"),
            "secrets": ("create", "secrets")}[tier]
     s.cluster.wait(lambda: s.cluster.kubectl("auth", "can-i", *may, "-n", s.namespace, config=w.env["KUBECONFIG"], check=False) == "yes\n",
                    f"the Role {tier}")

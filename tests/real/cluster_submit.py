@@ -318,12 +318,12 @@ def test_digits_are_learnt_in_the_cluster(w):
     with site(w, files=files) as s:
         s.cluster.volume(s.namespace, "results")
         s.configure(results={"pvc": "results"})
-        argv = [w.dlrun, "submit", "-f", "--", "python3", "train.py", "--epochs", "4"]
+        argv = [w.dlrun, "submit", "-f", "--", "python3", "train.py", "--epochs", "24"]
         with subprocess.Popen(argv, cwd=w.tree / "digits", env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follow:
             came = [(time.monotonic(), line) for line in follow.stdout]
             assert follow.wait(120) == 0, follow.stderr.read()
         epochs = [(at, line) for at, line in came if line.startswith("epoch")]
-        assert len(epochs) == 4 and epochs[-1][0] - epochs[0][0] > 0.3, came
+        assert len(epochs) == 24 and epochs[-1][0] - epochs[0][0] > 0.3, came
         run = w.runs()[0]["id"]
         w.ok("fetch", run, "-o", w.dir / "results")
         assert json.loads((w.dir / "results/result.json").read_text()), list((w.dir / "results").rglob("*"))

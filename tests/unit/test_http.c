@@ -428,6 +428,7 @@ static void test_kept_connection_has_died(void **state)
 {
 	struct fix_server *server = fix_start(answer_and_go);
 	struct client client;
+	int n_cut = 0;
 
 	(void)state;
 	client_init(&client);
@@ -436,11 +437,16 @@ static void test_kept_connection_has_died(void **state)
 			.request = {.method = "PUT",
 				.body = {.data = "12345", .size = 5, .copy = true}}};
 		client_get(&client, server->port, "/", &result);
-		assert_int_equal(result.status, 200);
-		assert_int_equal(result.bytes_up, 5);
+		if (result.is_transient) { /* it died between the head and the body */
+			n_cut++;
+		} else {
+			assert_int_equal(result.status, 200);
+			assert_int_equal(result.bytes_up, 5);
+		}
 		result_done(&result);
 	}
-	assert_int_equal(server->n_conns, 3);
+	assert_true(n_cut < 3);
+	assert_int_equal(server->n_conns, 3 - n_cut);
 	client_done(&client);
 	fix_stop(server);
 }

@@ -38,6 +38,7 @@ from kube_api import Api, ApiError, write_kubeconfig
 from registries import Distribution, FaultProxy, free_port, listens
 
 START_S = 60
+STARTS = 3
 API_SERVICE, API_PORT = "10.96.0.1", 6443
 CNI = next((d for d in map(Path, ("/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin")) if (d / "bridge").exists()), None)
 PRIVATE = ("/run", "/var/log", "/var/lib/cni")
@@ -69,21 +70,30 @@ class Part:
     def __init__(self, host, name, argv, **env):
         self.host, self.name, self.argv, self.env = host, name, [str(a) for a in argv], env
         self.log = host.dir / f"logs/{name}.log"
-        self.process = None
+        self.process, self.starts = None, 0
         host.parts[name] = self
 
     def start(self, args=()):
         if self.process and self.process.poll() is None:
             raise RuntimeError(f"{self.name} runs")
+        self.args = args
+        self.starts += 1
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([*self.argv, *args], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             cwd=self.host.dir, env={**os.environ, **self.env})
         return self
 
     def ready(self, condition):
-        wait_for(lambda: condition() or self.process.poll() is not None, f"start of {self.name}", START_S)
-        if self.process.poll() is not None:
+        wait_for(lambda: self.revived() and condition(), f"start of {self.name}", START_S)
+
+    def revived(self):
+        """True while it runs. One that has ended is started again, as by a service manager, but not for ever."""
+        if self.process.poll() is None:
+            return True
+        if self.starts == STARTS:
             raise RuntimeError(f"{self.name} does not start: {self.log.read_text(errors='replace')[-2000:]}")
+        self.start(self.args)
+        return True
 
 
 class Host:
@@ -365,7 +375,7 @@ class Host:
     def complete(self):
         for part in self.parts.values():
             if part.process and part.process.poll() is not None:
-                part.ready(lambda: False)
+                part.revived()
         try:
             nodes = self.api("GET", "/api/v1/nodes")["items"]
             self.api("GET", "/api/v1/namespaces/default/serviceaccounts/default")

@@ -65,11 +65,20 @@ int os_pipe(int fds[static 2], int flags);
 /* Mark every open descriptor from low up as close-on-exec; false: not offered here. For a child
  * between fork and exec: async-signal-safe. */
 bool os_cloexec_from(int low);
+/* Give the calling thread descriptors of its own, and only fd and 0 to 2 of those that are open:
+ * the kernel counts each use of one that threads share. Never for the thread that the program began
+ * with. false: not offered here, all is as before. */
+bool os_keep_only_fd(int fd);
 
 /* Start a child that does nothing but exec: fn must end in exec or _exit and may call what is
  * async-signal-safe only. Until then the caller may stand still, and what fn writes to memory may
  * be the caller's. All signals should be blocked. -1 with errno on failure. */
 pid_t os_start_child(int (*fn)(void *ctx), void *ctx);
+
+/* Whose process has the other end of a TCP connection that was accepted from this machine: 1. 0:
+ * nobody any more, or it is not of this machine. A negative errno: not known here; whoever asks
+ * then needs another proof. */
+int os_peer_uid(int fd, uid_t *ret);
 
 /* The path of this program. */
 bool os_self_path(char *out, size_t size);
@@ -80,6 +89,9 @@ void os_be_nice(void);
 /* A name for the file system of fd if it is a network one ("nfs", "smb", "fuse.sshfs"), else
  * NULL. */
 const char *os_network_fs(int fd);
+/* Whether each new, removed or renamed name changes the times of its directory on the file system
+ * of fd; false where that is not known. */
+bool os_dir_times_hold(int fd);
 
 /* A group of processes that can be killed as a whole: a cgroup v2 below our own where that may be
  * written. */

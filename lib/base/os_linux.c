@@ -27,6 +27,9 @@
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC 4
 #endif
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE 2
+#endif
 
 enum {
 	CHILD_STACK_SIZE = 64 << 10,
@@ -410,6 +413,23 @@ bool os_cloexec_from(int low)
 #endif
 }
 
+bool os_keep_only_fd(int fd)
+{
+#ifdef SYS_close_range
+	enum { LOW = 3 };
+	unsigned at = (unsigned)fd;
+
+	if (fd < LOW || syscall(SYS_close_range, at + 1, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+		return false;
+	if (at > LOW)
+		syscall(SYS_close_range, LOW, at - 1, 0);
+	return true;
+#else
+	(void)fd;
+	return false;
+#endif
+}
+
 /* As posix_spawn does it: without the copy of the page tables that fork makes, which takes longer
  * than exec. The stack is a second one, because the child must not write over the frames of the
  * caller; malloc's, so that a sanitizer knows where it ends. */
@@ -563,6 +583,25 @@ const char *os_network_fs(int fd)
 		if (type == network[i].type)
 			return network[i].name;
 	return NULL;
+}
+
+bool os_dir_times_hold(int fd)
+{
+	static const unsigned long known[] = {
+		0xef53,     /* ext2, ext3, ext4 */
+		0x58465342, /* xfs */
+		0x9123683e, /* btrfs */
+		0xf2f52010, /* f2fs */
+		0x01021994, /* tmpfs */
+	};
+	struct statfs st;
+
+	if (fstatfs(fd, &st) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (((unsigned long)st.f_type & 0xffffffff) == known[i])
+			return true;
+	return false;
 }
 
 /*

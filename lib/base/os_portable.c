@@ -144,6 +144,13 @@ pid_t os_start_child(int (*fn)(void *ctx), void *ctx)
 	return pid;
 }
 
+int os_peer_uid(int fd, uid_t *ret)
+{
+	(void)fd;
+	(void)ret;
+	return -ENOTSUP;
+}
+
 bool os_self_path(char *out, size_t size)
 {
 	(void)out;
@@ -171,6 +178,18 @@ const char *os_network_fs(int fd)
 {
 	(void)fd;
 	return NULL;
+}
+
+bool os_keep_only_fd(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+bool os_dir_times_hold(int fd)
+{
+	(void)fd;
+	return false;
 }
 
 bool os_family_create(struct os_family *family, const char *name)

@@ -41,8 +41,8 @@ DOORS = {
     r"yaml\.h": r"lib/base/yaml\.c",
     r"(cjson/)?cJSON\.h": r"lib/base/json\.c",
     r"openssl/.*": r"lib/base/(digest|random)\.c",
-    r"pthread\.h": r"lib/base/(library|par|task)\.c",
-    r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os_linux\.c",
+    r"pthread\.h": r"lib/base/(library|par|task|thread)\.c",
+    r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os_linux(_\w+)?\.c",
 }
 
 BANNED = {

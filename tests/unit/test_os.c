@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -576,6 +577,49 @@ static void test_cloexec_from(void **state)
 	assert_int_equal(status, 0);
 }
 
+struct keeping {
+	int kept, other;
+	bool offered, kept_works, other_works;
+};
+
+static void *keep_only(void *arg)
+{
+	struct keeping *keeping = arg;
+
+	keeping->offered = os_keep_only_fd(keeping->kept);
+	keeping->kept_works = fcntl(keeping->kept, F_GETFD) >= 0;
+	keeping->other_works = fcntl(keeping->other, F_GETFD) >= 0;
+	close(keeping->kept);
+	return NULL;
+}
+
+/* What a thread closes then stays open for the others. */
+static void test_keep_only_fd(void **state)
+{
+	pthread_t thread;
+	int fds[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_true((fds[i] = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
+	assert_false(os_keep_only_fd(-1));
+	assert_false(os_keep_only_fd(2));
+	for (int i = 0; i < 3; i++) {
+		struct keeping keeping = {.kept = fds[i], .other = fds[(i + 1) % 3]};
+		assert_int_equal(pthread_create(&thread, NULL, keep_only, &keeping), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		if (!keeping.offered) {
+			assert_false(is_full());
+			break;
+		}
+		assert_true(keeping.kept_works);
+		assert_false(keeping.other_works);
+		assert_true(fcntl(fds[i], F_GETFD) >= 0);
+	}
+	for (int i = 0; i < 3; i++)
+		close(fds[i]);
+}
+
 static void test_pipe(void **state)
 {
 	struct rlimit before, none;
@@ -824,6 +868,7 @@ int main(void)
 		cmocka_unit_test(test_network_fs),
 		cmocka_unit_test(test_processors),
 		cmocka_unit_test(test_cloexec_from),
+		cmocka_unit_test(test_keep_only_fd),
 		cmocka_unit_test(test_pipe),
 		cmocka_unit_test(test_self_path),
 		cmocka_unit_test(test_nice_and_protected),

@@ -1,16 +1,16 @@
 #include "base/par.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "base/thread.h"
 #include "base/vec.h"
 
-enum { WIDTH_MAX = 16, STACK_SIZE = 1 << 20, TAKE_MAX = 16, CHUNK_MAX = 64 };
+enum { WIDTH_MAX = 16, TAKE_MAX = 16, CHUNK_MAX = 64 };
 
 static unsigned width;
 static pthread_once_t width_once = PTHREAD_ONCE_INIT;
@@ -28,24 +28,6 @@ unsigned par_width(void)
 	return width;
 }
 
-/* Signals belong to the loop of the main thread, so a new thread has to be born with all of them
- * blocked. A system that has no more threads makes the work slower, not wrong: false. */
-static bool thread_start(pthread_t *thread, void *(*fn)(void *), void *ctx)
-{
-	sigset_t all, before;
-	pthread_attr_t attr;
-
-	if (pthread_attr_init(&attr) != 0)
-		return false;
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int r = pthread_create(thread, &attr, fn, ctx);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return r == 0;
-}
-
 struct for_work {
 	par_fn *fn;
 	void *ctx;
@@ -54,7 +36,7 @@ struct for_work {
 	atomic_uint workers;
 };
 
-static void *for_run(void *arg)
+static void for_run(void *arg)
 {
 	struct for_work *work = arg;
 	unsigned worker = atomic_fetch_add(&work->workers, 1);
@@ -63,7 +45,7 @@ static void *for_run(void *arg)
 		size_t i = atomic_fetch_add(&work->next, work->chunk);
 
 		if (i >= work->n)
-			return NULL;
+			return;
 		size_t end = work->n - i < work->chunk ? work->n : i + work->chunk;
 		for (; i < end; i++)
 			work->fn(work->ctx, i, worker);
@@ -73,7 +55,7 @@ static void *for_run(void *arg)
 void par_for(size_t n, par_fn *fn, void *ctx)
 {
 	struct for_work work = {.fn = fn, .ctx = ctx, .n = n};
-	pthread_t threads[WIDTH_MAX];
+	struct thread *threads[WIDTH_MAX];
 	unsigned started = 0;
 	size_t want = par_width() < n ? par_width() : n;
 
@@ -84,11 +66,11 @@ void par_for(size_t n, par_fn *fn, void *ctx)
 		work.chunk = CHUNK_MAX;
 	if (work.chunk == 0)
 		work.chunk = 1;
-	while (started + 1 < want && thread_start(&threads[started], for_run, &work))
+	while (started + 1 < want && (threads[started] = thread_start(for_run, &work)))
 		started++;
 	for_run(&work);
 	for (unsigned i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
+		thread_wait(threads[i]);
 }
 
 struct par_queue {
@@ -99,11 +81,20 @@ struct par_queue {
 	struct VEC_OF(void *) items;
 	unsigned busy; /* workers inside fn, which may add items */
 	unsigned idle;
-	unsigned n_threads;
-	pthread_t threads[WIDTH_MAX];
+	int only_fd; /* -1: threads use all descriptors */
+	unsigned n_threads, n_numbered;
+	struct thread *threads[WIDTH_MAX];
 };
 
-static void *queue_thread(void *arg);
+static void queue_thread(void *arg);
+
+static void add_thread(struct par_queue *queue)
+{
+	struct thread *thread = thread_start(queue_thread, queue);
+
+	if (thread)
+		queue->threads[queue->n_threads++] = thread;
+}
 
 void par_queue_add(struct par_queue *queue, void *item)
 {
@@ -112,9 +103,8 @@ void par_queue_add(struct par_queue *queue, void *item)
 	if (queue->idle > 0)
 		pthread_cond_signal(&queue->change);
 	/* Threads are started as work piles up: a small tree needs none. */
-	else if (queue->items.n > 1 && queue->n_threads + 1 < par_width() &&
-		 thread_start(&queue->threads[queue->n_threads], queue_thread, queue))
-		queue->n_threads++;
+	else if (queue->items.n > 1 && queue->n_threads + 1 < par_width())
+		add_thread(queue);
 	pthread_mutex_unlock(&queue->lock);
 }
 
@@ -155,49 +145,78 @@ static void queue_work(struct par_queue *queue, unsigned worker)
 	pthread_mutex_unlock(&queue->lock);
 }
 
-static void *queue_thread(void *arg)
+static void keep_only_fd(const struct par_queue *queue)
 {
-	struct par_queue *queue = arg;
-	unsigned worker = 1;
-
-	/* The lock is held while a thread is started, so the array is complete once we have it. */
-	pthread_mutex_lock(&queue->lock);
-	while (!pthread_equal(queue->threads[worker - 1], pthread_self()))
-		worker++;
-	pthread_mutex_unlock(&queue->lock);
-	queue_work(queue, worker);
-	return NULL;
+	if (os_keep_only_fd(queue->only_fd))
+		thread_spoil();
 }
 
-void par_queue_run(par_queue_fn *fn, void *ctx, void *first)
+static void queue_thread(void *arg)
 {
-	struct par_queue queue = {.fn = fn, .ctx = ctx};
+	struct par_queue *queue = arg;
+
+	pthread_mutex_lock(&queue->lock);
+	unsigned worker = ++queue->n_numbered;
+	pthread_mutex_unlock(&queue->lock);
+	if (queue->only_fd >= 0)
+		keep_only_fd(queue);
+	queue_work(queue, worker);
+}
+
+static void first_thread(void *arg)
+{
+	struct par_queue *queue = arg;
+
+	keep_only_fd(queue);
+	queue_work(queue, 0);
+}
+
+void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd)
+{
+	struct par_queue queue = {.fn = fn, .ctx = ctx, .only_fd = fd};
+	struct thread *thread = NULL;
 
 	pthread_mutex_init(&queue.lock, NULL);
 	pthread_cond_init(&queue.change, NULL);
 	*vec_push(&queue.items) = first;
-	queue_work(&queue, 0);
+	if (fd >= 0)
+		thread = thread_start(first_thread, &queue);
+	if (thread)
+		thread_wait(thread);
+	else
+		queue_work(&queue, 0);
 	/* Nobody adds any more, so no further thread can appear. */
 	for (unsigned i = 0; i < queue.n_threads; i++)
-		pthread_join(queue.threads[i], NULL);
+		thread_wait(queue.threads[i]);
 	vec_done(&queue.items);
 	pthread_cond_destroy(&queue.change);
 	pthread_mutex_destroy(&queue.lock);
 }
 
+void par_queue_run(par_queue_fn *fn, void *ctx, void *first)
+{
+	par_queue_run_apart(fn, ctx, first, -1);
+}
+
 struct par_task {
 	void (*fn)(void *ctx);
 	void *ctx;
-	pthread_t thread;
-	bool started;
+	struct thread *thread; /* NULL: there was none to be had */
+	atomic_int users;      /* the thread, and who began it */
 };
 
-static void *task_run(void *arg)
+static void task_drop(struct par_task *task)
+{
+	if (atomic_fetch_sub(&task->users, 1) == 1)
+		free(task);
+}
+
+static void task_run(void *arg)
 {
 	struct par_task *task = arg;
 
 	task->fn(task->ctx);
-	return NULL;
+	task_drop(task);
 }
 
 struct par_task *par_start(void (*fn)(void *ctx), void *ctx)
@@ -206,9 +225,10 @@ struct par_task *par_start(void (*fn)(void *ctx), void *ctx)
 
 	task->fn = fn;
 	task->ctx = ctx;
-	task->started = thread_start(&task->thread, task_run, task);
-	if (!task->started)
-		fn(ctx);
+	atomic_init(&task->users, 2);
+	task->thread = thread_start(task_run, task);
+	if (!task->thread)
+		task_run(task);
 	return task;
 }
 
@@ -216,7 +236,16 @@ void par_wait(struct par_task *task)
 {
 	if (!task)
 		return;
-	if (task->started)
-		pthread_join(task->thread, NULL);
-	free(task);
+	if (task->thread)
+		thread_wait(task->thread);
+	task_drop(task);
+}
+
+void par_leave(struct par_task *task)
+{
+	if (!task)
+		return;
+	if (task->thread)
+		thread_leave(task->thread);
+	task_drop(task);
 }

@@ -1,7 +1,7 @@
 /*
- * A small pool of threads for pure work on private data: stat walks, hashing, compression. Only
- * here and in base/task are there threads. All of them have ended (or wait for work) when a call
- * returns; signals are blocked in them.
+ * A small pool of threads for pure work on private data: stat walks, hashing, compression. They
+ * are those of base/thread; else only base/task has one. All of them have ended (or wait for work)
+ * when a call returns; signals are blocked in them.
  */
 #ifndef DLRUN_BASE_PAR_H
 #define DLRUN_BASE_PAR_H
@@ -23,11 +23,18 @@ typedef void par_queue_fn(void *ctx, struct par_queue *queue, void *item, unsign
 void par_queue_add(struct par_queue *queue, void *item);
 /* Starts with first and returns when the queue is empty and every call has returned. */
 void par_queue_run(par_queue_fn *fn, void *ctx, void *first);
+/* The same for work that does little else than call the kernel with descriptors of its own and fd:
+ * fn runs in threads that have no others but 0 to 2 (base/os.h); where threads are not to be had it
+ * runs as in par_queue_run. */
+void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd);
 
 /* One piece of work beside the caller; par_wait, which takes NULL, returns when it has ended. It
  * must not wait for the caller: where no thread is to be had it runs before par_start returns. */
 struct par_task;
 struct par_task *par_start(void (*fn)(void *ctx), void *ctx);
 void par_wait(struct par_task *task);
+/* Instead of par_wait: it goes on by itself, perhaps beyond the end of whoever began it, so that
+ * what it uses must be its own. For system calls that cannot be ended. */
+void par_leave(struct par_task *task);
 
 #endif

@@ -4,12 +4,16 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
+#include <pthread.h>
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/os.h"
@@ -182,6 +186,41 @@ static void test_queue(void **state)
 	}
 }
 
+struct apart {
+	pthread_t caller;
+	int fd;
+	atomic_uint on_caller, wrong;
+};
+
+static void look_apart(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+{
+	struct apart *apart = ctx;
+	uintptr_t left = (uintptr_t)item;
+
+	(void)worker;
+	apart->on_caller += pthread_equal(apart->caller, pthread_self()) != 0;
+	apart->wrong += fcntl(apart->fd, F_GETFD) < 0;
+	for (int i = 0; left && i < 3; i++)
+		par_queue_add(queue, (void *)(left - 1));
+}
+
+/* The descriptor that is named can be used, and the caller keeps all of its own. */
+static void test_queue_apart(void **state)
+{
+	struct apart apart = {.caller = pthread_self()};
+	int other;
+
+	(void)state;
+	assert_true((other = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
+	assert_true((apart.fd = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
+	for (int i = 0; i < 50; i++)
+		par_queue_run_apart(look_apart, &apart, (void *)5, apart.fd);
+	assert_int_equal(apart.wrong, 0);
+	assert_int_equal(apart.on_caller, 0);
+	assert_int_equal(close(apart.fd), 0);
+	assert_int_equal(close(other), 0);
+}
+
 static void chain(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
 	size_t left = (size_t)item;
@@ -249,6 +288,38 @@ static void test_task(void **state)
 	par_wait(NULL);
 }
 
+struct left {
+	int go, went; /* pipes' ends */
+};
+
+static void go_on(void *ctx)
+{
+	struct left *left = ctx;
+	char byte;
+
+	if (read(left->go, &byte, 1) == 1)
+		byte = write(left->went, "x", 1) == 1 ? 'y' : 'n';
+	free(left);
+}
+
+/* What it uses is its own: it ends behind the one that began it. */
+static void test_left_alone(void **state)
+{
+	(void)state;
+	struct left *left = mem_alloc(1, sizeof(*left));
+	int go[2], went[2];
+	char byte = 0;
+
+	assert_int_equal(pipe(go), 0);
+	assert_int_equal(pipe(went), 0);
+	*left = (struct left){go[0], went[1]};
+	par_leave(par_start(go_on, left));
+	assert_int_equal(write(go[1], "x", 1), 1);
+	assert_int_equal(read(went[0], &byte, 1), 1);
+	assert_int_equal(byte, 'x');
+	par_leave(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,9 +328,11 @@ int main(void)
 		cmocka_unit_test(test_at_the_same_time),
 		cmocka_unit_test(test_nested),
 		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_queue_apart),
 		cmocka_unit_test(test_queue_chain),
 		cmocka_unit_test(test_queue_wide),
 		cmocka_unit_test(test_task),
+		cmocka_unit_test(test_left_alone),
 	};
 
 	return cmocka_run_group_tests_name("par", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include "base/auto.h"
 #include "base/digest.h"
 #include "base/enc.h"
 #include "base/err.h"
@@ -86,6 +87,33 @@ void digest_done(struct digest *digest)
 void digest_sha256(const void *data, size_t len, uint8_t out[static SHA256_SIZE])
 {
 	BUG_ON(!EVP_Digest(data, len, out, NULL, algorithm(DIGEST_SHA256), NULL));
+}
+
+enum { HMAC_BLOCK = 64 };
+
+static void hmac_half(struct digest *digest, const uint8_t *key, uint8_t pad, const void *data,
+	size_t len, uint8_t *out)
+{
+	uint8_t block[HMAC_BLOCK];
+
+	for (size_t i = 0; i < HMAC_BLOCK; i++)
+		block[i] = key[i] ^ pad;
+	digest_begin(digest, DIGEST_SHA1);
+	digest_add(digest, block, sizeof(block));
+	digest_add(digest, data, len);
+	digest_end(digest, out);
+}
+
+void digest_hmac_sha1(const void *key, size_t key_len, const void *data, size_t len,
+	uint8_t out[static SHA1_SIZE])
+{
+	AUTO_DIGEST struct digest digest = {0};
+	uint8_t whole_key[HMAC_BLOCK] = {0}, inner[SHA1_SIZE];
+
+	BUG_ON(key_len > HMAC_BLOCK);
+	memcpy(whole_key, key, key_len);
+	hmac_half(&digest, whole_key, 0x36, data, len, inner);
+	hmac_half(&digest, whole_key, 0x5c, inner, sizeof(inner), out);
 }
 
 void digest_text(const uint8_t sha256[static SHA256_SIZE], char out[static DIGEST_TEXT_SIZE])

@@ -26,6 +26,9 @@ void digest_done(struct digest *digest);
 #define AUTO_DIGEST AUTO(digest_done)
 
 void digest_sha256(const void *data, size_t len, uint8_t out[static SHA256_SIZE]);
+/* HMAC-SHA1 (RFC 2104): hashed names in known_hosts. key_len is 64 at most. */
+void digest_hmac_sha1(const void *key, size_t key_len, const void *data, size_t len,
+	uint8_t out[static SHA1_SIZE]);
 
 /* "sha256:" and 64 lower-case hex digits (OCI image-spec, descriptor.md, "Digests"). */
 void digest_text(const uint8_t sha256[static SHA256_SIZE], char out[static DIGEST_TEXT_SIZE]);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -323,6 +324,19 @@ int fs_private_dir(const char *path, struct err *err)
 	str_shell_quote(&quoted, path);
 	err_set(err, E_IO_PERMISSION, "others may write to %s", path);
 	return err_hint(err, "chmod go-w %s", quoted.data);
+}
+
+void *fs_map(int fd, size_t size)
+{
+#ifdef MAP_POPULATE
+	/* Pages that are brought in one by one cost more than what is done with them. */
+	enum { FLAGS = MAP_PRIVATE | MAP_POPULATE };
+#else
+	enum { FLAGS = MAP_PRIVATE };
+#endif
+	void *map = mmap(NULL, size, PROT_READ, FLAGS, fd, 0);
+
+	return map == MAP_FAILED ? NULL : map;
 }
 
 int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode)

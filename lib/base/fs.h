@@ -55,6 +55,11 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *err);
  * otherwise). */
 int fs_private_dir(const char *path, struct err *err);
 
+/* The first size bytes of a file (at least 1), to be read only, all brought in at once; or NULL. A
+ * file that is cut short later ends the program when it is read: for those that are only ever
+ * replaced by rename, on file systems of this machine. munmap ends it. */
+void *fs_map(int fd, size_t size);
+
 /* Open a relative path below dirfd without following any symbolic link and without leaving it.
  * flags as open(2), O_CLOEXEC is added. Returns the descriptor or -errno; no struct err, because
  * the callers decide what a failure means. */

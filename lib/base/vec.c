@@ -43,6 +43,25 @@ ptrdiff_t strv_find(const struct strv *strv, const char *s)
 	return -1;
 }
 
+char *strv_join(const struct strv *strv, const char *between)
+{
+	size_t size = 1, len = strlen(between), at = 0;
+	char *text;
+
+	for (size_t i = 0; i < strv->n; i++)
+		size += strlen(strv->v[i]) + len;
+	text = mem_alloc(size, 1);
+	for (size_t i = 0; i < strv->n; i++) {
+		const char *parts[] = {i ? between : "", strv->v[i]};
+		for (size_t j = 0; j < 2; j++) {
+			memcpy(text + at, parts[j], strlen(parts[j]));
+			at += strlen(parts[j]);
+		}
+	}
+	text[at] = '\0';
+	return text;
+}
+
 void strv_done(struct strv *strv)
 {
 	if (!strv)

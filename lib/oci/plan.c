@@ -165,11 +165,8 @@ static void *map_file(const char *path, size_t *ret_size)
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < HEAD_SIZE ||
 		st.st_size > PLAN_SIZE_MAX)
 		return NULL;
-	void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (map == MAP_FAILED)
-		return NULL;
 	*ret_size = (size_t)st.st_size;
-	return map;
+	return fs_map(fd, *ret_size);
 }
 
 static char *recent_path(const char *path)

@@ -198,10 +198,27 @@ static void test_out_of_memory(void **state)
 	assert_int_equal(WEXITSTATUS(status), 125);
 }
 
+/* RFC 2202, section 3. */
+static void test_hmac_sha1(void **state)
+{
+	(void)state;
+	uint8_t key[64], out[SHA1_SIZE];
+
+	memset(key, 0x0b, sizeof(key));
+	digest_hmac_sha1(key, 20, "Hi There", 8, out);
+	assert_hex(out, SHA1_SIZE, "b617318655057264e28bc0b6fb378c8ef146be00");
+	digest_hmac_sha1("Jefe", 4, "what do ya want for nothing?", 28, out);
+	assert_hex(out, SHA1_SIZE, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+	memset(key, 0xaa, sizeof(key));
+	digest_hmac_sha1(key, sizeof(key), "", 0, out);
+	assert_hex(out, SHA1_SIZE, "5208ac0d31c0a0eb3efc690c81668f442bd0b305");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		/* First, because OpenSSL has all that it keeps afterwards. */
+		cmocka_unit_test(test_hmac_sha1),
 		cmocka_unit_test(test_out_of_memory),
 		cmocka_unit_test(test_vectors),
 		cmocka_unit_test(test_begun_again_forgets),

@@ -129,6 +129,40 @@
 	X(E_FETCH_PATH, NOTFOUND, "fetch.path", "the results of the run have no such path", \
 	  "Paths are those in $DLRUN_OUTPUT_DIR; patterns with *, ? and ** are matched there. All that " \
 	  "the other paths name was fetched.") \
+	/* TensorBoard */ \
+	X(E_TENSORBOARD_EMPTY, NOTFOUND, "tensorboard.empty", "the run has no event files", \
+	  "Event files (names with \"tfevents\") are found anywhere in what the run keeps: " \
+	  "$DLRUN_OUTPUT_DIR, and the directories of the tree that `outputs:` or `tensorboard:` of " \
+	  "dlrun.yaml name. A program that writes them elsewhere in its tree leaves them behind: name the " \
+	  "directory there, or write to os.environ[\"DLRUN_OUTPUT_DIR\"].") \
+	X(E_TENSORBOARD_ENDED, IO, "tensorboard.ended", "TensorBoard ended while it was looked at", \
+	  "The evidence holds its last words. Runs are not touched. `dlrun plot` draws the same curves " \
+	  "without it.") \
+	X(E_TENSORBOARD_MISSING, NOTFOUND, "tensorboard.missing", "there is no TensorBoard", \
+	  "dlrun starts your own one: of the active environment (VIRTUAL_ENV, .venv of the tree, conda), " \
+	  "of PATH, or of ~/.local/bin; with --remote that of the program. It downloads nothing. `dlrun " \
+	  "plot` draws the same curves without it.") \
+	X(E_TENSORBOARD_PKG_RESOURCES, CONFIG, "tensorboard.pkg_resources", \
+	  "TensorBoard is too old for the setuptools beside it", \
+	  "TensorBoard up to 2.20 needs pkg_resources, which setuptools 82 does not have any more. " \
+	  "TensorBoard 2.21 does without.") \
+	X(E_TENSORBOARD_START, IO, "tensorboard.start", "TensorBoard does not start", \
+	  "The evidence holds its last words; -v shows all of them. Mostly a package beside it is too " \
+	  "new or too old for it. `dlrun plot` draws the same curves without it.") \
+	/* the server for the browser */ \
+	X(E_FRONT_HEAD, REMOTE, "front.head", "a request or an answer is not HTTP/1.1 as it should be", \
+	  "Programs may read such a one in different ways, so dlrun does not pass it on.") \
+	/* event files */ \
+	X(E_EVENTS_DIR, NOTFOUND, "events.dir", "there is no such directory of event files", \
+	  "`dlrun plot` takes runs, and directories in which TensorBoard event files lie at any depth. A word " \
+	  "with a slash is a directory.") \
+	X(E_EVENTS_NONE, NOTFOUND, "events.none", "there are no curves", \
+	  "Curves come from TensorBoard event files (SummaryWriter, Keras, Lightning, tf.summary): files with " \
+	  "`tfevents` in their name, anywhere below $DLRUN_OUTPUT_DIR or the directories that `outputs:` names. " \
+	  "Writers keep values for up to two minutes before they write them.") \
+	X(E_EVENTS_TAG, NOTFOUND, "events.tag", "no scalar has that name", \
+	  "`--tag` takes the name of a scalar, or a pattern with *, ? and [...], which match slashes, too. The " \
+	  "message lists those that there are.") \
 	/* HTTP */ \
 	X(E_HTTP_CLOSED, NET, "http.closed", "the connection ended too early", \
 	  "The server, or something between here and it, closed the connection in the middle of an answer.") \
@@ -247,6 +281,55 @@
 	  "everywhere, NFS not in restricted ones, directories of the node only in privileged ones.") \
 	X(E_KUBE_UNREACHABLE, NET, "kube.unreachable", "the cluster cannot be reached", \
 	  "Nothing answers at the server of the kubeconfig. Is the VPN up? Runs go on meanwhile.") \
+	/* nodes */ \
+	X(E_NODE_BUSY, CONFLICT, "node.busy", "something on the node is in use", \
+	  "Another dlrun works on the same thing there. It is done in a moment, or a run still uses it.") \
+	X(E_NODE_CORRUPT, REMOTE, "node.corrupt", "what arrived on the node is not what was sent", \
+	  "A layer did not have its digest when it had arrived. It was removed there; the same command " \
+	  "sends it again. If that goes on, the disk or the connection damages data.") \
+	X(E_NODE_DISK, LIMIT, "node.disk", "the disk of the node has no room for the run", \
+	  "`dlrun gc --node HOST` removes old trees and layers there; `dir:` of the target names another " \
+	  "directory. Nothing was started.") \
+	X(E_NODE_FAILED, REMOTE, "node.failed", "the node could not do it", \
+	  "The message has the node's own words.") \
+	X(E_NODE_LOST, NET, "node.lost", "the node stopped answering", \
+	  "The connection was cut or nothing came for too long. What runs there goes on; the same command asks " \
+	  "again.") \
+	X(E_NODE_PROTOCOL, REMOTE, "node.protocol", "the node gave an answer that makes no sense", \
+	  "Something between dlrun and its script on the node changes what they say: a login shell, a " \
+	  "ForceCommand, a wrapper around ssh. `dlrun doctor` with the target's name looks closer.") \
+	X(E_NODE_ROOT, CONFIG, "node.root", "dlrun cannot use its directory on the node", \
+	  "It keeps layers and runs in `dir:` of the target (~/.dlrun): a directory of your own, on a disk " \
+	  "that you may write to. A full or read-only home is mended by another `dir:`.") \
+	X(E_NODE_SHELL, REMOTE, "node.shell", "the login shell of the node does not run commands", \
+	  "dlrun needs a POSIX sh behind `ssh HOST COMMAND`. The lines that are shown came instead: a " \
+	  "login that is locked, a ForceCommand, or a profile that ends the shell.") \
+	X(E_NODE_TOOL, CONFIG, "node.tool", "a tool is missing on the node", \
+	  "dlrun installs nothing on a node, and needs what every Linux has: tar, gzip, and flock for GPUs. " \
+	  "The message names the one that is not on PATH there.") \
+	/* ssh */ \
+	X(E_SSH_CONFIG, CONFIG, "ssh.config", "the configuration of ssh cannot be used", \
+	  "`ssh -G HOST` shows what ssh makes of a name; dlrun goes by it. The message has its words.") \
+	X(E_SSH_HOST_KEY, AUTH, "ssh.host_key", "the host is not the one that is known", \
+	  "Its key is another one than known_hosts has, or is revoked there: somebody may stand between, or " \
+	  "the machine was set up anew. dlrun never goes on. Ask who runs it, then `ssh-keygen -R HOST`.") \
+	X(E_SSH_LOGIN, AUTH, "ssh.login", "the host does not accept the login", \
+	  "`ssh HOST true` must work without dlrun. The message says which keys were offered; an agent that " \
+	  "is not running, a wrong user name and a missing public key there are the usual reasons.") \
+	X(E_SSH_LOST, NET, "ssh.lost", "the connection to the host was lost", \
+	  "What runs there goes on. The next command connects again.") \
+	X(E_SSH_PORT, REMOTE, "ssh.port", "nothing answers at the port on the host", \
+	  "The host was reached, the program's port was not: it does not listen (yet), or it listens on " \
+	  "another address than 127.0.0.1. `dlrun logs RUN` shows what the program says.") \
+	X(E_SSH_REFUSED, REMOTE, "ssh.refused", "the ssh server does not allow it", \
+	  "The server refused a channel: AllowTcpForwarding no and PermitOpen keep ports closed, " \
+	  "MaxSessions limits commands. Whoever runs the host can change that in its sshd_config.") \
+	X(E_SSH_UNKNOWN_HOST, AUTH, "ssh.unknown_host", "the host is not known yet", \
+	  "Its key is in no known_hosts file. `ssh HOST true` shows the fingerprint and asks; " \
+	  "--accept-new-host takes it unseen.") \
+	X(E_SSH_UNREACHABLE, NET, "ssh.unreachable", "the host cannot be reached", \
+	  "The name is not known, nothing listens there, or no answer came. `ssh -v HOST true` shows how " \
+	  "far it gets; a jump host or a VPN may be down.") \
 	/* jobs of clusters */ \
 	X(E_JOB_CONFIG, CONFIG, "job.config", "something that the pod refers to is missing", \
 	  "A Secret, a ConfigMap or a key of one does not exist in the namespace, or the image's user does not go " \

@@ -85,7 +85,7 @@ threading.Event().wait()
 '''
 
 
-class Forward:
+class Forward(Serving):
     """dlrun (or kubectl) that forwards these ports; `ports`: where, by the port of the program."""
 
     def __init__(self, w, argv, remotes, pattern=r"http://127\.0\.0\.1:(\d+)/$"):
@@ -123,13 +123,6 @@ class Forward:
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def end(self, number=signal.SIGINT):
-        """The exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.process.stdout.close()
-        return self.process.wait(30)
 
 
 @contextlib.contextmanager

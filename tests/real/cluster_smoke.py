@@ -86,10 +86,13 @@ def test_fake_nodes_take_many_jobs(w):
 def test_real_nodes_with_resources_of_tests(w):
     c = clusters.get()
     c.offer(c.nodes[0], **{"tests.invalid/gpu": 1})
-    with c.namespace() as ns:
-        limit = {"resources": {"limits": {"tests.invalid/gpu": "1"}}}
-        c.apply(pod("fits", c.images["busybox"], "true", container=limit), namespace=ns)
-        assert c.phase(ns, "fits", "Succeeded")["spec"]["nodeName"] == c.nodes[0]
+    try:
+        with c.namespace() as ns:
+            limit = {"resources": {"limits": {"tests.invalid/gpu": "1"}}}
+            c.apply(pod("fits", c.images["busybox"], "true", container=limit), namespace=ns)
+            assert c.phase(ns, "fits", "Succeeded")["spec"]["nodeName"] == c.nodes[0]
+    finally:
+        c.offer(c.nodes[0], **{"tests.invalid/gpu": None})
 
 
 def test_a_program_in_a_pod_asks_the_server(w):

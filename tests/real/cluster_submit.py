@@ -309,7 +309,7 @@ def test_waiting_watches(w):
         assert w.run("wait", run, timeout=90).rc == 0
         asked = [e["verb"] for e in s.cluster.audit(s.user, mark)
                  if f"/{s.namespace}/" in e["requestURI"] and e["stage"] in ("ResponseStarted", "ResponseComplete")]
-        assert "watch" in asked and asked.count("list") < 20, asked
+        assert "watch" in asked and asked.count("list") < 40, asked  # asking three times a second would be a hundred
 
 
 def test_digits_are_learnt_in_the_cluster(w):

@@ -380,9 +380,23 @@ def run_one(dlrun, name, function):
         world.close()
 
 
+class Serving:
+    """A dlrun command, self.process, that goes on until it is told to end."""
+
+    def end(self, number=signal.SIGINT):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.stdout.close()
+        return self.process.wait(30)
+
+
 def main():
     dlrun, wanted = os.path.abspath(sys.argv[1]), sys.argv[2:]
     module = sys.modules["__main__"]
+    # Who starts tests in the background ignores these, and a program that is started so could not take them back.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
     if wanted:
         tests = [(n, f) for n, f in tests if any(w in n for w in wanted)]

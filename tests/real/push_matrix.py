@@ -324,7 +324,7 @@ put * | 404*; 416; 400 upload; 307 evil | registry.not_found registry.answer reg
 put * | fin | http.closed registry.timeout registry.unreachable
 look after a cut | * | ok | it is sent again
 look after a cut | 401* | ok registry.auth registry.answer
-look after a cut | stall; half head; fin; rst | ok registry.timeout | as long as there is time
+look after a cut | stall; half head; fin; rst | ok registry.timeout registry.unreachable | as long as there is time, of which there are two limits
 
 first piece; a later piece | 2*; 400*; 404*; 405; 416 | ok | in one piece then
 where is it | * | ok | from the beginning

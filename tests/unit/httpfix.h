@@ -195,17 +195,35 @@ static inline void *fix_accept(void *ctx)
 	}
 }
 
-static inline int fix_listen(uint16_t *ret_port)
+static inline int fix_bind(uint16_t *ret_port)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(address);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, 64) < 0 ||
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, len) < 0 ||
 		getsockname(fd, (struct sockaddr *)&address, &len) < 0)
 		abort();
 	*ret_port = ntohs(address.sin_port);
+	return fd;
+}
+
+/* A port that refuses connections, and is nobody else's until the program ends: its socket is kept. */
+static inline uint16_t fix_closed_port(void)
+{
+	uint16_t port;
+
+	fix_bind(&port);
+	return port;
+}
+
+static inline int fix_listen(uint16_t *ret_port)
+{
+	int fd = fix_bind(ret_port);
+
+	if (listen(fd, 64) < 0)
+		abort();
 	return fd;
 }
 

@@ -90,10 +90,9 @@ static void test_refused(void **state)
 {
 	struct result result = {0};
 	struct client client;
-	uint16_t port;
+	uint16_t port = fix_closed_port();
 
 	(void)state;
-	close(fix_listen(&port));
 	client_init(&client);
 	client_get(&client, port, "/", &result);
 	result_is_fault(&result, E_HTTP_CONNECT, true);

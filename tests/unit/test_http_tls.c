@@ -940,10 +940,9 @@ static void test_proxy_faults(void **state)
 {
 	static const char *const urls[] = {"http://registry.test/", "https://registry.test/"};
 	struct fix_server *asks = fix_start(proxy_asks), *fails = fix_start(proxy_fails);
-	uint16_t closed;
+	uint16_t closed = fix_closed_port();
 
 	(void)state;
-	close(fix_listen(&closed));
 	AUTO_FREE char *asking = mem_printf("http://user:s3cret@127.0.0.1:%u", asks->port);
 	AUTO_FREE char *failing = mem_printf("http://user:s3cret@127.0.0.1:%u", fails->port);
 	AUTO_FREE char *missing = mem_printf("http://user:s3cret@127.0.0.1:%u", closed);

@@ -355,12 +355,10 @@ static void test_unreachable(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO_ERR struct err err = {0};
 	int64_t begin_ms = clock_ms();
-	int fd;
 
 	(void)state;
 	kube_init(&kube, steps, 1);
-	fd = fix_listen(&kube.access.server.port);
-	close(fd);
+	kube.access.server.port = fix_closed_port();
 	kube_connect(&kube);
 	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);

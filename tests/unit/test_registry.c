@@ -364,11 +364,10 @@ static void test_refused_connection(void **state)
 {
 	struct world world;
 	struct outcome outcome = {0};
-	uint16_t port;
+	uint16_t port = fix_closed_port();
 
 	(void)state;
 	world_init(&world, answer_busy);
-	close(fix_listen(&port));
 	free(world.host);
 	world.host = mem_printf("127.0.0.1:%u", port);
 	struct registry_options options = world_options(&world);

@@ -461,10 +461,9 @@ static void test_no_answer(void **state)
 	struct upgraded refused = {0}, unknown = {0}, bad = {0};
 	AUTO_STRV struct strv headers = {0};
 	struct client client;
-	uint16_t closed;
+	uint16_t closed = fix_closed_port();
 
 	(void)state;
-	close(fix_listen(&closed));
 	strv_add(&headers, "A: b\r\nC: d");
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {

@@ -203,26 +203,55 @@ static bool use_cached(struct snapshot *s, size_t i, const struct statcache_entr
 	return true;
 }
 
-/* Both are sorted, so one pass joins them. Returns how many paths are left to be read, in todo. */
-static size_t join(struct snapshot *s, const struct statcache *cache, size_t *todo)
-{
-	struct statcache_cursor cursor = {0};
-	bool more = statcache_next(cache, &cursor);
-	size_t n_todo = 0;
+struct joining {
+	struct snapshot *snapshot;
+	const struct statcache *cache;
+	size_t *todo; /* of each part from its first path on */
+	size_t *n_todo;
+};
 
-	for (size_t i = 0; i < s->paths.n; i++) {
+enum { JOIN_PART = 2048 }; /* paths */
+
+/* Both are sorted, so one pass joins them. */
+static void join_part(void *ctx, size_t part, unsigned worker)
+{
+	struct joining *joining = ctx;
+	struct snapshot *s = joining->snapshot;
+	size_t first = part * JOIN_PART, left = s->paths.n - first, n_todo = 0;
+	size_t end = first + (left < JOIN_PART ? left : JOIN_PART);
+	struct statcache_cursor cursor;
+
+	(void)worker;
+	statcache_seek(joining->cache, &cursor, s->paths.v[first].path);
+	bool more = statcache_next(joining->cache, &cursor);
+	for (size_t i = first; i < end; i++) {
 		int order = -1;
 
 		s->entries.v[i].path = s->paths.v[i].path;
 		while (more && (order = strcmp(s->paths.v[i].path, cursor.path)) > 0)
-			more = statcache_next(cache, &cursor);
+			more = statcache_next(joining->cache, &cursor);
 		if (!more || order != 0 || !use_cached(s, i, &cursor.entry))
-			todo[n_todo++] = i;
+			joining->todo[first + n_todo++] = i;
+	}
+	joining->n_todo[part] = n_todo;
+}
+
+/* Returns how many paths are left to be read, in todo. */
+static size_t join(struct snapshot *s, const struct statcache *cache, size_t *todo)
+{
+	size_t n_parts = (s->paths.n + JOIN_PART - 1) / JOIN_PART, n_todo = 0;
+	AUTO_FREE size_t *counts = mem_alloc(n_parts + 1, sizeof(*counts));
+	struct joining joining = {.snapshot = s, .cache = cache, .todo = todo, .n_todo = counts};
+
+	par_for(n_parts, join_part, &joining);
+	for (size_t part = 0; part < n_parts; part++) {
+		memmove(todo + n_todo, todo + part * JOIN_PART, counts[part] * sizeof(*todo));
+		n_todo += counts[part];
 	}
 	return n_todo;
 }
 
-static void add_to_cache(struct statcache_writer *writer, const struct snapshot *s, size_t i)
+static void add_to_cache(struct cachefile_writer *writer, const struct snapshot *s, size_t i)
 {
 	struct statcache_stat stat = content_stat(&s->paths.v[i]);
 	struct statcache_entry entry = {
@@ -255,7 +284,7 @@ static void save(void *ctx)
 	bool keep = s->private->limits.n > 0;
 	struct statcache_cursor cursor = {0};
 	bool more = keep && statcache_next(saving->cache, &cursor);
-	struct statcache_writer *writer = statcache_write(saving->path);
+	struct cachefile_writer *writer = statcache_write(saving->path);
 
 	for (size_t i = 0; writer && i < s->entries.n; i++) {
 		int order;
@@ -269,7 +298,7 @@ static void save(void *ctx)
 	}
 	for (; writer && more; more = statcache_next(saving->cache, &cursor))
 		statcache_add(writer, &cursor.entry, cursor.path);
-	statcache_write_end(writer);
+	cachefile_write_end(writer);
 }
 
 /* Only when reading those files once more would cost more than writing the cache does. */
@@ -289,7 +318,8 @@ static bool is_worth_saving(const struct snapshot *s, const struct statcache *ca
 			n_used++;
 		}
 	}
-	bool stale = s->private->limits.n == 0 && (cache->n - n_used) > cache->n / SAVE_STALE_PART;
+	bool stale = s->private->limits.n == 0 &&
+		     (cache->file.n - n_used) > cache->file.n / SAVE_STALE_PART;
 	return bytes > SAVE_BYTES || n_new > s->entries.n / SAVE_PART || stale;
 }
 

@@ -1,10 +1,6 @@
 /*
  * What dlrun knows of files that it has read before: stat data and digests, sorted by path, in one
- * file per tree. A file whose stat data are the same has the same content.
- *
- * It is a cache: whatever is wrong with it, it is as if it were empty, and a failure to write it is
- * noted and forgotten. The file is in the byte order of the machine, carries a checksum over all
- * of it and is replaced by rename under a lock.
+ * file per tree (snap/cachefile.h). A file whose stat data are the same has the same content.
  *
  * Only settled files go in: those whose mtime and ctime were older than a window when they were
  * read. A younger file could change again without a change of its times (git calls that racy); one
@@ -20,6 +16,7 @@
 
 #include "base/digest.h"
 #include "base/err.h"
+#include "snap/cachefile.h"
 
 #define STATCACHE_WINDOW_NS         INT64_C(2000000000)
 #define STATCACHE_WINDOW_FINE_NS    INT64_C(100000000)
@@ -46,11 +43,9 @@ struct statcache_entry {
 
 /* Zero is the empty cache. */
 struct statcache {
-	const uint8_t *data; /* the records */
-	size_t len;
-	uint64_t n;
-	void *map; /* NULL: data are not ours */
-	size_t map_len;
+	struct cachefile file;
+	size_t *stops; /* where some records begin, in their order */
+	size_t n_stops;
 };
 
 /* The file for a tree: cache_dir/<16 hex digits of the SHA-256 of root>/stat.v1. */
@@ -68,6 +63,9 @@ struct statcache_cursor {
 	struct statcache_entry entry;
 	const char *path; /* of entry; in the cache's memory */
 };
+/* To the first entry whose path is not before this one. */
+void statcache_seek(
+	const struct statcache *cache, struct statcache_cursor *cursor, const char *path);
 /* False at the end. */
 bool statcache_next(const struct statcache *cache, struct statcache_cursor *cursor);
 
@@ -83,17 +81,9 @@ bool statcache_matches(
 /* Whether a file with these times that was read at now_ns (since 1970) may go into the cache. */
 bool statcache_is_settled(const struct statcache_stat *stat, int64_t now_ns, bool network);
 
-/* Replace the file. Paths must come in order. Of two processes that write at once one gives up. */
-struct statcache_writer;
-struct statcache_writer *statcache_write(const char *path); /* NULL: cannot be written */
+/* Replace the file. Paths must come in order; cachefile_write_end ends it. NULL: cannot be. */
+struct cachefile_writer *statcache_write(const char *path);
 void statcache_add(
-	struct statcache_writer *writer, const struct statcache_entry *entry, const char *path);
-/* Puts the file in place, or not; frees writer, which may be NULL. */
-void statcache_write_end(struct statcache_writer *writer);
-
-/* The checksum that statcache_parse expects in the header, for tests. len: a multiple of 8. */
-uint64_t statcache_checksum(uint64_t start, const void *data, size_t len);
-
-enum { STATCACHE_HEADER_SIZE = 32, STATCACHE_ENTRIES_MAX = 4 << 20 };
+	struct cachefile_writer *writer, const struct statcache_entry *entry, const char *path);
 
 #endif

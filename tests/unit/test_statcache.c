@@ -65,7 +65,7 @@ static struct statcache_entry entry_of(size_t i)
 
 static void write_entries(size_t n)
 {
-	struct statcache_writer *writer = statcache_write(path);
+	struct cachefile_writer *writer = statcache_write(path);
 
 	assert_non_null(writer);
 	for (size_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void write_entries(size_t n)
 		snprintf(name, sizeof(name), "dir/%06zu%.*s", i, (int)(i % 9), "xxxxxxxxx");
 		statcache_add(writer, &entry, name);
 	}
-	statcache_write_end(writer);
+	cachefile_write_end(writer);
 }
 
 static size_t count(void)
@@ -87,7 +87,7 @@ static size_t count(void)
 	statcache_open(&cache, path);
 	while (statcache_next(&cache, &cursor))
 		n++;
-	assert_int_equal(n, cache.n);
+	assert_int_equal(n, cache.file.n);
 	statcache_done(&cache);
 	return n;
 }
@@ -112,7 +112,7 @@ static void test_round_trip(void **state)
 	(void)state;
 	write_entries(5000);
 	statcache_open(&cache, path);
-	assert_int_equal(cache.n, 5000);
+	assert_int_equal(cache.file.n, 5000);
 	for (size_t i = 0; i < 5000; i++) {
 		char name[64];
 		struct statcache_entry expected = entry_of(i);
@@ -126,6 +126,33 @@ static void test_round_trip(void **state)
 	assert_false(statcache_next(&cache, &cursor));
 	assert_false(statcache_next(&cache, &cursor));
 	statcache_done(&cache);
+}
+
+/* Each entry is found, and from between two of them the next one. */
+static void test_seek(void **state)
+{
+	struct statcache cache;
+	struct statcache_cursor all = {0}, cursor;
+	char path_after[80];
+
+	(void)state;
+	write_entries(1000);
+	statcache_open(&cache, path);
+	statcache_seek(&cache, &cursor, "");
+	assert_int_equal(cursor.at, 0);
+	while (statcache_next(&cache, &all)) {
+		statcache_seek(&cache, &cursor, all.path);
+		assert_true(statcache_next(&cache, &cursor));
+		assert_ptr_equal(cursor.path, all.path);
+		snprintf(path_after, sizeof(path_after), "%s ", all.path);
+		statcache_seek(&cache, &cursor, path_after);
+		assert_int_equal(cursor.at, all.at);
+	}
+	statcache_seek(&cache, &cursor, "e");
+	assert_false(statcache_next(&cache, &cursor));
+	statcache_done(&cache);
+	statcache_seek(&cache, &cursor, "a");
+	assert_false(statcache_next(&cache, &cursor));
 }
 
 static void test_empty_and_missing(void **state)
@@ -167,10 +194,11 @@ static void test_damage_is_seen(void **state)
 	write_entries(12);
 	assert_int_equal(fs_read(path, 1 << 20, &data, NULL, NULL), 0);
 	assert_true(statcache_parse(&cache, data.data, data.len));
+	statcache_done(&cache);
 	for (size_t bit = 0; bit < 8 * data.len; bit++) {
 		data.data[bit / 8] ^= (char)(1 << bit % 8);
 		assert_false(statcache_parse(&cache, data.data, data.len));
-		assert_int_equal(cache.n, 0);
+		assert_int_equal(cache.file.n, 0);
 		data.data[bit / 8] ^= (char)(1 << bit % 8);
 	}
 	for (size_t len = 0; len < data.len; len++)
@@ -179,6 +207,7 @@ static void test_damage_is_seen(void **state)
 	memcpy(longer, data.data, data.len);
 	assert_false(statcache_parse(&cache, longer, data.len + 8));
 	assert_true(statcache_parse(&cache, data.data, data.len));
+	statcache_done(&cache);
 }
 
 static char noted[512];
@@ -233,22 +262,22 @@ static void test_directory_cannot_be_made(void **state)
 
 	assert_int_equal(close(fd), 0);
 	assert_null(statcache_write(below));
-	statcache_write_end(NULL);
+	cachefile_write_end(NULL);
 	statcache_open(&cache, below);
-	assert_int_equal(cache.n, 0);
+	assert_int_equal(cache.file.n, 0);
 }
 
 /* Of two at the same time one writes; the other gives up at once. */
 static void test_lock(void **state)
 {
 	(void)state;
-	struct statcache_writer *first = statcache_write(path);
+	struct cachefile_writer *first = statcache_write(path);
 	struct statcache_entry entry = entry_of(1);
 
 	assert_non_null(first);
 	assert_null(statcache_write(path));
 	statcache_add(first, &entry, "a");
-	statcache_write_end(first);
+	cachefile_write_end(first);
 	assert_int_equal(count(), 1);
 }
 
@@ -278,11 +307,11 @@ static void test_full_disk(void **state)
 		signal(SIGXFSZ, SIG_IGN);
 		if (setrlimit(RLIMIT_FSIZE, &limit))
 			_exit(9);
-		struct statcache_writer *writer = statcache_write(path);
+		struct cachefile_writer *writer = statcache_write(path);
 		struct statcache_entry entry = entry_of(1);
 		for (int i = 0; writer && i < 10000; i++)
 			statcache_add(writer, &entry, "a/path/of/some/length");
-		statcache_write_end(writer);
+		cachefile_write_end(writer);
 		_exit(!writer);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -308,13 +337,13 @@ static void test_long_paths_stay_out(void **state)
 {
 	(void)state;
 	AUTO_FREE char *name = mem_alloc(70001, 1);
-	struct statcache_writer *writer = statcache_write(path);
+	struct cachefile_writer *writer = statcache_write(path);
 	struct statcache_entry entry = entry_of(1);
 
 	memset(name, 'a', 70000);
 	statcache_add(writer, &entry, name);
 	statcache_add(writer, &entry, name + 70000 - 4095);
-	statcache_write_end(writer);
+	cachefile_write_end(writer);
 	assert_int_equal(count(), 1);
 }
 
@@ -394,6 +423,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(test_path),
 		test(test_round_trip),
+		test(test_seek),
 		test(test_empty_and_missing),
 		test(test_modes),
 		test(test_damage_is_seen),

@@ -322,6 +322,8 @@ static const struct rule *find_rule(const struct ignore *ignore, const struct qu
 
 enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, bool is_dir)
 {
+	if (!chain)
+		return IGNORE_NO_MATCH;
 	const char *slash = strrchr(path, '/');
 	struct question q = {.path = path, .path_len = strlen(path), .is_dir = is_dir};
 

@@ -75,6 +75,29 @@ static void make_items(struct listing *listing)
 	vec_sort(&listing->items, by_path);
 }
 
+static bool is_name(const char *name, size_t len)
+{
+	return len > 0 && !is_dot(name) && strcmp(name, ".git") != 0 && !memchr(name, '/', len);
+}
+
+bool listing_take(struct listing *listing, const char *text, size_t len, size_t n)
+{
+	const char *at = text, *end = text + len;
+
+	listing->items.n = 0;
+	vec_reserve(&listing->items, n);
+	for (; at < end && listing->items.n < n; listing->items.n++) {
+		struct listing_item *item = &listing->items.v[listing->items.n];
+		item->type = (unsigned char)*at++;
+		item->name = at;
+		item->len = (uint32_t)strnlen(at, (size_t)(end - at));
+		at += item->len + 1;
+		if (at > end || !is_name(item->name, item->len))
+			return false;
+	}
+	return at == end && listing->items.n == n;
+}
+
 struct reading {
 	struct listing *listing;
 	int fd;

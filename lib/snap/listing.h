@@ -33,5 +33,9 @@ void listing_done(struct listing *listing);
 /* fd: a directory that was opened just now. fold_git: .GIT counts as .git. 0, or a negative errno;
  * -EFBIG: over LISTING_TEXT_MAX. */
 int listing_read(struct listing *listing, int fd, bool fold_git);
+/* Use n names that were read and sorted earlier; text: for each its type, its bytes, NUL; it must
+ * stay as long as the items are used. What the listing has of .git and rules is left alone. false:
+ * these are no names of a directory. */
+bool listing_take(struct listing *listing, const char *text, size_t len, size_t n);
 
 #endif

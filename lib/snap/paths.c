@@ -22,7 +22,7 @@ void path_list_done(struct path_list *list)
 
 /* A directory whose files and directories are being put into the list. */
 struct level {
-	struct walk_dir *dir;
+	const struct walk_dir *dir;
 	size_t next_file, next_dir;
 };
 
@@ -41,28 +41,45 @@ static bool file_is_next(const struct level *level)
 	return d < 0 || (d == 0 && (unsigned char)file[child->len] < '/');
 }
 
-static size_t count_files(const struct walk *walk)
+/* Files of one directory that stand beside each other in the list, from position at on. */
+struct run {
+	const struct path *files;
+	size_t n, at;
+};
+
+struct runs {
+	struct VEC_OF(struct run) list;
+	struct path *to;
+};
+
+static size_t files_before_next_dir(const struct level *level)
 {
-	size_t n = 0;
-	for (unsigned i = 0; i < walk->n_workers; i++)
-		n += walk->workers[i].n_files;
-	return n;
+	struct level next = *level;
+
+	if (level->next_dir == level->dir->n_dirs)
+		return level->dir->n_files - level->next_file;
+	while (file_is_next(&next))
+		next.next_file++;
+	return next.next_file - level->next_file;
 }
 
-/* What the directories hold, in the order of paths. */
-static void put_files(struct walk *walk, struct path_list *list)
+/* What the directories hold, in the order of paths. Returns how many files. */
+static size_t find_runs(const struct walk *walk, struct runs *runs)
 {
 	struct VEC_OF(struct level) levels = {0};
+	size_t at = 0;
 
-	vec_reserve(list, count_files(walk));
 	vec_push(&levels)->dir = walk->root;
 	while (levels.n) {
 		struct level *level = &levels.v[levels.n - 1];
-		if (file_is_next(level)) {
-			const struct path *file = &level->dir->files[level->next_file++];
-			list->bytes += file->size;
-			*vec_push(list) = *file;
-		} else if (level->next_dir < level->dir->n_dirs) {
+		size_t n = files_before_next_dir(level);
+		if (n) {
+			*vec_push(&runs->list) =
+				(struct run){level->dir->files + level->next_file, n, at};
+			level->next_file += n;
+			at += n;
+		}
+		if (level->next_dir < level->dir->n_dirs) {
 			struct walk_dir *child = level->dir->dirs[level->next_dir++];
 			vec_push(&levels)->dir = child;
 		} else {
@@ -70,6 +87,29 @@ static void put_files(struct walk *walk, struct path_list *list)
 		}
 	}
 	vec_done(&levels);
+	return at;
+}
+
+static void put_run(void *ctx, size_t i, unsigned worker)
+{
+	const struct runs *runs = ctx;
+	const struct run *run = &runs->list.v[i];
+
+	(void)worker;
+	memcpy(runs->to + run->at, run->files, run->n * sizeof(*run->files));
+}
+
+static void put_files(struct walk *walk, struct path_list *list)
+{
+	struct runs runs = {0};
+
+	list->n = find_runs(walk, &runs);
+	list->v = runs.to = mem_alloc(list->n + 1, sizeof(*list->v));
+	list->cap = list->n + 1;
+	par_for(runs.list.n, put_run, &runs);
+	vec_done(&runs.list);
+	vec_foreach (const struct path, path, list)
+		list->bytes += path->size;
 	for (unsigned i = 0; i < walk->n_workers; i++)
 		arena_merge(&list->arena, &walk->workers[i].paths);
 }
@@ -187,8 +227,11 @@ int paths_list(const struct paths_options *options, struct path_list *ret, struc
 	struct path_list list = {0};
 
 	int r = walk_run(&walk, options, err);
-	if (r == 0)
+	if (r == 0) {
+		struct par_task *saving = walk_names_save(&walk);
 		r = make_list(&walk, &list, err);
+		par_wait(saving);
+	}
 	walk_done(&walk);
 	if (r < 0)
 		path_list_done(&list);

@@ -23,6 +23,7 @@
 #include "base/entry.h"
 #include "base/err.h"
 #include "base/vec.h"
+#include "snap/dircache.h"
 #include "snap/tracked.h"
 
 /* What the walk must know of a repository. */
@@ -57,6 +58,9 @@ struct paths_options {
 	const struct strv *paths;   /* limit to these; empty: all */
 	const struct strv *allow;   /* may go though secret or large; do not count for the limits */
 	struct paths_limits limits;
+	/* What is known of directories; NULL: nothing is, and nothing is written. */
+	const struct dircache *dirs;
+	const char *dirs_path; /* where to write it anew; NULL: nowhere */
 };
 
 struct path {

@@ -57,6 +57,14 @@ static const struct tracked_path *entry_at(
 
 const struct tracked_path *tracked_cursor_file(struct tracked_cursor *cursor, const char *name)
 {
+	/* Mostly the one after that of the name before. */
+	for (size_t i = 0; i < 2 && cursor->next + i < cursor->end; i++) {
+		const struct tracked_path *entry = entry_at(cursor, cursor->next + i, name);
+		if (entry) {
+			cursor->next += i;
+			return entry;
+		}
+	}
 	if (cursor->next == cursor->end)
 		return NULL;
 	cursor->next = seek(cursor, cursor->next, name, '\0');

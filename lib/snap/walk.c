@@ -235,12 +235,13 @@ int walk_run(struct walk *walk, const struct paths_options *options, struct err 
 	if (walk->root_fd < 0)
 		return err_set_errno(err, E_IO_READ, errno, "cannot list %s", options->root);
 	start(walk, options);
+	walk_names_begin(walk);
 	if ((r = ask_for_repo(walk, walk->root, &repo, err)) < 0)
 		return r;
 	enter_repo(walk, walk->root, repo);
 	*vec_push(&walk->pending) = walk->root;
 	while (walk->pending.n) {
-		par_queue_run(work, walk, walk);
+		par_queue_run_apart(work, walk, walk, walk->root_fd);
 		walk->pending.n = 0;
 		settle_borders(walk);
 	}

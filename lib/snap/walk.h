@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/par.h"
 #include "base/vec.h"
+#include "snap/dircache.h"
 #include "snap/ignore.h"
 #include "snap/left_out.h"
 #include "snap/listing.h"
@@ -52,7 +53,8 @@ struct walk_dir {
 	size_t len;
 	uint64_t dev, ino;
 	const struct walk_scope *scope;
-	struct walk_zone *zone; /* NULL: not ignored */
+	const struct dircache_row *row; /* to be remembered; NULL: it must be read again */
+	struct walk_zone *zone;         /* NULL: not ignored */
 	/* Rules that hold in it: git's chain, and the one of .dlrunignore. */
 	const struct ignore *git_rules, *own_rules;
 	size_t first, n_tracked; /* of the scope's index: what lies below */
@@ -94,8 +96,15 @@ struct walk_worker {
 	struct err failure;
 	char *failure_path;
 	uint64_t pending_bytes, pending_files; /* not yet in the walk's sums */
-	size_t n_files;                        /* in all directories that it visited */
+	size_t n_known, n_new;                 /* names of rows that were there, and of new ones */
 	char path[ENTRY_PATH_MAX + 1 + WALK_NAME_MAX + 1];
+};
+
+/* What earlier walks have left behind. */
+struct walk_names {
+	const struct dircache *cache; /* NULL: directories are always read */
+	uint64_t dev;                 /* of the file system that it holds for */
+	int64_t begun_ns;             /* since 1970 */
 };
 
 struct walk {
@@ -105,6 +114,7 @@ struct walk {
 	struct walk_worker *workers;
 	unsigned n_workers;
 	struct walk_dir *root;
+	struct walk_names names;
 	struct VEC_OF(struct walk_dir *) pending; /* to visit in the next round */
 	atomic_uint_fast64_t bytes, files, dirs;  /* without what is allowed by name */
 	atomic_int over;                          /* enum walk_over */
@@ -128,6 +138,14 @@ void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *
  * file. fd and name as for openat(2); path: for messages. */
 const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
 	const char *path, const char *dir, bool ignore_case, const struct ignore *next);
+/* walk_names: the names of a directory, from its stat data and the cache where that holds. */
+struct stat;
+void walk_names_begin(struct walk *walk);
+/* Into the worker's listing. As listing_read; st: of fd, from just now. */
+int walk_names_read(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir, int fd,
+	const struct stat *st);
+/* Replace the cache if it is worth it, beside the caller, who keeps the walk until par_wait. */
+struct par_task *walk_names_save(struct walk *walk);
 /* Add what the worker counted to the sums and compare with the limits. */
 void walk_count(struct walk *walk, struct walk_worker *worker);
 void walk_set_over(struct walk *walk, enum walk_over over);

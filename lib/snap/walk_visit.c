@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "snap/content.h"
 #include "snap/hint_ignore.h"
-#include "snap/listing.h"
 #include "snap/secret.h"
 #include "snap/tracked_cursor.h"
 #include "snap/walk.h"
@@ -349,7 +348,7 @@ static bool is_own_ancestor(struct walk_dir *dir)
 }
 
 /* -1: not to be visited. */
-static int open_dir(struct visit *v)
+static int open_dir(struct visit *v, struct stat *ret_st)
 {
 	struct walk_dir *dir = v->dir;
 	const char *path = *dir->path ? dir->path : ".";
@@ -367,6 +366,7 @@ static int open_dir(struct visit *v)
 	}
 	dir->dev = st.st_dev;
 	dir->ino = st.st_ino;
+	*ret_st = st;
 	return TAKE_FD(fd);
 }
 
@@ -405,17 +405,16 @@ static void keep_found(struct visit *v)
 	if (worker->files.n)
 		memcpy(dir->files, worker->files.v, worker->files.n * sizeof(*dir->files));
 	dir->n_files = worker->files.n;
-	worker->n_files += worker->files.n;
 	dir->dirs = arena_alloc(&worker->scratch, worker->dirs.n * sizeof(*dir->dirs));
 	if (worker->dirs.n)
 		memcpy(dir->dirs, worker->dirs.v, worker->dirs.n * sizeof(*dir->dirs));
 	dir->n_dirs = worker->dirs.n;
 }
 
-static bool read_names(struct visit *v)
+static bool read_names(struct visit *v, const struct stat *st)
 {
 	const char *path = v->dir->path;
-	int r = listing_read(&v->worker->listing, v->fd, v->dir->scope->ignore_case);
+	int r = walk_names_read(v->walk, v->worker, v->dir, v->fd, st);
 
 	if (r == -EFBIG)
 		fail(v, E_SNAPSHOT_LIMIT, path, 0, "holds too many names");
@@ -436,10 +435,11 @@ void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *
 	struct par_queue *queue)
 {
 	struct visit v = {.walk = walk, .worker = worker, .dir = dir, .queue = queue};
+	struct stat st;
 
 	if (walk_is_over(walk))
 		return;
-	AUTO_FD int fd = open_dir(&v);
+	AUTO_FD int fd = open_dir(&v, &st);
 	if (fd < 0)
 		return;
 	v.fd = fd;
@@ -447,7 +447,7 @@ void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *
 		fail(&v, E_SNAPSHOT_LOOP, dir->path, 0, "is mounted inside itself");
 		return;
 	}
-	if (!read_names(&v))
+	if (!read_names(&v, &st))
 		return;
 	if (is_border(&v)) {
 		*vec_push(&worker->borders) = dir;

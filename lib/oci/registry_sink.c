@@ -247,7 +247,10 @@ static int accepted(struct registry_sink *own)
 	registry_remember(memory, &memory->manifests, digest, NULL, now);
 	registry_remember(memory, &memory->tags, own->tag, digest, now);
 	mark_newest(own);
-	return answer(own, NULL);
+	answer(own, NULL);
+	if (own->options.committed)
+		own->options.committed(own->options.ctx);
+	return 0;
 }
 
 /* What the registry lacks is not remembered any more: image_write makes and sends it. */
@@ -467,6 +470,14 @@ static int sink_commit(struct sink *sink, const void *manifest, const struct des
 
 	sink->commit_ms = clock_ms();
 	return r < 0 ? r : ask(inside(sink), commit_manifest, &asked, err);
+}
+
+void registry_sink_stop(struct sink *sink)
+{
+	struct registry_sink *own = inside(sink);
+
+	registry_cancel(TAKE(own->call));
+	uploads_leave(own->options.uploads);
 }
 
 /* On the loop, when the task has ended. */

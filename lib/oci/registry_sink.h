@@ -21,10 +21,15 @@ struct registry_sink_options {
 	/* Called by the work before each manifest, while blobs still travel; negative: it is not
 	 * put. NULL: nobody is asked. */
 	int (*may_commit)(void *ctx, struct err *err);
+	/* Called by the loop when a manifest was accepted, while the work goes on; or NULL. */
+	void (*committed)(void *ctx);
 	void *ctx;
 };
 
 struct sink *registry_sink(const struct registry_sink_options *options);
+/* On the loop, before the task is cancelled: what is under way for the work's present call would
+ * use the work's own data. */
+void registry_sink_stop(struct sink *sink);
 
 /* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
  * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */

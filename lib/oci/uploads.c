@@ -91,6 +91,13 @@ static int report(struct uploads *uploads, struct err *err)
 	return done(uploads->done_ctx, failed ? &uploads->fault : NULL, err);
 }
 
+void uploads_leave(struct uploads *uploads)
+{
+	uploads->done = NULL;
+	vec_foreach (struct upload_job *, job, &uploads->jobs)
+		vec_done(&(*job)->waiters);
+}
+
 int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err)
 {
 	uploads->done = done;

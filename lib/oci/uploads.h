@@ -79,6 +79,8 @@ void uploads_forget(struct uploads *uploads, const char *digest);
  * failure. One wait at a time. */
 typedef int uploads_done_fn(void *ctx, struct err *fault, struct err *err);
 int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
+/* Nobody waits any more: no done of uploads_has and uploads_wait is called from here on. */
+void uploads_leave(struct uploads *uploads);
 /* Nothing more will be added: give up what is under way and delete all sessions. done (may be NULL)
  * when the registry has answered, or after UPLOAD_CLOSE_MS. */
 int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);

@@ -105,8 +105,9 @@ struct image_request {
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */
-	/* Instead of base: asked for when the layers are there, which do not depend on it. May be
-	 * called again; what it gives lives as long as the call. NULL: base counts. */
+	/* Instead of base: asked for when the layers are there, which do not depend on it, nor on
+	 * the text of snapshot_id. May be called again; what it gives lives as long as the call.
+	 * NULL: base counts. */
 	int (*get_base)(void *ctx, const struct image_base **ret, struct err *err);
 	void *get_base_ctx;
 	const char *platform; /* of the target: "linux/amd64" */
@@ -144,6 +145,11 @@ int image_unpack(
 /* Remove those of dlrun's own layers whose content is damaged, so that the next image_write makes
  * them anew: their number. */
 size_t image_remove_damaged(struct layout *layout, const struct image *image);
+/* What must be gone before the delta's members are unpacked by a tar that knows no whiteouts:
+ * ret_gone: paths that it removes or makes anew as something else than a directory; ret_dirs: those
+ * that are to be directories. Added in its order; nothing without a delta. */
+int image_delta_paths(struct layout *layout, const struct image *image, struct strv *ret_gone,
+	struct strv *ret_dirs, struct err *err);
 /* One file's content. E_IMAGE_BASE if the image has no such path. */
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
 	struct err *err);

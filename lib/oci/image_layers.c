@@ -232,8 +232,10 @@ static bool find_delta(const struct layer_work *work, struct layer_diff *ret)
 	vec_reserve(&full, plan->n_entries);
 	for (size_t i = 0; i < plan->n_entries; i++)
 		*vec_push(&full) = &plan->entries[i];
-	entry_refs_cover(&full, &work->big, &below);
-	bool ok = layer_diff_make(&below, &work->all, IMAGE_DELTA_ENTRIES, ret);
+	if (work->big.n)
+		entry_refs_cover(&full, &work->big, &below);
+	bool ok =
+		layer_diff_make(work->big.n ? &below : &full, &work->all, IMAGE_DELTA_ENTRIES, ret);
 	vec_done(&full);
 	vec_done(&below);
 	return ok;

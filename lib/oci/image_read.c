@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "oci/config.h"
 #include "oci/image_impl.h"
+#include "oci/layer_read.h"
 #include "oci/unpack.h"
 
 static int fill(struct image *image, const struct manifest *manifest, const struct json *config,
@@ -137,6 +138,37 @@ int image_unpack(
 			return explain(layout, &image->layers[i], &fault, err);
 	}
 	return 0;
+}
+
+static int add_paths(const struct unpack_spec *spec, struct strv *ret_gone, struct strv *ret_dirs,
+	struct err *err)
+{
+	AUTO_LAYER_READER struct layer_reader *reader = layer_reader_new(spec);
+	struct layer_member member;
+	int r;
+
+	while ((r = layer_reader_next(reader, &member, err)) > 0) {
+		if (member.kind == LAYER_OPAQUE || !*member.path)
+			continue;
+		strv_add(member.kind == LAYER_DIR ? ret_dirs : ret_gone, member.path);
+	}
+	return r;
+}
+
+int image_delta_paths(struct layout *layout, const struct image *image, struct strv *ret_gone,
+	struct strv *ret_dirs, struct err *err)
+{
+	size_t last = image->n_layers - 1;
+	AUTO_ERR struct err fault = {0};
+	struct unpack_spec spec;
+	AUTO_FD int fd = -1;
+
+	if (image->n_layers == 0 || image->layers[last].role != IMAGE_ROLE_DELTA)
+		return 0;
+	int r = open_layer(layout, image, last, &fd, &spec, &fault);
+	if (r == 0)
+		r = add_paths(&spec, ret_gone, ret_dirs, &fault);
+	return r < 0 ? explain(layout, &image->layers[last], &fault, err) : 0;
 }
 
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,

@@ -54,10 +54,9 @@ struct http_options {
 	void *event_ctx;
 };
 
-/* Begin to load what clients need, beside the caller: http_new waits for it. first (or NULL) is
- * called there before: only one library is loaded at a time, and others may be needed sooner. */
-typedef void http_first_fn(void);
-void http_prepare(http_first_fn *first);
+/* Begin to load what clients need, beside the caller: http_new waits for it. Only one library is
+ * loaded at a time: before whatever else needs one. */
+void http_prepare(void);
 
 struct http;
 /* E_BUG only if libcurl cannot start. */

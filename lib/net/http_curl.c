@@ -3,8 +3,11 @@
 
 #include "base/library.h"
 #include "base/par.h"
+#include "base/thread.h"
 #include "base/vec.h"
 #include "net/http.h"
+
+enum { THREADS = 4 };
 
 struct http_curl http_curl;
 
@@ -35,22 +38,17 @@ static struct par_task *preparing;
 
 static void prepare(void *ctx)
 {
-	http_first_fn *const *first = ctx;
-
-	if (*first)
-		(*first)();
+	(void)ctx;
+	/* Whoever works meanwhile would have to wait for threads. */
+	thread_prepare(THREADS);
 	/* What fails is tried again by who needs it. */
 	library_load(&library, NULL);
 }
 
-void http_prepare(http_first_fn *first)
+void http_prepare(void)
 {
-	static http_first_fn *given;
-
-	if (preparing)
-		return;
-	given = first;
-	preparing = par_start(prepare, &given);
+	if (!preparing)
+		preparing = par_start(prepare, NULL);
 }
 
 int http_curl_load(struct err *err)

@@ -244,10 +244,24 @@ static int write_once(struct snapshot *snapshot, struct image_request *request, 
 static int get_base(void *ctx, const struct image_base **ret, struct err *err)
 {
 	struct pack *pack = ctx;
-	int r = pack->get_base(pack, pack->get_base_ctx, err);
+	int r = pack->get_base ? pack->get_base(pack, pack->get_base_ctx, err) : 0;
 
 	*ret = pack->base;
 	return r;
+}
+
+struct writing {
+	struct pack *pack;
+	const struct snapshot *snapshot;
+};
+
+/* Both are found while layers are written. */
+static int get_base_and_id(void *ctx, const struct image_base **ret, struct err *err)
+{
+	struct writing *writing = ctx;
+
+	snapshot_wait_id(writing->snapshot);
+	return get_base(writing->pack, ret, err);
 }
 
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
@@ -255,11 +269,12 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 {
 	AUTO_FREE char *plan = plan_path(pack, snapshot->root, dest);
 	AUTO_STRV struct strv labels = {0};
+	struct writing writing = {pack, snapshot};
 	struct image_request request = {
 		.workdir = config_str(pack->session->config, "workdir"),
 		.base = pack->base,
-		.get_base = pack->get_base ? get_base : NULL,
-		.get_base_ctx = pack,
+		.get_base = get_base_and_id,
+		.get_base_ctx = &writing,
 		.platform = config_str(pack->session->config, "platform"),
 		.codec = pack->codec,
 		.plan_path = plan,
@@ -338,6 +353,7 @@ struct json *pack_snapshot_json(const struct snapshot *snapshot)
 	struct json *json = json_object();
 	const struct snapshot_git *git = &snapshot->git;
 
+	snapshot_wait_id(snapshot);
 	json_set_str(json, "id", snapshot->id);
 	json_set_str(json, "commit", git->commit);
 	if (git->present)

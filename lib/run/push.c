@@ -13,7 +13,6 @@
 #include "run/push_impl.h"
 #include "run/registry_config.h"
 #include "run/target.h"
-#include "snap/repo.h"
 
 /*
  * Where it goes
@@ -236,7 +235,7 @@ int push_image(struct session *session, const struct push_options *options,
 	if (r == 0)
 		r = find_dest(&pushing, err);
 	if (r == 0 && pushing.to.kind == REF_REGISTRY)
-		http_prepare(repo_prepare);
+		http_prepare();
 	if (r == 0)
 		r = pack_init(&submission->pack, session, options->base, options->full, err);
 	if (r == 0)

@@ -37,7 +37,7 @@ struct course {
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
-	struct edited edited;
+	struct edited edited; /* the work's */
 
 	/* the base */
 	struct layout *bases;
@@ -50,6 +50,7 @@ struct course {
 	struct loop_timer *timer;
 	bool interrupted;
 	bool has_leave; /* to commit */
+	bool is_saved;  /* what was learnt of the registry, since the last manifest */
 	int result;
 	struct err fault;
 };
@@ -107,6 +108,13 @@ static bool is_same_repo(const struct course *course)
 	       strcmp(base_ref(course)->repo, course->pushing->to.repo) == 0;
 }
 
+static void stop_work(struct course *course)
+{
+	if (!course->pushing->options->dry_run)
+		registry_sink_stop(course->sink);
+	task_cancel(course->task);
+}
+
 /*
  * The base
  */
@@ -153,7 +161,7 @@ static int base_found(void *ctx, const char *digest, struct err *fault, struct e
 	if (course->base_is_asked)
 		tell_base(course, course->task);
 	else if (failed) /* Without it there is nothing to send. */
-		task_cancel(course->task);
+		stop_work(course);
 	return 0;
 }
 
@@ -245,10 +253,35 @@ static void open_sessions(void *ctx)
 	uploads_open_ahead(((struct course *)ctx)->uploads, SESSIONS);
 }
 
+/* One list for each tree and destination. */
+static char *edited_path(const struct course *course)
+{
+	const struct submission *submission = course->pushing->submission;
+	const struct ref *to = &course->pushing->to;
+	AUTO_FREE char *dir = dirs_registries(&submission->session->dirs);
+	AUTO_FREE char *key = mem_printf("%s%s", to->repo, submission->place->root);
+	AUTO_FREE char *base = registry_memory_path(dir, to->host, key);
+
+	return mem_printf("%s.edited", base);
+}
+
+/* Not before: until then nothing waits for the plan, but all that is read for the walk does. */
+static void will_walk(void *ctx)
+{
+	struct course *course = ctx;
+	struct submission *submission = course->pushing->submission;
+	const struct ref *to = &course->pushing->to;
+	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
+
+	pack_prepare(&submission->pack, submission->place->root, name);
+}
+
 static void will_read(void *ctx, const struct path *const *files, size_t n)
 {
 	struct course *course = ctx;
 
+	course->edited_path = edited_path(course);
+	edited_load(course->edited_path, &course->edited);
 	if (edited_add(&course->edited, files, n) && !course->pushing->options->dry_run)
 		task_post(course->task, open_sessions, course);
 }
@@ -283,6 +316,7 @@ static int work(struct task *task, void *ctx, struct err *err)
 	struct pushing *pushing = course->pushing;
 	const char *tag = pushing->to.tag;
 
+	pushing->submission->id_later = !pushing->options->dry_run;
 	int r = push_take_snapshot(pushing, err);
 	if (r == 0)
 		r = task_ask(task, say_snapshot, course, err);
@@ -325,7 +359,7 @@ static int interrupted(void *ctx, int sig, struct err *err)
 	(void)sig;
 	(void)err;
 	course->interrupted = true;
-	task_cancel(course->task);
+	stop_work(course);
 	return 0;
 }
 
@@ -452,18 +486,6 @@ static int open_dir(struct course *course, struct err *err)
 	return course->dir_fd < 0 ? fs_error(err, errno, "%s", course->dir) : 0;
 }
 
-/* One list for each tree and destination. */
-static void load_edited(struct course *course)
-{
-	const char *root = course->pushing->submission->place->root;
-	const struct ref *to = &course->pushing->to;
-	AUTO_FREE char *key = mem_printf("%s%s", to->repo, root);
-	AUTO_FREE char *base = registry_memory_path(course->dir, to->host, key);
-
-	course->edited_path = mem_printf("%s.edited", base);
-	edited_load(course->edited_path, &course->edited);
-}
-
 static bool is_remembered(void *ctx, const struct descriptor *blob)
 {
 	const struct course *course = ctx;
@@ -474,13 +496,11 @@ static bool is_remembered(void *ctx, const struct descriptor *blob)
 static void start_work(struct course *course)
 {
 	struct submission *submission = course->pushing->submission;
-	const struct ref *to = &course->pushing->to;
-	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
 
 	if (!carried(course)) {
+		submission->will_walk = will_walk;
 		submission->will_read = will_read;
-		submission->will_read_ctx = course;
-		pack_prepare(&submission->pack, submission->place->root, name);
+		submission->will_ctx = course;
 	}
 	if (base_is_remote(course)) {
 		submission->pack.get_base = get_base;
@@ -490,45 +510,37 @@ static void start_work(struct course *course)
 		&course->task);
 }
 
+/* By a list of its own: the work has the other. */
+static bool has_changed(const struct course *course)
+{
+	AUTO_FREE char *path = edited_path(course);
+	AUTO_EDITED struct edited edited;
+
+	edited_load(path, &edited);
+	return edited_has_changed(&edited, course->pushing->submission->place->root);
+}
+
 /* What is worth starting before anything is known of the tree. */
 static void start_early(struct course *course)
 {
 	if (course->pushing->options->dry_run)
 		return;
 	uploads_prove_old(course->uploads);
-	if (carried(course) ||
-		edited_has_changed(&course->edited, course->pushing->submission->place->root))
+	if (carried(course) || has_changed(course))
 		open_sessions(course);
 }
 
-static void open_sink(struct course *course)
-{
-	const struct registry_sink_options options = {
-		.task = &course->task,
-		.registry = course->registry,
-		.uploads = course->uploads,
-		.memory = &course->memory,
-		.stage_dir_fd = course->dir_fd,
-		.may_commit = may_commit,
-		.ctx = course,
-	};
-
-	course->sink = course->pushing->options->dry_run
-			       ? dry_sink(registry_name(course->registry), course->dir_fd,
-					 is_remembered, course)
-			       : registry_sink(&options);
-}
-
 /*
- * All of it
+ * What is remembered
  */
 
 static void save(struct course *course, bool pushed)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (course->pushing->options->dry_run)
+	if (course->pushing->options->dry_run || (pushed && course->is_saved))
 		return;
+	course->is_saved = pushed;
 	registry_client_learn(course->registry, &course->memory);
 	if (base_is_remote(course))
 		remember_base(course);
@@ -542,6 +554,42 @@ static void save(struct course *course, bool pushed)
 	if (r < 0)
 		log_note("what was learnt of the registry is not kept: %s", err.message);
 }
+
+/* The work has something to keep, too: both at the same time. */
+static void committed(void *ctx)
+{
+	struct course *course = ctx;
+
+	course->is_saved = false;
+	save(course, true);
+}
+
+/*
+ * Start
+ */
+
+static void open_sink(struct course *course)
+{
+	const struct registry_sink_options options = {
+		.task = &course->task,
+		.registry = course->registry,
+		.uploads = course->uploads,
+		.memory = &course->memory,
+		.stage_dir_fd = course->dir_fd,
+		.may_commit = may_commit,
+		.committed = committed,
+		.ctx = course,
+	};
+
+	course->sink = course->pushing->options->dry_run
+			       ? dry_sink(registry_name(course->registry), course->dir_fd,
+					 is_remembered, course)
+			       : registry_sink(&options);
+}
+
+/*
+ * All of it
+ */
 
 static void list_there(const struct course *course, struct push_result *result)
 {
@@ -584,14 +632,10 @@ static int open_all(struct course *course, struct err *err)
 
 static int go(struct course *course, struct err *err)
 {
-	int r = open_dir(course, err);
-
-	if (r < 0)
-		return r;
-	if (!carried(course))
-		load_edited(course);
 	start_work(course);
-	r = open_all(course, err);
+	int r = open_dir(course, err);
+	if (r == 0)
+		r = open_all(course, err);
 	if (r < 0)
 		return r;
 	r = run_loop(course, err);

@@ -32,9 +32,11 @@ struct submission {
 	char *notice;              /* what is done for the program without being asked; NULL */
 	bool missing_program;      /* it will not be found */
 	int64_t begun_ms, snapshot_ms;
-	/* snapshot_options.will_read, with this as its ctx; NULL: nobody. */
+	/* Of snapshot_options, with this as their ctx; NULL: nobody. */
+	void (*will_walk)(void *ctx);
 	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
-	void *will_read_ctx;
+	void *will_ctx;
+	bool id_later; /* snapshot_options.id_later */
 };
 
 void submission_done(struct submission *submission);

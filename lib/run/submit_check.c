@@ -376,8 +376,10 @@ int submission_take(struct submission *submission, bool cache, struct err *err)
 		.home = dirs->home,
 		.xdg_config = submission->session->env.dirs.xdg_config_home,
 		.shell_dir = submission->session->env.shell_dir,
+		.will_walk = submission->will_walk,
 		.will_read = submission->will_read,
-		.will_read_ctx = submission->will_read_ctx,
+		.will_ctx = submission->will_ctx,
+		.id_later = submission->id_later,
 	};
 
 	if (submission->from_digest)

@@ -356,7 +356,7 @@ static void tell_what_is_read(const struct snapshot *s, const struct snapshot_op
 	for (size_t k = 0; k < n_todo; k++)
 		if (s->paths.v[todo[k]].kind == ENTRY_FILE)
 			files[n++] = &s->paths.v[todo[k]];
-	options->will_read(options->will_read_ctx, files, n);
+	options->will_read(options->will_ctx, files, n);
 }
 
 int contents_take(struct snapshot *s, const struct snapshot_options *options,
@@ -365,9 +365,8 @@ int contents_take(struct snapshot *s, const struct snapshot_options *options,
 	size_t n = s->paths.n;
 	AUTO_FREE size_t *todo = mem_alloc(n + 1, sizeof(*todo));
 
-	vec_reserve(&s->entries, n);
-	if (n)
-		memset(s->entries.v, 0, n * sizeof(*s->entries.v));
+	s->entries.v = mem_alloc(n + 1, sizeof(*s->entries.v));
+	s->entries.cap = n + 1;
 	s->entries.n = n;
 	s->private->git_ids = mem_alloc(n + 1, sizeof(*s->private->git_ids));
 	s->private->marks = mem_alloc(n + 1, 1);

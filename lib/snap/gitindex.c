@@ -27,8 +27,8 @@ struct reader {
 	size_t oid_size;
 	uint32_t version, n_entries;
 	struct gitindex *index;
-	struct buf path; /* version 4 builds a path from the one before */
-	const char *last_path;
+	struct buf path;       /* version 4 builds a path from the one before */
+	const char *last_path; /* NULL: none yet */
 	unsigned last_stage;
 };
 
@@ -121,6 +121,23 @@ static const char *get_path(struct reader *reader)
 	return arena_strndup(arena, path, len);
 }
 
+/* Mostly in the directory of the path before it, which was looked at then: how it stands to that
+ * one, as strcmp. ret_known: where its first component that is not the same begins. */
+static int compare_to_last(const struct reader *reader, const char *path, size_t *ret_known)
+{
+	const char *last = reader->last_path;
+	size_t at = 0, known = 0;
+
+	*ret_known = 0;
+	if (!last)
+		return -1;
+	for (; path[at] && path[at] == last[at]; at++)
+		if (path[at] == '/')
+			known = at + 1;
+	*ret_known = known;
+	return (unsigned char)last[at] - (unsigned char)path[at];
+}
+
 /* Another stage of the path before it, in a conflict. */
 static bool add_stage(struct reader *reader, unsigned stage)
 {
@@ -187,13 +204,16 @@ static int read_entry(struct reader *reader, struct err *err)
 	if (get_be32(entry + 24) == MODE_TREE)
 		return fail(err, "is sparse");
 	reader->p = entry + fixed;
+	size_t known;
 	const char *path = get_path(reader);
 	/* An entry without a name stands in for one of the shared index. */
 	if (path && !*path)
 		return fail(err, "is split");
-	if (!path || !gitindex_path_is_valid(path) || !skip_padding(reader, entry))
+	if (!path || !skip_padding(reader, entry))
 		return fail_damaged(err);
-	int order = reader->last_path ? strcmp(reader->last_path, path) : -1;
+	int order = compare_to_last(reader, path, &known);
+	if (!gitindex_path_is_valid(path + known))
+		return fail_damaged(err);
 	if (order > 0 || (order == 0 && !add_stage(reader, (flags & FLAG_STAGES) >> 12)))
 		return fail_damaged(err);
 	if (order < 0)

@@ -20,10 +20,11 @@ struct snapshot_private {
 	int root_fd;
 	bool network; /* the tree is on a network file system */
 	enum content_git git;
-	char *git_dir, *home, *xdg_config, *shell_dir;
+	char *git_dir, *home, *xdg_config, *shell_dir, *settings_path;
 	struct repos_options repos_options;
 	struct repos repos;
-	struct strv limits; /* paths: the snapshot is cut down to; empty: all */
+	struct strv limits;      /* paths: the snapshot is cut down to; empty: all */
+	struct par_task *naming; /* fills the id; NULL: it is there */
 	/* For each entry. */
 	uint8_t (*git_ids)[SHA1_SIZE];
 	uint8_t *marks;

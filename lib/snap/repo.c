@@ -2,12 +2,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/enc.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/par.h"
 #include "base/str.h"
 #include "snap/gitdir.h"
@@ -15,6 +18,9 @@
 #include "snap/hint.h"
 #include "snap/libgit2.h"
 #include "snap/repo.h"
+#include "snap/settings.h"
+
+enum { INDEX_MAP_MIN = 256 << 10 }; /* bytes; a smaller index is read */
 
 /* The library need not be there when there is nothing to free. */
 static void free_repository(git_repository **repository)
@@ -48,12 +54,6 @@ static void free_commit(git_commit **commit)
 static void set_search_path(int level, const char *path)
 {
 	git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, path ? path : "");
-}
-
-void repo_prepare(void)
-{
-	/* What fails is tried again by who needs it. */
-	libgit2_load(NULL);
 }
 
 /* The user's configuration is that of options, not that of the environment. */
@@ -160,6 +160,58 @@ static int ask_library(const struct repos_options *options, const char *work_dir
 	return 1;
 }
 
+/* libgit2 beside the walk. */
+struct repo_asking {
+	const struct repos_options *options;
+	struct repo *repo;
+	char *work_dir, *why;
+	struct err err;
+	int rc;
+	struct par_task *task;
+};
+
+static void ask_beside(void *ctx)
+{
+	struct repo_asking *asking = ctx;
+
+	asking->rc = ask_library(
+		asking->options, asking->work_dir, asking->repo, &asking->why, &asking->err);
+}
+
+static struct repo_asking *start_asking(
+	const struct repos_options *options, const char *work_dir, struct repo *repo)
+{
+	struct repo_asking *asking = mem_alloc(1, sizeof(*asking));
+
+	*asking = (struct repo_asking){
+		.options = options, .repo = repo, .work_dir = mem_strdup(work_dir)};
+	asking->task = par_start(ask_beside, asking);
+	return asking;
+}
+
+static void wait_asking(struct repo_asking *asking)
+{
+	if (asking)
+		par_wait(TAKE(asking->task));
+}
+
+/* As ask_library. */
+static int end_asking(struct repo *repo, char **ret_why, struct err *err)
+{
+	struct repo_asking *asking = TAKE(repo->asking);
+	int rc;
+
+	wait_asking(asking);
+	rc = asking->rc;
+	*ret_why = asking->why;
+	if (rc < 0)
+		err_move(err, &asking->err);
+	err_done(&asking->err);
+	free(asking->work_dir);
+	free(asking);
+	return rc;
+}
+
 char *repo_url_without_user(const char *url)
 {
 	const char *host = strstr(url, "://");
@@ -186,23 +238,46 @@ struct index_job {
 	struct err err;
 };
 
+static int parse_index(struct index_job *job, const void *data, size_t len)
+{
+	if (len == 0)
+		return err_set(&job->err, E_SNAPSHOT_REPO, "the index of the repository is empty");
+	return gitindex_parse(data, len, job->oid_size, &job->index, &job->err);
+}
+
+/* Memory of our own for as many bytes takes as long as their parser. Git replaces the file and maps
+ * it, too. 0: cannot be mapped. */
+static int parse_mapped(struct index_job *job, int fd, const struct stat *st, int *ret_rc)
+{
+	size_t size = (size_t)st->st_size;
+
+	if (!S_ISREG(st->st_mode) || st->st_size < INDEX_MAP_MIN ||
+		st->st_size > GITINDEX_SIZE_MAX || os_network_fs(fd))
+		return 0;
+	void *map = fs_map(fd, size);
+	if (!map)
+		return 0;
+	*ret_rc = parse_index(job, map, size);
+	munmap(map, size);
+	return 1;
+}
+
 static int read_index(struct index_job *job)
 {
 	AUTO_FD int fd = open(job->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	AUTO_BUF struct buf data = {0};
 	struct stat st;
+	int rc;
 
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0 || fstat(fd, &st))
 		return fs_error(&job->err, errno, "%s", job->path);
-	int rc = fs_read_fd(fd, job->path, GITINDEX_SIZE_MAX, &data, &job->err);
-	if (rc < 0)
-		return rc;
 	job->mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
-	if (data.len == 0)
-		return err_set(&job->err, E_SNAPSHOT_REPO, "the index of the repository is empty");
-	return gitindex_parse(data.data, data.len, job->oid_size, &job->index, &job->err);
+	if (parse_mapped(job, fd, &st, &rc))
+		return rc;
+	rc = fs_read_fd(fd, job->path, GITINDEX_SIZE_MAX, &data, &job->err);
+	return rc < 0 ? rc : parse_index(job, data.data, data.len);
 }
 
 static void run_index_job(void *ctx)
@@ -267,16 +342,29 @@ static int ask_git(const char *work_dir, struct repo *repo, struct index_job *jo
 	return 0;
 }
 
+/* beside: libgit2 goes on when the index is read. */
+static int read_both(const struct repos_options *options, const char *work_dir, struct repo *repo,
+	bool beside, struct index_job *job, char **ret_why, struct err *err)
+{
+	if (beside) {
+		repo->asking = start_asking(options, work_dir, repo);
+		run_index_job(job);
+		return job->rc == 0 ? 1 : end_asking(repo, ret_why, err);
+	}
+	struct par_task *task = par_start(run_index_job, job);
+	int rc = ask_library(options, work_dir, repo, ret_why, err);
+	par_wait(task);
+	return rc;
+}
+
 static int read_repository(const struct repos_options *options, const char *work_dir,
-	struct repo *repo, struct err *err)
+	struct repo *repo, bool beside, struct err *err)
 {
 	struct index_job job = {
 		.path = fs_join(repo->git_dir, "index"), .oid_size = repo->oid_size};
 	AUTO_FREE char *why = NULL;
-	struct par_task *task = par_start(run_index_job, &job);
 
-	int rc = ask_library(options, work_dir, repo, &why, err);
-	par_wait(task);
+	int rc = read_both(options, work_dir, repo, beside, &job, &why, err);
 	repo->has_objects = rc == 1 && repo->oid_size == SHA1_SIZE;
 	if (rc == 1 && job.rc == 0) {
 		take_index(repo, &job.index, job.mtime_ns);
@@ -303,10 +391,22 @@ static char *excludes_file(const struct repos_options *options, const char *set)
 	return options->home ? fs_join(options->home, ".config/git/ignore") : NULL;
 }
 
+static void set_settings(
+	const struct repos_options *options, const struct repo *repo, struct settings *ret)
+{
+	settings_done(ret);
+	ret->ignore_case = repo->facts.ignore_case;
+	ret->excludes_file = excludes_file(options, repo->facts.excludes_file);
+}
+
 static void repo_free(struct repo *repo)
 {
+	AUTO_FREE char *why = NULL;
+
 	if (!repo)
 		return;
+	if (repo->asking)
+		end_asking(repo, &why, NULL);
 	free(repo->dir);
 	free(repo->git_dir);
 	free(repo->common_dir);
@@ -324,13 +424,16 @@ static void free_repo(struct repo **repo)
 	repo_free(*repo);
 }
 
-/* Takes git_dir over. */
+/* settings_path: by what stands there, until repos_settle. Takes git_dir over. */
 static int open_repository(const struct repos_options *options, const char *dir, char *git_dir,
 	struct repo **ret, struct err *err)
 {
 	AUTO(free_repo) struct repo *repo = mem_alloc(1, sizeof(*repo));
 	AUTO_FREE char *work_dir = fs_join(options->root, dir);
 	AUTO_GITDIR_CONFIG struct gitdir_config config;
+	AUTO_SETTINGS struct settings settings = {0};
+	bool beside =
+		!*dir && options->settings_path && settings_load(options->settings_path, &settings);
 
 	repo->dir = mem_strdup(dir);
 	repo->facts.file_mode = true;
@@ -340,12 +443,14 @@ static int open_repository(const struct repos_options *options, const char *dir,
 	repo->oid_size = config.object_format && !str_eq(config.object_format, "sha1")
 				 ? GITINDEX_RAW_SHA256_SIZE
 				 : GITINDEX_RAW_SHA1_SIZE;
-	int rc = read_repository(options, work_dir, repo, err);
+	int rc = read_repository(options, work_dir, repo, beside, err);
 	if (rc < 0)
 		return rc;
+	if (!repo->asking)
+		set_settings(options, repo, &settings);
 	repo->paths.info_exclude = fs_join(repo->common_dir, "info/exclude");
-	repo->paths.excludes_file = excludes_file(options, repo->facts.excludes_file);
-	repo->paths.ignore_case = repo->facts.ignore_case;
+	repo->paths.excludes_file = TAKE(settings.excludes_file);
+	repo->paths.ignore_case = settings.ignore_case;
 	*ret = TAKE(repo);
 	return 0;
 }
@@ -446,6 +551,9 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 		*ret_repo = &known->paths;
 		return 0;
 	}
+	/* Its search paths are the library's. */
+	known = repos_at(repos, "");
+	wait_asking(known ? known->asking : NULL);
 	char *git_dir = locate(repos, dir);
 	if (!git_dir) {
 		*ret_repo = NULL;
@@ -458,4 +566,37 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 	*vec_push(&repos->list) = repo;
 	*ret_repo = &repo->paths;
 	return 0;
+}
+
+int repos_settle(struct repos *repos, bool *ret_again, struct err *err)
+{
+	/* The list is not constant, and the one at its root is found first. */
+	struct repo *repo = repos->list.n ? repos->list.v[0] : NULL;
+	AUTO_SETTINGS struct settings now = {0};
+	AUTO_FREE char *why = NULL;
+
+	*ret_again = false;
+	if (!repo || !repo->asking)
+		return 0;
+	int rc = end_asking(repo, &why, err);
+	if (rc < 0)
+		return rc;
+	set_settings(repos->options, repo, &now);
+	const struct settings then = {repo->paths.ignore_case, repo->paths.excludes_file};
+	repos->is_remembered = rc == 1 && settings_equal(&now, &then);
+	*ret_again = !repos->is_remembered;
+	if (*ret_again)
+		unlink(repos->options->settings_path);
+	return 0;
+}
+
+void repos_remember(const struct repos *repos)
+{
+	const struct repo *repo = repos_at(repos, "");
+	const char *path = repos->options->settings_path;
+
+	if (!repo || !path || repos->is_remembered || repo->why)
+		return;
+	const struct settings now = {repo->paths.ignore_case, repo->paths.excludes_file};
+	settings_save(path, &now, NULL);
 }

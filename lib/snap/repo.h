@@ -32,6 +32,8 @@ struct repo_facts {
 };
 void repo_facts_done(struct repo_facts *facts);
 
+struct repo_asking;
+
 struct repo {
 	size_t number; /* its position in the list */
 	char *dir;     /* its work tree relative to the root of the tree, "" for the root */
@@ -45,6 +47,7 @@ struct repo {
 	bool has_objects; /* libgit2 can open it: objects can be looked up and added */
 	struct repo_facts facts;
 	char *why; /* NULL: read in full by dlrun; else one sentence how it was read */
+	struct repo_asking *asking; /* NULL: all is known; else see repos_settle */
 };
 
 struct repos_options {
@@ -52,6 +55,8 @@ struct repos_options {
 	const char *git_dir;    /* of the repository at the root; NULL: none */
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
+	/* Where settings of the repository at the root are kept (snap/settings.h); or NULL. */
+	const char *settings_path;
 };
 
 struct repos {
@@ -59,6 +64,7 @@ struct repos {
 	struct repo_list VEC_OF(struct repo *) list; /* in the order they were asked for */
 	struct strv notes;      /* one sentence each: .git files that lead nowhere */
 	struct strv bare_links; /* submodules that are empty directories */
+	bool is_remembered;     /* what is kept of the settings is as they are */
 };
 
 /* options must outlive repos. */
@@ -68,11 +74,15 @@ void repos_done(struct repos *repos);
 /* A paths_repo_fn; ctx is struct repos. E_SNAPSHOT_OWNER (the hint names the setting that trusts
  * the repository), E_SNAPSHOT_REPO when neither dlrun nor git can read it. */
 int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err);
+/* With settings_path the repository at the root may be found by the settings of the last time,
+ * while libgit2 is still at work; until this has returned nothing but paths and the index of it is
+ * known. *ret_again: they are others now: what was made of it, and repos, must be made again.
+ * Fails as repos_find does. */
+int repos_settle(struct repos *repos, bool *ret_again, struct err *err);
+/* Keep the settings for the next time. */
+void repos_remember(const struct repos *repos);
 /* The one found for dir, or NULL. */
 const struct repo *repos_at(const struct repos *repos, const char *dir);
-
-/* Load what repositories are read with; more of it is done when the first one is. */
-void repo_prepare(void);
 
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);

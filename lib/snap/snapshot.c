@@ -11,8 +11,19 @@
 #include "base/par.h"
 #include "base/str.h"
 #include "snap/private.h"
+#include "snap/settings.h"
 
 enum { BESIDE_MIN = 4096 }; /* so many entries are worth a thread */
+
+static char *find_settings(const struct snapshot_options *options)
+{
+	AUTO_FREE char *cache = NULL;
+
+	if (!options->cache_dir)
+		return NULL;
+	cache = statcache_path(options->cache_dir, options->place->root);
+	return settings_path(cache);
+}
 
 static struct snapshot *new_snapshot(const struct snapshot_options *options)
 {
@@ -27,6 +38,7 @@ static struct snapshot *new_snapshot(const struct snapshot_options *options)
 	private->home = mem_strdup(options->home);
 	private->xdg_config = mem_strdup(options->xdg_config);
 	private->shell_dir = mem_strdup(options->shell_dir);
+	private->settings_path = find_settings(options);
 	if (options->paths)
 		strv_copy(&private->limits, options->paths);
 	private->repos_options = (struct repos_options){
@@ -34,6 +46,7 @@ static struct snapshot *new_snapshot(const struct snapshot_options *options)
 		.git_dir = private->git_dir,
 		.home = private->home,
 		.xdg_config = private->xdg_config,
+		.settings_path = private->settings_path,
 	};
 	repos_init(&private->repos, &private->repos_options);
 	return s;
@@ -48,6 +61,7 @@ static void private_free(struct snapshot_private *private)
 	free(private->home);
 	free(private->xdg_config);
 	free(private->shell_dir);
+	free(private->settings_path);
 	strv_done(&private->limits);
 	free(private->git_ids);
 	free(private->marks);
@@ -62,10 +76,17 @@ static void git_done(struct snapshot_git *git)
 	*git = (struct snapshot_git){0};
 }
 
+void snapshot_wait_id(const struct snapshot *snapshot)
+{
+	par_wait(snapshot->private->naming);
+	snapshot->private->naming = NULL;
+}
+
 void snapshot_free(struct snapshot *snapshot)
 {
 	if (!snapshot)
 		return;
+	snapshot_wait_id(snapshot);
 	free(snapshot->root);
 	free(snapshot->prefix);
 	entry_list_done(&snapshot->entries);
@@ -76,17 +97,45 @@ void snapshot_free(struct snapshot *snapshot)
 	free(snapshot);
 }
 
-/* The stat cache is mapped and checked while the repository is read and the tree walked. */
+/* The caches are mapped and checked while the repository is read. */
 struct cache_job {
-	char *path;
+	const char *cache_dir, *root;
+	char *path, *dirs_path;
 	struct statcache cache;
+	struct dircache dirs;
+	struct par_task *task;
 };
 
 static void open_cache(void *ctx)
 {
 	struct cache_job *job = ctx;
 
+	job->path = statcache_path(job->cache_dir, job->root);
+	job->dirs_path = dircache_path(job->path);
+	dircache_open(&job->dirs, job->dirs_path);
 	statcache_open(&job->cache, job->path);
+}
+
+static void cache_job_begin(struct cache_job *job, const struct snapshot *s, const char *cache_dir)
+{
+	*job = (struct cache_job){.cache_dir = cache_dir, .root = s->root};
+	if (cache_dir)
+		job->task = par_start(open_cache, job);
+}
+
+static void cache_job_wait(struct cache_job *job)
+{
+	par_wait(job->task);
+	job->task = NULL;
+}
+
+static void cache_job_done(struct cache_job *job)
+{
+	cache_job_wait(job);
+	statcache_done(&job->cache);
+	dircache_done(&job->dirs);
+	free(job->path);
+	free(job->dirs_path);
 }
 
 static void choose_git_ids(struct snapshot *s)
@@ -101,7 +150,9 @@ static void choose_git_ids(struct snapshot *s)
 		s->private->git = CONTENT_GIT_SHA256;
 }
 
-static int list_paths(struct snapshot *s, const struct snapshot_options *options, struct err *err)
+/* first: not again, for settings that have changed. */
+static int walk(struct snapshot *s, const struct snapshot_options *options, struct cache_job *job,
+	bool first, struct err *err)
 {
 	static const struct strv none;
 	struct paths_options paths = {
@@ -115,11 +166,33 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 		.limits = options->limits,
 	};
 	const struct paths_repo *repo;
-	int64_t start_us = clock_us();
 
 	int rc = repos_find(&s->private->repos, "", &repo, err);
-	if (rc == 0)
-		rc = paths_list(&paths, &s->paths, err);
+	cache_job_wait(job);
+	paths.dirs = job->path ? &job->dirs : NULL;
+	paths.dirs_path = job->dirs_path;
+	if (rc == 0 && first && options->will_walk)
+		options->will_walk(options->will_ctx);
+	return rc == 0 ? paths_list(&paths, &s->paths, err) : rc;
+}
+
+static int list_paths(struct snapshot *s, const struct snapshot_options *options,
+	struct cache_job *job, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	int64_t start_us = clock_us();
+	bool again;
+
+	int walked = walk(s, options, job, true, &fault);
+	int rc = repos_settle(&s->private->repos, &again, err);
+	if (rc == 0 && again) {
+		path_list_done(&s->paths);
+		repos_done(&s->private->repos);
+		repos_init(&s->private->repos, &s->private->repos_options);
+		rc = walk(s, options, job, false, err);
+	} else if (rc == 0 && walked < 0) {
+		rc = err_move(err, &fault);
+	}
 	s->stats.walk_us = clock_us() - start_us;
 	return rc;
 }
@@ -142,29 +215,23 @@ static void name(void *ctx)
 
 static void describe(struct snapshot *s)
 {
-	struct par_task *task = s->entries.n > BESIDE_MIN ? par_start(name, s) : NULL;
-
-	if (!task)
+	if (s->entries.n > BESIDE_MIN)
+		s->private->naming = par_start(name, s);
+	else
 		name(s);
 	gitstate_fill(s);
 	warn_fill(s);
-	par_wait(task);
 }
 
 static int fill(struct snapshot *s, const struct snapshot_options *options, struct err *err)
 {
-	struct cache_job job = {0};
-	struct par_task *task = NULL;
+	struct cache_job job;
 
 	int rc = open_root(s, err);
 	if (rc < 0)
 		return rc;
-	if (options->cache_dir) {
-		job.path = statcache_path(options->cache_dir, s->root);
-		task = par_start(open_cache, &job);
-	}
-	rc = list_paths(s, options, err);
-	par_wait(task);
+	cache_job_begin(&job, s, options->cache_dir);
+	rc = list_paths(s, options, &job, err);
 	choose_git_ids(s);
 	int64_t start_us = clock_us();
 	if (rc == 0)
@@ -174,9 +241,9 @@ static int fill(struct snapshot *s, const struct snapshot_options *options, stru
 		struct contents_saving *saving = contents_save(s, &job.cache, job.path);
 		describe(s);
 		contents_save_wait(saving);
+		repos_remember(&s->private->repos);
 	}
-	statcache_done(&job.cache);
-	free(job.path);
+	cache_job_done(&job);
 	return rc;
 }
 
@@ -187,19 +254,22 @@ int snapshot_take(const struct snapshot_options *options, struct snapshot **ret,
 
 	if (rc < 0)
 		return rc;
+	if (!options->id_later)
+		snapshot_wait_id(s);
 	*ret = TAKE(s);
 	return 0;
 }
 
 int snapshot_refresh(struct snapshot *snapshot, struct err *err)
 {
+	snapshot_wait_id(snapshot);
 	int rc = contents_refresh(snapshot, err);
-
 	if (rc < 0)
 		return rc;
 	git_done(&snapshot->git);
 	strv_done(&snapshot->warnings);
 	describe(snapshot);
+	snapshot_wait_id(snapshot);
 	return 0;
 }
 

@@ -45,9 +45,12 @@ struct snapshot_options {
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
 	const char *shell_dir;  /* where hints are pasted; NULL: the current directory */
-	/* Called once, before files are read that the stat cache does not know. NULL: nobody. */
+	/* Called once each; NULL: nobody. When the repository has been read and the tree will be
+	 * walked; before files are read that the stat cache does not know. */
+	void (*will_walk)(void *ctx);
 	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
-	void *will_read_ctx;
+	void *will_ctx;
+	bool id_later; /* the id is not there before snapshot_wait_id */
 };
 
 /* What git knows of the tree. A file counts as changed when its bytes or its mode are not those of
@@ -84,6 +87,9 @@ struct snapshot {
 
 int snapshot_take(const struct snapshot_options *options, struct snapshot **ret, struct err *err);
 void snapshot_free(struct snapshot *snapshot);
+/* With id_later: blocks until the id is there, which is found beside the caller. Nobody may change
+ * entries before, nor may two wait at once. */
+void snapshot_wait_id(const struct snapshot *snapshot);
 AUTO_POINTER(struct snapshot, snapshot_free)
 #define AUTO_SNAPSHOT AUTO(snapshot_free_auto)
 

@@ -61,9 +61,27 @@ static bool is_below_pycache(const char *path)
 	return found;
 }
 
+/* Paths of one directory mostly stand beside each other. */
+struct looked {
+	const char *path;
+	size_t dir_len;
+	bool is_below;
+};
+
+static bool look_for_pycache(struct looked *last, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
+
+	if (!last->path || dir_len != last->dir_len || memcmp(path, last->path, dir_len) != 0)
+		*last = (struct looked){path, dir_len, is_below_pycache(path)};
+	return last->is_below;
+}
+
 static void warn_contents(struct snapshot *s)
 {
 	struct tally lfs = {0}, scripts = {0}, links = {0}, pycache = {0};
+	struct looked last = {0};
 
 	for (size_t i = 0; i < s->entries.n; i++) {
 		const struct entry *entry = &s->entries.v[i];
@@ -75,7 +93,7 @@ static void warn_contents(struct snapshot *s)
 			tally(&scripts, entry->path);
 		if (entry->kind == ENTRY_LINK && leads_out(entry->path, entry->target))
 			tally(&links, entry->path);
-		if (is_below_pycache(entry->path))
+		if (look_for_pycache(&last, entry->path))
 			tally(&pycache, entry->path);
 	}
 	say(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",

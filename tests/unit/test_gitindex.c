@@ -306,6 +306,25 @@ static void test_paths(void **state)
 		assert_false(gitindex_path_is_valid(bad[i]));
 }
 
+/* Only what differs from the path before is looked at. */
+static void test_paths_beside_others(void **state)
+{
+	static const char *const bad[] = {"..", "./", "//", "x/"};
+	AUTO_BUF struct buf data = {0};
+
+	(void)state;
+	fix_sh("git init -q r; cd r; mkdir a; echo 1 > a/+; echo 2 > a/wx; git add -A");
+	load(&data);
+	memset(data.data + data.len - SHA1_SIZE, 0, SHA1_SIZE);
+	char *name = memmem(data.data, data.len, "a/wx", 4);
+	assert_non_null(name);
+	assert_int_equal(parse(data.data, data.len), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		memcpy(name + 2, bad[i], 2);
+		assert_true(parse(data.data, data.len) < 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -323,6 +342,7 @@ int main(void)
 		test(test_sha256),
 		test(test_damage_is_seen),
 		test(test_paths),
+		test(test_paths_beside_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -597,6 +597,28 @@ static void test_cache_of_no_repository(void **state)
 }
 
 /* A snapshot of a part leaves what is known of the rest. */
+/* So many that they are looked up in parts. */
+static void test_cache_of_many(void **state)
+{
+	char id[DIGEST_TEXT_SIZE];
+
+	(void)state;
+	fix_sh("mkdir r; cd r; seq -f 'f%05g' 0 5000 | xargs touch");
+	settle();
+	take("r", true);
+	assert_int_equal(snap->stats.n_hashed, 5001);
+	settle();
+	fix_sh("cd r; for i in 00000 02047 02048 04095 04096 05000; do echo $i > f$i; done;"
+	       "rm f02046 f04097; touch f04095x");
+	take("r", true);
+	assert_int_equal(snap->stats.n_hashed, 7);
+	assert_int_equal(snap->entries.n, 5000);
+	memcpy(id, snap->id, sizeof(id));
+	take("r", false);
+	assert_int_equal(snap->stats.n_hashed, 5000);
+	assert_string_equal(snap->id, id);
+}
+
 static void test_cache_of_a_part(void **state)
 {
 	(void)state;
@@ -611,6 +633,64 @@ static void test_cache_of_a_part(void **state)
 	strv_done(&limits);
 	take("r", true);
 	assert_int_equal(snap->stats.n_hashed, 1);
+}
+
+static bool has(const char *path)
+{
+	vec_foreach (const struct entry, e, &snap->entries)
+		if (str_eq(e->path, path))
+			return true;
+	return false;
+}
+
+static void expect_commit(void)
+{
+	AUTO_FREE char *expected = fix_out("git -C r rev-parse HEAD");
+
+	assert_string_equal(snap->git.commit, expected);
+}
+
+/* The walk begins by those of the last time. */
+static void test_settings_that_change(void **state)
+{
+	static const char *const kept[] = {"true", "rm $f", "echo x >$f",
+		"printf 'ignore_case 0\nexcludes_file /x\nx' >$f", "echo ignore_case 1 >$f"};
+
+	(void)state;
+	make_repository();
+	fix_sh("touch r/a.tmp; echo '*.tmp' > none-of-these");
+	take("r", true);
+	assert_true(has("a.tmp"));
+	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++) {
+		fix_sh("git -C r config core.excludesFile \"$PWD/none-of-these\"");
+		take("r", true);
+		assert_false(has("a.tmp"));
+		expect_commit();
+		AUTO_FREE char *script = mem_printf("f=$(ls cache/*/settings.v1); %s", kept[i]);
+		fix_sh(script);
+		take("r", true);
+		assert_false(has("a.tmp"));
+		fix_sh("git -C r config --unset core.excludesFile;"
+		       "git -C r commit -q --allow-empty -m more");
+		take("r", true);
+		assert_true(has("a.tmp"));
+		expect_commit();
+	}
+}
+
+static void test_owner_that_changes(void **state)
+{
+	(void)state;
+	if (!fix_is_root())
+		skip();
+	make_repository();
+	take("r", true);
+	fix_sh("chown -R 4321 r");
+	assert_true(try_take("r", true) < 0);
+	assert_int_equal(err.id, E_SNAPSHOT_OWNER);
+	err_clear(&err);
+	fix_sh("chown -R 0 r");
+	take("r", true);
 }
 
 static char *cache_file(void)
@@ -949,7 +1029,10 @@ int main(void)
 		test(test_racy_edits),
 		test(test_same_tick_edits),
 		test(test_cache_of_no_repository),
+		test(test_cache_of_many),
 		test(test_cache_of_a_part),
+		test(test_settings_that_change),
+		test(test_owner_that_changes),
 		test(test_damaged_cache),
 		test(test_cache_directory_that_is_a_file),
 		test(test_future_times),

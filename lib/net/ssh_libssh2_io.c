@@ -1,0 +1,321 @@
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/enc.h"
+#include "base/mem.h"
+#include "net/ssh_libssh2_impl.h"
+
+/*
+ * Memory. Each block knows its size: what a packet said is looked at when libssh2 gives it back,
+ * because it does not tell an exit status of 0 from none.
+ */
+
+struct block {
+	_Alignas(16) size_t size;
+};
+
+static void *block_of(size_t size, void *old)
+{
+	/* A length from the other side that is far off. */
+	if (size > SSH_ALLOC_MAX)
+		return NULL;
+	struct block *block = mem_hook_realloc(old, sizeof(*block) + size + 1);
+	block->size = size;
+	if (!old)
+		((char *)(block + 1))[0] = '\0';
+	return block + 1;
+}
+
+static void *hook_alloc(size_t size, void **abstract)
+{
+	(void)abstract;
+	return block_of(size, NULL);
+}
+
+static void *hook_realloc(void *old, size_t size, void **abstract)
+{
+	(void)abstract;
+	return block_of(size, old ? (struct block *)old - 1 : NULL);
+}
+
+void *ssh_session_alloc(struct ssh_libssh2 *ssh, size_t size)
+{
+	(void)ssh;
+	return block_of(size, NULL);
+}
+
+/* RFC 4254, sections 5.1 and 6.10. */
+enum { OPEN_CONFIRMATION = 91, CHANNEL_REQUEST = 98 };
+
+static void look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
+{
+	static const char status[] = "\0\0\0\x0b"
+				     "exit-status";
+	enum { STATUS_LEN = sizeof(status) - 1, STATUS_AT = 5 };
+
+	if (size < STATUS_AT)
+		return;
+	uint32_t id = get_be32(packet + 1);
+	if (packet[0] == OPEN_CONFIRMATION)
+		ssh->last_id = id;
+	else if (packet[0] == CHANNEL_REQUEST && size >= STATUS_AT + STATUS_LEN + 5 &&
+		 memcmp(packet + STATUS_AT, status, STATUS_LEN) == 0)
+		ssh_channel_has_status(ssh, id);
+}
+
+static void hook_free(void *p, void **abstract)
+{
+	if (!p)
+		return;
+	struct block *block = (struct block *)p - 1;
+	if (*abstract)
+		look_at(*abstract, p, block->size);
+	explicit_bzero(p, block->size);
+	free(block);
+}
+
+/*
+ * The socket
+ */
+
+static void set_lost(struct ssh_libssh2 *ssh, const char *why)
+{
+	if (ssh->is_lost)
+		return;
+	ssh->is_lost = true;
+	free(ssh->lost_why);
+	ssh->lost_why = mem_strdup(why);
+}
+
+/* Looked at before anything is sent: our own NEWKEYS is the first behind the key. */
+static bool shows_trusted_key(const struct ssh_libssh2 *ssh)
+{
+	size_t len = 0;
+
+	if (ssh->trusted.len == 0)
+		return true;
+	const char *blob = libssh2_session_hostkey(ssh->session, &len, NULL);
+	return blob && len == ssh->trusted.len && memcmp(blob, ssh->trusted.data, len) == 0;
+}
+
+/* A connection that is lost says "not now", so that what has been received can be read. */
+static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, void **abstract)
+{
+	struct ssh_libssh2 *ssh = *abstract;
+	ssize_t n;
+
+	(void)flags;
+	if (ssh->is_ended)
+		return -ECONNRESET;
+	if (ssh->is_lost || ssh->budget == 0)
+		return -EAGAIN;
+	do {
+		n = recv(fd, out, len, MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		size_t got = (size_t)n;
+		ssh->received += got;
+		ssh->budget -= got < ssh->budget ? got : ssh->budget;
+		return n;
+	}
+	if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+		set_lost(ssh, n == 0 ? "closed by the other side" : strerror(errno));
+	return -EAGAIN;
+}
+
+static size_t send_some(struct ssh_libssh2 *ssh, const char *data, size_t len)
+{
+	size_t sent = 0;
+
+	while (sent < len && !ssh->is_lost) {
+		ssize_t n = send(ssh->fd, data + sent, len - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n >= 0)
+			sent += (size_t)n;
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			break;
+		else if (errno != EINTR)
+			set_lost(ssh, strerror(errno));
+	}
+	return sent;
+}
+
+void ssh_session_flush(struct ssh_libssh2 *ssh)
+{
+	if (!ssh_session_has_output(ssh))
+		return;
+	ssh->out_at += send_some(ssh, ssh->out.data + ssh->out_at, ssh->out.len - ssh->out_at);
+	if (ssh->is_lost || ssh->out_at == ssh->out.len) {
+		buf_reset(&ssh->out);
+		ssh->out_at = 0;
+	} else if (ssh->out_at > SSH_OUT_HIGH) {
+		buf_consume(&ssh->out, ssh->out_at);
+		ssh->out_at = 0;
+	}
+}
+
+/* All of it is taken, always. */
+static ssize_t hook_send(
+	libssh2_socket_t fd, const void *data, size_t len, int flags, void **abstract)
+{
+	struct ssh_libssh2 *ssh = *abstract;
+	size_t sent = 0;
+
+	(void)fd;
+	(void)flags;
+	if (ssh->is_ended)
+		return -ECONNRESET;
+	if (!shows_trusted_key(ssh))
+		set_lost(ssh, "the host shows another key than at the login");
+	if (!ssh_session_has_output(ssh))
+		sent = send_some(ssh, data, len);
+	if (sent < len && !ssh->is_lost)
+		buf_add(&ssh->out, (const char *)data + sent, len - sent);
+	if (ssh->out.full)
+		set_lost(ssh, "too much waits to be sent");
+	return (ssize_t)len;
+}
+
+/*
+ * The session
+ */
+
+/* What is known to be weak is not offered: RFC 9142, and no CBC, no SHA-1. */
+static const struct {
+	int kind;
+	const char *list;
+} methods[] = {
+	{LIBSSH2_METHOD_KEX, "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,"
+			     "ecdh-sha2-nistp384,ecdh-sha2-nistp521,diffie-hellman-group16-sha512,"
+			     "diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256,"
+			     "diffie-hellman-group14-sha256"},
+	{LIBSSH2_METHOD_CRYPT_CS, "aes128-ctr,aes256-ctr,aes192-ctr"},
+	{LIBSSH2_METHOD_CRYPT_SC, "aes128-ctr,aes256-ctr,aes192-ctr"},
+	{LIBSSH2_METHOD_MAC_CS,
+		"hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,"
+		"hmac-sha2-512"},
+	{LIBSSH2_METHOD_MAC_SC,
+		"hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,"
+		"hmac-sha2-512"},
+	{LIBSSH2_METHOD_COMP_CS, "none"},
+	{LIBSSH2_METHOD_COMP_SC, "none"},
+};
+
+/* ISO C has no conversion from a function to an object; libssh2 wants one. */
+static void set_hook(LIBSSH2_SESSION *session, int kind, const void *fn_at)
+{
+	void *fn;
+
+	memcpy(&fn, fn_at, sizeof(fn));
+	libssh2_session_callback_set(session, kind, fn);
+}
+
+static bool is_supported(const char *name, size_t len, const char *const *all, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (strlen(all[i]) == len && memcmp(all[i], name, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Of list what libssh2 has. It would leave out the others by itself, but by copying within one
+ * block as if they were two. */
+static void keep_supported(const char *list, const char *const *all, int n, struct buf *out)
+{
+	for (const char *name = list, *end; *name; name = *end ? end + 1 : end) {
+		end = strchrnul(name, ',');
+		size_t len = (size_t)(end - name);
+		if (!is_supported(name, len, all, n))
+			continue;
+		if (out->len > 0)
+			buf_addc(out, ',');
+		buf_add(out, name, len);
+	}
+}
+
+static int set_method(LIBSSH2_SESSION *session, int kind, const char *list, struct err *err)
+{
+	AUTO_BUF struct buf kept = {0};
+	const char **all = NULL;
+
+	buf_init(&kept, 1024);
+	int n = libssh2_session_supported_algs(session, kind, &all);
+	if (n > 0)
+		keep_supported(list, all, n, &kept);
+	if (n > 0)
+		libssh2_free(session, all);
+	if (kept.len == 0 || libssh2_session_method_pref(session, kind, kept.data) != 0)
+		return err_set(
+			err, E_SSH_LOGIN, "libssh2 has none of the algorithms that are safe");
+	return 0;
+}
+
+static int set_methods(LIBSSH2_SESSION *session, const char *host_key_types, struct err *err)
+{
+	int r = set_method(session, LIBSSH2_METHOD_HOSTKEY, host_key_types, err);
+
+	for (size_t i = 0; i < ARRAY_LEN(methods) && r == 0; i++)
+		r = set_method(session, methods[i].kind, methods[i].list, err);
+	return r;
+}
+
+int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err)
+{
+	ssize_t (*receives)(libssh2_socket_t, void *, size_t, int, void **) = hook_recv;
+	ssize_t (*sends)(libssh2_socket_t, const void *, size_t, int, void **) = hook_send;
+
+	ssh->session = libssh2_session_init_ex(hook_alloc, hook_free, hook_realloc, ssh);
+	if (!ssh->session)
+		return err_set(err, E_IO, "libssh2 cannot make a session");
+	buf_init(&ssh->out, SSH_OUT_MAX);
+	ssh->out_at = 0;
+	ssh->budget = SIZE_MAX;
+	ssh->is_lost = ssh->is_ended = false;
+	libssh2_session_set_blocking(ssh->session, 0);
+	set_hook(ssh->session, LIBSSH2_CALLBACK_RECV, &receives);
+	set_hook(ssh->session, LIBSSH2_CALLBACK_SEND, &sends);
+	return set_methods(ssh->session, host_key_types, err);
+}
+
+void ssh_session_end(struct ssh_libssh2 *ssh)
+{
+	ssh->is_ended = true;
+	if (ssh->session)
+		libssh2_session_free(ssh->session);
+	ssh->session = NULL;
+	buf_done(&ssh->out);
+	if (ssh->fd >= 0)
+		close(ssh->fd);
+	ssh->fd = -1;
+}
+
+const char *ssh_session_error(struct ssh_libssh2 *ssh, int *ret_code)
+{
+	char *text = NULL;
+	int code = libssh2_session_last_error(ssh->session, &text, NULL, 0);
+
+	if (ret_code)
+		*ret_code = code;
+	return text && *text ? text : "no reason given";
+}
+
+int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg)
+{
+	int r;
+
+	while ((r = step(ssh, arg)) == LIBSSH2_ERROR_EAGAIN) {
+		short events = ssh_session_has_output(ssh) ? POLLIN | POLLOUT : POLLIN;
+		if (ssh->is_lost)
+			return LIBSSH2_ERROR_SOCKET_DISCONNECT;
+		enum ssh_waited waited = ssh_wait_fd(&ssh->wait, ssh->fd, events);
+		if (waited == SSH_WAIT_CANCELED)
+			return SSH_STEP_CANCELED;
+		if (waited == SSH_WAIT_TIMEOUT)
+			return LIBSSH2_ERROR_TIMEOUT;
+		ssh_session_flush(ssh);
+	}
+	return r;
+}

@@ -1,0 +1,141 @@
+#include "net/front.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "net/front_impl.h"
+
+void front_notice(const struct front *front, const char *format, ...)
+{
+	va_list args;
+
+	if (!front->options.notice)
+		return;
+	va_start(args, format);
+	AUTO_FREE char *text = mem_vprintf(format, args);
+	va_end(args);
+	front->options.notice(front->options.ctx, text);
+}
+
+/*
+ * Connections
+ */
+
+static void hold(struct front *front, bool is_held)
+{
+	front->is_held = is_held;
+	if (front->listener)
+		listener_hold(front->listener, is_held);
+}
+
+void front_count_less(struct front *front)
+{
+	front->n--;
+	hold(front, false);
+}
+
+void front_has_idle(struct front *front)
+{
+	if (front->is_held)
+		hold(front, false);
+}
+
+/* The one but the newest that has waited longest for another request. */
+static struct front_conn *find_idle(struct front *front)
+{
+	struct front_conn *found = NULL;
+
+	for (struct front_conn *conn = front->conns->next; conn; conn = conn->next)
+		if (front_conn_is_idle(conn) && (!found || conn->since_ms <= found->since_ms))
+			found = conn;
+	return found;
+}
+
+/* Of a new connection. Where all are at work others wait in the system's queue. */
+static void make_room(struct front *front)
+{
+	if (front->n < FRONT_CONNS_MAX)
+		return;
+	struct front_conn *idle = find_idle(front);
+	if (idle)
+		front_conn_free(idle);
+	else
+		hold(front, true);
+}
+
+/* Who has gone already cannot be asked for his name, and needs no answer. */
+static bool is_welcome(const struct front *front, int fd, const char *peer)
+{
+	uid_t uid;
+
+	int r = os_peer_uid(fd, &uid);
+	if (r < 0 || (r > 0 && (uid == geteuid() || uid == 0)))
+		return true;
+	if (r > 0)
+		front_notice(front, "a connection of another user of this machine (%u) is refused",
+			(unsigned)uid);
+	else
+		front_notice(front, "a connection from %s is refused: it belongs to nobody", peer);
+	return false;
+}
+
+static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+{
+	struct front *front = ctx;
+
+	(void)err;
+	if (!is_welcome(front, fd, peer)) {
+		close(fd);
+		return 0;
+	}
+	front_conn_new(front, fd);
+	make_room(front);
+	return 0;
+}
+
+/*
+ * The front
+ */
+
+int front_open(const struct front_options *options, struct front **ret, struct err *err)
+{
+	struct front *front = mem_alloc(1, sizeof(*front));
+	const struct listen_options listening = {.loop = options->loop,
+		.port = options->port,
+		.is_exact = options->is_exact,
+		.accept = on_accept,
+		.ctx = front};
+
+	front->options = *options;
+	int r = listener_open(&listening, &front->listener, err);
+	if (r < 0) {
+		free(front);
+		return r;
+	}
+	*ret = front;
+	return 0;
+}
+
+void front_free(struct front *front)
+{
+	if (!front)
+		return;
+	listener_free(TAKE(front->listener));
+	while (front->conns)
+		front_conn_free(front->conns);
+	while (front->tunnels) {
+		struct front_tunnel *tunnel = front->tunnels;
+
+		pump_cancel(tunnel->pump);
+		front_tunnel_free(tunnel);
+	}
+	free(front);
+}
+
+uint16_t front_port(const struct front *front)
+{
+	return listener_port(front->listener);
+}

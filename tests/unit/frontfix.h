@@ -1,0 +1,337 @@
+/* A front on a loop, with its clients and programs in the same process: each is a socket that is
+ * read as it comes. */
+#ifndef DLRUN_TESTS_UNIT_FRONTFIX_H
+#define DLRUN_TESTS_UNIT_FRONTFIX_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/front.h"
+
+enum { PEERS_MAX = 8, PEER_MAX = 8 << 20, PIECE = 64 << 10, LIMIT_MS = 60000 };
+
+struct peer {
+	struct world *world;
+	int fd;
+	struct loop_fd *source;
+	struct buf got;
+	uint64_t n_got, n_wrong; /* of a flood, which is checked and not kept */
+	uint64_t to_send, n_sent;
+	bool is_flooded, ended, was_reset, is_paused;
+};
+
+struct world {
+	struct loop *loop;
+	struct front *front;
+	struct peer peers[PEERS_MAX]; /* clients */
+	size_t n_peers;
+	struct peer programs[PEERS_MAX];
+	size_t n_programs;
+	void (*ask)(struct world *world, struct front_exchange *exchange,
+		const struct front_request *request);
+	struct front_exchange *exchange; /* the one that waits */
+	struct strv seen;                /* METHOD HOST:PORT TARGET of each request */
+	struct strv notices;
+	bool refuses; /* connect */
+	const char *key, *strip;
+	bool any_origin;
+	int n_gone, n_room, n_freed;
+	bool too_late, is_settled;
+};
+
+/*
+ * Peers
+ */
+
+/* What stands at `at` of every flood. */
+static inline char flood_byte(uint64_t at)
+{
+	return (char)((at * 2654435761u) >> 11);
+}
+
+static inline void peer_receive(struct peer *peer, const char *data, size_t len)
+{
+	if (!peer->is_flooded) {
+		buf_add(&peer->got, data, len);
+		return;
+	}
+	for (size_t i = 0; i < len; i++)
+		peer->n_wrong += data[i] != flood_byte(peer->n_got + i);
+	peer->n_got += len;
+}
+
+static inline void peer_read(struct peer *peer)
+{
+	static char data[PIECE];
+
+	ssize_t n = recv(peer->fd, data, sizeof(data), 0);
+	if (n > 0)
+		peer_receive(peer, data, (size_t)n);
+	peer->ended = n == 0 || (n < 0 && errno != EAGAIN);
+	peer->was_reset = n < 0 && errno == ECONNRESET;
+}
+
+static inline void peer_write(struct peer *peer)
+{
+	static char data[PIECE];
+	size_t len = peer->to_send < PIECE ? (size_t)peer->to_send : PIECE;
+
+	for (size_t i = 0; i < len; i++)
+		data[i] = flood_byte(peer->n_sent + i);
+	ssize_t n = send(peer->fd, data, len, MSG_NOSIGNAL);
+	if (n > 0) {
+		peer->n_sent += (uint64_t)n;
+		peer->to_send -= (uint64_t)n;
+	} else if (n < 0 && errno != EAGAIN) {
+		peer->to_send = 0;
+	}
+}
+
+static inline short peer_prepare(void *ctx)
+{
+	const struct peer *peer = ctx;
+
+	return (short)((peer->ended || peer->is_paused ? 0 : POLLIN) |
+		       (peer->to_send > 0 ? POLLOUT : 0));
+}
+
+static inline int peer_dispatch(void *ctx, short revents, struct err *err)
+{
+	struct peer *peer = ctx;
+
+	(void)err;
+	if (revents & POLLOUT)
+		peer_write(peer);
+	if ((revents & ~POLLOUT) && !peer->is_paused)
+		peer_read(peer);
+	loop_stop(peer->world->loop);
+	return 0;
+}
+
+static const struct loop_fd_ops peer_ops = {.prepare = peer_prepare, .dispatch = peer_dispatch};
+
+static inline void peer_open(struct world *world, struct peer *peer, int fd)
+{
+	*peer = (struct peer){.world = world, .fd = fd};
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	buf_init(&peer->got, PEER_MAX);
+	peer->source = loop_add_fd(world->loop, fd, &peer_ops, peer);
+}
+
+static inline void peer_close(struct peer *peer)
+{
+	if (!peer->source)
+		return;
+	loop_remove_fd(peer->world->loop, TAKE(peer->source));
+	close(peer->fd);
+	buf_done(&peer->got);
+}
+
+static inline struct peer *client_new(struct world *world)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+		.sin_port = htons(front_port(world->front)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(world->n_peers < PEERS_MAX);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	struct peer *peer = &world->peers[world->n_peers++];
+	peer_open(world, peer, fd);
+	return peer;
+}
+
+/* "@" is the front's address. */
+static inline void says(struct peer *peer, const char *text)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, PEER_MAX);
+	for (; *text; text++)
+		if (*text == '@')
+			buf_addf(&out, "localhost:%u", front_port(peer->world->front));
+		else
+			buf_addc(&out, *text);
+	assert_int_equal(send(peer->fd, out.data, out.len, MSG_NOSIGNAL), out.len);
+}
+
+/*
+ * The world
+ */
+
+static inline int limit_due(void *ctx, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)err;
+	world->too_late = true;
+	loop_stop(world->loop);
+	return 0;
+}
+
+#define RUN_UNTIL(world, condition)                                                                \
+	do {                                                                                       \
+		struct loop_timer *limit_ =                                                        \
+			loop_add_timer((world)->loop, clock_ms() + LIMIT_MS, limit_due, (world));  \
+		while (!(condition) && !(world)->too_late)                                         \
+			assert_int_equal(loop_run((world)->loop, NULL), 0);                        \
+		loop_remove_timer((world)->loop, limit_);                                          \
+		if ((world)->too_late)                                                             \
+			fail_msg("waited in vain: %s", #condition);                                \
+	} while (0)
+
+static inline int settle_due(void *ctx, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)err;
+	world->is_settled = true;
+	loop_stop(world->loop);
+	return 0;
+}
+
+static inline uint64_t moved(const struct world *world)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < PEERS_MAX; i++) {
+		const struct peer *peers[] = {&world->peers[i], &world->programs[i]};
+
+		for (size_t j = 0; j < 2; j++)
+			n += peers[j]->n_got + peers[j]->got.len + peers[j]->n_sent;
+	}
+	return n;
+}
+
+/* Until nothing moves any more. */
+static inline void settles(struct world *world)
+{
+	uint64_t before;
+
+	do {
+		before = moved(world);
+		world->is_settled = false;
+		loop_add_timer(world->loop, clock_ms() + 30, settle_due, world);
+		while (!world->is_settled)
+			assert_int_equal(loop_run(world->loop, NULL), 0);
+	} while (moved(world) != before);
+}
+
+static inline void on_gone(void *ctx)
+{
+	struct world *world = ctx;
+
+	world->n_gone++;
+	world->exchange = NULL;
+	loop_stop(world->loop);
+}
+
+static inline void on_request(
+	void *ctx, struct front_exchange *exchange, const struct front_request *request)
+{
+	struct world *world = ctx;
+
+	strv_addf(&world->seen, "%s %s:%u %s", request->method, request->host, request->port,
+		request->target);
+	world->exchange = exchange;
+	front_on_gone(exchange, on_gone, world);
+	world->ask(world, exchange, request);
+	loop_stop(world->loop);
+}
+
+static inline void on_notice(void *ctx, const char *text)
+{
+	strv_add(&((struct world *)ctx)->notices, text);
+}
+
+static inline int on_connect(void *ctx, int fd, struct err *err)
+{
+	struct world *world = ctx;
+
+	if (world->refuses) {
+		close(fd);
+		err_set(err, E_IO, "there is no <run>");
+		return err_hint(err, "dlrun ps");
+	}
+	assert_true(world->n_programs < PEERS_MAX);
+	peer_open(world, &world->programs[world->n_programs++], fd);
+	loop_stop(world->loop);
+	return 0;
+}
+
+static inline void on_why(void *ctx, char **ret_what, char **ret_hint)
+{
+	(void)ctx;
+	*ret_what = mem_strdup("nothing listens at <6006>");
+	*ret_hint = mem_strdup("wait & see");
+}
+
+static inline void on_free(void *ctx)
+{
+	((struct world *)ctx)->n_freed++;
+}
+
+static inline void ask_hello(
+	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+{
+	(void)world;
+	(void)request;
+	front_answer(exchange, 200, NULL, "hello", 5);
+}
+
+static inline void ask_nothing(
+	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+{
+	(void)world;
+	(void)exchange;
+	(void)request;
+}
+
+static inline void ask_carry(
+	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+{
+	const struct front_route route = {.key = world->key ? world->key : "key",
+		.connect = on_connect,
+		.why = on_why,
+		.free = on_free,
+		.ctx = world,
+		.any_origin = world->any_origin,
+		.strip = world->strip};
+
+	(void)request;
+	front_carry(exchange, &route);
+}
+
+static inline void world_open(struct world *world)
+{
+	AUTO_ERR struct err err = {0};
+	struct front_options options = {.request = on_request, .notice = on_notice, .ctx = world};
+
+	*world = (struct world){.loop = loop_new(), .ask = ask_hello};
+	options.loop = world->loop;
+	if (front_open(&options, &world->front, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static inline void world_close(struct world *world)
+{
+	front_free(world->front);
+	for (size_t i = 0; i < PEERS_MAX; i++) {
+		peer_close(&world->peers[i]);
+		peer_close(&world->programs[i]);
+	}
+	strv_done(&world->seen);
+	strv_done(&world->notices);
+	loop_free(world->loop);
+}
+
+#endif

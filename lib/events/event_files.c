@@ -100,13 +100,23 @@ static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
 		spec->scalar(spec->ctx, file->dir, file->number, scalar);
 }
 
+static void on_restart(void *ctx, int64_t step)
+{
+	struct file *file = ctx;
+	const struct event_files_spec *spec = &file->owner->spec;
+
+	if (spec->restart)
+		spec->restart(spec->ctx, file->dir, file->number, step);
+}
+
 static void start_reader(struct file *file)
 {
-	static const struct tfevents_ops ops = {.scalar = on_scalar};
+	static const struct tfevents_ops ops = {.scalar = on_scalar, .restart = on_restart};
+	const struct event_files_spec *wanted = &file->owner->spec;
 	const struct tfevents_spec spec = {.ops = &ops,
 		.ctx = file,
-		.record_max = file->owner->spec.record_max,
-		.tags_max = TAGS_MAX};
+		.record_max = wanted->record_max,
+		.tags_max = wanted->tags_max ? wanted->tags_max : TAGS_MAX};
 
 	tfevents_free(file->reader);
 	file->reader = tfevents_new(&spec);
@@ -139,7 +149,7 @@ static bool read_chunks(struct event_files *files, struct file *file, int fd)
 		if (n <= 0)
 			return true;
 		files->bytes_left -= (size_t)n;
-		if (tfevents_feed(file->reader, files->chunk, (size_t)n) != TFEVENTS_OK)
+		if (tfevents_feed(file->reader, files->chunk, (size_t)n) != TFRECORD_OK)
 			return true;
 	}
 	return false;
@@ -236,10 +246,27 @@ static void add_entry(struct event_files *files, size_t at, int dirfd, const str
 		add_file(files, path, at);
 }
 
+static int by_path(const void *a, const void *b)
+{
+	return strcmp((*(struct file *const *)a)->path, (*(struct file *const *)b)->path);
+}
+
+/* Names begin with a time: what a program wrote first is read first. */
+static void sort_new(struct event_files *files, size_t first)
+{
+	size_t n = files->files.n;
+
+	if (n - first > 1)
+		qsort(files->files.v + first, n - first, sizeof(*files->files.v), by_path);
+	for (size_t i = first; i < n; i++)
+		files->files.v[i]->number = i;
+}
+
 static void read_dir(struct event_files *files, size_t at, int fd)
 {
 	AUTO_DIR DIR *stream = fdopendir(fd);
 	struct dirent *entry;
+	size_t n_before = files->files.n;
 
 	if (!stream) {
 		close(fd);
@@ -249,6 +276,7 @@ static void read_dir(struct event_files *files, size_t at, int fd)
 		files->entries_left--;
 		add_entry(files, at, dirfd(stream), entry);
 	}
+	sort_new(files, n_before);
 }
 
 static void look_at_dir(struct event_files *files, int root, size_t at)

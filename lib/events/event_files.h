@@ -1,6 +1,7 @@
 /*
  * Event files below a directory, found without configuration: any regular file with "tfevents" in
- * its name, at any depth; symbolic links are not followed. Reads their new bytes.
+ * its name, at any depth; symbolic links are not followed. Reads their new bytes, of the files of a
+ * directory in the order of their names, as far as they are found by the same look.
  */
 #ifndef DLRUN_EVENTS_EVENT_FILES_H
 #define DLRUN_EVENTS_EVENT_FILES_H
@@ -18,8 +19,11 @@ struct event_files_spec {
 	size_t dirs_max, files_max, entries_max;
 	size_t bytes_max; /* that one look reads */
 	size_t record_max;
-	/* dir: which directory the file is in, by number, from 0. file: which file. */
+	size_t tags_max; /* of one file: tfevents_spec; 0: 2000 */
+	/* dir: which directory the file is in, by number, from 0. file: which file. What is not
+	 * wanted is NULL. */
 	void (*scalar)(void *ctx, size_t dir, size_t file, const struct tfevents_scalar *scalar);
+	void (*restart)(void *ctx, size_t dir, size_t file, int64_t step);
 	void *ctx;
 };
 

@@ -1,35 +1,15 @@
 #include "events/tfevents.h"
 
 #include "base/buf.h"
-#include "base/enc.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "events/crc32c.h"
 #include "events/protobuf.h"
+#include "events/tfevent.h"
 #include "events/tftensor.h"
 
-enum { HEADER_SIZE = 12, TRAILER_SIZE = 4, PLUGIN_NAME_MAX = 128 };
-
-/* Field numbers of the messages. */
-enum {
-	EVENT_WALL_TIME = 1,
-	EVENT_STEP = 2,
-	EVENT_SUMMARY = 5,
-	EVENT_SESSION_LOG = 7,
-	SESSION_STATUS = 1,
-	SESSION_START = 1,
-	SUMMARY_VALUE = 1,
-	VALUE_TAG = 1,
-	VALUE_SIMPLE = 2,
-	VALUE_TENSOR = 8,
-	VALUE_METADATA = 9,
-	METADATA_PLUGIN = 1,
-	METADATA_CLASS = 4,
-	CLASS_SCALAR = 1,
-	PLUGIN_NAME = 1,
-	PLUGIN_CONTENT = 2,
-};
+enum { SESSION_STATUS = 1, SESSION_START = 1 };
 
 /* What a map of tags points to. */
 static char is_scalar, is_other;
@@ -50,7 +30,7 @@ struct tfevents *tfevents_new(const struct tfevents_spec *spec)
 
 	crc32c_init();
 	reader->spec = *spec;
-	buf_init(&reader->held, spec->record_max + HEADER_SIZE + TRAILER_SIZE);
+	buf_init(&reader->held, spec->record_max + TFRECORD_HEADER + TFRECORD_TRAILER);
 	return reader;
 }
 
@@ -77,101 +57,29 @@ void tfevents_free(struct tfevents *reader)
  * Events
  */
 
-struct event {
-	double wall_time_s;
-	int64_t step;
-};
-
-struct value {
-	char tag[TFEVENTS_TAG_MAX + 1];
-	bool has_simple, has_tensor;
-	double simple;
-	struct protobuf tensor;
-	struct protobuf metadata;
-};
-
-/* Text of a message as a string; false: empty, too long or no text. */
-static bool copy_text(const struct protobuf *bytes, char *out, size_t max)
-{
-	size_t len = protobuf_len(bytes);
-
-	if (len == 0 || len > max || memchr(bytes->p, 0, len) ||
-		!str_is_utf8((const char *)bytes->p, len))
-		return false;
-	memcpy(out, bytes->p, len);
-	out[len] = '\0';
-	return true;
-}
-
-static void add_plugin(struct tfevents *reader, const char *tag, struct protobuf data, char *name)
-{
-	struct protobuf content = {0};
-	struct protobuf_field field;
-
-	while (protobuf_next(&data, &field)) {
-		if (field.wire != PB_BYTES)
-			continue;
-		if (field.number == PLUGIN_NAME && !copy_text(&field.sub, name, PLUGIN_NAME_MAX))
-			name[0] = '\0';
-		if (field.number == PLUGIN_CONTENT)
-			content = field.sub;
-	}
-	if (name[0] && reader->spec.ops->plugin)
-		reader->spec.ops->plugin(
-			reader->spec.ctx, tag, name, content.p, protobuf_len(&content));
-}
-
 /* The first metadata of a tag holds for all of its values. */
-static void add_metadata(struct tfevents *reader, const char *tag, struct protobuf metadata)
+static void add_metadata(struct tfevents *reader, const char *tag, struct protobuf bytes)
 {
-	char plugin[PLUGIN_NAME_MAX + 1] = "";
-	struct protobuf_field field;
-	uint64_t data_class = 0;
+	struct tfevent_metadata metadata;
 
-	while (protobuf_next(&metadata, &field)) {
-		if (field.number == METADATA_PLUGIN && field.wire == PB_BYTES)
-			add_plugin(reader, tag, field.sub, plugin);
-		if (field.number == METADATA_CLASS && field.wire == PB_VARINT)
-			data_class = field.value;
-	}
-	if ((!plugin[0] && !data_class) || map_get(&reader->tags, tag) ||
+	tfevent_metadata(bytes, &metadata);
+	if (metadata.plugin[0] && reader->spec.ops->plugin)
+		reader->spec.ops->plugin(reader->spec.ctx, tag, metadata.plugin, metadata.content.p,
+			protobuf_len(&metadata.content));
+	if ((!metadata.plugin[0] && !metadata.data_class) || map_get(&reader->tags, tag) ||
 		reader->tags.n >= reader->spec.tags_max)
 		return;
-	bool scalar = data_class == CLASS_SCALAR || str_eq(plugin, "scalars");
-	map_put(&reader->tags, tag, scalar ? &is_scalar : &is_other);
+	map_put(&reader->tags, tag, tfevent_is_scalar(&metadata) ? &is_scalar : &is_other);
 }
 
-static bool parse_value(struct protobuf bytes, struct value *ret)
+static void add_value(struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
 {
-	struct protobuf_field field;
+	struct tfevent_value value;
 
-	ret->tag[0] = '\0';
-	ret->has_simple = ret->has_tensor = false;
-	ret->metadata = (struct protobuf){0};
-	while (protobuf_next(&bytes, &field)) {
-		if (field.number == VALUE_TAG && field.wire == PB_BYTES) {
-			if (!copy_text(&field.sub, ret->tag, TFEVENTS_TAG_MAX))
-				return false;
-		} else if (field.number == VALUE_SIMPLE && field.wire == PB_FIXED32) {
-			ret->has_simple = true;
-			ret->simple = protobuf_float(field.value);
-		} else if (field.number == VALUE_TENSOR && field.wire == PB_BYTES) {
-			ret->has_tensor = true;
-			ret->tensor = field.sub;
-		} else if (field.number == VALUE_METADATA && field.wire == PB_BYTES) {
-			ret->metadata = field.sub;
-		}
-	}
-	return !bytes.bad && ret->tag[0];
-}
-
-static void add_value(struct tfevents *reader, const struct event *event, struct protobuf bytes)
-{
-	struct value value;
-
-	if (!parse_value(bytes, &value))
+	if (!tfevent_value(bytes, &value))
 		return;
-	add_metadata(reader, value.tag, value.metadata);
+	if (value.metadata.p)
+		add_metadata(reader, value.tag, value.metadata);
 	bool found = value.has_simple;
 	if (!found && value.has_tensor && map_get(&reader->tags, value.tag) == &is_scalar)
 		found = tftensor_scalar(value.tensor, &value.simple);
@@ -186,17 +94,17 @@ static void add_value(struct tfevents *reader, const struct event *event, struct
 	reader->spec.ops->scalar(reader->spec.ctx, &scalar);
 }
 
-static void add_summary(struct tfevents *reader, const struct event *event, struct protobuf bytes)
+static void add_summary(struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
 {
 	struct protobuf_field field;
 
 	while (protobuf_next(&bytes, &field))
-		if (field.number == SUMMARY_VALUE && field.wire == PB_BYTES)
+		if (field.number == TFEVENT_SUMMARY_VALUE && field.wire == PB_BYTES)
 			add_value(reader, event, field.sub);
 }
 
 static void add_session_log(
-	struct tfevents *reader, const struct event *event, struct protobuf bytes)
+	struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
 {
 	struct protobuf_field field;
 
@@ -206,37 +114,23 @@ static void add_session_log(
 			reader->spec.ops->restart(reader->spec.ctx, event->step);
 }
 
-/* Time and step may stand behind what they belong to. false: no event. */
-static bool parse_event(struct protobuf bytes, struct event *ret)
-{
-	struct protobuf_field field;
-
-	while (protobuf_next(&bytes, &field)) {
-		if (field.number == EVENT_WALL_TIME && field.wire == PB_FIXED64)
-			ret->wall_time_s = protobuf_double(field.value);
-		if (field.number == EVENT_STEP && field.wire == PB_VARINT)
-			ret->step = (int64_t)field.value;
-	}
-	return !bytes.bad;
-}
-
 static void add_event(struct tfevents *reader, const uint8_t *data, size_t len)
 {
 	struct protobuf bytes = protobuf_of(data, len);
-	struct event event = {0};
+	struct tfevent event;
 	struct protobuf_field field;
 
 	reader->counts.records++;
-	if (!parse_event(bytes, &event)) {
+	if (!tfevent_read(bytes, &event)) {
 		reader->counts.malformed++;
 		return;
 	}
 	while (protobuf_next(&bytes, &field)) {
 		if (field.wire != PB_BYTES)
 			continue;
-		if (field.number == EVENT_SUMMARY)
+		if (field.number == TFEVENT_SUMMARY)
 			add_summary(reader, &event, field.sub);
-		if (field.number == EVENT_SESSION_LOG)
+		if (field.number == TFEVENT_SESSION_LOG)
 			add_session_log(reader, &event, field.sub);
 	}
 }
@@ -245,38 +139,23 @@ static void add_event(struct tfevents *reader, const uint8_t *data, size_t len)
  * Records
  */
 
-static bool is_good(const uint8_t *data, size_t len, const uint8_t *sum)
-{
-	return get_le32(sum) == crc32c_masked(data, len);
-}
-
-/* The header at p. *ret_len: of the data. A sum of zeros has not been written yet: of zeros alone,
- * too, it would be another one. */
-static enum tfevents_state read_header(const uint8_t *p, uint64_t *ret_len)
-{
-	*ret_len = get_le64(p);
-	if (!is_good(p, 8, p + 8))
-		return get_le32(p + 8) == 0 ? TFEVENTS_UNFILLED : TFEVENTS_BAD;
-	return *ret_len > INT64_MAX / 2 ? TFEVENTS_BAD : TFEVENTS_OK;
-}
-
 /* One whole record of len bytes of data at p. held: its parts were read at different times, and the
  * first ones may be out of date, once. */
-static enum tfevents_state read_record(
+static enum tfrecord_state read_record(
 	struct tfevents *reader, const uint8_t *p, size_t len, bool held)
 {
-	const uint8_t *sum = p + HEADER_SIZE + len;
+	enum tfrecord_state state = tfrecord_data(p, len);
 
-	if (is_good(p + HEADER_SIZE, len, sum)) {
-		add_event(reader, p + HEADER_SIZE, len);
-	} else if (get_le32(sum) == 0 || (held && reader->failed != reader->offset + 1)) {
+	if (state == TFRECORD_OK) {
+		add_event(reader, p + TFRECORD_HEADER, len);
+	} else if (state == TFRECORD_UNFILLED || (held && reader->failed != reader->offset + 1)) {
 		reader->failed = reader->offset + 1;
-		return TFEVENTS_UNFILLED;
+		return TFRECORD_UNFILLED;
 	} else {
 		reader->counts.skipped++;
 	}
-	reader->offset += HEADER_SIZE + len + TRAILER_SIZE;
-	return TFEVENTS_OK;
+	reader->offset += TFRECORD_HEADER + len + TFRECORD_TRAILER;
+	return TFRECORD_OK;
 }
 
 struct input {
@@ -314,65 +193,65 @@ static void begin_skip(struct tfevents *reader, uint64_t len, size_t n_read)
 {
 	reader->counts.skipped++;
 	reader->offset += n_read;
-	reader->to_skip = HEADER_SIZE + len + TRAILER_SIZE - n_read;
+	reader->to_skip = TFRECORD_HEADER + len + TFRECORD_TRAILER - n_read;
 }
 
 /* Go on with a record whose start is held. Returns OK also when the input is at its end. */
-static enum tfevents_state feed_held(struct tfevents *reader, struct input *input)
+static enum tfrecord_state feed_held(struct tfevents *reader, struct input *input)
 {
 	uint64_t len;
 
-	if (!hold(reader, input, HEADER_SIZE))
-		return TFEVENTS_OK;
-	enum tfevents_state state = read_header((const uint8_t *)reader->held.data, &len);
-	if (state == TFEVENTS_OK && len > reader->spec.record_max) {
+	if (!hold(reader, input, TFRECORD_HEADER))
+		return TFRECORD_OK;
+	enum tfrecord_state state = tfrecord_header((const uint8_t *)reader->held.data, &len);
+	if (state == TFRECORD_OK && len > reader->spec.record_max) {
 		begin_skip(reader, len, reader->held.len);
-	} else if (state == TFEVENTS_OK) {
-		if (!hold(reader, input, HEADER_SIZE + (size_t)len + TRAILER_SIZE))
-			return TFEVENTS_OK;
+	} else if (state == TFRECORD_OK) {
+		if (!hold(reader, input, TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER))
+			return TFRECORD_OK;
 		state = read_record(reader, (const uint8_t *)reader->held.data, (size_t)len, true);
 	} else {
 		/* The half that was read before may be out of date. */
-		state = TFEVENTS_UNFILLED;
+		state = TFRECORD_UNFILLED;
 	}
 	buf_reset(&reader->held);
 	return state;
 }
 
 /* A record that begins in the input. */
-static enum tfevents_state feed_new(struct tfevents *reader, struct input *input)
+static enum tfrecord_state feed_new(struct tfevents *reader, struct input *input)
 {
 	uint64_t len;
 
-	if (input->len < HEADER_SIZE) {
-		hold(reader, input, HEADER_SIZE);
-		return TFEVENTS_OK;
+	if (input->len < TFRECORD_HEADER) {
+		hold(reader, input, TFRECORD_HEADER);
+		return TFRECORD_OK;
 	}
-	enum tfevents_state state = read_header(input->p, &len);
-	if (state != TFEVENTS_OK)
+	enum tfrecord_state state = tfrecord_header(input->p, &len);
+	if (state != TFRECORD_OK)
 		return state;
 	if (len > reader->spec.record_max) {
-		begin_skip(reader, len, HEADER_SIZE);
-		consume(input, HEADER_SIZE);
-		return TFEVENTS_OK;
+		begin_skip(reader, len, TFRECORD_HEADER);
+		consume(input, TFRECORD_HEADER);
+		return TFRECORD_OK;
 	}
-	size_t size = HEADER_SIZE + (size_t)len + TRAILER_SIZE;
+	size_t size = TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER;
 	if (input->len < size) {
 		hold(reader, input, size);
-		return TFEVENTS_OK;
+		return TFRECORD_OK;
 	}
 	state = read_record(reader, input->p, (size_t)len, false);
-	if (state == TFEVENTS_OK)
+	if (state == TFRECORD_OK)
 		consume(input, size);
 	return state;
 }
 
-enum tfevents_state tfevents_feed(struct tfevents *reader, const void *data, size_t len)
+enum tfrecord_state tfevents_feed(struct tfevents *reader, const void *data, size_t len)
 {
 	struct input input = {data, len};
-	enum tfevents_state state = TFEVENTS_OK;
+	enum tfrecord_state state = TFRECORD_OK;
 
-	while (state == TFEVENTS_OK && input.len > 0) {
+	while (state == TFRECORD_OK && input.len > 0) {
 		if (reader->to_skip)
 			skip_large(reader, &input);
 		else if (reader->held.len)

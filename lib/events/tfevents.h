@@ -1,11 +1,11 @@
 /*
  * TensorBoard event files: an engine, bytes in, scalars out.
  *
- * A file is a row of records (TFRecord): length u64le, masked CRC-32C of these 8 bytes u32le, data,
- * masked CRC-32C of the data u32le. The data of each is a protobuf message tensorboard.Event
- * (tensorflow: core/util/event.proto, core/framework/summary.proto, tensor.proto). Taken are
- * scalars in both of their forms: simple_value, and a tensor with one element of a tag whose
- * metadata, which only its first value has, names the plugin "scalars" or the data class scalar.
+ * A file is a row of records (events/tfrecord.h). The data of each is a protobuf message
+ * tensorboard.Event (tensorflow: core/util/event.proto, core/framework/summary.proto,
+ * tensor.proto). Taken are scalars in both of their forms: simple_value, and a tensor with one
+ * element of a tag whose metadata, which only its first value has, names the plugin "scalars" or
+ * the data class scalar.
  *
  * A file that grows is read by feeding what is new. A record that is not there as a whole waits;
  * one that some file systems show as zeros until its bytes arrive is read again later.
@@ -17,8 +17,10 @@
 #include <stdint.h>
 
 #include "base/auto.h"
+#include "events/tfevent.h"
+#include "events/tfrecord.h"
 
-enum { TFEVENTS_TAG_MAX = 512 };
+enum { TFEVENTS_TAG_MAX = TFEVENT_TAG_MAX };
 
 struct tfevents_scalar {
 	const char *tag; /* UTF-8, 1 to TFEVENTS_TAG_MAX bytes */
@@ -45,20 +47,11 @@ struct tfevents_spec {
 	size_t tags_max;   /* with metadata; those of later ones is not kept */
 };
 
-enum tfevents_state {
-	TFEVENTS_OK,
-	/* The next record is not written yet though the file has bytes there: feed again from
-	 * tfevents_next when some time has passed or the file has changed. */
-	TFEVENTS_UNFILLED,
-	/* What is there is no record: the file is damaged, or is no event file. Feeding again from
-	 * tfevents_next does no harm. */
-	TFEVENTS_BAD,
-};
-
 struct tfevents;
 struct tfevents *tfevents_new(const struct tfevents_spec *spec);
-/* The bytes of the file from tfevents_next on. What follows a record that is not OK is dropped. */
-enum tfevents_state tfevents_feed(struct tfevents *reader, const void *data, size_t len);
+/* The bytes of the file from tfevents_next on. What follows a record that is not OK is dropped;
+ * feeding again from tfevents_next does no harm. */
+enum tfrecord_state tfevents_feed(struct tfevents *reader, const void *data, size_t len);
 /* The place in the file of the byte that is wanted next. */
 uint64_t tfevents_next(const struct tfevents *reader);
 /* Records that were read; passed over for their size or a wrong sum of their data; and those whose

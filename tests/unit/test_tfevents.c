@@ -23,7 +23,7 @@ enum { RECORD_MAX = 4096, TAGS_MAX = 4 };
 struct seen {
 	struct buf text;
 	struct tfevents *reader;
-	enum tfevents_state state;
+	enum tfrecord_state state;
 };
 
 static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
@@ -49,7 +49,7 @@ static void seen_init(struct seen *seen)
 
 	buf_init(&seen->text, 1 << 20);
 	seen->reader = tfevents_new(&spec);
-	seen->state = TFEVENTS_OK;
+	seen->state = TFRECORD_OK;
 }
 
 static void seen_done(struct seen *seen)
@@ -407,7 +407,7 @@ static void test_growing(void **state)
 	put_simple(&file, 1, 2, "a", 2);
 	/* Torn within the second record. */
 	feed(&seen, &file, first + 20);
-	assert_int_equal(seen.state, TFEVENTS_OK);
+	assert_int_equal(seen.state, TFRECORD_OK);
 	assert_string_equal(seen.text.data, "a 1=1; ");
 	assert_int_equal(tfevents_next(seen.reader), first + 20);
 	feed(&seen, &file, file.len);
@@ -444,7 +444,7 @@ static void test_unfilled(void **state)
 	AUTO(seen_done) struct seen seen;
 	char zeros[100] = {0};
 	seen_init(&seen);
-	assert_int_equal(tfevents_feed(seen.reader, zeros, sizeof(zeros)), TFEVENTS_UNFILLED);
+	assert_int_equal(tfevents_feed(seen.reader, zeros, sizeof(zeros)), TFRECORD_UNFILLED);
 	assert_int_equal(tfevents_next(seen.reader), 0);
 }
 
@@ -471,7 +471,7 @@ static void test_damaged_data(void **state)
 	seen_init(&pieces);
 	feed(&pieces, &file, first + 15);
 	feed(&pieces, &file, file.len);
-	assert_int_equal(pieces.state, TFEVENTS_UNFILLED);
+	assert_int_equal(pieces.state, TFRECORD_UNFILLED);
 	assert_int_equal(tfevents_next(pieces.reader), first);
 	feed(&pieces, &file, file.len);
 	assert_string_equal(pieces.text.data, "a 1=1; a 3=3; ");
@@ -490,7 +490,7 @@ static void test_damaged_length(void **state)
 	seen_init(&seen);
 	for (int i = 0; i < 3; i++) {
 		feed(&seen, &file, file.len);
-		assert_int_equal(seen.state, TFEVENTS_BAD);
+		assert_int_equal(seen.state, TFRECORD_BAD);
 		assert_int_equal(tfevents_next(seen.reader), first);
 		assert_string_equal(seen.text.data, "a 1=1; ");
 	}
@@ -500,7 +500,7 @@ static void test_damaged_length(void **state)
 	put_le32(header + 8, crc32c_masked(header, 8));
 	AUTO(seen_done) struct seen huge;
 	seen_init(&huge);
-	assert_int_equal(tfevents_feed(huge.reader, header, 12), TFEVENTS_BAD);
+	assert_int_equal(tfevents_feed(huge.reader, header, 12), TFRECORD_BAD);
 }
 
 static void test_large_record(void **state)
@@ -558,7 +558,7 @@ static void test_empty(void **state)
 	(void)state;
 	AUTO(seen_done) struct seen seen;
 	seen_init(&seen);
-	assert_int_equal(tfevents_feed(seen.reader, "", 0), TFEVENTS_OK);
+	assert_int_equal(tfevents_feed(seen.reader, "", 0), TFRECORD_OK);
 	assert_int_equal(tfevents_next(seen.reader), 0);
 	NEW_BUF(file);
 	put_record(&file, "", 0);

@@ -1,0 +1,29 @@
+/*
+ * The frame of a record in TFRecord files (tensorflow: core/lib/io/record_writer.h): length u64le,
+ * masked CRC-32C of these 8 bytes u32le, data, masked CRC-32C of the data u32le. Over bytes in
+ * memory. Call crc32c_init before.
+ */
+#ifndef DLRUN_EVENTS_TFRECORD_H
+#define DLRUN_EVENTS_TFRECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TFRECORD_HEADER = 12, TFRECORD_TRAILER = 4 };
+
+enum tfrecord_state {
+	TFRECORD_OK,
+	/* It is not written yet though the file has bytes there, as some file systems show zeros
+	 * until the bytes arrive: read again when some time has passed or the file has changed. */
+	TFRECORD_UNFILLED,
+	/* What is there is no record: the file is damaged, or is none of records. */
+	TFRECORD_BAD,
+};
+
+/* The header at p. *ret_len: of the data; only with OK, and then no overflow of what is around it
+ * or of places in files. */
+enum tfrecord_state tfrecord_header(const uint8_t *p, uint64_t *ret_len);
+/* Whether the data, of len bytes, of the whole record at p is what its sum says. */
+enum tfrecord_state tfrecord_data(const uint8_t *p, size_t len);
+
+#endif

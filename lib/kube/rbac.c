@@ -25,11 +25,13 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "localqueues", "get"},
 	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "workloads", "list"},
 	{KUBE_TIER_SUBMIT, true, "", "nodes", "list"},
+	{KUBE_TIER_SUBMIT, true, "metrics.k8s.io", "nodes", "list"},
 	{KUBE_TIER_SUBMIT, true, "scheduling.k8s.io", "priorityclasses", "get"},
 	{KUBE_TIER_LOGS, false, "", "pods/log", "get"},
 	{KUBE_TIER_EXEC, false, "", "pods", "create delete get"},
 	{KUBE_TIER_EXEC, false, "", "pods/exec", "create get"},
 	{KUBE_TIER_EXEC, false, "", "pods/portforward", "create get"},
+	{KUBE_TIER_EXEC, false, "metrics.k8s.io", "pods", "list"},
 	{KUBE_TIER_SECRETS, false, "", "secrets", "create delete get patch"},
 };
 const size_t kube_rules_n = ARRAY_LEN(kube_rules);

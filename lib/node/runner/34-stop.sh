@@ -1,0 +1,213 @@
+# Ending what runs: on request, by the time limit, and what is left behind.
+
+LEFT_GRACE=200
+KILL_PATIENCE=3000
+
+# DIR: $family, pids of what its program has started, also of what left its group.
+family_of() {
+	family=
+	family_find "DLRUN_ATTEMPT_DIR=$1/files"
+}
+
+# The same with everything that works for the attempt before its program begins.
+workers_of() {
+	family=
+	family_find "DLRUN_ATTEMPT_DIR=$1/files" "DLRUN_NODE_ATTEMPT=$1"
+}
+
+# By their environment. A grep that stops at NUL (busybox) finds nothing there: then this shell reads.
+family_find() {
+	if printf 'a\0b' | grep -qF b; then
+		for family_file in $(grep -lsF -e "$1" -e "${2-$1}" /proc/[0-9]*/environ); do
+			family_add
+		done
+		return
+	fi
+	for family_file in /proc/[0-9]*/environ; do
+		[ -O "$family_file" ] || continue
+		while IFS= read -r family_line || [ "$family_line" ]; do
+			case $family_line in
+			*"$1"* | *"${2-$1}"*)
+				family_add
+				break
+				;;
+			esac
+		done <"$family_file"
+	done
+} 2>/dev/null
+
+# But for this process, for the watcher and what it waits for, and for zombies.
+family_add() {
+	family_pid=${family_file#/proc/}
+	family_pid=${family_pid%%/*}
+	case " $family_not $$ $PPID " in
+	*" $family_pid "*) return ;;
+	esac
+	proc_start_of "$family_pid" || return
+	[ "$parent" = "$family_not" ] || family="$family $family_pid"
+}
+family_not=
+
+# DIR HOW HUNDREDTHS [GROUP]: TERM, then KILL until nobody is left. HOW: family or workers. GROUP:
+# the program's. (kill -s and -- are not known everywhere.)
+end_family() {
+	end_grace=$3
+	"$2_of" "$1"
+	[ "$family" ] || return 0
+	ticks_of
+	end_since=$ticks end_kill= end_pause=0.02
+	[ -z "${4-}" ] || kill -TERM "-$4"
+	kill -TERM $family
+	kill -CONT $family
+	while :; do
+		sleep "$end_pause" || sleep 1
+		"$2_of" "$1"
+		[ "$family" ] || return 0
+		ticks_of
+		if [ $((ticks - end_since)) -ge $((end_grace + KILL_PATIENCE)) ]; then
+			note "$1" 'some processes cannot be killed'
+			return 1
+		fi
+		[ $((ticks - end_since)) -ge "$end_grace" ] || continue
+		[ "$end_kill" ] || note "$1" SIGKILL
+		end_kill=1 end_pause=0.1
+		kill -KILL $family
+	done
+} 2>/dev/null
+
+# $watcher: its pid, or empty.
+watcher_of() {
+	watcher=
+	field_of "$1/state" watcher && is_alive "${value%:*}" "${value#*:}" && watcher=${value%:*}
+}
+
+# RUN N [HOW]: peer (another rank has ended), drop (only one that was not told to begin).
+verb_cancel() {
+	[ "${3-}" != drop ] || cancel_absent "$@"
+	attempt_dir_of "$@"
+	case ${3-} in
+	'') ;;
+	peer | drop)
+		cancel_for "$3"
+		return
+		;;
+	*) answer_fail usage "an end by $3" ;;
+	esac
+	# One that failed already may have a next one: whoever goes on to that looks here afterwards.
+	while [ -d "$dir" ]; do
+		[ -e "$dir/exit" ] || true >"$dir/cancel" || answer_fail disk "$dir cannot be written to"
+		if [ ! -e "$dir/exit" ]; then
+			launch_away "$dir" stop "$dir" cancel
+			return
+		fi
+		field_of "$dir/exit" next || return 0
+		dir=$d_local/runs/$1/$value
+	done
+}
+
+# RUN N: one that may be on its way yet has ended before it came.
+cancel_absent() {
+	check_name "$1"
+	check_number "$2"
+	mkdir -p "$d_local/runs/$1" || answer_fail io "$d_local/runs cannot be written to"
+	mkdir "$d_local/runs/$1/$2" 2>/dev/null || return 0
+	exit_write "$d_local/runs/$1/$2" failed 125 0 dlrun Interrupted 'it was taken back before it had come'
+}
+
+# HOW, for an attempt of several hosts, which has no next one. What its user said before counts.
+cancel_for() {
+	[ ! -e "$dir/exit" ] || return 0
+	[ "$1" != drop ] || mv "$dir/held" "$dir/late" 2>/dev/null || [ ! -e "$dir/go" ] || answer_fail busy 'it has begun'
+	[ -e "$dir/cancel" ] || printf 'how=%s\n' "$1" >"$dir/cancel" || answer_fail disk "$dir cannot be written to"
+	launch_away "$dir" stop "$dir" cancel
+}
+
+# DIR: $end_state and so on of an attempt whose end was asked for.
+end_asked() {
+	end_state=cancelled end_code=143 end_origin=dlrun end_reason=Cancelled end_text='it was cancelled'
+	field_of "$1/cancel" how || return 0
+	case $value in
+	peer) end_reason=PeerEnded end_text='another rank had ended' ;;
+	drop) end_state=failed end_code=125 end_reason=Interrupted end_text='it was taken back before it had begun' ;;
+	esac
+}
+
+# DIR WHY: cancel or timeout. One at a time; a second one sees that it is done.
+job_stop() {
+	dir=$1
+	exec 8>"$dir/.stop"
+	flock -n 8 || exit 0
+	[ ! -e "$dir/exit" ] || exit 0
+	. "$dir/job"
+	watcher_of "$dir"
+	family_not=$watcher
+	if field_of "$dir/state" program; then
+		stop_program "$2"
+	else
+		stop_before "$2"
+	fi
+}
+
+stop_program() {
+	is_alive "${value%:*}" "${value#*:}" && stop_group=${value%:*} || stop_group=
+	if [ "$1" = timeout ]; then
+		# It had ended in time.
+		[ "$stop_group" ] || exit 0
+		true >"$dir/.timeout"
+		note "$dir" 'the time limit is reached'
+	else
+		note "$dir" cancelled
+	fi
+	stop_end family "$((${j_grace_ms:-10000} / 10))"
+}
+
+# Its supervisor first, so that nothing begins any more; then what it had begun.
+stop_before() {
+	field_of "$dir/state" supervisor && is_alive "${value%:*}" "${value#*:}" && kill -KILL "${value%:*}"
+	note "$dir" cancelled
+	stop_group=
+	stop_end workers "$((${j_grace_ms:-10000} / 10))"
+}
+
+stop_end() {
+	end_family "$dir" "$1" "$2" "$stop_group" 8>&-
+	container_stop "$dir" "$stop_group" 8>&-
+	# Who waits for it writes the end. If that was killed, nobody does.
+	field_of "$dir/state" supervisor
+	is_alive "${value%:*}" "${value#*:}" && return
+	judge_write "$dir"
+}
+
+# DIR: beside the program, since it began; in a session of its own with what it starts.
+job_limited() {
+	dir=$1
+	. "$dir/job"
+	proc_start_of $$
+	printf 'pid=%s:%s\n' $$ "$start" >"$dir/.limit"
+	limit_left=$j_timeout_ms
+	if [ "${j_signal-}" ] && [ "${j_signal_before_ms:-0}" -gt 0 ]; then
+		sleep_ms $((limit_left - j_signal_before_ms))
+		limit_left=$j_signal_before_ms
+		if field_of "$dir/state" program && is_alive "${value%:*}" "${value#*:}"; then
+			note "$dir" "the time limit is near: SIG$j_signal"
+			if [ "${j_runtime-}" ]; then
+				container_signal "$dir" "$j_signal"
+			else
+				kill "-$j_signal" "-${value%:*}"
+			fi
+		fi
+	fi
+	sleep_ms "$limit_left"
+	[ -e "$dir/exit" ] || launch_away "$dir" stop "$dir" timeout
+}
+
+# DIR: it would sleep on, and hold GPUs.
+limit_end() {
+	limit_pid=$(field "$1/.limit" pid) && is_alive "${limit_pid%:*}" "${limit_pid#*:}" && judge_boot "$1" || return 0
+	kill -KILL "-${limit_pid%:*}" || kill -KILL "${limit_pid%:*}"
+} 2>/dev/null
+
+sleep_ms() {
+	[ "$1" -gt 0 ] || return 0
+	sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))" 2>/dev/null || sleep $((($1 + 999) / 1000))
+}

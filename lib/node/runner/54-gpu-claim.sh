@@ -1,0 +1,536 @@
+# The queue for GPUs, as lib/host/gpu_claim.c: first come, first served; no ticket takes a GPU that
+# an earlier living one may take. Sets of GPUs are words between blanks: " ID ID ".
+
+# gpu_match "WORDS": the ids that they allow (indexes, ids, beginnings of GPU-UUIDs; none: all).
+gpu_match() {
+	dgpu_set=' '
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_rest; do
+		[ -n "$dgpu_id" ] || continue
+		dgpu_named=$1
+		[ -n "$dgpu_named" ] || dgpu_set="$dgpu_set$dgpu_id "
+		while [ -n "$dgpu_named" ]; do
+			dgpu_word=${dgpu_named%%"$nl"*}
+			dgpu_named=${dgpu_named#"$dgpu_word"}
+			dgpu_named=${dgpu_named#"$nl"}
+			case $dgpu_word in
+			"$dgpu_index" | "$dgpu_id") ;;
+			GPU-*)
+				case $dgpu_id in "$dgpu_word"*) ;; *) continue ;; esac ;;
+			*) continue ;;
+			esac
+			dgpu_set="$dgpu_set$dgpu_id "
+			break
+		done
+	done <<-EOF
+		$dgpu_list
+	EOF
+}
+
+gpu_count() {
+	dgpu_n=0
+	for dgpu_id in $1; do
+		dgpu_n=$((dgpu_n + 1))
+	done
+}
+
+# gpu_pick SET N: the first N of one vendor; nothing where there are not so many. N 0: of the vendor
+# that has the most.
+gpu_pick() {
+	dgpu_best='' dgpu_most=0
+	for dgpu_of in nvidia amd; do
+		dgpu_set='' dgpu_n=0
+		while read -r dgpu_vendor dgpu_index dgpu_id dgpu_rest; do
+			case $dgpu_vendor$1 in "$dgpu_of"*" $dgpu_id "*) ;; *) continue ;; esac
+			[ "$2" -eq 0 ] || [ "$dgpu_n" -lt "$2" ] || continue
+			dgpu_set="$dgpu_set $dgpu_id"
+			dgpu_n=$((dgpu_n + 1))
+		done <<-EOF
+			$dgpu_list
+		EOF
+		if [ "$dgpu_n" -gt "$dgpu_most" ] && [ "$dgpu_n" -ge "$2" ]; then
+			dgpu_best=$dgpu_set dgpu_most=$dgpu_n
+			[ "$2" -eq 0 ] || break
+		fi
+	done
+	dgpu_set=$dgpu_best
+}
+
+# 1: it would wait for ever.
+gpu_check_count() {
+	gpu_pick "$dgpu_eligible" 0
+	dgpu_may=$dgpu_most
+	[ "$dgpu_may" -lt "$dgpu_want" ] || return 0
+	gpu_match ''
+	gpu_count "$dgpu_set"
+	dgpu_all=$dgpu_n
+	gpu_pick "$dgpu_set" 0
+	dgpu_error="$dgpu_want GPUs are asked for and"
+	[ "$dgpu_want" -ne 1 ] || dgpu_error='1 GPU is asked for and'
+	if [ "$dgpu_most" -eq 0 ]; then
+		dgpu_error="$dgpu_error this machine has none"
+	elif [ "$dgpu_most" -lt "$dgpu_want" ]; then
+		dgpu_error="$dgpu_error this machine has $dgpu_most"
+		[ "$dgpu_most" -eq "$dgpu_all" ] || dgpu_error="$dgpu_error of one vendor"
+	else
+		dgpu_error="$dgpu_error $dgpu_may of this machine's $dgpu_most may be used"
+	fi
+	return 1
+}
+
+# Of the files "$@" lines "LIVES SIZE NAME". LIVES is 1 where somebody holds a lock on it for sure, so that no
+# process needs to be started for each. Trusted only where our own ticket is seen: not in containers and on
+# layered file systems.
+gpu_held() {
+	{
+		stat -L -c '%i %s %n' /proc/self/fd/6 "$@"
+		echo
+		cat /proc/locks
+	} 2>/dev/null 5<&- | awk '
+	NF == 0 { locks = 1; next }
+	!locks { inode[++found] = $1; size[found] = $2; name[found] = $3; next }
+	$2 == "FLOCK" && $4 == "WRITE" {
+		split($6, at, ":")
+		held[$6] = 1
+		if (at[3] == inode[1]) { device = at[1] ":" at[2]; ours++ }
+	}
+	END { for (i = 2; i <= found; i++) print (ours == 1 && (device ":" inode[i]) in held) + 0, size[i], name[i] }'
+}
+
+# FILE SIZE: the words of a ticket, behind its owner. One that cannot be read allows all.
+gpu_ticket_words() {
+	dgpu_named=''
+	[ "$2" -le 8192 ] || return 0
+	{
+		read -r dgpu_word
+		while read -r dgpu_word; do
+			[ -z "$dgpu_word" ] || dgpu_named="$dgpu_named$dgpu_word$nl"
+		done
+	} 2>/dev/null <"$1"
+}
+
+# The queue is locked: who is before us, and what they may take.
+gpu_see_queue() {
+	dgpu_ahead=0 dgpu_reserved=' ' dgpu_blocker=''
+	set --
+	for dgpu_at in "$dgpu_dir"/ticket.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
+		[ "$dgpu_at" != "$dgpu_ticket" ] || break
+		if [ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ]; then
+			set -- "$@" "$dgpu_at"
+		fi
+	done
+	[ $# -gt 0 ] || return 0
+	dgpu_tickets=$(gpu_held "$@")
+	while read -r dgpu_held dgpu_bytes dgpu_at; do
+		[ "${dgpu_held:-0}" -eq 1 ] || gpu_lives "$dgpu_at" || continue
+		dgpu_ahead=$((dgpu_ahead + 1))
+		gpu_ticket_words "$dgpu_at" "$dgpu_bytes"
+		gpu_match "$dgpu_named"
+		dgpu_all_of=1
+		for dgpu_id in $dgpu_eligible; do
+			case $dgpu_set in
+			*" $dgpu_id "*) ;;
+			*)
+				dgpu_all_of=0
+				continue ;;
+			esac
+			case $dgpu_reserved in
+			*" $dgpu_id "*) ;;
+			*) dgpu_reserved="$dgpu_reserved$dgpu_id " ;;
+			esac
+		done
+		[ "$dgpu_all_of" -eq 0 ] || dgpu_blocker=$dgpu_at
+	done <<-EOF
+		$dgpu_tickets
+	EOF
+}
+
+gpu_lock_name() {
+	case $1 in
+	*[!A-Za-z0-9_.-]*) dgpu_name=gpu.$(printf '%s' "$1" | tr -c 'A-Za-z0-9_.-' _) ;;
+	*) dgpu_name=gpu.$1 ;;
+	esac
+}
+
+gpu_see_locks() {
+	dgpu_busy=' '
+	for dgpu_id in $dgpu_eligible; do
+		gpu_lock_name "$dgpu_id"
+		gpu_open "$dgpu_name" || return 1
+		flock -n 4 6<&- 5<&- || dgpu_busy="$dgpu_busy$dgpu_id "
+		exec 4<&-
+	done
+}
+
+gpu_add_why() {
+	gpu_count "$1"
+	[ "$dgpu_n" -gt 0 ] || return 0
+	dgpu_part="$dgpu_n of $dgpu_all GPUs are $2"
+	[ "$dgpu_n" -ne 1 ] || dgpu_part="1 of $dgpu_all GPUs is $2"
+	[ "$dgpu_all" -ne 1 ] || dgpu_part="the GPU is $2"
+	dgpu_why="$dgpu_why${dgpu_why:+, }$dgpu_part"
+}
+
+gpu_explain() {
+	dgpu_why='' dgpu_idle_used=' '
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
+		case $dgpu_used$dgpu_busy in 0* | *" $dgpu_id "*) continue ;; esac
+		case $dgpu_eligible in *" $dgpu_id "*) dgpu_idle_used="$dgpu_idle_used$dgpu_id " ;; esac
+	done <<-EOF
+		$dgpu_list
+	EOF
+	gpu_count "$dgpu_eligible"
+	dgpu_all=$dgpu_n
+	gpu_add_why "$dgpu_busy" busy
+	gpu_add_why "$dgpu_idle_used" 'used by a program outside of dlrun'
+	if [ "$dgpu_ahead" -gt 0 ]; then
+		gpu_add_place $((dgpu_ahead + 1))
+	fi
+	dgpu_why=${dgpu_why:-the GPUs are free}
+}
+
+gpu_add_place() {
+	case $1 in
+	*1[0-9]) dgpu_end=th ;;
+	*1) dgpu_end=st ;;
+	*2) dgpu_end=nd ;;
+	*3) dgpu_end=rd ;;
+	*) dgpu_end=th ;;
+	esac
+	dgpu_why="$dgpu_why${dgpu_why:+, }it is $1$dgpu_end in the queue"
+}
+
+# gpu_look IS_TAKING: one look. 0: dgpu_set is what may be taken (with IS_TAKING the queue is still
+# locked), 1: not yet, and dgpu_why, 2: never, and dgpu_error.
+gpu_look() {
+	dgpu_rc=0
+	[ -n "$dgpu_queued" ] || gpu_queue 30 || dgpu_rc=$?
+	dgpu_queued=''
+	case $dgpu_rc in
+	1)
+		dgpu_why='another process holds the queue for GPUs' dgpu_blocker='' dgpu_idle_used=' '
+		return 1 ;;
+	2) return 2 ;;
+	esac
+	# Who cleans up may have removed it; then we come last.
+	if [ ! "$dgpu_ticket" -ef /proc/self/fd/6 ]; then
+		exec 6>&-
+		gpu_ticket_new "$dgpu_text" || return 2
+	fi
+	gpu_see_queue
+	gpu_see_locks || return 2
+	gpu_explain
+	dgpu_open_set=' '
+	for dgpu_id in $dgpu_eligible; do
+		case "$dgpu_reserved$dgpu_busy" in *" $dgpu_id "*) continue ;; esac
+		if [ "$1" -eq 1 ]; then
+			case $dgpu_idle_used in *" $dgpu_id "*) continue ;; esac
+		fi
+		dgpu_open_set="$dgpu_open_set$dgpu_id "
+	done
+	gpu_pick "$dgpu_open_set" "$dgpu_want"
+	if [ -n "$dgpu_set" ] && [ "$1" -eq 1 ]; then
+		return 0
+	fi
+	gpu_unqueue
+	[ -n "$dgpu_set" ]
+}
+
+# gpu_wait SECONDS: until something may have changed, or for about so long, because nothing tells of
+# the end of programs outside, nor that this run is to end.
+gpu_wait() {
+	dgpu_at=$dgpu_blocker
+	if [ -z "$dgpu_at" ]; then
+		for dgpu_id in $dgpu_busy; do
+			gpu_lock_name "$dgpu_id"
+			dgpu_at=$dgpu_dir/$dgpu_name
+			break
+		done
+	fi
+	if [ -z "$dgpu_at" ] || [ -n "$dgpu_fruitless" ]; then
+		sleep "$1" 6<&- 9<&-
+	elif [ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ]; then
+		{
+			timeout "$1" flock -s 3 6<&- 9<&-
+			[ $? -ne 127 ] || sleep 1 6<&- 9<&-
+			flock -u 3 6<&- 9<&-
+		} 3<"$dgpu_at"
+	fi
+} 2>/dev/null
+
+gpu_say_why() {
+	[ "$dgpu_why" = "$dgpu_said_why" ] || wait_as "$1" "$dgpu_why"
+	dgpu_said_why=$dgpu_why
+}
+
+# The one behind whom we wait for all that we may have is still there: nothing to look at but our
+# place.
+gpu_still_behind() {
+	[ -n "$dgpu_blocker" ] || return 1
+	gpu_lives "$dgpu_blocker" || return 1
+	dgpu_n=0
+	for dgpu_at in "$dgpu_dir"/ticket.*; do
+		[ "$dgpu_at" != "$dgpu_ticket" ] || break
+		dgpu_n=$((dgpu_n + 1))
+	done
+	if [ "$dgpu_n" -lt "$dgpu_ahead" ]; then
+		dgpu_ahead=$dgpu_n
+		gpu_explain
+	fi
+}
+
+# NAME VALUE, where the user has not set NAME for the program.
+gpu_export() {
+	if command -v j_env >/dev/null 2>&1 && (set +u && unset "$1" && j_env && eval "[ \"\${$1+1}\" ]"); then
+		return 0
+	fi
+	echo "export $1=$2"
+}
+
+# What the program gets: exports for it, gpus= for the state, the rest for the usage.
+gpu_write() {
+	dgpu_index_list='' dgpu_places='' dgpu_model='' dgpu_of=none
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
+		case " $2 " in *" $dgpu_id "*) ;; *) continue ;; esac
+		dgpu_index_list="$dgpu_index_list${dgpu_index_list:+,}$dgpu_index"
+		dgpu_places="$dgpu_places${dgpu_places:+ }$dgpu_pci"
+		dgpu_model=${dgpu_model:-$dgpu_rest} dgpu_of=$dgpu_vendor
+	done <<-EOF
+		$dgpu_list
+	EOF
+	gpu_count "$2"
+	{
+		case $dgpu_of in
+		nvidia)
+			# CUDA alone would count the fastest first.
+			gpu_export CUDA_DEVICE_ORDER PCI_BUS_ID
+			gpu_export CUDA_VISIBLE_DEVICES "$dgpu_index_list" ;;
+		amd) gpu_export ROCR_VISIBLE_DEVICES "$dgpu_index_list" ;;
+		esac
+		[ "$dgpu_n" -eq 0 ] || echo "export DLRUN_GPUS_PER_NODE=$dgpu_n"
+		echo "gpus=$dgpu_index_list"
+		echo "dgpu_vendor=$dgpu_of"
+		echo "dgpu_ids='${2# }'"
+		echo "dgpu_places='$dgpu_places'"
+		printf "dgpu_model='%s'\n" "$(printf '%s' "$dgpu_model" | tr -d "'")"
+	} >"$1/gpus.new" && mv -f "$1/gpus.new" "$1/gpus"
+}
+
+# The locks are held by descriptors that everything behind them inherits, so that a GPU is free when
+# the last process has ended. dash can name ten descriptors only, so each lock is taken by a flock
+# of its own that gets the next free one: sh opens a file as 4, flock opens that once more. Not by
+# its name: O_CREAT on the file of another user is refused by fs.protected_regular.
+dgpu_chain='
+c=$1 f=$2 n=$3 m=$4
+shift 4
+if [ "$n" -gt 0 ]; then
+	g=$1
+	shift
+	exec 4<"$g" || exit 75
+	[ "$g" -ef /proc/self/fd/4 ] || exit 75
+	exec flock $f -x /proc/self/fd/4 sh -c "$c" sh "$c" "$f" $((n - 1)) "$m" "$@"
+fi
+d=$1 t=$2
+shift 2
+rm -f "$t"
+flock -u 6
+flock -u 5
+exec 6>&- 5<&- 4<&-
+for m in $m; do eval "exec $m<&-"; done
+(set -C; : >"$d/wake.$$" && rm -f "$d/wake.$$") 2>/dev/null
+exec "$@"
+'
+
+# gpu_take "IDS" NEXT...
+gpu_take() {
+	gpu_count "$1"
+	dgpu_left=$dgpu_n dgpu_set=$1
+	shift
+	set -- "$dgpu_dir" "$dgpu_ticket" "$@"
+	for dgpu_id in $dgpu_set; do
+		gpu_lock_name "$dgpu_id"
+		set -- "$dgpu_dir/$dgpu_name" "$@"
+	done
+	dgpu_flag=''
+	! flock -F /dev/null true 2>/dev/null 6<&- 5<&- || dgpu_flag=-F
+	# No lock is to get a number that a script may use.
+	dgpu_fillers=''
+	for dgpu_n in 3 7 8 9; do
+		[ ! -e /proc/self/fd/$dgpu_n ] || continue
+		eval "exec $dgpu_n</dev/null"
+		dgpu_fillers="$dgpu_fillers $dgpu_n"
+	done
+	exec sh -c "$dgpu_chain" sh "$dgpu_chain" "$dgpu_flag" "$dgpu_left" "$dgpu_fillers" "$@"
+}
+
+# Many who come at once, each with its processes, take minutes where the machine has no time for them, and the
+# lock is not given in turn. So this waits as for GPUs, and says so.
+gpu_join() {
+	dgpu_tries=0
+	while :; do
+		gpu_queue 10
+		dgpu_rc=$?
+		[ "$dgpu_rc" -eq 1 ] || return "$dgpu_rc"
+		[ $((dgpu_tries += 1)) -gt 1 ] || wait_as "$1" 'another process holds the queue for GPUs'
+		if [ -e "$1/cancel" ]; then
+			dgpu_error='it was cancelled while it waited for a GPU'
+			return 1
+		fi
+	done
+}
+
+# The queue, up to the exec of NEXT. 1: dgpu_error says why not.
+gpu_queue_up() {
+	dgpu_at_dir=$1
+	shift
+	gpu_dir_open || return 1
+	dgpu_only=$(printf '%s' "${j_gpus_only-}" | tr ', ' '\n\n')
+	gpu_match "$dgpu_only"
+	dgpu_eligible=$dgpu_set
+	gpu_check_count || return 1
+	dgpu_text=${j_run-?}$nl${dgpu_only:+$dgpu_only$nl}
+	gpu_join "$dgpu_at_dir" || return 1
+	if ! gpu_ticket_new "$dgpu_text"; then
+		gpu_unqueue
+		return 1
+	fi
+	dgpu_queued=1
+	dgpu_busy='' dgpu_blocker='' dgpu_ahead=0 dgpu_idle_used=' '
+	dgpu_new_list=1 dgpu_fruitless='' dgpu_said_why=''
+	while :; do
+		# An old list may call a GPU free that is used by now: it is taken with a new one only.
+		gpu_look "$dgpu_new_list"
+		dgpu_rc=$?
+		if [ "$dgpu_rc" -eq 0 ] && [ "$dgpu_new_list" -eq 1 ]; then
+			dgpu_taken=$dgpu_set
+			dgpu_error="cannot write $dgpu_at_dir/gpus"
+			! gpu_write "$dgpu_at_dir" "$dgpu_taken" || gpu_take "$dgpu_taken" "$@"
+			dgpu_rc=2
+		elif [ "$dgpu_rc" -eq 0 ]; then
+			dgpu_new_list=1
+			gpus_find && continue
+			dgpu_rc=2
+		fi
+		if [ "$dgpu_rc" -eq 2 ]; then
+			break
+		fi
+		dgpu_fruitless=''
+		[ "$dgpu_new_list" -eq 0 ] || [ "$dgpu_idle_used" = ' ' ] || dgpu_fruitless=1
+		dgpu_new_list=0
+		gpu_say_why "$dgpu_at_dir"
+		gpu_wait 1
+		while gpu_still_behind && [ ! -e "$dgpu_at_dir/cancel" ]; do
+			gpu_say_why "$dgpu_at_dir"
+			gpu_wait 1
+		done
+		if [ -e "$dgpu_at_dir/cancel" ]; then
+			dgpu_error='it was cancelled while it waited for a GPU'
+			break
+		fi
+	done
+	gpu_unqueue
+	gpu_ticket_leave
+	return 1
+}
+
+# gpus_enter DIR NEXT...: become NEXT, with the GPUs of the job; NEXT may be another process than
+# this one, whose end is waited for. Returns only after attempt_fail.
+gpus_enter() {
+	dgpu_list=''
+	case ${j_gpus:-0} in
+	0) ;;
+	auto)
+		dgpu_want=1
+		if ! gpus_find; then
+			note "$1" "it was given no GPU: $dgpu_error"
+			dgpu_list=''
+		fi ;;
+	*)
+		dgpu_want=$j_gpus
+		if ! gpus_find; then
+			attempt_fail "$1" StartFailed "$dgpu_error"
+			return 1
+		fi ;;
+	esac
+	if [ "${j_gpus:-0}" = 0 ] || { [ "$j_gpus" = auto ] && [ -z "$dgpu_list" ]; }; then
+		gpu_write "$1" ''
+		shift
+		exec "$@"
+	fi
+	if gpu_queue_up "$@"; then
+		return 1
+	fi
+	if [ "$j_gpus" = auto ] && [ ! -e "$1/cancel" ]; then
+		note "$1" "it was given no GPU: $dgpu_error"
+		gpu_write "$1" ''
+		shift
+		exec "$@"
+	fi
+	attempt_fail "$1" StartFailed "$dgpu_error"
+	return 1
+}
+
+# DIR: what its program held is free, though this process and what it starts have the descriptors. $d_locks:
+# their numbers.
+gpus_leave() {
+	d_locks=
+	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
+	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
+	for dgpu_at in /proc/self/fd/[1-9][0-9]*; do
+		for dgpu_name in "$dgpu_dir"/gpu.*; do
+			[ "$dgpu_at" -ef "$dgpu_name" ] || continue
+			flock -u "${dgpu_at##*/}"
+			d_locks="$d_locks ${dgpu_at##*/}"
+			break
+		done
+	done
+	[ -z "$d_locks" ] || gpu_wake
+} 2>/dev/null
+
+# verb_gpus: who holds a GPU is known of this user's runs; "other" is somebody else.
+verb_gpus() {
+	if ! gpus_find; then
+		answer_fail gpu "$dgpu_error"
+		return 1
+	fi
+	gpus_say
+}
+
+# A line for each GPU of dgpu_list.
+gpus_say() {
+	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
+	dgpu_locked=''
+	[ ! -f "$dgpu_dir/queue" ] || [ -L "$dgpu_dir/queue" ] || gpu_queue 2
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
+		[ -n "$dgpu_id" ] || continue
+		gpu_lock_name "$dgpu_id"
+		dgpu_holder=-
+		if [ -f "$dgpu_dir/$dgpu_name" ] && [ ! -L "$dgpu_dir/$dgpu_name" ]; then
+			{ flock -n 4 || dgpu_holder=$(gpu_holder_of "$dgpu_id"); } 2>/dev/null 4<"$dgpu_dir/$dgpu_name" 5<&-
+		fi
+		printf 'gpu %s %s %s %s %s %s %s\n' "$dgpu_vendor" "$dgpu_index" "$(word "$dgpu_id")" "$dgpu_memory" \
+			"$dgpu_used" "$dgpu_holder" "$(word "$dgpu_rest")"
+	done <<-EOF
+		$dgpu_list
+	EOF
+	gpu_unqueue
+}
+
+gpu_holder_of() {
+	for dgpu_at in "$d_local"/runs/*/*/gpus; do
+		[ -f "$dgpu_at" ] && [ ! -e "${dgpu_at%gpus}exit" ] || continue
+		while read -r dgpu_word; do
+			case $dgpu_word in
+			dgpu_ids=*) ;;
+			*) continue ;;
+			esac
+			dgpu_word=${dgpu_word#dgpu_ids=?}
+			case " ${dgpu_word%?} " in
+			*" $1 "*)
+				dgpu_at=${dgpu_at%/*/gpus}
+				echo "${dgpu_at##*/}"
+				return ;;
+			esac
+		done <"$dgpu_at"
+	done
+	echo other
+}

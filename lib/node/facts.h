@@ -1,0 +1,41 @@
+/*
+ * What a runner says of its node behind "hello" (node/protocol.h): an engine from lines to facts.
+ */
+#ifndef DLRUN_NODE_FACTS_H
+#define DLRUN_NODE_FACTS_H
+
+#include "base/err.h"
+#include "base/vec.h"
+#include "node/node.h"
+#include "node/wire.h"
+
+enum {
+	NODE_FACT_WORDS = 9,
+	NODE_FACTS_MAX = 256, /* spares, transfers; more are passed over */
+};
+
+/* What has come of a transfer. */
+struct node_partial {
+	char *name;
+	uint64_t bytes;
+};
+
+/* Zero is one without facts. */
+struct node_hello {
+	struct node_facts facts; /* its strings are of words */
+	char *words[NODE_FACT_WORDS];
+	struct strv old; /* words that were replaced and may be looked at still */
+	struct VEC_OF(struct node_partial) partials;
+};
+void node_hello_done(struct node_hello *hello);
+/* One fact. E_NODE_PROTOCOL. */
+int node_hello_add(struct node_hello *hello, char *line, struct err *err);
+/* All facts have come. E_NODE_PROTOCOL: one without which nothing goes is missing. */
+int node_hello_check(const struct node_hello *hello, struct err *err);
+/* *to knows what *from says. Strings of to that are the same stay where they are, others live as
+ * long as to; lists are replaced; the round trip is to's. */
+void node_hello_merge(struct node_hello *to, const struct node_hello *from);
+/* The most that has come of the transfer name; 0: nothing. */
+uint64_t node_hello_partial(const struct node_hello *hello, const char *name);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The hosts of a pool, as people write them, and which of them is to take a run. Engines.
+ */
+#ifndef DLRUN_NODE_HOSTS_H
+#define DLRUN_NODE_HOSTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+
+enum { NODE_HOSTS_MAX = 1024, NODE_LAYERS_SLACK = 1 << 20 };
+
+/* "gpu1", "me@gpu2", "gpu[03-16]" (width is kept), "a[1,4-5]b[1-3]", comma between hosts; each host
+ * once, in order. E_USAGE: empty, a name that begins with "-", control characters, spaces, a range
+ * that goes down, more than NODE_HOSTS_MAX. *ret is as before then. */
+int node_hosts_parse(const char *text, struct strv *ret, struct err *err);
+/* Those of text behind the ones that are there. */
+int node_hosts_add(struct strv *hosts, const char *text, struct err *err);
+
+/* What is known of a host when a run is to go to one. */
+struct node_offer {
+	const char *host;
+	bool answered;            /* it could be asked; else it is passed over */
+	const char *why_not;      /* why it was not, one sentence; or NULL */
+	unsigned gpus, gpus_free; /* that fit the run; free: nobody holds or uses them */
+	unsigned cpus;
+	double load; /* of the last minute; < 0: not known */
+	uint64_t memory_bytes, memory_free_bytes, disk_free_bytes;
+	unsigned queued;        /* runs of dlrun's that wait for GPUs there */
+	uint64_t missing_bytes; /* of the layers that it has not */
+};
+struct node_wish {
+	unsigned nodes; /* that are wanted at once */
+	int gpus;       /* on each; -1: one if it has any */
+	uint64_t memory_bytes, disk_bytes;
+	double cpus;
+};
+/* Which hosts take it: fits, then has the layers (all but NODE_LAYERS_SLACK bytes), then most free;
+ * the order of writing at last. What changes from moment to moment, load and memory, counts in
+ * steps. With gpus -1 a host without GPUs is taken only where none has any.
+ * *ret: indexes of offers, nodes of them, or empty when it cannot be. *ret_why: one sentence about
+ * the choice, or why none can ("3 of 4 hosts answered; none has 2 GPUs"). A run that fits but finds
+ * all GPUs busy goes to the host with the shortest queue; a gang of several nodes does not wait:
+ * all at once or none. The caller frees. */
+struct node_choice {
+	struct VEC_OF(size_t) hosts;
+	char *why;
+};
+void node_choose(const struct node_offer *offers, size_t n, const struct node_wish *wish,
+	struct node_choice *ret);
+void node_choice_done(struct node_choice *choice);
+
+#endif

@@ -1,0 +1,226 @@
+/*
+ * A node: a machine with a shell that dlrun's runner works on (node/protocol.h), over any channels.
+ * Every operation is started, runs on the loop, and ends with one call of done, never from within
+ * the starting call. It is told by its handle, which node_cancel forgets without a call of done.
+ */
+#ifndef DLRUN_NODE_NODE_H
+#define DLRUN_NODE_NODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/vec.h"
+#include "net/channel.h"
+#include "node/protocol.h"
+
+struct node_options {
+	struct loop *loop;
+	const char *name; /* as people call it, for messages */
+	const char *root; /* "~/.dlrun"; E_CONFIG for characters that the protocol has not */
+	struct channel_opener opener;
+	int64_t answer_ms; /* how long an answer may take once its channel is open; 0: 30 s */
+};
+/* The command that ssh_options.first_command may begin early: that of the first conversation of a
+ * node with this root. The caller frees. E_CONFIG as above. */
+int node_first_command(const char *root, char **ret, struct err *err);
+
+struct node;
+/* first_command: from node_first_command, already begun; NULL: none was. */
+int node_new(const struct node_options *options, const char *first_command, struct node **ret,
+	struct err *err);
+void node_free(struct node *node); /* operations under way are forgotten */
+AUTO_POINTER(struct node, node_free)
+#define AUTO_NODE AUTO(node_free_auto)
+
+/* A conversation is wanted soon: it is opened ahead, unless one waits already. */
+void node_ahead(struct node *node);
+
+struct node_call;
+/* Not from within an operation's own events but done. */
+void node_cancel(struct node_call *call); /* NULL is accepted */
+typedef int node_done_fn(void *ctx, int status, struct err *fault, struct err *err);
+
+/* What is known of the node; strings are the node's, live as long as it, and are replaced (with the
+ * lists) when it says hello again. Errors of all operations: those of the
+ * channels; E_NODE_SHELL (no conversation came about: evidence is what the login shell said),
+ * E_NODE_ROOT (its directory cannot be used), E_NODE_DISK, E_NODE_TOOL (a tool is missing there),
+ * E_NODE_PROTOCOL (an answer that makes no sense), E_NODE_FAILED (with the node's words). */
+struct node_facts {
+	const char *host, *boot, *root, *local, *home, *system, *machine, *launch, *shell;
+	struct strv missing;
+	int64_t time_ms;
+	int64_t rtt_ms; /* the quickest short answer; -1: not measured */
+	uint64_t free_bytes, memory_bytes;
+	unsigned uid, cpus;
+	struct strv layers, spares;
+};
+/* Answers at once from what is known, else from the next hello. */
+struct node_call *node_hello(
+	struct node *node, const struct node_facts **ret, node_done_fn *done, void *ctx);
+const struct node_facts *node_facts(const struct node *node); /* NULL: nothing yet */
+
+/* GPUs of the node, in the order of their indexes. */
+struct node_gpu {
+	char vendor[16], id[96], model[96], holder[64]; /* holder: a run, or empty */
+	unsigned index;
+	uint64_t memory_bytes;
+	bool used; /* some process computes on it now */
+};
+struct node_gpus VEC_OF(struct node_gpu);
+struct node_call *node_gpus(
+	struct node *node, struct node_gpus *ret, node_done_fn *done, void *ctx);
+
+/* An attempt. Sizes are those of files on the disk here. */
+struct node_layer {
+	const char *hex;   /* of the digest */
+	const char *codec; /* "gzip", "zstd", "none" */
+	uint64_t size;
+	int (*open)(void *ctx, struct err *err); /* a descriptor at its beginning */
+	void *ctx;
+};
+struct node_submit {
+	const char *run;
+	int attempt;
+	const char *job, *secrets, *record; /* files of the run as protocol.h has them; secrets and
+	                                       record may be NULL */
+	const char *apply;               /* NULL: nothing is to be removed before the last layer */
+	const struct node_layer *layers; /* lowest first */
+	size_t n_layers, n_spare;        /* spares hold the first n_spare */
+	unsigned strip;
+	const char *tool;    /* without which it is refused (E_NODE_TOOL); or NULL */
+	uint64_t need_bytes; /* free space */
+	/* Bytes that were sent and are to be sent; may be NULL. */
+	void (*progress)(void *ctx, uint64_t sent, uint64_t total);
+	void *ctx;
+};
+struct node_submitted {
+	uint64_t bytes_sent;
+	unsigned layers_sent;
+	bool spare; /* a tree made ahead was there */
+};
+/* Idempotent: begun anew over a new channel while it fails with ERR_NET, a transfer goes on where
+ * it was cut. What request points to lives until done. */
+struct node_call *node_submit(struct node *node, const struct node_submit *request,
+	struct node_submitted *ret, node_done_fn *done, void *ctx);
+
+/* key=value of the attempt's files, by value. */
+struct node_field {
+	char *key, *value;
+};
+struct node_attempt {
+	char *run, *user, *record; /* user, record: of node_list only */
+	int attempt;
+	char *state; /* as cli.md's run states; "absent": not known there */
+	struct VEC_OF(struct node_field) fields;
+};
+const char *node_attempt_get(const struct node_attempt *attempt, const char *key); /* NULL: none */
+int64_t node_attempt_int(const struct node_attempt *attempt, const char *key, int64_t missing);
+struct node_attempts VEC_OF(struct node_attempt);
+void node_attempts_done(struct node_attempts *attempts);
+
+/* names: "RUN/N". Questions that are asked in one turn of the loop go together. */
+struct node_call *node_state(struct node *node, const struct strv *names, struct node_attempts *ret,
+	node_done_fn *done, void *ctx);
+struct node_call *node_list(
+	struct node *node, struct node_attempts *ret, node_done_fn *done, void *ctx);
+
+/* The program's output. */
+struct node_log_events {
+	/* Bytes from offset on. time_ms: their arrival there; 0: not known. < 0: stop; those
+	 * bytes count as not delivered. */
+	int (*data)(void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms,
+		struct err *err);
+	void (*notice)(void *ctx, const char *text); /* lost, back again; may be NULL */
+	void *ctx;
+};
+struct node_log_request {
+	const char *run;
+	int attempt;
+	uint64_t offset;     /* where to begin; past the end: nothing comes */
+	int64_t tail_lines;  /* -1: from offset */
+	bool follow;         /* until the attempt has ended, over as many connections as it takes */
+	int64_t patience_ms; /* how long it is tried to reach the node again; -1: for ever */
+	struct node_log_events events;
+};
+struct node_call *node_log(
+	struct node *node, const struct node_log_request *request, node_done_fn *done, void *ctx);
+
+struct node_call *node_stop(struct node *node, const char *run, int attempt, node_done_fn *done,
+	void *ctx); /* cancel */
+/* One of several hosts: how is "peer" or "drop" (protocol.h). */
+struct node_call *node_stop_for(struct node *node, const char *run, int attempt, const char *how,
+	node_done_fn *done, void *ctx);
+/* One that is held begins, or has begun; E_NODE_FAILED: it never will. Idempotent. */
+struct node_call *node_go(
+	struct node *node, const char *run, int attempt, node_done_fn *done, void *ctx);
+struct node_call *node_forget(
+	struct node *node, const char *run, int attempt, bool all, node_done_fn *done, void *ctx);
+
+/* A command beside the program (E_RUN_EXEC: cannot be executed), or (is_shell) the terminal of
+ * ad-hoc work. */
+struct node_exec_request {
+	const char *run;
+	int attempt;
+	const struct strv *command; /* empty: a shell */
+	bool is_shell;
+	const struct channel_pty *pty; /* NULL: no terminal */
+	int fds[3];                    /* stdin, stdout, stderr; -1: none */
+};
+struct node_call *node_exec(struct node *node, const struct node_exec_request *request,
+	struct channel_exit *ret, node_done_fn *done, void *ctx);
+void node_exec_resize(struct node_call *call, unsigned columns, unsigned rows);
+
+/* Results. */
+struct node_file {
+	char kind; /* 'd', 'f', 'l' */
+	unsigned mode;
+	uint64_t size;
+	int64_t mtime_ms;
+	char *path, *target; /* target: of a link */
+};
+struct node_files VEC_OF(struct node_file);
+void node_files_done(struct node_files *files);
+enum { NODE_FILES_MAX = 1000 * 1000 };
+/* What of them is listed. Not copied. */
+struct node_files_scope {
+	const char *path; /* NULL: all; else it alone, or what is below it */
+	const char *part; /* NULL: all; else regular files whose names contain it */
+	int attempt;      /* 0: results; else what lies in the tree of that attempt */
+};
+/* scope: NULL: all results. A path that is not there: an empty list. */
+struct node_call *node_files(struct node *node, const char *run,
+	const struct node_files_scope *scope, struct node_files *ret, node_done_fn *done,
+	void *ctx);
+struct node_want {
+	const struct node_file *file;
+	uint64_t offset, len; /* from there, at most so many bytes */
+};
+struct node_get_events {
+	int (*begin)(void *ctx, size_t i, uint64_t size, struct err *err); /* of file i */
+	int (*data)(void *ctx, size_t i, const void *data, size_t len, struct err *err);
+	void *ctx;
+};
+/* Parts of n files, in order, in one stream; size is what is there of each. 0 where there was more:
+ * it is no file any more. E_IO_CHANGED, behind all others: one became shorter while it was read,
+ * what came of it is worthless. wants and paths live until done. scope: NULL, or what the files
+ * were listed with: its attempt counts. */
+struct node_call *node_get(struct node *node, const char *run, const struct node_files_scope *scope,
+	const struct node_want *wants, size_t n, const struct node_get_events *events,
+	node_done_fn *done, void *ctx);
+
+/* Content-addressed data: whether it is there, else sent from a tar stream of fd. */
+struct node_call *node_data(struct node *node, const char *key,
+	int (*open)(void *ctx, struct err *err), void *open_ctx, node_done_fn *done, void *ctx);
+
+struct node_freed {
+	uint64_t layers_bytes, trees_bytes, data_bytes;
+	size_t count;
+};
+struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes, bool dry,
+	struct node_freed *ret, node_done_fn *done, void *ctx);
+
+#endif

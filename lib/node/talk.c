@@ -1,0 +1,780 @@
+#include "node/talk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "node/runner.h"
+#include "node/talk_say.h"
+
+enum {
+	HOLD_SIZE = NODE_WIRE_PIECE + NODE_LINE_MAX,
+	TURNS_MAX = 32, /* of one dispatch */
+	SENDS_MAX = 2,  /* of the runner */
+	/* Until a login shell has run the command; so much more where the login took its time. */
+	FIRST_MS = 7000,
+	FIRST_PER_LOGIN = 4,
+};
+
+enum phase {
+	PHASE_OPENING, /* noise, until the first line with MARK */
+	PHASE_SENDING, /* the runner */
+	PHASE_STORED,  /* it is there; the conversation ends */
+	PHASE_FACTS,
+	PHASE_READY,
+	PHASE_ASKED,
+	PHASE_OVER,
+};
+
+struct flow {
+	struct node_wire wire;
+	bool is_raw, has_ended, told_end;
+	char *hold; /* raw bytes that wait: from hold_at on */
+	size_t hold_at, hold_len;
+};
+
+struct node_talk {
+	struct node_talk_options options;
+	struct node_talk_events events;
+	struct channel_pty pty;
+	char *name, *command, *term;
+	struct channel *channel;
+	enum phase phase;
+	struct flow flows[2]; /* by enum channel_flow */
+	struct node_hello hello;
+	struct node_request request;
+	bool is_answered; /* a raw answer is at its end */
+	bool has_gone;    /* behind "go" */
+	/* Output: waiting from waiting_at on, then what payload gives. */
+	struct buf waiting;
+	size_t waiting_at;
+	bool has_payload, wants_eof, is_shut;
+	struct err write_fault;
+	int n_sends;
+	uint64_t sent;
+	int64_t opened_ms, asked_ms, rtt_ms, since_ms;
+	/* Silence. */
+	int64_t heard_ms, limit_ms;
+	struct loop_timer *timer, *turn;
+	enum node_class class;
+	struct channel_exit exit;
+	struct err fault;
+	char *scratch;
+};
+
+/*
+ * The end
+ */
+
+static void drop_channel(struct node_talk *talk)
+{
+	channel_free(TAKE(talk->channel));
+}
+
+static int on_turn(void *ctx, struct err *err);
+
+void node_talk_wake(struct node_talk *talk)
+{
+	if (!talk->turn)
+		talk->turn = loop_add_timer(talk->options.loop, 0, on_turn, talk);
+}
+
+/* The owner hears of it in a turn of its own, so that nothing is freed under what called. */
+static void end(struct node_talk *talk)
+{
+	if (talk->phase == PHASE_OVER)
+		return;
+	talk->phase = PHASE_OVER;
+	drop_channel(talk);
+	loop_remove_timer(talk->options.loop, TAKE(talk->timer));
+	node_talk_wake(talk);
+}
+
+static void fail(struct node_talk *talk, struct err *fault)
+{
+	if (talk->phase == PHASE_OVER) {
+		err_clear(fault);
+		return;
+	}
+	err_move(&talk->fault, fault);
+	end(talk);
+}
+
+/* What was said on stderr, and by the login shell, until now. */
+static void add_evidence(struct node_talk *talk, struct err *fault)
+{
+	struct flow *flow = &talk->flows[CHANNEL_ERR];
+
+	for (int i = 0; i < TURNS_MAX && talk->channel && !flow->has_ended && !flow->is_raw; i++) {
+		struct node_said said;
+		ssize_t n = talk->channel->ops->read(
+			talk->channel, CHANNEL_ERR, talk->scratch, NODE_WIRE_PIECE, NULL);
+
+		if (n <= 0)
+			break;
+		node_wire_add(&flow->wire, talk->scratch, (size_t)n);
+		while (node_wire_next(&flow->wire, &said, NULL) > 0)
+			if (said.what == NODE_SAYS_LINE)
+				node_wire_keep(&flow->wire, said.line);
+	}
+	if (!flow->is_raw)
+		node_wire_evidence(&flow->wire, fault);
+	if (talk->phase == PHASE_OPENING)
+		node_wire_evidence(&talk->flows[CHANNEL_OUT].wire, fault);
+}
+
+static void fail_with_evidence(struct node_talk *talk, struct err *fault)
+{
+	add_evidence(talk, fault);
+	fail(talk, fault);
+}
+
+static void fail_class(struct node_talk *talk, char *line)
+{
+	AUTO_ERR struct err fault = {0};
+	bool is_early = talk->phase < PHASE_READY;
+
+	talk->class = node_say_failure(talk->name, line, is_early, &fault);
+	fail_with_evidence(talk, &fault);
+}
+
+/* The channel is at its end, and nothing said how the request went. */
+static void fail_unanswered(struct node_talk *talk, const struct channel_exit *exit)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (err_is_set(&talk->write_fault))
+		err_move(&fault, &talk->write_fault);
+	else
+		node_say_unanswered(talk->name, exit, talk->phase == PHASE_OPENING, &fault);
+	fail_with_evidence(talk, &fault);
+}
+
+/*
+ * Silence
+ */
+
+static int on_silence(void *ctx, struct err *err)
+{
+	struct node_talk *talk = ctx;
+	AUTO_ERR struct err fault = {0};
+	int64_t due_ms = talk->heard_ms + talk->limit_ms;
+
+	(void)err;
+	talk->timer = NULL;
+	if (talk->phase == PHASE_READY || talk->limit_ms < 0)
+		return 0;
+	if (clock_ms() < due_ms) {
+		talk->timer = loop_add_timer(talk->options.loop, due_ms, on_silence, talk);
+		return 0;
+	}
+	node_say_silent(talk->name, talk->limit_ms, talk->phase == PHASE_OPENING, &fault);
+	fail_with_evidence(talk, &fault);
+	return 0;
+}
+
+static void watch_silence(struct node_talk *talk, int64_t limit_ms)
+{
+	loop_remove_timer(talk->options.loop, TAKE(talk->timer));
+	talk->limit_ms = limit_ms;
+	talk->heard_ms = clock_ms();
+	if (limit_ms >= 0)
+		talk->timer = loop_add_timer(
+			talk->options.loop, talk->heard_ms + limit_ms, on_silence, talk);
+}
+
+/* A node that is slow as a whole is slow to log in as well. */
+static int64_t first_ms(const struct node_talk *talk)
+{
+	int64_t ms = FIRST_MS + FIRST_PER_LOGIN * (clock_ms() - talk->opened_ms);
+
+	return ms < talk->options.answer_ms ? ms : talk->options.answer_ms;
+}
+
+/*
+ * What is written
+ */
+
+static void write_failed(struct node_talk *talk, struct err *fault)
+{
+	/* What came before may say why. */
+	err_move(&talk->write_fault, fault);
+	talk->has_payload = talk->wants_eof = false;
+	talk->waiting_at = talk->waiting.len;
+	talk->is_shut = true;
+}
+
+/* 1: some were written; 0: not now. */
+static int write_waiting(struct node_talk *talk)
+{
+	AUTO_ERR struct err fault = {0};
+	const char *data = talk->waiting.data + talk->waiting_at;
+	size_t len = talk->waiting.len - talk->waiting_at;
+	ssize_t n = talk->channel->ops->write(talk->channel, data, len, &fault);
+
+	if (n == CHANNEL_AGAIN)
+		return 0;
+	if (n < 0) {
+		write_failed(talk, &fault);
+		return 1;
+	}
+	talk->waiting_at += (size_t)n;
+	talk->sent += (uint64_t)n;
+	talk->heard_ms = clock_ms();
+	return 1;
+}
+
+/* 1: there is more, or the end; 0: not now. */
+static int take_payload(struct node_talk *talk)
+{
+	AUTO_ERR struct err fault = {0};
+
+	talk->waiting_at = 0;
+	buf_reset(&talk->waiting);
+	ssize_t n = talk->request.payload(talk->events.ctx,
+		buf_room(&talk->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &fault);
+
+	if (n == CHANNEL_AGAIN)
+		return 0;
+	if (n < 0)
+		fail(talk, &fault);
+	else if (n == 0)
+		talk->has_payload = false;
+	else
+		buf_added(&talk->waiting, (size_t)n);
+	return 1;
+}
+
+static int write_some(struct node_talk *talk)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (talk->is_shut)
+		return 0;
+	if (talk->waiting_at < talk->waiting.len)
+		return write_waiting(talk);
+	if (talk->has_payload)
+		return take_payload(talk);
+	if (!talk->wants_eof)
+		return 0;
+	talk->is_shut = true;
+	talk->wants_eof = false;
+	if (talk->channel->ops->send_eof(talk->channel, &fault) < 0)
+		write_failed(talk, &fault);
+	return 1;
+}
+
+static void say(struct node_talk *talk, const char *data, size_t len, bool ends)
+{
+	talk->waiting_at = 0;
+	buf_reset(&talk->waiting);
+	buf_add(&talk->waiting, data, len);
+	talk->wants_eof = ends;
+}
+
+void node_talk_ask(struct node_talk *talk, const struct node_request *request)
+{
+	BUG_ON(talk->phase != PHASE_READY && talk->phase != PHASE_OVER);
+	if (talk->phase == PHASE_OVER)
+		return;
+	talk->phase = PHASE_ASKED;
+	talk->request = *request;
+	say(talk, request->text, strlen(request->text), !request->keeps_stdin);
+	buf_adds(&talk->waiting, ".\n");
+	talk->request.text = NULL;
+	talk->has_payload = request->payload != NULL;
+	talk->asked_ms = clock_ms();
+	watch_silence(talk, request->answer_ms ? request->answer_ms : talk->options.answer_ms);
+	/* Commands with bytes of their own begin with "go", other raw answers at once. */
+	talk->flows[CHANNEL_OUT].is_raw = request->kind == NODE_RAW;
+	node_talk_wake(talk);
+}
+
+/*
+ * What is heard, in raw answers
+ */
+
+static int give_raw(struct node_talk *talk, enum channel_flow which)
+{
+	AUTO_ERR struct err fault = {0};
+	struct flow *flow = &talk->flows[which];
+
+	if (flow->hold_at == flow->hold_len)
+		return 0;
+	ssize_t n = talk->events.raw(talk->events.ctx, which, flow->hold + flow->hold_at,
+		flow->hold_len - flow->hold_at, &fault);
+
+	if (n < 0)
+		fail(talk, &fault);
+	else
+		flow->hold_at += (size_t)n;
+	return n != 0;
+}
+
+static void tell_end(struct node_talk *talk, enum channel_flow which)
+{
+	AUTO_ERR struct err fault = {0};
+	struct flow *flow = &talk->flows[which];
+
+	if (!flow->is_raw || !flow->has_ended || flow->told_end || flow->hold_at < flow->hold_len)
+		return;
+	flow->told_end = true;
+	if (talk->events.raw(talk->events.ctx, which, "", 0, &fault) < 0)
+		fail(talk, &fault);
+}
+
+static void hold(struct flow *flow, const char *data, size_t len)
+{
+	if (!flow->hold)
+		flow->hold = mem_alloc(HOLD_SIZE, 1);
+	memcpy(flow->hold, data, len);
+	flow->hold_at = 0;
+	flow->hold_len = len;
+}
+
+/*
+ * What is heard, in lines
+ */
+
+static void unexpected(struct node_talk *talk, const char *line)
+{
+	AUTO_ERR struct err fault = {0};
+
+	node_say_unexpected(talk->name, line, &fault);
+	fail(talk, &fault);
+}
+
+static void open_channel(struct node_talk *talk);
+
+static void end_stored(struct node_talk *talk, char *line)
+{
+	(void)line;
+	talk->phase = PHASE_STORED;
+}
+
+/* Not before the server has ended the first one: some count it until then, or fail. */
+static void begin_anew(struct node_talk *talk)
+{
+	drop_channel(talk);
+	loop_remove_timer(talk->options.loop, TAKE(talk->timer));
+	open_channel(talk);
+}
+
+static void send_runner(struct node_talk *talk, char *line)
+{
+	if (++talk->n_sends >= SENDS_MAX) {
+		unexpected(talk, line);
+		return;
+	}
+	talk->phase = PHASE_SENDING;
+	watch_silence(talk, talk->options.answer_ms);
+	say(talk, node_runner, node_runner_size, true);
+}
+
+static void begin_facts(struct node_talk *talk, char *version)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (str_eq(version, "1")) {
+		talk->phase = PHASE_FACTS;
+		watch_silence(talk, talk->options.answer_ms);
+		return;
+	}
+	err_set(&fault, E_NODE_PROTOCOL, "the runner on %s speaks another version", talk->name);
+	fail(talk, &fault);
+}
+
+static void become_raw(struct node_talk *talk, char *line)
+{
+	if (talk->request.kind != NODE_EXEC) {
+		unexpected(talk, line);
+		return;
+	}
+	talk->has_gone = true;
+	talk->flows[CHANNEL_OUT].is_raw = talk->flows[CHANNEL_ERR].is_raw = true;
+	watch_silence(talk, -1);
+}
+
+static void take_fact(struct node_talk *talk, char *line)
+{
+	AUTO_ERR struct err fault = {0};
+	int r;
+
+	if (!str_eq(line, ".")) {
+		r = node_hello_add(&talk->hello, line, &fault);
+	} else {
+		r = node_hello_check(&talk->hello, &fault);
+		if (r == 0) {
+			talk->phase = PHASE_READY;
+			talk->since_ms = clock_ms();
+			r = talk->events.hello(talk->events.ctx, &fault);
+		}
+	}
+	if (r < 0) {
+		err_prefix(&fault, "%s", talk->name);
+		fail(talk, &fault);
+	}
+}
+
+static void take_answer(struct node_talk *talk, enum channel_flow which, char *line)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = talk->events.line(talk->events.ctx, which, line, &fault);
+
+	if (r < 0)
+		fail(talk, &fault);
+	else if (r == 0 && which == CHANNEL_ERR)
+		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, line);
+}
+
+static void take_answer_out(struct node_talk *talk, char *line)
+{
+	take_answer(talk, CHANNEL_OUT, line);
+}
+
+static void on_done(struct node_talk *talk, char *line)
+{
+	(void)line;
+	end(talk);
+}
+
+static const struct {
+	enum node_says what;
+	enum phase phase;
+	void (*take)(struct node_talk *talk, char *line);
+} turns[] = {
+	{NODE_SAYS_SEND, PHASE_OPENING, send_runner},
+	{NODE_SAYS_STORED, PHASE_SENDING, end_stored},
+	{NODE_SAYS_HELLO, PHASE_OPENING, begin_facts},
+	{NODE_SAYS_LINE, PHASE_FACTS, take_fact},
+	{NODE_SAYS_LINE, PHASE_ASKED, take_answer_out},
+	{NODE_SAYS_GO, PHASE_ASKED, become_raw},
+	{NODE_SAYS_DONE, PHASE_ASKED, on_done},
+};
+
+static void on_out(struct node_talk *talk, const struct node_said *said)
+{
+	if (said->what == NODE_SAYS_FAIL) {
+		fail_class(talk, said->line);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(turns); i++) {
+		if (said->what != turns[i].what || talk->phase != turns[i].phase)
+			continue;
+		turns[i].take(talk, said->line);
+		return;
+	}
+	if (said->what != NODE_SAYS_LINE)
+		unexpected(talk, said->line);
+}
+
+static void on_err(struct node_talk *talk, const struct node_said *said)
+{
+	if (said->what == NODE_SAYS_FAIL)
+		fail_class(talk, said->line);
+	else if (said->what == NODE_SAYS_DONE && talk->request.kind == NODE_RAW)
+		talk->is_answered = true;
+	else if (said->what != NODE_SAYS_LINE)
+		return;
+	else if (talk->phase == PHASE_ASKED && talk->request.kind == NODE_RAW)
+		take_answer(talk, CHANNEL_ERR, said->line);
+	else
+		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, said->line);
+}
+
+/* false: the channel is another one now, or none. */
+static bool take_lines(struct node_talk *talk, enum channel_flow which)
+{
+	AUTO_ERR struct err fault = {0};
+	struct flow *flow = &talk->flows[which];
+	const struct channel *channel = talk->channel;
+	struct node_said said;
+	int r = 0;
+
+	while (!flow->is_raw && (r = node_wire_next(&flow->wire, &said, &fault)) > 0) {
+		if (which == CHANNEL_OUT)
+			on_out(talk, &said);
+		else
+			on_err(talk, &said);
+		if (talk->channel != channel)
+			return false;
+	}
+	if (r < 0) {
+		err_prefix(&fault, "%s", talk->name);
+		fail_with_evidence(talk, &fault);
+	}
+	return r >= 0;
+}
+
+static void take_bytes(
+	struct node_talk *talk, enum channel_flow which, const char *data, size_t len)
+{
+	struct flow *flow = &talk->flows[which];
+	const char *rest;
+
+	talk->heard_ms = clock_ms();
+	if (talk->asked_ms && talk->rtt_ms < 0 && !talk->request.payload)
+		talk->rtt_ms = talk->heard_ms - talk->asked_ms;
+	if (flow->is_raw) {
+		hold(flow, data, len);
+		return;
+	}
+	node_wire_add(&flow->wire, data, len);
+	if (!take_lines(talk, which) || !flow->is_raw)
+		return;
+	len = node_wire_rest(&flow->wire, &rest);
+	hold(flow, rest, len);
+}
+
+/*
+ * The channel
+ */
+
+/* stderr of a command must not be taken for the node's before "go" tells them apart. */
+static bool must_wait(const struct node_talk *talk, enum channel_flow which)
+{
+	const struct flow *out = &talk->flows[CHANNEL_OUT];
+
+	return which == CHANNEL_ERR && talk->request.kind == NODE_EXEC &&
+	       talk->phase == PHASE_ASKED && !talk->has_gone && !out->has_ended;
+}
+
+/* 1: something came; 0: not now. */
+static int read_some(struct node_talk *talk, enum channel_flow which)
+{
+	AUTO_ERR struct err fault = {0};
+	struct flow *flow = &talk->flows[which];
+
+	if (flow->is_raw && flow->hold_at < flow->hold_len)
+		return give_raw(talk, which);
+	if (flow->has_ended || must_wait(talk, which))
+		return 0;
+	ssize_t n = talk->channel->ops->read(
+		talk->channel, which, talk->scratch, NODE_WIRE_PIECE, &fault);
+
+	if (n == CHANNEL_AGAIN)
+		return 0;
+	if (n < 0) {
+		fail_with_evidence(talk, &fault);
+	} else if (n == 0) {
+		flow->has_ended = true;
+		tell_end(talk, which);
+	} else {
+		take_bytes(talk, which, talk->scratch, (size_t)n);
+		if (talk->phase != PHASE_OVER && flow->is_raw)
+			give_raw(talk, which);
+	}
+	return 1;
+}
+
+static bool is_drained(const struct node_talk *talk, enum channel_flow which)
+{
+	const struct flow *flow = &talk->flows[which];
+
+	return flow->has_ended && flow->hold_at == flow->hold_len;
+}
+
+/* Bytes of which the lines, that are all there, do not tell. */
+static bool has_unwanted(const struct node_talk *talk)
+{
+	const struct flow *out = &talk->flows[CHANNEL_OUT];
+
+	return talk->request.kind == NODE_RAW && out->has_ended &&
+	       talk->flows[CHANNEL_ERR].has_ended && out->hold_at < out->hold_len;
+}
+
+static void look_for_end(struct node_talk *talk)
+{
+	AUTO_ERR struct err fault = {0};
+	struct channel_exit exit = {0};
+
+	tell_end(talk, CHANNEL_OUT);
+	tell_end(talk, CHANNEL_ERR);
+	if (talk->phase != PHASE_OVER && has_unwanted(talk))
+		unexpected(talk, "bytes that belong to nothing");
+	if (talk->phase == PHASE_OVER || !is_drained(talk, CHANNEL_OUT))
+		return;
+	if (talk->is_answered) {
+		end(talk);
+		return;
+	}
+	if (!is_drained(talk, CHANNEL_ERR))
+		return;
+	int r = talk->channel->ops->wait(talk->channel, &exit, &fault);
+	if (r == 0)
+		return;
+	if (talk->phase == PHASE_STORED) {
+		begin_anew(talk);
+		return;
+	}
+	talk->exit = exit;
+	if (r < 0)
+		fail_with_evidence(talk, &fault);
+	else if (talk->has_gone && exit.known)
+		end(talk);
+	else
+		fail_unanswered(talk, &exit);
+}
+
+static void move(struct node_talk *talk)
+{
+	for (int i = 0; i < TURNS_MAX; i++) {
+		int moved = 0;
+
+		/* Lines of stderr tell of bytes on stdout. */
+		moved |= read_some(talk, CHANNEL_ERR);
+		if (talk->phase != PHASE_OVER)
+			moved |= read_some(talk, CHANNEL_OUT);
+		if (talk->phase != PHASE_OVER)
+			moved |= write_some(talk);
+		if (talk->phase != PHASE_OVER)
+			look_for_end(talk);
+		if (talk->phase == PHASE_OVER || !moved)
+			return;
+	}
+	node_talk_wake(talk);
+}
+
+static int on_ready(void *ctx, struct err *err)
+{
+	struct node_talk *talk = ctx;
+
+	(void)err;
+	if (talk->phase == PHASE_OVER)
+		return 0;
+	if (talk->phase == PHASE_OPENING && !talk->timer)
+		watch_silence(talk, first_ms(talk));
+	move(talk);
+	return 0;
+}
+
+static int on_turn(void *ctx, struct err *err)
+{
+	struct node_talk *talk = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	talk->turn = NULL;
+	if (talk->phase != PHASE_OVER) {
+		move(talk);
+		return 0;
+	}
+	err_move(&fault, &talk->fault);
+	return talk->events.ended(talk->events.ctx, &fault, err);
+}
+
+static void open_channel(struct node_talk *talk)
+{
+	const struct channel_opener *opener = &talk->options.opener;
+	const struct channel_events events = {.ready = on_ready, .ctx = talk};
+	const char *mark = node_command_mark(talk->command);
+
+	for (size_t i = 0; i < ARRAY_LEN(talk->flows); i++) {
+		node_wire_done(&talk->flows[i].wire);
+		node_wire_init(&talk->flows[i].wire, mark, i == CHANNEL_ERR);
+		talk->flows[i].has_ended = false;
+	}
+	talk->phase = PHASE_OPENING;
+	talk->opened_ms = clock_ms();
+	talk->is_shut = talk->wants_eof = false;
+	talk->channel = opener->command(opener->ctx, talk->command, talk->options.pty, &events);
+}
+
+struct node_talk *node_talk_open(
+	const struct node_talk_options *options, const struct node_talk_events *events)
+{
+	struct node_talk *talk = mem_alloc(1, sizeof(*talk));
+
+	talk->options = *options;
+	talk->events = *events;
+	talk->name = mem_strdup(options->name);
+	talk->command = mem_strdup(options->command);
+	if (options->pty) {
+		talk->term = mem_strdup(options->pty->term);
+		talk->pty = *options->pty;
+		talk->pty.term = talk->term;
+		talk->options.pty = &talk->pty;
+	}
+	talk->rtt_ms = -1;
+	talk->scratch = mem_alloc(NODE_WIRE_PIECE, 1);
+	/* A request and its ".", the runner, or a piece of a payload. */
+	buf_init(&talk->waiting, SIZE_MAX / 2);
+	open_channel(talk);
+	return talk;
+}
+
+void node_talk_free(struct node_talk *talk)
+{
+	if (!talk)
+		return;
+	drop_channel(talk);
+	loop_remove_timer(talk->options.loop, talk->timer);
+	loop_remove_timer(talk->options.loop, talk->turn);
+	for (size_t i = 0; i < ARRAY_LEN(talk->flows); i++) {
+		node_wire_done(&talk->flows[i].wire);
+		free(talk->flows[i].hold);
+	}
+	node_hello_done(&talk->hello);
+	buf_done(&talk->waiting);
+	err_clear(&talk->write_fault);
+	err_clear(&talk->fault);
+	free(talk->scratch);
+	free(talk->name);
+	free(talk->command);
+	free(talk->term);
+	free(talk);
+}
+
+void node_talk_hand(struct node_talk *talk, const struct node_talk_events *events)
+{
+	talk->events = *events;
+}
+
+const struct node_hello *node_talk_hello(const struct node_talk *talk)
+{
+	return talk->since_ms ? &talk->hello : NULL;
+}
+
+void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows)
+{
+	talk->pty.columns = columns;
+	talk->pty.rows = rows;
+	if (talk->channel && talk->channel->ops->resize)
+		talk->channel->ops->resize(talk->channel, columns, rows);
+}
+
+bool node_talk_was_asked(const struct node_talk *talk)
+{
+	return talk->asked_ms != 0;
+}
+
+enum node_class node_talk_class(const struct node_talk *talk)
+{
+	return talk->class;
+}
+
+const struct channel_exit *node_talk_exit(const struct node_talk *talk)
+{
+	return &talk->exit;
+}
+
+uint64_t node_talk_sent(const struct node_talk *talk)
+{
+	return talk->sent;
+}
+
+int64_t node_talk_rtt_ms(const struct node_talk *talk)
+{
+	return talk->rtt_ms;
+}
+
+int64_t node_talk_opened_ms(const struct node_talk *talk)
+{
+	return talk->opened_ms;
+}
+
+int64_t node_talk_since_ms(const struct node_talk *talk)
+{
+	return talk->since_ms;
+}

@@ -3,12 +3,13 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "cli/transfer.h"
 #include "cli/ui.h"
 #include "run/fetch.h"
 
 struct fetch_values {
 	const char *output;
-	bool force;
+	bool force, tree;
 };
 
 static const struct opt opts[] = {
@@ -17,6 +18,9 @@ static const struct opt opts[] = {
 		.values = VALUE_DIR},
 	{OPT_MEMBER(OPT_FLAG, 0, "force", struct fetch_values, force),
 		.help = "Replace files, too, that did not come from a fetch or were changed since"},
+	{OPT_MEMBER(OPT_FLAG, 0, "tree", struct fetch_values, tree),
+		.help = "PATHs are of the tree that the program runs in, not of its results; "
+			"into the id of the run and -tree"},
 	{OPT_END},
 };
 
@@ -49,6 +53,11 @@ static int print_json(
 	return app_print_json(app, json);
 }
 
+static void on_progress(void *ctx, const struct fetch_progress *progress)
+{
+	transfer_show_bytes(ctx, "fetch", progress->bytes_done, progress->bytes);
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct fetch_values *values = values_ptr;
@@ -57,7 +66,14 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_STRV struct strv paths = {0};
 	AUTO_FREE char *dir = NULL;
 	struct fetch_report report = {0};
+	struct transfer transfer = {.app = app};
 
+	if (values->tree && words->n < 2) {
+		err_set(&err, E_USAGE, "--tree wants the paths to be fetched");
+		err_hint(
+			&err, "dlrun fetch --tree %s logs/train.txt", words->n ? words->v[0] : "@");
+		return app_fail(app, &err);
+	}
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(&paths, words->v[i]);
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
@@ -65,9 +81,13 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	const struct fetch_options options = {.paths = &paths,
 		.dir = values->output,
 		.force = values->force,
-		.interrupted = &app_interrupted};
+		.from_tree = values->tree,
+		.interrupted = &app_interrupted,
+		.progress = on_progress,
+		.ctx = &transfer};
 	app_catch_signals();
 	int r = run_fetch(&app->session, run, &options, &dir, &report, &err);
+	transfer_clear(&transfer);
 	/* What was fetched is there, whatever else went wrong. */
 	if (r == 0 || report.files + report.skipped)
 		say(app, dir, values, run, &report);

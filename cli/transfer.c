@@ -65,7 +65,8 @@ static char *text_of(
 		progress->copied ? " (base layers too)" : "", str_size(rate, each));
 }
 
-void transfer_show(struct transfer *transfer, const struct uploads_progress *progress)
+static void show(
+	struct transfer *transfer, const char *label, const struct uploads_progress *progress)
 {
 	struct app *app = transfer->app;
 	int64_t now = clock_ms();
@@ -80,11 +81,24 @@ void transfer_show(struct transfer *transfer, const struct uploads_progress *pro
 	if (app->progress == PROGRESS_TTY) {
 		AUTO_FREE char *text = text_of(transfer, progress, true);
 		ui_erase_line(app);
-		ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%s", UI_LABEL, "push", text);
+		ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%s", UI_LABEL, label, text);
 		transfer->on_screen = true;
 	} else if (now - transfer->said_ms >= PLAIN_EVERY_MS) {
 		AUTO_FREE char *text = text_of(transfer, progress, false);
-		app_phase(app, "push", "%s", text);
+		app_phase(app, label, "%s", text);
 		transfer->said_ms = now;
 	}
+}
+
+void transfer_show(struct transfer *transfer, const struct uploads_progress *progress)
+{
+	show(transfer, "push", progress);
+}
+
+void transfer_show_bytes(
+	struct transfer *transfer, const char *label, uint64_t done, uint64_t total)
+{
+	const struct uploads_progress progress = {.bytes_done = done, .bytes_total = total};
+
+	show(transfer, label, &progress);
 }

@@ -21,6 +21,9 @@ struct transfer {
 };
 
 void transfer_show(struct transfer *transfer, const struct uploads_progress *progress);
+/* The same for bytes alone; label: what is done. */
+void transfer_show_bytes(
+	struct transfer *transfer, const char *label, uint64_t done, uint64_t total);
 /* Take the line off the screen, before anything else is written. */
 void transfer_clear(struct transfer *transfer);
 

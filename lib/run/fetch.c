@@ -1,4 +1,4 @@
-#include "run/fetch.h"
+#include "run/fetch_dir.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,26 +52,29 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 {
 	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
 	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = NULL;
-	const char *name = options->dir ? options->dir : run_id(run);
-	AUTO_FREE char *dir = fs_join(session->env.cwd, name);
+	AUTO_FREE char *own_name =
+		mem_printf("%s%s", run_id(run), options->from_tree ? "-tree" : "");
+	AUTO_FREE char *dir = fs_join(session->env.cwd, options->dir ? options->dir : own_name);
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
 	bool is_new = access(dir, F_OK) < 0, is_first = access(own, F_OK) < 0;
 
 	*ret = (struct fetch_report){0};
 	int r = fetch_paths_new(options->paths, &paths, err);
 	if (r == 0)
-		r = fetch_sink_open(dir, paths, options->force, &sink, err);
+		r = fetch_dir_open(dir, paths, options->force, &sink, err);
 	if (r < 0)
 		return r;
 	*ret_dir = TAKE(dir);
+	sink->from_tree = options->from_tree;
+	fetch_dir_on_progress(sink, options->progress, options->ctx);
 	if (is_new && !options->dir)
-		r = fetch_sink_hide(sink, err);
+		r = fetch_dir_hide(sink, err);
 	if (r == 0)
 		r = fetch_into(session, run, sink, options->interrupted, err);
 	if (r == 0)
-		r = fetch_sink_finish(sink, run_id(run), err);
-	fetch_sink_report(sink, ret);
-	if (is_first && ret->files == 0 && ret->skipped == 0)
+		r = fetch_dir_finish(sink, run_id(run), err);
+	fetch_dir_report(sink, ret);
+	if (is_first && ret->files == 0 && ret->skipped == 0 && ret->begun == 0)
 		remove_own(*ret_dir, is_new);
 	return r;
 }

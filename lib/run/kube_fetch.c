@@ -11,7 +11,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "kube/job.h"
-#include "run/fetch.h"
+#include "run/fetch_sink.h"
 #include "run/kube_record.h"
 #include "run/kube_storage.h"
 #include "run/pod_copy.h"
@@ -24,7 +24,14 @@
  * that owns it, or by its own deadline.
  */
 
-enum { LIST_MAX = 20000, POLL_MS = 300, START_MS = 180 * 1000, REMOVE_MS = 5000, READERS_MAX = 64 };
+enum {
+	SPEC_MAX = 1 << 20,
+	LIST_MAX = 20000,
+	POLL_MS = 300,
+	START_MS = 180 * 1000,
+	REMOVE_MS = 5000,
+	READERS_MAX = 64
+};
 
 /* A DELETE whose answer nobody waits for. */
 struct sweep {
@@ -58,6 +65,7 @@ struct fetching {
 	struct loop_timer *timer;
 	int64_t deadline_ms;
 	char *waits_for;
+	char *tree; /* that the program runs in; or NULL */
 	/* How it went, while the pod is removed. */
 	int result;
 	struct err result_err;
@@ -109,6 +117,7 @@ static void drop(struct target_work *work)
 	err_done(&fetching->result_err);
 	free(fetching->reader);
 	free(fetching->waits_for);
+	free(fetching->tree);
 	free(fetching);
 }
 
@@ -196,7 +205,7 @@ static void read_pod(
 		.kube_namespace = fetching->handle.kube_namespace,
 		.pod = pod,
 		.container = container,
-		.dir = KUBE_OUTPUT_DIR,
+		.dir = fetching->tree ? fetching->tree : KUBE_OUTPUT_DIR,
 		.prefix = prefix,
 		.may_change = !fetching->has_ended,
 		.temp_dir = fetching->kube->session->dirs.state,
@@ -214,7 +223,12 @@ static void read_next(struct fetching *fetching)
 	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
 	AUTO_FREE char *prefix =
 		fetching->by_rank ? mem_printf("rank-%d/", pod->rank) : mem_strdup("");
+	const char *only = fetching->sink->only;
 
+	if (only && !str_starts(only, prefix)) {
+		on_copied(fetching, 0, NULL);
+		return;
+	}
 	read_pod(fetching, pod->name, KUBE_CONTAINER, prefix);
 }
 
@@ -434,13 +448,37 @@ static const struct json *find_pod_spec(const struct fetching *fetching)
 	return NULL;
 }
 
+/* The program's working directory, less its place in the tree. */
+static int find_tree(struct fetching *fetching, struct err *err)
+{
+	const struct json *list = json_get(fetching->pod_spec, "containers");
+	const struct json *notes = json_get(json_get(fetching->job, "metadata"), "annotations");
+	const char *text = json_get_str(notes, KUBE_NOTE_SPEC);
+	AUTO_JSON struct json *spec = NULL;
+	const char *dir = NULL, *cwd = NULL;
+
+	if (text && json_parse(text, strlen(text), SPEC_MAX, "spec", &spec, NULL) == 0)
+		cwd = json_get_str(spec, "cwd");
+	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+		if (str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
+			dir = json_get_str(item, "workingDir");
+	if (!dir || *dir != '/')
+		return err_set(err, E_FETCH_PATH, "the pod of %s has no tree of its own",
+			fetching->handle.run_id);
+	AUTO_FREE char *end = mem_printf("/%s", cwd && !str_eq(cwd, ".") ? cwd : "");
+	size_t len = strlen(dir);
+	fetching->tree =
+		mem_strndup(dir, str_ends(dir, end) && len > strlen(end) ? len - strlen(end) : len);
+	return 0;
+}
+
 static void read_ranks(struct fetching *fetching)
 {
 	const struct json *spec = json_get(fetching->job, "spec");
 
-	fetching->by_rank = !fetching->storage.is_kept &&
+	fetching->by_rank = (fetching->tree || !fetching->storage.is_kept) &&
 			    (fetching->ranks.n > 1 || json_get_int(spec, "completions", 1) > 1);
-	if (fetching->storage.is_kept)
+	if (fetching->storage.is_kept && !fetching->tree)
 		fetching->ranks.n = 1;
 	read_next(fetching);
 }
@@ -465,8 +503,13 @@ static int judge(struct fetching *fetching, struct err *err)
 			"spec");
 	}
 	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
+	if (fetching->sink->from_tree && fetching->ranks.n && find_tree(fetching, err) < 0)
+		return -(int)err->code;
 	if (fetching->ranks.n)
 		return 1;
+	if (fetching->sink->from_tree)
+		return err_set(err, E_FETCH_PATH, "the tree of %s ended with its pod",
+			fetching->handle.run_id);
 	if (has_any && fetching->storage.is_host)
 		return fail_host(fetching, err);
 	if (has_any && fetching->storage.is_kept)

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
-#include "run/fetch.h"
+#include "run/fetch_sink.h"
 #include "run/target_local.h"
 
 /*
@@ -42,7 +42,7 @@ struct fetching {
 	char *dir;
 	struct strv names; /* in it */
 	size_t at;
-	int in_fd, out_fd; /* the file that is copied; -1: none. out_fd belongs to the sink */
+	int in_fd; /* the file that is copied; -1: none */
 	struct fetch_item item;
 	char *path; /* of item */
 	uint64_t left;
@@ -102,8 +102,7 @@ static int copy_chunk(struct fetching *fetching, struct err *err)
 	}
 	if (n > 0) {
 		fetching->left -= (uint64_t)n;
-		return fs_write_fd(
-			fetching->out_fd, fetching->path, fetching->chunk, (size_t)n, err);
+		return fetch_sink_write(fetching->sink, fetching->chunk, (size_t)n, err);
 	}
 	fetching->item.changing |= fetching->left > 0;
 	end_copy(fetching);
@@ -120,6 +119,7 @@ static int start_copy(struct fetching *fetching, const char *name, struct err *e
 {
 	enum { FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 	AUTO_FD int fd = openat(fetching->fd, name, FLAGS);
+	struct fetch_range range = {0};
 	struct stat st;
 
 	if (fd < 0 && is_gone(errno))
@@ -135,11 +135,15 @@ static int start_copy(struct fetching *fetching, const char *name, struct err *e
 		.size = (uint64_t)st.st_size,
 		.mtime_ns = mtime_of(&st),
 		.changing = may_change(fetching, &st)};
-	int r = fetch_sink_begin(fetching->sink, &fetching->item, &fetching->out_fd, err);
+	int r = fetch_sink_wants(fetching->sink, &fetching->item, &range, err);
+	if (r > 0)
+		r = fetch_sink_begin(fetching->sink, &fetching->item, &range, err);
 	if (r <= 0)
 		return r;
+	if (range.offset && lseek(fd, (off_t)range.offset, SEEK_SET) < 0)
+		return fs_error(err, errno, "%s/%s", fetching->root, fetching->path);
 	fetching->in_fd = TAKE_FD(fd);
-	fetching->left = fetching->item.size;
+	fetching->left = range.len;
 	return 0;
 }
 
@@ -187,7 +191,7 @@ static int visit_dir(struct fetching *fetching, const struct stat *st, bool want
 		r = fetch_sink_dir(fetching->sink, fetching->path, st->st_mode, err);
 	if (r < 0)
 		return r;
-	if (!wanted && !fetch_paths_lead_into(fetch_sink_paths(fetching->sink), fetching->path))
+	if (!wanted && !fetch_sink_leads_into(fetching->sink, fetching->path))
 		return 0;
 	return push_dir(fetching, fetching->path, err);
 }
@@ -201,7 +205,7 @@ static int visit(struct fetching *fetching, const char *name, struct err *err)
 	free(fetching->path);
 	fetching->path =
 		*fetching->dir ? mem_printf("%s/%s", fetching->dir, name) : mem_strdup(name);
-	wanted = fetch_paths_want(fetch_sink_paths(fetching->sink), fetching->path);
+	wanted = fetch_sink_names(fetching->sink, fetching->path);
 	if (strlen(fetching->path) > ENTRY_PATH_MAX) {
 		fetch_sink_unread(fetching->sink, fetching->path, ENAMETOOLONG);
 		return 0;
@@ -223,6 +227,17 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* What is told to be neither a directory nor a file that may be wanted costs nothing more. */
+static bool is_passed_over(const struct fetching *fetching, const struct dirent *entry)
+{
+	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
+		return true;
+	if (!fetch_sink_is_narrow(fetching->sink) || entry->d_type == DT_UNKNOWN ||
+		entry->d_type == DT_DIR)
+		return false;
+	return entry->d_type != DT_REG || !fetch_sink_may_name(fetching->sink, entry->d_name);
+}
+
 static int read_names(struct fetching *fetching, struct err *err)
 {
 	int copy = fcntl(fetching->fd, F_DUPFD_CLOEXEC, 0);
@@ -234,7 +249,7 @@ static int read_names(struct fetching *fetching, struct err *err)
 		return fs_error(err, errno, "%s/%s", fetching->root, fetching->dir);
 	}
 	while ((entry = readdir(dir))) {
-		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
+		if (is_passed_over(fetching, entry))
 			continue;
 		if (fetching->names.n == ENTRIES_MAX)
 			return err_set(err, E_DATA_LIMIT, "%s/%s has more than %d entries",
@@ -307,6 +322,8 @@ static int open_root(struct fetching *fetching, struct err *err)
 	struct stat st;
 
 	fetching->root_fd = open(fetching->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fetching->root_fd < 0 && errno == ENOENT && fetching->sink->from_tree)
+		return err_set(err, E_FETCH_PATH, "the tree of the run is not here any more");
 	if (fetching->root_fd < 0 && errno == ENOENT)
 		return 0;
 	if (fetching->root_fd < 0 || fstat(fetching->root_fd, &st) < 0)
@@ -335,7 +352,8 @@ int local_fetch(struct target *target, const char *handle, struct fetch_sink *si
 		.call = call,
 		.loop = target->loop,
 		.sink = sink,
-		.root = dirs_outputs(&local->session->dirs, place.run_id),
+		.root = sink->from_tree ? fs_join(place.dir, ATTEMPT_TREE)
+					: dirs_outputs(&local->session->dirs, place.run_id),
 		.ended = attempt_end_read(place.dir, &status),
 		.root_fd = -1,
 		.fd = -1,

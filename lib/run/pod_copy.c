@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "oci/tar_stream.h"
 #include "run/listing.h"
+#include "run/part_stream.h"
 #include "run/pod_copy_words.h"
 #include "run/pod_output.h"
 
@@ -27,6 +28,7 @@ enum {
 	TRIES_MAX = 8, /* without anything that came */
 	PAUSE_MS = 1000,
 	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
+	NAME_EXTRA = 44,       /* what stands around a name */
 	MISSING_MAX = 1000,
 	EXIT_NOT_EXECUTABLE = 126,
 	EXIT_NOT_FOUND = 127,
@@ -42,6 +44,8 @@ struct wanted {
 	bool is_link, changing;
 	bool has_come;
 	bool is_hard; /* it came as a link to another file */
+	struct fetch_range range;
+	bool is_part; /* the range is asked for, not the whole */
 };
 struct wanted_files VEC_OF(struct wanted *);
 
@@ -52,6 +56,9 @@ struct pod_copy {
 	struct pod_output *output;
 	struct listing *listing;
 	struct tar_stream *tar;
+	struct part_stream *parts;
+	bool is_by_parts; /* they come, not the tar */
+	size_t at_part;   /* of wanted: which comes next */
 	struct arena arena;
 	struct wanted_files wanted; /* in the listing's order */
 	struct map by_path;
@@ -60,7 +67,7 @@ struct pod_copy {
 	bool one_by_one;
 	/* Of the file that comes. */
 	struct wanted *current;
-	int out_fd; /* the sink's; -1: its content is passed over */
+	bool is_passed; /* the sink does not want its content after all */
 	char *out_path;
 	uint64_t left;
 	struct fetch_item item;
@@ -76,6 +83,7 @@ void pod_copy_cancel(struct pod_copy *copy)
 	pod_output_cancel(copy->output);
 	listing_free(copy->listing);
 	tar_stream_free(copy->tar);
+	part_stream_free(copy->parts);
 	loop_remove_timer(copy->request.loop, copy->pause);
 	auto_fd(&copy->list_fd);
 	vec_done(&copy->wanted);
@@ -127,7 +135,7 @@ static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 }
 
 static void start_list(struct pod_copy *copy);
-static void start_tar(struct pod_copy *copy);
+static void start_content(struct pod_copy *copy);
 
 /*
  * Failures
@@ -160,7 +168,7 @@ static int on_pause(void *ctx, struct err *err)
 
 	(void)err;
 	copy->pause = NULL;
-	start_tar(copy);
+	start_content(copy);
 	return 0;
 }
 
@@ -224,11 +232,8 @@ static bool leads_out(const char *path)
 	return false;
 }
 
-static void set_item(
-	struct pod_copy *copy, const struct wanted *wanted, const struct tar_member *member)
+static void set_item(struct pod_copy *copy, const struct wanted *wanted)
 {
-	bool is_same = member->mtime_ns / NS_PER_S == wanted->mtime_ns / NS_PER_S;
-
 	free(copy->out_path);
 	copy->out_path = path_here(copy, wanted->path);
 	copy->item = (struct fetch_item){
@@ -236,8 +241,17 @@ static void set_item(
 		.mode = wanted->mode,
 		.size = wanted->size,
 		.mtime_ns = wanted->mtime_ns,
-		.changing = wanted->changing || !is_same || member->size != wanted->size,
+		.changing = wanted->changing,
 	};
+}
+
+static int begin_file(struct pod_copy *copy, struct wanted *wanted, struct err *err)
+{
+	copy->left = wanted->range.len;
+	copy->current = wanted;
+	int r = fetch_sink_begin(copy->request.sink, &copy->item, &wanted->range, err);
+	copy->is_passed = r <= 0;
+	return r < 0 ? r : 0;
 }
 
 static void has_come(struct pod_copy *copy, struct wanted *wanted)
@@ -271,25 +285,23 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	struct wanted *wanted;
 
 	copy->current = NULL;
-	copy->out_fd = -1;
 	if (leads_out(member->path)) {
 		AUTO_FREE char *shown = str_shown(member->path);
 		return err_set(err, E_DATA, "pod %s sent '%s', which leads out of the results",
 			copy->pod, shown);
 	}
 	wanted = find_wanted(copy, member->path);
-	if (!wanted)
+	if (!wanted || wanted->is_part)
 		return 0;
 	if (member->kind == TAR_LINK && wanted->is_link)
 		return take_link(copy, wanted, member, err);
 	wanted->is_hard |= member->kind == TAR_HARDLINK;
 	if (member->kind != TAR_FILE || wanted->is_link)
 		return 0;
-	set_item(copy, wanted, member);
-	copy->left = wanted->size;
-	copy->current = wanted;
-	int r = fetch_sink_begin(copy->request.sink, &copy->item, &copy->out_fd, err);
-	return r < 0 ? r : 0;
+	set_item(copy, wanted);
+	copy->item.changing |= member->mtime_ns / NS_PER_S != wanted->mtime_ns / NS_PER_S ||
+			       member->size != wanted->size;
+	return begin_file(copy, wanted, err);
 }
 
 static int on_content(void *ctx, const void *data, size_t len, struct err *err)
@@ -298,9 +310,10 @@ static int on_content(void *ctx, const void *data, size_t len, struct err *err)
 	size_t n = len < copy->left ? len : (size_t)copy->left;
 
 	copy->left -= n;
-	if (copy->out_fd < 0 || n == 0)
+	if (!copy->current || copy->is_passed || n == 0)
 		return 0;
-	return fs_write_fd(copy->out_fd, copy->out_path, data, n, err);
+	copy->has_progress = true;
+	return fetch_sink_write(copy->request.sink, data, n, err);
 }
 
 static int on_content_end(void *ctx, struct err *err)
@@ -311,7 +324,7 @@ static int on_content_end(void *ctx, struct err *err)
 	if (!wanted)
 		return 0;
 	has_come(copy, wanted);
-	return copy->out_fd < 0 ? 0 : fetch_sink_end(copy->request.sink, &copy->item, err);
+	return copy->is_passed ? 0 : fetch_sink_end(copy->request.sink, &copy->item, err);
 }
 
 static int on_tar(void *ctx, const char *data, size_t len, struct err *err)
@@ -329,7 +342,7 @@ static void note_missing(struct pod_copy *copy, const char *said)
 	vec_foreach (struct wanted *, at, &copy->wanted) {
 		AUTO_FREE char *path = NULL;
 
-		if ((*at)->has_come)
+		if ((*at)->has_come || (*at)->is_part != copy->is_by_parts)
 			continue;
 		/* So many are no accident, and each is looked for in all that was said. */
 		if (++n > MISSING_MAX)
@@ -350,29 +363,115 @@ static bool has_hard_ones(const struct pod_copy *copy)
 	return false;
 }
 
-static void on_tar_done(void *ctx, int status, struct err *fault, const char *said)
+/*
+ * Parts
+ */
+
+/* The next that was asked for. */
+static struct wanted *next_part(struct pod_copy *copy, struct err *err)
+{
+	while (copy->at_part < copy->wanted.n) {
+		struct wanted *wanted = copy->wanted.v[copy->at_part++];
+
+		if (wanted->is_part && !wanted->has_come)
+			return wanted;
+	}
+	err_set(err, E_DATA, "pod %s sent more parts of files than were asked for", copy->pod);
+	return NULL;
+}
+
+static int on_part(void *ctx, uint64_t offset, uint64_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted = next_part(copy, err);
+
+	if (!wanted)
+		return -ERR_IO;
+	if (offset != wanted->range.offset || len != wanted->range.len)
+		return err_set(err, E_DATA, "pod %s sent another part of a file than was asked for",
+			copy->pod);
+	set_item(copy, wanted);
+	return begin_file(copy, wanted, err);
+}
+
+/* What was missing came as zeros: the sink hears that it changed. */
+static int on_part_end(void *ctx, uint64_t size, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	copy->item.changing |= size != copy->item.size;
+	return on_content_end(ctx, err);
+}
+
+static int on_part_gone(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted = next_part(copy, err);
+
+	if (!wanted)
+		return -ERR_IO;
+	has_come(copy, wanted);
+	return 0;
+}
+
+static int on_parts(void *ctx, const char *data, size_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	return part_stream_add(copy->parts, data, len, err);
+}
+
+/* The file that was cut: what the sink has of it does not come again. */
+static int ask_again(struct pod_copy *copy, struct err *err)
+{
+	struct wanted *wanted = TAKE(copy->current);
+
+	if (!wanted || wanted->has_come || copy->is_passed)
+		return 0;
+	set_item(copy, wanted);
+	int r = fetch_sink_wants(copy->request.sink, &copy->item, &wanted->range, err);
+	if (r == 0)
+		wanted->has_come = true;
+	wanted->is_part |= wanted->range.offset > 0;
+	return r < 0 ? r : 0;
+}
+
+static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
+{
+	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
+		return fail_tools(copy, err);
+	if (err_is_set(fault))
+		return err_move(err, fault);
+	return copy->is_by_parts ? part_stream_finish(copy->parts, err)
+				 : tar_stream_finish(copy->tar, err);
+}
+
+static void on_content_done(void *ctx, int status, struct err *fault, const char *said)
 {
 	struct pod_copy *copy = ctx;
 	AUTO_ERR struct err failure = {0};
-	int r = 0;
 
 	copy->output = NULL;
 	log_said(copy, said);
-	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
-		r = fail_tools(copy, &failure);
-	else if (err_is_set(fault))
-		r = err_move(&failure, fault);
-	else
-		r = tar_stream_finish(copy->tar, &failure);
-	if (r < 0 && try_again(copy, &failure))
+	int r = judge_content(copy, status, fault, &failure);
+	if (r < 0 && try_again(copy, &failure)) {
+		err_clear(&failure);
+		r = ask_again(copy, &failure);
+		if (r < 0)
+			finish(copy, r, &failure);
 		return;
-	if (r == 0 && !copy->one_by_one && has_hard_ones(copy)) {
+	}
+	if (r == 0 && !copy->is_by_parts && !copy->one_by_one && has_hard_ones(copy)) {
 		copy->one_by_one = true;
-		start_tar(copy);
+		start_content(copy);
 		return;
 	}
 	if (r == 0)
 		note_missing(copy, said);
+	if (r == 0 && !copy->is_by_parts) {
+		copy->is_by_parts = true;
+		start_content(copy);
+		return;
+	}
 	finish(copy, r, &failure);
 }
 
@@ -393,6 +492,13 @@ static int open_temp(int dir_fd)
 	return fd;
 }
 
+static bool is_asked_for(const struct pod_copy *copy, const struct wanted *wanted)
+{
+	if (wanted->has_come || wanted->is_part != copy->is_by_parts)
+		return false;
+	return copy->is_by_parts || !copy->one_by_one || wanted->is_hard;
+}
+
 /* The names, for stdin of the command there. */
 static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err)
 {
@@ -400,7 +506,7 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 	AUTO_BUF struct buf names;
 	int r = 0;
 
-	buf_init(&names, 2 * (ENTRY_PATH_MAX + 4) + (64 << 10));
+	buf_init(&names, 2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	auto_fd(&copy->list_fd);
 	copy->list_fd = dir_fd < 0 ? -errno : open_temp(dir_fd);
 	if (copy->list_fd < 0) {
@@ -412,7 +518,11 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 	for (size_t i = 0; r == 0 && i <= copy->wanted.n; i++) {
 		const struct wanted *wanted = i < copy->wanted.n ? copy->wanted.v[i] : NULL;
 
-		if (wanted && !wanted->has_come && (!copy->one_by_one || wanted->is_hard)) {
+		if (wanted && is_asked_for(copy, wanted)) {
+			if (wanted->is_part)
+				buf_addf(&names, "%llu %llu ",
+					(unsigned long long)wanted->range.offset,
+					(unsigned long long)wanted->range.len);
 			buf_addf(&names, "./%s", wanted->path);
 			buf_addc(&names, '\0');
 		}
@@ -427,22 +537,44 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 	return r;
 }
 
-static void start_tar(struct pod_copy *copy)
+static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
 {
 	const struct tar_events events = {on_member, on_content, on_content_end, copy};
 	AUTO_STRV struct strv words = {0};
+
+	tar_stream_free(copy->tar);
+	copy->tar = tar_stream_new(&events);
+	pod_copy_tar_words(copy->dir, n_bytes, copy->one_by_one, !copy->has_no_shell, &words);
+	return start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
+}
+
+static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
+{
+	const struct part_events events = {on_part, on_content, on_part_end, on_part_gone, copy};
+	AUTO_STRV struct strv words = {0};
+
+	part_stream_free(copy->parts);
+	copy->parts = part_stream_new(&events);
+	copy->at_part = 0;
+	pod_copy_part_words(copy->dir, n_bytes, !copy->has_no_shell, &words);
+	return start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
+}
+
+/* Whole files, then parts of others. */
+static void start_content(struct pod_copy *copy)
+{
 	AUTO_ERR struct err fault = {0};
 	size_t n_bytes = 0;
 
+	copy->current = NULL;
 	int r = write_names(copy, &n_bytes, &fault);
-	if (r == 0 && n_bytes) {
-		tar_stream_free(copy->tar);
-		copy->tar = tar_stream_new(&events);
-		copy->current = NULL;
-		pod_copy_tar_words(
-			copy->dir, n_bytes, copy->one_by_one, !copy->has_no_shell, &words);
-		r = start(copy, &words, copy->list_fd, on_tar, on_tar_done, &fault);
+	if (r == 0 && !n_bytes && !copy->is_by_parts) {
+		copy->is_by_parts = true;
+		r = write_names(copy, &n_bytes, &fault);
 	}
+	if (r == 0 && n_bytes)
+		r = copy->is_by_parts ? start_parts(copy, n_bytes, &fault)
+				      : start_tar(copy, n_bytes, &fault);
 	if (r < 0 || n_bytes == 0)
 		finish(copy, r, &fault);
 }
@@ -451,15 +583,15 @@ static void start_tar(struct pod_copy *copy)
  * The listing
  */
 
-static int want(
-	struct pod_copy *copy, const struct listing_entry *entry, bool is_link, struct err *err)
+static int want(struct pod_copy *copy, const struct listing_entry *entry,
+	const struct fetch_range *range, struct err *err)
 {
 	size_t len = strlen(entry->path);
 	struct wanted *wanted;
 
 	if (map_get(&copy->by_path, entry->path))
 		return 0;
-	copy->names_bytes += len + 3;
+	copy->names_bytes += len + NAME_EXTRA;
 	if (copy->names_bytes > NAMES_MAX)
 		return err_set(err, E_DATA_LIMIT, "the names of the results are over %d MiB",
 			NAMES_MAX >> 20);
@@ -469,9 +601,14 @@ static int want(
 		.mode = entry->mode,
 		.size = entry->size,
 		.mtime_ns = entry->mtime_ns,
-		.is_link = is_link,
+		.is_link = !range,
 		.changing = entry->changing && copy->request.may_change,
 	};
+	if (range) {
+		wanted->range = *range;
+		wanted->is_part = range->len && (range->offset || range->len < entry->size ||
+							fetch_sink_is_narrow(copy->request.sink));
+	}
 	map_put(&copy->by_path, wanted->path, wanted);
 	*vec_push(&copy->wanted) = wanted;
 	return 0;
@@ -485,9 +622,10 @@ static int take_file(
 		.size = entry->size,
 		.mtime_ns = entry->mtime_ns,
 		.changing = entry->changing && copy->request.may_change};
-	int r = fetch_sink_wants(copy->request.sink, &item, err);
+	struct fetch_range range = {0};
+	int r = fetch_sink_wants(copy->request.sink, &item, &range, err);
 
-	return r <= 0 ? r : want(copy, entry, false, err);
+	return r <= 0 ? r : want(copy, entry, &range, err);
 }
 
 /* A link is compared when its target has come. */
@@ -495,9 +633,13 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 {
 	struct pod_copy *copy = ctx;
 	struct fetch_sink *sink = copy->request.sink;
-	AUTO_FREE char *path = path_here(copy, entry->path);
+	struct listing_entry plain = *entry;
 
-	if (!fetch_paths_want(fetch_sink_paths(sink), path))
+	if (str_starts(plain.path, "./"))
+		plain.path += 2;
+	entry = &plain;
+	AUTO_FREE char *path = path_here(copy, entry->path);
+	if (!fetch_sink_names(sink, path))
 		return 0;
 	if (strlen(path) > ENTRY_PATH_MAX) {
 		fetch_sink_unread(sink, path, ENAMETOOLONG);
@@ -506,7 +648,7 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 	if (entry->kind == 'd')
 		return fetch_sink_dir(sink, path, entry->mode, err);
 	if (entry->kind == 'l')
-		return want(copy, entry, true, err);
+		return fetch_sink_is_narrow(sink) ? 0 : want(copy, entry, NULL, err);
 	return entry->kind == 'f' ? take_file(copy, entry, path, err) : 0;
 }
 
@@ -561,7 +703,7 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		return;
 	}
 	note_closed(copy, said);
-	start_tar(copy);
+	start_content(copy);
 }
 
 static void start_list(struct pod_copy *copy)
@@ -571,7 +713,9 @@ static void start_list(struct pod_copy *copy)
 
 	listing_free(copy->listing);
 	copy->listing = listing_new(on_entry, copy);
-	pod_copy_list_words(copy->dir, !copy->has_no_shell, &words);
+	const struct fetch_sink *sink = copy->request.sink;
+	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
+	pod_copy_list_words(copy->dir, only, sink->part, !copy->has_no_shell, &words);
 	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
 	if (r < 0)
 		finish(copy, r, &fault);
@@ -600,7 +744,6 @@ struct pod_copy *pod_copy_start(const struct pod_copy_request *request)
 		.prefix = mem_strdup(request->prefix),
 		.temp_dir = mem_strdup(request->temp_dir),
 		.list_fd = -1,
-		.out_fd = -1,
 	};
 	copy->pause = loop_add_timer(request->loop, 0, begin, copy);
 	return copy;

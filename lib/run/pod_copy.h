@@ -1,7 +1,8 @@
 /*
- * What a directory of a container holds, given to a sink (run/fetch.h): first a listing, by find
- * and stat or by Python, then a tar of what the sink wants, made there by tar or by Python. A
- * connection that is cut is made again; what has come by then does not come again.
+ * What a directory of a container holds, given to a sink (run/fetch_sink.h): first a listing, by
+ * find and stat or by Python, then a tar of the files that the sink wants as a whole, made there by
+ * tar or by Python, and the parts that it wants of others. A connection that is cut is made again;
+ * what has come by then does not come again.
  */
 #ifndef DLRUN_RUN_POD_COPY_H
 #define DLRUN_RUN_POD_COPY_H
@@ -11,7 +12,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "kube/client.h"
-#include "run/fetch.h"
+#include "run/fetch_sink.h"
 
 struct pod_copy_request {
 	struct loop *loop;

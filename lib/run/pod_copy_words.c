@@ -11,16 +11,26 @@
 static const char list_sh[] =
 	"cd -- \"$1\" || exit " NO_DIR "\n"
 	"now=$(date +%s 2>/dev/null) || now=0\n"
+	"dir=$1 py=$2 only=$3 part=$4 path=%P\n"
+	"if [ \"$only\" ]; then\n"
+	"\tpath=%p\n"
+	"\tset -- \"./$only\" -prune -type f\n"
+	"\t[ -f \"./$only\" ] || set -- . -prune -type p\n"
+	"elif [ \"$part\" ]; then\n"
+	"\tset -- . -type f -name \"*$part*\"\n"
+	"else\n"
+	"\tset -- .\n"
+	"fi\n"
 	"if find . -prune -printf '' >/dev/null 2>&1; then\n"
 	"\techo \"nul $now\"\n"
-	"\tfind . -printf '%y %m %s %T@ %P\\0'\n"
+	"\tfind \"$@\" -printf \"%y %m %s %T@ $path\\\\0\"\n"
 	"\tprintf 'end\\0'\n"
 	"elif find . -prune -exec stat -c '%f %s %Y %n' {} + >/dev/null 2>&1; then\n"
 	"\techo \"lines $now\"\n"
-	"\tfind . -exec stat -c '%f %s %Y %n' {} +\n"
+	"\tfind \"$@\" -exec stat -c '%f %s %Y %n' {} +\n"
 	"\techo end\n"
 	"elif command -v python3 >/dev/null 2>&1; then\n"
-	"\texec python3 -c \"$2\" \"$1\"\n"
+	"\texec python3 -c \"$py\" \"$dir\" \"$only\" \"$part\"\n"
 	"else\n"
 	"\texit " NO_TOOLS "\n"
 	"fi\n"
@@ -35,6 +45,7 @@ static const char list_py[] =
 	"out = sys.stdout.buffer\n"
 	"out.write(b'nul %d\\n' % time.time())\n"
 	"kinds = {stat.S_IFREG: b'f', stat.S_IFDIR: b'd', stat.S_IFLNK: b'l'}\n"
+	"only, part = map(os.fsencode, sys.argv[2:4])\n"
 	"dirs = [b'']\n"
 	"while dirs:\n"
 	"    at = dirs.pop()\n"
@@ -50,11 +61,15 @@ static const char list_py[] =
 	"        except OSError:\n"
 	"            continue\n"
 	"        kind = kinds.get(stat.S_IFMT(st.st_mode), b'o')\n"
+	"        if kind == b'd' and only and not only.startswith(path + b'/'):\n"
+	"            continue\n"
+	"        if kind == b'd':\n"
+	"            dirs.append(path)\n"
+	"        if (only or part) and (kind != b'f' or part not in name or only not in (b'', path)):\n"
+	"            continue\n"
 	"        ns = max(st.st_mtime_ns, 0)\n"
 	"        out.write(b'%s %o %d %d.%09d %s\\0' % (kind, stat.S_IMODE(st.st_mode), st.st_size,\n"
 	"                  ns // 10**9, ns % 10**9, path))\n"
-	"        if kind == b'd':\n"
-	"            dirs.append(path)\n"
 	"out.write(b'end\\0')\n";
 
 static const char tar_sh[] = "cd -- \"$1\" || exit " NO_DIR "\n"
@@ -93,6 +108,52 @@ static const char tar_py[] =
 	"        f.close()\n"
 	"t.close()\n";
 
+static const char part_sh[] =
+	"cd -- \"$1\" || exit " NO_DIR "\n"
+	"has() { command -v \"$1\" >/dev/null 2>&1; }\n"
+	"if has xargs && has head && has tail; then\n"
+	"\thead -c \"$2\" | xargs -0 -n 100 sh -c 'for r; do\n"
+	"\t\to=${r%% *} r=${r#* }\n"
+	"\t\tl=${r%% *} p=${r#* }\n"
+	"\t\tif [ ! -f \"$p\" ] || [ -L \"$p\" ] || [ ! -r \"$p\" ]; then\n"
+	"\t\t\techo gone\n"
+	"\t\t\tcontinue\n"
+	"\t\tfi\n"
+	"\t\techo \"part $o $l\"\n"
+	"\t\t{ tail -c \"+$((o + 1))\" \"$p\"; cat /dev/zero; } 2>/dev/null | head -c \"$l\"\n"
+	"\t\ts=$(stat -c %s \"$p\" 2>/dev/null || wc -c <\"$p\") 2>/dev/null || s=0\n"
+	"\t\techo \"size $((s))\"\n"
+	"\tdone' dlrun\n"
+	"elif has python3; then\n"
+	"\texec python3 -c \"$3\" \"$1\" \"$2\"\n"
+	"else\n"
+	"\texit " NO_TOOLS "\n"
+	"fi\n";
+
+static const char part_py[] =
+	"import os, stat, sys\n"
+	"os.chdir(sys.argv[1])\n"
+	"out = sys.stdout.buffer\n"
+	"for r in sys.stdin.buffer.read(int(sys.argv[2])).split(b'\\0')[:-1]:\n"
+	"    o, n, p = r.split(b' ', 2)\n"
+	"    o, n = int(o), int(n)\n"
+	"    try:\n"
+	"        f = open(os.open(p, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), 'rb')\n"
+	"    except OSError:\n"
+	"        f = None\n"
+	"    if not f or not stat.S_ISREG(os.fstat(f.fileno()).st_mode):\n"
+	"        out.write(b'gone\\n')\n"
+	"        continue\n"
+	"    out.write(b'part %d %d\\n' % (o, n))\n"
+	"    f.seek(o)\n"
+	"    while n:\n"
+	"        b = f.read(min(n, 1 << 20)) or bytes(min(n, 1 << 20))\n"
+	"        out.write(b)\n"
+	"        n -= len(b)\n"
+	"    out.write(b'size %d\\n' % os.fstat(f.fileno()).st_size)\n"
+	"    f.close()\n"
+	"out.flush()\n";
+
 static void add_program(struct strv *ret, bool with_shell, const char *sh, const char *py)
 {
 	strv_add(ret, with_shell ? "sh" : "python3");
@@ -102,12 +163,24 @@ static void add_program(struct strv *ret, bool with_shell, const char *sh, const
 		strv_add(ret, "dlrun");
 }
 
-void pod_copy_list_words(const char *dir, bool with_shell, struct strv *ret)
+void pod_copy_list_words(
+	const char *dir, const char *only, const char *part, bool with_shell, struct strv *ret)
 {
 	add_program(ret, with_shell, list_sh, list_py);
 	strv_add(ret, dir);
 	if (with_shell)
 		strv_add(ret, list_py);
+	strv_add(ret, only ? only : "");
+	strv_add(ret, part ? part : "");
+}
+
+void pod_copy_part_words(const char *dir, size_t n_bytes, bool with_shell, struct strv *ret)
+{
+	add_program(ret, with_shell, part_sh, part_py);
+	strv_add(ret, dir);
+	strv_addf(ret, "%zu", n_bytes);
+	if (with_shell)
+		strv_add(ret, part_py);
 }
 
 void pod_copy_tar_words(

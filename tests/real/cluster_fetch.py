@@ -59,6 +59,8 @@ def test_a_running_pod_is_read(w):
         w.ok("fetch", run, "sub/*", "-o", "part")
         assert set(fetched(w.tree / "part")) == {"sub/b c", "sub/deep/-lead"}
         w.refused("fetch", run, "absent", "-o", "other", id="fetch.path", rc=5, says="absent")
+        w.ok("fetch", "--tree", run, "w.py")
+        assert fetched(w.tree / f"{run}-tree") == {"w.py": WRITE + HOLD}
         w.run("cancel", run)
 
 
@@ -242,14 +244,22 @@ def test_a_cut_is_made_up_for(w):
         run = s.submit("--grace", "1s", "--", "sh", "-c", "cd $DLRUN_OUTPUT_DIR; for i in $(seq 60); do echo $i > $i; done; "
                        "head -c 300000000 /dev/urandom > big; sha256sum big; echo written; sleep 600")
         written(s, run)
+        def part():
+            return sum(p.stat().st_size for p in (w.tree / run).glob(".dlrun-fetch/part-*"))
+
+        process = subprocess.Popen([w.dlrun, "fetch", run], cwd=w.tree, env=w.env, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: part() > 20 << 20 or process.poll() is not None, "a part of it", 60)
+        process.kill()
+        process.communicate()
+        begun = part()
+        assert begun > 20 << 20
         process = subprocess.Popen([w.dlrun, "-v", "fetch", run], cwd=w.tree, env=w.env, stderr=subprocess.PIPE, text=True)
-        temp = w.tree / run / ".dlrun-fetch/new"
-        wait_for(lambda: temp.exists() and temp.stat().st_size > 1 << 20, "a part of it", 60)
+        wait_for(lambda: part() > begun + (20 << 20) or process.poll() is not None, "more of it", 60)
         s.cluster.restart("apiserver")
         err = process.communicate(timeout=120)[1]
         assert process.returncode == 0 and "again in a second" in err, err
-        sum = subprocess.run(["sha256sum", w.tree / run / "big"], capture_output=True, text=True).stdout.split()[0]
-        assert sum in w.ok("logs", run).out and len(fetched_names(w.tree / run)) == 61
+        digest = subprocess.run(["sha256sum", w.tree / run / "big"], capture_output=True, text=True).stdout.split()[0]
+        assert digest in w.ok("logs", run).out and len(fetched_names(w.tree / run)) == 61
         w.run("cancel", run)
 
 

@@ -98,16 +98,45 @@ for i in range(40):
 
 
 def test_interrupted_fetch(w):
-    w.repo({"work.sh": "dd if=/dev/zero of=$DLRUN_OUTPUT_DIR/big bs=1M count=0 seek=4000 2>/dev/null\n"})
-    run = submit(w, "sh", "work.sh")
+    """The next fetch goes on in the middle of the file; one that was changed since begins anew."""
+    w.repo({"work.py": """
+import os
+with open(os.environ["DLRUN_OUTPUT_DIR"] + "/big", "wb") as f:
+    for i in range(100):
+        f.write(bytes([i]) * 1000)
+        f.seek(1 << 24, 1)
+    f.write(b"end")
+"""})
+    run = submit(w, "python3", "work.py")
     ended(w, run)
-    child = subprocess.Popen([w.dlrun, "fetch", run, "-o", "here"], cwd=w.tree, env=w.env, stderr=subprocess.PIPE)
-    wait_for(lambda: (w.tree / "here/.dlrun-fetch/new").exists() or child.poll() is not None, "the copy")
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=20)
-    assert child.returncode == 130, err
-    check_error_form(err.decode(), "canceled")
-    assert not (w.tree / "here/big").exists()
+    big, here = outputs_of(w, run) / "big", w.tree / "here"
+    size = big.stat().st_size
+
+    def interrupt(sig):
+        before = sum(p.stat().st_size for p in here.glob(".dlrun-fetch/part-*"))
+        child = subprocess.Popen([w.dlrun, "fetch", run, "-o", "here"], cwd=w.tree, env=w.env, stderr=subprocess.PIPE)
+        wait_for(lambda: sum(p.stat().st_size for p in here.glob(".dlrun-fetch/part-*")) > before + (50 << 20) or child.poll() is not None,
+                 "the copy")
+        child.send_signal(sig)
+        _, err = child.communicate(timeout=20)
+        assert not (here / "big").exists()
+        return child.returncode, err.decode()
+
+    rc, err = interrupt(signal.SIGINT)
+    assert rc == 130, err
+    check_error_form(err, "canceled")
+    assert interrupt(signal.SIGKILL)[0] == -signal.SIGKILL
+    part = next(here.glob(".dlrun-fetch/part-*")).stat().st_size
+    assert part >= 100 << 20, [(p.name, p.stat().st_size) for p in here.glob(".dlrun-fetch/*")]
+    done = fetch(w, run, "-o", "here")
+    assert done["files"] == 1 and done["bytes"] == size - part, done
+    assert subprocess.run(["cmp", big, here / "big"]).returncode == 0
+    assert sorted(p.name for p in (here / ".dlrun-fetch").iterdir()) == ["lock", "seen"]
+    os.remove(here / "big")
+    interrupt(signal.SIGKILL)
+    os.utime(big, (1, 1))
+    assert fetch(w, run, "-o", "here")["bytes"] == size
+    assert sorted(p.name for p in (here / ".dlrun-fetch").iterdir()) == ["lock", "seen"]
 
 
 def test_two_fetches_at_once(w):

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 #include "tests/unit/runfix.h"
-#include "run/fetch.h"
+#include "run/fetch_dir.h"
 
 #define RUN_ID  "a-22222"
 #define OUTPUTS "state/dlrun/runs/" RUN_ID "/outputs/"
@@ -126,13 +127,16 @@ struct outcome {
 	int r;
 };
 
+static bool from_tree;
+
 static struct outcome fetch_with(const char *path, bool force)
 {
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO_STRV struct strv paths = {0};
 	AUTO_FREE char *dir = NULL;
 	struct outcome outcome = {0};
-	const struct fetch_options options = {.paths = &paths, .dir = "out", .force = force};
+	const struct fetch_options options = {
+		.paths = &paths, .dir = "out", .force = force, .from_tree = from_tree};
 
 	if (path)
 		strv_add(&paths, path);
@@ -429,6 +433,134 @@ static void test_growing_file(void **state)
 	assert_int_equal(st.st_size, last);
 }
 
+/* What was written beside the results. */
+static void test_from_the_tree(void **state)
+{
+	(void)state;
+	from_tree = true;
+	struct outcome outcome = fetch_with("logs", false);
+	assert_int_equal(outcome.err.id, E_FETCH_PATH);
+	err_done(&outcome.err);
+	assert_false(exists("tree/out"));
+	put_later(OUTPUTS "logs/b.txt", "results");
+	put_later("state/dlrun/runs/" RUN_ID "/attempts/1/tree/logs/a.txt", "one");
+	put_later("state/dlrun/runs/" RUN_ID "/attempts/1/tree/code.py", "two");
+	outcome = fetch_with("logs", false);
+	assert_int_equal(outcome.r, 0);
+	assert_int_equal(outcome.report.files, 1);
+	content_is("tree/out/logs/a.txt", "one");
+	outcome = fetch_with("absent", false);
+	assert_int_equal(outcome.err.id, E_FETCH_PATH);
+	assert_string_equal(
+		outcome.err.message, "nothing in the tree of " RUN_ID " is called 'absent'");
+	err_done(&outcome.err);
+	outcome = fetch_with("../log", false);
+	assert_int_equal(outcome.err.id, E_USAGE);
+	err_done(&outcome.err);
+	from_tree = false;
+}
+
+/*
+ * Large files whose fetch is cut
+ */
+
+static char large[3 << 20];
+
+static struct fetch_sink *open_sink(void)
+{
+	static struct fetch_paths *paths;
+	struct fetch_sink *sink = NULL;
+
+	fetch_paths_free(paths);
+	ok(fetch_paths_new(NULL, &paths, fault));
+	ok(fetch_dir_open(in_root("tree/out"), paths, false, &sink, fault));
+	return sink;
+}
+
+static const struct fetch_item *large_item(int64_t mtime_ns, bool changing)
+{
+	static struct fetch_item item;
+
+	for (size_t i = 0; i < sizeof(large); i++)
+		large[i] = (char)((i * 2654435761U) >> 13);
+	item = (struct fetch_item){.path = "d/large",
+		.mode = S_IFREG | 0644,
+		.size = sizeof(large),
+		.mtime_ns = mtime_ns,
+		.changing = changing};
+	return &item;
+}
+
+/* Up to that byte, and then it is cut; where it began. */
+static uint64_t cut_at(uint64_t end, const struct fetch_item *item)
+{
+	struct fetch_sink *sink = open_sink();
+	struct fetch_range range = {0};
+
+	assert_int_equal(fetch_sink_wants(sink, item, &range, NULL), 1);
+	assert_int_equal(range.offset + range.len, item->size);
+	assert_int_equal(fetch_sink_begin(sink, item, &range, NULL), 1);
+	ok(fetch_sink_write(sink, large + range.offset, (size_t)(end - range.offset), fault));
+	if (end == item->size)
+		ok(fetch_sink_end(sink, item, fault));
+	fetch_sink_free(sink);
+	return range.offset;
+}
+
+static void test_goes_on_in_a_file(void **state)
+{
+	AUTO_BUF struct buf text = {0};
+
+	(void)state;
+	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
+	assert_int_equal(cut_at(2000000, large_item(5, false)), 1000000);
+	/* In another state it is another file. */
+	assert_int_equal(cut_at(500000, large_item(6, false)), 0);
+	/* One byte is left to come where all had come. */
+	assert_int_equal(cut_at(sizeof(large) - 1, large_item(5, false)), 2000000);
+	assert_int_equal(cut_at(sizeof(large), large_item(5, false)), sizeof(large) - 1);
+	ok(fs_read(in_root("tree/out/d/large"), sizeof(large), &text, NULL, fault));
+	assert_int_equal(text.len, sizeof(large));
+	assert_memory_equal(text.data, large, sizeof(large));
+	struct fetch_sink *sink = open_sink();
+	ok(fetch_dir_finish(sink, RUN_ID, fault));
+	fetch_sink_free(sink);
+	assert_int_equal(cut_at(1, large_item(6, false)), 0);
+}
+
+/* What may change unseen is never put together of two moments. */
+static void test_begins_anew(void **state)
+{
+	(void)state;
+	assert_int_equal(cut_at(1000000, large_item(5, true)), 0);
+	assert_int_equal(cut_at(1000000, large_item(5, true)), 0);
+	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
+	assert_int_equal(cut_at(1000001, large_item(5, false)), 1000000);
+	/* Beginnings of many files that nobody goes on with are forgotten. */
+	for (int i = 10; i < 20; i++)
+		assert_int_equal(cut_at(1000, large_item(i, false)), 0);
+	assert_int_equal(cut_at(1000001, large_item(5, false)), 0);
+}
+
+/* A directory or a link that has got the name of a beginning. */
+static void test_beginning_of_others(void **state)
+{
+	(void)state;
+	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
+	AUTO_DIR DIR *dir = opendir(in_root("tree/out/" FETCH_OWN));
+	struct dirent *entry;
+	while ((entry = readdir(dir)) && strncmp(entry->d_name, "part-", 5) != 0)
+		;
+	assert_non_null(entry);
+	AUTO_FREE char *name = mem_printf("tree/out/" FETCH_OWN "/%s", entry->d_name);
+	AUTO_FREE char *path = mem_strdup(in_root(name));
+	put("outside/precious", "keep");
+	unlink(path);
+	assert_int_equal(symlink("../../../outside/precious", path), 0);
+	assert_int_equal(cut_at(sizeof(large), large_item(5, false)), 0);
+	content_is("outside/precious", "keep");
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_session, remove_session)
 
 int main(void)
@@ -452,6 +584,10 @@ int main(void)
 		TEST(test_after_a_kill),
 		TEST(test_into_the_results),
 		TEST(test_growing_file),
+		TEST(test_from_the_tree),
+		TEST(test_goes_on_in_a_file),
+		TEST(test_begins_anew),
+		TEST(test_beginning_of_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

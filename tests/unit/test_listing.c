@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "run/listing.h"
+#include "tests/unit/piecefix.h"
 
 /* "f a 644 5 1000000000!;": ! for changing */
 static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
@@ -31,24 +32,7 @@ static int read_in(const char *text, size_t len, size_t piece, struct buf *out, 
 	return r < 0 ? r : listing_finish(listing, err);
 }
 
-static void check(const char *text, size_t len, const char *want)
-{
-	static const size_t pieces[] = {1, 3, 100000};
-	AUTO_BUF struct buf out = {0};
-
-	buf_init(&out, 1 << 20);
-	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
-		AUTO_ERR struct err err = {0};
-		int r = read_in(text, len, pieces[i], &out, &err);
-
-		assert_int_equal(r < 0, want == NULL);
-		if (want)
-			assert_string_equal(out.data, want);
-		else
-			assert_int_equal(err.id, E_DATA);
-	}
-}
-#define CHECK(text, want) check(text, sizeof(text) - 1, want)
+#define CHECK(text, want) pieces_check(read_in, text, sizeof(text) - 1, want)
 
 static void test_both_forms(void **state)
 {

@@ -1,0 +1,40 @@
+/*
+ * What a run has written, looked at without keeping it here: a list of files, parts of one of them.
+ * For every target, of running and ended runs. On the loop: done is called once, never from within
+ * the starting call.
+ */
+#ifndef DLRUN_RUN_OUTPUTS_H
+#define DLRUN_RUN_OUTPUTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+#include "run/target.h"
+
+struct outputs_file {
+	char *path; /* below the outputs; any bytes but NUL, without "." and ".." */
+	uint64_t size;
+	int64_t mtime_ns;
+};
+struct outputs_files VEC_OF(struct outputs_file);
+void outputs_files_done(struct outputs_files *files);
+enum { OUTPUTS_FILES_MAX = 100 * 1000 };
+
+struct outputs_call;
+typedef void outputs_done_fn(void *ctx, int status, struct err *fault);
+/* Regular files, in byte order of their paths; at most max (then status is ERR_LIMIT, with what is
+ * there in *ret). part: only those whose names contain it; or NULL. */
+struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
+	size_t max, struct outputs_files *ret, outputs_done_fn *done, void *ctx);
+/* The bytes of a regular file from offset on, at most max. E_FETCH_PATH: there is none. A negative
+ * return of data ends it. */
+struct outputs_call *outputs_read(struct target *target, const char *handle, const char *path,
+	uint64_t offset, uint64_t max,
+	int (*data)(void *ctx, const void *data, size_t len, struct err *err),
+	outputs_done_fn *done, void *ctx);
+/* Give up; no done. NULL is accepted. */
+void outputs_cancel(struct outputs_call *call);
+
+#endif

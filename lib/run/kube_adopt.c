@@ -19,8 +19,8 @@ struct adoption {
 	struct target_call *call;
 	struct run_list *ret;
 	char *id; /* or NULL: all of this user */
-	struct kube_call *list, *review;
-	struct json *jobs;
+	struct kube_call *lists[KUBE_KINDS], *review;
+	struct json *objects[KUBE_KINDS];
 	char *user; /* as the cluster calls this one; or NULL */
 	struct err fault;
 	size_t n_open;
@@ -30,9 +30,11 @@ static void drop(struct target_work *work)
 {
 	struct adoption *adoption = (struct adoption *)work;
 
-	kube_cancel(adoption->list);
+	for (size_t i = 0; i < KUBE_KINDS; i++) {
+		kube_cancel(adoption->lists[i]);
+		json_free(adoption->objects[i]);
+	}
 	kube_cancel(adoption->review);
-	json_free(adoption->jobs);
 	err_done(&adoption->fault);
 	free(adoption->user);
 	free(adoption->id);
@@ -73,7 +75,9 @@ static int read_runs(struct adoption *adoption, struct err *err)
 	json_set_str(json, "kind", target->ops->kind);
 	json_set_str(json, "name", target->name);
 	target->ops->describe(target, json);
-	kube_record_read(adoption->jobs, adoption->id, &place, adoption->ret);
+	for (size_t i = 0; i < KUBE_KINDS; i++)
+		kube_record_read(adoption->objects[i], (enum kube_kind)i, adoption->id, &place,
+			adoption->ret);
 	if (!adoption->id)
 		keep_own(adoption->ret);
 	if (!adoption->id || adoption->ret->n)
@@ -98,17 +102,28 @@ static void answered(struct adoption *adoption)
 	target_call_end(adoption->call, r, &fault);
 }
 
-static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_list(struct adoption *adoption, enum kube_kind kind, struct kube_answer *answer)
 {
-	struct adoption *adoption = ctx;
-
-	(void)err;
-	adoption->list = NULL;
-	adoption->jobs = TAKE(answer->object);
-	if (err_is_set(&answer->fault))
+	adoption->lists[kind] = NULL;
+	adoption->objects[kind] = TAKE(answer->object);
+	if (err_is_set(&answer->fault) && kind == KUBE_KIND_JOB)
 		err_move(&adoption->fault, &answer->fault);
 	answered(adoption);
 	return 0;
+}
+
+static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	return on_list(ctx, KUBE_KIND_JOB, answer);
+}
+
+/* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
+ * its Jobs still tell. */
+static int on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	return on_list(ctx, KUBE_KIND_JOBSET, answer);
 }
 
 /* Old clusters do not tell. */
@@ -138,27 +153,37 @@ static void ask_who(struct adoption *adoption, int64_t deadline_ms)
 	adoption->review = kube_start(adoption->kube->cluster->client, &request);
 }
 
+static void ask_list(struct adoption *adoption, enum kube_kind kind, int64_t deadline_ms)
+{
+	static kube_done_fn *const done[KUBE_KINDS] = {
+		[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
+	AUTO_FREE char *path = kube_kind_collection(kind, adoption->kube->kube_namespace);
+	AUTO_FREE char *selector =
+		adoption->id
+			? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN "=%s",
+				  adoption->id)
+			: mem_strdup("app.kubernetes.io/managed-by=dlrun");
+	const char *const query[] = {"labelSelector", selector, NULL};
+
+	adoption->lists[kind] = kube_list(adoption->kube->cluster->client, path, query, JOBS_MAX,
+		deadline_ms, done[kind], adoption);
+}
+
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err)
 {
-	struct target_kube *kube = target_kube_of(target);
 	struct adoption *adoption = mem_alloc(1, sizeof(*adoption));
-	AUTO_FREE char *path = kube_path("/apis/batch/v1/namespaces/%s/jobs", kube->kube_namespace);
-	AUTO_FREE char *selector =
-		id ? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN "=%s", id)
-		   : mem_strdup("app.kubernetes.io/managed-by=dlrun");
-	const char *const query[] = {"labelSelector", selector, NULL};
 
 	(void)err;
 	*adoption = (struct adoption){.work = {drop},
-		.kube = kube,
+		.kube = target_kube_of(target),
 		.call = call,
 		.ret = ret,
 		.id = mem_strdup(id),
-		.n_open = 2};
+		.n_open = KUBE_KINDS + 1};
 	target_call_begin(call, &adoption->work);
-	adoption->list = kube_list(
-		kube->cluster->client, path, query, JOBS_MAX, call->deadline_ms, on_jobs, adoption);
+	for (size_t i = 0; i < KUBE_KINDS; i++)
+		ask_list(adoption, (enum kube_kind)i, call->deadline_ms);
 	ask_who(adoption, call->deadline_ms);
 	return 0;
 }

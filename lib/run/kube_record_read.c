@@ -171,10 +171,10 @@ static void add_attempts(
 	}
 }
 
-static struct run *make(const struct json *job, const struct kube_handle *handle,
+static struct run *make(const struct json *object, const struct kube_handle *handle,
 	const struct kube_record_place *place)
 {
-	const struct json *notes = json_get(json_get(job, "metadata"), "annotations");
+	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
 	const char *user = json_get_str(notes, KUBE_NOTE_USER);
 	AUTO_JSON struct json *record = parse(notes, KUBE_NOTE_RECORD);
 	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
@@ -197,24 +197,25 @@ static struct run *make(const struct json *job, const struct kube_handle *handle
 }
 
 /* What its name and its labels say alike. */
-static bool read_handle(
-	const struct json *job, const struct kube_record_place *place, struct kube_handle *ret)
+static bool read_handle(const struct json *object, enum kube_kind list,
+	const struct kube_record_place *place, struct kube_handle *ret)
 {
-	const struct json *metadata = json_get(job, "metadata");
+	const struct json *metadata = json_get(object, "metadata");
 	const struct json *labels = json_get(metadata, "labels");
-	const char *jobset = json_get_str(labels, KUBE_JOBSET_NAME);
-	const char *job_name = json_get_str(metadata, "name");
+	const char *name = json_get_str(metadata, "name");
+	const char *jobset =
+		list == KUBE_KIND_JOBSET ? name : json_get_str(labels, KUBE_JOBSET_NAME);
 	enum kube_kind kind = jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 	struct kube_cluster cluster = {0};
 	const struct target_kube kube = {.cluster = &cluster};
 
-	if (!job_name ||
-		!str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
 		return false;
 	AUTO_FREE char *text = kube_handle_text(
-		place->server_id, place->kube_namespace, kind, jobset ? jobset : job_name);
+		place->server_id, place->kube_namespace, kind, jobset ? jobset : name);
 	memcpy(cluster.server_id, place->server_id, strlen(place->server_id) + 1);
-	return kube_handle_parse(&kube, text, ret, NULL) == 0 && str_eq(ret->job, job_name) &&
+	return kube_handle_parse(&kube, text, ret, NULL) == 0 &&
+	       (list == KUBE_KIND_JOBSET || str_eq(ret->job, name)) &&
 	       str_eq(json_get_str(labels, KUBE_LABEL_RUN), ret->run_id);
 }
 
@@ -233,17 +234,17 @@ static bool is_known(struct run_list *runs, const struct kube_handle *handle)
 	return false;
 }
 
-void kube_record_read(const struct json *jobs, const char *id,
+void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
-	const struct json *items = json_get(jobs, "items");
+	const struct json *items = json_get(objects, "items");
 
-	for (const struct json *job = items ? json_first(items) : NULL; job; job = json_next(job)) {
+	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at)) {
 		struct kube_handle handle;
 
-		if (!read_handle(job, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
+		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
 			is_known(ret, &handle))
 			continue;
-		*vec_push(ret) = make(job, &handle, place);
+		*vec_push(ret) = make(at, &handle, place);
 	}
 }

@@ -1,12 +1,13 @@
 /*
- * Records of runs as annotations and labels of Jobs tell them. An engine: no I/O. Whoever may make
- * Jobs in a namespace may write anything there: only what has the form of a record is taken over,
- * no path of a machine, no handle; ids and names of Jobs must agree.
+ * Records of runs as annotations and labels of Jobs and JobSets tell them. An engine: no I/O.
+ * Whoever may make Jobs in a namespace may write anything there: only what has the form of a record
+ * is taken over, no path of a machine, no handle; ids and names of Jobs must agree.
  */
 #ifndef DLRUN_RUN_KUBE_RECORD_READ_H
 #define DLRUN_RUN_KUBE_RECORD_READ_H
 
 #include "base/json.h"
+#include "kube/kinds.h"
 #include "run/run.h"
 
 enum { KUBE_RECORD_MAX = 256 << 10, KUBE_RECORD_ATTEMPTS_MAX = 1000 };
@@ -19,9 +20,10 @@ struct kube_record_place {
 	const char *cluster_user;  /* of this user there; or NULL */
 };
 
-/* The runs that the Jobs of a List are attempts of, those of id only unless that is NULL. The
- * member "adopted" {user, own} of each says whose it is. */
-void kube_record_read(const struct json *jobs, const char *id,
+/* Add the runs that the Jobs or JobSets of a List are attempts of, those of id only unless that is
+ * NULL. A run that is in ret already with an older attempt is replaced. The member "adopted"
+ * {user, own} of each says whose it is. */
+void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret);
 
 #endif

@@ -254,9 +254,26 @@ def test_another_machine_adopts_it(w):
     with jobset_site(w) as s:
         run = s.submit(*words(until=2))
         other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
-        assert w.run("wait", f"k:{run}", env=other, timeout=180).rc == 0
+        waited = w.run("wait", f"k:{run}", env=other, timeout=180)
+        assert waited.rc == 0, waited
         seen = json.loads(w.ok("show", "--json", f"k:{run}", env=other).out)
         assert f"/jobset/{run}" in seen["attempts"][0]["handle"] and seen["command"][0] == "sh", seen
+
+
+def test_one_without_a_job_is_adopted(w):
+    """As before its first start and between two of them: the controller is held, and its Job removed."""
+    with jobset_site(w) as s:
+        run = s.submit(*words(until=1))
+        w.ok("wait", run, timeout=120)
+        _process[0].send_signal(signal.SIGSTOP)
+        try:
+            s.cluster.delete("Job", f"{run}-w-0", s.namespace)
+            wait_for(lambda: not s.cluster.get("Job", namespace=s.namespace), "no Job", ARRIVAL_S)
+            other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+            seen = json.loads(w.ok("show", "--json", f"k:{run}", env=other).out)
+            assert f"/jobset/{run}" in seen["attempts"][0]["handle"] and seen["command"][0] == "sh", seen
+        finally:
+            _process[0].send_signal(signal.SIGCONT)
 
 
 class FirstCreate(First):
@@ -289,8 +306,8 @@ def test_sigkill_between_the_record_and_the_jobset(w):
     needs("strace")
     submit = ("submit", "-d", "--secret", "HOME", "-N", "2", "--retries", "1", "--", "true")
     with jobset_site(w) as s:
-        calls, row = calls_of(w, submit)
-        for i in range(row, len(calls), (len(calls) - row) // POINTS):
+        calls, lock, row = calls_of(w, submit)
+        for i in sorted({row + 1, *range(lock, len(calls), (len(calls) - lock) // POINTS)}):
             traced(w, "-e", f"inject={calls[i][0]}:signal=SIGKILL:when={calls[i][1]}", name=f"p{i}", submit=submit)
         wait_for(lambda: all(r["state"] in ENDED for r in w.runs()), "the end of all", ARRIVAL_S + 150)
         states = {r["id"]: r["state"] for r in w.runs()}

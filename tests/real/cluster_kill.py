@@ -25,7 +25,7 @@ def traced(w, *options, name="n", log="/dev/null", submit=SUBMIT):
 
 
 def calls_of(w, submit=SUBMIT):
-    """([(name, how many of it there were until then)], from which on the run's directory is there)."""
+    """([(name, how many of it there were until then)], from which on the run's directory is there, which one keeps its row)."""
     log = w.dir / "count"
     for _ in range(2):
         done = traced(w, log=log, submit=submit)
@@ -35,13 +35,14 @@ def calls_of(w, submit=SUBMIT):
     for line in lines:
         count[line.split("(")[0]] += 1
         calls.append((line.split("(")[0], count[line.split("(")[0]]))
-    return calls, next(i for i, line in enumerate(lines) if "submit.lock" in line)
+    lock = next(i for i, line in enumerate(lines) if "submit.lock" in line)
+    return calls, lock, next(i for i in range(lock, len(lines)) if lines[i].startswith("unlink") and "runs.db-journal" in lines[i])
 
 
-def points(total, row):
+def points(total, lock):
     """A sixth before there is anything, the others behind."""
     early, late = POINTS // 6, POINTS - POINTS // 6
-    return sorted({i * row // early for i in range(early)} | {row + i * (total - row) // late for i in range(late)})
+    return sorted({i * lock // early for i in range(early)} | {lock + i * (total - lock) // late for i in range(late)})
 
 
 def kill_all(w, calls, where):
@@ -70,8 +71,8 @@ def test_sigkill_at_points_of_a_submit(w):
     needs("strace")
     with site(w, results={"emptyDir": True}) as s:
         on_fake_nodes(s, "fake-kill")
-        calls, row = calls_of(w)
-        where = points(len(calls), row)
+        calls, lock, _ = calls_of(w)
+        where = points(len(calls), lock)
         begin = time.monotonic()
         killed = kill_all(w, calls, where)
         took = time.monotonic() - begin

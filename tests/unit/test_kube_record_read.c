@@ -38,7 +38,8 @@ static struct json *job(const char *name, const char *id, const char *user, cons
 	return job;
 }
 
-static void read_jobs(struct json *items, const char *id, struct run_list *ret)
+static void read_objects(
+	struct json *items, enum kube_kind kind, const char *id, struct run_list *ret)
 {
 	AUTO_JSON struct json *jobs = json_object(),
 			      *target = parse("{\"kind\":\"kubernetes\",\"name\":\"k\"}");
@@ -49,7 +50,12 @@ static void read_jobs(struct json *items, const char *id, struct run_list *ret)
 		.cluster_user = "alice"};
 
 	json_set(jobs, "items", items);
-	kube_record_read(jobs, id, &place, ret);
+	kube_record_read(jobs, kind, id, &place, ret);
+}
+
+static void read_jobs(struct json *items, const char *id, struct run_list *ret)
+{
+	read_objects(items, KUBE_KIND_JOB, id, ret);
 }
 
 static void test_attempts_are_one_run(void **state)
@@ -106,6 +112,25 @@ static void test_jobs_of_jobsets(void **state)
 	assert_int_equal(runs.n, 1);
 	assert_int_equal(run_attempts(runs.v[0]), 2);
 	assert_string_equal(run_handle(runs.v[0]), "kube:" SERVER "/me/jobset/r-22222-2");
+}
+
+static void test_jobsets_without_jobs(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct json *jobs = json_array(), *jobsets = json_array();
+
+	(void)state;
+	json_add(jobs, job_of_jobset("r-22222-w-0", "r-22222", "r-22222"));
+	read_jobs(jobs, NULL, &runs);
+	json_add(jobsets, job("r-22222", "r-22222", "alice", "{}"));
+	json_add(jobsets, job("s-22222-2", "s-22222", "alice", "{}"));
+	json_add(jobsets, job("t-22222", "u-22222", "alice", "{}"));
+	json_add(jobsets, job("../v", "v-22222", "alice", "{}"));
+	read_objects(jobsets, KUBE_KIND_JOBSET, NULL, &runs);
+	assert_int_equal(runs.n, 2);
+	assert_string_equal(run_handle(runs.v[0]), "kube:" SERVER "/me/jobset/r-22222");
+	assert_string_equal(run_handle(runs.v[1]), "kube:" SERVER "/me/jobset/s-22222-2");
+	assert_int_equal(run_attempts(runs.v[1]), 2);
 }
 
 static void test_nothing_hostile_is_taken(void **state)
@@ -228,6 +253,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attempts_are_one_run),
 		cmocka_unit_test(test_jobs_of_jobsets),
+		cmocka_unit_test(test_jobsets_without_jobs),
 		cmocka_unit_test(test_nothing_hostile_is_taken),
 		cmocka_unit_test(test_only_the_one_that_is_asked_for),
 		cmocka_unit_test(test_storage),

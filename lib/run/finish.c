@@ -35,6 +35,8 @@ int finish_write(const struct dirs *dirs, const struct run *run, struct err *err
 	copy(json_get(run->doc, "snapshot"), json, "record_why");
 	copy(run->doc, json, "phases_ms");
 	copy(run->doc, json, "warnings");
+	copy(json_get(run->doc, "image"), json, "layers_pushed");
+	copy(json_get(run->doc, "image"), json, "bytes_pushed");
 	buf_init(&text, FINISH_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, path, err);
@@ -48,6 +50,7 @@ static bool is_merged(const struct run *run)
 
 bool finish_merge(const struct dirs *dirs, struct run *run)
 {
+	static const char *const pushed[] = {"layers_pushed", "bytes_pushed"};
 	AUTO_FREE char *path = NULL;
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text = {0};
@@ -65,5 +68,8 @@ bool finish_merge(const struct dirs *dirs, struct run *run)
 	copy(json, snapshot, "record_why");
 	copy(json, run->doc, "phases_ms");
 	copy(json, run->doc, "warnings");
+	for (size_t i = 0; i < ARRAY_LEN(pushed); i++)
+		if (json_get(json, pushed[i]))
+			copy(json, json_sub(run->doc, "image"), pushed[i]);
 	return true;
 }

@@ -238,24 +238,28 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 }
 
 /* What has no answer in time is not known: then it is a Job. */
-void kube_learn(struct target *target, const char *run_id, const struct spec *spec)
+int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
 	AUTO_ERR struct err fault = {0};
 	const struct kube_run run = {
-		.run_id = run_id,
-		.job = run_id,
+		.run_id = wish->run_id,
+		.job = wish->run_id,
 		.kube_namespace = kube->kube_namespace,
-		.nodes = spec->resources.nodes,
-		.retries = spec->world.retries,
+		.nodes = wish->spec->resources.nodes,
+		.retries = wish->spec->world.retries,
 	};
 
+	(void)ret_notes;
+	(void)err;
 	kube_preflight_ask_jobset(&run, &questions);
 	if (questions.n == 0)
-		return;
+		return 0;
 	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
 	int r = kube_ask(kube->cluster->client, &request, NULL, NULL, &fault);
 	/* That of an earlier attempt. */
 	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
+	return 0;
 }

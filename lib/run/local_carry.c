@@ -43,14 +43,10 @@ static void drop(struct target_work *work)
 static int on_pumped(void *ctx, struct pump_end *end, struct err *err)
 {
 	struct carry *carry = ctx;
-	AUTO_ERR struct err fault = {0};
-	int r = 0;
 
 	(void)err;
 	carry->pump = NULL;
-	if (err_is_set(&end->fault))
-		r = err_move(&fault, &end->fault);
-	target_call_end(carry->call, r, &fault);
+	target_call_end_pumped(carry->call, end);
 	return 0;
 }
 

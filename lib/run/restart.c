@@ -110,9 +110,22 @@ static int choose_handle(struct restart *restart, struct err *err)
 	struct target *target = restart->target;
 	const char *id = run_id(restart->run);
 
+	const struct target_wish wish = {
+		.run_id = id,
+		.spec = &restart->spec,
+		.image = restart->image.layers ? &restart->image : NULL,
+		.base = json_get_str(json_get(restart->run->doc, "image"), "base"),
+		.tree_bytes =
+			(uint64_t)json_get_int(json_get(restart->run->doc, "snapshot"), "bytes", 0),
+	};
+	AUTO_STRV struct strv notes = {0};
+	int r = 0;
+
 	/* A retry goes on as it began, so that its failures stay counted in one place. */
 	if (target->ops->learn && !restart->after)
-		target->ops->learn(target, id, &restart->spec);
+		r = target->ops->learn(target, &wish, &notes, err);
+	if (r < 0)
+		return r;
 	return target->ops->prepare(
 		target, id, run_attempts(restart->run) + 1, &restart->spec, restart->handle, err);
 }
@@ -133,6 +146,8 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 		r = check_missing(restart, ret_missing, err);
 	if (r == 0)
 		r = target_open_run(session, run, &restart->target, err);
+	if (r == 0 && restart->target->ops->warm)
+		restart->target->ops->warm(restart->target);
 	if (r == 0 && !restart->target->ops->takes_image_from_registry)
 		r = load_image(restart, err);
 	if (r == 0)

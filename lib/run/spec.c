@@ -16,6 +16,8 @@ struct json *spec_to_json(const struct spec *spec)
 	json_set_str(json, "schema", SPEC_SCHEMA);
 	words_set(json, "command", &spec->command);
 	json_set_bool(json, "shell", spec->shell);
+	if (spec->terminal)
+		json_set_bool(json, "terminal", true);
 	json_set_bytes(json, "cwd", spec->cwd, strlen(spec->cwd));
 	words_set(json, "env", &spec->env);
 	words_set(json, "secrets", &spec->secrets);
@@ -51,6 +53,7 @@ int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
 	resources_from_json(json_get(json, "resources"), &spec.resources);
 	ports_from_json(json_get(json, "ports"), &spec.ports);
 	spec.shell = json_get_bool(json, "shell", false);
+	spec.terminal = json_get_bool(json, "terminal", false);
 	spec.cwd = words_get_one(json, "cwd");
 	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
 	spec.grace_ms = json_get_int(json, "grace_ms", GRACE_MS);

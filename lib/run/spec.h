@@ -20,6 +20,7 @@
 struct spec {
 	struct strv command;
 	bool shell;          /* command is one line for sh -c */
+	bool terminal;       /* command is run in a terminal of somebody (run/terminal.h) */
 	char *cwd;           /* in the tree: "." or "exp/a" */
 	struct strv env;     /* K=V that were asked for */
 	struct strv secrets; /* names of those whose values are not kept */

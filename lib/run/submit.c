@@ -125,10 +125,21 @@ void submit_make_job(struct submit_course *course, struct target_job *ret)
 		strv_add(&course->defaults, "ROCR_VISIBLE_DEVICES=");
 	}
 	*ret = run_code_job(course->run, spec);
+	ret->followed = course->submission.options->followed;
 	ret->handle = course->handle;
 	ret->env = &course->env;
 	ret->default_env = &course->defaults;
 	ret->secret_env = &submission->secret_env;
+}
+
+/* Into the layout here is no way to anywhere. */
+static void set_sent(struct submit_course *course)
+{
+	const struct target *target = course->submission.target;
+	struct json *image = json_sub(course->run->doc, "image");
+
+	json_set_int(image, "layers_pushed", target->sent_layers);
+	json_set_int(image, "bytes_pushed", (int64_t)target->sent_bytes);
 }
 
 static int start(struct submit_course *course, struct err *err)
@@ -148,6 +159,8 @@ static int start(struct submit_course *course, struct err *err)
 	if (r == 0)
 		r = target_submit(submission->target, &job, START_MS, err);
 	course->submit_ms = clock_ms() - start_ms;
+	if (r == 0 && submission->target->ops->asks_first)
+		set_sent(course);
 	return r;
 }
 
@@ -230,18 +243,23 @@ static int open_store(struct submit_course *course, struct err *err)
 	return r < 0 ? r : session_lock(session, false, GC_WAIT_MS, &course->gc_fd, err);
 }
 
-/* The image in the layout here. */
-static int go_local(struct submit_course *course, struct err *err)
+static int take_tree(struct submit_course *course, struct err *err)
 {
-	const struct submit_events *events = course->submission.events;
+	const struct submission *submission = &course->submission;
+	const struct submit_events *events = submission->events;
 
 	int r = submission_take_all(&course->submission, true, err);
 	if (r < 0)
 		return r;
-	if (events && events->snapshot && course->submission.snapshot)
-		events->snapshot(
-			events->ctx, course->submission.snapshot, course->submission.snapshot_ms);
-	r = open_store(course, err);
+	if (events && events->snapshot && submission->snapshot)
+		events->snapshot(events->ctx, submission->snapshot, submission->snapshot_ms);
+	return open_store(course, err);
+}
+
+/* The image in the layout here. */
+static int go_local(struct submit_course *course, struct err *err)
+{
+	int r = take_tree(course, err);
 	if (r == 0)
 		r = submit_claim_id(course, err);
 	if (r == 0)
@@ -250,6 +268,33 @@ static int go_local(struct submit_course *course, struct err *err)
 		return r;
 	r = write_image(course, err);
 	return r < 0 ? submit_fail_row(course, r, err) : commit(course, err);
+}
+
+/* Before the row there is no run, and nothing stays of it. */
+static int give_up(struct submit_course *course, int r, const struct err *err)
+{
+	if (course->run)
+		return submit_fail_row(course, r, err);
+	submit_drop_id(course);
+	return r;
+}
+
+/* The image in the layout here, for a place that is far away: it logs in meanwhile. */
+static int go_away(struct submit_course *course, struct err *err)
+{
+	int r = take_tree(course, err);
+	if (r == 0)
+		r = submit_claim_dir(course, err);
+	if (r < 0)
+		return r;
+	r = write_image(course, err);
+	if (r == 0)
+		r = submit_learn(course, err);
+	if (r == 0)
+		r = submit_choose_handle(course, err);
+	if (r == 0)
+		r = submit_insert_row(course, err);
+	return r < 0 ? give_up(course, r, err) : commit(course, err);
 }
 
 /* The image in a registry. */
@@ -262,13 +307,16 @@ static int go_remote(struct submit_course *course, struct err *err)
 	if (r < 0)
 		return r;
 	r = submit_push(course, err);
-	if (r == 0)
-		return commit(course, err);
-	if (!course->run) {
-		submit_drop_id(course);
-		return r;
-	}
-	return submit_fail_row(course, r, err);
+	return r < 0 ? give_up(course, r, err) : commit(course, err);
+}
+
+static int go(struct submit_course *course, struct err *err)
+{
+	const struct target_ops *ops = course->submission.target->ops;
+
+	if (ops->takes_image_from_registry)
+		return go_remote(course, err);
+	return ops->asks_first ? go_away(course, err) : go_local(course, err);
 }
 
 int submit_run(struct session *session, const struct submit_options *options,
@@ -288,8 +336,7 @@ int submit_run(struct session *session, const struct submit_options *options,
 	int r = submission_check(submission, err);
 	if (r < 0)
 		return r;
-	r = submission->target->ops->takes_image_from_registry ? go_remote(&course, err)
-							       : go_local(&course, err);
+	r = go(&course, err);
 	if (r == 0)
 		wait_for_missing(&course);
 	session_end_submit(session);

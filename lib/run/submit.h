@@ -33,6 +33,8 @@ struct submit_options {
 	const char *from;    /* --from RUN: that exact code and command again */
 	int64_t allow_bytes; /* --allow-size; 0: not given */
 	bool full;
+	bool terminal; /* the command is for a terminal: run/terminal.h */
+	bool followed; /* its log is read as soon as it has begun */
 };
 
 /* The course of events, for a user interface. Any may be NULL. */

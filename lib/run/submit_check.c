@@ -84,6 +84,7 @@ static int set_command(struct submission *submission, struct err *err)
 		strv_copy(&spec->command, words);
 		spec->shell = false;
 	}
+	spec->terminal = submission->options->terminal;
 	if (spec->command.n > 0 && *spec->command.v[0])
 		return 0;
 	err_set(err, E_RUN_COMMAND, "there is nothing to run");
@@ -294,6 +295,8 @@ static int open_target(struct submission *submission, struct err *err)
 	const char *name = config_str(submission->config, "target");
 
 	int r = target_open(submission->session, name ? name : "local", &submission->target, err);
+	if (r == 0 && submission->target->ops->warm)
+		submission->target->ops->warm(submission->target);
 	if (r == 0 || err->id != E_TARGET || !origin->file || origin->source == CONFIG_FROM_OPTION)
 		return r;
 	if (origin->line)

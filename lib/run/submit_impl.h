@@ -31,9 +31,10 @@ void submit_course_done(struct submit_course *course);
 /* A new id, by a directory with a lock in it, and the handle of the first attempt: nobody knows of
  * them yet. */
 int submit_claim_id(struct submit_course *course, struct err *err);
+int submit_claim_dir(struct submit_course *course, struct err *err); /* the id only */
 /* By what is known of the target now; submit_learn asks it, where its check is not made. */
 int submit_choose_handle(struct submit_course *course, struct err *err);
-void submit_learn(const struct submit_course *course);
+int submit_learn(struct submit_course *course, struct err *err);
 /* Without a row nothing stays of it. */
 void submit_drop_id(struct submit_course *course);
 /* The row of what stands in the submission, in state preparing. On failure the id is dropped. */

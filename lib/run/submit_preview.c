@@ -43,12 +43,14 @@ static int find_objects(struct submit_course *course, struct submit_preview *ret
 	struct target *target = course->submission.target;
 	struct target_job job;
 
-	submit_learn(course);
-	int r = submit_choose_handle(course, err);
+	int r = submit_learn(course, err);
+	if (r == 0)
+		r = submit_choose_handle(course, err);
 	if (r < 0)
 		return r;
 	run_add_attempt(course->run, course->handle);
-	json_set_str(json_sub(course->run->doc, "image"), "ref", course->ref);
+	if (course->ref)
+		json_set_str(json_sub(course->run->doc, "image"), "ref", course->ref);
 	submit_make_job(course, &job);
 	job.image_ref = course->ref;
 	return target->ops->preview(target, &job, &ret->objects, &ret->notes, err);
@@ -58,6 +60,7 @@ static int take(struct submit_course *course, bool objects, struct err *err)
 {
 	struct submission *submission = &course->submission;
 
+	objects = objects && submission->target->ops->takes_image_from_registry;
 	if (objects && (!submission->from_digest || submission->carried.image))
 		return find_image(course, err);
 	if (objects)

@@ -221,8 +221,9 @@ static int push(struct remote *remote, struct err *err)
 static int reuse(struct submit_course *course, struct err *err)
 {
 	course->ref = mem_strdup(course->submission.from_ref);
-	submit_learn(course);
-	int r = submit_choose_handle(course, err);
+	int r = submit_learn(course, err);
+	if (r == 0)
+		r = submit_choose_handle(course, err);
 	return r < 0 ? r : submit_insert_row(course, err);
 }
 

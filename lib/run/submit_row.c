@@ -29,7 +29,7 @@ void submit_course_done(struct submit_course *course)
  */
 
 /* The directory is the claim on the id. */
-static int make_dir(struct submit_course *course, struct err *err)
+int submit_claim_dir(struct submit_course *course, struct err *err)
 {
 	const struct dirs *dirs = &course->submission.session->dirs;
 	AUTO_FREE char *runs = mem_printf("%s/runs", dirs->state), *lock = NULL;
@@ -56,12 +56,30 @@ void submit_drop_id(struct submit_course *course)
 		fs_remove_tree(AT_FDCWD, course->dir, NULL);
 }
 
-void submit_learn(const struct submit_course *course)
+static const char *base_of(const struct submission *submission)
+{
+	if (submission->parent && !submission->carried.image)
+		return json_get_str(json_get(submission->parent->doc, "image"), "base");
+	return submission->pack.base_name;
+}
+
+int submit_learn(struct submit_course *course, struct err *err)
 {
 	struct target *target = course->submission.target;
+	const struct snapshot *taken = course->submission.snapshot;
+	const struct target_wish wish = {
+		.run_id = course->id,
+		.spec = &course->submission.spec,
+		.image = course->image.layers ? &course->image : NULL,
+		.base = base_of(&course->submission),
+		.tree_bytes = taken ? taken->bytes : 0,
+	};
+	AUTO_STRV struct strv notes = {0};
 
-	if (target->ops->learn)
-		target->ops->learn(target, course->id, &course->submission.spec);
+	int r = target->ops->learn ? target->ops->learn(target, &wish, &notes, err) : 0;
+	for (size_t i = 0; r == 0 && i < notes.n; i++)
+		submission_warn(&course->submission, "%s", notes.v[i]);
+	return r;
 }
 
 int submit_choose_handle(struct submit_course *course, struct err *err)
@@ -74,7 +92,7 @@ int submit_choose_handle(struct submit_course *course, struct err *err)
 
 int submit_claim_id(struct submit_course *course, struct err *err)
 {
-	int r = make_dir(course, err);
+	int r = submit_claim_dir(course, err);
 	if (r == 0)
 		r = submit_choose_handle(course, err);
 	if (r < 0)

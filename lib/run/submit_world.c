@@ -116,6 +116,9 @@ static char *data_place(struct submission *submission, const char *path)
 
 	if (submission->target->ops->takes_image_from_registry)
 		return data ? place_text(data) : NULL;
+	/* What ~ is there is known there. */
+	if (submission->target->ops->asks_first)
+		return text ? mem_strdup(text) : NULL;
 	if (text && *text == '~' && home)
 		return fs_join(home, text[1] ? text + 2 : ".");
 	if (text)
@@ -154,10 +157,11 @@ static int find_data(
 	if (*ret_from)
 		return 0;
 	AUTO_FREE char *shown = str_escaped(path);
-	err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s", shown,
-		submission->target->name);
-	return err_hint(
-		err, "targets: {%s: {data: {%s: {pvc: NAME}}}}", submission->target->name, shown);
+	const char *name = submission->target->name;
+	err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s", shown, name);
+	if (submission->target->ops->takes_image_from_registry)
+		return err_hint(err, "targets: {%s: {data: {%s: {pvc: NAME}}}}", name, shown);
+	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /WHERE/IT/IS}}}", shown);
 }
 
 /* The earlier run's data lie elsewhere on another target. */
@@ -314,7 +318,8 @@ static const char *chosen_gpus(const struct submission *submission)
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *value = env->n ? env_get((const char *const *)env->v, names[i]) : NULL;
-		if (!value)
+		/* This shell's are those of this machine. */
+		if (!value && !submission->target->ops->asks_first)
 			value = env_get(submission->session->env.env, names[i]);
 		if (value)
 			return value;
@@ -364,24 +369,35 @@ static int check_gpus(int wanted, const char *path, struct err *err)
 	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;
 }
 
+static int default_gpus_of(const struct submission *submission, const char *path)
+{
+	const char *chosen = chosen_gpus(submission);
+
+	if (submission->target->ops->takes_image_from_registry)
+		return 0;
+	/* The node knows what it has. */
+	if (submission->target->ops->asks_first)
+		return chosen && !*chosen ? 0 : WORLD_GPUS_AUTO;
+	return default_gpus(submission, path);
+}
+
 static int set_gpus(struct submission *submission, struct err *err)
 {
+	const struct target_ops *ops = submission->target->ops;
 	struct world *world = &submission->spec.world;
 	const char *path = env_get(submission->session->env.env, "PATH");
 	const char *chosen = chosen_gpus(submission);
 
-	bool is_local = str_eq(submission->target->ops->kind, "local");
-
 	if (config_is_set(submission->config, "resources.gpus"))
 		world->gpus = (int)config_int(submission->config, "resources.gpus", 0);
 	else if (!submission->parent)
-		world->gpus = is_local ? default_gpus(submission, path) : 0;
-	if (!is_local)
+		world->gpus = default_gpus_of(submission, path);
+	if (ops->takes_image_from_registry)
 		return 0;
 	strv_done(&world->gpus_only);
 	if (chosen && world->gpus)
 		split_commas(chosen, &world->gpus_only);
-	return check_gpus(world->gpus, path, err);
+	return ops->asks_first ? 0 : check_gpus(world->gpus, path, err);
 }
 
 static int set_resources(struct submission *submission, struct err *err)
@@ -389,8 +405,10 @@ static int set_resources(struct submission *submission, struct err *err)
 	struct resources *resources = &submission->spec.resources;
 	int r = resources_from_config(submission->config, resources, err);
 
-	if (r < 0 || resources->nodes == 1 || !str_eq(submission->target->ops->kind, "local"))
+	if (r < 0 || resources->nodes == 1 || submission->target->ops->takes_image_from_registry)
 		return r;
+	if (submission->target->ops->asks_first && !submission->spec.terminal)
+		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED, "%d nodes are asked for, and this machine is one",
 		resources->nodes);
 	return err_hint(err, "dlrun submit -t TARGET -N %d …", resources->nodes);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "net/pump.h"
 #include "run/kube_name.h"
 #include "run/session.h"
 #include "run/target_impl.h"
@@ -131,6 +132,14 @@ void target_call_end(struct target_call *call, int status, struct err *err)
 {
 	target_call_cancel(call);
 	call->done(call, status, err);
+}
+
+void target_call_end_pumped(struct target_call *call, struct pump_end *end)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = err_is_set(&end->fault) ? err_move(&fault, &end->fault) : 0;
+
+	target_call_end(call, r, &fault);
 }
 
 struct soon {

@@ -1,5 +1,5 @@
 /*
- * What a place that runs programs can do: this machine now, a cluster and ssh nodes later. Shaped
+ * What a place that runs programs can do: this machine, a cluster, machines with a login. Shaped
  * for remote, slow and failing places: every operation is started, runs on the loop, has a
  * deadline, and ends by one call of `done`; local ones do the same.
  *
@@ -21,7 +21,8 @@
 #include "oci/layout.h"
 #include "run/run.h"
 
-enum { TARGET_TOKEN_SIZE = 128, TARGET_HANDLE_SIZE = 256 };
+/* Runs of many hosts name all of them, and a place in the log of each. */
+enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
 /* One attempt to start. Everything is borrowed until submit is done. */
 struct target_job {
@@ -39,6 +40,7 @@ struct target_job {
 	uint64_t tree_bytes;     /* of the unpacked code */
 	int64_t timeout_ms;      /* 0: none */
 	int64_t grace_ms;        /* between TERM and KILL */
+	bool followed;           /* its log is asked for next */
 	const struct json *spec; /* dlrun/spec/v1 (run/spec.h), for the rest */
 	const struct run *run;   /* its record; the places of clusters carry it along */
 	/* "REPO@sha256:…" of one in a registry, where the target takes images from one
@@ -99,6 +101,7 @@ struct target_exec_request {
 	const struct strv *command; /* empty: a shell */
 	int fds[3];                 /* stdin, stdout, stderr; -1: none. They stay the caller's */
 	bool tty;                   /* fds are a terminal, and the command gets one */
+	bool is_shell;              /* the terminal of ad-hoc work, which outlives connections */
 	/* Called when the bytes of the terminal go to another one, elsewhere: it is to be raw. Not
 	 * called where the command has this very terminal. */
 	void (*raw)(void *ctx);
@@ -110,19 +113,35 @@ struct target;
 struct fetch_sink;
 struct spec;
 
+/* What a place is chosen by. */
+struct target_wish {
+	const char *run_id;
+	const struct spec *spec;
+	const struct image *image; /* NULL: not known yet, or it stays in a registry */
+	const char *base;          /* that the code lies on, as the user named it; or NULL */
+	uint64_t tree_bytes;       /* of the unpacked code; 0: not known */
+};
+
 struct target_ops {
-	const char *kind; /* "local", "kubernetes" */
+	const char *kind; /* "local", "kubernetes", "ssh" */
 	/* Images come from a registry, not from the layout here. */
 	bool takes_image_from_registry;
+	/* It is far away, and takes the image from the layout here: learn is asked before there is
+	 * a row. */
+	bool asks_first;
 	/* What the record of a run says of the target beside kind and name; may be NULL. */
 	void (*describe)(const struct target *target, struct json *json);
 	/* Whether the job could run there, asked before anything is sent; job->image_ref is NULL
 	 * yet. Notes (one sentence each) are for the user. May be NULL: then it could. */
 	int (*check)(struct target *target, const struct target_job *job, struct strv *ret_notes,
 		struct target_call *call, struct err *err);
+	/* It will be needed soon: begin what takes its time. Does not block; NULL: nothing does. */
+	void (*warm)(struct target *target);
 	/* What prepare is to know of the place, where check is not asked before; blocks for a
-	 * moment. May be NULL. */
-	void (*learn)(struct target *target, const char *run_id, const struct spec *spec);
+	 * moment. Fails when the run cannot be there, or nobody answers. Notes as of check. May be
+	 * NULL. */
+	int (*learn)(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+		struct err *err);
 	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
 	 * yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,
@@ -168,6 +187,11 @@ struct target_ops {
 	int (*exec)(struct target *target, const char *handle,
 		const struct target_exec_request *request, int *ret_status,
 		struct target_call *call, struct err *err);
+	/* What the programs of an attempt use now, looked at from beside them; takes seconds. *ret
+	 * (the caller's): dlrun/observed/v1, as state tells it from then on; NULL: nothing is
+	 * known. NULL: state tells it by itself. */
+	int (*sample)(struct target *target, const char *handle, struct json **ret,
+		struct target_call *call, struct err *err);
 	/* Offer the run's results to the sink (run/fetch.h). */
 	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
 		struct target_call *call, struct err *err);
@@ -186,11 +210,15 @@ struct target {
 	 * NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *notice_ctx;
+	/* What the last submit of one that takes images from the layout here, and is far away, had
+	 * to send. */
+	uint64_t sent_bytes;
+	unsigned sent_layers;
 };
 
 struct config;
 struct session;
-/* By name: a target of the configuration, "local", kube[:CONTEXT[/NAMESPACE]], later ssh:…;
+/* By name: a target of the configuration, "local", kube[:CONTEXT[/NAMESPACE]], ssh:HOST[,HOST…];
  * E_TARGET with the near match. */
 /* Whether there is a target of that name: E_TARGET with the near match. */
 int target_check(struct config *config, const char *name, struct err *err);

@@ -19,6 +19,9 @@ static inline void target_call_begin(struct target_call *call, struct target_wor
 
 /* The work is over: it is dropped, then done is called. From within the loop only. */
 void target_call_end(struct target_call *call, int status, struct err *err);
+struct pump_end;
+/* The same for a connection that was carried (net/pump.h). */
+void target_call_end_pumped(struct target_call *call, struct pump_end *end);
 /* The same on the loop's next turn, for operations that are done at once. */
 void target_call_end_soon(struct target_call *call, struct loop *loop);
 

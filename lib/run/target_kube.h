@@ -105,7 +105,8 @@ bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
 	const struct target_log_request *request, struct target_call *call);
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
-void kube_learn(struct target *target, const char *run_id, const struct spec *spec);
+int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err);
 int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
 	struct strv *ret_notes, struct err *err);
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,

@@ -2,14 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "net/listen.h"
-#include "run/ops.h"
+#include "run/carrier.h"
+#include "run/terminal.h"
 
 enum { PORT_MAX = 65535, LOOK_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
 
@@ -28,14 +28,11 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 }
 
 struct forward {
-	struct session *session;
 	struct forward_options options;
-	struct target *target;
-	const struct run *run;
-	struct run *looked; /* run as it was last asked for; or NULL */
+	struct loop *loop;
+	struct carrier *carrier;
 	size_t n_ports;
 	struct open_port *ports;
-	struct carried *carried;
 	struct loop_timer *timer;
 };
 
@@ -45,26 +42,9 @@ struct open_port {
 	struct listener *listener;
 };
 
-/* One connection. */
-struct carried {
-	struct target_call call;
-	struct forward *forward;
-	struct carried *next, **at;
-};
-
-static void unlink_carried(struct carried *carried)
+static const struct run *run_of(const struct forward *forward)
 {
-	*carried->at = carried->next;
-	if (carried->next)
-		carried->next->at = carried->at;
-	free(carried);
-}
-
-static void on_carried(struct target_call *call, int status, struct err *err)
-{
-	(void)status;
-	(void)err;
-	unlink_carried((struct carried *)call);
+	return carrier_run(forward->carrier);
 }
 
 static void say(const struct forward *forward, const char *text)
@@ -77,36 +57,20 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	const struct open_port *port = ctx;
 	struct forward *forward = port->forward;
-	const char *handle = run_handle(forward->run);
 	AUTO_ERR struct err fault = {0};
-	struct carried *carried;
 
 	(void)peer;
 	(void)err;
-	if (!handle) {
-		close(fd);
-		return 0;
-	}
-	carried = mem_alloc(1, sizeof(*carried));
-	*carried = (struct carried){.call = {.done = on_carried},
-		.forward = forward,
-		.next = forward->carried,
-		.at = &forward->carried};
-	if (carried->next)
-		carried->next->at = &carried->next;
-	forward->carried = carried;
-	if (forward->target->ops->carry(forward->target, handle, forward->options.rank,
-		    port->remote, fd, &carried->call, &fault) < 0) {
+	if (carrier_carry(forward->carrier, forward->options.rank, port->remote, fd, NULL, NULL,
+		    &fault) < 0)
 		say(forward, fault.message);
-		unlink_carried(carried);
-	}
 	return 0;
 }
 
 /* Where the program's own number is not to be had (below 1024), any other one. */
 static int listen_at(struct open_port *port, struct forward_port *wanted, struct err *err)
 {
-	struct listen_options listen = {.loop = port->forward->target->loop,
+	struct listen_options listen = {.loop = port->forward->loop,
 		.port = wanted->local ? wanted->local : wanted->remote,
 		.is_exact = wanted->local != 0,
 		.accept = on_accept,
@@ -123,14 +87,14 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 		wanted->local = listener_port(port->listener);
 	else if (fault.id == E_LISTEN_TAKEN)
 		err_hint(&fault, "dlrun forward %s %u   (at another number)",
-			run_id(port->forward->run), wanted->remote);
+			run_id(run_of(port->forward)), wanted->remote);
 	return r < 0 ? err_move(err, &fault) : 0;
 }
 
 /* A program of this machine has its number itself, or would find it taken. */
 static bool is_here_already(const struct forward *forward, const struct forward_port *wanted)
 {
-	return str_eq(forward->target->ops->kind, "local") &&
+	return str_eq(carrier_target(forward->carrier)->ops->kind, "local") &&
 	       (!wanted->local || wanted->local == wanted->remote);
 }
 
@@ -158,15 +122,10 @@ void forward_free(struct forward *forward)
 {
 	if (!forward)
 		return;
-	while (forward->carried) {
-		target_call_cancel(&forward->carried->call);
-		unlink_carried(forward->carried);
-	}
 	for (size_t i = 0; i < forward->n_ports; i++)
 		listener_free(forward->ports[i].listener);
 	free(forward->ports);
-	run_free(forward->looked);
-	target_free(forward->target);
+	carrier_free(forward->carrier);
 	free(forward);
 }
 
@@ -175,15 +134,14 @@ static int forward_new(struct session *session, const struct run *run,
 {
 	AUTO(forward_free_auto) struct forward *forward = mem_alloc(1, sizeof(*forward));
 
-	*forward = (struct forward){.session = session, .options = *options, .run = run};
-	int r = target_open_run(session, run, &forward->target, err);
+	*forward = (struct forward){.options = *options, .loop = session_loop(session)};
+	const struct carrier_options carrier = {
+		.session = session, .run = run, .notice = options->notice, .ctx = options->ctx};
+	int r = carrier_open(&carrier, &forward->carrier, err);
+	if (r == 0)
+		r = carrier_check(forward->carrier, err);
 	if (r < 0)
 		return r;
-	if (!forward->target->ops->carry)
-		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot forward ports",
-			forward->target->ops->kind);
-	forward->target->notice = options->notice;
-	forward->target->notice_ctx = options->ctx;
 	*ret = TAKE(forward);
 	return 0;
 }
@@ -205,18 +163,13 @@ int forward_open(struct session *session, const struct run *run,
  * The run
  */
 
-/* As it is now: a new attempt has another handle. */
 static int look(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	struct run *run = NULL;
+	int r = carrier_look(forward->carrier, err);
 
-	int r = runs_find(forward->session, run_id(forward->run), &run, err);
-	if (r < 0)
-		return r;
-	*ret = run_state(run);
-	run_free(forward->looked);
-	forward->run = forward->looked = run;
-	return 0;
+	if (r == 0)
+		*ret = run_state(run_of(forward));
+	return r;
 }
 
 static int fail_ended(const struct run *run, const char *so, const char *command, struct err *err)
@@ -226,17 +179,11 @@ static int fail_ended(const struct run *run, const char *so, const char *command
 	return err_hint(err, "dlrun %s %s", command, run_id(run));
 }
 
-/* Of one that another machine began the number may not be known. */
 static int check_rank(const struct run *run, int rank, struct err *err)
 {
-	int64_t n = json_get_int(json_get(run->doc, "resources"), "nodes", 0);
+	int r = carrier_check_rank(run, rank, err);
 
-	if (n <= 0 || rank < n)
-		return 0;
-	if (n > 1)
-		return err_set(err, E_USAGE, "--rank %d: %s has the ranks 0 to %lld", rank,
-			run_id(run), (long long)n - 1);
-	return err_set(err, E_USAGE, "--rank %d: %s has only rank 0", rank, run_id(run));
+	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
 static int pause_over(void *ctx, struct err *err)
@@ -245,7 +192,7 @@ static int pause_over(void *ctx, struct err *err)
 
 	(void)err;
 	forward->timer = NULL;
-	loop_stop(forward->target->loop);
+	loop_stop(forward->loop);
 	return 0;
 }
 
@@ -258,11 +205,9 @@ static int check_interrupt(const struct forward *forward, struct err *err)
 
 static int wait_some(struct forward *forward, int64_t ms, struct err *err)
 {
-	struct loop *loop = forward->target->loop;
-
-	forward->timer = loop_add_timer(loop, clock_ms() + ms, pause_over, forward);
-	int r = loop_run(loop, err);
-	loop_remove_timer(loop, TAKE(forward->timer));
+	forward->timer = loop_add_timer(forward->loop, clock_ms() + ms, pause_over, forward);
+	int r = loop_run(forward->loop, err);
+	loop_remove_timer(forward->loop, TAKE(forward->timer));
 	return r < 0 ? r : check_interrupt(forward, err);
 }
 
@@ -275,10 +220,10 @@ static int wait_for_start(struct forward *forward, struct err *err)
 	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
 		if (run_state_is_final(state))
 			return fail_ended(
-				forward->run, "its ports are closed", "submit --from", err);
+				run_of(forward), "its ports are closed", "submit --from", err);
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
-				run_id(forward->run), run_state_name(state));
+				run_id(run_of(forward)), run_state_name(state));
 			say(forward, text);
 		}
 		said = true;
@@ -306,7 +251,7 @@ static int serve(struct forward *forward, struct err *err)
 		asked_ms = clock_ms();
 	}
 	AUTO_FREE char *text =
-		mem_printf("%s has ended (%s)", run_id(forward->run), run_state_name(state));
+		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
 	say(forward, text);
 	return 0;
 }
@@ -324,6 +269,28 @@ int run_forward(struct session *session, const struct run *run,
 	if (r == 0)
 		r = listen_all(forward, err);
 	return r < 0 ? r : serve(forward, err);
+}
+
+int run_terminal(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err)
+{
+	const struct forward_options options = {.interrupted = interrupted};
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+	struct target_exec_request inside = *request;
+	AUTO_STRV struct strv words = {0};
+
+	int r = forward_new(session, run, &options, &forward, err);
+	if (r == 0)
+		r = wait_for_start(forward, err);
+	if (r < 0)
+		return r;
+	r = terminal_words(run_of(forward), &words, err);
+	inside.command = &words;
+	inside.is_shell = true;
+	return r < 0 ? r
+		     : target_exec(carrier_target(forward->carrier), run_handle(run_of(forward)),
+			       &inside, ret_status, interrupted, err);
 }
 
 int run_exec(struct session *session, const struct run *run,

@@ -203,6 +203,7 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
+	question->ret->observed = kube_observed(batch->kube, &question->handle);
 	kube_facts_store_done(&store);
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/str.h"
 
+enum { LOOKS_MAX = 1000 * 1000 * 1000 };
+
 /* A member of that kind, or NULL. */
 static const struct json *part(const struct json *object, const char *key, enum json_kind kind)
 {
@@ -60,4 +62,79 @@ void observed_merge(const struct json *observed, struct json *doc)
 		link = json_next(link))
 		add_text(doc, "links", json_str(link));
 	add_text(doc, "warnings", json_get_str(observed, "warning"));
+}
+
+/*
+ * Several ranks
+ */
+
+static void add_up(struct json *usage, const struct json *more, const char *key, bool is_sum)
+{
+	double value = json_get_num(more, key, -1), before = json_get_num(usage, key, -1);
+
+	if (value < 0)
+		return;
+	if (before < 0)
+		json_set_num(usage, key, value);
+	else if (is_sum || value > before)
+		json_set_num(usage, key, is_sum ? value + before : value);
+}
+
+void observed_add_rank(struct json *all, const struct json *one)
+{
+	static const struct {
+		const char *part, *key;
+		bool is_sum;
+	} members[] = {
+		{"usage", "cpu_s", true},
+		{"usage", "energy_j", true},
+		{"usage", "memory_peak_bytes", false},
+		{"usage", "gpu_busy", false},
+		{"usage", "gpu_memory_peak_bytes", false},
+		{"now", "cpu", true},
+		{"now", "power_w", true},
+		{"now", "memory_bytes", false},
+		{"now", "gpu_busy", false},
+		{"now", "gpu_memory_bytes", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		add_up(json_sub(all, members[i].part), json_get(one, members[i].part),
+			members[i].key, members[i].is_sum);
+}
+
+/*
+ * Looks
+ */
+
+static void keep_most(struct json *usage, const char *key, double value)
+{
+	if (value >= 0 && value > json_get_num(usage, key, -1))
+		json_set_num(usage, key, value);
+}
+
+static void keep_mean(struct json *kept, struct json *usage, double value)
+{
+	int64_t looks = json_get_int(kept, "gpu_looks", 0);
+	double mean = json_get_num(usage, "gpu_busy", 0);
+
+	if (value < 0)
+		return;
+	if (looks < 0 || looks > LOOKS_MAX)
+		looks = 0;
+	json_set_num(usage, "gpu_busy", (mean * (double)looks + value) / (double)(looks + 1));
+	json_set_int(kept, "gpu_looks", looks + 1);
+}
+
+void observed_keep(struct json *kept, const struct json *look)
+{
+	const struct json *now = json_get(look, "now");
+	struct json *usage = json_sub(kept, "usage");
+
+	json_set_str(kept, "time", json_get_str(look, "time"));
+	json_set(kept, "now", now ? json_clone(now) : json_null());
+	keep_most(usage, "cpu_s", json_get_num(json_get(look, "usage"), "cpu_s", -1));
+	keep_most(usage, "memory_peak_bytes", json_get_num(now, "memory_bytes", -1));
+	keep_most(usage, "gpu_memory_peak_bytes", json_get_num(now, "gpu_memory_bytes", -1));
+	keep_mean(kept, usage, json_get_num(now, "gpu_busy", -1));
 }

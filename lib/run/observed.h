@@ -14,4 +14,13 @@ enum { OBSERVED_TEXTS_MAX = 64 };
  * or of any form. */
 void observed_merge(const struct json *observed, struct json *doc);
 
+/* One more rank of a run of several: amounts (cpu, cpu_s, power_w, energy_j) are of all ranks, the
+ * rest is of the rank that has the most. all: an object. */
+void observed_add_rank(struct json *all, const struct json *one);
+
+/* A look of one moment ("time", "now", and "cpu_s" in "usage") into what is kept of such looks, an
+ * object: peaks stay, gpu_busy becomes the mean of all looks that told it ("gpu_looks" counts
+ * them). What was used between two looks is not made up: energy_j stays as it is. */
+void observed_keep(struct json *kept, const struct json *look);
+
 #endif

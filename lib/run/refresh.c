@@ -65,7 +65,7 @@ static void refresh_done(struct refresh *refresh)
 /* A name may have stood for other places at other times. */
 static bool is_same_target(const struct run *a, const struct run *b)
 {
-	static const char *const members[] = {"kind", "name", "context", "namespace"};
+	static const char *const members[] = {"kind", "name", "context", "namespace", "dir"};
 	const struct json *one = json_get(a->doc, "target"), *other = json_get(b->doc, "target");
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)
@@ -158,16 +158,26 @@ static bool apply(struct run *run, const struct target_status *status)
 	return true;
 }
 
+/* Whether the record had to change. */
+static bool take_status(struct ask *ask)
+{
+	bool changed = apply(ask->run, &ask->status);
+
+	json_free(ask->run->seen);
+	ask->run->seen = TAKE(ask->status.observed);
+	return changed || ask->went_on;
+}
+
 static void take_answer(struct refresh *refresh, struct ask *ask)
 {
-	if (ask->result < 0) {
+	bool merged = finish_merge(&refresh->session->dirs, ask->run);
+
+	if (ask->result < 0)
 		set_unknown(ask->run, ask->err.message);
-	} else if (ask->status.state == RUN_UNKNOWN) {
+	else if (ask->status.state == RUN_UNKNOWN)
 		set_unknown(ask->run, ask->status.text);
-	} else if (apply(ask->run, &ask->status) || ask->went_on) {
-		finish_merge(&refresh->session->dirs, ask->run);
+	else if (take_status(ask) || merged)
 		*vec_push(&refresh->changed) = ask->run;
-	}
 }
 
 /*

@@ -166,6 +166,7 @@ void run_free(struct run *run)
 		return;
 	json_free(run->doc);
 	json_free(run->spec);
+	json_free(run->seen);
 	free(run);
 }
 

@@ -57,6 +57,9 @@ struct run {
 	struct json *doc;  /* dlrun/run/v1 */
 	struct json *spec; /* what is needed to start it again; never secrets: run/spec.h */
 	int64_t revision;  /* of the row in the store; 0: not stored */
+	/* What its target told with its state when it was asked last, in this process:
+	 * dlrun/observed/v1 (run/observe.h). Not a part of the record; or NULL. */
+	struct json *seen;
 };
 
 /* A new record in state preparing with every member present. */

@@ -275,6 +275,7 @@ static const struct target_ops kube_ops = {
 	.check = kube_check,
 	.learn = kube_learn,
 	.submit = kube_submit,
+	.sample = kube_sample,
 	.state = kube_state,
 	.logs = kube_logs,
 	.keep = kube_keep,

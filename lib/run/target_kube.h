@@ -31,6 +31,8 @@ struct target_kube {
 	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
 	bool takes_jobset;            /* a gang with retries, as it was asked (check, learn) */
 	struct kube_reach *reach;     /* port-forwards (target_kube_forward.c); NULL: none yet */
+	bool no_exec;                 /* of looks at pods: commands cannot be run beside programs */
+	int64_t no_metrics_ms;        /* clock_ms(), when the cluster had none; 0: it may have */
 };
 
 static inline struct target_kube *target_kube_of(struct target *target)
@@ -111,6 +113,11 @@ int kube_preview(struct target *target, const struct target_job *job, struct jso
 	struct strv *ret_notes, struct err *err);
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char *token, struct target_call *call, struct err *err);
+
+/* target_ops.sample, and what has been kept of it: dlrun/observed/v1, or NULL. */
+int kube_sample(struct target *target, const char *handle, struct json **ret,
+	struct target_call *call, struct err *err);
+struct json *kube_observed(const struct target_kube *kube, const struct kube_handle *handle);
 
 /* target_ops.carry and exec. */
 int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,

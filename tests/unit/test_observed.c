@@ -85,6 +85,58 @@ static void test_limit(void **state)
 	assert_int_equal(json_count(json_get(doc, "links")), OBSERVED_TEXTS_MAX);
 }
 
+static void expect_both(void (*apply)(struct json *to, const struct json *from),
+	const char *to_text, const char *from_text, const char *want)
+{
+	AUTO_JSON struct json *to = NULL, *from = NULL;
+	AUTO_BUF struct buf got;
+
+	buf_init(&got, 1 << 20);
+	assert_int_equal(json_parse(to_text, strlen(to_text), 1 << 20, "to", &to, NULL), 0);
+	assert_int_equal(json_parse(from_text, strlen(from_text), 1 << 20, "from", &from, NULL), 0);
+	apply(to, from);
+	json_print(to, &got);
+	assert_string_equal(got.data, want);
+}
+
+static void add_rank(struct json *to, const struct json *from)
+{
+	observed_add_rank(to, from);
+}
+
+static void test_ranks(void **state)
+{
+	(void)state;
+	expect_both(add_rank,
+		"{\"usage\":{\"cpu_s\":2,\"memory_peak_bytes\":5},\"now\":{\"cpu\":1,"
+		"\"gpu_busy\":null}}",
+		"{\"usage\":{\"cpu_s\":3,\"memory_peak_bytes\":4},\"now\":{\"cpu\":0.5,"
+		"\"gpu_busy\":0.25,\"power_w\":null}}",
+		"{\"usage\":{\"cpu_s\":5,\"memory_peak_bytes\":5},\"now\":{\"cpu\":1.5,"
+		"\"gpu_busy\":0.25}}");
+	expect_both(add_rank, "{}", "[3]", "{\"usage\":{},\"now\":{}}");
+}
+
+/* Peaks stay, what was busy is the mean of the looks that told it. */
+static void test_looks(void **state)
+{
+	(void)state;
+	expect_both(observed_keep, "{}",
+		"{\"time\":\"t\",\"usage\":{\"cpu_s\":2},\"now\":{\"memory_bytes\":7,"
+		"\"gpu_busy\":0.5,\"gpu_memory_bytes\":null}}",
+		"{\"usage\":{\"cpu_s\":2,\"memory_peak_bytes\":7,\"gpu_busy\":0.5},\"time\":\"t\","
+		"\"now\":{\"memory_bytes\":7,\"gpu_busy\":0.5,\"gpu_memory_bytes\":null},"
+		"\"gpu_looks\":1}");
+	expect_both(observed_keep,
+		"{\"usage\":{\"cpu_s\":9,\"memory_peak_bytes\":7,\"gpu_busy\":0.5,\"energy_j\":3},"
+		"\"gpu_looks\":3}",
+		"{\"now\":{\"memory_bytes\":5,\"gpu_busy\":0.9}}",
+		"{\"usage\":{\"cpu_s\":9,\"memory_peak_bytes\":7,\"gpu_busy\":0.6,\"energy_j\":3},"
+		"\"gpu_looks\":4,\"time\":null,\"now\":{\"memory_bytes\":5,\"gpu_busy\":0.9}}");
+	expect_both(observed_keep, "{\"usage\":3,\"gpu_looks\":-1}", "{\"now\":[]}",
+		"{\"usage\":{},\"gpu_looks\":-1,\"time\":null,\"now\":[]}");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -92,6 +144,8 @@ int main(void)
 		cmocka_unit_test(test_any_form),
 		cmocka_unit_test(test_merge),
 		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_ranks),
+		cmocka_unit_test(test_looks),
 	};
 
 	return cmocka_run_group_tests_name("observed", tests, NULL, NULL);

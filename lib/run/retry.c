@@ -13,7 +13,7 @@ static bool is_gang(const struct run *run)
 {
 	const struct json *target = json_get(run->doc, "target");
 
-	return str_eq(json_get_str(target, "kind"), "kubernetes") &&
+	return !str_eq(json_get_str(target, "kind"), "local") &&
 	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
 }
 

@@ -266,7 +266,7 @@ static const char *known_word(const char *word)
 	static const char *const words[] = {"job", "dlrun", "Completed", "Error", "Signal",
 		"Timeout", "Cancelled", "Lost", "NotFound", "NotExecutable", "Interrupted",
 		"StartFailed", "setup", "SetupFailed", "cluster", "OutOfMemory", "Evicted",
-		"Preempted", "NodeLost"};
+		"Preempted", "NodeLost", "PeerEnded"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		if (str_eq(word, words[i]))

@@ -63,6 +63,10 @@ const struct config_key config_keys[] = {
 		"Directories of the tree that the program writes to. They lie in $DLRUN_OUTPUT_DIR, so that "
 		"results outlive attempts and are fetched",
 		"outputs: [out, runs]"},
+	{"tensorboard", CONFIG_LIST, NULL, NULL, false,
+		"More directories of the tree that TensorBoard's event files are written to: outputs, too. "
+		"Wherever such files appear in outputs, they are found without it",
+		"tensorboard: [logs/tb]"},
 	{"ports", CONFIG_PORTS, NULL, NULL, false,
 		"TCP ports that the program listens on. While the output of a run is followed, they can be "
 		"reached on this machine",
@@ -94,7 +98,8 @@ const struct config_key config_keys[] = {
 	{"resources", CONFIG_MAP, NULL, NULL, false, "What a run needs", "resources: {gpus: 1}"},
 	{"resources.nodes", CONFIG_INT, "1", NULL, false, "Machines that work together", NULL},
 	{"resources.gpus", CONFIG_INT, NULL, NULL, false,
-		"GPUs of each node. Default: one where this machine has any, none in a cluster",
+		"GPUs of each node. Default: one where this machine or the node has any, none in a "
+		"cluster",
 		NULL},
 	{"resources.gpu_type", CONFIG_STRING, NULL, NULL, false,
 		"Kind of GPU: a name of gpu_types: of the target", NULL},
@@ -110,8 +115,12 @@ const struct config_key config_keys[] = {
 	{"priority", CONFIG_STRING, NULL, NULL, true, "PriorityClass of the run", "priority: low"},
 	{"group", CONFIG_STRING, NULL, NULL, false, "A word that runs of one study share",
 		"group: ablation-3"},
+	{"ssh_config", CONFIG_STRING, NULL, NULL, true,
+		"Configuration file of ssh, as for `ssh -F`. Default: the user's own and the system's",
+		"ssh_config: ~/.ssh/lab"},
 	{"targets", CONFIG_TARGETS, NULL, NULL, false,
-		"Named targets: this machine (kind: local) and clusters (kind: kubernetes)",
+		"Named targets: this machine (kind: local), clusters (kind: kubernetes), machines with "
+		"a login (kind: ssh)",
 		"targets: {here: {kind: local}}"},
 };
 

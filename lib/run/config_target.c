@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/yaml_json.h"
+#include "node/hosts.h"
 #include "run/config_impl.h"
 
 /*
@@ -319,30 +320,93 @@ static int read_registry(const struct reading *reading, struct json **ret, struc
 		reading->config, reading->name, reading->node, reading->place, ret, err);
 }
 
+/* A path on the nodes, or that it is to be sent there. */
+static int read_node_place(const struct reading *reading, struct json **ret, struct err *err)
+{
+	const struct yaml *node = reading->node;
+
+	if (node->kind != YAML_SCALAR ||
+		(node->text[0] != '/' && node->text[0] != '~' && !str_eq(node->text, "sync")))
+		return config_place_errorf(err, reading->place,
+			"%s must be an absolute path on the nodes, or sync", node->key);
+	*ret = yaml_to_json_text(node);
+	return 0;
+}
+
+static int read_node_data(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_named(reading, read_node_place, ret, err);
+}
+
+static int add_hosts(
+	const struct reading *reading, const struct yaml *item, struct strv *hosts, struct err *err)
+{
+	struct config_place here = place_of(reading, item);
+	AUTO_ERR struct err cause = {0};
+
+	if (!is_text(item))
+		return wrong_kind(reading, "a list of hosts", err);
+	if (node_hosts_add(hosts, item->text, &cause) == 0)
+		return 0;
+	return config_place_errorf(err, &here, "%s", cause.message);
+}
+
+/* Ranges are written out: what is kept is a list of hosts. */
+static int read_hosts(const struct reading *reading, struct json **ret, struct err *err)
+{
+	const struct yaml *node = reading->node;
+	AUTO_STRV struct strv hosts = {0};
+	int r = 0;
+
+	if (node->kind != YAML_LIST)
+		r = add_hosts(reading, node, &hosts, err);
+	for (const struct yaml *item = node->kind == YAML_LIST ? node->first : NULL; item && r == 0;
+		item = item->next)
+		r = add_hosts(reading, item, &hosts, err);
+	if (r == 0 && hosts.n == 0)
+		r = config_place_errorf(err, reading->place, "%s names no host", reading->name);
+	if (r < 0)
+		return r;
+	*ret = json_array();
+	json_add_strv(*ret, &hosts);
+	return 0;
+}
+
+static int read_runtime(const struct reading *reading, struct json **ret, struct err *err)
+{
+	return read_scalar_as(reading, CONFIG_ENUM, "host podman docker", ret, err);
+}
+
 /*
  * The table
  */
 
-enum { LOCAL = 1, KUBERNETES = 2 };
+enum { LOCAL = 1, KUBERNETES = 2, SSH = 4 };
 
 static const struct {
 	const char *name;
 	unsigned kind;
-} kinds[] = {{"local", LOCAL}, {"kubernetes", KUBERNETES}};
+	const char *what;
+} kinds[] = {{"local", LOCAL, "a target of kind local"},
+	{"kubernetes", KUBERNETES, "a target of kind kubernetes"},
+	{"ssh", SSH, "a target of kind ssh"}};
 
 /* In the order of config_target_keys. */
 static const struct reader {
 	unsigned kinds;
 	read_fn *read;
 } readers[] = {
-	{LOCAL | KUBERNETES, read_text},
+	{LOCAL | KUBERNETES | SSH, read_text},
 	{KUBERNETES, read_text_map},
-	{LOCAL | KUBERNETES, read_text},
+	{LOCAL | KUBERNETES | SSH, read_text},
 	{KUBERNETES, read_text},
 	{LOCAL, read_local_data},
 	{KUBERNETES, read_kube_data},
+	{SSH, read_node_data},
+	{SSH, read_text},
 	{KUBERNETES, read_gpu_types},
 	{KUBERNETES, read_bool},
+	{SSH, read_hosts},
 	{KUBERNETES, read_text},
 	{KUBERNETES, read_text_map},
 	{KUBERNETES, read_text},
@@ -352,6 +416,7 @@ static const struct reader {
 	{KUBERNETES, read_text},
 	{LOCAL | KUBERNETES, read_registry},
 	{KUBERNETES, read_results},
+	{SSH, read_runtime},
 	{KUBERNETES, read_security},
 	{KUBERNETES, read_text_or_null},
 	{KUBERNETES, read_duration},
@@ -359,7 +424,8 @@ static const struct reader {
 };
 
 const struct config_target_key config_target_keys[] = {
-	{"kind", "What it is: local (this machine) or kubernetes", "kind: kubernetes"},
+	{"kind", "What it is: local (this machine), kubernetes, or ssh (machines with a login)",
+		"kind: kubernetes"},
 	{"annotations", "Added to everything that is made in the cluster",
 		"annotations: {team: vision}"},
 	{"before", "As before: at the top, for this target", "before: source /opt/env.sh"},
@@ -368,10 +434,17 @@ const struct config_target_key config_target_keys[] = {
 		"data: {data/imagenet: /srv/imagenet}"},
 	{"data", "Where the paths of data: are in the cluster",
 		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}}"},
+	{"data", "Where the paths of data: are on the nodes; sync: sent once, and kept there",
+		"data: {data/imagenet: /srv/imagenet, data/labels: sync}"},
+	{"dir", "Where dlrun keeps its things on the nodes. Default: ~/.dlrun", "dir: /scratch/me"},
 	{"gpu_types", "What --gpu-type NAME stands for",
 		"gpu_types: {h100: {resource: nvidia.com/gpu, node_selector: {gpu: h100}, "
 		"tolerations: []}}"},
 	{"host_path", "Whether volumes may be directories of nodes", "host_path: true"},
+	{"hosts",
+		"Hosts as ssh knows them, with ranges; one that is free is taken. Default: the "
+		"target's name",
+		"hosts: [gpu1, me@gpu2, \"gpu[03-16]\"]"},
 	{"image_pull_secret", "Secret with the login for the registry",
 		"image_pull_secret: regcred"},
 	{"labels", "Added to everything that is made in the cluster", "labels: {team: vision}"},
@@ -384,6 +457,10 @@ const struct config_target_key config_target_keys[] = {
 	{"registry", "As registry: at the top, for this target",
 		"registry: registry.example.com/me/dlrun"},
 	{"results", "Storage of $DLRUN_OUTPUT_DIR", "results: {pvc: results}"},
+	{"runtime",
+		"What programs run in: host, the node's own system; podman or docker there, with "
+		"image:",
+		"runtime: podman"},
 	{"security", "auto: as the namespace demands; image: as the image says; restricted",
 		"security: auto"},
 	{"service_account", "Of the pods, with its token mounted; null: none",
@@ -411,7 +488,8 @@ static int find_kind(const struct reading *reading, unsigned *ret, struct err *e
 			return 0;
 		}
 	struct config_place here = place_of(reading, node);
-	return config_place_errorf(err, &here, "a target may be of the kinds local and kubernetes");
+	return config_place_errorf(
+		err, &here, "a target may be of the kinds local, kubernetes and ssh");
 }
 
 static const struct reader *find_reader(const char *name, unsigned kind)
@@ -431,9 +509,11 @@ static int fail_unknown(
 	for (size_t i = 0; i < ARRAY_LEN(readers); i++)
 		if (readers[i].kinds & kind)
 			known[n++] = config_target_keys[i].name;
-	return config_unknown_key(err, place,
-		kind == LOCAL ? "a target of kind local" : "a target of kind kubernetes", name,
-		known, n);
+	const char *what = "";
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (kinds[i].kind == kind)
+			what = kinds[i].what;
+	return config_unknown_key(err, place, what, name, known, n);
 }
 
 static int read_target(const struct reading *reading, struct json **ret, struct err *err)

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/kube_open.h"
+#include "run/node_open.h"
 #include "run/store.h"
 
 #define SITE_CONFIG "/etc/dlrun/config.yaml"
@@ -39,6 +40,7 @@ void session_done(struct session *session)
 		tree_place_done(session->place);
 	free(session->place);
 	kube_clusters_free(session->clusters);
+	node_hosts_close(session->nodes);
 	loop_free(session->loop);
 	dirs_done(&session->dirs);
 	*session = (struct session){0};

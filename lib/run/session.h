@@ -9,8 +9,10 @@
 #include <stdint.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "net/channel.h"
 #include "oci/layout.h"
 #include "run/config.h"
 #include "run/dirs.h"
@@ -32,10 +34,20 @@ struct session_env {
 	/* What is waited for, where the user may have to do something: one sentence; or NULL. */
 	void (*say)(void *ctx, const char *text);
 	void *say_ctx;
+	/* Hosts that ssh does not know yet are taken. */
+	bool accept_new_host;
+	/* ssh_options.ask, with say_ctx; NULL: nobody is there. */
+	int (*ask)(
+		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
+	/* What carries commands to a host instead of ssh; NULL: ssh does. */
+	int (*open_host)(void *ctx, struct loop *loop, const char *host, struct channel_opener *ret,
+		struct err *err);
+	void *open_host_ctx;
 };
 
 struct store;
 struct kube_clusters;
+struct node_hosts_open;
 
 struct session {
 	struct session_env env;
@@ -46,6 +58,7 @@ struct session {
 	struct layout *layout;
 	struct loop *loop;
 	struct kube_clusters *clusters; /* run/kube_open.h */
+	struct node_hosts_open *nodes;  /* run/node_open.h */
 	/* Of the newest submit_run, until its submit_finish. */
 	struct snapshot *submitted;
 	int submitted_fd; /* its submit.lock; 0: none */

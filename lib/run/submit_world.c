@@ -214,6 +214,30 @@ static int add_paths(const struct strv *texts, const char *what, struct strv *re
 	return 0;
 }
 
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return strncmp(path, dir, len) == 0 && strchr("/", path[len]);
+}
+
+/* Event files are found in all outputs, so a directory that has some is one. */
+static int add_events(const struct strv *texts, struct strv *outputs, struct err *err)
+{
+	AUTO_STRV struct strv paths = {0};
+	int r = add_paths(texts, "tensorboard", &paths, err);
+
+	for (size_t i = 0; r == 0 && i < paths.n; i++) {
+		bool is_there = false;
+
+		for (size_t k = 0; k < outputs->n; k++)
+			is_there |= is_below(paths.v[i], outputs->v[k]);
+		if (!is_there)
+			strv_add(outputs, paths.v[i]);
+	}
+	return r;
+}
+
 static int check_counts(const struct world *world, struct err *err)
 {
 	if (world->data.n > WORLD_PATHS_MAX || world->outputs.n > WORLD_PATHS_MAX)
@@ -480,6 +504,9 @@ static int set_surroundings(struct submission *submission, struct err *err)
 		r = add_paths(config_list(submission->config, "outputs"), "outputs",
 			&world->outputs, err);
 	if (r == 0)
+		r = add_events(
+			config_list(submission->config, "tensorboard"), &world->outputs, err);
+	if (r == 0)
 		r = set_setup(submission, err);
 	set_before(submission);
 	if (r == 0)
@@ -502,13 +529,6 @@ int submission_set_world(struct submission *submission, struct err *err)
 	if (r == 0)
 		r = set_ports(submission, err);
 	return r < 0 ? r : set_attempts(submission, err);
-}
-
-static bool is_below(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && strchr("/", path[len]);
 }
 
 /* Whether the snapshot has path, or something below it. */

@@ -11,6 +11,7 @@
 #include "run/session.h"
 #include "run/target_impl.h"
 #include "run/target_kube.h"
+#include "run/target_node.h"
 
 enum { INTERRUPT_LOOK_MS = 200 };
 
@@ -47,6 +48,8 @@ static const char *kind_of(struct config *config, const char *name)
 		return kind ? kind : "local";
 	if (kube_name_is(name))
 		return "kubernetes";
+	if (target_node_is(name))
+		return "ssh";
 	return str_eq(name, "local") ? "local" : NULL;
 }
 
@@ -94,6 +97,9 @@ int target_open(struct session *session, const char *name, struct target **ret, 
 		return fail_unknown(config, name, err);
 	if (str_eq(kind, "kubernetes"))
 		return open_kube(session, config, name, ret, err);
+	if (str_eq(kind, "ssh"))
+		return target_node_new(
+			session, name, config_target(config, name), NULL, NULL, ret, err);
 	*ret = target_local_new(session, name);
 	return 0;
 }
@@ -103,14 +109,18 @@ int target_open_run(
 	struct session *session, const struct run *run, struct target **ret, struct err *err)
 {
 	const struct json *target = json_get(run->doc, "target");
-	const char *name = run_target(run);
+	const char *name = run_target(run), *kind = json_get_str(target, "kind");
+	bool is_ssh = str_eq(kind, "ssh");
 	struct config *config;
 
-	if (!str_eq(json_get_str(target, "kind"), "kubernetes"))
+	if (!is_ssh && !str_eq(kind, "kubernetes"))
 		return target_open(session, name, ret, err);
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
+	if (is_ssh)
+		return target_node_recorded(
+			session, name, config_target(config, name), target, ret, err);
 	return target_kube_new(session, name, config_target(config, name),
 		json_get_str(target, "context"), json_get_str(target, "namespace"), ret, err);
 }

@@ -1,0 +1,41 @@
+/*
+ * Hosts that are reached by ssh, opened once for a command: a login and the first conversation with
+ * the runner there (node/node.h) begin with the call and go on beside the caller.
+ */
+#ifndef DLRUN_RUN_NODE_OPEN_H
+#define DLRUN_RUN_NODE_OPEN_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "net/channel.h"
+#include "net/ssh.h"
+#include "node/node.h"
+#include "run/session.h"
+
+#define NODE_ROOT_DEFAULT "~/.dlrun"
+
+struct node_host {
+	char *name, *root;
+	const char *config; /* for ssh -F, or NULL; lives as the session does */
+	struct ssh *ssh;    /* NULL where the session brings channels of its own */
+	struct channel_opener opener;
+	struct node *node;
+	int64_t begun_ms; /* clock_ms() */
+};
+
+/* The host in a directory there (NULL: NODE_ROOT_DEFAULT). Belongs to the session. Does not block;
+ * what becomes of the login is told by whatever is asked. E_USAGE: no name of a host; E_CONFIG:
+ * ssh_config:, root. */
+int node_open(struct session *session, const char *host, const char *root, struct node_host **ret,
+	struct err *err);
+
+/* What is missing in a failure that has to do with it: its name, what to do next. */
+void node_explain(const struct node_host *host, struct err *fault);
+
+/* For session_done: before the loop ends. */
+struct node_hosts_open;
+void node_hosts_close(struct node_hosts_open *hosts);
+
+#endif

@@ -34,6 +34,7 @@ const struct doctor_check doctor_checks[] = {
 	{"base", "base image", false, doctor_base},
 	{"kubeconfig", "kubeconfig", false, doctor_kubeconfig},
 	{"cluster", "clusters", true, doctor_clusters},
+	{"node", "hosts", true, doctor_nodes},
 	{"git", "git", false, doctor_git},
 	{"program", "program", false, doctor_program},
 	{"gpu", "GPUs", false, doctor_gpu},

@@ -13,7 +13,7 @@ typedef int doctor_check_fn(const struct doctor *doctor, struct doctor_row *row,
 doctor_check_fn doctor_home, doctor_config, doctor_access, doctor_space, doctor_network,
 	doctor_locks, doctor_clock, doctor_records, doctor_leftovers, doctor_tree, doctor_git,
 	doctor_proxy, doctor_registry, doctor_base, doctor_kubeconfig, doctor_clusters,
-	doctor_program, doctor_gpu, doctor_logout, doctor_limits, doctor_terminal;
+	doctor_nodes, doctor_program, doctor_gpu, doctor_logout, doctor_limits, doctor_terminal;
 
 /* Set what a row says; an earlier text is replaced. */
 void doctor_found(struct doctor_row *row, const char *fmt, ...) ERR_PRINTF(2, 3);

@@ -8,10 +8,11 @@
 #include "run/config.h"
 #include "run/kube_name.h"
 #include "run/target.h"
+#include "run/target_node.h"
 
-static const char local[] = "local", kubernetes[] = "kubernetes";
+static const char local[] = "local", kubernetes[] = "kubernetes", ssh[] = "ssh";
 
-enum { UNASKED_OVER = 32 };
+enum { UNASKED_OVER = 32, WARM_MAX = 32 };
 
 void target_list_done(struct target_list *list)
 {
@@ -22,6 +23,11 @@ void target_list_done(struct target_list *list)
 		free(item->kube_namespace);
 		free(item->why_not);
 		kube_look_done(&item->look);
+		for (size_t i = 0; item->node_looks && i < item->hosts.n; i++)
+			node_look_done(&item->node_looks[i]);
+		free(item->node_looks);
+		strv_done(&item->hosts);
+		free(item->dir);
 	}
 	vec_done(&list->items);
 	free(list->fault);
@@ -62,13 +68,28 @@ static void add_named(struct session *session, const char *name, struct target_l
 	kube_name_split(session, name, &item->context, &item->kube_namespace);
 }
 
+/* By what target_open makes of the name: what it refuses has no hosts. */
+static void add_hosts(struct session *session, const char *name, struct target_list *list)
+{
+	struct target_item *item = add(list, name, ssh);
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (target_open(session, name, &target, &item->look.fault) < 0)
+		return;
+	strv_copy(&item->hosts, &target_node_of(target)->hosts);
+	item->dir = mem_strdup(target_node_of(target)->root);
+	item->node_looks = mem_alloc(item->hosts.n + 1, sizeof(*item->node_looks));
+}
+
 static void add_one(struct session *session, const struct config *config, const char *name,
 	struct target_list *list)
 {
 	const struct json *definition = config_target(config, name);
 	const char *kind = json_get_str(definition, "kind");
 
-	if (definition)
+	if (str_eq(kind, ssh) || (!definition && target_node_is(name)))
+		add_hosts(session, name, list);
+	else if (definition)
 		add_configured(config, name, kind ? kind : local, list);
 	else if (kube_name_is(name))
 		add_named(session, name, list);
@@ -126,7 +147,8 @@ static void add_all(struct session *session, const struct config *config, struct
 	config_target_names(config, &names);
 	if (strv_find(&names, local) < 0)
 		strv_add(&names, local);
-	if (by_default && kube_name_is(by_default) && strv_find(&names, by_default) < 0)
+	if (by_default && (kube_name_is(by_default) || target_node_is(by_default)) &&
+		strv_find(&names, by_default) < 0)
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names)
 		add_one(session, config, *name, list);
@@ -198,6 +220,37 @@ static char *why_not(struct session *session, const struct target_item *item)
 	return mem_printf("not asked, because %s would log in", command);
 }
 
+int target_list_ask_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
+	const volatile int *interrupted, struct err *err)
+{
+	struct VEC_OF(struct node_look) looks = {0};
+	size_t n = 0;
+	int r = 0;
+
+	vec_foreach (struct target_item, item, &list->items) {
+		item->asked = item->asked || item->hosts.n > 0;
+		for (size_t i = 0; i < item->hosts.n; i++)
+			*vec_push(&looks) = (struct node_look){
+				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
+	}
+	if (looks.n)
+		r = node_look_all(session, looks.v, looks.n, limit_ms, -1, interrupted, err);
+	vec_foreach (struct target_item, item, &list->items)
+		for (size_t i = 0; i < item->hosts.n; i++)
+			item->node_looks[i] = looks.v[n++];
+	vec_done(&looks);
+	return r;
+}
+
+static void warm_hosts(struct session *session, const struct target_list *list)
+{
+	struct node_host *host;
+
+	vec_foreach (const struct target_item, item, &list->items)
+		for (size_t i = 0; i < item->hosts.n && i < WARM_MAX; i++)
+			(void)node_open(session, item->hosts.v[i], item->dir, &host, NULL);
+}
+
 int target_list_ask(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
@@ -220,8 +273,9 @@ int target_list_ask(struct session *session, struct target_list *list, bool want
 		of[n] = item;
 		looks[n++] = item->look;
 	}
+	warm_hosts(session, list);
 	int r = kube_look_all(session, looks, n, limit_ms, interrupted, err);
 	for (size_t i = 0; i < n; i++)
 		of[i]->look = looks[i];
-	return r;
+	return r < 0 ? r : target_list_ask_hosts(session, list, limit_ms, interrupted, err);
 }

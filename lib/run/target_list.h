@@ -1,6 +1,7 @@
 /*
  * Where runs can go: this machine, the targets of the configuration, and the contexts of the
- * kubeconfig that none of them names.
+ * kubeconfig that none of them names. Hosts of the ssh configuration are not listed: they are names
+ * for many things.
  */
 #ifndef DLRUN_RUN_TARGET_LIST_H
 #define DLRUN_RUN_TARGET_LIST_H
@@ -10,17 +11,22 @@
 #include "base/err.h"
 #include "base/vec.h"
 #include "run/kube_look.h"
+#include "run/node_look.h"
 #include "run/session.h"
 
 struct target_item {
 	char *name; /* as -t has it */
-	char *kind; /* "local", "kubernetes" */
+	char *kind; /* "local", "kubernetes", "ssh" */
 	bool is_default, is_cluster;
 	bool is_configured;             /* or "local" */
 	char *context, *kube_namespace; /* as they are said; NULL: the current one, the context's */
 	char *why_not;                  /* why a cluster was not asked, one sentence; or NULL */
 	bool asked;
 	struct kube_look look; /* if it was asked */
+	/* Of an ssh target. */
+	struct strv hosts;
+	char *dir;                    /* there; NULL: the default */
+	struct node_look *node_looks; /* of each, if it was asked; zero else */
 };
 
 struct target_list {
@@ -34,13 +40,18 @@ void target_list_done(struct target_list *list);
  * empty: all. Errors of the configuration. */
 int target_list_make(struct session *session, const struct strv *wanted, struct target_list *ret,
 	struct err *err);
-/* Ask all clusters at the same time, for limit_ms. A program that logs in is started only for what
- * was wanted, is configured or is current: it might open a browser. E_CANCELED as kube_look_all. */
+/* Ask all clusters and hosts at the same time, for limit_ms. A program that logs in is started only
+ * for what was wanted, is configured or is current: it might open a browser. E_CANCELED as
+ * kube_look_all. */
 int target_list_ask(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err);
 
-/* The clusters that the configuration sends runs to: its targets of that kind, and the default
- * target if it is a kube:…. */
+/* The hosts only. */
+int target_list_ask_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
+	const volatile int *interrupted, struct err *err);
+
+/* The places that the configuration sends runs to: its targets, and the default target if it is a
+ * kube:… or ssh:…. */
 int target_list_clusters(struct session *session, struct target_list *ret, struct err *err);
 
 #endif

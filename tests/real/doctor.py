@@ -4,7 +4,7 @@ does not answer."""
 
 from harness import *  # noqa: F403
 
-IDS = ["home", "config", "access", "space", "network", "locks", "clock", "records", "leftovers", "tree", "proxy", "registry", "base", "kubeconfig", "cluster",
+IDS = ["home", "config", "access", "space", "network", "locks", "clock", "records", "leftovers", "tree", "proxy", "registry", "base", "kubeconfig", "cluster", "node",
        "git", "program", "gpu", "logout", "limits", "terminal"]
 
 

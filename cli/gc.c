@@ -4,6 +4,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/ui.h"
+#include "run/gc_node.h"
 #include "run/gc_registry.h"
 #include "run/ops.h"
 
@@ -12,7 +13,7 @@
 struct gc_values {
 	bool dry_run, registry;
 	int64_t keep;
-	const char *target;
+	const char *target, *node;
 };
 
 static const struct opt opts[] = {
@@ -22,6 +23,8 @@ static const struct opt opts[] = {
 		.help = "Keep trees of runs ended within TIME (7d), images younger than it (30d)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "registry", struct gc_values, registry),
 		.help = "Delete old images of dlrun from the registry instead"},
+	{OPT_MEMBER(OPT_STRING, 0, "node", struct gc_values, node), .arg = "HOST",
+		.help = "On a host, or all hosts of a target, instead", .values = VALUE_TARGET},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct gc_values, target), .arg = "T",
 		.help = "Of --registry: only the registry of this target", .values = VALUE_TARGET},
 	{OPT_END},
@@ -110,8 +113,45 @@ static int run_registry(struct app *app, const struct gc_values *values)
 	return r < 0 ? app_fail(app, &err) : 0;
 }
 
+/*
+ * --node
+ */
+
+static int run_node(struct app *app, const struct gc_values *values)
+{
+	int64_t keep_ms = values->keep == OPT_UNSET ? KEEP_MS : values->keep;
+	struct node_freed freed = {0};
+	AUTO_ERR struct err err = {0};
+	struct session *session;
+	char bytes[16];
+
+	if (app_session(app, &session, &err) < 0 ||
+		gc_node(session, values->node, keep_ms, values->dry_run, &freed, &err) < 0)
+		return app_fail(app, &err);
+	uint64_t all = freed.layers_bytes + freed.trees_bytes + freed.data_bytes;
+	if (app->options.json) {
+		struct json *json = app_json("gc-node");
+		json_set_bool(json, "dry_run", values->dry_run);
+		json_set_str(json, "node", values->node);
+		json_set_int(json, "bytes", (int64_t)all);
+		json_set_int(json, "layers_bytes", (int64_t)freed.layers_bytes);
+		json_set_int(json, "trees_bytes", (int64_t)freed.trees_bytes);
+		json_set_int(json, "data_bytes", (int64_t)freed.data_bytes);
+		json_set_int(json, "count", (int64_t)freed.count);
+		return app_print_json(app, json);
+	}
+	ui_printf(app, UI_OUT, "%s %s on %s: %zu %s\n", values->dry_run ? "would free" : "freed",
+		str_size(all, bytes), values->node, freed.count,
+		freed.count == 1 ? "thing" : "things");
+	return 0;
+}
+
 static int check_options(const struct gc_values *values, struct err *err)
 {
+	if (values->node && (values->registry || values->target)) {
+		err_set(err, E_USAGE, "--node and --registry exclude each other");
+		return err_hint(err, "leave one of them out");
+	}
 	if (!values->target || values->registry)
 		return 0;
 	err_set(err, E_USAGE, "--target is for the images of a registry");
@@ -129,6 +169,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	(void)words;
 	if (check_options(values, &err) < 0)
 		return app_fail(app, &err);
+	if (values->node)
+		return run_node(app, values);
 	if (values->registry)
 		return run_registry(app, values);
 	if (app_session(app, &session, &err) < 0 ||

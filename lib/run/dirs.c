@@ -91,6 +91,11 @@ char *dirs_registries(const struct dirs *dirs)
 	return mem_printf("%s/registry", dirs->cache);
 }
 
+char *dirs_mirror(const struct dirs *dirs, bool scalars_only)
+{
+	return mem_printf("%s/mirror%s", dirs->cache, scalars_only ? "-scalars" : "");
+}
+
 char *dirs_setups(const struct dirs *dirs)
 {
 	return mem_printf("%s/setups", dirs->cache);

@@ -4,6 +4,8 @@
 #ifndef DLRUN_RUN_DIRS_H
 #define DLRUN_RUN_DIRS_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 struct dirs {
@@ -38,6 +40,9 @@ char *dirs_spares(const struct dirs *dirs);
 char *dirs_plans(const struct dirs *dirs);
 /* cache/registry: what is remembered of registries, and manifests of bases. */
 char *dirs_registries(const struct dirs *dirs);
+/* cache/mirror: event files of runs elsewhere (run/mirror.h); cache/mirror-scalars: what curves
+ * need of them. */
+char *dirs_mirror(const struct dirs *dirs, bool scalars_only);
 /* cache/setups: what is made once for many runs (run/setup.h). */
 char *dirs_setups(const struct dirs *dirs);
 

@@ -314,7 +314,8 @@ static void run_steps(struct gc *gc, struct err *err)
 {
 	/* Plans last of what knows blobs: one whose layer has gone just now goes with it. */
 	static int (*const steps[])(struct gc *, struct err *) = {gc_trees, gc_strays, gc_spares,
-		gc_blobs, gc_plans, gc_stat_caches, gc_setups, gc_registries, gc_repositories};
+		gc_blobs, gc_plans, gc_stat_caches, gc_setups, gc_mirrors, gc_registries,
+		gc_repositories};
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		AUTO_ERR struct err fault = {0};

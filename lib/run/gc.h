@@ -44,6 +44,8 @@ int gc_stat_caches(struct gc *gc, struct err *err);
 /* Setups that no run uses and that nobody has used for SETUP_KEEP_MS (with keep_ms 0: now), failed
  * ones after keep_ms. */
 int gc_setups(struct gc *gc, struct err *err);
+/* Copies of event files of runs that are gone. */
+int gc_mirrors(struct gc *gc, struct err *err);
 /* What is remembered of registries that were not pushed to for long. */
 int gc_registries(struct gc *gc, struct err *err);
 

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "oci/plan.h"
 #include "run/gc.h"
+#include "run/mirror_files.h"
 #include "run/words.h"
 #include "snap/statcache.h"
 
@@ -169,6 +170,39 @@ int gc_registries(struct gc *gc, struct err *err)
 
 	int r = drop_old_files(gc, dir, err);
 	return r < 0 ? r : drop_old_files(gc, bases, err);
+}
+
+/*
+ * Mirrors of event files (run/mirror.h): one directory for each run
+ */
+
+static int drop_mirrors(struct gc *gc, const char *mirrors, struct err *err)
+{
+	AUTO_DIR DIR *stream = opendir(mirrors);
+	struct dirent *entry;
+	int r = 0;
+
+	while (r == 0 && stream && (entry = readdir(stream))) {
+		AUTO_FREE char *dir = fs_join(mirrors, entry->d_name);
+		AUTO_FREE char *lock = fs_join(dir, MIRROR_OWN "/lock");
+		AUTO_FREE char *own = fs_join(dir, MIRROR_OWN);
+
+		if (run_id_is_valid(entry->d_name) && !map_get(&gc->ids, entry->d_name) &&
+			gc_is_old(gc, own) && !fs_is_locked(lock))
+			r = gc_drop(gc, dir, &gc->report->files, err);
+	}
+	return r;
+}
+
+int gc_mirrors(struct gc *gc, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < 2; i++) {
+		AUTO_FREE char *mirrors = dirs_mirror(&gc->session->dirs, i);
+		r = drop_mirrors(gc, mirrors, err);
+	}
+	return r;
 }
 
 /*

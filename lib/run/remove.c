@@ -137,6 +137,15 @@ static int remove_dir(struct removal *removal, struct err *err)
 	return fs_sync_dir(parent, err);
 }
 
+/* Copies of its event files: nobody would look for them any more. */
+static void remove_mirror(const struct removal *removal, bool scalars_only)
+{
+	AUTO_FREE char *mirrors = dirs_mirror(&removal->session->dirs, scalars_only);
+	AUTO_FREE char *dir = fs_join(mirrors, removal->id);
+
+	fs_remove_tree(AT_FDCWD, dir, NULL);
+}
+
 static int remove_row(struct removal *removal, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -159,6 +168,8 @@ static int remove_all(
 		r = remove_dir(removal, err);
 	if (r == 0)
 		r = remove_row(removal, err);
+	for (int i = 0; r == 0 && i < 2; i++)
+		remove_mirror(removal, i);
 	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
 }
 

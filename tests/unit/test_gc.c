@@ -424,6 +424,30 @@ static void test_plan_of_removed(void **state)
 	tree_done(tree);
 }
 
+static void test_mirrors(void **state)
+{
+	(void)state;
+	AUTO_RUN struct run *run = new_run("run-22222");
+
+	ok(store_insert(open_store(), run, fault));
+	put("cache/dlrun/mirror/run-22222/.dlrun-mirror/lock", "");
+	put("cache/dlrun/mirror/gone-22222/.dlrun-mirror/lock", "");
+	put("cache/dlrun/mirror/gone-22222/tb/x.tfevents", "x");
+	put("cache/dlrun/mirror/notes", "mine");
+	put("cache/dlrun/mirror-scalars/run-22222/.dlrun-mirror/lock", "");
+	put("cache/dlrun/mirror-scalars/gone-22222/.dlrun-mirror/lock", "");
+	assert_int_equal(collect(3600 * 1000).files, 0);
+	assert_true(exists("cache/dlrun/mirror-scalars/gone-22222"));
+	int fd = hold("cache/dlrun/mirror/gone-22222/.dlrun-mirror/lock", LOCK_EX);
+	assert_int_equal(collect(0).files, 1);
+	assert_false(exists("cache/dlrun/mirror-scalars/gone-22222"));
+	close(fd);
+	assert_int_equal(collect(0).files, 1);
+	assert_false(exists("cache/dlrun/mirror/gone-22222"));
+	assert_true(exists("cache/dlrun/mirror-scalars/run-22222"));
+	assert_true(exists("cache/dlrun/mirror/run-22222") && exists("cache/dlrun/mirror/notes"));
+}
+
 static char *stat_file(const char *tree)
 {
 	AUTO_FREE char *path = statcache_path(session.dirs.cache, tree);
@@ -471,6 +495,7 @@ int main(void)
 		T(test_spares),
 		T(test_plans),
 		T(test_plan_of_removed),
+		T(test_mirrors),
 		T(test_stat_caches),
 	};
 

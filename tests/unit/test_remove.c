@@ -51,9 +51,17 @@ static void test_remove(void **state)
 	AUTO_RUN struct run *run = stored(RUN_ID);
 
 	run_free(stored("b-22222"));
+	put("cache/dlrun/mirror/" RUN_ID "/x.tfevents", "x");
+	put("cache/dlrun/mirror/b-22222/x.tfevents", "x");
+	put("cache/dlrun/mirror-scalars/" RUN_ID "/x.tfevents", "x");
+	put("cache/dlrun/mirror-scalars/b-22222/x.tfevents", "x");
 	ok(run_remove(&session, run, fault));
 	assert_false(has_row(RUN_ID));
 	assert_false(exists(RUNS RUN_ID));
+	assert_false(exists("cache/dlrun/mirror/" RUN_ID));
+	assert_false(exists("cache/dlrun/mirror-scalars/" RUN_ID));
+	assert_true(exists("cache/dlrun/mirror-scalars/b-22222/x.tfevents"));
+	assert_true(exists("cache/dlrun/mirror/b-22222/x.tfevents"));
 	assert_true(has_row("b-22222"));
 	assert_true(exists(RUNS "b-22222/outputs/model"));
 }

@@ -1,0 +1,48 @@
+/*
+ * The event files of one run in its directory of a mirror (run/mirror.h): a sink (run/fetch_sink.h)
+ * that appends. Between begin and end of a look it holds the run's lock.
+ */
+#ifndef DLRUN_RUN_MIRROR_FILES_H
+#define DLRUN_RUN_MIRROR_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "run/fetch_sink.h"
+
+#define MIRROR_OWN  ".dlrun-mirror" /* in the directory */
+#define MIRROR_PART "tfevents"
+
+struct mirror_files;
+/* linked: the files are there, and are linked; NULL: they are copied, or with scalars_only what
+ * curves need of them (events/scalars_only.h). Makes nothing yet. */
+struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool scalars_only);
+void mirror_files_free(struct mirror_files *files);
+AUTO_POINTER(struct mirror_files, mirror_files_free)
+struct fetch_sink *mirror_files_sink(struct mirror_files *files);
+
+/* E_IO_LOCK at once where another process looks. */
+int mirror_files_begin(struct mirror_files *files, struct err *err);
+/* Whether all of the attempt of that handle was copied before, and is here; then the look has
+ * nothing else to find. */
+bool mirror_files_is_whole(struct mirror_files *files, const char *handle);
+/* whole: the handle of an attempt that has ended and was copied; or NULL. Fails as the look did
+ * where that is not the target's matter: E_DATA_LIMIT, E_IO_READ. */
+int mirror_files_end(struct mirror_files *files, const char *whole, struct err *err);
+/* Give up the look. */
+void mirror_files_drop(struct mirror_files *files);
+
+struct mirror_counts {
+	size_t files;
+	uint64_t bytes, bytes_new; /* in all; that came */
+	bool is_new;               /* in the present or last look: more, or another file */
+	/* A file turned out to be another one, or has more than was asked for: look again. */
+	bool is_asked_again;
+	bool is_behind; /* there is more already; it may wait for the next look */
+};
+void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret);
+
+#endif

@@ -10,9 +10,16 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/metric.h"
 #include "run/words.h"
 
-enum { CELL_MAX = 64 << 10, LINE_MAX = 1 << 20, SHORT_COMMIT = 12, NUMBER_SIZE = 64 };
+enum {
+	CELL_MAX = 64 << 10,
+	LINE_MAX = 1 << 20,
+	SHORT_COMMIT = 12,
+	NUMBER_SIZE = 64,
+	METRIC_WIDTH = 10, /* of its name */
+};
 
 #define EXACT_MAX 1e15 /* doubles hold all whole numbers up to there */
 #define PLAIN_MIN 1e5  /* from there on fractions say nothing */
@@ -244,6 +251,34 @@ static void make_commit(const struct run *run, int64_t now_ms, struct column_val
 		set_text(ret, mem_strndup(commit, SHORT_COMMIT));
 }
 
+static void make_step(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
+	int64_t step = json_get_int(metric, "step", -1);
+
+	(void)now_ms;
+	if (step >= 0)
+		set_number(ret, mem_printf("%lld", (long long)step), (double)step);
+}
+
+/* Sorted by its value, whatever it is called. */
+static void make_metric(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
+	const struct json *value = json_get(metric, "value");
+	AUTO_BUF struct buf text = {0};
+
+	(void)now_ms;
+	if (!metric)
+		return;
+	buf_init(&text, CELL_MAX);
+	metric_text(metric, METRIC_WIDTH, &text);
+	if (value && json_kind(value) == JSON_NUMBER)
+		set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));
+	else
+		set_text(ret, buf_take(&text));
+}
+
 static double usage(const struct run *run, const char *key)
 {
 	return json_get_num(json_get(run->doc, "usage"), key, -1);
@@ -316,6 +351,8 @@ const struct column_kind column_kinds[] = {
 	{"parent", "The run whose code it took", "parent", NULL},
 	{"params", "All parameters of its command", "params", NULL},
 	{"metrics", "The last value of each metric", "metrics", NULL},
+	{"metric", "One metric: a loss, if there is one", NULL, make_metric},
+	{"step", "The step of that metric", NULL, make_step},
 	{"links", "Pages of experiment trackers", "links", NULL},
 	{"attempts", "How many attempts it has had", NULL, make_attempts},
 	{"gpus", "GPUs that it asked for", "resources.gpus", NULL},

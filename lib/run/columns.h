@@ -19,7 +19,9 @@
 enum { COLUMNS_MAX = 64, COLUMN_NAME_MAX = 256 };
 
 #define COLUMNS_DEFAULT "id,state,age,target,exit,command"
-#define COLUMNS_WIDE    "id,state,age,duration,target,gpus,group,tags,attempts,exit,command"
+#define COLUMNS_METRIC  "id,state,age,target,exit,step,metric,command" /* where there are any */
+#define COLUMNS_WIDE                                                                               \
+	"id,state,age,duration,target,gpus,group,tags,attempts,exit,step,metric,command"
 
 enum column_value_kind {
 	COLUMN_MISSING, /* nothing is known; shown as "-" */

@@ -177,8 +177,8 @@ static void test_parse(void **state)
 	assert_string_equal(columns.v[1].name, "params.lr");
 	assert_null(columns.v[1].kind);
 	assert_int_equal(columns_parse("wide,metrics.loss", &wide, NULL), 0);
-	assert_int_equal(wide.n, 12);
-	assert_string_equal(wide.v[11].name, "metrics.loss");
+	assert_int_equal(wide.n, 14);
+	assert_string_equal(wide.v[13].name, "metrics.loss");
 }
 
 static void refuse(const char *text, enum err_id id, const char *hint)

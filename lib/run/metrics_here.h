@@ -1,0 +1,22 @@
+/*
+ * Metrics of runs elsewhere from the copies of their event files that lie on this machine
+ * (run/mirror.h), without asking anybody. A copy that has not changed is not read again: what it
+ * said is kept beside it.
+ */
+#ifndef DLRUN_RUN_METRICS_HERE_H
+#define DLRUN_RUN_METRICS_HERE_H
+
+#include "run/run.h"
+#include "run/session.h"
+
+/* Beside the copies, like the mirror's own notes. */
+#define METRICS_HERE_FILE ".dlrun-metrics"
+
+/* Where event files of the run are on this machine: its outputs, or the copy that is newer, of all
+ * or of what curves need; the caller frees. NULL: nowhere. */
+char *metrics_here_dir(const struct session *session, const struct run *run);
+/* Into "metrics" of the records of runs elsewhere. Reads for limit_ms at most; what is not read
+ * then stays as it was. */
+void metrics_here(const struct session *session, const struct run_list *runs, int64_t limit_ms);
+
+#endif

@@ -1,0 +1,104 @@
+#include "run/tensorboard_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/vec.h"
+
+enum { LOCK_MS = 2000 };
+#define PREFIX "tensorboard-"
+#define LOCK   ".lock"
+
+/* Those whose command holds its lock no more; names are collected before any is removed. */
+static void sweep(const char *runtime)
+{
+	AUTO_DIR DIR *dir = opendir(runtime);
+	AUTO_STRV struct strv names = {0};
+	const struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (str_starts(entry->d_name, PREFIX) && str_ends(entry->d_name, LOCK))
+			strv_add(&names, entry->d_name);
+	for (size_t i = 0; i < names.n; i++) {
+		AUTO_FREE char *lock = fs_join(runtime, names.v[i]);
+		AUTO_FREE char *name = mem_strndup(names.v[i], strlen(names.v[i]) - strlen(LOCK));
+
+		if (fs_is_locked(lock) == 0 && fs_remove_tree(dirfd(dir), name, NULL) == 0)
+			unlink(lock);
+	}
+}
+
+static int make(const char *runtime, struct tensorboard_dir *ret, struct err *err)
+{
+	char name[FS_TEMP_NAME_SIZE];
+	struct tensorboard_dir dir = {0};
+
+	fs_temp_name(name);
+	dir.path = mem_printf("%s/" PREFIX "%s", runtime, name + strlen(FS_TEMP_PREFIX));
+	dir.lock = mem_printf("%s" LOCK, dir.path);
+	dir.runs = mem_printf("%s/runs", dir.path);
+	dir.scratch = mem_printf("%s/scratch", dir.path);
+	int r = fs_lock(dir.lock, true, LOCK_MS, &dir.lock_fd, err);
+	if (r < 0) {
+		free(TAKE(dir.path));
+		tensorboard_dir_done(&dir);
+		return r;
+	}
+	r = fs_mkdirs(dir.runs, 0700, err);
+	if (r == 0)
+		r = fs_mkdirs(dir.scratch, 0700, err);
+	if (r < 0)
+		tensorboard_dir_done(&dir);
+	else
+		*ret = dir;
+	return r;
+}
+
+int tensorboard_dir_make(const char *runtime, struct tensorboard_dir *ret, struct err *err)
+{
+	AUTO_FREE char *all = mem_printf("%s/tensorboard" LOCK, runtime);
+	int lock_fd = -1;
+
+	int r = fs_private_dir(runtime, err);
+	if (r == 0)
+		r = fs_lock(all, true, LOCK_MS, &lock_fd, err);
+	if (r < 0)
+		return r;
+	AUTO_FD int held = lock_fd;
+	sweep(runtime);
+	r = make(runtime, ret, err);
+	(void)held;
+	return r;
+}
+
+void tensorboard_dir_done(struct tensorboard_dir *dir)
+{
+	if (dir->path) {
+		fs_remove_tree(AT_FDCWD, dir->path, NULL);
+		unlink(dir->lock);
+		close(dir->lock_fd);
+	}
+	free(dir->path);
+	free(dir->lock);
+	free(dir->runs);
+	free(dir->scratch);
+	*dir = (struct tensorboard_dir){0};
+}
+
+int tensorboard_dir_link(
+	const struct tensorboard_dir *dir, const char *name, const char *to, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(dir->runs, name);
+
+	if (symlink(to, path) < 0 && errno != EEXIST)
+		return fs_error(err, errno, "cannot make %s", path);
+	return 0;
+}

@@ -1,0 +1,24 @@
+/*
+ * A private directory for one `dlrun tensorboard`: what its TensorBoard looks at (links to the
+ * runs), and what it leaves behind. It is below the runtime directory and goes with the command; a
+ * later one removes what a killed one has left.
+ */
+#ifndef DLRUN_RUN_TENSORBOARD_DIR_H
+#define DLRUN_RUN_TENSORBOARD_DIR_H
+
+#include "base/err.h"
+
+struct tensorboard_dir {
+	char *path, *runs, *scratch; /* runs and scratch: in it; NULL: there is none */
+	char *lock;
+	int lock_fd;
+};
+/* runtime: made if it is missing. */
+int tensorboard_dir_make(const char *runtime, struct tensorboard_dir *ret, struct err *err);
+/* Removes it. */
+void tensorboard_dir_done(struct tensorboard_dir *dir);
+/* In runs: name leads to the directory to. */
+int tensorboard_dir_link(
+	const struct tensorboard_dir *dir, const char *name, const char *to, struct err *err);
+
+#endif

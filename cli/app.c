@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "cli/ask.h"
 #include "cli/cmd.h"
 #include "cli/help.h"
 #include "cli/ui.h"
@@ -226,6 +227,12 @@ static void say(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
+static int ask(void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+{
+	return secret ? ask_secret(ctx, question, answer, err)
+		      : ask_trust(ctx, question, answer, err);
+}
+
 static int read_env(struct app *app, struct session_env *ret, struct err *err)
 {
 	app->cwd = getcwd(NULL, 0);
@@ -250,6 +257,7 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.self = app->self,
 		.say = say,
 		.say_ctx = app,
+		.ask = isatty(STDIN_FILENO) && app->err_tty ? ask : NULL,
 	};
 	return 0;
 }

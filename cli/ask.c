@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/select.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -80,6 +81,34 @@ int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, str
 			*ret = strchr("yY", answer.data[0]) != NULL;
 			break;
 		}
+	}
+	return r;
+}
+
+int ask_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
+{
+	bool is_yes;
+	int r = ask_yes(app, question, false, &is_yes, err);
+
+	if (r < 0 || !is_yes)
+		return r < 0 ? r : 0;
+	buf_reset(answer);
+	buf_adds(answer, "yes");
+	return 1;
+}
+
+int ask_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
+{
+	struct termios before = {0}, hidden;
+	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
+
+	hidden = before;
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
+	int r = ask_line(app, question, answer, err);
+	if (is_hidden) {
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+		ui_printf(app, UI_ERR, "\n");
 	}
 	return r;
 }

@@ -16,5 +16,9 @@ enum { ASK_ANSWER_MAX = 4096, ASK_TRIES_MAX = 3 };
 int ask_line(struct app *app, const char *question, struct buf *answer, struct err *err);
 /* The same for yes or no; *ret is fallback without an answer that is one. */
 int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
+/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
+int ask_trust(struct app *app, const char *question, struct buf *answer, struct err *err);
+/* As ask_line, without the terminal showing it. */
+int ask_secret(struct app *app, const char *question, struct buf *answer, struct err *err);
 
 #endif

@@ -8,8 +8,10 @@
 #include "base/auto.h"
 #include "cli/runs.h"
 #include "run/forward.h"
+#include "run/ops.h"
+#include "run/terminal.h"
 
-enum { EXIT_INTERRUPTED = 130 };
+enum { EXIT_INTERRUPTED = 130, END_MS = 3000 };
 
 struct terminal {
 	struct termios before;
@@ -65,6 +67,49 @@ static void catch_signals(bool tty)
 	action.sa_handler = SIG_IGN;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGQUIT, &action, NULL);
+}
+
+/* What keeps a terminal there leaves the run alive; then it is come back to. */
+static int after_terminal(struct app *app, const struct run *run, int status)
+{
+	struct run_list one = {0};
+	AUTO_RUN struct run *now = NULL;
+
+	if (runs_find(&app->session, run_id(run), &now, NULL) < 0)
+		return status;
+	*vec_push(&one) = now;
+	runs_wait(&app->session, &one, END_MS, NULL, NULL);
+	vec_done(&one);
+	if (run_state_is_final(run_state(now)))
+		return run_exit_status(now);
+	app_note(app, "it goes on: dlrun ssh %s · stop: dlrun cancel %s", run_id(run), run_id(run));
+	return status;
+}
+
+int beside_terminal(struct app *app, const struct run *run, bool tty)
+{
+	AUTO_ERR struct err err = {0};
+	struct terminal terminal = {0};
+	const struct target_exec_request exec = {
+		.fds = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO},
+		.tty = tty,
+		.raw = make_raw,
+		.size = get_size,
+		.ctx = &terminal,
+	};
+	int status = 0;
+
+	catch_signals(tty);
+	int r = run_terminal(&app->session, run, &exec, &status, &app_interrupted, &err);
+	restore(&terminal);
+	if (app_interrupted)
+		return EXIT_INTERRUPTED;
+	if (r < 0) {
+		if (err.code == ERR_NET && !err.hint)
+			err_hint(&err, "dlrun ssh %s", run_id(run));
+		return app_fail(app, &err);
+	}
+	return after_terminal(app, run, status);
 }
 
 int beside_run(struct app *app, const struct beside_request *request)

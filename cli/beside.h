@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "cli/app.h"
+#include "run/run.h"
 
 struct beside_request {
 	const char *run;            /* as the user wrote it; NULL: the newest */
@@ -16,6 +17,9 @@ struct beside_request {
 	bool input; /* stdin is the command's */
 	bool tty;   /* so is the terminal: E_USAGE where stdin is none */
 };
+/* The terminal of ad-hoc work (run/terminal.h), waited for to begin; else as beside_run. The end of
+ * the run, where it comes with that of the terminal, is waited for, and its exit status counts. */
+int beside_terminal(struct app *app, const struct run *run, bool tty);
 /* Returns the exit status: the command's, or that of app_fail. The terminal is as before then. */
 int beside_run(struct app *app, const struct beside_request *request);
 

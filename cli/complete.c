@@ -12,6 +12,8 @@
 #include "cli/runs.h"
 #include "cli/ui.h"
 #include "run/columns.h"
+#include "run/init_files.h"
+#include "run/init_parse.h"
 #include "run/store.h"
 
 enum { DESCRIPTION_COLUMNS = 60 };
@@ -81,6 +83,20 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 		add_run(completion, *run);
 }
 
+/* Names of ~/.ssh/config; nobody is asked. */
+static void add_hosts(struct completion *completion, const char *home)
+{
+	AUTO_STRV struct strv hosts = {0};
+	AUTO_BUF struct buf text = {0};
+
+	if (home && init_read(home, ".ssh/config", &text))
+		init_ssh_hosts(text.data, text.len, &hosts);
+	for (size_t i = 0; i < hosts.n; i++) {
+		AUTO_FREE char *name = mem_printf("ssh:%s", hosts.v[i]);
+		add(completion, name, "a host of ~/.ssh/config");
+	}
+}
+
 static void add_targets(struct completion *completion)
 {
 	AUTO_STRV struct strv names = {0};
@@ -95,6 +111,7 @@ static void add_targets(struct completion *completion)
 	vec_foreach (char *, name, &names)
 		if (!str_eq(*name, "local"))
 			add(completion, *name, json_get_str(config_target(config, *name), "kind"));
+	add_hosts(completion, session->dirs.home);
 }
 
 static void add_keys(struct completion *completion)

@@ -98,7 +98,7 @@ const char *runs_state_style(enum run_state state)
  * The end
  */
 
-/* Results that are in a cluster, if they are kept there, come by a command. */
+/* Results that are elsewhere, if they are kept there, come by a command. */
 static void say_success_there(struct app *app, const struct run *run)
 {
 	char took[32];
@@ -114,7 +114,7 @@ static void say_success(struct app *app, const struct run *run)
 	struct session *session;
 	AUTO_FREE char *outputs = NULL;
 
-	if (str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes")) {
+	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local")) {
 		say_success_there(app, run);
 		return;
 	}

@@ -22,13 +22,13 @@ struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
 	const char *gpu_type, *cpus, *queue, *priority, *output;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
-	bool follow, detach, dry_run, list_files, full;
+	bool follow, detach, dry_run, list_files, full, accept_new_host;
 	struct strv env, secrets, include, tags, allow, ports;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
-		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]] or a target of dlrun.yaml",
+		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, one of yours",
 		.values = VALUE_TARGET, .key = "target"},
 	{OPT_MEMBER(OPT_STRING, 'n', "name", struct submit_values, name), .arg = "NAME",
 		.help = "First part of the run's id", .key = "name"},
@@ -41,8 +41,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
 		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
 	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
-		.help = "GPUs of each node; 0: none (default: one here, none in a cluster)",
-		.max = 1024, .key = "resources.gpus"},
+		.help = "GPUs of each node; 0: none (default: one, in a cluster none)", .max = 1024,
+		.key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
 		.help = "Kind of GPU, one of gpu_types: of the target",
 		.key = "resources.gpu_type"},
@@ -88,10 +88,12 @@ static const struct opt opts[] = {
 		.help = "Write the run's id to FILE", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct submit_values, full),
 		.help = "Write the whole code layer anew, not what changed"},
+	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct submit_values, accept_new_host),
+		.help = "Take the key of a host that ssh does not know yet"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct submit_values, dry_run),
 		.help = "Say what would run, and write nothing"},
 	{OPT_MEMBER(OPT_STRING, 'o', "output", struct submit_values, output), .arg = "FORMAT",
-		.help = "With --dry-run: print the objects for the cluster, as yaml or json"},
+		.help = "With --dry-run: print what would be made there, as yaml or json"},
 	{OPT_MEMBER(OPT_FLAG, 0, "list-files", struct submit_values, list_files),
 		.help = "With --dry-run: every file that goes or is left out"},
 	{OPT_END},
@@ -179,6 +181,17 @@ static void say_cluster(struct app *app, const struct run *run)
 			(long long)nodes);
 }
 
+static void say_host(struct app *app, const struct run *run)
+{
+	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
+	const char *host = json_str(hosts ? json_first(hosts) : NULL);
+	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
+	char gpus[GPU_WORDS_SIZE];
+
+	app_phase(app, "target", "%s · host %s%s", run_target(run), host ? host : "?",
+		is_auto ? " · one GPU if it has any (-g 0: none)" : gpu_words(run, gpus));
+}
+
 static void say_machine(struct app *app, const struct run *run)
 {
 	char gpus[GPU_WORDS_SIZE];
@@ -198,6 +211,8 @@ static void on_target(void *ctx, const struct run *run)
 		app_phase(app, "code", "that of %s", parent);
 	if (str_eq(kind, "kubernetes"))
 		say_cluster(app, run);
+	else if (str_eq(kind, "ssh"))
+		say_host(app, run);
 	else
 		say_machine(app, run);
 }
@@ -330,13 +345,15 @@ static int check(const struct submit_values *values, struct err *err)
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
-	const struct submit_options options = options_of(values, words);
+	struct submit_options options = options_of(values, words);
 	bool follow = values->follow || (app->out_tty && !values->detach);
 	AUTO_ERR struct err err = {0};
 	struct config *config;
 
 	if (check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
+	app->session.env.accept_new_host = values->accept_new_host;
+	options.followed = follow;
 	if (values->output)
 		return preview_print_objects(app, &options, str_eq(values->output, "json"));
 	if (values->dry_run)
@@ -352,7 +369,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_submit = {
 	.name = "submit",
-	.summary = "Run a program on the code of this directory, exactly as it is now",
+	.summary = "Run a program on this directory's code, exactly as it is now",
 	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = examples,
 	.opts = opts,

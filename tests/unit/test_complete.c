@@ -127,7 +127,7 @@ static void insert(const struct place *place, const char *id, enum run_state sta
 static void commands(void **state)
 {
 	(void)state;
-	check("su", "submit\tRun a program on the code of this directory, exactly as it …\n");
+	check("su", "submit\tRun a program on this directory's code, exactly as it is now\n");
 	check_has("", "\nwhy\t");
 	check_lacks("", "__complete");
 	check("__c", "");

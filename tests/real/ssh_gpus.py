@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""GPUs of a node: each has one run at a time, whoever asks, however the holder ends.
+
+DLRUN_RACERS: submits for one GPU (12), DLRUN_ROUNDS: how often (1). DLRUN_FULL=1: 64, and 100.
+"""
+
+import json
+
+from harness import *  # noqa: F403
+from sshsite import site
+
+FULL = bool(os.environ.get("DLRUN_FULL"))
+RACERS = int(os.environ.get("DLRUN_RACERS", "64" if FULL else "12"))
+ROUNDS = int(os.environ.get("DLRUN_ROUNDS", "100" if FULL else "1"))
+# Two at once find the directory of the other.
+HOLD = """mkdir ~/held-$CUDA_VISIBLE_DEVICES || { echo $DLRUN_RUN_ID >> ~/doubled; exit 9; }
+echo $CUDA_VISIBLE_DEVICES >> ~/held; sleep 0.05; rmdir ~/held-$CUDA_VISIBLE_DEVICES"""
+
+
+def test_a_race_for_one_gpu(w):
+    with site(w, gpus=1) as s:
+        home = s["gpu1"].home
+        for number in range(ROUNDS):
+            with concurrent.futures.ThreadPoolExecutor(RACERS if FULL else 6) as pool:
+                runs = [f.result() for f in [pool.submit(s.submit, "-g", "1", "--", "sh", "-c", HOLD) for _ in range(RACERS)]]
+            assert len(set(runs)) == RACERS
+            assert w.run("wait", *runs, timeout=600).rc == 0, [(r["id"], r["state"], r["exit"]) for r in w.runs() if r["state"] != "succeeded"]
+            assert not (home / "doubled").exists(), (home / "doubled").read_text()
+            assert len((home / "held").read_text().split()) == RACERS * (number + 1)
+        print(f"{ROUNDS} rounds of {RACERS} submits for one GPU", flush=True)
+
+
+def holding(s, n="1", *words, to="gpu1"):
+    run = s.submit("--grace", "1s", "-g", n, *words, "--", "sleep", "600", to=to)
+    s.running(run)
+    return run
+
+
+def test_busy_gpus_are_queued_for(w):
+    with site(w, gpus=2) as s:
+        first = holding(s, "2")
+        waits = [s.submit("--grace", "1s", "-g", "1", "--", "sh", "-c", f"echo {i} $CUDA_VISIBLE_DEVICES; exec sleep 600") for i in range(3)]
+        wait_for(lambda: all(s.state(run) == "queued" for run in waits), "their queueing", 20)
+        assert "GPU" in json.dumps(s.why(waits[2])), s.why(waits[2])
+        assert s.follow("-g", "0", "--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]").rc == 0
+        w.ok("cancel", waits[1])
+        assert s.ended(waits[1])["state"] == "cancelled"
+        w.ok("cancel", first)
+        said = sorted(s.said_by(run, " ").split()[1] for run in (waits[0], waits[2]))
+        assert said == ["0", "1"], said
+        w.ok("cancel", waits[0])
+        w.ok("cancel", waits[2])
+
+
+def test_one_is_taken_if_none_is_asked_for(w):
+    with site(w, gpus=1) as s:
+        done = s.follow("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $DLRUN_GPUS_PER_NODE")
+        assert done.out == "0 1\n" and "GPU" in done.err, done
+        s["gpu1"].gpus(0)
+        done = s.follow("--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]")
+        assert done.rc == 0, done
+
+
+def test_what_others_use_is_not_taken(w):
+    with site(w, gpus=2) as s:
+        s["gpu1"].gpus(2, busy=(0,))
+        assert s.follow("-g", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").out == "1\n"
+
+
+def test_too_many_are_refused(w):
+    with site(w, gpus=2) as s:
+        done = w.run("submit", "-d", "-t", "ssh:gpu1", "-g", "3", "--", "true")
+        assert done.rc in (1, 2, 5) and "3" in done.err and "GPU" in done.err and not w.runs(), done
+
+
+def test_a_killed_holder_gives_it_back(w):
+    with site(w, gpus=1) as s:
+        for how in ("program", "all"):
+            run = holding(s)
+            waits = s.submit("-g", "1", "--", "echo", "mine now")
+            wait_for(lambda: s.state(waits) == "queued", "its queueing", 20)
+            pids = [pid for pid, words in s["gpu1"].processes(run) if how == "all" or words.startswith("sleep 600")]
+            s["gpu1"].kill(*pids)
+            assert s.ended(waits)["state"] == "succeeded" and w.ok("logs", waits).out == "mine now\n"
+            assert s.ended(run)["state"] == ("failed" if how == "program" else "lost"), w.show(run)
+
+
+def test_two_accounts_share_a_gpu(w):
+    with site(w, accounts=("alice", "bob"), gpus=1) as s:
+        mine = holding(s)
+        s.change("gpu1", User="bob")
+        theirs = s.submit("-g", "1", "--", "sh", "-c", "echo had it")
+        wait_for(lambda: s.state(theirs) == "queued", "its queueing", 20)
+        s.change("gpu1", User="alice")
+        w.ok("cancel", mine)
+        s.ended(mine)
+        s.change("gpu1", User="bob")
+        assert s.ended(theirs)["state"] == "succeeded"
+
+
+def test_an_nvidia_smi_that_is_broken(w):
+    with site(w, gpus=1) as s:
+        s["gpu1"].program("nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
+        done = s.follow("-g", "1", "--", "true")
+        assert done.rc and "version mismatch" in done.err + done.out, done
+        s["gpu1"].program("nvidia-smi", "#!/bin/sh\ntrap '' TERM; while :; do sleep 1; done\n")
+        assert s.follow("-g", "0", "--", "echo", "none wanted").out == "none wanted\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Several hosts: which of them takes a run and why, gangs of all ranks or none, and hosts that share one home."""
+
+import contextlib
+import json
+import time
+
+from harness import *  # noqa: F403
+from sshsite import SshSite, site
+from ssh_gpus import holding
+
+POOL = "gpu1,gpu2,gpu3"
+
+
+@contextlib.contextmanager
+def pool(w, *gpus, **options):
+    with SshSite(w) as s:
+        for i, n in enumerate(gpus, 1):
+            s.host(f"gpu{i}", gpus=n, **options)
+        w.repo()
+        yield s
+
+
+def host_of(s, run):
+    return s.w.show(run)["target"]["hosts"]
+
+
+def test_the_one_that_fits_is_taken(w):
+    with pool(w, 0, 1, 4) as s:
+        run = s.submit("-g", "2", "--", "true", to=POOL)
+        assert host_of(s, run) == ["gpu3"], host_of(s, run)
+        done = w.run("submit", "-d", "-t", f"ssh:{POOL}", "-g", "5", "--", "true")
+        assert done.rc in (1, 2, 5) and "5 GPUs" in done.err and "3 hosts" in done.err, done
+
+
+def test_the_one_that_is_free_is_taken(w):
+    with pool(w, 1, 1, 1) as s:
+        runs = [holding(s, to=POOL) for _ in range(3)]
+        assert sorted(host_of(s, run)[0] for run in runs) == ["gpu1", "gpu2", "gpu3"], [host_of(s, run) for run in runs]
+        late = s.submit("-g", "1", "--", "echo", "at last", to=POOL)
+        wait_for(lambda: s.state(late) == "queued", "its queueing", 20)
+        where = host_of(s, late)[0]
+        for run in runs:
+            if host_of(s, run) == [where]:
+                w.ok("cancel", run)
+        assert s.ended(late)["state"] == "succeeded"
+        for run in runs:
+            w.run("cancel", run)
+
+
+def test_the_one_with_the_layers_is_preferred(w):
+    with pool(w, 0, 0, 0) as s:
+        w.write("big.bin", os.urandom(9 << 20))
+        s.ended(s.submit("--", "true", to="gpu2"))
+        run = s.submit("--", "true", to=POOL)
+        assert host_of(s, run) == ["gpu2"] and w.show(run)["image"]["bytes_pushed"] < 1 << 20, w.show(run)
+
+
+def test_hosts_that_do_not_answer_are_passed_over(w):
+    with pool(w, 0, 0, 0) as s:
+        s["gpu1"].stop()
+        s["gpu2"].freeze()
+        begin = time.monotonic()
+        run = s.submit("--", "true", to=POOL)
+        assert host_of(s, run) == ["gpu3"] and time.monotonic() - begin < 20, (host_of(s, run), time.monotonic() - begin)
+        assert "gpu1" in s.said + json.dumps(w.show(run)["warnings"]) + json.dumps(s.why(run)), s.said
+        s["gpu3"].stop()
+        done = w.run("submit", "-d", "-t", f"ssh:{POOL}", "--", "true")
+        assert done.rc == 3 and all(name in done.err for name in POOL.split(",")), done
+        s["gpu2"].freeze(False)
+
+
+def test_ranges_and_what_targets_says(w):
+    with pool(w, 2, 0) as s:
+        w.write("dlrun.yaml", json.dumps({"targets": {"lab": {"kind": "ssh", "hosts": ["gpu[1-2]"]}}}))
+        done = w.ok("targets")
+        assert "lab" in done.out and "2" in done.out, done
+        told = json.loads(w.ok("targets", "--json").out)
+        assert "gpu1" in json.dumps(told) and "gpu2" in json.dumps(told), told
+        assert w.ok("doctor", "lab", "--json").out if "lab" in w.run("doctor", "--help").out else True
+        run = w.ok("submit", "-d", "-t", "lab", "-g", "1", "--", "true").out.strip()
+        assert host_of(s, run) == ["gpu1"]
+
+
+def test_two_hosts_share_one_home(w):
+    """Layers are shared; runs, locks and pids are each host's own."""
+    with SshSite(w) as s:
+        one = s.host("gpu1", gpus=1)
+        s.host("gpu2", gpus=1, home=one.homes)
+        one.ok("sh", "-c", "mkdir -m 700 -p ~/.dlrun && : > ~/.dlrun/shared", user="me")
+        w.repo()
+        w.write("big.bin", os.urandom(2 << 20))
+        runs = [holding(s, to=name) for name in ("gpu1", "gpu2")]
+        assert w.show(runs[1])["image"]["bytes_pushed"] < 1 << 20, w.show(runs[1])["image"]
+        for name, run, other in (("gpu1", *runs), ("gpu2", *runs[::-1])):
+            local = s[name].dir / "var-tmp/dlrun-3001/on" / name / "runs"
+            assert (local / run).is_dir() and not (local / other).exists(), list(local.iterdir())
+        one.reboot()
+        assert s.ended(runs[0], 20)["state"] == "lost" and s.state(runs[1]) == "running"
+        w.ok("cancel", runs[1])
+        assert s.ended(runs[1])["state"] == "cancelled"
+
+
+def test_many_hosts_are_asked_at_once(w):
+    names = [f"n{i:02}" for i in range(12)]
+    with site(w, *names) as s, contextlib.ExitStack() as wires:
+        for name in names:
+            wires.enter_context(s.wire(name, delay=0.1))
+        s.submit("--", "true", to="n[00-11]")
+        begin = time.monotonic()
+        s.submit("--", "true", to="n[00-11]")
+        took = time.monotonic() - begin
+        print(f"12 hosts at 200 ms: {took:.1f} s", flush=True)
+        assert took < 12, took
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -11,9 +12,20 @@
 #include "cli/ui.h"
 #include "run/adopt.h"
 #include "run/columns.h"
+#include "run/metric.h"
+#include "run/metrics_here.h"
 #include "run/select.h"
 
-enum { ASK_MS = 1000, WATCH_MS = 2000, DAY_MS = 24 * 60 * 60 * 1000, EXIT_INTERRUPTED = 130 };
+enum {
+	ASK_MS = 1000,
+	WATCH_MS = 2000,
+	METRICS_MS = 200, /* of reading event files */
+	DAY_MS = 24 * 60 * 60 * 1000,
+	GAP = 2,          /* between columns */
+	COMMAND_MIN = 10, /* of a command that says something */
+	AGE_WIDTH = 6,
+	EXIT_INTERRUPTED = 130,
+};
 
 #define CLEAR "\033[H\033[J"
 
@@ -55,12 +67,14 @@ struct view {
 	const char *target; /* or NULL */
 	struct select_rules rules;
 	struct columns columns, sort; /* sort: one or none */
+	struct columns with_metric;   /* instead of columns where it fits; or none */
 	bool descending;
 };
 
 static void view_done(struct view *view)
 {
 	columns_done(&view->columns);
+	columns_done(&view->with_metric);
 	columns_done(&view->sort);
 }
 
@@ -84,6 +98,8 @@ static int parse_view(const struct ps_values *values, struct view *view, struct 
 	view->rules = (struct select_rules){.tags = &values->tags, .group = values->group};
 	int r = columns_parse(
 		values->columns ? values->columns : COLUMNS_DEFAULT, &view->columns, err);
+	if (r == 0 && !values->columns)
+		r = columns_parse(COLUMNS_METRIC, &view->with_metric, err);
 	if (r == 0 && values->sort)
 		r = parse_sort(values->sort, view, err);
 	if (r == 0 && values->since)
@@ -182,6 +198,8 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 		keep_target(view->target, ret);
 	if (r == 0 && !view->offline)
 		r = runs_refresh(session, ret, ASK_MS, err);
+	if (r == 0)
+		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)
 		columns_sort(ret, &view->sort.v[0], view->descending, clock_wall_ms());
 	return r;
@@ -201,12 +219,13 @@ static void values_done(struct value_list *values)
 }
 
 /* Row by row. */
-static void get_values(const struct view *view, const struct run_list *runs, struct value_list *ret)
+static void get_values(
+	const struct columns *columns, const struct run_list *runs, struct value_list *ret)
 {
 	int64_t now_ms = clock_wall_ms();
 
 	vec_foreach (struct run *, run, runs)
-		vec_foreach (const struct column, column, &view->columns)
+		vec_foreach (const struct column, column, columns)
 			column_get(column, *run, now_ms, vec_push(ret));
 }
 
@@ -240,7 +259,8 @@ static bool is_named(const struct column *column, const char *name)
 /* Columns that are short whatever is in them, and what is copied from the screen. */
 static bool is_whole(const struct column *column)
 {
-	static const char *const names[] = {"id", "state", "age", "target", "exit", "duration"};
+	static const char *const names[] = {
+		"id", "state", "age", "target", "exit", "duration", "step", "metric"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (is_named(column, names[i]))
@@ -271,24 +291,71 @@ static void add_cell(struct ui_table *table, const struct column *column, const 
 		ui_table_add(table, style_of(column, run, value), value->text);
 }
 
+static size_t width_of(const struct column_value *value)
+{
+	if (value->kind == COLUMN_AGE)
+		return AGE_WIDTH;
+	return value->text ? str_columns(value->text) : 1;
+}
+
+/* What the table needs if only the last column, the command, is cut. */
+static size_t width_needed(const struct columns *columns, const struct value_list *values)
+{
+	size_t sum = COMMAND_MIN;
+
+	for (size_t i = 0; i + 1 < columns->n; i++) {
+		size_t widest = strlen(columns->v[i].name);
+
+		for (size_t at = i; at < values->n; at += columns->n)
+			if (width_of(&values->v[at]) > widest)
+				widest = width_of(&values->v[at]);
+		sum += widest + GAP;
+	}
+	return sum;
+}
+
+static bool has_metric(const struct run_list *runs)
+{
+	vec_foreach (struct run *, run, runs)
+		if (metric_main(json_get((*run)->doc, "metrics")))
+			return true;
+	return false;
+}
+
+/* Metrics have columns where there are any and there is room. */
+static const struct columns *choose_columns(struct app *app, const struct view *view,
+	const struct run_list *runs, struct value_list *ret)
+{
+	const struct columns *wide = &view->with_metric;
+
+	if (wide->n && has_metric(runs)) {
+		get_values(wide, runs, ret);
+		if (!app->out_tty || width_needed(wide, ret) <= app->columns)
+			return wide;
+		values_done(ret);
+	}
+	get_values(&view->columns, runs, ret);
+	return &view->columns;
+}
+
 static void print_table(struct app *app, const struct view *view, const struct run_list *runs)
 {
-	size_t n = view->columns.n;
-	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
 	AUTO(values_done) struct value_list values = {0};
+	const struct columns *chosen = choose_columns(app, view, runs, &values);
+	size_t n = chosen->n;
+	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
 	AUTO_TABLE struct ui_table table = {0};
 	AUTO_STRV struct strv titles = {0};
 
-	get_values(view, runs, &values);
 	for (size_t i = 0; i < n; i++) {
-		strv_add_take(&titles, title_of(&view->columns.v[i]));
+		strv_add_take(&titles, title_of(&chosen->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
 			.right = has_numbers(&values, i, n),
-			.cut = !is_whole(&view->columns.v[i])};
+			.cut = !is_whole(&chosen->v[i])};
 	}
 	ui_table_init(&table, columns, n);
 	for (size_t i = 0; i < values.n; i++)
-		add_cell(&table, &view->columns.v[i % n], runs->v[i / n], &values.v[i]);
+		add_cell(&table, &chosen->v[i % n], runs->v[i / n], &values.v[i]);
 	ui_table_print(app, &table);
 }
 

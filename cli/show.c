@@ -10,10 +10,14 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "cli/spark.h"
 #include "cli/ui.h"
+#include "events/series.h"
 #include "run/attempt.h"
 #include "run/columns.h"
 #include "run/dirs.h"
+#include "run/metric.h"
+#include "run/metrics_here.h"
 
 enum {
 	PAGE_MAX = 4 << 20,
@@ -21,6 +25,7 @@ enum {
 	SHORT_COMMIT = 12,
 	METRICS_MAX = 30,  /* that are shown */
 	METRIC_WIDTH = 40, /* longer names do not move the others */
+	METRICS_MS = 1000, /* of reading event files */
 };
 
 /*
@@ -73,6 +78,13 @@ static void add_time(struct buf *out, const char *label, int64_t wall_ms)
 			ui_age(clock_wall_ms() - wall_ms, age));
 }
 
+/* A line for each. */
+static void add_list(struct buf *out, const char *label, const struct json *list)
+{
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		add_field(out, label, json_str(item));
+}
+
 /*
  * Parts
  */
@@ -87,6 +99,7 @@ static void add_identity(struct buf *out, const struct run *run)
 		add_field(out, "directory", json_get_str(origin, "cwd"));
 	add_field(out, "tree", json_get_str(origin, "root"));
 	add_field(out, "target", run_target(run));
+	add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
 	add_field(out, "user", json_get_str(doc, "user"));
 	add_field(out, "group", json_get_str(doc, "group"));
 	add_field(out, "parent", json_get_str(doc, "parent"));
@@ -317,6 +330,36 @@ static void add_metric(struct buf *out, const char *label, const struct json *me
 	add_field(out, label, line.data);
 }
 
+static void add_curve(struct buf *out, const struct series_curve *curve, const char *name)
+{
+	const struct series_point *first = &curve->points[0], *last = &curve->points[curve->n - 1];
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, PAGE_MAX);
+	if (!spark_add(curve->points, curve->n, &line))
+		return;
+	buf_addf(&line, "  %s: %.4g to %.4g, steps %lld to %lld", name, first->value, last->value,
+		(long long)first->step, (long long)last->step);
+	add_field(out, "", line.data);
+}
+
+/* The curve of one, where its event files are on this machine. */
+static void add_spark(struct app *app, struct buf *out, const struct run *run)
+{
+	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
+	AUTO_FREE char *dir = metric && app->utf8 ? metrics_here_dir(&app->session, run) : NULL;
+	struct series_curve curve;
+	bool is_new;
+
+	if (!dir)
+		return;
+	AUTO(series_free_auto) struct series *series = series_new(dir);
+	/* Over a limit there are some all the same. */
+	(void)series_look(series, &is_new, NULL);
+	if (spark_find(series, json_key(metric), &curve))
+		add_curve(out, &curve, json_key(metric));
+}
+
 /* The last value of each. */
 static void add_metrics(struct buf *out, const struct run *run)
 {
@@ -329,12 +372,6 @@ static void add_metrics(struct buf *out, const struct run *run)
 	if (n > METRICS_MAX)
 		add_fieldf(out, "", "and %zu more: dlrun show --json %s", n - METRICS_MAX,
 			run_id(run));
-}
-
-static void add_list(struct buf *out, const char *label, const struct json *list)
-{
-	for (const struct json *item = json_first(list); item; item = json_next(item))
-		add_field(out, label, json_str(item));
 }
 
 static void add_path(struct buf *out, const char *label, const char *path)
@@ -387,6 +424,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	(void)values;
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
 		return app_fail(app, &err);
+	metrics_here(&app->session, &(struct run_list){.v = &run, .n = 1}, METRICS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
 	buf_init(&out, PAGE_MAX);
@@ -398,6 +436,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	add_attempts(&out, run);
 	add_usage(&out, run);
 	add_metrics(&out, run);
+	add_spark(app, &out, run);
 	add_list(&out, "link", json_get(run->doc, "links"));
 	add_code(&out, run);
 	add_places(app, &out, run);

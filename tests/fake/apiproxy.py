@@ -8,6 +8,7 @@ Each request is handed to `fault(method, path, body)`, which says what becomes o
     "stall"     it is passed on, and nothing is ever answered
     a number    that status is answered with a Status object, the server never hears of it; also
                 (number, {header: value…}, message)
+    an object   is the answer, as JSON; the server never hears of it
 
 TLS on the client's side needs `certificate` and its `key` (PEM files); connections to the server use `ca`. Upgrades are not
 passed on.
@@ -82,6 +83,8 @@ class ApiProxy:
                     verdict = proxy.fault(self.command, self.path, body)
                 if isinstance(verdict, (int, tuple)):
                     return self.refuse(*(verdict if isinstance(verdict, tuple) else (verdict,)))
+                if isinstance(verdict, dict):
+                    return self.answer(200, [("Content-Type", "application/json")], json.dumps(verdict).encode())
                 if verdict == "drop":
                     self.close_connection = True
                     return None

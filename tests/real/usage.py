@@ -1,16 +1,12 @@
 #!/usr/bin/env python3
 """What a run uses and says of itself: beside /usr/bin/time, while it runs, and what looking costs."""
 
-import fcntl
 import os
-import pty
-import select
-import struct
 import sys
-import termios
 import time
 
 from harness import *  # noqa: F403
+from screen import Screen
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/digits"))
 MIB = 1 << 20
@@ -121,6 +117,8 @@ def test_now(w):
     assert 0.05 < seen["now"]["cpu"] < 1.2 and seen["now"]["memory_bytes"] > MIB, seen
     assert seen["state"] == "running" and seen["usage"]["cpu_s"] > 0
     assert re.search(rf"^{run} +running +\d+ s +\d+ % +[\d.]+ MiB +- +- ", table, re.M), table
+    [here] = json.loads(w.ok("top", "--json", "local").out)["machines"]
+    assert here["cpus"] >= 1 and here["load"] > 0 and 0 < here["memory_used_bytes"] < here["memory_bytes"], here
     [after] = json.loads(w.ok("top", "--json", run).out)["runs"]
     assert after["now"] is None and after["state"] == "cancelled"
 
@@ -146,6 +144,10 @@ print("View run x at: http://127.0.0.1:5000/#/experiments/0/runs/0123abcd")
     assert doc["metrics"] == {"loss": {"value": None, "step": 100, "not_finite": "nan"}, "acc": {"value": 0.5, "step": 99},
                               "validation/loss": {"value": 2, "step": 99}}, doc["metrics"]
     assert doc["params"] == {"epochs": "3", "lr": 0.5, "opt.name": "adam"}, doc["params"]
+    assert re.search(rf"^{run} .* 100 +loss nan ", w.ok("ps").out, re.M) and "STEP  METRIC" in w.ok("ps").out, w.ok("ps").out
+    shown = w.ok("show", run, env={"LC_ALL": "C.UTF-8"}).out
+    assert re.search("^ +[▁-█]{32}  loss: 1 to nan, steps 0 to 100$", shown, re.M), shown
+    assert "steps 0 to" not in w.ok("show", run, env={"LC_ALL": "C"}).out
     assert doc["links"] == ["https://wandb.ai/me/p/runs/abc", "http://127.0.0.1:5000/#/experiments/0/runs/0123abcd"]
 
 
@@ -180,43 +182,19 @@ with EventWriter(os.environ["DLRUN_OUTPUT_DIR"]) as writer:
     assert share < 0.01, share
 
 
-def read_some(fd, seconds=0.2):
-    if not select.select([fd], [], [], seconds)[0]:
-        return b""
-    try:
-        return os.read(fd, 65536)
-    except OSError:
-        return b""
-
-
 def test_top_on_a_terminal(w):
     w.repo()
     run = submit(w, "sleep", "60")
     for key, status in ((b"q", 0), (b"\x03", 130)):
-        pid, fd = pty.fork()
-        if pid == 0:
-            os.chdir(w.tree)
-            os.execve(w.dlrun, ["dlrun", "top"], w.env | {"TERM": "xterm"})
-        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        before = termios.tcgetattr(fd)[3] & (termios.ICANON | termios.ECHO)
-        shown = bytearray()
-        wait_for(lambda: shown.extend(read_some(fd)) or run.encode() in shown, "the table")
+        screen = Screen(w, "top")
+        wait_for(lambda: run.encode() in screen.look(), "the table")
         # It is not drawn more often because of keys.
         start, drawn = time.monotonic(), 0
         while time.monotonic() - start < 1:
-            os.write(fd, b"x")
-            drawn += read_some(fd, 0.01).count(b"\x1b[H")
+            screen.press(b"x")
+            drawn += screen.read(0.01).count(b"\x1b[H")
         assert drawn <= 11, drawn
-        os.write(fd, key)
-        rest = b""
-        while b"\x1b[?1049l" not in rest:
-            more = read_some(fd, 10)
-            assert more, rest
-            rest += more
-        _, code = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(code) == status
-        assert termios.tcgetattr(fd)[3] & (termios.ICANON | termios.ECHO) == before
-        os.close(fd)
+        screen.leave(key, status)
     w.ok("cancel", run)
 
 

@@ -226,6 +226,8 @@ static void add_word(struct completion *completion)
 		leave_to_shell(completion, first ? "command" : "file");
 	else if (cmd->words == VALUE_RUN_DIR)
 		add_values(completion, first ? VALUE_RUN : VALUE_DIR);
+	else if (cmd->words == VALUE_RUNS_DIRS)
+		add_values(completion, strpbrk(completion->current, "/.~") ? VALUE_DIR : VALUE_RUN);
 	else if (cmd->words == VALUE_RUN_PATH)
 		add_values(completion, first ? VALUE_RUN : VALUE_NONE);
 	else if (cmd->max_words == CMD_WORDS_ANY || completion->n_words < cmd->max_words)

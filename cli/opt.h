@@ -35,9 +35,10 @@ enum opt_values {
 	VALUE_FILE,
 	VALUE_DIR,
 	VALUE_RUN,
-	VALUE_LIVE,     /* runs that have not ended */
-	VALUE_RUN_DIR,  /* one run, then a directory */
-	VALUE_RUN_PATH, /* one run, then paths in its results */
+	VALUE_LIVE,      /* runs that have not ended */
+	VALUE_RUN_DIR,   /* one run, then a directory */
+	VALUE_RUN_PATH,  /* one run, then paths in its results */
+	VALUE_RUNS_DIRS, /* runs, and directories: words with a slash or a dot */
 	VALUE_TARGET,
 	VALUE_COMMAND, /* a program and its words */
 	VALUE_KEY,     /* of the configuration */

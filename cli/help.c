@@ -9,7 +9,7 @@
 #include "cli/manual.h"
 #include "cli/ui.h"
 
-enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 14 };
+enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 15 };
 
 static const char intro[] =
 	"dlrun runs the code of this directory, exactly as it is now, as a run that you "

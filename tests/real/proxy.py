@@ -1,0 +1,435 @@
+#!/usr/bin/env python3
+"""Every port of every run as a URL, and the pages beside it: what arrives, who is let in, what a page says when nobody answers.
+DLRUN_TEST_OUT: where a picture of the page goes."""
+
+import contextlib
+import hashlib
+import http.client
+import http.server
+import os
+import socket
+import sqlite3
+import struct
+import subprocess
+import threading
+import time
+import zlib
+
+import sshsite
+from chromium import Chromium
+from harness import *  # noqa: F403
+from proxysite import SERVER, proxy
+from registries import free_port
+
+
+def png():
+    """A picture of one point."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) + \
+        chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + chunk(b"IEND", b"")
+
+
+PNG = png()
+
+
+def serving(w, *words, target=(), env=None):
+    """(id, port) of a run whose program listens."""
+    run = w.ok("submit", "-d", *target, *words, "--", "python3", "server.py", env=env).out.strip()
+
+    def port():
+        found = re.search(r"port (\d+)", w.run("logs", run).out)
+        return found and int(found[1])
+    return run, wait_for(port, f"the server of {run}", 60)
+
+
+def tree(w):
+    w.repo({"server.py": SERVER})
+
+
+def test_requests_reach_the_program(w):
+    tree(w)
+    run, port = serving(w)
+    with proxy(w) as p:
+        answer = p.get(f"{port}.{run}.localhost", "/a/b?c=d")
+        assert answer.status == 200 and answer.text == f"one /a/b?c=d {port}.{run}.localhost:{p.port} 1 0", answer
+        name = f"http://{port}.{run}.localhost:{p.port}"
+        assert p.get(f"{port}.{run}.localhost", "/name", Origin=name).text == f"localhost:{port} http://localhost:{port}"
+        assert p.get(f"{port}.{run}.localhost", "/away").headers["Location"] == f"{name}/there"
+        body = os.urandom(3 << 20)
+        answer = p.ask("POST", f"{port}.{run}.localhost", "/", body)
+        assert answer.text == hashlib.sha256(body).hexdigest(), answer
+        ws = p.websocket(f"{port}.{run}.localhost")
+        assert ws.status == 101
+        for text in (b"a", b"x" * 1000, b"b"):
+            assert ws.ask(text) == b"one:" + text
+        ws.close()
+        # r0 is the same program; another rank there is not.
+        assert p.get(f"{port}.r0.{run}.localhost").status == 200
+        answer = p.get(f"{port}.r1.{run}.localhost")
+        assert answer.status == 404 and f"{run} has only rank 0" in answer.text, answer
+
+
+def test_connect_by_curl(w):
+    tree(w)
+    run, port = serving(w)
+    with proxy(w) as p:
+        for url in (f"http://{port}.{run}.localhost/x", f"http://{port}.{run}.localhost:1234/x", f"http://{run}.localhost:{port}/x"):
+            done = w.command(["curl", "-sS", "--proxytunnel", "-x", f"http://127.0.0.1:{p.port}", url])
+            assert done.rc == 0 and done.out.startswith("one /x "), done
+        status, line = p.tunnel(f"{port}.{run}.localhost:80")
+        with line:
+            assert status == 200
+            line.sendall(b"GET /deep HTTP/1.0\r\nHost: any.where\r\n\r\n")
+            assert b"one /deep any.where" in b"".join(iter(lambda: line.recv(1 << 16), b""))
+        for authority, wanted in (("example.com:80", 403), ("localhost:80", 403), (f"files.{run}.localhost:80", 403),
+                                  ("127.0.0.1:22", 403), ("[::1]:22", 403), ("nobody-22222.localhost:80", 404)):
+            status, line = p.tunnel(authority)
+            line.close()
+            assert status == wanted, (authority, status)
+
+
+def test_pages_that_say_why(w):
+    tree(w)
+    run, port = serving(w, "--port", "7001", "--name", "needle")
+    ended = w.ok("submit", "-d", "--", "sh", "-c", "exit 3").out.strip()
+    w.run("wait", ended)
+    with proxy(w) as p:
+        answer = p.get("6006.needle-zzzzz.localhost")
+        assert answer.status == 404 and "there is no run" in answer.text and f"there is {run}" in answer.text, answer
+        answer = p.get(f"6006.{ended}.localhost")
+        assert answer.status == 503 and f"{ended} failed" in answer.text and f"dlrun logs {ended}" in answer.text, answer
+        begin = time.monotonic()
+        answer = p.get(f"{free_port()}.{run}.localhost")
+        assert answer.status == 502 and "nothing listens on port" in answer.text, answer
+        assert f"http://7001.{run}.localhost:{p.port}/" in answer.text, answer
+        assert time.monotonic() - begin > 8
+        answer = p.get(f"{port}.{run}.localhost", "/silent")
+        assert answer.status == 502 and "without an answer" in answer.text, answer
+        for host in ("x.localhost.localhost", "0.a-22222.localhost", "a_b.localhost"):
+            assert p.get(host).status == 404, host
+        # The beginning of an id leads to the whole one.
+        answer = p.get(f"{port}.needle.localhost", "/q?r=s")
+        assert answer.status == 307 and answer.headers["Location"] == f"http://{port}.{run}.localhost:{p.port}/q?r=s", answer
+        assert p.ask("POST", f"{port}.needle.localhost", "/", b"x").text == hashlib.sha256(b"x").hexdigest()
+        w.ok("cancel", run)
+        wait_for(lambda: p.get(f"{port}.{run}.localhost").status == 503, "the end of the run", 60)
+
+
+def test_a_new_attempt_behind_the_same_name(w):
+    tree(w)
+    port = free_port()
+    run, _ = serving(w, "-e", f"PORT={port}")
+    with proxy(w) as p:
+        host = f"{port}.{run}.localhost"
+        assert p.get(host).text.split()[-2] == "1"
+        w.ok("cancel", run)
+        wait_for(lambda: p.get(host).status == 503, "its end", 60)
+        w.ok("restart", run)
+        wait_for(lambda: p.get(host).status == 200, "the next attempt", 60)
+        assert p.get(host).text.split()[-2] == "2"
+
+
+def test_only_who_may(w):
+    tree(w)
+    run, port = serving(w)
+    host = f"{port}.{run}.localhost"
+    with proxy(w) as p:
+        here = f"http://{host}:{p.port}"
+        for name in (host, "localhost", f"{run}.localhost", f"files.{run}.localhost"):
+            # DNS rebinding: another name, or another port.
+            for other in ("evil.example", f"evil.example:{p.port}", f"{name}:{p.port + 1}", f"{name}:80", f"{name}.evil.example:{p.port}",
+                          "127.0.0.2", "0.0.0.0", "10.0.0.1"):
+                assert p.get(other).status == 403, (name, other)
+            assert p.get(name, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403, name
+            assert p.get(name, Origin="http://evil.example").status in (403, 404), name
+            assert p.ask("POST", name, "/", b"x", {"Origin": "http://evil.example"}).status == 403
+            assert p.ask("POST", name, "/", b"x", {"Origin": "null"}).status == 403
+            # One program is another site for the next one.
+            assert p.ask("POST", name, "/", b"x", {"Origin": f"http://1.{run}.localhost:{p.port}"}).status == 403
+        for path in ("/", "/runs.json"):
+            assert p.get("localhost", path, Origin="http://evil.example").status == 403
+            assert p.get("localhost", path, Origin=here).status == 403
+        assert p.ask("POST", host, "/", b"x", {"Origin": here}).status == 200
+        for origin, wanted in ((here, 101), ("http://evil.example", 403), ("null", 403), (f"http://localhost:{p.port}", 403)):
+            ws = p.websocket(host, Origin=origin)
+            assert ws.status == wanted, (origin, ws.status)
+            ws.close()
+        assert p.ask("POST", "localhost", "/", b"x").status == 405
+        # A link on the first page leads to another name, which is another site for browsers.
+        link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+        for dest, referer, wanted in (("document", f"localhost:{p.port}", 200), ("iframe", f"localhost:{p.port}", 403),
+                                      ("document", "evil.example", 403), ("document", "localhost:1", 403)):
+            assert p.get(host, **link, Sec_Fetch_Dest=dest, Referer=f"http://{referer}/").status == wanted, (dest, referer)
+        for smuggled in (b"GET / HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % p.port,
+                         b"GET / HTTP/1.1\r\nHost: localhost:%d\r\nHost: evil.example\r\n\r\n" % p.port):
+            assert p.raw(smuggled).startswith(b"HTTP/1.1 400 "), smuggled
+
+
+def test_other_users_and_machines(w):
+    tree(w)
+    if os.getuid() != 0:
+        raise Skip("needs root to become another user")
+    with proxy(w) as own:
+        addresses = set(w.command(["hostname", "-I"]).out.split()) - {"127.0.0.1", "::1"}
+        for address in addresses:
+            with contextlib.suppress(OSError), own.connect(address):
+                raise AssertionError(f"{address} answers")
+    w.as_nobody()
+    with proxy(w, "--port", "0", user=NOBODY, group=NOBODY, extra_groups=[]) as p:
+        ask = ["curl", "-sS", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", f"http://localhost:{p.port}/"]
+        assert w.command(ask).out == "200"
+        done = subprocess.run(ask, capture_output=True, text=True, user=3999, group=3999, extra_groups=[], cwd="/")
+        if os.environ.get("DLRUN_OS") == "portable":
+            return
+        assert done.returncode != 0 and done.stdout in ("", "000"), done
+        assert w.command(ask).out == "200"
+
+
+HOSTILE = ["a\"><script>alert(1)</script>.png", "x\n\r\x1b]0;t\x07.txt", "ü%41&amp;.txt", "..a", " b ", "\u202egnp.exe", "#?.txt",
+           "page.html", "pic.svg"]
+PAGE = b"<html><script>document.title='owned'</script><svg onload=alert(1)>"
+
+
+def test_what_a_program_has_written(w):
+    w.repo({"write.py": "import os, json\nout = os.environ['DLRUN_OUTPUT_DIR']\nnames = json.load(open('names.json'))\n"
+            "for name, data in names.items():\n"
+            "    path = os.path.join(out, name)\n    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
+            "    open(path, 'wb').write(bytes.fromhex(data))\n"
+            "os.symlink('/etc/passwd', os.path.join(out, 'link.txt'))\nos.mkfifo(os.path.join(out, 'fifo.txt'))\n"
+            "print('<script>alert(1)</script>\\x1b]0;x\\x07 1%\\r100%')\n"})
+    files = {"img/one.png": PNG, "video.mp4": os.urandom(9 << 20), "t.txt": b"<b>text</b>", "model.bin": b"\0\1", "empty.txt": b"",
+             **{name: PAGE for name in HOSTILE}}
+    w.write("names.json", json.dumps({name: data.hex() for name, data in files.items()}))
+    run = w.ok("submit", "-d", "--", "python3", "write.py", "--lr", "<script>0.1").out.strip()
+    assert w.run("wait", run).rc == 0, w.run("logs", run)
+    with proxy(w) as p:
+        page = p.get(f"{run}.localhost")
+        assert page.status == 200 and page.headers["Content-Type"] == "text/html; charset=utf-8", page
+        policy = page.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "script-src" not in policy and f"img-src http://files.{run}.localhost:{p.port};" in policy
+        for text in ("<script", "\x1b", "\u202e", "passwd", "fifo"):
+            assert text not in page.text, text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;^[]0;x^G" in page.text or "100%" in page.text
+        assert f'<img loading="lazy" alt="" src="http://files.{run}.localhost:{p.port}/img/one.png">' in page.text, page
+        host = f"files.{run}.localhost"
+        sources = set(re.findall(rf'(?:src|href)="http://{host}:{p.port}(/[^"]*)"', page.text))
+        assert len(sources) == len(files), (len(sources), sources)
+        found = {}
+        for source in sources:
+            answer = p.get(host, source)
+            assert answer.status == 200, (source, answer)
+            assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none';"), answer
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            kind = answer.headers["Content-Type"]
+            assert kind in ("image/png", "video/mp4", "text/plain; charset=utf-8", "application/octet-stream"), kind
+            found[answer.body] = kind
+        assert set(found) == set(files.values())
+        assert found[PNG] == "image/png" and found[b"\0\1"] == "application/octet-stream"
+        for path in ("/", "/nothing", "/link.txt", "/fifo.txt", "/../outputs/t.txt", "/%2e%2e/t.txt", "/img", "/img/", "//t.txt",
+                     "/img/../t.txt", "/t.txt%00", "/etc/passwd", "/%2fetc/passwd"):
+            assert p.get(host, path).status == 404, path
+        assert p.ask("POST", host, "/t.txt", b"x").status == 405
+        video = files["video.mp4"]
+        for value, status, part in (("bytes=0-0", 206, video[:1]), ("bytes=5000000-", 206, video[5000000:]), ("bytes=-7", 206, video[-7:]),
+                                    (f"bytes={len(video)}-", 416, b""), ("bytes=3-1", 200, video)):
+            answer = p.get(host, "/video.mp4", Range=value)
+            assert answer.status == status and (status == 416 or answer.body == part), (value, answer.status, len(answer.body))
+        answer = p.get(host, "/video.mp4", Range="bytes=2-5")
+        assert answer.headers["Content-Range"] == f"bytes 2-5/{len(video)}" and answer.headers["Content-Length"] == "4"
+        etag = answer.headers["ETag"]
+        assert p.get(host, "/video.mp4", If_None_Match=etag).status == 304
+        assert p.get(host, "/video.mp4", Range="bytes=2-5", If_Range='"other"').status == 200
+        answer = p.ask("HEAD", host, "/video.mp4")
+        assert answer.status == 200 and answer.headers["Content-Length"] == str(len(video)) and not answer.body, answer
+        # Who leaves in the middle does no harm.
+        for _ in range(20):
+            with p.connect() as line:
+                line.sendall(f"GET /video.mp4 HTTP/1.1\r\nHost: {host}:{p.port}\r\n\r\n".encode())
+                assert line.recv(100)
+        assert p.get(host, "/t.txt").body == files["t.txt"]
+
+
+def test_the_first_page(w):
+    w.repo({"train.py": "print('ok')\n"})
+    ids = [w.ok("submit", "-d", "--name", "n", "--", "python3", "train.py", "--lr", lr, "--same", "1").out.strip() for lr in ("0.1", "0.25")]
+    for run in ids:
+        assert w.run("wait", run).rc == 0
+    live = w.ok("submit", "-d", "--port", "6006", "--", "sleep", "600").out.strip()
+    with proxy(w) as p:
+        for host in ("localhost", "127.0.0.1"):
+            page = p.get(host)
+            at = [page.text.index(f">{run}</a>") for run in (live, *reversed(ids))]
+            assert at == sorted(at), page
+            assert "<th>lr</th>" in page.text and "0.25</td>" in page.text, page
+            assert f"http://6006.{live}.localhost:{p.port}/" in page.text
+            assert "<script" not in page.text and page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        style = p.get("localhost", "/style.css")
+        assert style.status == 200 and style.headers["Content-Type"].startswith("text/css")
+        assert sorted(r["id"] for r in p.runs()) == sorted([live, *ids])
+        assert p.get("localhost", "/nothing").status == 404
+        answer = p.get("localhost", f"/run/{live}")
+        assert answer.status == 307 and answer.headers["Location"] == f"http://{live}.localhost:{p.port}/", answer
+        assert p.get("localhost", "/run/<script>").status == 404
+        w.ok("rm", ids[0])
+        wait_for(lambda: p.get(f"{ids[0]}.localhost").status == 404, "the removed run")
+        wait_for(lambda: ids[0] not in p.get("localhost").text, "the list without it")
+        assert p.end() == 0
+        assert "runs go on" in p.said.read_text()
+        p.process = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+
+
+SHOTS = Path(os.environ.get("DLRUN_TEST_OUT", Path(__file__).resolve().parents[2] / "build-test/out"))
+# What a page of another site can try: each ends without an answer that it could read, and nothing happens.
+EVIL = """<title>evil</title><script>
+const url = "http://HOST/", seen = [];
+const note = (what, ok) => seen.push(what + " " + ok);
+const tries = [
+  fetch(url).then(() => note("fetch", true), () => note("fetch", false)),
+  fetch(url, {method: "POST", body: "x"}).then(() => note("post", true), () => note("post", false)),
+  fetch(url, {mode: "no-cors"}).then(() => note("no-cors", true), () => note("no-cors", false)),
+  new Promise(done => { const ws = new WebSocket("ws://HOST/"); ws.onopen = () => { note("ws", true); done(); };
+    ws.onerror = () => { note("ws", false); done(); } }),
+  new Promise(done => { const i = new Image(); i.onload = () => { note("image", true); done(); };
+    i.onerror = () => { note("image", false); done(); }; i.src = "http://FILES/one.png"; }),
+];
+Promise.all(tries).then(() => { window.seen = seen; });
+</script>"""
+
+
+class Evil:
+    """Another site, at a port of its own."""
+
+    def __init__(self, page):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):  # noqa: N802
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(page.encode())
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_in_a_browser(w):
+    program = SERVER.replace("server = Server(", "out = os.environ['DLRUN_OUTPUT_DIR']\nfor n in ('one.png', 'page.html', 'pic.svg'):\n"
+                             "    open(out + '/' + n, 'wb').write(open(n, 'rb').read())\nserver = Server(")
+    w.repo({"server.py": program, "one.png": PNG, "page.html": PAGE, "pic.svg": PAGE})
+    port = free_port()
+    run, _ = serving(w, "-e", f"PORT={port}", "--port", str(port))
+    with proxy(w) as p, Chromium(w.dir / "browser") as page:
+        page.open(f"http://localhost:{p.port}/")
+        assert page.run("return document.title") == "dlrun: runs"
+        # Between names, which are different sites for the browser, by links.
+        page.run(f"[...document.links].find(a => a.textContent == '{run}').click()")
+        page.wait_for("return document.title", lambda title: title == run, "the page of the run")
+        page.wait_for("return [...document.images].map(i => i.naturalWidth)", lambda widths: widths == [1], "the picture")
+        page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+        page.wait_for("return document.querySelectorAll('iframe').length", lambda n: n == 2, "the texts")
+        assert page.run("return getComputedStyle(document.querySelector('main')).padding") != "0px"
+        page.screenshot(SHOTS / "proxy-run.png")
+        assert not page.errors()
+        page.run(f"[...document.links].find(a => a.textContent == '{port}').click()")
+        page.wait_for("return document.body.textContent", lambda text: text.startswith(f"one / {port}.{run}.localhost"), "the program")
+        for name in ("page.html", "pic.svg"):
+            page.open(f"http://files.{run}.localhost:{p.port}/{name}")
+            assert page.run("return document.contentType") == "text/plain" and page.run("return document.title") != "owned"
+        for host in ("localhost", f"{run}.localhost", f"{port}.{run}.localhost"):
+            evil = Evil(EVIL.replace("HOST", f"{host}:{p.port}").replace("FILES", f"files.{run}.localhost:{p.port}"))
+            with contextlib.closing(evil):
+                page.open(evil.url)
+                seen = page.wait_for("return window.seen", bool, "the end of what another site tries")
+                # An answer without a word of the program's counts as one for a page that does not ask to read it.
+                assert sorted(seen) == ["fetch false", "image false", "no-cors true", "post false", "ws false"], (host, seen)
+
+
+def test_many_runs(w):
+    tree(w)
+    runs = [serving(w, "-e", f"NAME=n{i}") for i in range(6)]
+    with proxy(w) as p, contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(contextlib.closing(p.websocket(f"{port}.{run}.localhost"))) for run, port in runs for _ in range(10)]
+        for turn in range(3):
+            for i, ws in enumerate(sockets):
+                assert ws.ask(b"%d" % turn) == b"n%d:%d" % (i // 10, turn)
+        for i, (run, port) in enumerate(runs):
+            assert p.get(f"{port}.{run}.localhost").text.startswith(f"n{i} ")
+
+
+OPEN_MAX = 64
+
+
+def copies(w, run, n):
+    """Other records of the same program."""
+    letters = "23456789abcdefghjkmnpqrstuvwxyz"
+    ids = [f"copy-{letters[i // 31]}{letters[i % 31]}222" for i in range(n)]
+    with contextlib.closing(sqlite3.connect(w.state / "runs.db")) as db:
+        row = db.execute("SELECT submitted_ms, state, target, root, user, revision, doc, spec FROM runs WHERE id = ?", (run,)).fetchone()
+        for id in ids:
+            doc = json.dumps({**json.loads(row[6]), "id": id})
+            db.execute("INSERT INTO runs (id, submitted_ms, state, target, root, user, revision, doc, spec) VALUES (?,?,?,?,?,?,?,?,?)",
+                       (id, *row[:6], doc, row[7]))
+        db.commit()
+    return ids
+
+
+def test_more_runs_than_may_be_open(w):
+    tree(w)
+    run, port = serving(w)
+    ids = copies(w, run, OPEN_MAX + 6)
+    with proxy(w) as p, contextlib.ExitStack() as stack:
+        # One that nobody uses makes room for the next one.
+        for id in ids:
+            assert p.get(f"{id}.localhost", "/style.css").status == 200, id
+        sockets = []
+        for id in ids[:OPEN_MAX]:
+            sockets.append(stack.enter_context(contextlib.closing(p.websocket(f"{port}.{id}.localhost"))))
+            assert sockets[-1].ask(b"a") == b"one:a", id
+        answer = p.get(f"{port}.{ids[-1]}.localhost")
+        assert answer.status == 503 and f"{OPEN_MAX} runs are in use" in answer.text, answer
+        assert all(ws.ask(b"b") == b"one:b" for ws in sockets)
+        sockets[0].close()
+        wait_for(lambda: p.get(f"{port}.{ids[-1]}.localhost").status == 200, "room for another one")
+
+
+def test_a_node(w):
+    with sshsite.site(w, "gpu1", files={"server.py": SERVER}) as s:
+        run, port = serving(w, target=("-t", "ssh:gpu1"))
+        with s.wire("gpu1") as wire, proxy(w) as p:
+            host = f"{port}.{run}.localhost"
+            assert p.get(host, "/x").text.startswith("one /x "), p.said.read_text()
+            ws = p.websocket(host)
+            assert ws.ask(b"a") == b"one:a"
+            ws.close()
+            for turn in range(5):
+                wire.cut_all("rst" if turn % 2 else "fin")
+
+                def answers():
+                    with contextlib.suppress(OSError, http.client.HTTPException):
+                        return p.get(host).status == 200
+                wait_for(answers, "an answer after a cut", 60)
+            page = p.get(f"{run}.localhost")
+            assert page.status == 200 and f"port {port}" in page.text, page
+
+
+def test_the_port_of_the_proxy(w):
+    w.repo()
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        w.refused("proxy", "--port", str(taken), id="listen.taken", rc=1, says=str(taken))
+    with proxy(w, "--port", str(taken)) as p:
+        assert p.port == taken
+    with proxy(w, "--port", "0", "--json") as p:
+        said = json.loads(p.line)
+        assert said["schema"] == "dlrun/proxy/v1" and said["template"] == f"http://{{port}}.{{run}}.localhost:{p.port}/", said
+
+
+if __name__ == "__main__":
+    main()

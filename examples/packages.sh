@@ -22,7 +22,10 @@ package_list() {
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv openssl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
-            containernetworking-plugins iproute2 iptables
+            containernetworking-plugins iproute2 iptables \
+            openssh-server openssh-client dropbear-bin rsync procps dash tcsh screen mksh
+        # Ubuntu's is a snap, which not every machine takes: tests that want it are skipped there.
+        grep -qs '^ID=ubuntu' /etc/os-release || echo chromium chromium-driver
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \
@@ -215,6 +218,7 @@ services_off() {
     for name in "$@"; do
         case $name in
         docker-registry | containerd) as_root systemctl disable --quiet --now "$name" || true ;;
+        openssh-server) as_root systemctl disable --quiet --now ssh.service ssh.socket || true ;;
         esac
     done
 }

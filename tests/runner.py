@@ -57,11 +57,15 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "init", "doctor", "usage", "upkeep", "carry"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "upkeep", "carry"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
+    yield "real front", python(real / "front.py", DLRUN), {}
+    yield "real proxy", python(real / "proxy.py", DLRUN), {}
     for name in ("push_matrix", "push_cuts", "push_hostile"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary", "push"):
+        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
+    for name in sorted(p.stem for pattern in ("ssh_*.py", "runner*.py") for p in real.glob(pattern)):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real cluster", python(real / "on_cluster.py", DLRUN, *sorted(real.glob("cluster_*.py"))), {}
     for name in ("snapshot", "local", "failure", "attempts", "world", "canary"):

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -28,10 +29,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "real"))
+
 from certs import Certs
 from faultproxy import FaultProxy, ProxyProcess
 from registry import OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Basic, Bearer, Registry, compact, digest_of, layer
 from scripted import Answer, ScriptedServer, that_hold
+from stopwatch import Stopwatch, running_time
 from tokens import TokenServer
 
 RTT_S = 0.05
@@ -236,30 +240,30 @@ def test_proxy_delay_by_direction_and_at_run_time():
 def test_proxy_delay_is_not_serialisation():
     pieces, size = 50, 1 << 18
     with echo_server() as address, FaultProxy(address, delay=0.1) as proxy, connect(proxy) as sock:
-        begin = time.monotonic()
+        watch = Stopwatch()
         sender = threading.Thread(target=lambda: [sock.sendall(b"y" * size) for _ in range(pieces)])
         sender.start()
         exactly(sock, pieces * size)
         sender.join()
-        assert 0.2 <= time.monotonic() - begin < 1.5, time.monotonic() - begin
+        assert watch.between(0.2, 1.5)
 
 
 def test_proxy_connect_delay():
     with echo_server() as address, FaultProxy(address, connect_delay=0.1) as proxy:
-        begin = time.monotonic()
+        watch = Stopwatch()
         with connect(proxy) as sock:
             sock.sendall(b"x")
             exactly(sock, 1)
-            assert 0.1 <= time.monotonic() - begin < 0.15
+            assert watch.between(0.1, 0.15)
             assert round_trips(sock, 3)[0] < 0.05
 
 
 def test_proxy_rate():
     with echo_server() as address, FaultProxy(address, rate=(1e6, None)) as proxy, connect(proxy) as sock:
-        begin = time.monotonic()
+        watch = Stopwatch()
         sock.sendall(b"z" * 200_000)
         exactly(sock, 200_000)
-        assert 0.19 <= time.monotonic() - begin < 0.4, time.monotonic() - begin
+        assert watch.between(0.19, 0.4)
 
 
 def sent_and_got(proxy, data):
@@ -414,7 +418,7 @@ def test_proxy_process_obeys():
 
 def test_proxy_ends_at_once_whatever_is_open():
     with echo_server() as address:
-        begin = time.monotonic()
+        watch = Stopwatch()
         with FaultProxy(address, delay=10) as proxy:
             proxy.fault("stall", "request", 1, connection=1)
             socks = [connect(proxy) for _ in range(5)]
@@ -422,7 +426,7 @@ def test_proxy_ends_at_once_whatever_is_open():
                 sock.sendall(b"abc")
         for sock in socks:
             sock.close()
-        assert time.monotonic() - begin < 2
+        assert watch.between(0, 2)
 
 
 # --- the scripted server
@@ -947,6 +951,21 @@ def test_crane_pushes():
         assert server.grants and all(g.user == "u" for g in server.grants)
 
 
+# --- the stopwatch of the tests
+
+
+def test_stopwatch_leaves_out_standstills():
+    script = ("import sys; sys.path.append(sys.argv[1]); from stopwatch import Stopwatch; watch = Stopwatch();"
+              "print('begun', flush=True); sys.stdin.readline(); print(watch.between(1, 0.6), watch.between(1.5, 99), flush=True)")
+    with subprocess.Popen([sys.executable, "-c", script, Path(__file__).resolve().parents[1] / "real"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as watched:
+        assert watched.stdout.readline() == "begun\n"
+        watched.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)  # The standstill.
+        watched.send_signal(signal.SIGCONT)
+        assert watched.communicate("\n", timeout=20)[0] == "True True\n"
+
+
 # --- all of them
 
 
@@ -954,6 +973,8 @@ def main():
     wanted = sys.argv[1:]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     tests = [(n, f) for n, f in globals().items() if n.startswith("test_") and inspect.isfunction(f)]
+    running_time()  # The thread behind it stays.
+    threads = threading.enumerate()
     for name, function in tests:
         if wanted and not any(word in name for word in wanted):
             continue
@@ -967,7 +988,7 @@ def main():
         counts[verdict] += 1
         if verdict != "passed":
             print(f"{verdict}: {name}: {text}", flush=True)
-    left = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+    left = [t.name for t in threading.enumerate() if t not in threads]
     if left:
         counts["failed"] += 1
         print(f"failed: threads are left: {left}")

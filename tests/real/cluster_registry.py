@@ -104,13 +104,13 @@ def login(w, host):
 def test_what_is_not_there_is_said_at_once(w):
     with site(w) as s:
         push_through(s)
-        begin = time.monotonic()
+        begin = running_time()
         w.refused("push", "-t", "k", id="kube.not_found", rc=5, says=["registry", s.namespace])
         stands_behind(s, inside_port(s), ready=False)
         w.refused("push", "-t", "k", id="kube.forward", rc=3, says=["none of the 1 pods", "registry"])
         s.configure(registry={**s.target["registry"], "forward": f"{s.namespace}/registry:4999"})
         w.refused("submit", "-d", "--", "true", id="kube.not_found", rc=5, says="no port 4999")
-        assert time.monotonic() - begin < 20
+        assert running_time() - begin < 20
         assert s.jobs() == [] and w.runs() == []
 
 
@@ -118,9 +118,9 @@ def test_who_may_not_forward_is_told(w):
     with site(w, role="view") as s:
         stands_behind(s, inside_port(s))
         push_through(s)
-        begin = time.monotonic()
+        begin = running_time()
         w.refused("push", "-t", "k", id="kube.denied", rc=4, says=["portforward", "dlrun init --rbac"])
-        assert time.monotonic() - begin < 10
+        assert running_time() - begin < 10
 
 
 def test_the_tunnel_is_for_this_push_only(w):

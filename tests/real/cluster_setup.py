@@ -294,18 +294,18 @@ def test_one_cluster_does_not_hide_another(w):
 def test_a_server_that_hangs(w):
     with site(w, alone=True) as s:
         s.cluster.stop("apiserver")
-        begin = time.monotonic()
+        begin = running_time()
         found = targets(w)["k"]
-        took = time.monotonic() - begin
+        took = running_time() - begin
         assert took < 4 and not found["reachable"] and found["error"]["id"] == "kube.unreachable", (took, found)
-        begin = time.monotonic()
+        begin = running_time()
         row = rows(w, "cluster")[0]
-        took = time.monotonic() - begin
+        took = running_time() - begin
         assert took < 10 and row["status"] == "problem" and "has not answered" in row["cause"], (took, row)
         (w.tree / "dlrun.yaml").unlink()
-        begin = time.monotonic()
+        begin = running_time()
         said = w.ok("init", "--target", "kube").err
-        took = time.monotonic() - begin
+        took = running_time() - begin
         assert took < 5 and "not checked" in said and (w.tree / "dlrun.yaml").exists(), (took, said)
         s.cluster.cont("apiserver")
 
@@ -367,9 +367,9 @@ def test_doctor_and_logins(w):
         assert rows(w, "cluster")[0]["status"] == "ok" and "get-token" in rows(w, "cluster-login")[0]["found"]
         (w.dir / "slow").mkdir()
         w.env["KUBECONFIG"] = config(credentials=s.cluster.exec_plugin(s.user, w.dir / "slow", seconds=30))
-        begin = time.monotonic()
+        begin = running_time()
         row = rows(w, "cluster")[0]
-        assert time.monotonic() - begin < 10 and row["status"] == "problem" and "get-token" in row["cause"], row
+        assert running_time() - begin < 10 and row["status"] == "problem" and "get-token" in row["cause"], row
 
 
 if __name__ == "__main__":

@@ -194,9 +194,9 @@ def test_much_data(w):
         (w.tree / f"data/{i}").mkdir(parents=True)
         for k in range(50):
             (w.tree / f"data/{i}/{k}").write_bytes(b"x" * 100)
-    began = time.monotonic()
+    began = running_time()
     init(w)
-    assert time.monotonic() - began < 20
+    assert running_time() - began < 20
     assert value(w, "data") == ["data"]
 
 

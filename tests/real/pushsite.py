@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import Result, check_error_form, decompress
+from harness import Result, check_error_form, decompress, running_time
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
 from faultproxy import FaultProxy  # noqa: E402, F401
@@ -131,7 +131,7 @@ class Site:
         argv = [self.dlrun, "push", "--to", f"{self.via}/me/code{tag}", *map(str, args)]
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         process = subprocess.Popen(argv, cwd=self.tree, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        process.files, process.began = (out, err), time.monotonic()
+        process.files, process.began = (out, err), running_time()
         return process
 
     def push(self, *args, **options):
@@ -171,7 +171,7 @@ def ended(process, longest_s=120):
     os.close(fd)
     if late:
         process.kill()
-    seconds = time.monotonic() - process.began
+    seconds = running_time() - process.began
     process.wait()
     texts = []
     for file in process.files:

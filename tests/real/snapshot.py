@@ -721,9 +721,9 @@ def test_huge_checkpoint_is_refused_at_once(w):
     (w.tree / "ckpt").mkdir()
     with open(w.tree / "ckpt/model.bin", "wb") as file:
         file.truncate(10 << 30)
-    begin = time.monotonic()
+    begin = running_time()
     w.refused("push", "--to", f"oci:{w.dir}/out", id="snapshot.limit", rc=1, says=["ckpt/model.bin", "10"])
-    assert time.monotonic() - begin < 5
+    assert running_time() - begin < 5
 
 
 def test_total_and_number_of_files(w):

@@ -75,10 +75,10 @@ def test_sigkill_at_points_of_a_submit(w):
             return w.command(["strace", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}", "-e", f"inject={name}:signal=SIGKILL:when={n}",
                               *words]).rc != 0
         killed = sum(kill(i * len(calls) // POINTS) for i in range(POINTS))
-        begin = time.monotonic()
+        begin = running_time()
         w.ok("ps")
         states = judge(s)
-        print(f"killed {killed} of {POINTS} submits: {dict(states)}, settled after {time.monotonic() - begin:.1f} s", flush=True)
+        print(f"killed {killed} of {POINTS} submits: {dict(states)}, settled after {running_time() - begin:.1f} s", flush=True)
         assert killed >= POINTS // 2 and states["succeeded"] > 2
         assert s.follow("--", "echo", "still").out == "still\n"
         w.ok("rm", *[r["id"] for r in w.runs()])
@@ -170,8 +170,8 @@ def test_the_server_and_the_login_end(w):
         s["gpu1"].stop(sessions=True)
         shown = w.show(run)
         assert shown["state"] == "unknown" or shown["state"] == "running", shown["state"]
-        begin = time.monotonic()
-        assert w.run("ps").rc == 0 and time.monotonic() - begin < 3
+        begin = running_time()
+        assert w.run("ps").rc == 0 and running_time() - begin < 3
         s["gpu1"].start()
         assert s.state(run) == "running"
         w.ok("cancel", run)
@@ -183,8 +183,8 @@ def test_a_node_that_stands_still(w):
         run = s.submit("--grace", "1s", "--", "sleep", "600")
         s.running(run)
         s["gpu1"].freeze()
-        begin = time.monotonic()
-        assert w.run("ps").rc == 0 and time.monotonic() - begin < 3, time.monotonic() - begin
+        begin = running_time()
+        assert w.run("ps").rc == 0 and running_time() - begin < 3, running_time() - begin
         assert next(r for r in w.runs() if r["id"] == run)["state"] in ("running", "unknown")
         s["gpu1"].freeze(False)
         assert s.state(run) == "running"

@@ -233,21 +233,21 @@ def test_new_hosts(w):
 def test_nobody_there(w):
     with SshSite(w) as s:
         s.host("gpu1")
-        start = time.monotonic()
+        start = running_time()
         says(connect(s, "gpu1", "port=1", "exec", "true"), FAILED, "ssh.unreachable.*no ssh server listens")
         says(connect(s, "gpu1", "host=no-such-host.invalid", "exec", "true"), FAILED, "ssh.unreachable.*no-such-host.invalid")
         with server(lambda one: one.sendall(b"HTTP/1.0 400 no\r\n\r\n")) as port:
             says(connect(s, "gpu1", f"port={port}", "exec", "true"), FAILED, "ssh.unreachable")
         with server(lambda one: None) as port:
             says(connect(s, "gpu1", f"port={port}", "exec", "true"), FAILED, "ssh.unreachable.*before it says")
-        assert time.monotonic() - start < 10
+        assert running_time() - start < 10
         with server(lambda one: one.recv(1000) and one.recv(1000)) as port:
-            start = time.monotonic()
+            start = running_time()
             says(connect(s, "gpu1", f"port={port}", "exec", "true"), FAILED, "ssh.unreachable.*says nothing")
-            assert time.monotonic() - start < 12
+            assert running_time() - start < 12
             # A login that is not wanted any more ends at once.
-            start = time.monotonic()
-            assert connect(s, "gpu1", f"port={port}", "cancel", "300").rc == 0 and time.monotonic() - start < 6
+            start = running_time()
+            assert connect(s, "gpu1", f"port={port}", "cancel", "300").rc == 0 and running_time() - start < 6
 
 
 def test_lost_connections(w):
@@ -256,10 +256,11 @@ def test_lost_connections(w):
         waits = begin(s, "gpu1", "keepalive=1000", "exec", "echo begun; sleep 99")
         assert waits.stdout.readline() == "begun\n"
         host.freeze()
-        start = time.monotonic()
+        start = running_time()
         _, err = waits.communicate(timeout=30)
+        took = running_time() - start
         host.freeze(stop=False)
-        assert "ssh.lost" in err and waits.returncode == FAILED and time.monotonic() - start < 12, err
+        assert "ssh.lost" in err and waits.returncode == FAILED and took < 12, (took, err)
         # One that is only quiet is kept.
         quiet = connect(s, "gpu1", "keepalive=500", "exec", "sleep 6; echo done")
         assert quiet.rc == 0 and quiet.out == "done\n", quiet
@@ -282,10 +283,11 @@ def test_a_machine_that_has_slept(w):
         assert dies.stdout.readline() == "begun\n"
         host.freeze()
         sleeps(dies)
-        start = time.monotonic()
+        start = running_time()
         _, err = dies.communicate(timeout=50)
+        took = running_time() - start
         host.freeze(stop=False)
-        assert "ssh.lost" in err and dies.returncode == FAILED and time.monotonic() - start < 12, err
+        assert "ssh.lost" in err and dies.returncode == FAILED and took < 12, (took, err)
 
 
 def test_an_idle_connection_answers_the_server(w):

@@ -30,9 +30,9 @@ def words(done):
 
 
 def refused(s, id, *says, host="gpu1", carrier="openssh", line="echo never", options=()):
-    begin = time.monotonic()
+    begin = running_time()
     done = execute(s, line, *options, host=host, carrier=carrier)
-    took = time.monotonic() - begin
+    took = running_time() - begin
     assert done.rc == 125 and f"error: {id}: " in done.err and done.out == "", done
     assert took < SOON_S, f"said after {took:.1f} s: {done!r}"
     for word in says:
@@ -394,14 +394,14 @@ def deaf_port():
 def test_a_port_that_does_not_answer_holds_nothing_up(w):
     with hosts(w) as s, deaf_port() as deaf:
         with forwards(s, f"127.0.0.1:{deaf}", "libssh2") as (port, process), contextlib.ExitStack() as stack:
-            begin = time.monotonic()
+            watch = Stopwatch()
             for _ in range(2):
                 stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             # The second is opened on a connection of its own before the first is given up.
             wait_for(lambda: s["gpu1"].logins() == 2, "another connection", 9)
             said = [next(x for x in process.stderr if x.startswith("error: ")) for _ in range(2)]
             assert all(x.startswith("error: ssh.port: ") for x in said), said
-            assert 8 < time.monotonic() - begin < 25, said
+            assert watch.between(8, 25), said
 
 
 def test_forwards_that_are_not_allowed(w):

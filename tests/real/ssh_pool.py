@@ -60,9 +60,9 @@ def test_hosts_that_do_not_answer_are_passed_over(w):
     with pool(w, 0, 0, 0) as s:
         s["gpu1"].stop()
         s["gpu2"].freeze()
-        begin = time.monotonic()
+        begin = running_time()
         run = s.submit("--", "true", to=POOL)
-        assert host_of(s, run) == ["gpu3"] and time.monotonic() - begin < 20, (host_of(s, run), time.monotonic() - begin)
+        assert host_of(s, run) == ["gpu3"] and running_time() - begin < 20, (host_of(s, run), running_time() - begin)
         assert "gpu1" in s.said + json.dumps(w.show(run)["warnings"]) + json.dumps(s.why(run)), s.said
         s["gpu3"].stop()
         done = w.run("submit", "-d", "-t", f"ssh:{POOL}", "--", "true")
@@ -107,9 +107,9 @@ def test_many_hosts_are_asked_at_once(w):
         for name in names:
             wires.enter_context(s.wire(name, delay=0.1))
         s.submit("--", "true", to="n[00-11]")
-        begin = time.monotonic()
+        begin = running_time()
         s.submit("--", "true", to="n[00-11]")
-        took = time.monotonic() - begin
+        took = running_time() - begin
         print(f"12 hosts at 200 ms: {took:.1f} s", flush=True)
         assert took < 12, took
 

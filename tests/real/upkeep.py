@@ -104,9 +104,9 @@ def test_silent_registry(w):
     with Registry() as registry:
         registry.rule(".", Answer(how="hang"))
         configure(w, registry, image=f"{registry.address}/base:1")
-        began = time.monotonic()
+        began = running_time()
         result = w.run("doctor", "--json")
-        assert time.monotonic() - began < 12
+        assert running_time() - began < 12
         rows = {c["id"]: c for c in json.loads(result.out)["checks"]}
         expect(rows["registry"], "problem", registry.address)
         expect(rows["base"], "problem", registry.address)

@@ -36,12 +36,22 @@ struct http_watch {
  * libcurl to the loop
  */
 
+/* What leads to a request that is held: libcurl sends it with what completes the connection. */
+static short held_back(const struct http_call *call)
+{
+	if (!call || !call->held)
+		return 0;
+	return call->url.tls ? POLLIN : POLLIN | POLLOUT;
+}
+
 /* Connections that only wait to be used again are no reason for the loop to go on. */
 static short prepare_watch(void *ctx)
 {
 	const struct http_watch *watch = ctx;
 
-	return watch->http->n_running > 0 && !watch->rests ? watch->events : 0;
+	if (watch->http->n_running == 0 || watch->rests)
+		return 0;
+	return (short)(watch->events & ~held_back(watch->call));
 }
 
 static int dispatch_watch(void *ctx, short revents, struct err *err);

@@ -140,6 +140,7 @@ struct http_request {
 	const char *proxy;
 	bool has_zone;          /* a server named this URL: */
 	enum address_zone zone; /* of the host that the user named */
+	bool held;              /* sent by http_authorize, and not before */
 	int64_t deadline_ms;    /* clock_ms(); 0: none */
 	int64_t idle_ms;        /* no byte either way for so long; 0: 30 s */
 	http_done_fn *done;
@@ -152,6 +153,10 @@ struct http_request {
  * E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body); E_HTTP_PROTOCOL (no HTTP, wrong
  * length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE. */
 struct http_call *http_start(struct http *http, const struct http_request *request);
+/* What was held is sent, with this authorization (copied; NULL: none). Its connection was begun by
+ * http_start, unless something is between here and the server; it is made again if it was lost
+ * meanwhile. NULL is accepted. */
+void http_authorize(struct http_call *call, const char *authorization);
 /* Give up; no done. NULL is accepted. The connection is closed if it is in use. */
 void http_cancel(struct http_call *call);
 /* Go on reading the body, or sending it. NULL is accepted. */

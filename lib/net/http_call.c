@@ -1,5 +1,6 @@
 #include "net/http.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,7 @@ static int time_out(struct http_call *call, bool is_idle, struct err *err)
 	else
 		err_set(fault, E_HTTP_TIMEOUT, "no connection to %s within the time for it", host);
 	call->x.is_transient = true;
+	call->held = false;
 	return http_call_ended(call, CURLE_OPERATION_TIMEDOUT, err);
 }
 
@@ -126,12 +128,29 @@ void http_call_tell(struct http_call *call)
 		call->http->event(call->http->event_ctx, &event);
 }
 
-static int start_exchange(struct http_call *call, struct err *err)
+static void drop_exchange(struct http_call *call)
 {
-	if (begin(call, &call->x.fault) == 0)
-		return 0;
+	http_detach(call);
+	http_exchange_done(&call->x);
+}
+
+static int fail(struct http_call *call, struct err *err)
+{
 	http_call_tell(call);
 	return finish(call, err);
+}
+
+/* What is held waits without a connection where none can be made; faults show when it is sent. */
+static int start_exchange(struct http_call *call, struct err *err)
+{
+	int r = begin(call, &call->x.fault);
+
+	/* Others would have to be spoken to before the server. */
+	if (call->held && (r < 0 || call->x.proxy || call->x.route))
+		drop_exchange(call);
+	else if (r < 0)
+		return fail(call, err);
+	return 0;
 }
 
 static int start_due(void *ctx, struct err *err)
@@ -139,8 +158,35 @@ static int start_due(void *ctx, struct err *err)
 	struct http_call *call = ctx;
 
 	call->timer = NULL;
+	drop_exchange(call);
 	watch_limits(call);
 	return start_exchange(call, err);
+}
+
+static void start_soon(struct http_call *call)
+{
+	loop_remove_timer(call->http->loop, call->timer);
+	call->timer = loop_add_timer(call->http->loop, clock_ms(), start_due, call);
+}
+
+/* Of a connection over which nothing was sent: only its end is to be read there. */
+static bool has_ended(const struct http_call *call)
+{
+	struct pollfd pollfd = {.fd = call->x.fd, .events = POLLIN};
+
+	return !call->url.tls && pollfd.fd >= 0 && poll(&pollfd, 1, 0) > 0;
+}
+
+void http_authorize(struct http_call *call, const char *authorization)
+{
+	if (!call || call->over || !call->held)
+		return;
+	call->held = false;
+	call->request.authorization = mem_strdup(authorization);
+	if (call->x.attached && !has_ended(call) && check_lines(call, NULL) == 0)
+		http_exchange_authorize(call);
+	else
+		start_soon(call);
 }
 
 static void copy_request(struct http_call *call, const struct http_request *request)
@@ -154,6 +200,7 @@ static void copy_request(struct http_call *call, const struct http_request *requ
 	kept->url = NULL;
 	kept->headers = NULL;
 	kept->tls = NULL;
+	call->held = request->held;
 	if (request->idle_ms <= 0)
 		kept->idle_ms = HTTP_IDLE_MS;
 	url_copy(request->url, &call->url);
@@ -179,7 +226,7 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 		call->next->prev = call;
 	http->calls = call;
 	/* From the loop: libcurl may be what called. */
-	call->timer = loop_add_timer(http->loop, call->start_ms, start_due, call);
+	start_soon(call);
 	return call;
 }
 
@@ -203,12 +250,6 @@ void http_answer_done(struct http_answer *answer)
 	buf_done(&answer->body);
 	url_done(&answer->url);
 	err_done(&answer->fault);
-}
-
-static void drop_exchange(struct http_call *call)
-{
-	http_detach(call);
-	http_exchange_done(&call->x);
 }
 
 void http_call_free(struct http_call *call)
@@ -275,6 +316,19 @@ static int finish(struct http_call *call, struct err *err)
  * The end of an exchange
  */
 
+/* While it was held, maybe: a server does not wait for ever. */
+static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
+{
+	return x->was_held && !x->begun && result != CURLE_OK && !err_is_set(&x->fault);
+}
+
+/* Nothing was sent. */
+static int begin_again(struct http_call *call, struct err *err)
+{
+	drop_exchange(call);
+	return call->held ? 0 : start_exchange(call, err);
+}
+
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 {
 	struct http_exchange *x = &call->x;
@@ -282,6 +336,8 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	curl_off_t up = 0;
 	int r = 0;
 
+	if (call->held || x->too_early || is_lost_ahead(x, result))
+		return begin_again(call, err);
 	if (call->connected && result == CURLE_OK && !err_is_set(&x->fault))
 		return call->connected(call, err);
 	if (x->easy)

@@ -79,7 +79,8 @@ static int on_begin(void *ctx, char *address, char *local, int port, int local_p
 		refuse(call, zone, &call->x.fault);
 		return CURL_PREREQFUNC_ABORT;
 	}
-	if (call->canceled)
+	call->x.too_early = call->held;
+	if (call->canceled || call->held)
 		return CURL_PREREQFUNC_ABORT;
 	/* The stream before may have ended as it read. */
 	http_read_ahead(call, false);

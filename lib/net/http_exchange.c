@@ -40,16 +40,20 @@ static void add_header(struct http_exchange *x, const char *line)
 	x->headers = curl_slist_append(x->headers, line);
 }
 
+static void add_authorization(struct http_call *call)
+{
+	if (!call->request.authorization)
+		return;
+	AUTO_FREE char *line = mem_printf("Authorization: %s", call->request.authorization);
+	call->x.headers = curl_slist_append(call->x.headers, line);
+	explicit_bzero(line, strlen(line));
+}
+
 static void set_headers(struct http_call *call)
 {
 	struct http_exchange *x = &call->x;
 
-	/* The first one, so that no two strings of it have to be wiped. */
-	if (call->request.authorization) {
-		AUTO_FREE char *line = mem_printf("Authorization: %s", call->request.authorization);
-		x->headers = curl_slist_append(x->headers, line);
-		explicit_bzero(line, strlen(line));
-	}
+	add_authorization(call);
 	if (call->request.body.size <= HTTP_EXPECT_MIN)
 		x->headers = curl_slist_append(x->headers, "Expect:");
 	vec_foreach (char *, header, &call->headers)
@@ -104,12 +108,21 @@ static void set_basics(struct http_call *call)
 	HTTP_SET(call, CURLOPT_PRIVATE, call);
 }
 
+/* libcurl reads the list when it sends. */
+void http_exchange_authorize(struct http_call *call)
+{
+	add_authorization(call);
+	HTTP_SET(call, CURLOPT_HTTPHEADER, call->x.headers);
+	call->x.start_ms = call->x.last_ms = clock_ms();
+}
+
 int http_exchange_init(struct http_call *call, struct err *err)
 {
 	struct http_exchange *x = &call->x;
 
 	x->start_ms = x->last_ms = clock_ms();
 	x->fd = -1;
+	x->was_held = call->held;
 	x->easy = curl_easy_init();
 	if (!x->easy)
 		return err_set(err, E_BUG, "libcurl makes no request");

@@ -70,6 +70,8 @@ struct http_exchange {
 	int status;
 	bool attached;     /* libcurl is at it */
 	bool begun;        /* a connection was given to it */
+	bool was_held;     /* before that */
+	bool too_early;    /* and still was to be */
 	bool headers_over; /* of the final answer */
 	bool cut;          /* the rest of an error's body is not wanted */
 	bool has_length;
@@ -93,6 +95,7 @@ struct http_call {
 	bool resumes; /* and not only looks for input */
 	int64_t start_ms;
 	unsigned hops;
+	bool held; /* not to be sent yet */
 	bool recv_paused, send_paused;
 	bool gathers; /* of the body what is read at once, in batch */
 	struct buf batch;
@@ -149,6 +152,8 @@ void http_drop_routes(struct http *http);
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
+/* With the authorization of the call, which came after its connection was begun. */
+void http_exchange_authorize(struct http_call *call);
 void http_exchange_done(struct http_exchange *x);
 
 /* http_tls.c */

@@ -509,7 +509,7 @@ static void make_url(const struct registry_call *call, struct url *ret)
 	ret->path = *path == '/' ? mem_strdup(path) : mem_printf("/v2/%s/%s", call->repo, path);
 }
 
-static void send_request(struct registry_call *call, const char *authorization)
+static void start_request(struct registry_call *call, bool held, const char *authorization)
 {
 	struct registry *registry = call->registry;
 	AUTO_URL struct url url = {0};
@@ -520,6 +520,7 @@ static void send_request(struct registry_call *call, const char *authorization)
 		.url = &url,
 		.headers = &call->headers,
 		.authorization = authorization,
+		.held = held,
 		.body = call->request.body,
 		/* Words beside a success that nobody reads are no reason to fail. */
 		.max_body = call->request.max_body ? call->request.max_body : HTTP_ERROR_BODY_MAX,
@@ -536,10 +537,27 @@ static void send_request(struct registry_call *call, const char *authorization)
 	request.body.copy = false;
 	if (request.body.read)
 		request.body.read = read_body;
-	if (call->tries++ == 0)
-		call->began_ms = clock_ms();
 	call->by_tls = url.tls;
 	call->http = http_start(registry->http, &request);
+}
+
+/* Its connection is made while the token is fetched. Later there are some that wait to be used. */
+static void connect_ahead(struct registry_call *call)
+{
+	if (!call->registry->answered && !call->http)
+		start_request(call, true, NULL);
+}
+
+static void send_request(struct registry_call *call, const char *authorization)
+{
+	if (call->tries++ == 0)
+		call->began_ms = clock_ms();
+	if (call->http && call->by_tls != call->registry->origin.tls)
+		http_cancel(TAKE(call->http));
+	if (call->http)
+		http_authorize(call->http, authorization);
+	else
+		start_request(call, false, authorization);
 }
 
 /* A login that is refused is what the registry itself has answered before. */
@@ -564,6 +582,7 @@ static int on_ready(void *ctx, const char *authorization, unsigned generation, s
 	call->wait = NULL;
 	call->waiting = false;
 	if (fault && err_is_set(fault)) {
+		http_cancel(TAKE(call->http));
 		no_login(call, fault);
 		return 0;
 	}
@@ -584,6 +603,8 @@ static void authorize(struct registry_call *call)
 	call->waiting = true;
 	struct auth_wait *wait = auth_want(call->registry->auth, on_ready, call);
 	call->wait = call->waiting ? wait : NULL;
+	if (call->waiting)
+		connect_ahead(call);
 }
 
 void registry_drop_waits(struct registry *registry)

@@ -227,6 +227,99 @@ static void test_small_records(void **state)
 	client_done(&client);
 }
 
+static bool pump_once(struct fix_conn *conn, int fd)
+{
+	struct pollfd fds[] = {{.fd = conn->fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+	char data[16384];
+
+	poll(fds, 2, -1);
+	int from = fds[0].revents ? 0 : 1;
+	ssize_t n = recv(fds[from].fd, data, sizeof(data), 0);
+	if (n > 0 && from == 0)
+		atomic_fetch_add(&conn->server->n_bytes, (int)n);
+	return n > 0 && send(fds[!from].fd, data, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+/* Leads to the server with the good certificate, and counts what is sent there. The first of its
+ * connections ends in mid-handshake where `cuts`. */
+static atomic_bool cuts;
+
+static bool lead_to_good(struct fix_conn *conn)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons(tls_ports[GOOD]),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	char c;
+
+	if (atomic_load(&cuts) && conn->server->n_conns == 1) {
+		atomic_fetch_add(&conn->server->n_bytes, (int)recv(conn->fd, &c, 1, 0));
+		return false;
+	}
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool goes_on = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0;
+	while (goes_on)
+		goes_on = pump_once(conn, fd);
+	close(fd);
+	return false;
+}
+
+struct release {
+	struct client *client;
+	struct fix_server *server;
+	struct result *result;
+	int n_bytes; /* that had come by then */
+};
+
+static int release_greeted(void *ctx, struct err *err)
+{
+	struct release *release = ctx;
+
+	(void)err;
+	release->n_bytes = atomic_load(&release->server->n_bytes);
+	if (release->n_bytes > 0)
+		http_authorize(release->result->call, "Bearer t0k");
+	else
+		loop_add_timer(release->client->loop, clock_ms() + 2, release_greeted, release);
+	return 0;
+}
+
+/* The handshake is begun while the request is held. */
+static void test_held(void **state)
+{
+	AUTO_FREE char *ca = in_tmp("ca.pem");
+	const struct http_tls tls = {.ca_file = ca};
+	struct client client;
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	for (int i = 0; i < 2; i++) {
+		struct fix_server *server = fix_start(NULL);
+		struct result result = {.request = {.tls = &tls, .held = true}}, next = {0};
+		struct release release = {.client = &client, .server = server, .result = &result};
+		AUTO_FREE char *url = mem_printf("https://localhost:%u/", server->port);
+
+		server->hello = lead_to_good;
+		atomic_store(&cuts, i == 1);
+		client_init(&client);
+		client_start_url(&client, url, &result);
+		loop_add_timer(client.loop, clock_ms(), release_greeted, &release);
+		client_run(&client);
+		assert_int_equal(result.status, 200);
+		assert_string_equal(result.body, "tls");
+		assert_int_equal(client.events.n, 1);
+		next.request.tls = &tls;
+		client_start_url(&client, url, &next);
+		client_run(&client);
+		assert_int_equal(next.status, 200);
+		assert_int_equal(server->n_conns, i + 1);
+		client_done(&client);
+		fix_stop(server);
+		result_done(&result);
+		result_done(&next);
+	}
+}
+
 static void test_own_issuer(void **state)
 {
 	AUTO_FREE char *ca = in_tmp("ca.pem");
@@ -1009,6 +1102,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own_issuer),
 		cmocka_unit_test(test_small_records),
+		cmocka_unit_test(test_held),
 		cmocka_unit_test(test_refused_certificates),
 		cmocka_unit_test(test_issuers_are_not_mixed),
 		cmocka_unit_test(test_insecure),

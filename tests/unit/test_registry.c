@@ -648,6 +648,48 @@ static void test_token(void **state)
 	world_done(&world);
 }
 
+enum { AHEAD_LIMIT_MS = 10000 };
+
+/* The token comes when two more connections are there. */
+static bool answer_late_token(struct fix_conn *conn)
+{
+	int64_t end_ms = clock_ms() + AHEAD_LIMIT_MS;
+
+	while (str_starts(conn->path, "/token?") && atomic_load(&conn->server->n_open) < 3 &&
+		clock_ms() < end_ms)
+		usleep(1000);
+	return answer_token(conn);
+}
+
+static void test_connects_beside_the_token(void **state)
+{
+	struct world world;
+	struct outcome outcomes[2] = {0};
+
+	(void)state;
+	atomic_store(&n_tokens, 0);
+	atomic_store(&expire, false);
+	world_init(&world, answer_late_token);
+	AUTO_FREE char *challenge = mem_printf(
+		"Bearer realm=\"http://127.0.0.1:%u/token\",service=\"s\"", world.server->port);
+	struct registry_options options = world_options(&world);
+	options.remembered_open = options.remembered_http = true;
+	options.remembered_challenge = challenge;
+	world_open(&world, &options);
+	int64_t begin_ms = clock_ms();
+	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
+		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+	world_run(&world);
+	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
+	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
+		is_ok(&outcomes[i], 200);
+		outcome_done(&outcomes[i]);
+	}
+	assert_int_equal(fix_count(world.server, "GET "), 1 + 2);
+	assert_int_equal(world.server->n_conns, 3);
+	world_done(&world);
+}
+
 /*
  * Elsewhere
  */
@@ -1156,6 +1198,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_password),
 		cmocka_unit_test(test_no_login),
 		cmocka_unit_test(test_token),
+		cmocka_unit_test(test_connects_beside_the_token),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_elsewhere_login),
 		cmocka_unit_test(test_hostile),

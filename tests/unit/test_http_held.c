@@ -1,0 +1,284 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "httpclient.h"
+#include "httpfix.h"
+
+enum { LOOK_MS = 2, KEPT_MS = 40 };
+
+static struct client client;
+static struct fix_server *server;
+
+static bool answer_ok(struct fix_conn *conn)
+{
+	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	client_init(&client);
+	server = fix_start(answer_ok);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	client_done(&client);
+	if (server)
+		fix_stop(server);
+	return 0;
+}
+
+/* What a held call waits for, and what it is then sent with. */
+struct release {
+	struct result *result;
+	const char *authorization;
+	int n_conns; /* that the server has seen by then */
+	int64_t from_ms;
+};
+
+static int look(void *ctx, struct err *err)
+{
+	struct release *release = ctx;
+	int64_t now_ms = clock_ms();
+
+	(void)err;
+	pthread_mutex_lock(&server->lock);
+	bool is_due = server->n_conns >= release->n_conns && now_ms >= release->from_ms;
+	pthread_mutex_unlock(&server->lock);
+	if (is_due)
+		http_authorize(release->result->call, release->authorization);
+	else
+		loop_add_timer(client.loop, now_ms + LOOK_MS, look, release);
+	return 0;
+}
+
+/* For a while nothing is sent, though there is a connection. */
+static void start_held(const char *path, int n_conns, struct release *release)
+{
+	release->result->request.held = true;
+	release->n_conns = n_conns;
+	release->from_ms = clock_ms() + KEPT_MS;
+	client_start(&client, server->port, path, release->result);
+	loop_add_timer(client.loop, clock_ms(), look, release);
+}
+
+static void test_sent_when_released(void **state)
+{
+	struct result result = {.request = {.method = "POST", .body = {.data = "abc", .size = 3}}};
+	struct release release = {.result = &result, .authorization = "Bearer t0k"};
+
+	(void)state;
+	start_held("/x", 1, &release);
+	client_run(&client);
+	assert_int_equal(result.n_done, 1);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(server->n_conns, 1);
+	assert_int_equal(server->heads.n, 1);
+	assert_non_null(strstr(server->heads.v[0], "\r\nAuthorization: Bearer t0k\r\n"));
+	assert_int_equal(client.events.n, 1);
+	result_done(&result);
+}
+
+static void test_without_authorization(void **state)
+{
+	struct result result = {0};
+	struct release release = {.result = &result};
+
+	(void)state;
+	start_held("/x", 1, &release);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_null(strcasestr(server->heads.v[0], "authorization"));
+	result_done(&result);
+}
+
+/* Before the loop has begun with it. */
+static void test_released_at_once(void **state)
+{
+	struct result result = {.request.held = true};
+
+	(void)state;
+	client_start(&client, server->port, "/x", &result);
+	http_authorize(result.call, "Basic eA==");
+	http_authorize(result.call, "Basic eQ==");
+	http_authorize(NULL, NULL);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(server->heads.n, 1);
+	assert_non_null(strstr(server->heads.v[0], "\r\nAuthorization: Basic eA==\r\n"));
+	result_done(&result);
+}
+
+/* One that waits to be used would have to send at once. */
+static void test_kept_connection(void **state)
+{
+	struct result before = {0}, result = {0};
+	struct release release = {.result = &result, .authorization = "Bearer t0k"};
+
+	(void)state;
+	client_get(&client, server->port, "/before", &before);
+	start_held("/x", 1, &release);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(server->heads.n, 2);
+	assert_non_null(strstr(server->heads.v[1], "\r\nAuthorization: Bearer t0k\r\n"));
+	assert_int_equal(client.events.n, 2);
+	result_done(&before);
+	result_done(&result);
+}
+
+/* All of them together. */
+static void test_many(void **state)
+{
+	struct result results[HTTP_CONNECTIONS_MAX + 2] = {0};
+	struct release releases[ARRAY_LEN(results)];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
+		releases[i] =
+			(struct release){.result = &results[i], .authorization = "Bearer t0k"};
+		start_held("/x", HTTP_CONNECTIONS_MAX, &releases[i]);
+	}
+	client_run(&client);
+	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
+		assert_int_equal(results[i].status, 200);
+		assert_non_null(strstr(server->heads.v[i], "\r\nAuthorization: Bearer t0k\r\n"));
+		result_done(&results[i]);
+	}
+	assert_int_equal(server->heads.n, ARRAY_LEN(results));
+}
+
+static bool close_first(struct fix_conn *conn)
+{
+	if (conn->server->n_conns > 1)
+		return true;
+	fix_reset(conn);
+	return false;
+}
+
+/* It is made again, and nobody is told. */
+static void test_lost_meanwhile(void **state)
+{
+	struct result result = {0};
+	struct release release = {.result = &result, .authorization = "Bearer t0k"};
+
+	(void)state;
+	server->hello = close_first;
+	start_held("/x", 1, &release);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(server->n_conns, 2);
+	assert_int_equal(server->heads.n, 1);
+	assert_int_equal(client.events.n, 1);
+	result_done(&result);
+}
+
+static void test_nobody_there(void **state)
+{
+	struct result result = {.request.held = true};
+	struct release release = {.result = &result, .authorization = "Bearer t0k"};
+
+	(void)state;
+	release.from_ms = clock_ms() + KEPT_MS;
+	client_start(&client, fix_closed_port(), "/x", &result);
+	loop_add_timer(client.loop, clock_ms(), look, &release);
+	client_run(&client);
+	result_is_fault(&result, E_HTTP_CONNECT, true);
+	assert_int_equal(client.events.n, 1);
+	result_done(&result);
+}
+
+/* A proxy is not spoken to before it has to be. */
+static void test_behind_a_proxy(void **state)
+{
+	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
+	struct result result = {.request.proxy = proxy};
+	struct release release = {.result = &result, .authorization = "Bearer t0k"};
+
+	(void)state;
+	start_held("/x", 0, &release);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_int_equal(server->n_conns, 1);
+	assert_int_equal(server->heads.n, 1);
+	result_done(&result);
+}
+
+static void test_no_header(void **state)
+{
+	struct result result = {0};
+	struct release release = {.result = &result, .authorization = "Bearer t0k\r\nX: y"};
+
+	(void)state;
+	start_held("/x", 1, &release);
+	client_run(&client);
+	result_is_fault(&result, E_HTTP_PROTOCOL, false);
+	assert_int_equal(server->heads.n, 0);
+	result_done(&result);
+}
+
+static void test_deadline(void **state)
+{
+	struct result result = {
+		.request = {.held = true, .deadline_ms = clock_ms() + KEPT_MS, .idle_ms = 60000}};
+
+	(void)state;
+	client_start(&client, server->port, "/x", &result);
+	client_run(&client);
+	result_is_fault(&result, E_HTTP_TIMEOUT, true);
+	assert_int_equal(server->heads.n, 0);
+	result_done(&result);
+}
+
+static int give_up(void *ctx, struct err *err)
+{
+	struct result *result = ctx;
+
+	(void)err;
+	http_cancel(TAKE(result->call));
+	return 0;
+}
+
+static void test_cancel(void **state)
+{
+	struct result result = {.request.held = true}, next = {0};
+
+	(void)state;
+	client_start(&client, server->port, "/x", &result);
+	loop_add_timer(client.loop, clock_ms() + KEPT_MS, give_up, &result);
+	client_run(&client);
+	assert_int_equal(result.n_done, 0);
+	client_get(&client, server->port, "/next", &next);
+	assert_int_equal(next.status, 200);
+	assert_int_equal(server->heads.n, 1);
+	result_done(&next);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_sent_when_released, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_without_authorization, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_released_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_kept_connection, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_lost_meanwhile, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_nobody_there, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_behind_a_proxy, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_no_header, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_deadline, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cancel, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

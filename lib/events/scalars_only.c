@@ -198,27 +198,8 @@ static bool is_one_thing(const uint8_t *data, size_t n, uint64_t len, size_t lar
  * Records
  */
 
-struct input {
-	const uint8_t *p;
-	size_t len;
-};
-
-static void consume(struct input *input, size_t n)
-{
-	input->p += n;
-	input->len -= n;
-}
-
-static void skip(struct scalars_only *walk, struct input *input)
-{
-	size_t n = input->len < walk->to_skip ? input->len : (size_t)walk->to_skip;
-
-	walk->to_skip -= n;
-	consume(input, n);
-}
-
 /* false, as below: nothing more can be taken now. */
-static bool take_sum(struct scalars_only *walk, struct input *input)
+static bool take_sum(struct scalars_only *walk, struct tfrecord_input *input)
 {
 	if (input->len < SUM_SIZE)
 		return false;
@@ -230,7 +211,7 @@ static bool take_sum(struct scalars_only *walk, struct input *input)
 	walk->place.sum = sum;
 	walk->place.has_sum = true;
 	walk->is_sum_next = false;
-	consume(input, SUM_SIZE);
+	tfrecord_consume(input, SUM_SIZE);
 	return true;
 }
 
@@ -246,8 +227,8 @@ static void pass_over(struct scalars_only *walk, uint64_t size)
 }
 
 /* Whether the record is passed over; *ret_needs: of its bytes to know that. */
-static bool is_passed_over(
-	const struct scalars_only *walk, const struct input *input, uint64_t len, size_t *ret_needs)
+static bool is_passed_over(const struct scalars_only *walk, const struct tfrecord_input *input,
+	uint64_t len, size_t *ret_needs)
 {
 	size_t peek = walk->spec.large_min < PEEK_MAX ? walk->spec.large_min : PEEK_MAX;
 
@@ -269,7 +250,8 @@ static void fail_header(struct scalars_only *walk, enum tfrecord_state state)
 }
 
 /* A whole record of len bytes of data. */
-static bool take_whole(struct scalars_only *walk, struct input *input, size_t len, struct buf *out)
+static bool take_whole(
+	struct scalars_only *walk, struct tfrecord_input *input, size_t len, struct buf *out)
 {
 	size_t size = TFRECORD_HEADER + len + TFRECORD_TRAILER;
 	enum tfrecord_state state = tfrecord_data(input->p, len);
@@ -284,11 +266,11 @@ static bool take_whole(struct scalars_only *walk, struct input *input, size_t le
 	walk->place.sum = get_le32(input->p + size - SUM_SIZE);
 	walk->place.has_sum = true;
 	walk->needs = 0;
-	consume(input, size);
+	tfrecord_consume(input, size);
 	return true;
 }
 
-static bool take_record(struct scalars_only *walk, struct input *input, struct buf *out)
+static bool take_record(struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
 {
 	size_t needs;
 	uint64_t len;
@@ -312,25 +294,25 @@ static bool take_record(struct scalars_only *walk, struct input *input, struct b
 	return input->len >= walk->needs && take_whole(walk, input, (size_t)len, out);
 }
 
-static bool take(struct scalars_only *walk, struct input *input, struct buf *out)
+static bool take(struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
 {
 	if (input->len == 0)
 		return false;
 	if (walk->to_skip) {
-		skip(walk, input);
+		tfrecord_skip(input, &walk->to_skip);
 		return true;
 	}
 	return walk->is_sum_next ? take_sum(walk, input) : take_record(walk, input, out);
 }
 
-static void feed_piece(struct scalars_only *walk, struct input input, struct buf *out)
+static void feed_piece(struct scalars_only *walk, struct tfrecord_input input, struct buf *out)
 {
 	struct buf *held = &walk->held;
 	bool was_held = held->len > 0;
 
 	if (was_held) {
 		buf_add(held, input.p, input.len);
-		input = (struct input){(const uint8_t *)held->data, held->len};
+		input = (struct tfrecord_input){(const uint8_t *)held->data, held->len};
 	}
 	while (walk->state == SCALARS_ONLY_OK && take(walk, &input, out))
 		;
@@ -349,7 +331,7 @@ enum scalars_only_state scalars_only_feed(
 
 	for (size_t n; len > 0 && walk->state == SCALARS_ONLY_OK; p += n, len -= n) {
 		n = len < PIECE ? len : PIECE;
-		feed_piece(walk, (struct input){p, n}, out);
+		feed_piece(walk, (struct tfrecord_input){p, n}, out);
 	}
 	return walk->state;
 }

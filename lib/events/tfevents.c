@@ -158,34 +158,14 @@ static enum tfrecord_state read_record(
 	return TFRECORD_OK;
 }
 
-struct input {
-	const uint8_t *p;
-	size_t len;
-};
-
-static void consume(struct input *input, size_t n)
-{
-	input->p += n;
-	input->len -= n;
-}
-
-static void skip_large(struct tfevents *reader, struct input *input)
-{
-	size_t n = input->len < reader->to_skip ? input->len : (size_t)reader->to_skip;
-
-	reader->to_skip -= n;
-	reader->offset += n;
-	consume(input, n);
-}
-
 /* Hold more of the input, until there are wanted bytes; false: it has not so many. */
-static bool hold(struct tfevents *reader, struct input *input, size_t wanted)
+static bool hold(struct tfevents *reader, struct tfrecord_input *input, size_t wanted)
 {
 	size_t missing = wanted > reader->held.len ? wanted - reader->held.len : 0;
 	size_t n = input->len < missing ? input->len : missing;
 
 	buf_add(&reader->held, input->p, n);
-	consume(input, n);
+	tfrecord_consume(input, n);
 	return reader->held.len >= wanted;
 }
 
@@ -197,7 +177,7 @@ static void begin_skip(struct tfevents *reader, uint64_t len, size_t n_read)
 }
 
 /* Go on with a record whose start is held. Returns OK also when the input is at its end. */
-static enum tfrecord_state feed_held(struct tfevents *reader, struct input *input)
+static enum tfrecord_state feed_held(struct tfevents *reader, struct tfrecord_input *input)
 {
 	uint64_t len;
 
@@ -219,7 +199,7 @@ static enum tfrecord_state feed_held(struct tfevents *reader, struct input *inpu
 }
 
 /* A record that begins in the input. */
-static enum tfrecord_state feed_new(struct tfevents *reader, struct input *input)
+static enum tfrecord_state feed_new(struct tfevents *reader, struct tfrecord_input *input)
 {
 	uint64_t len;
 
@@ -232,7 +212,7 @@ static enum tfrecord_state feed_new(struct tfevents *reader, struct input *input
 		return state;
 	if (len > reader->spec.record_max) {
 		begin_skip(reader, len, TFRECORD_HEADER);
-		consume(input, TFRECORD_HEADER);
+		tfrecord_consume(input, TFRECORD_HEADER);
 		return TFRECORD_OK;
 	}
 	size_t size = TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER;
@@ -242,18 +222,18 @@ static enum tfrecord_state feed_new(struct tfevents *reader, struct input *input
 	}
 	state = read_record(reader, input->p, (size_t)len, false);
 	if (state == TFRECORD_OK)
-		consume(input, size);
+		tfrecord_consume(input, size);
 	return state;
 }
 
 enum tfrecord_state tfevents_feed(struct tfevents *reader, const void *data, size_t len)
 {
-	struct input input = {data, len};
+	struct tfrecord_input input = {data, len};
 	enum tfrecord_state state = TFRECORD_OK;
 
 	while (state == TFRECORD_OK && input.len > 0) {
 		if (reader->to_skip)
-			skip_large(reader, &input);
+			reader->offset += tfrecord_skip(&input, &reader->to_skip);
 		else if (reader->held.len)
 			state = feed_held(reader, &input);
 		else

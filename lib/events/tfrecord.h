@@ -26,4 +26,26 @@ enum tfrecord_state tfrecord_header(const uint8_t *p, uint64_t *ret_len);
 /* Whether the data, of len bytes, of the whole record at p is what its sum says. */
 enum tfrecord_state tfrecord_data(const uint8_t *p, size_t len);
 
+/* What is left of a piece of a file. */
+struct tfrecord_input {
+	const uint8_t *p;
+	size_t len;
+};
+
+static inline void tfrecord_consume(struct tfrecord_input *input, size_t n)
+{
+	input->p += n;
+	input->len -= n;
+}
+
+/* Of *to_skip bytes what is here, taken off it. Returns how many these are. */
+static inline size_t tfrecord_skip(struct tfrecord_input *input, uint64_t *to_skip)
+{
+	size_t n = input->len < *to_skip ? input->len : (size_t)*to_skip;
+
+	*to_skip -= n;
+	tfrecord_consume(input, n);
+	return n;
+}
+
 #endif

@@ -84,6 +84,29 @@ static bool went_on(const struct upload_job *job, const struct http_answer *answ
 	return range && field_upload_range(range, &bytes) && bytes == job->offset + sent;
 }
 
+static int lost(struct upload_job *job, const struct http_answer *answer, struct err *fault,
+	struct err *err)
+{
+	if (err_is_set(fault) && fault->code != ERR_NET)
+		return upload_failed(job, fault, err);
+	if (++job->tries < UPLOAD_TRIES)
+		return resume(job);
+	return err_is_set(fault) ? upload_failed(job, fault, err)
+				 : upload_refused(job, answer, err);
+}
+
+static bool is_refused(const struct http_answer *answer)
+{
+	return answer->status == 401 || answer->status == 403 || answer->status == 413 ||
+	       answer->status == 507;
+}
+
+/* What a connection held when it was cut may arrive after the registry has said where it is. */
+static bool is_elsewhere(const struct upload_job *job, const struct http_answer *answer)
+{
+	return answer->status == 416 && job->uploads->options.memory->chunks == ABILITY_YES;
+}
+
 static int patched(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
@@ -92,17 +115,12 @@ static int patched(void *ctx, struct http_answer *answer, struct err *fault, str
 	uint64_t sent = chunk_size(job);
 
 	upload_ended(job);
-	if (err_is_set(fault) || upload_may_pass(answer)) {
-		if (err_is_set(fault) && fault->code != ERR_NET)
-			return upload_failed(job, fault, err);
-		if (++job->tries < UPLOAD_TRIES)
-			return resume(job);
-		return err_is_set(fault) ? upload_failed(job, fault, err)
-					 : upload_refused(job, answer, err);
-	}
-	if (answer->status == 401 || answer->status == 403 || answer->status == 413 ||
-		answer->status == 507)
+	if (err_is_set(fault) || upload_may_pass(answer))
+		return lost(job, answer, fault, err);
+	if (is_refused(answer))
 		return upload_refused(job, answer, err);
+	if (is_elsewhere(job, answer) && ++job->tries < UPLOAD_TRIES)
+		return resume(job);
 	if (answer->status != 202 || !went_on(job, answer, sent))
 		return give_up_chunks(job, err);
 	if (upload_session_take(job->session, answer, &cause) < 0)

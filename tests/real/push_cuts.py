@@ -8,6 +8,7 @@ DLRUN_CUTS=all: cut after every byte of the first 4 KiB of each exchange, not af
 
 import concurrent.futures
 import os
+import re
 import threading
 
 from harness import main
@@ -170,6 +171,19 @@ def test_sessions_are_lost(w):
             site.edit()
             site.registry.rule(pattern, lambda request: site.registry.lose_sessions(), nth={1, 2})
             site.right("--image", site.base)
+
+
+def test_piece_that_does_not_fit(w):
+    """The registry still writes what a connection had held when it was cut: it is asked again where it is."""
+    with Site(w.dlrun) as site:
+        (site.tree / "noise").write_bytes(os.urandom(70 << 20))
+        rule = site.registry.rule(r"^PATCH ", 416, nth={2, 4})
+        done = site.push("--image", "scratch")
+        assert outcome(done) == "ok" and rule.fired == 2, done
+        site.registry.check_image("me/code", re.search(r"sha256:[0-9a-f]{64}", done.out)[0])
+        sent = sum(request.length or 0 for request in site.registry.find(r"^(PATCH|PUT|POST) "))
+        assert sent < (70 + 40) << 20, f"{sent >> 20} MiB"
+        assert not site.registry.find("^DELETE "), site.seen()
 
 
 def test_restarts(w):

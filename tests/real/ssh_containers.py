@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs in containers of a node's own podman, and what becomes of them.
 
-The podman is the real one where this machine has it: with a storage of its own, an image that needs no network,
+The podman is the real one of this machine: with a storage of its own, an image that needs no network,
 and a user who is root on the node. A docker that writes down what it is asked for stands for the other one.
 """
 
@@ -57,7 +57,7 @@ def box(w, target=TARGET, **options):
     config = {"image": NAME, "targets": {"box": target}, **options}
     for program in ("podman", "conmon", "runc"):
         if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
-            raise Skip(f"there is no {program}")
+            raise Missing(f"{program} is not installed")
     with site(w, settings={"PermitRootLogin": "yes"}) as s:
         host = s["gpu1"]
         for file in ("passwd", "group"):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import socket
+import urllib.parse
 
 from harness import *  # noqa: F403
 from ssh_gpus import holding
@@ -147,10 +148,10 @@ def test_each_rank_is_reached(w):
         for i in (0, 1):
             assert w.ok("exec", "--rank", str(i), run, "--", "sh", "-c", "echo $NODE_RANK; uname -n").out == f"{i}\ngpu{i + 1}\n"
         assert w.run("exec", "--rank", "2", run, "--", "true").rc == 2
-        with subprocess.Popen([w.dlrun, "forward", "--rank", "1", run, "17001:7001"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            process.stderr.readline()
-            with socket.create_connection(("127.0.0.1", 17001)) as line:
+        with subprocess.Popen([w.dlrun, "forward", "--rank", "1", run, "7001"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            url = urllib.parse.urlsplit(process.stdout.readline().strip())
+            with socket.create_connection((url.hostname, url.port)) as line:
                 assert line.makefile().read() == "rank 1\n"
             process.send_signal(signal.SIGTERM)
         w.ok("cancel", run)

@@ -43,9 +43,16 @@ static size_t pending(const struct podforward_conn *conn)
 	return conn->pending.len - conn->pending_at;
 }
 
-bool conn_is_full(const struct podforward_conn *conn)
+enum conn_room conn_room(const struct podforward_conn *conn)
 {
-	return pending(conn) > FORWARD_DOWN_MAX;
+	if (pending(conn) > FORWARD_DOWN_ASKED)
+		return ROOM_NONE;
+	return pending(conn) > FORWARD_DOWN_MAX ? ROOM_FOR_OTHERS : ROOM_FREE;
+}
+
+bool conn_asks(const struct podforward_conn *conn)
+{
+	return !conn->is_over && conn->asks && !conn->remote_end;
 }
 
 bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms)
@@ -327,6 +334,7 @@ static void take_data(struct podforward_conn *conn, const void *data, size_t len
 		buf_done(&conn->kept);
 		forward_set_port(conn->forward, conn->port, true);
 	}
+	conn->asks = false;
 	conn->end.bytes_down += len;
 	if (pending(conn) == 0 && len >= DIRECT_MIN) {
 		ssize_t n = write_local(conn, data, len);
@@ -424,6 +432,7 @@ static void send_up(struct podforward_conn *conn, const void *data, size_t len)
 	tunnel_send(conn->tunnel, conn->data_id, data, len, false);
 	tunnel_count(conn->tunnel, len);
 	conn->end.bytes_up += len;
+	conn->asks = true;
 	conn->last_ms = clock_ms();
 }
 
@@ -556,7 +565,7 @@ struct podforward_conn *conn_new(struct podforward *forward, int fd, uint16_t po
 	conn->port = port;
 	conn->begun_ms = clock_ms();
 	buf_init(&conn->kept, FORWARD_KEPT_MAX + FORWARD_UP_PIECE);
-	/* Bounded by conn_is_full and one read of a tunnel. */
+	/* Bounded by conn_room and one read of a tunnel. */
 	buf_init(&conn->pending, SIZE_MAX / 2);
 	buf_init(&conn->error, FORWARD_ERROR_MAX);
 	conn->source = loop_add_fd(forward->options.loop, fd, &conn_ops, conn);

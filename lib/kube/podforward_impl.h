@@ -20,6 +20,7 @@ enum {
 	FORWARD_UP_PIECE = 128 << 10,   /* one read of a local side, one data frame */
 	FORWARD_DOWN_PIECE = 128 << 10, /* is collected before it is written to a local side */
 	FORWARD_DOWN_MAX = 4 << 20,     /* waits for one local side before its tunnel is not read */
+	FORWARD_DOWN_ASKED = 32 << 20,  /* the same while others there wait for answers */
 	FORWARD_KEPT_MAX = 128 << 10,   /* of what was sent, for a new try */
 	FORWARD_ERROR_MAX = 4 << 10,    /* of what the error stream says */
 	FORWARD_BULK_BYTES = 4 << 20,   /* moved: a bulk connection */
@@ -131,6 +132,7 @@ struct podforward_conn {
 	struct buf error; /* what the error stream has said */
 	bool is_behind;   /* kept has not been sent to these streams yet */
 	bool heard;       /* something has come back: no new try */
+	bool asks;        /* it has sent something, and nothing has come since */
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
 	int64_t begun_ms, opened_ms, last_ms;
@@ -162,7 +164,12 @@ void conn_lost(struct podforward_conn *conn, const struct err *fault);
 void conn_fail(struct podforward_conn *conn, const struct err *fault);
 /* The same without a word. */
 void conn_drop(struct podforward_conn *conn);
-bool conn_is_full(const struct podforward_conn *conn);
+/* So much waits for its local side that its tunnel is not read on: not at all, or but for answers
+ * that others wait for. */
+enum conn_room { ROOM_NONE, ROOM_FOR_OTHERS, ROOM_FREE };
+enum conn_room conn_room(const struct podforward_conn *conn);
+/* What it waits for is on its way, behind what comes for others. */
+bool conn_asks(const struct podforward_conn *conn);
 bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms);
 
 #endif

@@ -63,12 +63,20 @@ void tunnel_count(struct podforward_tunnel *tunnel, size_t bytes)
 	tunnel->window_bytes = 0;
 }
 
+/* A small request may have come here before it was seen that another one's reader stands still. */
 static bool is_held(const struct podforward_tunnel *tunnel)
 {
-	for (size_t i = 0; i < tunnel->conns.n; i++)
-		if (conn_is_full(tunnel->conns.v[i]))
-			return true;
-	return false;
+	enum conn_room least = ROOM_FREE;
+	bool is_asked = false;
+
+	for (size_t i = 0; i < tunnel->conns.n; i++) {
+		enum conn_room room = conn_room(tunnel->conns.v[i]);
+
+		if (room < least)
+			least = room;
+		is_asked = is_asked || (room == ROOM_FREE && conn_asks(tunnel->conns.v[i]));
+	}
+	return least == ROOM_NONE || (least == ROOM_FOR_OTHERS && !is_asked);
 }
 
 static bool wants_input(void *ctx)

@@ -784,6 +784,45 @@ static void test_slow_reader(void **state)
 	assert_true(bulk->eof);
 }
 
+static bool is_answered(struct site *site)
+{
+	return site->clients[1].got.len == 5;
+}
+
+/* Nor one that shares the tunnel with it: the answer is fetched from behind what nobody reads. */
+static void test_slow_reader_beside(void **state)
+{
+	struct site *site = *state;
+
+	site->bulk = 64 << 20;
+	struct client *bulk = connect_to(site, PORT_BULK, "", 0);
+	struct client *echo = connect_to(site, PORT_ECHO, "", 0);
+	struct client *silent = connect_to(site, PORT_SILENT, "", 0);
+	bulk->hold = true;
+	run_for(site, 300);
+	assert_true(site->tunnels[0].left > 40 << 20);
+	for (int i = 0; i < 3; i++) {
+		buf_reset(&echo->got);
+		echo->sent = 0;
+		buf_reset(&echo->send);
+		buf_add(&echo->send, "hello", 5);
+		run_until(site, is_answered);
+	}
+	assert_true(site->tunnels[0].left > 30 << 20);
+	assert_int_equal(site->tunnels[0].streams, 2 * 3);
+	/* Nobody answers: there is an end to what is kept. */
+	buf_add(&silent->send, "x", 1);
+	run_for(site, 300);
+	size_t left = site->tunnels[0].left;
+	assert_true(left > 10 << 20);
+	run_for(site, 100);
+	assert_int_equal(site->tunnels[0].left, left);
+	silent->done = silent->eof = echo->done = echo->eof = true;
+	bulk->hold = false;
+	run_until(site, all_done);
+	assert_int_equal(bulk->got.len, site->bulk);
+}
+
 /* One that moves much is left alone, too. */
 static void test_bulk_apart(void **state)
 {
@@ -876,6 +915,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_dial_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_pod, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_slow_reader, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_slow_reader_beside, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bulk_apart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_busy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ping, setup_quick, teardown),

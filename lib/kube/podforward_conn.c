@@ -19,6 +19,7 @@ enum {
 	SETTLE_MS = 50,
 	ERROR_WAIT_MS = 1000,
 	LINGER_MS = 2000,
+	ANSWER_MS = 200, /* more of an answer may come behind its beginning */
 	BULK_QUIET_MS = 10 * 1000,
 	SLOW_BYTES = 256 << 10, /* left behind by a write: the reader is slow */
 	DIRECT_MIN = 16 << 10,  /* is written as it comes, if nothing waits */
@@ -50,9 +51,11 @@ enum conn_room conn_room(const struct podforward_conn *conn)
 	return pending(conn) > FORWARD_DOWN_MAX ? ROOM_FOR_OTHERS : ROOM_FREE;
 }
 
-bool conn_asks(const struct podforward_conn *conn)
+bool conn_asks(const struct podforward_conn *conn, int64_t now_ms)
 {
-	return !conn->is_over && conn->asks && !conn->remote_end;
+	if (conn->is_over || conn->remote_end || !conn->has_asked)
+		return false;
+	return !conn->is_answered || now_ms - conn->came_ms < ANSWER_MS;
 }
 
 bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms)
@@ -334,7 +337,8 @@ static void take_data(struct podforward_conn *conn, const void *data, size_t len
 		buf_done(&conn->kept);
 		forward_set_port(conn->forward, conn->port, true);
 	}
-	conn->asks = false;
+	conn->is_answered = true;
+	conn->came_ms = clock_ms();
 	conn->end.bytes_down += len;
 	if (pending(conn) == 0 && len >= DIRECT_MIN) {
 		ssize_t n = write_local(conn, data, len);
@@ -432,7 +436,8 @@ static void send_up(struct podforward_conn *conn, const void *data, size_t len)
 	tunnel_send(conn->tunnel, conn->data_id, data, len, false);
 	tunnel_count(conn->tunnel, len);
 	conn->end.bytes_up += len;
-	conn->asks = true;
+	conn->has_asked = true;
+	conn->is_answered = false;
 	conn->last_ms = clock_ms();
 }
 

@@ -132,7 +132,9 @@ struct podforward_conn {
 	struct buf error; /* what the error stream has said */
 	bool is_behind;   /* kept has not been sent to these streams yet */
 	bool heard;       /* something has come back: no new try */
-	bool asks;        /* it has sent something, and nothing has come since */
+	bool has_asked;   /* it has sent something */
+	bool is_answered; /* and something has come since, the last at came_ms */
+	int64_t came_ms;
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
 	int64_t begun_ms, opened_ms, last_ms;
@@ -169,7 +171,7 @@ void conn_drop(struct podforward_conn *conn);
 enum conn_room { ROOM_NONE, ROOM_FOR_OTHERS, ROOM_FREE };
 enum conn_room conn_room(const struct podforward_conn *conn);
 /* What it waits for is on its way, behind what comes for others. */
-bool conn_asks(const struct podforward_conn *conn);
+bool conn_asks(const struct podforward_conn *conn, int64_t now_ms);
 bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms);
 
 #endif

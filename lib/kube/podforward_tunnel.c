@@ -67,6 +67,7 @@ void tunnel_count(struct podforward_tunnel *tunnel, size_t bytes)
 static bool is_held(const struct podforward_tunnel *tunnel)
 {
 	enum conn_room least = ROOM_FREE;
+	int64_t now_ms = clock_ms();
 	bool is_asked = false;
 
 	for (size_t i = 0; i < tunnel->conns.n; i++) {
@@ -74,7 +75,7 @@ static bool is_held(const struct podforward_tunnel *tunnel)
 
 		if (room < least)
 			least = room;
-		is_asked = is_asked || (room == ROOM_FREE && conn_asks(tunnel->conns.v[i]));
+		is_asked = is_asked || (room == ROOM_FREE && conn_asks(tunnel->conns.v[i], now_ms));
 	}
 	return least == ROOM_NONE || (least == ROOM_FOR_OTHERS && !is_asked);
 }

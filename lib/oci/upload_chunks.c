@@ -21,6 +21,7 @@ static int give_up_chunks(struct upload_job *job, struct err *err)
 
 	registry_memory_set(memory, &memory->chunks, false);
 	job->offset = 0;
+	job->tries = 0;
 	upload_session_delete(TAKE(job->session));
 	return upload_need_session(job, err);
 }

@@ -39,7 +39,7 @@ struct http_event {
 	const char *method;
 	const char *url;               /* without its query */
 	int status;                    /* 0: there was none */
-	int64_t ms;                    /* from the moment it was handed to the connection pool */
+	int64_t ms;                    /* since it was handed to the connection pool, or released */
 	uint64_t bytes_up, bytes_down; /* bodies */
 	const struct err *fault;       /* or NULL */
 };
@@ -140,9 +140,11 @@ struct http_request {
 	const char *proxy;
 	bool has_zone;          /* a server named this URL: */
 	enum address_zone zone; /* of the host that the user named */
-	bool held;              /* sent by http_authorize, and not before */
-	int64_t deadline_ms;    /* clock_ms(); 0: none */
-	int64_t idle_ms;        /* no byte either way for so long; 0: 30 s */
+	/* Sent by http_authorize and not before, without authorization until then. Until it is sent
+	 * only the deadline ends it. */
+	bool held;
+	int64_t deadline_ms; /* clock_ms(); 0: none */
+	int64_t idle_ms;     /* no byte either way for so long; 0: 30 s */
 	http_done_fn *done;
 	void *ctx;
 };

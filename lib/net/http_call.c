@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -55,7 +56,7 @@ static int time_out(struct http_call *call, bool is_idle, struct err *err)
 	else
 		err_set(fault, E_HTTP_TIMEOUT, "no connection to %s within the time for it", host);
 	call->x.is_transient = true;
-	call->held = false;
+	call->held = call->x.too_early = false;
 	return http_call_ended(call, CURLE_OPERATION_TIMEDOUT, err);
 }
 
@@ -169,12 +170,18 @@ static void start_soon(struct http_call *call)
 	call->timer = loop_add_timer(call->http->loop, clock_ms(), start_due, call);
 }
 
-/* Of a connection over which nothing was sent: only its end is to be read there. */
-static bool has_ended(const struct http_call *call)
+/* Where nothing was sent yet only the end of the connection, or TLS, is there to be read. */
+static bool is_connected(const struct http_call *call)
 {
 	struct pollfd pollfd = {.fd = call->x.fd, .events = POLLIN};
+	struct sockaddr_storage address = {0};
+	socklen_t len = sizeof(address);
 
-	return !call->url.tls && pollfd.fd >= 0 && poll(&pollfd, 1, 0) > 0;
+	/* It may be what libcurl is woken with when a name was looked up. */
+	if (getpeername(pollfd.fd, (struct sockaddr *)&address, &len) < 0 ||
+		address.ss_family == AF_UNIX)
+		return false;
+	return call->url.tls || poll(&pollfd, 1, 0) == 0;
 }
 
 void http_authorize(struct http_call *call, const char *authorization)
@@ -182,8 +189,9 @@ void http_authorize(struct http_call *call, const char *authorization)
 	if (!call || call->over || !call->held)
 		return;
 	call->held = false;
+	http_wipe(call->request.authorization);
 	call->request.authorization = mem_strdup(authorization);
-	if (call->x.attached && !has_ended(call) && check_lines(call, NULL) == 0)
+	if (call->x.attached && is_connected(call) && check_lines(call, NULL) == 0)
 		http_exchange_authorize(call);
 	else
 		start_soon(call);
@@ -316,10 +324,21 @@ static int finish(struct http_call *call, struct err *err)
  * The end of an exchange
  */
 
-/* While it was held, maybe: a server does not wait for ever. */
+/* While it was held, maybe: neither a server nor libcurl waits for ever. */
 static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
 {
-	return x->was_held && !x->begun && result != CURLE_OK && !err_is_set(&x->fault);
+	if (!x->was_held || x->begun || err_is_set(&x->fault))
+		return false;
+	switch (result) {
+	case CURLE_OK:
+	case CURLE_COULDNT_RESOLVE_HOST:
+	case CURLE_PEER_FAILED_VERIFICATION:
+		return false;
+	case CURLE_OPERATION_TIMEDOUT:
+		return clock_ms() - x->start_ms < HTTP_CONNECT_MS / 2;
+	default:
+		return true;
+	}
 }
 
 /* Nothing was sent. */

@@ -135,6 +135,9 @@ void http_connect_options(struct http_call *call)
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
 	if (call->connected)
 		set_connect_only(call);
+	/* When that time is over libcurl looks at the connection, held or not. */
+	if (call->held)
+		HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
 	if (woke_ms)
 		leave_old_ones(call, woke_ms);
 }

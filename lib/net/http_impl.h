@@ -70,8 +70,8 @@ struct http_exchange {
 	int status;
 	bool attached;     /* libcurl is at it */
 	bool begun;        /* a connection was given to it */
-	bool was_held;     /* before that */
-	bool too_early;    /* and still was to be */
+	bool was_held;     /* it was begun while the call was held */
+	bool too_early;    /* a connection was there while it still was: given up */
 	bool headers_over; /* of the final answer */
 	bool cut;          /* the rest of an error's body is not wanted */
 	bool has_length;

@@ -9,10 +9,10 @@
 #include "oci/registry_error.h"
 #include "oci/registry_impl.h"
 
-enum { NOTE_MIN_MS = 1000 };
+enum { NOTE_MIN_MS = 1000, AHEAD_MAX = HTTP_CONNECTIONS_MAX / 2 };
 
-/* One request of a caller: as many of http as it takes. One of wait, http and probe is under way,
- * or timer runs, or it waits for the pilot. */
+/* One request of a caller: as many of http as it takes. One of wait, http and probe is under way
+ * (with wait a held http, too), or timer runs, or it waits for the pilot. */
 struct registry_call {
 	struct registry *registry;
 	struct registry_call *prev, *next;
@@ -541,10 +541,20 @@ static void start_request(struct registry_call *call, bool held, const char *aut
 	call->http = http_start(registry->http, &request);
 }
 
+/* The token may come from the same server, which has connections for so many only. */
+static bool has_room_ahead(const struct registry *registry)
+{
+	size_t n = 0;
+
+	for (const struct registry_call *call = registry->calls; call; call = call->next)
+		n += call->waiting && call->http;
+	return n < AHEAD_MAX;
+}
+
 /* Its connection is made while the token is fetched. Later there are some that wait to be used. */
 static void connect_ahead(struct registry_call *call)
 {
-	if (!call->registry->answered && !call->http)
+	if (!call->registry->answered && !call->http && has_room_ahead(call->registry))
 		start_request(call, true, NULL);
 }
 

@@ -32,13 +32,14 @@ class _Standstills:
             self.look()
 
 
-_standstills = None
+_standstills, _making = None, threading.Lock()
 
 
 def running_time():
     """Like time.monotonic(), without the standstills since the first call."""
     global _standstills
-    _standstills = _standstills or _Standstills()
+    with _making:
+        _standstills = _standstills or _Standstills()
     left_out, now = _standstills.look()
     return now - left_out
 

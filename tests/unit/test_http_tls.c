@@ -267,7 +267,6 @@ struct release {
 	struct client *client;
 	struct fix_server *server;
 	struct result *result;
-	int n_bytes; /* that had come by then */
 };
 
 static int release_greeted(void *ctx, struct err *err)
@@ -275,8 +274,7 @@ static int release_greeted(void *ctx, struct err *err)
 	struct release *release = ctx;
 
 	(void)err;
-	release->n_bytes = atomic_load(&release->server->n_bytes);
-	if (release->n_bytes > 0)
+	if (atomic_load(&release->server->n_bytes) > 0)
 		http_authorize(release->result->call, "Bearer t0k");
 	else
 		loop_add_timer(release->client->loop, clock_ms() + 2, release_greeted, release);

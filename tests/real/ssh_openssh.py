@@ -220,7 +220,7 @@ def test_an_older_client(w):
     """Before 8.5 it cannot be asked for its words without the server's banner, and tells nothing of exits."""
     own = w.dir / "bin"
     own.mkdir()
-    (own / "ssh").write_text("#!/bin/sh\ncase \"$*\" in *LogVerbose*) echo 'Bad configuration option: logverbose' >&2; exit 255;; *-G*) "
+    (own / "ssh").write_text("#!/bin/sh\ncase \" $* \" in *LogVerbose*) echo 'Bad configuration option: logverbose' >&2; exit 255;; *' -G '*) "
                              f"{shutil.which('ssh')} \"$@\" | grep -v logverbose; exit;; esac\nexec {shutil.which('ssh')} \"$@\"\n")
     (own / "ssh").chmod(0o755)
     with hosts(w, settings={"Banner": "/run/node/banner"}) as s:

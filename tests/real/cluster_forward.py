@@ -465,7 +465,7 @@ def test_commands_have_this_terminal(w):
             terminal.type(b"\x03")
             terminal.wait_for(b"caught")
             terminal.type(b"\r\x04")
-            assert terminal.process.wait(30) == 5, terminal.seen
+            assert terminal.process.wait(30) == 5, (terminal.process.returncode, terminal.seen)
             assert termios.tcgetattr(terminal.slave) == terminal.before
         with contextlib.closing(Terminal(w, w.dlrun, "ssh", run)) as terminal:
             terminal.type(b"echo $((40 + 2)) $DLRUN_RUN_ID; exit 6\r")

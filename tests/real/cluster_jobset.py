@@ -20,6 +20,8 @@ from registries import free_port, listens
 
 CRD = "jobsets.jobset.x-k8s.io"
 OURS = "dlrun-tests-jobset"
+# Calls behind the row that are tried: how many come before it differs by some from run to run.
+BEHIND_ROW = 12
 POINTS = 12
 # Rank 1 fails until the wanted attempt; rank 0 waits for its end.
 FAILS_UNTIL = 'echo rank $NODE_RANK attempt $DLRUN_ATTEMPT; test $DLRUN_ATTEMPT -ge {} && exit 0; test $NODE_RANK = 0 && exec sleep 600; exit 9'
@@ -307,7 +309,7 @@ def test_sigkill_between_the_record_and_the_jobset(w):
     submit = ("submit", "-d", "--secret", "HOME", "-N", "2", "--retries", "1", "--", "true")
     with jobset_site(w) as s:
         calls, lock, row = calls_of(w, submit)
-        for i in sorted({row + 1, *range(lock, len(calls), (len(calls) - lock) // POINTS)}):
+        for i in sorted({*range(row + 1, row + 1 + BEHIND_ROW, 2), *range(lock, len(calls), (len(calls) - lock) // POINTS)}):
             traced(w, "-e", f"inject={calls[i][0]}:signal=SIGKILL:when={calls[i][1]}", name=f"p{i}", submit=submit)
         wait_for(lambda: all(r["state"] in ENDED for r in w.runs()), "the end of all", ARRIVAL_S + 150)
         states = {r["id"]: r["state"] for r in w.runs()}

@@ -254,14 +254,23 @@ def test_targets(w):
         line = next(x for x in w.ok("targets").out.splitlines() if x.startswith("k "))
         assert re.search(r"v1\.34\S*, may submit$", line), line
         w.env["KUBECONFIG"] = str(s.cluster.kubeconfig("admin", w.dir / "admin", "cert", namespace=s.namespace))
-        before = targets(w)["k"]
-        try:
-            s.cluster.fake_node("setup-gpus", **{"nvidia.com/gpu": 8})
-            found = targets(w)["k"]
-            assert found["gpus"] == before["gpus"] + 8 and found["gpus_free"] >= 8 and found["nodes"] == before["nodes"] + 1, found
-            assert "GPUs free" in w.ok("targets").out
-        finally:
-            s.cluster.delete("Node", "setup-gpus")
+
+        def others():
+            """Nodes of tests beside this one come and go."""
+            return {(n["metadata"]["uid"], n["status"].get("allocatable", {}).get("nvidia.com/gpu")) for n in s.cluster.get("Node")
+                    if n["metadata"]["name"] != "setup-gpus"}
+
+        def with_one_more():
+            beside, before = others(), targets(w)["k"]
+            try:
+                s.cluster.fake_node("setup-gpus", **{"nvidia.com/gpu": 8})
+                found = targets(w)["k"]
+                assert "GPUs free" in w.ok("targets").out
+            finally:
+                s.cluster.delete("Node", "setup-gpus")
+            return (before, found) if others() == beside else None
+        before, found = wait_for(with_one_more, "no other node that comes or goes")
+        assert found["gpus"] == before["gpus"] + 8 and found["gpus_free"] >= 8 and found["nodes"] == before["nodes"] + 1, found
 
 
 def many(w, s):

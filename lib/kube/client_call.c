@@ -71,6 +71,11 @@ int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct 
 	return r;
 }
 
+unsigned kube_tries(const struct kube_call *call)
+{
+	return call->tries;
+}
+
 void kube_cancel(struct kube_call *call)
 {
 	if (!call || call->finished)

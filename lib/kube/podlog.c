@@ -31,6 +31,7 @@ enum {
 	PAUSE_MAX_MS = 5000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
 	TELL_AFTER = 3,        /* failures */
+	ROTATION_MS = 3000,    /* the least between two of a kubelet */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
 };
 
@@ -60,6 +61,8 @@ struct podlog {
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
 	int64_t heard_ms;        /* the last byte of it */
+	unsigned empty_try;      /* of it, that found the log empty; 0: none */
+	int64_t begun_ms;        /* the first of all streams */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
@@ -116,18 +119,22 @@ static void on_gap(void *ctx, const struct podlog_gap *gap)
 	static const char *const why[] = {
 		[PODLOG_ROTATED] = "may be missing: its node rotated the log",
 		[PODLOG_SKIPPED] = "are missing: its node rotates the log faster than it serves it",
+		[PODLOG_BEGINNING] = "may be missing: its node keeps the newest part of a log only",
 	};
 	struct podlog *podlog = ctx;
 	char after[CLOCK_TEXT_SIZE], before[CLOCK_TEXT_SIZE];
 	AUTO_FREE char *until = NULL, *text = NULL;
 
-	if (gap->before_ns)
+	if (gap->kind == PODLOG_BEGINNING)
+		until = mem_printf("before %s", time_text(gap->before_ns, before));
+	else if (gap->before_ns)
 		until = mem_printf("between %s and %s", time_text(gap->after_ns, after),
 			time_text(gap->before_ns, before));
 	else
 		until = mem_printf("after %s", time_text(gap->after_ns, after));
 	text = mem_printf("%s: lines %s %s", podlog->label, until, why[gap->kind]);
-	end_line(podlog, gap->after_ns);
+	if (gap->kind != PODLOG_BEGINNING)
+		end_line(podlog, gap->after_ns);
 	tell(podlog, text);
 }
 
@@ -307,6 +314,16 @@ static void cut(struct podlog *podlog)
 	podlog->next = loop_add_timer(podlog->loop, clock_ms(), on_cut, podlog);
 }
 
+/* Bytes come that may be the first. */
+static void note_first(struct podlog *podlog)
+{
+	bool was_empty = podlog->empty_try == kube_tries(podlog->stream);
+	bool was_late = clock_ms() - podlog->begun_ms >= ROTATION_MS;
+
+	if (was_empty || was_late)
+		podlog_lines_looked(podlog->lines, !was_empty);
+}
+
 static int on_stream_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct podlog *podlog = ctx;
@@ -314,6 +331,7 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 
 	if (podlog->is_cut)
 		return 1;
+	note_first(podlog);
 	podlog->heard_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
@@ -475,6 +493,7 @@ static void start_stream(struct podlog *podlog)
 	add_limits(podlog, &query, number, since);
 	podlog_lines_begin(podlog->lines);
 	podlog->got_new = podlog->is_paused = false;
+	podlog->empty_try = 0;
 	podlog->heard_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
@@ -544,6 +563,8 @@ static void on_tail(struct podlog *podlog, const struct buf *text)
 	/* What came in the meantime tells more. */
 	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
 		return;
+	if (text->len == 0)
+		podlog->empty_try = kube_tries(podlog->stream);
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
 	else if (podlog->finishing)
@@ -638,6 +659,7 @@ struct podlog *podlog_start(
 
 	*podlog = (struct podlog){.client = client,
 		.loop = loop,
+		.begun_ms = clock_ms(),
 		.woke_ms = loop_woke_ms(loop),
 		.events = request->events,
 		.path = kube_path(
@@ -654,6 +676,7 @@ struct podlog *podlog_start(
 	buf_init(&podlog->tail.text, PROBE_MAX);
 	podlog->lines = podlog_lines_new(&events, has_point ? &point : NULL,
 		!has_point && podlog->tail_lines < 0 && podlog->since_ms == 0);
+	podlog_lines_started(podlog->lines, request->started_ms);
 	podlog->tick = loop_add_timer(loop, clock_ms() + TICK_MS, on_tick, podlog);
 	plan_next(podlog, 0);
 	return podlog;

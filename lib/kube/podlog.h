@@ -36,6 +36,7 @@ struct podlog_request {
 	bool follow;        /* false: what is there now */
 	int64_t tail_lines; /* -1: all; not with a point */
 	int64_t since_ms;   /* wall clock of the node; 0: all; not with a point */
+	int64_t started_ms; /* the container, wall clock of the node; 0: not known */
 	const char *token;  /* of podlog_token with the same id; NULL, or not valid: none */
 	struct podlog_events events;
 };

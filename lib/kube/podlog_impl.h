@@ -34,6 +34,16 @@ struct podlog_seek {
 	uint64_t n_dropped; /* lines */
 };
 
+/* What is known of the time before the first line. */
+struct podlog_begin {
+	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
+	enum { PODLOG_LOOK_NONE, PODLOG_LOOK_EMPTY, PODLOG_LOOK_LATE } look;
+	int64_t first_ns; /* 0: no line yet */
+	/* Lines without a gap between them */
+	int64_t from_ns;
+	uint64_t bytes;
+};
+
 enum podlog_place { PODLOG_AT_START, PODLOG_IN_LINE, PODLOG_IN_REMARK, PODLOG_IN_REST };
 
 struct podlog_lines {
@@ -45,6 +55,7 @@ struct podlog_lines {
 	size_t n_marks;
 	bool is_short;    /* until all marks are set: all was delivered by this */
 	uint64_t overlap; /* bytes of the log that are asked for again, about */
+	struct podlog_begin begin;
 
 	/* Of the next stream */
 	bool all;     /* what is served is new, all of it */
@@ -98,6 +109,11 @@ uint64_t podlog_hash(uint64_t hash, const char *data, size_t len);
 int podlog_flush(struct podlog_lines *lines, struct err *err);
 void podlog_tell_gap(
 	struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t after_ns, int64_t before_ns);
+
+/* podlog_begin.c: what is in out is to be delivered. */
+void podlog_begin_batch(struct podlog_lines *lines);
+/* Lines are missing between the last one and the next. */
+void podlog_begin_gap(struct podlog_lines *lines);
 
 /* podlog_seek.c: a line begins, goes on, in a stream whose point was not found yet. */
 int podlog_seek_line(struct podlog_lines *lines, int64_t ns);

@@ -174,6 +174,7 @@ int podlog_flush(struct podlog_lines *lines, struct err *err)
 
 	if (lines->out_len == 0)
 		return 0;
+	podlog_begin_batch(lines);
 	if (lines->events.data)
 		r = lines->events.data(
 			lines->events.ctx, lines->out, lines->out_len, lines->ns / MS_NS, err);

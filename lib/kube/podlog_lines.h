@@ -46,9 +46,9 @@ bool podlog_point_parse(const char *text, struct podlog_point *ret);
 struct podlog_gap {
 	int64_t after_ns, before_ns; /* times of the lines around it; 0: not known */
 	enum podlog_gap_kind {
-		PODLOG_ROTATED, /* the point's file was gone when a stream began */
-		PODLOG_SKIPPED, /* a file that was there was never served */
-		PODLOG_SEAM, /* rotated while lines came fast: some may have gone to neither file */
+		PODLOG_ROTATED,   /* the point's file was gone when a stream began */
+		PODLOG_SKIPPED,   /* a file that was there was never served */
+		PODLOG_BEGINNING, /* rotated before anything was read; after_ns is not known */
 	} kind;
 };
 
@@ -68,6 +68,13 @@ struct podlog_lines;
 struct podlog_lines *podlog_lines_new(const struct podlog_lines_events *events,
 	const struct podlog_point *point, bool from_start);
 void podlog_lines_free(struct podlog_lines *lines);
+
+/* When the container has started, on its node: lets it be told when files that were before the
+ * first line may be gone. Before anything is fed. */
+void podlog_lines_started(struct podlog_lines *lines, int64_t started_ms);
+/* Before the first line: it comes late, as the log could not be read for long, or it was seen to be
+ * empty just before. */
+void podlog_lines_looked(struct podlog_lines *lines, bool is_late);
 
 /* How the next stream is to be asked for. */
 struct podlog_plan {

@@ -12,6 +12,7 @@ void podlog_tell_gap(
 {
 	struct podlog_gap gap = {.after_ns = after_ns, .before_ns = before_ns, .kind = kind};
 
+	podlog_begin_gap(lines);
 	if (lines->events.gap)
 		lines->events.gap(lines->events.ctx, &gap);
 }

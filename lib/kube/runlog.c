@@ -22,8 +22,8 @@ static const char *const CONTAINER = "program";
 
 /* One run of the container of one pod. */
 struct instance {
-	char *pod, *id, *created; /* created: as the API says it, which can be compared */
-	int64_t restarts;
+	char *pod, *id, *created;     /* created: as the API says it, which can be compared */
+	int64_t restarts, started_ms; /* wall clock of the node; 0: not known */
 	bool started, ended, replaced;
 };
 
@@ -243,6 +243,7 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 		.follow = runlog->follow,
 		.tail_lines = rank->has_begun ? -1 : runlog->tail_lines,
 		.since_ms = runlog->since_ms,
+		.started_ms = instance->started_ms,
 		.token = token,
 		.events = {on_data, on_notice, on_end, rank}};
 
@@ -330,14 +331,26 @@ static void finish_if_read(struct rank *rank, const struct instance *instance, b
 		podlog_finish(rank->podlog, previous);
 }
 
+/* state: running, or terminated, or NULL. */
+static void note_started(struct instance *instance, const struct json *state)
+{
+	const char *text = json_get_str(state, "startedAt");
+
+	if (!text || clock_parse(text, &instance->started_ms, NULL) < 0)
+		instance->started_ms = 0;
+}
+
 /* The instance before this one: it can be had as the previous one. */
 static void note_replaced(struct rank *rank, const struct json *pod, int64_t restarts)
 {
+	const struct json *last = json_get(container_status(pod), "lastState");
 	struct instance *before = find_instance(rank, pod, restarts - 1);
 
 	if (!before || before->replaced)
 		return;
 	before->started = before->ended = before->replaced = true;
+	if (!before->started_ms)
+		note_started(before, json_get(last, "terminated"));
 	finish_if_read(rank, before, true);
 }
 
@@ -366,6 +379,8 @@ static struct instance *note_pod(
 	struct kube_runlog *runlog, const struct json *pod, struct rank **ret_rank)
 {
 	const struct json *status = container_status(pod), *state = json_get(status, "state");
+	const struct json *running = json_get(state, "running");
+	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
 	int number = rank_of(pod);
 	struct instance *instance;
@@ -381,8 +396,9 @@ static struct instance *note_pod(
 	instance = find_instance(*ret_rank, pod, restarts);
 	if (!instance)
 		return NULL;
-	instance->started =
-		instance->started || json_get(state, "running") || json_get(state, "terminated");
+	instance->started = instance->started || running || terminated;
+	if (!instance->started_ms)
+		note_started(instance, running ? running : terminated);
 	instance->ended = instance->ended || has_ended(pod, state);
 	return instance;
 }

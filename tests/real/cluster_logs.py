@@ -135,6 +135,8 @@ def gaps_of(err):
     for line in err.splitlines():
         if between := re.search(r"lines between (\S+) and (\S+) ", line):
             found.append((at_ms(between[1]), at_ms(between[2])))
+        elif before := re.search(r"lines before (\S+) ", line):
+            found.append((0, at_ms(before[1])))
         elif after := re.search(r"lines after (\S+) ", line):
             found.append((at_ms(after[1]), float("inf")))
     return found
@@ -183,6 +185,17 @@ def write_fast(c, ns, name, lines, pause="0"):
     return c.wait(lambda: c.started(ns, name), "the writer")
 
 
+def late_reader(w, c, ns):
+    """What was rotated away before anything was read is told, too."""
+    pod = write_fast(c, ns, "late", LINES, "0.01")
+    first = ("logs", "-n", ns, pod, "--limit-bytes", "2")
+    c.wait(lambda: c.kubectl(*first).strip() not in ("", "0"), "a rotation")
+    out = w.dir / "late"
+    _, _, err = measured([tool(w), as_admin(w, c), ns, "job", "late", "0"], out)
+    judge(out.read_text(), err, LINES)
+    assert re.search("rank 0: lines before .* may be missing", err), err
+
+
 def test_cuts_rotation_and_a_restart(w):
     random.seed(7)
     with clusters.Cluster(nodes=1, kubelet={"containerLogMaxSize": "1Mi"}) as c, c.namespace() as ns:
@@ -206,6 +219,7 @@ def test_cuts_rotation_and_a_restart(w):
             seconds, cpu, err = measured([tool(w), config, ns, "job", "fast", "0"], out)
             done.set()
             thread.join()
+        late_reader(w, c, ns)
         got, missing, holes = judge(out.read_text(), err, LINES)
         print(f"{LINES} lines, {proxy.accepted} connections: {seconds:.1f} s, CPU {cpu:.2f} s, {got} came, {missing} missing in "
               f"{holes} holes, all told", flush=True)

@@ -155,6 +155,55 @@ static void test_rotated(void **state)
 		"missing: its node rotated the log");
 }
 
+static enum { LATE_UNREAD, LATE_EMPTY, LATE_EMPTY_AND_CUT, LATE_WAYS } late;
+static atomic_int n_streams, n_looks;
+
+/* Silent for longer than a rotation takes; the last line is asked for in the meantime. */
+static bool answer_late(struct fix_conn *conn)
+{
+	if (strstr(conn->head, "follow")) {
+		if (late == LATE_EMPTY_AND_CUT && atomic_fetch_add(&n_streams, 1) == 0) {
+			poll(NULL, 0, 2800);
+			fix_reset(conn);
+			return false;
+		}
+		fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
+		poll(NULL, 0, late == LATE_EMPTY_AND_CUT ? 300 : 3100);
+		fix_say(conn, L3 END);
+		return false;
+	}
+	if (atomic_fetch_add(&n_looks, 1) > 0)
+		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
+	return fix_say(conn, late == LATE_UNREAD ? "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n"
+						 : "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n");
+}
+
+/* Nothing could be read for long: what was there first may be gone. */
+static void test_lost_beginning(void **state)
+{
+	static const struct step steps[] = {{200, ""}};
+
+	(void)state;
+	for (late = 0; late < LATE_WAYS; late++) {
+		AUTO_WORLD struct world world = {0};
+
+		atomic_store(&n_looks, 0);
+		atomic_store(&n_streams, 0);
+		begin(&world, steps, 1,
+			&(struct podlog_request){.follow = true,
+				.tail_lines = -1,
+				.started_ms = INT64_C(1795249260100) - 3000});
+		world.kube.server->answer = answer_late;
+		run(&world);
+		assert_string_equal(world.out.data, "three\nEND\n");
+		assert_int_equal(world.notices.n, late != LATE_EMPTY);
+		if (late != LATE_EMPTY)
+			assert_string_equal(world.notices.v[0],
+				"p: lines before 2026-11-21T08:21:00.100Z may be missing: its node "
+				"keeps the newest part of a log only");
+	}
+}
+
 static void test_waits(void **state)
 {
 	static const struct step steps[] = {
@@ -346,6 +395,7 @@ int main(void)
 		cmocka_unit_test(test_follows),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_rotated),
+		cmocka_unit_test(test_lost_beginning),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_ends),
 		cmocka_unit_test(test_drains),

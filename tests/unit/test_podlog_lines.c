@@ -373,6 +373,101 @@ static void test_token(void **state)
 		assert_false(podlog_point_parse(bad[i], &back));
 }
 
+#define T0_MS INT64_C(1795249260000)
+
+/* Lines of 64 bytes of the program from first_ms on, as many as make up n bytes in took_ms. */
+static void feed_lines(struct podlog_lines *lines, size_t n, int64_t first_ms, int64_t took_ms)
+{
+	for (size_t at = 0; at < n; at += 64) {
+		char time[CLOCK_TEXT_SIZE], line[128];
+
+		clock_format(first_ms + took_ms * (int64_t)at / (int64_t)n, time);
+		snprintf(line, sizeof(line), "%s %063d\n", time, 1);
+		assert_int_equal(feed(lines, line), 0);
+	}
+}
+
+/* What was told of files before the first line; NULL: nothing was. */
+static const struct seen_gap *beginning_of(const struct seen *seen)
+{
+	for (size_t i = 0; i < seen->gaps.n; i++)
+		if (seen->gaps.v[i].gap.kind == PODLOG_BEGINNING)
+			return &seen->gaps.v[i];
+	return NULL;
+}
+
+struct beginning {
+	int64_t started_ms, first_ms; /* 0: not known; after T0 */
+	size_t n_bytes;
+	int64_t took_ms;
+	enum { NO_LOOK, LATE, EMPTY } look;
+	bool want;
+};
+
+static void check_beginning(const struct beginning *row)
+{
+	struct seen seen = {0};
+	struct podlog_lines *lines = seen_start(&seen, NULL);
+	const struct seen_gap *told;
+
+	podlog_lines_started(lines, row->started_ms);
+	podlog_lines_begin(lines);
+	if (row->look)
+		podlog_lines_looked(lines, row->look == LATE);
+	feed_lines(lines, row->n_bytes, T0_MS + row->first_ms, row->took_ms);
+	told = beginning_of(&seen);
+	assert_int_equal(told != NULL, row->want);
+	assert_int_equal(seen.gaps.n, row->want);
+	if (told) {
+		assert_int_equal(told->gap.after_ns, 0);
+		assert_int_equal(told->gap.before_ns, (T0_MS + row->first_ms) * 1000000);
+		assert_true(row->look == NO_LOOK || told->at == 0);
+	}
+	podlog_lines_free(lines);
+	seen_done(&seen);
+}
+
+static void test_beginning(void **state)
+{
+	static const struct beginning rows[] = {
+		{T0_MS, 3000, 64, 0, LATE, true},
+		{T0_MS, 2999, 64, 0, LATE, false},
+		{T0_MS, 9000, 1 << 20, 100, EMPTY, false},
+		{0, 9000, 1 << 20, 100, LATE, false},
+		{INT64_MAX, 9000, 1 << 20, 100, LATE, false},
+		{T0_MS, 9000, 1 << 20, 1000, NO_LOOK, true},
+		{T0_MS, 9000, 511 << 10, 1000, NO_LOOK, false},
+		{T0_MS, 900, 1 << 20, 2000, NO_LOOK, false},
+		{T0_MS, 2000, 1 << 20, 2000, NO_LOOK, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		check_beginning(&rows[i]);
+}
+
+/* How fast the program writes is seen between gaps only; where a point is known, all is. */
+static void test_beginning_and_gap(void **state)
+{
+	static const struct podlog_point old = {.time_ns = 1, .max_ns = 1, .ordinal = 1, .len = 1};
+
+	(void)state;
+	for (int has_point = 0; has_point < 2; has_point++) {
+		struct seen seen = {0};
+		struct podlog_lines *lines = seen_start(&seen, has_point ? &old : NULL);
+
+		podlog_lines_started(lines, T0_MS);
+		podlog_lines_begin(lines);
+		lines->seeking = false;
+		feed_lines(lines, 500 << 10, T0_MS + 2000, 100);
+		podlog_tell_gap(lines, PODLOG_SKIPPED, 1, 2);
+		feed_lines(lines, 1 << 20, T0_MS + 60000, 2000);
+		assert_int_equal(beginning_of(&seen) != NULL, !has_point);
+		podlog_lines_free(lines);
+		seen_done(&seen);
+	}
+}
+
 static void test_behind(void **state)
 {
 	struct seen seen = {0};
@@ -430,6 +525,8 @@ int main(void)
 		cmocka_unit_test(test_served_twice),
 		cmocka_unit_test(test_clock_back),
 		cmocka_unit_test(test_token),
+		cmocka_unit_test(test_beginning),
+		cmocka_unit_test(test_beginning_and_gap),
 		cmocka_unit_test(test_behind),
 		cmocka_unit_test(test_long),
 	};

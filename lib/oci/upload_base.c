@@ -10,6 +10,39 @@
 
 static const char doing[] = "mounting a base layer";
 
+/* What comes later, and more has to follow, does not wait behind all of them. */
+enum { MOUNTS_AT_ONCE = HTTP_CONNECTIONS_MAX };
+
+static bool is_mounting(const struct upload_job *job)
+{
+	return job->kind == UPLOAD_BASE && !job->is_queued && !job->is_done && !job->has_turn &&
+	       !job->waits_for_turn;
+}
+
+static size_t count_mounting(const struct uploads *uploads)
+{
+	size_t n = 0;
+
+	vec_foreach (struct upload_job *const, job, &uploads->jobs)
+		n += is_mounting(*job);
+	return n;
+}
+
+void upload_base_next(struct uploads *uploads)
+{
+	size_t n = count_mounting(uploads);
+
+	vec_foreach (struct upload_job *, job, &uploads->jobs) {
+		if (n == MOUNTS_AT_ONCE)
+			break;
+		if (!(*job)->is_queued)
+			continue;
+		(*job)->is_queued = false;
+		upload_begin_soon(*job);
+		n++;
+	}
+}
+
 static int fail_mount(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;

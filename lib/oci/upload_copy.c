@@ -59,13 +59,16 @@ static size_t count_copies(const struct uploads *uploads)
 int upload_copy(struct upload_job *job, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
+	int r = 0;
 
 	if (job->tries == 0)
 		uploads->progress.bytes_total += job->blob.size;
 	if (job->has_turn || count_copies(uploads) < COPIES_MAX)
-		return take_turn(job, err);
-	job->waits_for_turn = true;
-	return 0;
+		r = take_turn(job, err);
+	else
+		job->waits_for_turn = true;
+	upload_base_next(uploads);
+	return r;
 }
 
 int upload_copy_next(struct uploads *uploads, struct err *err)

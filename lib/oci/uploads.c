@@ -134,6 +134,7 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	count_arrival(job);
 	registry_remember(memory, &memory->blobs, job->blob.digest, NULL, clock_wall_ms());
 	tell_waiters(job, 1);
+	upload_base_next(uploads);
 	int r = upload_copy_next(uploads, err);
 	return r < 0 ? r : report(uploads, err);
 }
@@ -268,8 +269,12 @@ static struct upload_job *find_job(const struct uploads *uploads, const char *di
 	return NULL;
 }
 
-/* NULL: it is under way already, or there. Begun from the loop, where failures have somewhere to
- * go. */
+void upload_begin_soon(struct upload_job *job)
+{
+	job->timer = loop_add_timer(job->uploads->options.loop, clock_ms(), begin_by_timer, job);
+}
+
+/* NULL: it is under way already, or there. */
 static struct upload_job *add_job(
 	struct uploads *uploads, enum upload_kind kind, const struct descriptor *blob)
 {
@@ -282,7 +287,9 @@ static struct upload_job *add_job(
 	job = mem_alloc(1, sizeof(*job));
 	*job = (struct upload_job){.uploads = uploads, .kind = kind, .blob = *blob, .fd = -1};
 	*vec_push(&uploads->jobs) = job;
-	job->timer = loop_add_timer(uploads->options.loop, clock_ms(), begin_by_timer, job);
+	job->is_queued = kind == UPLOAD_BASE;
+	if (!job->is_queued)
+		upload_begin_soon(job);
 	return job;
 }
 
@@ -316,8 +323,10 @@ void uploads_add_bytes(struct uploads *uploads, const struct descriptor *blob, c
 
 void uploads_add_base(struct uploads *uploads, const struct descriptor *blob)
 {
-	if (add_job(uploads, UPLOAD_BASE, blob))
-		uploads->progress.mounts_total++;
+	if (!add_job(uploads, UPLOAD_BASE, blob))
+		return;
+	uploads->progress.mounts_total++;
+	upload_base_next(uploads);
 }
 
 /*

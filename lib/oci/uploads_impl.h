@@ -35,8 +35,9 @@ struct upload_job {
 	struct uploads *uploads;
 	enum upload_kind kind;
 	struct descriptor blob;
-	char *data; /* UPLOAD_BYTES */
-	int fd;     /* UPLOAD_FILE, else -1 */
+	char *data;     /* UPLOAD_BYTES */
+	int fd;         /* UPLOAD_FILE, else -1 */
+	bool is_queued; /* UPLOAD_BASE: others are mounted first */
 	bool is_done;
 	int tries;
 	bool was_verified;              /* its own bytes are those of its digest */
@@ -94,6 +95,8 @@ static inline void upload_ended(struct upload_job *job)
 	job->ended = job->call;
 	job->call = NULL;
 }
+/* From the loop, where failures have somewhere to go. */
+void upload_begin_soon(struct upload_job *job);
 /* Where the job is begun, by its kind. */
 int upload_begin(struct upload_job *job, struct err *err);
 
@@ -131,6 +134,8 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 bool upload_in_chunks(const struct upload_job *job);
 int upload_chunks(struct upload_job *job, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
+/* Begin those for which there is a connection. */
+void upload_base_next(struct uploads *uploads);
 int upload_proof(struct upload_job *job, struct err *err);
 /* Now, or when it has its turn. */
 int upload_copy(struct upload_job *job, struct err *err);

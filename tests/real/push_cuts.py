@@ -150,6 +150,18 @@ def test_slow_line(w):
         site.right("--image", site.base)
 
 
+def test_own_blobs_among_mounts(w):
+    """What is needed of the base for more to follow, and what is our own, does not wait behind all layers of the base."""
+    with Line(w) as (site, proxy):
+        proxy.set(delay=0.02, connect_delay=0.04)
+        site.registry.add_image("base/many", "1", layers=100)
+        site.right("--image", site.base.replace("base/py:3", "base/many:1"))
+        lines = [request.line for request in site.registry.find("")]
+        mounts = [i for i, line in enumerate(lines) if "mount=" in line]
+        own = [i for i, line in enumerate(lines) if line.startswith("PUT ") and "/blobs/uploads/" in line]
+        assert len(mounts) == 100 and own and max(own) < mounts[60], lines
+
+
 def test_line_that_is_gone_for_a_second(w):
     with Line(w) as (site, proxy):
         site.right("--image", site.base)

@@ -68,6 +68,9 @@ struct image_base {
 int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err);
 void image_base_free(struct image_base *base);
+/* How many of the layers of a manifest are those of the base that image_base_load makes of it; 0
+ * where it makes none. */
+size_t image_base_layers(const struct manifest *manifest);
 AUTO_POINTER(struct image_base, image_base_free)
 
 enum image_role { IMAGE_ROLE_BASE, IMAGE_ROLE_FULL, IMAGE_ROLE_BIG, IMAGE_ROLE_DELTA };

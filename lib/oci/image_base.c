@@ -177,6 +177,16 @@ int image_base_load(struct layout *layout, const char *name, const char *ref, co
 	return 0;
 }
 
+size_t image_base_layers(const struct manifest *manifest)
+{
+	enum image_role roles[MANIFEST_LAYERS_MAX];
+	size_t n_own;
+
+	if (image_roles(manifest, "", roles, &n_own, NULL) < 0)
+		return 0;
+	return manifest->n_layers - n_own;
+}
+
 void image_base_free(struct image_base *base)
 {
 	if (!base)

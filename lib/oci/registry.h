@@ -144,20 +144,35 @@ int registry_location(const struct registry *registry, const struct http_answer 
 
 /* The manifest (through indexes, by platform) and configuration of HOST/REPO:TAG or @DIGEST, put
  * into cache by digest, every byte checked, so that image_base_load(cache, name, digest, platform)
- * works; what the cache has is not fetched. ref: a repository of the registry's host, not
- * necessarily the registry's own. known: the digest that the tag had when it was looked up lately
- * (then nothing is asked if the cache has all of it), or NULL. older: the one that it had some time
- * ago (then HEAD asks whether it moved, if the cache has all of it), or NULL. platform:
- * "linux/amd64".
+ * works; what the cache has is not fetched. Writing into cache blocks for a few syncs.
  *
  * found is called from the loop, once, with the digest of the manifest or index that the reference
  * stands for (and fault NULL), or with digest NULL and a fault: E_IMAGE_BASE, E_IMAGE_PLATFORM,
- * E_IMAGE, registry.*, http.*. Writing into cache blocks for a few syncs. */
+ * E_IMAGE, registry.*, http.*. */
 typedef int registry_base_fn(void *ctx, const char *digest, struct err *fault, struct err *err);
+/* The layers of the base (image_base), lowest first, as soon as they are known: at most once, from
+ * the loop, before found, which may be a failure all the same. Not if the cache has all. */
+typedef void registry_layers_fn(void *ctx, const struct descriptor *layers, size_t n);
+
+struct registry_base_request {
+	/* Of a repository of the registry's host, not necessarily the registry's own. */
+	const struct ref *ref;
+	/* The digest that the tag had when it was looked up lately (then nothing is asked if the
+	 * cache has all of it), or NULL. */
+	const char *known;
+	/* The one that it had some time ago (then HEAD asks whether it moved, if the cache has all
+	 * of it), or NULL. */
+	const char *older;
+	const char *platform; /* "linux/amd64" */
+	struct layout *cache;
+	registry_layers_fn *layers; /* or NULL */
+	registry_base_fn *found;
+	void *ctx; /* of both */
+};
 struct registry_base;
-struct registry_base *registry_base_start(struct registry *registry, const struct ref *ref,
-	const char *known, const char *older, const char *platform, struct layout *cache,
-	registry_base_fn *found, void *ctx);
+/* Copies what it keeps, but for the cache. */
+struct registry_base *registry_base_start(
+	struct registry *registry, const struct registry_base_request *request);
 /* Also gives up. NULL is accepted. */
 void registry_base_free(struct registry_base *base);
 

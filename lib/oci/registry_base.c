@@ -33,6 +33,7 @@ struct registry_base {
 	unsigned asks;
 	struct registry_call *call;
 	struct loop_timer *timer;
+	registry_layers_fn *layers; /* NULL: nobody wants them any more */
 	registry_base_fn *found;
 	void *ctx;
 };
@@ -137,17 +138,15 @@ static int read_manifest(
 	return read_cached(base, blob, MANIFEST_SIZE_MAX, text, err);
 }
 
-/* What is missing below digest: 0 with *ret_missing (a digest, and whether it is a configuration),
- * or 1 when all is there. */
+/* What is missing below digest: 0 with *ret_missing, a configuration if there is a manifest then; 1
+ * when all is there. */
 static int walk(struct registry_base *base, const char *digest, struct descriptor *ret_missing,
-	bool *ret_config, struct err *err)
+	struct manifest *ret_manifest, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
-	AUTO_MANIFEST struct manifest manifest = {0};
 	struct descriptor at = {0};
 
 	memcpy(at.digest, digest, strlen(digest) + 1);
-	*ret_config = false;
 	for (int i = 0;; i++) {
 		*ret_missing = at;
 		int r = read_manifest(base, &at, &text, err);
@@ -162,21 +161,20 @@ static int walk(struct registry_base *base, const char *digest, struct descripto
 		if (r < 0)
 			return r;
 	}
-	int r = manifest_parse(text.data, text.len, base->name, &manifest, err);
+	int r = manifest_parse(text.data, text.len, base->name, ret_manifest, err);
 	if (r < 0)
 		return r;
-	*ret_missing = manifest.config;
-	*ret_config = true;
-	return read_cached(base, &manifest.config, IMAGE_CONFIG_MAX, &text, err);
+	*ret_missing = ret_manifest->config;
+	return read_cached(base, &ret_manifest->config, IMAGE_CONFIG_MAX, &text, err);
 }
 
 static bool is_complete(struct registry_base *base, const char *digest)
 {
 	AUTO_ERR struct err ignored = {0};
+	AUTO_MANIFEST struct manifest manifest = {0};
 	struct descriptor missing;
-	bool config;
 
-	return walk(base, digest, &missing, &config, &ignored) == 1;
+	return walk(base, digest, &missing, &manifest, &ignored) == 1;
 }
 
 /*
@@ -293,17 +291,25 @@ static void ask_by_tag(struct registry_base *base)
 	ask(base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
 }
 
+static void tell_layers(struct registry_base *base, const struct manifest *manifest)
+{
+	registry_layers_fn *layers = TAKE(base->layers);
+
+	if (layers)
+		layers(base->ctx, manifest->layers, image_base_layers(manifest));
+}
+
 /* Ask for what is missing, or find that nothing is. */
 static int advance(struct registry_base *base, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
-	bool config = false;
+	AUTO_MANIFEST struct manifest manifest = {0};
 
 	if (!*base->root) {
 		ask_by_tag(base);
 		return 0;
 	}
-	int r = walk(base, base->root, &base->wanted, &config, &fault);
+	int r = walk(base, base->root, &base->wanted, &manifest, &fault);
 	/* Others may empty the cache while it is filled. */
 	if (r == 0 && base->asks >= ASKS_MAX)
 		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
@@ -311,10 +317,13 @@ static int advance(struct registry_base *base, struct err *err)
 		return end(base, &fault, err);
 	if (r > 0)
 		return end_cached(base, err);
+	bool config = manifest.json != NULL;
 	AUTO_FREE char *path =
 		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
 	ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
 		config ? on_config : on_manifest);
+	if (config)
+		tell_layers(base, &manifest);
 	return 0;
 }
 
@@ -334,26 +343,27 @@ static void copy_digest(char to[static DIGEST_TEXT_SIZE], const char *digest)
 		memcpy(to, digest, DIGEST_TEXT_SIZE);
 }
 
-struct registry_base *registry_base_start(struct registry *registry, const struct ref *ref,
-	const char *known, const char *older, const char *platform, struct layout *cache,
-	registry_base_fn *found, void *ctx)
+struct registry_base *registry_base_start(
+	struct registry *registry, const struct registry_base_request *request)
 {
 	struct registry_base *base = mem_alloc(1, sizeof(*base));
+	const struct ref *ref = request->ref;
 
 	base->registry = registry;
 	base->loop = registry->loop;
-	base->cache = cache;
+	base->cache = request->cache;
 	base->repo = mem_strdup(ref->repo);
 	base->tag = mem_strdup(ref->tag ? ref->tag : "latest");
 	base->name = ref->digest ? mem_printf("%s/%s@%s", ref->host, ref->repo, ref->digest)
 				 : mem_printf("%s/%s:%s", ref->host, ref->repo, base->tag);
-	base->platform = mem_strdup(platform);
-	base->found = found;
-	base->ctx = ctx;
+	base->platform = mem_strdup(request->platform);
+	base->layers = request->layers;
+	base->found = request->found;
+	base->ctx = request->ctx;
 	registry_add_source(registry, ref->repo);
-	copy_digest(base->root, ref->digest ? ref->digest : known);
+	copy_digest(base->root, ref->digest ? ref->digest : request->known);
 	base->guessed = *base->root && !ref->digest;
-	copy_digest(base->older, older);
+	copy_digest(base->older, request->older);
 	if (*base->root || (*base->older && !is_complete(base, base->older)))
 		*base->older = '\0';
 	base->timer = loop_add_timer(base->loop, clock_ms(), start_due, base);

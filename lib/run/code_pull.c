@@ -106,7 +106,11 @@ static int on_found(void *ctx, const char *digest, struct err *fault, struct err
 static int fetch_description(struct pull *pull, const char *platform, struct err *err)
 {
 	struct registry_base *lookup = registry_base_start(
-		pull->registry, pull->ref, NULL, NULL, platform, pull->layout, on_found, pull);
+		pull->registry, &(struct registry_base_request){.ref = pull->ref,
+					.platform = platform,
+					.cache = pull->layout,
+					.found = on_found,
+					.ctx = pull});
 	int r = wait_over(pull, err);
 
 	registry_base_free(lookup);

@@ -340,8 +340,11 @@ static int fetch_base(struct base_check *check, struct err *err)
 	int r = registry_ask_open(&check->client, repository, false, &registry, err);
 	if (r < 0)
 		return r;
-	base = registry_base_start(
-		registry, &check->ref, NULL, NULL, platform, check->layout, on_base, check);
+	base = registry_base_start(registry, &(struct registry_base_request){.ref = &check->ref,
+						     .platform = platform,
+						     .cache = check->layout,
+						     .found = on_base,
+						     .ctx = check});
 	r = loop_run(check->client.options.loop, err);
 	registry_base_free(base);
 	if (r < 0 || err_is_set(&check->fault))

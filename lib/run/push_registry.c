@@ -130,15 +130,17 @@ static void tell_base(struct course *course, struct task *task)
 }
 
 /* Long before the first layer of our own is there. */
-static void start_mounts(struct course *course)
+static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 {
-	const struct image_base *base = course->base;
+	struct course *course = ctx;
 
-	for (size_t i = 0; i < base->n_layers; i++) {
+	if (course->pushing->options->dry_run)
+		return;
+	for (size_t i = 0; i < n; i++) {
 		const struct registry_hint *hint =
-			registry_hint_find(&course->memory.blobs, base->layers[i].digest);
+			registry_hint_find(&course->memory.blobs, layers[i].digest);
 		if (!hint)
-			uploads_add_base(course->uploads, &base->layers[i]);
+			uploads_add_base(course->uploads, &layers[i]);
 	}
 }
 
@@ -156,8 +158,8 @@ static int base_found(void *ctx, const char *digest, struct err *fault, struct e
 		pack_read_base(pack, course->bases, digest, &course->base, &course->base_fault);
 	}
 	bool failed = err_is_set(&course->base_fault);
-	if (!failed && !course->pushing->options->dry_run)
-		start_mounts(course);
+	if (!failed)
+		start_mounts(course, course->base->layers, course->base->n_layers);
 	if (course->base_is_asked)
 		tell_base(course, course->task);
 	else if (failed) /* Without it there is nothing to send. */
@@ -191,8 +193,15 @@ static int start_lookup(struct course *course, struct err *err)
 	const struct registry_hint *tag =
 		ref->digest ? NULL : registry_hint_find(&memory_of_base(course)->tags, key);
 	bool fresh = registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
-	course->lookup = registry_base_start(registry, ref, fresh ? tag->value : NULL,
-		tag && !fresh ? tag->value : NULL, platform, course->bases, base_found, course);
+	course->lookup =
+		registry_base_start(registry, &(struct registry_base_request){.ref = ref,
+						      .known = fresh ? tag->value : NULL,
+						      .older = tag && !fresh ? tag->value : NULL,
+						      .platform = platform,
+						      .cache = course->bases,
+						      .layers = start_mounts,
+						      .found = base_found,
+						      .ctx = course});
 	return 0;
 }
 

@@ -118,7 +118,7 @@ struct look {
 	struct world world;
 	struct layout *cache;
 	struct registry_base *base;
-	int n_found;
+	int n_found, n_layers_known;
 	char digest[DIGEST_TEXT_SIZE];
 	struct err fault;
 	bool free_in_found;
@@ -160,6 +160,33 @@ static void look_done(struct look *look)
 	fs_remove_tree(AT_FDCWD, dir, NULL);
 }
 
+static void layers_known(void *ctx, const struct descriptor *layers, size_t n)
+{
+	struct look *look = ctx;
+
+	assert_int_equal(look->n_found, 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(layers[0].size, 9);
+	look->n_layers_known++;
+}
+
+static struct registry_base *start(
+	struct look *look, const struct ref *ref, const char *known, const char *older)
+{
+	const struct registry_base_request request = {
+		.ref = ref,
+		.known = known,
+		.older = older,
+		.platform = PLATFORM,
+		.cache = look->cache,
+		.layers = layers_known,
+		.found = found,
+		.ctx = look,
+	};
+
+	return registry_base_start(look->world.registry, &request);
+}
+
 static void look_up(struct look *look, const char *digest, const char *known, const char *older)
 {
 	AUTO_REF struct ref ref = {.kind = REF_REGISTRY,
@@ -168,11 +195,10 @@ static void look_up(struct look *look, const char *digest, const char *known, co
 		.tag = mem_strdup("1"),
 		.digest = mem_strdup(digest)};
 
-	look->n_found = 0;
+	look->n_found = look->n_layers_known = 0;
 	err_clear(&look->fault);
 	*look->digest = '\0';
-	look->base = registry_base_start(
-		look->world.registry, &ref, known, older, PLATFORM, look->cache, found, look);
+	look->base = start(look, &ref, known, older);
 	world_run(&look->world);
 	assert_int_equal(look->n_found, 1);
 	registry_base_free(TAKE(look->base));
@@ -216,6 +242,7 @@ static void test_tag(void **state)
 		look_up(&look, NULL, NULL, NULL);
 		is_found(&look, image->digest);
 		assert_int_equal(requests(&look), 2);
+		assert_int_equal(look.n_layers_known, 1);
 		assert_true(fix_saw(look.world.server, "\r\naccept: " OCI_INDEX));
 		/* What is cached is not asked for, but for what the tag stands for. */
 		look_up(&look, NULL, NULL, NULL);
@@ -226,6 +253,7 @@ static void test_tag(void **state)
 		look_up(&look, NULL, image->digest, NULL);
 		is_found(&look, image->digest);
 		assert_int_equal(requests(&look), 0);
+		assert_int_equal(look.n_layers_known, 0);
 		look_done(&look);
 	}
 }
@@ -529,8 +557,7 @@ static void test_give_up(void **state)
 	look_init(&look);
 	ref.host = mem_strdup(look.world.host);
 	for (int i = 0; i < 2; i++) {
-		struct registry_base *base = registry_base_start(
-			look.world.registry, &ref, NULL, NULL, PLATFORM, look.cache, found, &look);
+		struct registry_base *base = start(&look, &ref, NULL, NULL);
 		registry_base_free(base);
 	}
 	registry_base_free(NULL);

@@ -159,6 +159,9 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
  * http_start, unless something is between here and the server; it is made again if it was lost
  * meanwhile. NULL is accepted. */
 void http_authorize(struct http_call *call, const char *authorization);
+/* What is held becomes a request for another path and query of the same origin, whose answer goes
+ * to another ctx: for requests of which no more is known ahead than that they come. */
+void http_retarget(struct http_call *call, const struct url *url, void *ctx);
 /* Give up; no done. NULL is accepted. The connection is closed if it is in use. */
 void http_cancel(struct http_call *call);
 /* Go on reading the body, or sending it. NULL is accepted. */

@@ -197,6 +197,15 @@ void http_authorize(struct http_call *call, const char *authorization)
 		start_soon(call);
 }
 
+void http_retarget(struct http_call *call, const struct url *url, void *ctx)
+{
+	BUG_ON(!call->held || !url_same_origin(url, &call->url));
+	url_done(&call->url);
+	url_copy(url, &call->url);
+	call->request.ctx = ctx;
+	call->retargeted = true;
+}
+
 static void copy_request(struct http_call *call, const struct http_request *request)
 {
 	struct http_request *kept = &call->request;

@@ -122,6 +122,14 @@ static void leave_old_ones(struct http_call *call, int64_t woke_ms)
 	HTTP_SET(call, CURLOPT_MAXLIFETIME_CONN, (long)(age_s > 0 ? age_s : 1));
 }
 
+static void set_held(struct http_call *call)
+{
+	/* One that is there already is for those who send at once. */
+	HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
+	/* When that time is over libcurl looks at the connection, held or not. */
+	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
+}
+
 void http_connect_options(struct http_call *call)
 {
 	int64_t woke_ms = loop_woke_ms(call->http->loop);
@@ -135,9 +143,8 @@ void http_connect_options(struct http_call *call)
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
 	if (call->connected)
 		set_connect_only(call);
-	/* When that time is over libcurl looks at the connection, held or not. */
 	if (call->held)
-		HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
+		set_held(call);
 	if (woke_ms)
 		leave_old_ones(call, woke_ms);
 }

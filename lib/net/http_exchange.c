@@ -108,10 +108,12 @@ static void set_basics(struct http_call *call)
 	HTTP_SET(call, CURLOPT_PRIVATE, call);
 }
 
-/* libcurl reads the list when it sends. */
+/* libcurl reads the list and the target when it sends; the URL it has read. */
 void http_exchange_authorize(struct http_call *call)
 {
 	add_authorization(call);
+	if (call->retargeted)
+		HTTP_SET(call, CURLOPT_REQUEST_TARGET, call->url.path);
 	HTTP_SET(call, CURLOPT_HTTPHEADER, call->x.headers);
 	call->x.start_ms = call->x.last_ms = clock_ms();
 }

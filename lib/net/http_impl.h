@@ -95,7 +95,8 @@ struct http_call {
 	bool resumes; /* and not only looks for input */
 	int64_t start_ms;
 	unsigned hops;
-	bool held; /* not to be sent yet */
+	bool held;       /* not to be sent yet */
+	bool retargeted; /* since its connection was begun, maybe */
 	bool recv_paused, send_paused;
 	bool gathers; /* of the body what is read at once, in batch */
 	struct buf batch;

@@ -141,6 +141,7 @@ static int pick_scheme(
 void registry_switch_scheme(struct registry *registry)
 {
 	registry->switches++;
+	registry_drop_spares(registry);
 	registry_drop_waits(registry);
 	auth_free(registry->auth);
 	/* The host was good for the first one. */
@@ -226,6 +227,8 @@ void registry_free(struct registry *registry)
 	registry->gated = false;
 	while (registry->calls)
 		registry_cancel(registry->calls);
+	registry_drop_spares(registry);
+	vec_done(&registry->spares);
 	auth_free(registry->auth);
 	strv_done(&registry->scopes);
 	url_done(&registry->origin);

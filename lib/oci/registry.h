@@ -105,6 +105,11 @@ struct registry_request {
 	registry_done_fn *done;
 	void *ctx;
 };
+/* About n requests without a body (mounts) will come when something else was answered: if there is
+ * to be a login, connections for them are made meanwhile. Until they are used, and no later than
+ * with an n of 0, they keep the loop going. */
+void registry_expect(struct registry *registry, unsigned n);
+
 struct registry_call;
 /* done is called from the loop, once, unless the call is given up; the call ends with it.
  *

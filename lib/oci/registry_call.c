@@ -9,7 +9,7 @@
 #include "oci/registry_error.h"
 #include "oci/registry_impl.h"
 
-enum { NOTE_MIN_MS = 1000, AHEAD_MAX = HTTP_CONNECTIONS_MAX / 2 };
+enum { NOTE_MIN_MS = 1000, AHEAD_MAX = HTTP_CONNECTIONS_MAX - 2 };
 
 /* One request of a caller: as many of http as it takes. One of wait, http and probe is under way
  * (with wait a held http, too), or timer runs, or it waits for the pilot. */
@@ -423,6 +423,7 @@ static void keep(struct registry_call *call, const struct http_answer *answer)
 
 static int on_ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
 	struct err *err);
+static void add_spares(struct registry *registry);
 
 static int log_in(struct registry_call *call, const struct http_answer *answer)
 {
@@ -439,6 +440,8 @@ static int log_in(struct registry_call *call, const struct http_answer *answer)
 	call->wait = call->waiting ? wait : NULL;
 	if (registry->pilot == call)
 		open_gate(registry);
+	if (call->waiting)
+		add_spares(registry);
 	return 0;
 }
 
@@ -464,6 +467,7 @@ static int on_answer(void *ctx, struct http_answer *answer, struct err *err)
 	struct registry *registry = call->registry;
 
 	call->http = NULL;
+	registry->succeeded |= answer->status >= 200 && answer->status < 300;
 	if (is_of_other_scheme(call, answer)) {
 		other_scheme(call);
 		return 0;
@@ -509,30 +513,41 @@ static void make_url(const struct registry_call *call, struct url *ret)
 	ret->path = *path == '/' ? mem_strdup(path) : mem_printf("/v2/%s/%s", call->repo, path);
 }
 
+/* Without a body. */
+static struct http_request request_to(
+	const struct registry *registry, const char *method, const struct url *url)
+{
+	return (struct http_request){
+		.method = method,
+		.url = url,
+		/* Words beside a success that nobody reads are no reason to fail. */
+		.max_body = HTTP_ERROR_BODY_MAX,
+		.follow = true,
+		.tls = &registry->tls,
+		.zone = registry->answered ? registry->zone : ADDRESS_PUBLIC,
+		.idle_ms = registry->idle_ms,
+		.done = on_answer,
+	};
+}
+
 static void start_request(struct registry_call *call, bool held, const char *authorization)
 {
 	struct registry *registry = call->registry;
 	AUTO_URL struct url url = {0};
 
 	make_url(call, &url);
-	struct http_request request = {
-		.method = call->request.method,
-		.url = &url,
-		.headers = &call->headers,
-		.authorization = authorization,
-		.held = held,
-		.body = call->request.body,
-		/* Words beside a success that nobody reads are no reason to fail. */
-		.max_body = call->request.max_body ? call->request.max_body : HTTP_ERROR_BODY_MAX,
-		.data = call->request.data ? give_data : NULL,
-		.follow = true,
-		.tls = call->foreign ? NULL : &registry->tls,
-		.has_zone = call->foreign,
-		.zone = registry->answered ? registry->zone : ADDRESS_PUBLIC,
-		.idle_ms = registry->idle_ms,
-		.done = on_answer,
-		.ctx = call,
-	};
+	struct http_request request = request_to(registry, call->request.method, &url);
+	request.headers = &call->headers;
+	request.authorization = authorization;
+	request.held = held;
+	request.body = call->request.body;
+	if (call->request.max_body)
+		request.max_body = call->request.max_body;
+	request.data = call->request.data ? give_data : NULL;
+	if (call->foreign)
+		request.tls = NULL;
+	request.has_zone = call->foreign;
+	request.ctx = call;
 	/* The call keeps the bytes itself, for all tries. */
 	request.body.copy = false;
 	if (request.body.read)
@@ -544,22 +559,75 @@ static void start_request(struct registry_call *call, bool held, const char *aut
 /* The token may come from the same server, which has connections for so many only. */
 static bool has_room_ahead(const struct registry *registry)
 {
-	size_t n = 0;
+	size_t n = registry->spares.n;
 
 	for (const struct registry_call *call = registry->calls; call; call = call->next)
 		n += call->waiting && call->http;
 	return n < AHEAD_MAX;
 }
 
-/* Its connection is made while the token is fetched. Later there are some that wait to be used. */
+/* Its connection is made while the token is fetched. Later there are some to be used again. */
 static void connect_ahead(struct registry_call *call)
 {
-	if (!call->registry->answered && !call->http && has_room_ahead(call->registry))
+	if (!call->registry->succeeded && !call->http && has_room_ahead(call->registry))
 		start_request(call, true, NULL);
+}
+
+/*
+ * Connections for requests that are yet to come
+ */
+
+static void add_spares(struct registry *registry)
+{
+	AUTO_URL struct url url = {0};
+
+	if (registry->succeeded)
+		return;
+	url_copy(&registry->origin, &url);
+	struct http_request request = request_to(registry, "POST", &url);
+	request.held = true;
+	while (registry->spares.n < registry->n_expected && has_room_ahead(registry))
+		*vec_push(&registry->spares) = http_start(registry->http, &request);
+}
+
+void registry_drop_spares(struct registry *registry)
+{
+	vec_foreach (struct http_call *, spare, &registry->spares)
+		http_cancel(*spare);
+	registry->spares.n = 0;
+}
+
+void registry_expect(struct registry *registry, unsigned n)
+{
+	registry->n_expected = n;
+	if (n == 0)
+		registry_drop_spares(registry);
+}
+
+static bool fits_spare(const struct registry_call *call)
+{
+	const struct registry_request *request = &call->request;
+
+	return !call->foreign && str_eq(request->method, "POST") && call->headers.n == 0 &&
+	       request->body.size == 0 && request->max_body == 0 && !request->data;
+}
+
+static void take_spare(struct registry_call *call)
+{
+	struct registry *registry = call->registry;
+	AUTO_URL struct url url = {0};
+
+	if (call->http || registry->spares.n == 0 || !fits_spare(call))
+		return;
+	make_url(call, &url);
+	call->http = registry->spares.v[--registry->spares.n];
+	call->by_tls = url.tls;
+	http_retarget(call->http, &url, call);
 }
 
 static void send_request(struct registry_call *call, const char *authorization)
 {
+	take_spare(call);
 	if (call->tries++ == 0)
 		call->began_ms = clock_ms();
 	if (call->http && call->by_tls != call->registry->origin.tls)

@@ -31,11 +31,15 @@ struct registry {
 	void *note_ctx;
 	bool may_switch; /* the other scheme is allowed, too */
 	unsigned switches;
-	bool answered; /* by what speaks HTTP at the origin */
+	bool answered;  /* by what speaks HTTP at the origin */
+	bool succeeded; /* it has taken a request: there are connections to use again */
 	enum address_zone zone;
 	bool gated; /* until the first answer, the others wait for the pilot */
 	struct registry_call *pilot;
 	struct registry_call *calls;
+	unsigned n_expected; /* requests without a body */
+	/* Held ones of no call yet, sent by those to come. */
+	struct http_calls VEC_OF(struct http_call *) spares;
 };
 
 /* registry.c */
@@ -58,5 +62,6 @@ bool registry_wants_probe(const struct registry *registry, const struct err *fau
 /* Have the calls that wait for auth wait for the present one. */
 void registry_drop_waits(struct registry *registry);
 void registry_renew_waits(struct registry *registry);
+void registry_drop_spares(struct registry *registry);
 
 #endif

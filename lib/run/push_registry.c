@@ -470,14 +470,18 @@ static int open_registries(struct course *course, struct err *err)
 		&course->client, base, false, &course->base_memory, &course->source, err);
 }
 
+static bool mounts_base(const struct course *course)
+{
+	return base_is_remote(course) && is_same_host(course) && !is_same_repo(course);
+}
+
 static void open_uploads(struct course *course)
 {
-	bool mounts = base_is_remote(course) && is_same_host(course) && !is_same_repo(course);
 	const struct uploads_options options = {
 		.loop = course->loop,
 		.registry = course->registry,
 		.memory = &course->memory,
-		.mount_from = mounts ? base_ref(course)->repo : NULL,
+		.mount_from = mounts_base(course) ? base_ref(course)->repo : NULL,
 		.copy_from = course->pushing->options->copy_base ? course->source : NULL,
 		.base_name = course->pushing->submission->pack.base_name,
 	};
@@ -535,6 +539,9 @@ static void start_early(struct course *course)
 	if (course->pushing->options->dry_run)
 		return;
 	uploads_prove_old(course->uploads);
+	/* The first push to a repository mounts all layers of the base. */
+	if (mounts_base(course) && course->memory.blobs.n == 0)
+		registry_expect(course->registry, HTTP_CONNECTIONS_MAX);
 	if (carried(course) || has_changed(course))
 		open_sessions(course);
 }

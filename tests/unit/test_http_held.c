@@ -44,8 +44,20 @@ struct release {
 	struct result *result;
 	const char *authorization;
 	int n_conns; /* that the server has seen by then */
+	struct result *to;
+	const char *path; /* of it, when it goes there */
 	int64_t from_ms;
 };
+
+static void retarget(struct release *release)
+{
+	AUTO_URL struct url url = {0};
+	AUTO_FREE char *host = mem_printf("127.0.0.1:%u", server->port);
+
+	assert_int_equal(url_make(false, host, release->path, &url, NULL), 0);
+	release->to->client = &client;
+	http_retarget(release->result->call, &url, release->to);
+}
 
 static int look(void *ctx, struct err *err)
 {
@@ -56,6 +68,8 @@ static int look(void *ctx, struct err *err)
 	pthread_mutex_lock(&server->lock);
 	bool is_due = server->n_conns >= release->n_conns && now_ms >= release->from_ms;
 	pthread_mutex_unlock(&server->lock);
+	if (is_due && release->to)
+		retarget(release);
 	if (is_due)
 		http_authorize(release->result->call, release->authorization);
 	else
@@ -128,23 +142,65 @@ static void test_released_at_once(void **state)
 	result_done(&result);
 }
 
-/* One that waits to be used would have to send at once. */
+/* One that waits to be used is left to those who send at once. */
 static void test_kept_connection(void **state)
 {
-	struct result before = {0}, result = {0};
+	struct result before = {0}, beside = {0}, result = {0};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
 	(void)state;
 	start_at(server->port, "/before", &before);
 	client_run(&client);
-	start_held("/x", 1, &release);
+	start_held("/x", 2, &release);
+	start_at(server->port, "/beside", &beside);
 	client_run(&client);
+	assert_int_equal(server->n_conns, 2);
 	assert_int_equal(result.status, 200);
-	assert_int_equal(server->heads.n, 2);
-	assert_non_null(strstr(server->heads.v[1], "\r\nAuthorization: Bearer t0k\r\n"));
-	assert_int_equal(client.events.n, 2);
+	assert_int_equal(beside.status, 200);
+	assert_int_equal(server->heads.n, 3);
+	assert_non_null(strstr(server->heads.v[2], "\r\nAuthorization: Bearer t0k\r\n"));
+	assert_int_equal(client.events.n, 3);
 	result_done(&before);
+	result_done(&beside);
 	result_done(&result);
+}
+
+static int lost_conn;
+
+static bool close_first(struct fix_conn *conn)
+{
+	if (conn->server->n_conns != lost_conn)
+		return true;
+	fix_reset(conn);
+	return false;
+}
+
+/* What is sent in the end, and who gets the answer, is known when it is released; also where the
+ * connection was lost meanwhile. */
+static void test_retargeted(void **state)
+{
+	(void)state;
+	for (int lost = 0; lost < 2; lost++) {
+		struct result first = {.request.method = "POST"}, result = {0};
+		struct release release = {.result = &first,
+			.authorization = "Bearer t0k",
+			.to = &result,
+			.path = "/y?mount=sha256%3Aab&from=c"};
+
+		server->hello = lost ? close_first : NULL;
+		lost_conn = server->n_conns + 1;
+		start_held("/x", server->n_conns + 1, &release);
+		client_run(&client);
+		assert_int_equal(first.n_done, 0);
+		assert_int_equal(result.n_done, 1);
+		assert_int_equal(result.status, 200);
+		assert_non_null(strstr(result.url, "/y?mount=sha256%3Aab&from=c"));
+		assert_int_equal(server->heads.n, lost + 1);
+		assert_true(str_starts(
+			server->heads.v[lost], "POST /y?mount=sha256%3Aab&from=c HTTP/1.1\r\n"));
+		assert_non_null(strstr(server->heads.v[lost], "\r\nAuthorization: Bearer t0k\r\n"));
+		result_done(&result);
+	}
 }
 
 /* All of them together. */
@@ -168,14 +224,6 @@ static void test_many(void **state)
 	assert_int_equal(server->heads.n, ARRAY_LEN(results));
 }
 
-static bool close_first(struct fix_conn *conn)
-{
-	if (conn->server->n_conns > 1)
-		return true;
-	fix_reset(conn);
-	return false;
-}
-
 /* It is made again, and nobody is told. */
 static void test_lost_meanwhile(void **state)
 {
@@ -184,6 +232,7 @@ static void test_lost_meanwhile(void **state)
 
 	(void)state;
 	server->hello = close_first;
+	lost_conn = 1;
 	start_held("/x", 1, &release);
 	client_run(&client);
 	assert_int_equal(result.status, 200);
@@ -281,6 +330,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_without_authorization, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_released_at_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_kept_connection, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_retargeted, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_many, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_lost_meanwhile, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nobody_there, set_up, tear_down),

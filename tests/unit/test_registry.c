@@ -650,13 +650,14 @@ static void test_token(void **state)
 
 enum { AHEAD_LIMIT_MS = 10000 };
 
-/* The token comes when two more connections are there. */
+/* The token comes when so many connections are there. */
+static atomic_int n_wanted;
 static bool answer_late_token(struct fix_conn *conn)
 {
 	int64_t end_ms = clock_ms() + AHEAD_LIMIT_MS;
 
-	while (str_starts(conn->path, "/token?") && atomic_load(&conn->server->n_open) < 3 &&
-		clock_ms() < end_ms)
+	while (str_starts(conn->path, "/token?") &&
+		atomic_load(&conn->server->n_open) < atomic_load(&n_wanted) && clock_ms() < end_ms)
 		usleep(1000);
 	return answer_token(conn);
 }
@@ -669,6 +670,7 @@ static void test_connects_beside_the_token(void **state)
 	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
+	atomic_store(&n_wanted, 3);
 	world_init(&world, answer_late_token);
 	AUTO_FREE char *challenge = mem_printf(
 		"Bearer realm=\"http://127.0.0.1:%u/token\",service=\"s\"", world.server->port);
@@ -687,6 +689,91 @@ static void test_connects_beside_the_token(void **state)
 	}
 	assert_int_equal(fix_count(world.server, "GET "), 1 + 2);
 	assert_int_equal(world.server->n_conns, 3);
+	world_done(&world);
+}
+
+/* Those for requests that will come, too. */
+enum { N_TO_COME = 3, N_CAME = 4 };
+static struct outcome came[N_CAME];
+
+static int come(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)err;
+	assert_null(fault);
+	assert_int_equal(answer->status, 200);
+	for (size_t i = 0; i < N_CAME; i++) {
+		AUTO_FREE char *path = mem_printf("blobs/uploads/?mount=%zu", i);
+		const struct registry_request request = {
+			.method = "POST",
+			.path = path,
+			.doing = "trying it",
+			.done = outcome_note,
+			.ctx = &came[i],
+		};
+		came[i] = (struct outcome){.world = world, .began_ms = clock_ms()};
+		came[i].call = registry_start(world->registry, &request);
+	}
+	registry_expect(world->registry, 0);
+	return 0;
+}
+
+static void start_expecting(struct world *world, unsigned n, registry_done_fn *done)
+{
+	const struct registry_request request = {
+		.method = "GET", .path = "a", .doing = "trying it", .done = done, .ctx = world};
+
+	atomic_store(&n_tokens, 0);
+	atomic_store(&expire, false);
+	world_init(world, answer_late_token);
+	registry_expect(world->registry, n);
+	registry_start(world->registry, &request);
+	world_run(world);
+}
+
+/* They are sent by the connections that were made for them. */
+static void test_connects_for_those_to_come(void **state)
+{
+	struct world world;
+
+	(void)state;
+	atomic_store(&n_wanted, 1 + N_TO_COME);
+	int64_t begin_ms = clock_ms();
+	start_expecting(&world, N_TO_COME, come);
+	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
+	for (size_t i = 0; i < N_CAME; i++) {
+		AUTO_FREE char *line = mem_printf("POST " PATH "blobs/uploads/?mount=%zu ", i);
+		is_ok(&came[i], 200);
+		assert_int_equal(fix_count(world.server, line), 1);
+		outcome_done(&came[i]);
+	}
+	assert_int_equal(fix_count(world.server, "POST "), N_CAME);
+	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
+	world_done(&world);
+}
+
+static int stop(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)answer;
+	(void)err;
+	assert_null(fault);
+	loop_stop(world->loop);
+	return 0;
+}
+
+/* The token's own server is one of those that they go to. Nobody uses them. */
+static void test_connections_that_were_not_needed(void **state)
+{
+	struct world world;
+
+	(void)state;
+	atomic_store(&n_wanted, HTTP_CONNECTIONS_MAX - 1);
+	start_expecting(&world, 100, stop);
+	assert_int_equal(world.server->n_conns, HTTP_CONNECTIONS_MAX - 1);
+	assert_int_equal(fix_count(world.server, "POST "), 0);
 	world_done(&world);
 }
 
@@ -1199,6 +1286,8 @@ int main(void)
 		cmocka_unit_test(test_no_login),
 		cmocka_unit_test(test_token),
 		cmocka_unit_test(test_connects_beside_the_token),
+		cmocka_unit_test(test_connects_for_those_to_come),
+		cmocka_unit_test(test_connections_that_were_not_needed),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_elsewhere_login),
 		cmocka_unit_test(test_hostile),

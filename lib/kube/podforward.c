@@ -16,6 +16,7 @@ enum {
 	OPEN_PORTS_MAX = 64,
 	SHORT_LIFE_MS = 2000, /* a tunnel that ends so early is no success */
 	IDLE_MS = 60 * 1000,  /* a tunnel that is not needed is kept so long */
+	LOOK_MAX_MS = 30 * 1000,
 };
 
 void forward_say(struct podforward *forward, const char *fmt, ...)
@@ -303,6 +304,87 @@ static int reap_conns(struct podforward *forward, struct err *err)
 	return r;
 }
 
+/*
+ * Pods that end without their tunnels
+ */
+
+static bool has_stuck(const struct podforward_tunnel *tunnel, int64_t now_ms)
+{
+	for (size_t i = 0; i < tunnel->conns.n; i++)
+		if (conn_is_stuck(tunnel->conns.v[i], now_ms))
+			return true;
+	return false;
+}
+
+/* Each time after a pause that is twice as long, for as long as something waits. */
+static bool is_to_be_looked_at(struct podforward_tunnel *tunnel, int64_t now_ms)
+{
+	if (tunnel->is_dead || !has_stuck(tunnel, now_ms)) {
+		tunnel->looked_ms = tunnel->look_ms = 0;
+		return false;
+	}
+	return now_ms >= tunnel->looked_ms + tunnel->look_ms;
+}
+
+static void look_at(struct podforward *forward, struct podforward_tunnel *tunnel, int64_t now_ms)
+{
+	tunnel->looked_ms = now_ms;
+	tunnel->look_ms = tunnel->look_ms ? 2 * tunnel->look_ms : forward->options.look_ms;
+	if (tunnel->look_ms > LOOK_MAX_MS)
+		tunnel->look_ms = LOOK_MAX_MS;
+	forward->is_looking = true;
+	forward->options.look(forward->options.ctx, forward, tunnel->pod);
+}
+
+static void watch_pods(struct podforward *forward);
+
+static int on_look(void *ctx, struct err *err)
+{
+	struct podforward *forward = ctx;
+	int64_t now_ms = clock_ms();
+
+	(void)err;
+	forward->look = NULL;
+	watch_pods(forward);
+	for (size_t i = 0; i < forward->tunnels.n && !forward->is_looking; i++)
+		if (is_to_be_looked_at(forward->tunnels.v[i], now_ms))
+			look_at(forward, forward->tunnels.v[i], now_ms);
+	return 0;
+}
+
+static void watch_pods(struct podforward *forward)
+{
+	int64_t at_ms = clock_ms() + forward->options.look_ms;
+
+	if (!forward->look && forward->options.look && forward->conns.n)
+		forward->look = loop_add_timer(forward->options.loop, at_ms, on_look, forward);
+}
+
+static void drop_conns(struct podforward_tunnel *tunnel)
+{
+	for (size_t i = tunnel->conns.n; i-- > 0;)
+		conn_pod_gone(tunnel->conns.v[i]);
+}
+
+void podforward_looked(struct podforward *forward, const char *pod, bool is_gone)
+{
+	forward->is_looking = false;
+	for (size_t i = 0; is_gone && i < forward->tunnels.n; i++) {
+		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
+
+		if (tunnel->is_dead || !tunnel->is_open || !str_eq(tunnel->pod, pod))
+			continue;
+		if (str_eq(forward->pod, pod))
+			tunnel_leave(tunnel);
+		tunnel->is_closing = true;
+		drop_conns(tunnel);
+	}
+}
+
+/*
+ * Turns
+ */
+
 static int on_turn(void *ctx, struct err *err)
 {
 	struct podforward *forward = ctx;
@@ -336,6 +418,7 @@ struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uin
 	conn->done = done;
 	conn->ctx = ctx;
 	*vec_push(&forward->conns) = conn;
+	watch_pods(forward);
 	if (forward->conns.n > PODFORWARD_CONNECTIONS_MAX) {
 		AUTO_ERR struct err fault = {0};
 
@@ -369,6 +452,8 @@ struct podforward *podforward_new(const struct podforward_options *options)
 	forward->options = *options;
 	if (!forward->options.hold_ms)
 		forward->options.hold_ms = PODFORWARD_HOLD_MS;
+	if (!forward->options.look_ms)
+		forward->options.look_ms = PODFORWARD_LOOK_MS;
 	return forward;
 }
 
@@ -378,6 +463,7 @@ void podforward_free(struct podforward *forward)
 		return;
 	loop_remove_timer(forward->options.loop, forward->turn);
 	loop_remove_timer(forward->options.loop, forward->redial);
+	loop_remove_timer(forward->options.loop, forward->look);
 	for (size_t i = 0; i < forward->conns.n; i++)
 		conn_free(forward->conns.v[i]);
 	for (size_t i = 0; i < forward->tunnels.n; i++)

@@ -17,6 +17,9 @@
  * that has sent nothing nothing is lost by a new try. The first one to a port sends its bytes only
  * when the port has had the time to refuse it.
  *
+ * The end of a pod does not always end what goes to it: while a connection waits for an answer it
+ * is asked whether the pod is there yet, and the connection is reset when it is not.
+ *
  * An end of the local side is passed on when it has come, not earlier: containerd gives the other
  * direction one second after it.
  */
@@ -37,6 +40,7 @@ enum {
 	PODFORWARD_HOLD_MS = 10 * 1000,    /* for a port that is not open */
 	PODFORWARD_DIAL_MS = 30 * 1000,    /* of waiting for a tunnel */
 	PODFORWARD_CONNECTIONS_MAX = 2000, /* more are refused */
+	PODFORWARD_LOOK_MS = 2000,         /* without an answer, then it is asked for the pod */
 };
 
 /* How a tunnel gets its connection. */
@@ -64,10 +68,13 @@ struct podforward_options {
 	/* Which pod is it now? Asked before a tunnel is dialled, and again after one was lost;
 	 * answered by podforward_pod or podforward_no_pod, at once or later. */
 	void (*resolve)(void *ctx, struct podforward *forward);
+	/* Has that pod ended, or is it no more? Answered by podforward_looked, at once or later;
+	 * one at a time. May be NULL: it is not asked. */
+	void (*look)(void *ctx, struct podforward *forward, const char *pod);
 	/* One sentence for people: lost, back again, why a connection ended. May be NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
-	int64_t hold_ms, ping_ms; /* 0: as above */
+	int64_t hold_ms, ping_ms, look_ms; /* 0: as above */
 };
 
 struct podforward *podforward_new(const struct podforward_options *options);
@@ -79,6 +86,9 @@ void podforward_pod(struct podforward *forward, const char *kube_namespace, cons
 /* It cannot be said now: asked again after a pause. is_final: there will be none; connections that
  * wait end with the fault. */
 void podforward_no_pod(struct podforward *forward, const struct err *fault, bool is_final);
+
+/* is_gone: as far as is known. */
+void podforward_looked(struct podforward *forward, const char *pod, bool is_gone);
 
 struct podforward_end {
 	uint64_t bytes_up, bytes_down; /* to and from the pod */

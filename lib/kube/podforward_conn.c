@@ -160,6 +160,25 @@ void conn_lost(struct podforward_conn *conn, const struct err *fault)
 		fail(conn, fault);
 }
 
+bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
+{
+	bool is_waiting = !conn->heard || (conn->has_asked && !conn->is_answered);
+
+	return !conn->is_over && is_waiting && !pending(conn) &&
+	       now_ms - conn->last_ms >= conn->forward->options.look_ms;
+}
+
+void conn_pod_gone(struct podforward_conn *conn)
+{
+	AUTO_ERR struct err fault = {0};
+
+	/* What has come is taken first. */
+	if (conn->is_over || pending(conn) || move(conn))
+		return;
+	err_set(&fault, E_KUBE_FORWARD, "pod %s has ended", conn->tunnel->pod);
+	conn_fail(conn, &fault);
+}
+
 /*
  * What the error stream says
  */

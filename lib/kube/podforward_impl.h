@@ -41,6 +41,8 @@ struct podforward {
 	struct VEC_OF(uint16_t) open_ports;
 	struct loop_timer *turn; /* of the loop */
 	struct loop_timer *redial;
+	struct loop_timer *look; /* while there are connections */
+	bool is_looking;
 	int64_t redial_ms; /* the pause; 0: the last dial was good */
 	bool was_lost;     /* a tunnel, and there has been none since */
 	struct err fault;  /* of the last dial */
@@ -81,6 +83,8 @@ struct podforward_tunnel {
 	unsigned requests; /* numbers of its connections */
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
+	/* When it was last asked for the pod, and how long after that it is again. */
+	int64_t looked_ms, look_ms;
 };
 
 /* Begins to dial the forward's pod. */
@@ -162,6 +166,10 @@ void conn_reset(struct podforward_conn *conn, bool is_data);
 void conn_flush(struct podforward_conn *conn);
 /* Its tunnel is gone. */
 void conn_lost(struct podforward_conn *conn, const struct err *fault);
+/* Its pod is no more, whatever its tunnel says. */
+void conn_pod_gone(struct podforward_conn *conn);
+/* What it waits for may never come. */
+bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms);
 /* Reset the local side; fault is copied. */
 void conn_fail(struct podforward_conn *conn, const struct err *fault);
 /* The same without a word. */

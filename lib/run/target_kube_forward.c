@@ -84,7 +84,8 @@ struct reach {
 	struct kube_handle handle;
 	int rank;
 	struct podforward *forward;
-	struct kube_call *find;
+	struct kube_call *find, *look;
+	char *looked_at; /* the pod */
 };
 
 struct kube_reach {
@@ -123,6 +124,43 @@ static void resolve(void *ctx, struct podforward *forward)
 	reach->find = list_pods(reach->kube, &reach->handle, on_found, reach);
 }
 
+/* One that is ending may still answer. */
+static bool has_ended(const struct kube_answer *answer)
+{
+	const char *phase = json_get_str(json_get(answer->object, "status"), "phase");
+
+	if (err_is_set(&answer->fault))
+		return answer->fault.id == E_KUBE_NOT_FOUND;
+	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
+}
+
+static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct reach *reach = ctx;
+	AUTO_FREE char *pod = TAKE(reach->looked_at);
+
+	(void)err;
+	reach->look = NULL;
+	podforward_looked(reach->forward, pod, has_ended(answer));
+	return 0;
+}
+
+static void look(void *ctx, struct podforward *forward, const char *pod)
+{
+	struct reach *reach = ctx;
+	AUTO_FREE char *path =
+		kube_path("/api/v1/namespaces/%s/pods/%s", reach->handle.kube_namespace, pod);
+
+	(void)forward;
+	reach->looked_at = mem_strdup(pod);
+	reach->look = kube_start(
+		reach->kube->cluster->client, &(struct kube_request){.method = "GET",
+						      .path = path,
+						      .deadline_ms = clock_deadline(FIND_MS),
+						      .done = on_looked,
+						      .ctx = reach});
+}
+
 static void notice(void *ctx, const char *text)
 {
 	const struct target *target = &((struct reach *)ctx)->kube->target;
@@ -157,6 +195,7 @@ static struct reach *find_reach(
 	reach->forward = podforward_new(&(struct podforward_options){.loop = kube->target.loop,
 		.transport = all->transport,
 		.resolve = resolve,
+		.look = look,
 		.notice = notice,
 		.ctx = reach});
 	*vec_push(&all->list) = reach;
@@ -169,6 +208,8 @@ void kube_reach_free(struct kube_reach *reach)
 		return;
 	for (size_t i = 0; i < reach->list.n; i++) {
 		kube_cancel(reach->list.v[i]->find);
+		kube_cancel(reach->list.v[i]->look);
+		free(reach->list.v[i]->looked_at);
 		podforward_free(reach->list.v[i]->forward);
 		free(reach->list.v[i]);
 	}

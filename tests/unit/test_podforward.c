@@ -36,6 +36,7 @@ enum {
 	TUNNELS = 64,
 	CLIENTS = 300,
 	STREAMS = 4000,
+	LOOK_MS = 100,
 };
 
 struct tunnel {
@@ -73,7 +74,8 @@ struct site {
 	size_t n_clients;
 	int refusals, resolved, dial_faults;
 	size_t bulk;
-	bool no_pod, mute;
+	bool no_pod, mute, is_gone;
+	int looks;
 	struct buf said;
 	bool (*wanted)(struct site *site);
 	int64_t until_ms;
@@ -476,6 +478,27 @@ static bool all_done(struct site *site)
 	return true;
 }
 
+/* As long as it has ended the answer comes at once, else later. */
+static int answer_look(void *ctx, struct err *err)
+{
+	struct site *site = ctx;
+
+	(void)err;
+	podforward_looked(site->forward, "pod-1", false);
+	return 0;
+}
+
+static void look(void *ctx, struct podforward *forward, const char *pod)
+{
+	struct site *site = ctx;
+
+	site->looks++;
+	if (site->is_gone)
+		podforward_looked(forward, pod, str_eq(pod, "pod-1"));
+	else
+		loop_add_timer(site->loop, 0, answer_look, site);
+}
+
 static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
 {
 	struct site *site = mem_alloc(1, sizeof(*site));
@@ -485,6 +508,8 @@ static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
 	site->forward = podforward_new(&(struct podforward_options){.loop = site->loop,
 		.transport = {dial_begin, dial_cancel, site},
 		.resolve = resolve,
+		.look = look,
+		.look_ms = LOOK_MS,
 		.notice = notice,
 		.ctx = site,
 		.hold_ms = hold_ms,
@@ -708,6 +733,55 @@ static void test_tunnel_lost(void **state)
 	assert_non_null(strstr(site->said.data, "connected again, to pod pod-"));
 }
 
+/* It is asked for, with growing pauses, while an answer is waited for. */
+static void test_pod_lives(void **state)
+{
+	struct site *site = *state;
+
+	connect_to(site, PORT_SILENT, "x", 1);
+	run_for(site, 8 * LOOK_MS);
+	assert_in_range(site->looks, 1, 4);
+	assert_false(site->clients[0].done);
+	assert_int_equal(site->n_tunnels, 1);
+}
+
+/* Nobody tells those who wait, nor those who have an answer and might get more. */
+static void test_pod_ends_without_its_tunnel(void **state)
+{
+	struct site *site = *state;
+	struct client *answered = connect_to(site, PORT_ECHO, "x", 1);
+
+	run_until(site, first_has_data);
+	run_for(site, 4 * LOOK_MS);
+	assert_int_equal(site->looks, 0);
+	site->is_gone = true;
+	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	run_until(site, all_done);
+	assert_true(answered->reset && asked->reset);
+	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	assert_string_equal(answered->fault, "pod pod-1 has ended");
+	expect_got(answered, "x", 1);
+	/* Those that come later go to the next one. */
+	struct client *after = connect_to(site, PORT_SMALL, "", 0);
+	run_until(site, all_done);
+	assert_true(after->eof);
+	expect_got(after, "small", 5);
+	assert_int_equal(site->n_tunnels, 2);
+	assert_int_equal(site->resolved, 2);
+}
+
+/* What has sent nothing goes on there. */
+static void test_idle_ones_move(void **state)
+{
+	struct site *site = *state;
+	struct client *idle = connect_to(site, PORT_SILENT, "", 0);
+
+	site->is_gone = true;
+	run_for(site, 6 * LOOK_MS);
+	assert_false(idle->done);
+	assert_int_equal(site->n_tunnels, 2);
+}
+
 /* Whose only effect is that the tunnel ends. */
 static void test_killer(void **state)
 {
@@ -926,6 +1000,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_stream_reset, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_client_goes_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tunnel_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pod_lives, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pod_ends_without_its_tunnel, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_idle_ones_move, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hostile_server, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dial_again, setup, teardown),

@@ -12,6 +12,7 @@ import gzip
 import http.client
 import inspect
 import json
+import math
 import os
 import re
 import shutil
@@ -39,6 +40,7 @@ from stopwatch import Stopwatch, running_time
 from tokens import TokenServer
 
 RTT_S = 0.05
+SILENCE_S = 1.0
 
 
 class Skip(Exception):
@@ -221,20 +223,32 @@ def test_proxy_passes_everything_and_counts():
         assert proxy.connections[1]["up"] == 3
 
 
+def soonest(trips, least_s, most_s, count=400):
+    """Some of trips() is over within [least_s, most_s): a busy machine makes each late by chance, and none early."""
+    best = math.inf
+    for _ in range(count):
+        took = trips()
+        assert took >= least_s, (took, least_s)
+        best = min(best, took)
+        if best < most_s:
+            return
+    raise AssertionError(f"{best:.4f} s at best, {most_s} expected")
+
+
 def test_proxy_delay_is_exact():
     with echo_server() as address, ProxyProcess(address, delay=RTT_S / 2) as proxy, connect(proxy) as sock:
-        times = round_trips(sock, 20)
-        # the machine may be busy with other tests, but none may be early
-        assert times[0] >= RTT_S and times[len(times) // 4] <= RTT_S + 0.002, times
+        for _ in range(3):
+            soonest(lambda: round_trips(sock, 1)[0], RTT_S, RTT_S + 0.002)
 
 
 def test_proxy_delay_by_direction_and_at_run_time():
     with echo_server() as address, FaultProxy(address, delay=(0.03, 0)) as proxy, connect(proxy) as sock:
-        assert 0.03 <= round_trips(sock, 3)[0] < 0.06
+        trip = lambda: round_trips(sock, 1)[0]
+        soonest(trip, 0.03, 0.06)
         proxy.set(delay=(0, 0.06))
-        assert 0.06 <= round_trips(sock, 3)[0] < 0.09
+        soonest(trip, 0.06, 0.09)
         proxy.set(delay=0)
-        assert round_trips(sock, 3)[0] < 0.03
+        soonest(trip, 0, 0.03)
 
 
 def test_proxy_delay_is_not_serialisation():
@@ -245,25 +259,34 @@ def test_proxy_delay_is_not_serialisation():
         sender.start()
         exactly(sock, pieces * size)
         sender.join()
-        assert watch.between(0.2, 1.5)
+        assert watch.between(0.2, 0.1 * pieces)
 
 
 def test_proxy_connect_delay():
     with echo_server() as address, FaultProxy(address, connect_delay=0.1) as proxy:
-        watch = Stopwatch()
-        with connect(proxy) as sock:
-            sock.sendall(b"x")
-            exactly(sock, 1)
-            assert watch.between(0.1, 0.15)
-            assert round_trips(sock, 3)[0] < 0.05
+
+        def first_trip():
+            begin = time.monotonic()
+            with connect(proxy) as sock:
+                sock.sendall(b"x")
+                exactly(sock, 1)
+                took = time.monotonic() - begin
+                soonest(lambda: round_trips(sock, 1)[0], 0, 0.05)
+            return took
+
+        soonest(first_trip, 0.1, 0.15)
 
 
 def test_proxy_rate():
     with echo_server() as address, FaultProxy(address, rate=(1e6, None)) as proxy, connect(proxy) as sock:
-        watch = Stopwatch()
-        sock.sendall(b"z" * 200_000)
-        exactly(sock, 200_000)
-        assert watch.between(0.19, 0.4)
+
+        def trip():
+            begin = time.monotonic()
+            sock.sendall(b"z" * 200_000)
+            exactly(sock, 200_000)
+            return time.monotonic() - begin
+
+        soonest(trip, 0.19, 0.4)
 
 
 def sent_and_got(proxy, data):
@@ -337,7 +360,7 @@ def test_proxy_stalls_and_holes():
     for fault, passed in ((("stall", "response", 2), b"ab"), (("stall", "request", 1), b""), (("hole",), b"")):
         with echo_server() as address, FaultProxy(address) as proxy:
             proxy.fault(*fault)
-            with connect(proxy, timeout=0.3) as sock:
+            with connect(proxy, timeout=SILENCE_S) as sock:
                 sock.sendall(b"abc")
                 assert to_the_end(sock) == (passed, "silence"), fault
                 assert proxy.connections[0]["state"] == "stalled"
@@ -346,7 +369,7 @@ def test_proxy_stalls_and_holes():
 def test_proxy_stall_is_kept_while_others_go_on():
     with echo_server() as address, FaultProxy(address, delay=0.001) as proxy:
         proxy.fault("stall", "request", 10, connection=1)
-        with connect(proxy, timeout=0.2) as stalled, connect(proxy) as fine:
+        with connect(proxy, timeout=SILENCE_S) as stalled, connect(proxy) as fine:
             stalled.sendall(b"x" * 100)
             round_trips(fine, 5)
             assert to_the_end(stalled) == (b"", "silence")
@@ -426,13 +449,13 @@ def test_proxy_ends_at_once_whatever_is_open():
                 sock.sendall(b"abc")
         for sock in socks:
             sock.close()
-        assert watch.between(0, 2)
+        assert watch.between(0, 8)
 
 
 # --- the scripted server
 
 
-def raw_exchange(server, request=b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", timeout=0.3):
+def raw_exchange(server, request=b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", timeout=SILENCE_S):
     with socket.create_connection(("127.0.0.1", server.port), timeout) as sock:
         sock.sendall(request)
         return to_the_end(sock)

@@ -319,7 +319,7 @@ static bool has_stuck(const struct podforward_tunnel *tunnel, int64_t now_ms)
 /* Each time after a pause that is twice as long, for as long as something waits. */
 static bool is_to_be_looked_at(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
-	if (tunnel->is_dead || !has_stuck(tunnel, now_ms)) {
+	if (tunnel->is_dead || tunnel->is_pod_gone || !has_stuck(tunnel, now_ms)) {
 		tunnel->looked_ms = tunnel->look_ms = 0;
 		return false;
 	}
@@ -336,6 +336,15 @@ static void look_at(struct podforward *forward, struct podforward_tunnel *tunnel
 	forward->options.look(forward->options.ctx, forward, tunnel->pod);
 }
 
+/* Those that something still comes for are left for the next look. */
+static void drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
+{
+	if (tunnel->is_dead || !tunnel->is_pod_gone || tunnel_is_held(tunnel))
+		return;
+	for (size_t i = tunnel->conns.n; i-- > 0;)
+		conn_pod_gone(tunnel->conns.v[i], now_ms);
+}
+
 static void watch_pods(struct podforward *forward);
 
 static int on_look(void *ctx, struct err *err)
@@ -346,6 +355,8 @@ static int on_look(void *ctx, struct err *err)
 	(void)err;
 	forward->look = NULL;
 	watch_pods(forward);
+	for (size_t i = 0; i < forward->tunnels.n; i++)
+		drop_quiet(forward->tunnels.v[i], now_ms);
 	for (size_t i = 0; i < forward->tunnels.n && !forward->is_looking; i++)
 		if (is_to_be_looked_at(forward->tunnels.v[i], now_ms))
 			look_at(forward, forward->tunnels.v[i], now_ms);
@@ -360,12 +371,6 @@ static void watch_pods(struct podforward *forward)
 		forward->look = loop_add_timer(forward->options.loop, at_ms, on_look, forward);
 }
 
-static void drop_conns(struct podforward_tunnel *tunnel)
-{
-	for (size_t i = tunnel->conns.n; i-- > 0;)
-		conn_pod_gone(tunnel->conns.v[i]);
-}
-
 void podforward_looked(struct podforward *forward, const char *pod, bool is_gone)
 {
 	forward->is_looking = false;
@@ -376,8 +381,8 @@ void podforward_looked(struct podforward *forward, const char *pod, bool is_gone
 			continue;
 		if (str_eq(forward->pod, pod))
 			tunnel_leave(tunnel);
-		tunnel->is_closing = true;
-		drop_conns(tunnel);
+		tunnel->is_closing = tunnel->is_pod_gone = true;
+		drop_quiet(tunnel, clock_ms());
 	}
 }
 

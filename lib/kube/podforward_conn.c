@@ -168,17 +168,6 @@ bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 	       now_ms - conn->last_ms >= conn->forward->options.look_ms;
 }
 
-void conn_pod_gone(struct podforward_conn *conn)
-{
-	AUTO_ERR struct err fault = {0};
-
-	/* What has come is taken first. */
-	if (conn->is_over || pending(conn) || move(conn))
-		return;
-	err_set(&fault, E_KUBE_FORWARD, "pod %s has ended", conn->tunnel->pod);
-	conn_fail(conn, &fault);
-}
-
 /*
  * What the error stream says
  */
@@ -292,6 +281,24 @@ static void check_end(struct podforward_conn *conn)
 		set_timer(conn, WAIT_ERROR, ERROR_WAIT_MS);
 	else if (conn->error_end)
 		end_local(conn);
+}
+
+void conn_pod_gone(struct podforward_conn *conn, int64_t now_ms)
+{
+	int64_t look_ms = conn->forward->options.look_ms;
+	bool is_quiet = now_ms - conn->last_ms >= look_ms && now_ms - conn->came_ms >= look_ms;
+	AUTO_ERR struct err fault = {0};
+
+	if (conn->is_over || pending(conn) || !is_quiet || move(conn))
+		return;
+	if (conn->remote_end) {
+		/* All has come, but for the end of the error stream. */
+		conn->error_end = true;
+		check_end(conn);
+		return;
+	}
+	err_set(&fault, E_KUBE_FORWARD, "pod %s has ended", conn->tunnel->pod);
+	conn_fail(conn, &fault);
 }
 
 /* Bytes that the local side has taken; -1: it is gone. */

@@ -76,6 +76,7 @@ struct podforward_tunnel {
 	struct conn_list touched; /* have something to be written since the last flush */
 	bool is_open, is_dead;
 	bool is_closing;   /* takes no more connections */
+	bool is_pod_gone;  /* what waits for it waits in vain */
 	struct err fault;  /* why it is dead */
 	int64_t busy_ms;   /* when it was seen to move much; 0: never */
 	int64_t window_ms; /* a second in which bytes are counted */
@@ -97,6 +98,8 @@ void tunnel_leave(struct podforward_tunnel *tunnel);
 /* Whether something on it would hold up a small request. */
 bool tunnel_is_busy(const struct podforward_tunnel *tunnel, int64_t now_ms);
 bool tunnel_takes(const struct podforward_tunnel *tunnel);
+/* It is not read, until those who have got much take it. */
+bool tunnel_is_held(const struct podforward_tunnel *tunnel);
 /* Room for what local sides send. */
 bool tunnel_has_room(const struct podforward_tunnel *tunnel);
 void tunnel_count(struct podforward_tunnel *tunnel, size_t bytes);
@@ -166,8 +169,8 @@ void conn_reset(struct podforward_conn *conn, bool is_data);
 void conn_flush(struct podforward_conn *conn);
 /* Its tunnel is gone. */
 void conn_lost(struct podforward_conn *conn, const struct err *fault);
-/* Its pod is no more, whatever its tunnel says. */
-void conn_pod_gone(struct podforward_conn *conn);
+/* Its pod is no more, whatever its tunnel says: it ends, unless bytes of it still come or wait. */
+void conn_pod_gone(struct podforward_conn *conn, int64_t now_ms);
 /* What it waits for may never come. */
 bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms);
 /* Reset the local side; fault is copied. */

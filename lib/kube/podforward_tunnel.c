@@ -64,7 +64,7 @@ void tunnel_count(struct podforward_tunnel *tunnel, size_t bytes)
 }
 
 /* A small request may have come here before it was seen that another one's reader stands still. */
-static bool is_held(const struct podforward_tunnel *tunnel)
+bool tunnel_is_held(const struct podforward_tunnel *tunnel)
 {
 	enum conn_room least = ROOM_FREE;
 	int64_t now_ms = clock_ms();
@@ -84,7 +84,7 @@ static bool wants_input(void *ctx)
 {
 	const struct podforward_tunnel *tunnel = ctx;
 
-	return spdy_wants_input(tunnel->spdy) && !is_held(tunnel);
+	return spdy_wants_input(tunnel->spdy) && !tunnel_is_held(tunnel);
 }
 
 /*

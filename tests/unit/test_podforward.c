@@ -30,6 +30,8 @@ enum {
 	PORT_BULK = 19,   /* sends site.bulk bytes */
 	PORT_ERROR = 20,  /* sends a little, then an error */
 	PORT_SILENT = 21, /* takes everything, says nothing */
+	PORT_DRIP = 22,   /* sends site.drips bytes, one by one, and ends */
+	PORT_HALF = 23,   /* sends a little and ends, its error stream does not */
 	PORT_GONE = 66,   /* the whole tunnel ends */
 	PORT_RST = 67,    /* the stream is reset */
 	PORT_BAD = 68,    /* garbage */
@@ -37,6 +39,7 @@ enum {
 	CLIENTS = 300,
 	STREAMS = 4000,
 	LOOK_MS = 100,
+	DRIP_MS = 20,
 };
 
 struct tunnel {
@@ -48,7 +51,8 @@ struct tunnel {
 	struct buf in, out;
 	int ports[STREAMS]; /* by id / 2 */
 	size_t left;        /* of the bulk that is being sent */
-	uint32_t bulk_id;
+	uint32_t bulk_id, drip_id;
+	struct loop_timer *drip;
 	bool dead, mute;
 	size_t streams;
 };
@@ -73,8 +77,8 @@ struct site {
 	struct client clients[CLIENTS];
 	size_t n_clients;
 	int refusals, resolved, dial_faults;
-	size_t bulk;
-	bool no_pod, mute, is_gone;
+	size_t bulk, drips;
+	bool no_pod, mute, is_gone, is_endless; /* endless: bulk has no end */
 	int looks;
 	struct buf said;
 	bool (*wanted)(struct site *site);
@@ -107,6 +111,25 @@ static void kill_tunnel(struct tunnel *tunnel)
 	tunnel->dead = true;
 }
 
+static int serve_drip(void *ctx, struct err *err)
+{
+	struct tunnel *tunnel = ctx;
+	struct site *site = tunnel->site;
+
+	(void)err;
+	tunnel->drip = NULL;
+	if (tunnel->dead)
+		return 0;
+	if (site->drips > 0) {
+		site->drips--;
+		fix_data(&tunnel->out, tunnel->drip_id, "d", 1, false);
+		tunnel->drip = loop_add_timer(site->loop, clock_ms() + DRIP_MS, serve_drip, tunnel);
+	} else {
+		serve_end(tunnel, tunnel->drip_id);
+	}
+	return 0;
+}
+
 static void serve_open(struct tunnel *tunnel, uint32_t id, int port)
 {
 	struct site *site = tunnel->site;
@@ -125,6 +148,13 @@ static void serve_open(struct tunnel *tunnel, uint32_t id, int port)
 	case PORT_BULK:
 		tunnel->left = site->bulk;
 		tunnel->bulk_id = id;
+		break;
+	case PORT_DRIP:
+		tunnel->drip_id = id;
+		tunnel->drip = loop_add_timer(site->loop, 0, serve_drip, tunnel);
+		break;
+	case PORT_HALF:
+		fix_data(&tunnel->out, id, "half", 4, true);
 		break;
 	case PORT_ERROR:
 		fix_data(&tunnel->out, id, "begun", 5, false);
@@ -213,7 +243,7 @@ static void serve_bulk(struct tunnel *tunnel)
 
 		fix_data(&tunnel->out, tunnel->bulk_id, zeros, len, false);
 		tunnel->left -= len;
-		if (!tunnel->left)
+		if (!tunnel->left && !tunnel->site->is_endless)
 			serve_end(tunnel, tunnel->bulk_id);
 	}
 }
@@ -753,7 +783,7 @@ static void test_pod_ends_without_its_tunnel(void **state)
 
 	run_until(site, first_has_data);
 	run_for(site, 4 * LOOK_MS);
-	assert_int_equal(site->looks, 0);
+	assert_false(answered->done);
 	site->is_gone = true;
 	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
 	run_until(site, all_done);
@@ -770,6 +800,11 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	assert_int_equal(site->resolved, 2);
 }
 
+static bool has_two_tunnels(struct site *site)
+{
+	return site->n_tunnels == 2;
+}
+
 /* What has sent nothing goes on there. */
 static void test_idle_ones_move(void **state)
 {
@@ -777,9 +812,79 @@ static void test_idle_ones_move(void **state)
 	struct client *idle = connect_to(site, PORT_SILENT, "", 0);
 
 	site->is_gone = true;
-	run_for(site, 6 * LOOK_MS);
+	run_until(site, has_two_tunnels);
+	run_for(site, 2 * LOOK_MS);
 	assert_false(idle->done);
 	assert_int_equal(site->n_tunnels, 2);
+}
+
+static bool first_is_done(struct site *site)
+{
+	return site->clients[0].done;
+}
+
+/* What still comes is waited for, however long, and ends as it should. */
+static void test_pod_gone_while_bytes_come(void **state)
+{
+	struct site *site = *state;
+	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *dripped = connect_to(site, PORT_DRIP, "", 0);
+
+	site->is_gone = true;
+	site->drips = SIZE_MAX;
+	run_until(site, first_is_done);
+	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	run_for(site, 4 * LOOK_MS);
+	assert_false(dripped->done);
+	site->drips = 3;
+	size_t got = dripped->got.len;
+	run_until(site, all_done);
+	assert_true(dripped->eof && !dripped->fault);
+	assert_in_range(dripped->got.len, got + 3, got + 4 + 1000 / DRIP_MS);
+}
+
+/* Its end had come: no reset, which could cost what is not read yet. */
+static void test_pod_gone_behind_an_end(void **state)
+{
+	struct site *site = *state;
+	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *half = connect_to(site, PORT_HALF, "", 0);
+
+	half->hold = true;
+	site->is_gone = true;
+	run_until(site, first_is_done);
+	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	run_for(site, 4 * LOOK_MS);
+	half->hold = false;
+	run_until(site, all_done);
+	assert_true(half->eof && !half->fault);
+	expect_got(half, "half", 4);
+}
+
+static bool second_has_all(struct site *site)
+{
+	return site->clients[1].got.len == site->bulk;
+}
+
+/* A slow reader gets all that had come, and hears of the end then. */
+static void test_pod_gone_before_a_slow_reader(void **state)
+{
+	struct site *site = *state;
+	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *slow = connect_to(site, PORT_BULK, "", 0);
+
+	site->bulk = 24 << 20;
+	site->is_endless = slow->hold = true;
+	run_for(site, LOOK_MS);
+	site->is_gone = true;
+	run_for(site, 6 * LOOK_MS);
+	assert_false(slow->done);
+	slow->hold = false;
+	run_until(site, second_has_all);
+	run_until(site, all_done);
+	assert_true(slow->reset && asked->reset);
+	assert_string_equal(slow->fault, "pod pod-1 has ended");
+	assert_string_equal(asked->fault, "pod pod-1 has ended");
 }
 
 /* Whose only effect is that the tunnel ends. */
@@ -1003,6 +1108,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_pod_lives, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pod_ends_without_its_tunnel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_idle_ones_move, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pod_gone_while_bytes_come, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pod_gone_behind_an_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_pod_gone_before_a_slow_reader, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hostile_server, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dial_again, setup, teardown),

@@ -98,8 +98,9 @@ struct kube_request {
 struct kube_call;
 /* Copies what it keeps. done is called from the loop, exactly once unless given up. */
 struct kube_call *kube_start(struct kube_client *client, const struct kube_request *request);
-/* How often it was sent so far: more than once where a fault was got over. */
-unsigned kube_tries(const struct kube_call *call);
+/* A number for the present try, 0: there was none; another as soon as it has failed and that is got
+ * over. */
+unsigned kube_try(const struct kube_call *call);
 /* NULL is accepted. */
 void kube_cancel(struct kube_call *call);
 /* Go on reading after data returned 1. NULL is accepted. */

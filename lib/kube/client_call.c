@@ -71,9 +71,9 @@ int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct 
 	return r;
 }
 
-unsigned kube_tries(const struct kube_call *call)
+unsigned kube_try(const struct kube_call *call)
 {
-	return call->tries;
+	return call->tries ? 2 * call->tries + (call->timer != NULL) : 0;
 }
 
 void kube_cancel(struct kube_call *call)

@@ -63,6 +63,7 @@ struct podlog {
 	int64_t heard_ms;        /* the last byte of it */
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
+	int64_t empty_ms;        /* the log still was; long ago: that is not known */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
@@ -317,8 +318,9 @@ static void cut(struct podlog *podlog)
 /* Bytes come that may be the first. */
 static void note_first(struct podlog *podlog)
 {
-	bool was_empty = podlog->empty_try == kube_tries(podlog->stream);
-	bool was_late = clock_ms() - podlog->begun_ms >= ROTATION_MS;
+	int64_t now_ms = clock_ms();
+	bool was_empty = now_ms - podlog->empty_ms < ROTATION_MS;
+	bool was_late = now_ms - podlog->begun_ms >= ROTATION_MS;
 
 	if (was_empty || was_late)
 		podlog_lines_looked(podlog->lines, !was_empty);
@@ -554,6 +556,12 @@ static void on_last_line(struct podlog *podlog, const struct buf *text)
 	end_soon(podlog);
 }
 
+static void note_empty(struct podlog *podlog)
+{
+	podlog->empty_try = kube_try(podlog->stream);
+	podlog->empty_ms = clock_ms();
+}
+
 static void on_tail(struct podlog *podlog, const struct buf *text)
 {
 	if (podlog->finishing && !podlog->stream) {
@@ -564,7 +572,7 @@ static void on_tail(struct podlog *podlog, const struct buf *text)
 	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
 		return;
 	if (text->len == 0)
-		podlog->empty_try = kube_tries(podlog->stream);
+		note_empty(podlog);
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
 	else if (podlog->finishing)
@@ -639,6 +647,9 @@ static int on_tick(void *ctx, struct err *err)
 	if (podlog->n_heard > 0)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
+	/* A stream that stands brings what comes. */
+	if (podlog->empty_try && podlog->empty_try == kube_try(podlog->stream))
+		podlog->empty_ms = now_ms;
 	look_at_head(podlog, now_ms);
 	look_at_stream(podlog, now_ms);
 	return 0;
@@ -660,6 +671,7 @@ struct podlog *podlog_start(
 	*podlog = (struct podlog){.client = client,
 		.loop = loop,
 		.begun_ms = clock_ms(),
+		.empty_ms = clock_ms() - ROTATION_MS,
 		.woke_ms = loop_woke_ms(loop),
 		.events = request->events,
 		.path = kube_path(

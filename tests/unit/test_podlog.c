@@ -157,25 +157,31 @@ static void test_rotated(void **state)
 
 static enum { LATE_UNREAD, LATE_EMPTY, LATE_EMPTY_AND_CUT, LATE_WAYS } late;
 static atomic_int n_streams, n_looks;
+static atomic_bool is_written;
 
 /* Silent for longer than a rotation takes; the last line is asked for in the meantime. */
 static bool answer_late(struct fix_conn *conn)
 {
 	if (strstr(conn->head, "follow")) {
 		if (late == LATE_EMPTY_AND_CUT && atomic_fetch_add(&n_streams, 1) == 0) {
-			poll(NULL, 0, 2800);
+			while (atomic_load(&n_looks) == 0)
+				poll(NULL, 0, 10);
+			poll(NULL, 0, 100);
 			fix_reset(conn);
 			return false;
 		}
 		fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
-		poll(NULL, 0, late == LATE_EMPTY_AND_CUT ? 300 : 3100);
+		poll(NULL, 0, 3100);
+		atomic_store(&is_written, true);
 		fix_say(conn, L3 END);
 		return false;
 	}
-	if (atomic_fetch_add(&n_looks, 1) > 0)
+	bool is_first = atomic_fetch_add(&n_looks, 1) == 0;
+	bool is_known = late != LATE_UNREAD && (is_first || late == LATE_EMPTY);
+	if (atomic_load(&is_written))
 		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
-	return fix_say(conn, late == LATE_UNREAD ? "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n"
-						 : "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n");
+	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
+				      : "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
 }
 
 /* Nothing could be read for long: what was there first may be gone. */
@@ -189,6 +195,7 @@ static void test_lost_beginning(void **state)
 
 		atomic_store(&n_looks, 0);
 		atomic_store(&n_streams, 0);
+		atomic_store(&is_written, false);
 		begin(&world, steps, 1,
 			&(struct podlog_request){.follow = true,
 				.tail_lines = -1,

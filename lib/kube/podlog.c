@@ -63,6 +63,7 @@ struct podlog {
 	int64_t heard_ms;        /* the last byte of it */
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
+	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
 	int64_t empty_ms;        /* the log still was; long ago: that is not known */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
@@ -320,7 +321,9 @@ static void note_first(struct podlog *podlog)
 {
 	int64_t now_ms = clock_ms();
 	bool was_empty = now_ms - podlog->empty_ms < ROTATION_MS;
-	bool was_late = now_ms - podlog->begun_ms >= ROTATION_MS;
+	/* What has ended is rotated no more. */
+	int64_t until_ms = podlog->ended_ms ? podlog->ended_ms : now_ms;
+	bool was_late = until_ms - podlog->begun_ms >= ROTATION_MS;
 
 	if (was_empty || was_late)
 		podlog_lines_looked(podlog->lines, !was_empty);
@@ -596,10 +599,17 @@ static void look_at_head(struct podlog *podlog, int64_t now_ms)
 	start_probe(podlog, &podlog->head, "limitBytes", limit, on_head);
 }
 
+/* Before its first line only a look tells that there was none. */
+static bool is_beginning_open(const struct podlog *podlog)
+{
+	return !podlog->empty_try && podlog_lines_lacks_first(podlog->lines);
+}
+
 /* Silence: the program's, or a stream that is dead or stuck? */
 static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 {
-	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
+	bool is_urgent = podlog->is_fast || is_beginning_open(podlog);
+	int64_t first_ms = is_urgent ? WATCH_FAST_MS : WATCH_FIRST_MS;
 	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
 
 	if (podlog->behind_ms) {
@@ -681,6 +691,7 @@ struct podlog *podlog_start(
 		.id = mem_strdup(request->id ? request->id : ""),
 		.follow = request->follow && !request->previous,
 		.previous = request->previous,
+		.ended_ms = request->previous ? clock_ms() : 0,
 		.tail_lines = has_point ? -1 : request->tail_lines,
 		.since_ms = has_point ? 0 : request->since_ms};
 	podlog->mute = podlog->tail_lines == 0;
@@ -715,6 +726,7 @@ void podlog_finish(struct podlog *podlog, bool previous)
 	if (podlog->finishing || podlog->is_over)
 		return;
 	podlog->finishing = true;
+	podlog->ended_ms = podlog->ended_ms ? podlog->ended_ms : clock_ms();
 	podlog->finish_ms = clock_deadline(FINISH_MS);
 	if (previous && !podlog->previous) {
 		podlog->previous = true;

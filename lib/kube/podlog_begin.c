@@ -25,6 +25,11 @@ void podlog_lines_looked(struct podlog_lines *lines, bool is_late)
 		lines->begin.look = is_late ? PODLOG_LOOK_LATE : PODLOG_LOOK_EMPTY;
 }
 
+bool podlog_lines_lacks_first(const struct podlog_lines *lines)
+{
+	return lines->begin.started_ns > 0 && lines->begin.first_ns == 0;
+}
+
 static bool may_lack_first(const struct podlog_begin *begin)
 {
 	return begin->look == PODLOG_LOOK_LATE &&

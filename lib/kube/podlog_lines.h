@@ -75,6 +75,8 @@ void podlog_lines_started(struct podlog_lines *lines, int64_t started_ms);
 /* Before the first line: it comes late, as the log could not be read for long, or it was seen to be
  * empty just before. */
 void podlog_lines_looked(struct podlog_lines *lines, bool is_late);
+/* It has not come, and whether it will be the program's first depends on that. */
+bool podlog_lines_lacks_first(const struct podlog_lines *lines);
 
 /* How the next stream is to be asked for. */
 struct podlog_plan {

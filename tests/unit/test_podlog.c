@@ -155,29 +155,58 @@ static void test_rotated(void **state)
 		"missing: its node rotated the log");
 }
 
-static enum { LATE_UNREAD, LATE_EMPTY, LATE_EMPTY_AND_CUT, LATE_WAYS } late;
+enum { BEFORE_LINE_MS = 3000, LONG_LINES = 600, LONG_LINE = 1000 };
+
+static const struct late {
+	const char *name;
+	bool is_looked_at; /* before a line is written: it is empty */
+	bool is_cut;       /* the stream that was open then */
+	bool is_soon;      /* after that look, and much of it */
+	bool is_ended;     /* the container, before all */
+	bool is_told;
+} lates[] = {
+	{"unread", .is_told = true},
+	{"empty", .is_looked_at = true},
+	{"empty, then cut", .is_looked_at = true, .is_cut = true, .is_told = true},
+	{"much, after a pause", .is_looked_at = true, .is_soon = true},
+	{"ended", .is_ended = true},
+};
+static const struct late *late;
 static atomic_int n_streams, n_looks;
 static atomic_bool is_written;
+
+static void say_long_lines(struct fix_conn *conn)
+{
+	char line[sizeof(L3) + LONG_LINE];
+
+	snprintf(line, sizeof(line), T "100000000Z %0*d\n", LONG_LINE, 0);
+	for (int i = 0; i < LONG_LINES; i++)
+		fix_say(conn, line);
+}
 
 /* Silent for longer than a rotation takes; the last line is asked for in the meantime. */
 static bool answer_late(struct fix_conn *conn)
 {
-	if (strstr(conn->head, "follow")) {
-		if (late == LATE_EMPTY_AND_CUT && atomic_fetch_add(&n_streams, 1) == 0) {
-			while (atomic_load(&n_looks) == 0)
-				poll(NULL, 0, 10);
-			poll(NULL, 0, 100);
+	if (!strstr(conn->head, "tailLines")) {
+		bool is_first = atomic_fetch_add(&n_streams, 1) == 0;
+
+		while (late->is_looked_at && atomic_load(&n_looks) == 0)
+			poll(NULL, 0, 10);
+		poll(NULL, 0, 100);
+		if (late->is_cut && is_first) {
 			fix_reset(conn);
 			return false;
 		}
 		fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
-		poll(NULL, 0, 3100);
+		poll(NULL, 0, late->is_soon ? 0 : 3100);
 		atomic_store(&is_written, true);
+		if (late->is_soon)
+			say_long_lines(conn);
 		fix_say(conn, L3 END);
 		return false;
 	}
 	bool is_first = atomic_fetch_add(&n_looks, 1) == 0;
-	bool is_known = late != LATE_UNREAD && (is_first || late == LATE_EMPTY);
+	bool is_known = late->is_looked_at && (is_first || !late->is_cut);
 	if (atomic_load(&is_written))
 		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
 	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
@@ -190,7 +219,7 @@ static void test_lost_beginning(void **state)
 	static const struct step steps[] = {{200, ""}};
 
 	(void)state;
-	for (late = 0; late < LATE_WAYS; late++) {
+	for (late = lates; late < lates + ARRAY_LEN(lates); late++) {
 		AUTO_WORLD struct world world = {0};
 
 		atomic_store(&n_looks, 0);
@@ -199,12 +228,15 @@ static void test_lost_beginning(void **state)
 		begin(&world, steps, 1,
 			&(struct podlog_request){.follow = true,
 				.tail_lines = -1,
-				.started_ms = INT64_C(1795249260100) - 3000});
+				.started_ms = INT64_C(1795249260100) - BEFORE_LINE_MS});
 		world.kube.server->answer = answer_late;
+		if (late->is_ended)
+			podlog_finish(world.podlog, false);
 		run(&world);
-		assert_string_equal(world.out.data, "three\nEND\n");
-		assert_int_equal(world.notices.n, late != LATE_EMPTY);
-		if (late != LATE_EMPTY)
+		assert_true(str_ends(world.out.data, "three\nEND\n"));
+		if (world.notices.n != late->is_told)
+			fail_msg("%s: %zu notices", late->name, world.notices.n);
+		if (late->is_told)
 			assert_string_equal(world.notices.v[0],
 				"p: lines before 2026-11-21T08:21:00.100Z may be missing: its node "
 				"keeps the newest part of a log only");

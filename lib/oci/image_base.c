@@ -184,7 +184,8 @@ size_t image_base_layers(const struct manifest *manifest)
 
 	if (image_roles(manifest, "", roles, &n_own, NULL) < 0)
 		return 0;
-	return manifest->n_layers - n_own;
+	size_t n = manifest->n_layers - n_own;
+	return n <= IMAGE_BASE_LAYERS_MAX ? n : 0;
 }
 
 void image_base_free(struct image_base *base)

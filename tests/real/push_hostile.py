@@ -110,6 +110,14 @@ def test_manifest_with_many_layers(w):
         bounded(site, "image image.base data.limit registry.answer http.limit image.limit", "--image", f"{site.via}/base/py:many")
 
 
+def test_base_with_more_layers_than_an_image_can_have(w):
+    with Site(w.dlrun) as site:
+        site.registry.add_image("base/many", "1", layers=200)
+        done = site.push("--image", site.base.replace("base/py:3", "base/many:1"))
+        assert outcome(done) == "image.depth", done
+        assert site.registry.count("mount=") == 0, site.seen()
+
+
 # --- elsewhere
 
 def redirected(w, status, login="basic"):

@@ -105,10 +105,6 @@ struct registry_request {
 	registry_done_fn *done;
 	void *ctx;
 };
-/* About n requests without a body (mounts) will come when something else was answered: if there is
- * to be a login, connections for them are made meanwhile. Until they are used, and no later than
- * with an n of 0, they keep the loop going. */
-void registry_expect(struct registry *registry, unsigned n);
 
 struct registry_call;
 /* done is called from the loop, once, unless the call is given up; the call ends with it.
@@ -122,6 +118,10 @@ struct registry_call;
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
+/* About n POSTs without headers and body (mounts) will come as soon as something else was answered:
+ * if there is to be a login, connections for them are made meanwhile. Those that are not used are
+ * given back when a body is sent, or by an n of 0; until then they keep the loop going. */
+void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
 /* Bytes of the body that have left so far, in the present try. */
 uint64_t registry_sent(const struct registry_call *call);

@@ -627,6 +627,8 @@ static void take_spare(struct registry_call *call)
 
 static void send_request(struct registry_call *call, const char *authorization)
 {
+	if (call->request.body.size > 0)
+		registry_expect(call->registry, 0);
 	take_spare(call);
 	if (call->tries++ == 0)
 		call->began_ms = clock_ms();

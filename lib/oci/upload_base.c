@@ -33,7 +33,7 @@ void upload_base_next(struct uploads *uploads)
 	size_t n = count_mounting(uploads);
 
 	vec_foreach (struct upload_job *, job, &uploads->jobs) {
-		if (n == MOUNTS_AT_ONCE)
+		if (n >= MOUNTS_AT_ONCE)
 			break;
 		if (!(*job)->is_queued)
 			continue;

@@ -248,8 +248,10 @@ static void retire(struct upload_job *job, int has)
 {
 	job_stop(job);
 	job->is_done = true;
+	job->is_queued = false;
 	job->blob.digest[0] = '\0';
 	tell_waiters(job, has);
+	upload_base_next(job->uploads);
 }
 
 int upload_unproved(struct upload_job *job, struct err *err)

@@ -153,7 +153,8 @@ def test_slow_line(w):
 def test_own_blobs_among_mounts(w):
     """What is needed of the base for more to follow, and what is our own, does not wait behind all layers of the base."""
     with Line(w) as (site, proxy):
-        proxy.set(delay=0.02, connect_delay=0.04)
+        # Packing is to be short beside a round trip, also on a busy machine.
+        proxy.set(delay=0.05, connect_delay=0.1)
         site.registry.add_image("base/many", "1", layers=100)
         site.right("--image", site.base.replace("base/py:3", "base/many:1"))
         lines = [request.line for request in site.registry.find("")]

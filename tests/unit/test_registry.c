@@ -777,6 +777,35 @@ static void test_connections_that_were_not_needed(void **state)
 	world_done(&world);
 }
 
+static int send_body(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)answer;
+	(void)err;
+	assert_null(fault);
+	came[0] = (struct outcome){.world = world, .began_ms = clock_ms()};
+	ask(world,
+		(struct registry_request){
+			.method = "PUT", .path = "b", .body = {.data = "abc", .size = 3}},
+		&came[0]);
+	return 0;
+}
+
+/* Those that are left by then are given back: the loop ends. */
+static void test_connections_until_a_body(void **state)
+{
+	struct world world;
+
+	(void)state;
+	atomic_store(&n_wanted, 1 + N_TO_COME);
+	start_expecting(&world, N_TO_COME, send_body);
+	is_ok(&came[0], 200);
+	outcome_done(&came[0]);
+	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
+	world_done(&world);
+}
+
 /*
  * Elsewhere
  */
@@ -1288,6 +1317,7 @@ int main(void)
 		cmocka_unit_test(test_connects_beside_the_token),
 		cmocka_unit_test(test_connects_for_those_to_come),
 		cmocka_unit_test(test_connections_that_were_not_needed),
+		cmocka_unit_test(test_connections_until_a_body),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_elsewhere_login),
 		cmocka_unit_test(test_hostile),

@@ -147,9 +147,13 @@ int ssh_channel_advance(struct ssh_channel *channel)
  * Reading
  */
 
-static ssize_t read_raw(struct ssh_channel *channel, enum channel_flow flow, void *out, size_t len)
+/* Always as much as that: the window that libssh2 counts is made wider with the length of a read.
+ * While keys are exchanged it says one length to the other side and counts that of the read which
+ * goes on, and what then seems to be too much it drops without a word. */
+static ssize_t read_raw(
+	struct ssh_channel *channel, enum channel_flow flow, char out[static SSH_PACKET])
 {
-	ssize_t n = libssh2_channel_read_ex(channel->raw, stream_ids[flow], out, len);
+	ssize_t n = libssh2_channel_read_ex(channel->raw, stream_ids[flow], out, SSH_PACKET);
 
 	if (n == 0)
 		channel->at_end[flow] = true;
@@ -164,7 +168,7 @@ static void read_ahead(struct ssh_channel *channel, enum channel_flow flow)
 		return;
 	if (!channel->ahead[flow])
 		channel->ahead[flow] = mem_alloc(1, SSH_PACKET);
-	ssize_t n = read_raw(channel, flow, channel->ahead[flow], SSH_PACKET);
+	ssize_t n = read_raw(channel, flow, channel->ahead[flow]);
 	channel->ahead_at[flow] = 0;
 	channel->ahead_len[flow] = n > 0 ? (size_t)n : 0;
 }
@@ -203,9 +207,13 @@ static ssize_t op_read(
 		return r;
 	if (channel->ahead_len[flow] > 0)
 		return take_ahead(channel, flow, out, len);
-	if (!channel->at_end[flow])
-		n = read_raw(channel, flow, out, len < SSH_PACKET ? len : SSH_PACKET);
+	if (len < SSH_PACKET)
+		read_ahead(channel, flow);
+	else if (!channel->at_end[flow])
+		n = read_raw(channel, flow, out);
 	ssh_turn_check(channel->ssh);
+	if (channel->ahead_len[flow] > 0)
+		return take_ahead(channel, flow, out, len);
 	if (n > 0)
 		return n;
 	if (channel->at_end[flow]) {

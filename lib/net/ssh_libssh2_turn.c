@@ -25,11 +25,11 @@ static void receive(struct ssh_libssh2 *ssh)
 {
 	enum { NO_FLOW = 0x7fff };
 	struct ssh_channel *channel = any_raw(ssh);
-	char unused;
+	char unused[SSH_PACKET];
 
 	if (!channel)
 		return;
-	ssize_t n = libssh2_channel_read_ex(channel->raw, NO_FLOW, &unused, 1);
+	ssize_t n = libssh2_channel_read_ex(channel->raw, NO_FLOW, unused, sizeof(unused));
 	if (n < 0 && n != LIBSSH2_ERROR_EAGAIN)
 		ssh_turn_lose(ssh, ssh_session_error(ssh, NULL));
 }

@@ -19,6 +19,8 @@ from sshsite import site
 
 FULL = bool(os.environ.get("DLRUN_FULL"))
 FORWARD_MIB = 1024 if FULL else MIB
+# Of a download, and where its reader stands still.
+SLOW_MIB, PAUSE_AT = 40, 12 << 20
 SHOW = """import json, os, sys
 print(json.dumps({"argv": [os.fsencode(a).hex() for a in sys.argv[1:]], "cwd": os.getcwd(), "umask": os.umask(0),
                   "env": {os.fsencode(k).hex(): os.fsencode(v).hex() for k, v in os.environ.items()}}))
@@ -334,6 +336,25 @@ def serve(s, *options):
     run = s.submit("--grace", "1s", *options, "--", "python3", "server.py")
     s.said_by(run, "ready")
     return run
+
+
+def test_a_forward_keeps_what_a_slow_reader_leaves(w):
+    """The window of the channel is full in the pauses, after new keys every MiB."""
+    with site(w, settings={"RekeyLimit": "1M"}) as s, forward(w, serve(s), DOWN) as ports, ports.connect(DOWN) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        line.sendall(b"%d\n" % SLOW_MIB)
+
+        def pieces():
+            left = PAUSE_AT
+            while data := line.recv(min(left, 1 << 20)):
+                yield data
+                left -= len(data)
+                if left == 0:
+                    left = PAUSE_AT
+                    time.sleep(2)  # What the reader takes its time for.
+
+        came, wanted = digest_of(pieces()), digest_of(blocks(SLOW_MIB))
+        assert came == wanted, (came, wanted)
 
 
 def test_bytes_of_a_forward_arrive_whole(w):

@@ -281,42 +281,54 @@ static int release_greeted(void *ctx, struct err *err)
 	return 0;
 }
 
-/* The handshake is begun while the request is held. */
+/* A held request, then another one; the connections that they took. */
+static int count_held(const struct http_tls *tls)
+{
+	struct client client;
+	struct fix_server *server = fix_start(NULL);
+	struct result result = {.request = {.tls = tls, .held = true}}, next = {0};
+	struct release release = {.client = &client, .server = server, .result = &result};
+	/* A name would have libcurl look at both of its addresses after a while. */
+	AUTO_FREE char *url = mem_printf("https://127.0.0.1:%u/", server->port);
+
+	server->hello = lead_to_good;
+	client_init(&client);
+	client_start_url(&client, url, &result);
+	loop_add_timer(client.loop, clock_ms(), release_greeted, &release);
+	client_run(&client);
+	assert_int_equal(result.status, 200);
+	assert_string_equal(result.body, "tls");
+	assert_int_equal(client.events.n, 1);
+	next.request.tls = tls;
+	client_start_url(&client, url, &next);
+	client_run(&client);
+	assert_int_equal(next.status, 200);
+	client_done(&client);
+	int n_conns = server->n_conns;
+	fix_stop(server);
+	result_done(&result);
+	result_done(&next);
+	return n_conns;
+}
+
+/* The handshake is begun while the request is held. Where this process stands still in it libcurl
+ * finds all of the server's part there, and completes the connection too early: not each time. */
 static void test_held(void **state)
 {
+	enum { TRIES = 20 };
 	AUTO_FREE char *ca = in_tmp("ca.pem");
 	const struct http_tls tls = {.ca_file = ca};
-	struct client client;
+	int n_conns = 0;
 
 	(void)state;
 	if (!has_tls)
 		skip();
-	for (int i = 0; i < 2; i++) {
-		struct fix_server *server = fix_start(NULL);
-		struct result result = {.request = {.tls = &tls, .held = true}}, next = {0};
-		struct release release = {.client = &client, .server = server, .result = &result};
-		/* A name would have libcurl look at both of its addresses after a while. */
-		AUTO_FREE char *url = mem_printf("https://127.0.0.1:%u/", server->port);
-
-		server->hello = lead_to_good;
-		atomic_store(&cuts, i == 1);
-		client_init(&client);
-		client_start_url(&client, url, &result);
-		loop_add_timer(client.loop, clock_ms(), release_greeted, &release);
-		client_run(&client);
-		assert_int_equal(result.status, 200);
-		assert_string_equal(result.body, "tls");
-		assert_int_equal(client.events.n, 1);
-		next.request.tls = &tls;
-		client_start_url(&client, url, &next);
-		client_run(&client);
-		assert_int_equal(next.status, 200);
-		assert_int_equal(server->n_conns, i + 1);
-		client_done(&client);
-		fix_stop(server);
-		result_done(&result);
-		result_done(&next);
-	}
+	atomic_store(&cuts, false);
+	for (int i = 0; i < TRIES && n_conns != 1; i++)
+		n_conns = count_held(&tls);
+	assert_int_equal(n_conns, 1);
+	atomic_store(&cuts, true);
+	assert_int_equal(count_held(&tls), 2);
 }
 
 static void test_own_issuer(void **state)

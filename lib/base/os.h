@@ -80,6 +80,10 @@ pid_t os_start_child(int (*fn)(void *ctx), void *ctx);
  * then needs another proof. */
 int os_peer_uid(int fd, uid_t *ret);
 
+/* Bytes that were written to a TCP connection and that the other end's kernel has not got, so that
+ * a reset would lose them. 0 also where that is not to be known. */
+size_t os_unsent(int fd);
+
 /* The path of this program. */
 bool os_self_path(char *out, size_t size);
 /* Hide this process's memory from other processes of the user and write no core. */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,4 +124,13 @@ bool os_hostname_id(char out[static OS_ID_SIZE])
 		return false;
 	os_hash_id(name, out);
 	return true;
+}
+
+size_t os_unsent(int fd)
+{
+	int n = 0;
+
+	if (ioctl(fd, TIOCOUTQ, &n) < 0 || n < 0)
+		return 0;
+	return (size_t)n;
 }

@@ -319,7 +319,7 @@ static bool has_stuck(const struct podforward_tunnel *tunnel, int64_t now_ms)
 /* Each time after a pause that is twice as long, for as long as something waits. */
 static bool is_to_be_looked_at(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
-	if (tunnel->is_dead || tunnel->is_pod_gone || !has_stuck(tunnel, now_ms)) {
+	if (tunnel->is_dead || tunnel->gone_ms || !has_stuck(tunnel, now_ms)) {
 		tunnel->looked_ms = tunnel->look_ms = 0;
 		return false;
 	}
@@ -336,16 +336,27 @@ static void look_at(struct podforward *forward, struct podforward_tunnel *tunnel
 	forward->options.look(forward->options.ctx, forward, tunnel->pod);
 }
 
-/* Those that something still comes for are left for the next look. */
+/* Those that something still comes for are left for the next look. A reader that stands still does
+ * not hold up the others for ever. */
 static void drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
-	if (tunnel->is_dead || !tunnel->is_pod_gone || tunnel_is_held(tunnel))
-		return;
+	bool may_end = !tunnel_is_held(tunnel) || now_ms - tunnel->gone_ms >= LOOK_MAX_MS;
+
 	for (size_t i = tunnel->conns.n; i-- > 0;)
-		conn_pod_gone(tunnel->conns.v[i], now_ms);
+		conn_pod_gone(tunnel->conns.v[i], may_end, now_ms);
 }
 
-static void watch_pods(struct podforward *forward);
+/* Not behind a standstill: what came meanwhile was not read yet. */
+static void drop_gone(struct podforward *forward, int64_t now_ms)
+{
+	if (now_ms - forward->look_due_ms >= forward->options.look_ms / 2)
+		return;
+	for (size_t i = 0; i < forward->tunnels.n; i++)
+		if (forward->tunnels.v[i]->gone_ms && !forward->tunnels.v[i]->is_dead)
+			drop_quiet(forward->tunnels.v[i], now_ms);
+}
+
+static void watch_pods(struct podforward *forward, int64_t wait_ms);
 
 static int on_look(void *ctx, struct err *err)
 {
@@ -354,21 +365,21 @@ static int on_look(void *ctx, struct err *err)
 
 	(void)err;
 	forward->look = NULL;
-	watch_pods(forward);
-	for (size_t i = 0; i < forward->tunnels.n; i++)
-		drop_quiet(forward->tunnels.v[i], now_ms);
+	drop_gone(forward, now_ms);
+	watch_pods(forward, forward->options.look_ms);
 	for (size_t i = 0; i < forward->tunnels.n && !forward->is_looking; i++)
 		if (is_to_be_looked_at(forward->tunnels.v[i], now_ms))
 			look_at(forward, forward->tunnels.v[i], now_ms);
 	return 0;
 }
 
-static void watch_pods(struct podforward *forward)
+static void watch_pods(struct podforward *forward, int64_t wait_ms)
 {
-	int64_t at_ms = clock_ms() + forward->options.look_ms;
-
-	if (!forward->look && forward->options.look && forward->conns.n)
-		forward->look = loop_add_timer(forward->options.loop, at_ms, on_look, forward);
+	if (forward->look || !forward->options.look || forward->conns.n == 0)
+		return;
+	forward->look_due_ms = clock_ms() + wait_ms;
+	forward->look =
+		loop_add_timer(forward->options.loop, forward->look_due_ms, on_look, forward);
 }
 
 void podforward_looked(struct podforward *forward, const char *pod, bool is_gone)
@@ -381,9 +392,14 @@ void podforward_looked(struct podforward *forward, const char *pod, bool is_gone
 			continue;
 		if (str_eq(forward->pod, pod))
 			tunnel_leave(tunnel);
-		tunnel->is_closing = tunnel->is_pod_gone = true;
-		drop_quiet(tunnel, clock_ms());
+		tunnel->is_closing = true;
+		tunnel->gone_ms = clock_ms();
 	}
+	if (!is_gone)
+		return;
+	/* When all has been read that is here already. */
+	loop_remove_timer(forward->options.loop, TAKE(forward->look));
+	watch_pods(forward, 0);
 }
 
 /*
@@ -423,7 +439,7 @@ struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uin
 	conn->done = done;
 	conn->ctx = ctx;
 	*vec_push(&forward->conns) = conn;
-	watch_pods(forward);
+	watch_pods(forward, forward->options.look_ms);
 	if (forward->conns.n > PODFORWARD_CONNECTIONS_MAX) {
 		AUTO_ERR struct err fault = {0};
 

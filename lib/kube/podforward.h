@@ -18,8 +18,8 @@
  * when the port has had the time to refuse it.
  *
  * The end of a pod does not always end what goes to it: while a connection waits for an answer it
- * is asked whether the pod is there yet. If it is not, all to it are reset as soon as they have
- * been quiet for as long and what had come is taken; an end that had come stays an orderly one.
+ * is asked whether the pod is there yet. If it is not, all to it are reset as soon as nothing comes
+ * any more and their local sides have what had come; an end that had come stays an orderly one.
  *
  * An end of the local side is passed on when it has come, not earlier: containerd gives the other
  * direction one second after it.

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 
 enum {
@@ -165,7 +166,16 @@ bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 	bool is_waiting = !conn->heard || (conn->has_asked && !conn->is_answered);
 
 	return !conn->is_over && is_waiting && !pending(conn) &&
-	       now_ms - conn->last_ms >= conn->forward->options.look_ms;
+	       now_ms - conn->waits_ms >= conn->forward->options.look_ms;
+}
+
+/* For a while nothing has come, and its local side has all of what had. */
+static bool is_quiet(const struct podforward_conn *conn, int64_t now_ms)
+{
+	int64_t since_ms = now_ms - conn->forward->options.look_ms;
+
+	return conn->came_ms <= since_ms && conn->tunnel->gone_ms <= since_ms &&
+	       os_unsent(conn->fd) == 0;
 }
 
 /*
@@ -283,13 +293,13 @@ static void check_end(struct podforward_conn *conn)
 		end_local(conn);
 }
 
-void conn_pod_gone(struct podforward_conn *conn, int64_t now_ms)
+void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t now_ms)
 {
-	int64_t look_ms = conn->forward->options.look_ms;
-	bool is_quiet = now_ms - conn->last_ms >= look_ms && now_ms - conn->came_ms >= look_ms;
 	AUTO_ERR struct err fault = {0};
 
-	if (conn->is_over || pending(conn) || !is_quiet || move(conn))
+	if (conn->is_over || pending(conn) || move(conn) || !may_end)
+		return;
+	if (!conn_is_stuck(conn, now_ms) && !is_quiet(conn, now_ms))
 		return;
 	if (conn->remote_end) {
 		/* All has come, but for the end of the error stream. */
@@ -462,9 +472,11 @@ static void send_up(struct podforward_conn *conn, const void *data, size_t len)
 	tunnel_send(conn->tunnel, conn->data_id, data, len, false);
 	tunnel_count(conn->tunnel, len);
 	conn->end.bytes_up += len;
+	conn->last_ms = clock_ms();
+	if (!conn->has_asked || conn->is_answered)
+		conn->waits_ms = conn->last_ms;
 	conn->has_asked = true;
 	conn->is_answered = false;
-	conn->last_ms = clock_ms();
 }
 
 static void end_up(struct podforward_conn *conn)
@@ -582,7 +594,7 @@ void conn_open(struct podforward_conn *conn, struct podforward_tunnel *tunnel)
 	}
 	conn->tunnel = tunnel;
 	*vec_push(&tunnel->conns) = conn;
-	conn->opened_ms = conn->last_ms = clock_ms();
+	conn->waits_ms = conn->last_ms = clock_ms();
 	set_timer(conn, WAIT_REPLY, REPLY_MS);
 	conn->is_behind = conn->kept.len || conn->local_end;
 }

@@ -42,6 +42,7 @@ struct podforward {
 	struct loop_timer *turn; /* of the loop */
 	struct loop_timer *redial;
 	struct loop_timer *look; /* while there are connections */
+	int64_t look_due_ms;
 	bool is_looking;
 	int64_t redial_ms; /* the pause; 0: the last dial was good */
 	bool was_lost;     /* a tunnel, and there has been none since */
@@ -76,7 +77,7 @@ struct podforward_tunnel {
 	struct conn_list touched; /* have something to be written since the last flush */
 	bool is_open, is_dead;
 	bool is_closing;   /* takes no more connections */
-	bool is_pod_gone;  /* what waits for it waits in vain */
+	int64_t gone_ms;   /* its pod was found gone: what waits, waits in vain. 0: it was not */
 	struct err fault;  /* why it is dead */
 	int64_t busy_ms;   /* when it was seen to move much; 0: never */
 	int64_t window_ms; /* a second in which bytes are counted */
@@ -144,7 +145,8 @@ struct podforward_conn {
 	int64_t came_ms;
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
-	int64_t begun_ms, opened_ms, last_ms;
+	int64_t begun_ms, last_ms;
+	int64_t waits_ms; /* for an answer, since then */
 	int losses;       /* tunnels that ended below it */
 	int64_t retry_ms; /* the pause before the next try */
 	enum conn_wait wait;
@@ -169,8 +171,9 @@ void conn_reset(struct podforward_conn *conn, bool is_data);
 void conn_flush(struct podforward_conn *conn);
 /* Its tunnel is gone. */
 void conn_lost(struct podforward_conn *conn, const struct err *fault);
-/* Its pod is no more, whatever its tunnel says: it ends, unless bytes of it still come or wait. */
-void conn_pod_gone(struct podforward_conn *conn, int64_t now_ms);
+/* Its pod is no more, whatever its tunnel says: it goes to another, if it has sent nothing, or may
+ * end, unless bytes of it still come or wait. */
+void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t now_ms);
 /* What it waits for may never come. */
 bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms);
 /* Reset the local side; fault is copied. */

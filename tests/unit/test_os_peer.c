@@ -183,11 +183,38 @@ static void test_without_netlink(void **state)
 }
 #endif
 
+/* What the other end does not read piles up at both ends, first at the reader's. */
+static void test_unsent(void **state)
+{
+	static const char zeros[64 << 10];
+	struct sockaddr_storage address;
+	socklen_t len;
+	AUTO_FD int listening = listen_at(AF_INET, &address, &len);
+	AUTO_FD int client = socket(AF_INET, SOCK_STREAM, 0);
+	static char got[64 << 10];
+	size_t n_sent = 0, n_got = 0;
+	ssize_t n;
+
+	(void)state;
+	assert_int_equal(connect(client, (struct sockaddr *)&address, len), 0);
+	AUTO_FD int fd = accept(listening, NULL, NULL);
+	assert_int_equal(os_unsent(fd), 0);
+	while ((n = send(fd, zeros, sizeof(zeros), MSG_DONTWAIT)) > 0)
+		n_sent += (size_t)n;
+	assert_in_range(os_unsent(fd), 1, n_sent);
+	for (; n_got < n_sent; n_got += (size_t)n)
+		assert_true((n = recv(client, got, sizeof(got), 0)) > 0);
+	/* The confirmation of the last ones may be under way. */
+	for (int i = 0; i < 2000 && os_unsent(fd) > 0; i++)
+		poll(NULL, 0, 10);
+	assert_int_equal(os_unsent(fd), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own), cmocka_unit_test(test_none),
-		cmocka_unit_test(test_other),
+		cmocka_unit_test(test_other), cmocka_unit_test(test_unsent),
 #ifdef __linux__
 		cmocka_unit_test(test_without_netlink), /* the last one */
 #endif

@@ -40,6 +40,7 @@ enum {
 	STREAMS = 4000,
 	LOOK_MS = 100,
 	DRIP_MS = 20,
+	PING_MS = 1500,
 };
 
 struct tunnel {
@@ -86,6 +87,8 @@ struct site {
 	bool timed_out;
 	size_t seen_left;
 	int64_t rest_ms;
+	int rest_ticks;
+	size_t n_unanswered; /* bytes for PORT_SILENT */
 	struct loop_timer *watch;
 };
 
@@ -209,6 +212,8 @@ static void serve_data(struct tunnel *tunnel, const struct fix_frame *frame)
 {
 	int port = tunnel->ports[frame->id / 2];
 
+	if (port == PORT_SILENT)
+		tunnel->site->n_unanswered += frame->len;
 	if (port != PORT_ECHO && port != PORT_REFUSE)
 		return;
 	if (frame->len)
@@ -497,6 +502,30 @@ static void run_for(struct site *site, int64_t ms)
 	site->timed_out = false;
 }
 
+enum { REST_MS = 300, REST_TICKS = 100 };
+
+/* A standstill of the whole process is no rest. */
+static bool has_come_to_rest(struct site *site)
+{
+	int64_t now_ms = clock_ms();
+
+	site->rest_ticks++;
+	if (site->seen_left != site->tunnels[0].left) {
+		site->seen_left = site->tunnels[0].left;
+		site->rest_ms = now_ms;
+		site->rest_ticks = 0;
+	}
+	return now_ms - site->rest_ms > REST_MS && site->rest_ticks >= REST_TICKS;
+}
+
+/* Until the sender of the bulk has been stopped for some time. */
+static void run_to_rest(struct site *site)
+{
+	site->rest_ms = clock_ms();
+	site->rest_ticks = 0;
+	run_until(site, has_come_to_rest);
+}
+
 static bool all_done(struct site *site)
 {
 	for (size_t i = 0; i < site->n_clients; i++) {
@@ -553,9 +582,14 @@ static int setup(void **state)
 	return setup_with(state, 0, 0);
 }
 
-static int setup_quick(void **state)
+static int setup_short_hold(void **state)
 {
-	return setup_with(state, 300, 90);
+	return setup_with(state, 300, 0);
+}
+
+static int setup_ping(void **state)
+{
+	return setup_with(state, 0, PING_MS);
 }
 
 static int teardown(void **state)
@@ -738,6 +772,11 @@ static bool first_has_data(struct site *site)
 	return site->clients[0].got.len > 0;
 }
 
+static bool has_two_tunnels(struct site *site)
+{
+	return site->n_tunnels == 2;
+}
+
 static void test_tunnel_lost(void **state)
 {
 	struct site *site = *state;
@@ -747,7 +786,8 @@ static void test_tunnel_lost(void **state)
 	struct client *idle = connect_to(site, PORT_SILENT, "", 0);
 	run_for(site, 20);
 	kill_tunnel(&site->tunnels[0]);
-	run_for(site, 500);
+	run_until(site, has_two_tunnels);
+	run_for(site, 100);
 	assert_true(client->reset);
 	assert_non_null(client->fault);
 	/* It had sent nothing, so it goes on over the next tunnel. */
@@ -763,16 +803,34 @@ static void test_tunnel_lost(void **state)
 	assert_non_null(strstr(site->said.data, "connected again, to pod pod-"));
 }
 
+static bool has_looked(struct site *site)
+{
+	return site->looks > 0;
+}
+
 /* It is asked for, with growing pauses, while an answer is waited for. */
 static void test_pod_lives(void **state)
 {
 	struct site *site = *state;
 
 	connect_to(site, PORT_SILENT, "x", 1);
-	run_for(site, 8 * LOOK_MS);
+	run_until(site, has_looked);
+	run_for(site, 7 * LOOK_MS);
 	assert_in_range(site->looks, 1, 4);
 	assert_false(site->clients[0].done);
 	assert_int_equal(site->n_tunnels, 1);
+}
+
+static bool has_been_asked(struct site *site)
+{
+	return site->n_unanswered > 0;
+}
+
+/* Not before what was sent is there: else it would be sent to the next one. */
+static void lose_pod(struct site *site)
+{
+	run_until(site, has_been_asked);
+	site->is_gone = true;
 }
 
 /* Nobody tells those who wait, nor those who have an answer and might get more. */
@@ -784,8 +842,8 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	run_until(site, first_has_data);
 	run_for(site, 4 * LOOK_MS);
 	assert_false(answered->done);
-	site->is_gone = true;
 	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	lose_pod(site);
 	run_until(site, all_done);
 	assert_true(answered->reset && asked->reset);
 	assert_string_equal(asked->fault, "pod pod-1 has ended");
@@ -798,11 +856,6 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	expect_got(after, "small", 5);
 	assert_int_equal(site->n_tunnels, 2);
 	assert_int_equal(site->resolved, 2);
-}
-
-static bool has_two_tunnels(struct site *site)
-{
-	return site->n_tunnels == 2;
 }
 
 /* What has sent nothing goes on there. */
@@ -830,8 +883,8 @@ static void test_pod_gone_while_bytes_come(void **state)
 	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
 	struct client *dripped = connect_to(site, PORT_DRIP, "", 0);
 
-	site->is_gone = true;
 	site->drips = SIZE_MAX;
+	lose_pod(site);
 	run_until(site, first_is_done);
 	assert_string_equal(asked->fault, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
@@ -851,7 +904,7 @@ static void test_pod_gone_behind_an_end(void **state)
 	struct client *half = connect_to(site, PORT_HALF, "", 0);
 
 	half->hold = true;
-	site->is_gone = true;
+	lose_pod(site);
 	run_until(site, first_is_done);
 	assert_string_equal(asked->fault, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
@@ -859,6 +912,53 @@ static void test_pod_gone_behind_an_end(void **state)
 	run_until(site, all_done);
 	assert_true(half->eof && !half->fault);
 	expect_got(half, "half", 4);
+}
+
+static int chatter(void *ctx, struct err *err)
+{
+	struct client *client = ctx;
+
+	(void)err;
+	if (client->done)
+		return 0;
+	buf_addc(&client->send, 'c');
+	loop_add_timer(client->site->loop, clock_ms() + DRIP_MS, chatter, client);
+	return 0;
+}
+
+/* Who goes on sending hears of it, too. */
+static void test_pod_gone_while_bytes_are_sent(void **state)
+{
+	struct site *site = *state;
+	struct client *client = connect_to(site, PORT_SILENT, "", 0);
+
+	chatter(client, NULL);
+	lose_pod(site);
+	run_until(site, all_done);
+	assert_string_equal(client->fault, "pod pod-1 has ended");
+}
+
+static bool other_tunnel_is_used(struct site *site)
+{
+	for (size_t i = 1; i < site->n_tunnels; i++)
+		if (site->tunnels[i].streams == 2)
+			return true;
+	return false;
+}
+
+/* One that has sent nothing does not wait for another's reader. */
+static void test_idle_ones_move_past_a_slow_reader(void **state)
+{
+	struct site *site = *state;
+	struct client *idle = connect_to(site, PORT_SILENT, "", 0);
+
+	site->bulk = 64 << 20;
+	connect_to(site, PORT_BULK, "", 0)->hold = true;
+	run_to_rest(site);
+	assert_int_equal(site->tunnels[0].streams, 4);
+	site->is_gone = true;
+	run_until(site, other_tunnel_is_used);
+	assert_false(idle->done);
 }
 
 static bool second_has_all(struct site *site)
@@ -875,8 +975,7 @@ static void test_pod_gone_before_a_slow_reader(void **state)
 
 	site->bulk = 24 << 20;
 	site->is_endless = slow->hold = true;
-	run_for(site, LOOK_MS);
-	site->is_gone = true;
+	lose_pod(site);
 	run_for(site, 6 * LOOK_MS);
 	assert_false(slow->done);
 	slow->hold = false;
@@ -942,8 +1041,9 @@ static void test_slow_reader(void **state)
 	site->bulk = 64 << 20;
 	struct client *bulk = connect_to(site, PORT_BULK, "", 0);
 	bulk->hold = true;
-	run_for(site, 300);
+	run_to_rest(site);
 	size_t left = site->tunnels[0].left;
+	int64_t soonest_ms = INT64_MAX;
 	/* The sender was stopped: sockets and buffers hold some, but not all. */
 	assert_true(left > 40 << 20);
 	for (int i = 0; i < 5; i++) {
@@ -954,8 +1054,11 @@ static void test_slow_reader(void **state)
 		run_until(site, all_done);
 		bulk->done = bulk->eof = false;
 		assert_true(small->eof);
-		assert_true(clock_ms() - begun_ms < 500);
+		if (clock_ms() - begun_ms < soonest_ms)
+			soonest_ms = clock_ms() - begun_ms;
 	}
+	/* Each may be late on a busy machine, but not all of them. */
+	assert_true(soonest_ms < 500);
 	assert_int_equal(site->tunnels[0].streams, 2);
 	assert_int_equal(site->n_tunnels, 2);
 	assert_int_equal(site->tunnels[0].left, left);
@@ -970,26 +1073,6 @@ enum { LONG_ANSWER = 300 << 10 };
 static bool is_answered(struct site *site)
 {
 	return site->clients[1].got.len == LONG_ANSWER;
-}
-
-enum { REST_MS = 300 };
-
-static bool has_come_to_rest(struct site *site)
-{
-	int64_t now_ms = clock_ms();
-
-	if (site->seen_left != site->tunnels[0].left) {
-		site->seen_left = site->tunnels[0].left;
-		site->rest_ms = now_ms;
-	}
-	return now_ms - site->rest_ms > REST_MS;
-}
-
-/* Until the sender of the bulk has been stopped for some time. */
-static void run_to_rest(struct site *site)
-{
-	site->rest_ms = clock_ms();
-	run_until(site, has_come_to_rest);
 }
 
 /* Nor one that shares the tunnel with it: the answer is fetched from behind what nobody reads. */
@@ -1053,13 +1136,12 @@ static void test_ping(void **state)
 
 	connect_to(site, PORT_SMALL, "", 0);
 	run_until(site, all_done);
-	run_for(site, 400);
+	run_for(site, 2 * PING_MS);
 	/* It answers, so it lives. */
 	assert_int_equal(site->n_tunnels, 1);
 	assert_false(site->tunnels[0].dead);
 	site->tunnels[0].mute = true;
-	run_for(site, 400);
-	assert_int_equal(site->n_tunnels, 2);
+	run_until(site, has_two_tunnels);
 	assert_true(site->tunnels[0].dead);
 }
 
@@ -1100,7 +1182,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_server_ends, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_late_port, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_port_never_opens, setup_quick, teardown),
+		cmocka_unit_test_setup_teardown(test_port_never_opens, setup_short_hold, teardown),
 		cmocka_unit_test_setup_teardown(test_error_stream, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stream_reset, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_client_goes_away, setup, teardown),
@@ -1109,6 +1191,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_pod_ends_without_its_tunnel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_idle_ones_move, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pod_gone_while_bytes_come, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_pod_gone_while_bytes_are_sent, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_idle_ones_move_past_a_slow_reader, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pod_gone_behind_an_end, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_pod_gone_before_a_slow_reader, setup, teardown),
@@ -1120,7 +1206,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_slow_reader_beside, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bulk_apart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_all_busy, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ping, setup_quick, teardown),
+		cmocka_unit_test_setup_teardown(test_ping, setup_ping, teardown),
 		cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_free_in_flight, setup, teardown),
 	};

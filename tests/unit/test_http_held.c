@@ -12,7 +12,10 @@
 #include "httpfix.h"
 
 /* Longer than libcurl gives the first address of a name before it tries the next one. */
-enum { LOOK_MS = 2, KEPT_MS = 300 };
+enum { LOOK_MS = 2, KEPT_MS = 300, LIMIT_MS = 20000 };
+
+/* Looks until the loop has told of it for sure. */
+enum { LOOKS_AFTER_LOSS = 3 };
 
 static struct client client;
 static struct fix_server *server;
@@ -44,6 +47,8 @@ struct release {
 	struct result *result;
 	const char *authorization;
 	int n_conns; /* that the server has seen by then */
+	int lost;    /* of them, the number of one that it closes before; 0: none */
+	int n_looks; /* that saw it closed */
 	struct result *to;
 	const char *path; /* of it, when it goes there */
 	int64_t from_ms;
@@ -67,7 +72,12 @@ static int look(void *ctx, struct err *err)
 	(void)err;
 	pthread_mutex_lock(&server->lock);
 	bool is_due = server->n_conns >= release->n_conns && now_ms >= release->from_ms;
+	if (is_due && release->lost && server->conns[release->lost - 1]->fd < 0)
+		release->n_looks++;
 	pthread_mutex_unlock(&server->lock);
+	is_due = is_due && (!release->lost || release->n_looks > LOOKS_AFTER_LOSS);
+	if (!is_due && now_ms > release->from_ms + LIMIT_MS)
+		fail_msg("no connection, or it is not lost");
 	if (is_due && release->to)
 		retarget(release);
 	if (is_due)
@@ -194,6 +204,7 @@ static void test_retargeted(void **state)
 
 		server->hello = lost ? close_first : NULL;
 		lost_conn = server->n_conns + 1;
+		release.lost = lost ? lost_conn : 0;
 		start_held("/x", server->n_conns + 1, &release);
 		client_run(&client);
 		assert_int_equal(first.n_done, 0);
@@ -237,7 +248,7 @@ static void test_lost_meanwhile(void **state)
 
 	(void)state;
 	server->hello = close_first;
-	lost_conn = 1;
+	lost_conn = release.lost = 1;
 	start_held("/x", 1, &release);
 	client_run(&client);
 	assert_int_equal(result.status, 200);

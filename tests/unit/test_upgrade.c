@@ -454,6 +454,23 @@ static void test_limits(void **state)
 	fix_stop(server);
 }
 
+/* Within a time that is enough for a connection, which depends on how busy the machine is. */
+static void waits_in_vain(struct client *client, uint16_t port, const char *head)
+{
+	said = head;
+	for (int64_t limit_ms = 100;; limit_ms *= 4) {
+		struct upgraded up = {.request.deadline_ms = clock_ms() + limit_ms};
+		upgrade_to(client, port, &up);
+		bool is_connected =
+			up.fault != E_HTTP_TIMEOUT || !str_starts(up.message, "no connection to ");
+		if (is_connected || limit_ms >= 6400)
+			is_fault(&up, E_HTTP_TIMEOUT, " has not answered within the time for it");
+		upgraded_done(&up);
+		if (is_connected)
+			return;
+	}
+}
+
 static void test_no_answer(void **state)
 {
 	static const char *const heads[] = {"", "HTTP/1.1 101 x\r\n"};
@@ -466,13 +483,8 @@ static void test_no_answer(void **state)
 	(void)state;
 	strv_add(&headers, "A: b\r\nC: d");
 	client_init(&client);
-	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
-		struct upgraded up = {.request.deadline_ms = clock_ms() + 100};
-		said = heads[i];
-		upgrade_to(&client, server->port, &up);
-		is_fault(&up, E_HTTP_TIMEOUT, " has not answered within the time for it");
-		upgraded_done(&up);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+		waits_in_vain(&client, server->port, heads[i]);
 	upgrade_to(&client, closed, &refused);
 	assert_int_equal(refused.fault, E_HTTP_CONNECT);
 	start(&client, "http://no-such-host.invalid/", &unknown);

@@ -303,13 +303,16 @@ static void test_setup(void **state)
 	}
 }
 
+/* How long a shell on a busy machine may take to set its traps. */
+enum { SIGNAL_AFTER_MS = 3000 };
+
 static void test_limit(void **state)
 {
 	AUTO_TEST struct test polite, deaf, quick;
 
 	test_init(
 		&polite, "sh", "-c", "trap 'echo term; exit 3' TERM; while :; do sleep 0.1; done");
-	polite.run.timeout_ms = 1000;
+	polite.run.timeout_ms = SIGNAL_AFTER_MS;
 	polite.run.grace_ms = 60000;
 	check(*state, &polite, 0, 124, "term\n", KUBE_JOB_TIMEOUT);
 	test_init(&deaf, "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done");
@@ -319,9 +322,6 @@ static void test_limit(void **state)
 	quick.run.timeout_ms = 60000;
 	check(*state, &quick, 0, 4, "", NULL);
 }
-
-/* How long a shell on a busy machine may take to set its traps. */
-enum { SIGNAL_AFTER_MS = 3000 };
 
 static void test_signal(void **state)
 {

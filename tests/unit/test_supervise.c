@@ -300,7 +300,7 @@ static void test_what_is_left_behind_ends(void **state)
 {
 	struct place *place = *state;
 	AUTO_FREE char *line = mem_printf(
-		"(%s sh -c 'echo $$ > ../daemon; trap \"echo bye; exit\" TERM;"
+		"(%s sh -c 'trap \"echo bye; exit\" TERM; echo $$ > ../daemon;"
 		" while :; do sleep 0.05; done' &); while ! test -s ../daemon; do sleep 0.01; done;"
 		" exit 5",
 		own_session());
@@ -534,13 +534,14 @@ static void test_no_tree(void **state)
  * Marks
  */
 
-static void test_marks(void **state)
+/* false: not as many, or not as close to each other, as they are where the machine is not busy. */
+static bool marks_are_close(struct place *place)
 {
-	struct place *place = *state;
 	AUTO_FREE char *path = fs_join(place->dir, ATTEMPT_MARKS);
 	struct marks_reader reader;
 	struct mark mark, last = {0};
 	int64_t began_ms = clock_wall_ms();
+	bool is_close = true;
 	size_t n = 0;
 
 	/* Grows for longer than two marks are apart. */
@@ -556,13 +557,27 @@ static void test_marks(void **state)
 			assert_true(mark.offset > last.offset);
 		/* At least one a second while it grows. */
 		if (n > 1)
-			assert_true(mark.time_ms - last.time_ms < 2000);
+			is_close = is_close && mark.time_ms - last.time_ms < 2000;
 		last = mark;
 		n++;
 	}
 	marks_reader_done(&reader);
-	assert_true(n >= 3 && n <= 8);
 	assert_int_equal(last.offset, 9 * 2 + 4 * 3);
+	return is_close && n >= 3 && n <= 8;
+}
+
+static void test_marks(void **state)
+{
+	bool is_close = false;
+
+	for (int i = 0; i < 5 && !is_close; i++) {
+		if (i > 0) {
+			assert_int_equal(teardown(state), 0);
+			assert_int_equal(setup(state), 0);
+		}
+		is_close = marks_are_close(*state);
+	}
+	assert_true(is_close);
 }
 
 static void test_mark_lines(void **state)

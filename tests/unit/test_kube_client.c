@@ -323,16 +323,17 @@ static void test_retry_after(void **state)
 
 static void test_deadline(void **state)
 {
-	static const struct step steps[] = {{503, "", "Retry-After: 20\r\n"}};
+	static const struct step steps[] = {{503, "", "Retry-After: 30\r\n"}};
 	AUTO_ERR struct err err = {0};
 	struct kube_request request = get_pod;
 	int64_t begin_ms = clock_ms();
 
 	(void)state;
-	request.deadline_ms = clock_ms() + 2000;
+	request.deadline_ms = clock_ms() + 20000;
 	assert_true(one(steps, 1, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_SERVER);
-	assert_true(clock_ms() - begin_ms < 1500);
+	assert_true(clock_ms() - begin_ms < 10000);
+	assert_int_equal(n_asked(), 1);
 }
 
 static void test_silence(void **state)
@@ -348,23 +349,33 @@ static void test_silence(void **state)
 	assert_non_null(strstr(err.message, "no answer within the time"));
 }
 
-/* Nobody listens: told before long, though the deadline is far. */
-static void test_unreachable(void **state)
+/* Whether it told of its waits: a busy machine may leave time for short ones only. */
+static bool is_told_unreachable(void)
 {
 	static const struct step steps[] = {{200, POD}};
 	AUTO_KUBE struct kube kube;
 	AUTO_ERR struct err err = {0};
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube.access.server.port = fix_closed_port();
 	kube_connect(&kube);
 	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
 	assert_non_null(strstr(err.message, "cannot be reached"));
-	assert_true(clock_ms() - begin_ms < 8000);
-	assert_true(kube.notes.n > 0);
+	assert_true(clock_ms() - begin_ms < 15000);
+	return kube.notes.n > 0;
+}
+
+/* Nobody listens: told before long, though the deadline is far. */
+static void test_unreachable(void **state)
+{
+	bool is_told = false;
+
+	(void)state;
+	for (int i = 0; i < 3 && !is_told; i++)
+		is_told = is_told_unreachable();
+	assert_true(is_told);
 }
 
 static void test_401(void **state)
@@ -421,13 +432,13 @@ static void test_interrupted(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO_ERR struct err err = {0};
 	const volatile int interrupted = 1;
-	int64_t begin_ms = clock_ms();
 
 	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
+	int64_t begin_ms = clock_ms();
 	assert_int_equal(kube_ask(kube.client, &get_pod, &interrupted, NULL, &err), -ERR_CANCELED);
-	assert_true(clock_ms() - begin_ms < 1000);
+	assert_true(clock_ms() - begin_ms < 10000);
 }
 
 /*

@@ -316,20 +316,36 @@ static void test_missing(void **state)
 	assert_true(str_starts(plain.hint, "install dlrun-no-such-login, or correct exec: in "));
 }
 
+/* Less than what is waited before a plugin that failed is run again. */
+enum { SOON_MS = 900, BEGINNINGS_MAX = 5 };
+
+/* Two that ask one after the other. false: the second one came too late. */
+static bool both_fail(struct kube *kube)
+{
+	AUTO_ERR struct err err = {0};
+	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
+	int64_t start_ms = clock_ms();
+
+	begin(kube, good, 1,
+		exec_script(COUNT "[ -e $T/go ] || exit 1\n" SAY("{\"token\":\"t\"}")));
+	kube_connect_with(kube, &plugin);
+	assert_true(kube_ask(kube->client, &get_pod, NULL, NULL, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_PLUGIN);
+	assert_true(kube_ask(kube->client, &get_pod, NULL, NULL, &err) < 0);
+	return n_runs() == 1 || clock_ms() - start_ms <= SOON_MS;
+}
+
 /* It is told to whoever waits, and tried again for who comes later. */
 static void test_fails_once(void **state)
 {
 	AUTO_KUBE struct kube kube;
-	AUTO_ERR struct err err = {0};
-	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
+	AUTO_FREE char *runs = in_tmp("runs");
 
 	(void)state;
-	begin(&kube, good, 1,
-		exec_script(COUNT "[ -e $T/go ] || exit 1\n" SAY("{\"token\":\"t\"}")));
-	kube_connect_with(&kube, &plugin);
-	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
-	assert_int_equal(err.id, E_KUBE_PLUGIN);
-	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
+	for (int i = 1; !both_fail(&kube) && i < BEGINNINGS_MAX; i++) {
+		kube_done(&kube);
+		assert_int_equal(unlink(runs), 0);
+	}
 	assert_int_equal(n_runs(), 1);
 	AUTO_FREE char *go = in_tmp("go");
 	assert_int_equal(fs_replace(go, "", 0, 0600, FS_SYNC_NONE, NULL), 0);

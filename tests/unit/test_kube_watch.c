@@ -269,7 +269,7 @@ static void test_silent(void **state)
 	static const struct step steps[] = {{200, LIST("5", A)}, STAYS(BOOKMARK("6")),
 		{200, LIST("7", A)}, {-1}, {200, LIST("7", A)}, STAYS(EVENT("ADDED", B))};
 	AUTO_KUBE struct kube kube;
-	struct seen seen = {.until = "put:b ", .idle_ms = 300};
+	struct seen seen = {.until = "put:b ", .idle_ms = 3000};
 
 	(void)state;
 	begin(&kube, steps, ARRAY_LEN(steps), 0, &seen);

@@ -228,8 +228,8 @@ static void test_what_cannot_be_carried_is_told(void **state)
 	assert_true(get_byte(other) <= 0);
 }
 
-/* The program of a run on this machine is to find its number free. */
-static void test_its_own_number_is_left_alone(void **state)
+/* Whether the program of a run on this machine finds its number free. */
+static bool leaves_number_alone(void)
 {
 	AUTO(forward_free_auto) struct forward *forward = NULL;
 	AUTO_RUN struct run *run = running();
@@ -240,7 +240,6 @@ static void test_its_own_number_is_left_alone(void **state)
 	const struct forward_options options = {
 		.ports = wanted, .n_ports = 2, .listening = on_listening, .ctx = &heard};
 
-	(void)state;
 	assert_int_equal(forward_open(&session, run, &options, &forward, NULL), 0);
 	assert_int_equal(heard.n, 2);
 	for (size_t i = 0; i < 2; i++)
@@ -249,7 +248,18 @@ static void test_its_own_number_is_left_alone(void **state)
 	struct sockaddr_in address = {.sin_family = AF_INET,
 		.sin_port = htons(number),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	return bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+/* Others may take a number that was free: not five times. */
+static void test_its_own_number_is_left_alone(void **state)
+{
+	bool is_left = false;
+
+	(void)state;
+	for (int i = 0; i < 5 && !is_left; i++)
+		is_left = leaves_number_alone();
+	assert_true(is_left);
 }
 
 static void expect_rank(int64_t nodes, int rank, const char *message)

@@ -359,7 +359,7 @@ static void test_read_that_is_cancelled(void **state)
 			&(struct ssh_config_call){.host = "gpu", .env = own, .cancel_fd = fds[0]},
 			&config, &err),
 		-ERR_CANCELED);
-	assert_true(clock_ms() - start_ms < 5000);
+	assert_true(clock_ms() - start_ms < 15000);
 	close(fds[0]);
 }
 

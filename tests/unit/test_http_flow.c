@@ -855,6 +855,13 @@ static int take_one(void *ctx, const void *data, size_t len, struct err *err)
 	return 1;
 }
 
+static int resume_paused(void *ctx, struct err *err)
+{
+	const struct result *result = ctx;
+
+	return result->call ? resume_later(ctx, err) : 0;
+}
+
 /* Its time was over before it was paused, or paused again: the machine was busy. */
 static bool was_kept_waiting(const struct result *result)
 {
@@ -873,8 +880,8 @@ static bool cancels_paused(int64_t idle_ms)
 
 	client_start(&client, server->port, "/sum", &sends);
 	client_start(&client, server->port, "/stream", &takes);
-	loop_add_timer(client.loop, start_ms + 4 * idle_ms, resume_later, &sends);
-	loop_add_timer(client.loop, start_ms + 4 * idle_ms, resume_later, &takes);
+	loop_add_timer(client.loop, start_ms + 4 * idle_ms, resume_paused, &sends);
+	loop_add_timer(client.loop, start_ms + 4 * idle_ms, resume_paused, &takes);
 	loop_add_timer(client.loop, start_ms + 6 * idle_ms, cancel_it, &sends);
 	loop_add_timer(client.loop, start_ms + 6 * idle_ms, cancel_it, &takes);
 	client_run(&client);

@@ -167,6 +167,19 @@ struct end {
 	uint8_t hash[SHA256_SIZE];
 };
 
+/* A program that was stopped for a while sends a part. */
+static bool send_all(int fd, const char *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
+		if (n <= 0)
+			return false;
+		data += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
 static void *send_flood(void *ctx)
 {
 	struct end *end = ctx;
@@ -179,7 +192,7 @@ static void *send_flood(void *ctx)
 			end->seed = end->seed * 1103515245 + 12345;
 			memcpy(data + i, &end->seed, sizeof(end->seed));
 		}
-		if (send(end->fd, data, end->piece, MSG_NOSIGNAL) != (ssize_t)end->piece)
+		if (!send_all(end->fd, data, end->piece))
 			break;
 		digest_add(&digest, data, end->piece);
 		end->bytes += end->piece;

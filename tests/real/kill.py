@@ -68,6 +68,7 @@ def test_sigkill_at_each_call(w):
     for run in w.runs():
         w.ok("rm", run["id"])
     w.ok("submit", "-f", "--", "true")
+    wait_for(lambda: w.command(["pgrep", "-f", f"__supervise {w.state}/"]).rc == 1, "no worker of any run is left")
     w.ok("rm", "@")
     w.ok("gc", "--keep", "0s")
     left = [p for p in list(w.state.rglob("*")) + list(w.layout.rglob("*")) if p.is_file()]

@@ -678,14 +678,14 @@ def each_held_race(node):
 
 @each_shell
 def each_limit(node):
-    node.submit("t1", "sh", "-c", "echo up $$; sleep 600", timeout_ms=600, grace_ms=100, retries=3)
-    node.submit("t2", sys_python(), "-c", STUBBORN, timeout_ms=800, grace_ms=100)
+    node.submit("t1", "sh", "-c", "echo up $$; sleep 600", timeout_ms=4000, grace_ms=20000, retries=3)
+    node.submit("t2", sys_python(), "-c", STUBBORN, timeout_ms=5000, grace_ms=100)
     saver = "import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(print('saved')))\nprint('up', flush=True)\n" \
             "time.sleep(600)\n"
-    node.submit("t3", sys_python(), "-c", saver, timeout_ms=3000, sig="USR1", before_ms=1500)
+    node.submit("t3", sys_python(), "-c", saver, timeout_ms=25000, sig="USR1", before_ms=20000)
     node.submit("t4", "true", timeout_ms=3600000)
     end = node.wait("t1")
-    assert end_of(end) == ("failed", 124, 15, "Timeout") and end["text"] == "it reached its time limit of 0.6 s", end
+    assert end_of(end) == ("failed", 124, 15, "Timeout") and end["text"] == "it reached its time limit of 4 s", end
     assert "next" not in end and not node.dir("t1", 2).exists()
     assert end_of(node.wait("t2")) == ("failed", 124, 9, "Timeout") and all(is_gone(p) for p in pids(node, "t2"))
     assert end_of(node.wait("t3")) == ("succeeded", 0, 0, "Completed"), node.state("t3")

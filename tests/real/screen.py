@@ -5,18 +5,20 @@ import os
 import pty
 import select
 import struct
+import subprocess
 import termios
 
 
 class Screen:
     def __init__(self, w, *words):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(w.tree)
-            os.execve(w.dlrun, ["dlrun", *words], w.env | {"TERM": "xterm"})
+        self.fd, terminal = pty.openpty()
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.before = self.keys()
         self.shown = bytearray()
+        self.process = subprocess.Popen([w.dlrun, *words], cwd=w.tree, env=w.env | {"TERM": "xterm"}, stdin=terminal, stdout=terminal,
+                                        stderr=terminal, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(terminal)
 
     def keys(self):
         return termios.tcgetattr(self.fd)[3] & (termios.ICANON | termios.ECHO)
@@ -47,7 +49,6 @@ class Screen:
             more = self.read(10)
             assert more, rest
             rest += more
-        _, code = os.waitpid(self.pid, 0)
-        assert os.waitstatus_to_exitcode(code) == status
+        assert self.process.wait(30) == status
         assert self.keys() == self.before
         os.close(self.fd)

@@ -205,10 +205,12 @@ def test_restart_of_cancelled_and_lost_and_of_a_running_one(w):
 
 def test_two_restarts_at_once_are_one(w):
     w.repo()
-    run = submit(w, "sh", "-c", 'echo x >> "$DLRUN_OUTPUT_DIR/n"; sleep 0.5; false')
+    line = f'echo x >> "$DLRUN_OUTPUT_DIR/n"; until [ $DLRUN_ATTEMPT = 1 ] || [ -e {w.dir}/told ]; do sleep 0.05; done; false'
+    run = submit(w, "sh", "-c", line)
     ended(w, run)
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda _: w.run("restart", run), range(6)))
+    (w.dir / "told").touch()
     assert sorted(r.rc for r in done) == [0, 1, 1, 1, 1, 1], done
     doc = ended(w, run)
     assert len(doc["attempts"]) == 2
@@ -260,7 +262,7 @@ signal.signal(signal.SIGUSR1, save)
 print('ready', flush=True)
 time.sleep(600)
 """})
-    result = w.ok("submit", "-f", "--timeout", "3s", "--signal", "USR1@1", "--", "python3", "p.py")
+    result = w.ok("submit", "-f", "--timeout", "15s", "--signal", "USR1@10", "--", "python3", "p.py")
     doc = w.show()
     assert doc["state"] == "succeeded" and result.out == "ready\n"
     assert (w.state / "runs" / doc["id"] / "outputs/saved").exists()
@@ -268,7 +270,7 @@ time.sleep(600)
 
 def test_a_program_that_ignores_signals(w):
     w.repo({"p.py": "import signal, time\nfor s in (signal.SIGUSR1, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\ntime.sleep(600)\n"})
-    result = w.run("submit", "-f", "--retries", "3", "--timeout", "1500ms", "--signal", "USR1@1", "--grace", "200ms", "--",
+    result = w.run("submit", "-f", "--retries", "3", "--timeout", "6s", "--signal", "USR1@1", "--grace", "200ms", "--",
                    "python3", "p.py")
     assert result.rc == 124, result
     doc = w.show()

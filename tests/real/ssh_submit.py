@@ -263,10 +263,10 @@ def test_a_run_is_cancelled(w):
 
 def test_time_limits(w):
     with site(w) as s:
-        done = s.follow("--timeout", "500ms", "--grace", "1s", "--", "sleep", "600")
+        done = s.follow("--timeout", "4s", "--grace", "1s", "--", "sleep", "600")
         assert done.rc == 124 and w.show()["exit"]["origin"] == "dlrun", (done, w.show()["exit"])
         wait_for(lambda: not s["gpu1"].processes("sleep", "600"), "the end of the program", 5)
-        done = s.follow("--timeout", "3s", "--signal", "USR1@2", "--", "sh", "-c", "trap 'echo in time; exit 6' USR1; while :; do sleep 0.1; done")
+        done = s.follow("--timeout", "15s", "--signal", "USR1@10", "--", "sh", "-c", "trap 'echo in time; exit 6' USR1; while :; do sleep 0.1; done")
         assert done.rc == 6 and done.out.endswith("in time\n"), done
 
 

@@ -315,6 +315,7 @@ def leave(code):
 
 def linger():
     print("left", flush=True)
+    open(f"lingers-{os.getpid()}", "w").close()
     time.sleep(600)
 
 if __name__ == "__main__":
@@ -332,7 +333,9 @@ if __name__ == "__main__":
         left = [mp.get_context(method).Process(target=linger) for method in ("fork", "spawn")]
         for process in left:
             process.start()
-        time.sleep(float(sys.argv[sys.argv.index("--leave") + 1]))
+        end = time.monotonic() + float(sys.argv[sys.argv.index("--leave") + 1])
+        while sum(name.startswith("lingers-") for name in os.listdir()) < len(left) and time.monotonic() < end:
+            time.sleep(0.02)
         os._exit(5)
 """
 
@@ -341,7 +344,7 @@ def test_processes(w):
     tree(w, {"pool.py": PROCESSES})
     same(w, "python3", "pool.py")
     mark = f"mark-{w.dir.name}"
-    result = w.run("submit", "-f", "--", "python3", "pool.py", "--leave", "0.5", mark)
+    result = w.run("submit", "-f", "--", "python3", "pool.py", "--leave", "30", mark)
     assert result.rc == 5 and "left" in result.out, result
     assert w.show()["exit"]["code"] == 5
     wait_for(lambda: not pids_with(mark), "nothing of it is left")
@@ -489,7 +492,7 @@ def test_time_limit_with_a_signal_before_it(w):
     """USR1 some time before the limit: it saves, is ended by the limit, and restart goes on from there."""
     tree(w, {"train.sh": 'cd "$DLRUN_OUTPUT_DIR"\n[ -e saved ] && echo resumed && exit 0\n'
                          'trap "touch saved" USR1\necho up\nwhile :; do sleep 0.05; done\n'})
-    result = w.run("submit", "-f", "--timeout", "2s", "--signal", "USR1@1", "--grace", "300ms", "--", "sh", "train.sh")
+    result = w.run("submit", "-f", "--timeout", "9s", "--signal", "USR1@4", "--grace", "300ms", "--", "sh", "train.sh")
     assert result.rc == 124, result
     check_error_form(result.err, "run.timeout")
     assert (outputs(w) / "saved").exists()

@@ -288,7 +288,7 @@ def test_signals(w):
 def test_signal_that_the_program_ignores(w):
     mark = f"mark-{w.dir.name}"
     w.repo({"deaf.sh": "trap '' USR1 TERM INT HUP\necho up\nwhile :; do sleep 0.1; done\n"})
-    result = w.run("submit", "-f", "--timeout", "1500ms", "--signal", "USR1@1", "--grace", "200ms",
+    result = w.run("submit", "-f", "--timeout", "6s", "--signal", "USR1@1", "--grace", "200ms",
                    "--", "sh", "deaf.sh", mark)
     assert result.rc == 124 and result.out == "up\n", result
     check_error_form(result.err, "run.timeout")

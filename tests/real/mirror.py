@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 from harness import *  # noqa: F403
@@ -352,7 +353,7 @@ def test_scalars_only_over_cuts_and_kills(w):
 def test_scalars_only_of_many_runs(w):
     """More runs than look at one time: those that have much to pass over do not keep the others."""
     with site(w, files={"w.py": IMAGES, "events.py": EVENTS}) as s:
-        large = [images_run(s, w, 200) for _ in range(7)]
+        large = [images_run(s, w, 500) for _ in range(7)]
         small = [images_run(s, w, 50, "none") for _ in range(2)]
         runs = small[:1] + large + small[1:]
         with Mirror(w, w.dir / "m", *runs, look_ms=60000, kind="scalars") as m:
@@ -456,10 +457,15 @@ def test_a_fetch_goes_on_over_connections(w):
             assert process.wait(timeout=20) == 130
             os.close(fd)
             part = sum(p.stat().st_size for p in (w.tree / run / ".dlrun-fetch").glob("part-*"))
+            # What is not read yet at the cut is lost: slowly until then, so that this is little.
+            wire.set(rate=600_000)
             before = wire.down
-            wire.fault("rst", side="response", after=wire.down + 5_000_000, times=1)
+            fault = wire.fault("rst", side="response", after=5_000_000, times=1)
+            faster = threading.Thread(target=lambda: (wait_for(lambda: fault.fired, "the cut", 60), wire.set(rate=None)))
+            faster.start()
             done = w.ok("--progress", "plain", "fetch", run)
-            assert 0 < part < 24_000_000 and wire.down - before < 24_000_000 - part + 1_500_000, (part, wire.down - before)
+            faster.join()
+            assert fault.fired == 1 and 0 < part < 24_000_000 and wire.down - before < 24_000_000 - part + 1_500_000, (part, wire.down - before)
             assert re.search(r"fetch +[0-9.]+ MiB of [0-9.]+ MiB", done.err), done.err
         assert (w.tree / run / "big").read_bytes() == (there(s, run) / "big").read_bytes()
 

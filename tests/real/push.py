@@ -188,7 +188,15 @@ def test_tree_that_was_only_touched(w):
         registry.requests()
         assert push(w, registry).digest == first.digest
         # Uploads are opened when a file looks edited, before it is read.
-        seen = kinds(registry.requests())
+        requests = []
+
+        def all_are_closed():
+            requests.extend(registry.requests())
+            seen = kinds(requests)
+            return seen.get("POST uploads") == seen.get("DELETE uploads")
+
+        wait_for(all_are_closed, "uploads that were opened are closed")
+        seen = kinds(requests)
         assert set(seen) <= {"POST uploads", "DELETE uploads", "HEAD manifests"} and seen.get("POST uploads") == seen.get("DELETE uploads"), seen
 
 

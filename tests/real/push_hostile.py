@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from harness import Result, main
-from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, is_sanitized, outcome, that_hold
+from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, in_time, is_sanitized, outcome, that_hold
 
 # The kernel counts the memory of the process that starts another one, too: a small one does it.
 LAUNCH = "import os,sys\np=os.posix_spawn(sys.argv[1],sys.argv[1:],os.environ)\n_,s,u=os.wait4(p,0)\n" \
@@ -161,10 +161,9 @@ def test_uploads_lead_to_no_metadata_service(w):
     for where in ("http://169.254.169.254", "http://[fd00:ec2::254]", "http://metadata.google.internal", "http://0xA9FEA9FE",
                   "http://[::ffff:169.254.169.254]", "http://2852039166", "file://", "gopher://127.0.0.1:70", "http://user:pw@127.0.0.1:1"):
         with Site(w.dlrun, location=where) as site:
-            done = site.push("--image", site.base, timeout_s=4)
+            done = in_time(lambda: site.push("--image", site.base, timeout_s=4), 5)
             assert done.rc and outcome(done) in ("http.zone", "http.url", "registry.answer", "http.resolve", "registry.unreachable"), \
                 f"{where}: {done!r}"
-            assert done.seconds < 5
             site.registry.location = "absolute"
             site.right("--image", site.base)
 
@@ -180,9 +179,8 @@ def test_realms_in_networks_of_others(w):
         with Site(w.dlrun, login="basic") as site:
             auth = site.registry.auth
             challenged(site, realm)
-            done = site.push("--image", site.base, timeout_s=4)
+            done = in_time(lambda: site.push("--image", site.base, timeout_s=4), 5)
             assert outcome(done).split(".")[0] in ("http", "registry"), f"{realm}: {done!r}"
-            assert done.seconds < 5, f"{realm}: {done.seconds:.1f} s"
             site.registry.auth = auth
             site.right("--image", site.base)
 

@@ -20,6 +20,9 @@ from pushsite import SECRETS, Answer, Site, digest_of, large_layout, outcome, th
 GIVEN_S = 3
 GIVEN_PIECES_S = 12
 LATE_S = 1.0
+PATIENT_S = 30  # Given to what can only end well, which is no less soon for that.
+TRIES = 3       # Of a push that was late, or came to no more than that: a busy machine is so by chance.
+TIMEOUTS = ("registry.timeout", "http.timeout")
 WORKERS = 24
 HTML = b"<html><head><title>Sign in</title></head><body><h1>Welcome to the network</h1></body></html>"
 JSON = (("Content-Type", "application/json"),)
@@ -385,20 +388,28 @@ class Cell:
 
     def __init__(self, kind, answer, once):
         self.kind, self.answer, self.once = kind, answer, once
-        self.came_to, self.fired, self.seconds, self.wrong, self.said = "?", 0, 0.0, [], ""
+        self.came_to, self.fired, self.seconds, self.wrong, self.late, self.said = "?", 0, 0.0, [], [], ""
 
     @property
     def name(self):
         return f"{self.kind} / {self.answer} / {'once' if self.once else 'always'}"
 
     def run(self, dlrun):
+        for _ in range(TRIES):
+            self.late = []
+            self.run_once(dlrun)
+            if self.wrong or not self.late:
+                break
+        self.wrong += self.late
+        return self
+
+    def run_once(self, dlrun):
         kind = KINDS[self.kind]
         try:
             with Site(dlrun, **kind.site) as site:
                 self.push(site, kind)
         except Exception:
             self.wrong.append(traceback.format_exc(limit=-3)[-6000:] if VERBOSE else traceback.format_exc(limit=-1)[-400:])
-        return self
 
     def push(self, site, kind):
         args = kind.args(site)
@@ -410,24 +421,28 @@ class Cell:
         if self.kind == "a later piece":
             nth = {2} if self.once else range(2, 1000)
         rule = server.rule(is_of_kind(self.kind, kind, site), lambda request: answer(site, request), nth=nth)
+        right = expected(self.kind, self.answer, self.once)
         given_s = GIVEN_PIECES_S if self.kind in PIECES else GIVEN_S
-        done = site.push(*args, timeout_s=given_s, tag=kind.tag)
+        done = site.push(*args, timeout_s=PATIENT_S if right == {"ok"} else given_s, tag=kind.tag)
         self.fired, self.seconds, self.said = rule.fired, done.seconds, repr(done) + site.seen()
         self.came_to = outcome(done)
         self.judge(site, done, given_s)
         for each in site.servers + [site.registry.other]:
             each.drop_rules()
-        if self.came_to not in expected(self.kind, self.answer, self.once):
-            self.wrong.append(f"came to {self.came_to}, and not {sorted(expected(self.kind, self.answer, self.once))}")
+        if self.came_to not in right:
+            self.complain(f"came to {self.came_to}, and not {sorted(right)}")
         if self.came_to == "lied":
             site.edit()
         site.right(*args, tag=kind.tag)
 
+    def complain(self, text):
+        (self.late if self.came_to in TIMEOUTS else self.wrong).append(text)
+
     def judge(self, site, done, given_s):
         if not self.fired:
-            self.wrong.append("the push made no such request")
+            self.complain("the push made no such request")
         if done.seconds > given_s + LATE_S:
-            self.wrong.append(f"took {done.seconds:.1f} s, {given_s} were given")
+            self.late.append(f"took {done.seconds:.1f} s, and not {given_s}")
         if any(that_hold(site.evil.requests, secret) for secret in SECRETS):
             self.wrong.append("a secret was sent elsewhere")
         for server in site.servers:

@@ -14,6 +14,7 @@ enum {
 	TICK_MS = 250,
 	GRACE_MS = 1000, /* for what a probe has seen to come by the stream too */
 	GRACE_FAST_MS = 250,
+	PEEK_MS = 500,
 	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line */
 	/* A stream that falls silent while much was coming is asked about at once: a kubelet that
 	 * has lost its file rotates the next one in 3 seconds or more. */
@@ -60,11 +61,12 @@ struct podlog {
 	bool is_paused;          /* by the receiver */
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
+	int64_t stream_ms;       /* it was begun */
 	int64_t heard_ms;        /* the last byte of it */
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
 	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
-	int64_t empty_ms;        /* the log still was; long ago: that is not known */
+	int64_t empty_ms;        /* when it was asked for what then was found to be empty */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
@@ -73,8 +75,9 @@ struct podlog {
 	char *last_remark;
 
 	struct probe head, tail;
-	int64_t watch_ms;  /* silence until the next look at the last line */
-	int64_t behind_ms; /* since the stream is known to be behind; 0: it is not */
+	bool has_peeked, is_peek; /* during this stream; the present look at the tail */
+	int64_t watch_ms;         /* silence until the next look at the last line */
+	int64_t behind_ms;        /* since the stream is known to be behind; 0: it is not */
 	int64_t head_ms;
 	uint64_t unheaded; /* bytes since the head was asked for */
 	size_t n_heard;    /* bytes since the last tick */
@@ -320,7 +323,9 @@ static void cut(struct podlog *podlog)
 static void note_first(struct podlog *podlog)
 {
 	int64_t now_ms = clock_ms();
-	bool was_empty = now_ms - podlog->empty_ms < ROTATION_MS;
+	/* A stream that stands brings what comes. */
+	bool stands = podlog->empty_try && podlog->empty_try == kube_try(podlog->stream);
+	bool was_empty = stands || now_ms - podlog->empty_ms < ROTATION_MS;
 	/* What has ended is rotated no more. */
 	int64_t until_ms = podlog->ended_ms ? podlog->ended_ms : now_ms;
 	bool was_late = until_ms - podlog->begun_ms >= ROTATION_MS;
@@ -499,7 +504,8 @@ static void start_stream(struct podlog *podlog)
 	podlog_lines_begin(podlog->lines);
 	podlog->got_new = podlog->is_paused = false;
 	podlog->empty_try = 0;
-	podlog->heard_ms = clock_ms();
+	podlog->has_peeked = false;
+	podlog->heard_ms = podlog->stream_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
 	podlog->stream = kube_start(podlog->client, &(struct kube_request){.method = "GET",
@@ -562,7 +568,7 @@ static void on_last_line(struct podlog *podlog, const struct buf *text)
 static void note_empty(struct podlog *podlog)
 {
 	podlog->empty_try = kube_try(podlog->stream);
-	podlog->empty_ms = clock_ms();
+	podlog->empty_ms = podlog->tail.began_ms;
 }
 
 static void on_tail(struct podlog *podlog, const struct buf *text)
@@ -576,6 +582,9 @@ static void on_tail(struct podlog *podlog, const struct buf *text)
 		return;
 	if (text->len == 0)
 		note_empty(podlog);
+	/* Too early to say that the stream is behind. */
+	if (podlog->is_peek && !podlog->finishing)
+		return;
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
 	else if (podlog->finishing)
@@ -584,6 +593,7 @@ static void on_tail(struct podlog *podlog, const struct buf *text)
 
 static void look_at_tail(struct podlog *podlog)
 {
+	podlog->is_peek = podlog->is_peek && podlog->tail.call;
 	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
 }
 
@@ -599,17 +609,21 @@ static void look_at_head(struct podlog *podlog, int64_t now_ms)
 	start_probe(podlog, &podlog->head, "limitBytes", limit, on_head);
 }
 
-/* Before its first line only a look tells that there was none. */
-static bool is_beginning_open(const struct podlog *podlog)
+/* Before the first line only a look tells that there was none: a soon one, or a program that then
+ * writes much at once seems to lack its beginning. */
+static void look_for_first(struct podlog *podlog, int64_t now_ms)
 {
-	return !podlog->empty_try && podlog_lines_lacks_first(podlog->lines);
+	if (podlog->has_peeked || podlog->ended_ms || podlog->tail.call ||
+		now_ms < podlog->stream_ms + PEEK_MS || !podlog_lines_lacks_first(podlog->lines))
+		return;
+	podlog->has_peeked = podlog->is_peek = true;
+	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
 }
 
 /* Silence: the program's, or a stream that is dead or stuck? */
 static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 {
-	bool is_urgent = podlog->is_fast || is_beginning_open(podlog);
-	int64_t first_ms = is_urgent ? WATCH_FAST_MS : WATCH_FIRST_MS;
+	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
 	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
 
 	if (podlog->behind_ms) {
@@ -628,7 +642,7 @@ static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
 								 : WATCH_MAX_MS;
 	podlog->heard_ms = now_ms;
-	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+	look_at_tail(podlog);
 }
 
 /* The connections are mostly dead by then, which silence would tell late only. */
@@ -657,10 +671,8 @@ static int on_tick(void *ctx, struct err *err)
 	if (podlog->n_heard > 0)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
-	/* A stream that stands brings what comes. */
-	if (podlog->empty_try && podlog->empty_try == kube_try(podlog->stream))
-		podlog->empty_ms = now_ms;
 	look_at_head(podlog, now_ms);
+	look_for_first(podlog, now_ms);
 	look_at_stream(podlog, now_ms);
 	return 0;
 }

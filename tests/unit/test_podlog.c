@@ -161,6 +161,7 @@ static const struct late {
 	const char *name;
 	bool is_looked_at; /* before a line is written: it is empty */
 	bool is_cut;       /* the stream that was open then */
+	bool is_stuck;     /* it is: the line is there, and does not come */
 	bool is_soon;      /* after that look, and much of it */
 	bool is_ended;     /* the container, before all */
 	bool is_told;
@@ -168,6 +169,8 @@ static const struct late {
 	{"unread", .is_told = true},
 	{"empty", .is_looked_at = true},
 	{"empty, then cut", .is_looked_at = true, .is_cut = true, .is_told = true},
+	{"empty, cut, much", .is_looked_at = true, .is_cut = true, .is_soon = true},
+	{"empty, then stuck", .is_looked_at = true, .is_stuck = true, .is_told = true},
 	{"much, after a pause", .is_looked_at = true, .is_soon = true},
 	{"ended", .is_ended = true},
 };
@@ -190,23 +193,29 @@ static bool answer_late(struct fix_conn *conn)
 	if (!strstr(conn->head, "tailLines")) {
 		bool is_first = atomic_fetch_add(&n_streams, 1) == 0;
 
-		while (late->is_looked_at && atomic_load(&n_looks) == 0)
+		/* The second look begins when the first one's answer was read. */
+		while (late->is_looked_at && atomic_load(&n_looks) < 2)
 			poll(NULL, 0, 10);
-		poll(NULL, 0, 100);
 		if (late->is_cut && is_first) {
 			fix_reset(conn);
 			return false;
 		}
+		if (late->is_stuck && is_first) {
+			atomic_store(&is_written, true);
+			while (atomic_load(&n_streams) < 2)
+				poll(NULL, 0, 10);
+			return false;
+		}
 		fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
-		poll(NULL, 0, late->is_soon ? 0 : 3100);
+		poll(NULL, 0, late->is_soon || late->is_stuck ? 0 : 3100);
 		atomic_store(&is_written, true);
 		if (late->is_soon)
 			say_long_lines(conn);
 		fix_say(conn, L3 END);
 		return false;
 	}
-	bool is_first = atomic_fetch_add(&n_looks, 1) == 0;
-	bool is_known = late->is_looked_at && (is_first || !late->is_cut);
+	bool is_early = atomic_fetch_add(&n_looks, 1) < 2;
+	bool is_known = late->is_looked_at && (is_early || !late->is_cut);
 	if (atomic_load(&is_written))
 		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
 	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"

@@ -30,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 from gotools import go_tool
@@ -42,8 +43,9 @@ SLOTS = 16
 SLOTS_AT = Path("/tmp/dlrun-clusters")
 CGROUPS = Path("/sys/fs/cgroup")
 STATE = "DLRUN_TEST_CLUSTER"
-START_S = 90
+START_S = 200
 STEP_S = 60
+SETTLE_S = 180
 POLL_S = 0.05
 PARTS = ("containerd", "runc", "docker-registry", "skopeo", "busybox", "ip", "iptables", "unshare", "nsenter", "openssl",
          "cc")
@@ -243,7 +245,7 @@ class Cluster:
         for part, state in self.parts().items():
             if part.startswith(("kubelet-", "controller-manager", "scheduler", "coredns", "kwok")):
                 (self.start if state["status"] is not None else self.restart)(part)
-        self.wait(self.healthy, "a cluster as at its start")
+        self.wait(self.healthy, "a cluster as at its start", SETTLE_S)
 
     def healthy(self):
         """Nodes are ready and names are resolved."""
@@ -328,11 +330,28 @@ class Cluster:
         with open(self.log("audit"), errors="replace") as file:
             file.seek(since)
             events = [json.loads(line) for line in file if line.endswith("\n")]
-        return [e for e in events if not user or e["user"]["username"] == user]
+        return [e for e in events if not user or e["user"].get("username") == user]
 
     def audit_mark(self):
         """For `since`."""
         return self.log("audit").stat().st_size
+
+    def audit_begin(self, user):
+        """For `audit_whole`: behind all that the user has asked for until now."""
+        self.audit_caught_up(user, self.audit_mark())
+        return self.audit_mark(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def audit_whole(self, user, begin):
+        """What came in since then. The line of a request is written some time after its answer has been sent, so that neither
+        the place in the file nor a first line tells what belongs to it."""
+        mark, since = begin
+        self.audit_caught_up(user, mark)
+        return [e for e in self.audit(user, mark) if e["requestReceivedTimestamp"] >= since]
+
+    def audit_caught_up(self, user, mark):
+        word = secrets.token_hex(8)
+        self.api_as(user)("GET", "/version", mark=word)
+        self.wait(lambda: any(word in e["requestURI"] for e in self.audit(user, mark)), "a line of the audit log")
 
     # --- objects
 
@@ -366,10 +385,10 @@ class Cluster:
             time.sleep(pause_s)
         raise AssertionError(f"did not happen within {seconds} s: {what}; last: {value!r}"[:2000])
 
-    def phase(self, namespace, name, *wanted):
+    def phase(self, namespace, name, *wanted, seconds=STEP_S):
         """The pod, when it has come to that phase."""
         return self.wait(lambda: (p := self.get("Pod", name, namespace))["status"]["phase"] in wanted and p,
-                         f"{name} {' or '.join(wanted)}")
+                         f"{name} {' or '.join(wanted)}", seconds)
 
     def first_line(self, namespace, image, **spec):
         """Seconds from the creation of a Job to the first line of its log, as nobody can have it earlier here: the image
@@ -425,6 +444,10 @@ class Cluster:
         self.apply({"kind": "RoleBinding", "metadata": {"name": f"{user}-{role}", "namespace": namespace},
                     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
                     "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]})
+        review = {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {
+            "user": user, "resourceAttributes": {"namespace": namespace, "verb": "list", "resource": "pods"}}}
+        self.wait(lambda: self.api("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"],
+                  f"the rights of {user}")
 
     def offer(self, node, **resources):
         """A real node has these resources, too: offer("node-1", **{"nvidia.com/gpu": 2}). They stay; None takes one away."""

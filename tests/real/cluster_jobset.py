@@ -118,9 +118,28 @@ def test_it_begins_again_with_nobody_there(w):
         assert [r["state"] for r in w.runs()] == ["succeeded"]
 
 
+# Rank 1 ends when the test has seen a line of each rank.
+SEEN = 'echo rank $NODE_RANK attempt $DLRUN_ATTEMPT; test $NODE_RANK = 0 -a $DLRUN_ATTEMPT -lt 3 && exec sleep 600; ' \
+    'until [ -e /seen/$DLRUN_ATTEMPT ]; do sleep 0.1; done; test $DLRUN_ATTEMPT -ge 3 || exit 9'
+
+
 def test_who_follows_sees_all_attempts(w):
     with jobset_site(w) as s:
-        done = w.run("submit", "-f", *words(until=3), timeout=240)
+        there = s.cluster.volume(s.namespace, "seen")
+        s.configure(volumes=[{"pvc": "seen", "path": "/seen"}])
+        out = w.dir / "out"
+        argv = [w.dlrun, "submit", "-f", "-N", "2", "--retries", "2", "--grace", "1s", "--", "sh", "-c", SEEN]
+        with open(out, "wb") as file:
+            process = subprocess.Popen(argv, cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, text=True)
+        try:
+            for attempt in (1, 2, 3):
+                lines = [f"rank {rank} attempt {attempt}\n" for rank in (0, 1)]
+                wait_for(lambda: all(line in out.read_text() for line in lines), f"lines of attempt {attempt}", 120)
+                (there / str(attempt)).touch()
+            err = process.communicate(timeout=120)[1]
+        finally:
+            process.kill()
+        done = Result(process.returncode, out.read_bytes(), err.encode())
         assert done.rc == 0, done
         for attempt in (1, 2, 3):
             for rank in (0, 1):
@@ -151,7 +170,7 @@ def test_a_cancel_leaves_nothing(w):
         wait_for(lambda: [r["state"] for r in w.show(run)["ranks"]] == ["running", "running"], "its start", 90)
         assert w.ok("exec", run, "--", "sh", "-c", "echo $NODE_RANK of $NNODES").out == "0 of 2\n"
         w.ok("fetch", run, "-o", "here")
-        w.ok("cancel", run)
+        s.cancel(run)
         assert w.run("wait", run, timeout=60).rc == 143
         assert w.show(run)["state"] == "cancelled"
         left = lambda: [o for k in ("JobSet", "Job", "Pod", "Service", "Secret") for o in s.cluster.get(k, namespace=s.namespace)]
@@ -228,7 +247,7 @@ def test_without_the_right_it_is_a_job(w):
 def test_the_role_that_dlrun_prints_is_enough(w):
     with jobset_site(w, bare) as s:
         grant(w, s, "secrets")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         run = s.submit("--secret", "HOME", *words(until=2))
         assert w.run("wait", run, timeout=180).rc == 0 and "rank 1 attempt 2" in w.ok("logs", run).out
         w.ok("rm", run)

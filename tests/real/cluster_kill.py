@@ -78,8 +78,12 @@ def test_sigkill_at_points_of_a_submit(w):
         took = time.monotonic() - begin
         w.ok("ps")
         seen = time.monotonic()
-        rows = w.runs()
-        assert not [r for r in rows if r["state"] in ("unknown", "lost")], rows
+
+        def settled():
+            rows = w.runs()
+            assert not [r for r in rows if r["state"] == "lost"], rows
+            return not [r for r in rows if r["state"] == "unknown"]
+        wait_for(settled, "a list that knows all states")
         wait_for(lambda: all(r["state"] in ENDED for r in w.runs()), "the end of all", ARRIVAL_S + 45)
         rows = w.runs()
         states = judge(s, rows)

@@ -15,7 +15,17 @@ from runner import layer
 PIECES, LINES = 40, 2000
 CUTS = 5
 PIECE = f"BEGIN {{ for (i = 1; i <= {LINES}; i++) print n, i, \"of {LINES}\" }}"
-COUNTS = f"n=0; while [ $n -lt {PIECES} ]; do n=$((n + 1)); awk -v n=$n '{PIECE}'; sleep 0.1; done; exit 7"
+# Where the stream is cut, and how far the program goes beyond that before it waits for the test.
+CUT_AT = [cut * PIECES // (CUTS + 2) for cut in range(1, CUTS + 1)]
+BEYOND = 4
+
+
+def counts(waits_at=()):
+    waits = "|".join(map(str, waits_at))
+    gate = f"case $n in {waits}) until [ -e /tmp/go-$n ]; do sleep 0.1; done;; esac; " if waits else ""
+    return f"n=0; while [ $n -lt {PIECES} ]; do n=$((n + 1)); awk -v n=$n '{PIECE}'; sleep 0.1; {gate}done; exit 7"
+
+
 WHOLE = "".join(f"{n} {i} of {LINES}\n" for n in range(1, PIECES + 1) for i in range(1, LINES + 1))
 
 
@@ -148,17 +158,18 @@ def test_beside_a_run(w):
 
 
 def outlives_its_stream(w, shell):
-    with pod_node(w, shell) as node, started(node, "run", "c-22222", "sh", "-c", COUNTS) as process:
+    program = counts(piece + BEYOND for piece in CUT_AT)
+    with pod_node(w, shell) as node, started(node, "run", "c-22222", "sh", "-c", program) as process:
         programs = set()
-        for cut in range(1, CUTS + 1):
-            piece = cut * PIECES // (CUTS + 2)
+        for piece in CUT_AT:
             wait_for(lambda: f"\n{piece} 1 of" in process.out.read_text(), f"piece {piece} of the log", 60)
-            carriers = openings(process)
-            assert carriers and process.poll() is None, process.err.read_text()
+            carriers = wait_for(lambda: openings(process) or process.poll() is not None, "a conversation")
+            assert process.poll() is None, process.err.read_text()
             kill(*carriers)
             word, fields = node.state("c-22222")
             assert word == "running", (word, fields)
             programs.add(fields["program"])
+            node.inside(f"busybox touch /tmp/go-{piece + BEYOND}")
         assert process.wait(120) == 7, process.err.read_text()
         assert len(programs) == 1, programs
         assert process.out.read_text() == WHOLE, (process.out.stat().st_size, len(WHOLE))
@@ -178,7 +189,7 @@ def test_a_run_outlives_its_stream_dash(w):
 
 def test_a_run_outlives_its_client(w):
     with pod_node(w) as node:
-        with started(node, "run", "d-22222", "sh", "-c", COUNTS) as process:
+        with started(node, "run", "d-22222", "sh", "-c", counts()) as process:
             wait_for(lambda: "\n2 1 of" in process.out.read_text(), "the beginning of the log", 60)
             kill(process.pid, *openings(process))
         assert node.ask("log", "d-22222").out == WHOLE

@@ -19,7 +19,18 @@ from registries import FaultProxy, with_password
 
 def test_pods_of_two_nodes_find_each_other(w):
     c = clusters.get()
-    look = "import urllib.request as u; print(u.urlopen('http://first.both:8080/passwd').read().decode())"
+    look = """
+import time, urllib.request
+end = time.monotonic() + 60
+while True:
+    try:
+        print(urllib.request.urlopen("http://first.both:8080/passwd", timeout=10).read().decode())
+        break
+    except OSError:  # the name and the server come some time after the pod
+        if time.monotonic() > end:
+            raise
+        time.sleep(0.1)
+"""
     with c.namespace() as ns:
         c.apply({"kind": "Service", "metadata": {"name": "both"}, "spec": {"clusterIP": "None", "selector": {"of": "both"},
                                                                           "publishNotReadyAddresses": True}},
@@ -27,7 +38,7 @@ def test_pods_of_two_nodes_find_each_other(w):
                     subdomain="both", nodeName=c.nodes[0]), namespace=ns)
         c.phase(ns, "first", "Running")
         c.apply(pod("second", c.images["python"], "python3", "-c", look, labels={"of": "both"}, nodeName=c.nodes[-1]), namespace=ns)
-        c.phase(ns, "second", "Succeeded")
+        c.phase(ns, "second", "Succeeded", seconds=120)
         assert "root:x:0:0" in c.kubectl("-n", ns, "logs", "second")
         assert c.get("Pod", "first", ns)["spec"]["nodeName"] != c.get("Pod", "second", ns)["spec"]["nodeName"]
 
@@ -49,12 +60,17 @@ def test_kubectl_reaches_into_pods(w):
 
 
 def test_memory_is_limited(w):
+    """The kernel's word of it may come after the end, and is then not told any more: one of three must tell."""
     c = clusters.get()
     with c.namespace() as ns:
-        limit = {"resources": {"limits": {"memory": "48Mi"}}}
-        c.apply(pod("greedy", c.images["python"], "python3", "-c", "bytearray(1 << 30)", container=limit), namespace=ns)
-        ended = c.phase(ns, "greedy", "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
-        assert ended["reason"] == "OOMKilled" and ended["exitCode"] == 137, ended
+        limit, reasons = {"resources": {"limits": {"memory": "48Mi"}}}, []
+        while "OOMKilled" not in reasons and len(reasons) < 3:
+            name = f"greedy-{len(reasons)}"
+            c.apply(pod(name, c.images["python"], "python3", "-c", "bytearray(1 << 30)", container=limit), namespace=ns)
+            ended = c.phase(ns, name, "Failed")["status"]["containerStatuses"][0]["state"]["terminated"]
+            assert ended["exitCode"] == 137, ended
+            reasons.append(ended["reason"])
+        assert "OOMKilled" in reasons, reasons
 
 
 def test_too_much_disk_evicts(w):
@@ -129,8 +145,12 @@ def test_registries_with_passwords(w):
         c.apply(pod("may-not", image, "true", container={"imagePullPolicy": "Always"}),
                 pod("may", image, "true", imagePullSecrets=[{"name": "login"}]), namespace=ns)
         c.phase(ns, "may", "Succeeded")
-        waits = c.wait(lambda: c.get("Pod", "may-not", ns)["status"]["containerStatuses"][0]["state"]["waiting"], "a reason")
-        assert waits["reason"] in ("ErrImagePull", "ImagePullBackOff"), waits
+
+        def refused():
+            state = c.get("Pod", "may-not", ns)["status"]["containerStatuses"][0]["state"]
+            assert "waiting" in state, state
+            return state["waiting"]["reason"] in ("ErrImagePull", "ImagePullBackOff")
+        c.wait(refused, "an image that is refused")
 
 
 def test_users_and_what_they_may(w):
@@ -157,7 +177,7 @@ def test_tokens_end(w):
 
 
 def ends(w, c):
-    config = c.kubeconfig("alice", w.dir / "config", "none", credentials={"token": c.short_token("alice", 3)})
+    config = c.kubeconfig("alice", w.dir / "config", "none", credentials={"token": c.short_token("alice", 20)})
     assert "alice" in c.kubectl("auth", "whoami", config=config)
     said = c.wait(lambda: (t := c.kubectl("auth", "whoami", config=config, check=False)) == "" and "nothing", "the end of a token")
     assert said == "nothing"
@@ -194,7 +214,7 @@ def test_parts_stop_and_come_back(w):
             c.restart(part)
         assert not c.broken()
         c.apply(job("after", c.images["busybox"], "true"), namespace=ns)
-        c.wait(lambda: c.get("Job", "after", ns)["status"].get("succeeded"), "a Job after that")
+        c.wait(lambda: c.get("Job", "after", ns)["status"].get("succeeded"), "a Job after that", clusters.SETTLE_S)
 
 
 def test_ends_with_its_starter(w):

@@ -37,7 +37,7 @@ from harness import needs, wait_for
 from kube_api import Api, ApiError, write_kubeconfig
 from registries import Distribution, FaultProxy, free_port, listens
 
-START_S = 60
+START_S = 180
 STARTS = 3
 API_SERVICE, API_PORT = "10.96.0.1", 6443
 CNI = next((d for d in map(Path, ("/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin")) if (d / "bridge").exists()), None)
@@ -103,7 +103,7 @@ class Host:
         self.net = f"10.{100 + self.settings.slot}"
         self.link = f"dlk{self.settings.slot}"
         self.parts, self.nodes = {}, range(1, self.settings.nodes + 1)
-        self.ports = {name: free_port() for name in ("etcd", "peer", "apiserver", "ready", "registry", "kwok", "tokens")}
+        self.ports = {name: free_port() for name in ("etcd", "peer", "apiserver", "ready", "registry", "kwok")}
         self.secret = secrets.token_hex(16)
         self.tokens = {name: secrets.token_hex(16) for name in
                        (*USERS, "controller-manager", "scheduler", "parts", *(f"node-{n}" for n in self.nodes))}
@@ -213,9 +213,9 @@ class Host:
                 self.end_headers()
                 self.wfile.write(body)
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", self.ports["tokens"]), Handler)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        write_kubeconfig(self.dir / "tokens.kubeconfig", {"server": f"http://127.0.0.1:{self.ports['tokens']}/"}, {})
+        write_kubeconfig(self.dir / "tokens.kubeconfig", {"server": f"http://127.0.0.1:{server.server_port}/"}, {})
 
     def judge(self, token):
         user, _, rest = token.partition(".")
@@ -379,7 +379,7 @@ class Host:
         try:
             nodes = self.api("GET", "/api/v1/nodes")["items"]
             self.api("GET", "/api/v1/namespaces/default/serviceaccounts/default")
-        except ApiError:
+        except (OSError, ApiError):
             return False
         return len(nodes) == len(self.nodes) and not any(n["spec"].get("taints") for n in nodes) and listens(self.ports["ready"])
 

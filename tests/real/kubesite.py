@@ -39,6 +39,13 @@ class KubeSite:
         wait_for(lambda: self.w.show(run)["state"] in ENDED, f"the end of {run}", seconds)
         return self.w.show(run)
 
+    def cancel(self, *runs, ends=("cancelled",)):
+        """The command waits for 5 s longer than programs may take to end; nodes may take more."""
+        done = self.w.run("cancel", *runs)
+        assert done.rc == 0 or done.rc == 1 and "has not ended after" in done.err, done
+        for run in runs:
+            assert self.ended(run, 60)["state"] in ends, self.w.show(run)
+
     def said_within(self, run, *texts, seconds=40):
         """The sentence for the run, once all the texts are in it or its evidence."""
         def found():

@@ -10,6 +10,7 @@ import cluster as clusters
 from harness import *  # noqa: F403
 from kube_images import layout
 from kubesite import site
+from registries import FaultProxy
 
 WRITE = """import os, time
 out = os.environ["DLRUN_OUTPUT_DIR"]
@@ -240,13 +241,17 @@ def test_a_colleagues_run_is_only_read(w):
 
 def test_a_cut_is_made_up_for(w):
     """The API server is away for a moment while a large file comes."""
-    with site(w, alone=True, results={"emptyDir": True}) as s:
+    with site(w, alone=True, results={"emptyDir": True}) as s, FaultProxy(s.cluster.address) as proxy:
+        s.cluster.kubeconfig(s.user, w.env["KUBECONFIG"], namespace=s.namespace, server=proxy.address)
         run = s.submit("--grace", "1s", "--", "sh", "-c", "cd $DLRUN_OUTPUT_DIR; for i in $(seq 60); do echo $i > $i; done; "
                        "head -c 300000000 /dev/urandom > big; sha256sum big; echo written; sleep 600")
         written(s, run)
+
         def part():
             return sum(p.stat().st_size for p in (w.tree / run).glob(".dlrun-fetch/part-*"))
 
+        # So slow that it cannot be over before it is cut.
+        proxy.set(rate=(None, 20e6))
         process = subprocess.Popen([w.dlrun, "fetch", run], cwd=w.tree, env=w.env, stderr=subprocess.PIPE, text=True)
         wait_for(lambda: part() > 20 << 20 or process.poll() is not None, "a part of it", 60)
         process.kill()
@@ -256,6 +261,7 @@ def test_a_cut_is_made_up_for(w):
         process = subprocess.Popen([w.dlrun, "-v", "fetch", run], cwd=w.tree, env=w.env, stderr=subprocess.PIPE, text=True)
         wait_for(lambda: part() > begun + (20 << 20) or process.poll() is not None, "more of it", 60)
         s.cluster.restart("apiserver")
+        proxy.set(rate=None)
         err = process.communicate(timeout=120)[1]
         assert process.returncode == 0 and "again in a second" in err, err
         digest = subprocess.run(["sha256sum", w.tree / run / "big"], capture_output=True, text=True).stdout.split()[0]

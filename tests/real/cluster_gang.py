@@ -7,8 +7,8 @@ import subprocess
 from harness import *  # noqa: F403
 from kubesite import site
 
-# Rank 1 fails until the wanted attempt; rank 0 waits for its end.
-FAILS_UNTIL = 'echo rank $NODE_RANK attempt $DLRUN_ATTEMPT; test $DLRUN_ATTEMPT -ge {} && exit 0; test $NODE_RANK = 0 && exec sleep 600; exit 9'
+# Rank 1 fails until the wanted attempt, when somebody watches; rank 0 waits for its end.
+FAILS_UNTIL = 'echo rank $NODE_RANK attempt $DLRUN_ATTEMPT; test $DLRUN_ATTEMPT -ge {} && exit 0; test $NODE_RANK = 0 && exec sleep 600; sleep 8; exit 9'
 
 
 def words(until, retries=2):
@@ -70,7 +70,7 @@ def test_a_cancelled_one_is_not_started_again(w):
         run = s.submit("-N", "2", "--retries", "3", "--grace", "1s", "--", "sleep", "600")
         watching = start(w, "wait", run)
         wait_for(lambda: w.show(run)["state"] == "running", "its start", 60)
-        w.ok("cancel", run)
+        s.cancel(run)
         watching.communicate(timeout=60)
         assert watching.returncode == 143
         end = w.show(run)

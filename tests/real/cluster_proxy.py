@@ -57,7 +57,7 @@ def test_a_pod(w):
                     answer = p.get(host)
                     return answer.status == 200 and answer.text.startswith("one")
             wait_for(is_next, "the next pod", 90)
-            w.ok("cancel", run)
+            s.cancel(run)
             wait_for(lambda: p.get(host).status == 503, "its end", 60)
 
 

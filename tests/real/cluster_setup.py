@@ -12,6 +12,9 @@ from harness import *  # noqa: F403
 from init import Terminal
 from kubesite import KubeSite, site
 
+RIGHTS = 7
+# What gives up after 2, 3 or 8 s has done so by then; a request that nobody gives up takes 60 s.
+OWN_LIMITS_S = 20
 CLUSTER_WIDE = ("nodes", "priorityclasses", "pods")
 
 
@@ -26,11 +29,19 @@ def bare(w, user="bob", **more):
         yield s
 
 
+def printed_role(w, s, *words):
+    """What init prints; who it is for the cluster has 3 s to say."""
+    def known():
+        text = w.ok("init", "--rbac", *words).out
+        return f"name: {s.user}\n" in text and text
+    return wait_for(known, "a Role for the user", 60)
+
+
 def grant(w, s, tier, *words):
     """What init prints is applied as it is, and is all that the user has."""
     for role in s.cluster.get("Role", namespace=s.namespace):
         s.cluster.delete("RoleBinding", f"{role['metadata']['name']}-{s.user}", s.namespace)
-    file = w.write("role.yaml", w.ok("init", "--rbac", tier, *words).out, base=w.dir)
+    file = w.write("role.yaml", printed_role(w, s, tier, *words), base=w.dir)
     s.cluster.kubectl("apply", "-f", file, config=s.cluster.kubeconfig("admin", w.dir / "admin", "cert"))
     may = {"submit": ("create", "jobs.batch"), "logs": ("get", "pods", "--subresource=log"), "exec": ("create", "pods", "--subresource=exec"),
            "secrets": ("create", "secrets")}[tier]
@@ -41,9 +52,9 @@ def grant(w, s, tier, *words):
 def asked(s, mark):
     """{(verb, group, resource/subresource): codes} of what the user asked of the API server, reviews of itself left out."""
     found = {}
-    for event in s.cluster.audit(since=mark):
+    for event in s.cluster.audit_whole(s.user, mark):
         about = event.get("objectRef")
-        if event["user"].get("username") != s.user or not about or event["stage"] != "ResponseComplete" or about["resource"].startswith("selfsubject"):
+        if not about or event["stage"] != "ResponseComplete" or about["resource"].startswith("selfsubject"):
             continue
         if about.get("namespace", s.namespace) != s.namespace:
             continue  # of another test at the same time
@@ -65,7 +76,7 @@ def test_submit_alone(w):
     with bare(w) as s:
         w.refused("submit", "-d", "--", "true", id="kube.denied", rc=4, says=["jobs", s.namespace, "dlrun init --rbac"])
         grant(w, s, "submit")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         run = s.submit("--", "python3", "a.py")
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         bad = s.submit("--", "sh", "-c", "exit 7")
@@ -93,16 +104,16 @@ def test_submit_alone(w):
 def test_logs(w):
     with bare(w) as s:
         grant(w, s, "submit")
-        run = s.submit("--", "sh", "-c", "echo hello; sleep 30")
+        run = s.submit("--grace", "1s", "--", "sh", "-c", "echo hello; sleep 600")
         wait_for(lambda: w.show(run)["state"] == "running", "its start", 60)
         got = w.run("logs", run)
         assert got.rc == 4, got
         check_error_form(got.err, "kube.denied")
         assert "dlrun init --rbac" in got.err, got
         grant(w, s, "logs")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         s.cluster.wait(lambda: w.run("logs", run).out == "hello\n", "the log")
-        w.ok("cancel", run)
+        s.cancel(run)
         followed = w.ok("submit", "-f", "--", "python3", "a.py", timeout=120)
         assert followed.out == "hello\n", followed
         assert not refused(s, mark), refused(s, mark)
@@ -118,16 +129,16 @@ def test_exec_and_secrets(w):
             got = w.run("exec", run, "--", "echo", "hi")
             assert got.rc != 0 and "kube.denied" in got.err and "dlrun init --rbac" in got.err, got
         grant(w, s, "exec")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         if has(w, "exec"):
             assert w.ok("exec", run, "--", "echo", "hi").out == "hi\n"
         fetched = w.run("fetch", run, "-o", w.dir / "got")
         if "target.unsupported" not in fetched.err:
             assert fetched.rc == 0 and (w.dir / "got/f").read_text() == "kept\n", fetched
         assert not refused(s, mark), refused(s, mark)
-        w.ok("cancel", run)
+        s.cancel(run)
         grant(w, s, "secrets")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         run = s.submit("--secret", "CANARY", "--", "sh", "-c", "test ${#CANARY} = 5", env={"CANARY": "tweet"})
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         pair = s.submit("-N", "2", "--secret", "HOME", "--", "true")
@@ -149,7 +160,7 @@ def test_without_events_it_says_less(w):
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         waits = s.submit("--memory", "900Gi", "--", "true")
         w.ok("why", waits)
-        w.ok("cancel", waits)
+        s.cancel(waits)
         found = rows(w, "cluster-rights")[0]
         assert "may not" in found["found"] and "read events" in found["found"], found
 
@@ -158,18 +169,18 @@ def test_the_rules_are_no_more_than_what_is_asked(w):
     """All that the smallest Role allows is asked for by something that dlrun does, but what needs parts that are not here."""
     elsewhere = re.compile(r"jobsets|localqueues|workloads|persistentvolumeclaims|serviceaccounts|priorityclasses")
     with bare(w) as s:
-        text = w.ok("init", "--rbac", "secrets", "--cluster-role").out
+        text = printed_role(w, s, "secrets", "--cluster-role")
         s.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", w.write("all.yaml", text, base=w.dir),
                           config=s.cluster.kubeconfig("admin", w.dir / "admin", "cert"))
         grant(w, s, "secrets")
-        mark = s.cluster.audit_mark()
+        mark = s.cluster.audit_begin(s.user)
         run = s.submit("--secret", "HOME", "-N", "2", "--", "sh", "-c", "echo x; sleep 600")
         wait_for(lambda: w.show(run)["state"] == "running", "its start", 60)
         w.ok("ps"), w.ok("why", run), w.run("logs", run)
         if has(w, "exec"):
             w.run("exec", run, "--", "true")
         w.run("fetch", run, "-o", w.dir / "got")
-        w.ok("cancel", run)
+        s.cancel(run)
         used = asked(s, mark)
         assert not refused(s, mark), refused(s, mark)
         kinds = {k[2] for k in used}
@@ -183,12 +194,30 @@ def test_the_rules_are_no_more_than_what_is_asked(w):
 # --- init
 
 
+TRIES = 5
+
+
+def is_checked(said):
+    """The cluster has answered within init's 3 s, and told all of the rights."""
+    told = sum(len(rights.split(", ")) for rights in re.findall(r"\bmay (?:not )?(.*)", said))
+    return "not checked" not in said and told >= RIGHTS
+
+
+def init_checked(w, *words):
+    """What init says when the cluster has answered in time; it is asked no more than five times."""
+    for _ in range(TRIES):
+        (w.tree / "dlrun.yaml").unlink(missing_ok=True)
+        said = w.ok("init", *words).err
+        if is_checked(said):
+            break
+    return said
+
+
 def test_init_writes_what_runs(w):
     with site(w) as s:
-        (w.tree / "dlrun.yaml").unlink()
         w.write("Dockerfile", f"FROM {s.base}\n")
         w.write("main.py", "print('from init')\n")
-        said = w.ok("init", "--target", "kube", "--registry", f"{s.cluster.registry}/{s.namespace}/code").err
+        said = init_checked(w, "--target", "kube", "--registry", f"{s.cluster.registry}/{s.namespace}/code")
         assert "may start runs, read logs, run commands in pods, forward ports, give runs secrets, read events" in said, said
         assert "may not list nodes" in said and s.namespace in said and "v1.34" in said, said
         run = s.submit("--", "python3", "main.py")
@@ -198,14 +227,17 @@ def test_init_writes_what_runs(w):
 
 def test_init_asks(w):
     with site(w) as s:
-        (w.tree / "dlrun.yaml").unlink()
         w.write(".docker/config.json", json.dumps({"auths": {s.cluster.registry: {"auth": "bWU6c2VjcmV0"}}}), base=w.home)
-        terminal = Terminal(w, "init")
-        terminal.answer("What runs?", b"python3 a.py\n")
-        terminal.answer("Run on the cluster of context tests? [Y/n] ", b"\n")
-        before = terminal.answer(f"Push images of runs to? [{s.cluster.registry}/me/tree] ", f"{s.cluster.registry}/x/y\n".encode())
+        for _ in range(TRIES):
+            (w.tree / "dlrun.yaml").unlink(missing_ok=True)
+            terminal = Terminal(w, "init")
+            terminal.answer("What runs?", b"python3 a.py\n")
+            terminal.answer("Run on the cluster of context tests? [Y/n] ", b"\n")
+            before = terminal.answer(f"Push images of runs to? [{s.cluster.registry}/me/tree] ", f"{s.cluster.registry}/x/y\n".encode())
+            assert terminal.end() == 0, terminal.said
+            if is_checked(before):
+                break
         assert "may start runs" in before and "a login for" in before, before
-        assert terminal.end() == 0, terminal.said
         text = (w.tree / "dlrun.yaml").read_text()
         assert f"registry: \"{s.cluster.registry}/x/y\"" in text or f"registry: {s.cluster.registry}/x/y" in text, text
         (w.tree / "dlrun.yaml").unlink()
@@ -218,10 +250,9 @@ def test_init_asks(w):
 
 def test_init_without_rights(w):
     with bare(w) as s:
-        (w.tree / "dlrun.yaml").unlink()
-        said = w.ok("init", "--target", "kube").err
+        said = init_checked(w, "--target", "kube")
         assert "may not start runs" in said and "dlrun init --rbac" in said and "missing" in said, said
-        text = w.ok("init", "--rbac").out
+        text = printed_role(w, s)
         assert f"name: {s.user}\n" in text and f"namespace: {s.namespace}\n" in text, text
 
 
@@ -243,16 +274,27 @@ def targets(w, *words):
     return {t["name"]: t for t in json.loads(w.ok("targets", "--json", *words).out)["targets"]}
 
 
+def all_targets(w):
+    """Once the cluster has answered all of it within the 2 s that it is given."""
+    def answered():
+        found = targets(w)
+        k = found["k"]
+        whole = k["reachable"] and None not in (k["version"], k["security"], *k["may"].values())
+        free = not k["gpus"] or k["gpus_free"] is not None  # where there are none, nobody asks who has them
+        return whole and (not k["may"]["nodes"] or k["nodes"] is not None and free) and found
+    return wait_for(answered, "all answers of the cluster")
+
+
 def test_targets(w):
     with site(w) as s:
         s.configure(image_pull_secret="none")
-        found = targets(w)["k"]
+        found = all_targets(w)["k"]
         assert found["reachable"] and found["version"].startswith("v1.34") and found["namespace"] == s.namespace, found
         assert found["may"] == {"submit": True, "logs": True, "exec": True, "forward": True, "secrets": True, "events": True,
                                 "nodes": False} and found["nodes"] is None and found["default"], found
         assert found["security"] == "privileged"
-        line = next(x for x in w.ok("targets").out.splitlines() if x.startswith("k "))
-        assert re.search(r"v1\.34\S*, may submit$", line), line
+        line = re.compile(r"^k .*v1\.34\S*, may submit$", re.M)
+        wait_for(lambda: line.search(w.ok("targets").out), "the line of the cluster")
         w.env["KUBECONFIG"] = str(s.cluster.kubeconfig("admin", w.dir / "admin", "cert", namespace=s.namespace))
 
         def others():
@@ -261,15 +303,15 @@ def test_targets(w):
                     if n["metadata"]["name"] != "setup-gpus"}
 
         def with_one_more():
-            beside, before = others(), targets(w)["k"]
+            beside, before = others(), all_targets(w)["k"]
             try:
                 s.cluster.fake_node("setup-gpus", **{"nvidia.com/gpu": 8})
-                found = targets(w)["k"]
-                assert "GPUs free" in w.ok("targets").out
+                found = all_targets(w)["k"]
+                wait_for(lambda: "GPUs free" in w.ok("targets").out, "the GPUs of the cluster")
             finally:
                 s.cluster.delete("Node", "setup-gpus")
             return (before, found) if others() == beside else None
-        before, found = wait_for(with_one_more, "no other node that comes or goes")
+        before, found = wait_for(with_one_more, "no other node that comes or goes", 120)
         assert found["gpus"] == before["gpus"] + 8 and found["gpus_free"] >= 8 and found["nodes"] == before["nodes"] + 1, found
 
 
@@ -290,7 +332,11 @@ def many(w, s):
 def test_one_cluster_does_not_hide_another(w):
     with site(w) as s:
         many(w, s)
-        found = targets(w)
+
+        def answered():
+            found = all_targets(w)
+            return found["kube:nobody"]["error"]["id"] != "kube.unreachable" and found
+        found = wait_for(answered, "an answer to who has a wrong token")
         assert found["k"]["reachable"] and found["kube:down"]["error"]["id"] == "kube.unreachable", found
         assert found["kube:nobody"]["error"]["id"] == "kube.auth" and not found["kube:nobody"]["reachable"], found
         assert "no-such-plugin would log in" in found["kube:plugin"]["not_asked"], found
@@ -306,16 +352,16 @@ def test_a_server_that_hangs(w):
         begin = running_time()
         found = targets(w)["k"]
         took = running_time() - begin
-        assert took < 4 and not found["reachable"] and found["error"]["id"] == "kube.unreachable", (took, found)
+        assert took < OWN_LIMITS_S and not found["reachable"] and found["error"]["id"] == "kube.unreachable", (took, found)
         begin = running_time()
         row = rows(w, "cluster")[0]
         took = running_time() - begin
-        assert took < 10 and row["status"] == "problem" and "has not answered" in row["cause"], (took, row)
+        assert took < OWN_LIMITS_S and row["status"] == "problem" and "has not answered" in row["cause"], (took, row)
         (w.tree / "dlrun.yaml").unlink()
         begin = running_time()
         said = w.ok("init", "--target", "kube").err
         took = running_time() - begin
-        assert took < 5 and "not checked" in said and (w.tree / "dlrun.yaml").exists(), (took, said)
+        assert took < OWN_LIMITS_S and "not checked" in said and (w.tree / "dlrun.yaml").exists(), (took, said)
         s.cluster.cont("apiserver")
 
 
@@ -378,7 +424,7 @@ def test_doctor_and_logins(w):
         w.env["KUBECONFIG"] = config(credentials=s.cluster.exec_plugin(s.user, w.dir / "slow", seconds=30))
         begin = running_time()
         row = rows(w, "cluster")[0]
-        assert running_time() - begin < 10 and row["status"] == "problem" and "get-token" in row["cause"], row
+        assert running_time() - begin < OWN_LIMITS_S and row["status"] == "problem" and "get-token" in row["cause"], row
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_cancel_leaves_nothing(w):
     with site(w) as s:
         run = s.submit("--secret", "HOME", "-N", "2", "--grace", "1s", "--", "sleep", "600")
         wait_for(lambda: w.show(run)["state"] == "running", "its start", 60)
-        w.ok("cancel", run)
+        s.cancel(run)
         end = s.ended(run, 60)
         assert (end["state"], end["exit"]["code"]) == ("cancelled", 143), end
         names = {k: [o["metadata"]["name"] for o in s.cluster.get(k, namespace=s.namespace)] for k in ("Job", "Pod", "Service", "Secret")}
@@ -107,7 +107,7 @@ time.sleep(600)
     with site(w, files={"a.py": program}) as s:
         run = s.submit("--", "python3", "a.py")
         wait_for(lambda: "first" in w.run("logs", run).out, "its first words", 60)
-        w.ok("cancel", run)
+        s.cancel(run)
         assert s.ended(run)["state"] == "cancelled"
         wait_for(lambda: not s.cluster.get("Pod", namespace=s.namespace), "the end of its pod", 60)
         assert w.ok("logs", run).out == "first words\nlast words\n"
@@ -225,11 +225,15 @@ def test_lists_of_a_large_cluster_are_not_waited_for(w):
             s.user, w.dir / "proxied", server=proxy.address, ca=False, namespace=s.namespace,
             cluster={"certificate-authority": str(certs.ca)}))
         proxy.fault = lambda method, path, body: "stall" if path.startswith("/api/v1/nodes") else None
-        run = s.submit("--", "python3", "a.py")
-        assert ("GET", "/api/v1/nodes?limit=500") in proxy.seen
-        # A check that waits for all takes 5 s then.
-        assert w.show(run)["phases_ms"]["total"] < 4500, w.show(run)["phases_ms"]
-        w.ok("cancel", run)
+        # A check that waits for all takes 5 s then, every time.
+        runs, took = [], []
+        while len(runs) < 3 and not any(phases["total"] < 4500 for phases in took):
+            proxy.seen.clear()
+            runs.append(s.submit("--", "python3", "a.py"))
+            assert ("GET", "/api/v1/nodes?limit=500") in proxy.seen
+            took.append(w.show(runs[-1])["phases_ms"])
+        assert min(phases["total"] for phases in took) < 4500, took
+        s.cancel(*runs, ends=("cancelled", "succeeded"))
 
 
 def test_roles_decide(w):
@@ -262,7 +266,7 @@ def test_two_users_do_not_touch_each_others_runs(w):
         finally:
             other.close()
         assert w.show(run)["state"] in ("queued", "starting", "running")
-        w.ok("cancel", run)
+        s.cancel(run)
 
 
 def test_restart_is_another_job_with_the_same_code(w):
@@ -280,13 +284,12 @@ def test_ps_asks_once(w):
     with site(w) as s:
         runs = [s.submit("--grace", "1s", "--", "sleep", "600") for _ in range(3)]
         wait_for(lambda: all(j["status"].get("ready") for j in s.jobs()), "their start", 60)
-        mark = s.cluster.audit_mark()
+        begin = s.cluster.audit_begin(s.user)
         w.ok("ps")
-        wait_for(lambda: s.cluster.audit(s.user, mark), "the log of the API server")
-        asked = [(e["verb"], re.sub(r"\?.*", "", e["requestURI"])) for e in s.cluster.audit(s.user, mark)
+        asked = [(e["verb"], re.sub(r"\?.*", "", e["requestURI"])) for e in s.cluster.audit_whole(s.user, begin)
                  if e["stage"] == "ResponseComplete" and f"/{s.namespace}/" in e["requestURI"]]
         assert asked == [("list", f"/apis/batch/v1/namespaces/{s.namespace}/jobs")], asked
-        w.ok("cancel", *runs)
+        s.cancel(*runs)
 
 
 def test_the_code_of_a_run_is_read_from_the_registry(w):
@@ -305,9 +308,9 @@ def test_the_code_of_a_run_is_read_from_the_registry(w):
 def test_waiting_watches(w):
     with site(w) as s:
         run = s.submit("--", "sleep", "6")
-        mark = s.cluster.audit_mark()
+        begin = s.cluster.audit_begin(s.user)
         assert w.run("wait", run, timeout=90).rc == 0
-        asked = [e["verb"] for e in s.cluster.audit(s.user, mark)
+        asked = [e["verb"] for e in s.cluster.audit_whole(s.user, begin)
                  if f"/{s.namespace}/" in e["requestURI"] and e["stage"] in ("ResponseStarted", "ResponseComplete")]
         assert "watch" in asked and asked.count("list") < 40, asked  # asking three times a second would be a hundred
 
@@ -317,11 +320,16 @@ def test_digits_are_learnt_in_the_cluster(w):
     files = {f"digits/{p.name}": p.read_bytes() for p in example.iterdir() if p.is_file()}
     with site(w, files=files) as s:
         s.cluster.volume(s.namespace, "results")
-        s.configure(results={"pvc": "results"})
-        argv = [w.dlrun, "submit", "-f", "--", "python3", "train.py", "--epochs", "24"]
+        there = s.cluster.volume(s.namespace, "begin")
+        s.configure(results={"pvc": "results"}, volumes=[{"pvc": "begin", "path": "/begin"}])
+        # It begins when its first line has come here: then all others are followed as they are written.
+        script = 'echo here; until [ -e /begin/now ]; do sleep 0.1; done; exec python3 train.py --epochs 24'
+        argv = [w.dlrun, "submit", "-f", "--", "sh", "-c", script]
         with subprocess.Popen(argv, cwd=w.tree / "digits", env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follow:
+            first = follow.stdout.readline()
+            (there / "now").touch()
             came = [(time.monotonic(), line) for line in follow.stdout]
-            assert follow.wait(120) == 0, follow.stderr.read()
+            assert follow.wait(120) == 0 and first == "here\n", (first, follow.stderr.read())
         epochs = [(at, line) for at, line in came if line.startswith("epoch")]
         assert len(epochs) == 24 and epochs[-1][0] - epochs[0][0] > 0.3, came
         run = w.runs()[0]["id"]

@@ -55,7 +55,7 @@ def test_a_program_with_gpus(w):
         assert (now["gpu_busy"], now["gpu_memory_bytes"], now["power_w"]) == (0.5, 2048 * MIB, 75.5), now
         table = w.ok("top", run, timeout=120).out
         assert re.search(rf"^{run} +running +\S+ \S+ +\d+ % +\d+ MiB +50 % +2.0 GiB +76 W", table, re.M), table
-        w.ok("cancel", run)
+        s.cancel(run)
         usage = s.ended(run)["usage"]
         assert usage["cpu_s"] > 0 and usage["memory_peak_bytes"] > 90 * MIB, usage
         assert usage["gpu_busy"] == 0.5 and usage["gpu_memory_peak_bytes"] == 2048 * MIB and usage["energy_j"] is None, usage
@@ -67,7 +67,7 @@ def test_a_program_that_lies(w):
                       "dlrun:memory; printf '99999999999999999999\\n1e9, \\033[2J, nan\\n'; head -c 3000000 /dev/zero")
         done = w.ok("top", "--json", run, timeout=120)
         assert "\\u001b" not in done.out and "\x1b" not in done.out + done.err, done
-        w.ok("cancel", run)
+        s.cancel(run)
         assert s.ended(run)["state"] == "cancelled"
 
 
@@ -80,7 +80,7 @@ def test_an_image_without_a_shell(w):
         [seen] = top(w, run)["runs"]
         assert seen["state"] == "running" and not seen["now"], seen
         assert re.search(rf"^{run} +running +\S+ \S+ +- +- +- +- +-$", w.ok("top", run, timeout=120).out, re.M)
-        w.ok("cancel", run)
+        s.cancel(run)
         assert s.ended(run)["usage"]["memory_peak_bytes"] is None
 
 
@@ -108,7 +108,7 @@ def test_the_metrics_api(w):
         assert (now["cpu"], now["memory_bytes"], now["gpu_busy"]) == (0.75, 300 * MIB, None), now
         answers["/pods"] = {"kind": "PodMetricsList", "items": [{"metadata": {"name": pod}, "containers": "\x1b[2J"}, 7]}
         assert top(w, run)["runs"][0]["state"] == "running"
-        w.ok("cancel", run)
+        s.cancel(run)
         usage = s.ended(run)["usage"]
         assert usage["memory_peak_bytes"] == 300 * MIB and usage["cpu_s"] is None, usage
 

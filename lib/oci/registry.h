@@ -109,12 +109,12 @@ struct registry_request {
 struct registry_call;
 /* done is called from the loop, once, unless the call is given up; the call ends with it.
  *
- * Tried again, REGISTRY_TRIES times in all, after up to 0.2, 0.6, 1.8 and 5 s or what Retry-After
- * says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or idle, 408, 429, 500,
- * 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host that has not
- * answered yet and takes no connection is given up after two seconds. 401 gets a new token once,
- * then it is E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT naming what
- * was being done; no wait is begun that would pass it. */
+ * Tried again, REGISTRY_TRIES times in all, after 0.1 to 0.2, 0.3 to 0.6, 0.9 to 1.8 and 2.5 to 5 s
+ * or what Retry-After says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or
+ * idle, 408, 429, 500, 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host
+ * that has not answered yet and takes no connection is given up after two seconds. 401 gets a new
+ * token once, then it is E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT
+ * naming what was being done; no wait is begun that would pass it. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);

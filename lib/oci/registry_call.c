@@ -275,13 +275,15 @@ static int fail(struct registry_call *call, struct err *fault, struct err *err)
  * Trying again
  */
 
-/* Full jitter; what the server asks for is at least waited, but not more than people would. */
+/* Half of it jitter, so that all tries together outlast a line that is gone for a second; what the
+ * server asks for is at least waited, but not more than people would. */
 static int64_t delay_ms(const struct registry_call *call, const struct http_answer *answer)
 {
 	static const uint32_t caps_ms[REGISTRY_TRIES - 1] = {200, 600, 1800, 5000};
 	const char *text = answer ? field_find(&answer->headers, "retry-after") : NULL;
 	int64_t asked_ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
-	int64_t jitter_ms = random_below(caps_ms[call->tries - 1] + 1);
+	uint32_t half_ms = caps_ms[call->tries - 1] / 2;
+	int64_t jitter_ms = half_ms + random_below(half_ms + 1);
 
 	if (asked_ms > REGISTRY_RETRY_AFTER_MAX_MS)
 		return REGISTRY_RETRY_AFTER_MAX_MS;

@@ -194,7 +194,7 @@ static int64_t wait_ms(const struct upload_job *job, const struct http_answer *a
 		after = REGISTRY_RETRY_AFTER_MAX_MS;
 	if (after >= 0)
 		return after + (int64_t)random_below(FIRST_WAIT_MS);
-	return (int64_t)random_below((uint32_t)ceiling) + 1;
+	return ceiling / 2 + (int64_t)random_below((uint32_t)ceiling / 2) + 1;
 }
 
 static int begin_by_timer(void *ctx, struct err *err)

@@ -27,6 +27,8 @@ static bool drain(struct fix_conn *conn)
  * One request, one answer
  */
 
+enum { ALL_WAITS_MS = 100 + 300 + 900 + 2500 }; /* at least */
+
 struct row {
 	int status;
 	const char *headers, *body;
@@ -96,6 +98,9 @@ static void check_row(struct world *world, size_t i, const struct outcome *outco
 		fail_msg("row %zu (%d): %s", i, row->status,
 			outcome->message ? outcome->message : "no fault");
 	assert_int_equal(fix_count(world->server, start), row->n_requests);
+	/* A line that is gone for a second, or a registry that begins anew, is outlasted. */
+	if (row->n_requests == REGISTRY_TRIES)
+		assert_true(outcome->ms >= ALL_WAITS_MS);
 	if (row->fault == E_NONE)
 		assert_int_equal(outcome->status, row->status);
 	else if (!strstr(outcome->message, row->message))

@@ -30,6 +30,8 @@ enum {
 	RETRY_MS = 8000, /* for kube/client's own repetitions */
 	PAUSE_FIRST_MS = 100,
 	PAUSE_MAX_MS = 5000,
+	AGAIN_MIN_MS = 1000, /* when a stream has ended in order */
+	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
 	TELL_AFTER = 3,        /* failures */
 	ROTATION_MS = 3000,    /* the least between two of a kubelet */
@@ -71,7 +73,8 @@ struct podlog {
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
 	unsigned failures;
-	bool told; /* of them */
+	bool told;       /* of them */
+	unsigned n_ends; /* of streams, in order and without anything new */
 	char *last_remark;
 
 	struct probe head, tail;
@@ -438,6 +441,17 @@ static void static_done(struct podlog *podlog)
 	}
 }
 
+/* The program has ended, most likely, and whoever watches the pod says so soon. Asked earlier, the
+ * log could be that of the container which follows it: no server says whose it is. */
+static int64_t end_pause_ms(struct podlog *podlog)
+{
+	int64_t ms = AGAIN_MIN_MS << podlog->n_ends;
+
+	if (ms < AGAIN_MAX_MS)
+		podlog->n_ends++;
+	return ms;
+}
+
 static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct podlog *podlog = ctx;
@@ -455,7 +469,7 @@ static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err
 	if (r < 0)
 		return r;
 	if (podlog->got_new) {
-		podlog->failures = 0;
+		podlog->failures = podlog->n_ends = 0;
 		podlog->told = false;
 	}
 	if (failed)
@@ -467,8 +481,7 @@ static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err
 	else if (podlog->finishing)
 		look_at_tail(podlog);
 	else
-		/* The program may have ended, or its node does not follow: not at full speed. */
-		plan_next(podlog, podlog->failures++ ? pause_ms(podlog) : 0);
+		plan_next(podlog, end_pause_ms(podlog));
 	return 0;
 }
 

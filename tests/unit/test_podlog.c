@@ -136,6 +136,26 @@ static void test_cut(void **state)
 	assert_int_equal(world.notices.n, 0);
 }
 
+/* An end in order is the program's, most likely: no hurry to read what may be its successor's. */
+static void test_ends_in_order(void **state)
+{
+	static const struct step steps[] = {
+		{200, L1, .is_stream = true},
+		{200, L1, .is_stream = true},
+		{200, L1 L3 END, .is_stream = true},
+		{200, END},
+	};
+	AUTO_WORLD struct world world = {0};
+	int64_t begin_ms = clock_ms();
+
+	(void)state;
+	begin(&world, steps, 4, NULL);
+	run(&world);
+	assert_string_equal(world.out.data, "one\nthree\nEND\n");
+	assert_int_equal(world.notices.n, 0);
+	assert_true(clock_ms() - begin_ms >= 1000 + 2000);
+}
+
 static void test_rotated(void **state)
 {
 	static const struct step steps[] = {
@@ -442,6 +462,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_follows),
 		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_ends_in_order),
 		cmocka_unit_test(test_rotated),
 		cmocka_unit_test(test_lost_beginning),
 		cmocka_unit_test(test_waits),

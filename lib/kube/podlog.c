@@ -651,6 +651,8 @@ static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 		podlog->watch_ms = first_ms;
 	if (now_ms < podlog->heard_ms + podlog->watch_ms)
 		return;
+	if (podlog->tail.call)
+		return;
 	podlog->watch_ms = podlog->finishing                     ? first_ms
 			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
 								 : WATCH_MAX_MS;

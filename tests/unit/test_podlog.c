@@ -234,9 +234,10 @@ static bool answer_late(struct fix_conn *conn)
 		fix_say(conn, L3 END);
 		return false;
 	}
+	bool has_line = atomic_load(&is_written);
 	bool is_early = atomic_fetch_add(&n_looks, 1) < 2;
 	bool is_known = late->is_looked_at && (is_early || !late->is_cut);
-	if (atomic_load(&is_written))
+	if (has_line)
 		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
 	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
 				      : "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");

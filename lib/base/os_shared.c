@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,7 +131,13 @@ size_t os_unsent(int fd)
 {
 	int n = 0;
 
-	if (ioctl(fd, TIOCOUTQ, &n) < 0 || n < 0)
-		return 0;
-	return (size_t)n;
+#if defined(SO_NWRITE)
+	socklen_t len = sizeof(n);
+	int r = getsockopt(fd, SOL_SOCKET, SO_NWRITE, &n, &len);
+#elif defined(FIONWRITE)
+	int r = ioctl(fd, FIONWRITE, &n);
+#else
+	int r = ioctl(fd, TIOCOUTQ, &n);
+#endif
+	return r < 0 || n < 0 ? 0 : (size_t)n;
 }

@@ -340,7 +340,8 @@ static void look_at(struct podforward *forward, struct podforward_tunnel *tunnel
  * not hold up the others for ever. */
 static void drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
-	bool may_end = !tunnel_is_held(tunnel) || now_ms - tunnel->gone_ms >= LOOK_MAX_MS;
+	int64_t since_ms = tunnel->came_ms > tunnel->gone_ms ? tunnel->came_ms : tunnel->gone_ms;
+	bool may_end = !tunnel_is_held(tunnel) || now_ms - since_ms >= LOOK_MAX_MS;
 
 	for (size_t i = tunnel->conns.n; i-- > 0;)
 		conn_pod_gone(tunnel->conns.v[i], may_end, now_ms);
@@ -397,9 +398,9 @@ void podforward_looked(struct podforward *forward, const char *pod, bool is_gone
 	}
 	if (!is_gone)
 		return;
-	/* When all has been read that is here already. */
+	/* Soon, but behind what is here already and is read in a few turns. */
 	loop_remove_timer(forward->options.loop, TAKE(forward->look));
-	watch_pods(forward, 0);
+	watch_pods(forward, forward->options.look_ms / 4);
 }
 
 /*

@@ -169,13 +169,12 @@ bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 	       now_ms - conn->waits_ms >= conn->forward->options.look_ms;
 }
 
-/* For a while nothing has come, and its local side has all of what had. */
+/* For a while nothing has come. */
 static bool is_quiet(const struct podforward_conn *conn, int64_t now_ms)
 {
 	int64_t since_ms = now_ms - conn->forward->options.look_ms;
 
-	return conn->came_ms <= since_ms && conn->tunnel->gone_ms <= since_ms &&
-	       os_unsent(conn->fd) == 0;
+	return conn->came_ms <= since_ms && conn->tunnel->gone_ms <= since_ms;
 }
 
 /*
@@ -299,7 +298,8 @@ void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t now_ms)
 
 	if (conn->is_over || pending(conn) || move(conn) || !may_end)
 		return;
-	if (!conn_is_stuck(conn, now_ms) && !is_quiet(conn, now_ms))
+	/* A reset would take from the local side what it has not got yet. */
+	if (os_unsent(conn->fd) > 0 || (!conn_is_stuck(conn, now_ms) && !is_quiet(conn, now_ms)))
 		return;
 	if (conn->remote_end) {
 		/* All has come, but for the end of the error stream. */

@@ -77,6 +77,7 @@ struct podforward_tunnel {
 	struct conn_list touched; /* have something to be written since the last flush */
 	bool is_open, is_dead;
 	bool is_closing;   /* takes no more connections */
+	int64_t came_ms;   /* bytes for a connection */
 	int64_t gone_ms;   /* its pod was found gone: what waits, waits in vain. 0: it was not */
 	struct err fault;  /* why it is dead */
 	int64_t busy_ms;   /* when it was seen to move much; 0: never */

@@ -162,6 +162,7 @@ static int on_data(
 
 	(void)err;
 	tunnel_count(tunnel, len);
+	tunnel->came_ms = clock_ms();
 	if (!conn)
 		return 0;
 	if (id == conn->error_id) {

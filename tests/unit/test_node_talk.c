@@ -137,15 +137,13 @@ static void fails_at_hello(const char *script, enum err_id id, const char *evide
 	is_fault(&waited, id, evidence);
 }
 
-/* It says something, and then nothing more. On a busy machine even that may come late: then again,
- * with more patience. */
+/* It says something, and then nothing more, or no end of it. On a busy machine even that may come
+ * late: then again, with more patience. */
 static void falls_silent(const char *script, enum err_id id, const char *evidence)
 {
 	for (int64_t answer_ms = 300;; answer_ms *= 4) {
-		int64_t start_ms = clock_ms();
 		struct waited waited = {0};
 		hello(script, answer_ms, &waited);
-		assert_true(clock_ms() - start_ms >= answer_ms);
 		bool is_it = waited.fault.id == id && (!evidence || waited.fault.n_evidence);
 		if (is_it || answer_ms >= 4800) {
 			is_fault(&waited, id, evidence);

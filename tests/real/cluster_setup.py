@@ -13,8 +13,6 @@ from init import Terminal
 from kubesite import KubeSite, site
 
 RIGHTS = 7
-# What gives up after 2, 3 or 8 s has done so by then; a request that nobody gives up takes 60 s.
-OWN_LIMITS_S = 20
 CLUSTER_WIDE = ("nodes", "priorityclasses", "pods")
 
 
@@ -349,19 +347,17 @@ def test_one_cluster_does_not_hide_another(w):
 def test_a_server_that_hangs(w):
     with site(w, alone=True) as s:
         s.cluster.stop("apiserver")
-        begin = running_time()
-        found = targets(w)["k"]
-        took = running_time() - begin
-        assert took < OWN_LIMITS_S and not found["reachable"] and found["error"]["id"] == "kube.unreachable", (took, found)
-        begin = running_time()
-        row = rows(w, "cluster")[0]
-        took = running_time() - begin
-        assert took < OWN_LIMITS_S and row["status"] == "problem" and "has not answered" in row["cause"], (took, row)
-        (w.tree / "dlrun.yaml").unlink()
-        begin = running_time()
-        said = w.ok("init", "--target", "kube").err
-        took = running_time() - begin
-        assert took < OWN_LIMITS_S and "not checked" in said and (w.tree / "dlrun.yaml").exists(), (took, said)
+        found = in_time(lambda: targets(w)["k"], 4)
+        assert not found["reachable"] and found["error"]["id"] == "kube.unreachable", found
+        row = in_time(lambda: rows(w, "cluster")[0], 10)
+        assert row["status"] == "problem" and "has not answered" in row["cause"], row
+
+        def init():
+            (w.tree / "dlrun.yaml").unlink()
+            return w.ok("init", "--target", "kube").err
+
+        said = in_time(init, 5)
+        assert "not checked" in said and (w.tree / "dlrun.yaml").exists(), said
         s.cluster.cont("apiserver")
 
 
@@ -422,9 +418,8 @@ def test_doctor_and_logins(w):
         assert rows(w, "cluster")[0]["status"] == "ok" and "get-token" in rows(w, "cluster-login")[0]["found"]
         (w.dir / "slow").mkdir()
         w.env["KUBECONFIG"] = config(credentials=s.cluster.exec_plugin(s.user, w.dir / "slow", seconds=30))
-        begin = running_time()
-        row = rows(w, "cluster")[0]
-        assert running_time() - begin < OWN_LIMITS_S and row["status"] == "problem" and "get-token" in row["cause"], row
+        row = in_time(lambda: rows(w, "cluster")[0], 10)
+        assert row["status"] == "problem" and "get-token" in row["cause"], row
 
 
 if __name__ == "__main__":

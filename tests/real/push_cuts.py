@@ -11,8 +11,8 @@ import os
 import re
 import threading
 
-from harness import main, wait_for
-from pushsite import FaultProxy, Site, ended, in_time, outcome
+from harness import in_time, main, wait_for
+from pushsite import FaultProxy, Site, ended, outcome
 
 FIRST_BYTES = 4096
 STRIDE = 1 if os.environ.get("DLRUN_CUTS") == "all" else 29
@@ -128,22 +128,21 @@ def test_swallowed_answers(w):
                 site.registry.clear()
 
 
-def stalled(w, side, exchange):
-    with Line(w) as (site, proxy):
-        site.right("--image", site.base)
-        site.edit()
-        proxy.fault("stall", side, 30, exchange=proxy.exchanges + exchange)
-        done = site.push("--image", site.base, timeout_s=2)
-        assert outcome(done) in ("registry.timeout", "http.timeout"), f"{side} {exchange}: {done!r}"
-        proxy.clear()
-        site.right("--image", site.base)
-        return done
+def stalled(site, proxy, side, exchange):
+    site.edit()
+    proxy.fault("stall", side, 30, exchange=proxy.exchanges + exchange)
+    done = site.push("--image", site.base, timeout_s=2)
+    assert outcome(done) in ("registry.timeout", "http.timeout"), f"{side} {exchange}: {done!r}"
+    proxy.clear()
 
 
 def test_stalls_end_in_time(w):
     for side in ("request", "response"):
         for exchange in range(1, 6):
-            in_time(lambda: stalled(w, side, exchange), 3)
+            with Line(w) as (site, proxy):
+                site.right("--image", site.base)
+                in_time(lambda: stalled(site, proxy, side, exchange), 3)
+                site.right("--image", site.base)
 
 
 def test_slow_line(w):

@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 
-from harness import Result, main
-from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, in_time, is_sanitized, outcome, that_hold
+from harness import Result, in_time, main
+from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, is_sanitized, outcome, that_hold
 
 # The kernel counts the memory of the process that starts another one, too: a small one does it.
 LAUNCH = "import os,sys\np=os.posix_spawn(sys.argv[1],sys.argv[1:],os.environ)\n_,s,u=os.wait4(p,0)\n" \

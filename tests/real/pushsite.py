@@ -184,15 +184,6 @@ def ended(process, longest_s=120):
     return result
 
 
-def in_time(push, limit_s):
-    """What push() has come to. Where it is late, it is done anew, up to three times in all: a busy machine is late by chance."""
-    for _ in range(3):
-        done = push()
-        if done.seconds < limit_s:
-            return done
-    raise AssertionError(f"{done.seconds:.1f} s: {done!r}")
-
-
 def outcome(done):
     """"ok", or the id of the error, which is in the stated form."""
     if done.rc == 0:

@@ -23,7 +23,7 @@ LOG_CUTS, LINES = (200, 1_000_000) if FULL else (20, 200_000)
 SEED = int(os.environ.get("DLRUN_SEED", "0")) or random.randrange(1 << 30)
 # Each start is one line of the node's.
 PROGRAM = ("sh", "-c", "echo $DLRUN_RUN_ID >> ~/started; sleep 0.2; echo over")
-PS_S = 6  # A login would be waited for for 15 s.
+PS_S = 3
 UNTIL_TOLD = "until [ -e ~/told ]; do sleep 0.1; done"
 WRITER = """import os, sys, time
 lines, pause = int(sys.argv[1]), float(sys.argv[2])
@@ -173,8 +173,7 @@ def test_the_server_and_the_login_end(w):
         s["gpu1"].stop(sessions=True)
         shown = w.show(run)
         assert shown["state"] == "unknown" or shown["state"] == "running", shown["state"]
-        begin = running_time()
-        assert w.run("ps").rc == 0 and running_time() - begin < PS_S
+        assert in_time(lambda: w.run("ps"), PS_S).rc == 0
         s["gpu1"].start()
         assert s.state(run) == "running"
         w.ok("cancel", run)
@@ -186,8 +185,7 @@ def test_a_node_that_stands_still(w):
         run = s.submit("--grace", "1s", "--", "sleep", "600")
         s.running(run)
         s["gpu1"].freeze()
-        begin = running_time()
-        assert w.run("ps").rc == 0 and running_time() - begin < PS_S, running_time() - begin
+        assert in_time(lambda: w.run("ps"), PS_S).rc == 0
         assert next(r for r in w.runs() if r["id"] == run)["state"] in ("running", "unknown")
         s["gpu1"].freeze(False)
         assert s.state(run) == "running"

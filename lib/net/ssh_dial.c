@@ -4,17 +4,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "base/mem.h"
-#include "base/os.h"
-#include "base/par.h"
+#include "net/lookup.h"
 
 /* The next address is tried beside those that have not answered yet (RFC 8305, section 5). */
 enum { AT_ONCE_MAX = 8, NEXT_AFTER_MS = 250 };
@@ -34,67 +29,16 @@ static void free_list(struct addrinfo **list)
 		freeaddrinfo(*list);
 }
 
-/*
- * Addresses. getaddrinfo cannot be told to end: a thread of its own asks, and is left to itself
- * when nobody wants the answer any more.
- */
-
-struct lookup {
-	char *host;
-	char service[8];
-	int family;
-	int result;
-	struct addrinfo *list;
-	int ended[2]; /* the thread closes [1] */
-	atomic_int users;
-};
-
-static void drop_lookup(struct lookup *lookup)
+static void free_lookup(struct lookup **lookup)
 {
-	if (atomic_fetch_sub(&lookup->users, 1) > 1)
-		return;
-	free_list(&lookup->list);
-	close(lookup->ended[0]);
-	free(lookup->host);
-	free(lookup);
+	lookup_free(*lookup);
 }
 
-static void ask_names(void *ctx)
-{
-	struct lookup *lookup = ctx;
-	struct addrinfo hints = {
-		.ai_family = lookup->family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
-
-	lookup->result = getaddrinfo(lookup->host, lookup->service, &hints, &lookup->list);
-	/* Where there is no network but loopback, that flag hides it as well. */
-	hints.ai_flags = AI_NUMERICHOST;
-	if (lookup->result != 0 &&
-		getaddrinfo(lookup->host, lookup->service, &hints, &lookup->list) == 0)
-		lookup->result = 0;
-	if (lookup->result != 0)
-		lookup->list = NULL;
-	close(lookup->ended[1]);
-	drop_lookup(lookup);
-}
-
-static struct lookup *new_lookup(const char *host, uint16_t port, int family)
-{
-	struct lookup *lookup = mem_alloc(1, sizeof(*lookup));
-
-	lookup->host = mem_strdup(host);
-	lookup->family = family;
-	snprintf(lookup->service, sizeof(lookup->service), "%u", port);
-	atomic_init(&lookup->users, 2);
-	BUG_ON(os_pipe(lookup->ended, 0) < 0);
-	return lookup;
-}
-
-static int explain_lookup(
-	const struct lookup *lookup, enum ssh_waited waited, const char *host, struct err *err)
+static int explain_lookup(enum ssh_waited waited, int code, const char *host, struct err *err)
 {
 	if (waited == SSH_WAIT_CANCELED)
 		return err_set(err, E_CANCELED, "interrupted");
-	if (waited == SSH_WAIT_TIMEOUT || lookup->result == EAI_AGAIN)
+	if (waited == SSH_WAIT_TIMEOUT || code == EAI_AGAIN)
 		return err_set(err, E_SSH_UNREACHABLE,
 			"the name %s cannot be looked up now: no name server answers", host);
 	return err_set(err, E_SSH_UNREACHABLE, "no address is known for the name %s", host);
@@ -103,21 +47,13 @@ static int explain_lookup(
 static int look_up(const char *host, uint16_t port, int family, const struct ssh_wait *wait,
 	struct addrinfo **ret, struct err *err)
 {
-	struct lookup *lookup = new_lookup(host, port, family);
-	struct par_task *asks = par_start(ask_names, lookup);
-	int r = 0;
+	AUTO(free_lookup) struct lookup *lookup = lookup_start(host, port, family);
+	int code = 0;
 
-	enum ssh_waited waited = ssh_wait_fd(wait, lookup->ended[0], POLLIN);
-	if (waited != SSH_WAIT_READY) {
-		par_leave(asks);
-		r = explain_lookup(lookup, waited, host, err);
-	} else {
-		par_wait(asks);
-		*ret = TAKE(lookup->list);
-		r = *ret ? 0 : explain_lookup(lookup, waited, host, err);
-	}
-	drop_lookup(lookup);
-	return r;
+	enum ssh_waited waited = ssh_wait_fd(wait, lookup_fd(lookup), POLLIN);
+	if (waited == SSH_WAIT_READY)
+		*ret = lookup_take(lookup, &code);
+	return *ret ? 0 : explain_lookup(waited, code, host, err);
 }
 
 /*

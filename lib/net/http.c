@@ -360,54 +360,63 @@ void http_detach(struct http_call *call)
  * The client
  */
 
-static void *hook_calloc(size_t n, size_t size)
+/* 0 would be no limit. */
+int http_share_connections(struct http *http)
 {
-	return mem_alloc(n, size);
+	unsigned max = http->max_connections, n = http_count_dials(http);
+
+	if (!http->multi)
+		return CURLM_OK;
+	return curl_multi_setopt(
+		http->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)(n < max ? max - n : 1));
 }
 
-static char *hook_strdup(const char *s)
+static int set_options(struct http *http)
 {
-	return mem_strdup(s);
-}
+	CURLM *multi = http->multi;
 
-static int set_options(CURLM *multi, struct http *http)
-{
 	return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, http) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_TIMERDATA, http) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX) != CURLM_OK ||
-	       curl_multi_setopt(multi, CURLMOPT_MAX_HOST_CONNECTIONS,
-		       (long)HTTP_CONNECTIONS_MAX) != CURLM_OK;
+	       http_share_connections(http) != CURLM_OK;
 }
 
-int http_new(const struct http_options *options, struct http **ret, struct err *err)
+int http_ready(struct http *http, struct err *err)
 {
+	if (http->multi)
+		return 0;
 	int r = http_curl_load(err);
 	if (r < 0)
 		return r;
-	CURLcode code = curl_global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
-		mem_hook_realloc, hook_strdup, hook_calloc);
-	if (code != CURLE_OK)
-		return err_set(err, E_BUG, "libcurl does not start: %s", curl_easy_strerror(code));
-	AUTO_HTTP struct http *http = mem_alloc(1, sizeof(*http));
+	http->multi = curl_multi_init();
+	if (http->multi && !set_options(http))
+		return 0;
+	if (http->multi)
+		curl_multi_cleanup(TAKE(http->multi));
+	return err_set(err, E_BUG, "libcurl does not start");
+}
+
+struct http *http_new(const struct http_options *options)
+{
+	struct http *http = mem_alloc(1, sizeof(*http));
+
 	http->loop = options->loop;
 	http->user_agent = mem_strdup(options->user_agent);
 	http->ca_file = mem_strdup(options->ca_file);
 	http->proxy = options->proxy;
 	http->event = options->event;
 	http->event_ctx = options->event_ctx;
-	http->multi = curl_multi_init();
-	if (!http->multi || set_options(http->multi, http))
-		return err_set(err, E_BUG, "libcurl does not start");
-	*ret = TAKE(http);
-	return 0;
+	http->max_connections = HTTP_CONNECTIONS_MAX;
+	return http;
 }
 
 void http_allow_connections(struct http *http, unsigned max)
 {
-	curl_multi_setopt(http->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)max);
+	BUG_ON(http->multi);
+	http->max_connections = max;
 }
 
 struct http *http_twin(const struct http *http)
@@ -420,11 +429,8 @@ struct http *http_twin(const struct http *http)
 		.event = http->event,
 		.event_ctx = http->event_ctx,
 	};
-	struct http *twin = NULL;
 
-	/* It worked for the first one, and memory does not run out. */
-	BUG_ON(http_new(&options, &twin, NULL) < 0);
-	return twin;
+	return http_new(&options);
 }
 
 void http_release(struct http *http)
@@ -442,10 +448,12 @@ void http_free(struct http *http)
 	BUG_ON(http->depth > 0);
 	while (http->calls)
 		http_call_free(http->calls);
-	curl_multi_cleanup(http->multi);
+	if (http->multi)
+		curl_multi_cleanup(http->multi);
+	else
+		http_curl_wait();
 	drop_timer(http, &http->timer);
 	drop_timer(http, &http->drain_timer);
-	curl_global_cleanup();
 	http_drop_routes(http);
 	free(http->user_agent);
 	free(http->ca_file);

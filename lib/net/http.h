@@ -54,18 +54,18 @@ struct http_options {
 	void *event_ctx;
 };
 
-/* Begin to load what clients need, beside the caller: http_new waits for it. Only one library is
- * loaded at a time: before whatever else needs one. */
+/* Begin to load what clients need, beside the caller: the first request waits for it. Only one
+ * library is loaded at a time: before whatever else needs one. */
 void http_prepare(void);
 
 struct http;
-/* E_BUG only if libcurl cannot start. */
-int http_new(const struct http_options *options, struct http **ret, struct err *err);
+struct http *http_new(const struct http_options *options);
 /* Calls that are left are given up without their done. Not from within a callback. */
 void http_free(struct http *http);
 AUTO_POINTER(struct http, http_free)
 #define AUTO_HTTP AUTO(http_free_auto)
-/* More than HTTP_CONNECTIONS_MAX for each host and port, where answers are long streams. */
+/* More than HTTP_CONNECTIONS_MAX for each host and port, where answers are long streams. Before the
+ * first request. */
 void http_allow_connections(struct http *http, unsigned max);
 
 /* A connection is about to be made from local_port of this machine over a route; a negative return
@@ -149,11 +149,13 @@ struct http_request {
 	void *ctx;
 };
 
-/* Copies what it keeps. done is called from the loop, never from here, and exactly once unless the
- * call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG (proxy); E_HTTP_RESOLVE
- * (name); E_HTTP_CONNECT; E_HTTP_TLS (certificates of both sides); E_HTTP_PROXY; E_HTTP_TIMEOUT;
- * E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body); E_HTTP_PROTOCOL (no HTTP, wrong
- * length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE. */
+/* Copies what it keeps. While libcurl is being loaded the connection is begun without it, if
+ * nothing stands between here and the server. done is called from the loop, never from here, and
+ * exactly once unless the call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG
+ * (proxy); E_HTTP_RESOLVE (name); E_HTTP_CONNECT; E_HTTP_TLS (certificates of both sides);
+ * E_HTTP_PROXY; E_HTTP_TIMEOUT; E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body);
+ * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE; E_IO
+ * (there is no libcurl). */
 struct http_call *http_start(struct http *http, const struct http_request *request);
 /* What was held is sent, with this authorization (copied; NULL: none). Its connection was begun by
  * http_start, unless something is between here and the server; it is made again if it was lost

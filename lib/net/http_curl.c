@@ -1,7 +1,10 @@
 #define HTTP_CURL_LOADER
 #include "net/http_curl.h"
 
+#include <stdlib.h>
+
 #include "base/library.h"
+#include "base/mem.h"
 #include "base/par.h"
 #include "base/thread.h"
 #include "base/vec.h"
@@ -10,6 +13,24 @@
 enum { THREADS = 4 };
 
 struct http_curl http_curl;
+
+static void *hook_calloc(size_t n, size_t size)
+{
+	return mem_alloc(n, size);
+}
+
+static char *hook_strdup(const char *s)
+{
+	return mem_strdup(s);
+}
+
+static CURLcode started;
+
+static void start(void)
+{
+	started = http_curl.global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
+		mem_hook_realloc, hook_strdup, hook_calloc);
+}
 
 static const struct library_symbol symbols[] = {
 #define SYMBOL(name) {offsetof(struct http_curl, name), "curl_" #name},
@@ -31,10 +52,12 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &http_curl,
 	.table_size = sizeof(http_curl),
+	.start = start,
 	.state = &state,
 };
 
 static struct par_task *preparing;
+static bool is_loaded; /* for who has asked */
 
 static void prepare(void *ctx)
 {
@@ -47,13 +70,28 @@ static void prepare(void *ctx)
 
 void http_prepare(void)
 {
-	if (!preparing)
+	if (!preparing && !is_loaded)
 		preparing = par_start(prepare, NULL);
+}
+
+void http_curl_wait(void)
+{
+	par_wait(preparing);
+	preparing = NULL;
 }
 
 int http_curl_load(struct err *err)
 {
-	par_wait(preparing);
-	preparing = NULL;
-	return library_load(&library, err);
+	http_curl_wait();
+	int r = library_load(&library, err);
+	if (r == 0 && started != CURLE_OK)
+		r = err_set(
+			err, E_BUG, "libcurl does not start: %s", http_curl.easy_strerror(started));
+	is_loaded = r == 0;
+	return r;
+}
+
+bool http_curl_is_loaded(void)
+{
+	return is_loaded;
 }

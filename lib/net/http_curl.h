@@ -1,5 +1,5 @@
 /*
- * libcurl, loaded when the first client is made: with the libraries that it brings along that takes
+ * libcurl, loaded for the first request: with the libraries that it brings along that takes
  * longer than many commands of dlrun, most of which ask nobody. Only lib/net/http* includes this;
  * functions have their usual names.
  */
@@ -7,6 +7,7 @@
 #define DLRUN_NET_HTTP_CURL_H
 
 #include <curl/curl.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -19,7 +20,6 @@
 	X(easy_send)                                                                               \
 	X(easy_setopt)                                                                             \
 	X(easy_strerror)                                                                           \
-	X(global_cleanup)                                                                          \
 	X(global_init_mem)                                                                         \
 	X(multi_add_handle)                                                                        \
 	X(multi_assign)                                                                            \
@@ -41,8 +41,12 @@ struct http_curl {
 };
 extern struct http_curl http_curl;
 
-/* Once is enough, more does nothing; waits for http_prepare. E_IO when it is not installed. */
+/* Once is enough, more does nothing; waits for http_prepare. E_IO when it is not installed, E_BUG
+ * when it does not start. */
 int http_curl_load(struct err *err);
+bool http_curl_is_loaded(void);
+/* For what http_prepare has begun: a program does not end well in the midst of it. */
+void http_curl_wait(void);
 
 #ifndef HTTP_CURL_LOADER
 /* Those that check their arguments' types do so by macros, which are not seen through a pointer. */
@@ -57,8 +61,6 @@ int http_curl_load(struct err *err);
 #define curl_easy_send           http_curl.easy_send
 #define curl_easy_setopt         http_curl.easy_setopt
 #define curl_easy_strerror       http_curl.easy_strerror
-#define curl_global_cleanup      http_curl.global_cleanup
-#define curl_global_init_mem     http_curl.global_init_mem
 #define curl_multi_add_handle    http_curl.multi_add_handle
 #define curl_multi_assign        http_curl.multi_assign
 #define curl_multi_cleanup       http_curl.multi_cleanup

@@ -122,8 +122,9 @@ int http_exchange_init(struct http_call *call, struct err *err)
 {
 	struct http_exchange *x = &call->x;
 
-	x->start_ms = x->last_ms = clock_ms();
-	x->fd = -1;
+	x->last_ms = clock_ms();
+	x->start_ms = call->dial ? http_dial_start_ms(call->dial) : x->last_ms;
+	x->fd = x->dialled_fd = -1;
 	x->was_held = call->held;
 	x->easy = curl_easy_init();
 	if (!x->easy)
@@ -145,13 +146,21 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	return x->unset ? err_set(err, E_BUG, "libcurl does not take %s", x->unset) : 0;
 }
 
-void http_exchange_done(struct http_exchange *x)
+static void free_curl(struct http_exchange *x)
 {
 	curl_easy_cleanup(x->easy);
 	for (struct curl_slist *line = x->headers; line; line = line->next)
 		explicit_bzero(line->data, strlen(line->data));
 	curl_slist_free_all(x->headers);
 	curl_slist_free_all(x->connect_to);
+	curl_slist_free_all(x->resolve);
+}
+
+void http_exchange_done(struct http_exchange *x)
+{
+	/* Without it there is nothing of libcurl's, perhaps not even libcurl. */
+	if (x->easy)
+		free_curl(x);
 	if (x->proxy)
 		explicit_bzero(x->proxy, strlen(x->proxy));
 	free(x->proxy);

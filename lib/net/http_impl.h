@@ -18,6 +18,7 @@ enum {
 	HTTP_POOL_MAX = 32,
 	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
 	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
+	HTTP_DIALS_MAX = HTTP_CONNECTIONS_MAX - 1,
 	HTTP_BATCH_MAX = 64 << 10, /* of a body, given to the caller at once */
 };
 
@@ -40,7 +41,8 @@ struct http {
 	http_event_fn *event;
 	void *event_ctx;
 	struct http_route *routes;
-	CURLM *multi;
+	CURLM *multi; /* NULL until the first exchange */
+	unsigned max_connections;
 	struct http_call *calls;
 	size_t n_running; /* with libcurl */
 	struct loop_timer *timer;
@@ -54,10 +56,11 @@ struct http {
 struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
-	struct curl_slist *connect_to;
+	struct curl_slist *connect_to, *resolve;
 	const struct http_route *route; /* the client's, or NULL */
 	char *proxy;                    /* with user information, or NULL */
 	int fd;                         /* as far as libcurl waits for it, or -1 */
+	int dialled_fd;                 /* given to it connected, or -1 */
 	struct http_watch *watch;       /* of fd, or NULL */
 	char errbuf[CURL_ERROR_SIZE];
 	const char *unset; /* an option that libcurl does not take */
@@ -90,6 +93,8 @@ struct http_call {
 	struct url url; /* of the exchange */
 	struct strv headers;
 	struct http_exchange x;
+	struct http_dial *dial; /* ahead of its first exchange, or NULL */
+	bool waits_for_dial;
 	struct loop_timer *timer; /* start, then limits */
 	struct loop_timer *wake_timer;
 	bool resumes; /* and not only looks for input */
@@ -121,7 +126,32 @@ int http_drain(struct http *http, struct err *err);
 int http_attach(struct http_call *call, struct err *err);
 void http_detach(struct http_call *call);
 
+/* libcurl is there for the exchanges of a client. */
+int http_ready(struct http *http, struct err *err);
+/* What a host may have less what is dialled is libcurl's; a CURLMcode. */
+int http_share_connections(struct http *http);
+
+/* http_dial.c */
+/* Connects to the call's host without libcurl. http_call_dialled is called from the loop when that
+ * is over, with or without success. */
+struct http_dial *http_dial_start(struct http_call *call);
+void http_dial_free(struct http_dial *dial);
+bool http_dial_is_over(const struct http_dial *dial);
+bool http_dial_is_connected(const struct http_dial *dial);
+int64_t http_dial_start_ms(const struct http_dial *dial);
+int64_t http_dial_ms(const struct http_dial *dial); /* that it took */
+/* The socket, once, if it leads to address; or -1. */
+int http_dial_take(struct http_dial *dial, const struct sockaddr *address, socklen_t len);
+/* It is no more waited for: its connection counts as libcurl's. */
+void http_dial_leave(struct http_dial *dial);
+bool http_dial_is_left(const struct http_dial *dial);
+/* For CURLOPT_RESOLVE, so that the name is not looked up again; or NULL. The caller frees. */
+char *http_dial_resolve(const struct http_dial *dial);
+
 /* http_call.c */
+/* Those that are not left. */
+unsigned http_count_dials(const struct http *http);
+int http_call_dialled(struct http_call *call, struct err *err);
 /* Tells http_event of an exchange that has ended. */
 void http_call_tell(struct http_call *call);
 /* libcurl is through with the exchange of a call. */

@@ -231,7 +231,8 @@ static int fail_answer(struct auth *auth, struct http_answer *answer, struct err
 
 	if (answer->status == 0) {
 		err_move(&fault, &answer->fault);
-		err_prefix(&fault, "registry %s: asking its token server", auth->host);
+		if (fault.id != E_IO) /* there is no libcurl */
+			err_prefix(&fault, "registry %s: asking its token server", auth->host);
 	} else {
 		AUTO_FREE char *shown = url_shown(&answer->url);
 		judge_status(auth, answer, &fault);

@@ -144,10 +144,9 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 	int r = fs_private_dir(clusters->cache_dir, err);
 	if (r == 0)
 		r = fs_private_dir(session->dirs.state, err);
-	if (r == 0)
-		r = http_new(&http, &cluster->http, err);
 	if (r < 0)
 		return r;
+	cluster->http = http_new(&http);
 	/* Logs of many ranks are as many streams. */
 	http_allow_connections(cluster->http, KUBE_RUNLOG_RANKS_MAX + 8);
 	options.http = cluster->http;

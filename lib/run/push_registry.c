@@ -430,7 +430,7 @@ static void exchange(void *ctx, const struct http_event *event)
 		events->exchange(events->ctx, event);
 }
 
-static int open_client(struct course *course, struct err *err)
+static void open_client(struct course *course)
 {
 	struct pushing *pushing = course->pushing;
 	const struct registry_client_options options = {
@@ -446,7 +446,7 @@ static int open_client(struct course *course, struct err *err)
 		.warnings = &pushing->result.warnings,
 	};
 
-	return registry_client_init(&course->client, &options, err);
+	registry_client_init(&course->client, &options);
 }
 
 static int open_registries(struct course *course, struct err *err)
@@ -634,10 +634,8 @@ static void fill_result(struct course *course)
 /* Meanwhile the tree is read. */
 static int open_all(struct course *course, struct err *err)
 {
-	int r = open_client(course, err);
-
-	if (r == 0)
-		r = open_registries(course, err);
+	open_client(course);
+	int r = open_registries(course, err);
 	if (r < 0)
 		return r;
 	open_uploads(course);

@@ -15,15 +15,14 @@ int registry_ask_init(
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
-	return registry_client_init(client,
-		&(struct registry_client_options){
-			.session = session,
-			.config = config,
-			.loop = session_loop(session),
-			.begun_ms = clock_ms(),
-			.limit_ms = limit_ms,
-		},
-		err);
+	registry_client_init(client, &(struct registry_client_options){
+					     .session = session,
+					     .config = config,
+					     .loop = session_loop(session),
+					     .begun_ms = clock_ms(),
+					     .limit_ms = limit_ms,
+				     });
+	return 0;
 }
 
 int registry_ask_open(struct registry_client *client, const char *text, bool push,

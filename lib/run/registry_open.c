@@ -29,8 +29,8 @@ static int64_t timeout_ms(const struct registry_client *client)
 	return configured > 0 ? configured : FOREVER_MS;
 }
 
-int registry_client_init(struct registry_client *client,
-	const struct registry_client_options *options, struct err *err)
+void registry_client_init(
+	struct registry_client *client, const struct registry_client_options *options)
 {
 	const char *const *env = options->session->env.env;
 	const struct session_env *session = &options->session->env;
@@ -59,7 +59,7 @@ int registry_client_init(struct registry_client *client,
 	/* Passwords and tokens are about to be here. */
 	os_protect_memory();
 	proxy_env_read(env, &http.proxy);
-	return http_new(&http, &client->http, err);
+	client->http = http_new(&http);
 }
 
 void registry_client_done(struct registry_client *client)

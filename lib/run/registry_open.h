@@ -40,8 +40,8 @@ struct registry_client {
 	struct strv cas; /* names of files, kept for the registries */
 	struct registry_tunnel_list VEC_OF(struct registry_tunnel *) tunnels;
 };
-int registry_client_init(struct registry_client *client,
-	const struct registry_client_options *options, struct err *err);
+void registry_client_init(
+	struct registry_client *client, const struct registry_client_options *options);
 void registry_client_done(struct registry_client *client);
 
 /* The repository of ref; push: it is written to. What memory knows is made use of. One with

@@ -60,11 +60,9 @@ static int open_cluster(struct tool *tool, const char *file, struct err *err)
 	int r = kubeconfig_load(&env, &tool->config, err);
 	if (r == 0)
 		r = kubeconfig_access(tool->config, NULL, NULL, &tool->access, err);
-	if (r == 0)
-		r = http_new(&(struct http_options){.loop = tool->loop, .user_agent = "pod_tool"},
-			&tool->http, err);
 	if (r < 0)
 		return r;
+	tool->http = http_new(&(struct http_options){.loop = tool->loop, .user_agent = "pod_tool"});
 	tool->client = kube_client_new(&(struct kube_client_options){.loop = tool->loop,
 		.http = tool->http,
 		.access = &tool->access,

@@ -79,7 +79,7 @@ static inline void world_init(struct world *world, fix_answer_fn *answer)
 	world->host = mem_printf("127.0.0.1:%u", world->server->port);
 	world->env.env = no_env;
 	const struct http_options options = {.loop = world->loop, .user_agent = "dlrun/test"};
-	assert_int_equal(http_new(&options, &world->http, NULL), 0);
+	world->http = http_new(&options);
 	struct registry_options open = world_options(world);
 	world_open(world, &open);
 }

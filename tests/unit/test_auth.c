@@ -257,8 +257,7 @@ static int make_world(void **state)
 	n_replies = 0;
 	world = (struct world){.server = fix_start(reply_in_turn), .loop = loop_new()};
 	struct http_options options = {.loop = world.loop, .user_agent = "dlrun/test"};
-	if (http_new(&options, &world.http, NULL) < 0)
-		return -1;
+	world.http = http_new(&options);
 	strv_addf(&world.variables, "PATH=%s:/usr/bin:/bin", tmp);
 	world.env.home = tmp;
 	world.env.env = (const char *const *)world.variables.v;

@@ -119,8 +119,8 @@ struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
 /* About n POSTs without headers and body (mounts) will come as soon as something else was answered:
- * if there is to be a login, connections for them are made meanwhile. Those that are not used are
- * given back when a body is sent, or by an n of 0; until then they keep the loop going. */
+ * connections for them are made while that is asked. Those that are not used are given back when a
+ * body is sent, or by an n of 0; until then they keep the loop going. */
 void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
 /* Bytes of the body that have left so far, in the present try. */

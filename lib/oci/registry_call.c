@@ -640,6 +640,7 @@ static void send_request(struct registry_call *call, const char *authorization)
 		http_authorize(call->http, authorization);
 	else
 		start_request(call, false, authorization);
+	add_spares(call->registry);
 }
 
 /* A login that is refused is what the registry itself has answered before. */

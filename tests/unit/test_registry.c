@@ -762,17 +762,23 @@ static int come(void *ctx, struct http_answer *answer, struct err *fault, struct
 	return 0;
 }
 
-static void start_expecting(struct world *world, unsigned n, registry_done_fn *done)
+static void start_expecting_at(
+	struct world *world, fix_answer_fn *answer, unsigned n, registry_done_fn *done)
 {
 	const struct registry_request request = {
 		.method = "GET", .path = "a", .doing = "trying it", .done = done, .ctx = world};
 
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
-	world_init(world, answer_late_token);
+	world_init(world, answer);
 	registry_expect(world->registry, n);
 	registry_start(world->registry, &request);
 	world_run(world);
+}
+
+static void start_expecting(struct world *world, unsigned n, registry_done_fn *done)
+{
+	start_expecting_at(world, answer_late_token, n, done);
 }
 
 /* They are sent by the connections that were made for them. */
@@ -789,6 +795,35 @@ static void test_connects_for_those_to_come(void **state)
 		AUTO_FREE char *line = mem_printf("POST " PATH "blobs/uploads/?mount=%zu ", i);
 		is_ok(&came[i], 200);
 		assert_int_equal(fix_count(world.server, line), 1);
+		outcome_done(&came[i]);
+	}
+	assert_int_equal(fix_count(world.server, "POST "), N_CAME);
+	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
+	world_done(&world);
+}
+
+/* Nobody asks for a login. The first answer comes when so many connections are there. */
+static bool answer_late(struct fix_conn *conn)
+{
+	int64_t end_ms = clock_ms() + AHEAD_LIMIT_MS;
+
+	while (str_eq(conn->method, "GET") &&
+		atomic_load(&conn->server->n_open) < atomic_load(&n_wanted) && clock_ms() < end_ms)
+		usleep(1000);
+	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+}
+
+static void test_connects_before_the_first_answer(void **state)
+{
+	struct world world;
+
+	(void)state;
+	atomic_store(&n_wanted, 1 + N_TO_COME);
+	int64_t begin_ms = clock_ms();
+	start_expecting_at(&world, answer_late, N_TO_COME, come);
+	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
+	for (size_t i = 0; i < N_CAME; i++) {
+		is_ok(&came[i], 200);
 		outcome_done(&came[i]);
 	}
 	assert_int_equal(fix_count(world.server, "POST "), N_CAME);
@@ -1361,6 +1396,7 @@ int main(void)
 		cmocka_unit_test(test_connects_for_those_to_come),
 		cmocka_unit_test(test_connections_that_were_not_needed),
 		cmocka_unit_test(test_connections_until_a_body),
+		cmocka_unit_test(test_connects_before_the_first_answer),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_elsewhere_login),
 		cmocka_unit_test(test_hostile),

@@ -29,6 +29,8 @@ import time
 READ_BYTES = 1 << 18
 QUEUE_BYTES = 64 << 20
 LINGER_S = 0.2
+# Of a process of its own.
+AWAKE_S = 0.0003
 SIDES = ("request", "response")
 WAYS = ("fin", "rst", "stall", "hole", "flip")
 
@@ -161,6 +163,8 @@ class FaultProxy:
     """
 
     SWITCHES = ("delay", "connect_delay", "rate", "refuse")
+    # The last part of a delay that is waited for awake: who sleeps is woken too late.
+    awake_s = 0.0
 
     def __init__(self, target, listen=("127.0.0.1", 0), delay=0.0, connect_delay=0.0, rate=None, refuse=False,
                  faults=()):
@@ -284,6 +288,8 @@ class FaultProxy:
         fine = self._epoll.fileno() < 1024
         while not self._closing:
             timeout = self._next_timer()
+            if timeout is not None:
+                timeout = max(0.0, timeout - self.awake_s)
             if timeout != 0:
                 # epoll waits whole milliseconds, select does not
                 if fine:
@@ -684,6 +690,7 @@ def main():
     parser.add_argument("--control", action="store_true", help="read switches from standard input")
     args = parser.parse_args()
     faults = [Fault(**fault) for fault in args.fault]
+    FaultProxy.awake_s = AWAKE_S
     with FaultProxy(args.target, args.listen, args.delay, args.connect_delay, args.rate, faults=faults) as proxy:
         print(proxy.address, flush=True)
         try:

@@ -810,9 +810,13 @@ def each_supervisor_killed_early(node):
         state = wait_for(lambda: (lambda s: s if "watcher" in s else None)(node.state(run)), "it has a watcher")
         for victim in victims:
             os.kill(process(state, victim), signal.SIGKILL)
-        with open(node.w.dir / f"gate{i}", "w"):
-            pass
+        for victim in victims:
+            wait_for(lambda: is_gone(process(state, victim)), f"the end of its {victim}")
+        # Who noticed that may have ended what would read from it.
+        gate = os.open(node.w.dir / f"gate{i}", os.O_RDWR)
+        os.write(gate, b"\n")
         end = node.wait(run)
+        os.close(gate)
         assert end_of(end) == ("failed", 125, 0, "Interrupted") and "begun" in end["text"], end
         node.submit(run, "echo", "ran")
         assert node.state(run) == end and node.log(run) == b""
@@ -830,7 +834,9 @@ def each_supervisor_killed_as_it_starts_the_program(node):
         pid = process(node.state("p"), "supervisor")
         return pid if Path(f"/proc/{pid}/task/{pid}/children").read_text().split() and \
             b"awk" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
-    os.kill(wait_for(begun, "its reaper"), signal.SIGKILL)
+    reaper = wait_for(begun, "its reaper")
+    os.kill(reaper, signal.SIGKILL)
+    wait_for(lambda: is_gone(reaper), "its end, which may come later than the signal")
     # Whoever looks first may have ended what would read from it.
     gate = os.open(node.w.dir / "gate", os.O_RDWR)
     os.write(gate, b"\n")

@@ -176,6 +176,14 @@ unsigned http_count_dials(const struct http *http)
 	return n;
 }
 
+static void drop_dial(struct http_call *call)
+{
+	if (!call->dial)
+		return;
+	http_dial_free(TAKE(call->dial));
+	http_share_connections(call->http);
+}
+
 static int go_on(struct http_call *call, struct err *err)
 {
 	call->waits_for_dial = is_to_wait(call);
@@ -270,15 +278,11 @@ static void copy_request(struct http_call *call, const struct http_request *requ
 
 static bool has_proxy(const struct http_call *call)
 {
-	const char *named = call->request.proxy;
-	AUTO_FREE char *proxy = NULL;
-
-	if (named)
-		return *named;
-	int r = proxy_for(&call->http->proxy, &call->url, &proxy, NULL);
+	char *proxy = NULL;
+	int r = http_find_proxy(call, &proxy, NULL);
 	bool has = r < 0 || proxy;
-	if (proxy)
-		explicit_bzero(proxy, strlen(proxy));
+
+	http_wipe(proxy);
 	return has;
 }
 
@@ -338,8 +342,7 @@ void http_call_free(struct http_call *call)
 	struct http *http = call->http;
 
 	drop_exchange(call);
-	http_dial_free(TAKE(call->dial));
-	http_share_connections(http);
+	drop_dial(call);
 	if (call->prev)
 		call->prev->next = call->next;
 	else
@@ -420,7 +423,7 @@ static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
 static int begin_again(struct http_call *call, struct err *err)
 {
 	drop_exchange(call);
-	http_dial_free(TAKE(call->dial));
+	drop_dial(call);
 	return call->held ? 0 : start_exchange(call, err);
 }
 
@@ -448,7 +451,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	if (r <= 0)
 		return finish(call, err);
 	drop_exchange(call);
-	http_dial_free(TAKE(call->dial));
+	drop_dial(call);
 	http_redirect(call, &url);
 	return start_exchange(call, err);
 }

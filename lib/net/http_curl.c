@@ -57,7 +57,6 @@ static const struct library library = {
 };
 
 static struct par_task *preparing;
-static bool is_loaded; /* for who has asked */
 
 static void prepare(void *ctx)
 {
@@ -70,7 +69,7 @@ static void prepare(void *ctx)
 
 void http_prepare(void)
 {
-	if (!preparing && !is_loaded)
+	if (!http_curl_is_loaded() && !preparing)
 		preparing = par_start(prepare, NULL);
 }
 
@@ -87,11 +86,10 @@ int http_curl_load(struct err *err)
 	if (r == 0 && started != CURLE_OK)
 		r = err_set(
 			err, E_BUG, "libcurl does not start: %s", http_curl.easy_strerror(started));
-	is_loaded = r == 0;
 	return r;
 }
 
 bool http_curl_is_loaded(void)
 {
-	return is_loaded;
+	return !preparing && state == LIBRARY_LOADED;
 }

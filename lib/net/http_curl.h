@@ -44,6 +44,7 @@ extern struct http_curl http_curl;
 /* Once is enough, more does nothing; waits for http_prepare. E_IO when it is not installed, E_BUG
  * when it does not start. */
 int http_curl_load(struct err *err);
+/* And who prepared it has been waited for. */
 bool http_curl_is_loaded(void);
 /* For what http_prepare has begun: a program does not end well in the midst of it. */
 void http_curl_wait(void);

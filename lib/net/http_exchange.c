@@ -62,24 +62,22 @@ static void set_headers(struct http_call *call)
 	HTTP_SET(call, CURLOPT_USERAGENT, call->http->user_agent);
 }
 
-static int find_proxy(struct http_call *call, struct err *err)
+int http_find_proxy(const struct http_call *call, char **ret, struct err *err)
 {
 	const char *named = call->request.proxy;
 
-	if (call->x.route)
-		return 0;
 	if (!named)
-		return proxy_for(&call->http->proxy, &call->url, &call->x.proxy, err);
+		return proxy_for(&call->http->proxy, &call->url, ret, err);
 	if (!*named)
 		return 0;
 	AUTO_FREE char *what = mem_printf("the proxy for %s", call->url.host);
-	return proxy_parse(named, what, &call->x.proxy, err);
+	return proxy_parse(named, what, ret, err);
 }
 
 /* Always named, or libcurl would look into the environment itself. */
 static int set_proxy(struct http_call *call, struct err *err)
 {
-	int r = find_proxy(call, err);
+	int r = call->x.route ? 0 : http_find_proxy(call, &call->x.proxy, err);
 
 	if (r < 0)
 		return r;
@@ -161,9 +159,7 @@ void http_exchange_done(struct http_exchange *x)
 	/* Without it there is nothing of libcurl's, perhaps not even libcurl. */
 	if (x->easy)
 		free_curl(x);
-	if (x->proxy)
-		explicit_bzero(x->proxy, strlen(x->proxy));
-	free(x->proxy);
+	http_wipe(x->proxy);
 	err_done(&x->refused);
 	err_done(&x->fault);
 	*x = (struct http_exchange){0};

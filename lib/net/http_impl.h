@@ -183,6 +183,8 @@ void http_drop_routes(struct http *http);
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
+/* The one that is named or the environment's, for http_wipe; NULL: none. Routes are not asked. */
+int http_find_proxy(const struct http_call *call, char **ret, struct err *err);
 /* With the authorization of the call, which came after its connection was begun. */
 void http_exchange_authorize(struct http_call *call);
 void http_exchange_done(struct http_exchange *x);

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/os.h"

@@ -8,6 +8,8 @@
 #include <netdb.h>
 #include <stdint.h>
 
+#include "base/auto.h"
+
 struct lookup;
 /* family: AF_UNSPEC, AF_INET, AF_INET6. Copies host. */
 struct lookup *lookup_start(const char *host, uint16_t port, int family);
@@ -18,5 +20,7 @@ int lookup_fd(const struct lookup *lookup);
 struct addrinfo *lookup_take(struct lookup *lookup, int *ret_code);
 /* Also gives up. NULL is accepted. */
 void lookup_free(struct lookup *lookup);
+AUTO_POINTER(struct lookup, lookup_free)
+#define AUTO_LOOKUP AUTO(lookup_free_auto)
 
 #endif

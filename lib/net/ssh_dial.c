@@ -29,11 +29,6 @@ static void free_list(struct addrinfo **list)
 		freeaddrinfo(*list);
 }
 
-static void free_lookup(struct lookup **lookup)
-{
-	lookup_free(*lookup);
-}
-
 static int explain_lookup(enum ssh_waited waited, int code, const char *host, struct err *err)
 {
 	if (waited == SSH_WAIT_CANCELED)
@@ -47,7 +42,7 @@ static int explain_lookup(enum ssh_waited waited, int code, const char *host, st
 static int look_up(const char *host, uint16_t port, int family, const struct ssh_wait *wait,
 	struct addrinfo **ret, struct err *err)
 {
-	AUTO(free_lookup) struct lookup *lookup = lookup_start(host, port, family);
+	AUTO_LOOKUP struct lookup *lookup = lookup_start(host, port, family);
 	int code = 0;
 
 	enum ssh_waited waited = ssh_wait_fd(wait, lookup_fd(lookup), POLLIN);

@@ -11,9 +11,10 @@
 #include "base/str.h"
 #include "httpclient.h"
 #include "httpfix.h"
+#include "until.h"
 
 /* Only calls before libcurl is loaded have connections of their own: each case is a process. */
-enum { LIMIT_MS = 20000, LOOK_US = 1000, N_CALLS = HTTP_CONNECTIONS_MAX + 3 };
+enum { LOOK_US = 1000, N_CALLS = HTTP_CONNECTIONS_MAX + 3 };
 
 static struct client client;
 static struct fix_server *server;
@@ -69,12 +70,7 @@ static int count_conns(void)
 /* The loop, and so libcurl, has not done anything yet. */
 static void wait_conns(int n)
 {
-	int64_t end_ms = clock_ms() + LIMIT_MS;
-
-	while (count_conns() < n) {
-		assert_true(clock_ms() < end_ms);
-		usleep(LOOK_US);
-	}
+	UNTIL(count_conns() >= n);
 }
 
 static void is_ok(struct result *result)
@@ -110,7 +106,7 @@ static void test_connection_is_used(void **state)
 /* All connections are in use before one is free again. */
 static bool answer_together(struct fix_conn *conn)
 {
-	int64_t end_ms = clock_ms() + LIMIT_MS;
+	int64_t end_ms = clock_ms() + PATIENCE_MS;
 
 	while (atomic_load(&conn->server->n_requests) < HTTP_CONNECTIONS_MAX && clock_ms() < end_ms)
 		usleep(LOOK_US);

@@ -693,15 +693,21 @@ static void test_token(void **state)
 
 enum { AHEAD_LIMIT_MS = 10000 };
 
-/* The token comes when so many connections are there. */
+/* What is waited for comes when so many connections are there. */
 static atomic_int n_wanted;
-static bool answer_late_token(struct fix_conn *conn)
+
+static void wait_for_wanted(struct fix_server *server)
 {
 	int64_t end_ms = clock_ms() + AHEAD_LIMIT_MS;
 
-	while (str_starts(conn->path, "/token?") &&
-		atomic_load(&conn->server->n_open) < atomic_load(&n_wanted) && clock_ms() < end_ms)
+	while (atomic_load(&server->n_open) < atomic_load(&n_wanted) && clock_ms() < end_ms)
 		usleep(1000);
+}
+
+static bool answer_late_token(struct fix_conn *conn)
+{
+	if (str_starts(conn->path, "/token?"))
+		wait_for_wanted(conn->server);
 	return answer_token(conn);
 }
 
@@ -802,14 +808,11 @@ static void test_connects_for_those_to_come(void **state)
 	world_done(&world);
 }
 
-/* Nobody asks for a login. The first answer comes when so many connections are there. */
+/* Nobody asks for a login. */
 static bool answer_late(struct fix_conn *conn)
 {
-	int64_t end_ms = clock_ms() + AHEAD_LIMIT_MS;
-
-	while (str_eq(conn->method, "GET") &&
-		atomic_load(&conn->server->n_open) < atomic_load(&n_wanted) && clock_ms() < end_ms)
-		usleep(1000);
+	if (str_eq(conn->method, "GET"))
+		wait_for_wanted(conn->server);
 	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 

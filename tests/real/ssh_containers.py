@@ -116,28 +116,32 @@ def test_before_and_the_entrypoint(w):
         assert follow(w, "--", "nowhere").rc in (125, 127) and not left(s)
 
 
-def cancel(w, run):
-    """On a busy machine a container may take longer than the command waits for it, which says so."""
-    done = w.run("cancel", run)
-    assert done.rc == 0 or (done.rc == 1 and "has not ended after" in done.err), done
-
-
 def test_signals_and_cancel(w):
     with box(w) as s:
         done = follow(w, "--", "sh", "-c", "kill -9 $$")
         assert done.rc == 137 and w.runs()[0]["exit"]["signal"] in (9, "SIGKILL"), (done, w.runs()[0]["exit"])
         run = submit(w, "--grace", "20s", "--", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
         s.said_by(run, "up")
-        cancel(w, run)
+        w.ok("cancel", run)
         ended = s.ended(run)
         assert ended["state"] == "cancelled" and "bye" in w.ok("logs", run).out, (ended, w.ok("logs", run))
         run = submit(w, "--grace", "1s", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
         s.said_by(run, "up")
-        cancel(w, run)
+        w.ok("cancel", run)
         assert s.ended(run)["state"] == "cancelled"
         done = follow(w, "--timeout", "2s", "--grace", "1s", "--", "sleep", "600")
         assert done.rc == 124, done
         wait_for(lambda: not left(s), "the end of all containers")
+
+
+def cancel_in_time(w, run):
+    """A busy machine may take longer to begin and end a container than the command waits; asked again, it waits again."""
+    for _ in range(3):
+        done = w.run("cancel", run)
+        if done.rc == 0:
+            return
+        assert done.rc == 1 and "has not ended after" in done.err, done
+    raise AssertionError(done)
 
 
 def test_a_cancel_while_it_begins(w):
@@ -145,7 +149,7 @@ def test_a_cancel_while_it_begins(w):
         runs = []
         for _ in range(4):
             runs.append(submit(w, "--grace", "1s", "--", "sleep", "600"))
-            cancel(w, runs[-1])
+            cancel_in_time(w, runs[-1])
         for run in runs:
             assert s.ended(run)["state"] == "cancelled"
         wait_for(lambda: not left(s), "the end of all containers")
@@ -170,7 +174,7 @@ def test_commands_beside_it(w):
         assert w.run("exec", run, "--", "sh", "-c", "exit 7").rc == 7
         with open(w.write("in", "words\n")) as given:
             assert w.run("exec", "-i", run, "--", "tr", "a-z", "A-Z", stdin=given).out == "WORDS\n"
-        cancel(w, run)
+        w.ok("cancel", run)
         s.ended(run)
 
 

@@ -5,13 +5,14 @@
 """
 
 import os
+import shlex
 
 from harness import main, needs
 from pushsite import Answer, FaultProxy, Site
 
 NAME, OTHER = "registry.test", "other.test"
 # The hosts file of a mount namespace of the push alone.
-LAUNCH = 'mount --bind "$HOSTS" /etc/hosts && exec "$@"'
+LAUNCH = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
 class Named(Site):
@@ -24,14 +25,11 @@ class Named(Site):
         self.hosts = self.dir / "hosts"
         (self.tree / "dlrun.yaml").write_text(f"registry: {{push: '{self.via}/me/code', insecure: true}}\n")
         namespace = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
-        self.launch = [needs("unshare"), *namespace, "sh", "-c", LAUNCH, "sh", dlrun]
-
-    def start(self, *args, env=None, **more):
+        argv = [needs("unshare"), *namespace, "sh", "-c", LAUNCH, "sh", self.hosts, dlrun]
         launcher = self.dir / "launcher"
-        launcher.write_text("#!/bin/sh\nexec " + " ".join(f"'{word}'" for word in self.launch) + ' "$@"\n')
+        launcher.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, argv))} "$@"\n')
         launcher.chmod(0o755)
         self.dlrun = str(launcher)
-        return super().start(*args, env={"HOSTS": str(self.hosts), **(env or {})}, **more)
 
     def named(self, *lines):
         self.hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{line}\n" for line in lines))

@@ -27,7 +27,7 @@ enum config_type {
 	CONFIG_ENV,      /* a map of names to strings; no value: from this shell */
 	CONFIG_MAP,      /* has keys of its own: children in the table by their dotted name */
 	CONFIG_TARGETS,  /* a map of names to maps, kept as JSON */
-	CONFIG_ENUM,
+	CONFIG_ENUM,     /* one of choices; or a map of the keys below it, where there are some */
 	CONFIG_SECRETS,  /* a list of names from this shell, or a map of names to "@FILE" */
 	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: run/registry_config.h */
 	CONFIG_PORTS,    /* a list of numbers: run/ports.h */

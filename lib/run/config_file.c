@@ -198,8 +198,38 @@ static int read_registry(struct config *config, size_t i, const struct yaml *nod
  * Maps
  */
 
+/* The part of a key's name below prefix, or NULL if it does not lie directly there. */
+static const char *name_below(const char *name, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	if (len) {
+		if (strncmp(name, prefix, len) != 0 || name[len] != '.')
+			return NULL;
+		name += len + 1;
+	}
+	return strchr(name, '.') ? NULL : name;
+}
+
+static bool has_keys_below(const char *name)
+{
+	for (size_t i = 0; i < config_keys_n; i++)
+		if (name_below(config_keys[i].name, name))
+			return true;
+	return false;
+}
+
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
 	const struct config_place *place, struct err *err);
+
+/* A map instead of a word means the default, with these details. */
+static int read_choice_map(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = config_set_scalar(config, i, config_keys[i].fallback, place, err);
+
+	return r < 0 ? r : read_map(config, node, config_keys[i].name, place, err);
+}
 
 static int read_value(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
@@ -228,23 +258,12 @@ static int read_value(struct config *config, size_t i, const struct yaml *node,
 			return config_wrong_kind(err, place, key->name, "a map", node);
 		return read_map(config, node, key->name, place, err);
 	default:
+		if (node->kind == YAML_MAP && has_keys_below(key->name))
+			return read_choice_map(config, i, node, place, err);
 		if (node->kind != YAML_SCALAR)
 			return config_wrong_kind(err, place, key->name, "a single value", node);
 		return config_set_scalar(config, i, node->text, place, err);
 	}
-}
-
-/* The part of a key's name below prefix, or NULL if it does not lie directly there. */
-static const char *name_below(const char *name, const char *prefix)
-{
-	size_t len = strlen(prefix);
-
-	if (len) {
-		if (strncmp(name, prefix, len) != 0 || name[len] != '.')
-			return NULL;
-		name += len + 1;
-	}
-	return strchr(name, '.') ? NULL : name;
 }
 
 static int unknown_key(

@@ -67,6 +67,21 @@ const struct config_key config_keys[] = {
 		"More directories of the tree that TensorBoard's event files are written to: outputs, too. "
 		"Wherever such files appear in outputs, they are found without it",
 		"tensorboard: [logs/tb]"},
+	{"collect", CONFIG_ENUM, "auto", "auto none", true,
+		"Whether files that the program creates or changes in its tree are results, wherever they "
+		"lie; or a map of the keys that follow, which means auto",
+		"collect: {exclude: [\"*.tmp\"], size: 100Gi}"},
+	{"collect.exclude", CONFIG_LIST, NULL, NULL, false,
+		"Patterns of what is not collected: a name anywhere in a path (`*.tmp`, `cache`), or with a "
+		"slash a path from the root of the tree (`out/*.bin`); of a directory: all below it",
+		NULL},
+	{"collect.size", CONFIG_SIZE, "20Gi", NULL, false,
+		"Limit of what is collected. Beyond it the newest files are taken and the others are named",
+		NULL},
+	{"linger", CONFIG_DURATION, "5m", NULL, true,
+		"How long a Kubernetes pod without `results:` waits, after its program has ended, until "
+		"somebody takes the results; if there are none it does not wait",
+		"linger: 30m"},
 	{"ports", CONFIG_PORTS, NULL, NULL, false,
 		"TCP ports that the program listens on. While the output of a run is followed, they can be "
 		"reached on this machine",

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -287,6 +288,51 @@ static int set_setup(struct submission *submission, struct err *err)
 	return add_paths(config_list(config, "setup.key"), "setup.key", &setup->key, err);
 }
 
+/* A slash at the end says what a pattern means anyway, and a path begins at the tree's root. */
+static int add_pattern(const char *text, struct strv *ret, struct err *err)
+{
+	size_t len;
+
+	while (text[0] == '.' && text[1] == '/')
+		text += 2;
+	for (len = strlen(text); len > 1 && text[len - 1] == '/';)
+		len--;
+	if (len && *text != '/' && *text != '~') {
+		strv_add_take(ret, mem_strndup(text, len));
+		return 0;
+	}
+	AUTO_FREE char *shown = str_escaped(text);
+	err_set(err, E_CONFIG,
+		"collect.exclude: '%s' is not a name or a path from the root of the tree", shown);
+	return err_hint(err, "collect: {exclude: [\"*.tmp\", \"out/*.bin\"]}");
+}
+
+/* Where results wait, and how long. The time is the target's, also for an earlier run's code. */
+static int set_collect(struct submission *submission, struct err *err)
+{
+	const struct config *config = submission->config;
+	const struct json *target = config_target(config, submission->target->name);
+	struct world *world = &submission->spec.world;
+	const struct strv *exclude = config_list(config, "collect.exclude");
+	const char *linger = json_get_str(target, "linger");
+	int r = 0;
+
+	world->linger_ms = config_duration(config, "linger", WORLD_LINGER_MS);
+	if (linger)
+		duration_parse(linger, &world->linger_ms, NULL);
+	if (submission->parent)
+		return 0;
+	if (exclude->n > WORLD_PATHS_MAX)
+		return err_set(
+			err, E_DATA_LIMIT, "collect.exclude may have %d patterns", WORLD_PATHS_MAX);
+	world->collect.mode =
+		str_eq(config_str(config, "collect"), "none") ? COLLECT_NONE : COLLECT_AUTO;
+	world->collect.size_bytes = config_size(config, "collect.size");
+	for (size_t i = 0; i < exclude->n && r == 0; i++)
+		r = add_pattern(exclude->v[i], &world->collect.exclude, err);
+	return r;
+}
+
 static void set_before(struct submission *submission)
 {
 	const struct json *target = config_target(submission->config, submission->target->name);
@@ -518,6 +564,8 @@ int submission_set_world(struct submission *submission, struct err *err)
 {
 	int r = submission->parent ? move_data(submission, err) : set_surroundings(submission, err);
 
+	if (r == 0)
+		r = set_collect(submission, err);
 	if (r == 0)
 		r = check_counts(&submission->spec.world, err);
 	if (r == 0)

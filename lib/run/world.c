@@ -48,6 +48,15 @@ static void setup_to_json(const struct world_setup *setup, struct json *object)
 	set_text(json, "cwd", setup->cwd);
 }
 
+static void collect_to_json(const struct world_collect *collect, struct json *object)
+{
+	struct json *json = json_sub(object, "collect");
+
+	json_set_str(json, "mode", collect->mode == COLLECT_NONE ? "none" : "auto");
+	words_set(json, "exclude", &collect->exclude);
+	json_set_int(json, "size", (int64_t)collect->size_bytes);
+}
+
 void world_to_json(const struct world *world, struct json *object)
 {
 	data_to_json(world, object);
@@ -62,6 +71,8 @@ void world_to_json(const struct world *world, struct json *object)
 	json_set_int(object, "retries", world->retries);
 	json_set_int(object, "signal", world->signal);
 	json_set_int(object, "signal_before_ms", world->signal_before_ms);
+	collect_to_json(&world->collect, object);
+	json_set_int(object, "linger_ms", world->linger_ms);
 }
 
 static int data_from_json(const struct json *object, struct world *world, struct err *err)
@@ -93,6 +104,22 @@ static int setup_from_json(const struct json *object, struct world_setup *setup,
 	return r;
 }
 
+/* A record that says nothing of it is one of a version that collected nothing: such a run's next
+ * attempt does. */
+static int collect_from_json(
+	const struct json *object, struct world_collect *collect, struct err *err)
+{
+	const struct json *json = json_get(object, "collect");
+	int64_t size = json_get_int(json, "size", (int64_t)WORLD_COLLECT_BYTES);
+
+	collect->mode = str_eq(json_get_str(json, "mode"), "none") ? COLLECT_NONE : COLLECT_AUTO;
+	collect->size_bytes = size < 0 ? 0 : (uint64_t)size;
+	int r = words_get(json, "exclude", &collect->exclude, err);
+	if (r == 0 && collect->exclude.n > WORLD_PATHS_MAX)
+		r = err_set(err, E_DATA, "collect of the run has too many patterns");
+	return r;
+}
+
 static int clamp(int64_t value, int64_t min, int64_t max)
 {
 	return (int)(value < min ? min : value > max ? max : value);
@@ -102,6 +129,7 @@ int world_from_json(const struct json *object, struct world *ret, struct err *er
 {
 	AUTO_WORLD struct world world = {0};
 	int64_t before_ms = json_get_int(object, "signal_before_ms", 0);
+	int64_t linger_ms = json_get_int(object, "linger_ms", WORLD_LINGER_MS);
 
 	int r = data_from_json(object, &world, err);
 	if (r == 0)
@@ -116,6 +144,8 @@ int world_from_json(const struct json *object, struct world *ret, struct err *er
 		r = words_get(object, "python_aliases", &world.python_aliases, err);
 	if (r == 0)
 		r = words_get(object, "gpus_only", &world.gpus_only, err);
+	if (r == 0)
+		r = collect_from_json(object, &world.collect, err);
 	if (r < 0)
 		return r;
 	world.before = words_get_one(object, "before");
@@ -123,6 +153,7 @@ int world_from_json(const struct json *object, struct world *ret, struct err *er
 	world.retries = clamp(json_get_int(object, "retries", 0), 0, WORLD_RETRIES_MAX);
 	world.signal = clamp(json_get_int(object, "signal", 0), 0, NSIG - 1);
 	world.signal_before_ms = before_ms < 0 ? 0 : before_ms;
+	world.linger_ms = linger_ms < 0 ? 0 : linger_ms;
 	*ret = world;
 	world = (struct world){0};
 	return 0;
@@ -147,6 +178,10 @@ void world_copy(struct world *to, const struct world *from)
 	to->retries = from->retries;
 	to->signal = from->signal;
 	to->signal_before_ms = from->signal_before_ms;
+	to->collect.mode = from->collect.mode;
+	strv_copy(&to->collect.exclude, &from->collect.exclude);
+	to->collect.size_bytes = from->collect.size_bytes;
+	to->linger_ms = from->linger_ms;
 }
 
 void world_done(struct world *world)
@@ -167,6 +202,7 @@ void world_done(struct world *world)
 	strv_done(&world->python_paths);
 	strv_done(&world->python_aliases);
 	strv_done(&world->gpus_only);
+	strv_done(&world->collect.exclude);
 	*world = (struct world){0};
 }
 

@@ -17,7 +17,9 @@ enum {
 	WORLD_PATHS_MAX = 256, /* of data, of outputs */
 	WORLD_GPUS_AUTO = -1,  /* one if the place has any */
 	WORLD_RETRIES_MAX = 1000,
+	WORLD_LINGER_MS = 300000, /* where nothing is said */
 };
+#define WORLD_COLLECT_BYTES (20ULL << 30) /* where nothing is said */
 
 /* A path of the tree whose content git ignores and which lies somewhere on the target. */
 struct world_data {
@@ -30,6 +32,15 @@ struct world_setup {
 	char *run;       /* a line for sh -c; NULL: there is none */
 	struct strv key; /* paths in the tree */
 	char *cwd;       /* in the tree: where it is run */
+};
+
+enum collect_mode { COLLECT_AUTO, COLLECT_NONE };
+
+/* Which files that the program creates or changes in its tree are results. */
+struct world_collect {
+	enum collect_mode mode;
+	struct strv exclude; /* patterns, as in dlrun.yaml(5) */
+	uint64_t size_bytes; /* of all that is collected */
 };
 
 struct world {
@@ -48,9 +59,12 @@ struct world {
 	int retries;           /* further attempts after failures of the program */
 	int signal;            /* sent to the program before its end; 0: none */
 	int64_t signal_before_ms;
+	struct world_collect collect;
+	/* How long a pod whose results lie nowhere else waits for somebody to take them. */
+	int64_t linger_ms;
 };
 
-/* Members of object: data, outputs, setup, before, python_paths, gpus, … */
+/* Members of object: data, outputs, setup, before, python_paths, gpus, collect, … */
 void world_to_json(const struct world *world, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int world_from_json(const struct json *object, struct world *ret, struct err *err);

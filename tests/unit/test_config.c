@@ -107,6 +107,31 @@ static void test_command_forms(void **state)
 	assert_true(shell);
 }
 
+/* A map means auto, also over a layer that says none. */
+static void test_collect(void **state)
+{
+	static const char *const env[] = {"DLRUN_COLLECT=none", NULL};
+	AUTO_CONFIG struct config *unset = NULL, *word = NULL, *map = NULL, *variable = NULL;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	assert_int_equal(load(NULL, NULL, NULL, &unset, &err), 0);
+	assert_string_equal(config_str(unset, "collect"), "auto");
+	assert_int_equal(config_size(unset, "collect.size"), 20ULL << 30);
+	assert_int_equal(config_duration(unset, "linger", -1), 300000);
+	assert_int_equal(load("collect: none\nlinger: 2h\n", NULL, NULL, &word, &err), 0);
+	assert_string_equal(config_str(word, "collect"), "none");
+	assert_int_equal(config_duration(word, "linger", -1), 7200000);
+	assert_int_equal(load("collect: {exclude: ['*.tmp', a/b], size: 1Gi}\n", "collect: none\n",
+				 NULL, &map, &err),
+		0);
+	assert_string_equal(config_str(map, "collect"), "auto");
+	assert_int_equal(config_list(map, "collect.exclude")->n, 2);
+	assert_int_equal(config_size(map, "collect.size"), 1ULL << 30);
+	assert_int_equal(load("collect: {size: 1Gi}\n", NULL, env, &variable, &err), 0);
+	assert_string_equal(config_str(variable, "collect"), "none");
+}
+
 /* What a file says wrongly is named with its line; %s stands for the path of the file. */
 static void test_errors(void **state)
 {
@@ -118,6 +143,16 @@ static void test_errors(void **state)
 			"did you mean 'size'?"},
 		{"limits.size: 1\n", ":1: there is no key 'limits.size'", NULL},
 		{"limits: 5\n", ":1: limits must be a map, not a single value", NULL},
+		{"collect: sometimes\n", ":1: collect: 'sometimes' is none of: auto none", NULL},
+		{"collect: [a]\n", ":1: collect must be a single value, not a list", NULL},
+		{"collect: {exclude: a}\n",
+			":1: collect.exclude must be a list, not a single value", NULL},
+		{"collect: {size: 1, sise: 2}\n", ":1: there is no key 'sise' in collect",
+			"did you mean 'size'?"},
+		{"name: {a: b}\n", ":1: name must be a single value, not a map", NULL},
+		{"linger: soon\n", ":1: linger: ", NULL},
+		{"targets: {a: {kind: kubernetes, linger: soon}}\n", ":1: linger: ", NULL},
+		{"targets: {a: {kind: local, linger: 5m}}\n", ":1: there is no key 'linger'", NULL},
 		{"limits: {size: many}\n", ":1: limits.size: ", NULL},
 		{"include: a\n", ":1: include must be a list, not a single value", NULL},
 		{"include: [[a]]\n", ":1: an item of include must be a single value, not a list",
@@ -362,6 +397,7 @@ int main(void)
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_precedence),
 		cmocka_unit_test(test_command_forms),
+		cmocka_unit_test(test_collect),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_kubernetes_target),
 		cmocka_unit_test(test_ssh_target),

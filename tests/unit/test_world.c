@@ -111,6 +111,10 @@ static void fill(struct world *world)
 	world->retries = 3;
 	world->signal = SIGUSR1;
 	world->signal_before_ms = 9000;
+	world->collect.mode = COLLECT_NONE;
+	strv_add(&world->collect.exclude, "*.t\xffp");
+	world->collect.size_bytes = 5ULL << 40;
+	world->linger_ms = 7000;
 }
 
 static void assert_filled(const struct world *world)
@@ -130,6 +134,11 @@ static void assert_filled(const struct world *world)
 	assert_int_equal(world->retries, 3);
 	assert_int_equal(world->signal, SIGUSR1);
 	assert_int_equal(world->signal_before_ms, 9000);
+	assert_int_equal(world->collect.mode, COLLECT_NONE);
+	assert_int_equal(world->collect.exclude.n, 1);
+	assert_string_equal(world->collect.exclude.v[0], "*.t\xffp");
+	assert_int_equal(world->collect.size_bytes, 5ULL << 40);
+	assert_int_equal(world->linger_ms, 7000);
 }
 
 static void test_json(void **state)
@@ -163,6 +172,9 @@ static void test_missing_and_hostile(void **state)
 		{"{\"data\":[3]}", false},
 		{"{\"outputs\":[{}]}", false},
 		{"{\"setup\":{\"run\":\"x\"}}", false},
+		{"{\"collect\":null,\"linger_ms\":-5}", true},
+		{"{\"collect\":{\"mode\":\"later\",\"size\":-1}}", true},
+		{"{\"collect\":{\"exclude\":[{}]}}", false},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -177,7 +189,21 @@ static void test_missing_and_hostile(void **state)
 		assert_true(world.retries >= 0 && world.retries <= WORLD_RETRIES_MAX);
 		assert_true(world.signal >= 0 && world.signal < NSIG);
 		assert_true(world.signal_before_ms >= 0);
+		assert_true(world.linger_ms >= 0);
 	}
+}
+
+/* What a record says nothing of is collected as from a run of today. */
+static void test_collect_unsaid(void **state)
+{
+	(void)state;
+	AUTO_WORLD struct world world = {0};
+	AUTO_JSON struct json *json = json_object();
+
+	assert_int_equal(world_from_json(json, &world, NULL), 0);
+	assert_int_equal(world.collect.mode, COLLECT_AUTO);
+	assert_int_equal(world.collect.size_bytes, WORLD_COLLECT_BYTES);
+	assert_int_equal(world.linger_ms, WORLD_LINGER_MS);
 }
 
 int main(void)
@@ -188,6 +214,7 @@ int main(void)
 		cmocka_unit_test(test_signal),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_missing_and_hostile),
+		cmocka_unit_test(test_collect_unsaid),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -25,7 +26,7 @@
 
 extern char **environ;
 
-enum { SELF_MAX = 4096, COLUMNS_MIN = 20 };
+enum { SELF_MAX = 4096, COLUMNS_MIN = 20, LINE_MAX_BYTES = 64 << 10 };
 
 const struct opt app_opts[] = {
 	{OPT_MEMBER(OPT_STRING, 'C', "directory", struct app_options, dir), .arg = "DIR",
@@ -372,7 +373,8 @@ static int run_command(struct app *app, const struct cmd *cmd, char *const *argv
 		.common = app_opts,
 		.common_values = &app->options,
 		.stop_at_word = cmd->flags & CMD_PROGRAM,
-		.command = name};
+		.command = name,
+		.ret_ahead = &app->words_ahead};
 	int status;
 
 	app->cmd = cmd;
@@ -420,20 +422,39 @@ static void run_plugin(struct app *app, const char *name, char *const *argv, str
 	err_set_errno(err, E_RUN_EXEC, errno, "%s cannot be started", path);
 }
 
-static int unknown_command(const char *name, struct err *err)
+/* A program, or a file of the tree: what is behind it are its arguments. */
+static bool is_program(const char *name)
+{
+	AUTO_FREE char *found = proc_find(name, NULL);
+	struct stat st;
+
+	return found || (stat(name, &st) == 0 && S_ISREG(st.st_mode));
+}
+
+static int unknown_command(const char *name, char *const *rest, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(name);
 	const char **names = mem_alloc(cmds_n, sizeof(*names));
-	const char *near;
+	const char *near = cmd_of_others(name);
+	AUTO_BUF struct buf line = {0};
 	size_t n = 0;
 
 	for (size_t i = 0; i < cmds_n; i++)
 		if (!(cmds[i]->flags & CMD_HIDDEN))
 			names[n++] = cmds[i]->name;
-	near = str_suggest(name, names, n);
+	if (!near && !strpbrk(name, "./"))
+		near = str_suggest(name, names, n);
 	free(names);
 	err_set(err, E_USAGE_COMMAND, "there is no command '%s'", shown);
-	return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
+	if (near || !is_program(name))
+		return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
+	buf_init(&line, LINE_MAX_BYTES);
+	str_shell_quote(&line, name);
+	for (; *rest; rest++) {
+		buf_addc(&line, ' ');
+		str_shell_quote(&line, *rest);
+	}
+	return err_hint(err, "did you mean dlrun submit -- %s?", line.data);
 }
 
 static int dispatch(struct app *app, char *const *argv, size_t n)
@@ -458,7 +479,7 @@ static int dispatch(struct app *app, char *const *argv, size_t n)
 		run_plugin(app, words.v[0], rest, &err);
 	read_common(app, rest);
 	if (!err_is_set(&err))
-		unknown_command(words.v[0], &err);
+		unknown_command(words.v[0], rest, &err);
 	return app_fail(app, &err);
 }
 

@@ -31,6 +31,7 @@ struct app {
 	bool session_open;
 	char *cwd, *shell_dir, *self; /* for the session; shell_dir: NULL without -C */
 	const struct cmd *cmd;
+	size_t words_ahead;        /* of `--` in the command's words; SIZE_MAX: there is none */
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */
 	bool utf8;                 /* the locale's character set */

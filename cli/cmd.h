@@ -35,5 +35,7 @@ extern const struct cmd *const cmds[];
 extern const size_t cmds_n;
 /* By its whole name, or NULL. */
 const struct cmd *cmd_find(const char *name);
+/* What follows "dlrun " where other tools have this word, or NULL. */
+const char *cmd_of_others(const char *word);
 
 #endif

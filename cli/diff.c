@@ -202,7 +202,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *a = NULL;
 	AUTO_RUN struct run *b = NULL;
-	int r = runs_get_code(app, words->v[0], &a, &err);
+	int r = runs_get_code(app, words->n ? words->v[0] : "@", &a, &err);
 
 	if (r == 0 && words->n > 1)
 		r = runs_get_code(app, words->v[1], &b, &err);
@@ -221,11 +221,10 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_diff = {
 	.name = "diff",
 	.summary = "Compare two runs, or a run and the tree: command, parameters, code",
-	.synopsis = "[options] RUN [RUN]",
+	.synopsis = "[options] [RUN [RUN]]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct diff_values),
-	.min_words = 1,
 	.max_words = 2,
 	.words = VALUE_RUN,
 	.run = run,

@@ -1,9 +1,11 @@
+#include "base/auto.h"
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/beside.h"
 #include "cli/cmd.h"
+#include "cli/runs.h"
 
-enum { RANK_MAX = 100 * 1000 };
+enum { RANK_MAX = 100 * 1000, COMMAND_MAX = 64 << 10 };
 
 struct exec_values {
 	bool input, tty;
@@ -20,15 +22,41 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-/* Options stand before and behind the RUN; those behind -- are the command's. */
+/* A word without `--` behind it was meant as a command, or as a run that needs one. */
+static int missing_command(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_ERR struct err cause = {0};
+	AUTO_RUN struct run *run = NULL;
+	AUTO_BUF struct buf shown = {0};
+
+	if (runs_get(app, word, &run, &cause) == 0) {
+		err_set(&err, E_USAGE, "missing argument CMD: what to run beside %s", run_id(run));
+		err_hint(&err, "dlrun exec %s -- nvidia-smi", run_id(run));
+		return app_fail(app, &err);
+	}
+	if (cause.id != E_RUN_NOT_FOUND)
+		return app_fail(app, &cause);
+	buf_init(&shown, COMMAND_MAX);
+	str_shell_quote(&shown, word);
+	err_set(&err, cause.id, "%s", cause.message);
+	err_hint(&err, "dlrun exec -- %s", shown.data);
+	return app_fail(app, &err);
+}
+
+/* Options stand before and behind the RUN; those behind -- are the command's. Only there a command
+ * may stand alone: else a mistyped run would be a program. */
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct exec_values *values = values_ptr;
 	AUTO_STRV struct strv command = {0};
+	bool newest = app->words_ahead == 0;
 
-	for (size_t i = 1; i < words->n; i++)
+	if (words->n == 1 && !newest)
+		return missing_command(app, words->v[0]);
+	for (size_t i = newest ? 0 : 1; i < words->n; i++)
 		strv_add(&command, words->v[i]);
-	const struct beside_request request = {.run = words->v[0],
+	const struct beside_request request = {.run = newest ? NULL : words->v[0],
 		.command = &command,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
 		.input = values->input,
@@ -37,7 +65,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun exec @ -- nvidia-smi # beside the program of the newest run",
+	"dlrun exec -- nvidia-smi # beside the program of the newest run",
 	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
 	"dlrun exec -i @ -- tar x < code.tar # what stdin is goes to the command",
 };
@@ -45,11 +73,11 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_exec = {
 	.name = "exec",
 	.summary = "Run a command beside the program of a run",
-	.synopsis = "[options] RUN -- CMD...",
+	.synopsis = "[options] [RUN] -- CMD...",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct exec_values),
-	.min_words = 2,
+	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
 	.run = run,

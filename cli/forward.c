@@ -1,5 +1,6 @@
 #include "run/forward.h"
 #include "base/auto.h"
+#include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
@@ -51,16 +52,24 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	struct forward_port ports[FORWARD_PORTS_MAX];
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
-	size_t n = words->n - 1;
+	/* The id of a run begins with a letter. */
+	bool newest = str_is_digit(words->v[0][0]);
+	char *const *specs = words->v + !newest;
+	size_t n = words->n - !newest;
 
+	if (n == 0) {
+		err_set(&err, E_USAGE, "missing argument REMOTE: the port of the program");
+		err_hint(&err, "dlrun forward %s 6006", words->v[0]);
+		return app_fail(app, &err);
+	}
 	if (n > FORWARD_PORTS_MAX) {
 		err_set(&err, E_USAGE, "%zu ports: at most %d at once", n, FORWARD_PORTS_MAX);
 		return app_fail(app, &err);
 	}
 	for (size_t i = 0; i < n; i++)
-		if (forward_port_parse(words->v[i + 1], &ports[i], &err) < 0)
+		if (forward_port_parse(specs[i], &ports[i], &err) < 0)
 			return app_fail(app, &err);
-	if (runs_get(app, words->v[0], &run, &err) < 0)
+	if (runs_get(app, newest ? NULL : words->v[0], &run, &err) < 0)
 		return app_fail(app, &err);
 	const struct forward_options options = {.ports = ports,
 		.n_ports = n,
@@ -79,7 +88,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun forward @ 6006 # port 6006 of the newest run, at http://127.0.0.1:6006/",
+	"dlrun forward 6006 # port 6006 of the newest run, at http://127.0.0.1:6006/",
 	"dlrun forward resnet-3k2f9 8080:6006 8888 # two ports, one of them at another number here",
 	"dlrun forward --rank 1 @ 29500 # a port of the second rank",
 };
@@ -87,11 +96,11 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_forward = {
 	.name = "forward",
 	.summary = "Make ports of a run reachable on this machine",
-	.synopsis = "[options] RUN [LOCAL:]REMOTE...",
+	.synopsis = "[options] [RUN] [LOCAL:]REMOTE...",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct forward_values),
-	.min_words = 2,
+	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
 	.run = run,

@@ -142,7 +142,11 @@ static int set_value(const struct match *match, char *text, struct err *err)
 		r = duration_parse(text, at, err);
 		break;
 	}
-	return r < 0 ? err_prefix(err, "%s", what) : 0;
+	if (r == 0)
+		return 0;
+	if (opt->type == OPT_DURATION && !text[strspn(text, "0123456789")])
+		err_hint(err, "%s %sm", what, *text ? text : "5");
+	return err_prefix(err, "%s", what);
 }
 
 /*
@@ -289,11 +293,13 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
 	struct err *err)
 {
 	struct parser parser = {.request = request, .next = argv};
+	size_t unused, *ahead = request->ret_ahead ? request->ret_ahead : &unused;
 	AUTO_ERR struct err ignored = {0};
 	bool ended = false;
 	int result = 0;
 
 	strv_done(ret_words);
+	*ahead = SIZE_MAX;
 	opt_values_init(request->opts, request->values);
 	while (*parser.next) {
 		struct err *fault = result || !err ? &ignored : err;
@@ -305,6 +311,7 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
 			ended = ended || request->stop_at_word;
 		} else if (str_eq(word, "--")) {
 			ended = true;
+			*ahead = ret_words->n;
 		} else if (word[1] == '-') {
 			r = parse_long(&parser, word, fault);
 		} else {

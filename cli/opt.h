@@ -71,6 +71,8 @@ struct opt_request {
 	void *values, *common_values;
 	bool stop_at_word;   /* the first word ends the options: what follows is a program's */
 	const char *command; /* for messages: "dlrun submit" */
+	/* How many words stand in front of `--`; SIZE_MAX: there is none. NULL: nobody asks. */
+	size_t *ret_ahead;
 };
 
 /* Parse argv (NULL-ended, without the command's own name) into values. Words that are no options go

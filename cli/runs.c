@@ -45,9 +45,9 @@ static bool has_run(const struct run_list *list, const struct run *run)
 
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
 {
-	for (size_t i = 0; i < words->n; i++) {
+	for (size_t i = 0; i < words->n || i == 0; i++) {
 		struct run *run;
-		int r = runs_get(app, words->v[i], &run, err);
+		int r = runs_get(app, words->n ? words->v[i] : NULL, &run, err);
 
 		if (r < 0)
 			return r;

@@ -16,7 +16,7 @@ struct app;
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
 /* The same where only the code counts: an image oci:DIR@sha256:… too, as a run without a record. */
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
-/* All of them, each once, in their order. */
+/* All of them, each once, in their order; without words the newest one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
 
 /* Why it is in its state, and what to do (run_why_all). */

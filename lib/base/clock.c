@@ -244,14 +244,18 @@ static bool parse_duration(const char *s, int64_t *ret_ms)
 
 	if (!*s)
 		return false;
-	for (bool bare = true; *s; bare = false) {
+	if (str_eq(s, "0")) {
+		*ret_ms = 0;
+		return true;
+	}
+	while (*s) {
 		int64_t n = 0;
 		if (!str_is_digit(*s))
 			return false;
 		for (; str_is_digit(*s); s++)
 			if ((n = n * 10 + (*s - '0')) > max_duration_ms)
 				return false;
-		const struct unit *unit = bare && !*s ? &units[3] : take_unit(&s, &next);
+		const struct unit *unit = take_unit(&s, &next);
 		if (!unit || n > (max_duration_ms - sum) / unit->ms)
 			return false;
 		sum += n * unit->ms;
@@ -265,6 +269,11 @@ int duration_parse(const char *s, int64_t *ret_ms, struct err *err)
 	if (parse_duration(s, ret_ms))
 		return 0;
 	AUTO_FREE char *given = str_shown(s);
+	/* 5 would be seconds for one reader and minutes for the next. */
+	if (*s && !s[strspn(s, "0123456789")])
+		return err_set(err, E_USAGE,
+			"\"%s\" needs a unit: %ss (seconds), %sm (minutes), %sh or %sd", given,
+			given, given, given, given);
 	return err_set(err, E_USAGE, "\"%s\" is not a duration like 90s, 15m, 1h30m or 7d", given);
 }
 

@@ -27,8 +27,8 @@ void clock_format(int64_t wall_ms, char out[static CLOCK_TEXT_SIZE]);
 /* RFC 3339 with any offset, fraction optional (cut to milliseconds); E_DATA otherwise. */
 int clock_parse(const char *s, int64_t *ret_wall_ms, struct err *err);
 
-/* 90, 90s, 15m, 1h30m, 7d, 250ms: to milliseconds, 36,500 days at most. Units from d to ms, each
- * once, largest first; a bare number is seconds. E_USAGE otherwise. */
+/* 90s, 15m, 1h30m, 7d, 250ms: to milliseconds, 36,500 days at most. Units from d to ms, each once,
+ * largest first; only 0 needs none. E_USAGE otherwise. */
 int duration_parse(const char *s, int64_t *ret_ms, struct err *err);
 /* For people, two units at most: "30 ms", "0.3 s", "4 min 12 s", "2 h", "3 d 4 h". Less than 0 is
  * "0 s". */

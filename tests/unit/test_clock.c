@@ -141,7 +141,6 @@ static void test_duration_parse(void **state)
 		int64_t ms;
 	} rows[] = {
 		{"0", 0},
-		{"90", 90000},
 		{"90s", 90000},
 		{"15m", 900000},
 		{"1h30m", 5400000},
@@ -168,7 +167,7 @@ static void test_duration_refuses(void **state)
 	static const char *const bad[] = {"", "s", "-1", "+1", "1 h", " 1h", "1h ", "1h30", "30m1h",
 		"1h1h", "1w", "1H", "1.5h", "1ms1s", "1hm", "1sm", "1dh", "1m s", "36501d",
 		"36500d1ms", "3153600001", "9223372036854775807ms", "99999999999999999999999d",
-		"1min", "1sec"};
+		"1min", "00", "5", "1sec"};
 	AUTO_ERR struct err err = {0};
 	int64_t ms = 42;
 
@@ -176,6 +175,9 @@ static void test_duration_refuses(void **state)
 		assert_int_equal(duration_parse(bad[i], &ms, &err), -ERR_USAGE);
 	assert_int_equal(ms, 42);
 	assert_string_equal(err.message, "\"1sec\" is not a duration like 90s, 15m, 1h30m or 7d");
+	duration_parse("5", &ms, &err);
+	assert_string_equal(
+		err.message, "\"5\" needs a unit: 5s (seconds), 5m (minutes), 5h or 5d");
 }
 
 static void test_duration_text(void **state)

@@ -249,7 +249,7 @@ static void first_fault_is_told_and_the_rest_is_read(void **state)
 static void text_of_values(void **state)
 {
 	(void)state;
-	PARSE(parsed, "--timeout=90|--tail=3|-nx");
+	PARSE(parsed, "--timeout=90s|--tail=3|-nx");
 	assert_int_equal(parsed.code, 0);
 	AUTO_FREE char *timeout = opt_text(opt_find(opts, "timeout", 7), &parsed.values);
 	AUTO_FREE char *tail = opt_text(opt_find(opts, "tail", 4), &parsed.values);

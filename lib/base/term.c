@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/term.h"
 #include "base/unicode.h"
 
@@ -165,4 +166,20 @@ void term_clean(const char *s, size_t len, bool one_line, struct buf *out)
 	for (size_t i = start; i < out->len; i++)
 		if (out->data[i] == '\n' || out->data[i] == '\t')
 			out->data[i] = ' ';
+}
+
+char *term_plain(const char *s, size_t len)
+{
+	char *out = mem_alloc(len + 1, 1);
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (s[i] == ESC && i + 1 < len && s[i + 1] == '[') {
+			for (i += 2; i < len && !(s[i] >= '@' && s[i] <= '~');)
+				i++;
+		} else {
+			out[n++] = (char)((unsigned char)s[i] < ' ' ? ' ' : s[i]);
+		}
+	}
+	return out;
 }

@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/term.h"
 
 /*
  * The search. Lines that complain about something missing are looked at from the last to the first;
@@ -270,23 +271,6 @@ static const struct left_out *try_line(const struct search *search, const char *
 	return found ? found : try_words(search, line);
 }
 
-/* Without colours and other controls: what is left of the line in a terminal, near enough. */
-static char *plain_line(const char *line, size_t len)
-{
-	char *out = mem_alloc(len + 1, 1);
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (line[i] == '\033' && i + 1 < len && line[i + 1] == '[') {
-			for (i += 2; i < len && !(line[i] >= '@' && line[i] <= '~');)
-				i++;
-		} else {
-			out[n++] = (char)((unsigned char)line[i] < ' ' ? ' ' : line[i]);
-		}
-	}
-	return out;
-}
-
 const struct left_out *left_out_find(const struct left_out_paths *paths,
 	const struct left_out_place *place, const char *output, size_t len)
 {
@@ -298,7 +282,7 @@ const struct left_out *left_out_find(const struct left_out_paths *paths,
 		while (start > first && output[start - 1] != '\n' && output[start - 1] != '\r')
 			start--;
 		size_t size = end - start < LINE_MAX ? end - start : LINE_MAX;
-		AUTO_FREE char *line = plain_line(output + start, size);
+		AUTO_FREE char *line = term_plain(output + start, size);
 		const struct left_out *found = try_line(&search, line);
 		if (found)
 			return found;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/failure.h"
 #include "run/hint_left_out.h"
 #include "run/ops.h"
 #include "run/target.h"
@@ -16,7 +17,7 @@
  * left_out.json, dlrun/left-out/v1: a list of paths for each reason.
  */
 
-enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX, TAIL_LINES = 60 };
+enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX, TAIL_LINES = 300, REASON_MAX = 64 << 10 };
 
 static const char *const reasons[] = {
 	[LEFT_OUT_IGNORED] = "ignored",
@@ -157,7 +158,7 @@ int left_out_read(
  * From the run's own log
  */
 
-/* Keeps the last LEFT_OUT_TAIL bytes, in at most twice the room. */
+/* Keeps the last FAILURE_TAIL bytes, in at most twice the room. */
 static int keep_tail(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
@@ -166,12 +167,12 @@ static int keep_tail(
 
 	(void)time_ms;
 	(void)err;
-	if (len > LEFT_OUT_TAIL) {
-		data += len - LEFT_OUT_TAIL;
-		len = LEFT_OUT_TAIL;
+	if (len > FAILURE_TAIL) {
+		data += len - FAILURE_TAIL;
+		len = FAILURE_TAIL;
 	}
-	if (tail->len + len > 2 * LEFT_OUT_TAIL)
-		buf_consume(tail, tail->len - LEFT_OUT_TAIL);
+	if (tail->len + len > 2 * FAILURE_TAIL)
+		buf_consume(tail, tail->len - FAILURE_TAIL);
 	buf_add(tail, data, len);
 	return 0;
 }
@@ -216,23 +217,19 @@ static int read_complaint(
 	return r;
 }
 
-static bool add_hint(struct session *session, const struct run *run, struct buf *hint)
+static bool add_left_out(const struct dirs *dirs, const struct run *run, const char *tree,
+	const struct buf *tail, struct buf *hint)
 {
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
 	AUTO_FREE char *cwd = words_get_one(run->spec, "cwd");
-	AUTO_FREE char *attempt = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
-	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
 	const struct left_out_place place = {
 		.run_id = run_id(run), .tree = tree, .cwd = cwd ? cwd : "."};
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf tail;
 	const struct left_out *found;
 
-	buf_init(&tail, 2 * LEFT_OUT_TAIL);
-	if (left_out_read(&session->dirs, run, &paths, &err) < 0 || paths.n == 0 ||
-		read_complaint(session, run, &tail, &err) < 0)
+	if (left_out_read(dirs, run, &paths, &err) < 0)
 		return false;
-	found = left_out_find(&paths, &place, tail.data, tail.len);
+	found = left_out_find(&paths, &place, tail->data, tail->len);
 	if (!found)
 		return false;
 	buf_reset(hint);
@@ -240,9 +237,48 @@ static bool add_hint(struct session *session, const struct run *run, struct buf 
 	return true;
 }
 
+/* ": ModuleNotFoundError: No module named 'x' (train.py:3)". What the target itself knows of the
+ * reason goes before what the output looks like. */
+static bool add_failure(const struct run *run, const char *tree, const struct buf *tail,
+	struct buf *sentence, struct buf *hint)
+{
+	const struct json *target = json_get(run->doc, "target");
+	const char *kind = json_get_str(target, "kind");
+	struct failure_facts facts = {
+		.run_id = run_id(run),
+		.tree = tree,
+		.workdir = IMAGE_WORKDIR,
+		.in_container = str_eq(kind, "kubernetes") || json_get_str(target, "runtime"),
+		.is_cluster = str_eq(kind, "kubernetes"),
+	};
+	AUTO_BUF struct buf reason = {0}, next = {0};
+
+	run_get_exit(run, &facts.exit);
+	buf_init(&reason, REASON_MAX);
+	buf_init(&next, REASON_MAX);
+	if (str_eq(facts.exit.reason, "NotFound") ||
+		!failure_find(&facts, tail->data, tail->len, &reason, &next))
+		return false;
+	buf_addf(sentence, ": %s", reason.data);
+	if (!next.len || str_eq(facts.exit.reason, "OutOfMemory"))
+		return true;
+	buf_reset(hint);
+	buf_adds(hint, next.data);
+	return true;
+}
+
 bool run_why_all(
 	struct session *session, const struct run *run, struct buf *sentence, struct buf *hint)
 {
+	AUTO_FREE char *attempt = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf tail;
+
 	run_why(run, sentence, hint);
-	return has_failed(run) && add_hint(session, run, hint);
+	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
+	if (!has_failed(run) || read_complaint(session, run, &tail, &err) < 0)
+		return false;
+	bool known = add_failure(run, tree, &tail, sentence, hint);
+	return add_left_out(&session->dirs, run, tree, &tail, hint) || known;
 }

@@ -47,7 +47,8 @@ static void finds(const char *text, const char *want)
 	const char *found = find_in(".", text, strlen(text));
 
 	if (!str_eq(found, want))
-		fail_msg("%s: %s instead of %s", text, found, want);
+		fail_msg("%s: %s instead of %s", text, found ? found : "nothing",
+			want ? want : "nothing");
 }
 
 static void test_what_programs_say(void **state)

@@ -40,6 +40,7 @@ struct app {
 	int64_t started_ms; /* clock_ms() */
 	bool json_done;     /* the JSON of this command has been printed */
 	bool out_lost;      /* stdout cannot be written any more */
+	bool out_in_line;   /* what was written to stdout last did not end its line */
 	bool accepted;      /* a run was accepted: dlrun's own failures are 125 now */
 };
 

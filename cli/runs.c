@@ -1,5 +1,7 @@
 #include "cli/runs.h"
 
+#include <stdlib.h>
+
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -9,6 +11,7 @@
 #include "run/dirs.h"
 #include "run/fetch.h"
 #include "run/hint_left_out.h"
+#include "run/results.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 
@@ -98,31 +101,59 @@ const char *runs_state_style(enum run_state state)
  * The end
  */
 
-/* Results that are elsewhere, if they are kept there, come by a command. */
-static void say_success_there(struct app *app, const struct run *run)
+static bool is_local(const struct run *run)
 {
-	char took[32];
-	bool kept = run_keeps_results(&app->session, run);
-
-	app_phase(app, "done", "%s in %s%s%s", run_id(run), duration_text(runs_duration(run), took),
-		kept ? " · results: dlrun fetch " : "", kept ? run_id(run) : "");
+	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
 }
 
-static void say_success(struct app *app, const struct run *run)
+/* Into the last line if there is room for it there (columns, 0: any), else into the next. */
+static void add_piece(struct strv *lines, const char *between, const char *piece, size_t columns)
 {
-	char took[32];
-	struct session *session;
-	AUTO_FREE char *outputs = NULL;
+	char **last = lines->n ? &lines->v[lines->n - 1] : NULL;
+	char *longer = last ? mem_printf("%s%s%s", *last, between, piece) : NULL;
 
-	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local")) {
-		say_success_there(app, run);
+	if (!last || (columns && str_columns(longer) > columns)) {
+		free(longer);
+		strv_add(lines, piece);
 		return;
 	}
+	free(*last);
+	*last = longer;
+}
+
+void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_FREE char *fetch = NULL, *dir = NULL;
+	const struct json *results = json_get(run->doc, RESULTS_MEMBER);
+	struct session *session;
+
 	if (app_session(app, &session, NULL) < 0)
 		return;
-	outputs = dirs_outputs(&session->dirs, run_id(run));
-	app_phase(app, "done", "%s in %s · results %s", run_id(run),
-		duration_text(runs_duration(run), took), outputs);
+	results_words(results, &words);
+	for (size_t i = 0; i < words.n; i++)
+		add_piece(ret, " · ", words.v[i], columns);
+	/* Where nobody could say in time what there is. */
+	bool is_unknown = !results_is_valid(results) && run_handle(run) && !is_local(run) &&
+			  run_keeps_results(session, run);
+	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
+	if (words.n || is_unknown)
+		add_piece(ret, "   ", fetch, columns);
+	if (!words.n || !is_local(run))
+		return;
+	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
+	dir = mem_printf("in %s", outputs);
+	strv_add(ret, dir);
+}
+
+static void say_results(struct app *app, const struct run *run)
+{
+	AUTO_STRV struct strv lines = {0};
+	size_t columns = app->err_tty && app->columns > UI_LABEL ? app->columns - UI_LABEL : 0;
+
+	runs_results_lines(app, run, columns, &lines);
+	for (size_t i = 0; i < lines.n; i++)
+		app_phase(app, i ? "" : "results", "%s", lines.v[i]);
 }
 
 static enum err_id end_id(const struct run *run)
@@ -187,13 +218,17 @@ int runs_say_end(struct app *app, const struct run *run)
 
 	switch (run_state(run)) {
 	case RUN_SUCCEEDED:
-		say_success(app, run);
+		app_phase(app, "done", "%s in %s", run_id(run),
+			duration_text(runs_duration(run), took));
+		say_results(app, run);
 		break;
 	case RUN_CANCELLED:
 		app_phase(app, "cancelled", "%s after %s", run_id(run),
 			duration_text(runs_duration(run), took));
+		say_results(app, run);
 		break;
 	default:
+		say_results(app, run);
 		say_failure(app, run);
 	}
 	return run_exit_status(run);

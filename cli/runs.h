@@ -28,6 +28,9 @@ int64_t runs_duration(const struct run *run);
 /* The colour of a state. */
 const char *runs_state_style(enum run_state state);
 
+/* What there is of its results and the command that brings it (run/results.h), in lines of at most
+ * columns (0: any) where its names allow; nothing when there is nothing. */
+void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret);
 /* Say on stderr how the run ended; returns the exit status of one who follows it. */
 int runs_say_end(struct app *app, const struct run *run);
 /* Print dlrun/runs/v1 (json_done is set); returns the exit status. */

@@ -26,6 +26,8 @@ enum {
 	METRICS_MAX = 30,  /* that are shown */
 	METRIC_WIDTH = 40, /* longer names do not move the others */
 	METRICS_MS = 1000, /* of reading event files */
+	RESULTS_MS = 2000, /* for a list of what was made */
+	FIELD = 11,        /* columns of a label */
 };
 
 /*
@@ -39,7 +41,7 @@ static void add_field(struct buf *out, const char *label, const char *value)
 	if (str_empty(value))
 		return;
 	clean = ui_clean(value);
-	buf_addf(out, UI_BOLD "%-11s" UI_OFF "%s\n", label, clean);
+	buf_addf(out, UI_BOLD "%-*s" UI_OFF "%s\n", FIELD, label, clean);
 }
 
 static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...) ERR_PRINTF(3, 4);
@@ -382,17 +384,25 @@ static void add_path(struct buf *out, const char *label, const char *path)
 		add_field(out, label, path);
 }
 
+static void add_results(struct app *app, struct buf *out, const struct run *run)
+{
+	AUTO_STRV struct strv lines = {0};
+	size_t columns = app->out_tty && app->columns > FIELD ? app->columns - FIELD : 0;
+
+	runs_results_lines(app, run, columns, &lines);
+	for (size_t i = 0; i < lines.n; i++)
+		add_field(out, i ? "" : "results", lines.v[i]);
+}
+
 /* Of runs on this machine. */
 static void add_places(struct app *app, struct buf *out, const struct run *run)
 {
 	const struct dirs *dirs = &app->session.dirs;
-	AUTO_FREE char *outputs = dirs_outputs(dirs, run_id(run));
 	AUTO_FREE char *attempt = dirs_attempt(dirs, run_id(run), run_attempts(run));
 	AUTO_FREE char *log = mem_printf("%s/%s", attempt, ATTEMPT_LOG);
 	AUTO_FREE char *tree = mem_printf("%s/%s", attempt, ATTEMPT_TREE);
 	AUTO_FREE char *notes = mem_printf("%s/%s", attempt, ATTEMPT_NOTES);
 
-	add_path(out, "outputs", outputs);
 	add_path(out, "log", log);
 	add_path(out, "runs in", tree);
 	if (app->options.verbose)
@@ -424,7 +434,9 @@ static int run(struct app *app, void *values, struct strv *words)
 	(void)values;
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
 		return app_fail(app, &err);
-	metrics_here(&app->session, &(struct run_list){.v = &run, .n = 1}, METRICS_MS);
+	const struct run_list one = {.v = &run, .n = 1};
+	metrics_here(&app->session, &one, METRICS_MS);
+	runs_results(&app->session, &one, true, RESULTS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
 	buf_init(&out, PAGE_MAX);
@@ -439,6 +451,7 @@ static int run(struct app *app, void *values, struct strv *words)
 	add_spark(app, &out, run);
 	add_list(&out, "link", json_get(run->doc, "links"));
 	add_code(&out, run);
+	add_results(app, &out, run);
 	add_places(app, &out, run);
 	add_list(&out, "warning", json_get(run->doc, "warnings"));
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;

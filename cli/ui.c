@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,6 +169,36 @@ void ui_erase_line(struct app *app)
 		write_all(STDERR_FILENO, erase, sizeof(erase) - 1);
 }
 
+/* Colours alone neither begin nor end a line. */
+static void note_line(struct app *app, const char *data, size_t len)
+{
+	while (len && data[len - 1] == 'm') {
+		size_t n = len - 1;
+
+		while (n && strchr("0123456789;", data[n - 1]))
+			n--;
+		if (n < 2 || data[n - 1] != '[' || data[n - 2] != '\033')
+			break;
+		len = n - 2;
+	}
+	if (len)
+		app->out_in_line = data[len - 1] != '\n';
+}
+
+/* A program need not end its last line: where both streams go to one place, what is said next
+ * begins a line of its own. */
+static void end_line(struct app *app)
+{
+	struct stat out, err;
+
+	if (!app->out_in_line)
+		return;
+	app->out_in_line = false;
+	if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+		out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+		write_all(STDERR_FILENO, "\n", 1);
+}
+
 static int write_out(struct app *app, const char *data, size_t len)
 {
 	AUTO_ERR struct err err = {0};
@@ -176,8 +207,10 @@ static int write_out(struct app *app, const char *data, size_t len)
 	if (app->out_lost)
 		return -1;
 	errnum = write_all(STDOUT_FILENO, data, len);
-	if (errnum == 0)
+	if (errnum == 0) {
+		note_line(app, data, len);
 		return 0;
+	}
 	app->out_lost = true;
 	if (errnum != EPIPE) {
 		err_set_errno(&err, errnum == ENOSPC ? E_IO_FULL : E_IO, errnum,
@@ -200,6 +233,7 @@ int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
 	ui_text(app, stream, s, len, &out);
 	if (stream == UI_OUT)
 		return write_out(app, out.data, out.len);
+	end_line(app);
 	return write_all(STDERR_FILENO, out.data, out.len) ? -1 : 0;
 }
 

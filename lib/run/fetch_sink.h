@@ -57,6 +57,8 @@ struct fetch_sink {
 	/* Wanted are those whose names contain part ([A-Za-z0-9._-]+), or the one called only, and
 	 * no link: targets look at less then. NULL: all. */
 	const char *part, *only;
+	/* Nothing is started for it that takes its time (a pod): then E_TARGET_UNSUPPORTED. */
+	bool is_brief;
 	bool from_tree; /* what lies in the tree of the attempt, instead of its results */
 };
 

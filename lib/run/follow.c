@@ -14,6 +14,7 @@ enum {
 	LOOK_MAX_MS = 500, /* for runs that go on for long */
 	CANCEL_ASK_MS = 10000,
 	KEEP_MS = 10000,
+	RESULTS_MS = 5000, /* for a list of what was made */
 };
 
 /*
@@ -162,12 +163,18 @@ static int wait_for(struct waiting *waiting, struct err *err)
 	}
 }
 
+static void keep_ended(struct session *session, const struct run_list *runs)
+{
+	runs_keep(session, runs, KEEP_MS);
+	runs_results(session, runs, false, RESULTS_MS);
+}
+
 static int wait_for_ends(struct waiting *waiting, struct err *err)
 {
 	int r = wait_for(waiting, err);
 
 	if (r == 0)
-		runs_keep(waiting->session, waiting->runs, KEEP_MS);
+		keep_ended(waiting->session, waiting->runs);
 	return r < 0 ? r : check_removed(waiting->session, waiting->runs, err);
 }
 
@@ -248,7 +255,7 @@ static int wait_for_next(struct session *session, struct run *run, int number,
 
 	if (r < 0 || run_attempts(run) > number)
 		return r;
-	runs_keep(session, &one, KEEP_MS);
+	keep_ended(session, &one);
 	return check_removed(session, &one, err);
 }
 

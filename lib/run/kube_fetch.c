@@ -586,6 +586,13 @@ static void decide(struct fetching *fetching)
 		read_ranks(fetching);
 		return;
 	}
+	if (fetching->sink->is_brief) {
+		r = err_set(&fault, E_TARGET_UNSUPPORTED,
+			"a pod would have to be started to read the storage of %s",
+			fetching->handle.run_id);
+		finish(fetching, r, &fault);
+		return;
+	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
 	make_reader(fetching);
 }

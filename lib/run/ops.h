@@ -22,6 +22,11 @@ int runs_refresh(
 /* Copy here what the places of runs that have ended keep for a while only: their logs. In parallel,
  * at most timeout_ms; what is not copied then is tried again the next time. */
 void runs_keep(struct session *session, const struct run_list *runs, int64_t timeout_ms);
+/* Into "results" (run/results.h) of the records of runs that have ended and lack it, and (live) of
+ * running ones, there for this command only. In parallel, at most timeout_ms; what is not told then
+ * stays as it was. */
+void runs_results(
+	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms);
 /* By what the user wrote, refreshed. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 

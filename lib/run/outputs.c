@@ -193,7 +193,8 @@ static void start(struct outputs_call *call, struct target *target, const char *
 }
 
 struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
-	size_t max, struct outputs_files *ret, outputs_done_fn *done, void *ctx)
+	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
+	void *ctx)
 {
 	struct outputs_call *call = mem_alloc(1, sizeof(*call));
 
@@ -203,6 +204,7 @@ struct outputs_call *outputs_list(struct target *target, const char *handle, con
 		.files = ret,
 		.max = max < OUTPUTS_FILES_MAX ? max : OUTPUTS_FILES_MAX};
 	call->sink.part = call->part;
+	call->sink.is_brief = effort == OUTPUTS_BRIEF;
 	start(call, target, handle);
 	return call;
 }

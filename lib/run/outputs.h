@@ -24,10 +24,13 @@ enum { OUTPUTS_FILES_MAX = 100 * 1000 };
 
 struct outputs_call;
 typedef void outputs_done_fn(void *ctx, int status, struct err *fault);
+/* How much a list is worth: all that it takes, or (brief) no more than a question. */
+enum outputs_effort { OUTPUTS_THOROUGH, OUTPUTS_BRIEF };
 /* Regular files, in byte order of their paths; at most max (then status is ERR_LIMIT, with what is
  * there in *ret). part: only those whose names contain it; or NULL. */
 struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
-	size_t max, struct outputs_files *ret, outputs_done_fn *done, void *ctx);
+	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
+	void *ctx);
 /* The bytes of a regular file from offset on, at most max. E_FETCH_PATH: there is none. A negative
  * return of data ends it. */
 struct outputs_call *outputs_read(struct target *target, const char *handle, const char *path,

@@ -13,6 +13,7 @@
 #include "run/ports.h"
 #include "run/proxy_cells.h"
 #include "run/proxy_file.h"
+#include "run/results.h"
 
 enum { SENTENCE_MAX = 64 << 10, URLS_MAX = 16 << 10 };
 
@@ -258,11 +259,26 @@ static void add_list(struct buf *out, const struct proxy_page_run *page, const c
 			page->files_cut ? "more than " : "", page->files->n);
 }
 
+/* Of storage that is not looked into by itself: as it was at the end. */
+static void add_summary(struct buf *out, const struct proxy_page_run *page)
+{
+	AUTO_JSON struct json *listed =
+		page->files->n ? results_json(page->files, page->files_cut) : NULL;
+	AUTO_STRV struct strv words = {0};
+
+	results_words(listed ? listed : json_get(page->run->doc, RESULTS_MEMBER), &words);
+	for (size_t i = 0; i < words.n; i++)
+		html_addf(out, i ? " &middot; %s" : "<p>%s", words.v[i]);
+	if (words.n)
+		buf_adds(out, "</p>\n");
+}
+
 static void add_files(struct buf *out, const struct proxy_page_run *page)
 {
 	AUTO_FREE char *base = cell_url(page->run, PROXY_FILES, 0, page->here);
 
 	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
+	add_summary(out, page);
 	if (page->files->n && !page->is_far) {
 		add_previews(out, page, base);
 		add_texts(out, page, base);

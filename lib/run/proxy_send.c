@@ -269,5 +269,5 @@ void send_file(struct ask *ask)
 		answer_found(send);
 	else
 		send->call = outputs_list(carrier_target(send->place->carrier), send->handle,
-			send->path, SIMILAR_MAX, &send->found, on_list, send);
+			send->path, OUTPUTS_THOROUGH, SIMILAR_MAX, &send->found, on_list, send);
 }

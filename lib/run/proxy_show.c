@@ -213,7 +213,7 @@ static void ask_files(struct show *show)
 	}
 	show->has_files = true;
 	show->list = outputs_list(carrier_target(show->place->carrier), show->handle, NULL,
-		LISTED_MAX, &show->files, on_files, show);
+		OUTPUTS_THOROUGH, LISTED_MAX, &show->files, on_files, show);
 }
 
 void show_run(struct ask *ask)

@@ -116,6 +116,7 @@ static void add_course(struct json *doc)
 		"gpu_memory_peak_bytes", "energy_j");
 	json_set(doc, "metrics", json_object());
 	json_set(doc, "links", json_array());
+	SET_NULLS(doc, "results");
 	SET_NULLS(json_sub(doc, "times"), "submitted", "started", "ended");
 	SET_NULLS(json_sub(doc, "phases_ms"), "snapshot", "pack", "push", "submit", "total");
 	json_set(doc, "warnings", json_array());
@@ -397,6 +398,7 @@ void run_add_attempt(struct run *run, const char *handle)
 	/* The end of the one before is not the run's. */
 	run_set_time(json_sub(run->doc, "times"), "ended", 0);
 	json_set(run->doc, "exit", json_null());
+	json_set(run->doc, "results", json_null());
 	json_set(run->doc, "text", json_null());
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");

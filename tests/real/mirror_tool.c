@@ -146,8 +146,8 @@ static int outputs(struct tool *tool, int argc, char **argv, struct err *err)
 		outputs_read(target, run_handle(run), argv[2], strtoull(argv[3], NULL, 10),
 			strtoull(argv[4], NULL, 10), on_data, on_done, tool);
 	else
-		outputs_list(target, run_handle(run), argc > 2 ? argv[2] : NULL, OUTPUTS_FILES_MAX,
-			&files, on_done, tool);
+		outputs_list(target, run_handle(run), argc > 2 ? argv[2] : NULL, OUTPUTS_THOROUGH,
+			OUTPUTS_FILES_MAX, &files, on_done, tool);
 	r = wait_for(tool, err);
 	vec_foreach (struct outputs_file, file, &files)
 		printf("%llu %s\n", (unsigned long long)file->size, file->path);

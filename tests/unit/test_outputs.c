@@ -100,7 +100,7 @@ static enum err_id lists(const char *part, size_t max, const char *want)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	outputs_list(target, handle, part, max, &files, on_done, &waited);
+	outputs_list(target, handle, part, OUTPUTS_THOROUGH, max, &files, on_done, &waited);
 	enum err_id id = wait_for(&waited);
 	vec_foreach (struct outputs_file, file, &files) {
 		assert_true(file->mtime_ns > 0);
@@ -134,7 +134,7 @@ static void test_limit(void **state)
 	put(OUTPUTS "a", "1");
 	put(OUTPUTS "b", "1");
 	put(OUTPUTS "c", "1");
-	outputs_list(target, handle, NULL, 2, &files, on_done, &waited);
+	outputs_list(target, handle, NULL, OUTPUTS_THOROUGH, 2, &files, on_done, &waited);
 	assert_int_equal(wait_for(&waited), E_DATA_LIMIT);
 	assert_int_equal(waited.status, -ERR_LIMIT);
 	assert_int_equal(files.n, 2);
@@ -195,7 +195,8 @@ static void test_cancel(void **state)
 	(void)state;
 	put(OUTPUTS "f", "0123456789");
 	outputs_cancel(NULL);
-	outputs_cancel(outputs_list(target, handle, NULL, 2, &files, on_done, &waited));
+	outputs_cancel(
+		outputs_list(target, handle, NULL, OUTPUTS_THOROUGH, 2, &files, on_done, &waited));
 	outputs_cancel(outputs_read(target, handle, "../x", 0, 1, on_data, on_done, &waited));
 	ok(loop_run(target->loop, fault));
 	assert_false(waited.is_done);

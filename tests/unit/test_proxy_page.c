@@ -197,6 +197,8 @@ static void test_files(void **state)
 	assert_non_null(strstr(page.data, "<figcaption>i509.png"));
 	assert_null(strstr(page.data, "<figcaption>i1.png"));
 	assert_non_null(strstr(page.data, "500 of more than 510 files"));
+	assert_non_null(strstr(page.data, "i507.png 507 B &middot; i509.png 509 B"));
+	assert_non_null(strstr(page.data, "&middot; and more</p>"));
 	assert_null(strstr(page.data, "refresh"));
 }
 

@@ -93,7 +93,7 @@ static void test_a_new_record_has_every_member(void **state)
 		"\"gpus\":null,\"gpu_model\":null,\"cpus\":null,\"memory\":null},\"attempts\":[],"
 		"\"exit\":null,\"usage\":{\"cpu_s\":null,\"memory_peak_bytes\":null,"
 		"\"gpu_busy\":null,\"gpu_memory_peak_bytes\":null,\"energy_j\":null},"
-		"\"metrics\":{},\"links\":[],\"times\":{\"submitted\":null,\"started\":null,"
+		"\"metrics\":{},\"links\":[],\"results\":null,\"times\":{\"submitted\":null,\"started\":null,"
 		"\"ended\":null},\"phases_ms\":{\"snapshot\":null,\"pack\":null,\"push\":null,"
 		"\"submit\":null,\"total\":null},\"warnings\":[]}");
 	assert_string_equal(run_id(run), ID);

@@ -1,0 +1,131 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/ops.h"
+#include "run/outputs.h"
+#include "run/results.h"
+#include "run/store.h"
+
+/*
+ * What runs have left: their targets are asked for a list of the files, all at once.
+ */
+
+struct results_asker;
+struct results_ask {
+	struct results_asker *asker;
+	struct run *run;
+	struct target *target;
+	struct outputs_call *call; /* in flight; or NULL */
+	struct outputs_files files;
+	bool is_told;
+};
+
+struct results_asker {
+	struct session *session;
+	struct results_ask *asks;
+	size_t n, n_open;
+};
+
+static void asker_done(struct results_asker *asker)
+{
+	for (size_t i = 0; i < asker->n; i++) {
+		outputs_cancel(asker->asks[i].call);
+		outputs_files_done(&asker->asks[i].files);
+		target_free(asker->asks[i].target);
+	}
+	free(asker->asks);
+}
+
+static void on_list(void *ctx, int status, struct err *fault)
+{
+	struct results_ask *ask = ctx;
+	bool is_cut = status == -ERR_LIMIT;
+
+	ask->call = NULL;
+	if (status == 0 || is_cut) {
+		json_set(ask->run->doc, RESULTS_MEMBER, results_json(&ask->files, is_cut));
+		ask->is_told = true;
+	} else {
+		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
+	}
+	if (--ask->asker->n_open == 0)
+		loop_stop(session_loop(ask->asker->session));
+}
+
+/* What has ended and is known does not change any more. */
+static bool is_wanted(const struct run *run, bool live)
+{
+	if (!run_handle(run))
+		return false;
+	if (!run_state_is_final(run_state(run)))
+		return live && run_state(run) == RUN_RUNNING;
+	return !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
+}
+
+static void start(struct results_asker *asker, struct run *run)
+{
+	struct results_ask *ask = &asker->asks[asker->n++];
+	AUTO_ERR struct err err = {0};
+
+	*ask = (struct results_ask){.asker = asker, .run = run};
+	if (target_open_run(asker->session, run, &ask->target, &err) < 0) {
+		log_note("the results of %s are not listed: %s", run_id(run), err.message);
+		return;
+	}
+	asker->n_open++;
+	ask->call = outputs_list(ask->target, run_handle(run), NULL, OUTPUTS_BRIEF,
+		OUTPUTS_FILES_MAX, &ask->files, on_list, ask);
+}
+
+static int on_late(void *ctx, struct err *err)
+{
+	struct results_asker *asker = ctx;
+
+	(void)err;
+	loop_stop(session_loop(asker->session));
+	return 0;
+}
+
+static void wait_answers(struct results_asker *asker, int64_t timeout_ms)
+{
+	struct loop *loop = session_loop(asker->session);
+	struct loop_timer *timer;
+
+	if (asker->n_open == 0)
+		return;
+	timer = loop_add_timer(loop, clock_ms() + timeout_ms, on_late, asker);
+	loop_run(loop, NULL);
+	loop_remove_timer(loop, timer);
+}
+
+/* What cannot be written down is asked for again the next time. */
+static void write_told(struct results_asker *asker)
+{
+	struct store *store;
+
+	for (size_t i = 0; i < asker->n; i++) {
+		struct run *run = asker->asks[i].run;
+		AUTO_ERR struct err err = {0};
+		if (!asker->asks[i].is_told || !run_state_is_final(run_state(run)))
+			continue;
+		if (session_store(asker->session, &store, &err) < 0 ||
+			store_update_known(store, run, &err) < 0)
+			log_note("%s", err.message);
+	}
+}
+
+void runs_results(
+	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms)
+{
+	AUTO(asker_done) struct results_asker asker = {.session = session};
+
+	asker.asks = mem_alloc(runs->n + 1, sizeof(*asker.asks));
+	vec_foreach (struct run *, run, runs)
+		if (is_wanted(*run, live))
+			start(&asker, *run);
+	wait_answers(&asker, timeout_ms);
+	write_told(&asker);
+}

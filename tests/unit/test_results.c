@@ -1,0 +1,145 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "run/ops.h"
+#include "run/results.h"
+#include "tests/unit/runfix.h"
+
+static void add_file(struct outputs_files *files, const char *path, uint64_t size)
+{
+	*vec_push(files) = (struct outputs_file){mem_strdup(path), size, 1};
+}
+
+static void check_words(const struct json *results, const char *want)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, 1 << 20);
+	results_words(results, &words);
+	for (size_t i = 0; i < words.n; i++)
+		buf_addf(&text, "%s%s", i ? " | " : "", words.v[i]);
+	assert_string_equal(text.data, want);
+}
+
+static void check_files(struct outputs_files *files, bool is_cut, const char *want)
+{
+	AUTO_JSON struct json *results = results_json(files, is_cut);
+
+	assert_true(results_is_valid(results));
+	check_words(results, want);
+	outputs_files_done(files);
+	*files = (struct outputs_files){0};
+}
+
+static void test_top_level(void **state)
+{
+	struct outputs_files files = {0};
+
+	(void)state;
+	check_files(&files, false, "");
+	add_file(&files, "lightning_logs/version_0/events.out.tfevents.1", 1 << 20);
+	add_file(&files, "lightning_logs/version_0/hparams.yaml", 10);
+	add_file(&files, "lightning_logs2/x", 1);
+	add_file(&files, "model.pt", 41 << 20);
+	check_files(&files, false,
+		"lightning_logs/ 2 files 1.0 MiB | lightning_logs2/ 1 file 1 B | model.pt 41 MiB");
+}
+
+static void test_hostile_names(void **state)
+{
+	struct outputs_files files = {0};
+
+	(void)state;
+	add_file(&files, "a\nb", 1);
+	add_file(&files, "c\033[2J/d", 1);
+	add_file(&files, "e\xff", UINT64_MAX / 2);
+	AUTO_JSON struct json *results = results_json(&files, false);
+	AUTO_STRV struct strv words = {0};
+	results_words(results, &words);
+	assert_int_equal(words.n, 3);
+	for (size_t i = 0; i < words.n; i++)
+		assert_true(str_is_plain(words.v[i]));
+	outputs_files_done(&files);
+}
+
+static void test_many(void **state)
+{
+	struct outputs_files files = {0};
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		char name[16];
+		snprintf(name, sizeof(name), "f%02d", i);
+		add_file(&files, name, i == 50 || i == 7 ? 2000 : 10);
+	}
+	AUTO_JSON struct json *results = results_json(&files, false);
+	assert_int_equal(json_count(json_get(results, "entries")), RESULTS_KEPT);
+	assert_int_equal(json_get_int(results, "files", 0), 100);
+	assert_int_equal(json_get_int(results, "bytes", 0), 4980);
+	check_files(&files, false, "f00 10 B | f01 10 B | f07 2.0 KiB | f50 2.0 KiB | and 96 more");
+	add_file(&files, "a", 1);
+	check_files(&files, true, "a 1 B | and more");
+}
+
+/* A record from elsewhere may say anything. */
+static void test_invalid(void **state)
+{
+	static const char *const texts[] = {"null", "[]", "{}", "{\"files\": 1, \"entries\": {}}",
+		"{\"files\": 1, \"entries\": [1]}",
+		"{\"files\": 1, \"entries\": [{\"path\": \"a\", \"files\": -1, \"bytes\": 1}]}"};
+
+	(void)state;
+	check_words(NULL, "");
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		AUTO_JSON struct json *json = NULL;
+		ok(json_parse(texts[i], strlen(texts[i]), 1000, "text", &json, fault));
+		assert_false(results_is_valid(json));
+		check_words(json, "");
+	}
+}
+
+/* Of a run that has ended once, then it is in the record; of a running one each time. */
+static void test_asked(void **state)
+{
+	AUTO_RUN struct run *run = new_run("a-22222");
+	const struct run_list one = {.v = &run, .n = 1};
+
+	(void)state;
+	put("state/dlrun/runs/a-22222/outputs/a.txt", "1");
+	runs_results(&session, &one, false, 10000);
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	put("state/dlrun/runs/a-22222/outputs/b.txt", "1");
+	runs_results(&session, &one, true, 10000);
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	run_set_state(run, RUN_RUNNING);
+	runs_results(&session, &one, false, 10000);
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	runs_results(&session, &one, true, 10000);
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | b.txt 1 B");
+	AUTO_FREE char *handle = mem_strdup(run_handle(run));
+	run_add_attempt(run, handle);
+	assert_false(results_is_valid(json_get(run->doc, RESULTS_MEMBER)));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_top_level),
+		cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_invalid),
+		cmocka_unit_test_setup_teardown(test_asked, make_session, remove_session),
+	};
+
+	return cmocka_run_group_tests_name("results", tests, NULL, NULL);
+}

@@ -269,6 +269,11 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
  * The whole
  */
 
+static bool is_kept(const struct kube_place *place)
+{
+	return place->kind != KUBE_PLACE_NONE && place->kind != KUBE_PLACE_EMPTY;
+}
+
 static void set_job(struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -284,6 +289,8 @@ static void set_job(struct job *job)
 			       str_starts(user, "0:") || str_starts(user, "root:"));
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
+	job->shares_results = job->is_gang && is_kept(&run->results);
+	job_choose_collector(job, !is_kept(&run->results));
 }
 
 static void say_limits(const struct job *job)

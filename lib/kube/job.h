@@ -65,6 +65,9 @@
 #define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
 #define KUBE_ATTEMPT_DIR "/dlrun/attempt"
 #define KUBE_HOME_DIR    "/dlrun/home" /* HOME in the restricted level */
+#define KUBE_KEEPER      "results"     /* the container that waits until they were taken */
+#define KUBE_COLLECTOR   KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
+#define KUBE_COLLECTED   ".dlrun-collected" /* in the results: what of them comes from the tree */
 enum { KUBE_MASTER_PORT = 29500 };
 
 /* Labels and annotations of all objects of a run. */
@@ -122,13 +125,16 @@ struct kube_run {
 	 * kube_objects_before is of use). */
 	const char *image_ref;
 	struct strv
-		image_entrypoint; /* of its config, or of the user's `entrypoint: none`: empty */
-	bool drop_entrypoint;     /* the image has one, and it is not wanted */
-	struct strv image_env;    /* K=V of its config: defaults do not replace these */
-	const char *image_user;   /* "", "1000", "1000:1000", "nobody"; NULL: root */
-	bool has_no_shell;        /* known: made from scratch */
-	const char *workdir;      /* of the tree, absolute */
-	const char *cwd;          /* in the tree: "." or "exp/a" */
+		image_entrypoint;  /* of its config, or of the user's `entrypoint: none`: empty */
+	bool drop_entrypoint;      /* the image has one, and it is not wanted */
+	struct strv image_env;     /* K=V of its config: defaults do not replace these */
+	const char *image_user;    /* "", "1000", "1000:1000", "nobody"; NULL: root */
+	bool has_no_shell;         /* known: made from scratch */
+	bool has_shell;            /* known, too */
+	bool lacks_shell;          /* as far as can be told */
+	const char *image_program; /* Cmd's first word; or NULL */
+	const char *workdir;       /* of the tree, absolute */
+	const char *cwd;           /* in the tree: "." or "exp/a" */
 	const struct strv *command;
 	bool shell;                        /* command is one line */
 	const struct strv *env, *defaults; /* K=V */
@@ -164,7 +170,12 @@ struct kube_run {
 	const char *enforced;       /* Pod Security level of the namespace; NULL: not known */
 	const struct json *overlay; /* kube/overlay.h; or NULL */
 
-	/* Storage */
+	/* Storage. What the program leaves in its tree is copied to the results, but for these
+	 * patterns (without '/': of a name, else of a path), newest first up to so many bytes. */
+	bool collects;
+	const struct strv *exclude;
+	uint64_t collect_bytes;
+	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
 	struct kube_place results;
 	const struct kube_output *outputs;
 	size_t n_outputs;

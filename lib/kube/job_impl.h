@@ -17,9 +17,15 @@ struct job {
 	struct strv *notes;
 	bool is_gang, is_jobset;
 	bool is_restricted;
-	bool is_root;     /* the program's user, as far as the image says */
-	bool keeps_limit; /* the time limit is kept by the script */
-	bool counts;      /* pods are told how often they failed before */
+	bool is_root;        /* the program's user, as far as the image says */
+	bool keeps_limit;    /* the time limit is kept by the script */
+	bool counts;         /* pods are told how often they failed before */
+	bool collects;       /* what the program leaves in its tree */
+	bool lingers;        /* results end with the pod, which waits for somebody to take them */
+	bool shares_results; /* several ranks have the same storage */
+	/* The script is started by Python, which starts the program alone where there is no
+	 * shell. */
+	const char *python;
 	struct json *volumes, *mounts;
 };
 
@@ -39,6 +45,19 @@ struct json *job_metadata(const struct kube_run *run, const char *name);
 int job_env(const struct job *job, struct json *container, struct err *err);
 /* command, args; whether they are a script. */
 int job_start(const struct job *job, struct json *container, struct err *err);
+/* A script for the pod, which collects. The caller frees. */
+char *job_collector(const struct job *job);
+/* The container that waits, into containers, and what the script does for it: in front of the
+ * program, and behind it (its exit code is $c). */
+int job_linger(const struct job *job, struct json *containers, struct err *err);
+void job_linger_begin(const struct job *job, struct buf *script);
+void job_linger_end(const struct job *job, struct buf *script);
+/* What stands in front of "-c SCRIPT NAME …". */
+void job_shell_words(const struct job *job, struct strv *ret);
+int job_set_words(
+	struct json *container, const char *key, const struct strv *words, struct err *err);
+/* What can be done for results: set collects, lingers and python. */
+void job_choose_collector(struct job *job, bool ends_with_pod);
 bool job_has_script(const struct job *job);
 /* Volumes of the pod, mounts of the container, the init container that fills outputs. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);

@@ -9,7 +9,10 @@
 #include "kube/job_impl.h"
 #include "kube/overlay.h"
 
-enum { FORCED_UID = 1000 };
+enum {
+	FORCED_UID = 1000,
+	COLLECT_MS = 30 * 1000, /* behind the program's own grace */
+};
 
 /*
  * Users and security
@@ -208,7 +211,8 @@ static int make_container(
 static int64_t grace_s(const struct job *job)
 {
 	const struct kube_run *run = job->run;
-	int64_t ms = run->grace_ms + (run->signal ? run->signal_before_ms : 0);
+	int64_t ms = run->grace_ms + (run->signal ? run->signal_before_ms : 0) +
+		     (job->collects ? COLLECT_MS : 0);
 
 	return ms < 1000 ? 1 : (ms + 999) / 1000;
 }
@@ -252,7 +256,8 @@ static int make_spec(struct job *job, struct json *spec, struct err *err)
 	set_affinity(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
-	return make_container(job, spec, container, err);
+	int r = make_container(job, spec, container, err);
+	return r < 0 ? r : job_linger(job, containers, err);
 }
 
 static void set_metadata(const struct job *job, struct json *metadata)

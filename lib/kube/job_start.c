@@ -49,7 +49,7 @@ static const char exec_lines[] =
  */
 static const char stay_begin[] =
 	"n= t= s=\n"
-	"pass() { trap '' TERM; kill -s TERM 0; kill -s CONT 0; trap 'n=1; term' TERM; }\n"
+	"pass() { trap '' TERM; kill -s TERM 0; kill -s CONT 0; trap 'n=1; term' TERM%s; }\n"
 	"trap 'n=1; term' TERM INT QUIT\n"; /* one of them is the image's STOPSIGNAL */
 static const char stay_term[] = "term() { pass; }\n";
 static const char stay_limit[] =
@@ -58,7 +58,7 @@ static const char stay_limit[] =
 static const char stay_start[] = "if env --default-signal=INT,QUIT true 2>/dev/null; then\n"
 				 "\tset -- env --default-signal=INT,QUIT \"$@\"\n"
 				 "fi\n"
-				 "\"$@\" &\n"
+				 "\"$@\"%s &\n"
 				 "p=$! c=0 w=\n";
 static const char stay_wait[] = "while :; do\n"
 				"\tn=\n"
@@ -73,6 +73,28 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
 			       "\tc=124\n"
 			       "fi\n";
 
+/* The files of the attempt are those of its shell. */
+static const char collect_begin[] = "printf '%s' \"$1\" >" KUBE_COLLECTOR "\n"
+				    "shift\n";
+static const char collect_none[] =
+	"if ! command -v find >/dev/null || ! command -v xargs >/dev/null; then\n"
+	"\techo '[ $1 != final ] || echo results in the tree cannot be collected: the image has "
+	"no find and xargs >&2' >" KUBE_COLLECTOR "\n"
+	"fi\n";
+static const char collect_live[] = "(trap '' TERM INT QUIT %s\n"
+				   "w=3\n"
+				   "while sleep $w; do\n"
+				   "\tb=$(date +%%s)\n"
+				   "\t/bin/sh " KUBE_COLLECTOR " live\n"
+				   "\tw=$((10 + 20 * ($(date +%%s) - b)))\n"
+				   "done) >/dev/null 2>&1 &\n";
+static const char collect_end[] = "trap '' TERM INT QUIT ALRM USR2\n"
+				  "/bin/sh " KUBE_COLLECTOR " final 2>" KUBE_COLLECTOR ".said\n"
+				  "n=0\n"
+				  "while IFS= read -r l && [ $((n += 1)) -le 20 ]; do\n"
+				  "\tprintf 'dlrun: %s\\n' \"$l\" >&2\n"
+				  "done <" KUBE_COLLECTOR ".said\n";
+
 static long long seconds(int64_t ms)
 {
 	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
@@ -80,7 +102,53 @@ static long long seconds(int64_t ms)
 
 static bool stays(const struct job *job)
 {
-	return job->run->shell || job->run->signal || job->keeps_limit;
+	return job->run->shell || job->run->signal || job->keeps_limit || job->collects ||
+	       job->lingers;
+}
+
+/* Its arguments: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell the program is all of it. */
+static const char python_lines[] = "import posix, sys\n"
+				   "a = sys.argv[1:]\n"
+				   "if posix.access('/bin/sh', 1):\n"
+				   "    posix.execv('/bin/sh', ['sh'] + a)\n"
+				   "import os\n"
+				   "if len(a) > 4:\n"
+				   "    os.execvp(a[4], a[4:])\n";
+
+void job_shell_words(const struct job *job, struct strv *ret)
+{
+	if (!job->python) {
+		strv_add(ret, "/bin/sh");
+		return;
+	}
+	strv_add(ret, job->python);
+	strv_add(ret, "-ESc");
+	strv_add(ret, python_lines);
+}
+
+static bool is_python(const char *word)
+{
+	const char *slash = word ? strrchr(word, '/') : NULL, *name = slash ? slash + 1 : word;
+
+	return name && str_starts(name, "python") && (!slash || *word == '/');
+}
+
+/* One of its words is there for certain where the run can be at all. */
+void job_choose_collector(struct job *job, bool ends_with_pod)
+{
+	const struct kube_run *run = job->run;
+	const char *first =
+		run->command->n && run->image_entrypoint.n == 0 ? run->command->v[0] : NULL;
+
+	if (run->has_no_shell)
+		return;
+	if (!run->has_shell && !job_has_script(job) &&
+		(is_python(run->image_program) || is_python(first)))
+		job->python = is_python(run->image_program) ? run->image_program : first;
+	else if (run->lacks_shell && !run->has_shell && !job_has_script(job))
+		return;
+	job->collects = run->collects;
+	job->lingers = ends_with_pod && run->linger_ms > 0;
 }
 
 bool job_has_script(const struct job *job)
@@ -145,19 +213,39 @@ static void add_timer(const struct job *job, struct buf *script)
 		limit, alarm, seconds(run->grace_ms), alarm);
 }
 
+/* The node ends what is left later: what there is then is to be collected. */
+static void add_late(const struct job *job, struct buf *script)
+{
+	if (job->collects)
+		buf_addf(script,
+			"k=\nlate() {\n"
+			"\t[ -z \"$k\" ] || return\n"
+			"\tk=1\n"
+			"\t(trap '' TERM INT QUIT %s; sleep %lld && kill -s KILL \"$p\") >/dev/null 2>&1 &\n"
+			"}\n",
+			job->run->signal ? job->run->signal : "", seconds(job->run->grace_ms));
+}
+
 static void add_stay(const struct job *job, struct buf *script)
 {
-	buf_adds(script, stay_begin);
+	buf_addf(script, stay_begin, job->collects ? "; late" : "");
+	add_late(job, script);
 	add_term(job, script);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(job->run));
-	buf_adds(script, stay_start);
+	job_linger_begin(job, script);
+	buf_addf(script, stay_start, job->lingers ? " 9>&-" : "");
 	if (signals_first(job->run))
 		buf_addf(script, "trap '' %s\n", job->run->signal);
 	add_timer(job, script);
+	if (job->collects)
+		buf_addf(script, collect_live, job->run->signal ? job->run->signal : "");
 	buf_adds(script, stay_wait);
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
+	if (job->collects)
+		buf_adds(script, collect_end);
+	job_linger_end(job, script);
 	buf_adds(script, "exit \"$c\"");
 }
 
@@ -170,8 +258,13 @@ static char *make_script(const struct job *job)
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
+	if (job->collects)
+		buf_adds(&script, collect_begin);
 	if (run->setup)
 		buf_adds(&script, setup_lines);
+	if (job->collects)
+		buf_addf(&script, "%s/bin/sh " KUBE_COLLECTOR " begin%s\n", collect_none,
+			run->setup ? " new" : "");
 	if (run->before)
 		buf_adds(&script, bash_lines);
 	if (stays(job))
@@ -223,8 +316,12 @@ static void add_words(const struct kube_run *run, struct strv *ret)
 }
 
 /* "$@" of the script. */
-static void script_args(const struct kube_run *run, struct strv *ret)
+static void script_args(const struct job *job, struct strv *ret)
 {
+	const struct kube_run *run = job->run;
+
+	if (job->collects)
+		strv_add_take(ret, job_collector(job));
 	if (run->setup) {
 		bool at_root = str_empty(run->setup_cwd) || str_eq(run->setup_cwd, ".");
 		strv_addf(ret, "%s%s%s", run->workdir, at_root ? "" : "/",
@@ -239,7 +336,7 @@ static void script_args(const struct kube_run *run, struct strv *ret)
 		add_words(run, ret);
 }
 
-static int set_words(
+int job_set_words(
 	struct json *container, const char *key, const struct strv *words, struct err *err)
 {
 	struct json *list = json_array();
@@ -278,17 +375,17 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 	if (r < 0)
 		return r;
 	if (job_has_script(job)) {
-		strv_add(&command, "/bin/sh");
+		job_shell_words(job, &command);
 		strv_add(&command, "-c");
 		strv_add_take(&command, make_script(job));
 		strv_add(&command, "dlrun");
-		script_args(run, &args);
+		script_args(job, &args);
 	} else {
 		add_command(run, run->drop_entrypoint ? &command : &args);
 	}
 	if (command.n)
-		r = set_words(container, "command", &command, err);
+		r = job_set_words(container, "command", &command, err);
 	if (r == 0 && args.n)
-		r = set_words(container, "args", &args, err);
+		r = job_set_words(container, "args", &args, err);
 	return r;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "oci/image.h"
 #include "run/words.h"
 
@@ -24,6 +25,40 @@ static void take_names(const struct json *env, struct strv *ret)
 	}
 }
 
+static const char *first_word(const struct json *list)
+{
+	return list && json_kind(list) == JSON_ARRAY ? json_str(json_first(list)) : NULL;
+}
+
+static bool is_shell(const char *program)
+{
+	static const char *const names[] = {"sh", "ash", "bash", "dash", "zsh"};
+	const char *slash = program ? strrchr(program, '/') : NULL,
+		   *name = slash ? slash + 1 : program;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_eq(name, names[i]))
+			return true;
+	return false;
+}
+
+static void read_history(const struct json *config, struct image_facts *ret)
+{
+	const struct json *list = json_get(config, "history");
+
+	if (!list || json_kind(list) != JSON_ARRAY)
+		return;
+	for (const struct json *item = json_first(list); item; item = json_next(item)) {
+		const char *by = json_get_str(item, "created_by");
+		if (!by)
+			continue;
+		ret->has_shell |=
+			strstr(by, "/bin/sh") || strstr(by, "/bin/bash") || str_starts(by, "RUN ");
+		ret->lacks_shell |= str_starts(by, "bazel ") || str_starts(by, "ko ");
+	}
+	ret->lacks_shell = ret->lacks_shell && !ret->has_shell;
+}
+
 void image_facts_of_config(const struct json *config, const char *platform, const char *workdir,
 	struct image_facts *ret)
 {
@@ -39,7 +74,10 @@ void image_facts_of_config(const struct json *config, const char *platform, cons
 		.arch = arch ? mem_strdup(arch) : mem_strndup(rest, strcspn(rest, "/")),
 		.workdir = mem_strdup(workdir),
 		.is_scratch = !config,
+		.program = copy_or_null(first_word(json_get(run, "Cmd"))),
 	};
+	read_history(config, ret);
+	ret->has_shell |= is_shell(ret->program) || is_shell(first_word(entrypoint));
 	for (const struct json *item = entrypoint ? json_first(entrypoint) : NULL; item;
 		item = json_next(item))
 		if (json_str(item))
@@ -58,6 +96,9 @@ struct json *image_facts_to_json(const struct image_facts *facts)
 	json_set_str(json, "arch", facts->arch);
 	json_set_str(json, "workdir", facts->workdir);
 	json_set_bool(json, "is_scratch", facts->is_scratch);
+	json_set_str(json, "program", facts->program);
+	json_set_bool(json, "has_shell", facts->has_shell);
+	json_set_bool(json, "lacks_shell", facts->lacks_shell);
 	return json;
 }
 
@@ -71,6 +112,9 @@ void image_facts_from_json(const struct json *json, struct image_facts *ret)
 		.arch = copy_or_null(json_get_str(json, "arch")),
 		.workdir = mem_strdup(workdir ? workdir : IMAGE_WORKDIR),
 		.is_scratch = json_get_bool(json, "is_scratch", false),
+		.program = copy_or_null(json_get_str(json, "program")),
+		.has_shell = json_get_bool(json, "has_shell", false),
+		.lacks_shell = json_get_bool(json, "lacks_shell", false),
 	};
 	words_get(json, "entrypoint", &ret->entrypoint, NULL);
 	words_get(json, "env_names", &ret->env_names, NULL);
@@ -86,5 +130,6 @@ void image_facts_done(struct image_facts *facts)
 	free(facts->os);
 	free(facts->arch);
 	free(facts->workdir);
+	free(facts->program);
 	*facts = (struct image_facts){0};
 }

@@ -19,6 +19,10 @@ struct image_facts {
 	char *os, *arch;        /* "linux", "amd64" */
 	char *workdir;          /* of the tree in the image */
 	bool is_scratch;        /* there is no base, so no shell either */
+	char *program;          /* Cmd's first word, which is there; or NULL */
+	/* What the history of its build tells: commands of a shell, or a builder of images without
+	 * one. Both false: nothing. */
+	bool has_shell, lacks_shell;
 };
 
 /* config: of the base; NULL: scratch. platform: "linux/amd64", for what config does not say. */

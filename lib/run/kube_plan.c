@@ -192,6 +192,9 @@ static void set_image(struct kube_plan *plan, const struct target_job *job)
 	run->image_env = plan->image_env;
 	run->image_user = facts->user;
 	run->has_no_shell = facts->is_scratch;
+	run->has_shell = facts->has_shell;
+	run->lacks_shell = facts->lacks_shell;
+	run->image_program = facts->program;
 	run->workdir = facts->workdir;
 	run->os = facts->os;
 	run->arch = facts->arch;
@@ -214,6 +217,9 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->timeout_ms = job->timeout_ms;
 	run->grace_ms = job->grace_ms;
 	run->retries = world->retries;
+	run->collects = world->collect.mode != COLLECT_NONE;
+	run->exclude = &world->collect.exclude;
+	run->collect_bytes = world->collect.size_bytes;
 	run->ports = plan->spec->ports.v;
 	run->n_ports = plan->spec->ports.n;
 	if (world->signal) {

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/str.h"
+#include "kube/job.h"
 #include "oci/tar_stream.h"
 #include "run/listing.h"
 #include "run/part_stream.h"
@@ -628,6 +629,14 @@ static int take_file(
 	return r <= 0 ? r : want(copy, entry, &range, err);
 }
 
+/* What the script in the pod notes down for itself. */
+static bool is_note(const char *path)
+{
+	size_t len = strlen(KUBE_COLLECTED);
+
+	return str_starts(path, KUBE_COLLECTED) && (!path[len] || path[len] == '/');
+}
+
 /* A link is compared when its target has come. */
 static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
 {
@@ -638,6 +647,8 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 	if (str_starts(plain.path, "./"))
 		plain.path += 2;
 	entry = &plain;
+	if (is_note(entry->path))
+		return 0;
 	AUTO_FREE char *path = path_here(copy, entry->path);
 	if (!fetch_sink_names(sink, path))
 		return 0;

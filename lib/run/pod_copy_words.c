@@ -1,5 +1,7 @@
 #include "run/pod_copy_words.h"
 
+#include "kube/job.h"
+
 /*
  * Options are those that GNU, busybox and toybox have in common. The number of bytes is given since
  * old servers cannot pass on the end of stdin.
@@ -8,8 +10,14 @@
 #define NO_DIR   "44"
 #define NO_TOOLS "45"
 
+/* First the results are completed by what the program has left in its tree so far. */
 static const char list_sh[] =
 	"cd -- \"$1\" || exit " NO_DIR "\n"
+	"mode=all\n"
+	"[ -z \"$4\" ] || mode=live\n"
+	"if [ \"$1\" = " KUBE_OUTPUT_DIR " ] && [ -z \"$3\" ] && [ -f " KUBE_COLLECTOR " ]; then\n"
+	"\t/bin/sh " KUBE_COLLECTOR " $mode >/dev/null 2>&1\n"
+	"fi\n"
 	"now=$(date +%s 2>/dev/null) || now=0\n"
 	"dir=$1 py=$2 only=$3 part=$4 path=%P\n"
 	"if [ \"$only\" ]; then\n"

@@ -415,6 +415,66 @@ static void test_no_shell(void **state)
 	refuse(&sample, E_KUBE_SHELL, "below an output");
 }
 
+/* The first word of the program's container, or NULL; whether another one waits beside it. */
+static char *start_of(const struct kube_run *run, bool *ret_lingers)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	make(run, &objects);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *list = json_get(json_get(pod, "spec"), "containers");
+	const struct json *words = json_get(json_first(list), "command");
+	const struct json *second = json_next(json_first(list));
+
+	*ret_lingers = second && str_eq(json_get_str(second, "name"), KUBE_KEEPER);
+	return words ? mem_strdup(json_str(json_first(words))) : NULL;
+}
+
+/* What collects needs a shell: it is known to be there, or Python, which is, looks for it. */
+static void test_collector(void **state)
+{
+	static const struct {
+		const char *program;
+		bool has_shell, lacks_shell, has_no_shell, is_kept, none;
+		const char *start;
+		bool lingers;
+	} rows[] = {
+		{NULL, true, .start = "/bin/sh", .lingers = true},
+		{NULL, true, .is_kept = true, .start = "/bin/sh"},
+		{NULL, true, .is_kept = true, .none = true},
+		{NULL, true, .none = true, .start = "/bin/sh", .lingers = true},
+		{"python3", .start = "python3", .lingers = true},
+		{"/usr/bin/python3.12", .lacks_shell = true, .start = "/usr/bin/python3.12",
+			.lingers = true},
+		{"venv/bin/python", .lacks_shell = true},
+		{NULL, .lacks_shell = true},
+		{NULL, .has_no_shell = true},
+		{NULL, .start = "/bin/sh", .lingers = true},
+	};
+	(void)state;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_SAMPLE struct sample sample;
+		AUTO_STRV struct strv command = {0};
+		bool lingers;
+
+		sample_init(&sample);
+		strv_add(&command, "./train");
+		sample.run.command = &command;
+		sample.run.collects = !rows[i].none;
+		sample.run.linger_ms = 1000;
+		sample.run.image_program = rows[i].program;
+		sample.run.has_shell = rows[i].has_shell;
+		sample.run.lacks_shell = rows[i].lacks_shell;
+		sample.run.has_no_shell = rows[i].has_no_shell;
+		sample.run.results.kind = rows[i].is_kept ? KUBE_PLACE_PVC : KUBE_PLACE_EMPTY;
+		sample.run.results.name = "x";
+		AUTO_FREE char *start = start_of(&sample.run, &lingers);
+		if (!str_eq(start, rows[i].start) || lingers != rows[i].lingers)
+			fail_msg("row %zu: %s, %d", i, start ? start : "none", lingers);
+	}
+}
+
 static void test_places(void **state)
 {
 	(void)state;
@@ -540,6 +600,7 @@ int main(void)
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_labels),
 		cmocka_unit_test(test_no_shell),
+		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
 		cmocka_unit_test(test_limits),

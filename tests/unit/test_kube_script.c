@@ -371,6 +371,112 @@ static void test_term(void **state)
 	check(*state, &first, SIGTERM, 9, "usr1\n", NULL);
 }
 
+/*
+ * Files in the tree
+ */
+
+/* A line for the shell, in the directory of the place; its output, to be freed. */
+static char *said_there(const struct place *place, const char *line)
+{
+	AUTO_FREE char *command = mem_printf("cd %s && %s", place->dir, line);
+	AUTO_BUF struct buf out;
+	char part[512];
+	FILE *file = popen(command, "re");
+
+	buf_init(&out, 1 << 20);
+	assert_non_null(file);
+	for (size_t n; (n = fread(part, 1, sizeof(part), file)) > 0;)
+		buf_add(&out, part, n);
+	pclose(file);
+	return buf_take(&out);
+}
+
+static void check_said(const struct place *place, const char *line, const char *expected)
+{
+	AUTO_FREE char *got = said_there(place, line);
+
+	assert_string_equal(got, expected);
+}
+
+static int run_once(struct place *place, const struct test *test, const char *const *shell)
+{
+	begin(place, &test->run, shell);
+	return finish(place);
+}
+
+static const char tree_lines[] = "mkdir -p src/sub src/.git outputs && echo old >src/old &&"
+				 "echo old >src/sub/edited && ln -s old src/link && sleep 0.05";
+static const char list_line[] = "cd outputs && find . -path ./.dlrun-collected -prune -o ! -type d "
+				"-print0 | sort -z | tr '\\0\\n' '\\n?'";
+
+static void collect_with(struct place *place, const char *const *shell)
+{
+	AUTO_TEST struct test first, second, third;
+	AUTO_STRV struct strv exclude = {0};
+	AUTO_FREE char *made = said_there(place, tree_lines);
+
+	strv_add(&exclude, "*.tmp");
+	strv_add(&exclude, "sub/skip*");
+	test_init(&first,
+		"cd src; echo new >new; echo new >sub/edited; mkdir d 'sub/skipped'; "
+		"echo x >'d/a\nb'; echo x >d/.hidden; touch -d 1999-01-01 d/aged; "
+		"echo x >sub/skipped/x; echo x >x.tmp; echo x >.git/x; rm link; ln -s nowhere link; "
+		"mkdir __pycache__; echo x >__pycache__/x; mkfifo fifo; echo mine >../outputs/both; "
+		"echo tree >both; exit 3",
+		NULL, NULL);
+	first.run.shell = first.run.collects = true;
+	first.run.exclude = &exclude;
+	first.run.collect_bytes = 1 << 20;
+	assert_int_equal(run_once(place, &first, shell), 3);
+	assert_non_null(strstr(place->output, "dlrun: both is in the results already"));
+	check_said(place, list_line,
+		"./both\n./both.tree\n./d/.hidden\n./d/a?b\n./d/aged\n./link\n./new\n"
+		"./sub/edited\n");
+	check_said(place, "cat outputs/both outputs/both.tree; readlink outputs/link",
+		"mine\ntree\nnowhere\n");
+	/* A new tree of the same code. */
+	AUTO_FREE char *anew = said_there(place, "rm -rf src attempt");
+	AUTO_FREE char *again = said_there(place, tree_lines);
+	test_init(&second,
+		"cd src; cat new sub/edited both; readlink link; find d -type f -exec echo x ';' | wc -l; rm new; "
+		"echo more >>both; rm -r d",
+		NULL, NULL);
+	second.run.shell = second.run.collects = true;
+	second.run.collect_bytes = 1 << 20;
+	assert_int_equal(run_once(place, &second, shell), 0);
+	assert_string_equal(place->output, "new\nnew\ntree\nnowhere\n3\n");
+	check_said(place, list_line, "./both\n./both.tree\n./link\n./sub/edited\n");
+	check_said(place, "cat outputs/both outputs/both.tree", "mine\ntree\nmore\n");
+	/* The newest fit. */
+	AUTO_FREE char *clean = said_there(place, "rm -rf src attempt outputs");
+	AUTO_FREE char *last = said_there(place, tree_lines);
+	test_init(&third, "cd src; echo 12345 >a; sleep 1.1; echo 12345 >b", NULL, NULL);
+	third.run.shell = third.run.collects = true;
+	third.run.collect_bytes = 8;
+	assert_int_equal(run_once(place, &third, shell), 0);
+	assert_non_null(strstr(place->output, "dlrun: over the size of collect: ./a (6 bytes)\n"));
+	check_said(place, list_line, "./b\n");
+	check_said(place, "ls -A outputs/.dlrun-collected", "rank-0\n");
+}
+
+/* With the tools that are here, and with those of busybox alone. */
+static void test_collect(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *tools = mem_printf("%s/tools", place->dir);
+	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
+	AUTO_FREE char *made = said_there(
+		place, "mkdir tools && ! [ -x /bin/busybox ] || /bin/busybox --install -s tools");
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(shells); i++) {
+		AUTO_FREE char *clean = said_there(place, "rm -rf src attempt outputs");
+		setenv("PATH", i < ARRAY_LEN(shells) ? path : tools, 1);
+		if (access(shells[i % ARRAY_LEN(shells)][0], X_OK) == 0)
+			collect_with(place, shells[i % ARRAY_LEN(shells)]);
+		setenv("PATH", path, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +487,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_limit, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,312 @@
+/*
+ * What a program leaves in its tree: copied to the results, put into the tree of the next attempt.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "kube/job_impl.h"
+
+enum { SCRIPT_MAX = 64 << 10 };
+
+/* Beside the results, and never a part of them: an empty file for each that was collected (or one
+ * with a word in it, where the program itself has written one of that name), and what is being
+ * copied now. A file gets its name in the results as a whole, after its mark. */
+#define MARKS KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
+
+/* What is never collected, by name. */
+static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
+	".ruff_cache", ".ipynb_checkpoints", "*.pyc", "*.pyo"};
+
+/*
+ * MODE [ARGUMENT…], in the tree:
+ *	begin [new]	put what was collected before into the tree; set the time since which
+ *			files count (new: the tree was changed here)
+ *	live		collect what is looked at while the program runs
+ *	all		collect everything so far
+ *	final		the same, and say what is missing
+ * The others are steps of these, for as many paths as one command takes. -cnewer compares the
+ * ctime, which no program sets; without it whole seconds are compared, the first of which begins
+ * after the tree was made. Names with anything in them pass through: there are no lists of lines.
+ */
+static const char begin_lines[] =
+	"begin)\n"
+	"\tn=$1\n"
+	"\tif [ -d \"$m\" ]; then\n"
+	"\t\tn=new\n"
+	"\t\t(cd -- \"$m\" && find . -type f -empty -print0) | xargs -0 -r /bin/sh \"$k\" put\n"
+	"\t\t(cd -- \"$m\" && find . -type f ! -empty -print0) | xargs -0 -r /bin/sh \"$k\" put_own\n"
+	"\tfi 2>/dev/null\n"
+	"\tdate +%s >\"$a/next\"\n"
+	"\tif ! has_cnewer \"$a/next\"; then\n"
+	"\t\tread -r s <\"$a/next\"\n"
+	"\t\tz=$(stat -c %Z . 2>/dev/null) || z=0\n"
+	"\t\tif [ \"$n\" ] || [ \"$z\" -ge $((s - 1)) ]; then\n"
+	"\t\t\tsleep 1\n"
+	"\t\t\tdate +%s >\"$a/next\"\n"
+	"\t\tfi\n"
+	/* The node made that file when the image was there, before the container. */
+	"\telif [ \"$n\" ] || ! touch -r /dev/termination-log \"$a/next\" 2>/dev/null; then\n"
+	"\t\ttick\n"
+	"\tfi\n"
+	"\tmv -f \"$a/next\" \"$a/start\"\n"
+	"\t;;\n"
+	"put)\n"
+	"\trm -f -- \"$@\"\n"
+	"\tcd -- \"$o\" && cp -P $(copy_options) --parents -- \"$@\" \"$r/\"\n"
+	"\t;;\n"
+	"put_own)\n"
+	"\tfor p; do\n"
+	"\t\tq=${p%.tree}\n"
+	"\t\tmkdir -p -- \"${q%/*}\"\n"
+	"\t\trm -f -- \"$q\"\n"
+	"\t\tcp -P $(copy_options) -- \"$o/$p\" \"$q\"\n"
+	"\tdone\n"
+	"\t;;\n";
+
+static const char common_lines[] =
+	"k=$0 mode=$1 status=0\n"
+	"shift\n"
+	"umask 002\n"
+	"export LC_ALL=C\n"
+	"has_cnewer() { find . -prune -cnewer \"$1\" >/dev/null 2>&1; }\n"
+	"tick() { sleep 0.02 2>/dev/null || sleep 1; }\n"
+	"is_there() { [ -e \"$1\" ] || [ -L \"$1\" ]; }\n"
+	"copy_options() {\n"
+	"\tg='--preserve=mode,timestamps,links --reflink=auto'\n"
+	"\tcp $g -- /dev/null \"$a/probe-$$\" 2>/dev/null && echo \"$g\"\n"
+	"\trm -f \"$a/probe-$$\"\n"
+	"}\n"
+	/* Since when, and further conditions. */
+	"changed() {\n"
+	"\tf=$1\n"
+	"\tshift\n"
+	"\tif has_cnewer \"$f\"; then\n"
+	"\t\tset -- \"$@\" -cnewer \"$f\" -print0\n"
+	"\telse\n"
+	"\t\tread -r s <\"$f\"\n"
+	"\t\tset -- \"$@\" -exec /bin/sh \"$k\" since \"$s\" {} +\n"
+	"\tfi\n";
+
+static const char rest_lines[] =
+	/* The names of many, and the times in the same order, unless one is gone meanwhile. */
+	"since)\n"
+	"\ts=$1 n=0\n"
+	"\tshift\n"
+	"\ttimes=$(stat -c %Z -- \"$@\" 2>/dev/null)\n"
+	"\tfor z in $times; do n=$((n + 1)); done\n"
+	"\tif [ $n = $# ]; then\n"
+	"\t\tfor z in $times; do\n"
+	"\t\t\t[ \"$z\" -lt \"$s\" ] || printf '%s\\0' \"$1\"\n"
+	"\t\t\tshift\n"
+	"\t\tdone\n"
+	"\telse\n"
+	"\t\tfor p; do\n"
+	"\t\t\tz=$(stat -c %Z -- \"$p\" 2>/dev/null) || continue\n"
+	"\t\t\t[ \"$z\" -lt \"$s\" ] || printf '%s\\0' \"$p\"\n"
+	"\t\tdone\n"
+	"\tfi\n"
+	"\t;;\n"
+	"aged)\n"
+	"\tfor p; do\n"
+	"\t\tz=$(stat -c '%Z %s' -- \"$p\" 2>/dev/null) && printf '%s %s\\0' \"$z\" \"$p\"\n"
+	"\tdone\n"
+	"\t;;\n"
+	/* Newest first: "TIME SIZE PATH". */
+	"fit)\n"
+	"\tread -r left <\"$a/left\"\n"
+	"\tfor x; do\n"
+	"\t\tx=${x#* }\n"
+	"\t\tn=${x%% *} p=${x#* }\n"
+	"\t\tif [ \"$n\" -le \"$left\" ]; then\n"
+	"\t\t\tleft=$((left - n))\n"
+	"\t\t\tprintf '%s\\0' \"$p\"\n"
+	"\t\telse\n"
+	"\t\t\t[ ! -e \"$m/$p\" ] || rm -f -- \"$o/$p\" \"$m/$p\"\n"
+	"\t\t\tprintf 'over the size of collect: %s (%s bytes)\\n' \"$p\" \"$n\" >&2\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	"\techo \"$left\" >\"$a/left\"\n"
+	"\t;;\n"
+	/* What the program has removed since it was collected. */
+	"gone)\n"
+	"\tfor p; do\n"
+	"\t\tp=${p#\"$m\"/}\n"
+	"\t\tq=$p\n"
+	"\t\t[ ! -s \"$m/$p\" ] || q=${p%.tree}\n"
+	"\t\tis_there \"./$q\" && continue\n"
+	"\t\trm -f -- \"$o/$p\" \"$m/$p\"\n"
+	"\t\twhile case $p in */*) ;; *) false ;; esac; do\n"
+	"\t\t\tp=${p%/*}\n"
+	"\t\t\trmdir -- \"$o/$p\" \"$m/$p\" 2>/dev/null || break\n"
+	"\t\tdone\n"
+	"\tdone\n"
+	"\t;;\n"
+	/* A file is whole or not there: a full disk, or one that was removed meanwhile. */
+	"copy)\n"
+	"\tg=$(copy_options)\n"
+	"\tcp -P $g --parents -- \"$@\" \"$t/\" 2>/dev/null || for p; do\n"
+	"\t\tcp -P $g --parents -- \"$p\" \"$t/\" 2>\"$a/why-$$\" && continue\n"
+	"\t\trm -f -- \"$t/$p\"\n"
+	"\t\tis_there \"$p\" || continue\n"
+	"\t\tcat \"$a/why-$$\" >&2\n"
+	"\t\tstatus=1\n"
+	"\tdone\n"
+	"\trm -f \"$a/why-$$\"\n"
+	"\tfor p; do\n"
+	"\t\tp=${p#./}\n"
+	"\t\tis_there \"$t/$p\" || continue\n"
+	"\t\tcase $p in */*) [ -d \"$m/${p%/*}\" ] || mkdir -p -- \"$m/${p%/*}\" ;; esac\n"
+	"\t\tif is_there \"$o/$p\" && [ ! -f \"$m/$p\" ]; then\n"
+	"\t\t\t[ -s \"$m/$p.tree\" ] || printf '%s is in the results already: the one from "
+	"the tree is %s.tree\\n' \"$p\" \"$p\" >&2\n"
+	"\t\t\tmv -f -- \"$t/$p\" \"$t/$p.tree\"\n"
+	"\t\t\techo tree >\"$m/$p.tree\"\n"
+	"\t\telse\n"
+	"\t\t\t: >>\"$m/$p\"\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	"\t;;\n"
+	/* Parents come first; what is new as a whole is moved as a whole. */
+	"merge)\n"
+	"\tfor d; do\n"
+	"\t\t[ -d \"$t/$d\" ] || continue\n"
+	"\t\tif ! is_there \"$o/$d\"; then\n"
+	"\t\t\tmv -- \"$t/$d\" \"$o/$d\" || status=1\n"
+	"\t\telif [ -d \"$o/$d\" ] && [ ! -L \"$o/$d\" ]; then\n"
+	"\t\t\tfind \"$t/$d\" -mindepth 1 -maxdepth 1 ! -type d "
+	"-exec /bin/sh -c 'mv -f -- \"$@\" \"$0/\"' \"$o/$d\" {} + || status=1\n"
+	"\t\telse\n"
+	"\t\t\tprintf '%s is no directory in the results\\n' \"$d\" >&2\n"
+	"\t\t\tstatus=1\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	"\t;;\n"
+	"live | all | final)\n"
+	"\t[ -e \"$a/start\" ] || exit 0\n"
+	"\tuntil ln -s $$ \"$a/busy\" 2>/dev/null; do\n"
+	"\t\tkill -0 \"$(readlink \"$a/busy\")\" 2>/dev/null || rm -f \"$a/busy\"\n"
+	"\t\ttick\n"
+	"\tdone\n"
+	"\ttrap 'rm -f \"$a/busy\"' EXIT\n"
+	"\trm -rf \"$t\"\n"
+	"\t[ $mode = final ] || { date +%s >\"$a/next\"; tick; }\n"
+	"\tsince=$a/last-$mode\n"
+	"\t[ $mode != final ] || since=$a/last-all\n"
+	"\t[ -e \"$since\" ] || since=$a/start\n"
+	"\tif [ $mode = live ]; then\n"
+	"\t\tlive >\"$a/list\"\n"
+	"\telse\n"
+	"\t\t[ ! -d \"$m\" ] || find \"$m\" -type f -exec /bin/sh \"$k\" gone {} +\n"
+	"\t\tchanged \"$a/start\" >\"$a/list\"\n"
+	"\t\tif is_over; then\n"
+	"\t\t\txargs -0 /bin/sh \"$k\" aged <\"$a/list\" | sort -z -rn |\n"
+	"\t\t\t\txargs -0 -r /bin/sh \"$k\" fit >\"$a/fits\"\n"
+	"\t\t\tmv -f \"$a/fits\" \"$a/list\"\n"
+	"\t\telif [ \"$since\" != \"$a/start\" ]; then\n"
+	"\t\t\tchanged \"$since\" >\"$a/list\"\n"
+	"\t\tfi\n"
+	"\tfi\n"
+	"\tif [ -s \"$a/list\" ]; then\n"
+	"\t\tmkdir -p \"$t\" \"$m\" \"$o\" || exit\n"
+	"\t\txargs -0 /bin/sh \"$k\" copy <\"$a/list\" || status=1\n"
+	"\t\t(cd -- \"$t\" && find . -type d -print0) | xargs -0 -r /bin/sh \"$k\" merge || status=1\n"
+	"\t\trm -rf \"$t\"\n"
+	"\tfi\n"
+	"\t[ $mode = final ] || [ $status = 1 ] || mv -f \"$a/next\" \"$a/last-$mode\"\n"
+	"\t;;\n"
+	"esac\n"
+	"exit $status\n";
+
+/* 'it'\''s' */
+static void add_quoted(struct buf *out, const char *text)
+{
+	buf_adds(out, "'");
+	for (const char *at = text; *at; at++)
+		if (*at == '\'')
+			buf_adds(out, "'\\''");
+		else
+			buf_add(out, at, 1);
+	buf_adds(out, "'");
+}
+
+static void add_test(struct buf *out, const char *what, const char *pattern)
+{
+	AUTO_FREE char *path = str_eq(what, "-path") ? mem_printf("./%s", pattern) : NULL;
+
+	buf_addf(out, " -o %s ", what);
+	add_quoted(out, path ? path : pattern);
+}
+
+/* A path as a pattern that means nothing else. */
+static char *escaped_pattern(const char *path)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, SCRIPT_MAX);
+	for (; *path; path++) {
+		if (strchr("*?[\\", *path))
+			buf_adds(&out, "\\");
+		buf_add(&out, path, 1);
+	}
+	return buf_take(&out);
+}
+
+/* Volumes are not walked into (-xdev), but one of a single file would be a file of the tree. */
+static void add_skipped(const struct job *job, struct buf *out)
+{
+	const struct kube_run *run = job->run;
+	const struct strv none = {0}, *exclude = run->exclude ? run->exclude : &none;
+
+	buf_adds(out, "\\( -name .dlrun-never");
+	for (size_t i = 0; i < ARRAY_LEN(caches); i++)
+		add_test(out, "-name", caches[i]);
+	for (size_t i = 0; i < exclude->n; i++)
+		add_test(out, strchr(exclude->v[i], '/') ? "-path" : "-name", exclude->v[i]);
+	for (size_t i = 0; i < run->n_data; i++) {
+		AUTO_FREE char *path = escaped_pattern(run->data[i].path);
+		add_test(out, "-path", path);
+	}
+	buf_adds(out, " \\) -prune -o \\( -type f -o -type l \\)");
+}
+
+char *job_collector(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	unsigned long long most = run->collect_bytes < INT64_MAX ? run->collect_bytes : INT64_MAX;
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, SCRIPT_MAX);
+	buf_adds(&out, "i=${JOB_COMPLETION_INDEX:-0} a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
+		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
+	if (job->shares_results)
+		buf_adds(&out, "[ \"$i\" = 0 ] || o=$o/rank-$i\n");
+	buf_adds(&out, "r=");
+	add_quoted(&out, run->workdir);
+	buf_adds(&out, "\ncd -- \"$r\" || exit\n");
+	buf_adds(&out, common_lines);
+	buf_adds(&out, "\tfind . -xdev ");
+	add_skipped(job, &out);
+	buf_adds(&out, " \"$@\"\n}\n"
+		       "live() {\n"
+		       "\tchanged \"$since\" \\( -name '*tfevents*' -o -name params.json -o -name "
+		       "hparams.yaml "
+		       "-o -name args.json -o -path '*/.hydra/config.yaml' -o -path "
+		       "'*/.hydra/overrides.yaml' \\)\n"
+		       "}\n");
+	buf_addf(&out,
+		"is_over() {\n"
+		"\techo %llu >\"$a/left\"\n"
+		"\tn=$(xargs -0 -r stat -c %%s -- <\"$a/list\" 2>/dev/null | {\n"
+		"\t\tn=0\n"
+		"\t\twhile read -r b; do n=$((n + b)); done\n"
+		"\t\techo $n\n"
+		"\t})\n"
+		"\t[ \"$n\" -gt %llu ]\n"
+		"}\n",
+		most, most);
+	buf_adds(&out, "case $mode in\n");
+	buf_adds(&out, begin_lines);
+	buf_adds(&out, rest_lines);
+	return buf_take(&out);
+}

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Files that programs leave in their tree, in a real cluster: with storage and without, however the program ends."""
+
+import json
+import signal
+import subprocess
+
+import cluster as clusters
+from harness import *  # noqa: F403
+from kubesite import site
+
+# Written as programs do that were made for one machine; `end` is what becomes of them then.
+WRITE = """import os, sys, time
+os.makedirs("logs/v0", exist_ok=True)
+for name, text in {"model.pt": "weights", "logs/v0/events.out.tfevents.1.x": "e" * 3000, "logs/v0/new\\nline": "nl", "a.py": "edited"}.items():
+    with open(name, "w") as f:
+        f.write(text)
+with open("aged", "w") as f:
+    f.write("old")
+os.utime("aged", (1, 1))
+os.symlink("/etc/passwd", "out-link")
+os.makedirs("__pycache__", exist_ok=True)
+open("__pycache__/x.pyc", "w").close()
+with open("sparse", "wb") as f:
+    f.truncate(256 << 20)
+open(os.environ["DLRUN_OUTPUT_DIR"] + "/both", "w").write("mine")
+open("both", "w").write("tree's")
+print("written", flush=True)
+"""
+FILES = {"model.pt": "weights", "logs/v0/events.out.tfevents.1.x": "e" * 3000, "logs/v0/new\nline": "nl", "a.py": "edited", "aged": "old",
+         "both": "mine", "both.tree": "tree's"}
+ENDS = {"exit": ("sys.exit(3)", ("failed", 3)), "signal": ("os.kill(os.getpid(), 9)", ("failed", 137)), "well": ("", ("succeeded", 0)),
+        "limit": ("time.sleep(600)", ("failed", 124))}
+
+
+def fetched(dir):
+    return {str(p.relative_to(dir)): p.read_text() for p in sorted(dir.rglob("*"))
+            if p.is_file() and not p.is_symlink() and ".dlrun-fetch" not in p.parts and p.name not in (".gitignore", "sparse")}
+
+
+def check_all(dir):
+    assert fetched(dir) == FILES, fetched(dir).keys()
+    assert os.readlink(dir / "out-link") == "/etc/passwd" and (dir / "sparse").stat().st_size == 256 << 20
+
+
+def submit_end(s, end, *options):
+    """A run that ends so: (its id, the state and exit code that are expected)."""
+    s.w.write("w.py", WRITE + ENDS[end][0])
+    options = [*options, "--timeout", "8s", "--grace", "2s"] if end == "limit" else options
+    return s.submit(*options, "--", "python3", "w.py"), ENDS[end][1]
+
+
+def written(s, run):
+    wait_for(lambda: "written" in s.w.ok("logs", run).out, "the files", 90)
+
+
+def test_files_of_the_tree_come_into_the_storage(w):
+    with site(w) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        for end in ENDS:
+            run, (state, code) = submit_end(s, end)
+            record = s.ended(run)
+            assert (record["state"], record["exit"]["code"]) == (state, code), (end, s.why(run), s.output(run))
+            assert "both is in the results already" in s.output(run), s.output(run)
+            w.ok("fetch", run)
+            check_all(w.tree / run)
+
+
+def test_a_pod_that_is_deleted_saves_its_files(w):
+    with site(w) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        s.w.write("w.py", WRITE + "time.sleep(600)")
+        run = s.submit("--grace", "3s", "--", "python3", "w.py")
+        written(s, run)
+        # What is there already is seen while it runs.
+        w.ok("fetch", run, "-o", "early")
+        check_all(w.tree / "early")
+        s.cancel(run)
+        w.ok("fetch", run)
+        check_all(w.tree / run)
+
+
+def test_the_next_attempt_finds_them(w):
+    again = """import os
+n = int(open("ckpt").read()) if os.path.exists("ckpt") else 0
+open("ckpt", "w").write(str(n + 1))
+print("begins at", n, flush=True)
+raise SystemExit(n < %d)
+"""
+    with site(w, files={"again.py": again % 2, "more.py": again % 1}) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        run = s.submit("--retries", "3", "--", "python3", "again.py")
+        assert s.ended(run, 150)["state"] == "succeeded", (s.why(run), s.output(run))
+        assert "begins at 2" in s.output(run), s.output(run)
+        run = s.submit("--", "python3", "more.py")
+        assert s.ended(run)["state"] == "failed"
+        w.ok("restart", run)
+        wait_for(lambda: w.show(run)["state"] == "succeeded", "the second attempt", 90)
+        w.ok("fetch", run)
+        assert fetched(w.tree / run) == {"ckpt": "2"}, fetched(w.tree / run)
+
+
+def test_busybox_alone_collects(w):
+    with site(w, base="busybox") as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        run = s.submit("--", "sh", "-c", "mkdir d; echo 1 > d/f; printf 3 > 'n\nl'; touch -d 1999-01-01 aged; echo more >> a.py")
+        assert s.ended(run)["state"] == "succeeded", (s.why(run), s.output(run))
+        w.ok("fetch", run)
+        got = fetched(w.tree / run)
+        assert got.keys() == {"d/f", "n\nl", "aged", "a.py"} and got["a.py"].endswith("more\n"), got
+
+
+def test_ranks_have_places_of_their_own(w):
+    with site(w) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+        run = s.submit("-N", "2", "--", "sh", "-c", "echo $NODE_RANK > rank; echo $NODE_RANK > out-$NODE_RANK")
+        assert s.ended(run)["state"] == "succeeded", (s.why(run), s.output(run))
+        w.ok("fetch", run)
+        assert fetched(w.tree / run) == {"rank": "0\n", "out-0": "0\n", "rank-1/rank": "1\n", "rank-1/out-1": "1\n"}, fetched(w.tree / run)
+
+
+if __name__ == "__main__":
+    main()

@@ -34,7 +34,7 @@ const struct opt app_opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'q', "quiet", struct app_options, quiet),
 		.help = "Say nothing but errors on stderr"},
 	{OPT_MEMBER(OPT_FLAG, 'v', "verbose", struct app_options, verbose),
-		.help = "Say more on stderr, to look for a fault"},
+		.help = "Print debug output to stderr"},
 	{OPT_MEMBER(OPT_FLAG, 'h', "help", struct app_options, help), .help = "Show a short help"},
 	{OPT_MEMBER(OPT_FLAG, 0, "version", struct app_options, version),
 		.help = "Show the version"},
@@ -323,15 +323,34 @@ static int enter_dir(struct app *app, struct err *err)
 	return fs_error(err, errno, "the directory %s of -C cannot be entered", shown);
 }
 
+/* The n-th argument of the synopsis that is not optional. */
+static void fail_missing(const struct cmd *cmd, size_t n, struct err *err)
+{
+	const char *p = cmd->synopsis, *name = p;
+	size_t len = 0;
+
+	for (; *p; p += len, p += strspn(p, " ")) {
+		len = strcspn(p, " ");
+		bool is_optional = *p == '[' && p[len - 1] == ']';
+
+		if (is_optional || (len == 2 && str_starts(p, "--")))
+			continue;
+		name = p;
+		if (n-- == 0)
+			break;
+	}
+	len = strcspn(name, " .|");
+	err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
+}
+
 static int check_words(const struct cmd *cmd, const struct strv *words, struct err *err)
 {
 	if ((int)words->n < cmd->min_words) {
-		err_set(err, E_USAGE, "words are missing: dlrun %s %s", cmd->name, cmd->synopsis);
+		fail_missing(cmd, words->n, err);
 	} else if (cmd->max_words != CMD_WORDS_ANY && (int)words->n > cmd->max_words) {
 		AUTO_FREE char *shown = str_shown(words->v[cmd->max_words]);
 
-		err_set(err, E_USAGE, "dlrun %s does not know what to do with '%s'", cmd->name,
-			shown);
+		err_set(err, E_USAGE, "dlrun %s: unexpected argument '%s'", cmd->name, shown);
 	} else {
 		return 0;
 	}
@@ -445,7 +464,7 @@ static int unknown_command(const char *name, char *const *rest, struct err *err)
 	if (!near && !strpbrk(name, "./"))
 		near = str_suggest(name, names, n);
 	free(names);
-	err_set(err, E_USAGE_COMMAND, "there is no command '%s'", shown);
+	err_set(err, E_USAGE_COMMAND, "unknown command '%s'", shown);
 	if (near || !is_program(name))
 		return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
 	buf_init(&line, LINE_MAX_BYTES);

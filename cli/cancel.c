@@ -31,7 +31,7 @@ static int cancel(struct app *app, struct run *run, bool no_wait, struct err *er
 	if (r < 0)
 		return err_prefix(err, "%s", run_id(run));
 	if (ended_before)
-		app_note(app, "%s had ended already: %s", run_id(run),
+		app_note(app, "%s already finished: %s", run_id(run),
 			run_state_name(run_state(run)));
 	else if (run_state_is_final(run_state(run)))
 		app_note(app, "%s: %s after %s", run_id(run), run_state_name(run_state(run)),
@@ -73,7 +73,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_cancel = {
 	.name = "cancel",
-	.summary = "Stop runs: TERM, and KILL after the grace time",
+	.summary = "Stop runs: TERM, and KILL after the grace period",
 	.synopsis = "[options] RUN...",
 	.examples = examples,
 	.opts = opts,

@@ -103,7 +103,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_explain = {
 	.name = "explain",
-	.summary = "Explain an error by its id, the word in brackets behind it",
+	.summary = "Explain an error by its id, shown in brackets after it",
 	.synopsis = "[options] [ID]",
 	.examples = examples,
 	.max_words = 1,

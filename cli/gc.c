@@ -149,7 +149,7 @@ static int run_node(struct app *app, const struct gc_values *values)
 static int check_options(const struct gc_values *values, struct err *err)
 {
 	if (values->node && (values->registry || values->target)) {
-		err_set(err, E_USAGE, "--node and --registry exclude each other");
+		err_set(err, E_USAGE, "--node and --registry cannot be used together");
 		return err_hint(err, "leave one of them out");
 	}
 	if (!values->target || values->registry)

@@ -275,7 +275,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_init = {
 	.name = "init",
-	.summary = "Write a first dlrun.yaml from what the project says about itself",
+	.summary = "Write a first dlrun.yaml from the project's files",
 	.synopsis = "[options] [TIER]",
 	.examples = examples,
 	.opts = opts,

@@ -115,7 +115,7 @@ static void fill_commands(const struct cmd *cmd, struct buf *out)
 static void add_key_facts(const struct config_key *key, struct buf *out)
 {
 	static const char *const types[] = {
-		[CONFIG_STRING] = "a word or sentence",
+		[CONFIG_STRING] = "string",
 		[CONFIG_INT] = "a number",
 		[CONFIG_SIZE] = "a size: 4096, 500Mi, 2Gi",
 		[CONFIG_DURATION] = "a duration: 90s, 15m, 1h30m, 7d",

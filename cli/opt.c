@@ -178,7 +178,7 @@ static int unknown(const struct parser *parser, const char *word, struct err *er
 	/* One letter is near to every other one. */
 	if (str_starts(word, "--"))
 		near = str_suggest(word, (const char *const *)names.v, names.n);
-	err_set(err, E_USAGE_OPTION, "%s has no option %s", request->command, shown);
+	err_set(err, E_USAGE_OPTION, "%s: unknown option %s", request->command, shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
 	return err_hint(err, "%s -h", request->command);

@@ -325,7 +325,7 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 		buf_adds(&out, "no values yet\n");
 	add_fault(plot, &out);
 	age_text(plot, age);
-	buf_addf(&out, "\n" UI_DIM "%s%sq: end" UI_OFF, age, *age ? " · " : "");
+	buf_addf(&out, "\n" UI_DIM "%s%sq: quit" UI_OFF, age, *age ? " · " : "");
 	screen_draw(screen, out.data);
 	return plot->values->svg && charts.n ? write_svg(plot, &charts, err) : 0;
 }

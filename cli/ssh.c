@@ -27,7 +27,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct ssh_values, rank), .arg = "N", .min = 0,
 		.max = RANK_MAX, .help = "Beside this rank (default: 0)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct ssh_values, accept_new_host),
-		.help = "Take the key of a host that ssh does not know yet"},
+		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_END},
 };
 

@@ -89,7 +89,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct submit_values, full),
 		.help = "Write the whole code layer anew, not what changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct submit_values, accept_new_host),
-		.help = "Take the key of a host that ssh does not know yet"},
+		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct submit_values, dry_run),
 		.help = "Say what would run, and write nothing"},
 	{OPT_MEMBER(OPT_STRING, 'o', "output", struct submit_values, output), .arg = "FORMAT",
@@ -321,17 +321,17 @@ static int start(struct app *app, const struct submit_values *values, struct ses
 static int check(const struct submit_values *values, struct err *err)
 {
 	if (values->follow && values->detach) {
-		err_set(err, E_USAGE, "--follow and --detach exclude each other");
+		err_set(err, E_USAGE, "--follow and --detach cannot be used together");
 		return err_hint(err, "leave one of them out");
 	}
 	if (values->list_files && !values->dry_run) {
-		err_set(err, E_USAGE, "--list-files goes with --dry-run");
+		err_set(err, E_USAGE, "--list-files requires --dry-run");
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
 	if (!values->output)
 		return 0;
 	if (!values->dry_run) {
-		err_set(err, E_USAGE, "--output goes with --dry-run");
+		err_set(err, E_USAGE, "--output requires --dry-run");
 		return err_hint(err, "dlrun submit --dry-run -o yaml …");
 	}
 	if (!str_eq(values->output, "yaml") && !str_eq(values->output, "json")) {
@@ -364,7 +364,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun submit -- python3 train.py --lr 0.1 # run it and follow the output",
 	"dlrun submit -d -n sweep --timeout 2h -- ./train.sh # name it, limit it, leave",
-	"dlrun submit --from @ -- python3 train.py --lr 0.2 # newest run's code, other words",
+	"dlrun submit --from @ -- python3 train.py --lr 0.2 # newest run's code, different arguments",
 };
 
 const struct cmd cmd_submit = {

@@ -17,7 +17,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct targets_values, offline),
 		.help = "Ask no cluster and no host, only list names"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct targets_values, accept_new_host),
-		.help = "Take the keys of hosts that ssh does not know yet"},
+		.help = "Accept the keys of hosts that ssh does not know yet"},
 	{OPT_END},
 };
 

@@ -187,7 +187,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	top_view_format(top->app, &runs, &machines, screen->columns, &text);
 	if (!runs.n)
 		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
-	buf_adds(&text, "\n" UI_DIM "q: end" UI_OFF);
+	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
 	screen_draw(screen, text.data);
 	*ret_far = false;
 	vec_foreach (struct run *, run, &runs)

@@ -20,8 +20,8 @@
 /* What a caller can do about a failure. */
 enum err_code {
 	ERR_NONE = 0,
-	ERR_USAGE,    /* the words of the command line are off */
-	ERR_CONFIG,   /* a configuration file or variable is off */
+	ERR_USAGE,    /* invalid command line */
+	ERR_CONFIG,   /* invalid configuration */
 	ERR_AUTH,     /* login or permission */
 	ERR_NOTFOUND, /* the named thing does not exist */
 	ERR_CONFLICT, /* it exists already, or somebody else holds it */

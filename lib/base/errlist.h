@@ -9,7 +9,7 @@
 /* clang-format off */
 #define ERR_LIST(X) \
 	/* the command line */ \
-	X(E_USAGE, USAGE, "usage", "the words of the command line are off", \
+	X(E_USAGE, USAGE, "usage", "invalid command line", \
 	  "An option or argument is missing, unknown or not of the form that the command takes. " \
 	  "`dlrun COMMAND -h` shows its options with examples.") \
 	X(E_USAGE_COMMAND, USAGE, "usage.command", "there is no such command", \
@@ -17,7 +17,7 @@
 	X(E_USAGE_OPTION, USAGE, "usage.option", "there is no such option", \
 	  "`dlrun COMMAND -h` shows the options of a command. Words for the program go behind `--`.") \
 	/* configuration */ \
-	X(E_CONFIG, CONFIG, "config", "a configuration file or variable is off", \
+	X(E_CONFIG, CONFIG, "config", "invalid configuration", \
 	  "The message names the file and line. dlrun.yaml(5) lists the keys and their types; " \
 	  "`dlrun config --show-origin` shows every value and where it comes from.") \
 	X(E_CONFIG_KEY, CONFIG, "config.key", "a key of the configuration is not known", \
@@ -47,7 +47,7 @@
 	  "Every file of the snapshot must be readable, or what runs would not be what you see. " \
 	  "Mend its permissions, or put the path into .dlrunignore.") \
 	/* data in a form that dlrun does not take */ \
-	X(E_DATA, IO, "data", "a file is not of the form that it should have", \
+	X(E_DATA, IO, "data", "a file has an unexpected format", \
 	  "A file that dlrun keeps or reads is damaged or was written by another program.") \
 	X(E_DATA_LIMIT, LIMIT, "data.limit", "something is larger than dlrun accepts", \
 	  "Everything that can grow has a ceiling; the message names it.") \
@@ -73,7 +73,7 @@
 	  "programs. `git config --global --add safe.directory DIR` says that you trust it.") \
 	X(E_SNAPSHOT_REPO, IO, "snapshot.repo", "the repository cannot be read", \
 	  "The message says what git found wrong.") \
-	X(E_SNAPSHOT_ROOT, USAGE, "snapshot.root", "this directory is too wide to be a tree", \
+	X(E_SNAPSHOT_ROOT, USAGE, "snapshot.root", "this directory is too large for a snapshot", \
 	  "/ and your home directory are refused. Change to the project, or use -C DIR; a dlrun.yaml or a " \
 	  "git repository marks where a tree begins.") \
 	X(E_SNAPSHOT_SECRET, LIMIT, "snapshot.secret", "untracked files look like secrets", \
@@ -108,7 +108,7 @@
 	/* GPUs */ \
 	X(E_GPU_COUNT, USAGE, "gpu.count", "there are not so many GPUs", \
 	  "More GPUs are asked for than the machine has, or than CUDA_VISIBLE_DEVICES of this shell allows. " \
-	  "It would wait for ever. `dlrun doctor` lists them.") \
+	  "It would wait forever. `dlrun doctor` lists them.") \
 	X(E_GPU_LOCK, IO, "gpu.lock", "the queue for GPUs cannot be used", \
 	  "GPUs are given out by locks on files in a directory that all users of the machine share. The message " \
 	  "names it.") \

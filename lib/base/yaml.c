@@ -86,7 +86,7 @@ static int fail_parser(struct parse *parse)
 		return fail(parse, line_at(parse, parser->problem_offset), problem);
 	if (is_tab_indented(parse, line)) {
 		fail(parse, line, "a tab in the indentation");
-		return err_hint(parse->err, "indent with blanks");
+		return err_hint(parse->err, "indent with spaces");
 	}
 	if (!parser->context)
 		return fail(parse, line, problem);

@@ -122,21 +122,20 @@ static int check_count(const struct gpu_claim *claim, const struct look *look, s
 {
 	unsigned most = capacity(look->gpus, look->eligible),
 		 all = capacity(look->gpus, UINT64_MAX);
-	const char *asked = claim->want == 1 ? "1 GPU is" : "GPUs are";
 	AUTO_FREE char *what =
-		claim->want == 1 ? mem_strdup(asked) : mem_printf("%u %s", claim->want, asked);
+		mem_printf("requested %u GPU%s", claim->want, claim->want == 1 ? "" : "s");
 	int r;
 
 	if (most >= claim->want)
 		return 0;
 	if (all == 0)
-		r = err_set(err, E_GPU_COUNT, "%s asked for and this machine has none", what);
+		r = err_set(err, E_GPU_COUNT, "%s, this machine has none", what);
 	else if (all < claim->want)
-		r = err_set(err, E_GPU_COUNT, "%s asked for and this machine has %u%s", what, all,
+		r = err_set(err, E_GPU_COUNT, "%s, this machine has %u%s", what, all,
 			all < look->gpus->n ? " of one vendor" : "");
 	else
-		r = err_set(err, E_GPU_COUNT,
-			"%s asked for and %u of this machine's %u may be used", what, most, all);
+		r = err_set(err, E_GPU_COUNT, "%s, only %u of this machine's %u may be used", what,
+			most, all);
 	err_hint(err, "dlrun submit -g %u", most);
 	return r;
 }
@@ -326,7 +325,7 @@ static int join_queue(struct gpu_claim *claim, struct err *err)
 int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, struct err *err)
 {
 	if (spec->want == 0 || spec->want > GPU_MAX)
-		return err_set(err, E_GPU_COUNT, "%u GPUs are asked for, and a run takes 1 to %d",
+		return err_set(err, E_GPU_COUNT, "requested %u GPUs, the limit is 1 to %d",
 			spec->want, GPU_MAX);
 	AUTO_GPU_CLAIM struct gpu_claim *claim = mem_alloc(1, sizeof(*claim));
 	claim->dir = (struct gpu_dir){.fd = -1};

@@ -47,11 +47,13 @@ static int check_silence(
 	const char *tool, int status, const struct gpu_found_list *found, struct err *err)
 {
 	AUTO_FREE char *why = NULL;
+	char name[8];
 
 	if (status == 0 || found->n > 0)
 		return 0;
 	if (WIFSIGNALED(status))
-		why = mem_printf("it was ended by signal %d", WTERMSIG(status));
+		why = mem_printf(
+			"it was killed by SIG%s", proc_signal_name(WTERMSIG(status), name));
 	else
 		why = mem_printf("it ended with status %d", WEXITSTATUS(status));
 	return fail_tool(tool, why, err);

@@ -168,8 +168,10 @@ static int end(struct kube_plugin *plugin, int status, struct err *err)
 	if (plugin->out.fd >= 0 && read_output(&plugin->out) < 0)
 		return fail_much(plugin, err);
 	if (status != 0) {
+		char name[8];
 		AUTO_FREE char *why = status > 128
-					      ? mem_printf("was ended by signal %d", status - 128)
+					      ? mem_printf("was killed by SIG%s",
+							proc_signal_name(status - 128, name))
 					      : mem_printf("failed with exit status %d", status);
 		return fail(plugin, why, err);
 	}

@@ -3,7 +3,7 @@
  * JobSet v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
- * too, so they start at once, and no crash leaves pods that wait for ever.
+ * too, so they start at once, and no crash leaves pods that wait forever.
  *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed:
  *	   they do not depend on its digest. Create; 409 is success when the run-id label is this
  *	   run's.

@@ -69,7 +69,7 @@ static int check_sub_path(const char *sub_path, const char *what, struct err *er
 		return job_check_text(sub_path, "the path", err);
 	AUTO_FREE char *shown = str_shown(sub_path), *what_shown = str_shown(what);
 	return err_set(
-		err, E_KUBE_STORAGE, "%s: '%s' is no path within a volume", what_shown, shown);
+		err, E_KUBE_STORAGE, "%s: '%s' is not a valid path in a volume", what_shown, shown);
 }
 
 static struct json *place_source(const struct job *job, const struct kube_place *place)

@@ -266,8 +266,7 @@ static int fail_none(const struct kubeconfig_env *env, const struct kubeconfig *
 		return err_set(err, E_KUBE_NO_CONFIG, "%s names no context", config->files.v[0]);
 	if (!str_empty(env->kubeconfig)) {
 		AUTO_FREE char *shown = str_shown(env->kubeconfig);
-		err_set(err, E_KUBE_NO_CONFIG,
-			"there is no file of those that KUBECONFIG names: %s", shown);
+		err_set(err, E_KUBE_NO_CONFIG, "KUBECONFIG points to a missing file: %s", shown);
 		return err_hint(err, "unset KUBECONFIG   # then ~/.kube/config counts");
 	}
 	err_set(err, E_KUBE_NO_CONFIG, "there is no ~/.kube/config, and KUBECONFIG is not set");

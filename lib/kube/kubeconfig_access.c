@@ -73,7 +73,7 @@ static int take_tls(
 		return r;
 	if (access->tls.insecure && access->ca_pem)
 		return kubeconfig_bad(cluster, err,
-			"certificate-authority and insecure-skip-tls-verify exclude each other");
+			"certificate-authority and insecure-skip-tls-verify cannot be used together");
 	return 0;
 }
 

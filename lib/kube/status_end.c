@@ -305,7 +305,7 @@ static void by_signal(struct kube_pod *pod, int signal)
 	char name[8], limit[24];
 
 	ended(pod, 128 + signal, signal, "job", "Signal");
-	kube_why_set(&pod->why, E_RUN_FAILED, "the program was ended by signal %d (%s)", signal,
+	kube_why_set(&pod->why, E_RUN_FAILED, "the program was killed by SIG%s",
 		proc_signal_name(signal, name));
 	if (signal != 9 || pod->deleted_ms)
 		return;

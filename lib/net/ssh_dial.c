@@ -36,7 +36,7 @@ static int explain_lookup(enum ssh_waited waited, int code, const char *host, st
 	if (waited == SSH_WAIT_TIMEOUT || code == EAI_AGAIN)
 		return err_set(err, E_SSH_UNREACHABLE,
 			"the name %s cannot be looked up now: no name server answers", host);
-	return err_set(err, E_SSH_UNREACHABLE, "no address is known for the name %s", host);
+	return err_set(err, E_SSH_UNREACHABLE, "could not resolve host %s", host);
 }
 
 static int look_up(const char *host, uint16_t port, int family, const struct ssh_wait *wait,

@@ -125,7 +125,7 @@ static int parse_authority(
 	if (!*url->host)
 		return refuse(what, "it has no host", err);
 	if (text[0] != '[' && !is_name(url->host))
-		return refuse(what, "its host is no name and no address", err);
+		return refuse(what, "its host is not a valid name or address", err);
 	if (host_len == len)
 		return 0;
 	if (text[host_len] != ':')

@@ -254,8 +254,8 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 	const char *helper = find_helper(root, host, &key);
 	if (helper && !is_helper_name(helper)) {
 		AUTO_FREE char *shown = str_shown(helper);
-		return err_set(
-			err, E_DATA, "%s: \"%s\" is no name of a credential helper", what, shown);
+		return err_set(err, E_DATA, "%s: \"%s\" is not a valid credential helper name",
+			what, shown);
 	}
 	const struct json *entry = find_entry(find_auths(root), host, repo);
 	r = entry ? read_entry(entry, what, &login, err) : 0;

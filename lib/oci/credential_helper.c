@@ -71,9 +71,11 @@ static void add_words(const char *text, struct err *err)
 
 static int fail_status(const char *text, int status, const char *name, struct err *err)
 {
+	char signal[8];
+
 	if (status > 128)
-		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s was ended by signal %d", name,
-			status - 128);
+		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s was killed by SIG%s", name,
+			proc_signal_name(status - 128, signal));
 	else
 		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s failed with exit status %d",
 			name, status);

@@ -244,8 +244,8 @@ int platform_parse(const char *text, struct platform *ret, struct err *err)
 		  !str_ends(text, "/") && str_is_utf8(text, strlen(text));
 	if (!ok) {
 		AUTO_FREE char *shown = str_shown(text);
-		return err_set(
-			err, E_CONFIG, "\"%s\" is no platform of the form linux/amd64", shown);
+		return err_set(err, E_CONFIG, "\"%s\" is not a valid platform, such as linux/amd64",
+			shown);
 	}
 	*ret = platform;
 	return 0;

@@ -143,7 +143,7 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 
 		if (!env_name_is_valid(item->key))
 			return config_place_errorf(
-				err, &here, "'%s' is no name of a variable", item->key);
+				err, &here, "'%s' is not a valid variable name", item->key);
 		if (item->kind != YAML_SCALAR)
 			return config_wrong_kind(err, &here, item->key, "a single value", item);
 		env_put(&value->list, item->key, yaml_is_null(item) ? NULL : item->text);
@@ -172,7 +172,7 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 			from = item->text;
 		if (!env_name_is_valid(name))
 			return config_place_errorf(
-				err, &here, "'%s' is no name of a variable", name);
+				err, &here, "'%s' is not a valid variable name", name);
 		/* A value in a file that git tracks is what secrets are there to avoid. */
 		if (from && (from[0] != '@' || !from[1]))
 			return config_place_errorf(err, &here,

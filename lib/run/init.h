@@ -1,5 +1,5 @@
 /*
- * The first dlrun.yaml of a project: its text from what the project says about itself, and putting
+ * The first dlrun.yaml of a project: its text from the project's files, and putting
  * it in place.
  */
 #ifndef DLRUN_RUN_INIT_H

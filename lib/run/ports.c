@@ -27,8 +27,8 @@ int ports_add(struct ports *ports, const char *text, struct err *err)
 
 	if (str_to_int(text, 1, PORT_MAX, "port", &port, NULL) < 0) {
 		AUTO_FREE char *shown = str_shown(text);
-		return err_set(
-			err, E_CONFIG, "'%s' is no port: a number from 1 to %d", shown, PORT_MAX);
+		return err_set(err, E_CONFIG, "'%s' is not a valid port: use a number from 1 to %d",
+			shown, PORT_MAX);
 	}
 	if (has(ports, (uint16_t)port))
 		return err_set(err, E_CONFIG, "port %d is named twice", (int)port);

@@ -104,7 +104,7 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 		return 0;
 	}
 	AUTO_FREE char *shown = str_shown(host);
-	err_set(err, E_USAGE, "'%s' is no name of a port of a run", shown);
+	err_set(err, E_USAGE, "'%s' is not a valid address of a run's port", shown);
 	return err_hint(err, "6006.RUN.localhost, or 6006.r1.RUN.localhost for rank 1");
 }
 

@@ -81,8 +81,7 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 	if (ret->nodes == 0 || config_is_set(config, "resources.nodes"))
 		ret->nodes = (int)config_int(config, "resources.nodes", 1);
 	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX)
-		return err_set(
-			err, E_USAGE, "nodes: a run has 1 to %d of them", RESOURCES_NODES_MAX);
+		return err_set(err, E_USAGE, "--nodes must be from 1 to %d", RESOURCES_NODES_MAX);
 	take_size(config, "resources.memory", &ret->memory_bytes);
 	take_size(config, "resources.shm", &ret->shm_bytes);
 	take_size(config, "resources.disk", &ret->disk_bytes);

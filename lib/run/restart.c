@@ -60,7 +60,8 @@ static int check_state(const struct run *run, struct err *err)
 	enum run_state state = run_state(run);
 
 	if (state == RUN_SUCCEEDED) {
-		err_set(err, E_RUN_ENDED, "%s has succeeded: there is nothing to repeat",
+		err_set(err, E_RUN_ENDED,
+			"%s has succeeded; only failed, cancelled or lost runs restart",
 			run_id(run));
 		return err_hint(err, "dlrun submit --from %s", run_id(run));
 	}

@@ -490,7 +490,7 @@ int run_name_map(
 	n = map_name(wanted, name);
 	if (n == 0) {
 		AUTO_FREE char *shown = str_escaped(wanted);
-		return err_set(err, E_RUN_NAME, "no run can be called '%s'", shown);
+		return err_set(err, E_RUN_NAME, "invalid run name '%s'", shown);
 	}
 	memcpy(ret, name, n);
 	ret[n] = '\0';

@@ -381,8 +381,8 @@ static int not_done(struct setup *setup, int status, struct err *err)
 	char name[8];
 
 	if (WIFSIGNALED(status))
-		err_set(err, E_RUN_SETUP, "the setup was ended by signal %d (%s): %s",
-			WTERMSIG(status), proc_signal_name(WTERMSIG(status), name), line);
+		err_set(err, E_RUN_SETUP, "the setup was killed by SIG%s: %s",
+			proc_signal_name(WTERMSIG(status), name), line);
 	else
 		err_set(err, E_RUN_SETUP, "the setup exited with %d: %s", WEXITSTATUS(status),
 			line);

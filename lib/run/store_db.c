@@ -186,8 +186,8 @@ static int check_version(struct store *store, int *ret, struct err *err)
 		return r;
 	if (version < 0 || version > VERSION)
 		return err_set(err, E_STORE_VERSION,
-			"%s has version %d of the form, this dlrun knows up to %d", store->path,
-			version, VERSION);
+			"%s was written by a newer dlrun (format %d, this one reads up to %d)",
+			store->path, version, VERSION);
 	*ret = version;
 	return 0;
 }

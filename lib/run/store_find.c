@@ -39,8 +39,16 @@ static int find_back(struct store *store, int64_t back, struct run **ret, struct
 		return err_hint(err, "dlrun submit -- PROGRAM");
 	}
 	if (runs.n == 0) {
-		err_set(err, E_RUN_NOT_FOUND, "there are not as many runs as @-%lld asks for",
-			(long long)back);
+		size_t all;
+
+		filter.skip = 0;
+		filter.limit = (size_t)back;
+		r = store_list(store, &filter, &runs, err);
+		if (r < 0)
+			return r;
+		all = runs.n;
+		err_set(err, E_RUN_NOT_FOUND, "there is no run @-%lld, only %zu %s recorded",
+			(long long)back, all, all == 1 ? "is" : "are");
 		return err_hint(err, "dlrun ps -a");
 	}
 	*ret = TAKE(runs.v[0]);
@@ -108,11 +116,11 @@ static int fail_missing(struct store *store, const char *text, struct err *err)
 
 static int fail_ambiguous(const char *text, const struct run_list *runs, struct err *err)
 {
-	err_set(err, E_USAGE, "'%s' is the beginning of several runs", text);
+	err_set(err, E_USAGE, "'%s' is ambiguous, several runs match", text);
 	for (size_t i = 0; i < runs->n; i++)
 		err_evidence(
 			err, "%s, %s", run_id(runs->v[i]), run_state_name(run_state(runs->v[i])));
-	return err_hint(err, "write one more letter, or @ for the newest run");
+	return err_hint(err, "dlrun show %s", run_id(runs->v[0]));
 }
 
 int store_resolve(struct store *store, const char *text, struct run **ret, struct err *err)

@@ -406,7 +406,7 @@ static void split_commas(const char *text, struct strv *ret)
 	}
 }
 
-/* A run inside of a run uses the GPUs of that one: a second claim on them would wait for ever. */
+/* A run inside of a run uses the GPUs of that one: a second claim on them would wait forever. */
 static int default_gpus(const struct submission *submission, const char *path)
 {
 	const char *chosen = chosen_gpus(submission);
@@ -418,7 +418,10 @@ static int default_gpus(const struct submission *submission, const char *path)
 
 static int too_many_gpus(int wanted, size_t have, struct err *err)
 {
-	err_set(err, E_GPU_COUNT, "%d GPUs are asked for and this machine has %zu", wanted, have);
+	AUTO_FREE char *number = have ? mem_printf("%zu", have) : mem_strdup("none");
+
+	err_set(err, E_GPU_COUNT, "requested %d GPU%s, this machine has %s", wanted,
+		wanted == 1 ? "" : "s", number);
 	return err_hint(err, "dlrun submit -g %zu …", have);
 }
 
@@ -479,7 +482,7 @@ static int set_resources(struct submission *submission, struct err *err)
 		return r;
 	if (submission->target->ops->asks_first && !submission->spec.terminal)
 		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED, "%d nodes are asked for, and this machine is one",
+	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
 		resources->nodes);
 	return err_hint(err, "dlrun submit -t TARGET -N %d …", resources->nodes);
 }

@@ -188,8 +188,8 @@ static void judge_exit(struct supervisor *sup)
 	char name[8];
 
 	if (sig) {
-		AUTO_FREE char *text = mem_printf("the program was ended by signal %d (%s)", sig,
-			proc_signal_name(sig, name));
+		AUTO_FREE char *text =
+			mem_printf("the program was killed by SIG%s", proc_signal_name(sig, name));
 		attempt_set_end(&sup->end, RUN_FAILED, code, sig, "job", "Signal", text);
 	} else if (code == EXIT_NOT_FOUND && judge_not_found(sup)) {
 		return;

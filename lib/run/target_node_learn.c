@@ -169,8 +169,8 @@ static int check_gpus(struct node_look *look, int wanted, struct err *err)
 		return err_move(err, &look->fault);
 	if ((size_t)wanted <= look->gpus.n)
 		return 0;
-	err_set(err, E_GPU_COUNT, "%d GPUs are asked for and %s has %zu", wanted, look->host,
-		look->gpus.n);
+	err_set(err, E_GPU_COUNT, "requested %d GPU%s, host %s has %zu", wanted,
+		wanted == 1 ? "" : "s", look->host, look->gpus.n);
 	return err_hint(err, "dlrun submit -g %zu …", look->gpus.n);
 }
 

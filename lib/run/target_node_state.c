@@ -149,7 +149,7 @@ static void set_text(const struct node_attempt *attempt, struct target_status *r
 	if (!str_empty(text)) {
 		ret->text = mem_strdup(text);
 	} else if (ret->state == RUN_FAILED && ret->exit.signal) {
-		ret->text = mem_printf("the program was ended by signal %d (%s)", ret->exit.signal,
+		ret->text = mem_printf("the program was killed by SIG%s",
 			proc_signal_name(ret->exit.signal, name));
 	} else if (ret->state == RUN_FAILED && str_eq(ret->exit.origin, "job")) {
 		ret->text = mem_printf("the program exited with %d", ret->exit.code);

@@ -452,7 +452,7 @@ static int fail_ended(struct tensorboard_local *local, struct err *err)
 		return tensorboard_explain(local->said.data, local->said.len, &who, err);
 	last = tensorboard_last_line(local->said.data, local->said.len);
 	if (WIFSIGNALED(local->status))
-		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was ended by SIG%s",
+		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
 			proc_signal_name(WTERMSIG(local->status), signal));
 	else
 		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended with status %d",

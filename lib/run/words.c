@@ -101,6 +101,6 @@ int words_check_name(const char *pair, const char *option, struct err *err)
 	if (is_name(pair, len))
 		return err_set(err, E_USAGE, "%s %s: names with DLRUN_ are dlrun's own", option + 2,
 			shown);
-	err_set(err, E_USAGE, "%s: '%s' is no name of a variable", option + 2, shown);
+	err_set(err, E_USAGE, "%s: '%s' is not a valid variable name", option + 2, shown);
 	return err_hint(err, "dlrun submit %s NAME=… -- …", option);
 }

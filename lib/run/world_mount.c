@@ -35,7 +35,7 @@ static int check_path(const char *path, struct err *err)
 	if (world_path(path, "a path of the run", &normal, NULL) == 0 && str_eq(normal, path))
 		return 0;
 	AUTO_FREE char *shown = str_shown(path);
-	return err_set(err, E_DATA, "'%s' is no path in the tree", shown);
+	return err_set(err, E_DATA, "'%s' is not a valid path in the working tree", shown);
 }
 
 static int by_path(const void *a, const void *b)

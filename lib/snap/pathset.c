@@ -26,7 +26,7 @@ static int normalise(const char *path, const char *what, char **ret, struct err 
 	char *end = normal;
 
 	if (!*path)
-		return refuse(what, path, "is no path", err);
+		return refuse(what, path, "is not a valid path", err);
 	if (*path == '/')
 		return refuse(what, path, "is an absolute path", err);
 	for (const char *at = path; *at;) {

@@ -174,7 +174,7 @@ static int refuse_wide(const struct finder *finder, struct err *err)
 	if (!is_too_wide(finder, finder->root))
 		return 0;
 	AUTO_FREE char *shown = str_escaped(finder->root);
-	err_set(err, E_SNAPSHOT_ROOT, "'%s' is %s, which is too wide to be a tree", shown,
+	err_set(err, E_SNAPSHOT_ROOT, "'%s' is %s: refusing to take a snapshot of it", shown,
 		same_dir(finder->root, "/") ? "the root of the file system"
 					    : "your home directory");
 	return err_hint(err, "dlrun -C DIR ... with the directory of the project");

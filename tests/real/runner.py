@@ -272,7 +272,7 @@ def each_end(node):
     assert node.log("before127") == b"dlrun: no-such-program: command not found\n"
     assert node.log("nopath") == b"dlrun: ./nothing: no such file\n"
     assert "interpreter" in node.state("nointerp")["text"], node.state("nointerp")
-    assert node.state("killed")["text"] == "the program was ended by signal 9 (SIGKILL)"
+    assert node.state("killed")["text"] == "the program was killed by SIGKILL"
     assert node.state("exit137")["text"] == "the program exited with 137"
 
 

@@ -159,16 +159,16 @@ def each_gpus_of_a_program(w, shell):
     code, out = said(enter(w, shell, "b-22222", 1, "sh", "-c", ". \"$0\"; echo $gpus", w.dir / "at/b-22222/gpus", only="GPU-0002,0"))
     assert code == 0 and out == "0\n", out
     code, out = said(enter(w, shell, "c-22222", 4, "true"))
-    assert code == 125 and "text=4 GPUs are asked for and this machine has 3\n" in (w.dir / "at/c-22222/exit").read_text()
+    assert code == 125 and "text=requested 4 GPUs, this machine has 3\n" in (w.dir / "at/c-22222/exit").read_text()
     code, out = said(enter(w, shell, "d-22222", 2, "true", only="1 7"))
-    assert code == 125 and "text=2 GPUs are asked for and 1 of this machine's 3 may be used\n" in (w.dir / "at/d-22222/exit").read_text()
+    assert code == 125 and "text=requested 2 GPUs, only 1 of this machine's 3 may be used\n" in (w.dir / "at/d-22222/exit").read_text()
     code, out = said(enter(w, shell, "e-22222", 0, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-none}"))
     assert (code, out) == (0, "none\n")
     smi(w, "")
     code, out = said(enter(w, shell, "f-22222", "auto", "echo", "ran"))
     assert (code, out) == (0, "ran\n")
     code, out = said(enter(w, shell, "g-22222", 1, "true"))
-    assert code == 125 and "text=1 GPU is asked for and this machine has none\n" in (w.dir / "at/g-22222/exit").read_text()
+    assert code == 125 and "text=requested 1 GPU, this machine has none\n" in (w.dir / "at/g-22222/exit").read_text()
 
 
 def eight(w):

@@ -412,7 +412,7 @@ static void bad_answers_are_not_repeated(void **state)
 	check_bad_answer("no session: \x1b[31mlog in\nmore", 1,
 		"docker-credential-x failed with exit status 1",
 		"it said: no session: \\x1b[31mlog in");
-	check_bad_answer("", 128 + SIGSEGV, "docker-credential-x was ended by signal 11", NULL);
+	check_bad_answer("", 128 + SIGSEGV, "docker-credential-x was killed by SIGSEGV", NULL);
 }
 
 static void words_are_cut(void **state)
@@ -704,7 +704,7 @@ static void failing_helper_is_an_error(void **state)
 	} cases[] = {
 		{"echo garbage", "docker-credential-one printed something else than a login"},
 		{"exit 7", "docker-credential-one failed with exit status 7"},
-		{"kill -9 $$", "docker-credential-one was ended by signal 9"},
+		{"kill -9 $$", "docker-credential-one was killed by SIGKILL"},
 		{"yes", "docker-credential-one printed more than dlrun accepts"},
 		{"head -c 70000 /dev/zero",
 			"docker-credential-one printed more than dlrun accepts"},

@@ -341,17 +341,16 @@ static void test_count(void **state)
 	static const struct gpu_list none = {.n = 0};
 
 	(void)state;
-	refused(3, NULL, &two, "3 GPUs are asked for and this machine has 2", "dlrun submit -g 2");
-	refused(1, NULL, &none, "1 GPU is asked for and this machine has none",
-		"dlrun submit -g 0");
-	refused(4, NULL, &mixed, "4 GPUs are asked for and this machine has 3 of one vendor",
+	refused(3, NULL, &two, "requested 3 GPUs, this machine has 2", "dlrun submit -g 2");
+	refused(1, NULL, &none, "requested 1 GPU, this machine has none", "dlrun submit -g 0");
+	refused(4, NULL, &mixed, "requested 4 GPUs, this machine has 3 of one vendor",
 		"dlrun submit -g 3");
-	refused(2, "1", &two, "2 GPUs are asked for and 1 of this machine's 2 may be used",
+	refused(2, "1", &two, "requested 2 GPUs, only 1 of this machine's 2 may be used",
 		"dlrun submit -g 1");
-	refused(1, "7", &two, "1 GPU is asked for and 0 of this machine's 2 may be used",
+	refused(1, "7", &two, "requested 1 GPU, only 0 of this machine's 2 may be used",
 		"dlrun submit -g 0");
-	refused(0, NULL, &two, "0 GPUs are asked for, and a run takes 1 to 64", NULL);
-	refused(65, NULL, &two, "65 GPUs are asked for, and a run takes 1 to 64", NULL);
+	refused(0, NULL, &two, "requested 0 GPUs, the limit is 1 to 64", NULL);
+	refused(65, NULL, &two, "requested 65 GPUs, the limit is 1 to 64", NULL);
 	assert_int_equal(count_files("ticket."), 0);
 }
 

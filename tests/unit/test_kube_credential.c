@@ -270,7 +270,7 @@ static void test_failures(void **state)
 {
 	(void)state;
 	fails("exit 3", 0, "login, which logs in to the cluster lab, failed with exit status 3");
-	fails("kill -9 $$", 0, "was ended by signal 9");
+	fails("kill -9 $$", 0, "was killed by SIGKILL");
 	fails("true", 0, "login, which logs in to the cluster lab, printed nothing");
 	fails("echo SECRET", 0, "something else than an ExecCredential");
 	fails("echo '{\"kind\":\"Secret\",\"token\":\"SECRET\"}'", 0, "something else");

@@ -290,7 +290,7 @@ static void test_bad_clusters(void **state)
 	fails(SERVER ", insecure-skip-tls-verify: 'true'", "", "true or false");
 	fails(SERVER ", insecure-skip-tls-verify: true, certificate-authority-data: "
 		     "LS0tLS1CRUdJTiA=",
-		"", "exclude each other");
+		"", "cannot be used together");
 }
 
 #define V1 "apiVersion: client.authentication.k8s.io/v1"

@@ -165,7 +165,7 @@ static void hidden_options_want_their_whole_name(void **state)
 	assert_int_equal(parsed.code, 0);
 	assert_true(parsed.values.brief);
 	done(&parsed);
-	refuse("--secret-fla", E_USAGE_OPTION, "dlrun test has no option --secret-fla", NULL);
+	refuse("--secret-fla", E_USAGE_OPTION, "dlrun test: unknown option --secret-fla", NULL);
 }
 
 static void dashes(void **state)
@@ -199,14 +199,14 @@ static void a_program_keeps_its_options(void **state)
 static void faults(void **state)
 {
 	(void)state;
-	refuse("--nmae|x", E_USAGE_OPTION, "dlrun test has no option --nmae",
+	refuse("--nmae|x", E_USAGE_OPTION, "dlrun test: unknown option --nmae",
 		"did you mean --name?");
-	refuse("--nmae=x", E_USAGE_OPTION, "dlrun test has no option --nmae",
+	refuse("--nmae=x", E_USAGE_OPTION, "dlrun test: unknown option --nmae",
 		"did you mean --name?");
-	refuse("-z", E_USAGE_OPTION, "dlrun test has no option -z", "dlrun test -h");
-	refuse("-aé", E_USAGE_OPTION, "dlrun test has no option -é", "dlrun test -h");
-	refuse("-a\xff", E_USAGE_OPTION, "dlrun test has no option -\\xff", "dlrun test -h");
-	refuse("--=x", E_USAGE_OPTION, "dlrun test has no option --", "dlrun test -h");
+	refuse("-z", E_USAGE_OPTION, "dlrun test: unknown option -z", "dlrun test -h");
+	refuse("-aé", E_USAGE_OPTION, "dlrun test: unknown option -é", "dlrun test -h");
+	refuse("-a\xff", E_USAGE_OPTION, "dlrun test: unknown option -\\xff", "dlrun test -h");
+	refuse("--=x", E_USAGE_OPTION, "dlrun test: unknown option --", "dlrun test -h");
 	refuse("-n", E_USAGE, "--name needs a value", "dlrun test --name NAME");
 	refuse("-an", E_USAGE, "--name needs a value", "dlrun test --name NAME");
 	refuse("--all=yes", E_USAGE, "--all takes no value", NULL);
@@ -240,7 +240,7 @@ static void first_fault_is_told_and_the_rest_is_read(void **state)
 	(void)state;
 	PARSE(parsed, "--bogus|--tail=x|--json|word");
 	assert_int_equal(parsed.code, -ERR_USAGE);
-	assert_string_equal(parsed.err.message, "dlrun test has no option --bogus");
+	assert_string_equal(parsed.err.message, "dlrun test: unknown option --bogus");
 	assert_true(parsed.common.json);
 	assert_int_equal(parsed.words.n, 1);
 	done(&parsed);

@@ -30,13 +30,13 @@ static void test_what_is_no_port(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-		{"0", "'0' is no port: a number from 1 to 65535"},
-		{"65536", "'65536' is no port: a number from 1 to 65535"},
-		{"-1", "'-1' is no port: a number from 1 to 65535"},
-		{"", "'' is no port: a number from 1 to 65535"},
-		{"6006/udp", "'6006/udp' is no port: a number from 1 to 65535"},
+		{"0", "'0' is not a valid port: use a number from 1 to 65535"},
+		{"65536", "'65536' is not a valid port: use a number from 1 to 65535"},
+		{"-1", "'-1' is not a valid port: use a number from 1 to 65535"},
+		{"", "'' is not a valid port: use a number from 1 to 65535"},
+		{"6006/udp", "'6006/udp' is not a valid port: use a number from 1 to 65535"},
 		{"18446744073709557622",
-			"'18446744073709557622' is no port: a number from 1 to 65535"},
+			"'18446744073709557622' is not a valid port: use a number from 1 to 65535"},
 		{"6006", "port 6006 is named twice"},
 	};
 	struct ports ports = {.v = {6006}, .n = 1};

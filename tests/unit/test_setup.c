@@ -419,7 +419,7 @@ static void test_signal(void **state)
 	struct place *place = *state;
 
 	set_line(place, "kill -9 $$");
-	must_fail(place, "ended by signal 9 (KILL)");
+	must_fail(place, "killed by SIGKILL");
 	assert_int_equal(place->err.n_evidence, 0);
 }
 

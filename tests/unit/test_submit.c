@@ -592,7 +592,7 @@ static void test_ports(void **state)
 	expect_refused(place, E_USAGE, "--port: port 9000 is named twice");
 	strv_done(&place->ports);
 	strv_add(&place->ports, "http");
-	expect_refused(place, E_USAGE, "--port: 'http' is no port");
+	expect_refused(place, E_USAGE, "--port: 'http' is not a valid port");
 }
 
 static void test_from_what_is_not_there(void **state)
@@ -630,7 +630,7 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		strv_done(&place->env);
 		strv_add(&place->env, bad[i]);
-		expect_refused(place, E_USAGE, "is no name of a variable");
+		expect_refused(place, E_USAGE, "is not a valid variable name");
 	}
 	strv_done(&place->env);
 	strv_add(&place->env, "NOT_SET_HERE");

@@ -137,7 +137,7 @@ static void test_states(void **state)
 		{"failed", "code=3 reason=Error", RUN_FAILED, 3, 0, "job", "Error",
 			"the program exited with 3"},
 		{"failed", "code=137 signal=KILL", RUN_FAILED, 137, 9, "job", "Signal",
-			"the program was ended by signal 9 (KILL)"},
+			"the program was killed by SIGKILL"},
 		/* a signal is never exit 0 */
 		{"failed", "code=0 signal=9 reason=Signal", RUN_FAILED, 137, 9, "job", "Signal",
 			NULL},

@@ -136,24 +136,24 @@ static void test_refuse(void **state)
 		{"http://h:80:80/", "port"},
 		{"http://h:8x/", "port"},
 		{"http://::1/", "host"},
-		{"http://%6c/", "no name"},
-		{"http://h%00.x/", "no name"},
-		{"http://.h/", "no name"},
-		{"http://a..b/", "no name"},
-		{"http://./", "no name"},
-		{"http://-h/", "no name"},
-		{"http://127.0.0.1./", "no name"},
-		{"http://169.254.169.254.:80/", "no name"},
-		{"http://1.2.3.4.5/", "no name"},
-		{"http://1.2.3.256/", "no name"},
-		{"http://4294967296/", "no name"},
-		{"http://0x7f.0.0.0x1.0x/", "no name"},
-		{"http://08.0.0.1/", "no name"},
-		{"http://h.1/", "no name"},
-		{"http://h.0xa/", "no name"},
-		{"http://h;x/", "no name"},
-		{"http://h,x/", "no name"},
-		{"http://a]/", "no name"},
+		{"http://%6c/", "not a valid name"},
+		{"http://h%00.x/", "not a valid name"},
+		{"http://.h/", "not a valid name"},
+		{"http://a..b/", "not a valid name"},
+		{"http://./", "not a valid name"},
+		{"http://-h/", "not a valid name"},
+		{"http://127.0.0.1./", "not a valid name"},
+		{"http://169.254.169.254.:80/", "not a valid name"},
+		{"http://1.2.3.4.5/", "not a valid name"},
+		{"http://1.2.3.256/", "not a valid name"},
+		{"http://4294967296/", "not a valid name"},
+		{"http://0x7f.0.0.0x1.0x/", "not a valid name"},
+		{"http://08.0.0.1/", "not a valid name"},
+		{"http://h.1/", "not a valid name"},
+		{"http://h.0xa/", "not a valid name"},
+		{"http://h;x/", "not a valid name"},
+		{"http://h,x/", "not a valid name"},
+		{"http://a]/", "not a valid name"},
 		{"http://[::1/", "["},
 		{"http://[]/", "IPv6"},
 		{"http://[1.2.3.4]/", "IPv6"},
@@ -199,7 +199,7 @@ static void test_limits(void **state)
 	assert_refused(more, "8192");
 	assert_refused(huge, "8192");
 	assert_refused(query, "8192"); /* the slash makes it longer */
-	assert_refused(name, "no name");
+	assert_refused(name, "not a valid name");
 	url_done(&url);
 	assert_int_equal(url_parse("http://h/1234567890/x", "it", &url, NULL), 0);
 	assert_int_equal(url_resolve(&url, reference, "it", &resolved, NULL), -ERR_REMOTE);

@@ -250,7 +250,7 @@ static void test_tab_hint(void **state)
 
 	(void)state;
 	assert_int_equal(yaml_parse(text, strlen(text), "f.yaml", &yaml, &err), -ERR_CONFIG);
-	assert_string_equal(err.hint, "indent with blanks");
+	assert_string_equal(err.hint, "indent with spaces");
 }
 
 static char *repeat(const char *open, size_t n, const char *close)

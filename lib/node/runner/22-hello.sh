@@ -131,9 +131,9 @@ serve() {
 # $1 a name of [a-z0-9-], at most 64 of them.
 check_name() {
 	case $1 in
-	'' | -* | *[!a-z0-9-]*) answer_fail usage "$1 is no name" ;;
+	'' | -* | *[!a-z0-9-]*) answer_fail usage "invalid name: $1" ;;
 	esac
-	[ "${#1}" -le 64 ] || answer_fail usage "$1 is no name"
+	[ "${#1}" -le 64 ] || answer_fail usage "invalid name: $1"
 }
 
 # A number from 1, or from 0, that arithmetic can take.

@@ -65,7 +65,7 @@ finish_program() {
 	fi
 	if [ "$2" != 0 ]; then
 		signal_name_of "$2"
-		end_state=failed end_code=$((128 + $2)) end_reason=Signal end_text="the program was ended by signal $2 ($signal_name)"
+		end_state=failed end_code=$((128 + $2)) end_reason=Signal end_text="the program was killed by $signal_name"
 	elif [ "$1" != 0 ]; then
 		end_state=failed end_reason=Error end_text="the program exited with $1"
 		[ "$1" != 127 ] || finish_not_found

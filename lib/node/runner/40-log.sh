@@ -101,7 +101,7 @@ log_pause() {
 	sleep 0.2 </dev/null >/dev/null 3<&- 4>&- || sleep 1 </dev/null >/dev/null 3<&- 4>&-
 }
 
-# The client has gone. Whoever writes would wait for ever where nobody takes the bytes and nobody closes the pipe:
+# The client has gone. Whoever writes would wait forever where nobody takes the bytes and nobody closes the pipe:
 # containerd, of a pod's exec. Ends them when nothing has moved for 10 s.
 log_abandon() {
 	log_n=0 log_seen=

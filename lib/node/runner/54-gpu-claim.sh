@@ -55,7 +55,7 @@ gpu_pick() {
 	dgpu_set=$dgpu_best
 }
 
-# 1: it would wait for ever.
+# 1: it would wait forever.
 gpu_check_count() {
 	gpu_pick "$dgpu_eligible" 0
 	dgpu_may=$dgpu_most
@@ -64,15 +64,15 @@ gpu_check_count() {
 	gpu_count "$dgpu_set"
 	dgpu_all=$dgpu_n
 	gpu_pick "$dgpu_set" 0
-	dgpu_error="$dgpu_want GPUs are asked for and"
-	[ "$dgpu_want" -ne 1 ] || dgpu_error='1 GPU is asked for and'
+	dgpu_error="requested $dgpu_want GPUs,"
+	[ "$dgpu_want" -ne 1 ] || dgpu_error='requested 1 GPU,'
 	if [ "$dgpu_most" -eq 0 ]; then
 		dgpu_error="$dgpu_error this machine has none"
 	elif [ "$dgpu_most" -lt "$dgpu_want" ]; then
 		dgpu_error="$dgpu_error this machine has $dgpu_most"
 		[ "$dgpu_most" -eq "$dgpu_all" ] || dgpu_error="$dgpu_error of one vendor"
 	else
-		dgpu_error="$dgpu_error $dgpu_may of this machine's $dgpu_most may be used"
+		dgpu_error="$dgpu_error only $dgpu_may of this machine's $dgpu_most may be used"
 	fi
 	return 1
 }

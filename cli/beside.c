@@ -136,6 +136,9 @@ int beside_run(struct app *app, const struct beside_request *request)
 	}
 	if (runs_get(app, request->run, &run, &err) < 0)
 		return app_fail(app, &err);
+	if (run_state_is_final(run_state(run)) && request->tty)
+		app_note(app, "%s has ended (%s): this is its tree as it was left", run_id(run),
+			run_state_name(run_state(run)));
 	catch_signals(request->tty);
 	int r = run_exec(&app->session, run, &exec, &status, &app_interrupted, &err);
 	restore(&terminal);

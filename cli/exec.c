@@ -79,6 +79,6 @@ const struct cmd cmd_exec = {
 	.values_size = sizeof(struct exec_values),
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
-	.words = VALUE_LIVE,
+	.words = VALUE_RUN,
 	.run = run,
 };

@@ -201,6 +201,6 @@ const struct cmd cmd_ssh = {
 	.values_size = sizeof(struct ssh_values),
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
-	.words = VALUE_LIVE,
+	.words = VALUE_RUN,
 	.run = run,
 };

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -530,4 +531,34 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
 	if (attempt_process_alive(&state.supervisor))
 		kill(state.supervisor.pid, SIGTERM);
 	return 0;
+}
+
+/*
+ * The environment of a setup: words that are new or changed.
+ */
+
+void attempt_setup_env_write(const struct strv *before, const struct strv *with)
+{
+	AUTO_STRV struct strv changed = {0};
+	AUTO_JSON struct json *json = json_object();
+
+	for (size_t i = 0; i < with->n; i++)
+		if (strv_find(before, with->v[i]) < 0)
+			strv_add(&changed, with->v[i]);
+	words_set(json, "env", &changed);
+	write_json(".", ATTEMPT_SETUP, json, STATE_MAX, FS_SYNC_NONE, NULL);
+}
+
+void attempt_setup_env_read(const char *dir, struct strv *env)
+{
+	AUTO_STRV struct strv changed = {0};
+	AUTO_JSON struct json *json = NULL;
+
+	if (read_json(dir, ATTEMPT_SETUP, STATE_MAX, &json, NULL) < 0 ||
+		words_get(json, "env", &changed, NULL) < 0)
+		return;
+	for (size_t i = 0; i < changed.n; i++)
+		env_set(env, changed.v[i], false);
+	if (changed.n && env_get((const char *const *)changed.v, "VIRTUAL_ENV"))
+		env_unset(env, "PYTHONHOME");
 }

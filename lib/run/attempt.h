@@ -9,6 +9,7 @@
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
  *	packages/   Python packages of the tree by their own names (run/world_packages.h)
+ *	setup_env.json  the variables that its setup has changed (a virtual environment's)
  *	observed.json, gpus.json  what the program uses (run/observe.h), which GPUs it was given
  *	supervisor.log
  *
@@ -49,6 +50,7 @@
 #define ATTEMPT_PACKAGES "packages"
 #define ATTEMPT_NOTES    "supervisor.log"
 #define ATTEMPT_GPUS     "gpus.json"
+#define ATTEMPT_SETUP    "setup_env.json"
 /* Of a cluster: there once it has taken the attempt. */
 #define ATTEMPT_ACCEPTED "accepted"
 /* Of a cluster: a directory for each rank with its log and marks, when it has ended. */
@@ -132,6 +134,10 @@ int attempt_end_write(
 bool attempt_end_read(const char *dir, struct target_status *ret);
 /* The GPUs that it was given (gpus.json); none where that is not known. */
 void attempt_gpus(const char *dir, struct gpu_list *ret);
+/* What a setup has made of the environment, for commands beside the program: written in the current
+ * directory, the attempt's. Without it those run without the setup. */
+void attempt_setup_env_write(const struct strv *before, const struct strv *with);
+void attempt_setup_env_read(const char *dir, struct strv *env);
 /* The attempt that follows this one by itself, or 0. */
 int attempt_next(const char *dir);
 /* What is known of it beside its state (target_status.observed), or NULL. The caller frees. */

@@ -6,10 +6,13 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "net/listen.h"
 #include "run/carrier.h"
+#include "run/secrets.h"
 #include "run/terminal.h"
+#include "run/words.h"
 
 enum { PORT_MAX = 65535, LOOK_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
 
@@ -172,11 +175,11 @@ static int look(struct forward *forward, enum run_state *ret, struct err *err)
 	return r;
 }
 
-static int fail_ended(const struct run *run, const char *so, const char *command, struct err *err)
+/* The hint is the caller's. */
+static int fail_ended(const struct run *run, const char *so, struct err *err)
 {
-	err_set(err, E_RUN_ENDED, "%s has ended (%s): %s", run_id(run),
+	return err_set(err, E_RUN_ENDED, "%s has ended (%s): %s", run_id(run),
 		run_state_name(run_state(run)), so);
-	return err_hint(err, "dlrun %s %s", command, run_id(run));
 }
 
 static int check_rank(const struct run *run, int rank, struct err *err)
@@ -218,9 +221,10 @@ static int wait_for_start(struct forward *forward, struct err *err)
 	int r;
 
 	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
-		if (run_state_is_final(state))
-			return fail_ended(
-				run_of(forward), "its ports are closed", "submit --from", err);
+		if (run_state_is_final(state)) {
+			fail_ended(run_of(forward), "its ports are closed", err);
+			return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
+		}
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
 				run_id(run_of(forward)), run_state_name(state));
@@ -293,23 +297,62 @@ int run_terminal(struct session *session, const struct run *run,
 			       &inside, ret_status, interrupted, err);
 }
 
+/* Where a container was around the program, its files went with it. */
+static bool keeps_tree(const struct run *run)
+{
+	const struct json *target = json_get(run->doc, "target");
+
+	return !str_eq(json_get_str(target, "kind"), "kubernetes") &&
+	       !json_get_str(target, "runtime");
+}
+
+/* Of a run's secrets those that have a value here. */
+static int read_secrets(
+	struct session *session, const struct run *run, struct strv *ret, struct err *err)
+{
+	AUTO_STRV struct strv names = {0}, missing = {0};
+
+	int r = words_get(run->spec, "secrets", &names, err);
+	if (r == 0 && names.n > 0)
+		r = secrets_again(session, &names, ret, &missing, err);
+	if (ret->n > 0)
+		os_protect_memory();
+	return r;
+}
+
 int run_exec(struct session *session, const struct run *run,
 	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
 	struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (run_state_is_final(run_state(run)))
-		return fail_ended(run, "no command can run beside it", "show", err);
-	if (run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
+	bool is_final = run_state_is_final(run_state(run));
+	if (is_final && !keeps_tree(run)) {
+		fail_ended(run, "its container is gone, and its tree with it", err);
+		return err_hint(err, "dlrun fetch %s   (results), dlrun checkout %s DIR   (code)",
+			run_id(run), run_id(run));
+	}
+	if (!is_final && run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
 		err_set(err, E_RUN_START, "%s is %s: a command can run beside it once it has begun",
 			run_id(run), run_state_name(run_state(run)));
 		return err_hint(err, "dlrun why %s", run_id(run));
 	}
+	AUTO_STRV struct strv secrets = {0};
+	struct target_exec_request inside = *request;
+	AUTO_ERR struct err fault = {0};
 	int r = check_rank(run, request->rank, err);
 	if (r == 0)
-		r = target_open_run(session, run, &target, err);
+		r = read_secrets(session, run, &secrets, err);
 	if (r == 0)
-		r = target_exec(target, run_handle(run), request, ret_status, interrupted, err);
-	return r;
+		r = target_open_run(session, run, &target, err);
+	if (r < 0)
+		return r;
+	inside.secret_env = &secrets;
+	r = target_exec(target, run_handle(run), &inside, ret_status, interrupted, &fault);
+	if (r == 0)
+		return 0;
+	if (!is_final || (fault.id != E_RUN_ENDED && fault.id != E_NODE_FAILED))
+		return err_move(err, &fault);
+	fail_ended(run, "its tree is not there any more", err);
+	return err_hint(err, "dlrun checkout %s DIR", run_id(run));
 }

@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/env.h"
@@ -62,8 +63,14 @@ static int spawn(const struct local_place *place, const struct target_local *loc
 	int r = attempt_job_read(place->dir, &job, err);
 	if (r < 0)
 		return r;
+	if (access(tree, F_OK) < 0)
+		return err_set(
+			err, E_RUN_ENDED, "the tree of %s is not there any more", place->run_id);
 	attempt_job_place(&job, place->dir);
+	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
+		strv_add(&job.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
+	attempt_setup_env_read(place->dir, &env);
 	job.shell = false;
 	strv_done(&job.command);
 	if (request->command->n)

@@ -204,6 +204,7 @@ void sup_setup_env(const struct supervisor *sup, struct strv *env)
 	if (!sup->setup)
 		return;
 	setup_env(sup->setup, env, &with);
+	attempt_setup_env_write(env, &with);
 	strv_done(env);
 	*env = with;
 	with = (struct strv){0};

@@ -95,13 +95,16 @@ struct target_log_request {
 	struct target_log_events events;
 };
 
-/* A command beside the program, in its directory and environment. */
+/* A command beside the program, in its directory and environment; of one that has ended in what is
+ * left of its tree, else E_RUN_ENDED or E_NODE_FAILED. */
 struct target_exec_request {
 	int rank;
 	const struct strv *command; /* empty: a shell */
 	int fds[3];                 /* stdin, stdout, stderr; -1: none. They stay the caller's */
 	bool tty;                   /* fds are a terminal, and the command gets one */
-	bool is_shell;              /* the terminal of ad-hoc work, which outlives connections */
+	/* K=V of the run's secrets, for places that keep no values; or NULL. */
+	const struct strv *secret_env;
+	bool is_shell; /* the terminal of ad-hoc work, which outlives connections */
 	/* Called when the bytes of the terminal go to another one, elsewhere: it is to be raw. Not
 	 * called where the command has this very terminal. */
 	void (*raw)(void *ctx);

@@ -313,7 +313,11 @@ def test_commands_beside_a_run(w):
         wait_for(lambda: not s["gpu1"].processes("sleep", "555"), "the end of the command", 10)
         w.ok("cancel", run)
         s.ended(run)
-        w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=run)
+        # In what it has left, and not when that is gone.
+        assert w.ok("exec", run, "--", "sh", "-c", "echo $OWN $DLRUN_RUN_ID; cat here").out == f"mine {run}\n1\n"
+        tree = w.ok("exec", run, "--", "pwd").out.strip()
+        s["gpu1"].command("rm", "-rf", tree)
+        w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=[run, f"dlrun checkout {run} DIR"])
 
 
 def test_a_terminal_beside_a_run(w):

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Commands in what a run has left, and lists of many runs on small terminals."""
+
+from harness import *  # noqa: F403
+
+
+def ended(w, *words, **more):
+    run = w.ok("submit", "-d", *words, **more).out.strip()
+    w.run("wait", run)
+    return run
+
+
+def test_commands_in_the_tree_of_a_run_that_has_ended(w):
+    w.repo({"exp/train.py": "open('made', 'w').write('by the program\\n'); raise SystemExit(3)\n",
+            "dlrun.yaml": "before: export FROM_BEFORE=lines\nsecrets: [CANARY]\n"})
+    run = ended(w, "-e", "OWN=mine", "--", "python3", "train.py", cwd=w.tree / "exp", env={"CANARY": "tweet"})
+    assert w.show(run)["exit"]["code"] == 3
+    w.write("exp/train.py", "another\n")
+    line = "echo $OWN $FROM_BEFORE $DLRUN_RUN_ID ${CANARY-none}; ls; cat made"
+    assert w.ok("exec", run, "--", "sh", "-c", line).out == f"mine lines {run} none\nmade\ntrain.py\nby the program\n"
+    told = w.ok("exec", run, "--", "sh", "-c", line, env={"CANARY": "again"})
+    assert told.out.startswith(f"mine lines {run} again\n"), told
+    assert w.run("exec", run, "--", "sh", "-c", "exit 9").rc == 9
+    assert w.ok("ssh", run, "--", "cat", "made").out == "by the program\n"
+    # What it changes there is the tree's, and the program's own results are as they were.
+    w.ok("exec", run, "--", "sh", "-c", "echo more >>made")
+    assert w.show(run)["state"] == "failed"
+    w.ok("gc", "--keep", "0s")
+    w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=["its tree is not there any more", f"dlrun checkout {run} DIR"])
+    w.ok("checkout", run, w.dir / "code")
+    assert (w.dir / "code/exp/train.py").read_text().startswith("open('made'")
+
+
+def test_commands_have_the_environment_of_a_setup(w):
+    w.repo({"setup.sh": "mkdir -p .venv/bin && echo 'home = /usr/bin' >.venv/pyvenv.cfg && printf '#!/bin/sh\\necho tool\\n' >.venv/bin/tool"
+                        " && chmod +x .venv/bin/tool && ln -s \"$(command -v python3)\" .venv/bin/python\n",
+            "dlrun.yaml": "setup:\n  run: sh setup.sh\n  key: [setup.sh]\n", ".gitignore": ".venv/\n"})
+    run = ended(w, "--", "sh", "-c", "tool; exit 1")
+    assert w.ok("logs", run).out == "tool\n"
+    shown = w.ok("exec", run, "--", "sh", "-c", "tool; echo $VIRTUAL_ENV").out.split("\n")
+    assert shown[0] == "tool" and shown[1].endswith("/.venv"), shown
+
+
+if __name__ == "__main__":
+    main()

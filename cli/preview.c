@@ -202,6 +202,16 @@ static void print_facts(struct app *app, const struct submit_preview *preview)
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
+static void say_remarks(struct app *app, const struct submit_preview *preview)
+{
+	const struct json *warnings = json_get(preview->doc, "warnings");
+
+	for (const struct json *each = json_first(warnings); each; each = json_next(each))
+		app_warn(app, "%s", json_str(each));
+	vec_foreach (char *, text, &preview->notices)
+		app_phase(app, "note", "%s", *text);
+}
+
 int preview_print(struct app *app, const struct submit_options *options, bool list_files)
 {
 	AUTO_ERR struct err err = {0};
@@ -212,8 +222,7 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	if (submit_preview(&app->session, options, false, &preview, &err) < 0)
 		return app_fail(app, &err);
 	preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
-	vec_foreach (char *, text, &preview.snapshot->warnings)
-		app_warn(app, "%s", *text);
+	say_remarks(app, &preview);
 	if (app->options.json) {
 		status = print_json(app, &preview, list_files);
 	} else if (list_files) {

@@ -219,7 +219,7 @@ static void on_target(void *ctx, const struct run *run)
 
 static void on_notice(void *ctx, const char *text)
 {
-	app_phase(app_of(ctx), "python", "%s", text);
+	app_phase(app_of(ctx), "note", "%s", text);
 }
 
 static void on_warning(void *ctx, const char *text)

@@ -10,6 +10,7 @@
 #include "run/image_facts.h"
 #include "run/spec.h"
 #include "run/target_kube.h"
+#include "run/words.h"
 
 /*
  * What a run asks of a cluster: its specification and the target's keys in Kubernetes' words.
@@ -29,6 +30,8 @@ void kube_plan_done(struct kube_plan *plan)
 	free(plan->facts);
 	strv_done(&plan->image_env);
 	strv_done(&plan->texts);
+	strv_done(&plan->command);
+	strv_done(&plan->env);
 	json_free(plan->json);
 	free(plan->data);
 	free(plan->volumes);
@@ -200,15 +203,22 @@ static void set_image(struct kube_plan *plan, const struct target_job *job)
 	run->arch = facts->arch;
 }
 
+static const struct strv *place_words(const struct strv *words, const char *tree, struct strv *ret)
+{
+	for (size_t i = 0; words && i < words->n; i++)
+		strv_add_take(ret, words_in_tree(words->v[i], tree ? tree : "."));
+	return words ? ret : NULL;
+}
+
 static void set_program(struct kube_plan *plan, const struct target_job *job)
 {
 	const struct world *world = &plan->spec->world;
 	struct kube_run *run = &plan->run;
 
 	run->cwd = job->cwd;
-	run->command = job->command;
+	run->command = place_words(job->command, run->workdir, &plan->command);
 	run->shell = job->shell;
-	run->env = job->env;
+	run->env = place_words(job->env, run->workdir, &plan->env);
 	run->defaults = job->default_env;
 	run->secret_env = job->secret_env;
 	run->before = world->before;

@@ -79,7 +79,7 @@ static int spawn(const struct local_place *place, const struct target_local *loc
 		strv_add(&job.command, env_get((const char *const *)env.v, "SHELL")
 					       ? env_get((const char *const *)env.v, "SHELL")
 					       : "/bin/sh");
-	program_command(&job, &env, &command);
+	program_command(&job, &env, tree, &command);
 	cwd = fs_join(tree, job.cwd);
 	const struct proc_spec spec = {.argv = (const char *const *)command.v,
 		.env = (const char *const *)env.v,

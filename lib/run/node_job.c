@@ -14,6 +14,7 @@
 #include "run/ops.h"
 #include "run/spec.h"
 #include "run/terminal.h"
+#include "run/words.h"
 
 enum { PORT_FIRST = 20000, PORTS = 12000 };
 
@@ -31,6 +32,16 @@ static void quote(struct buf *out, const char *text, size_t len)
 			buf_addc(out, text[i]);
 	}
 	buf_addc(out, '\'');
+}
+
+/* The runner sets j_tree before it reads words and values. */
+static void quote_placed(struct buf *out, const char *text)
+{
+	for (const char *at; (at = strstr(text, WORDS_TREE)); text = at + strlen(WORDS_TREE)) {
+		quote(out, text, (size_t)(at - text));
+		buf_adds(out, "\"${j_tree-}\"");
+	}
+	quote(out, text, strlen(text));
 }
 
 static void add_word(struct buf *out, const char *text)
@@ -58,7 +69,7 @@ static void add_pair(struct buf *out, const char *pair)
 
 	buf_add(out, pair, len);
 	buf_addc(out, '=');
-	quote(out, pair + len + (pair[len] == '='), strlen(pair + len + (pair[len] == '=')));
+	quote_placed(out, pair + len + (pair[len] == '='));
 	buf_addc(out, '\n');
 }
 
@@ -215,8 +226,10 @@ static void add_command(const struct target_job *job, bool is_terminal, struct b
 		words = &holder;
 	}
 	buf_adds(out, "j_command() {\nset_command");
-	for (size_t i = 0; i < words->n; i++)
-		add_word(out, words->v[i]);
+	for (size_t i = 0; i < words->n; i++) {
+		buf_addc(out, ' ');
+		quote_placed(out, words->v[i]);
+	}
 	buf_adds(out, "\n}\n");
 }
 

@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "run/words.h"
 #include "run/world_packages.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
@@ -63,8 +64,10 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 		strv_add(ret, *inherited);
 	for (size_t i = 0; i < job->defaults.n; i++)
 		env_set(ret, job->defaults.v[i], true);
-	for (size_t i = 0; i < job->env.n; i++)
-		env_set(ret, job->env.v[i], false);
+	for (size_t i = 0; i < job->env.n; i++) {
+		AUTO_FREE char *pair = words_in_tree(job->env.v[i], tree);
+		env_set(ret, pair, false);
+	}
 	add_python_paths(job, tree, ret);
 	env_set(ret, pwd, false);
 	env_unset(ret, "OLDPWD");
@@ -93,12 +96,19 @@ static void add_shell(const struct attempt_job *job, const struct strv *env, str
 	strv_add(ret, "-c");
 }
 
-void program_command(const struct attempt_job *job, const struct strv *env, struct strv *ret)
+static void add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
+{
+	for (size_t i = 0; i < job->command.n; i++)
+		strv_add_take(ret, words_in_tree(job->command.v[i], tree));
+}
+
+void program_command(
+	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret)
 {
 	AUTO_FREE char *lines = NULL;
 
 	if (!job->shell && !job->world.before) {
-		strv_copy(ret, &job->command);
+		add_words(job, tree, ret);
 		return;
 	}
 	add_shell(job, env, ret);
@@ -107,8 +117,7 @@ void program_command(const struct attempt_job *job, const struct strv *env, stru
 	if (job->shell)
 		return;
 	strv_add(ret, "dlrun");
-	for (size_t i = 0; i < job->command.n; i++)
-		strv_add(ret, job->command.v[i]);
+	add_words(job, tree, ret);
 }
 
 char *program_not_found(const struct attempt_job *job)

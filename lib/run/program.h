@@ -22,7 +22,8 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 /* The words to execute: the job's own, a line for /bin/sh, or with `before` a line for bash (on the
  * PATH of env; else /bin/sh) that ends in them. A shell that stays in front of a line takes no
  * notice of the job's signal, which is meant for what it has started. */
-void program_command(const struct attempt_job *job, const struct strv *env, struct strv *ret);
+void program_command(
+	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret);
 /* What the shell in front of them says, and then exits with 127, when the program is not on the
  * PATH that `before` has made: one line. NULL: it says nothing of that kind. The caller frees. */
 char *program_not_found(const struct attempt_job *job);

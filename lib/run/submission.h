@@ -29,7 +29,7 @@ struct submission {
 	struct snapshot *snapshot; /* NULL with --from */
 	struct json *image_facts;  /* run/image_facts.h; NULL: not known */
 	struct strv warnings;      /* one sentence each, all of them said already */
-	char *notice;              /* what is done for the program without being asked; NULL */
+	struct strv notices;       /* what is done for the program without being asked */
 	bool missing_program;      /* it will not be found */
 	int64_t begun_ms, snapshot_ms;
 	/* Of snapshot_options, with this as their ctx; NULL: nobody. */
@@ -44,6 +44,9 @@ void submission_done(struct submission *submission);
 /* A sentence for the record and the user interface. */
 void submission_warn(struct submission *submission, const char *fmt, ...) ERR_PRINTF(2, 3);
 
+/* The same for what is done for the program without being asked: said once there is a run. */
+void submission_note(struct submission *submission, const char *fmt, ...) ERR_PRINTF(2, 3);
+
 /* Everything that can be refused without looking at the files of the tree; nothing is written. */
 int submission_check(struct submission *submission, struct err *err);
 /* Parts of it: --from, before the target is known and afterwards; the values of secrets; what
@@ -54,6 +57,15 @@ int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
 /* What of the world only the snapshot can tell. */
 int submission_check_world(struct submission *submission, struct err *err);
+/* Paths of the live tree in the command and the environment become the run's own. */
+void submission_own_paths(struct submission *submission);
+/* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL
+ * if it leads out. The caller frees. */
+char *submission_tree_path(const char *dir, const char *word);
+/* A path in the tree, seen from the directory of the command. The caller frees. */
+char *submission_relative(const struct submission *submission, const char *path);
+/* Whether path (in the tree) is or lies in a Python environment of the live tree. */
+bool submission_in_venv(const struct submission *submission, const char *path);
 /* The snapshot (none with --from), with its warnings. cache: the stat cache may be written. */
 int submission_take(struct submission *submission, bool cache, struct err *err);
 /* The same with all that follows from it for the user, and how long it took since begun_ms. */

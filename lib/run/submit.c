@@ -211,8 +211,8 @@ static int commit(struct submit_course *course, struct err *err)
 	course->gc_fd = -1;
 	if (events && events->target)
 		events->target(events->ctx, course->run);
-	if (events && events->notice && course->submission.notice)
-		events->notice(events->ctx, course->submission.notice);
+	for (size_t i = 0; events && events->notice && i < course->submission.notices.n; i++)
+		events->notice(events->ctx, course->submission.notices.v[i]);
 	r = start(course, err);
 	if (r < 0)
 		r = check_failed_start(course, r, err);

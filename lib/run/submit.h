@@ -57,6 +57,7 @@ struct submit_preview {
 	/* What would be made in a cluster (target_ops.preview), where objects were asked for. */
 	struct json *objects;
 	struct strv notes;
+	struct strv notices; /* as of submit_events */
 };
 int submit_preview(struct session *session, const struct submit_options *options, bool objects,
 	struct submit_preview *ret, struct err *err);

@@ -29,7 +29,7 @@ void submission_done(struct submission *submission)
 	snapshot_free(submission->snapshot);
 	json_free(submission->image_facts);
 	strv_done(&submission->warnings);
-	free(submission->notice);
+	strv_done(&submission->notices);
 	*submission = (struct submission){0};
 }
 
@@ -44,6 +44,15 @@ void submission_warn(struct submission *submission, const char *fmt, ...)
 	strv_add(&submission->warnings, text);
 	if (events && events->warning)
 		events->warning(events->ctx, text);
+}
+
+void submission_note(struct submission *submission, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	strv_add_take(&submission->notices, mem_vprintf(fmt, args));
+	va_end(args);
 }
 
 /*

@@ -24,16 +24,34 @@ static void copy(const struct json *from, struct json *to, const char *key)
 		json_set(to, key, json_clone(value));
 }
 
+/* A path of the run's own tree is shown as it would be typed in it. */
+static char *shown_word(const struct submission *submission, const char *word)
+{
+	const char *at = strstr(word, WORDS_TREE), *path, *end;
+
+	if (!at)
+		return mem_strdup(word);
+	path = at + strlen(WORDS_TREE) + (at[strlen(WORDS_TREE)] == '/');
+	end = path + strcspn(path, ":,;=");
+	AUTO_FREE char *in_tree = mem_strndup(path, (size_t)(end - path));
+	AUTO_FREE char *relative = submission_relative(submission, in_tree);
+	AUTO_FREE char *rest = shown_word(submission, end);
+	return mem_printf("%.*s%s%s", (int)(at - word), word, relative, rest);
+}
+
 /* Blanks part the words of a shell's line, as far as parameters go. */
-static void set_command(const struct spec *spec, struct json *doc)
+static void set_command(const struct submission *submission, struct json *doc)
 {
 	static const char special[] = "\"'\\$`*?<>|&;(){}";
-	AUTO_STRV struct strv words = {0};
+	const struct spec *spec = &submission->spec;
+	AUTO_STRV struct strv words = {0}, command = {0};
 
-	words_set(doc, "command", &spec->command);
+	for (size_t i = 0; i < spec->command.n; i++)
+		strv_add_take(&command, shown_word(submission, spec->command.v[i]));
+	words_set(doc, "command", &command);
 	json_set_bool(doc, "shell", spec->shell);
 	if (!spec->shell) {
-		json_set(doc, "params", run_params(&spec->command));
+		json_set(doc, "params", run_params(&command));
 		return;
 	}
 	for (const char *s = spec->command.v[0]; *s; s += strspn(s, " \t\n")) {
@@ -125,7 +143,7 @@ struct run *submission_run(struct submission *submission, const char *id)
 
 	run->spec = spec_to_json(&submission->spec);
 	set_image_facts(submission, run->spec);
-	set_command(&submission->spec, doc);
+	set_command(submission, doc);
 	set_tags(submission->options->tags, doc);
 	set_group(submission, doc);
 	json_set_str(doc, "user", submission->session->env.user);

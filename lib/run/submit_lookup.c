@@ -60,35 +60,6 @@ static char *suggest(const char *path, const char *word)
  * Words with a slash: files
  */
 
-/* word seen from cwd, without "." and ".."; NULL if it leads out of the tree. */
-static char *tree_path(const char *cwd, const char *word)
-{
-	AUTO_FREE char *joined = fs_join(cwd, word);
-	char *out = mem_alloc(strlen(joined) + 2, 1);
-	size_t n = 0;
-
-	for (const char *s = joined; *s; s += strspn(s, "/")) {
-		size_t len = strcspn(s, "/");
-		bool up = len == 2 && s[0] == '.' && s[1] == '.';
-		if (up && n == 0) {
-			free(out);
-			return NULL;
-		}
-		if (up) {
-			while (n > 0 && out[--n] != '/')
-				;
-		} else if (len != 1 || s[0] != '.') {
-			if (n > 0)
-				out[n++] = '/';
-			memcpy(out + n, s, len);
-			n += len;
-		}
-		s += len;
-	}
-	out[n] = '\0';
-	return out;
-}
-
 /* A link on the way leads to where only the run's tree can tell. */
 static bool goes_by_link(const struct entry_list *entries, const char *path)
 {
@@ -114,7 +85,7 @@ static bool is_brought(const struct world *world, const char *path)
 
 static void look_up_file(struct submission *submission, const char *word)
 {
-	AUTO_FREE char *path = tree_path(submission->spec.cwd, word), *here = NULL;
+	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, word), *here = NULL;
 	AUTO_FREE char *shown = str_escaped(word);
 	const struct entry *entry;
 
@@ -142,7 +113,7 @@ static void look_up_file(struct submission *submission, const char *word)
 /* The way to start a file of the tree that was named as if it were on PATH; NULL: there is none. */
 static char *start_of_file(const struct submission *submission, const char *word)
 {
-	AUTO_FREE char *path = tree_path(submission->spec.cwd, word);
+	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, word);
 	const struct entry *entry;
 
 	if (!path || !submission->snapshot)

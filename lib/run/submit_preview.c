@@ -104,6 +104,7 @@ int submit_preview(struct session *session, const struct submit_options *options
 	json_set(course.run->doc, "id", json_null());
 	ret->snapshot = TAKE(submission->snapshot);
 	ret->doc = TAKE(course.run->doc);
+	strv_copy(&ret->notices, &submission->notices);
 	return 0;
 }
 
@@ -115,5 +116,6 @@ void submit_preview_done(struct submit_preview *preview)
 	json_free(preview->doc);
 	json_free(preview->objects);
 	strv_done(&preview->notes);
+	strv_done(&preview->notices);
 	*preview = (struct submit_preview){0};
 }

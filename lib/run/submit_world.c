@@ -371,7 +371,8 @@ static void find_editable(struct submission *submission)
 		&editable);
 	strv_copy(&spec->world.python_paths, &editable.paths);
 	strv_copy(&spec->world.python_aliases, &editable.aliases);
-	submission->notice = TAKE(editable.sentence);
+	if (editable.sentence)
+		strv_add(&submission->notices, editable.sentence);
 	for (size_t i = 0; i < editable.warnings.n; i++)
 		submission_warn(submission, "%s", editable.warnings.v[i]);
 }
@@ -651,5 +652,6 @@ int submission_check_world(struct submission *submission, struct err *err)
 		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
+	submission_own_paths(submission);
 	return 0;
 }

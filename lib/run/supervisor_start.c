@@ -115,7 +115,7 @@ static int fork_program(struct supervisor *sup, struct program *ret, struct err 
 	const int *keep = sup_gpus_fds(sup, &n_keep);
 
 	set_env(sup, &env);
-	program_command(sup->job, &env, &command);
+	program_command(sup->job, &env, sup->tree, &command);
 	sup_make_family(sup);
 	struct program_spec spec = {
 		.command = &command,

@@ -72,7 +72,7 @@ struct kube_plan {
 	struct spec *spec;
 	struct image_facts *facts;
 	struct kube_handle handle;
-	struct strv image_env, texts;
+	struct strv image_env, texts, command, env;
 	struct json *json; /* what places are read from, annotations */
 	struct kube_mount *data, *volumes;
 	struct kube_output *outputs;

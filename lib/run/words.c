@@ -104,3 +104,13 @@ int words_check_name(const char *pair, const char *option, struct err *err)
 	err_set(err, E_USAGE, "%s: '%s' is not a valid variable name", option + 2, shown);
 	return err_hint(err, "dlrun submit %s NAME=… -- …", option);
 }
+
+char *words_in_tree(const char *text, const char *tree)
+{
+	const char *at = strstr(text, WORDS_TREE);
+
+	if (!at)
+		return mem_strdup(text);
+	AUTO_FREE char *rest = words_in_tree(at + strlen(WORDS_TREE), tree);
+	return mem_printf("%.*s%s%s", (int)(at - text), text, tree, rest);
+}

@@ -18,6 +18,12 @@ int words_get(const struct json *object, const char *key, struct strv *ret, stru
  * Written by json_set_bytes. */
 char *words_get_one(const struct json *object, const char *key);
 
+/* What stands for the tree of an attempt in the words of its command and the values of its
+ * variables: where that is, only its target knows. */
+#define WORDS_TREE "${DLRUN_TREE}"
+/* text with tree in place of WORDS_TREE. The caller frees. */
+char *words_in_tree(const char *text, const char *tree);
+
 /* Whether what stands before "=" of pair may name a variable of a program: E_USAGE with the name of
  * the option else. DLRUN_ is dlrun's own. */
 int words_check_name(const char *pair, const char *option, struct err *err);

@@ -95,6 +95,115 @@ def test_lines_and_what_is_said(w):
     assert not w.traces(), "what was refused has left something"
 
 
+PRINT = "import os, sys\nfor a in sys.argv[1:]: print(a)\nprint(os.path.realpath(__file__), os.environ.get('CONF'), os.getcwd(), sep='|')\n"
+
+# What is typed, and what the program sees: ROOT is the live tree, OWN the run's. None: the same.
+PATHS = [
+    ("ROOT/conf.yaml", "OWN/conf.yaml"),
+    ("--config=ROOT/conf.yaml", "--config=OWN/conf.yaml"),
+    ("-cROOT/conf.yaml", "-cOWN/conf.yaml"),
+    ("-IROOT/exp", "-IOWN/exp"),
+    ("data.path=ROOT/exp", "data.path=OWN/exp"),
+    ("+a.b=ROOT/exp/b.py", "+a.b=OWN/exp/b.py"),
+    ("ROOT", "OWN"),
+    ("ROOT/", "OWN"),
+    ("ROOT/exp/", "OWN/exp/"),
+    ("ROOT//exp/../exp/./b.py", "OWN/exp/b.py"),
+    ("--list=ROOT/exp:/usr:ROOT/conf.yaml", "--list=OWN/exp:/usr:OWN/conf.yaml"),
+    ("ROOT/exp,ROOT/conf.yaml", "OWN/exp,OWN/conf.yaml"),
+    ("file://ROOT/conf.yaml", "file://OWN/conf.yaml"),
+    ("@ROOT/conf.yaml", "@OWN/conf.yaml"),
+    ("ROOT/exp/*.py", "OWN/exp/*.py"),
+    ("../tree/conf.yaml", "OWN/conf.yaml"),
+    ("./../tree/exp", "OWN/exp"),
+    ("ALIAS/conf.yaml", "OWN/conf.yaml"),
+    ("~/../tree/conf.yaml", "OWN/conf.yaml"),
+    ("ROOT/link/b.py", "OWN/link/b.py"),
+    ("ROOT/a b.txt", "OWN/a b.txt"),
+    ("ROOT/a=b,c:d", "OWN/a=b,c:d"),
+    ("ROOT/new/made.pt", "OWN/new/made.pt"),
+    ("--out=ROOT/out", "--out=OWN/out"),
+    # What is not below the root stays as it is.
+    ("conf.yaml", None),
+    ("./conf.yaml", None),
+    ("exp/../conf.yaml", None),
+    ("/etc/passwd", None),
+    ("../other", None),
+    ("ROOTs/conf.yaml", None),
+    ("/", None),
+    ("//", None),
+    ("..", None),
+    ("=", None),
+    (":::", None),
+    ("~", None),
+    ("", None),
+    ("--lr=0.1", None),
+    ("https://example.com/a:b", None),
+    ("${DLRUN}", None),
+]
+
+
+def test_paths_of_the_live_tree_are_the_runs_own(w):
+    tree(w)
+    w.repo({"train.py": PRINT, "a b.txt": "1", "a=b,c:d": "1"})
+    (w.tree / "link").symlink_to("exp")
+    (w.dir / "alias").symlink_to(w.tree)
+
+    def real(text, own=None):
+        return text.replace("ROOT", str(w.tree)).replace("ALIAS", str(w.dir / "alias")).replace("OWN", own or "")
+
+    result = w.ok("submit", "-f", "-e", real("CONF=/usr/bin:ROOT/exp:ROOT"), "--", "python3", real("ROOT/train.py"),
+                  *(real(typed) for typed, _ in PATHS))
+    *seen, last = result.out.split("\n")[:-1]
+    own = last.split("|")[2]
+    assert own.endswith("/tree") and own != str(w.tree), last
+    wrong = [(typed, got) for (typed, wanted), got in zip(PATHS, seen, strict=True)
+             if got != real(typed if wanted is None else wanted, own)]
+    assert not wrong, wrong
+    assert last == f"{own}/train.py|/usr/bin:{own}/exp:{own}|{own}", last
+    assert f"paths below {w.tree} are the run's own: train.py, conf.yaml, exp, exp/b.py, . and " in result.err, result
+    assert "warning" not in result.err, result
+    assert w.show()["command"][:4] == ["python3", "train.py", "conf.yaml", "--config=conf.yaml"], w.show()["command"]
+
+
+def test_the_own_paths_of_each_attempt(w):
+    """A restart runs in another tree, and --from the same code again."""
+    w.repo({"train.py": PRINT + "sys.exit(3)\n", "exp/x": "1"})
+    args = ["python3", f"{w.tree}/train.py", f"{w.tree}/exp"]
+    assert w.run("submit", "-f", "-e", f"CONF={w.tree}/exp", "--", *args).rc == 3
+    run = w.show()["id"]
+    w.write("train.py", "print('the live tree')\n")
+    for argv, tree in ((("restart", "-f", run), f"{run}/attempts/2/tree"), (("submit", "-f", "--from", run), "attempts/1/tree")):
+        result = w.run(*argv)
+        path, script = result.out.splitlines()
+        assert result.rc == 3 and path.endswith(tree + "/exp") and script.startswith(path[:-4] + "/train.py|" + path + "|"), result
+
+
+def test_paths_that_the_snapshot_lacks(w):
+    w.repo({"a": "1", "exp/b": "1", ".gitignore": "left/\n.venv/\n/data\n"})
+    w.write("left/x", "1")
+    w.write("data/d", "1")
+    w.write(".venv/pyvenv.cfg", "1")
+    (w.dir / "bin").mkdir()
+    missing = "is not in the snapshot, so the run would use your working tree: name it in dlrun.yaml as `data: [%s]`"
+    for word in ("left/x", "left", "left/new/y", "data/d"):
+        result = w.ok("submit", "-f", "--", "echo", f"--in={w.tree}/{word}")
+        assert f"warning: {w.tree}/{word} {missing % word}" in result.err and result.out == f"--in={w.tree}/{word}\n", result
+    w.write("dlrun.yaml", "data: [data]\noutputs: [out]\n")
+    result = w.ok("submit", "-f", "--", "sh", "-c", 'ls "$0" && echo "$1"', f"{w.tree}/data", f"{w.tree}/out/m.pt")
+    first, second = result.out.splitlines()
+    assert first == "d" and second.endswith("/attempts/1/tree/out/m.pt") and "warning" not in result.err, result
+    result = w.ok("submit", "-f", "--", "echo", f"{w.tree}/.venv/lib")
+    assert result.out == f"{w.tree}/.venv/lib\n" and "warning" not in result.err, result
+    line = f"names your working tree ({w.tree}), which the run would go back to: use relative paths"
+    for words in (("sh", "-c", f"cd {w.tree} && ls"), ("python3", "-c", f"import sys; sys.path.insert(0, '{w.tree}')"),
+                  ("echo", f'{{"path": "{w.tree}/exp"}}')):
+        assert f"warning: the command {line}" in w.ok("submit", "--dry-run", "--", *words).err, words
+    w.write("dlrun.yaml", f"command: cd {w.tree} && ls\nbefore: export PYTHONPATH={w.tree}\n")
+    result = w.ok("submit", "--dry-run")
+    assert f"warning: the command line {line}" in result.err and f"warning: before: {line}" in result.err, result
+
+
 def test_a_run_that_is_left_out_is_the_newest(w):
     tree(w)
     assert w.run("wait").rc == 5 and w.run("diff").rc == 5

@@ -9,6 +9,7 @@ job_program() {
 	. "$dir/login"
 	# All that takes names or tools of ours comes before what the user has set.
 	. "$dir/job"
+	program_tree "$dir"
 	j_command
 	program_attempt=$dir
 	[ -z "${j_runtime-}" ] || container_start
@@ -31,10 +32,17 @@ job_program() {
 }
 program_secrets=
 
+# DIR: where its program finds its tree.
+program_tree() {
+	j_tree=$1/tree
+	[ -z "${j_runtime-}" ] || j_tree=$j_workdir
+}
+
 # DIR: the variables and the directory of its program, here.
 program_env() {
 	set +u
 	. "$1/job"
+	program_tree "$1"
 	j_attempt=${1##*/}
 	j_defaults
 	j_env

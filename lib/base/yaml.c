@@ -25,7 +25,8 @@ struct parse {
 	struct map keys[YAML_DEPTH_MAX];   /* of each open map: key to member */
 	char *key;                         /* of the member that comes next */
 	unsigned key_line;
-	bool ended; /* the first document is over */
+	bool is_foreign; /* yaml_parse_foreign */
+	bool ended;      /* the first document is over */
 };
 
 static unsigned line_of(const yaml_mark_t *mark)
@@ -136,7 +137,7 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 
 	if (plain && !*key)
 		return fail(parse, line, "a key is missing before \":\"");
-	if (plain && str_eq(key, "<<"))
+	if (plain && str_eq(key, "<<") && !parse->is_foreign)
 		return fail(parse, line, "merge keys (<<) are not accepted");
 	uintptr_t first =
 		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)line);
@@ -151,6 +152,28 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 	return 0;
 }
 
+/* The types that YAML and Python's own writer have names for are texts, numbers and the like; other
+ * names stand for objects of a program. */
+static bool is_foreign_tag(const char *tag)
+{
+	static const char common[] = "tag:yaml.org,2002:";
+
+	if (!tag || str_eq(tag, "!"))
+		return false;
+	return !str_starts(tag, common) || strchr(tag + strlen(common), ':');
+}
+
+static int on_alias(struct parse *parse, const yaml_event_t *event)
+{
+	if (wants_key(parse))
+		return fail_here(parse, event, "an alias is no key");
+	struct yaml *node = new_node(parse, YAML_SCALAR, event);
+	node->text = mem_strdup("");
+	node->plain = true;
+	node->foreign = true;
+	return 0;
+}
+
 static int on_scalar(struct parse *parse, const yaml_event_t *event)
 {
 	const char *text = (const char *)event->data.scalar.value;
@@ -162,6 +185,7 @@ static int on_scalar(struct parse *parse, const yaml_event_t *event)
 	struct yaml *node = new_node(parse, YAML_SCALAR, event);
 	node->text = mem_strdup(text);
 	node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+	node->foreign = is_foreign_tag((const char *)event->data.scalar.tag);
 	return 0;
 }
 
@@ -220,7 +244,7 @@ static int on_event(struct parse *parse, const yaml_event_t *event)
 {
 	if (++parse->n_events > YAML_EVENTS_MAX)
 		return fail_here(parse, event, "more than 10,000 keys and values");
-	int r = check_properties(parse, event);
+	int r = parse->is_foreign ? 0 : check_properties(parse, event);
 	if (r < 0)
 		return r;
 	switch (event->type) {
@@ -229,6 +253,8 @@ static int on_event(struct parse *parse, const yaml_event_t *event)
 	case YAML_DOCUMENT_END_EVENT:
 		parse->ended = true;
 		return 0;
+	case YAML_ALIAS_EVENT:
+		return on_alias(parse, event);
 	case YAML_SCALAR_EVENT:
 		return on_scalar(parse, event);
 	case YAML_SEQUENCE_START_EVENT:
@@ -289,12 +315,14 @@ static const char *find_excess_tag(const char *text, size_t len)
 	return NULL;
 }
 
-int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
+static int parse_text(const char *text, size_t len, const char *name, bool is_foreign,
+	struct yaml **ret, struct err *err)
 {
 	/* libyaml takes no NULL. */
 	if (!text)
 		text = "";
-	struct parse parse = {.text = text, .len = len, .name = name, .err = err};
+	struct parse parse = {
+		.text = text, .len = len, .name = name, .err = err, .is_foreign = is_foreign};
 
 	if (len > YAML_SIZE_MAX)
 		return err_set(err, E_CONFIG_SYNTAX, "%s is larger than 1 MiB", name);
@@ -321,6 +349,17 @@ int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret
 	fill_empty(&parse);
 	*ret = parse.root;
 	return 0;
+}
+
+int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
+{
+	return parse_text(text, len, name, false, ret, err);
+}
+
+int yaml_parse_foreign(
+	const char *text, size_t len, const char *name, struct yaml **ret, struct err *err)
+{
+	return parse_text(text, len, name, true, ret, err);
 }
 
 /* As deep as YAML_DEPTH_MAX at most. */

@@ -24,6 +24,7 @@ struct yaml {
 	unsigned key_line;
 	char *text; /* scalar: UTF-8 without NUL */
 	bool plain;
+	bool foreign;       /* its text is not its value: see yaml_parse_foreign */
 	struct yaml *first; /* list, map: members in order */
 	struct yaml *next;
 	struct yaml *parent;
@@ -31,6 +32,11 @@ struct yaml {
 
 /* name: the file, for errors "name:line: …" (E_CONFIG_SYNTAX). An empty text gives an empty map. */
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err);
+/* The same for what other programs write for themselves: anchors and tags are read over, an alias
+ * is an empty scalar. What an alias stands for, and a scalar with a tag of a program's own
+ * (!!python/name:…), is `foreign`. */
+int yaml_parse_foreign(
+	const char *text, size_t len, const char *name, struct yaml **ret, struct err *err);
 /* Not yaml_free, which is libyaml's own. */
 void yaml_tree_free(struct yaml *yaml);
 AUTO_POINTER(struct yaml, yaml_tree_free)

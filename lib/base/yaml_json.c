@@ -55,6 +55,8 @@ static struct json *convert(const struct yaml *yaml, bool typed)
 		return scalar(yaml, typed);
 	json = yaml->kind == YAML_MAP ? json_object() : json_array();
 	for (const struct yaml *item = yaml->first; item; item = item->next) {
+		if (item->foreign)
+			continue;
 		if (yaml->kind == YAML_MAP)
 			json_set(json, item->key, convert(item, typed));
 		else

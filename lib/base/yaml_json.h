@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/yaml.h"
 
-/* The caller owns it. */
+/* The caller owns it. What is foreign is left out. */
 struct json *yaml_to_json(const struct yaml *yaml);
 /* The same, but every scalar is text, and null is "". */
 struct json *yaml_to_json_text(const struct yaml *yaml);

@@ -93,11 +93,11 @@ static void look_at_log(struct observer *observer)
 }
 
 /* Returns whether there is more to see at once. */
-static bool look_at_outputs(struct observer *observer)
+static bool look_at_outputs(struct observer *observer, bool all)
 {
 	if (!observer->metrics)
 		return false;
-	params_look(observer->params);
+	params_look(observer->params, all);
 	return metrics_look(observer->metrics);
 }
 
@@ -126,7 +126,7 @@ int64_t observer_look(struct observer *observer)
 	int64_t cpu_us = processor_us(), wall_us = clock_us();
 
 	usage_look(observer->usage);
-	look_at_outputs(observer);
+	look_at_outputs(observer, false);
 	look_at_log(observer);
 	observer->looked_ms = clock_wall_ms();
 	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
@@ -135,7 +135,7 @@ int64_t observer_look(struct observer *observer)
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes)
 {
 	usage_finish(observer->usage, cpu_s, memory_peak_bytes);
-	for (int i = 0; i < FINISH_LOOKS && look_at_outputs(observer); i++)
+	for (int i = 0; i < FINISH_LOOKS && look_at_outputs(observer, i == 0); i++)
 		;
 	for (int i = 0; i < FINISH_LOOKS; i++)
 		look_at_log(observer);

@@ -1,8 +1,8 @@
 /*
  * What can be seen of a running program from beside it, sampled by its supervisor: what it uses
- * (processor, memory, GPUs, energy), the last scalars of the event files in its outputs, its own
- * params.json, and the addresses of experiment trackers in its output. Costs less than 1 % of one
- * processor: the pace follows the cost of a sample.
+ * (processor, memory, GPUs, energy), the last scalars of the event files in its outputs, the
+ * parameters that it wrote there (run/params.h), and the addresses of experiment trackers in its
+ * output. Costs less than 1 % of one processor: the pace follows the cost of a sample.
  *
  * The result is one JSON object, dlrun/observed/v1:
  *	{"time": "…Z",

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "run/params.h"
 
 enum { LOOKS_MAX = 1000 * 1000 * 1000 };
 
@@ -18,13 +19,6 @@ static void merge_known(const struct json *from, struct json *to)
 {
 	for (const struct json *item = from ? json_first(from) : NULL; item; item = json_next(item))
 		if (json_kind(item) != JSON_NULL)
-			json_set(to, json_key(item), json_clone(item));
-}
-
-static void merge_missing(const struct json *from, struct json *to)
-{
-	for (const struct json *item = from ? json_first(from) : NULL; item; item = json_next(item))
-		if (!json_get(to, json_key(item)))
 			json_set(to, json_key(item), json_clone(item));
 }
 
@@ -55,7 +49,7 @@ void observed_merge(const struct json *observed, struct json *doc)
 
 	merge_known(part(observed, "usage", JSON_OBJECT), json_sub(doc, "usage"));
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
-	merge_missing(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
+	params_complete(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
 	if (metrics)
 		json_set(doc, "metrics", json_clone(metrics));
 	for (const struct json *link = links ? json_first(links) : NULL; link;

@@ -23,8 +23,8 @@ int runs_refresh(
  * at most timeout_ms; what is not copied then is tried again the next time. */
 void runs_keep(struct session *session, const struct run_list *runs, int64_t timeout_ms);
 /* Into "results" (run/results.h) of the records of runs that have ended and lack it, and (live) of
- * running ones, there for this command only. In parallel, at most timeout_ms; what is not told then
- * stays as it was. */
+ * running ones, there for this command only; "params" are completed (run/params.h). In parallel, at
+ * most timeout_ms; what is not told then stays as it was. */
 void runs_results(
 	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms);
 /* By what the user wrote, refreshed. */

@@ -6,11 +6,13 @@
 #include "base/str.h"
 #include "run/ops.h"
 #include "run/outputs.h"
+#include "run/params.h"
 #include "run/results.h"
 #include "run/store.h"
 
 /*
- * What runs have left: their targets are asked for a list of the files, all at once.
+ * What runs have left: their targets are asked for a list of the files, all at once, and for those
+ * of them that hold parameters.
  */
 
 struct results_asker;
@@ -21,6 +23,10 @@ struct results_ask {
 	struct outputs_call *call; /* in flight; or NULL */
 	struct outputs_files files;
 	bool is_told;
+	/* Those of files that hold parameters, read one after the other. */
+	const struct outputs_file *params[PARAMS_FILES];
+	size_t n_params, at;
+	struct buf text;
 };
 
 struct results_asker {
@@ -34,9 +40,45 @@ static void asker_done(struct results_asker *asker)
 	for (size_t i = 0; i < asker->n; i++) {
 		outputs_cancel(asker->asks[i].call);
 		outputs_files_done(&asker->asks[i].files);
+		buf_done(&asker->asks[i].text);
 		target_free(asker->asks[i].target);
 	}
 	free(asker->asks);
+}
+
+static int take_text(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct results_ask *ask = ctx;
+
+	buf_add(&ask->text, data, len);
+	return buf_check(&ask->text, "a file of parameters", err);
+}
+
+static void read_next(struct results_ask *ask);
+
+static void on_params(void *ctx, int status, struct err *fault)
+{
+	struct results_ask *ask = ctx;
+	const char *path = ask->params[ask->at++]->path;
+	AUTO_JSON struct json *params = NULL;
+
+	(void)fault;
+	ask->call = NULL;
+	if (status == 0)
+		params = params_read(path, ask->text.data, ask->text.len);
+	params_complete(params, json_sub(ask->run->doc, "params"));
+	read_next(ask);
+}
+
+static void read_next(struct results_ask *ask)
+{
+	buf_done(&ask->text);
+	buf_init(&ask->text, PARAMS_FILE_MAX + 1);
+	if (ask->at < ask->n_params)
+		ask->call = outputs_read(ask->target, run_handle(ask->run),
+			ask->params[ask->at]->path, 0, PARAMS_FILE_MAX, take_text, on_params, ask);
+	else if (--ask->asker->n_open == 0)
+		loop_stop(session_loop(ask->asker->session));
 }
 
 static void on_list(void *ctx, int status, struct err *fault)
@@ -48,11 +90,11 @@ static void on_list(void *ctx, int status, struct err *fault)
 	if (status == 0 || is_cut) {
 		json_set(ask->run->doc, RESULTS_MEMBER, results_json(&ask->files, is_cut));
 		ask->is_told = true;
+		ask->n_params = params_choose(&ask->files, ask->params);
 	} else {
 		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
 	}
-	if (--ask->asker->n_open == 0)
-		loop_stop(session_loop(ask->asker->session));
+	read_next(ask);
 }
 
 /* What has ended and is known does not change any more. */

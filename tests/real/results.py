@@ -71,6 +71,23 @@ while not os.path.exists(os.environ["STOP"]):
     assert w.ok("submit", "--dry-run", "--json", "--", "true").out.count(run) == 0, "part of the next snapshot"
 
 
+def test_params_that_frameworks_write(w):
+    """Wherever they lie in the results, they complete those of the command."""
+    w.repo({"work.py": """
+import json, os, sys
+os.chdir(os.environ["DLRUN_OUTPUT_DIR"])
+os.makedirs("lightning_logs/version_0"); os.makedirs("outputs/2026-01-01/12-00-00/.hydra"); os.mkdir("out")
+open("lightning_logs/version_0/hparams.yaml", "w").write(
+    "lr: 5\\nwidth: 64\\nopt: !!python/name:torch.optim.adam.Adam ''\\nbetas: !!python/tuple\\n- 0.9\\n- 0.99\\n")
+open("outputs/2026-01-01/12-00-00/.hydra/config.yaml", "w").write("db:\\n  user: me\\nwidth: 1\\n")
+json.dump({"seed": 3}, open("out/args.json", "w"))
+"""})
+    run = submit(w, "python3", "work.py", "--lr", "0.1")
+    assert ended(w)["params"] == {"lr": "0.1", "seed": 3, "width": 64, "betas": "[0.9,0.99]", "db.user": "me"}
+    results = w.show(run)["results"]
+    assert results["files"] == 3 and [e["path"] for e in results["entries"]] == ["lightning_logs/", "out/", "outputs/"]
+
+
 def test_killed_fetches(w):
     """A fetch that is killed leaves no half of a file under its name, and the next one goes on."""
     w.repo({"work.py": """

@@ -217,6 +217,18 @@ def test_results_come_here(w):
         assert (w.tree / "results/out/result").read_text() == "kept"
 
 
+def test_what_results_there_are_is_said(w):
+    """At the end of what is followed, and in the record: files, and the parameters in them."""
+    script = """cd "$DLRUN_OUTPUT_DIR"; mkdir -p logs/v0; printf 'lr: 1\\nwidth: 8\\n' > logs/v0/hparams.yaml; printf x > model.pt"""
+    with site(w) as s:
+        done = s.follow("--", "sh", "-c", script, "--lr=0.5")
+        record = w.show("@")
+        assert f"results   logs/ 1 file 15 B · model.pt 1 B   dlrun fetch {record['id']}\n" in done.err, done.err
+        assert record["results"]["files"] == 2 and record["params"] == {"lr": "0.5", "width": 8}, record
+        done = s.follow("--", "true")
+        assert "results" not in done.err and w.show("@")["results"]["files"] == 0, done.err
+
+
 def test_attempts_share_their_outputs(w):
     script = """echo $DLRUN_ATTEMPT >> "$DLRUN_OUTPUT_DIR/seen"; cat a; echo changed > a; touch "$DLRUN_ATTEMPT_DIR/x"; ls "$DLRUN_ATTEMPT_DIR"
 test $DLRUN_ATTEMPT = 4"""

@@ -304,7 +304,7 @@ static void test_missing_dir(void **state)
 
 static void write_params(const char *text)
 {
-	AUTO_FREE char *path = fs_join(tmp, PARAMS_FILE);
+	AUTO_FREE char *path = fs_join(tmp, "params.json");
 
 	assert_int_equal(fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
 }
@@ -314,7 +314,7 @@ static void check_params(struct params *params, const char *wanted)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	params_look(params);
+	params_look(params, true);
 	AUTO_JSON struct json *json = params_json(params);
 	json_print(json, &text);
 	assert_string_equal(text.data, wanted);
@@ -342,7 +342,7 @@ static void test_params(void **state)
 static void test_params_limits(void **state)
 {
 	AUTO(params_free_auto) struct params *params = params_new(tmp);
-	AUTO_FREE char *path = fs_join(tmp, PARAMS_FILE);
+	AUTO_FREE char *path = fs_join(tmp, "params.json");
 	AUTO_BUF struct buf text;
 
 	(void)state;
@@ -355,7 +355,7 @@ static void test_params_limits(void **state)
 		buf_addf(&text, ",\"k%d\":%d", i, i);
 	buf_adds(&text, "}");
 	write_params(text.data);
-	params_look(params);
+	params_look(params, true);
 	AUTO_JSON struct json *json = params_json(params);
 	assert_int_equal(json_count(json), PARAMS_MAX);
 	assert_null(json_get(json, "long"));
@@ -365,15 +365,52 @@ static void test_params_limits(void **state)
 	while (text.len <= PARAMS_FILE_MAX)
 		buf_addc(&text, ' ');
 	write_params(text.data);
-	params_look(params);
+	params_look(params, true);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(symlink("/etc/passwd", path), 0);
-	params_look(params);
+	params_look(params, true);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	params_look(params);
+	params_look(params, true);
 	AUTO_JSON struct json *same = params_json(params);
 	assert_int_equal(json_count(same), PARAMS_MAX);
+}
+
+static void put_params(const char *path, const char *text)
+{
+	AUTO_FREE char *whole = fs_join(tmp, path);
+	AUTO_FREE char *dir = mem_strndup(whole, (size_t)(strrchr(whole, '/') - whole));
+
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(whole, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+}
+
+/* As Lightning and Hydra leave them; what is nearer to the top goes before what is deeper. */
+static void test_params_anywhere(void **state)
+{
+	AUTO(params_free_auto) struct params *params = params_new(tmp);
+
+	(void)state;
+	put_params("lightning_logs/version_0/hparams.yaml",
+		"lr: 0.001\nopt: !!python/name:torch.optim.Adam ''\nbetas: !!python/tuple\n"
+		"- 0.9\n- &a 0.999\nagain: *a\ncfg: !!python/object:argparse.Namespace\n"
+		"  width: 8\n  lr: 3\n");
+	check_params(
+		params, "{\"lr\":0.001,\"betas\":\"[0.9,0.999]\",\"cfg.width\":8,\"cfg.lr\":3}");
+	put_params("outputs/2026-01-01/12-00-00/.hydra/overrides.yaml",
+		"- lr=0.5\n- +db.user=me\n- ~x\n");
+	put_params("outputs/2026-01-01/12-00-00/.hydra/config.yaml",
+		"lr: 0.5\ndb: {user: me, port: 1}\n");
+	put_params("args.json", "{\"seed\": 1}");
+	check_params(params, "{\"seed\":1,\"lr\":0.001,\"betas\":\"[0.9,0.999]\",\"cfg.width\":8,"
+			     "\"cfg.lr\":3,\"db.user\":\"me\",\"db.port\":1}");
+	/* Nothing of what cannot be read, is too deep, or only looks like one. */
+	put_params("a/params.json", "{\"a\":");
+	put_params("1/2/3/4/5/6/7/params.json", "{\"b\": 1}");
+	put_params("xhparams.yaml", "b: 1");
+	put_params("config.yaml", "b: 1");
+	check_params(params, "{\"seed\":1,\"lr\":0.001,\"betas\":\"[0.9,0.999]\",\"cfg.width\":8,"
+			     "\"cfg.lr\":3,\"db.user\":\"me\",\"db.port\":1}");
 }
 
 int main(void)
@@ -391,6 +428,7 @@ int main(void)
 		CASE(test_missing_dir),
 		CASE(test_params),
 		CASE(test_params_limits),
+		CASE(test_params_anywhere),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,6 +108,15 @@ static void test_invalid(void **state)
 	}
 }
 
+static char *printed(const struct json *json)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, 1 << 20);
+	json_print(json, &text);
+	return buf_take(&text);
+}
+
 /* Of a run that has ended once, then it is in the record; of a running one each time. */
 static void test_asked(void **state)
 {
@@ -115,17 +124,22 @@ static void test_asked(void **state)
 	const struct run_list one = {.v = &run, .n = 1};
 
 	(void)state;
+	json_set_str(json_sub(run->doc, "params"), "lr", "1");
 	put("state/dlrun/runs/a-22222/outputs/a.txt", "1");
+	put("state/dlrun/runs/a-22222/outputs/x/args.json", "{\"lr\": 2, \"seed\": 3}");
+	put("state/dlrun/runs/a-22222/outputs/x/y/hparams.yaml", "seed: 4\nmodel: {width: 8}\n");
 	runs_results(&session, &one, false, 10000);
-	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | x/ 2 files 46 B");
+	AUTO_FREE char *params = printed(json_get(run->doc, "params"));
+	assert_string_equal(params, "{\"lr\":\"1\",\"seed\":3,\"model.width\":8}");
 	put("state/dlrun/runs/a-22222/outputs/b.txt", "1");
 	runs_results(&session, &one, true, 10000);
-	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | x/ 2 files 46 B");
 	run_set_state(run, RUN_RUNNING);
 	runs_results(&session, &one, false, 10000);
-	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B");
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | x/ 2 files 46 B");
 	runs_results(&session, &one, true, 10000);
-	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | b.txt 1 B");
+	check_words(json_get(run->doc, RESULTS_MEMBER), "a.txt 1 B | b.txt 1 B | x/ 2 files 46 B");
 	AUTO_FREE char *handle = mem_strdup(run_handle(run));
 	run_add_attempt(run, handle);
 	assert_false(results_is_valid(json_get(run->doc, RESULTS_MEMBER)));

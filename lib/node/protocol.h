@@ -75,7 +75,8 @@
  *
  *	state RUN/N...                  for each one a line
  *	  attempt RUN/N STATE key=value...
- *	                                as in the attempt's files `state`, `exit`, `usage` below,
+ *	                                as in the attempt's files `state`, `exit`, `usage`,
+ *	                                `warnings` below,
  *	                                the last one of a key counts; cancel=1: its end has
  *	                                been asked for; held=1: it waits to be told to begin;
  *	                                go=1: it was. STATE absent: no such attempt
@@ -110,7 +111,8 @@
  *	                                MTIME_MS MODE PATH`, below $DLRUN_OUTPUT_DIR; with N what
  *	                                lies in the tree of that attempt instead. PATH: it alone
  *	                                or what is below it (`.`: all); PART, of [A-Za-z0-9._-]:
- *	                                only files whose names contain it
+ *	                                only files whose names contain it. Without N and PART,
+ *	                                what the tree of a run has by now is collected before
  *	get RUN[/N]                     lines `want OFFSET LENGTH PATH` before "."; raw: for each
  *	                                one in order at most LENGTH bytes from OFFSET on, as many
  *	                                as a line `size BYTES` on stderr says before them (0: it
@@ -142,8 +144,9 @@
  *	LOCAL/spares/KEY                trees made ahead
  *	LOCAL/plain/HEX                 layers of those without their compression
  *	LOCAL/setups/KEY/               run/setup.h's directory, as far as a shell can
- *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, and for each attempt
- *	                                N/:
+ *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, collected/ (links of
+ *	                                what lies in outputs/ and was taken from a tree), and for
+ *	                                each attempt N/:
  *	  job                           shell: what is to be done (below)
  *	  tree/                         files/ ($DLRUN_ATTEMPT_DIR)
  *	  lock                          locked (flock) by the supervisor and its watcher while
@@ -168,6 +171,10 @@
  *	  held go late                  with j_hold_ms: ready, and waits to be told to begin; it
  *	                                was told; its time was over. One file that is renamed
  *	  notes                         what the supervisor has to say
+ *	  collect                       written when the tree was complete: what changes after it
+ *	                                is collected; shell: how (runner/64-collect.sh)
+ *	  warnings                      key=value: collect=what could not be collected
+ *	  .uncollected                  for want of room: the tree stays until that is done
  *	  container                     its name, dlrun-RUN-N, where it has one
  *	  home                          $HOME in a container of a user who is not root
  *
@@ -190,6 +197,8 @@
  *	j_defaults()                    default K 'V' …, only where K is not set
  *	j_data()                        link_data 'path in the tree' 'path there' …
  *	j_outputs()                     link_output 'path in the tree' …
+ *	j_collect (auto, none) j_collect_bytes
+ *	j_exclude()                     collect_exclude 'pattern' …
  *
  * Identity of a process: pid, start time, boot id; so a reboot and a pid of somebody else now are
  * told from a program that lives (state lost).

@@ -331,6 +331,22 @@ static void add_links(const struct world *world, const struct node_syncs *syncs,
 	end_function(out);
 }
 
+static void add_collect(const struct world *world, struct buf *out)
+{
+	const struct world_collect *collect = &world->collect;
+
+	set_text(out, "j_collect", collect->mode == COLLECT_NONE ? "none" : "auto");
+	set_int(out, "j_collect_bytes",
+		collect->size_bytes > INT64_MAX ? INT64_MAX : (int64_t)collect->size_bytes);
+	begin_function(out, "j_exclude");
+	for (size_t i = 0; i < collect->exclude.n; i++) {
+		buf_adds(out, "collect_exclude");
+		add_word(out, collect->exclude.v[i]);
+		buf_addc(out, '\n');
+	}
+	end_function(out);
+}
+
 static void add_secrets(const struct target_job *job, struct buf *out)
 {
 	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
@@ -402,6 +418,7 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	add_env(job, rank, text);
 	add_defaults(job, rank, text);
 	add_links(&spec.world, syncs, text);
+	add_collect(&spec.world, text);
 	add_secrets(job, secrets);
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);

@@ -92,6 +92,8 @@ void observed_add_rank(struct json *all, const struct json *one)
 		{"now", "gpu_memory_bytes", false},
 	};
 
+	if (!json_get(all, "warning") && json_get(one, "warning"))
+		json_set(all, "warning", json_clone(json_get(one, "warning")));
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)
 		add_up(json_sub(all, members[i].part), json_get(one, members[i].part),
 			members[i].key, members[i].is_sum);

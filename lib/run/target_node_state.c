@@ -58,6 +58,7 @@ static void set_observed(const struct node_attempt *attempt, struct target_statu
 		{"power_w", "power_w"}};
 	const char *gpus = node_attempt_get(attempt, "gpus");
 	const char *model = node_attempt_get(attempt, "gpu_model");
+	const char *collect = node_attempt_get(attempt, "collect");
 	int64_t time_ms = node_attempt_int(attempt, "time", 0);
 	struct json *observed = json_object(), *object;
 
@@ -73,6 +74,9 @@ static void set_observed(const struct node_attempt *attempt, struct target_statu
 		json_set_int(object, "gpus", count_words(gpus));
 	if (!str_empty(model))
 		json_set_str(object, "gpu_model", model);
+	/* While it runs, what could not be collected yet may be later. */
+	if (!str_empty(collect) && run_state_is_final(ret->state))
+		json_set_str(observed, "warning", collect);
 	ret->observed = observed;
 }
 

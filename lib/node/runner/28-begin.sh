@@ -21,6 +21,7 @@ job_begin() {
 	begin_check
 	setup_make "$dir" 9>&-
 	begin_check
+	collect_begin
 	container_make "$dir" 9>&-
 	begin_check
 	begin_reaper

@@ -24,6 +24,7 @@ job_program() {
 	program_default_signals
 	! program_tool=$(command -v setsid) || program_in="$program_tool $program_in"
 	[ ! -e "$dir/cancel" ] || exit 143
+	collect_tick "$dir"
 	[ "${j_retries:-0}" -gt 0 ] || [ ! -f "$dir/secrets" ] || program_secrets=$(cat "$dir/secrets" && rm -f "$dir/secrets")
 	program_env "$dir"
 	[ -z "${j_runtime-}" ] || container_restore

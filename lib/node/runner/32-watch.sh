@@ -4,7 +4,7 @@ WATCH_USAGE=5
 
 # DIR. Holds the lock as the supervisor does, and outlives it while the program lives.
 watch() {
-	watch_dir=$1 watch_n=$((WATCH_USAGE - 1)) watch_last=-1 watch_again= watch_began=
+	watch_dir=$1 watch_n=$((WATCH_USAGE - 1)) watch_last=-1 watch_again= watch_began= watch_c=0 watch_pause=2 watch_collector=
 	exec </dev/null >/dev/null
 	while :; do
 		sleep 1 9>&-
@@ -55,7 +55,22 @@ watch_program() {
 		watch_n=0
 		(usage_sample "$watch_dir") 9>&-
 	}
+	watch_collect
 	is_alive "${watch_began%:*}" "${watch_began#*:}"
+}
+
+# Event files and the like, first in a moment; where that takes seconds, hardly ever.
+watch_collect() {
+	if [ "$watch_collector" ] && kill -0 "$watch_collector" 2>/dev/null; then
+		watch_pause=$((watch_pause + 100))
+		return
+	fi
+	watch_collector=
+	[ $((watch_c += 1)) -ge "$watch_pause" ] || return 0
+	watch_c=0
+	[ "$watch_pause" -ge 15 ] || watch_pause=$((watch_pause + 2))
+	collect "$watch_dir" live 9>&- &
+	watch_collector=$!
 }
 
 # A supervisor that lives will say how it ended.

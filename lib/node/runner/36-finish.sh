@@ -17,6 +17,7 @@ job_finish() {
 	spare_begin "$dir"
 	(usage_sample "$dir") 9>&-
 	mark_log "$dir"
+	collect "$dir" 9>&-
 	finish_next=
 	[ "$end_origin" != job ] || [ "$end_state" != failed ] || finish_again
 	exit_write "$dir" "$end_state" "$end_code" "$end_signal" "$end_origin" "$end_reason" "$end_text" "$finish_next" "$finish_ended"

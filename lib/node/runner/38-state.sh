@@ -40,6 +40,7 @@ judge_locked() {
 
 # DIR: the end of one that is over, and nobody said how.
 judge_write() {
+	collect "$1"
 	if [ -e "$1/cancel" ]; then
 		end_asked "$1"
 		field_of "$1/state" program || [ "$end_reason" != Cancelled ] || end_text='it was cancelled before it had begun'
@@ -98,6 +99,7 @@ attempt_line() {
 		fields_of "$attempt_dir/state" ' state '
 	fi
 	fields_of "$attempt_dir/usage" ' '
+	fields_of "$attempt_dir/warnings" ' '
 	[ ! -e "$attempt_dir/cancel" ] || [ -f "$attempt_dir/exit" ] || fields="$fields cancel=1"
 	[ ! -e "$attempt_dir/held" ] || fields="$fields held=1"
 	[ ! -e "$attempt_dir/go" ] || fields="$fields go=1"
@@ -167,6 +169,7 @@ verb_forget() {
 	fi
 	forget_dir=$forget_dir/$2
 	[ -d "$forget_dir" ] || return 0
+	collect_again "$forget_dir" || answer_fail disk "results of $1 lie in its tree, and the disk is full"
 	field_of "$forget_dir/plan" p_spare && [ "$value" ] && forget_path "$d_local/spares/$value"
 	forget_path "$forget_dir/tree"
 }

@@ -75,8 +75,23 @@ substr($0, 1, length(begin)) == begin { flush(); record = substr($0, length(begi
 END { if (!over) flush() }
 '
 
+# RUN: what the tree of its newest attempt has by now, or what could not be taken from it at its end.
+results_collect() {
+	case $1 in
+	*/*) return ;;
+	esac
+	newest_of "$1"
+	[ "$newest" -gt 0 ] || return 0
+	if [ -e "$d_local/runs/$1/$newest/exit" ]; then
+		collect_again "$d_local/runs/$1/$newest"
+	else
+		collect "$d_local/runs/$1/$newest"
+	fi || :
+}
+
 verb_files() {
 	results_of "${1-}"
+	[ "${3-}" ] || results_collect "$1"
 	cd "$results" || answer_fail io "$results cannot be read"
 	results_from=.
 	if [ "${2:-.}" != . ]; then

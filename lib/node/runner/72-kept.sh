@@ -109,7 +109,7 @@ kept_is_used() {
 # Lines TIME KIB KIND PATH of what may go. PATH has no blanks: neither have ROOT and our names.
 kept_list() {
 	for kept_dir in "$d_local"/runs/*/[1-9]*; do
-		[ -d "$kept_dir/tree" ] && [ -e "$kept_dir/exit" ] && kept_line trees "$kept_dir/tree" "$kept_dir/exit"
+		[ -d "$kept_dir/tree" ] && [ -e "$kept_dir/exit" ] && collect_again "$kept_dir" && kept_line trees "$kept_dir/tree" "$kept_dir/exit"
 	done
 	for kept_path in "$d_local"/spares/*; do
 		[ -d "$kept_path" ] && kept_line trees "$kept_path" "$kept_path"

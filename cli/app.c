@@ -32,7 +32,7 @@ const struct opt app_opts[] = {
 	{OPT_MEMBER(OPT_STRING, 'C', "directory", struct app_options, dir), .arg = "DIR",
 		.help = "Work as if started in DIR", .values = VALUE_DIR},
 	{OPT_MEMBER(OPT_FLAG, 'q', "quiet", struct app_options, quiet),
-		.help = "Say nothing but errors on stderr"},
+		.help = "Print only errors to stderr"},
 	{OPT_MEMBER(OPT_FLAG, 'v', "verbose", struct app_options, verbose),
 		.help = "Print debug output to stderr"},
 	{OPT_MEMBER(OPT_FLAG, 'h', "help", struct app_options, help), .help = "Show a short help"},

@@ -9,11 +9,13 @@
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
+#include "cli/help.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
 #include "run/columns.h"
 #include "run/init_files.h"
 #include "run/init_parse.h"
+#include "run/kube_open.h"
 #include "run/store.h"
 
 enum { DESCRIPTION_COLUMNS = 60 };
@@ -84,16 +86,34 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 }
 
 /* Names of ~/.ssh/config; nobody is asked. */
-static void add_hosts(struct completion *completion, const char *home)
+static void add_hosts(struct completion *completion, const char *prefix)
 {
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_BUF struct buf text = {0};
+	struct session *session;
 
+	if (app_session(completion->app, &session, NULL) < 0)
+		return;
+	const char *home = session->dirs.home;
 	if (home && init_read(home, ".ssh/config", &text))
 		init_ssh_hosts(text.data, text.len, &hosts);
 	for (size_t i = 0; i < hosts.n; i++) {
-		AUTO_FREE char *name = mem_printf("ssh:%s", hosts.v[i]);
+		AUTO_FREE char *name = mem_printf("%s%s", prefix, hosts.v[i]);
 		add(completion, name, "a host of ~/.ssh/config");
+	}
+}
+
+static void add_contexts(struct completion *completion, struct session *session)
+{
+	const struct kubeconfig *kubeconfig;
+	AUTO_STRV struct strv names = {0};
+
+	if (kube_open_config(session, &kubeconfig, NULL) < 0)
+		return;
+	kubeconfig_contexts(kubeconfig, &names);
+	vec_foreach (char *, name, &names) {
+		AUTO_FREE char *target = mem_printf("kube:%s", *name);
+		add(completion, target, "a context of the kubeconfig");
 	}
 }
 
@@ -111,7 +131,8 @@ static void add_targets(struct completion *completion)
 	vec_foreach (char *, name, &names)
 		if (!str_eq(*name, "local"))
 			add(completion, *name, json_get_str(config_target(config, *name), "kind"));
-	add_hosts(completion, session->dirs.home);
+	add_hosts(completion, "ssh:");
+	add_contexts(completion, session);
 }
 
 static void add_keys(struct completion *completion)
@@ -152,9 +173,8 @@ static void add_commands(struct completion *completion)
 static void add_topics(struct completion *completion)
 {
 	add_commands(completion);
-	add(completion, "dlrun.yaml", "the configuration file");
-	add(completion, "dlrun-errors", "every error");
-	add(completion, "dlrun-targets", "where runs can go");
+	for (size_t i = 0; i < help_pages_n; i++)
+		add(completion, help_pages[i].name, help_pages[i].about);
 }
 
 static void add_words(struct completion *completion, const char *words)
@@ -185,6 +205,14 @@ static void add_values(struct completion *completion, enum opt_values values)
 		break;
 	case VALUE_TARGET:
 		add_targets(completion);
+		break;
+	case VALUE_RUN_TARGET:
+		add_runs(completion, true);
+		add_targets(completion);
+		break;
+	case VALUE_RUN_HOST:
+		add_runs(completion, false);
+		add_hosts(completion, "");
 		break;
 	case VALUE_KEY:
 		add_keys(completion);

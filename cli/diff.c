@@ -220,7 +220,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_diff = {
 	.name = "diff",
-	.summary = "Compare two runs, or a run and the tree: command, parameters, code",
+	.summary = "Compare two runs, or a run and the working tree",
 	.synopsis = "[options] [RUN [RUN]]",
 	.examples = examples,
 	.opts = opts,

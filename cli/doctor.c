@@ -119,7 +119,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_doctor = {
 	.name = "doctor",
-	.summary = "Diagnose problems of this machine and working tree, and suggest fixes",
+	.summary = "Diagnose problems and suggest fixes",
 	.synopsis = "[options]",
 	.examples = examples,
 	.run = run,

@@ -72,7 +72,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_exec = {
 	.name = "exec",
-	.summary = "Run a command beside the program of a run",
+	.summary = "Run a command in the environment of a run",
 	.synopsis = "[options] [RUN] -- CMD...",
 	.examples = examples,
 	.opts = opts,

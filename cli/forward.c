@@ -95,7 +95,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_forward = {
 	.name = "forward",
-	.summary = "Make ports of a run reachable on this machine",
+	.summary = "Forward ports of a run to this machine",
 	.synopsis = "[options] [RUN] [LOCAL:]REMOTE...",
 	.examples = examples,
 	.opts = opts,

@@ -195,7 +195,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_gc = {
 	.name = "gc",
-	.summary = "Free the space that no run needs any more, here or in a registry",
+	.summary = "Free space that no run needs, here or in a registry",
 	.synopsis = "[options]",
 	.examples = examples,
 	.opts = opts,

@@ -9,7 +9,7 @@
 #include "cli/manual.h"
 #include "cli/ui.h"
 
-enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 15 };
+enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 17 };
 
 static const char intro[] =
 	"dlrun runs the code of this directory, exactly as it is now, as a run that you "
@@ -20,6 +20,29 @@ static const char *const first_steps[] = {
 	"dlrun ps # what runs, and what ran today",
 	"dlrun logs -f @ # follow the newest run",
 };
+
+/* Each command that is not hidden stands in one group, in the order of a first day. */
+static const struct group {
+	const char *title;
+	const char *commands[12];
+} groups[] = {
+	{"start runs", {"submit", "restart", "cancel", "init"}},
+	{"look at runs", {"ps", "logs", "show", "why", "wait", "top", "diff"}},
+	{"results", {"fetch", "plot", "tensorboard", "proxy"}},
+	{"work inside a run or on a host", {"exec", "ssh", "forward"}},
+	{"code and images", {"checkout", "push"}},
+	{"targets and setup", {"targets", "config", "doctor", "completion"}},
+	{"clean up", {"rm", "gc"}},
+	{"help", {"help", "explain"}},
+};
+
+const struct help_page help_pages[] = {
+	{"dlrun.yaml", "the configuration file"},
+	{"dlrun-world", "environment, data, results and attempts of a run"},
+	{"dlrun-targets", "this machine, SSH hosts and Kubernetes clusters"},
+	{"dlrun-errors", "every error and what to do about it"},
+};
+const size_t help_pages_n = ARRAY_LEN(help_pages);
 
 /*
  * Parts
@@ -122,6 +145,19 @@ static void add_common_line(struct buf *out)
 	buf_addc(out, '\n');
 }
 
+static void add_groups(struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+		buf_addf(out, "\n%s:\n", groups[i].title);
+		for (const char *const *name = groups[i].commands; *name; name++) {
+			const struct cmd *cmd = cmd_find(*name);
+
+			BUG_ON(!cmd);
+			add_row(cmd->name, NAME_INDENT, cmd->summary, out);
+		}
+	}
+}
+
 /*
  * JSON
  */
@@ -213,6 +249,20 @@ int help_command(struct app *app, const struct cmd *cmd)
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
+void help_overview_text(struct buf *out)
+{
+	ui_wrap(intro, UI_COLUMNS - 1, 0, out);
+	buf_adds(out, "\n\nusage: dlrun COMMAND [options]\n");
+	add_groups(out);
+	buf_adds(out, "\nmanual pages (dlrun help PAGE):\n");
+	for (size_t i = 0; i < help_pages_n; i++)
+		add_row(help_pages[i].name, NAME_INDENT, help_pages[i].about, out);
+	buf_adds(out, "\noptions of every command:\n");
+	add_options(app_opts, out);
+	add_examples(first_steps, ARRAY_LEN(first_steps), out);
+	buf_adds(out, "\ndlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.\n");
+}
+
 int help_overview(struct app *app)
 {
 	AUTO_BUF struct buf out = {0};
@@ -220,16 +270,7 @@ int help_overview(struct app *app)
 	if (app->options.json)
 		return print_json(app, NULL);
 	buf_init(&out, HELP_MAX);
-	ui_wrap(intro, UI_COLUMNS - 1, 0, &out);
-	buf_adds(&out, "\n\nusage: dlrun COMMAND [options]\n\ncommands:\n");
-	for (size_t i = 0; i < cmds_n; i++)
-		if (!(cmds[i]->flags & CMD_HIDDEN))
-			add_row(cmds[i]->name, NAME_INDENT, cmds[i]->summary, &out);
-	buf_adds(&out, "\noptions of every command:\n");
-	add_options(app_opts, &out);
-	add_examples(first_steps, ARRAY_LEN(first_steps), &out);
-	buf_adds(
-		&out, "\ndlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.\n");
+	help_overview_text(&out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
@@ -262,7 +303,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_help = {
 	.name = "help",
 	.summary = "Show the commands, or the manual page of one",
-	.synopsis = "[COMMAND|dlrun.yaml|errors|dlrun-targets]",
+	.synopsis = "[COMMAND|PAGE]",
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_TOPIC,

@@ -10,10 +10,18 @@
 
 struct app;
 
+/* Manual pages that are not about one command. */
+struct help_page {
+	const char *name, *about;
+};
+extern const struct help_page help_pages[];
+extern const size_t help_pages_n;
+
 /* `dlrun help` and `dlrun COMMAND -h`; with --json the tables. Each returns the exit status. */
 int help_overview(struct app *app);
 int help_command(struct app *app, const struct cmd *cmd);
-/* What help_command prints, without colours. */
+/* What they print, without colours. */
+void help_overview_text(struct buf *out);
 void help_command_text(const struct cmd *cmd, struct buf *out);
 
 /* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */

@@ -40,12 +40,14 @@ enum opt_values {
 	VALUE_RUN_PATH,  /* one run, then paths in its results */
 	VALUE_RUNS_DIRS, /* runs, and directories: words with a slash or a dot */
 	VALUE_TARGET,
-	VALUE_COMMAND, /* a program and its words */
-	VALUE_KEY,     /* of the configuration */
-	VALUE_ERROR,   /* the id of an error */
-	VALUE_TOPIC,   /* a command of dlrun */
-	VALUE_SHELL,   /* bash, zsh, fish */
-	VALUE_COLUMNS, /* of ps, with commas */
+	VALUE_RUN_TARGET, /* a run that has not ended, or a target */
+	VALUE_RUN_HOST,   /* a run, or a host as ssh names it */
+	VALUE_COMMAND,    /* a program and its words */
+	VALUE_KEY,        /* of the configuration */
+	VALUE_ERROR,      /* the id of an error */
+	VALUE_TOPIC,      /* a command of dlrun */
+	VALUE_SHELL,      /* bash, zsh, fish */
+	VALUE_COLUMNS,    /* of ps, with commas */
 };
 
 struct opt {

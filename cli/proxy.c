@@ -93,7 +93,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_proxy = {
 	.name = "proxy",
-	.summary = "Serve every port of every run at a URL, and show runs in the browser",
+	.summary = "Serve every port of every run at a URL",
 	.synopsis = "[options]",
 	.examples = examples,
 	.opts = opts,

@@ -204,7 +204,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_push = {
 	.name = "push",
-	.summary = "Make an image of this directory's code and print its reference",
+	.summary = "Push this directory's code as an image, print its reference",
 	.synopsis = "[options]",
 	.examples = examples,
 	.opts = opts,

@@ -71,7 +71,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_restart = {
 	.name = "restart",
-	.summary = "Start runs again that failed, were cancelled or lost",
+	.summary = "Restart runs that failed, were cancelled or lost",
 	.synopsis = "[options] [RUN...]",
 	.examples = examples,
 	.opts = opts,

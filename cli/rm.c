@@ -59,7 +59,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_rm = {
 	.name = "rm",
-	.summary = "Forget runs: record, log and outputs here",
+	.summary = "Remove runs: record, log and outputs here",
 	.synopsis = "[options] RUN...",
 	.examples = examples,
 	.opts = opts,

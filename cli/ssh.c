@@ -194,13 +194,13 @@ static const char *const examples[CMD_EXAMPLES] = {
 
 const struct cmd cmd_ssh = {
 	.name = "ssh",
-	.summary = "Work on a host with this tree, or beside the program of a run",
+	.summary = "Work on a host with this working tree, or inside a run",
 	.synopsis = "[options] HOST|RUN [-- CMD...]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct ssh_values),
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
-	.words = VALUE_RUN,
+	.words = VALUE_RUN_HOST,
 	.run = run,
 };

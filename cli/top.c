@@ -242,6 +242,6 @@ const struct cmd cmd_top = {
 	.synopsis = "[options] [RUN|TARGET]",
 	.examples = examples,
 	.max_words = 1,
-	.words = VALUE_LIVE,
+	.words = VALUE_RUN_TARGET,
 	.run = run,
 };

@@ -16,6 +16,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/complete.h"
+#include "cli/help.h"
 #include "run/run.h"
 #include "run/store.h"
 
@@ -166,6 +167,7 @@ static void words(void **state)
 	check("completion z", "zsh\t\n");
 	check("completion zsh ", "");
 	check("help dlrun.", "dlrun.yaml\tthe configuration file\n");
+	check_has("help dlrun-w", "dlrun-world\t");
 	check("config limits.fi", "limits.files\tNumber of files\nlimits.file\tOne file\n");
 }
 
@@ -212,9 +214,42 @@ static void broken_state_is_silent(void **state)
 	check("-C /nowhere logs ", "");
 }
 
+static void hosts_and_contexts(void **state)
+{
+	const struct place *place = *state;
+	static const char ssh[] = "Host lab1 lab2\n  User me\n";
+	static const char kube[] =
+		"apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {server: https://h}\n"
+		"users:\n- name: u\n  user: {}\ncontexts:\n- name: research\n"
+		"  context: {cluster: c, user: u}\ncurrent-context: research\n";
+	AUTO_FREE char *ssh_dir = mem_printf("%s/.ssh", place->home);
+	AUTO_FREE char *ssh_config = mem_printf("%s/config", ssh_dir);
+	AUTO_FREE char *kubeconfig = mem_printf("%s/kubeconfig", place->home);
+
+	assert_int_equal(fs_mkdirs(ssh_dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(ssh_config, ssh, sizeof(ssh) - 1, 0600, FS_SYNC_NONE, NULL), 0);
+	assert_int_equal(
+		fs_replace(kubeconfig, kube, sizeof(kube) - 1, 0600, FS_SYNC_NONE, NULL), 0);
+	setenv("HOME", place->home, 1);
+	setenv("KUBECONFIG", kubeconfig, 1);
+	insert(place, "alpha-22222", RUN_RUNNING);
+	check("ssh la", "lab1\ta host of ~/.ssh/config\nlab2\ta host of ~/.ssh/config\n");
+	check_has("ssh ", "alpha-22222\t");
+	check("top ssh:lab1", "ssh:lab1\ta host of ~/.ssh/config\n");
+	check("top kube:", "kube:research\ta context of the kubeconfig\n");
+	check_has("top ", "alpha-22222\t");
+	check("submit --target=kube:r", "--target=kube:research\ta context of the kubeconfig\n");
+	setenv("KUBECONFIG", "/nowhere", 1);
+	check("submit -t kube:", "");
+}
+
 static void every_command_is_sorted_and_whole(void **state)
 {
+	AUTO_BUF struct buf overview = {0};
+
 	(void)state;
+	buf_init(&overview, COMPLETE_MAX);
+	help_overview_text(&overview);
 	for (size_t i = 0; i < cmds_n; i++) {
 		const struct cmd *cmd = cmds[i];
 
@@ -222,6 +257,8 @@ static void every_command_is_sorted_and_whole(void **state)
 			assert_true(strcmp(cmds[i - 1]->name, cmd->name) < 0);
 		assert_ptr_equal(cmd_find(cmd->name), cmd);
 		assert_false(str_ends(cmd->summary, "."));
+		AUTO_FREE char *row = mem_printf("\n  %s ", cmd->name);
+		assert_true(!strstr(overview.data, row) == !!(cmd->flags & CMD_HIDDEN));
 		for (const struct opt *opt = cmd->opts; opt && opt->type != OPT_END; opt++) {
 			assert_non_null(opt->help);
 			assert_true((opt->type == OPT_FLAG) == (opt->arg == NULL));
@@ -242,6 +279,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(words, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(columns, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(runs, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(hosts_and_contexts, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(broken_state_is_silent, set_up, tear_down),
 		cmocka_unit_test(every_command_is_sorted_and_whole),
 	};

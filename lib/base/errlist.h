@@ -127,14 +127,13 @@
 	  "`dlrun fetch` replaces files that it has written itself and nobody has changed since. All " \
 	  "other results were fetched. Fetch into another directory, or replace them with --force.") \
 	X(E_FETCH_PATH, NOTFOUND, "fetch.path", "the results of the run have no such path", \
-	  "Paths are those in $DLRUN_OUTPUT_DIR; patterns with *, ? and ** are matched there. All that " \
+	  "Paths are those in the run's tree or in $DLRUN_OUTPUT_DIR; patterns with *, ? and ** are " \
+	  "matched there. All that " \
 	  "the other paths name was fetched.") \
 	/* TensorBoard */ \
 	X(E_TENSORBOARD_EMPTY, NOTFOUND, "tensorboard.empty", "the run has no event files", \
-	  "Event files (names with \"tfevents\") are found anywhere in what the run keeps: " \
-	  "$DLRUN_OUTPUT_DIR, and the directories of the tree that `outputs:` or `tensorboard:` of " \
-	  "dlrun.yaml name. A program that writes them elsewhere in its tree leaves them behind: name the " \
-	  "directory there, or write to os.environ[\"DLRUN_OUTPUT_DIR\"].") \
+	  "Event files (names with \"tfevents\") are found anywhere in the results of a run: in the tree " \
+	  "that its program runs in, and in $DLRUN_OUTPUT_DIR. `collect:` of dlrun.yaml may exclude them.") \
 	X(E_TENSORBOARD_ENDED, IO, "tensorboard.ended", "TensorBoard ended while it was looked at", \
 	  "The evidence holds its last words. Runs are not touched. `dlrun plot` draws the same curves " \
 	  "without it.") \

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/collect.h"
 #include "run/observe.h"
 #include "run/words.h"
 
@@ -335,8 +336,13 @@ void attempt_gpus(const char *dir, struct gpu_list *ret)
 struct json *attempt_observed(const char *dir)
 {
 	AUTO_JSON struct json *observed = observed_read(dir), *gpus = NULL;
-	const struct json *resources, *warning;
+	AUTO_JSON struct json *collected = collect_read_report(dir);
+	const struct json *resources, *warning, *warnings = json_get(collected, "warnings");
 
+	if (warnings && !observed)
+		observed = json_object();
+	if (warnings)
+		json_set(observed, "warnings", json_clone(warnings));
 	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
 		return TAKE(observed);
 	if (!observed)
@@ -378,6 +384,8 @@ static void set_lost(const char *dir, const struct attempt_state *state, const c
 		os_family_remove(&family);
 	ret->started_ms = state->started_ms;
 	ret->ended_ms = log_time_ms(dir);
+	/* As well; what fails is in its report. */
+	collect_finish(dir, NULL);
 }
 
 /* Nobody watches over it. */

@@ -11,6 +11,8 @@
  *	packages/   Python packages of the tree by their own names (run/world_packages.h)
  *	setup_env.json  the variables that its setup has changed (a virtual environment's)
  *	observed.json, gpus.json  what the program uses (run/observe.h), which GPUs it was given
+ *	started, collected.json  since when files of the tree are results, what became of them
+ *	                         (run/collect.h)
  *	supervisor.log
  *
  * An attempt that failed and is to be repeated names the next one in its exit.json. That one is

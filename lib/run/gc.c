@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/collect.h"
 #include "run/tree.h"
 #include "run/words.h"
 #include "snap/record.h"
@@ -102,6 +103,9 @@ static int drop_attempt(struct gc *gc, const char *dir, bool old, struct err *er
 	if (fs_is_locked(lock))
 		return 0;
 	r = gc_drop_temporary(gc, dir, err);
+	/* Nothing that a program has made goes with its tree. */
+	if (r == 0 && old && !gc->dry_run)
+		r = collect_finish(dir, err);
 	for (size_t i = 0; r == 0 && old && i < ARRAY_LEN(names); i++) {
 		AUTO_FREE char *path = fs_join(dir, names[i]);
 		r = gc_drop(gc, path, &gc->report->trees, err);

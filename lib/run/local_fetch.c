@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/collect.h"
 #include "run/fetch_sink.h"
 #include "run/target_local.h"
 
@@ -316,6 +317,23 @@ static int on_turn(void *ctx, struct err *err)
 	return 0;
 }
 
+/* What lies in the tree only. Where the disk is full, the rest is fetched all the same. */
+static void bring_results(struct fetching *fetching, const char *dir)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	AUTO_ERR struct err err = {0};
+	int r = 0;
+
+	if (fetching->sink->from_tree)
+		return;
+	if (fetching->ended)
+		r = collect_finish(dir, &err);
+	else if (attempt_job_read(dir, &job, NULL) == 0)
+		r = collect_results(dir, &job, COLLECT_RUNNING, &err);
+	if (r < 0)
+		fetch_sink_unread(fetching->sink, ATTEMPT_TREE, EIO);
+}
+
 /* Nothing was ever written there: nothing to do. */
 static int open_root(struct fetching *fetching, struct err *err)
 {
@@ -362,6 +380,7 @@ int local_fetch(struct target *target, const char *handle, struct fetch_sink *si
 	};
 	target_status_done(&status);
 	target_call_begin(call, &fetching->work);
+	bring_results(fetching, place.dir);
 	r = open_root(fetching, err);
 	if (r < 0) {
 		target_call_cancel(call);

@@ -46,6 +46,7 @@ void observed_merge(const struct json *observed, struct json *doc)
 {
 	const struct json *metrics = part(observed, "metrics", JSON_OBJECT);
 	const struct json *links = part(observed, "links", JSON_ARRAY);
+	const struct json *warnings = part(observed, "warnings", JSON_ARRAY);
 
 	merge_known(part(observed, "usage", JSON_OBJECT), json_sub(doc, "usage"));
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
@@ -56,6 +57,9 @@ void observed_merge(const struct json *observed, struct json *doc)
 		link = json_next(link))
 		add_text(doc, "links", json_str(link));
 	add_text(doc, "warnings", json_get_str(observed, "warning"));
+	for (const struct json *text = warnings ? json_first(warnings) : NULL; text;
+		text = json_next(text))
+		add_text(doc, "warnings", json_str(text));
 }
 
 /*

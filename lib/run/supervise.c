@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "run/attempt.h"
 #include "host/gpu.h"
+#include "run/collect.h"
 #include "run/reply.h"
 #include "run/supervisor.h"
 #include "run/tree.h"
@@ -79,6 +80,10 @@ static void make_tree(int fd)
 		r = tree_make(".", &job, &spare, &err);
 	if (r == 0)
 		r = mount_world(&job, &err);
+	if (r == 0)
+		r = collect_restore(".", &job, &err);
+	if (r == 0)
+		r = collect_mark(".", &err);
 	json_set_bool(result, "spare", spare);
 	json_set_int(result, "ms", clock_ms() - start_ms);
 	reply_write(fd, r, &err, result);

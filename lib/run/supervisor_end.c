@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "run/collect.h"
 #include "run/program.h"
-#include "run/world_collect.h"
 
 enum {
 	RESERVE_BYTES = 8192,
@@ -116,15 +116,12 @@ static void pass_on_cancel(struct supervisor *sup)
 }
 
 /* Before the end is written down: then the next attempt may begin. */
-static void collect_results(struct supervisor *sup)
+static void keep_results(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
-	int n = 0;
 
-	if (world_collect(ATTEMPT_TREE, sup->job, &n, &err) < 0)
+	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
 		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
-	else if (n)
-		sup_note(sup, "%d outputs were made anew by the program, and moved", n);
 }
 
 void sup_finish(struct supervisor *sup)
@@ -133,7 +130,7 @@ void sup_finish(struct supervisor *sup)
 		return;
 	sup->phase = PHASE_OVER;
 	sup_mark_log(sup);
-	collect_results(sup);
+	keep_results(sup);
 	sup_observe_end(sup);
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)

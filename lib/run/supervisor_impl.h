@@ -78,6 +78,7 @@ struct supervisor {
 	struct observer *observer;
 	struct loop_timer *observe_timer;
 	int64_t observed_ms;   /* when it was written last */
+	int64_t collect_ms;    /* clock_ms(), when event files are collected next */
 	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
 };
 

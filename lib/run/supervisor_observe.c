@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "host/gpu.h"
+#include "run/collect.h"
 #include "run/observe.h"
 
 /*
@@ -14,7 +15,14 @@
  */
 
 /* dlrun top shows what is written: on a disk of this machine with each look. */
-enum { WRITE_MS = 1000, WRITE_NETWORK_MS = 10000, OBSERVED_MAX = 1 << 20 };
+enum {
+	WRITE_MS = 1000,
+	WRITE_NETWORK_MS = 10000,
+	OBSERVED_MAX = 1 << 20,
+	COLLECT_FIRST_MS = 1000, /* a program that ends sooner pays for no walk but the last */
+	COLLECT_MS = 2000,
+	COLLECT_REST_FOR = 100, /* a walk of 20 ms is followed by 2 s of rest */
+};
 
 static void write_observed(struct supervisor *sup, const struct json *observed)
 {
@@ -35,6 +43,18 @@ static bool is_write_due(const struct supervisor *sup)
 	       passed_ms >= (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS);
 }
 
+/* Curves and parameters that the program writes into its tree. A walk that takes long is rare. */
+static void collect_events(struct supervisor *sup)
+{
+	int64_t start_ms = clock_ms();
+
+	if (start_ms < sup->collect_ms)
+		return;
+	collect_results(".", sup->job, COLLECT_EVENTS, NULL);
+	int64_t rest_ms = (clock_ms() - start_ms) * COLLECT_REST_FOR;
+	sup->collect_ms = clock_ms() + (rest_ms > COLLECT_MS ? rest_ms : COLLECT_MS);
+}
+
 static int on_look(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
@@ -44,6 +64,7 @@ static int on_look(void *ctx, struct err *err)
 	sup->observe_timer = NULL;
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
+	collect_events(sup);
 	next_ms = observer_look(sup->observer);
 	if (is_write_due(sup)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
@@ -68,6 +89,7 @@ void sup_observe_begin(struct supervisor *sup)
 	};
 
 	sup->observer = observer_new(&spec);
+	sup->collect_ms = clock_ms() + COLLECT_FIRST_MS;
 	sup->observe_timer = loop_add_timer(sup->loop, clock_ms(), on_look, sup);
 }
 

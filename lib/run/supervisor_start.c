@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/collect.h"
 #include "run/program.h"
 
 enum { DEFAULT_PORT = 29500 }; /* torchrun's */
@@ -149,6 +150,7 @@ void sup_start_program(struct supervisor *sup)
 	if (attempt_state_write(".", &sup->state, &err) < 0)
 		sup_note(sup, "%s", err.message);
 	sup_mark_log(sup);
+	collect_pass_mark(".");
 	int errnum = program_release(&program);
 	if (errnum) {
 		exec_failed(sup, errnum);

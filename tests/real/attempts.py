@@ -101,12 +101,12 @@ def test_retries_are_used_up(w):
     assert exits(w.show()) == [5, 6, 7]
 
 
-def test_each_attempt_has_a_new_tree_and_the_same_outputs(w):
+def test_each_attempt_has_a_new_tree_and_the_same_results(w):
     w.repo({"a": "1\n"})
     line = 'cat a; echo changed > a; echo $DLRUN_ATTEMPT >> "$DLRUN_OUTPUT_DIR/seen"; touch "$DLRUN_ATTEMPT_DIR/x"; ' \
            'ls "$DLRUN_ATTEMPT_DIR"; test $DLRUN_ATTEMPT = 3'
     result = w.ok("submit", "-f", "--retries", "2", "--", "sh", "-c", line)
-    assert result.out == "1\nx\n" * 3, result
+    assert result.out == "1\nx\nchanged\nx\nchanged\nx\n", result
     assert (w.state / "runs" / w.show()["id"] / "outputs/seen").read_text() == "1\n2\n3\n"
 
 

@@ -1,0 +1,34 @@
+/*
+ * Inside of run/collect: the directories of a run and its attempt, held under the run's lock.
+ */
+#ifndef DLRUN_RUN_COLLECT_IMPL_H
+#define DLRUN_RUN_COLLECT_IMPL_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "run/collect.h"
+
+struct collect_place {
+	int lock_fd, run_fd, tree_fd, outputs_fd, collected_fd;
+};
+void collect_place_done(struct collect_place *place);
+/* 1: held; 0: there is no tree, or somebody else holds it and wait_ms has passed. make: the
+ * directories of the run. */
+int collect_place_open(const char *dir, const struct attempt_job *job, int64_t wait_ms, bool make,
+	struct collect_place *ret, struct err *err);
+
+static inline bool collect_is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* A directory without following a link; make: if nothing has that name. Returns -errno. */
+int collect_open_dir(int fd, const char *name, bool make);
+/* from_fd/from becomes to_fd/to, too, whatever file is there. Returns 0 or an errno. */
+int collect_link(const struct collect_place *place, int from_fd, const char *from, int to_fd,
+	const char *to);
+/* Whether it concerns all files, so that going on makes no sense and coming back later does. */
+bool collect_is_fatal(int errnum);
+
+#endif

@@ -1,0 +1,63 @@
+#include "run/collect_rules.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/vec.h"
+
+bool collect_is_cache(const char *name)
+{
+	static const char *const names[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
+		".ruff_cache", ".ipynb_checkpoints"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_eq(name, names[i]))
+			return true;
+	return str_ends(name, ".pyc") || str_ends(name, ".pyo");
+}
+
+static bool lies_at(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+bool collect_is_excluded(const struct world *world, const char *path, const char *name)
+{
+	const struct strv *patterns = &world->collect.exclude;
+
+	for (size_t i = 0; i < world->data.n; i++)
+		if (lies_at(path, world->data.v[i].path))
+			return true;
+	for (size_t i = 0; i < patterns->n; i++)
+		if (fnmatch(patterns->v[i], strchr(patterns->v[i], '/') ? path : name, 0) == 0)
+			return true;
+	return false;
+}
+
+bool collect_is_output(const struct world *world, const char *path)
+{
+	for (size_t i = 0; i < world->outputs.n; i++)
+		if (lies_at(path, world->outputs.v[i]))
+			return true;
+	return false;
+}
+
+bool collect_is_telling(const char *path)
+{
+	static const char *const names[] = {"params.json", "hparams.yaml", "args.json",
+		".hydra/config.yaml", ".hydra/overrides.yaml"};
+	const char *slash = strrchr(path, '/');
+	size_t len = strlen(path);
+
+	if (strstr(slash ? slash + 1 : path, "tfevents"))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		size_t n = strlen(names[i]);
+		if (str_ends(path, names[i]) && (len == n || path[len - n - 1] == '/'))
+			return true;
+	}
+	return false;
+}

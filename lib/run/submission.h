@@ -23,6 +23,7 @@ struct submission {
 	struct pack_carried carried;        /* its image is set: what goes along with the run */
 	struct spec spec;
 	struct strv secret_env; /* K=V */
+	struct strv typed_env;  /* K=V in front of the command */
 	char name[RUN_NAME_MAX + 1];
 	struct target *target;
 	struct pack pack;
@@ -57,6 +58,11 @@ int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
 /* What of the world only the snapshot can tell. */
 int submission_check_world(struct submission *submission, struct err *err);
+/* The command as it was typed: E_USAGE with the line to paste for what only a shell understands;
+ * variables in front of it are taken off. */
+int submission_check_typed(struct submission *submission, struct err *err);
+/* A file of the tree that is no program gets its interpreter; the target is known. */
+int submission_start_file(struct submission *submission, struct err *err);
 /* Paths of the live tree in the command and the environment become the run's own. */
 void submission_own_paths(struct submission *submission);
 /* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL

@@ -24,6 +24,7 @@ void submission_done(struct submission *submission)
 	json_free(submission->from_config);
 	spec_done(&submission->spec);
 	strv_done(&submission->secret_env);
+	strv_done(&submission->typed_env);
 	target_free(submission->target);
 	pack_done(&submission->pack);
 	snapshot_free(submission->snapshot);
@@ -153,7 +154,9 @@ static int set_env(struct submission *submission, struct err *err)
 
 	if (!submission->parent)
 		r = add_pairs(submission, config_env(submission->config), false, err);
-	return r < 0 ? r : add_pairs(submission, submission->options->env, true, err);
+	if (r == 0)
+		r = add_pairs(submission, submission->options->env, true, err);
+	return r < 0 ? r : add_pairs(submission, &submission->typed_env, true, err);
 }
 
 static int check_tags(const struct strv *tags, struct err *err)
@@ -330,8 +333,8 @@ static int find_place(struct submission *submission, struct err *err)
 int submission_check(struct submission *submission, struct err *err)
 {
 	static int (*const steps[])(struct submission *, struct err *) = {submission_take_from,
-		find_place, set_command, set_env, submission_set_secrets, set_name, open_target,
-		submission_find_from};
+		find_place, set_command, submission_check_typed, set_env, submission_set_secrets,
+		set_name, open_target, submission_start_file, submission_find_from};
 
 	int r = session_config(submission->session, &submission->config, err);
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)

@@ -110,24 +110,6 @@ static void look_up_file(struct submission *submission, const char *word)
  * What the first word of a command is
  */
 
-/* The way to start a file of the tree that was named as if it were on PATH; NULL: there is none. */
-static char *start_of_file(const struct submission *submission, const char *word)
-{
-	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, word);
-	const struct entry *entry;
-
-	if (!path || !submission->snapshot)
-		return NULL;
-	entry = entry_find(&submission->snapshot->entries, path);
-	if (!entry || entry->kind != ENTRY_FILE)
-		return NULL;
-	if (entry->exec)
-		return mem_printf("./%s", word);
-	if (str_ends(word, ".py"))
-		return mem_printf("python3 %s", word);
-	return str_ends(word, ".sh") ? mem_printf("sh %s", word) : NULL;
-}
-
 static void look_up_program(struct submission *submission, const char *word)
 {
 	const char *path = path_of(submission);
@@ -139,9 +121,7 @@ static void look_up_program(struct submission *submission, const char *word)
 		strstr(path, ":."))
 		return;
 	submission->missing_program = true;
-	near = start_of_file(submission, shown);
-	if (!near)
-		near = suggest(path, word);
+	near = suggest(path, word);
 	if (near)
 		submission_warn(submission, "%s: command not found; did you mean %s?", shown, near);
 	else

@@ -383,6 +383,20 @@ static char *program_word(const struct own *own, const char *word)
 	return mem_printf("./%s", relative);
 }
 
+/* .venv/bin/python runs here as it does in the shell, unless a setup makes another one. */
+static void live_python(struct own *own, char **word)
+{
+	const struct submission *submission = own->submission;
+	AUTO_FREE char *path = submission_tree_path(submission->place->prefix, *word);
+
+	if (**word == '/' || !strchr(*word, '/') || !path || submission->spec.world.setup.run ||
+		!str_eq(submission->target->ops->kind, "local") || !is_here(own, path) ||
+		in_snapshot(own, path) || !submission_in_venv(submission, path))
+		return;
+	free(*word);
+	*word = fs_join(own->root, path);
+}
+
 static void own_words(struct own *own)
 {
 	struct spec *spec = &own->submission->spec;
@@ -391,6 +405,7 @@ static void own_words(struct own *own)
 		warn_naming(own, "the command line", spec->command.v[0]);
 		return;
 	}
+	live_python(own, &spec->command.v[0]);
 	for (size_t i = 0; i < spec->command.n; i++) {
 		AUTO_FREE char *text = rewrite(own, "the command", spec->command.v[i]);
 		if (!text)
@@ -439,7 +454,8 @@ void submission_own_paths(struct submission *submission)
 {
 	AUTO(own_done) struct own own = {.submission = submission};
 
-	if (!submission->snapshot || !submission->place || submission->spec.terminal)
+	if (!submission->snapshot || !submission->place || !submission->target ||
+		submission->spec.terminal || submission->spec.command.n == 0)
 		return;
 	own.root = submission->place->root;
 	own.alias = find_alias(submission);

@@ -59,10 +59,93 @@ LINES = [
 ]
 
 
+# What only a shell understands is refused, with the line to paste.
+SHELL = [
+    ("'python train.py --lr 1'", "python train.py --lr 1"),
+    ("'CUDA_VISIBLE_DEVICES=0 python train.py'", "CUDA_VISIBLE_DEVICES=0 python train.py"),
+    ("'./run.sh a'", "./run.sh a"),
+    ("' python  train.py'", "python  train.py"),
+    ("'python train.py' --lr 1", "python train.py --lr 1"),
+    ("'python train.py' 'a b'", "python train.py 'a b'"),
+    ("'/usr/bin/env python train.py'", "/usr/bin/env python train.py"),
+    ("'cd exp && python b.py'", "sh -c 'cd exp && python b.py'"),
+    ("'source venv/bin/activate && python train.py'", "bash -c 'source venv/bin/activate && python train.py'"),
+    ("'python train.py | tee log'", "sh -c 'python train.py | tee log'"),
+    ("'python train.py > log 2>&1'", "sh -c 'python train.py > log 2>&1'"),
+    ("'echo \"a b\"'", "sh -c 'echo \"a b\"'"),
+    ("'echo $HOME'", "sh -c 'echo $HOME'"),
+    ("'for i in 1 2; do echo $i; done'", "sh -c 'for i in 1 2; do echo $i; done'"),
+    ("'[[ -f x ]] && echo y'", "bash -c '[[ -f x ]] && echo y'"),
+    ("'cd exp'", "sh -c 'cd exp'"),
+    ("cd exp '&&' python b.py", "sh -c 'cd exp && python b.py'"),
+    ("python a.py '&&' python b.py", "sh -c 'python a.py && python b.py'"),
+    ("python a.py '||' true", "sh -c 'python a.py || true'"),
+    ("python3 train.py '|' tee log.txt", "sh -c 'python3 train.py | tee log.txt'"),
+    ("python3 train.py '|&' tee log.txt", "bash -c 'python3 train.py |& tee log.txt'"),
+    ("python3 train.py '>' log.txt", "sh -c 'python3 train.py > log.txt'"),
+    ("python3 train.py '>>' log.txt", "sh -c 'python3 train.py >> log.txt'"),
+    ("python3 train.py '<' conf.yaml", "sh -c 'python3 train.py < conf.yaml'"),
+    ("python3 train.py '2>&1'", "sh -c 'python3 train.py 2>&1'"),
+    ("python3 train.py '2>' err.txt", "sh -c 'python3 train.py 2> err.txt'"),
+    ("python3 train.py '&>' all.txt", "bash -c 'python3 train.py &> all.txt'"),
+    ("python3 train.py '>' log.txt '2>&1'", "sh -c 'python3 train.py > log.txt 2>&1'"),
+    ("python3 train.py '2>/dev/null'", "sh -c 'python3 train.py 2>/dev/null'"),
+    ("python3 train.py '&'", "sh -c 'python3 train.py &'"),
+    ("python3 a.py ';' python3 b.py", "sh -c 'python3 a.py ; python3 b.py'"),
+    ("python3 a.py --name 'x y' '&&' echo ok", r"sh -c 'python3 a.py --name '\''x y'\'' && echo ok'"),
+    ("cd exp", "sh -c 'cd exp && python3 train.py'"),
+    ("source venv/bin/activate", "bash -c 'source venv/bin/activate && python3 train.py'"),
+    (". ./env.sh", "sh -c '. ./env.sh && python3 train.py'"),
+    ("export LR=0.1", "sh -c 'export LR=0.1 && python3 train.py'"),
+    ("set -e", "sh -c 'set -e && python3 train.py'"),
+    ("ulimit -n 4096", "sh -c 'ulimit -n 4096 && python3 train.py'"),
+    ("alias py=python3", "sh -c 'alias py=python3 && python3 train.py'"),
+    ("unset CUDA_VISIBLE_DEVICES", "sh -c 'unset CUDA_VISIBLE_DEVICES && python3 train.py'"),
+    ("pushd exp", "bash -c 'pushd exp && python3 train.py'"),
+    ("eval echo a", "sh -c 'eval echo a'"),
+    ("exec python3 train.py", "sh -c 'exec python3 train.py'"),
+    ("'[[' -f x ']]'", "bash -c '[[ -f x ]]'"),
+    ("conda activate ml", "conda run -n ml python3 train.py"),
+    ("LR=0.1 cd exp", "sh -c 'cd exp && python3 train.py'"),
+]
+
+# These are no lines for a shell.
+PLAIN = ["[ 1 -lt 2 ]", "'a b.sh'", "'./a b.sh'", "sh -c 'cd exp && ls > /dev/null'", "cut -d '|' -f1 conf.yaml",
+         "cut -d ';' -f1 conf.yaml", "find . -name x -exec echo {} ';'", "expr 1 '<' 2", "test a '<' b", "grep -c '>' run.sh",
+         "tr ';' ','", "echo '>=1.0'", "echo '<s>'", "echo 'a && b'", "echo a=b", "python3 -c 'a = 1; b = 2'", "python3 -c ';' ';'",
+         "awk -F '|' '{print $1}' conf.yaml", "sort -t '&' conf.yaml", "printf '%s' '|'", "env A=b true",
+         "true ''", "echo '*'", "echo '$HOME'", "echo '~'", "grep '|' conf.yaml"]
+
+# What has one meaning is done, and said: the command that runs, and the note.
+STARTS = [
+    ("train.py --lr 0.1", "python3 train.py --lr 0.1", "train.py is a file of the tree: it runs as python3 train.py"),
+    ("./train.py", "python3 ./train.py", "./train.py is a file of the tree: it runs as python3 ./train.py"),
+    ("exp/b.py", "python3 exp/b.py", "exp/b.py is a file of the tree: it runs as python3 exp/b.py"),
+    ("run.sh a", "./run.sh a", "run.sh is a file of the tree: it runs as ./run.sh"),
+    ("plain.sh a", "sh plain.sh a", "plain.sh is a file of the tree: it runs as sh plain.sh"),
+    ("bang.sh", "/usr/bin/env bash bang.sh", "bang.sh is a file of the tree: it runs as /usr/bin/env bash bang.sh"),
+    ("words", "/bin/sh -e words", "words is a file of the tree: it runs as /bin/sh -e words"),
+    ("'a b.sh' c", "'./a b.sh' c", "a b.sh is a file of the tree: it runs as './a b.sh'"),
+    ("nobang.py", "python3 nobang.py", "nobang.py is a file of the tree: it runs as python3 nobang.py"),
+    ("model.R", "Rscript model.R", "model.R is a file of the tree: it runs as Rscript model.R"),
+    ("ROOT/train.py", "python3 train.py", "ROOT/train.py is a file of the tree: it runs as python3 ROOT/train.py"),
+    ("LR=0.1 python3 train.py", "python3 train.py", "LR: set for the program, as a shell does"),
+    ("LR=0.1 B='a b' train.py", "python3 train.py", "LR, B: set for the program, as a shell does"),
+    ("LR= train.py --x", "python3 train.py --x", "LR: set for the program, as a shell does"),
+    ("./run.sh a", "./run.sh a", None),
+    ("python3 train.py lr=0.1", "python3 train.py lr=0.1", None),
+    ("/bin/echo a", "/bin/echo a", None),
+    ("echo train.py", "echo train.py", None),
+]
+
+
 def tree(w):
     w.repo({"train.py": "import sys\nprint('train', *sys.argv[1:])\n", "run.sh": "echo run $*\n", "conf.yaml": "a: 1\n",
-            "exp/b.py": "print('b')\n", "data/x": "1\n", ".gitignore": "left/\n.venv/\n"})
-    (w.tree / "run.sh").chmod(0o755)
+            "exp/b.py": "print('b')\n", "data/x": "1\n", ".gitignore": "left/\n.venv/\n", "a b.sh": "#!/bin/sh\n",
+            "plain.sh": "echo plain $*\n", "bang.sh": "#!/usr/bin/env bash\n", "words": "#! /bin/sh -e\n", "model.R": "1\n",
+            "nobang.py": "print(1)\n"})
+    for path in ("run.sh", "a b.sh", "nobang.py"):
+        (w.tree / path).chmod(0o755)
     (w.dir / "bin").mkdir()
     (w.dir / "bin/dlrun").symlink_to(w.dlrun)
     w.env["PATH"] = f"{w.dir / 'bin'}:{w.env['PATH']}"
@@ -202,6 +285,49 @@ def test_paths_that_the_snapshot_lacks(w):
     w.write("dlrun.yaml", f"command: cd {w.tree} && ls\nbefore: export PYTHONPATH={w.tree}\n")
     result = w.ok("submit", "--dry-run")
     assert f"warning: the command line {line}" in result.err and f"warning: before: {line}" in result.err, result
+
+
+def test_lines_for_a_shell_are_refused(w):
+    tree(w)
+    check_lines(w, [(f"dlrun submit -- {line}", 2, f"  hint: dlrun submit -- {hint}") for line, hint in SHELL])
+    assert not w.traces(), "what was refused has left something"
+    # What is pasted is accepted, and means that.
+    for line in ("'cd exp && python3 b.py'", "cd exp '&&' python3 b.py '|' cat"):
+        hint = typed(w, f"dlrun submit -- {line}").err.split("hint: ")[1]
+        assert typed(w, hint.replace("submit", "submit -f")).out == "b\n", hint
+
+
+def test_words_that_only_look_like_those_of_a_shell(w):
+    tree(w)
+    wrong = [(line, result) for line in PLAIN if (result := typed(w, f"dlrun submit --dry-run -- {line}")).rc]
+    assert not wrong, wrong
+
+
+def test_commands_as_they_are_typed(w):
+    tree(w)
+    wrong = []
+    for line, runs, note in STARTS:
+        result = typed(w, f"dlrun submit --dry-run -- {line.replace('ROOT', str(w.tree))}")
+        notes = [text.split("note ", 1)[1].strip() for text in result.err.splitlines() if " note " in text]
+        said = (note or "").replace("ROOT", str(w.tree))
+        if f"command   {runs}\n" not in result.out or (said not in notes if note else notes):
+            wrong.append(f"$ {line}\n{result!r}")
+    assert not wrong, "\n".join(wrong)
+    assert w.ok("submit", "-f", "--", "LR=0.1", "sh", "-c", "echo $LR").out == "0.1\n"
+    assert w.ok("submit", "-f", "--", "train.py", "--lr", "1").out == "train --lr 1\n"
+
+
+def test_the_python_of_the_tree(w):
+    tree(w)
+    for place in (".venv", "other"):
+        w.write(f"{place}/pyvenv.cfg", "")
+        w.write(f"{place}/bin/python", f"#!/bin/sh\necho {place} \"$@\"\n", 0o755)
+    assert w.ok("submit", "-f", "train.py", "a").out == ".venv train.py a\n"
+    assert w.ok("submit", "-f", ".venv/bin/python", "b").out == ".venv b\n"
+    assert w.ok("submit", "-f", "b.py", cwd=w.tree / "exp").out == ".venv b.py\n"
+    assert w.ok("submit", "-f", "train.py", env={"VIRTUAL_ENV": str(w.tree / "other")}).out == "other train.py\n"
+    answer = w.ok("submit", "--dry-run", "-t", "ssh:nowhere", "train.py")
+    assert "command   python3 train.py\n" in answer.out, answer
 
 
 def test_a_run_that_is_left_out_is_the_newest(w):

@@ -1,0 +1,425 @@
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/env.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/proc.h"
+#include "base/str.h"
+#include "run/submission.h"
+#include "run/words.h"
+
+/*
+ * Commands as people type them. A command runs without a shell: what only a shell understands is
+ * refused before anything starts, with the line to paste; what has one meaning is done, and said.
+ */
+
+enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256 };
+
+static const char *path_variable(const struct submission *submission)
+{
+	return env_get(submission->session->env.env, "PATH");
+}
+
+/* word seen from where the command is typed. The caller frees. */
+static char *place_of(const struct submission *submission, const char *word)
+{
+	const struct tree_place *place = submission->place;
+	AUTO_FREE char *dir = place ? fs_join(place->root, place->prefix)
+				    : mem_strdup(submission->session->env.cwd);
+
+	return fs_join(dir, word);
+}
+
+static bool is_file(const struct submission *submission, const char *word)
+{
+	AUTO_FREE char *path = place_of(submission, word);
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool in_table(const char *const *table, size_t n, const char *word)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(table[i], word))
+			return true;
+	return false;
+}
+#define IN_TABLE(table, word) in_table(table, ARRAY_LEN(table), word)
+
+/*
+ * K=V in front of the command
+ */
+
+static bool is_assignment(const char *word)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+	size_t len =
+		strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+
+	return len && strchr(letters, *word) && word[len] == '=';
+}
+
+static int take_assignments(struct submission *submission, struct err *err)
+{
+	struct strv *words = &submission->spec.command;
+	AUTO_STRV struct strv rest = {0};
+	AUTO_BUF struct buf names = {0};
+	size_t n = 0;
+
+	while (n < words->n && is_assignment(words->v[n]) && !is_file(submission, words->v[n]))
+		n++;
+	/* A whole line in quotes is told as such. */
+	if (n == 0 || (n == words->n && strpbrk(words->v[n - 1], " \t\n")))
+		return 0;
+	if (n == words->n) {
+		err_set(err, E_RUN_COMMAND, "there is no command after %s", words->v[0]);
+		return err_hint(err, "dlrun submit -- %s python3 train.py", words->v[0]);
+	}
+	buf_init(&names, LINE_MAX_BYTES);
+	for (size_t i = 0; i < n; i++) {
+		const char *word = words->v[i];
+		strv_add(&submission->typed_env, word);
+		buf_addf(&names, "%s%.*s", i ? ", " : "", (int)strcspn(word, "="), word);
+	}
+	for (size_t i = n; i < words->n; i++)
+		strv_add(&rest, words->v[i]);
+	strv_copy(words, &rest);
+	submission_note(submission, "%s: set for the program, as a shell does", names.data);
+	return 0;
+}
+
+/*
+ * What only a shell understands
+ */
+
+/* In dash, which is /bin/sh of many systems, they are not there. */
+static const char *const bash_words[] = {"source", "pushd", "popd", "shopt", "declare", "typeset",
+	"let", "select", "function", "[[", "((", "|&", "&>", "&>>", "<<<"};
+
+/* They change the shell that they run in, and nothing else: something comes behind them. */
+static const char *const shell_settings[] = {"cd", "source", ".", "export", "alias", "unalias",
+	"unset", "set", "shopt", "ulimit", "umask", "pushd", "popd", "declare", "typeset",
+	"readonly", "trap", "let", "module", "deactivate", "workon"};
+
+static const char *const shell_words[] = {"eval", "exec", "builtin", "if", "for", "while", "until",
+	"case", "select", "function", "then", "do", "{", "(", "((", "[[", "!"};
+
+static const char *const brackets[] = {"{", "}", "(", ")", "((", "))", "[[", "]]", "!"};
+
+static const char *const operators[] = {"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<",
+	"<<<", "2>", "2>>", "1>", "&>", "&>>", ">&", "2>&1", "1>&2", ">&2", ">/dev/null",
+	"2>/dev/null", "&>/dev/null"};
+
+/* Those that may be the argument of a program: the delimiter of cut, a character to look for. */
+static const char *const ambiguous[] = {"|", ";", "&", ">", ">>", "<", "<<"};
+
+/* Programs that take operators as arguments. */
+static const char *const takers[] = {"[", "test", "expr", "find", "xargs", "parallel"};
+
+static bool is_program(const struct submission *submission, const char *word)
+{
+	AUTO_FREE char *found = proc_find(word, path_variable(submission));
+
+	return found || IN_TABLE(shell_settings, word) ||
+	       (strchr(word, '/') && is_file(submission, word));
+}
+
+static bool is_operator(const struct submission *submission, const struct strv *words, size_t i)
+{
+	const char *before = i ? words->v[i - 1] : "";
+	bool redirects = strpbrk(words->v[i], "<>");
+	bool last = i + 1 == words->n;
+
+	if (!IN_TABLE(operators, words->v[i]))
+		return false;
+	if (!IN_TABLE(ambiguous, words->v[i]))
+		return *before != '-' || str_starts(before, "--");
+	if (i == 0 || *before == '-' || IN_TABLE(takers, words->v[0]))
+		return false;
+	if (last)
+		return str_eq(words->v[i], "&");
+	return redirects ? i > 1 || !is_file(submission, words->v[i + 1])
+			 : is_program(submission, words->v[i + 1]);
+}
+
+static bool needs_bash(const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++)
+		if (IN_TABLE(bash_words, words->v[i]))
+			return true;
+	return false;
+}
+
+static int hint_shell(const char *shell, const char *line, struct err *err)
+{
+	AUTO_BUF struct buf quoted;
+
+	buf_init(&quoted, LINE_MAX_BYTES);
+	str_shell_quote(&quoted, line);
+	return err_hint(err, "dlrun submit -- %s -c %s", shell, quoted.data);
+}
+
+static bool is_bare(const char *word)
+{
+	static const char bare[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+
+	return *word && !word[strspn(word, bare)];
+}
+
+/* The words as the line that was meant: operators and the words of a shell stay bare. */
+static int hint_words(const struct submission *submission, const char *then, struct err *err)
+{
+	const struct strv *words = &submission->spec.command;
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_MAX_BYTES);
+	for (size_t i = 0; i < words->n; i++) {
+		const char *word = words->v[i];
+		buf_adds(&line, i ? " " : "");
+		if (is_bare(word) || IN_TABLE(operators, word) || IN_TABLE(brackets, word))
+			buf_adds(&line, word);
+		else
+			str_shell_quote(&line, word);
+	}
+	buf_adds(&line, then);
+	return hint_shell(needs_bash(words) ? "bash" : "sh", line.data, err);
+}
+
+/* "python train.py --lr 1" in quotes. */
+static int refuse_line(const struct submission *submission, struct err *err)
+{
+	const struct strv *words = &submission->spec.command;
+	const char *line = words->v[0] + strspn(words->v[0], " \t\n");
+	AUTO_FREE char *first = mem_strndup(line, strcspn(line, " \t\n"));
+	AUTO_FREE char *shown = str_shown(words->v[0]);
+	AUTO_BUF struct buf all;
+	bool plain = !strpbrk(line, "\"'\\$`*?[]<>|&;(){}~#!\n");
+
+	buf_init(&all, LINE_MAX_BYTES);
+	buf_adds(&all, line);
+	for (size_t i = 1; i < words->n; i++) {
+		buf_addc(&all, ' ');
+		str_shell_quote(&all, words->v[i]);
+	}
+	err_set(err, E_USAGE, "'%s' is a whole line in one argument, not a program", shown);
+	if (plain && !IN_TABLE(shell_settings, first) && !IN_TABLE(shell_words, first))
+		return err_hint(err, "dlrun submit -- %s", all.data);
+	bool bash = IN_TABLE(bash_words, first) || strstr(line, "[[") || strstr(line, "&>") ||
+		    strstr(line, "source ");
+	return hint_shell(bash ? "bash" : "sh", all.data, err);
+}
+
+static int refuse_setting(const struct submission *submission, struct err *err)
+{
+	const char *word = submission->spec.command.v[0];
+
+	err_set(err, E_USAGE, "'%s' is a command of the shell, and a run has none in front of it",
+		word);
+	return hint_words(
+		submission, IN_TABLE(shell_settings, word) ? " && python3 train.py" : "", err);
+}
+
+static bool is_activation(const struct strv *words)
+{
+	static const char *const tools[] = {"conda", "mamba", "micromamba"};
+
+	return words->n > 1 && IN_TABLE(tools, words->v[0]) && str_eq(words->v[1], "activate");
+}
+
+int submission_check_typed(struct submission *submission, struct err *err)
+{
+	struct spec *spec = &submission->spec;
+	const struct strv *words = &spec->command, *typed = submission->options->command;
+	bool is_old = submission->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
+
+	if (spec->shell || spec->terminal || is_old)
+		return 0;
+	int r = take_assignments(submission, err);
+	if (r < 0)
+		return r;
+	if (strpbrk(words->v[0], " \t\n") && !is_file(submission, words->v[0]))
+		return refuse_line(submission, err);
+	for (size_t i = 0; i < words->n && !(i && str_eq(words->v[i - 1], "-c")); i++) {
+		if (!is_operator(submission, words, i))
+			continue;
+		err_set(err, E_USAGE, "'%s' is for a shell, and the command runs without one",
+			words->v[i]);
+		return hint_words(submission, "", err);
+	}
+	if (is_activation(words)) {
+		err_set(err, E_USAGE, "%s activate works in a shell only", words->v[0]);
+		return err_hint(err, "dlrun submit -- %s run -n %s python3 train.py", words->v[0],
+			words->n > 2 ? words->v[2] : "base");
+	}
+	if (!IN_TABLE(shell_settings, words->v[0]) && !IN_TABLE(shell_words, words->v[0]))
+		return 0;
+	AUTO_FREE char *found = proc_find(words->v[0], path_variable(submission));
+	/* Some systems have cd as a program, which changes nothing. */
+	if (is_file(submission, words->v[0]) || (found && !IN_TABLE(shell_settings, words->v[0])))
+		return 0;
+	return refuse_setting(submission, err);
+}
+
+/*
+ * A file of the tree in place of a program
+ */
+
+/* Of scripts whose #! does not say it. */
+static const struct {
+	const char *ending, *program;
+} interpreters[] = {
+	{".sh", "sh"},
+	{".bash", "bash"},
+	{".zsh", "zsh"},
+	{".R", "Rscript"},
+	{".r", "Rscript"},
+	{".jl", "julia"},
+	{".pl", "perl"},
+	{".rb", "ruby"},
+	{".js", "node"},
+	{".lua", "lua"},
+};
+
+/* The environment of the tree, nearest to the command; NULL: it has none. */
+static char *python_of_tree(const struct submission *submission)
+{
+	static const char *const names[] = {".venv", "venv"};
+	AUTO_FREE char *dir = mem_strdup(submission->place->prefix);
+
+	for (;;) {
+		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+			AUTO_FREE char *path = mem_printf(
+				"%s/%s/%s/bin/python", submission->place->root, dir, names[i]);
+			if (access(path, X_OK) == 0)
+				return submission_tree_path("", path);
+		}
+		char *slash = strrchr(dir, '/');
+		if (str_eq(dir, "."))
+			return NULL;
+		if (slash)
+			*slash = '\0';
+		else
+			strcpy(dir, ".");
+	}
+}
+
+/* The caller frees. */
+static char *choose_python(const struct submission *submission)
+{
+	const char *const *env = submission->session->env.env;
+	const char *active = env_get(env, "VIRTUAL_ENV");
+	const char *setup = config_str(submission->config, "setup.run");
+	AUTO_FREE char *of_tree = NULL, *active_python = NULL;
+
+	/* A setup makes its own in the tree of the run. */
+	if (setup && (strstr(setup, "uv sync") || strstr(setup, ".venv")))
+		return submission_relative(submission, ".venv/bin/python");
+	if (!str_eq(submission->target->ops->kind, "local"))
+		return mem_strdup("python3");
+	active_python = str_empty(active) ? NULL : fs_join(active, "bin/python");
+	if (active_python && access(active_python, X_OK) == 0)
+		return TAKE(active_python);
+	of_tree = python_of_tree(submission);
+	if (of_tree)
+		return mem_printf("/%s", of_tree);
+	AUTO_FREE char *found = proc_find("python3", path_variable(submission));
+	return mem_strdup(found ? "python3" : "python");
+}
+
+/* The words behind #!, at most one argument, as the kernel has it. */
+static bool read_interpreter(const char *path, struct strv *ret)
+{
+	char head[HEAD_BYTES + 1] = "";
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, head, HEAD_BYTES);
+
+	if (n < 3 || head[0] != '#' || head[1] != '!')
+		return false;
+	head[strcspn(head, "\r\n")] = '\0';
+	const char *program = head + 2 + strspn(head + 2, " \t");
+	size_t len = strcspn(program, " \t");
+	const char *argument = program + len + strspn(program + len, " \t");
+	if (len == 0)
+		return false;
+	strv_add_take(ret, mem_strndup(program, len));
+	if (*argument)
+		strv_add(ret, argument);
+	return true;
+}
+
+static void find_interpreter(
+	const struct submission *submission, const char *word, const char *path, struct strv *ret)
+{
+	if (str_ends(word, ".py")) {
+		strv_add_take(ret, choose_python(submission));
+		return;
+	}
+	if (read_interpreter(path, ret))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(interpreters); i++)
+		if (str_ends(word, interpreters[i].ending))
+			strv_add(ret, interpreters[i].program);
+}
+
+/* front, word and what follows it become the command. */
+static void put_front(struct submission *submission, struct strv *front, const char *word)
+{
+	struct strv *words = &submission->spec.command;
+	AUTO_BUF struct buf shown;
+
+	strv_add(front, word);
+	buf_init(&shown, LINE_MAX_BYTES);
+	str_shell_join(&shown, front->v);
+	submission_note(
+		submission, "%s is a file of the tree: it runs as %s", words->v[0], shown.data);
+	for (size_t i = 1; i < words->n; i++)
+		strv_add(front, words->v[i]);
+	strv_copy(words, front);
+}
+
+/* Of the tree, or of nobody's: other files run as they are. */
+static bool is_of_tree(const struct submission *submission, const char *path)
+{
+	AUTO_FREE char *real = NULL;
+	size_t len = strlen(submission->place->root);
+
+	return fs_realpath(path, &real, NULL) == 0 &&
+	       strncmp(real, submission->place->root, len) == 0 && real[len] == '/';
+}
+
+int submission_start_file(struct submission *submission, struct err *err)
+{
+	const struct spec *spec = &submission->spec;
+	const char *word = spec->command.v[0];
+	AUTO_STRV struct strv front = {0}, first = {0};
+	struct stat st;
+
+	(void)err;
+	if (spec->shell || spec->terminal || !submission->place)
+		return 0;
+	AUTO_FREE char *path = place_of(submission, word);
+	AUTO_FREE char *found =
+		strchr(word, '/') ? NULL : proc_find(word, path_variable(submission));
+	if (found || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || !is_of_tree(submission, path))
+		return 0;
+	bool runs =
+		(st.st_mode & 0111) && (!str_ends(word, ".py") || read_interpreter(path, &first));
+	AUTO_FREE char *with_slash =
+		strchr(word, '/') ? mem_strdup(word) : mem_printf("./%s", word);
+	if (runs) {
+		if (!strchr(word, '/'))
+			put_front(submission, &front, with_slash);
+		return 0;
+	}
+	find_interpreter(submission, word, path, &front);
+	if (front.n > 0)
+		put_front(submission, &front, word);
+	return 0;
+}

@@ -33,7 +33,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
 		.help = "Write it as the place that images of runs are pushed to"},
 	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
-		.help = "Print the Role for a tier (submit, logs, exec, secrets), and "
+		.help = "Print the Kubernetes Role (submit, logs, exec or secrets), and "
 			"write nothing"},
 	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
 		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
@@ -226,14 +226,14 @@ static int write_file(struct app *app, const struct init_values *values,
 static int check_words(const struct init_values *values, const struct strv *words, struct err *err)
 {
 	if (words->n > 0 && !values->rbac) {
-		err_set(err, E_USAGE, "init takes a word only with --rbac");
+		err_set(err, E_USAGE, "dlrun init: an argument requires --rbac");
 		return err_hint(err, "dlrun init --rbac submit");
 	}
 	if (values->rbac && values->targets.n > 1)
 		return err_set(err, E_USAGE, "--rbac takes one --target");
 	if (values->rbac || (!values->subject && !values->cluster_role))
 		return 0;
-	return err_set(err, E_USAGE, "--for and --cluster-role are for --rbac");
+	return err_set(err, E_USAGE, "--for and --cluster-role require --rbac");
 }
 
 static int run_rbac(struct app *app, const struct init_values *values, const struct strv *words)
@@ -276,7 +276,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_init = {
 	.name = "init",
 	.summary = "Write a first dlrun.yaml from the project's files",
-	.synopsis = "[options] [TIER]",
+	.synopsis = "[options] [ROLE]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct init_values),

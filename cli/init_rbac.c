@@ -30,7 +30,7 @@ static int find_tier(const char *name, enum kube_tier *ret, struct err *err)
 	}
 	AUTO_FREE char *shown = str_shown(name);
 	near = str_suggest(name, names, KUBE_TIERS);
-	err_set(err, E_USAGE, "there is no tier '%s': submit, logs, exec or secrets", shown);
+	err_set(err, E_USAGE, "there is no role '%s': submit, logs, exec or secrets", shown);
 	return err_hint(err, "dlrun init --rbac %s", near ? near : "secrets");
 }
 

@@ -96,6 +96,11 @@ static void add_names(struct line *line, const struct strv *names, size_t first)
  * The keys
  */
 
+static bool has_clusters(const struct init_answers *answers)
+{
+	return answers->clusters && answers->clusters->n > 0;
+}
+
 static void add_name(const struct init_project *project, struct buf *out)
 {
 	AUTO_LINE struct line line;
@@ -184,8 +189,8 @@ static void add_setup(const struct init_project *project, struct buf *out)
 	line_init(&line, "setup");
 	if (!command)
 		return;
-	line.active = project->env == INIT_ENV_UV && project->env_tool && has_key("setup.run") &&
-		      str_ends(project->env_files.v[0], "uv.lock");
+	line.active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active &&
+		      has_key("setup.run") && str_ends(project->env_files.v[0], "uv.lock");
 	buf_adds(&line.value, "{run: ");
 	add_scalar(&line, command);
 	buf_adds(&line.value, ", key: ");
@@ -243,11 +248,6 @@ static void add_no_image(struct buf *out)
 	line_end(&line, out);
 }
 
-static bool has_clusters(const struct init_answers *answers)
-{
-	return answers->clusters && answers->clusters->n > 0;
-}
-
 static void add_image(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
@@ -294,16 +294,18 @@ static void add_data(
 	line_end(&line, out);
 }
 
-static void add_outputs(const struct init_project *project, struct buf *out)
+/* What a program writes is collected without this line; a pod that is killed has lost what does
+ * not lie in its storage by then. */
+static void add_outputs(
+	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	AUTO_LINE struct line line;
 
 	line_init(&line, "outputs");
-	if (project->outputs.n == 0)
+	if (project->outputs.n == 0 || !has_clusters(answers))
 		return;
-	line.active = has_key("outputs");
 	add_list(&line, &project->outputs);
-	buf_adds(&line.comment, "what the program writes there is kept with the run");
+	buf_adds(&line.comment, "written to the storage of results: while the program runs");
 	line_end(&line, out);
 }
 
@@ -411,7 +413,7 @@ void init_text(
 	add_setup(project, out);
 	add_before(project, out);
 	add_data(project, answers, out);
-	add_outputs(project, out);
+	add_outputs(project, answers, out);
 	add_image(project, answers, out);
 	if (has_clusters(answers))
 		add_clusters(answers, out);

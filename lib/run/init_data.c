@@ -16,6 +16,10 @@
 
 enum { SIZE_MS = 200, SIZE_PENDING_MAX = 10000 };
 
+static const char *const result_names[] = {"artifacts", "checkpoints", "ckpt", "ckpts",
+	"lightning_logs", "logs", "mlruns", "multirun", "out", "output", "outputs", "results",
+	"runs", "saved_models", "tb_logs", "wandb"};
+
 static bool is_one_of(const char *name, size_t len, const char *const *names, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -42,6 +46,8 @@ static void add_file(const char *path, struct init_data *data, struct strv *pend
 
 	if (lstat(path, &st) < 0)
 		return;
+	if (S_ISREG(st.st_mode) && strstr(strrchr(path, '/'), "tfevents"))
+		data->has_events = true;
 	if (S_ISREG(st.st_mode))
 		data->bytes += (uint64_t)st.st_size;
 	else if (S_ISLNK(st.st_mode))
@@ -90,6 +96,11 @@ static void measure(const struct init_project *project, struct init_data *data)
  * Data
  */
 
+static bool is_result_name(const char *name, size_t len)
+{
+	return is_one_of(name, len, result_names, ARRAY_LEN(result_names));
+}
+
 /* path as it lies below the project, or NULL. */
 static const char *below_project(const struct init_project *project, const char *path)
 {
@@ -100,46 +111,50 @@ static const char *below_project(const struct init_project *project, const char 
 	return strncmp(path, project->prefix, len) == 0 && path[len] == '/' ? path + len + 1 : NULL;
 }
 
-/* A data directory itself ("data/", "exp/raw/"), or what lies in one of the project ("data/x"). */
+/* A data directory itself ("data/", "exp/raw/"), or what lies in one of the tree ("data/x"); not
+ * where programs write ("runs/", "data/runs/"). */
 static bool is_data(const char *path)
 {
 	size_t len = strlen(path) - str_ends(path, "/");
-	size_t last = len;
+	size_t last = len, first = strcspn(path, "/");
 
 	while (last > 0 && path[last - 1] != '/')
 		last--;
-	return is_data_name(path, strcspn(path, "/")) || is_data_name(path + last, len - last);
+	if (is_result_name(path, first) || is_result_name(path + last, len - last) ||
+		str_eq(path + last, "__pycache__/"))
+		return false;
+	return is_data_name(path, first) || is_data_name(path + last, len - last);
 }
 
-static bool is_output(const struct init_project *project, const char *path)
+static void add_data(struct init_project *project, const char *path)
 {
-	vec_foreach (char *, output, &project->outputs) {
-		size_t len = strlen(*output);
-		if (strncmp(path, *output, len) == 0 && strchr("/", path[len]))
-			return true;
-	}
-	return false;
+	struct init_data data = {.path = mem_strndup(path, strlen(path) - str_ends(path, "/"))};
+
+	measure(project, &data);
+	if (data.has_events)
+		free(data.path);
+	else
+		*vec_push(&project->data) = data;
 }
 
+/* That of the project first: a program in a part of the repository may read what lies elsewhere. */
 void init_find_data(struct init_project *project, const struct survey *survey)
 {
-	if (!survey)
-		return;
-	vec_foreach (const struct left_out, left, &survey->paths.left_out) {
-		const char *below = below_project(project, left->path);
-		if (!below || left->why != LEFT_OUT_IGNORED || !is_data(below) ||
-			is_output(project, left->path))
-			continue;
-		if (project->data.n == INIT_DATA_MAX) {
-			strv_addf(&project->notes,
-				"more paths that look like data are ignored by git: "
-				"dlrun submit --dry-run --list-files");
-			return;
+	for (int elsewhere = 0; survey && elsewhere < 2; elsewhere++) {
+		vec_foreach (const struct left_out, left, &survey->paths.left_out) {
+			const char *below = below_project(project, left->path);
+
+			if (left->why != LEFT_OUT_IGNORED || (below == NULL) != (elsewhere == 1) ||
+				!is_data(below ? below : left->path))
+				continue;
+			if (project->data.n == INIT_DATA_MAX) {
+				strv_addf(&project->notes,
+					"more paths that look like data are ignored by git: "
+					"dlrun submit --dry-run --list-files");
+				return;
+			}
+			add_data(project, left->path);
 		}
-		struct init_data *data = vec_push(&project->data);
-		data->path =
-			mem_strndup(left->path, strlen(left->path) - str_ends(left->path, "/"));
-		measure(project, data);
 	}
 }
 
@@ -173,17 +188,13 @@ static bool is_link(const struct init_project *project, const char *name)
 
 void init_find_outputs(struct init_project *project, const struct survey *survey)
 {
-	static const char *const names[] = {"artifacts", "checkpoints", "ckpt", "ckpts",
-		"lightning_logs", "logs", "mlruns", "multirun", "out", "output", "outputs",
-		"results", "runs", "saved_models", "tb_logs", "wandb"};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		AUTO_FREE char *path = init_tree_path(project, names[i]);
-		bool there = init_is_dir(project->dir, names[i]);
-		if (!there && (init_is_file(project->dir, names[i]) ||
-				      !is_ignored_by_name(project, names[i])))
+	for (size_t i = 0; i < ARRAY_LEN(result_names); i++) {
+		AUTO_FREE char *path = init_tree_path(project, result_names[i]);
+		bool there = init_is_dir(project->dir, result_names[i]);
+		if (!there && (init_is_file(project->dir, result_names[i]) ||
+				      !is_ignored_by_name(project, result_names[i])))
 			continue;
-		if (!is_link(project, names[i]) && (!survey || !survey_tracks(survey, path)))
+		if (!is_link(project, result_names[i]) && (!survey || !survey_tracks(survey, path)))
 			strv_add(&project->outputs, path);
 	}
 }

@@ -169,7 +169,7 @@ static void add_words(struct strv *words, const char *a, const char *b)
 /* What stands in front of a program of the environment. */
 static void add_launcher(const struct init_project *project, struct strv *words)
 {
-	if (!project->env_tool)
+	if (!project->env_tool || project->env_active)
 		return;
 	if (project->env == INIT_ENV_UV) {
 		add_words(words, "uv", "run");

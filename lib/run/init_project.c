@@ -142,6 +142,8 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	note_shadowed(project);
 	init_find_name(project);
 	init_find_env(project, survey, path);
+	project->env_active = !str_empty(env_get(session->env.env, "VIRTUAL_ENV")) ||
+			      !str_empty(env_get(session->env.env, "CONDA_PREFIX"));
 	init_find_commands(project, path);
 	init_find_image(project);
 	init_find_outputs(project, survey);

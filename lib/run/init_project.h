@@ -33,7 +33,8 @@ struct init_command {
 struct init_data {
 	char *path; /* from the root of the tree */
 	uint64_t bytes;
-	bool at_least; /* there is more than that */
+	bool at_least;   /* there is more than that */
+	bool has_events; /* a program has written curves there: results, not data */
 };
 
 struct init_project {
@@ -46,6 +47,7 @@ struct init_project {
 	enum init_env env;
 	struct strv env_files; /* those that key its contents, from the root of the tree */
 	bool env_tool;         /* the program that makes it is on PATH */
+	bool env_active;       /* this shell is in a virtual or conda environment: runs have it */
 	char *conda_name;
 	char *image, *image_from;
 	struct VEC_OF(struct init_data) data;

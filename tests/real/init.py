@@ -50,7 +50,7 @@ def test_uv(w):
     assert value(w, "command") == ["uv", "run", "--no-sync", "python", "train.py"]
     assert value(w, "setup.run") == "uv sync --frozen" and value(w, "setup.key") == ["uv.lock", "pyproject.toml", ".python-version"]
     assert value(w, "data") == ["data"] and "4.9 KiB" in text
-    assert value(w, "outputs") == ["runs"]
+    assert value(w, "outputs") is None  # collected without being named
 
 
 def test_uv_that_is_not_installed(w):
@@ -112,7 +112,7 @@ def test_part_of_a_repository(w):
     there = w.tree / "exp/vision"
     assert (there / "dlrun.yaml").exists() and not (w.tree / "dlrun.yaml").exists()
     assert value(w, "name", there) == "vision" and value(w, "paths", there) is None
-    assert value(w, "data", there) == ["exp/vision/data"] and value(w, "outputs", there) == ["exp/vision/outputs"]
+    assert value(w, "data", there) == ["exp/vision/data", "exp/other/data"] and value(w, "outputs", there) is None
     (w.tree / "dlrun.yaml").write_text("name: all\n")
     (there / "dlrun.yaml").unlink()
     assert "does not count" in w.ok("init", cwd=there).err
@@ -127,7 +127,7 @@ def test_what_is_written_can_be_run(w):
     tools(w, "python3")
     (w.dir / "bin/python3").unlink()
     (w.dir / "bin/python3").symlink_to("/bin/sh")
-    w.repo({"main.py": "cat data/x; echo new >runs/y; echo done\n", ".gitignore": "data\nruns\n"})
+    w.repo({"main.py": "cat data/x; mkdir -p runs; echo new >runs/y; echo done\n", ".gitignore": "data\nruns\n"})
     w.write("data/x", "seen\n")
     w.env["PATH"] += ":/bin:/usr/bin"
     w.write(w.dir / "bin/python", "#!/bin/sh\nexec sh \"$@\"\n", 0o755)
@@ -217,7 +217,27 @@ def test_tracked_results_are_no_outputs(w):
     (w.dir / "elsewhere").mkdir()
     (w.tree / "logs").symlink_to(w.dir / "elsewhere")
     init(w)
+    assert value(w, "outputs") is None
+    w.write(".kube/config", json.dumps({"contexts": [{"name": "lab"}], "current-context": "lab"}), base=w.home)
+    init(w, "--force", "--target", "kube")
     assert value(w, "outputs") == ["wandb"]
+
+
+def test_what_programs_wrote_is_no_data(w):
+    w.repo({"train.py": "", ".gitignore": "/data/*\nruns\nout/\nlightning_logs\n/models\n__pycache__\n"})
+    for path in ("runs/a", "data/runs/a", "out/a", "lightning_logs/a", "models/run1/events.out.tfevents.1.host", "data/__pycache__/x.pyc", "data/set/x"):
+        w.write(path, "1")
+    init(w)
+    assert value(w, "data") == ["data/set"] and value(w, "outputs") is None
+
+
+def test_active_environment(w):
+    """The run has that of the shell: nothing is installed beside it."""
+    tools(w, "uv", "python")
+    w.repo({"pyproject.toml": "[project]\nname = 'net'\n", "uv.lock": "version = 1\n", "train.py": ""})
+    w.env["VIRTUAL_ENV"] = str(w.tree / ".venv")
+    assert "# setup:" in init(w) and value(w, "setup.run") is None
+    assert value(w, "command") == ["python", "train.py"]
 
 
 def test_existing_file(w):

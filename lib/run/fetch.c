@@ -21,17 +21,31 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
 }
 
-/* What was made for nothing; not where another fetch at the same time has found something. */
-static void remove_own(const char *dir, bool with_dir)
+/* Of the directory or those that it lies in: how much of its path is there. */
+static size_t length_there(const char *dir)
+{
+	AUTO_FREE char *path = mem_strdup(dir);
+
+	while (*path && access(path, F_OK) < 0) {
+		char *slash = strrchr(path, '/');
+		*(slash ? slash : path) = '\0';
+	}
+	return strlen(path);
+}
+
+/* What was made for nothing; not where another fetch at the same time has found something.
+ * there: as much of the path was there before. */
+static void remove_own(const char *dir, size_t there)
 {
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
 	AUTO_FREE char *hidden = fs_join(dir, ".gitignore");
+	AUTO_FREE char *path = mem_strdup(dir);
 
 	fs_remove_tree(AT_FDCWD, own, NULL);
-	if (!with_dir)
-		return;
-	unlink(hidden);
-	rmdir(dir);
+	if (there < strlen(path))
+		unlink(hidden);
+	while (strlen(path) > there && strchr(path, '/') && rmdir(path) == 0)
+		*strrchr(path, '/') = '\0';
 }
 
 bool run_keeps_results(struct session *session, const struct run *run)
@@ -56,7 +70,8 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 		mem_printf("%s%s", run_id(run), options->from_tree ? "-tree" : "");
 	AUTO_FREE char *dir = fs_join(session->env.cwd, options->dir ? options->dir : own_name);
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
-	bool is_new = access(dir, F_OK) < 0, is_first = access(own, F_OK) < 0;
+	size_t there = length_there(dir);
+	bool is_new = dir[there] != '\0', is_first = access(own, F_OK) < 0;
 
 	*ret = (struct fetch_report){0};
 	int r = fetch_paths_new(options->paths, &paths, err);
@@ -75,6 +90,22 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 		r = fetch_dir_finish(sink, run_id(run), err);
 	fetch_dir_report(sink, ret);
 	if (is_first && ret->files == 0 && ret->skipped == 0 && ret->begun == 0)
-		remove_own(*ret_dir, is_new);
+		remove_own(*ret_dir, there);
 	return r;
+}
+
+int run_list_files(struct session *session, const struct run *run,
+	const struct fetch_options *options, struct outputs_files *ret, struct err *err)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	int r = fetch_paths_new(options->paths, &paths, err);
+	if (r < 0 || !run_handle(run))
+		return r;
+	r = target_open_run(session, run, &target, err);
+	if (r == 0)
+		r = outputs_list_now(target, run_handle(run), paths, options->from_tree,
+			options->interrupted, ret, err);
+	return r < 0 ? r : fetch_paths_check(paths, run_id(run), options->from_tree, err);
 }

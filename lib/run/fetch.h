@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/err.h"
 #include "base/vec.h"
+#include "run/outputs.h"
 #include "run/run.h"
 #include "run/session.h"
 
@@ -47,6 +48,11 @@ struct fetch_options {
 int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err);
 
+/* The regular files that run_fetch would bring, without bringing them; dir and force do not
+ * count. */
+int run_list_files(struct session *session, const struct run *run,
+	const struct fetch_options *options, struct outputs_files *ret, struct err *err);
+
 /* Whether results of a run that has ended can be fetched yet: with a configuration that keeps none
  * in a cluster they ended with its pods. Asks nobody. */
 bool run_keeps_results(struct session *session, const struct run *run);
@@ -66,5 +72,8 @@ bool fetch_paths_want(struct fetch_paths *paths, const char *path);
 bool fetch_paths_lead_into(const struct fetch_paths *paths, const char *dir);
 /* The first that has wanted nothing, as it was written, or NULL. */
 const char *fetch_paths_unused(const struct fetch_paths *paths);
+/* E_FETCH_PATH, if there is one. */
+int fetch_paths_check(
+	const struct fetch_paths *paths, const char *run_id, bool from_tree, struct err *err);
 
 #endif

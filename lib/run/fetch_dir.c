@@ -738,19 +738,6 @@ int fetch_dir_hide(struct fetch_sink *sink, struct err *err)
  * The end
  */
 
-static int fail_unused(
-	const struct fetch_sink *sink, const char *unused, const char *run_id, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(unused);
-
-	err_set(err, E_FETCH_PATH, "nothing in the %s of %s is called '%s'",
-		sink->from_tree ? "tree" : "results", run_id, shown);
-	if (sink->from_tree)
-		return err_hint(
-			err, "dlrun fetch --tree %s '**/NAME'   # with any directories", run_id);
-	return err_hint(err, "dlrun fetch %s", run_id);
-}
-
 static void add_names(const struct problem *problem, struct err *err)
 {
 	for (size_t i = 0; i < problem->names.n; i++) {
@@ -787,12 +774,12 @@ static int fail_unread(const struct fetch_dir *into, const char *run_id, struct 
 int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *err)
 {
 	struct fetch_dir *into = dir_of(sink);
-	const char *unused = fetch_paths_unused(sink->paths);
 
 	shorten_seen(into);
 	drop_partials(into, 0);
-	if (unused)
-		return fail_unused(sink, unused, run_id, err);
+	int r = fetch_paths_check(sink->paths, run_id, sink->from_tree, err);
+	if (r < 0)
+		return r;
 	if (into->kept.n)
 		return fail_kept(into, run_id, err);
 	return into->unread.n ? fail_unread(into, run_id, err) : 0;

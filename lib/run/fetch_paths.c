@@ -171,3 +171,19 @@ const char *fetch_paths_unused(const struct fetch_paths *paths)
 			return wanted->text;
 	return NULL;
 }
+
+int fetch_paths_check(
+	const struct fetch_paths *paths, const char *run_id, bool from_tree, struct err *err)
+{
+	const char *unused = fetch_paths_unused(paths);
+
+	if (!unused)
+		return 0;
+	AUTO_FREE char *shown = str_shown(unused);
+	err_set(err, E_FETCH_PATH, "nothing in the %s of %s is called '%s'",
+		from_tree ? "tree" : "results", run_id, shown);
+	if (from_tree)
+		return err_hint(
+			err, "dlrun fetch --tree %s '**/NAME'   # with any directories", run_id);
+	return err_hint(err, "dlrun fetch --list %s", run_id);
+}

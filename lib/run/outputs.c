@@ -209,6 +209,20 @@ struct outputs_call *outputs_list(struct target *target, const char *handle, con
 	return call;
 }
 
+int outputs_list_now(struct target *target, const char *handle, struct fetch_paths *paths,
+	bool from_tree, const volatile int *interrupted, struct outputs_files *ret, struct err *err)
+{
+	struct outputs_call call = {
+		.sink = {.ops = &outputs_ops, .paths = paths, .from_tree = from_tree},
+		.files = ret,
+		.max = OUTPUTS_FILES_MAX,
+	};
+	int r = target_fetch(target, handle, &call.sink, interrupted, err);
+
+	vec_sort(ret, by_path);
+	return r;
+}
+
 struct outputs_call *outputs_read(struct target *target, const char *handle, const char *path,
 	uint64_t offset, uint64_t max,
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err),

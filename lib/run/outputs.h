@@ -6,6 +6,7 @@
 #ifndef DLRUN_RUN_OUTPUTS_H
 #define DLRUN_RUN_OUTPUTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,12 @@ enum outputs_effort { OUTPUTS_THOROUGH, OUTPUTS_BRIEF };
 struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
 	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
 	void *ctx);
+/* The same for one that waits for it; paths (run/fetch.h) may be NULL, and is borrowed. from_tree:
+ * of the tree of the attempt. interrupted as of target_fetch. */
+struct fetch_paths;
+int outputs_list_now(struct target *target, const char *handle, struct fetch_paths *paths,
+	bool from_tree, const volatile int *interrupted, struct outputs_files *ret,
+	struct err *err);
 /* The bytes of a regular file from offset on, at most max. E_FETCH_PATH: there is none. A negative
  * return of data ends it. */
 struct outputs_call *outputs_read(struct target *target, const char *handle, const char *path,

@@ -71,6 +71,38 @@ while not os.path.exists(os.environ["STOP"]):
     assert w.ok("submit", "--dry-run", "--json", "--", "true").out.count(run) == 0, "part of the next snapshot"
 
 
+def test_fetch_follows(w):
+    """What comes and changes until the end, and what was written last; a name with a newline; nothing at first."""
+    w.repo({"work.py": """
+import os, time
+def wait(n):
+    while not os.path.exists(os.environ["GO"] + str(n)): time.sleep(0.05)
+wait(1)
+os.chdir(os.environ["DLRUN_OUTPUT_DIR"])
+log = open("log", "w"); log.write("1"); log.flush()
+wait(2)
+log.write("2"); log.flush(); open("a\\nb", "w").write("x")
+wait(3)
+log.write("3"); log.close(); open("last", "w").write("z")
+"""})
+    go = w.dir / "go"
+    run = submit(w, "python3", "work.py", options=["-e", f"GO={go}"])
+    wait_for(lambda: w.show(run)["state"] == "running", "the program")
+    assert w.ok("fetch", run).err == f"{run} has no results yet\n" and not (w.tree / run).exists()
+    follower = subprocess.Popen([w.dlrun, "fetch", "-q", "--follow", run, "-o", "here"], cwd=w.tree, env=w.env)
+    text = lambda name: (w.tree / "here" / name).read_text() if (w.tree / "here" / name).exists() else None
+    for step, (name, want) in enumerate([("log", "1"), ("a\nb", "x")], 1):
+        (w.dir / f"go{step}").touch()
+        wait_for(lambda: text(name) == want, f"{name!r} of step {step}")
+        assert follower.poll() is None
+    wait_for(lambda: text("log") == "12", "what was appended")
+    (w.dir / "go3").touch()
+    assert follower.wait(timeout=60) == 0
+    assert text("log") == "123" and text("last") == "z"
+    names = [f["path"] for f in json.loads(w.ok("fetch", "--list", "--json", run).out)["files"]]
+    assert names == ["a\nb", "last", "log"], names
+
+
 def test_params_that_frameworks_write(w):
     """Wherever they lie in the results, they complete those of the command."""
     w.repo({"work.py": """

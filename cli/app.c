@@ -26,7 +26,7 @@
 
 extern char **environ;
 
-enum { SELF_MAX = 4096, COLUMNS_MIN = 20, LINE_MAX_BYTES = 64 << 10 };
+enum { SELF_MAX = 4096, COLUMNS_MIN = 20, ROWS_MIN = 6, LINE_MAX_BYTES = 64 << 10 };
 
 const struct opt app_opts[] = {
 	{OPT_MEMBER(OPT_STRING, 'C', "directory", struct app_options, dir), .arg = "DIR",
@@ -127,20 +127,30 @@ static bool locale_is_utf8(void)
 	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
-static unsigned terminal_columns(const struct app *app)
+/* As the environment tells it, else the terminal. */
+static unsigned size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
-	int fd = app->out_tty ? STDOUT_FILENO : STDERR_FILENO;
-	struct winsize size = {0};
-	int64_t columns;
+	const char *text = getenv(name);
+	int64_t told;
 
+	if (text && str_to_int(text, min, UINT16_MAX, "", &told, NULL) == 0)
+		return (unsigned)told;
+	return found >= min ? found : otherwise;
+}
+
+void app_measure(struct app *app)
+{
+	struct winsize size = {0};
+
+	app->columns = UI_COLUMNS;
+	app->rows = 0;
 	if (!app->out_tty && !app->err_tty)
-		return UI_COLUMNS;
-	if (str_to_int(getenv("COLUMNS") ? getenv("COLUMNS") : "", COLUMNS_MIN, UINT16_MAX, "",
-		    &columns, NULL) == 0)
-		return (unsigned)columns;
-	if (ioctl(fd, TIOCGWINSZ, &size) < 0 || size.ws_col < COLUMNS_MIN)
-		return UI_COLUMNS;
-	return size.ws_col;
+		return;
+	if (ioctl(app->out_tty ? STDOUT_FILENO : STDERR_FILENO, TIOCGWINSZ, &size) < 0)
+		size = (struct winsize){0};
+	app->columns = size_of("COLUMNS", COLUMNS_MIN, size.ws_col, UI_COLUMNS);
+	if (app->out_tty)
+		app->rows = size_of("LINES", ROWS_MIN, size.ws_row, UI_ROWS);
 }
 
 static enum app_progress progress_of(const struct app *app)
@@ -177,7 +187,7 @@ static void init(struct app *app)
 	app->out_tty = isatty(STDOUT_FILENO);
 	app->err_tty = isatty(STDERR_FILENO);
 	app->utf8 = locale_is_utf8();
-	app->columns = terminal_columns(app);
+	app_measure(app);
 	use_options(app);
 }
 

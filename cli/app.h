@@ -36,6 +36,7 @@ struct app {
 	bool out_color, err_color; /* colours may be used */
 	bool utf8;                 /* the locale's character set */
 	unsigned columns;          /* of the terminal, 80 if there is none */
+	unsigned rows;             /* of the terminal that stdout is; 0: it is none */
 	enum app_progress progress;
 	int64_t started_ms; /* clock_ms() */
 	bool json_done;     /* the JSON of this command has been printed */
@@ -47,6 +48,8 @@ struct app {
 /* The whole of dlrun: returns the exit status. argv[0] is the program. */
 int app_main(int argc, char **argv);
 
+/* How large the terminal is now. */
+void app_measure(struct app *app);
 /* Opens the session on first use. */
 int app_session(struct app *app, struct session **ret, struct err *err);
 /* The configuration with the options of the table that are keys of it set over it. */
@@ -55,8 +58,9 @@ int app_config(struct app *app, const struct opt *opts, const void *values, stru
 
 /* Show the error once, in the stated form (and as JSON with --json); returns the exit status. */
 int app_fail(struct app *app, const struct err *err);
-/* What app_fail writes to stderr: "error: …   [id]", evidence, hint; each part one line. */
-void app_error_text(const struct err *err, struct buf *out);
+/* What app_fail writes to stderr: "error: …   [id]", evidence, hint; each part one line,
+ * broken on a terminal where that is too narrow. */
+void app_error_text(const struct app *app, const struct err *err, struct buf *out);
 
 /* An object that starts with "schema": "dlrun/KIND/v1". */
 struct json *app_json(const char *kind);

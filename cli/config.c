@@ -105,7 +105,7 @@ static int print_value(struct app *app, const struct json *item)
 static int print_table(
 	struct app *app, const struct json *values, const char *word, bool show_origin)
 {
-	static const struct ui_column with_origin[] = {{"KEY"}, {"FROM"}, {"VALUE"}};
+	static const struct ui_column with_origin[] = {{"KEY"}, {"FROM", .cut = true}, {"VALUE"}};
 	static const struct ui_column plain[] = {{"KEY"}, {"VALUE"}};
 	AUTO_TABLE struct ui_table table;
 

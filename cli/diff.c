@@ -90,7 +90,8 @@ static void add_fact(struct ui_table *table, const struct json *fact)
 
 static void print_facts(struct app *app, const struct sides *sides, const struct json *facts)
 {
-	const struct ui_column columns[] = {{"FACT"}, {run_id(sides->a)}, {sides->b_name}};
+	const struct ui_column columns[] = {
+		{"FACT"}, {run_id(sides->a), .cut = true}, {sides->b_name}};
 	AUTO_TABLE struct ui_table table = {0};
 
 	if (json_count(facts) == 0)

@@ -57,12 +57,14 @@ static size_t count(const struct doctor_row *rows, enum doctor_status status)
 static void print_rows(struct app *app, const struct doctor_row *rows)
 {
 	size_t problems = count(rows, DOCTOR_PROBLEM), warnings = count(rows, DOCTOR_WARNING);
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out, fitted;
 
 	buf_init(&out, LINE_BYTES);
+	buf_init(&fitted, LINE_BYTES);
 	for (size_t i = 0; i < doctor_checks_n; i++)
 		add_row(&rows[i], &out);
-	ui_print(app, UI_OUT, out.data, out.len);
+	ui_fit(app, UI_OUT, out.data, STATUS_WIDTH + 2, &fitted);
+	ui_print(app, UI_OUT, fitted.data, fitted.len);
 	app_note(app, "%zu %s, %zu %s", problems, problems == 1 ? "problem" : "problems", warnings,
 		warnings == 1 ? "warning" : "warnings");
 }

@@ -73,7 +73,7 @@ static int print_one(struct app *app, enum err_id id)
 
 	buf_init(&out, TEXT_MAX);
 	buf_addf(&out, UI_BOLD "%s" UI_OFF ": %s\n\n", info->name, info->title);
-	ui_wrap(info->text, UI_COLUMNS - 1, 0, &out);
+	ui_wrap(info->text, app->columns - 1, 0, &out);
 	buf_addc(&out, '\n');
 	if (help_exit_status(id) >= 0)
 		buf_addf(&out, "\nexit status: %d\n", help_exit_status(id));

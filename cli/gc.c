@@ -78,10 +78,10 @@ static int print_registry(struct app *app, const struct gc_registry_report *repo
 
 	vec_foreach (struct gc_tag, tag, &report->tags)
 		if (tag->fate == GC_TAG_OLD)
-			ui_printf(app, UI_OUT, "%s %s, %s old\n",
+			ui_printf_fit(app, UI_OUT, 2, "%s %s, %s old\n",
 				dry_run ? "would delete" : "deleted", tag->name,
 				duration_text(tag->age_ms, age));
-	ui_printf(app, UI_OUT,
+	ui_printf_fit(app, UI_OUT, 2,
 		"%s %zu %s; kept %zu young, %zu that runs need, %zu with other tags, %zu of "
 		"unknown age\n",
 		dry_run ? "would delete" : "deleted", n[GC_TAG_OLD],
@@ -140,9 +140,9 @@ static int run_node(struct app *app, const struct gc_values *values)
 		json_set_int(json, "count", (int64_t)freed.count);
 		return app_print_json(app, json);
 	}
-	ui_printf(app, UI_OUT, "%s %s on %s: %zu %s\n", values->dry_run ? "would free" : "freed",
-		str_size(all, bytes), values->node, freed.count,
-		freed.count == 1 ? "thing" : "things");
+	ui_printf_fit(app, UI_OUT, 2, "%s %s on %s: %zu %s\n",
+		values->dry_run ? "would free" : "freed", str_size(all, bytes), values->node,
+		freed.count, freed.count == 1 ? "thing" : "things");
 	return 0;
 }
 
@@ -179,7 +179,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return print_json(app, &report, values->dry_run);
-	ui_printf(app, UI_OUT, "%s %s: %zu %s, %zu %s, %zu other %s\n",
+	ui_printf_fit(app, UI_OUT, 2, "%s %s: %zu %s, %zu %s, %zu other %s\n",
 		values->dry_run ? "would free" : "freed", str_size(report.bytes, bytes),
 		report.trees, report.trees == 1 ? "tree" : "trees", report.blobs,
 		report.blobs == 1 ? "blob" : "blobs", report.files,

@@ -9,7 +9,8 @@
 #include "cli/manual.h"
 #include "cli/ui.h"
 
-enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 17 };
+/* Below NARROW columns what an option does stands on lines of its own. */
+enum { HELP_MAX = 64 << 10, OPTION_INDENT = 25, NAME_INDENT = 17, NARROW = 64, NARROW_INDENT = 8 };
 
 static const char intro[] =
 	"dlrun runs the code of this directory, exactly as it is now, as a run that you "
@@ -79,20 +80,23 @@ void help_example(const char *example, char **ret_line, char **ret_text)
 }
 
 /* "  name      text", the text broken at the right edge. */
-static void add_row(const char *name, size_t indent, const char *text, struct buf *out)
+static void add_row(
+	const char *name, size_t indent, const char *text, size_t columns, struct buf *out)
 {
 	size_t wide = str_columns(name);
 
+	if (columns < NARROW && indent > NARROW_INDENT && indent != NAME_INDENT)
+		indent = NARROW_INDENT;
 	buf_addf(out, "  %s", name);
 	if (wide + 4 > indent)
 		buf_addf(out, "\n%*s", (int)indent, "");
 	else
 		buf_addf(out, "%*s", (int)(indent - wide - 2), "");
-	ui_wrap(text, UI_COLUMNS - indent - 1, indent, out);
+	ui_wrap(text, columns - indent - 1, indent, out);
 	buf_addc(out, '\n');
 }
 
-static void add_options(const struct opt *opts, struct buf *out)
+static void add_options(const struct opt *opts, size_t columns, struct buf *out)
 {
 	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
 		AUTO_BUF struct buf name = {0};
@@ -101,32 +105,34 @@ static void add_options(const struct opt *opts, struct buf *out)
 			continue;
 		buf_init(&name, HELP_MAX);
 		help_option_name(opt, true, &name);
-		add_row(name.data, OPTION_INDENT, opt->help, out);
+		add_row(name.data, OPTION_INDENT, opt->help, columns, out);
 	}
 }
 
-static void add_examples(const char *const *examples, size_t n, struct buf *out)
+static void add_examples(const char *const *examples, size_t n, size_t columns, struct buf *out)
 {
 	buf_adds(out, "\nexamples:\n");
 	for (size_t i = 0; i < n; i++) {
 		AUTO_FREE char *line = NULL, *text = NULL;
 
 		help_example(examples[i], &line, &text);
-		buf_addf(out, "  %s\n      ", line);
-		ui_wrap(text, UI_COLUMNS - 7, 6, out);
+		buf_adds(out, "  ");
+		ui_wrap_command(line, columns - 6, 6, out);
+		buf_adds(out, "\n      ");
+		ui_wrap(text, columns - 7, 6, out);
 		buf_addc(out, '\n');
 	}
 }
 
-static void add_usage(const struct cmd *cmd, struct buf *out)
+static void add_usage(const struct cmd *cmd, size_t columns, struct buf *out)
 {
 	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
 
-	ui_wrap(usage, UI_COLUMNS - 8, 8, out);
+	ui_wrap(usage, columns - 8, 8, out);
 	buf_addc(out, '\n');
 }
 
-static void add_common_line(struct buf *out)
+static void add_common_line(size_t columns, struct buf *out)
 {
 	AUTO_BUF struct buf line = {0};
 
@@ -141,11 +147,11 @@ static void add_common_line(struct buf *out)
 			buf_addf(&line, " %s", opt->arg);
 	}
 	buf_addc(out, '\n');
-	ui_wrap(line.data, UI_COLUMNS - 2, 2, out);
+	ui_wrap(line.data, columns - 2, 2, out);
 	buf_addc(out, '\n');
 }
 
-static void add_groups(struct buf *out)
+static void add_groups(size_t columns, struct buf *out)
 {
 	for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
 		buf_addf(out, "\n%s:\n", groups[i].title);
@@ -153,7 +159,7 @@ static void add_groups(struct buf *out)
 			const struct cmd *cmd = cmd_find(*name);
 
 			BUG_ON(!cmd);
-			add_row(cmd->name, NAME_INDENT, cmd->summary, out);
+			add_row(cmd->name, NAME_INDENT, cmd->summary, columns, out);
 		}
 	}
 }
@@ -225,17 +231,18 @@ static int print_json(struct app *app, const struct cmd *only)
  * Screens
  */
 
-void help_command_text(const struct cmd *cmd, struct buf *out)
+static void add_command(const struct cmd *cmd, size_t columns, struct buf *out)
 {
-	buf_addf(out, "%s\n\n", cmd->summary);
-	add_usage(cmd, out);
+	ui_wrap(cmd->summary, columns - 1, 0, out);
+	buf_adds(out, "\n\n");
+	add_usage(cmd, columns, out);
 	if (cmd->opts && cmd->opts->type != OPT_END) {
 		buf_adds(out, "\noptions:\n");
-		add_options(cmd->opts, out);
+		add_options(cmd->opts, columns, out);
 	}
 	if (cmd->examples)
-		add_examples(cmd->examples, CMD_EXAMPLES, out);
-	add_common_line(out);
+		add_examples(cmd->examples, CMD_EXAMPLES, columns, out);
+	add_common_line(columns, out);
 }
 
 int help_command(struct app *app, const struct cmd *cmd)
@@ -245,22 +252,25 @@ int help_command(struct app *app, const struct cmd *cmd)
 	if (app->options.json)
 		return print_json(app, cmd);
 	buf_init(&out, HELP_MAX);
-	help_command_text(cmd, &out);
+	add_command(cmd, app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
-void help_overview_text(struct buf *out)
+void help_overview_text(size_t columns, struct buf *out)
 {
-	ui_wrap(intro, UI_COLUMNS - 1, 0, out);
+	ui_wrap(intro, columns - 1, 0, out);
 	buf_adds(out, "\n\nusage: dlrun COMMAND [options]\n");
-	add_groups(out);
+	add_groups(columns, out);
 	buf_adds(out, "\nmanual pages (dlrun help PAGE):\n");
 	for (size_t i = 0; i < help_pages_n; i++)
-		add_row(help_pages[i].name, NAME_INDENT, help_pages[i].about, out);
+		add_row(help_pages[i].name, NAME_INDENT, help_pages[i].about, columns, out);
 	buf_adds(out, "\noptions of every command:\n");
-	add_options(app_opts, out);
-	add_examples(first_steps, ARRAY_LEN(first_steps), out);
-	buf_adds(out, "\ndlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.\n");
+	add_options(app_opts, columns, out);
+	add_examples(first_steps, ARRAY_LEN(first_steps), columns, out);
+	buf_addc(out, '\n');
+	ui_wrap("dlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.",
+		columns - 1, 0, out);
+	buf_addc(out, '\n');
 }
 
 int help_overview(struct app *app)
@@ -270,7 +280,7 @@ int help_overview(struct app *app)
 	if (app->options.json)
 		return print_json(app, NULL);
 	buf_init(&out, HELP_MAX);
-	help_overview_text(&out);
+	help_overview_text(app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 

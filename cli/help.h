@@ -20,9 +20,8 @@ extern const size_t help_pages_n;
 /* `dlrun help` and `dlrun COMMAND -h`; with --json the tables. Each returns the exit status. */
 int help_overview(struct app *app);
 int help_command(struct app *app, const struct cmd *cmd);
-/* What they print, without colours. */
-void help_overview_text(struct buf *out);
-void help_command_text(const struct cmd *cmd, struct buf *out);
+/* What the first prints, without colours, for a terminal of that width. */
+void help_overview_text(size_t columns, struct buf *out);
 
 /* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */
 void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out);

@@ -351,7 +351,7 @@ int manual_show(struct app *app, const char *topic, struct err *err)
 	r = manual_source(page, &source, err);
 	if (r < 0)
 		return r;
-	manual_render(source.data, UI_COLUMNS, &text);
+	manual_render(source.data, app->columns, &text);
 	ui_print(app, UI_OUT, text.data, text.len);
 	return 0;
 }

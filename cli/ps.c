@@ -24,6 +24,8 @@ enum {
 	GAP = 2,          /* between columns */
 	COMMAND_MIN = 10, /* of a command that says something */
 	AGE_WIDTH = 6,
+	ROWS_BESIDE = 4, /* of the terminal: the titles, what is not shown, and a prompt of two */
+	LIST_MAX = 1000 * 1000,
 	EXIT_INTERRUPTED = 130,
 };
 
@@ -31,6 +33,7 @@ enum {
 
 struct ps_values {
 	bool all, offline, watch;
+	int64_t number;
 	const char *columns, *sort, *group, *since, *target;
 	struct strv tags;
 };
@@ -38,6 +41,10 @@ struct ps_values {
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'a', "all", struct ps_values, all),
 		.help = "All runs, not only unfinished ones and those of the last 24 hours"},
+	{OPT_MEMBER(OPT_INT, 'n', "number", struct ps_values, number), .arg = "N", .min = 1,
+		.max = LIST_MAX,
+		.help = "The newest N of all runs (default: as many of those as the terminal has "
+			"lines)"},
 	{OPT_MEMBER(OPT_STRING, 'o', "columns", struct ps_values, columns), .arg = "LIST",
 		.help = "Columns with commas: id,state,params.lr,metrics.loss; or wide",
 		.values = VALUE_COLUMNS},
@@ -63,7 +70,8 @@ static const struct opt opts[] = {
 
 /* What is to be shown. */
 struct view {
-	bool all, offline;
+	bool all, offline, watch;
+	size_t number;      /* at most; 0: what the terminal has room for */
 	const char *target; /* or NULL */
 	struct select_rules rules;
 	struct columns columns, sort; /* sort: one or none */
@@ -92,8 +100,10 @@ static int parse_sort(const char *text, struct view *view, struct err *err)
 
 static int parse_view(const struct ps_values *values, struct view *view, struct err *err)
 {
-	view->all = values->all;
+	view->number = values->number == OPT_UNSET ? 0 : (size_t)values->number;
+	view->all = values->all || view->number;
 	view->offline = values->offline;
+	view->watch = values->watch;
 	view->target = values->target;
 	view->rules = (struct select_rules){.tags = &values->tags, .group = values->group};
 	int r = columns_parse(
@@ -166,6 +176,31 @@ static void keep_target(const char *name, struct run_list *runs)
 	runs->n = n;
 }
 
+/* The list is in the order of their submission, the newest first. */
+static void keep_newest(size_t number, struct run_list *runs)
+{
+	for (; runs->n > number; runs->n--)
+		run_free(runs->v[runs->n - 1]);
+}
+
+/* What the terminal has no room for: the last ones that have ended, then any. Returns how many. */
+static size_t cut_rows(const struct app *app, const struct view *view, struct run_list *runs)
+{
+	size_t before = runs->n, room = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
+
+	if (!app->rows || view->number || (view->all && !view->watch))
+		return 0;
+	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > room;) {
+		if (!run_state_is_final(run_state(runs->v[i])))
+			continue;
+		run_free(runs->v[i]);
+		memmove(runs->v + i, runs->v + i + 1, (runs->n - i - 1) * sizeof(*runs->v));
+		runs->n--;
+	}
+	keep_newest(room, runs);
+	return before - runs->n;
+}
+
 /* Targets that know no more than the store are not asked. */
 static int find_again(struct session *session, const struct view *view, struct err *err)
 {
@@ -196,6 +231,8 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 		r = list_recent(store, ret, ret_hidden, err);
 	if (view->target)
 		keep_target(view->target, ret);
+	if (r == 0 && view->number)
+		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
 		r = runs_refresh(session, ret, ASK_MS, err);
 	if (r == 0)
@@ -266,6 +303,18 @@ static bool is_whole(const struct column *column)
 		if (is_named(column, names[i]))
 			return true;
 	return false;
+}
+
+/* What a narrow terminal is spared of first. */
+static unsigned importance_of(const struct column *column)
+{
+	static const char *const names[] = {
+		"id", "state", "metric", "command", "age", "exit", "step", "target", "duration"};
+
+	for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+		if (is_named(column, names[i]))
+			return i;
+	return column->kind ? ARRAY_LEN(names) : 1;
 }
 
 static const char *style_of(
@@ -351,7 +400,8 @@ static void print_table(struct app *app, const struct view *view, const struct r
 		strv_add_take(&titles, title_of(&chosen->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
 			.right = has_numbers(&values, i, n),
-			.cut = !is_whole(&chosen->v[i])};
+			.cut = !is_whole(&chosen->v[i]),
+			.drop = importance_of(&chosen->v[i])};
 	}
 	ui_table_init(&table, columns, n);
 	for (size_t i = 0; i < values.n; i++)
@@ -359,14 +409,18 @@ static void print_table(struct app *app, const struct view *view, const struct r
 	ui_table_print(app, &table);
 }
 
-static void say_rest(struct app *app, const struct view *view, size_t n, size_t hidden)
+static void say_rest(struct app *app, const struct view *view, size_t n, size_t cut, size_t hidden)
 {
+	if (cut)
+		app_note(app,
+			"%zu more %s no room here: dlrun ps -n %zu (newest N), dlrun ps -a (all)",
+			cut, cut == 1 ? "has" : "have", n + cut);
 	if (n == 0 && select_is_set(&view->rules))
 		app_note(app, "no run matches: dlrun ps -a");
 	else if (n == 0)
 		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
 				     : "no runs yet: dlrun submit -- PROGRAM");
-	if (hidden)
+	if (hidden && !cut)
 		app_note(app, "%zu older %s not shown: dlrun ps -a", hidden,
 			hidden == 1 ? "run is" : "runs are");
 }
@@ -375,17 +429,19 @@ static int show_once(struct app *app, const struct view *view, bool again)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
-	size_t hidden = 0;
+	size_t hidden = 0, cut;
 
 	if (list(app, view, &runs, &hidden, &err) < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return runs_print_json(app, &runs);
+	app_measure(app);
+	cut = cut_rows(app, view, &runs);
 	if (again && app->out_tty)
 		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
 	if (runs.n)
 		print_table(app, view, &runs);
-	say_rest(app, view, runs.n, hidden);
+	say_rest(app, view, runs.n, cut, hidden);
 	return 0;
 }
 

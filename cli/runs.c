@@ -208,7 +208,7 @@ static void say_failure(struct app *app, const struct run *run)
 		err_hint(&err, "dlrun explain run.exec");
 	else if (hint.len)
 		err_hint(&err, "%s", hint.data);
-	app_error_text(&err, &text);
+	app_error_text(app, &err, &text);
 	ui_print(app, UI_ERR, text.data, text.len);
 }
 

@@ -13,21 +13,23 @@ enum { EXIT_DLRUN = 125, EXIT_INTERRUPTED = 130 };
  * Errors
  */
 
-void app_error_text(const struct err *err, struct buf *out)
+void app_error_text(const struct app *app, const struct err *err, struct buf *out)
 {
-	AUTO_FREE char *message = ui_clean(err->message);
+	AUTO_FREE char *message = ui_clean(err->message), *hint = NULL;
+	AUTO_FREE char *first =
+		mem_printf(UI_RED "error:" UI_OFF " %s   [%s]\n", message, err_info(err->id)->name);
 
-	buf_addf(out, UI_RED "error:" UI_OFF " %s   [%s]\n", message, err_info(err->id)->name);
+	ui_fit(app, UI_ERR, first, 2, out);
 	for (size_t i = 0; i < err->n_evidence; i++) {
-		AUTO_FREE char *line = ui_clean(err->evidence[i]);
-
-		buf_addf(out, "  %s\n", line);
+		AUTO_FREE char *clean = ui_clean(err->evidence[i]);
+		AUTO_FREE char *line = mem_printf("  %s\n", clean);
+		ui_fit(app, UI_ERR, line, 4, out);
 	}
-	if (err->hint) {
-		AUTO_FREE char *hint = ui_clean(err->hint);
-
-		buf_addf(out, "  " UI_BOLD "hint:" UI_OFF " %s\n", hint);
-	}
+	if (!err->hint)
+		return;
+	hint = ui_clean(err->hint);
+	AUTO_FREE char *last = mem_printf("  " UI_BOLD "hint:" UI_OFF " %s\n", hint);
+	ui_fit(app, UI_ERR, last, 8, out);
 }
 
 static struct json *error_json(const struct err *err, int status)
@@ -59,7 +61,7 @@ int app_fail(struct app *app, const struct err *err)
 	AUTO_BUF struct buf text = {0};
 
 	buf_init(&text, UI_TEXT_MAX);
-	app_error_text(err, &text);
+	app_error_text(app, err, &text);
 	ui_print(app, UI_ERR, text.data, text.len);
 	if (app->options.json && !app->json_done)
 		app_print_json(app, error_json(err, status));
@@ -112,14 +114,14 @@ int app_print_json_line(struct app *app, struct json *json)
  */
 
 /* One line: what is printed into fmt may hold anything. */
-static void say(struct app *app, const char *before, const char *fmt, va_list args)
-	ERR_PRINTF(3, 0);
-static void say(struct app *app, const char *before, const char *fmt, va_list args)
+static void say(struct app *app, const char *before, size_t indent, const char *fmt, va_list args)
+	ERR_PRINTF(4, 0);
+static void say(struct app *app, const char *before, size_t indent, const char *fmt, va_list args)
 {
 	AUTO_FREE char *text = mem_vprintf(fmt, args);
 	AUTO_FREE char *line = ui_clean(text);
 
-	ui_printf(app, UI_ERR, "%s%s\n", before, line);
+	ui_printf_fit(app, UI_ERR, indent, "%s%s\n", before, line);
 }
 
 void app_warn(struct app *app, const char *fmt, ...)
@@ -129,7 +131,7 @@ void app_warn(struct app *app, const char *fmt, ...)
 	if (app->options.quiet)
 		return;
 	va_start(args, fmt);
-	say(app, UI_YELLOW "warning:" UI_OFF " ", fmt, args);
+	say(app, UI_YELLOW "warning:" UI_OFF " ", 2, fmt, args);
 	va_end(args);
 }
 
@@ -140,7 +142,7 @@ void app_note(struct app *app, const char *fmt, ...)
 	if (app->options.quiet || app->options.json)
 		return;
 	va_start(args, fmt);
-	say(app, "", fmt, args);
+	say(app, "", 2, fmt, args);
 	va_end(args);
 }
 
@@ -151,7 +153,7 @@ void app_note_interrupted(struct app *app, const char *fmt, ...)
 	if (app->options.quiet || app->options.json)
 		return;
 	va_start(args, fmt);
-	say(app, app->err_tty ? "\n" : "", fmt, args);
+	say(app, app->err_tty ? "\n" : "", 2, fmt, args);
 	va_end(args);
 }
 
@@ -169,6 +171,6 @@ void app_phase(struct app *app, const char *label, const char *fmt, ...)
 	else
 		before = mem_printf(UI_BOLD "%-*s" UI_OFF, UI_LABEL, label);
 	va_start(args, fmt);
-	say(app, before, fmt, args);
+	say(app, before, UI_LABEL, fmt, args);
 	va_end(args);
 }

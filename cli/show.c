@@ -429,7 +429,7 @@ static int run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = {0}, fitted = {0};
 
 	(void)values;
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
@@ -454,7 +454,9 @@ static int run(struct app *app, void *values, struct strv *words)
 	add_results(app, &out, run);
 	add_places(app, &out, run);
 	add_list(&out, "warning", json_get(run->doc, "warnings"));
-	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+	buf_init(&fitted, PAGE_MAX);
+	ui_fit(app, UI_OUT, out.data, FIELD, &fitted);
+	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

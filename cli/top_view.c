@@ -158,13 +158,13 @@ static void fill_runs(struct app *app, const struct run_list *runs, struct ui_ta
 	static const struct ui_column columns[] = {
 		{"RUN"},
 		{"STATE"},
-		{"TIME", .right = true},
-		{"CPU", .right = true},
-		{"MEMORY", .right = true},
+		{"TIME", .right = true, .drop = 2},
+		{"CPU", .right = true, .drop = 1},
+		{"MEMORY", .right = true, .drop = 1},
 		{"GPU", .right = true},
 		{"GPU MEM", .right = true},
-		{"POWER", .right = true},
-		{"METRICS"},
+		{"POWER", .right = true, .drop = 4},
+		{"METRICS", .drop = 3},
 	};
 
 	ui_table_init(table, columns, ARRAY_LEN(columns));
@@ -200,7 +200,7 @@ static void fill_machines(const struct machine_list *machines, struct ui_table *
 {
 	static const struct ui_column columns[] = {
 		{"HOST"},
-		{"CPUS", .right = true},
+		{"CPUS", .right = true, .drop = 1},
 		{"LOAD", .right = true},
 		{"MEMORY", .right = true},
 		{"GPUS", .cut = true},
@@ -240,9 +240,9 @@ static void fill_gpus(const struct machine_list *machines, struct ui_table *tabl
 		{"GPU", .right = true},
 		{"BUSY", .right = true},
 		{"GPU MEM", .right = true},
-		{"POWER", .right = true},
+		{"POWER", .right = true, .drop = 2},
 		{"RUN"},
-		{"MODEL", .cut = true},
+		{"MODEL", .cut = true, .drop = 1},
 	};
 
 	ui_table_init(table, columns, ARRAY_LEN(columns));

@@ -115,7 +115,8 @@ static size_t piece_len(const char *s)
 	return n;
 }
 
-void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out)
+static void wrap(
+	const char *s, size_t columns, size_t indent, const char *line_end, struct buf *out)
 {
 	size_t used = 0;
 	bool first = true;
@@ -126,7 +127,7 @@ void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out)
 		size_t wide = str_columns(piece);
 
 		if (!first && used + 1 + wide > columns) {
-			buf_addf(out, "\n%*s", (int)indent, "");
+			buf_addf(out, "%s\n%*s", line_end, (int)indent, "");
 			used = 0;
 		} else if (!first) {
 			buf_addc(out, ' ');
@@ -136,6 +137,93 @@ void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out)
 		used += wide;
 		first = false;
 		s += n;
+	}
+}
+
+void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out)
+{
+	wrap(s, columns, indent, "", out);
+}
+
+void ui_wrap_command(const char *s, size_t columns, size_t indent, struct buf *out)
+{
+	wrap(s, columns - 2, indent, " \\", out);
+}
+
+/* Blanks, and the piece behind them. */
+static size_t blanks_and_piece(const char *s, size_t len)
+{
+	size_t n = 0;
+	bool quoted = false;
+
+	while (n < len && s[n] == ' ')
+		n++;
+	for (; n < len && (quoted || s[n] != ' '); n++)
+		if (s[n] == '`')
+			quoted = !quoted;
+	return n;
+}
+
+/* Without the colours. */
+static size_t seen_columns(const char *s, size_t len)
+{
+	AUTO_FREE char *plain = term_plain(s, len);
+
+	return str_columns(plain);
+}
+
+/* Where a line is broken rather than within the words that follow: a part in brackets or behind a
+ * dot. Returns the columns up to the next such place, or 0. */
+static size_t part_columns(const char *s, size_t len)
+{
+	size_t n = strspn(s, " ");
+
+	if (n >= len || (s[n] != '(' && !str_starts(s + n, "·")))
+		return 0;
+	for (size_t at = n + 1; at < len; at++)
+		if (str_starts(s + at, " ·"))
+			return seen_columns(s + n, at - n);
+	return seen_columns(s + n, len - n);
+}
+
+/* A path is copied: it stays in one piece where it is, whatever the terminal makes of it. */
+static void fit_line(const char *s, size_t len, size_t columns, size_t indent, struct buf *out)
+{
+	size_t used = 0;
+
+	for (size_t at = 0, n; at < len; at += n) {
+		n = blanks_and_piece(s + at, len - at);
+		size_t wide = seen_columns(s + at, n), blanks = strspn(s + at, " ");
+		size_t part = part_columns(s + at, len - at);
+		bool gains = used && used + blanks > indent && blanks < n && s[at + blanks] != '/';
+		bool is_part = part && used + blanks + part > columns && indent + part <= columns;
+
+		if (gains && (is_part || used + wide > columns)) {
+			buf_addf(out, "\n%*s", (int)indent, "");
+			buf_add(out, s + at + blanks, n - blanks);
+			used = indent + wide - blanks;
+		} else {
+			buf_add(out, s + at, n);
+			used += wide;
+		}
+	}
+}
+
+void ui_fit(
+	const struct app *app, enum ui_stream stream, const char *s, size_t indent, struct buf *out)
+{
+	bool tty = stream == UI_OUT ? app->out_tty : app->err_tty;
+
+	for (size_t len; *s; s += len) {
+		len = strcspn(s, "\n");
+		if (tty)
+			fit_line(s, len, app->columns, indent, out);
+		else
+			buf_add(out, s, len);
+		if (s[len] == '\n') {
+			buf_addc(out, '\n');
+			len++;
+		}
 	}
 }
 
@@ -249,6 +337,20 @@ int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...)
 	return ui_print(app, stream, text.data, text.len);
 }
 
+int ui_printf_fit(struct app *app, enum ui_stream stream, size_t indent, const char *fmt, ...)
+{
+	AUTO_BUF struct buf text = {0}, fitted = {0};
+	va_list args;
+
+	buf_init(&text, UI_TEXT_MAX);
+	buf_init(&fitted, UI_TEXT_MAX);
+	va_start(args, fmt);
+	buf_addv(&text, fmt, args);
+	va_end(args);
+	ui_fit(app, stream, text.data, indent, &fitted);
+	return ui_print(app, stream, fitted.data, fitted.len);
+}
+
 /*
  * Tables
  */
@@ -299,29 +401,57 @@ static bool may_cut(const struct ui_table *table, size_t column)
 	return table->columns[column].cut || column + 1 == table->n_columns;
 }
 
-/* The widest of those that may be cut still, or n_columns. */
-static size_t find_widest(const struct ui_table *table, const size_t *widths)
+/* The widest of those that are wider than min, and may be cut (any: all), or n_columns. */
+static size_t find_widest(const struct ui_table *table, const size_t *widths, size_t min, bool any)
 {
 	size_t widest = table->n_columns;
 
 	for (size_t i = 0; i < table->n_columns; i++)
-		if (may_cut(table, i) && widths[i] > TABLE_CUT_MIN &&
+		if ((any || may_cut(table, i)) && widths[i] > min &&
 			(widest == table->n_columns || widths[i] > widths[widest]))
 			widest = i;
 	return widest;
 }
 
-static void fit(const struct ui_table *table, size_t *widths, size_t width)
+/* The least important that is there still, of equal ones the last; never the first column. */
+static size_t find_least(const struct ui_table *table, const size_t *widths)
 {
-	size_t total = 0, widest;
+	size_t least = 0;
+
+	for (size_t i = 1; i < table->n_columns; i++)
+		if (widths[i] && (!least || table->columns[i].drop >= table->columns[least].drop))
+			least = i;
+	return least;
+}
+
+static size_t total_of(const struct ui_table *table, const size_t *widths)
+{
+	size_t total = 0;
 
 	for (size_t i = 0; i < table->n_columns; i++)
-		total += widths[i] + (i ? TABLE_GAP : 0);
-	for (; total > width; total--) {
-		widest = find_widest(table, widths);
-		if (widest == table->n_columns)
+		total += widths[i] ? widths[i] + (total ? TABLE_GAP : 0) : 0;
+	return total;
+}
+
+/* First texts are cut, then columns go until the rest would fit with texts cut, then all is cut. A
+ * column without width is not shown. */
+static void fit(const struct ui_table *table, size_t *widths, size_t width)
+{
+	size_t *least = mem_alloc(table->n_columns, sizeof(*least)), at;
+
+	for (size_t i = 0; i < table->n_columns; i++)
+		least[i] =
+			may_cut(table, i) && widths[i] > TABLE_CUT_MIN ? TABLE_CUT_MIN : widths[i];
+	while (total_of(table, least) > width && (at = find_least(table, widths)) > 0)
+		widths[at] = least[at] = 0;
+	free(least);
+	for (size_t total = total_of(table, widths); total > width; total--) {
+		at = find_widest(table, widths, TABLE_CUT_MIN, false);
+		if (at == table->n_columns)
+			at = find_widest(table, widths, 1, true);
+		if (at == table->n_columns)
 			return;
-		widths[widest]--;
+		widths[at]--;
 	}
 }
 
@@ -335,6 +465,8 @@ static void format_row(const struct app *app, const struct ui_table *table,
 		bool right = table->columns[i].right;
 		AUTO_BUF struct buf text = {0};
 
+		if (!widths[i])
+			continue;
 		buf_init(&text, UI_TEXT_MAX);
 		ui_cut(app, row[i].text, widths[i], &text);
 		size_t wide = str_columns(text.data);

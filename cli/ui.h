@@ -27,7 +27,7 @@ struct app;
 
 enum ui_stream { UI_OUT = 1, UI_ERR = 2 };
 
-enum { UI_TEXT_MAX = 256 << 20, UI_COLUMNS = 80, UI_LABEL = 10 };
+enum { UI_TEXT_MAX = 256 << 20, UI_COLUMNS = 80, UI_ROWS = 24, UI_LABEL = 10 };
 
 /* s as the stream takes it; appended to out. */
 void ui_text(
@@ -37,6 +37,9 @@ void ui_text(
  * anything else is said once on stderr): what was to come is lost, and app->out_lost is set. */
 int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len);
 int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...) ERR_PRINTF(3, 4);
+/* The same by ui_fit. */
+int ui_printf_fit(struct app *app, enum ui_stream stream, size_t indent, const char *fmt, ...)
+	ERR_PRINTF(4, 5);
 /* Back to an empty line, where progress is drawn. */
 void ui_erase_line(struct app *app);
 /* The same to stdout for bytes that are not ours to change: logs, patches and JSON in a pipe. */
@@ -50,14 +53,22 @@ void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *ou
 /* Words broken into lines of at most columns, each later line behind indent more blanks. What
  * stands between backquotes or has no blanks is never broken. No LF at the end. */
 void ui_wrap(const char *s, size_t columns, size_t indent, struct buf *out);
+/* The same for a command: a line that goes on ends in a backslash. */
+void ui_wrap_command(const char *s, size_t columns, size_t indent, struct buf *out);
+/* Lines as they are, with colours; on a terminal those that are too wide are broken at blanks, each
+ * later part behind indent blanks. */
+void ui_fit(const struct app *app, enum ui_stream stream, const char *s, size_t indent,
+	struct buf *out);
 
 /* Tables: cells come row by row. Columns are as wide as their cells, numbers at the right. On a
- * terminal that is too narrow the last column is cut and those that may be, the widest first; in a
- * pipe nothing is. */
+ * terminal that is too narrow the last column is cut and those that may be, the widest first; where
+ * that is not enough, columns are left out. In a pipe nothing is. */
 struct ui_column {
 	const char *title;
 	bool right;
 	bool cut; /* may be cut */
+	unsigned
+		drop; /* the higher, the sooner it is left out; of equal ones the last goes first */
 };
 struct ui_cell {
 	char *text;

@@ -28,7 +28,7 @@ static void print_evidence(struct app *app, const struct run *run)
 	for (const struct json *item = list ? json_first(list) : NULL; item;
 		item = json_next(item)) {
 		AUTO_FREE char *line = ui_clean(json_str(item) ? json_str(item) : "");
-		ui_printf(app, UI_OUT, "  %s\n", line);
+		ui_printf_fit(app, UI_OUT, 4, "  %s\n", line);
 	}
 }
 
@@ -47,11 +47,11 @@ static int run(struct app *app, void *values, struct strv *words)
 	if (app->options.json)
 		return print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
-	ui_printf(app, UI_OUT, "%s\n", line);
+	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
 	print_evidence(app, run);
 	if (hint.len) {
 		AUTO_FREE char *next = ui_clean(hint.data);
-		ui_printf(app, UI_OUT, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
+		ui_printf_fit(app, UI_OUT, 8, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
 	}
 	return 0;
 }

@@ -249,7 +249,7 @@ static void every_command_is_sorted_and_whole(void **state)
 
 	(void)state;
 	buf_init(&overview, COMPLETE_MAX);
-	help_overview_text(&overview);
+	help_overview_text(80, &overview);
 	for (size_t i = 0; i < cmds_n; i++) {
 		const struct cmd *cmd = cmds[i];
 

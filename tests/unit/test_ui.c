@@ -140,11 +140,9 @@ static void tables(void **state)
 		"a     12  python tr…\n"
 		"日本      x y^[[2J\n"
 		"c      7\n");
-	check_table(&plain, 5,
-		"ID     N  COMMAND\n"
-		"a     12  python …\n"
-		"日本      x y^[[2J\n"
-		"c      7\n");
+	/* Where cut texts are not enough, columns are left out, and at last the first one is cut. */
+	check_table(&plain, 13, "ID     N\na     12\n日本\nc      7\n");
+	check_table(&plain, 3, "ID\na\n日…\nc\n");
 }
 
 /* The widest of those that may be cut, down to eight columns. */
@@ -158,7 +156,10 @@ static void cut_columns(void **state)
 	} rows[] = {
 		{0, "A             ID                    B\naaaabbbbcccc  never cut  日本日本日本\n"},
 		{33, "A           ID                  B\naaaabbbbc…  never cut   日本日本…\n"},
-		{3, "A         ID                B\naaaabbb…  never cut   日本日…\n"},
+		{29, "A         ID                B\naaaabbb…  never cut   日本日…\n"},
+		{28, "A             ID\naaaabbbbcccc  never cut\n"},
+		{19, "A         ID\naaaabbb…  never cut\n"},
+		{9, "A\naaaabbbb…\n"},
 	};
 
 	(void)state;
@@ -190,6 +191,67 @@ static void empty_table(void **state)
 		UI_BOLD "ID" UI_OFF "  " UI_BOLD "N" UI_OFF "  " UI_BOLD "COMMAND" UI_OFF "\n");
 }
 
+/* Which columns go, the least important first. */
+static void dropped_columns(void **state)
+{
+	static const struct ui_column four[] = {
+		{"A", .drop = 9}, {"BB", .drop = 1}, {"CC", .drop = 2}, {"DD"}};
+	static const struct {
+		size_t width;
+		const char *want;
+	} rows[] = {
+		{13, "A  BB  CC  DD\n"},
+		{12, "A  BB  DD\n"},
+		{8, "A  DD\n"},
+		{4, "A\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_TABLE struct ui_table table = {0};
+		AUTO_BUF struct buf out, shown;
+		buf_init(&out, ENOUGH);
+		buf_init(&shown, ENOUGH);
+		ui_table_init(&table, four, ARRAY_LEN(four));
+		ui_table_format(&plain, &table, rows[i].width, &out);
+		ui_text(&plain, UI_OUT, out.data, out.len, &shown);
+		assert_string_equal(shown.data, rows[i].want);
+	}
+}
+
+static void check_fit(const char *text, unsigned wide, size_t indent, const char *want)
+{
+	const struct app narrow = {.utf8 = true, .columns = wide, .out_tty = true};
+	AUTO_BUF struct buf out, same;
+
+	buf_init(&out, ENOUGH);
+	buf_init(&same, ENOUGH);
+	ui_fit(&narrow, UI_OUT, text, indent, &out);
+	assert_string_equal(out.data, want);
+	ui_fit(&narrow, UI_ERR, text, indent, &same);
+	assert_string_equal(same.data, text);
+}
+
+static void fitted_lines(void **state)
+{
+	(void)state;
+	check_fit("one two  three\nfour\n", 9, 2, "one two\n  three\nfour\n");
+	check_fit("  a bb   ccc", 12, 2, "  a bb   ccc");
+	check_fit("  a bb   ccc", 11, 4, "  a bb\n    ccc");
+	/* Colours have no width, and what is wider than all stays in one piece. */
+	check_fit(UI_RED "one" UI_OFF " two", 7, 2, UI_RED "one" UI_OFF " two");
+	check_fit("abc https://example.org/x b", 10, 2, "abc\n  https://example.org/x\n  b");
+	check_fit("see `one two` x", 10, 2, "see\n  `one two`\n  x");
+	check_fit("a /long/path/of/it b", 10, 2, "a /long/path/of/it\n  b");
+	check_fit("log    https://example.org/x", 10, 7, "log    https://example.org/x");
+	/* Parts stay together where they can. */
+	check_fit("run a (back: one two · stop: three four)", 30, 4,
+		"run a (back: one two\n    · stop: three four)");
+	check_fit(
+		"run a (back: one two · stop: b)", 17, 2, "run a\n  (back: one two\n  · stop: b)");
+	check_fit("\n\n", 10, 2, "\n\n");
+}
+
 static void ages(void **state)
 {
 	char text[32];
@@ -215,7 +277,7 @@ static void errors(void **state)
 	err_set(&err, E_IO, "a\nerror: forged \033[31m");
 	err_evidence(&err, "line\n2");
 	err_hint(&err, "try\tagain");
-	app_error_text(&err, &out);
+	app_error_text(&plain, &err, &out);
 	ui_text(&plain, UI_ERR, out.data, out.len, &shown);
 	assert_string_equal(shown.data, "error: a error: forged    [io]\n"
 					"  line 2\n"
@@ -255,6 +317,8 @@ int main(void)
 		cmocka_unit_test(wraps),
 		cmocka_unit_test(tables),
 		cmocka_unit_test(cut_columns),
+		cmocka_unit_test(dropped_columns),
+		cmocka_unit_test(fitted_lines),
 		cmocka_unit_test(empty_table),
 		cmocka_unit_test(ages),
 		cmocka_unit_test(errors),

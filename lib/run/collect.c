@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "base/str.h"
 #include "run/collect_impl.h"
 #include "run/collect_rules.h"
@@ -23,7 +24,7 @@
 enum {
 	DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
 	LOCK_WAIT_MS = 10 * 60 * 1000, /* another collector's work is ours, too */
-	PATH_MAX_BYTES = 64 << 10,
+	WORKERS_MAX = 16,
 	REPORT_MAX = 1 << 20,
 	TICK_WAIT_MS = 2100, /* the coarsest clocks of file systems count two seconds */
 	BLOCK_BYTES = 512,
@@ -38,6 +39,8 @@ struct found {
 	bool is_output; /* below an entry of `outputs:` */
 	bool is_taken;
 };
+
+struct found_list VEC_OF(struct found);
 
 /* Paths that the report speaks of: how many there are, and the first of them. */
 struct named {
@@ -60,9 +63,7 @@ struct collector {
 	enum collect_when when;
 	struct collect_place place;
 	struct timespec mark;
-	dev_t dev;
-	struct VEC_OF(struct found) found;
-	size_t n_more; /* over COLLECT_FILES_MAX */
+	struct found_list found;
 	size_t n_files;
 	uint64_t bytes;
 	struct named unread, over, moved;
@@ -162,6 +163,35 @@ void collect_pass_mark(const char *dir)
  * Finding what has changed
  */
 
+/* What a thread has found. */
+struct finder {
+	struct found_list found;
+	struct strv unread;
+	size_t n_more;
+	int fatal; /* errno */
+};
+
+struct search {
+	const struct collector *c;
+	dev_t dev;
+	struct finder finders[WORKERS_MAX];
+};
+
+/* A directory that is to be looked at. */
+struct visit {
+	char *path; /* in the tree; "": its root */
+	bool is_output;
+	int depth;
+};
+
+static void push_visit(struct par_queue *queue, const char *path, bool is_output, int depth)
+{
+	struct visit *visit = mem_alloc(1, sizeof(*visit));
+
+	*visit = (struct visit){mem_strdup(path), is_output, depth};
+	par_queue_add(queue, visit);
+}
+
 static bool is_wanted_file(const struct collector *c, int fd, const char *name, struct stat *ret)
 {
 	if (fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
@@ -180,48 +210,26 @@ static bool is_setup_link(const struct collector *c, int fd, const char *name)
 	       memcmp(target, c->job->setups, len) == 0 && target[len] == '/';
 }
 
-static void find_file(struct collector *c, int fd, const char *name, const struct buf *path,
-	bool is_output, const struct stat *st)
+static void find_file(const struct collector *c, struct finder *finder, int fd, const char *name,
+	const char *path, bool is_output, const struct stat *st)
 {
-	size_t name_len = strlen(name);
+	size_t len = strlen(path), name_len = strlen(name);
 
 	/* Links of dlrun's own: to an output, to what the setup has made. */
 	if (S_ISLNK(st->st_mode) &&
-		(strv_find(&c->job->world.outputs, path->data) >= 0 || is_setup_link(c, fd, name)))
+		(strv_find(&c->job->world.outputs, path) >= 0 || is_setup_link(c, fd, name)))
 		return;
-	if (c->found.n >= COLLECT_FILES_MAX) {
-		c->n_more++;
+	if (finder->found.n >= COLLECT_FILES_MAX) {
+		finder->n_more++;
 		return;
 	}
-	*vec_push(&c->found) = (struct found){
-		.path = mem_strndup(path->data, path->len),
-		.dir_len = path->len > name_len ? path->len - name_len - 1 : 0,
+	*vec_push(&finder->found) = (struct found){
+		.path = mem_strdup(path),
+		.dir_len = len > name_len ? len - name_len - 1 : 0,
 		.bytes = (uint64_t)st->st_blocks * BLOCK_BYTES,
 		.mtime = st->st_mtim,
 		.is_output = is_output,
 	};
-}
-
-static void find_below(struct collector *c, int fd, struct buf *path, bool is_output, int depth);
-
-static void enter_dir(
-	struct collector *c, int fd, const char *name, struct buf *path, bool is_output, int depth)
-{
-	int child = openat(fd, name, DIR_FLAGS);
-	struct stat st;
-
-	if (child < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-		return;
-	if (child < 0 || depth >= COLLECT_DEPTH_MAX) {
-		cannot(c, path->data, child < 0 ? errno : E2BIG);
-		auto_fd(&child);
-		return;
-	}
-	/* What is mounted there is not the tree's. */
-	if (fstat(child, &st) < 0 || st.st_dev != c->dev)
-		close(child);
-	else
-		find_below(c, child, path, is_output, depth);
 }
 
 /* Without automatic collection only what the program wrote in an output's place. */
@@ -247,72 +255,107 @@ static bool is_dir_entry(int fd, const struct dirent *entry)
 	return fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* path: of the entry, unless it is too long; len: without the entry's name. */
-static bool is_candidate(const struct collector *c, const struct buf *path, size_t len,
-	const char *name, bool is_output)
+static void find_entry(struct search *search, struct par_queue *queue, struct finder *finder,
+	const struct visit *visit, int fd, const struct dirent *entry)
 {
-	return path->len == len + strlen(name) && may_hold(c, path->data, is_output) &&
-	       !collect_is_excluded(&c->job->world, path->data, name);
-}
-
-static void find_entry(struct collector *c, int fd, const struct dirent *entry, struct buf *path,
-	bool below_output, int depth)
-{
+	const struct collector *c = search->c;
 	const char *name = entry->d_name;
 	bool is_dir = is_dir_entry(fd, entry), events = c->when == COLLECT_EVENTS;
-	size_t len = path->len;
 	struct stat st;
 
 	/* Nearly all files end here. */
 	if (!is_dir && !events && !is_wanted_file(c, fd, name, &st))
 		return;
-	buf_adds(path, name);
-	bool is_output = below_output || collect_is_output(&c->job->world, path->data);
-	if (!is_candidate(c, path, len, name, is_output))
-		; /* it stays where it is */
-	else if (is_dir)
-		enter_dir(c, fd, name, path, is_output, depth + 1);
-	else if (!events || (collect_is_telling(path->data) && is_wanted_file(c, fd, name, &st)))
-		find_file(c, fd, name, path, is_output, &st);
-	buf_truncate(path, len);
+	AUTO_FREE char *path = *visit->path ? fs_join(visit->path, name) : mem_strdup(name);
+	bool is_output = visit->is_output || collect_is_output(&c->job->world, path);
+	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->world, path, name))
+		return;
+	if (is_dir)
+		push_visit(queue, path, is_output, visit->depth + 1);
+	else if (!events || (collect_is_telling(path) && is_wanted_file(c, fd, name, &st)))
+		find_file(c, finder, fd, name, path, is_output, &st);
 }
 
-/* path: of the directory, with its slash; of the tree's root nothing. Takes fd. */
-static void find_in(struct collector *c, int fd, struct buf *path, bool is_output, int depth)
+static void cannot_visit(struct finder *finder, const struct visit *visit, int errnum)
 {
-	AUTO_DIR DIR *dir = fdopendir(fd);
+	if (errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP)
+		return;
+	if (collect_is_fatal(errnum))
+		finder->fatal = errnum;
+	else
+		strv_add(&finder->unread, *visit->path ? visit->path : ".");
+}
+
+/* What is mounted there is not the tree's. */
+static DIR *open_visit(
+	const struct search *search, struct finder *finder, const struct visit *visit)
+{
+	int fd = fs_open_beneath(search->c->place.tree_fd, *visit->path ? visit->path : ".",
+		O_RDONLY | O_DIRECTORY, 0);
+	struct stat st;
+	DIR *dir = NULL;
+
+	if (fd < 0)
+		cannot_visit(finder, visit, -fd);
+	else if (visit->depth >= COLLECT_DEPTH_MAX)
+		cannot_visit(finder, visit, E2BIG);
+	else if (fstat(fd, &st) == 0 && st.st_dev == search->dev)
+		dir = fdopendir(fd);
+	if (!dir && fd >= 0)
+		close(fd);
+	return dir;
+}
+
+static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+{
+	struct search *search = ctx;
+	struct finder *finder = &search->finders[worker];
+	struct visit *visit = item;
+	AUTO_DIR DIR *dir = open_visit(search, finder, visit);
 	struct dirent *entry;
 
-	if (!dir) {
-		cannot(c, path->len ? path->data : ".", errno);
-		close(fd);
-	}
 	while (dir && (entry = readdir(dir)))
 		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, "..") &&
 			!collect_is_cache(entry->d_name))
-			find_entry(c, dirfd(dir), entry, path, is_output, depth);
+			find_entry(search, queue, finder, visit, dirfd(dir), entry);
+	free(visit->path);
+	free(visit);
 }
 
-static void find_below(struct collector *c, int fd, struct buf *path, bool is_output, int depth)
+static void take_finder(struct collector *c, struct finder *finder)
 {
-	buf_addc(path, '/');
-	find_in(c, fd, path, is_output, depth);
+	vec_foreach (struct found, found, &finder->found)
+		*vec_push(&c->found) = *found;
+	vec_done(&finder->found);
+	for (size_t i = 0; i < finder->unread.n; i++)
+		name_path(&c->unread, finder->unread.v[i], 0);
+	strv_done(&finder->unread);
+	c->over.n += finder->n_more;
+	if (finder->fatal)
+		c->fatal = finder->fatal;
 }
 
+/* Several threads, with descriptors of their own: nothing but calls of the kernel is done here. */
 static int find_changed(struct collector *c, struct err *err)
 {
-	AUTO_BUF struct buf path = {0};
+	struct search *search = mem_alloc(1, sizeof(*search));
 	struct stat st;
-	int fd = openat(c->place.tree_fd, ".", DIR_FLAGS);
+	int r = 0;
 
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		auto_fd(&fd);
-		return fs_error(err, errno, "the tree of the run");
+	BUG_ON(par_width() > WORKERS_MAX);
+	search->c = c;
+	if (fstat(c->place.tree_fd, &st) < 0) {
+		r = fs_error(err, errno, "the tree of the run");
+	} else {
+		struct visit *root = mem_alloc(1, sizeof(*root));
+		root->path = mem_strdup("");
+		search->dev = st.st_dev;
+		par_queue_run_apart(find_in, search, root, c->place.tree_fd);
 	}
-	c->dev = st.st_dev;
-	buf_init(&path, PATH_MAX_BYTES);
-	find_in(c, fd, &path, false, 0);
-	return 0;
+	for (size_t i = 0; i < WORKERS_MAX; i++)
+		take_finder(c, &search->finders[i]);
+	free(search);
+	return r;
 }
 
 /*
@@ -352,7 +395,6 @@ static void choose(struct collector *c)
 		else
 			name_path(&c->over, found->path, found->bytes);
 	}
-	c->over.n += c->n_more;
 	vec_sort(&c->found, by_dir);
 }
 

@@ -264,8 +264,7 @@ int plot_sources_check(const struct plot_sources *sources, struct err *err)
 		return err_hint(err, "dlrun plot --watch %s", first->name);
 	}
 	err_set(err, E_EVENTS_NONE, "%s has written no event files", first->name);
-	return err_hint(err, "outputs: [runs]   in dlrun.yaml, if the program writes them to "
-			     "runs/; or to $DLRUN_OUTPUT_DIR");
+	return err_hint(err, "dlrun fetch --list %s   # what it has written", first->name);
 }
 
 void plot_sources_done(struct plot_sources *sources)

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/vec.h"
 
 enum { CHUNK = 256 << 10, TAGS_MAX = 2000, NS_PER_MS = 1000 * 1000, SETTLED_MS = 3000 };
@@ -236,7 +237,8 @@ static void add_entry(struct event_files *files, size_t at, int dirfd, const str
 	bool is_event = strstr(entry->d_name, "tfevents") != NULL;
 	unsigned char type = type_of(dirfd, entry);
 
-	if (entry->d_name[0] == '.' || (type != DT_DIR && !(type == DT_REG && is_event)))
+	if (type == DT_DIR ? str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..")
+			   : type != DT_REG || !is_event || entry->d_name[0] == '.')
 		return;
 	AUTO_FREE char *path = *dir->path ? mem_printf("%s/%s", dir->path, entry->d_name)
 					  : mem_strdup(entry->d_name);

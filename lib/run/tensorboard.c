@@ -20,7 +20,6 @@ enum {
 	FIRST_MS = 60 * 1000,
 	ANSWER_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
 	WAIT_SAID_MS = 3000,    /* before it is said that TensorBoard takes its time */
-	OUTPUTS_SHOWN = 8,
 };
 
 /* What was said of a run. */
@@ -158,35 +157,18 @@ static bool nothing_can_come(const struct view *view, const struct err **ret_fau
 	return true;
 }
 
-static void add_outputs(const struct run *run, struct buf *out)
-{
-	const struct json *list = json_get(run->spec, "outputs");
-	size_t n = 0;
-
-	for (const struct json *path = json_first(list); path && n < OUTPUTS_SHOWN;
-		path = json_next(path), n++) {
-		buf_adds(out, ", ");
-		str_escape(out, json_str(path), strlen(json_str(path)));
-	}
-}
-
 static int fail_empty(const struct view *view, struct err *err)
 {
 	const struct run *run = view->runs->v[0];
-	AUTO_BUF struct buf looked;
 
-	buf_init(&looked, TENSORBOARD_ANSWER_MAX);
-	buf_adds(&looked, "$DLRUN_OUTPUT_DIR");
-	add_outputs(run, &looked);
 	if (view->runs->n == 1)
 		err_set(err, E_TENSORBOARD_EMPTY, "%s has written no event files", run_id(run));
 	else
 		err_set(err, E_TENSORBOARD_EMPTY, "none of %zu runs has written event files",
 			view->runs->n);
-	err_evidence(err, "looked for *tfevents* in what %s keeps: %s",
-		view->runs->n == 1 ? "it" : run_id(run), looked.data);
-	return err_hint(err, "SummaryWriter(os.environ[\"DLRUN_OUTPUT_DIR\"])   — or name the "
-			     "directory that it writes to in dlrun.yaml: outputs: [runs]");
+	err_evidence(err, "looked for *tfevents* in all results: what is in $DLRUN_OUTPUT_DIR, and "
+			  "what was written to the tree");
+	return err_hint(err, "dlrun fetch --list %s   # what it has written", run_id(run));
 }
 
 static void say_fault(struct view *view, size_t i, const struct mirror_state *state)

@@ -178,6 +178,29 @@ def test_watching_a_live_run(w):
     w.ok("cancel", run)
 
 
+def test_event_files_in_the_tree(w):
+    """Without configuration, while the program runs and afterwards: metrics and curves of what it wrote beside its code."""
+    w.repo({"work.py": f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parents[2] / "examples/digits")!r})
+from events import EventWriter
+os.makedirs("exp/.logs/runs/x")
+with EventWriter("exp/.logs/runs/x") as events:
+    for step in range(1, 4):
+        events.scalars(step, loss=1 / step)
+    while not os.path.exists(os.environ["STOP"]): time.sleep(0.1)
+    events.scalars(4, loss=0.125)
+"""})
+    stop = w.dir / "stop"
+    run = w.ok("submit", "-d", "-g", "0", "-e", f"STOP={stop}", "--", "python3", "work.py").out.strip()
+    wait_for(lambda: w.show(run)["metrics"], "metrics of a program at work")
+    assert list(plotted(w, run).values())
+    stop.touch()
+    w.ok("wait", run)
+    assert w.show(run)["metrics"]["loss"] == {"value": 0.125, "step": 4}
+    assert [len(points) for points in plotted(w, run).values()] == [4]
+
+
 def test_refusals(w):
     w.repo()
     w.refused("plot", "nowhere/", id="events.dir", rc=5, says="there is no directory nowhere/")
@@ -186,7 +209,7 @@ def test_refusals(w):
     w.refused("plot", "--csv", "--json", ".", id="usage", rc=2)
     w.ok("submit", "-d", "-g", "0", "--", "true")
     w.ok("wait", "@")
-    w.refused("plot", id="events.none", rc=5, says=["has written no event files", "outputs:"])
+    w.refused("plot", id="events.none", rc=5, says=["has written no event files", "dlrun fetch --list"])
     with writer(w.tree / "logs") as events:
         events.scalars(1, train_loss=1, accuracy=2)
     w.refused("plot", "--tag", "train_los", "logs", id="events.tag", rc=5,

@@ -1,10 +1,17 @@
 #include "base/auto.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include "cli/app.h"
+#include "cli/ask.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
 #include "run/adopt.h"
+#include "run/dirs.h"
+#include "run/results.h"
+#include "run/tree.h"
 
-enum { PATIENCE_MS = 5000 };
+/* From LARGE_BYTES of results on somebody is asked. */
+enum { PATIENCE_MS = 5000, LARGE_BYTES = 100 << 20 };
 
 struct rm_values {
 	bool force;
@@ -12,9 +19,48 @@ struct rm_values {
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'f', "force", struct rm_values, force),
-		.help = "Stop a run that has not ended first"},
+		.help = "Ask nothing, and stop a run that has not ended first"},
 	{OPT_END},
 };
+
+/* What goes with a run. What is collected from its tree lies in its outputs under the same name; of
+ * results elsewhere the record tells. */
+static uint64_t results_bytes(const struct app *app, const struct run *run)
+{
+	const struct json *results = json_get(run->doc, RESULTS_MEMBER);
+	AUTO_FREE char *outputs = dirs_outputs(&app->session.dirs, run_id(run));
+	uint64_t here = tree_size(outputs);
+
+	if (here || !results_is_valid(results))
+		return here;
+	return (uint64_t)json_get_int(results, "bytes", 0);
+}
+
+/* 1: go on, 0: no. */
+static int ask_first(
+	struct app *app, const struct run_list *runs, const struct strv *words, struct err *err)
+{
+	uint64_t sum = 0;
+	char size[16];
+	bool is_yes;
+
+	vec_foreach (struct run *, run, runs)
+		sum += results_bytes(app, *run);
+	if (sum < LARGE_BYTES)
+		return 1;
+	str_size(sum, size);
+	const char *what = runs->n == 1 ? "run" : "runs";
+	if (!app->session.env.ask) {
+		AUTO_FREE char *named = strv_join(words, " ");
+		err_set(err, E_USAGE, "%zu %s with %s of results %s not removed without a question",
+			runs->n, what, size, runs->n == 1 ? "is" : "are");
+		return err_hint(err, "dlrun rm --force %s", named);
+	}
+	AUTO_FREE char *question =
+		mem_printf("remove %zu %s and %s of results?", runs->n, what, size);
+	int r = ask_yes(app, question, false, &is_yes, err);
+	return r < 0 ? r : is_yes;
+}
 
 static int remove_run(struct app *app, struct run *run, bool force, struct err *err)
 {
@@ -38,10 +84,23 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
+	int r = values->force ? 1 : ask_first(app, &runs, words, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	if (r == 0) {
+		app_note(app, "nothing was removed");
+		return 1;
+	}
 	vec_foreach (struct run *, run, &runs) {
+		uint64_t bytes = results_bytes(app, *run);
+		char size[16];
 		if (remove_run(app, *run, values->force, &err) < 0)
 			return app_fail(app, &err);
-		app_note(app, "removed %s: record, log and outputs", run_id(*run));
+		if (bytes)
+			app_note(app, "removed %s: record, log and %s of results", run_id(*run),
+				str_size(bytes, size));
+		else
+			app_note(app, "removed %s: record, log and outputs", run_id(*run));
 		json_add_str(removed, run_id(*run));
 	}
 	if (!app->options.json)

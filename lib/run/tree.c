@@ -14,6 +14,7 @@
 #include "base/enc.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "oci/image.h"
@@ -355,7 +356,20 @@ int spares_drop(const char *dir, bool dry_run, uint64_t *ret_bytes, size_t *ret_
  * Sizes
  */
 
-static uint64_t size_below(int dir_fd, unsigned depth)
+/* Of a file with several names only the first one counts. */
+static bool is_seen(const struct stat *st, struct map *seen)
+{
+	static char mark;
+	char key[48];
+
+	if (S_ISDIR(st->st_mode) || st->st_nlink < 2)
+		return false;
+	snprintf(key, sizeof(key), "%llu:%llu", (unsigned long long)st->st_dev,
+		(unsigned long long)st->st_ino);
+	return map_put(seen, key, &mark) != NULL;
+}
+
+static uint64_t size_below(int dir_fd, unsigned depth, struct map *seen)
 {
 	AUTO_DIR DIR *dir = fdopendir(dir_fd);
 	struct dirent *entry;
@@ -370,12 +384,12 @@ static uint64_t size_below(int dir_fd, unsigned depth)
 			continue;
 		if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		sum += (uint64_t)st.st_blocks * 512;
+		sum += is_seen(&st, seen) ? 0 : (uint64_t)st.st_blocks * 512;
 		if (!S_ISDIR(st.st_mode))
 			continue;
 		int fd = openat(dirfd(dir), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd >= 0)
-			sum += size_below(fd, depth + 1);
+			sum += size_below(fd, depth + 1, seen);
 	}
 	return sum;
 }
@@ -383,6 +397,7 @@ static uint64_t size_below(int dir_fd, unsigned depth)
 uint64_t tree_size(const char *dir)
 {
 	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO(map_done) struct map seen = {0};
 
-	return fd < 0 ? 0 : size_below(fd, 0);
+	return fd < 0 ? 0 : size_below(fd, 0, &seen);
 }

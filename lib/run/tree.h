@@ -30,7 +30,8 @@ int spare_make(const struct attempt_job *job, struct err *err);
 /* Remove all spares and what is left of half-made ones, unless one is being made now. */
 int spares_drop(const char *dir, bool dry_run, uint64_t *ret_bytes, size_t *ret_n, struct err *err);
 
-/* Bytes of the files below a directory, links not followed; unreadable parts count nothing. */
+/* Bytes of the files below a directory, each once whatever names it has; links are not followed,
+ * unreadable parts count nothing. */
 uint64_t tree_size(const char *dir);
 
 #endif

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Commands in what a run has left, and lists of many runs on small terminals."""
 
+import contextlib
+
+from cluster_forward import Terminal
 from harness import *  # noqa: F403
 
 
@@ -39,6 +42,30 @@ def test_commands_have_the_environment_of_a_setup(w):
     assert w.ok("logs", run).out == "tool\n"
     shown = w.ok("exec", run, "--", "sh", "-c", "tool; echo $VIRTUAL_ENV").out.split("\n")
     assert shown[0] == "tool" and shown[1].endswith("/.venv"), shown
+
+
+def answered(w, answer, *args):
+    with contextlib.closing(Terminal(w, w.dlrun, "rm", *args)) as terminal:
+        terminal.wait_for(b"[y/N]")
+        terminal.type(answer)
+        status = terminal.process.wait(30)
+        terminal.wait_for(b"removed")
+        return status, terminal.seen
+
+
+def test_large_results_are_not_removed_unasked(w):
+    w.repo({"a.txt": "a\n"})
+    large = 'dd if=/dev/zero of="$DLRUN_OUTPUT_DIR/big" bs=1048576 count=120 2>/dev/null && ln "$DLRUN_OUTPUT_DIR/big" "$DLRUN_OUTPUT_DIR/same"'
+    run, small = ended(w, "--", "sh", "-c", large), ended(w, "--", "true")
+    w.refused("rm", run, small, id="usage", rc=2, says=["2 runs with", "MiB", f"dlrun rm --force {run} {small}"])
+    status, seen = answered(w, b"n\n", run)
+    assert status == 1 and b"remove 1 run and 120 MiB of results?" in seen and b"nothing was removed" in seen, seen
+    assert len(w.runs()) == 2
+    status, seen = answered(w, b"y\n", run)
+    assert status == 0 and b"record, log and 120 MiB of results" in seen, seen
+    assert w.ok("rm", small).err == f"removed {small}: record, log and outputs\n"
+    run = ended(w, "--", "sh", "-c", large)
+    assert "120 MiB" in w.ok("rm", "-f", run).err and not w.runs()
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ collect_begin() {
 		collect_words -o -type l -path "$collect_path"
 	done
 	j_exclude
-	[ ! -d "${dir%/*}/collected" ] || (collect_restore 9>&-) >/dev/null 2>&1
+	[ ! -d "${dir%/*}/collected" ] || (collect_restore 9>&-) >/dev/null 2>&1 8>"${dir%/*}/.collecting"
 	quoted_of "$collect_prune"
 	collect_prune=$quoted
 	quoted_of "${links_outputs-}"
@@ -172,6 +172,11 @@ collect_again() {
 
 collect_locked() {
 	flock 8
+	if [ -e "$1/exit" ]; then
+		[ -e "$1/.uncollected" ] || exit 0
+		# The outputs are a later attempt's.
+		[ ! -d "${1%/*}/$((${1##*/} + 1))" ] || exit 1
+	fi
 	collect_dir=$1 collect_run=${1%/*} collect_live=$2 collect_faults=0 collect_text= collect_mode= collect_prune=
 	# As the times are written.
 	export TZ=UTC0
@@ -225,13 +230,15 @@ collect_changed() {
 	fi
 	collect_since=$(stat -c '%Y %z' "$collect_dir/collect") || return
 	eval "set -- \"\$@\" -mindepth 1 '(' $collect_prune ')' -prune -o '(' -type f -o -type l ')'"
-	! find "$collect_dir/collect" -cnewer "$collect_dir/collect" || set -- "$@" -cnewer "$collect_dir/collect"
-	collect_most=$collect_bytes
+	collect_seconds=${collect_since%% *} collect_since=${collect_since#* } collect_most=$collect_bytes
+	if find "$collect_dir/collect" -cnewer "$collect_dir/collect"; then
+		set -- "$@" -cnewer "$collect_dir/collect"
+		collect_since=
+	fi
 	if [ "$collect_live" ]; then
 		eval "set -- \"\$@\" '(' $COLLECT_LIVE ')'"
 		collect_most=
 	fi
-	collect_seconds=${collect_since%% *} collect_since=${collect_since#* }
 	collect_each . collect_in "${collect_since% *}" "$collect_seconds" "$collect_most" "$@"
 }
 
@@ -418,6 +425,7 @@ collect_unread() {
 
 # What the attempt before of $dir has left, at its place in the new tree. What cannot be there is only an output.
 collect_restore() {
+	flock 8
 	collect_run=${dir%/*} collect_outputs=
 	cd "$collect_run/collected" || return
 	collect_each . collect_restore_in '' '' '' . ! -type d

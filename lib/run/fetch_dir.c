@@ -41,6 +41,7 @@ enum {
 	PARTIALS_MAX = 8, /* more are all forgotten */
 	PARTIALS_LOOK = 1000,
 	PROGRESS_MS = 100,
+	HOLE_MIN = 4096,
 };
 #define NS_PER_S INT64_C(1000000000)
 
@@ -619,11 +620,22 @@ static void show_progress(struct fetch_dir *into)
 	into->on_progress(into->progress_ctx, &into->progress);
 }
 
+/* Zeros become a hole, so that a sparse file stays one. Nothing lies behind the end that it has. */
+static int write_or_skip(struct fetch_dir *into, const char *data, size_t len, struct err *err)
+{
+	if (len < HOLE_MIN || data[0] || memcmp(data, data + 1, len - 1) != 0)
+		return fs_write_fd(into->temp_fd, into->dir, data, len, err);
+	off_t end = lseek(into->temp_fd, (off_t)len, SEEK_CUR);
+	if (end < 0 || ftruncate(into->temp_fd, end) < 0)
+		return fs_error(err, errno, "%s", into->dir);
+	return 0;
+}
+
 static int dir_write(struct fetch_sink *sink, const void *data, size_t len, struct err *err)
 {
 	struct fetch_dir *into = dir_of(sink);
 
-	int r = fs_write_fd(into->temp_fd, into->dir, data, len, err);
+	int r = write_or_skip(into, data, len, err);
 	if (r < 0)
 		return r;
 	into->temp_bytes += len;

@@ -92,6 +92,8 @@ while not os.path.exists("grows") or not os.path.getsize("grows"):
     assert len(os.listdir(out / "many")) == 5000 and (out / "many/4999").read_text() == "4999"
     assert (out / "own/model.pt").read_text() == "own" and (out / "own/model.pt.tree").read_text() == "tree"
     assert os.path.samefile(out / "grows", tree_of(w, run) / "grows")
+    w.ok("fetch", run, "sparse", "-o", "here")
+    assert (w.tree / "here/sparse").stat().st_size == 4 << 30 and (w.tree / "here/sparse").stat().st_blocks < 1000
     warnings = w.show(run)["warnings"]
     assert any("own/model.pt" in text for text in warnings), warnings
     assert os.getuid() != 0 and w.user is None or any("private" in text for text in warnings), warnings
@@ -200,6 +202,28 @@ def test_sigkill_while_collecting(w):
         assert doc["state"] == "lost", (n, doc["state"])
         assert files(outputs_of(w, run)) == [f"f{i}" for i in range(1, 7)], (n, files(outputs_of(w, run)))
         assert files(w.state / "runs" / run / "collected") == [f"f{i}" for i in range(1, 7)]
+
+
+def test_disk_full_while_collecting(w):
+    """Nothing is lost, and the next command goes on. On a tmpfs each link takes one of its inodes."""
+    there = w.dir / "small"
+    there.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=400", "tmpfs", str(there)], capture_output=True).returncode:
+        raise Skip("cannot mount a tmpfs here")
+    try:
+        w.env["XDG_STATE_HOME"] = str(there)
+        w.repo()
+        run = submit(w, "sh", "-c", "for i in $(seq 150); do echo $i > f$i; done")
+        attempt = there / "dlrun/runs" / run / "attempts/1"
+        wait_for((attempt / "exit.json").exists, "the end is written all the same")
+        assert len(files(outputs_of(w, run))) < 150
+        assert subprocess.run(["mount", "-o", "remount,nr_inodes=4000", str(there)]).returncode == 0
+        assert ended(w, run)["state"] == "succeeded"
+        w.ok("fetch", run, "-o", "here")
+        assert len([f for f in files(w.tree / "here") if f.startswith("f")]) == 150
+        assert json.loads((attempt / "collected.json").read_text())["complete"]
+    finally:
+        subprocess.run(["umount", "-l", str(there)])
 
 
 def test_trees_go_but_no_results(w):

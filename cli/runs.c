@@ -154,6 +154,10 @@ static void say_results(struct app *app, const struct run *run)
 	runs_results_lines(app, run, columns, &lines);
 	for (size_t i = 0; i < lines.n; i++)
 		app_phase(app, i ? "" : "results", "%s", lines.v[i]);
+	for (const struct json *text =
+			json_first(json_get(json_get(run->doc, RESULTS_MEMBER), "warnings"));
+		text; text = json_next(text))
+		app_warn(app, "%s", json_str(text) ? json_str(text) : "");
 }
 
 static enum err_id end_id(const struct run *run)

@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/outputs.h"
 #include "base/term.h"
 
 /*
@@ -47,6 +48,24 @@ static const char *const complaints[] = {
 	"notfound",
 	"os error 2",
 	"unable to open",
+};
+
+/* In small letters: how programs say that data is missing, or cannot be fetched instead. */
+static const char *const data_complaints[] = {
+	"dataset not found",
+	"dataset is not found",
+	"datasetnotfound",
+	"data not found",
+	"download=true",
+	"download failed",
+	"could not download",
+	"error downloading",
+	"failed to download",
+	"failed to resolve",
+	"max retries exceeded",
+	"name resolution",
+	"name or service not known",
+	"urlopen error",
 };
 
 struct search {
@@ -253,17 +272,87 @@ static const struct left_out *try_words(const struct search *search, const char 
 	return NULL;
 }
 
-static const struct left_out *try_line(const struct search *search, const char *line)
+static bool has_one_of(const char *small, const char *const *texts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strstr(small, texts[i]))
+			return true;
+	return false;
+}
+
+/* By one of its names, not of what only looks like it. */
+static bool is_like_input(const char *path)
+{
+	static const char *const names[] = {
+		"data", ".data", "dataset", "datasets", "input", "inputs", "corpus", "corpora"};
+
+	for (const char *at = path; *at; at += strspn(at, "/")) {
+		size_t len = strcspn(at, "/");
+		for (size_t i = 0; i < ARRAY_LEN(names); i++)
+			if (strlen(names[i]) == len && memcmp(names[i], at, len) == 0)
+				return true;
+		at += len;
+	}
+	return false;
+}
+
+static const struct left_out *find_input(const struct left_out_paths *paths)
+{
+	for (size_t i = 0; i < paths->n; i++)
+		if (is_like_input(paths->v[i].path))
+			return &paths->v[i];
+	return NULL;
+}
+
+/* Sorted by their bytes, what lies below it stands where it would itself. */
+static bool has_file_at(const struct outputs_files *files, const char *path)
+{
+	size_t low = 0, high = files->n, len = strlen(path);
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (strcmp(files->v[mid].path, path) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < files->n && strncmp(files->v[low].path, path, len) == 0 &&
+	       (path[len - 1] == '/' || !files->v[low].path[len]);
+}
+
+const struct left_out *left_out_made_anew(
+	const struct left_out_paths *paths, const struct outputs_files *files)
+{
+	for (size_t i = 0; i < paths->n; i++) {
+		const char *path = paths->v[i].path;
+		if (*path && is_like_input(path) && has_file_at(files, path))
+			return &paths->v[i];
+	}
+	return NULL;
+}
+
+void left_out_warn_anew(const struct left_out *left_out, struct buf *out)
+{
+	AUTO_FREE char *path = str_escaped(left_out->path);
+	size_t len = strlen(path);
+
+	buf_addf(out,
+		"the run made %s anew, which was left out because git ignores it; `data: [%.*s]` "
+		"in dlrun.yaml gives runs the one that is there",
+		path, (int)(len && path[len - 1] == '/' ? len - 1 : len), path);
+}
+
+/* *ret_data: it complains about data. */
+static const struct left_out *try_line(
+	const struct search *search, const char *line, bool *ret_data)
 {
 	AUTO_FREE char *small = mem_strdup(line);
 	const struct left_out *found;
-	bool complains = false;
 
 	for (char *at = small; *at; at++)
 		*at = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
-	for (size_t i = 0; !complains && i < ARRAY_LEN(complaints); i++)
-		complains = strstr(small, complaints[i]);
-	if (!complains)
+	*ret_data |= has_one_of(small, data_complaints, ARRAY_LEN(data_complaints));
+	if (!has_one_of(small, complaints, ARRAY_LEN(complaints)))
 		return NULL;
 	if (strstr(small, "no module named"))
 		return try_quoted(search, line, true);
@@ -276,6 +365,7 @@ const struct left_out *left_out_find(const struct left_out_paths *paths,
 {
 	const struct search search = {paths, place};
 	size_t first = len > LEFT_OUT_TAIL ? len - LEFT_OUT_TAIL : 0, end = len;
+	bool wants_data = false;
 
 	while (paths->n && end > first) {
 		size_t start = end;
@@ -283,12 +373,12 @@ const struct left_out *left_out_find(const struct left_out_paths *paths,
 			start--;
 		size_t size = end - start < LINE_MAX ? end - start : LINE_MAX;
 		AUTO_FREE char *line = term_plain(output + start, size);
-		const struct left_out *found = try_line(&search, line);
+		const struct left_out *found = try_line(&search, line, &wants_data);
 		if (found)
 			return found;
 		end = start > first ? start - 1 : first;
 	}
-	return NULL;
+	return wants_data ? find_input(paths) : NULL;
 }
 
 /*

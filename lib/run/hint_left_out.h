@@ -49,10 +49,19 @@ struct left_out_place {
 };
 
 /* An engine: the path of the list that the last complaint about a missing file names, or that lies
- * above or below what it names; NULL if there is none. Never anything else than an element of
- * paths. Only the last LEFT_OUT_TAIL bytes count. */
+ * above or below what it names; where the program rather complains about data that it could not
+ * find or fetch, the first path that is called like input. NULL if there is none. Never anything
+ * else than an element of paths. Only the last LEFT_OUT_TAIL bytes count. */
 const struct left_out *left_out_find(const struct left_out_paths *paths,
 	const struct left_out_place *place, const char *output, size_t len);
+
+/* An engine: the first path of the list that is called like input (data, datasets, corpus…), on
+ * any of its levels, and that one of files (sorted) is or lies below of; NULL if there is none. */
+struct outputs_files;
+const struct left_out *left_out_made_anew(
+	const struct left_out_paths *paths, const struct outputs_files *files);
+/* What that means, one sentence. */
+void left_out_warn_anew(const struct left_out *left_out, struct buf *out);
 
 /* What to do about it, one sentence. */
 void left_out_hint(const struct left_out *left_out, struct buf *out);

@@ -1,10 +1,10 @@
 /*
  * The results of a run in short, made of the list of its files: member "results" of its record,
- *	{"files": 13, "bytes": 46137344, "is_cut": false, "more": 0, "entries":
+ *	{"files": 13, "bytes": 46137344, "is_cut": false, "more": 0, "warnings": [], "entries":
  *	 [{"path": "lightning_logs/", "files": 12, "bytes": 3250585}, {"path": "model.pt", …}]}
  * entries: the largest of the names at the top, in the order of their bytes, a directory with a
  * slash at its end; more: how many names were left out of them. is_cut: there are more files than a
- * list holds. null: not known.
+ * list holds. warnings: sentences that are said with the results. null: not known.
  */
 #ifndef DLRUN_RUN_RESULTS_H
 #define DLRUN_RUN_RESULTS_H

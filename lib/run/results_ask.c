@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/hint_left_out.h"
+#include "run/observed.h"
 #include "run/ops.h"
 #include "run/outputs.h"
 #include "run/params.h"
@@ -14,6 +16,8 @@
  * What runs have left: their targets are asked for a list of the files, all at once, and for those
  * of them that hold parameters.
  */
+
+enum { TEXT_MAX = 64 << 10 };
 
 struct results_asker;
 struct results_ask {
@@ -81,6 +85,41 @@ static void read_next(struct results_ask *ask)
 		loop_stop(session_loop(ask->asker->session));
 }
 
+/* Inputs that it was started without, and has made or downloaded by itself then. */
+static void look_for_inputs(struct results_ask *ask, struct json *warnings)
+{
+	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text;
+	const struct left_out *found;
+
+	buf_init(&text, TEXT_MAX);
+	if (left_out_read(&ask->asker->session->dirs, ask->run, &paths, &err) < 0)
+		return;
+	found = left_out_made_anew(&paths, &ask->files);
+	if (!found)
+		return;
+	left_out_warn_anew(found, &text);
+	json_add_str(warnings, text.data);
+}
+
+/* What is to be said with the results, of this attempt. */
+static struct json *make_warnings(struct results_ask *ask)
+{
+	const struct json *seen = json_get(ask->run->seen, "warnings");
+	struct json *warnings = json_array(), *observed = json_object();
+
+	for (const struct json *text = json_first(seen);
+		text && json_count(warnings) < OBSERVED_TEXTS_MAX; text = json_next(text))
+		if (json_str(text))
+			json_add_str(warnings, json_str(text));
+	look_for_inputs(ask, warnings);
+	json_set(observed, "warnings", json_clone(warnings));
+	observed_merge(observed, ask->run->doc);
+	json_free(observed);
+	return warnings;
+}
+
 static void on_list(void *ctx, int status, struct err *fault)
 {
 	struct results_ask *ask = ctx;
@@ -88,7 +127,9 @@ static void on_list(void *ctx, int status, struct err *fault)
 
 	ask->call = NULL;
 	if (status == 0 || is_cut) {
-		json_set(ask->run->doc, RESULTS_MEMBER, results_json(&ask->files, is_cut));
+		struct json *results = results_json(&ask->files, is_cut);
+		json_set(results, "warnings", make_warnings(ask));
+		json_set(ask->run->doc, RESULTS_MEMBER, results);
 		ask->is_told = true;
 		ask->n_params = params_choose(&ask->files, ask->params);
 	} else {

@@ -305,6 +305,19 @@ def test_programs_that_miss_what_was_left_out(w):
         assert "left out; add" not in result.err + w.ok("why").out, result
 
 
+def test_data_that_a_run_makes_anew(w):
+    """A program that was started without its data and makes it again, as downloads do: said once, with the fix."""
+    w.repo({".gitignore": "data/\nruns/\n", "work.sh": "mkdir -p data/MNIST runs; echo x >data/MNIST/raw; echo y >runs/log\n"})
+    w.write("data/MNIST/raw", "x\n")
+    w.write("runs/log", "old\n")
+    done = w.run("submit", "-f", "--", "sh", "work.sh")
+    assert done.rc == 0 and done.err.count("made data/ anew") == 1 and "`data: [data]`" in done.err, done.err
+    assert any("made data/ anew" in text for text in w.show("@")["warnings"]) and "runs/" not in done.err.split("warning:")[1]
+    w.write("dlrun.yaml", "data: [data]\n")
+    done = w.run("submit", "-f", "--", "sh", "-c", "test -e data/MNIST/raw")
+    assert done.rc == 0 and "anew" not in done.err, done.err
+
+
 def test_no_hint_for_what_is_data_or_output(w):
     """A path that the run has all the same is never named."""
     w.repo({".gitignore": "data/\nruns/\n", "dlrun.yaml": "data: [data]\noutputs: [runs]\n", "x": "x"})

@@ -7,6 +7,7 @@
 
 #include "tests/unit/runfix.h"
 #include "run/hint_left_out.h"
+#include "run/outputs.h"
 #include "run/words.h"
 
 #define RUN_ID "a-22222"
@@ -75,6 +76,55 @@ static void test_what_programs_say(void **state)
 	finds("\033[31mError:\033[0m \033[1mdata/x\033[0m does not exist\n", "data/");
 	finds("Error: ENOENT: no such file or directory, open 'data/a b.json'\r\n", "data/");
 	finds("epoch 1\rmodels/tiny.pt: No such file\rbye", "models/tiny.pt");
+}
+
+/* Messages of programs that name no path: data that they miss, or could not fetch instead. */
+static void test_data(void **state)
+{
+	(void)state;
+	finds("RuntimeError: Dataset not found or corrupted. You can use download=True to "
+	      "download it\n",
+		"data/");
+	finds("urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name "
+	      "resolution>\n",
+		"data/");
+	finds("urlopen error\ncat: models/tiny.pt: No such file or directory\n", "models/tiny.pt");
+	finds("loss is not found in the log\n", NULL);
+}
+
+static void check_anew(const char *const *made, size_t n, const char *wanted)
+{
+	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	struct outputs_files files = {0};
+	AUTO_BUF struct buf text;
+
+	left_out_add(&paths, "exp/data/x.bin", LEFT_OUT_IGNORED);
+	left_out_add(&paths, "data/", LEFT_OUT_IGNORED);
+	left_out_add(&paths, "runs/", LEFT_OUT_IGNORED);
+	left_out_sort(&paths);
+	for (size_t i = 0; i < n; i++)
+		*vec_push(&files) = (struct outputs_file){mem_strdup(made[i]), 1, 1};
+	const struct left_out *found = left_out_made_anew(&paths, &files);
+	assert_string_equal(found ? found->path : "", wanted);
+	buf_init(&text, 1000);
+	if (found)
+		left_out_warn_anew(found, &text);
+	if (str_eq(wanted, "data/"))
+		assert_non_null(strstr(text.data, "made data/ anew"));
+	if (str_eq(wanted, "data/"))
+		assert_non_null(strstr(text.data, "`data: [data]`"));
+	outputs_files_done(&files);
+}
+
+/* What programs write each time (runs/) is none, nor what only begins like it. */
+static void test_made_anew(void **state)
+{
+	(void)state;
+	check_anew(NULL, 0, "");
+	check_anew((const char *const[]){"a", "data/MNIST/raw/t", "model.pt"}, 3, "data/");
+	check_anew((const char *const[]){"data.txt", "data2/x", "runs/events"}, 3, "");
+	check_anew((const char *const[]){"exp/data/x.bin"}, 1, "exp/data/x.bin");
+	check_anew((const char *const[]){"exp/data/x.bin2"}, 1, "");
 }
 
 static void test_paths(void **state)
@@ -338,6 +388,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_programs_say),
 		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_data),
+		cmocka_unit_test(test_made_anew),
 		cmocka_unit_test(test_working_directory),
 		cmocka_unit_test(test_only_complaints_count),
 		cmocka_unit_test(test_only_the_end_counts),

@@ -760,6 +760,9 @@ void podlog_finish(struct podlog *podlog, bool previous)
 		cut(podlog);
 	} else if (!podlog->stream) {
 		plan_next(podlog, 0);
+	} else if (!podlog->is_cut && !podlog->is_paused) {
+		/* A kubelet looks once a second whether a log that it sends goes on. */
+		look_at_tail(podlog);
 	}
 }
 

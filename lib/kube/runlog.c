@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "kube/podlog.h"
+#include "kube/status_impl.h"
 #include "kube/watch.h"
 
 enum {
@@ -16,6 +17,7 @@ enum {
 	TURN_MS = 0,        /* at once, but from the loop */
 	LAST_LOOK_MS = 200, /* for pods that are not known yet when the Job has ended */
 	WAIT_MS = 5000,     /* and for those that have not ended yet */
+	PODS_MAX = 256,     /* of which is known how they have ended */
 };
 
 static const char *const CONTAINER = "program";
@@ -39,6 +41,12 @@ struct rank {
 	bool has_begun;                                     /* anything of it was read */
 };
 
+/* json: as it was when it had ended; NULL while it goes on. */
+struct seen_pod {
+	char *uid;
+	struct json *json;
+};
+
 struct kube_runlog {
 	struct kube_client *client;
 	struct loop *loop;
@@ -51,6 +59,8 @@ struct kube_runlog {
 	char *token;
 	struct kube_watch *pods, *jobs;
 	bool synced, job_seen, job_ended;
+	struct json *job;                              /* as it is; NULL: not seen */
+	struct seen_pods VEC_OF(struct seen_pod) seen; /* beyond PODS_MAX: the first of them */
 	int64_t begun_again; /* how often, before the first pod that is seen; -1: none is */
 	struct ranks VEC_OF(struct rank *) ranks; /* by number */
 	struct loop_timer *turn;
@@ -403,12 +413,29 @@ static struct instance *note_pod(
 	return instance;
 }
 
+static void note_seen(struct kube_runlog *runlog, const struct json *pod)
+{
+	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
+	const struct json *state = json_get(container_status(pod), "state");
+	size_t i = 0;
+
+	while (i < runlog->seen.n && !str_eq(runlog->seen.v[i].uid, uid))
+		i++;
+	if (!uid || i > PODS_MAX)
+		return;
+	if (i == runlog->seen.n)
+		*vec_push(&runlog->seen) = (struct seen_pod){.uid = mem_strdup(uid)};
+	json_free(runlog->seen.v[i].json);
+	runlog->seen.v[i].json = has_ended(pod, state) ? json_clone(pod) : NULL;
+}
+
 static void on_pod(void *ctx, const struct json *pod)
 {
 	struct kube_runlog *runlog = ctx;
 	struct rank *rank;
 	struct instance *instance = note_pod(runlog, pod, &rank);
 
+	note_seen(runlog, pod);
 	if (instance && instance->ended)
 		finish_if_read(rank, instance, false);
 	turn_at(runlog, TURN_MS);
@@ -457,6 +484,8 @@ static void on_job(void *ctx, const struct json *job)
 
 	runlog->job_ended = runlog->job_ended || kube_kind_has_ended(runlog->kind, job);
 	runlog->job_seen = true;
+	json_free(runlog->job);
+	runlog->job = json_clone(job);
 	turn_at(runlog, TURN_MS);
 }
 
@@ -538,12 +567,30 @@ static bool any_waits(const struct kube_runlog *runlog)
 	return false;
 }
 
+/* Its pods tell that the Job ends, which it says itself a second or two later. */
+static bool is_decided(const struct kube_runlog *runlog)
+{
+	const struct json *ended[PODS_MAX];
+	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
+
+	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX || any_waits(runlog))
+		return false;
+	for (size_t i = 0; i < pods.n; i++) {
+		ended[i] = runlog->seen.v[i].json;
+		if (!ended[i])
+			return false;
+	}
+	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
+}
+
 /* Nothing is being read. Pods and Jobs are told of separately: the end of the Job may be known
  * before its last pod's. */
 static int turn_idle(struct kube_runlog *runlog, struct err *err)
 {
 	int64_t now_ms = clock_ms(), until_ms;
 
+	if (runlog->synced && runlog->follow && !runlog->job_ended && is_decided(runlog))
+		return end_now(runlog, err);
 	if (!runlog->synced || (runlog->follow && !runlog->job_ended))
 		return 0;
 	if (!runlog->follow)
@@ -643,6 +690,12 @@ void kube_runlog_free(struct kube_runlog *runlog)
 	for (size_t i = 0; i < runlog->ranks.n; i++)
 		rank_free(runlog->ranks.v[i]);
 	vec_done(&runlog->ranks);
+	vec_foreach (struct seen_pod, pod, &runlog->seen) {
+		free(pod->uid);
+		json_free(pod->json);
+	}
+	vec_done(&runlog->seen);
+	json_free(runlog->job);
 	err_done(&runlog->fault);
 	free(runlog->kube_namespace);
 	free(runlog->name);

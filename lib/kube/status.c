@@ -457,6 +457,18 @@ static enum verdict verdict_without_job(const struct sum *sum, const struct json
 	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
 }
 
+/* It has no condition yet. Whether a JobSet begins again is told by conditions only. */
+static enum verdict verdict_of_pods(const struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+	enum kube_outlook outlook =
+		facts->is_jobset ? KUBE_OUTLOOK_OPEN : kube_job_outlook(facts->job, &facts->pods);
+
+	if (outlook == KUBE_OUTLOOK_FAILS)
+		return ended_by_cancel(sum) ? CANCELLED : FAILED;
+	return outlook == KUBE_OUTLOOK_SUCCEEDS ? SUCCEEDED : NOT_ENDED;
+}
+
 /* Conditions of the Job decide; FailureTarget and SuccessCriteriaMet precede Failed and Complete
  * while pods still end. */
 static enum verdict verdict_of(const struct sum *sum, const struct json **ret_failed)
@@ -477,8 +489,9 @@ static enum verdict verdict_of(const struct sum *sum, const struct json **ret_fa
 		return ended_by_cancel(sum) || ends_restarts(sum) ? CANCELLED : FAILED;
 	if (!sum->c.facts->job)
 		return verdict_without_job(sum, ret_failed);
-	return sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job) ? CANCELLED
-										  : NOT_ENDED;
+	if (sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job))
+		return CANCELLED;
+	return verdict_of_pods(sum);
 }
 
 /* true: it has ended. */

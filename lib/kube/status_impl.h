@@ -191,6 +191,15 @@ void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *w
 int kube_gpus_fit(const struct kube_room *room);
 
 /*
+ * What the Job has not said yet
+ */
+
+enum kube_outlook { KUBE_OUTLOOK_OPEN, KUBE_OUTLOOK_SUCCEEDS, KUBE_OUTLOOK_FAILS };
+/* How the Job ends for certain, all its pods having ended, none of which is replaced; pods of other
+ * Jobs are left out. OPEN: something goes on or may be started again, or it cannot be known. */
+enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_items *pods);
+
+/*
  * Before there are pods
  */
 

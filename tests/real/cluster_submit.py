@@ -133,6 +133,23 @@ def test_following_exits_as_the_program_does(w):
         assert done.rc == 0 and first["text"] == "hello" and last["state"] == "succeeded", done
 
 
+def test_an_end_that_is_told_is_what_the_job_says_later(w):
+    """Followed runs end before the condition of their Job is there."""
+    cases = [(["--", "true"], 0, "Complete", 1), (["--", "sh", "-c", "exit 3"], 3, "Failed", 1), (["--", "no-such-program"], 127, "Failed", 1),
+             (["--retries", "1", "--", "sh", "-c", "test $DLRUN_ATTEMPT = 2"], 0, "Complete", 2),
+             (["--retries", "1", "--", "sh", "-c", "exit 4"], 4, "Failed", 2), (["-N", "2", "--", "true"], 0, "Complete", 2)]
+    with site(w, results={"emptyDir": True}) as s:
+        for words, code, condition, pods in cases:
+            done = w.run("submit", "-f", "--json", *words, timeout=120)
+            end = json.loads(done.out.splitlines()[-1])
+            assert (done.rc, end["exit"]["code"]) == (code, code), (words, done)
+            job = s.cluster.wait(lambda: (j := s.cluster.get("Job", end["id"], s.namespace)) and
+                           any(c["type"] in ("Complete", "Failed") for c in j["status"].get("conditions", [])) and j, "its condition", 60)
+            assert condition in [c["type"] for c in job["status"]["conditions"]], (words, job["status"])
+            assert len(s.cluster.get("Pod", namespace=s.namespace, labelSelector=f"job-name={end['id']}")) == pods, words
+            assert w.show(end["id"])["state"] == end["state"] == ("failed" if code else "succeeded")
+
+
 def test_two_ranks_find_each_other(w):
     talk = """import os, socket, time
 rank, where = os.environ["NODE_RANK"], (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

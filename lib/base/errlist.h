@@ -91,6 +91,10 @@
 	  "base at all.") \
 	X(E_IMAGE_DEPTH, LIMIT, "image.depth", "the base image has too many layers", \
 	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
+	X(E_IMAGE_NONE, USAGE, "image.none", "no image holds what the program needs", \
+	  "A cluster runs the program in a container, which has the programs of the base image and the tree, and " \
+	  "nothing of this machine. Name a base that has the interpreter, with --image or `image:`; `scratch`, no " \
+	  "base at all, does for a static program of the tree.") \
 	X(E_IMAGE_PLATFORM, NOTFOUND, "image.platform", "the base image has no such platform", \
 	  "The base is an index without a manifest for the platform of the target.") \
 	X(E_IMAGE_PULL, REMOTE, "image.pull", "the node cannot pull the image", \

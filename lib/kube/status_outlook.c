@@ -2,8 +2,8 @@
 #include "kube/status_impl.h"
 
 /*
- * What the Job controller will say of a Job. It counts pods about a second after their phase is final,
- * which is another second after their containers have ended, and needs a moment for its condition.
+ * What the Job controller will say of a Job. It counts pods about a second after their phase is
+ * final, which is another second after their containers have ended, and then sets its condition.
  * What decides it cannot change any more: the rules of a Job cannot be edited, a final phase stays,
  * and a pod whose containers have all exited with 0 and are not restarted comes to Succeeded, also
  * when it is removed meanwhile; only the loss of its node within that second would be in the way.

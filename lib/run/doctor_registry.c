@@ -417,6 +417,31 @@ static int check_remote_base(struct base_check *check, struct err *err)
 	return 0;
 }
 
+/* The first target whose programs run in containers; NULL: none does. */
+static char *find_cluster(const struct config *config)
+{
+	const char *chosen = config_str(config, "target");
+	AUTO_STRV struct strv names = {0};
+
+	if (chosen && (str_eq(chosen, "kube") || str_starts(chosen, "kube:")))
+		return mem_strdup(chosen);
+	config_target_names(config, &names);
+	for (size_t i = 0; i < names.n; i++)
+		if (str_eq(json_get_str(config_target(config, names.v[i]), "kind"), "kubernetes"))
+			return mem_strdup(names.v[i]);
+	return NULL;
+}
+
+static void check_no_base(struct base_check *check)
+{
+	AUTO_FREE char *cluster = find_cluster(check->config);
+
+	doctor_found(check->row, "none (scratch)");
+	if (cluster && !config_is_set(check->config, "image"))
+		doctor_blame(check->row, DOCTOR_PROBLEM, "image: docker.io/library/python:3.12",
+			"target %s runs programs in containers, which need a base image", cluster);
+}
+
 int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO(base_check_done)
@@ -435,7 +460,9 @@ int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err 
 	}
 	if (check.ref.kind == REF_REGISTRY)
 		return check_remote_base(&check, err);
-	doctor_found(row, check.ref.kind == REF_SCRATCH ? "none (scratch)" : "%s, a layout on disk",
-		check.name);
+	if (check.ref.kind == REF_SCRATCH)
+		check_no_base(&check);
+	else
+		doctor_found(row, "%s, a layout on disk", check.name);
 	return 0;
 }

@@ -318,6 +318,46 @@ static int open_target(struct submission *submission, struct err *err)
 	return r;
 }
 
+static int fail_no_image(const struct submission *submission, struct err *err)
+{
+	AUTO_FREE char *name = str_escaped(submission->target->name);
+
+	err_set(err, E_IMAGE_NONE,
+		"target %s runs programs in containers, and no base image is set", name);
+	err_evidence(err, "--image HOST/REPO:TAG   a base for this run");
+	err_evidence(err, "image: HOST/REPO:TAG    in dlrun.yaml: a base for all runs");
+	err_evidence(err, "dlrun init              proposes one that fits the project");
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
+/* A base that is empty has no program but those of the tree, and no shell. */
+static int check_program(const struct submission *submission, struct err *err)
+{
+	const struct spec *spec = &submission->spec;
+	const char *program = spec->shell ? "sh" : spec->command.v[0];
+
+	if (submission->pack.base_ref.kind != REF_SCRATCH || strchr(program, '/') ||
+		env_get((const char *const *)spec->env.v, "PATH"))
+		return 0;
+	AUTO_FREE char *shown = str_shown(program);
+	err_set(err, E_IMAGE_NONE,
+		"the image has no program '%s': its base is scratch, which is empty", shown);
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
+/* Nothing of this machine is in the container of a cluster. Of a base in a registry nothing but its
+ * configuration is read here, which does not name its programs. */
+static int check_image(const struct submission *submission, struct err *err)
+{
+	bool is_packed = !submission->from_digest || submission->carried.image;
+
+	if (!submission->target->ops->takes_image_from_registry || !is_packed)
+		return 0;
+	if (!config_is_set(submission->config, "image"))
+		return fail_no_image(submission, err);
+	return check_program(submission, err);
+}
+
 static int find_place(struct submission *submission, struct err *err)
 {
 	int r;
@@ -344,6 +384,8 @@ int submission_check(struct submission *submission, struct err *err)
 	if (r == 0 && !submission->from_digest)
 		r = pack_init(&submission->pack, submission->session, NULL,
 			submission->options->full, err);
+	if (r == 0)
+		r = check_image(submission, err);
 	if (r < 0)
 		return r;
 	set_limits(submission);

@@ -119,6 +119,26 @@ def test_the_code_of_a_local_run_goes_to_the_registry(w):
         assert own(third) == own(record), third["image"]
 
 
+def test_a_cluster_needs_an_image_with_the_program(w):
+    """Refused before a byte is sent, and before there is a run; here nothing is in a container."""
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        config = json.loads(((site(w, registry, "x") and w.tree) / "dlrun.yaml").read_text())
+        del config["image"]
+        (w.tree / "dlrun.yaml").write_text(json.dumps(config))
+        local = w.ok("submit", "-d", "-t", "local", "--", "python3", "a.py").out.strip()
+        assert w.run("wait", local).rc == 0
+        mark = len(registry.requests())
+        ways = ["lab", "--image", "image:", "dlrun init"]
+        for words in (["--", "python3", "a.py"], ["--dry-run", "--", "./a.py"], ["--from", local]):
+            w.refused("submit", "-d", "-t", "lab", *words, id="image.none", rc=2, says=ways)
+        # Nothing but the tree is in it, by the user's own word.
+        w.refused("submit", "-d", "-t", "lab", "--image", "scratch", "--", "python3", "a.py", id="image.none", rc=2, says=["python3", "scratch"])
+        assert not [r for r in registry.requests()[mark:] if r.method in ("POST", "PUT", "PATCH")] and "jobs" not in api.made
+        w.ok("submit", "-d", "-t", "lab", "--image", "scratch", "--", "/own/program")
+        assert len(api.made["jobs"]) == 1
+
+
 def test_the_code_of_a_run_in_a_cluster_comes_here(w):
     with plain(w) as registry, Api() as api:
         api.configure(w)

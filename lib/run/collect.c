@@ -666,14 +666,16 @@ static void write_report(const char *dir, const struct collector *c)
 	json_set_bool(report, "complete", !c->fatal);
 	json_set_int(report, "files", (int64_t)c->n_files);
 	json_set_int(report, "bytes", (int64_t)c->bytes);
-	over = mem_printf("%zu files (%s) are over collect.size of %s and were left in the tree",
-		c->over.n, str_size(c->over.bytes, size),
+	json_set_int(report, "unread", (int64_t)c->unread.n);
+	over = mem_printf("%zu %s (%s) %s collect.size of %s, only in the tree until gc removes it",
+		c->over.n, c->over.n == 1 ? "file" : "files", str_size(c->over.bytes, size),
+		c->over.n == 1 ? "exceeds" : "exceed",
 		str_size(c->job->world.collect.size_bytes, limit));
 	add_sentence(list, &c->over, over);
 	add_sentence(list, &c->moved,
 		"the results have other files of the same name, so the tree's are called "
 		"*" COLLECT_SUFFIX);
-	add_sentence(list, &c->unread, "could not be collected and were left in the tree");
+	add_sentence(list, &c->unread, "not collected, and kept in the tree");
 	if (c->fatal) {
 		failed = mem_printf(
 			"not all results could be collected: %s; dlrun fetch tries again",

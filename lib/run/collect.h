@@ -61,8 +61,9 @@ int collect_finish(const char *dir, struct err *err);
  * what the snapshot has there. */
 int collect_restore(const char *dir, const struct attempt_job *job, struct err *err);
 
-/* {"schema", "complete", "files", "bytes", "warnings": [sentence…]}: of files that are results of
- * this attempt, and what people should be told. NULL: nothing is known. The caller frees. */
+/* {"schema", "complete", "files", "bytes", "unread", "warnings": [sentence…]}: of files that are
+ * results of this attempt; how many of them could not be collected; what people should be told.
+ * NULL: nothing is known. The caller frees. */
 struct json *collect_read_report(const char *dir);
 
 #endif

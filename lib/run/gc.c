@@ -103,9 +103,12 @@ static int drop_attempt(struct gc *gc, const char *dir, bool old, struct err *er
 	if (fs_is_locked(lock))
 		return 0;
 	r = gc_drop_temporary(gc, dir, err);
-	/* Nothing that a program has made goes with its tree. */
+	/* Nothing that a program has made goes with its tree: one with results that could not be
+	 * collected stays until the run is removed. */
 	if (r == 0 && old && !gc->dry_run)
 		r = collect_finish(dir, err);
+	AUTO_JSON struct json *report = collect_read_report(dir);
+	old = old && json_get_int(report, "unread", 0) == 0;
 	for (size_t i = 0; r == 0 && old && i < ARRAY_LEN(names); i++) {
 		AUTO_FREE char *path = fs_join(dir, names[i]);
 		r = gc_drop(gc, path, &gc->report->trees, err);

@@ -235,8 +235,13 @@ def test_trees_go_but_no_results(w):
     (attempt / "collected.json").unlink()
     (outputs_of(w, run) / "model").unlink()
     (w.state / "runs" / run / "collected/model").unlink()
+    other = submit(w, "sh", "-c", "echo 1 > model")
+    ended(w, other)
+    report = w.state / "runs" / other / "attempts/1/collected.json"
+    report.write_text(json.dumps({**json.loads(report.read_text()), "unread": 1}))
     w.ok("gc", "--keep", "0s")
     assert not (attempt / "tree").exists() and files(outputs_of(w, run)) == ["model"]
+    assert tree_of(w, other).exists(), "a file that could not be collected is only there"
 
 
 if __name__ == "__main__":

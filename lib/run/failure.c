@@ -445,8 +445,8 @@ struct signal_word {
 
 static const struct signal_word signal_words[] = {
 	{SIGKILL,
-		"killed from outside (SIGKILL); nothing here shows that memory ran out, which is "
-		"the most frequent reason",
+		"somebody else did it, often the kernel when memory runs out; nothing in the output "
+		"shows that",
 		"look at the kernel's log there: dmesg | grep -i -e oom -e killed",
 		"ask for more memory: dlrun submit --from {run} --memory 32Gi"},
 	{SIGSEGV, "segmentation fault in native code",

@@ -2,6 +2,7 @@
 """Commands in what a run has left, and lists of many runs on small terminals."""
 
 import contextlib
+import re
 
 from cluster_forward import Terminal
 from harness import *  # noqa: F403
@@ -42,6 +43,23 @@ def test_commands_have_the_environment_of_a_setup(w):
     assert w.ok("logs", run).out == "tool\n"
     shown = w.ok("exec", run, "--", "sh", "-c", "tool; echo $VIRTUAL_ENV").out.split("\n")
     assert shown[0] == "tool" and shown[1].endswith("/.venv"), shown
+
+
+def test_a_list_that_is_watched_keeps_its_heading(w):
+    w.repo({"a.txt": "a\n"})
+    w.ok("submit", "-d", "--", "sleep", "600")
+    for _ in range(9):
+        ended(w, "--", "true")
+    with contextlib.closing(Terminal(w, w.dlrun, "ps", "--watch", "-a", size=(10, 50))) as terminal:
+        wait_for(lambda: terminal.seen.count(b"\x1b[H\x1b[J") >= 2, "the second drawing")
+        frame = terminal.seen.split(b"\x1b[H\x1b[J")[1].decode()
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", frame).split("\r\n")
+        assert lines[0].startswith("ID ") and len(lines) <= 10, lines
+        assert all(len(line) <= 50 for line in lines), lines
+        assert any("sleep 600" in line for line in lines), "what runs is not left out"
+        terminal.type(b"\x03")
+        assert terminal.process.wait(30) == 130
+    w.ok("cancel", "@-9")
 
 
 def answered(w, answer, *args):

@@ -535,7 +535,7 @@ static void add_hint(
 			buf_adds(out, facts->run_id ? facts->run_id : "@");
 			text += sizeof(run) - 2;
 		} else if (str_starts(text, word)) {
-			add_word(after, out);
+			add_word(facts->is_private ? "" : after, out);
 			text += sizeof(word) - 2;
 		} else {
 			buf_addc(out, *text);
@@ -556,11 +556,17 @@ static void say_rule(
 	add_hint(facts, text, finding->after, hint);
 }
 
-static void say_line(const struct finding *finding, struct buf *reason)
+static void say_line(
+	const struct failure_facts *facts, const struct finding *finding, struct buf *reason)
 {
-	if (finding->rule && finding->rule->name)
-		buf_addf(reason, "%s: ", finding->rule->name);
-	add_clean(finding->line + strspn(finding->line, " "), FAILURE_LINE_MAX, reason);
+	const char *name = finding->rule ? finding->rule->name : NULL;
+	const char *line = finding->line + strspn(finding->line, " ");
+	AUTO_FREE char *type = facts->is_private ? mem_strndup(line, strcspn(line, ": ")) : NULL;
+
+	if (type)
+		line = is_exception(line, true) ? type : "";
+	buf_addf(reason, "%s%s", name ? name : "", name && *line ? ": " : "");
+	add_clean(line, FAILURE_LINE_MAX, reason);
 }
 
 static void add_place(const struct raised *raised, struct buf *out)
@@ -593,9 +599,10 @@ static void say_raised(const struct failure_facts *facts, const struct strv *lin
 
 	if (!try_line(raised->text, &finding) && strstr(raised->text, "DataLoader worker"))
 		find_worker_end(lines, &finding);
-	say_line(&finding, reason);
-	add_place(raised, reason);
-	if (finding.rule)
+	say_line(facts, &finding, reason);
+	if (reason->len)
+		add_place(raised, reason);
+	if (finding.rule && reason->len)
 		say_rule(facts, &finding, hint);
 }
 
@@ -642,7 +649,7 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	find_raised(facts, &lines, &raised);
 	if (raised.text && (!word || word->sig == SIGABRT)) {
 		say_raised(facts, &lines, &raised, reason, hint);
-		return true;
+		return reason->len > 0;
 	}
 	find_last(&lines, &finding);
 	if (word && !tells_more(word, &finding)) {
@@ -651,8 +658,8 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	}
 	if (!finding.line)
 		return false;
-	say_line(&finding, reason);
-	if (finding.rule)
+	say_line(facts, &finding, reason);
+	if (finding.rule && reason->len)
 		say_rule(facts, &finding, hint);
-	return true;
+	return reason->len > 0;
 }

@@ -22,6 +22,9 @@ struct failure_facts {
 	struct run_exit exit;
 	bool in_container; /* the program has seen the image's files, not the machine's */
 	bool is_cluster;   /* resources are what the run asked for */
+	/* The run has secrets, and the output may hold their values: nothing is repeated but the
+	 * name of an exception and where it was raised. */
+	bool is_private;
 };
 
 /* Appends to reason, and to hint what to do; false, and nothing appended: nothing is recognised.

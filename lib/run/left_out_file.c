@@ -237,6 +237,13 @@ static bool add_left_out(const struct dirs *dirs, const struct run *run, const c
 	return true;
 }
 
+static bool has_secrets(const struct run *run)
+{
+	AUTO_STRV struct strv names = {0};
+
+	return words_get(run->spec, "secrets", &names, NULL) < 0 || names.n > 0;
+}
+
 /* ": ModuleNotFoundError: No module named 'x' (train.py:3)". What the target itself knows of the
  * reason goes before what the output looks like. */
 static bool add_failure(const struct run *run, const char *tree, const struct buf *tail,
@@ -253,6 +260,7 @@ static bool add_failure(const struct run *run, const char *tree, const struct bu
 	};
 	AUTO_BUF struct buf reason = {0}, next = {0};
 
+	facts.is_private = has_secrets(run);
 	run_get_exit(run, &facts.exit);
 	buf_init(&reason, REASON_MAX);
 	buf_init(&next, REASON_MAX);

@@ -269,6 +269,23 @@ static void test_signals(void **state)
 	tells_of(&stopped, "epoch 1\n", NULL, NULL);
 }
 
+/* What may be a secret is not repeated, what was found is. */
+static void test_output_of_a_run_with_secrets(void **state)
+{
+	static const char missing[] =
+		"Traceback (most recent call last):\n  File \"t.py\", line 1, in f\n"
+		"ModuleNotFoundError: No module named 'hunter2'\n";
+	struct failure_facts facts = here, crashed = ended_by(139, 0);
+
+	(void)state;
+	facts.is_private = crashed.is_private = true;
+	tells_of(&facts, missing, "ModuleNotFoundError (t.py:1)", "pip install PACKAGE in");
+	tells_of(&facts, "Error: no such key: hunter2\n", "Error", NULL);
+	tells_of(&facts, "cat: hunter2: No such file or directory\n", NULL, NULL);
+	tells_of(&facts, "dd: hunter2: No space left on device\n", "a disk is full", "dlrun gc");
+	tells_of(&crashed, "hunter2\n", "segmentation fault in native code", "PYTHONFAULTHANDLER");
+}
+
 static void test_hostile_output(void **state)
 {
 	AUTO_FREE char *wide = mem_alloc(200000, 1);
@@ -301,6 +318,7 @@ int main(void)
 		cmocka_unit_test(test_networks_and_gpus),
 		cmocka_unit_test(test_other_languages),
 		cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_output_of_a_run_with_secrets),
 		cmocka_unit_test(test_hostile_output),
 	};
 

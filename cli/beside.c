@@ -130,7 +130,7 @@ int beside_run(struct app *app, const struct beside_request *request)
 	int status = 0;
 
 	if (request->tty && !isatty(STDIN_FILENO)) {
-		err_set(&err, E_USAGE, "--tty: stdin is no terminal");
+		err_set(&err, E_USAGE, "--tty: stdin is not a terminal");
 		err_hint(&err, "leave -t out; -i passes stdin on to the command");
 		return app_fail(app, &err);
 	}

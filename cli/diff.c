@@ -215,7 +215,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun diff @-1 @ # what differs between the last two runs",
-	"dlrun diff @ # what has changed in the tree since the newest run",
+	"dlrun diff @ # what has changed in the working tree since the newest run",
 	"dlrun diff --patch @-1 @ # with the changed lines",
 };
 

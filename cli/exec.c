@@ -65,7 +65,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun exec -- nvidia-smi # beside the program of the newest run",
+	"dlrun exec -- nvidia-smi # in the environment of the newest run",
 	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
 	"dlrun exec -i @ -- tar x < code.tar # what stdin is goes to the command",
 };

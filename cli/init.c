@@ -65,7 +65,7 @@ static int ask_command(
 	if (r <= 0 || answer.len == 0 || str_eq(answer.data, first))
 		return r;
 	if (answer.full || !str_is_utf8(answer.data, answer.len))
-		return err_set(err, E_USAGE, "the answer is no text that can be written down");
+		return err_set(err, E_USAGE, "the answer cannot be written as text");
 	*ret_answer = buf_take(&answer);
 	return 1;
 }

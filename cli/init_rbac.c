@@ -69,7 +69,7 @@ static int find_cluster(
 		return r;
 	if (!list->items.v[0].is_cluster) {
 		AUTO_FREE char *shown = str_shown(wanted.v[0]);
-		err_set(err, E_USAGE, "target %s is no cluster, and needs no Role", shown);
+		err_set(err, E_USAGE, "target %s is not a cluster, and needs no Role", shown);
 		return err_hint(err, "dlrun targets");
 	}
 	app_catch_signals();

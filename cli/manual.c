@@ -120,7 +120,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		[CONFIG_SIZE] = "a size: 4096, 500Mi, 2Gi",
 		[CONFIG_DURATION] = "a duration: 90s, 15m, 1h30m, 7d",
 		[CONFIG_LIST] = "a list",
-		[CONFIG_COMMAND] = "a list of words, or a string",
+		[CONFIG_COMMAND] = "a list of arguments, or a string",
 		[CONFIG_ENV] = "a map of names to values",
 		[CONFIG_MAP] = "a map of the keys that follow",
 		[CONFIG_TARGETS] = "a map of names to targets",

@@ -68,7 +68,7 @@ static void say_left_out(struct app *app, const struct path_list *paths)
 	}
 	if (paths->n_left_out > shown)
 		buf_addf(&line, " and %zu more", paths->n_left_out - shown);
-	app_phase(app, "", "left out: %s", line.data);
+	app_phase(app, "", "excluded: %s", line.data);
 }
 
 void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms)

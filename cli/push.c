@@ -34,7 +34,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct push_values, allow_size), .arg = "SIZE",
 		.help = "Send a tree of up to SIZE (500Mi, 2Gi)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct push_values, full),
-		.help = "Write the whole code layer anew, not what changed"},
+		.help = "Write the full code layer, not only what changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct push_values, dry_run),
 		.help = "List files and layers; send and keep nothing"},
 	{OPT_MEMBER(OPT_FLAG, 0, "trace", struct push_values, trace),

@@ -127,7 +127,7 @@ static void add_code(struct buf *out, const struct run *run)
 	char bytes[16];
 
 	add_field(out, "code", json_get_str(snapshot, "id"));
-	add_fieldf(out, "", "%lld %s, %s, %lld left out", files, files == 1 ? "file" : "files",
+	add_fieldf(out, "", "%lld %s, %s, %lld excluded", files, files == 1 ? "file" : "files",
 		str_size((uint64_t)json_get_int(snapshot, "bytes", 0), bytes),
 		(long long)json_get_int(snapshot, "left_out", 0));
 	if (commit)
@@ -192,7 +192,7 @@ static const char *how_it_ended(const char *reason)
 	} rows[] = {
 		{"Cancelled", "cancelled"},
 		{"Error", "the program failed"},
-		{"Evicted", "it was put off its node"},
+		{"Evicted", "it was evicted from its node"},
 		{"Interrupted", "dlrun was stopped"},
 		{"Lost", "lost"},
 		{"NodeLost", "its node was lost"},
@@ -295,7 +295,7 @@ static void add_used(struct buf *out, const char *label, const struct run *run,
 static void add_usage(struct buf *out, const struct run *run)
 {
 	static const char *const machine[][2] = {
-		{"cpu", "of processor time"}, {"memory", "of memory at most"}};
+		{"cpu", "of CPU time"}, {"memory", "of memory at most"}};
 	static const char *const gpus[][2] = {
 		{"gpu", "of the time busy"}, {"gpu-memory", "of their memory at most"}};
 

@@ -66,8 +66,8 @@ static int set_target(struct app *app, const char *word, struct err *err)
 		return r;
 	const char *kind = json_get_str(config_target(config, word), "kind");
 	if (kind && !str_eq(kind, "ssh")) {
-		err_set(err, E_TARGET_UNSUPPORTED, "target %s is no host: it is of kind %s", word,
-			kind);
+		err_set(err, E_TARGET_UNSUPPORTED, "target %s is not a host: it is of kind %s",
+			word, kind);
 		return err_hint(err, "dlrun ssh ssh:%s", word);
 	}
 	AUTO_FREE char *name =
@@ -189,7 +189,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun ssh gpu1 # this tree there, and a shell in it",
 	"dlrun ssh gpu1 -- python3 -i train.py # the same with a program",
-	"dlrun ssh @ # back to it, or a shell beside the program of the newest run",
+	"dlrun ssh @ # back to it, or a shell inside the newest run",
 };
 
 const struct cmd cmd_ssh = {

@@ -79,15 +79,15 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "from", struct submit_values, from), .arg = "RUN",
 		.help = "Run the exact code of an earlier run again", .values = VALUE_RUN},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct submit_values, tags), .arg = "K[=V]",
-		.help = "A word to find the run by"},
+		.help = "A tag to find the run by"},
 	{OPT_MEMBER(OPT_STRING, 0, "group", struct submit_values, group), .arg = "NAME",
-		.help = "A word that runs of one study share", .key = "group"},
+		.help = "A name that runs of one study share", .key = "group"},
 	{OPT_MEMBER(OPT_STRING, 0, "note", struct submit_values, note), .arg = "TEXT",
 		.help = "A sentence to remember it by"},
 	{OPT_MEMBER(OPT_STRING, 0, "name-file", struct submit_values, name_file), .arg = "FILE",
 		.help = "Write the run's id to FILE", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct submit_values, full),
-		.help = "Write the whole code layer anew, not what changed"},
+		.help = "Write the full code layer, not only what changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct submit_values, accept_new_host),
 		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct submit_values, dry_run),
@@ -95,7 +95,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 'o', "output", struct submit_values, output), .arg = "FORMAT",
 		.help = "With --dry-run: print what would be made there, as yaml or json"},
 	{OPT_MEMBER(OPT_FLAG, 0, "list-files", struct submit_values, list_files),
-		.help = "With --dry-run: every file that goes or is left out"},
+		.help = "With --dry-run: every file that is sent or excluded"},
 	{OPT_END},
 };
 
@@ -198,7 +198,7 @@ static void say_machine(struct app *app, const struct run *run)
 	unsigned n = os_processors();
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s", run_target(run), n,
-		n == 1 ? "processor" : "processors", gpu_words(run, gpus));
+		n == 1 ? "CPU" : "CPUs", gpu_words(run, gpus));
 }
 
 static void on_target(void *ctx, const struct run *run)

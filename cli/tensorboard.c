@@ -20,7 +20,7 @@ static const struct opt opts[] = {
 		.max = PORT_MAX,
 		.help = "At this port here; default: 6006 or the next one that is free"},
 	{OPT_MEMBER(OPT_FLAG, 0, "remote", struct tensorboard_values, remote),
-		.help = "Use the TensorBoard beside the program, or start it there"},
+		.help = "Use the TensorBoard that runs with the program, or start one there"},
 	{OPT_MEMBER(OPT_FLAG, 0, "scalars", struct tensorboard_values, scalars),
 		.help = "Copy only what curves need: no images, audio, graphs, histograms"},
 	{OPT_MEMBER(OPT_FLAG, 0, "no-open", struct tensorboard_values, no_open),
@@ -91,9 +91,8 @@ static void print_json(const struct showing *showing, const struct tensorboard_s
 static void say_remote(
 	struct app *app, const struct run *run, const struct tensorboard_shown *shown)
 {
-	app_phase(app, "remote", "TensorBoard %s at port %u beside the program of %s, %s",
-		shown->version, shown->remote, run_id(run),
-		shown->was_found ? "found there" : "started there");
+	app_phase(app, "remote", "TensorBoard %s at port %u in %s, %s", shown->version,
+		shown->remote, run_id(run), shown->was_found ? "found there" : "started there");
 }
 
 static void on_shown(void *ctx, const struct tensorboard_shown *shown)
@@ -173,7 +172,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun tensorboard # the newest run, in the browser",
 	"dlrun tensorboard @ @-1 resnet-3k2f9 # three runs side by side, wherever they ran",
-	"dlrun tensorboard --remote @ # the one beside the program: nothing is copied",
+	"dlrun tensorboard --remote @ # the one that runs with the program: nothing is copied",
 };
 
 const struct cmd cmd_tensorboard = {

@@ -43,7 +43,7 @@
 	  "A dlrun process holds the named file. It is released when that process ends.") \
 	X(E_IO_PERMISSION, AUTH, "io.permission", "the system does not allow it", \
 	  "The message names the path. Directories of dlrun must belong to you and be closed to others.") \
-	X(E_IO_READ, IO, "io.read", "a file of the tree cannot be read", \
+	X(E_IO_READ, IO, "io.read", "a file of the working tree cannot be read", \
 	  "Every file of the snapshot must be readable, or what runs would not be what you see. " \
 	  "Mend its permissions, or put the path into .dlrunignore.") \
 	/* data in a form that dlrun does not take */ \
@@ -56,10 +56,10 @@
 	  "Run dlrun in a working tree: `git clone` or `git worktree add` makes one.") \
 	X(E_SNAPSHOT_EMPTY, CONFIG, "snapshot.empty", "the snapshot would hold no file", \
 	  "Everything is ignored, or `paths:` names nothing that exists. `dlrun submit --dry-run " \
-	  "--list-files` shows what is left out and why.") \
+	  "--list-files` shows what is excluded and why.") \
 	X(E_SNAPSHOT_INCLUDE, USAGE, "snapshot.include", "an --include or paths: entry matches nothing", \
-	  "The named path does not exist in the tree. Paths are relative to the root of the tree.") \
-	X(E_SNAPSHOT_LIMIT, LIMIT, "snapshot.limit", "the tree is over a limit", \
+	  "The named path does not exist in the working tree. Paths are relative to the root of the working tree.") \
+	X(E_SNAPSHOT_LIMIT, LIMIT, "snapshot.limit", "the working tree is over a limit", \
 	  "Large trees are refused before a byte leaves, with the largest files and directories named. " \
 	  "Ignore data in .gitignore or .dlrunignore, allow a path with --allow, or raise `limits:`.") \
 	X(E_SNAPSHOT_LOOP, CONFIG, "snapshot.loop", "a directory is mounted inside itself", \
@@ -83,8 +83,8 @@
 	X(E_IMAGE, REMOTE, "image", "an image is not valid", \
 	  "A manifest, configuration or layer does not have the form of the OCI image specification, " \
 	  "or its digest does not match.") \
-	X(E_IMAGE_ARCH, CONFIG, "image.arch", "the image is for another kind of processor", \
-	  "The node has another processor than the image was made for. `platform:` of the target picks the variant " \
+	X(E_IMAGE_ARCH, CONFIG, "image.arch", "the image is for another CPU architecture", \
+	  "The CPU architecture of the node differs from that of the image. `platform:` of the target picks the variant " \
 	  "of the base image (linux/amd64, linux/arm64); dlrun then keeps the run to such nodes.") \
 	X(E_IMAGE_BASE, NOTFOUND, "image.base", "the base image is not there", \
 	  "The message names the reference. `oci:DIR[:TAG]` is an OCI image layout on disk, `scratch` is no " \
@@ -117,7 +117,7 @@
 	  "GPUs are given out by locks on files in a directory that all users of the machine share. The message " \
 	  "names it.") \
 	X(E_GPU_TOOL, IO, "gpu.tool", "the GPUs cannot be listed", \
-	  "nvidia-smi or rocm-smi is there and fails. Its own words are shown; `-g 0` runs without GPUs.") \
+	  "nvidia-smi or rocm-smi is there and fails. Its own message is shown; `-g 0` runs without GPUs.") \
 	/* secrets */ \
 	X(E_SECRET, USAGE, "secret", "a secret has no value", \
 	  "Its value comes from the variable of that name in this shell, or from a file by NAME=@FILE. " \
@@ -139,7 +139,7 @@
 	  "Event files (names with \"tfevents\") are found anywhere in the results of a run: in the tree " \
 	  "that its program runs in, and in $DLRUN_OUTPUT_DIR. `collect:` of dlrun.yaml may exclude them.") \
 	X(E_TENSORBOARD_ENDED, IO, "tensorboard.ended", "TensorBoard ended while it was looked at", \
-	  "The evidence holds its last words. Runs are not touched. `dlrun plot` draws the same curves " \
+	  "The evidence holds its last lines. Runs are not touched. `dlrun plot` draws the same curves " \
 	  "without it.") \
 	X(E_TENSORBOARD_MISSING, NOTFOUND, "tensorboard.missing", "there is no TensorBoard", \
 	  "dlrun starts your own one: of the active environment (VIRTUAL_ENV, .venv of the tree, conda), " \
@@ -150,7 +150,7 @@
 	  "TensorBoard up to 2.20 needs pkg_resources, which setuptools 82 does not have any more. " \
 	  "TensorBoard 2.21 does without.") \
 	X(E_TENSORBOARD_START, IO, "tensorboard.start", "TensorBoard does not start", \
-	  "The evidence holds its last words; -v shows all of them. Mostly a package beside it is too " \
+	  "The evidence holds its last lines; -v shows all of them. Mostly a package beside it is too " \
 	  "new or too old for it. `dlrun plot` draws the same curves without it.") \
 	/* the server for the browser */ \
 	X(E_FRONT_HEAD, REMOTE, "front.head", "a request or an answer is not HTTP/1.1 as it should be", \
@@ -199,7 +199,7 @@
 	/* registries */ \
 	X(E_REGISTRY_ANSWER, REMOTE, "registry.answer", "the registry gave an answer that makes no sense", \
 	  "The answer is not one of the OCI distribution specification, or the digest in it is wrong. Its " \
-	  "status and its first words are shown.") \
+	  "status and its first line are shown.") \
 	X(E_REGISTRY_AUTH, AUTH, "registry.auth", "the registry does not accept the login", \
 	  "There is no login for it, or it is wrong or has expired. `docker login HOST`, `podman login HOST` or " \
 	  "the registry's own tool stores a new one.") \
@@ -230,10 +230,10 @@
 	/* clusters */ \
 	X(E_KUBE_ANSWER, REMOTE, "kube.answer", "the cluster gave an answer that makes no sense", \
 	  "Something between here and the API server changed the answer, or something else listens there. Its " \
-	  "status and its first words are shown.") \
+	  "status and its first line are shown.") \
 	X(E_KUBE_AUTH, AUTH, "kube.auth", "the login for the cluster does not work", \
 	  "The API server does not accept the certificate or token of the kubeconfig, or the program that makes " \
-	  "them failed. Its own words are shown.") \
+	  "them failed. Its own message is shown.") \
 	X(E_KUBE_BUSY, NET, "kube.busy", "the cluster is too busy", \
 	  "The API server limits how much it does at a time (429). It was asked again until the time limit.") \
 	X(E_KUBE_CONFIG, CONFIG, "kube.config", "a kubeconfig cannot be used", \
@@ -275,7 +275,7 @@
 	  "`exec:` of the kubeconfig names a program. It is not installed, was not allowed, failed, or printed " \
 	  "something else than an ExecCredential.") \
 	X(E_KUBE_SERVER, REMOTE, "kube.server", "the cluster failed", \
-	  "The API server answered with an error of its own. Its words are shown.") \
+	  "The API server answered with an error of its own. Its message is shown.") \
 	X(E_KUBE_SHELL, CONFIG, "kube.shell", "the image has no shell, and the run needs one", \
 	  "An image made from scratch has nothing but the tree. Programs of it are started as they are; before:, " \
 	  "setup:, --signal and commands for the shell need a base image with /bin/sh.") \
@@ -294,7 +294,7 @@
 	  "`dlrun gc --node HOST` removes old trees and layers there; `dir:` of the target names another " \
 	  "directory. Nothing was started.") \
 	X(E_NODE_FAILED, REMOTE, "node.failed", "the node could not do it", \
-	  "The message has the node's own words.") \
+	  "The message has the node's own message.") \
 	X(E_NODE_LOST, NET, "node.lost", "the node stopped answering", \
 	  "The connection was cut or nothing came for too long. What runs there goes on; the same command asks " \
 	  "again.") \
@@ -312,10 +312,10 @@
 	  "The message names the one that is not on PATH there.") \
 	/* ssh */ \
 	X(E_SSH_CONFIG, CONFIG, "ssh.config", "the configuration of ssh cannot be used", \
-	  "`ssh -G HOST` shows what ssh makes of a name; dlrun goes by it. The message has its words.") \
+	  "`ssh -G HOST` shows what ssh makes of a name; dlrun goes by it. The message quotes it.") \
 	X(E_SSH_HOST_KEY, AUTH, "ssh.host_key", "the host is not the one that is known", \
 	  "Its key is another one than known_hosts has, or is revoked there: somebody may stand between, or " \
-	  "the machine was set up anew. dlrun never goes on. Ask who runs it, then `ssh-keygen -R HOST`.") \
+	  "the machine was reinstalled. dlrun never goes on. Ask who runs it, then `ssh-keygen -R HOST`.") \
 	X(E_SSH_LOGIN, AUTH, "ssh.login", "the host does not accept the login", \
 	  "`ssh HOST true` must work without dlrun. The message says which keys were offered; an agent that " \
 	  "is not running, a wrong user name and a missing public key there are the usual reasons.") \
@@ -339,9 +339,9 @@
 	  "with the security settings. The message names it. The pod starts by itself once it is there.") \
 	X(E_JOB_DENIED, AUTH, "job.denied", "the cluster does not let the pod be made", \
 	  "The Job was accepted, its pods are not: Pod Security, an admission webhook, a limit range or a missing " \
-	  "service account. The cluster's own words are shown. `security: restricted` of the target suits the " \
+	  "service account. The cluster's own message is shown. `security: restricted` of the target suits the " \
 	  "strictest level of Pod Security.") \
-	X(E_JOB_EVICTED, REMOTE, "job.evicted", "the run was put off its node", \
+	X(E_JOB_EVICTED, REMOTE, "job.evicted", "the run was evicted from its node", \
 	  "The node ran out of memory or disk, the pod used more disk than it may, or somebody emptied the node. " \
 	  "`memory:` and `disk:` below `resources:` say what a run needs; the node then keeps that much for it.") \
 	X(E_JOB_FAILED, REMOTE, "job.failed", "the cluster ended the job", \
@@ -359,14 +359,14 @@
 	  "The scheduler chose a node, and the node itself had no room or no working device for the pod. A broken " \
 	  "GPU looks like this.") \
 	X(E_JOB_START, REMOTE, "job.start", "the container cannot be started", \
-	  "The node has the image, but its container runtime or network fails. Its own words are shown.") \
+	  "The node has the image, but its container runtime or network fails. Its own message is shown.") \
 	X(E_JOB_VOLUME, CONFIG, "job.volume", "a volume cannot be mounted", \
 	  "The claim, Secret or server that a volume names does not exist, does not answer, or is in use by another " \
 	  "node. The message names it. The node tries again by itself.") \
 	/* waiting for a place */ \
 	X(E_SCHED, REMOTE, "sched", "no node takes the run now", \
 	  "The scheduler's own reasons are shown. It goes on trying by itself.") \
-	X(E_SCHED_ARCH, CONFIG, "sched.arch", "no node has such a processor", \
+	X(E_SCHED_ARCH, CONFIG, "sched.arch", "no node has that CPU architecture", \
 	  "The run is kept to nodes of the platform of its image. `platform:` of the target says which one to build.") \
 	X(E_SCHED_CPU, LIMIT, "sched.cpu", "no node has so many free CPUs", \
 	  "It starts by itself when enough are free. --cpus asks for fewer.") \
@@ -400,12 +400,12 @@
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \
 	X(E_RUN_DATA, CONFIG, "run.data", "data of the run is not there", \
-	  "`data:` names paths of the tree whose content stays where it is. Locally that is the tree itself, or " \
+	  "`data:` names paths of the working tree whose content stays where it is. Locally that is the tree itself, or " \
 	  "the place that the target's own `data:` gives.") \
 	X(E_RUN_ENDED, CONFLICT, "run.ended", "the run has ended already", \
 	  "`dlrun show RUN` says how. `dlrun submit --from RUN` runs the same code again.") \
 	X(E_RUN_EXEC, NOTFOUND, "run.exec", "the program to run is not there", \
-	  "The first word of the command is neither on PATH nor a file of the tree. The run is recorded " \
+	  "The first word of the command is neither on PATH nor a file of the working tree. The run is recorded " \
 	  "with exit status 127, as a shell would say.") \
 	X(E_RUN_FAILED, REMOTE, "run.failed", "the program failed", \
 	  "The exit status is the program's own (128 + n for a signal). `dlrun logs RUN` shows its output.") \
@@ -420,7 +420,7 @@
 	  "A run that was found by TARGET:ID can be shown, followed, fetched and forwarded by everybody who " \
 	  "may read the place. Only who submitted it cancels, restarts or removes it.") \
 	X(E_RUN_OUTPUTS, CONFIG, "run.outputs", "an output of the run cannot be a directory", \
-	  "`outputs:` names directories of the tree that lie in $DLRUN_OUTPUT_DIR. A file of the snapshot " \
+	  "`outputs:` names directories of the working tree that lie in $DLRUN_OUTPUT_DIR. A file of the snapshot " \
 	  "cannot be one.") \
 	X(E_RUN_RUNNING, CONFLICT, "run.running", "the run has not ended", \
 	  "`dlrun cancel RUN` stops it, `dlrun wait RUN` waits for its end.") \

@@ -166,7 +166,7 @@ static bool is_foreign_tag(const char *tag)
 static int on_alias(struct parse *parse, const yaml_event_t *event)
 {
 	if (wants_key(parse))
-		return fail_here(parse, event, "an alias is no key");
+		return fail_here(parse, event, "an alias is not a key");
 	struct yaml *node = new_node(parse, YAML_SCALAR, event);
 	node->text = mem_strdup("");
 	node->plain = true;

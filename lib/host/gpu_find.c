@@ -55,7 +55,7 @@ static int check_silence(
 		why = mem_printf(
 			"it was killed by SIG%s", proc_signal_name(WTERMSIG(status), name));
 	else
-		why = mem_printf("it ended with status %d", WEXITSTATUS(status));
+		why = mem_printf("it exited with status %d", WEXITSTATUS(status));
 	return fail_tool(tool, why, err);
 }
 

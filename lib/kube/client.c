@@ -166,7 +166,7 @@ static int more_pages(struct kube_call *call, struct kube_answer *answer)
 	/* An empty list may be null in Go. */
 	if (!answer->object ||
 		(items && json_kind(items) != JSON_ARRAY && json_kind(items) != JSON_NULL))
-		return fail_list(call, answer, "the answer is no list");
+		return fail_list(call, answer, "the answer is not a list");
 	if (!items || json_kind(items) == JSON_NULL)
 		json_set(answer->object, "items", json_array());
 	if (token && json_count(items) == 0)

@@ -133,7 +133,7 @@ static char *message_of(const struct http_answer *http, const struct json *objec
 		return kube_words(said, strlen(said), KUBE_WORDS_MAX);
 	AUTO_FREE char *shown = kube_words(text, object ? 0 : http->body.len, CAUSE_MAX);
 	return *shown ? mem_printf("the server answers %d: %s", http->status, shown)
-		      : mem_printf("the server answers %d without a word", http->status);
+		      : mem_printf("the server answers %d without a message", http->status);
 }
 
 static void refuse(const struct kube_asked *asked, int status, const struct http_answer *http,
@@ -268,7 +268,7 @@ static void read_object(
 	if (r == -ERR_LIMIT)
 		err_move(&answer->fault, &fault);
 	else
-		fail_foreign(asked, http, "something that is no JSON", &answer->fault);
+		fail_foreign(asked, http, "something that is not JSON", &answer->fault);
 }
 
 void kube_answer_read(const struct kube_asked *asked, struct http_answer *http, bool is_stream,

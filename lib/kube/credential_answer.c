@@ -130,13 +130,13 @@ static int take_status(const struct json *status, const struct kube_access *acce
 		return kube_plugin_fault(access, "printed neither a token nor a certificate", err);
 	if (!str_empty(token) && !is_header_text(token))
 		return kube_plugin_fault(
-			access, "printed a token with blanks or control characters", err);
+			access, "printed a token with spaces or control characters", err);
 	if (!str_empty(cert) && (!strstr(cert, "-----BEGIN ") || !strstr(key, "-----BEGIN ")))
 		return kube_plugin_fault(
 			access, "printed a certificate that is not in PEM form", err);
 	if (!str_empty(expires) && clock_parse(expires, &made->expires_ms, NULL) < 0)
 		return kube_plugin_fault(
-			access, "printed an expirationTimestamp that is no time", err);
+			access, "printed an expirationTimestamp that is not a time", err);
 	made->token = str_empty(token) ? NULL : mem_strdup(token);
 	made->cert_pem = str_empty(cert) ? NULL : mem_strdup(cert);
 	made->key_pem = str_empty(cert) ? NULL : mem_strdup(key);

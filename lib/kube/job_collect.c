@@ -177,7 +177,7 @@ static const char rest_lines[] =
 	"\t\t\tfind \"$t/$d\" -mindepth 1 -maxdepth 1 ! -type d "
 	"-exec /bin/sh -c 'mv -f -- \"$@\" \"$0/\"' \"$o/$d\" {} + || status=1\n"
 	"\t\telse\n"
-	"\t\t\tprintf '%s is no directory in the results\\n' \"$d\" >&2\n"
+	"\t\t\tprintf '%s is not a directory in the results\\n' \"$d\" >&2\n"
 	"\t\t\tstatus=1\n"
 	"\t\tfi\n"
 	"\tdone\n"

@@ -339,7 +339,8 @@ static int check_kept(const struct json *before, const struct json *after, struc
 static int check_top(const struct json *overlay, struct err *err)
 {
 	if (json_kind(overlay) != JSON_OBJECT)
-		return err_set(err, E_KUBE_OVERLAY, "the overlay is no map with metadata and spec");
+		return err_set(
+			err, E_KUBE_OVERLAY, "the overlay is not a map with metadata and spec");
 	for (const struct json *item = json_first(overlay); item; item = json_next(item)) {
 		const char *key = json_key(item);
 		bool is_map = str_eq(key, "metadata") || str_eq(key, "spec");
@@ -348,7 +349,8 @@ static int check_top(const struct json *overlay, struct err *err)
 		if (is_map && json_kind(item) == JSON_OBJECT)
 			continue;
 		if (is_map)
-			return err_set(err, E_KUBE_OVERLAY, "%s of the overlay is no map", shown);
+			return err_set(
+				err, E_KUBE_OVERLAY, "%s of the overlay is not a map", shown);
 		if (str_eq(key, "apiVersion") ||
 			(str_eq(key, "kind") &&
 				str_starts(json_str(item) ? json_str(item) : "", "Pod")))

@@ -727,7 +727,7 @@ int64_t kube_runlog_restarts(const struct kube_runlog *runlog)
 
 char *kube_runlog_restarts_text(int64_t restarts)
 {
-	return mem_printf("the cluster has started all nodes anew %lld time%s: what the program "
+	return mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
 			  "wrote before that is gone with its pods",
 		(long long)restarts, restarts == 1 ? "" : "s");
 }

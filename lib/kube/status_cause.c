@@ -57,7 +57,7 @@ static const char *node_of(const struct kube_pod *pod)
 
 static void pull_arch(struct pull *p)
 {
-	kube_why_set(p->why, E_IMAGE_ARCH, "%s has no variant for the processor of node %s",
+	kube_why_set(p->why, E_IMAGE_ARCH, "%s has no variant for the CPU architecture of node %s",
 		p->image, node_of(p->pod));
 	kube_why_hint(p->why, "%s", hint_platform);
 	p->why->needs_help = true;
@@ -426,7 +426,7 @@ bool kube_why_exec(const char *text, struct kube_exit *ret_exit, struct kube_why
 		const char *reason;
 	} rows[] = {
 		{{"exec format error"},
-			" is a program for another kind of processor, or a script without a #! line",
+			" is a program for another CPU architecture, or a script without a #! line",
 			CODE_NOT_EXECUTABLE, E_IMAGE_ARCH, "NotExecutable"},
 		{{"executable file not found", "no such file or directory"},
 			": command not found in the image", CODE_NOT_FOUND, E_RUN_EXEC, "NotFound"},

@@ -258,7 +258,7 @@ static void selector_text(const struct json *spec, struct buf *out)
 
 static void never_arch(struct search *s, const char *arch)
 {
-	kube_why_set(s->why, E_SCHED_ARCH, "no node has a processor of kind %s: there is %s", arch,
+	kube_why_set(s->why, E_SCHED_ARCH, "no node has CPU architecture %s: there is %s", arch,
 		*s->room.arch_has ? s->room.arch_has : "another");
 	kube_why_hint(s->why, "platform: linux/%.*s in the target of dlrun.yaml",
 		(int)strcspn(s->room.arch_has, ","), s->room.arch_has);

@@ -82,7 +82,7 @@ int kube_event_parse(const char *line, size_t len, struct kube_event *ret, struc
 	AUTO_KUBE_EVENT struct kube_event event = {0};
 
 	if (json_parse(line, len, KUBE_LINE_MAX, "", &event.root, NULL) < 0)
-		return fail_event("something that is no JSON", err);
+		return fail_event("something that is not JSON", err);
 	event.object = json_get(event.root, "object");
 	if (!kind_of(json_get_str(event.root, "type"), &event.kind) || !event.object ||
 		json_kind(event.object) != JSON_OBJECT)

@@ -161,7 +161,7 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 	const char *colon = memchr(line, ':', len);
 
 	if (!colon || !is_token(line, (size_t)(colon - line)))
-		return refuse(reading, 400, "a line of the head is no field");
+		return refuse(reading, 400, "a line of the head is not a field");
 	const char *value = colon + 1, *end = line + len;
 	while (value < end && (*value == ' ' || *value == '\t'))
 		value++;
@@ -276,7 +276,7 @@ static int read_framing(const struct reading *reading)
 		return refuse(reading, 400, "the length of the body is given more than once");
 	if (length) {
 		if (!parse_length(length, &head->length))
-			return refuse(reading, 400, "Content-Length is no number");
+			return refuse(reading, 400, "Content-Length is not a number");
 		head->body = head->length > 0 ? FRONT_BODY_LENGTH : FRONT_BODY_NONE;
 	} else if (coding) {
 		if (!is_word(coding, strlen(coding), "chunked"))

@@ -36,7 +36,7 @@ static void refuse_host(struct front_exchange *exchange)
 	AUTO_FREE char *shown = str_shown(host);
 
 	front_notice(exchange->conn->front, "a request for the host %s is refused", shown);
-	refuse(exchange, "this is no server for that name",
+	refuse(exchange, "this is not a server for that name",
 		"open the address that dlrun has shown, with its port");
 }
 

@@ -51,7 +51,7 @@ static int note_length(struct http_call *call, const char *text)
 	int64_t length;
 
 	if (str_to_int(text, 0, INT64_MAX, "length", &length, &ignored) < 0)
-		return fail(call, E_HTTP_PROTOCOL, "gives a length that is no number");
+		return fail(call, E_HTTP_PROTOCOL, "gives a length that is not a number");
 	if (x->has_length && x->length != (uint64_t)length)
 		return fail(call, E_HTTP_PROTOCOL, "gives two lengths of one answer");
 	x->has_length = true;

@@ -156,9 +156,9 @@ static int open_fault(const struct listen_options *options, int errnum, struct e
 	if (errnum == EADDRINUSE)
 		return err_set(err, E_LISTEN_TAKEN, "port %u of %s is taken", options->port, where);
 	if (errnum == EINVAL)
-		return err_set(err, E_LISTEN, "\"%s\" is no address", where);
+		return err_set(err, E_LISTEN, "\"%s\" is not an address", where);
 	if (errnum == EADDRNOTAVAIL)
-		return err_set(err, E_LISTEN, "%s is no address of this machine", where);
+		return err_set(err, E_LISTEN, "%s is not an address of this machine", where);
 	err_set_errno(
 		err, E_LISTEN, errnum, "cannot listen at port %u of %s", options->port, where);
 	if (errnum == EACCES)

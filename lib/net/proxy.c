@@ -248,7 +248,7 @@ static int find(const struct proxy_env *env, const struct url *url, bool with_us
 	char *proxy = text ? normalize(text, with_user) : NULL;
 
 	if (text && !proxy) {
-		err_set(err, E_CONFIG, "%s is no proxy that can be used", variable);
+		err_set(err, E_CONFIG, "%s is not a proxy that can be used", variable);
 		err_hint(err,
 			"%s=http://HOST:PORT, or https, socks4, socks4a, socks5 or socks5h for http",
 			variable);
@@ -264,7 +264,7 @@ int proxy_parse(const char *text, const char *what, char **ret, struct err *err)
 	char *proxy = normalize(text, true);
 
 	if (!proxy) {
-		err_set(err, E_CONFIG, "%s is no proxy that can be used", what);
+		err_set(err, E_CONFIG, "%s is not a proxy that can be used", what);
 		return err_hint(err,
 			"http://HOST:PORT, or https, socks4, socks4a, socks5 or socks5h for http");
 	}

@@ -68,7 +68,7 @@ static int fail_silent(struct ssh_libssh2 *ssh, int r, struct err *err)
 			login->port);
 	if (libssh2_session_banner_get(ssh->session))
 		return err_set(err, E_SSH_UNREACHABLE,
-			"what listens on port %u of %s is no ssh server", login->port,
+			"what listens on port %u of %s is not an SSH server", login->port,
 			login->hostname);
 	return err_set(err, E_SSH_UNREACHABLE,
 		"%s closes connections to port %u before it says anything", login->hostname,

@@ -118,7 +118,7 @@ static int note_length(struct upgrade_reply *reply, const char *text, struct err
 	uint64_t length;
 
 	if (!field_number(text, &length))
-		return fail(reply, err, "gives a length that is no number");
+		return fail(reply, err, "gives a length that is not a number");
 	if (reply->has_length && reply->left != length)
 		return fail(reply, err, "gives two lengths of one answer");
 	reply->has_length = true;

@@ -51,11 +51,11 @@ static int parse_port(
 		return 0;
 	for (size_t i = 0; i < len; i++) {
 		if (!str_is_digit(text[i]) || len > PORT_DIGITS_MAX)
-			return refuse(what, "its port is no number from 1 to 65535", err);
+			return refuse(what, "its port is not a number from 1 to 65535", err);
 		port = port * 10 + (uint32_t)(text[i] - '0');
 	}
 	if (port < 1 || port > UINT16_MAX)
-		return refuse(what, "its port is no number from 1 to 65535", err);
+		return refuse(what, "its port is not a number from 1 to 65535", err);
 	url->port = (uint16_t)port;
 	return 0;
 }
@@ -101,7 +101,7 @@ static int parse_ip6(const char *text, size_t len, const char *what, struct url 
 		return refuse(what, "its host has [ without ]", err);
 	url->host = str_lower(text + 1, (size_t)(end - text) - 1);
 	if (inet_pton(AF_INET6, url->host, &ip) != 1)
-		return refuse(what, "its host in brackets is no IPv6 address", err);
+		return refuse(what, "its host in brackets is not an IPv6 address", err);
 	*ret_len = (size_t)(end + 1 - text);
 	return 0;
 }

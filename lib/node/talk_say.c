@@ -61,7 +61,7 @@ enum node_class node_say_failure(const char *name, char *line, bool is_early, st
 		class = classes[i].class;
 		id = is_early ? classes[i].early_id : classes[i].id;
 	}
-	err_set(ret, id, "%s: %s", name, text.len ? text.data : "it failed without a word");
+	err_set(ret, id, "%s: %s", name, text.len ? text.data : "it failed without a message");
 	if (id == E_NODE_DISK)
 		err_hint(ret, "dlrun gc --node %s", name);
 	return class;

@@ -28,8 +28,8 @@ int oci_config_diff_ids(const struct json *config, size_t n_layers, const char *
 	for (const struct json *id = json_first(list); id; id = json_next(id)) {
 		const char *text = json_str(id);
 		if (!text || !digest_parse(text, sha256))
-			return err_set(
-				err, E_IMAGE, "diff_id %zu of %s is no sha256 digest", n + 1, what);
+			return err_set(err, E_IMAGE, "diff_id %zu of %s is not a sha256 digest",
+				n + 1, what);
 		ret_diff_ids[n++] = text;
 	}
 	return 0;

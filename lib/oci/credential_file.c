@@ -250,7 +250,7 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 	if (r < 0)
 		return r;
 	if (json_kind(root) != JSON_OBJECT)
-		return err_set(err, E_DATA, "%s is no JSON object", what);
+		return err_set(err, E_DATA, "%s is not a JSON object", what);
 	const char *helper = find_helper(root, host, &key);
 	if (helper && !is_helper_name(helper)) {
 		AUTO_FREE char *shown = str_shown(helper);

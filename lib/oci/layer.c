@@ -345,7 +345,7 @@ int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct 
 	uint8_t sha256[SHA256_SIZE];
 
 	if (spec->mtime_s < 0 || spec->mtime_s > LAYER_MTIME_MAX)
-		return err_set(err, E_USAGE, "%lld is no time for files of an image (0 to %lld)",
+		return err_set(err, E_USAGE, "%lld is not a time for files of an image (0 to %lld)",
 			(long long)spec->mtime_s, LAYER_MTIME_MAX);
 	writer_init(&writer, spec, stage, err);
 	int r = write_members(&writer);

@@ -172,7 +172,7 @@ static int check(struct layer_reader *reader, int status, struct err *err)
 		return reader->failed;
 	const char *why = archive_error_string(reader->archive);
 	AUTO_FREE char *shown = str_shown(why ? why : "unknown error");
-	return err_set(err, E_IMAGE, "a layer is no valid tar archive: %s", shown);
+	return err_set(err, E_IMAGE, "a layer is not a valid tar archive: %s", shown);
 }
 
 struct layer_reader *layer_reader_new(const struct unpack_spec *spec)
@@ -288,7 +288,7 @@ static int take_member(struct layer_reader *reader, struct layer_member *ret, st
 	reader->left = 0;
 	if (path->mark != LAYER_PLAIN) {
 		if (!plain_file)
-			return refuse(reader, "is a whiteout that is no file", err);
+			return refuse(reader, "is a whiteout that is not a file", err);
 		bool one = path->mark == LAYER_REMOVED && path->place == LAYER_INSIDE;
 		ret->kind = one ? LAYER_WHITEOUT : LAYER_OPAQUE;
 		ret->path = path->place == LAYER_INSIDE ? path->path : "";

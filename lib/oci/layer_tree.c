@@ -55,7 +55,7 @@ static int enter_dir(struct layer_tree *tree, const char *dir, uint64_t *made,
 			return 0;
 		AUTO_FREE char *shown = str_shown(dir);
 		return err_set(err, E_IMAGE,
-			"a layer has something below \"%s\", which is no directory", shown);
+			"a layer has something below \"%s\", which is not a directory", shown);
 	}
 	int r = new_dir(ctx, dir, err);
 	if (r)

@@ -24,7 +24,7 @@ enum { VERSION_SIZE_MAX = 64 * 1024 };
 
 static int no_layout(struct err *err, const char *dir, const char *why)
 {
-	return err_set(err, E_IMAGE_BASE, "%s is no OCI image layout: %s", dir, why);
+	return err_set(err, E_IMAGE_BASE, "%s is not an OCI image layout: %s", dir, why);
 }
 
 static int check_version(const char *dir, const struct buf *text, struct err *err)
@@ -153,7 +153,7 @@ static int not_there(const char *dir, struct err *err)
 	if (stat(dir, &st) < 0)
 		return err_set(err, E_IMAGE_BASE, "%s does not exist", dir);
 	return no_layout(
-		err, dir, S_ISDIR(st.st_mode) ? "it has no oci-layout" : "it is no directory");
+		err, dir, S_ISDIR(st.st_mode) ? "it has no oci-layout" : "it is not a directory");
 }
 
 int layout_open(const char *dir, bool want_create, struct layout **ret, struct err *err)
@@ -276,7 +276,7 @@ static int open_digest(const struct layout *layout, const char *digest, int *ret
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fs_error(err, errno, "%s in %s", digest, layout->dir);
 	if (!S_ISREG(st.st_mode))
-		return err_set(err, E_IMAGE, "%s in %s is no file", digest, layout->dir);
+		return err_set(err, E_IMAGE, "%s in %s is not a file", digest, layout->dir);
 	*ret_fd = TAKE_FD(fd);
 	*ret_size = (uint64_t)st.st_size;
 	return 0;
@@ -355,7 +355,7 @@ static int resolve_digest(
 		return r;
 	const char *media_type = manifest_media_type(json);
 	if (!media_type)
-		return err_set(err, E_IMAGE, "%s in %s is no image", digest, layout->dir);
+		return err_set(err, E_IMAGE, "%s in %s is not an image", digest, layout->dir);
 	descriptor_of(text.data, text.len, media_type, ret);
 	return 0;
 }

@@ -141,7 +141,7 @@ static int read_config(struct manifest *manifest, const char *what, struct err *
 		return r;
 	bool docker = str_eq(manifest->config.media_type, media[MEDIA_DOCKER].config);
 	if (!docker && !str_eq(manifest->config.media_type, media[MEDIA_OCI].config))
-		return err_set(err, E_IMAGE, "%s is no container image: its configuration is %s",
+		return err_set(err, E_IMAGE, "%s is not a container image: its configuration is %s",
 			what, manifest->config.media_type);
 	if (media_type)
 		docker = str_eq(media_type, media[MEDIA_DOCKER].manifest);

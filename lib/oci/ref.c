@@ -241,7 +241,7 @@ static int parse_registry(const char *text, char *rest, struct ref *ref, struct 
 		return no_host(text, slash, err);
 	*slash = '\0';
 	if (!is_host(rest))
-		return bad(err, text, "the registry before the first / is no HOST or HOST:PORT");
+		return bad(err, text, "the registry before the first / is not a HOST or HOST:PORT");
 	ref->kind = REF_REGISTRY;
 	ref->host = mem_strdup(rest);
 	rest = slash + 1;

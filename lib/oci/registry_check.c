@@ -81,7 +81,7 @@ static int check_type(const struct registry_part *part, const struct http_answer
 		return old_form(part, err);
 	const char *inside = manifest_media_type(json), *outside = known_type(type, out);
 	if (!inside)
-		return err_set(err, E_IMAGE, "%s is no image", part->name);
+		return err_set(err, E_IMAGE, "%s is not an image", part->name);
 	if (json_get(json, "manifests") && (json_get(json, "layers") || json_get(json, "config")))
 		return err_set(err, E_IMAGE, "%s is an index and an image at once", part->name);
 	bool differ = json_get(json, "mediaType")

@@ -213,7 +213,7 @@ static void text_line(const struct http_answer *answer, struct err *err)
 		err_evidence(err, "answer: %d %s", answer->status, line.text.data);
 	else
 		err_evidence(err, "answer: %d, %s", answer->status,
-			len ? "nothing that can be shown" : "without a word");
+			len ? "nothing that can be shown" : "without a message");
 	buf_done(&line.text);
 }
 

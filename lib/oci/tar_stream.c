@@ -74,7 +74,7 @@ void tar_stream_free(struct tar_stream *stream)
 
 static int refuse(const char *why, struct err *err)
 {
-	return err_set(err, E_DATA, "this is no tar archive that can be read: %s", why);
+	return err_set(err, E_DATA, "this is not a tar archive that can be read: %s", why);
 }
 
 /*

@@ -97,8 +97,8 @@ static int make_parent(void *ctx, const char *dir, struct err *err)
 	if (is_dir(apply->dir_fd, name))
 		return 0;
 	AUTO_FREE char *shown = str_shown(dir);
-	return err_set(
-		err, E_IMAGE, "a layer has something below \"%s\", which is no directory", shown);
+	return err_set(err, E_IMAGE, "a layer has something below \"%s\", which is not a directory",
+		shown);
 }
 
 /* A directory that the layer names. */

@@ -31,8 +31,8 @@ static int check_parent(void *ctx, const char *dir, struct err *err)
 	if (!lower_at(ctx, dir))
 		return 0;
 	AUTO_FREE char *shown = str_shown(dir);
-	return err_set(
-		err, E_IMAGE, "a layer has something below \"%s\", which is no directory", shown);
+	return err_set(err, E_IMAGE, "a layer has something below \"%s\", which is not a directory",
+		shown);
 }
 
 static int hash_data(

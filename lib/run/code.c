@@ -58,7 +58,7 @@ int code_open(struct session *session, const char *text, struct code *ret, struc
 
 	int r = ref_parse(text, &ref, err);
 	if (r == 0 && (ref.kind == REF_SCRATCH || !ref.digest))
-		r = err_set(err, E_IMAGE_BASE, "%s is no image of a run", shown);
+		r = err_set(err, E_IMAGE_BASE, "%s is not an image of a run", shown);
 	if (r == 0)
 		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code.opened, err)
 					     : open_layout(session, &ref, &code, err);

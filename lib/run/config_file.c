@@ -90,7 +90,7 @@ static int read_command(struct config *config, size_t i, const struct yaml *node
 
 	if (node->kind == YAML_MAP)
 		return config_wrong_kind(
-			err, place, config_keys[i].name, "a list of words or a string", node);
+			err, place, config_keys[i].name, "a list of arguments or a string", node);
 	if (node->kind == YAML_LIST) {
 		value->shell = false;
 		return read_list(config, i, node, place, err);

@@ -9,7 +9,7 @@ const struct config_key config_keys[] = {
 	{"target", CONFIG_STRING, "local", NULL, true,
 		"Where runs go: `local` or a target defined below", "target: local"},
 	{"command", CONFIG_COMMAND, NULL, NULL, false,
-		"What runs when `submit` is given no command: a list of words, or a string for `sh -c`",
+		"What runs when `submit` is given no command: a list of arguments, or a string for `sh -c`",
 		"command: [python3, train.py]"},
 	{"image", CONFIG_STRING, "scratch", NULL, true,
 		"Base image that the code layers are put on: `scratch`, `oci:DIR[:TAG]` or, for a push to the "
@@ -64,7 +64,7 @@ const struct config_key config_keys[] = {
 		"results outlive attempts and are fetched",
 		"outputs: [out, runs]"},
 	{"tensorboard", CONFIG_LIST, NULL, NULL, false,
-		"More directories of the tree that TensorBoard's event files are written to: outputs, too. "
+		"More directories of the working tree that TensorBoard's event files are written to: outputs, too. "
 		"Wherever such files appear in outputs, they are found without it",
 		"tensorboard: [logs/tb]"},
 	{"collect", CONFIG_ENUM, "auto", "auto none", true,
@@ -73,7 +73,7 @@ const struct config_key config_keys[] = {
 		"collect: {exclude: [\"*.tmp\"], size: 100Gi}"},
 	{"collect.exclude", CONFIG_LIST, NULL, NULL, false,
 		"Patterns of what is not collected: a name anywhere in a path (`*.tmp`, `cache`), or with a "
-		"slash a path from the root of the tree (`out/*.bin`); of a directory: all below it",
+		"slash a path from the root of the working tree (`out/*.bin`); of a directory: all below it",
 		NULL},
 	{"collect.size", CONFIG_SIZE, "20Gi", NULL, false,
 		"Limit of what is collected. Beyond it the newest files are taken and the others are named",
@@ -128,7 +128,7 @@ const struct config_key config_keys[] = {
 	{"queue", CONFIG_STRING, NULL, NULL, true, "LocalQueue of Kueue that the run waits in",
 		"queue: gpu"},
 	{"priority", CONFIG_STRING, NULL, NULL, true, "PriorityClass of the run", "priority: low"},
-	{"group", CONFIG_STRING, NULL, NULL, false, "A word that runs of one study share",
+	{"group", CONFIG_STRING, NULL, NULL, false, "A name that runs of one study share",
 		"group: ablation-3"},
 	{"ssh_config", CONFIG_STRING, NULL, NULL, true,
 		"Configuration file of ssh, as for `ssh -F`. Default: the user's own and the system's",

@@ -21,7 +21,7 @@ static int check_repository(const char *what, const char *text, struct err *err)
 	AUTO_FREE char *shown = str_shown(text);
 
 	if (ref_parse(text, &ref, &cause) < 0 || ref.kind != REF_REGISTRY) {
-		err_set(err, E_CONFIG, "%s: '%s' is no repository in the form HOST[:PORT]/REPO",
+		err_set(err, E_CONFIG, "%s: '%s' is not a repository in the form HOST[:PORT]/REPO",
 			what, shown);
 		if (cause.message)
 			err_evidence(err, "%s", cause.message);

@@ -425,7 +425,7 @@ static const struct reader {
 };
 
 const struct config_target_key config_target_keys[] = {
-	{"kind", "What it is: local (this machine), kubernetes, or ssh (machines with a login)",
+	{"kind", "What it is: local (this machine), kubernetes, or ssh (SSH hosts)",
 		"kind: kubernetes"},
 	{"annotations", "Added to everything that is made in the cluster",
 		"annotations: {team: vision}"},

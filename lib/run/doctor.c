@@ -333,7 +333,7 @@ static void fill(const struct worker *worker, int64_t timeout_ms, struct doctor_
 			"there was no answer within %s: a file server or a driver may hang",
 			duration_text(timeout_ms, time));
 	else
-		doctor_blame(row, DOCTOR_WARNING, NULL, "the check ended without a word");
+		doctor_blame(row, DOCTOR_WARNING, NULL, "the check ended without a message");
 }
 
 static void done(struct worker *worker)

@@ -96,7 +96,7 @@ int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err 
 	const char *home = doctor->session->dirs.home;
 	if (home && (stat(home, &st) < 0 || !S_ISDIR(st.st_mode)))
 		doctor_blame(row, DOCTOR_WARNING, "export HOME=/path/to/your/home",
-			"HOME is no directory: %s", home);
+			"HOME is not a directory: %s", home);
 	return 0;
 }
 
@@ -149,7 +149,7 @@ int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct er
 			n_made++;
 			blame_mode(row, &places[i], &st);
 		} else if (stat(places[i].path, &st) == 0) {
-			doctor_blame(row, DOCTOR_PROBLEM, elsewhere, "%s is no directory",
+			doctor_blame(row, DOCTOR_PROBLEM, elsewhere, "%s is not a directory",
 				places[i].path);
 		} else {
 			blame_parent(row, &places[i]);

@@ -269,7 +269,7 @@ int doctor_limits(const struct doctor *doctor, struct doctor_row *row, struct er
 		const char *what, *fix;
 	} others[] = {
 		{RLIMIT_FSIZE, "bytes are all that a file may have", "ulimit -f unlimited"},
-		{RLIMIT_CPU, "seconds of processor time are all that a program may use",
+		{RLIMIT_CPU, "seconds of CPU time are all that a program may use",
 			"ulimit -t unlimited"},
 		{RLIMIT_AS, "bytes are all the address space of a program, and CUDA reserves much",
 			"ulimit -v unlimited"},

@@ -113,7 +113,7 @@ static const struct rule rules[] = {
 		.host = "look at owner and mode: dlrun exec {run} -- ls -la",
 		.cluster = "write to $DLRUN_OUTPUT_DIR or the working directory"},
 	{.signs = {"exec format error"},
-		.host = "build it for the machine's processor, or start a script with its "
+		.host = "build it for the machine's CPU, or start a script with its "
 			"interpreter"},
 	{.signs = {"command not found", ": not found"},
 		.host = "install it there, or make PATH find it: before: in dlrun.yaml",
@@ -455,8 +455,8 @@ static const struct signal_word signal_words[] = {
 		"look at df -h /dev/shm, or use fewer workers in the data loader",
 		"set resources.shm in dlrun.yaml (resources: {shm: 8Gi}), or use fewer workers in "
 		"the data loader"},
-	{SIGILL, "illegal instruction: built for another processor",
-		"install a build for the processor there (dlrun exec {run} -- lscpu)", NULL},
+	{SIGILL, "illegal instruction: built for another CPU",
+		"install a build for the CPU there (dlrun exec {run} -- lscpu)", NULL},
 	{SIGABRT, "aborted by a check in native code",
 		"see where: dlrun submit --from {run} -e PYTHONFAULTHANDLER=1", NULL},
 	{SIGFPE, "arithmetic error in native code (a division by zero)",

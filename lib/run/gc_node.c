@@ -57,7 +57,7 @@ static int open_target(
 	const char *kind = json_get_str(definition, "kind");
 	if (definition && !str_eq(kind, "ssh")) {
 		AUTO_FREE char *shown = str_shown(name);
-		err_set(err, E_USAGE, "target %s is no host", shown);
+		err_set(err, E_USAGE, "target %s is not a host", shown);
 		return err_hint(err, "dlrun gc --node HOST");
 	}
 	AUTO_FREE char *whole =

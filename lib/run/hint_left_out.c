@@ -392,13 +392,13 @@ void left_out_hint(const struct left_out *left_out, struct buf *out)
 	switch (left_out->why) {
 	case LEFT_OUT_DLRUNIGNORE:
 		buf_addf(out,
-			"`%s` is named in .dlrunignore and was left out; take it out of there, or "
+			"`%s` is named in .dlrunignore and was excluded; take it out of there, or "
 			"add it to `data:` (data that stays where it is) in dlrun.yaml",
 			path);
 		break;
 	case LEFT_OUT_SPECIAL:
 		buf_addf(out,
-			"`%s` is a socket, pipe or device and was left out; let the program make "
+			"`%s` is a socket, pipe or device and was excluded; let the program make "
 			"it",
 			path);
 		break;
@@ -406,7 +406,7 @@ void left_out_hint(const struct left_out *left_out, struct buf *out)
 	case LEFT_OUT_IGNORED:
 	default:
 		buf_addf(out,
-			"`%s` is ignored by git and was left out; add it to `data:` (data that "
+			"`%s` is ignored by git and was excluded; add it to `data:` (data that "
 			"stays where it is) or `include:` (part of the code) in dlrun.yaml",
 			path);
 	}

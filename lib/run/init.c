@@ -420,7 +420,7 @@ void init_text(
 	else
 		add_place(&project->contexts, "kube", "dlrun init --target kube writes it",
 			"the kubeconfig", out);
-	add_place(&project->hosts, "ssh", "a machine with a login", "~/.ssh/config", out);
+	add_place(&project->hosts, "ssh", "an SSH host", "~/.ssh/config", out);
 }
 
 char *init_command_text(const struct init_command *command)

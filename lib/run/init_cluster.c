@@ -238,6 +238,6 @@ int init_check_repository(const char *text, struct err *err)
 
 	if (ref_parse(text, &ref, NULL) == 0 && ref.kind == REF_REGISTRY && !ref.tag && !ref.digest)
 		return 0;
-	err_set(err, E_USAGE, "'%s' is no repository in the form HOST[:PORT]/REPO", shown);
+	err_set(err, E_USAGE, "'%s' is not a repository in the form HOST[:PORT]/REPO", shown);
 	return err_hint(err, "dlrun init --registry registry.example.com/me/dlrun");
 }

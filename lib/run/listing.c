@@ -50,7 +50,7 @@ static int refuse(const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
-	return err_set(err, E_DATA, "'%s' is no entry of a listing", shown);
+	return err_set(err, E_DATA, "'%s' is not an entry of a listing", shown);
 }
 
 /*

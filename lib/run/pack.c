@@ -96,7 +96,7 @@ static int read_epoch(const char *text, int64_t *ret, struct err *err)
 	if (str_empty(text))
 		return 0;
 	if (str_to_int(text, 0, INT32_MAX, "SOURCE_DATE_EPOCH", ret, err) < 0)
-		return err_set(err, E_CONFIG, "SOURCE_DATE_EPOCH is no number of seconds");
+		return err_set(err, E_CONFIG, "SOURCE_DATE_EPOCH is not a number of seconds");
 	return 0;
 }
 
@@ -109,7 +109,7 @@ static int check_workdir(const struct config *config, struct err *err)
 	if (*workdir == '/' && layer_path_is_valid(workdir + 1))
 		return 0;
 	AUTO_FREE char *shown = str_shown(workdir);
-	err_set(err, E_CONFIG, "workdir: '%s' is no absolute path below / in its shortest form",
+	err_set(err, E_CONFIG, "workdir: '%s' is not an absolute path below / in its shortest form",
 		shown);
 	if (origin->file && origin->line)
 		err_prefix(err, "%s:%u", origin->file, origin->line);

@@ -36,7 +36,7 @@ static int refuse(const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
-	return err_set(err, E_DATA, "'%s' is no part of a file", shown);
+	return err_set(err, E_DATA, "'%s' is not a part of a file", shown);
 }
 
 /* A decimal number up to end; its length, 0: none. */

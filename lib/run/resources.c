@@ -16,7 +16,7 @@ static int bad_cpus(const char *text, const char *what, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
-	err_set(err, E_CONFIG, "%s: '%s' is no number of processors", what, shown);
+	err_set(err, E_CONFIG, "%s: '%s' is not a number of CPUs", what, shown);
 	return err_hint(err, "%s: 4", what);
 }
 

@@ -377,8 +377,8 @@ static void put_front(struct submission *submission, struct strv *front, const c
 	strv_add(front, word);
 	buf_init(&shown, LINE_MAX_BYTES);
 	str_shell_join(&shown, front->v);
-	submission_note(
-		submission, "%s is a file of the tree: it runs as %s", words->v[0], shown.data);
+	submission_note(submission, "%s is a file of the working tree: it runs as %s", words->v[0],
+		shown.data);
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(front, words->v[i]);
 	strv_copy(words, front);

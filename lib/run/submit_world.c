@@ -134,7 +134,7 @@ static int fail_data(struct submission *submission, const struct world_data *dat
 
 	err_set(err, E_RUN_DATA, "data: %s is not there: %s", shown, from);
 	if (!str_eq(prefix, ".") && !str_starts(data->path, prefix))
-		err_evidence(err, "paths of dlrun.yaml begin at the root of the tree");
+		err_evidence(err, "paths of dlrun.yaml begin at the root of the working tree");
 	return err_hint(err, "targets: {local: {kind: local, data: {%s: /WHERE/IT/IS}}}", shown);
 }
 
@@ -303,7 +303,8 @@ static int add_pattern(const char *text, struct strv *ret, struct err *err)
 	}
 	AUTO_FREE char *shown = str_escaped(text);
 	err_set(err, E_CONFIG,
-		"collect.exclude: '%s' is not a name or a path from the root of the tree", shown);
+		"collect.exclude: '%s' is not a name or a path from the root of the working tree",
+		shown);
 	return err_hint(err, "collect: {exclude: [\"*.tmp\", \"out/*.bin\"]}");
 }
 
@@ -641,8 +642,8 @@ int submission_check_world(struct submission *submission, struct err *err)
 		if (!entry_find(entries, world->outputs.v[i]))
 			continue;
 		AUTO_FREE char *shown = str_escaped(world->outputs.v[i]);
-		err_set(err, E_RUN_OUTPUTS, "outputs: '%s' is a file of the tree, no directory",
-			shown);
+		err_set(err, E_RUN_OUTPUTS,
+			"outputs: '%s' is a file of the working tree, not a directory", shown);
 		return err_hint(err, "name the directory that it lies in");
 	}
 	for (size_t i = 0; i < world->setup.key.n; i++) {

@@ -110,7 +110,7 @@ int kube_handle_parse(const struct target_kube *kube, const char *handle, struct
 		!take_part(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
 		!take_name(rest, ret)) {
 		AUTO_FREE char *shown = str_shown(handle);
-		return err_set(err, E_DATA, "'%s' is no handle of a run in a cluster", shown);
+		return err_set(err, E_DATA, "'%s' is not a handle of a run in a cluster", shown);
 	}
 	if (str_eq(ret->server, kube->cluster->server_id))
 		return 0;

@@ -46,7 +46,7 @@ static int parse_handle(const char *handle, struct local_place *ret, struct err 
 			return 0;
 	}
 	AUTO_FREE char *shown = str_escaped(handle);
-	return err_set(err, E_DATA, "'%s' is no handle of a local run", shown);
+	return err_set(err, E_DATA, "'%s' is not a handle of a local run", shown);
 }
 
 int local_place_find(

@@ -58,7 +58,7 @@ int node_handle_parse(const char *handle, struct node_handle *ret, struct err *e
 	if (parse_handle(handle, ret))
 		return 0;
 	AUTO_FREE char *shown = str_shown(handle);
-	return err_set(err, E_DATA, "'%s' is no handle of a run on a host", shown);
+	return err_set(err, E_DATA, "'%s' is not a handle of a run on a host", shown);
 }
 
 /* Where it was not asked which are free: the first ones. */

@@ -411,7 +411,7 @@ static void tell_shown(const struct view *view)
 	view->options.shown(view->options.ctx, &shown);
 	if (view->local && tensorboard_local_is_plain(view->local))
 		say(view,
-			"its path can be seen in the list of processes: %s is no script of Python",
+			"its path can be seen in the list of processes: %s is not a Python script",
 			view->program.path);
 }
 

@@ -66,7 +66,7 @@ static void on_request(
 		.strip = front->strip ? front->secret : NULL};
 
 	if (request->is_connect) {
-		front_refuse(exchange, NOT_ALLOWED, "This is no proxy", NULL);
+		front_refuse(exchange, NOT_ALLOWED, "This is not a proxy", NULL);
 	} else if (!front->was_opened && tensorboard_secret_fits(front->once, request->target)) {
 		front->was_opened = true;
 		redirect(exchange, front->secret, "/");

@@ -455,7 +455,7 @@ static int fail_ended(struct tensorboard_local *local, struct err *err)
 		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
 			proc_signal_name(WTERMSIG(local->status), signal));
 	else
-		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended with status %d",
+		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has exited with status %d",
 			WEXITSTATUS(local->status));
 	if (last)
 		err_evidence(err, "%s", last);

@@ -374,7 +374,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 {
 	const char *id = run_id(remote->options.run);
 	AUTO_FREE char *install = mem_printf("dlrun exec %s -- python3 -m pip install", id);
-	AUTO_FREE char *path = mem_printf("beside the program of %s", id);
+	AUTO_FREE char *path = mem_printf("inside %s", id);
 	const struct tensorboard_who who = {
 		.path = path, .version = remote->version, .install = install, .plot = id};
 
@@ -390,7 +390,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	if (!remote->answers)
 		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
 	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
-	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard beside the program of %s has ended", id);
+	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
 	if (last)
 		err_evidence(err, "%s", last);
 	return err_hint(err, "dlrun tensorboard %s   (here, without --remote)", id);

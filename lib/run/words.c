@@ -59,12 +59,12 @@ int words_get(const struct json *object, const char *key, struct strv *ret, stru
 	const struct json *list = exact ? exact : json_get(object, key);
 
 	if (list && json_kind(list) != JSON_ARRAY && json_kind(list) != JSON_NULL)
-		return err_set(err, E_DATA, "%s is no list", key);
+		return err_set(err, E_DATA, "%s is not a list", key);
 	for (const struct json *each = json_first(list); each; each = json_next(each)) {
 		const char *text = json_str(each);
 		char *word = !text ? NULL : exact ? decode(text) : mem_strdup(text);
 		if (!word)
-			return err_set(err, E_DATA, "%s is no list of strings", key);
+			return err_set(err, E_DATA, "%s is not a list of strings", key);
 		strv_add_take(ret, word);
 	}
 	return 0;

@@ -258,6 +258,6 @@ int world_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms
 		return 0;
 	}
 	shown = str_escaped(text);
-	err_set(err, E_USAGE, "'%s' is no SIGNAL@SECONDS", shown);
+	err_set(err, E_USAGE, "'%s' is not a SIGNAL@SECONDS", shown);
 	return err_hint(err, "--signal USR1@90");
 }

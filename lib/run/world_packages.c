@@ -24,7 +24,7 @@ static int link_package(const char *dir, const char *tree, const char *alias, st
 	AUTO_FREE char *link = fs_join(dir, name), *target = fs_join(tree, alias + len + 1);
 
 	if (!alias[len] || strchr(name, '/'))
-		return err_set(err, E_DATA, "'%s' is no package of the run", name);
+		return err_set(err, E_DATA, "'%s' is not a package of the run", name);
 	unlink(link);
 	return symlink(target, link) < 0 ? fs_error(err, errno, "linking %s", link) : 0;
 }

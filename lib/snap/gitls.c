@@ -122,7 +122,7 @@ static int fail(const struct gitls *git, int status, struct err *err)
 	if (is_foreign(git))
 		return err_set(err, E_SNAPSHOT_OWNER, "'%s' belongs to another user", shown);
 	err_set(err, E_SNAPSHOT_REPO, "git cannot read the repository '%s'", shown);
-	err_evidence(err, "git ended with status %d", status);
+	err_evidence(err, "git exited with status %d", status);
 	return hint_path(err, "git -C ", git->work_dir, " status");
 }
 

@@ -234,7 +234,7 @@ static int refuse_total(const struct walk *walk, struct err *err)
 {
 	char size[16], limit[16];
 
-	int r = err_set(err, E_SNAPSHOT_LIMIT, "the tree has %s%s, over the limit of %s",
+	int r = err_set(err, E_SNAPSHOT_LIMIT, "the working tree has %s%s, over the limit of %s",
 		walk->is_cut ? "more than " : "", str_size(walk->bytes, size),
 		str_size(walk->options->limits.total_bytes, limit));
 	add_evidence(walk, false, err);
@@ -245,7 +245,8 @@ static int refuse_files(const struct walk *walk, struct err *err)
 {
 	char count[COUNT_TEXT_SIZE], limit[COUNT_TEXT_SIZE];
 
-	int r = err_set(err, E_SNAPSHOT_LIMIT, "the tree has %s%s files, over the limit of %s",
+	int r = err_set(err, E_SNAPSHOT_LIMIT,
+		"the working tree has %s%s files, over the limit of %s",
 		walk->is_cut ? "more than " : "", count_text(walk->files, count),
 		count_text(walk->options->limits.files, limit));
 	add_evidence(walk, true, err);
@@ -256,7 +257,7 @@ static int refuse_dirs(const struct walk *walk, struct err *err)
 {
 	char limit[COUNT_TEXT_SIZE];
 
-	int r = err_set(err, E_SNAPSHOT_LIMIT, "the tree has more than %s directories",
+	int r = err_set(err, E_SNAPSHOT_LIMIT, "the working tree has more than %s directories",
 		count_text(WALK_DIRS_MAX, limit));
 	add_evidence(walk, true, err);
 	return r;

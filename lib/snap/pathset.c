@@ -15,7 +15,7 @@ static int refuse(const char *what, const char *path, const char *why, struct er
 	AUTO_FREE char *shown = str_shown(path);
 
 	int r = err_set(err, E_SNAPSHOT_INCLUDE, "%s: \"%s\" %s", what, shown, why);
-	err_hint(err, "name paths relative to the root of the tree, like data/vocab.txt");
+	err_hint(err, "name paths relative to the root of the working tree, like data/vocab.txt");
 	return r;
 }
 

@@ -81,7 +81,7 @@ static int use_given_repository(struct finder *finder, struct err *err)
 
 	if (gitdir_resolve(path, &git_dir) != GITDIR_FOUND) {
 		AUTO_FREE char *shown = str_escaped(path);
-		err_set(err, E_SNAPSHOT_REPO, "GIT_DIR names '%s', which is no git repository",
+		err_set(err, E_SNAPSHOT_REPO, "GIT_DIR names '%s', which is not a git repository",
 			shown);
 		return err_hint(err, "unset GIT_DIR");
 	}

@@ -337,7 +337,7 @@ static int ask_git(const char *work_dir, struct repo *repo, struct index_job *jo
 		return err_move(err, &git_err);
 	repo->why =
 		mem_printf("there is no git to ask, so that files count by .gitignore alone and "
-			   "tracked ones that it ignores are left out (%s)",
+			   "tracked ones that it ignores are excluded (%s)",
 			reason);
 	return 0;
 }
@@ -503,7 +503,7 @@ static void note_broken(struct repos *repos, const char *dir, const char *target
 
 	strv_addf(&repos->notes,
 		"'%s/.git' names a repository that is not there (%s), so that only .gitignore "
-		"files say what is left out",
+		"files say what is excluded",
 		shown, there);
 }
 

@@ -181,7 +181,7 @@ static const char *reason(
 		return "holds no file for the snapshot";
 	if (S_ISREG(trace->mode) || S_ISLNK(trace->mode))
 		return "is ignored by git";
-	return "is no file or link";
+	return "is not a file or link";
 }
 
 static int refuse(const struct walk *walk, const struct path_list *list, const char *entry,

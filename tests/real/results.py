@@ -291,7 +291,7 @@ def test_programs_that_miss_what_was_left_out(w):
     for path, words in FAILURES.items():
         result = w.run("submit", "-f", "--", *words)
         assert result.rc in (1, 2, 126, 127), result
-        named = re.search(r"hint: `(.*?)` is ignored by git and was left out; add it to `data:` .* or `include:` ",
+        named = re.search(r"hint: `(.*?)` is ignored by git and was excluded; add it to `data:` .* or `include:` ",
                           result.err)
         assert named, f"no hint: {words}: {result}"
         wanted = {"data/train.csv": "data/", "tools/": "tools/run.sh"}.get(path, path)
@@ -302,7 +302,7 @@ def test_programs_that_miss_what_was_left_out(w):
     for words in (["cat", "missing.txt"], ["sh", "-c", "echo data/train.csv; exit 3"],
                   ["sh", "-c", "echo data/train.csv: No such file; exit 0"]):
         result = w.run("submit", "-f", "--", *words)
-        assert "left out; add" not in result.err + w.ok("why").out, result
+        assert "excluded; add" not in result.err + w.ok("why").out, result
 
 
 def test_data_that_a_run_makes_anew(w):
@@ -325,7 +325,7 @@ def test_no_hint_for_what_is_data_or_output(w):
     w.write("runs/b", "x")
     for words in (["cat", "data/none"], ["cat", "runs/none"]):
         result = w.run("submit", "-f", "--", *words)
-        assert result.rc == 1 and "was left out" not in result.err.split("error:")[1], result
+        assert result.rc == 1 and "was excluded" not in result.err.split("error:")[1], result
 
 
 def test_hint_of_the_same_code_again(w):

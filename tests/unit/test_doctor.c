@@ -226,7 +226,7 @@ static void test_home(void **state)
 	setup_at(&f, plain_env);
 	expect_verdict(&f, "home", DOCTOR_OK, NULL);
 	rmdir(f.dir);
-	expect_verdict(&f, "home", DOCTOR_WARNING, "HOME is no directory");
+	expect_verdict(&f, "home", DOCTOR_WARNING, "HOME is not a directory");
 	AUTO_ERR struct err fault = {0};
 	err_set(&fault, E_IO_HOME, "HOME is not set");
 	err_hint(&fault, "export HOME=x");
@@ -270,7 +270,7 @@ static void test_access(void **state)
 	chmod(dir, 0700);
 	rmdir(dir);
 	assert_int_equal(fs_replace(dir, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	expect_verdict(&f, "access", DOCTOR_PROBLEM, "is no directory");
+	expect_verdict(&f, "access", DOCTOR_PROBLEM, "is not a directory");
 	if (geteuid() == 0) {
 		unlink(dir);
 		mkdir(dir, 0700);
@@ -505,14 +505,14 @@ static void expect_warnings(const char *script, int64_t timeout_ms, const char *
 static void test_bad_workers(void **state)
 {
 	(void)state;
-	expect_warnings("exit 1", 20000, "without a word");
-	expect_warnings("kill -SEGV $$", 20000, "without a word");
-	expect_warnings("echo nonsense", 20000, "without a word");
+	expect_warnings("exit 1", 20000, "without a message");
+	expect_warnings("kill -SEGV $$", 20000, "without a message");
+	expect_warnings("echo nonsense", 20000, "without a message");
 	expect_warnings("echo '{\"id\":\"other\",\"status\":\"ok\",\"found\":\"x\"}'", 20000,
-		"without a word");
+		"without a message");
 	expect_warnings("echo '{\"id\":\"'$1'\",\"status\":\"good\",\"found\":\"x\"}'", 20000,
-		"without a word");
-	expect_warnings("yes", 20000, "without a word");
+		"without a message");
+	expect_warnings("yes", 20000, "without a message");
 }
 
 static void test_late_workers(void **state)

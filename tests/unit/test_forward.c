@@ -222,7 +222,7 @@ static void test_what_cannot_be_carried_is_told(void **state)
 	AUTO_FD int client = connect_to(heard.ports[0].local);
 	assert_true(get_byte(client) <= 0);
 	assert_int_equal(heard.notices, 1);
-	assert_non_null(strstr(heard.notice, "'a-22222' is no handle"));
+	assert_non_null(strstr(heard.notice, "'a-22222' is not a handle"));
 	/* And goes on. */
 	AUTO_FD int other = connect_to(heard.ports[0].local);
 	assert_true(get_byte(other) <= 0);

@@ -385,7 +385,7 @@ static void test_find_nvidia_fails(void **state)
 	put_nvidia("Failed to initialize NVML: Driver/library version mismatch\n", "", 18);
 	not_found(E_GPU_TOOL, "nvidia-smi does not list the GPUs", "version mismatch");
 	put_nvidia("", "", 9);
-	not_found(E_GPU_TOOL, "it ended with status 9", NULL);
+	not_found(E_GPU_TOOL, "it exited with status 9", NULL);
 	put("bin/nvidia-smi", "#!/bin/sh\nkill -9 $$\n", 0755);
 	not_found(E_GPU_TOOL, "it was killed by SIGKILL", NULL);
 	put("bin/nvidia-smi", "#!/nonexistent/interpreter\n", 0755);

@@ -230,7 +230,7 @@ static void test_hints(void **state)
 {
 	(void)state;
 	hint_is(LEFT_OUT_IGNORED, "data/",
-		"`data/` is ignored by git and was left out; add it to `data:` (data that stays "
+		"`data/` is ignored by git and was excluded; add it to `data:` (data that stays "
 		"where it is) or `include:` (part of the code) in dlrun.yaml");
 	hint_is(LEFT_OUT_DLRUNIGNORE, "x", "`x` is named in .dlrunignore");
 	hint_is(LEFT_OUT_SPECIAL, "p", "`p` is a socket, pipe or device");

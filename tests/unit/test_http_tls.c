@@ -1006,7 +1006,7 @@ static void test_own_proxy(void **state)
 	client_run(&client);
 	result_is_fault(&bad, E_CONFIG, false);
 	assert_string_equal(
-		bad.message, "the proxy for registry.test is no proxy that can be used");
+		bad.message, "the proxy for registry.test is not a proxy that can be used");
 	client_start_url(&client, "http://registry.test/", &gone);
 	client_run(&client);
 	result_is_fault(&gone, E_HTTP_PROXY, false);

@@ -144,11 +144,11 @@ static void test_refusals(void **state)
 	refused(410, STATUS(410, "Expired", "old"), NULL, E_KUBE_GONE, "old");
 	refused(429, STATUS(429, "TooManyRequests", "later"), NULL, E_KUBE_BUSY, "later");
 	refused(500, STATUS(500, "InternalError", "oops"), NULL, E_KUBE_SERVER, "oops");
-	refused(503, "", NULL, E_KUBE_SERVER, "the server answers 503 without a word");
+	refused(503, "", NULL, E_KUBE_SERVER, "the server answers 503 without a message");
 	refused(418, "", NULL, E_KUBE_ANSWER, "418");
 	refused(302, "", "Location: http://127.0.0.1:1/\r\n", E_KUBE_ANSWER, "302");
 	refused(200, STATUS(500, "InternalError", "inside"), NULL, E_KUBE_SERVER, "inside");
-	refused(200, "garbage", NULL, E_KUBE_ANSWER, "no JSON");
+	refused(200, "garbage", NULL, E_KUBE_ANSWER, "not JSON");
 	refused(200, "<html>login</html>", NULL, E_KUBE_ANSWER, "an HTML page");
 	refused(403, " <!DOCTYPE html>", NULL, E_KUBE_ANSWER, "an HTML page");
 }

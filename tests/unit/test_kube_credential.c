@@ -279,10 +279,10 @@ static void test_failures(void **state)
 	fails("printf %s '{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1 "beta1\"}'", 0,
 		"apiVersion client.authentication.k8s.io/v1beta1, but the kubeconfig says");
 	fails(SAY("{}"), 0, "neither a token nor a certificate");
-	fails(SAY("{\"token\":\"SECRET\\nX: y\"}"), 0, "blanks or control characters");
+	fails(SAY("{\"token\":\"SECRET\\nX: y\"}"), 0, "spaces or control characters");
 	fails(SAY("{\"clientKeyData\":\"SECRET\"}"), 0, "without the other");
 	fails(SAY("{\"clientKeyData\":\"SECRET\",\"clientCertificateData\":\"x\"}"), 0, "PEM");
-	fails(SAY_UNTIL("SECRET", "soon"), 0, "no time");
+	fails(SAY_UNTIL("SECRET", "soon"), 0, "not a time");
 	fails("while :; do echo SECRET; done", 0, "printed more than 1 MiB");
 	fails("sleep 100", 200, "took longer than 0.2 s");
 	fails("exec >&-; sleep 100", 200, "took longer than 0.2 s");

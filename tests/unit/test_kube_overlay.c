@@ -115,9 +115,9 @@ static void test_refused(void **state)
 	static const struct {
 		const char *overlay, *part;
 	} cases[] = {
-		{"[]", "no map"},
-		{"\"x\"", "no map"},
-		{"{\"spec\":[]}", "spec of the overlay is no map"},
+		{"[]", "not a map"},
+		{"\"x\"", "not a map"},
+		{"{\"spec\":[]}", "spec of the overlay is not a map"},
 		{"{\"containers\":[]}", "containers at its top"},
 		{"{\"kind\":\"Job\",\"spec\":{}}", "kind at its top"},
 		{"{\"spec\":{\"x\":{\"$patch\":\"merge\"}}}", "$patch: 'merge'"},

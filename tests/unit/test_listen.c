@@ -215,10 +215,10 @@ static void test_faults(void **state)
 	static const struct {
 		const char *address, *message;
 	} rows[] = {
-		{"here", "\"here\" is no address"},
-		{"", "\"\" is no address"},
-		{"127.0.0.1:80", "\"127.0.0.1:80\" is no address"},
-		{"192.0.2.1", "192.0.2.1 is no address of this machine"},
+		{"here", "\"here\" is not an address"},
+		{"", "\"\" is not an address"},
+		{"127.0.0.1:80", "\"127.0.0.1:80\" is not an address"},
+		{"192.0.2.1", "192.0.2.1 is not an address of this machine"},
 	};
 	struct world *world = open_world();
 

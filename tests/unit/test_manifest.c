@@ -94,7 +94,7 @@ static void test_refused(void **state)
 			"layer 1 in it has no valid media type"},
 		{"{\"schemaVersion\":2,\"config\":" DESC(
 			 "application/vnd.cncf.helm.config.v1+json", A, "7") ",\"layers\":[]}",
-			E_IMAGE, "no container image"},
+			E_IMAGE, "not a container image"},
 		{"{\"schemaVersion\":2,\"config\":" DESC(
 			 OCI "config.v1+json", "sha512:" HEX_A HEX_B, "7") ",\"layers\":[]}",
 			E_IMAGE, "no valid sha256 digest"},

@@ -144,7 +144,7 @@ static void test_checkpoints(void **state)
 	for (int i = 0; i < 5 && took >= 1000; i++) {
 		int64_t start = clock_ms();
 		expect_refusal(
-			w, E_SNAPSHOT_LIMIT, "the tree has 10 GiB, over the limit of 500 MiB");
+			w, E_SNAPSHOT_LIMIT, "the working tree has 10 GiB, over the limit of 500 MiB");
 		took = clock_ms() - start;
 	}
 	assert_true(took < 1000);
@@ -175,13 +175,13 @@ static void test_total(void **state)
 	tree_sparse(&w->tree, "b/c/e", 300);
 	expect(w, "a b/c/d b/c/e");
 	tree_sparse(&w->tree, "b/f", 1);
-	expect_refusal(w, E_SNAPSHOT_LIMIT, "the tree has 1001 B, over the limit of 1000 B");
+	expect_refusal(w, E_SNAPSHOT_LIMIT, "the working tree has 1001 B, over the limit of 1000 B");
 	EVIDENCE("b/c/: 600 B in 2 files", "a: 400 B", NULL);
 	/* What is allowed by name does not count, a directory stands for all below it. */
 	strv_add(&w->allow, "b/c");
 	expect(w, "a b/c/d b/c/e b/f");
 	tree_sparse(&w->tree, "a", 1001);
-	expect_refusal(w, E_SNAPSHOT_LIMIT, "the tree has 1002 B, over the limit of 1000 B");
+	expect_refusal(w, E_SNAPSHOT_LIMIT, "the working tree has 1002 B, over the limit of 1000 B");
 	EVIDENCE("a: 1001 B", NULL);
 	strv_add(&w->allow, "a");
 	expect(w, "a b/c/d b/c/e b/f");
@@ -197,7 +197,7 @@ static void test_total_of_tracked(void **state)
 
 	tree_sparse(&w->tree, "big", 600 << 20);
 	track(w, "big");
-	expect_refusal(w, E_SNAPSHOT_LIMIT, "the tree has 600 MiB, over the limit of 500 MiB");
+	expect_refusal(w, E_SNAPSHOT_LIMIT, "the working tree has 600 MiB, over the limit of 500 MiB");
 }
 
 static void test_ignored_does_not_count(void **state)
@@ -221,7 +221,7 @@ static void test_files(void **state)
 		snprintf(name, sizeof(name), "imgs/%s/%d", i % 3 ? "train" : "test", i);
 		tree_write(&w->tree, name, "x");
 	}
-	expect_refusal(w, E_SNAPSHOT_LIMIT, "the tree has 1,001 files, over the limit of 1,000");
+	expect_refusal(w, E_SNAPSHOT_LIMIT, "the working tree has 1,001 files, over the limit of 1,000");
 	EVIDENCE("imgs/: 1001 B in 1,001 files", NULL);
 	expect_hint(w, "echo /imgs/");
 	strv_add(&w->allow, "imgs/test");
@@ -239,7 +239,7 @@ static void test_files_of_the_root(void **state)
 		snprintf(name, sizeof(name), "%d", i);
 		tree_write(&w->tree, name, "x");
 	}
-	expect_refusal(w, E_SNAPSHOT_LIMIT, "the tree has 11 files, over the limit of 10");
+	expect_refusal(w, E_SNAPSHOT_LIMIT, "the working tree has 11 files, over the limit of 10");
 	EVIDENCE("./: 11 B in 11 files", NULL);
 	assert_non_null(strstr(w->err.hint, "paths:"));
 }
@@ -539,7 +539,7 @@ static void test_include_misses(void **state)
 	include(w, "a.tmp");
 	expect_refusal(w, E_SNAPSHOT_INCLUDE, "include: \"a.tmp\" is dropped by .dlrunignore");
 	include(w, "pipe");
-	expect_refusal(w, E_SNAPSHOT_INCLUDE, "include: \"pipe\" is no file or link");
+	expect_refusal(w, E_SNAPSHOT_INCLUDE, "include: \"pipe\" is not a file or link");
 	tree_write(&w->tree, ".git/config", "");
 	include(w, ".git/config");
 	expect_refusal(w, E_SNAPSHOT_INCLUDE,

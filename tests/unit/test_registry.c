@@ -611,7 +611,7 @@ static void test_wrong_password(void **state)
 	is_fault(&outcome, E_REGISTRY_AUTH);
 	assert_non_null(strstr(outcome.message, "me (from "));
 	assert_null(strstr(outcome.message, "wrong"));
-	assert_string_equal(outcome.evidence, "answer: 401, without a word");
+	assert_string_equal(outcome.evidence, "answer: 401, without a message");
 	assert_true(str_starts(outcome.hint, "docker login 127.0.0.1:"));
 	assert_int_equal(fix_count(world.server, "GET "), 2);
 	outcome_done(&outcome);

@@ -82,12 +82,12 @@ static void test_errors(void **state)
 			NULL},
 		{"registry:\n", ":1: registry has no value", NULL},
 		{"registry: ubuntu\n",
-			":1: registry: 'ubuntu' is no repository in the form HOST[:PORT]/REPO",
+			":1: registry: 'ubuntu' is not a repository in the form HOST[:PORT]/REPO",
 			"registry: registry.example.com/me/dlrun"},
 		{"registry: https://reg.example/a\n",
-			":1: registry: 'https://reg.example/a' is no repository", NULL},
-		{"registry: oci:out\n", ":1: registry: 'oci:out' is no repository", NULL},
-		{"registry: scratch\n", ":1: registry: 'scratch' is no repository", NULL},
+			":1: registry: 'https://reg.example/a' is not a repository", NULL},
+		{"registry: oci:out\n", ":1: registry: 'oci:out' is not a repository", NULL},
+		{"registry: scratch\n", ":1: registry: 'scratch' is not a repository", NULL},
 		{"registry: reg.example/a:v1\n", ":1: registry: 'reg.example/a:v1' names an image",
 			"registry: reg.example/a"},
 		{"\nregistry:\n  push: reg.example/a\n  pul: b\n",
@@ -254,7 +254,7 @@ static void test_environment(void **state)
 	(void)state;
 	assert_int_equal(load("name: a\n", NULL, bad, &config, &err), -ERR_CONFIG);
 	assert_string_equal(err.message,
-		"DLRUN_REGISTRY: registry: 'moon' is no repository in the form HOST[:PORT]/REPO");
+		"DLRUN_REGISTRY: registry: 'moon' is not a repository in the form HOST[:PORT]/REPO");
 	assert_int_equal(load("name: a\n", NULL, good, &config, NULL), 0);
 	assert_int_equal(config_duration(config, "push_timeout", 0), 90 * 1000);
 	assert_int_equal(load("name: a\n", NULL, NULL, &unset, NULL), 0);

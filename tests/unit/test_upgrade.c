@@ -393,7 +393,7 @@ static const struct {
 	{"HTTP/1.1 200 x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
 		E_HTTP_PROTOCOL, "gives two lengths of one answer"},
 	{"HTTP/1.1 200 x\r\nContent-Length: -1\r\n\r\n", E_HTTP_PROTOCOL,
-		"gives a length that is no number"},
+		"gives a length that is not a number"},
 	{"HTTP/1.1 200 x\r\nTransfer-Encoding: gzip\r\n\r\n", E_HTTP_PROTOCOL,
 		"encodes an answer in a way that is unknown"},
 	{"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", E_HTTP_PROTOCOL,

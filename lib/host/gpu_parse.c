@@ -484,3 +484,48 @@ int gpu_found_finish(const struct gpu_found_list *found, struct gpu_list *ret, s
 	*ret = list;
 	return 0;
 }
+
+/*
+ * Models as people name them
+ */
+
+static const char *next_word(const char *s, size_t *ret_len)
+{
+	while (*s && !isalnum((unsigned char)*s))
+		s++;
+	for (*ret_len = 0; isalnum((unsigned char)s[*ret_len]);)
+		++*ret_len;
+	return s;
+}
+
+/* Whether word is a word of model, or several in a row without what parts them. */
+static bool has_word(const char *model, const char *word, size_t len)
+{
+	size_t n;
+
+	for (const char *start = next_word(model, &n); n; start = next_word(start + n, &n)) {
+		size_t done = 0, part = n;
+		for (const char *s = start; part && done + part <= len;
+			s = next_word(s + part, &part)) {
+			if (strncasecmp(s, word + done, part) != 0)
+				break;
+			done += part;
+		}
+		if (done == len)
+			return true;
+	}
+	return false;
+}
+
+bool gpu_model_matches(const char *model, const char *type)
+{
+	size_t len;
+	bool any = false;
+
+	for (const char *word = next_word(type, &len); len; word = next_word(word + len, &len)) {
+		if (!has_word(model, word, len))
+			return false;
+		any = true;
+	}
+	return any;
+}

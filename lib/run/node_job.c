@@ -408,6 +408,7 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 		return r;
 	add_head(job, &spec.world, spec.terminal, rank, text);
 	add_gpus(&spec.world, text);
+	set_text(text, "j_gpu_type", spec.resources.gpu_type);
 	if (runtime)
 		r = add_container(session, job, runtime, &spec.resources, text, err);
 	if (r == 0)

@@ -63,6 +63,9 @@ int submission_check_world(struct submission *submission, struct err *err);
 int submission_check_typed(struct submission *submission, struct err *err);
 /* A file of the tree that is no program gets its interpreter; the target is known. */
 int submission_start_file(struct submission *submission, struct err *err);
+/* What the target, which is a machine, cannot honour: E_TARGET_UNSUPPORTED, E_GPU_COUNT, or it is
+ * said. */
+int submission_check_honour(struct submission *submission, struct err *err);
 /* Paths of the live tree in the command and the environment become the run's own. */
 void submission_own_paths(struct submission *submission);
 /* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL

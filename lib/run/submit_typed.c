@@ -233,38 +233,53 @@ static bool is_activation(const struct strv *words)
 	return words->n > 1 && IN_TABLE(tools, words->v[0]) && str_eq(words->v[1], "activate");
 }
 
+static int refuse_operator(const struct submission *submission, const char *word, struct err *err)
+{
+	err_set(err, E_USAGE, "'%s' is for a shell, and the command runs without one", word);
+	return hint_words(submission, "", err);
+}
+
+static int refuse_activation(const struct strv *words, struct err *err)
+{
+	err_set(err, E_USAGE, "%s activate works in a shell only", words->v[0]);
+	return err_hint(err, "dlrun submit -- %s run -n %s python3 train.py", words->v[0],
+		words->n > 2 ? words->v[2] : "base");
+}
+
+/* Some systems have cd as a program, which changes nothing. */
+static bool is_of_shell(const struct submission *submission, const char *word)
+{
+	AUTO_FREE char *found = proc_find(word, path_variable(submission));
+
+	if (is_file(submission, word))
+		return false;
+	return IN_TABLE(shell_settings, word) || (!found && IN_TABLE(shell_words, word));
+}
+
+static int check_words(const struct submission *submission, struct err *err)
+{
+	const struct strv *words = &submission->spec.command;
+
+	if (strpbrk(words->v[0], " \t\n") && !is_file(submission, words->v[0]))
+		return refuse_line(submission, err);
+	for (size_t i = 0; i < words->n && !(i && str_eq(words->v[i - 1], "-c")); i++)
+		if (is_operator(submission, words, i))
+			return refuse_operator(submission, words->v[i], err);
+	if (is_activation(words))
+		return refuse_activation(words, err);
+	return is_of_shell(submission, words->v[0]) ? refuse_setting(submission, err) : 0;
+}
+
 int submission_check_typed(struct submission *submission, struct err *err)
 {
-	struct spec *spec = &submission->spec;
-	const struct strv *words = &spec->command, *typed = submission->options->command;
+	const struct spec *spec = &submission->spec;
+	const struct strv *typed = submission->options->command;
 	bool is_old = submission->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
 
 	if (spec->shell || spec->terminal || is_old)
 		return 0;
 	int r = take_assignments(submission, err);
-	if (r < 0)
-		return r;
-	if (strpbrk(words->v[0], " \t\n") && !is_file(submission, words->v[0]))
-		return refuse_line(submission, err);
-	for (size_t i = 0; i < words->n && !(i && str_eq(words->v[i - 1], "-c")); i++) {
-		if (!is_operator(submission, words, i))
-			continue;
-		err_set(err, E_USAGE, "'%s' is for a shell, and the command runs without one",
-			words->v[i]);
-		return hint_words(submission, "", err);
-	}
-	if (is_activation(words)) {
-		err_set(err, E_USAGE, "%s activate works in a shell only", words->v[0]);
-		return err_hint(err, "dlrun submit -- %s run -n %s python3 train.py", words->v[0],
-			words->n > 2 ? words->v[2] : "base");
-	}
-	if (!IN_TABLE(shell_settings, words->v[0]) && !IN_TABLE(shell_words, words->v[0]))
-		return 0;
-	AUTO_FREE char *found = proc_find(words->v[0], path_variable(submission));
-	/* Some systems have cd as a program, which changes nothing. */
-	if (is_file(submission, words->v[0]) || (found && !IN_TABLE(shell_settings, words->v[0])))
-		return 0;
-	return refuse_setting(submission, err);
+	return r < 0 ? r : check_words(submission, err);
 }
 
 /*
@@ -306,7 +321,7 @@ static char *python_of_tree(const struct submission *submission)
 		if (slash)
 			*slash = '\0';
 		else
-			strcpy(dir, ".");
+			dir[0] = '.', dir[1] = '\0';
 	}
 }
 

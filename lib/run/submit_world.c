@@ -480,6 +480,9 @@ static int set_resources(struct submission *submission, struct err *err)
 	struct resources *resources = &submission->spec.resources;
 	int r = resources_from_config(submission->config, resources, err);
 
+	if (r == 0 && !submission->target->ops->takes_image_from_registry &&
+		!submission->spec.terminal)
+		r = submission_check_honour(submission, err);
 	if (r < 0 || resources->nodes == 1 || submission->target->ops->takes_image_from_registry)
 		return r;
 	if (submission->target->ops->asks_first && !submission->spec.terminal)

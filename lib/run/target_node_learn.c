@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "host/gpu.h"
 #include "run/node_look.h"
 #include "run/spec.h"
 #include "run/target_node.h"
@@ -45,9 +46,21 @@ static uint64_t missing_bytes(const struct node_facts *facts, const struct image
 	return bytes;
 }
 
+/* GPUs of other models are none for this run. */
+static void keep_model(struct node_gpus *gpus, const char *type)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < gpus->n; i++)
+		if (gpu_model_matches(gpus->v[i].model, type))
+			gpus->v[kept++] = gpus->v[i];
+	gpus->n = kept;
+}
+
 static int look_at_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
 {
 	struct target_node *node = choosing->node;
+	const char *type = spec->resources.gpu_type;
 	bool is_pool = node->hosts.n > 1;
 	/* A run of several has to know them all. */
 	bool is_enough = is_pool && spec->resources.nodes <= 1;
@@ -58,9 +71,12 @@ static int look_at_hosts(struct choosing *choosing, const struct spec *spec, str
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->looks[i] = (struct node_look){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->world.gpus > 1};
-	return node_look_all(node->session, choosing->looks, choosing->n, is_pool ? POOL_MS : -1,
+			.gpus_too = is_pool || spec->world.gpus > 1 || type};
+	int r = node_look_all(node->session, choosing->looks, choosing->n, is_pool ? POOL_MS : -1,
 		is_enough ? SETTLE_MS : -1, NULL, err);
+	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
+		keep_model(&choosing->looks[i].gpus, type);
+	return r;
 }
 
 static void add_silent(const struct choosing *choosing, struct err *err)
@@ -161,17 +177,48 @@ static int choose(struct choosing *choosing, const struct target_wish *wish, str
 }
 
 /* More than there are would never begin. */
-static int check_gpus(struct node_look *look, int wanted, struct err *err)
+static int check_gpus(struct node_look *look, const struct spec *spec, struct err *err)
 {
+	const char *type = spec->resources.gpu_type;
+	int wanted = spec->world.gpus;
+
 	if (!look->gpus_too)
 		return 0;
 	if (!look->has_gpus)
 		return err_move(err, &look->fault);
-	if ((size_t)wanted <= look->gpus.n)
+	if (wanted <= 0 || (size_t)wanted <= look->gpus.n)
 		return 0;
-	err_set(err, E_GPU_COUNT, "requested %d GPU%s, host %s has %zu", wanted,
-		wanted == 1 ? "" : "s", look->host, look->gpus.n);
-	return err_hint(err, "dlrun submit -g %zu …", look->gpus.n);
+	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
+	err_set(err, E_GPU_COUNT, "requested %d %s%sGPU%s, host %s has %zu", wanted, shown,
+		type ? " " : "", wanted == 1 ? "" : "s", look->host, look->gpus.n);
+	return type ? err_hint(err, "dlrun targets")
+		    : err_hint(err, "dlrun submit -g %zu …", look->gpus.n);
+}
+
+/* A pool is chosen from by the same. */
+static int check_size(const struct node_look *look, const struct resources *wanted, struct err *err)
+{
+	const struct node_facts *facts = look->facts;
+	char asked[16], has[16];
+
+	if (facts->cpus && wanted->cpus_milli > (int64_t)facts->cpus * 1000) {
+		err_set(err, E_TARGET_UNSUPPORTED, "--cpus %g: host %s has %u CPU%s",
+			(double)wanted->cpus_milli / 1000, look->host, facts->cpus,
+			facts->cpus == 1 ? "" : "s");
+		return err_hint(err, "dlrun submit --cpus %u …", facts->cpus);
+	}
+	if (facts->memory_bytes && wanted->memory_bytes > facts->memory_bytes) {
+		err_set(err, E_TARGET_UNSUPPORTED, "--memory %s: host %s has %s",
+			str_size(wanted->memory_bytes, asked), look->host,
+			str_size(facts->memory_bytes, has));
+		return err_hint(err, "dlrun submit --memory %lluMi …",
+			(unsigned long long)(facts->memory_bytes >> 20));
+	}
+	if (wanted->disk_bytes <= facts->free_bytes)
+		return 0;
+	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", look->host,
+		facts->local, str_size(facts->free_bytes, has),
+		str_size(wanted->disk_bytes, asked));
 }
 
 /* What the host would refuse, as it has said itself. */
@@ -238,7 +285,9 @@ int target_node_learn(struct target *target, const struct target_wish *wish, str
 		return err_move(err, &choosing.looks[0].fault);
 	r = check_room(&choosing.looks[0], wish, err);
 	if (r == 0)
-		r = check_gpus(&choosing.looks[0], wish->spec->world.gpus, err);
+		r = check_gpus(&choosing.looks[0], wish->spec, err);
+	if (r == 0)
+		r = check_size(&choosing.looks[0], &wish->spec->resources, err);
 	if (r == 0)
 		take(&choosing, 0, NULL);
 	return r;

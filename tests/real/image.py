@@ -248,7 +248,7 @@ def test_base_tag_that_moves_between_runs(w):
     for content in (b"old", b"new"):
         there, _, _, _ = base_layout(w, members={"base": content}, name="moving")
         bases.append(["sha256:" + hashlib.sha256(layer_tar({"base": content})).hexdigest()])
-        runs.append(w.ok("submit", "-d", "--image", f"oci:{there}:v1", "--", "true").out.strip())
+        runs.append(w.ok("submit", "-d", "--", "true", env={"DLRUN_IMAGE": f"oci:{there}:v1"}).out.strip())
         w.ok("wait", runs[-1])
     docs = [w.show(run) for run in runs]
     assert [base_of_run(w, run) for run in runs] == bases and bases[0] != bases[1]
@@ -375,7 +375,7 @@ def test_base_with_files_below_workdir(w):
     image = w.push("--image", f"oci:{base}")
     assert image.roles() == ["base", "full", "delta"]
     same_tree(Image(image.layout, image.digest, "app"), w.tree, all_files(w.tree))
-    assert w.ok("submit", "-f", "--image", f"oci:{base}", "--", "ls").out.split() == \
+    assert w.ok("submit", "-f", "--", "ls", env={"DLRUN_IMAGE": f"oci:{base}"}).out.split() == \
         ["a", "d", "dlrun.yaml", "gone", "kind"]
     w.ok("checkout", "@", str(w.dir / "back"))
     holds(w.dir / "back", w.tree)

@@ -52,6 +52,19 @@ def test_busy_gpus_are_queued_for(w):
         w.ok("cancel", waits[2])
 
 
+def test_a_model_is_asked_for(w):
+    """The node takes a GPU of that model; one that has none, or too few CPUs, is refused before anything is sent."""
+    with site(w, gpus=3) as s:
+        s["gpu1"].gpus(3, models=["NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA H100 PCIe"])
+        for model, index in (("h100", "2"), ("A100-80GB", "0"), ("rtx4090", "1")):
+            done = s.follow("--gpu-type", model, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+            assert done.rc == 0 and done.out == f"{index}\n", (model, done)
+        for options, says in ((["--gpu-type", "v100"], "requested 1 v100 GPU, host "), (["--gpu-type", "h100", "-g", "2"], "requested 2 h100 GPUs, host "),
+                              (["--cpus", "90000"], "--cpus 90000: host "), (["--memory", "900Ti"], "--memory 900 TiB: host ")):
+            done = s.follow(*options, "--", "true")
+            assert done.rc in (1, 2) and says in done.err, (options, done)
+
+
 def test_one_is_taken_if_none_is_asked_for(w):
     with site(w, gpus=1) as s:
         done = s.follow("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $DLRUN_GPUS_PER_NODE")

@@ -227,11 +227,11 @@ class Host:
         path.write_text(text)
         path.chmod(0o755)
 
-    def gpus(self, n, busy=()):
+    def gpus(self, n, busy=(), models=()):
         """An nvidia-smi that tells of n GPUs; on those in busy somebody else's process computes."""
         tag = self.boot_id.replace("-", "")[:28]
         ids = [f"GPU-{i:04x}{tag}" for i in range(n)]
-        rows = "".join(f"echo '{i}, {ids[i]}, 00000000:{i + 1:02X}:00.0, 81559, Fake'\n" for i in range(n))
+        rows = "".join(f"echo '{i}, {ids[i]}, 00000000:{i + 1:02X}:00.0, 81559, {models[i] if models else 'Fake'}'\n" for i in range(n))
         apps = "".join(f"echo '{ids[i]}, 1, python, 4000'\n" for i in busy)
         text = f"#!/bin/sh\ncase \"$*\" in\n*query-gpu*)\n{rows};;\n*query-compute*)\n{apps};;\nesac\n"
         if n:

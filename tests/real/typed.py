@@ -330,6 +330,76 @@ def test_the_python_of_the_tree(w):
     assert "command   python3 train.py\n" in answer.out, answer
 
 
+GPUS = ["NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe"]
+
+# What this machine does with options: the exit status and a line on stderr, or the GPUs that the run may have.
+OPTIONS = [
+    ("--gpu-type a100", [0, 2]),
+    ("--gpu-type A100 -g 2", [0, 2]),
+    ("--gpu-type a100-80gb", [0, 2]),
+    ("--gpu-type rtx4090", [1]),
+    ("--gpu-type 'RTX 4090'", [1]),
+    ("--gpu-type h100", [3]),
+    ("--gpu-type 'nvidia h100'", [3]),
+    ("--gpu-type a10", "error: --gpu-type a10: this machine has NVIDIA A100-SXM4-80GB, NVIDIA GeForce RTX 4090, "
+     "NVIDIA A100-SXM4-80GB, NVIDIA H100 PCIe   [gpu.count]"),
+    ("--gpu-type h100 -g 2", "error: requested 2 h100 GPUs, this machine has 1   [gpu.count]"),
+    ("--gpu-type a100 -g 3", "  hint: dlrun submit -g 2 --gpu-type a100 …"),
+    ("--gpu-type a100 -g 0", "error: --gpu-type a100 cannot be used together with -g 0   [usage]"),
+    ("-e CUDA_VISIBLE_DEVICES=2,3 --gpu-type a100", [2]),
+    ("-e CUDA_VISIBLE_DEVICES=1 --gpu-type a100", "error: --gpu-type a100: this machine has"),
+    ("--queue gpu", "error: --queue gpu: target local has no queues   [target.unsupported]"),
+    ("--queue gpu", "  hint: leave out --queue, or choose a cluster: -t kube --queue gpu"),
+    ("--priority high", "error: --priority high: target local has no priorities   [target.unsupported]"),
+    ("--image reg.example.com/a:b", "error: --image reg.example.com/a:b: target local runs programs on the machine itself, "
+     "without an image   [target.unsupported]"),
+    ("--image reg.example.com/a:b", "  hint: leave out --image, or choose a cluster: -t kube --image reg.example.com/a:b"),
+    ("-t ssh:nowhere --image reg.example.com/a:b", "  hint: targets: {lab: {kind: ssh, hosts: [HOST], runtime: podman}}"),
+    ("-t ssh:nowhere --queue gpu", "error: --queue gpu: target ssh:nowhere has no queues   [target.unsupported]"),
+    ("-t ssh:nowhere --priority low", "error: --priority low: target ssh:nowhere has no priorities   [target.unsupported]"),
+    ("--cpus 90000", "error: --cpus 90000: this machine has NCPUS"),
+    ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS …"),
+    ("--memory 900Ti", "error: --memory 900 TiB: this machine has "),
+    ("-N 2", "error: requested 2 nodes, but local is a single machine   [target.unsupported]"),
+]
+
+
+def test_options_that_a_machine_cannot_honour(w):
+    """Honoured, or an error with the fix: never dropped."""
+    tree(w)
+    tag = os.urandom(14).hex()
+    rows = "".join(f"echo '{i}, GPU-{i:04x}{tag}, 00000000:{i + 1:02X}:00.0, 81559, {model}'\n" for i, model in enumerate(GPUS))
+    w.write("smi/nvidia-smi", f"#!/bin/sh\ncase \"$*\" in\n*query-gpu*)\n{rows};;\nesac\n", 0o755, base=w.dir)
+    w.env["PATH"] = f"{w.dir}/smi:{w.env['PATH']}"
+    cpus, wrong = str(os.cpu_count()), []
+    for options, said in OPTIONS:
+        result = typed(w, f"dlrun submit --dry-run {options} -- true")
+        if isinstance(said, str):
+            said = said.replace("NCPUS", cpus)
+            if result.rc != 2 or not any(line.startswith(said) for line in result.err.splitlines()):
+                wrong.append((options, said, result))
+        elif result.rc:
+            wrong.append((options, said, result))
+    assert not wrong, wrong
+    for options, allowed in (row for row in OPTIONS if not isinstance(row[1], str)):
+        result = typed(w, f"dlrun submit -f {options} -- sh -c 'echo $CUDA_VISIBLE_DEVICES; cat $DLRUN_ATTEMPT_DIR/../gpus.json'")
+        models = {gpu["model"] for gpu in json.loads(result.out.splitlines()[1])["list"]}
+        assert result.rc == 0 and models == {GPUS[allowed[0]]}, (options, result)
+
+
+def test_settings_of_other_targets_are_said(w):
+    """A file serves several targets: what does not count on this one is said, and nothing fails."""
+    tree(w)
+    w.write("dlrun.yaml", "queue: gpu\npriority: low\nresources: {shm: 8Gi, disk: 50Gi, cpus: 90000, memory: 900Ti}\n")
+    result = w.ok("submit", "--dry-run", "--", "true")
+    for line in ("queue: target local has no queues, so it does not count here",
+                 "resources.shm: target local has no limit on shared memory, so it does not count here"):
+        assert f"note      {line}\n" in result.err, result
+    assert "warning: resources.cpus: 90000: this machine has " in result.err, result
+    result = w.ok("submit", "--dry-run", "--cpus", "0.5", "--memory", "64Mi", "--", "true")
+    assert "note      --cpus and --memory: this machine has room for it; that is checked, not enforced\n" in result.err, result
+
+
 def test_a_run_that_is_left_out_is_the_newest(w):
     tree(w)
     assert w.run("wait").rc == 5 and w.run("diff").rc == 5

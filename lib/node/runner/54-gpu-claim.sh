@@ -378,12 +378,42 @@ gpu_join() {
 	done
 }
 
+# TYPE: of $dgpu_only (of all) those of its words, as gpu_model_matches of lib/host/gpu_parse.c. 1: there is none.
+gpu_only_type() {
+	dgpu_only=$(printf '%s\n' "$dgpu_list" | LC_ALL=C awk -v only="$dgpu_only" -v type="$1" '
+	BEGIN { n_only = split(only, of, "\n"); n_type = split(tolower(type), word, /[^a-z0-9]+/) }
+	function chosen(i) {
+		if (n_only == 0) return 1
+		for (i = 1; i <= n_only; i++) if (of[i] == $2 || (of[i] != "" && index($3, of[i]) == 1)) return 1
+		return 0
+	}
+	function has(w, i, k, s) {
+		for (i = 1; i <= n; i++) {
+			s = ""
+			for (k = i; k <= n && length(s) < length(w); k++) s = s part[k]
+			if (s == w) return 1
+		}
+		return 0
+	}
+	NF >= 7 && chosen() {
+		model = tolower($0)
+		sub(/^([^ ]+ ){6}/, "", model)
+		n = split(model, part, /[^a-z0-9]+/)
+		for (j = 1; j <= n_type; j++) if (word[j] != "" && !has(word[j])) next
+		print $3
+	}')
+	[ "$dgpu_only" ] && return
+	dgpu_error="this host has no GPU of type $1"
+	return 1
+}
+
 # The queue, up to the exec of NEXT. 1: dgpu_error says why not.
 gpu_queue_up() {
 	dgpu_at_dir=$1
 	shift
 	gpu_dir_open || return 1
 	dgpu_only=$(printf '%s' "${j_gpus_only-}" | tr ', ' '\n\n')
+	[ -z "${j_gpu_type-}" ] || gpu_only_type "$j_gpu_type" || return 1
 	gpu_match "$dgpu_only"
 	dgpu_eligible=$dgpu_set
 	gpu_check_count || return 1

@@ -262,7 +262,6 @@ static void add_image(
 	}
 	line.active = image && has_clusters(answers);
 	add_scalar(&line, image ? image : project->image);
-	buf_adds(&line.comment, "last FROM of ");
 	add_comment(&line, project->image_from);
 	buf_adds(&line.comment, ": what the program runs in on a cluster");
 	line_end(&line, out);

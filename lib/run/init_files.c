@@ -1,5 +1,6 @@
 #include "run/init_files.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include "base/str.h"
 #include "base/yaml.h"
 #include "run/init_parse.h"
+
+enum { PYTHON_MINOR = 12 };
 
 static const char pyproject[] = "pyproject.toml";
 
@@ -290,6 +293,37 @@ void init_find_commands(struct init_project *project, const char *path)
  * Image, clusters, nodes
  */
 
+/* "3.11" of ">=3.11,<4", "3.12.4", "cpython-3.12"; major, minor. */
+static bool read_python(const char *text, int *ret_major, int *ret_minor)
+{
+	const char *digits = text ? text + strcspn(text, "0123456789") : "";
+
+	return sscanf(digits, "%1d.%2d", ret_major, ret_minor) == 2 && *ret_major == 3;
+}
+
+/* Where the project names its Python: the official image that has it. A lower bound alone is met by
+ * what is usual now. */
+static void find_python_image(struct init_project *project)
+{
+	static const char pinned[] = ".python-version";
+	AUTO_BUF struct buf text = {0}, toml = {0};
+	AUTO_FREE char *wanted = NULL;
+	const char *from = pinned;
+	int major = 0, minor = 0;
+
+	if (!init_read(project->dir, pinned, &text) || !read_python(text.data, &major, &minor)) {
+		from = pyproject;
+		if (init_read(project->dir, pyproject, &toml))
+			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
+		if (!read_python(wanted, &major, &minor))
+			return;
+		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)
+			minor = PYTHON_MINOR;
+	}
+	project->image = mem_printf("docker.io/library/python:%d.%d", major, minor);
+	project->image_from = mem_printf("the Python of %s", from);
+}
+
 void init_find_image(struct init_project *project)
 {
 	static const char *const files[] = {"Dockerfile", "Containerfile"};
@@ -300,8 +334,10 @@ void init_find_image(struct init_project *project)
 			continue;
 		project->image = init_docker_base(text.data, text.len);
 		if (project->image)
-			project->image_from = mem_strdup(files[i]);
+			project->image_from = mem_printf("last FROM of %s", files[i]);
 	}
+	if (!project->image)
+		find_python_image(project);
 }
 
 void init_find_contexts(struct init_project *project, const struct kubeconfig *kubeconfig)

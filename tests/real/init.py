@@ -95,6 +95,26 @@ def test_dockerfile(w):
     assert value(w, "command") == ["./train.sh"]
 
 
+def test_image_of_the_projects_python(w):
+    """Proposed as a comment where there is no cluster; a Dockerfile knows better."""
+    tools(w, "python3")
+    w.repo({"train.py": ""})
+    for name, text, version in ((".python-version", "3.11.4\n", "3.11"), (".python-version", "cpython-3.10\n", "3.10"),
+                                (".python-version", "system\n", None), ("pyproject.toml", '[project]\nrequires-python = "~=3.9"\n', "3.9"),
+                                ("pyproject.toml", '[project]\nrequires-python = ">=3.8"\n', "3.12"),
+                                ("pyproject.toml", '[project]\nrequires-python = ">=3.8,<3.11"\n', "3.8"),
+                                ("pyproject.toml", '[project]\nrequires-python = ">=3.13"\n', "3.13"),
+                                ("pyproject.toml", '[project]\nrequires-python = "*"\n', None)):
+        w.write(name, text)
+        said = init(w, "--force")
+        found = re.findall(r"(?m)^# image: \"?docker.io/library/python:([0-9.]+)\"? +# the Python of (\S+):", said)
+        assert found == ([(version, name)] if version else []), (text, said)
+        (w.tree / name).unlink()
+    w.write(".python-version", "3.11\n")
+    w.write("Dockerfile", "FROM python:3.9-slim\n")
+    assert "python:3.9-slim" in init(w, "--force") and "python:3.11" not in init(w, "--force")
+
+
 def test_makefile_and_package(w):
     w.repo({"Makefile": "train: data\n\techo\n", "package.json": '{"name": "@scope/app", "scripts": {"start": "node ."}}'})
     init(w)

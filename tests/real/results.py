@@ -259,7 +259,7 @@ def test_full_disk(w):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True).returncode:
         raise Skip("cannot mount")
     try:
-        w.repo({"work.sh": "cd $DLRUN_OUTPUT_DIR; echo a >a; dd if=/dev/zero of=b bs=1M count=5 2>/dev/null\n"})
+        w.repo({"work.sh": "cd $DLRUN_OUTPUT_DIR; echo a >a; dd if=/dev/urandom of=b bs=1M count=5 2>/dev/null\n"})
         run = submit(w, "sh", "work.sh")
         ended(w, run)
         result = w.run("fetch", run, "-o", str(small / "here"))

@@ -256,7 +256,7 @@
 	X(E_KUBE_GONE, REMOTE, "kube.gone", "the cluster does not know any more what was asked for", \
 	  "A list or watch was continued too late. It is begun again by itself.") \
 	X(E_KUBE_HOST_PATH, CONFIG, "kube.host_path", "a directory of the node is not given to runs", \
-	  "What one run changes there, all others on that node see, and most clusters forbid it. `allow_host_path: " \
+	  "What one run changes there, all others on that node see, and most clusters forbid it. `host_path: " \
 	  "true` of the target allows it; a claim or NFS needs no leave.") \
 	X(E_KUBE_INVALID, REMOTE, "kube.invalid", "the cluster does not accept the object", \
 	  "The API server or an admission webhook names the fields that are off. `dlrun submit --dry-run -o yaml` " \

@@ -48,7 +48,7 @@ static int check_place(
 
 	if (place->kind == KUBE_PLACE_HOST && !run->allow_host_path) {
 		err_set(err, E_KUBE_HOST_PATH, "%s would be the node's own %s", shown, place->path);
-		return err_hint(err, "allow_host_path: true   # of the target");
+		return err_hint(err, "host_path: true   # of the target");
 	}
 	if ((place->kind == KUBE_PLACE_HOST && baseline) ||
 		(place->kind == KUBE_PLACE_NFS && restricted)) {

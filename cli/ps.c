@@ -14,12 +14,14 @@
 #include "run/columns.h"
 #include "run/metric.h"
 #include "run/metrics_here.h"
+#include "run/ops.h"
 #include "run/select.h"
 
 enum {
 	ASK_MS = 1000,
 	WATCH_MS = 2000,
-	METRICS_MS = 200, /* of reading event files */
+	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
+	METRICS_MS = 200,    /* of reading event files */
 	DAY_MS = 24 * 60 * 60 * 1000,
 	GAP = 2,          /* between columns */
 	COMMAND_MIN = 10, /* of a command that says something */
@@ -212,6 +214,25 @@ static int find_again(struct session *session, const struct view *view, struct e
 	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
 }
 
+/* States, then values of programs elsewhere that go on, and of those whose end is new here. */
+static int look(struct session *session, const struct run_list *runs, struct err *err)
+{
+	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
+	struct run_list running = {0};
+
+	if (runs_refresh(session, runs, ASK_MS, err) < 0)
+		return -(int)err->code;
+	vec_foreach (struct run *, run, runs)
+		if (run_state(*run) == RUN_RUNNING)
+			*vec_push(&running) = *run;
+	left_ms = end_ms - clock_ms();
+	metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&running);
+	left_ms = end_ms - clock_ms();
+	runs_results(session, runs, false, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	return 0;
+}
+
 static int list(struct app *app, const struct view *view, struct run_list *ret, size_t *ret_hidden,
 	struct err *err)
 {
@@ -234,7 +255,7 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = runs_refresh(session, ret, ASK_MS, err);
+		r = look(session, ret, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)

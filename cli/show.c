@@ -435,8 +435,8 @@ static int run(struct app *app, void *values, struct strv *words)
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
 		return app_fail(app, &err);
 	const struct run_list one = {.v = &run, .n = 1};
-	metrics_here(&app->session, &one, METRICS_MS);
 	runs_results(&app->session, &one, true, RESULTS_MS);
+	metrics_here(&app->session, &one, METRICS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
 	buf_init(&out, PAGE_MAX);

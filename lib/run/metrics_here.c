@@ -7,9 +7,11 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "events/metrics.h"
+#include "run/mirror.h"
 
 enum { KEPT_MAX = 256 << 10, STAMP_SIZE = 96 };
 
@@ -129,6 +131,28 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 	if (metrics)
 		write_kept(path, stamp, metrics);
 	return metrics;
+}
+
+void metrics_bring(struct session *session, const struct run_list *runs, int64_t timeout_ms)
+{
+	static const struct mirror_options options = {.scalars_only = true};
+	AUTO(mirror_free_auto) struct mirror *mirror = NULL;
+	AUTO_ERR struct err fault = {0};
+	size_t n = 0, index;
+	int r = 0;
+
+	for (size_t i = 0; i < runs->n && n < METRICS_BRING_MAX && r == 0; i++) {
+		if (is_local(runs->v[i]) || !run_handle(runs->v[i]))
+			continue;
+		if (!mirror)
+			r = mirror_open(session, &options, &mirror, &fault);
+		if (r == 0 && mirror_add(mirror, runs->v[i], &index, NULL) == 0)
+			n++;
+	}
+	if (r == 0 && n)
+		r = mirror_first(mirror, timeout_ms, NULL, &fault);
+	if (r < 0)
+		log_note("event files are not brought: %s", fault.message);
 }
 
 void metrics_here(const struct session *session, const struct run_list *runs, int64_t limit_ms)

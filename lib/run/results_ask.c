@@ -1,10 +1,13 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/hint_left_out.h"
+#include "run/metrics_here.h"
+#include "run/mirror_files.h"
 #include "run/observed.h"
 #include "run/ops.h"
 #include "run/outputs.h"
@@ -14,7 +17,7 @@
 
 /*
  * What runs have left: their targets are asked for a list of the files, all at once, and for those
- * of them that hold parameters.
+ * of them that hold parameters or values over time.
  */
 
 enum { TEXT_MAX = 64 << 10 };
@@ -26,7 +29,7 @@ struct results_ask {
 	struct target *target;
 	struct outputs_call *call; /* in flight; or NULL */
 	struct outputs_files files;
-	bool is_told;
+	bool is_told, has_events;
 	/* Those of files that hold parameters, read one after the other. */
 	const struct outputs_file *params[PARAMS_FILES];
 	size_t n_params, at;
@@ -132,6 +135,8 @@ static void on_list(void *ctx, int status, struct err *fault)
 		json_set(ask->run->doc, RESULTS_MEMBER, results);
 		ask->is_told = true;
 		ask->n_params = params_choose(&ask->files, ask->params);
+		vec_foreach (const struct outputs_file, file, &ask->files)
+			ask->has_events |= strstr(file->path, MIRROR_PART) != NULL;
 	} else {
 		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
 	}
@@ -200,10 +205,23 @@ static void write_told(struct results_asker *asker)
 	}
 }
 
+/* Curves and last values are then known without asking again. */
+static void bring_events(struct results_asker *asker, int64_t timeout_ms)
+{
+	struct run_list runs = {0};
+
+	for (size_t i = 0; i < asker->n; i++)
+		if (asker->asks[i].has_events)
+			*vec_push(&runs) = asker->asks[i].run;
+	metrics_bring(asker->session, &runs, timeout_ms);
+	vec_done(&runs);
+}
+
 void runs_results(
 	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms)
 {
 	AUTO(asker_done) struct results_asker asker = {.session = session};
+	int64_t end_ms = clock_deadline(timeout_ms), now_ms;
 
 	asker.asks = mem_alloc(runs->n + 1, sizeof(*asker.asks));
 	vec_foreach (struct run *, run, runs)
@@ -211,4 +229,6 @@ void runs_results(
 			start(&asker, *run);
 	wait_answers(&asker, timeout_ms);
 	write_told(&asker);
+	now_ms = clock_ms();
+	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);
 }

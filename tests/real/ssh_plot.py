@@ -32,6 +32,7 @@ def test_curves_of_hosts(w):
         w.write("train.py", TRAIN)
         live = s.submit("-g", "0", "--", "python3", "train.py", "1000")
         s.running(live)
+        wait_for(lambda: any(r["metrics"].get("loss") for r in w.runs() if r["id"] == live), "the last value in ps", 60)
         wait_for(lambda: w.run("plot", live).rc == 0, "values of the run", 60)
         said = w.ok("plot", live)
         assert "last event" in said.err and live in said.out, said

@@ -215,7 +215,7 @@ static int find_again(struct session *session, const struct view *view, struct e
 }
 
 /* States, then values of programs elsewhere that go on, and of those whose end is new here. */
-static int look(struct session *session, const struct run_list *runs, struct err *err)
+static int look(struct session *session, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
 	struct run_list running = {0};

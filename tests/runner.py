@@ -57,7 +57,7 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "collect", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "upkeep", "carry", "typed"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "collect", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "upkeep", "carry", "typed", "projects"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real front", python(real / "front.py", DLRUN), {}
     yield "real proxy", python(real / "proxy.py", DLRUN), {}

@@ -25,11 +25,11 @@ def network():
             "UV_PYTHON_DOWNLOADS": "never", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_NO_PROGRESS": "1"}
 
 
-def build(*argv, cwd=None):
+def build(*argv, cwd=None, timeout=300):
     """One command of those that make a project: with the real HOME, and the settings of pip in it."""
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run([os.fspath(a) for a in argv], cwd=cwd, env={**env, **network()}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
     if done.returncode:
         raise Missing(f"{' '.join(map(str, argv))}: {done.stdout[-600:]}")
 
@@ -62,9 +62,9 @@ def venv(there):
     return there
 
 
-def pip_install(prefix, *words, cwd=None):
+def pip_install(prefix, *words, cwd=None, timeout=300):
     """pip of the tests' own, into the environment prefix: making a pip for each takes seconds."""
-    build(tools() / "python", "-m", "pip", "--python", prefix / "bin/python", "install", "-q", *words, cwd=cwd)
+    build(tools() / "python", "-m", "pip", "--python", prefix / "bin/python", "install", "-q", *words, cwd=cwd, timeout=timeout)
 
 
 def activated(w, prefix, **more):

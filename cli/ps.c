@@ -16,6 +16,7 @@
 #include "run/metrics_here.h"
 #include "run/ops.h"
 #include "run/select.h"
+#include "run/take.h"
 
 enum {
 	ASK_MS = 1000,
@@ -446,6 +447,15 @@ static void say_rest(struct app *app, const struct view *view, size_t n, size_t 
 			hidden == 1 ? "run is" : "runs are");
 }
 
+static void say_waiting(struct app *app, const struct run_list *runs)
+{
+	vec_foreach (struct run *, run, runs) {
+		AUTO_FREE char *waits = take_text(*run);
+		if (*waits)
+			app_note(app, "%s: %s: dlrun fetch %s", run_id(*run), waits, run_id(*run));
+	}
+}
+
 static int show_once(struct app *app, const struct view *view, bool again)
 {
 	AUTO_ERR struct err err = {0};
@@ -462,6 +472,7 @@ static int show_once(struct app *app, const struct view *view, bool again)
 		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
 	if (runs.n)
 		print_table(app, view, &runs);
+	say_waiting(app, &runs);
 	say_rest(app, view, runs.n, cut, hidden);
 	return 0;
 }

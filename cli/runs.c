@@ -12,6 +12,7 @@
 #include "run/fetch.h"
 #include "run/hint_left_out.h"
 #include "run/results.h"
+#include "run/take.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 
@@ -139,6 +140,9 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
 	if (words.n || is_unknown)
 		add_piece(ret, "   ", fetch, columns);
+	AUTO_FREE char *waits = take_text(run);
+	if (*waits)
+		strv_add(ret, waits);
 	if (!words.n || !is_local(run))
 		return;
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));

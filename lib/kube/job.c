@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/job_impl.h"
@@ -293,6 +294,34 @@ static void set_job(struct job *job)
 	job_choose_collector(job, !is_kept(&run->results));
 }
 
+static void say_results(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	char time[32];
+
+	if (run->collects && !job->collects)
+		strv_add(job->notes,
+			"only what the program writes to $DLRUN_OUTPUT_DIR is a result, because "
+			"the image has no shell as far as can be told");
+	if (is_kept(&run->results))
+		return;
+	if (!job->lingers)
+		strv_add(job->notes,
+			"the target has no results: storage, so results end with the pod: fetch "
+			"them while it runs");
+	else
+		strv_addf(job->notes,
+			"the target has no results: storage: if there are results, the pod%s "
+			"%s for %s after the program's end until a dlrun here has taken them "
+			"(submit -f, logs -f, wait, fetch)",
+			run->nodes > 1 ? "s" : "", run->gpus > 0 ? "keeps its GPUs" : "waits",
+			duration_text(run->linger_ms, time));
+	if (run->retries > 0)
+		strv_add(job->notes,
+			"a retry starts without the files of the attempt before: without results: "
+			"storage they end with its pod");
+}
+
 static void say_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -342,6 +371,7 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 		return r;
 	objects.job = job.is_jobset ? make_jobset(&job, pod) : make_job(&job, pod);
 	objects.is_jobset = job.is_jobset;
+	say_results(&job);
 	say_limits(&job);
 	r = make_before(&job, &objects, err);
 	if (r < 0)

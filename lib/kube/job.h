@@ -80,6 +80,7 @@ enum { KUBE_MASTER_PORT = 29500 };
 #define KUBE_NOTE_USER     "dlrun.io/user"
 #define KUBE_NOTE_COMMIT   "dlrun.io/commit"
 #define KUBE_NOTE_IMAGE    "dlrun.io/image"
+#define KUBE_NOTE_LINGER   "dlrun.io/linger" /* of pods: seconds for which results wait */
 
 /* Everything is borrowed. NULL, 0 and empty lists: not asked for. */
 
@@ -212,6 +213,10 @@ struct json *kube_job_owner(const struct json *job);
 bool kube_wants_jobset(int nodes, int retries);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
+/* For sh in the container KUBE_KEEPER: it need not wait any more. */
+#define KUBE_RELEASE                                                                               \
+	"i=0; until [ -e " KUBE_ATTEMPT_DIR "/linger ]; do [ $((i += 1)) -le 200 ] || exit 0; "    \
+	"sleep 0.1; done; read -r p <" KUBE_ATTEMPT_DIR "/linger; kill \"$p\""
 /* Names of what goes with a Job of that name. The caller frees. */
 char *kube_job_secret_name(const char *job);
 char *kube_job_claim_name(const char *run_id);

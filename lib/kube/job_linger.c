@@ -38,8 +38,12 @@ static const char wait_lines[] =
 	"[ -z \"$n\" ]%s || exit 0\n"
 	"[ \"$(find " KUBE_OUTPUT_DIR " -path " KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
 	" -prune -o ! -type d -print 2>/dev/null | head -c 1)\" ] || exit 0\n"
+	"sleep %lld &\n"
+	"p=$!\n"
+	"trap 'kill $p 2>/dev/null' TERM INT QUIT\n"
+	"[ -z \"$n\" ] || exit 0\n"
 	"echo $$ >\"$a/linger.new\" && mv \"$a/linger.new\" \"$a/linger\"\n"
-	"[ \"$n\" ] || { sleep %lld & wait; }\n"
+	"while kill -0 $p 2>/dev/null; do wait $p; done\n"
 	"exit 0\n";
 
 /* A failed one that is tried again would only hold that up, and the others of a gang go on until

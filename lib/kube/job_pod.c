@@ -271,6 +271,11 @@ static void set_metadata(const struct job *job, struct json *metadata)
 	json_set_str(notes, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
 	json_set_str(notes, "karpenter.sh/do-not-disrupt", "true");
 	json_set_str(notes, "kubectl.kubernetes.io/default-container", KUBE_CONTAINER);
+	if (job->lingers) {
+		AUTO_FREE char *text =
+			mem_printf("%lld", (long long)(job->run->linger_ms + 999) / 1000);
+		json_set_str(notes, KUBE_NOTE_LINGER, text);
+	}
 	buf_init(&hosts, 128 << 10);
 	for (int i = 0; i < job->run->nodes; i++) {
 		AUTO_FREE char *host = job_host(job, i);

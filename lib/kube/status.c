@@ -97,6 +97,9 @@ static void read_pods(struct sum *sum)
 	sum->newest = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
 	sum->failed = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
 	vec_foreach (struct kube_pod, pod, &sum->pods) {
+		int64_t until_ms = kube_pod_lingers(pod->json);
+		if (until_ms > sum->out->results_until_ms)
+			sum->out->results_until_ms = until_ms;
 		if (is_newer(pod, sum->newest[pod->rank]))
 			sum->newest[pod->rank] = pod;
 		if (pod->phase == KUBE_FAILED && !pod->is_victim &&

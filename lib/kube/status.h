@@ -103,6 +103,7 @@ struct kube_status {
 	int64_t started_ms, ended_ms; /* of the run, wall clock of the cluster; 0: not yet */
 	int attempt;                  /* from 1: the highest of the ranks */
 	bool cancelling;              /* it is being removed */
+	int64_t results_until_ms;     /* its results wait in pods until then; 0: none do */
 	bool never_fits;              /* as things are it can never run (sched.impossible) */
 	bool needs_help;              /* it waits for something that does not come by itself */
 	int gpus_fit;                 /* free GPUs on the best node now; -1: not known */

@@ -123,6 +123,10 @@ void kube_pod_end(const struct kube_case *c, struct kube_pod *pod);
 void kube_pod_wait(struct kube_case *c, struct kube_pod *pod);
 /* The status of its program's container, or NULL. */
 const struct json *kube_pod_program(const struct json *pod);
+/* Until when its results wait for somebody, the program having ended; 0: they do not. */
+int64_t kube_pod_lingers(const struct json *pod);
+/* Its phase, as it is told by the program where only results wait. */
+const char *kube_pod_phase(const struct json *pod);
 /* The memory limit of the program in bytes; 0: none. */
 int64_t kube_pod_memory(const struct json *pod);
 

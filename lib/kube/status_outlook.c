@@ -60,7 +60,7 @@ static bool has_succeeded(const struct json *pod)
 {
 	const struct json *spec = json_get(pod, "spec");
 	const struct json *list = kube_at(pod, "status.containerStatuses");
-	const char *phase = kube_str_at(pod, "status.phase");
+	const char *phase = kube_pod_phase(pod);
 
 	/* One that was over before anybody looked is Pending until then. */
 	if (!str_eq(phase, "Running") && !str_eq(phase, "Pending"))
@@ -169,7 +169,7 @@ enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_ite
 
 		if (!is_owned(pod, job))
 			continue;
-		if ((!succeeded && !str_eq(kube_str_at(pod, "status.phase"), "Failed")) ||
+		if ((!succeeded && !str_eq(kube_pod_phase(pod), "Failed")) ||
 			kube_number(kube_annotation(pod, index), wanted) >= wanted)
 			return KUBE_OUTLOOK_OPEN;
 		n_succeeded += succeeded;

@@ -36,6 +36,28 @@ const struct kube_event *kube_pods_event(const struct kube_case *c, const char *
 	return NULL;
 }
 
+int64_t kube_pod_lingers(const struct json *pod)
+{
+	const struct json *list = kube_at(pod, "status.containerStatuses");
+	const struct json *ended = kube_at(kube_named(list, KUBE_CONTAINER), "state.terminated");
+	const char *linger = kube_annotation(pod, KUBE_NOTE_LINGER);
+
+	if (!ended || kube_deleted_ms(pod) || !linger ||
+		!kube_at(kube_named(list, KUBE_KEEPER), "state.running"))
+		return 0;
+	return kube_time_at(ended, "finishedAt") + kube_number(linger, 0) * 1000;
+}
+
+const char *kube_pod_phase(const struct json *pod)
+{
+	const struct json *program = kube_pod_program(pod);
+
+	if (!kube_pod_lingers(pod))
+		return kube_str_at(pod, "status.phase");
+	return json_get_int(kube_at(program, "state.terminated"), "exitCode", 0) ? "Failed"
+										 : "Succeeded";
+}
+
 static int rank_of(const struct json *pod)
 {
 	static const char key[] = "batch.kubernetes.io/job-completion-index";

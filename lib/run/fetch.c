@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/take.h"
 #include "run/target.h"
 
 /* One that was submitted but never came to a target has no results. */
@@ -55,13 +56,15 @@ bool run_keeps_results(struct session *session, const struct run *run)
 
 	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes"))
 		return true;
+	if (take_wait_ms(run) || take_is_done(&session->dirs, run_id(run), run_attempts(run)))
+		return true;
 	if (session_config(session, &config, NULL) < 0 || !run_target(run))
 		return false;
 	results = json_get(config_target(config, run_target(run)), "results");
 	return results && !json_get_bool(results, "emptyDir", false);
 }
 
-int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
+int run_fetch(struct session *session, struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err)
 {
 	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
@@ -70,10 +73,14 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 		mem_printf("%s%s", run_id(run), options->from_tree ? "-tree" : "");
 	AUTO_FREE char *dir = fs_join(session->env.cwd, options->dir ? options->dir : own_name);
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
+	struct run *only = run;
+	const struct run_list one = {.v = &only, .n = 1, .cap = 1};
 	size_t there = length_there(dir);
 	bool is_new = dir[there] != '\0', is_first = access(own, F_OK) < 0;
 
 	*ret = (struct fetch_report){0};
+	if (!options->takes && !options->from_tree)
+		take_runs(session, &one, options->interrupted, NULL, NULL);
 	int r = fetch_paths_new(options->paths, &paths, err);
 	if (r == 0)
 		r = fetch_dir_open(dir, paths, options->force, &sink, err);
@@ -81,6 +88,7 @@ int run_fetch(struct session *session, const struct run *run, const struct fetch
 		return r;
 	*ret_dir = TAKE(dir);
 	sink->from_tree = options->from_tree;
+	sink->takes = options->takes;
 	fetch_dir_on_progress(sink, options->progress, options->ctx);
 	if (is_new && !options->dir)
 		r = fetch_dir_hide(sink, err);

@@ -35,6 +35,7 @@ struct fetch_options {
 	const char *dir;          /* seen from the session's; NULL: the run's id there */
 	bool force;               /* replace files that did not come from a fetch, too */
 	bool from_tree;           /* the tree that the newest attempt runs in; dir: ID-tree */
+	bool takes;               /* for run/take.h: what waits for that may end then */
 	const volatile int *interrupted; /* may be NULL */
 	fetch_progress_fn *progress;     /* now and then; may be NULL */
 	void *ctx;
@@ -45,7 +46,7 @@ struct fetch_options {
  * cannot be read or must not be replaced does not keep the others: E_IO_READ or E_FETCH_KEPT at the
  * end, E_FETCH_PATH for a path that matched nothing. Only a directory that is called after the run,
  * and new, is hidden from git (.gitignore). One that was made for nothing is removed again. */
-int run_fetch(struct session *session, const struct run *run, const struct fetch_options *options,
+int run_fetch(struct session *session, struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err);
 
 /* The regular files that run_fetch would bring, without bringing them; dir and force do not

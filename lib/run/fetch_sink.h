@@ -59,6 +59,7 @@ struct fetch_sink {
 	const char *part, *only;
 	/* Nothing is started for it that takes its time (a pod): then E_TARGET_UNSUPPORTED. */
 	bool is_brief;
+	bool takes;     /* all of it is kept here: what waits for that there may end */
 	bool from_tree; /* what lies in the tree of the attempt, instead of its results */
 };
 

@@ -7,6 +7,7 @@
 #include "run/ops.h"
 #include "run/retry.h"
 #include "run/store.h"
+#include "run/take.h"
 
 enum {
 	ASK_MS = 2000,
@@ -163,9 +164,13 @@ static int wait_for(struct waiting *waiting, struct err *err)
 	}
 }
 
-static void keep_ended(struct session *session, const struct run_list *runs)
+static void keep_ended(struct waiting *waiting)
 {
+	struct session *session = waiting->session;
+	const struct run_list *runs = waiting->runs;
+
 	runs_keep(session, runs, KEEP_MS);
+	take_runs(session, runs, waiting->interrupted, waiting->notice, waiting->ctx);
 	runs_results(session, runs, false, RESULTS_MS);
 }
 
@@ -174,7 +179,7 @@ static int wait_for_ends(struct waiting *waiting, struct err *err)
 	int r = wait_for(waiting, err);
 
 	if (r == 0)
-		keep_ended(waiting->session, waiting->runs);
+		keep_ended(waiting);
 	return r < 0 ? r : check_removed(waiting->session, waiting->runs, err);
 }
 
@@ -255,7 +260,7 @@ static int wait_for_next(struct session *session, struct run *run, int number,
 
 	if (r < 0 || run_attempts(run) > number)
 		return r;
-	keep_ended(session, &one);
+	keep_ended(&waiting);
 	return check_removed(session, &one, err);
 }
 
@@ -301,6 +306,8 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 	AUTO_ERR struct err late = {0};
 
 	*ret_ended_before = run_state_is_final(run_state(run));
+	if (*ret_ended_before && take_wait_ms(run))
+		return take_give_up(session, run, CANCEL_ASK_MS, err);
 	if (*ret_ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
 	if (!run_handle(run))

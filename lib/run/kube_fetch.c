@@ -15,7 +15,10 @@
 #include "run/kube_record.h"
 #include "run/kube_storage.h"
 #include "run/pod_copy.h"
+#include "run/pod_output.h"
+#include "run/take.h"
 #include "run/target_kube.h"
+#include "run/target_local.h"
 
 /*
  * The results of a run in a cluster. While its pods run they are read there, from one of them where
@@ -55,9 +58,11 @@ struct fetching {
 	size_t at; /* of ranks: which is read */
 	bool by_rank;
 	struct pod_copy *copy;
+	struct pod_output *release; /* of the pod at `at`, behind all that was read */
 	/* The pod that reads. */
 	struct kube_storage storage;
-	struct json *made; /* what the Job would be, where it is gone */
+	struct json *made;           /* what the Job would be, where it is gone */
+	const struct json *job_spec; /* of that */
 	const struct json *pod_spec;
 	char *reader; /* its name while there may be one */
 	bool with_python;
@@ -85,6 +90,7 @@ static void stop(struct fetching *fetching)
 		kube_cancel(TAKE(fetching->sweeps[i].call));
 	kube_cancel(TAKE(fetching->request));
 	pod_copy_cancel(TAKE(fetching->copy));
+	pod_output_cancel(TAKE(fetching->release));
 	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
 }
 
@@ -182,6 +188,69 @@ static void finish(struct fetching *fetching, int r, struct err *fault)
  * Reading
  */
 
+static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
+{
+	(void)ctx;
+	(void)data;
+	(void)len;
+	(void)err;
+	return 0;
+}
+
+static void release_next(struct fetching *fetching);
+
+static void on_released(void *ctx, int status, struct err *fault, const char *said)
+{
+	struct fetching *fetching = ctx;
+
+	(void)said;
+	fetching->release = NULL;
+	/* Nothing waited, or it will not wait for ever. */
+	if (err_is_set(fault) || status)
+		log_note("pod %s is not told that its results are here",
+			fetching->ranks.v[fetching->at].name);
+	err_clear(fault);
+	fetching->at++;
+	release_next(fetching);
+}
+
+static int start_release(struct fetching *fetching, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
+
+	strv_add(&words, "/bin/sh");
+	strv_add(&words, "-c");
+	strv_add(&words, KUBE_RELEASE);
+	const struct pod_output_request request = {
+		.loop = fetching->kube->target.loop,
+		.client = fetching->kube->cluster->client,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.pod = pod->name,
+		.container = pod->container,
+		.command = &words,
+		.stdin_fd = -1,
+		.data = ignore_data,
+		.done = on_released,
+		.ctx = fetching,
+	};
+	return pod_output_start(&request, &fetching->release, err);
+}
+
+/* Those that waited for this. */
+static void release_next(struct fetching *fetching)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = 0;
+
+	while (fetching->at < fetching->ranks.n && !fetching->ranks.v[fetching->at].lingers)
+		fetching->at++;
+	if (fetching->at < fetching->ranks.n)
+		r = start_release(fetching, &fault);
+	if (r < 0 || fetching->at == fetching->ranks.n)
+		finish(fetching, r, &fault);
+}
+
 static void read_next(struct fetching *fetching);
 
 static void on_copied(void *ctx, int r, struct err *fault)
@@ -190,15 +259,23 @@ static void on_copied(void *ctx, int r, struct err *fault)
 
 	fetching->copy = NULL;
 	fetching->at++;
-	if (r < 0 || fetching->reader || fetching->at >= fetching->ranks.n)
+	if (r < 0 || fetching->reader) {
 		finish(fetching, r, fault);
-	else
+	} else if (fetching->at < fetching->ranks.n) {
 		read_next(fetching);
+	} else if (fetching->sink->takes) {
+		fetching->at = 0;
+		release_next(fetching);
+	} else {
+		finish(fetching, 0, fault);
+	}
 }
 
 static void read_pod(
 	struct fetching *fetching, const char *pod, const char *container, const char *prefix)
 {
+	bool is_program = str_eq(container, KUBE_CONTAINER);
+
 	const struct pod_copy_request request = {
 		.loop = fetching->kube->target.loop,
 		.client = fetching->kube->cluster->client,
@@ -207,7 +284,8 @@ static void read_pod(
 		.container = container,
 		.dir = fetching->tree ? fetching->tree : KUBE_OUTPUT_DIR,
 		.prefix = prefix,
-		.may_change = !fetching->has_ended,
+		.may_change = is_program,
+		.collects = is_program && !fetching->tree,
 		.temp_dir = fetching->kube->session->dirs.state,
 		.sink = fetching->sink,
 		.done = on_copied,
@@ -229,7 +307,7 @@ static void read_next(struct fetching *fetching)
 		on_copied(fetching, 0, NULL);
 		return;
 	}
-	read_pod(fetching, pod->name, KUBE_CONTAINER, prefix);
+	read_pod(fetching, pod->name, pod->container, prefix);
 }
 
 /*
@@ -438,7 +516,9 @@ static const struct json *find_job(const struct fetching *fetching)
 
 static const struct json *find_pod_spec(const struct fetching *fetching)
 {
-	const struct json *template = json_get(json_get(fetching->job, "spec"), "template");
+	const struct json *spec =
+		fetching->job ? json_get(fetching->job, "spec") : fetching->job_spec;
+	const struct json *template = json_get(spec, "template");
 
 	if (template)
 		return json_get(template, "spec");
@@ -483,39 +563,71 @@ static void read_ranks(struct fetching *fetching)
 	read_next(fetching);
 }
 
+/* The Job says so a moment later. */
+static bool any_pod_ended(const struct fetching *fetching)
+{
+	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod)) {
+		const char *phase = json_get_str(json_get(pod, "status"), "phase");
+
+		if (!kube_reader_is_one(pod) &&
+			(str_eq(phase, "Succeeded") || str_eq(phase, "Failed")))
+			return true;
+	}
+	return false;
+}
+
+/* What the Job would be: it is gone. */
+static int make_job(struct fetching *fetching, struct err *err)
+{
+	int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
+
+	if (r == 0)
+		fetching->job_spec =
+			json_get(kube_kind_template(fetching->handle.kind, fetching->made), "spec");
+	return r;
+}
+
+/* Where results wait it is gone. */
+static int judge_tree(struct fetching *fetching, struct err *err)
+{
+	struct kube_rank_pods *ranks = &fetching->ranks;
+	size_t n = 0;
+
+	for (size_t i = 0; i < ranks->n; i++)
+		if (!ranks->v[i].lingers)
+			ranks->v[n++] = ranks->v[i];
+	ranks->n = n;
+	if (n == 0)
+		return err_set(err, E_FETCH_PATH, "the tree of %s ended with its pod",
+			fetching->handle.run_id);
+	int r = find_tree(fetching, err);
+	return r < 0 ? r : 1;
+}
+
 /* 1: there is storage to be read. */
 static int judge(struct fetching *fetching, struct err *err)
 {
 	bool has_any;
 
 	fetching->job = find_job(fetching);
-	fetching->has_ended = !fetching->job || kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
+	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
+			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
 	kube_rank_pods_of(fetching->pods, &fetching->ranks);
+	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0 : make_job(fetching, err);
+	if (r < 0)
+		return r;
 	fetching->pod_spec = find_pod_spec(fetching);
-	if (!fetching->pod_spec && fetching->ranks.n == 0) {
-		int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
-		if (r < 0)
-			return r;
-		fetching->pod_spec = json_get(
-			json_get(json_get(kube_kind_template(fetching->handle.kind, fetching->made),
-					 "spec"),
-				"template"),
-			"spec");
-	}
 	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
-	if (fetching->sink->from_tree && fetching->ranks.n && find_tree(fetching, err) < 0)
-		return -(int)err->code;
+	if (fetching->sink->from_tree)
+		return judge_tree(fetching, err);
 	if (fetching->ranks.n)
 		return 1;
-	if (fetching->sink->from_tree)
-		return err_set(err, E_FETCH_PATH, "the tree of %s ended with its pod",
-			fetching->handle.run_id);
 	if (has_any && fetching->storage.is_host)
 		return fail_host(fetching, err);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
-	/* It waits for its start, and has written nothing. */
-	return fetching->has_ended ? fail_gone(fetching, err) : 0;
+	/* It waits for its start, and has written nothing; or what was to be taken is nothing. */
+	return fetching->has_ended && !fetching->sink->takes ? fail_gone(fetching, err) : 0;
 }
 
 static int on_swept(void *ctx, struct kube_answer *answer, struct err *err)
@@ -629,6 +741,7 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 	struct target_call *call, struct err *err)
 {
 	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
+	const struct dirs *dirs = &target_kube_of(target)->session->dirs;
 	struct kube_client *client;
 
 	*fetching = (struct fetching){
@@ -637,6 +750,12 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 	if (r < 0) {
 		free(fetching);
 		return r;
+	}
+	if (!sink->from_tree && !sink->takes &&
+		take_is_done(dirs, fetching->handle.run_id, fetching->handle.attempt)) {
+		AUTO_FREE char *outputs = dirs_outputs(dirs, fetching->handle.run_id);
+		free(fetching);
+		return local_fetch_taken(target->loop, outputs, sink, call, err);
 	}
 	client = fetching->kube->cluster->client;
 	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);

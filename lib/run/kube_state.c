@@ -145,6 +145,7 @@ void kube_status_to_target(const struct kube_status *status, struct target_statu
 		.state = state_of(status->phase),
 		.started_ms = status->started_ms,
 		.ended_ms = status->ended_ms,
+		.results_until_ms = status->results_until_ms,
 		.cancelling = status->cancelling,
 		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
 		.hint = status->hint ? mem_strdup(status->hint) : NULL,

@@ -226,14 +226,24 @@ static int number(const char *text, int64_t max)
 	return text && str_to_int(text, 0, max, "number", &value, NULL) == 0 ? (int)value : 0;
 }
 
-static bool runs_now(const struct json *pod)
+static const struct json *state_of(const struct json *pod, const char *container, const char *state)
 {
-	const struct json *status = json_get(pod, "status");
-	const struct json *program = find(status, "containerStatuses", "name", KUBE_CONTAINER);
+	const struct json *of =
+		find(json_get(pod, "status"), "containerStatuses", "name", container);
 
-	return !kube_reader_is_one(pod) &&
-	       !json_get(json_get(pod, "metadata"), "deletionTimestamp") &&
-	       json_get(json_get(program, "state"), "running");
+	return json_get(json_get(of, "state"), state);
+}
+
+/* The container that has its results; NULL: none runs. */
+static const char *running_container(const struct json *pod)
+{
+	if (kube_reader_is_one(pod) || json_get(json_get(pod, "metadata"), "deletionTimestamp"))
+		return NULL;
+	if (state_of(pod, KUBE_CONTAINER, "running"))
+		return KUBE_CONTAINER;
+	return state_of(pod, KUBE_CONTAINER, "terminated") && state_of(pod, KUBE_KEEPER, "running")
+		       ? KUBE_KEEPER
+		       : NULL;
 }
 
 static int by_rank(const void *a, const void *b)
@@ -260,14 +270,17 @@ void kube_rank_pods_of(const struct json *pods, struct kube_rank_pods *ret)
 	for (const struct json *pod = items_of(pods, "items"); pod; pod = json_next(pod)) {
 		const struct json *metadata = json_get(pod, "metadata");
 		const struct json *labels = json_get(metadata, "labels");
+		const char *container = running_container(pod);
 		const struct kube_rank_pod found = {
 			.rank = number(
 				json_get_str(labels, "batch.kubernetes.io/job-completion-index"),
 				RANK_MAX),
 			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
 			.name = json_get_str(metadata, "name"),
+			.container = container,
+			.lingers = str_eq(container, KUBE_KEEPER),
 		};
-		if (found.name && runs_now(pod))
+		if (found.name && container)
 			add_pod(ret, &found);
 	}
 	vec_sort(ret, by_rank);

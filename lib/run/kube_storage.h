@@ -41,7 +41,9 @@ bool kube_reader_is_one(const struct json *pod);
 /* The pods of a run that run now, one for each rank: the newest attempt's. */
 struct kube_rank_pod {
 	int rank, attempt;
-	const char *name; /* borrowed */
+	const char *name;      /* borrowed */
+	const char *container; /* of the program, or where results wait behind its end */
+	bool lingers;          /* the latter */
 };
 struct kube_rank_pods VEC_OF(struct kube_rank_pod);
 /* pods: a List. Sorted by rank. */

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/collect.h"
-#include "run/fetch_sink.h"
+#include "run/fetch_dir.h"
 #include "run/target_local.h"
 
 /*
@@ -36,7 +36,8 @@ struct fetching {
 	struct loop_timer *timer;
 	struct fetch_sink *sink;
 	char *root;
-	bool ended; /* the attempt has: nothing changes any more */
+	bool ended;          /* the attempt has: nothing changes any more */
+	const char *without; /* a name in root; or NULL */
 	int root_fd;
 	struct strv dirs; /* to be visited, relative to root */
 	int fd;           /* the directory that is visited; -1: none */
@@ -231,7 +232,8 @@ static int by_bytes(const void *a, const void *b)
 /* What is told to be neither a directory nor a file that may be wanted costs nothing more. */
 static bool is_passed_over(const struct fetching *fetching, const struct dirent *entry)
 {
-	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
+	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") ||
+		(!*fetching->dir && str_eq(entry->d_name, fetching->without)))
 		return true;
 	if (!fetch_sink_is_narrow(fetching->sink) || entry->d_type == DT_UNKNOWN ||
 		entry->d_type == DT_DIR)
@@ -353,6 +355,24 @@ static int open_root(struct fetching *fetching, struct err *err)
 	return push_dir(fetching, "", err);
 }
 
+/* What fetching is to be is taken over. */
+static int begin(struct fetching *fetching, struct err *err)
+{
+	struct target_call *call = fetching->call;
+
+	fetching->work = (struct target_work){drop_fetching};
+	fetching->root_fd = fetching->fd = fetching->in_fd = -1;
+	fetching->chunk = mem_alloc(CHUNK, 1);
+	target_call_begin(call, &fetching->work);
+	int r = open_root(fetching, err);
+	if (r < 0) {
+		target_call_cancel(call);
+		return r;
+	}
+	fetching->timer = loop_add_timer(fetching->loop, 0, on_turn, fetching);
+	return 0;
+}
+
 int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err)
 {
@@ -366,26 +386,30 @@ int local_fetch(struct target *target, const char *handle, struct fetch_sink *si
 		return r;
 	fetching = mem_alloc(1, sizeof(*fetching));
 	*fetching = (struct fetching){
-		.work = {drop_fetching},
 		.call = call,
 		.loop = target->loop,
 		.sink = sink,
 		.root = sink->from_tree ? fs_join(place.dir, ATTEMPT_TREE)
 					: dirs_outputs(&local->session->dirs, place.run_id),
 		.ended = attempt_end_read(place.dir, &status),
-		.root_fd = -1,
-		.fd = -1,
-		.in_fd = -1,
-		.chunk = mem_alloc(CHUNK, 1),
 	};
 	target_status_done(&status);
-	target_call_begin(call, &fetching->work);
 	bring_results(fetching, place.dir);
-	r = open_root(fetching, err);
-	if (r < 0) {
-		target_call_cancel(call);
-		return r;
-	}
-	fetching->timer = loop_add_timer(fetching->loop, 0, on_turn, fetching);
-	return 0;
+	return begin(fetching, err);
+}
+
+int local_fetch_taken(struct loop *loop, const char *dir, struct fetch_sink *sink,
+	struct target_call *call, struct err *err)
+{
+	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
+
+	*fetching = (struct fetching){
+		.call = call,
+		.loop = loop,
+		.sink = sink,
+		.root = mem_strdup(dir),
+		.ended = true,
+		.without = FETCH_OWN,
+	};
+	return begin(fetching, err);
 }

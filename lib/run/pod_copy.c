@@ -726,7 +726,8 @@ static void start_list(struct pod_copy *copy)
 	copy->listing = listing_new(on_entry, copy);
 	const struct fetch_sink *sink = copy->request.sink;
 	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
-	pod_copy_list_words(copy->dir, only, sink->part, !copy->has_no_shell, &words);
+	pod_copy_list_words(
+		copy->dir, only, sink->part, copy->request.collects, !copy->has_no_shell, &words);
 	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
 	if (r < 0)
 		finish(copy, r, &fault);

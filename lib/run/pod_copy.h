@@ -21,6 +21,7 @@ struct pod_copy_request {
 	const char *dir;      /* absolute, in the container */
 	const char *prefix;   /* in front of its paths here: "" or "rank-0/" */
 	bool may_change;      /* programs write there */
+	bool collects;        /* what lies in the tree yet is put there first (kube/job.h) */
 	const char *temp_dir; /* here, for a file without a name */
 	struct fetch_sink *sink;
 	/* From the loop, once. E_KUBE_SHELL: neither sh, find and tar nor Python are there. */

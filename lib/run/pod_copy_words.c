@@ -13,10 +13,8 @@
 /* First the results are completed by what the program has left in its tree so far. */
 static const char list_sh[] =
 	"cd -- \"$1\" || exit " NO_DIR "\n"
-	"mode=all\n"
-	"[ -z \"$4\" ] || mode=live\n"
-	"if [ \"$1\" = " KUBE_OUTPUT_DIR " ] && [ -z \"$3\" ] && [ -f " KUBE_COLLECTOR " ]; then\n"
-	"\t/bin/sh " KUBE_COLLECTOR " $mode >/dev/null 2>&1\n"
+	"if [ \"$5\" ] && [ -f " KUBE_COLLECTOR " ]; then\n"
+	"\t/bin/sh " KUBE_COLLECTOR " \"$5\" >/dev/null 2>&1\n"
 	"fi\n"
 	"now=$(date +%s 2>/dev/null) || now=0\n"
 	"dir=$1 py=$2 only=$3 part=$4 path=%P\n"
@@ -171,8 +169,8 @@ static void add_program(struct strv *ret, bool with_shell, const char *sh, const
 		strv_add(ret, "dlrun");
 }
 
-void pod_copy_list_words(
-	const char *dir, const char *only, const char *part, bool with_shell, struct strv *ret)
+void pod_copy_list_words(const char *dir, const char *only, const char *part, bool collects,
+	bool with_shell, struct strv *ret)
 {
 	add_program(ret, with_shell, list_sh, list_py);
 	strv_add(ret, dir);
@@ -180,6 +178,8 @@ void pod_copy_list_words(
 		strv_add(ret, list_py);
 	strv_add(ret, only ? only : "");
 	strv_add(ret, part ? part : "");
+	if (with_shell)
+		strv_add(ret, !collects || only ? "" : part ? "live" : "all");
 }
 
 void pod_copy_part_words(const char *dir, size_t n_bytes, bool with_shell, struct strv *ret)

@@ -11,6 +11,7 @@
 #include "run/finish.h"
 #include "run/observed.h"
 #include "run/ops.h"
+#include "run/take.h"
 
 /*
  * Asking targets for the state of runs, all at once, and mending what the store says of them.
@@ -155,6 +156,8 @@ static bool apply(struct run *run, const struct target_status *status)
 	run_set_state(run, status->state);
 	if (run_state_is_final(status->state))
 		set_end(run, status);
+	if (run_state_is_final(status->state) && status->results_until_ms)
+		run_set_time(run->doc, TAKE_UNTIL, status->results_until_ms);
 	return true;
 }
 

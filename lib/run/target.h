@@ -53,6 +53,8 @@ struct target_status {
 	enum run_state state;
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
+	/* It has ended, and what it made waits there until then for run_take (ops.h); 0: not. */
+	int64_t results_until_ms;
 	bool cancelling;
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */

@@ -55,6 +55,9 @@ void local_logs_read(struct loop *loop, struct local_place *place,
 	const struct target_log_request *request, char *token, struct target_call *call);
 int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
+/* Of a directory that a fetch has filled (run/fetch_dir.h). */
+int local_fetch_taken(struct loop *loop, const char *dir, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
 
 int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "run/ops.h"
+#include "run/take.h"
 #include "run/words.h"
 
 /*
@@ -140,4 +141,10 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 		buf_reset(hint);
 		buf_adds(hint, known);
 	}
+	AUTO_FREE char *waits = take_text(run);
+	if (!*waits)
+		return;
+	buf_addf(sentence, "; %s", waits);
+	buf_reset(hint);
+	buf_addf(hint, "dlrun fetch %s", run_id(run));
 }

@@ -123,6 +123,77 @@ def test_ranks_have_places_of_their_own(w):
         w.ok("fetch", run)
         assert fetched(w.tree / run) == {"rank": "0\n", "out-0": "0\n", "rank-1/rank": "1\n", "rank-1/out-1": "1\n"}, fetched(w.tree / run)
 
+def pods(s, run):
+    """Those of a run that have not ended."""
+    return [p for p in s.cluster.get("Pod", namespace=s.namespace) if p["metadata"]["labels"].get("dlrun.io/run-id") == run
+            and p["status"].get("phase") not in ("Succeeded", "Failed")]
+
+
+def released(s, run):
+    wait_for(lambda: not pods(s, run), "the end of the pod", 30)
+
+
+def test_without_storage_a_follower_takes_them(w):
+    with site(w) as s:
+        for end in ("well", "exit", "signal"):
+            w.write("w.py", WRITE + ENDS[end][0])
+            state, code = ENDS[end][1]
+            done = w.run("submit", "-f", "--", "python3", "w.py")
+            assert done.rc == code, done
+            run = w.show("@")["id"]
+            released(s, run)
+            assert w.show(run)["state"] == state
+            s.cluster.kubectl("-n", s.namespace, "delete", "job", run)
+            w.ok("fetch", run)
+            check_all(w.tree / run)
+            assert "model.pt" in done.err and "tfevents" in w.ok("fetch", run, "-o", "again", "logs/**").err + str(list((w.tree / "again").rglob("*")))
+
+
+def test_without_storage_they_wait_for_a_fetch(w):
+    with site(w) as s:
+        run, _ = submit_end(s, "well")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        assert "wait" in json.dumps(s.why(run)) and len(pods(s, run)) == 1, s.why(run)
+        assert "results wait" in s.w.ok("show", run).out + s.w.ok("why", run).out
+        w.ok("fetch", run)
+        check_all(w.tree / run)
+        released(s, run)
+        assert "wait" not in json.dumps(s.why(run)), s.why(run)
+        w.ok("fetch", run, "-o", "later")
+        check_all(w.tree / "later")
+
+
+def test_waiting_ends_by_itself_or_by_a_cancel(w):
+    with site(w, linger="6s") as s:
+        run, _ = submit_end(s, "well")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        released(s, run)
+        w.refused("fetch", run, id="kube.storage", rc=2, says=[run, "ended with its pod"])
+        s.configure(linger="10m")
+        run, _ = submit_end(s, "exit")
+        assert s.ended(run)["exit"]["code"] == 3, s.why(run)
+        assert pods(s, run)
+        w.run("cancel", run)
+        released(s, run)
+        assert w.show(run)["state"] == "failed"
+
+
+def test_nothing_to_take_ends_at_once(w):
+    with site(w, linger="10m") as s:
+        run = s.submit("--", "python3", "a.py")
+        s.ended(run)
+        released(s, run)
+        assert "wait" not in json.dumps(s.why(run)), s.why(run)
+
+
+def test_retries_do_not_wait_for_anybody(w):
+    with site(w, linger="10m") as s:
+        run = s.submit("--retries", "1", "--", "sh", "-c", "echo $DLRUN_ATTEMPT > file; [ $DLRUN_ATTEMPT = 2 ]")
+        assert "without" in s.said and "results:" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        w.ok("fetch", run)
+        assert fetched(w.tree / run) == {"file": "2\n"}, fetched(w.tree / run)
+
 
 if __name__ == "__main__":
     main()

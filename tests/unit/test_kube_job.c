@@ -497,9 +497,9 @@ static void test_places(void **state)
 	sample.run.enforced = "restricted";
 	refuse(&sample, E_KUBE_STORAGE, "NFS");
 	data.place = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "p", .sub_path = "a/../b"};
-	refuse(&sample, E_KUBE_STORAGE, "no path within a volume");
+	refuse(&sample, E_KUBE_STORAGE, "is not a valid path in a volume");
 	data.place.sub_path = "/a";
-	refuse(&sample, E_KUBE_STORAGE, "no path within a volume");
+	refuse(&sample, E_KUBE_STORAGE, "is not a valid path in a volume");
 	data.place.sub_path = NULL;
 	data.path = "a:b";
 	refuse(&sample, E_KUBE_STORAGE, "':'");

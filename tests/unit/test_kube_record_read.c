@@ -9,6 +9,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kube/job.h"
 #include "run/kube_record_read.h"
 #include "run/kube_storage.h"
 
@@ -237,14 +238,20 @@ static void test_pods_of_ranks(void **state)
 	"\"program\",\"state\":{\"running\":{}}}]}}"
 	AUTO_JSON struct json *pods = parse("{\"items\":[" POD("b", "1", "1", "") "," POD(
 		"a", "0", "1", "") "," POD("c", "0", "2", "") "," POD("gone", "0", "3",
-		"\"deletionTimestamp\":\"x\",") ",{\"metadata\":{\"name\":\"waits\"}}]}");
+		"\"deletionTimestamp\":\"x\",") ",{\"metadata\":{\"name\":\"waits\"}},"
+						"{\"metadata\":{\"name\":\"d\",\"labels\":{\"batch.kubernetes.io/job-completion-index\":"
+						"\"2\"}},\"status\":{\"containerStatuses\":[{\"name\":\"program\",\"state\":"
+						"{\"terminated\":{}}},{\"name\":\"results\",\"state\":{\"running\":{}}}]}}]}");
 	struct kube_rank_pods ranks = {0};
 
 	(void)state;
 	kube_rank_pods_of(pods, &ranks);
-	assert_int_equal(ranks.n, 2);
+	assert_int_equal(ranks.n, 3);
 	assert_string_equal(ranks.v[0].name, "c");
 	assert_string_equal(ranks.v[1].name, "b");
+	assert_string_equal(ranks.v[1].container, KUBE_CONTAINER);
+	assert_string_equal(ranks.v[2].container, KUBE_KEEPER);
+	assert_true(ranks.v[2].lingers && !ranks.v[1].lingers);
 	vec_done(&ranks);
 }
 

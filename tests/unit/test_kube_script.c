@@ -85,8 +85,9 @@ static void add_words(const struct place *place, const struct json *list, struct
 		strv_add_take(ret, as_word(place, json_str(item)));
 }
 
+/* Of the first container, the program's, or of the one behind it. */
 static void make_words(const struct place *place, const struct kube_run *run,
-	const char *const *shell, struct strv *ret)
+	const char *const *shell, bool second, struct strv *ret)
 {
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_ERR struct err err = {0};
@@ -96,6 +97,7 @@ static void make_words(const struct place *place, const struct kube_run *run,
 		fail_msg("%s", err.message);
 	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
 	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
+	container = second ? json_next(container) : container;
 	add_words(place, json_get(container, "command"), &words);
 	add_words(place, json_get(container, "args"), &words);
 	assert_string_equal(words.v[0], "/bin/sh");
@@ -105,7 +107,8 @@ static void make_words(const struct place *place, const struct kube_run *run,
 		strv_add(ret, words.v[i]);
 }
 
-static void begin(struct place *place, const struct kube_run *run, const char *const *shell)
+static void begin_container(
+	struct place *place, const struct kube_run *run, const char *const *shell, bool second)
 {
 	AUTO_STRV struct strv words = {0};
 	AUTO_FREE char *message = mem_printf("%s/message", place->dir);
@@ -114,7 +117,7 @@ static void begin(struct place *place, const struct kube_run *run, const char *c
 
 	mkdir(attempt_dir, 0700);
 	unlink(message);
-	make_words(place, run, shell, &words);
+	make_words(place, run, shell, second, &words);
 	/* Others that are begun meanwhile do not hold it open. */
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	place->pid = fork();
@@ -131,6 +134,11 @@ static void begin(struct place *place, const struct kube_run *run, const char *c
 	place->fd = fds[0];
 	place->len = 0;
 	memset(place->output, 0, sizeof(place->output));
+}
+
+static void begin(struct place *place, const struct kube_run *run, const char *const *shell)
+{
+	begin_container(place, run, shell, false);
 }
 
 /* Until the program has said that, or to its end (NULL). */
@@ -477,6 +485,52 @@ static void test_collect(void **state)
 	}
 }
 
+/* The second container ends with the program's, or waits until the results were taken. */
+static void linger_with(struct place *place, const char *const *shell)
+{
+	struct place keeper = *place;
+	AUTO_FREE char *release = replaced(KUBE_RELEASE, "/dlrun", place->dir);
+	AUTO_FREE char *made = said_there(place, "rm -rf src attempt outputs; mkdir src outputs");
+	AUTO_TEST struct test none, some, again;
+
+	test_init(&none, "exit 4", NULL, NULL);
+	none.run.shell = true;
+	none.run.linger_ms = 3600 * 1000;
+	begin(place, &none.run, shell);
+	begin_container(&keeper, &none.run, shell, true);
+	assert_int_equal(finish(place), 4);
+	assert_int_equal(finish(&keeper), 0);
+	AUTO_FREE char *clean = said_there(place, "rm -rf attempt");
+	test_init(&some, "echo ready; read x <go; echo x >outputs/file; exit 4", NULL, NULL);
+	some.run.shell = true;
+	some.run.linger_ms = 3600 * 1000;
+	check_said(place, "mkfifo go", "");
+	begin(place, &some.run, shell);
+	begin_container(&keeper, &some.run, shell, true);
+	read_until(place, "ready\n");
+	check_said(place, "echo >go", "");
+	assert_int_equal(finish(place), 4);
+	check_said(place, release, "");
+	assert_int_equal(finish(&keeper), 0);
+	/* It will be tried again: nobody is waited for. */
+	AUTO_FREE char *clean_again = said_there(place, "rm -rf attempt go");
+	test_init(&again, "exit 4", NULL, NULL);
+	again.run.shell = true;
+	again.run.linger_ms = 3600 * 1000;
+	again.run.retries = 1;
+	begin(place, &again.run, shell);
+	begin_container(&keeper, &again.run, shell, true);
+	assert_int_equal(finish(place), 4);
+	assert_int_equal(finish(&keeper), 0);
+}
+
+static void test_linger(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++)
+		if (access(shells[i][0], X_OK) == 0)
+			linger_with(*state, shells[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -488,6 +542,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_linger, setup_place, teardown_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

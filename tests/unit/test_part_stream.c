@@ -190,7 +190,7 @@ static void list_is(const char *only, const char *part, bool with_shell, const c
 
 	buf_init(&out, 1 << 20);
 	listing = listing_new(on_entry, &out);
-	pod_copy_list_words(dir, only, part, with_shell, &words);
+	pod_copy_list_words(dir, only, part, false, with_shell, &words);
 	run_words(&words, "", 0, &text);
 	assert_int_equal(listing_add(listing, text.data, text.len, NULL), 0);
 	assert_int_equal(listing_finish(listing, NULL), 0);

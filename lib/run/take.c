@@ -1,0 +1,117 @@
+#include "run/take.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "run/fetch.h"
+#include "run/ops.h"
+#include "run/store.h"
+#include "run/target.h"
+
+static char *mark_path(const struct dirs *dirs, const char *run_id, int attempt)
+{
+	AUTO_FREE char *dir = dirs_attempt(dirs, run_id, attempt);
+
+	return fs_join(dir, "taken");
+}
+
+bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt)
+{
+	AUTO_FREE char *path = mark_path(dirs, run_id, attempt);
+
+	return access(path, F_OK) == 0;
+}
+
+int64_t take_wait_ms(const struct run *run)
+{
+	const char *text = json_get_str(run->doc, TAKE_UNTIL);
+	int64_t until_ms = 0, now_ms = clock_wall_ms();
+
+	if (!text || !run_state_is_final(run_state(run)) || clock_parse(text, &until_ms, NULL) < 0)
+		return 0;
+	return until_ms > now_ms ? until_ms - now_ms : 0;
+}
+
+char *take_text(const struct run *run)
+{
+	int64_t wait_ms = take_wait_ms(run);
+	char time[32];
+
+	if (!wait_ms)
+		return mem_strdup("");
+	return mem_printf("its results wait in the cluster for %s", duration_text(wait_ms, time));
+}
+
+static int note_over(struct session *session, struct run *run, struct err *err)
+{
+	struct store *store;
+
+	if (!json_get(run->doc, TAKE_UNTIL))
+		return 0;
+	json_remove(run->doc, TAKE_UNTIL);
+	int r = session_store(session, &store, err);
+	return r < 0 ? r : store_update_known(store, run, err);
+}
+
+static int note_taken(struct session *session, struct run *run, struct err *err)
+{
+	AUTO_FREE char *path = mark_path(&session->dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *dir = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
+
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r == 0)
+		r = fs_replace(path, "", 0, 0600, FS_SYNC_NONE, err);
+	return r < 0 ? r : note_over(session, run, err);
+}
+
+int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (!take_wait_ms(run))
+		return 0;
+	int r = target_open_run(session, run, &target, err);
+	if (r == 0)
+		r = target_cancel(target, run_handle(run), timeout_ms, err);
+	return r < 0 ? r : note_over(session, run, err);
+}
+
+int take_run(
+	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
+{
+	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run)), *dir = NULL;
+	const struct strv all = {0};
+	const struct fetch_options options = {.paths = &all,
+		.dir = outputs,
+		.force = true,
+		.takes = true,
+		.interrupted = interrupted};
+	struct fetch_report report;
+
+	int r = run_fetch(session, run, &options, &dir, &report, err);
+	if (r < 0)
+		return r;
+	return report.files + report.skipped ? note_taken(session, run, err)
+					     : note_over(session, run, err);
+}
+
+void take_runs(struct session *session, const struct run_list *runs,
+	const volatile int *interrupted, void (*notice)(void *ctx, const char *text), void *ctx)
+{
+	vec_foreach (struct run *, run, runs) {
+		AUTO_ERR struct err fault = {0};
+		if (!take_wait_ms(*run) || take_run(session, *run, interrupted, &fault) == 0)
+			continue;
+		AUTO_FREE char *waits = take_text(*run);
+		AUTO_FREE char *text = mem_printf("the results of %s cannot be taken: %s%s%s",
+			run_id(*run), fault.message, *waits ? "; " : "", waits);
+		if (notice)
+			notice(ctx, text);
+		log_note("%s", text);
+	}
+}

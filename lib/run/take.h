@@ -1,0 +1,35 @@
+/*
+ * Results that lie nowhere but in the pods of a run that has ended: they wait there for a while,
+ * and are taken to the directory of the run here, from where they are fetched from then on.
+ */
+#ifndef DLRUN_RUN_TAKE_H
+#define DLRUN_RUN_TAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/dirs.h"
+#include "run/run.h"
+#include "run/session.h"
+
+#define TAKE_UNTIL "results_until" /* member of a record: when they end with the pods */
+
+/* How long they wait yet; 0: they do not. Asks nobody. */
+int64_t take_wait_ms(const struct run *run);
+/* That, as a part of a sentence; or "". The caller frees. */
+char *take_text(const struct run *run);
+/* Whether what that attempt has left is here. */
+bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt);
+
+/* Take them, and let the pods end. While the program runs: take what there is by now. 0 when there
+ * is nothing. */
+int take_run(
+	struct session *session, struct run *run, const volatile int *interrupted, struct err *err);
+/* Let the pods end without that. */
+int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, struct err *err);
+/* All that wait; notice (may be NULL) says what could not be taken. */
+void take_runs(struct session *session, const struct run_list *runs,
+	const volatile int *interrupted, void (*notice)(void *ctx, const char *text), void *ctx);
+
+#endif

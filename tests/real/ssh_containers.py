@@ -90,7 +90,7 @@ def test_a_program_in_a_container(w):
         w.env["TOKEN"] = "cnry-99ab"
         w.write("exp/x", "from the tree\n")
         script = """cat /etc/where x; pwd; echo "$FRONT|$NNODES|$MASTER_ADDR|$WORDS|$PATH"; env | grep -c TOKEN=cnry-99ab
-        mkdir -p "$DLRUN_OUTPUT_DIR" ../out/sub; echo kept >../out/sub/r; echo it >"$DLRUN_ATTEMPT_DIR/a"; id -u; exit 3"""
+        mkdir -p "$DLRUN_OUTPUT_DIR" ../out/sub; echo kept >../out/sub/r; echo made >in-the-tree; echo it >"$DLRUN_ATTEMPT_DIR/a"; id -u; exit 3"""
         done = w.run("submit", "-f", "-t", "box", "--", "sh", "-c", script.replace("grep -c TOKEN=cnry-99ab", "cat"), cwd=w.tree / "exp")
         assert done.rc == 3, done
         for text in ("in the image\nfrom the tree\n/dlrun/src/exp\n", "entrypoint|of-the-image|127.0.0.1|a  'b' $c\nd|/bin:/extra\n",
@@ -99,6 +99,7 @@ def test_a_program_in_a_container(w):
         run = w.runs()[0]
         assert run["exit"]["origin"] == "job" and run["exit"]["code"] == 3, run["exit"]
         assert (s.there(run["id"]).parent / "outputs/out/sub/r").read_text() == "kept\n"
+        assert (s.there(run["id"]).parent / "outputs/exp/in-the-tree").read_text() == "made\n"
         assert (s.there(run["id"]) / "files/a").read_text() == "it\n"
         asked = (s["gpu1"].dir / "asked").read_text()
         assert "cnry-99ab" not in asked and "--shm-size=67108864b" in asked and "--ipc=host" not in asked, asked

@@ -246,7 +246,7 @@ def test_a_disk_that_gets_full(w):
         end = s.ended(run)
         assert end["exit"]["code"] == 3 and end["state"] == "failed", end
         refused(s, "node.disk", 1, "gpu1")
-        w.ok("rm", run)
+        w.ok("rm", "--force", run)
         assert s.follow("--", "echo", "room").out == "room\n"
 
 

@@ -125,6 +125,7 @@ def test_a_rank_that_cannot_be_prepared(w):
 SERVE = """import os, socket
 rank = os.environ["NODE_RANK"]
 open(os.environ["DLRUN_OUTPUT_DIR"] + "/out.txt", "w").write("of " + rank)
+open("in-the-tree", "w").write("by " + rank)
 listener = socket.create_server(("127.0.0.1", 7000 + int(rank)))
 print("serving", rank, open(os.environ["DLRUN_HOSTFILE"]).read().split(), os.environ["PET_NNODES"], flush=True)
 while True:
@@ -158,6 +159,7 @@ def test_each_rank_is_reached(w):
         assert s.ended(run)["state"] == "cancelled"
         w.ok("fetch", run, "-o", "got")
         assert [(w.tree / f"got/rank-{i}/out.txt").read_text() for i in (0, 1)] == ["of 0", "of 1"]
+        assert [(w.tree / f"got/rank-{i}/in-the-tree").read_text() for i in (0, 1)] == ["by 0", "by 1"]
         w.ok("restart", run)
         wait_for(lambda: w.show(run)["state"] == "running", "its second attempt", 20)
         w.ok("cancel", run)

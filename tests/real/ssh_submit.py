@@ -230,15 +230,16 @@ def test_what_results_there_are_is_said(w):
 
 
 def test_attempts_share_their_outputs(w):
+    """And what each has changed in its tree."""
     script = """echo $DLRUN_ATTEMPT >> "$DLRUN_OUTPUT_DIR/seen"; cat a; echo changed > a; touch "$DLRUN_ATTEMPT_DIR/x"; ls "$DLRUN_ATTEMPT_DIR"
 test $DLRUN_ATTEMPT = 4"""
     with site(w, files={"a": "as submitted\n"}) as s:
         done = s.follow("--retries", "2", "--", "sh", "-c", script)
-        assert done.rc == 1 and done.out == "as submitted\nx\n" * 3, done
+        assert done.rc == 1 and done.out == "as submitted\nx\n" + "changed\nx\n" * 2, done
         w.ok("restart", "@")
         record = s.ended("@")
         assert [a["exit"]["code"] for a in record["attempts"]] == [1, 1, 1, 0], record["attempts"]
-        assert record["state"] == "succeeded" and w.ok("logs", "@").out == "as submitted\nx\n"
+        assert record["state"] == "succeeded" and w.ok("logs", "@").out == "changed\nx\n"
         w.ok("fetch", "@", "-o", "results")
         assert (w.tree / "results/seen").read_text() == "1\n2\n3\n4\n"
 

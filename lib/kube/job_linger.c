@@ -117,9 +117,17 @@ static void set_env(struct json *container)
 	json_set(container, "env", list);
 }
 
+/* What it keeps, and volumes of the user's own: the shell may lie in one of them. */
+static bool is_mounted(const struct job *job, const char *path)
+{
+	for (size_t i = 0; i < job->run->n_volumes; i++)
+		if (str_eq(job->run->volumes[i].path, path))
+			return true;
+	return str_eq(path, KUBE_OUTPUT_DIR) || str_eq(path, KUBE_ATTEMPT_DIR);
+}
+
 int job_linger(const struct job *job, struct json *containers, struct err *err)
 {
-	static const char *const places[] = {KUBE_OUTPUT_DIR, KUBE_ATTEMPT_DIR};
 	struct json *container, *mounts;
 
 	if (!job->lingers)
@@ -134,9 +142,8 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	set_resources(job->run, container);
 	job_container_security(job, container);
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
-		for (size_t i = 0; i < ARRAY_LEN(places); i++)
-			if (str_eq(json_get_str(item, "mountPath"), places[i]))
-				json_add(mounts, json_clone(item));
+		if (is_mounted(job, json_get_str(item, "mountPath")))
+			json_add(mounts, json_clone(item));
 	json_set(container, "volumeMounts", mounts);
 	json_add(containers, container);
 	return set_command(job, container, err);

@@ -475,6 +475,33 @@ static void test_collector(void **state)
 	}
 }
 
+/* Its shell may come from a volume of the user's own. */
+static void test_keeper_mounts(void **state)
+{
+	static const struct kube_mount volumes[] = {
+		{.path = "/usr", .place = {.kind = KUBE_PLACE_PVC, .name = "programs"}},
+	};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_BUF struct buf paths;
+	(void)state;
+
+	sample_init(&sample);
+	sample.run.collects = true;
+	sample.run.linger_ms = 1000;
+	sample.run.has_shell = true;
+	sample.run.volumes = volumes;
+	sample.run.n_volumes = 1;
+	make(&sample.run, &objects);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *list = json_get(json_get(pod, "spec"), "containers");
+	const struct json *mounts = json_get(json_next(json_first(list)), "volumeMounts");
+	buf_init(&paths, 1000);
+	for (const struct json *item = json_first(mounts); item; item = json_next(item))
+		buf_addf(&paths, "%s ", json_get_str(item, "mountPath"));
+	assert_string_equal(paths.data, KUBE_ATTEMPT_DIR " " KUBE_OUTPUT_DIR " /usr ");
+}
+
 static void test_places(void **state)
 {
 	(void)state;
@@ -601,6 +628,7 @@ int main(void)
 		cmocka_unit_test(test_labels),
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
+		cmocka_unit_test(test_keeper_mounts),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
 		cmocka_unit_test(test_limits),

@@ -97,12 +97,11 @@ static char *real_path(const char *path)
 	AUTO_FREE char *head = mem_strdup(path);
 
 	for (;;) {
-		char *real = NULL, *slash = strrchr(head, '/');
-		if (fs_realpath(*head ? head : "/", &real, NULL) == 0) {
-			AUTO_FREE char *free_real = real;
+		AUTO_FREE char *real = NULL;
+		if (fs_realpath(*head ? head : "/", &real, NULL) == 0)
 			return mem_printf(
 				"%s%s", str_eq(real, "/") ? "" : real, path + strlen(head));
-		}
+		char *slash = strrchr(head, '/');
 		if (!slash)
 			return NULL;
 		*slash = '\0';

@@ -421,7 +421,7 @@ static void collect_with(struct place *place, const char *const *shell)
 {
 	AUTO_TEST struct test first, second, third;
 	AUTO_STRV struct strv exclude = {0};
-	AUTO_FREE char *made = said_there(place, tree_lines);
+	check_said(place, tree_lines, "");
 
 	strv_add(&exclude, "*.tmp");
 	strv_add(&exclude, "sub/skip*");
@@ -443,8 +443,8 @@ static void collect_with(struct place *place, const char *const *shell)
 	check_said(place, "cat outputs/both outputs/both.tree; readlink outputs/link",
 		"mine\ntree\nnowhere\n");
 	/* A new tree of the same code. */
-	AUTO_FREE char *anew = said_there(place, "rm -rf src attempt");
-	AUTO_FREE char *again = said_there(place, tree_lines);
+	check_said(place, "rm -rf src attempt", "");
+	check_said(place, tree_lines, "");
 	test_init(&second,
 		"cd src; cat new sub/edited both; readlink link; find d -type f -exec echo x ';' | wc -l; rm new; "
 		"echo more >>both; rm -r d",
@@ -456,8 +456,8 @@ static void collect_with(struct place *place, const char *const *shell)
 	check_said(place, list_line, "./both\n./both.tree\n./link\n./sub/edited\n");
 	check_said(place, "cat outputs/both outputs/both.tree", "mine\ntree\nmore\n");
 	/* The newest fit. */
-	AUTO_FREE char *clean = said_there(place, "rm -rf src attempt outputs");
-	AUTO_FREE char *last = said_there(place, tree_lines);
+	check_said(place, "rm -rf src attempt outputs", "");
+	check_said(place, tree_lines, "");
 	test_init(&third, "cd src; echo 12345 >a; sleep 1.1; echo 12345 >b", NULL, NULL);
 	third.run.shell = third.run.collects = true;
 	third.run.collect_bytes = 8;
@@ -473,11 +473,11 @@ static void test_collect(void **state)
 	struct place *place = *state;
 	AUTO_FREE char *tools = mem_printf("%s/tools", place->dir);
 	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
-	AUTO_FREE char *made = said_there(
-		place, "mkdir tools && ! [ -x /bin/busybox ] || /bin/busybox --install -s tools");
+	check_said(place, "mkdir tools && ! [ -x /bin/busybox ] || /bin/busybox --install -s tools",
+		"");
 
 	for (size_t i = 0; i < 2 * ARRAY_LEN(shells); i++) {
-		AUTO_FREE char *clean = said_there(place, "rm -rf src attempt outputs");
+		check_said(place, "rm -rf src attempt outputs", "");
 		setenv("PATH", i < ARRAY_LEN(shells) ? path : tools, 1);
 		if (access(shells[i % ARRAY_LEN(shells)][0], X_OK) == 0)
 			collect_with(place, shells[i % ARRAY_LEN(shells)]);
@@ -490,7 +490,7 @@ static void linger_with(struct place *place, const char *const *shell)
 {
 	struct place keeper = *place;
 	AUTO_FREE char *release = replaced(KUBE_RELEASE, "/dlrun", place->dir);
-	AUTO_FREE char *made = said_there(place, "rm -rf src attempt outputs; mkdir src outputs");
+	check_said(place, "rm -rf src attempt outputs; mkdir src outputs", "");
 	AUTO_TEST struct test none, some, again;
 
 	test_init(&none, "exit 4", NULL, NULL);
@@ -500,7 +500,7 @@ static void linger_with(struct place *place, const char *const *shell)
 	begin_container(&keeper, &none.run, shell, true);
 	assert_int_equal(finish(place), 4);
 	assert_int_equal(finish(&keeper), 0);
-	AUTO_FREE char *clean = said_there(place, "rm -rf attempt");
+	check_said(place, "rm -rf attempt", "");
 	test_init(&some, "echo ready; read x <go; echo x >outputs/file; exit 4", NULL, NULL);
 	some.run.shell = true;
 	some.run.linger_ms = 3600 * 1000;
@@ -513,7 +513,7 @@ static void linger_with(struct place *place, const char *const *shell)
 	check_said(place, release, "");
 	assert_int_equal(finish(&keeper), 0);
 	/* It will be tried again: nobody is waited for. */
-	AUTO_FREE char *clean_again = said_there(place, "rm -rf attempt go");
+	check_said(place, "rm -rf attempt go", "");
 	test_init(&again, "exit 4", NULL, NULL);
 	again.run.shell = true;
 	again.run.linger_ms = 3600 * 1000;

@@ -4,6 +4,7 @@
     busybox     a shell and the usual programs
     python      the machine's python3 with its library, and busybox
     bare        the same python3, and neither a shell nor any other program; not in the registry of each cluster
+    machine     nothing but the names that lead to /usr, which a pod has to mount from its node
 """
 
 import hashlib
@@ -71,7 +72,12 @@ def bare():
     return [{**python_files(), "etc/passwd": PASSWD, "etc/group": GROUP, "tmp/.keep": b""}], {"Env": ENV, "Cmd": ["python3"]}
 
 
-IMAGES = {"pause": pause, "busybox": busybox, "python": python}
+def machine():
+    names = {name: f"usr/{name}" for name in ("bin", "sbin", "lib", "lib64") if os.path.islink(f"/{name}")}
+    return [{**names, "etc/passwd": PASSWD, "etc/group": GROUP, "tmp/.keep": b""}], {"Env": ENV, "Cmd": ["python3"]}
+
+
+IMAGES = {"pause": pause, "busybox": busybox, "python": python, "machine": machine}
 OTHERS = {"bare": bare}
 
 

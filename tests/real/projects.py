@@ -171,8 +171,8 @@ def run_here(name):
     return test
 
 
-def killed(w, run):
-    """A checkpoint of the run's program is there: then its machine, or somebody, ends it."""
+def has_begun(w, run):
+    """A checkpoint of the run's program is there."""
     wait_for(lambda: "epoch 3" in w.run("logs", run).out, "some epochs", 240)
 
 
@@ -193,7 +193,7 @@ def test_lightning_goes_on_here(w):
     here(w)
     project(w, "resume")
     run = w.ok("submit", "-d", "-g", "0", "--", "python", "train.py").out.strip()
-    killed(w, run)
+    has_begun(w, run)
     w.ok("cancel", run)
     check_resumed(w, run)
 
@@ -241,7 +241,7 @@ def test_lightning_goes_on_on_a_host(w):
     with SshSite(w) as s:
         host = lab(w, s, "gpu1")
         run = w.ok("submit", "-d", "-t", "lab", "-g", "0", "--", "python", "train.py").out.strip()
-        killed(w, run)
+        has_begun(w, run)
         host.reboot()
         with_environment(host, environment())
         wait_for(lambda: w.show(run)["state"] == "lost", "the loss of the run", 60)

@@ -293,7 +293,7 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
 	struct err *err)
 {
 	struct parser parser = {.request = request, .next = argv};
-	size_t unused, *ahead = request->ret_ahead ? request->ret_ahead : &unused;
+	size_t unused = 0, *ahead = request->ret_ahead ? request->ret_ahead : &unused;
 	AUTO_ERR struct err ignored = {0};
 	bool ended = false;
 	int result = 0;

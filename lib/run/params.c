@@ -275,8 +275,8 @@ static struct read_file take_file(struct params *params, const char *path)
 /* What is near to the top is found before what is deep. */
 static void find_files(struct params *params, int root)
 {
-	const struct outputs_file *chosen[PARAMS_FILES];
-	struct read_file read[PARAMS_FILES];
+	const struct outputs_file *chosen[PARAMS_FILES] = {0};
+	struct read_file read[PARAMS_FILES] = {0};
 	struct outputs_files files = {0};
 	struct walk walk = {.files = &files};
 

@@ -14,6 +14,8 @@
  * What stands in a file.
  */
 
+enum { PLAIN_MAX = 200 }; /* of a value in a hint */
+
 static const char *kind_name(const struct yaml *node)
 {
 	static const char *const names[] = {"a single value", "a list", "a map"};
@@ -231,7 +233,48 @@ static int read_choice_map(struct config *config, size_t i, const struct yaml *n
 	return r < 0 ? r : read_map(config, node, config_keys[i].name, place, err);
 }
 
+/* The text of a node if it can stand in a hint as it is, or NULL. */
+static const char *plain_text(const struct yaml *node)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+				    "_-./=@~ ";
+
+	if (node->kind != YAML_SCALAR || yaml_is_null(node) || !*node->text ||
+		strlen(node->text) > PLAIN_MAX || node->text[strspn(node->text, plain)])
+		return NULL;
+	return node->text;
+}
+
+/* A line in the shape that the key wants, with the value that was given where that fits. */
+static int hint_shape(struct err *err, const struct config_key *key, const struct yaml *node)
+{
+	const char *text = plain_text(node), *dot = strchr(key->name, '.');
+	bool is_list = key->type == CONFIG_LIST || key->type == CONFIG_SECRETS;
+	int top = dot ? (int)(dot - key->name) : 0;
+
+	if (err->hint)
+		return -(int)err->code;
+	if (text && is_list && dot)
+		return err_hint(err, "%.*s: {%s: [%s]}", top, key->name, dot + 1, text);
+	if (text && is_list)
+		return err_hint(err, "%s: [%s]", key->name, text);
+	if (text && str_eq(key->name, "setup"))
+		return err_hint(err, "setup: {run: %s}", text);
+	return key->example ? err_hint(err, "%s", key->example) : -(int)err->code;
+}
+
+static int read_typed(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err);
+
 static int read_value(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = read_typed(config, i, node, place, err);
+
+	return r < 0 && err->id == E_CONFIG ? hint_shape(err, &config_keys[i], node) : r;
+}
+
+static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
 	const struct config_key *key = &config_keys[i];
@@ -266,9 +309,26 @@ static int read_value(struct config *config, size_t i, const struct yaml *node,
 	}
 }
 
-static int unknown_key(
-	struct err *err, const struct config_place *place, const char *prefix, const char *name)
+/* Where a key of that name lies, with the value that was given: `gpus: 1` belongs into `resources:`.
+ * NULL: nowhere; the caller frees. */
+static char *right_place(const struct yaml *item)
 {
+	const char *text = plain_text(item);
+
+	for (size_t i = 0; text && i < config_keys_n; i++) {
+		const char *name = config_keys[i].name, *dot = strchr(name, '.');
+
+		if (dot && str_eq(dot + 1, item->key))
+			return mem_printf(
+				"%.*s: {%s: %s}", (int)(dot - name), name, item->key, text);
+	}
+	return NULL;
+}
+
+static int unknown_key(struct err *err, const struct config_place *place, const char *prefix,
+	const struct yaml *item)
+{
+	AUTO_FREE char *right = *prefix ? NULL : right_place(item);
 	const char *known[CONFIG_KEYS_MAX];
 	size_t n = 0;
 
@@ -278,7 +338,7 @@ static int unknown_key(
 		if (below)
 			known[n++] = below;
 	}
-	return config_unknown_key(err, place, prefix, name, known, n);
+	return config_unknown_key(err, place, prefix, item->key, known, n, right);
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
@@ -293,7 +353,7 @@ static int read_map(struct config *config, const struct yaml *map, const char *p
 		size_t i = config_key_index(name);
 
 		if (i == config_keys_n || !name_below(name, prefix))
-			return unknown_key(err, &here, prefix, item->key);
+			return unknown_key(err, &here, prefix, item);
 		r = read_value(config, i, item, &here, err);
 	}
 	return r;

@@ -41,10 +41,10 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
 	const char *wanted, const struct yaml *node);
 
-/* "FILE:LINE: there is no key 'NAME' in WHERE" with the near match of those that are; where may be
- * empty. */
+/* "FILE:LINE: there is no key 'NAME' in WHERE" with a hint: right if it is set, else the near match
+ * of those that are. where may be empty. */
 int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
-	const char *name, const char *const *known, size_t n);
+	const char *name, const char *const *known, size_t n, const char *right);
 
 void config_value_mark(struct config_value *value, const struct config_place *place);
 void config_value_done(struct config_value *value);

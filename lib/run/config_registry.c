@@ -151,7 +151,8 @@ static int read_member(const struct reading *reading, const struct yaml *node,
 		}
 		return members[i].read(reading, node, place, err);
 	}
-	return config_unknown_key(err, place, reading->what, node->key, known, ARRAY_LEN(members));
+	return config_unknown_key(
+		err, place, reading->what, node->key, known, ARRAY_LEN(members), NULL);
 }
 
 static int read_members(const struct reading *reading, const struct yaml *node,

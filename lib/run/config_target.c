@@ -147,7 +147,8 @@ static int read_members(const struct reading *reading, const struct member *memb
 		while (i < n && !str_eq(item->key, known[i]))
 			i++;
 		if (i == n)
-			return config_unknown_key(err, &here, reading->name, item->key, known, n);
+			return config_unknown_key(
+				err, &here, reading->name, item->key, known, n, NULL);
 		int r = members[i].read(&inner, &value, err);
 		if (value)
 			json_set(*ret, item->key, value);
@@ -515,7 +516,7 @@ static int fail_unknown(
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (kinds[i].kind == kind)
 			what = kinds[i].what;
-	return config_unknown_key(err, place, what, name, known, n);
+	return config_unknown_key(err, place, what, name, known, n, NULL);
 }
 
 static int read_target(const struct reading *reading, struct json **ret, struct err *err)

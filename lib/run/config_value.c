@@ -39,7 +39,7 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 }
 
 int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
-	const char *name, const char *const *known, size_t n)
+	const char *name, const char *const *known, size_t n, const char *right)
 {
 	const char *near = str_suggest(name, known, n);
 	AUTO_BUF struct buf shown;
@@ -48,6 +48,8 @@ int config_unknown_key(struct err *err, const struct config_place *place, const 
 	str_escape(&shown, name, strlen(name));
 	err_set(err, E_CONFIG_KEY, "%s:%u: there is no key '%s'%s%s", place->file, place->line,
 		shown.data, *where ? " in " : "", where);
+	if (right)
+		return err_hint(err, "%s", right);
 	if (near)
 		return err_hint(err, "did you mean '%s'?", near);
 	return err_hint(err, "dlrun help dlrun.yaml");
@@ -125,8 +127,11 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 		config_value_mark(value, place);
 		return 0;
 	}
-	if (config_check_scalar(key, text, &cause) < 0)
-		return config_place_errorf(err, place, "%s: %s", key->name, cause.message);
+	if (config_check_scalar(key, text, &cause) < 0) {
+		if (!str_starts(cause.message, key->name))
+			err_prefix(&cause, "%s", key->name);
+		return config_place_error(err, E_CONFIG, place, cause.message);
+	}
 	free(value->text);
 	value->text = mem_strdup(text);
 	config_value_mark(value, place);

@@ -4,6 +4,7 @@
 #include "cli/follow.h"
 #include "cli/runs.h"
 #include "run/adopt.h"
+#include "run/fetch.h"
 
 struct restart_values {
 	bool follow;
@@ -19,6 +20,11 @@ static void say(struct app *app, const struct run *run, const struct strv *missi
 {
 	for (size_t i = 0; i < missing->n; i++)
 		app_warn(app, "%s was set for the run and is not set in this shell", missing->v[i]);
+	if (!run_keeps_results(&app->session, run))
+		app_warn(app,
+			"the program starts without the files of the attempts before: target %s has no "
+			"results: storage for them",
+			run_target(run));
 	app_phase(app, "run", "%s, attempt %d", run_id(run), run_attempts(run));
 }
 

@@ -4,8 +4,10 @@
 #include "cli/cmd.h"
 #include "cli/runs.h"
 #include "run/adopt.h"
+#include "run/fetch.h"
+#include "run/take.h"
 
-enum { PATIENCE_MS = 5000 };
+enum { PATIENCE_MS = 5000, STATE_MS = 3000 };
 
 struct cancel_values {
 	bool no_wait;
@@ -17,16 +19,40 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
+/* What the program has written would end with its pods, where the target keeps nothing. Returns
+ * whether that is here now; fails only when it was interrupted. */
+static int take_before(struct app *app, struct run *run, struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	AUTO_ERR struct err fault = {0};
+
+	if (run_state_is_final(run_state(run)) || run_keeps_results(&app->session, run))
+		return 0;
+	if (runs_refresh(&app->session, &one, STATE_MS, NULL) < 0 || run_state(run) != RUN_RUNNING)
+		return 0;
+	app_note(app, "%s: taking what it has written, which ends with its pods", run_id(run));
+	if (take_run(&app->session, run, &app_interrupted, &fault) == 0)
+		return 1;
+	if (fault.id == E_CANCELED)
+		return err_move(err, &fault);
+	app_warn(app, "%s: what it has written cannot be taken: %s", run_id(run), fault.message);
+	return 0;
+}
+
 /* 0 when it has ended (or nobody waits for it), 1 when it has not yet. */
 static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
 	bool ended_before = false;
 	char took[32];
-	int r = adopt_own(&app->session, run, err);
+	int taken = 0, r = adopt_own(&app->session, run, err);
 
-	if (r == 0)
+	if (r == 0 && !no_wait)
+		r = taken = take_before(app, run, err);
+	if (r >= 0)
 		r = run_cancel(&app->session, run, wait_ms, &ended_before, err);
+	if (taken > 0 && !run_state_is_final(run_state(run)))
+		take_undo(&app->session, run);
 
 	if (r < 0)
 		return err_prefix(err, "%s", run_id(run));

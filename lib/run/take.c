@@ -69,6 +69,13 @@ static int note_taken(struct session *session, struct run *run, struct err *err)
 	return r < 0 ? r : note_over(session, run, err);
 }
 
+void take_undo(struct session *session, const struct run *run)
+{
+	AUTO_FREE char *path = mark_path(&session->dirs, run_id(run), run_attempts(run));
+
+	unlink(path);
+}
+
 int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;

@@ -26,6 +26,8 @@ bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt);
  * is nothing. */
 int take_run(
 	struct session *session, struct run *run, const volatile int *interrupted, struct err *err);
+/* The run goes on after all: what is here is not what it leaves. */
+void take_undo(struct session *session, const struct run *run);
 /* Let the pods end without that. */
 int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, struct err *err);
 /* All that wait; notice (may be NULL) says what could not be taken. */

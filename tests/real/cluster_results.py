@@ -60,9 +60,11 @@ def test_files_of_the_tree_come_into_the_storage(w):
         s.configure(results={"pvc": "results"})
         for end in ENDS:
             run, (state, code) = submit_end(s, end)
-            record = s.ended(run)
+            # A look at the run while it goes on would collect, and be told that instead.
+            w.run("wait", run)
+            record = w.show(run)
             assert (record["state"], record["exit"]["code"]) == (state, code), (end, s.why(run), s.output(run))
-            assert "both is in the results already" in s.output(run), s.output(run)
+            wait_for(lambda: "both is in the results already" in s.output(run), "the last line of the log")
             w.ok("fetch", run)
             check_all(w.tree / run)
 
@@ -193,6 +195,16 @@ def test_retries_do_not_wait_for_anybody(w):
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         w.ok("fetch", run)
         assert fetched(w.tree / run) == {"file": "2\n"}, fetched(w.tree / run)
+
+
+def test_cancel_takes_what_there_is(w):
+    with site(w) as s:
+        w.write("w.py", WRITE + "time.sleep(600)\n")
+        run = s.submit("--grace", "1s", "--", "python3", "w.py")
+        written(s, run)
+        s.cancel(run)
+        w.ok("fetch", run, "-o", str(w.dir / "there"))
+        check_all(w.dir / "there")
 
 
 if __name__ == "__main__":

@@ -454,6 +454,12 @@ static char *owner_text(void)
 		(unsigned long long)os_process_start(getpid()));
 }
 
+/* What a Job that is going away owns would go with it. */
+static bool is_deleted(const struct json *job)
+{
+	return json_get(json_get(job, "metadata"), "deletionTimestamp") != NULL;
+}
+
 static void make_reader(struct fetching *fetching)
 {
 	AUTO_FREE char *owner = owner_text();
@@ -470,7 +476,7 @@ static void make_reader(struct fetching *fetching)
 		.run_id = fetching->handle.run_id,
 		.user = fetching->kube->session->env.user,
 		.owner = owner,
-		.job = fetching->job,
+		.job = is_deleted(fetching->job) ? NULL : fetching->job,
 		.pod_spec = fetching->pod_spec,
 		.storage = &fetching->storage,
 		.with_shell = !fetching->with_python,

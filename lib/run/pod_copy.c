@@ -667,6 +667,7 @@ static int on_list(void *ctx, const char *data, size_t len, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
+	copy->has_progress = true;
 	return listing_add(copy->listing, data, len, err);
 }
 
@@ -691,6 +692,10 @@ static int judge_list(struct pod_copy *copy, int status, struct err *fault, stru
 	return listing_finish(copy->listing, err);
 }
 
+static int begin(void *ctx, struct err *err);
+
+/* A container that has just started is not known to its node's runtime yet: then nothing has come,
+ * and it is asked again. */
 static void on_list_done(void *ctx, int status, struct err *fault, const char *said)
 {
 	struct pod_copy *copy = ctx;
@@ -705,10 +710,17 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		start_list(copy);
 		return;
 	}
+	if (fault->id == E_KUBE_EXEC && !copy->has_progress && ++copy->tries <= TRIES_MAX) {
+		copy->pause =
+			loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, begin, copy);
+		return;
+	}
 	if (is_not_there(status, fault))
 		r = fail_tools(copy, &failure);
 	else
 		r = judge_list(copy, status, fault, &failure);
+	copy->has_progress = false;
+	copy->tries = 0;
 	if (r < 0) {
 		finish(copy, r, &failure);
 		return;

@@ -309,8 +309,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	}
 }
 
-/* Where a key of that name lies, with the value that was given: `gpus: 1` belongs into `resources:`.
- * NULL: nowhere; the caller frees. */
+/* Where a key of that name lies, with the value that was given: `gpus: 1` belongs into
+ * `resources:`. NULL: nowhere; the caller frees. */
 static char *right_place(const struct yaml *item)
 {
 	const char *text = plain_text(item);

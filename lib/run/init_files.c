@@ -315,7 +315,7 @@ static void find_python_image(struct init_project *project)
 		from = pyproject;
 		if (init_read(project->dir, pyproject, &toml))
 			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
-		if (!read_python(wanted, &major, &minor))
+		if (!wanted || !read_python(wanted, &major, &minor))
 			return;
 		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)
 			minor = PYTHON_MINOR;

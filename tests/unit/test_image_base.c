@@ -349,7 +349,7 @@ static void test_bad_config(void **state)
 	make_base(&silent, "silent");
 	assert_refused("less", "linux/amd64", E_IMAGE, "has 1 diff_ids for 2 layers");
 	assert_refused("other", "linux/amd64", E_IMAGE_PLATFORM, "is for linux/s390x");
-	assert_refused("other", "linux", E_CONFIG, "no platform");
+	assert_refused("other", "linux", E_CONFIG, "not a valid platform");
 	image_base_free(load_base("silent"));
 	image_base_free(NULL);
 }

@@ -349,7 +349,7 @@ static void test_restarts_of_a_jobset_are_said(void **state)
 		assert_int_equal(loop_run(place.session.loop, NULL), 0);
 		assert_true(logs.over && logs.status == 0);
 		assert_int_equal(notices.n, i);
-		assert_non_null(strstr(notices.v[i - 1], "all nodes anew 2 times"));
+		assert_non_null(strstr(notices.v[i - 1], "restarted all nodes 2 times"));
 		assert_int_equal(kube_keep(place.target, place.handle, false, &keep.call, NULL), 0);
 		assert_int_equal(loop_run(place.session.loop, NULL), 0);
 		assert_true(keep.over && keep.status == 0);

@@ -622,7 +622,7 @@ def test_one_that_is_there_is_found(w):
     wait_for(lambda: listens(port), "the program", START_S)
     with shown(w, "--remote", run) as tb:
         tb.open()
-        assert f"at port {port} beside the program" in tb.said() and "found there" in tb.said(), tb.said()
+        assert f"at port {port} in {run}" in tb.said() and "found there" in tb.said(), tb.said()
         assert tb.json("data/environment")["data_location"]
         assert b"<!doctype html>" in tb.get()[1][:200].lower()
         assert tb.get("/data/environment", whole=True)[0] == 404

@@ -90,6 +90,7 @@ static const struct {
 	{"params.json", 0, read_json},
 	{"args.json", 0, read_json},
 	{"hparams.yaml", 0, read_yaml},
+	{"hparams.yml", 0, read_yaml},
 	{".hydra/overrides.yaml", 1, read_overrides},
 	{".hydra/config.yaml", 1, read_yaml},
 };

@@ -1,7 +1,8 @@
 /*
  * Parameters that a program or its framework writes down among its results: params.json, args.json,
- * hparams.yaml (Lightning), .hydra/overrides.yaml and .hydra/config.yaml. An object within one
- * becomes members with a dot in their name, a list its JSON text.
+ * hparams.yaml (Lightning), hparams.yml (Accelerate), .hydra/overrides.yaml and
+ * .hydra/config.yaml. An object within one becomes members with a dot in their name, a list its
+ * JSON text.
  *
  * They may lie anywhere. Of several of one name the one nearest to the top counts, and of those
  * the newest; what is nearer goes before what is deeper, and else the order above counts.
@@ -18,7 +19,7 @@
 #include "run/outputs.h"
 
 enum {
-	PARAMS_FILES = 5,
+	PARAMS_FILES = 6,
 	PARAMS_FILE_MAX = 256 << 10,
 	PARAMS_MAX = 500,
 	PARAMS_DEPTH_MAX = 8,

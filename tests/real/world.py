@@ -290,7 +290,9 @@ def test_hydra(w):
              "dlrun.yaml": "outputs: [outputs, multirun]\n"}, "outputs/\nmultirun/\n__pycache__/\n")
     env = activated(w, prefix)
     said = same(w, "python", "app.py", "model=large", "lr=0.25", env=env)
-    assert "width: 64" in said.out and w.show()["params"] == {"model": "large", "lr": "0.25"}
+    # The words of the command, and what Hydra has composed beside them.
+    params = {k: str(v) for k, v in w.show()["params"].items()}
+    assert "width: 64" in said.out and params == {"model": "large", "lr": "0.25", "model.width": "64"}, params
 
     def kept(base):
         """By their names below DATE/TIME, but those that say where and when it was."""

@@ -257,7 +257,7 @@ def test_output_disk_that_is_full(w):
         (there / "dlrun/runs" / doc["id"] / "attempts/1/log").unlink()
         assert w.ok("submit", "-f", "--", "echo", "again", env=env).out == "again\n"
         w.ok("rm", doc["id"], env=env)
-        w.ok("submit", "-f", "--", "sh", "-c", "head -c 3000000 /dev/zero > out/x", env=env)
+        w.ok("submit", "-f", "--", "sh", "-c", "head -c 3000000 /dev/urandom > out/x", env=env)
         full = small_disk(w, "fetched", "1m")
         try:
             short = w.run("fetch", "@", "-o", str(full / "to"), env=env)

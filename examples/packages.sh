@@ -23,7 +23,7 @@ package_list() {
             zstd zsh fish make man-db locales python3-venv openssl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
             containernetworking-plugins iproute2 iptables \
-            openssh-server openssh-client dropbear-bin rsync procps dash tcsh screen mksh podman python3-torch
+            openssh-server openssh-client dropbear-bin rsync procps dash tcsh screen mksh podman catatonit python3-torch
         # Ubuntu's is a snap, which not every machine takes: tests that want it are skipped there.
         grep -qs '^ID=ubuntu' /etc/os-release || echo chromium chromium-driver
         ;;

@@ -18,7 +18,7 @@
  * refused before anything starts, with the line to paste; what has one meaning is done, and said.
  */
 
-enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256 };
+enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256, TYPED_MAX = 64 };
 
 static const char *path_variable(const struct submission *submission)
 {
@@ -128,6 +128,19 @@ static bool is_program(const struct submission *submission, const char *word)
 
 	return found || IN_TABLE(shell_settings, word) ||
 	       (strchr(word, '/') && is_file(submission, word));
+}
+
+/* Not what another program has put together: there an operator is an argument like any other. */
+static bool is_typed(const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++) {
+		if (!*words->v[i])
+			return false;
+		for (const char *c = words->v[i]; *c; c++)
+			if ((unsigned char)*c < ' ' || *c == 0x7f)
+				return false;
+	}
+	return words->n <= TYPED_MAX;
 }
 
 static bool is_operator(const struct submission *submission, const struct strv *words, size_t i)
@@ -262,7 +275,8 @@ static int check_words(const struct submission *submission, struct err *err)
 
 	if (strpbrk(words->v[0], " \t\n") && !is_file(submission, words->v[0]))
 		return refuse_line(submission, err);
-	for (size_t i = 0; i < words->n && !(i && str_eq(words->v[i - 1], "-c")); i++)
+	for (size_t i = 0; is_typed(words) && i < words->n && !(i && str_eq(words->v[i - 1], "-c"));
+		i++)
 		if (is_operator(submission, words, i))
 			return refuse_operator(submission, words->v[i], err);
 	if (is_activation(words))

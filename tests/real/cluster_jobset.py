@@ -113,7 +113,7 @@ def test_it_begins_again_with_nobody_there(w):
         assert end["state"] == "succeeded" and len(end["attempts"]) == 1 and [r["attempt"] for r in end["ranks"]] == [2, 2], end
         for rank in (0, 1):
             assert f"rank {rank} attempt 2" in logs.out and f"rank {rank} attempt 1" not in logs.out, logs
-        assert "started all nodes anew 1 time" in logs.err, logs.err
+        assert "restarted all nodes 1 time" in logs.err, logs.err
         assert end["attempts"][0]["exit"]["code"] == 0 and f"/jobset/{run}" in end["attempts"][0]["handle"], end
         assert [r["state"] for r in w.runs()] == ["succeeded"]
 

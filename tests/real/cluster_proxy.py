@@ -74,6 +74,8 @@ def test_storage_of_an_ended_run(w):
         def pods():
             return [p["metadata"]["name"] for p in s.cluster.get("Pod", namespace=s.namespace)
                     if "deletionTimestamp" not in p["metadata"] and p["status"]["phase"] not in ("Succeeded", "Failed")]
+        # The end of a run is known some time before its pod has a final phase.
+        wait_for(lambda: pods() == [], "the end of its own pod", 30)
         with proxy(w) as p:
             page = p.get(f"{run}.localhost")
             assert page.status == 200 and "look into its storage" in page.text and "written" in page.text, page

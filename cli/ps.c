@@ -15,6 +15,7 @@
 #include "run/metric.h"
 #include "run/metrics_here.h"
 #include "run/ops.h"
+#include "run/results.h"
 #include "run/select.h"
 #include "run/take.h"
 
@@ -23,6 +24,7 @@ enum {
 	WATCH_MS = 2000,
 	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
 	METRICS_MS = 200,    /* of reading event files */
+	ENDED_MAX = 16,
 	DAY_MS = 24 * 60 * 60 * 1000,
 	GAP = 2,          /* between columns */
 	COMMAND_MIN = 10, /* of a command that says something */
@@ -219,18 +221,24 @@ static int find_again(struct session *session, const struct view *view, struct e
 static int look(struct session *session, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
-	struct run_list running = {0};
+	struct run_list running = {0}, ended = {0};
 
 	if (runs_refresh(session, runs, ASK_MS, err) < 0)
 		return -(int)err->code;
 	vec_foreach (struct run *, run, runs)
 		if (run_state(*run) == RUN_RUNNING)
 			*vec_push(&running) = *run;
+		else if (!results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
+			*vec_push(&ended) = *run;
 	left_ms = end_ms - clock_ms();
 	metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
-	runs_results(session, runs, false, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	/* Of many that have ended since somebody looked, each would take requests of its own. */
+	if (ended.n <= ENDED_MAX)
+		runs_results(
+			session, &ended, false, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&ended);
 	return 0;
 }
 

@@ -228,7 +228,8 @@ static int look(struct session *session, struct run_list *runs, struct err *err)
 	vec_foreach (struct run *, run, runs)
 		if (run_state(*run) == RUN_RUNNING)
 			*vec_push(&running) = *run;
-		else if (!results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
+		else if (run_state_is_final(run_state(*run)) &&
+			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
 			*vec_push(&ended) = *run;
 	left_ms = end_ms - clock_ms();
 	metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);

@@ -127,6 +127,14 @@ static bool locale_is_utf8(void)
 	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
+/* The fonts of Linux's console have 512 characters at most: no braille, no ellipsis. */
+static bool is_plain(const struct app *app)
+{
+	bool tty = app->out_tty || app->err_tty;
+
+	return !app->utf8 || (tty && str_eq(getenv("TERM"), "linux"));
+}
+
 /* As the environment tells it, else the terminal. */
 static unsigned size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
@@ -187,6 +195,7 @@ static void init(struct app *app)
 	app->out_tty = isatty(STDOUT_FILENO);
 	app->err_tty = isatty(STDERR_FILENO);
 	app->utf8 = locale_is_utf8();
+	app->plain = is_plain(app);
 	app_measure(app);
 	use_options(app);
 }
@@ -264,6 +273,7 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.source_date_epoch = getenv("SOURCE_DATE_EPOCH"),
 		.env = (const char *const *)environ,
 		.inside_run = getenv("DLRUN_RUN_ID") != NULL,
+		.must_count = app->cmd && app->cmd->flags & CMD_STARTS,
 		.has_terminal = isatty(STDIN_FILENO),
 		.self = app->self,
 		.say = say,
@@ -499,6 +509,8 @@ static int dispatch(struct app *app, char *const *argv, size_t n)
 	char *const *rest = argv + n - (words.n ? words.n - 1 : 0);
 
 	use_options(app);
+	app->typed = argv;
+	app->n_before = (size_t)(rest - argv);
 	if (r == 0 && words.n == 0)
 		return app->options.version ? show_version(app) : help_overview(app);
 	cmd = r == 0 ? cmd_find(words.v[0]) : NULL;

@@ -31,10 +31,13 @@ struct app {
 	bool session_open;
 	char *cwd, *shell_dir, *self; /* for the session; shell_dir: NULL without -C */
 	const struct cmd *cmd;
+	char *const *typed;        /* the arguments of dlrun, NULL-ended */
+	size_t n_before;           /* of them in front of the command's own */
 	size_t words_ahead;        /* of `--` in the command's words; SIZE_MAX: there is none */
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */
 	bool utf8;                 /* the locale's character set */
+	bool plain;                /* dlrun's own signs are ASCII: there is no font for others */
 	unsigned columns;          /* of the terminal, 80 if there is none */
 	unsigned rows;             /* of the terminal that stdout is; 0: it is none */
 	enum app_progress progress;

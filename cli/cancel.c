@@ -15,7 +15,7 @@ struct cancel_values {
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "no-wait", struct cancel_values, no_wait),
-		.help = "Ask for the end, and do not wait for it"},
+		.help = "Ask the runs to end, and do not wait"},
 	{OPT_END},
 };
 
@@ -39,21 +39,56 @@ static int take_before(struct app *app, struct run *run, struct err *err)
 	return 0;
 }
 
+struct ending {
+	struct app *app;
+	bool is_whole; /* all that the program has written is here */
+};
+
+/* It was asked to end; what it writes until then waits for this. Fails only when interrupted. */
+static int take_rest(void *ctx, struct run *run, struct err *err)
+{
+	struct ending *ending = ctx;
+	struct app *app = ending->app;
+	AUTO_ERR struct err fault = {0};
+
+	if (take_ending(&app->session, run, &app_interrupted, &fault) == 0) {
+		ending->is_whole = true;
+		return 0;
+	}
+	if (fault.id == E_CANCELED)
+		return err_move(err, &fault);
+	app_warn(app, "%s: what it has written since cannot be taken: %s", run_id(run),
+		fault.message);
+	return 0;
+}
+
+/* wait_ms: 0: nobody waits. */
+static int stop(
+	struct app *app, struct run *run, int64_t wait_ms, bool *ended_before, struct err *err)
+{
+	struct ending ending = {.app = app};
+	int r = wait_ms ? take_before(app, run, err) : 0;
+	bool taken = r > 0;
+
+	if (r >= 0)
+		r = run_cancel_while(&app->session, run, wait_ms, taken ? take_rest : NULL, &ending,
+			ended_before, err);
+	if (taken && !ending.is_whole && !run_state_is_final(run_state(run)))
+		take_undo(&app->session, run);
+	return r;
+}
+
 /* 0 when it has ended (or nobody waits for it), 1 when it has not yet. */
 static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
 	bool ended_before = false;
+	const char *text;
 	char took[32];
-	int taken = 0, r = adopt_own(&app->session, run, err);
+	int r = adopt_own(&app->session, run, err);
 
-	if (r == 0 && !no_wait)
-		r = taken = take_before(app, run, err);
-	if (r >= 0)
-		r = run_cancel(&app->session, run, wait_ms, &ended_before, err);
-	if (taken > 0 && !run_state_is_final(run_state(run)))
-		take_undo(&app->session, run);
-
+	if (r == 0)
+		r = stop(app, run, wait_ms, &ended_before, err);
 	if (r < 0)
 		return err_prefix(err, "%s", run_id(run));
 	if (ended_before)
@@ -64,6 +99,9 @@ static int cancel(struct app *app, struct run *run, bool no_wait, struct err *er
 			duration_text(runs_duration(run), took));
 	else if (no_wait)
 		app_note(app, "%s is being stopped", run_id(run));
+	else if ((text = json_get_str(run->doc, "text")))
+		app_warn(app, "%s has not ended after %s: %s", run_id(run),
+			duration_text(wait_ms, took), text);
 	else
 		app_warn(app, "%s has not ended after %s; dlrun why %s", run_id(run),
 			duration_text(wait_ms, took), run_id(run));

@@ -60,7 +60,9 @@ static enum axis_kind x_kind(const struct trace_view *view)
 
 const char *chart_x_name(const struct trace_view *view)
 {
-	return view->x == TRACE_STEP ? "step" : view->x == TRACE_REL ? "time since start" : "time";
+	return view->x == TRACE_STEP  ? "step"
+	       : view->x == TRACE_REL ? "time since start"
+				      : "local time";
 }
 
 bool chart_axes(const struct chart *chart, bool raw, unsigned x_ticks, unsigned y_ticks,
@@ -431,7 +433,7 @@ size_t chart_not_finite(const struct chart_line *line)
 static void add_label(const char *label, size_t columns, bool utf8, struct buf *out)
 {
 	AUTO_BUF struct buf clean;
-	const struct app stream = {.utf8 = utf8};
+	const struct app stream = {.utf8 = utf8, .plain = !utf8};
 
 	buf_init(&clean, UI_TEXT_MAX);
 	term_clean(label, strlen(label), true, &clean);

@@ -55,7 +55,7 @@ void chart_draw(const struct chart *chart, struct buf *out);
  * smoothed ones are drawn. false: there is nothing to draw. */
 bool chart_axes(const struct chart *chart, bool raw, unsigned x_ticks, unsigned y_ticks,
 	struct axis *x, struct axis *y);
-/* "step", "time since start", "time". */
+/* "step", "time since start", "local time". */
 const char *chart_x_name(const struct trace_view *view);
 /* The newest value that is drawn, unsmoothed: "0.0312 @150"; "" without one. */
 void chart_last(const struct chart_line *line, char *out, size_t size);

@@ -14,7 +14,6 @@
 #include "cli/ui.h"
 #include "run/columns.h"
 #include "run/init_files.h"
-#include "run/init_parse.h"
 #include "run/kube_open.h"
 #include "run/store.h"
 
@@ -89,14 +88,11 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 static void add_hosts(struct completion *completion, const char *prefix)
 {
 	AUTO_STRV struct strv hosts = {0};
-	AUTO_BUF struct buf text = {0};
 	struct session *session;
 
 	if (app_session(completion->app, &session, NULL) < 0)
 		return;
-	const char *home = session->dirs.home;
-	if (home && init_read(home, ".ssh/config", &text))
-		init_ssh_hosts(text.data, text.len, &hosts);
+	init_find_hosts(session->dirs.home, &hosts);
 	for (size_t i = 0; i < hosts.n; i++) {
 		AUTO_FREE char *name = mem_printf("%s%s", prefix, hosts.v[i]);
 		add(completion, name, "a host of ~/.ssh/config");
@@ -117,12 +113,31 @@ static void add_contexts(struct completion *completion, struct session *session)
 	}
 }
 
+/* The last of those with commas between them is what is being written. */
+static bool begin_behind_comma(struct completion *completion)
+{
+	const char *comma = strrchr(completion->current, ',');
+	char *before = completion->head;
+
+	if (!comma)
+		return false;
+	completion->head = mem_printf("%s%.*s", before ? before : "",
+		(int)(comma + 1 - completion->current), completion->current);
+	free(before);
+	completion->current = comma + 1;
+	return true;
+}
+
 static void add_targets(struct completion *completion)
 {
 	AUTO_STRV struct strv names = {0};
 	struct session *session;
 	struct config *config;
 
+	if (str_starts(completion->current, "ssh:") && begin_behind_comma(completion)) {
+		add_hosts(completion, "");
+		return;
+	}
 	add(completion, "local", "this machine");
 	if (app_session(completion->app, &session, NULL) < 0 ||
 		session_config(session, &config, NULL) < 0)
@@ -141,18 +156,9 @@ static void add_keys(struct completion *completion)
 		add(completion, config_keys[i].name, config_keys[i].help);
 }
 
-/* The last of those with commas between them. */
 static void add_columns(struct completion *completion)
 {
-	const char *comma = strrchr(completion->current, ',');
-	char *before = completion->head;
-
-	if (comma) {
-		completion->head = mem_printf("%s%.*s", before ? before : "",
-			(int)(comma + 1 - completion->current), completion->current);
-		free(before);
-		completion->current = comma + 1;
-	}
+	begin_behind_comma(completion);
 	for (size_t i = 0; i < column_kinds_n; i++)
 		add(completion, column_kinds[i].name, column_kinds[i].help);
 }

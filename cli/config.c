@@ -3,18 +3,22 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/app.h"
+#include "cli/ask.h"
 #include "cli/cmd.h"
 #include "cli/ui.h"
+#include "run/config_trust.h"
 
 enum { VALUE_MAX = 1 << 20 };
 
 struct config_values {
-	bool show_origin;
+	bool show_origin, yes;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "show-origin", struct config_values, show_origin),
-		.help = "Say of each value where it comes from"},
+		.help = "Show where each value comes from, with file and line"},
+	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct config_values, yes),
+		.help = "With trust: confirm without a question"},
 	{OPT_END},
 };
 
@@ -127,6 +131,111 @@ static int print_json(struct app *app, const struct json *values, const char *wo
 	return app_print_json(app, json);
 }
 
+/*
+ * trust
+ */
+
+static int print_claims(struct app *app, const struct config_project *project)
+{
+	int r = 0;
+
+	vec_foreach (struct config_claim, claim, &project->claims) {
+		AUTO_FREE char *line =
+			mem_printf("%s: %s: %s", claim->where, claim->key, claim->value);
+		AUTO_FREE char *shown = str_escaped(line);
+		r = r < 0 ? r : ui_printf(app, UI_OUT, "%s\n", shown);
+	}
+	return r;
+}
+
+static int print_trust(struct app *app, const struct config_project *project, bool confirmed)
+{
+	struct json *json = app_json("trust"), *keys = json_array();
+
+	json_set_str(json, "file", project->path);
+	json_set_bool(json, "confirmed", confirmed);
+	json_set_bool(json, "foreign", project->is_foreign);
+	vec_foreach (struct config_claim, claim, &project->claims) {
+		struct json *item = json_object();
+		json_set_str(item, "where", claim->where);
+		json_set_str(item, "key", claim->key);
+		json_set_str(item, "value", claim->value);
+		json_add(keys, item);
+	}
+	json_set(json, "keys", keys);
+	return app_print_json(app, json);
+}
+
+static int ask_confirm(
+	struct app *app, const struct config_project *project, bool *ret, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(project->path);
+	AUTO_FREE char *question = mem_printf("%s%s: let this count from now on?", shown,
+		project->is_foreign ? ", which belongs to another user" : "");
+
+	if (!app->session.env.ask) {
+		err_set(err, E_CONFIG_TRUST, "%s is not confirmed, and nobody can be asked", shown);
+		return err_hint(err, "dlrun config trust --yes");
+	}
+	return ask_yes(app, question, false, ret, err);
+}
+
+static int confirm(struct app *app, const struct config *config, const char *dir, bool yes,
+	bool *ret_confirmed, struct err *err)
+{
+	const struct config_project *project = config_project(config);
+	int r = 0;
+
+	*ret_confirmed = project->is_confirmed;
+	if (!app->options.json && print_claims(app, project) < 0)
+		return err_set(err, E_IO, "the output is gone");
+	if (project->is_confirmed || (project->claims.n == 0 && !project->is_foreign))
+		return 0;
+	if (app->options.json && !yes)
+		return 0;
+	if (!yes)
+		r = ask_confirm(app, project, &yes, err);
+	if (r >= 0 && yes)
+		r = config_confirm(config, dir, err);
+	*ret_confirmed = r >= 0 && yes;
+	return r;
+}
+
+static int say_trust(struct app *app, const struct config_project *project, bool confirmed)
+{
+	AUTO_FREE char *shown = str_escaped(project->path);
+
+	if (app->options.json)
+		return print_trust(app, project, confirmed);
+	if (confirmed)
+		app_note(app, "%s is confirmed as it is now", shown);
+	else if (project->claims.n || project->is_foreign)
+		app_note(app, "%s is not confirmed", shown);
+	else
+		app_note(app, "nothing in %s needs to be confirmed", shown);
+	return 0;
+}
+
+static int run_trust(struct app *app, const struct config_values *values)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_CONFIG struct config *config = NULL;
+	AUTO_FREE char *dir = NULL;
+	struct session *session;
+	bool confirmed = false;
+	int r = app_session(app, &session, &err);
+
+	if (r == 0)
+		r = session_review(session, &config, &dir, &err);
+	if (r == 0 && !config_project(config)->path) {
+		err_set(&err, E_CONFIG_TRUST, "there is no dlrun.yaml here to confirm");
+		r = err_hint(&err, "dlrun config --show-origin");
+	}
+	if (r == 0)
+		r = confirm(app, config, dir, values->yes, &confirmed, &err);
+	return r < 0 ? app_fail(app, &err) : say_trust(app, config_project(config), confirmed);
+}
+
 static int run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct config_values *values = values_ptr;
@@ -135,6 +244,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_JSON struct json *all = NULL;
 	struct config *config;
 
+	if (str_eq(word, "trust"))
+		return run_trust(app, values);
 	if ((word && check_key(word, &err) < 0) || app_config(app, NULL, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	all = config_to_json(config);
@@ -151,14 +262,14 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun config # every value that is set",
-	"dlrun config --show-origin # with file and line",
-	"dlrun config target # one value alone",
+	"dlrun config --show-origin # the same, and where each comes from",
+	"dlrun config trust # show and confirm what dlrun.yaml may not say alone",
 };
 
 const struct cmd cmd_config = {
 	.name = "config",
 	.summary = "Show the configuration and where each value comes from",
-	.synopsis = "[options] [KEY]",
+	.synopsis = "[options] [KEY|trust]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct config_values),

@@ -175,12 +175,28 @@ static int print_json(struct app *app, const struct sides *sides, const struct d
 	return app_print_json(app, json);
 }
 
+/* The newest run may be one of another project. */
+static void warn_of_other_tree(struct app *app, const struct run *run)
+{
+	const char *root = json_get_str(json_get(run->doc, "origin"), "root");
+	const struct tree_place *place;
+
+	if (!root || session_place(&app->session, &place, NULL) < 0 || str_eq(root, place->root))
+		return;
+	AUTO_FREE char *theirs = str_shown(root);
+	AUTO_FREE char *ours = str_shown(place->root);
+	app_warn(app, "%s is a run of another working tree, %s: compared with %s", run_id(run),
+		theirs, ours);
+}
+
 static int show(struct app *app, const struct sides *sides, bool with_patch, struct err *err)
 {
 	AUTO(diff_report_done) struct diff_report report = {0};
 	AUTO_BUF struct buf patch = {0};
 	int r = runs_diff(&app->session, sides->a, sides->b, &report, err);
 
+	if (r == 0 && !sides->b)
+		warn_of_other_tree(app, sides->a);
 	buf_init(&patch, PATCH_MAX);
 	if (r == 0 && with_patch)
 		r = make_patch(app, sides, &report, &patch, err);

@@ -115,7 +115,7 @@ static int run(struct app *app, void *values, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun doctor # look at everything that runs need here",
-	"dlrun doctor -C ../other # the same for the tree in another directory",
+	"dlrun doctor -C ../other # the same for another working tree",
 	"dlrun doctor --json # for a report",
 };
 

@@ -18,7 +18,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 't', "tty", struct exec_values, tty),
 		.help = "Give the command this terminal"},
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct exec_values, rank), .arg = "N", .min = 0,
-		.max = RANK_MAX, .help = "Beside this rank (default: 0)"},
+		.max = RANK_MAX, .help = "In the environment of this rank (default: 0)"},
 	{OPT_END},
 };
 
@@ -67,7 +67,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun exec -- nvidia-smi # in the environment of the newest run",
 	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
-	"dlrun exec -i @ -- tar x < code.tar # what stdin is goes to the command",
+	"dlrun exec -i @ -- tar x < code.tar # send an archive to the command",
 };
 
 const struct cmd cmd_exec = {

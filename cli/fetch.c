@@ -32,7 +32,7 @@ static const struct opt opts[] = {
 		.help = "Replace files, too, that did not come from a fetch or were changed since"},
 	{OPT_MEMBER(OPT_FLAG, 0, "tree", struct fetch_values, tree),
 		.help = "PATHs are of the tree that the program runs in, not of its results; "
-			"into the id of the run and -tree"},
+			"into RUN-tree"},
 	{OPT_END},
 };
 
@@ -126,6 +126,9 @@ static void say(const struct fetching *fetching)
 		say_none(app, fetching->run);
 		return;
 	}
+	if (report->in_git)
+		app_note(app, "%zu %s in .git not fetched", report->in_git,
+			report->in_git == 1 ? "file" : "files");
 	if (app->shell_dir || (!shown && fetching->values->tree))
 		shown = fetching->dir;
 	app_note(app, "%zu %s fetched, %s, %zu unchanged · %s", report->files,
@@ -143,6 +146,7 @@ static int print_json(const struct fetching *fetching)
 	json_set_int(json, "files", (int64_t)report->files);
 	json_set_int(json, "bytes", (int64_t)report->bytes);
 	json_set_int(json, "skipped", (int64_t)report->skipped);
+	json_set_int(json, "in_git", (int64_t)report->in_git);
 	return app_print_json(fetching->app, json);
 }
 
@@ -164,6 +168,7 @@ static int fetch_once(struct fetching *fetching, struct err *err)
 	fetching->report.files += report.files;
 	fetching->report.bytes += report.bytes;
 	fetching->report.skipped = report.skipped;
+	fetching->report.in_git = report.in_git;
 	return r;
 }
 

@@ -23,7 +23,7 @@ struct follower {
 static int write_out(struct follower *follower, struct buf *out, struct err *err)
 {
 	if (ui_write(follower->app, out->data, out->len) < 0)
-		return err_set(err, E_CANCELED, "nobody reads the output any more");
+		return err_set(err, E_CANCELED, "the output was closed");
 	return 0;
 }
 
@@ -91,6 +91,9 @@ static int read_log(struct follower *follower, struct session *session, struct r
 	logview_end(&follower->view, &out);
 	if (!follower->app->out_lost)
 		ui_write(follower->app, out.data, out.len);
+	/* The shell's prompt, or the end of the run, begins a line of its own. */
+	if (follower->app->out_tty && follower->app->out_in_line)
+		ui_write(follower->app, "\n", 1);
 	return r;
 }
 
@@ -134,7 +137,7 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 	logview_done(&follower.view);
 	if (app->out_lost) {
 		if (request->follow && !run_state_is_final(run_state(run)))
-			app_note(app, "nobody reads the output any more; %s goes on", run_id(run));
+			app_note(app, "the output was closed; %s goes on", run_id(run));
 		return 1;
 	}
 	if (app_interrupted && !run_state_is_final(run_state(run)))

@@ -150,12 +150,12 @@ static int check_options(const struct gc_values *values, struct err *err)
 {
 	if (values->node && (values->registry || values->target)) {
 		err_set(err, E_USAGE, "--node and --registry cannot be used together");
-		return err_hint(err, "leave one of them out");
+		return err_hint(err, "dlrun gc --node %s && dlrun gc --registry", values->node);
 	}
 	if (!values->target || values->registry)
 		return 0;
-	err_set(err, E_USAGE, "--target is for the images of a registry");
-	return err_hint(err, "dlrun gc --registry --target T");
+	err_set(err, E_USAGE, "--target requires --registry");
+	return err_hint(err, "dlrun gc --registry …");
 }
 
 static int run(struct app *app, void *values_ptr, struct strv *words)

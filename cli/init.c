@@ -177,7 +177,7 @@ static int choose_clusters(struct app *app, const struct init_values *values,
 
 /* registry: what answers->registry points to. */
 static int choose_places(struct app *app, const struct init_values *values,
-	const struct init_project *project, struct init_answers *answers,
+	struct init_project *project, struct init_answers *answers,
 	struct init_cluster_list *clusters, char **registry, struct err *err)
 {
 	int r = values->registry ? init_check_repository(values->registry, err) : 0;
@@ -185,8 +185,11 @@ static int choose_places(struct app *app, const struct init_values *values,
 	if (r == 0)
 		r = choose_clusters(app, values, project, answers, clusters, err);
 	answers->registry = values->registry;
-	if (r < 0 || clusters->n == 0 || values->print)
+	if (r < 0 || clusters->n == 0)
 		return r;
+	init_check_base(app, project, answers, !values->print);
+	if (values->print)
+		return 0;
 	r = init_check_clusters(app, clusters, err);
 	if (r < 0 || values->registry)
 		return r;
@@ -197,7 +200,7 @@ static int choose_places(struct app *app, const struct init_values *values,
 }
 
 static int write_file(struct app *app, const struct init_values *values,
-	const struct init_project *project, struct err *err)
+	struct init_project *project, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
 	AUTO_FREE char *command = NULL, *registry = NULL;

@@ -142,6 +142,17 @@ int init_check_clusters(struct app *app, struct init_cluster_list *clusters, str
 	return r;
 }
 
+void init_check_base(struct app *app, struct init_project *project,
+	const struct init_answers *answers, bool asks)
+{
+	AUTO_FREE char *said = NULL;
+
+	init_choose_base(&app->session, project, answers, asks ? LIMIT_MS : 0, &said);
+	AUTO_FREE char *shown = said ? ui_clean(said) : NULL;
+	if (shown)
+		app_phase(app, "base", "%s", shown);
+}
+
 /*
  * Where images go
  */

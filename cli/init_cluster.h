@@ -14,6 +14,9 @@ int init_ask_cluster(struct app *app, const struct init_project *project,
 	struct init_cluster_list *clusters, bool *ret_no_more, struct err *err);
 /* Asks the clusters and says what may be done there; one that does not answer is no error. */
 int init_check_clusters(struct app *app, struct init_cluster_list *clusters, struct err *err);
+/* A base image with the command's interpreter; asks: the registry of the one that is there. */
+void init_check_base(struct app *app, struct init_project *project,
+	const struct init_answers *answers, bool asks);
 /* Where images go: asked if asks, else only what could be said is told. *ret stays NULL then. */
 int init_choose_registry(struct app *app, const struct init_project *project, bool asks, char **ret,
 	struct err *err);

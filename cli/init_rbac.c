@@ -112,7 +112,8 @@ static int print_json(struct app *app, const struct kube_rbac *rbac, const char 
 {
 	struct json *json = app_json("rbac"), *lacks = json_array(), *subject;
 
-	json_set_str(json, "tier", kube_tier_name(rbac->tier));
+	json_set_str(json, "role", kube_tier_name(rbac->tier));
+	json_set_str(json, "tier", kube_tier_name(rbac->tier)); /* its name before */
 	json_set_str(json, "namespace", rbac->kube_namespace);
 	subject = json_sub(json, "subject");
 	json_set_str(subject, "kind", rbac->subject_kind);

@@ -26,7 +26,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "attempt", struct logs_values, attempt), .arg = "N", .min = 1,
 		.max = 1000000, .help = "The output of an earlier attempt (default: the newest)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "timestamps", struct logs_values, timestamps),
-		.help = "Put the time in front of each line"},
+		.help = "Put the time (UTC) in front of each line"},
 	{OPT_END},
 };
 

@@ -116,14 +116,12 @@ static void draw_held(struct logview *view, int64_t now_ms, struct buf *out)
 
 static void draw(struct logview *view, int64_t now_ms, struct buf *out)
 {
-	char *lf;
+	const char *at = view->held.data, *end = at + view->held.len, *lf;
 
-	while ((lf = memchr(view->held.data, '\n', view->held.len))) {
-		size_t len = (size_t)(lf + 1 - view->held.data);
-
-		draw_line(view->held.data, len, out);
-		buf_consume(&view->held, len);
-	}
+	/* They are taken out together: a chunk of empty lines has 65,536 of them. */
+	for (; at < end && (lf = memchr(at, '\n', (size_t)(end - at))); at = lf + 1)
+		draw_line(at, (size_t)(lf + 1 - at), out);
+	buf_consume(&view->held, (size_t)(at - view->held.data));
 	if (view->held.len == 0)
 		return;
 	bool waits = last_restart(view->held.data, view->held.len) &&

@@ -112,6 +112,17 @@ static void fill_commands(const struct cmd *cmd, struct buf *out)
 	}
 }
 
+/* Where a project's file is not enough. */
+static const char *setter_text(enum config_setter by)
+{
+	static const char *const texts[] = {[CONFIG_BY_PROJECT] = "",
+		[CONFIG_BY_TREE] = " Restricted for files outside of the tree.",
+		[CONFIG_BY_CONFIRMED] = " Restricted in a project's file.",
+		[CONFIG_BY_USER] = " Not in a project's file."};
+
+	return texts[by];
+}
+
 static void add_key_facts(const struct config_key *key, struct buf *out)
 {
 	static const char *const types[] = {
@@ -131,6 +142,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 	};
 
 	buf_addf(out, "\n\n\tType: %s%s.", types[key->type], key->choices ? key->choices : "");
+	buf_adds(out, setter_text(key->by));
 	if (key->fallback)
 		buf_addf(out, " Default: *%s*.", key->fallback);
 	if (key->env) {
@@ -186,8 +198,34 @@ static void fill_target_keys(const struct cmd *cmd, struct buf *out)
 
 		buf_addf(out, "*%s*\n\t", key->name);
 		add_escaped(key->help, out);
-		buf_addf(out, ".\n\n\t```\n\t%s\n\t```\n\n", key->example);
+		buf_addf(out, ".%s\n\n\t```\n\t%s\n\t```\n\n", setter_text(key->by), key->example);
 	}
+}
+
+/* A key that a project may not set by itself. */
+static void add_setter(const char *prefix, const char *name, enum config_setter by, struct buf *out)
+{
+	static const char *const texts[] = {[CONFIG_BY_TREE] = "files of the tree; others",
+		[CONFIG_BY_CONFIRMED] = "",
+		[CONFIG_BY_USER] = "never"};
+
+	if (by == CONFIG_BY_PROJECT)
+		return;
+	buf_addf(out, "*%s", prefix);
+	add_escaped(name, out);
+	buf_addf(out, "*\n\tFrom a project's file: %s%s%s.\n\n", texts[by],
+		by == CONFIG_BY_TREE ? " " : "", by == CONFIG_BY_USER ? "" : "once confirmed");
+}
+
+static void fill_setters(const struct cmd *cmd, struct buf *out)
+{
+	(void)cmd;
+	for (size_t i = 0; i < config_keys_n; i++)
+		add_setter("", config_keys[i].name, config_keys[i].by, out);
+	for (size_t i = 0; i < config_target_keys_n; i++)
+		add_setter(
+			"targets.NAME.", config_target_keys[i].name, config_target_keys[i].by, out);
+	buf_adds(out, "all others\n\tFrom every file.\n\n");
 }
 
 static void fill_errors(const struct cmd *cmd, struct buf *out)
@@ -218,6 +256,7 @@ static const struct {
 	{"@KEYS@", fill_keys},
 	{"@NAME@", fill_name},
 	{"@OPTIONS@", fill_options},
+	{"@SETTERS@", fill_setters},
 	{"@SYNOPSIS@", fill_synopsis},
 	{"@TARGET_KEYS@", fill_target_keys},
 };
@@ -266,11 +305,23 @@ int manual_source(const char *page, struct buf *out, struct err *err)
  * Showing
  */
 
-/* The page that topic means: a command's first. */
-static char *find_page(const char *topic)
+/* "dlrun-targets.7" of "dlrun-targets(7)", which is how pages name each other. */
+static char *without_brackets(const char *topic)
+{
+	size_t n = strlen(topic);
+
+	if (n > 3 && topic[n - 3] == '(' && topic[n - 1] == ')')
+		return mem_printf("%.*s.%c", (int)(n - 3), topic, topic[n - 2]);
+	return mem_strdup(topic);
+}
+
+/* The page that topic means: a command's first; of a whole name (targets is a command) the page
+ * that has no other one. */
+static char *find_page(const char *name)
 {
 	static const char *const forms[] = {
-		"dlrun-%s.1", "%s.1", "%s.5", "%s.7", "dlrun-%s.7", "dlrun.%s.5", "%s"};
+		"dlrun-%s.1", "%s.5", "%s.7", "%s.1", "dlrun-%s.7", "dlrun.%s.5", "%s"};
+	AUTO_FREE char *topic = without_brackets(name);
 
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
 		AUTO_BUF struct buf page = {0};

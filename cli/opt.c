@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "cli/opt_others.h"
+#include "run/config.h"
 
 enum { MESSAGE_MAX = 4096 };
 
@@ -89,20 +91,13 @@ char *opt_text(const struct opt *opt, const void *values)
 
 static int set_choice(const struct opt *opt, const char *text, const char **ret, struct err *err)
 {
-	size_t len = strlen(text);
+	AUTO_FREE char *what = mem_printf("--%s", opt->name);
 
-	for (const char *p = opt->choices; *p;) {
-		size_t n = strcspn(p, " ");
-
-		if (n == len && memcmp(p, text, n) == 0) {
-			*ret = text;
-			return 0;
-		}
-		p += n + strspn(p + n, " ");
-	}
-	AUTO_FREE char *shown = str_shown(text);
-	err_set(err, E_USAGE, "--%s takes one of: %s; not '%s'", opt->name, opt->choices, shown);
-	return err_hint(err, "--%s %.*s", opt->name, (int)strcspn(opt->choices, " "), opt->choices);
+	if (str_choose(text, opt->choices, what, err) < 0)
+		return err_hint(
+			err, "%s %.*s", what, (int)strcspn(opt->choices, " "), opt->choices);
+	*ret = text;
+	return 0;
 }
 
 static int set_size(const char *text, int64_t *ret, struct err *err)
@@ -289,6 +284,18 @@ static int parse_letters(struct parser *parser, char *word, struct err *err)
 	return 0;
 }
 
+/* A word that begins with '-', or what is taken for one. */
+static int parse_option(struct parser *parser, char *const *argv, char *const *at, struct err *err)
+{
+	int r = (*at)[0] != '-'   ? opt_refuse_volume(*at, err)
+		: (*at)[1] == '-' ? parse_long(parser, *at, err)
+				  : parse_letters(parser, *at, err);
+
+	if (r < 0 && parser->request->stop_at_word)
+		opt_hint_others(parser->request, argv, *at, err);
+	return r;
+}
+
 int opt_parse(const struct opt_request *request, char *const *argv, struct strv *ret_words,
 	struct err *err)
 {
@@ -302,23 +309,134 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
 	*ahead = SIZE_MAX;
 	opt_values_init(request->opts, request->values);
 	while (*parser.next) {
-		struct err *fault = result || !err ? &ignored : err;
-		char *word = *parser.next++;
-		int r = 0;
+		char *const *at = parser.next++;
+		char *word = *at;
+		bool is_volume = request->stop_at_word && at > argv && opt_is_volume(at - 1);
 
-		if (ended || word[0] != '-' || !word[1]) {
+		if (ended || ((word[0] != '-' || !word[1]) && !is_volume)) {
 			strv_add(ret_words, word);
 			ended = ended || request->stop_at_word;
 		} else if (str_eq(word, "--")) {
 			ended = true;
 			*ahead = ret_words->n;
-		} else if (word[1] == '-') {
-			r = parse_long(&parser, word, fault);
 		} else {
-			r = parse_letters(&parser, word, fault);
+			struct err *fault = result || !err ? &ignored : err;
+			int r = parse_option(&parser, argv, at, fault);
+			result = result ? result : r;
 		}
-		if (!result)
-			result = r;
 	}
 	return result;
+}
+
+/*
+ * A command once more
+ */
+
+/* The option that a word stands for, or NULL; *ret_words: how many words it takes. Of a cluster the
+ * first letter counts. */
+static const struct opt *option_at(
+	const struct opt_request *request, char *const *argv, size_t *ret_words)
+{
+	const struct parser parser = {.request = request};
+	const char *word = *argv;
+	struct match match = {0};
+	bool has_value;
+
+	if (word[1] == '-') {
+		size_t len = strcspn(word, "=");
+
+		has_value = word[len] == '=';
+		if (find_long(&parser, word, len - 2, &match, NULL) < 0)
+			return NULL;
+	} else {
+		has_value = word[2] != '\0';
+		match.opt = opt_find_letter(request->opts, word[1]);
+		if (!match.opt)
+			match.opt = opt_find_letter(request->common, word[1]);
+	}
+	*ret_words = 1 + (match.opt && match.opt->type != OPT_FLAG && !has_value && argv[1]);
+	return match.opt;
+}
+
+static bool is_replaced(
+	const struct opt_request *request, const struct opt *opt, char *const *instead)
+{
+	size_t n = 1;
+
+	if (!opt || opt->type == OPT_LIST)
+		return false;
+	for (; *instead; instead += n) {
+		n = 1;
+		if (**instead == '-' && option_at(request, instead, &n) == opt)
+			return true;
+	}
+	return false;
+}
+
+/* NAME=VALUE, also as --env=NAME=VALUE and -eNAME=VALUE: what stands before any "=" may be the
+ * name. */
+static bool is_secret(const char *word)
+{
+	size_t len;
+
+	if (word[0] == '-' && word[1] && word[1] != '-')
+		word += 2;
+	for (; word[len = strcspn(word, "=")]; word += len + 1) {
+		AUTO_FREE char *name = mem_strndup(word, len);
+		if (config_name_is_secret(name))
+			return true;
+	}
+	return false;
+}
+
+bool opt_has_secret(char *const *argv)
+{
+	for (bool is_value = false; *argv; argv++) {
+		const char *value = strchr(*argv, '=');
+
+		/* --secret NAME=VALUE is refused, but it was typed. */
+		if (is_secret(*argv) || (is_value && value && value[1] != '@'))
+			return true;
+		is_value = str_eq(*argv, "--secret");
+		if (str_starts(*argv, "--secret=") && strchr(value + 1, '='))
+			return true;
+	}
+	return false;
+}
+
+static void add_word(struct buf *out, const char *word)
+{
+	buf_addc(out, ' ');
+	str_shell_quote(out, word);
+}
+
+bool opt_retype(
+	const struct opt_request *request, char *const *argv, const char *instead, struct buf *out)
+{
+	AUTO_FREE char *typed = mem_strdup(instead);
+	AUTO_STRV struct strv options = {0};
+	char *rest = typed;
+	bool ended = false;
+
+	for (char *word; (word = strsep(&rest, " "));)
+		strv_add(&options, word);
+	buf_addf(out, " %s", instead);
+	if (opt_has_secret(argv))
+		return false;
+	while (*argv) {
+		size_t n = 1;
+		bool is_option = !ended && argv[0][0] == '-' && argv[0][1];
+		const struct opt *opt = NULL;
+
+		if (is_option && !str_eq(*argv, "--"))
+			opt = option_at(request, argv, &n);
+		else
+			ended = ended || is_option || request->stop_at_word;
+		bool is_left_out = is_replaced(request, opt, options.v);
+		for (; n > 0; n--, argv++) {
+			if (!is_left_out)
+				add_word(out, *argv);
+		}
+	}
+	return !out->full;
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/vec.h"
 
@@ -82,6 +83,14 @@ struct opt_request {
  * as hint; the rest of argv is read even then, so that common_values tell of --json. */
 int opt_parse(const struct opt_request *request, char *const *argv, struct strv *ret_words,
 	struct err *err);
+
+/* Whether argv has a value that is not to be shown: by its name, or as one of --secret. */
+bool opt_has_secret(char *const *argv);
+/* argv as it was typed, for a shell, with the options of `instead` ("-g 2 --queue ''") in place of
+ * those of the same name. False: it is too long to be shown, or holds a value by the name of a
+ * secret; out has nothing useful then. */
+bool opt_retype(
+	const struct opt_request *request, char *const *argv, const char *instead, struct buf *out);
 
 /* What is not given: the numbers of values become OPT_UNSET. opt_parse does it for opts, not for
  * common. */

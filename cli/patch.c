@@ -116,10 +116,8 @@ int patch_make(
 	AUTO_FREE char *git = proc_find("git", NULL);
 	int r;
 
-	if (!git) {
-		err_set(err, E_USAGE, "--patch needs git, and there is none on PATH");
-		return err_hint(err, "dlrun checkout RUN DIR");
-	}
+	if (!git)
+		return err_set(err, E_USAGE, "--patch requires git, which is not on PATH");
 	if (!mkdtemp(dir))
 		return fs_error(err, errno, "%s", dir);
 	r = make_in(request, dir, ret, ret_skipped, err);

@@ -21,6 +21,7 @@ enum {
 	SVG_CHARTS_MAX = 200,
 	HEIGHT_ONE = 14,
 	HEIGHT_MANY = 8,
+	HEIGHT_READABLE = 4, /* several charts are not made lower to be seen together */
 	TEXT_MAX = 64 << 20,
 	LOOK_MS = 1000,
 	REFRESH_EVERY = 5, /* looks */
@@ -119,7 +120,7 @@ static int make_view(const struct plot_values *values, struct trace_view *ret, s
 
 static bool draws_ascii(const struct app *app)
 {
-	return !app->utf8 || str_eq(getenv("TERM"), "dumb");
+	return app->plain || str_eq(getenv("TERM"), "dumb");
 }
 
 static struct chart chart_of(const struct plot *plot, const struct plot_chart *of)
@@ -134,21 +135,29 @@ static struct chart chart_of(const struct plot *plot, const struct plot_chart *o
 	};
 }
 
-/* rows: of the terminal, 0: any. */
-static unsigned height_of(const struct plot *plot, const struct plot_charts *charts, unsigned rows)
+/* So that each chart can be seen as a whole, and all of them if that leaves them readable. rows: of
+ * the terminal, 0: any; fills: all of them are used. */
+static unsigned height_of(
+	const struct plot *plot, const struct plot_charts *charts, unsigned rows, bool fills)
 {
-	size_t others = 2;
+	size_t all = 2, one = 0; /* lines that are no plot */
 
 	if (plot->values->height != OPT_UNSET)
 		return (unsigned)plot->values->height;
 	unsigned height = charts->n > 1 ? HEIGHT_MANY : HEIGHT_ONE;
-	if (!rows)
+	if (!rows || !charts->n)
 		return height;
-	vec_foreach (struct plot_chart, chart, charts)
-		others += CHART_LINES + chart->lines.n;
-	if (others + charts->n * CHART_HEIGHT_MIN > rows)
-		return height < rows / 2 ? height : rows / 2;
-	return (unsigned)((rows - others) / charts->n);
+	vec_foreach (struct plot_chart, chart, charts) {
+		size_t lines = CHART_LINES + chart->lines.n;
+		all += lines;
+		one = lines > one ? lines : one;
+	}
+	size_t least = charts->n > 1 ? HEIGHT_READABLE : CHART_HEIGHT_MIN;
+	bool fit = all + charts->n * least <= rows;
+	size_t room = fit ? (rows - all) / charts->n : rows > one + 1 ? rows - one - 1 : 0;
+	if (room > height && !(fills && fit))
+		return height;
+	return (unsigned)(room > CHART_HEIGHT_MIN ? room : CHART_HEIGHT_MIN);
 }
 
 static void draw_charts(const struct plot *plot, const struct plot_charts *charts, unsigned width,
@@ -259,7 +268,8 @@ static int print_charts(const struct plot *plot, const struct plot_curves *curve
 	} else {
 		if (values->width != OPT_UNSET)
 			width = (unsigned)values->width;
-		draw_charts(plot, &charts, width, height_of(plot, &charts, 0), &out);
+		draw_charts(plot, &charts, width, height_of(plot, &charts, plot->app->rows, false),
+			&out);
 		ui_print(plot->app, UI_OUT, out.data, out.len);
 	}
 	if (r == 0)
@@ -320,7 +330,7 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 		plot_charts_make(&curves, &plot->values->tags, CHARTS_MAX, &charts);
 	unsigned width =
 		plot->values->width == OPT_UNSET ? screen->columns : (unsigned)plot->values->width;
-	draw_charts(plot, &charts, width, height_of(plot, &charts, screen->rows), &out);
+	draw_charts(plot, &charts, width, height_of(plot, &charts, screen->rows, true), &out);
 	if (charts.n == 0)
 		buf_adds(&out, "no values yet\n");
 	add_fault(plot, &out);

@@ -81,7 +81,7 @@ static int no_match(const struct plot_curves *curves, const char *glob, struct e
 	if (tags.n > SHOWN)
 		buf_addf(&names, " and %zu more", tags.n - SHOWN);
 	const char *near = str_suggest(glob, (const char *const *)tags.v, tags.n);
-	err_set(err, E_EVENTS_TAG, "no scalar is called %s", shown);
+	err_set(err, E_EVENTS_TAG, "no scalar named %s", shown);
 	err_evidence(err, "there are: %s", names.data);
 	AUTO_BUF struct buf quoted;
 	buf_init(&quoted, LABEL_MAX);
@@ -181,6 +181,19 @@ static void find_common(const struct plot_curves *curves, struct name *names, st
 		}
 }
 
+/* Whether event files of its source lie in several directories. */
+static bool has_siblings(const struct plot_curve *curve)
+{
+	for (size_t i = 0; i < series_count(curve->source->series); i++) {
+		struct series_curve other;
+
+		series_get(curve->source->series, i, &other);
+		if (!str_eq(other.dir, curve->curve.dir))
+			return true;
+	}
+	return false;
+}
+
 static void add_word(struct buf *label, const char *word)
 {
 	buf_addf(label, "%s%s", label->len ? " " : "", *word ? word : ".");
@@ -197,6 +210,8 @@ static char *make_label(
 	if (name->differs) {
 		const char *rest = name->dir + name->common;
 		add_word(&label, *rest == '/' ? rest + 1 : rest);
+	} else if (*name->dir && has_siblings(curve)) {
+		add_word(&label, name->dir);
 	}
 	if (!common->tag)
 		add_word(&label, curve->curve.tag);
@@ -228,17 +243,30 @@ static void add_lines(const struct plot_curves *curves, struct plot_chart *chart
 	free(names);
 }
 
+/* Their tags. */
+static char *make_title(const struct plot_curves *curves)
+{
+	AUTO_STRV struct strv tags = {0};
+	AUTO_BUF struct buf title;
+
+	buf_init(&title, LABEL_MAX);
+	list_tags(curves, &tags);
+	for (size_t i = 0; i < tags.n; i++)
+		buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);
+	return buf_take(&title);
+}
+
 static void add_chart(
-	const struct plot_curves *curves, const char *title, bool is_glob, struct plot_charts *ret)
+	const struct plot_curves *curves, const char *name, bool is_glob, struct plot_charts *ret)
 {
 	struct plot_curves own = {0};
 
 	vec_foreach (struct plot_curve, curve, curves)
-		if (is_glob ? is_match(title, curve->curve.tag) : str_eq(curve->curve.tag, title))
+		if (is_glob ? is_match(name, curve->curve.tag) : str_eq(curve->curve.tag, name))
 			*vec_push(&own) = *curve;
 	if (own.n > 0) {
 		struct plot_chart *chart = vec_push(ret);
-		chart->title = mem_strdup(title);
+		chart->title = make_title(&own);
 		add_lines(&own, chart);
 	}
 	vec_done(&own);

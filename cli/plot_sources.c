@@ -35,7 +35,7 @@ static int add_dir(struct plot_sources *sources, const char *word, struct err *e
 	AUTO_FREE char *path = NULL, *shown = str_shown(word);
 
 	if (!is_dir(word)) {
-		err_set(err, E_EVENTS_DIR, "there is no directory %s", shown);
+		err_set(err, E_EVENTS_DIR, "no such directory: %s", shown);
 		return err_hint(err, "dlrun plot @   # the newest run");
 	}
 	int r = fs_realpath(word, &path, err);

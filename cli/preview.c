@@ -198,7 +198,7 @@ static void print_facts(struct app *app, const struct submit_preview *preview)
 	add_fact("name", json_get_str(doc, "name"), &out);
 	add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);
 	add_fact("base", json_get_str(json_get(doc, "image"), "base"), &out);
-	add_fact("code", preview->snapshot->id, &out);
+	add_fact("code", json_get_str(json_get(doc, "snapshot"), "id"), &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
@@ -221,7 +221,10 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 
 	if (submit_preview(&app->session, options, false, &preview, &err) < 0)
 		return app_fail(app, &err);
-	preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
+	if (preview.snapshot)
+		preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
+	else
+		app_phase(app, "code", "that of %s", options->from);
 	say_remarks(app, &preview);
 	if (app->options.json) {
 		status = print_json(app, &preview, list_files);

@@ -217,11 +217,17 @@ static int find_again(struct session *session, const struct view *view, struct e
 	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
 }
 
-/* States, then values of programs elsewhere that go on, and of those whose end is new here. */
+static bool is_here(const struct run *run)
+{
+	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+}
+
+/* States, then values of programs elsewhere that go on, and what they and those whose end is new
+ * here have written of their parameters and results. */
 static int look(struct session *session, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
-	struct run_list running = {0}, ended = {0};
+	struct run_list running = {0}, asked = {0};
 
 	if (runs_refresh(session, runs, ASK_MS, err) < 0)
 		return -(int)err->code;
@@ -230,16 +236,20 @@ static int look(struct session *session, struct run_list *runs, struct err *err)
 			*vec_push(&running) = *run;
 		else if (run_state_is_final(run_state(*run)) &&
 			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
-			*vec_push(&ended) = *run;
+			*vec_push(&asked) = *run;
 	left_ms = end_ms - clock_ms();
 	metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	/* What runs here is known. */
+	vec_foreach (struct run *, run, &running)
+		if (asked.n < ENDED_MAX && !is_here(*run))
+			*vec_push(&asked) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
 	/* Of many that have ended since somebody looked, each would take requests of its own. */
-	if (ended.n <= ENDED_MAX)
+	if (asked.n <= ENDED_MAX)
 		runs_results(
-			session, &ended, false, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	vec_done(&ended);
+			session, &asked, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&asked);
 	return 0;
 }
 
@@ -450,7 +460,7 @@ static void say_rest(struct app *app, const struct view *view, size_t n, size_t 
 		app_note(app, "no run matches: dlrun ps -a");
 	else if (n == 0)
 		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
-				     : "no runs yet: dlrun submit -- PROGRAM");
+				     : "no runs yet: dlrun submit -- python3 train.py");
 	if (hidden && !cut)
 		app_note(app, "%zu older %s not shown: dlrun ps -a", hidden,
 			hidden == 1 ? "run is" : "runs are");
@@ -461,7 +471,8 @@ static void say_waiting(struct app *app, const struct run_list *runs)
 	vec_foreach (struct run *, run, runs) {
 		AUTO_FREE char *waits = take_text(*run);
 		if (*waits)
-			app_note(app, "%s: %s: dlrun fetch %s", run_id(*run), waits, run_id(*run));
+			app_note(app, "%s: %s: dlrun %s %s", run_id(*run), waits,
+				take_wait_ms(*run) ? "fetch" : "restart", run_id(*run));
 	}
 }
 

@@ -19,20 +19,20 @@ struct push_values {
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "to", struct push_values, to), .arg = "REPO",
 		.help = "Where to: HOST/REPO[:TAG] or oci:DIR[:TAG] (default: `registry:`, else "
-			"dlrun's own layout)",
+			"dlrun's own OCI layout)",
 		.values = VALUE_DIR},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct push_values, target), .arg = "T",
 		.help = "To the registry of this target", .values = VALUE_TARGET},
 	{OPT_MEMBER(OPT_STRING, 0, "image", struct push_values, image), .arg = "BASE",
 		.help = "Base image: scratch, HOST/REPO[:TAG], or oci:DIR[:TAG]", .key = "image"},
 	{OPT_MEMBER(OPT_FLAG, 0, "copy-base", struct push_values, copy_base),
-		.help = "Copy base layers from another registry, if it has to be"},
+		.help = "Copy base layers from another registry if needed"},
 	{OPT_MEMBER(OPT_LIST, 0, "include", struct push_values, include), .arg = "PATH",
-		.help = "Send a path that git ignores, too", .values = VALUE_FILE},
+		.help = "Include a path that git ignores", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_LIST, 0, "allow", struct push_values, allow), .arg = "PATH",
-		.help = "Send a file that was refused as secret or large", .values = VALUE_FILE},
+		.help = "Allow a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct push_values, allow_size), .arg = "SIZE",
-		.help = "Send a tree of up to SIZE (500Mi, 2Gi)"},
+		.help = "Allow a working tree of up to SIZE (500Mi, 2Gi)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct push_values, full),
 		.help = "Write the full code layer, not only what changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct push_values, dry_run),
@@ -197,7 +197,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun push --to reg.example.com/me/code # an image of this tree in a registry",
+	"dlrun push --to reg.example.com/me/code # an image of the working tree in a registry",
 	"dlrun push --dry-run # what would be sent, file by file",
 	"dlrun push --to oci:out:v1 # an OCI image layout on disk, with a tag",
 };
@@ -209,5 +209,6 @@ const struct cmd cmd_push = {
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct push_values),
+	.flags = CMD_STARTS,
 	.run = run,
 };

@@ -4,7 +4,6 @@
 #include "cli/follow.h"
 #include "cli/runs.h"
 #include "run/adopt.h"
-#include "run/fetch.h"
 
 struct restart_values {
 	bool follow;
@@ -16,33 +15,31 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void say(struct app *app, const struct run *run, const struct strv *missing)
+static void say(struct app *app, const struct run *run, const struct strv *missing,
+	const struct strv *notes)
 {
 	for (size_t i = 0; i < missing->n; i++)
 		app_warn(app, "%s was set for the run and is not set in this shell", missing->v[i]);
-	if (!run_keeps_results(&app->session, run))
-		app_warn(app,
-			"the program starts without the files of the attempts before: target %s has no "
-			"results: storage for them",
-			run_target(run));
+	for (size_t i = 0; i < notes->n; i++)
+		app_note(app, "%s", notes->v[i]);
 	app_phase(app, "run", "%s, attempt %d", run_id(run), run_attempts(run));
 }
 
 static int restart(struct app *app, struct run **run, struct err *err)
 {
-	AUTO_STRV struct strv missing = {0};
+	AUTO_STRV struct strv missing = {0}, notes = {0};
 	struct run *now = NULL;
 	int r = adopt_own(&app->session, *run, err);
 
 	if (r == 0)
-		r = run_restart(&app->session, *run, &missing, &now, err);
+		r = run_restart(&app->session, *run, &missing, &notes, &now, err);
 
 	if (now) {
 		run_free(*run);
 		*run = now;
 	}
 	if (r == 0)
-		say(app, *run, &missing);
+		say(app, *run, &missing, &notes);
 	return r;
 }
 
@@ -70,7 +67,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun restart @ # the newest run once more: same code, same outputs",
+	"dlrun restart @ # the newest run again: same code, same results directory",
 	"dlrun restart -f resnet-3k2f9 # and follow it",
 	"dlrun restart a-3k2f9 b-77xyz # two runs that a reboot has ended",
 };
@@ -84,5 +81,6 @@ const struct cmd cmd_restart = {
 	.values_size = sizeof(struct restart_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
+	.flags = CMD_STARTS,
 	.run = run,
 };

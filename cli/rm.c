@@ -111,14 +111,14 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun rm @ # forget the newest run, with its log and outputs",
-	"dlrun rm a-3k2f9 b-77xyz # forget two runs",
+	"dlrun rm @ # remove the newest run, with its log and results",
+	"dlrun rm a-3k2f9 b-77xyz # remove two runs",
 	"dlrun rm --force @ # stop it first, if it still runs",
 };
 
 const struct cmd cmd_rm = {
 	.name = "rm",
-	.summary = "Remove runs: record, log and outputs here",
+	.summary = "Remove runs: record, log and results here",
 	.synopsis = "[options] RUN...",
 	.examples = examples,
 	.opts = opts,

@@ -137,6 +137,8 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	/* Where nobody could say in time what there is. */
 	bool is_unknown = !results_is_valid(results) && run_handle(run) && !is_local(run) &&
 			  run_keeps_results(session, run);
+	if (is_unknown)
+		strv_add(ret, "not listed yet");
 	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
 	if (words.n || is_unknown)
 		add_piece(ret, "   ", fetch, columns);
@@ -177,6 +179,7 @@ static enum err_id end_id(const struct run *run)
 		{"StartFailed", E_RUN_START},
 		{"OutOfMemory", E_JOB_OOM},
 		{"Evicted", E_JOB_EVICTED},
+		{"Deleted", E_JOB_EVICTED},
 		{"Preempted", E_JOB_PREEMPTED},
 		{"NodeLost", E_JOB_NODE},
 	};

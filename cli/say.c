@@ -5,17 +5,52 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "cli/cmd.h"
+#include "cli/opt.h"
 #include "cli/ui.h"
 
-enum { EXIT_DLRUN = 125, EXIT_INTERRUPTED = 130 };
+enum { EXIT_DLRUN = 125, EXIT_INTERRUPTED = 130, RETYPED_MAX = 4096 };
 
 /*
  * Errors
  */
 
+/* "dlrun COMMAND OPTIONS …" stands for the command as it was typed, with these options. Where it
+ * cannot be shown again, the options alone are the advice. */
+static char *complete_hint(const struct app *app, const char *hint)
+{
+	static const char rest[] = " …", name[] = "dlrun ";
+	const char *at = hint ? strstr(hint, name) : NULL;
+	AUTO_BUF struct buf out = {0};
+
+	if (!at || !str_ends(hint, rest))
+		return hint ? mem_strdup(hint) : NULL;
+	size_t word = strlen(name) + strcspn(at + strlen(name), " ");
+	AUTO_FREE char *options = mem_strndup(at + word + 1, strlen(at) - word - 1 - strlen(rest));
+	AUTO_FREE char *command = mem_strndup(at + strlen(name), word - strlen(name));
+	struct opt_request request = {.common = app_opts};
+
+	buf_init(&out, RETYPED_MAX);
+	buf_add(&out, hint, (size_t)(at - hint));
+	buf_adds(&out, "dlrun");
+	for (size_t i = 0; i < app->n_before; i++) {
+		buf_addc(&out, ' ');
+		str_shell_quote(&out, app->typed[i]);
+	}
+	if (app->cmd && str_eq(app->cmd->name, command)) {
+		request.opts = app->cmd->opts;
+		request.stop_at_word = app->cmd->flags & CMD_PROGRAM;
+		if (opt_retype(&request, app->typed + app->n_before, options, &out))
+			return buf_take(&out);
+	}
+	return mem_printf("add %s", options);
+}
+
 void app_error_text(const struct app *app, const struct err *err, struct buf *out)
 {
 	AUTO_FREE char *message = ui_clean(err->message), *hint = NULL;
+	AUTO_FREE char *whole = complete_hint(app, err->hint);
 	AUTO_FREE char *first =
 		mem_printf(UI_RED "error:" UI_OFF " %s   [%s]\n", message, err_info(err->id)->name);
 
@@ -25,15 +60,16 @@ void app_error_text(const struct app *app, const struct err *err, struct buf *ou
 		AUTO_FREE char *line = mem_printf("  %s\n", clean);
 		ui_fit(app, UI_ERR, line, 4, out);
 	}
-	if (!err->hint)
+	if (!whole)
 		return;
-	hint = ui_clean(err->hint);
+	hint = ui_clean(whole);
 	AUTO_FREE char *last = mem_printf("  " UI_BOLD "hint:" UI_OFF " %s\n", hint);
 	ui_fit(app, UI_ERR, last, 8, out);
 }
 
-static struct json *error_json(const struct err *err, int status)
+static struct json *error_json(const struct app *app, const struct err *err, int status)
 {
+	AUTO_FREE char *hint = complete_hint(app, err->hint);
 	struct json *json = app_json("error");
 	struct json *body = json_sub(json, "error");
 	struct json *evidence = json_array();
@@ -43,7 +79,7 @@ static struct json *error_json(const struct err *err, int status)
 	for (size_t i = 0; i < err->n_evidence; i++)
 		json_add_str(evidence, err->evidence[i]);
 	json_set(body, "evidence", evidence);
-	json_set_str(body, "hint", err->hint);
+	json_set_str(body, "hint", hint);
 	json_set_int(body, "exit", status);
 	return json;
 }
@@ -64,7 +100,7 @@ int app_fail(struct app *app, const struct err *err)
 	app_error_text(app, err, &text);
 	ui_print(app, UI_ERR, text.data, text.len);
 	if (app->options.json && !app->json_done)
-		app_print_json(app, error_json(err, status));
+		app_print_json(app, error_json(app, err, status));
 	return status;
 }
 

@@ -191,6 +191,7 @@ static const char *how_it_ended(const char *reason)
 		const char *reason, *text;
 	} rows[] = {
 		{"Cancelled", "cancelled"},
+		{"Deleted", "one of its pods was deleted"},
 		{"Error", "the program failed"},
 		{"Evicted", "it was evicted from its node"},
 		{"Interrupted", "dlrun was stopped"},
@@ -349,7 +350,7 @@ static void add_curve(struct buf *out, const struct series_curve *curve, const c
 static void add_spark(struct app *app, struct buf *out, const struct run *run)
 {
 	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
-	AUTO_FREE char *dir = metric && app->utf8 ? metrics_here_dir(&app->session, run) : NULL;
+	AUTO_FREE char *dir = metric && !app->plain ? metrics_here_dir(&app->session, run) : NULL;
 	struct series_curve curve;
 	bool is_new;
 
@@ -436,6 +437,8 @@ static int run(struct app *app, void *values, struct strv *words)
 		return app_fail(app, &err);
 	const struct run_list one = {.v = &run, .n = 1};
 	runs_results(&app->session, &one, true, RESULTS_MS);
+	if (run_state(run) == RUN_RUNNING)
+		metrics_bring(&app->session, &one, RESULTS_MS);
 	metrics_here(&app->session, &one, METRICS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));

@@ -25,7 +25,7 @@ struct ssh_values {
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct ssh_values, rank), .arg = "N", .min = 0,
-		.max = RANK_MAX, .help = "Beside this rank (default: 0)"},
+		.max = RANK_MAX, .help = "In the environment of this rank (default: 0)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct ssh_values, accept_new_host),
 		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_END},
@@ -187,7 +187,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun ssh gpu1 # this tree there, and a shell in it",
+	"dlrun ssh gpu1 # this working tree there, and a shell in it",
 	"dlrun ssh gpu1 -- python3 -i train.py # the same with a program",
 	"dlrun ssh @ # back to it, or a shell inside the newest run",
 };
@@ -202,5 +202,6 @@ const struct cmd cmd_ssh = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN_HOST,
+	.flags = CMD_STARTS,
 	.run = run,
 };

@@ -18,6 +18,8 @@
 #include "run/retry.h"
 #include "run/submit.h"
 
+enum { MEMORY_MIN = 1 << 20 };
+
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
 	const char *gpu_type, *cpus, *queue, *priority, *output;
@@ -44,14 +46,14 @@ static const struct opt opts[] = {
 		.help = "GPUs of each node; 0: none (default: one, in a cluster none)", .max = 1024,
 		.key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
-		.help = "Kind of GPU: words of its model (a100), in a cluster one of gpu_types:",
+		.help = "GPU model (a100, A100-80GB); in a cluster one of gpu_types:",
 		.key = "resources.gpu_type"},
 	{OPT_MEMBER(OPT_STRING, 0, "cpus", struct submit_values, cpus), .arg = "N",
 		.help = "CPUs that each node must have: 4, 0.5", .key = "resources.cpus"},
 	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
 		.help = "Memory that each node must have: 16Gi", .key = "resources.memory"},
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
-		.help = "Nodes that work together, in a cluster", .max = 10000,
+		.help = "Nodes that work together: of a cluster, or SSH hosts", .max = 10000,
 		.key = "resources.nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
 		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
@@ -69,13 +71,13 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "image", struct submit_values, image), .arg = "BASE",
 		.help = "Base image: scratch, oci:DIR[:TAG] or HOST/REPO:TAG", .key = "image"},
 	{OPT_MEMBER(OPT_LIST, 0, "include", struct submit_values, include), .arg = "PATH",
-		.help = "Send a path that git ignores, too", .values = VALUE_FILE},
+		.help = "Include a path that git ignores", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_LIST, 0, "port", struct submit_values, ports), .arg = "N",
 		.help = "A port of the program, to be reached here while its output follows"},
 	{OPT_MEMBER(OPT_LIST, 0, "allow", struct submit_values, allow), .arg = "PATH",
-		.help = "Send a file that was refused as secret or large", .values = VALUE_FILE},
+		.help = "Allow a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct submit_values, allow_size), .arg = "SIZE",
-		.help = "Send a tree of up to SIZE (500Mi, 2Gi)"},
+		.help = "Allow a working tree of up to SIZE (500Mi, 2Gi)"},
 	{OPT_MEMBER(OPT_STRING, 0, "from", struct submit_values, from), .arg = "RUN",
 		.help = "Run the exact code of an earlier run again", .values = VALUE_RUN},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct submit_values, tags), .arg = "K[=V]",
@@ -322,24 +324,34 @@ static int check(const struct submit_values *values, struct err *err)
 {
 	if (values->follow && values->detach) {
 		err_set(err, E_USAGE, "--follow and --detach cannot be used together");
-		return err_hint(err, "leave one of them out");
+		return err_hint(err, "--follow shows the output, --detach prints the run's id");
 	}
 	if (values->list_files && !values->dry_run) {
 		err_set(err, E_USAGE, "--list-files requires --dry-run");
-		return err_hint(err, "dlrun submit --dry-run --list-files");
+		return err_hint(err, "dlrun submit --dry-run --list-files …");
+	}
+	if (values->list_files && values->from) {
+		err_set(err, E_USAGE, "--list-files and --from cannot be used together");
+		return err_hint(err, "dlrun checkout %s code", values->from);
+	}
+	/* Slurm's --mem counts megabytes. */
+	if (values->memory != OPT_UNSET && values->memory < MEMORY_MIN) {
+		err_set(err, E_USAGE, "--memory: %lld bytes are less than any program needs",
+			(long long)values->memory);
+		return err_hint(err, "dlrun submit --memory %lldMi …", (long long)values->memory);
 	}
 	if (!values->output)
 		return 0;
-	if (!values->dry_run) {
-		err_set(err, E_USAGE, "--output requires --dry-run");
-		return err_hint(err, "dlrun submit --dry-run -o yaml …");
-	}
 	if (!str_eq(values->output, "yaml") && !str_eq(values->output, "json")) {
 		AUTO_FREE char *shown = str_shown(values->output);
-		err_set(err, E_USAGE, "--output is yaml or json, not '%s'", shown);
-		return err_hint(err, "dlrun submit --dry-run -o yaml …");
+		err_set(err, E_USAGE, "--output is a format of --dry-run, yaml or json, not '%s'",
+			shown);
+		return err_hint(err, "dlrun logs > log.txt writes a run's output to a file");
 	}
-	return 0;
+	if (values->dry_run)
+		return 0;
+	err_set(err, E_USAGE, "--output requires --dry-run");
+	return err_hint(err, "dlrun submit --dry-run -o %s -- python3 train.py", values->output);
 }
 
 static int run(struct app *app, void *values_ptr, struct strv *words)
@@ -376,6 +388,6 @@ const struct cmd cmd_submit = {
 	.values_size = sizeof(struct submit_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_COMMAND,
-	.flags = CMD_PROGRAM,
+	.flags = CMD_PROGRAM | CMD_STARTS,
 	.run = run,
 };

@@ -196,7 +196,7 @@ static int print_states(struct app *app, const struct target_list *targets)
 		AUTO_FREE char *line = mem_printf(
 			"%s: %s%s%s", item->name, where, state ? ", " : "", state ? state : "");
 		AUTO_FREE char *clean = ui_clean(line);
-		ui_wrap(clean, app->columns, 4, &out);
+		ui_wrap(clean, app->columns - 4, 4, &out);
 		buf_addc(&out, '\n');
 	}
 	return ui_print(app, UI_OUT, out.data, out.len);

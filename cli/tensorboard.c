@@ -1,6 +1,7 @@
 #include "run/tensorboard.h"
 
 #include "base/auto.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/browser.h"
@@ -49,6 +50,9 @@ static void add_json(
 	if (state) {
 		json_set_int(json, "files", (int64_t)state->files);
 		json_set_int(json, "bytes", (int64_t)state->bytes);
+		json_set_int(json, "plugin_files", (int64_t)state->plugin_files);
+		json_set_int(json, "plugin_bytes", (int64_t)state->plugin_bytes);
+		json_set_int(json, "plugin_files_left_out", (int64_t)state->n_left_out);
 	}
 	json_add(showing->list, json);
 }
@@ -56,20 +60,26 @@ static void add_json(
 static void on_mirrored(void *ctx, const struct mirror_state *states, size_t n)
 {
 	struct showing *showing = ctx;
-	size_t files = 0;
-	uint64_t bytes = 0;
+	size_t files = 0, plugin_files = 0;
+	uint64_t bytes = 0, plugin_bytes = 0;
 	char size[16];
+	AUTO_FREE char *plugins = NULL;
 	bool goes_on = false;
 
 	for (size_t i = 0; i < n; i++) {
 		files += states[i].files;
 		bytes += states[i].bytes;
+		plugin_files += states[i].plugin_files;
+		plugin_bytes += states[i].plugin_bytes;
 		goes_on |= !states[i].is_over;
 		add_json(showing, showing->runs->v[i], &states[i]);
 	}
-	app_phase(showing->app, "mirror", "%zu %s · %zu event %s · %s%s%s", n,
+	plugins = plugin_files ? mem_printf(" · %zu of plugins · %s", plugin_files,
+					 str_size(plugin_bytes, size))
+			       : mem_strdup("");
+	app_phase(showing->app, "mirror", "%zu %s · %zu event %s · %s%s%s%s", n,
 		n == 1 ? "run" : "runs", files, files == 1 ? "file" : "files",
-		str_size(bytes, size), showing->values->scalars ? " · curves only" : "",
+		str_size(bytes, size), plugins, showing->values->scalars ? " · curves only" : "",
 		goes_on ? " · new bytes only, every 5 s" : "");
 }
 

@@ -139,7 +139,7 @@ static int print_tables(
 	if (text.len)
 		r = ui_print(app, UI_OUT, text.data, text.len);
 	if (!runs->n)
-		app_note(app, "no run is unfinished: dlrun submit -- PROGRAM");
+		app_note(app, "no run is unfinished: dlrun submit -- python3 train.py");
 	return r < 0;
 }
 

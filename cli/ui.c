@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/term.h"
@@ -29,23 +29,28 @@ static const struct {
 	{"×", "x"},
 };
 
-static size_t add_plain_form(const char *s, struct buf *out)
+static size_t add_plain_form(const struct app *app, const char *s, struct buf *out)
 {
+	size_t n = app->utf8 ? str_utf8_len(s, strlen(s)) : 0;
+
 	for (size_t i = 0; i < ARRAY_LEN(plain_forms); i++) {
 		if (!str_starts(s, plain_forms[i].utf8))
 			continue;
 		buf_adds(out, plain_forms[i].ascii);
 		return strlen(plain_forms[i].utf8);
 	}
-	buf_addf(out, "\\x%02x", (unsigned)(unsigned char)*s);
-	return 1;
+	if (n)
+		buf_add(out, s, n);
+	else
+		buf_addf(out, "\\x%02x", (unsigned)(unsigned char)*s);
+	return n ? n : 1;
 }
 
-static void add_ascii(const char *s, struct buf *out)
+static void add_plain(const struct app *app, const char *s, struct buf *out)
 {
 	while (*s) {
 		if ((unsigned char)*s >= 0x80) {
-			s += add_plain_form(s, out);
+			s += add_plain_form(app, s, out);
 		} else {
 			buf_addc(out, *s++);
 		}
@@ -62,10 +67,10 @@ void ui_text(
 	term_filter_init(&filter, TERM_CR_SHOW, stream == UI_OUT ? app->out_color : app->err_color);
 	term_filter_add(&filter, s, len, &filtered);
 	term_filter_end(&filter, &filtered);
-	if (app->utf8)
-		buf_add(out, filtered.data, filtered.len);
+	if (app->plain)
+		add_plain(app, filtered.data, out);
 	else
-		add_ascii(filtered.data, out);
+		buf_add(out, filtered.data, filtered.len);
 }
 
 char *ui_clean(const char *s)
@@ -79,7 +84,7 @@ char *ui_clean(const char *s)
 
 void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *out)
 {
-	const char *ellipsis = app->utf8 ? "…" : "...";
+	const char *ellipsis = app->plain ? "..." : "…";
 	size_t keep = str_columns(ellipsis), used = 0, at = 0;
 	size_t len = strlen(s);
 
@@ -525,10 +530,9 @@ const char *ui_age(int64_t ms, char out[static 32])
 
 const char *ui_time(int64_t wall_ms, char out[static 32])
 {
-	time_t seconds = (time_t)(wall_ms / 1000);
-	struct tm tm;
+	char text[CLOCK_TEXT_SIZE];
 
-	if (!localtime_r(&seconds, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-		snprintf(out, 32, "-");
+	clock_format(wall_ms, text);
+	snprintf(out, 32, "%.*sZ", (int)strcspn(text, "."), text);
 	return out;
 }

@@ -94,7 +94,7 @@ int ui_table_print(struct app *app, const struct ui_table *table);
 
 /* How long ago, in one short unit: "12 s", "4 min", "2 h", "3 d". */
 const char *ui_age(int64_t ms, char out[static 32]);
-/* Wall-clock time here: "2026-08-01 12:00:00". */
+/* Wall-clock time as logs have it, to the second: "2026-08-01T12:00:00Z". */
 const char *ui_time(int64_t wall_ms, char out[static 32]);
 
 #endif

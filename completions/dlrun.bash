@@ -12,10 +12,16 @@ _dlrun() {
         :file) compopt -o default ;;
         :dir) compopt -o dirnames ;;
         :command) compopt -o default && while read -r word; do
-            COMPREPLY+=("$word")
+            _dlrun_add "$word"
         done < <(compgen -c -- "$current") ;;
-        *) COMPREPLY+=("${word#"$head"}") ;;
+        *) _dlrun_add "${word#"$head"}" ;;
         esac
     done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+}
+# A name comes from a file or a node, and bash puts it into the line as it is.
+_dlrun_add() {
+    local word=$1
+    [[ $word != *[^[:alnum:]._/:=,@%+~-]* ]] || printf -v word %q "$word"
+    COMPREPLY+=("$word")
 }
 complete -F _dlrun dlrun

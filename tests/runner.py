@@ -3,6 +3,9 @@
 
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
 without one counts as a single test by its exit status (77: skipped).
+
+A few tests of tests/real that failed are run once more at the end, alone: what passes then failed for what ran
+beside it, which is said, and is counted as passed. Where many fail, none is run again.
 """
 
 import concurrent.futures
@@ -14,6 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+AGAIN_MAX = 10
 OUT = ROOT / "build-test"
 RELEASE, DEV, PORTABLE, CLANG = (OUT / name for name in ("release", "dev", "portable", "clang"))
 DLRUN = RELEASE / "dlrun"
@@ -57,7 +61,7 @@ def steps():
     yield "golden", python("tests/golden/run", DLRUN), {}
     yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
     yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "collect", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "upkeep", "carry", "typed", "projects"):
+    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "collect", "heavy", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "trust", "upkeep", "carry", "typed", "ended", "projects"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real front", python(real / "front.py", DLRUN), {}
     yield "real proxy", python(real / "proxy.py", DLRUN), {}
@@ -65,7 +69,7 @@ def steps():
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary", "push"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    for name in sorted(p.stem for pattern in ("ssh_*.py", "runner*.py") for p in real.glob(pattern)):
+    for name in sorted(p.stem for pattern in ("ssh_*.py", "runner*.py", "family.py") for p in real.glob(pattern)):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real cluster", python(real / "on_cluster.py", DLRUN, *sorted(real.glob("cluster_*.py"))), {}
     for name in ("snapshot", "local", "failure", "attempts", "world", "canary"):
@@ -75,6 +79,7 @@ def steps():
 
 
 FAILURE = re.compile(r"^(?:failed: |FAILED |ERROR: |\[  FAILED  \]|.*\b(?:FAIL|TIMEOUT) )")
+NAMED = re.compile(r"^failed: (test_\w+)(?:.* \[(cluster_\w+\.py)\])?", re.M)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
 
@@ -91,9 +96,13 @@ def verdict(status, text):
     return passed, failed or (1 if status else 0), skipped
 
 
+def log_of(name):
+    return OUT / "logs" / (re.sub(r"\W+", "-", name).strip("-") + ".log")
+
+
 def run(step):
     name, argv, env = step
-    log = OUT / "logs" / (re.sub(r"\W+", "-", name).strip("-") + ".log")
+    log = log_of(name)
     log.parent.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
     with open(log, "wb") as out:
@@ -109,6 +118,32 @@ def run(step):
     if failed:
         show_failure(text.splitlines())
     return passed, failed, skipped
+
+
+def failed_alone(step):
+    """The step with only the tests that its log names as failed; None where they cannot be chosen by name."""
+    name, argv, env = step
+    if len(argv) < 3 or "tests/real/" not in argv[1]:
+        return None
+    found = NAMED.findall(log_of(name).read_text(errors="replace"))
+    if "on_cluster" in argv[1]:
+        found = [(test, file) for test, file in found if file]
+        argv = [*argv[:3], *(a for a in argv[3:] if any(a.endswith(file) for _, file in found)), "--"]
+    if not found:
+        return None
+    return f"{name}, again", [*argv, *sorted({test for test, _ in found})], env
+
+
+def run_again(failed):
+    """How many tests failed only once, of (step, number of failures) each."""
+    steps_alone = [failed_alone(step) for step, _ in failed]
+    if sum(number for _, number in failed) > AGAIN_MAX or not all(steps_alone):
+        return 0
+    once = 0
+    for step, (_, number) in zip(steps_alone, failed):
+        passed, lost, _ = run(step)
+        once += number if passed >= number and not lost else 0
+    return once
 
 
 def show_failure(lines):
@@ -134,8 +169,13 @@ def main():
     chosen = [s for s in steps() if not wanted or any(w in s[0] for w in wanted)]
     if not broken:
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-            for counts in pool.map(run, chosen):
-                add(counts)
+            results = list(pool.map(run, chosen))
+        for counts in results:
+            add(counts)
+        once = run_again([(step, counts[1]) for step, counts in zip(chosen, results) if counts[1]])
+        add((once, -once, 0))
+        if once:
+            print(f"{once} of them failed once and passed when run again, alone")
     print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
     return 1 if totals[1] else 0
 

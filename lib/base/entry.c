@@ -92,3 +92,59 @@ void entry_list_id(const struct entry_list *list, char out[static DIGEST_TEXT_SI
 	digest_done(&id.digest);
 	digest_text(sha256, out);
 }
+
+/*
+ * .git
+ */
+
+/* Bytes at s of a code point that HFS+ leaves out when it compares names; or 0. */
+static size_t unseen(const char *s)
+{
+	const unsigned char *u = (const unsigned char *)s;
+
+	if (u[0] == 0xef)
+		return u[1] == 0xbb && u[2] == 0xbf ? 3 : 0; /* U+FEFF */
+	if (u[0] != 0xe2)
+		return 0;
+	if (u[1] == 0x80) /* U+200C to U+200F, U+202A to U+202E */
+		return (u[2] >= 0x8c && u[2] <= 0x8f) || (u[2] >= 0xaa && u[2] <= 0xae) ? 3 : 0;
+	return u[1] == 0x81 && u[2] >= 0xaa && u[2] <= 0xaf ? 3 : 0; /* U+206A to U+206F */
+}
+
+/* What follows prefix (lower case) at name, in any case and with unseen code points; or NULL. */
+static const char *skip_folded(const char *name, const char *prefix)
+{
+	for (;;) {
+		for (size_t n; (n = unseen(name)) > 0;)
+			name += n;
+		if (!*prefix)
+			return name;
+		if (((unsigned char)*name | (*prefix == '.' ? 0 : 0x20)) != (unsigned char)*prefix)
+			return NULL;
+		name++;
+		prefix++;
+	}
+}
+
+static bool is_git(const char *name)
+{
+	const char *rest = skip_folded(name, ".git");
+
+	if (!rest) {
+		rest = skip_folded(name, "git~");
+		if (!rest || !strspn(rest, "0123456789"))
+			return false;
+		rest += strspn(rest, "0123456789");
+	}
+	rest += strspn(rest, " .");
+	return !*rest || *rest == '/' || *rest == ':' || *rest == '\\';
+}
+
+bool entry_path_has_git(const char *path)
+{
+	/* A backslash parts names, too, where such a tree may be read. */
+	for (; *path; path += strcspn(path, "/\\"), path += *path != '\0')
+		if (is_git(path))
+			return true;
+	return false;
+}

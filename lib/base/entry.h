@@ -24,7 +24,7 @@ enum entry_kind {
 struct entry {
 	const char *path; /* bytes, relative, no "." or "..", no slash at either end */
 	enum entry_kind kind;
-	bool exec;                   /* files: any execute bit */
+	bool exec;                   /* files: the owner's execute bit */
 	uint64_t size;               /* bytes of the content, or of the link's target */
 	uint8_t sha256[SHA256_SIZE]; /* of the content, or of the link's target */
 	const char *target;          /* links: where it points, as written; files: NULL */
@@ -47,6 +47,11 @@ const struct entry *entry_find(const struct entry_list *list, const char *path);
 bool entry_same(const struct entry *a, const struct entry *b);
 /* A copy of e at the end of list, its strings in the list's arena. */
 struct entry *entry_add(struct entry_list *list, const struct entry *e);
+
+/* Whether a part of path is .git, or what some file system takes for it (.GIT, git~1, ".git ",
+ * .git:stream, and with code points that HFS+ does not see): what git refuses, because a program
+ * named there runs with the next command in that tree. */
+bool entry_path_has_git(const char *path);
 
 /*
  * The snapshot id: SHA-256 over, for each path in byte order, its type (f or l), its exec bit

@@ -25,6 +25,10 @@
 	  "dlrun.yaml(5) lists the keys.") \
 	X(E_CONFIG_SYNTAX, CONFIG, "config.syntax", "a configuration file is not valid YAML", \
 	  "The file is read as YAML 1.1 with limits: 1 MiB, 64 levels, no duplicate keys, no aliases.") \
+	X(E_CONFIG_TRUST, CONFIG, "config.trust", "a project's file says what only you may say", \
+	  "Keys that name programs, files outside of the tree or where credentials go, or that weaken transport, " \
+	  "count from your own configuration. From a dlrun.yaml they count once you have confirmed this " \
+	  "content of it: `dlrun config trust` shows them and asks. dlrun.yaml(5) has the list.") \
 	X(E_INIT_EXISTS, CONFLICT, "init.exists", "there is a configuration already", \
 	  "`dlrun init` never writes over a dlrun.yaml. `dlrun init --print` shows what it would write; " \
 	  "with --force it does, and keeps the old one as dlrun.yaml~.") \
@@ -86,15 +90,19 @@
 	X(E_IMAGE_ARCH, CONFIG, "image.arch", "the image is for another CPU architecture", \
 	  "The CPU architecture of the node differs from that of the image. `platform:` of the target picks the variant " \
 	  "of the base image (linux/amd64, linux/arm64); dlrun then keeps the run to such nodes.") \
-	X(E_IMAGE_BASE, NOTFOUND, "image.base", "the base image is not there", \
+	X(E_IMAGE_BASE, NOTFOUND, "image.base", "the base image was not found", \
 	  "The message names the reference. `oci:DIR[:TAG]` is an OCI image layout on disk, `scratch` is no " \
 	  "base at all.") \
-	X(E_IMAGE_DEPTH, LIMIT, "image.depth", "the base image has too many layers", \
+	X(E_IMAGE_DEPTH, CONFIG, "image.depth", "the base image has too many layers", \
 	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
+	X(E_IMAGE_KIND, CONFIG, "image.kind", "what is named as the base is no image that can be used", \
+	  "It is an artifact (a chart, a signature, a model), or a manifest of schema 1 as registries made them " \
+	  "before 2017. Name an image with --image, or pull and push the old one with a docker of today.") \
 	X(E_IMAGE_NONE, USAGE, "image.none", "no image holds what the program needs", \
 	  "A cluster runs the program in a container, which has the programs of the base image and the tree, and " \
 	  "nothing of this machine. Name a base that has the interpreter, with --image or `image:`; `scratch`, no " \
-	  "base at all, does for a static program of the tree.") \
+	  "base at all, does for a static program of the tree. The layers of a base on this machine are searched for " \
+	  "the program; of one in a registry only the configuration is read, and what that leaves open is not refused.") \
 	X(E_IMAGE_PLATFORM, NOTFOUND, "image.platform", "the base image has no such platform", \
 	  "The base is an index without a manifest for the platform of the target.") \
 	X(E_IMAGE_PULL, REMOTE, "image.pull", "the node cannot pull the image", \
@@ -167,6 +175,8 @@
 	  "`--tag` takes the name of a scalar, or a pattern with *, ? and [...], which match slashes, too. The " \
 	  "message lists those that there are.") \
 	/* HTTP */ \
+	X(E_HTTP_CA, CONFIG, "http.ca", "a file of issuers cannot be read", \
+	  "`ca:` of a registry or SSL_CERT_FILE names it. It has to hold certificates in PEM form.") \
 	X(E_HTTP_CLOSED, NET, "http.closed", "the connection ended too early", \
 	  "The server, or something between here and it, closed the connection in the middle of an answer.") \
 	X(E_HTTP_CONNECT, NET, "http.connect", "the server cannot be reached", \
@@ -219,6 +229,10 @@
 	X(E_REGISTRY_NOT_FOUND, NOTFOUND, "registry.not_found", "the registry has no such repository or image", \
 	  "The message names it. Some registries say so, too, when they do not want to say that it is not " \
 	  "allowed; some want repositories to be made before the first push.") \
+	X(E_REGISTRY_REALM, AUTH, "registry.realm", "the registry wants its login sent to another site", \
+	  "A login goes to the registry that it is for and to a token server of the same site: the same host, or " \
+	  "one of the same registered domain, over https. `registry_realms: [HOST]` in your own configuration " \
+	  "names others that you trust with it. Nothing was sent.") \
 	X(E_REGISTRY_TIMEOUT, NET, "registry.timeout", "the push took too long", \
 	  "`push_timeout:` (10m) limits a whole push. What was uploaded stays known, and the next push goes on " \
 	  "from there.") \
@@ -409,6 +423,8 @@
 	  "with exit status 127, as a shell would say.") \
 	X(E_RUN_FAILED, REMOTE, "run.failed", "the program failed", \
 	  "The exit status is the program's own (128 + n for a signal). `dlrun logs RUN` shows its output.") \
+	X(E_RUN_LOG, NOTFOUND, "run.log", "the output of the run is gone", \
+	  "The file that the program wrote to was removed. What dlrun knows of the run: `dlrun show RUN`.") \
 	X(E_RUN_LOST, REMOTE, "run.lost", "the run was lost", \
 	  "The machine restarted, or what watched over the run was killed, so that nobody saw the " \
 	  "program end. Output and results up to then are kept.") \
@@ -449,7 +465,7 @@
 	X(E_TARGET_UNSUPPORTED, USAGE, "target.unsupported", "the target cannot do this", \
 	  "Not every kind of target offers every operation; the message says which one was asked for.") \
 	/* the rest */ \
-	X(E_CANCELED, CANCELED, "canceled", "stopped on request", "Ctrl-C or a signal ended the command.") \
+	X(E_CANCELED, CANCELED, "cancelled", "stopped on request", "Ctrl-C or a signal ended the command.") \
 	X(E_BUG, BUG, "bug", "dlrun itself is wrong", "Please report it with the message.")
 /* clang-format on */
 

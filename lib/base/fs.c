@@ -130,16 +130,48 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 	return 0;
 }
 
-int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err)
+/* Not blocking, so that a pipe nobody writes to is empty instead of a trap. */
+static int open_to_read(const char *path, int *ret_fd, bool *ret_missing, struct err *err)
 {
-	/* Not blocking, so that a pipe nobody writes to is empty instead of a trap. */
-	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
 	if (ret_missing)
 		*ret_missing = fd < 0 && errno == ENOENT;
 	if (fd < 0)
 		return fs_error(err, errno, "%s", path);
+	*ret_fd = fd;
+	return 0;
+}
+
+int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	int r = open_to_read(path, &fd, ret_missing, err);
+
+	return r < 0 ? r : fs_read_fd(fd, path, max, ret, err);
+}
+
+int fs_read_regular(const char *path, size_t max, struct buf *ret, struct stat *ret_st,
+	bool *ret_missing, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	struct stat st;
+	int r = open_to_read(path, &fd, ret_missing, err);
+
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st))
+		return fs_error(err, errno, "%s", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, E_IO, "%s is not a regular file", path);
+	if (ret_st)
+		*ret_st = st;
 	return fs_read_fd(fd, path, max, ret, err);
+}
+
+bool fs_is_ours(uid_t uid, uid_t also)
+{
+	return uid == geteuid() || uid == 0 || (also != (uid_t)-1 && uid == also);
 }
 
 int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err)
@@ -312,6 +344,10 @@ int fs_private_dir(const char *path, struct err *err)
 
 	if (rc)
 		return rc;
+	/* Where a link of somebody else leads may be ours, and for something else. */
+	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !fs_is_ours(st.st_uid, (uid_t)-1))
+		return err_set(err, E_IO_PERMISSION, "%s is a link of another user (uid %lu)", path,
+			(unsigned long)st.st_uid);
 	if (stat(path, &st))
 		return fs_error(err, errno, "%s", path);
 	if (st.st_uid != geteuid())
@@ -342,6 +378,14 @@ void *fs_map(int fd, size_t size)
 int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 {
 	return os_open_beneath(dirfd, path, flags | O_CLOEXEC, mode);
+}
+
+mode_t fs_umask(void)
+{
+	mode_t mask = umask(0);
+
+	umask(mask);
+	return mask;
 }
 
 int fs_free_bytes(const char *path, uint64_t *ret, struct err *err)

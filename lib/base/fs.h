@@ -27,6 +27,10 @@ int fs_realpath(const char *path, char **ret, struct err *err);
  * becomes a buffer with ceiling max. A missing file is E_IO with *ret_missing = true (which may be
  * NULL). Of a pipe or device the call blocks until its end. */
 int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err);
+/* The same of a regular file only, E_IO for all else: for what a stranger may have put there.
+ * *ret_st (may be NULL) is that of the file that was read. */
+int fs_read_regular(const char *path, size_t max, struct buf *ret, struct stat *ret_st,
+	bool *ret_missing, struct err *err);
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err);
 /* All of data, through EINTR and short writes. */
 int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err);
@@ -49,6 +53,10 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 int fs_sync_fd(int fd, const char *name, struct err *err);
 int fs_sync_dir(const char *path, struct err *err);
 
+/* Whether what belongs to uid is ours: of the user that we run as, or of root, who can write all
+ * files; also: of one user more, (uid_t)-1 for none. */
+bool fs_is_ours(uid_t uid, uid_t also);
+
 /* Make path and its missing parents. */
 int fs_mkdirs(const char *path, mode_t mode, struct err *err);
 /* The same, and the last one is a directory of ours that nobody else can write to (E_IO_PERMISSION
@@ -64,6 +72,8 @@ void *fs_map(int fd, size_t size);
  * flags as open(2), O_CLOEXEC is added. Returns the descriptor or -errno; no struct err, because
  * the callers decide what a failure means. */
 int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
+/* Of this process; no other thread may make files meanwhile. */
+mode_t fs_umask(void);
 
 /* Remove name below dirfd and everything in it, not following links. A missing name is success.
  * Directories without permission bits are opened up first. */

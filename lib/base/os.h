@@ -24,11 +24,17 @@ uint64_t os_process_start(pid_t pid);
  * zombie; where start times are not known: whether the pid exists. */
 bool os_process_alive(pid_t pid, uint64_t start);
 
+/* Whether the kernel's list of locks has an exclusive flock(2) on the file with this inode, taken
+ * by pid (0: by anybody). false also where there is no such list, and on file systems whose files
+ * have other numbers in it: whoever asks compares with a lock of which it knows. */
+bool os_lock_listed(ino_t inode, pid_t pid);
+
 /* Orphans of this process's family become its children. false: not offered here. */
 bool os_become_subreaper(void);
 /* Signal every descendant of this process; returns how many were found, -1 where the list cannot
- * be had (then the process group is what is left). */
-int os_signal_descendants(int sig);
+ * be had (then the process group is what is left). mark, NAME=VALUE or NULL: those in whose
+ * environment NAME has another value are left alone, with all below them. */
+int os_signal_descendants(int sig, const char *mark);
 
 /* openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) or a walk that does the same; O_CLOEXEC is added.
  * An absolute path and any ".." is -EXDEV, a symbolic link on the way or at the end -ELOOP.
@@ -45,6 +51,9 @@ int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx);
 /* A new file without a name in the directory dirfd, for reading and writing, gone when it is closed
  * unless os_link_fd names it. -errno where one of the two is not offered: make a named one then. */
 int os_open_nameless(int dirfd, mode_t mode);
+/* Room on the disk for these bytes of a file, which keeps its size. false: not offered there, or
+ * the disk is full. */
+bool os_reserve(int fd, off_t offset, off_t len);
 /* Give the file of an open descriptor a (further) name below dirfd. 0 or -errno: -EEXIST when the
  * name is taken, -EXDEV on another file system, -ENOTSUP where that is not offered. */
 int os_link_fd(int fd, int dirfd, const char *name);
@@ -58,7 +67,7 @@ int os_watch_open(const char *path);
 bool os_watch_add(int fd, const char *path);
 void os_watch_drain(int fd);
 
-/* How many processors this process may use, at least 1. */
+/* How many CPUs this process may use, at least 1. */
 unsigned os_processors(void);
 /* pipe(2) with both ends close-on-exec. flags: 0 or O_NONBLOCK. 0 or -errno, with fds as before. */
 int os_pipe(int fds[static 2], int flags);
@@ -88,7 +97,7 @@ size_t os_unsent(int fd);
 bool os_self_path(char *out, size_t size);
 /* Hide this process's memory from other processes of the user and write no core. */
 void os_protect_memory(void);
-/* Lower the priority of this process for processor and disk. */
+/* Lower the priority of this process for CPU and disk. */
 void os_be_nice(void);
 /* A name for the file system of fd if it is a network one ("nfs", "smb", "fuse.sshfs"), else
  * NULL. */
@@ -97,19 +106,37 @@ const char *os_network_fs(int fd);
  * of fd; false where that is not known. */
 bool os_dir_times_hold(int fd);
 
-/* A group of processes that can be killed as a whole: a cgroup v2 below our own where that may be
- * written. */
-struct os_family {
-	char path[256]; /* empty: none */
+/* What a family may use at most; 0: any. */
+struct os_limits {
+	uint64_t memory_bytes;
+	int64_t cpus_milli;
 };
-/* name: without "/". One that exists already is taken over, with what runs in it. */
-bool os_family_create(struct os_family *family, const char *name);
+enum { OS_LIMIT_CPUS = 1, OS_LIMIT_MEMORY = 2 };
+
+/* A group of processes that can be killed as a whole: a cgroup v2 below our own, or below one above
+ * it that hands down what limits need, where that may be written; for limits also of v1. */
+struct os_family {
+	char path[256];             /* of v2; empty: none, as the others */
+	char memory[256], cpu[256]; /* of v1 */
+	unsigned enforced;          /* OS_LIMIT_… */
+};
+/* name: without "/", as dlrun-…-PID: one of a process that is gone is removed by the next one. One
+ * that exists already is taken over, with what runs in it. false: there is none. */
+bool os_family_create(struct os_family *family, const char *name, const struct os_limits *limits);
+/* Whether there is one. */
+bool os_family_is(const struct os_family *family);
 /* Move the calling process into it. */
 bool os_family_enter(const struct os_family *family);
+/* Move the calling process out of a family that it was started in, where that may be done. */
+void os_family_leave(void);
 /* Signal all members; SIGKILL by cgroup.kill. Returns how many, -1 if there is no family. */
 int os_family_signal(const struct os_family *family, int sig);
 bool os_family_is_empty(const struct os_family *family);
 void os_family_remove(struct os_family *family);
+/* How many processes the kernel has killed for want of memory, as long as there is the group that
+ * counts them: the family's, or else (*ret_shared) the one that this process shares with others.
+ * -1: not known. */
+int64_t os_family_oom_kills(const struct os_family *family, bool *ret_shared);
 
 /* What processes use. */
 struct os_use {

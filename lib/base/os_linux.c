@@ -20,7 +20,9 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/cgroup.h"
 #include "base/mem.h"
+#include "base/os_linux.h"
 #include "base/os_shared.h"
 #include "base/vec.h"
 
@@ -35,12 +37,10 @@ enum {
 	CHILD_STACK_SIZE = 64 << 10,
 	STAT_SIZE = 1024,
 	KILL_ROUNDS_MAX = 100,
-	FAMILY_DEPTH_MAX = 16,
 	SHARING_MIN_BYTES = 32 << 20,
 };
 
-/* The start of a small file of proc or sysfs as a string without its final newline. */
-static bool read_small(const char *path, char *out, size_t size)
+bool os_read_small(const char *path, char *out, size_t size)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t len = 0;
@@ -61,7 +61,7 @@ static bool read_small(const char *path, char *out, size_t size)
 
 bool os_boot_id(char out[static OS_ID_SIZE])
 {
-	return read_small("/proc/sys/kernel/random/boot_id", out, OS_ID_SIZE);
+	return os_read_small("/proc/sys/kernel/random/boot_id", out, OS_ID_SIZE);
 }
 
 bool os_machine_id(char out[static OS_ID_SIZE])
@@ -69,7 +69,7 @@ bool os_machine_id(char out[static OS_ID_SIZE])
 	char id[OS_ID_SIZE];
 
 	/* "uninitialized" stands there in an image that has not booted yet. */
-	if (!read_small("/etc/machine-id", id, sizeof(id)) || strlen(id) != 32)
+	if (!os_read_small("/etc/machine-id", id, sizeof(id)) || strlen(id) != 32)
 		return os_hostname_id(out);
 	os_hash_id(id, out);
 	return true;
@@ -115,12 +115,32 @@ static bool read_process(pid_t pid, struct process *ret)
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	ret->pid = pid;
-	return pid > 0 && read_small(path, text, sizeof(text)) && parse_stat(text, ret);
+	return pid > 0 && os_read_small(path, text, sizeof(text)) && parse_stat(text, ret);
 }
 
 static bool is_dead(const struct process *process)
 {
 	return process->state == 'Z' || process->state == 'X' || process->state == 'x';
+}
+
+/* proc_locks(5): "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF". */
+bool os_lock_listed(ino_t inode, pid_t pid)
+{
+	char line[256];
+	FILE *file = fopen("/proc/locks", "re");
+	bool is_listed = false;
+
+	while (file && !is_listed && fgets(line, sizeof(line), file)) {
+		unsigned long long number;
+		int owner;
+
+		is_listed = sscanf(line, "%*s FLOCK %*s WRITE %d %*[0-9a-f]:%*[0-9a-f]:%llu",
+				    &owner, &number) == 2 &&
+			    number == inode && (pid == 0 || owner == pid);
+	}
+	if (file)
+		fclose(file);
+	return is_listed;
 }
 
 uint64_t os_process_start(pid_t pid)
@@ -196,11 +216,43 @@ static void add_children(const struct processes *all, pid_t parent, struct proce
 		*vec_push(ret) = all->v[i];
 }
 
-/* The list is no snapshot, so a pid that was used again could close a circle. */
-static void add_offspring(const struct processes *all, size_t from, struct processes *ret)
+/* Whether its environment has another value for the name of mark. */
+static bool has_other_mark(pid_t pid, const char *mark)
 {
-	for (size_t i = from; i < ret->n && ret->n <= all->n; i++)
+	size_t name_len = strcspn(mark, "=") + 1, size = 0;
+	AUTO_FREE char *entry = NULL;
+	bool is_other = false;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	FILE *file = fopen(path, "re");
+	while (file && !is_other && getdelim(&entry, &size, '\0', file) > 0)
+		is_other = strncmp(entry, mark, name_len) == 0 && strcmp(entry, mark) != 0;
+	if (file)
+		fclose(file);
+	return is_other;
+}
+
+static void drop_other_marks(const char *mark, size_t from, struct processes *list)
+{
+	size_t kept = from;
+
+	for (size_t i = from; i < list->n; i++)
+		if (!has_other_mark(list->v[i].pid, mark))
+			list->v[kept++] = list->v[i];
+	list->n = kept;
+}
+
+/* The list is no snapshot, so a pid that was used again could close a circle. */
+static void add_offspring(
+	const struct processes *all, const char *mark, size_t from, struct processes *ret)
+{
+	for (size_t i = from; i < ret->n && ret->n <= all->n; i++) {
+		size_t n = ret->n;
 		add_children(all, ret->v[i].pid, ret);
+		if (mark)
+			drop_other_marks(mark, n, ret);
+	}
 }
 
 static const struct process *find_process(const struct processes *list, pid_t pid)
@@ -212,19 +264,21 @@ static const struct process *find_process(const struct processes *list, pid_t pi
 }
 
 /* Below us, nearest first, then root (0: none) and below, unless it was found already. */
-static bool list_descendants(pid_t root, struct processes *ret)
+static bool list_descendants(pid_t root, const char *mark, struct processes *ret)
 {
 	struct processes all = {0};
 	bool ok = list_processes(&all);
 
 	ret->n = 0;
 	add_children(&all, getpid(), ret);
-	add_offspring(&all, 0, ret);
+	if (mark)
+		drop_other_marks(mark, 0, ret);
+	add_offspring(&all, mark, 0, ret);
 	const struct process *other = find_process(&all, root);
 	if (other && !find_process(ret, root)) {
 		size_t from = ret->n;
 		*vec_push(ret) = *other;
-		add_offspring(&all, from, ret);
+		add_offspring(&all, mark, from, ret);
 	}
 	vec_done(&all);
 	return ok;
@@ -253,7 +307,7 @@ static int signal_new(const struct processes *found, int sig, struct processes *
 	return n;
 }
 
-int os_signal_descendants(int sig)
+int os_signal_descendants(int sig, const char *mark)
 {
 	struct processes found = {0}, done = {0};
 	int n_new = 0, n = -1;
@@ -261,7 +315,7 @@ int os_signal_descendants(int sig)
 	/* One that was forked while the list was read is found the next time; that matters for
 	 * SIGKILL only, where nobody is left who could fork for ever. */
 	for (int round = 0; round < KILL_ROUNDS_MAX; round++) {
-		if (!list_descendants(0, &found))
+		if (!list_descendants(0, mark, &found))
 			break;
 		n_new = signal_new(&found, sig, &done);
 		n = (int)done.n;
@@ -339,6 +393,11 @@ int os_open_nameless(int dirfd, mode_t mode)
 	if (access(path, F_OK) < 0)
 		return -ENOTSUP;
 	return TAKE_FD(fd);
+}
+
+bool os_reserve(int fd, off_t offset, off_t len)
+{
+	return fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, len) == 0;
 }
 
 int os_link_fd(int fd, int dirfd, const char *name)
@@ -474,25 +533,8 @@ void os_be_nice(void)
 }
 
 /*
- * Mounts (proc(5), /proc/PID/mountinfo): id, parent, major:minor, root, mount point, options,
- * tags …, "-", type, source, options.
+ * Mounts
  */
-
-struct mount {
-	char device[32];
-	char root[256];
-	char point[256];
-	char type[64];
-};
-
-static bool parse_mount(const char *line, struct mount *ret)
-{
-	const char *dash = strstr(line, " - ");
-
-	return dash &&
-	       sscanf(line, "%*s %*s %31s %255s %255s", ret->device, ret->root, ret->point) == 3 &&
-	       sscanf(dash, " - %63s", ret->type) == 1;
-}
 
 typedef bool mount_test(const struct mount *mount, const void *wanted);
 
@@ -508,7 +550,7 @@ static bool find_mount(mount_test *fits, const void *wanted, struct mount *ret)
 	if (!file)
 		return false;
 	while (getline(&line, &size, file) > 0) {
-		if (!parse_mount(line, &mount) || !fits(&mount, wanted))
+		if (!mount_parse(line, &mount) || !fits(&mount, wanted))
 			continue;
 		*ret = mount;
 		found = true;
@@ -605,178 +647,6 @@ bool os_dir_times_hold(int fd)
 }
 
 /*
- * Families (cgroups(7), kernel Documentation/admin-guide/cgroup-v2.rst)
- */
-
-/* What of path lies below root, "" for root itself; NULL if it does not lie there. */
-static const char *path_below(const char *root, const char *path)
-{
-	size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
-
-	if (strncmp(path, root, len) != 0 || (path[len] && path[len] != '/'))
-		return NULL;
-	return strcmp(path + len, "/") == 0 ? "" : path + len;
-}
-
-/* A mount may show a part of the hierarchy only. */
-static bool shows_group(const struct mount *mount, const void *group)
-{
-	return strcmp(mount->type, "cgroup2") == 0 && path_below(mount->root, group);
-}
-
-/* The line "0::/path" of /proc/self/cgroup. */
-static bool own_cgroup(char *out, size_t size)
-{
-	char text[4096];
-
-	if (!read_small("/proc/self/cgroup", text, sizeof(text)))
-		return false;
-	char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-	if (!line)
-		return false;
-	line = strchr(line, '/');
-	if (!line)
-		return false;
-	line[strcspn(line, "\n")] = '\0';
-	return (size_t)snprintf(out, size, "%s", line) < size;
-}
-
-/* The directory of our own cgroup. */
-static bool cgroup_dir(char *out, size_t size)
-{
-	char group[256];
-	struct mount mount;
-
-	if (!own_cgroup(group, sizeof(group)) || !find_mount(shows_group, group, &mount))
-		return false;
-	int n = snprintf(out, size, "%s%s", mount.point, path_below(mount.root, group));
-	return n > 0 && (size_t)n < size;
-}
-
-/* Opens a file of a cgroup for a word to be written to it. */
-static bool write_group(const char *dir, const char *file, const char *word)
-{
-	char path[512];
-
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
-	AUTO_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
-	return fd >= 0 && write(fd, word, strlen(word)) == (ssize_t)strlen(word);
-}
-
-bool os_family_create(struct os_family *family, const char *name)
-{
-	char dir[sizeof(family->path)], procs[sizeof(family->path) + 16];
-
-	family->path[0] = '\0';
-	if (!*name || strchr(name, '/') || name[0] == '.' || !cgroup_dir(dir, sizeof(dir)))
-		return false;
-	/* Moving a process needs this file of the group that holds both, which is ours. */
-	snprintf(procs, sizeof(procs), "%s/cgroup.procs", dir);
-	if (access(procs, W_OK) < 0)
-		return false;
-	char path[sizeof(dir) + 256];
-	int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
-	if (n < 0 || (size_t)n >= sizeof(family->path))
-		return false;
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
-		return false;
-	memcpy(family->path, path, (size_t)n + 1);
-	return true;
-}
-
-bool os_family_enter(const struct os_family *family)
-{
-	return family->path[0] && write_group(family->path, "cgroup.procs", "0");
-}
-
-/* One group and those below it, the deepest first. */
-typedef void group_visit(const char *dir, void *ctx);
-
-static void each_group(const char *dir, unsigned depth, group_visit *visit, void *ctx)
-{
-	AUTO_DIR DIR *stream = opendir(dir);
-	struct dirent *entry;
-	char path[512];
-
-	while (stream && depth < FAMILY_DEPTH_MAX && (entry = readdir(stream))) {
-		if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
-			continue;
-		if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) <
-			sizeof(path))
-			each_group(path, depth + 1, visit, ctx);
-	}
-	visit(dir, ctx);
-}
-
-struct group_signal {
-	int sig;
-	int n;
-};
-
-static void signal_group(const char *dir, void *ctx)
-{
-	struct group_signal *signal = ctx;
-	char path[512];
-	int pid;
-
-	if ((size_t)snprintf(path, sizeof(path), "%s/cgroup.procs", dir) >= sizeof(path))
-		return;
-	FILE *file = fopen(path, "re");
-	while (file && fscanf(file, "%d", &pid) == 1) {
-		/* 0: of another pid namespace. */
-		if (pid > 0 && kill(pid, signal->sig) == 0)
-			signal->n++;
-	}
-	if (file)
-		fclose(file);
-}
-
-int os_family_signal(const struct os_family *family, int sig)
-{
-	struct group_signal signal = {.sig = sig == SIGKILL ? 0 : sig};
-
-	if (!family->path[0])
-		return -1;
-	each_group(family->path, 0, signal_group, &signal);
-	if (sig != SIGKILL || write_group(family->path, "cgroup.kill", "1"))
-		return signal.n;
-	/* Before Linux 5.14: until no new ones appear. */
-	int n = signal.n;
-	signal.sig = SIGKILL;
-	for (int round = 0; round < KILL_ROUNDS_MAX && !os_family_is_empty(family); round++) {
-		each_group(family->path, 0, signal_group, &signal);
-		sched_yield();
-	}
-	return n;
-}
-
-bool os_family_is_empty(const struct os_family *family)
-{
-	char path[512], text[256];
-
-	if (!family->path[0])
-		return true;
-	snprintf(path, sizeof(path), "%s/cgroup.events", family->path);
-	if (read_small(path, text, sizeof(text)))
-		return !strstr(text, "populated 1");
-	/* One that is gone holds nothing; of one that cannot be looked at nobody knows. */
-	return access(family->path, F_OK) < 0 && errno == ENOENT;
-}
-
-static void remove_group(const char *dir, void *ctx)
-{
-	(void)ctx;
-	rmdir(dir);
-}
-
-void os_family_remove(struct os_family *family)
-{
-	if (family->path[0])
-		each_group(family->path, 0, remove_group, NULL);
-	family->path[0] = '\0';
-}
-
-/*
  * What processes use
  */
 
@@ -788,7 +658,7 @@ static int64_t proportional_bytes(const struct process *process, int64_t fallbac
 	long long kib;
 
 	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)process->pid);
-	if (!read_small(path, text, sizeof(text)))
+	if (!os_read_small(path, text, sizeof(text)))
 		return fallback;
 	const char *line = strstr(text, "\nPss:");
 	return line && sscanf(line + 5, "%lld", &kib) == 1 ? kib * 1024 : fallback;
@@ -828,28 +698,14 @@ static void add_members(const char *dir, void *ctx)
 		fclose(file);
 }
 
-/* A number behind a key at the start of a line. */
-static bool group_value(const char *dir, const char *file, const char *key, long long *ret)
-{
-	char path[512], text[8192], line[64];
-
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
-	if (!read_small(path, text + 1, sizeof(text) - 1))
-		return false;
-	text[0] = '\n';
-	snprintf(line, sizeof(line), "\n%s ", key);
-	const char *found = strstr(text, line);
-	return found && sscanf(found + strlen(line), "%lld", ret) == 1;
-}
-
 /* Without the page cache of files that are read, which memory.current and memory.peak count: that
  * is as large as the machine allows. */
 static bool group_memory(const char *dir, int64_t *ret)
 {
-	long long anon, mapped;
+	int64_t anon = os_group_value(dir, "memory.stat", "anon");
+	int64_t mapped = os_group_value(dir, "memory.stat", "file_mapped");
 
-	if (!group_value(dir, "memory.stat", "anon", &anon) ||
-		!group_value(dir, "memory.stat", "file_mapped", &mapped))
+	if (anon < 0 || mapped < 0)
 		return false;
 	*ret = anon + mapped;
 	return true;
@@ -857,9 +713,9 @@ static bool group_memory(const char *dir, int64_t *ret)
 
 static bool use_of_group(const char *dir, struct os_use *ret)
 {
-	long long usec;
+	int64_t usec = os_group_value(dir, "cpu.stat", "usage_usec");
 
-	if (!group_value(dir, "cpu.stat", "usage_usec", &usec))
+	if (usec < 0)
 		return false;
 	ret->cpu_s = (double)usec / 1e6;
 	ret->cpu_is_whole = true;
@@ -867,7 +723,7 @@ static bool use_of_group(const char *dir, struct os_use *ret)
 		return true;
 	/* The memory controller is seldom handed down to where programs run. */
 	struct processes members = {0};
-	each_group(dir, 0, add_members, &members);
+	os_each_group(dir, 0, add_members, &members);
 	ret->memory_bytes = memory_of(&members);
 	vec_done(&members);
 	return true;
@@ -883,7 +739,7 @@ bool os_family_use(const struct os_family *family, pid_t root, struct os_use *re
 		*ret = use;
 		return true;
 	}
-	bool ok = list_descendants(root, &found);
+	bool ok = list_descendants(root, NULL, &found);
 	vec_foreach (struct process, process, &found)
 		ticks += process->cpu_ticks;
 	use.cpu_s = (double)ticks / (double)sysconf(_SC_CLK_TCK);

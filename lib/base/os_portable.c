@@ -34,14 +34,22 @@ bool os_process_alive(pid_t pid, uint64_t start)
 	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
+bool os_lock_listed(ino_t inode, pid_t pid)
+{
+	(void)inode;
+	(void)pid;
+	return false;
+}
+
 bool os_become_subreaper(void)
 {
 	return false;
 }
 
-int os_signal_descendants(int sig)
+int os_signal_descendants(int sig, const char *mark)
 {
 	(void)sig;
+	(void)mark;
 	return -1;
 }
 
@@ -73,6 +81,14 @@ int os_open_nameless(int dirfd, mode_t mode)
 	(void)dirfd;
 	(void)mode;
 	return -ENOTSUP;
+}
+
+bool os_reserve(int fd, off_t offset, off_t len)
+{
+	(void)fd;
+	(void)offset;
+	(void)len;
+	return false;
 }
 
 int os_link_fd(int fd, int dirfd, const char *name)
@@ -192,10 +208,17 @@ bool os_dir_times_hold(int fd)
 	return false;
 }
 
-bool os_family_create(struct os_family *family, const char *name)
+bool os_family_create(struct os_family *family, const char *name, const struct os_limits *limits)
 {
 	(void)name;
-	family->path[0] = '\0';
+	(void)limits;
+	*family = (struct os_family){{0}};
+	return false;
+}
+
+bool os_family_is(const struct os_family *family)
+{
+	(void)family;
 	return false;
 }
 
@@ -203,6 +226,10 @@ bool os_family_enter(const struct os_family *family)
 {
 	(void)family;
 	return false;
+}
+
+void os_family_leave(void)
+{
 }
 
 int os_family_signal(const struct os_family *family, int sig)
@@ -220,7 +247,14 @@ bool os_family_is_empty(const struct os_family *family)
 
 void os_family_remove(struct os_family *family)
 {
-	family->path[0] = '\0';
+	*family = (struct os_family){{0}};
+}
+
+int64_t os_family_oom_kills(const struct os_family *family, bool *ret_shared)
+{
+	(void)family;
+	*ret_shared = true;
+	return -1;
 }
 
 bool os_family_use(const struct os_family *family, pid_t root, struct os_use *ret)

@@ -8,11 +8,11 @@
 
 #include <stddef.h>
 
-/* How many run at once: the processors that this process may use, 1 to 16. */
+/* How many run at once: the CPUs that this process may use, 1 to 16. */
 unsigned par_width(void);
 
 /* fn(ctx, i, worker) once for each i below n, in any order and at the same time; worker is below
- * par_width(). Returns when all are done. With n <= 1 or one processor no thread is started. */
+ * par_width(). Returns when all are done. With n <= 1 or one CPU no thread is started. */
 typedef void par_fn(void *ctx, size_t i, unsigned worker);
 void par_for(size_t n, par_fn *fn, void *ctx);
 

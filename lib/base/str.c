@@ -1,5 +1,6 @@
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/auto.h"
 #include "base/mem.h"
@@ -64,6 +65,39 @@ int str_to_int(
 			(long long)min, given);
 	return err_set(err, E_USAGE, "%s must be a whole number from %lld to %lld, not \"%s\"",
 		what, (long long)min, (long long)max, given);
+}
+
+bool str_is_word_of(const char *s, const char *words)
+{
+	size_t len = strlen(s);
+
+	for (const char *p = words; p && *p;) {
+		size_t n = strcspn(p, " ");
+
+		if (n == len && memcmp(p, s, n) == 0)
+			return true;
+		p += n + strspn(p + n, " ");
+	}
+	return false;
+}
+
+int str_choose(const char *s, const char *words, const char *what, struct err *err)
+{
+	if (str_is_word_of(s, words))
+		return 0;
+	AUTO_FREE char *given = str_shown(s), *list = mem_strdup("");
+
+	for (const char *p = words; *p;) {
+		size_t n = strcspn(p, " ");
+		const char *next = p + n + strspn(p + n, " ");
+		const char *between = p == words ? "" : *next ? ", " : " or ";
+		char *longer = mem_printf("%s%s%.*s", list, between, (int)n, p);
+
+		free(list);
+		list = longer;
+		p = next;
+	}
+	return err_set(err, E_USAGE, "%s must be %s, not '%s'", what, list, given);
 }
 
 static const struct unit {

@@ -32,6 +32,10 @@ bool str_ends(const char *s, const char *suffix);
 /* The first len bytes of s with a to z for A to Z. The caller frees. */
 char *str_lower(const char *s, size_t len);
 
+/* Whether s is one of words, which blanks part. */
+bool str_is_word_of(const char *s, const char *words);
+/* The same as a check: "WHAT must be A, B or C, not 'S'" (ERR_USAGE). */
+int str_choose(const char *s, const char *words, const char *what, struct err *err);
 /* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
 int str_to_int(
 	const char *s, int64_t min, int64_t max, const char *what, int64_t *ret, struct err *err);

@@ -24,33 +24,39 @@ struct parse {
 	struct yaml *last[YAML_DEPTH_MAX]; /* of each open one: its newest member */
 	struct map keys[YAML_DEPTH_MAX];   /* of each open map: key to member */
 	char *key;                         /* of the member that comes next */
-	unsigned key_line;
+	struct yaml_mark key_mark;
 	bool is_foreign; /* yaml_parse_foreign */
 	bool ended;      /* the first document is over */
 };
 
-static unsigned line_of(const yaml_mark_t *mark)
+static struct yaml_mark mark_of(const yaml_mark_t *mark)
 {
-	return (unsigned)mark->line + 1;
+	return (struct yaml_mark){(unsigned)mark->line + 1, (unsigned)mark->column + 1};
 }
 
-static int fail(struct parse *parse, size_t line, const char *text)
+static int fail(struct parse *parse, struct yaml_mark at, const char *text)
 {
-	return err_set(parse->err, E_CONFIG_SYNTAX, "%s:%zu: %s", parse->name, line, text);
+	return err_set(
+		parse->err, E_CONFIG_SYNTAX, "%s:%u:%u: %s", parse->name, at.line, at.column, text);
 }
 
 static int fail_here(struct parse *parse, const yaml_event_t *event, const char *text)
 {
-	return fail(parse, line_of(&event->start_mark), text);
+	return fail(parse, mark_of(&event->start_mark), text);
 }
 
-static size_t line_at(const struct parse *parse, size_t offset)
+/* Where libyaml has no mark: columns are counted in bytes. */
+static struct yaml_mark mark_at(const struct parse *parse, size_t offset)
 {
-	size_t line = 1;
+	struct yaml_mark at = {1, 1};
 
-	for (size_t i = 0; i < offset && i < parse->len; i++)
-		line += parse->text[i] == '\n';
-	return line;
+	for (size_t i = 0; i < offset && i < parse->len; i++) {
+		bool is_break = parse->text[i] == '\n';
+
+		at.line += is_break;
+		at.column = is_break ? 1 : at.column + 1;
+	}
+	return at;
 }
 
 static const char *line_start(const struct parse *parse, size_t line)
@@ -79,20 +85,20 @@ static int fail_parser(struct parse *parse)
 {
 	const yaml_parser_t *parser = &parse->parser;
 	const char *problem = parser->problem ? parser->problem : "not readable";
-	size_t line = parser->problem_mark.line + 1;
+	struct yaml_mark at = mark_of(&parser->problem_mark);
 
 	if (parser->error == YAML_MEMORY_ERROR)
 		mem_out(parse->len);
 	if (parser->error == YAML_READER_ERROR)
-		return fail(parse, line_at(parse, parser->problem_offset), problem);
-	if (is_tab_indented(parse, line)) {
-		fail(parse, line, "a tab in the indentation");
+		return fail(parse, mark_at(parse, parser->problem_offset), problem);
+	if (is_tab_indented(parse, at.line)) {
+		fail(parse, at, "a tab in the indentation");
 		return err_hint(parse->err, "indent with spaces");
 	}
 	if (!parser->context)
-		return fail(parse, line, problem);
-	return err_set(parse->err, E_CONFIG_SYNTAX, "%s:%zu: %s %s", parse->name, line,
-		parser->context, problem);
+		return fail(parse, at, problem);
+	AUTO_FREE char *text = mem_printf("%s %s", parser->context, problem);
+	return fail(parse, at, text);
 }
 
 /*
@@ -104,11 +110,11 @@ static struct yaml *new_node(struct parse *parse, enum yaml_kind kind, const yam
 	struct yaml *node = mem_alloc(1, sizeof(*node));
 
 	node->kind = kind;
-	node->line = line_of(&event->start_mark);
+	node->mark = mark_of(&event->start_mark);
 	node->parent = parse->at;
 	node->key = TAKE(parse->key);
-	node->key_line = parse->key_line;
-	parse->key_line = 0;
+	node->key_mark = parse->key_mark;
+	parse->key_mark = (struct yaml_mark){0};
 	if (!parse->at) {
 		parse->root = node;
 		return node;
@@ -133,22 +139,22 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 {
 	const char *key = (const char *)event->data.scalar.value;
 	bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-	unsigned line = line_of(&event->start_mark);
+	struct yaml_mark at = mark_of(&event->start_mark);
 
 	if (plain && !*key)
-		return fail(parse, line, "a key is missing before \":\"");
+		return fail(parse, at, "a key is missing before \":\"");
 	if (plain && str_eq(key, "<<") && !parse->is_foreign)
-		return fail(parse, line, "merge keys (<<) are not accepted");
+		return fail(parse, at, "merge keys (<<) are not accepted");
 	uintptr_t first =
-		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)line);
+		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)at.line);
 	if (first != 0) {
 		AUTO_FREE char *shown = str_shown(key);
-		return err_set(parse->err, E_CONFIG_SYNTAX,
-			"%s:%u: the key \"%s\" is set twice, first on line %u", parse->name, line,
-			shown, (unsigned)first);
+		AUTO_FREE char *text = mem_printf(
+			"the key '%s' is set twice, first on line %u", shown, (unsigned)first);
+		return fail(parse, at, text);
 	}
 	parse->key = mem_strdup(key);
-	parse->key_line = line;
+	parse->key_mark = at;
 	return 0;
 }
 
@@ -292,7 +298,7 @@ static void fill_empty(struct parse *parse)
 		return;
 	if (!root) {
 		root = parse->root = mem_alloc(1, sizeof(*root));
-		root->line = 1;
+		root->mark = (struct yaml_mark){1, 1};
 	}
 	free(TAKE(root->text));
 	root->kind = YAML_MAP;
@@ -328,7 +334,7 @@ static int parse_text(const char *text, size_t len, const char *name, bool is_fo
 		return err_set(err, E_CONFIG_SYNTAX, "%s is larger than 1 MiB", name);
 	const char *tag = find_excess_tag(text, len);
 	if (tag)
-		return fail(&parse, line_at(&parse, (size_t)(tag - text)),
+		return fail(&parse, mark_at(&parse, (size_t)(tag - text)),
 			"more than 100 %TAG directives");
 	if (!yaml_parser_initialize(&parse.parser))
 		mem_out(len);

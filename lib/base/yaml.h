@@ -1,5 +1,5 @@
 /*
- * YAML 1.1 as configuration: a tree of nodes with their lines, read from libyaml's events with
+ * YAML 1.1 as configuration: a tree of nodes with their places, read from libyaml's events with
  * limits: YAML_SIZE_MAX bytes, YAML_DEPTH_MAX levels, YAML_EVENTS_MAX events, 100 %TAG directives;
  * one document; no aliases, no duplicate or non-scalar keys, no tags. Scalars stay text; `plain`
  * says whether they were written without quotes, which is what types go by.
@@ -17,11 +17,16 @@ enum { YAML_SIZE_MAX = 1 << 20, YAML_DEPTH_MAX = 64, YAML_EVENTS_MAX = 10000 };
 
 enum yaml_kind { YAML_SCALAR, YAML_LIST, YAML_MAP };
 
+/* Both from 1; a column is a character. */
+struct yaml_mark {
+	unsigned line, column;
+};
+
 struct yaml {
 	enum yaml_kind kind;
-	unsigned line; /* from 1 */
-	char *key;     /* in a map: the key of this value, else NULL */
-	unsigned key_line;
+	struct yaml_mark mark;
+	char *key; /* in a map: the key of this value, else NULL */
+	struct yaml_mark key_mark;
 	char *text; /* scalar: UTF-8 without NUL */
 	bool plain;
 	bool foreign;       /* its text is not its value: see yaml_parse_foreign */
@@ -30,7 +35,8 @@ struct yaml {
 	struct yaml *parent;
 };
 
-/* name: the file, for errors "name:line: …" (E_CONFIG_SYNTAX). An empty text gives an empty map. */
+/* name: the file, for errors "name:line:column: …" (E_CONFIG_SYNTAX). An empty text gives an empty
+ * map. */
 int yaml_parse(const char *text, size_t len, const char *name, struct yaml **ret, struct err *err);
 /* The same for what other programs write for themselves: anchors and tags are read over, an alias
  * is an empty scalar. What an alias stands for, and a scalar with a tag of a program's own

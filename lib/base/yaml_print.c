@@ -7,7 +7,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { STEP = 2 };
+enum {
+	STEP = 2,
+	PLAIN_KEY_MAX = 1024, /* characters, as it is written: YAML 1.2.2, 7.4.2, "implicit keys" */
+};
 
 /*
  * Characters
@@ -205,14 +208,32 @@ static bool is_block(const struct json *json)
 
 static void add_list(const struct json *list, size_t indent, bool started, struct buf *out);
 
+/* With its colon. Readers look so far ahead for that, not farther, unless they are told. */
+static void add_key(const char *key, size_t indent, struct buf *out)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, PLAIN_KEY_MAX - 1);
+	add_text(key, &text);
+	if (!text.full) {
+		buf_addf(out, "%s:", text.data);
+		return;
+	}
+	buf_adds(out, "? ");
+	add_text(key, out);
+	buf_addc(out, '\n');
+	pad(indent, out);
+	buf_addc(out, ':');
+}
+
 /* started: the first line is indented already. */
 static void add_map(const struct json *map, size_t indent, bool started, struct buf *out)
 {
 	for (const struct json *item = json_first(map); item; item = json_next(item)) {
 		pad(started ? 0 : indent, out);
 		started = false;
-		add_text(json_key(item), out);
-		buf_adds(out, is_block(item) ? ":\n" : ": ");
+		add_key(json_key(item), indent, out);
+		buf_addc(out, is_block(item) ? '\n' : ' ');
 		if (!is_block(item))
 			add_scalar(item, indent + STEP, out);
 		else if (json_kind(item) == JSON_OBJECT)

@@ -15,9 +15,12 @@
  * lock) is passed over as long as it does.
  *
  * Any user can join, so any can hold a lock, a ticket or the queue for as long as a process of his
- * lives, also a stopped one; who made the directory could also remove files from it. Nobody can
- * make us write to, or wait for, anything but these locks: no link is followed, nothing that others
- * wrote is trusted, and the waits have limits.
+ * lives, also a stopped one; who made the directory or a file can put another in its place. That
+ * costs others time, or the order of the queue, which is said; a GPU is given to one all the same,
+ * because each user also locks what he holds where only he can write, in DIR.UID, and heeds what
+ * others have locked so (host/gpu_guard.h). Nobody can make us write to, or wait for, anything but
+ * these locks: no link is followed, nothing that others wrote is trusted, and the waits have
+ * limits.
  */
 #ifndef DLRUN_HOST_GPU_H
 #define DLRUN_HOST_GPU_H
@@ -74,8 +77,9 @@ struct gpu_claim_spec {
 	const struct strv *only; /* indexes, ids or beginnings of GPU-UUIDs that may be used; NULL
 	                            or empty: any */
 };
-/* Take a ticket. E_GPU_LOCK when the directory cannot be made or used, or somebody holds the queue
- * for 10 s; E_GPU_COUNT when want is out of range. */
+/* Take a ticket. Where the directory cannot be used, or somebody holds the queue for 10 s (a minute
+ * in later tries), this goes on without the order of the queue, which is its notice. E_GPU_LOCK
+ * when no directory of our own can be made beside it; E_GPU_COUNT when want is out of range. */
 int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, struct err *err);
 /* Look once: 1 granted (and stays so), 0 not yet. gpus: with used as it is now. Blocks for 0.2 s at
  * most. E_GPU_COUNT when the machine has fewer than wanted (of those in only): it would wait for
@@ -86,9 +90,12 @@ int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct e
 int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err);
 /* Place in the queue, from 1; of the last try. */
 unsigned gpu_claim_position(const struct gpu_claim *claim);
-/* Why it was not granted, one sentence ("2 of 2 GPUs are busy, it is 3rd in the queue"); of the
- * last try. Lives until the next one. */
+/* Why it was not granted ("GPU 0 is in use by q1-hc62r since 2026-11-23T05:04:25Z; 2 runs are
+ * before it"); of the last try, and the same as long as nothing changes. Lives until the next
+ * one. */
 const char *gpu_claim_why(const struct gpu_claim *claim);
+/* For the user, whether it was granted or not: why it is not queued for in order. NULL: it is. */
+const char *gpu_claim_notice(const struct gpu_claim *claim);
 /* A descriptor, always the same, that becomes readable after a try when something may have become
  * free; the next try drains it. Foreign processes make no event, nor does the death of a holder, so
  * look every second or few as well. -1: only that. */

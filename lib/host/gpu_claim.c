@@ -5,22 +5,30 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/str.h"
-#include "host/gpu_dir.h"
+#include "host/gpu_guard.h"
 #include "host/gpu_impl.h"
 
 enum {
 	NEW_MS = 10000, /* for the queue's lock, which is held for moments */
 	TRY_MS = 200,
-	LOOKS_MAX = 8
+	HELD_MS = 60000, /* in all, until the queue is done without */
+	LOOKS_MAX = 8,
+	HOLDERS_MAX = 2, /* that a sentence names */
+	NAMED_MAX = 8    /* GPUs that it does */
 };
 
 struct gpu_claim {
-	struct gpu_dir dir;
-	pid_t pid; /* a child that was forked only closes its copies */
+	struct gpu_dir dir; /* the shared one, or where we are alone */
+	struct gpu_guard guard;
+	char *notice;          /* why we are alone; NULL: we are not */
+	int64_t held_since_ms; /* the queue, by somebody else; 0: it is not */
+	pid_t pid;             /* a child that was forked only closes its copies */
 	unsigned want;
+	char *owner;
 	struct strv only;
 	struct buf text; /* of the ticket: the owner, and a line for each word of only */
 	uint64_t number;
@@ -30,7 +38,7 @@ struct gpu_claim {
 	char *why;
 	bool is_granted;
 	struct gpu_list granted;
-	int fds[GPU_MAX];
+	int fds[2 * GPU_MAX];
 	size_t n_fds;
 };
 
@@ -41,12 +49,14 @@ struct gpu_claim {
 /* Bits stand for the GPUs of the list. */
 struct look {
 	const struct gpu_list *gpus;
-	uint64_t eligible; /* of the claim */
-	uint64_t reserved; /* an earlier ticket may take it */
-	uint64_t busy;     /* somebody holds the lock */
-	unsigned ahead;    /* living tickets before ours */
-	uint64_t blocker;  /* the last of them that may take all that we may; 0: none */
-	int fds[GPU_MAX];  /* -1, or a lock that we hold for now */
+	uint64_t eligible;      /* of the claim */
+	uint64_t reserved;      /* an earlier ticket may take it */
+	uint64_t busy;          /* somebody holds the lock */
+	char *holders[GPU_MAX]; /* of the busy ones, in words */
+	unsigned ahead;         /* living tickets before ours */
+	uint64_t blocker;       /* the last of them that may take all that we may; 0: none */
+	int fds[GPU_MAX];       /* -1, or a lock that we hold for now */
+	int guards[GPU_MAX];    /* the same, of the guard */
 };
 
 static uint64_t bit(size_t i)
@@ -63,14 +73,18 @@ static void look_init(struct look *look, const struct gpu_claim *claim, const st
 {
 	*look = (struct look){.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
 	for (size_t i = 0; i < GPU_MAX; i++)
-		look->fds[i] = -1;
+		look->fds[i] = look->guards[i] = -1;
 }
 
 static void look_done(struct look *look)
 {
-	for (size_t i = 0; i < GPU_MAX; i++)
+	for (size_t i = 0; i < GPU_MAX; i++) {
 		if (look->fds[i] >= 0)
 			close(look->fds[i]);
+		if (look->guards[i] >= 0)
+			close(look->guards[i]);
+		free(look->holders[i]);
+	}
 }
 #define AUTO_LOOK AUTO(look_done)
 
@@ -203,7 +217,8 @@ static void lock_name(const char *id, char out[static GPU_ID_SIZE + 8])
 			*c = '_';
 }
 
-static int see_locks(const struct gpu_claim *claim, struct look *look, struct err *err)
+static int see_locks(
+	const struct gpu_claim *claim, int queue_fd, struct look *look, struct err *err)
 {
 	char name[GPU_ID_SIZE + 8];
 
@@ -212,6 +227,11 @@ static int see_locks(const struct gpu_claim *claim, struct look *look, struct er
 			continue;
 		lock_name(look->gpus->v[i].id, name);
 		int r = gpu_dir_lock(&claim->dir, name, 0, &look->fds[i], err);
+		if (r == 0)
+			look->holders[i] = gpu_dir_holder(&claim->dir, name, queue_fd);
+		else if (r > 0)
+			r = gpu_guard_lock(&claim->guard, name, queue_fd, &look->guards[i],
+				&look->holders[i], err);
 		if (r < 0)
 			return r;
 		if (r == 0)
@@ -224,25 +244,51 @@ static int see_locks(const struct gpu_claim *claim, struct look *look, struct er
  * Words
  */
 
-static const char *ordinal_end(unsigned n)
+/* "GPU 3 is ", "GPUs 0,1 are ". */
+static void add_gpus(struct buf *out, const struct look *look, uint64_t mask)
 {
-	static const char *const ends[] = {"th", "st", "nd", "rd"};
+	unsigned n = count(mask);
 
-	return n % 100 / 10 != 1 && n % 10 < ARRAY_LEN(ends) ? ends[n % 10] : "th";
+	if (out->len)
+		buf_adds(out, "; ");
+	if (n > NAMED_MAX)
+		buf_addf(out, "%u GPUs are ", n);
+	else
+		buf_adds(out, n == 1 ? "GPU " : "GPUs ");
+	for (size_t i = 0, shown = 0; n <= NAMED_MAX && i < look->gpus->n; i++)
+		if (mask & bit(i))
+			buf_addf(out, "%s%u", shown++ ? "," : "", look->gpus->v[i].index);
+	if (n <= NAMED_MAX)
+		buf_adds(out, n == 1 ? " is " : " are ");
 }
 
-static void add_part(struct buf *out, const struct look *look, uint64_t mask, const char *what)
+/* Its locks are had one after the other: the times may differ. */
+static bool is_same_holder(const char *a, const char *b)
 {
-	unsigned n = count(mask), all = count(look->eligible);
+	static const char since[] = " since ";
+	const char *end = strstr(a, since);
+	size_t len = end ? (size_t)(end - a) : strlen(a);
 
-	if (n == 0)
-		return;
-	if (out->len)
-		buf_adds(out, ", ");
-	if (all == 1)
-		buf_addf(out, "the GPU is %s", what);
-	else
-		buf_addf(out, "%u of %u GPUs %s %s", n, all, n == 1 ? "is" : "are", what);
+	return strncmp(a, b, len) == 0 && (end ? str_starts(b + len, since) : !b[len]);
+}
+
+/* A part for each holder. */
+static void add_busy(struct buf *out, const struct look *look)
+{
+	uint64_t left = look->busy;
+
+	for (unsigned n = 0; left; n++) {
+		const char *holder = look->holders[__builtin_ctzll(left)];
+		uint64_t mask = 0;
+
+		for (size_t i = 0; i < look->gpus->n; i++)
+			if ((left & bit(i)) &&
+				(n == HOLDERS_MAX || is_same_holder(look->holders[i], holder)))
+				mask |= bit(i);
+		add_gpus(out, look, mask);
+		buf_addf(out, "in use by %s", n == HOLDERS_MAX ? "other runs" : holder);
+		left &= ~mask;
+	}
 }
 
 static void explain(struct gpu_claim *claim, const struct look *look)
@@ -250,14 +296,19 @@ static void explain(struct gpu_claim *claim, const struct look *look)
 	uint64_t used = look->eligible & ~look->busy & in_use(look->gpus);
 	struct buf text;
 
-	buf_init(&text, 512);
-	add_part(&text, look, look->busy, "busy");
-	add_part(&text, look, used, "used by a program outside of dlrun");
+	buf_init(&text, 1024);
+	add_busy(&text, look);
+	if (used) {
+		add_gpus(&text, look, used);
+		buf_adds(&text, "used by a program outside of dlrun");
+	}
 	if (look->ahead)
-		buf_addf(&text, "%sit is %u%s in the queue", text.len ? ", " : "", look->ahead + 1,
-			ordinal_end(look->ahead + 1));
+		buf_addf(&text, "%s%u run%s before it", text.len ? "; " : "", look->ahead,
+			look->ahead == 1 ? " is" : "s are");
 	if (text.len == 0)
 		buf_adds(&text, "the GPUs are free");
+	if (claim->notice)
+		buf_addf(&text, "; %s", claim->notice);
 	free(claim->why);
 	claim->why = buf_take(&text);
 	buf_done(&text);
@@ -282,8 +333,9 @@ static const char *as_line(const char *s)
 
 static int write_text(struct gpu_claim *claim, const struct gpu_claim_spec *spec, struct err *err)
 {
+	claim->owner = mem_strdup(as_line(spec->owner));
 	buf_init(&claim->text, GPU_TICKET_TEXT_MAX);
-	buf_addf(&claim->text, "%.100s\n", as_line(spec->owner));
+	buf_addf(&claim->text, "%.100s\n", claim->owner);
 	for (size_t i = 0; spec->only && i < spec->only->n; i++) {
 		strv_add(&claim->only, spec->only->v[i]);
 		buf_addf(&claim->text, "%s\n", as_line(spec->only->v[i]));
@@ -305,11 +357,8 @@ static int take_ticket(struct gpu_claim *claim, struct err *err)
 
 static int fail_queue(const struct gpu_claim *claim, struct err *err)
 {
-	int r = err_set(err, E_GPU_LOCK, "another process holds %s/" GPU_DIR_QUEUE " for too long",
+	return err_set(err, E_GPU_LOCK, "another process holds %s/" GPU_DIR_QUEUE " for too long",
 		claim->dir.path);
-
-	err_hint(err, "fuser -v %s/" GPU_DIR_QUEUE, claim->dir.path);
-	return r;
 }
 
 static int join_queue(struct gpu_claim *claim, struct err *err)
@@ -322,13 +371,48 @@ static int join_queue(struct gpu_claim *claim, struct err *err)
 	return r < 0 ? r : take_ticket(claim, err);
 }
 
+static void leave_queue(struct gpu_claim *claim)
+{
+	if (claim->ticket < 0)
+		return;
+	gpu_ticket_remove(&claim->dir, claim->number);
+	close(TAKE_FD(claim->ticket));
+}
+
+/* What others do to the shared directory may cost the order of the queue, but no run. */
+static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *err)
+{
+	claim->notice = mem_printf("GPUs of this machine are not queued for in order: %s%s%s",
+		why->message, why->n_evidence ? ": " : "", why->n_evidence ? why->evidence[0] : "");
+	leave_queue(claim);
+	gpu_dir_done(&claim->dir);
+	claim->held_since_ms = 0;
+	int r = gpu_guard_queue(&claim->guard, &claim->dir, err);
+	return r < 0 ? r : join_queue(claim, err);
+}
+
+static int begin(struct gpu_claim *claim, const char *dir, struct err *err)
+{
+	AUTO_ERR struct err why = {0};
+	int r = gpu_guard_open(dir, &claim->guard, err);
+
+	if (r < 0)
+		return r;
+	r = gpu_dir_open(dir, &claim->dir, &why);
+	if (r == 0)
+		r = join_queue(claim, &why);
+	if (r < 0 && why.id != E_GPU_LOCK)
+		return err_move(err, &why);
+	return r < 0 ? go_alone(claim, &why, err) : 0;
+}
+
 int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, struct err *err)
 {
 	if (spec->want == 0 || spec->want > GPU_MAX)
 		return err_set(err, E_GPU_COUNT, "requested %u GPUs, the limit is 1 to %d",
 			spec->want, GPU_MAX);
 	AUTO_GPU_CLAIM struct gpu_claim *claim = mem_alloc(1, sizeof(*claim));
-	claim->dir = (struct gpu_dir){.fd = -1};
+	claim->dir = claim->guard.own = (struct gpu_dir){.fd = -1};
 	claim->pid = getpid();
 	claim->want = spec->want;
 	claim->ticket = claim->watch = -1;
@@ -336,9 +420,7 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	explain_as(claim, "it has just come");
 	int r = write_text(claim, spec, err);
 	if (r == 0)
-		r = gpu_dir_open(spec->dir, &claim->dir, err);
-	if (r == 0)
-		r = join_queue(claim, err);
+		r = begin(claim, spec->dir, err);
 	if (r == 0)
 		*ret = TAKE(claim);
 	return r;
@@ -355,21 +437,19 @@ static int renew_ticket(struct gpu_claim *claim, struct err *err)
 	return take_ticket(claim, err);
 }
 
-static void leave_queue(struct gpu_claim *claim)
-{
-	if (claim->ticket < 0)
-		return;
-	gpu_ticket_remove(&claim->dir, claim->number);
-	close(TAKE_FD(claim->ticket));
-}
-
 static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 {
+	char name[GPU_ID_SIZE + 8];
+
 	for (size_t i = 0; i < look->gpus->n; i++) {
 		if (!(chosen & bit(i)))
 			continue;
+		lock_name(look->gpus->v[i].id, name);
+		gpu_dir_sign(&claim->dir, name, look->fds[i], claim->owner);
 		claim->granted.v[claim->granted.n++] = look->gpus->v[i];
+		gpu_dir_sign(&claim->guard.own, name, look->guards[i], claim->owner);
 		claim->fds[claim->n_fds++] = TAKE_FD(look->fds[i]);
+		claim->fds[claim->n_fds++] = TAKE_FD(look->guards[i]);
 	}
 	claim->is_granted = true;
 	claim->position = 1;
@@ -378,28 +458,39 @@ static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 }
 
 /* All that is looked at and taken, with the queue locked. */
-static int look_and_take(struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking,
-	struct look *look, struct err *err)
+static int look_and_take(
+	struct gpu_claim *claim, int queue_fd, bool is_taking, struct look *look, struct err *err)
 {
 	int r = renew_ticket(claim, err);
 
 	if (r == 0)
 		r = see_queue(claim, look, err);
 	if (r == 0)
-		r = see_locks(claim, look, err);
+		r = see_locks(claim, queue_fd, look, err);
 	if (r < 0)
 		return r;
 	uint64_t open = look->eligible & ~look->reserved & ~look->busy;
 	if (is_taking)
-		open &= ~in_use(gpus);
-	uint64_t chosen = pick(gpus, open, claim->want);
+		open &= ~in_use(look->gpus);
+	uint64_t chosen = pick(look->gpus, open, claim->want);
 	explain(claim, look);
 	if (chosen && is_taking)
 		grant(claim, look, chosen);
 	return chosen != 0;
 }
 
-static int try_once(
+/* The queue's lock is not had: 0, but an error when that has been so for long. */
+static int wait_for_queue(struct gpu_claim *claim, struct err *err)
+{
+	int64_t now_ms = clock_ms();
+
+	if (!claim->held_since_ms)
+		claim->held_since_ms = now_ms;
+	explain_as(claim, "another process holds the queue for GPUs");
+	return now_ms - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
+}
+
+static int look_once(
 	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
 {
 	AUTO_FD int queue = -1; /* freed last */
@@ -413,12 +504,24 @@ static int try_once(
 		return r;
 	os_watch_drain(claim->watch);
 	r = gpu_dir_lock(&claim->dir, GPU_DIR_QUEUE, TRY_MS, &queue, err);
-	if (r < 0)
+	if (r == 0)
+		return wait_for_queue(claim, err);
+	claim->held_since_ms = 0;
+	return r < 0 ? r : look_and_take(claim, queue, is_taking, &look, err);
+}
+
+static int try_once(
+	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
+{
+	AUTO_ERR struct err why = {0};
+	int r = look_once(claim, gpus, is_taking, &why);
+
+	if (r >= 0)
 		return r;
-	if (r > 0)
-		return look_and_take(claim, gpus, is_taking, &look, err);
-	explain_as(claim, "another process holds the queue for GPUs");
-	return 0;
+	if (why.id != E_GPU_LOCK || claim->notice)
+		return err_move(err, &why);
+	r = go_alone(claim, &why, err);
+	return r < 0 ? r : look_once(claim, gpus, is_taking, err);
 }
 
 int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err)
@@ -434,6 +537,11 @@ int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct
 unsigned gpu_claim_position(const struct gpu_claim *claim)
 {
 	return claim->position;
+}
+
+const char *gpu_claim_notice(const struct gpu_claim *claim)
+{
+	return claim->notice;
 }
 
 const char *gpu_claim_why(const struct gpu_claim *claim)
@@ -495,8 +603,11 @@ void gpu_claim_free(struct gpu_claim *claim)
 	if (claim->watch >= 0)
 		close(claim->watch);
 	gpu_dir_done(&claim->dir);
+	gpu_guard_done(&claim->guard);
+	free(claim->notice);
 	strv_done(&claim->only);
 	buf_done(&claim->text);
+	free(claim->owner);
 	free(claim->why);
 	free(claim);
 }

@@ -61,6 +61,11 @@ static char *machine_dir(void)
 	return fs_join(places[0], NAME);
 }
 
+char *gpu_dir_place(const char *path)
+{
+	return path ? mem_strdup(path) : machine_dir();
+}
+
 /* -EAGAIN: another user has made it and not opened it to all yet. */
 static int try_open_dir(const char *path, int *ret_fd)
 {
@@ -85,7 +90,7 @@ static int try_open_dir(const char *path, int *ret_fd)
 
 int gpu_dir_open(const char *path, struct gpu_dir *ret, struct err *err)
 {
-	AUTO_FREE char *dir = path ? mem_strdup(path) : machine_dir();
+	AUTO_FREE char *dir = gpu_dir_place(path);
 	int64_t deadline_ms = clock_deadline(OPEN_WAIT_MS);
 	int fd = -1, r;
 

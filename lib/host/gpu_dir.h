@@ -5,10 +5,14 @@
  *	queue                locked for the moments of a look at tickets and GPUs
  *	gpu.ID               locked as long as somebody holds the GPU
  *	ticket.NNNNNNNNNNNN  locked as long as its owner lives and waits; the lowest is next
+ *	                     (numbers that 9e11 submits would not reach are no place in the queue)
  *	new.*, wake.*        gone in a moment; what a killed process leaves is swept
  *
- * A file gets its name when it is complete, so no instant is a bad one to die in. Files are only
- * written by their makers, and no link is followed.
+ * A file gets its name when it is complete, so no instant is a bad one to die in, and no link is
+ * followed. Who has a GPU is not decided here: see host/gpu_guard.h. Files are only written by
+ * their makers, but for the line that the holder of a GPU leaves in its lock: RUN UID PID START
+ * TIME, with field 22 of proc(5)'s stat of the process that took it. That is what one user tells
+ * another: bounded, checked, and good for a sentence only.
  */
 #ifndef DLRUN_HOST_GPU_DIR_H
 #define DLRUN_HOST_GPU_DIR_H
@@ -30,6 +34,8 @@ struct gpu_dir {
 	int fd;
 };
 
+/* path, or the machine's for NULL. The caller frees. */
+char *gpu_dir_place(const char *path);
 /* path NULL: the machine's. Made if missing. E_GPU_LOCK. */
 int gpu_dir_open(const char *path, struct gpu_dir *ret, struct err *err);
 /* Accepts {NULL, -1}. */
@@ -39,6 +45,12 @@ void gpu_dir_done(struct gpu_dir *dir);
  * for timeout_ms; E_GPU_LOCK. */
 int gpu_dir_lock(const struct gpu_dir *dir, const char *name, int64_t timeout_ms, int *ret_fd,
 	struct err *err);
+/* Write into a lock that is ours who has it. Nothing depends on whether that works. */
+void gpu_dir_sign(const struct gpu_dir *dir, const char *name, int lock_fd, const char *owner);
+/* Who has the lock that could not be had: "q1-hc62r since 2026-11-23T05:04:25Z", "… of another user
+ * since …", or "another run" where he has not said, is not the one who holds it, or does not live.
+ * queue_fd: a lock of the directory that is ours. The caller frees. */
+char *gpu_dir_holder(const struct gpu_dir *dir, const char *name, int queue_fd);
 /* A new name, gone again. */
 void gpu_dir_wake(const struct gpu_dir *dir);
 /* A locked file that is complete when it gets its name. 0 or -errno, -EEXIST when it is taken. */

@@ -14,6 +14,8 @@
 
 enum { DIGITS = 12, NAME_SIZE = 32, TAKEN_MAX = 1000 };
 static const uint64_t number_max = 999999999999;
+/* What is at or over it was written by hand, lest the numbers be used up: no place in the queue. */
+static const uint64_t number_odd = 900000000000;
 
 static void name_of(uint64_t number, char out[static NAME_SIZE])
 {
@@ -105,23 +107,14 @@ int gpu_ticket_each(
 	return 0;
 }
 
-static void note_highest(void *ctx, uint64_t number, const char *text)
-{
-	uint64_t *highest = ctx;
-
-	(void)text;
-	if (number > *highest)
-		*highest = number;
-}
-
 static void sweep(const struct gpu_dir *dir, const char *name)
 {
 	if (str_starts(name, "new.") || str_starts(name, "wake."))
 		unlinkat(dir->fd, name, 0);
 }
 
-/* The highest number that stands there, living or not. On the way what killed processes have left
- * is swept. */
+/* The highest number of the queue that stands there, living or not. On the way what killed
+ * processes have left is swept. */
 static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *err)
 {
 	AUTO_DIR DIR *stream = open_stream(dir, err);
@@ -133,14 +126,13 @@ static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *er
 	for (int n = 0; (entry = readdir(stream)); n++) {
 		if (n == GPU_DIR_ENTRIES_MAX)
 			return fail_many(dir, err);
+		uint64_t number = number_of(entry->d_name);
+
 		sweep(dir, entry->d_name);
-		note_highest(ret, number_of(entry->d_name), NULL);
+		if (number < number_odd && number > *ret)
+			*ret = number;
 	}
-	if (*ret < number_max)
-		return 0;
-	/* A dead one of another user cannot be removed: it must not use up the numbers. */
-	*ret = 0;
-	return gpu_ticket_each(dir, UINT64_MAX, note_highest, ret, err);
+	return 0;
 }
 
 int gpu_ticket_new(const struct gpu_dir *dir, const struct buf *text, uint64_t *ret_number,

@@ -1,6 +1,6 @@
 /*
- * What a program uses, summed up from looks at it: processor time and memory of its processes, its
- * GPUs, and energy (the counters of its GPUs and, where they may be read, of the processor packages
+ * What a program uses, summed up from looks at it: CPU time and memory of its processes, its
+ * GPUs, and energy (the counters of its GPUs and, where they may be read, of the CPU packages
  * by RAPL: kernel Documentation/power/powercap).
  */
 #ifndef DLRUN_HOST_USAGE_H

@@ -1,3 +1,5 @@
+#include <grp.h>
+#include <pwd.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,13 +62,25 @@ static void pin(
 		fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
 }
 
+/* Of the user alone, as many systems make one for each. */
+static bool is_private_group(gid_t gid)
+{
+	const struct passwd *user = getpwuid(geteuid());
+	const struct group *group = user && user->pw_gid == gid ? getgrgid(gid) : NULL;
+
+	return group && str_eq(group->gr_name, user->pw_name) && !*group->gr_mem;
+}
+
 /* Written by the user or the system, and by nobody else. */
 static bool is_own(const char *file)
 {
 	struct stat st;
 
-	return stat(file, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0) &&
-	       !(S_ISREG(st.st_mode) && (st.st_mode & S_IWOTH));
+	if (stat(file, &st) || !fs_is_ours(st.st_uid, (uid_t)-1))
+		return false;
+	return !S_ISREG(st.st_mode) ||
+	       !((st.st_mode & S_IWOTH) ||
+		       ((st.st_mode & S_IWGRP) && !is_private_group(st.st_gid)));
 }
 
 static int refuse(const struct kube_exec *exec, struct err *err)

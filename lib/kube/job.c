@@ -70,7 +70,7 @@ static int check_names(const struct job *job, struct err *err)
 			"'%s' cannot be the name of a Job: its pods have %zu of "
 			"%d letters",
 			shown, strlen(longest) + POD_SUFFIX, DNS_LABEL_MAX);
-		return err_hint(err, "--name NAME   # a shorter one");
+		return err_hint(err, "dlrun submit --name %.20s …", run->job);
 	}
 	if (is_dns_label(run->kube_namespace))
 		return 0;
@@ -290,8 +290,9 @@ static void set_job(struct job *job)
 			       str_starts(user, "0:") || str_starts(user, "root:"));
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
-	job->shares_results = job->is_gang && is_kept(&run->results);
-	job_choose_collector(job, !is_kept(&run->results));
+	job->keeps_results = is_kept(&run->results);
+	job->shares_results = job->is_gang && job->keeps_results;
+	job_choose_collector(job, !job->keeps_results);
 }
 
 static void say_results(const struct job *job)

@@ -62,12 +62,19 @@
 #define KUBE_MANAGED_BY  "dlrun"
 #define KUBE_JOB_TIMEOUT "dlrun: time limit" /* termination messages of dlrun's own script */
 #define KUBE_JOB_SETUP   "dlrun: setup failed"
+/* Behind those: what the results on lasting storage were at the end, within a message's 4096 bytes.
+ * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
+ * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
+ * that many bytes and a newline behind it. A rank tells of its own. */
+#define KUBE_JOB_RESULTS "dlrun: results"
 #define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
 #define KUBE_ATTEMPT_DIR "/dlrun/attempt"
 #define KUBE_HOME_DIR    "/dlrun/home" /* HOME in the restricted level */
 #define KUBE_KEEPER      "results"     /* the container that waits until they were taken */
 #define KUBE_COLLECTOR   KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
 #define KUBE_COLLECTED   ".dlrun-collected" /* in the results: what of them comes from the tree */
+/* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
+#define KUBE_CARRIED "/dlrun/carried/results.tar"
 enum { KUBE_MASTER_PORT = 29500 };
 
 /* Labels and annotations of all objects of a run. */
@@ -177,6 +184,7 @@ struct kube_run {
 	const struct strv *exclude;
 	uint64_t collect_bytes;
 	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
+	bool carries;      /* the image has KUBE_CARRIED */
 	struct kube_place results;
 	const struct kube_output *outputs;
 	size_t n_outputs;
@@ -213,10 +221,13 @@ struct json *kube_job_owner(const struct json *job);
 bool kube_wants_jobset(int nodes, int retries);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
+#define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */
 /* For sh in the container KUBE_KEEPER: it need not wait any more. */
 #define KUBE_RELEASE                                                                               \
-	"i=0; until [ -e " KUBE_ATTEMPT_DIR "/linger ]; do [ $((i += 1)) -le 200 ] || exit 0; "    \
-	"sleep 0.1; done; read -r p <" KUBE_ATTEMPT_DIR "/linger; kill \"$p\""
+	"i=0; until [ -e " KUBE_LINGERS " ]; do [ $((i += 1)) -le 200 ] || exit 0; "               \
+	"sleep 0.1; done; read -r p <" KUBE_LINGERS "; kill \"$p\""
+/* A file, made before the pod is removed: somebody takes what the program leaves then. */
+#define KUBE_ANNOUNCED KUBE_ATTEMPT_DIR "/announced"
 /* Names of what goes with a Job of that name. The caller frees. */
 char *kube_job_secret_name(const char *job);
 char *kube_job_claim_name(const char *run_id);

@@ -25,9 +25,11 @@ static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".m
  *	live		collect what is looked at while the program runs
  *	all		collect everything so far
  *	final		the same, and say what is missing
+ *	sum		what the results are by now (KUBE_JOB_RESULTS)
  * The others are steps of these, for as many paths as one command takes. -cnewer compares the
- * ctime, which no program sets; without it whole seconds are compared, the first of which begins
- * after the tree was made. Names with anything in them pass through: there are no lists of lines.
+ * ctime, which no program sets, with the time of a mark's contents. Without it stat tells both;
+ * where it knows whole seconds only, the mark has the first one that begins after the tree was
+ * made. Names with anything in them pass through: there are no lists of lines.
  */
 static const char begin_lines[] =
 	"begin)\n"
@@ -37,19 +39,25 @@ static const char begin_lines[] =
 	"\t\t(cd -- \"$m\" && find . -type f -empty -print0) | xargs -0 -r /bin/sh \"$k\" put\n"
 	"\t\t(cd -- \"$m\" && find . -type f ! -empty -print0) | xargs -0 -r /bin/sh \"$k\" put_own\n"
 	"\tfi 2>/dev/null\n"
-	"\tdate +%s >\"$a/next\"\n"
-	"\tif ! has_cnewer \"$a/next\"; then\n"
-	"\t\tread -r s <\"$a/next\"\n"
-	"\t\tz=$(stat -c %Z . 2>/dev/null) || z=0\n"
-	"\t\tif [ \"$n\" ] || [ \"$z\" -ge $((s - 1)) ]; then\n"
+	"\tif ! has_cnewer \"$k\"; then\n"
+	"\t\tmark \"$a/start\"\n"
+	"\t\tif mark_of \"$a/start\"; then\n"
+	"\t\t\ttick\n"
+	"\t\telse\n"
 	"\t\t\tsleep 1\n"
-	"\t\t\tdate +%s >\"$a/next\"\n"
+	"\t\t\tmark \"$a/start\"\n"
 	"\t\tfi\n"
 	/* The node made that file when the image was there, before the container. */
-	"\telif [ \"$n\" ] || ! touch -r /dev/termination-log \"$a/next\" 2>/dev/null; then\n"
+	"\telif [ \"$n\" ] || ! touch -r /dev/termination-log \"$a/start\" 2>/dev/null; then\n"
+	"\t\tmark \"$a/start\"\n"
 	"\t\ttick\n"
 	"\tfi\n"
-	"\tmv -f \"$a/next\" \"$a/start\"\n"
+	/* Layers on several file systems have no lasting numbers of directories. */
+	"\tp=$(names -type f -print 2>/dev/null | head -n 1)\n"
+	"\ti=%i\n"
+	"\t[ \"$(stat -c %d -- \"$p\")\" = \"$(stat -c %d .)\" ] || i=-\n"
+	"\techo \"$i %n\" >\"$a/dirs\"\n"
+	"\tdirs \"$a/start\"\n"
 	"\t;;\n"
 	"put)\n"
 	"\trm -f -- \"$@\"\n"
@@ -68,42 +76,133 @@ static const char common_lines[] =
 	"k=$0 mode=$1 status=0\n"
 	"shift\n"
 	"umask 002\n"
-	"export LC_ALL=C\n"
+	"export LC_ALL=C TZ=UTC0\n"
 	"has_cnewer() { find . -prune -cnewer \"$1\" >/dev/null 2>&1; }\n"
+	"mark() { date '+%Y-%m-%d %H:%M:%S' >\"$1\"; }\n"
+	"mark_of() {\n"
+	"\ts=$(stat -c %y \"$1\" 2>/dev/null)\n"
+	"\tcase $s in *.*[1-9]*) ;; *) read -r s <\"$1\"; return 1 ;; esac\n"
+	"}\n"
 	"tick() { sleep 0.02 2>/dev/null || sleep 1; }\n"
 	"is_there() { [ -e \"$1\" ] || [ -L \"$1\" ]; }\n"
 	"copy_options() {\n"
 	"\tg='--preserve=mode,timestamps,links --reflink=auto'\n"
-	"\tcp $g -- /dev/null \"$a/probe-$$\" 2>/dev/null && echo \"$g\"\n"
+	"\tcp $g -- /dev/null \"$a/probe-$$\" 2>/dev/null || g=-p\n"
+	"\techo \"$g\"\n"
 	"\trm -f \"$a/probe-$$\"\n"
 	"}\n"
-	/* Since when, and further conditions. */
+	/* What may be a result; $old: what ends first. */
+	"names() {\n"
+	"\tfind \"${at:-.}\" -xdev $old ";
+
+static const char changed_lines[] =
+	" -prune -o \"$@\"\n"
+	"}\n"
+	"dirs() {\n"
+	"\told='! -type d -o' at=\n"
+	"\tread -r i <\"$a/dirs\"\n"
+	"\tnames -exec stat -c \"$i\" {} + >\"$1.dirs\"\n"
+	"} 2>/dev/null\n"
+	/* Since when, and conditions. What is older ends before names are looked at: nearly all
+	 * files. */
 	"changed() {\n"
-	"\tf=$1\n"
+	"\tf=$1 old= at=\n"
 	"\tshift\n"
 	"\tif has_cnewer \"$f\"; then\n"
+	"\t\told=\"! -type d ! -cnewer $f -o\"\n"
 	"\t\tset -- \"$@\" -cnewer \"$f\" -print0\n"
 	"\telse\n"
-	"\t\tread -r s <\"$f\"\n"
+	"\t\tmark_of \"$f\"\n"
 	"\t\tset -- \"$@\" -exec /bin/sh \"$k\" since \"$s\" {} +\n"
-	"\tfi\n";
+	"\tfi\n"
+	"\tnames \"$@\"\n"
+	"}\n"
+	/* What lies in a directory that was moved as a whole has the times that it had. */
+	"moved() {\n"
+	"\tread -r i <\"$a/dirs\" && [ -s \"$1.dirs\" ] || return 0\n"
+	"\tchanged \"$1\" -type d | xargs -0 -r stat -c \"$i\" | grep -Fvxf \"$1.dirs\" | {\n"
+	"\t\told= top=/ n=0\n"
+	"\t\twhile IFS= read -r d && [ $n -lt 1000 ]; do\n"
+	"\t\t\tat=${d#* }\n"
+	"\t\t\tcase $at in \"$top\"/*) continue ;; ./*) [ -d \"$at\" ] || continue ;; *) continue ;; esac\n"
+	"\t\t\ttop=$at n=$((n + 1))\n"
+	"\t\t\tnames \\( -type f -o -type l \\) -print0\n"
+	"\t\tdone\n"
+	"\t}\n"
+	"} 2>/dev/null\n"
+	"list_all() {\n"
+	"\tmoved \"$1\" >\"$a/moved\"\n"
+	"\tif [ -s \"$a/moved\" ]; then\n"
+	"\t\tchanged \"$1\" \\( -type f -o -type l \\) | sort -zu \"$a/moved\" -\n"
+	"\telse\n"
+	"\t\tchanged \"$1\" \\( -type f -o -type l \\)\n"
+	"\tfi\n"
+	"}\n";
+
+/* Of lines "// SIZE TIME ./PATH", which no path has in it: the largest names at the top; of files
+ * with parameters those that count (run/params.h). */
+static const char summary_awk[] =
+	"function flush(at, top, kind, deep) {\n"
+	"\tif (path == \"\") return\n"
+	"\tfiles++\n"
+	"\tbytes += size\n"
+	"\tat = index(path, \"/\")\n"
+	"\ttop = at ? substr(path, 1, at) : path\n"
+	"\tcount[top]++\n"
+	"\tsum[top] += size\n"
+	"\tif (path ~ /\\n/ || !match(path, kinds)) return\n"
+	"\tkind = substr(path, RSTART)\n"
+	"\tsub(/^\\//, \"\", kind)\n"
+	"\tdeep = gsub(\"/\", \"/\", path)\n"
+	"\tif ((kind in depth) && (deep > depth[kind] || (deep == depth[kind] && time < newest[kind]))) return\n"
+	"\tdepth[kind] = deep\n"
+	"\tnewest[kind] = time\n"
+	"\tparams[kind] = path\n"
+	"}\n"
+	"/^\\/\\/ / {\n"
+	"\tflush()\n"
+	"\tsize = $2\n"
+	"\ttime = $3\n"
+	"\tpath = substr($0, length($2 $3) + 8)\n"
+	"\tnext\n"
+	"}\n"
+	"{ path = path \"\\n\" $0 }\n"
+	"END {\n"
+	"\tflush()\n"
+	"\tfor (top in sum) more++\n"
+	"\tshown = 0\n"
+	"\tfor (room = 2000; shown < 20; shown++) {\n"
+	"\t\tbest = \"\"\n"
+	"\t\tfor (top in sum) if (best == \"\" || sum[top] > sum[best]) best = top\n"
+	"\t\tif (best == \"\" || (room -= length(best) + 20) < 0) break\n"
+	"\t\tname = best\n"
+	"\t\tgsub(/\\\\/, \"&&\", name)\n"
+	"\t\tgsub(/\\n/, \"\\\\n\", name)\n"
+	"\t\tline[shown] = count[best] \" \" sprintf(\"%.0f\", sum[best]) \" \" name\n"
+	"\t\tdelete sum[best]\n"
+	"\t}\n"
+	"\tprintf \"\\n" KUBE_JOB_RESULTS " %d %.0f %d\\n\", files, bytes, more - shown\n"
+	"\tfor (i = 0; i < shown; i++) print line[i]\n"
+	"\tfor (kind in params) print \"params \" params[kind]\n"
+	"}\n";
 
 static const char rest_lines[] =
 	/* The names of many, and the times in the same order, unless one is gone meanwhile. */
 	"since)\n"
 	"\ts=$1 n=0\n"
 	"\tshift\n"
-	"\ttimes=$(stat -c %Z -- \"$@\" 2>/dev/null)\n"
+	"\tIFS='\n'\n"
+	"\ttimes=$(stat -c %z -- \"$@\" 2>/dev/null)\n"
 	"\tfor z in $times; do n=$((n + 1)); done\n"
 	"\tif [ $n = $# ]; then\n"
 	"\t\tfor z in $times; do\n"
-	"\t\t\t[ \"$z\" -lt \"$s\" ] || printf '%s\\0' \"$1\"\n"
+	"\t\t\t[ ! \"$z\" \\> \"$s\" ] || printf '%s\\0' \"$1\"\n"
 	"\t\t\tshift\n"
 	"\t\tdone\n"
 	"\telse\n"
 	"\t\tfor p; do\n"
-	"\t\t\tz=$(stat -c %Z -- \"$p\" 2>/dev/null) || continue\n"
-	"\t\t\t[ \"$z\" -lt \"$s\" ] || printf '%s\\0' \"$p\"\n"
+	"\t\t\tz=$(stat -c %z -- \"$p\" 2>/dev/null) || continue\n"
+	"\t\t\t[ ! \"$z\" \\> \"$s\" ] || printf '%s\\0' \"$p\"\n"
 	"\t\tdone\n"
 	"\tfi\n"
 	"\t;;\n"
@@ -182,6 +281,28 @@ static const char rest_lines[] =
 	"\t\tfi\n"
 	"\tdone\n"
 	"\t;;\n"
+	"sum)\n"
+	"\tcd -- \"$o\" || exit\n"
+	"\tset -- -path ./" KUBE_COLLECTED " -prune\n"
+	"\t[ \"$i\" != 0 ] || set -- \"$@\" -o -path './rank-[1-9]*' -prune\n"
+	"\tfind . \\( \"$@\" \\) -o -type f -exec stat -c '// %s %Y %n' {} + 2>/dev/null | awk -v kinds=\"$kinds\" \"$summary\" | {\n"
+	"\t\tn=3800\n"
+	"\t\twhile IFS= read -r l; do\n"
+	"\t\t\tp=${l#params }\n"
+	"\t\t\tz=0\n"
+	"\t\t\t[ \"$p\" = \"$l\" ] || z=$(wc -c <\"./$p\") || continue\n"
+	"\t\t\t[ $((z + ${#l} + 10)) -le $n ] || continue\n"
+	"\t\t\tn=$((n - z - ${#l} - 10))\n"
+	"\t\t\tif [ \"$p\" = \"$l\" ]; then\n"
+	"\t\t\t\tprintf '%s\\n' \"$l\"\n"
+	"\t\t\telse\n"
+	"\t\t\t\tprintf 'params %s %s\\n' $((z)) \"$p\"\n"
+	"\t\t\t\thead -c $((z)) \"./$p\"\n"
+	"\t\t\t\techo\n"
+	"\t\t\tfi\n"
+	"\t\tdone\n"
+	"\t} 2>/dev/null\n"
+	"\t;;\n"
 	"live | all | final)\n"
 	"\t[ -e \"$a/start\" ] || exit 0\n"
 	"\tuntil ln -s $$ \"$a/busy\" 2>/dev/null; do\n"
@@ -190,7 +311,8 @@ static const char rest_lines[] =
 	"\tdone\n"
 	"\ttrap 'rm -f \"$a/busy\"' EXIT\n"
 	"\trm -rf \"$t\"\n"
-	"\t[ $mode = final ] || { date +%s >\"$a/next\"; tick; }\n"
+	"\t[ $mode = final ] || { mark \"$a/next\"; tick; }\n"
+	"\t[ $mode != all ] || dirs \"$a/next\"\n"
 	"\tsince=$a/last-$mode\n"
 	"\t[ $mode != final ] || since=$a/last-all\n"
 	"\t[ -e \"$since\" ] || since=$a/start\n"
@@ -198,13 +320,13 @@ static const char rest_lines[] =
 	"\t\tlive >\"$a/list\"\n"
 	"\telse\n"
 	"\t\t[ ! -d \"$m\" ] || find \"$m\" -type f -exec /bin/sh \"$k\" gone {} +\n"
-	"\t\tchanged \"$a/start\" >\"$a/list\"\n"
+	"\t\tlist_all \"$a/start\" >\"$a/list\"\n"
 	"\t\tif is_over; then\n"
 	"\t\t\txargs -0 /bin/sh \"$k\" aged <\"$a/list\" | sort -z -rn |\n"
 	"\t\t\t\txargs -0 -r /bin/sh \"$k\" fit >\"$a/fits\"\n"
 	"\t\t\tmv -f \"$a/fits\" \"$a/list\"\n"
 	"\t\telif [ \"$since\" != \"$a/start\" ]; then\n"
-	"\t\t\tchanged \"$since\" >\"$a/list\"\n"
+	"\t\t\tlist_all \"$since\" >\"$a/list\"\n"
 	"\t\tfi\n"
 	"\tfi\n"
 	"\tif [ -s \"$a/list\" ]; then\n"
@@ -213,7 +335,10 @@ static const char rest_lines[] =
 	"\t\t(cd -- \"$t\" && find . -type d -print0) | xargs -0 -r /bin/sh \"$k\" merge || status=1\n"
 	"\t\trm -rf \"$t\"\n"
 	"\tfi\n"
-	"\t[ $mode = final ] || [ $status = 1 ] || mv -f \"$a/next\" \"$a/last-$mode\"\n"
+	"\tif [ $mode != final ] && [ $status = 0 ]; then\n"
+	"\t\t[ $mode = live ] || mv -f \"$a/next.dirs\" \"$a/last-all.dirs\"\n"
+	"\t\tmv -f \"$a/next\" \"$a/last-$mode\"\n"
+	"\tfi\n"
 	"\t;;\n"
 	"esac\n"
 	"exit $status\n";
@@ -267,7 +392,7 @@ static void add_skipped(const struct job *job, struct buf *out)
 		AUTO_FREE char *path = escaped_pattern(run->data[i].path);
 		add_test(out, "-path", path);
 	}
-	buf_adds(out, " \\) -prune -o \\( -type f -o -type l \\)");
+	buf_adds(out, " \\)");
 }
 
 char *job_collector(const struct job *job)
@@ -285,14 +410,16 @@ char *job_collector(const struct job *job)
 	add_quoted(&out, run->workdir);
 	buf_adds(&out, "\ncd -- \"$r\" || exit\n");
 	buf_adds(&out, common_lines);
-	buf_adds(&out, "\tfind . -xdev ");
 	add_skipped(job, &out);
-	buf_adds(&out, " \"$@\"\n}\n"
-		       "live() {\n"
-		       "\tchanged \"$since\" \\( -name '*tfevents*' -o -name params.json -o -name "
-		       "hparams.yaml "
+	buf_adds(&out, changed_lines);
+	buf_adds(&out, "live() {\n"
+		       "\tchanged \"$since\" \\( -type f -o -type l \\) "
+		       "\\( -name '*tfevents*' -o -name params.json -o -name hparams.yaml "
 		       "-o -name args.json -o -path '*/.hydra/config.yaml' -o -path "
-		       "'*/.hydra/overrides.yaml' \\)\n"
+		       "'*/.hydra/overrides.yaml' -o -name projector_config.pbtxt -o -name "
+		       "tensors.tsv -o -name metadata.tsv -o -name sprite.png -o -name "
+		       "'*.pt.trace.json' -o -name '*.pt.trace.json.gz' -o -name "
+		       "'tfdbg_events.*' -o -path '*/plugins/profile/*' \\)\n"
 		       "}\n");
 	buf_addf(&out,
 		"is_over() {\n"
@@ -305,7 +432,11 @@ char *job_collector(const struct job *job)
 		"\t[ \"$n\" -gt %llu ]\n"
 		"}\n",
 		most, most);
-	buf_adds(&out, "case $mode in\n");
+	buf_adds(&out,
+		"kinds='(^|/)(params[.]json|args[.]json|hparams[.]ya?ml|[.]hydra/(overrides|config)[.]yaml)$'\n"
+		"summary=");
+	add_quoted(&out, summary_awk);
+	buf_adds(&out, "\ncase $mode in\n");
 	buf_adds(&out, begin_lines);
 	buf_adds(&out, rest_lines);
 	return buf_take(&out);

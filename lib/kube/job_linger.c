@@ -16,7 +16,8 @@ enum {
 /*
  * The program's script holds the pipe open, and whatever ends it closes that. Behind that the exit
  * code is known to the cluster already, since it is the other container's. TERM is the removal of
- * the pod, or somebody who has taken the results.
+ * the pod, or somebody who has taken the results. What the program leaves when the pod is being
+ * removed waits for as long as the node lets it, where somebody has announced that he takes it.
  */
 static const char wait_lines[] =
 	"n= i=0 a=" KUBE_ATTEMPT_DIR "\n"
@@ -35,8 +36,13 @@ static const char wait_lines[] =
 	"fi\n"
 	"p=$!\n"
 	"while kill -0 $p 2>/dev/null; do wait $p; done\n"
-	"[ -z \"$n\" ]%s || exit 0\n"
-	"[ \"$(find " KUBE_OUTPUT_DIR " -path " KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
+	"k=\n"
+	"if [ \"$n\" ]; then\n"
+	"\t[ -e " KUBE_ANNOUNCED " ] || exit 0\n"
+	"\tn= k=1\n"
+	"%s"
+	"fi\n"
+	"[ \"$k$(find " KUBE_OUTPUT_DIR " -path " KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
 	" -prune -o ! -type d -print 2>/dev/null | head -c 1)\" ] || exit 0\n"
 	"sleep %lld &\n"
 	"p=$!\n"
@@ -98,7 +104,7 @@ static int set_command(const struct job *job, struct json *container, struct err
 
 	buf_init(&script, SCRIPT_MAX);
 	buf_addf(&script, wait_lines, (int)LOOKS_MAX,
-		is_conditional(job) ? " && [ -e " WANTED " ]" : "",
+		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
 		(long long)((run->linger_ms + 999) / 1000));
 	job_shell_words(job, &words);
 	strv_add(&words, "-c");

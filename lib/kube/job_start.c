@@ -55,7 +55,7 @@ static const char stay_term[] = "term() { pass; }\n";
 static const char stay_limit[] =
 	"limit() { if [ \"$t\" ]; then kill -s KILL \"$p\"; else t=1; pass; fi; }\n"
 	"trap 'n=1; limit' %s\n";
-static const char stay_start[] = "if env --default-signal=INT,QUIT true 2>/dev/null; then\n"
+static const char stay_start[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
 				 "\tset -- env --default-signal=INT,QUIT \"$@\"\n"
 				 "fi\n"
 				 "\"$@\"%s &\n"
@@ -73,6 +73,25 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
 			       "\tc=124\n"
 			       "fi\n";
 
+/* Whatever has read the results of the attempt before had one of these, too. What lies in the
+ * results already is of this Job: a retry on the same storage. */
+static const char carry_lines[] =
+	"if command -v tar >/dev/null; then\n"
+	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
+	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
+	"else\n"
+	"\tpython3 -c 'import sys, tarfile\n"
+	"top = \"rank-\" + sys.argv[1] + \"/\"\n"
+	"t = tarfile.open(\"" KUBE_CARRIED "\", errors=\"surrogateescape\")\n"
+	"for m in t:\n"
+	"    if m.name.startswith(top):\n"
+	"        m.name = m.name[len(top):]\n"
+	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"${JOB_COMPLETION_INDEX:-0}\"\n"
+	"fi || {\n"
+	"\techo 'dlrun: the files of the attempt before cannot be put back' >&2\n"
+	"\texit 125\n"
+	"}\n";
+
 /* The files of the attempt are those of its shell. */
 static const char collect_begin[] = "printf '%s' \"$1\" >" KUBE_COLLECTOR "\n"
 				    "shift\n";
@@ -89,11 +108,14 @@ static const char collect_live[] = "(trap '' TERM INT QUIT %s\n"
 				   "\tw=$((10 + 20 * ($(date +%%s) - b)))\n"
 				   "done) >/dev/null 2>&1 &\n";
 static const char collect_end[] = "trap '' TERM INT QUIT ALRM USR2\n"
-				  "/bin/sh " KUBE_COLLECTOR " final 2>" KUBE_COLLECTOR ".said\n"
-				  "n=0\n"
-				  "while IFS= read -r l && [ $((n += 1)) -le 20 ]; do\n"
-				  "\tprintf 'dlrun: %s\\n' \"$l\" >&2\n"
-				  "done <" KUBE_COLLECTOR ".said\n";
+				  "/bin/sh " KUBE_COLLECTOR " final 2>&1 >/dev/null | {\n"
+				  "\tn=0\n"
+				  "\twhile IFS= read -r l; do\n"
+				  "\t\t[ $((n += 1)) -gt 20 ] || printf 'dlrun: %s\\n' \"$l\" >&2\n"
+				  "\tdone\n"
+				  "}\n";
+static const char collect_sum[] =
+	"/bin/sh " KUBE_COLLECTOR " sum >>/dev/termination-log 2>/dev/null\n";
 
 static long long seconds(int64_t ms)
 {
@@ -149,13 +171,15 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 		return;
 	job->collects = run->collects;
 	job->lingers = ends_with_pod && run->linger_ms > 0;
+	job->carries = run->carries;
 }
 
 bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->before || run->setup || stays(job) || (job->counts && !run->has_no_shell);
+	return run->before || run->setup || job->carries || stays(job) ||
+	       (job->counts && !run->has_no_shell);
 }
 
 /*
@@ -245,6 +269,8 @@ static void add_stay(const struct job *job, struct buf *script)
 		buf_adds(script, stay_end);
 	if (job->collects)
 		buf_adds(script, collect_end);
+	if (job->collects && job->keeps_results)
+		buf_adds(script, collect_sum);
 	job_linger_end(job, script);
 	buf_adds(script, "exit \"$c\"");
 }
@@ -260,6 +286,8 @@ static char *make_script(const struct job *job)
 			run->attempt);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
+	if (job->carries)
+		buf_adds(&script, carry_lines);
 	if (run->setup)
 		buf_adds(&script, setup_lines);
 	if (job->collects)
@@ -363,7 +391,7 @@ static int check_shell(const struct job *job, struct err *err)
 	if (!run->has_no_shell || !job_has_script(job))
 		return 0;
 	err_set(err, E_KUBE_SHELL, "%s needs a shell, and the image has none", what);
-	return err_hint(err, "--image BASE   # one with /bin/sh");
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
 
 int job_start(const struct job *job, struct json *container, struct err *err)

@@ -55,7 +55,7 @@ static int check_place(
 		err_set(err, E_KUBE_STORAGE, "%s: namespace %s takes no pod with %s in it", shown,
 			run->kube_namespace, place_kind(place));
 		err_evidence(err, "pod-security.kubernetes.io/enforce: %s", run->enforced);
-		return err_hint(err, "use a claim: {pvc: NAME}");
+		return err_hint(err, "{pvc: datasets}   # a claim instead");
 	}
 	return 0;
 }
@@ -298,7 +298,7 @@ static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
 		err_set(err, E_KUBE_SHELL,
 			"the snapshot has files below an output, and the image no shell to copy "
 			"them");
-		return err_hint(err, "--image BASE   # one with /bin/sh");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 	}
 	struct json *init = json_object(), *mounts = json_array(), *inits = json_array();
 	json_set_str(init, "name", "outputs");

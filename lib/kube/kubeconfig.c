@@ -270,7 +270,8 @@ static int fail_none(const struct kubeconfig_env *env, const struct kubeconfig *
 		return err_hint(err, "unset KUBECONFIG   # then ~/.kube/config counts");
 	}
 	err_set(err, E_KUBE_NO_CONFIG, "there is no ~/.kube/config, and KUBECONFIG is not set");
-	return err_hint(err, "export KUBECONFIG=FILE   # whoever runs the cluster has it");
+	return err_hint(err,
+		"ask whoever runs the cluster for a kubeconfig, and save it as ~/.kube/config");
 }
 
 int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, struct err *err)

@@ -355,8 +355,10 @@ static int check_top(const struct json *overlay, struct err *err)
 			(str_eq(key, "kind") &&
 				str_starts(json_str(item) ? json_str(item) : "", "Pod")))
 			continue;
-		err_set(err, E_KUBE_OVERLAY, "the overlay has %s at its top", shown);
-		return err_hint(err, "spec: {…}   # as in a Pod");
+		return err_set(err, E_KUBE_OVERLAY,
+			"the overlay has '%s' beside metadata and spec: put it below spec, as in a "
+			"Pod",
+			shown);
 	}
 	return 0;
 }

@@ -26,7 +26,7 @@ enum {
 	DIAL_MS = 30 * 1000,
 	/* Waits for a descriptor before the connection is not read. API servers (1.34) may lose
 	 * the last of what they could not send when the command ends: they see no short stall. */
-	OUTPUT_MAX = 16 << 20,
+	OUTPUT_MAX = 8 << 20, /* of each stream; more waits in the connection */
 	STATUS_MAX = 64 << 10,
 	INPUT_PIECE = 32 << 10,
 	SIZE_MAX_TEXT = 64,

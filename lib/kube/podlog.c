@@ -36,7 +36,12 @@ enum {
 	TELL_AFTER = 3,        /* failures */
 	ROTATION_MS = 3000,    /* the least between two of a kubelet */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
+	REMOVED_MS = 10000,    /* for one that has not found the container */
+	STATIC_MS = 8000,      /* the same for what is not followed */
+	REFUSED_MS = 30000,    /* a server that starts may refuse what it allowed before */
 };
+
+static const int64_t MS_NS = 1000000;
 
 /* One line that is asked for beside the stream. */
 struct probe {
@@ -51,9 +56,9 @@ struct podlog {
 	struct kube_client *client;
 	struct loop *loop;
 	struct podlog_events events;
-	char *path, *container, *label, *id;
+	char *pod_path, *path, *container, *label, *id, *uid;
 	bool follow, previous;
-	int64_t tail_lines, since_ms;
+	int64_t tail_lines, since_ms, started_ms;
 
 	struct podlog_lines *lines;
 	struct kube_call *stream;
@@ -73,8 +78,13 @@ struct podlog {
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
 	unsigned failures;
-	bool told;       /* of them */
-	unsigned n_ends; /* of streams, in order and without anything new */
+	int64_t refused_ms;     /* since when the login is; 0: it is not */
+	bool has_read;          /* a stream or probe, ever */
+	struct kube_call *look; /* at the pod, which may be gone */
+	struct err look_fault;  /* of the stream before that */
+	struct err fault;       /* what it ends with */
+	bool told;              /* of them */
+	unsigned n_ends;        /* of streams, in order and without anything new */
 	char *last_remark;
 
 	struct probe head, tail;
@@ -107,7 +117,7 @@ static void tell(struct podlog *podlog, const char *text)
 
 static const char *time_text(int64_t ns, char out[static CLOCK_TEXT_SIZE])
 {
-	clock_format(ns / 1000000, out);
+	clock_format(ns / MS_NS, out);
 	return out;
 }
 
@@ -119,7 +129,7 @@ static void end_line(struct podlog *podlog, int64_t ns)
 	if (!podlog->in_line || !podlog->events.data)
 		return;
 	podlog->in_line = false;
-	podlog->events.data(podlog->events.ctx, "\n", 1, ns / 1000000, &err);
+	podlog->events.data(podlog->events.ctx, "\n", 1, ns / MS_NS, &err);
 }
 
 static void on_gap(void *ctx, const struct podlog_gap *gap)
@@ -130,20 +140,25 @@ static void on_gap(void *ctx, const struct podlog_gap *gap)
 		[PODLOG_BEGINNING] = "may be missing: its node keeps the newest part of a log only",
 	};
 	struct podlog *podlog = ctx;
-	char after[CLOCK_TEXT_SIZE], before[CLOCK_TEXT_SIZE];
+	int64_t from_ns = gap->after_ns ? gap->after_ns : podlog->started_ms * MS_NS;
+	char after[CLOCK_TEXT_SIZE], before[CLOCK_TEXT_SIZE], size[32];
 	AUTO_FREE char *until = NULL, *text = NULL;
 
+	duration_text((gap->before_ns - from_ns) / MS_NS, size);
 	if (gap->kind == PODLOG_BEGINNING)
-		until = mem_printf("before %s", time_text(gap->before_ns, before));
+		until = mem_printf("before %s (%s)", time_text(gap->before_ns, before), size);
 	else if (gap->before_ns)
-		until = mem_printf("between %s and %s", time_text(gap->after_ns, after),
-			time_text(gap->before_ns, before));
+		until = mem_printf("between %s and %s (%s)", time_text(gap->after_ns, after),
+			time_text(gap->before_ns, before), size);
 	else
 		until = mem_printf("after %s", time_text(gap->after_ns, after));
 	text = mem_printf("%s: lines %s %s", podlog->label, until, why[gap->kind]);
 	if (gap->kind != PODLOG_BEGINNING)
 		end_line(podlog, gap->after_ns);
-	tell(podlog, text);
+	if (podlog->events.gap)
+		podlog->events.gap(podlog->events.ctx, text);
+	else
+		tell(podlog, text);
 }
 
 static void on_remark(void *ctx, const char *line, size_t len)
@@ -184,6 +199,7 @@ static int on_lines(void *ctx, const char *data, size_t len, int64_t time_ms, st
 static void stop_all(struct podlog *podlog)
 {
 	kube_cancel(TAKE(podlog->stream));
+	kube_cancel(TAKE(podlog->look));
 	kube_cancel(TAKE(podlog->head.call));
 	kube_cancel(TAKE(podlog->tail.call));
 	loop_remove_timer(podlog->loop, TAKE(podlog->next));
@@ -234,9 +250,12 @@ static struct query base_query(const struct podlog *podlog)
 static int on_end_timer(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
+	AUTO_ERR struct err fault = {0};
 
 	podlog->next = NULL;
-	return end_now(podlog, NULL, err);
+	if (err_is_set(&podlog->fault))
+		err_move(&fault, &podlog->fault);
+	return end_now(podlog, &fault, err);
 }
 
 static void end_soon(struct podlog *podlog)
@@ -246,12 +265,15 @@ static void end_soon(struct podlog *podlog)
 }
 
 /* The last line could not be had. */
-static void finish_later(struct podlog *podlog)
+static void finish_later(struct podlog *podlog, struct err *fault)
 {
-	if (clock_ms() > podlog->finish_ms)
-		end_soon(podlog);
-	else
+	if (clock_ms() <= podlog->finish_ms) {
 		plan_next(podlog, GRACE_MS);
+		return;
+	}
+	err_clear(&podlog->fault);
+	err_move(&podlog->fault, fault);
+	end_soon(podlog);
 }
 
 static int on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -271,8 +293,8 @@ static int on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
 	probe->call = NULL;
 	if (!err_is_set(&answer->fault))
 		probe->done(probe->podlog, &probe->text);
-	else if (probe->podlog->finishing && !probe->podlog->stream)
-		finish_later(probe->podlog);
+	else if (probe->podlog->finishing && !probe->podlog->stream && !probe->podlog->look)
+		finish_later(probe->podlog, &answer->fault);
 	return 0;
 }
 
@@ -344,6 +366,7 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 
 	if (podlog->is_cut)
 		return 1;
+	podlog->has_read = true;
 	note_first(podlog);
 	podlog->heard_ms = clock_ms();
 	podlog->watch_ms = 0;
@@ -368,12 +391,11 @@ static int64_t pause_ms(const struct podlog *podlog)
 	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
 }
 
-/* The container has not begun yet, or nothing is kept of it (kubelet,
- * validateContainerLogStatus). */
+/* The container has not begun yet (kubelet, validateContainerLogStatus). */
 static bool is_waiting(const struct err *fault)
 {
-	static const char *const words[] = {"waiting to start", "is not available",
-		"ContainerCreating", "PodInitializing", "does not have a host assigned"};
+	static const char *const words[] = {"waiting to start", "ContainerCreating",
+		"PodInitializing", "does not have a host assigned"};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (strstr(fault->message, words[i]))
@@ -381,24 +403,11 @@ static bool is_waiting(const struct err *fault)
 	return false;
 }
 
-static bool is_final(const struct err *fault)
+/* There never was one, whoever is asked. */
+static bool is_without_container(const struct err *fault)
 {
-	return fault->id == E_KUBE_INVALID || fault->id == E_KUBE_NOT_FOUND ||
-	       fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH;
-}
-
-/* 400: there is none of the instance before, none yet of this one, or no such container. */
-static int refused(struct podlog *podlog, struct err *fault, struct err *err)
-{
-	if (podlog->previous)
-		return end_now(podlog, NULL, err);
-	if (!is_waiting(fault))
-		return end_now(podlog, fault, err);
-	if (podlog->finishing || !podlog->follow)
-		return end_now(podlog, NULL, err);
-	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
-	plan_next(podlog, pause_ms(podlog));
-	return 0;
+	return strstr(fault->message, "is not valid for pod") ||
+	       strstr(fault->message, "is terminated");
 }
 
 static void tell_failure(struct podlog *podlog, const struct err *fault)
@@ -412,18 +421,102 @@ static void tell_failure(struct podlog *podlog, const struct err *fault)
 	podlog->told = true;
 }
 
-static int stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
+/* Who may read it says the API server, which may not know that yet when it has just started. */
+static bool is_forbidden(struct podlog *podlog, const struct err *fault)
 {
-	bool late = podlog->finishing ? clock_ms() > podlog->finish_ms
-				      : !podlog->follow && podlog->failures >= TELL_AFTER;
+	int64_t now_ms = clock_ms();
 
-	if (fault->id == E_KUBE_INVALID)
-		return refused(podlog, fault, err);
-	if (is_final(fault) || late)
+	if (fault->id != E_KUBE_DENIED && fault->id != E_KUBE_AUTH) {
+		podlog->refused_ms = 0;
+		return false;
+	}
+	podlog->refused_ms = podlog->refused_ms ? podlog->refused_ms : now_ms;
+	return !podlog->has_read || now_ms >= podlog->refused_ms + REFUSED_MS;
+}
+
+static bool is_too_late(const struct podlog *podlog, const struct err *fault)
+{
+	bool is_removed = fault->id == E_KUBE_INVALID;
+	int64_t now_ms = clock_ms();
+
+	if (podlog->finishing)
+		return now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
+	return !podlog->follow && podlog->failures >= TELL_AFTER &&
+	       now_ms >= podlog->begun_ms + STATIC_MS;
+}
+
+/* Whatever a kubelet says, or whoever stands before it: the pod is there. */
+static int failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	if (is_too_late(podlog, fault))
 		return end_now(podlog, fault, err);
 	podlog->failures++;
 	tell_failure(podlog, fault);
 	plan_next(podlog, pause_ms(podlog));
+	return 0;
+}
+
+/* 400: there is none of the instance before, none yet of this one, no such container; or its
+ * runtime does not answer the kubelet. */
+static int refused(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	if (podlog->previous && strstr(fault->message, "previous terminated container"))
+		return end_now(podlog, NULL, err);
+	if (is_without_container(fault))
+		return end_now(podlog, fault, err);
+	if (!is_waiting(fault))
+		return failed_for_now(podlog, fault, err);
+	if (podlog->finishing || !podlog->follow)
+		return end_now(podlog, NULL, err);
+	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
+	plan_next(podlog, pause_ms(podlog));
+	return 0;
+}
+
+/* Another one may have its name. Who may not look leaves it to those who watch the pods. */
+static bool says_gone(const struct podlog *podlog, const struct kube_answer *answer)
+{
+	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
+
+	if (err_is_set(&answer->fault))
+		return answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
+	return podlog->uid && uid && !str_eq(uid, podlog->uid);
+}
+
+static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct podlog *podlog = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	podlog->look = NULL;
+	err_move(&fault, &podlog->look_fault);
+	if (says_gone(podlog, answer))
+		return end_now(podlog, &fault, err);
+	return podlog->stream ? 0 : failed_for_now(podlog, &fault, err);
+}
+
+/* A kubelet that starts does not know its pods yet. */
+static void look_for_pod(struct podlog *podlog, struct err *fault)
+{
+	err_clear(&podlog->look_fault);
+	err_move(&podlog->look_fault, fault);
+	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
+							  .path = podlog->pod_path,
+							  .deadline_ms = clock_deadline(PROBE_MS),
+							  .done = on_looked,
+							  .ctx = podlog});
+}
+
+static int stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
+{
+	if (fault->id == E_KUBE_INVALID)
+		return refused(podlog, fault, err);
+	if (is_forbidden(podlog, fault))
+		return end_now(podlog, fault, err);
+	if (fault->id != E_KUBE_NOT_FOUND)
+		return failed_for_now(podlog, fault, err);
+	if (!podlog->look)
+		look_for_pod(podlog, fault);
 	return 0;
 }
 
@@ -472,6 +565,7 @@ static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err
 		podlog->failures = podlog->n_ends = 0;
 		podlog->told = false;
 	}
+	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
 		return stream_failed(podlog, &answer->fault, err);
 	if (r == PODLOG_AGAIN)
@@ -711,16 +805,20 @@ struct podlog *podlog_start(
 		.empty_ms = clock_ms() - ROTATION_MS,
 		.woke_ms = loop_woke_ms(loop),
 		.events = request->events,
+		.pod_path = kube_path(
+			"/api/v1/namespaces/%s/pods/%s", request->kube_namespace, request->pod),
 		.path = kube_path(
 			"/api/v1/namespaces/%s/pods/%s/log", request->kube_namespace, request->pod),
 		.container = mem_strdup(request->container),
 		.label = mem_strdup(request->label ? request->label : request->pod),
 		.id = mem_strdup(request->id ? request->id : ""),
+		.uid = mem_strdup(request->uid),
 		.follow = request->follow && !request->previous,
 		.previous = request->previous,
 		.ended_ms = request->previous ? clock_ms() : 0,
 		.tail_lines = has_point ? -1 : request->tail_lines,
-		.since_ms = has_point ? 0 : request->since_ms};
+		.since_ms = has_point ? 0 : request->since_ms,
+		.started_ms = request->started_ms};
 	podlog->mute = podlog->tail_lines == 0;
 	buf_init(&podlog->head.text, PROBE_MAX);
 	buf_init(&podlog->tail.text, PROBE_MAX);
@@ -740,7 +838,11 @@ void podlog_free(struct podlog *podlog)
 	podlog_lines_free(podlog->lines);
 	buf_done(&podlog->head.text);
 	buf_done(&podlog->tail.text);
+	err_done(&podlog->look_fault);
+	err_done(&podlog->fault);
+	free(podlog->pod_path);
 	free(podlog->path);
+	free(podlog->uid);
 	free(podlog->container);
 	free(podlog->label);
 	free(podlog->id);

@@ -19,11 +19,14 @@ struct podlog_events {
 	 * cut ends with a LF. < 0: stop; that ends loop_run with err. 1: no more until
 	 * podlog_resume, but for what has come already. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
-	/* A gap, a kubelet that is away: one sentence. */
+	/* A kubelet that is away, or says something: one sentence. */
 	void (*notice)(void *ctx, const char *text);
+	/* What is missing from here. NULL: notice is called. */
+	void (*gap)(void *ctx, const char *text);
 	/* All is delivered that can be had, and no event follows; fault is not set then, or it is
-	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID, or E_KUBE_NOT_FOUND: pod or container are
-	 * gone. podlog_free may be called from it. < 0 ends loop_run. */
+	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID (the container is gone), E_KUBE_NOT_FOUND (the
+	 * pod is, as the API server says of the pod itself), or what has kept its end from being
+	 * read for a minute. podlog_free may be called from it. < 0 ends loop_run. */
 	int (*end)(void *ctx, struct err *fault, struct err *err);
 	void *ctx;
 };
@@ -32,6 +35,7 @@ struct podlog_request {
 	const char *kube_namespace, *pod, *container;
 	const char *label;  /* for notices: "rank 3"; NULL: the pod's name */
 	const char *id;     /* of the instance: goes into points */
+	const char *uid;    /* of the pod; NULL: any of that name is it */
 	bool previous;      /* the instance before the present one: it has ended */
 	bool follow;        /* false: what is there now */
 	int64_t tail_lines; /* -1: all; not with a point */

@@ -7,15 +7,12 @@
 #include "base/str.h"
 #include "kube/client.h"
 #include "kube/kinds.h"
-#include "kube/rbac.h"
 #include "kube/review.h"
+#include "kube/rights.h"
 #include "kube/status_impl.h"
 
 enum subject {
-	ACCESS_JOBS,
-	ACCESS_SERVICES,
-	ACCESS_SECRETS,
-	ACCESS_CLAIMS,
+	RIGHTS,
 	WHO,
 	NAMESPACE,
 	JOBSET,
@@ -28,17 +25,6 @@ enum subject {
 	QUOTAS,
 	NODES,
 	SUBJECTS,
-};
-
-/* Who may do what: the rows of kube_rules that a submit cannot do without. */
-static const struct {
-	const char *group, *resource;
-	enum kube_tier tier;
-} accesses[] = {
-	[ACCESS_JOBS] = {"batch", "jobs", KUBE_TIER_SUBMIT},
-	[ACCESS_SERVICES] = {"", "services", KUBE_TIER_SUBMIT},
-	[ACCESS_SECRETS] = {"", "secrets", KUBE_TIER_SECRETS},
-	[ACCESS_CLAIMS] = {"", "persistentvolumeclaims", KUBE_TIER_SUBMIT},
 };
 
 /*
@@ -55,27 +41,12 @@ static struct kube_question *add(
 	return question;
 }
 
-static void add_access(
-	const struct kube_run *run, struct kube_questions *list, enum subject subject)
-{
-	const struct kube_deed deed = {
-		.kube_namespace = run->kube_namespace,
-		.verb = "create",
-		.group = accesses[subject].group,
-		.resource = accesses[subject].resource,
-	};
-	struct kube_question *question =
-		add(list, subject, accesses[subject].resource, mem_strdup(KUBE_MAY_PATH));
-
-	BUG_ON(!kube_rule_allows(accesses[subject].tier, accesses[subject].group,
-		accesses[subject].resource, "create"));
-	question->body = kube_may_ask(&deed);
-}
-
-/* The name by which the cluster knows us. */
-static void add_who(struct kube_questions *list)
+/* The name by which the cluster knows us, and what we may do. */
+static void add_reviews(const struct kube_run *run, struct kube_questions *list)
 {
 	add(list, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
+	add(list, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
+		kube_rules_ask(run->kube_namespace);
 }
 
 static void add_claim(const struct kube_run *run, struct kube_questions *list, const char *name)
@@ -132,18 +103,6 @@ void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions
 	question->is_dry_run = true;
 }
 
-static void add_accesses(const struct kube_run *run, struct kube_questions *list)
-{
-	add_access(run, list, ACCESS_JOBS);
-	if (run->nodes > 1)
-		add_access(run, list, ACCESS_SERVICES);
-	kube_preflight_ask_jobset(run, list);
-	if (run->secret_env && run->secret_env->n)
-		add_access(run, list, ACCESS_SECRETS);
-	if (run->results.kind == KUBE_PLACE_CLAIM)
-		add_access(run, list, ACCESS_CLAIMS);
-}
-
 static void add_names(const struct kube_run *run, struct kube_questions *list)
 {
 	const char *space = run->kube_namespace;
@@ -171,14 +130,23 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 {
 	const char *space = run->kube_namespace;
 
-	add_who(ret);
+	add_reviews(run, ret);
 	add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
-	add_accesses(run, ret);
+	kube_preflight_ask_jobset(run, ret);
 	add_places(run, ret);
 	add_names(run, ret);
 	add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))->is_list =
 		true;
 	add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
+}
+
+void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
+	const struct kube_reply *reply, struct kube_questions *ret)
+{
+	bool is_good = reply->status / 100 == 2;
+
+	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401)
+		kube_rights_ask(run, is_good ? reply->object : NULL, ret);
 }
 
 void kube_questions_done(struct kube_questions *questions)
@@ -193,6 +161,14 @@ void kube_questions_done(struct kube_questions *questions)
 	vec_done(questions);
 }
 
+static bool takes_jobset(const struct kube_questions *questions, const struct kube_reply *replies)
+{
+	for (size_t i = 0; i < questions->n; i++)
+		if (questions->v[i].subject == JOBSET && replies[i].status == 201)
+			return true;
+	return false;
+}
+
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret)
 {
@@ -200,8 +176,6 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 	for (size_t i = 0; i < questions->n; i++) {
 		if (replies[i].status == 201 && questions->v[i].subject == WHO)
 			ret->user = kube_who_name(replies[i].object);
-		if (replies[i].status == 201 && questions->v[i].subject == JOBSET)
-			ret->jobset = true;
 		if (replies[i].status != 200)
 			continue;
 		if (questions->v[i].subject != NAMESPACE)
@@ -210,6 +184,8 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 		if (!ret->enforced)
 			ret->enforced = "privileged";
 	}
+	ret->jobset =
+		takes_jobset(questions, replies) && !kube_rights_lack_jobset(questions, replies);
 }
 
 /*
@@ -238,28 +214,6 @@ static void missing(struct judge *judge, const char *kind, const char *hint)
 	err_set(err, E_KUBE_NOT_FOUND, "namespace %s has no %s '%s'", judge->run->kube_namespace,
 		kind, name);
 	err_hint(err, "kubectl get %s -n %s", hint, judge->run->kube_namespace);
-}
-
-static void judge_access(struct judge *judge)
-{
-	const struct json *status = json_get(judge->reply->object, "status");
-	const char *resource = accesses[judge->question->subject].resource;
-	const char *why = json_get_str(status, "reason");
-	struct err *err;
-
-	if (judge->reply->status / 100 != 2 || json_get_bool(status, "allowed", true))
-		return;
-	/* A JobSet brings its own. */
-	if (judge->question->subject == ACCESS_SERVICES && judge->run->jobset)
-		return;
-	err = problem(judge);
-	err_set(err, E_KUBE_DENIED, "you may not create %s in namespace %s", resource,
-		judge->run->kube_namespace);
-	if (!str_empty(why)) {
-		AUTO_FREE char *shown = str_shown(why);
-		err_evidence(err, "%s", shown);
-	}
-	err_hint(err, "dlrun init --rbac   # prints the Role to ask for");
 }
 
 /* Then it is a Job, and the notes of kube_job_make say what that means. */
@@ -353,9 +307,8 @@ static void judge_kueue(struct judge *judge)
 		return;
 	judge->no_kueue = true;
 	err = problem(judge);
-	err_set(err, E_KUBE_NOT_FOUND, "queue %s is wanted, and the cluster has no Kueue",
-		judge->run->queue);
-	err_hint(err, "dlrun submit --queue '' …, or without queue: of the target");
+	err_set(err, E_KUBE_NOT_FOUND, "queue %s: the cluster has no Kueue", judge->run->queue);
+	err_hint(err, "dlrun submit --queue '' …");
 }
 
 /* A version that is not served gives a 404 without Status. */
@@ -516,10 +469,7 @@ static const struct {
 	/* What stays unknown without an answer; NULL: nothing that matters. */
 	const char *unknown;
 } subjects[SUBJECTS] = {
-	[ACCESS_JOBS] = {judge_access, NULL},
-	[ACCESS_SERVICES] = {judge_access, NULL},
-	[ACCESS_SECRETS] = {judge_access, NULL},
-	[ACCESS_CLAIMS] = {judge_access, NULL},
+	[RIGHTS] = {NULL, NULL},
 	[WHO] = {NULL, NULL},
 	[NAMESPACE] = {judge_namespace, "what Pod Security level holds in namespace"},
 	[JOBSET] = {judge_jobset, NULL},
@@ -547,6 +497,8 @@ static void judge_one(struct judge *judge)
 	int subject = judge->question->subject, status = judge->reply->status;
 	AUTO_FREE char *name = str_shown(judge->question->name);
 
+	if (subject >= KUBE_RIGHTS_FROM)
+		return;
 	if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
 		subjects[subject].unknown && matters(judge))
 		strv_addf(&judge->ret->notes, "not known %s%s%s: %s", subjects[subject].unknown,
@@ -562,6 +514,7 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 {
 	struct judge judge = {.run = run, .objects = objects, .ret = ret};
 
+	kube_rights_judge(run, questions, replies, takes_jobset(questions, replies), ret);
 	for (size_t i = 0; i < questions->n; i++) {
 		judge.question = &questions->v[i];
 		judge.reply = &replies[i];

@@ -16,7 +16,7 @@
 #include "base/vec.h"
 #include "kube/job.h"
 
-/* One request; all of them are reads, also those with a body (SelfSubjectAccessReview, dry runs).
+/* One request; all of them are reads, also those with a body (reviews of oneself, dry runs).
  * Lists are to be read whole (kube_list). */
 struct kube_question {
 	char *path;
@@ -40,6 +40,11 @@ struct kube_reply {
 	int status;                /* HTTP; 0: none came */
 	const struct json *object; /* or NULL */
 };
+
+/* One of the questions was answered: where it is that for all of our rights, what it does not grant
+ * is added, to be asked for one by one (kube/rights.h), as not every authorizer can list all. */
+void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
+	const struct kube_reply *reply, struct kube_questions *ret);
 
 /* What the answers say of the cluster itself, for kube_run. Strings live as long as the replies. */
 struct kube_surroundings {

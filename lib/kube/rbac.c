@@ -27,6 +27,7 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, true, "", "nodes", "list"},
 	{KUBE_TIER_SUBMIT, true, "metrics.k8s.io", "nodes", "list"},
 	{KUBE_TIER_SUBMIT, true, "scheduling.k8s.io", "priorityclasses", "get"},
+	{KUBE_TIER_SUBMIT, true, "storage.k8s.io", "storageclasses", "list"},
 	{KUBE_TIER_LOGS, false, "", "pods/log", "get"},
 	{KUBE_TIER_EXEC, false, "", "pods", "create delete get"},
 	{KUBE_TIER_EXEC, false, "", "pods/exec", "create get"},

@@ -24,8 +24,8 @@ static const char *const CONTAINER = "program";
 
 /* One run of the container of one pod. */
 struct instance {
-	char *pod, *id, *created;     /* created: as the API says it, which can be compared */
-	int64_t restarts, started_ms; /* wall clock of the node; 0: not known */
+	char *pod, *uid, *id, *created; /* created: as the API says it, which can be compared */
+	int64_t restarts, started_ms;   /* wall clock of the node; 0: not known */
 	bool started, ended, replaced;
 };
 
@@ -37,6 +37,8 @@ struct rank {
 	struct podlog *podlog;                              /* of it */
 	char *token;                                        /* where to go on in it; or NULL */
 	char *last;                                         /* the last point, when none is open */
+	bool was_drained;                                   /* the token says so */
+	bool is_drained;                                    /* the instance of last */
 	bool is_chosen;                                     /* where to begin */
 	bool has_begun;                                     /* anything of it was read */
 };
@@ -55,7 +57,7 @@ struct kube_runlog {
 	char *kube_namespace, *name;
 	int wanted;
 	int64_t tail_lines, since_ms;
-	bool follow;
+	bool follow, has_ended;
 	char *token;
 	struct kube_watch *pods, *jobs;
 	bool synced, job_seen, job_ended;
@@ -77,6 +79,14 @@ static void tell(struct kube_runlog *runlog, int rank, const char *text)
 		runlog->events.notice(runlog->events.ctx, rank, text);
 }
 
+static void tell_gap(struct kube_runlog *runlog, int rank, const char *text)
+{
+	if (!runlog->events.gap)
+		tell(runlog, rank, text);
+	else if (!runlog->is_over)
+		runlog->events.gap(runlog->events.ctx, rank, text);
+}
+
 /*
  * Ranks and their instances
  */
@@ -84,6 +94,7 @@ static void tell(struct kube_runlog *runlog, int rank, const char *text)
 static void instance_done(struct instance *instance)
 {
 	free(instance->pod);
+	free(instance->uid);
 	free(instance->id);
 	free(instance->created);
 }
@@ -128,6 +139,10 @@ static struct rank *find_rank(struct kube_runlog *runlog, int number)
 	rank = mem_alloc(1, sizeof(*rank));
 	*rank = (struct rank){
 		.runlog = runlog, .number = number, .token = token_of(runlog->token, number)};
+	if (rank->token && str_ends(rank->token, KUBE_RUNLOG_DRAINED)) {
+		rank->token[strlen(rank->token) - strlen(KUBE_RUNLOG_DRAINED)] = '\0';
+		rank->was_drained = true;
+	}
 	*vec_push(&runlog->ranks) = NULL;
 	memmove(runlog->ranks.v + i + 1, runlog->ranks.v + i,
 		(runlog->ranks.n - 1 - i) * sizeof(struct rank *));
@@ -168,6 +183,7 @@ static struct instance *find_instance(struct rank *rank, const struct json *pod,
 	memmove(rank->instances.v + i + 1, rank->instances.v + i,
 		(rank->instances.n - 1 - i) * sizeof(struct instance));
 	rank->instances.v[i] = (struct instance){.pod = mem_strdup(name),
+		.uid = mem_strdup(uid),
 		.id = mem_strdup(id),
 		.created = mem_strdup(created),
 		.restarts = restarts};
@@ -195,11 +211,33 @@ static void on_notice(void *ctx, const char *text)
 	tell(rank->runlog, rank->number, text);
 }
 
+static void on_gap(void *ctx, const char *text)
+{
+	struct rank *rank = ctx;
+
+	tell_gap(rank->runlog, rank->number, text);
+}
+
 static void keep_point(struct rank *rank)
 {
 	free(rank->last);
 	rank->last = mem_alloc(1, PODLOG_TOKEN_SIZE);
 	podlog_token(rank->podlog, rank->last);
+}
+
+static void tell_end_lost(
+	struct rank *rank, const struct instance *instance, const struct err *fault)
+{
+	char time[CLOCK_TEXT_SIZE] = "";
+	struct podlog_point point;
+	AUTO_FREE char *text = NULL;
+
+	if (podlog_point_parse(rank->last, &point) && point.time_ns > 0)
+		clock_format(point.time_ns / 1000000, time);
+	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
+			  "be read any more: %s",
+		rank->number, *time ? "after " : "of its end", time, instance->pod, fault->message);
+	tell_gap(rank->runlog, rank->number, text);
 }
 
 static int on_end(void *ctx, struct err *fault, struct err *err)
@@ -210,16 +248,14 @@ static int on_end(void *ctx, struct err *fault, struct err *err)
 
 	(void)err;
 	keep_point(rank);
+	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(fault);
 	podlog_free(TAKE(rank->podlog));
 	rank->at++;
 	if (fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH) {
 		if (!err_is_set(&runlog->fault))
 			err_move(&runlog->fault, fault);
 	} else if (err_is_set(fault)) {
-		AUTO_FREE char *text = mem_printf("rank %d: the end of the log of pod %s cannot be "
-						  "read any more: %s",
-			rank->number, instance->pod, fault->message);
-		tell(runlog, rank->number, text);
+		tell_end_lost(rank, instance, fault);
 	}
 	turn_at(runlog, TURN_MS);
 	return 0;
@@ -236,7 +272,7 @@ static void say_other(struct rank *rank, const struct instance *instance)
 			rank->number, instance->pod);
 	else
 		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
-	tell(rank->runlog, rank->number, text);
+	tell_gap(rank->runlog, rank->number, text);
 }
 
 static void read_instance(struct rank *rank, const struct instance *instance)
@@ -249,19 +285,39 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 		.container = CONTAINER,
 		.label = label,
 		.id = instance->id,
+		.uid = instance->uid,
 		.previous = instance->replaced,
 		.follow = runlog->follow,
 		.tail_lines = rank->has_begun ? -1 : runlog->tail_lines,
 		.since_ms = runlog->since_ms,
 		.started_ms = instance->started_ms,
 		.token = token,
-		.events = {on_data, on_notice, on_end, rank}};
+		.events = {on_data, on_notice, on_gap, on_end, rank}};
 
 	say_other(rank, instance);
 	rank->has_begun = true;
 	rank->podlog = podlog_start(runlog->client, runlog->loop, &request);
 	if (instance->ended)
 		podlog_finish(rank->podlog, false);
+}
+
+/* Those that had begun before its last line are older. */
+static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
+{
+	char time[CLOCK_TEXT_SIZE];
+	AUTO_FREE char *text = NULL;
+
+	rank->has_begun = true;
+	while (rank->at < rank->instances.n && rank->instances.v[rank->at].started_ms > 0 &&
+		rank->instances.v[rank->at].started_ms < point->time_ns / 1000000)
+		rank->at++;
+	if (rank->was_drained)
+		return;
+	clock_format(point->time_ns / 1000000, time);
+	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
+			  "gone",
+		rank->number, time);
+	tell_gap(rank->runlog, rank->number, text);
 }
 
 /* Where the token says, or where the last lines are. */
@@ -278,10 +334,7 @@ static void choose_first(struct rank *rank)
 				return;
 			}
 		}
-		AUTO_FREE char *text = mem_printf("rank %d: the pod that was read before is gone; "
-						  "the end of its log may be missing",
-			rank->number);
-		tell(rank->runlog, rank->number, text);
+		tell_pod_gone(rank, &point);
 		return;
 	}
 	if (rank->runlog->tail_lines < 0)
@@ -465,16 +518,19 @@ static void say_begun_again(struct kube_runlog *runlog)
 
 	if (runlog->begun_again <= 0 || runlog->token || runlog->tail_lines >= 0)
 		return;
-	text = kube_runlog_restarts_text(runlog->begun_again);
-	tell(runlog, -1, text);
+	text = mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
+			  "wrote before that is gone with its pods",
+		(long long)runlog->begun_again, runlog->begun_again == 1 ? "" : "s");
+	tell_gap(runlog, -1, text);
 }
 
 static void on_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
+	if (!runlog->synced)
+		say_begun_again(runlog);
 	runlog->synced = true;
-	say_begun_again(runlog);
 	turn_at(runlog, TURN_MS);
 }
 
@@ -651,6 +707,7 @@ static void start_watches(struct kube_runlog *runlog)
 	runlog->jobs = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = jobs,
 			.query = (const char *const[]){"fieldSelector", field, NULL},
+			.name = runlog->name,
 			.events = {.put = on_job,
 				.gone = on_job_gone,
 				.synced = on_jobs_synced,
@@ -674,7 +731,8 @@ struct kube_runlog *kube_runlog_start(
 		.tail_lines = request->tail_lines,
 		.since_ms = request->since_ms,
 		.follow = request->follow,
-		.token = mem_strdup(request->token)};
+		.has_ended = request->has_ended,
+		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
 	start_watches(runlog);
 	return runlog;
 }
@@ -715,19 +773,10 @@ void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out)
 			podlog_token(rank->podlog, point);
 			text = point;
 		}
+		bool is_drained =
+			rank->token ? rank->was_drained : !rank->podlog && rank->is_drained;
 		if (text)
-			buf_addf(out, "%s%d=%s", out->len ? "," : "", rank->number, text);
+			buf_addf(out, "%s%d=%s%s", out->len ? "," : "", rank->number, text,
+				is_drained ? KUBE_RUNLOG_DRAINED : "");
 	}
-}
-
-int64_t kube_runlog_restarts(const struct kube_runlog *runlog)
-{
-	return runlog->begun_again > 0 ? runlog->begun_again : 0;
-}
-
-char *kube_runlog_restarts_text(int64_t restarts)
-{
-	return mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
-			  "wrote before that is gone with its pods",
-		(long long)restarts, restarts == 1 ? "" : "s");
 }

@@ -25,8 +25,11 @@ struct kube_runlog_events {
 	 * err, and the bytes count as not delivered. */
 	int (*data)(void *ctx, int rank, const char *data, size_t len, int64_t time_ms,
 		struct err *err);
-	/* A gap, another pod or attempt, something away; rank -1: all. One sentence. */
+	/* Something is away for now; rank -1: all. One sentence. */
 	void (*notice)(void *ctx, int rank, const char *text);
+	/* What belongs to the log for ever: what is missing from here, that another pod goes on.
+	 * One sentence that names the rank. NULL: notice is called. */
+	void (*gap)(void *ctx, int rank, const char *text);
 	/* All is delivered; no event follows. fault is not set then, or what made it impossible
 	 * (E_KUBE_DENIED, …). < 0 ends loop_run. kube_runlog_free may be called from it. */
 	int (*end)(void *ctx, struct err *fault, struct err *err);
@@ -40,7 +43,8 @@ struct kube_runlog_request {
 	int64_t tail_lines;                /* of each rank; -1: all */
 	int64_t since_ms;                  /* wall clock; 0: all */
 	bool follow;
-	/* Of kube_runlog_token for the same object and rank; NULL: from the start. */
+	bool has_ended; /* as is known elsewhere: what is there now is all */
+	/* Of kube_runlog_token for the same object and rank; NULL or empty: from the start. */
 	const char *token;
 	struct kube_runlog_events events;
 };
@@ -49,15 +53,12 @@ struct kube_runlog;
 /* Copies what it keeps. Events come from the loop. */
 struct kube_runlog *kube_runlog_start(
 	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request);
-/* How often all nodes had begun anew (JobSet) before the first pod that it has seen: that much is
- * missing. */
-int64_t kube_runlog_restarts(const struct kube_runlog *runlog);
-/* The sentence about that. The caller frees. */
-char *kube_runlog_restarts_text(int64_t restarts);
 /* NULL is accepted. */
 void kube_runlog_free(struct kube_runlog *runlog);
-/* Where to go on, as text without blanks: less than 128 bytes of one rank, less than 128 for each
- * rank otherwise. Replaces what is in out. */
+/* Where to go on, as text without blanks: "RANK=PLACE" with commas between them, less than 128
+ * bytes for each. PLACE ends with KUBE_RUNLOG_DRAINED where all of its pod was read, or it was told
+ * that it cannot be. Replaces what is in out. */
+#define KUBE_RUNLOG_DRAINED "."
 void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out);
 
 #endif

@@ -35,8 +35,8 @@ int kube_service_parse(const char *text, struct kube_service_port *ret, struct e
 		AUTO_FREE char *shown = str_shown(text);
 		err_set(err, E_CONFIG, "registry.forward: '%s' is not NAMESPACE/SERVICE:PORT",
 			shown);
-		return err_hint(
-			err, "registry: {push: HOST/REPO, forward: registry/registry:5000}");
+		return err_hint(err,
+			"registry: {push: registry.example.com/me/dlrun, forward: registry/registry:5000}");
 	}
 	ret->port = (uint16_t)port;
 	return 0;

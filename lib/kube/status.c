@@ -32,8 +32,10 @@ void kube_status_done(struct kube_status *status)
 	vec_foreach (struct kube_rank, rank, &status->ranks) {
 		free(rank->pod);
 		free(rank->node);
+		free(rank->told);
 	}
 	vec_done(&status->ranks);
+	free(status->results_lost);
 	free(status->sentence);
 	strv_done(&status->evidence);
 	free(status->hint);
@@ -106,6 +108,8 @@ static void read_pods(struct sum *sum)
 			is_newer(pod, sum->failed[pod->rank]))
 			sum->failed[pod->rank] = pod;
 	}
+	if (!sum->out->results_until_ms)
+		sum->out->results_lost = kube_pods_lost(sum->c.facts, sum->job, &sum->pods);
 }
 
 /*
@@ -167,6 +171,7 @@ static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->started_ms = pod->started_ms;
 	rank->ended_ms = pod->ended_ms;
 	rank->is_victim = pod->is_victim;
+	rank->told = kube_pod_told(pod->json);
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;
@@ -300,7 +305,57 @@ static const char *kind_name(const struct sum *sum)
 	return kube_kinds[sum->c.facts->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB].name;
 }
 
-/* The pods are gone: what the Job itself says. */
+/* The rule of a gang has ended its Job, and a disruption is what it stands for. */
+static bool is_by_disruption(const struct json *condition)
+{
+	const char *message = json_get_str(condition, "message");
+
+	return str_eq(json_get_str(condition, "reason"), "PodFailurePolicy") && message &&
+	       strstr(message, "DisruptionTarget");
+}
+
+/* A gang ends with its first failure. A pod that has failed stays until its Job is removed, so that
+ * one that is not there, or was on its way out before it ended, was deleted by somebody. */
+static bool is_by_deletion(const struct sum *sum, const struct json *condition)
+{
+	const struct json *spec = json_get(sum->job, "spec");
+
+	return sum->n_ranks > 1 && !sum->c.facts->is_jobset && sum->c.facts->pods.known &&
+	       !json_get(spec, "backoffLimitPerIndex") &&
+	       str_eq(json_get_str(condition, "reason"), "BackoffLimitExceeded");
+}
+
+static bool any_disrupted(const struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod->disrupted)
+			return true;
+	return false;
+}
+
+static void fail_by_cluster(struct sum *sum, const char *reason, const char *sentence)
+{
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = reason};
+	kube_why_set(&sum->why, E_JOB_EVICTED, "%s", sentence);
+	if (sum->c.facts->run_id)
+		kube_why_hint(&sum->why, "dlrun restart %s", sum->c.facts->run_id);
+}
+
+static void fail_unexplained(struct sum *sum, const char *said)
+{
+	bool hidden = sum->c.facts->job && !sum->c.facts->pods.known;
+
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
+	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and %s: %s", kind_name(sum),
+		hidden ? "how is not known, as its pods may not be listed" : "its pods are gone",
+		said);
+	if (hidden)
+		kube_why_hint(&sum->why, "dlrun init --rbac   # prints the Role to ask for");
+}
+
+/* No pod tells how: what the Job itself says. */
 static void fail_by_message(struct sum *sum, const struct json *condition)
 {
 	const char *message = json_get_str(condition, "message");
@@ -315,15 +370,17 @@ static void fail_by_message(struct sum *sum, const struct json *condition)
 			.origin = "job",
 			.reason = number > 128 && number <= 192 ? "Signal" : "Error"};
 		kube_why_set(&sum->why, E_RUN_FAILED, "the program exited with %d", (int)number);
-		return;
+	} else if (is_by_disruption(condition)) {
+		fail_by_cluster(
+			sum, "Evicted", "one of its pods was taken off its node, and is gone");
+		kube_why_evidence(&sum->why, "%s", message);
+	} else if (is_by_deletion(sum, condition)) {
+		fail_by_cluster(sum, "Deleted", "somebody deleted one of its pods");
+	} else {
+		fail_unexplained(sum, !str_empty(message) ? message
+				      : reason            ? reason
+							  : "the cluster does not say why");
 	}
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
-	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and its pods are gone: %s",
-		kind_name(sum),
-		!str_empty(message) ? message
-		: reason            ? reason
-				    : "the cluster does not say why");
 }
 
 static void fail_hint(struct sum *sum, const struct kube_pod *first)
@@ -349,7 +406,8 @@ static void fail(struct sum *sum, const struct json *condition)
 		fail_by_deadline(sum);
 		return;
 	}
-	if (!first) {
+	/* What the others did without the one that is gone came after it. */
+	if (!first || (is_by_disruption(condition) && !any_disrupted(sum))) {
 		fail_by_message(sum, condition);
 		return;
 	}
@@ -659,6 +717,28 @@ static void wait_for_pods(struct sum *sum)
 		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
 }
 
+/* What the Job counts, where its pods are not known; false: it says nothing of them. */
+static bool sum_counts(struct sum *sum)
+{
+	const struct json *status = json_get(sum->job, "status");
+	int64_t ready = json_get_int(status, "ready", 0);
+
+	if (sum->c.facts->pods.known || !sum->c.facts->job ||
+		json_get_int(status, "active", 0) <= 0)
+		return false;
+	sum->out->phase = ready > 0 ? KUBE_RUNNING : KUBE_STARTING;
+	sum->out->n_running = ready < sum->n_ranks ? (int)ready : sum->n_ranks;
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
+		if (sum->out->n_running == sum->n_ranks)
+			rank->phase = KUBE_RUNNING;
+		rank->wait = KUBE_WAIT_NONE;
+	}
+	if (!ready)
+		kube_why_set(&sum->why, E_NONE,
+			"its pods are there; what they do is not known, as they may not be listed");
+	return true;
+}
+
 static int missing_pods(const struct sum *sum, int *ret_rank)
 {
 	int n = 0;
@@ -689,6 +769,8 @@ static void sum_wait(struct sum *sum)
 	struct kube_pod *first = first_failure(sum), *pod;
 	int same, rank = 0, missing = missing_pods(sum, &rank);
 
+	if (sum_counts(sum))
+		return;
 	sum_phase(sum);
 	if (missing == sum->n_ranks) {
 		wait_for_pods(sum);

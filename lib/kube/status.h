@@ -3,9 +3,9 @@
  * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An
  * engine, no I/O: the caller keeps the facts up to date and asks again after each change.
  *
- * Reasons decide, codes come second: a container that was OOMKilled may have exited with 0, and
- * one with exit status 137 need not have been. Reasons that are not known here are shown as
- * they are.
+ * Reasons decide, codes come second, but for OOMKilled: that is said of a container when any of its
+ * processes was killed, and its program may have gone on to an end of its own. One with exit status
+ * 137 need not have been. Reasons that are not known here are shown as they are.
  */
 #ifndef DLRUN_KUBE_STATUS_H
 #define DLRUN_KUBE_STATUS_H
@@ -50,8 +50,8 @@ enum kube_wait {
 	KUBE_WAITS,
 };
 
-/* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost.
- * Both strings are static. */
+/* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost
+ * Deleted (a pod, by somebody). Both strings are static. */
 struct kube_exit {
 	bool known;
 	int code;           /* 0 to 255; 128 + n for a signal; 124 time limit; 125 no code */
@@ -70,6 +70,7 @@ struct kube_rank {
 	struct kube_exit exit;
 	int64_t started_ms, ended_ms; /* of the program, wall clock of the node; 0: not yet */
 	bool is_victim;               /* it ended because another rank did, or was stopped */
+	char *told; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
 };
 struct kube_rank_list VEC_OF(struct kube_rank);
 
@@ -104,13 +105,16 @@ struct kube_status {
 	int attempt;                  /* from 1: the highest of the ranks */
 	bool cancelling;              /* it is being removed */
 	int64_t results_until_ms;     /* its results wait in pods until then; 0: none do */
-	bool never_fits;              /* as things are it can never run (sched.impossible) */
-	bool needs_help;              /* it waits for something that does not come by itself */
-	int gpus_fit;                 /* free GPUs on the best node now; -1: not known */
-	int first_failed;             /* the rank; -1: none */
-	int n_victims;                /* others that ended because of it */
-	int n_running, n_ranks;       /* programs that run, and are wanted */
-	struct kube_rank_list ranks;  /* by rank; all of them, also without a pod */
+	/* Where none do: why nobody can take those that did, "pod x was removed"; NULL: its pods
+	 * are not known, or ended in peace. Owned. */
+	char *results_lost;
+	bool never_fits;             /* as things are it can never run (sched.impossible) */
+	bool needs_help;             /* it waits for something that does not come by itself */
+	int gpus_fit;                /* free GPUs on the best node now; -1: not known */
+	int first_failed;            /* the rank; -1: none */
+	int n_victims;               /* others that ended because of it */
+	int n_running, n_ranks;      /* programs that run, and are wanted */
+	struct kube_rank_list ranks; /* by rank; all of them, also without a pod */
 	/* Why: E_NONE while all goes well. */
 	enum err_id id;
 	/* Stands behind "RUN is queued: " or "RUN failed: "; lower case, no full stop, at most

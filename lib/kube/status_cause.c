@@ -87,7 +87,7 @@ static void pull_name(struct pull *p)
 	kube_why_set(p->why, E_IMAGE_PULL, "node %s finds no address for registry %s",
 		node_of(p->pod), p->host);
 	kube_why_hint(p->why,
-		"registry: {push: …, pull: …} in dlrun.yaml, with the name that nodes know");
+		"registry: {push: registry.example.com/me/dlrun, pull: registry.internal/me/dlrun}   # pull: the name that nodes know");
 }
 
 static void pull_limit(struct pull *p)
@@ -120,18 +120,19 @@ static void pull_auth(struct pull *p)
 		kube_why_hint(p->why, "kubectl -n %s describe secret %s", ns, secret);
 	else
 		kube_why_hint(p->why,
-			"kubectl -n %s create secret docker-registry regcred --docker-server=%s "
-			"--docker-username=USER --docker-password=…, then image_pull_secret: "
-			"regcred in dlrun.yaml",
-			ns, p->host);
+			"docker login %s && kubectl -n %s create secret generic regcred "
+			"--type=kubernetes.io/dockerconfigjson "
+			"--from-file=.dockerconfigjson=$HOME/.docker/config.json   "
+			"# then image_pull_secret: regcred in dlrun.yaml",
+			p->host, ns);
 }
 
 static void pull_missing(struct pull *p)
 {
 	kube_why_set(
 		p->why, E_IMAGE_PULL_NOT_FOUND, "registry %s has no image %s", p->host, p->image);
-	kube_why_hint(
-		p->why, "registry: {push: …, pull: …} in dlrun.yaml, both of the same registry");
+	kube_why_hint(p->why,
+		"dlrun config --show-origin registry   # push: and pull: must lead to the same registry");
 	p->why->needs_help = true;
 }
 
@@ -411,7 +412,7 @@ static void exec_hint(enum err_id id, int code, const char *name, struct kube_wh
 	if (id == E_IMAGE_ARCH)
 		kube_why_hint(why, "%s", hint_platform);
 	else if (code == CODE_NOT_FOUND)
-		kube_why_hint(why, "dlrun submit --image BASE …, one that has it");
+		kube_why_hint(why, "dlrun submit --image docker.io/library/python:3.12 …");
 	else
 		kube_why_hint(why, "chmod +x %s", name);
 }

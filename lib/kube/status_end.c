@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,10 @@ static bool evicted_by_limit(struct kube_pod *pod, const char *message)
 		kube_why_set(&pod->why, E_JOB_EVICTED,
 			"it was evicted from node %s: volume \"%s\" held more than its %s",
 			node_text(pod), dir, limit);
-		kube_why_hint(&pod->why, "resources: {shm: 8Gi} in dlrun.yaml");
+		kube_why_hint(&pod->why, "%s",
+			str_eq(dir, "shm")       ? "resources: {shm: 8Gi} in dlrun.yaml"
+			: str_eq(dir, "results") ? "results: {claim: 50Gi} of the target"
+						 : hint_disk);
 		return true;
 	}
 	if (!own && !all)
@@ -87,9 +91,11 @@ static bool evicted_by_node(struct kube_pod *pod, const char *message)
 
 static void evicted(const struct kube_case *c, struct kube_pod *pod, const char *message)
 {
+	bool by_limit = evicted_by_limit(pod, message);
+
 	(void)c;
-	ended(pod, CODE_NONE, 0, "cluster", "Evicted");
-	if (evicted_by_limit(pod, message) || evicted_by_node(pod, message))
+	ended(pod, CODE_NONE, 0, by_limit ? "job" : "cluster", "Evicted");
+	if (by_limit || evicted_by_node(pod, message))
 		kube_why_evidence(&pod->why, "%s", message);
 	else
 		kube_why_set(&pod->why, E_JOB_EVICTED, "it was evicted from node %s: %s",
@@ -264,30 +270,53 @@ static bool end_by_disruption(const struct kube_case *c, struct kube_pod *pod, i
  * Ends by themselves
  */
 
+static void hint_memory(struct kube_pod *pod)
+{
+	int64_t bytes = kube_pod_memory(pod->json);
+	char limit[24];
+
+	if (bytes)
+		kube_why_hint(&pod->why, "dlrun submit --memory %s …",
+			kube_bytes_text(bytes < INT64_MAX / 2 ? 2 * bytes : bytes, limit));
+	else
+		kube_why_hint(&pod->why, "resources: {memory: 16Gi} in dlrun.yaml");
+}
+
 static void out_of_memory(struct kube_pod *pod)
 {
 	int64_t bytes = kube_pod_memory(pod->json);
 	char limit[24];
 
-	ended(pod, CODE_KILLED, 9, "job", "OutOfMemory");
-	if (bytes) {
+	ended(pod, CODE_KILLED, SIGKILL, "job", "OutOfMemory");
+	if (bytes)
 		kube_why_set(&pod->why, E_JOB_OOM,
 			"it was killed: it used more than its memory limit of %s",
 			kube_bytes_text(bytes, limit));
-		kube_why_hint(&pod->why, "dlrun submit --memory %s …",
-			kube_bytes_text(bytes < INT64_MAX / 2 ? 2 * bytes : bytes, limit));
-		return;
-	}
-	kube_why_set(&pod->why, E_JOB_OOM,
-		"it was killed: node %s had no memory left, and the run has no limit of its own",
-		node_text(pod));
-	kube_why_hint(&pod->why, "resources: {memory: 16Gi} in dlrun.yaml");
+	else
+		kube_why_set(&pod->why, E_JOB_OOM,
+			"it was killed: node %s had no memory left, and the run has no limit of "
+			"its own",
+			node_text(pod));
+	hint_memory(pod);
+}
+
+/* Kubelets say so of a container when the kernel killed any of its processes: the program may have
+ * lived on, and its own end counts. end: what is said of that. */
+static void say_killed_process(struct kube_pod *pod, enum err_id id, const char *end)
+{
+	int64_t bytes = kube_pod_memory(pod->json);
+	char limit[24];
+
+	kube_why_set(&pod->why, id,
+		"the kernel killed one of its processes for memory (%s%s), then %s",
+		bytes ? "limit " : "no limit of its own",
+		bytes ? kube_bytes_text(bytes, limit) : "", end);
 }
 
 /* The end of what a container left as its last words: the last line that is not empty. */
 static void add_last_words(struct kube_pod *pod, const char *message)
 {
-	size_t len = message ? strlen(message) : 0;
+	size_t len = message && !strstr(message, KUBE_JOB_RESULTS) ? strlen(message) : 0;
 	const char *line = message;
 
 	while (len && strchr(" \t\r\n", message[len - 1]))
@@ -369,32 +398,45 @@ static bool end_by_start(struct kube_pod *pod, const struct json *terminated)
 	return true;
 }
 
+static void by_program(struct kube_pod *pod, int code, int signal)
+{
+	if (signal > 0 && signal <= SIGNALS_MAX) {
+		by_signal(pod, signal);
+	} else if (code) {
+		by_code(pod, code);
+	} else {
+		ended(pod, CODE_NONE, 0, "cluster", "Error");
+		kube_why_set(&pod->why, E_JOB_FAILED,
+			"the program exited with 0, but another container of its pod failed");
+	}
+}
+
 static void end_by_container(
 	const struct kube_case *c, struct kube_pod *pod, const struct json *terminated)
 {
 	const char *reason = json_get_str(terminated, "reason");
 	int64_t code = json_get_int(terminated, "exitCode", 0);
 	int64_t signal = json_get_int(terminated, "signal", 0);
+	bool is_killed = str_eq(reason, "OOMKilled");
 
 	code = code < 0 || code > 255 ? 255 : code;
 	if (!signal && code > 128 && code <= 128 + SIGNALS_MAX)
 		signal = code - 128;
 	if (by_script(pod, json_get_str(terminated, "message"), (int)code))
 		return;
-	if (str_eq(reason, "OOMKilled")) {
+	if (is_killed && (signal == SIGKILL || !code)) {
 		out_of_memory(pod);
 	} else if (str_eq(reason, "ContainerStatusUnknown")) {
 		node_lost(c, pod, "it does not know any more how the container ended");
 	} else if (end_by_start(pod, terminated)) {
 		return;
-	} else if (signal > 0 && signal <= SIGNALS_MAX) {
-		by_signal(pod, (int)signal);
-	} else if (code) {
-		by_code(pod, (int)code);
 	} else {
-		ended(pod, CODE_NONE, 0, "cluster", "Error");
-		kube_why_set(&pod->why, E_JOB_FAILED,
-			"the program exited with 0, but another container of its pod failed");
+		by_program(pod, (int)code, (int)signal);
+	}
+	if (is_killed && pod->why.id == E_RUN_FAILED) {
+		AUTO_FREE char *end = mem_strdup(pod->why.sentence);
+		say_killed_process(pod, E_RUN_FAILED, end);
+		hint_memory(pod);
 	}
 	add_last_words(pod, json_get_str(terminated, "message"));
 }
@@ -435,17 +477,10 @@ static void end_unexplained(struct kube_pod *pod)
 
 static void succeeded(struct kube_pod *pod, const struct json *terminated)
 {
-	int64_t bytes = kube_pod_memory(pod->json);
-	char limit[24];
-
 	pod->phase = KUBE_SUCCEEDED;
 	pod->exit = (struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
-	if (!str_eq(json_get_str(terminated, "reason"), "OOMKilled"))
-		return;
-	kube_why_set(&pod->why, E_NONE,
-		"the program exited with 0, but one of its processes was killed for want of "
-		"memory%s%s",
-		bytes ? ", limit " : "", bytes ? kube_bytes_text(bytes, limit) : "");
+	if (str_eq(json_get_str(terminated, "reason"), "OOMKilled"))
+		say_killed_process(pod, E_NONE, "the program exited with 0");
 }
 
 static void read_times(struct kube_pod *pod, const struct json *terminated)
@@ -468,6 +503,17 @@ static bool is_victim(const struct kube_pod *pod)
 	       str_eq(pod->exit.origin, "job") && pod->deleted_ms <= pod->ended_ms;
 }
 
+/* What was evicted is a pod in which only results waited. */
+static bool ended_before(const struct kube_pod *pod, const struct json *terminated)
+{
+	int64_t at =
+		kube_time_at(kube_condition(pod->json, "DisruptionTarget"), "lastTransitionTime");
+	int64_t finished_ms = kube_time_at(terminated, "finishedAt");
+
+	return kube_annotation(pod->json, KUBE_NOTE_LINGER) && finished_ms &&
+	       json_get_int(terminated, "exitCode", 0) && finished_ms + SECOND_MS < at;
+}
+
 void kube_pod_end(const struct kube_case *c, struct kube_pod *pod)
 {
 	const struct json *program = kube_pod_program(pod->json);
@@ -482,7 +528,7 @@ void kube_pod_end(const struct kube_case *c, struct kube_pod *pod)
 		succeeded(pod, terminated);
 		return;
 	}
-	if (end_by_pod_reason(c, pod) ||
+	if ((!ended_before(pod, terminated) && end_by_pod_reason(c, pod)) ||
 		end_by_disruption(c, pod, kube_time_at(terminated, "finishedAt")) ||
 		end_by_init(pod)) {
 		pod->is_victim = false;

@@ -125,6 +125,12 @@ void kube_pod_wait(struct kube_case *c, struct kube_pod *pod);
 const struct json *kube_pod_program(const struct json *pod);
 /* Until when its results wait for somebody, the program having ended; 0: they do not. */
 int64_t kube_pod_lingers(const struct json *pod);
+/* What it has said of results (KUBE_JOB_RESULTS); or NULL. The caller frees. */
+char *kube_pod_told(const struct json *pod);
+/* results_lost of kube_status, where no pod waits: by whom it was ended. job: NULL where none was
+ * seen. The caller frees. */
+char *kube_pods_lost(
+	const struct kube_facts *facts, const struct json *job, const struct kube_pod_list *pods);
 /* Its phase, as it is told by the program where only results wait. */
 const char *kube_pod_phase(const struct json *pod);
 /* The memory limit of the program in bytes; 0: none. */

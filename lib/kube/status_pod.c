@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "kube/status_impl.h"
 
@@ -56,6 +57,45 @@ const char *kube_pod_phase(const struct json *pod)
 		return kube_str_at(pod, "status.phase");
 	return json_get_int(kube_at(program, "state.terminated"), "exitCode", 0) ? "Failed"
 										 : "Succeeded";
+}
+
+char *kube_pod_told(const struct json *pod)
+{
+	const struct json *ended = kube_at(kube_pod_program(pod), "state.terminated");
+	const char *message = json_get_str(ended, "message");
+	const char *told = message ? strstr(message, KUBE_JOB_RESULTS) : NULL;
+
+	return told ? mem_strdup(told) : NULL;
+}
+
+static bool may_linger(const struct kube_facts *facts, const struct json *job)
+{
+	if (job)
+		return kube_annotation(kube_at(job, "spec.template"), KUBE_NOTE_LINGER);
+	return !facts->jobset && !facts->was_cancelled;
+}
+
+static bool was_evicted(const struct kube_pod *pod)
+{
+	return pod->disrupted || str_eq(kube_str_at(pod->json, "status.reason"), "Evicted");
+}
+
+char *kube_pods_lost(
+	const struct kube_facts *facts, const struct json *job, const struct kube_pod_list *pods)
+{
+	if (!facts->pods.known || !may_linger(facts, job))
+		return NULL;
+	vec_foreach (const struct kube_pod, pod, pods) {
+		AUTO_FREE char *name = kube_text(pod->name, KUBE_SENTENCE_MAX / 4);
+
+		if (!kube_annotation(pod->json, KUBE_NOTE_LINGER))
+			continue;
+		if (was_evicted(pod))
+			return mem_printf("pod %s was evicted from its node", name);
+		if (pod->deleted_ms)
+			return mem_printf("pod %s was removed", name);
+	}
+	return pods->n ? NULL : mem_strdup("its pod was removed");
 }
 
 static int rank_of(const struct json *pod)

@@ -202,11 +202,9 @@ static bool never_gpu(struct search *s)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node has %s: the largest has %d", want,
 			(int)s->room.gpus_max);
 	if (s->room.gpus_max)
-		kube_why_hint(s->why,
-			"dlrun submit --gpus %d …, with --nodes for more than one node",
-			(int)s->room.gpus_max);
+		kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)s->room.gpus_max);
 	else
-		kube_why_hint(s->why, "dlrun submit -g 0 …, or another target");
+		kube_why_hint(s->why, "dlrun submit -g 0 …");
 	return true;
 }
 

@@ -26,6 +26,8 @@ enum {
 	REFUSED_MS = 30 * 1000, /* a restarting server may refuse what it allowed before */
 	TICK_MS = 5000,
 	DEAD_MIN = 64,
+	POLL_MS = 2000,          /* where streams may not be had */
+	POLL_FOR_MS = 60 * 1000, /* until the next try of one */
 };
 
 /* An object that was put. */
@@ -38,6 +40,7 @@ struct kube_watch {
 	struct kube_client *client;
 	struct loop *loop;
 	char *path;
+	char *only; /* path of the one object; or NULL */
 	struct strv query;
 	size_t max;
 	int64_t idle_ms;
@@ -50,12 +53,14 @@ struct kube_watch {
 	struct kube_lines lines;
 	struct kube_call *call; /* list or watch */
 	struct loop_timer *timer, *tick_timer;
-	int64_t stream_ms; /* when it began */
-	int64_t woke_ms;   /* after that sleep it was begun anew */
-	bool got_bytes;    /* on this stream */
-	unsigned failures; /* one after the other */
-	unsigned expired;  /* resourceVersions, one after the other */
-	struct err fault;  /* why it is over, to be told */
+	int64_t stream_ms;      /* when it began */
+	int64_t woke_ms;        /* after that sleep it was begun anew */
+	bool got_bytes;         /* on this stream */
+	unsigned failures;      /* one after the other */
+	unsigned expired;       /* resourceVersions, one after the other */
+	bool gets;              /* the one object by itself, as lists are denied */
+	int64_t polls_until_ms; /* no streams before */
+	struct err fault;       /* why it is over, to be told */
 	bool in_trouble;
 	int64_t trouble_ms;
 	unsigned depth; /* in how many calls of events we are */
@@ -170,6 +175,7 @@ static void really_free(struct kube_watch *watch)
 {
 	drop_objects(&watch->objects);
 	free(watch->path);
+	free(watch->only);
 	strv_done(&watch->query);
 	free(watch->version);
 	kube_lines_done(&watch->lines);
@@ -342,9 +348,18 @@ static void on_fault(struct kube_watch *watch, struct err *fault)
 	retry(watch);
 }
 
+/* Who may list but not watch. */
+static void poll_later(struct kube_watch *watch)
+{
+	list_anew(watch);
+	again_in(watch, POLL_MS);
+}
+
 /*
  * Lists
  */
+
+static void start_list(struct kube_watch *watch);
 
 static void mark_all(struct kube_watch *watch, const struct json *items)
 {
@@ -403,7 +418,40 @@ static void take_list(struct kube_watch *watch, const struct json *list)
 	if (leave(watch))
 		return;
 	tidy(watch);
-	go_on(watch);
+	if (watch->gets || clock_ms() < watch->polls_until_ms)
+		poll_later(watch);
+	else
+		go_on(watch);
+}
+
+static int on_got(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	AUTO_JSON struct json *list = json_object();
+	struct json *items = json_array();
+
+	(void)err;
+	watch->call = NULL;
+	json_set(list, "items", items);
+	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND) {
+		on_fault(watch, &answer->fault);
+		return 0;
+	}
+	if (!err_is_set(&answer->fault))
+		json_add(items, TAKE(answer->object));
+	take_list(watch, list);
+	return 0;
+}
+
+static void start_get(struct kube_watch *watch, int64_t deadline_ms)
+{
+	const struct kube_request request = {.method = "GET",
+		.path = watch->only,
+		.deadline_ms = deadline_ms,
+		.done = on_got,
+		.ctx = watch};
+
+	watch->call = kube_start(watch->client, &request);
 }
 
 static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
@@ -416,6 +464,11 @@ static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
 		err_set(&answer->fault, E_KUBE_ANSWER,
 			"a list of the cluster has no resourceVersion");
 	(void)err;
+	if (answer->fault.id == E_KUBE_DENIED && watch->only) {
+		watch->gets = true;
+		start_list(watch);
+		return 0;
+	}
 	if (err_is_set(&answer->fault)) {
 		on_fault(watch, &answer->fault);
 		return 0;
@@ -429,10 +482,14 @@ static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
 static void start_list(struct kube_watch *watch)
 {
 	int64_t limit_ms = (int64_t)LIST_MS * (watch->failures + 1);
+	int64_t deadline_ms = clock_ms() + (limit_ms < LIST_MAX_MS ? limit_ms : LIST_MAX_MS);
 
-	watch->call = kube_list(watch->client, watch->path, (const char *const *)watch->query.v,
-		watch->max, clock_ms() + (limit_ms < LIST_MAX_MS ? limit_ms : LIST_MAX_MS), on_list,
-		watch);
+	if (watch->gets)
+		start_get(watch, deadline_ms);
+	else
+		watch->call =
+			kube_list(watch->client, watch->path, (const char *const *)watch->query.v,
+				watch->max, deadline_ms, on_list, watch);
 }
 
 /*
@@ -547,6 +604,9 @@ static int on_stream_end(void *ctx, struct kube_answer *answer, struct err *err)
 	watch->call = NULL;
 	if (answer->fault.id == E_KUBE_GONE) {
 		expire(watch);
+	} else if (answer->fault.id == E_KUBE_DENIED) {
+		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
+		poll_later(watch);
 	} else if (is_worth_telling(watch, answer, was_long)) {
 		on_fault(watch, &answer->fault);
 	} else if (was_long && !err_is_set(&answer->fault)) {
@@ -631,6 +691,7 @@ struct kube_watch *kube_watch_start(
 	*watch = (struct kube_watch){.client = client,
 		.loop = kube_client_loop(client),
 		.path = mem_strdup(request->path),
+		.only = request->name ? mem_printf("%s/%s", request->path, request->name) : NULL,
 		.max = request->max_objects ? request->max_objects : OBJECTS_MAX,
 		.idle_ms = request->idle_ms ? request->idle_ms : IDLE_MS,
 		.events = request->events,

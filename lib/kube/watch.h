@@ -5,6 +5,7 @@
  * answers. resourceVersions are opaque. The server is asked to end each stream after 50 s, with a
  * bookmark before, so that a dead one is noticed; after a sleep of this machine it is begun anew at
  * once. Lists are consistent reads (no resourceVersion is asked for), so nothing goes back in time.
+ * Who may list but not watch is told the same by a list every two seconds.
  */
 #ifndef DLRUN_KUBE_WATCH_H
 #define DLRUN_KUBE_WATCH_H
@@ -35,8 +36,11 @@ struct kube_watch_events {
 struct kube_watch_request {
 	const char *path;         /* of the collection */
 	const char *const *query; /* labelSelector, fieldSelector; or NULL */
-	size_t max_objects;       /* more are E_DATA_LIMIT; 0: 10,000 */
-	int64_t idle_ms;          /* a stream that is silent for so long is dead; 0: 60 s */
+	/* Of the one object that the query selects: it is read by itself where lists are denied.
+	 * NULL: there may be more. */
+	const char *name;
+	size_t max_objects; /* more are E_DATA_LIMIT; 0: 10,000 */
+	int64_t idle_ms;    /* a stream that is silent for so long is dead; 0: 60 s */
 	struct kube_watch_events events;
 };
 

@@ -137,8 +137,7 @@ static int issuers_fault(const struct http_call *call, const char *host, struct 
 	if (!file)
 		return err_set(err, E_HTTP_TLS, "this system has no issuers to trust for %s", host);
 	AUTO_FREE char *shown = str_escaped(file);
-	return err_set(
-		err, E_HTTP_TLS, "the file %s holds no issuers to trust for %s", shown, host);
+	return err_set(err, E_HTTP_CA, "the file %s holds no issuers to trust for %s", shown, host);
 }
 
 static int proxy_fault(const struct http_call *call, struct err *err, const char *what)

@@ -115,10 +115,10 @@ static void trim_end(char *s, const char *chars)
 
 static int take_line(struct http_call *call, char *line)
 {
-	if (str_starts(line, "HTTP/"))
-		return start_answer(call, line);
 	if (call->x.headers_over)
 		return 0; /* trailers of a chunked body */
+	if (str_starts(line, "HTTP/"))
+		return start_answer(call, line);
 	if (!*line)
 		return end_headers(call);
 	trim_end(line, " \t");

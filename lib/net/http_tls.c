@@ -26,7 +26,7 @@ static int check_ca(const char *file, const char *host, struct err *err)
 		return 0;
 	AUTO_FREE char *shown = str_escaped(file);
 	return err_set_errno(
-		err, E_HTTP_TLS, errno, "cannot read %s, the issuers to trust for %s", shown, host);
+		err, E_HTTP_CA, errno, "cannot read %s, the issuers to trust for %s", shown, host);
 }
 
 /* Issuers that were named are instead of the system's, not besides them. */

@@ -248,9 +248,9 @@ static int find(const struct proxy_env *env, const struct url *url, bool with_us
 	char *proxy = text ? normalize(text, with_user) : NULL;
 
 	if (text && !proxy) {
-		err_set(err, E_CONFIG, "%s is not a proxy that can be used", variable);
+		err_set(err, E_CONFIG, "%s is not a valid proxy URL", variable);
 		err_hint(err,
-			"%s=http://HOST:PORT, or https, socks4, socks4a, socks5 or socks5h for http",
+			"%s=http://proxy.example.com:3128   # or https, socks4, socks4a, socks5, socks5h",
 			variable);
 		return -ERR_CONFIG;
 	}
@@ -264,9 +264,9 @@ int proxy_parse(const char *text, const char *what, char **ret, struct err *err)
 	char *proxy = normalize(text, true);
 
 	if (!proxy) {
-		err_set(err, E_CONFIG, "%s is not a proxy that can be used", what);
+		err_set(err, E_CONFIG, "%s is not a valid proxy URL", what);
 		return err_hint(err,
-			"http://HOST:PORT, or https, socks4, socks4a, socks5 or socks5h for http");
+			"http://proxy.example.com:3128   # or https, socks4, socks4a, socks5, socks5h");
 	}
 	*ret = proxy;
 	return 0;

@@ -101,7 +101,7 @@ static void tell_no_client(const struct ssh *ssh, struct err *fault)
 	if (ssh->has_client)
 		return;
 	err_evidence(fault, "there is no ssh client on PATH: its configuration was not read");
-	err_hint(fault, "command -v ssh    (install openssh-client, or mend PATH)");
+	err_hint(fault, "command -v ssh   # install openssh-client, or correct PATH");
 }
 
 /* Where there is no OpenSSH client to fall back on, or it may not be. */
@@ -168,7 +168,7 @@ static int libssh2_ask(
 	const struct ssh *ssh = ((struct ssh_connection *)ctx)->ssh;
 	const struct ssh_options *options = &ssh->options;
 
-	if (ssh->config.batch_mode)
+	if (ssh->config.batch_mode || ssh->has_askpass)
 		return 0;
 	return options->ask(options->ctx, question, secret, answer, err);
 }
@@ -663,6 +663,7 @@ int ssh_open(const struct ssh_options *options, struct ssh **ret, struct err *er
 	ssh->openssh = ssh_openssh_new(&(struct ssh_openssh_options){.loop = options->loop,
 		.resolved = &ssh->config,
 		.host = options->host,
+		.port = options->port,
 		.config = options->config,
 		.env = options->env,
 		.control_dir = options->control_dir,
@@ -690,6 +691,7 @@ void ssh_free(struct ssh *ssh)
 	vec_done(&ssh->uses);
 	vec_done(&ssh->logins);
 	ssh_config_done(&ssh->config);
+	strv_done(&ssh->sent_env);
 	free(ssh->why);
 	free(ssh->carrier_text);
 	err_done(&ssh->fault);

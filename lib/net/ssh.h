@@ -34,6 +34,7 @@ enum ssh_carrier { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
 struct ssh_options {
 	struct loop *loop;
 	const char *host;   /* as the user wrote it: HOST, USER@HOST, an alias of the config */
+	unsigned port;      /* 0: what the config says */
 	const char *config; /* for ssh -F; NULL: the user's own */
 	/* Of children: PATH, HOME, SSH_AUTH_SOCK, …; not NULL, lives as long as the ssh. */
 	const char *const *env;

@@ -1,5 +1,6 @@
 #include "net/ssh_config.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +14,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "net/channel_child.h"
+#include "net/ssh_keywords.h"
+#include "net/ssh_known_hosts.h"
 
 enum { HOST_MAX = 255, READ_MS = 10000, WORDS_MAX = 1024, EVIDENCE_LINES = 3 };
 
@@ -52,53 +55,6 @@ int ssh_config_check_host(const char *host, struct err *err)
 /*
  * Values
  */
-
-enum kind { TEXT, AGENT, YES, NO, LINES, WORDS, SECONDS, PORT, FAMILY, STRICT, PRESENT };
-
-static const struct keyword {
-	const char *name;
-	enum kind kind;
-	size_t offset;
-} keywords[] = {
-#define ROW(name, kind, field)                                                                     \
-	{                                                                                          \
-		name, kind, offsetof(struct ssh_config, field)                                     \
-	}
-	ROW("addressfamily", FAMILY, family),
-	ROW("batchmode", YES, batch_mode),
-	ROW("bindaddress", TEXT, bind_address),
-	ROW("bindinterface", TEXT, bind_interface),
-	ROW("certificatefile", LINES, certificates),
-	ROW("connecttimeout", SECONDS, connect_s),
-	ROW("controlpath", TEXT, control_path),
-	ROW("forkafterauthentication", YES, forks),
-	ROW("globalknownhostsfile", WORDS, global_known_hosts),
-	ROW("gssapiauthentication", YES, gssapi),
-	ROW("hashknownhosts", YES, hash_known_hosts),
-	ROW("hostbasedauthentication", YES, hostbased),
-	ROW("hostkeyalias", TEXT, key_alias),
-	ROW("hostname", TEXT, hostname),
-	ROW("identitiesonly", YES, identities_only),
-	ROW("identityagent", AGENT, agent),
-	ROW("identityfile", LINES, identities),
-	ROW("knownhostscommand", TEXT, host_keys_command),
-	ROW("logverbose", PRESENT, has_log_verbose),
-	ROW("pkcs11provider", TEXT, pkcs11),
-	ROW("port", PORT, port),
-	ROW("preferredauthentications", TEXT, preferred),
-	ROW("proxycommand", TEXT, proxy_command),
-	ROW("proxyjump", TEXT, proxy_jump),
-	ROW("pubkeyauthentication", NO, no_pubkey),
-	ROW("revokedhostkeys", TEXT, revoked_keys),
-	ROW("serveraliveinterval", SECONDS, keepalive_s),
-	ROW("sessiontype", TEXT, session_type),
-	ROW("stdinnull", YES, stdin_null),
-	ROW("stricthostkeychecking", STRICT, strict),
-	ROW("user", TEXT, user),
-	ROW("userknownhostsfile", WORDS, user_known_hosts),
-	ROW("verifyhostkeydns", TEXT, verify_dns),
-#undef ROW
-};
 
 static bool is_yes(const char *value)
 {
@@ -158,51 +114,61 @@ static void set_text(char **field, const char *value)
 	*field = *value && !str_eq(value, "none") ? mem_strdup(value) : NULL;
 }
 
-static void set_value(struct ssh_config *config, const struct keyword *keyword, const char *value)
+static void set_value(
+	struct ssh_config *config, const struct ssh_keyword *keyword, const char *value)
 {
 	void *field = (char *)config + keyword->offset;
 
-	switch (keyword->kind) {
-	case TEXT:
+	switch (keyword->value) {
+	case SSH_VALUE_NONE:
+		break;
+	case SSH_VALUE_TEXT:
 		set_text(field, value);
 		break;
-	case AGENT:
+	case SSH_VALUE_AGENT:
 		set_text(field, value);
 		config->no_agent = str_eq(value, "none");
 		break;
-	case YES:
+	case SSH_VALUE_YES:
 		*(bool *)field = is_yes(value);
 		break;
-	case NO:
-		*(bool *)field = is_no(value);
-		break;
-	case PRESENT:
+	case SSH_VALUE_PRESENT:
 		*(bool *)field = true;
 		break;
-	case LINES:
+	case SSH_VALUE_LINES:
 		add_name(field, value);
 		break;
-	case WORDS:
+	case SSH_VALUE_WORDS:
 		add_words(field, value);
 		break;
-	case SECONDS:
+	case SSH_VALUE_SECONDS:
 		*(int *)field = (int)number_of(value, 24 * 3600);
 		break;
-	case PORT:
+	case SSH_VALUE_BITS:
+		*(int *)field = (int)number_of(value, INT_MAX);
+		break;
+	case SSH_VALUE_PORT:
 		*(uint16_t *)field = (uint16_t)number_of(value, UINT16_MAX);
 		break;
-	case FAMILY:
+	case SSH_VALUE_FAMILY:
 		*(int *)field = family_of(value);
 		break;
-	case STRICT:
+	case SSH_VALUE_STRICT:
 		*(enum ssh_strict *)field = strict_of(value);
 		break;
 	}
 }
 
-static int compare_keyword(const void *name, const void *row)
+static void set_why(struct ssh_config *config, const struct ssh_keyword *keyword, const char *name)
 {
-	return strcmp(name, ((const struct keyword *)row)->name);
+	AUTO_FREE char *shown = str_shown(name);
+
+	if (config->openssh_why)
+		return;
+	config->openssh_why =
+		keyword ? mem_strdup(keyword->why)
+			: mem_printf("dlrun does not know what \"%.64s\" of the configuration says",
+				  shown);
 }
 
 static int parse_line(struct ssh_config *config, char *line, struct err *err)
@@ -211,14 +177,19 @@ static int parse_line(struct ssh_config *config, char *line, struct err *err)
 	char *value = line + len + (line[len] == ' ');
 
 	line[len] = '\0';
-	const struct keyword *keyword =
-		bsearch(line, keywords, ARRAY_LEN(keywords), sizeof(*keywords), compare_keyword);
-	if (!keyword)
+	if (!*line)
 		return 0;
-	if (!str_is_plain(value))
-		return err_set(err, E_SSH_CONFIG,
-			"ssh -G tells of a %s that has characters which are not printable", line);
-	set_value(config, keyword, value);
+	const struct ssh_keyword *keyword = ssh_keyword_find(line);
+	bool is_kept = ssh_keyword_is_kept(keyword, value);
+	if (!is_kept)
+		set_why(config, keyword, line);
+	if (!keyword || keyword->value == SSH_VALUE_NONE)
+		return 0;
+	if (str_is_plain(value))
+		set_value(config, keyword, value);
+	else if (is_kept)
+		return err_set(
+			err, E_SSH_CONFIG, "ssh -G printed a %s with unprintable characters", line);
 	return 0;
 }
 
@@ -239,7 +210,7 @@ static int check_whole(const struct ssh_config *config, struct err *err)
 			      : !config->port   ? "port"
 						: NULL;
 
-	return missing ? err_set(err, E_SSH_CONFIG, "ssh -G tells of no %s", missing) : 0;
+	return missing ? err_set(err, E_SSH_CONFIG, "ssh -G printed no %s", missing) : 0;
 }
 
 int ssh_config_parse(const char *text, size_t len, struct ssh_config *ret, struct err *err)
@@ -248,7 +219,7 @@ int ssh_config_parse(const char *text, size_t len, struct ssh_config *ret, struc
 	int r = 0;
 
 	if (len > SSH_CONFIG_MAX || memchr(text, '\0', len))
-		return err_set(err, E_SSH_CONFIG, "ssh -G says what cannot be read");
+		return err_set(err, E_SSH_CONFIG, "the output of ssh -G is unreadable");
 	AUTO_FREE char *copy = mem_strndup(text, len);
 	set_id(&config, text, len);
 	for (char *line = copy, *next; line && r == 0; line = next) {
@@ -267,18 +238,20 @@ int ssh_config_parse(const char *text, size_t len, struct ssh_config *ret, struc
 	return 0;
 }
 
-static void free_field(void *field, enum kind kind)
+/* Two names may be of one field. */
+static void free_field(void *field, enum ssh_value value)
 {
-	if (kind == TEXT || kind == AGENT)
-		free(*(char **)field);
-	else if (kind == LINES || kind == WORDS)
+	if (value == SSH_VALUE_TEXT || value == SSH_VALUE_AGENT)
+		free(TAKE(*(char **)field));
+	else if (value == SSH_VALUE_LINES || value == SSH_VALUE_WORDS)
 		strv_done(field);
 }
 
 void ssh_config_done(struct ssh_config *config)
 {
-	for (size_t i = 0; i < ARRAY_LEN(keywords); i++)
-		free_field((char *)config + keywords[i].offset, keywords[i].kind);
+	for (size_t i = 0; i < ssh_n_keywords; i++)
+		free_field((char *)config + ssh_keywords[i].offset, ssh_keywords[i].value);
+	free(config->openssh_why);
 	*config = (struct ssh_config){0};
 }
 
@@ -401,40 +374,30 @@ void ssh_config_default(const struct ssh_config_place *place, struct ssh_config 
 }
 
 /*
- * What libssh2 cannot
+ * Variables
  */
 
-static bool prefers_keys(const char *preferred)
+static bool is_sent(const struct ssh_config *config, const char *pair)
 {
-	return !preferred || strstr(preferred, "publickey");
+	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
+
+	for (size_t i = 0; i < config->send_env.n; i++) {
+		const char *pattern = config->send_env.v[i];
+
+		if (ssh_pattern_matches(pattern, strlen(pattern), name))
+			return true;
+	}
+	return false;
 }
 
-const char *ssh_config_needs_openssh(const struct ssh_config *config)
+void ssh_config_env(const struct ssh_config *config, const char *const *env, struct strv *ret)
 {
-	const struct {
-		bool is;
-		const char *why;
-	} reasons[] = {
-		{config->proxy_jump, "the host is behind a jump host (ProxyJump)"},
-		{config->proxy_command, "the configuration has a ProxyCommand"},
-		{config->certificates.n > 0, "the login is by a certificate"},
-		{config->no_pubkey || !prefers_keys(config->preferred),
-			"the configuration turns keys off"},
-		{config->hostbased, "the login is host-based"},
-		{config->pkcs11, "a key is on a token (PKCS11Provider)"},
-		{config->host_keys_command, "a KnownHostsCommand tells the hosts' keys"},
-		{config->revoked_keys,
-			"a file tells which hosts' keys are revoked (RevokedHostKeys)"},
-		{config->verify_dns && !is_no(config->verify_dns),
-			"host keys are looked up in DNS"},
-		{config->bind_address || config->bind_interface,
-			"the connection comes from an address of its own"},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
-		if (reasons[i].is)
-			return reasons[i].why;
-	return NULL;
+	for (; *env; env++)
+		if (strchr(*env, '=') && is_sent(config, *env))
+			strv_add(ret, *env);
+	for (size_t i = 0; i < config->set_env.n; i++)
+		if (strchr(config->set_env.v[i], '='))
+			strv_add(ret, config->set_env.v[i]);
 }
 
 /*
@@ -460,19 +423,29 @@ static int fail_read(const struct ssh_config_call *call, const struct buf *said,
 	return err_hint(err, "ssh -G %s", call->host);
 }
 
-int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err)
+static int run_once(const struct ssh_config_call *call, const char *option, struct buf *out,
+	struct buf *said, struct err *err)
 {
-	const char *argv[] = {"ssh", "-G", "-T", call->config ? "-F" : "--",
-		call->config ? call->config : call->host, call->config ? "--" : NULL, call->host,
-		NULL};
-	const struct child_spec spec = {.argv = argv, .env = call->env};
-	AUTO_BUF struct buf out = {0};
-	AUTO_BUF struct buf said = {0};
+	AUTO_STRV struct strv argv = {0};
 	int status = 0;
 
-	buf_init(&out, SSH_CONFIG_MAX);
-	buf_init(&said, WORDS_MAX);
-	int r = child_capture(&spec, READ_MS, call->cancel_fd, &out, &said, &status, err);
+	strv_add(&argv, "ssh");
+	strv_add(&argv, "-G");
+	strv_add(&argv, "-T");
+	if (option)
+		strv_add(&argv, option);
+	if (call->config) {
+		strv_add(&argv, "-F");
+		strv_add(&argv, call->config);
+	}
+	if (call->port)
+		strv_addf(&argv, "-p%u", call->port);
+	strv_add(&argv, "--");
+	strv_add(&argv, call->host);
+	const struct child_spec spec = {.argv = (const char *const *)argv.v, .env = call->env};
+	buf_reset(out);
+	buf_reset(said);
+	int r = child_capture(&spec, READ_MS, call->cancel_fd, out, said, &status, err);
 	if (r < 0 && err_is_set(err) && err->id == E_IO) {
 		err_set(err, E_SSH_CONFIG,
 			"ssh -G %s did not end: a command of its Match exec may hang", call->host);
@@ -480,7 +453,29 @@ int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, 
 	}
 	if (r < 0)
 		return r;
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || out.full)
-		return fail_read(call, &said, err);
-	return ssh_config_parse(out.data, out.len, ret, err);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || out->full)
+		return fail_read(call, said, err);
+	return 0;
+}
+
+int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err)
+{
+	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf said = {0};
+
+	buf_init(&out, SSH_CONFIG_MAX);
+	buf_init(&said, WORDS_MAX);
+	int r = run_once(call, NULL, &out, &said, err);
+	/* It wants a command then, which there cannot be beside a RemoteCommand. Older clients do
+	 * not know the option. */
+	bool forks = r < 0 && strstr(said.data, "Cannot fork into background");
+	if (forks) {
+		err_clear(err);
+		r = run_once(call, "-oForkAfterAuthentication=no", &out, &said, err);
+	}
+	if (r == 0)
+		r = ssh_config_parse(out.data, out.len, ret, err);
+	if (r == 0)
+		ret->forks |= forks;
+	return r;
 }

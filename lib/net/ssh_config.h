@@ -21,15 +21,22 @@ enum {
 /* NULL, false, 0 and empty where nothing, or "none", was said. */
 struct ssh_config {
 	char *hostname, *user, *key_alias;
-	char *proxy_jump, *proxy_command, *control_path, *agent, *preferred, *host_keys_command,
-		*pkcs11, *bind_address, *bind_interface, *verify_dns, *session_type, *revoked_keys;
+	char *proxy_jump, *proxy_command, *control_path, *agent;
+	/* Names of algorithms with commas between: KexAlgorithms, Ciphers, MACs, HostKeyAlgorithms,
+	 * PubkeyAcceptedAlgorithms. */
+	char *kex, *ciphers, *macs, *host_key_types, *user_key_types;
 	struct strv identities, certificates, user_known_hosts, global_known_hosts;
+	struct strv send_env, set_env; /* patterns of names; NAME=VALUE */
 	uint16_t port;
 	int family; /* AF_UNSPEC, AF_INET, AF_INET6 */
-	int connect_s, keepalive_s;
+	int connect_s, keepalive_s, rsa_bits;
 	enum ssh_strict strict;
-	bool identities_only, hash_known_hosts, gssapi, hostbased, no_pubkey, batch_mode,
-		stdin_null, forks, has_log_verbose, no_agent; /* IdentityAgent none */
+	bool identities_only, hash_known_hosts, gssapi, batch_mode, stdin_null, forks,
+		has_log_verbose, has_session_type, /* the client knows LogVerbose, SessionType */
+		no_agent;                          /* IdentityAgent none */
+	/* The first line that libssh2 cannot keep (net/ssh_keywords.h), behind "because"; NULL:
+	 * none. */
+	char *openssh_why;
 	char id[33]; /* 32 hex digits that change with the output */
 };
 
@@ -38,7 +45,7 @@ struct ssh_config {
 int ssh_config_check_host(const char *host, struct err *err);
 
 /* An engine. E_SSH_CONFIG: no hostname, port or user, NUL bytes, values that are not printable.
- * Unknown keywords and values are passed over. */
+ * What is not known is a reason for the OpenSSH client. */
 int ssh_config_parse(const char *text, size_t len, struct ssh_config *ret, struct err *err);
 void ssh_config_done(struct ssh_config *config);
 #define AUTO_SSH_CONFIG AUTO(ssh_config_done)
@@ -56,11 +63,12 @@ bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_place 
 /* Without an ssh client: the user, or local_user, port 22, the usual files. */
 void ssh_config_default(const struct ssh_config_place *place, struct ssh_config *ret);
 
-/* One sentence why libssh2 cannot do what this asks for, in the form "because …"; NULL: it may. */
-const char *ssh_config_needs_openssh(const struct ssh_config *config);
+/* The variables that the server is told, NAME=VALUE, of those in env and of set_env. */
+void ssh_config_env(const struct ssh_config *config, const char *const *env, struct strv *ret);
 
 struct ssh_config_call {
 	const char *host;       /* checked */
+	unsigned port;          /* 0: none is given */
 	const char *config;     /* for -F, or NULL */
 	const char *const *env; /* NULL: ours */
 	int cancel_fd;          /* see child_capture */

@@ -30,7 +30,9 @@ struct ssh {
 	struct ssh_options options; /* its strings are ours, but for env */
 	enum ssh_stage stage;
 	struct ssh_config config;
-	bool has_client; /* an ssh is on PATH */
+	struct strv sent_env; /* NAME=VALUE, of SendEnv and SetEnv */
+	bool has_askpass;     /* a program asks, not this one */
+	bool has_client;      /* an ssh is on PATH */
 	struct VEC_OF(struct ssh_connection *) connections;
 	struct ssh_openssh *openssh;
 	struct VEC_OF(struct ssh_use *) uses;

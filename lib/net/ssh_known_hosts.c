@@ -58,18 +58,18 @@ void ssh_known_done(struct ssh_known *known)
  * Names
  */
 
-/* `*` and `?`, ssh_config(5), "PATTERNS". Linear but for the last star. */
-static bool is_match(struct span pattern, const char *name)
+/* Linear but for the last star. */
+bool ssh_pattern_matches(const char *pattern, size_t len, const char *name)
 {
 	size_t p = 0, star = SIZE_MAX;
 	const char *from = NULL;
 
 	while (*name) {
-		char c = p < pattern.len ? pattern.s[p] : '\0';
+		char c = p < len ? pattern[p] : '\0';
 		if (c == '*') {
 			star = p++;
 			from = name;
-		} else if (p < pattern.len && (c == '?' || c == *name)) {
+		} else if (p < len && (c == '?' || c == *name)) {
 			p++;
 			name++;
 		} else if (star != SIZE_MAX) {
@@ -79,9 +79,9 @@ static bool is_match(struct span pattern, const char *name)
 			return false;
 		}
 	}
-	while (p < pattern.len && pattern.s[p] == '*')
+	while (p < len && pattern[p] == '*')
 		p++;
-	return p == pattern.len;
+	return p == len;
 }
 
 /* "a,b*,!c": one that fits, and none behind "!" that does. */
@@ -95,8 +95,7 @@ static bool is_in_list(struct span list, const char *name)
 		size_t end = comma ? (size_t)(comma - lower) : list.len;
 		bool is_not = at < end && lower[at] == '!';
 		size_t skip = at + (is_not ? 1 : 0);
-		struct span pattern = {lower + skip, end - skip};
-		if (pattern.len > 0 && is_match(pattern, name)) {
+		if (end > skip && ssh_pattern_matches(lower + skip, end - skip, name)) {
 			if (is_not)
 				return false;
 			found = true;
@@ -184,6 +183,31 @@ char *ssh_key_type(const void *blob, size_t len)
 		return NULL;
 	AUTO_FREE char *type = mem_strndup((const char *)bytes + 4, type_len);
 	return strlen(type) == type_len && str_is_plain(type) ? TAKE(type) : NULL;
+}
+
+/* RFC 4253, section 6.6: the type, e, n. */
+unsigned ssh_key_rsa_bits(const void *blob, size_t len)
+{
+	const uint8_t *at = blob;
+	size_t left = len, part = 0;
+
+	for (int i = 0; i < 3; i++) {
+		at += part;
+		left -= part;
+		if (left < 4 || get_be32(at) > left - 4)
+			return 0;
+		part = get_be32(at);
+		at += 4;
+		left -= 4;
+	}
+	for (; part > 0 && *at == 0; at++)
+		part--;
+	if (part == 0 || part > 1 << 16)
+		return 0;
+	unsigned bits = (unsigned)part * 8;
+	for (uint8_t top = *at; !(top & 0x80); top = (uint8_t)(top << 1))
+		bits--;
+	return bits;
 }
 
 /* "ssh-ed25519 AAAA…": both must tell the same type. */

@@ -22,6 +22,9 @@ enum {
 	SSH_FINGERPRINT_SIZE = 64,
 };
 
+/* `*` and `?` in a pattern of that length: ssh_config(5), "PATTERNS". */
+bool ssh_pattern_matches(const char *pattern, size_t len, const char *name);
+
 /* One line that is about the host. */
 struct ssh_known_key {
 	enum ssh_known_mark { SSH_KNOWN_PLAIN, SSH_KNOWN_REVOKE, SSH_KNOWN_CA } mark;
@@ -73,6 +76,8 @@ bool ssh_known_has_ca(const struct ssh_known *known);
 
 /* The type that a key begins with, for the caller to free; NULL if blob is none. */
 char *ssh_key_type(const void *blob, size_t len);
+/* Of an RSA key; 0 if it is unreadable. */
+unsigned ssh_key_rsa_bits(const void *blob, size_t len);
 /* "SHA256:…" as ssh-keygen -l prints it. */
 void ssh_key_fingerprint(const void *blob, size_t len, char out[static SSH_FINGERPRINT_SIZE]);
 

@@ -44,6 +44,12 @@ static void copy_login(struct ssh_libssh2_login *to, const struct ssh_libssh2_lo
 	to->key_alias = mem_strdup(from->key_alias);
 	to->agent = mem_strdup(from->agent);
 	to->first_command = mem_strdup(from->first_command);
+	to->kex = mem_strdup(from->kex);
+	to->ciphers = mem_strdup(from->ciphers);
+	to->macs = mem_strdup(from->macs);
+	to->host_key_types = mem_strdup(from->host_key_types);
+	to->user_key_types = mem_strdup(from->user_key_types);
+	to->env = copy_list(from->env);
 	to->user_known_hosts = copy_list(from->user_known_hosts);
 	to->global_known_hosts = copy_list(from->global_known_hosts);
 	to->identities = copy_list(from->identities);
@@ -59,6 +65,12 @@ static void free_login(struct ssh_libssh2_login *login)
 	free_string(login->key_alias);
 	free_string(login->agent);
 	free_string(login->first_command);
+	free_string(login->kex);
+	free_string(login->ciphers);
+	free_string(login->macs);
+	free_string(login->host_key_types);
+	free_string(login->user_key_types);
+	free_list(login->env);
 	free_list(login->user_known_hosts);
 	free_list(login->global_known_hosts);
 	free_list(login->identities);
@@ -175,7 +187,7 @@ static int resolve(struct ssh_libssh2 *ssh, struct err *err)
 		return r;
 	if (r == 0) {
 		ssh_libssh2_fall_back(ssh, "%s", why);
-		return err_set(err, E_SSH_LOGIN, "libssh2 does not log in there");
+		return err_set(err, E_SSH_LOGIN, "libssh2 cannot log in there");
 	}
 	copy_login(&ssh->login, &login);
 	return 0;

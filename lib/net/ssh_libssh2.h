@@ -44,6 +44,13 @@ struct ssh_libssh2_login {
 	const char *const *identities; /* IdentityFile; those that do not exist are passed over */
 	bool identities_only;
 	const char *agent; /* path of its socket; NULL: none */
+	/* Algorithms with commas between, the preferred ones first: KexAlgorithms, Ciphers, MACs,
+	 * HostKeyAlgorithms, PubkeyAcceptedAlgorithms. NULL: all. */
+	const char *kex, *ciphers, *macs, *host_key_types, *user_key_types;
+	int rsa_bits;           /* RequiredRSASize; 0: the usual */
+	const char *const *env; /* NAME=VALUE, told the server with each command */
+	/* A program asks, which the OpenSSH client starts: nobody is asked here. */
+	bool has_askpass;
 	/* Begun by the thread behind the login; the first command without a terminal that is
 	 * equal takes it. NULL: none. */
 	const char *first_command;

@@ -9,18 +9,32 @@
 #include "net/ssh.h"
 #include "net/ssh_agent.h"
 #include "net/ssh_key_file.h"
+#include "net/ssh_keywords.h"
 #include "net/ssh_libssh2_impl.h"
 
 enum { PASSPHRASES_MAX = 3 };
 
 /* Why a key was left out, for the sentence that says why OpenSSH has to do it. */
-enum left_out { USABLE, RSA, FIDO, CERTIFICATE, OTHER, NO_PASSPHRASE, READABLE, N_LEFT_OUT };
+enum left_out {
+	USABLE,
+	RSA,
+	FIDO,
+	CERTIFICATE,
+	OTHER,
+	NOT_ALLOWED,
+	SMALL,
+	NO_PASSPHRASE,
+	READABLE,
+	N_LEFT_OUT
+};
 
 static const char *const left_out_text[N_LEFT_OUT] = {
 	[RSA] = "RSA",
 	[FIDO] = "FIDO",
 	[CERTIFICATE] = "certificate",
 	[OTHER] = "of another type",
+	[NOT_ALLOWED] = "not among PubkeyAcceptedAlgorithms",
+	[SMALL] = "of RSA smaller than RequiredRSASize",
 	[NO_PASSPHRASE] = "encrypted",
 	[READABLE] = "readable by others",
 };
@@ -63,10 +77,48 @@ static enum left_out classify(const char *type)
 	return OTHER;
 }
 
-/* Whether the key of that type is to be tried; counted if it is not. */
-static bool is_usable(struct auth *auth, const char *type)
+/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. A key that does
+ * not say its type may be of any. */
+static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
+{
+	static const struct {
+		const char *type, *algorithm;
+	} rows[] = {
+		{"ssh-ed25519", "ssh-ed25519"},
+		{"ecdsa", "ecdsa-sha2-nistp256"},
+		{"ecdsa", "ecdsa-sha2-nistp384"},
+		{"ecdsa", "ecdsa-sha2-nistp521"},
+		{"ssh-rsa", "rsa-sha2-512"},
+		{"ssh-rsa", "rsa-sha2-256"},
+	};
+	const char *list = ssh->login.user_key_types;
+
+	for (size_t i = 0; list && i < ARRAY_LEN(rows); i++) {
+		bool is_of = !type || str_eq(type, rows[i].type) || str_eq(type, rows[i].algorithm);
+		if (is_of && !ssh_list_has(list, rows[i].algorithm))
+			return false;
+	}
+	return true;
+}
+
+static enum left_out judge_key(
+	const struct ssh_libssh2 *ssh, const char *type, const struct buf *blob)
 {
 	enum left_out why = classify(type);
+	bool may_be_rsa = !type || str_eq(type, "ssh-rsa");
+
+	if (why == USABLE && !is_allowed(ssh, type))
+		return NOT_ALLOWED;
+	if (why == USABLE && may_be_rsa && (type || ssh->login.rsa_bits > SSH_RSA_BITS) &&
+		ssh_key_rsa_bits(blob->data, blob->len) < ssh_libssh2_rsa_bits(ssh))
+		return SMALL;
+	return why;
+}
+
+/* Whether the key is to be tried; counted if it is not. */
+static bool is_usable(struct auth *auth, const char *type, const struct buf *blob)
+{
+	enum left_out why = judge_key(auth->ssh, type, blob);
 
 	auth->n_left_out[why]++;
 	return why == USABLE;
@@ -206,7 +258,7 @@ static int try_agent_key(struct auth *auth, const struct ssh_agent_key *key, str
 	AUTO_FREE char *comment = str_shown(key->comment);
 	AUTO_FREE char *what = mem_printf("the agent's key %s", comment);
 
-	if (!is_usable(auth, key->type))
+	if (!is_usable(auth, key->type, &key->blob))
 		return 0;
 	return judge(auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
 }
@@ -297,7 +349,7 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 
 	if (identity->in_agent || identity->key.text.len == 0)
 		return 0;
-	if (!is_usable(auth, identity->key.type))
+	if (!is_usable(auth, identity->key.type, &identity->key.blob))
 		return 0;
 	if (identity->key.is_open) {
 		auth->n_left_out[READABLE]++;
@@ -397,7 +449,7 @@ static void advise(const struct auth *auth, struct err *err)
 	else if (auth->n_tried == 0 && left_out.len == 0)
 		err_hint(err, "ssh-keygen -t ed25519 && ssh-copy-id %s", ssh->login.name);
 	else
-		err_hint(err, "ssh-copy-id %s    (if %s is the user's name there)", ssh->login.name,
+		err_hint(err, "ssh-copy-id %s   # if %s is the user's name there", ssh->login.name,
 			ssh->login.user);
 }
 

@@ -85,7 +85,7 @@ static int step_open(struct ssh_channel *channel)
 		channel->id = ssh->last_id;
 		channel->state = channel->target ? SSH_CHANNEL_OPEN
 				 : channel->term ? SSH_CHANNEL_TERMINAL
-						 : SSH_CHANNEL_EXEC;
+						 : SSH_CHANNEL_ENV;
 		return 0;
 	}
 	const char *text = ssh_session_error(ssh, &code);
@@ -102,20 +102,63 @@ static int step_terminal(struct ssh_channel *channel)
 	int r = libssh2_channel_request_pty_ex(channel->raw, term, (unsigned)strlen(term), NULL, 0,
 		(int)channel->columns, (int)channel->rows, 0, 0);
 	if (r == 0)
-		channel->state = SSH_CHANNEL_EXEC;
+		channel->state = SSH_CHANNEL_ENV;
 	else if (r != LIBSSH2_ERROR_EAGAIN)
 		return fail(channel, r, E_SSH_REFUSED, "%s gives no terminal",
 			channel->ssh->login.name);
 	return r;
 }
 
-static int step_exec(struct ssh_channel *channel)
+static int send_command(struct ssh_channel *channel)
 {
 	static const char request[] = "exec";
 	const char *command = channel->command;
 
-	int r = libssh2_channel_process_startup(
+	return libssh2_channel_process_startup(
 		channel->raw, request, sizeof(request) - 1, command, (unsigned)strlen(command));
+}
+
+/* Without reading: what is answered first is the variable. */
+static void send_command_ahead(struct ssh_channel *channel)
+{
+	struct ssh_libssh2 *ssh = channel->ssh;
+	size_t budget = ssh->budget;
+
+	ssh->budget = 0;
+	send_command(channel);
+	ssh->budget = budget;
+	channel->sent_command = true;
+}
+
+/* Whether the server takes it (AcceptEnv) is its affair. libssh2 waits for each answer: the command
+ * goes with the last, so that one variable takes no time. */
+static int step_env(struct ssh_channel *channel)
+{
+	const char *const *env = channel->ssh->login.env;
+	const char *pair = env ? env[channel->n_told] : NULL;
+
+	if (!pair) {
+		channel->state = SSH_CHANNEL_EXEC;
+		return 0;
+	}
+	const char *value = strchr(pair, '=') + 1;
+	int r = libssh2_channel_setenv_ex(
+		channel->raw, pair, (unsigned)(value - pair - 1), value, (unsigned)strlen(value));
+	if (r == 0 || r == LIBSSH2_ERROR_CHANNEL_REQUEST_DENIED) {
+		channel->n_told++;
+		return 0;
+	}
+	if (r != LIBSSH2_ERROR_EAGAIN)
+		return fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
+			channel->ssh->login.name);
+	if (!env[channel->n_told + 1] && !channel->sent_command)
+		send_command_ahead(channel);
+	return r;
+}
+
+static int step_exec(struct ssh_channel *channel)
+{
+	int r = send_command(channel);
 	if (r == 0)
 		channel->state = SSH_CHANNEL_OPEN;
 	else if (r != LIBSSH2_ERROR_EAGAIN)
@@ -135,6 +178,8 @@ int ssh_channel_advance(struct ssh_channel *channel)
 			r = step_open(channel);
 		else if (channel->state == SSH_CHANNEL_TERMINAL)
 			r = step_terminal(channel);
+		else if (channel->state == SSH_CHANNEL_ENV)
+			r = step_env(channel);
 		else
 			r = step_exec(channel);
 	}

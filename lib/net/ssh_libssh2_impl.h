@@ -20,6 +20,7 @@ enum {
 	SSH_TURN_MAX = 256 << 10, /* bytes received between two looks at everything else */
 	SSH_ALLOC_MAX = 1 << 20,  /* nothing that libssh2 asks for is larger */
 	SSH_IDENTITIES_MAX = 32,
+	SSH_RSA_BITS = 1024,    /* the least that OpenSSH takes where nothing is said */
 	SSH_UNANSWERED_MAX = 3, /* keepalives */
 	SSH_SLOW_MS = 3000,     /* a port that does not answer holds up no others any longer */
 	SSH_PORT_MS = 10000,    /* and is given up */
@@ -32,6 +33,7 @@ enum ssh_channel_state {
 	SSH_CHANNEL_WAITS, /* for its turn to be opened */
 	SSH_CHANNEL_OPENS,
 	SSH_CHANNEL_TERMINAL, /* is asked for */
+	SSH_CHANNEL_ENV,      /* variables are told, and the command with the last */
 	SSH_CHANNEL_EXEC,     /* the command is begun */
 	SSH_CHANNEL_OPEN,
 	SSH_CHANNEL_FAILED,
@@ -48,6 +50,8 @@ struct ssh_channel {
 	char *command;    /* NULL: to a port */
 	char *term;       /* NULL: no terminal */
 	unsigned columns, rows;
+	size_t n_told;      /* of login.env */
+	bool sent_command;  /* ahead of the answer to the last variable */
 	char *target;       /* for texts: "localhost port 6006" */
 	struct buf message; /* what a direct-tcpip open says, RFC 4254, section 7.2 */
 	bool resized;
@@ -159,6 +163,10 @@ int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err);
  * that is known can be used (ssh->end is set). Whether the key that was shown is trusted. */
 char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh);
 int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err);
+static inline unsigned ssh_libssh2_rsa_bits(const struct ssh_libssh2 *ssh)
+{
+	return ssh->login.rsa_bits > 0 ? (unsigned)ssh->login.rsa_bits : SSH_RSA_BITS;
+}
 /* ssh_libssh2_auth.c */
 int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err);
 

@@ -6,6 +6,8 @@
 #include "base/auto.h"
 #include "base/enc.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "net/ssh_keywords.h"
 #include "net/ssh_libssh2_impl.h"
 
 /*
@@ -182,25 +184,31 @@ static ssize_t hook_send(
  * The session
  */
 
-/* What is known to be weak is not offered: RFC 9142, and no CBC, no SHA-1. */
+/* What is known to be weak is not offered: RFC 9142, and no CBC, no SHA-1. In this order where the
+ * configuration has none. */
+#define SAFE_KEX                                                                                   \
+	"curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,"                       \
+	"ecdh-sha2-nistp384,ecdh-sha2-nistp521,diffie-hellman-group16-sha512,"                     \
+	"diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256,"                      \
+	"diffie-hellman-group14-sha256"
+#define SAFE_CIPHERS "aes128-ctr,aes256-ctr,aes192-ctr"
+#define SAFE_MACS                                                                                  \
+	"hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,hmac-sha2-512"
+
 static const struct {
 	int kind;
-	const char *list;
+	const char *safe, *keyword;
+	size_t wanted; /* in struct ssh_libssh2_login; 0: none */
 } methods[] = {
-	{LIBSSH2_METHOD_KEX, "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,"
-			     "ecdh-sha2-nistp384,ecdh-sha2-nistp521,diffie-hellman-group16-sha512,"
-			     "diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256,"
-			     "diffie-hellman-group14-sha256"},
-	{LIBSSH2_METHOD_CRYPT_CS, "aes128-ctr,aes256-ctr,aes192-ctr"},
-	{LIBSSH2_METHOD_CRYPT_SC, "aes128-ctr,aes256-ctr,aes192-ctr"},
-	{LIBSSH2_METHOD_MAC_CS,
-		"hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,"
-		"hmac-sha2-512"},
-	{LIBSSH2_METHOD_MAC_SC,
-		"hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,"
-		"hmac-sha2-512"},
-	{LIBSSH2_METHOD_COMP_CS, "none"},
-	{LIBSSH2_METHOD_COMP_SC, "none"},
+	{LIBSSH2_METHOD_KEX, SAFE_KEX, "KexAlgorithms", offsetof(struct ssh_libssh2_login, kex)},
+	{LIBSSH2_METHOD_CRYPT_CS, SAFE_CIPHERS, "Ciphers",
+		offsetof(struct ssh_libssh2_login, ciphers)},
+	{LIBSSH2_METHOD_CRYPT_SC, SAFE_CIPHERS, "Ciphers",
+		offsetof(struct ssh_libssh2_login, ciphers)},
+	{LIBSSH2_METHOD_MAC_CS, SAFE_MACS, "MACs", offsetof(struct ssh_libssh2_login, macs)},
+	{LIBSSH2_METHOD_MAC_SC, SAFE_MACS, "MACs", offsetof(struct ssh_libssh2_login, macs)},
+	{LIBSSH2_METHOD_COMP_CS, "none", "Compression", 0},
+	{LIBSSH2_METHOD_COMP_SC, "none", "Compression", 0},
 };
 
 /* ISO C has no conversion from a function to an object; libssh2 wants one. */
@@ -212,53 +220,60 @@ static void set_hook(LIBSSH2_SESSION *session, int kind, const void *fn_at)
 	libssh2_session_callback_set(session, kind, fn);
 }
 
-static bool is_supported(const char *name, size_t len, const char *const *all, int n)
+static bool is_supported(const char *name, const char *const *all, int n)
 {
 	for (int i = 0; i < n; i++) {
-		if (strlen(all[i]) == len && memcmp(all[i], name, len) == 0)
+		if (str_eq(all[i], name))
 			return true;
 	}
 	return false;
 }
 
-/* Of list what libssh2 has. It would leave out the others by itself, but by copying within one
- * block as if they were two. */
-static void keep_supported(const char *list, const char *const *all, int n, struct buf *out)
+/* Of list what is safe and libssh2 has. It would leave out the others by itself, but by copying
+ * within one block as if they were two. */
+static void keep_supported(
+	const char *list, const char *safe, const char *const *all, int n, struct buf *out)
 {
-	for (const char *name = list, *end; *name; name = *end ? end + 1 : end) {
-		end = strchrnul(name, ',');
-		size_t len = (size_t)(end - name);
-		if (!is_supported(name, len, all, n))
-			continue;
-		if (out->len > 0)
-			buf_addc(out, ',');
-		buf_add(out, name, len);
+	for (const char *at = list, *end; *at; at = *end ? end + 1 : end) {
+		end = strchrnul(at, ',');
+		AUTO_FREE char *name = mem_strndup(at, (size_t)(end - at));
+		if (is_supported(name, all, n) && ssh_list_has(safe, name))
+			buf_addf(out, "%s%s", out->len > 0 ? "," : "", name);
 	}
 }
 
-static int set_method(LIBSSH2_SESSION *session, int kind, const char *list, struct err *err)
+static int set_method(struct ssh_libssh2 *ssh, int kind, const char *list, const char *safe,
+	const char *keyword, struct err *err)
 {
 	AUTO_BUF struct buf kept = {0};
 	const char **all = NULL;
 
 	buf_init(&kept, 1024);
-	int n = libssh2_session_supported_algs(session, kind, &all);
+	int n = libssh2_session_supported_algs(ssh->session, kind, &all);
 	if (n > 0)
-		keep_supported(list, all, n, &kept);
+		keep_supported(list, safe, all, n, &kept);
 	if (n > 0)
-		libssh2_free(session, all);
-	if (kept.len == 0 || libssh2_session_method_pref(session, kind, kept.data) != 0)
-		return err_set(
-			err, E_SSH_LOGIN, "libssh2 has none of the algorithms that are safe");
-	return 0;
+		libssh2_free(ssh->session, all);
+	if (kept.len > 0 && libssh2_session_method_pref(ssh->session, kind, kept.data) == 0)
+		return 0;
+	ssh_libssh2_fall_back(ssh, "libssh2 %s has none of the %s that the configuration allows",
+		libssh2_version(0), keyword);
+	return err_set(err, E_SSH_LOGIN, "libssh2 has no %s that are allowed and safe", keyword);
 }
 
-static int set_methods(LIBSSH2_SESSION *session, const char *host_key_types, struct err *err)
+static int set_methods(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err)
 {
-	int r = set_method(session, LIBSSH2_METHOD_HOSTKEY, host_key_types, err);
+	int r = set_method(ssh, LIBSSH2_METHOD_HOSTKEY, host_key_types, host_key_types,
+		"HostKeyAlgorithms", err);
 
-	for (size_t i = 0; i < ARRAY_LEN(methods) && r == 0; i++)
-		r = set_method(session, methods[i].kind, methods[i].list, err);
+	for (size_t i = 0; i < ARRAY_LEN(methods) && r == 0; i++) {
+		const char *wanted = methods[i].wanted
+					     ? *(const char *const *)((const char *)&ssh->login +
+								      methods[i].wanted)
+					     : NULL;
+		r = set_method(ssh, methods[i].kind, wanted ? wanted : methods[i].safe,
+			methods[i].safe, methods[i].keyword, err);
+	}
 	return r;
 }
 
@@ -268,8 +283,10 @@ int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struc
 	ssize_t (*sends)(libssh2_socket_t, const void *, size_t, int, void **) = hook_send;
 
 	ssh->session = libssh2_session_init_ex(hook_alloc, hook_free, hook_realloc, ssh);
-	if (!ssh->session)
+	if (!ssh->session) {
+		ssh_libssh2_fall_back(ssh, "libssh2 cannot begin");
 		return err_set(err, E_IO, "libssh2 cannot make a session");
+	}
 	buf_init(&ssh->out, SSH_OUT_MAX);
 	ssh->out_at = 0;
 	ssh->budget = SIZE_MAX;
@@ -277,7 +294,7 @@ int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struc
 	libssh2_session_set_blocking(ssh->session, 0);
 	set_hook(ssh->session, LIBSSH2_CALLBACK_RECV, &receives);
 	set_hook(ssh->session, LIBSSH2_CALLBACK_SEND, &sends);
-	return set_methods(ssh->session, host_key_types, err);
+	return set_methods(ssh, host_key_types, err);
 }
 
 void ssh_session_end(struct ssh_libssh2 *ssh)

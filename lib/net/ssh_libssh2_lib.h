@@ -21,6 +21,7 @@
 	X(channel_request_pty_ex)                                                                  \
 	X(channel_request_pty_size_ex)                                                             \
 	X(channel_send_eof)                                                                        \
+	X(channel_setenv_ex)                                                                       \
 	X(channel_wait_closed)                                                                     \
 	X(channel_write_ex)                                                                        \
 	X(free)                                                                                    \
@@ -69,6 +70,7 @@ int ssh_libssh2_has_rsa_sha2(void);
 #define libssh2_channel_request_pty_ex        ssh_libssh2_lib.channel_request_pty_ex
 #define libssh2_channel_request_pty_size_ex   ssh_libssh2_lib.channel_request_pty_size_ex
 #define libssh2_channel_send_eof              ssh_libssh2_lib.channel_send_eof
+#define libssh2_channel_setenv_ex             ssh_libssh2_lib.channel_setenv_ex
 #define libssh2_channel_wait_closed           ssh_libssh2_lib.channel_wait_closed
 #define libssh2_channel_write_ex              ssh_libssh2_lib.channel_write_ex
 #define libssh2_free                          ssh_libssh2_lib.free

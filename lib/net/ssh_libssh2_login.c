@@ -112,10 +112,8 @@ static int connect_once(struct ssh_libssh2 *ssh, const char *types, struct err *
 	if (r < 0)
 		return r;
 	r = ssh_session_begin(ssh, types, err);
-	if (r < 0) {
-		ssh_libssh2_fall_back(ssh, "libssh2 cannot begin");
+	if (r < 0)
 		return r;
-	}
 	r = handshake(ssh);
 	if (r == 0) {
 		note_methods(ssh);
@@ -161,7 +159,7 @@ static int begin_first(struct ssh_libssh2 *ssh, struct err *err)
 	if (r == SSH_STEP_CANCELED)
 		return err_set(err, E_CANCELED, "interrupted");
 	if (r == LIBSSH2_ERROR_TIMEOUT || ssh->is_lost)
-		return err_set(err, E_SSH_LOST, "%s has logged in, and then does not answer",
+		return err_set(err, E_SSH_LOST, "%s has logged in, and then stopped answering",
 			ssh->login.name);
 	return 0;
 }

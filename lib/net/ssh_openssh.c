@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -287,7 +288,7 @@ void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before)
 
 static bool is_too_late(const struct ssh_openssh *ssh)
 {
-	return !ssh->options.has_terminal && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
+	return !ssh->can_ask && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
 }
 
 static void give_up_login(struct ssh_openssh *ssh)
@@ -434,12 +435,26 @@ void ssh_openssh_forget_fault(struct ssh_openssh *ssh)
 	err_clear(&ssh->fault);
 }
 
-/* An askpass program would come up where nobody sits. */
+bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal)
+{
+	const char *require = env_get(env, "SSH_ASKPASS_REQUIRE");
+	bool has_display =
+		!str_empty(env_get(env, "DISPLAY")) || !str_empty(env_get(env, "WAYLAND_DISPLAY"));
+	bool prefers = require && strcasecmp(require, "prefer") == 0;
+
+	if (require && strcasecmp(require, "never") == 0)
+		return false;
+	if (require && strcasecmp(require, "force") == 0)
+		return true;
+	return has_display && (prefers || !has_terminal) && !str_empty(env_get(env, "SSH_ASKPASS"));
+}
+
 static void copy_env(struct ssh_openssh *ssh, const char *const *env)
 {
-	for (; *env; env++)
-		strv_add(&ssh->env, *env);
-	if (!ssh->options.has_terminal)
+	for (size_t i = 0; env[i]; i++)
+		strv_add(&ssh->env, env[i]);
+	ssh->can_ask = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
+	if (!ssh->can_ask)
 		env_set(&ssh->env, "SSH_ASKPASS_REQUIRE=never", false);
 }
 

@@ -27,6 +27,7 @@ struct ssh_openssh_options {
 	struct loop *loop;
 	const struct ssh_config *resolved; /* lives as long */
 	const char *host, *config;         /* as in struct ssh_options; copied */
+	unsigned port;
 	const char *const *env;
 	const char *control_dir; /* copied */
 	bool has_terminal, accept_new_host;
@@ -47,6 +48,8 @@ void ssh_openssh_free(struct ssh_openssh *ssh);
 AUTO_POINTER(struct ssh_openssh, ssh_openssh_free)
 #define AUTO_SSH_OPENSSH AUTO(ssh_openssh_free_auto)
 
+/* Whether ssh asks by SSH_ASKPASS (ssh(1), ENVIRONMENT), not on the terminal. */
+bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal);
 /* Whether somebody listens at path. */
 bool ssh_openssh_socket_lives(const char *path);
 /* Where a master of ours for that login is kept; NULL: nowhere. The caller frees. */

@@ -56,7 +56,7 @@ static void add_manners(const struct ssh_openssh *ssh, struct strv *argv)
 	for (size_t i = 0; i < ARRAY_LEN(always); i++)
 		add_option(argv, always[i]);
 	/* Older clients do not know these three. */
-	if (config->session_type && !str_eq(config->session_type, "default"))
+	if (config->has_session_type)
 		add_option(argv, "SessionType=default");
 	if (config->stdin_null)
 		add_option(argv, "StdinNull=no");
@@ -119,7 +119,7 @@ static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 	strv_add(&words, "-E");
 	strv_add(&words, log);
 	add_option(&words, "LogLevel=ERROR");
-	if (!ssh->options.has_terminal)
+	if (!ssh->can_ask)
 		add_option(&words, "BatchMode=yes");
 	strv_add(&words, "-o");
 	strv_addf(&words, "ConnectTimeout=%d", SSH_OPENSSH_CONNECT_S);
@@ -163,6 +163,8 @@ static void add_proxy(const struct ssh_openssh *ssh, const char *log, struct str
 static void add_start(const struct ssh_openssh *ssh, struct strv *argv)
 {
 	strv_add(argv, "ssh");
+	if (ssh->options.port)
+		strv_addf(argv, "-p%u", ssh->options.port);
 	if (!ssh->config)
 		return;
 	strv_add(argv, "-F");
@@ -175,7 +177,7 @@ void ssh_openssh_argv(const struct ssh_openssh *ssh, const struct ssh_openssh_re
 	add_start(ssh, ret);
 	strv_add(ret, request->pty ? "-tt" : "-T");
 	add_words(ssh, log, ret);
-	if (!ssh->options.has_terminal || !logs_in)
+	if (!ssh->can_ask || !logs_in)
 		add_option(ret, "BatchMode=yes");
 	add_manners(ssh, ret);
 	add_trust(ssh, ret);

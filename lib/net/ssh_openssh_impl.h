@@ -18,6 +18,7 @@ struct ssh_openssh {
 	struct ssh_openssh_options options;
 	char *host, *config, *control_dir;
 	struct strv env;
+	bool can_ask; /* a person, on the terminal or by a program */
 	bool is_prepared;
 	enum master master;
 	char *dir;    /* a temporary one of ours: logs, a private socket; NULL: none */

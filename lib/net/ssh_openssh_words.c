@@ -110,6 +110,10 @@ static const struct {
 } causes[] = {
 	{"HOST IDENTIFICATION HAS CHANGED", E_SSH_HOST_KEY},
 	{"REVOKED HOST KEY", E_SSH_HOST_KEY},
+	{" revoked by file ", E_SSH_HOST_KEY},
+	{" in revoked keys file ", E_SSH_CONFIG},
+	{"Certificate invalid: ", E_SSH_HOST_KEY},
+	{"Bad server host key: Invalid key length", E_SSH_CONFIG},
 	{" host key is known for ", E_SSH_UNKNOWN_HOST},
 	{"Host key verification failed", E_SSH_UNKNOWN_HOST},
 	{"Permission denied (", E_SSH_LOGIN},
@@ -201,24 +205,29 @@ static bool find_removal(const char *text, struct line *ret)
 	return false;
 }
 
+static bool is_revoked(const char *text)
+{
+	return strstr(text, "REVOKED HOST KEY") || strstr(text, " revoked by file ");
+}
+
 static void hint_key(const char *text, const char *host, struct err *err)
 {
 	struct line line;
 	AUTO_BUF struct buf shown = {0};
 
-	if (strstr(text, "REVOKED HOST KEY") || !find_removal(text, &line)) {
+	if (is_revoked(text) || !find_removal(text, &line)) {
 		err_hint(err, "ask who runs %s for its key", host);
 		return;
 	}
 	buf_init(&shown, 4 * EVIDENCE_MAX);
 	str_escape(&shown, line.text + strspn(line.text, " "), line.len - strspn(line.text, " "));
-	err_hint(err, "%s    (only if you know why it has changed)", shown.data);
+	err_hint(err, "%s   # only if you know why it has changed", shown.data);
 }
 
 static void add_hint(enum err_id id, const char *text, const char *host, struct err *err)
 {
 	if (id == E_SSH_UNKNOWN_HOST)
-		err_hint(err, "ssh %s true    (or --accept-new-host)", host);
+		err_hint(err, "ssh %s true   # or --accept-new-host", host);
 	else if (id == E_SSH_HOST_KEY)
 		hint_key(text, host, err);
 	else if (id == E_SSH_CONFIG)
@@ -233,10 +242,13 @@ int ssh_words_fault(const char *text, const char *said, const char *host, struct
 	enum err_id id = cause_of(text, said, &is_before);
 	AUTO_FREE char *shown = str_shown(host);
 	AUTO_BUF struct buf message = {0};
-	const char *gap = strstr(messages[id], "%s");
+	const char *form = id == E_SSH_HOST_KEY && is_revoked(is_before ? said : text)
+				   ? "the key of %s has been revoked"
+				   : messages[id];
+	const char *gap = strstr(form, "%s");
 
 	buf_init(&message, 1024);
-	buf_add(&message, messages[id], (size_t)(gap - messages[id]));
+	buf_add(&message, form, (size_t)(gap - form));
 	buf_addf(&message, "%s%s", is_before ? "a host on the way to " : "", shown);
 	buf_adds(&message, gap + 2);
 	int r = err_set(err, id, "%s", message.data);

@@ -54,19 +54,23 @@ static bool kept_master_lives(const struct ssh *ssh)
 	return path && ssh_openssh_socket_lives(path);
 }
 
+/* libssh2 waits for the answer to each variable but the last: more than that takes longer than the
+ * OpenSSH client, which waits for none. */
+enum { SENT_ENV_MAX = 2 };
+
 /* Why it is the OpenSSH client from the start, or NULL. */
 static const char *reason_of(const struct ssh *ssh, bool is_whole)
 {
-	const char *why = ssh_config_needs_openssh(&ssh->config);
-
 	if (ssh->options.carrier == SSH_OPENSSH)
 		return "it was asked for";
 	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client)
 		return NULL;
 	if (master_lives(ssh))
 		return "a ControlMaster of yours is connected";
-	if (why)
-		return why;
+	if (ssh->config.openssh_why)
+		return ssh->config.openssh_why;
+	if (ssh->sent_env.n > SENT_ENV_MAX)
+		return "many variables are sent (SendEnv, SetEnv)";
 	if (!is_whole)
 		return "the configuration names files by tokens that dlrun does not know";
 	if (has_certificate(&ssh->config))
@@ -98,6 +102,7 @@ static int read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct e
 {
 	const struct ssh_config_place place = place_of(ssh);
 	const struct ssh_config_call call = {.host = ssh->options.host,
+		.port = ssh->options.port,
 		.config = ssh->options.config,
 		.env = ssh->options.env,
 		.cancel_fd = cancel_fd};
@@ -110,6 +115,8 @@ static int read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct e
 	if (r < 0) {
 		ssh->has_client = false;
 		ssh_config_default(&place, &ssh->config);
+		if (ssh->options.port)
+			ssh->config.port = (uint16_t)ssh->options.port;
 	}
 	*ret_whole = ssh_config_expand(&ssh->config, &place);
 	return 0;
@@ -155,7 +162,15 @@ void ssh_libssh2_login_of(const struct ssh *ssh, struct ssh_libssh2_login *ret)
 		.global_known_hosts = list_of(&config->global_known_hosts),
 		.identities = list_of(&config->identities),
 		.identities_only = config->identities_only,
-		.agent = agent_of(ssh)};
+		.agent = agent_of(ssh),
+		.kex = config->kex,
+		.ciphers = config->ciphers,
+		.macs = config->macs,
+		.host_key_types = config->host_key_types,
+		.user_key_types = config->user_key_types,
+		.rsa_bits = config->rsa_bits,
+		.env = list_of(&ssh->sent_env),
+		.has_askpass = ssh->has_askpass};
 }
 
 int ssh_resolve(struct ssh *ssh, int cancel_fd, struct ssh_libssh2_login *ret, struct err *err)
@@ -165,6 +180,9 @@ int ssh_resolve(struct ssh *ssh, int cancel_fd, struct ssh_libssh2_login *ret, s
 
 	if (r < 0)
 		return r;
+	ssh_config_env(&ssh->config, ssh->options.env, &ssh->sent_env);
+	ssh->has_askpass = ssh->has_client && !ssh->config.batch_mode &&
+			   ssh_openssh_has_askpass(ssh->options.env, ssh->options.has_terminal);
 	const char *why = reason_of(ssh, is_whole);
 	if (why) {
 		ssh->why = mem_strdup(why);

@@ -23,7 +23,7 @@ static uint16_t default_port(bool tls)
 
 static int refuse(const char *what, const char *why, struct err *err)
 {
-	return err_set(err, E_HTTP_URL, "%s is not a URL that can be used: %s", what, why);
+	return err_set(err, E_HTTP_URL, "%s is not a valid URL: %s", what, why);
 }
 
 /* Backslashes are slashes to some readers of URLs, which would see another host. */
@@ -36,8 +36,8 @@ static int check_text(const char *text, const char *what, struct err *err)
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] <= ' ' || text[i] > '~' || text[i] == '\\')
 			return err_set(err, E_HTTP_URL,
-				"%s is not a URL that can be used: it has byte 0x%02x at offset %zu",
-				what, (unsigned char)text[i], i);
+				"%s is not a valid URL: it has byte 0x%02x at offset %zu", what,
+				(unsigned char)text[i], i);
 	}
 	return 0;
 }

@@ -178,7 +178,7 @@ static int list_begin(struct node_call *call, struct node_request *request, stru
 static int take_run(struct ask *ask, struct err *err)
 {
 	if (ask->words.n < 3)
-		return err_set(err, E_NODE_PROTOCOL, "the node said a run that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid run");
 	free(ask->run);
 	free(ask->user);
 	free(ask->record);
@@ -261,7 +261,8 @@ static int gc_line(struct node_call *call, enum channel_flow flow, char *line, s
 		return r;
 	char *const *v = ask->words.v;
 	if (ask->words.n < 4 || !node_word_number(v[1], &bytes) || !node_word_number(v[2], &count))
-		return err_set(err, E_NODE_PROTOCOL, "the node said something freed that is none");
+		return err_set(
+			err, E_NODE_PROTOCOL, "the host sent an invalid list of what it freed");
 	if (str_starts(v[3], "layer"))
 		freed->layers_bytes += bytes;
 	else if (str_starts(v[3], "data"))

@@ -41,7 +41,7 @@ int node_attempt_parse(const struct node_words *words, struct node_attempt *ret,
 	int attempt;
 
 	if (words->n < 3 || !node_attempt_name(words->v[1], run, &attempt))
-		return err_set(err, E_NODE_PROTOCOL, "the node said an attempt that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid attempt");
 	*ret = (struct node_attempt){
 		.run = mem_strdup(run), .attempt = attempt, .state = mem_strdup(words->v[2])};
 	for (size_t i = 3; i < words->n; i++)
@@ -110,7 +110,7 @@ int node_gpu_parse(const struct node_words *words, struct node_gpu *ret, struct 
 
 	if (words->n < 8 || !node_word_number(v[2], &index) || index > INT_MAX ||
 		!node_word_number(v[4], &memory))
-		return err_set(err, E_NODE_PROTOCOL, "the node said a GPU that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid GPU");
 	*ret = (struct node_gpu){
 		.index = (unsigned)index, .memory_bytes = memory, .used = !str_eq(v[5], "0")};
 	snprintf(ret->vendor, sizeof(ret->vendor), "%s", v[1]);

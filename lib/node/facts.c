@@ -14,6 +14,7 @@ static const struct {
 	{"boot", offsetof(struct node_facts, boot)},
 	{"home", offsetof(struct node_facts, home)},
 	{"host", offsetof(struct node_facts, host)},
+	{"id", offsetof(struct node_facts, id)},
 	{"launch", offsetof(struct node_facts, launch)},
 	{"local", offsetof(struct node_facts, local)},
 	{"machine", offsetof(struct node_facts, machine)},
@@ -60,11 +61,13 @@ static void add_name(struct strv *list, const char *name, size_t max)
 		strv_add(list, name);
 }
 
-static int set_number(struct node_facts *facts, const char *key, const char *value, struct err *err)
+static int set_number(struct node_hello *hello, const char *key, const char *value, struct err *err)
 {
+	struct node_facts *facts = &hello->facts;
 	uint64_t number = 0;
 	bool is_good = node_word_number(value, &number);
 
+	hello->has_free |= str_eq(key, "free");
 	if (str_eq(key, "time"))
 		facts->time_ms = number <= INT64_MAX ? (int64_t)number : 0;
 	else if (str_eq(key, "free"))
@@ -78,7 +81,7 @@ static int set_number(struct node_facts *facts, const char *key, const char *val
 	else
 		return 0;
 	if (!is_good)
-		return err_set(err, E_NODE_PROTOCOL, "the node says no number for \"%s\"", key);
+		return err_set(err, E_NODE_PROTOCOL, "the host sent no number for \"%s\"", key);
 	return 0;
 }
 
@@ -104,7 +107,7 @@ static int add_fact(struct node_hello *hello, char **v, size_t n, struct err *er
 		 hello->partials.n < NODE_FACTS_MAX)
 		*vec_push(&hello->partials) = (struct node_partial){mem_strdup(value), bytes};
 	else
-		return set_number(facts, key, value, err);
+		return set_number(hello, key, value, err);
 	return 0;
 }
 
@@ -119,7 +122,7 @@ int node_hello_add(struct node_hello *hello, char *line, struct err *err)
 	return r;
 }
 
-int node_hello_check(const struct node_hello *hello, struct err *err)
+int node_hello_check(struct node_hello *hello, struct err *err)
 {
 	static const char *const needed[] = {"boot", "host", "local", "root"};
 
@@ -127,7 +130,9 @@ int node_hello_check(const struct node_hello *hello, struct err *err)
 		for (size_t j = 0; j < ARRAY_LEN(needed); j++)
 			if (str_eq(strings[i].key, needed[j]) && str_empty(hello->words[i]))
 				return err_set(err, E_NODE_PROTOCOL,
-					"the node does not say its \"%s\"", needed[j]);
+					"the host did not send its \"%s\"", needed[j]);
+	if (!hello->has_free)
+		hello->facts.free_bytes = NODE_FREE_UNKNOWN;
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "node/wire.h"
 
 enum {
-	NODE_FACT_WORDS = 9,
+	NODE_FACT_WORDS = 10,
 	NODE_FACTS_MAX = 256, /* spares, transfers; more are passed over */
 };
 
@@ -23,6 +23,7 @@ struct node_partial {
 /* Zero is one without facts. */
 struct node_hello {
 	struct node_facts facts; /* its strings are of words */
+	bool has_free;
 	char *words[NODE_FACT_WORDS];
 	struct strv old; /* words that were replaced and may be looked at still */
 	struct VEC_OF(struct node_partial) partials;
@@ -30,8 +31,9 @@ struct node_hello {
 void node_hello_done(struct node_hello *hello);
 /* One fact. E_NODE_PROTOCOL. */
 int node_hello_add(struct node_hello *hello, char *line, struct err *err);
-/* All facts have come. E_NODE_PROTOCOL: one without which nothing goes is missing. */
-int node_hello_check(const struct node_hello *hello, struct err *err);
+/* All facts have come; what is not known is set. E_NODE_PROTOCOL: one without which nothing goes is
+ * missing. */
+int node_hello_check(struct node_hello *hello, struct err *err);
 /* *to knows what *from says. Strings of to that are the same stay where they are, others live as
  * long as to; lists are replaced; the round trip is to's. */
 void node_hello_merge(struct node_hello *to, const struct node_hello *from);

@@ -76,7 +76,7 @@ int node_file_parse(const struct node_words *words, struct node_file *ret, struc
 	else if (file.kind == 'l')
 		is_good = n == 3 && *v[1];
 	if (!is_good || !node_file_path_is_good(v[n - 1]))
-		return err_set(err, E_NODE_PROTOCOL, "the node said a file that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid file");
 	file.path = mem_strdup(v[n - 1]);
 	if (file.kind == 'l')
 		file.target = mem_strdup(v[1]);
@@ -142,10 +142,10 @@ struct node_call *node_files(struct node *node, const char *run,
 	files->ret = ret;
 	call_say(&files->call, "files");
 	call_scope(&files->call, run, scope);
-	if (scope && (scope->path || scope->part))
+	if (scope && (scope->path || scope->like))
 		call_word(&files->call, scope->path ? scope->path : ".");
-	if (scope && scope->part)
-		call_word(&files->call, scope->part);
+	for (size_t i = 0; scope && scope->like && i < scope->like->n; i++)
+		call_word(&files->call, scope->like->v[i]);
 	call_line_end(&files->call);
 	if (node_check_attempt(run, 1, &fault) < 0)
 		call_finish(&files->call, &fault);

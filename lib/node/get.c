@@ -81,7 +81,7 @@ static int begin_file(struct get *get, uint64_t size, struct err *err)
 {
 	get->in_file = true;
 	if (size > get->wants[get->at].len - (get->is_begun ? get->got : 0))
-		return err_set(err, E_NODE_PROTOCOL, "the node said more than was asked for");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent more than was requested");
 	if (get->is_begun)
 		return go_on(get, size, err);
 	get->is_begun = true;
@@ -105,7 +105,7 @@ static int advance(struct get *get, struct err *err)
 		if (get->in_file || get->sizes_at == get->sizes.n)
 			return 0;
 		if (get->at >= get->asked_to)
-			return err_set(err, E_NODE_PROTOCOL, "the node said too many files");
+			return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
 		int r = begin_file(get, get->sizes.v[get->sizes_at++], err);
 		if (r < 0)
 			return r;
@@ -134,9 +134,9 @@ static int get_line(struct node_call *call, enum channel_flow flow, char *line, 
 	if (!str_starts(line, "size "))
 		return 0;
 	if (!node_word_number(line + strlen("size "), &size) || size > INT64_MAX)
-		return err_set(err, E_NODE_PROTOCOL, "the node said a size that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid size");
 	if (get->sizes.n >= WANTS_MAX)
-		return err_set(err, E_NODE_PROTOCOL, "the node said too many files");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
 	*vec_push(&get->sizes) = size;
 	int r = advance(get, err);
 	if (r < 0)

@@ -101,6 +101,12 @@ static int expand(const struct expansion *expansion, const char *done, const cha
 	const char *open = rest + len, *close = strchr(open, ']');
 	struct range range;
 
+	/* An address of IPv6. */
+	if (*open == '[' && close && memchr(open, ':', (size_t)(close - open))) {
+		AUTO_FREE char *next = mem_printf("%s%.*s", start, (int)(close + 1 - open), open);
+		return expand(expansion, next, close + 1, depth);
+	}
+
 	if (!*open)
 		return add_host(expansion, start);
 	if (*open == ']' || !close || memchr(open + 1, '[', (size_t)(close - open)))
@@ -154,8 +160,12 @@ static int add_items(const struct expansion *expansion)
 	const char *p = expansion->text;
 
 	for (;;) {
-		size_t len = item_len(p);
-		AUTO_FREE char *item = mem_strndup(p, len);
+		/* The rest of ssh://HOST or ssh://HOST/, behind the name of the kind. */
+		size_t len = item_len(p), skip = len >= 2 && memcmp(p, "//", 2) == 0 ? 2 : 0;
+		bool has_slash = skip && len > skip && p[len - 1] == '/';
+		AUTO_FREE char *item = mem_strndup(p + skip, len - skip - has_slash);
+		if (strchr(item, '/'))
+			return refuse(expansion, "a name of a host has no \"/\"");
 		int r = expand(expansion, "", item, 0);
 
 		if (r < 0 || !p[len])
@@ -177,6 +187,25 @@ int node_hosts_add(struct strv *hosts, const char *text, struct err *err)
 		return r;
 	strv_copy(hosts, &all);
 	return 0;
+}
+
+char *node_host_destination(const char *host, unsigned *ret_port)
+{
+	const char *at = strrchr(host, '@'), *name = at ? at + 1 : host, *port = strrchr(name, ':');
+	int user_len = (int)(name - host), name_len = (int)strlen(name);
+	bool is_bracketed = *name == '[', has_port = false;
+	uint64_t number;
+
+	/* Without brackets several colons are an address. */
+	if (port && port > name && (is_bracketed ? port[-1] == ']' : strchr(name, ':') == port))
+		has_port = parse_number(port + 1, strlen(port + 1), &number) && number > 0 &&
+			   number <= UINT16_MAX;
+	*ret_port = has_port ? (unsigned)number : 0;
+	if (has_port)
+		name_len = (int)(port - name);
+	if (is_bracketed && name_len > 2 && name[name_len - 1] == ']')
+		return mem_printf("%.*s%.*s", user_len, host, name_len - 2, name + 1);
+	return mem_printf("%.*s%.*s", user_len, host, name_len, name);
 }
 
 int node_hosts_parse(const char *text, struct strv *ret, struct err *err)
@@ -224,7 +253,8 @@ static enum lack lack_of(const struct node_offer *offer, const struct node_wish 
 		return LACK_GPUS;
 	if (offer->cpus < wish->cpus)
 		return LACK_CPUS;
-	if (offer->memory_bytes < wish->memory_bytes)
+	/* 0: not known. */
+	if (offer->memory_bytes && offer->memory_bytes < wish->memory_bytes)
 		return LACK_MEMORY;
 	if (disk < wish->disk_bytes || disk - wish->disk_bytes < offer->missing_bytes)
 		return LACK_DISK;
@@ -256,7 +286,8 @@ static void consider(struct candidates *list, size_t index, const struct node_of
 	unsigned gpus = gpus_of(offer, wish);
 	/* Who waits there was first. */
 	bool has_gpus = gpus == 0 || (offer->gpus_free >= gpus && !offer->queued);
-	bool is_ready = has_gpus && offer->memory_free_bytes >= wish->memory_bytes;
+	bool has_memory = !offer->memory_bytes || offer->memory_free_bytes >= wish->memory_bytes;
+	bool is_ready = has_gpus && has_memory;
 	bool has_layers = offer->missing_bytes <= NODE_LAYERS_SLACK;
 
 	*vec_push(list) = (struct candidate){

@@ -13,12 +13,17 @@
 
 enum { NODE_HOSTS_MAX = 1024, NODE_LAYERS_SLACK = 1 << 20 };
 
-/* "gpu1", "me@gpu2", "gpu[03-16]" (width is kept), "a[1,4-5]b[1-3]", comma between hosts; each host
- * once, in order. E_USAGE: empty, a name that begins with "-", control characters, spaces, a range
- * that goes down, more than NODE_HOSTS_MAX. *ret is as before then. */
+/* "gpu1", "me@gpu2", "gpu1:2222", "[::1]:2222", "//gpu1" (of ssh://gpu1), "gpu[03-16]" (width is
+ * kept), "a[1,4-5]b[1-3]", comma between hosts; each host once, in order. E_USAGE: empty, a name
+ * that begins with "-", control characters, spaces, "/", a range that goes down, more than
+ * NODE_HOSTS_MAX. *ret is as before then. */
 int node_hosts_parse(const char *text, struct strv *ret, struct err *err);
 /* Those of text behind the ones that are there. */
 int node_hosts_add(struct strv *hosts, const char *text, struct err *err);
+
+/* host as ssh takes it, without its port (0: none) and the brackets of an address. The caller
+ * frees. */
+char *node_host_destination(const char *host, unsigned *ret_port);
 
 /* What is known of a host when a run is to go to one. */
 struct node_offer {

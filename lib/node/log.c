@@ -75,7 +75,7 @@ static int take_offset(struct node_log *log, char *line, struct err *err)
 	if (r < 0)
 		return r;
 	if (log->words.n < 2 || !node_word_number(log->words.v[1], &log->offset))
-		return err_set(err, E_NODE_PROTOCOL, "the node said an offset that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid offset");
 	return 1;
 }
 
@@ -119,7 +119,7 @@ static int take_end(struct node_log *log, char *line, struct err *err)
 	if (r < 0)
 		return r;
 	if (log->words.n < 3 || !node_word_number(log->words.v[1], &log->end_bytes))
-		return err_set(err, E_NODE_PROTOCOL, "the node said an end that is none");
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid end");
 	log->has_end = true;
 	log->is_final = node_state_is_final(log->words.v[2]);
 	return 1;

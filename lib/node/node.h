@@ -49,12 +49,15 @@ typedef int node_done_fn(void *ctx, int status, struct err *fault, struct err *e
  * channels; E_NODE_SHELL (no conversation came about: evidence is what the login shell said),
  * E_NODE_ROOT (its directory cannot be used), E_NODE_DISK, E_NODE_TOOL (a tool is missing there),
  * E_NODE_PROTOCOL (an answer that makes no sense), E_NODE_FAILED (with the node's words). */
+#define NODE_FREE_UNKNOWN UINT64_MAX
 struct node_facts {
 	const char *host, *boot, *root, *local, *home, *system, *machine, *launch, *shell;
+	const char *id; /* of the machine (machine-id(5)), or empty */
 	struct strv missing;
 	int64_t time_ms;
-	int64_t rtt_ms; /* the quickest short answer; -1: not measured */
-	uint64_t free_bytes, memory_bytes;
+	int64_t rtt_ms;      /* the quickest short answer; -1: not measured */
+	uint64_t free_bytes; /* of the disk; NODE_FREE_UNKNOWN */
+	uint64_t memory_bytes;
 	unsigned uid, cpus;
 	struct strv layers, spares;
 };
@@ -188,8 +191,10 @@ enum { NODE_FILES_MAX = 1000 * 1000 };
 /* What of them is listed. Not copied. */
 struct node_files_scope {
 	const char *path; /* NULL: all; else it alone, or what is below it */
-	const char *part; /* NULL: all; else regular files whose names contain it */
-	int attempt;      /* 0: results; else what lies in the tree of that attempt */
+	/* NULL: all; else regular files whose names match one of these patterns of find, or one
+	 * with a slash "./" and their path. */
+	const struct strv *like;
+	int attempt; /* 0: results; else what lies in the tree of that attempt */
 };
 /* scope: NULL: all results. A path that is not there: an empty list. */
 struct node_call *node_files(struct node *node, const char *run,

@@ -46,7 +46,8 @@
  * is one of
  *	MARK done
  *	MARK fail CLASS text            CLASS: usage, busy, disk, missing, corrupt, io, gone, gpu,
- *	                                tool, program (of exec: it cannot be executed)
+ *	                                tool, program (of exec: it cannot be executed), log (what
+ *	                                it had written was removed)
  * text is words for people, coded as values are. stderr is otherwise what tools said: evidence. A
  * request whose client goes away before its "." or in mid-payload has no effect but for a partial
  * transfer. Conversations of one node may run at the same time.
@@ -58,7 +59,8 @@
  *	                                after what it has: else fail gone)
  *	  part job SIZE                 the parts of the transfer in their order, each once or
  *	                                not at all but for layers. The job (below),
- *	  part secrets SIZE             a further script of `export K='V'` lines,
+ *	  part secrets SIZE             a further script of `export K='V'` lines; the last part,
+ *	                                of which nothing is kept when the transfer is cut,
  *	  part record SIZE              what becomes the file `record` of the run,
  *	  part apply SIZE               script to be run in the tree before the last layer is
  *	                                unpacked (it removes what the layer replaces),
@@ -107,12 +109,13 @@
  *	                                (it has no stdin, and is hung up when stdin ends)
  *	shell RUN N                     the same for ad-hoc work: the run is a terminal's (in tmux
  *	                                or screen where they are); attaches to it if it lives
- *	files RUN[/N] [PATH [PART]]     results: lines `d MODE PATH`, `l TARGET PATH`, `f SIZE
+ *	files RUN[/N] [PATH [LIKE...]]  results: lines `d MODE PATH`, `l TARGET PATH`, `f SIZE
  *	                                MTIME_MS MODE PATH`, below $DLRUN_OUTPUT_DIR; with N what
  *	                                lies in the tree of that attempt instead. PATH: it alone
- *	                                or what is below it (`.`: all); PART, of [A-Za-z0-9._-]:
- *	                                only files whose names contain it. Without N and PART,
- *	                                what the tree of a run has by now is collected before
+ *	                                or what is below it (`.`: all); LIKE: only files whose
+ *	                                names match one of these patterns, or one with a slash
+ *	                                "./" and their path. Without N and LIKE, what the tree
+ *	                                of a run has by now is collected before
  *	get RUN[/N]                     lines `want OFFSET LENGTH PATH` before "."; raw: for each
  *	                                one in order at most LENGTH bytes from OFFSET on, as many
  *	                                as a line `size BYTES` on stderr says before them (0: it
@@ -183,6 +186,7 @@
  *	j_run j_attempt j_cwd (in the tree) j_shell (1: one line for sh -c)
  *	j_timeout_ms j_grace_ms j_retries j_signal j_signal_before_ms
  *	j_gpus (auto, or a number) j_gpus_only
+ *	j_memory_bytes j_cpus_milli (0: any; held by runner/31-limits.sh) j_memory (for people)
  *	j_before j_setup_run j_setup_key (hex; of the line, key files and platform) j_setup_cwd
  *	j_rank j_ranks
  *	j_hold_ms                       the program waits so long, with its GPUs, for `go`

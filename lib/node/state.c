@@ -104,7 +104,7 @@ static int batch_line(struct node_call *call, enum channel_flow flow, char *line
 	if (!str_starts(line, "attempt "))
 		return 0;
 	if (batch->answers.n >= NODE_ATTEMPTS_MAX)
-		return err_set(err, E_DATA_LIMIT, "the node says too many attempts");
+		return err_set(err, E_DATA_LIMIT, "the host sent too many attempts");
 	int r = node_words_split(line, &batch->words, err);
 	if (r == 0)
 		r = node_attempt_parse(&batch->words, &attempt, err);

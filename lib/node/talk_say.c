@@ -13,6 +13,9 @@
 
 enum { TEXT_MAX = 2000, SIGNALED = 128 };
 
+/* What every login shell must do; a restricted one says that it may not. */
+#define SHELL_HINT "ssh %s 'exec sh -c true'"
+
 static const struct {
 	const char *word;
 	enum node_class class;
@@ -22,6 +25,7 @@ static const struct {
 	{"busy", NODE_CLASS_BUSY, E_NODE_BUSY, E_NODE_ROOT},
 	{"disk", NODE_CLASS_DISK, E_NODE_DISK, E_NODE_ROOT},
 	{"missing", NODE_CLASS_MISSING, E_RUN_NOT_FOUND, E_NODE_ROOT},
+	{"log", NODE_CLASS_OTHER, E_RUN_LOG, E_NODE_ROOT},
 	{"corrupt", NODE_CLASS_CORRUPT, E_NODE_CORRUPT, E_NODE_CORRUPT},
 	{"io", NODE_CLASS_IO, E_NODE_FAILED, E_NODE_ROOT},
 	{"gone", NODE_CLASS_GONE, E_NODE_FAILED, E_NODE_ROOT},
@@ -73,7 +77,7 @@ void node_say_unanswered(
 	bool was_killed = exit->known && (*exit->signal || exit->code > SIGNALED);
 
 	if (!exit->known || (was_killed && !is_opening))
-		err_set(ret, E_NODE_LOST, "the conversation with %s was cut", name);
+		err_set(ret, E_NODE_LOST, "the connection to %s was lost", name);
 	else if (*exit->signal)
 		err_set(ret, is_opening ? E_NODE_SHELL : E_NODE_PROTOCOL,
 			"the login shell of %s was killed by SIG%s", name, exit->signal);
@@ -84,7 +88,7 @@ void node_say_unanswered(
 		err_set(ret, E_NODE_PROTOCOL, "%s ended without an answer (exit status %d)", name,
 			exit->code);
 	if (ret->id == E_NODE_SHELL)
-		err_hint(ret, "ssh %s true", name);
+		err_hint(ret, SHELL_HINT, name);
 }
 
 void node_say_silent(const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
@@ -98,12 +102,12 @@ void node_say_silent(const char *name, int64_t limit_ms, bool is_opening, struct
 	}
 	err_set(ret, E_NODE_SHELL, "the login shell of %s has run no command within %s", name,
 		text);
-	err_hint(ret, "ssh %s true", name);
+	err_hint(ret, SHELL_HINT, name);
 }
 
 void node_say_unexpected(const char *name, const char *line, struct err *ret)
 {
 	AUTO_FREE char *shown = str_shown(line);
 
-	err_set(ret, E_NODE_PROTOCOL, "%s said something out of turn: %s", name, shown);
+	err_set(ret, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", name, shown);
 }

@@ -91,7 +91,6 @@ void node_transfer_init(
 	transfer->request = request;
 	transfer->fd = -1;
 	add_part(transfer, "job", request->job, NULL);
-	add_part(transfer, "secrets", request->secrets, NULL);
 	add_part(transfer, "record", request->record, NULL);
 	add_part(transfer, "apply", request->apply, NULL);
 	for (size_t i = 0; i < request->n_layers; i++) {
@@ -100,6 +99,8 @@ void node_transfer_init(
 		add_part(transfer, "layer", NULL, &request->layers[i]);
 		transfer->n_layers++;
 	}
+	/* Last, so that a transfer that is cut has none of them to wait with. */
+	add_part(transfer, "secrets", request->secrets, NULL);
 	set_name(transfer);
 }
 

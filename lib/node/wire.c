@@ -165,7 +165,7 @@ static int check_line(const struct node_wire *wire, const char *line, size_t len
 	if (said->what == NODE_SAYS_LINE && strncmp(line, wire->mark, NODE_MARK_LEN) == 0) {
 		AUTO_FREE char *shown = str_shown(line + NODE_MARK_LEN);
 
-		return err_set(err, E_NODE_PROTOCOL, "the node said something unknown:%s", shown);
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an unknown message:%s", shown);
 	}
 	return 0;
 }
@@ -264,8 +264,7 @@ int node_words_split(char *line, struct node_words *ret, struct err *err)
 		p[len] = '\0';
 		*vec_push(ret) = p;
 		if (!node_word_decode(p))
-			return err_set(err, E_NODE_PROTOCOL,
-				"the node said a word that is not coded right");
+			return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid encoding");
 		if (is_last)
 			break;
 		p += len + 1;

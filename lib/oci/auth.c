@@ -44,8 +44,8 @@ int auth_no_login(const struct auth *auth, struct err *err)
 		AUTO_FREE char *login = login_text(&auth->login);
 		err_set(err, E_REGISTRY_AUTH, "registry %s does not accept %s", auth->host, login);
 	} else {
-		err_set(err, E_REGISTRY_AUTH, "registry %s wants a login, and there is none",
-			auth->host);
+		err_set(err, E_REGISTRY_AUTH,
+			"registry %s requires a login, and none is configured", auth->host);
 		for (size_t i = 0; i < auth->warnings.n; i++)
 			err_evidence(err, "%s", auth->warnings.v[i]);
 	}
@@ -393,6 +393,7 @@ struct auth *auth_new(const struct auth_options *options)
 	auth->http = options->http;
 	auth->loop = options->loop;
 	auth->tls = options->tls;
+	auth->realms = options->env->realms;
 	auth->host = mem_strdup(options->host);
 	auth->last = &auth->first;
 	url_copy(options->registry, &auth->registry);
@@ -486,7 +487,7 @@ static void judge_refusal(struct auth *auth, const struct strv *headers, struct 
 {
 	if (!take_challenge(auth, headers) && !auth->challenge) {
 		err_set(&wait->fault, E_REGISTRY_ANSWER,
-			"registry %s wants a login without saying which way, Basic or Bearer",
+			"registry %s requires a login but offers neither Basic nor Bearer",
 			auth->host);
 		wait->due = true;
 		return;

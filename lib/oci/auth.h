@@ -51,7 +51,8 @@ struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);
  * generation (0: without any): as auth_want with a newer one. E_REGISTRY_AUTH when a login was
  * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was. A realm on
  * plain http (unless the registry is) is E_REGISTRY_ANSWER naming it, one that leads inwards
- * E_HTTP_ZONE. A scope that the answer asks for is added. zone: of the address that answered.
+ * E_HTTP_ZONE, one of another site that would get a login E_REGISTRY_REALM. A scope that the
+ * answer asks for is added. zone: of the address that answered.
  * Those who wait are served in their order; each ready may call anything here, auth_free too,
  * which serves nobody any more. */
 struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
@@ -68,6 +69,11 @@ const char *auth_challenge(const struct auth *auth);
 const struct strv *auth_warnings(const struct auth *auth);
 
 /* Engines, for tests. */
+
+/* Whether a login for the one host may go to the other, as far as their names (lower case) tell:
+ * equal, or of one registrable domain (registry.gitlab.com and gitlab.com, registry-1.docker.io and
+ * auth.docker.io), where a domain that many share (azurecr.io, co.uk) is none. */
+bool auth_is_same_site(const char *a, const char *b);
 
 enum { AUTH_TOKEN_BODY_MAX = 64 << 10 };
 /* The URL of GET to realm for a token: service, one scope parameter for each, client_id.

@@ -1,4 +1,5 @@
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/enc.h"
@@ -45,13 +46,43 @@ static bool may_go_plain(const struct auth *auth, const struct url *realm)
 	return url_is_loopback(realm) && url_is_loopback(&auth->registry);
 }
 
+/* The user's own configuration names it. */
+static bool is_allowed(const struct auth *auth, const struct url *realm)
+{
+	AUTO_FREE char *authority = url_authority(realm);
+	const struct strv *realms = auth->realms;
+
+	for (size_t i = 0; realms && i < realms->n; i++)
+		if (strcasecmp(realms->v[i], realm->host) == 0 ||
+			strcasecmp(realms->v[i], authority) == 0)
+			return true;
+	return false;
+}
+
+/* Whoever answers for a registry does not choose who else gets the login for it. */
+static bool may_have_login(const struct auth *auth, const struct url *realm)
+{
+	return auth_is_same_site(realm->host, auth->registry.host) ||
+	       (url_is_loopback(realm) && url_is_loopback(&auth->registry)) ||
+	       is_allowed(auth, realm);
+}
+
 static int check_realm(const struct auth *auth, const struct url *realm, struct err *err)
 {
-	if (realm->tls || may_go_plain(auth, realm))
+	if (!realm->tls && !may_go_plain(auth, realm)) {
+		AUTO_FREE char *shown = url_shown(realm);
+		return err_set(err, E_REGISTRY_ANSWER,
+			"registry %s wants the login to be sent without TLS, to %s", auth->host,
+			shown);
+	}
+	if (!credential_is_there(&auth->login) || may_have_login(auth, realm))
 		return 0;
-	AUTO_FREE char *shown = url_shown(realm);
-	return err_set(err, E_REGISTRY_ANSWER,
-		"registry %s wants the login to be sent without TLS, to %s", auth->host, shown);
+	AUTO_FREE char *authority = url_authority(realm);
+	err_set(err, E_REGISTRY_REALM, "registry %s wants its login sent to another site, %s",
+		auth->host, authority);
+	err_evidence(err, "a login goes nowhere else than to the site of its registry, unless your "
+			  "own configuration (~/.config/dlrun/config.yaml) allows it:");
+	return err_hint(err, "registry_realms: [\"%s\"]", authority);
 }
 
 /*
@@ -87,7 +118,7 @@ static void start(struct auth *auth, const struct url *realm, const struct url *
 		.headers = &headers,
 		.max_body = AUTH_TOKEN_BODY_MAX,
 		.tls = is_here ? auth->tls : NULL,
-		.has_zone = !is_here,
+		.has_zone = !is_here && !is_allowed(auth, realm),
 		.zone = auth->zone,
 		.deadline_ms = clock_deadline(ANSWER_MS),
 		.done = token_done,

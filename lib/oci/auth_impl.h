@@ -19,6 +19,7 @@ struct auth {
 	struct http *http;
 	struct loop *loop;
 	const struct http_tls *tls;
+	const struct strv *realms; /* credential_env */
 	char *host;
 	struct url registry;
 

@@ -1,8 +1,8 @@
 /*
  * Compression of layers. Writing: gzip (RFC 1952, no time in the header) or zstd (RFC 8878), one
  * stream of independently compressed pieces (gzip members, zstd frames), made by several
- * processors when the input is large; the bytes are the same for the same input, whatever the
- * number of processors. Input that does not compress is stored. Reading: gzip, zstd or none by
+ * CPUs when the input is large; the bytes are the same for the same input, whatever the
+ * number of CPUs. Input that does not compress is stored. Reading: gzip, zstd or none by
  * their magic numbers, several members or frames, bounded in window (27 bits) and in output.
  */
 #ifndef DLRUN_OCI_CODEC_H
@@ -30,13 +30,13 @@ typedef int codec_out_fn(void *ctx, const void *data, size_t len, struct err *er
 typedef void codec_tap_fn(void *ctx, const void *data, size_t len);
 
 struct encoder;
-/* Memory: about 2 MiB for each processor that is used, whatever the length of the input. */
+/* Memory: about 2 MiB for each CPU that is used, whatever the length of the input. */
 struct encoder *encoder_new(enum codec codec, codec_out_fn *out, void *ctx);
 /* The same with at most width pieces in work at once (1: no thread) instead of par_width(). */
 struct encoder *encoder_new_width(enum codec codec, unsigned width, codec_out_fn *out, void *ctx);
 /* Before the first write: let tap see the input. */
 void encoder_set_tap(struct encoder *encoder, codec_tap_fn *tap, void *ctx);
-/* Blocks while all processors are busy. After a failure (of out) only encoder_free is of use. */
+/* Blocks while all CPUs are busy. After a failure (of out) only encoder_free is of use. */
 int encoder_write(struct encoder *encoder, const void *data, size_t len, struct err *err);
 /* What follows does not compress (judged by the caller, who knows files): it is stored. Each change
  * ends a piece, so it is for files of 64 KiB and more. */

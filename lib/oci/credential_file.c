@@ -115,7 +115,14 @@ static int read_auth(const char *auth, struct credential *ret, const char **ret_
 	AUTO_SECRET_BUF struct buf plain = {0};
 
 	buf_init(&plain, CREDENTIAL_SECRET_MAX);
-	if (!base64_decode(auth, strlen(auth), &plain)) {
+	AUTO_SECRET char *joined = mem_alloc(strlen(auth) + 1, 1);
+	size_t len = 0;
+
+	/* As `base64` breaks its lines, and docker reads them. */
+	for (const char *at = auth; *at; at++)
+		if (*at != '\n' && *at != '\r')
+			joined[len++] = *at;
+	if (!base64_decode(joined, len, &plain)) {
 		*ret_why = "is not base64";
 		return -1;
 	}

@@ -29,6 +29,8 @@ enum {
 struct credential_env {
 	const char *home, *registry_auth_file, *docker_config, *xdg_runtime_dir, *xdg_config_home;
 	const char *const *env; /* the whole environment, for helpers */
+	/* Hosts ("host[:port]") of other sites that logins may be sent to; or NULL. */
+	const struct strv *realms;
 };
 
 /* Strings are owned, and wiped when freed. All NULL: anonymous. */

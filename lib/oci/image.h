@@ -11,11 +11,12 @@
  * written as a whole when one of them changes; the delta is that between the two below it and the
  * tree.
  *
- * The image has the tree's files below workdir and no others, whatever the base has there:
- * elsewhere than at IMAGE_WORKDIR, which is no base's, the full layer begins with an opaque
- * whiteout. Layers have no entry for the parents of workdir, so that one that is a symbolic link in
- * the base is followed and stays. If workdir itself is one, a directory takes its place: through
- * the link the tree would mix with, or hide, what the base has elsewhere.
+ * The image has the tree's files below workdir and no others, whatever the base has there: the full
+ * layer begins with an opaque whiteout. The base, which may be far away, is not asked whether it
+ * needs one: the layers are the same over any. Layers have no entry for the parents of workdir, so
+ * that one that is a symbolic link in the base is followed and stays. If workdir itself is one, a
+ * directory takes its place: through the link the tree would mix with, or hide, what the base has
+ * elsewhere.
  */
 #ifndef DLRUN_OCI_IMAGE_H
 #define DLRUN_OCI_IMAGE_H
@@ -45,6 +46,8 @@ enum {
 };
 #define IMAGE_WORKDIR   "/dlrun/src"
 #define IMAGE_LAYER_MAX (UINT64_C(1) << 40) /* bytes of a tar that is read */
+/* The same of a base that is only listed. */
+#define IMAGE_BASE_UNPACKED_MAX (UINT64_C(512) << 20)
 
 /* Annotation of dlrun's own layers in a manifest: "full", "big", "delta". */
 #define IMAGE_ANNOTATION_ROLE "dev.dlrun.role"
@@ -63,15 +66,24 @@ struct image_base {
 };
 /* ref within the layout: a tag or digest (NULL: its only image). An index, also one in an index,
  * picks platform ("linux/amd64"); an image whose configuration names another platform is refused
- * (E_IMAGE_PLATFORM). E_IMAGE_BASE: not there; E_IMAGE_DEPTH: more than IMAGE_BASE_LAYERS_MAX
- * layers; E_IMAGE, E_DATA, E_DATA_LIMIT: not valid. Layers are not read. */
+ * (E_IMAGE_PLATFORM). E_IMAGE_BASE: not there; E_IMAGE_KIND: no image; E_IMAGE_DEPTH: more than
+ * IMAGE_BASE_LAYERS_MAX layers; E_IMAGE, E_DATA, E_DATA_LIMIT: not valid. Layers are not read. */
 int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
+	struct image_base **ret, struct err *err);
+/* The same, with dlrun's own layers: what is written over it adds to that image. */
+int image_whole_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err);
 void image_base_free(struct image_base *base);
 /* How many of the layers of a manifest are those of the base that image_base_load makes of it; 0
  * where it makes none. */
 size_t image_base_layers(const struct manifest *manifest);
 AUTO_POINTER(struct image_base, image_base_free)
+/* All files and links of the base, by their paths from the root of the image and without hashes,
+ * where its layers are here: E_IMAGE_BASE if one is not, E_DATA_LIMIT if they have more than
+ * max_bytes together, E_IMAGE for what is not taken (oci/unpack.h). After a failure the list is
+ * worthless. */
+int image_base_entries(const struct image_base *base, uint64_t max_bytes, struct entry_list *list,
+	struct err *err);
 
 enum image_role { IMAGE_ROLE_BASE, IMAGE_ROLE_FULL, IMAGE_ROLE_BIG, IMAGE_ROLE_DELTA };
 /* "base", "full", "big", "delta" */

@@ -127,8 +127,8 @@ static void strip_own(struct image_base *base, size_t n_layers, size_t n_own)
 	oci_config_strip(base->config_json, n_layers, n_own);
 }
 
-static int read_base(
-	struct image_base *base, struct manifest *manifest, const char *platform, struct err *err)
+static int read_base(struct image_base *base, struct manifest *manifest, const char *platform,
+	bool whole, struct err *err)
 {
 	enum image_role roles[MANIFEST_LAYERS_MAX];
 	size_t n_own;
@@ -144,6 +144,8 @@ static int read_base(
 	base->manifest_json = TAKE(manifest->json);
 	base->layers = TAKE(manifest->layers);
 	base->family = manifest->family;
+	if (whole)
+		n_own = 0;
 	strip_own(base, manifest->n_layers, n_own);
 	/* The strings moved with the list. */
 	if (n_own > 0)
@@ -155,8 +157,8 @@ static int read_base(
 	return r;
 }
 
-int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
-	struct image_base **ret, struct err *err)
+static int load(struct layout *layout, const char *name, const char *ref, const char *platform,
+	bool whole, struct image_base **ret, struct err *err)
 {
 	AUTO(image_base_free_auto) struct image_base *base = mem_alloc(1, sizeof(*base));
 	AUTO_BUF struct buf text = {0};
@@ -170,11 +172,23 @@ int image_base_load(struct layout *layout, const char *name, const char *ref, co
 	if (r == 0)
 		r = manifest_parse(text.data, text.len, name, &manifest, err);
 	if (r == 0)
-		r = read_base(base, &manifest, platform, err);
+		r = read_base(base, &manifest, platform, whole, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE(base);
 	return 0;
+}
+
+int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
+	struct image_base **ret, struct err *err)
+{
+	return load(layout, name, ref, platform, false, ret, err);
+}
+
+int image_whole_load(struct layout *layout, const char *name, const char *ref, const char *platform,
+	struct image_base **ret, struct err *err)
+{
+	return load(layout, name, ref, platform, true, ret, err);
 }
 
 size_t image_base_layers(const struct manifest *manifest)

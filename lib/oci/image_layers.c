@@ -10,7 +10,7 @@
 #include "oci/layer.h"
 
 enum {
-	FORMAT = 2, /* raised when the same entries give other bytes */
+	FORMAT = 3, /* raised when the same entries give other bytes */
 	LOCK_WAIT_MS = 10 * 60 * 1000,
 };
 
@@ -138,13 +138,6 @@ static void add_result(
 	describe(work, layer, &result->blob);
 }
 
-/* Not asked of the base, which may be far away: the layers are the same over any. Without a mark
- * that only runtimes understand any tar reads them, so it is left out where no base has files. */
-static bool hides_base(const char *workdir)
-{
-	return strcmp(workdir, IMAGE_WORKDIR) != 0;
-}
-
 static int write_layer(struct layer_work *work, const struct wanted *wanted, struct plan_layer *ret,
 	struct err *err)
 {
@@ -155,8 +148,7 @@ static int write_layer(struct layer_work *work, const struct wanted *wanted, str
 		.workdir = request->workdir,
 		.entries = wanted->entries->v,
 		.n_entries = wanted->entries->n,
-		.all_dirs = wanted->role == IMAGE_ROLE_FULL,
-		.opaque = wanted->role == IMAGE_ROLE_FULL && hides_base(request->workdir),
+		.full = wanted->role == IMAGE_ROLE_FULL,
 		.opener = request->opener,
 		.mtime_s = request->mtime_s,
 		.codec = request->codec,

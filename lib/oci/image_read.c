@@ -123,6 +123,33 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 	return 0;
 }
 
+int image_base_entries(
+	const struct image_base *base, uint64_t max_bytes, struct entry_list *list, struct err *err)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < base->n_layers; i++)
+		bytes += base->layers[i].size < max_bytes ? base->layers[i].size : max_bytes + 1;
+	if (bytes > max_bytes)
+		return err_set(err, E_DATA_LIMIT, "the layers of %s are large", base->name);
+	for (size_t i = 0; i < base->n_layers; i++) {
+		AUTO_FD int fd = -1;
+		int r = layout_open_blob(base->layout, &base->layers[i], &fd, err);
+		if (r < 0)
+			return r;
+		const struct unpack_spec spec = {.fd = fd,
+			.digest = base->layers[i].digest,
+			.diff_id = base->diff_ids[i],
+			.workdir = "/",
+			.max_bytes = IMAGE_BASE_UNPACKED_MAX,
+			.names_only = true};
+		r = unpack_list(&spec, list, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int image_unpack(
 	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err)
 {

@@ -266,10 +266,10 @@ static int write_top(struct writer *writer)
 {
 	const struct layer_spec *spec = writer->spec;
 
-	if (!spec->all_dirs && !spec->n_entries && !spec->n_whiteouts)
+	if (!spec->full && !spec->n_entries && !spec->n_whiteouts)
 		return 0;
 	int r = write_dir(writer);
-	if (r || !spec->opaque)
+	if (r || !spec->full)
 		return r;
 	buf_truncate(&writer->name, writer->prefix_len);
 	buf_adds(&writer->name, LAYER_OPAQUE_NAME);

@@ -29,9 +29,8 @@ struct layer_spec {
 	const char *const
 		*whiteouts; /* sorted relative paths that disappear; files or whole directories */
 	size_t n_whiteouts;
-	bool all_dirs; /* write an entry for workdir and every directory (full layer); else only for
-	                * those that hold an entry of this layer */
-	bool opaque;   /* what layers below have in workdir disappears: an opaque whiteout */
+	bool full; /* with an opaque whiteout, so that what layers below have in workdir disappears,
+	            * and with an entry for workdir even if there is nothing else */
 	struct entry_opener opener;
 	int64_t mtime_s; /* 0 to LAYER_MTIME_MAX, E_USAGE otherwise */
 	enum codec codec;

@@ -27,6 +27,8 @@ bool layer_path_is_valid(const char *path)
 {
 	const char *at = path;
 
+	if (entry_path_has_git(path))
+		return false;
 	for (;;) {
 		size_t len = strcspn(at, "/");
 		if (len == 0 || len > ENTRY_NAME_MAX || is_dots(at, len) || is_whiteout(at, len))
@@ -152,6 +154,8 @@ int layer_path_parse(const char *name, const char *workdir, struct layer_path *r
 	ret->mark = take_mark(&cleaned);
 	ret->place = place_of(cleaned.data, prefix, &rest);
 	size_t len = strlen(rest);
+	if (ret->mark == LAYER_PLAIN && entry_path_has_git(rest))
+		return refuse(err, name, "programs in a .git directory run by themselves");
 	if (len > ENTRY_PATH_MAX)
 		return refuse(err, name, "it is over 4,095 bytes");
 	memcpy(ret->path, rest, len + 1);

@@ -243,7 +243,7 @@ static int take_file(struct layer_reader *reader, struct layer_member *ret, stru
 		return refuse(reader, "is a sparse file", err);
 	ret->kind = LAYER_FILE;
 	ret->size = (uint64_t)size;
-	ret->exec = archive_entry_perm(reader->header) & 0111;
+	ret->exec = archive_entry_perm(reader->header) & S_IXUSR;
 	reader->left = ret->size;
 	return 0;
 }

@@ -209,6 +209,18 @@ int layout_lock_index(const struct layout *layout, int *ret_fd, struct err *err)
 	return fs_lock(path, true, LAYOUT_INDEX_WAIT_MS, ret_fd, err);
 }
 
+/* Only another program writes it in pieces. Images are found by digest without it. */
+static int hint_damaged(const struct layout *layout, struct err *err)
+{
+	AUTO_BUF struct buf quoted;
+
+	buf_init(&quoted, 2 * PATH_MAX);
+	str_shell_quote(&quoted, layout->index_path);
+	err_evidence(err,
+		"another program left it half written; without it images lose their tags only");
+	return err_hint(err, "mv %s %s.damaged", quoted.data, quoted.data);
+}
+
 int layout_read_index(
 	const struct layout *layout, struct buf *text, struct layout_index *ret, struct err *err)
 {
@@ -218,8 +230,9 @@ int layout_read_index(
 	if (r < 0 && !missing)
 		return r;
 	err_clear(err);
-	return layout_index_parse(
+	r = layout_index_parse(
 		missing ? "" : text->data, missing ? 0 : text->len, layout->index_path, ret, err);
+	return r < 0 && err && err->id == E_DATA ? hint_damaged(layout, err) : r;
 }
 
 int layout_write_index(const struct layout *layout, const struct layout_index *index,

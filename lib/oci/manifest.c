@@ -126,7 +126,13 @@ void descriptor_of(const void *data, size_t len, const char *media_type, struct 
 
 static int check_version(const struct json *json, const char *what, struct err *err)
 {
-	if (json_kind(json) != JSON_OBJECT || json_get_int(json, "schemaVersion", 0) != 2)
+	int64_t version =
+		json_kind(json) == JSON_OBJECT ? json_get_int(json, "schemaVersion", 0) : 0;
+
+	if (version == 1)
+		return err_set(
+			err, E_IMAGE_KIND, "%s is of schema version 1, which is too old", what);
+	if (version != 2)
 		return err_set(err, E_IMAGE, "%s is not of schema version 2", what);
 	return 0;
 }
@@ -141,8 +147,9 @@ static int read_config(struct manifest *manifest, const char *what, struct err *
 		return r;
 	bool docker = str_eq(manifest->config.media_type, media[MEDIA_DOCKER].config);
 	if (!docker && !str_eq(manifest->config.media_type, media[MEDIA_OCI].config))
-		return err_set(err, E_IMAGE, "%s is not a container image: its configuration is %s",
-			what, manifest->config.media_type);
+		return err_set(err, E_IMAGE_KIND,
+			"%s is not a container image: its configuration is %s", what,
+			manifest->config.media_type);
 	if (media_type)
 		docker = str_eq(media_type, media[MEDIA_DOCKER].manifest);
 	manifest->family = docker ? MEDIA_DOCKER : MEDIA_OCI;
@@ -157,8 +164,8 @@ static int read_layers(struct manifest *manifest, const char *what, struct err *
 	if (json_kind(layers) != JSON_ARRAY)
 		return err_set(err, E_IMAGE, "%s has no list of layers", what);
 	if (n > MANIFEST_LAYERS_MAX)
-		return err_set(
-			err, E_DATA_LIMIT, "%s has more than %d layers", what, MANIFEST_LAYERS_MAX);
+		return err_set(err, E_IMAGE_DEPTH, "%s has more than %d layers", what,
+			MANIFEST_LAYERS_MAX);
 	manifest->layers = mem_alloc(n, sizeof(*manifest->layers));
 	for (const struct json *layer = json_first(layers); layer; layer = json_next(layer)) {
 		AUTO_FREE char *name = mem_printf("layer %zu in %s", manifest->n_layers + 1, what);
@@ -182,7 +189,7 @@ int manifest_parse(
 		return r;
 	const struct json *media_type = json_get(manifest.json, "mediaType");
 	if (media_type && !media_is_manifest(json_str(media_type)))
-		return err_set(err, E_IMAGE, "%s is not the manifest of an image", what);
+		return err_set(err, E_IMAGE_KIND, "%s is not the manifest of an image", what);
 	r = read_config(&manifest, what, err);
 	if (r == 0)
 		r = read_layers(&manifest, what, err);

@@ -204,7 +204,7 @@ static int no_host(const char *text, const char *slash, struct err *err)
 	int r = bad(err, text, "it names no registry");
 
 	if (!slash && names_host(text))
-		return err_hint(err, "%s/REPO", text);
+		return err_hint(err, "%s/me/dlrun", text);
 	if (strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-/:@") == strlen(text) && *text)
 		err_hint(err, "docker.io/%s%s", slash ? "" : "library/", text);
 	return r;

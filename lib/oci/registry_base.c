@@ -56,9 +56,7 @@ static int end_not_there(struct registry_base *base, const struct err *why, stru
 	err_set(&fault, E_IMAGE_BASE, "there is no base image %s", base->name);
 	for (size_t i = 0; why && i < why->n_evidence; i++)
 		err_evidence(&fault, "%s", why->evidence[i]);
-	err_hint(&fault,
-		"dlrun push --image HOST/REPO:TAG names another one; docker login %s if it is "
-		"private",
+	err_hint(&fault, "docker login %s   # if the repository is private; else check the name",
 		registry_host(base->registry));
 	return end(base, &fault, err);
 }

@@ -195,11 +195,11 @@ static int deadline_due(void *ctx, struct err *err)
 	AUTO_ERR struct err fault = {0};
 
 	call->deadline_timer = NULL;
-	err_set(&fault, E_REGISTRY_TIMEOUT, "registry %s: the time is over (%s)",
-		call->registry->host, call->request.doing);
+	err_set(&fault, E_REGISTRY_TIMEOUT, "registry %s: timed out (%s)", call->registry->host,
+		call->request.doing);
 	if (err_is_set(&call->cause))
 		err_evidence(&fault, "before that: %s", call->cause.message);
-	err_hint(&fault, "raise push_timeout: in dlrun.yaml, or DLRUN_PUSH_TIMEOUT");
+	err_hint(&fault, "export DLRUN_PUSH_TIMEOUT=30m   # or push_timeout: in dlrun.yaml");
 	return finish(call, NULL, &fault, err);
 }
 
@@ -223,7 +223,7 @@ static int give_up(struct registry_call *call, struct err *err)
 static void add_hint(const struct registry_call *call, struct err *fault)
 {
 	if (fault->id == E_HTTP_TLS)
-		err_hint(fault, "registry: {push: %s, ca: FILE}", call->registry->name);
+		err_hint(fault, "registry: {push: %s, ca: registry-ca.pem}", call->registry->name);
 	else if (fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE)
 		err_hint(fault, "dlrun doctor");
 }

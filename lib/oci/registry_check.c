@@ -45,7 +45,7 @@ int registry_check_bytes(const struct registry_part *part, const struct http_ans
 
 static int old_form(const struct registry_part *part, struct err *err)
 {
-	err_set(err, E_IMAGE, "%s is kept in docker's old form (schema 1)", part->name);
+	err_set(err, E_IMAGE_KIND, "%s is kept in docker's old form (schema 1)", part->name);
 	return err_hint(err, "docker pull %s && docker push %s", part->name, part->name);
 }
 
@@ -81,7 +81,7 @@ static int check_type(const struct registry_part *part, const struct http_answer
 		return old_form(part, err);
 	const char *inside = manifest_media_type(json), *outside = known_type(type, out);
 	if (!inside)
-		return err_set(err, E_IMAGE, "%s is not an image", part->name);
+		return err_set(err, E_IMAGE_KIND, "%s is not an image", part->name);
 	if (json_get(json, "manifests") && (json_get(json, "layers") || json_get(json, "config")))
 		return err_set(err, E_IMAGE, "%s is an index and an image at once", part->name);
 	bool differ = json_get(json, "mediaType")

@@ -397,7 +397,7 @@ static void say_not_found(
 	if (strstr(asked->host, ".dkr.ecr."))
 		err_hint(err, "aws ecr create-repository --repository-name %s", asked->repo);
 	else if (!is_read(asked))
-		err_hint(err, "make the repository %s at %s, or name another one with --to",
+		err_hint(err, "create the repository %s at %s, or name another one with --to",
 			asked->repo, asked->host);
 }
 
@@ -405,13 +405,13 @@ static void say_full(
 	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
 {
 	if (answer->status == 413) {
-		err_set(err, E_REGISTRY_FULL, "registry %s takes nothing that large (%s)",
+		err_set(err, E_REGISTRY_FULL, "registry %s refuses uploads of that size (%s)",
 			asked->host, asked->doing);
 		err_hint(err, "raise the limit of the proxy before it "
 			      "(nginx: client_max_body_size 0)");
 		return;
 	}
-	err_set(err, E_REGISTRY_FULL, "registry %s takes no more in %s (%s)", asked->host,
+	err_set(err, E_REGISTRY_FULL, "registry %s has no room left in %s (%s)", asked->host,
 		asked->repo, asked->doing);
 	err_hint(err, "dlrun gc --registry");
 }

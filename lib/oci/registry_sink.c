@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "net/field.h"
+#include "oci/image.h"
 #include "oci/manifest.h"
 
 #define TAG_PREFIX "dlrun-"
@@ -47,6 +48,9 @@ struct registry_sink {
 	struct registry_call *call;
 	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
 	bool is_doubtful;          /* it was there once, and is gone */
+	size_t n_checked;          /* blobs of it that are being asked for meanwhile */
+	bool is_lacking;           /* one of those is gone */
+	bool is_accepted;          /* but for those */
 	struct err refusal;        /* of the manifest, while it is looked up */
 };
 
@@ -222,20 +226,35 @@ static int answer(struct registry_sink *own, struct err *fault)
 	return 0;
 }
 
-/* The blobs of the newest image are those to be proved when they were not seen for long. */
+static bool read_manifest(const struct asked *asked, struct manifest *ret)
+{
+	return manifest_parse(asked->data, asked->blob->size, "the manifest", ret, NULL) == 0;
+}
+
+/* The blobs of the newest image are those to be proved before the next one. */
 static void mark_newest(struct registry_sink *own)
 {
 	struct registry_memory *memory = own->options.memory;
 	AUTO_MANIFEST struct manifest manifest = {0};
-	const struct asked *asked = own->asked;
 
-	if (manifest_parse(asked->data, asked->blob->size, "the manifest", &manifest, NULL) < 0)
+	if (!read_manifest(own->asked, &manifest))
 		return;
 	vec_foreach (struct registry_hint, hint, &memory->blobs) {
-		hint->in_newest = false;
+		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
 		for (size_t i = 0; i < manifest.n_layers; i++)
 			hint->in_newest |= strcmp(hint->name, manifest.layers[i].digest) == 0;
 	}
+}
+
+static int lacks(struct registry_sink *own, const struct err *words)
+{
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE, "%s lacks layers of the image", own->sink.name);
+	for (size_t i = 0; words && i < words->n_evidence; i++)
+		err_evidence(&fault, "%s", words->evidence[i]);
+	err_hint(&fault, "its garbage collection may be running; push again");
+	return answer(own, &fault);
 }
 
 static int accepted(struct registry_sink *own)
@@ -244,6 +263,11 @@ static int accepted(struct registry_sink *own)
 	int64_t now = clock_wall_ms();
 	const char *digest = own->asked->blob->digest;
 
+	own->is_accepted = true;
+	if (own->n_checked > 0)
+		return 0;
+	if (own->is_lacking)
+		return lacks(own, NULL);
 	registry_remember(memory, &memory->manifests, digest, NULL, now);
 	registry_remember(memory, &memory->tags, own->tag, digest, now);
 	mark_newest(own);
@@ -258,17 +282,13 @@ static int lacks_blobs(
 	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
 {
 	AUTO_STRV struct strv digests = {0};
-	AUTO_ERR struct err fault = {0}, words = {0};
+	AUTO_ERR struct err words = {0};
 
 	registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", &digests);
 	for (size_t i = 0; i < digests.n; i++)
 		uploads_forget(own->options.uploads, digests.v[i]);
 	registry_call_error(call, reply, &words);
-	err_set(&fault, E_IMAGE, "%s says that it lacks layers of the image", own->sink.name);
-	for (size_t i = 0; i < words.n_evidence; i++)
-		err_evidence(&fault, "%s", words.evidence[i]);
-	err_hint(&fault, "its garbage collection may be running; push again");
-	return answer(own, &fault);
+	return lacks(own, &words);
 }
 
 static int wrong_digest(struct registry_sink *own, const char *digest)
@@ -426,6 +446,40 @@ static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, st
 	return put_manifest(own);
 }
 
+static void checked(void *ctx, int has)
+{
+	struct registry_sink *own = ctx;
+
+	own->is_lacking |= !has;
+	if (--own->n_checked == 0 && own->is_accepted)
+		accepted(own);
+}
+
+/* What is printed can be pulled. A registry that knows the manifest, or takes one, may have lost
+ * blobs of it all the same: each that this push has not seen is asked for, beside the manifest.
+ * Of the base's, which may be many and take longer than that, those that were not seen for long,
+ * and after an upload none. */
+static void check_blobs(struct registry_sink *own)
+{
+	struct uploads *uploads = own->options.uploads;
+	AUTO_MANIFEST struct manifest manifest = {0};
+
+	own->is_lacking = own->is_accepted = false;
+	if (!read_manifest(own->asked, &manifest))
+		return;
+	bool is_sent = uploads_progress(uploads).blobs_done > 0;
+	size_t n_base = image_base_layers(&manifest);
+	own->n_checked = 1 + manifest.n_layers;
+	for (size_t i = 0; i < manifest.n_layers; i++) {
+		const struct descriptor *layer = &manifest.layers[i];
+		if (i < n_base && (is_sent || uploads_trusts(uploads, layer->digest)))
+			checked(own, 1);
+		else
+			uploads_prove(uploads, layer, checked, own);
+	}
+	uploads_prove(uploads, &manifest.config, checked, own);
+}
+
 static int uploaded(void *ctx, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
@@ -437,6 +491,7 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	int r = uploads_close(own->options.uploads, NULL, NULL, err);
 	if (r < 0)
 		return r;
+	check_blobs(own);
 	const struct registry_hint *tag = registry_hint_find(&memory->tags, own->tag);
 	const struct registry_hint *known = registry_hint_find(&memory->manifests, digest);
 	bool same = known && tag && str_eq(tag->value, digest);

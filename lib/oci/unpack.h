@@ -18,6 +18,7 @@ struct unpack_spec {
 	const char *diff_id; /* of the tar: checked; NULL: not checked */
 	const char *workdir; /* only entries below it count; they land relative to it */
 	uint64_t max_bytes;  /* of the tar */
+	bool names_only;     /* unpack_list: contents are not hashed, sha256 of files is zero */
 };
 
 /* Apply the layer (whiteouts too; layer.md "Applying changesets") to the directory dir_fd, in which

@@ -12,6 +12,7 @@
 struct listing {
 	const struct entry_list *lower;
 	struct layer_tree tree;
+	bool names_only;
 };
 
 static void listing_done(struct listing *listing)
@@ -85,7 +86,7 @@ static int describe(struct listing *listing, struct layer_reader *reader,
 	ret->kind = ENTRY_FILE;
 	ret->exec = member->exec;
 	ret->size = member->size;
-	return hash_data(reader, ret->sha256, err);
+	return listing->names_only ? 0 : hash_data(reader, ret->sha256, err);
 }
 
 static int list_member(struct listing *listing, struct layer_reader *reader,
@@ -142,7 +143,7 @@ static void merge(struct listing *listing, struct entry_list *list)
 int unpack_list(const struct unpack_spec *spec, struct entry_list *list, struct err *err)
 {
 	AUTO_LAYER_READER struct layer_reader *reader = layer_reader_new(spec);
-	AUTO(listing_done) struct listing listing = {.lower = list};
+	AUTO(listing_done) struct listing listing = {.lower = list, .names_only = spec->names_only};
 	struct layer_member member;
 	int r;
 

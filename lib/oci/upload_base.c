@@ -43,6 +43,20 @@ void upload_base_next(struct uploads *uploads)
 	}
 }
 
+/* Its manifest is remembered or there, and not what that needs. */
+static int fail_gone(struct upload_job *job, struct err *err)
+{
+	const struct uploads_options *options = &job->uploads->options;
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE_BASE,
+		"the base %s is gone: registry %s has no layer %s of it any more",
+		options->base_name, registry_host(options->registry), job->blob.digest);
+	err_hint(&fault, "docker push %s   # once more, or name another one with --image",
+		options->base_name);
+	return upload_failed(job, &fault, err);
+}
+
 static int fail_mount(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;
@@ -57,9 +71,62 @@ static int fail_mount(struct upload_job *job, struct err *err)
 		err_set(&fault, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
 			options->base_name, host);
 	err_evidence(&fault, "layers of a base do not pass through this machine");
-	err_evidence(&fault, "push the base to %s once and name that one with --image, or", host);
-	err_hint(&fault, "dlrun push --copy-base … copies it from registry to registry, once");
+	err_evidence(&fault,
+		"push the base to %s once and name that one with --image, or copy it:", host);
+	err_hint(&fault, "dlrun push --copy-base …");
 	return upload_failed(job, &fault, err);
+}
+
+static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	(void)data;
+	job->got += len;
+	/* One that does not know ranges would send all of it. */
+	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
+}
+
+/* repo: NULL: the registry's. */
+static void ask_one_byte(
+	struct upload_job *job, const char *repo, const char *what, registry_done_fn *done)
+{
+	static const char *const range[] = {"Range: bytes=0-0"};
+	static const struct strv headers = {(char **)range, 1, 1};
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "GET",
+		.repo = repo,
+		.path = path,
+		.headers = &headers,
+		.data = one_byte,
+		.accept = REGISTRY_ANY,
+		/* Of a proof, an answer without the byte is all there is to know. */
+		.once = job->kind == UPLOAD_PROOF,
+		.doing = what,
+	};
+
+	job->got = 0;
+	upload_start(job, &request, done);
+}
+
+/* Where it should be mounted from. */
+static int checked_source(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	bool is_gone = job->got == 0 && !err_is_set(fault) && answer->status == 404;
+	return is_gone ? fail_gone(job, err) : fail_mount(job, err);
+}
+
+/* The base is of the repository that is pushed to. */
+static bool is_of_registry(const struct uploads_options *options)
+{
+	const char *name = registry_name(options->registry);
+	size_t len = strlen(name);
+
+	return strncmp(options->base_name, name, len) == 0 && strchr(":@", options->base_name[len]);
 }
 
 static int checked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
@@ -67,18 +134,26 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
+	if (job->got > 0)
+		return upload_arrived(job, err);
 	if (err_is_set(fault))
 		return upload_failed(job, fault, err);
-	if (answer->status == 200)
-		return upload_arrived(job, err);
 	if (upload_may_pass(answer))
 		return upload_again(job, answer, NULL, err);
-	return job->uploads->options.copy_from ? upload_copy(job, err) : fail_mount(job, err);
+	const struct uploads_options *options = &job->uploads->options;
+	if (options->copy_from)
+		return upload_copy(job, err);
+	if (options->mount_from) {
+		ask_one_byte(job, options->mount_from, "looking for a base layer", checked_source);
+		return 0;
+	}
+	return is_of_registry(options) ? fail_gone(job, err) : fail_mount(job, err);
 }
 
+/* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	upload_look(job, "looking for a base layer", checked);
+	ask_one_byte(job, NULL, "looking for a base layer", checked);
 	return 0;
 }
 
@@ -130,46 +205,28 @@ int upload_base(struct upload_job *job, struct err *err)
 }
 
 /*
- * Proofs: one byte of the blob. HEAD is not enough: a registry with a cache of descriptors says yes
- * when the bytes are gone.
+ * Proofs: one byte of the blob.
  */
 
-static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
+/* Who may push may not always read, nor ask so often. */
+static bool says_nothing(const struct http_answer *answer)
 {
-	struct upload_job *job = ctx;
-
-	(void)data;
-	job->got += len;
-	/* One that does not know ranges would send all of it. */
-	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
+	return answer->status == 401 || answer->status == 403 || answer->status == 405 ||
+	       answer->status == 429;
 }
 
 static int proved(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
-	(void)answer;
-	(void)fault;
 	upload_ended(job);
-	return job->got > 0 ? upload_arrived(job, err) : upload_unproved(job, err);
+	bool is_there = job->got > 0 || (!err_is_set(fault) && says_nothing(answer));
+	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
 }
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	static const char *const range[] = {"Range: bytes=0-0"};
-	static const struct strv headers = {(char **)range, 1, 1};
-	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
-	struct registry_request request = {
-		.method = "GET",
-		.path = path,
-		.headers = &headers,
-		.data = one_byte,
-		.accept = REGISTRY_ANY,
-		.once = true, /* an answer without the byte is what there is to know */
-		.doing = "looking for a layer",
-	};
-
 	(void)err;
-	upload_start(job, &request, proved);
+	ask_one_byte(job, NULL, "looking for a layer", proved);
 	return 0;
 }

@@ -227,7 +227,8 @@ int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, str
 {
 	uploads->is_closing = true;
 	vec_foreach (struct upload_job *, job, &uploads->jobs)
-		upload_abandon(*job);
+		if ((*job)->kind != UPLOAD_PROOF)
+			upload_abandon(*job);
 	for (size_t i = uploads->sessions.n; i-- > 0;) {
 		struct upload_session *session = uploads->sessions.v[i];
 		if (session->is_ready)

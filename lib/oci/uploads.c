@@ -343,37 +343,55 @@ static struct upload_job *add_proof(struct uploads *uploads, const char *digest)
 	return add_job(uploads, UPLOAD_PROOF, &blob);
 }
 
+static bool is_trusted(const struct uploads *uploads, const struct registry_hint *hint)
+{
+	return !uploads->options.trusts_nothing &&
+	       registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
+}
+
 void uploads_prove_old(struct uploads *uploads)
 {
 	const struct registry_hints *hints = &uploads->options.memory->blobs;
-	int64_t now = clock_wall_ms();
 	uint8_t sha256[SHA256_SIZE];
 
 	vec_foreach (const struct registry_hint, hint, hints)
 		if (hint->in_newest && digest_parse(hint->name, sha256) &&
-			!registry_hint_is_fresh(hint, now, REGISTRY_TRUST_BLOB_MS))
+			!is_trusted(uploads, hint))
 			add_proof(uploads, hint->name);
+}
+
+bool uploads_trusts(const struct uploads *uploads, const char *digest)
+{
+	return is_trusted(uploads, registry_hint_find(&uploads->options.memory->blobs, digest));
 }
 
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
 {
-	struct upload_job *job = find_job(uploads, blob->digest);
+	const struct upload_job *job = find_job(uploads, blob->digest);
 	const struct registry_hint *hint =
 		registry_hint_find(&uploads->options.memory->blobs, blob->digest);
+	bool is_sent = job && job->kind != UPLOAD_PROOF;
 
-	if ((job && job->is_done) ||
-		registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS)) {
+	if ((job && job->is_done) || is_trusted(uploads, hint))
 		done(ctx, 1);
-		return;
-	}
-	if (!hint || (job && job->kind != UPLOAD_PROOF)) {
+	else if (!hint || is_sent)
 		done(ctx, 0);
-		return;
-	}
+	else
+		uploads_prove(uploads, blob, done, ctx);
+}
+
+void uploads_prove(
+	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
+{
+	struct upload_job *job = find_job(uploads, blob->digest);
+
 	if (!job)
 		job = add_proof(uploads, blob->digest);
-	*vec_push(&job->waiters) = (struct upload_waiter){done, ctx};
+	if (job->is_done)
+		done(ctx, 1);
+	else
+		*vec_push(&job->waiters) = (struct upload_waiter){done, ctx};
 }
 
 void uploads_forget(struct uploads *uploads, const char *digest)

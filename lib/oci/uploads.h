@@ -44,6 +44,7 @@ struct uploads_options {
 	struct registry *copy_from;
 	const char *base_name; /* for messages */
 	uint64_t chunked_min;  /* 0: UPLOAD_CHUNKED_MIN; for tests */
+	bool trusts_nothing;   /* what is remembered counts when it is proved only */
 };
 
 struct uploads_progress {
@@ -72,6 +73,12 @@ void uploads_prove_old(struct uploads *uploads);
 typedef void uploads_has_fn(void *ctx, int has);
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
+/* Whether it was seen there not long ago. */
+bool uploads_trusts(const struct uploads *uploads, const char *digest);
+/* As uploads_has, but whatever is remembered: it was sent or asked for since uploads_new, or is
+ * now. */
+void uploads_prove(
+	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
 /* The registry says that it lacks it. */
 void uploads_forget(struct uploads *uploads, const char *digest);
 
@@ -81,7 +88,7 @@ typedef int uploads_done_fn(void *ctx, struct err *fault, struct err *err);
 int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
 /* Nobody waits any more: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);
-/* Nothing more will be added: give up what is under way and delete all sessions. done (may be NULL)
+/* Nothing more will be added: give up what is sent and delete all sessions. done (may be NULL)
  * when the registry has answered, or after UPLOAD_CLOSE_MS. */
 int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
 

@@ -25,8 +25,7 @@ static int open_target(
 
 	if (r == 0 && !(*ret)->ops->adopt) {
 		r = err_set(err, E_TARGET_UNSUPPORTED,
-			"targets of kind %s know no runs but those of this machine",
-			(*ret)->ops->kind);
+			"targets of kind %s only have runs of this machine", (*ret)->ops->kind);
 		target_free(TAKE(*ret));
 	}
 	return r;

@@ -93,6 +93,8 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	json_set_int(json, "timeout_ms", job->timeout_ms);
 	json_set_int(json, "grace_ms", job->grace_ms);
 	json_set_bool(json, "cgroup", job->cgroup);
+	json_set_int(json, "limit_memory_bytes", (int64_t)job->limits.memory_bytes);
+	json_set_int(json, "limit_cpus_milli", job->limits.cpus_milli);
 	world_to_json(&job->world, json);
 	return write_json(dir, ATTEMPT_JOB, json, JOB_MAX, FS_SYNC_NONE, err);
 }
@@ -129,6 +131,8 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 	job->timeout_ms = not_negative(json, "timeout_ms", 0);
 	job->grace_ms = not_negative(json, "grace_ms", 10000);
 	job->cgroup = json_get_bool(json, "cgroup", true);
+	job->limits.memory_bytes = (uint64_t)not_negative(json, "limit_memory_bytes", 0);
+	job->limits.cpus_milli = not_negative(json, "limit_cpus_milli", 0);
 	if (!job->run_id || job->command.n == 0 || !job->cwd)
 		return err_set(err, E_DATA, "a job needs run, command and cwd");
 	return 0;
@@ -210,6 +214,14 @@ static void get_text(const struct json *json, const char *key, char *out, size_t
 	snprintf(out, size, "%s", text ? text : "");
 }
 
+/* Only what dlrun has made: it is removed when all is over. */
+static void get_family(const struct json *json, const char *key, char out[static 256])
+{
+	get_text(json, key, out, 256);
+	if (!strstr(out, "/dlrun-"))
+		out[0] = '\0';
+}
+
 int attempt_state_write(const char *dir, const struct attempt_state *state, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
@@ -224,6 +236,10 @@ int attempt_state_write(const char *dir, const struct attempt_state *state, stru
 	json_set_str(json, "boot_id", state->boot_id);
 	json_set_str(json, "machine_id", state->machine_id);
 	json_set_str(json, "family", state->family.path);
+	json_set_str(json, "family_memory", state->family.memory);
+	json_set_str(json, "family_cpu", state->family.cpu);
+	json_set_int(json, "family_enforced", state->family.enforced);
+	json_set_str(json, "warning", state->warning);
 	json_set_int(json, "started_ms", state->started_ms);
 	return write_json(dir, ATTEMPT_STATE, json, STATE_MAX, FS_SYNC_NONE, err);
 }
@@ -244,7 +260,11 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 	get_text(json, "text", ret->text, sizeof(ret->text));
 	get_text(json, "boot_id", ret->boot_id, sizeof(ret->boot_id));
 	get_text(json, "machine_id", ret->machine_id, sizeof(ret->machine_id));
-	get_text(json, "family", ret->family.path, sizeof(ret->family.path));
+	get_family(json, "family", ret->family.path);
+	get_family(json, "family_memory", ret->family.memory);
+	get_family(json, "family_cpu", ret->family.cpu);
+	ret->family.enforced = (unsigned)not_negative(json, "family_enforced", 0);
+	get_text(json, "warning", ret->warning, sizeof(ret->warning));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	return true;
 }
@@ -333,6 +353,20 @@ void attempt_gpus(const char *dir, struct gpu_list *ret)
 		gpu_list_from_json(json_get(json, "list"), ret, NULL);
 }
 
+static void add_state_warning(const char *dir, struct json **observed)
+{
+	struct attempt_state state;
+
+	if (!attempt_state_read(dir, &state) || !state.warning[0])
+		return;
+	if (!*observed)
+		*observed = json_object();
+	const struct json *before = json_get(*observed, "warnings");
+	struct json *warnings = before ? json_clone(before) : json_array();
+	json_add_str(warnings, state.warning);
+	json_set(*observed, "warnings", warnings);
+}
+
 struct json *attempt_observed(const char *dir)
 {
 	AUTO_JSON struct json *observed = observed_read(dir), *gpus = NULL;
@@ -343,6 +377,7 @@ struct json *attempt_observed(const char *dir)
 		observed = json_object();
 	if (warnings)
 		json_set(observed, "warnings", json_clone(warnings));
+	add_state_warning(dir, &observed);
 	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
 		return TAKE(observed);
 	if (!observed)
@@ -380,8 +415,7 @@ static void set_lost(const char *dir, const struct attempt_state *state, const c
 
 	attempt_set_end(ret, RUN_LOST, 125, 0, "dlrun", "Lost", text);
 	/* Its supervisor would have done that. */
-	if (strstr(family.path, "/dlrun-"))
-		os_family_remove(&family);
+	os_family_remove(&family);
 	ret->started_ms = state->started_ms;
 	ret->ended_ms = log_time_ms(dir);
 	/* As well; what fails is in its report. */
@@ -516,17 +550,29 @@ static bool has_supervisor(const char *dir, const struct attempt_state *state)
 	return false;
 }
 
-int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
+/* Also on a disk that is full. */
+static int make_cancel(const char *dir, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, ATTEMPT_CANCEL);
+	AUTO_FREE char *reserve = fs_join(dir, ATTEMPT_CANCEL_RESERVE);
+	AUTO_ERR struct err fault = {0};
+
+	if (access(path, F_OK) == 0 || fs_replace(path, "", 0, 0600, FS_SYNC_FULL, &fault) == 0)
+		return 0;
+	if (fault.id == E_IO_FULL && rename(reserve, path) == 0)
+		return 0;
+	return err_move(err, &fault);
+}
+
+int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
+{
 	struct attempt_state state = {0};
 
 	if (ret_orphan)
 		*ret_orphan = false;
 	if (access(dir, F_OK) < 0 || has_file(dir, ATTEMPT_EXIT))
 		return 0;
-	int r = has_file(dir, ATTEMPT_CANCEL) ? 0
-					      : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+	int r = make_cancel(dir, err);
 	if (r < 0 || !attempt_state_read(dir, &state))
 		return r;
 	if (!has_supervisor(dir, &state)) {

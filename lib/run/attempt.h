@@ -57,8 +57,10 @@
 #define ATTEMPT_ACCEPTED "accepted"
 /* Of a cluster: a directory for each rank with its log and marks, when it has ended. */
 #define ATTEMPT_RANKS "ranks"
-/* Space for exit.json on a disk that fills up; gone at the end. */
-#define ATTEMPT_RESERVE "reserve"
+/* Space for exit.json, and the file that becomes ATTEMPT_CANCEL, on a disk that fills up; gone at
+ * the end. */
+#define ATTEMPT_RESERVE        "reserve"
+#define ATTEMPT_CANCEL_RESERVE "cancel.reserve"
 /* Of the run, seen from state/runs/ID. */
 #define RUN_SUBMIT_LOCK "submit.lock"
 
@@ -82,10 +84,14 @@ struct attempt_job {
 	int64_t grace_ms;
 	struct world world; /* retries: those that are left */
 	bool cgroup;        /* false: do without one though there may be one */
+	struct os_limits limits;
 };
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
 int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);
 void attempt_job_done(struct attempt_job *job);
+/* NAME=VALUE, of the environment of everything that works for the attempt in dir, and of no other
+ * attempt, even one that its program has started. The caller frees. */
+char *attempt_mark(const char *dir);
 /* The variables that say where the attempt is: for directory dir. */
 void attempt_job_place(struct attempt_job *job, const char *dir);
 
@@ -111,7 +117,7 @@ struct attempt_process {
 };
 bool attempt_process_alive(const struct attempt_process *process);
 
-enum { ATTEMPT_TEXT_SIZE = 256 };
+enum { ATTEMPT_TEXT_SIZE = 512 };
 
 /* state.json; replaced as a whole, not synced: after a power cut the boot has changed anyway. */
 struct attempt_state {
@@ -121,6 +127,8 @@ struct attempt_state {
 	char text[ATTEMPT_TEXT_SIZE]; /* why it waits; may be empty */
 	char boot_id[OS_ID_SIZE], machine_id[OS_ID_SIZE];
 	struct os_family family;
+	/* Of the limits that cannot be enforced here; may be empty. */
+	char warning[ATTEMPT_TEXT_SIZE];
 	int64_t started_ms; /* of the program; 0: not yet */
 };
 /* This boot and machine, the calling process as supervisor. */

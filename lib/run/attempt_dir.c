@@ -37,10 +37,15 @@ int attempt_make_dirs(const char *dir, const char *outputs, struct err *err)
 	return r < 0 ? r : fs_replace(hosts, line, strlen(line), 0600, FS_SYNC_NONE, err);
 }
 
+char *attempt_mark(const char *dir)
+{
+	return mem_printf("DLRUN_ATTEMPT_DIR=%s/" ATTEMPT_FILES, dir);
+}
+
 void attempt_job_place(struct attempt_job *job, const char *dir)
 {
 	AUTO_FREE char *number = mem_printf("DLRUN_ATTEMPT=%d", job->attempt);
-	AUTO_FREE char *files = mem_printf("DLRUN_ATTEMPT_DIR=%s/" ATTEMPT_FILES, dir);
+	AUTO_FREE char *files = attempt_mark(dir);
 	AUTO_FREE char *hosts = mem_printf("DLRUN_HOSTFILE=%s/" HOSTFILE, dir);
 
 	env_set(&job->env, number, false);

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/par.h"
 #include "base/str.h"
 #include "run/collect_impl.h"
@@ -63,6 +64,7 @@ struct collector {
 	enum collect_when when;
 	struct collect_place place;
 	struct timespec mark;
+	struct map dirs;
 	struct found_list found;
 	size_t n_files;
 	uint64_t bytes;
@@ -76,6 +78,7 @@ static void collector_done(struct collector *c)
 	vec_foreach (struct found, found, &c->found)
 		free(found->path);
 	vec_done(&c->found);
+	map_done(&c->dirs);
 	strv_done(&c->unread.paths);
 	strv_done(&c->over.paths);
 	strv_done(&c->moved.paths);
@@ -122,6 +125,8 @@ static int make_file(const char *dir, const char *name, struct timespec *ret)
 int collect_mark(const char *dir, struct err *err)
 {
 	struct timespec time;
+
+	collect_dirs_write(dir);
 	int errnum = make_file(dir, MARK_NAME, &time);
 
 	return errnum ? fs_error(err, errnum, "making '%s' of the run", MARK_NAME) : 0;
@@ -165,6 +170,7 @@ void collect_pass_mark(const char *dir)
 
 /* What a thread has found. */
 struct finder {
+	void *names; /* of a directory, as the kernel lists them */
 	struct found_list found;
 	struct strv unread;
 	size_t n_more;
@@ -181,23 +187,26 @@ struct search {
 struct visit {
 	char *path; /* in the tree; "": its root */
 	bool is_output;
+	bool is_moved; /* or below one that is */
 	int depth;
 };
 
-static void push_visit(struct par_queue *queue, const char *path, bool is_output, int depth)
+static void push_visit(
+	struct par_queue *queue, const char *path, bool is_output, const struct visit *parent)
 {
 	struct visit *visit = mem_alloc(1, sizeof(*visit));
 
-	*visit = (struct visit){mem_strdup(path), is_output, depth};
+	*visit = (struct visit){mem_strdup(path), is_output, parent->is_moved, parent->depth + 1};
 	par_queue_add(queue, visit);
 }
 
-static bool is_wanted_file(const struct collector *c, int fd, const char *name, struct stat *ret)
+static bool is_wanted_file(const struct collector *c, const struct visit *visit, int fd,
+	const char *name, struct stat *ret)
 {
 	if (fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 	return (S_ISREG(ret->st_mode) || S_ISLNK(ret->st_mode)) &&
-	       is_later(&ret->st_ctim, &c->mark);
+	       (visit->is_moved || is_later(&ret->st_ctim, &c->mark));
 }
 
 /* The links that run/setup has put there. */
@@ -246,34 +255,49 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 	return false;
 }
 
-static bool is_dir_entry(int fd, const struct dirent *entry)
+bool collect_is_dir(int fd, const char *name, unsigned char type)
 {
 	struct stat st;
 
-	if (entry->d_type != DT_UNKNOWN)
-		return entry->d_type == DT_DIR;
-	return fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	if (type != DT_UNKNOWN)
+		return type == DT_DIR;
+	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-static void find_entry(struct search *search, struct par_queue *queue, struct finder *finder,
-	const struct visit *visit, int fd, const struct dirent *entry)
+/* A directory that is being looked at, by whom. */
+struct looking {
+	struct search *search;
+	struct par_queue *queue;
+	struct finder *finder;
+	const struct visit *visit;
+	int fd;
+};
+
+static void find_entry(void *ctx, const char *name, unsigned char type)
 {
-	const struct collector *c = search->c;
-	const char *name = entry->d_name;
-	bool is_dir = is_dir_entry(fd, entry), events = c->when == COLLECT_EVENTS;
+	const struct looking *looking = ctx;
+	const struct collector *c = looking->search->c;
+	const struct visit *visit = looking->visit;
+	bool events = c->when == COLLECT_EVENTS;
+	int fd = looking->fd;
 	struct stat st;
 
+	if (str_eq(name, ".") || str_eq(name, ".."))
+		return;
+	bool is_dir = collect_is_dir(fd, name, type);
 	/* Nearly all files end here. */
-	if (!is_dir && !events && !is_wanted_file(c, fd, name, &st))
+	if (!is_dir && !events && !is_wanted_file(c, visit, fd, name, &st))
+		return;
+	if (collect_is_cache(name))
 		return;
 	AUTO_FREE char *path = *visit->path ? fs_join(visit->path, name) : mem_strdup(name);
 	bool is_output = visit->is_output || collect_is_output(&c->job->world, path);
 	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->world, path, name))
 		return;
 	if (is_dir)
-		push_visit(queue, path, is_output, visit->depth + 1);
-	else if (!events || (collect_is_telling(path) && is_wanted_file(c, fd, name, &st)))
-		find_file(c, finder, fd, name, path, is_output, &st);
+		push_visit(looking->queue, path, is_output, visit);
+	else if (!events || (collect_is_telling(path) && is_wanted_file(c, visit, fd, name, &st)))
+		find_file(c, looking->finder, fd, name, path, is_output, &st);
 }
 
 static void cannot_visit(struct finder *finder, const struct visit *visit, int errnum)
@@ -287,23 +311,24 @@ static void cannot_visit(struct finder *finder, const struct visit *visit, int e
 }
 
 /* What is mounted there is not the tree's. */
-static DIR *open_visit(
-	const struct search *search, struct finder *finder, const struct visit *visit)
+static int open_visit(const struct search *search, struct finder *finder, struct visit *visit)
 {
-	int fd = fs_open_beneath(search->c->place.tree_fd, *visit->path ? visit->path : ".",
-		O_RDONLY | O_DIRECTORY, 0);
+	const struct collector *c = search->c;
+	AUTO_FD int fd = fs_open_beneath(
+		c->place.tree_fd, *visit->path ? visit->path : ".", O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
-	DIR *dir = NULL;
 
 	if (fd < 0)
 		cannot_visit(finder, visit, -fd);
 	else if (visit->depth >= COLLECT_DEPTH_MAX)
 		cannot_visit(finder, visit, E2BIG);
-	else if (fstat(fd, &st) == 0 && st.st_dev == search->dev)
-		dir = fdopendir(fd);
-	if (!dir && fd >= 0)
-		close(fd);
-	return dir;
+	if (fd < 0 || visit->depth >= COLLECT_DEPTH_MAX || fstat(fd, &st) < 0 ||
+		st.st_dev != search->dev)
+		return -1;
+	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) &&
+		collect_dirs_moved(&c->dirs, visit->path, &st))
+		visit->is_moved = true;
+	return TAKE_FD(fd);
 }
 
 static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned worker)
@@ -311,19 +336,21 @@ static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned wor
 	struct search *search = ctx;
 	struct finder *finder = &search->finders[worker];
 	struct visit *visit = item;
-	AUTO_DIR DIR *dir = open_visit(search, finder, visit);
-	struct dirent *entry;
+	AUTO_FD int fd = open_visit(search, finder, visit);
+	struct looking looking = {search, queue, finder, visit, fd};
 
-	while (dir && (entry = readdir(dir)))
-		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, "..") &&
-			!collect_is_cache(entry->d_name))
-			find_entry(search, queue, finder, visit, dirfd(dir), entry);
+	if (!finder->names)
+		finder->names = mem_alloc(1, OS_NAMES_SIZE);
+	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, find_entry, &looking);
+	if (r < 0)
+		cannot_visit(finder, visit, -r);
 	free(visit->path);
 	free(visit);
 }
 
 static void take_finder(struct collector *c, struct finder *finder)
 {
+	free(finder->names);
 	vec_foreach (struct found, found, &finder->found)
 		*vec_push(&c->found) = *found;
 	vec_done(&finder->found);
@@ -720,10 +747,10 @@ int collect_results(
 		return 0;
 	int r = collect_place_open(
 		dir, job, when == COLLECT_EVENTS ? 0 : LOCK_WAIT_MS, true, &c.place, err);
-	if (r > 0)
-		r = find_changed(&c, err);
-	else
+	if (r <= 0)
 		return r;
+	collect_dirs_read(dir, &c.dirs);
+	r = find_changed(&c, err);
 	if (r < 0)
 		return r;
 	if (when != COLLECT_EVENTS)

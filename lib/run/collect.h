@@ -6,11 +6,14 @@
  *	runs/ID/collected/PATH  the same file once more: which files of the outputs are collected
  *	                        ones, and what the next attempt begins with
  *	attempts/N/started      made when the tree is complete: what has changed since is a result
+ *	attempts/N/started.dirs the directories that it had then, with their inodes
  *	attempts/N/collected.json  what became of it, once the attempt has ended; if it is missing
  *	                        or not complete, whoever needs the results next collects them
  *
  * A file or symbolic link counts as changed when its status has changed (ctime), which a program
- * cannot set. run/collect_rules.h says what never counts. What the program has put into the outputs
+ * cannot set, and when it lies below a directory that the program has moved there: one whose
+ * status has changed and that was not there, by its inode, when the tree was complete.
+ * run/collect_rules.h says what never counts. What the program has put into the outputs
  * itself stays; a collected file of the same path lies beside it as PATH.tree. Below an entry of
  * `outputs:` whose link the program has replaced by a directory, the tree's file wins. What the
  * program has removed from its tree is removed from both places.

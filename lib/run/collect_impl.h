@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
+#include "base/map.h"
 #include "run/collect.h"
 
 struct collect_place {
@@ -28,6 +29,21 @@ int collect_open_dir(int fd, const char *name, bool make);
 /* from_fd/from becomes to_fd/to, too, whatever file is there. Returns 0 or an errno. */
 int collect_link(const struct collect_place *place, int from_fd, const char *from, int to_fd,
 	const char *to);
+/* Whether an entry that the kernel lists with this type is a directory. */
+bool collect_is_dir(int fd, const char *name, unsigned char type);
+
+/*
+ * The directories of the tree as the program gets it: attempts/N/started.dirs. The files in one
+ * that it has moved have the times they had.
+ */
+
+/* Without the file nothing has been moved. */
+void collect_dirs_write(const char *dir);
+/* Into an empty map, which the caller frees. */
+void collect_dirs_read(const char *dir, struct map *ret);
+/* Whether the directory path, whose status has changed, is not the one that stood there. */
+bool collect_dirs_moved(const struct map *dirs, const char *path, const struct stat *st);
+
 /* Whether it concerns all files, so that going on makes no sense and coming back later does. */
 bool collect_is_fatal(int errnum);
 

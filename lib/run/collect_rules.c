@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "base/vec.h"
+#include "events/plugin_files.h"
 
 bool collect_is_cache(const char *name)
 {
@@ -48,11 +49,12 @@ bool collect_is_output(const struct world *world, const char *path)
 bool collect_is_telling(const char *path)
 {
 	static const char *const names[] = {"params.json", "hparams.yaml", "args.json",
-		".hydra/config.yaml", ".hydra/overrides.yaml"};
+		".hydra/config.yaml", ".hydra/overrides.yaml", "tensors.tsv", "metadata.tsv",
+		"sprite.png"};
 	const char *slash = strrchr(path, '/');
 	size_t len = strlen(path);
 
-	if (strstr(slash ? slash + 1 : path, "tfevents"))
+	if (strstr(slash ? slash + 1 : path, "tfevents") || plugin_files_is_one(path))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		size_t n = strlen(names[i]);

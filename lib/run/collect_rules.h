@@ -15,7 +15,8 @@ bool collect_is_cache(const char *name);
 bool collect_is_excluded(const struct world *world, const char *path, const char *name);
 /* Whether path is one of the outputs, or lies below one. */
 bool collect_is_output(const struct world *world, const char *path);
-/* Event files of TensorBoard, and files that programs write their parameters to. */
+/* Event files of TensorBoard, what its plugins read beside them, and files that programs write
+ * their parameters to. */
 bool collect_is_telling(const char *path);
 
 #endif

@@ -356,7 +356,7 @@ const struct column_kind column_kinds[] = {
 	{"links", "Pages of experiment trackers", "links", NULL},
 	{"attempts", "How many attempts it has had", NULL, make_attempts},
 	{"gpus", "GPUs that it asked for", "resources.gpus", NULL},
-	{"cpu", "Processor time that it used", NULL, make_cpu},
+	{"cpu", "CPU time that it used", NULL, make_cpu},
 	{"memory", "The most memory that it used", NULL, make_memory},
 	{"gpu", "How busy its GPUs were", NULL, make_gpu},
 	{"gpu-memory", "The most GPU memory that it used", NULL, make_gpu_memory},

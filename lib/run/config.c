@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -33,7 +34,7 @@ static int read_environment(struct config *config, const char *const *env, struc
 		if (str_empty(text))
 			continue;
 		r = config_set_scalar(
-			config, i, text, &(struct config_place){CONFIG_FROM_ENV, name, 0}, err);
+			config, i, text, &(struct config_place){CONFIG_FROM_ENV, name, {0}}, err);
 		if (r < 0)
 			return r;
 	}
@@ -47,28 +48,31 @@ static void set_defaults(struct config *config)
 		config->values[i].text = mem_strdup(config_keys[i].fallback);
 }
 
+/* Behind the other files, which say what is safe. */
+static int load_project(struct config *config, const struct config_files *files, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	const char *slash = strrchr(files->project, '/');
+
+	config->root = files->root ? mem_strdup(files->root)
+				   : mem_strndup(files->project,
+					     slash ? (size_t)(slash - files->project) : 0);
+	int r = config_read_project(config, files, &text, err);
+	return r > 0 ? config_read_text(config, CONFIG_FROM_PROJECT, files->project, &text, err)
+		     : r;
+}
+
 static int load(struct config *config, const struct config_files *files, struct err *err)
 {
-	const struct {
-		enum config_source source;
-		const char *path;
-		bool must_exist;
-	} layers[] = {
-		{CONFIG_FROM_SITE, files->site, false},
-		{CONFIG_FROM_USER, files->user, false},
-		{CONFIG_FROM_PROJECT, files->project, true},
-	};
+	int r = 0;
 
-	for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]); i++) {
-		int r = 0;
-
-		if (layers[i].path)
-			r = config_read_file(config, layers[i].source, layers[i].path,
-				layers[i].must_exist, err);
-		if (r < 0)
-			return r;
-	}
-	return files->inside_run ? 0 : read_environment(config, files->env, err);
+	if (files->site)
+		r = config_read_file(config, CONFIG_FROM_SITE, files->site, err);
+	if (r == 0 && files->user)
+		r = config_read_file(config, CONFIG_FROM_USER, files->user, err);
+	if (r == 0 && files->project)
+		r = load_project(config, files, err);
+	return r < 0 || files->inside_run ? r : read_environment(config, files->env, err);
 }
 
 int config_load(const struct config_files *files, struct config **ret, struct err *err)
@@ -91,7 +95,9 @@ void config_free(struct config *config)
 		return;
 	for (size_t i = 0; i < config_keys_n; i++)
 		config_value_done(&config->values[i]);
+	config_project_done(&config->project);
 	free(config->home);
+	free(config->root);
 	free(config);
 }
 
@@ -111,7 +117,7 @@ int config_override(struct config *config, const char *key, const char *text, st
 		config->values[i].text = mem_strdup(text);
 	}
 	config_value_mark(&config->values[i],
-		&(struct config_place){CONFIG_FROM_OPTION, "the command line", 0});
+		&(struct config_place){CONFIG_FROM_OPTION, "the command line", {0}});
 	return 0;
 }
 

@@ -33,6 +33,17 @@ enum config_type {
 	CONFIG_PORTS,    /* a list of numbers: run/ports.h */
 };
 
+/* Who may set a key, beside options and DLRUN_<KEY>. The user's and the site's file may set all. A
+ * project's file is a stranger's: what names programs, files outside of its tree, or where
+ * credentials go, or weakens transport, counts from it only when the user has confirmed its content
+ * (run/config_trust.h). */
+enum config_setter {
+	CONFIG_BY_PROJECT = 1, /* a project's file, too */
+	CONFIG_BY_TREE,        /* that one, for files of its tree; for others once confirmed */
+	CONFIG_BY_CONFIRMED,   /* that one, once confirmed */
+	CONFIG_BY_USER,        /* never a project's file */
+};
+
 /* One row of the table. */
 struct config_key {
 	const char *name; /* "name", "limits.size" */
@@ -40,8 +51,9 @@ struct config_key {
 	const char *fallback; /* the default as text, or NULL */
 	const char *choices;  /* CONFIG_ENUM: "gzip zstd" */
 	bool env;             /* DLRUN_<NAME> is read */
-	const char *help;     /* one sentence for people */
-	const char *example;  /* as it stands in a file */
+	enum config_setter by;
+	const char *help;    /* one sentence for people */
+	const char *example; /* as it stands in a file */
 };
 extern const struct config_key config_keys[];
 extern const size_t config_keys_n;
@@ -49,6 +61,7 @@ extern const size_t config_keys_n;
 /* A row of the table of what a target may say. Some names stand there twice, for two kinds. */
 struct config_target_key {
 	const char *name;
+	enum config_setter by;
 	const char *help;
 	const char *example;
 };
@@ -67,20 +80,27 @@ enum config_source {
 struct config_origin {
 	enum config_source source;
 	char *file; /* or the name of the variable */
-	unsigned line;
+	unsigned line, column;
 };
 
 struct config;
 
 struct config_files {
-	const char *project;    /* the dlrun.yaml that counts, or NULL */
+	const char *project; /* the dlrun.yaml that counts, or NULL */
+	const char *root;    /* of its tree; NULL: its directory */
+	const char *trust;   /* directory of what is confirmed (run/config_trust.h), or NULL */
+	bool review;         /* to be shown: another user's file is read, but nothing counts
+				 * that needs confirming */
+	/* Whether git's configuration calls a directory safe; NULL: it is not asked. */
+	bool (*git_trusts)(void *ctx, const char *dir);
+	void *git_ctx;
 	const char *user;       /* …/dlrun/config.yaml, may be missing */
 	const char *site;       /* /etc/dlrun/config.yaml, may be missing */
 	const char *const *env; /* NAME=value, NULL-ended: the whole environment */
 	bool inside_run;        /* DLRUN_<KEY> are the run's own then and not read */
 };
 
-/* Errors: "FILE:LINE: …" with the near match as hint. */
+/* Errors: "FILE:LINE:COLUMN: …" with the near match or the shape of the key as hint. */
 int config_load(const struct config_files *files, struct config **ret, struct err *err);
 void config_free(struct config *config);
 AUTO_POINTER(struct config, config_free)
@@ -108,8 +128,13 @@ const struct strv *config_secrets(const struct config *config);
 const struct json *config_target(const struct config *config, const char *name);
 void config_target_names(const struct config *config, struct strv *ret);
 
+/* Whether an option of the command line has set it. */
+bool config_is_option(const struct config *config, const char *key);
 /* Where the value of a key comes from; valid as long as config. */
 const struct config_origin *config_origin(const struct config *config, const char *key);
+/* Put the place of the key's value before an error that the value has caused: "FILE:LINE:COLUMN: "
+ * or the variable's name. One from the command line stays as it is. Returns -code. */
+int config_blame(const struct config *config, const char *key, struct err *err);
 /* Every set key with its value and origin, in the table's order, for `dlrun config`. */
 struct json *config_to_json(const struct config *config);
 

@@ -34,9 +34,10 @@ static int read_words(const struct yaml *node, const char *key, const struct con
 	struct strv *ret, struct err *err)
 {
 	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+
 		if (item->kind != YAML_SCALAR)
-			return config_place_errorf(err,
-				&(struct config_place){place->source, place->file, item->line},
+			return config_place_errorf(err, &here,
 				"an item of %s must be a single value, not %s", key,
 				kind_name(item));
 		strv_add(ret, item->text);
@@ -68,7 +69,7 @@ static int check_ports(const struct yaml *node, const struct config_place *place
 	struct ports ports = {0};
 
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = {place->source, place->file, item->line};
+		struct config_place here = config_place_of(place, item);
 		AUTO_ERR struct err cause = {0};
 
 		if (item->kind == YAML_SCALAR && ports_add(&ports, item->text, &cause) < 0)
@@ -116,6 +117,15 @@ static bool env_name_is_valid(const char *name)
 	return true;
 }
 
+static int bad_name(
+	const char *name, struct yaml_mark at, const struct config_place *place, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(name);
+
+	return config_place_errorf(err, &(struct config_place){place->source, place->file, at},
+		"'%s' is not a valid variable name", shown);
+}
+
 /* A later (higher) layer's value of the same name wins. */
 static void env_put(struct strv *list, const char *name, const char *text)
 {
@@ -141,17 +151,26 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 		return config_wrong_kind(
 			err, place, config_keys[i].name, "a map of names to values", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = {place->source, place->file, item->key_line};
+		struct config_place here = config_place_of(place, item);
 
 		if (!env_name_is_valid(item->key))
-			return config_place_errorf(
-				err, &here, "'%s' is not a valid variable name", item->key);
+			return bad_name(item->key, item->key_mark, place, err);
 		if (item->kind != YAML_SCALAR)
 			return config_wrong_kind(err, &here, item->key, "a single value", item);
 		env_put(&value->list, item->key, yaml_is_null(item) ? NULL : item->text);
 	}
 	config_value_mark(value, place);
 	return 0;
+}
+
+/* Whether a secret of that origin may be had: from this shell, or a file of the tree. */
+static bool may_read(struct config *config, const struct config_place *place, enum config_setter by,
+	const char *name, const char *from)
+{
+	AUTO_FREE char *key = mem_printf("secrets.%s", name);
+	AUTO_FREE char *file = from ? config_file_named(config, place->file, from + 1) : NULL;
+
+	return !from || config_claim(config, place, by, key, from, file);
 }
 
 /* A list of names, or a map in which a name without a value is from this shell, too. */
@@ -164,8 +183,7 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 		return config_wrong_kind(err, place, "secrets", "a list of names", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		bool named = node->kind == YAML_MAP;
-		struct config_place here = {
-			place->source, place->file, named ? item->key_line : item->line};
+		struct config_place here = config_place_of(place, item);
 		const char *name = named ? item->key : item->text, *from = NULL;
 
 		if (item->kind != YAML_SCALAR)
@@ -173,13 +191,13 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 		if (named && !yaml_is_null(item))
 			from = item->text;
 		if (!env_name_is_valid(name))
-			return config_place_errorf(
-				err, &here, "'%s' is not a valid variable name", name);
+			return bad_name(name, named ? item->key_mark : item->mark, place, err);
 		/* A value in a file that git tracks is what secrets are there to avoid. */
 		if (from && (from[0] != '@' || !from[1]))
 			return config_place_errorf(err, &here,
 				"%s: a secret comes from this shell or from \"@FILE\"", name);
-		env_put(&value->list, name, from);
+		if (may_read(config, &here, config_keys[i].by, name, from))
+			env_put(&value->list, name, from);
 	}
 	config_value_mark(value, place);
 	return 0;
@@ -266,11 +284,32 @@ static int hint_shape(struct err *err, const struct config_key *key, const struc
 static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err);
 
+/* 1: it counts; 0: not before it is confirmed. */
+static int may_set(struct config *config, const struct config_key *key, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	AUTO_FREE char *file = NULL;
+
+	if (place->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
+		config_place_errorf(err, place,
+			"%s cannot be set by a project; it belongs into your own configuration",
+			key->name);
+		return err_hint(err, "dlrun help dlrun.yaml");
+	}
+	if (key->by != CONFIG_BY_CONFIRMED || node->kind != YAML_SCALAR)
+		return 1;
+	file = config_file_named(config, place->file, node->text);
+	return config_claim(config, place, key->by, key->name, node->text, file);
+}
+
 static int read_value(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
-	int r = read_typed(config, i, node, place, err);
+	int r = may_set(config, &config_keys[i], node, place, err);
 
+	if (r <= 0)
+		return r;
+	r = read_typed(config, i, node, place, err);
 	return r < 0 && err->id == E_CONFIG ? hint_shape(err, &config_keys[i], node) : r;
 }
 
@@ -338,7 +377,7 @@ static int unknown_key(struct err *err, const struct config_place *place, const 
 		if (below)
 			known[n++] = below;
 	}
-	return config_unknown_key(err, place, prefix, item->key, known, n, right);
+	return config_unknown_key(err, place, prefix, item, known, n, right);
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
@@ -347,7 +386,7 @@ static int read_map(struct config *config, const struct yaml *map, const char *p
 	int r = 0;
 
 	for (const struct yaml *item = map->first; item && r == 0; item = item->next) {
-		struct config_place here = {place->source, place->file, item->key_line};
+		struct config_place here = config_place_of(place, item);
 		AUTO_FREE char *name =
 			*prefix ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
 		size_t i = config_key_index(name);
@@ -359,27 +398,29 @@ static int read_map(struct config *config, const struct yaml *map, const char *p
 	return r;
 }
 
-int config_read_file(struct config *config, enum config_source source, const char *path,
-	bool must_exist, struct err *err)
+int config_read_text(struct config *config, enum config_source source, const char *path,
+	const struct buf *text, struct err *err)
 {
-	AUTO_BUF struct buf text;
 	AUTO_YAML struct yaml *root = NULL;
-	bool missing = false;
-	int r;
+	int r = yaml_parse(text->data, text->len, path, &root, err);
 
-	buf_init(&text, YAML_SIZE_MAX);
-	r = fs_read(path, YAML_SIZE_MAX, &text, &missing, err);
-	if (r < 0) {
-		if (!missing || must_exist)
-			return r;
-		err_clear(err);
-		return 0;
-	}
-	r = yaml_parse(text.data, text.len, path, &root, err);
 	if (r < 0)
 		return r;
-	if (root->kind != YAML_MAP)
-		return err_set(
-			err, E_CONFIG, "%s:%u: the file must be a map of keys", path, root->line);
-	return read_map(config, root, "", &(struct config_place){source, path, 0}, err);
+	struct config_place place = {source, path, root->mark};
+	if (root->kind == YAML_MAP)
+		return read_map(config, root, "", &place, err);
+	config_place_errorf(err, &place, "the file must be a map of keys, not %s", kind_name(root));
+	return err_hint(err, "target: local");
+}
+
+int config_read_file(
+	struct config *config, enum config_source source, const char *path, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_ERR struct err fault = {0};
+	bool missing = false;
+
+	if (fs_read_regular(path, YAML_SIZE_MAX, &text, NULL, &missing, &fault) == 0)
+		return config_read_text(config, source, path, &text, err);
+	return missing ? 0 : err_move(err, &fault);
 }

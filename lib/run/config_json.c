@@ -94,8 +94,10 @@ struct json *config_to_json(const struct config *config)
 		item = value_json(&config_keys[i], value);
 		json_set_str(item, "source", sources[value->origin.source]);
 		json_set_str(item, "file", value->origin.file);
-		if (value->origin.line)
+		if (value->origin.line) {
 			json_set_int(item, "line", value->origin.line);
+			json_set_int(item, "column", value->origin.column);
+		}
 		json_set(values, config_keys[i].name, item);
 	}
 	return values;

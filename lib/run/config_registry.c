@@ -63,7 +63,7 @@ int config_set_registry(const char *what, const char *text, struct json **json, 
  */
 
 struct reading {
-	const struct config *config;
+	struct config *config;
 	const char *what;
 	struct json *json;
 };
@@ -75,28 +75,19 @@ static int read_repository(const struct reading *reading, const struct yaml *nod
 	AUTO_ERR struct err cause = {0};
 
 	if (check_repository(what, node->text, &cause) < 0) {
-		err_prefix(&cause, "%s:%u", place->file, place->line);
+		config_place_prefix(&cause, place);
 		return err_move(err, &cause);
 	}
 	json_set_str(reading->json, node->key, node->text);
 	return 0;
 }
 
-/* Seen from the file that names it. */
 static int read_ca(const struct reading *reading, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
-	const char *slash = strrchr(place->file, '/');
-	AUTO_FREE char *dir =
-		slash ? mem_strndup(place->file, (size_t)(slash - place->file)) : mem_strdup(".");
-	AUTO_FREE char *path = NULL;
-
-	if (!str_starts(node->text, "~/"))
-		path = fs_join(*dir ? dir : "/", node->text);
-	else if (str_empty(reading->config->home))
+	if (str_starts(node->text, "~/") && str_empty(reading->config->home))
 		return config_place_errorf(err, place, "%s.ca: HOME is not set", reading->what);
-	else
-		path = fs_join(reading->config->home, node->text + 2);
+	AUTO_FREE char *path = config_file_named(reading->config, place->file, node->text);
 	json_set_str(reading->json, "ca", path);
 	return 0;
 }
@@ -120,7 +111,7 @@ static int read_forward(const struct reading *reading, const struct yaml *node,
 	struct kube_service_port where;
 
 	if (kube_service_parse(node->text, &where, &cause) < 0) {
-		err_prefix(&cause, "%s:%u", place->file, place->line);
+		config_place_prefix(&cause, place);
 		return err_move(err, &cause);
 	}
 	json_set_str(reading->json, "forward", node->text);
@@ -133,6 +124,20 @@ static const struct {
 		struct err *);
 } members[] = {{"push", read_repository}, {"pull", read_repository}, {"ca", read_ca},
 	{"insecure", read_insecure}, {"forward", read_forward}};
+
+/* What does not count before it is confirmed is not kept. */
+static void check_member(
+	const struct reading *reading, const struct yaml *node, const struct config_place *place)
+{
+	AUTO_FREE char *row = mem_printf("registry.%s", node->key);
+	AUTO_FREE char *key = mem_printf("%s.%s", reading->what, node->key);
+	enum config_setter by = config_keys[config_key_index(row)].by;
+	bool is_harmless = str_eq(node->key, "insecure") && str_eq(node->text, "false");
+	const char *file = str_eq(node->key, "ca") ? json_get_str(reading->json, node->key) : NULL;
+
+	if (!is_harmless && !config_claim(reading->config, place, by, key, node->text, file))
+		json_remove(reading->json, node->key);
+}
 
 static int read_member(const struct reading *reading, const struct yaml *node,
 	const struct config_place *place, struct err *err)
@@ -149,10 +154,12 @@ static int read_member(const struct reading *reading, const struct yaml *node,
 				return config_place_errorf(err, place, "%s has no value", name);
 			return config_wrong_kind(err, place, name, "a single value", node);
 		}
-		return members[i].read(reading, node, place, err);
+		int r = members[i].read(reading, node, place, err);
+		if (r == 0)
+			check_member(reading, node, place);
+		return r;
 	}
-	return config_unknown_key(
-		err, place, reading->what, node->key, known, ARRAY_LEN(members), NULL);
+	return config_unknown_key(err, place, reading->what, node, known, ARRAY_LEN(members), NULL);
 }
 
 static int read_members(const struct reading *reading, const struct yaml *node,
@@ -160,16 +167,18 @@ static int read_members(const struct reading *reading, const struct yaml *node,
 {
 	int r = 0;
 
-	for (const struct yaml *item = node->first; item && r == 0; item = item->next)
-		r = read_member(reading, item,
-			&(struct config_place){place->source, place->file, item->key_line}, err);
+	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+
+		r = read_member(reading, item, &here, err);
+	}
 	if (r < 0 || json_get(reading->json, "push"))
 		return r;
 	config_place_errorf(err, place, "%s has no push", reading->what);
 	return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
 }
 
-int config_read_registry(const struct config *config, const char *what, const struct yaml *node,
+int config_read_registry(struct config *config, const char *what, const struct yaml *node,
 	const struct config_place *place, struct json **json, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
@@ -180,7 +189,7 @@ int config_read_registry(const struct config *config, const char *what, const st
 	if (node->kind == YAML_SCALAR) {
 		if (config_set_registry(what, node->text, json, &cause) == 0)
 			return 0;
-		err_prefix(&cause, "%s:%u", place->file, place->line);
+		config_place_prefix(&cause, place);
 		return err_move(err, &cause);
 	}
 	object = json_object();

@@ -7,6 +7,7 @@
 #include "base/yaml_json.h"
 #include "node/hosts.h"
 #include "run/config_impl.h"
+#include "run/node_open.h"
 
 /*
  * The keys of a target: kept as JSON under their names.
@@ -14,7 +15,7 @@
 
 /* What is being read: a value of a target, or a member of one. */
 struct reading {
-	const struct config *config;
+	struct config *config;
 	const struct config_place *place;
 	const struct yaml *node;
 	const char *name; /* "data", "results.pvc" */
@@ -30,12 +31,6 @@ static int wrong_kind(const struct reading *reading, const char *wanted, struct 
 static bool is_text(const struct yaml *node)
 {
 	return node->kind == YAML_SCALAR && !yaml_is_null(node) && *node->text;
-}
-
-static struct config_place place_of(const struct reading *reading, const struct yaml *node)
-{
-	return (struct config_place){reading->place->source, reading->place->file,
-		node->key_line ? node->key_line : node->line};
 }
 
 /*
@@ -61,10 +56,16 @@ static int read_text_or_null(const struct reading *reading, struct json **ret, s
 
 static int read_bool(const struct reading *reading, struct json **ret, struct err *err)
 {
+	AUTO_FREE char *shown = NULL;
+
 	*ret = yaml_to_json(reading->node);
 	if (json_kind(*ret) == JSON_BOOL)
 		return 0;
-	return wrong_kind(reading, "true or false", err);
+	if (reading->node->kind != YAML_SCALAR)
+		return wrong_kind(reading, "true or false", err);
+	shown = str_shown(reading->node->text);
+	return config_place_errorf(
+		err, reading->place, "%s must be true or false, not '%s'", reading->name, shown);
 }
 
 static int read_scalar_as(const struct reading *reading, enum config_type type, const char *choices,
@@ -76,6 +77,8 @@ static int read_scalar_as(const struct reading *reading, enum config_type type, 
 	int r = read_text(reading, ret, err);
 	if (r < 0 || config_check_scalar(&key, reading->node->text, &cause) == 0)
 		return r;
+	if (type == CONFIG_ENUM)
+		return config_place_error(err, E_CONFIG, reading->place, cause.message);
 	return config_place_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
 }
 
@@ -97,18 +100,12 @@ static int read_security(const struct reading *reading, struct json **ret, struc
 /* A name with ~/ or a relative one is that of a file beside the configuration. */
 static int read_file_name(const struct reading *reading, struct json **ret, struct err *err)
 {
-	const char *text = reading->node->text, *slash = strrchr(reading->place->file, '/');
-	AUTO_FREE char *dir = NULL, *path = NULL;
+	AUTO_FREE char *path = NULL;
 
 	int r = read_text(reading, ret, err);
 	if (r < 0)
 		return r;
-	dir = slash ? mem_strndup(reading->place->file, (size_t)(slash - reading->place->file))
-		    : mem_strdup(".");
-	if (text[0] == '~' && text[1] == '/' && reading->config->home)
-		path = fs_join(reading->config->home, text + 2);
-	else
-		path = fs_join(dir, text);
+	path = config_file_named(reading->config, reading->place->file, reading->node->text);
 	json_free(*ret);
 	AUTO_JSON struct json *holder = json_object();
 	json_set_str(holder, "v", path);
@@ -139,7 +136,7 @@ static int read_members(const struct reading *reading, const struct member *memb
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_place here = place_of(reading, item);
+		struct config_place here = config_place_of(reading->place, item);
 		struct reading inner = {reading->config, &here, item, name};
 		struct json *value = NULL;
 		size_t i = 0;
@@ -147,8 +144,7 @@ static int read_members(const struct reading *reading, const struct member *memb
 		while (i < n && !str_eq(item->key, known[i]))
 			i++;
 		if (i == n)
-			return config_unknown_key(
-				err, &here, reading->name, item->key, known, n, NULL);
+			return config_unknown_key(err, &here, reading->name, item, known, n, NULL);
 		int r = members[i].read(&inner, &value, err);
 		if (value)
 			json_set(*ret, item->key, value);
@@ -167,7 +163,7 @@ static int read_named(
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_place here = place_of(reading, item);
+		struct config_place here = config_place_of(reading->place, item);
 		struct json *value = NULL;
 		int r = read(&(struct reading){reading->config, &here, item, name}, &value, err);
 
@@ -186,7 +182,7 @@ static int read_items(
 		return wrong_kind(reading, "a list", err);
 	*ret = json_array();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
-		struct config_place here = place_of(reading, item);
+		struct config_place here = config_place_of(reading->place, item);
 		struct reading inner = {reading->config, &here, item, reading->name};
 		struct json *value = NULL;
 		int r = read(&inner, &value, err);
@@ -229,7 +225,7 @@ static int read_data_path(const struct reading *reading, struct json **ret, stru
 
 	if (node->kind != YAML_SCALAR || (node->text[0] != '/' && node->text[0] != '~'))
 		return config_place_errorf(
-			err, reading->place, "%s must be an absolute path", node->key);
+			err, reading->place, "%s must be an absolute path", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
 }
@@ -254,7 +250,7 @@ static int check_source(const struct reading *reading, const struct json *json, 
 	if (n == 1)
 		return 0;
 	return config_place_errorf(
-		err, reading->place, "%s needs exactly one of: %s", reading->name, sources);
+		err, reading->place, "%s must have exactly one of: %s", reading->name, sources);
 }
 
 static int read_volume_source(const struct reading *reading, struct json **ret, struct err *err)
@@ -283,7 +279,7 @@ static int read_volume(const struct reading *reading, struct json **ret, struct 
 	const char *path = json_get_str(*ret, "path");
 	if (!path || *path != '/')
 		return config_place_errorf(err, reading->place,
-			"%s needs path: an absolute path in the container", reading->name);
+			"%s must have path:, an absolute path in the container", reading->name);
 	return check_source(reading, *ret, "pvc nfs host_path", err);
 }
 
@@ -329,7 +325,7 @@ static int read_node_place(const struct reading *reading, struct json **ret, str
 	if (node->kind != YAML_SCALAR ||
 		(node->text[0] != '/' && node->text[0] != '~' && !str_eq(node->text, "sync")))
 		return config_place_errorf(err, reading->place,
-			"%s must be an absolute path on the nodes, or sync", node->key);
+			"%s must be an absolute path on the hosts, or sync", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
 }
@@ -342,7 +338,7 @@ static int read_node_data(const struct reading *reading, struct json **ret, stru
 static int add_hosts(
 	const struct reading *reading, const struct yaml *item, struct strv *hosts, struct err *err)
 {
-	struct config_place here = place_of(reading, item);
+	struct config_place here = config_place_of(reading->place, item);
 	AUTO_ERR struct err cause = {0};
 
 	if (!is_text(item))
@@ -426,50 +422,62 @@ static const struct reader {
 };
 
 const struct config_target_key config_target_keys[] = {
-	{"kind", "What it is: local (this machine), kubernetes, or ssh (SSH hosts)",
+	{"kind", CONFIG_BY_PROJECT,
+		"What it is: local (this machine), kubernetes, or ssh (SSH hosts)",
 		"kind: kubernetes"},
-	{"annotations", "Added to everything that is made in the cluster",
+	{"annotations", CONFIG_BY_PROJECT, "Added to everything that is made in the cluster",
 		"annotations: {team: vision}"},
-	{"before", "As before: at the top, for this target", "before: source /opt/env.sh"},
-	{"context", "Context of the kubeconfig. Default: the current one", "context: research-a"},
-	{"data", "Where the paths of data: are on this machine",
+	{"before", CONFIG_BY_PROJECT, "As before: at the top, for this target",
+		"before: source /opt/env.sh"},
+	{"context", CONFIG_BY_PROJECT, "Context of the kubeconfig. Default: the current one",
+		"context: research-a"},
+	{"data", CONFIG_BY_PROJECT, "Where the paths of data: are on this machine",
 		"data: {data/imagenet: /srv/imagenet}"},
-	{"data", "Where the paths of data: are in the cluster",
+	{"data", CONFIG_BY_PROJECT, "Where the paths of data: are in the cluster",
 		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}}"},
-	{"data", "Where the paths of data: are on the nodes; sync: sent once, and kept there",
+	{"data", CONFIG_BY_PROJECT,
+		"Where the paths of data: are on the nodes; sync: sent once, and kept there",
 		"data: {data/imagenet: /srv/imagenet, data/labels: sync}"},
-	{"dir", "Where dlrun keeps its things on the nodes. Default: ~/.dlrun", "dir: /scratch/me"},
-	{"gpu_types", "What --gpu-type NAME stands for",
+	{"dir", CONFIG_BY_CONFIRMED, "Where dlrun keeps its things on the nodes. Default: ~/.dlrun",
+		"dir: /scratch/me"},
+	{"gpu_types", CONFIG_BY_PROJECT, "What --gpu-type NAME stands for",
 		"gpu_types: {h100: {resource: nvidia.com/gpu, node_selector: {gpu: h100}, "
 		"tolerations: []}}"},
-	{"host_path", "Whether volumes may be directories of nodes", "host_path: true"},
-	{"hosts",
+	{"host_path", CONFIG_BY_PROJECT, "Whether volumes may be directories of nodes",
+		"host_path: true"},
+	{"hosts", CONFIG_BY_PROJECT,
 		"Hosts as ssh knows them, with ranges; one that is free is taken. Default: the "
 		"target's name",
 		"hosts: [gpu1, me@gpu2, \"gpu[03-16]\"]"},
-	{"image_pull_secret", "Secret with the login for the registry",
+	{"image_pull_secret", CONFIG_BY_PROJECT, "Secret with the login for the registry",
 		"image_pull_secret: regcred"},
-	{"labels", "Added to everything that is made in the cluster", "labels: {team: vision}"},
-	{"linger", "As linger: at the top, for this target", "linger: 30m"},
-	{"namespace", "Namespace. Default: that of the context", "namespace: me"},
-	{"overlay", "A file with parts of a pod that are merged into every pod",
+	{"labels", CONFIG_BY_PROJECT, "Added to everything that is made in the cluster",
+		"labels: {team: vision}"},
+	{"linger", CONFIG_BY_PROJECT, "As linger: at the top, for this target", "linger: 30m"},
+	{"namespace", CONFIG_BY_PROJECT, "Namespace. Default: that of the context",
+		"namespace: me"},
+	{"overlay", CONFIG_BY_TREE, "A file with parts of a pod that are merged into every pod",
 		"overlay: pod.yaml"},
-	{"platform", "Platform of the nodes", "platform: linux/amd64"},
-	{"priority", "PriorityClass, with a queue the WorkloadPriorityClass", "priority: low"},
-	{"queue", "LocalQueue of Kueue", "queue: gpu"},
-	{"registry", "As registry: at the top, for this target",
+	{"platform", CONFIG_BY_PROJECT, "Platform of the nodes", "platform: linux/amd64"},
+	{"priority", CONFIG_BY_PROJECT, "PriorityClass, with a queue the WorkloadPriorityClass",
+		"priority: low"},
+	{"queue", CONFIG_BY_PROJECT, "LocalQueue of Kueue", "queue: gpu"},
+	{"registry", CONFIG_BY_PROJECT, "As registry: at the top, for this target",
 		"registry: registry.example.com/me/dlrun"},
-	{"results", "Storage of $DLRUN_OUTPUT_DIR", "results: {pvc: results}"},
-	{"runtime",
+	{"results", CONFIG_BY_PROJECT, "Storage of $DLRUN_OUTPUT_DIR", "results: {pvc: results}"},
+	{"runtime", CONFIG_BY_PROJECT,
 		"What programs run in: host, the node's own system; podman or docker there, with "
 		"image:",
 		"runtime: podman"},
-	{"security", "auto: as the namespace demands; image: as the image says; restricted",
+	{"security", CONFIG_BY_PROJECT,
+		"auto: as the namespace demands; image: as the image says; restricted",
 		"security: auto"},
-	{"service_account", "Of the pods, with its token mounted; null: none",
+	{"service_account", CONFIG_BY_PROJECT, "Of the pods, with its token mounted; null: none",
 		"service_account: trainer"},
-	{"ttl", "How long the cluster keeps what has ended. Default: 7d", "ttl: 7d"},
-	{"volumes", "Further volumes", "volumes: [{pvc: scratch, path: /scratch}]"},
+	{"ttl", CONFIG_BY_PROJECT, "How long the cluster keeps what has ended. Default: 7d",
+		"ttl: 7d"},
+	{"volumes", CONFIG_BY_PROJECT, "Further volumes",
+		"volumes: [{pvc: scratch, path: /scratch}]"},
 };
 const size_t config_target_keys_n = ARRAY_LEN(config_target_keys);
 _Static_assert(ARRAY_LEN(config_target_keys) == ARRAY_LEN(readers), "each key has a reader");
@@ -482,17 +490,19 @@ static int find_kind(const struct reading *reading, unsigned *ret, struct err *e
 {
 	const struct yaml *node = yaml_get(reading->node, "kind");
 
-	if (!node)
-		return config_place_errorf(
-			err, reading->place, "target %s has no kind", reading->name);
+	if (!node) {
+		config_place_errorf(err, reading->place, "target %s has no kind", reading->name);
+		return err_hint(err, "kind: ssh # or kubernetes, or local");
+	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (node->kind == YAML_SCALAR && str_eq(node->text, kinds[i].name)) {
 			*ret = kinds[i].kind;
 			return 0;
 		}
-	struct config_place here = place_of(reading, node);
-	return config_place_errorf(
-		err, &here, "a target may be of the kinds local, kubernetes and ssh");
+	struct config_place here = config_place_of(reading->place, node);
+	config_place_errorf(err, &here, "the kind of target %s must be local, kubernetes or ssh",
+		reading->name);
+	return err_hint(err, "kind: ssh");
 }
 
 static const struct reader *find_reader(const char *name, unsigned kind)
@@ -504,7 +514,7 @@ static const struct reader *find_reader(const char *name, unsigned kind)
 }
 
 static int fail_unknown(
-	const struct config_place *place, const char *name, unsigned kind, struct err *err)
+	const struct config_place *place, const struct yaml *item, unsigned kind, struct err *err)
 {
 	const char *known[ARRAY_LEN(readers)];
 	size_t n = 0;
@@ -516,7 +526,22 @@ static int fail_unknown(
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (kinds[i].kind == kind)
 			what = kinds[i].what;
-	return config_unknown_key(err, place, what, name, known, n, NULL);
+	return config_unknown_key(err, place, what, item, known, n, NULL);
+}
+
+/* Keeps the value of a key unless it does not count before it is confirmed. */
+static void keep_value(const struct reading *reading, const struct config_place *place,
+	const struct reader *reader, const char *name, struct json *target, struct json *value)
+{
+	const struct config_target_key *key = &config_target_keys[reader - readers];
+	AUTO_FREE char *full = mem_printf("targets.%s.%s", reading->name, name);
+	bool is_default = str_eq(name, "dir") && str_eq(json_str(value), NODE_ROOT_DEFAULT);
+
+	if (is_default || config_claim(reading->config, place, key->by, full, json_str(value),
+				  key->by == CONFIG_BY_TREE ? json_str(value) : NULL))
+		json_set(target, name, value);
+	else
+		json_free(value);
 }
 
 static int read_target(const struct reading *reading, struct json **ret, struct err *err)
@@ -528,16 +553,18 @@ static int read_target(const struct reading *reading, struct json **ret, struct 
 	*ret = json_object();
 	int r = find_kind(reading, &kind, err);
 	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
-		struct config_place here = place_of(reading, item);
+		struct config_place here = config_place_of(reading->place, item);
 		const struct reader *reader = find_reader(item->key, kind);
 		struct json *value = NULL;
 
 		if (!reader)
-			return fail_unknown(&here, item->key, kind, err);
+			return fail_unknown(&here, item, kind, err);
 		r = reader->read(
 			&(struct reading){reading->config, &here, item, item->key}, &value, err);
 		if (value)
-			json_set(*ret, item->key, value);
+			keep_value(reading, &here, reader, item->key, *ret, value);
+		if (r < 0)
+			err_hint(err, "%s", config_target_keys[reader - readers].example);
 	}
 	return r;
 }
@@ -554,7 +581,7 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 	if (!value->json)
 		value->json = json_object();
 	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
-		struct config_place here = {place->source, place->file, item->key_line};
+		struct config_place here = config_place_of(place, item);
 		struct json *target = NULL;
 
 		r = read_target(&(struct reading){config, &here, item, item->key}, &target, err);

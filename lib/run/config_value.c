@@ -19,12 +19,26 @@ size_t config_key_index(const char *name)
 	return config_keys_n;
 }
 
+int config_place_prefix(struct err *err, const struct config_place *place)
+{
+	if (place->at.line)
+		return err_prefix(err, "%s:%u:%u", place->file, place->at.line, place->at.column);
+	return err_prefix(err, "%s", place->file);
+}
+
+struct config_place config_place_of(const struct config_place *outer, const struct yaml *item)
+{
+	bool is_apart = item->key_mark.line && item->key_mark.line != item->mark.line;
+
+	return (struct config_place){
+		outer->source, outer->file, is_apart ? item->key_mark : item->mark};
+}
+
 int config_place_error(
 	struct err *err, enum err_id id, const struct config_place *place, const char *text)
 {
-	if (place->line)
-		return err_set(err, id, "%s:%u: %s", place->file, place->line, text);
-	return err_set(err, id, "%s: %s", place->file, text);
+	err_set(err, id, "%s", text);
+	return config_place_prefix(err, place);
 }
 
 int config_place_errorf(struct err *err, const struct config_place *place, const char *fmt, ...)
@@ -39,15 +53,14 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 }
 
 int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
-	const char *name, const char *const *known, size_t n, const char *right)
+	const struct yaml *item, const char *const *known, size_t n, const char *right)
 {
-	const char *near = str_suggest(name, known, n);
-	AUTO_BUF struct buf shown;
+	const char *near = str_suggest(item->key, known, n);
+	AUTO_FREE char *shown = str_shown(item->key);
 
-	buf_init(&shown, 256);
-	str_escape(&shown, name, strlen(name));
-	err_set(err, E_CONFIG_KEY, "%s:%u: there is no key '%s'%s%s", place->file, place->line,
-		shown.data, *where ? " in " : "", where);
+	err_set(err, E_CONFIG_KEY, "unknown key '%s'%s%s", shown, *where ? " in " : "", where);
+	config_place_prefix(
+		err, &(struct config_place){place->source, place->file, item->key_mark});
 	if (right)
 		return err_hint(err, "%s", right);
 	if (near)
@@ -69,27 +82,14 @@ void config_value_mark(struct config_value *value, const struct config_place *pl
 	char *file = mem_strdup(place->file);
 
 	free(value->origin.file);
-	value->origin = (struct config_origin){place->source, file, place->line};
+	value->origin =
+		(struct config_origin){place->source, file, place->at.line, place->at.column};
 	value->set = true;
 }
 
 /*
  * Scalars
  */
-
-static bool word_in(const char *words, const char *word)
-{
-	size_t len = strlen(word);
-
-	for (const char *p = words; p && *p;) {
-		size_t n = strcspn(p, " ");
-
-		if (n == len && memcmp(p, word, n) == 0)
-			return true;
-		p += n + strspn(p + n, " ");
-	}
-	return false;
-}
 
 int config_check_scalar(const struct config_key *key, const char *text, struct err *err)
 {
@@ -104,9 +104,7 @@ int config_check_scalar(const struct config_key *key, const char *text, struct e
 	case CONFIG_DURATION:
 		return duration_parse(text, &number, err);
 	case CONFIG_ENUM:
-		if (!word_in(key->choices, text))
-			return err_set(err, E_CONFIG, "'%s' is none of: %s", text, key->choices);
-		return 0;
+		return str_choose(text, key->choices, key->name, err);
 	default:
 		return 0;
 	}
@@ -121,7 +119,7 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 
 	if (key->type == CONFIG_REGISTRY) {
 		if (config_set_registry(key->name, text, &value->json, &cause) < 0) {
-			err_prefix(&cause, "%s", place->file);
+			config_place_prefix(&cause, place);
 			return err_move(err, &cause);
 		}
 		config_value_mark(value, place);
@@ -136,4 +134,19 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 	value->text = mem_strdup(text);
 	config_value_mark(value, place);
 	return 0;
+}
+
+bool config_is_option(const struct config *config, const char *key)
+{
+	return config_origin(config, key)->source == CONFIG_FROM_OPTION;
+}
+
+int config_blame(const struct config *config, const char *key, struct err *err)
+{
+	const struct config_origin *origin = config_origin(config, key);
+
+	if (!origin->file || config_is_option(config, key))
+		return -(int)err->code;
+	return config_place_prefix(err, &(struct config_place){origin->source, origin->file,
+						{origin->line, origin->column}});
 }

@@ -8,7 +8,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "oci/image.h"
+#include "run/base_look.h"
+#include "run/base_program.h"
 #include "run/doctor_checks.h"
+#include "run/pack.h"
 #include "run/registry_ask.h"
 #include "run/registry_config.h"
 
@@ -278,143 +281,16 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
  */
 
 struct base_check {
-	struct registry_client client;
 	const struct doctor *doctor;
 	struct doctor_row *row;
 	struct config *config;
 	const char *name; /* of the base image */
-	struct ref ref;
-	char *dir; /* for what is read of it */
-	struct layout *layout;
-	struct image_base *base;
-	char *digest;
-	struct err fault;
+	struct base_look look;
 };
 
 static void base_check_done(struct base_check *check)
 {
-	image_base_free(check->base);
-	layout_free(check->layout);
-	if (check->dir)
-		fs_remove_tree(AT_FDCWD, check->dir, NULL);
-	free(check->dir);
-	free(check->digest);
-	ref_done(&check->ref);
-	err_done(&check->fault);
-	registry_client_done(&check->client);
-}
-
-static int make_layout(struct base_check *check, struct err *err)
-{
-	const char *tmp = env_get(check->doctor->session->env.env, "TMPDIR");
-
-	char *dir = mem_printf("%s/dlrun-doctor-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
-	if (!mkdtemp(dir)) {
-		fs_error(err, errno, "%s cannot be made", dir);
-		free(dir);
-		return -ERR_IO;
-	}
-	check->dir = dir;
-	return layout_open(dir, true, &check->layout, err);
-}
-
-static int on_base(void *ctx, const char *digest, struct err *fault, struct err *err)
-{
-	struct base_check *check = ctx;
-
-	(void)err;
-	check->digest = mem_strdup(digest);
-	if (fault)
-		err_move(&check->fault, fault);
-	loop_stop(check->client.options.loop);
-	return 0;
-}
-
-static int fetch_base(struct base_check *check, struct err *err)
-{
-	AUTO_FREE char *repository = mem_printf("%s/%s", check->ref.host, check->ref.repo);
-	const char *platform = config_str(check->config, "platform");
-	AUTO_REGISTRY struct registry *registry = NULL;
-	struct registry_base *base;
-
-	int r = registry_ask_open(&check->client, repository, false, &registry, err);
-	if (r < 0)
-		return r;
-	base = registry_base_start(registry, &(struct registry_base_request){.ref = &check->ref,
-						     .platform = platform,
-						     .cache = check->layout,
-						     .found = on_base,
-						     .ctx = check});
-	r = loop_run(check->client.options.loop, err);
-	registry_base_free(base);
-	if (r < 0 || err_is_set(&check->fault))
-		return r < 0 ? r : err_move(err, &check->fault);
-	return image_base_load(
-		check->layout, check->name, check->digest, platform, &check->base, err);
-}
-
-/* The registry has the layers, but may we read them with the login that pushes? A mount would leave
- * something behind. */
-static void check_same_registry(struct base_check *check, const char *repository)
-{
-	AUTO_REGISTRY struct registry *registry = NULL;
-	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
-	AUTO_ERR struct err fault = {0};
-
-	if (check->base->n_layers == 0)
-		return;
-	AUTO_FREE char *path = mem_printf("blobs/%s", check->base->layers[0].digest);
-	struct registry_request request = {.method = "HEAD",
-		.repo = check->ref.repo,
-		.path = path,
-		.doing = "looking for a layer of the base image"};
-	int r = registry_ask_open(&check->client, repository, true, &registry, &fault);
-	if (r == 0) {
-		registry_add_source(registry, check->ref.repo);
-		r = registry_ask(&check->client, registry, &request, &reply, &fault);
-	}
-	if (r < 0)
-		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
-}
-
-static void check_mounts(struct base_check *check)
-{
-	AUTO_STRV struct strv repositories = {0};
-
-	registry_config_all(check->config, &repositories);
-	vec_foreach (char *, repository, &repositories) {
-		AUTO_FREE char *host = host_of(*repository);
-		if (strcasecmp(host, check->ref.host) == 0)
-			check_same_registry(check, *repository);
-		else
-			doctor_blame(check->row, DOCTOR_WARNING, "dlrun push --copy-base",
-				"%s is not the registry of the base image, so that it cannot "
-				"take the layers over from %s: copy the base there once, or "
-				"name one that it has",
-				host, check->ref.host);
-	}
-	AUTO_FREE char *shown = mem_strndup(check->digest, strlen("sha256:") + 12);
-	doctor_found(check->row, "%s: %s, %zu %s%s", check->name, shown, check->base->n_layers,
-		check->base->n_layers == 1 ? "layer" : "layers",
-		repositories.n && check->row->status == DOCTOR_OK ? ", can be mounted" : "");
-}
-
-static int check_remote_base(struct base_check *check, struct err *err)
-{
-	AUTO_ERR struct err fault = {0};
-
-	int r = registry_ask_init(&check->client, check->doctor->session, ANSWER_MS, err);
-	if (r == 0)
-		r = make_layout(check, err);
-	if (r < 0)
-		return r;
-	if (fetch_base(check, &fault) == 0) {
-		check_mounts(check);
-		return 0;
-	}
-	doctor_found(check->row, "%s: not usable", check->name);
-	blame_fault(check->row, DOCTOR_PROBLEM, &fault);
-	return 0;
+	base_look_done(&check->look);
 }
 
 /* The first target whose programs run in containers; NULL: none does. */
@@ -430,6 +306,135 @@ static char *find_cluster(const struct config *config)
 		if (str_eq(json_get_str(config_target(config, names.v[i]), "kind"), "kubernetes"))
 			return mem_strdup(names.v[i]);
 	return NULL;
+}
+
+/* What `command:` starts; NULL: that is not known. The caller frees. */
+static char *program_of(const struct config *config)
+{
+	static const char *const of_the_shell[] = {".", "[", "cd", "eval", "exec", "exit", "export",
+		"set", "source", "test", "ulimit"};
+	static const char chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789._+-";
+	bool shell;
+	const struct strv *command = config_command(config, &shell);
+	const char *first = command->n ? command->v[0] : "";
+	size_t len = shell ? strspn(first, chars) : strlen(first);
+	AUTO_FREE char *word = mem_strndup(first, len);
+
+	if (len == 0 || strchr(word, '/') || (shell && first[len] && first[len] != ' '))
+		return NULL;
+	for (size_t i = 0; shell && i < ARRAY_LEN(of_the_shell); i++)
+		if (str_eq(word, of_the_shell[i]))
+			return NULL;
+	return str_ends(word, ".py") ? mem_strdup("python3") : TAKE(word);
+}
+
+/* "; python3: cannot be known from its configuration"; line has what is known of the base. */
+static void check_program(struct base_check *check, const struct image_base *base, struct buf *line)
+{
+	AUTO_FREE char *program = program_of(check->config), *shown = NULL, *why = NULL;
+	AUTO_BASE_PROGRAM struct base_program found = {0};
+
+	if (!program)
+		return;
+	base_program_find(base, program, &found);
+	shown = str_shown(program);
+	why = found.why ? str_shown(found.why) : NULL;
+	if (found.has == BASE_UNKNOWN)
+		buf_addf(line, "; whether it has %s cannot be known from %s", shown,
+			base->layout == check->look.layout ? "its configuration" : "here");
+	else
+		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
+	if (found.has != BASE_LACKS)
+		return;
+	AUTO_FREE char *cluster = find_cluster(check->config);
+	doctor_blame(check->row, cluster ? DOCTOR_PROBLEM : DOCTOR_WARNING,
+		"image: docker.io/library/python:3.12", "%s has no %s, which command: starts",
+		check->name, shown);
+}
+
+/* The registry has the layers, but may we read them with the login that pushes? A mount would leave
+ * something behind. */
+static void check_same_registry(struct base_check *check, const char *repository)
+{
+	AUTO_REGISTRY struct registry *registry = NULL;
+	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
+	AUTO_ERR struct err fault = {0};
+	const struct image_base *base = check->look.base;
+
+	if (base->n_layers == 0)
+		return;
+	AUTO_FREE char *path = mem_printf("blobs/%s", base->layers[0].digest);
+	struct registry_request request = {.method = "HEAD",
+		.repo = check->look.ref.repo,
+		.path = path,
+		.doing = "looking for a layer of the base image"};
+	int r = registry_ask_open(&check->look.client, repository, true, &registry, &fault);
+	if (r == 0) {
+		registry_add_source(registry, check->look.ref.repo);
+		r = registry_ask(&check->look.client, registry, &request, &reply, &fault);
+	}
+	if (r < 0)
+		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+}
+
+static void check_mounts(struct base_check *check)
+{
+	const struct image_base *base = check->look.base;
+	const char *host_of_base = check->look.ref.host;
+	AUTO_STRV struct strv repositories = {0};
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_BYTES);
+	registry_config_all(check->config, &repositories);
+	vec_foreach (char *, repository, &repositories) {
+		AUTO_FREE char *host = host_of(*repository);
+		if (strcasecmp(host, host_of_base) == 0)
+			check_same_registry(check, *repository);
+		else
+			doctor_blame(check->row, DOCTOR_WARNING, "dlrun push --copy-base",
+				"%s is not the registry of the base image, so that it cannot "
+				"take the layers over from %s: copy the base there once, or "
+				"name one that it has",
+				host, host_of_base);
+	}
+	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
+		check->look.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
+		repositories.n && check->row->status == DOCTOR_OK ? ", can be mounted" : "");
+	check_program(check, base, &line);
+	doctor_found(check->row, "%s", line.data);
+}
+
+static int check_remote_base(struct base_check *check, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	const char *platform = config_str(check->config, "platform");
+
+	int r = base_look_init(&check->look, check->doctor->session, ANSWER_MS, err);
+	if (r < 0)
+		return r;
+	if (base_look_ask(&check->look, check->name, platform, &fault) == 0) {
+		check_mounts(check);
+		return 0;
+	}
+	doctor_found(check->row, "%s: not usable", check->name);
+	blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	return 0;
+}
+
+static void check_layout(struct base_check *check)
+{
+	AUTO_PACK struct pack pack = {0};
+	AUTO_ERR struct err fault = {0};
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_BYTES);
+	buf_addf(&line, "%s, a layout on disk", check->name);
+	if (pack_init(&pack, check->doctor->session, NULL, false, &fault) < 0)
+		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	else
+		check_program(check, pack.base, &line);
+	doctor_found(check->row, "%s", line.data);
 }
 
 static void check_no_base(struct base_check *check)
@@ -448,21 +453,22 @@ int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err 
 	struct base_check check = {
 		.doctor = doctor, .row = row, .config = load_config(doctor, row)};
 	AUTO_ERR struct err fault = {0};
+	AUTO_REF struct ref ref = {0};
 
 	if (!check.config)
 		return 0;
 	check.name = config_str(check.config, "image");
-	if (ref_parse(check.name, &check.ref, &fault) < 0) {
+	if (ref_parse(check.name, &ref, &fault) < 0) {
 		AUTO_FREE char *fix = fault.hint ? mem_printf("image: %s", fault.hint) : NULL;
 		doctor_found(row, "not valid");
 		doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", fault.message);
 		return 0;
 	}
-	if (check.ref.kind == REF_REGISTRY)
+	if (ref.kind == REF_REGISTRY)
 		return check_remote_base(&check, err);
-	if (check.ref.kind == REF_SCRATCH)
+	if (ref.kind == REF_SCRATCH)
 		check_no_base(&check);
 	else
-		doctor_found(row, "%s, a layout on disk", check.name);
+		check_layout(&check);
 	return 0;
 }

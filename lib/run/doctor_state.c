@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/config_trust.h"
 #include "run/doctor_checks.h"
 #include "run/ops.h"
 #include "run/store.h"
@@ -48,6 +49,9 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
 		strv_add(&files, origin->file);
 	}
 	doctor_found(row, "%s", files.n ? found.data : "nothing is set (dlrun init begins one)");
+	AUTO_FREE char *text = config_not_counting(config);
+	if (text)
+		doctor_blame(row, DOCTOR_WARNING, "dlrun config trust", "%s", text);
 	return 0;
 }
 

@@ -652,6 +652,9 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 		return reason->len > 0;
 	}
 	find_last(&lines, &finding);
+	/* That the kernel did it is known then. */
+	if (word && !tells_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
+		return false;
 	if (word && !tells_more(word, &finding)) {
 		say_signal(facts, word, &raised, reason, hint);
 		return true;

@@ -19,7 +19,10 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 	if (!run_handle(run))
 		return 0;
 	int r = target_open_run(session, run, &target, err);
-	return r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
+	do
+		r = r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
+	while (r == 0 && fetch_dir_again(sink));
+	return r;
 }
 
 /* Of the directory or those that it lies in: how much of its path is there. */
@@ -51,12 +54,16 @@ static void remove_own(const char *dir, size_t there)
 
 bool run_keeps_results(struct session *session, const struct run *run)
 {
+	return run_has_storage(session, run) || take_wait_ms(run) ||
+	       take_is_done(&session->dirs, run_id(run), run_attempts(run));
+}
+
+bool run_has_storage(struct session *session, const struct run *run)
+{
 	struct config *config;
 	const struct json *results;
 
 	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes"))
-		return true;
-	if (take_wait_ms(run) || take_is_done(&session->dirs, run_id(run), run_attempts(run)))
 		return true;
 	if (session_config(session, &config, NULL) < 0 || !run_target(run))
 		return false;
@@ -89,6 +96,8 @@ int run_fetch(struct session *session, struct run *run, const struct fetch_optio
 	*ret_dir = TAKE(dir);
 	sink->from_tree = options->from_tree;
 	sink->takes = options->takes;
+	sink->ending = options->ending;
+	sink->taken = options->taken;
 	fetch_dir_on_progress(sink, options->progress, options->ctx);
 	if (is_new && !options->dir)
 		r = fetch_dir_hide(sink, err);

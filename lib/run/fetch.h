@@ -22,6 +22,7 @@ struct fetch_report {
 	size_t files, skipped; /* written; there already. Links are files */
 	uint64_t bytes;        /* written */
 	uint64_t begun;        /* of a file that the next fetch goes on with */
+	size_t in_git;         /* files of .git directories, which are not written */
 };
 
 struct fetch_progress {
@@ -36,6 +37,8 @@ struct fetch_options {
 	bool force;               /* replace files that did not come from a fetch, too */
 	bool from_tree;           /* the tree that the newest attempt runs in; dir: ID-tree */
 	bool takes;               /* for run/take.h: what waits for that may end then */
+	bool ending;              /* the same: as fetch_sink.ending */
+	struct buf *taken;        /* the same */
 	const volatile int *interrupted; /* may be NULL */
 	fetch_progress_fn *progress;     /* now and then; may be NULL */
 	void *ctx;
@@ -57,6 +60,9 @@ int run_list_files(struct session *session, const struct run *run,
 /* Whether results of a run that has ended can be fetched yet: with a configuration that keeps none
  * in a cluster they ended with its pods. Asks nobody. */
 bool run_keeps_results(struct session *session, const struct run *run);
+
+/* Whether results do not end with the pods: they are no cluster's, or its target has storage. */
+bool run_has_storage(struct session *session, const struct run *run);
 
 /*
  * Which paths are wanted. An engine: a path is that of a file or directory below the results, or a

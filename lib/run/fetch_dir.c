@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/fetch_dir.h"
+#include "run/fetch_grow.h"
 
 /*
  * DIR/.dlrun-fetch holds the lock, the file that is being written (renamed to its place when it is
@@ -35,8 +36,7 @@ enum {
 	SEEN_MAX = 256 << 20,
 	SEEN_SPARE = 64 << 10, /* so much may be outdated before it is written anew */
 	LIST_MAX = ERR_EVIDENCE_MAX,
-	MODES = S_IRWXU | S_IRWXG | S_IRWXO, /* no setuid, setgid, sticky */
-	NEVER = -1,                          /* a time that no file has */
+	NEVER = -1, /* a time that no file has */
 	TEMP_SIZE = 40,
 	PARTIALS_MAX = 8, /* more are all forgotten */
 	PARTIALS_LOOK = 1000,
@@ -61,6 +61,7 @@ struct fetch_dir {
 	struct fetch_sink sink;
 	char *dir;
 	bool force;
+	mode_t modes; /* that files may have: no setuid, setgid, sticky, nor what umask takes */
 	int dir_fd, own_fd, lock_fd, seen_fd;
 	struct map seen; /* path → struct seen */
 	struct arena arena;
@@ -77,6 +78,9 @@ struct fetch_dir {
 	void *progress_ctx;
 	int64_t shown_ms;
 	struct problem kept, unread;
+	struct fetch_grow grow; /* of what is written */
+	struct strv anew;       /* what was taken to have only grown, and had not */
+	size_t n_anew;          /* of these: not come since */
 };
 
 static struct fetch_dir *dir_of(struct fetch_sink *sink)
@@ -92,7 +96,9 @@ static bool is_partial(const char *name)
 /* What was not ended is forgotten, but for what the next fetch can go on with. */
 static void drop_temp(struct fetch_dir *into)
 {
-	bool is_kept = is_partial(into->rest);
+	bool is_whole =
+		into->grow.fd < 0 || (!into->grow.differs && into->grow.at == into->grow.end);
+	bool is_kept = is_partial(into->rest) && is_whole;
 
 	if (into->temp_fd < 0)
 		return;
@@ -110,6 +116,8 @@ static void dir_free(struct fetch_sink *sink)
 	struct fetch_dir *into = dir_of(sink);
 
 	drop_temp(into);
+	fetch_grow_end(&into->grow);
+	strv_done(&into->anew);
 	auto_fd(&into->parent_fd);
 	auto_fd(&into->seen_fd);
 	auto_fd(&into->own_fd);
@@ -280,6 +288,12 @@ static void drop_partials(struct fetch_dir *into, size_t spared)
 
 static const struct fetch_sink_ops dir_ops;
 
+static int fail_inside_git(const char *dir, struct err *err)
+{
+	err_set(err, E_USAGE, "%s is in a .git directory, where results would run as hooks", dir);
+	return err_hint(err, "dlrun fetch -o results");
+}
+
 int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struct fetch_sink **ret,
 	struct err *err)
 {
@@ -290,16 +304,21 @@ int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struc
 		.sink = {.ops = &dir_ops, .paths = paths},
 		.dir = mem_strdup(dir),
 		.force = force,
+		.modes = 0777 & ~fs_umask(),
 		.dir_fd = -1,
 		.own_fd = -1,
 		.lock_fd = -1,
 		.seen_fd = -1,
 		.parent_fd = -1,
 		.temp_fd = -1,
+		.grow = {.fd = -1},
 	};
 	if (!os_boot_id(into->boot))
 		into->boot[0] = '\0';
-	int r = fs_mkdirs(dir, 0777, err);
+	int r = entry_path_has_git(dir) ? fail_inside_git(dir, err) : fs_mkdirs(dir, 0777, err);
+	AUTO_FREE char *real = r == 0 ? realpath(dir, NULL) : NULL;
+	if (real && entry_path_has_git(real))
+		r = fail_inside_git(dir, err);
 	if (r == 0)
 		r = open_own(into, err);
 	if (r < 0)
@@ -451,6 +470,8 @@ static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, co
 	const char *slash = strrchr(path, '/');
 	AUTO_FREE char *parent = mem_strndup(path, slash ? (size_t)(slash - path) : 0);
 
+	if (entry_path_has_git(path))
+		return 0;
 	if (!is_proper(path)) {
 		note(&into->unread, path, EINVAL);
 		return 0;
@@ -492,7 +513,7 @@ static int dir_dir(struct fetch_sink *sink, const char *path, mode_t mode, struc
 	}
 	if (fd < 0)
 		return fail(into, -fd, path, err);
-	return fchmod(fd, (mode & MODES) | S_IRWXU) < 0 ? fail(into, errno, path, err) : 0;
+	return fchmod(fd, (mode & into->modes) | S_IRWXU) < 0 ? fail(into, errno, path, err) : 0;
 }
 
 /*
@@ -540,6 +561,7 @@ static int wants_item(struct fetch_dir *into, const struct fetch_item *item, str
 	int fd;
 
 	int r = find_parent(into, item->path, &fd, &name, err);
+	into->report.in_git += entry_path_has_git(item->path);
 	if (r <= 0)
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -556,6 +578,21 @@ static int wants_item(struct fetch_dir *into, const struct fetch_item *item, str
 	return 0;
 }
 
+/* 0: the whole of it. The user's own changes are not built upon. */
+static uint64_t grown_from(struct fetch_dir *into, const struct fetch_item *item, struct err *err)
+{
+	const char *name;
+	struct stat st;
+	int fd;
+
+	if (strv_find(&into->anew, item->path) >= 0 ||
+		find_parent(into, item->path, &fd, &name, err) <= 0 ||
+		fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		!is_ours(into, item->path, &st))
+		return 0;
+	return fetch_grow_offset(fd, name, item->size);
+}
+
 static int dir_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	struct fetch_range *ret, struct err *err)
 {
@@ -565,6 +602,8 @@ static int dir_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	if (r <= 0)
 		return r;
 	ret->offset = bytes_kept(into, item);
+	if (ret->offset == 0)
+		ret->offset = grown_from(into, item, err);
 	ret->len = item->size - ret->offset;
 	into->progress.files++;
 	into->progress.bytes += ret->len;
@@ -595,20 +634,43 @@ static int open_temp(struct fetch_dir *into, uint64_t offset)
 	return 0;
 }
 
+/* The temporary file with what is in front of range. */
+static int begin_temp(struct fetch_dir *into, const struct fetch_item *item,
+	const struct fetch_range *range, struct err *err)
+{
+	bool is_grown = range->offset > bytes_kept(into, item);
+	const char *name;
+	int fd;
+
+	/* Until that is known to fit, it is nothing to go on with. */
+	if (is_grown)
+		snprintf(into->temp, sizeof(into->temp), TEMP);
+	int r = open_temp(into, is_grown ? 0 : range->offset);
+	if (r < 0)
+		return fail(into, -r, item->path, err);
+	if (!is_grown)
+		return 1;
+	r = find_parent(into, item->path, &fd, &name, err);
+	if (r <= 0)
+		return r;
+	r = fetch_grow_begin(&into->grow, fd, name, range->offset, into->temp_fd, into->dir, err);
+	return r < 0 ? r : 1;
+}
+
 static int dir_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	const struct fetch_range *range, struct err *err)
 {
 	struct fetch_dir *into = dir_of(sink);
 
 	drop_temp(into);
+	fetch_grow_end(&into->grow);
 	int r = wants_item(into, item, err);
 	if (r <= 0)
 		return r;
 	name_rest(into, item, into->rest);
 	snprintf(into->temp, sizeof(into->temp), "%s", into->boot[0] ? into->rest : TEMP);
 	into->temp_bytes = 0;
-	r = open_temp(into, range->offset);
-	return r < 0 ? fail(into, -r, item->path, err) : 1;
+	return begin_temp(into, item, range, err);
 }
 
 static void show_progress(struct fetch_dir *into)
@@ -635,6 +697,8 @@ static int dir_write(struct fetch_sink *sink, const void *data, size_t len, stru
 {
 	struct fetch_dir *into = dir_of(sink);
 
+	if (into->grow.fd >= 0 && !fetch_grow_check(&into->grow, data, len))
+		return 0;
 	int r = write_or_skip(into, data, len, err);
 	if (r < 0)
 		return r;
@@ -683,11 +747,21 @@ static int dir_end(struct fetch_sink *sink, const struct fetch_item *item, struc
 {
 	struct fetch_dir *into = dir_of(sink);
 	int fd = take_fd(&into->temp_fd), errnum = 0;
+	bool is_anew = into->grow.differs;
 	struct timespec times[2];
 	struct stat st;
 
+	fetch_grow_end(&into->grow);
+	if (is_anew) {
+		close(fd);
+		unlinkat(into->own_fd, into->temp, 0);
+		strv_add(&into->anew, item->path);
+		into->n_anew++;
+		return 0;
+	}
 	set_times(item, times);
-	if (fchmod(fd, item->mode & MODES) < 0 || futimens(fd, times) < 0 || fstat(fd, &st) < 0)
+	if (fchmod(fd, item->mode & into->modes) < 0 || futimens(fd, times) < 0 ||
+		fstat(fd, &st) < 0)
 		errnum = errno;
 	if (close(fd) < 0 && errno != EINTR && !errnum)
 		errnum = errno;
@@ -781,6 +855,17 @@ static int fail_unread(const struct fetch_dir *into, const char *run_id, struct 
 		"%zu %s of the results of %s cannot be read", n, n == 1 ? "file" : "files", run_id);
 	add_names(&into->unread, err);
 	return -ERR_IO;
+}
+
+bool fetch_dir_again(struct fetch_sink *sink)
+{
+	struct fetch_dir *into = dir_of(sink);
+	bool again = into->n_anew > 0;
+
+	into->n_anew = 0;
+	if (again)
+		into->report.skipped = 0;
+	return again;
 }
 
 int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *err)

@@ -25,6 +25,8 @@ void fetch_dir_on_progress(struct fetch_sink *sink, fetch_progress_fn *progress,
 int fetch_dir_hide(struct fetch_sink *sink, struct err *err);
 /* What was done until now. */
 void fetch_dir_report(const struct fetch_sink *sink, struct fetch_report *ret);
+/* Whether files are missing that were taken to have only grown: all are to be offered again. */
+bool fetch_dir_again(struct fetch_sink *sink);
 /* The end: 0, or what was not fetched (see run_fetch). */
 int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *err);
 

@@ -8,6 +8,8 @@
 #include "run/fetch.h"
 #include "snap/wildmatch.h"
 
+enum { QUOTED_MAX = 2 * ENTRY_PATH_MAX };
+
 struct wanted {
 	char *text;        /* as it was written */
 	char *path;        /* without "./" in front and "/" at the end; empty: all */
@@ -180,10 +182,17 @@ int fetch_paths_check(
 	if (!unused)
 		return 0;
 	AUTO_FREE char *shown = str_shown(unused);
-	err_set(err, E_FETCH_PATH, "nothing in the %s of %s is called '%s'",
-		from_tree ? "tree" : "results", run_id, shown);
-	if (from_tree)
+	err_set(err, E_FETCH_PATH, "no '%s' in the %s of %s", shown, from_tree ? "tree" : "results",
+		run_id);
+	if (from_tree) {
+		const char *slash = strrchr(unused, '/');
+		AUTO_FREE char *anywhere = mem_printf("**/%s", slash ? slash + 1 : unused);
+		AUTO_BUF struct buf quoted;
+
+		buf_init(&quoted, QUOTED_MAX);
+		str_shell_quote(&quoted, anywhere);
 		return err_hint(
-			err, "dlrun fetch --tree %s '**/NAME'   # with any directories", run_id);
+			err, "dlrun fetch --tree %s %s   # in any directory", run_id, quoted.data);
+	}
 	return err_hint(err, "dlrun fetch --list %s", run_id);
 }

@@ -1,8 +1,11 @@
 #include "run/fetch_sink.h"
 
+#include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/entry.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "run/fetch.h"
 
@@ -27,18 +30,28 @@ bool fetch_path_is_proper(const char *path)
 	}
 }
 
-bool fetch_sink_may_name(const struct fetch_sink *sink, const char *name)
+bool fetch_sink_is_like(const struct fetch_sink *sink, const char *dir, const char *name)
 {
-	return !sink->part || strstr(name, sink->part);
+	char path[ENTRY_PATH_MAX + ENTRY_NAME_MAX] = "";
+
+	if (!sink->like)
+		return true;
+	snprintf(path, sizeof(path), "./%s%s%s", dir, *dir ? "/" : "", name);
+	vec_foreach (char *, pattern, sink->like)
+		if (fnmatch(*pattern, strchr(*pattern, '/') ? path : name, 0) == 0)
+			return true;
+	return false;
 }
 
 bool fetch_sink_names(const struct fetch_sink *sink, const char *path)
 {
 	const char *slash = strrchr(path, '/');
+	AUTO_FREE char *dir =
+		sink->like ? mem_strndup(path, slash ? (size_t)(slash - path) : 0) : NULL;
 
 	if (sink->only && !str_eq(sink->only, path))
 		return false;
-	if (!fetch_sink_may_name(sink, slash ? slash + 1 : path))
+	if (!fetch_sink_is_like(sink, dir, slash ? slash + 1 : path))
 		return false;
 	return !sink->paths || fetch_paths_want(sink->paths, path);
 }

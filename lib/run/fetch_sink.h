@@ -17,7 +17,9 @@
 #include <sys/types.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/vec.h"
 
 struct fetch_item {
 	const char *path;
@@ -54,12 +56,18 @@ struct fetch_sink_ops {
 struct fetch_sink {
 	const struct fetch_sink_ops *ops;
 	struct fetch_paths *paths; /* NULL: all */
-	/* Wanted are those whose names contain part ([A-Za-z0-9._-]+), or the one called only, and
-	 * no link: targets look at less then. NULL: all. */
-	const char *part, *only;
+	/* Wanted are regular files whose names match one of these patterns of fnmatch(3), or one
+	 * with a slash "./" and their path (* is any bytes): targets look at less then.
+	 * NULL: all. */
+	const struct strv *like;
+	/* Wanted is the one with that path, and no link. NULL: all. */
+	const char *only;
 	/* Nothing is started for it that takes its time (a pod): then E_TARGET_UNSUPPORTED. */
 	bool is_brief;
-	bool takes;     /* all of it is kept here: what waits for that there may end */
+	bool takes;  /* all of it is kept here: what waits for that there may end */
+	bool ending; /* with takes: of what is being removed, once the program has ended */
+	/* What of it is to be there again in the next attempt is listed (run/carry.h); or NULL. */
+	struct buf *taken;
 	bool from_tree; /* what lies in the tree of the attempt, instead of its results */
 };
 
@@ -73,8 +81,8 @@ bool fetch_path_is_proper(const char *path);
 bool fetch_sink_names(const struct fetch_sink *sink, const char *path);
 /* Whether something below the directory may be. */
 bool fetch_sink_leads_into(const struct fetch_sink *sink, const char *dir);
-/* Whether a regular file with that last name may be wanted; cheap. */
-bool fetch_sink_may_name(const struct fetch_sink *sink, const char *name);
+/* Whether a regular file of that name in the directory is one of sink.like; cheap. */
+bool fetch_sink_is_like(const struct fetch_sink *sink, const char *dir, const char *name);
 /* Whether only regular files are wanted. */
 static inline bool fetch_sink_is_narrow(const struct fetch_sink *sink)
 {

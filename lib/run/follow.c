@@ -96,6 +96,7 @@ struct waiting {
 	const volatile int *interrupted;
 	int attempts;
 	bool retries;                                /* start gangs anew whose failure was seen */
+	bool tells;                                  /* what state the first is in */
 	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
 	void *ctx;
 };
@@ -126,15 +127,30 @@ static int start_anew(struct waiting *waiting, struct run *run, bool *seen, stru
 	return r == -ERR_BUG ? err_move(err, &fault) : 0;
 }
 
+static void tell_state(const struct waiting *waiting, enum run_state before)
+{
+	const struct run *run = waiting->runs->v[0];
+	enum run_state state = run_state(run);
+	const char *why = json_get_str(run->doc, "text");
+	AUTO_FREE char *text =
+		mem_printf("%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
+
+	if (waiting->tells && waiting->notice && state != before && !run_state_is_final(state))
+		waiting->notice(waiting->ctx, text);
+}
+
 static int look(struct waiting *waiting, bool *seen, struct err *err)
 {
 	struct run_list *runs = waiting->runs;
+	enum run_state before = run_state(runs->v[0]);
 
 	for (size_t i = 0; i < runs->n; i++) {
 		look_anew(runs->v[i]);
 		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
 	}
 	int r = runs_refresh(waiting->session, runs, ASK_MS, err);
+	if (r == 0)
+		tell_state(waiting, before);
 	for (size_t i = 0; r == 0 && i < runs->n; i++)
 		r = start_anew(waiting, runs->v[i], &seen[i], err);
 	return r;
@@ -212,6 +228,16 @@ int runs_watch(struct session *session, struct run_list *runs, const struct watc
  * The log
  */
 
+/* What the place still has of one that has ended is taken now: it will not be there for long. */
+static void keep_first(struct session *session, const struct run *run, int number)
+{
+	struct run *one[] = {(struct run *)run};
+	const struct run_list runs = {.v = one, .n = 1, .cap = 1};
+
+	if (run_state_is_final(run_state(run)) && number == run_attempts(run))
+		runs_keep(session, &runs, KEEP_MS);
+}
+
 static int read_attempt(struct session *session, const struct run *run, int number,
 	const struct follow_options *options, const struct target_log_events *events,
 	struct err *err)
@@ -230,6 +256,7 @@ static int read_attempt(struct session *session, const struct run *run, int numb
 	/* A run that never came to a target has said nothing. */
 	if (!handle)
 		return 0;
+	keep_first(session, run, number);
 	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
 }
@@ -242,8 +269,25 @@ static void say_attempt(const struct target_log_events *events, const struct run
 		events->notice(events->ctx, text);
 }
 
-/* The run, or its attempt, has just ended: what follows is known within moments. */
-static int wait_for_next(struct session *session, struct run *run, int number,
+/* The run goes on, and ends, without what may not be read. */
+static bool is_unread(
+	const struct run *run, const struct target_log_events *events, const struct err *fault)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (fault->id != E_KUBE_DENIED || run_state_is_final(run_state(run)))
+		return false;
+	text = mem_printf("%s goes on, but its output cannot be shown: %s (dlrun init --rbac "
+			  "prints the Role to ask for)",
+		run_id(run), fault->message);
+	if (events->notice)
+		events->notice(events->ctx, text);
+	return true;
+}
+
+/* The run, or its attempt, has just ended, or is waited for unread: what follows is known within
+ * moments, or told as it comes. */
+static int wait_for_next(struct session *session, struct run *run, int number, bool unread,
 	const struct follow_options *options, const struct target_log_events *events,
 	struct err *err)
 {
@@ -254,6 +298,7 @@ static int wait_for_next(struct session *session, struct run *run, int number,
 		.interrupted = options->interrupted,
 		.attempts = number,
 		.retries = true,
+		.tells = unread,
 		.notice = events->notice,
 		.ctx = events->ctx};
 	int r = wait_for(&waiting, err);
@@ -275,9 +320,13 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 		return err_hint(err, "dlrun show %s", run_id(run));
 	}
 	for (;;) {
-		int r = read_attempt(session, run, number, &each, events, err);
-		if (r == 0 && each.follow)
-			r = wait_for_next(session, run, number, &each, events, err);
+		AUTO_ERR struct err fault = {0};
+		int r = read_attempt(session, run, number, &each, events, &fault);
+		bool unread = r < 0 && each.follow && is_unread(run, events, &fault);
+		if (r < 0 && !unread)
+			return err_move(err, &fault);
+		if (each.follow)
+			r = wait_for_next(session, run, number, unread, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)
 			return r;
 		say_attempt(events, run, ++number);
@@ -299,6 +348,12 @@ static void on_kept(struct target_call *call, int status, struct err *err)
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
 	struct err *err)
 {
+	return run_cancel_while(session, run, wait_ms, NULL, NULL, ret_ended_before, err);
+}
+
+int run_cancel_while(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
+{
 	AUTO(target_free_auto) struct target *target = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 	struct waiting waiting = {.session = session, .runs = &one, .timeout_ms = wait_ms};
@@ -319,6 +374,8 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *
 	if (target->ops->keep)
 		target->ops->keep(target, run_handle(run), true, &keep, NULL);
 	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
+	if (r == 0 && meanwhile)
+		r = meanwhile(ctx, run, err);
 	if (r == 0)
 		r = wait_for_ends(&waiting, &late);
 	target_call_cancel(&keep);

@@ -25,7 +25,8 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 	if ((colon && str_to_int(first, 1, PORT_MAX, "the port here", &local, err) < 0) ||
 		str_to_int(colon ? colon + 1 : text, 1, PORT_MAX, "the port of the program",
 			&remote, err) < 0)
-		return err_hint(err, "dlrun forward RUN 8080:6006   (its port 6006, at 8080 here)");
+		return err_hint(err,
+			"dlrun forward @ 8080:6006   # port 6006 of the newest run, at 8080 here");
 	*ret = (struct forward_port){.local = (uint16_t)local, .remote = (uint16_t)remote};
 	return 0;
 }
@@ -89,7 +90,7 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 	if (r == 0)
 		wanted->local = listener_port(port->listener);
 	else if (fault.id == E_LISTEN_TAKEN)
-		err_hint(&fault, "dlrun forward %s %u   (at another number)",
+		err_hint(&fault, "dlrun forward %s %u   # at another number",
 			run_id(run_of(port->forward)), wanted->remote);
 	return r < 0 ? err_move(err, &fault) : 0;
 }
@@ -314,7 +315,7 @@ static int read_secrets(
 
 	int r = words_get(run->spec, "secrets", &names, err);
 	if (r == 0 && names.n > 0)
-		r = secrets_again(session, &names, ret, &missing, err);
+		r = secrets_again(session, run, &names, ret, &missing, err);
 	if (ret->n > 0)
 		os_protect_memory();
 	return r;
@@ -329,8 +330,9 @@ int run_exec(struct session *session, const struct run *run,
 	bool is_final = run_state_is_final(run_state(run));
 	if (is_final && !keeps_tree(run)) {
 		fail_ended(run, "its container is gone, and its tree with it", err);
-		return err_hint(err, "dlrun fetch %s   (results), dlrun checkout %s DIR   (code)",
-			run_id(run), run_id(run));
+		return err_hint(err,
+			"dlrun checkout %s %s   # its code; its results: dlrun fetch %s",
+			run_id(run), run_id(run), run_id(run));
 	}
 	if (!is_final && run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
 		err_set(err, E_RUN_START, "%s is %s: a command can run beside it once it has begun",
@@ -353,6 +355,6 @@ int run_exec(struct session *session, const struct run *run,
 		return 0;
 	if (!is_final || (fault.id != E_RUN_ENDED && fault.id != E_NODE_FAILED))
 		return err_move(err, &fault);
-	fail_ended(run, "its tree is not there any more", err);
-	return err_hint(err, "dlrun checkout %s DIR", run_id(run));
+	fail_ended(run, "its tree is gone", err);
+	return err_hint(err, "dlrun checkout %s %s", run_id(run), run_id(run));
 }

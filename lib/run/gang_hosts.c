@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/node_machine.h"
 #include "run/target_gang.h"
 
 /*
@@ -180,8 +181,14 @@ static void take_one(const struct gang_place *place, struct gang_rank *rank)
 		return;
 	}
 	rank->is_absent = !attempt || str_eq(attempt->state, "absent");
-	if (rank->is_absent)
+	if (rank->is_absent) {
+		const struct gang *gang = place->gang;
+		rank->status.text = node_machine_other(&gang->node->session->dirs,
+			gang->handle.run_id, place->host->name, node_facts(place->host->node));
+		rank->is_absent = !rank->status.text;
+		rank->status.state = rank->is_absent ? rank->status.state : RUN_UNKNOWN;
 		return;
+	}
 	rank->is_held = says(attempt, "held");
 	rank->is_going = says(attempt, "go");
 	target_node_status(attempt, &rank->status);

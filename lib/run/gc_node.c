@@ -57,8 +57,8 @@ static int open_target(
 	const char *kind = json_get_str(definition, "kind");
 	if (definition && !str_eq(kind, "ssh")) {
 		AUTO_FREE char *shown = str_shown(name);
-		err_set(err, E_USAGE, "target %s is not a host", shown);
-		return err_hint(err, "dlrun gc --node HOST");
+		err_set(err, E_USAGE, "target %s is not an SSH host", shown);
+		return err_hint(err, "dlrun targets");
 	}
 	AUTO_FREE char *whole =
 		definition || target_node_is(name) ? mem_strdup(name) : mem_printf("ssh:%s", name);

@@ -82,12 +82,12 @@ static void cleaning_done(struct cleaning *cleaning)
  * What runs need
  */
 
-static void add_run(struct cleaning *cleaning, const struct run *run)
+static void add_image(struct cleaning *cleaning, const struct run *run, const char *digest)
 {
 	int64_t newest_ms = run_submitted_ms(run);
 	char tag[GC_TAG_SIZE];
 
-	if (!gc_tag_of(run_image_digest(run), tag))
+	if (!gc_tag_of(digest, tag))
 		return;
 	struct known *known = map_get(&cleaning->known, tag);
 	if (!known) {
@@ -100,6 +100,12 @@ static void add_run(struct cleaning *cleaning, const struct run *run)
 	if (newest_ms > known->newest_ms)
 		known->newest_ms = newest_ms;
 	known->needed |= !run_state_is_final(run_state(run));
+}
+
+static void add_run(struct cleaning *cleaning, const struct run *run)
+{
+	add_image(cleaning, run, run_image_digest(run));
+	add_image(cleaning, run, run_attempt_image_digest(run));
 }
 
 /* A row that is left out of the list may need any image. Others may come and go meanwhile. */
@@ -141,6 +147,13 @@ static int load_runs(struct cleaning *cleaning, struct err *err)
 	return 0;
 }
 
+static bool is_tag_of(const char *tag, const char *digest)
+{
+	char own[GC_TAG_SIZE];
+
+	return gc_tag_of(digest, own) && str_eq(own, tag);
+}
+
 /* Whether a run came, or was begun again, since the records were read. */
 static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, struct err *err)
 {
@@ -150,13 +163,13 @@ static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, 
 	*ret = false;
 	for (size_t i = 0; i < ARRAY_LEN(filters); i++) {
 		AUTO(run_list_done) struct run_list runs = {0};
-		char own[GC_TAG_SIZE];
 
 		int r = store_list(cleaning->store, &filters[i], &runs, err);
 		if (r < 0)
 			return r;
 		vec_foreach (struct run *, run, &runs)
-			*ret |= gc_tag_of(run_image_digest(*run), own) && str_eq(own, tag);
+			*ret |= is_tag_of(tag, run_image_digest(*run)) ||
+				is_tag_of(tag, run_attempt_image_digest(*run));
 	}
 	return 0;
 }

@@ -171,6 +171,7 @@ const char html_style[] =
 	"figcaption{font-size:.85rem;overflow-wrap:anywhere}\n"
 	"img,video{max-width:100%;max-height:24rem;background:var(--soft)}\n"
 	"audio{width:100%}\n"
-	"iframe{width:100%;height:20rem;border:1px solid var(--line);background:#fff}\n"
+	"iframe{width:100%;height:20rem;border:1px solid var(--line);"
+	"color-scheme:light;background:#fff}\n"
 	"details{margin:.3rem 0}\n"
 	"summary{cursor:pointer;overflow-wrap:anywhere}\n";

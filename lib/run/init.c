@@ -220,12 +220,11 @@ static void add_before(const struct init_project *project, struct buf *out)
 	line_end(&line, out);
 }
 
-/* Registries do not take names without a host: "python" is docker.io/library/python. */
-static char *image_of(const struct init_project *project)
+char *init_image(const struct init_project *project)
 {
 	static const char library[] = "docker.io/library/", hub[] = "docker.io/";
 	AUTO_REF struct ref ref = {0};
-	const char *image = project->image;
+	const char *image = project->image ? project->image : "";
 	const char *slash = strchr(image, '/');
 	bool has_host = slash && memchr(image, '.', (size_t)(slash - image));
 
@@ -251,7 +250,7 @@ static void add_no_image(struct buf *out)
 static void add_image(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
-	AUTO_FREE char *image = project->image ? image_of(project) : NULL;
+	AUTO_FREE char *image = init_image(project);
 	AUTO_LINE struct line line;
 
 	line_init(&line, "image");
@@ -366,6 +365,23 @@ static const char *context_namespace(const struct init_cluster *cluster)
 	return found ? found->access.kube_namespace : "NAMESPACE";
 }
 
+/* A claim for each run is there only where something makes the storage for it. */
+static void add_results(const struct kube_look *look, struct buf *out)
+{
+	AUTO_LINE struct line line;
+
+	line_init(&line, "    results");
+	line.active = look->default_class && look->may_claim;
+	buf_adds(&line.value, line.active ? "{claim: 20Gi}" : "{pvc: results}");
+	if (line.active) {
+		buf_adds(&line.comment, "storage of each run, until dlrun rm; of StorageClass ");
+		init_yaml_comment(&line.comment, look->default_class, COMMENT_MAX);
+	} else {
+		buf_adds(&line.comment, "storage for results; without it a pod waits for fetch");
+	}
+	line_end(&line, out);
+}
+
 static void add_cluster(
 	const struct init_cluster *cluster, const struct init_answers *answers, struct buf *out)
 {
@@ -384,8 +400,7 @@ static void add_cluster(
 		out);
 	add_member("image_pull_secret", NULL, "regcred",
 		"if nodes need a login to pull from the registry", out);
-	add_member("results", NULL, "{pvc: results}",
-		"storage for outputs; without it they end with the pod", out);
+	add_results(&cluster->look, out);
 	add_member("queue", NULL, "gpu", "of Kueue, if the cluster has it", out);
 }
 

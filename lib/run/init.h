@@ -29,6 +29,16 @@ struct init_answers {
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out);
 
+/* The project's image as a registry takes it: with a host, "python" is docker.io/library/python.
+ * NULL: none that could be. The caller frees. */
+char *init_image(const struct init_project *project);
+
+/* For a cluster: the project's image gets a base with the interpreter of the command where it has
+ * none, or has one that lacks it by its configuration, which is asked for, for limit_ms (0: not at
+ * all). *ret_said, which the caller frees: what was found, one line; or NULL. */
+void init_choose_base(struct session *session, struct init_project *project,
+	const struct init_answers *answers, int64_t limit_ms, char **ret_said);
+
 /* The words of a command as a person reads and types them; the caller frees. */
 char *init_command_text(const struct init_command *command);
 

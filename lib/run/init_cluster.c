@@ -94,8 +94,8 @@ static int check_context(struct session *session, char **context, struct err *er
 		*context = mem_strdup(kubeconfig_current(kubeconfig));
 	if (!*context) {
 		err_set(err, E_KUBE_CONTEXT, "the kubeconfig has no current context");
-		return err_hint(
-			err, "dlrun init --target kube:%s", names.n ? names.v[0] : "CONTEXT");
+		return names.n ? err_hint(err, "dlrun init --target kube:%s", names.v[0])
+			       : err_hint(err, "kubectl config get-contexts");
 	}
 	return strv_find(&names, *context) < 0 ? fail_context(&names, *context, err) : 0;
 }
@@ -129,6 +129,7 @@ int init_cluster_look(struct session *session, struct init_cluster_list *list, i
 		looks[i] = (struct kube_look){0};
 		looks[i].context = list->v[i].context;
 		looks[i].kube_namespace = list->v[i].kube_namespace;
+		looks[i].claims = true;
 	}
 	int r = kube_look_all(session, looks, list->n, limit_ms, interrupted, err);
 	for (size_t i = 0; i < list->n; i++)

@@ -1,5 +1,6 @@
 #include "run/init_files.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,9 +302,22 @@ static bool read_python(const char *text, int *ret_major, int *ret_minor)
 	return sscanf(digits, "%1d.%2d", ret_major, ret_minor) == 2 && *ret_major == 3;
 }
 
+static void set_python_image(struct init_project *project, int minor, const char *from)
+{
+	const struct init_command *first = project->commands.n ? project->commands.v : NULL;
+	bool uv = first && str_eq(first->words.v[0], "uv");
+
+	free(project->image);
+	free(project->image_from);
+	project->image = mem_printf(
+		uv ? "ghcr.io/astral-sh/uv:python3.%d-bookworm" : "docker.io/library/python:3.%d",
+		minor);
+	project->image_from = mem_strdup(from);
+}
+
 /* Where the project names its Python: the official image that has it. A lower bound alone is met by
  * what is usual now. */
-static void find_python_image(struct init_project *project)
+static bool find_python_image(struct init_project *project)
 {
 	static const char pinned[] = ".python-version";
 	AUTO_BUF struct buf text = {0}, toml = {0};
@@ -316,12 +330,19 @@ static void find_python_image(struct init_project *project)
 		if (init_read(project->dir, pyproject, &toml))
 			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
 		if (!wanted || !read_python(wanted, &major, &minor))
-			return;
+			return false;
 		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)
 			minor = PYTHON_MINOR;
 	}
-	project->image = mem_printf("docker.io/library/python:%d.%d", major, minor);
-	project->image_from = mem_printf("the Python of %s", from);
+	AUTO_FREE char *why = mem_printf("the Python of %s", from);
+	set_python_image(project, minor, why);
+	return true;
+}
+
+void init_set_python_image(struct init_project *project)
+{
+	if (!find_python_image(project))
+		set_python_image(project, PYTHON_MINOR, "Python without packages");
 }
 
 void init_find_image(struct init_project *project)
@@ -353,12 +374,49 @@ void init_find_contexts(struct init_project *project, const struct kubeconfig *k
 			strv_add(&project->contexts, names.v[i]);
 }
 
-void init_find_places(struct init_project *project, const char *home)
+/* ssh follows 16 levels. */
+enum { INCLUDE_DEPTH = 4 };
+
+static void add_hosts(const char *home, const char *file, int depth, struct strv *ret);
+
+static void add_included(const char *home, const char *word, int depth, struct strv *ret)
+{
+	AUTO_FREE char *pattern = *word == '/'             ? mem_strdup(word)
+				  : str_starts(word, "~/") ? mem_printf("%s/%s", home, word + 2)
+							   : mem_printf("%s/.ssh/%s", home, word);
+	glob_t found;
+
+	if (glob(pattern, 0, NULL, &found) != 0)
+		return;
+	for (size_t i = 0; i < found.gl_pathc && i < INIT_NAMES_MAX; i++)
+		add_hosts(home, found.gl_pathv[i], depth, ret);
+	globfree(&found);
+}
+
+static void add_hosts(const char *home, const char *file, int depth, struct strv *ret)
 {
 	AUTO_BUF struct buf text = {0};
+	AUTO_STRV struct strv includes = {0};
 
-	if (!home)
+	if (!init_read("/", file + 1, &text))
 		return;
-	if (init_read(home, ".ssh/config", &text))
-		init_ssh_hosts(text.data, text.len, &project->hosts);
+	init_ssh_hosts(text.data, text.len, ret);
+	if (depth < INCLUDE_DEPTH)
+		init_ssh_includes(text.data, text.len, &includes);
+	vec_foreach (char *, word, &includes)
+		if (ret->n < INIT_NAMES_MAX)
+			add_included(home, *word, depth + 1, ret);
+}
+
+void init_find_hosts(const char *home, struct strv *ret)
+{
+	AUTO_FREE char *file = home ? mem_printf("%s/.ssh/config", home) : NULL;
+
+	if (file && *file == '/')
+		add_hosts(home, file, 0, ret);
+}
+
+void init_find_places(struct init_project *project, const char *home)
+{
+	init_find_hosts(home, &project->hosts);
 }

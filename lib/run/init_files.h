@@ -25,9 +25,13 @@ void init_find_env(struct init_project *project, const struct survey *survey, co
 /* After init_find_env. */
 void init_find_commands(struct init_project *project, const char *path);
 void init_find_image(struct init_project *project);
+/* After both: instead of its image an official one with the project's Python, else a usual one. */
+void init_set_python_image(struct init_project *project);
 void init_find_data(struct init_project *project, const struct survey *survey);
 void init_find_outputs(struct init_project *project, const struct survey *survey);
 void init_find_contexts(struct init_project *project, const struct kubeconfig *kubeconfig);
+/* The names of hosts in ~/.ssh/config and the files that it includes; home: HOME or NULL. */
+void init_find_hosts(const char *home, struct strv *ret);
 /* Hosts. home: HOME or NULL. */
 void init_find_places(struct init_project *project, const char *home);
 

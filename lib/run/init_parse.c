@@ -367,7 +367,7 @@ bool init_ignore_names(const char *text, size_t len, const char *name, bool belo
 	return false;
 }
 
-static void add_hosts(const char *line, size_t len, struct strv *ret)
+static void add_words(const char *line, size_t len, const char *unwanted, struct strv *ret)
 {
 	while (len && ret->n < INIT_NAMES_MAX) {
 		size_t n = 0;
@@ -376,22 +376,34 @@ static void add_hosts(const char *line, size_t len, struct strv *ret)
 		while (n < len && !memchr(" \t", line[n], 2))
 			n++;
 		char *word = take_text(line, n);
-		if (word && !strpbrk(word, "*?!\"#") && strv_find(ret, word) < 0)
+		if (word && !strpbrk(word, unwanted) && strv_find(ret, word) < 0)
 			strv_add(ret, word);
 		free(word);
 		line += n, len -= n;
 	}
 }
 
-void init_ssh_hosts(const char *text, size_t len, struct strv *ret)
+static void add_ssh_words(
+	const char *text, size_t len, const char *key, const char *unwanted, struct strv *ret)
 {
 	struct lines lines = {text, text + len};
+	size_t key_len = strlen(key), n;
 	const char *line;
-	size_t n;
 
 	while (next_line(&lines, &line, &n)) {
 		trim(&line, &n);
-		if (n > 5 && strncasecmp(line, "Host", 4) == 0 && strchr(" \t=", line[4]))
-			add_hosts(line + 5, n - 5, ret);
+		if (n > key_len + 1 && strncasecmp(line, key, key_len) == 0 &&
+			strchr(" \t=", line[key_len]))
+			add_words(line + key_len + 1, n - key_len - 1, unwanted, ret);
 	}
+}
+
+void init_ssh_hosts(const char *text, size_t len, struct strv *ret)
+{
+	add_ssh_words(text, len, "Host", "*?!\"#", ret);
+}
+
+void init_ssh_includes(const char *text, size_t len, struct strv *ret)
+{
+	add_ssh_words(text, len, "Include", "\"#%$", ret);
 }

@@ -37,7 +37,9 @@ bool init_make_has(const char *text, size_t len, const char *target);
  * further down, where patterns that begin with a slash do not count. */
 bool init_ignore_names(const char *text, size_t len, const char *name, bool below);
 
-/* ssh_config(5): the words of Host lines that are names, no patterns. */
+/* ssh_config(5): the words of Host lines that are names, no patterns; the words of Include lines,
+ * which may be patterns. */
 void init_ssh_hosts(const char *text, size_t len, struct strv *ret);
+void init_ssh_includes(const char *text, size_t len, struct strv *ret);
 
 #endif

@@ -18,8 +18,8 @@ struct adoption {
 	struct target_kube *kube;
 	struct target_call *call;
 	struct run_list *ret;
-	char *id; /* or NULL: all of this user */
-	struct kube_call *lists[KUBE_KINDS], *review;
+	char *id;                                     /* or NULL: all of this user */
+	struct kube_call *lists[KUBE_KINDS], *review; /* lists: or the first attempt alone */
 	struct json *objects[KUBE_KINDS];
 	char *user; /* as the cluster calls this one; or NULL */
 	struct err fault;
@@ -102,9 +102,47 @@ static void answered(struct adoption *adoption)
 	target_call_end(adoption->call, r, &fault);
 }
 
+static int on_one(void *ctx, struct kube_answer *answer, struct err *err);
+
+/* Who may not list Jobs may be allowed to get one whose name is known. */
+static bool ask_one(struct adoption *adoption)
+{
+	AUTO_FREE char *path = NULL;
+
+	if (!adoption->id)
+		return false;
+	path = kube_kind_path(KUBE_KIND_JOB, adoption->kube->kube_namespace, adoption->id);
+	const struct kube_request request = {.method = "GET",
+		.path = path,
+		.deadline_ms = adoption->call->deadline_ms,
+		.done = on_one,
+		.ctx = adoption};
+	adoption->lists[KUBE_KIND_JOB] = kube_start(adoption->kube->cluster->client, &request);
+	return true;
+}
+
+static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct adoption *adoption = ctx;
+	struct json *list = json_object(), *items = json_array();
+
+	(void)err;
+	adoption->lists[KUBE_KIND_JOB] = NULL;
+	json_set(list, "items", items);
+	adoption->objects[KUBE_KIND_JOB] = list;
+	if (!err_is_set(&answer->fault))
+		json_add(items, TAKE(answer->object));
+	else if (answer->fault.id != E_KUBE_NOT_FOUND)
+		err_move(&adoption->fault, &answer->fault);
+	answered(adoption);
+	return 0;
+}
+
 static int on_list(struct adoption *adoption, enum kube_kind kind, struct kube_answer *answer)
 {
 	adoption->lists[kind] = NULL;
+	if (kind == KUBE_KIND_JOB && answer->fault.id == E_KUBE_DENIED && ask_one(adoption))
+		return 0;
 	adoption->objects[kind] = TAKE(answer->object);
 	if (err_is_set(&answer->fault) && kind == KUBE_KIND_JOB)
 		err_move(&adoption->fault, &answer->fault);

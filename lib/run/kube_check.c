@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/preflight.h"
+#include "kube/rights.h"
 #include "run/spec.h"
 #include "run/target_kube.h"
 
@@ -37,6 +38,7 @@ struct check {
 	bool is_heard;
 	size_t n_open;
 	size_t n_needed; /* of those that are open: all but lists */
+	int64_t deadline_ms;
 };
 
 static void drop(struct target_work *work)
@@ -159,6 +161,18 @@ static bool is_needed(const struct check *check, const struct asked *asked)
 	return !check->questions.v[asked - check->asked].is_list;
 }
 
+static void ask(struct check *check, size_t i);
+
+static void ask_rights(struct check *check, const struct asked *asked)
+{
+	size_t n = check->questions.n;
+
+	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
+		&asked->reply, &check->questions);
+	for (size_t i = n; i < check->questions.n; i++)
+		ask(check, i);
+}
+
 static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct asked *asked = ctx;
@@ -172,6 +186,7 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 	check->n_open--;
 	if (is_needed(check, asked))
 		check->n_needed--;
+	ask_rights(check, asked);
 	if (check->n_open == 0)
 		finish(check);
 	else if (check->n_needed == 0 && is_needed(check, asked))
@@ -193,12 +208,12 @@ static struct kube_request request_of(const struct kube_question *question, int6
 	};
 }
 
-static void ask(struct check *check, size_t i, int64_t deadline_ms)
+static void ask(struct check *check, size_t i)
 {
 	const struct kube_question *question = &check->questions.v[i];
 	struct kube_client *client = check->kube->cluster->client;
 	struct asked *asked = &check->asked[i];
-	struct kube_request request = request_of(question, deadline_ms);
+	struct kube_request request = request_of(question, check->deadline_ms);
 
 	request.done = on_answer;
 	request.ctx = asked;
@@ -207,8 +222,8 @@ static void ask(struct check *check, size_t i, int64_t deadline_ms)
 	if (!question->is_list)
 		check->n_needed++;
 	if (question->is_list)
-		asked->call = kube_list(
-			client, question->path, NULL, LIST_MAX, deadline_ms, on_answer, asked);
+		asked->call = kube_list(client, question->path, NULL, LIST_MAX, check->deadline_ms,
+			on_answer, asked);
 	else
 		asked->call = kube_start(client, &request);
 }
@@ -217,23 +232,25 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	struct target_call *call, struct err *err)
 {
 	struct check *check = mem_alloc(1, sizeof(*check));
-	int64_t deadline_ms = clock_ms() + CHECK_LIMIT_MS;
+	size_t n;
 
-	*check = (struct check){
-		.work = {drop}, .kube = target_kube_of(target), .call = call, .notes = ret_notes};
+	*check = (struct check){.work = {drop},
+		.kube = target_kube_of(target),
+		.call = call,
+		.notes = ret_notes,
+		.deadline_ms = clock_ms() + CHECK_LIMIT_MS};
 	int r = kube_plan_make(check->kube, job, &check->plan, err);
 	if (r < 0) {
 		drop(&check->work);
 		return r;
 	}
 	kube_preflight_ask(&check->plan.run, &check->questions);
-	check->asked = mem_alloc(check->questions.n + 1, sizeof(*check->asked));
-	for (size_t i = 0; i < check->questions.n; i++)
-		check->asked[i] = (struct asked){0};
+	n = check->questions.n;
+	check->asked = mem_alloc(n + KUBE_RIGHTS_MAX, sizeof(*check->asked));
 	target_call_begin(call, &check->work);
-	wait_until(check, deadline_ms);
-	for (size_t i = 0; i < check->questions.n; i++)
-		ask(check, i, deadline_ms);
+	wait_until(check, check->deadline_ms);
+	for (size_t i = 0; i < n; i++)
+		ask(check, i);
 	return 0;
 }
 

@@ -20,6 +20,8 @@ enum kube_facts_kind {
 	KUBE_FACTS_JOBSETS,
 	KUBE_FACTS_KINDS,
 };
+_Static_assert(
+	(int)KUBE_FACTS_KINDS == (int)KUBE_LISTS, "of each a cluster knows whether it is denied");
 
 struct kube_facts_store {
 	struct kube_facts facts; /* borrows from the lists and from the vectors */

@@ -271,6 +271,17 @@ static void on_copied(void *ctx, int r, struct err *fault)
 	}
 }
 
+static enum pod_copy_first first_of(const struct fetching *fetching, bool is_program)
+{
+	const struct fetch_sink *sink = fetching->sink;
+
+	if (sink->ending)
+		return POD_COPY_WAIT;
+	if (!is_program || fetching->tree)
+		return POD_COPY_LIST;
+	return sink->takes ? POD_COPY_ANNOUNCE : POD_COPY_COLLECT;
+}
+
 static void read_pod(
 	struct fetching *fetching, const char *pod, const char *container, const char *prefix)
 {
@@ -285,7 +296,7 @@ static void read_pod(
 		.dir = fetching->tree ? fetching->tree : KUBE_OUTPUT_DIR,
 		.prefix = prefix,
 		.may_change = is_program,
-		.collects = is_program && !fetching->tree,
+		.first = first_of(fetching, is_program),
 		.temp_dir = fetching->kube->session->dirs.state,
 		.sink = fetching->sink,
 		.done = on_copied,
@@ -377,7 +388,7 @@ static void has_ended_early(struct fetching *fetching)
 	err_set(&fault, E_KUBE_SHELL,
 		"the image of %s has neither a shell nor Python to read its results with",
 		fetching->handle.run_id);
-	err_hint(&fault, "--image BASE   # of the next run: one with a shell and tar");
+	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
 	finish(fetching, -(int)fault.code, &fault);
 }
 
@@ -618,7 +629,7 @@ static int judge(struct fetching *fetching, struct err *err)
 	fetching->job = find_job(fetching);
 	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
 			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
-	kube_rank_pods_of(fetching->pods, &fetching->ranks);
+	kube_rank_pods_of(fetching->pods, fetching->sink->ending, &fetching->ranks);
 	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0 : make_job(fetching, err);
 	if (r < 0)
 		return r;

@@ -6,12 +6,13 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/runlog.h"
+#include "run/kube_archive.h"
 #include "run/kube_mend.h"
 #include "run/target_kube.h"
 
 /*
  * The log of an attempt, and while its program has not begun what it waits for: that is asked for
- * now and then, and said when it has changed. What a JobSet removes on the way is kept meanwhile.
+ * now and then, and said when it has changed. What is seen is kept here.
  */
 
 /* Most programs have begun before the first look: its requests would take the connections that are
@@ -22,12 +23,17 @@ struct following {
 	struct target_work work;
 	struct target_kube *kube;
 	struct target_call *call;
-	struct target_log_events events;
+	struct target_log_request request; /* but for its token */
+	struct kube_handle place;
 	struct kube_runlog *runlog;
-	char *token; /* the caller's */
+	struct kube_archive *archive; /* that what is read goes to; or NULL */
+	struct target_call kept;      /* what is in it is read first */
+	struct buf live_token;        /* behind that */
+	char *token;                  /* the caller's */
 	char *handle;
-	struct err refused, fault;
-	struct target_call keep; /* of a JobSet, from its beginning on */
+	struct err fault;
+	struct target_call keep; /* beside, with a stream of its own */
+	struct loop_timer *keep_timer;
 	bool is_over, keeps;
 	/* what it waits for */
 	struct loop_timer *timer;
@@ -41,13 +47,16 @@ static void drop(struct target_work *work)
 {
 	struct following *following = (struct following *)work;
 
+	target_call_cancel(&following->kept);
+	kube_archive_free(following->archive);
 	kube_runlog_free(following->runlog);
 	loop_remove_timer(following->kube->target.loop, following->timer);
+	loop_remove_timer(following->kube->target.loop, following->keep_timer);
 	target_call_cancel(&following->look);
 	target_call_cancel(&following->keep);
 	target_status_done(&following->status);
-	err_done(&following->refused);
 	err_done(&following->fault);
+	buf_done(&following->live_token);
 	free(following->handle);
 	free(following->said);
 	free(following);
@@ -56,6 +65,12 @@ static void drop(struct target_work *work)
 /*
  * Waiting
  */
+
+static void say(struct following *following, const char *text)
+{
+	if (following->request.events.notice)
+		following->request.events.notice(following->request.events.ctx, text);
+}
 
 static void look_later(struct following *following, int64_t ms);
 
@@ -72,10 +87,8 @@ static void say_status(struct following *following)
 		return;
 	free(following->said);
 	following->said = mem_strdup(text);
-	if (following->events.notice) {
-		AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
-		following->events.notice(following->events.ctx, line);
-	}
+	AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
+	say(following, line);
 }
 
 static void on_looked(struct target_call *call, int r, struct err *err)
@@ -126,27 +139,60 @@ static void keep_token(struct following *following)
 		memcpy(following->token, token.data, token.len + 1);
 }
 
+/* A full disk here keeps nobody from reading on. */
+static void stop_keeping(struct following *following, const struct err *fault)
+{
+	AUTO_FREE char *text = mem_printf("from here on the log is not kept: %s", fault->message);
+
+	kube_archive_free(TAKE(following->archive));
+	say(following, text);
+}
+
+static void keep_data(
+	struct following *following, int rank, const char *data, size_t len, int64_t time_ms)
+{
+	AUTO_ERR struct err fault = {0};
+	char max[16];
+
+	if (!following->archive)
+		return;
+	int r = kube_archive_add(following->archive, rank, data, len, time_ms, &fault);
+	if (r < 0)
+		stop_keeping(following, &fault);
+	if (r <= 0)
+		return;
+	AUTO_FREE char *text = mem_printf("from here on the log is shown, but not kept: that of an "
+					  "attempt is kept up to %s",
+		str_size(KUBE_ARCHIVE_MAX, max));
+	say(following, text);
+}
+
 static int on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct following *following = ctx;
+	const struct target_log_events *events = &following->request.events;
 
 	following->has_begun = true;
-	return following->events.data(following->events.ctx, rank, data, len, time_ms, err);
+	int r = events->data(events->ctx, rank, data, len, time_ms, err);
+	if (r >= 0)
+		keep_data(following, rank, data, len, time_ms);
+	return r;
 }
 
 static void on_notice(void *ctx, int rank, const char *text)
 {
+	(void)rank;
+	say(ctx, text);
+}
+
+static void on_gap(void *ctx, int rank, const char *text)
+{
 	struct following *following = ctx;
 
-	if (!following->events.notice)
-		return;
-	if (rank < 0) {
-		following->events.notice(following->events.ctx, text);
-		return;
-	}
-	AUTO_FREE char *line = mem_printf("rank %d: %s", rank, text);
-	following->events.notice(following->events.ctx, line);
+	if (following->archive)
+		kube_archive_gap(following->archive, rank, text, NULL);
+	say(following, text);
 }
 
 static void end_both(struct following *following)
@@ -171,10 +217,19 @@ static int on_end(void *ctx, struct err *fault, struct err *err)
 	if (err_is_set(fault)) {
 		err_move(&following->fault, fault);
 		following->keeps = false;
+	} else if (following->archive && following->request.follow && following->request.rank < 0) {
+		kube_archive_finish(following->archive, NULL);
 	}
 	end_both(following);
 	return 0;
 }
+
+/*
+ * The archive: of one who reads all from the start it is the same stream; beside another one it is
+ * a stream of its own, as soon as nobody else keeps it.
+ */
+
+static void keep_later(struct following *following);
 
 static void on_kept(struct target_call *call, int r, struct err *err)
 {
@@ -184,17 +239,81 @@ static void on_kept(struct target_call *call, int r, struct err *err)
 	(void)r;
 	err_clear(err);
 	following->keeps = false;
-	end_both(following);
+	if (following->is_over)
+		end_both(following);
+	else
+		keep_later(following);
 }
 
-static void keep_all(struct following *following, const struct kube_handle *place)
+static int keep_beside(void *ctx, struct err *err)
 {
-	AUTO_ERR struct err err = {0};
+	struct following *following = ctx;
 
+	(void)err;
+	following->keep_timer = NULL;
+	if (following->is_over)
+		return 0;
 	following->keep = (struct target_call){.done = on_kept};
-	following->keeps = place->kind == KUBE_KIND_JOBSET && kube_is_own(following->kube, place) &&
-			   kube_keep(&following->kube->target, following->handle, true,
-				   &following->keep, &err) == 0;
+	following->keeps = kube_keep(&following->kube->target, following->handle, true,
+				   &following->keep, NULL) == 0;
+	return 0;
+}
+
+static void keep_later(struct following *following)
+{
+	following->keep_timer = loop_add_timer(
+		following->kube->target.loop, clock_ms() + LOOK_MS, keep_beside, following);
+}
+
+static void start_live(struct following *following, const char *token)
+{
+	const struct target_log_request *request = &following->request;
+	struct loop *loop = following->kube->target.loop;
+	const struct kube_runlog_request wanted = {
+		.kube_namespace = following->place.kube_namespace,
+		.kind = following->place.kind,
+		.name = following->place.name,
+		.rank = request->rank,
+		.tail_lines = request->tail_lines,
+		.since_ms = request->since_ms,
+		.follow = request->follow,
+		.token = token,
+		.events = {on_data, on_notice, on_gap, on_end, following},
+	};
+
+	following->runlog = kube_runlog_start(following->kube->cluster->client, loop, &wanted);
+	if (following->archive)
+		kube_archive_watch(following->archive, loop, following->runlog);
+	if (request->follow && !following->archive &&
+		kube_is_own(following->kube, &following->place))
+		keep_later(following);
+	if (request->follow)
+		look_later(following, FIRST_LOOK_MS);
+}
+
+static void on_read(struct target_call *call, int status, struct err *err)
+{
+	struct following *following =
+		(struct following *)((char *)call - offsetof(struct following, kept));
+
+	if (status < 0)
+		target_call_end(following->call, status, err);
+	else
+		start_live(following, following->live_token.data);
+}
+
+/* What was seen here before, its node may not have any more. */
+static bool read_kept(struct following *following, const char *dir)
+{
+	struct kept_places places;
+
+	if (kube_archive_open(dir, KUBE_ARCHIVE_MAX, &following->archive, NULL) != 0)
+		following->archive = NULL;
+	kept_places_read(dir, &places);
+	kept_places_token(&places, &following->live_token);
+	following->kept = (struct target_call){.done = on_read};
+	return kube_kept_logs(
+		following->kube->target.loop, dir, &places, &following->request, &following->kept);
 }
 
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
@@ -205,33 +324,27 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 	struct following *following;
 
 	int r = kube_handle_parse(kube, handle, &place, err);
-	if (r < 0 || kube_kept_logs(kube, &place, request, call))
+	if (r < 0)
 		return r;
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place.run_id, place.attempt);
+	/* A token is a place in the live log. */
+	if (!request->token && kube_kept_logs(target->loop, dir, NULL, request, call))
+		return 0;
 	following = mem_alloc(1, sizeof(*following));
 	*following = (struct following){
 		.work = {drop},
 		.kube = kube,
 		.call = call,
-		.events = request->events,
+		.request = *request,
+		.place = place,
 		.token = token,
 		.handle = mem_strdup(handle),
 	};
-	const struct kube_runlog_request wanted = {
-		.kube_namespace = place.kube_namespace,
-		.kind = place.kind,
-		.name = place.name,
-		.rank = request->rank,
-		.tail_lines = request->tail_lines,
-		.since_ms = request->since_ms,
-		.follow = request->follow,
-		.token = request->token,
-		.events = {on_data, on_notice, on_end, following},
-	};
+	buf_init(&following->live_token, KUBE_ARCHIVE_TOKENS_MAX);
 	target_call_begin(call, &following->work);
-	following->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
-	if (request->follow)
-		keep_all(following, &place);
-	if (request->follow)
-		look_later(following, FIRST_LOOK_MS);
+	bool is_whole = !request->token && request->tail_lines < 0 && request->since_ms == 0 &&
+			kube_is_own(kube, &place);
+	if (!is_whole || !read_kept(following, dir))
+		start_live(following, is_whole ? following->live_token.data : request->token);
 	return 0;
 }

@@ -17,10 +17,12 @@ enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
 
 static const struct {
 	const char *name, *text, *tier;
-	const char *group, *resource, *sub, *verb;
+	const char *group, *resource, *sub;
+	const char *verbs; /* all of them are needed */
 	bool everywhere;
 } rights[KUBE_RIGHTS] = {
-	[KUBE_RIGHT_SUBMIT] = {"submit", "start runs", "submit", "batch", "jobs", NULL, "create"},
+	[KUBE_RIGHT_SUBMIT] = {"submit", "start runs", "submit", "batch", "jobs", NULL,
+		"create delete"},
 	[KUBE_RIGHT_LOGS] = {"logs", "read logs", "logs", "", "pods", "log", "get"},
 	[KUBE_RIGHT_EXEC] = {"exec", "run commands in pods", "exec", "", "pods", "exec", "get"},
 	[KUBE_RIGHT_FORWARD] = {"forward", "forward ports", "exec", "", "pods", "portforward",
@@ -48,6 +50,7 @@ void kube_look_done(struct kube_look *look)
 	free(look->user);
 	free(look->enforced);
 	free(look->pull_secret_type);
+	free(look->default_class);
 	*look = (struct kube_look){0};
 }
 
@@ -70,7 +73,7 @@ struct question {
 struct view {
 	struct round *round;
 	struct kube_look *look;
-	struct question questions[KUBE_RIGHTS + 8];
+	struct question questions[KUBE_RIGHTS + 11];
 	size_t n;
 	struct json *nodes; /* until their pods are known, too */
 };
@@ -180,9 +183,11 @@ static void take_right(
 {
 	const struct json *status = json_get(answer->object, "status");
 
-	if (answer->status / 100 == 2 && json_get(status, "allowed"))
-		view->look->rights[question->right] =
-			json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
+	enum kube_may *may = &view->look->rights[question->right];
+
+	if (answer->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
+		return;
+	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
 }
 
 static void take_namespace(
@@ -216,6 +221,30 @@ static void take_pull_secret(
 	view->look->pull_secret_type = word(json_get_str(answer->object, "type"));
 }
 
+static void take_claims(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->may_claim = answer->status / 100 == 2 &&
+				json_get_bool(json_get(answer->object, "status"), "allowed", false);
+}
+
+static void take_classes(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	const struct json *items = answer->status == 200 ? json_get(answer->object, "items") : NULL;
+
+	(void)question;
+	for (const struct json *item = items ? json_first(items) : NULL; item;
+		item = json_next(item)) {
+		const struct json *metadata = json_get(item, "metadata");
+		const char *is_default = json_get_str(json_get(metadata, "annotations"),
+			"storageclass.kubernetes.io/is-default-class");
+		if (str_eq(is_default, "true") && !view->look->default_class)
+			view->look->default_class = word(json_get_str(metadata, "name"));
+	}
+}
+
 static void take_pods(
 	struct view *view, const struct question *question, struct kube_answer *answer)
 {
@@ -240,12 +269,12 @@ static void take_nodes(
 		ask_list(view, "/api/v1/pods", query, take_pods);
 }
 
-static void ask_right(struct view *view, int right)
+static void ask_deed(struct view *view, int right, const char *verb)
 {
 	const char *space = view->look->cluster->access.kube_namespace;
 	const struct kube_deed deed = {
 		.kube_namespace = rights[right].everywhere ? NULL : space,
-		.verb = rights[right].verb,
+		.verb = verb,
 		.group = rights[right].group,
 		.resource = rights[right].resource,
 		.sub = rights[right].sub,
@@ -255,11 +284,37 @@ static void ask_right(struct view *view, int right)
 	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 }
 
+static void ask_right(struct view *view, int right)
+{
+	const char *at = rights[right].verbs;
+
+	while (*at) {
+		size_t len = strcspn(at, " ");
+		AUTO_FREE char *verb = mem_strndup(at, len);
+		ask_deed(view, right, verb);
+		at += len + (at[len] == ' ');
+	}
+}
+
 static void ask_who(struct view *view)
 {
 	AUTO_JSON struct json *body = kube_who_ask();
 
 	ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+}
+
+static void ask_claims(struct view *view)
+{
+	const struct kube_deed deed = {
+		.kube_namespace = view->look->cluster->access.kube_namespace,
+		.verb = "create",
+		.group = "",
+		.resource = "persistentvolumeclaims",
+	};
+	AUTO_JSON struct json *body = kube_may_ask(&deed);
+
+	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+	ask_list(view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
 static void ask_all(struct view *view)
@@ -273,6 +328,8 @@ static void ask_all(struct view *view)
 	ask(view, kube_path("/api/v1/namespaces/%s", space), NULL, take_namespace);
 	if (look->who)
 		ask_who(view);
+	if (look->claims)
+		ask_claims(view);
 	if (look->queue)
 		ask(view,
 			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",

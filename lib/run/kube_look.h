@@ -36,7 +36,8 @@ struct kube_look {
 	/* What to look at, borrowed; NULL: as kube_open has it, and none. */
 	const char *context, *kube_namespace;
 	const char *queue, *pull_secret;
-	bool who; /* ask who the server takes us for */
+	bool who;    /* ask who the server takes us for */
+	bool claims; /* ask whether a claim for results would be served */
 
 	/* What was found; strings are owned. */
 	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
@@ -50,8 +51,10 @@ struct kube_look {
 	int namespace_status, queue_status, pull_secret_status;
 	char *enforced; /* Pod Security level of the namespace: "privileged" where none is set */
 	char *pull_secret_type;
-	int64_t queue_pending;         /* workloads that wait in the queue; -1: not known */
-	bool capacity_known;           /* nodes may be read */
+	bool may_claim;        /* claims may be created */
+	char *default_class;   /* StorageClass of claims that name none; NULL: none, or not known */
+	int64_t queue_pending; /* workloads that wait in the queue; -1: not known */
+	bool capacity_known;   /* nodes may be read */
 	struct kube_capacity capacity; /* of the whole cluster */
 };
 void kube_look_done(struct kube_look *look);

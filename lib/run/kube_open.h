@@ -13,7 +13,7 @@
 #include "net/http.h"
 #include "run/session.h"
 
-enum { KUBE_SERVER_ID_SIZE = 17 };
+enum { KUBE_SERVER_ID_SIZE = 17, KUBE_LISTS = 6 };
 
 struct kube_watcher;
 struct kube_watchers VEC_OF(struct kube_watcher *);
@@ -27,6 +27,7 @@ struct kube_cluster {
 	struct json *nodes;                  /* as the scheduler sees them; NULL: not known */
 	int64_t nodes_ms;                    /* clock_ms() of that; 0: never asked */
 	unsigned failed_mends;               /* of what others have left to do (run/kube_mend.h) */
+	int64_t denied_ms[KUBE_LISTS]; /* clock_ms() when it was, by enum kube_facts_kind; 0: not */
 };
 
 /* The cluster of a context (NULL: the current one) in a namespace (NULL: the context's). A program

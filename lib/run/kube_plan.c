@@ -231,6 +231,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->exclude = &world->collect.exclude;
 	run->collect_bytes = world->collect.size_bytes;
 	run->linger_ms = world->linger_ms;
+	run->carries = job->carries;
 	run->ports = plan->spec->ports.v;
 	run->n_ports = plan->spec->ports.n;
 	if (world->signal) {

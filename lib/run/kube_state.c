@@ -10,12 +10,15 @@
 #include "run/kube_facts.h"
 #include "run/kube_mend.h"
 #include "run/kube_watcher.h"
+#include "run/params.h"
+#include "run/results.h"
 
 /*
  * The state of attempts: asked for together with all that are asked for in the same turn of the
  * loop. One alone is asked for with its pods and events, which tell why; several by one list of
  * Jobs, and by one of pods where some of them have failed or not begun. JobSets are asked for where
- * one may begin again.
+ * one may begin again. Where Jobs may not be listed each is got by itself; without pods the Jobs
+ * tell what they can.
  */
 
 enum {
@@ -26,6 +29,14 @@ enum {
 	WORKLOADS_MAX = 100,
 	NODES_FRESH_MS = 15 * 1000,
 	FAILED_MENDS_MAX = 3,
+	DENIED_MS = 30 * 1000, /* until a list is tried again */
+};
+
+/* What is got by itself. */
+struct one {
+	struct question *question;
+	enum kube_facts_kind kind;
+	struct kube_call *call;
 };
 
 struct question {
@@ -37,6 +48,7 @@ struct question {
 	struct kube_handle handle;
 	enum kube_arrival arrival; /* of a Job that is not there */
 	struct kube_mend *mend;
+	struct one ones[2]; /* Job, JobSet */
 	bool adopts;
 	bool was_accepted; /* when the cluster was asked */
 };
@@ -48,10 +60,12 @@ struct kube_batch {
 	size_t n_questions;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
 	struct json *answers[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
+	struct json *items[KUBE_FACTS_KINDS];   /* of an answer that is put together; or NULL */
 	struct err fault;
 	int n_open;
 	bool has_pods;
 	bool has_jobsets;
+	int pods_denied; /* how often */
 	size_t n_mends;
 	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
@@ -70,6 +84,8 @@ static void batch_free(struct kube_batch *batch)
 	for (struct question *q = batch->questions, *next; q; q = next) {
 		next = q->next;
 		kube_mend_cancel(q->mend);
+		for (size_t i = 0; i < ARRAY_LEN(q->ones); i++)
+			kube_cancel(q->ones[i].call);
 		free(q);
 	}
 	err_done(&batch->fault);
@@ -146,6 +162,7 @@ void kube_status_to_target(const struct kube_status *status, struct target_statu
 		.started_ms = status->started_ms,
 		.ended_ms = status->ended_ms,
 		.results_until_ms = status->results_until_ms,
+		.results_lost = status->results_lost ? mem_strdup(status->results_lost) : NULL,
 		.cancelling = status->cancelling,
 		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
 		.hint = status->hint ? mem_strdup(status->hint) : NULL,
@@ -184,6 +201,24 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
+/* What its pods have said of results. */
+static void add_told(const struct kube_status *status, struct json **observed)
+{
+	AUTO_FREE char **texts = mem_alloc(status->ranks.n + 1, sizeof(*texts));
+	struct json *params = NULL, *results;
+
+	for (size_t i = 0; i < status->ranks.n; i++)
+		texts[i] = status->ranks.v[i].told;
+	results = results_told(texts, status->ranks.n, &params);
+	if (!results)
+		return;
+	if (!*observed)
+		*observed = json_object();
+	params_complete(json_get(*observed, "params"), params);
+	json_set(*observed, "params", params);
+	json_set(*observed, RESULTS_MEMBER, results);
+}
+
 static void answer_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
@@ -205,6 +240,8 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
 	question->ret->observed = kube_observed(batch->kube, &question->handle);
+	if (kube_phase_is_final(status.phase))
+		add_told(&status, &question->ret->observed);
 	kube_facts_store_done(&store);
 }
 
@@ -371,17 +408,28 @@ static bool needs_jobsets(const struct kube_batch *batch)
  * knows what they are any more. */
 static bool is_needed(enum kube_facts_kind kind, const struct err *fault)
 {
-	return kind == KUBE_FACTS_JOB || kind == KUBE_FACTS_PODS ||
+	return kind == KUBE_FACTS_JOB || (kind == KUBE_FACTS_PODS && fault->id != E_KUBE_DENIED) ||
 	       (kind == KUBE_FACTS_JOBSETS && fault->id != E_KUBE_NOT_FOUND);
 }
 
-/* What the Jobs do not tell of themselves. */
+static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	int64_t at_ms = batch->kube->cluster->denied_ms[kind];
+
+	return at_ms && clock_ms() < at_ms + DENIED_MS;
+}
+
+/* What the Jobs do not tell of themselves. A server that begins refuses for a moment what it
+ * allows: the end of a run is not told from that. */
 static void ask_rest(struct kube_batch *batch)
 {
-	if (!batch->has_pods && needs_pods(batch))
+	bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
+
+	if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
 		ask(batch, KUBE_FACTS_PODS);
 	if (!batch->has_jobsets && needs_jobsets(batch))
 		ask(batch, KUBE_FACTS_JOBSETS);
+	batch->has_pods = batch->has_jobsets = true;
 }
 
 static void keep_nodes(struct kube_batch *batch)
@@ -394,6 +442,33 @@ static void keep_nodes(struct kube_batch *batch)
 }
 
 static bool ask_more(struct kube_batch *batch);
+static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
+
+/* All that was asked for has come, or the next is asked for. */
+static void go_on(struct kube_batch *batch)
+{
+	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB])
+		ask_rest(batch);
+	if (batch->n_open > 0 || ask_more(batch))
+		return;
+	if (batch->watcher)
+		kube_watcher_compare(batch->watcher, batch->answers);
+	mend_all(batch);
+}
+
+static void take_fault(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+{
+	bool is_denied = answer->fault.id == E_KUBE_DENIED;
+
+	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
+	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
+		batch->kube->cluster->denied_ms[kind] = clock_ms();
+	if (is_denied && ask_each(batch, kind))
+		return;
+	if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &answer->fault);
+}
 
 static void take_answer(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
@@ -401,21 +476,15 @@ static void take_answer(
 	/* A list is empty where nothing is: a 404 is of something in between. */
 	batch->calls[kind] = NULL;
 	batch->n_open--;
-	if (!err_is_set(&answer->fault))
-		batch->answers[kind] = TAKE(answer->object);
-	else if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
-		err_move(&batch->fault, &answer->fault);
-	if (kind == KUBE_FACTS_JOB && !err_is_set(&batch->fault))
-		ask_rest(batch);
-	if (kind == KUBE_FACTS_NODES)
-		keep_nodes(batch);
 	if (kind == KUBE_FACTS_WORKLOADS)
 		batch->hides_workloads = err_is_set(&answer->fault) && answer->status != 404;
-	if (batch->n_open > 0 || ask_more(batch))
-		return;
-	if (batch->watcher)
-		kube_watcher_compare(batch->watcher, batch->answers);
-	mend_all(batch);
+	if (err_is_set(&answer->fault))
+		take_fault(batch, kind, answer);
+	else
+		batch->answers[kind] = TAKE(answer->object);
+	if (kind == KUBE_FACTS_NODES)
+		keep_nodes(batch);
+	go_on(batch);
 }
 
 static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
@@ -485,6 +554,62 @@ static const struct {
 		on_workloads},
 };
 
+/* One that is not there is not in the list. */
+static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct one *one = ctx;
+	struct kube_batch *batch = one->question->batch;
+
+	(void)err;
+	one->call = NULL;
+	batch->n_open--;
+	if (!err_is_set(&answer->fault))
+		json_add(batch->items[one->kind], TAKE(answer->object));
+	else if (answer->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &answer->fault);
+	go_on(batch);
+	return 0;
+}
+
+static void ask_one(struct kube_batch *batch, struct question *question, enum kube_kind kind)
+{
+	const struct kube_handle *handle = &question->handle;
+	struct one *one = &question->ones[kind];
+	AUTO_FREE char *path = kube_kind_path(kind, handle->kube_namespace,
+		kind == KUBE_KIND_JOBSET ? handle->name : handle->job);
+	const struct kube_request request = {.method = "GET",
+		.path = path,
+		.deadline_ms = question->call->deadline_ms,
+		.done = on_one,
+		.ctx = one};
+
+	*one = (struct one){.question = question,
+		.kind = kind == KUBE_KIND_JOBSET ? KUBE_FACTS_JOBSETS : KUBE_FACTS_JOB};
+	batch->n_open++;
+	one->call = kube_start(batch->kube->cluster->client, &request);
+}
+
+/* false: such a thing is not to be had by itself, or nobody wants one. */
+static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	int n_before = batch->n_open;
+
+	if (kind != KUBE_FACTS_JOB && kind != KUBE_FACTS_JOBSETS)
+		return false;
+	batch->answers[kind] = json_object();
+	batch->items[kind] = json_array();
+	json_set(batch->answers[kind], "items", batch->items[kind]);
+	for (struct question *q = batch->questions; q; q = q->next) {
+		if (!q->call)
+			continue;
+		if (kind == KUBE_FACTS_JOB)
+			ask_one(batch, q, KUBE_KIND_JOB);
+		else if (q->handle.kind == KUBE_KIND_JOBSET)
+			ask_one(batch, q, KUBE_KIND_JOBSET);
+	}
+	return batch->n_open > n_before;
+}
+
 /* selector: NULL: all. */
 static void ask_list(struct kube_batch *batch, enum kube_facts_kind kind, const char *selector,
 	int64_t deadline_ms)
@@ -508,6 +633,8 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
 		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
 
+	if (is_denied(batch, kind) && (ask_each(batch, kind) || kind == KUBE_FACTS_PODS))
+		return;
 	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
 }
 

@@ -235,10 +235,15 @@ static const struct json *state_of(const struct json *pod, const char *container
 }
 
 /* The container that has its results; NULL: none runs. */
-static const char *running_container(const struct json *pod)
+static const char *running_container(const struct json *pod, bool ending)
 {
-	if (kube_reader_is_one(pod) || json_get(json_get(pod, "metadata"), "deletionTimestamp"))
+	bool ends = json_get(json_get(pod, "metadata"), "deletionTimestamp");
+
+	/* Whoever removes pods behind their Job may not have come to this one yet. */
+	if (kube_reader_is_one(pod) || (ends && !ending))
 		return NULL;
+	if (ending)
+		return state_of(pod, KUBE_KEEPER, "running") ? KUBE_KEEPER : NULL;
 	if (state_of(pod, KUBE_CONTAINER, "running"))
 		return KUBE_CONTAINER;
 	return state_of(pod, KUBE_CONTAINER, "terminated") && state_of(pod, KUBE_KEEPER, "running")
@@ -265,12 +270,12 @@ static void add_pod(struct kube_rank_pods *list, const struct kube_rank_pod *pod
 	*vec_push(list) = *pod;
 }
 
-void kube_rank_pods_of(const struct json *pods, struct kube_rank_pods *ret)
+void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_pods *ret)
 {
 	for (const struct json *pod = items_of(pods, "items"); pod; pod = json_next(pod)) {
 		const struct json *metadata = json_get(pod, "metadata");
 		const struct json *labels = json_get(metadata, "labels");
-		const char *container = running_container(pod);
+		const char *container = running_container(pod, ending);
 		const struct kube_rank_pod found = {
 			.rank = number(
 				json_get_str(labels, "batch.kubernetes.io/job-completion-index"),

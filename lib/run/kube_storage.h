@@ -46,7 +46,8 @@ struct kube_rank_pod {
 	bool lingers;          /* the latter */
 };
 struct kube_rank_pods VEC_OF(struct kube_rank_pod);
-/* pods: a List. Sorted by rank. */
-void kube_rank_pods_of(const struct json *pods, struct kube_rank_pods *ret);
+/* pods: a List. Sorted by rank. ending: those that are being or will be removed, where results may
+ * wait. */
+void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_pods *ret);
 
 #endif

@@ -202,19 +202,20 @@ static bool has_failed(const struct run *run)
 }
 
 /* A program that could not be started has said nothing: its name is what was missing. */
-static int read_complaint(
-	struct session *session, const struct run *run, struct buf *ret, struct err *err)
+static bool has_begun(const struct run *run)
 {
-	AUTO_STRV struct strv words = {0};
 	struct run_exit exit;
 
 	run_get_exit(run, &exit);
-	if (!str_eq(exit.reason, "NotFound"))
-		return read_tail(session, run, ret, err);
-	int r = words_get(run->doc, "command", &words, err);
-	if (r == 0 && words.n)
+	return !str_eq(exit.reason, "NotFound");
+}
+
+static void name_missing(const struct run *run, struct buf *ret)
+{
+	AUTO_STRV struct strv words = {0};
+
+	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
 		buf_addf(ret, "'%s' not found", words.v[0]);
-	return r;
 }
 
 static bool add_left_out(const struct dirs *dirs, const struct run *run, const char *tree,
@@ -275,18 +276,35 @@ static bool add_failure(const struct run *run, const char *tree, const struct bu
 	return true;
 }
 
+bool run_why_said(const struct dirs *dirs, const struct run *run, const char *output, size_t len,
+	struct buf *sentence, struct buf *hint)
+{
+	AUTO_FREE char *attempt = dirs_attempt(dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
+	AUTO_BUF struct buf tail = {0};
+
+	run_why(run, sentence, hint);
+	if (!has_failed(run))
+		return false;
+	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
+	if (has_begun(run))
+		keep_tail(&tail, 0, output, len, 0, NULL);
+	else
+		name_missing(run, &tail);
+	bool known = add_failure(run, tree, &tail, sentence, hint);
+	return add_left_out(dirs, run, tree, &tail, hint) || known;
+}
+
 bool run_why_all(
 	struct session *session, const struct run *run, struct buf *sentence, struct buf *hint)
 {
-	AUTO_FREE char *attempt = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
-	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf tail;
 
-	run_why(run, sentence, hint);
 	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
-	if (!has_failed(run) || read_complaint(session, run, &tail, &err) < 0)
+	if (has_failed(run) && has_begun(run) && read_tail(session, run, &tail, &err) < 0) {
+		run_why(run, sentence, hint);
 		return false;
-	bool known = add_failure(run, tree, &tail, sentence, hint);
-	return add_left_out(&session->dirs, run, tree, &tail, hint) || known;
+	}
+	return run_why_said(&session->dirs, run, tail.data, tail.len, sentence, hint);
 }

@@ -238,7 +238,8 @@ static bool is_passed_over(const struct fetching *fetching, const struct dirent 
 	if (!fetch_sink_is_narrow(fetching->sink) || entry->d_type == DT_UNKNOWN ||
 		entry->d_type == DT_DIR)
 		return false;
-	return entry->d_type != DT_REG || !fetch_sink_may_name(fetching->sink, entry->d_name);
+	return entry->d_type != DT_REG ||
+	       !fetch_sink_is_like(fetching->sink, fetching->dir, entry->d_name);
 }
 
 static int read_names(struct fetching *fetching, struct err *err)
@@ -343,14 +344,14 @@ static int open_root(struct fetching *fetching, struct err *err)
 
 	fetching->root_fd = open(fetching->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fetching->root_fd < 0 && errno == ENOENT && fetching->sink->from_tree)
-		return err_set(err, E_FETCH_PATH, "the tree of the run is not here any more");
+		return err_set(err, E_FETCH_PATH, "the tree of the run is no longer here");
 	if (fetching->root_fd < 0 && errno == ENOENT)
 		return 0;
 	if (fetching->root_fd < 0 || fstat(fetching->root_fd, &st) < 0)
 		return fs_error(err, errno, "%s", fetching->root);
 	if (fetch_sink_is_in(fetching->sink, &st)) {
 		err_set(err, E_USAGE, "%s holds the results themselves", fetching->root);
-		return err_hint(err, "name another directory with -o DIR");
+		return err_hint(err, "dlrun fetch -o results …");
 	}
 	return push_dir(fetching, "", err);
 }

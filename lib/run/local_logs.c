@@ -14,6 +14,7 @@
 #include "run/attempt.h"
 #include "run/marks.h"
 #include "run/target_local.h"
+#include "run/words.h"
 
 /*
  * Reading a log, maybe while it grows. Its resume token is OFFSET:TIME, what came last and when.
@@ -268,6 +269,8 @@ static void open_log(struct reading *reading)
 	if (reading->fd < 0)
 		return;
 	reading->end = file_size(reading->fd);
+	if (reading->place.limit > 0 && reading->place.limit < reading->end)
+		reading->end = reading->place.limit;
 	offset = first_offset(reading, marks_path);
 	if (offset > reading->end) {
 		if (events->notice)
@@ -304,7 +307,8 @@ static void tell_waiting(struct reading *reading, const struct target_status *st
 		return;
 	free(reading->told);
 	reading->told = mem_strdup(status->text);
-	events->notice(events->ctx, status->text);
+	AUTO_FREE char *reason = words_reason_now(status->text);
+	events->notice(events->ctx, reason);
 }
 
 static int look_at_attempt(struct reading *reading, struct err *err)
@@ -353,6 +357,17 @@ static void end_call(struct reading *reading, int status, struct err *err)
 	target_call_end(reading->call, status, err);
 }
 
+/* Who takes an attempt makes its log before it says so. */
+static int check_log(const struct reading *reading, struct err *err)
+{
+	struct attempt_state state;
+
+	if (reading->fd >= 0 || !attempt_state_read(reading->place.dir, &state))
+		return 0;
+	return err_set(err, E_RUN_LOG, "the output of %s is gone: %s is not there any more",
+		reading->place.run_id, reading->path);
+}
+
 /* Whether the attempt is over is asked before the rest is read: what was written in between is its
  * family's last word, not something new. */
 static int turn(struct reading *reading, bool look)
@@ -370,7 +385,7 @@ static int turn(struct reading *reading, bool look)
 	else if (r > 0 || reading->final != was_final)
 		turn_at(reading, 0);
 	else if (reading->final || !reading->request.follow)
-		end_call(reading, 0, &failure);
+		end_call(reading, check_log(reading, &failure), &failure);
 	else
 		turn_later(reading);
 	return 0;

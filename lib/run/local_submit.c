@@ -53,7 +53,7 @@ static void set_env(const struct local_place *place, const struct target_job *jo
 }
 
 /* What surrounds the code is in the specification only. */
-static int set_world(const struct target_job *job, struct world *ret, struct err *err)
+static int set_world(const struct target_job *job, struct attempt_job *ret, struct err *err)
 {
 	AUTO_SPEC struct spec spec = {0};
 
@@ -61,7 +61,10 @@ static int set_world(const struct target_job *job, struct world *ret, struct err
 		return 0;
 	int r = spec_from_json(job->spec, &spec, err);
 	if (r == 0)
-		world_copy(ret, &spec.world);
+		world_copy(&ret->world, &spec.world);
+	if (r == 0)
+		ret->limits = (struct os_limits){.memory_bytes = spec.resources.memory_bytes,
+			.cpus_milli = spec.resources.cpus_milli};
 	return r;
 }
 
@@ -88,7 +91,7 @@ static int write_job(struct target_local *local, const struct local_place *place
 
 	strv_copy(&out.command, job->command);
 	set_env(place, job, out.outputs, &out);
-	int r = set_world(job, &out.world, err);
+	int r = set_world(job, &out, err);
 	if (r == 0)
 		r = attempt_make_dirs(place->dir, out.outputs, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);

@@ -1,7 +1,9 @@
 /*
- * Event files of runs (events/event_files.h) in a directory here, kept up to date: new bytes only,
- * appended in place, because that is how TensorBoard reads them. From any target, of running and
- * ended runs, many at once; nothing is copied of runs on this machine, their files are linked.
+ * Event files of runs (events/event_files.h), and what TensorBoard's plugins read beside them
+ * (events/plugin_files.h; as a whole when it has changed), in a directory here, kept up to date:
+ * new bytes only, appended in place, because that is how TensorBoard reads them. From any target,
+ * of running and ended runs, many at once; nothing is copied of runs on this machine, their files
+ * are linked.
  *
  * DIR/RUN/PATH is the copy of PATH of the run's outputs. What was copied is trusted by its length
  * and its last bytes (and by what DIR/RUN/.dlrun-mirror remembers of it): a file that has become
@@ -51,10 +53,14 @@ struct mirror_state {
 	const char *run_id, *dir; /* dir: absolute, there once there are files */
 	/* Where they are themselves, absolute: the outputs of a run of this machine, else dir. */
 	const char *source;
-	size_t files;
-	uint64_t bytes, bytes_new; /* in all; those that this mirror has brought */
-	uint64_t looks;            /* that have ended well */
-	int64_t grown_ms;          /* wall clock, when something was new last; 0: never */
+	size_t files;              /* with events */
+	uint64_t bytes, bytes_new; /* in them; those that this mirror has brought, of all */
+	size_t plugin_files;       /* that TensorBoard's plugins read beside them */
+	uint64_t plugin_bytes;
+	size_t n_left_out;    /* of these, since they are too many or too large */
+	const char *left_out; /* the first; valid until the next look */
+	uint64_t looks;       /* that have ended well */
+	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
 	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */
 	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
 	const struct err *fault;

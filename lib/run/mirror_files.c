@@ -11,12 +11,13 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "events/plugin_files.h"
 #include "run/mirror.h"
 #include "run/mirror_files_impl.h"
 
 /*
  * MIRROR_OWN holds the lock and `seen`, replaced as a whole at the end of a look: records with a
- * NUL behind each, "boot ID" of when it was written, "whole HANDLE", and for each file that was
+ * NUL behind each, "boot ID" of when it was written, "all HANDLE", and for each file that was
  * copied "SIZE MTIME_NS PATH". That only spares looks: what it says of a file counts while the file
  * here has that size, and a power cut (another boot) makes it ask again for the last bytes. Of
  * scalars only it is "scalars SIZE MTIME_NS SOURCE PLACE SUM PATH", SOURCE the size there, SUM -1
@@ -59,6 +60,9 @@ void mirror_files_free(struct mirror_files *files)
 	arena_done(&files->arena);
 	scalars_only_free(files->walk);
 	buf_done(&files->out);
+	strv_done(&files->like);
+	strv_done(&files->named);
+	free(files->left_out);
 	free(files->whole);
 	free(files->unread);
 	free(files->linked);
@@ -74,6 +78,12 @@ void mirror_free_sink(struct fetch_sink *sink)
 void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret)
 {
 	*ret = files->counts;
+	ret->bytes -= ret->plugin_bytes;
+}
+
+const char *mirror_files_left_out(const struct mirror_files *files)
+{
+	return files->left_out;
 }
 
 struct fetch_sink *mirror_files_sink(struct mirror_files *files)
@@ -88,12 +98,17 @@ struct fetch_sink *mirror_files_sink(struct mirror_files *files)
 static struct mirror_kept *keep(struct mirror_files *files, const char *path)
 {
 	struct mirror_kept *kept = map_get(&files->files, path);
+	const char *slash = strrchr(path, '/');
 
 	if (kept)
 		return kept;
 	kept = arena_alloc(&files->arena, sizeof(*kept));
-	*kept = (struct mirror_kept){
-		.path = arena_strdup(&files->arena, path), .mtime_ns = MIRROR_NEVER};
+	*kept = (struct mirror_kept){.path = arena_strdup(&files->arena, path),
+		.mtime_ns = MIRROR_NEVER,
+		.is_plugin = !strstr(slash ? slash : path, MIRROR_PART),
+		.is_rewritten = !strstr(slash ? slash : path, MIRROR_PART) &&
+				!plugin_files_is_appended(path)};
+	files->n_plugins += kept->is_plugin;
 	map_put(&files->files, kept->path, kept);
 	return kept;
 }
@@ -101,6 +116,8 @@ static struct mirror_kept *keep(struct mirror_files *files, const char *path)
 void mirror_set_size(struct mirror_files *files, struct mirror_kept *kept, uint64_t size)
 {
 	files->counts.bytes = files->counts.bytes - kept->size + size;
+	if (kept->is_plugin)
+		files->counts.plugin_bytes = files->counts.plugin_bytes - kept->size + size;
 	kept->size = size;
 }
 
@@ -140,9 +157,9 @@ static void read_record(struct mirror_files *files, const char *text, bool is_th
 	struct record record = {0};
 	const char *path;
 
-	if (str_starts(text, "whole ")) {
+	if (str_starts(text, "all ")) {
 		free(files->whole);
-		files->whole = mem_strdup(text + strlen("whole "));
+		files->whole = mem_strdup(text + strlen("all "));
 		return;
 	}
 	path = files->walk ? parse_walked(text, &record) : parse_copied(text, &record);
@@ -210,7 +227,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 	buf_init(&text, SEEN_MAX);
 	buf_addf(&text, "boot %s%c", files->boot, '\0');
 	if (files->whole)
-		buf_addf(&text, "whole %s%c", files->whole, '\0');
+		buf_addf(&text, "all %s%c", files->whole, '\0');
 	while (map_each(&files->files, &pos, &name, &value))
 		add_record(files, value, &text);
 	int r = buf_check(&text, "what is remembered of a mirror", err);
@@ -269,19 +286,31 @@ int mirror_open_here(const struct mirror_files *files, const char *path, struct 
 	return S_ISREG(ret->st_mode) ? TAKE_FD(fd) : -ENOENT;
 }
 
-int mirror_open_anew(struct mirror_files *files, const char *path)
+static int open_new(struct mirror_files *files)
 {
 	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+
+	unlinkat(files->own_fd, NEW, 0);
+	int fd = openat(files->own_fd, NEW, FLAGS, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static int name_new(struct mirror_files *files, const char *path)
+{
 	const char *name;
 	AUTO_FD int parent = open_parent(files, path, &name);
 
 	if (parent < 0)
 		return parent;
-	unlinkat(files->own_fd, NEW, 0);
-	AUTO_FD int fd = openat(files->own_fd, NEW, FLAGS, 0600);
-	if (fd < 0 || renameat(files->own_fd, NEW, parent, name) < 0)
-		return -errno;
-	return TAKE_FD(fd);
+	return renameat(files->own_fd, NEW, parent, name) < 0 ? -errno : 0;
+}
+
+int mirror_open_anew(struct mirror_files *files, const char *path)
+{
+	AUTO_FD int fd = open_new(files);
+	int r = fd < 0 ? fd : name_new(files, path);
+
+	return r < 0 ? r : TAKE_FD(fd);
 }
 
 /*
@@ -311,10 +340,14 @@ struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_
 	struct mirror_kept *kept;
 	uint64_t before;
 
+	if (entry_path_has_git(item->path))
+		return NULL;
 	if (!fetch_path_is_proper(item->path) || is_own(item->path)) {
 		note_unread(files, item->path, EINVAL);
 		return NULL;
 	}
+	if (!files->walk && !mirror_plugins_admit(files, item))
+		return NULL;
 	kept = map_get(&files->files, item->path);
 	before = kept ? kept->size : 0;
 	if ((!kept && files->files.n >= MIRROR_FILES_MAX) || item->size > MIRROR_BYTES_MAX ||
@@ -366,7 +399,8 @@ static bool is_known(const struct mirror_kept *kept, const struct fetch_item *it
 	if (kept->is_anew || here != item->size)
 		return false;
 	/* One that may be changed yet is looked at again when it rests. */
-	return item->changing || (kept->size == here && kept->mtime_ns == item->mtime_ns);
+	return (item->changing && !kept->is_rewritten) ||
+	       (kept->size == here && kept->mtime_ns == item->mtime_ns);
 }
 
 int mirror_take_empty(struct mirror_files *files, struct mirror_kept *kept,
@@ -400,11 +434,11 @@ static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	if (fd < 0 && fd != -ENOENT)
 		return mirror_fail(files, -fd, item->path, err);
 	here = fd < 0 ? 0 : (uint64_t)st.st_size;
-	if (fd >= 0 && is_known(kept, item, here))
+	if ((fd >= 0 && is_known(kept, item, here)) || mirror_plugins_waits(files, kept, item))
 		return 0;
 	if (item->size == 0)
 		return mirror_take_empty(files, kept, item, fd >= 0 && here == 0, err);
-	kept->is_anew |= fd < 0 || here > item->size;
+	kept->is_anew |= fd < 0 || here > item->size || kept->is_rewritten;
 	ret->offset = kept->is_anew || here < MIRROR_OVERLAP ? 0 : here - MIRROR_OVERLAP;
 	ret->len = item->size - ret->offset;
 	return 1;
@@ -430,7 +464,12 @@ static int open_current(struct mirror_files *files, const struct fetch_range *ra
 {
 	struct stat st = {0};
 
-	if (files->current->is_anew) {
+	if (files->current->is_rewritten) {
+		files->fd = open_new(files);
+		if (files->fd < 0)
+			return files->fd;
+		files->current->mtime_ns = MIRROR_NEVER;
+	} else if (files->current->is_anew) {
 		files->fd = mirror_open_anew(files, files->current->path);
 		if (files->fd < 0)
 			return files->fd;
@@ -518,8 +557,10 @@ static int mirror_end(struct fetch_sink *sink, const struct fetch_item *item, st
 {
 	struct mirror_files *files = mirror_files_of(sink);
 	struct mirror_kept *kept = files->current;
+	int r = kept->is_rewritten ? name_new(files, kept->path) : 0;
 
-	(void)err;
+	if (r < 0)
+		return mirror_fail(files, -r, kept->path, err);
 	if (!files->is_dropped) {
 		files->is_dirty = true;
 		mirror_set_size(files, kept, files->at);
@@ -543,7 +584,7 @@ struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool 
 	struct mirror_files *files = mem_alloc(1, sizeof(*files));
 
 	*files = (struct mirror_files){
-		.sink = {.ops = &copy_ops, .part = MIRROR_PART},
+		.sink = {.ops = &copy_ops, .like = &files->like},
 		.dir = mem_strdup(dir),
 		.linked = mem_strdup(linked),
 		.dir_fd = -1,
@@ -551,8 +592,11 @@ struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool 
 		.lock_fd = -1,
 		.fd = -1,
 	};
+	strv_add(&files->like, "*" MIRROR_PART "*");
 	if (scalars_only)
 		mirror_scalars_init(files);
+	else
+		plugin_files_patterns(&files->like);
 	if (!os_boot_id(files->boot))
 		files->boot[0] = '\0';
 	return files;
@@ -594,6 +638,9 @@ int mirror_files_begin(struct mirror_files *files, struct err *err)
 	}
 	while (map_each(&files->files, &pos, &name, &value))
 		((struct mirror_kept *)value)->is_there = false;
+	mirror_plugins_read(files);
+	files->counts.left_out = 0;
+	free(TAKE(files->left_out));
 	files->counts.is_new = files->counts.is_asked_again = files->counts.is_behind = false;
 	files->is_over_limit = false;
 	free(TAKE(files->unread));
@@ -671,23 +718,25 @@ static void count_files(struct mirror_files *files)
 	const char *name;
 	void *value;
 
-	files->counts.files = 0;
+	files->counts.files = files->counts.plugin_files = 0;
 	while (map_each(&files->files, &pos, &name, &value)) {
 		const struct mirror_kept *kept = value;
 
-		files->counts.files += files->linked
-					       ? kept->is_there
-					       : kept->mtime_ns != MIRROR_NEVER || kept->size > 0;
+		bool is_here = files->linked ? kept->is_there
+					     : kept->mtime_ns != MIRROR_NEVER || kept->size > 0;
+
+		*(kept->is_plugin ? &files->counts.plugin_files : &files->counts.files) += is_here;
 	}
 }
 
 int mirror_files_end(struct mirror_files *files, const char *whole, struct err *err)
 {
-	bool is_all = !files->is_over_limit && !files->unread && !files->counts.is_asked_again &&
-		      !files->counts.is_behind;
 	int r = 0;
 
 	mirror_close_file(files);
+	files->counts.is_asked_again |= mirror_plugins_read(files);
+	bool is_all = !files->is_over_limit && !files->unread && !files->counts.is_asked_again &&
+		      !files->counts.is_behind && !files->left_out;
 	sweep_links(files);
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {

@@ -1,5 +1,6 @@
 /*
- * The event files of one run in its directory of a mirror (run/mirror.h): a sink (run/fetch_sink.h)
+ * The event files of one run, and unless scalars_only what TensorBoard's plugins read beside them
+ * (events/plugin_files.h), in its directory of a mirror (run/mirror.h): a sink (run/fetch_sink.h)
  * that appends. Between begin and end of a look it holds the run's lock.
  */
 #ifndef DLRUN_RUN_MIRROR_FILES_H
@@ -15,6 +16,9 @@
 
 #define MIRROR_OWN  ".dlrun-mirror" /* in the directory */
 #define MIRROR_PART "tfevents"
+/* Of what plugins read of one run. */
+#define MIRROR_PLUGIN_BYTES_MAX (UINT64_C(2) << 30)
+enum { MIRROR_PLUGIN_FILES_MAX = 2000 };
 
 struct mirror_files;
 /* linked: the files are there, and are linked; NULL: they are copied, or with scalars_only what
@@ -36,13 +40,17 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 void mirror_files_drop(struct mirror_files *files);
 
 struct mirror_counts {
-	size_t files;
-	uint64_t bytes, bytes_new; /* in all; that came */
-	bool is_new;               /* in the present or last look: more, or another file */
+	size_t files;                  /* with events */
+	uint64_t bytes, bytes_new;     /* in them; that came, of all */
+	size_t plugin_files, left_out; /* that plugins read; that are too many or too large */
+	uint64_t plugin_bytes;
+	bool is_new; /* in the present or last look: more, or another file */
 	/* A file turned out to be another one, or has more than was asked for: look again. */
 	bool is_asked_again;
 	bool is_behind; /* there is more already; it may wait for the next look */
 };
 void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret);
+/* The first that was left out, or NULL. */
+const char *mirror_files_left_out(const struct mirror_files *files);
 
 #endif

@@ -36,6 +36,10 @@ struct mirror_kept {
 	int64_t mtime_ns;
 	bool is_anew;  /* what is here is of another file */
 	bool is_there; /* the present look has found it */
+	/* Read by TensorBoard's plugins, and no event file; is_rewritten: not only at its end. */
+	bool is_plugin, is_rewritten;
+	uint64_t seen_size; /* of one that is rewritten: there, when it was seen last */
+	int64_t seen_mtime_ns;
 	struct mirror_walked walked;
 };
 
@@ -50,6 +54,10 @@ struct mirror_files {
 	char *whole; /* or NULL */
 	bool is_dirty;
 	struct mirror_counts counts;
+	struct strv like;  /* of the sink */
+	struct strv named; /* patterns for "./" and the path: what others of them name */
+	char *left_out;    /* the first; or NULL */
+	size_t n_plugins;  /* of files */
 	/* Of the file that comes. */
 	struct mirror_kept *current;
 	int fd;
@@ -76,6 +84,14 @@ static inline struct mirror_files *mirror_files_of(struct fetch_sink *sink)
 
 extern const struct fetch_sink_ops mirror_scalars_ops;
 void mirror_scalars_init(struct mirror_files *files);
+
+/* Whether one of a plugin comes at all; what is too much is noted. */
+bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_item *item);
+/* One that is rewritten is left to rest. */
+bool mirror_plugins_waits(
+	struct mirror_files *files, struct mirror_kept *kept, const struct fetch_item *item);
+/* What those that are here name is wanted, too. Returns whether that is more than before. */
+bool mirror_plugins_read(struct mirror_files *files);
 
 int mirror_fail(const struct mirror_files *files, int errnum, const char *path, struct err *err);
 void mirror_close_file(struct mirror_files *files);

@@ -397,6 +397,17 @@ static int add_container(struct session *session, const struct target_job *job, 
 	return 0;
 }
 
+static void add_limits(const struct resources *resources, struct buf *out)
+{
+	char size[16] = "";
+
+	set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
+	set_int(out, "j_cpus_milli", resources->cpus_milli);
+	if (resources->memory_bytes)
+		str_size(resources->memory_bytes, size);
+	set_text(out, "j_memory", size);
+}
+
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
 	const struct node_facts *facts, const struct node_syncs *syncs,
 	const struct node_rank *rank, struct buf *text, struct buf *secrets, struct err *err)
@@ -409,6 +420,7 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	add_head(job, &spec.world, spec.terminal, rank, text);
 	add_gpus(&spec.world, text);
 	set_text(text, "j_gpu_type", spec.resources.gpu_type);
+	add_limits(&spec.resources, text);
 	if (runtime)
 		r = add_container(session, job, runtime, &spec.resources, text, err);
 	if (r == 0)

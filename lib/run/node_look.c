@@ -215,7 +215,8 @@ char *node_look_text(const struct node_look *look)
 		buf_addf(&out, ", %u CPUs", facts->cpus);
 	if (facts->memory_bytes)
 		buf_addf(&out, ", %s of memory", str_size(facts->memory_bytes, size));
-	buf_addf(&out, ", %s of disk free", str_size(facts->free_bytes, size));
+	if (facts->free_bytes != NODE_FREE_UNKNOWN)
+		buf_addf(&out, ", %s of disk free", str_size(facts->free_bytes, size));
 	return buf_take(&out);
 }
 
@@ -249,7 +250,10 @@ void node_look_to_json(const struct node_look *look, struct json *json)
 	json_set_str(json, "launch", facts->launch);
 	json_set_int(json, "cpus", facts->cpus);
 	json_set_int(json, "memory_bytes", (int64_t)facts->memory_bytes);
-	json_set_int(json, "free_bytes", (int64_t)facts->free_bytes);
+	if (facts->free_bytes == NODE_FREE_UNKNOWN)
+		json_set(json, "free_bytes", json_null());
+	else
+		json_set_int(json, "free_bytes", (int64_t)facts->free_bytes);
 	json_set_int(json, "answer_ms", look->answer_ms);
 	json_set(json, "gpus", look->has_gpus ? gpus_json(look) : json_null());
 }

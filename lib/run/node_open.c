@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "node/hosts.h"
 #include "run/config.h"
 
 struct node_hosts_open {
@@ -115,9 +117,12 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 	struct node_host *host, const char *first, struct err *err)
 {
 	const struct session_env *env = &session->env;
+	unsigned port;
+	AUTO_FREE char *destination = node_host_destination(host->name, &port);
 	const struct ssh_options options = {
 		.loop = session_loop(session),
-		.host = host->name,
+		.host = destination,
+		.port = port,
 		.config = all->ssh_config,
 		.env = env->env,
 		.home = session->dirs.home,
@@ -176,6 +181,37 @@ static void name_config(const struct node_host *host, struct err *fault)
 	fault->hint = mem_strdup(hint.data);
 }
 
+/* As ssh takes a host with a port. */
+static void name_port(const struct node_host *host, struct err *fault)
+{
+	static const char *const commands[] = {"ssh ", "ssh-copy-id "};
+	unsigned port;
+	AUTO_FREE char *destination = node_host_destination(host->name, &port);
+	const char *hint = fault->hint, *at = hint ? strstr(hint, host->name) : NULL;
+
+	if (!hint || str_eq(destination, host->name))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+		const char *command = strstr(hint, commands[i]);
+		if (!command)
+			continue;
+		const char *words = command + strlen(commands[i]);
+		const char *name = at ? at : words, *rest = at ? at + strlen(host->name) : words;
+		AUTO_BUF struct buf out = {0};
+		buf_init(&out, 64 << 10);
+		buf_add(&out, hint, (size_t)(words - hint));
+		if (port)
+			buf_addf(&out, "-p %u ", port);
+		buf_add(&out, words, (size_t)(name - words));
+		buf_addf(&out, "%s%s", at ? destination : "", rest);
+		if (out.full)
+			return;
+		free(fault->hint);
+		fault->hint = mem_strdup(out.data);
+		return;
+	}
+}
+
 void node_explain(const struct node_host *host, struct err *fault)
 {
 	static const struct {
@@ -211,6 +247,7 @@ void node_explain(const struct node_host *host, struct err *fault)
 			err_hint(fault, "%.*s%s%s", before, hints[i].hint, at ? host->name : "",
 				at ? at + 1 : "");
 	}
+	name_port(host, fault);
 	name_config(host, fault);
 }
 

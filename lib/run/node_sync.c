@@ -44,10 +44,10 @@ static int make_key(const char *root, struct node_sync *sync, struct err *err)
 	strv_done(&content.key);
 	AUTO_FREE char *shown = str_escaped(sync->path);
 	if (r < 0 && fault.id == E_DATA_LIMIT) {
-		err_set(err, E_DATA_LIMIT,
-			"data: %s is too much to be sent: over %d files or 1 GiB", shown,
-			SETUP_KEY_FILES_MAX);
-		return err_hint(err, "data: {%s: /WHERE/IT/IS}   (of the target)", shown);
+		err_set(err, E_DATA_LIMIT, "data: %s is too large to send: over %d files or 1 GiB",
+			shown, SETUP_KEY_FILES_MAX);
+		return err_hint(err,
+			"data: {%s: /srv/data}   # of the target: where the hosts have it", shown);
 	}
 	if (r < 0)
 		return err_set(

@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "run/params.h"
+#include "run/results.h"
 
 enum { LOOKS_MAX = 1000 * 1000 * 1000 };
 
@@ -45,12 +46,15 @@ static void add_text(struct json *doc, const char *key, const char *text)
 void observed_merge(const struct json *observed, struct json *doc)
 {
 	const struct json *metrics = part(observed, "metrics", JSON_OBJECT);
+	const struct json *results = part(observed, RESULTS_MEMBER, JSON_OBJECT);
 	const struct json *links = part(observed, "links", JSON_ARRAY);
 	const struct json *warnings = part(observed, "warnings", JSON_ARRAY);
 
 	merge_known(part(observed, "usage", JSON_OBJECT), json_sub(doc, "usage"));
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
 	params_complete(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
+	if (results_is_valid(results))
+		json_set(doc, RESULTS_MEMBER, json_clone(results));
 	if (metrics)
 		json_set(doc, "metrics", json_clone(metrics));
 	for (const struct json *link = links ? json_first(links) : NULL; link;

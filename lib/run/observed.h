@@ -9,9 +9,9 @@
 enum { OBSERVED_TEXTS_MAX = 64 };
 
 /* Into doc (dlrun/run/v1): usage and metrics replace what is known, links and the warning (what the
- * target says of its own) are added, params only where the command has none of that name,
- * resources (what the target has given) are set. observed may be NULL, and members may be missing
- * or of any form. */
+ * target says of its own) are added, params only where the command has none of that name, results
+ * (run/results.h) and resources (what the target has given) are set. observed may be NULL, and
+ * members may be missing or of any form. */
 void observed_merge(const struct json *observed, struct json *doc);
 
 /* One more rank of a run of several: amounts (cpu, cpu_s, power_w, energy_j) are of all ranks, the

@@ -66,18 +66,24 @@ int runs_watch(struct session *session, struct run_list *runs, const struct watc
  * *ret_ended_before set. */
 int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
 	struct err *err);
+/* The same; meanwhile (or NULL) is called when that was asked, before the end is waited for; its
+ * failure is that of all. */
+typedef int run_meanwhile_fn(void *ctx, struct run *run, struct err *err);
+int run_cancel_while(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err);
 
 /* Begin the next attempt of a run that has ended otherwise than by success (E_RUN_ENDED,
  * E_RUN_RUNNING): same code, specification and outputs. Values of secrets come from this shell or
- * their files again; names without one are added to ret_missing. *ret, the run as it is then, is
+ * their files again; names without one are added to ret_missing, what should be said of the files
+ * of the attempt before to ret_notes. *ret, the run as it is then, is
  * set too where the attempt was written down but could not be started: its state tells. */
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
-	struct run **ret, struct err *err);
+	struct strv *ret_notes, struct run **ret, struct err *err);
 
 /* The same as a retry (run/retry.h): only while `after` is the newest attempt (E_RUN_RUNNING), and
  * with the values of all secrets (E_SECRET). 0: run_restart. */
 int run_restart_after(struct session *session, const struct run *run, int after,
-	struct strv *ret_missing, struct run **ret, struct err *err);
+	struct strv *ret_missing, struct strv *ret_notes, struct run **ret, struct err *err);
 
 /* Forget: record, log, outputs here, git ref. E_RUN_RUNNING unless it has ended; E_IO_LOCK when
  * its supervisor or submit is still at work after some seconds. Stopped at any moment it can be

@@ -17,7 +17,7 @@ struct outputs_call {
 	struct err fault;
 	outputs_done_fn *done;
 	void *ctx;
-	char *path, *part;
+	char *path;
 	/* A list. */
 	struct outputs_files *files; /* NULL: a file is read */
 	size_t max;
@@ -48,7 +48,6 @@ void outputs_cancel(struct outputs_call *call)
 	loop_remove_timer(call->loop, call->timer);
 	err_done(&call->fault);
 	free(call->path);
-	free(call->part);
 	free(call);
 }
 
@@ -127,16 +126,22 @@ static int by_path(const void *a, const void *b)
 		((const struct outputs_file *)a)->path, ((const struct outputs_file *)b)->path);
 }
 
+static int no_such_file(const struct outputs_call *call, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(call->path);
+
+	return err_set(err, E_FETCH_PATH, "no file of the results is called '%s'", shown);
+}
+
 static int judge(const struct outputs_call *call, struct err *err)
 {
-	AUTO_FREE char *shown = str_shown(call->path ? call->path : "");
-
 	if (call->files || (call->is_found && !call->unread_errnum))
 		return 0;
-	if (call->unread_errnum)
-		return err_set_errno(err, E_IO_READ, call->unread_errnum,
-			"'%s' of the results cannot be read", shown);
-	return err_set(err, E_FETCH_PATH, "no file of the results is called '%s'", shown);
+	if (!call->unread_errnum)
+		return no_such_file(call, err);
+	AUTO_FREE char *shown = str_shown(call->path);
+	return err_set_errno(
+		err, E_IO_READ, call->unread_errnum, "'%s' of the results cannot be read", shown);
 }
 
 static void finish(struct outputs_call *call, int status, struct err *fault)
@@ -182,7 +187,7 @@ static void start(struct outputs_call *call, struct target *target, const char *
 	call->loop = target->loop;
 	call->sink.ops = &outputs_ops;
 	if (call->path && !fetch_path_is_proper(call->path))
-		r = judge(call, &call->fault);
+		r = no_such_file(call, &call->fault);
 	else if (!target->ops->fetch)
 		r = err_set(&call->fault, E_TARGET_UNSUPPORTED,
 			"targets of kind %s have no results", target->ops->kind);
@@ -192,7 +197,7 @@ static void start(struct outputs_call *call, struct target *target, const char *
 		call->timer = loop_add_timer(call->loop, 0, on_failed, call);
 }
 
-struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
+struct outputs_call *outputs_list(struct target *target, const char *handle, const char *path,
 	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
 	void *ctx)
 {
@@ -200,10 +205,10 @@ struct outputs_call *outputs_list(struct target *target, const char *handle, con
 
 	*call = (struct outputs_call){.done = done,
 		.ctx = ctx,
-		.part = mem_strdup(part),
+		.path = mem_strdup(path),
 		.files = ret,
 		.max = max < OUTPUTS_FILES_MAX ? max : OUTPUTS_FILES_MAX};
-	call->sink.part = call->part;
+	call->sink.only = call->path;
 	call->sink.is_brief = effort == OUTPUTS_BRIEF;
 	start(call, target, handle);
 	return call;

@@ -28,8 +28,8 @@ typedef void outputs_done_fn(void *ctx, int status, struct err *fault);
 /* How much a list is worth: all that it takes, or (brief) no more than a question. */
 enum outputs_effort { OUTPUTS_THOROUGH, OUTPUTS_BRIEF };
 /* Regular files, in byte order of their paths; at most max (then status is ERR_LIMIT, with what is
- * there in *ret). part: only those whose names contain it; or NULL. */
-struct outputs_call *outputs_list(struct target *target, const char *handle, const char *part,
+ * there in *ret). path: that file alone, if it is there; or NULL. */
+struct outputs_call *outputs_list(struct target *target, const char *handle, const char *path,
 	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
 	void *ctx);
 /* The same for one that waits for it; paths (run/fetch.h) may be NULL, and is borrowed. from_tree:

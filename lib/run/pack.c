@@ -1,8 +1,10 @@
 #include "run/pack.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/digest.h"
@@ -54,7 +56,8 @@ int pack_read_base(const struct pack *pack, struct layout *layout, const char *d
 {
 	const char *platform = config_str(pack->session->config, "platform");
 
-	int r = image_base_load(layout, pack->base_name, digest, platform, ret, err);
+	int r = (pack->adds ? image_whole_load : image_base_load)(
+		layout, pack->base_name, digest, platform, ret, err);
 	/* Its layers stay where they are. */
 	if (r == 0)
 		(*ret)->layout = NULL;
@@ -104,15 +107,13 @@ static int read_epoch(const char *text, int64_t *ret, struct err *err)
 static int check_workdir(const struct config *config, struct err *err)
 {
 	const char *workdir = config_str(config, "workdir");
-	const struct config_origin *origin = config_origin(config, "workdir");
 
 	if (*workdir == '/' && layer_path_is_valid(workdir + 1))
 		return 0;
 	AUTO_FREE char *shown = str_shown(workdir);
-	err_set(err, E_CONFIG, "workdir: '%s' is not an absolute path below / in its shortest form",
+	err_set(err, E_CONFIG, "workdir: '%s' is not an absolute path below /, without . and ..",
 		shown);
-	if (origin->file && origin->line)
-		err_prefix(err, "%s:%u", origin->file, origin->line);
+	config_blame(config, "workdir", err);
 	return err_hint(err, "workdir: " IMAGE_WORKDIR);
 }
 
@@ -320,6 +321,44 @@ int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sin
 
 	if (carried->commit)
 		strv_addf(&labels, PACK_LABEL_REVISION "=%s", carried->commit);
+	return image_write(&request, sink, ret, err);
+}
+
+static int open_added(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
+{
+	const struct pack_added *added = ctx;
+	AUTO_FD int fd = fcntl(added->fd, F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		return fs_error(err, errno, "%s", entry->path);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sink, const char *name,
+	struct image *ret, struct err *err)
+{
+	const char *slash = strrchr(added->path, '/');
+	AUTO_FREE char *dir = mem_strndup(added->path, (size_t)(slash - added->path));
+	struct entry entry = {.path = slash + 1, .size = added->content.size};
+	const struct entry_list entries = {.v = &entry, .n = 1};
+	const struct strv no_labels = {0};
+	const struct image_request request = {
+		.entries = &entries,
+		.opener = {open_added, (void *)added},
+		.snapshot_id = added->snapshot_id,
+		.workdir = dir,
+		.get_base = get_base,
+		.get_base_ctx = pack,
+		.platform = config_str(pack->session->config, "platform"),
+		.codec = pack->codec,
+		.full = true,
+		.mtime_s = pack->mtime_s,
+		.labels = &no_labels,
+		.name = name,
+	};
+
+	BUG_ON(!digest_parse(added->content.digest, entry.sha256));
 	return image_write(&request, sink, ret, err);
 }
 

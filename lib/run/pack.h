@@ -31,7 +31,8 @@ struct pack {
 	enum codec codec;
 	int64_t mtime_s;
 	bool full;
-	bool dry; /* no plan is kept */
+	bool dry;  /* no plan is kept */
+	bool adds; /* to the image that base_name names: pack_add */
 	struct pack_plan *ahead;
 };
 
@@ -69,6 +70,17 @@ struct pack_carried {
 /* The same code as that of another image, its layers as they are, on this pack's base. */
 int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
 	const char *name, struct image *ret, struct err *err);
+
+/* That image and one file more, at path (absolute, in a directory of its own). fd: read from its
+ * start, whereever it stands. */
+struct pack_added {
+	const char *path;
+	int fd;
+	struct descriptor content;
+	const char *snapshot_id; /* of the image */
+};
+int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sink, const char *name,
+	struct image *ret, struct err *err);
 
 /* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */
 struct json *pack_image_json(const struct image *image, const char *ref, const char *base);

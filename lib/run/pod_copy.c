@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "kube/job.h"
 #include "oci/tar_stream.h"
+#include "run/carry.h"
 #include "run/listing.h"
 #include "run/part_stream.h"
 #include "run/pod_copy_words.h"
@@ -147,7 +148,7 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	err_set(err, E_KUBE_SHELL,
 		"the image of pod %s has neither sh, find and tar nor python3 to read %s with",
 		copy->pod, copy->dir);
-	return err_hint(err, "--image BASE   # of the next run: one with a shell and tar");
+	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
 static bool is_not_there(int status, const struct err *fault)
@@ -436,14 +437,26 @@ static int ask_again(struct pod_copy *copy, struct err *err)
 	return r < 0 ? r : 0;
 }
 
+/* API servers (1.34) may lose the last of what they could not send when a command ends, and tell of
+ * its exit status all the same. */
+static int judge_end(const struct pod_copy *copy, int r, struct err *fault, struct err *err)
+{
+	if (r >= 0)
+		return r;
+	err_set(err, E_KUBE_EXEC, "pod %s: the end of its answer is missing", copy->pod);
+	return err_evidence(err, "%s", fault->message);
+}
+
 static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
 {
 	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
 		return fail_tools(copy, err);
 	if (err_is_set(fault))
 		return err_move(err, fault);
-	return copy->is_by_parts ? part_stream_finish(copy->parts, err)
-				 : tar_stream_finish(copy->tar, err);
+	AUTO_ERR struct err early = {0};
+	int r = copy->is_by_parts ? part_stream_finish(copy->parts, &early)
+				  : tar_stream_finish(copy->tar, &early);
+	return judge_end(copy, r, &early, err);
 }
 
 static void on_content_done(void *ctx, int status, struct err *fault, const char *said)
@@ -637,6 +650,21 @@ static bool is_note(const char *path)
 	return str_starts(path, KUBE_COLLECTED) && (!path[len] || path[len] == '/');
 }
 
+/* For the next attempt. */
+static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
+{
+	struct buf *taken = copy->request.sink->taken;
+	bool note = is_note(entry->path);
+
+	if (taken && (entry->kind == 'f' || (entry->kind == 'l' && !note)) &&
+		!str_starts(entry->path, KUBE_COLLECTED "/new-"))
+		carry_list_add(taken,
+			!note         ? CARRY_FILE
+			: entry->size ? CARRY_NOTE_TREE
+				      : CARRY_NOTE,
+			copy->prefix, entry->path);
+}
+
 /* A link is compared when its target has come. */
 static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
 {
@@ -647,6 +675,7 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 	if (str_starts(plain.path, "./"))
 		plain.path += 2;
 	entry = &plain;
+	list_taken(copy, entry);
 	if (is_note(entry->path))
 		return 0;
 	AUTO_FREE char *path = path_here(copy, entry->path);
@@ -689,7 +718,8 @@ static int judge_list(struct pod_copy *copy, int status, struct err *fault, stru
 	if (status == POD_COPY_NO_DIR)
 		return err_set(
 			err, E_KUBE_STORAGE, "pod %s has no directory %s", copy->pod, copy->dir);
-	return listing_finish(copy->listing, err);
+	AUTO_ERR struct err early = {0};
+	return judge_end(copy, listing_finish(copy->listing, &early), &early, err);
 }
 
 static int begin(void *ctx, struct err *err);
@@ -710,15 +740,17 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		start_list(copy);
 		return;
 	}
-	if (fault->id == E_KUBE_EXEC && !copy->has_progress && ++copy->tries <= TRIES_MAX) {
-		copy->pause =
-			loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, begin, copy);
-		return;
-	}
+	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
 	if (is_not_there(status, fault))
 		r = fail_tools(copy, &failure);
 	else
 		r = judge_list(copy, status, fault, &failure);
+	bool is_short = !err_is_set(fault) && failure.id == E_KUBE_EXEC;
+	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
+		copy->pause =
+			loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, begin, copy);
+		return;
+	}
 	copy->has_progress = false;
 	copy->tries = 0;
 	if (r < 0) {
@@ -739,7 +771,7 @@ static void start_list(struct pod_copy *copy)
 	const struct fetch_sink *sink = copy->request.sink;
 	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
 	pod_copy_list_words(
-		copy->dir, only, sink->part, copy->request.collects, !copy->has_no_shell, &words);
+		copy->dir, only, sink->like, copy->request.first, !copy->has_no_shell, &words);
 	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
 	if (r < 0)
 		finish(copy, r, &fault);

@@ -13,15 +13,16 @@
 #include "base/loop.h"
 #include "kube/client.h"
 #include "run/fetch_sink.h"
+#include "run/pod_copy_words.h"
 
 struct pod_copy_request {
 	struct loop *loop;
 	struct kube_client *client;
 	const char *kube_namespace, *pod, *container;
-	const char *dir;      /* absolute, in the container */
-	const char *prefix;   /* in front of its paths here: "" or "rank-0/" */
-	bool may_change;      /* programs write there */
-	bool collects;        /* what lies in the tree yet is put there first (kube/job.h) */
+	const char *dir;    /* absolute, in the container */
+	const char *prefix; /* in front of its paths here: "" or "rank-0/" */
+	bool may_change;    /* programs write there */
+	enum pod_copy_first first;
 	const char *temp_dir; /* here, for a file without a name */
 	struct fetch_sink *sink;
 	/* From the loop, once. E_KUBE_SHELL: neither sh, find and tar nor Python are there. */

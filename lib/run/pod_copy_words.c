@@ -1,6 +1,10 @@
 #include "run/pod_copy_words.h"
 
+#include "base/auto.h"
+#include "base/buf.h"
 #include "kube/job.h"
+
+enum { LIKE_MAX = 64 << 10 };
 
 /*
  * Options are those that GNU, busybox and toybox have in common. The number of bytes is given since
@@ -13,17 +17,37 @@
 /* First the results are completed by what the program has left in its tree so far. */
 static const char list_sh[] =
 	"cd -- \"$1\" || exit " NO_DIR "\n"
-	"if [ \"$5\" ] && [ -f " KUBE_COLLECTOR " ]; then\n"
-	"\t/bin/sh " KUBE_COLLECTOR " \"$5\" >/dev/null 2>&1\n"
+	"m=$5\n"
+	"case $m in\n"
+	"wait)\n"
+	"\tuntil [ -e " KUBE_LINGERS " ]; do sleep 0.1 2>/dev/null || sleep 1; done\n"
+	"\tm=\n"
+	"\t;;\n"
+	"announce)\n"
+	"\t: >" KUBE_ANNOUNCED "\n"
+	"\tm=all\n"
+	"\t;;\n"
+	"esac\n"
+	"if [ \"$m\" ] && [ -f " KUBE_COLLECTOR " ]; then\n"
+	"\t/bin/sh " KUBE_COLLECTOR " \"$m\" >/dev/null 2>&1\n"
 	"fi\n"
 	"now=$(date +%s 2>/dev/null) || now=0\n"
-	"dir=$1 py=$2 only=$3 part=$4 path=%P\n"
+	"dir=$1 py=$2 only=$3 like=$4 path=%P\n"
 	"if [ \"$only\" ]; then\n"
 	"\tpath=%p\n"
 	"\tset -- \"./$only\" -prune -type f\n"
 	"\t[ -f \"./$only\" ] || set -- . -prune -type p\n"
-	"elif [ \"$part\" ]; then\n"
-	"\tset -- . -type f -name \"*$part*\"\n"
+	"elif [ \"$like\" ]; then\n"
+	"\tset -f\n"
+	"\tset --\n"
+	"\tIFS='\n'\n"
+	"\tfor p in $like; do\n"
+	"\t\tcase $p in */*) t=-path ;; *) t=-name ;; esac\n"
+	"\t\tset -- \"$@\" -o $t \"$p\"\n"
+	"\tdone\n"
+	"\tunset IFS\n"
+	"\tshift\n"
+	"\tset -- . -type f \\( \"$@\" \\)\n"
 	"else\n"
 	"\tset -- .\n"
 	"fi\n"
@@ -36,14 +60,14 @@ static const char list_sh[] =
 	"\tfind \"$@\" -exec stat -c '%f %s %Y %n' {} +\n"
 	"\techo end\n"
 	"elif command -v python3 >/dev/null 2>&1; then\n"
-	"\texec python3 -c \"$py\" \"$dir\" \"$only\" \"$part\"\n"
+	"\texec python3 -c \"$py\" \"$dir\" \"$only\" \"$like\"\n"
 	"else\n"
 	"\texit " NO_TOOLS "\n"
 	"fi\n"
 	"exit 0\n";
 
 static const char list_py[] =
-	"import os, stat, sys, time\n"
+	"import fnmatch, os, stat, sys, time\n"
 	"try:\n"
 	"    os.chdir(sys.argv[1])\n"
 	"except OSError as e:\n"
@@ -51,7 +75,10 @@ static const char list_py[] =
 	"out = sys.stdout.buffer\n"
 	"out.write(b'nul %d\\n' % time.time())\n"
 	"kinds = {stat.S_IFREG: b'f', stat.S_IFDIR: b'd', stat.S_IFLNK: b'l'}\n"
-	"only, part = map(os.fsencode, sys.argv[2:4])\n"
+	"only, likes = map(os.fsencode, sys.argv[2:4])\n"
+	"likes = likes.split(b'\\n') if likes else []\n"
+	"def is_like(path, name):\n"
+	"    return any(fnmatch.fnmatchcase(b'./' + path if b'/' in p else name, p) for p in likes)\n"
 	"dirs = [b'']\n"
 	"while dirs:\n"
 	"    at = dirs.pop()\n"
@@ -71,7 +98,9 @@ static const char list_py[] =
 	"            continue\n"
 	"        if kind == b'd':\n"
 	"            dirs.append(path)\n"
-	"        if (only or part) and (kind != b'f' or part not in name or only not in (b'', path)):\n"
+	"        if (only and only != path) or (likes and not is_like(path, name)):\n"
+	"            continue\n"
+	"        if (only or likes) and kind != b'f':\n"
 	"            continue\n"
 	"        ns = max(st.st_mtime_ns, 0)\n"
 	"        out.write(b'%s %o %d %d.%09d %s\\0' % (kind, stat.S_IMODE(st.st_mode), st.st_size,\n"
@@ -169,17 +198,23 @@ static void add_program(struct strv *ret, bool with_shell, const char *sh, const
 		strv_add(ret, "dlrun");
 }
 
-void pod_copy_list_words(const char *dir, const char *only, const char *part, bool collects,
-	bool with_shell, struct strv *ret)
+void pod_copy_list_words(const char *dir, const char *only, const struct strv *like,
+	enum pod_copy_first first, bool with_shell, struct strv *ret)
 {
+	const char *const words[] = {"", like ? "live" : "all", "announce", "wait"};
+	AUTO_BUF struct buf patterns;
+
 	add_program(ret, with_shell, list_sh, list_py);
 	strv_add(ret, dir);
 	if (with_shell)
 		strv_add(ret, list_py);
 	strv_add(ret, only ? only : "");
-	strv_add(ret, part ? part : "");
+	buf_init(&patterns, LIKE_MAX);
+	for (size_t i = 0; like && i < like->n; i++)
+		buf_addf(&patterns, "%s%s", i ? "\n" : "", like->v[i]);
+	strv_add(ret, patterns.len ? patterns.data : "");
 	if (with_shell)
-		strv_add(ret, !collects || only ? "" : part ? "live" : "all");
+		strv_add(ret, only ? "" : words[first]);
 }
 
 void pod_copy_part_words(const char *dir, size_t n_bytes, bool with_shell, struct strv *ret)

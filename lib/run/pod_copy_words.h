@@ -12,11 +12,17 @@
 /* Exit codes. */
 enum { POD_COPY_NO_DIR = 44, POD_COPY_NO_TOOLS = 45 };
 
-/* A listing (run/listing.h) of dir, or (only, part, as of fetch_sink; or NULL) of some of its
+/* A listing (run/listing.h) of dir, or (only, like, as of fetch_sink; or NULL) of some of its
  * files; then a path may begin with "./". with_shell: by sh, which takes find or Python; else
- * Python itself. collects: dir holds the results of the program that runs in the container. */
-void pod_copy_list_words(const char *dir, const char *only, const char *part, bool collects,
-	bool with_shell, struct strv *ret);
+ * Python itself. */
+enum pod_copy_first {
+	POD_COPY_LIST,     /* only that */
+	POD_COPY_COLLECT,  /* the program runs: what its tree has by now is collected first */
+	POD_COPY_ANNOUNCE, /* the same, and the pod is about to be removed (KUBE_ANNOUNCED) */
+	POD_COPY_WAIT,     /* in KUBE_KEEPER: for the end of the program */
+};
+void pod_copy_list_words(const char *dir, const char *only, const struct strv *like,
+	enum pod_copy_first first, bool with_shell, struct strv *ret);
 /* A tar of the files of dir whose paths ("./a", each with a NUL behind it) are the first n_bytes of
  * stdin. one_by_one: each an archive of its own, so that none is a hard link to another. */
 void pod_copy_tar_words(

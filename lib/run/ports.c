@@ -16,7 +16,7 @@ static bool has(const struct ports *ports, uint16_t port)
 static int put(struct ports *ports, uint16_t port, struct err *err)
 {
 	if (ports->n == PORTS_MAX)
-		return err_set(err, E_CONFIG, "a run may name at most %d ports", PORTS_MAX);
+		return err_set(err, E_CONFIG, "more than %d ports are listed", PORTS_MAX);
 	ports->v[ports->n++] = port;
 	return 0;
 }
@@ -27,11 +27,11 @@ int ports_add(struct ports *ports, const char *text, struct err *err)
 
 	if (str_to_int(text, 1, PORT_MAX, "port", &port, NULL) < 0) {
 		AUTO_FREE char *shown = str_shown(text);
-		return err_set(err, E_CONFIG, "'%s' is not a valid port: use a number from 1 to %d",
+		return err_set(err, E_CONFIG, "'%s' is not a valid port; use a number from 1 to %d",
 			shown, PORT_MAX);
 	}
 	if (has(ports, (uint16_t)port))
-		return err_set(err, E_CONFIG, "port %d is named twice", (int)port);
+		return err_set(err, E_CONFIG, "port %d is listed twice", (int)port);
 	return put(ports, (uint16_t)port, err);
 }
 

@@ -92,6 +92,7 @@ static int status_of(const struct err *err)
 	case ERR_NET:
 	case ERR_AUTH:
 	case ERR_REMOTE:
+	case ERR_CONFIG:
 		return 502;
 	default:
 		return 500;
@@ -391,7 +392,10 @@ static void route(struct ask *ask)
 		return;
 	}
 	if (place_get(ask->proxy, ask->name.run, &ask->place, &fault) < 0) {
-		ask_fail(ask, &fault);
+		if (ask->name.kind == PROXY_RUN && fault.code == ERR_CONFIG)
+			show_record(ask, &fault);
+		else
+			ask_fail(ask, &fault);
 		return;
 	}
 	ask->place->users++;

@@ -120,6 +120,8 @@ void place_carry(struct ask *ask);
  */
 /* The page of one run (run/proxy_show.c); its files (run/proxy_send.c). */
 void show_run(struct ask *ask);
+/* The same of its record alone, because its target cannot be used here; ends the ask. */
+void show_record(struct ask *ask, const struct err *fault);
 void send_file(struct ask *ask);
 
 #endif

@@ -105,7 +105,8 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 	}
 	AUTO_FREE char *shown = str_shown(host);
 	err_set(err, E_USAGE, "'%s' is not a valid address of a run's port", shown);
-	return err_hint(err, "6006.RUN.localhost, or 6006.r1.RUN.localhost for rank 1");
+	return err_hint(err, "http://6006.demo-3k2f9.localhost/ is port 6006 of demo-3k2f9, "
+			     "6006.r1.demo-3k2f9.localhost that of its rank 1");
 }
 
 void proxy_name_add(const struct proxy_name *name, struct buf *out)

@@ -15,22 +15,17 @@
 #include "run/proxy_file.h"
 #include "run/results.h"
 
-enum { SENTENCE_MAX = 64 << 10, URLS_MAX = 16 << 10 };
+enum { URLS_MAX = 16 << 10 };
 
 /*
  * The record
  */
 
-static void add_why(struct buf *out, const struct run *run)
+static void add_why(struct buf *out, const struct proxy_page_run *page)
 {
-	AUTO_BUF struct buf sentence = {0}, hint = {0};
-
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
-	run_why(run, &sentence, &hint);
-	html_addf(out, "<p>%s</p>\n", sentence.data);
-	if (hint.len)
-		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", hint.data);
+	html_addf(out, "<p>%s</p>\n", page->why);
+	if (*page->why_hint)
+		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", page->why_hint);
 }
 
 static void add_facts(struct buf *out, const struct run *run, int64_t now_ms)
@@ -310,7 +305,7 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	html_addf(out, "</p>\n<h1>%s ", run_id(run));
 	cell_state(out, run, now_ms);
 	buf_adds(out, "</h1>\n");
-	add_why(out, run);
+	add_why(out, page);
 	add_links(out, run);
 	add_ports(out, page);
 	add_metrics(out, run);

@@ -35,6 +35,7 @@ void proxy_page_json(const struct run_list *runs, struct buf *out);
 
 struct proxy_page_run {
 	const struct run *run;
+	const char *why, *why_hint; /* a sentence, and what to do or "" */
 	uint16_t here;
 	bool is_watched; /* the page is loaded again by itself */
 	const char *log; /* the end of it, any bytes */

@@ -11,13 +11,7 @@
 
 /* A window is read at once, so it is what may wait in memory for one who reads slowly; far away a
  * pod is started for each. */
-enum {
-	WINDOW = 4 << 20,
-	FAR_WINDOW = 64 << 20,
-	SIMILAR_MAX = 1000,
-	LIVE_FRESH_MS = 2000,
-	ENDED_FRESH_MS = 60 * 1000
-};
+enum { WINDOW = 4 << 20, FAR_WINDOW = 64 << 20, LIVE_FRESH_MS = 2000, ENDED_FRESH_MS = 60 * 1000 };
 
 /* One file, while it is looked for and read. */
 struct send {
@@ -230,7 +224,7 @@ static void on_list(void *ctx, int status, struct err *fault)
 		return;
 	if (find(send, &send->found)) {
 		answer_found(send);
-	} else if (status < 0 && status != -ERR_LIMIT) {
+	} else if (status < 0) {
 		ask_fail(send->ask, fault);
 	} else {
 		AUTO_FREE char *hint = mem_printf(
@@ -269,5 +263,5 @@ void send_file(struct ask *ask)
 		answer_found(send);
 	else
 		send->call = outputs_list(carrier_target(send->place->carrier), send->handle,
-			send->path, OUTPUTS_THOROUGH, SIMILAR_MAX, &send->found, on_list, send);
+			send->path, OUTPUTS_THOROUGH, 1, &send->found, on_list, send);
 }

@@ -6,9 +6,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/hint_left_out.h"
 #include "run/proxy_cells.h"
 #include "run/proxy_impl.h"
 #include "run/proxy_page.h"
+#include "run/store.h"
 
 enum {
 	TAIL_LINES = 200,
@@ -16,6 +18,7 @@ enum {
 	PATIENCE_MS = 15 * 1000, /* then the page comes with what is there */
 	FAR_PATIENCE_MS = 120 * 1000,
 	LISTED_MAX = 5000,
+	SENTENCE_MAX = 64 << 10,
 	LIVE_FILES_MS = 3000,
 	ENDED_FILES_MS = 30 * 1000,
 };
@@ -74,16 +77,30 @@ static void cut_text(struct show *show)
 		buf_consume(&show->text, (size_t)(end + 1 - show->text.data));
 }
 
+/* page: all but why. */
+static void answer_page(struct ask *ask, struct proxy_page_run *page)
+{
+	AUTO_FREE char *url = cell_url(page->run, PROXY_FILES, 0, ask->proxy->port);
+	AUTO_BUF struct buf html, why, hint;
+
+	buf_init(&html, PROXY_PAGE_MAX);
+	buf_init(&why, SENTENCE_MAX);
+	buf_init(&hint, SENTENCE_MAX);
+	run_why_said(&ask->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
+	page->why = why.data;
+	page->why_hint = hint.data;
+	page->here = ask->proxy->port;
+	proxy_page_run(page, &html);
+	url[strlen(url) - 1] = '\0';
+	ask_page(ask, &html, url);
+}
+
 static void answer(struct show *show)
 {
 	struct ask *ask = show->ask;
-	const struct run *run = place_run(show->place);
-	AUTO_FREE char *url = cell_url(run, PROXY_FILES, 0, ask->proxy->port);
-	AUTO_BUF struct buf html;
 
 	cut_text(show);
-	const struct proxy_page_run page = {.run = run,
-		.here = ask->proxy->port,
+	struct proxy_page_run page = {.run = place_run(show->place),
 		.is_watched = strstr(ask->target, "?watch") != NULL,
 		.log = show->text.data,
 		.log_len = show->text.len,
@@ -92,10 +109,26 @@ static void answer(struct show *show)
 		.files_cut = show->files_cut,
 		.is_far = place_is_far(show->place),
 		.files_fault = &show->files_fault};
-	buf_init(&html, PROXY_PAGE_MAX);
-	proxy_page_run(&page, &html);
-	url[strlen(url) - 1] = '\0';
-	ask_page(ask, &html, url);
+	answer_page(ask, &page);
+}
+
+void show_record(struct ask *ask, const struct err *fault)
+{
+	const struct outputs_files none = {0};
+	AUTO_RUN struct run *run = NULL;
+	AUTO_ERR struct err failure = {0};
+	struct store *store;
+	int r = session_store(ask->proxy->session, &store, &failure);
+
+	if (r == 0)
+		r = store_resolve(store, ask->name.run, &run, &failure);
+	if (r < 0) {
+		ask_fail(ask, &failure);
+		return;
+	}
+	struct proxy_page_run page = {
+		.run = run, .log = "", .log_fault = fault, .files = &none, .files_fault = fault};
+	answer_page(ask, &page);
 }
 
 static void answer_if_whole(struct show *show)

@@ -54,7 +54,7 @@ static int find_registry(struct pushing *pushing, struct registry_config *ret, s
 	if (r != 0 || !target || str_eq(target, "local"))
 		return r;
 	err_set(err, E_CONFIG, "target %s has no registry", target);
-	return err_hint(err, "targets: {%s: {registry: HOST/REPO}}", target);
+	return err_hint(err, "targets: {%s: {registry: registry.example.com/me/dlrun}}", target);
 }
 
 /* The text is checked before the tree is looked at. */

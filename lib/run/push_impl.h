@@ -18,9 +18,10 @@ struct pushing {
 	 * it may be. */
 	task_ask_fn *may_commit;
 	void *may_commit_ctx;
-	struct ref to;             /* where it goes */
-	char *pull;                /* of a registry: the repository as runs name it */
-	struct push_result result; /* as far as it goes */
+	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
+	struct ref to;                  /* where it goes */
+	char *pull;                     /* of a registry: the repository as runs name it */
+	struct push_result result;      /* as far as it goes */
 };
 
 /* The snapshot into result, and when it was hashed. */

@@ -92,6 +92,11 @@ static const struct pack_carried *carried(const struct course *course)
 	return carried->image ? carried : NULL;
 }
 
+static bool has_tree(const struct course *course)
+{
+	return !carried(course) && !course->pushing->added;
+}
+
 static bool base_is_remote(const struct course *course)
 {
 	return base_ref(course)->kind == REF_REGISTRY;
@@ -314,9 +319,13 @@ static int work_carry(struct task *task, void *ctx, struct err *err)
 	struct pushing *pushing = course->pushing;
 
 	int r = task_ask(task, be_ready, course, err);
-	return r < 0 ? r
-		     : pack_carry(&pushing->submission->pack, carried(course), course->sink,
-			       pushing->to.tag, &pushing->result.image, err);
+	if (r < 0)
+		return r;
+	if (pushing->added)
+		return pack_add(&pushing->submission->pack, pushing->added, course->sink,
+			pushing->to.tag, &pushing->result.image, err);
+	return pack_carry(&pushing->submission->pack, carried(course), course->sink,
+		pushing->to.tag, &pushing->result.image, err);
 }
 
 static int work(struct task *task, void *ctx, struct err *err)
@@ -484,6 +493,7 @@ static void open_uploads(struct course *course)
 		.mount_from = mounts_base(course) ? base_ref(course)->repo : NULL,
 		.copy_from = course->pushing->options->copy_base ? course->source : NULL,
 		.base_name = course->pushing->submission->pack.base_name,
+		.trusts_nothing = course->pushing->options->full,
 	};
 
 	course->uploads = uploads_new(&options);
@@ -510,7 +520,7 @@ static void start_work(struct course *course)
 {
 	struct submission *submission = course->pushing->submission;
 
-	if (!carried(course)) {
+	if (has_tree(course)) {
 		submission->will_walk = will_walk;
 		submission->will_read = will_read;
 		submission->will_ctx = course;
@@ -519,7 +529,7 @@ static void start_work(struct course *course)
 		submission->pack.get_base = get_base;
 		submission->pack.get_base_ctx = course;
 	}
-	task_start(course->loop, carried(course) ? work_carry : work, work_done, course,
+	task_start(course->loop, has_tree(course) ? work : work_carry, work_done, course,
 		&course->task);
 }
 
@@ -542,7 +552,7 @@ static void start_early(struct course *course)
 	/* The first push to a repository mounts all layers of the base. */
 	if (mounts_base(course) && course->memory.blobs.n == 0)
 		registry_expect(course->registry, HTTP_CONNECTIONS_MAX);
-	if (carried(course) || has_changed(course))
+	if (!has_tree(course) || has_changed(course))
 		open_sessions(course);
 }
 

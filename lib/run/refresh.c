@@ -171,11 +171,26 @@ static bool take_status(struct ask *ask)
 	return changed || ask->went_on;
 }
 
+/* Of one that has ended: its results may not wait any more. */
+static bool take_loss(struct ask *ask)
+{
+	const struct target_status *status = &ask->status;
+
+	if (ask->result < 0 || status->results_until_ms || !status->results_lost)
+		return false;
+	json_remove(ask->run->doc, TAKE_UNTIL);
+	json_set_str(ask->run->doc, TAKE_LOST, status->results_lost);
+	return true;
+}
+
 static void take_answer(struct refresh *refresh, struct ask *ask)
 {
 	bool merged = finish_merge(&refresh->session->dirs, ask->run);
 
-	if (ask->result < 0)
+	if (run_state_is_final(run_state(ask->run))) {
+		if (take_loss(ask))
+			*vec_push(&refresh->changed) = ask->run;
+	} else if (ask->result < 0)
 		set_unknown(ask->run, ask->err.message);
 	else if (ask->status.state == RUN_UNKNOWN)
 		set_unknown(ask->run, ask->status.text);
@@ -258,7 +273,7 @@ static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t dead
 {
 	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
 	vec_foreach (struct run *, run, runs) {
-		if (run_state_is_final(run_state(*run)))
+		if (run_state_is_final(run_state(*run)) && !take_wait_ms(*run))
 			continue;
 		if (!run_handle(*run)) {
 			judge_unsubmitted(refresh, *run);

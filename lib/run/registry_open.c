@@ -52,6 +52,7 @@ void registry_client_init(
 				.xdg_runtime_dir = session->dirs.xdg_runtime_dir,
 				.xdg_config_home = session->dirs.xdg_config_home,
 				.env = env,
+				.realms = config_list(options->config, "registry_realms"),
 			},
 	};
 	if (str_empty(http.ca_file))

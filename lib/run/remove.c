@@ -31,6 +31,7 @@
 enum {
 	PATIENCE_MS = 5000, /* for a supervisor that writes its last lines */
 	FORGET_MS = 30000,
+	LOOK_MS = 5000,
 };
 
 struct removal {
@@ -85,6 +86,15 @@ static int hold_attempts(
 		r = hold(removal, dir, ATTEMPT_LOCK, deadline_ms, err);
 	}
 	return r;
+}
+
+/* What the store has may not have been written down for want of space. */
+static int check_now(struct session *session, struct run *now, struct err *err)
+{
+	struct run_list one = {.v = &now, .n = 1, .cap = 1};
+	int r = run_state_is_final(run_state(now)) ? 0 : runs_refresh(session, &one, LOOK_MS, err);
+
+	return r < 0 ? r : check_ended(now, err);
 }
 
 static int remove_ref(const struct run *run, struct err *err)
@@ -158,14 +168,18 @@ static int remove_row(struct removal *removal, struct err *err)
 static int remove_all(
 	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
 {
+	AUTO_ERR struct err fault = {0};
 	int r = hold_attempts(removal, run, deadline_ms, err);
 
-	if (r == 0)
-		r = remove_ref(run, err);
+	/* What has no room to remove it is removed once there is room. */
+	if (r == 0 && remove_ref(run, &fault) < 0 && fault.id != E_IO_FULL)
+		r = err_move(err, &fault);
 	if (r == 0)
 		r = forget_attempts(removal, run, err);
 	if (r == 0)
 		r = remove_dir(removal, err);
+	if (r == 0 && err_is_set(&fault))
+		r = remove_ref(run, err);
 	if (r == 0)
 		r = remove_row(removal, err);
 	for (int i = 0; r == 0 && i < 2; i++)
@@ -189,6 +203,6 @@ int run_remove(struct session *session, struct run *run, struct err *err)
 	if (r == 0)
 		r = store_get(removal.store, removal.id, &now, err);
 	if (r == 0)
-		r = check_ended(now, err);
+		r = check_now(session, now, err);
 	return r < 0 ? r : remove_all(&removal, now, deadline_ms, err);
 }

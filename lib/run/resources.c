@@ -17,7 +17,7 @@ static int bad_cpus(const char *text, const char *what, struct err *err)
 	AUTO_FREE char *shown = str_shown(text);
 
 	err_set(err, E_CONFIG, "%s: '%s' is not a number of CPUs", what, shown);
-	return err_hint(err, "%s: 4", what);
+	return err_hint(err, what[0] == '-' ? "--cpus 4" : "resources: {cpus: 4}");
 }
 
 /* Up to three digits behind the point. */
@@ -74,6 +74,21 @@ static void take_size(const struct config *config, const char *key, uint64_t *re
 		*ret = config_size(config, key);
 }
 
+/* As it was given: by an option or in a file. */
+static const char *name_of(const struct config *config, const char *key)
+{
+	if (!config_is_option(config, key))
+		return key;
+	return str_eq(key, "resources.cpus") ? "--cpus" : "--nodes";
+}
+
+static int bad_nodes(const struct config *config, struct err *err)
+{
+	err_set(err, E_USAGE, "%s must be from 1 to %d", name_of(config, "resources.nodes"),
+		RESOURCES_NODES_MAX);
+	return config_blame(config, "resources.nodes", err);
+}
+
 int resources_from_config(const struct config *config, struct resources *ret, struct err *err)
 {
 	const char *cpus = config_str(config, "resources.cpus");
@@ -81,7 +96,7 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 	if (ret->nodes == 0 || config_is_set(config, "resources.nodes"))
 		ret->nodes = (int)config_int(config, "resources.nodes", 1);
 	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX)
-		return err_set(err, E_USAGE, "--nodes must be from 1 to %d", RESOURCES_NODES_MAX);
+		return bad_nodes(config, err);
 	take_size(config, "resources.memory", &ret->memory_bytes);
 	take_size(config, "resources.shm", &ret->shm_bytes);
 	take_size(config, "resources.disk", &ret->disk_bytes);
@@ -90,7 +105,9 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 	take_text(config, "priority", &ret->priority);
 	if (!cpus)
 		return 0;
-	return resources_parse_cpus(cpus, "resources.cpus", &ret->cpus_milli, err);
+	int r = resources_parse_cpus(
+		cpus, name_of(config, "resources.cpus"), &ret->cpus_milli, err);
+	return r < 0 ? config_blame(config, "resources.cpus", err) : 0;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/carry.h"
 #include "run/code_env.h"
 #include "run/ops.h"
 #include "run/retry.h"
@@ -37,6 +38,7 @@ struct restart {
 	struct strv secrets, env, defaults;
 	struct image image;
 	char *dir;
+	char *carried_ref; /* the image with results of the attempt before; or NULL */
 	char handle[TARGET_HANDLE_SIZE];
 	int lock_fd;
 	int after; /* that attempt, as a retry; 0: whatever there is */
@@ -52,6 +54,7 @@ static void restart_done(struct restart *restart)
 	strv_done(&restart->defaults);
 	image_done(&restart->image);
 	free(restart->dir);
+	free(restart->carried_ref);
 	auto_fd(&restart->lock_fd);
 }
 
@@ -95,7 +98,8 @@ static int check_missing(const struct restart *restart, const struct strv *missi
 		return 0;
 	err_set(err, E_SECRET, "%s was set for the run and is not set in this shell",
 		missing->v[0]);
-	return err_hint(err, "%s=… dlrun restart %s", missing->v[0], run_id(restart->run));
+	return err_hint(err, "read -rs %s && export %s && dlrun restart %s", missing->v[0],
+		missing->v[0], run_id(restart->run));
 }
 
 static int load_image(struct restart *restart, struct err *err)
@@ -132,15 +136,16 @@ static int choose_handle(struct restart *restart, struct err *err)
 }
 
 /* Everything that may fail without an effect. */
-static int prepare(struct restart *restart, struct strv *ret_missing, struct err *err)
+static int prepare(
+	struct restart *restart, struct strv *ret_missing, struct strv *ret_notes, struct err *err)
 {
 	struct session *session = restart->session;
-	const struct run *run = restart->run;
+	struct run *run = restart->run;
 
 	int r = spec_from_json(run->spec, &restart->spec, err);
 	if (r == 0)
 		r = secrets_again(
-			session, &restart->spec.secrets, &restart->secrets, ret_missing, err);
+			session, run, &restart->spec.secrets, &restart->secrets, ret_missing, err);
 	if (restart->secrets.n > 0)
 		os_protect_memory();
 	if (r == 0)
@@ -153,6 +158,9 @@ static int prepare(struct restart *restart, struct strv *ret_missing, struct err
 		r = load_image(restart, err);
 	if (r == 0)
 		r = choose_handle(restart, err);
+	if (r == 0 && restart->target->ops->takes_image_from_registry)
+		r = carry_make(
+			session, restart->target, run, &restart->carried_ref, ret_notes, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
 }
 
@@ -182,6 +190,8 @@ static int add_attempt(void *ctx, struct run *run, struct err *err)
 	if (!restart->after)
 		json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
 	run_add_attempt(run, restart->handle);
+	if (restart->carried_ref)
+		run_set_attempt_image(run, restart->carried_ref);
 	run_set_state(run, RUN_QUEUED);
 	return 1;
 }
@@ -212,7 +222,10 @@ static int start(struct restart *restart, struct err *err)
 	job.default_env = &restart->defaults;
 	job.secret_env = &restart->secrets;
 	if (restart->target->ops->takes_image_from_registry) {
-		job.image_ref = json_get_str(json_get(run->doc, "image"), "ref");
+		job.image_ref = restart->carried_ref
+					? restart->carried_ref
+					: json_get_str(json_get(run->doc, "image"), "ref");
+		job.carries = restart->carried_ref != NULL;
 	} else {
 		job.image = &restart->image;
 		r = session_layout(restart->session, &job.layout, err);
@@ -239,13 +252,13 @@ static int check_failed_start(struct restart *restart, int r, struct err *err)
 }
 
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
-	struct run **ret, struct err *err)
+	struct strv *ret_notes, struct run **ret, struct err *err)
 {
-	return run_restart_after(session, run, 0, ret_missing, ret, err);
+	return run_restart_after(session, run, 0, ret_missing, ret_notes, ret, err);
 }
 
 int run_restart_after(struct session *session, const struct run *run, int after,
-	struct strv *ret_missing, struct run **ret, struct err *err)
+	struct strv *ret_missing, struct strv *ret_notes, struct run **ret, struct err *err)
 {
 	AUTO(restart_done)
 	struct restart restart = {.session = session, .lock_fd = -1, .after = after};
@@ -256,7 +269,7 @@ int run_restart_after(struct session *session, const struct run *run, int after,
 	if (r == 0)
 		r = hold(&restart, run, err);
 	if (r == 0)
-		r = prepare(&restart, ret_missing, err);
+		r = prepare(&restart, ret_missing, ret_notes, err);
 	if (r == 0)
 		r = write_row(&restart, err);
 	if (r < 0)

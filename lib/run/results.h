@@ -10,6 +10,7 @@
 #define DLRUN_RUN_RESULTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/json.h"
 #include "base/vec.h"
@@ -21,6 +22,11 @@ enum { RESULTS_KEPT = 20, RESULTS_SHOWN = 4 };
 
 /* files: sorted by path. The caller frees. */
 struct json *results_json(const struct outputs_files *files, bool is_cut);
+/* The same of what the pods of a run have said at their end (KUBE_JOB_RESULTS of kube/job.h):
+ * texts, one for each rank, or NULL. What is missing makes it cut; NULL: the first rank has said
+ * nothing. *ret_params: what files of parameters had in them (run/params.h). The caller frees both.
+ */
+struct json *results_told(char *const *texts, size_t n, struct json **ret_params);
 /* Whether it is one: from elsewhere it may be anything. */
 bool results_is_valid(const struct json *results);
 /* For people: "lightning_logs/ 12 files 3.1 MiB", "model.pt 41 MiB", "and 5 more"; the largest

@@ -205,13 +205,14 @@ static void write_told(struct results_asker *asker)
 	}
 }
 
-/* Curves and last values are then known without asking again. */
+/* Curves and last values are then known without asking again. Of what goes on, who asks for them
+ * brings them (run/metrics_here.h). */
 static void bring_events(struct results_asker *asker, int64_t timeout_ms)
 {
 	struct run_list runs = {0};
 
 	for (size_t i = 0; i < asker->n; i++)
-		if (asker->asks[i].has_events)
+		if (asker->asks[i].has_events && run_state_is_final(run_state(asker->asks[i].run)))
 			*vec_push(&runs) = asker->asks[i].run;
 	metrics_bring(asker->session, &runs, timeout_ms);
 	vec_done(&runs);

@@ -31,9 +31,12 @@ static bool is_failure(const struct run_exit *exit)
 
 static bool is_disruption(const struct run_exit *exit)
 {
-	return str_eq(exit->origin, "cluster") &&
-	       (str_eq(exit->reason, "Evicted") || str_eq(exit->reason, "Preempted") ||
-		       str_eq(exit->reason, "NodeLost"));
+	static const char *const reasons[] = {"Evicted", "Preempted", "NodeLost", "Deleted"};
+
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+		if (str_eq(exit->origin, "cluster") && str_eq(exit->reason, reasons[i]))
+			return true;
+	return false;
 }
 
 /* Of the program, since somebody has started it by hand. */
@@ -69,8 +72,8 @@ bool run_wants_retry(const struct run *run)
 		run_attempts(run) >= RETRY_ATTEMPTS_MAX)
 		return false;
 	run_get_exit(run, &exit);
-	return (is_failure(&exit) || is_disruption(&exit)) &&
-	       count_failures(run) <= retries_of(run) && retries_of(run) > 0;
+	return is_disruption(&exit) ||
+	       (is_failure(&exit) && count_failures(run) <= retries_of(run));
 }
 
 static char *sentence(const struct run *ended)
@@ -113,16 +116,16 @@ static int read_again(struct session *session, struct run *run, struct err *err)
 int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err)
 {
 	AUTO_FREE char *text = sentence(run);
-	AUTO_STRV struct strv missing = {0};
+	AUTO_STRV struct strv missing = {0}, notes = {0};
 	AUTO_ERR struct err fault = {0};
 	struct run *now = NULL;
 
 	*ret_text = NULL;
-	int r = run_restart_after(session, run, run_attempts(run), &missing, &now, &fault);
+	int r = run_restart_after(session, run, run_attempts(run), &missing, &notes, &now, &fault);
 	if (now)
 		put(run, now);
 	if (r == 0) {
-		*ret_text = TAKE(text);
+		*ret_text = notes.n ? mem_printf("%s; %s", text, notes.v[0]) : TAKE(text);
 		return 0;
 	}
 	if (fault.id == E_RUN_RUNNING || fault.id == E_RUN_ENDED || fault.id == E_IO_LOCK)

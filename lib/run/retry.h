@@ -1,9 +1,9 @@
 /*
  * Gangs in clusters (runs of several nodes): without JobSet nothing there starts all of their nodes
  * anew, so that whoever watches the run does, as often as its retries say. What counts is as with
- * other runs: a failure of the program. A disruption (evicted, preempted, node lost) is repeated
- * without counting, where retries were asked for; a time limit, a cancel, an image that cannot be
- * had are not.
+ * other runs: a failure of the program. A disruption (evicted, preempted, a pod deleted, a node
+ * lost) is repeated without counting, as the cluster does with one pod; a time limit, a cancel, an
+ * image that cannot be had are not repeated.
  */
 #ifndef DLRUN_RUN_RETRY_H
 #define DLRUN_RUN_RETRY_H

@@ -249,12 +249,17 @@ bool run_cancelling(const struct run *run)
 	return json_get_bool(run->doc, "cancelling", false);
 }
 
-const char *run_image_digest(const struct run *run)
+static const char *digest_of(const struct json *image)
 {
-	const char *ref = json_get_str(json_get(run->doc, "image"), "ref");
+	const char *ref = json_get_str(image, "ref");
 	const char *at = ref ? strrchr(ref, '@') : NULL;
 
 	return at ? at + 1 : NULL;
+}
+
+const char *run_image_digest(const struct run *run)
+{
+	return digest_of(json_get(run->doc, "image"));
 }
 
 /*
@@ -267,7 +272,7 @@ static const char *known_word(const char *word)
 	static const char *const words[] = {"job", "dlrun", "Completed", "Error", "Signal",
 		"Timeout", "Cancelled", "Lost", "NotFound", "NotExecutable", "Interrupted",
 		"StartFailed", "setup", "SetupFailed", "cluster", "OutOfMemory", "Evicted",
-		"Preempted", "NodeLost", "PeerEnded"};
+		"Preempted", "NodeLost", "Deleted", "PeerEnded"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		if (str_eq(word, words[i]))
@@ -402,7 +407,23 @@ void run_add_attempt(struct run *run, const char *handle)
 	json_set(run->doc, "text", json_null());
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");
+	json_remove(run->doc, "results_until");
+	json_remove(run->doc, "results_lost");
 	json_set_bool(run->doc, "cancelling", false);
+}
+
+void run_set_attempt_image(struct run *run, const char *ref)
+{
+	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
+
+	json_set_str(json_sub(attempt, "image"), "ref", ref);
+	json_add(attempts, attempt);
+	json_set(run->doc, "attempts", attempts);
+}
+
+const char *run_attempt_image_digest(const struct run *run)
+{
+	return digest_of(json_get(last_attempt(run), "image"));
 }
 
 void run_set_attempt_exit(

@@ -97,6 +97,10 @@ void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
 /* Of attempt number, from 1; NULL if there is none. */
 const char *run_attempt_handle(const struct run *run, int number);
+/* The newest attempt has an image of its own: that of the run, and more (run/carry.h). NULL: it
+ * does not. */
+void run_set_attempt_image(struct run *run, const char *ref);
+const char *run_attempt_image_digest(const struct run *run);
 /* Of the newest attempt; the run's times follow (started: of the first attempt). 0: not yet. */
 void run_set_attempt_exit(
 	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);

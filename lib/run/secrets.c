@@ -10,11 +10,12 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/foreign.h"
 
 static int no_value(const char *name, const char *why, struct err *err)
 {
 	err_set(err, E_SECRET, "secret %s: %s", name, why);
-	return err_hint(err, "export %s=…, or --secret %s=@FILE", name, name);
+	return err_hint(err, "read -rs %s && export %s   # asks for it, without echo", name, name);
 }
 
 static char *file_path(const struct secrets_source *source, const char *file)
@@ -67,9 +68,10 @@ int secrets_read(const struct secrets_source *source, const char *item, struct s
 		if (item[len + 1] == '@' && item[len + 2])
 			return read_file(source, name, item + len + 2, ret, ret_open, err);
 		/* A value would be in argv, where everybody sees it. */
-		err_set(err, E_SECRET, "secret %s: its value does not belong on a command line",
-			name);
-		return err_hint(err, "export %s=…, then --secret %s", name, name);
+		err_set(err, E_SECRET,
+			"secret %s: other users can read a value on the command line", name);
+		return err_hint(err, "read -rs %s && export %s   # asks for it; then: --secret %s",
+			name, name, name);
 	}
 	value = env_get(source->env, name);
 	if (!value)
@@ -110,19 +112,24 @@ static const char *find_pair(const struct strv *pairs, const char *name)
 
 /* As the configuration has it now, as a secret or in `env:`; else from this shell. */
 static int read_again(const struct config *config, const struct secrets_source *source,
-	const char *name, struct strv *ret)
+	const char *name, bool is_foreign, struct strv *ret)
 {
 	const char *item = find_pair(config_secrets(config), name);
 	const char *pair = item ? NULL : find_pair(config_env(config), name);
+	bool is_named = item || pair || strv_find(config_secrets(config), name) >= 0 ||
+			strv_find(config_env(config), name) >= 0;
 
+	/* Whoever wrote the record would choose what of this machine is sent to it. */
+	if (strchr(name, '=') || (is_foreign && !is_named))
+		return -1;
 	if (!pair)
 		return secrets_read(source, item ? item : name, ret, NULL, NULL);
 	env_set(ret, pair, false);
 	return 0;
 }
 
-int secrets_again(struct session *session, const struct strv *names, struct strv *ret,
-	struct strv *ret_missing, struct err *err)
+int secrets_again(struct session *session, const struct run *run, const struct strv *names,
+	struct strv *ret, struct strv *ret_missing, struct err *err)
 {
 	AUTO_FREE char *dir = NULL;
 	struct config *config;
@@ -134,7 +141,7 @@ int secrets_again(struct session *session, const struct strv *names, struct strv
 		return r;
 	struct secrets_source source = secrets_of_config(session, &dir);
 	for (size_t i = 0; i < names->n; i++)
-		if (read_again(config, &source, names->v[i], ret) < 0)
+		if (read_again(config, &source, names->v[i], foreign_is(run), ret) < 0)
 			strv_add(ret_missing, names->v[i]);
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/vec.h"
+#include "run/run.h"
 #include "run/session.h"
 
 enum { SECRET_MAX = 64 * 1024 }; /* bytes of a value; the kernel takes 128 KiB for a variable */
@@ -24,10 +25,12 @@ struct secrets_source {
 int secrets_read(const struct secrets_source *source, const char *item, struct strv *ret,
 	bool *ret_open, struct err *err);
 
-/* The values of an earlier run's names for another attempt: from the files that the configuration
- * names, its `env:`, else from this shell. Names without a value are added to ret_missing. */
-int secrets_again(struct session *session, const struct strv *names, struct strv *ret,
-	struct strv *ret_missing, struct err *err);
+/* The values of run's names for another attempt or beside it: from the files that the configuration
+ * names, its `env:`, else from this shell. What is no name is nothing, and a record from elsewhere
+ * (run/foreign.h) gets nothing of this shell that the configuration does not name. Names without a
+ * value are added to ret_missing. */
+int secrets_again(struct session *session, const struct run *run, const struct strv *names,
+	struct strv *ret, struct strv *ret_missing, struct err *err);
 
 /* The sources of what the configuration names, and of what options name. The caller frees *ret_dir,
  * which the source borrows. */

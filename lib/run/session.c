@@ -8,16 +8,25 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/config_trust.h"
 #include "run/kube_open.h"
 #include "run/node_open.h"
 #include "run/store.h"
+#include "snap/repo.h"
 
 #define SITE_CONFIG "/etc/dlrun/config.yaml"
 
 int session_init(struct session *session, const struct session_env *env, struct err *err)
 {
 	*session = (struct session){.env = *env};
-	return dirs_find(&env->dirs, &session->dirs, err);
+	int r = dirs_find(&env->dirs, &session->dirs, err);
+
+	if (r < 0)
+		return r;
+	session->trust = fs_join(session->dirs.state, "trust");
+	if (session->dirs.config)
+		session->user_config = mem_printf("%s/dlrun/config.yaml", session->dirs.config);
+	return 0;
 }
 
 void session_end_submit(struct session *session)
@@ -39,6 +48,9 @@ void session_done(struct session *session)
 	if (session->place)
 		tree_place_done(session->place);
 	free(session->place);
+	free(session->foreign);
+	free(session->trust);
+	free(session->user_config);
 	kube_clusters_free(session->clusters);
 	node_hosts_close(session->nodes);
 	loop_free(session->loop);
@@ -53,6 +65,45 @@ struct loop *session_loop(struct session *session)
 	return session->loop;
 }
 
+/*
+ * Configuration
+ */
+
+static bool git_trusts(void *ctx, const char *dir)
+{
+	const struct session *session = ctx;
+	const struct repos_options options = {
+		.home = session->dirs.home, .xdg_config = session->env.dirs.xdg_config_home};
+
+	return repo_is_called_safe(&options, dir);
+}
+
+/* Without the project's. */
+static struct config_files other_files(struct session *session)
+{
+	return (struct config_files){
+		.trust = session->trust,
+		.git_trusts = git_trusts,
+		.git_ctx = session,
+		.user = session->user_config,
+		.site = session->env.site_config ? session->env.site_config : SITE_CONFIG,
+		.env = session->env.env,
+		.inside_run = session->env.inside_run,
+	};
+}
+
+static bool marker_counts(void *ctx, const char *path)
+{
+	struct session *session = ctx;
+	struct config_files files = other_files(session);
+
+	if (config_project_counts(&files, path))
+		return true;
+	if (!session->foreign)
+		session->foreign = mem_strdup(path);
+	return false;
+}
+
 int session_place(struct session *session, const struct tree_place **ret, struct err *err)
 {
 	struct tree_place_options options = {
@@ -61,6 +112,8 @@ int session_place(struct session *session, const struct tree_place **ret, struct
 		.marker = CONFIG_FILE,
 		.git_dir = session->env.git_dir,
 		.work_tree = session->env.git_work_tree,
+		.marker_counts = marker_counts,
+		.marker_ctx = session,
 	};
 
 	if (!session->place) {
@@ -75,10 +128,6 @@ int session_place(struct session *session, const struct tree_place **ret, struct
 	*ret = session->place;
 	return 0;
 }
-
-/*
- * Configuration
- */
 
 /* The nearest file upwards from the start to the root of the tree; NULL: none. */
 static char *find_project(const struct tree_place *place)
@@ -97,32 +146,54 @@ static char *find_project(const struct tree_place *place)
 	}
 }
 
-int session_config(struct session *session, struct config **ret, struct err *err)
+static int load_config(struct session *session, bool review, struct config **ret, struct err *err)
 {
 	const struct tree_place *place = NULL;
-	AUTO_FREE char *project = NULL, *user = NULL;
+	struct config_files files = other_files(session);
+	AUTO_FREE char *project = NULL;
 	AUTO_ERR struct err outside = {0};
 
-	if (session->config) {
-		*ret = session->config;
-		return 0;
-	}
 	if (session_place(session, &place, &outside) == 0)
 		project = find_project(place);
 	else
 		log_note("no dlrun.yaml of a tree: %s", outside.message);
-	if (session->dirs.config)
-		user = mem_printf("%s/dlrun/config.yaml", session->dirs.config);
-	struct config_files files = {
-		.project = project,
-		.user = user,
-		.site = session->env.site_config ? session->env.site_config : SITE_CONFIG,
-		.env = session->env.env,
-		.inside_run = session->env.inside_run,
-	};
-	int r = config_load(&files, &session->config, err);
+	/* One above that is not read is said, too. */
+	files.project = project ? project : session->foreign;
+	files.root = project ? place->root : NULL;
+	files.review = review;
+	return config_load(&files, ret, err);
+}
+
+static int check_config(const struct session *session, struct err *err)
+{
+	int r = session->env.must_count ? config_check_counting(session->config, err) : 0;
+	AUTO_FREE char *text = r == 0 ? config_not_counting(session->config) : NULL;
+	AUTO_FREE char *line = text ? mem_printf("%s: dlrun config trust", text) : NULL;
+
+	if (line && session->env.say)
+		session->env.say(session->env.say_ctx, line);
+	return r;
+}
+
+int session_config(struct session *session, struct config **ret, struct err *err)
+{
+	if (!session->config) {
+		int r = load_config(session, false, &session->config, err);
+		if (r == 0)
+			r = check_config(session, err);
+		if (r < 0)
+			return r;
+	}
+	*ret = session->config;
+	return 0;
+}
+
+int session_review(struct session *session, struct config **ret, char **ret_dir, struct err *err)
+{
+	int r = load_config(session, true, ret, err);
+
 	if (r == 0)
-		*ret = session->config;
+		*ret_dir = mem_strdup(session->trust);
 	return r;
 }
 

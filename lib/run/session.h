@@ -28,6 +28,7 @@ struct session_env {
 	const char *source_date_epoch;
 	const char *const *env;  /* the whole environment */
 	bool inside_run;         /* DLRUN_RUN_ID is set */
+	bool must_count;         /* a project's file that needs confirming is an error */
 	bool has_terminal;       /* stdin is one: programs that log in may ask there */
 	const char *self;        /* path of this program, for the supervisor */
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
@@ -54,6 +55,8 @@ struct session {
 	struct dirs dirs;
 	struct config *config;
 	struct tree_place *place;
+	char *trust, *user_config; /* what is confirmed; the user's file */
+	char *foreign;             /* a dlrun.yaml above that belongs to another user; or NULL */
 	struct store *store;
 	struct layout *layout;
 	struct loop *loop;
@@ -72,8 +75,11 @@ void session_end_submit(struct session *session);
 
 /* Each opens once and returns the same thing again. */
 int session_place(struct session *session, const struct tree_place **ret, struct err *err);
-/* Outside of any tree (/, $HOME) only the user's and the site's files count. */
+/* Outside of any tree (/, $HOME) only the user's and the site's files count. What of the project's
+ * does not count either (run/config_trust.h) is said; E_CONFIG_TRUST with env.must_count. */
 int session_config(struct session *session, struct config **ret, struct err *err);
+/* The configuration for being confirmed in *ret_dir: the project's file is read whoever owns it. */
+int session_review(struct session *session, struct config **ret, char **ret_dir, struct err *err);
 int session_store(struct session *session, struct store **ret, struct err *err);
 /* The local image layout, made when it is missing. */
 int session_layout(struct session *session, struct layout **ret, struct err *err);

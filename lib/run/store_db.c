@@ -70,6 +70,23 @@ static int fail_system(struct store *store, struct err *err)
 	return err_hint(err, "export XDG_STATE_HOME=/var/tmp/$USER");
 }
 
+/* Where no locks are to be had the lock is a directory, which one that was killed leaves behind.
+ * Whether its owner lives on another machine cannot be known here. */
+static int fail_busy(const struct store *store, struct err *err)
+{
+	AUTO_FREE char *lock = mem_printf("%s.lock", store->path);
+	AUTO_BUF struct buf quoted;
+
+	buf_init(&quoted, 2 * PATH_MAX);
+	int r = err_set(err, E_IO_LOCK, "another dlrun holds %s", store->path);
+	if (!store->network || access(lock, F_OK))
+		return r;
+	str_shell_quote(&quoted, lock);
+	err_evidence(err, "or one that was killed has left %s", lock);
+	err_evidence(err, "if no dlrun runs on any machine with this home, remove it");
+	return err_hint(err, "rmdir %s", quoted.data);
+}
+
 int store_fail(struct store *store, struct err *err)
 {
 	switch (sqlite3_errcode(store->db)) {
@@ -81,7 +98,7 @@ int store_fail(struct store *store, struct err *err)
 		return err_set(err, E_IO_PERMISSION, "%s cannot be written", store->path);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-		return err_set(err, E_IO_LOCK, "another dlrun holds %s", store->path);
+		return fail_busy(store, err);
 	case SQLITE_CANTOPEN:
 	case SQLITE_IOERR:
 	case SQLITE_PERM:
@@ -184,10 +201,13 @@ static int check_version(struct store *store, int *ret, struct err *err)
 
 	if (r < 0)
 		return r;
-	if (version < 0 || version > VERSION)
-		return err_set(err, E_STORE_VERSION,
+	if (version < 0 || version > VERSION) {
+		err_set(err, E_STORE_VERSION,
 			"%s was written by a newer dlrun (format %d, this one reads up to %d)",
 			store->path, version, VERSION);
+		err_evidence(err, "run that dlrun, or use another directory with this one");
+		return err_hint(err, "export XDG_STATE_HOME=/var/tmp/$USER");
+	}
 	*ret = version;
 	return 0;
 }

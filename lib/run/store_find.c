@@ -35,8 +35,8 @@ static int find_back(struct store *store, int64_t back, struct run **ret, struct
 	if (r < 0)
 		return r;
 	if (runs.n == 0 && back == 0) {
-		err_set(err, E_RUN_NOT_FOUND, "there is no run yet");
-		return err_hint(err, "dlrun submit -- PROGRAM");
+		err_set(err, E_RUN_NOT_FOUND, "no runs yet");
+		return err_hint(err, "dlrun submit -- python3 train.py");
 	}
 	if (runs.n == 0) {
 		size_t all;
@@ -47,7 +47,7 @@ static int find_back(struct store *store, int64_t back, struct run **ret, struct
 		if (r < 0)
 			return r;
 		all = runs.n;
-		err_set(err, E_RUN_NOT_FOUND, "there is no run @-%lld, only %zu %s recorded",
+		err_set(err, E_RUN_NOT_FOUND, "no run @-%lld: only %zu %s recorded",
 			(long long)back, all, all == 1 ? "is" : "are");
 		return err_hint(err, "dlrun ps -a");
 	}

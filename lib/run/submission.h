@@ -16,11 +16,14 @@ struct submission {
 	const struct submit_events *events; /* may be NULL */
 	struct config *config;              /* the session's */
 	const struct tree_place *place;     /* the session's; NULL with --from */
+	char *live_root;                    /* of the live tree that words may lead to, or NULL */
 	struct run *parent;                 /* --from RUN */
 	char *from_digest, *from_ref;       /* --from: the image */
 	struct code from;                   /* the same, where it had to be looked into */
 	struct json *from_config;           /* of that */
-	struct pack_carried carried;        /* its image is set: what goes along with the run */
+	struct entry_list from_entries;     /* submission_entries */
+	bool has_entries;
+	struct pack_carried carried; /* its image is set: what goes along with the run */
 	struct spec spec;
 	struct strv secret_env; /* K=V */
 	struct strv typed_env;  /* K=V in front of the command */
@@ -50,10 +53,16 @@ void submission_note(struct submission *submission, const char *fmt, ...) ERR_PR
 
 /* Everything that can be refused without looking at the files of the tree; nothing is written. */
 int submission_check(struct submission *submission, struct err *err);
+/* E_IMAGE_NONE where the base image, as far as it is here, surely lacks the command's program, and
+ * nothing else can bring it. */
+int submission_check_program(const struct submission *submission, struct err *err);
 /* Parts of it: --from, before the target is known and afterwards; the values of secrets; what
  * surrounds the code (run/world.h). */
 int submission_take_from(struct submission *submission, struct err *err);
 int submission_find_from(struct submission *submission, struct err *err);
+/* What the run's tree will have: of the snapshot, with --from of that image, which is read at the
+ * first call. NULL: it is not known. */
+const struct entry_list *submission_entries(struct submission *submission);
 int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
 /* What of the world only the snapshot can tell. */
@@ -66,7 +75,8 @@ int submission_start_file(struct submission *submission, struct err *err);
 /* What the target, which is a machine, cannot honour: E_TARGET_UNSUPPORTED, E_GPU_COUNT, or it is
  * said. */
 int submission_check_honour(struct submission *submission, struct err *err);
-/* Paths of the live tree in the command and the environment become the run's own. */
+/* Paths of the live tree in the command and the environment become the run's own; with --from, if
+ * words were given. */
 void submission_own_paths(struct submission *submission);
 /* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL
  * if it leads out. The caller frees. */

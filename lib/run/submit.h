@@ -52,8 +52,8 @@ struct submit_events {
 
 /* What would happen: nothing is written. */
 struct submit_preview {
-	struct snapshot *snapshot;
-	struct json *doc; /* dlrun/run/v1 as it would be */
+	struct snapshot *snapshot; /* NULL with --from */
+	struct json *doc;          /* dlrun/run/v1 as it would be */
 	/* What would be made in a cluster (target_ops.preview), where objects were asked for. */
 	struct json *objects;
 	struct strv notes;

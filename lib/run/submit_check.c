@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/base_program.h"
 #include "run/submission.h"
 #include "run/words.h"
 
@@ -22,6 +23,8 @@ void submission_done(struct submission *submission)
 	free(submission->from_ref);
 	code_done(&submission->from);
 	json_free(submission->from_config);
+	entry_list_done(&submission->from_entries);
+	free(submission->live_root);
 	spec_done(&submission->spec);
 	strv_done(&submission->secret_env);
 	strv_done(&submission->typed_env);
@@ -66,12 +69,12 @@ static int append_words(struct submission *submission, const struct strv *words,
 
 	if (spec->command.n == 0) {
 		AUTO_FREE char *shown = str_escaped(words->v[0]);
-		err_set(err, E_RUN_COMMAND, "%s can only follow a command, and there is none",
-			shown);
-		return err_hint(err, "dlrun submit -- PROGRAM %s", shown);
+		err_set(err, E_RUN_COMMAND, "%s is an argument without a command", shown);
+		return err_hint(err, "dlrun submit -- python3 train.py %s", shown);
 	}
 	if (spec->shell)
-		return err_set(err, E_USAGE, "words cannot be added to a line for the shell");
+		return err_set(err, E_USAGE,
+			"arguments cannot be appended to a command that is a shell line");
 	for (size_t i = 0; i < words->n; i++)
 		strv_add(&spec->command, words->v[i]);
 	return 0;
@@ -139,8 +142,10 @@ static int add_pairs(
 			AUTO_FREE char *whole = mem_printf("%s=%s", pair, value);
 			keep_pair(submission, whole);
 		} else if (required) {
-			err_set(err, E_USAGE, "--env %s: it is not set in this shell", pair);
-			return err_hint(err, "dlrun submit --env %s=VALUE …", pair);
+			err_set(err, E_USAGE, "--env %s: the variable is not set in this shell",
+				pair);
+			return err_hint(
+				err, "export %s=1   # or give the value: --env %s=1", pair, pair);
 		} else {
 			submission_warn(submission, "env: %s is not set in this shell", pair);
 		}
@@ -163,8 +168,8 @@ static int check_tags(const struct strv *tags, struct err *err)
 {
 	for (size_t i = 0; tags && i < tags->n; i++)
 		if (!tags->v[i][0] || tags->v[i][0] == '=') {
-			err_set(err, E_USAGE, "--tag needs a word");
-			return err_hint(err, "dlrun submit --tag NAME=VALUE …");
+			err_set(err, E_USAGE, "--tag must have a name");
+			return err_hint(err, "--tag baseline");
 		}
 	return 0;
 }
@@ -303,19 +308,12 @@ static void set_limits(struct submission *submission)
 
 static int open_target(struct submission *submission, struct err *err)
 {
-	const struct config_origin *origin = config_origin(submission->config, "target");
 	const char *name = config_str(submission->config, "target");
 
 	int r = target_open(submission->session, name ? name : "local", &submission->target, err);
 	if (r == 0 && submission->target->ops->warm)
 		submission->target->ops->warm(submission->target);
-	if (r == 0 || err->id != E_TARGET || !origin->file || origin->source == CONFIG_FROM_OPTION)
-		return r;
-	if (origin->line)
-		err_evidence(err, "named in %s:%u", origin->file, origin->line);
-	else
-		err_evidence(err, "named in %s", origin->file);
-	return r;
+	return r < 0 && err->id == E_TARGET ? config_blame(submission->config, "target", err) : r;
 }
 
 static int fail_no_image(const struct submission *submission, struct err *err)
@@ -330,32 +328,49 @@ static int fail_no_image(const struct submission *submission, struct err *err)
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
 
-/* A base that is empty has no program but those of the tree, and no shell. */
-static int check_program(const struct submission *submission, struct err *err)
+/* Whether something may bring a program that is not in the layers of the base. */
+static bool may_come(const struct submission *submission)
 {
 	const struct spec *spec = &submission->spec;
-	const char *program = spec->shell ? "sh" : spec->command.v[0];
+	const struct config *config = submission->config;
+	const struct json *target = config_target(config, submission->target->name);
+	const struct image_base *base = submission->pack.base;
+	const struct json *entrypoint =
+		json_get(json_get(base ? base->config_json : NULL, "config"), "Entrypoint");
 
-	if (submission->pack.base_ref.kind != REF_SCRATCH || strchr(program, '/') ||
-		env_get((const char *const *)spec->env.v, "PATH"))
-		return 0;
-	AUTO_FREE char *shown = str_shown(program);
-	err_set(err, E_IMAGE_NONE,
-		"the image has no program '%s': its base is scratch, which is empty", shown);
-	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	return env_get((const char *const *)spec->env.v, "PATH") || spec->world.before ||
+	       spec->world.setup.run || json_get(target, "volumes") ||
+	       json_get(target, "overlay") ||
+	       (entrypoint && json_first(entrypoint) &&
+		       !str_eq(config_str(config, "entrypoint"), "none"));
 }
 
-/* Nothing of this machine is in the container of a cluster. Of a base in a registry nothing but its
- * configuration is read here, which does not name its programs. */
-static int check_image(const struct submission *submission, struct err *err)
+/* Nothing of this machine is in the container of a cluster. */
+static bool needs_base(const struct submission *submission)
 {
-	bool is_packed = !submission->from_digest || submission->carried.image;
+	return submission->target->ops->takes_image_from_registry &&
+	       (!submission->from_digest || submission->carried.image);
+}
 
-	if (!submission->target->ops->takes_image_from_registry || !is_packed)
+int submission_check_program(const struct submission *submission, struct err *err)
+{
+	const struct spec *spec = &submission->spec;
+	const struct pack *pack = &submission->pack;
+	const char *program = spec->shell ? "sh" : spec->command.v[0];
+	AUTO_BASE_PROGRAM struct base_program found = {0};
+
+	if (!needs_base(submission) || strchr(program, '/') || may_come(submission))
 		return 0;
-	if (!config_is_set(submission->config, "image"))
-		return fail_no_image(submission, err);
-	return check_program(submission, err);
+	if (pack->base_ref.kind == REF_SCRATCH)
+		found = (struct base_program){.has = BASE_LACKS, .why = mem_strdup("it is empty")};
+	else if (pack->base)
+		base_program_find(pack->base, program, &found);
+	if (found.has != BASE_LACKS)
+		return 0;
+	AUTO_FREE char *shown = str_shown(program), *base = str_shown(pack->base_name);
+	err_set(err, E_IMAGE_NONE, "the image has no program '%s': its base is %s, and %s", shown,
+		base, found.why);
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
 
 static int find_place(struct submission *submission, struct err *err)
@@ -365,9 +380,11 @@ static int find_place(struct submission *submission, struct err *err)
 	if (submission->from_digest)
 		return 0;
 	r = session_place(submission->session, &submission->place, err);
-	if (r == 0)
-		submission->spec.cwd = mem_strdup(submission->place->prefix);
-	return r;
+	if (r < 0)
+		return r;
+	submission->spec.cwd = mem_strdup(submission->place->prefix);
+	submission->live_root = mem_strdup(submission->place->root);
+	return 0;
 }
 
 int submission_check(struct submission *submission, struct err *err)
@@ -384,12 +401,17 @@ int submission_check(struct submission *submission, struct err *err)
 	if (r == 0 && !submission->from_digest)
 		r = pack_init(&submission->pack, submission->session, NULL,
 			submission->options->full, err);
-	if (r == 0)
-		r = check_image(submission, err);
+	if (r == 0 && needs_base(submission) && !config_is_set(submission->config, "image"))
+		r = fail_no_image(submission, err);
 	if (r < 0)
 		return r;
 	set_limits(submission);
-	return submission_set_world(submission, err);
+	r = submission_set_world(submission, err);
+	if (r == 0)
+		r = submission_check_program(submission, err);
+	if (r == 0 && submission->from_digest)
+		submission_own_paths(submission);
+	return r;
 }
 
 /*

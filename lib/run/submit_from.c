@@ -1,10 +1,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "oci/config.h"
 #include "oci/ref.h"
 #include "run/image_facts.h"
+#include "run/ops.h"
 #include "run/store.h"
 #include "run/submission.h"
 #include "run/words.h"
@@ -14,6 +16,17 @@
  * from where it is, dlrun's own layers of it are carried along: into a registry, or to this
  * machine.
  */
+
+/* The tree that the run was submitted from, if that was here. */
+static char *root_of(const struct run *run)
+{
+	const struct json *origin = json_get(run->doc, "origin");
+	char machine[OS_ID_SIZE];
+
+	if (!os_machine_id(machine) || !str_eq(json_get_str(origin, "machine"), machine))
+		return NULL;
+	return words_get_one(origin, "root");
+}
 
 static int take_parent(struct submission *submission, struct err *err)
 {
@@ -27,6 +40,7 @@ static int take_parent(struct submission *submission, struct err *err)
 		r = spec_from_json(submission->parent->spec, &submission->spec, err);
 	if (r < 0)
 		return r;
+	submission->live_root = root_of(submission->parent);
 	digest = run_image_digest(submission->parent);
 	submission->from_ref = words_get_one(json_get(submission->parent->doc, "image"), "ref");
 	if (!digest || !submission->from_ref)
@@ -39,6 +53,7 @@ static int take_parent(struct submission *submission, struct err *err)
 /* REPO@sha256:… */
 static int take_image(struct submission *submission, struct err *err)
 {
+	const struct tree_place *place;
 	AUTO_REF struct ref ref = {0};
 
 	int r = ref_parse(submission->options->from, &ref, err);
@@ -49,6 +64,8 @@ static int take_image(struct submission *submission, struct err *err)
 	submission->from_digest = mem_strdup(ref.digest);
 	submission->from_ref = mem_strdup(submission->options->from);
 	submission->spec.cwd = mem_strdup(".");
+	if (session_place(submission->session, &place, NULL) == 0)
+		submission->live_root = mem_strdup(place->root);
 	return 0;
 }
 
@@ -91,6 +108,35 @@ static int open_code(struct submission *submission, struct err *err)
 		return err_prefix(err, "the code of %s", run_id(submission->parent));
 	AUTO_FREE char *shown = str_escaped(submission->from_ref);
 	return err_prefix(err, "--from %s", shown);
+}
+
+static int read_entries(struct submission *submission)
+{
+	AUTO_ENTRIES struct entry_list list = {0};
+	AUTO(code_done) struct code code = {0};
+
+	if (submission->parent)
+		return run_entries(
+			submission->session, submission->parent, &submission->from_entries, NULL);
+	int r = code_open(submission->session, submission->from_ref, &code, NULL);
+	if (r == 0)
+		r = image_entries_above(code.layout, &code.image, 0, &list, NULL);
+	if (r < 0)
+		return r;
+	submission->from_entries = list;
+	list = (struct entry_list){0};
+	return 0;
+}
+
+const struct entry_list *submission_entries(struct submission *submission)
+{
+	if (submission->snapshot)
+		return &submission->snapshot->entries;
+	if (!submission->from_digest)
+		return NULL;
+	if (!submission->has_entries)
+		submission->has_entries = read_entries(submission) == 0;
+	return submission->has_entries ? &submission->from_entries : NULL;
 }
 
 static int carry(struct submission *submission, struct err *err)

@@ -18,11 +18,6 @@
 
 enum { GPU_LOOK_MS = 10000, NAMES_MAX = 4096 };
 
-static bool is_asked(const struct submission *submission, const char *key)
-{
-	return config_origin(submission->config, key)->source == CONFIG_FROM_OPTION;
-}
-
 static bool is_local(const struct submission *submission)
 {
 	return !submission->target->ops->asks_first;
@@ -48,15 +43,14 @@ static int refuse_key(
 
 	if (!config_is_set(submission->config, key))
 		return 0;
-	if (!is_asked(submission, key)) {
+	if (!config_is_option(submission->config, key)) {
 		submission_note(submission, "%s: target %s has no %s, so it does not count here",
 			key, name, what);
 		return 0;
 	}
 	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", key, shown ? shown : "",
 		name, what);
-	return err_hint(err, "leave out --%s, or choose a cluster: -t kube --%s %s", key, key,
-		shown ? shown : "NAME");
+	return err_hint(err, "dlrun submit -t kube …");
 }
 
 /* Programs of a machine run on it. */
@@ -66,16 +60,15 @@ static int check_image(struct submission *submission, struct err *err)
 		   *image = config_str(submission->config, "image");
 
 	if (str_empty(image) || str_eq(image, "scratch") || runtime_of(submission) ||
-		!is_asked(submission, "image"))
+		!config_is_option(submission->config, "image"))
 		return 0;
 	AUTO_FREE char *shown = str_shown(image);
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"--image %s: target %s runs programs on the machine itself, without an image",
 		shown, name);
 	if (is_local(submission))
-		return err_hint(
-			err, "leave out --image, or choose a cluster: -t kube --image %s", shown);
-	return err_hint(err, "targets: {lab: {kind: ssh, hosts: [HOST], runtime: podman}}");
+		return err_hint(err, "dlrun submit -t kube …");
+	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
 }
 
 /*
@@ -87,7 +80,7 @@ static int too_much(struct submission *submission, const char *key, const char *
 {
 	const char *dot = strrchr(key, '.');
 
-	if (!is_asked(submission, key)) {
+	if (!config_is_option(submission->config, key)) {
 		submission_warn(
 			submission, "%s: %s: this machine has %s%s", key, wanted, has, unit);
 		return 0;
@@ -118,19 +111,6 @@ static int check_size(struct submission *submission, struct err *err)
 			has, " of memory", err);
 	}
 	return r;
-}
-
-static void say_size(struct submission *submission)
-{
-	const struct resources *wanted = &submission->spec.resources;
-
-	if (!wanted->cpus_milli && !wanted->memory_bytes)
-		return;
-	submission_note(submission, "%s%s%s: %s has room for it; that is checked, not enforced",
-		wanted->cpus_milli ? "--cpus" : "",
-		wanted->cpus_milli && wanted->memory_bytes ? " and " : "",
-		wanted->memory_bytes ? "--memory" : "",
-		is_local(submission) ? "this machine" : "the host is chosen so that it");
 }
 
 /*
@@ -226,7 +206,5 @@ int submission_check_honour(struct submission *submission, struct err *err)
 		r = check_model(submission, err);
 	if (r == 0 && is_local(submission))
 		r = check_size(submission, err);
-	if (r == 0)
-		say_size(submission);
 	return r;
 }

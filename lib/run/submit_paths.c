@@ -76,19 +76,19 @@ static const char *behind(const char *path, const char *root)
 /* The root as this shell spells it, where that goes by a link. */
 static char *find_alias(const struct submission *submission)
 {
-	const struct tree_place *place = submission->place;
+	const char *root = submission->live_root, *prefix = submission->spec.cwd;
 	const char *pwd = env_get(submission->session->env.env, "PWD");
 	AUTO_FREE char *real = NULL;
-	size_t len, below = str_eq(place->prefix, ".") ? 0 : strlen(place->prefix) + 1;
+	size_t len, below = str_eq(prefix, ".") ? 0 : strlen(prefix) + 1;
 
 	if (str_empty(pwd) || *pwd != '/' || fs_realpath(pwd, &real, NULL) < 0)
 		return NULL;
-	AUTO_FREE char *here = fs_join(place->root, place->prefix);
+	AUTO_FREE char *here = fs_join(root, prefix);
 	len = strlen(pwd);
-	if (!str_eq(real, here) || len <= below || (below && !str_ends(pwd, place->prefix)))
+	if (!str_eq(real, here) || len <= below || (below && !str_ends(pwd, prefix)))
 		return NULL;
 	AUTO_FREE char *alias = mem_strndup(pwd, len - below);
-	return str_eq(alias, place->root) ? NULL : TAKE(alias);
+	return str_eq(alias, root) ? NULL : TAKE(alias);
 }
 
 /* Through links, as far as the path is there. */
@@ -111,7 +111,7 @@ static char *real_path(const char *path)
 /* Whether a relative path leaves the tree on its way. */
 static bool leaves_tree(const struct own *own, const char *text)
 {
-	const char *prefix = own->submission->place->prefix;
+	const char *prefix = own->submission->spec.cwd;
 	int depth = str_eq(prefix, ".") ? 0 : 1;
 
 	for (const char *s = prefix; depth && *s; s++)
@@ -166,8 +166,10 @@ static bool is_below(const char *path, const char *dir)
 
 static bool in_snapshot(const struct own *own, const char *path)
 {
-	const struct entry_list *entries = &own->submission->snapshot->entries;
+	const struct entry_list *entries = submission_entries(own->submission);
 
+	if (!entries)
+		return true;
 	for (size_t i = 0; i < entries->n; i++) {
 		const struct entry *entry = &entries->v[i];
 		if (is_below(entry->path, path) ||
@@ -196,7 +198,7 @@ bool submission_in_venv(const struct submission *submission, const char *path)
 	AUTO_FREE char *dir = mem_strdup(path);
 
 	for (char *slash; *dir; *slash = '\0') {
-		AUTO_FREE char *mark = mem_printf("%s/%s/pyvenv.cfg", submission->place->root, dir);
+		AUTO_FREE char *mark = mem_printf("%s/%s/pyvenv.cfg", submission->live_root, dir);
 		if (access(mark, F_OK) == 0)
 			return true;
 		slash = strrchr(dir, '/');
@@ -386,7 +388,7 @@ static char *program_word(const struct own *own, const char *word)
 static void live_python(struct own *own, char **word)
 {
 	const struct submission *submission = own->submission;
-	AUTO_FREE char *path = submission_tree_path(submission->place->prefix, *word);
+	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, *word);
 
 	if (**word == '/' || !strchr(*word, '/') || !path || submission->spec.world.setup.run ||
 		!str_eq(submission->target->ops->kind, "local") || !is_here(own, path) ||
@@ -451,14 +453,17 @@ static void tell(const struct own *own)
 
 void submission_own_paths(struct submission *submission)
 {
+	const struct submit_options *options = submission->options;
+	bool is_old = submission->from_digest && !(options->command && options->command->n) &&
+		      !(options->env && options->env->n);
 	AUTO(own_done) struct own own = {.submission = submission};
 
-	if (!submission->snapshot || !submission->place || !submission->target ||
-		submission->spec.terminal || submission->spec.command.n == 0)
+	if (!submission->live_root || !submission->target || is_old || submission->spec.terminal ||
+		submission->spec.command.n == 0)
 		return;
-	own.root = submission->place->root;
+	own.root = submission->live_root;
 	own.alias = find_alias(submission);
-	own.base = fs_join(own.root, submission->place->prefix);
+	own.base = fs_join(own.root, submission->spec.cwd);
 	own_words(&own);
 	own_env(&own);
 	warn_naming(&own, "before:", submission->spec.world.before);

@@ -72,7 +72,7 @@ static int check_objects(const struct submission *submission, struct err *err)
 {
 	if (submission->target->ops->preview)
 		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED, "nothing is made on target %s that could be printed",
+	err_set(err, E_TARGET_UNSUPPORTED, "target %s has no objects to print",
 		submission->target->name);
 	return err_hint(err, "dlrun submit --dry-run -t kube -o yaml …");
 }

@@ -73,8 +73,10 @@ static int answer(struct remote *remote, struct err *err)
 	for (size_t i = 0; i < remote->notes.n; i++)
 		submission_warn(submission, "%s", remote->notes.v[i]);
 	submit_set_facts(course);
+	r = submission_check_program(submission, err);
 	/* The check may have told of a better one. */
-	r = submit_choose_handle(course, err);
+	if (r == 0)
+		r = submit_choose_handle(course, err);
 	if (r < 0)
 		return r;
 	/* Lent for as long as the work stands still. */
@@ -201,7 +203,7 @@ int submit_find_registry(struct pushing *pushing, struct err *err)
 	if (r != 0)
 		return r < 0 ? r : 0;
 	err_set(err, E_CONFIG, "target %s takes images from a registry, and none is known", target);
-	return err_hint(err, "registry: registry.example.com/me/dlrun   (in dlrun.yaml)");
+	return err_hint(err, "registry: registry.example.com/me/dlrun   # in dlrun.yaml");
 }
 
 static int push(struct remote *remote, struct err *err)

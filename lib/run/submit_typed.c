@@ -28,9 +28,9 @@ static const char *path_variable(const struct submission *submission)
 /* word seen from where the command is typed. The caller frees. */
 static char *place_of(const struct submission *submission, const char *word)
 {
-	const struct tree_place *place = submission->place;
-	AUTO_FREE char *dir = place ? fs_join(place->root, place->prefix)
-				    : mem_strdup(submission->session->env.cwd);
+	AUTO_FREE char *dir = submission->live_root
+				      ? fs_join(submission->live_root, submission->spec.cwd)
+				      : mem_strdup(submission->session->env.cwd);
 
 	return fs_join(dir, word);
 }
@@ -284,13 +284,19 @@ static int check_words(const struct submission *submission, struct err *err)
 	return is_of_shell(submission, words->v[0]) ? refuse_setting(submission, err) : 0;
 }
 
+/* The command of the run that --from names. */
+static bool is_old(const struct submission *submission)
+{
+	const struct strv *typed = submission->options->command;
+
+	return submission->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
+}
+
 int submission_check_typed(struct submission *submission, struct err *err)
 {
 	const struct spec *spec = &submission->spec;
-	const struct strv *typed = submission->options->command;
-	bool is_old = submission->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
 
-	if (spec->shell || spec->terminal || is_old)
+	if (spec->shell || spec->terminal || is_old(submission))
 		return 0;
 	int r = take_assignments(submission, err);
 	return r < 0 ? r : check_words(submission, err);
@@ -320,12 +326,12 @@ static const struct {
 static char *python_of_tree(const struct submission *submission)
 {
 	static const char *const names[] = {".venv", "venv"};
-	AUTO_FREE char *dir = mem_strdup(submission->place->prefix);
+	AUTO_FREE char *dir = mem_strdup(submission->spec.cwd);
 
 	for (;;) {
 		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 			AUTO_FREE char *path = mem_printf(
-				"%s/%s/%s/bin/python", submission->place->root, dir, names[i]);
+				"%s/%s/%s/bin/python", submission->live_root, dir, names[i]);
 			if (access(path, X_OK) == 0)
 				return submission_tree_path("", path);
 		}
@@ -417,10 +423,38 @@ static void put_front(struct submission *submission, struct strv *front, const c
 static bool is_of_tree(const struct submission *submission, const char *path)
 {
 	AUTO_FREE char *real = NULL;
-	size_t len = strlen(submission->place->root);
+	size_t len = strlen(submission->live_root);
 
 	return fs_realpath(path, &real, NULL) == 0 &&
-	       strncmp(real, submission->place->root, len) == 0 && real[len] == '/';
+	       strncmp(real, submission->live_root, len) == 0 && real[len] == '/';
+}
+
+/* Of the file that word is in the tree of an earlier run; 0: it has none. */
+static mode_t mode_before(
+	const struct submission *submission, const struct entry_list *entries, const char *word)
+{
+	size_t len = strlen(submission->live_root);
+	bool is_below = strncmp(word, submission->live_root, len) == 0 && word[len] == '/';
+	AUTO_FREE char *path = is_below       ? submission_tree_path("", word + len)
+			       : *word == '/' ? NULL
+					      : submission_tree_path(submission->spec.cwd, word);
+	const struct entry *entry = path ? entry_find(entries, path) : NULL;
+
+	return entry && entry->kind == ENTRY_FILE ? (entry->exec ? 0755 : 0644) : 0;
+}
+
+/* The permissions of the file that word is in the run's tree; 0: it is none. */
+static mode_t mode_in_tree(struct submission *submission, const char *word, const char *path)
+{
+	const struct entry_list *entries =
+		submission->from_digest ? submission_entries(submission) : NULL;
+	struct stat st;
+
+	if (entries)
+		return mode_before(submission, entries, word);
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && is_of_tree(submission, path)
+		       ? st.st_mode & 0777
+		       : 0;
 }
 
 int submission_start_file(struct submission *submission, struct err *err)
@@ -428,18 +462,17 @@ int submission_start_file(struct submission *submission, struct err *err)
 	const struct spec *spec = &submission->spec;
 	const char *word = spec->command.v[0];
 	AUTO_STRV struct strv front = {0}, first = {0};
-	struct stat st;
 
 	(void)err;
-	if (spec->shell || spec->terminal || !submission->place)
+	if (spec->shell || spec->terminal || !submission->live_root || is_old(submission))
 		return 0;
 	AUTO_FREE char *path = place_of(submission, word);
 	AUTO_FREE char *found =
 		strchr(word, '/') ? NULL : proc_find(word, path_variable(submission));
-	if (found || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || !is_of_tree(submission, path))
+	mode_t mode = found ? 0 : mode_in_tree(submission, word, path);
+	if (mode == 0)
 		return 0;
-	bool runs =
-		(st.st_mode & 0111) && (!str_ends(word, ".py") || read_interpreter(path, &first));
+	bool runs = (mode & 0111) && (!str_ends(word, ".py") || read_interpreter(path, &first));
 	AUTO_FREE char *with_slash =
 		strchr(word, '/') ? mem_strdup(word) : mem_printf("./%s", word);
 	if (runs) {

@@ -56,7 +56,7 @@ static int take_again(struct submission *submission, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0};
 
-	int r = secrets_again(submission->session, &submission->spec.secrets,
+	int r = secrets_again(submission->session, submission->parent, &submission->spec.secrets,
 		&submission->secret_env, &missing, err);
 	for (size_t i = 0; r == 0 && i < missing.n; i++)
 		submission_warn(submission,
@@ -132,10 +132,10 @@ static int fail_data(struct submission *submission, const struct world_data *dat
 	const char *prefix = submission->place ? submission->place->prefix : ".";
 	AUTO_FREE char *shown = str_escaped(data->path), *from = str_escaped(data->from);
 
-	err_set(err, E_RUN_DATA, "data: %s is not there: %s", shown, from);
+	err_set(err, E_RUN_DATA, "data: %s does not exist: %s", shown, from);
 	if (!str_eq(prefix, ".") && !str_starts(data->path, prefix))
 		err_evidence(err, "paths of dlrun.yaml begin at the root of the working tree");
-	return err_hint(err, "targets: {local: {kind: local, data: {%s: /WHERE/IT/IS}}}", shown);
+	return err_hint(err, "targets: {local: {kind: local, data: {%s: /srv/data}}}", shown);
 }
 
 /* Whether it can be reached from here is known for this machine only. */
@@ -159,10 +159,10 @@ static int find_data(
 		return 0;
 	AUTO_FREE char *shown = str_escaped(path);
 	const char *name = submission->target->name;
-	err_set(err, E_RUN_DATA, "data: nobody says where '%s' is on target %s", shown, name);
+	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
 	if (submission->target->ops->takes_image_from_registry)
-		return err_hint(err, "targets: {%s: {data: {%s: {pvc: NAME}}}}", name, shown);
-	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /WHERE/IT/IS}}}", shown);
+		return err_hint(err, "targets: {%s: {data: {%s: {pvc: datasets}}}}", name, shown);
+	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /srv/data}}}", shown);
 }
 
 /* The earlier run's data lie elsewhere on another target. */
@@ -193,7 +193,7 @@ static int add_data(struct submission *submission, struct err *err)
 		AUTO_FREE char *path = NULL;
 		int r = world_path(paths->v[i], "data", &path, err);
 		if (r < 0)
-			return r;
+			return config_blame(submission->config, "data", err);
 		AUTO_FREE char *from = NULL;
 		r = find_data(submission, path, &from, err);
 		if (r < 0)
@@ -203,13 +203,16 @@ static int add_data(struct submission *submission, struct err *err)
 	return 0;
 }
 
-static int add_paths(const struct strv *texts, const char *what, struct strv *ret, struct err *err)
+static int add_paths(
+	const struct config *config, const char *key, struct strv *ret, struct err *err)
 {
+	const struct strv *texts = config_list(config, key);
+
 	for (size_t i = 0; i < texts->n; i++) {
 		char *path;
-		int r = world_path(texts->v[i], what, &path, err);
+		int r = world_path(texts->v[i], key, &path, err);
 		if (r < 0)
-			return r;
+			return config_blame(config, key, err);
 		strv_add_take(ret, path);
 	}
 	return 0;
@@ -223,10 +226,10 @@ static bool is_below(const char *path, const char *dir)
 }
 
 /* Event files are found in all outputs, so a directory that has some is one. */
-static int add_events(const struct strv *texts, struct strv *outputs, struct err *err)
+static int add_events(const struct config *config, struct strv *outputs, struct err *err)
 {
 	AUTO_STRV struct strv paths = {0};
-	int r = add_paths(texts, "tensorboard", &paths, err);
+	int r = add_paths(config, "tensorboard", &paths, err);
 
 	for (size_t i = 0; r == 0 && i < paths.n; i++) {
 		bool is_there = false;
@@ -246,7 +249,8 @@ static int check_counts(const struct world *world, struct err *err)
 			WORLD_PATHS_MAX);
 	for (size_t i = 0; i < world->data.n; i++)
 		if (strv_find(&world->outputs, world->data.v[i].path) >= 0)
-			return err_set(err, E_CONFIG, "'%s' cannot be both data and an output",
+			return err_set(err, E_CONFIG,
+				"'%s' is in both data: and outputs:; keep it in one of them",
 				world->data.v[i].path);
 	return 0;
 }
@@ -281,11 +285,13 @@ static int set_setup(struct submission *submission, struct err *err)
 	if (str_empty(run)) {
 		if (!config_is_set(config, "setup.key"))
 			return 0;
-		return err_set(err, E_CONFIG, "setup has a key and nothing to run");
+		err_set(err, E_CONFIG, "setup.key is set without setup.run");
+		err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
+		return config_blame(config, "setup.key", err);
 	}
 	setup->run = mem_strdup(run);
 	setup->cwd = dir_of_key(submission, "setup.run");
-	return add_paths(config_list(config, "setup.key"), "setup.key", &setup->key, err);
+	return add_paths(config, "setup.key", &setup->key, err);
 }
 
 /* A slash at the end says what a pattern means anyway, and a path begins at the tree's root. */
@@ -305,7 +311,7 @@ static int add_pattern(const char *text, struct strv *ret, struct err *err)
 	err_set(err, E_CONFIG,
 		"collect.exclude: '%s' is not a name or a path from the root of the working tree",
 		shown);
-	return err_hint(err, "collect: {exclude: [\"*.tmp\", \"out/*.bin\"]}");
+	return err_hint(err, "collect: {exclude: ['*.tmp', 'out/*.bin']}");
 }
 
 /* Where results wait, and how long. The time is the target's, also for an earlier run's code. */
@@ -331,7 +337,7 @@ static int set_collect(struct submission *submission, struct err *err)
 	world->collect.size_bytes = config_size(config, "collect.size");
 	for (size_t i = 0; i < exclude->n && r == 0; i++)
 		r = add_pattern(exclude->v[i], &world->collect.exclude, err);
-	return r;
+	return r < 0 ? config_blame(config, "collect.exclude", err) : 0;
 }
 
 static void set_before(struct submission *submission)
@@ -489,7 +495,7 @@ static int set_resources(struct submission *submission, struct err *err)
 		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
 		resources->nodes);
-	return err_hint(err, "dlrun submit -t TARGET -N %d …", resources->nodes);
+	return err_hint(err, "dlrun submit -t kube -N %d …", resources->nodes);
 }
 
 static int set_attempts(struct submission *submission, struct err *err)
@@ -500,19 +506,26 @@ static int set_attempts(struct submission *submission, struct err *err)
 
 	if (!submission->parent || config_is_set(config, "retries"))
 		spec->world.retries = (int)config_int(config, "retries", 0);
-	if (spec->world.retries > WORLD_RETRIES_MAX)
-		return err_set(err, E_USAGE, "retries may be up to %d", WORLD_RETRIES_MAX);
+	if (spec->world.retries > WORLD_RETRIES_MAX) {
+		err_set(err, E_USAGE, "%s must be from 0 to %d",
+			config_is_option(config, "retries") ? "--retries" : "retries",
+			WORLD_RETRIES_MAX);
+		return config_blame(config, "retries", err);
+	}
 	if (str_empty(text))
 		return 0;
 	int r = world_parse_signal(text, &spec->world.signal, &spec->world.signal_before_ms, err);
 	if (r < 0)
-		return r;
-	if (!spec->timeout_ms)
-		submission_warn(submission, "signal: there is no time limit that it could precede");
-	else if (spec->world.signal_before_ms >= spec->timeout_ms)
-		return err_set(err, E_USAGE,
-			"signal: %s is sent before the program starts: the time limit is shorter",
+		return config_blame(config, "signal", err);
+	if (!spec->timeout_ms) {
+		submission_warn(
+			submission, "signal: has no effect without a time limit (--timeout)");
+	} else if (spec->world.signal_before_ms >= spec->timeout_ms) {
+		err_set(err, E_USAGE,
+			"signal: %s is due before the program starts: the time limit is shorter",
 			text);
+		return config_blame(config, "signal", err);
+	}
 	return 0;
 }
 
@@ -555,11 +568,9 @@ static int set_surroundings(struct submission *submission, struct err *err)
 
 	int r = add_data(submission, err);
 	if (r == 0)
-		r = add_paths(config_list(submission->config, "outputs"), "outputs",
-			&world->outputs, err);
+		r = add_paths(submission->config, "outputs", &world->outputs, err);
 	if (r == 0)
-		r = add_events(
-			config_list(submission->config, "tensorboard"), &world->outputs, err);
+		r = add_events(submission->config, &world->outputs, err);
 	if (r == 0)
 		r = set_setup(submission, err);
 	set_before(submission);
@@ -647,6 +658,7 @@ int submission_check_world(struct submission *submission, struct err *err)
 		AUTO_FREE char *shown = str_escaped(world->outputs.v[i]);
 		err_set(err, E_RUN_OUTPUTS,
 			"outputs: '%s' is a file of the working tree, not a directory", shown);
+		config_blame(submission->config, "outputs", err);
 		return err_hint(err, "name the directory that it lies in");
 	}
 	for (size_t i = 0; i < world->setup.key.n; i++) {
@@ -654,6 +666,7 @@ int submission_check_world(struct submission *submission, struct err *err)
 			continue;
 		AUTO_FREE char *shown = str_escaped(world->setup.key.v[i]);
 		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
+		config_blame(submission->config, "setup.key", err);
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
 	submission_own_paths(submission);

@@ -243,6 +243,7 @@ int supervisor_run(
 		.worker_fd = start->worker_fd,
 		.log_fd = start->log_fd,
 		.lock_fd = start->lock_fd,
+		.oom_kills = -1,
 		.marks_fd = -1,
 		.notes_fd = -1,
 		.dir_watch = -1,
@@ -252,6 +253,8 @@ int supervisor_run(
 	sup.phase = sup.adopted ? PHASE_RUNNING : PHASE_TREE;
 	sup.child = start->state.program.pid;
 	os_become_subreaper();
+	/* Of the run whose program has submitted this one. */
+	os_family_leave();
 	int r = open_files(&sup, err);
 	if (r == 0)
 		r = find_tree(&sup, err);

@@ -1,7 +1,9 @@
 #include "run/supervisor_impl.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,6 +22,7 @@
 
 enum {
 	RESERVE_BYTES = 8192,
+	FULL_BYTES = 64 << 10,
 	END_RETRY_MS = 1000,
 	END_TRIES = 600,
 	EXIT_NOT_FOUND = 127,
@@ -54,6 +57,7 @@ void sup_make_reserve(void)
 	static const char room[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
 
 	fs_replace(ATTEMPT_RESERVE, room, sizeof(room), 0600, FS_SYNC_NONE, NULL);
+	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
 /* Then nobody will ask for the end. */
@@ -81,6 +85,7 @@ static bool write_end(struct supervisor *sup)
 		poll(NULL, 0, END_RETRY_MS);
 	}
 	unlink(ATTEMPT_RESERVE);
+	unlink(ATTEMPT_CANCEL_RESERVE);
 	return written;
 }
 
@@ -124,12 +129,22 @@ static void keep_results(struct supervisor *sup)
 		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
 }
 
+/* What was kept behind its end is room for what follows. Nobody writes there any more. */
+static void release_log(struct supervisor *sup)
+{
+	struct stat st;
+
+	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
+		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
+}
+
 void sup_finish(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
 		return;
 	sup->phase = PHASE_OVER;
 	sup_mark_log(sup);
+	release_log(sup);
 	keep_results(sup);
 	sup_observe_end(sup);
 	sup->end.started_ms = sup->state.started_ms;
@@ -140,6 +155,7 @@ void sup_finish(struct supervisor *sup)
 		pass_on_cancel(sup);
 	else
 		attempt_next_done(&sup->next);
+	sup_ask_spare(sup);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
 	loop_stop(sup->loop);
@@ -213,6 +229,70 @@ static void judge_stopped(struct supervisor *sup)
 	attempt_set_end(&sup->end, RUN_FAILED, 124, sig, "dlrun", "Timeout", text);
 }
 
+/*
+ * What the kernel has killed for want of memory
+ */
+
+void sup_count_kills(struct supervisor *sup)
+{
+	bool is_shared;
+
+	sup->oom_kills = os_family_oom_kills(&sup->state.family, &is_shared);
+}
+
+static bool is_killed(const struct run_exit *exit)
+{
+	return str_eq(exit->origin, "job") &&
+	       (exit->signal == SIGKILL || exit->code == 128 + SIGKILL);
+}
+
+static char *kill_text(const struct supervisor *sup, bool is_shared, const char *end)
+{
+	bool is_limited = sup->state.family.enforced & OS_LIMIT_MEMORY;
+	bool is_whole = is_killed(&sup->end.exit);
+	char size[16] = "";
+
+	if (is_shared)
+		return mem_printf("%s; meanwhile the kernel killed a process for memory in the "
+				  "cgroup that it shares with others",
+			end);
+	if (is_limited)
+		str_size(sup->job->limits.memory_bytes, size);
+	return mem_printf("the kernel killed %s for memory (%s%s)%s%s",
+		is_whole ? "it" : "one of its processes",
+		is_limited ? "limit " : "no limit of its own", size, is_whole ? "" : ", then ",
+		is_whole ? "" : end);
+}
+
+/* Said beside the end, which stays what it was: a program may go on without one of its processes.
+ * Of a group that is shared only what came while the program ran can be its own. */
+static void judge_memory(struct supervisor *sup)
+{
+	bool is_shared;
+	int64_t kills = os_family_oom_kills(&sup->state.family, &is_shared);
+
+	if (kills <= 0 || kills <= sup->oom_kills)
+		return;
+	if (is_shared && (sup->oom_kills < 0 || sup->end.state == RUN_SUCCEEDED))
+		return;
+	AUTO_FREE char *end = TAKE(sup->end.text);
+	sup->end.text = kill_text(sup, is_shared, end ? end : "the program exited with 0");
+	if (!is_shared && is_killed(&sup->end.exit))
+		sup->end.exit.reason = "OutOfMemory";
+}
+
+/* Before what is kept for us is given back. */
+static void judge_full(struct supervisor *sup)
+{
+	uint64_t bytes;
+
+	if (sup->end.state != RUN_FAILED || !str_eq(sup->end.exit.origin, "job") ||
+		fs_free_bytes(".", &bytes, NULL) < 0 || bytes > FULL_BYTES)
+		return;
+	AUTO_FREE char *end = TAKE(sup->end.text);
+	sup->end.text = mem_printf("%s; the disk is full, its output may end too early", end);
+}
+
 void sup_judge(struct supervisor *sup)
 {
 	if (sup->stop != STOP_NONE)
@@ -222,5 +302,7 @@ void sup_judge(struct supervisor *sup)
 	else
 		attempt_set_end(
 			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
+	judge_memory(sup);
+	judge_full(sup);
 	set_usage(sup);
 }

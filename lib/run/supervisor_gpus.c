@@ -149,7 +149,7 @@ static void granted(struct supervisor *sup)
 	loop_remove_fd(sup->loop, gpus->source);
 	gpus->timer = NULL;
 	gpus->source = NULL;
-	write_granted(sup, gpu_claim_granted(gpus->claim), NULL);
+	write_granted(sup, gpu_claim_granted(gpus->claim), gpu_claim_notice(gpus->claim));
 	sup_start_program(sup);
 }
 

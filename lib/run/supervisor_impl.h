@@ -56,6 +56,7 @@ struct supervisor {
 	bool adopted; /* the program is not our child */
 	pid_t child;  /* the program, or before it the setup */
 	bool reaped;
+	bool wants_spare; /* and has not asked for it yet */
 	int wait_status;
 	int64_t ended_ms;
 	double cpu_s;
@@ -79,6 +80,7 @@ struct supervisor {
 	struct loop_timer *observe_timer;
 	int64_t observed_ms;   /* when it was written last */
 	int64_t collect_ms;    /* clock_ms(), when event files are collected next */
+	int64_t oom_kills;     /* when the program began, of a group that is shared; -1 */
 	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
 };
 
@@ -91,6 +93,10 @@ void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
 
 /* One of the orders of run/supervisor.h; the answer comes by the loop. */
 int sup_ask_worker(struct supervisor *sup, char order, struct err *err);
+
+/* For a tree made ahead, once, when the program has begun: a moment later or behind its end, so
+ * that neither waits for the disk. */
+void sup_ask_spare(struct supervisor *sup);
 
 /* The way to the program: each step begins the next one, or ends the attempt. */
 void sup_setup_begin(struct supervisor *sup);
@@ -114,6 +120,8 @@ void sup_observe_end(struct supervisor *sup);
 /* A cgroup for it where there may be one; remove it again when it holds nobody. */
 void sup_make_family(struct supervisor *sup);
 void sup_check_family(struct supervisor *sup);
+/* Whom the kernel had killed before the program began, for sup_judge. */
+void sup_count_kills(struct supervisor *sup);
 void sup_start_program(struct supervisor *sup);
 /* It ends before the program has begun. */
 void sup_start_failed(struct supervisor *sup, const struct err *err);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,7 +20,7 @@
 #include "run/collect.h"
 #include "run/program.h"
 
-enum { DEFAULT_PORT = 29500 }; /* torchrun's */
+enum { DEFAULT_PORT = 29500 /* torchrun's */, SPARE_MS = 2000 };
 
 /* One that is free now; whoever takes it meanwhile makes the program fail with a clear message. */
 static int free_port(void)
@@ -76,6 +77,24 @@ void sup_start_failed(struct supervisor *sup, const struct err *err)
 	sup_finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
 }
 
+/* What the run asked for and nobody holds it to. */
+static void warn_of_limits(struct supervisor *sup)
+{
+	const struct os_limits *limits = &sup->job->limits;
+	unsigned enforced = sup->state.family.enforced;
+	bool memory = limits->memory_bytes && !(enforced & OS_LIMIT_MEMORY);
+	bool cpus = limits->cpus_milli && !(enforced & OS_LIMIT_CPUS);
+
+	if (!memory && !cpus)
+		return;
+	snprintf(sup->state.warning, sizeof(sup->state.warning),
+		"%s%s%s: not enforced, no writable cgroup here has the %s%s%s controller%s",
+		memory ? "--memory" : "", memory && cpus ? " and " : "", cpus ? "--cpus" : "",
+		memory ? "memory" : "", memory && cpus ? " and " : "", cpus ? "cpu" : "",
+		memory && cpus ? "s" : "");
+	sup_note(sup, "%s", sup->state.warning);
+}
+
 void sup_make_family(struct supervisor *sup)
 {
 	/* With our pid: another state directory may have a run of the same id. */
@@ -83,16 +102,21 @@ void sup_make_family(struct supervisor *sup)
 		(long)sup->state.supervisor.pid);
 
 	/* The setup may have made it. */
-	if (sup->state.family.path[0])
+	if (os_family_is(&sup->state.family))
 		return;
-	if (!sup->job->cgroup || !os_family_create(&sup->state.family, name))
-		sup->state.family.path[0] = '\0';
+	sup->state.family = (struct os_family){{0}};
+	if (sup->job->cgroup)
+		os_family_create(&sup->state.family, name, &sup->job->limits);
+	warn_of_limits(sup);
 }
 
 /* A cgroup that it could not enter, or has left already, says nothing about its family. */
 void sup_check_family(struct supervisor *sup)
 {
-	if (!sup->state.family.path[0] || !os_family_is_empty(&sup->state.family))
+	if (!os_family_is(&sup->state.family) || !os_family_is_empty(&sup->state.family))
+		return;
+	/* A program that has ended already was in it, and it counts whom the kernel has killed. */
+	if (!attempt_process_alive(&sup->state.program))
 		return;
 	os_family_remove(&sup->state.family);
 	attempt_state_write(".", &sup->state, NULL);
@@ -118,6 +142,7 @@ static int fork_program(struct supervisor *sup, struct program *ret, struct err 
 	set_env(sup, &env);
 	program_command(sup->job, &env, sup->tree, &command);
 	sup_make_family(sup);
+	sup_count_kills(sup);
 	struct program_spec spec = {
 		.command = &command,
 		.env = &env,
@@ -129,6 +154,24 @@ static int fork_program(struct supervisor *sup, struct program *ret, struct err 
 		.family = &sup->state.family,
 	};
 	return program_fork(&spec, ret, err);
+}
+
+static int on_spare_due(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	sup_ask_spare(sup);
+	return 0;
+}
+
+void sup_ask_spare(struct supervisor *sup)
+{
+	if (!sup->wants_spare)
+		return;
+	sup->wants_spare = false;
+	if (write(sup->worker_fd, (char[]){WORKER_SPARE}, 1) < 0)
+		sup_note(sup, "no spare tree is made: %s", strerror(errno));
 }
 
 void sup_start_program(struct supervisor *sup)
@@ -160,7 +203,7 @@ void sup_start_program(struct supervisor *sup)
 	sup_check_family(sup);
 	sup_set_limit(sup);
 	sup_observe_begin(sup);
-	if (sup->job->spares && write(sup->worker_fd, (char[]){WORKER_SPARE}, 1) < 0)
-		sup_note(sup, "no spare tree is made: %s", strerror(errno));
+	sup->wants_spare = sup->job->spares != NULL;
+	loop_add_timer(sup->loop, clock_ms() + SPARE_MS, on_spare_due, sup);
 	sup_look_for_cancel(sup);
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/proc.h"
 
@@ -20,15 +21,16 @@ enum {
 /* How many there are (0 with sig 0: none left). */
 static int signal_family(struct supervisor *sup, int sig)
 {
+	AUTO_FREE char *mark = attempt_mark(sup->dir);
 	int n;
 
-	if (sup->state.family.path[0]) {
+	if (os_family_is(&sup->state.family)) {
 		n = os_family_is_empty(&sup->state.family) ? 0 : 1;
 		if (sig && n)
 			os_family_signal(&sup->state.family, sig);
 		return n;
 	}
-	n = sup->adopted ? -1 : os_signal_descendants(sig);
+	n = sup->adopted ? -1 : os_signal_descendants(sig, mark);
 	/* The session began with the program, so its group is what is known. */
 	if (n < 0)
 		n = kill(-sup->child, sig) == 0;

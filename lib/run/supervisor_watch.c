@@ -11,7 +11,10 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-enum { MARK_MS = 1000 }; /* between two marks */
+enum {
+	MARK_MS = 1000,           /* between two marks */
+	RESERVE_BYTES = 64 << 10, /* behind the log, for what a program says of a full disk */
+};
 
 void sup_note(struct supervisor *sup, const char *fmt, ...)
 {
@@ -34,6 +37,7 @@ void sup_mark_log(struct supervisor *sup)
 
 	if (fstat(sup->log_fd, &st) < 0)
 		return;
+	os_reserve(sup->log_fd, st.st_size, RESERVE_BYTES);
 	mark.offset = st.st_size;
 	if (mark.offset == sup->last_mark.offset && sup->last_mark.time_ms)
 		return;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/carry.h"
 #include "run/fetch.h"
 #include "run/ops.h"
 #include "run/store.h"
@@ -27,6 +28,14 @@ bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt)
 	return access(path, F_OK) == 0;
 }
 
+int take_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret)
+{
+	AUTO_FREE char *path = mark_path(dirs, run_id, attempt);
+
+	buf_init(ret, CARRY_LIST_MAX);
+	return fs_read(path, CARRY_LIST_MAX, ret, NULL, NULL) == 0 && ret->len > 0;
+}
+
 int64_t take_wait_ms(const struct run *run)
 {
 	const char *text = json_get_str(run->doc, TAKE_UNTIL);
@@ -39,9 +48,12 @@ int64_t take_wait_ms(const struct run *run)
 
 char *take_text(const struct run *run)
 {
+	const char *lost = json_get_str(run->doc, TAKE_LOST);
 	int64_t wait_ms = take_wait_ms(run);
 	char time[32];
 
+	if (lost)
+		return mem_printf("its results are lost: %s before anybody took them", lost);
 	if (!wait_ms)
 		return mem_strdup("");
 	return mem_printf("its results wait in the cluster for %s", duration_text(wait_ms, time));
@@ -58,14 +70,16 @@ static int note_over(struct session *session, struct run *run, struct err *err)
 	return r < 0 ? r : store_update_known(store, run, err);
 }
 
-static int note_taken(struct session *session, struct run *run, struct err *err)
+static int note_taken(
+	struct session *session, struct run *run, const struct buf *list, struct err *err)
 {
+	bool fits = buf_check(list, "the list of results", NULL) == 0;
 	AUTO_FREE char *path = mark_path(&session->dirs, run_id(run), run_attempts(run));
 	AUTO_FREE char *dir = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
 
 	int r = fs_mkdirs(dir, 0700, err);
 	if (r == 0)
-		r = fs_replace(path, "", 0, 0600, FS_SYNC_NONE, err);
+		r = fs_replace(path, list->data, fits ? list->len : 0, 0600, FS_SYNC_NONE, err);
 	return r < 0 ? r : note_over(session, run, err);
 }
 
@@ -88,23 +102,39 @@ int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, s
 	return r < 0 ? r : note_over(session, run, err);
 }
 
-int take_run(
-	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
+static int take(struct session *session, struct run *run, bool ending,
+	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run)), *dir = NULL;
 	const struct strv all = {0};
+	AUTO_BUF struct buf list;
 	const struct fetch_options options = {.paths = &all,
 		.dir = outputs,
 		.force = true,
 		.takes = true,
+		.ending = ending,
+		.taken = &list,
 		.interrupted = interrupted};
 	struct fetch_report report;
 
+	buf_init(&list, CARRY_LIST_MAX);
 	int r = run_fetch(session, run, &options, &dir, &report, err);
 	if (r < 0)
 		return r;
-	return report.files + report.skipped ? note_taken(session, run, err)
+	return report.files + report.skipped ? note_taken(session, run, &list, err)
 					     : note_over(session, run, err);
+}
+
+int take_run(
+	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
+{
+	return take(session, run, false, interrupted, err);
+}
+
+int take_ending(
+	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
+{
+	return take(session, run, true, interrupted, err);
 }
 
 void take_runs(struct session *session, const struct run_list *runs,

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "run/dirs.h"
 #include "run/run.h"
@@ -15,16 +16,25 @@
 
 #define TAKE_UNTIL "results_until" /* member of a record: when they end with the pods */
 
+#define TAKE_LOST "results_lost" /* member: why they do not wait any more, untaken */
+
 /* How long they wait yet; 0: they do not. Asks nobody. */
 int64_t take_wait_ms(const struct run *run);
-/* That, as a part of a sentence; or "". The caller frees. */
+/* That, or what became of them, as a part of a sentence; or "". The caller frees. */
 char *take_text(const struct run *run);
 /* Whether what that attempt has left is here. */
 bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt);
 
+/* The list of what was taken of it, for run/carry.h: 1; 0: there is none. */
+int take_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret);
+
 /* Take them, and let the pods end. While the program runs: take what there is by now. 0 when there
  * is nothing. */
 int take_run(
+	struct session *session, struct run *run, const volatile int *interrupted, struct err *err);
+/* Behind that, when the run is being cancelled: once its program has ended, what it has written
+ * since. */
+int take_ending(
 	struct session *session, struct run *run, const volatile int *interrupted, struct err *err);
 /* The run goes on after all: what is here is not what it leaves. */
 void take_undo(struct session *session, const struct run *run);

@@ -19,6 +19,7 @@ void target_status_done(struct target_status *status)
 {
 	if (!status)
 		return;
+	free(status->results_lost);
 	free(status->text);
 	free(status->hint);
 	json_free(status->evidence);

@@ -46,6 +46,7 @@ struct target_job {
 	/* "REPO@sha256:…" of one in a registry, where the target takes images from one
 	 * (takes_image_from_registry); then layout and image are NULL. */
 	const char *image_ref;
+	bool carries; /* that image has the results of the attempt before (run/carry.h) */
 };
 
 /* What a target knows of an attempt now. */
@@ -55,6 +56,7 @@ struct target_status {
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
 	/* It has ended, and what it made waits there until then for run_take (ops.h); 0: not. */
 	int64_t results_until_ms;
+	char *results_lost; /* why what waited there does not any more, as known; or NULL */
 	bool cancelling;
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */

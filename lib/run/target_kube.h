@@ -90,9 +90,6 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);
 
-/* The logs of so many ranks are kept here; those of further ones end with their pods. */
-enum { KUBE_KEEP_RANKS_MAX = 4096 };
-
 /* target_ops.check, learn, submit, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
@@ -100,10 +97,10 @@ int kube_state(struct target *target, const char *handle, struct target_status *
 	struct target_call *call, struct err *err);
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err);
-#define KUBE_KEPT_RESTARTS "restarts" /* beside its ranks: kube_runlog_restarts */
-/* Begins to read what kube_keep has kept of the attempt, from its start: false if nothing is, or
- * when the request has a token, which is a place in the live log. */
-bool kube_kept_logs(struct target_kube *kube, const struct kube_handle *handle,
+struct kept_places;
+/* Begins to read the archive (run/kube_archive.h) in the attempt's directory: the whole one, or
+ * with places (taken over in any case) the unfinished one up to them. false: there is none. */
+bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct kept_places *places,
 	const struct target_log_request *request, struct target_call *call);
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);

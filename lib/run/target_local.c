@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
@@ -120,10 +121,14 @@ int local_start(struct target_local *local, const struct local_place *place, con
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 	AUTO_FREE char *notes = fs_join(place->dir, ATTEMPT_NOTES);
-	AUTO_STRV struct strv argv = {0};
+	AUTO_STRV struct strv argv = {0}, own = {0};
+	AUTO_FREE char *mark = attempt_mark(place->dir);
 	int fds[2];
 	pid_t pid;
 
+	/* Started by the program of another run, it does not end with that. */
+	strv_copy(&own, env);
+	env_set(&own, mark, false);
 	if (scope)
 		add_scope(place, &argv);
 	strv_add(&argv, local->session->env.self);
@@ -138,7 +143,7 @@ int local_start(struct target_local *local, const struct local_place *place, con
 	AUTO_FD int read_end = fds[0], write_end = fds[1];
 	struct proc_spec spec = {
 		.argv = (const char *const *)argv.v,
-		.env = (const char *const *)env->v,
+		.env = (const char *const *)own.v,
 		.dir = "/",
 		.stdin_fd = -1,
 		.stdout_fd = write_end,

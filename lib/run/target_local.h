@@ -32,6 +32,7 @@ struct local_place {
 	bool foreign;      /* another machine's */
 	char *dir;         /* of the attempt */
 	char *submit_lock; /* of the run */
+	int64_t limit;     /* bytes of the log that count; 0: all */
 };
 int local_place_find(
 	struct target_local *local, const char *handle, struct local_place *ret, struct err *err);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/foreign.h"
 #include "run/spec.h"
 #include "run/target_node.h"
 #include "run/words.h"
@@ -55,11 +56,25 @@ static void drop(struct target_work *work)
  * One record
  */
 
-/* One host is called as it is here; several as where the run came from. */
+static bool is_asked(const struct adoption *adoption, const char *name)
+{
+	for (size_t i = 0; i < adoption->n; i++)
+		if (str_eq(adoption->places[i].host->name, name))
+			return true;
+	return false;
+}
+
+/* One host is called as it is here; several as where the run came from, if they are of the target:
+ * a node sends nobody to other hosts. */
 static void find_hosts(const struct place *place, const struct run *run, struct strv *ret)
 {
 	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
 		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
+	for (size_t i = 0; i < ret->n; i++)
+		if (!is_asked(place->adoption, ret->v[i])) {
+			strv_done(ret);
+			break;
+		}
 	if (ret->n == 0)
 		strv_add(ret, place->host->name);
 }
@@ -78,12 +93,12 @@ static void set_target(const struct place *place, const struct strv *names, stru
 	json_set(run->doc, "target", json);
 }
 
-/* What lies there was written by this user's dlrun, and is looked at all the same. */
-static int parse(const char *text, const char *id, struct run **ret, struct err *err)
+/* What lies there was written by this user's dlrun, or by whoever has got hold of the node. */
+static int parse(
+	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
 {
 	AUTO_JSON struct json *doc = NULL;
 	AUTO_SPEC struct spec spec = {0};
-	struct json *parsed;
 
 	int r = json_parse(text, strlen(text), RECORD_MAX, "the record on the node", &doc, err);
 	if (r < 0)
@@ -93,9 +108,14 @@ static int parse(const char *text, const char *id, struct run **ret, struct err 
 	r = spec_from_json(json_get(doc, "spec"), &spec, err);
 	if (r < 0)
 		return r;
-	parsed = json_clone(json_get(doc, "spec"));
-	json_remove(doc, "spec");
-	return run_from_json(TAKE(doc), parsed, ret, err);
+	AUTO_FREE char *name = mem_strndup(id, strlen(id) - RUN_SUFFIX - 1);
+	*ret = run_new(id, name);
+	foreign_take(*ret, doc, json_get(doc, "spec"), layout);
+	/* Looked at by find_hosts. */
+	const struct json *hosts = json_get(json_get(doc, "target"), "hosts");
+	if (hosts)
+		json_set(json_sub((*ret)->doc, "target"), "hosts", json_clone(hosts));
+	return 0;
 }
 
 static void add_attempts(const struct strv *hosts, int newest, struct run *run)
@@ -124,10 +144,12 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
 	AUTO_RUN struct run *run = NULL;
 	AUTO_STRV struct strv hosts = {0};
 	struct json *adopted;
+	AUTO_FREE char *layout = dirs_layout(&adoption->target->session->dirs);
 
 	if (is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
 		(adoption->id && !str_eq(adoption->id, attempt->run)) || !attempt->record ||
-		attempt->attempt < 1 || parse(attempt->record, attempt->run, &run, NULL) < 0)
+		attempt->attempt < 1 ||
+		parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
 		return;
 	find_hosts(place, run, &hosts);
 	set_target(place, &hosts, run);

@@ -236,7 +236,7 @@ static bool set_scope(struct fetching *fetching)
 	const char *prefix = fetching->prefix ? fetching->prefix : "";
 	const struct fetch_sink *sink = fetching->sink;
 
-	fetching->scope.part = sink->part;
+	fetching->scope.like = sink->like;
 	if (!sink->only)
 		return true;
 	if (!str_starts(sink->only, prefix))

@@ -231,7 +231,7 @@ static int check_room(const struct node_look *look, const struct target_wish *wi
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(tools); i++)
 		if (strv_find(&facts->missing, tools[i]) >= 0)
-			r = err_set(err, E_NODE_TOOL, "%s: %s is not there", look->host, tools[i]);
+			r = err_set(err, E_NODE_TOOL, "host %s has no %s", look->host, tools[i]);
 	if (r == 0 && facts->free_bytes < need)
 		r = err_set(err, E_NODE_DISK,
 			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", look->host,
@@ -251,14 +251,14 @@ static int check_runtime(
 	if (!wish->base || str_eq(wish->base, "scratch")) {
 		err_set(err, E_CONFIG, "target %s: runtime: %s needs an image, and none is named",
 			name, node->runtime);
-		return err_hint(err, "image: docker.io/library/python:3.12   (in dlrun.yaml)");
+		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
 	}
 	if (str_starts(wish->base, "oci:")) {
 		err_set(err, E_CONFIG,
 			"target %s: the image of runtime: %s is pulled there, and %s is a "
 			"directory here",
 			name, node->runtime, wish->base);
-		return err_hint(err, "image: HOST/REPO:TAG   (in dlrun.yaml)");
+		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
 	}
 	if (!wish->spec->world.setup.run)
 		return 0;
@@ -266,7 +266,7 @@ static int check_runtime(
 		"target %s: setup: is not run with runtime: %s: what it makes is a part of the "
 		"image there",
 		name, node->runtime);
-	return err_hint(err, "before: LINES   (in dlrun.yaml), instead of setup:");
+	return err_hint(err, "before: source /opt/env.sh   # in dlrun.yaml, instead of setup:");
 }
 
 int target_node_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,

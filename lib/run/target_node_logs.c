@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/target_gang.h"
+#include "run/words.h"
 
 /*
  * The output of an attempt, from the node. A place in it is its offset in bytes.
@@ -75,7 +76,8 @@ static void tell_waiting(struct reading *reading)
 		return;
 	free(reading->told);
 	reading->told = mem_strdup(status.text);
-	on_notice(reading, status.text);
+	AUTO_FREE char *reason = words_reason_now(status.text);
+	on_notice(reading, reason);
 }
 
 /* That the node is away is told by the log itself. */

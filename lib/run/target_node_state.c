@@ -8,6 +8,7 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/node_machine.h"
 #include "run/target_gang.h"
 
 /*
@@ -49,6 +50,20 @@ static int count_words(const char *list)
 	return n;
 }
 
+/* What the node has to say of the attempt. */
+static void add_warning(const struct node_attempt *attempt, const char *key, struct json *observed)
+{
+	const char *text = node_attempt_get(attempt, key);
+	const struct json *before = json_get(observed, "warnings");
+	struct json *warnings;
+
+	if (str_empty(text))
+		return;
+	warnings = before ? json_clone(before) : json_array();
+	json_add_str(warnings, text);
+	json_set(observed, "warnings", warnings);
+}
+
 static void set_observed(const struct node_attempt *attempt, struct target_status *ret)
 {
 	static const char *const totals[] = {
@@ -77,6 +92,8 @@ static void set_observed(const struct node_attempt *attempt, struct target_statu
 	/* While it runs, what could not be collected yet may be later. */
 	if (!str_empty(collect) && run_state_is_final(ret->state))
 		json_set_str(observed, "warning", collect);
+	add_warning(attempt, "warning", observed);
+	add_warning(attempt, "limits", observed);
 	ret->observed = observed;
 }
 
@@ -209,6 +226,12 @@ static void judge_absent(const struct asking *asking, struct target_status *ret)
 	*ret = (struct target_status){.state = RUN_PREPARING};
 	if (fs_is_locked(lock))
 		return;
+	char *other = node_machine_other(
+		dirs, work->handle.run_id, work->host->name, node_facts(work->host->node));
+	if (other) {
+		*ret = (struct target_status){.state = RUN_UNKNOWN, .text = other};
+		return;
+	}
 	if (asking->was_accepted || !asking->is_here) {
 		AUTO_FREE char *text = mem_printf("%s no longer knows of it", work->host->name);
 		attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
@@ -240,6 +263,8 @@ static int on_found(void *ctx, int status, struct err *fault, struct err *err)
 	if (asking->found.n == 0 || str_eq(asking->found.v[0].state, "absent")) {
 		judge_absent(asking, asking->ret);
 	} else {
+		node_machine_note(&asking->base.target->session->dirs, asking->base.handle.run_id,
+			asking->base.host->name, node_facts(asking->base.host->node));
 		target_node_status(&asking->found.v[0], asking->ret);
 		add_next(asking, &asking->found.v[0]);
 	}

@@ -8,6 +8,7 @@
 #include "oci/image.h"
 #include "run/attempt.h"
 #include "run/node_job.h"
+#include "run/node_machine.h"
 #include "run/target_gang.h"
 
 /*
@@ -211,6 +212,9 @@ static int on_submitted(void *ctx, int status, struct err *fault, struct err *er
 		struct target *target = &submitting->base.target->target;
 		target->sent_bytes += submitting->result.bytes_sent;
 		target->sent_layers += submitting->result.layers_sent;
+		node_machine_note(&submitting->base.target->session->dirs,
+			submitting->base.handle.run_id, submitting->base.host->name,
+			node_facts(submitting->base.host->node));
 		if (!submitting->rank)
 			node_note_accepted(submitting->base.target, &submitting->base.handle);
 	}

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "run/mirror_files.h"
 #include "run/ops.h"
 #include "run/tensorboard_dir.h"
 #include "run/tensorboard_find.h"
@@ -24,7 +25,8 @@ enum {
 
 /* What was said of a run. */
 struct seen {
-	bool linked, waits, over, faulty;
+	bool linked, waits, over, faulty, cut;
+	int64_t linked_ms; /* grown_ms of then */
 };
 
 struct view {
@@ -109,6 +111,11 @@ static int turn(struct view *view, struct err *err)
  * Event files
  */
 
+static bool has_any(const struct mirror_state *state)
+{
+	return state->files || state->plugin_files;
+}
+
 /* Each run that has files appears below its id. */
 static int link_runs(struct view *view, struct err *err)
 {
@@ -116,12 +123,15 @@ static int link_runs(struct view *view, struct err *err)
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		if (view->seen[i].linked || state.files == 0 || !state.dir)
+		if (!has_any(&state) ||
+			(view->seen[i].linked && view->seen[i].linked_ms == state.grown_ms))
 			continue;
-		int r = tensorboard_dir_link(&view->dir, id_of(view, i), state.dir, err);
+		int r = tensorboard_dir_link(
+			&view->dir, id_of(view, i), state.dir, state.source, err);
 		if (r < 0)
 			return r;
 		view->seen[i].linked = true;
+		view->seen[i].linked_ms = state.grown_ms;
 	}
 	return 0;
 }
@@ -149,7 +159,7 @@ static bool nothing_can_come(const struct view *view, const struct err **ret_fau
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		if (state.files || may_grow(view, i, &state))
+		if (has_any(&state) || may_grow(view, i, &state))
 			return false;
 		if (!*ret_fault && err_is_set(state.fault))
 			*ret_fault = state.fault;
@@ -192,10 +202,26 @@ static void say_end(struct view *view, size_t i, const struct mirror_state *stat
 	if (!state->is_over || seen->over)
 		return;
 	seen->over = true;
-	if (state->files == 0)
+	if (!has_any(state))
 		say(view, "%s has ended without event files", id_of(view, i));
 	else if (!run_state_is_final(run_state(view->runs->v[i])))
 		say(view, "%s has ended; all of its event files are here", id_of(view, i));
+}
+
+static void say_left_out(struct view *view, size_t i, const struct mirror_state *state)
+{
+	struct seen *seen = &view->seen[i];
+	char size[16];
+
+	if (!state->n_left_out || seen->cut)
+		return;
+	seen->cut = true;
+	AUTO_FREE char *shown = str_shown(state->left_out);
+	say(view,
+		"%s: %zu files that plugins read are not copied, the first %s: they are over %d "
+		"files or %s",
+		id_of(view, i), state->n_left_out, shown, MIRROR_PLUGIN_FILES_MAX,
+		str_size(MIRROR_PLUGIN_BYTES_MAX, size));
 }
 
 static void say_run(struct view *view, size_t i)
@@ -206,7 +232,8 @@ static void say_run(struct view *view, size_t i)
 	mirror_get(view->mirror, i, &state);
 	say_fault(view, i, &state);
 	say_end(view, i, &state);
-	if (state.files || state.is_over || seen->faulty || seen->waits || state.looks == 0)
+	say_left_out(view, i, &state);
+	if (has_any(&state) || state.is_over || seen->faulty || seen->waits || state.looks == 0)
 		return;
 	say(view, "%s has no event files yet; they appear once it writes some", id_of(view, i));
 	seen->waits = true;
@@ -343,7 +370,7 @@ static int fail_slow(const struct view *view, struct err *err)
 		duration_text(ANSWER_MS, time));
 	if (view->program.path)
 		err_evidence(err, "from %s", view->program.path);
-	return err_hint(err, "dlrun tensorboard -v %s   (shows what it says)", id_of(view, 0));
+	return err_hint(err, "dlrun tensorboard -v %s   # shows its messages", id_of(view, 0));
 }
 
 static int wait_for_answer(struct view *view, struct err *err)
@@ -388,7 +415,7 @@ static int open_front(struct view *view, struct err *err)
 		.strip = view->remote && tensorboard_remote_was_found(view->remote)};
 	int r = tensorboard_front_open(&options, &view->front, &fault);
 	if (r < 0 && fault.id == E_LISTEN_TAKEN)
-		err_hint(&fault, "dlrun tensorboard %s   (at 6006 or the next port that is free)",
+		err_hint(&fault, "dlrun tensorboard %s   # at 6006 or the next free port",
 			id_of(view, 0));
 	return r < 0 ? err_move(err, &fault) : 0;
 }

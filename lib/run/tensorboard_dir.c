@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -12,6 +13,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/vec.h"
+#include "events/plugin_files.h"
+#include "run/mirror_files.h"
 
 enum { LOCK_MS = 2000 };
 #define PREFIX "tensorboard-"
@@ -93,12 +96,68 @@ void tensorboard_dir_done(struct tensorboard_dir *dir)
 	*dir = (struct tensorboard_dir){0};
 }
 
-int tensorboard_dir_link(
-	const struct tensorboard_dir *dir, const char *name, const char *to, struct err *err)
+/* What a configuration of the projector names has to lie where that lies itself: a link to the
+ * whole directory. What was there are links. */
+static int link_dir(const char *to, const char *at, struct err *err)
 {
-	AUTO_FREE char *path = fs_join(dir->runs, name);
+	struct stat st;
 
-	if (symlink(to, path) < 0 && errno != EEXIST)
-		return fs_error(err, errno, "cannot make %s", path);
-	return 0;
+	if (lstat(at, &st) == 0 && S_ISLNK(st.st_mode))
+		return 0;
+	int r = fs_remove_tree(AT_FDCWD, at, err);
+	if (r == 0 && symlink(to, at) < 0)
+		r = fs_error(err, errno, "cannot make %s", at);
+	return r;
+}
+
+/* dirs: the directories in it, for later. */
+static int link_files(
+	const char *from, const char *at, const char *sub, struct strv *dirs, struct err *err)
+{
+	AUTO_DIR DIR *stream = opendir(from);
+	const struct dirent *entry;
+	struct stat st;
+
+	int r = fs_mkdirs(at, 0700, err);
+	while (r == 0 && stream && (entry = readdir(stream))) {
+		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") ||
+			str_eq(entry->d_name, MIRROR_OWN) ||
+			fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		AUTO_FREE char *path = mem_printf("%s/%s", at, entry->d_name);
+		AUTO_FREE char *file = mem_printf("%s/%s", from, entry->d_name);
+
+		if (S_ISDIR(st.st_mode))
+			strv_addf(dirs, "%s/%s", sub, entry->d_name);
+		else if (symlink(file, path) < 0 && errno != EEXIST)
+			r = fs_error(err, errno, "cannot make %s", path);
+	}
+	return r;
+}
+
+static bool has_projector(const char *dir)
+{
+	AUTO_FREE char *path = mem_printf("%s/" PLUGIN_FILES_PROJECTOR, dir);
+
+	return access(path, F_OK) == 0;
+}
+
+int tensorboard_dir_link(const struct tensorboard_dir *dir, const char *name, const char *from,
+	const char *source, struct err *err)
+{
+	AUTO_STRV struct strv subs = {0};
+	int r = 0;
+
+	strv_add(&subs, "");
+	while (r == 0 && subs.n) {
+		AUTO_FREE char *sub = subs.v[--subs.n];
+
+		subs.v[subs.n] = NULL;
+		AUTO_FREE char *here = mem_printf("%s%s", from, sub);
+		AUTO_FREE char *there = mem_printf("%s%s", source, sub);
+		AUTO_FREE char *at = mem_printf("%s/%s%s", dir->runs, name, sub);
+		r = has_projector(here) ? link_dir(there, at, err)
+					: link_files(here, at, sub, &subs, err);
+	}
+	return r;
 }

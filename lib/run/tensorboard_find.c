@@ -82,7 +82,7 @@ static int fail_missing(const struct tensorboard_places *places, struct err *err
 	err_set(err, E_TENSORBOARD_MISSING, "there is no TensorBoard here");
 	err_evidence(err, "looked for in the active environment, .venv, conda, PATH and "
 			  "~/.local/bin");
-	return err_hint(err, "%s   — or read the same curves now: dlrun plot %s", command.data,
+	return err_hint(err, "%s   # or read the curves now: dlrun plot %s", command.data,
 		places->plot ? places->plot : "@");
 }
 

@@ -459,7 +459,7 @@ static int fail_ended(struct tensorboard_local *local, struct err *err)
 			WEXITSTATUS(local->status));
 	if (last)
 		err_evidence(err, "%s", last);
-	return err_hint(err, "dlrun tensorboard   — or read the same curves now: dlrun plot %s",
+	return err_hint(err, "dlrun tensorboard   # or read the curves now: dlrun plot %s",
 		options->plot ? options->plot : "@");
 }
 

@@ -393,7 +393,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
 	if (last)
 		err_evidence(err, "%s", last);
-	return err_hint(err, "dlrun tensorboard %s   (here, without --remote)", id);
+	return err_hint(err, "dlrun tensorboard %s   # here, without --remote", id);
 }
 
 static void on_probed(void *ctx, const char *version)

@@ -287,7 +287,7 @@ int tensorboard_explain(
 	err_evidence(err, "from %s", who->path);
 	if (last)
 		err_evidence(err, "%s", last);
-	return err_hint(err, "%s %s   — or read the same curves now: dlrun plot %s", who->install,
+	return err_hint(err, "%s %s   # or read the curves now: dlrun plot %s", who->install,
 		trap ? trap->packages : "-U tensorboard", who->plot ? who->plot : "@");
 }
 

@@ -13,8 +13,15 @@ static const char inside[] = "h=\n"
 			     "[ -z \"$h\" ] || s=129\n"
 			     "[ ! -p " FIFO " ] || echo $s >" FIFO "\n"
 			     "exit $s";
+/* What the terminal has shown is written down behind the command's end; somebody may have killed
+ * who does that. */
 static const char holder[] = "mkfifo " FIFO " || exit 125\n"
 			     "read -r s <" FIFO "\n"
+			     "n=0\n"
+			     "while [ -e \"$DLRUN_ATTEMPT_DIR/.screen\" ]; do\n"
+			     "[ $((n += 1)) -le 25 ] || break\n"
+			     "sleep 0.1 || sleep 1\n"
+			     "done\n"
 			     "exit \"${s:-125}\"";
 
 bool run_is_terminal(const struct run *run)

@@ -54,14 +54,6 @@ static int source_open(struct source *source, const struct attempt_job *job, str
 	return r;
 }
 
-static unsigned own_umask(void)
-{
-	mode_t mask = umask(0);
-
-	umask(mask);
-	return (unsigned)mask;
-}
-
 /* Which spare the image builds on. */
 static void spare_name(const struct source *source, char out[static SPARE_NAME_SIZE])
 {
@@ -71,7 +63,7 @@ static void spare_name(const struct source *source, char out[static SPARE_NAME_S
 
 	digest_begin(&digest, DIGEST_SHA256);
 	/* It decides the modes of the files. */
-	digest_add(&digest, mask, (size_t)snprintf(mask, sizeof(mask), "%o", own_umask()));
+	digest_add(&digest, mask, (size_t)snprintf(mask, sizeof(mask), "%o", (unsigned)fs_umask()));
 	digest_add(&digest, source->image.workdir, strlen(source->image.workdir) + 1);
 	for (size_t i = 0; i < source->image.n_layers; i++) {
 		const struct image_layer *layer = &source->image.layers[i];

@@ -1,5 +1,8 @@
+#include <string.h>
+
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "run/ops.h"
 #include "run/take.h"
@@ -27,17 +30,18 @@ static void add_text(const struct run *run, const char *otherwise, struct buf *o
 	buf_adds(out, text ? text : otherwise);
 }
 
-/* The same once more; without an image there is no code that could be run again. */
-static void add_again(const struct run *run, struct buf *hint)
+/* The same once more with these options; without an image there is no code to run again. */
+static void add_submit(const struct run *run, const char *options, struct buf *hint)
 {
-	const char *digest = run_image_digest(run);
 	AUTO_STRV struct strv words = {0};
 
-	if (digest) {
-		buf_addf(hint, "dlrun restart %s", run_id(run));
-		return;
-	}
 	buf_adds(hint, "dlrun submit");
+	if (run_image_digest(run))
+		buf_addf(hint, " --from %s", run_id(run));
+	if (*options)
+		buf_addf(hint, " %s", options);
+	if (run_image_digest(run))
+		return;
 	/* A line for the shell is the command: of dlrun.yaml. */
 	if (json_get_bool(run->doc, "shell", false) ||
 		words_get(run->doc, "command", &words, NULL) < 0 || !words.n)
@@ -46,11 +50,35 @@ static void add_again(const struct run *run, struct buf *hint)
 	str_shell_join(hint, words.v);
 }
 
+static void add_again(const struct run *run, struct buf *hint)
+{
+	if (run_image_digest(run))
+		buf_addf(hint, "dlrun restart %s", run_id(run));
+	else
+		add_submit(run, "", hint);
+}
+
+/* "dlrun submit OPTIONS …" is about this run. */
+static void add_known(const struct run *run, const char *known, struct buf *hint)
+{
+	static const char submit[] = "dlrun submit ", rest[] = " …";
+
+	if (!str_starts(known, submit) || !str_ends(known, rest)) {
+		buf_adds(hint, known);
+		return;
+	}
+	AUTO_FREE char *options =
+		mem_strndup(known + strlen(submit), strlen(known) - strlen(submit) - strlen(rest));
+	add_submit(run, options, hint);
+}
+
 static void why_waiting(const struct run *run, struct buf *sentence, struct buf *hint)
 {
-	buf_addf(sentence, "%s is %s", run_id(run), run_state_name(run_state(run)));
-	if (json_get_str(run->doc, "text"))
-		buf_addf(sentence, ": %s", json_get_str(run->doc, "text"));
+	const char *text = json_get_str(run->doc, "text");
+	AUTO_FREE char *reason = words_reason_now(text ? text : "");
+
+	buf_addf(sentence, "%s is %s%s%s", run_id(run), run_state_name(run_state(run)),
+		text ? ": " : "", reason);
 	buf_addf(hint, "dlrun logs -f %s", run_id(run));
 }
 
@@ -73,7 +101,24 @@ static void why_succeeded(const struct run *run, struct buf *sentence, struct bu
 {
 	buf_addf(sentence, "%s succeeded", run_id(run));
 	add_duration(run, sentence);
+	if (json_get_str(run->doc, "text"))
+		buf_addf(sentence, "; %s", json_get_str(run->doc, "text"));
 	buf_addf(hint, "dlrun show %s", run_id(run));
+}
+
+enum { MIB = 1 << 20 };
+
+/* Twice what it had. */
+static bool add_more_memory(const struct run *run, struct buf *hint)
+{
+	int64_t bytes = json_get_int(json_get(run->spec, "resources"), "memory_bytes", 0);
+
+	if (bytes <= 0 || bytes > INT64_MAX / 2 || !run_image_digest(run))
+		return false;
+	uint64_t mib = ((uint64_t)bytes * 2 + MIB - 1) / MIB;
+	buf_addf(hint, "dlrun submit --from %s --memory %lluMi", run_id(run),
+		(unsigned long long)mib);
+	return true;
 }
 
 static void why_failed(const struct run *run, struct buf *sentence, struct buf *hint)
@@ -87,7 +132,7 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 		add_duration(run, sentence);
 	if (str_eq(exit.reason, "Interrupted"))
 		add_again(run, hint);
-	else
+	else if (!str_eq(exit.reason, "OutOfMemory") || !add_more_memory(run, hint))
 		buf_addf(hint, "dlrun logs %s", run_id(run));
 }
 
@@ -139,12 +184,15 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 	/* Who knows the reason knows better what to do. */
 	if (known && json_get_str(run->doc, "text") && run_state(run) != RUN_UNKNOWN) {
 		buf_reset(hint);
-		buf_adds(hint, known);
+		add_known(run, known, hint);
 	}
 	AUTO_FREE char *waits = take_text(run);
 	if (!*waits)
 		return;
 	buf_addf(sentence, "; %s", waits);
 	buf_reset(hint);
-	buf_addf(hint, "dlrun fetch %s", run_id(run));
+	if (take_wait_ms(run))
+		buf_addf(hint, "dlrun fetch %s", run_id(run));
+	else
+		add_again(run, hint);
 }

@@ -4,9 +4,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/enc.h"
 #include "base/mem.h"
 #include "base/str.h"
+
+enum { CLOCKS_APART_MS = 60000 }; /* of a host and this machine */
 
 static char *b64_key(const char *key)
 {
@@ -99,10 +102,10 @@ int words_check_name(const char *pair, const char *option, struct err *err)
 	if (is_name(pair, len) && !str_starts(pair, "DLRUN_"))
 		return 0;
 	if (is_name(pair, len))
-		return err_set(err, E_USAGE, "%s %s: names with DLRUN_ are dlrun's own", option + 2,
-			shown);
+		return err_set(err, E_USAGE, "%s %s: names that begin with DLRUN_ are reserved",
+			option + 2, shown);
 	err_set(err, E_USAGE, "%s: '%s' is not a valid variable name", option + 2, shown);
-	return err_hint(err, "dlrun submit %s NAME=… -- …", option);
+	return err_hint(err, "%s EPOCHS=10   # letters, digits and _", option);
 }
 
 char *words_in_tree(const char *text, const char *tree)
@@ -113,4 +116,30 @@ char *words_in_tree(const char *text, const char *tree)
 		return mem_strdup(text);
 	AUTO_FREE char *rest = words_in_tree(at + strlen(WORDS_TREE), tree);
 	return mem_printf("%.*s%s%s", (int)(at - text), text, tree, rest);
+}
+
+char *words_reason_now(const char *text)
+{
+	static const char since[] = " since ";
+	enum { TIME = 20 };
+	int64_t now_ms = clock_wall_ms(), at_ms;
+	AUTO_BUF struct buf out;
+	const char *next;
+	char duration[32];
+
+	buf_init(&out, 2 * strlen(text) + 64);
+	for (; (next = strstr(text, since)); text = next) {
+		AUTO_FREE char *time = mem_strndup(next + strlen(since), TIME);
+
+		buf_add(&out, text, (size_t)(next - text));
+		next += strlen(since);
+		if (clock_parse(time, &at_ms, NULL) < 0 || at_ms > now_ms + CLOCKS_APART_MS) {
+			buf_adds(&out, since);
+			continue;
+		}
+		buf_addf(&out, ", running for %s", duration_text(now_ms - at_ms, duration));
+		next += TIME;
+	}
+	buf_adds(&out, text);
+	return buf_take(&out);
 }

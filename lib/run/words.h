@@ -24,6 +24,10 @@ char *words_get_one(const struct json *object, const char *key);
 /* text with tree in place of WORDS_TREE. The caller frees. */
 char *words_in_tree(const char *text, const char *tree);
 
+/* A reason for waiting as it is to be read now: " since 2026-11-23T05:04:25Z", which does not
+ * change while it is true, becomes ", running for 6 s". The caller frees. */
+char *words_reason_now(const char *text);
+
 /* Whether what stands before "=" of pair may name a variable of a program: E_USAGE with the name of
  * the option else. DLRUN_ is dlrun's own. */
 int words_check_name(const char *pair, const char *option, struct err *err);

@@ -223,11 +223,11 @@ int world_path(const char *text, const char *what, char **ret, struct err *err)
 
 	buf_init(&path, 4096);
 	if (*text == '/' || *text == '~')
-		return bad_path(text, what, "must be a path in the tree, from its root", err);
+		return bad_path(text, what, "is not relative to the root of the working tree", err);
 	for (const char *s = text; *s;) {
 		size_t len = strcspn(s, "/");
 		if (len == 2 && s[0] == '.' && s[1] == '.')
-			return bad_path(text, what, "leads out of the tree", err);
+			return bad_path(text, what, "leads out of the working tree", err);
 		if (len && !(len == 1 && *s == '.')) {
 			if (path.len)
 				buf_addc(&path, '/');
@@ -239,7 +239,7 @@ int world_path(const char *text, const char *what, char **ret, struct err *err)
 	if (r < 0)
 		return r;
 	if (path.len == 0)
-		return bad_path(text, what, "is the whole tree", err);
+		return bad_path(text, what, "is the whole working tree", err);
 	*ret = mem_strndup(path.data, path.len);
 	return 0;
 }
@@ -258,6 +258,5 @@ int world_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms
 		return 0;
 	}
 	shown = str_escaped(text);
-	err_set(err, E_USAGE, "'%s' is not a SIGNAL@SECONDS", shown);
-	return err_hint(err, "--signal USR1@90");
+	return err_set(err, E_USAGE, "'%s' is not a signal and seconds like USR1@90", shown);
 }

@@ -268,7 +268,7 @@ static int no_place(const struct mount *mount, int errnum, struct err *err)
 	AUTO_FREE char *path = str_shown(mount->path), *from = str_shown(mount->from);
 
 	err_set_errno(err, E_RUN_DATA, errnum, "data '%s' is not at %s", path, from);
-	return err_hint(err, "data: {%s: /WHERE/IT/IS}   # of the target", path);
+	return err_hint(err, "data: {%s: /srv/data}   # of the target: where it is", path);
 }
 
 static int two_kinds(const struct mount *mount, struct err *err)

@@ -51,7 +51,7 @@ static void set_entry(
 	struct entry *entry = &s->entries.v[i];
 
 	entry->kind = path->kind;
-	entry->exec = path->kind == ENTRY_FILE && path->mode & 0111;
+	entry->exec = path->kind == ENTRY_FILE && path->mode & S_IXUSR;
 	entry->size = path->size;
 	entry->target = content->target ? arena_strdup(arena, content->target) : NULL;
 	memcpy(entry->sha256, content->sha256, SHA256_SIZE);
@@ -195,7 +195,7 @@ static bool use_cached(struct snapshot *s, size_t i, const struct statcache_entr
 		!statcache_matches(cached, &stat, s->private->network))
 		return false;
 	entry->kind = ENTRY_FILE;
-	entry->exec = path->mode & 0111;
+	entry->exec = path->mode & S_IXUSR;
 	entry->size = path->size;
 	memcpy(entry->sha256, cached->sha256, SHA256_SIZE);
 	memcpy(s->private->git_ids[i], cached->git_id, SHA1_SIZE);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "snap/gitdir.h"
+#include "snap/hint.h"
 
 enum { SMALL_FILE_MAX = 64 * 1024, CONFIG_MAX = 1 << 20, NAME_SIZE = 64 };
 
@@ -108,6 +109,35 @@ enum gitdir_found gitdir_at(const char *dir, char **ret)
 	AUTO_FREE char *path = fs_join(dir, ".git");
 
 	return gitdir_resolve(path, ret);
+}
+
+static int check_file(const char *dir, const char *name, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(dir, name);
+	struct stat st;
+
+	if (stat(path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+		return 0;
+	AUTO_FREE char *shown = str_escaped(path);
+	err_set(err, E_SNAPSHOT_REPO, "'%s' of the repository is not a regular file", shown);
+	return hint_path(err, "ls -l ", path, "");
+}
+
+int gitdir_check(const char *git_dir, const char *common_dir, struct err *err)
+{
+	static const char *const own[] = {"index", "config.worktree", "info/sparse-checkout"};
+	static const char *const common[] = {"config", "packed-refs", "shallow", "info/exclude",
+		"info/attributes", "info/grafts", "objects/info/alternates"};
+	AUTO_FREE char *head = read_line(git_dir, "HEAD");
+	const char *ref =
+		head && str_starts(head, "ref:") ? head + 4 + strspn(head + 4, " \t") : "";
+	int rc = check_file(common_dir, ref, err);
+
+	for (size_t i = 0; i < ARRAY_LEN(own) && rc == 0; i++)
+		rc = check_file(git_dir, own[i], err);
+	for (size_t i = 0; i < ARRAY_LEN(common) && rc == 0; i++)
+		rc = check_file(common_dir, common[i], err);
+	return rc;
 }
 
 /*

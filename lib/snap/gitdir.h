@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/auto.h"
+#include "base/err.h"
 
 enum gitdir_found {
 	GITDIR_NONE, /* no .git, or a directory of that name that is no repository */
@@ -28,6 +29,10 @@ bool gitdir_is_repository(const char *path);
 
 /* What linked work trees share; for others a copy of git_dir. */
 char *gitdir_common(const char *git_dir);
+
+/* E_SNAPSHOT_REPO: one of the files that git and libgit2 open is a FIFO, a device or a socket, for
+ * which they would wait. */
+int gitdir_check(const char *git_dir, const char *common_dir, struct err *err);
 
 /* The settings of the repository itself that say what it is, read as git does before it trusts the
  * repository: no included file, no file of the user's. */

@@ -34,7 +34,7 @@ uint32_t gitstate_mode(const struct path *path)
 {
 	if (path->kind == ENTRY_LINK)
 		return TRACKED_MODE_LINK;
-	return path->mode & 0111 ? TRACKED_MODE_EXEC : TRACKED_MODE_FILE;
+	return path->mode & S_IXUSR ? TRACKED_MODE_EXEC : TRACKED_MODE_FILE;
 }
 
 /* The stat data of the index are those of now, and older than the index: git takes the file for

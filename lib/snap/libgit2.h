@@ -15,8 +15,10 @@
 	X(commit_lookup)                                                                           \
 	X(commit_tree_id)                                                                          \
 	X(config_free)                                                                             \
+	X(config_foreach_match)                                                                    \
 	X(config_get_bool)                                                                         \
 	X(config_get_string)                                                                       \
+	X(config_open_default)                                                                     \
 	X(error_last)                                                                              \
 	X(libgit2_init)                                                                            \
 	X(libgit2_opts)                                                                            \
@@ -65,8 +67,10 @@ char *libgit2_message(void);
 #define git_commit_lookup              libgit2.commit_lookup
 #define git_commit_tree_id             libgit2.commit_tree_id
 #define git_config_free                libgit2.config_free
+#define git_config_foreach_match       libgit2.config_foreach_match
 #define git_config_get_bool            libgit2.config_get_bool
 #define git_config_get_string          libgit2.config_get_string
+#define git_config_open_default        libgit2.config_open_default
 #define git_error_last                 libgit2.error_last
 #define git_libgit2_init               libgit2.libgit2_init
 #define git_libgit2_opts               libgit2.libgit2_opts

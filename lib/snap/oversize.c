@@ -225,6 +225,9 @@ static void add_evidence(const struct walk *walk, bool by_count, struct err *err
 			add_hint(&heap, pick, err);
 		}
 		add_line(&heap, pick, err);
+		/* The whole tree: what lies below is named with it. */
+		if (pick.node == 0 && !pick.file)
+			break;
 		take_away(&heap, pick);
 	}
 	vec_done(&heap.nodes);

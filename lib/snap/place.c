@@ -140,7 +140,18 @@ static bool has_marker(const struct finder *finder, const char *dir)
 	AUTO_FREE char *path = fs_join(dir, finder->options->marker);
 	struct stat st;
 
-	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	       (!finder->options->marker_counts ||
+		       finder->options->marker_counts(finder->options->marker_ctx, path));
+}
+
+/* What lies above a directory of somebody else is none of ours. */
+static bool is_owner_border(const char *dir)
+{
+	AUTO_FREE char *above = fs_join(dir, "..");
+	struct stat here, there;
+
+	return stat(dir, &here) || stat(above, &there) || !fs_is_ours(there.st_uid, here.st_uid);
 }
 
 static void search_marker(struct finder *finder)
@@ -154,7 +165,7 @@ static void search_marker(struct finder *finder)
 			finder->root = TAKE(dir);
 			return;
 		}
-	} while (go_up(dir));
+	} while (!is_border(dir) && !is_owner_border(dir) && go_up(dir));
 }
 
 static int fail_wide_repository(const struct finder *finder, struct err *err)
@@ -177,7 +188,7 @@ static int refuse_wide(const struct finder *finder, struct err *err)
 	err_set(err, E_SNAPSHOT_ROOT, "'%s' is %s: refusing to take a snapshot of it", shown,
 		same_dir(finder->root, "/") ? "the root of the file system"
 					    : "your home directory");
-	return err_hint(err, "dlrun -C DIR ... with the directory of the project");
+	return err_hint(err, "change to the directory of the project, or name it with -C");
 }
 
 /* root without symbolic links is a beginning of start, or start lies outside. */

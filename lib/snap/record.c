@@ -56,34 +56,6 @@ static void set_items(struct writing *writing)
 	gittree_init(&writing->tree, writing->items, s->entries.n);
 }
 
-/* git refuses .git as a name, and what some file systems take for it: .GIT, git~1, ".git ". */
-static bool is_refused_name(const char *name, size_t len)
-{
-	if (len >= 5 && strncasecmp(name, "git~", 4) == 0)
-		return strspn(name + 4, "0123456789") >= len - 4;
-	if (len < 4 || strncasecmp(name, ".git", 4) != 0)
-		return false;
-	for (size_t i = 4; i < len; i++) {
-		if (name[i] == ':' || name[i] == '\\')
-			return true;
-		if (name[i] != ' ' && name[i] != '.')
-			return false;
-	}
-	return true;
-}
-
-static const char *find_refused_name(const struct writing *writing)
-{
-	for (size_t i = 0; i < writing->tree.n_items; i++)
-		for (const char *name = writing->items[i].path; *name;) {
-			size_t len = strcspn(name, "/");
-			if (is_refused_name(name, len))
-				return writing->items[i].path;
-			name += len + (name[len] == '/');
-		}
-	return NULL;
-}
-
 /* What the index names is there. The empty blob is an exception: intent-to-add names it, too. */
 static bool is_known_blob(struct writing *writing, size_t i)
 {
@@ -296,11 +268,6 @@ static char *write_record(struct writing *writing, struct record *ret)
 	if (gitodb_open(writing->repo->common_dir, &writing->db, &err) < 0)
 		return TAKE(err.message);
 	set_items(writing);
-	const char *name = find_refused_name(writing);
-	if (name) {
-		AUTO_FREE char *shown = str_escaped(name);
-		return mem_printf("git refuses the name '%s'", shown);
-	}
 	find_new(writing);
 	why = check_limits(writing);
 	if (why)

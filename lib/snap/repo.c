@@ -134,6 +134,40 @@ static int fail_owner(const char *work_dir, struct err *err)
 	return hint_path(err, "git config --global --add safe.directory ", work_dir, "");
 }
 
+/* As git reads it: an empty value begins anew, a star behind a slash is for all below. */
+struct safe_search {
+	const char *dir;
+	bool found;
+};
+
+static int see_safe(const git_config_entry *entry, void *ctx)
+{
+	struct safe_search *search = ctx;
+	const char *value = entry->value ? entry->value : "";
+	size_t len = strlen(value);
+	bool below = str_ends(value, "/*") && strncmp(value, search->dir, len - 1) == 0;
+
+	if (!*value)
+		search->found = false;
+	else if (below || str_eq(value, "*") || str_eq(value, search->dir))
+		search->found = true;
+	return 0;
+}
+
+bool repo_is_called_safe(const struct repos_options *options, const char *dir)
+{
+	AUTO(free_config) git_config *config = NULL;
+	struct safe_search search = {.dir = dir};
+
+	if (libgit2_load(NULL) < 0)
+		return false;
+	configure_library(options);
+	if (git_config_open_default(&config) ||
+		git_config_foreach_match(config, "^safe\\.directory$", see_safe, &search))
+		return false;
+	return search.found;
+}
+
 /* 1: opened, facts are set; 0: libgit2 cannot, ret_why says it. */
 static int ask_library(const struct repos_options *options, const char *work_dir, struct repo *repo,
 	char **ret_why, struct err *err)
@@ -443,7 +477,9 @@ static int open_repository(const struct repos_options *options, const char *dir,
 	repo->oid_size = config.object_format && !str_eq(config.object_format, "sha1")
 				 ? GITINDEX_RAW_SHA256_SIZE
 				 : GITINDEX_RAW_SHA1_SIZE;
-	int rc = read_repository(options, work_dir, repo, beside, err);
+	int rc = gitdir_check(git_dir, repo->common_dir, err);
+	if (rc == 0)
+		rc = read_repository(options, work_dir, repo, beside, err);
 	if (rc < 0)
 		return rc;
 	if (!repo->asking)

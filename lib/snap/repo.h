@@ -84,6 +84,9 @@ void repos_remember(const struct repos *repos);
 /* The one found for dir, or NULL. */
 const struct repo *repos_at(const struct repos *repos, const char *dir);
 
+/* Whether git's own configuration (not that of a repository) names dir in safe.directory. */
+bool repo_is_called_safe(const struct repos_options *options, const char *dir);
+
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);
 

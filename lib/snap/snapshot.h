@@ -32,6 +32,9 @@ struct tree_place {
 struct tree_place_options {
 	const char *start, *home, *marker;
 	const char *git_dir, *work_tree; /* NULL: none */
+	/* Whether a marker makes its directory the root; NULL: each does. */
+	bool (*marker_counts)(void *ctx, const char *path);
+	void *marker_ctx;
 };
 int tree_place_find(
 	const struct tree_place_options *options, struct tree_place *ret, struct err *err);

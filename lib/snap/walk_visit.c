@@ -105,7 +105,8 @@ static bool is_ignored(const struct visit *v, bool is_dir)
 
 static bool is_nameless(const struct listing_item *item)
 {
-	return item->len > ENTRY_NAME_MAX || strncmp(item->name, ".wh.", 4) == 0;
+	return item->len > ENTRY_NAME_MAX || strncmp(item->name, ".wh.", 4) == 0 ||
+	       entry_path_has_git(item->name);
 }
 
 static struct walk_zone *new_zone(struct visit *v, const struct walk_dir *dir)
@@ -187,6 +188,9 @@ static bool has_name(struct visit *v, const struct listing_item *item)
 		fail(v, E_SNAPSHOT_NAME, path, 0, "is a path of over 4,095 bytes");
 	else if (item->len > ENTRY_NAME_MAX)
 		fail(v, E_SNAPSHOT_NAME, path, 0, "has a name of over 255 bytes");
+	else if (entry_path_has_git(path))
+		fail(v, E_SNAPSHOT_NAME, path, 0,
+			"has a name that git refuses: some file systems take it for .git");
 	else if (v->dir->is_nameless || is_nameless(item))
 		fail(v, E_SNAPSHOT_NAME, path, 0,
 			"has a name that means a deletion in an image (.wh.)");

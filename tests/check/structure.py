@@ -29,6 +29,8 @@ LAYERS = {
     "cli": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "run"],
 }
 
+PLACEHOLDER = r"(?<![$\w])(?:NAME|RUN|HOST|FILE|DIR|BASE|TARGET|VALUE|PROGRAM|CONTEXT|TAG|REPO|PORT|LINES|USER|ID|T)\b|/WHERE"
+
 # A library's header: the files that may include it.
 DOORS = {
     r"git2(/.*)?\.h|git2\.h": r"lib/snap/.*",
@@ -225,6 +227,19 @@ def check_sizes(root, files):
                 problem(path, number, "blanks at the end of the line")
 
 
+def check_hints(root, files):
+    """A hint can be pasted: nobody has to fill in a word. " …" at its end is the command as it was typed."""
+    for path in files:
+        text = (root / path).read_text()
+        for call in re.finditer(r"\b(?:err|kube_why)_hint\(((?:[^;\"]|\"(?:[^\"\\]|\\.)*\")*)\);", text):
+            hint = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', call[1]))
+            line = text.count("\n", 0, call.start()) + 1
+            if "…" in re.sub(r"(dlrun \w+ .*) …$", r"\1", hint):
+                problem(path, line, "a hint with a gap")
+            for word in re.findall(PLACEHOLDER, hint):
+                problem(path, line, f"a hint with the placeholder {word}")
+
+
 def check_commands(root):
     listed = re.findall(r"&cmd_(\w+)", (root / "cli/cmds.c").read_text())
     plain = [name for name in listed if not name.startswith("__") and not name.startswith("internal_")]
@@ -249,6 +264,7 @@ def main():
     for path in house:
         if path.endswith(".h"):
             check_header(root, path)
+    check_hints(root, [f for f in house if f.endswith(".c")])
     check_sizes(root, house)
     missing = check_functions(root, house)
     if (root / "cli/cmds.c").exists():

@@ -31,8 +31,8 @@ static void check_config(struct ssh_config *config)
 	check_list(&config->certificates, whole);
 	check_list(&config->user_known_hosts, whole);
 	check_list(&config->global_known_hosts, whole);
-	const char *why = ssh_config_needs_openssh(config);
-	BUG_ON((config->proxy_jump || config->proxy_command) && !why);
+	BUG_ON((config->proxy_jump || config->proxy_command) && !config->openssh_why);
+	BUG_ON(config->openssh_why && !str_is_plain(config->openssh_why));
 }
 
 /* What gets to a command line is one plain word that is no option. */

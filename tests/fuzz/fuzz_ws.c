@@ -93,7 +93,7 @@ static void round_trip(const uint8_t *data, size_t size, size_t piece)
 	struct peer_got got;
 	size_t at = 0, seen = 0;
 
-	buf_init(&back, 4 * size + 1024);
+	buf_init(&back, 5 * size + 1024); /* of one byte: two heads of two */
 	while (at < size) {
 		size_t len = (size_t)data[at] * 2 < size - at ? (size_t)data[at] * 2 : size - at;
 		len += len == 0;

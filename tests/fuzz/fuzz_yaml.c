@@ -21,14 +21,14 @@ static void check_node(const struct yaml *node, const struct yaml *parent, unsig
 {
 	unsigned depth = 0;
 
-	BUG_ON(node->parent != parent || node->line < 1 || node->line > n_lines);
+	BUG_ON(node->parent != parent || node->mark.line < 1 || node->mark.line > n_lines);
 	BUG_ON((node->key != NULL) != (parent && parent->kind == YAML_MAP));
 	for (const struct yaml *up = parent; up; up = up->parent)
 		depth++;
 	BUG_ON(depth > YAML_DEPTH_MAX);
 	if (node->key) {
 		check_text(node->key);
-		BUG_ON(node->key_line < 1 || node->key_line > node->line);
+		BUG_ON(node->key_mark.line < 1 || node->key_mark.line > node->mark.line);
 		/* Also that no earlier member has the same key. */
 		BUG_ON(yaml_get(parent, node->key) != node);
 	}
@@ -40,7 +40,7 @@ static void check_node(const struct yaml *node, const struct yaml *parent, unsig
 		check_node(member, node, n_lines);
 }
 
-/* "f:LINE: text" or "f is larger …". */
+/* "f:LINE:COLUMN: text" or "f is larger …". */
 static void check_error(const struct err *err, size_t size, unsigned n_lines)
 {
 	char *end;
@@ -50,7 +50,9 @@ static void check_error(const struct err *err, size_t size, unsigned n_lines)
 		return;
 	BUG_ON(strncmp(err->message, "f:", 2) != 0 || !isdigit((unsigned char)err->message[2]));
 	unsigned long line = strtoul(err->message + 2, &end, 10);
-	BUG_ON(line < 1 || line > n_lines || strncmp(end, ": ", 2) != 0);
+	BUG_ON(line < 1 || line > n_lines || end[0] != ':' || !isdigit((unsigned char)end[1]));
+	unsigned long column = strtoul(end + 1, &end, 10);
+	BUG_ON(column < 1 || strncmp(end, ": ", 2) != 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -95,6 +95,7 @@ class Places:
         w.write("optfile", new["OPTFILE"], 0o600, base=w.dir / "keys")
         w.write("dlrun.yaml", f"secrets: {{LISTED: , FILED: \"@{w.dir}/keys/filed\"}}\n"
                               "env: {CONF_API_KEY: , PLAIN: seen}\n")
+        w.ok("config", "trust", "--yes")
         user = w.write(".config/dlrun/config.yaml", f"group: study\nenv: {{USER_SECRET: {new['USER_SECRET']}}}\n",
                        0o600, base=w.home)
         self.but = {w.dir / "keys/filed", w.dir / "keys/optfile", user}
@@ -228,7 +229,9 @@ def test_errors_do_not_show_them(w):
              ["-e", f"MY TOKEN={value}"], ["--secret", f"K={value}"], ["--secret", f"BAD NAME={value}"],
              ["--secret", f"=@{key}"], ["-e", f"={value}"],
              ["--secret", f"K=@{nul}"], ["--secret", f"K=@{large}"], ["-e", f"MY_TOKEN={value}", "--retries", "no"],
-             ["-e", f"MY_TOKEN={value}", "-t", "nowhere"], ["-e", f"MY_TOKEN={value}", "--gpus", "-1"]]
+             ["-e", f"MY_TOKEN={value}", "-t", "nowhere"], ["-e", f"MY_TOKEN={value}", "--gpus", "-1"],
+             [f"-eTOKEN={value}==", "--ntasks", "2"], [f"--env=TOKEN={value}", "--nodelist", "a"], ["--secret", f"K={value}", "--gres", "gpu:2"],
+             [f"--secret=K={value}", "-g", "3", "--partition", "a"]]
     before = w.traces()
     for options in cases:
         for more in ([], ["--json"]):
@@ -253,6 +256,7 @@ def test_missing_secrets(w):
     w.write("dlrun.yaml", "secrets: [NOT_HERE]\n")
     w.refused("submit", "-d", "--", "true", id="secret", rc=2, says="NOT_HERE")
     w.write("dlrun.yaml", f"secrets: {{FILED: \"@{w.dir}/none\"}}\n")
+    w.ok("config", "trust", "--yes")
     result = w.run("submit", "-d", "--", "true")
     assert result.rc in (1, 2, 5) and "FILED" in result.err and not w.traces(), result
     w.write("dlrun.yaml", "")

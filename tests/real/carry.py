@@ -6,19 +6,20 @@ import http.server
 import threading
 
 from harness import *  # noqa: F403
+from image import base_layout
 from kube_api import write_kubeconfig
 from push import SimpleImage, put_base
 from registries import plain
 
 REVIEWS = {"selfsubjectreviews": {"userInfo": {"username": "alice"}}, "selfsubjectaccessreviews": {"allowed": True}}
-LISTS, THERE = ("jobs", "pods", "nodes", "events", "localqueues"), ("namespaces", "persistentvolumeclaims", "configmaps")
+LISTS, THERE = ("jobs", "pods", "nodes", "events", "localqueues", "storageclasses"), ("namespaces", "persistentvolumeclaims", "configmaps")
 
 
 class Api:
     """What was created stands in `made` by its kind."""
 
     def __init__(self):
-        api, self.made = self, {}
+        api, self.made, self.items, self.forbidden = self, {}, {}, set()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -38,8 +39,11 @@ class Api:
                 if self.path.startswith("/version"):
                     return self.answer(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.0"})
                 path = self.path.split("?")[0].split("/")
+                if path[-1] in api.forbidden:
+                    return self.answer(403, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                                             "message": "forbidden", "code": 403})
                 if path[-1] in LISTS:
-                    return self.answer(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+                    return self.answer(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": api.items.get(path[-1], [])})
                 if path[-2] in THERE:
                     return self.answer(200, {"metadata": {"name": path[-1], "uid": "u"}})
                 return self.answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
@@ -48,6 +52,9 @@ class Api:
             def do_POST(self):  # noqa: N802
                 value = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 kind = self.path.split("?")[0].rsplit("/", 1)[1]
+                about = value.get("spec", {}).get("resourceAttributes", {})
+                if about.get("resource") in api.forbidden:
+                    return self.answer(201, {**value, "status": {"allowed": False}})
                 if kind in REVIEWS:
                     return self.answer(201, {**value, "status": REVIEWS[kind]})
                 value["metadata"]["uid"] = f"uid-{len(api.made)}"
@@ -138,6 +145,62 @@ def test_a_cluster_needs_an_image_with_the_program(w):
         assert not [r for r in registry.requests()[mark:] if r.method in ("POST", "PUT", "PATCH")] and "jobs" not in api.made
         w.ok("submit", "-d", "-t", "lab", "--image", "scratch", "--", "/own/program")
         assert len(api.made["jobs"]) == 1
+
+
+def test_a_base_on_this_machine_is_looked_into(w):
+    """Its layers are here: what none of them holds is refused, what may be there is not."""
+    busybox = {"bin/busybox": b"program", "bin/sh": "busybox"}
+    merged = {"bin": "usr/bin", "usr/bin/sh": b"program"}
+    python = {**merged, "usr/bin/python3": b"program"}
+    opt = {**busybox, "opt/py/bin/python3": b"program"}
+    cases = {
+        "busybox": ([busybox], {"python3": False, "sh": True, "busybox": True, "/bin/python3": True}),
+        "merged": ([merged], {"python3": False, "sh": True}),
+        "python": ([python], {"python3": True, "python": False}),
+        "above": ([busybox, {"usr/bin/python3": b"program"}], {"python3": True}),
+        "removed": ([python, {"usr/bin/.wh.python3": b""}], {"python3": False, "sh": True}),
+        "emptied": ([python, {"usr/bin/.wh..wh..opq": b"", "usr/bin/sh": b"program"}], {"python3": False, "sh": True}),
+        # A name below a link of a lower layer: nothing here says what a node makes of that.
+        "below": ([merged, {"bin/tool": b"program"}], {"python3": True}),
+        "elsewhere": ([opt], {"python3": True}),
+    }
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        for name, (layers, programs) in cases.items():
+            there = base_layout(w, len(layers), members=layers.__getitem__, name=name, settings={"Env": ["PATH=/opt/py/bin:/bin"]})[0]
+            site(w, registry, f"oci:{there}")
+            for program, fine in programs.items():
+                words = ["submit", "-d", "-t", "lab", "--", program, "a.py"]
+                if fine:
+                    w.ok(*words)
+                else:
+                    w.refused(*words, id="image.none", rc=2, says=[program, name, "no file in its layers has that name"])
+        # Other things that could bring it.
+        there = w.dir / "busybox"
+        for key in ({"before": "true"}, {"setup": {"run": "true", "key": ["a.py"]}}, {"env": {"PATH": "/own"}}):
+            site(w, registry, f"oci:{there}")
+            config = {**json.loads((w.tree / "dlrun.yaml").read_text()), **key}
+            (w.tree / "dlrun.yaml").write_text(json.dumps(config))
+            w.ok("submit", "-d", "-t", "lab", "--", "python3", "a.py")
+        there = base_layout(w, 1, members=busybox, name="wraps", settings={"Entrypoint": ["/bin/wrap"]})[0]
+        site(w, registry, f"oci:{there}")
+        w.ok("submit", "-d", "-t", "lab", "--", "python3", "a.py")
+
+
+def test_a_base_that_is_a_distribution_and_nothing_else(w):
+    """In a registry only its configuration is read."""
+    with plain(w) as registry, Api() as api:
+        api.configure(w)
+        for history, fine in (("# debian.sh --arch 'amd64' out/ 'bookworm'", False), ("COPY rootfs /", True)):
+            there = base_layout(w, 1, members={"bin/sh": b"program"}, name="distribution", settings={"Env": ["PATH=/bin"]}, history=history)[0]
+            site(w, registry, registry.put_layout(w, there, f"base/d{fine:d}"))
+            made = len(api.made.get("jobs", []))
+            if fine:
+                w.ok("submit", "-d", "-t", "lab", "--", "python3", "a.py")
+            else:
+                w.refused("submit", "-d", "-t", "lab", "--", "python3", "a.py", id="image.none", rc=2, says=["python3", "Debian"])
+            assert len(api.made.get("jobs", [])) == made + fine
+            w.ok("submit", "-d", "-t", "lab", "--", "sh", "-c", "true")
 
 
 def test_the_code_of_a_run_in_a_cluster_comes_here(w):

@@ -10,8 +10,10 @@ import base64
 import http.client
 import json
 import os
+import struct
 import subprocess
 import time
+import zlib
 
 from harness import needs, wait_for
 from registries import free_port, listens
@@ -22,6 +24,28 @@ SWITCHES = ["--headless=new", "--no-sandbox", "--disable-quic", "--no-first-run"
             "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1400,1000",
             # What WebGL draws is missing from screenshots; without it pages draw otherwise.
             "--disable-gpu", "--disable-software-rasterizer"]
+
+
+def shades_of(png):
+    """Of a PNG of 8 bits a colour, as Chromium writes it."""
+    width, height, _, kind = struct.unpack(">IIBB", png[16:26])
+    size, at, data = {2: 3, 6: 4}[kind], 8, b""
+    while at < len(png):
+        n, name = struct.unpack(">I4s", png[at:at + 8])
+        data += png[at + 8:at + 8 + n] if name == b"IDAT" else b""
+        at += n + 12
+    data, stride, found = zlib.decompress(data), width * size, set()
+    above = bytearray(stride)
+    for y in range(height):
+        row = bytearray(data[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
+        for i, form in enumerate([data[y * (stride + 1)]] * stride):
+            left, up, corner = (row[i - size] if i >= size else 0), above[i], (above[i - size] if i >= size else 0)
+            guess = left + up - corner
+            near = min((left, up, corner), key=lambda value: abs(guess - value))
+            row[i] = (row[i] + (0, left, up, (left + up) // 2, near)[form]) & 255
+        found.update(row[1::size])
+        above = row
+    return found
 
 
 class Chromium:
@@ -66,6 +90,16 @@ class Chromium:
                 return value
             time.sleep(0.1)
         raise AssertionError(f"not in the page within {seconds} s: {what}; it was {str(value)[:1000]}")
+
+    def dark(self):
+        """As where the user prefers dark pages."""
+        self.here("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia",
+                                                "params": {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}})
+
+    def shades(self, selector):
+        """How bright the pixels of an element are, 0 to 255, all the values that there are."""
+        element, = self.here("POST", "/element", {"using": "css selector", "value": selector}).values()
+        return shades_of(base64.b64decode(self.here("GET", f"/element/{element}/screenshot")))
 
     def screenshot(self, path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,23 @@ def test_a_running_pod_is_read(w):
         w.run("cancel", run)
 
 
+def test_a_growing_file_comes_by_its_end(w):
+    grow = "import os, time; p = os.environ['DLRUN_OUTPUT_DIR'] + '/log'\n" \
+           "def put(n): open(p, 'a').write(''.join('%s\\n' % os.urandom(500).hex() for _ in range(n))); print('put', n, flush=True)\n" \
+           "put(2048)\nwhile not os.path.exists('/tmp/go'): time.sleep(0.1)\nput(100)\ntime.sleep(600)\n"
+    with site(w, files={"grow.py": grow}, results={"emptyDir": True}) as s:
+        run = s.submit("--grace", "1s", "--", "python3", "grow.py")
+        wait_for(lambda: "put 2048" in w.ok("logs", run).out, "the file", 90)
+        assert json.loads(w.ok("fetch", run, "-o", "here", "--json").out)["bytes"] >= 2048 * 1001
+        w.ok("exec", run, "--", "touch", "/tmp/go")
+        wait_for(lambda: "put 100" in w.ok("logs", run).out, "its end", 90)
+        done = json.loads(w.ok("fetch", run, "-o", "here", "--json").out)
+        assert done["bytes"] == 100 * 1001 + (64 << 10), done
+        assert w.ok("exec", run, "--", "sh", "-c", "md5sum < $DLRUN_OUTPUT_DIR/log").out.split()[0] == \
+            hashlib.md5((w.tree / "here/log").read_bytes()).hexdigest()
+        w.run("cancel", run)
+
+
 def test_busybox_is_enough(w):
     with site(w, base="busybox", results={"emptyDir": True}) as s:
         run = s.submit("--grace", "1s", "--", "sh", "-c", """cd $DLRUN_OUTPUT_DIR; mkdir -p d/e; echo 1 > d/e/f; echo 2 > ./-x; printf 3 > 'n
@@ -141,6 +158,7 @@ def test_results_that_ended_with_the_pod_are_an_error(w):
     with site(w, results={"emptyDir": True}) as s:
         run = s.submit("--", "python3", "a.py")
         s.ended(run)
+        s.without_pods()
         w.refused("fetch", run, id="kube.storage", rc=2, says=[run, "ended with its pod"])
         assert not (w.tree / run).exists()
 

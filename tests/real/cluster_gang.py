@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs of several nodes in a real cluster whose program fails: whoever watches starts all nodes anew, as often as was asked for."""
 
+import json
 import signal
 import subprocess
 
@@ -96,6 +97,90 @@ def test_a_watcher_that_is_killed_leaves_one_that_can_be_restarted(w):
             w.ok("restart", run)
             end = s.ended(run, 120)
         assert end["state"] == "succeeded", end
+
+
+# What takes a pod away is not the program's doing: all nodes start again, without a count.
+
+def pod_of(s, run, rank):
+    return s.cluster.wait(lambda: next((p["metadata"]["name"] for p in s.cluster.get("Pod", namespace=s.namespace)
+                                        if p["metadata"]["name"].startswith(f"{run}-{rank}-") and p["status"]["phase"] == "Running"), None),
+                          f"rank {rank}")
+
+
+def evict(s, pod):
+    s.cluster.api("POST", f"/api/v1/namespaces/{s.namespace}/pods/{pod}/eviction",
+                  {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": s.namespace}})
+
+
+def delete(s, pod):
+    s.cluster.kubectl("-n", s.namespace, "delete", "pod", pod, "--wait=false")
+
+
+def delete_now(s, pod):
+    s.cluster.kubectl("-n", s.namespace, "delete", "pod", pod, "--grace-period=0", "--force")
+
+
+def started(w, s, *words):
+    run = s.submit("-N", "2", "--grace", "1s", *words)
+    wait_for(lambda: w.show(run)["state"] == "running", "its start", 60)
+    return run
+
+
+FIRST_WAITS = 'test $DLRUN_ATTEMPT -ge 2 && exit {}; exec sleep 600'
+
+
+def taken_away(w, take, reasons, retries, rank, follow):
+    with site(w) as s:
+        run = started(w, s, *(["--retries", str(retries)] if retries else []), "--", "sh", "-c", FIRST_WAITS.format(0))
+        looking = start(w, *(["logs", "-f"] if follow else ["wait"]), run)
+        take(s, pod_of(s, run, rank))
+        out, err = looking.communicate(timeout=180)
+        assert looking.returncode == 0, (out, err)
+        attempts = w.show(run)["attempts"]
+        assert len(attempts) == 2 and attempts[0]["exit"]["origin"] == "cluster" and attempts[0]["exit"]["reason"] in reasons, attempts
+        assert "which is not counted" in err and "retry 1" not in err, err
+
+
+def test_an_evicted_pod_is_not_counted(w):
+    taken_away(w, evict, ("Evicted",), 0, 1, True)
+
+
+def test_an_evicted_pod_with_retries_is_not_counted(w):
+    taken_away(w, evict, ("Evicted",), 1, 0, False)
+
+
+def test_a_deleted_pod_is_not_counted(w):
+    taken_away(w, delete, ("Deleted",), 0, 0, True)
+
+
+def test_a_deleted_pod_with_retries_is_not_counted(w):
+    taken_away(w, delete, ("Deleted",), 1, 1, False)
+
+
+def test_a_pod_deleted_at_once_is_not_counted(w):
+    taken_away(w, delete_now, ("Deleted",), 0, 1, False)
+
+
+def test_failures_are_counted_beside(w):
+    with site(w) as s:
+        fails = 'test $DLRUN_ATTEMPT = 1 && exec sleep 600; test $NODE_RANK = 0 && exec sleep 600; exit 9'
+        run = started(w, s, "--retries", "1", "--", "sh", "-c", fails)
+        looking = start(w, "wait", run)
+        delete(s, pod_of(s, run, 0))
+        out, err = looking.communicate(timeout=240)
+        assert looking.returncode == 9, (out, err)
+        assert [a["exit"]["code"] for a in w.show(run)["attempts"]] == [125, 9, 9] and "retry 1 of 1" in err, err
+
+
+def test_a_pod_is_deleted_and_nobody_looks(w):
+    with site(w) as s:
+        run = started(w, s, "--", "sh", "-c", FIRST_WAITS.format(0))
+        delete(s, pod_of(s, run, 1))
+        end = s.ended(run)
+        assert end["state"] == "failed" and end["exit"] == {**end["exit"], "code": 125, "origin": "cluster", "reason": "Deleted"}, end["exit"]
+        assert "deleted" in json.dumps(s.why(run)) and "deleted" in w.ok("show", run).out
+        w.ok("restart", run)
+        assert w.run("wait", run, timeout=120).rc == 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import cluster as clusters
 from harness import *  # noqa: F403
 from kube_images import layout
 from kubesite import site
-from mirror import EVENTS, FULL, IMAGES, NAME, WRITE, Mirror, events_of, scalars_in
+from mirror import EVENTS, FULL, IMAGES, NAME, PLUGINS, WRITE, Mirror, events_of, plugins_are_here, scalars_in
 
 SIZE = 30_000_000 if FULL else 1_000_000
 
@@ -49,6 +49,16 @@ def follow(w, s, run, seed):
         assert not (w.dir / "m" / run / "l.tfevents").exists() and not (w.dir / "m" / run / "p.tfevents").exists()
 
 
+def test_files_of_plugins(w):
+    """From a pod while it runs: profiles, traces, and what a configuration of the projector names."""
+    with site(w, files={"w.py": PLUGINS}) as s:
+        run = s.submit("--grace", "1s", "--", "python3", "w.py")
+        written(s, run)
+        with Mirror(w, w.dir / "m", run, look_ms=300):
+            wait_for(lambda: plugins_are_here(w.dir / "m" / run), "the files", 120)
+        w.run("cancel", run)
+
+
 def test_running_pods_then_storage_that_is_left(w):
     """A PVC: new bytes of the pod that runs, the rest from the pod that reads after the end; then nobody is asked any more."""
     with site(w, files={"w.py": WRITE}) as s:
@@ -83,11 +93,11 @@ def test_python_alone_and_no_storage(w):
         tool = Path(w.dlrun).parent / "tests/real/mirror_tool"
         part = subprocess.run([tool, "read", run, NAME, "10", "70000"], cwd=w.tree, env=w.env, stdout=subprocess.PIPE, check=True).stdout
         assert part == (w.dir / "m" / run / NAME).read_bytes()[10:70010]
-        listed = w.command([tool, "list", run, "tfevents"], cwd=w.tree).out.splitlines()
-        assert listed == ["1 tb/deep/x.tfevents", f"{SIZE + 20000} {NAME}"], listed
+        listed = w.command([tool, "list", run], cwd=w.tree).out.splitlines()
+        assert sorted(listed) == sorted(["200000 model.pt", "1 tb/deep/x.tfevents", f"{SIZE + 20000} {NAME}"]), listed
         in_pod(w, run, "open('end', 'w')")
         assert s.ended(run)["state"] == "succeeded", s.why(run)
-        wait_for(lambda: not any(p["status"]["phase"] == "Running" for p in s.cluster.get("Pod", namespace=s.namespace)), "the end of the pod", 60)
+        s.without_pods()
         with Mirror(w, w.dir / "other", run, look_ms=300) as m:
             said = m.over(90)
         assert said[run]["fault"] == "kube.storage" and said[run]["files"] == 0, said

@@ -53,6 +53,27 @@ def test_lightning_goes_on_in_a_pod(w):
         check_resumed(w, run)
 
 
+def goes_on_without_storage(w, end, *command):
+    with pods(w) as k:
+        configure(w, k)
+        project(w, "resume")
+        run = w.ok("submit", "-d", "-t", "pods", "--", "python", "train.py").out.strip()
+        has_begun(w, run)
+        w.run(*[run if word == "RUN" else word for word in command])
+        wait_for(lambda: w.show(run)["state"] == end, "the end of the run", 120)
+        check_resumed(w, run)
+
+
+def test_lightning_goes_on_without_storage(w):
+    """What cancel has taken goes along with the restart."""
+    goes_on_without_storage(w, "cancelled", "cancel", "RUN")
+
+
+def test_lightning_that_was_killed_goes_on_without_storage(w):
+    """The restart takes what the pod holds back."""
+    goes_on_without_storage(w, "failed", "exec", "RUN", "--", "pkill", "-9", "-f", "^python train.py")
+
+
 def test_torchrun_in_two_pods(w):
     with pods(w) as k:
         configure(w, k)

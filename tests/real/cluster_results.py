@@ -69,6 +69,47 @@ def test_files_of_the_tree_come_into_the_storage(w):
             check_all(w.tree / run)
 
 
+TOLD = """import os, shutil, sys
+os.makedirs("lightning_logs/version_0")
+open("lightning_logs/version_0/hparams.yaml", "w").write("lr: 0.25\\nmodel: {width: 8}\\n")
+open("lightning_logs/version_0/events.out.tfevents.1.x", "w").write("e" * 3000)
+open("model.pt", "w").write("m" * 2048)
+shutil.move("pkg", "moved")
+print("written", flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_storage_tells_what_there_is(w):
+    """The last line, and parameters of files, though nobody looks into the storage."""
+    with site(w, files={"told.py": TOLD, "pkg/mod.py": "x = 1\n"}) as s:
+        s.cluster.volume(s.namespace, "results")
+        s.configure(results={"pvc": "results"})
+
+        def check(said, run, more=""):
+            line = [line for line in said.splitlines() if " results  " in line]
+            assert len(line) == 1 and re.search(r"results +lightning_logs/ 2 files [\d.]+ KiB · model.pt 2.0 KiB · moved/ 1 file 6 B" + more +
+                                                " +dlrun fetch " + run, line[0]), said
+            record = w.show(run)
+            assert record["params"]["lr"] == 0.25 and record["params"]["model.width"] == 8, record["params"]
+            assert record["results"]["files"] == (4 if not more else 8), record["results"]
+
+        for code in (0, 3):
+            done = w.run("submit", "-f", "--", "python3", "told.py", str(code))
+            assert done.rc == code, done
+            check(done.err, w.show()["id"])
+        w.ok("fetch", "@", "-o", "got")
+        assert (w.tree / "got/moved/mod.py").read_text() == "x = 1\n"
+        # A gang, and two that nobody follows.
+        done = w.run("submit", "-f", "-N", "2", "--", "python3", "told.py", "0")
+        check(done.err, w.show()["id"], " · rank-1/ 4 files [\\d.]+ KiB")
+        runs = [s.submit("--", "python3", "told.py", "0") for _ in range(2)]
+        wait_for(lambda: all(r["state"] == "succeeded" and r["params"].get("lr") == 0.25
+                             for r in json.loads(w.ok("ps", "--json").out)["runs"] if r["id"] in runs), "what ps says", 60)
+        said = w.ok("wait", runs[0]).err
+        assert "model.pt 2.0 KiB" in said + w.ok("show", runs[0]).out, said
+
+
 def test_a_pod_that_is_deleted_saves_its_files(w):
     with site(w) as s:
         s.cluster.volume(s.namespace, "results")
@@ -165,6 +206,26 @@ def test_without_storage_they_wait_for_a_fetch(w):
         check_all(w.tree / "later")
 
 
+def test_what_waited_in_a_pod_that_others_end_is_said_to_be_lost(w):
+    with site(w, linger="10m") as s:
+        for evicted in (False, True):
+            run, _ = submit_end(s, "exit")
+            assert s.ended(run)["exit"]["code"] == 3, s.why(run)
+            name, = [p["metadata"]["name"] for p in pods(s, run)]
+            assert "results wait" in s.why(run)["why"], s.why(run)
+            if evicted:
+                path = f"/api/v1/namespaces/{s.namespace}/pods/{name}/eviction"
+                w.write("evict.json", json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}))
+                s.cluster.kubectl("create", "--raw", path, "-f", str(w.tree / "evict.json"))
+            else:
+                s.cluster.kubectl("-n", s.namespace, "delete", "pod", name, "--wait=false")
+            wait_for(lambda: "its results are lost" in s.why(run)["why"], "the loss", 30)
+            assert s.why(run)["hint"] == f"dlrun restart {run}" and w.show(run)["exit"]["code"] == 3, s.why(run)
+            assert "its results are lost" in w.ok("ps").err and "its results are lost" in w.ok("show", run).out
+            s.without_pods()
+            w.refused("fetch", run, id="kube.storage", rc=2, says=[run, "ended with its pod"])
+
+
 def test_waiting_ends_by_itself_or_by_a_cancel(w):
     with site(w, linger="6s") as s:
         run, _ = submit_end(s, "well")
@@ -197,6 +258,71 @@ def test_retries_do_not_wait_for_anybody(w):
         assert fetched(w.tree / run) == {"file": "2\n"}, fetched(w.tree / run)
 
 
+# What an attempt finds, and what the first makes; the second removes one. Each fails but the third.
+CARRY = """import hashlib, json, os, sys
+n, out = int(os.environ["DLRUN_ATTEMPT"]), os.environ["DLRUN_OUTPUT_DIR"]
+def facts(path):
+    st = os.lstat(path)
+    if os.path.islink(path):
+        return os.fsdecode(os.readlink(path))
+    return [oct(st.st_mode & 0o777), int(st.st_mtime), st.st_size, hashlib.sha256(open(path, "rb").read()).hexdigest()]
+names = [b"ckpt", b"run.sh", b"key", b"deep/er/f", b"old", b"sparse", b"n\\nl", b"\\xff\\xfe", b"a.py", b"link", b"dangling", b"gone", b"both"]
+found = {repr(p): facts(p) for p in names + [os.fsencode(out + "/own"), os.fsencode(out + "/both")] if os.path.lexists(p)}
+print("FOUND", json.dumps(found), flush=True)
+if n == 1:
+    os.makedirs("deep/er")
+    for p in names[:5] + names[6:9] + names[11:]:
+        open(p, "wb").write(p)
+    with open("sparse", "wb") as f:
+        f.truncate(64 << 20)
+        f.seek(1 << 20)
+        f.write(b"x")
+    os.symlink("ckpt", "link")
+    os.symlink("/nowhere/at/all", "dangling")
+    os.chmod("run.sh", 0o755)
+    os.chmod("key", 0o400)
+    os.utime("old", (1e9, 1e9))
+    open(out + "/own", "w").write("own")
+    open(out + "/both", "w").write("mine")
+if n == 2:
+    os.remove("gone")
+    os.remove("link")
+found = {repr(p): facts(p) for p in names + [os.fsencode(out + "/own"), os.fsencode(out + "/both")] if os.path.lexists(p)}
+print("LEFT", json.dumps(found), flush=True)
+sys.exit(n < 3)
+"""
+
+
+def said_json(s, run, word, attempt):
+    lines = [line for line in s.w.ok("logs", run, "--attempt", str(attempt)).out.splitlines() if line.startswith(word + " ")]
+    assert len(lines) == 1, s.w.ok("logs", run, "--attempt", str(attempt)).out
+    return json.loads(lines[0].split(" ", 1)[1])
+
+
+def as_fetched(facts):
+    """Files have passed through here, where modes are held to the umask."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return {path: [oct(int(fact[0], 8) & ~mask), *fact[1:]] if isinstance(fact, list) else fact for path, fact in facts.items()}
+
+
+def test_without_storage_a_restart_carries_them(w):
+    """What an attempt has left, it finds: modes, times, links, names of any bytes, also a file of the snapshot that it has changed."""
+    with site(w) as s:
+        w.write("carry.py", CARRY)
+        run = s.submit("--", "python3", "carry.py")
+        assert s.ended(run)["state"] == "failed", s.why(run)
+        for attempt in (2, 3):
+            said = w.ok("restart", run).err
+            assert re.search(r"restart carries \d+ files, 64 MiB, of attempt %d" % (attempt - 1), said), said
+            assert s.ended(run)["state"] == ("failed" if attempt == 2 else "succeeded"), (s.why(run), s.output(run))
+            left, found = said_json(s, run, "LEFT", attempt - 1), said_json(s, run, "FOUND", attempt)
+            assert len(left) >= 13 and as_fetched(left) == found, (left, found)
+        assert "b'gone'" not in found and "b'link'" not in found
+        w.ok("fetch", run)
+        assert {"ckpt", "both.tree", "own"} <= {p.name for p in (w.tree / run).iterdir()}
+
+
 def test_cancel_takes_what_there_is(w):
     with site(w) as s:
         w.write("w.py", WRITE + "time.sleep(600)\n")
@@ -205,6 +331,35 @@ def test_cancel_takes_what_there_is(w):
         s.cancel(run)
         w.ok("fetch", run, "-o", str(w.dir / "there"))
         check_all(w.dir / "there")
+
+
+def test_cancel_takes_what_the_end_writes(w):
+    """A checkpoint written behind TERM, a file that the program removes then, and the whole once more after a restart."""
+    program = """import os, signal, time
+def end(*_):
+    time.sleep(1)
+    open("late", "w").write("behind TERM")
+    open("late" + os.environ["NODE_RANK"], "w").write("x" * 100000)
+    os.remove("early")
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+print("found", sorted(p for p in os.listdir() if p in ("late", "early")), flush=True)
+open("early", "w").write("e")
+print("written", flush=True)
+time.sleep(600)
+"""
+    with site(w) as s:
+        w.write("late.py", program)
+        for options in ([], ["--retries", "2"], ["-N", "2"]):
+            run = s.submit(*options, "--grace", "20s", "--", "python3", "late.py")
+            wait_for(lambda: w.ok("logs", run).out.count("written") == 1 + ("-N" in options), "all ranks", 90)
+            s.cancel(run)
+            w.ok("fetch", run)
+            late = [p.name for p in sorted((w.tree / run).rglob("late*"))]
+            assert sorted(late) == (["late", "late", "late0", "late1"] if "-N" in options else ["late", "late0"]), late
+        w.ok("restart", run)
+        wait_for(lambda: "found ['late']" in w.ok("logs", run).out, "what the attempt before left", 90)
+        s.cancel(run)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def outlives_its_stream(w, shell):
         assert len(programs) == 1, programs
         assert process.out.read_text() == WHOLE, (process.out.stat().st_size, len(WHOLE))
         said = process.err.read_text()
-        assert "was cut" in said and "answers again" in said, said
+        assert "was lost" in said and "answers again" in said, said
         assert node.ask("log", "c-22222").out == WHOLE
         node.ends()
 

@@ -68,6 +68,7 @@ def test_results_that_ended_with_the_pod(w):
     with site(w, files={"train.py": TRAIN, "events.py": EVENTS}, results={"emptyDir": True}) as k:
         pod = k.submit("--", "true")
         k.ended(pod)
+        k.without_pods()
         w.refused("tensorboard", pod, id="kube.storage", rc=2, says=["ended with its pod", "results: {claim: 20Gi}"])
 
 

@@ -30,7 +30,7 @@ def test_commands_in_the_tree_of_a_run_that_has_ended(w):
     w.ok("exec", run, "--", "sh", "-c", "echo more >>made")
     assert w.show(run)["state"] == "failed"
     w.ok("gc", "--keep", "0s")
-    w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=["its tree is not there any more", f"dlrun checkout {run} DIR"])
+    w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=["its tree is gone", f"dlrun checkout {run} {run}"])
     w.ok("checkout", run, w.dir / "code")
     assert (w.dir / "code/exp/train.py").read_text().startswith("open('made'")
 

@@ -2,6 +2,7 @@
 """What goes wrong: each gives a clear error in the stated form, the stated exit status, and leaves
 nothing behind."""
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -45,8 +46,8 @@ def test_unknown_run(w):
 
 def test_configuration_errors(w):
     w.repo()
-    for text, id, says in (("imgae: x\n", "config.key", ["dlrun.yaml:1", "image"]), ("limits: 5\n", "config", "dlrun.yaml:1"),
-                           ("a: [\n", "config.syntax", "dlrun.yaml:"), ("name: x\nname: y\n", "config.syntax", "dlrun.yaml:2"),
+    for text, id, says in (("imgae: x\n", "config.key", ["dlrun.yaml:1:1", "image"]), ("limits: 5\n", "config", "dlrun.yaml:1"),
+                           ("a: [\n", "config.syntax", "dlrun.yaml:"), ("name: x\nname: y\n", "config.syntax", "dlrun.yaml:2:1"),
                            ("x: &a 1\ny: *a\n", "config.syntax", "dlrun.yaml:"), ("[" * 60000, "config.syntax", "dlrun.yaml")):
         w.write("dlrun.yaml", text)
         w.refused("submit", "-d", "--", "true", id=id, rc=2, says=says, timeout=20)
@@ -110,6 +111,72 @@ def test_full_disk(w):
     finally:
         for disk in disks:
             subprocess.run(["umount", "-l", str(disk)])
+
+
+FILL = """import os, sys, time
+print("up", flush=True)
+with open(os.environ["DLRUN_OUTPUT_DIR"] + "/big", "wb", buffering=0) as f:
+    try:
+        while True:
+            for size in (1 << 16, 4096, 1):
+                while True:
+                    try:
+                        f.write(b"x" * size)
+                    except OSError:
+                        break
+            f.write(b"x")
+    finally:
+        if sys.argv[1] == "stays":
+            time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def small_state(w, size="4m"):
+    disk = small_disk(w, "state", size)
+    w.env["XDG_STATE_HOME"] = str(disk)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)])
+
+
+def free(disk):
+    st = os.statvfs(disk)
+    return st.f_bavail * st.f_frsize
+
+
+def test_a_program_fills_the_disk_of_its_log(w):
+    """Its last words are kept, its end is known and told, and its space comes back."""
+    w.repo({"fill.py": FILL})
+    with small_state(w) as disk:
+        before = free(disk)
+        done = w.run("submit", "-f", "--", "python3", "fill.py", "ends")
+        assert done.rc == 1, done
+        run = w.show()["id"]
+        assert "No space left on device" in w.ok("logs", run).out, w.run("logs", run)
+        why = w.ok("why", run).out
+        assert "a disk is full" in why and "No space left" in why, why
+        assert w.show(run)["state"] == "failed"
+        w.ok("rm", run)
+        assert free(disk) > before - 300_000 and w.runs() == []
+
+
+def test_one_that_stays_on_a_full_disk_is_removed(w):
+    """Stopped and removed, by either order of commands."""
+    w.repo({"fill.py": FILL})
+    for words in (["rm", "-f"], ["cancel"]):
+        with small_state(w) as disk:
+            w.ok("submit", "-d", "--", "python3", "fill.py", "stays")
+            run = w.show()["id"]
+            wait_for(lambda d=disk: free(d) == 0, "a full disk", 30)
+            w.ok(*words, run)
+            if words == ["cancel"]:
+                assert w.show(run)["state"] == "cancelled"
+                w.ok("rm", run)
+            assert free(disk) > 2 << 20 and w.runs() == []
+            w.ok("submit", "-f", "--", "true")
+        (w.dir / "state").rmdir()
 
 
 def test_limit_on_file_size(w):

@@ -1,6 +1,6 @@
 /*
  * A claim on GPUs as a local run has it: gpu_tool DIR OWNER COUNT COMMAND... waits for its turn and
- * becomes the command, which holds the locks.
+ * becomes the command, which holds the locks. Why it waits it says with each look.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -29,6 +29,7 @@ static int wait_for_turn(struct gpu_claim *claim, struct err *err)
 			r = gpu_claim_try(claim, &gpus, err);
 		if (r != 0)
 			return r;
+		fprintf(stderr, "%s\n", gpu_claim_why(claim));
 		poll(&watch, 1, LOOK_MS);
 	}
 }

@@ -6,7 +6,9 @@ parallel; each has its own HOME, state and tree, and everything it starts ends w
     tests/real/FILE.py DLRUN [NAME…]
 """
 
+import atexit
 import concurrent.futures
+import faulthandler
 import hashlib
 import inspect
 import io
@@ -30,6 +32,8 @@ from stopwatch import Stopwatch, running_time  # noqa: F401
 
 NOBODY = 65534
 DEADLINE_S = 300
+# Without any test that ends; the longest is one of push_cuts.py with all cuts.
+TEST_LIMIT_S = int(os.environ.get("DLRUN_TEST_LIMIT", 1800))
 
 
 class Skip(Exception):
@@ -313,7 +317,7 @@ def disk_tree(root, paths):
             tree[name] = ("link", False, os.readlink(full))
         else:
             with open(full, "rb") as file:
-                tree[name] = ("file", bool(info.st_mode & 0o111), file.read())
+                tree[name] = ("file", bool(info.st_mode & 0o100), file.read())
     return tree
 
 
@@ -407,18 +411,35 @@ class Serving:
 def main():
     dlrun, wanted = os.path.abspath(sys.argv[1]), sys.argv[2:]
     module = sys.modules["__main__"]
-    # Who starts tests in the background ignores these, and a program that is started so could not take them back.
+    # Who starts tests in the background or under nohup ignores these, and a program that is started so could not take them back.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
     if wanted:
         tests = [(n, f) for n, f in tests if any(w in n for w in wanted)]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    with concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1) as pool:
-        for done in concurrent.futures.as_completed(pool.submit(run_one, dlrun, n, f) for n, f in tests):
-            name, verdict, text = done.result()
-            counts[verdict] += 1
-            if verdict != "passed":
-                print(f"{verdict}: {name}: {text}", flush=True)
-    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+
+    def add(name, verdict, text):
+        counts[verdict] += 1
+        if verdict != "passed":
+            print(f"{verdict}: {name}: {text}", flush=True)
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1)
+    pending = {pool.submit(run_one, dlrun, n, f): n for n, f in tests}
+    hangs = False
+    while pending and not hangs:
+        over = concurrent.futures.wait(pending, TEST_LIMIT_S, concurrent.futures.FIRST_COMPLETED).done
+        for future in over:
+            del pending[future]
+            add(*future.result())
+        hangs = not over
+    if hangs:
+        faulthandler.dump_traceback()
+        for name in pending.values():
+            add(name, "failed", f"no end within {TEST_LIMIT_S} s, or behind one without")
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", flush=True)
+    if hangs:
+        # Python's own end would wait for its threads.
+        atexit._run_exitfuncs()
+        os._exit(1)
     sys.exit(1 if counts["failed"] or not tests else 0)

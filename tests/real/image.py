@@ -60,7 +60,7 @@ def test_source_date_epoch(w):
 
 def test_no_entry_for_the_parents_of_workdir(w):
     w.repo({"a/b": "x"})
-    assert w.push().names(0) == ["dlrun/src", "dlrun/src/a", "dlrun/src/a/b"]
+    assert w.push().names(0) == ["dlrun/src", "dlrun/src/.wh..wh..opq", "dlrun/src/a", "dlrun/src/a/b"]
 
 
 def test_revert_gives_the_earlier_image(w):
@@ -179,7 +179,7 @@ def layer_tar(members):
     return raw.getvalue()
 
 
-def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None, settings=None):
+def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None, settings=None, history="x"):
     """An image layout with `layers` layers made here, by hand; in one that is there `v1` moves. `members` are those
     of each layer, or a function of its number; `settings` the configuration of programs."""
     import gzip
@@ -203,7 +203,7 @@ def base_layout(w, layers=1, docker=False, codec="gzip", members=None, name=None
         diff_ids.append("sha256:" + hashlib.sha256(tar).hexdigest())
     settings = settings or {"User": "1000", "Env": ["A=b"], "Entrypoint": ["/e"]}
     config = {"architecture": "amd64", "os": "linux", "config": settings,
-              "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": [{"created_by": "x"}] * layers,
+              "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": [{"created_by": history}] * layers,
               "big.number": 12345678901234567890}
     kind = "application/vnd.docker." if docker else "application/vnd.oci."
     manifest = {"schemaVersion": 2,
@@ -234,7 +234,7 @@ def test_base_layers_stay_below(w):
 def test_base_with_too_many_layers(w):
     w.repo()
     there, _, _, _ = base_layout(w, 126)
-    w.refused("push", "--image", f"oci:{there}", "--to", f"oci:{w.dir}/out", id="image.depth", rc=1, says="126")
+    w.refused("push", "--image", f"oci:{there}", "--to", f"oci:{w.dir}/out", id="image.depth", rc=2, says="126")
 
 
 def base_of_run(w, run):
@@ -355,10 +355,24 @@ def test_workdir_that_is_a_link_is_the_trees_own(w):
 
 def test_base_with_files_below_workdir(w):
     """They are never seen, in a full layer as little as after a delta."""
-    w.repo({"a": "1", "ghost": "2", "d/own": "3", "kind/x": "4", "dlrun.yaml": "workdir: /app\n"})
-    base, _, _, _ = base_layout(w, members={"app/ghost": b"base", "app/d/e": b"base", "app/kind": "d", "app/only": b"base",
-                                            "app/gone/x": b"base", "other": b"base"})
-    holds(unpacked(w, "first", "--image", f"oci:{base}") / "app", w.tree)
+    base_with_files_below(w, "app")
+
+
+def test_base_with_files_below_the_workdir_of_our_own(w):
+    base_with_files_below(w, "dlrun/src")
+
+
+def test_base_with_files_below_a_deeper_workdir(w):
+    base_with_files_below(w, "dlrun/src/sub")
+
+
+def base_with_files_below(w, workdir):
+    w.repo({"a": "1", "ghost": "2", "d/own": "3", "kind/x": "4", "dlrun.yaml": f"workdir: /{workdir}\n"})
+    below = {"ghost": b"base", "d/e": b"base", "kind": "d", "only": b"base", ".hidden": b"base", "link": "/etc",
+             "gone/x": b"base"}
+    base, _, _, _ = base_layout(w, members={f"{workdir}/{name}": what for name, what in below.items()} |
+                                {"other": b"base"})
+    holds(unpacked(w, "first", "--image", f"oci:{base}") / workdir, w.tree)
     (w.tree / "ghost").unlink()
     shutil.rmtree(w.tree / "kind")
     w.write("kind", "5")
@@ -366,7 +380,7 @@ def test_base_with_files_below_workdir(w):
     delta = unpacked(w, "delta", "--image", f"oci:{base}")
     full = unpacked(w, "full", "--full", "--image", f"oci:{base}")
     assert hash_dir(delta) == hash_dir(full)
-    holds(full / "app", w.tree)
+    holds(full / workdir, w.tree)
     assert (full / "other").read_bytes() == b"base"
     image = w.push("--image", f"oci:{base}")
     assert image.roles() == ["base", "full"]
@@ -374,7 +388,7 @@ def test_base_with_files_below_workdir(w):
     w.write("a", "7")
     image = w.push("--image", f"oci:{base}")
     assert image.roles() == ["base", "full", "delta"]
-    same_tree(Image(image.layout, image.digest, "app"), w.tree, all_files(w.tree))
+    same_tree(Image(image.layout, image.digest, workdir), w.tree, all_files(w.tree))
     assert w.ok("submit", "-f", "--", "ls", env={"DLRUN_IMAGE": f"oci:{base}"}).out.split() == \
         ["a", "d", "dlrun.yaml", "gone", "kind"]
     w.ok("checkout", "@", str(w.dir / "back"))
@@ -413,6 +427,7 @@ def test_gnu_tar_reads_full_layers(w):
     (w.dir / "x").mkdir()
     done = subprocess.run(["tar", "-x", "-C", str(w.dir / "x")], input=image.tars[0], capture_output=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
+    (w.dir / "x/dlrun/src/.wh..wh..opq").unlink()
     holds(w.dir / "x/dlrun/src", w.tree)
 
 

@@ -8,7 +8,11 @@ import pty
 import select
 import termios
 
+from carry import Api
 from harness import *  # noqa: F403
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
+from registry import Registry  # noqa: E402
 
 
 def tools(w, *names):
@@ -113,6 +117,51 @@ def test_image_of_the_projects_python(w):
     w.write(".python-version", "3.11\n")
     w.write("Dockerfile", "FROM python:3.9-slim\n")
     assert "python:3.9-slim" in init(w, "--force") and "python:3.11" not in init(w, "--force")
+
+
+def test_base_with_the_interpreter(w):
+    """With a cluster: an image is proposed in any case, and one that has no Python is not."""
+    tools(w, "python3")
+    w.repo({"train.py": ""})
+    w.write(".kube/config", json.dumps({"contexts": [{"name": "lab"}], "current-context": "lab"}), base=w.home)
+
+    def proposed(*words):
+        w.ok("init", "--force", "--target", "kube", *words)
+        return value(w, "image")
+
+    assert proposed() == "docker.io/library/python:3.12"
+    w.write(".python-version", "3.11\n")
+    assert proposed() == "docker.io/library/python:3.11"
+    with Registry() as registry:
+        for name, layers, history, env, has in (
+                ("python", 4, "x", ["PYTHON_VERSION=3.12.7"], True), ("own", 4, "COPY x /", [], True),
+                ("conda", 3, "x", ["PATH=/opt/conda/bin:/bin"], True), ("apt", 2, "RUN apt-get install -y python3", [], True),
+                ("debian", 1, "# debian.sh --arch 'amd64'", [], False), ("one", 1, "ADD file:1 in / ", [], False)):
+            registry.add_image(f"base/{name}", "1", layers=layers,
+                               config={"config": {"Env": env}, "history": [{"created_by": history}] * layers})
+            there = f"{registry.address}/base/{name}:1"
+            w.write("Dockerfile", f"FROM {there}\nRUN x\n")
+            assert proposed() == (there if has else "docker.io/library/python:3.11"), name
+            text = (w.tree / "dlrun.yaml").read_text()
+            assert (f"{there} has no python3" in text) == (not has) and ("its Env has PYTHON_VERSION" in text) == (name == "python"), text
+        # Who asks for no more than the text asks nobody.
+        mark = len(registry.find("GET"))
+        assert f"{registry.address}/base/one:1" in w.ok("init", "--print", "--target", "kube").out
+        assert len(registry.find("GET")) == mark
+        # A program of its own says what it runs in.
+        (w.tree / "train.py").unlink()
+        w.write("train.sh", "#!/bin/sh\n")
+        (w.tree / "train.sh").chmod(0o755)
+        assert proposed() == f"{registry.address}/base/one:1" and value(w, "command") == ["./train.sh"]
+    w.write("train.py", "")
+    said = w.ok("init", "--force", "--target", "kube").err
+    assert "base/one:1: not checked: " in said and value(w, "image").endswith("/base/one:1"), said
+
+
+def test_base_with_uv(w):
+    tools(w, "uv", "python3")
+    w.repo({"pyproject.toml": "[project]\nname = 'net'\nrequires-python = '>=3.10'\n", "uv.lock": "version = 1\n", "train.py": ""})
+    assert '# image: "ghcr.io/astral-sh/uv:python3.12-bookworm"' in init(w)
 
 
 def test_makefile_and_package(w):
@@ -286,6 +335,28 @@ def test_many_at_once(w):
         p.stdout.close(), p.stderr.close()
     assert codes == [0] + [1] * 7, codes
     assert sorted(p.name for p in w.tree.iterdir()) == [".git", "a.py", "dlrun.yaml"]
+
+
+def storage_class(name, default):
+    note = {"storageclass.kubernetes.io/is-default-class": default} if default else {}
+    return {"metadata": {"name": name, "annotations": note}, "provisioner": "x"}
+
+
+def test_storage_for_results(w):
+    """A claim for each run where the cluster would serve it, and a comment everywhere else."""
+    default = [storage_class("slow", None), storage_class("no", "false"), storage_class("fast\nkind: evil", "true"), storage_class("b", "true")]
+    w.write("train.py", "1\n")
+    with Api() as api:
+        api.configure(w)
+        for classes, forbidden, claims in ((default, (), True), (default[:2], (), False), ([], (), False), ("x", (), False),
+                                           (default, ("storageclasses",), False), (default, ("persistentvolumeclaims",), False)):
+            api.items, api.forbidden = {"storageclasses": classes}, set(forbidden)
+            text = init(w, "--force", "--target", "kube", "--registry", "reg.lab/me")
+            lines = [line for line in text.splitlines() if "results:" in line and "{" in line]
+            wanted = "    results: {claim: 20Gi}" if claims else "#     results: {pvc: results}"
+            assert len(lines) == 1 and lines[0].startswith(wanted), (classes, forbidden, text)
+            assert "\nkind: evil" not in text and ("fast" in lines[0]) == claims, text
+            assert ("claim" in w.ok("config", "targets").out) == claims
 
 
 def test_nowhere(w):

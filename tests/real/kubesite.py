@@ -24,6 +24,7 @@ class KubeSite:
         keys = {"image": self.base, **self.keys, "target": "k",
                 "targets": {"k": {"kind": "kubernetes", "registry": registry, **self.target}}}
         self.w.write("dlrun.yaml", json.dumps(keys, indent=1))
+        self.w.ok("config", "trust", "--yes")
 
     def submit(self, *words, **options):
         """The id of a run that was accepted."""
@@ -33,6 +34,11 @@ class KubeSite:
 
     def why(self, run="@"):
         return json.loads(self.w.ok("why", "--json", run).out)
+
+    def without_pods(self):
+        """What lay in them is gone."""
+        wait_for(lambda: all(p["status"]["phase"] in ("Succeeded", "Failed") for p in self.cluster.get("Pod", namespace=self.namespace)),
+                 "the end of all pods", 90)
 
     def ended(self, run, seconds=90):
         """The record once the run has ended."""
@@ -59,7 +65,11 @@ class KubeSite:
         return self.last
 
     def output(self, run):
-        return self.cluster.kubectl("-n", self.namespace, "logs", "-l", f"dlrun.io/run-id={run}", "--tail=-1")
+        """A pod that fetches has its label, too, and is removed while kubectl asks for its log."""
+        def said():
+            with contextlib.suppress(AssertionError):
+                return [self.cluster.kubectl("-n", self.namespace, "logs", "-l", f"dlrun.io/run-id={run}", "--tail=-1")]
+        return wait_for(said, f"the output of {run}")[0]
 
     def jobs(self):
         return self.cluster.get("Job", namespace=self.namespace)

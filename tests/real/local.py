@@ -205,6 +205,88 @@ def test_what_a_program_leaves_behind_is_ended(w):
     wait_for(lambda: not pids_with(mark), "the left-over child is gone")
 
 
+HOG = """
+import subprocess, sys
+end = subprocess.run([sys.executable, '-c', 'print(len(bytearray(400 << 20)))']).returncode
+print('child', end, flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+# What a program reads of its own groups, of version 1 and 2.
+GROUPS = """
+import pathlib
+for line in open('/proc/self/cgroup').read().split():
+    _, names, path = line.split(':', 2)
+    for top in ['/sys/fs/cgroup', '/sys/fs/cgroup/unified', *('/sys/fs/cgroup/' + n for n in (names, *names.split(',')) if n)]:
+        for name in 'memory.max', 'memory.limit_in_bytes', 'cpu.max', 'cpu.cfs_quota_us':
+            file = pathlib.Path(top + path, name)
+            if file.is_file():
+                print(name, file.read_text().strip())
+"""
+
+
+def limited(w):
+    """Where no cgroup can be written to that is said once, and the run goes on."""
+    doc = ended(w, submit(w, "true", options=["--memory", "64Mi", "--cpus", "0.5"]))
+    assert doc["state"] == "succeeded"
+    said = [line for line in doc["warnings"] if "not enforced" in line]
+    assert len(said) <= 1, doc
+    if said:
+        raise Skip(said[0])
+
+
+def groups_of(run):
+    return [path for path in Path("/sys/fs/cgroup").glob("**/dlrun-*") if run in path.name]
+
+
+def test_limits_are_enforced(w):
+    w.repo({"hog.py": HOG, "groups.py": GROUPS})
+    limited(w)
+    out = w.ok("submit", "-f", "--memory", "64Mi", "--cpus", "0.5", "--", "python3", "groups.py").out
+    assert re.search(r"^memory\.(max|limit_in_bytes) 67108864$", out, re.M), out
+    assert "cpu.max 50000 100000" in out or "cpu.cfs_quota_us 50000" in out, out
+    wait_for(lambda: not groups_of(w.show()["id"]), "its groups are gone")
+    result = w.run("submit", "-f", "--memory", "64Mi", "--", "python3", "-c", "print(len(bytearray(400 << 20)))")
+    doc = w.show()
+    assert result.rc == 137 and doc["exit"]["reason"] == "OutOfMemory" and doc["exit"]["signal"] == 9, doc
+    why = w.ok("why").out
+    assert "the kernel killed it for memory (limit 64 MiB)" in why, why
+    assert f"hint: dlrun submit --from {doc['id']} --memory 128Mi" in why, why
+    # A limit that suffices disturbs nobody.
+    assert w.run("submit", "-f", "--memory", "900Mi", "--", "python3", "hog.py", "4").rc == 4
+    assert "memory" not in w.ok("why").out
+
+
+def test_a_child_that_is_killed_for_memory_is_not_the_end(w):
+    w.repo({"hog.py": HOG})
+    limited(w)
+    said = "the kernel killed one of its processes for memory (limit 64 MiB), then "
+    for words, rc, reason, text in ((("python3", "hog.py", "5"), 5, "Error", "the program exited with 5"),
+                                    (("python3", "hog.py", "0"), 0, "Completed", "the program exited with 0"),
+                                    (("sh", "-c", "python3 hog.py 0; kill -TERM $$"), 143, "Signal",
+                                     "the program was killed by SIGTERM"),
+                                    (("sh", "-c", "python3 hog.py 0; sleep 600"), 124, "Timeout",
+                                     "it reached its time limit of 3 s")):
+        result = w.run("submit", "-f", "--memory", "64Mi", "--timeout", "3s" if rc == 124 else "10m", "--", *words)
+        doc = w.show()
+        assert result.rc == rc and doc["exit"]["reason"] == reason, (result, doc["exit"])
+        assert said + text in w.ok("why").out, (words, w.ok("why").out)
+
+
+def test_groups_of_a_killed_supervisor_are_removed(w):
+    w.repo({"wait.py": "import time\nprint('up', flush=True)\ntime.sleep(600)\n"})
+    limited(w)
+    run = submit(w, "python3", "wait.py", options=["--memory", "64Mi"])
+    wait_for(lambda: "up" in w.ok("logs", run).out, "it runs")
+    assert groups_of(run)
+    state = json.loads((w.state / "runs" / run / "attempts/1/state.json").read_text())
+    os.kill(state["supervisor"]["pid"], signal.SIGKILL)
+    os.killpg(state["program"]["pid"], signal.SIGKILL)
+    wait_for(lambda: w.show(run)["state"] == "lost", "it is seen as lost")
+    # A group is empty when its last process has been waited for; the next run finds it then.
+    wait_for(lambda: ended(w, submit(w, "true", options=["--memory", "64Mi"])) and not groups_of(run), "its groups are gone")
+
+
 def test_time_limit(w):
     w.repo()
     result = w.run("submit", "-f", "--timeout", "300ms", "--grace", "200ms", "--", "sleep", "60")
@@ -431,6 +513,41 @@ def test_digits_learns(w):
     assert json.loads((outputs / "result.json").read_text())["accuracy"] > 0.9, result.out
     assert any("tfevents" in p.name for p in outputs.rglob("*"))
     assert doc["params"]["epochs"] == "8"
+
+
+def half_written(w, damage):
+    """Another program has left half of an index.json: what is said can be pasted, and nothing is lost by it."""
+    w.repo({"a": "1"})
+    first = w.ok("submit", "-f", "--", "true") and w.show("@")["id"]
+    index = w.layout / "index.json"
+    index.write_bytes(damage(index.read_bytes()))
+    w.write("a", "2")
+    for words in (("submit", "-d", "--", "true"), ("gc",)):
+        said = w.run(*words)
+        assert said.rc != 0 and "index.json" in said.err, said
+        hint = re.search(r"^\s*hint: (mv .*)$", said.err, re.M)
+        assert hint, said
+    subprocess.run(hint.group(1), shell=True, check=True, cwd=w.tree)
+    w.ok("submit", "-f", "--", "grep", "2", "a")
+    w.ok("gc")
+    w.ok("checkout", first, str(w.dir / "back"))
+    assert (w.dir / "back/a").read_text() == "1"
+
+
+def test_index_cut_in_half(w):
+    half_written(w, lambda data: data[:len(data) // 2])
+
+
+def test_index_of_one_byte(w):
+    half_written(w, lambda data: data[:1])
+
+
+def test_index_without_its_end(w):
+    half_written(w, lambda data: data.rstrip()[:-1])
+
+
+def test_index_of_another_kind(w):
+    half_written(w, lambda data: b'{"schemaVersion": 2}')
 
 
 if __name__ == "__main__":

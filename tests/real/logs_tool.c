@@ -129,7 +129,7 @@ static void start(struct tool *tool, struct kube_client *client, char **argv)
 				.tail_lines = option(argv + 6, "tail", -1, NULL),
 				.since_ms = option(argv + 6, "since", 0, NULL),
 				.token = token,
-				.events = {on_pod_data, show_notice, on_end, tool}});
+				.events = {on_pod_data, show_notice, NULL, on_end, tool}});
 		return;
 	}
 	tool->numbered = atoi(argv[5]) < 0;
@@ -141,7 +141,7 @@ static void start(struct tool *tool, struct kube_client *client, char **argv)
 			.since_ms = option(argv + 6, "since", 0, NULL),
 			.follow = !option(argv + 6, "nofollow", 0, NULL),
 			.token = token,
-			.events = {on_rank_data, on_rank_notice, on_end, tool}});
+			.events = {on_rank_data, on_rank_notice, NULL, on_end, tool}});
 }
 
 static int run(char **argv, struct err *err)

@@ -410,9 +410,71 @@ def test_each_rank_of_several_hosts(w):
             for rank in range(2):
                 part = subprocess.run([tool, "read", run, f"rank-{rank}/{NAME}", "100", "7"], cwd=w.tree, env=w.env, stdout=subprocess.PIPE, check=True)
                 assert part.stdout == here[rank].read_bytes()[100:107]
+                listed = w.command([tool, "list", run, f"rank-{rank}/{NAME}"], cwd=w.tree).out.splitlines()
+                assert listed == [f"{here[rank].stat().st_size} rank-{rank}/{NAME}"], listed
             done = w.command([tool, "read", run, "rank-2/x", "0", "10"], cwd=w.tree)
             assert done.rc == 1 and "[fetch.path]" in done.err, done
         w.run("cancel", run)
+
+
+# What TensorBoard's plugins read: profiles, traces, the projector's files; the last two names are in no configuration.
+PLUGINS = """import gzip, os, sys, time
+def put(path, data):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(data)
+for base in (os.environ["DLRUN_OUTPUT_DIR"] + "/tb", "runs/tree"):
+    put(base + "/events.out.tfevents.1700000000.host.1", b"events")
+    put(base + "/plugins/profile/2026_01_01/host.xplane.pb", bytes(range(256)) * 400)
+    put(base + "/plugins/profile/2026_01_01/host.trace.json.gz", gzip.compress(b"{}"))
+    put(base + "/host_1.1700000000.pt.trace.json", b"{}" * 9)
+    put(base + "/projector_config.pbtxt", b'embeddings { tensor_path: "00000/de fault/tensors.tsv" metadata_path: "00000/de fault/metadata.tsv"'
+        b' sprite { image_path: "00000/de fault/sprite.png" } }\\n')
+    for name in ("tensors.tsv", "metadata.tsv", "sprite.png"):
+        put(base + "/00000/de fault/" + name, name.encode() * 1000)
+    put(base + "/model.pt", b"no")
+    put(base + "/plugins/profiles/other", b"no")
+print("written", flush=True)
+while not os.path.exists(os.environ["DLRUN_OUTPUT_DIR"] + "/end"):
+    time.sleep(0.05)
+"""
+PLUGIN_FILES = ["00000/de fault/metadata.tsv", "00000/de fault/sprite.png", "00000/de fault/tensors.tsv", "host_1.1700000000.pt.trace.json",
+                "plugins/profile/2026_01_01/host.trace.json.gz", "plugins/profile/2026_01_01/host.xplane.pb", "projector_config.pbtxt"]
+
+
+def plugins_are_here(here):
+    """Those of the outputs and of the tree, whole, and nothing else."""
+    for base in (here / "tb", here / "runs/tree"):
+        found = sorted(str(p.relative_to(base)) for p in base.rglob("*") if p.is_file())
+        if found != sorted([*PLUGIN_FILES, "events.out.tfevents.1700000000.host.1"]):
+            return False
+    return (here / "tb/plugins/profile/2026_01_01/host.xplane.pb").stat().st_size == 102400 and \
+        (here / "runs/tree/00000/de fault/tensors.tsv").read_bytes() == b"tensors.tsv" * 1000
+
+
+def test_files_of_plugins(w):
+    """From a host while it runs and from here: what plugins read comes by what names it, once; then all of the ended run."""
+    with site(w, files={"w.py": PLUGINS}) as s:
+        away = s.submit("--grace", "1s", "--", "python3", "w.py")
+        here = w.ok("submit", "-d", "--grace", "1s", "--", "python3", "w.py").out.strip()
+        for run in (away, here):
+            written(s, w, run)
+        with Mirror(w, w.dir / "m", away, here, look_ms=200) as m:
+            wait_for(lambda: all(plugins_are_here(w.dir / "m" / run) for run in (away, here)), "the files", 120)
+            assert m.said()[away]["files"] == 2, m.said()
+            new = m.said()[away]["new"]
+            # One that is written anew is another file, and comes as a whole; nothing else does.
+            config = there(s, away) / "tb/plugins/profile/2026_01_01/host.xplane.pb"
+            config.write_bytes(b"x" * 1000)
+            wait_for(lambda: (w.dir / "m" / away / "tb/plugins/profile/2026_01_01/host.xplane.pb").read_bytes() == b"x" * 1000, "the new profile", 60)
+            assert m.said()[away]["new"] <= new + 2000, (new, m.said())
+            for out in (there(s, away), w.state / "runs" / here / "outputs"):
+                (out / "end").touch()
+            assert all(line["over"] and not line["fault"] for line in m.over().values())
+        with Mirror(w, w.dir / "c", away, kind="scalars") as m:
+            m.over()
+        assert [p.name for p in (w.dir / "c" / away).rglob("*") if p.is_file() and p.parent.name != ".dlrun-mirror"] == \
+            ["events.out.tfevents.1700000000.host.1"] * 2
 
 
 def test_runs_of_this_machine_are_linked(w):
@@ -478,8 +540,9 @@ def test_lists_and_parts_of_files(w):
         data = (there(s, run) / NAME).read_bytes()
         done = w.command([tool, "list", run], cwd=w.tree)
         assert done.rc == 0 and sorted(done.out.splitlines()) == sorted([f"200000 {NAME}", "4 tb/deep/x.tfevents", "200000 model.pt"]), done
-        done = w.command([tool, "list", run, "tfevents"], cwd=w.tree)
-        assert done.out.splitlines() == ["4 tb/deep/x.tfevents", f"200000 {NAME}"], done
+        for path, found in ((NAME, [f"200000 {NAME}"]), ("tb/deep/x.tfevents", ["4 tb/deep/x.tfevents"]), ("x.tfevents", []), ("tb", [])):
+            done = w.command([tool, "list", run, path], cwd=w.tree)
+            assert done.rc == 0 and done.out.splitlines() == found, (path, done)
         for offset, size in ((0, 10), (1000, 70000), (199990, 500), (200000, 5), (0, 1 << 40)):
             out = subprocess.run([tool, "read", run, NAME, str(offset), str(size)], cwd=w.tree, env=w.env, stdout=subprocess.PIPE, check=True)
             assert out.stdout == data[offset:offset + size], (offset, size, len(out.stdout))

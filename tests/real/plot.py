@@ -203,7 +203,7 @@ with EventWriter("exp/.logs/runs/x") as events:
 
 def test_refusals(w):
     w.repo()
-    w.refused("plot", "nowhere/", id="events.dir", rc=5, says="there is no directory nowhere/")
+    w.refused("plot", "nowhere/", id="events.dir", rc=5, says="no such directory: nowhere/")
     w.refused("plot", ".", id="events.none", rc=5, says="SummaryWriter")
     w.refused("plot", "--smooth", "1", ".", id="usage", rc=2)
     w.refused("plot", "--csv", "--json", ".", id="usage", rc=2)

@@ -4,6 +4,7 @@ DLRUN_TEST_OUT: where a picture of the page goes."""
 
 import contextlib
 import hashlib
+import html
 import http.client
 import http.server
 import os
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import threading
 import time
+import urllib.parse
 import zlib
 
 import sshsite
@@ -99,6 +101,12 @@ def test_pages_that_say_why(w):
         assert answer.status == 404 and "there is no run" in answer.text and f"there is {run}" in answer.text, answer
         answer = p.get(f"6006.{ended}.localhost")
         assert answer.status == 503 and f"{ended} failed" in answer.text and f"dlrun logs {ended}" in answer.text, answer
+        broken = w.run("submit", "-f", "--", "python3", "-c", "import missing_module")
+        broken, why = w.show()["id"], w.ok("why").out
+        assert "missing_module" in why, why
+        page = html.unescape(p.get(f"{broken}.localhost").text)
+        for line in why.splitlines():
+            assert line.strip().removeprefix("hint: ") in page, (line, page)
         begin = time.monotonic()
         answer = p.get(f"{free_port()}.{run}.localhost")
         assert answer.status == 502 and "nothing listens on port" in answer.text, answer
@@ -250,6 +258,41 @@ def test_what_a_program_has_written(w):
         assert p.get(host, "/t.txt").body == files["t.txt"]
 
 
+def test_files_in_directories(w):
+    """By their addresses alone, whoever has opened the page of the run or not."""
+    names = ["top.txt", "a/b/c/deep.txt", "runs/exp 1/loss 100%.txt", "ü/ö.txt", "a/b/-x.txt", "a/top.txt", *(f"many/{i}/top.txt" for i in range(1100))]
+    program = ("import json, os\nfor name in json.load(open('names.json')):\n"
+               "    os.makedirs(os.path.dirname(name) or '.', exist_ok=True)\n    open(name, 'w').write(name)\n")
+    with sshsite.site(w, "gpu1", files={"write.py": program}), proxy(w) as p:
+        for target in ("local", "ssh:gpu1"):
+            w.write("names.json", json.dumps(names if target == "local" else names[:20]))
+            run = w.ok("submit", "-d", "-t", target, "--", "python3", "write.py").out.strip()
+            assert w.run("wait", run).rc == 0, w.run("logs", run)
+            for name in (*names[:8], *names[-1:]) if target == "local" else names[:8]:
+                answer = p.get(f"files.{run}.localhost", "/" + urllib.parse.quote(name))
+                assert answer.status == 200 and answer.text == name, (target, name, answer)
+            for name in ("a", "a/b", "deep.txt", "b/c/deep.txt", "a/b/c", "a/b/c/deep", "many/0"):
+                assert p.get(f"files.{run}.localhost", f"/{name}").status == 404, name
+
+
+def test_a_cluster_that_is_not_configured(w):
+    w.repo()
+    run = w.ok("submit", "-d", "--port", "6006", "--", "true").out.strip()
+    assert w.run("wait", run).rc == 0
+    with contextlib.closing(sqlite3.connect(w.state / "runs.db")) as db, db:
+        doc = json.loads(db.execute("SELECT doc FROM runs WHERE id = ?", (run,)).fetchone()[0])
+        doc["target"] = {"kind": "kubernetes", "name": "kube:research", "context": "research", "namespace": "me"}
+        db.execute("UPDATE runs SET doc = ?, target = 'kube:research' WHERE id = ?", (json.dumps(doc), run))
+    with proxy(w) as p:
+        why = "there is no ~/.kube/config, and KUBECONFIG is not set"
+        page = p.get(f"{run}.localhost")
+        assert page.status == 200 and "<h2>Record</h2>" in page.text and page.text.count(why) == 2, page
+        for host in (f"6006.{run}.localhost", f"files.{run}.localhost"):
+            answer = p.get(host, "/x")
+            assert answer.status == 502 and why in answer.text, answer
+        assert p.get("localhost").status == 200 and p.get("gone-22222.localhost").status == 404
+
+
 def test_the_first_page(w):
     w.repo({"train.py": "print('ok')\n"})
     ids = [w.ok("submit", "-d", "--name", "n", "--", "python3", "train.py", "--lr", lr, "--same", "1").out.strip() for lr in ("0.1", "0.25")]
@@ -337,6 +380,10 @@ def test_in_a_browser(w):
         assert page.run("return getComputedStyle(document.querySelector('main')).padding") != "0px"
         page.screenshot(SHOTS / "proxy-run.png")
         assert not page.errors()
+        # Its texts can be read in the dark, too.
+        page.dark()
+        page.run("document.querySelector('iframe').scrollIntoView({block: 'center'})")
+        wait_for(lambda: max(shades := page.shades("iframe")) - min(shades) > 120, "a text that stands out")
         page.run(f"[...document.links].find(a => a.textContent == '{port}').click()")
         page.wait_for("return document.body.textContent", lambda text: text.startswith(f"one / {port}.{run}.localhost"), "the program")
         for name in ("page.html", "pic.svg"):

@@ -4,14 +4,21 @@
     tests/real/push_hostile.py DLRUN [NAME…]
 """
 
+import contextlib
 import gzip
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 
 from harness import Result, in_time, main
-from pushsite import MEMORY_MAX, PASSWORD, SECRETS, Answer, Site, digest_of, is_sanitized, outcome, that_hold
+from pushsite import MEMORY_MAX, PASSWORD, SECRETS, USER, Answer, Basic, Bearer, Site, TokenServer, digest_of, is_sanitized, outcome, \
+    that_hold
+from certs import Certs
 
 # The kernel counts the memory of the process that starts another one, too: a small one does it.
 LAUNCH = "import os,sys\np=os.posix_spawn(sys.argv[1],sys.argv[1:],os.environ)\n_,s,u=os.wait4(p,0)\n" \
@@ -107,7 +114,7 @@ def test_manifest_with_many_layers(w):
         layer = {"mediaType": "x", "digest": digest_of(b""), "size": 1}
         body = json.dumps({"schemaVersion": 2, "config": layer, "layers": [layer] * 25000}).encode()
         site.registry.add_manifest("base/py", "many", body, "application/vnd.oci.image.manifest.v1+json")
-        bounded(site, "image image.base data.limit registry.answer http.limit image.limit", "--image", f"{site.via}/base/py:many")
+        bounded(site, "image image.base image.kind image.depth data.limit registry.answer http.limit image.limit", "--image", f"{site.via}/base/py:many")
 
 
 def test_base_with_more_layers_than_an_image_can_have(w):
@@ -183,6 +190,130 @@ def test_realms_in_networks_of_others(w):
             assert outcome(done).split(".")[0] in ("http", "registry"), f"{realm}: {done!r}"
             site.registry.auth = auth
             site.right("--image", site.base)
+
+
+class Door:
+    """An HTTP proxy that takes every name for this machine, so that registries have names of the world."""
+
+    ABSOLUTE = re.compile(rb"\A([A-Z]+) http://[^/]+")
+
+    def __init__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.url = "http://127.0.0.1:%d" % self.socket.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with client:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                data = client.recv(65536)
+                if not data:
+                    return
+                head += data
+            with socket.create_connection(("127.0.0.1", int(re.match(rb"\S+ \S*?:(\d+)[/ ]", head.replace(b"http://", b""))[1]))) as server:
+                if head.startswith(b"CONNECT"):
+                    client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                else:
+                    server.sendall(self.ABSOLUTE.sub(rb"\1 ", head))
+                back = threading.Thread(target=self.copy, args=(server, client), daemon=True)
+                back.start()
+                self.copy(client, server)
+                back.join()
+
+    def copy(self, source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(self.ABSOLUTE.sub(rb"\1 ", data))
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+LAB = "registry.lab.example.com"
+
+
+@contextlib.contextmanager
+def lab(w, realm, tls=True):
+    """A registry of that name that wants tokens of the host realm, and the environment that leads there."""
+    with tempfile.TemporaryDirectory() as directory, Door() as door:
+        certs = Certs(directory, names=(LAB, realm)) if tls else None
+        context = certs.context() if tls else None
+        with Site(w.dlrun, tls=context, name=LAB) as site:
+            site.tokens = site.server(TokenServer, users={USER: PASSWORD}, tls=context, name=realm)
+            site.registry.auth = Bearer(site.tokens)
+            site.log_in("token")
+            site.env = {"HTTPS_PROXY": door.url, "http_proxy": door.url, "NO_PROXY": ""} | ({"SSL_CERT_FILE": str(certs.ca)} if tls else {})
+            yield site
+
+
+def test_logins_go_to_their_site(w):
+    for realm in (LAB, "auth.lab.example.com", "example.com", "sso.example.com"):
+        with lab(w, realm) as site:
+            site.right("--image", "scratch", env=site.env)
+            assert site.tokens.grants[0].user == USER, realm
+
+
+def test_logins_go_to_no_other_site(w):
+    """What is asked of a stranger is the login, and the line that is shown allows it, for the user alone."""
+    for realm in ("auth.example.net", "registry.lab.example.com.evil.org", "localhost", "evilexample.com", "example.co"):
+        with lab(w, realm) as site:
+            for _ in range(2):
+                done = site.push("--image", "scratch", env=site.env)
+                assert outcome(done) == "registry.realm" and done.rc == 4 and "hint: registry_realms" in done.err, (realm, done)
+            assert not site.tokens.requests, site.tokens.lines()
+            hint = re.search(r"hint: (registry_realms: .*)$", done.err, re.M)[1]
+            own = site.home / ".config/dlrun/config.yaml"
+            own.parent.mkdir(parents=True, exist_ok=True)
+            (site.tree / "dlrun.yaml").write_text(hint + "\n")
+            assert outcome(site.push("--image", "scratch", env=site.env)).startswith("config"), realm
+            assert not site.tokens.requests, site.tokens.lines()
+            (site.tree / "dlrun.yaml").unlink()
+            own.write_text(hint + "\n")
+            site.right("--image", "scratch", env=site.env)
+            assert site.tokens.grants[0].user == USER, realm
+
+
+def test_without_a_login_anybody_is_asked(w):
+    with lab(w, "auth.example.net") as site:
+        site.tokens.anonymous = {"pull", "push"}
+        (site.home / ".docker/config.json").unlink()
+        site.right("--image", "scratch", env=site.env)
+        assert site.tokens.grants[0].user is None
+
+
+def test_a_project_does_not_take_the_tls_off(w):
+    """`insecure: true` of a project counts once it is confirmed; until then nothing goes without TLS but the question whether."""
+    with lab(w, LAB, tls=False) as site:
+        site.registry.auth = Basic({USER: PASSWORD})
+        (site.tree / "dlrun.yaml").write_text(f"registry: {{push: {site.via}/me/code, insecure: true}}\n")
+        env = {"HOME": str(site.home), "PATH": os.environ["PATH"], "DLRUN_PUSH_TIMEOUT": "20s", **site.env}
+
+        def run(*words):
+            done = subprocess.run([site.dlrun, *words], cwd=site.tree, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+            return Result(done.returncode, done.stdout, done.stderr)
+        for words in (["doctor"], ["push", "--image", "scratch"], ["push", "--image", f"{site.via}/base/py:3"], ["gc", "--registry", "--dry-run"],
+                      ["push", "--to", f"{site.via}/me/code"], ["submit", "--", "true"], ["config"], ["targets"]):
+            run(*words)
+            untold(site.registry)
+            assert not any(r.authorization for r in site.registry.requests), (words, site.registry.lines())
+        trusted = run("config", "trust", "--yes")
+        assert trusted.rc == 0, trusted
+        done = run("doctor")
+        assert any(r.authorization for r in site.registry.requests), (done, site.registry.lines())
 
 
 def test_token_server_redirects(w):

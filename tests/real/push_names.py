@@ -23,7 +23,8 @@ class Named(Site):
         self.port = self.registry.address.rpartition(":")[2]
         self.via = f"{NAME}:{self.port}"
         self.hosts = self.dir / "hosts"
-        (self.tree / "dlrun.yaml").write_text(f"registry: {{push: '{self.via}/me/code', insecure: true}}\n")
+        (self.home / ".config/dlrun").mkdir(parents=True)
+        (self.home / ".config/dlrun/config.yaml").write_text(f"registry: {{push: '{self.via}/me/code', insecure: true}}\n")
         namespace = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
         argv = [needs("unshare"), *namespace, "sh", "-c", LAUNCH, "sh", self.hosts, dlrun]
         launcher = self.dir / "launcher"

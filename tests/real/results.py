@@ -71,6 +71,44 @@ while not os.path.exists(os.environ["STOP"]):
     assert w.ok("submit", "--dry-run", "--json", "--", "true").out.count(run) == 0, "part of the next snapshot"
 
 
+def test_fetch_writes_into_no_repository(w):
+    """Results that would be hooks, under each name of .git; and the modes are those that umask leaves."""
+    w.repo({"work.sh": """
+cd "$DLRUN_OUTPUT_DIR"
+for dir in .git .GIT git~1 '.git ' sub/.git .gitx; do
+    mkdir -p "$dir/hooks"
+    printf '#!/bin/sh\\ntouch %s/ran\\n' "$1" >"$dir/hooks/post-commit"
+    chmod 777 "$dir" "$dir/hooks" "$dir/hooks/post-commit"
+done
+ln -s .git/hooks link
+echo x >wide; chmod 6777 wide
+"""})
+    run = submit(w, "sh", "work.sh", w.dir)
+    ended(w, run)
+    hooks = sorted(p.name for p in (w.tree / ".git/hooks").iterdir()) if (w.tree / ".git/hooks").exists() else []
+    for mask, options in ((0o027, ()), (0o077, ("--force",))):
+        old = os.umask(mask)
+        try:
+            done = fetch(w, run, "-o", ".", *options)
+        finally:
+            os.umask(old)
+        assert done["in_git"] == 5, done
+    assert not (w.tree / ".GIT").exists() and not (w.tree / "git~1").exists() and not (w.tree / "sub/.git").exists()
+    assert (sorted(p.name for p in (w.tree / ".git/hooks").iterdir()) if hooks else []) == hooks
+    assert (w.tree / "wide").stat().st_mode & 0o7777 == 0o750
+    assert (w.tree / ".gitx/hooks/post-commit").stat().st_mode & 0o7777 == 0o750
+    assert (w.tree / ".gitx/hooks").stat().st_mode & 0o7777 == 0o750
+    w.git("add", "work.sh")
+    w.git("commit", "-q", "--allow-empty", "-m", "after")
+    assert not (w.dir / "ran").exists()
+    for there in (".git/hooks", ".git", "sub/.git/x"):
+        said = w.run("fetch", run, "-o", there)
+        assert said.rc == 2 and ".git" in said.err, said
+    (w.tree / "way").symlink_to(".git/hooks")
+    assert w.run("fetch", run, "-o", "way").rc == 2
+    assert (sorted(p.name for p in (w.tree / ".git/hooks").iterdir()) if hooks else []) == hooks
+
+
 def test_fetch_follows(w):
     """What comes and changes until the end, and what was written last; a name with a newline; nothing at first."""
     w.repo({"work.py": """
@@ -101,6 +139,72 @@ log.write("3"); log.close(); open("last", "w").write("z")
     assert text("log") == "123" and text("last") == "z"
     names = [f["path"] for f in json.loads(w.ok("fetch", "--list", "--json", run).out)["files"]]
     assert names == ["a\nb", "last", "log"], names
+
+
+GROWING = """
+import os, random
+r = random.Random(7)
+os.chdir(os.environ["DLRUN_OUTPUT_DIR"])
+text = lambda n: "".join(r.choices("0123456789abcdef\\n", k=n)).encode()
+times = iter(range(1700000000, 1800000000))
+def put(name, data, mode="ab"):
+    with open(name, mode) as f: f.write(data)
+    old(name)
+# Of the last moment it might still change unseen.
+def old(name):
+    t = next(times)
+    os.utime(name, (t, t))
+def step(i):
+    if i == 0:
+        for name in ("log.txt", "short.out"): put(name, text(2 << 20))
+        put("new.log", text(200 << 10))
+        put("rows.csv", b"epoch,1\\n" + text(200 << 10))
+        for name, n in (("events.out.tfevents.1.a", 2048), ("data.bin", 100)): put(name, r.randbytes(n << 10) + bytes(n << 9))
+    elif i == 1:
+        for name in ("log.txt", "short.out"): put(name, text(100 << 10))
+        put("new.log", text(300 << 10), "wb")
+        put("events.out.tfevents.1.a", bytes(50 << 10) + r.randbytes(50 << 10))
+        put("data.bin", r.randbytes(100 << 10))
+        put("rows.csv", text(100 << 10))
+        with open("rows.csv", "r+b") as f: f.write(b"epoch,2")
+        old("rows.csv")
+    else:
+        put("log.txt", text(70 << 10))
+        put("short.out", text(1 << 20), "wb")
+"""
+
+
+def test_what_has_grown_comes_alone(w):
+    """Of logs and event files; what was written anew comes as a whole, and all of it is right."""
+    w.repo({"work.py": GROWING + """
+import time
+for i in range(3):
+    step(i)
+    print("step", i, flush=True)
+    while not os.path.exists(os.environ["GO"] + str(i)): time.sleep(0.05)
+"""})
+    run = submit(w, "python3", "work.py", options=["-e", f"GO={w.dir / 'go'}"])
+    outputs = w.state / "runs" / run / "outputs"
+    whole = {"new.log", "data.bin", "rows.csv"}
+    for i in range(3):
+        wait_for(lambda: f"step {i}\n" in w.ok("logs", run).out, f"step {i}")
+        sizes = {p.name: p.stat().st_size for p in outputs.iterdir()}
+        got = fetch(w, run, "-o", "here")
+        for path in outputs.iterdir():
+            assert (w.tree / "here" / path.name).read_bytes() == path.read_bytes(), (i, path)
+        part = 64 << 10
+        wanted = {0: sum(sizes.values()), 1: sum(sizes[n] for n in whole) + 3 * (part + (100 << 10)),
+                  2: part + (70 << 10) + (1 << 20)}[i]
+        # Files of the last moment may come once more: of these only what is whole is more than a part.
+        again = 6 * part + sum(sizes[n] for n in whole)
+        assert wanted <= got["bytes"] <= wanted + again and not list((w.tree / "here/.dlrun-fetch").glob("new*")), (i, got, wanted)
+        (w.dir / f"go{i}").touch()
+    assert ended(w)["state"] == "succeeded"
+    # What the user has changed here is no beginning of it.
+    put = w.tree / "here/log.txt"
+    put.write_bytes(put.read_bytes()[:-10])
+    assert w.run("fetch", run, "-o", "here").rc == 1
+    assert fetch(w, "--force", run, "-o", "here")["files"] >= 1 and put.read_bytes() == (outputs / "log.txt").read_bytes()
 
 
 def test_params_that_frameworks_write(w):
@@ -179,7 +283,7 @@ with open(os.environ["DLRUN_OUTPUT_DIR"] + "/big", "wb") as f:
             break
         shutil.rmtree(here)
     assert rc == 130, err
-    check_error_form(err, "canceled")
+    check_error_form(err, "cancelled")
     assert killed == -signal.SIGKILL
     part = next(here.glob(".dlrun-fetch/part-*")).stat().st_size
     assert part >= 100 << 20, [(p.name, p.stat().st_size) for p in here.glob(".dlrun-fetch/*")]
@@ -237,7 +341,7 @@ if not os.path.exists("first"):
     assert first.rc == 6 or first.rc == 1, first
     check_error_form(first.err, "io.read")
     assert os.readlink(there / "dir") == str(victim) and not (there / "pipe").exists()
-    assert (there / "suid").stat().st_mode & 0o7777 == 0o777
+    assert (there / "suid").stat().st_mode & 0o7777 == 0o755
     for name in ("dir", "file", "up"):
         (out / name).unlink()
     for name in ("dir", "up"):

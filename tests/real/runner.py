@@ -276,6 +276,114 @@ def each_end(node):
     assert node.state("exit137")["text"] == "the program exited with 137"
 
 
+# --- limits
+
+HOG = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'print(len(bytearray(400 << 20)))'])\n"
+LIMITS = "j_memory_bytes=67108864\nj_memory='64 MiB'\n"
+
+
+def limited(node):
+    """Where no cgroup can be written to that is said once, and the run goes on."""
+    node.submit("can", "cat", "/proc/self/cgroup", more=LIMITS + "j_cpus_milli=500\n")
+    end = node.wait("can")
+    assert end_of(end) == ("succeeded", 0, 0, "Completed"), (end, node.log("can"))
+    if end["limits"]:
+        assert end["limits"].endswith("not enforced, no writable cgroup there has that controller"), end
+        raise Skip(end["limits"])
+    assert f"/dlrun-can-1-".encode() in node.log("can"), node.log("can")
+
+
+def groups_of(run):
+    return list(Path("/sys/fs/cgroup").glob(f"**/dlrun-{run}-1-*"))
+
+
+@each_shell
+def each_limits(node):
+    limited(node)
+    tag = f"m{os.getpid()}{node.shell.rpartition('/')[2]}"
+    python = sys_python()
+    cases = {
+        "self": ([python, "-c", "print(len(bytearray(400 << 20)))"], ("failed", 137, 9, "OutOfMemory"), "the kernel killed it for memory (limit 64 MiB)"),
+        "code": ([python, "-c", HOG + "sys.exit(5)"], ("failed", 5, 0, "Error"),
+                 "the kernel killed one of its processes for memory (limit 64 MiB), then the program exited with 5"),
+        "well": ([python, "-c", HOG], ("succeeded", 0, 0, "Completed"),
+                 "the kernel killed one of its processes for memory (limit 64 MiB), then the program exited with 0"),
+        "term": ([python, "-c", HOG + "import os\nos.kill(os.getpid(), 15)"], ("failed", 143, 15, "Signal"),
+                 "the kernel killed one of its processes for memory (limit 64 MiB), then the program was killed by SIGTERM"),
+        "none": (["sh", "-c", "exit 4"], ("failed", 4, 0, "Error"), "the program exited with 4"),
+    }
+    for name, (words, _, _) in cases.items():
+        node.submit(tag + name, *words, more=LIMITS)
+    for name, (_, wanted, text) in cases.items():
+        end = node.wait(tag + name)
+        assert end_of(end) == wanted and end["text"] == text, (name, end, node.log(tag + name))
+        assert not groups_of(tag + name), name
+
+
+@each_shell
+def each_limits_reach_what_hides(node):
+    """Nothing of its environment tells whose they are; the group does."""
+    limited(node)
+    tag = f"h{os.getpid()}{node.shell.rpartition('/')[2]}"
+    node.submit(tag, "sh", "-c", "env -i setsid sleep 600 & env -i sleep 600 & echo up; wait", more=LIMITS, grace_ms=500)
+    wait_for(lambda: node.log(tag) == b"up\n" and sum(len(g.joinpath("cgroup.procs").read_text().split()) for g in groups_of(tag)) >= 3, "all of it")
+    pids = [int(pid) for group in groups_of(tag) for pid in group.joinpath("cgroup.procs").read_text().split()]
+    node.ask(f"cancel {tag} 1")
+    assert node.wait(tag)["state"] == "cancelled"
+    wait_for(lambda: all(is_gone(pid) for pid in pids) and not groups_of(tag), "all of it is gone")
+
+
+V2 = """
+limits_proc=$1 limits_groups= limits_lacks= limits_name=dlrun-x-1-4194305 limits_bytes=$2 limits_milli=$3 limits_want=0
+limits_find
+[ "$limits_bytes" = 0 ] || limits_set_memory
+[ "$limits_milli" = 0 ] || limits_set_cpus
+[ "$limits_want" = 0 ] || limits_set_v2
+echo "$limits_groups|$limits_lacks"
+"""
+
+
+@each_shell
+def each_limits_of_version_2(node):
+    """Groups as far as their files tell, as systemd's manager of a user has them."""
+    top = node.w.dir / "cg"
+    node.w.write("proc/cgroup", "1:name=systemd:/x\n0::/user/app/scope\n", base=node.w.dir)
+    node.w.write("proc/mountinfo", f"25 30 0:23 / /sys rw - sysfs sysfs rw\n26 25 0:24 / {top} rw shared:4 - cgroup2 cgroup2 rw\n", base=node.w.dir)
+    control = {".": "cpu memory pids", "user": "cpu memory pids", "user/app": "memory pids", "user/app/scope": ""}
+    for name, below in control.items():
+        node.w.write(f"cg/{name}/cgroup.procs", "", base=node.w.dir)
+        node.w.write(f"cg/{name}/cgroup.subtree_control", below, base=node.w.dir)
+        made = f"cg/{name}/dlrun-x-1-4194305"
+        for file in ("memory.swap.max", "cgroup.procs", *(["memory.max"] if "memory" in below else []), *(["cpu.max"] if "cpu" in below else [])):
+            node.w.write(f"{made}/{file}", "max", base=node.w.dir)
+    part = node.w.write("part.sh", (ROOT / "lib/node/runner/31-limits.sh").read_text() + V2, base=node.w.dir)
+
+    def choose(memory, cpus):
+        out = subprocess.run([str(node.w.dir / "bin/sh"), "-u", str(part), str(node.w.dir / "proc"), str(memory), str(cpus)], check=True,
+                             capture_output=True, text=True)
+        assert not out.stderr, out
+        group, _, lacks = out.stdout.rstrip("\n").partition("|")
+        return group.strip().removeprefix(f"{top}/").removesuffix("dlrun-x-1-4194305").strip("/"), lacks
+
+    assert choose(64 << 20, 0) == ("user/app", "")
+    assert (top / "user/app/dlrun-x-1-4194305/memory.max").read_text() == "67108864"
+    assert (top / "user/app/dlrun-x-1-4194305/memory.swap.max").read_text()[0] == "0"
+    assert choose(64 << 20, 1500) == ("user", "") and choose(0, 1500) == ("user", "")
+    assert (top / "user/dlrun-x-1-4194305/cpu.max").read_text() == "150000 100000"
+    # A limit that somebody has set is not left; nor is what may not be written.
+    for name, text in (("memory.max", "1000"), ("cpu.max", "50000 100000"), ("memory.high", "9")):
+        node.w.write(f"cg/user/app/scope/{name}", text, base=node.w.dir)
+        assert choose(64 << 20, 0) == ("user/app/scope", " and --memory")
+        (top / "user/app/scope" / name).unlink()
+    (top / "user/cgroup.procs").unlink()
+    assert choose(64 << 20, 1500) == ("user/app", " and --cpus")
+    (top / "user/app/cgroup.procs").unlink()
+    assert choose(64 << 20, 1500) == ("user/app/scope", " and --memory and --cpus")
+    # A namespace shows what is outside of it so.
+    node.w.write("proc/cgroup", "0::/../x\n", base=node.w.dir)
+    assert choose(64 << 20, 0) == ("", " and --memory")
+
+
 PROBE = """import os, signal, sys
 ignored = [line.split()[1] for line in open('/proc/self/status') if line.startswith('SigIgn')]
 print(os.getpid() == os.getsid(0) == os.getpgrp(), int(ignored[0], 16) & ~(1 << 12 | 1 << 24 | 3 << 31), os.readlink('/proc/self/fd/0'),
@@ -491,6 +599,48 @@ def each_cut(node):
     wait_for(lambda: not list((node.local / "incoming").iterdir()), "nothing is left")
 
 
+def told(node, text):
+    """The files of the node that hold it."""
+    return [str(p) for p in node.root.parent.rglob("*") if p.is_file() and not p.is_symlink() and text in p.read_bytes()]
+
+
+@each_shell
+def each_cut_with_secrets(node):
+    """What came of the secrets is gone with the conversation; the rest waits for somebody who goes on."""
+    big = os.urandom(300000)
+    digest = hashlib.sha256(big).hexdigest()
+    hidden = b"hidden-7d1c"
+    secrets = b"export TOKEN='" + hidden + b"'\nexport MORE='" + b"x" * 100 + b"'\n"
+    lines, payload = node.transfer([("job", node.job("c", "sh", "-c", '[ "$TOKEN" ]')), ("layer", big, digest), ("secrets", secrets)], "c1", [])
+    request = "".join(f"{line}\n" for line in ["submit c 1", *lines, "."]).encode()
+    for missing in (1, 50, len(secrets) - 5):
+        talk = node.open()
+        out, _ = talk.communicate((request + payload)[:-missing], timeout=30)
+        assert b" done" not in out and b"accepted" not in out, out
+        assert not told(node, hidden), told(node, hidden)
+        assert partial(node, "c1") == len(payload) - len(secrets)
+        assert [p.name for p in (node.local / "incoming").iterdir() if p.name.startswith(".")] == []
+    # The runner itself is killed: whoever comes next removes it. One that lives keeps what it has.
+    for signal_number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
+        talk = node.open()
+        talk.stdin.write((request + payload)[:-1])
+        talk.stdin.flush()
+        wait_for(lambda: told(node, hidden), "the secret is there")
+        assert node.state("c")["state"] == "absent" and told(node, hidden)
+        for pid in {p.name.rpartition(".")[2] for p in (node.local / "incoming").glob(".secret-*")}:
+            os.kill(int(pid), signal_number)
+        talk.stdin.close()
+        talk.wait(timeout=30)
+        wait_for(lambda: node.state("c")["state"] == "absent" and not told(node, hidden), "the secret is gone")
+    at = partial(node, "c1")
+    lines[0] = f"transfer c1 {len(payload)} {at}"
+    node.ask("submit c 1", *lines, payload=payload[at:])
+    state = node.wait("c")
+    assert state["state"] == "succeeded", state
+    wait_for(lambda: not list((node.local / "incoming").iterdir()), "nothing is left")
+    assert not [path for path in told(node, hidden) if not path.endswith("log")], told(node, hidden)
+
+
 def partial(node, name):
     facts, *_ = node.talk("state\n")
     return max((int(f.split()[2]) for f in facts if f.startswith(f"partial {name} ")), default=0)
@@ -704,6 +854,26 @@ def each_left_behind(node):
 
 
 @each_shell
+def each_tenth_attempt(node):
+    """What works for the tenth attempt does not work for the first."""
+    jobs = b'job_asleep() { exec sleep 600; }\njob_launched() { (launch "$1" asleep) >/dev/null; }\njob_probe() { workers_of "$1"; echo "$family"; }\n'
+    node.runner.write_bytes(RUNNER.replace(b"d_runner=$0\n", jobs + b"d_runner=$0\n", 1))
+
+    def runs(word, of):
+        return subprocess.run([*node.argv()[:3], "-", node.local, word, of], env=node.env, check=True, timeout=30,
+                              stdout=subprocess.PIPE, text=True).stdout
+    first, tenth = node.dir("t", 1), node.dir("t", 10)
+    first.mkdir(parents=True)
+    for of in (first, tenth):
+        runs("launched", of)
+
+    def workers(of):
+        return {int(pid) for pid in runs("probe", of).split()}
+    both = wait_for(lambda: (lambda a, b: (a, b) if a and b else None)(workers(first), workers(tenth)), "both at work")
+    assert len(both[0]) == len(both[1]) == 1 and not both[0] & both[1], both
+
+
+@each_shell
 def each_retry(node):
     line = 'echo $DLRUN_ATTEMPT $S >> "$DLRUN_OUTPUT_DIR/n"; echo x >new; ls; test $DLRUN_ATTEMPT = 3'
     node.submit("r", "sh", "-c", line, retries=5, layers=[layer({"a": "1"})], secrets=b"export S='s'\n")
@@ -726,10 +896,13 @@ def each_retry_with_gpus(node):
     node.runner.write_bytes(RUNNER.replace(b"dgpu_dir=''", f"dgpu_dir={node.w.dir}/gpus".encode(), 1))
     node.w.write("smi/nvidia-smi", "#!/bin/sh\ncase $* in *query-gpu*) echo '0, GPU-1, 00000000:01:00.0, 1, x'; echo '1, GPU-2, 00000000:02:00.0, 1, x' ;; esac\n",
                  0o755, base=node.w.dir)
-    line = "ls -l /proc/$$/fd | grep -c /gpu.GPU; test $DLRUN_ATTEMPT = 3"
+    # The shell closes its end of the pipe while ls looks at it, and ls says so.
+    line = "ls -l /proc/$$/fd 2>/dev/null | grep -c /gpu.GPU; test $DLRUN_ATTEMPT = 3"
     node.submit("g", "sh", "-c", line, retries=5, more="j_gpus=2\n", env={"PATH": f"{node.w.dir}/smi:{node.env['PATH']}"})
     assert end_of(node.wait("g", 3)) == ("succeeded", 0, 0, "Completed"), [node.state("g", n) for n in (1, 2, 3)]
-    assert [node.log("g", n) for n in (1, 2, 3)] == [b"2\n"] * 3
+    logs = [node.log("g", n) for n in (1, 2, 3)]
+    # Two of each GPU: the lock that all share, and its own.
+    assert logs == [b"4\n"] * 3, logs
 
 
 @each_shell
@@ -833,7 +1006,7 @@ def each_supervisor_killed_as_it_starts_the_program(node):
     def begun():
         pid = process(node.state("p"), "supervisor")
         return pid if Path(f"/proc/{pid}/task/{pid}/children").read_text().split() and \
-            b"awk" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+            b"finish" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
     reaper = wait_for(begun, "its reaper")
     os.kill(reaper, signal.SIGKILL)
     wait_for(lambda: is_gone(reaper), "its end, which may come later than the signal")
@@ -1176,6 +1349,23 @@ def test_everything_of_busybox(w):
         assert end_of(node.wait("s")) == ("failed", 137, 9, "Signal")
     finally:
         node.close()
+
+
+@each_shell
+def each_disk_that_is_not_known(node):
+    """As in a chroot, where df finds no mount: that is no full disk."""
+    (node.w.dir / "bin/df").write_text("#!/bin/sh\necho \"df: $2: can't find mount point\" >&2\nexit 1\n")
+    (node.w.dir / "bin/df").chmod(0o755)
+    facts, _, _, _ = node.talk("nonsense\n")
+    assert not [line for line in facts if line.startswith("free ")], facts
+    node.submit("d", "sh", "-c", "echo x >made; echo ran; exit 3", layers=[layer({"a": "1"})], need=1 << 20)
+    end = node.wait("d")
+    assert end_of(end) == ("failed", 3, 0, "Error") and "disk" not in end["text"], end
+    assert (node.local / "runs/d/outputs/made").read_text() == "x\n"
+
+
+# Its shell takes no df but its own.
+del globals()["test_disk_that_is_not_known_busybox"]
 
 
 @each_shell

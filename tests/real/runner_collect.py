@@ -124,6 +124,28 @@ def each_end_of_an_attempt(node):
 
 
 @each_shell
+def each_moved_directory(node):
+    """The files below a directory that is renamed as a whole have the times they had."""
+    files = {"conf/a.yaml": "a", "conf/sub/deep/b.yaml": "b", "one/x": "one", "two/x": "two", "two/sub/y": "y", "back/z": "z",
+             "still/s": "s", "old/o": "o", "wild [*]/w": "w", "-n/m": "m"}
+    python(node, "mv-22222", """
+P('conf/a.yaml').write_text('edited')
+P('conf/sub/new').write_text('new')
+for a, b in (('conf', 'renamed'), ('one', 'temp'), ('two', 'one'), ('temp', 'two'), ('back', 'elsewhere'), ('elsewhere', 'back'),
+             ('wild [*]', 'wild ?'), ('-n', '-e')):
+    os.rename(a, b)
+os.mkdir('made')
+os.rename('old', 'made/old')
+P('made/first').write_text('1')
+P('still/new').write_text('n')
+""", files=files)
+    want = {"renamed/a.yaml": b"edited", "renamed/sub/deep/b.yaml": b"b", "renamed/sub/new": b"new", "one/x": b"two",
+            "one/sub/y": b"y", "two/x": b"one", "made/old/o": b"o", "made/first": b"1", "still/new": b"n", "wild ?/w": b"w",
+            "-e/m": b"m"}
+    assert outputs(node, "mv-22222") == want, outputs(node, "mv-22222")
+
+
+@each_shell
 def each_choice(node):
     code = "".join(f"P({n!r}).parent.mkdir(parents=True, exist_ok=True); P({n!r}).write_text('x')\n" for n in
                    ("a.tmp", "keep", "d/b.tmp", "wandb/x/y", "e/wandb/z", "exp/1/ckpt/a", "exp/2/ckpt/deep/b", "exp/2/log", "[x]", "*y"))
@@ -176,6 +198,7 @@ def each_look_while_it_runs(node):
     python(node, "r", """
 P('runs/x').mkdir(parents=True)
 P('runs/x/events.out.tfevents.1').write_text('1'); P('.hydra').mkdir(); P('.hydra/config.yaml').write_text('lr: 1'); P('other').write_text('o')
+P('tb/plugins/profile/1').mkdir(parents=True); P('tb/plugins/profile/1/h.xplane.pb').write_text('p')
 print('made', flush=True)
 def until(n):
     while not P(O.parent, n).exists(): time.sleep(0.05)
@@ -185,10 +208,10 @@ print('changed', flush=True)
 until('step2')
 """.replace("print('made'", "P('ckpt-1').write_text('1'); P('gone/deep').mkdir(parents=True); P('gone/deep/f').write_text('f')\nprint('made'"),
            wait=False)
-    live = {"runs/x/events.out.tfevents.1": b"1", ".hydra/config.yaml": b"lr: 1"}
+    live = {"runs/x/events.out.tfevents.1": b"1", ".hydra/config.yaml": b"lr: 1", "tb/plugins/profile/1/h.xplane.pb": b"p"}
     wait_for(lambda: outputs(node, "r") == live, "event files in the outputs", 60)
-    assert any("tfevents" in line for line in node.ask("files r . tfevents"))
-    assert len([line for line in node.ask("files r") if line.startswith("f ")]) == 5
+    assert any("tfevents" in line for line in node.ask("files r . *tfevents*"))
+    assert len([line for line in node.ask("files r") if line.startswith("f ")]) == 6
     assert outputs(node, "r") == {**live, "other": b"o", "ckpt-1": b"1", "gone/deep/f": b"f"}
     node.w.write("step1", "", base=node.local / "runs/r")
     wait_for(lambda: b"changed" in node.log("r"), "the second step")

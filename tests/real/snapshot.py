@@ -37,6 +37,24 @@ def test_tracked_but_ignored(w):
     same_tree(w.push(), w.tree, ["keep.log", "out/keep", ".gitignore"])
 
 
+def test_exec_bit_is_the_owners(w):
+    """As in git, which is asked: what it calls clean is clean."""
+    modes = {0o654: False, 0o645: False, 0o611: False, 0o755: True, 0o700: True, 0o744: True, 0o600: False}
+    w.repo({f"f{mode:o}": "x" for mode in modes})
+    for mode, exec_bit in modes.items():
+        (w.tree / f"f{mode:o}").chmod(0o755 if exec_bit else 0o644)
+    w.commit()
+    for mode in modes:
+        (w.tree / f"f{mode:o}").chmod(mode)
+    assert w.git("status", "--porcelain").out == ""
+    image = w.push()
+    same_tree(image, w.tree, [f"f{mode:o}" for mode in modes])
+    assert {name: entry[1] for name, entry in image.tree.items()} == {b"f%o" % m: e for m, e in modes.items()}
+    run = w.ok("submit", "-d", "--", "true").out.strip()
+    w.run("wait", run)
+    assert w.show(run)["snapshot"]["dirty"] is False
+
+
 def test_deleted_and_renamed(w):
     w.repo({"a": "1", "b": "2", "d/c": "3"})
     first = w.push()
@@ -50,7 +68,7 @@ def test_deleted_and_renamed(w):
     shutil.rmtree(w.dir / "out")
     fresh = w.push("--full")
     same_tree(fresh, w.tree, ["bb", "d/c"])
-    assert not any(".wh." in n for n in fresh.names(0))
+    assert [n for n in fresh.names(0) if ".wh." in n] == ["dlrun/src/.wh..wh..opq"]
 
 
 def test_kinds_change_in_a_delta(w):
@@ -467,6 +485,28 @@ def test_special_files_are_left_out_and_said(w):
     assert "fifo" in image.said.err
     sock.close()
     os.close(here)
+
+
+def test_special_files_of_the_repository_are_refused(w):
+    """Whoever opens one of these waits for ever: libgit2, and git in its turn."""
+    w.repo({"a": "1"})
+    w.git("worktree", "add", "-q", w.dir / "linked")
+    head = w.git("symbolic-ref", "HEAD").out.strip()
+    for name in ("index", "packed-refs", "config", head, "info/exclude", "shallow", "objects/info/alternates"):
+        path = w.tree / ".git" / name
+        kept = path.read_bytes() if path.exists() else None
+        for make in (os.mkfifo, lambda p: os.symlink("/dev/tty", p)):
+            path.unlink(missing_ok=True)
+            make(path)
+            said = w.refused("push", id="snapshot.repo", rc=1, timeout=30)
+            assert f"{name}' of the repository is not a regular file" in said.err, said
+        assert w.run("doctor", timeout=30).rc in (0, 1), name
+        if name == "packed-refs":
+            w.refused("push", id="snapshot.repo", rc=1, timeout=30, cwd=w.dir / "linked")
+        path.unlink()
+        if kept is not None:
+            path.write_bytes(kept)
+    w.push()
 
 
 def test_unreadable_file_and_directory(w):

@@ -69,6 +69,96 @@ def test_a_scope_of_its_own(w):
         assert not host.files(".dlrun/on/*/runs/*/1/.shell-*")
 
 
+def kept(w, run="@", *words):
+    done = w.run("logs", *words, run)
+    assert done.rc == 0, done
+    return done.out
+
+
+def test_output_is_kept_and_shown_after_the_end(w):
+    """That of a terminal in tmux, which is gone with its end; and of several lines, colours and bytes."""
+    needs("tmux")
+    needs("script")
+    with site(w) as s:
+        lines = 'for i in 1 2 3; do echo "line $((i * 11))"; done; printf "\\033[31mred\\033[0m no newline"; exit 4'
+        with terminal(w, "gpu1", "--", "sh", "-c", lines) as t:
+            t.process.wait(30)
+            t.wait_for(b"exited]")
+            t.wait_for(b"\x1b[31mred\x1b[0m no newline")
+        assert s.ended("@")["exit"]["code"] == 4
+        assert kept(w) == "line 11\r\nline 22\r\nline 33\r\n\x1b[31mred\x1b[0m no newline", kept(w)
+        assert kept(w, "@", "--tail", "2").startswith("line 33"), kept(w)
+
+
+def test_much_output_is_kept_as_it_is(w):
+    """With the shell and the language that the program has anyway, and nothing of the tool that keeps it."""
+    needs("tmux")
+    needs("script")
+    with site(w) as s:
+        with terminal(w, "gpu1", "--", "sh", "-c", "echo $LC_ALL.$SHELL.; seq 20000; exit 3") as t:
+            t.process.wait(30)
+        assert s.ended("@")["exit"]["code"] == 3
+        out = kept(w)
+        assert out.startswith(".") and out.endswith("\r\n20000\r\n") and out.count("\n") == 20001, out[-100:]
+        assert "Script" not in out and "/bash." in out.split("\n")[0], out[:200]
+
+
+def test_output_is_kept_in_screen(w):
+    needs("screen")
+    needs("script")
+    with site(w, without=("tmux",)) as s:
+        with terminal(w, "gpu1", "--", "sh", "-c", "echo one; sleep 1; echo two") as t:
+            t.process.wait(30)
+            t.wait_for(b"one\r\r\ntwo")
+        s.ended("@")
+        assert kept(w) == "one\r\ntwo\r\n", kept(w)
+
+
+def test_output_without_a_terminal_is_kept(w):
+    w.write("piped", "piped\n")
+    with site(w) as s, open(w.tree / "piped") as piped:
+        done = w.run("ssh", "gpu1", "--", "sh", "-c", "echo out; echo err >&2; cat; exit 7", stdin=piped)
+        assert (done.rc, done.out) == (7, "out\npiped\n") and "err\n" in done.err, done
+        assert s.ended("@")["exit"]["code"] == 7
+        assert sorted(kept(w).splitlines()) == ["err", "out", "piped"], kept(w)
+
+
+def test_what_cannot_be_kept_is_said(w):
+    with site(w, without=("tmux", "screen")):
+        with terminal(w, "gpu1", "--", "sh", "-c", "echo seen; exit 3") as t:
+            assert t.process.wait(30) == 3
+            t.wait_for(b"seen")
+        assert "is not kept: this host has neither tmux nor screen" in kept(w), kept(w)
+
+
+def test_without_script_it_is_said(w):
+    needs("tmux")
+    with site(w, without=("script",)) as s:
+        with terminal(w, "gpu1", "--", "echo", "seen") as t:
+            t.process.wait(30)
+            t.wait_for(b"seen")
+        s.ended("@")
+        assert "is not kept: this host has no script(1)" in kept(w), kept(w)
+
+
+def test_a_log_that_is_gone(w):
+    """It is an error, whoever asks, and wherever it was."""
+    with site(w) as s:
+        w.ok("ssh", "gpu1", "--", "echo", "there")
+        run = s.ended("@")["id"]
+        assert kept(w, run) == "there\n"
+        for path in s["gpu1"].files(f".dlrun/on/*/runs/{run}/1/log"):
+            path.unlink()
+        w.ok("submit", "-t", "local", "-f", "--", "echo", "here")
+        here = w.show()["id"]
+        next(w.state.glob(f"runs/{here}/attempts/1/log")).unlink()
+        for gone in (run, here):
+            for words in ([], ["-f"], ["--tail", "3"]):
+                done = w.run("logs", *words, gone)
+                assert done.rc == (125 if "-f" in words else 5) and done.out == "", done
+                check_error_form(done.err, "run.log")
+
+
 def test_one_host_of_several(w):
     with site(w) as s:
         w.write("dlrun.yaml", json.dumps({"resources": {"nodes": 2}}))
@@ -119,7 +209,8 @@ def test_without_either_it_ends_with_its_connection(w):
             run = w.show()["id"]
             wire.cut_all()
             t.process.wait(60)
-        assert s.ended(run)["state"] in ("failed", "lost")
+        end = s.ended(run)
+        assert end["state"] in ("failed", "lost"), end
 
 
 if __name__ == "__main__":

@@ -71,6 +71,21 @@ def test_metrics_are_seen_while_it_runs(w):
         w.ok("cancel", run)
 
 
+def test_params_are_seen_while_it_runs(w):
+    """What frameworks write into the tree or the outputs, without anybody who has looked at the run."""
+    code = "import os, json, time\nos.makedirs('lightning_logs/version_0')\n" \
+           "open('lightning_logs/version_0/hparams.yaml', 'w').write('width: 64\\nlr: 5\\n')\n" \
+           "json.dump({'seed': 3}, open(os.environ['DLRUN_OUTPUT_DIR'] + '/params.json', 'w'))\n" \
+           "print('written', flush=True)\ntime.sleep(600)\n"
+    with site(w, files={"p.py": code}) as s:
+        run = s.submit("--grace", "1s", "--", "python3", "p.py", "--lr", "0.1")
+        s.said_by(run, "written")
+        params = lambda: next(r["params"] for r in w.runs() if r["id"] == run)
+        wait_for(lambda: params() == {"lr": "0.1", "seed": 3, "width": 64}, "the parameters in ps", 60)
+        wait_for(lambda: w.ok("ps", "-o", "id,params.width").out.split()[-2:] == [run, "64"], "a column of it", 60)
+        w.ok("cancel", run)
+
+
 def test_restart_finds_what_was_left(w):
     code = "import os\nn = int(open('step').read()) if os.path.exists('step') else 0\nopen('step', 'w').write(str(n + 1))\n" \
            "print('began at', n)\nraise SystemExit(n < 2)\n"

@@ -106,6 +106,20 @@ def test_a_program_in_a_container(w):
         assert not left(s)
 
 
+def test_limits_of_a_container(w):
+    """Passed on where podman says that it has the controllers; else that is said, and the run goes on."""
+    with box(w) as s:
+        done = follow(w, "--memory", "64Mi", "--cpus", "0.5", "--", "cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+        doc, asked = w.show(), (s["gpu1"].dir / "asked").read_text()
+        said = [text for text in doc["warnings"] if "not enforced" in text]
+        assert doc["exit"]["code"] in (0, 1) and doc["exit"]["origin"] == "job", (doc["exit"], done)
+        if said:
+            assert "--memory" in said[0] and "--memory=" not in asked, (said, asked)
+        else:
+            assert "--memory=67108864b --memory-swap=67108864b" in asked and "--cpus=0.500" in asked, asked
+            assert "67108864" in done.out, done
+
+
 def test_before_and_the_entrypoint(w):
     with box(w, entrypoint="none", before="export SAID=before; test -e /run/node || SAID=$SAID-inside") as s:
         done = follow(w, "--", "sh", "-c", "echo [$FRONT] $SAID")
@@ -132,6 +146,20 @@ def test_signals_and_cancel(w):
         assert s.ended(run)["state"] == "cancelled"
         done = follow(w, "--timeout", "2s", "--grace", "1s", "--", "sleep", "600")
         assert done.rc == 124, done
+        wait_for(lambda: not left(s), "the end of all containers")
+
+
+def test_programs_without_their_environment(w):
+    """What a program knows nothing of, its processes are found by: SIGTERM comes before SIGKILL."""
+    line = 'trap "echo got; exit 0" TERM; echo up; while true; do sleep 0.1; done'
+    with box(w) as s:
+        for more in ((), ("--timeout", "4s")):
+            run = submit(w, *more, "--grace", "60s", "--", "env", "-i", "/bin/sh", "-c", line)
+            s.said_by(run, "up")
+            if not more:
+                w.ok("cancel", run, timeout=120)
+            assert s.ended(run)["state"] == ("failed" if more else "cancelled"), w.show(run)
+            assert "got" in w.ok("logs", run).out, w.show(run)
         wait_for(lambda: not left(s), "the end of all containers")
 
 
@@ -216,12 +244,13 @@ def test_what_docker_is_asked_for(w):
     with site(w, gpus=3) as s:
         w.write("dlrun.yaml", json.dumps({"image": NAME, "targets": {"box": {**TARGET, "runtime": "docker"}}}))
         s["gpu1"].program("docker", DOCKER)
-        done = follow(w, "-g", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+        done = follow(w, "-g", "2", "--memory", "64Mi", "--cpus", "1.5", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
         assert done.out == "0,1\n", done
         asked = (s["gpu1"].home / "asked").read_text().splitlines()
         run = w.runs()[0]["id"]
         for words in (["--gpus", '"device=0,1"'], ["--user", f"{UID}:{UID}"], ["--name", f"dlrun-{run}-1"], ["--init"], ["--network=host"],
-                      ["--ipc=host"], ["-w", "/dlrun/src"], ["-e", "CUDA_VISIBLE_DEVICES=0,1"], ["rm", "-f", f"dlrun-{run}-1"]):
+                      ["--ipc=host"], ["-w", "/dlrun/src"], ["-e", "CUDA_VISIBLE_DEVICES=0,1"],
+                      ["--memory=67108864b", "--memory-swap=67108864b", "--cpus=1.500"], ["rm", "-f", f"dlrun-{run}-1"]):
             assert any(asked[at:at + len(words)] == words for at in range(len(asked))), (words, asked)
 
 

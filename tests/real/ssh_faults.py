@@ -206,6 +206,53 @@ def test_a_reboot_is_a_loss(w):
         w.ok("cancel", run)
 
 
+def test_a_name_that_leads_to_another_machine(w):
+    """What that one says of a run is no evidence: it is unknown, not lost, and runs on where it is."""
+    with site(w, "gpu1", "gpu2") as s:
+        runs = [s.submit("--", "sleep", "600"), s.submit("--", "sh", "-c", "echo done")]
+        s.ended(runs[1])
+        s.running(runs[0])
+        gang = s.submit("-N", "2", "--", "sleep", "600", to="gpu1,gpu2")
+        s.running(gang)
+        there = s["gpu2"]
+        s.change("gpu1", HostName=there.address, Port=there.port, ControlPath="none")
+        for run in (runs[0], gang):
+            shown = w.show(run)
+            assert shown["state"] == "unknown" or run == gang and shown["state"] == "running", shown
+            assert w.run("ps").rc == 0 and w.show(run)["state"] != "lost"
+        assert re.search(r"gpu1 is another machine now \(gpu2\): the run is on gpu1", json.dumps(s.why(runs[0]))), s.why(runs[0])
+        assert s.state(runs[1]) == "succeeded"
+        s.change("gpu1", HostName=s["gpu1"].address, Port=s["gpu1"].port)
+        for run in (runs[0], gang):
+            assert s.running(run)
+            w.ok("cancel", run)
+        renamed = s.submit("--", "sleep", "600")
+        s.running(renamed)
+        s["gpu1"].ok("hostname", "other")
+        assert s.state(renamed) == "unknown" and "(other)" in json.dumps(s.why(renamed)), s.why(renamed)
+        s["gpu1"].ok("hostname", "gpu1")
+        s.running(renamed)
+        w.ok("cancel", renamed)
+
+
+def test_a_name_that_leads_to_another_place(w):
+    """Another user of the same machine knows no more of a run than another machine does."""
+    with site(w, accounts=("alice", "bob")) as s:
+        s.change("gpu1", User="alice")
+        runs = [s.submit("--", "sleep", "600"), s.submit("--", "sleep", "600")]
+        for run in runs:
+            s.running(run)
+        w.ok("cancel", runs[1])
+        s.ended(runs[1])
+        s.change("gpu1", User="bob")
+        assert s.state(runs[0]) == "unknown" and s.state(runs[1]) == "cancelled"
+        assert "gpu1 leads to another place now (uid" in json.dumps(s.why(runs[0])), s.why(runs[0])
+        assert w.run("ps").rc == 0 and s.state(runs[0]) == "unknown"
+        s.change("gpu1", User="alice")
+        s.running(runs[0])
+        w.ok("cancel", runs[0])
+
+
 def test_a_pid_that_is_another_process_now(w):
     """All processes of the run are killed, and their pids belong to others."""
     with site(w, gpus=1) as s:
@@ -245,8 +292,35 @@ def test_a_disk_that_gets_full(w):
         run = s.submit("--", "sh", "-c", fill)
         end = s.ended(run)
         assert end["exit"]["code"] == 3 and end["state"] == "failed", end
+        # Also what was kept for the end.
+        s["gpu1"].command("sh", "-c", "head -c 500000 /dev/zero > /home/me/more")
         refused(s, "node.disk", 1, "gpu1")
         w.ok("rm", "--force", run)
+        assert s.follow("--", "echo", "room").out == "room\n"
+
+
+FILL = "import os, sys, time\nf = open(os.environ['DLRUN_OUTPUT_DIR'] + '/fill', 'wb', buffering=0)\n" \
+    "for size in (1 << 20, 4096, 1):\n    while True:\n        try:\n            f.write(b'x' * size)\n" \
+    "        except OSError:\n            break\nif sys.argv[1] == 'stays':\n    time.sleep(600)\nf.write(b'x')\n"
+
+
+def test_last_words_on_a_full_disk(w):
+    """They are kept, and what a full disk's run holds comes back by rm, whether it has ended or not."""
+    with site(w, files={"fill.py": FILL}, disk=160 << 20) as s:
+        run = s.submit("--", "python3", "fill.py", "ends")
+        end = s.ended(run)
+        assert end["exit"]["code"] == 1 and end["state"] == "failed", end
+        assert "No space left on device" in w.ok("logs", run).out
+        assert "a disk is full" in w.ok("why", run).out
+        w.ok("rm", "-f", run)
+        for words in (["rm", "-f"], ["cancel"]):
+            assert s.follow("--", "echo", "room").out == "room\n"
+            run = s.submit("--", "python3", "fill.py", "stays")
+            wait_for(lambda: int(s["gpu1"].ok("df", "--output=avail", "/home/me").split()[1]) == 0, "a full disk", 60)
+            w.ok(*words, run, timeout=60)
+            if words == ["cancel"]:
+                assert s.ended(run)["state"] == "cancelled"
+                w.ok("rm", "-f", run)
         assert s.follow("--", "echo", "room").out == "room\n"
 
 
@@ -263,6 +337,21 @@ def test_a_large_transfer_goes_on_where_it_was_cut(w):
         sent = (wire.up - before) / (24 << 20)
         print(f"24 MiB over a connection that was cut: {sent:.2f} times the bytes", flush=True)
         assert sent < 1.6
+
+
+def test_a_growing_file_is_followed_by_its_end(w):
+    grows = "import time, os\nwith open(os.environ['DLRUN_OUTPUT_DIR'] + '/log', 'w', buffering=1) as f:\n" \
+            "    for i in range(12):\n        f.write(''.join('%s\\n' % os.urandom(500).hex() for _ in range(512)))\n" \
+            "        f.flush(); print(i, flush=True)\n        time.sleep(0.5)\n"
+    with site(w, files={"grow.py": grows}) as s, s.wire("gpu1") as wire:
+        run = s.submit("--", "python3", "grow.py")
+        s.said_by(run, "0")
+        before = wire.down
+        rounds = w.ok("fetch", "--follow", run, "-o", "here", timeout=120).err.count("1 file")
+        log, there = (w.tree / "here/log").read_bytes(), (s.there(run) / "../outputs/log").read_bytes()
+        came = wire.down - before
+        print(f"{len(log)} bytes in {rounds} rounds: {came / len(log):.2f} times the bytes", flush=True)
+        assert log == there and rounds >= 2 and came < 1.3 * len(log), (rounds, came, len(log))
 
 
 if __name__ == "__main__":

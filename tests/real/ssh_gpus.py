@@ -111,6 +111,85 @@ def test_two_accounts_share_a_gpu(w):
         assert s.ended(theirs)["state"] == "succeeded"
 
 
+# What carol can do to the directory that all share, before anybody else comes.
+SPOILED = {
+    "closed": "mkdir -m 700 /tmp/dlrun-gpus",
+    "a file": ": > /tmp/dlrun-gpus",
+    "a lock that is a directory": "mkdir -m 1777 /tmp/dlrun-gpus && chmod 1777 /tmp/dlrun-gpus && mkdir /tmp/dlrun-gpus/queue",
+    "numbers used up": "mkdir /tmp/dlrun-gpus && chmod 1777 /tmp/dlrun-gpus && cd /tmp/dlrun-gpus && "
+                       "for n in 999999999999 999999999998 900000000000; do (exec 9>ticket.$n && flock 9 && exec sleep 600) & done",
+    "names of others": "mkdir /tmp/dlrun-gpus.3001 /tmp/dlrun-gpus.3002 && ln -s /tmp /tmp/dlrun-gpus.3003",
+}
+
+
+def carol_does(host, script):
+    host.ok("sh", "-c", f"umask 0; ({script}) </dev/null >/dev/null 2>&1", user="carol")
+
+
+def one_at_a_time(w, s, says=None):
+    """alice has the GPU; bob, and another run of hers, wait for it; then they have it one after the other."""
+    s.change("gpu1", User="alice")
+    mine = holding(s)
+    if says:
+        assert says in w.ok("logs", mine).out
+    also = s.submit("-g", "1", "--", "echo", "had it")
+    s.change("gpu1", User="bob")
+    theirs = s.submit("-g", "1", "--", "echo", "had it")
+    wait_for(lambda: s.state(theirs) == "queued" and "in use by" in json.dumps(s.why(theirs)), "its queueing", 60)
+    s.change("gpu1", User="alice")
+    wait_for(lambda: s.state(also) == "queued" and "in use by" in json.dumps(s.why(also)), "its queueing", 60)
+    w.ok("cancel", mine)
+    s.ended(mine)
+    assert s.ended(also)["state"] == "succeeded"
+    s.change("gpu1", User="bob")
+    assert s.ended(theirs)["state"] == "succeeded"
+
+
+def spoiled(how):
+    def test(w):
+        with site(w, accounts=("alice", "bob", "carol"), gpus=1) as s:
+            carol_does(s["gpu1"], SPOILED[how])
+            one_at_a_time(w, s, None if how in ("numbers used up", "names of others") else "not queued for in order")
+    return test
+
+
+for each in SPOILED:
+    globals()["test_a_directory_that_is_" + each.replace(" ", "_")] = spoiled(each)
+
+
+def test_a_queue_that_is_held(w):
+    with site(w, accounts=("alice", "bob", "carol"), gpus=1) as s:
+        carol_does(s["gpu1"], "mkdir /tmp/dlrun-gpus && chmod 1777 /tmp/dlrun-gpus && exec 9>/tmp/dlrun-gpus/queue && flock 9 && sleep 600 &")
+        done = s.follow("-g", "1", "--", "echo", "had it", timeout=200)
+        assert done.rc == 0 and "queue for too long" in done.out, done
+
+
+def taken_away(script):
+    """Who made the directory, or a file in it, removes it: who has the GPU has it all the same."""
+    def test(w):
+        with site(w, accounts=("alice", "bob", "carol"), gpus=1) as s:
+            carol_does(s["gpu1"], "mkdir /tmp/dlrun-gpus && chmod 1777 /tmp/dlrun-gpus")
+            mine = holding(s)
+            carol_does(s["gpu1"], script)
+            for user in ("alice", "bob"):
+                s.change("gpu1", User=user)
+                waits = s.submit("--grace", "1s", "-g", "1", "--", "echo", "had it")
+                wait_for(lambda: s.state(waits) == "queued" and "in use by" in json.dumps(s.why(waits)), f"its queueing ({script})", 60)
+                w.ok("cancel", waits)
+                s.ended(waits)
+            s.change("gpu1", User="alice")
+            w.ok("cancel", mine)
+            s.ended(mine)
+            assert s.follow("-g", "1", "--", "true").rc == 0
+    return test
+
+
+test_locks_that_are_removed = taken_away("rm -f /tmp/dlrun-gpus/gpu.*")
+test_a_directory_that_is_removed = taken_away("rm -rf /tmp/dlrun-gpus")
+test_a_directory_that_is_moved_away = taken_away("mv /tmp/dlrun-gpus /tmp/aside")
+test_locks_that_are_made_anew = taken_away("cd /tmp/dlrun-gpus && for f in gpu.*; do rm -f $f && : > $f; done; rm -f queue ticket.*")
+
+
 def test_an_nvidia_smi_that_is_broken(w):
     with site(w, gpus=1) as s:
         s["gpu1"].program("nvidia-smi", "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")

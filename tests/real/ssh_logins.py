@@ -7,7 +7,7 @@ import time
 
 from cluster_forward import forward
 from harness import *  # noqa: F403
-from sshsite import SshSite, call, make_key, site
+from sshsite import SshSite, call, make_key, needs, site
 
 SOON_S = 10
 
@@ -244,6 +244,33 @@ def test_configurations_that_are_none(w):
         assert "nosuchword" in refused(s, "ssh.config", 2).err.lower()
 
 
+def shell(host, path):
+    passwd = host.dir / "etc/passwd"
+    passwd.write_text(re.sub(r":/home/me:.*", f":/home/me:{path}", passwd.read_text()))
+
+
+def test_login_shells_that_allow_less(w):
+    """They work, or it is said what they said; the hint shows the same."""
+    with hosts(w) as s:
+        host = s.host("gpu1")
+        host.program("banner", '#!/bin/sh\necho "Welcome to the lab."\necho quota >&2\nexec /bin/bash "$@"\n')
+        shell(host, "/usr/local/bin/banner")
+        works(s)
+        shell(host, "/bin/csh" if Path("/bin/csh").exists() else needs("tcsh"))
+        works(s)
+        host.program("menu", "#!/bin/sh\necho 'This host offers file transfer only.'\nexit 0\n")
+        (host.dir / "bin/rbash").symlink_to("/bin/bash")
+        for path, says in (("/usr/local/bin/rbash", "restricted"), ("/usr/sbin/nologin", "not available"),
+                           ("/usr/local/bin/menu", "file transfer only"), ("/usr/bin/git-shell", "unrecognized command")):
+            if path.startswith("/usr/bin") and not Path(path).exists():
+                continue
+            shell(host, path)
+            done = refused(s, "node.shell", 1, "the login shell of gpu1 ran no command", says)
+            hint = re.search(r"\n  hint: (.*)", done.err)[1]
+            again = w.command(["sh", "-c", hint + " </dev/null"])
+            assert says in again.out + again.err, (hint, again)
+
+
 def test_nodes_that_cannot_take_a_run(w):
     with hosts(w) as s:
         s.host("fixed", read_only=True)
@@ -269,9 +296,10 @@ def test_nodes_that_cannot_take_a_run(w):
         if done.rc:
             refused(s, "node.tool", 2, "no-gzip", "gzip", host="no-gzip")
         s.host("no-shell", shell="dash")
-        passwd = s["no-shell"].dir / "etc/passwd"
-        passwd.write_text(re.sub(r":/home/me:.*", ":/home/me:/bin/false", passwd.read_text()))
+        shell(s["no-shell"], "/bin/false")
         refused(s, "node.shell", 1, "no-shell", host="no-shell")
+        shell(s["no-shell"], "/usr/sbin/nologin")
+        refused(s, "node.shell", 1, "no-shell", "not available", "hint: ssh ", host="no-shell")
         s.host("mute", noise="exec sleep 600\n")
         refused(s, "node.shell", 1, "mute", "has run no command within", "hint: ssh ", host="mute")
         s.host("forced", settings={"ForceCommand": "echo this account is for mail only"})

@@ -10,7 +10,7 @@ import threading
 import time
 
 from harness import *  # noqa: F403
-from sshsite import SshSite, call, make_key
+from sshsite import PASSPHRASE, SshSite, call, make_key, public
 
 SOON_S = 10
 CARRIERS = ("libssh2", "openssh")
@@ -184,6 +184,113 @@ def test_a_kept_login(w):
         s.ssh("-O", "exit", "-o", f"ControlPath={sockets[0]}", "gpu1")
 
 
+def test_variables(w):
+    """SendEnv and SetEnv, as far as the server takes them (AcceptEnv), with and without a terminal."""
+    line = "printf '<%s|%s|%s|%s|%s>' \"$A_SET\" \"$A_SENT\" \"$LC_ANY\" \"$B_NOT\" \"$A_EMPTY\""
+    w.env.update(A_SENT="sent 'so'", LC_ANY="any", B_NOT="refused", OTHER="kept back")
+    with hosts(w, settings={"AcceptEnv": "A_* LC_*"}) as s:
+        for carrier in (*CARRIERS, None):
+            for client, want in (({}, "<||||>"),
+                                 ({"SendEnv": "LC_*"}, "<||any||>"),
+                                 ({"SendEnv": "B_NOT"}, "<||||>"),
+                                 ({"SetEnv": '"A_SET=a b"'}, "<a b||||>"),
+                                 ({"SendEnv": "A_SENT", "SetEnv": "A_EMPTY="}, "<|sent 'so'|||>"),
+                                 ({"SendEnv": ["A_* B_NOT", "LC_*"], "SetEnv": "A_SET=x"}, "<x|sent 'so'|any||>")):
+                s.change("gpu1", **client)
+                done = execute(s, line, carrier=carrier)
+                assert done.rc == 0 and done.out == want, (carrier, client, done)
+                s.change("gpu1", **{name: None for name in client})
+            s.change("gpu1", SendEnv="A_SENT LC_*")
+            done = execute(s, "test -t 0; echo $?$A_SENT$LC_ANY; exit 4", "--pty", carrier=carrier)
+            assert done.rc == 4 and done.out.strip() == "0sent 'so'any", (carrier, done)
+            done = execute(s, "echo $A_SENT$LC_ANY; sleep 0.3", "--parallel", "5", carrier=carrier)
+            assert done.rc == 0 and done.out == "sent 'so'any\n" * 5, (carrier, done)
+            # What comes behind a variable is the command's own fault.
+            assert execute(s, "exit 7", carrier=carrier).rc == 7
+            s.change("gpu1", SendEnv=None)
+        w.env.update({f"LC_{i}": "x" for i in range(5)})
+        s.change("gpu1", SendEnv="LC_*")
+        done = w.command([*tool(s), "login", "gpu1"])
+        assert done.out.startswith("openssh: ") and "SendEnv" in done.out, done
+
+
+def test_what_is_said_for_people_at_a_terminal(w):
+    """It must not get in the way of streams and exits."""
+    canary = w.dir / "canary"
+    with hosts(w) as s, contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        serve(lambda got: got[::-1], server)
+        for client in ({"ForkAfterAuthentication": "yes"}, {"RequestTTY": "force"}, {"RequestTTY": "yes", "ForkAfterAuthentication": "yes"},
+                       {"RemoteCommand": "echo never"}, {"RemoteCommand": "echo never", "RequestTTY": "force", "ForkAfterAuthentication": "yes"},
+                       {"StdinNull": "yes"}, {"SessionType": "none"}, {"SessionType": "subsystem"},
+                       {"SessionType": "none", "ForkAfterAuthentication": "yes", "StdinNull": "yes"},
+                       {"PermitLocalCommand": "yes", "LocalCommand": f"touch {canary}"}, {"EscapeChar": "a"}, {"LogLevel": "QUIET"},
+                       {"LogLevel": "DEBUG3"}, {"VisualHostKey": "yes"}, {"Tunnel": "yes"}, {"ControlMaster": "ask"},
+                       {"LocalForward": "1 127.0.0.1:1", "ExitOnForwardFailure": "yes"}, {"ForwardX11": "yes", "ForwardAgent": "yes"}):
+            s.change("gpu1", **client)
+            for carrier in CARRIERS:
+                (w.dir / "typed").write_bytes(b"~.\na.\n")
+                with open(w.dir / "typed", "rb") as stdin:
+                    done = execute(s, "cat; tty >&2; exit 5", carrier=carrier, stdin=stdin)
+                assert done.rc == 5 and done.out_bytes == b"~.\na.\n" and words(done) == "not a tty\n", (client, carrier, done)
+            with forwards(s, f"127.0.0.1:{server.getsockname()[1]}") as (port, _):
+                assert ask(port, b"abc") == b"cba", client
+            s.change("gpu1", **{name: None for name in client})
+        assert not canary.exists()
+
+
+# --- programs that ask
+
+
+def askpass(w, answer):
+    """A program that answers, and notes what it was asked."""
+    program, asked = w.dir / "askpass", w.dir / "asked"
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$1\" >>'{asked}'\necho '{answer}'\n")
+    program.chmod(0o755)
+    asked.write_text("")
+    return program, asked
+
+
+def test_a_program_asks(w):
+    program, asked = askpass(w, PASSPHRASE)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"):
+        w.env.pop(name, None)
+    with hosts(w, keys=("locked",)) as s:
+        s.host("jump", keys=("locked",))
+        # Who does not say that it may be asked is not asked.
+        for env in ({"SSH_ASKPASS": program}, {"SSH_ASKPASS": program, "DISPLAY": ":9", "SSH_ASKPASS_REQUIRE": "never"},
+                    {"DISPLAY": ":9"}, {"SSH_ASKPASS": program, "SSH_ASKPASS_REQUIRE": "prefer"}, {"SSH_ASKPASS": program, "DISPLAY": ""}):
+            done = execute(s, "echo out", carrier=None, env={k: str(v) for k, v in env.items()})
+            assert done.rc == 125 and "error: ssh.login: " in done.err and asked.read_text() == "", (env, done)
+        for env in ({"SSH_ASKPASS_REQUIRE": "force"}, {"DISPLAY": ":9"}, {"DISPLAY": ":9", "SSH_ASKPASS_REQUIRE": "prefer"}):
+            env |= {"SSH_ASKPASS": str(program)}
+            for parallel in (1, 3):
+                asked.write_text("")
+                done = execute(s, "echo out", "--parallel", str(parallel), carrier=None, env=env)
+                assert done.rc == 0 and done.out == "out\n" * parallel, (env, done)
+                assert asked.read_text().count("id_locked") == 1, (env, asked.read_text())
+        s.change("gpu1", BatchMode="yes")
+        asked.write_text("")
+        assert execute(s, "true", carrier=None, env=env).rc == 125 and not asked.read_text()
+        s.change("gpu1", BatchMode=None, ProxyJump="jump")
+        done = execute(s, "echo out", carrier=None, env=env)
+        assert done.rc == 0 and asked.read_text().count("id_locked") == 2, (done, asked.read_text())
+
+
+def test_a_program_asks_about_a_host(w):
+    for answer, rc in (("no", 125), ("yes", 0)):
+        program, asked = askpass(w, answer)
+        with hosts(w, known="") as s:
+            done = execute(s, "echo out", carrier=None, env={"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"})
+            assert done.rc == rc and "authenticity of host" in asked.read_text(), (answer, done, asked.read_text())
+            assert (str(s["gpu1"].port) in s.known_hosts.read_text()) == (rc == 0), (answer, done)
+            s.change("gpu1", StrictHostKeyChecking="yes")
+            s.known_hosts.write_text("")
+            asked.write_text("")
+            done = execute(s, "echo out", carrier=None, env={"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"})
+            assert done.rc == 125 and "ssh.unknown_host" in done.err and not asked.read_text(), done
+        shutil.rmtree(s.dir)
+
+
 # --- which carrier
 
 
@@ -291,6 +398,28 @@ def test_hosts_that_are_not_known(w):
         done = execute(s, "echo out", "--accept-new-host", host="gpu-new")
         assert done.rc == 0 and done.out == "out\n", done
         assert str(s["gpu-new"].port) in s.known_hosts.read_text()
+
+
+def test_keys_that_are_revoked(w):
+    """However that is told, it is said; nobody is to take such a key."""
+    with hosts(w) as s:
+        key, listed, krl = f"{s['gpu1'].dir}/host_ed25519.pub", w.dir / "listed", w.dir / "krl"
+        listed.write_text("".join(f"{public(s['gpu1'].dir / f'host_{kind}')}\n" for kind in s["gpu1"].host_keys))
+        call("ssh-keygen", "-q", "-k", "-f", krl, key, key.replace("ed25519", "ecdsa"))
+        command = w.dir / "keys"
+        command.write_text(f"#!/bin/sh\nsed 's/^/@revoked * /' {listed}\n")
+        command.chmod(0o755)
+        marked = w.dir / "marked"
+        marked.write_text("".join(f"@revoked * {line}\n" for line in listed.read_text().splitlines()))
+        for client in ({"RevokedHostKeys": listed}, {"RevokedHostKeys": krl}, {"KnownHostsCommand": command}, {"GlobalKnownHostsFile": marked},
+                       {"UserKnownHostsFile": marked}):
+            s.change("gpu1", **client)
+            for options in ((), ("--accept-new-host",)):
+                done = refused(s, "ssh.host_key", "has been revoked", "ask who runs gpu1", carrier=None, options=options)
+                assert "not known" not in done.err and "accept-new" not in done.err, (client, done)
+            s.change("gpu1", **{name: None for name in client})
+        s.change("gpu1", RevokedHostKeys=w.dir / "absent")
+        refused(s, "ssh.config", "absent", carrier=None)
 
 
 def test_hosts_that_do_not_answer(w):

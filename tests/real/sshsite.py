@@ -22,6 +22,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -551,7 +552,8 @@ class SshSite:
         """An agent that has these keys, which the client does not read from files any more."""
         path = self.dir / "agent"
         self.agents.append(subprocess.Popen([needs("ssh-agent"), "-D", "-a", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
-        wait_for(path.exists, "the agent")
+        # Its socket is there before it listens.
+        wait_for(lambda: agent_listens(path), "the agent")
         self.env["SSH_AUTH_SOCK"] = str(path)
         helper = self.dir / "askpass"
         helper.write_text(f"#!/bin/sh\necho '{PASSPHRASE}'\n")
@@ -614,6 +616,11 @@ class SshSite:
     def there(self, run, attempt=1, host="gpu1"):
         """The directory of an attempt, as it lies here."""
         return next(self[host].homes.glob(f"*/.dlrun/on/{host}/runs/{run}/{attempt}"))
+
+
+def agent_listens(path):
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def hashed(name):

@@ -7,6 +7,7 @@ import http.client
 import re
 import signal
 import socket
+import struct
 import sys
 import urllib.parse
 
@@ -259,6 +260,40 @@ def test_scalars_only(w):
             assert re.search(r"mirror +1 run · 1 event file · [0-9.]+ KiB · curves only · new bytes only, every 5 s", tb.said()), tb.said()
             tb.stop()
         w.ok("cancel", run)
+
+
+PROJECTED = """import os
+import events as e
+out = os.environ["DLRUN_OUTPUT_DIR"] + "/tb"
+os.makedirs(out + "/00000/default")
+with e.EventWriter(out) as events:
+    events.scalars(1, loss=1.0)
+open(out + "/00000/default/tensors.tsv", "w").write("1.5\\t2.5\\n3.5\\t4.5\\n")
+open(out + "/00000/default/metadata.tsv", "w").write("one\\ntwo\\n")
+open(out + "/projector_config.pbtxt", "w").write('embeddings { tensor_name: "default:00000" tensor_path: "00000/default/tensors.tsv"'
+                                                 ' metadata_path: "00000/default/metadata.tsv" }\\n')
+"""
+
+
+def test_the_projector(w):
+    """Its points and their words, of a run here and of one on a host; both are counted beside the event files."""
+    with_tensorboard(w)
+    with site(w, files={"train.py": PROJECTED, "events.py": EVENTS}) as s:
+        here = w.ok("submit", "-d", "--", sys.executable, "train.py").out.strip()
+        away = s.submit("--", "python3", "train.py")
+        assert w.run("wait", here, away).rc == 0
+        with shown(w, here, away) as tb:
+            tb.open()
+            assert "2 event files" in tb.said() and "6 of plugins" in tb.said(), tb.said()
+            for run in (here, away):
+                name = urllib.parse.quote(f"{run}/tb", safe="")
+                wait_for(lambda name=name: tb.get(f"data/plugin/projector/info?run={name}")[0] == 200, "the projector's run", START_S)
+                config = tb.json(f"data/plugin/projector/info?run={name}")["embeddings"]
+                assert [c["tensorPath"] for c in config if c.get("tensorPath")] == ["00000/default/tensors.tsv"], config
+                status, tensor = tb.get(f"data/plugin/projector/tensor?run={name}&name=default:00000")
+                assert status == 200 and struct.unpack("<4f", tensor) == (1.5, 2.5, 3.5, 4.5), (status, tensor)
+                status, words = tb.get(f"data/plugin/projector/metadata?run={name}&name=default:00000")
+                assert (status, words) == (200, b"one\ntwo\n"), (status, words)
 
 
 def test_a_host_that_is_away(w):

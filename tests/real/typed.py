@@ -178,6 +178,125 @@ def test_lines_and_what_is_said(w):
     assert not w.traces(), "what was refused has left something"
 
 
+# Options of other tools in front of the command, and the whole line as ours. None: no such line.
+FOREIGN = [
+    ("--gres=gpu:2 -- python3 train.py", "-g 2 -- python3 train.py"),
+    ("--gres gpu -- python3 train.py", "-g 1 -- python3 train.py"),
+    ("--gres=gpu:a100:4 --mem=16G --time=01:30:00 -- python3 train.py",
+     "-g 4 --gpu-type a100 --memory 16G --timeout 90m -- python3 train.py"),
+    ("--gpus-per-node=h100:8 --num-nodes 2 -- python3 train.py", "-g 8 --gpu-type h100 -N 2 -- python3 train.py"),
+    ("--gpus A100:2 -- python3 train.py", "-g 2 --gpu-type A100 -- python3 train.py"),
+    ("--gpus all -- python3 train.py", "-- python3 train.py"),
+    ("--gpu 2 -- python3 train.py", "-g 2 -- python3 train.py"),
+    ("-G 2 train.py", "-g 2 -- train.py"),
+    ("--num-gpus 1 train.py", "-g 1 -- train.py"),
+    ("--ntasks 4 -- python3 train.py", "-- python3 train.py"),
+    ("--ntasks-per-node=4 -- python3 train.py", "-- python3 train.py"),
+    ("--cpus-per-task=8 -- python3 train.py", "--cpus 8 -- python3 train.py"),
+    ("-c 8 train.py", "--cpus 8 -- train.py"),
+    ("-c8 train.py", "--cpus 8 -- train.py"),
+    ("--mem-per-cpu 4G -- true", "-- true"),
+    ("--mem 16000 --rm -- true", "--memory 16000Mi -- true"),
+    ("--job-name=a -- true", "-n a -- true"),
+    ("-J a -- true", "-n a -- true"),
+    ("--time 90 -- true", "--timeout 90m -- true"),
+    ("--time=1-12 -- true", "--timeout 36h -- true"),
+    ("--time=1-00:30:00 -- true", "--timeout 1470m -- true"),
+    ("--time=30:15 -- true", "--timeout 1815s -- true"),
+    ("--walltime 02:00:00 -- true", "--timeout 2h -- true"),
+    ("--partition gpu -- true", "--queue gpu -- true"),
+    ("-p gpu -- true", "--queue gpu -- true"),
+    ("-p 8080:80 -- true", "--port 80 -- true"),
+    ("--publish=6006 -- true", "--port 6006 -- true"),
+    ("--qos=high -- true", "--priority high -- true"),
+    ("--nodelist gpu1,gpu2 -- true", "-t ssh:gpu1,gpu2 -- true"),
+    ("--constraint=a100 -- true", "--gpu-type a100 -- true"),
+    ("--error err.txt -- true", "-- true"),
+    ("--array=0-9 -- true", "-- true"),
+    ("--dependency=afterok:1 -- true", "-- true"),
+    ("--export=ALL,LR=0.1 -- true", "-e 'LR=0.1' -- true"),
+    ("--account=me -- true", "-- true"),
+    ("--exclusive -- true", "-- true"),
+    ("--requeue -- true", "--retries 1 -- true"),
+    ("--parsable -- true", "-d -- true"),
+    ("--wrap 'python3 train.py'", "-- sh -c 'python3 train.py'"),
+    ("--chdir=exp -- python3 b.py", "-C exp -- python3 b.py"),
+    ("-D exp -- python3 b.py", "-C exp -- python3 b.py"),
+    ("--cluster gpu -- true", "-t gpu -- true"),
+    ("--cloud aws -- true", "-- true"),
+    ("--idle-minutes-to-autostop 10 -- true", "-- true"),
+    ("--detach-run -- true", "-d -- true"),
+    ("--env-file .env -- true", "-- true"),
+    ("--it -- true", "-f -- true"),
+    ("-it -- true", "-f -- true"),
+    ("-it --rm -v /data:/data -- python3 train.py", "-f -- python3 train.py"),
+    ("--rm -- true", "-- true"),
+    ("-v /data:/data -- true", "-- true"),
+    ("-v ./data:/data true", "-- true"),
+    ("-v ~/data:/data:ro true", "-- true"),
+    ("--volume a:/b -- true", "-- true"),
+    ("--mount type=bind,src=/a,dst=/b -- true", "-- true"),
+    ("-w /src -- true", "-C /src -- true"),
+    ("--shm-size=8g -- true", "-- true"),
+    ("--entrypoint sh -- true", "-- true"),
+    ("--restart on-failure:5 -- true", "--retries 5 -- true"),
+    ("--restart=Never -- true", "-- true"),
+    ("--restart=OnFailure -- true", "--retries 3 -- true"),
+    ("--limits=nvidia.com/gpu=1,memory=4Gi,cpu=2 -- true", "-g 1 --memory 4Gi --cpus 2 -- true"),
+    ("--requests cpu=500m -- true", "--cpus 500m -- true"),
+    ("--labels a=b,c=d -- true", "--tag 'a=b' --tag 'c=d' -- true"),
+    ("--namespace me -- true", "-- true"),
+    ("--working-dir exp -- python3 b.py", "-C exp -- python3 b.py"),
+    ("--submission-id a -- true", "-n a -- true"),
+    ("--no-wait -- true", "-d -- true"),
+    ("--entrypoint-num-gpus 1 -- true", "-g 1 -- true"),
+    ("--nproc_per_node=4 train.py --lr 0.1", "-- torchrun --nproc_per_node=4 train.py --lr 0.1"),
+    ("--nproc-per-node 4 --nnodes 2 -- torchrun train.py", "-N 2 -- torchrun --nproc-per-node=4 train.py"),
+    ("--standalone --nproc_per_node=gpu -- python3 train.py", "-- torchrun --nproc_per_node=gpu train.py"),
+    ("--num_processes 4 --mixed_precision bf16 train.py", "-- accelerate launch --num_processes=4 --mixed_precision=bf16 train.py"),
+    ("-e A=1 --gres=gpu:1 -n 'a b' -- echo 'a  b'", "-e 'A=1' -g 1 -n 'a b' -- echo 'a  b'"),
+    ("-dn x --gres gpu:1 -- true", "-dn x -g 1 -- true"),
+    ("--frobnicate 1 -- true", None),
+    ("--gres=gpu:2 --frobnicate 1 -- true", None),
+    ("--timeout 5 -- true", None),
+    ("--gres", None),
+]
+
+# What has no option here is said, beside the line.
+FOREIGN_SAID = [
+    ("--ntasks 4 -- true", "  --ntasks: one program is started on each node (-N); torchrun --nproc_per_node starts more"),
+    ("--rm -- true", "  --rm is not needed"),
+    ("--gpus all -- true", "  --gpus all: -g N says how many"),
+    ("-v /data:/data -- true", "error: -v makes dlrun verbose, it does not mount /data:/data   [usage.option]"),
+    ("-v /data:/data -- true", "  -v: data: in dlrun.yaml names data of the tree, volumes: those of a cluster"),
+    ("--env-file .env -- true", "  --env-file: set -a; . ./.env; set +a, then -e NAME or --secret NAME takes it from this shell"),
+    ("--array 1-3 -- true", "  --array: a run is one program: submit once for each"),
+    ("--output log.txt -- true", "error: --output is a format of --dry-run, yaml or json, not 'log.txt'   [usage]"),
+    ("--memory 16000 -- true", "  hint: dlrun submit --memory 16000Mi -- true"),
+    ("--mem=16000 -- true", "error: --memory: 16000 bytes are less than any program needs   [usage]"),
+]
+
+
+def test_options_of_other_tools(w):
+    tree(w)
+    wrong = []
+    for line, ours in FOREIGN:
+        result = typed(w, f"dlrun submit {line}")
+        hint = f"  hint: did you mean dlrun submit {ours}?".replace("~", w.env["HOME"])
+        if result.rc != 2 or (hint not in result.err.splitlines() if ours else "did you mean dlrun submit" in result.err):
+            wrong.append(f"$ {line}\n  not {ours!r}:\n{result.err}")
+    assert not wrong, "\n".join(wrong)
+    check_lines(w, [(f"dlrun submit {line}", 2, said) for line, said in FOREIGN_SAID])
+    assert not w.traces(), "what was refused has left something"
+    # What is pasted is accepted, and what stands behind the command is the program's.
+    line = "--job-name=a --nproc_per_node=2 --rm -- train.py"
+    hint = typed(w, f"dlrun submit {line}").err.split("did you mean ")[1].replace("?\n", "")
+    assert "command   torchrun --nproc_per_node=2 train.py\n" in typed(w, hint.replace("submit", "submit --dry-run")).out, hint
+    assert w.ok("submit", "-f", "echo", "--gres=gpu:2", "-v", "/data:/data").out == "--gres=gpu:2 -v /data:/data\n"
+    # A file of the tree that is called so is a program.
+    assert w.ok("submit", "--dry-run", "-v", "./run.sh").rc == 0
+
+
 PRINT = "import os, sys\nfor a in sys.argv[1:]: print(a)\nprint(os.path.realpath(__file__), os.environ.get('CONF'), os.getcwd(), sep='|')\n"
 
 # What is typed, and what the program sees: ROOT is the live tree, OWN the run's. None: the same.
@@ -262,6 +381,31 @@ def test_the_own_paths_of_each_attempt(w):
         assert result.rc == 3 and path.endswith(tree + "/exp") and script.startswith(path[:-4] + "/train.py|" + path + "|"), result
 
 
+def test_what_is_typed_behind_from(w):
+    """As without it: paths are those of the earlier code, which the live tree does not have any more."""
+    w.repo({"train.py": PRINT, "exp/b.sh": "echo b $*\n", "exp/x": "1", "run.sh": "#!/bin/sh\necho run $*\n"})
+    (w.tree / "run.sh").chmod(0o755)
+    run = w.ok("submit", "-d", "--", "true").out.strip()
+    w.ok("wait", run)
+    image = w.show(run)["image"]["ref"]
+    for path in ("train.py", "exp/b.sh", "run.sh"):
+        (w.tree / path).unlink()
+    w.write("new.py", "print('the live tree')\n")
+    for source in (run, image):
+        for words, out in (((f"python3", f"{w.tree}/train.py", f"--x={w.tree}/exp"), "--x=OWN/exp\nOWN/train.py|None|OWN\n"),
+                           (("train.py", "a"), "a\nOWN/train.py|None|OWN\n"), ((f"{w.tree}/train.py",), "OWN/train.py|None|OWN\n"),
+                           (("exp/b.sh", "1"), "b 1\n"), (("run.sh", f"{w.tree}/exp"), "run OWN/exp\n")):
+            result = w.ok("submit", "-f", "--from", source, "--", *words)
+            own = str(w.state / "runs" / w.show()["id"] / "attempts/1/tree")
+            assert result.out.replace(own, "OWN") == out and "warning" not in result.err, (source, words, result)
+        result = w.ok("submit", "-f", "--from", source, "-e", f"CONF={w.tree}/exp", "--", "sh", "-c", "echo $CONF")
+        assert result.out.endswith("/attempts/1/tree/exp\n"), result
+        result = w.ok("submit", "--dry-run", "--from", source, "--", "cat", f"{w.tree}/new.py")
+        assert f"warning: {w.tree}/new.py is not in the snapshot" in result.err and f"code      that of {source}\n" in result.err, result
+        assert "command   cat " in result.out, result
+    assert w.run("submit", "-f", "--from", run, "--", "new.py").rc == 127
+
+
 def test_paths_that_the_snapshot_lacks(w):
     w.repo({"a": "1", "exp/b": "1", ".gitignore": "left/\n.venv/\n/data\n"})
     w.write("left/x", "1")
@@ -344,21 +488,21 @@ OPTIONS = [
     ("--gpu-type a10", "error: --gpu-type a10: this machine has NVIDIA A100-SXM4-80GB, NVIDIA GeForce RTX 4090, "
      "NVIDIA A100-SXM4-80GB, NVIDIA H100 PCIe   [gpu.count]"),
     ("--gpu-type h100 -g 2", "error: requested 2 h100 GPUs, this machine has 1   [gpu.count]"),
-    ("--gpu-type a100 -g 3", "  hint: dlrun submit -g 2 --gpu-type a100 …"),
+    ("--gpu-type a100 -g 3", "  hint: dlrun submit -g 2 --gpu-type a100 --dry-run -- true"),
     ("--gpu-type a100 -g 0", "error: --gpu-type a100 cannot be used together with -g 0   [usage]"),
     ("-e CUDA_VISIBLE_DEVICES=2,3 --gpu-type a100", [2]),
     ("-e CUDA_VISIBLE_DEVICES=1 --gpu-type a100", "error: --gpu-type a100: this machine has"),
     ("--queue gpu", "error: --queue gpu: target local has no queues   [target.unsupported]"),
-    ("--queue gpu", "  hint: leave out --queue, or choose a cluster: -t kube --queue gpu"),
+    ("--queue gpu", "  hint: dlrun submit -t kube --dry-run --queue gpu"),
     ("--priority high", "error: --priority high: target local has no priorities   [target.unsupported]"),
     ("--image reg.example.com/a:b", "error: --image reg.example.com/a:b: target local runs programs on the machine itself, "
      "without an image   [target.unsupported]"),
-    ("--image reg.example.com/a:b", "  hint: leave out --image, or choose a cluster: -t kube --image reg.example.com/a:b"),
-    ("-t ssh:nowhere --image reg.example.com/a:b", "  hint: targets: {lab: {kind: ssh, hosts: [HOST], runtime: podman}}"),
+    ("--image reg.example.com/a:b", "  hint: dlrun submit -t kube --dry-run --image reg.example.com/a:b"),
+    ("-t ssh:nowhere --image reg.example.com/a:b", "  hint: runtime: podman   # of the target: programs run in the image there"),
     ("-t ssh:nowhere --queue gpu", "error: --queue gpu: target ssh:nowhere has no queues   [target.unsupported]"),
     ("-t ssh:nowhere --priority low", "error: --priority low: target ssh:nowhere has no priorities   [target.unsupported]"),
     ("--cpus 90000", "error: --cpus 90000: this machine has NCPUS"),
-    ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS …"),
+    ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS --dry-run -- true"),
     ("--memory 900Ti", "error: --memory 900 TiB: this machine has "),
     ("-N 2", "error: requested 2 nodes, but local is a single machine   [target.unsupported]"),
 ]
@@ -397,7 +541,7 @@ def test_settings_of_other_targets_are_said(w):
         assert f"note      {line}\n" in result.err, result
     assert "warning: resources.cpus: 90000: this machine has " in result.err, result
     result = w.ok("submit", "--dry-run", "--cpus", "0.5", "--memory", "64Mi", "--", "true")
-    assert "note      --cpus and --memory: this machine has room for it; that is checked, not enforced\n" in result.err, result
+    assert "--memory" not in result.err and "--cpus" not in result.err, result
 
 
 def test_a_run_that_is_left_out_is_the_newest(w):

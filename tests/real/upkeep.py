@@ -5,6 +5,7 @@ import base64
 import sqlite3
 
 from harness import *  # noqa: F403
+from image import base_layout
 from registries import PASSWORD, USER, plain, with_password, with_tokens
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
@@ -84,6 +85,7 @@ def test_unknown_issuer(w):
         expect(row(w, "registry"), "problem", "certificate", "ca:")
         (w.tree / "ca.pem").write_bytes(registry.certs.ca.read_bytes())
         w.write("dlrun.yaml", json.dumps({"registry": {"push": f"{registry.host}/me/code", "ca": "ca.pem"}}))
+        w.ok("config", "trust", "--yes")
         expect(row(w, "registry", cwd=w.tree), "ok", str(w.tree / "ca.pem"), "(ca:)")
         (w.tree / "sub").mkdir()
         expect(row(w, "registry", cwd=w.tree / "sub"), "ok", str(w.tree / "ca.pem"))
@@ -129,9 +131,37 @@ def test_base_can_be_mounted(w):
         configure(w, registry, image=f"{registry.address}/base/python:3.12")
         expect(row(w, "base"), "ok", "4 layers", "can be mounted")
         assert not registry.find("POST"), "a mount leaves something"
-        assert not [p for p in w.dir.glob("dlrun-doctor-*")], "a directory was left"
+        assert not [p for p in w.dir.glob("dlrun-base-*")], "a directory was left"
         configure(w, registry, image=f"{registry.address}/base/python:nope")
         expect(row(w, "base"), "problem", "base/python:nope")
+
+
+def test_base_and_the_program(w):
+    """What its configuration tells of what `command:` starts; of one on this machine also its layers."""
+    w.repo()
+    debian = {"history": [{"created_by": "# debian.sh --arch 'amd64'"}]}
+    lab = {"targets": {"lab": {"kind": "kubernetes"}}}
+    with Registry() as registry:
+        registry.add_image("base/python", "1", config={"config": {"Env": ["PYTHON_VERSION=3.12.7"]}})
+        registry.add_image("base/own", "1", layers=4)
+        registry.add_image("base/debian", "1", layers=1, config=debian)
+        for name, command, status, words in (
+                ("python", "python3 train.py", "ok", "has python3: its Env has PYTHON_VERSION"),
+                ("python", ["train.py"], "ok", "has python3: its Env has PYTHON_VERSION"),
+                ("own", ["python3", "train.py"], "ok", "whether it has python3 cannot be known from its configuration"),
+                ("debian", ["python3", "train.py"], "problem", "lacks python3: it is Debian and nothing else")):
+            configure(w, registry, image=f"{registry.address}/base/{name}:1", command=command, **lab)
+            expect(row(w, "base"), status, "can be mounted" if status == "ok" else "python:3.12", words)
+        for command in ("cd exp && python3 train.py", "x=1 python3 train.py", "./train.sh", ["bin/train"]):
+            configure(w, registry, image=f"{registry.address}/base/debian:1", command=command, **lab)
+            assert expect(row(w, "base"), "ok")["found"].endswith("can be mounted")
+        # Nothing starts it in a container yet.
+        configure(w, registry, image=f"{registry.address}/base/debian:1", command="python3 train.py")
+        expect(row(w, "base"), "warning", "lacks python3")
+        there = base_layout(w, 1, members={"bin/sh": b"program", "usr/bin/python3": b"program"})[0]
+        for program, status, words in (("python3", "ok", "has python3: /usr/bin/python3 is there"), ("python", "problem", "lacks python")):
+            configure(w, registry, image=f"oci:{there}", command=[program, "train.py"], **lab)
+            expect(row(w, "base"), status, "a layout on disk", words)
 
 
 def test_base_that_the_login_may_not_read(w):

@@ -151,7 +151,7 @@ static inline struct layer_spec tree_spec(struct tree *tree, const struct entry 
 		.workdir = "/dlrun/src",
 		.entries = pointers,
 		.n_entries = tree->list.n,
-		.all_dirs = true,
+		.full = true,
 		.opener = {tree_open, tree},
 		.mtime_s = LAYER_MTIME,
 		.codec = CODEC_NONE,

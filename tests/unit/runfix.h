@@ -36,7 +36,7 @@ static inline int make_session(void **state)
 		.user = "me",
 		.env = fix_env,
 		.self = "/bin/false",
-		.site_config = "/nonexistent",
+		.site_config = "/proc/nonexistent",
 	};
 	return session_init(&session, &env, NULL);
 }

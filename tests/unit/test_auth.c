@@ -231,7 +231,7 @@ struct world {
 	struct auth *auth;
 	struct url registry;
 	struct credential_env env;
-	struct strv variables;
+	struct strv variables, realms;
 	char *challenge; /* Bearer of the server */
 };
 
@@ -281,6 +281,7 @@ static int remove_world(void **state)
 	strv_done(&notes);
 	strv_done(&bodies);
 	strv_done(&world.variables);
+	strv_done(&world.realms);
 	url_done(&world.registry);
 	free(world.challenge);
 	return remove_tmp(state);
@@ -830,7 +831,8 @@ static void wrong_password_is_said(void **state)
 
 static void missing_login_is_said(void **state)
 {
-	static const char message[] = "registry reg.example wants a login, and there is none";
+	static const char message[] =
+		"registry reg.example requires a login, and none is configured";
 	AUTO_ASKER struct asker basic = {0}, token = {0}, refused = {0};
 
 	(void)state;
@@ -945,8 +947,7 @@ static void unknown_schemes_are_said(void **state)
 		refuse(&asker, cases[i], 0);
 		run();
 		check_fault(&asker, E_REGISTRY_ANSWER,
-			"registry reg.example wants a login without saying which way, Basic or "
-			"Bearer");
+			"registry reg.example requires a login but offers neither Basic nor Bearer");
 		auth_free(TAKE(world.auth));
 	}
 }
@@ -1070,16 +1071,103 @@ static void realms_lead_nowhere_else(void **state)
 	check_realm("http://reg.example/", plain, ADDRESS_LOOPBACK, E_REGISTRY_ANSWER);
 	check_realm(
 		"http://localhost/", "http://evil.example/", ADDRESS_LOOPBACK, E_REGISTRY_ANSWER);
-	/* Inwards. */
+	/* To another site, this machine included. */
+	check_realm("https://reg.example/", tls, ADDRESS_PUBLIC, E_REGISTRY_REALM);
+	check_realm(
+		"https://reg.example/", "https://evil.example/", ADDRESS_PUBLIC, E_REGISTRY_REALM);
+	check_realm("https://reg.example/", "https://reg.example.evil/", ADDRESS_PUBLIC,
+		E_REGISTRY_REALM);
+	check_realm(
+		"http://localhost/", "https://evil.example/", ADDRESS_LOOPBACK, E_REGISTRY_REALM);
+	check_realm(
+		"https://reg.example/", "file:///etc/passwd", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+	check_realm("https://reg.example/", "", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+}
+
+static void allow_realm(const char *realm)
+{
+	strv_add(&world.realms, realm);
+	world.env.realms = &world.realms;
+}
+
+/* Who is allowed gets the login wherever he is, but not without TLS. */
+static void allowed_realms_get_the_login(void **state)
+{
+	static const char closed[] = "https://127.0.0.1:1/token";
+	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", world.server->port);
+
+	(void)state;
+	put_password();
+	allow_realm("127.0.0.1:2");
+	allow_realm("Localhost");
+	check_realm("https://reg.example/", closed, ADDRESS_PUBLIC, E_REGISTRY_REALM);
+	check_realm("https://reg.example/", plain, ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+	allow_realm("127.0.0.1:1");
+	/* Nobody is there; but it was tried. */
+	check_realm("https://reg.example/", closed, ADDRESS_PUBLIC, E_HTTP_CONNECT);
+}
+
+/* Without a login anybody may be asked, but nobody inwards. */
+static void nobody_is_led_inwards(void **state)
+{
+	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", world.server->port);
+
+	(void)state;
 	check_realm("https://reg.example/", tls, ADDRESS_PUBLIC, E_HTTP_ZONE);
 	check_realm("https://reg.example/", tls, ADDRESS_PRIVATE, E_HTTP_ZONE);
 	check_realm(
 		"https://reg.example/", "https://169.254.169.254/", ADDRESS_LOOPBACK, E_HTTP_ZONE);
 	check_realm("https://reg.example/", "https://10.0.0.1/", ADDRESS_PUBLIC, E_HTTP_ZONE);
 	check_realm("https://reg.example/", "https://[fe80::1]/", ADDRESS_PUBLIC, E_HTTP_ZONE);
-	check_realm(
-		"https://reg.example/", "file:///etc/passwd", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
-	check_realm("https://reg.example/", "", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+}
+
+/* Both ways round. */
+static void check_site(bool same, const char *a, const char *b)
+{
+	if (auth_is_same_site(a, b) != same || auth_is_same_site(b, a) != same)
+		fail_msg("%s and %s are %sone site", a, b, same ? "" : "not ");
+}
+
+static void sites_are_registered_domains(void **state)
+{
+	(void)state;
+	/* As registries are. */
+	check_site(true, "registry-1.docker.io", "auth.docker.io");
+	check_site(true, "ghcr.io", "ghcr.io");
+	check_site(true, "us-docker.pkg.dev", "us-docker.pkg.dev");
+	check_site(true, "me.azurecr.io", "me.azurecr.io");
+	check_site(true, "registry.gitlab.com", "gitlab.com");
+	check_site(true, "registry.digitalocean.com", "api.digitalocean.com");
+	check_site(
+		true, "registry.cn-hangzhou.aliyuncs.com", "dockerauth.cn-hangzhou.aliyuncs.com");
+	check_site(true, "docker.elastic.co", "docker-auth.elastic.co");
+	check_site(true, "registry.lab.uni.ac.uk", "sso.uni.ac.uk");
+	check_site(true, "registry.corp.com.cn", "auth.corp.com.cn");
+	check_site(true, "registry.example.com.", "auth.example.com");
+	check_site(true, "registry", "registry");
+	check_site(true, "10.0.0.1", "10.0.0.1");
+	check_site(true, "fd00::1", "fd00::1");
+	check_site(true, "registry.io", "auth.registry.io");
+	/* As strangers are. */
+	check_site(false, "docker.io", "dockerxio");
+	check_site(false, "docker.io", "evildocker.io");
+	check_site(false, "docker.io", "docker.io.evil.com");
+	check_site(false, "registry.docker.com", "auth.docker.io");
+	check_site(false, "me.azurecr.io", "you.azurecr.io");
+	check_site(false, "me.github.io", "you.github.io");
+	check_site(false, "me.github.io", "github.io");
+	check_site(false, "10.0.0.1.nip.io", "66.0.0.1.nip.io");
+	check_site(false, "me.co.uk", "you.co.uk");
+	check_site(false, "me.com.cn", "com.cn");
+	check_site(false, "a.com", "b.com");
+	check_site(false, "a.com", "com");
+	check_site(false, "registry", "auth");
+	check_site(false, "10.0.0.1", "10.0.0.2");
+	check_site(false, "10.0.0.1", "20.0.0.1");
+	check_site(false, "127.0.0.1", "66.7.0.1");
+	check_site(false, "fd00::1", "fd00::2");
+	check_site(false, "1.2.3.4", "x.3.4");
+	check_site(false, "a.ns.svc.cluster.local", "b.other.svc.cluster.local");
 }
 
 /* Another name of this machine, as in a laboratory's own set-up. */
@@ -1152,6 +1240,9 @@ int main(void)
 		IN_WORLD(busy_server_is_asked_again),
 		IN_WORLD(redirects_get_nothing),
 		IN_WORLD(realms_lead_nowhere_else),
+		IN_WORLD(allowed_realms_get_the_login),
+		IN_WORLD(nobody_is_led_inwards),
+		cmocka_unit_test(sites_are_registered_domains),
 		IN_WORLD(loopback_may_use_loopback),
 		IN_WORLD(quotes_survive_the_memory),
 	};

@@ -322,6 +322,77 @@ static void test_replaced_by_rename(void **state)
 	assert_false(exists(place, "collect.tmp"));
 }
 
+static void move(struct place *place, const char *from, const char *to)
+{
+	AUTO_FREE char *tree = fs_join(place->dirs[0], "tree");
+	AUTO_FREE char *a = fs_join(tree, from), *b = fs_join(tree, to);
+
+	assert_int_equal(rename(a, b), 0);
+}
+
+/* The files below keep their times. */
+static void test_moved_directories(void **state)
+{
+	struct place *place = *state;
+
+	write_in(place, "conf/a.yaml", "a");
+	write_in(place, "conf/sub/deep/b.yaml", "b");
+	write_in(place, "one/x", "one");
+	write_in(place, "two/x", "two");
+	write_in(place, "two/sub/y", "y");
+	write_in(place, "back/z", "z");
+	write_in(place, "still/s", "s");
+	write_in(place, "old/o", "o");
+	write_in(place, "deep/est/c", "c");
+	begin(place);
+	write_in(place, "conf/sub/b2.yaml", "new");
+	write_in(place, "conf/a.yaml", "edited");
+	move(place, "conf", "renamed");
+	move(place, "one", "temp");
+	move(place, "two", "one");
+	move(place, "temp", "two");
+	move(place, "back", "elsewhere");
+	move(place, "elsewhere", "back");
+	write_in(place, "still/new", "n");
+	write_in(place, "made/first", "1");
+	move(place, "old", "made/old");
+	move(place, "deep/est", "still/est");
+	collect_as(place, COLLECT_RUNNING);
+	expect_text(place, "outputs/renamed/a.yaml", "edited");
+	expect_text(place, "outputs/renamed/sub/deep/b.yaml", "b");
+	expect_text(place, "outputs/renamed/sub/b2.yaml", "new");
+	expect_text(place, "outputs/one/x", "two");
+	expect_text(place, "outputs/one/sub/y", "y");
+	expect_text(place, "outputs/two/x", "one");
+	expect_text(place, "outputs/made/old/o", "o");
+	expect_text(place, "outputs/made/first", "1");
+	expect_text(place, "outputs/still/est/c", "c");
+	expect_text(place, "outputs/still/new", "n");
+	assert_false(exists(place, "outputs/still/s"));
+	assert_false(exists(place, "outputs/back"));
+	assert_false(exists(place, "outputs/conf"));
+	move(place, "renamed", "again");
+	collect_as(place, COLLECT_ENDED);
+	expect_text(place, "outputs/again/sub/deep/b.yaml", "b");
+	assert_false(exists(place, "outputs/renamed"));
+	expect_warning(place, NULL);
+}
+
+/* Of an attempt that another version has begun it is not known. */
+static void test_moved_without_a_list(void **state)
+{
+	struct place *place = *state;
+
+	write_in(place, "a/x", "x");
+	begin(place);
+	assert_int_equal(unlinkat(place->tree.fd, "attempts/1/started.dirs", 0), 0);
+	move(place, "a", "b");
+	write_in(place, "b/new", "n");
+	collect_as(place, COLLECT_ENDED);
+	assert_false(exists(place, "outputs/b/x"));
+	expect_text(place, "outputs/b/new", "n");
+}
+
 static void test_newest_fit(void **state)
 {
 	struct place *place = *state;
@@ -455,6 +526,12 @@ static void test_telling(void **state)
 	assert_false(collect_is_telling("hydra/overrides.yaml"));
 	assert_false(collect_is_telling("tfevents/x"));
 	assert_true(collect_is_telling("events.out.tfevents.17"));
+	assert_true(collect_is_telling("tb/plugins/profile/1/host.xplane.pb"));
+	assert_true(collect_is_telling("tb/projector_config.pbtxt"));
+	assert_true(collect_is_telling("log/h_1.2.pt.trace.json.gz"));
+	assert_true(collect_is_telling("tb/00000/default/tensors.tsv"));
+	assert_false(collect_is_telling("plugins/profiles/x"));
+	assert_false(collect_is_telling("data/x.tsv"));
 }
 
 int main(void)
@@ -468,6 +545,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_output_made_anew, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_removed_by_the_program, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_replaced_by_rename, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_moved_directories, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_moved_without_a_list, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_newest_fit, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_events_only, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_links_lead_nowhere, setup, teardown),

@@ -217,16 +217,20 @@ static void broken_state_is_silent(void **state)
 static void hosts_and_contexts(void **state)
 {
 	const struct place *place = *state;
-	static const char ssh[] = "Host lab1 lab2\n  User me\n";
+	static const char ssh[] = "Host lab1 lab2\n  User me\nInclude more.d/* none\n";
+	static const char more[] = "Host far1 far-*\nInclude ~/.ssh/config\n";
 	static const char kube[] =
 		"apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {server: https://h}\n"
 		"users:\n- name: u\n  user: {}\ncontexts:\n- name: research\n"
 		"  context: {cluster: c, user: u}\ncurrent-context: research\n";
-	AUTO_FREE char *ssh_dir = mem_printf("%s/.ssh", place->home);
-	AUTO_FREE char *ssh_config = mem_printf("%s/config", ssh_dir);
+	AUTO_FREE char *ssh_config = mem_printf("%s/.ssh/config", place->home);
+	AUTO_FREE char *ssh_more = mem_printf("%s/.ssh/more.d", place->home);
+	AUTO_FREE char *ssh_included = mem_printf("%s/site", ssh_more);
 	AUTO_FREE char *kubeconfig = mem_printf("%s/kubeconfig", place->home);
 
-	assert_int_equal(fs_mkdirs(ssh_dir, 0700, NULL), 0);
+	assert_int_equal(fs_mkdirs(ssh_more, 0700, NULL), 0);
+	assert_int_equal(
+		fs_replace(ssh_included, more, sizeof(more) - 1, 0600, FS_SYNC_NONE, NULL), 0);
 	assert_int_equal(fs_replace(ssh_config, ssh, sizeof(ssh) - 1, 0600, FS_SYNC_NONE, NULL), 0);
 	assert_int_equal(
 		fs_replace(kubeconfig, kube, sizeof(kube) - 1, 0600, FS_SYNC_NONE, NULL), 0);
@@ -234,6 +238,8 @@ static void hosts_and_contexts(void **state)
 	setenv("KUBECONFIG", kubeconfig, 1);
 	insert(place, "alpha-22222", RUN_RUNNING);
 	check("ssh la", "lab1\ta host of ~/.ssh/config\nlab2\ta host of ~/.ssh/config\n");
+	check("ssh fa", "far1\ta host of ~/.ssh/config\n");
+	check("submit -t ssh:lab1,fa", "ssh:lab1,far1\ta host of ~/.ssh/config\n");
 	check_has("ssh ", "alpha-22222\t");
 	check("top ssh:lab1", "ssh:lab1\ta host of ~/.ssh/config\n");
 	check("top kube:", "kube:research\ta context of the kubeconfig\n");

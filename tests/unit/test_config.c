@@ -23,6 +23,24 @@ static char *file_with(const char *text)
 	return mem_strdup(path);
 }
 
+/* Each layer of files is blamed under its own name. */
+static void test_layers_are_blamed(void **state)
+{
+	AUTO_FREE char *path = file_with("linger: 5m\ngrace: soon\n");
+	AUTO_FREE char *message = mem_printf("%s:2:8: grace: \"soon\" is not", path);
+	struct config_files files[] = {{.project = path}, {.user = path}, {.site = path}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		AUTO_CONFIG struct config *config = NULL;
+		AUTO_ERR struct err err = {0};
+
+		assert_int_equal(config_load(&files[i], &config, &err), -ERR_CONFIG);
+		assert_true(str_starts(err.message, message));
+	}
+	unlink(path);
+}
+
 static int load(const char *project, const char *user, const char *const *env, struct config **ret,
 	struct err *err)
 {
@@ -31,7 +49,7 @@ static int load(const char *project, const char *user, const char *const *env, s
 	struct config_files files = {
 		.project = project_path,
 		.user = user_path,
-		.site = "/nonexistent/dlrun.yaml",
+		.site = "/proc/nonexistent/dlrun.yaml",
 		.env = env,
 	};
 	int r = config_load(&files, ret, err);
@@ -138,87 +156,90 @@ static void test_errors(void **state)
 	static const struct {
 		const char *text, *message, *hint;
 	} cases[] = {
-		{"name: x\nimgae: y\n", ":2: there is no key 'imgae'", "did you mean 'image'?"},
-		{"limits: {szie: 1}\n", ":1: there is no key 'szie' in limits",
+		{"name: x\nimgae: y\n", ":2:1: unknown key 'imgae'", "did you mean 'image'?"},
+		{"limits: {szie: 1}\n", ":1:10: unknown key 'szie' in limits",
 			"did you mean 'size'?"},
-		{"limits.size: 1\n", ":1: there is no key 'limits.size'", NULL},
-		{"gpus: 1\n", ":1: there is no key 'gpus'", "resources: {gpus: 1}"},
-		{"data: x\n", ":1: data must be a list, not a single value", "data: [x]"},
-		{"setup: uv sync\n", ":1: setup must be a map", "setup: {run: uv sync}"},
-		{"setup: {key: uv.lock}\n", ":1: setup.key must be a list",
+		{"limits.size: 1\n", ":1:1: unknown key 'limits.size'", NULL},
+		{"gpus: 1\n", ":1:1: unknown key 'gpus'", "resources: {gpus: 1}"},
+		{"data: x\n", ":1:7: data must be a list, not a single value", "data: [x]"},
+		{"setup: uv sync\n", ":1:8: setup must be a map", "setup: {run: uv sync}"},
+		{"setup: {key: uv.lock}\n", ":1:14: setup.key must be a list",
 			"setup: {key: [uv.lock]}"},
-		{"secrets: HF_TOKEN\n", ":1: secrets must be", "secrets: [HF_TOKEN]"},
-		{"resources: {gpus: x}\n", ":1: resources.gpus must be", "resources: {gpus: 1}"},
-		{"limits: 5\n", ":1: limits must be a map, not a single value", NULL},
-		{"collect: sometimes\n", ":1: collect: 'sometimes' is none of: auto none", NULL},
-		{"collect: [a]\n", ":1: collect must be a single value, not a list", NULL},
-		{"collect: {exclude: a}\n",
-			":1: collect.exclude must be a list, not a single value", NULL},
-		{"collect: {size: 1, sise: 2}\n", ":1: there is no key 'sise' in collect",
-			"did you mean 'size'?"},
-		{"name: {a: b}\n", ":1: name must be a single value, not a map", NULL},
-		{"linger: soon\n", ":1: linger: ", NULL},
-		{"targets: {a: {kind: kubernetes, linger: soon}}\n", ":1: linger: ", NULL},
-		{"targets: {a: {kind: local, linger: 5m}}\n", ":1: there is no key 'linger'", NULL},
-		{"limits: {size: many}\n", ":1: limits.size: ", NULL},
-		{"include: a\n", ":1: include must be a list, not a single value", NULL},
-		{"include: [[a]]\n", ":1: an item of include must be a single value, not a list",
+		{"secrets: HF_TOKEN\n", ":1:10: secrets must be", "secrets: [HF_TOKEN]"},
+		{"resources: {gpus: x}\n", ":1:19: resources.gpus must be", "resources: {gpus: 1}"},
+		{"limits: 5\n", ":1:9: limits must be a map, not a single value", NULL},
+		{"collect: sometimes\n", ":1:10: collect must be auto or none, not 'sometimes'",
 			NULL},
-		{"name: [a]\n", ":1: name must be a single value, not a list", NULL},
-		{"name:\n", ":1: name has no value", NULL},
+		{"collect: [a]\n", ":1:10: collect must be a single value, not a list", NULL},
+		{"collect: {exclude: a}\n",
+			":1:20: collect.exclude must be a list, not a single value", NULL},
+		{"collect: {size: 1, sise: 2}\n", ":1:20: unknown key 'sise' in collect",
+			"did you mean 'size'?"},
+		{"name: {a: b}\n", ":1:7: name must be a single value, not a map", NULL},
+		{"linger: soon\n", ":1:9: linger: ", NULL},
+		{"targets: {a: {kind: kubernetes, linger: soon}}\n", ":1:41: linger: ", NULL},
+		{"targets: {a: {kind: local, linger: 5m}}\n",
+			":1:28: unknown key 'linger' in a target of kind local", NULL},
+		{"limits: {size: many}\n", ":1:16: limits.size: ", NULL},
+		{"include: a\n", ":1:10: include must be a list, not a single value", NULL},
+		{"include: [[a]]\n", ":1:11: an item of include must be a single value, not a list",
+			NULL},
+		{"name: [a]\n", ":1:7: name must be a single value, not a list", NULL},
+		{"name:\n", ":1:6: name has no value", NULL},
 		{"command: {a: b}\n",
-			":1: command must be a list of arguments or a string, not a map", NULL},
-		{"command: ''\n", ":1: command is empty", NULL},
-		{"env: [A]\n", ":1: env must be a map of names to values, not a list", NULL},
-		{"env:\n  A: '1'\n  B C: '2'\n", ":3: 'B C' is not a valid variable name", NULL},
-		{"compression: lzma\n", ":1: compression: 'lzma' is none of: gzip zstd", NULL},
-		{"grace: 5 apples\n", ":1: grace: ", NULL},
-		{"targets: {a: {}}\n", ":1: target a has no kind", NULL},
+			":1:10: command must be a list of arguments or a string, not a map", NULL},
+		{"command: ''\n", ":1:10: command is empty", NULL},
+		{"env: [A]\n", ":1:6: env must be a map of names to values, not a list", NULL},
+		{"env:\n  A: '1'\n  B C: '2'\n", ":3:3: 'B C' is not a valid variable name", NULL},
+		{"compression: lzma\n", ":1:14: compression must be gzip or zstd, not 'lzma'",
+			NULL},
+		{"grace: 5 apples\n", ":1:8: grace: ", NULL},
+		{"targets: {a: {}}\n", ":1:14: target a has no kind", NULL},
 		{"targets: {a: {kind: moon}}\n",
-			":1: a target may be of the kinds local, kubernetes and ssh", NULL},
+			":1:21: the kind of target a must be local, kubernetes or ssh", NULL},
 		{"targets: {a: {kind: local, rgistry: x}}\n",
-			":1: there is no key 'rgistry' in a target of kind local",
+			":1:28: unknown key 'rgistry' in a target of kind local",
 			"did you mean 'registry'?"},
 		{"targets: {a: {kind: local, queue: x}}\n",
-			":1: there is no key 'queue' in a target of kind local", NULL},
+			":1:28: unknown key 'queue' in a target of kind local", NULL},
 		{"targets: {a: {kind: kubernetes, quue: x}}\n",
-			":1: there is no key 'quue' in a target of kind kubernetes",
+			":1:33: unknown key 'quue' in a target of kind kubernetes",
 			"did you mean 'queue'?"},
 		{"targets:\n  a:\n    kind: kubernetes\n    results: {pvc: a, nfs: b}\n",
-			":4: results needs exactly one of: pvc nfs claim emptyDir", NULL},
+			":4:14: results must have exactly one of: pvc nfs claim emptyDir", NULL},
 		{"targets: {a: {kind: kubernetes, results: {claim: much}}}\n",
-			":1: results.claim: ", NULL},
+			":1:50: results.claim: ", NULL},
 		{"targets: {a: {kind: kubernetes, data: {d: {pcv: a}}}}\n",
-			":1: there is no key 'pcv' in data.d", "did you mean 'pvc'?"},
+			":1:44: unknown key 'pcv' in data.d", "did you mean 'pvc'?"},
 		{"targets: {a: {kind: kubernetes, volumes: [{pvc: a, path: b}]}}\n",
-			":1: volumes needs path: an absolute path in the container", NULL},
+			":1:43: volumes must have path:, an absolute path in the container", NULL},
 		{"targets: {a: {kind: kubernetes, volumes: {pvc: a}}}\n",
-			":1: volumes must be a list, not a map", NULL},
+			":1:42: volumes must be a list, not a map", NULL},
 		{"targets: {a: {kind: kubernetes, security: none}}\n",
-			":1: security: 'none' is none of: auto image restricted", NULL},
-		{"targets: {a: {kind: kubernetes, ttl: soon}}\n", ":1: ttl: ", NULL},
+			":1:43: security must be auto, image or restricted, not 'none'", NULL},
+		{"targets: {a: {kind: kubernetes, ttl: soon}}\n", ":1:38: ttl: ", NULL},
 		{"targets: {a: {kind: kubernetes, host_path: 1}}\n",
-			":1: host_path must be true or false, not a single value", NULL},
+			":1:44: host_path must be true or false, not '1'", NULL},
 		{"targets: {a: {kind: ssh, quue: x}}\n",
-			":1: there is no key 'quue' in a target of kind ssh", NULL},
-		{"targets: {a: {kind: ssh, hosts: []}}\n", ":1: hosts names no host", NULL},
+			":1:26: unknown key 'quue' in a target of kind ssh", NULL},
+		{"targets: {a: {kind: ssh, hosts: []}}\n", ":1:33: hosts names no host", NULL},
 		{"targets: {a: {kind: ssh, hosts: {b: c}}}\n",
-			":1: hosts must be a list of hosts, not a map", NULL},
+			":1:33: hosts must be a list of hosts, not a map", NULL},
 		{"targets:\n  a:\n    kind: ssh\n    hosts: [a,\n      -oX]\n",
-			":5: hosts \"-oX\": a name begins", NULL},
+			":5:7: hosts \"-oX\": a name begins", NULL},
 		{"targets: {a: {kind: ssh, runtime: vm}}\n",
-			":1: runtime: 'vm' is none of: host podman docker", NULL},
+			":1:35: runtime must be host, podman or docker, not 'vm'", NULL},
 		{"targets: {a: {kind: ssh, data: {d: e}}}\n",
-			":1: d must be an absolute path on the nodes, or sync", NULL},
-		{"ports: 6006\n", ":1: ports must be a list, not a single value", NULL},
+			":1:36: data.d must be an absolute path on the hosts, or sync", NULL},
+		{"ports: 6006\n", ":1:8: ports must be a list, not a single value", NULL},
 		{"ports:\n  - 6006\n  - 70000\n",
-			":3: ports: '70000' is not a valid port: use a number from 1 to 65535",
+			":3:5: ports: '70000' is not a valid port; use a number from 1 to 65535",
 			NULL},
-		{"ports: [6006,\n  8888, 6006]\n", ":2: ports: port 6006 is named twice", NULL},
-		{"ports: [{a: b}]\n", ":1: an item of ports must be a single value, not a map",
+		{"ports: [6006,\n  8888, 6006]\n", ":2:9: ports: port 6006 is listed twice", NULL},
+		{"ports: [{a: b}]\n", ":1:9: an item of ports must be a single value, not a map",
 			NULL},
-		{"- a\n", ":1: the file must be a map of keys", NULL},
-		{"name: a\nname: b\n", ":2: ", NULL},
+		{"- a\n", ":1:1: the file must be a map of keys", NULL},
+		{"name: a\nname: b\n", ":2:1: ", NULL},
 	};
 
 	(void)state;
@@ -258,7 +279,7 @@ static void test_ssh_target(void **state)
 	size_t n = 0;
 
 	(void)state;
-	assert_int_equal(load(text, NULL, NULL, &config, &err), 0);
+	assert_int_equal(load(NULL, text, NULL, &config, &err), 0);
 	target = config_target(config, "r");
 	for (host = json_first(json_get(target, "hosts")); host; host = json_next(host))
 		assert_string_equal(json_str(host), hosts[n++]);
@@ -363,7 +384,7 @@ static void test_missing_project_file_is_an_error(void **state)
 {
 	AUTO_CONFIG struct config *config = NULL;
 	AUTO_ERR struct err err = {0};
-	struct config_files files = {.project = "/nonexistent/dlrun.yaml"};
+	struct config_files files = {.project = "/proc/nonexistent/dlrun.yaml"};
 
 	(void)state;
 	assert_true(config_load(&files, &config, &err) < 0);
@@ -413,6 +434,7 @@ int main(void)
 		cmocka_unit_test(test_the_contract),
 		cmocka_unit_test(test_inside_a_run_variables_are_the_runs),
 		cmocka_unit_test(test_missing_project_file_is_an_error),
+		cmocka_unit_test(test_layers_are_blamed),
 		cmocka_unit_test(test_secret_names),
 		cmocka_unit_test(test_json_hides_secrets),
 	};

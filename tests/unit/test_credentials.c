@@ -169,9 +169,27 @@ static void auth_is_user_and_password(void **state)
 	check_auth("nothing", 7, NULL, NULL);
 }
 
+/* "me:pass" as tools break lines; in JSON that is \\n. */
+static void auth_with_line_breaks(void **state)
+{
+	static const char *const texts[] = {"bWU6cGFzcw==\\n",
+		"bWU6\\r\\ncGFzcw==", "\\nbWU6cGFz\\ncw==\\n", "bWU6cGFzcw=\\n="};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		AUTO_FREE char *text =
+			mem_printf("{\"auths\":{\"r.example\":{\"auth\":\"%s\"}}}", texts[i]);
+		AUTO_FOUND struct found found = {0};
+
+		assert_int_equal(find(text, "r.example", "a", &found), 1);
+		assert_string_equal(found.login.user, "me");
+		assert_string_equal(found.login.password, "pass");
+	}
+}
+
 static void auth_must_be_base64(void **state)
 {
-	static const char *const bad[] = {"bWU6c2VjcmV", "bWU6c2Vj\\ncmV0", "!!!!", "bWU=bWU6"};
+	static const char *const bad[] = {"bWU6c2VjcmV", "bWU6c2Vj cmV0", "!!!!", "bWU=bWU6"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -853,6 +871,7 @@ int main(void)
 		cmocka_unit_test(hub_has_many_names),
 		cmocka_unit_test(longest_prefix_wins),
 		cmocka_unit_test(auth_is_user_and_password),
+		cmocka_unit_test(auth_with_line_breaks),
 		cmocka_unit_test(auth_must_be_base64),
 		cmocka_unit_test(tokens_are_read),
 		cmocka_unit_test(old_file_has_entries_at_the_top),

@@ -420,7 +420,7 @@ static void test_no_registry(void **state)
 	teardown(&f);
 	setup_at(&f, plain_env);
 	put_config(&f, "image: oci:/x\n");
-	expect_found(&f, "base", "oci:/x, a layout on disk");
+	expect_verdict(&f, "base", DOCTOR_PROBLEM, "/x");
 	teardown(&f);
 	setup_at(&f, plain_env);
 	put_config(&f, "image: ubuntu\n");

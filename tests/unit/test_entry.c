@@ -142,6 +142,23 @@ static void test_add_copies(void **state)
 	assert_int_equal(list.n, 0);
 }
 
+static void test_git_names(void **state)
+{
+	(void)state;
+	static const char *const yes[] = {".git", ".git/hooks/post-commit", "a/.git", "a/.GiT/b",
+		".git ", ".git. .", ".git::$INDEX_ALLOCATION/x", "GIT~1", "a/git~12/b", "git~1 ",
+		".g\xe2\x80\x8cit", "\xef\xbb\xbf.git", ".git\xe2\x81\xaf", "a\\.git\\hooks",
+		"/abs/.git"};
+	static const char *const no[] = {"", ".", ".gitignore", ".github/x", ".gitmodules", "git",
+		"x.git", "foo.git/hooks", ".git-x", "git~", "git~x", ".gi", ".g", "\x0egit",
+		".git\xe2\x80\x8a", "a/b", "\xe2", ".git0"};
+
+	for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++)
+		assert_true(entry_path_has_git(yes[i]));
+	for (size_t i = 0; i < sizeof(no) / sizeof(*no); i++)
+		assert_false(entry_path_has_git(no[i]));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +167,7 @@ int main(void)
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_same),
 		cmocka_unit_test(test_add_copies),
+		cmocka_unit_test(test_git_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

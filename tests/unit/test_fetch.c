@@ -451,8 +451,7 @@ static void test_from_the_tree(void **state)
 	content_is("tree/out/logs/a.txt", "one");
 	outcome = fetch_with("absent", false);
 	assert_int_equal(outcome.err.id, E_FETCH_PATH);
-	assert_string_equal(
-		outcome.err.message, "nothing in the tree of " RUN_ID " is called 'absent'");
+	assert_string_equal(outcome.err.message, "no 'absent' in the tree of " RUN_ID);
 	err_done(&outcome.err);
 	outcome = fetch_with("../log", false);
 	assert_int_equal(outcome.err.id, E_USAGE);

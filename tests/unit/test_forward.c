@@ -299,7 +299,7 @@ static void test_an_exact_number_that_is_taken(void **state)
 	(void)listener;
 	assert_true(forward_open(&session, run, &options, &forward, &err) < 0);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);
-	assert_string_equal(err.hint, "dlrun forward a-22222 6006   (at another number)");
+	assert_string_equal(err.hint, "dlrun forward a-22222 6006   # at another number");
 	assert_null(forward);
 	assert_int_equal(heard.n, 1);
 }

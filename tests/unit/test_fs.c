@@ -456,9 +456,15 @@ static void test_private_dir(void **state)
 	assert_int_equal(fs_private_dir(in_root("new/sub"), &err), -ERR_AUTH);
 	put("file", "x");
 	assert_int_equal(fs_private_dir(in_root("file"), &err), -ERR_IO);
+	assert_int_equal(symlink("new", in_root("link")), 0);
+	assert_int_equal(fs_private_dir(in_root("link"), &err), 0);
 	if (geteuid() != 0) {
 		assert_int_equal(fs_private_dir("/", &err), -ERR_AUTH);
 		assert_string_equal(err.message, "/ belongs to another user (uid 0)");
+	} else {
+		assert_int_equal(lchown(in_root("link"), 4711, 4711), 0);
+		assert_int_equal(fs_private_dir(in_root("link"), &err), -ERR_AUTH);
+		assert_non_null(strstr(err.message, "is a link of another user (uid 4711)"));
 	}
 }
 

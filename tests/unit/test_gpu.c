@@ -388,7 +388,7 @@ static void test_find_nvidia_fails(void **state)
 	not_found(E_GPU_TOOL, "it exited with status 9", NULL);
 	put("bin/nvidia-smi", "#!/bin/sh\nkill -9 $$\n", 0755);
 	not_found(E_GPU_TOOL, "it was killed by SIGKILL", NULL);
-	put("bin/nvidia-smi", "#!/nonexistent/interpreter\n", 0755);
+	put("bin/nvidia-smi", "#!/proc/nonexistent/interpreter\n", 0755);
 	not_found(E_GPU_TOOL, "cannot run", NULL);
 	put("bin/nvidia-smi", "#!/bin/sh\nexec yes\n", 0755);
 	not_found(E_GPU_TOOL, "the output of", NULL);

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/random.h"
 #include "base/str.h"
 #include "host/gpu.h"
@@ -121,15 +122,32 @@ static void has(const struct gpu_claim *claim, const char *indexes)
 		buf_addf(&text, "%s%u", i ? "," : "", list->v[i].index);
 	assert_string_equal(text.data, indexes);
 	const int *fds = gpu_claim_fds(claim, &n);
-	assert_int_equal(n, list->n);
+	assert_int_equal(n, 2 * list->n);
 	for (size_t i = 0; i < n; i++)
 		assert_true(fcntl(fds[i], F_GETFD) & FD_CLOEXEC);
+}
+
+/* Without the times, which are those of now. */
+static char *why_of(const struct gpu_claim *claim)
+{
+	static const char since[] = " since ";
+	char *why = mem_strdup(gpu_claim_why(claim)), *at;
+
+	while ((at = strstr(why, since))) {
+		AUTO_FREE char *time = mem_strndup(at + strlen(since), 20);
+		int64_t ms;
+		assert_int_equal(clock_parse(time, &ms, NULL), 0);
+		assert_true(ms <= clock_wall_ms() && ms > clock_wall_ms() - 600000);
+		memmove(at, at + strlen(since) + 20, strlen(at + strlen(since) + 20) + 1);
+	}
+	return why;
 }
 
 static void waits(struct gpu_claim *claim, unsigned position, const char *why)
 {
 	assert_int_equal(try(claim), 0);
-	assert_string_equal(gpu_claim_why(claim), why);
+	AUTO_FREE char *said = why_of(claim);
+	assert_string_equal(said, why);
 	assert_int_equal(gpu_claim_position(claim), position);
 }
 
@@ -175,9 +193,9 @@ static void test_queue(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *d = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *e = join(1);
-	waits(c, 1, "2 of 2 GPUs are busy");
-	waits(e, 3, "2 of 2 GPUs are busy, it is 3rd in the queue");
-	waits(d, 2, "2 of 2 GPUs are busy, it is 2nd in the queue");
+	waits(c, 1, "GPUs 0,1 are in use by a-12345");
+	waits(e, 3, "GPUs 0,1 are in use by a-12345; 2 runs are before it");
+	waits(d, 2, "GPUs 0,1 are in use by a-12345; 1 run is before it");
 	/* Looking wakes nobody. */
 	assert_true(is_quiet(c) && is_quiet(d) && is_quiet(e));
 	int fd = gpu_claim_watch_fd(d);
@@ -185,18 +203,18 @@ static void test_queue(void **state)
 	assert_true(is_woken(c));
 	assert_true(is_quiet(d) && is_quiet(e));
 	/* It is free, and another one's turn. */
-	waits(d, 2, "1 of 2 GPUs is busy, it is 2nd in the queue");
+	waits(d, 2, "GPU 0 is in use by a-12345; 1 run is before it");
 	assert_int_equal(try(c), 1);
 	has(c, "1");
 	assert_true(is_woken(d));
 	assert_true(is_quiet(e));
-	waits(d, 1, "2 of 2 GPUs are busy");
+	waits(d, 1, "GPUs 0,1 are in use by a-12345");
 	assert_int_equal(gpu_claim_watch_fd(d), fd);
-	waits(e, 2, "2 of 2 GPUs are busy, it is 2nd in the queue");
+	waits(e, 2, "GPUs 0,1 are in use by a-12345; 1 run is before it");
 	/* Who leaves the queue lets the next one forward. */
 	gpu_claim_free(TAKE(d));
 	assert_true(is_woken(e));
-	waits(e, 1, "2 of 2 GPUs are busy");
+	waits(e, 1, "GPUs 0,1 are in use by a-12345");
 }
 
 static void test_files(void **state)
@@ -232,13 +250,13 @@ static void test_several(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
 	assert_int_equal(try(a), 1);
 	/* Nothing is kept while it waits, and nobody passes it. */
-	waits(b, 1, "1 of 2 GPUs is busy");
-	waits(c, 2, "1 of 2 GPUs is busy, it is 2nd in the queue");
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	waits(c, 2, "GPU 0 is in use by a-12345; 1 run is before it");
 	gpu_claim_free(TAKE(a));
-	waits(c, 2, "it is 2nd in the queue");
+	waits(c, 2, "1 run is before it");
 	assert_int_equal(try(b), 1);
 	has(b, "0,1");
-	waits(c, 1, "2 of 2 GPUs are busy");
+	waits(c, 1, "GPUs 0,1 are in use by a-12345");
 }
 
 static void test_used(void **state)
@@ -251,7 +269,7 @@ static void test_used(void **state)
 	one.v[0] = list.v[0];
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
 	assert_int_equal(try_list(a, &list), 0);
-	assert_string_equal(gpu_claim_why(a), "1 of 2 GPUs is used by a program outside of dlrun");
+	assert_string_equal(gpu_claim_why(a), "GPU 0 is used by a program outside of dlrun");
 	/* The list may be an old one. */
 	assert_int_equal(gpu_claim_ready(a, &list, &err), 1);
 	assert_int_equal(gpu_claim_granted(a)->n, 0);
@@ -261,7 +279,7 @@ static void test_used(void **state)
 	has(b, "1");
 	AUTO_GPU_CLAIM struct gpu_claim *c = join_only(1, "0");
 	assert_int_equal(try_list(c, &one), 0);
-	assert_string_equal(gpu_claim_why(c), "the GPU is used by a program outside of dlrun");
+	assert_string_equal(gpu_claim_why(c), "GPU 0 is used by a program outside of dlrun");
 	assert_int_equal(gpu_claim_ready(c, &one, &err), 1);
 	/* A holder's own use is no foreign one. */
 	list.v[0].used = false;
@@ -269,7 +287,8 @@ static void test_used(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *d = join_only(1, "GPU-bb");
 	assert_int_equal(try_list(d, &list), 0);
 	assert_int_equal(gpu_claim_ready(d, &list, &err), 0);
-	assert_string_equal(gpu_claim_why(d), "the GPU is busy, it is 2nd in the queue");
+	AUTO_FREE char *why = why_of(d);
+	assert_string_equal(why, "GPU 1 is in use by a-12345; 1 run is before it");
 }
 
 static void test_only(void **state)
@@ -281,13 +300,13 @@ static void test_only(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *d = join(1);
 	assert_int_equal(try(a), 1);
 	has(a, "0");
-	waits(b, 1, "the GPU is busy");
-	waits(d, 3, "1 of 2 GPUs is busy, it is 3rd in the queue");
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	waits(d, 3, "GPU 0 is in use by a-12345; 2 runs are before it");
 	/* It takes nothing that b could. */
 	assert_int_equal(try(c), 1);
 	has(c, "1");
 	gpu_claim_free(TAKE(a));
-	waits(d, 2, "1 of 2 GPUs is busy, it is 2nd in the queue");
+	waits(d, 2, "GPU 1 is in use by a-12345; 1 run is before it");
 	gpu_claim_free(TAKE(c));
 	assert_true(is_woken(d));
 	assert_int_equal(try(d), 1);
@@ -453,11 +472,11 @@ static void test_waiter_dies(void **state)
 	struct child child = start(child_waits);
 	wait_ready(&child);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
-	waits(b, 2, "2 of 2 GPUs are busy, it is 2nd in the queue");
+	waits(b, 2, "GPUs 0,1 are in use by a-12345; 1 run is before it");
 	assert_true(is_quiet(b));
 	kill_child(&child);
 	assert_true(is_woken(b));
-	waits(b, 1, "2 of 2 GPUs are busy");
+	waits(b, 1, "GPUs 0,1 are in use by a-12345");
 	assert_int_equal(count_files("ticket."), 1);
 	close(child.ready);
 }
@@ -468,7 +487,7 @@ static void test_holder_dies(void **state)
 	struct child child = start(child_holds);
 	wait_ready(&child);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
-	waits(a, 1, "2 of 2 GPUs are busy");
+	waits(a, 1, "GPUs 0,1 are in use by a-12345");
 	kill_child(&child);
 	get_at_last(a);
 	close(child.ready);
@@ -484,7 +503,7 @@ static void test_program_lives(void **state)
 	assert_int_equal(read(child.ready, &program, sizeof(program)), sizeof(program));
 	kill_child(&child);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
-	waits(a, 1, "2 of 2 GPUs are busy");
+	waits(a, 1, "GPUs 0,1 are in use by another run");
 	kill(program, SIGKILL);
 	get_at_last(a);
 	close(child.ready);
@@ -499,7 +518,7 @@ static void test_forked_copy(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(2);
 	assert_int_equal(try(a), 1);
-	waits(b, 1, "1 of 2 GPUs is busy");
+	waits(b, 1, "GPU 0 is in use by a-12345");
 	pid_t pid = fork();
 	if (pid == 0) {
 		gpu_claim_free(a);
@@ -509,7 +528,7 @@ static void test_forked_copy(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	assert_int_equal(count_files("ticket."), 1);
-	waits(b, 1, "1 of 2 GPUs is busy");
+	waits(b, 1, "GPU 0 is in use by a-12345");
 }
 
 /*
@@ -539,6 +558,27 @@ static void unusable(const char *words)
 		fail_msg("%s", err.message);
 }
 
+/* It gets one of the two all the same, the second one none, the third one neither. */
+static void alone(const char *words)
+{
+	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
+	assert_int_equal(try(a), 1);
+	assert_non_null(gpu_claim_notice(a));
+	if (!strstr(gpu_claim_notice(a), words))
+		fail_msg("%s", gpu_claim_notice(a));
+	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
+	assert_int_equal(try(b), 1);
+	has(a, "0");
+	has(b, "1");
+	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
+	assert_int_equal(try(c), 0);
+	assert_non_null(strstr(gpu_claim_why(c), "GPUs 0,1 are in use by a-12345"));
+	assert_non_null(strstr(gpu_claim_why(c), words));
+	gpu_claim_free(TAKE(a));
+	assert_int_equal(try(c), 1);
+	has(c, "0");
+}
+
 static void test_bad_directory(void **state)
 {
 	(void)state;
@@ -548,10 +588,10 @@ static void test_bad_directory(void **state)
 	unusable("No such file");
 	dir = real;
 	assert_int_equal(symlink("/tmp", dir), 0);
-	unusable("cannot use the directory");
+	alone("cannot use the directory");
 	unlink(dir);
 	close(open(dir, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-	unusable("Not a directory");
+	alone("Not a directory");
 	unlink(dir);
 	/* One of ours that is not open yet: a process was killed while it made it. */
 	assert_int_equal(mkdir(dir, 0700), 0);
@@ -568,17 +608,17 @@ static void test_bad_files(void **state)
 	assert_int_equal(mkdir(dir, 01777), 0);
 	assert_int_equal(chmod(dir, 01777), 0);
 	assert_int_equal(symlink(target, queue), 0);
-	unusable("gpus/queue");
+	alone("gpus/queue");
 	assert_true(access(target, F_OK) < 0);
 	unlink(queue);
 	assert_int_equal(mkfifo(queue, 0666), 0);
-	unusable("gpus/queue");
+	alone("gpus/queue");
 	unlink(queue);
 	assert_int_equal(symlink(target, lock), 0);
-	unusable("gpus/gpu.GPU-aaaa");
+	alone("gpus/gpu.GPU-aaaa");
 	unlink(lock);
 	assert_int_equal(mkdir(lock, 0777), 0);
-	unusable("gpus/gpu.GPU-aaaa");
+	alone("gpus/gpu.GPU-aaaa");
 }
 
 static void test_bad_tickets(void **state)
@@ -599,7 +639,7 @@ static void test_bad_tickets(void **state)
 	assert_int_equal(mkfifo(fifo, 0666), 0);
 	assert_int_equal(symlink("/dev/zero", link), 0);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
-	waits(a, 2, "it is 2nd in the queue");
+	waits(a, 2, "1 run is before it");
 	assert_int_equal(count_files("ticket.0000"), 6);
 	assert_int_equal(count_files("new.") + count_files("wake."), 0);
 	gpu_claim_free(TAKE(first));
@@ -621,8 +661,6 @@ static int hold(const char *name, const char *text)
 static void test_odd_tickets(void **state)
 {
 	AUTO_FREE char *huge = mem_alloc(GPU_TICKET_TEXT_MAX + 2, 1);
-	AUTO_ERR struct err err = {0};
-	struct gpu_claim *over = NULL;
 
 	(void)state;
 	memset(huge, '\n', GPU_TICKET_TEXT_MAX + 1);
@@ -630,20 +668,200 @@ static void test_odd_tickets(void **state)
 	AUTO_FD int big = hold("ticket.000000000002", huge);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	gpu_claim_free(TAKE(first));
-	waits(a, 2, "it is 2nd in the queue");
+	waits(a, 2, "1 run is before it");
 	close(TAKE_FD(big));
 	assert_int_equal(try(a), 1);
 	AUTO_FD int blank = hold("ticket.000000000005", "");
 	int other = hold("ticket.000000000006", "x\n7\n\n\\\n\n");
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
-	waits(b, 3, "1 of 2 GPUs is busy, it is 3rd in the queue");
+	waits(b, 3, "GPU 0 is in use by a-12345; 2 runs are before it");
 	close(TAKE_FD(blank));
 	assert_int_equal(try(b), 1);
 	close(other);
-	int last = hold("ticket.999999999999", "");
-	assert_int_equal(claim_only(1, NULL, &over, &err), -ERR_IO);
-	assert_int_equal(err.id, E_GPU_LOCK);
-	close(last);
+	gpu_claim_free(TAKE(a));
+	/* Numbers that nobody has come by are no place in the queue, and use none up. */
+	static const char *const odd[] = {"ticket.900000000000", "ticket.899999999999",
+		"ticket.900000000001", "ticket.999999999999"};
+	int fds[ARRAY_LEN(odd)];
+	for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+		fds[i] = hold(odd[i], "\n99\n");
+		AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
+		assert_int_equal(try(c), 1);
+		assert_null(gpu_claim_notice(c));
+	}
+	for (size_t i = 0; i < ARRAY_LEN(odd); i++)
+		close(fds[i]);
+}
+
+/* Who made the directory, or a file in it, may remove it; who has a GPU keeps it. */
+static void test_shared_locks_are_removed(void **state)
+{
+	AUTO_FREE char *lock = mem_printf("%s/gpu.GPU-aaaa", dir);
+	AUTO_FREE char *moved = mem_printf("%s/moved", tmp);
+
+	(void)state;
+	AUTO_GPU_CLAIM struct gpu_claim *a = join_only(1, "0");
+	assert_int_equal(try(a), 1);
+	AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
+	assert_int_equal(unlink(lock), 0);
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	put("gpu.GPU-aaaa", "");
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	assert_int_equal(rename(dir, moved), 0);
+	AUTO_GPU_CLAIM struct gpu_claim *c = join_only(1, "0");
+	waits(c, 1, "GPU 0 is in use by a-12345");
+	assert_int_equal(mkdir(moved, 0700) < 0 && errno == EEXIST, 1);
+	gpu_claim_free(TAKE(a));
+	assert_int_equal(try(c), 1);
+}
+
+/* What another user has locked where only he can write. */
+static void test_guards_of_others(void **state)
+{
+	static const char *const names[] = {"gpus.4711", "gpus.4711.0123456789abcdef", "gpus.x"};
+	char *shared = dir;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *other = fs_join(tmp, names[i]);
+		assert_int_equal(mkdir(other, 0755), 0);
+		dir = other;
+		int fd = hold("gpu.GPU-aaaa", "");
+		dir = shared;
+		AUTO_GPU_CLAIM struct gpu_claim *a = join_only(1, "0");
+		waits(a, 1, "GPU 0 is in use by another run");
+		close(fd);
+		assert_int_equal(try(a), 1);
+		AUTO_FREE char *lock = fs_join(other, "gpu.GPU-aaaa");
+		assert_int_equal(unlink(lock), 0);
+		assert_int_equal(mkfifo(lock, 0666), 0);
+		gpu_claim_free(TAKE(a));
+		AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
+		assert_int_equal(try(b), 1);
+	}
+}
+
+/* Our own name is taken, as by a link or, for root who can make one, by another user. */
+static void test_own_name_is_taken(void **state)
+{
+	AUTO_FREE char *own = mem_printf("%s.%lu", dir, (unsigned long)geteuid());
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		if (i == 0)
+			assert_int_equal(symlink("/tmp", own), 0);
+		else if (i == 1)
+			close(open(own, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+		else if (geteuid() != 0 || mkdir(own, 0755) < 0 || chown(own, 4711, 4711) < 0)
+			break;
+		AUTO_GPU_CLAIM struct gpu_claim *a = join_only(1, "0");
+		assert_int_equal(try(a), 1);
+		AUTO_FREE char *lock = mem_printf("%s/gpu.GPU-aaaa", dir);
+		assert_int_equal(unlink(lock), 0);
+		AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
+		waits(b, 1, "GPU 0 is in use by a-12345");
+		unlink(own);
+	}
+}
+
+static void ERR_PRINTF(1, 2) put_holder(const char *format, ...)
+{
+	AUTO_FREE char *path = fs_join(dir, "gpu.GPU-aaaa");
+	va_list args;
+
+	va_start(args, format);
+	AUTO_FREE char *text = mem_vprintf(format, args);
+	va_end(args);
+	int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+/* What stands in a lock is said only of a process that lives and holds it. */
+static void test_holders(void **state)
+{
+	static const char time[] = "2026-11-23T05:04:25Z",
+			  unknown[] = "GPU 0 is in use by another run";
+	unsigned long long start = os_process_start(getpid());
+	unsigned long uid = geteuid();
+	int pid = getpid();
+
+	(void)state;
+	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
+	assert_int_equal(try(a), 1);
+	AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	const char *said = gpu_claim_why(b);
+	AUTO_FREE char *first = mem_strdup(said);
+	waits(b, 1, "GPU 0 is in use by a-12345");
+	assert_string_equal(first, gpu_claim_why(b));
+	if (!start)
+		return;
+	put_holder("q1-hc62r %lu %d %llu %s\n", uid, pid, start, time);
+	assert_int_equal(try(b), 0);
+	assert_string_equal(
+		gpu_claim_why(b), "GPU 0 is in use by q1-hc62r since 2026-11-23T05:04:25Z");
+	put_holder("q1-hc62r %lu %d %llu %s\n", uid + 1, pid, start, time);
+	assert_int_equal(try(b), 0);
+	assert_string_equal(gpu_claim_why(b),
+		"GPU 0 is in use by q1-hc62r of another user since 2026-11-23T05:04:25Z");
+	/* Nobody, another process of this number, one that holds nothing, and none. */
+	put_holder("%s", "");
+	waits(b, 1, unknown);
+	put_holder("q1-hc62r %lu %d %llu %s\n", uid, pid, start + 1, time);
+	waits(b, 1, unknown);
+	put_holder("q1-hc62r %lu %d %llu %s\n", uid, (int)getppid(),
+		(unsigned long long)os_process_start(getppid()), time);
+	waits(b, 1, unknown);
+	put_holder("q1-hc62r %lu 0 0 %s\n", uid, time);
+	waits(b, 1, unknown);
+	/* What is no run, and no time. */
+	static const char *const odd[] = {"\033[31mq1", "Q1", "../q1", "-", "q1;x", "q%s",
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+	for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+		put_holder("%s %lu %d %llu %s\n", odd[i], uid, pid, start, time);
+		waits(b, 1, unknown);
+	}
+	put_holder("q1-hc62r %lu %d %llu 2026-11-23T05:04:25+01:00\n", uid, pid, start);
+	waits(b, 1, unknown);
+	put_holder("q1-hc62r %lu %d %llu yesterday\n", uid, pid, start);
+	waits(b, 1, unknown);
+	put_holder("%0*d", 100000, 0);
+	waits(b, 1, unknown);
+}
+
+/* Each holder is named, as far as a sentence goes. */
+static void test_many_holders(void **state)
+{
+	struct gpu_list nine = {.n = 0};
+	struct gpu_claim *holders[5] = {0};
+
+	(void)state;
+	for (unsigned i = 0; i < 9; i++) {
+		nine.v[nine.n] = (struct gpu){GPU_NVIDIA, i, "", "A", 0, false};
+		snprintf(nine.v[nine.n++].id, GPU_ID_SIZE, "GPU-%u", i);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(holders); i++) {
+		AUTO_ERR struct err err = {0};
+		AUTO_FREE char *owner = mem_printf("%c-12345", 'a' + (char)(i / 2));
+		struct gpu_claim_spec spec = {.dir = dir, .owner = owner, .want = i == 4 ? 5 : 1};
+		assert_int_equal(gpu_claim_new(&spec, &holders[i], &err), 0);
+		assert_int_equal(try_list(holders[i], &nine), 1);
+	}
+	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
+	assert_int_equal(try_list(b, &nine), 0);
+	AUTO_FREE char *why = why_of(b);
+	assert_string_equal(why, "GPUs 0,1 are in use by a-12345; GPUs 2,3 are in use by b-12345; "
+				 "GPUs 4,5,6,7,8 are in use by other runs");
+	for (size_t i = 0; i < ARRAY_LEN(holders); i++)
+		gpu_claim_free(holders[i]);
+	AUTO_GPU_CLAIM struct gpu_claim *all = join(9);
+	gpu_claim_free(TAKE(b));
+	assert_int_equal(try_list(all, &nine), 1);
+	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
+	assert_int_equal(try_list(c, &nine), 0);
+	AUTO_FREE char *most = why_of(c);
+	assert_string_equal(most, "9 GPUs are in use by a-12345");
 }
 
 static void test_ticket_removed(void **state)
@@ -653,9 +871,9 @@ static void test_ticket_removed(void **state)
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
 	assert_int_equal(unlink(path), 0);
-	waits(a, 2, "it is 2nd in the queue");
+	waits(a, 2, "1 run is before it");
 	assert_int_equal(try(b), 1);
-	waits(a, 1, "1 of 2 GPUs is busy");
+	waits(a, 1, "GPU 0 is in use by a-12345");
 }
 
 static void test_queue_held(void **state)
@@ -886,6 +1104,11 @@ int main(void)
 		IN_TMP(test_bad_files),
 		IN_TMP(test_bad_tickets),
 		IN_TMP(test_odd_tickets),
+		IN_TMP(test_own_name_is_taken),
+		IN_TMP(test_guards_of_others),
+		IN_TMP(test_shared_locks_are_removed),
+		IN_TMP(test_holders),
+		IN_TMP(test_many_holders),
 		IN_TMP(test_ticket_removed),
 		IN_TMP(test_queue_held),
 		IN_TMP(test_only_limit),

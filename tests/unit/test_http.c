@@ -242,7 +242,7 @@ static const struct script scripts[] = {
 	{"/close", "HTTP/1.1 200 OK\r\n\r\nuntil the end", true},
 	{"/chunked",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n"
-		"0\r\nX-Trailer: 1\r\n\r\n",
+		"0\r\nX-Trailer: 1\r\nHTTP/1.1 500 x: y\r\n\r\n",
 		false},
 	{"/404", "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone", false},
 	{"/no-reason", "HTTP/1.1 204\r\n\r\n", false},

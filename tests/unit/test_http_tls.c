@@ -480,7 +480,7 @@ static void test_files_of_issuers(void **state)
 		client_start_url(&client, "https://127.0.0.1:9/", &result);
 		client_run(&client);
 		if (i == 0) {
-			result_is_fault(&result, E_HTTP_TLS, false);
+			result_is_fault(&result, E_HTTP_CA, false);
 			assert_non_null(strstr(result.message, missing));
 		}
 		result_done(&result);
@@ -488,7 +488,7 @@ static void test_files_of_issuers(void **state)
 			continue;
 		struct result real = {0};
 		get_tls(&client, "localhost", GOOD, &rows[i], &real);
-		result_is_fault(&real, E_HTTP_TLS, false);
+		result_is_fault(&real, E_HTTP_CA, false);
 		assert_non_null(strstr(real.message, rows[i].ca_file));
 		result_done(&real);
 	}
@@ -1005,8 +1005,7 @@ static void test_own_proxy(void **state)
 	client_start_url(&client, "http://registry.test/", &bad);
 	client_run(&client);
 	result_is_fault(&bad, E_CONFIG, false);
-	assert_string_equal(
-		bad.message, "the proxy for registry.test is not a proxy that can be used");
+	assert_string_equal(bad.message, "the proxy for registry.test is not a valid proxy URL");
 	client_start_url(&client, "http://registry.test/", &gone);
 	client_run(&client);
 	result_is_fault(&gone, E_HTTP_PROXY, false);

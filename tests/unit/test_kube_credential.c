@@ -665,8 +665,10 @@ static int pinned(const char *arg, bool asks, size_t *ret_notes, struct err *err
 	bool had_mode = stat(config, &st) == 0;
 
 	begin(&kube, good, 1, exec_script(COUNT SAY("{\"token\":\"SECRET\"}")));
-	if (had_mode)
+	if (had_mode) {
+		assert_int_equal(chown(config, st.st_uid, st.st_gid), 0);
 		assert_int_equal(chmod(config, st.st_mode & 0777), 0);
+	}
 	strv_add(&kube.access.exec->args, arg);
 	kube_connect_with(&kube, &plugin);
 	int r = kube_ask(kube.client, &get_pod, NULL, NULL, err);
@@ -712,6 +714,14 @@ static void test_pins(void **state)
 	assert_int_equal(err.id, E_KUBE_PLUGIN);
 	assert_non_null(strstr(err.message, "can be written by other users"));
 	assert_int_equal(pinned("c", false, &n_notes, &err), 0);
+	/* Nor one that a group can write to, but for the user's own. */
+	assert_int_equal(chmod(config, 0664), 0);
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(pinned("d", false, &n_notes, &err), 0);
+	assert_int_equal(chown(config, 0, 4711), 0);
+	assert_true(pinned("e", false, &n_notes, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_PLUGIN);
 }
 
 /*

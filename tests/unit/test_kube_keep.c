@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "run/attempt.h"
+#include "run/kube_archive.h"
 #include "run/spec.h"
 #include "tests/unit/kubetarget.h"
 
@@ -200,7 +201,7 @@ static void add_pod(struct buf *pods, int rank)
 /* More than have their files open at a time, and up to the ceiling. */
 static void test_many_ranks(void **state)
 {
-	static const int high[] = {255, 256, KUBE_KEEP_RANKS_MAX - 1, KUBE_KEEP_RANKS_MAX};
+	static const int high[] = {255, 256, KUBE_ARCHIVE_RANKS_MAX - 1, KUBE_ARCHIVE_RANKS_MAX};
 	enum { LOW = 140 };
 	AUTO_PLACE struct place place;
 	AUTO_BUF struct buf pods = {0};
@@ -222,7 +223,7 @@ static void test_many_ranks(void **state)
 	for (int i = 0; i < LOW; i++)
 		assert_true(has_rank(&place, i));
 	for (size_t i = 0; i < ARRAY_LEN(high); i++)
-		assert_int_equal(has_rank(&place, high[i]), high[i] < KUBE_KEEP_RANKS_MAX);
+		assert_int_equal(has_rank(&place, high[i]), high[i] < KUBE_ARCHIVE_RANKS_MAX);
 	many = NULL;
 }
 
@@ -381,6 +382,88 @@ static void test_which_runs_are_jobsets(void **state)
 	}
 }
 
+struct seen {
+	struct buf text;
+	struct strv notices;
+};
+
+static int on_seen(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	(void)rank;
+	(void)time_ms;
+	(void)err;
+	buf_add(&((struct seen *)ctx)->text, data, len);
+	return 0;
+}
+
+static void on_seen_notice(void *ctx, const char *text)
+{
+	strv_add(&((struct seen *)ctx)->notices, text);
+}
+
+static void check_seen(struct place *place, int64_t tail_lines, const char *text, bool lacks_end)
+{
+	struct seen seen = {0};
+	char token[TARGET_TOKEN_SIZE] = "";
+	const struct target_log_request request = {
+		.tail_lines = tail_lines, .rank = -1, .events = {on_seen, on_seen_notice, &seen}};
+	WAITED(logs, place);
+
+	buf_init(&seen.text, 10000);
+	assert_int_equal(place->target->ops->logs(
+				 place->target, place->handle, &request, token, &logs.call, NULL),
+		0);
+	assert_int_equal(loop_run(place->session.loop, NULL), 0);
+	assert_true(logs.over && logs.status == 0);
+	assert_string_equal(seen.text.data, text);
+	bool is_told = seen.notices.n > 0 &&
+		       strstr(seen.notices.v[seen.notices.n - 1], "lines after 2026-11-21T08:21");
+	assert_int_equal(is_told, lacks_end);
+	buf_done(&seen.text);
+	strv_done(&seen.notices);
+}
+
+/* Its follower went away, its pods too. */
+static void test_what_was_followed_is_kept(void **state)
+{
+	AUTO_PLACE struct place place;
+	struct seen seen = {0};
+	char token[TARGET_TOKEN_SIZE] = "";
+	const struct target_log_request request = {.tail_lines = -1,
+		.rank = -1,
+		.follow = true,
+		.events = {on_seen, on_seen_notice, &seen}};
+
+	(void)state;
+	begin(&place, NULL);
+	AUTO_FREE char *dir = dirs_run(&place.session.dirs, JOB);
+	AUTO_FREE char *mark = fs_join(dir, RUN_SUBMIT_LOCK);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(mark, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+	buf_init(&seen.text, 10000);
+	WAITED(follow, &place);
+	assert_int_equal(place.target->ops->logs(
+				 place.target, place.handle, &request, token, &follow.call, NULL),
+		0);
+	wait_for_line(&place);
+	target_call_cancel(&follow.call);
+	assert_string_equal(seen.text.data, "one\n");
+	/* The node still has it: it does not come twice. */
+	check_seen(&place, -1, "one\n", false);
+	many = "";
+	check_seen(&place, -1, "one\n", false);
+	WAITED(keep, &place);
+	assert_int_equal(kube_keep(place.target, place.handle, false, &keep.call, NULL), 0);
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_true(keep.over && keep.status == 0);
+	check_seen(&place, -1, "one\n", true);
+	check_seen(&place, 1, "one\n", true);
+	many = NULL;
+	buf_done(&seen.text);
+	strv_done(&seen.notices);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,6 +475,7 @@ int main(void)
 		cmocka_unit_test(test_two_keep_at_once),
 		cmocka_unit_test(test_many_ranks),
 		cmocka_unit_test(test_a_kept_log_is_read_from_its_start),
+		cmocka_unit_test(test_what_was_followed_is_kept),
 		cmocka_unit_test(test_a_cancel_that_is_refused),
 		cmocka_unit_test(test_a_list_that_is_not_found),
 	};

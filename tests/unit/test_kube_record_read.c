@@ -62,7 +62,7 @@ static void read_jobs(struct json *items, const char *id, struct run_list *ret)
 static void test_attempts_are_one_run(void **state)
 {
 	static const char record[] =
-		"{\"command\":[\"a\",\"b\"],\"params\":{\"lr\":\"1\"},\"ports\":[6006,0,\"x\"],\"image\":{\"ref\":\"r/x@" DIGEST
+		"{\"command\":[\"a\",\"b\"],\"params\":{\"lr\":\"1\"},\"ports\":[6006,0,\"x\"],\"image\":{\"ref\":\"r.example/x@" DIGEST
 		"\"},\"times\":{\"submitted\":\"2026-01-02T03:04:05.000Z\"},\"snapshot\":{\"files\":3}}";
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
@@ -245,7 +245,7 @@ static void test_pods_of_ranks(void **state)
 	struct kube_rank_pods ranks = {0};
 
 	(void)state;
-	kube_rank_pods_of(pods, &ranks);
+	kube_rank_pods_of(pods, false, &ranks);
 	assert_int_equal(ranks.n, 3);
 	assert_string_equal(ranks.v[0].name, "c");
 	assert_string_equal(ranks.v[1].name, "b");

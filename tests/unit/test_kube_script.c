@@ -30,7 +30,7 @@ static const char *const shells[][3] = {
 struct place {
 	char dir[64];
 	char output[OUTPUT_MAX];
-	char message[256]; /* the termination message */
+	char message[4096]; /* the termination message */
 	/* Of the program that was begun. */
 	pid_t pid;
 	int fd;
@@ -417,7 +417,12 @@ static const char tree_lines[] = "mkdir -p src/sub src/.git outputs && echo old 
 static const char list_line[] = "cd outputs && find . -path ./.dlrun-collected -prune -o ! -type d "
 				"-print0 | sort -z | tr '\\0\\n' '\\n?'";
 
-static void collect_with(struct place *place, const char *const *shell)
+/* As run/carry.c makes it of the results. */
+static const char carry_line[] = "mkdir -p carried && mv outputs rank-0 && mkdir outputs && "
+				 "tar -cf carried/results.tar rank-0/ && rm -rf rank-0";
+
+/* carried: the next attempt finds them in its image, not on storage. */
+static void collect_with(struct place *place, const char *const *shell, bool carried)
 {
 	AUTO_TEST struct test first, second, third;
 	AUTO_STRV struct strv exclude = {0};
@@ -444,12 +449,15 @@ static void collect_with(struct place *place, const char *const *shell)
 		"mine\ntree\nnowhere\n");
 	/* A new tree of the same code. */
 	check_said(place, "rm -rf src attempt", "");
+	if (carried)
+		check_said(place, carry_line, "");
 	check_said(place, tree_lines, "");
 	test_init(&second,
 		"cd src; cat new sub/edited both; readlink link; find d -type f -exec echo x ';' | wc -l; rm new; "
 		"echo more >>both; rm -r d",
 		NULL, NULL);
 	second.run.shell = second.run.collects = true;
+	second.run.carries = carried;
 	second.run.collect_bytes = 1 << 20;
 	assert_int_equal(run_once(place, &second, shell), 0);
 	assert_string_equal(place->output, "new\nnew\ntree\nnowhere\n3\n");
@@ -467,22 +475,113 @@ static void collect_with(struct place *place, const char *const *shell)
 	check_said(place, "ls -A outputs/.dlrun-collected", "rank-0\n");
 }
 
-/* With the tools that are here, and with those of busybox alone. */
-static void test_collect(void **state)
+/* Directories of the snapshot that the program renames as a whole; the files in them are as old as they
+ * were. What was collected while the program ran is not copied again. */
+static void move_with(struct place *place, const char *const *shell, bool unused)
 {
-	struct place *place = *state;
+	AUTO_TEST struct test test;
+
+	(void)unused;
+	check_said(place,
+		"mkdir -p outputs src/a/deep src/b src/c src/keep src/late src/.git && cd src && "
+		"for f in a/one a/deep/two b/x c/y keep/z late/old .git/x; do echo $f >$f; done && "
+		"touch -d 1999-01-01 a/deep/two && mkdir 'n\nl' && echo nl >'n\nl/f' && sleep 0.05",
+		"");
+	test_init(&test,
+		"cd src; mv a moved; mv b b2; mv c b; mv .git git; mkdir git/.git; echo >keep/w; "
+		"mkdir new; echo >new/f; mv 'n\nl' line; sh ../attempt/collect all; "
+		"stat -c %i ../outputs/moved/one; echo >moved/more; mv late there; "
+		"sh ../attempt/collect all; stat -c %i ../outputs/moved/one; rm b/y",
+		NULL, NULL);
+	test.run.shell = test.run.collects = true;
+	test.run.collect_bytes = 1 << 20;
+	assert_int_equal(run_once(place, &test, shell), 0);
+	check_said(place, list_line,
+		"./b2/x\n./git/x\n./keep/w\n./line/f\n./moved/deep/two\n./moved/more\n"
+		"./moved/one\n./new/f\n./there/old\n");
+	check_said(place, "cat outputs/moved/deep/two outputs/there/old", "a/deep/two\nlate/old\n");
+	size_t half = place->len / 2;
+	assert_true(half > 1 && memcmp(place->output, place->output + half, half) == 0);
+}
+
+/* What lies on lasting storage at the end is in the termination message. */
+static void sum_with(struct place *place, const char *const *shell, bool timeout)
+{
+	AUTO_TEST struct test test;
+
+	check_said(place, "mkdir -p src outputs", "");
+	test_init(&test,
+		"cd src; mkdir -p d/e .hydra; printf 12345 >d/e/f; printf 1 >'d/a\nb'; "
+		"echo 'lr: 1' >d/hparams.yaml; printf '{\"x\": 1}' >d/e/params.json; "
+		"echo 'b: 2' >.hydra/config.yaml; printf x >'b\\k\nl'; printf 333 >../outputs/own; "
+		"ln -s own link; mkdir 'x\n'; echo 1 >'x\n/ 1 2 y'",
+		NULL, NULL);
+	test.run.shell = test.run.collects = true;
+	test.run.collect_bytes = 1 << 20;
+	test.run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "x"};
+	if (timeout) {
+		char *line = mem_printf("%s; sleep 600", test.command.v[0]);
+		strv_done(&test.command);
+		strv_add_take(&test.command, line);
+		test.run.timeout_ms = 1000;
+	}
+	assert_int_equal(run_once(place, &test, shell), timeout ? 124 : 0);
+	assert_true(timeout == str_starts(place->message, KUBE_JOB_TIMEOUT));
+	assert_non_null(strstr(place->message,
+		"\n" KUBE_JOB_RESULTS
+		" 8 31 0\n4 20 d/\n1 5 .hydra/\n1 3 own\n1 2 x\\n/\n1 1 b\\\\k\\nl\n"));
+	assert_non_null(strstr(place->message, "\nparams 6 d/hparams.yaml\nlr: 1\n\n"));
+	assert_non_null(strstr(place->message, "\nparams 8 d/e/params.json\n{\"x\": 1}\n"));
+	assert_non_null(strstr(place->message, "\nparams 5 .hydra/config.yaml\nb: 2\n\n"));
+	/* Within the bounds of a message, whatever there is. */
+	AUTO_TEST struct test many;
+	check_said(place, "rm -rf src attempt outputs && mkdir -p src outputs", "");
+	test_init(&many,
+		"cd src; n=0; p=0123456789; p=$p$p$p$p$p; while [ $n -lt 100 ]; do "
+		"echo $n >$p$p$n; n=$((n + 1)); done; head -c 5000 /dev/zero | tr '\\0' x >args.json; "
+		"echo 'n: 1' >hparams.yaml",
+		NULL, NULL);
+	many.run.shell = many.run.collects = true;
+	many.run.collect_bytes = 1 << 20;
+	many.run.results = test.run.results;
+	assert_int_equal(run_once(place, &many, shell), 0);
+	assert_true(strlen(place->message) > 1000 && strlen(place->message) < 4000);
+	assert_non_null(strstr(place->message, KUBE_JOB_RESULTS " 102 5295 "));
+	assert_non_null(strstr(place->message, "\nparams 5 hparams.yaml\nn: 1\n\n"));
+	assert_null(strstr(place->message, "\nparams 5000"));
+}
+
+/* With the tools that are here, and with those of busybox alone. */
+static void with_all_tools(
+	struct place *place, void (*fn)(struct place *place, const char *const *shell, bool other))
+{
 	AUTO_FREE char *tools = mem_printf("%s/tools", place->dir);
 	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
+
 	check_said(place, "mkdir tools && ! [ -x /bin/busybox ] || /bin/busybox --install -s tools",
 		"");
-
 	for (size_t i = 0; i < 2 * ARRAY_LEN(shells); i++) {
 		check_said(place, "rm -rf src attempt outputs", "");
 		setenv("PATH", i < ARRAY_LEN(shells) ? path : tools, 1);
 		if (access(shells[i % ARRAY_LEN(shells)][0], X_OK) == 0)
-			collect_with(place, shells[i % ARRAY_LEN(shells)]);
+			fn(place, shells[i % ARRAY_LEN(shells)], i % 2);
 		setenv("PATH", path, 1);
 	}
+}
+
+static void test_moved(void **state)
+{
+	with_all_tools(*state, move_with);
+}
+
+static void test_summary(void **state)
+{
+	with_all_tools(*state, sum_with);
+}
+
+static void test_collect(void **state)
+{
+	with_all_tools(*state, collect_with);
 }
 
 /* The second container ends with the program's, or waits until the results were taken. */
@@ -542,6 +641,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_moved, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_summary, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_linger, setup_place, teardown_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,8 +43,8 @@
 	     "\"Ready\",\"status\":\"True\"}]}}")
 
 static struct {
-	const char *jobs, *pods, *nodes, *workloads;
-	atomic_int n_nodes, n_workloads;
+	const char *jobs, *job, *pods, *pods_first, *nodes, *workloads;
+	atomic_int n_nodes, n_workloads, n_pods, n_jobs;
 } cluster;
 
 static bool say_list(struct fix_conn *conn, const char *text)
@@ -70,31 +70,46 @@ static bool on_request(struct fix_conn *conn)
 	}
 	if (strstr(conn->path, "/events"))
 		return say_list(conn, LIST(""));
-	return say_list(conn, strstr(conn->path, "/jobs?") ? cluster.jobs : cluster.pods);
+	if (strstr(conn->path, "/jobs/" JOB))
+		return say_list(conn, cluster.job);
+	if (strstr(conn->path, "/pods"))
+		return say_list(
+			conn, atomic_fetch_add(&cluster.n_pods, 1) == 0 && cluster.pods_first
+				      ? cluster.pods_first
+				      : cluster.pods);
+	atomic_fetch_add(&cluster.n_jobs, 1);
+	return say_list(conn, cluster.jobs);
 }
 
 static void begin(struct place *place, const char *jobs, const char *pods)
 {
 	cluster.jobs = jobs;
 	cluster.pods = pods;
-	cluster.nodes = cluster.workloads = NULL;
+	cluster.nodes = cluster.workloads = cluster.job = cluster.pods_first = NULL;
+	atomic_store(&cluster.n_pods, 0);
+	atomic_store(&cluster.n_jobs, 0);
 	atomic_store(&cluster.n_nodes, 0);
 	atomic_store(&cluster.n_workloads, 0);
 	place_init(place, on_request);
 }
 
-static void says(struct place *place, const char *words)
+static void ask(struct place *place, struct target_status *ret, int status)
 {
-	AUTO(target_status_done) struct target_status status = {0};
 	WAITED(call, place);
 
 	call.call.deadline_ms = clock_ms() + 20000;
 	assert_int_equal(
-		place->target->ops->state(place->target, place->handle, &status, &call.call, NULL),
-		0);
+		place->target->ops->state(place->target, place->handle, ret, &call.call, NULL), 0);
 	assert_int_equal(loop_run(place->session.loop, NULL), 0);
 	assert_true(call.over);
-	assert_int_equal(call.status, 0);
+	assert_int_equal(call.status, status);
+}
+
+static void says(struct place *place, const char *words)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	ask(place, &status, 0);
 	assert_int_equal(status.state, RUN_QUEUED);
 	if (!status.text || !strstr(status.text, words))
 		fail_msg("\"%s\" is not in \"%s\"", words, status.text ? status.text : "");
@@ -151,6 +166,68 @@ static void test_nodes_unseen(void **state)
 	assert_int_equal(atomic_load(&cluster.n_nodes), 1);
 }
 
+#define JOB_WITH(status)                                                                           \
+	"{\"metadata\":{\"name\":\"" JOB "\",\"uid\":\"j\",\"resourceVersion\":\"1\"," CREATED     \
+	"},\"spec\":{\"completions\":1,\"template\":{\"spec\":" SPEC "}},\"status\":" status "}"
+#define RUNS JOB_WITH("{\"active\":1,\"ready\":1}")
+#define FAILED                                                                                     \
+	JOB_WITH("{\"failed\":1,\"conditions\":[{\"type\":\"Failed\",\"status\":\"True\","         \
+		 "\"reason\":\"FailedIndexes\",\"message\":\"Job has failed indexes\"}]}")
+#define POD_FAILED                                                                                       \
+	LIST("{\"metadata\":{\"name\":\"p\",\"uid\":\"q\",\"resourceVersion\":\"1\"," CREATED            \
+	     ",\"labels\":{\"job-name\":\"" JOB "\"}},\"spec\":" SPEC                                    \
+	     ",\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"program\",\"state\":" \
+	     "{\"terminated\":{\"exitCode\":7,\"reason\":\"Error\"}}}]}}")
+
+/* A Job that may not be listed is got; the list is not tried each time. */
+static void test_jobs_are_got(void **state)
+{
+	static const struct {
+		const char *job;
+		enum run_state is;
+		int status;
+	} rows[] = {{RUNS, RUN_RUNNING, 0}, {FAILED, RUN_FAILED, 0}, {FORBIDDEN, 0, -ERR_AUTH}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_PLACE struct place place;
+
+		begin(&place, FORBIDDEN, POD_FAILED);
+		cluster.job = rows[i].job;
+		for (int n = 0; n < 2; n++) {
+			AUTO(target_status_done) struct target_status status = {0};
+			if (rows[i].is == RUN_RUNNING)
+				cluster.pods = FORBIDDEN;
+			ask(&place, &status, rows[i].status);
+			assert_int_equal(status.state, rows[i].is);
+		}
+		assert_int_equal(atomic_load(&cluster.n_jobs), 1);
+	}
+}
+
+/* A server that begins refuses pods for a moment: no end is told from that. */
+static void test_pods_are_denied(void **state)
+{
+	static const struct {
+		const char *first, *pods;
+		int code, times;
+	} rows[] = {{NULL, POD_FAILED, 7, 1}, {FORBIDDEN, POD_FAILED, 7, 2},
+		{FORBIDDEN, FORBIDDEN, 125, 2}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_PLACE struct place place;
+		AUTO(target_status_done) struct target_status status = {0};
+
+		begin(&place, LIST(FAILED), rows[i].pods);
+		cluster.pods_first = rows[i].first;
+		ask(&place, &status, 0);
+		assert_int_equal(status.state, RUN_FAILED);
+		assert_int_equal(status.exit.code, rows[i].code);
+		assert_int_equal(atomic_load(&cluster.n_pods), rows[i].times);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -158,6 +235,8 @@ int main(void)
 		cmocka_unit_test(test_queue_unseen),
 		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_nodes_unseen),
+		cmocka_unit_test(test_jobs_are_got),
+		cmocka_unit_test(test_pods_are_denied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,8 @@ static void render_flags(const struct kube_status *status, struct strv *out)
 		strv_add(out, "needs help");
 	if (status->cancelling)
 		strv_add(out, "cancelling");
+	if (status->results_lost && status->phase != KUBE_LOST)
+		strv_addf(out, "results lost: %s", status->results_lost);
 	if (status->gpus_fit >= 0)
 		strv_addf(out, "gpus fit: %d", status->gpus_fit);
 	if (status->attempt > 1)

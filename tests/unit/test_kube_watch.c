@@ -40,6 +40,7 @@ struct seen {
 	struct buf text;     /* what came, in order */
 	const char *until;   /* stop when it is at the end of text */
 	const char *free_at; /* free the watch then */
+	const char *name;    /* of the one object; or NULL */
 	enum err_id id;
 	int64_t since_ms;
 };
@@ -114,6 +115,7 @@ static void begin(
 	buf_init(&seen->text, 100000);
 	const struct kube_watch_request request = {.path = "/api/v1/namespaces/j/pods",
 		.query = query,
+		.name = seen->name,
 		.max_objects = max,
 		.idle_ms = seen->idle_ms,
 		.events = {.put = on_put,
@@ -238,7 +240,7 @@ static void test_always_expired(void **state)
 
 static void test_trouble(void **state)
 {
-	static const struct step steps[] = {{200, LIST("5", A)}, {403, "{}"}, {500, "x"},
+	static const struct step steps[] = {{200, LIST("5", A)}, {404, "{}"}, {500, "x"},
 		{200, LIST("6", A)}, STAYS(EVENT("ADDED", B))};
 	static const struct step error[] = {{200, LIST("5", A)}, ENDS(ERROR(500)),
 		{200, LIST("6", A)}, STAYS(EVENT("ADDED", B))};
@@ -251,6 +253,36 @@ static void test_trouble(void **state)
 	WATCH(error, "put:b ", "put:a synced trouble ok put:a synced put:b ");
 	WATCH(garbage, "ok gone:b put:a synced put:b ",
 		"put:a synced put:b trouble ok gone:b put:a synced put:b ");
+}
+
+/* Who may list but not watch is told the same, later. */
+static void test_polls(void **state)
+{
+	static const struct step steps[] = {
+		{200, LIST("5", A)}, {403, "{}"}, {200, LIST("6", A "," B)}, {200, LIST("7", B)}};
+	int64_t begin_ms = clock_ms();
+
+	(void)state;
+	WATCH(steps, "gone:a put:b synced ",
+		"put:a synced put:a put:b synced gone:a put:b synced ");
+	assert_true(clock_ms() - begin_ms >= 4000);
+}
+
+/* Where lists are denied one object is read by itself: it comes, is gone, comes again. */
+static void test_gets(void **state)
+{
+	static const struct step steps[] = {
+		{403, "{}"}, {200, A}, {404, "{}"}, {500, "x"}, {200, OBJECT("a", "9", "20")}};
+	AUTO_KUBE struct kube kube;
+	struct seen seen = {.until = "ok put:a synced ", .name = "a"};
+
+	(void)state;
+	begin(&kube, steps, ARRAY_LEN(steps), 0, &seen);
+	run(&seen);
+	assert_string_equal(seen.text.data, "put:a synced gone:a synced trouble ok put:a synced ");
+	assert_true(str_starts(kube.server->heads.v[1], "GET /base/api/v1/namespaces/j/pods/a "));
+	kube_watch_free(seen.watch);
+	buf_done(&seen.text);
 }
 
 /* Two cuts one after the other are told, one is not. */
@@ -422,6 +454,8 @@ int main(void)
 		cmocka_unit_test(test_lists_anew),
 		cmocka_unit_test(test_always_expired),
 		cmocka_unit_test(test_trouble),
+		cmocka_unit_test(test_polls),
+		cmocka_unit_test(test_gets),
 		cmocka_unit_test(test_cut_twice),
 		cmocka_unit_test(test_silent),
 		cmocka_unit_test(test_bad_objects),

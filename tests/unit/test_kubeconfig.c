@@ -366,7 +366,7 @@ static void test_bad_files(void **state)
 	AUTO_FREE char *huge = mem_alloc(1, (1 << 20) + 2);
 
 	(void)state;
-	refused("a: [", "config:2: ");
+	refused("a: [", "config:2:1: ");
 	refused("\n\n\ta: b", "config:");
 	refused("{\"a\": 1, \"a\": 2}", "config");
 	refused("- a", "must be a map");

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/auto.h"
 #include "base/json.h"
@@ -101,6 +102,35 @@ static void terminal_filters(void **state)
 	add(&view, "part", NOW);
 	expect(&view, "part");
 	finish(&view, "");
+}
+
+/* The processor's time for a text of that line, again and again. */
+static double cost_of(const char *line)
+{
+	enum { SIZE = 2 << 20 };
+	AUTO_BUF struct buf text;
+	struct view view;
+
+	buf_init(&text, SIZE + 100);
+	while (text.len < SIZE)
+		buf_adds(&text, line);
+	begin(&view, LOGVIEW_TERMINAL, false, false);
+	clock_t begun = clock();
+	logview_add(&view.log, text.data, text.len, AT, NOW, &view.out);
+	double cost = (double)(clock() - begun);
+	assert_int_equal(view.out.len, text.len);
+	assert_memory_equal(view.out.data, text.data, text.len);
+	buf_reset(&view.out);
+	finish(&view, "");
+	return cost;
+}
+
+static void empty_lines_cost_what_others_do(void **state)
+{
+	(void)state;
+	double others = cost_of("a line of some sixty-four characters, as programs write them ...\n");
+	double empty = cost_of("\n");
+	assert_true(empty < 30 * others);
 }
 
 static void redraws_are_few_and_the_last_is_shown(void **state)
@@ -249,6 +279,7 @@ int main(void)
 		cmocka_unit_test(raw_is_exact),
 		cmocka_unit_test(raw_with_times),
 		cmocka_unit_test(terminal_filters),
+		cmocka_unit_test(empty_lines_cost_what_others_do),
 		cmocka_unit_test(redraws_are_few_and_the_last_is_shown),
 		cmocka_unit_test(redraws_keep_colors),
 		cmocka_unit_test(long_lines_do_not_wait),

@@ -80,12 +80,12 @@ static void test_refused(void **state)
 		{"", E_DATA, "not valid JSON"},
 		{"[]", E_IMAGE, "schema version"},
 		{"{}", E_IMAGE, "schema version"},
-		{"{\"schemaVersion\":1}", E_IMAGE, "schema version"},
+		{"{\"schemaVersion\":1}", E_IMAGE_KIND, "schema version 1"},
 		{"{\"schemaVersion\":\"2\"}", E_IMAGE, "schema version"},
 		{"{\"schemaVersion\":2}", E_IMAGE,
 			"the configuration in it has no valid media type"},
-		{"{\"schemaVersion\":2,\"mediaType\":7}", E_IMAGE, "not the manifest"},
-		{"{\"schemaVersion\":2,\"mediaType\":\"" OCI "index.v1+json\"}", E_IMAGE,
+		{"{\"schemaVersion\":2,\"mediaType\":7}", E_IMAGE_KIND, "not the manifest"},
+		{"{\"schemaVersion\":2,\"mediaType\":\"" OCI "index.v1+json\"}", E_IMAGE_KIND,
 			"not the manifest"},
 		{"{\"schemaVersion\":2,\"config\":" CONFIG "}", E_IMAGE, "no list of layers"},
 		{"{\"schemaVersion\":2,\"config\":" CONFIG ",\"layers\":{}}", E_IMAGE,
@@ -94,7 +94,7 @@ static void test_refused(void **state)
 			"layer 1 in it has no valid media type"},
 		{"{\"schemaVersion\":2,\"config\":" DESC(
 			 "application/vnd.cncf.helm.config.v1+json", A, "7") ",\"layers\":[]}",
-			E_IMAGE, "not a container image"},
+			E_IMAGE_KIND, "not a container image"},
 		{"{\"schemaVersion\":2,\"config\":" DESC(
 			 OCI "config.v1+json", "sha512:" HEX_A HEX_B, "7") ",\"layers\":[]}",
 			E_IMAGE, "no valid sha256 digest"},
@@ -137,7 +137,7 @@ static void test_too_many_layers(void **state)
 			buf_adds(&text, "," LAYER);
 		buf_adds(&text, "]}");
 		int r = parse(text.data, &manifest, &err);
-		assert_int_equal(r, n > MANIFEST_LAYERS_MAX ? -ERR_LIMIT : 0);
+		assert_int_equal(r, n > MANIFEST_LAYERS_MAX ? -ERR_CONFIG : 0);
 	}
 }
 

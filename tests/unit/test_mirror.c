@@ -309,6 +309,121 @@ static void test_limits(void **state)
 	assert_int_equal(mirror_files_end(files, NULL, NULL), -ERR_LIMIT);
 }
 
+#define CONFIG  "x/projector_config.pbtxt"
+#define PROFILE "x/plugins/profile/1/host.xplane.pb"
+
+/* What a configuration names is asked for by the next look; what nobody names does not come. */
+static void test_plugins(void **state)
+{
+	static const char config[] = "embeddings { tensor_path: \"0/t.tsv\" }";
+	const char *c = content_of_file;
+	struct mirror_counts counts;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		begin();
+		offer_at(CONFIG, config, strlen(config), 1, false);
+		offer_at(PROFILE, c, 9000, 1, false);
+		offer_at(EVENTS, c, 100, 1, false);
+		offer_at("x/0/t.tsv", c, 700, 1, false);
+		offer_at("0/t.tsv", c, 700, 1, false);
+		offer_at("x/model.pt", c, 700, 1, false);
+		counts = end(NULL);
+		assert_int_equal(counts.is_asked_again, i == 0);
+		assert_int_equal(exists("m/" RUN_ID "/x/0/t.tsv"), i == 1);
+	}
+	assert_int_equal(counts.files, 1);
+	assert_int_equal(counts.bytes, 100);
+	assert_int_equal(counts.plugin_files, 3);
+	assert_int_equal(counts.plugin_bytes, 9000 + 700 + strlen(config));
+	is_here(PROFILE, c, 9000);
+	is_here("x/0/t.tsv", c, 700);
+	assert_false(exists("m/" RUN_ID "/0"));
+	assert_false(exists("m/" RUN_ID "/x/model.pt"));
+	/* Another process knows what is named. */
+	open_anew();
+	begin();
+	offer_at("x/0/t.tsv", c + 1, 800, 2, false);
+	counts = end(NULL);
+	assert_int_equal(asked, 800);
+	is_here("x/0/t.tsv", c + 1, 800);
+	begin();
+	offer_at("x/0/t.tsv", c + 1, 800, 2, false);
+	end("h/1");
+	assert_int_equal(asked, 0);
+	begin();
+	assert_true(mirror_files_is_whole(files, "h/1"));
+	counts = end(NULL);
+	assert_int_equal(counts.plugin_files, 3);
+}
+
+/* They are not appended to: another time is another file. What is at work is left to rest. */
+static void test_rewritten_plugins(void **state)
+{
+	const char *c = content_of_file;
+	struct mirror_counts counts;
+
+	(void)state;
+	begin();
+	offer_at(PROFILE, c, 9000, 1, false);
+	end(NULL);
+	begin();
+	offer_at(PROFILE, c, 9500, 2, true);
+	counts = end("h/1");
+	assert_true(counts.is_behind);
+	assert_int_equal(asked, 0);
+	is_here(PROFILE, c, 9000);
+	begin();
+	assert_false(mirror_files_is_whole(files, "h/1"));
+	offer_at(PROFILE, c + 3, 9600, 3, false);
+	end(NULL);
+	is_here(PROFILE, c + 3, 9600);
+	begin();
+	offer_at(PROFILE, c + 4, 9600, 4, false);
+	end(NULL);
+	is_here(PROFILE, c + 4, 9600);
+	/* A clock of tomorrow does not keep it for ever. */
+	for (int i = 0; i < 2; i++) {
+		begin();
+		offer_at(PROFILE, c, 77, 5, true);
+		end(NULL);
+	}
+	is_here(PROFILE, c, 77);
+	begin();
+	offer_at(PROFILE, c, 0, 6, false);
+	end(NULL);
+	is_here(PROFILE, c, 0);
+}
+
+static void test_limits_of_plugins(void **state)
+{
+	const char *c = content_of_file;
+	struct mirror_counts counts;
+
+	(void)state;
+	begin();
+	offer_at("plugins/profile/1/large", c, (size_t)MIRROR_PLUGIN_BYTES_MAX + 1, 1, false);
+	offer_at(PROFILE, c, 10, 1, false);
+	offer_at("plugins/profile/1/rest", c, (size_t)MIRROR_PLUGIN_BYTES_MAX - 9, 1, false);
+	counts = end("h/1");
+	assert_int_equal(counts.left_out, 2);
+	assert_string_equal(mirror_files_left_out(files), "plugins/profile/1/large");
+	assert_int_equal(asked, 10);
+	is_here(PROFILE, c, 10);
+	begin();
+	assert_false(mirror_files_is_whole(files, "h/1"));
+	for (int i = 0; i < MIRROR_PLUGIN_FILES_MAX + 4; i++) {
+		AUTO_FREE char *name = mem_printf("plugins/profile/1/%d", i);
+		const struct fetch_item item = {.path = name, .size = 0, .mtime_ns = 1};
+		struct fetch_range range = {0};
+
+		fetch_sink_wants(mirror_files_sink(files), &item, &range, NULL);
+	}
+	counts = end(NULL);
+	assert_int_equal(counts.plugin_files, MIRROR_PLUGIN_FILES_MAX);
+	assert_int_equal(counts.left_out, 5);
+}
+
 static void test_whole(void **state)
 {
 	(void)state;
@@ -524,6 +639,9 @@ int main(void)
 		FILES(test_hostile_names),
 		FILES(test_links_in_the_way),
 		FILES(test_limits),
+		FILES(test_plugins),
+		FILES(test_rewritten_plugins),
+		FILES(test_limits_of_plugins),
 		FILES(test_whole),
 		FILES(test_one_at_a_time),
 		FILES(test_damaged_memory),

@@ -44,6 +44,7 @@ static void test_names(void **state)
 	are("b,a,b,a[1-2],a2", "b a a1 a2");
 	are("me@n[1-2].example.org:22", "me@n1.example.org:22 me@n2.example.org:22");
 	are("a[0-0]", "a0");
+	are("//a,//me@b:22/,[::1],me@[fe80::1]:22,::1", "a me@b:22 [::1] me@[fe80::1]:22 ::1");
 	are("a[999999999]", "a999999999");
 	are("b\303\274ro", "b\303\274ro");
 }
@@ -60,6 +61,26 @@ static void is_refused(const char *text)
 	assert_int_equal(list.n, 1);
 	assert_int_equal(node_hosts_parse(text, &list, NULL), -ERR_USAGE);
 	assert_string_equal(list.v[0], "before");
+}
+
+static void test_destinations(void **state)
+{
+	static const struct {
+		const char *host, *destination;
+		unsigned port;
+	} rows[] = {{"gpu1", "gpu1", 0}, {"me@gpu1", "me@gpu1", 0}, {"gpu1:2222", "gpu1", 2222},
+		{"me@gpu1:22", "me@gpu1", 22}, {"[::1]", "::1", 0}, {"[::1]:22", "::1", 22},
+		{"me@[::1]:22", "me@::1", 22}, {"::1", "::1", 0}, {"me@fe80::1", "me@fe80::1", 0},
+		{"a:b", "a:b", 0}, {"a:", "a:", 0}, {"a:0", "a:0", 0}, {"a:65536", "a:65536", 0},
+		{"a@b@c:1", "a@b@c", 1}, {"[]", "[]", 0}, {"[a", "[a", 0}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		unsigned port = 1;
+		AUTO_FREE char *destination = node_host_destination(rows[i].host, &port);
+		assert_string_equal(destination, rows[i].destination);
+		assert_int_equal(port, rows[i].port);
+	}
 }
 
 static void test_refused(void **state)
@@ -312,6 +333,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_destinations),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_ceilings),
 		cmocka_unit_test(test_added_behind),

@@ -535,11 +535,11 @@ static void put_layers(struct buf *whole)
 	put("layer-b", "12345", 5);
 	buf_init(whole, SIZE_MAX / 2);
 	buf_adds(whole, wanted.job);
-	buf_adds(whole, wanted.secrets);
 	buf_adds(whole, wanted.record);
 	buf_adds(whole, wanted.apply);
 	buf_add(whole, data, LAYER_SIZE);
 	buf_adds(whole, "12345");
+	buf_adds(whole, wanted.secrets);
 	free(data);
 }
 
@@ -577,8 +577,8 @@ static void test_submit(void **state)
 	node_spare_key(&wanted, spare);
 	node_transfer_init(&transfer, &wanted, NULL);
 	AUTO_FREE char *text = mem_printf("submit a-1 1\ntransfer %s %zu 0\npart job 12\n"
-					  "part secrets 13\npart record 2\npart apply 14\n"
-					  "part layer %d aa\npart layer 5 bb\n"
+					  "part record 2\npart apply 14\n"
+					  "part layer %d aa\npart layer 5 bb\npart secrets 13\n"
 					  "tree aa gzip\ntree bb none\nstrip 2\nspare %s 1\n"
 					  "need 1000\n",
 		transfer.name, whole.len, LAYER_SIZE, spare);
@@ -605,7 +605,7 @@ static void test_only_what_is_missing(void **state)
 	assert_int_equal(got.layers_sent, 1);
 	assert_true(got.spare);
 	AUTO_FREE char *text = mem_printf(
-		"%s%s%s%s12345", wanted.job, wanted.secrets, wanted.record, wanted.apply);
+		"%s%s%s12345%s", wanted.job, wanted.record, wanted.apply, wanted.secrets);
 	text_is("payload", text);
 }
 

@@ -111,7 +111,7 @@ static void test_read(void **state)
 {
 	(void)state;
 	assert_null(observed_read(tmp));
-	assert_null(observed_read("/nonexistent"));
+	assert_null(observed_read("/proc/nonexistent"));
 	put_file(OBSERVED_FILE, "{\"a\":", 5);
 	assert_null(observed_read(tmp));
 	put_file(OBSERVED_FILE, "[1]", 3);

@@ -210,11 +210,49 @@ static void faults(void **state)
 	refuse("-n", E_USAGE, "--name needs a value", "dlrun test --name NAME");
 	refuse("-an", E_USAGE, "--name needs a value", "dlrun test --name NAME");
 	refuse("--all=yes", E_USAGE, "--all takes no value", NULL);
-	refuse("--when=later", E_USAGE, "--when takes one of: auto always never; not 'later'",
+	refuse("--when=later", E_USAGE, "--when must be auto, always or never, not 'later'",
 		"--when auto");
-	refuse("--when=alway", E_USAGE, "--when takes one of: auto always never; not 'alway'",
+	refuse("--when=alway", E_USAGE, "--when must be auto, always or never, not 'alway'",
 		"--when auto");
-	refuse("--when=", E_USAGE, "--when takes one of: auto always never; not ''", "--when auto");
+	refuse("--when=", E_USAGE, "--when must be auto, always or never, not ''", "--when auto");
+}
+
+static void expect_retyped(char *const *argv, const char *instead, const char *line)
+{
+	const struct opt_request request = {
+		.opts = opts, .common = common_opts, .stop_at_word = true};
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 128);
+	bool is_whole = opt_retype(&request, argv, instead, &out);
+	assert_true(is_whole == (line != NULL));
+	if (line)
+		assert_string_equal(out.data, line);
+}
+
+static void a_command_is_typed_again(void **state)
+{
+	char *plain[] = {"-n", "old", "-a", "train.py", "-n", "3", NULL};
+	char *joined[] = {"-nold", "--tail=3", "--", "sh", "-c", "a b", NULL};
+	char *unique[] = {"--na", "old", "-C", "x y", "-t", "u", "--wrong", "--", "true", NULL};
+	char *ends[] = {"-a", "--name", NULL};
+	char *secret[] = {"-t", "HF_TOKEN=x", "true", NULL};
+	char *args[] = {"API_KEY=x", "true", NULL};
+	char *many[] = {"true", "0123456789012345678901234567890123456789012345678901234567890123",
+		"0123456789012345678901234567890123456789012345678901234567890123", NULL};
+
+	(void)state;
+	expect_retyped(plain, "-n new", " -n new -a train.py -n 3");
+	expect_retyped(plain, "--name new", " --name new -a train.py -n 3");
+	expect_retyped(plain, "--tail 1", " --tail 1 -n old -a train.py -n 3");
+	expect_retyped(joined, "-n ''", " -n '' --tail=3 -- sh -c 'a b'");
+	expect_retyped(joined, "--tail 1 -b", " --tail 1 -b -nold -- sh -c 'a b'");
+	expect_retyped(unique, "--name n", " --name n -C 'x y' -t u --wrong -- true");
+	expect_retyped(unique, "-t v", " -t v --na old -C 'x y' -t u --wrong -- true");
+	expect_retyped(ends, "--name n", " --name n -a");
+	expect_retyped(secret, "-a", NULL);
+	expect_retyped(args, "-a", NULL);
+	expect_retyped(many, "-a", NULL);
 }
 
 static void numbers(void **state)
@@ -287,6 +325,7 @@ int main(void)
 		cmocka_unit_test(dashes),
 		cmocka_unit_test(a_program_keeps_its_options),
 		cmocka_unit_test(faults),
+		cmocka_unit_test(a_command_is_typed_again),
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(first_fault_is_told_and_the_rest_is_read),
 		cmocka_unit_test(text_of_values),

@@ -251,7 +251,7 @@ static bool is_family_gone(void)
 
 static int kill_descendants(void)
 {
-	if (os_signal_descendants(SIGTERM) != 0)
+	if (os_signal_descendants(SIGTERM, NULL) != 0)
 		return 10;
 	if (!os_become_subreaper() || pipe2(family_pipe, O_CLOEXEC) < 0)
 		return 11;
@@ -260,9 +260,9 @@ static int kill_descendants(void)
 	close(family_pipe[1]);
 	if (!wait_family(15))
 		return 12;
-	if (os_signal_descendants(0) != 15)
+	if (os_signal_descendants(0, NULL) != 15)
 		return 13;
-	if (os_signal_descendants(SIGKILL) < 15)
+	if (os_signal_descendants(SIGKILL, NULL) < 15)
 		return 14;
 	if (!is_family_gone())
 		return 15;
@@ -272,7 +272,7 @@ static int kill_descendants(void)
 		n++;
 	if (n != 15)
 		return 16;
-	return os_signal_descendants(SIGKILL) == 0 ? 0 : 17;
+	return os_signal_descendants(SIGKILL, NULL) == 0 ? 0 : 17;
 }
 
 static int signal_orphans(void)
@@ -289,7 +289,7 @@ static int signal_orphans(void)
 	waitpid(middle, NULL, 0);
 	if (!wait_family(1))
 		return 11;
-	if (os_signal_descendants(SIGTERM) != 1)
+	if (os_signal_descendants(SIGTERM, NULL) != 1)
 		return 12;
 	return is_family_gone() && waitpid(-1, NULL, 0) > 0 ? 0 : 13;
 }
@@ -299,7 +299,7 @@ static void test_descendants(void **state)
 	(void)state;
 	if (!is_full()) {
 		assert_false(os_become_subreaper());
-		assert_int_equal(os_signal_descendants(SIGTERM), -1);
+		assert_int_equal(os_signal_descendants(SIGTERM, NULL), -1);
 		return;
 	}
 	in_child(kill_descendants);
@@ -495,8 +495,8 @@ static void test_watch(void **state)
 		assert_int_equal(on_dir, -1);
 		return;
 	}
-	assert_int_equal(os_watch_open("/nonexistent/file"), -1);
-	assert_false(os_watch_add(on_dir, "/nonexistent/file"));
+	assert_int_equal(os_watch_open("/proc/nonexistent/file"), -1);
+	assert_false(os_watch_add(on_dir, "/proc/nonexistent/file"));
 	assert_true(fcntl(on_file, F_GETFD) & FD_CLOEXEC);
 	assert_false(is_readable(on_file, 0));
 	assert_false(is_readable(on_dir, 0));
@@ -701,6 +701,8 @@ static void test_nice_and_protected(void **state)
  * Families
  */
 
+static const struct os_limits no_limits;
+
 static bool is_empty(void *ctx)
 {
 	return os_family_is_empty(ctx);
@@ -760,7 +762,7 @@ static int in_family(void)
 	AUTO_FREE char *name = mem_printf("dlrun-test-%d", (int)getpid());
 	struct os_family family;
 
-	if (!os_family_create(&family, name))
+	if (!os_family_create(&family, name, &no_limits))
 		return family.path[0] == '\0' ? 77 : 1;
 	AUTO_FREE char *path = mem_strdup(family.path);
 	int r = strstr(path, name) ? fill_family(&family) : 2;
@@ -795,10 +797,10 @@ static void test_no_family(void **state)
 	assert_int_equal(os_family_signal(&none, SIGKILL), -1);
 	assert_true(os_family_is_empty(&none));
 	os_family_remove(&none);
-	assert_false(os_family_create(&family, "../up"));
+	assert_false(os_family_create(&family, "../up", &no_limits));
 	assert_string_equal(family.path, "");
-	assert_false(os_family_create(&family, ".."));
-	assert_false(os_family_create(&family, ""));
+	assert_false(os_family_create(&family, "..", &no_limits));
+	assert_false(os_family_create(&family, "", &no_limits));
 	assert_string_equal(family.path, "");
 }
 

@@ -93,14 +93,14 @@ static enum err_id reads(const char *path, uint64_t offset, uint64_t max, const 
 	return id;
 }
 
-static enum err_id lists(const char *part, size_t max, const char *want)
+static enum err_id lists(const char *path, size_t max, const char *want)
 {
 	struct outputs_files files = {0};
 	struct waited waited = {0};
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	outputs_list(target, handle, part, OUTPUTS_THOROUGH, max, &files, on_done, &waited);
+	outputs_list(target, handle, path, OUTPUTS_THOROUGH, max, &files, on_done, &waited);
 	enum err_id id = wait_for(&waited);
 	vec_foreach (struct outputs_file, file, &files) {
 		assert_true(file->mtime_ns > 0);
@@ -121,8 +121,13 @@ static void test_list(void **state)
 	assert_int_equal(symlink("a.txt", in_root(OUTPUTS "link")), 0);
 	assert_int_equal(mkfifo(in_root(OUTPUTS "pipe"), 0600), 0);
 	assert_int_equal(lists(NULL, 10, "a.txt 1\nb/tfevents/y 0\nb/x.tfevents 5\n"), E_NONE);
-	assert_int_equal(lists("tfevents", 10, "b/x.tfevents 5\n"), E_NONE);
-	assert_int_equal(lists("tfevents", 0, ""), E_DATA_LIMIT);
+	assert_int_equal(lists("b/x.tfevents", 1, "b/x.tfevents 5\n"), E_NONE);
+	assert_int_equal(lists("b/tfevents/y", 1, "b/tfevents/y 0\n"), E_NONE);
+	static const char *const none[] = {"tfevents", "y", "b", "link", "pipe", "c/a.txt"};
+	for (size_t i = 0; i < ARRAY_LEN(none); i++)
+		assert_int_equal(lists(none[i], 1, ""), E_NONE);
+	assert_int_equal(lists("b/../a.txt", 1, ""), E_FETCH_PATH);
+	assert_int_equal(lists(NULL, 0, ""), E_DATA_LIMIT);
 }
 
 static void test_limit(void **state)

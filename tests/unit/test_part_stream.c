@@ -181,16 +181,20 @@ static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
 	return 0;
 }
 
-static void list_is(const char *only, const char *part, bool with_shell, const char *want)
+static void list_is(const char *only, const char *pattern, bool with_shell, const char *want)
 {
-	AUTO_STRV struct strv words = {0};
+	AUTO_STRV struct strv words = {0}, like = {0};
 	AUTO_BUF struct buf text = {0}, out = {0};
 	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
 	AUTO(listing_free_auto) struct listing *listing = NULL;
 
 	buf_init(&out, 1 << 20);
 	listing = listing_new(on_entry, &out);
-	pod_copy_list_words(dir, only, part, false, with_shell, &words);
+	if (pattern) {
+		strv_add(&like, pattern);
+		strv_add(&like, "none");
+	}
+	pod_copy_list_words(dir, only, pattern ? &like : NULL, POD_COPY_LIST, with_shell, &words);
 	run_words(&words, "", 0, &text);
 	assert_int_equal(listing_add(listing, text.data, text.len, NULL), 0);
 	assert_int_equal(listing_finish(listing, NULL), 0);
@@ -202,7 +206,9 @@ static void test_words_of_lists(void **state)
 	(void)state;
 	make_outputs();
 	for (int with_shell = 0; with_shell < 2; with_shell++) {
-		list_is(NULL, "tfevents", with_shell, "fa b/x.tfevents 10;");
+		list_is(NULL, "*tfevents*", with_shell, "fa b/x.tfevents 10;");
+		list_is(NULL, "./a ?/*s", with_shell, "fa b/x.tfevents 10;");
+		list_is(NULL, "*/x.*", with_shell, "fa b/x.tfevents 10;");
 		list_is("a b/x.tfevents", NULL, with_shell, "fa b/x.tfevents 10;");
 		list_is("-lead\n'\"$(x)", NULL, with_shell, "f-lead\n'\"$(x) 3;");
 		list_is("absent", NULL, with_shell, "");

@@ -423,6 +423,24 @@ static void test_whiteout_names(void **state)
 		w, E_SNAPSHOT_NAME, ".wh.t has a name that means a deletion in an image (.wh.)");
 }
 
+static void test_names_of_git(void **state)
+{
+	static const char *const names[] = {"d/.GIT/x", "git~1", ".git /x", ".git.", ".git:x"};
+	struct world *w = *state;
+
+	tree_write(&w->tree, "ok", "");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *message =
+			mem_printf("%s has a name that git refuses: some file systems "
+				   "take it for .git",
+				names[i]);
+		tree_write(&w->tree, names[i], "");
+		expect_refusal(w, E_SNAPSHOT_NAME, message);
+		assert_int_equal(unlinkat(w->tree.fd, names[i], 0), 0);
+	}
+	expect(w, "ok");
+}
+
 static void test_first_name_is_told(void **state)
 {
 	struct world *w = *state;
@@ -584,8 +602,8 @@ static void test_root_that_is_gone(void **state)
 {
 	struct world *w = *state;
 
-	w->options.root = "/nonexistent/tree";
-	expect_refusal(w, E_IO_READ, "cannot list /nonexistent/tree: No such file or directory");
+	w->options.root = "/proc/nonexistent/tree";
+	expect_refusal(w, E_IO_READ, "cannot list /proc/nonexistent/tree: No such file or directory");
 }
 
 static void test_unreadable(void **state)
@@ -690,6 +708,7 @@ int main(void)
 		TEST(test_secrets_that_are_none),
 		TEST(test_many_secrets),
 		TEST(test_whiteout_names),
+		TEST(test_names_of_git),
 		TEST(test_first_name_is_told),
 		TEST(test_long_paths),
 		TEST(test_long_directory),

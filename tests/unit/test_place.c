@@ -148,7 +148,7 @@ static void test_work_tree_of_bare_repository(void **state)
 static void test_broken_git_file(void **state)
 {
 	(void)state;
-	fix_sh("mkdir -p b/d c; echo 'gitdir: /nonexistent/.git/worktrees/b' > b/.git; : > c/.git");
+	fix_sh("mkdir -p b/d c; echo 'gitdir: /proc/nonexistent/.git/worktrees/b' > b/.git; : > c/.git");
 	assert_int_equal(find("b/d"), 0);
 	expect("b", "d", NULL);
 	assert_int_equal(find("c"), 0);
@@ -248,7 +248,7 @@ static void test_work_tree_configured(void **state)
 	assert_int_equal(
 		find_with((struct tree_place_options){.git_dir = "../../r/.git"}, "t/d"), 0);
 	expect("t", "d", "r/.git");
-	fix_sh("git -C r config core.worktree /nonexistent");
+	fix_sh("git -C r config core.worktree /proc/nonexistent");
 	assert_true(find_with((struct tree_place_options){.git_dir = "../r/.git"}, "t") < 0);
 	assert_true(strstr(err.message, "the work tree of"));
 }

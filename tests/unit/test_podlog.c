@@ -70,7 +70,7 @@ static void begin(
 	request.pod = "p";
 	request.container = "program";
 	request.id = "abc.0";
-	request.events = (struct podlog_events){on_data, on_notice, on_end, world};
+	request.events = (struct podlog_events){on_data, on_notice, NULL, on_end, world};
 	buf_init(&world->out, 1 << 20);
 	kube_init(&world->kube, steps, n);
 	kube_connect(&world->kube);
@@ -171,8 +171,8 @@ static void test_rotated(void **state)
 	assert_string_equal(world.out.data, "one\nthree\nEND\n");
 	assert_int_equal(world.notices.n, 1);
 	assert_string_equal(world.notices.v[0],
-		"p: lines between 2026-11-21T08:21:00.000Z and 2026-11-21T08:21:00.100Z may be "
-		"missing: its node rotated the log");
+		"p: lines between 2026-11-21T08:21:00.000Z and 2026-11-21T08:21:00.100Z (99 ms) "
+		"may be missing: its node rotated the log");
 }
 
 enum { BEFORE_LINE_MS = 3000, LONG_LINES = 600, LONG_LINE = 1000 };
@@ -268,8 +268,8 @@ static void test_lost_beginning(void **state)
 			fail_msg("%s: %zu notices", late->name, world.notices.n);
 		if (late->is_told)
 			assert_string_equal(world.notices.v[0],
-				"p: lines before 2026-11-21T08:21:00.100Z may be missing: its node "
-				"keeps the newest part of a log only");
+				"p: lines before 2026-11-21T08:21:00.100Z (3 s) may be missing: "
+				"its node keeps the newest part of a log only");
 	}
 }
 
@@ -312,6 +312,64 @@ static void test_ends(void **state)
 		assert_int_equal(world.fault, rows[i].fault);
 		assert_int_equal(world.out.len, 0);
 		assert_int_equal(asked(&world, 0, "previous=true"), rows[i].previous);
+	}
+}
+
+#define NO_POD STATUS(404, "NotFound", "pods \\\"p\\\" not found")
+#define OURS   "{\"metadata\":{\"name\":\"p\",\"uid\":\"abc-1\"}}"
+#define OTHERS "{\"metadata\":{\"name\":\"p\",\"uid\":\"abc-2\"}}"
+
+/* Whatever a starting kubelet, its runtime or a starting API server say of the log: the pod is
+ * there, unless the API server says otherwise of the pod. */
+static void test_only_the_pod_itself_is_gone(void **state)
+{
+	static const struct {
+		const char *name;
+		struct step steps[3]; /* after the first stream */
+		enum err_id fault;    /* E_NONE: it goes on */
+	} rows[] = {
+		{"404 of a kubelet", {{404, NO_POD}, {200, OURS}}, E_NONE},
+		{"404 again", {{404, NO_POD}, {200, OURS}, {404, NO_POD}}, E_NONE},
+		{"404 without a word", {{404, ""}, {200, OURS}}, E_NONE},
+		{"404 of a proxy for both", {{404, ""}, {404, "<html></html>"}}, E_NONE},
+		{"the pod cannot be read", {{404, NO_POD}, {403, STATUS(403, "Forbidden", "no")}},
+			E_NONE},
+		{"no kubelet",
+			{{500, STATUS(500, "InternalError", "Get \\\"https://n:10250/c\\\": EOF")}},
+			E_NONE},
+		{"TLS", {{500, STATUS(500, "InternalError", "tls: internal error")}}, E_NONE},
+		{"502", {{502, "bad gateway"}}, E_NONE},
+		{"no container yet",
+			{{400, STATUS(400, "BadRequest", "container c in pod p is not available")}},
+			E_NONE},
+		{"no runtime",
+			{{400, STATUS(400, "BadRequest",
+				       "unable to retrieve container logs for containerd://1")}},
+			E_NONE},
+		{"refused for now", {{403, STATUS(403, "Forbidden", "no")}}, E_NONE},
+		{"gone", {{404, NO_POD}, {404, NO_POD}}, E_KUBE_NOT_FOUND},
+		{"another one", {{404, NO_POD}, {200, OTHERS}}, E_KUBE_NOT_FOUND},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct step steps[8] = {{200, L1, .is_stream = true, .is_cut = true}};
+		AUTO_WORLD struct world world = {0};
+		size_t n = 1;
+
+		for (size_t k = 0; k < 3 && rows[i].steps[k].status; k++)
+			steps[n++] = rows[i].steps[k];
+		if (str_eq(rows[i].name, "404 again"))
+			steps[n++] = (struct step){200, OURS};
+		steps[n++] = (struct step){200, L1 L2 END, .is_stream = true};
+		steps[n++] = (struct step){200, END};
+		begin(&world, steps, n,
+			&(struct podlog_request){.follow = true, .tail_lines = -1, .uid = "abc-1"});
+		run(&world);
+		if (world.fault != rows[i].fault)
+			fail_msg("%s: %s", rows[i].name, err_info(world.fault)->name);
+		assert_string_equal(world.out.data, rows[i].fault ? "one\n" : "one\ntwo\nEND\n");
+		assert_int_equal(world.notices.n, str_eq(rows[i].name, "404 again"));
 	}
 }
 
@@ -468,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_lost_beginning),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_only_the_pod_itself_is_gone),
 		cmocka_unit_test(test_drains),
 		cmocka_unit_test(test_stuck),
 		cmocka_unit_test(test_without_follow),

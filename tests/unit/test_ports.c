@@ -30,14 +30,14 @@ static void test_what_is_no_port(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-		{"0", "'0' is not a valid port: use a number from 1 to 65535"},
-		{"65536", "'65536' is not a valid port: use a number from 1 to 65535"},
-		{"-1", "'-1' is not a valid port: use a number from 1 to 65535"},
-		{"", "'' is not a valid port: use a number from 1 to 65535"},
-		{"6006/udp", "'6006/udp' is not a valid port: use a number from 1 to 65535"},
+		{"0", "'0' is not a valid port; use a number from 1 to 65535"},
+		{"65536", "'65536' is not a valid port; use a number from 1 to 65535"},
+		{"-1", "'-1' is not a valid port; use a number from 1 to 65535"},
+		{"", "'' is not a valid port; use a number from 1 to 65535"},
+		{"6006/udp", "'6006/udp' is not a valid port; use a number from 1 to 65535"},
 		{"18446744073709557622",
-			"'18446744073709557622' is not a valid port: use a number from 1 to 65535"},
-		{"6006", "port 6006 is named twice"},
+			"'18446744073709557622' is not a valid port; use a number from 1 to 65535"},
+		{"6006", "port 6006 is listed twice"},
 	};
 	struct ports ports = {.v = {6006}, .n = 1};
 
@@ -62,7 +62,7 @@ static void test_their_number_is_bounded(void **state)
 		assert_int_equal(ports_add(&ports, text, &err), 0);
 	}
 	assert_int_equal(ports_add(&ports, "1", &err), -ERR_CONFIG);
-	assert_string_equal(err.message, "a run may name at most 64 ports");
+	assert_string_equal(err.message, "more than 64 ports are listed");
 	assert_int_equal(ports_add(&more, "1000", NULL), 0);
 	assert_int_equal(ports_merge(&ports, &more, NULL), 0);
 	assert_int_equal(ports_add(&more, "1", NULL), 0);

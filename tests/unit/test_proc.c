@@ -162,7 +162,7 @@ static void test_dir(void **state)
 static void test_exec_failures(void **state)
 {
 	AUTO_FREE char *plain = put("plain", "text", 0644);
-	AUTO_FREE char *odd = put("odd", "#!/nonexistent/interpreter\n", 0755);
+	AUTO_FREE char *odd = put("odd", "#!/proc/nonexistent/interpreter\n", 0755);
 	AUTO_FREE char *not_x = mem_printf("cannot run %s: Permission denied", plain);
 	AUTO_FREE char *is_dir = mem_printf("cannot run %s: Permission denied", tmp);
 	AUTO_FREE char *bad = mem_printf("cannot run %s: No such file or directory", odd);
@@ -174,7 +174,7 @@ static void test_exec_failures(void **state)
 
 	(void)state;
 	/* Ours may have a directory that we may not search, which is another error. */
-	setenv("PATH", "/nonexistent:/bin", 1);
+	setenv("PATH", "/proc/nonexistent:/bin", 1);
 	check_fails((const char *[]){"dlrun-no-such-program", NULL}, NULL, E_RUN_EXEC,
 		"cannot run dlrun-no-such-program: No such file or directory");
 	check_fails((const char *[]){"./dlrun-no-such", "x", NULL}, NULL, E_RUN_EXEC,
@@ -187,15 +187,15 @@ static void test_exec_failures(void **state)
 	check_fails((const char *[]){tmp, NULL}, NULL, E_RUN_EXEC, is_dir);
 	check_fails((const char *[]){below, NULL}, NULL, E_RUN_EXEC, below_file);
 	check_fails((const char *[]){odd, NULL}, NULL, E_RUN_EXEC, bad);
-	check_fails((const char *[]){"sh", NULL}, "/nonexistent/dir", E_IO,
-		"cannot start sh in /nonexistent/dir: No such file or directory");
+	check_fails((const char *[]){"sh", NULL}, "/proc/nonexistent/dir", E_IO,
+		"cannot start sh in /proc/nonexistent/dir: No such file or directory");
 	check_fails((const char *[]){"sh", NULL}, plain, E_IO, no_dir);
 	setenv("PATH", path, 1);
 }
 
 static void test_missing_interpreter(void **state)
 {
-	AUTO_FREE char *odd = put("odd", "#!/nonexistent/interpreter\n", 0755);
+	AUTO_FREE char *odd = put("odd", "#!/proc/nonexistent/interpreter\n", 0755);
 	AUTO_ERR struct err err = {0};
 	struct proc_spec spec = {.argv = (const char *[]){odd, NULL}, .stdin_fd = -1};
 	pid_t pid = 77;
@@ -268,7 +268,7 @@ static void test_env(void **state)
 static void test_path_of_env(void **state)
 {
 	AUTO_FREE char *second = mem_printf("%s/second", tmp);
-	AUTO_FREE char *both = mem_printf("PATH=/nonexistent:%s:%s", tmp, second);
+	AUTO_FREE char *both = mem_printf("PATH=/proc/nonexistent:%s:%s", tmp, second);
 	AUTO_FREE char *script = mem_printf("#!/bin/sh\necho %s\n", "second");
 
 	(void)state;
@@ -286,14 +286,14 @@ static void test_path_of_env(void **state)
 	assert_int_equal(access(found, X_OK), 0);
 
 	/* Empty elements are the directory that the child is in. */
-	spec.env = (const char *[]){"PATH=/nonexistent:", NULL};
+	spec.env = (const char *[]){"PATH=/proc/nonexistent:", NULL};
 	spec.dir = second;
 	AUTO_FREE char *here = spawn_read(&spec);
 	assert_string_equal(here, "second\n");
 
 	AUTO_ERR struct err err = {0};
 	pid_t pid;
-	AUTO_FREE char *first = mem_printf("PATH=%s:/nonexistent", tmp);
+	AUTO_FREE char *first = mem_printf("PATH=%s:/proc/nonexistent", tmp);
 	spec.env = (const char *[]){first, NULL};
 	assert_int_equal(proc_spawn(&spec, &pid, &err), -ERR_NOTFOUND);
 	assert_string_equal(err.message, "cannot run tool: Permission denied");
@@ -587,7 +587,7 @@ static void test_find(void **state)
 {
 	AUTO_FREE char *a = mem_printf("%s/a", tmp);
 	AUTO_FREE char *b = mem_printf("%s/b", tmp);
-	AUTO_FREE char *path = mem_printf("/nonexistent:%s:%s", a, b);
+	AUTO_FREE char *path = mem_printf("/proc/nonexistent:%s:%s", a, b);
 	AUTO_FREE char *dir_tool = mem_printf("%s/dir-tool", a);
 
 	(void)state;
@@ -615,9 +615,9 @@ static void test_find(void **state)
 	assert_non_null(getcwd(here, sizeof(here)));
 	assert_int_equal(chdir(a), 0);
 	check_find("both", "", "./both");
-	check_find("both", "/nonexistent:", "./both");
-	check_find("both", ":/nonexistent", "./both");
-	check_find("both", "/nonexistent::/x", "./both");
+	check_find("both", "/proc/nonexistent:", "./both");
+	check_find("both", ":/proc/nonexistent", "./both");
+	check_find("both", "/proc/nonexistent::/x", "./both");
 	check_find("both", ".", "./both");
 	check_find("../b/second", NULL, "../b/second");
 	assert_int_equal(chdir(here), 0);

@@ -57,8 +57,8 @@ static void test_what_is_none(void **state)
 		AUTO_ERR struct err err = {0};
 
 		assert_int_equal(proxy_name_parse(bad[i], &name, &err), -ERR_USAGE);
-		assert_string_equal(
-			err.hint, "6006.RUN.localhost, or 6006.r1.RUN.localhost for rank 1");
+		assert_string_equal(err.hint,
+			"http://6006.demo-3k2f9.localhost/ is port 6006 of demo-3k2f9, 6006.r1.demo-3k2f9.localhost that of its rank 1");
 		assert_int_equal(name.kind, PROXY_FILES);
 	}
 }

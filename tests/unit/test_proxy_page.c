@@ -150,6 +150,8 @@ static void test_hostile_records(void **state)
 	make_index(&runs, &index);
 	err_set(&fault, E_BUG, "<script>f");
 	const struct proxy_page_run request = {.run = run,
+		.why = "<script>w",
+		.why_hint = "<script>h",
 		.here = HERE,
 		.log = "<script>\033]0;x",
 		.log_len = 13,
@@ -184,6 +186,8 @@ static void test_files(void **state)
 		file->mtime_ns = i;
 	}
 	const struct proxy_page_run request = {.run = run,
+		.why = "",
+		.why_hint = "",
 		.here = HERE,
 		.log_fault = &none,
 		.files = &files,

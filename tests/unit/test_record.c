@@ -376,22 +376,6 @@ static void test_none_over_the_limits(void **state)
 	write_record("r", "known");
 }
 
-static void test_none_for_names_that_git_refuses(void **state)
-{
-	static const char *const names[] = {".GIT", "git~1", ".git ", ".git.", "GIT~2", ".git:x"};
-
-	(void)state;
-	make_repository();
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		AUTO_FREE char *make =
-			mem_printf("cd r; mkdir d/'%s'; echo x > d/'%s'/x", names[i], names[i]);
-		AUTO_FREE char *drop = mem_printf("cd r; rm -r d/'%s'", names[i]);
-		fix_sh(make);
-		expect_none("r", "git refuses the name 'd/");
-		fix_sh(drop);
-	}
-}
-
 static void test_none_when_a_file_changed_since(void **state)
 {
 	static const char *const changes[] = {"echo other > g", "echo 444 > g", "rm g",
@@ -615,7 +599,6 @@ int main(void)
 		test(test_shared_repository),
 		test(test_none_without_repository),
 		test(test_none_over_the_limits),
-		test(test_none_for_names_that_git_refuses),
 		test(test_none_when_a_file_changed_since),
 		test(test_none_where_nothing_may_be_written),
 		test(test_leftovers_of_the_dead),

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/str.h"
+#include "run/config_trust.h"
 #include "run/registry_config.h"
 #include "tmpfix.h"
 
@@ -21,10 +22,17 @@ static int load(const char *project, const char *user, const char *const *env, s
 {
 	AUTO_FREE char *project_path = fs_join(tmp, "dlrun.yaml");
 	AUTO_FREE char *user_path = fs_join(tmp, "config.yaml");
+	AUTO_FREE char *trust = fs_join(tmp, "trust");
 	struct config_files files = {.project = project_path, .user = user_path, .env = env};
+	AUTO_CONFIG struct config *seen = NULL;
 
 	put("dlrun.yaml", project);
 	put("config.yaml", user ? user : "");
+	int r = config_load(&files, &seen, err);
+	if (r < 0)
+		return r;
+	assert_int_equal(config_confirm(seen, trust, NULL), 0);
+	files.trust = trust;
 	return config_load(&files, ret, err);
 }
 
@@ -76,38 +84,39 @@ static void test_errors(void **state)
 		const char *text, *message, *hint;
 	} cases[] = {
 		{"registry: {push: a.example/b, forward: registry:5000}\n",
-			":1: registry.forward: 'registry:5000' is not NAMESPACE/SERVICE:PORT",
-			"registry: {push: HOST/REPO, forward: registry/registry:5000}"},
-		{"registry: [a]\n", ":1: registry must be HOST[:PORT]/REPO or a map, not a list",
+			":1:40: registry.forward: 'registry:5000' is not NAMESPACE/SERVICE:PORT",
+			"registry: {push: registry.example.com/me/dlrun, forward: registry/registry:5000}"},
+		{"registry: [a]\n", ":1:11: registry must be HOST[:PORT]/REPO or a map, not a list",
 			NULL},
-		{"registry:\n", ":1: registry has no value", NULL},
+		{"registry:\n", ":1:10: registry has no value", NULL},
 		{"registry: ubuntu\n",
-			":1: registry: 'ubuntu' is not a repository in the form HOST[:PORT]/REPO",
+			":1:11: registry: 'ubuntu' is not a repository in the form HOST[:PORT]/REPO",
 			"registry: registry.example.com/me/dlrun"},
 		{"registry: https://reg.example/a\n",
-			":1: registry: 'https://reg.example/a' is not a repository", NULL},
-		{"registry: oci:out\n", ":1: registry: 'oci:out' is not a repository", NULL},
-		{"registry: scratch\n", ":1: registry: 'scratch' is not a repository", NULL},
-		{"registry: reg.example/a:v1\n", ":1: registry: 'reg.example/a:v1' names an image",
+			":1:11: registry: 'https://reg.example/a' is not a repository", NULL},
+		{"registry: oci:out\n", ":1:11: registry: 'oci:out' is not a repository", NULL},
+		{"registry: scratch\n", ":1:11: registry: 'scratch' is not a repository", NULL},
+		{"registry: reg.example/a:v1\n",
+			":1:11: registry: 'reg.example/a:v1' names an image",
 			"registry: reg.example/a"},
 		{"\nregistry:\n  push: reg.example/a\n  pul: b\n",
-			":4: there is no key 'pul' in registry", "did you mean 'pull'?"},
-		{"registry: {push: reg.example/a, pull: reg}\n", ":1: registry.pull: 'reg' is no",
-			NULL},
-		{"registry: {ca: a}\n", ":1: registry has no push",
+			":4:3: unknown key 'pul' in registry", "did you mean 'pull'?"},
+		{"registry: {push: reg.example/a, pull: reg}\n",
+			":1:39: registry.pull: 'reg' is no", NULL},
+		{"registry: {ca: a}\n", ":1:11: registry has no push",
 			"registry: {push: registry.example.com/me/dlrun}"},
-		{"registry: {}\n", ":1: registry has no push", NULL},
-		{"registry: {push: [a]}\n", ":1: registry.push must be a single value, not a list",
-			NULL},
-		{"registry: {push: }\n", ":1: registry.push has no value", NULL},
+		{"registry: {}\n", ":1:11: registry has no push", NULL},
+		{"registry: {push: [a]}\n",
+			":1:18: registry.push must be a single value, not a list", NULL},
+		{"registry: {push: }\n", ":1:18: registry.push has no value", NULL},
 		{"registry: {push: r.e/a, insecure: yes}\n",
-			":1: registry.insecure must be true or false", NULL},
+			":1:35: registry.insecure must be true or false", NULL},
 		{"registry: {push: r.e/a, insecure: 'true'}\n",
-			":1: registry.insecure must be true or false", NULL},
-		{"registry: {push: r.e/a, ca: ~/x}\n", ":1: registry.ca: HOME is not set", NULL},
-		{"push_timeout: long\n", ":1: push_timeout: ", NULL},
+			":1:35: registry.insecure must be true or false", NULL},
+		{"registry: {push: r.e/a, ca: ~/x}\n", ":1:29: registry.ca: HOME is not set", NULL},
+		{"push_timeout: long\n", ":1:15: push_timeout: ", NULL},
 		{"targets:\n  a:\n    kind: local\n    registry: {psuh: b}\n",
-			":4: there is no key 'psuh' in registry", "did you mean 'push'?"},
+			":4:16: unknown key 'psuh' in registry", "did you mean 'push'?"},
 	};
 
 	(void)state;

@@ -152,7 +152,7 @@ static void test_at_once(void **state)
 							  .xdg_data_home = fix_data},
 				.cwd = fix_cwd,
 				.env = fix_env,
-				.site_config = "/nonexistent"};
+				.site_config = "/proc/nonexistent"};
 			AUTO_ERR struct err err = {0};
 			if (session_init(&session, &env, NULL) < 0)
 				_exit(2);

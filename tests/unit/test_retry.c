@@ -70,7 +70,11 @@ static void test_which(void **state)
 	assert_true(wants("kubernetes", 2, 1, "cluster", "Evicted"));
 	assert_true(wants("kubernetes", 2, 1, "cluster", "NodeLost"));
 	assert_false(wants("kubernetes", 2, 0, "job", "Error"));
-	assert_false(wants("kubernetes", 2, 0, "cluster", "Evicted"));
+	assert_true(wants("kubernetes", 2, 0, "cluster", "Evicted"));
+	assert_true(wants("kubernetes", 2, 0, "cluster", "Deleted"));
+	assert_false(wants("kubernetes", 2, 0, "job", "Evicted"));
+	assert_true(wants("kubernetes", 2, 1, "job", "Evicted"));
+	assert_false(wants("kubernetes", 1, 1, "cluster", "Deleted"));
 	assert_false(wants("kubernetes", 1, 1, "job", "Error"));
 	assert_false(wants("local", 2, 1, "job", "Error"));
 	assert_false(wants("kubernetes", 2, 1, "dlrun", "Timeout"));

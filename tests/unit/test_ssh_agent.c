@@ -173,7 +173,7 @@ static void test_nobody(void **state)
 	AUTO_ERR struct err err = {0};
 	char path[200];
 
-	assert_true(ssh_agent_open("/nonexistent/agent", &no_cancel, &agent, &err) < 0);
+	assert_true(ssh_agent_open("/proc/nonexistent/agent", &no_cancel, &agent, &err) < 0);
 	memset(path, 'x', sizeof(path) - 1);
 	path[sizeof(path) - 1] = '\0';
 	assert_true(ssh_agent_open(path, &no_cancel, &agent, &err) < 0);

@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "net/ssh_config.h"
+#include "net/ssh_keywords.h"
 #include "tmpfix.h"
 
 /*
@@ -77,9 +78,9 @@ static void test_minimum(void **state)
 	assert_int_equal(config.port, 2222);
 	assert_int_equal(config.family, AF_UNSPEC);
 	assert_int_equal(config.strict, SSH_STRICT_ASK);
-	assert_false(config.no_pubkey || config.identities_only || config.has_log_verbose);
+	assert_false(config.identities_only || config.has_log_verbose);
 	assert_null(config.proxy_jump);
-	assert_null(ssh_config_needs_openssh(&config));
+	assert_null(config.openssh_why);
 	assert_int_equal(strlen(config.id), 32);
 }
 
@@ -107,9 +108,8 @@ static void test_values(void **state)
 	assert_string_equal(config.key_alias, "gpu7");
 	assert_null(config.control_path);
 	assert_null(config.proxy_command);
-	assert_true(config.no_pubkey);
 	assert_string_equal(config.user, "second");
-	assert_non_null(ssh_config_needs_openssh(&config));
+	assert_non_null(config.openssh_why);
 }
 
 static void test_strictness(void **state)
@@ -138,8 +138,13 @@ static void test_what_libssh2_cannot(void **state)
 		"certificatefile /k-cert.pub", "hostbasedauthentication yes",
 		"preferredauthentications password", "pkcs11provider /lib/p11.so",
 		"knownhostscommand /bin/x", "verifyhostkeydns yes", "bindaddress 10.0.0.1",
-		"bindinterface eth0", "pubkeyauthentication no",
-		"revokedhostkeys /etc/ssh/revoked"};
+		"bindinterface eth0", "pubkeyauthentication no", "revokedhostkeys /etc/ssh/revoked",
+		"checkhostip yes", "connectionattempts 2", "gssapikeyexchange yes",
+		"nohostauthenticationforlocalhost yes", "rekeylimit 1G 0",
+		"pubkeyauthentication unbound", "preferredauthentications hostbased,password",
+		"channeltimeout session=1d", "refuseconnection no", "versionaddendum x",
+		"setenv A=%h", "setenv A=${HOME}", "setenv A=\t", "newthing yes", "newthing a,b",
+		"NewThing 1", "proxycommand a\tb"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
@@ -147,8 +152,74 @@ static void test_what_libssh2_cannot(void **state)
 		AUTO_FREE char *text = mem_printf(MINIMUM "%s\n", lines[i]);
 
 		parse(text, &config);
-		assert_non_null(ssh_config_needs_openssh(&config));
+		if (!config.openssh_why)
+			fail_msg("%s", lines[i]);
 	}
+}
+
+/* Defaults of OpenSSH 9 and 10, of distributions, and what is harmless. */
+static void test_what_libssh2_can(void **state)
+{
+	static const char *const lines[] = {"pubkeyauthentication true", "rekeylimit 0 0",
+		"channeltimeout none", "checkhostip no", "verifyhostkeydns false",
+		"canonicalizePermittedcnames none", "obscurekeystroketiming interval:20",
+		"ipqos ef none", "warnweakcrypto yes", "tag x", "gssapikeyexchange no",
+		"preferredauthentications gssapi-with-mic,hostbased,publickey,password",
+		"preferredauthentications publickey", "setenv A=b c", "sendenv LC_*",
+		"requiredrsasize 2048", "macs hmac-sha2-256", "hostkeyalgorithms ssh-ed25519",
+		"remotecommand a\tb", "newthing no", "newthing none", "newthing false",
+		"newthing 0", "newthing", "logverbose none", "versionaddendum none",
+		"usekeychain no"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		AUTO_SSH_CONFIG struct ssh_config config = {0};
+		AUTO_FREE char *text = mem_printf(MINIMUM "%s\n", lines[i]);
+
+		parse(text, &config);
+		if (config.openssh_why)
+			fail_msg("%s: %s", lines[i], config.openssh_why);
+	}
+}
+
+static void test_keywords_are_sorted(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ssh_n_keywords; i++) {
+		const struct ssh_keyword *row = &ssh_keywords[i];
+
+		assert_ptr_equal(ssh_keyword_find(row->name), row);
+		assert_true(row->rule != SSH_RULE_CLIENT || (row->harmless && row->why));
+		assert_true(row->rule != SSH_RULE_IDLE || row->why);
+	}
+}
+
+static void test_lists(void **state)
+{
+	(void)state;
+	assert_true(ssh_list_has("a,b,c", "a") && ssh_list_has("a,b,c", "c"));
+	assert_true(ssh_list_has("a", "a"));
+	assert_false(ssh_list_has("", "a") || ssh_list_has("ab,ba", "a") ||
+		     ssh_list_has("ab,ba", "b") || ssh_list_has("a,b", "a,b"));
+}
+
+static void test_variables(void **state)
+{
+	static const char *const own[] = {
+		"LANG=C", "LC_ALL=x=y", "LC_A=", "HOME=/root", "LANGUAGE=en", NULL};
+	AUTO_SSH_CONFIG struct ssh_config config = {0};
+	AUTO_STRV struct strv sent = {0};
+
+	(void)state;
+	parse(MINIMUM "sendenv LANG\nsendenv LC_*\nsetenv A=b c\nsetenv LANG=de\nsetenv none\n",
+		&config);
+	ssh_config_env(&config, own, &sent);
+	assert_int_equal(sent.n, 5);
+	assert_string_equal(sent.v[0], "LANG=C");
+	assert_string_equal(sent.v[1], "LC_ALL=x=y");
+	assert_string_equal(sent.v[2], "LC_A=");
+	assert_string_equal(sent.v[3], "A=b c");
+	assert_string_equal(sent.v[4], "LANG=de");
 }
 
 static void test_what_cannot_be_read(void **state)
@@ -372,6 +443,10 @@ int main(void)
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_strictness),
 		cmocka_unit_test(test_what_libssh2_cannot),
+		cmocka_unit_test(test_what_libssh2_can),
+		cmocka_unit_test(test_keywords_are_sorted),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_variables),
 		cmocka_unit_test(test_what_cannot_be_read),
 		cmocka_unit_test(test_lists_have_an_end),
 		cmocka_unit_test(test_id_is_of_the_whole),

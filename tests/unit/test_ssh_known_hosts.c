@@ -254,6 +254,29 @@ static void test_key_text(void **state)
 		7));
 }
 
+static void test_rsa_bits(void **state)
+{
+	static const struct {
+		const char *n;
+		size_t len;
+		unsigned bits;
+	} rows[] = {{"\0\xff", 2, 8}, {"\x01\0", 2, 9}, {"\x7f", 1, 7}, {"\0\0\x80\0\0", 5, 24},
+		{"\0", 1, 0}, {"", 0, 0}};
+	AUTO_BUF struct buf blob = {0};
+
+	(void)state;
+	buf_init(&blob, 4096);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		buf_reset(&blob);
+		buf_add(&blob, "\0\0\0\7ssh-rsa\0\0\0\1\3\0\0\0", 19);
+		buf_addc(&blob, (char)rows[i].len);
+		buf_add(&blob, rows[i].n, rows[i].len);
+		assert_int_equal(ssh_key_rsa_bits(blob.data, blob.len), rows[i].bits);
+		for (size_t len = 0; len < blob.len; len++)
+			assert_int_equal(ssh_key_rsa_bits(blob.data, len), 0);
+	}
+}
+
 static void assert_file(const char *path, const char *want)
 {
 	AUTO_BUF struct buf text = {0};
@@ -309,7 +332,7 @@ static void test_missing_file(void **state)
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
 
 	ssh_known_init(&known, "gpu7", 22, NULL);
-	ssh_known_load(&known, "/nonexistent/known_hosts");
+	ssh_known_load(&known, "/proc/nonexistent/known_hosts");
 	ssh_known_load(&known, "/");
 	assert_int_equal(known.keys.n, 0);
 }
@@ -325,6 +348,7 @@ int main(void)
 		cmocka_unit_test(test_ceilings),
 		cmocka_unit_test(test_file_that_is_too_large),
 		cmocka_unit_test(test_key_text),
+		cmocka_unit_test(test_rsa_bits),
 		cmocka_unit_test(test_save),
 		cmocka_unit_test(test_missing_file),
 	};

@@ -99,6 +99,14 @@ static void test_faults(void **state)
 			NULL, E_SSH_HOST_KEY},
 		{"@       WARNING: REVOKED HOST KEY DETECTED!               @\n", NULL,
 			E_SSH_HOST_KEY},
+		{"Host key ED25519 SHA256:x revoked by file /r\nHost key verification failed.\n",
+			NULL, E_SSH_HOST_KEY},
+		{"Error checking host key ED25519 SHA256:x in revoked keys file /r: No such file or "
+		 "directory\nHost key verification failed.\n",
+			NULL, E_SSH_CONFIG},
+		{"Certificate invalid: expired\nHost key verification failed.\n", NULL,
+			E_SSH_HOST_KEY},
+		{"Bad server host key: Invalid key length\n", NULL, E_SSH_CONFIG},
 		{"Bad owner or permissions on /home/me/.ssh/config\n", NULL, E_SSH_CONFIG},
 		{AUTHENTICATED "stdio forwarding failed\n", NULL, E_SSH_REFUSED},
 		{AUTHENTICATED "channel 0: open failed: connect failed: Connection refused\n"
@@ -170,6 +178,7 @@ static void test_evidence_is_what_matters(void **state)
 	err_done(&err);
 	ssh_words_fault(
 		"@       WARNING: REVOKED HOST KEY DETECTED!               @\n", NULL, "h", &err);
+	assert_string_equal(err.message, "the key of h has been revoked");
 	assert_string_equal(err.hint, "ask who runs h for its key");
 	err_done(&err);
 	char longest[2001];

@@ -571,6 +571,7 @@ static void test_a_newer_version(void **state)
 	write_db(place, data.data, data.len);
 	assert_int_equal(store_open(place->dir, &store, &err), -ERR_CONFIG);
 	assert_int_equal(err.id, E_STORE_VERSION);
+	assert_non_null(strstr(err.hint, "XDG_STATE_HOME="));
 }
 
 static void test_a_link_is_not_followed(void **state)

@@ -63,7 +63,7 @@ static void open_session(struct place *place, const char *below)
 		.user = "me",
 		.env = shell_env,
 		.self = self,
-		.site_config = "/nonexistent"};
+		.site_config = "/proc/nonexistent"};
 
 	session_done(&place->session);
 	free(place->cwd);
@@ -589,7 +589,7 @@ static void test_ports(void **state)
 	AUTO_RUN struct run *again = expect_output(place, "");
 	expect_ports(again->doc, "[6006,8888,7000,9000]");
 	strv_add(&place->ports, "9000");
-	expect_refused(place, E_USAGE, "--port: port 9000 is named twice");
+	expect_refused(place, E_USAGE, "--port: port 9000 is listed twice");
 	strv_done(&place->ports);
 	strv_add(&place->ports, "http");
 	expect_refused(place, E_USAGE, "--port: 'http' is not a valid port");
@@ -637,7 +637,7 @@ static void test_refused(void **state)
 	expect_refused(place, E_USAGE, "not set in this shell");
 	strv_done(&place->env);
 	strv_add(&place->env, "DLRUN_RUN_ID=x");
-	expect_refused(place, E_USAGE, "dlrun's own");
+	expect_refused(place, E_USAGE, "are reserved");
 	strv_done(&place->env);
 	strv_add(&place->tags, "=x");
 	expect_refused(place, E_USAGE, "--tag");
@@ -718,7 +718,7 @@ static void test_missing_programs(void **state)
 	} cases[] = {
 		{"pythonn3x", 127, "command not found"},
 		{"./exp/nope.sh", 127, "no such file in the tree"},
-		{"/nonexistent/x", 127, "no such program"},
+		{"/proc/nonexistent/x", 127, "no such program"},
 		{"./notes.txt", 126, "chmod +x"},
 		{"exp", 127, "command not found"},
 		{"./exp/../exp/./run.sh", 0, NULL},

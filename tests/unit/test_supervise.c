@@ -272,7 +272,7 @@ static void test_cancel_by_term(void **state)
 /* Where processes cannot be listed, one that leaves the program's session is out of reach. */
 static const char *own_session(void)
 {
-	return os_signal_descendants(0) >= 0 ? "setsid" : "";
+	return os_signal_descendants(0, NULL) >= 0 ? "setsid" : "";
 }
 
 /* A program that ignores SIGTERM, and a daemon that has left its session: none stays. */
@@ -645,7 +645,7 @@ static void test_marks_that_are_off(void **state)
 	assert_true(marks_reader_next(&reader, &mark));
 	assert_true(mark.time_ms == 300 && mark.offset == 11);
 	marks_reader_done(&reader);
-	marks_reader_init(&reader, "/nonexistent");
+	marks_reader_init(&reader, "/proc/nonexistent");
 	assert_false(marks_reader_next(&reader, &mark));
 	marks_reader_done(&reader);
 }

@@ -336,7 +336,7 @@ static void test_bad_plans(void **state)
 		{"{\"gpu_types\":{\"h100\":{}}}", "h10", "the target has no GPU type 'h10'",
 			"did you mean h100?"},
 		{"{}", "h100", "the target has no GPU type 'h100'", NULL},
-		{"{\"overlay\":\"/nonexistent/pod.yaml\"}", NULL, "/nonexistent/pod.yaml", NULL},
+		{"{\"overlay\":\"/proc/nonexistent/pod.yaml\"}", NULL, "/proc/nonexistent/pod.yaml", NULL},
 	};
 
 	(void)state;

@@ -375,7 +375,7 @@ static void test_no_supervisor_program(void **state)
 	strv_add(&place->command, "true");
 	assert_true(target_submit(place->target, &place->job, PATIENCE_MS, &err) < 0);
 	assert_int_equal(err.id, E_RUN_START);
-	place->session.env.self = "/nonexistent";
+	place->session.env.self = "/proc/nonexistent";
 	assert_true(target_submit(place->target, &place->job, PATIENCE_MS, &err) < 0);
 	assert_int_equal(err.id, E_RUN_EXEC);
 }

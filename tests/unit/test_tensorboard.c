@@ -386,8 +386,36 @@ static void test_its_directory_goes(void **state)
 	assert_int_equal(tensorboard_dir_make(runtime, &first, NULL), 0);
 	assert_int_equal(stat(first.path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
-	assert_int_equal(tensorboard_dir_link(&first, "demo-23456", place.dir, NULL), 0);
-	assert_int_equal(tensorboard_dir_link(&first, "demo-23456", place.dir, NULL), 0);
+	AUTO_FREE char *deep = mem_printf("%s/from/a/b", place.dir);
+	AUTO_FREE char *own = mem_printf("%s/from/.dlrun-mirror", place.dir);
+	AUTO_FREE char *from = mem_printf("%s/from", place.dir);
+	AUTO_FREE char *file = mem_printf("%s/x", deep);
+	AUTO_FREE char *link = mem_printf("%s/demo-23456/a/b/x", first.runs);
+	assert_int_equal(fs_mkdirs(deep, 0700, NULL), 0);
+	assert_int_equal(fs_mkdirs(own, 0700, NULL), 0);
+	assert_int_equal(tensorboard_dir_link(&first, "demo-23456", from, place.dir, NULL), 0);
+	assert_int_equal(stat(link, &st), -1);
+	assert_int_equal(fs_replace(file, "1", 1, 0600, FS_SYNC_NONE, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(
+			tensorboard_dir_link(&first, "demo-23456", from, place.dir, NULL), 0);
+	/* Directories of its own, links to files. */
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(stat(link, &st), 0);
+	*strrchr(link, '/') = '\0';
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	AUTO_FREE char *shown = mem_printf("%s/demo-23456", first.runs);
+	assert_int_equal(count_entries(shown), 1);
+	/* With a configuration of the projector it is the directory itself. */
+	AUTO_FREE char *config = mem_printf("%s/projector_config.pbtxt", deep);
+	assert_int_equal(fs_replace(config, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tensorboard_dir_link(&first, "demo-23456", from, from, NULL), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(stat(file, &st), 0);
 	/* That of another command that goes on stays. */
 	assert_int_equal(tensorboard_dir_make(runtime, &second, NULL), 0);
 	assert_int_equal(stat(first.path, &st), 0);
@@ -569,7 +597,7 @@ static void test_no_interpreter(void **state)
 	(void)state;
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/v/bin", place.dir);
-	put(&place, "v/bin/tensorboard", "#!/nonexistent/python3\n");
+	put(&place, "v/bin/tensorboard", "#!/proc/nonexistent/python3\n");
 	assert_int_equal(find(&place, &program, NULL), 0);
 	struct loop *loop = loop_new();
 	const struct tensorboard_local_options options = {.loop = loop,
@@ -580,7 +608,7 @@ static void test_no_interpreter(void **state)
 		.scratch = place.dir};
 	assert_true(tensorboard_local_start(&options, &local, &err) < 0);
 	assert_int_equal(err.id, E_TENSORBOARD_START);
-	assert_non_null(strstr(err.message, "/nonexistent/python3"));
+	assert_non_null(strstr(err.message, "/proc/nonexistent/python3"));
 	assert_non_null(strstr(err.hint, "bin/pip install tensorboard"));
 	loop_free(loop);
 }

@@ -43,7 +43,7 @@ static int setup(void **state)
 {
 	struct place *place = mem_alloc(1, sizeof(*place));
 	struct session_env env = {
-		.user = "me", .env = shell_env, .self = "none", .site_config = "/nonexistent"};
+		.user = "me", .env = shell_env, .self = "none", .site_config = "/proc/nonexistent"};
 
 	snprintf(place->base, sizeof(place->base), "/tmp/dlrun-test-tree-XXXXXX");
 	if (!mkdtemp(place->base))
@@ -297,7 +297,7 @@ static void test_sizes(void **state)
 	struct place *place = *state;
 	AUTO_FREE char *link = fs_join(place->tree, "link");
 
-	assert_int_equal(tree_size("/nonexistent"), 0);
+	assert_int_equal(tree_size("/proc/nonexistent"), 0);
 	uint64_t before = tree_size(place->tree);
 	assert_true(before > 0);
 	/* A link out of it is not followed. */

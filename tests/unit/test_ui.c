@@ -15,7 +15,8 @@ enum { ENOUGH = 1 << 20 };
 
 static const struct app plain = {.utf8 = true, .columns = 80};
 static const struct app colored = {.utf8 = true, .out_color = true, .columns = 80};
-static const struct app ascii = {.columns = 80};
+static const struct app ascii = {.plain = true, .columns = 80};
+static const struct app console = {.utf8 = true, .plain = true, .columns = 80};
 
 static void check_text(const struct app *app, const char *text, const char *want)
 {
@@ -52,6 +53,7 @@ static void ascii_locale(void **state)
 	check_text(&ascii, "a · b… → c — d × e", "a - b... -> c - d x e");
 	check_text(&ascii, "é", "\\xc3\\xa9");
 	check_text(&plain, "a · b…", "a · b…");
+	check_text(&console, "é · \xff…", "é - \\xff...");
 }
 
 static void cuts(void **state)

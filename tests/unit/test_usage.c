@@ -182,7 +182,7 @@ static void test_shared_memory(void **state)
 	assert_true(use.memory_bytes < LOAD_MIB * 3 / 2 * MIB);
 	assert_false(use.cpu_is_whole);
 	end_load(pid);
-	os_signal_descendants(SIGKILL);
+	os_signal_descendants(SIGKILL, NULL);
 	while (waitpid(-1, NULL, 0) > 0)
 		;
 }
@@ -424,7 +424,7 @@ static void test_nvidia_missing(void **state)
 
 	(void)state;
 	put("bad.so", "not a library");
-	const char *const paths[] = {"/nonexistent/libnvidia-ml.so.1", bad, "libc.so.6"};
+	const char *const paths[] = {"/proc/nonexistent/libnvidia-ml.so.1", bad, "libc.so.6"};
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		AUTO(gpu_meter_free_auto)
 		struct gpu_meter *meter =

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/env.h"
 #include "base/fs.h"
 #include "base/str.h"
@@ -111,6 +112,33 @@ static void test_one(void **state)
 	assert_null(damaged);
 }
 
+static void check_reason(const char *text, const char *want)
+{
+	AUTO_FREE char *said = words_reason_now(text);
+
+	assert_string_equal(said, want);
+}
+
+static void test_reason(void **state)
+{
+	char at[CLOCK_TEXT_SIZE], later[CLOCK_TEXT_SIZE];
+
+	(void)state;
+	clock_format(clock_wall_ms() - 4 * 60 * 60 * 1000 - 1000, at);
+	clock_format(clock_wall_ms() + 600 * 1000, later);
+	AUTO_FREE char *one =
+		mem_printf("GPU 0 is in use by q1 since %.19sZ; 1 run is before it", at);
+	AUTO_FREE char *two = mem_printf("A by a since %.19sZ; B by b since %.19sZ", at, at);
+	AUTO_FREE char *ahead = mem_printf("A by a since %.19sZ", later);
+	check_reason(one, "GPU 0 is in use by q1, running for 4 h; 1 run is before it");
+	check_reason(two, "A by a, running for 4 h; B by b, running for 4 h");
+	/* A clock that is ahead, and what is no time. */
+	check_reason(ahead, ahead);
+	check_reason("", "");
+	check_reason("busy since yesterday; it is cold since ",
+		"busy since yesterday; it is cold since ");
+}
+
 /*
  * Environments
  */
@@ -206,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_bytes_are_kept),
 		cmocka_unit_test(test_lists_that_are_none),
 		cmocka_unit_test(test_one),
+		cmocka_unit_test(test_reason),
 		cmocka_unit_test(test_env),
 		cmocka_unit_test(test_reply),
 		cmocka_unit_test(test_replies_that_are_none),

@@ -23,6 +23,21 @@ ticks_of() {
 	fi 2>/dev/null
 }
 
+# Of each line of proc(5)'s stat: stat_line() when it is whole, then pid, and stat[1] is field 3 and so on. The kernel
+# bounds a name (comm) by parentheses, in which there may be anything, also lines: the last ")" with all the numbers
+# behind it ends it.
+STAT_AWK='
+function stat_line(at) {
+	text = text == "" ? $0 : text "\n" $0
+	at = match(text, /\) [A-Za-z] -?[0-9]/)
+	while (at && match(substr(text, at + 1), /\) [A-Za-z] -?[0-9]/)) at += RSTART
+	if (!at || split(substr(text, at + 2), stat, " ") < 22) return 0
+	pid = text + 0
+	text = ""
+	return 1
+}
+'
+
 # $start: field 22 of proc(5)'s stat; empty: no such process. A zombie counts as none. $parent.
 proc_start_of() {
 	start= parent= proc_text=

@@ -52,6 +52,18 @@ note() {
 	printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$2" >>"$1/notes"
 } 2>/dev/null
 
+LOG_RESERVE=65536
+
+# DIR SIZE: room behind its log, for what its program says of a disk that is full.
+log_reserve() {
+	fallocate -n -o "$2" -l "$LOG_RESERVE" "$1/log"
+} >/dev/null 2>&1
+
+# DIR SIZE: the room is given back. Nobody writes there any more.
+log_release() {
+	dd if=/dev/null of="$1/log" bs=1 seek="$2" count=0
+} 2>/dev/null
+
 # DIR TEXT: a line of dlrun's in the program's output.
 log_line() {
 	printf 'dlrun: %s\n' "$2" >>"$1/log"

@@ -1,6 +1,8 @@
 # Where things lie, and how this node is.
 
 FREE_MARGIN=67108864
+# More than any disk has: what df does not tell refuses nothing.
+FREE_UNKNOWN=4611686018427387904
 
 # $d_host, $d_boot, $d_uid, without a process where the kernel tells.
 node_of() {
@@ -74,7 +76,7 @@ free_of() {
 	set -- ${free_text#*"$nl"}
 	set +f
 	# What stands before the first percentage: a device may have blanks.
-	free=0
+	free=$FREE_UNKNOWN
 	while [ $# -gt 1 ]; do
 		case $2 in
 		[0-9]*%)

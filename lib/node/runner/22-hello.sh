@@ -48,6 +48,7 @@ hello_kept() {
 	for hello_name in "$d_local"/spares/*; do
 		[ ! -d "$hello_name" ] || facts="${facts}spare ${hello_name##*/}$nl"
 	done
+	submit_sweep
 	hello_partial= hello_most=0
 	for hello_name in "$d_local"/incoming/*.*; do
 		[ -f "$hello_name" ] || continue
@@ -78,13 +79,16 @@ hello() {
 	hello_shell
 	facts="shell $coded$nl"
 	fact host "$d_host"
+	{ read -r hello_id </etc/machine-id || hello_id=; } 2>/dev/null
+	fact id "$hello_id"
 	fact boot "$d_boot"
 	fact root "$d_root"
 	fact local "$d_local"
 	fact home "${HOME-}"
 	fact system "$hello_system"
 	fact machine "$hello_machine"
-	facts="${facts}uid $d_uid${nl}time $now${nl}free $d_free${nl}cpus $cpus${nl}memory $hello_bytes${nl}launch $d_launch$nl"
+	facts="${facts}uid $d_uid${nl}time $now${nl}cpus $cpus${nl}memory $hello_bytes${nl}launch $d_launch$nl"
+	[ "$d_free" = "$FREE_UNKNOWN" ] || facts="${facts}free $d_free$nl"
 	for hello_name in tar gzip flock setsid tail head sha256sum; do
 		command -v "$hello_name" >/dev/null 2>&1 || facts="${facts}missing $hello_name$nl"
 	done

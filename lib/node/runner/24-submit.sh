@@ -12,7 +12,7 @@ verb_submit() {
 		submit_accepted
 		return
 	fi
-	sub_new=$d_local/runs/$sub_run/.new-$$
+	sub_new=$d_local/runs/$sub_run/.new-$$ sub_mark=$d_local/incoming/.secret-$sub_name.$$
 	# Of somebody with our pid, before a restart.
 	[ ! -e "$sub_new" ] || rm -rf "$sub_new"
 	mkdir -p "$d_local/runs/$sub_run/outputs" "$sub_new/files" || answer_fail io "$d_local/runs cannot be written to"
@@ -37,7 +37,7 @@ submit_touch() {
 } 2>/dev/null
 
 submit_lines() {
-	sub_total=0 sub_from=0 sub_name= sub_parts= sub_tree= sub_strip=0 sub_spare= sub_count=0 sub_need=0 sub_sum=0 sub_tools=
+	sub_total=0 sub_from=0 sub_name= sub_parts= sub_tree= sub_strip=0 sub_spare= sub_count=0 sub_need=0 sub_sum=0 sub_tools= sub_secret=0
 	while next_line; do
 		set -f
 		set -- $line
@@ -47,7 +47,10 @@ submit_lines() {
 		part)
 			check_number "${3-}"
 			case $2 in
-			job | secrets | record | apply) sub_parts="$sub_parts $2:$3" ;;
+			job | secrets | record | apply)
+				sub_parts="$sub_parts $2:$3"
+				[ "$2" != secrets ] || sub_secret=$3
+				;;
 			layer)
 				check_name "${4-}"
 				sub_parts="$sub_parts layer:$3:$4"
@@ -96,7 +99,7 @@ has_tool() {
 }
 
 submit_fail() {
-	rm -rf "$sub_new" "$sub_file"
+	rm -rf "$sub_new" "$sub_file" "$sub_mark"
 	answer_fail "$1" "$2"
 }
 
@@ -104,6 +107,10 @@ submit_fail() {
 # What others have is only added to: its beginning stays as it is.
 submit_take() {
 	sub_file=$d_local/incoming/$sub_name.$$
+	if [ "$sub_secret" -gt 0 ]; then
+		proc_start_of $$
+		printf '%s %s\n' "$start" "$sub_new" >"$sub_mark"
+	fi
 	if [ "$sub_from" -gt 0 ]; then
 		submit_resume
 		cat >>"$sub_file"
@@ -112,11 +119,32 @@ submit_take() {
 	fi || submit_fail disk "$d_local is full"
 	sub_size=$(wc -c <"$sub_file")
 	[ "$sub_size" -ge "$sub_total" ] || {
-		rm -rf "$sub_new"
+		submit_keep_rest
 		exit 0
 	}
 	[ "$sub_size" -eq "$sub_total" ] || submit_fail corrupt "$((sub_size)) bytes came for $sub_total"
 }
+
+# For somebody who goes on; but what came of the secrets, which are last, does not wait for him.
+submit_keep_rest() {
+	sub_open=$((sub_total - sub_secret))
+	if [ "$sub_size" -gt "$sub_open" ]; then
+		dd if=/dev/null of="$sub_file" bs="$sub_open" seek=1 count=0 2>/dev/null || rm -f "$sub_file"
+	fi
+	rm -rf "$sub_new" "$sub_mark"
+}
+
+# Of conversations that were killed while they had secrets.
+submit_sweep() {
+	for sub_old in "$d_local"/incoming/.secret-*.*; do
+		[ -f "$sub_old" ] && read -r sub_start sub_new <"$sub_old" || continue
+		if proc_start_of "${sub_old##*.}" && [ "$start" = "$sub_start" ]; then
+			continue
+		fi
+		case $sub_new in "$d_local"/runs/*/.new-*) rm -rf "$sub_new" ;; esac
+		rm -f "$d_local/incoming/${sub_old##*/.secret-}" "$sub_old"
+	done
+} 2>/dev/null
 
 submit_resume() {
 	for sub_old in "$d_local/incoming/$sub_name".*; do
@@ -182,7 +210,7 @@ submit_start() {
 		submit_fail io 'the supervisor did not start'
 	fi
 	printf '%s done\n' "$d_mark"
-	rm -rf "$sub_file" "$sub_new"
+	rm -rf "$sub_file" "$sub_new" "$sub_mark"
 	# Of earlier conversations.
 	for sub_old in "$d_local/incoming/$sub_name".*; do
 		kill -0 "${sub_old##*.}" 2>/dev/null || rm -f "$sub_old"

@@ -14,6 +14,15 @@ quoted_of() {
 	quoted="'$quoted$quoted_rest'"
 }
 
+# WORD DIR: $part_words, quoted words that run job_WORD DIR, for more of them.
+part_of() {
+	part_words=sh
+	for part_word in "$d_runner" "$d_root" - "$d_local" "$@"; do
+		quoted_of "$part_word"
+		part_words="$part_words $quoted"
+	done
+}
+
 # Descriptors that dash cannot name, of locks that are another attempt's.
 CLOSE_THESE='for d in $1; do eval "exec $d<&-"; done
 shift
@@ -24,7 +33,8 @@ exec "$@"'
 # that too, but what it starts ignores SIGINT for ever.
 launch() {
 	login_env
-	export DLRUN_NODE_ATTEMPT="$1"
+	# The slash ends it: 1 is not 10.
+	export DLRUN_NODE_ATTEMPT="$1/"
 	shift
 	set -- sh "$d_runner" "$d_root" - "$d_local" "$@"
 	case ${d_launch-} in

@@ -34,6 +34,9 @@ begin_claim() {
 	exec 9>"$3/lock"
 	flock 9
 	true >>"$3/log"
+	log_reserve "$3" 0
+	true >"$3/.cancel"
+	true >"$3/.stop"
 	printf "d_umask=%s d_lc_set=%s d_lc='%s'\n" "$d_umask" "$d_lc_set" "${d_lc%%\'*}" >"$3/login"
 	exit_make_room "$3"
 	proc_start_of $$
@@ -42,7 +45,7 @@ begin_claim() {
 		[ -d "$dir" ] || exit 1
 		exit 0
 	fi
-	mv "$3/.exit" "$3/lock" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
+	mv "$3/.exit" "$3/.cancel" "$3/.stop" "$3/lock" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
 	[ ! -e "$dir/exit" ] || exit 0
 	# Who asked may have gone away.
 	trap '' PIPE
@@ -176,35 +179,50 @@ REAPER='BEGIN {
 	exit system(ARGV[2] " " r " " s) != 0
 }'
 
+# The same where there is a perl. What loses its parent in the program comes to this process, whatever it did to be
+# on its own (prctl(2), PR_SET_CHILD_SUBREAPER), and is waited for.
+REAPER_PERL='require Config;
+my ($program, $finish) = @ARGV;
+my $cpu = $Config::Config{archname};
+my $prctl = $cpu =~ /x32/ ? 0 : $cpu =~ /^x86_64/ ? 157 : $cpu =~ /^(aarch64|riscv64|loongarch64)/ ? 167
+	: $cpu =~ /^(i\d86|arm|s390)/ ? 172 : $cpu =~ /^(powerpc|ppc)/ ? 171 : 0;
+syscall($prctl, 36, 1, 0, 0, 0) if $prctl;
+my $child = fork;
+exit 1 unless defined $child;
+exec "/bin/sh", "-c", $program unless $child;
+my $pid;
+do { $pid = wait } until $pid == $child || $pid == -1;
+my $signal = $? & 127;
+exec "/bin/sh", "-c", "$finish " . ($signal ? 128 + $signal : $? >> 8) . " $signal";
+'
+
 begin_reaper() {
-	quoted_of "$d_runner"
-	begin_sh="sh $quoted"
-	quoted_of "$d_root"
-	begin_sh="$begin_sh $quoted -"
-	quoted_of "$d_local"
-	begin_sh="$begin_sh $quoted"
-	quoted_of "$dir"
-	begin_program="exec $begin_sh program $quoted" begin_setsid=
+	part_of program "$dir"
+	begin_program="exec $part_words" begin_setsid=
 	! command -v setsid >/dev/null 2>&1 || begin_setsid='setsid '
-	[ "${j_timeout_ms:-0}" -le 0 ] || begin_program="(exec ${begin_setsid}$begin_sh limited $quoted </dev/null >/dev/null 9>&- &); $begin_program"
-	[ "${j_hold_ms:-0}" -le 0 ] || begin_program="$begin_sh hold $quoted || exit 125; $begin_program"
-	begin_finish="exec $begin_sh finish $quoted"
-	begin_reap="exec $begin_sh reap $quoted"
+	part_of limited "$dir"
+	[ "${j_timeout_ms:-0}" -le 0 ] || begin_program="(exec ${begin_setsid}$part_words </dev/null >/dev/null 9>&- &); $begin_program"
+	part_of hold "$dir"
+	[ "${j_hold_ms:-0}" -le 0 ] || begin_program="$part_words || exit 125; $begin_program"
+	part_of finish "$dir"
+	begin_finish="exec $part_words"
+	part_of reap "$dir"
+	begin_reap="exec $part_words"
 	quoted_of "$begin_program"
 	begin_reap="$begin_reap $quoted"
-	# A shell that has an awk of its own would take that one.
-	begin_awk=
-	for begin_item in mawk gawk nawk awk; do
-		if command -v "$begin_item" >/dev/null 2>&1; then
-			begin_awk=$begin_item
-			break
-		fi
-	done
-	if [ "$begin_awk" ]; then
-		gpus_enter "$dir" "$begin_awk" "$REAPER" "$begin_program" "$begin_finish" "$begin_reap"
+	# A container's processes have a parent in it, and its tool starts others that serve more than this container.
+	if [ -z "${j_runtime-}" ] && perl -MConfig -e 1 2>/dev/null; then
+		set -- perl -e "$REAPER_PERL" "$begin_program" "$begin_finish"
 	else
-		gpus_enter "$dir" sh -c "$begin_reap"
+		set -- sh -c "$begin_reap"
+		# A shell that has an awk of its own would take that one.
+		for begin_item in mawk gawk nawk awk; do
+			command -v "$begin_item" >/dev/null 2>&1 || continue
+			set -- "$begin_item" "$REAPER" "$begin_program" "$begin_finish" "$begin_reap"
+			break
+		done
 	fi
+	gpus_enter "$dir" "$@"
 	# Not reached by what became the reaper; behind one that was a child it is over.
 	begin_check
 	attempt_fail "$dir" StartFailed "the supervisor could not go on"

@@ -29,13 +29,14 @@ mark_log() {
 	mark_size=$((mark_size))
 	[ "$mark_size" -ne "${mark_last:--1}" ] || return 1
 	mark_last=$mark_size
+	log_reserve "$1" "$mark_size"
 	now_of
 	printf '%s %s\n' "$now" "$mark_size" >>"$1/marks"
 } 2>/dev/null
 
 # Whoever asked for the end has begun with it. Unless that one was killed.
 watch_cancel() {
-	[ -e "$watch_dir/cancel" ] || return
+	[ -e "$watch_dir/cancel" ] && [ ! -e "$watch_dir/.stuck" ] || return
 	[ ! -e "$watch_dir/.stop" ] || flock -s -n 8 8<"$watch_dir/.stop" || return
 	launch_away "$watch_dir" stop "$watch_dir" cancel
 }

@@ -3,55 +3,10 @@
 LEFT_GRACE=200
 KILL_PATIENCE=3000
 
-# DIR: $family, pids of what its program has started, also of what left its group.
-family_of() {
-	family=
-	family_find "DLRUN_ATTEMPT_DIR=$1/files"
-}
-
-# The same with everything that works for the attempt before its program begins.
-workers_of() {
-	family=
-	family_find "DLRUN_ATTEMPT_DIR=$1/files" "DLRUN_NODE_ATTEMPT=$1"
-}
-
-# By their environment. A grep that stops at NUL (busybox) finds nothing there: then this shell reads.
-family_find() {
-	if printf 'a\0b' | grep -qF b; then
-		for family_file in $(grep -lsF -e "$1" -e "${2-$1}" /proc/[0-9]*/environ); do
-			family_add
-		done
-		return
-	fi
-	for family_file in /proc/[0-9]*/environ; do
-		[ -O "$family_file" ] || continue
-		while IFS= read -r family_line || [ "$family_line" ]; do
-			case $family_line in
-			*"$1"* | *"${2-$1}"*)
-				family_add
-				break
-				;;
-			esac
-		done <"$family_file"
-	done
-} 2>/dev/null
-
-# But for this process, for the watcher and what it waits for, and for zombies.
-family_add() {
-	family_pid=${family_file#/proc/}
-	family_pid=${family_pid%%/*}
-	case " $family_not $$ $PPID " in
-	*" $family_pid "*) return ;;
-	esac
-	proc_start_of "$family_pid" || return
-	[ "$parent" = "$family_not" ] || family="$family $family_pid"
-}
-family_not=
-
-# DIR HOW HUNDREDTHS [GROUP]: TERM, then KILL until nobody is left. HOW: family or workers. GROUP:
-# the program's. (kill -s and -- are not known everywhere.)
+# DIR HOW HUNDREDTHS [GROUP]: TERM, then KILL until nobody is left. HOW: family or workers. GROUP: the program's. 1 and
+# $end_stuck: who cannot be ended, and why. (kill -s and -- are not known everywhere.)
 end_family() {
-	end_grace=$3
+	end_grace=$3 end_stuck=
 	"$2_of" "$1"
 	[ "$family" ] || return 0
 	ticks_of
@@ -64,16 +19,27 @@ end_family() {
 		"$2_of" "$1"
 		[ "$family" ] || return 0
 		ticks_of
-		if [ $((ticks - end_since)) -ge $((end_grace + KILL_PATIENCE)) ]; then
-			note "$1" 'some processes cannot be killed'
-			return 1
-		fi
 		[ $((ticks - end_since)) -ge "$end_grace" ] || continue
 		[ "$end_kill" ] || note "$1" SIGKILL
 		end_kill=1 end_pause=0.1
 		kill -KILL $family
+		! end_is_stuck "$1" || return 1
 	done
 } 2>/dev/null
+
+# DIR: whether those of $family will not end.
+end_is_stuck() {
+	for end_pid in $family; do
+		kill -0 "$end_pid" || continue
+		[ $((ticks - end_since)) -ge $((end_grace + KILL_PATIENCE)) ] || return 1
+		end_stuck=' does not end by SIGKILL: it waits for a device or a file system'
+		break
+	done
+	read -r end_name <"/proc/$end_pid/comm" || return 1
+	[ "$end_stuck" ] || end_stuck=" cannot be signalled: it belongs to $(stat -c %U "/proc/$end_pid")"
+	end_stuck="process $end_pid ($end_name)$end_stuck"
+	note "$1" "$end_stuck"
+}
 
 # $watcher: its pid, or empty.
 watcher_of() {
@@ -95,7 +61,7 @@ verb_cancel() {
 	esac
 	# One that failed already may have a next one: whoever goes on to that looks here afterwards.
 	while [ -d "$dir" ]; do
-		[ -e "$dir/exit" ] || true >"$dir/cancel" || answer_fail disk "$dir cannot be written to"
+		[ -e "$dir/exit" ] || true >"$dir/cancel" || mv -f "$dir/.cancel" "$dir/cancel" || answer_fail disk "$dir cannot be written to"
 		if [ ! -e "$dir/exit" ]; then
 			launch_away "$dir" stop "$dir" cancel
 			return
@@ -138,6 +104,7 @@ job_stop() {
 	exec 8>"$dir/.stop"
 	flock -n 8 || exit 0
 	[ ! -e "$dir/exit" ] || exit 0
+	rm -f "$dir/.stuck"
 	. "$dir/job"
 	watcher_of "$dir"
 	family_not=$watcher
@@ -170,7 +137,8 @@ stop_before() {
 }
 
 stop_end() {
-	end_family "$dir" "$1" "$2" "$stop_group" 8>&-
+	end_family "$dir" "$1" "$2" "$stop_group" 8>&- || state_set "$dir" "text=$end_stuck"
+	[ -z "$end_stuck" ] || true >"$dir/.stuck"
 	container_stop "$dir" "$stop_group" 8>&-
 	# Who waits for it writes the end. If that was killed, nobody does.
 	field_of "$dir/state" supervisor

@@ -10,18 +10,22 @@ job_finish() {
 	[ -z "$watcher" ] || kill -KILL "$watcher"
 	family_not=$watcher
 	finish_judge "$2" "$3"
+	limits_judge "$dir"
 	limit_end "$dir"
 	end_left
+	limits_remove "$dir"
 	container_remove "$dir"
 	gpus_leave "$dir"
-	spare_begin "$dir"
 	(usage_sample "$dir") 9>&-
 	mark_log "$dir"
+	[ "${end_stuck-}" ] || log_release "$dir" "$mark_size"
 	collect "$dir" 9>&-
 	finish_next=
 	[ "$end_origin" != job ] || [ "$end_state" != failed ] || finish_again
 	exit_write "$dir" "$end_state" "$end_code" "$end_signal" "$end_origin" "$end_reason" "$end_text" "$finish_next" "$finish_ended"
 	finish_pass_on
+	# Behind the end, which it would make wait for the disk.
+	spare_begin "$dir"
 	exit 0
 }
 
@@ -30,7 +34,7 @@ end_left() {
 	family_of "$dir"
 	[ "$family" ] || return 0
 	note "$dir" 'it has ended and left processes behind: SIGTERM'
-	end_family "$dir" family "$LEFT_GRACE"
+	end_family "$dir" family "$LEFT_GRACE" || end_text="$end_text${end_text:+; }$end_stuck"
 }
 
 # CODE SIGNAL: $end_state and so on; lib/run/supervisor_end.c has the same words.

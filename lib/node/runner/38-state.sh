@@ -41,6 +41,7 @@ judge_locked() {
 # DIR: the end of one that is over, and nobody said how.
 judge_write() {
 	collect "$1"
+	limits_remove "$1"
 	if [ -e "$1/cancel" ]; then
 		end_asked "$1"
 		field_of "$1/state" program || [ "$end_reason" != Cancelled ] || end_text='it was cancelled before it had begun'

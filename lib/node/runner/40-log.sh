@@ -8,6 +8,7 @@ verb_log() {
 	check_number "${3-}"
 	check_number "${4-}"
 	log_from=$3 log_marks=$4
+	[ -f "$dir/log" ] || answer_fail log "the output of $1 is gone: $dir/log is not there any more"
 	judge_of "$dir"
 	if [ "${5-}" = follow ] && [ ! -e "$dir/exit" ]; then
 		log_follow
@@ -21,9 +22,7 @@ verb_log() {
 
 # $log_size: as it is.
 log_size_of() {
-	log_size=0
-	[ ! -f "$dir/log" ] || log_size=$(wc -c <"$dir/log")
-	log_size=$((log_size))
+	log_size=$(($(wc -c <"$dir/log")))
 }
 
 log_once() {

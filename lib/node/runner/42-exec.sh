@@ -80,20 +80,47 @@ exec_has_reader() {
 verb_shell() {
 	exec_lines "$@"
 	field_of "$dir/state" program && is_alive "${value%:*}" "${value#*:}" || answer_fail gone "$1 does not run"
-	shell_keep= shell_file= shell_name=dlrun-$1-$2
+	shell_keep= shell_file= shell_name=dlrun-$1-$2 shell_dir=$dir
 	[ ! -t 0 ] || shell_keeper "$1"
 	[ -z "$shell_keep" ] || [ "$d_launch" != systemd ] || shell_scope
-	exec_enter "$@"
-	if [ "$shell_keep" ]; then
-		shell_term
-		# A single word would be a line for somebody's shell.
-		program_words=" $shell_keep /bin/sh -c 'exec \"\$@\"' dlrun$program_words"
-		unset TMUX STY
-		[ -z "$shell_file" ] || shell_enter_scope
+	shell_record=
+	if [ -t 0 ] && [ -z "$shell_keep" ]; then
+		log_line "$dir" 'what its terminal shows is not kept: this host has neither tmux nor screen'
+	else
+		part_of record "$dir"
+		shell_record=" $part_words"
 	fi
+	exec_enter "$@"
+	program_words=$shell_record$program_words
+	if [ -z "$shell_keep" ]; then
+		exec_go
+		login_env
+		exec_program
+	fi
+	shell_term
+	# A single word would be a line for somebody's shell.
+	program_words=" $shell_keep$program_words"
+	unset TMUX STY
+	[ -z "$shell_file" ] || shell_enter_scope
 	exec_go
 	login_env
-	exec_program
+	# This shell would say that it was ended with the run.
+	{ (exec_program 2>&3 3>&-); } 3>&2 2>/dev/null
+	shell_show
+}
+
+# What was in the kept terminal is gone with it: shown in this one, unless it is only left. Who still writes it down
+# needs a moment.
+shell_show() {
+	# As a process of the run it would end with it.
+	unset DLRUN_ATTEMPT_DIR
+	shell_tries=0
+	while [ -e "$shell_dir/files/.screen" ]; do
+		[ $((shell_tries += 1)) -le 10 ] || exit 0
+		sleep 0.1 || sleep 1
+	done 2>/dev/null
+	tail -n 1000 "$shell_dir/log" 2>/dev/null
+	exit 0
 }
 
 # RUN

@@ -6,6 +6,7 @@ CONTAINER_TOOL_NAMES="HOME PATH LD_LIBRARY_PATH LD_PRELOAD TMPDIR XDG_RUNTIME_DI
 DOCKER_CONTEXT CONTAINER_HOST CONTAINERS_CONF CONTAINERS_STORAGE_CONF REGISTRY_AUTH_FILE"
 # Behind it a name is free again, also of a tool that does not answer.
 CONTAINER_PATIENCE=60
+CONTAINER_LOOK=5
 
 # DIR: $container, its name.
 container_name_of() {
@@ -199,6 +200,24 @@ container_init() {
 	done
 }
 
+# podman fails where a controller was not handed down to its user; docker says so and goes on.
+container_limits() {
+	[ "${j_memory_bytes:-0}" -gt 0 ] || [ "${j_cpus_milli:-0}" -gt 0 ] || return 0
+	container_text='cpu memory'
+	[ "$j_runtime" = docker ] || container_text=$("$container_tool" info --format '{{.Host.CgroupControllers}}' 2>/dev/null | tr -d '[]')
+	case ${j_memory_bytes:-0}:" $container_text " in
+	0:*) ;;
+	*" memory "*) container_add "--memory=${j_memory_bytes}b" "--memory-swap=${j_memory_bytes}b" ;;
+	*) container_lacks=' and --memory' ;;
+	esac
+	case ${j_cpus_milli:-0}:" $container_text " in
+	0:*) ;;
+	*" cpu "*) container_add "--cpus=$((j_cpus_milli / 1000)).$(printf %03d $((j_cpus_milli % 1000)))" ;;
+	*) container_lacks="$container_lacks and --cpus" ;;
+	esac
+}
+container_lacks=
+
 # $program_words as they are in the container, behind its ENTRYPOINT.
 container_command() {
 	eval "set -- $program_words"
@@ -239,6 +258,7 @@ container_start() {
 		container_add --ipc=host
 	fi
 	[ "$j_runtime" = docker ] || container_add --pull=never
+	container_limits
 	container_init
 	container_mounts
 	container_user
@@ -261,6 +281,19 @@ container_beside() {
 	[ ! -t 0 ] || container_add -t
 	container_add -w "$container_cwd" "$container"
 	program_words=$container_options$program_words
+}
+
+# DIR: $family_container, the first process in it.
+container_root() {
+	if ! field_of "$1/.container" root; then
+		container_name_of "$1"
+		field_of "$1/job" j_runtime
+		container_word=$(timeout "$CONTAINER_LOOK" "$value" inspect --format '{{.State.Pid}}' "$container" </dev/null)
+		[ "${container_word:-0}" -gt 0 ] && proc_start_of "$container_word" || return 0
+		value=$container_word:$start
+		printf 'root=%s\n' "$value" >"$1/.container"
+	fi
+	family_container=$value
 }
 
 # DIR: nothing of it is left.

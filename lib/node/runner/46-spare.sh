@@ -73,7 +73,7 @@ spare_fits() {
 	spare_kib=$(du -sk "$1/tree" 2>/dev/null)
 	spare_kib=${spare_kib%%"$tab"*}
 	free_of "$d_local"
-	[ "$free" -ge $((${spare_kib:-0} * 2048 + SPARE_MARGIN)) ]
+	[ "$free" != "$FREE_UNKNOWN" ] && [ "$free" -ge $((${spare_kib:-0} * 2048 + SPARE_MARGIN)) ]
 }
 
 # The oldest go; out of the way first, so that nobody takes half of one.

@@ -47,6 +47,25 @@ gpu_dir_open() {
 	return 1
 }
 
+gpu_is_own() {
+	[ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] && chmod 755 "$1"
+} 2>/dev/null
+
+# Sets dgpu_own, where only this user writes, and dgpu_shared, the name that all such begin with, as
+# lib/host/gpu_guard.c. 1: dgpu_error says why not.
+gpu_own_open() {
+	dgpu_shared=${dgpu_dir:-$(gpu_machine_dir)}
+	for dgpu_own in "$dgpu_shared.$d_uid" "$dgpu_shared.$d_uid".*; do
+		! gpu_is_own "$dgpu_own" || return 0
+	done
+	for dgpu_own in "$dgpu_shared.$d_uid" "$dgpu_shared.$d_uid.$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')"; do
+		mkdir -m 755 "$dgpu_own" 2>/dev/null
+		! gpu_is_own "$dgpu_own" || return 0
+	done
+	dgpu_error="cannot use the directory $dgpu_own"
+	return 1
+}
+
 # gpu_make NAME TEXT: a file that is complete and locked when it gets its name; open as 8. It is
 # changed by its descriptor, because a name may mean another file by then. 2: there is one.
 gpu_make() {
@@ -142,21 +161,24 @@ gpu_ticket_new() {
 	done
 	for dgpu_at in "$dgpu_dir"/ticket.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
 		dgpu_at=${dgpu_at##*/ticket.}
-		# A dead one of another user cannot be removed: it must not use up the numbers.
+		# From there on they were written by hand, lest the numbers be used up: no place in the queue.
 		case $dgpu_at in
-		'['*) ;;
-		9999999999*) ! gpu_lives "$dgpu_dir/ticket.$dgpu_at" || dgpu_top=$dgpu_at ;;
+		'['* | 9*) ;;
 		*) dgpu_top=$dgpu_at ;;
 		esac
 	done
 	dgpu_top=${dgpu_top#"${dgpu_top%%[!0]*}"}
-	for dgpu_try in 1 2 3 4 5 6 7 8; do
+	dgpu_try=0
+	while [ $((dgpu_try += 1)) -le 1000 ]; do
 		dgpu_top=$((${dgpu_top:-0} + 1))
 		dgpu_ticket=$dgpu_dir/ticket.$(printf '%012d' "$dgpu_top")
-		if gpu_make "${dgpu_ticket##*/}" "$1"; then
+		gpu_make "${dgpu_ticket##*/}" "$1"
+		case $? in
+		0)
 			exec 6>&4 4>&-
-			return 0
-		fi
+			return 0 ;;
+		1) dgpu_try=$((dgpu_try + 124)) ;;
+		esac
 	done
 	dgpu_error="cannot use $dgpu_ticket"
 	return 1

@@ -151,52 +151,130 @@ gpu_lock_name() {
 	esac
 }
 
-gpu_see_locks() {
-	dgpu_busy=' '
-	for dgpu_id in $dgpu_eligible; do
-		gpu_lock_name "$dgpu_id"
-		gpu_open "$dgpu_name" || return 1
-		flock -n 4 6<&- 5<&- || dgpu_busy="$dgpu_busy$dgpu_id "
+# NAME: who has the lock that could not be had, as gpu_dir_holder of lib/host/gpu_holder.c: what he wrote into
+# it, open as 4, if he is a living process, and the one that the kernel's list names. $dgpu_who.
+gpu_who_of() {
+	dgpu_who='another run'
+	dgpu_word=$(stat -L -c %i /proc/self/fd/4 && head -c 199 <&4) || return 0
+	{
+		read -r dgpu_inode
+		read -r dgpu_run dgpu_uid dgpu_pid dgpu_start dgpu_since dgpu_rest
+	} <<-EOF
+		$dgpu_word
+	EOF
+	case $dgpu_run in '' | [!a-z]* | *[!a-z0-9-]*) return 0 ;; esac
+	case $dgpu_pid$dgpu_start$dgpu_uid in '' | *[!0-9]*) return 0 ;; esac
+	case $dgpu_since in
+	20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z) ;;
+	*) return 0 ;;
+	esac
+	[ "${#dgpu_run}" -lt 48 ] && proc_start_of "$dgpu_pid" && [ "$start" = "$dgpu_start" ] || return 0
+	# A list without any is none.
+	dgpu_listed=''
+	while read -r dgpu_at dgpu_kind dgpu_rest; do
+		case "$dgpu_kind $dgpu_rest " in
+		"FLOCK "*" WRITE $dgpu_pid "*":$dgpu_inode "*)
+			dgpu_listed=1
+			break ;;
+		"FLOCK "*) dgpu_listed=0 ;;
+		esac
+	done </proc/locks
+	[ "${dgpu_listed:-1}" -eq 1 ] || return 0
+	dgpu_who=$dgpu_run
+	[ "$dgpu_uid" = "$d_uid" ] || dgpu_who="$dgpu_who of another user"
+	dgpu_who="$dgpu_who since $dgpu_since"
+} 2>/dev/null
+
+# INDEX: one more of $dgpu_who; $dgpu_holders has a line "INDEX,INDEX WHO" for each.
+gpu_add_holder() {
+	dgpu_lines='' dgpu_place=$1
+	while read -r dgpu_at dgpu_rest; do
+		[ -n "$dgpu_at" ] || continue
+		if [ "$dgpu_rest" = "$dgpu_who" ]; then
+			dgpu_at=$dgpu_at,$dgpu_place dgpu_place=''
+		fi
+		dgpu_lines=$dgpu_lines$dgpu_at\ $dgpu_rest$nl
+	done <<-EOF
+		$dgpu_holders
+	EOF
+	dgpu_holders=$dgpu_lines${dgpu_place:+$dgpu_place $dgpu_who$nl}
+}
+
+# Whether somebody has what is called $dgpu_name where only he can write: he has it whatever became of the
+# lock that all share. $dgpu_who.
+gpu_guarded() {
+	for dgpu_at in "$dgpu_shared".*/"$dgpu_name"; do
+		[ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ] && command exec 4<"$dgpu_at" || continue
+		if ! flock -n -s 4 6<&- 5<&-; then
+			gpu_who_of
+			exec 4<&-
+			return 0
+		fi
 		exec 4<&-
 	done
-}
+	return 1
+} 2>/dev/null
 
-gpu_add_why() {
-	gpu_count "$1"
-	[ "$dgpu_n" -gt 0 ] || return 0
-	dgpu_part="$dgpu_n of $dgpu_all GPUs are $2"
-	[ "$dgpu_n" -ne 1 ] || dgpu_part="1 of $dgpu_all GPUs is $2"
-	[ "$dgpu_all" -ne 1 ] || dgpu_part="the GPU is $2"
-	dgpu_why="$dgpu_why${dgpu_why:+, }$dgpu_part"
-}
-
-gpu_explain() {
-	dgpu_why='' dgpu_idle_used=' '
-	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
-		case $dgpu_used$dgpu_busy in 0* | *" $dgpu_id "*) continue ;; esac
-		case $dgpu_eligible in *" $dgpu_id "*) dgpu_idle_used="$dgpu_idle_used$dgpu_id " ;; esac
+gpu_see_locks() {
+	dgpu_busy=' ' dgpu_holders=''
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_rest; do
+		case $dgpu_eligible in *" $dgpu_id "*) ;; *) continue ;; esac
+		gpu_lock_name "$dgpu_id"
+		gpu_open "$dgpu_name" || return 1
+		if ! flock -n 4 6<&- 5<&-; then
+			gpu_who_of
+			exec 4<&-
+		else
+			exec 4<&-
+			gpu_guarded || continue
+		fi
+		dgpu_busy="$dgpu_busy$dgpu_id "
+		gpu_add_holder "$dgpu_index"
 	done <<-EOF
 		$dgpu_list
 	EOF
-	gpu_count "$dgpu_eligible"
-	dgpu_all=$dgpu_n
-	gpu_add_why "$dgpu_busy" busy
-	gpu_add_why "$dgpu_idle_used" 'used by a program outside of dlrun'
-	if [ "$dgpu_ahead" -gt 0 ]; then
-		gpu_add_place $((dgpu_ahead + 1))
-	fi
-	dgpu_why=${dgpu_why:-the GPUs are free}
 }
 
-gpu_add_place() {
+# INDEXES WHAT: "GPU 3 is WHAT", "GPUs 0,1 are WHAT".
+gpu_add_why() {
 	case $1 in
-	*1[0-9]) dgpu_end=th ;;
-	*1) dgpu_end=st ;;
-	*2) dgpu_end=nd ;;
-	*3) dgpu_end=rd ;;
-	*) dgpu_end=th ;;
+	'') return ;;
+	*,*,*,*,*,*,*,*,*)
+		gpu_count "$(printf %s "$1" | tr , ' ')"
+		dgpu_part="$dgpu_n GPUs are" ;;
+	*,*) dgpu_part="GPUs $1 are" ;;
+	*) dgpu_part="GPU $1 is" ;;
 	esac
-	dgpu_why="$dgpu_why${dgpu_why:+, }it is $1$dgpu_end in the queue"
+	dgpu_why="$dgpu_why${dgpu_why:+; }$dgpu_part $2"
+}
+
+gpu_explain() {
+	dgpu_why='' dgpu_idle_used=' ' dgpu_others='' dgpu_places='' dgpu_named_n=0
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
+		case $dgpu_used$dgpu_busy in 0* | *" $dgpu_id "*) continue ;; esac
+		case $dgpu_eligible in *" $dgpu_id "*) ;; *) continue ;; esac
+		dgpu_idle_used="$dgpu_idle_used$dgpu_id "
+		dgpu_places=$dgpu_places${dgpu_places:+,}$dgpu_index
+	done <<-EOF
+		$dgpu_list
+	EOF
+	while read -r dgpu_at dgpu_rest; do
+		if [ $((dgpu_named_n += 1)) -le 2 ]; then
+			gpu_add_why "$dgpu_at" "in use by $dgpu_rest"
+		else
+			dgpu_others=$dgpu_others${dgpu_others:+,}$dgpu_at
+		fi
+	done <<-EOF
+		$dgpu_holders
+	EOF
+	gpu_add_why "$dgpu_others" 'in use by other runs'
+	gpu_add_why "$dgpu_places" 'used by a program outside of dlrun'
+	case $dgpu_ahead in
+	0) ;;
+	1) dgpu_why="$dgpu_why${dgpu_why:+; }1 run is before it" ;;
+	*) dgpu_why="$dgpu_why${dgpu_why:+; }$dgpu_ahead runs are before it" ;;
+	esac
+	dgpu_why=${dgpu_why:-the GPUs are free}
 }
 
 # gpu_look IS_TAKING: one look. 0: dgpu_set is what may be taken (with IS_TAKING the queue is still
@@ -208,9 +286,11 @@ gpu_look() {
 	case $dgpu_rc in
 	1)
 		dgpu_why='another process holds the queue for GPUs' dgpu_blocker='' dgpu_idle_used=' '
-		return 1 ;;
+		dgpu_error="another process holds $dgpu_dir/queue for too long"
+		return $((dgpu_held_n += 1)) ;;
 	2) return 2 ;;
 	esac
+	dgpu_held_n=0
 	# Who cleans up may have removed it; then we come last.
 	if [ ! "$dgpu_ticket" -ef /proc/self/fd/6 ]; then
 		exec 6>&-
@@ -318,19 +398,49 @@ gpu_write() {
 # The locks are held by descriptors that everything behind them inherits, so that a GPU is free when
 # the last process has ended. dash can name ten descriptors only, so each lock is taken by a flock
 # of its own that gets the next free one: sh opens a file as 4, flock opens that once more. Not by
-# its name: O_CREAT on the file of another user is refused by fs.protected_regular.
+# its name: O_CREAT on the file of another user is refused by fs.protected_regular. Who is inside of a
+# flock writes into its lock, which is open as 4, who has it, as gpu_dir_sign of lib/host/gpu_holder.c. At the
+# end: of two users without a common queue who took the same at once, both give way until one does not meet the other.
 dgpu_chain='
-c=$1 f=$2 n=$3 m=$4
-shift 4
+c=$1 f=$2 n=$3 m=$4 w=$5
+shift 5
+p=$$
+[ "$f" ] || p=$PPID
+case $w in
+.*) w=${w#.} p= ;;
+esac
+if [ "$p" ] && IFS= read -r s <"/proc/$p/stat"; then
+	s=${s##*") "} i=1
+	while [ "$i" -lt 20 ]; do s=${s#* } i=$((i + 1)); done
+	printf "%s %s %s %s\n" "${w% *}" "$p" "${s%% *}" "${w##* }" >/proc/self/fd/4
+fi 2>/dev/null
 if [ "$n" -gt 0 ]; then
 	g=$1
 	shift
 	exec 4<"$g" || exit 75
 	[ "$g" -ef /proc/self/fd/4 ] || exit 75
-	exec flock $f -x /proc/self/fd/4 sh -c "$c" sh "$c" "$f" $((n - 1)) "$m" "$@"
+	exec flock $f -x /proc/self/fd/4 sh -c "$c" sh "$c" "$f" $((n - 1)) "$m" "$w" "$@"
 fi
-d=$1 t=$2
-shift 2
+d=$1 t=$2 o=$3 s=$4
+shift 4
+k=
+for x in /proc/self/fd/[1-9][0-9]*; do
+	for n in "$o"/gpu.*; do [ ! "$x" -ef "$n" ] || k="$k ${x##*/}:${n##*/}"; done
+done
+taken() {
+	for x in $k; do
+		for n in "$s".*/"${x#*:}"; do
+			[ "${n%/*}" != "$o" ] && [ -f "$n" ] && [ ! -L "$n" ] && [ -r "$n" ] || continue
+			flock -n -s 3 3<"$n" || return 0
+		done
+	done
+	return 1
+}
+while taken; do
+	for x in $k; do flock -u "${x%%:*}"; done
+	sleep $((1 + $$ % 3))
+	for x in $k; do flock "${x%%:*}"; done
+done
 rm -f "$t"
 flock -u 6
 flock -u 5
@@ -343,12 +453,15 @@ exec "$@"
 # gpu_take "IDS" NEXT...
 gpu_take() {
 	gpu_count "$1"
-	dgpu_left=$dgpu_n dgpu_set=$1
+	dgpu_left=$((2 * dgpu_n)) dgpu_set=$1
 	shift
-	set -- "$dgpu_dir" "$dgpu_ticket" "$@"
+	set -- "$dgpu_dir" "$dgpu_ticket" "$dgpu_own" "$dgpu_shared" "$@"
 	for dgpu_id in $dgpu_set; do
 		gpu_lock_name "$dgpu_id"
-		set -- "$dgpu_dir/$dgpu_name" "$@"
+		dgpu_at=$dgpu_dir dgpu_dir=$dgpu_own
+		gpu_open "$dgpu_name" && exec 4<&-
+		dgpu_dir=$dgpu_at
+		set -- "$dgpu_dir/$dgpu_name" "$dgpu_own/$dgpu_name" "$@"
 	done
 	dgpu_flag=''
 	! flock -F /dev/null true 2>/dev/null 6<&- 5<&- || dgpu_flag=-F
@@ -359,18 +472,21 @@ gpu_take() {
 		eval "exec $dgpu_n</dev/null"
 		dgpu_fillers="$dgpu_fillers $dgpu_n"
 	done
+	set -- ".${j_run-?} $d_uid $(date -u +%Y-%m-%dT%H:%M:%SZ)" "$@"
 	exec sh -c "$dgpu_chain" sh "$dgpu_chain" "$dgpu_flag" "$dgpu_left" "$dgpu_fillers" "$@"
 }
 
 # Many who come at once, each with its processes, take minutes where the machine has no time for them, and the
-# lock is not given in turn. So this waits as for GPUs, and says so.
+# lock is not given in turn. So this waits as for GPUs, and says so, but not for ever. 1: it was cancelled.
 gpu_join() {
 	dgpu_tries=0
 	while :; do
 		gpu_queue 10
 		dgpu_rc=$?
 		[ "$dgpu_rc" -eq 1 ] || return "$dgpu_rc"
-		[ $((dgpu_tries += 1)) -gt 1 ] || wait_as "$1" 'another process holds the queue for GPUs'
+		dgpu_error="another process holds $dgpu_dir/queue for too long"
+		[ $((dgpu_tries += 1)) -lt 6 ] || return 2
+		[ "$dgpu_tries" -gt 1 ] || wait_as "$1" 'another process holds the queue for GPUs'
 		if [ -e "$1/cancel" ]; then
 			dgpu_error='it was cancelled while it waited for a GPU'
 			return 1
@@ -407,29 +523,52 @@ gpu_only_type() {
 	return 1
 }
 
+# DIR: into the queue of $dgpu_dir. 1: it was cancelled, 2: it cannot be used; dgpu_error.
+gpu_enter_queue() {
+	gpu_dir_open || return 2
+	gpu_join "$1" || return
+	if ! gpu_ticket_new "$dgpu_text"; then
+		gpu_unqueue
+		return 2
+	fi
+	dgpu_queued=1 dgpu_held_n=0
+}
+
+# DIR: what others do to the shared directory may cost the order of the queue, but no run.
+gpu_go_alone() {
+	[ "$dgpu_dir" != "$dgpu_own/alone" ] || return 2
+	gpu_unqueue
+	[ -z "$dgpu_ticket" ] || gpu_ticket_leave
+	log_line "$1" "GPUs of this machine are not queued for in order: $dgpu_error"
+	dgpu_ticket='' dgpu_dir=$dgpu_own/alone
+	gpu_enter_queue "$1"
+}
+
 # The queue, up to the exec of NEXT. 1: dgpu_error says why not.
 gpu_queue_up() {
 	dgpu_at_dir=$1
 	shift
-	gpu_dir_open || return 1
+	gpu_own_open || return 1
 	dgpu_only=$(printf '%s' "${j_gpus_only-}" | tr ', ' '\n\n')
 	[ -z "${j_gpu_type-}" ] || gpu_only_type "$j_gpu_type" || return 1
 	gpu_match "$dgpu_only"
 	dgpu_eligible=$dgpu_set
 	gpu_check_count || return 1
-	dgpu_text=${j_run-?}$nl${dgpu_only:+$dgpu_only$nl}
-	gpu_join "$dgpu_at_dir" || return 1
-	if ! gpu_ticket_new "$dgpu_text"; then
-		gpu_unqueue
-		return 1
-	fi
-	dgpu_queued=1
+	dgpu_text=${j_run-?}$nl${dgpu_only:+$dgpu_only$nl} dgpu_ticket=''
+	dgpu_rc=0
+	gpu_enter_queue "$dgpu_at_dir" || dgpu_rc=$?
+	[ "$dgpu_rc" -ne 2 ] || { gpu_go_alone "$dgpu_at_dir" && dgpu_rc=0; }
+	[ "$dgpu_rc" -eq 0 ] || return 1
 	dgpu_busy='' dgpu_blocker='' dgpu_ahead=0 dgpu_idle_used=' '
 	dgpu_new_list=1 dgpu_fruitless='' dgpu_said_why=''
 	while :; do
 		# An old list may call a GPU free that is used by now: it is taken with a new one only.
 		gpu_look "$dgpu_new_list"
 		dgpu_rc=$?
+		if [ "$dgpu_rc" -ge 2 ]; then
+			gpu_go_alone "$dgpu_at_dir" && continue
+			break
+		fi
 		if [ "$dgpu_rc" -eq 0 ] && [ "$dgpu_new_list" -eq 1 ]; then
 			dgpu_taken=$dgpu_set
 			dgpu_error="cannot write $dgpu_at_dir/gpus"
@@ -458,7 +597,7 @@ gpu_queue_up() {
 		fi
 	done
 	gpu_unqueue
-	gpu_ticket_leave
+	[ -z "$dgpu_ticket" ] || gpu_ticket_leave
 	return 1
 }
 
@@ -506,7 +645,7 @@ gpus_leave() {
 	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
 	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
 	for dgpu_at in /proc/self/fd/[1-9][0-9]*; do
-		for dgpu_name in "$dgpu_dir"/gpu.*; do
+		for dgpu_name in "$dgpu_dir"/gpu.* "$dgpu_dir.$d_uid"*/gpu.* "$dgpu_dir.$d_uid"*/alone/gpu.*; do
 			[ "$dgpu_at" -ef "$dgpu_name" ] || continue
 			flock -u "${dgpu_at##*/}"
 			d_locks="$d_locks ${dgpu_at##*/}"
@@ -516,7 +655,7 @@ gpus_leave() {
 	[ -z "$d_locks" ] || gpu_wake
 } 2>/dev/null
 
-# verb_gpus: who holds a GPU is known of this user's runs; "other" is somebody else.
+# verb_gpus: "other" holds a GPU where it is not known who does.
 verb_gpus() {
 	if ! gpus_find; then
 		answer_fail gpu "$dgpu_error"
@@ -525,42 +664,34 @@ verb_gpus() {
 	gpus_say
 }
 
+gpu_holder_is() {
+	gpu_who_of
+	case $dgpu_who in
+	"another run") dgpu_holder=other ;;
+	*) dgpu_holder=${dgpu_who%% *} ;;
+	esac
+}
+
 # A line for each GPU of dgpu_list.
 gpus_say() {
 	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
 	dgpu_locked=''
 	[ ! -f "$dgpu_dir/queue" ] || [ -L "$dgpu_dir/queue" ] || gpu_queue 2
-	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_rest; do
+	while read -r dgpu_vendor dgpu_index dgpu_id dgpu_pci dgpu_memory dgpu_used dgpu_label; do
 		[ -n "$dgpu_id" ] || continue
 		gpu_lock_name "$dgpu_id"
 		dgpu_holder=-
-		if [ -f "$dgpu_dir/$dgpu_name" ] && [ ! -L "$dgpu_dir/$dgpu_name" ]; then
-			{ flock -n 4 || dgpu_holder=$(gpu_holder_of "$dgpu_id"); } 2>/dev/null 4<"$dgpu_dir/$dgpu_name" 5<&-
-		fi
+		for dgpu_at in "$dgpu_dir/$dgpu_name" "$dgpu_dir".*/"$dgpu_name"; do
+			[ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ] && [ -r "$dgpu_at" ] || continue
+			{
+				flock -n -s 4 5<&- || gpu_holder_is
+			} 2>/dev/null 4<"$dgpu_at"
+			[ "$dgpu_holder" = - ] || break
+		done
 		printf 'gpu %s %s %s %s %s %s %s\n' "$dgpu_vendor" "$dgpu_index" "$(word "$dgpu_id")" "$dgpu_memory" \
-			"$dgpu_used" "$dgpu_holder" "$(word "$dgpu_rest")"
+			"$dgpu_used" "$dgpu_holder" "$(word "$dgpu_label")"
 	done <<-EOF
 		$dgpu_list
 	EOF
 	gpu_unqueue
-}
-
-gpu_holder_of() {
-	for dgpu_at in "$d_local"/runs/*/*/gpus; do
-		[ -f "$dgpu_at" ] && [ ! -e "${dgpu_at%gpus}exit" ] || continue
-		while read -r dgpu_word; do
-			case $dgpu_word in
-			dgpu_ids=*) ;;
-			*) continue ;;
-			esac
-			dgpu_word=${dgpu_word#dgpu_ids=?}
-			case " ${dgpu_word%?} " in
-			*" $1 "*)
-				dgpu_at=${dgpu_at%/*/gpus}
-				echo "${dgpu_at##*/}"
-				return ;;
-			esac
-		done <"$dgpu_at"
-	done
-	echo other
 }

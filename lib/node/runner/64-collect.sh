@@ -1,14 +1,19 @@
 # Results from the tree (dlrun.yaml(5): collect): what a program has created or changed in its tree becomes
 # hard links in RUN/outputs; RUN/collected has the same links and tells which files of the outputs those are.
 # DIR/collect, written when the tree was complete, is what times are compared with, and says what is left out.
+# DIR/dirs has "INODE PATH" of the directories that there were then.
 
 # Expressions of find: what is never collected, and what is looked for while the program runs.
 COLLECT_NEVER="-name .git -o -name __pycache__ -o -name .pytest_cache -o -name .mypy_cache -o -name .ruff_cache \
 -o -name .ipynb_checkpoints -o -name '*.pyc' -o -name '*.pyo'"
 COLLECT_LIVE="-name '*tfevents*' -o -name params.json -o -name hparams.yaml -o -name args.json -o -path '*/.hydra/config.yaml' \
--o -path '*/.hydra/overrides.yaml'"
+-o -path '*/.hydra/overrides.yaml' \
+-o -name projector_config.pbtxt -o -name tensors.tsv -o -name metadata.tsv -o -name sprite.png \
+-o -name '*.pt.trace.json' -o -name '*.pt.trace.json.gz' -o -name 'tfdbg_events.*' -o -path '*/plugins/profile/*'"
 COLLECT_SIZE=21474836480
 COLLECT_MAX=1000000
+# Directories that are new or moved, not counting those below them.
+COLLECT_MOVED=1000
 # So many names are told of each kind.
 COLLECT_NAMED=4
 # Links that a setup has made are older than what is changed: some of them may be replaced.
@@ -68,6 +73,8 @@ collect_begin() {
 	done
 	j_exclude
 	[ ! -d "${dir%/*}/collected" ] || (collect_restore 9>&-) >/dev/null 2>&1 8>"${dir%/*}/.collecting"
+	eval "set -- ! -type d -o '(' $collect_prune ')' -prune"
+	(cd "$dir/tree" && find . -mindepth 1 "$@" -o -exec stat -c '%i %n' {} +) >"$dir/dirs" 2>/dev/null
 	quoted_of "$collect_prune"
 	collect_prune=$quoted
 	quoted_of "${links_outputs-}"
@@ -89,26 +96,35 @@ collect_tick() {
 # Lines FUNCTION DIR NAMES... for this shell, of records of stat. `since`: only those changed after that. `max`: so
 # many bytes, the newest first; the rest is for collect_left_in.
 collect_awk='
-BEGIN { begin = mark " " }
+BEGIN {
+	begin = mark " "; at = length(begin) + 1; wide = length(since)
+	n_moved = wide ? split(ENVIRON["collect_moved"], moved, "\n") - 1 : 0
+}
+# Of the line that a record begins with: TIME TIME ZONE SIZE SECONDS PATH.
+function is_below(line, i) {
+	if (n_moved <= 0) return 0
+	sub(/^[^ ]* [^ ]* [^ ]* [^ ]* [^ ]* /, "", line)
+	for (i = 1; i <= n_moved; i++) if (index(line, moved[i] "/") == 1) return 1
+	return 0
+}
 function quote(s, n, p, i, out) {
 	n = split(s, p, q)
 	out = q p[1]
 	for (i = 2; i <= n; i++) out = out q "\\" q q p[i]
 	return out q
 }
-function flush(p, stamp, path, at) {
+function flush(p, path, at) {
 	if (record == "") return
 	split(record, p, " ")
 	path = substr(record, length(p[1] p[2] p[3] p[4] p[5]) + 6)
 	if (substr(path, 1, 2) == "./") path = substr(path, 3)
-	stamp = p[3] " " p[4]
 	# Where there are only seconds, the time of the contents tells of the first one.
-	if (since != "" && (stamp "") <= (since "") && (is_fine || stamp != since || p[2] < seconds)) return
+	if (wide && !is_kept && (p[1] " " p[2]) == since && p[5] < seconds) return
 	if (++n > most) { over++; n--; return }
 	for (at = length(path); at > 0 && substr(path, at, 1) != "/"; at--);
 	dir[n] = at ? substr(path, 1, at - 1) : "."
 	name[n] = substr(path, at + 1)
-	size[n] = p[1]; time[n] = p[2]; sum += p[1]
+	size[n] = p[4]; time[n] = p[5]; sum += p[4]
 }
 function say(what, i, key) {
 	key = what " " quote(dir[i])
@@ -130,9 +146,17 @@ function choose(i, j, k, gap) {
 		else sum += size[k]
 	}
 }
-substr($0, 1, length(begin)) == begin { flush(); record = substr($0, length(begin) + 1); next }
+substr($0, 1, at - 1) == begin {
+	flush()
+	# Nearly all end here.
+	stamp = substr($0, at, wide)
+	is_kept = is_below(substr($0, at))
+	is_old = !is_kept && (stamp < since || (is_fine && stamp == since))
+	record = is_old ? "" : substr($0, at)
+	next
+}
 $0 == mark "!" { flush(); record = ""; faults++; next }
-{ record = record "\n" $0 }
+!is_old { record = record "\n" $0 }
 END {
 	flush()
 	if (max != "" && sum > max) choose()
@@ -152,8 +176,8 @@ collect_each() {
 	esac
 	collect_mark=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
 	collect_calls=$(cd "$collect_at" && {
-		find "$@" -exec stat -c "$collect_mark %s %Y %z %n" {} + || printf '%s!\n' "$collect_mark"
-	} | awk -v mark="$collect_mark" -v q="'" -v what="$collect_do" -v since="$collect_since" -v seconds="$collect_seconds" \
+		find "$@" -exec stat -c "$collect_mark %z %s %Y %n" {} + || printf '%s!\n' "$collect_mark"
+	} | collect_moved=${collect_moved-} awk -v mark="$collect_mark" -v q="'" -v what="$collect_do" -v since="$collect_since" -v seconds="$collect_seconds" \
 		-v is_fine="$collect_fine" -v max="$collect_limit" -v most="$COLLECT_MAX" "$collect_awk") || return
 	eval "$collect_calls"
 }
@@ -217,6 +241,46 @@ collect_told() {
 	collect_text="$collect_text${collect_text:+; }$2: $collect_names"
 }
 
+# [CONDITION...], of directories that may be: $collect_moved, lines of those that the program has made or moved,
+# without what lies below them. In what was moved files have the times they had, and count.
+collect_find_moved() {
+	collect_moved='' collect_top=
+	[ -z "$collect_live" ] && [ "$collect_mode" != none ] && [ -s "$collect_dir/dirs" ] || return 0
+	collect_lines=$(
+		eval "set -- ! -type d -o '(' $collect_prune ')' -prune -o \"\$@\""
+		find . -mindepth 1 "$@" -exec stat -c '%i %n' {} + |
+			awk 'FNR == NR { was[$0] = 1; next } !($0 in was) { print substr($0, index($0, " ") + 1) }' \
+				"$collect_dir/dirs" - | head -n "$COLLECT_MOVED"
+	)
+	while IFS= read -r collect_item; do
+		case $collect_item in
+		"$collect_top"/*) continue ;;
+		./*) [ -d "$collect_item" ] || continue ;;
+		*) continue ;;
+		esac
+		collect_top=$collect_item collect_moved=$collect_moved$collect_item$nl
+	done <<-EOF
+		$collect_lines
+	EOF
+}
+
+# WORD...: for find, in front of $collect_list: what is old and has not been moved is done with.
+collect_old() {
+	collect_find_moved -cnewer "$collect_dir/collect"
+	set -- "$@" ! -type d ! -cnewer "$collect_dir/collect"
+	while IFS= read -r collect_item; do
+		[ "$collect_item" ] || continue
+		collect_pattern "${collect_item#./}"
+		set -- "$@" ! -path "$collect_path/*"
+	done <<-EOF
+		$collect_moved
+	EOF
+	collect_list=
+	for collect_item; do
+		collect_add "$collect_item"
+	done
+}
+
 # Where everything stays in the tree, what the program has put in the place of an output is one of the outputs.
 collect_changed() {
 	set -- .
@@ -229,12 +293,17 @@ collect_changed() {
 		[ $# -gt 0 ] || return 0
 	fi
 	collect_since=$(stat -c '%Y %z' "$collect_dir/collect") || return
-	eval "set -- \"\$@\" -mindepth 1 '(' $collect_prune ')' -prune -o '(' -type f -o -type l ')'"
 	collect_seconds=${collect_since%% *} collect_since=${collect_since#* } collect_most=$collect_bytes
+	set -- "$@" -mindepth 1
+	# Nearly all files end here, before their names are looked at.
 	if find "$collect_dir/collect" -cnewer "$collect_dir/collect"; then
-		set -- "$@" -cnewer "$collect_dir/collect"
-		collect_since=
+		collect_old "$@"
+		eval "set -- $collect_list -o"
+		collect_since='' collect_moved=
+	else
+		collect_find_moved
 	fi
+	eval "set -- \"\$@\" '(' $collect_prune ')' -prune -o '(' -type f -o -type l ')'"
 	if [ "$collect_live" ]; then
 		eval "set -- \"\$@\" '(' $COLLECT_LIVE ')'"
 		collect_most=

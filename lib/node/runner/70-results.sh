@@ -89,9 +89,28 @@ results_collect() {
 	fi || :
 }
 
+# RUN PATH PATTERN...: $results_like, an expression of find.
+results_like_of() {
+	shift 2
+	for results_pattern; do
+		unword_of "$results_pattern"
+		case $plain in
+		*/*) results_test=-path ;;
+		*) results_test=-name ;;
+		esac
+		quoted_of "$plain"
+		results_like="$results_like${results_like:+ -o }$results_test $quoted"
+	done
+}
+
 verb_files() {
 	results_of "${1-}"
-	[ "${3-}" ] || results_collect "$1"
+	results_like=
+	if [ $# -lt 3 ]; then
+		results_collect "$1"
+	else
+		results_like_of "$@"
+	fi
 	cd "$results" || answer_fail io "$results cannot be read"
 	results_from=.
 	if [ "${2:-.}" != . ]; then
@@ -99,18 +118,16 @@ verb_files() {
 		results_inside "$plain" || return 0
 		results_from=./$plain
 	fi
-	case ${3-} in
-	*[!A-Za-z0-9._-]*) answer_fail usage "files does not know $3" ;;
-	esac
 	results_mark=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
 	# %y has blanks: day, time with a fraction, zone.
-	if [ "${3-}" ]; then
-		find "$results_from" -type f -name "*$3*" -exec stat -c "$results_mark %f %s %Y %y %n" {} + 2>/dev/null
+	if [ "$results_like" ]; then
+		eval "set -- $results_like"
+		find "$results_from" -type f '(' "$@" ')' -exec stat -c "$results_mark %f %s %Y %y %n" {} + 2>/dev/null
 	else
 		find "$results_from" ! -type l -exec stat -c "$results_mark %f %s %Y %y %n" {} + 2>/dev/null
 	fi | awk -v mark="$results_mark" -v max="$RESULTS_MAX" "$results_awk" ||
-		answer_fail usage "$1 has more than $RESULTS_MAX results"
-	[ "${3-}" ] || results_links
+		answer_fail usage "$results_run has more than $RESULTS_MAX results"
+	[ "$results_like" ] || results_links
 }
 
 results_links() {
@@ -160,17 +177,21 @@ results_send() {
 		return
 	fi
 	results_size=$(stat -L -c %s /proc/self/fd/4 3<&-) || results_size=0
-	if [ "$results_size" -le "$1" ]; then
+	if [ "$results_size" -le "$1" ] || ! results_skip "$1"; then
 		echo 'size 0' >&2
 	else
 		results_left=$((results_size - $1))
 		[ "$results_left" -le "$3" ] || results_left=$3
-		[ "$1" -eq 0 ] || dd bs="$1" skip=1 count=0 <&4 >/dev/null 2>&1
 		echo "size $results_left" >&2
 		head -c "$results_left" <&4
 		results_pad "$1" $(($1 + results_left))
 	fi
 	exec 4<&-
+}
+
+# OFFSET
+results_skip() {
+	[ "$1" -eq 0 ] || dd bs="$1" skip=1 count=0 <&4 >/dev/null 2>&1
 }
 
 # OFFSET END: what is missing between them.

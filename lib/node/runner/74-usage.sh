@@ -1,5 +1,4 @@
-# What a program uses, summed up from looks at its processes: those that descend from it and those of its
-# session. DIR/usage is for others, DIR/.usage has what is summed up.
+# What a program uses, summed up from looks at its processes. DIR/usage is for others, DIR/.usage has what is summed up.
 
 # In ticks: between two questions to the tool of the GPUs, and how long an answer holds.
 USAGE_GPU_PAUSE=1500
@@ -26,8 +25,8 @@ usage_sample() {
 	now_of
 	ticks_of
 	usage_elapsed=$(((ticks - usage_ticks) * 10))
-	# At most a hundredth of a processor: some 40 us for each process of the machine.
-	[ "$usage_elapsed" -ge $((usage_n * 4)) ] || return 0
+	# At most a hundredth of a processor: some 80 us for each process of the machine.
+	[ "$usage_elapsed" -ge $((usage_n * 8)) ] || return 0
 	if [ "$usage_hz" = 0 ]; then
 		usage_hz=$(getconf CLK_TCK 2>/dev/null) || usage_hz=100
 		usage_page=$(getconf PAGESIZE 2>/dev/null) || usage_page=4096
@@ -39,40 +38,18 @@ usage_sample() {
 
 usage_look() {
 	usage_before_ms=$usage_cpu_ms usage_memory='' usage_large='' usage_cpu=''
-	usage_root=$usage_pid family=
-	if [ -f "$usage_dir/container" ]; then
-		usage_root=-1
-		family_of "$usage_dir"
-	fi
-	set -- $(cat /proc/[0-9]*/stat 2>/dev/null | awk -v root="$usage_root" -v members="$family" -v hz="$usage_hz" -v page="$usage_page" '
-	{
-		at = match($0, /\) [A-Za-z] /)
-		while (at && match(substr($0, at + 1), /\) [A-Za-z] /)) at += RSTART
-		if (!at) next
-		pid = $1 + 0
-		n = split(substr($0, at + 2), f, " ")
+	family_of "$usage_dir"
+	# For those who will look for them when their parents are gone.
+	printf '%s\n' "$family_starts" | tr '\n' ' ' >"$usage_dir/.seen" && mv -f "$usage_dir/.seen" "$usage_dir/.family"
+	set -- $(printf 'mine %s\n%s\n' "$family" "$family_stats" | awk -v hz="$usage_hz" -v page="$usage_page" "$STAT_AWK"'
+	$1 == "mine" { n = split($0, mine, " "); for (; n > 1; n--) member[mine[n]] = 1; next }
+	stat_line() {
 		all++
-		if (n < 22 || f[1] == "Z") next
-		parent[pid] = f[2]; session[pid] = f[4]
-		ticks[pid] = f[12] + f[13] + f[14] + f[15]; rss[pid] = f[22] * page
+		if (!(pid in member)) next
+		sum += stat[12] + stat[13] + stat[14] + stat[15]; memory += stat[22] * page
+		if (stat[22] * page >= 33554432) large = large " " pid ":" stat[22] * page
 	}
-	function ours(pid, i, p) {
-		if (session[pid] == root || pid in member) return 1
-		for (p = pid; i < 64 && p in parent; i++) {
-			if (p == root) return 1
-			p = parent[p]
-		}
-		return 0
-	}
-	END {
-		n = split(members, f, " ")
-		for (; n > 0; n--) member[f[n]] = 1
-		for (pid in parent) if (ours(pid)) {
-			sum += ticks[pid]; memory += rss[pid]
-			if (rss[pid] >= 33554432) large = large " " pid ":" rss[pid]
-		}
-		printf "%d %.0f %.0f%s\n", all, sum * 1000 / hz, memory, large
-	}')
+	END { printf "%d %.0f %.0f%s\n", all, sum * 1000 / hz, memory, large }')
 	[ $# -ge 3 ] || return 0
 	usage_n=$1
 	# Times of processes that nobody waited for are lost again.
@@ -85,7 +62,7 @@ usage_look() {
 	fi
 	usage_ticks=$ticks
 	[ "$usage_memory" -le "$usage_peak" ] || usage_peak=$usage_memory
-	[ "$usage_root" = -1 ] || usage_high
+	[ -f "$usage_dir/container" ] || usage_high
 }
 
 # PID:BYTES...: pages that large processes share are counted once.

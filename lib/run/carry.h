@@ -1,0 +1,34 @@
+/*
+ * Results that ended with the pods of an attempt, and were taken to the record here (run/take.h),
+ * go along with the next attempt: as a tar in a layer over the image of its code, from which the
+ * script in the pod puts them back. Made before the attempt is written down, from nothing but the
+ * record: whoever is killed in between makes the same again.
+ */
+#ifndef DLRUN_RUN_CARRY_H
+#define DLRUN_RUN_CARRY_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/vec.h"
+#include "run/run.h"
+#include "run/session.h"
+#include "run/target.h"
+
+enum { CARRY_LIST_MAX = 64 << 20 };
+
+/* What has been taken: a list of NUL-terminated items. */
+enum carry_kind {
+	CARRY_FILE = 'f',      /* or a link */
+	CARRY_NOTE = 'n',      /* of the script: that file comes from the tree */
+	CARRY_NOTE_TREE = 't', /* the same of one that got the name PATH.tree */
+};
+/* prefix: of the rank here, "" or "rank-3/"; path: below it. */
+void carry_list_add(struct buf *list, enum carry_kind kind, const char *prefix, const char *path);
+
+/* *ret_ref: the image with what is carried to the next attempt of the run, which has ended; NULL:
+ * nothing is. What waits in the cluster yet is taken first. Notes (one sentence each): what is
+ * carried, or why not. Blocks. */
+int carry_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
+	struct strv *ret_notes, struct err *err);
+
+#endif

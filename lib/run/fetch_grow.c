@@ -1,0 +1,82 @@
+#include "run/fetch_grow.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum { CHUNK = 256 << 10 };
+
+static int open_here(int dir_fd, const char *name)
+{
+	return openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
+static bool is_appended_to(const char *name)
+{
+	static const char *const ends[] = {".log", "log.txt", ".out", ".err", ".jsonl", ".ndjson"};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (str_ends(name, ends[i]))
+			return true;
+	return str_eq(name, "log") || strstr(name, "tfevents");
+}
+
+uint64_t fetch_grow_offset(int dir_fd, const char *name, uint64_t size)
+{
+	AUTO_FD int fd = open_here(dir_fd, name);
+	struct stat st;
+
+	if (!is_appended_to(name) || fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+		(uint64_t)st.st_size <= FETCH_GROW_OVERLAP || (uint64_t)st.st_size >= size)
+		return 0;
+	return (uint64_t)st.st_size - FETCH_GROW_OVERLAP;
+}
+
+int fetch_grow_begin(struct fetch_grow *grow, int dir_fd, const char *name, uint64_t offset,
+	int temp_fd, const char *what, struct err *err)
+{
+	AUTO_FREE char *data = mem_alloc(CHUNK, 1);
+	struct stat st;
+	int r = 0;
+
+	fetch_grow_end(grow);
+	grow->fd = open_here(dir_fd, name);
+	if (grow->fd < 0 || fstat(grow->fd, &st) < 0)
+		st.st_size = 0;
+	grow->at = offset;
+	grow->end = (uint64_t)st.st_size;
+	grow->differs = grow->end < offset;
+	for (uint64_t at = 0; r == 0 && at < offset && !grow->differs;) {
+		uint64_t left = offset - at;
+		ssize_t n = pread(grow->fd, data, left < CHUNK ? left : CHUNK, (off_t)at);
+		grow->differs = n <= 0;
+		r = n > 0 ? fs_write_fd(temp_fd, what, data, (size_t)n, err) : 0;
+		at += n > 0 ? (uint64_t)n : 0;
+	}
+	return r;
+}
+
+bool fetch_grow_check(struct fetch_grow *grow, const void *data, size_t len)
+{
+	uint64_t left = grow->end - grow->at;
+	size_t n = len < left ? len : left;
+	AUTO_FREE char *here = n && !grow->differs ? mem_alloc(n, 1) : NULL;
+
+	if (here && (pread(grow->fd, here, n, (off_t)grow->at) != (ssize_t)n ||
+			    memcmp(here, data, n) != 0))
+		grow->differs = true;
+	grow->at += n;
+	return !grow->differs;
+}
+
+void fetch_grow_end(struct fetch_grow *grow)
+{
+	auto_fd(&grow->fd);
+	*grow = (struct fetch_grow){.fd = -1};
+}

@@ -54,7 +54,7 @@ static void set_headers(struct http_call *call)
 	struct http_exchange *x = &call->x;
 
 	add_authorization(call);
-	if (call->request.body.size <= HTTP_EXPECT_MIN)
+	if (call->request.body.size <= HTTP_EXPECT_MIN || call->http->expects_nothing)
 		x->headers = curl_slist_append(x->headers, "Expect:");
 	vec_foreach (char *, header, &call->headers)
 		add_header(x, *header);

@@ -15,6 +15,7 @@ enum {
 	HTTP_IDLE_MS = 30 * 1000,
 	HTTP_EXPECT_MIN = 8 << 20, /* larger bodies ask first (RFC 9110 section 10.1.1) */
 	HTTP_EXPECT_MS = 300,
+	HTTP_EXPECT_REFUSED = 417, /* the status (RFC 9110 section 15.5.18) */
 	HTTP_POOL_MAX = 32,
 	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
 	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
@@ -49,7 +50,8 @@ struct http {
 	struct loop_timer *drain_timer;
 	bool draining;
 	bool released;
-	int depth; /* entries of libcurl that have not returned */
+	bool expects_nothing; /* a server or a proxy has refused Expect */
+	int depth;            /* entries of libcurl that have not returned */
 };
 
 /* One exchange of a call: a request and its answer. */

@@ -36,6 +36,8 @@ static int start_answer(struct http_call *call, const char *line)
 			return fail(call, E_HTTP_PROTOCOL, "answers without a status");
 		x->status = x->status * 10 + (code[i] - '0');
 	}
+	if (x->status == HTTP_EXPECT_REFUSED)
+		call->http->expects_nothing = true;
 	/* Nobody has asked for another protocol. */
 	if (x->status < 100 || x->status == 101)
 		return fail(call, E_HTTP_PROTOCOL, "answers with a status that makes no sense");
@@ -115,10 +117,13 @@ static void trim_end(char *s, const char *chars)
 
 static int take_line(struct http_call *call, char *line)
 {
-	if (call->x.headers_over)
-		return 0; /* trailers of a chunked body */
-	if (str_starts(line, "HTTP/"))
+	bool is_over = call->x.headers_over;
+
+	/* Behind a 417 libcurl asks once more by itself. */
+	if (str_starts(line, "HTTP/") && (!is_over || call->x.status == HTTP_EXPECT_REFUSED))
 		return start_answer(call, line);
+	if (is_over)
+		return 0; /* trailers of a chunked body */
 	if (!*line)
 		return end_headers(call);
 	trim_end(line, " \t");

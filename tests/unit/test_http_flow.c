@@ -141,12 +141,20 @@ static bool answer_deaf(struct fix_conn *conn)
 	return false;
 }
 
-/* Proxies that know nothing of it: then without. */
+/* Proxies that know nothing of it: then without. Who waited too long for them is sending already
+ * and gives this connection up. */
 static bool answer_no_expect(struct fix_conn *conn)
 {
+	char first = 0;
+
 	if (!strcasestr(conn->head, "expect:"))
 		return answer_sum(conn);
-	return fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
+	if (str_eq(conn->path, "/no-expect-late"))
+		recv(conn->fd, &first, 1, MSG_PEEK);
+	fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
+	if (conn->n_rest > 0 || recv(conn->fd, &first, 1, MSG_PEEK) != 1 || first != 'P')
+		fix_wait_end(conn);
+	return true;
 }
 
 static bool answer_any(struct fix_conn *conn)
@@ -155,10 +163,11 @@ static bool answer_any(struct fix_conn *conn)
 		const char *path;
 		fix_answer_fn *answer;
 	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream}, {"/lines", answer_lines},
-		{"/no-expect", answer_no_expect}, {"/half-closed", answer_half_closed},
-		{"/deaf", answer_deaf}, {"/early", answer_early}, {"/abrupt", answer_early},
-		{"/silent", answer_silent}, {"/half", answer_silent}, {"/headers", answer_silent},
-		{"/drip", answer_drip}, {"/slow", answer_drip}};
+		{"/no-expect", answer_no_expect}, {"/no-expect-late", answer_no_expect},
+		{"/half-closed", answer_half_closed}, {"/deaf", answer_deaf},
+		{"/early", answer_early}, {"/abrupt", answer_early}, {"/silent", answer_silent},
+		{"/half", answer_silent}, {"/headers", answer_silent}, {"/drip", answer_drip},
+		{"/slow", answer_drip}};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (str_eq(rows[i].path, conn->path))
@@ -265,6 +274,26 @@ static void test_expect_is_not_known(void **state)
 	assert_int_equal(result.headers.n, 1);
 	assert_int_equal(server->n_requests, 2);
 	result_done(&result);
+}
+
+/* When the refusal comes, a part of the body has gone. libcurl 7.88 asks again on that connection:
+ * what cannot end well is over at once, and the next try does not ask. */
+static void test_expect_is_refused_late(void **state)
+{
+	AUTO_FD int fd = make_file(STREAM);
+	struct result result = {
+		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = STREAM}}};
+	struct result second = result;
+
+	(void)state;
+	client_get(&client, server->port, "/no-expect-late", &result);
+	if (result.fault)
+		assert_true(result.is_transient);
+	result_done(&result);
+	client_get(&client, server->port, "/no-expect-late", &second);
+	assert_sum(&second, STREAM);
+	assert_null(strcasestr(server->heads.v[server->n_requests - 1], "\r\nexpect:"));
+	result_done(&second);
 }
 
 static int resume_later(void *ctx, struct err *err)
@@ -1023,6 +1052,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_send_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_expect, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_expect_is_not_known, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_expect_is_refused_late, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_send_with_pauses, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_short_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_callbacks_fail, set_up, tear_down),

@@ -21,8 +21,7 @@ struct fault_row {
 };
 
 static const struct fault_row fault_rows[] = {
-	{CURLE_COULDNT_RESOLVE_HOST, NULL, E_HTTP_RESOLVE, false,
-		"has no address that can be found"},
+	{CURLE_COULDNT_RESOLVE_HOST, NULL, E_HTTP_RESOLVE, false, "could not be resolved"},
 	{CURLE_OPERATION_TIMEDOUT, NULL, E_HTTP_TIMEOUT, true, "cannot be reached in time"},
 	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
 	{CURLE_PARTIAL_FILE, NULL, E_HTTP_CLOSED, true,
@@ -208,7 +207,7 @@ static int find_proxy_fault(struct http_call *call, CURLcode result, struct err 
 	}
 	switch (result) {
 	case CURLE_COULDNT_RESOLVE_PROXY:
-		return proxy_fault(call, err, "has no address that can be found");
+		return proxy_fault(call, err, "could not be resolved");
 	case CURLE_COULDNT_CONNECT:
 		call->x.is_transient = true;
 		return proxy_fault(call, err, "cannot be reached");

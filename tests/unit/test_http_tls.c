@@ -1011,7 +1011,7 @@ static void test_own_proxy(void **state)
 	result_is_fault(&gone, E_HTTP_PROXY, false);
 	assert_string_equal(gone.message,
 		"the proxy http://no-such-proxy.invalid:1 for registry.test "
-		"has no address that can be found");
+		"could not be resolved");
 	result_done(&own);
 	result_done(&straight);
 	result_done(&by_env);
@@ -1053,7 +1053,7 @@ static void test_proxy_faults(void **state)
 		check_proxy_fault(asking, urls[i], false, " asks for a user name and password");
 		check_proxy_fault(missing, urls[i], true, " cannot be reached");
 		check_proxy_fault("http://user:s3cret@no-such-proxy.invalid:8080", urls[i], false,
-			" has no address that can be found");
+			" could not be resolved");
 	}
 	check_proxy_fault(failing, urls[1], true, " makes no connection (status 502)");
 	fix_stop(asks);

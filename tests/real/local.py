@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs on this machine: from submit to the last line, and everything that may happen meanwhile."""
 
+import contextlib
 import os
 import pty
 import select
@@ -306,7 +307,8 @@ def test_supervisor_dies_and_the_program_lives(w):
     run = submit(w, "sh", "-c", f"echo one; read x < {w.dir}/gate; echo two")
     wait_for(lambda: w.show(run)["state"] == "running" and "one" in w.ok("logs", run).out or None, "running")
     for pid in supervisor(w, run):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not supervisor(w, run), "the supervisor is gone")
     state = w.show(run)["state"]
     assert state in ("running", "lost"), state

@@ -822,6 +822,35 @@ def each_gc(w, shell):
     assert sorted(os.listdir(w.dir / "root/layers")) == ["00aa"] and not (new / "tree").exists() and (lives / "tree/file").exists()
 
 
+@each_shell
+def each_gc_of_cut_submissions(w, shell):
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    gone, old = process.pid, time.time() - 100
+    names = [f"local/incoming/t-1.{pid}" for pid in (gone, os.getpid())]
+    for name in names:
+        w.write(name, "part", base=w.dir)
+    for pid in (gone, os.getpid()):
+        names.append(f"local/runs/a-22222/.new-{pid}")
+        w.write(f"{names[-1]}/files/x", "part", base=w.dir)
+    left = lambda: [name for name in names if (w.dir / name).exists()]  # noqa: E731
+    w.write("root/layers/00aa", "layer", base=w.dir)
+    sh(w, shell, "node_of; verb_gc 3600 0")
+    assert left() == names, left()
+    # A supervisor may be about to take what is complete.
+    sh(w, shell, "node_of; verb_gc 0 0")
+    assert left() == names[1:] and os.listdir(w.dir / "root/layers") == ["00aa"], left()
+    os.utime(w.dir / names[2], (old, old))
+    sh(w, shell, "node_of; verb_gc 0 0")
+    assert left() == [names[1], names[3]], left()
+    os.utime(w.dir / names[3], (old, old))
+    sh(w, shell, "node_of; verb_gc 0 0")
+    assert left() == [names[1], names[3]] and os.listdir(w.dir / "root/layers") == ["00aa"], left()
+    shutil.rmtree(w.dir / names[3])
+    sh(w, shell, "node_of; verb_gc 0 0")
+    assert left() == [names[1]] and not os.listdir(w.dir / "root/layers"), left()
+
+
 # --- usage
 
 LOAD = "import os, time\nmemory = os.urandom(1 << 20) * 100\nif os.fork() == 0: time.sleep(100)\n" \

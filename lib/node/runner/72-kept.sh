@@ -73,7 +73,7 @@ verb_gc() {
 	done | awk '
 	{ bytes[$1] += $2; count[$1]++ }
 	END { for (kind in bytes) printf "freed %.0f %d %s\n", bytes[kind], count[kind], kind }'
-	[ "${3-}" = dry ] || kept_clean
+	[ "${3-}" = dry ] || kept_clean "$1"
 }
 
 # $kept_living: the files of attempts that have not ended; $kept_busy: one is about to come.
@@ -82,7 +82,7 @@ kept_see_runs() {
 		[ -d "$kept_dir" ] || continue
 		case $kept_dir in
 		*/.new-*)
-			kept_is_old "$kept_dir" 86400 || kept_busy=1
+			kept_is_old "$kept_dir" 86400 || kept_is_left "$kept_dir" || kept_busy=1
 			continue ;;
 		esac
 		[ -e "$kept_dir/exit" ] || judge_of "$kept_dir"
@@ -173,11 +173,25 @@ kept_end() {
 	rm -rf "$1" 2>/dev/null || { chmod -R u+rwX "$1" && rm -rf "$1"; }
 }
 
-# Half of something, which nobody has gone on with for a day.
+# PATH: of a submission whose process has ended. One that is complete may be taken over by its supervisor.
+kept_is_left() {
+	case $1 in
+	"$d_local"/incoming/[!.]*.*) ;;
+	"$d_local"/runs/*/.new-*) kept_is_old "$1" 60 || return 1 ;;
+	*) return 1 ;;
+	esac
+	kept_pid=${1##*[.-]}
+	case $kept_pid in '' | *[!0-9]*) return 1 ;; esac
+	! kill -0 "$kept_pid"
+} 2>/dev/null
+
+# AGE_S: half of something, which nobody has gone on with for a day, or for AGE_S if its process has ended.
 kept_clean() {
 	for kept_path in "$d_local"/incoming/* "$d_local"/incoming/.g* "$d_local"/runs/*/.new-* "$d_local"/plain/.new-* "$d_root"/layers/.[0-9a-f]* \
 		"$d_root"/data/.new-*; do
 		[ -e "$kept_path" ] || continue
-		! kept_is_old "$kept_path" 86400 || kept_end "$kept_path"
+		if kept_is_old "$kept_path" 86400 || { kept_is_old "$kept_path" "$1" && kept_is_left "$kept_path"; }; then
+			kept_end "$kept_path"
+		fi
 	done
 }

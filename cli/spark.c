@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -17,8 +18,7 @@ struct bucket {
 /* Whether a metric of that name may be that curve. */
 static bool is_called(const struct series_curve *curve, const char *name)
 {
-	const char *slash = strrchr(curve->dir, '/');
-	const char *last = slash ? slash + 1 : curve->dir;
+	const char *last = fs_basename(curve->dir);
 	AUTO_FREE char *in_last = mem_printf("%s/%s", last, curve->tag);
 	AUTO_FREE char *in_nested =
 		curve->nested ? mem_printf("%s/%s", curve->nested, curve->tag) : NULL;

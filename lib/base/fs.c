@@ -52,6 +52,22 @@ char *fs_join(const char *dir, const char *name)
 	return mem_printf("%s%s%s", dir, str_ends(dir, "/") ? "" : "/", name);
 }
 
+const char *fs_basename(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+char *fs_dirname(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return mem_strdup(".");
+	return mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 int fs_realpath(const char *path, char **ret, struct err *err)
 {
 	char *real = realpath(path, NULL);
@@ -254,22 +270,11 @@ static int fill_temp(int fd, const char *path, const void *data, size_t len, mod
 	return rc;
 }
 
-/* The directory part of path, "." if it has none. */
-static char *dir_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	if (!slash)
-		return mem_strdup(".");
-	return mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
 int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum fs_sync sync,
 	struct err *err)
 {
-	AUTO_FREE char *dir = dir_of(path);
+	AUTO_FREE char *dir = fs_dirname(path);
 	AUTO_FD int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const char *slash = strrchr(path, '/');
 	char temp[FS_TEMP_NAME_SIZE];
 
 	if (dir_fd < 0)
@@ -278,7 +283,7 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 	if (fd < 0)
 		return fs_error(err, errno, "making a file in %s", dir);
 	int rc = fill_temp(fd, path, data, len, mode, sync, err);
-	if (rc == 0 && renameat(dir_fd, temp, dir_fd, slash ? slash + 1 : path))
+	if (rc == 0 && renameat(dir_fd, temp, dir_fd, fs_basename(path)))
 		rc = fs_error(err, errno, "replacing %s", path);
 	if (rc) {
 		unlinkat(dir_fd, temp, 0);

@@ -20,6 +20,10 @@ int fs_error(struct err *err, int errnum, const char *fmt, ...) ERR_PRINTF(3, 4)
 
 /* Absolute path of name seen from dir; name itself if it is absolute. */
 char *fs_join(const char *dir, const char *name);
+/* What follows the last slash of path. */
+const char *fs_basename(const char *path);
+/* What lies before that slash: "/" of the root, "." where there is no slash. */
+char *fs_dirname(const char *path);
 /* Without symbolic links, "." and ".."; the path must exist. */
 int fs_realpath(const char *path, char **ret, struct err *err);
 

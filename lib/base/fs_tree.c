@@ -191,8 +191,7 @@ static bool is_emptied(const struct removal *removal)
 int fs_remove_tree(int dirfd, const char *name, struct err *err)
 {
 	AUTO(removal_done) struct removal removal = {.top_fd = dirfd, .fd = -1, .top = name};
-	const char *slash = strrchr(name, '/');
-	const char *last = slash ? slash + 1 : name;
+	const char *last = fs_basename(name);
 
 	if (!*last || str_eq(last, ".") || str_eq(last, ".."))
 		return err_set(err, E_IO, "removing %s: not a name", name);

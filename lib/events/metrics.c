@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -97,7 +98,7 @@ static bool is_split(const char *name)
 static char *name_of(const struct metrics *metrics, const struct scalar *scalar)
 {
 	const char *path = event_files_dir(metrics->files, scalar->dir);
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *name = fs_basename(path);
 	const char *nested = event_files_nested(metrics->files, scalar->dir);
 
 	if (nested && !str_is_digit(*nested) && str_is_plain(nested))

@@ -7,6 +7,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -18,13 +19,6 @@ enum { WORD_MAX = 40, NAME_MAX_BYTES = 4096 };
 static const char *const names[] = {
 	PLUGIN_FILES_PROJECTOR, "*.pt.trace.json", "*.pt.trace.json.gz", DEBUGGER "*"};
 static const char profiles[] = "*/plugins/profile/*";
-
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
 
 void plugin_files_patterns(struct strv *ret)
 {
@@ -38,7 +32,7 @@ bool plugin_files_is_one(const char *path)
 	static const char dir[] = "plugins/profile/";
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (fnmatch(names[i], name_of(path), 0) == 0)
+		if (fnmatch(names[i], fs_basename(path), 0) == 0)
 			return true;
 	for (const char *at = path; (at = strstr(at, dir)); at++)
 		if (at == path || at[-1] == '/')
@@ -48,12 +42,13 @@ bool plugin_files_is_one(const char *path)
 
 bool plugin_files_is_appended(const char *path)
 {
-	return str_starts(name_of(path), DEBUGGER);
+	return str_starts(fs_basename(path), DEBUGGER);
 }
 
 bool plugin_files_names_others(const char *path)
 {
-	return str_eq(name_of(path), PLUGIN_FILES_PROJECTOR) || str_eq(name_of(path), CHECKPOINT);
+	return str_eq(fs_basename(path), PLUGIN_FILES_PROJECTOR) ||
+	       str_eq(fs_basename(path), CHECKPOINT);
 }
 
 /*
@@ -63,7 +58,7 @@ bool plugin_files_names_others(const char *path)
 /* "./", the directory of config and path, made plain; false: it leads elsewhere. */
 static bool resolve(const char *config, const char *path, struct buf *out)
 {
-	AUTO_FREE char *dir = mem_strndup(config, (size_t)(name_of(config) - config));
+	AUTO_FREE char *dir = mem_strndup(config, (size_t)(fs_basename(config) - config));
 	AUTO_FREE char *all = mem_printf("%s%s", dir, path);
 
 	buf_adds(out, ".");
@@ -194,7 +189,7 @@ static const char *read_token(struct naming *naming, const char *at, const char 
 void plugin_files_named(const char *path, const char *text, size_t len, struct strv *ret)
 {
 	struct naming naming = {
-		.path = path, .has_tensors = str_eq(name_of(path), CHECKPOINT), .ret = ret};
+		.path = path, .has_tensors = str_eq(fs_basename(path), CHECKPOINT), .ret = ret};
 
 	for (const char *at = text, *end = text + len; at < end;)
 		at = read_token(&naming, at, end);

@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/enc.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -426,13 +427,6 @@ static void drop_first(struct strv *words, size_t n)
 	words->n -= n;
 }
 
-const char *last_component(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 bool is_assignment(const char *word)
 {
 	const char *equals = strchr(word, '=');
@@ -455,7 +449,7 @@ void parse_shebang(const char *text, size_t len, struct strv *ret)
 		return;
 	AUTO_FREE char *line = mem_strndup(first.at, text_len(&first));
 	parse_shell_line(line, ret);
-	if (ret->n && str_eq(last_component(ret->v[0]), "env"))
+	if (ret->n && str_eq(fs_basename(ret->v[0]), "env"))
 		for (skip = 1; skip < ret->n; skip++)
 			if (*ret->v[skip] != '-' && !is_assignment(ret->v[skip]))
 				break;
@@ -466,7 +460,7 @@ void parse_shebang(const char *text, size_t len, struct strv *ret)
 bool is_python_name(const char *path)
 {
 	static const char *const names[] = {"python", "pypy"};
-	const char *name = last_component(path);
+	const char *name = fs_basename(path);
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (str_starts(name, names[i])) {

@@ -56,7 +56,6 @@ struct python_options {
 };
 void parse_python_options(char *const *words, size_t n, struct python_options *ret);
 
-const char *last_component(const char *path);
 /* NAME=value in front of a command. */
 bool is_assignment(const char *word);
 

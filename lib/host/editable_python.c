@@ -23,15 +23,6 @@ enum { HEAD_MAX = 512, CFG_MAX = 64 << 10, LINKS_MAX = 16, NESTED_MAX = 4 };
  * The interpreter of a command
  */
 
-static char *parent_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	if (!slash)
-		return mem_strdup(".");
-	return slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
-}
-
 /* Relative ones of PATH and of a command are seen from the directory of the program. */
 static char *find_program(
 	const struct editable_query *query, const struct python *python, const char *name)
@@ -94,7 +85,7 @@ static char *pyenv_version(const struct editable_query *query, const char *pyenv
 			return version;
 		if (str_eq(dir, "/") || !strchr(dir, '/'))
 			break;
-		char *up = parent_of(dir);
+		char *up = fs_dirname(dir);
 		free(dir);
 		dir = up;
 	}
@@ -134,7 +125,7 @@ static char *look_through_shim(const struct editable_query *query, const char *e
 	AUTO_FREE char *pyenv = mem_strndup(exe, (size_t)(shims - exe));
 	AUTO_FREE char *version = pyenv_version(query, pyenv);
 	AUTO_FREE char *prefix = version ? pyenv_prefix(pyenv, version) : NULL;
-	AUTO_FREE char *real = prefix ? mem_printf("%s/bin/%s", prefix, last_component(exe)) : NULL;
+	AUTO_FREE char *real = prefix ? mem_printf("%s/bin/%s", prefix, fs_basename(exe)) : NULL;
 	return real && access(real, X_OK) == 0 ? TAKE(real) : NULL;
 }
 
@@ -154,7 +145,7 @@ static bool take_sibling(const char *script, const struct strv *words, struct py
 
 	if (!relocatable || fs_realpath(script, &real, NULL) < 0)
 		return false;
-	AUTO_FREE char *dir = parent_of(real);
+	AUTO_FREE char *dir = fs_dirname(real);
 	char *exe = fs_join(dir, "python");
 	take_exe(ret, exe, NULL, 0);
 	return true;
@@ -208,7 +199,7 @@ static bool is_shell(const char *word)
 	static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ksh"};
 
 	for (size_t i = 0; i < ARRAY_LEN(shells); i++)
-		if (str_eq(last_component(word), shells[i]))
+		if (str_eq(fs_basename(word), shells[i]))
 			return true;
 	return false;
 }
@@ -261,7 +252,7 @@ static bool has_project(const struct editable_query *query)
 			return true;
 		if (str_eq(dir, query->root) || str_eq(dir, "/") || !strchr(dir, '/'))
 			return false;
-		char *up = parent_of(dir);
+		char *up = fs_dirname(dir);
 		free(dir);
 		dir = up;
 	}
@@ -291,7 +282,7 @@ static bool take_uv(
 
 static bool is_uv_run(const struct strv *words, size_t i)
 {
-	return str_eq(last_component(words->v[i]), "uv") && i + 1 < words->n &&
+	return str_eq(fs_basename(words->v[i]), "uv") && i + 1 < words->n &&
 	       str_eq(words->v[i + 1], "run");
 }
 
@@ -455,14 +446,14 @@ static char *follow_link(const char *exe)
 	if (n <= 0)
 		return NULL;
 	target[n] = '\0';
-	AUTO_FREE char *dir = parent_of(exe);
+	AUTO_FREE char *dir = fs_dirname(exe);
 	return fs_join(dir, target);
 }
 
 /* pyvenv.cfg in the directory of exe or above: that directory; NULL if there is none. */
 static char *venv_of(const char *exe, struct buf *ret_cfg)
 {
-	AUTO_FREE char *bin = parent_of(exe), *up = parent_of(bin);
+	AUTO_FREE char *bin = fs_dirname(exe), *up = fs_dirname(bin);
 	char **const dirs[] = {&bin, &up};
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
@@ -491,7 +482,7 @@ static char *find_venv(const char *exe, struct buf *ret_cfg)
 /* "3.12" of "python3.12"; NULL of "python3". */
 static char *version_of(const char *exe)
 {
-	const char *name = last_component(exe);
+	const char *name = fs_basename(exe);
 	const char *digits = name + strcspn(name, "0123456789");
 	size_t len = strspn(digits, "0123456789.");
 
@@ -505,7 +496,7 @@ static void add_base_python(
 
 	if (fs_realpath(exe, &real, NULL) < 0)
 		return;
-	AUTO_FREE char *bin = parent_of(real), *prefix = parent_of(bin);
+	AUTO_FREE char *bin = fs_dirname(real), *prefix = fs_dirname(bin);
 	if (!finder->version)
 		finder->version = version_of(real);
 	if (!no_user)
@@ -525,7 +516,7 @@ static void add_home(struct finder *finder, const struct buf *cfg, const struct 
 
 	if (!home || !system || strcasecmp(system, "true") != 0)
 		return;
-	AUTO_FREE char *exe = fs_join(home, last_component(python->exe));
+	AUTO_FREE char *exe = fs_join(home, fs_basename(python->exe));
 	if (access(exe, F_OK) < 0) {
 		free(exe);
 		exe = fs_join(home, "python3");

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/enc.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -34,9 +35,7 @@ void kube_made_done(struct kube_made *made)
 
 char *kube_program_shown(const struct kube_exec *exec)
 {
-	const char *slash = strrchr(exec->command, '/');
-
-	return str_shown(slash ? slash + 1 : exec->command);
+	return str_shown(fs_basename(exec->command));
 }
 
 /*

@@ -42,7 +42,7 @@ static void apply_done(struct apply *apply)
 static int open_parent(const struct apply *apply, const char *path)
 {
 	char dir[ENTRY_PATH_MAX + 1];
-	size_t len = (size_t)(unpack_name(path) - path);
+	size_t len = (size_t)(fs_basename(path) - path);
 
 	memcpy(dir, path, len);
 	dir[len ? len - 1 : 0] = '\0';
@@ -60,7 +60,7 @@ static int leave_dir(struct apply *apply, struct err *err)
 /* Make the directory above path, which exists, the current one. */
 static int go_to_parent(struct apply *apply, const char *path, struct err *err)
 {
-	size_t name_at = (size_t)(unpack_name(path) - path), len = name_at ? name_at - 1 : 0;
+	size_t name_at = (size_t)(fs_basename(path) - path), len = name_at ? name_at - 1 : 0;
 
 	if (apply->dir_fd >= 0 && strncmp(apply->dir, path, len) == 0 && !apply->dir[len])
 		return 0;
@@ -87,7 +87,7 @@ static bool is_dir(int fd, const char *name)
 static int make_parent(void *ctx, const char *dir, struct err *err)
 {
 	struct apply *apply = ctx;
-	const char *name = unpack_name(dir);
+	const char *name = fs_basename(dir);
 	int r = go_to_parent(apply, dir, err);
 
 	if (r || mkdirat(apply->dir_fd, name, 0777) == 0)
@@ -104,7 +104,7 @@ static int make_parent(void *ctx, const char *dir, struct err *err)
 /* A directory that the layer names. */
 static int make_dir(struct apply *apply, const char *path, struct err *err)
 {
-	const char *name = unpack_name(path);
+	const char *name = fs_basename(path);
 
 	if (mkdirat(apply->dir_fd, name, 0777) == 0)
 		return 0;
@@ -188,7 +188,7 @@ static int remove_path(struct apply *apply, const char *path, struct err *err)
 		return 0;
 	if (fd < 0)
 		return fs_error(err, -fd, "removing %s", path);
-	int r = fs_remove_tree(fd, unpack_name(path), err);
+	int r = fs_remove_tree(fd, fs_basename(path), err);
 	close(fd);
 	return r;
 }
@@ -268,7 +268,7 @@ static int apply_small(struct apply *apply, struct layer_reader *reader,
 /* A second name for a file that is there. */
 static int apply_hardlink(struct apply *apply, const struct layer_member *member, struct err *err)
 {
-	const char *name = unpack_name(member->path), *target = unpack_name(member->target);
+	const char *name = fs_basename(member->path), *target = fs_basename(member->target);
 	AUTO_FD int fd = -1;
 	struct stat st;
 	int r = unpack_pool_wait(apply->pool, err);

@@ -11,13 +11,6 @@
 #include "base/mem.h"
 #include "base/par.h"
 
-const char *unpack_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /*
  * One.
  */
@@ -27,7 +20,7 @@ const char *unpack_name(const char *path)
 int unpack_create(int dir_fd, const char *path, bool exec, int *ret_fd, struct err *err)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-	const char *name = unpack_name(path);
+	const char *name = fs_basename(path);
 	mode_t mode = exec ? 0777 : 0666;
 	int fd = openat(dir_fd, name, flags, mode);
 
@@ -71,7 +64,7 @@ static int make_file(const struct unpack_job *job, struct err *err)
 static int make_link(const struct unpack_job *job, struct err *err)
 {
 	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, job->mtime};
-	const char *name = unpack_name(job->path);
+	const char *name = fs_basename(job->path);
 	int r = symlinkat(job->target, job->dir_fd, name);
 
 	if (r && errno == EEXIST) {

@@ -31,8 +31,6 @@ struct unpack_job {
 int unpack_create(int dir_fd, const char *path, bool exec, int *ret_fd, struct err *err);
 /* The last thing to do with it. A time that the file system cannot hold is left out. */
 int unpack_close(int fd, const char *path, const struct timespec *mtime, struct err *err);
-/* The last part of a path. */
-const char *unpack_name(const char *path);
 
 struct unpack_pool;
 struct unpack_pool *unpack_pool_new(void);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -104,9 +105,8 @@ static bool starts_with_program(const struct json *words, const char *program)
 {
 	const char *first =
 		words && json_kind(words) == JSON_ARRAY ? json_str(json_first(words)) : NULL;
-	const char *slash = first ? strrchr(first, '/') : NULL;
 
-	return str_eq(slash ? slash + 1 : first, program);
+	return first && str_eq(fs_basename(first), program);
 }
 
 static bool by_env(const struct json *config, const char *program, struct base_program *ret)
@@ -271,11 +271,9 @@ static const struct entry *look_up(const struct entry_list *entries, const char 
 
 static bool has_name(const struct entry_list *entries, const char *program)
 {
-	for (size_t i = 0; i < entries->n; i++) {
-		const char *path = entries->v[i].path, *slash = strrchr(path, '/');
-		if (str_eq(slash ? slash + 1 : path, program))
+	for (size_t i = 0; i < entries->n; i++)
+		if (str_eq(fs_basename(entries->v[i].path), program))
 			return true;
-	}
 	return false;
 }
 

@@ -184,8 +184,8 @@ static int put_link(struct carrying *carrying, struct layer_tar_member *member, 
 static int put_file(struct carrying *carrying, struct layer_tar_member *member, const char *path,
 	struct err *err)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	AUTO_FREE char *dir = slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
+	const char *name = fs_basename(path);
+	AUTO_FREE char *dir = fs_dirname(path);
 	AUTO_FD int dir_fd = fs_open_beneath(carrying->dir_fd, dir, O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
 

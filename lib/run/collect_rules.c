@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "events/plugin_files.h"
@@ -51,10 +52,9 @@ bool collect_is_telling(const char *path)
 	static const char *const names[] = {"params.json", "hparams.yaml", "args.json",
 		".hydra/config.yaml", ".hydra/overrides.yaml", "tensors.tsv", "metadata.tsv",
 		"sprite.png"};
-	const char *slash = strrchr(path, '/');
 	size_t len = strlen(path);
 
-	if (strstr(slash ? slash + 1 : path, "tfevents") || plugin_files_is_one(path))
+	if (strstr(fs_basename(path), "tfevents") || plugin_files_is_one(path))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		size_t n = strlen(names[i]);

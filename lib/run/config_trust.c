@@ -158,9 +158,7 @@ static bool is_listed(const struct strv *list, const char *dir)
 static bool is_called_safe(
 	const struct config *config, const struct config_files *files, const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	AUTO_FREE char *dir =
-		slash > path ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup("/");
+	AUTO_FREE char *dir = fs_dirname(path);
 
 	if (is_listed(config_list(config, "safe_directories"), dir))
 		return true;
@@ -223,12 +221,11 @@ static bool is_in_tree(const char *root, const char *file)
 
 char *config_file_named(const struct config *config, const char *from, const char *text)
 {
-	const char *slash = strrchr(from, '/');
-	AUTO_FREE char *dir = slash ? mem_strndup(from, (size_t)(slash - from)) : mem_strdup(".");
+	AUTO_FREE char *dir = fs_dirname(from);
 
 	if (str_starts(text, "~/") && !str_empty(config->home))
 		return fs_join(config->home, text + 2);
-	return fs_join(*dir ? dir : "/", text);
+	return fs_join(dir, text);
 }
 
 bool config_claim(struct config *config, const struct config_place *place, enum config_setter by,

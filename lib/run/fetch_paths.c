@@ -3,6 +3,7 @@
 
 #include "base/auto.h"
 #include "base/entry.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/fetch.h"
@@ -185,8 +186,7 @@ int fetch_paths_check(
 	err_set(err, E_FETCH_PATH, "no '%s' in the %s of %s", shown, from_tree ? "tree" : "results",
 		run_id);
 	if (from_tree) {
-		const char *slash = strrchr(unused, '/');
-		AUTO_FREE char *anywhere = mem_printf("**/%s", slash ? slash + 1 : unused);
+		AUTO_FREE char *anywhere = mem_printf("**/%s", fs_basename(unused));
 		AUTO_BUF struct buf quoted;
 
 		buf_init(&quoted, QUOTED_MAX);

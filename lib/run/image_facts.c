@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "oci/image.h"
@@ -33,8 +34,7 @@ static const char *first_word(const struct json *list)
 static bool is_shell(const char *program)
 {
 	static const char *const names[] = {"sh", "ash", "bash", "dash", "zsh"};
-	const char *slash = program ? strrchr(program, '/') : NULL,
-		   *name = slash ? slash + 1 : program;
+	const char *name = program ? fs_basename(program) : NULL;
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (str_eq(name, names[i]))

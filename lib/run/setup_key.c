@@ -186,7 +186,6 @@ static int add_link_key(struct key *key, int tree_fd, const char *path, struct e
 static int add_key(struct key *key, int tree_fd, const char *path, struct err *err)
 {
 	int fd = fs_open_beneath(tree_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-	const char *slash = strrchr(path, '/');
 	struct stat st;
 
 	key->name = path;
@@ -198,8 +197,7 @@ static int add_key(struct key *key, int tree_fd, const char *path, struct err *e
 	if (fd != -ELOOP && fd != -EMLINK)
 		return cannot_read(key, -fd, err);
 	/* The link is the last component, or what is above it is one. */
-	AUTO_FREE char *parent =
-		slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
+	AUTO_FREE char *parent = fs_dirname(path);
 	AUTO_FD int parent_fd = fs_open_beneath(tree_fd, parent, O_RDONLY | O_DIRECTORY, 0);
 	if (parent_fd < 0 || fstatat(tree_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISLNK(st.st_mode))

@@ -114,16 +114,14 @@ int setup_products_find(const char *made, const char *tree, struct strv *ret, st
 
 static int link_product(int tree_fd, const char *made, const char *product, struct err *err)
 {
-	const char *slash = strrchr(product, '/');
-	AUTO_FREE char *parent =
-		slash ? mem_strndup(product, (size_t)(slash - product)) : mem_strdup(".");
+	AUTO_FREE char *parent = fs_dirname(product);
 	AUTO_FREE char *target = fs_join(made, product);
 	AUTO_FD int fd = fs_open_beneath(tree_fd, parent, O_RDONLY | O_DIRECTORY, 0);
 
 	/* Another snapshot has no such directory, or something else there. */
 	if (fd < 0)
 		return 0;
-	if (symlinkat(target, fd, slash ? slash + 1 : product) < 0 && errno != EEXIST)
+	if (symlinkat(target, fd, fs_basename(product)) < 0 && errno != EEXIST)
 		return fs_error(err, errno, "linking %s", target);
 	return 0;
 }

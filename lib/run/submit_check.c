@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/base_program.h"
@@ -178,19 +179,12 @@ static int check_tags(const struct strv *tags, struct err *err)
  * The name
  */
 
-static const char *base_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* "train" of exp/train.py; NULL if the word names no script. */
 static char *script_name(const char *word)
 {
 	static const char *const endings[] = {
 		".py", ".sh", ".ipynb", ".jl", ".R", ".r", ".js", ".lua", ".pl", ".rb", ".m"};
-	const char *base = base_of(word);
+	const char *base = fs_basename(word);
 
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
 		if (str_ends(base, endings[i]) && strlen(base) > strlen(endings[i]))
@@ -215,7 +209,7 @@ static bool is_interpreter(const char *word)
 {
 	static const char *const names[] = {
 		"bash", "env", "julia", "node", "perl", "python", "ruby", "sh", "uv", "Rscript"};
-	const char *base = base_of(word);
+	const char *base = fs_basename(word);
 	size_t len = strcspn(base, "0123456789.");
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -250,7 +244,7 @@ static char *program_name(const struct spec *spec)
 	if (!name)
 		name = module_name(&words);
 	if (!name && words.n > 0 && !is_interpreter(words.v[0]))
-		name = mem_strdup(base_of(words.v[0]));
+		name = mem_strdup(fs_basename(words.v[0]));
 	return name;
 }
 
@@ -262,8 +256,8 @@ static int derive_name(struct submission *submission)
 	const char *const candidates[] = {
 		submission->parent ? run_name(submission->parent) : NULL,
 		program,
-		place && !str_eq(place->prefix, ".") ? base_of(place->prefix) : NULL,
-		place ? base_of(place->root) : NULL,
+		place && !str_eq(place->prefix, ".") ? fs_basename(place->prefix) : NULL,
+		place ? fs_basename(place->root) : NULL,
 		"run",
 	};
 	bool mapped;

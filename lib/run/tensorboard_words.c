@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -115,7 +116,7 @@ static char *next_word(const char **text, const char *end)
 
 static bool is_python(const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const char *name = fs_basename(path);
 
 	return str_starts(name, "python") || str_starts(name, "pypy");
 }

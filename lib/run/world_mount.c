@@ -200,7 +200,7 @@ static int make_parent(
 {
 	const char *slash = strrchr(mount->path, '/');
 
-	*ret_name = slash ? slash + 1 : mount->path;
+	*ret_name = fs_basename(mount->path);
 	return make_dirs(mount, base_fd, slash ? (size_t)(slash - mount->path) : 0, ret_fd, err);
 }
 

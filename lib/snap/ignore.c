@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "snap/ignore.h"
@@ -324,10 +325,11 @@ enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, b
 {
 	if (!chain)
 		return IGNORE_NO_MATCH;
-	const char *slash = strrchr(path, '/');
-	struct question q = {.path = path, .path_len = strlen(path), .is_dir = is_dir};
+	struct question q = {.path = path,
+		.path_len = strlen(path),
+		.name = fs_basename(path),
+		.is_dir = is_dir};
 
-	q.name = slash ? slash + 1 : path;
 	q.name_len = q.path_len - (size_t)(q.name - path);
 	for (; chain; chain = chain->next) {
 		const struct rule *rule = find_rule(chain, &q);

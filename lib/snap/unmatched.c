@@ -94,21 +94,14 @@ static char *near_member(const struct walk *walk, const struct trace *trace)
 	return mem_printf("%.*s%s", (int)skip, trace->entry, near);
 }
 
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* The first path with the name of the entry, somewhere else in the tree. */
 static const char *same_name(const struct path_list *list, const char *entry)
 {
 	vec_foreach (const struct path, path, list)
-		if (str_eq(name_of(path->path), name_of(entry)))
+		if (str_eq(fs_basename(path->path), fs_basename(entry)))
 			return path->path;
 	vec_foreach (const struct left_out, row, &list->left_out)
-		if (str_eq(name_of(row->path), name_of(entry)))
+		if (str_eq(fs_basename(row->path), fs_basename(entry)))
 			return row->path;
 	return NULL;
 }

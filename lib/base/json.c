@@ -349,7 +349,7 @@ static char *clean_text(const char *s, size_t len)
 	return buf_take(&out);
 }
 
-static struct json *make_string(const char *s)
+struct json *json_string(const char *s)
 {
 	if (!s)
 		return json_null();
@@ -399,7 +399,7 @@ void json_set_bytes(struct json *object, const char *key, const char *value, siz
 
 	if (!value || clean_len(value, len) == len) {
 		AUTO_FREE char *text = value ? mem_strndup(value, len) : NULL;
-		json_set(object, key, make_string(text));
+		json_set(object, key, json_string(text));
 		return;
 	}
 	AUTO_BUF struct buf exact;
@@ -407,8 +407,8 @@ void json_set_bytes(struct json *object, const char *key, const char *value, siz
 	buf_init(&exact, SIZE_MAX / 2);
 	base64_encode(value, len, &exact);
 	exact_key = mem_printf("%s_b64", key);
-	json_set(object, key, make_string(clean));
-	json_set(object, exact_key, make_string(exact.data));
+	json_set(object, key, json_string(clean));
+	json_set(object, exact_key, json_string(exact.data));
 }
 
 void json_set_int(struct json *object, const char *key, int64_t value)
@@ -444,7 +444,7 @@ void json_add(struct json *array, struct json *take)
 
 void json_add_str(struct json *array, const char *value)
 {
-	json_add(array, make_string(value));
+	json_add(array, json_string(value));
 }
 
 void json_add_int(struct json *array, int64_t value)

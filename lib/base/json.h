@@ -54,6 +54,7 @@ size_t json_count(const struct json *json);
 struct json *json_object(void);
 struct json *json_array(void);
 struct json *json_null(void);
+struct json *json_string(const char *value);
 struct json *json_clone(const struct json *json);
 void json_set(struct json *object, const char *key, struct json *take);
 void json_set_str(struct json *object, const char *key, const char *value);

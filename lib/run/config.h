@@ -59,9 +59,14 @@ extern const struct config_key config_keys[];
 extern const size_t config_keys_n;
 
 /* A row of the table of what a target may say. Some names stand there twice, for two kinds. */
+struct config_reading;
+typedef int config_read_fn(
+	const struct config_reading *reading, struct json **ret, struct err *err);
 struct config_target_key {
 	const char *name;
 	enum config_setter by;
+	unsigned kinds; /* of run/config_target.c, as what follows */
+	config_read_fn *read;
 	const char *help;
 	const char *example;
 };

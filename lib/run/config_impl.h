@@ -76,6 +76,23 @@ bool config_claim(struct config *config, const struct config_place *place, enum 
 	const char *key, const char *value, const char *file);
 /* Seen from the configuration file that names it, ~/ is the home; the caller frees. */
 char *config_file_named(const struct config *config, const char *from, const char *text);
+
+/* What is being read: a value of a target or registry, or a member of one. */
+struct config_reading {
+	struct config *config;
+	const struct config_place *place;
+	const struct yaml *node;
+	const char *name; /* "data", "results.pvc" */
+};
+/* A member that a map may have. */
+struct config_member {
+	const char *name;
+	config_read_fn *read;
+};
+/* A map of members to *ret, also what was read before an error. */
+int config_read_members(const struct config_reading *reading, const struct config_member *members,
+	size_t n, struct json **ret, struct err *err);
+config_read_fn config_read_string; /* a string; not an empty one */
 /* What a file says of a registry, over *json, which is what is known of it from lower layers (NULL:
  * nothing): replaced. */
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/yaml_json.h"
 #include "kube/service.h"
 #include "oci/ref.h"
 #include "run/config_impl.h"
@@ -62,121 +63,80 @@ int config_set_registry(const char *what, const char *text, struct json **json, 
  * The map
  */
 
-struct reading {
-	struct config *config;
-	const char *what;
-	struct json *json;
-};
-
-static int read_repository(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+/* What does not count before it is confirmed is not kept. file: that it names, or NULL. */
+static void keep_if_counts(
+	const struct config_reading *reading, const char *file, struct json **value)
 {
-	AUTO_FREE char *what = mem_printf("%s.%s", reading->what, node->key);
+	AUTO_FREE char *row = mem_printf("registry.%s", reading->node->key);
+	enum config_setter by = config_keys[config_key_index(row)].by;
+
+	if (config_claim(
+		    reading->config, reading->place, by, reading->name, reading->node->text, file))
+		return;
+	json_free(*value);
+	*value = NULL;
+}
+
+static int read_repository(const struct config_reading *reading, struct json **ret, struct err *err)
+{
 	AUTO_ERR struct err cause = {0};
 
-	if (check_repository(what, node->text, &cause) < 0) {
-		config_place_prefix(&cause, place);
-		return err_move(err, &cause);
-	}
-	json_set_str(reading->json, node->key, node->text);
-	return 0;
+	int r = config_read_string(reading, ret, err);
+	if (r < 0 || check_repository(reading->name, reading->node->text, &cause) == 0)
+		return r;
+	config_place_prefix(&cause, reading->place);
+	return err_move(err, &cause);
 }
 
-static int read_ca(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+static int read_ca(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	if (str_starts(node->text, "~/") && str_empty(reading->config->home))
-		return config_place_errorf(err, place, "%s.ca: HOME is not set", reading->what);
-	AUTO_FREE char *path = config_file_named(reading->config, place->file, node->text);
-	json_set_str(reading->json, "ca", path);
-	return 0;
-}
-
-static int read_insecure(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
-{
-	bool on = str_eq(node->text, "true");
-
-	if (!node->plain || (!on && !str_eq(node->text, "false")))
+	int r = config_read_string(reading, ret, err);
+	if (r < 0)
+		return r;
+	if (str_starts(reading->node->text, "~/") && str_empty(reading->config->home))
 		return config_place_errorf(
-			err, place, "%s.insecure must be true or false", reading->what);
-	json_set_bool(reading->json, "insecure", on);
+			err, reading->place, "%s: HOME is not set", reading->name);
+	AUTO_FREE char *path =
+		config_file_named(reading->config, reading->place->file, reading->node->text);
+	json_free(*ret);
+	*ret = json_string(path);
+	keep_if_counts(reading, path, ret);
 	return 0;
 }
 
-static int read_forward(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+static int read_insecure(const struct config_reading *reading, struct json **ret, struct err *err)
+{
+	int r = config_read_string(reading, ret, err);
+	if (r < 0)
+		return r;
+	json_free(*ret);
+	*ret = yaml_to_json(reading->node);
+	if (json_kind(*ret) != JSON_BOOL)
+		return config_place_errorf(
+			err, reading->place, "%s must be true or false", reading->name);
+	if (str_eq(reading->node->text, "true"))
+		keep_if_counts(reading, NULL, ret);
+	return 0;
+}
+
+static int read_forward(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	AUTO_ERR struct err cause = {0};
 	struct kube_service_port where;
 
-	if (kube_service_parse(node->text, &where, &cause) < 0) {
-		config_place_prefix(&cause, place);
-		return err_move(err, &cause);
-	}
-	json_set_str(reading->json, "forward", node->text);
-	return 0;
-}
-
-static const struct {
-	const char *name;
-	int (*read)(const struct reading *, const struct yaml *, const struct config_place *,
-		struct err *);
-} members[] = {{"push", read_repository}, {"pull", read_repository}, {"ca", read_ca},
-	{"insecure", read_insecure}, {"forward", read_forward}};
-
-/* What does not count before it is confirmed is not kept. */
-static void check_member(
-	const struct reading *reading, const struct yaml *node, const struct config_place *place)
-{
-	AUTO_FREE char *row = mem_printf("registry.%s", node->key);
-	AUTO_FREE char *key = mem_printf("%s.%s", reading->what, node->key);
-	enum config_setter by = config_keys[config_key_index(row)].by;
-	bool is_harmless = str_eq(node->key, "insecure") && str_eq(node->text, "false");
-	const char *file = str_eq(node->key, "ca") ? json_get_str(reading->json, node->key) : NULL;
-
-	if (!is_harmless && !config_claim(reading->config, place, by, key, node->text, file))
-		json_remove(reading->json, node->key);
-}
-
-static int read_member(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
-{
-	const char *known[ARRAY_LEN(members)];
-
-	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-		known[i] = members[i].name;
-		if (!str_eq(node->key, members[i].name))
-			continue;
-		if (node->kind != YAML_SCALAR || yaml_is_null(node) || !*node->text) {
-			AUTO_FREE char *name = mem_printf("%s.%s", reading->what, node->key);
-			if (node->kind == YAML_SCALAR)
-				return config_place_errorf(err, place, "%s has no value", name);
-			return config_wrong_kind(err, place, name, "a single value", node);
-		}
-		int r = members[i].read(reading, node, place, err);
-		if (r == 0)
-			check_member(reading, node, place);
+	int r = config_read_string(reading, ret, err);
+	if (r < 0)
 		return r;
+	if (kube_service_parse(reading->node->text, &where, &cause) == 0) {
+		keep_if_counts(reading, NULL, ret);
+		return 0;
 	}
-	return config_unknown_key(err, place, reading->what, node, known, ARRAY_LEN(members), NULL);
+	config_place_prefix(&cause, reading->place);
+	return err_move(err, &cause);
 }
 
-static int read_members(const struct reading *reading, const struct yaml *node,
-	const struct config_place *place, struct err *err)
-{
-	int r = 0;
-
-	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
-		struct config_place here = config_place_of(place, item);
-
-		r = read_member(reading, item, &here, err);
-	}
-	if (r < 0 || json_get(reading->json, "push"))
-		return r;
-	config_place_errorf(err, place, "%s has no push", reading->what);
-	return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
-}
+static const struct config_member members[] = {{"push", read_repository}, {"pull", read_repository},
+	{"ca", read_ca}, {"insecure", read_insecure}, {"forward", read_forward}};
 
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
 	const struct config_place *place, struct json **json, struct err *err)
@@ -192,10 +152,14 @@ int config_read_registry(struct config *config, const char *what, const struct y
 		config_place_prefix(&cause, place);
 		return err_move(err, &cause);
 	}
-	object = json_object();
-	int r = read_members(&(struct reading){config, what, object}, node, place, err);
+	const struct config_reading reading = {config, place, node, what};
+	int r = config_read_members(&reading, members, ARRAY_LEN(members), &object, err);
 	if (r < 0)
 		return r;
+	if (!json_get(object, "push")) {
+		config_place_errorf(err, place, "%s has no push", what);
+		return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
+	}
 	json_free(*json);
 	*json = TAKE(object);
 	return 0;

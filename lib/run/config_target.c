@@ -13,17 +13,7 @@
  * The keys of a target: kept as JSON under their names.
  */
 
-/* What is being read: a value of a target, or a member of one. */
-struct reading {
-	struct config *config;
-	const struct config_place *place;
-	const struct yaml *node;
-	const char *name; /* "data", "results.pvc" */
-};
-
-typedef int read_fn(const struct reading *reading, struct json **ret, struct err *err);
-
-static int wrong_kind(const struct reading *reading, const char *wanted, struct err *err)
+static int wrong_kind(const struct config_reading *reading, const char *wanted, struct err *err)
 {
 	return config_wrong_kind(err, reading->place, reading->name, wanted, reading->node);
 }
@@ -37,24 +27,27 @@ static bool is_text(const struct yaml *node)
  * Simple values
  */
 
-static int read_text(const struct reading *reading, struct json **ret, struct err *err)
+int config_read_string(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	if (!is_text(reading->node))
+	if (reading->node->kind != YAML_SCALAR)
 		return wrong_kind(reading, "a single value", err);
+	if (!is_text(reading->node))
+		return config_place_errorf(err, reading->place, "%s has no value", reading->name);
 	*ret = yaml_to_json_text(reading->node);
 	return 0;
 }
 
 /* null: none, which is another thing than nothing being said. */
-static int read_text_or_null(const struct reading *reading, struct json **ret, struct err *err)
+static int read_text_or_null(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (!yaml_is_null(reading->node))
-		return read_text(reading, ret, err);
+		return config_read_string(reading, ret, err);
 	*ret = json_null();
 	return 0;
 }
 
-static int read_bool(const struct reading *reading, struct json **ret, struct err *err)
+static int read_bool(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	AUTO_FREE char *shown = NULL;
 
@@ -68,13 +61,13 @@ static int read_bool(const struct reading *reading, struct json **ret, struct er
 		err, reading->place, "%s must be true or false, not '%s'", reading->name, shown);
 }
 
-static int read_scalar_as(const struct reading *reading, enum config_type type, const char *choices,
-	struct json **ret, struct err *err)
+static int read_scalar_as(const struct config_reading *reading, enum config_type type,
+	const char *choices, struct json **ret, struct err *err)
 {
 	const struct config_key key = {.name = reading->name, .type = type, .choices = choices};
 	AUTO_ERR struct err cause = {0};
 
-	int r = read_text(reading, ret, err);
+	int r = config_read_string(reading, ret, err);
 	if (r < 0 || config_check_scalar(&key, reading->node->text, &cause) == 0)
 		return r;
 	if (type == CONFIG_ENUM)
@@ -82,34 +75,31 @@ static int read_scalar_as(const struct reading *reading, enum config_type type, 
 	return config_place_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
 }
 
-static int read_duration(const struct reading *reading, struct json **ret, struct err *err)
+static int read_duration(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_scalar_as(reading, CONFIG_DURATION, NULL, ret, err);
 }
 
-static int read_size(const struct reading *reading, struct json **ret, struct err *err)
+static int read_size(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_scalar_as(reading, CONFIG_SIZE, NULL, ret, err);
 }
 
-static int read_security(const struct reading *reading, struct json **ret, struct err *err)
+static int read_security(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_scalar_as(reading, CONFIG_ENUM, "auto image restricted", ret, err);
 }
 
 /* A name with ~/ or a relative one is that of a file beside the configuration. */
-static int read_file_name(const struct reading *reading, struct json **ret, struct err *err)
+static int read_file_name(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	AUTO_FREE char *path = NULL;
-
-	int r = read_text(reading, ret, err);
+	int r = config_read_string(reading, ret, err);
 	if (r < 0)
 		return r;
-	path = config_file_named(reading->config, reading->place->file, reading->node->text);
+	AUTO_FREE char *path =
+		config_file_named(reading->config, reading->place->file, reading->node->text);
 	json_free(*ret);
-	AUTO_JSON struct json *holder = json_object();
-	json_set_str(holder, "v", path);
-	*ret = json_clone(json_get(holder, "v"));
+	*ret = json_string(path);
 	return 0;
 }
 
@@ -117,14 +107,8 @@ static int read_file_name(const struct reading *reading, struct json **ret, stru
  * Maps and lists
  */
 
-/* The members that a map may have. */
-struct member {
-	const char *name;
-	read_fn *read;
-};
-
-static int read_members(const struct reading *reading, const struct member *members, size_t n,
-	struct json **ret, struct err *err)
+int config_read_members(const struct config_reading *reading, const struct config_member *members,
+	size_t n, struct json **ret, struct err *err)
 {
 	const char *known[16];
 
@@ -137,7 +121,7 @@ static int read_members(const struct reading *reading, const struct member *memb
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
 		struct config_place here = config_place_of(reading->place, item);
-		struct reading inner = {reading->config, &here, item, name};
+		struct config_reading inner = {reading->config, &here, item, name};
 		struct json *value = NULL;
 		size_t i = 0;
 
@@ -155,8 +139,8 @@ static int read_members(const struct reading *reading, const struct member *memb
 }
 
 /* A map of any names to values of one kind. */
-static int read_named(
-	const struct reading *reading, read_fn *read, struct json **ret, struct err *err)
+static int read_named(const struct config_reading *reading, config_read_fn *read, struct json **ret,
+	struct err *err)
 {
 	if (reading->node->kind != YAML_MAP)
 		return wrong_kind(reading, "a map", err);
@@ -165,7 +149,8 @@ static int read_named(
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
 		struct config_place here = config_place_of(reading->place, item);
 		struct json *value = NULL;
-		int r = read(&(struct reading){reading->config, &here, item, name}, &value, err);
+		int r = read(
+			&(struct config_reading){reading->config, &here, item, name}, &value, err);
 
 		if (value)
 			json_set(*ret, item->key, value);
@@ -175,15 +160,15 @@ static int read_named(
 	return 0;
 }
 
-static int read_items(
-	const struct reading *reading, read_fn *read, struct json **ret, struct err *err)
+static int read_items(const struct config_reading *reading, config_read_fn *read, struct json **ret,
+	struct err *err)
 {
 	if (reading->node->kind != YAML_LIST)
 		return wrong_kind(reading, "a list", err);
 	*ret = json_array();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		struct config_place here = config_place_of(reading->place, item);
-		struct reading inner = {reading->config, &here, item, reading->name};
+		struct config_reading inner = {reading->config, &here, item, reading->name};
 		struct json *value = NULL;
 		int r = read(&inner, &value, err);
 
@@ -196,30 +181,30 @@ static int read_items(
 }
 
 /* As it stands there: parts of Kubernetes objects. */
-static int read_as_json(const struct reading *reading, struct json **ret, struct err *err)
+static int read_as_json(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	(void)err;
 	*ret = yaml_to_json(reading->node);
 	return 0;
 }
 
-static int read_objects(const struct reading *reading, struct json **ret, struct err *err)
+static int read_objects(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (reading->node->kind != YAML_LIST)
 		return wrong_kind(reading, "a list", err);
 	return read_as_json(reading, ret, err);
 }
 
-static int read_text_map(const struct reading *reading, struct json **ret, struct err *err)
+static int read_text_map(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	return read_named(reading, read_text, ret, err);
+	return read_named(reading, config_read_string, ret, err);
 }
 
 /*
  * What has a shape of its own
  */
 
-static int read_data_path(const struct reading *reading, struct json **ret, struct err *err)
+static int read_data_path(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	const struct yaml *node = reading->node;
 
@@ -230,7 +215,7 @@ static int read_data_path(const struct reading *reading, struct json **ret, stru
 	return 0;
 }
 
-static int read_local_data(const struct reading *reading, struct json **ret, struct err *err)
+static int read_local_data(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (reading->node->kind != YAML_MAP)
 		return wrong_kind(reading, "a map of tree paths to places", err);
@@ -238,8 +223,8 @@ static int read_local_data(const struct reading *reading, struct json **ret, str
 }
 
 /* Exactly one of the members that say where it is. */
-static int check_source(const struct reading *reading, const struct json *json, const char *sources,
-	struct err *err)
+static int check_source(const struct config_reading *reading, const struct json *json,
+	const char *sources, struct err *err)
 {
 	AUTO_FREE char *words = mem_strdup(sources);
 	char *rest = words;
@@ -253,26 +238,29 @@ static int check_source(const struct reading *reading, const struct json *json, 
 		err, reading->place, "%s must have exactly one of: %s", reading->name, sources);
 }
 
-static int read_volume_source(const struct reading *reading, struct json **ret, struct err *err)
+static int read_volume_source(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
-		{"host_path", read_text}, {"sub_path", read_text}, {"read_only", read_bool}};
-	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", config_read_string},
+		{"nfs", config_read_string}, {"host_path", config_read_string},
+		{"sub_path", config_read_string}, {"read_only", read_bool}};
+	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
 }
 
-static int read_kube_data(const struct reading *reading, struct json **ret, struct err *err)
+static int read_kube_data(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_named(reading, read_volume_source, ret, err);
 }
 
-static int read_volume(const struct reading *reading, struct json **ret, struct err *err)
+static int read_volume(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
-		{"host_path", read_text}, {"sub_path", read_text}, {"read_only", read_bool},
-		{"path", read_text}};
-	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", config_read_string},
+		{"nfs", config_read_string}, {"host_path", config_read_string},
+		{"sub_path", config_read_string}, {"read_only", read_bool},
+		{"path", config_read_string}};
+	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	if (r < 0)
 		return r;
@@ -283,42 +271,42 @@ static int read_volume(const struct reading *reading, struct json **ret, struct 
 	return check_source(reading, *ret, "pvc nfs host_path", err);
 }
 
-static int read_volumes(const struct reading *reading, struct json **ret, struct err *err)
+static int read_volumes(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_items(reading, read_volume, ret, err);
 }
 
-static int read_results(const struct reading *reading, struct json **ret, struct err *err)
+static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct member members[] = {{"pvc", read_text}, {"nfs", read_text},
-		{"claim", read_size}, {"emptyDir", read_bool}, {"sub_path", read_text},
-		{"storage_class", read_text}};
-	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", config_read_string},
+		{"nfs", config_read_string}, {"claim", read_size}, {"emptyDir", read_bool},
+		{"sub_path", config_read_string}, {"storage_class", config_read_string}};
+	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir", err);
 }
 
-static int read_gpu_type(const struct reading *reading, struct json **ret, struct err *err)
+static int read_gpu_type(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct member members[] = {{"resource", read_text},
+	static const struct config_member members[] = {{"resource", config_read_string},
 		{"node_selector", read_text_map}, {"tolerations", read_objects}};
 
-	return read_members(reading, members, ARRAY_LEN(members), ret, err);
+	return config_read_members(reading, members, ARRAY_LEN(members), ret, err);
 }
 
-static int read_gpu_types(const struct reading *reading, struct json **ret, struct err *err)
+static int read_gpu_types(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_named(reading, read_gpu_type, ret, err);
 }
 
-static int read_registry(const struct reading *reading, struct json **ret, struct err *err)
+static int read_registry(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return config_read_registry(
 		reading->config, reading->name, reading->node, reading->place, ret, err);
 }
 
 /* A path on the nodes, or that it is to be sent there. */
-static int read_node_place(const struct reading *reading, struct json **ret, struct err *err)
+static int read_node_place(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	const struct yaml *node = reading->node;
 
@@ -330,13 +318,13 @@ static int read_node_place(const struct reading *reading, struct json **ret, str
 	return 0;
 }
 
-static int read_node_data(const struct reading *reading, struct json **ret, struct err *err)
+static int read_node_data(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_named(reading, read_node_place, ret, err);
 }
 
-static int add_hosts(
-	const struct reading *reading, const struct yaml *item, struct strv *hosts, struct err *err)
+static int add_hosts(const struct config_reading *reading, const struct yaml *item,
+	struct strv *hosts, struct err *err)
 {
 	struct config_place here = config_place_of(reading->place, item);
 	AUTO_ERR struct err cause = {0};
@@ -349,7 +337,7 @@ static int add_hosts(
 }
 
 /* Ranges are written out: what is kept is a list of hosts. */
-static int read_hosts(const struct reading *reading, struct json **ret, struct err *err)
+static int read_hosts(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	const struct yaml *node = reading->node;
 	AUTO_STRV struct strv hosts = {0};
@@ -369,7 +357,7 @@ static int read_hosts(const struct reading *reading, struct json **ret, struct e
 	return 0;
 }
 
-static int read_runtime(const struct reading *reading, struct json **ret, struct err *err)
+static int read_runtime(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_scalar_as(reading, CONFIG_ENUM, "host podman docker", ret, err);
 }
@@ -388,105 +376,79 @@ static const struct {
 	{"kubernetes", KUBERNETES, "a target of kind kubernetes"},
 	{"ssh", SSH, "a target of kind ssh"}};
 
-/* In the order of config_target_keys. */
-static const struct reader {
-	unsigned kinds;
-	read_fn *read;
-} readers[] = {
-	{LOCAL | KUBERNETES | SSH, read_text},
-	{KUBERNETES, read_text_map},
-	{LOCAL | KUBERNETES | SSH, read_text},
-	{KUBERNETES, read_text},
-	{LOCAL, read_local_data},
-	{KUBERNETES, read_kube_data},
-	{SSH, read_node_data},
-	{SSH, read_text},
-	{KUBERNETES, read_gpu_types},
-	{KUBERNETES, read_bool},
-	{SSH, read_hosts},
-	{KUBERNETES, read_text},
-	{KUBERNETES, read_text_map},
-	{KUBERNETES, read_duration},
-	{KUBERNETES, read_text},
-	{KUBERNETES, read_file_name},
-	{KUBERNETES, read_text},
-	{KUBERNETES, read_text},
-	{KUBERNETES, read_text},
-	{LOCAL | KUBERNETES, read_registry},
-	{KUBERNETES, read_results},
-	{SSH, read_runtime},
-	{KUBERNETES, read_security},
-	{KUBERNETES, read_text_or_null},
-	{KUBERNETES, read_duration},
-	{KUBERNETES, read_volumes},
-};
-
 const struct config_target_key config_target_keys[] = {
-	{"kind", CONFIG_BY_PROJECT,
+	{"kind", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, config_read_string,
 		"What it is: local (this machine), kubernetes, or ssh (SSH hosts)",
 		"kind: kubernetes"},
-	{"annotations", CONFIG_BY_PROJECT, "Added to everything that is made in the cluster",
-		"annotations: {team: vision}"},
-	{"before", CONFIG_BY_PROJECT, "As before: at the top, for this target",
-		"before: source /opt/env.sh"},
-	{"context", CONFIG_BY_PROJECT, "Context of the kubeconfig. Default: the current one",
-		"context: research-a"},
-	{"data", CONFIG_BY_PROJECT, "Where the paths of data: are on this machine",
+	{"annotations", CONFIG_BY_PROJECT, KUBERNETES, read_text_map,
+		"Added to everything that is made in the cluster", "annotations: {team: vision}"},
+	{"before", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, config_read_string,
+		"As before: at the top, for this target", "before: source /opt/env.sh"},
+	{"context", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+		"Context of the kubeconfig. Default: the current one", "context: research-a"},
+	{"data", CONFIG_BY_PROJECT, LOCAL, read_local_data,
+		"Where the paths of data: are on this machine",
 		"data: {data/imagenet: /srv/imagenet}"},
-	{"data", CONFIG_BY_PROJECT, "Where the paths of data: are in the cluster",
+	{"data", CONFIG_BY_PROJECT, KUBERNETES, read_kube_data,
+		"Where the paths of data: are in the cluster",
 		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}}"},
-	{"data", CONFIG_BY_PROJECT,
+	{"data", CONFIG_BY_PROJECT, SSH, read_node_data,
 		"Where the paths of data: are on the nodes; sync: sent once, and kept there",
 		"data: {data/imagenet: /srv/imagenet, data/labels: sync}"},
-	{"dir", CONFIG_BY_CONFIRMED, "Where dlrun keeps its things on the nodes. Default: ~/.dlrun",
-		"dir: /scratch/me"},
-	{"gpu_types", CONFIG_BY_PROJECT, "What --gpu-type NAME stands for",
+	{"dir", CONFIG_BY_CONFIRMED, SSH, config_read_string,
+		"Where dlrun keeps its things on the nodes. Default: ~/.dlrun", "dir: /scratch/me"},
+	{"gpu_types", CONFIG_BY_PROJECT, KUBERNETES, read_gpu_types,
+		"What --gpu-type NAME stands for",
 		"gpu_types: {h100: {resource: nvidia.com/gpu, node_selector: {gpu: h100}, "
 		"tolerations: []}}"},
-	{"host_path", CONFIG_BY_PROJECT, "Whether volumes may be directories of nodes",
-		"host_path: true"},
-	{"hosts", CONFIG_BY_PROJECT,
+	{"host_path", CONFIG_BY_PROJECT, KUBERNETES, read_bool,
+		"Whether volumes may be directories of nodes", "host_path: true"},
+	{"hosts", CONFIG_BY_PROJECT, SSH, read_hosts,
 		"Hosts as ssh knows them, with ranges; one that is free is taken. Default: the "
 		"target's name",
 		"hosts: [gpu1, me@gpu2, \"gpu[03-16]\"]"},
-	{"image_pull_secret", CONFIG_BY_PROJECT, "Secret with the login for the registry",
-		"image_pull_secret: regcred"},
-	{"labels", CONFIG_BY_PROJECT, "Added to everything that is made in the cluster",
-		"labels: {team: vision}"},
-	{"linger", CONFIG_BY_PROJECT, "As linger: at the top, for this target", "linger: 30m"},
-	{"namespace", CONFIG_BY_PROJECT, "Namespace. Default: that of the context",
-		"namespace: me"},
-	{"overlay", CONFIG_BY_TREE, "A file with parts of a pod that are merged into every pod",
-		"overlay: pod.yaml"},
-	{"platform", CONFIG_BY_PROJECT, "Platform of the nodes", "platform: linux/amd64"},
-	{"priority", CONFIG_BY_PROJECT, "PriorityClass, with a queue the WorkloadPriorityClass",
-		"priority: low"},
-	{"queue", CONFIG_BY_PROJECT, "LocalQueue of Kueue", "queue: gpu"},
-	{"registry", CONFIG_BY_PROJECT, "As registry: at the top, for this target",
+	{"image_pull_secret", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+		"Secret with the login for the registry", "image_pull_secret: regcred"},
+	{"labels", CONFIG_BY_PROJECT, KUBERNETES, read_text_map,
+		"Added to everything that is made in the cluster", "labels: {team: vision}"},
+	{"linger", CONFIG_BY_PROJECT, KUBERNETES, read_duration,
+		"As linger: at the top, for this target", "linger: 30m"},
+	{"namespace", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+		"Namespace. Default: that of the context", "namespace: me"},
+	{"overlay", CONFIG_BY_TREE, KUBERNETES, read_file_name,
+		"A file with parts of a pod that are merged into every pod", "overlay: pod.yaml"},
+	{"platform", CONFIG_BY_PROJECT, KUBERNETES, config_read_string, "Platform of the nodes",
+		"platform: linux/amd64"},
+	{"priority", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+		"PriorityClass, with a queue the WorkloadPriorityClass", "priority: low"},
+	{"queue", CONFIG_BY_PROJECT, KUBERNETES, config_read_string, "LocalQueue of Kueue",
+		"queue: gpu"},
+	{"registry", CONFIG_BY_PROJECT, LOCAL | KUBERNETES, read_registry,
+		"As registry: at the top, for this target",
 		"registry: registry.example.com/me/dlrun"},
-	{"results", CONFIG_BY_PROJECT, "Storage of $DLRUN_OUTPUT_DIR", "results: {pvc: results}"},
-	{"runtime", CONFIG_BY_PROJECT,
+	{"results", CONFIG_BY_PROJECT, KUBERNETES, read_results, "Storage of $DLRUN_OUTPUT_DIR",
+		"results: {pvc: results}"},
+	{"runtime", CONFIG_BY_PROJECT, SSH, read_runtime,
 		"What programs run in: host, the node's own system; podman or docker there, with "
 		"image:",
 		"runtime: podman"},
-	{"security", CONFIG_BY_PROJECT,
+	{"security", CONFIG_BY_PROJECT, KUBERNETES, read_security,
 		"auto: as the namespace demands; image: as the image says; restricted",
 		"security: auto"},
-	{"service_account", CONFIG_BY_PROJECT, "Of the pods, with its token mounted; null: none",
-		"service_account: trainer"},
-	{"ttl", CONFIG_BY_PROJECT, "How long the cluster keeps what has ended. Default: 7d",
-		"ttl: 7d"},
-	{"volumes", CONFIG_BY_PROJECT, "Further volumes",
+	{"service_account", CONFIG_BY_PROJECT, KUBERNETES, read_text_or_null,
+		"Of the pods, with its token mounted; null: none", "service_account: trainer"},
+	{"ttl", CONFIG_BY_PROJECT, KUBERNETES, read_duration,
+		"How long the cluster keeps what has ended. Default: 7d", "ttl: 7d"},
+	{"volumes", CONFIG_BY_PROJECT, KUBERNETES, read_volumes, "Further volumes",
 		"volumes: [{pvc: scratch, path: /scratch}]"},
 };
 const size_t config_target_keys_n = ARRAY_LEN(config_target_keys);
-_Static_assert(ARRAY_LEN(config_target_keys) == ARRAY_LEN(readers), "each key has a reader");
 
 /*
  * Targets
  */
 
-static int find_kind(const struct reading *reading, unsigned *ret, struct err *err)
+static int find_kind(const struct config_reading *reading, unsigned *ret, struct err *err)
 {
 	const struct yaml *node = yaml_get(reading->node, "kind");
 
@@ -505,22 +467,23 @@ static int find_kind(const struct reading *reading, unsigned *ret, struct err *e
 	return err_hint(err, "kind: ssh");
 }
 
-static const struct reader *find_reader(const char *name, unsigned kind)
+static const struct config_target_key *find_key(const char *name, unsigned kind)
 {
 	for (size_t i = 0; i < config_target_keys_n; i++)
-		if (str_eq(name, config_target_keys[i].name) && (readers[i].kinds & kind))
-			return &readers[i];
+		if (str_eq(name, config_target_keys[i].name) &&
+			(config_target_keys[i].kinds & kind))
+			return &config_target_keys[i];
 	return NULL;
 }
 
 static int fail_unknown(
 	const struct config_place *place, const struct yaml *item, unsigned kind, struct err *err)
 {
-	const char *known[ARRAY_LEN(readers)];
+	const char *known[ARRAY_LEN(config_target_keys)];
 	size_t n = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(readers); i++)
-		if (readers[i].kinds & kind)
+	for (size_t i = 0; i < config_target_keys_n; i++)
+		if (config_target_keys[i].kinds & kind)
 			known[n++] = config_target_keys[i].name;
 	const char *what = "";
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
@@ -530,21 +493,20 @@ static int fail_unknown(
 }
 
 /* Keeps the value of a key unless it does not count before it is confirmed. */
-static void keep_value(const struct reading *reading, const struct config_place *place,
-	const struct reader *reader, const char *name, struct json *target, struct json *value)
+static void keep_value(const struct config_reading *reading, const struct config_place *place,
+	const struct config_target_key *key, struct json *target, struct json *value)
 {
-	const struct config_target_key *key = &config_target_keys[reader - readers];
-	AUTO_FREE char *full = mem_printf("targets.%s.%s", reading->name, name);
-	bool is_default = str_eq(name, "dir") && str_eq(json_str(value), NODE_ROOT_DEFAULT);
+	AUTO_FREE char *full = mem_printf("targets.%s.%s", reading->name, key->name);
+	bool is_default = str_eq(key->name, "dir") && str_eq(json_str(value), NODE_ROOT_DEFAULT);
 
 	if (is_default || config_claim(reading->config, place, key->by, full, json_str(value),
 				  key->by == CONFIG_BY_TREE ? json_str(value) : NULL))
-		json_set(target, name, value);
+		json_set(target, key->name, value);
 	else
 		json_free(value);
 }
 
-static int read_target(const struct reading *reading, struct json **ret, struct err *err)
+static int read_target(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	unsigned kind = 0;
 
@@ -554,17 +516,17 @@ static int read_target(const struct reading *reading, struct json **ret, struct 
 	int r = find_kind(reading, &kind, err);
 	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
 		struct config_place here = config_place_of(reading->place, item);
-		const struct reader *reader = find_reader(item->key, kind);
+		const struct config_target_key *key = find_key(item->key, kind);
 		struct json *value = NULL;
 
-		if (!reader)
+		if (!key)
 			return fail_unknown(&here, item, kind, err);
-		r = reader->read(
-			&(struct reading){reading->config, &here, item, item->key}, &value, err);
+		r = key->read(&(struct config_reading){reading->config, &here, item, item->key},
+			&value, err);
 		if (value)
-			keep_value(reading, &here, reader, item->key, *ret, value);
+			keep_value(reading, &here, key, *ret, value);
 		if (r < 0)
-			err_hint(err, "%s", config_target_keys[reader - readers].example);
+			err_hint(err, "%s", key->example);
 	}
 	return r;
 }
@@ -584,7 +546,8 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 		struct config_place here = config_place_of(place, item);
 		struct json *target = NULL;
 
-		r = read_target(&(struct reading){config, &here, item, item->key}, &target, err);
+		r = read_target(
+			&(struct config_reading){config, &here, item, item->key}, &target, err);
 		if (target)
 			json_set(value->json, item->key, target);
 	}

@@ -5,6 +5,14 @@
 
 #include "base/mem.h"
 
+bool env_name_is_valid(const char *s, size_t len)
+{
+	static const char chars[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+
+	return len > 0 && strspn(s, chars) >= len && (*s < '0' || *s > '9');
+}
+
 static bool names(const char *pair, const char *name, size_t len)
 {
 	return strncmp(pair, name, len) == 0 && pair[len] == '=';

@@ -5,9 +5,12 @@
 #define DLRUN_BASE_ENV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/vec.h"
 
+/* Whether the first len bytes of s can name a variable: [A-Za-z_][A-Za-z0-9_]*. */
+bool env_name_is_valid(const char *s, size_t len);
 /* Replace or add; with keep, what is there already stays. */
 void env_set(struct strv *env, const char *pair, bool keep);
 void env_unset(struct strv *env, const char *name);

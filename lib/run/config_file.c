@@ -1,9 +1,9 @@
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/env.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -107,16 +107,6 @@ static int read_command(struct config *config, size_t i, const struct yaml *node
 	return 0;
 }
 
-static bool env_name_is_valid(const char *name)
-{
-	if (!isalpha((unsigned char)*name) && *name != '_')
-		return false;
-	for (const char *p = name; *p; p++)
-		if (!isalnum((unsigned char)*p) && *p != '_')
-			return false;
-	return true;
-}
-
 static int bad_name(
 	const char *name, struct yaml_mark at, const struct config_place *place, struct err *err)
 {
@@ -153,7 +143,7 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct config_place here = config_place_of(place, item);
 
-		if (!env_name_is_valid(item->key))
+		if (!env_name_is_valid(item->key, strlen(item->key)))
 			return bad_name(item->key, item->key_mark, place, err);
 		if (item->kind != YAML_SCALAR)
 			return config_wrong_kind(err, &here, item->key, "a single value", item);
@@ -190,7 +180,7 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 			return config_wrong_kind(err, &here, "an item of secrets", "a name", item);
 		if (named && !yaml_is_null(item))
 			from = item->text;
-		if (!env_name_is_valid(name))
+		if (!env_name_is_valid(name, strlen(name)))
 			return bad_name(name, named ? item->key_mark : item->mark, place, err);
 		/* A value in a file that git tracks is what secrets are there to avoid. */
 		if (from && (from[0] != '@' || !from[1]))

@@ -58,11 +58,9 @@ static bool in_table(const char *const *table, size_t n, const char *word)
 
 static bool is_assignment(const char *word)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-	size_t len =
-		strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+	size_t len = strcspn(word, "=");
 
-	return len && strchr(letters, *word) && word[len] == '=';
+	return word[len] && env_name_is_valid(word, len);
 }
 
 static int take_assignments(struct submission *submission, struct err *err)

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/enc.h"
+#include "base/env.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -85,23 +86,15 @@ char *words_get_one(const struct json *object, const char *key)
  * Environments
  */
 
-static bool is_name(const char *s, size_t len)
-{
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-
-	return len > 0 && strchr(letters, s[0]) &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") >= len;
-}
-
 /* The value is not shown: it may be a secret. */
 int words_check_name(const char *pair, const char *option, struct err *err)
 {
 	size_t len = strcspn(pair, "=");
 	AUTO_FREE char *name = mem_strndup(pair, len), *shown = str_escaped(name);
 
-	if (is_name(pair, len) && !str_starts(pair, "DLRUN_"))
+	if (env_name_is_valid(pair, len) && !str_starts(pair, "DLRUN_"))
 		return 0;
-	if (is_name(pair, len))
+	if (env_name_is_valid(pair, len))
 		return err_set(err, E_USAGE, "%s %s: names that begin with DLRUN_ are reserved",
 			option + 2, shown);
 	err_set(err, E_USAGE, "%s: '%s' is not a valid variable name", option + 2, shown);

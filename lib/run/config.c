@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config_impl.h"
@@ -206,4 +207,11 @@ void config_target_names(const struct config *config, struct strv *ret)
 const struct config_origin *config_origin(const struct config *config, const char *key)
 {
 	return &value_of(config, key)->origin;
+}
+
+char *config_base_dir(const struct config *config, const char *key, const char *cwd)
+{
+	const struct config_origin *origin = config_origin(config, key);
+
+	return origin->line ? fs_dirname(origin->file) : mem_strdup(cwd);
 }

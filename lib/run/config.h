@@ -137,6 +137,9 @@ void config_target_names(const struct config *config, struct strv *ret);
 bool config_is_option(const struct config *config, const char *key);
 /* Where the value of a key comes from; valid as long as config. */
 const struct config_origin *config_origin(const struct config *config, const char *key);
+/* Where a relative path begins that is the value of a key: beside the file that it stands in, else
+ * cwd. The caller frees. */
+char *config_base_dir(const struct config *config, const char *key, const char *cwd);
 /* Put the place of the key's value before an error that the value has caused: "FILE:LINE:COLUMN: "
  * or the variable's name. One from the command line stays as it is. Returns -code. */
 int config_blame(const struct config *config, const char *key, struct err *err);

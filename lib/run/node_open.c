@@ -49,17 +49,12 @@ void node_hosts_close(struct node_hosts_open *hosts)
 static char *find_config(struct session *session, const struct config *config)
 {
 	const char *text = config_str(config, "ssh_config");
-	const struct config_origin *origin = config_origin(config, "ssh_config");
-	AUTO_FREE char *dir = NULL;
-	const char *slash;
 
 	if (str_empty(text))
 		return NULL;
 	if (text[0] == '~' && text[1] == '/' && session->dirs.home)
 		return fs_join(session->dirs.home, text + 2);
-	slash = origin->line && origin->file ? strrchr(origin->file, '/') : NULL;
-	dir = slash ? mem_strndup(origin->file, (size_t)(slash - origin->file))
-		    : mem_strdup(session->env.cwd);
+	AUTO_FREE char *dir = config_base_dir(config, "ssh_config", session->env.cwd);
 	return fs_join(dir, text);
 }
 

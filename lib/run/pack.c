@@ -25,22 +25,6 @@ enum { REFRESH_TRIES = 3 };
  * The base
  */
 
-/* Where a relative directory begins: beside the file that names it. */
-static char *base_dir(struct session *session, bool from_option)
-{
-	const struct config_origin *origin =
-		from_option ? NULL : config_origin(session->config, "image");
-	const char *slash = NULL;
-
-	if (origin &&
-		(origin->source == CONFIG_FROM_PROJECT || origin->source == CONFIG_FROM_USER ||
-			origin->source == CONFIG_FROM_SITE))
-		slash = origin->file ? strrchr(origin->file, '/') : NULL;
-	if (!slash)
-		return mem_strdup(session->env.cwd);
-	return mem_strndup(origin->file, (size_t)(slash - origin->file));
-}
-
 int pack_need_base(const struct pack *pack, struct err *err)
 {
 	if (pack->base_ref.kind != REF_REGISTRY || pack->base)
@@ -74,12 +58,14 @@ static int load_base(struct pack *pack, bool from_option, struct err *err)
 {
 	const struct ref *ref = &pack->base_ref;
 	const char *platform = config_str(pack->session->config, "platform");
+	const char *cwd = pack->session->env.cwd;
 	AUTO_FREE char *start = NULL, *dir = NULL;
 
 	int r = ref_parse(pack->base_name, &pack->base_ref, err);
 	if (r < 0 || ref->kind != REF_LAYOUT)
 		return r;
-	start = base_dir(pack->session, from_option);
+	start = from_option ? mem_strdup(cwd)
+			    : config_base_dir(pack->session->config, "image", cwd);
 	dir = fs_join(start, ref->dir);
 	r = layout_open(dir, false, &pack->base_layout, err);
 	if (r < 0)

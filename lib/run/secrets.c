@@ -90,12 +90,8 @@ struct secrets_source secrets_of_shell(const struct session *session)
 struct secrets_source secrets_of_config(struct session *session, char **ret_dir)
 {
 	struct secrets_source source = secrets_of_shell(session);
-	const struct config_origin *origin = config_origin(session->config, "secrets");
-	const char *slash = origin->file ? strrchr(origin->file, '/') : NULL;
 
-	*ret_dir = slash ? mem_strndup(origin->file, (size_t)(slash - origin->file))
-			 : mem_strdup(source.dir);
-	source.dir = *ret_dir;
+	source.dir = *ret_dir = config_base_dir(session->config, "secrets", source.dir);
 	return source;
 }
 

@@ -64,13 +64,6 @@ void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }
 
-bool registry_sink_is_tag(const char *text)
-{
-	return str_starts(text, TAG_PREFIX) &&
-	       strspn(text + strlen(TAG_PREFIX), "0123456789abcdef") == TAG_DIGITS &&
-	       strlen(text) == strlen(TAG_PREFIX) + TAG_DIGITS;
-}
-
 static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
 {
 	asked->own = own;

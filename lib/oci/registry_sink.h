@@ -34,7 +34,5 @@ void registry_sink_stop(struct sink *sink);
 /* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
  * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
 void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE]);
-/* Whether text is such a tag. */
-bool registry_sink_is_tag(const char *text);
 
 #endif

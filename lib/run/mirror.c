@@ -113,11 +113,6 @@ size_t mirror_count(const struct mirror *mirror)
 	return mirror->runs.n;
 }
 
-const char *mirror_dir(const struct mirror *mirror)
-{
-	return mirror->dir;
-}
-
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret)
 {
 	const struct mirrored *mirrored = mirror->runs.v[run];

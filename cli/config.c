@@ -18,7 +18,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "show-origin", struct config_values, show_origin),
 		.help = "Show where each value comes from, with file and line"},
 	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct config_values, yes),
-		.help = "With trust: confirm without a question"},
+		.help = "With trust: confirm without asking"},
 	{OPT_END},
 };
 
@@ -31,7 +31,7 @@ static int unknown_key(const char *word, struct err *err)
 	for (size_t i = 0; i < config_keys_n; i++)
 		strv_add(&names, config_keys[i].name);
 	near = str_suggest(word, (const char *const *)names.v, names.n);
-	err_set(err, E_CONFIG_KEY, "there is no key '%s'", shown);
+	err_set(err, E_CONFIG_KEY, "unknown key '%s'", shown);
 	if (near)
 		return err_hint(err, "dlrun config %s", near);
 	return err_hint(err, "dlrun help dlrun.yaml");
@@ -170,11 +170,11 @@ static int ask_confirm(
 	struct app *app, const struct config_project *project, bool *ret, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(project->path);
-	AUTO_FREE char *question = mem_printf("%s%s: let this count from now on?", shown,
+	AUTO_FREE char *question = mem_printf("%s%s: trust this file as it is now?", shown,
 		project->is_foreign ? ", which belongs to another user" : "");
 
 	if (!app->session.env.ask) {
-		err_set(err, E_CONFIG_TRUST, "%s is not confirmed, and nobody can be asked", shown);
+		err_set(err, E_CONFIG_TRUST, "%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");
 	}
 	return ask_yes(app, question, false, ret, err);
@@ -263,7 +263,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun config # every value that is set",
 	"dlrun config --show-origin # the same, and where each comes from",
-	"dlrun config trust # show and confirm what dlrun.yaml may not say alone",
+	"dlrun config trust # review and confirm what dlrun.yaml sets",
 };
 
 const struct cmd cmd_config = {

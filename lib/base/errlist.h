@@ -25,7 +25,7 @@
 	  "dlrun.yaml(5) lists the keys.") \
 	X(E_CONFIG_SYNTAX, CONFIG, "config.syntax", "a configuration file is not valid YAML", \
 	  "The file is read as YAML 1.1 with limits: 1 MiB, 64 levels, no duplicate keys, no aliases.") \
-	X(E_CONFIG_TRUST, CONFIG, "config.trust", "a project's file says what only you may say", \
+	X(E_CONFIG_TRUST, CONFIG, "config.trust", "a project's file sets what only you may set", \
 	  "Keys that name programs, files outside of the tree or where credentials go, or that weaken transport, " \
 	  "count from your own configuration. From a dlrun.yaml they count once you have confirmed this " \
 	  "content of it: `dlrun config trust` shows them and asks. dlrun.yaml(5) has the list.") \
@@ -95,13 +95,13 @@
 	  "base at all.") \
 	X(E_IMAGE_DEPTH, CONFIG, "image.depth", "the base image has too many layers", \
 	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
-	X(E_IMAGE_KIND, CONFIG, "image.kind", "what is named as the base is no image that can be used", \
+	X(E_IMAGE_KIND, CONFIG, "image.kind", "the base is not an image that can run", \
 	  "It is an artifact (a chart, a signature, a model), or a manifest of schema 1 as registries made them " \
-	  "before 2017. Name an image with --image, or pull and push the old one with a docker of today.") \
+	  "before 2017. Name an image with --image, or pull and push the old one with a current docker.") \
 	X(E_IMAGE_NONE, USAGE, "image.none", "no image holds what the program needs", \
 	  "A cluster runs the program in a container, which has the programs of the base image and the tree, and " \
 	  "nothing of this machine. Name a base that has the interpreter, with --image or `image:`; `scratch`, no " \
-	  "base at all, does for a static program of the tree. The layers of a base on this machine are searched for " \
+	  "base at all, is enough for a statically linked program of the working tree. The layers of a base on this machine are searched for " \
 	  "the program; of one in a registry only the configuration is read, and what that leaves open is not refused.") \
 	X(E_IMAGE_PLATFORM, NOTFOUND, "image.platform", "the base image has no such platform", \
 	  "The base is an index without a manifest for the platform of the target.") \
@@ -175,8 +175,8 @@
 	  "`--tag` takes the name of a scalar, or a pattern with *, ? and [...], which match slashes, too. The " \
 	  "message lists those that there are.") \
 	/* HTTP */ \
-	X(E_HTTP_CA, CONFIG, "http.ca", "a file of issuers cannot be read", \
-	  "`ca:` of a registry or SSL_CERT_FILE names it. It has to hold certificates in PEM form.") \
+	X(E_HTTP_CA, CONFIG, "http.ca", "a file of CA certificates cannot be read", \
+	  "`ca:` of a registry or SSL_CERT_FILE names it. It must contain PEM certificates.") \
 	X(E_HTTP_CLOSED, NET, "http.closed", "the connection ended too early", \
 	  "The server, or something between here and it, closed the connection in the middle of an answer.") \
 	X(E_HTTP_CONNECT, NET, "http.connect", "the server cannot be reached", \

@@ -282,7 +282,7 @@ static int may_set(struct config *config, const struct config_key *key, const st
 
 	if (place->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
 		config_place_errorf(err, place,
-			"%s cannot be set by a project; it belongs into your own configuration",
+			"%s cannot be set by a project; set it in your own configuration",
 			key->name);
 		return err_hint(err, "dlrun help dlrun.yaml");
 	}

@@ -262,8 +262,8 @@ char *config_not_counting(const struct config *config)
 			strv_add(&keys, claim->key);
 	AUTO_FREE char *list = strv_join(&keys, ", ");
 	AUTO_FREE char *list_shown = str_escaped(list);
-	return mem_printf("%s: %s %s only once you have confirmed it", shown, list_shown,
-		keys.n == 1 ? "counts" : "count");
+	return mem_printf("%s: %s %s effect only once you confirm it", shown, list_shown,
+		keys.n == 1 ? "takes" : "take");
 }
 
 int config_check_counting(const struct config *config, struct err *err)

@@ -53,7 +53,7 @@ char *take_text(const struct run *run)
 	char time[32];
 
 	if (lost)
-		return mem_printf("its results are lost: %s before anybody took them", lost);
+		return mem_printf("its results are lost: %s before they were fetched", lost);
 	if (!wait_ms)
 		return mem_strdup("");
 	return mem_printf("its results wait in the cluster for %s", duration_text(wait_ms, time));

@@ -168,30 +168,13 @@ static void say_results(struct app *app, const struct run *run)
 
 static enum err_id end_id(const struct run *run)
 {
-	static const struct {
-		const char *reason;
-		enum err_id id;
-	} ends[] = {
-		{"Timeout", E_RUN_TIMEOUT},
-		{"NotFound", E_RUN_EXEC},
-		{"NotExecutable", E_RUN_EXEC},
-		{"SetupFailed", E_RUN_SETUP},
-		{"StartFailed", E_RUN_START},
-		{"OutOfMemory", E_JOB_OOM},
-		{"Evicted", E_JOB_EVICTED},
-		{"Deleted", E_JOB_EVICTED},
-		{"Preempted", E_JOB_PREEMPTED},
-		{"NodeLost", E_JOB_NODE},
-	};
 	struct run_exit exit;
 
 	run_get_exit(run, &exit);
 	if (run_state(run) == RUN_LOST || run_state(run) == RUN_UNKNOWN)
 		return E_RUN_LOST;
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-		if (str_eq(exit.reason, ends[i].reason))
-			return ends[i].id;
-	return E_RUN_FAILED;
+	const struct run_reason *reason = run_reason(exit.reason);
+	return reason ? reason->id : E_RUN_FAILED;
 }
 
 bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint)

@@ -185,38 +185,11 @@ static void add_ports(struct buf *out, const struct json *list)
 	add_field(out, "ports", line.data);
 }
 
-static const char *how_it_ended(const char *reason)
-{
-	static const struct {
-		const char *reason, *text;
-	} rows[] = {
-		{"Cancelled", "cancelled"},
-		{"Deleted", "one of its pods was deleted"},
-		{"Error", "the program failed"},
-		{"Evicted", "it was evicted from its node"},
-		{"Interrupted", "dlrun was stopped"},
-		{"Lost", "lost"},
-		{"NodeLost", "its node was lost"},
-		{"NotExecutable", "the program cannot be executed"},
-		{"NotFound", "there is no such program"},
-		{"OutOfMemory", "it used more memory than it may"},
-		{"Preempted", "it had to make room"},
-		{"SetupFailed", "the setup failed"},
-		{"StartFailed", "it could not be started"},
-		{"Timeout", "time limit reached"},
-	};
-
-	for (size_t i = 0; reason && i < ARRAY_LEN(rows); i++)
-		if (str_eq(rows[i].reason, reason))
-			return rows[i].text;
-	return NULL;
-}
-
 /* "exit 1, the program failed" */
 static void add_end(struct buf *line, const struct json *exit)
 {
 	int64_t code = json_get_int(exit, "code", -1), sig = json_get_int(exit, "signal", 0);
-	const char *text = how_it_ended(json_get_str(exit, "reason"));
+	const struct run_reason *reason = run_reason(json_get_str(exit, "reason"));
 
 	if (code < 0) {
 		buf_adds(line, "has not ended");
@@ -225,8 +198,8 @@ static void add_end(struct buf *line, const struct json *exit)
 	buf_addf(line, "exit %lld", (long long)code);
 	if (sig > 0)
 		buf_addf(line, ", signal %lld", (long long)sig);
-	else if (text)
-		buf_addf(line, ", %s", text);
+	else if (reason && reason->text)
+		buf_addf(line, ", %s", reason->text);
 }
 
 static int64_t time_of(const struct json *object, const char *key)

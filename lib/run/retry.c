@@ -31,12 +31,9 @@ static bool is_failure(const struct run_exit *exit)
 
 static bool is_disruption(const struct run_exit *exit)
 {
-	static const char *const reasons[] = {"Evicted", "Preempted", "NodeLost", "Deleted"};
+	const struct run_reason *reason = run_reason(exit->reason);
 
-	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
-		if (str_eq(exit->origin, "cluster") && str_eq(exit->reason, reasons[i]))
-			return true;
-	return false;
+	return str_eq(exit->origin, "cluster") && reason && reason->is_disruption;
 }
 
 /* Of the program, since somebody has started it by hand. */

@@ -266,18 +266,44 @@ const char *run_image_digest(const struct run *run)
  * How it ended
  */
 
+static const struct run_reason reasons[] = {
+	{"Cancelled", E_RUN_FAILED, "cancelled", false},
+	{"Completed", E_RUN_FAILED, NULL, false},
+	{"Deleted", E_JOB_EVICTED, "one of its pods was deleted", true},
+	{"Error", E_RUN_FAILED, "the program failed", false},
+	{"Evicted", E_JOB_EVICTED, "it was evicted from its node", true},
+	{"Interrupted", E_RUN_FAILED, "dlrun was stopped", false},
+	{"Lost", E_RUN_FAILED, "lost", false},
+	{"NodeLost", E_JOB_NODE, "its node was lost", true},
+	{"NotExecutable", E_RUN_EXEC, "the program cannot be executed", false},
+	{"NotFound", E_RUN_EXEC, "there is no such program", false},
+	{"OutOfMemory", E_JOB_OOM, "it used more memory than it may", false},
+	{"PeerEnded", E_RUN_FAILED, NULL, false},
+	{"Preempted", E_JOB_PREEMPTED, "it had to make room", true},
+	{"SetupFailed", E_RUN_SETUP, "the setup failed", false},
+	{"Signal", E_RUN_FAILED, NULL, false},
+	{"StartFailed", E_RUN_START, "it could not be started", false},
+	{"Timeout", E_RUN_TIMEOUT, "time limit reached", false},
+};
+
+const struct run_reason *run_reason(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+		if (str_eq(name, reasons[i].name))
+			return &reasons[i];
+	return NULL;
+}
+
 /* Where the words of origin and reason live once their JSON is gone: these are all of them. */
 static const char *known_word(const char *word)
 {
-	static const char *const words[] = {"job", "dlrun", "Completed", "Error", "Signal",
-		"Timeout", "Cancelled", "Lost", "NotFound", "NotExecutable", "Interrupted",
-		"StartFailed", "setup", "SetupFailed", "cluster", "OutOfMemory", "Evicted",
-		"Preempted", "NodeLost", "Deleted", "PeerEnded"};
+	static const char *const origins[] = {"cluster", "dlrun", "job", "setup"};
+	const struct run_reason *reason = run_reason(word);
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (str_eq(word, words[i]))
-			return words[i];
-	return NULL;
+	for (size_t i = 0; i < ARRAY_LEN(origins); i++)
+		if (str_eq(word, origins[i]))
+			return origins[i];
+	return reason ? reason->name : NULL;
 }
 
 void run_exit_from_json(const struct json *json, struct run_exit *ret)

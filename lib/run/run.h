@@ -44,11 +44,16 @@ struct run_exit {
 	int code;           /* 0 to 255, of the program; 128 + n for a signal */
 	int signal;         /* 0: none */
 	const char *origin; /* "job": the program; "setup"; "dlrun": dlrun or its limits */
-	/* One word: Completed Error Signal; Timeout Cancelled; Lost Interrupted (dlrun was killed
-	 * before the start) NotFound NotExecutable StartFailed SetupFailed. Static text, as is
-	 * origin. */
-	const char *reason;
+	const char *reason; /* the name of a run_reason; static text, as is origin */
 };
+struct run_reason {
+	const char *name;
+	enum err_id id;     /* that the command fails with */
+	const char *text;   /* for people; NULL: the exit code says it */
+	bool is_disruption; /* from "cluster": not the program's doing */
+};
+/* NULL: there is none of that name, which may be NULL. */
+const struct run_reason *run_reason(const char *name);
 /* {code, signal, origin, reason}, null when not known; reading is lenient. */
 struct json *run_exit_to_json(const struct run_exit *exit);
 void run_exit_from_json(const struct json *json, struct run_exit *ret);

@@ -332,42 +332,42 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
  * A command once more
  */
 
-/* The option that a word stands for, or NULL; *ret_words: how many words it takes. Of a cluster the
- * first letter counts. */
-static const struct opt *option_at(
-	const struct opt_request *request, char *const *argv, size_t *ret_words)
+const struct opt *opt_at(
+	const struct opt_request *request, char *const *argv, size_t *ret_words, size_t *ret_flags)
 {
 	const struct parser parser = {.request = request};
-	const char *word = *argv;
+	const char *word = *argv, *at = word + strcspn(word, "=") - 1;
 	struct match match = {0};
-	bool has_value;
 
-	if (word[1] == '-') {
-		size_t len = strcspn(word, "=");
-
-		has_value = word[len] == '=';
-		if (find_long(&parser, word, len - 2, &match, NULL) < 0)
-			return NULL;
-	} else {
-		has_value = word[2] != '\0';
-		match.opt = opt_find_letter(request->opts, word[1]);
+	*ret_words = 1;
+	*ret_flags = 0;
+	if (word[1] == '-' && find_long(&parser, word, (size_t)(at - word) - 1, &match, NULL) < 0)
+		return NULL;
+	for (const char *letter = word + 1; !match.opt && *letter; letter++) {
+		at = letter;
+		match.opt = opt_find_letter(request->opts, *at);
 		if (!match.opt)
-			match.opt = opt_find_letter(request->common, word[1]);
+			match.opt = opt_find_letter(request->common, *at);
+		if (!match.opt)
+			return NULL;
+		*ret_flags = (size_t)(at - word) - 1;
+		if (match.opt->type == OPT_FLAG && at[1])
+			match.opt = NULL;
 	}
-	*ret_words = 1 + (match.opt && match.opt->type != OPT_FLAG && !has_value && argv[1]);
+	*ret_words += match.opt && match.opt->type != OPT_FLAG && !at[1] && argv[1];
 	return match.opt;
 }
 
 static bool is_replaced(
 	const struct opt_request *request, const struct opt *opt, char *const *instead)
 {
-	size_t n = 1;
+	size_t n = 1, n_flags;
 
 	if (!opt || opt->type == OPT_LIST)
 		return false;
 	for (; *instead; instead += n) {
 		n = 1;
-		if (**instead == '-' && option_at(request, instead, &n) == opt)
+		if (**instead == '-' && opt_at(request, instead, &n, &n_flags) == opt)
 			return true;
 	}
 	return false;
@@ -424,15 +424,17 @@ bool opt_retype(
 	if (opt_has_secret(argv))
 		return false;
 	while (*argv) {
-		size_t n = 1;
+		size_t n = 1, n_flags = 0;
 		bool is_option = !ended && argv[0][0] == '-' && argv[0][1];
 		const struct opt *opt = NULL;
 
 		if (is_option && !str_eq(*argv, "--"))
-			opt = option_at(request, argv, &n);
+			opt = opt_at(request, argv, &n, &n_flags);
 		else
 			ended = ended || is_option || request->stop_at_word;
 		bool is_left_out = is_replaced(request, opt, options.v);
+		if (is_left_out && n_flags)
+			buf_addf(out, " %.*s", (int)n_flags + 1, *argv);
 		for (; n > 0; n--, argv++) {
 			if (!is_left_out)
 				add_word(out, *argv);

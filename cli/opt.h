@@ -84,6 +84,12 @@ struct opt_request {
 int opt_parse(const struct opt_request *request, char *const *argv, struct strv *ret_words,
 	struct err *err);
 
+/* The option that argv[0], which begins with '-', stands for, or NULL; of a cluster of letters the
+ * one that takes a value, with *ret_flags letters in front of it, else the last. *ret_words: how
+ * many words it takes with its value. */
+const struct opt *opt_at(
+	const struct opt_request *request, char *const *argv, size_t *ret_words, size_t *ret_flags);
+
 /* Whether argv has a value that is not to be shown: by its name, or as one of --secret. */
 bool opt_has_secret(char *const *argv);
 /* argv as it was typed, for a shell, with the options of `instead` ("-g 2 --queue ''") in place of

@@ -314,51 +314,13 @@ static bool takes_none(const struct foreign *row)
 	return row->form == SWITCH || row->form == DROP_SWITCH;
 }
 
-/* Ours, by its whole name or by what it begins with; NULL: none. */
-static const struct opt *find_ours(const struct opt_request *request, const char *word, size_t len)
-{
-	const struct opt *tables[] = {request->opts, request->common}, *found = NULL;
-	bool is_long = word[1] == '-';
-
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		found = is_long ? opt_find(tables[i], word + 2, len - 2)
-				: opt_find_letter(tables[i], word[1]);
-		if (found)
-			return found;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(tables) && is_long; i++)
-		for (const struct opt *opt = tables[i]; opt && opt->type != OPT_END; opt++)
-			if (strncmp(opt->name, word + 2, len - 2) == 0)
-				found = opt;
-	return found;
-}
-
 static bool is_exact(const struct opt *opt, const char *word, size_t len)
 {
 	return word[1] != '-' || strlen(opt->name) == len - 2;
 }
 
-/* Whether the value of word, which begins with ours, is the next word. */
-static bool takes_next_word(
-	const struct opt_request *request, const struct opt *ours, const char *word)
+static size_t add_ours(struct line *line, char *const *at, size_t n)
 {
-	if (word[1] == '-')
-		return ours->type != OPT_FLAG && !strchr(word, '=');
-	for (const char *letter = word + 1; ours && *letter; letter++) {
-		const char one[] = {'-', *letter, '\0'};
-
-		ours = find_ours(request, one, 2);
-		if (ours && ours->type != OPT_FLAG)
-			return !letter[1];
-	}
-	return false;
-}
-
-static size_t add_ours(struct line *line, const struct opt_request *request, const struct opt *ours,
-	char *const *at)
-{
-	size_t n = takes_next_word(request, ours, *at) && at[1] ? 2 : 1;
-
 	for (size_t i = 0; i < n; i++) {
 		buf_addc(&line->options, ' ');
 		str_shell_quote(&line->options, at[i]);
@@ -387,14 +349,14 @@ static size_t add_option(
 	struct line *line, const struct opt_request *request, char *const *at, bool is_wrong)
 {
 	const char *word = *at;
-	size_t len = strcspn(word, "=");
+	size_t len = strcspn(word, "="), n, n_flags;
 	const struct foreign *row = find_row(word, len);
-	const struct opt *ours = find_ours(request, word, len);
+	const struct opt *ours = opt_at(request, at, &n, &n_flags);
 
 	if (!row && word[1] != '-')
 		row = find_row(word, len = 2);
 	if (ours && (is_exact(ours, word, len) ? !is_wrong || !row : !row))
-		return add_ours(line, request, ours, at);
+		return add_ours(line, at, n);
 	return row ? add_theirs(line, row, at, len) : 0;
 }
 

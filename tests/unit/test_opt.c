@@ -236,6 +236,7 @@ static void a_command_is_typed_again(void **state)
 	char *joined[] = {"-nold", "--tail=3", "--", "sh", "-c", "a b", NULL};
 	char *unique[] = {"--na", "old", "-C", "x y", "-t", "u", "--wrong", "--", "true", NULL};
 	char *ends[] = {"-a", "--name", NULL};
+	char *letters[] = {"-ab", "-an", "old", "-q", "--", "true", NULL};
 	char *secret[] = {"-t", "HF_TOKEN=x", "true", NULL};
 	char *args[] = {"API_KEY=x", "true", NULL};
 	char *many[] = {"true", "0123456789012345678901234567890123456789012345678901234567890123",
@@ -250,6 +251,9 @@ static void a_command_is_typed_again(void **state)
 	expect_retyped(unique, "--name n", " --name n -C 'x y' -t u --wrong -- true");
 	expect_retyped(unique, "-t v", " -t v --na old -C 'x y' -t u --wrong -- true");
 	expect_retyped(ends, "--name n", " --name n -a");
+	expect_retyped(letters, "-n new", " -n new -ab -a -q -- true");
+	expect_retyped(letters, "-b", " -b -a -an old -q -- true");
+	expect_retyped(letters, "--tail 1", " --tail 1 -ab -an old -q -- true");
 	expect_retyped(secret, "-a", NULL);
 	expect_retyped(args, "-a", NULL);
 	expect_retyped(many, "-a", NULL);

@@ -174,7 +174,8 @@ static int ask_confirm(
 		project->is_foreign ? ", which belongs to another user" : "");
 
 	if (!app->session.env.ask) {
-		err_set(err, E_CONFIG_TRUST, "%s is not confirmed, and there is no terminal to ask on", shown);
+		err_set(err, E_CONFIG_TRUST,
+			"%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");
 	}
 	return ask_yes(app, question, false, ret, err);

@@ -150,7 +150,8 @@ static char *below_root(const struct own *own, const char *text)
 	if (!rest) {
 		AUTO_FREE char *absolute = mem_printf("/%s", path);
 		real = real_path(absolute);
-		rest = real ? behind(real + 1, own->root + 1) : NULL;
+		/* That of the root of the file system is empty. */
+		rest = real ? behind(real + (*real == '/'), own->root + 1) : NULL;
 	}
 	return mem_strdup(rest);
 }

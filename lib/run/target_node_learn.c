@@ -71,7 +71,7 @@ static int look_at_hosts(struct choosing *choosing, const struct spec *spec, str
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->looks[i] = (struct node_look){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->world.gpus > 1 || type};
+			.gpus_too = is_pool || spec->world.gpus > 0 || type};
 	int r = node_look_all(node->session, choosing->looks, choosing->n, is_pool ? POOL_MS : -1,
 		is_enough ? SETTLE_MS : -1, NULL, err);
 	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)

@@ -84,6 +84,9 @@ def test_too_many_are_refused(w):
     with site(w, gpus=2) as s:
         done = w.run("submit", "-d", "-t", "ssh:gpu1", "-g", "3", "--", "true")
         assert done.rc in (1, 2, 5) and "3" in done.err and "GPU" in done.err and not w.runs(), done
+        s["gpu1"].gpus(0)
+        w.refused("submit", "-d", "-t", "ssh:gpu1", "-g", "1", "--", "true", id="gpu.count", rc=2, says="requested 1 GPU, host gpu1 has 0")
+        assert not w.runs(), w.runs()
 
 
 def test_a_killed_holder_gives_it_back(w):

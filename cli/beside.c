@@ -112,6 +112,11 @@ int beside_terminal(struct app *app, const struct run *run, bool tty)
 	return after_terminal(app, run, status);
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+	app_note(ctx, "%s", text);
+}
+
 int beside_run(struct app *app, const struct beside_request *request)
 {
 	AUTO_ERR struct err err = {0};
@@ -134,13 +139,25 @@ int beside_run(struct app *app, const struct beside_request *request)
 		err_hint(&err, "leave -t out; -i passes stdin on to the command");
 		return app_fail(app, &err);
 	}
-	if (runs_get(app, request->run, &run, &err) < 0)
+	const struct forward_options waiting = {.rank = request->rank,
+		.notice = on_notice,
+		.ctx = app,
+		.interrupted = &app_interrupted};
+	int r = runs_get(app, request->run, &run, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	/* Until it has begun, Ctrl-C is dlrun's. */
+	app_catch_signals();
+	r = run_wait_begun(&app->session, &run, &waiting, &err);
+	if (app_interrupted)
+		return EXIT_INTERRUPTED;
+	if (r < 0)
 		return app_fail(app, &err);
 	if (run_state_is_final(run_state(run)) && request->tty)
 		app_note(app, "%s has ended (%s): this is its tree as it was left", run_id(run),
 			run_state_name(run_state(run)));
 	catch_signals(request->tty);
-	int r = run_exec(&app->session, run, &exec, &status, &app_interrupted, &err);
+	r = run_exec(&app->session, run, &exec, &status, &app_interrupted, &err);
 	restore(&terminal);
 	if (app_interrupted)
 		return EXIT_INTERRUPTED;

@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "net/listen.h"
 #include "run/carrier.h"
+#include "run/ops.h"
 #include "run/secrets.h"
 #include "run/terminal.h"
 #include "run/words.h"
@@ -215,20 +216,18 @@ static int wait_some(struct forward *forward, int64_t ms, struct err *err)
 	return r < 0 ? r : check_interrupt(forward, err);
 }
 
-static int wait_for_start(struct forward *forward, struct err *err)
+/* Until it runs or has ended. */
+static int wait_until_begun(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	enum run_state state = RUN_UNKNOWN;
 	bool said = false;
 	int r;
 
-	while ((r = look(forward, &state, err)) == 0 && state != RUN_RUNNING) {
-		if (run_state_is_final(state)) {
-			fail_ended(run_of(forward), "its ports are closed", err);
-			return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
-		}
+	*ret = RUN_UNKNOWN;
+	while ((r = look(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
+		!run_state_is_final(*ret)) {
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
-				run_id(run_of(forward)), run_state_name(state));
+				run_id(run_of(forward)), run_state_name(*ret));
 			say(forward, text);
 		}
 		said = true;
@@ -237,6 +236,17 @@ static int wait_for_start(struct forward *forward, struct err *err)
 			return r;
 	}
 	return r;
+}
+
+static int wait_for_start(struct forward *forward, struct err *err)
+{
+	enum run_state state;
+	int r = wait_until_begun(forward, &state, err);
+
+	if (r < 0 || state == RUN_RUNNING)
+		return r;
+	fail_ended(run_of(forward), "its ports are closed", err);
+	return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
 }
 
 /* A place that cannot be asked now says nothing of the run. */
@@ -298,6 +308,30 @@ int run_terminal(struct session *session, const struct run *run,
 			       &inside, ret_status, interrupted, err);
 }
 
+int run_wait_begun(struct session *session, struct run **run, const struct forward_options *options,
+	struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+	AUTO_RUN struct run *now = NULL;
+	enum run_state state = run_state(*run);
+
+	if (run_state_is_final(state) || state == RUN_RUNNING || state == RUN_UNKNOWN)
+		return 0;
+	int r = check_rank(*run, options->rank, err);
+	if (r == 0)
+		r = forward_new(session, *run, options, &forward, err);
+	if (r == 0)
+		r = wait_until_begun(forward, &state, err);
+	if (r == 0)
+		r = runs_find(session, run_id(*run), &now, err);
+	forward_free(TAKE(forward));
+	if (r < 0)
+		return r;
+	run_free(*run);
+	*run = TAKE(now);
+	return 0;
+}
+
 /* Where a container was around the program, its files went with it. */
 static bool keeps_tree(const struct run *run)
 {
@@ -333,11 +367,6 @@ int run_exec(struct session *session, const struct run *run,
 		return err_hint(err,
 			"dlrun checkout %s %s   # its code; its results: dlrun fetch %s",
 			run_id(run), run_id(run), run_id(run));
-	}
-	if (!is_final && run_state(run) != RUN_RUNNING && run_state(run) != RUN_UNKNOWN) {
-		err_set(err, E_RUN_START, "%s is %s: a command can run beside it once it has begun",
-			run_id(run), run_state_name(run_state(run)));
-		return err_hint(err, "dlrun why %s", run_id(run));
 	}
 	AUTO_STRV struct strv secrets = {0};
 	struct target_exec_request inside = *request;

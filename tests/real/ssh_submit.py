@@ -389,6 +389,30 @@ def test_commands_beside_a_run(w):
         w.refused("exec", run, "--", "true", id="run.ended", rc=1, says=[run, f"dlrun checkout {run} {run}"])
 
 
+def test_a_command_waits_for_its_run(w):
+    with site(w, files={"here": "1\n"}) as s:
+        w.write("dlrun.yaml", json.dumps({"setup": {"run": "until [ -e ~/go ]; do sleep 0.1; done"}}))
+        run = s.submit("--grace", "1s", "--", "sleep", "600")
+        with subprocess.Popen([w.dlrun, "exec", run, "--", "cat", "here"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert "waiting for it to run" in process.stderr.readline()
+            s["gpu1"].home.joinpath("go").touch()
+            assert process.communicate(timeout=60)[0] == "1\n" and process.returncode == 0, process
+        w.ok("cancel", run)
+        s.ended(run)
+        s["gpu1"].home.joinpath("go").unlink()
+        w.write("dlrun.yaml", json.dumps({"setup": {"run": "until [ -e ~/go ]; do sleep 0.2; done"}}))
+        # Ctrl-C ends the waiting, not the run.
+        run = s.submit("--", "true")
+        with subprocess.Popen([w.dlrun, "exec", run, "--", "true"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as process:
+            assert "waiting for it to run" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        w.ok("cancel", run)
+        assert s.ended(run)["state"] == "cancelled"
+
+
 def test_a_terminal_beside_a_run(w):
     with site(w) as s:
         run = sleeping(s)

@@ -4,8 +4,9 @@
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
 without one counts as a single test by its exit status (77: skipped).
 
-A few tests of tests/real that failed are run once more at the end, alone: what passes then failed for what ran
-beside it, which is said, and is counted as passed. Where many fail, none is run again.
+A few tests that failed are run once more at the end, alone: what passes then failed for what ran beside it, which
+is said by name, and is counted as passed. Where many fail, none is run again, nor is a step whose log does not name
+every failure that it counts.
 """
 
 import concurrent.futures
@@ -80,6 +81,7 @@ def steps():
 
 FAILURE = re.compile(r"^(?:failed: |FAILED |ERROR: |\[  FAILED  \]|.*\b(?:FAIL|TIMEOUT) )")
 NAMED = re.compile(r"^failed: (test_\w+)(?:.* \[(cluster_\w+\.py)\])?", re.M)
+UNITS = re.compile(r"^ *\d+/\d+ (?:.* / )?(\S+) +(?:FAIL|TIMEOUT) ", re.M)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
 
@@ -120,29 +122,38 @@ def run(step):
     return passed, failed, skipped
 
 
-def failed_alone(step):
-    """The step with only the tests that its log names as failed; None where they cannot be chosen by name."""
+def failed_alone(step, number):
+    """The step with only the tests that failed, and their names; None where its log does not name each of them."""
     name, argv, env = step
-    if len(argv) < 3 or "tests/real/" not in argv[1]:
+    text = log_of(name).read_text(errors="replace")
+    if argv[:2] == ["meson", "test"]:
+        found = tests = sorted(set(UNITS.findall(text)))
+        argv = [*argv, "--num-processes", "1", "--logbase", "again", *tests]
+    elif len(argv) > 2 and "tests/real/" in argv[1]:
+        found = NAMED.findall(text)
+        if "on_cluster" in argv[1]:
+            found = [(test, file) for test, file in found if file]
+            argv = [*argv[:3], *(a for a in argv[3:] if any(a.endswith(file) for _, file in found)), "--"]
+        tests = sorted({test for test, _ in found})
+        argv = [*argv, *tests]
+    else:
         return None
-    found = NAMED.findall(log_of(name).read_text(errors="replace"))
-    if "on_cluster" in argv[1]:
-        found = [(test, file) for test, file in found if file]
-        argv = [*argv[:3], *(a for a in argv[3:] if any(a.endswith(file) for _, file in found)), "--"]
-    if not found:
-        return None
-    return f"{name}, again", [*argv, *sorted({test for test, _ in found})], env
+    return ((f"{name}, again", argv, env), tests) if found and len(found) == number else None
 
 
 def run_again(failed):
     """How many tests failed only once, of (step, number of failures) each."""
-    steps_alone = [failed_alone(step) for step, _ in failed]
-    if sum(number for _, number in failed) > AGAIN_MAX or not all(steps_alone):
+    if sum(number for _, number in failed) > AGAIN_MAX:
         return 0
     once = 0
-    for step, (_, number) in zip(steps_alone, failed):
-        passed, lost, _ = run(step)
-        once += number if passed >= number and not lost else 0
+    for step, number in failed:
+        alone = failed_alone(step, number)
+        if not alone:
+            continue
+        passed, lost, _ = run(alone[0])
+        if passed >= number and not lost:
+            once += number
+            print(f"failed once, passed alone: {step[0]}: {' '.join(alone[1])}", flush=True)
     return once
 
 

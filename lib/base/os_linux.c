@@ -196,16 +196,7 @@ static bool list_processes(struct processes *ret)
 /* The position of the first child of parent in a list that is sorted by parents. */
 static size_t first_child(const struct processes *all, pid_t parent)
 {
-	size_t low = 0, high = all->n;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		if (all->v[middle].parent < parent)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return vec_bound(all, process, process->parent < parent);
 }
 
 static void add_children(const struct processes *all, pid_t parent, struct processes *ret)

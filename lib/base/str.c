@@ -67,6 +67,13 @@ int str_to_int(
 		what, (long long)min, (long long)max, given);
 }
 
+bool str_is_before(const char *s, const char *text, size_t len, unsigned char tail)
+{
+	int d = strncmp(s, text, len);
+
+	return d < 0 || (d == 0 && (unsigned char)s[len] < tail);
+}
+
 bool str_is_word_of(const char *s, const char *words)
 {
 	size_t len = strlen(s);

@@ -32,6 +32,8 @@ bool str_ends(const char *s, const char *suffix);
 /* The first len bytes of s with a to z for A to Z. The caller frees. */
 char *str_lower(const char *s, size_t len);
 
+/* Whether s sorts, by bytes, before the len bytes at text with tail behind them. */
+bool str_is_before(const char *s, const char *text, size_t len, unsigned char tail);
 /* Whether s is one of words, which blanks part. */
 bool str_is_word_of(const char *s, const char *words);
 /* The same as a check: "WHAT must be A, B or C, not 'S'" (ERR_USAGE). */

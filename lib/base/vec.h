@@ -50,6 +50,22 @@ static inline size_t vec_next_cap(size_t cap)
 			qsort((vec)->v, (vec)->n, sizeof(*(vec)->v), (cmp));                       \
 	} while (0)
 
+/* In a sorted array: how many elements stand in front of the first one for which is_before, an
+ * expression about *item, does not hold. */
+#define vec_bound(vec, item, is_before)                                                            \
+	__extension__({                                                                            \
+		size_t low_ = 0, high_ = (vec)->n;                                                 \
+		while (low_ < high_) {                                                             \
+			size_t middle_ = low_ + (high_ - low_) / 2;                                \
+			__typeof__(*(vec)->v) const *item = &(vec)->v[middle_];                    \
+			if (is_before)                                                             \
+				low_ = middle_ + 1;                                                \
+			else                                                                       \
+				high_ = middle_;                                                   \
+		}                                                                                  \
+		low_;                                                                              \
+	})
+
 #define vec_done(vec)                                                                              \
 	do {                                                                                       \
 		free((vec)->v);                                                                    \

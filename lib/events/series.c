@@ -65,17 +65,7 @@ struct series {
 /* The first point that is not before step. */
 static size_t find_step(const struct curve *curve, int64_t step)
 {
-	size_t low = 0, high = curve->points.n;
-
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-
-		if (curve->points.v[mid].step < step)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return vec_bound(&curve->points, point, point->step < step);
 }
 
 /* The program went on from step: what is there from it on is void. */

@@ -9,16 +9,7 @@
 /* The position of the first entry whose path is not less than the first len bytes of path. */
 static size_t lower_bound(const struct entry_refs *refs, const char *path, size_t len)
 {
-	size_t low = 0, high = refs->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (strncmp(refs->v[middle]->path, path, len) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return vec_bound(refs, ref, strncmp((*ref)->path, path, len) < 0);
 }
 
 /* Whether there is an entry at the path, or with slash one below it. */

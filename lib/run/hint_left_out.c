@@ -90,15 +90,8 @@ static const struct left_out *find_exact(const struct left_out_paths *paths, con
 /* The first that lies below dir, which ends in a slash. */
 static const struct left_out *find_below(const struct left_out_paths *paths, const char *dir)
 {
-	size_t low = 0, high = paths->n;
+	size_t low = vec_bound(paths, item, strcmp(item->path, dir) < 0);
 
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (strcmp(paths->v[mid].path, dir) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
 	if (low < paths->n && str_starts(paths->v[low].path, dir))
 		return &paths->v[low];
 	return NULL;
@@ -307,15 +300,8 @@ static const struct left_out *find_input(const struct left_out_paths *paths)
 /* Sorted by their bytes, what lies below it stands where it would itself. */
 static bool has_file_at(const struct outputs_files *files, const char *path)
 {
-	size_t low = 0, high = files->n, len = strlen(path);
+	size_t low = vec_bound(files, file, strcmp(file->path, path) < 0), len = strlen(path);
 
-	while (low < high) {
-		size_t mid = low + (high - low) / 2;
-		if (strcmp(files->v[mid].path, path) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
 	return low < files->n && strncmp(files->v[low].path, path, len) == 0 &&
 	       (path[len - 1] == '/' || !files->v[low].path[len]);
 }

@@ -93,16 +93,7 @@ void survey_free(struct survey *survey)
 /* The first that is not in front of path. */
 static size_t find_path(const struct path_list *list, const char *path)
 {
-	size_t low = 0, high = list->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (strcmp(list->v[middle].path, path) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return vec_bound(list, item, strcmp(item->path, path) < 0);
 }
 
 bool survey_holds(const struct survey *survey, const char *path)

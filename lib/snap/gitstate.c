@@ -86,18 +86,11 @@ static bool is_wanted(const struct snapshot *s, const char *path)
 /* Whether the list of what was left out names path or a directory above it. */
 static bool is_left_out(const struct path_list *paths, const char *path)
 {
-	size_t low = 0, high = paths->left_out.n;
+	size_t n = vec_bound(&paths->left_out, item, strcmp(item->path, path) <= 0);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (strcmp(paths->left_out.v[middle].path, path) <= 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low == 0)
+	if (n == 0)
 		return false;
-	const char *named = paths->left_out.v[low - 1].path;
+	const char *named = paths->left_out.v[n - 1].path;
 	return str_eq(named, path) || (str_ends(named, "/") && str_starts(path, named));
 }
 

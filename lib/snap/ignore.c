@@ -239,17 +239,8 @@ void ignore_free(struct ignore *ignore)
 /* How many plain names stand before or at this one. */
 static size_t names_up_to(const struct ignore *ignore, const char *name, size_t len)
 {
-	size_t from = 0, to = ignore->names.n;
-
-	while (from < to) {
-		size_t mid = from + (to - from) / 2;
-		const struct name_rule *rule = &ignore->names.v[mid];
-		if (compare_text(rule->text, rule->len, name, len, ignore->fold) <= 0)
-			from = mid + 1;
-		else
-			to = mid;
-	}
-	return from;
+	return vec_bound(&ignore->names, rule,
+		compare_text(rule->text, rule->len, name, len, ignore->fold) <= 0);
 }
 
 /* The last rule that is exactly this name, or NULL. */

@@ -87,18 +87,7 @@ void pathset_done(struct pathset *set)
 static size_t lower_bound(
 	const struct pathset *set, const char *path, size_t len, unsigned char tail)
 {
-	size_t from = 0, to = set->paths.n;
-
-	while (from < to) {
-		size_t mid = from + (to - from) / 2;
-		const char *other = set->paths.v[mid];
-		int d = strncmp(other, path, len);
-		if (d < 0 || (d == 0 && (unsigned char)other[len] < tail))
-			from = mid + 1;
-		else
-			to = mid;
-	}
-	return from;
+	return vec_bound(&set->paths, other, str_is_before(*other, path, len, tail));
 }
 
 static bool has(const struct pathset *set, const char *path, size_t len)

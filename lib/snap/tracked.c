@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/str.h"
 #include "base/vec.h"
 #include "snap/tracked.h"
 
@@ -29,18 +30,7 @@ const struct tracked_path *tracked_find(const struct tracked *tracked, const cha
 static size_t lower_bound(
 	const struct tracked *tracked, const char *dir, size_t dir_len, unsigned char tail)
 {
-	size_t from = 0, to = tracked->n;
-
-	while (from < to) {
-		size_t mid = from + (to - from) / 2;
-		const char *path = tracked->v[mid].path;
-		int d = strncmp(path, dir, dir_len);
-		if (d < 0 || (d == 0 && (unsigned char)path[dir_len] < tail))
-			from = mid + 1;
-		else
-			to = mid;
-	}
-	return from;
+	return vec_bound(tracked, item, str_is_before(item->path, dir, dir_len, tail));
 }
 
 size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret_n)

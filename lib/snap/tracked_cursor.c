@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/str.h"
 #include "snap/tracked_cursor.h"
 
 void tracked_cursor_init(struct tracked_cursor *cursor, const struct tracked *tracked,
@@ -18,10 +19,7 @@ void tracked_cursor_init(struct tracked_cursor *cursor, const struct tracked *tr
 static bool stands_before(const struct tracked_cursor *cursor, size_t at, const char *name,
 	size_t len, unsigned char tail)
 {
-	const char *path = cursor->tracked->v[at].path + cursor->skip;
-	int d = strncmp(path, name, len);
-
-	return d < 0 || (d == 0 && (unsigned char)path[len] < tail);
+	return str_is_before(cursor->tracked->v[at].path + cursor->skip, name, len, tail);
 }
 
 /* The first position from `from` on that does not. Steps that double find the near ones fast and

@@ -14,18 +14,9 @@ enum { CANDIDATES_MAX = 20000 };
 /* The first position whose path is not before the text with the byte tail behind it. */
 static size_t lower_bound(const struct path_list *list, const char *text, unsigned char tail)
 {
-	size_t from = 0, to = list->n, len = strlen(text);
+	size_t len = strlen(text);
 
-	while (from < to) {
-		size_t mid = from + (to - from) / 2;
-		const char *path = list->v[mid].path;
-		int d = strncmp(path, text, len);
-		if (d < 0 || (d == 0 && (unsigned char)path[len] < tail))
-			from = mid + 1;
-		else
-			to = mid;
-	}
-	return from;
+	return vec_bound(list, item, str_is_before(item->path, text, len, tail));
 }
 
 static bool has_match(const struct path_list *list, const char *entry)

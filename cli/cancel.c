@@ -71,7 +71,7 @@ static int stop(
 	bool taken = r > 0;
 
 	if (r >= 0)
-		r = run_cancel_while(&app->session, run, wait_ms, taken ? take_rest : NULL, &ending,
+		r = run_cancel(&app->session, run, wait_ms, taken ? take_rest : NULL, &ending,
 			ended_before, err);
 	if (taken && !ending.is_whole && !run_state_is_final(run_state(run)))
 		take_undo(&app->session, run);

@@ -68,8 +68,8 @@ static int remove_run(struct app *app, struct run *run, bool force, struct err *
 	int r = adopt_own(&app->session, run, err);
 
 	if (r == 0 && force && !run_state_is_final(run_state(run)))
-		r = run_cancel(
-			&app->session, run, runs_grace(run) + PATIENCE_MS, &ended_before, err);
+		r = run_cancel(&app->session, run, runs_grace(run) + PATIENCE_MS, NULL, NULL,
+			&ended_before, err);
 	if (r == 0)
 		r = run_remove(&app->session, run, err);
 	return r;

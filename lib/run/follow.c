@@ -345,13 +345,7 @@ static void on_kept(struct target_call *call, int status, struct err *err)
 	err_clear(err);
 }
 
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
-	struct err *err)
-{
-	return run_cancel_while(session, run, wait_ms, NULL, NULL, ret_ended_before, err);
-}
-
-int run_cancel_while(struct session *session, struct run *run, int64_t wait_ms,
+int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;

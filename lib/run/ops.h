@@ -63,13 +63,10 @@ int runs_watch(struct session *session, struct run_list *runs, const struct watc
 	struct err *err);
 
 /* Ask for its end; wait_ms: how long to wait for it (0: not at all). A run that has ended: success,
- * *ret_ended_before set. */
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms, bool *ret_ended_before,
-	struct err *err);
-/* The same; meanwhile (or NULL) is called when that was asked, before the end is waited for; its
- * failure is that of all. */
+ * *ret_ended_before set. meanwhile (or NULL) is called when that was asked, before the end is
+ * waited for; its failure is that of all. */
 typedef int run_meanwhile_fn(void *ctx, struct run *run, struct err *err);
-int run_cancel_while(struct session *session, struct run *run, int64_t wait_ms,
+int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err);
 
 /* Begin the next attempt of a run that has ended otherwise than by success (E_RUN_ENDED,

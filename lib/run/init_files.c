@@ -415,8 +415,3 @@ void init_find_hosts(const char *home, struct strv *ret)
 	if (file && *file == '/')
 		add_hosts(home, file, 0, ret);
 }
-
-void init_find_places(struct init_project *project, const char *home)
-{
-	init_find_hosts(home, &project->hosts);
-}

@@ -32,7 +32,5 @@ void init_find_outputs(struct init_project *project, const struct survey *survey
 void init_find_contexts(struct init_project *project, const struct kubeconfig *kubeconfig);
 /* The names of hosts in ~/.ssh/config and the files that it includes; home: HOME or NULL. */
 void init_find_hosts(const char *home, struct strv *ret);
-/* Hosts. home: HOME or NULL. */
-void init_find_places(struct init_project *project, const char *home);
 
 #endif

@@ -149,7 +149,7 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	init_find_outputs(project, survey);
 	init_find_data(project, survey);
 	find_contexts(session, project);
-	init_find_places(project, session->dirs.home);
+	init_find_hosts(session->dirs.home, &project->hosts);
 	*ret = TAKE(project);
 	return 0;
 }

@@ -99,16 +99,14 @@ static const struct foreign table[] = {
 		DROP_SWITCH, "is not needed"},
 };
 
-/* The row of word, which is an option without its value. */
+/* The row of the first len bytes of word, an option without its value. */
 static const struct foreign *find_row(const char *word, size_t len)
 {
+	AUTO_FREE char *name = mem_strndup(word, len);
+
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
-		for (const char *s = table[i].names; *s; s += strspn(s, " ")) {
-			size_t n = strcspn(s, " ");
-			if (n == len && memcmp(s, word, n) == 0)
-				return &table[i];
-			s += n;
-		}
+		if (str_is_word_of(name, table[i].names))
+			return &table[i];
 	return NULL;
 }
 

@@ -79,13 +79,10 @@ static void keep_if_counts(
 
 static int read_repository(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	AUTO_ERR struct err cause = {0};
-
 	int r = config_read_string(reading, ret, err);
-	if (r < 0 || check_repository(reading->name, reading->node->text, &cause) == 0)
+	if (r < 0 || check_repository(reading->name, reading->node->text, err) == 0)
 		return r;
-	config_place_prefix(&cause, reading->place);
-	return err_move(err, &cause);
+	return config_place_prefix(err, reading->place);
 }
 
 static int read_ca(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -121,18 +118,16 @@ static int read_insecure(const struct config_reading *reading, struct json **ret
 
 static int read_forward(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	AUTO_ERR struct err cause = {0};
 	struct kube_service_port where;
 
 	int r = config_read_string(reading, ret, err);
 	if (r < 0)
 		return r;
-	if (kube_service_parse(reading->node->text, &where, &cause) == 0) {
-		keep_if_counts(reading, NULL, ret);
-		return 0;
-	}
-	config_place_prefix(&cause, reading->place);
-	return err_move(err, &cause);
+	r = kube_service_parse(reading->node->text, &where, err);
+	if (r < 0)
+		return config_place_prefix(err, reading->place);
+	keep_if_counts(reading, NULL, ret);
+	return 0;
 }
 
 static const struct config_member members[] = {{"push", read_repository}, {"pull", read_repository},
@@ -142,15 +137,12 @@ int config_read_registry(struct config *config, const char *what, const struct y
 	const struct config_place *place, struct json **json, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
-	AUTO_ERR struct err cause = {0};
 
 	if (node->kind == YAML_LIST || yaml_is_null(node))
 		return config_wrong_kind(err, place, what, "HOST[:PORT]/REPO or a map", node);
 	if (node->kind == YAML_SCALAR) {
-		if (config_set_registry(what, node->text, json, &cause) == 0)
-			return 0;
-		config_place_prefix(&cause, place);
-		return err_move(err, &cause);
+		int r = config_set_registry(what, node->text, json, err);
+		return r < 0 ? config_place_prefix(err, place) : 0;
 	}
 	const struct config_reading reading = {config, place, node, what};
 	int r = config_read_members(&reading, members, ARRAY_LEN(members), &object, err);

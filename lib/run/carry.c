@@ -349,8 +349,8 @@ static int carry(struct carrying *carrying, struct session *session, struct targ
 
 	if (newest > 0 && attempt < newest)
 		strv_addf(ret_notes,
-			"attempt %d left no files, or they ended with its pods before a dlrun took "
-			"them: the program starts %s",
+			"attempt %d left no files, or its pods ended before they were fetched: the "
+			"program starts %s",
 			newest, attempt ? "with those of an earlier one" : "without them");
 	read_list(carrying);
 	if (carrying->items.n == 0)

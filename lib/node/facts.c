@@ -136,6 +136,18 @@ int node_hello_check(struct node_hello *hello, struct err *err)
 	return 0;
 }
 
+void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms)
+{
+	int64_t time_ms = hello->facts.time_ms, ahead_ms = 0;
+
+	if (time_ms > to_ms)
+		ahead_ms = time_ms - to_ms;
+	else if (time_ms && time_ms < from_ms)
+		ahead_ms = time_ms - from_ms;
+	/* Not every date tells milliseconds. */
+	hello->facts.ahead_ms = llabs(ahead_ms) < 1000 ? 0 : ahead_ms;
+}
+
 void node_hello_merge(struct node_hello *to, const struct node_hello *from)
 {
 	const struct node_facts *news = &from->facts;
@@ -147,6 +159,7 @@ void node_hello_merge(struct node_hello *to, const struct node_hello *from)
 	strv_copy(&facts->layers, &news->layers);
 	strv_copy(&facts->spares, &news->spares);
 	facts->time_ms = news->time_ms;
+	facts->ahead_ms = news->ahead_ms;
 	facts->free_bytes = news->free_bytes;
 	facts->memory_bytes = news->memory_bytes;
 	facts->uid = news->uid;

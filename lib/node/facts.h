@@ -34,6 +34,8 @@ int node_hello_add(struct node_hello *hello, char *line, struct err *err);
 /* All facts have come; what is not known is set. E_NODE_PROTOCOL: one without which nothing goes is
  * missing. */
 int node_hello_check(struct node_hello *hello, struct err *err);
+/* Its time was read there between these two, by the clock of this machine. */
+void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms);
 /* *to knows what *from says. Strings of to that are the same stay where they are, others live as
  * long as to; lists are replaced; the round trip is to's. */
 void node_hello_merge(struct node_hello *to, const struct node_hello *from);

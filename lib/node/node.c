@@ -273,6 +273,13 @@ const struct node_facts *node_facts(const struct node *node)
 	return node->is_known ? &node->known.facts : NULL;
 }
 
+int64_t node_time_here(const struct node *node, int64_t time_ms)
+{
+	const struct node_facts *facts = node ? node_facts(node) : NULL;
+
+	return time_ms && facts ? time_ms - facts->ahead_ms : time_ms;
+}
+
 int node_check_attempt(const char *run, int attempt, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(run);

@@ -54,9 +54,9 @@ struct node_facts {
 	const char *host, *boot, *root, *local, *home, *system, *machine, *launch, *shell;
 	const char *id; /* of the machine (machine-id(5)), or empty */
 	struct strv missing;
-	int64_t time_ms;
-	int64_t rtt_ms;      /* the quickest short answer; -1: not measured */
-	uint64_t free_bytes; /* of the disk; NODE_FREE_UNKNOWN */
+	int64_t time_ms, ahead_ms; /* its clock when it said hello, and of ours: by so much */
+	int64_t rtt_ms;            /* the quickest short answer; -1: not measured */
+	uint64_t free_bytes;       /* of the disk; NODE_FREE_UNKNOWN */
 	uint64_t memory_bytes;
 	unsigned uid, cpus;
 	struct strv layers, spares;
@@ -65,6 +65,8 @@ struct node_facts {
 struct node_call *node_hello(
 	struct node *node, const struct node_facts **ret, node_done_fn *done, void *ctx);
 const struct node_facts *node_facts(const struct node *node); /* NULL: nothing yet */
+/* A time that it told, by the clock of this machine. 0 (not known) stays. */
+int64_t node_time_here(const struct node *node, int64_t time_ms);
 
 /* GPUs of the node, in the order of their indexes. */
 struct node_gpu {

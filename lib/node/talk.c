@@ -408,7 +408,10 @@ static void take_fact(struct node_talk *talk, char *line)
 		r = node_hello_check(&talk->hello, &fault);
 		if (r == 0) {
 			talk->phase = PHASE_READY;
+			int64_t now_ms = clock_wall_ms();
 			talk->since_ms = clock_ms();
+			node_hello_compare(
+				&talk->hello, now_ms - (talk->since_ms - talk->opened_ms), now_ms);
 			r = talk->events.hello(talk->events.ctx, &fault);
 		}
 	}

@@ -191,7 +191,7 @@ static void take_one(const struct gang_place *place, struct gang_rank *rank)
 	}
 	rank->is_held = says(attempt, "held");
 	rank->is_going = says(attempt, "go");
-	target_node_status(attempt, &rank->status);
+	target_node_status(place->host->node, attempt, &rank->status);
 }
 
 bool gang_take(struct gang *gang)

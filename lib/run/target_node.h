@@ -108,7 +108,8 @@ int target_node_adopt(struct target *target, const char *id, struct run_list *re
 int target_node_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
 	struct err *err);
 
-/* What the attempt's files say, as a status. An engine. */
-void target_node_status(const struct node_attempt *attempt, struct target_status *ret);
+/* What the attempt's files on the node (NULL: its clock is right) say, as a status. An engine. */
+void target_node_status(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret);
 
 #endif

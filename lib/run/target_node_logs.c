@@ -70,7 +70,7 @@ static void tell_waiting(struct reading *reading)
 
 	if (reading->found.n == 0)
 		return;
-	target_node_status(&reading->found.v[0], &status);
+	target_node_status(reading->base.host->node, &reading->found.v[0], &status);
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
 	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->told))
 		return;
@@ -127,6 +127,7 @@ static int on_data(
 	if (!reading->has_begun)
 		stop_looking(reading);
 	reading->has_begun = true;
+	time_ms = node_time_here(reading->base.host->node, time_ms);
 	if (events->data && time_ms >= reading->request.since_ms)
 		r = events->data(events->ctx, 0, data, len, time_ms, err);
 	if (r == 0)

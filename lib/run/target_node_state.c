@@ -141,7 +141,8 @@ static int default_code(enum run_state state, int sig)
 	return sig ? EXIT_SIGNAL + sig : state == RUN_FAILED ? 1 : EXIT_OURS;
 }
 
-static void set_exit(const struct node_attempt *attempt, struct target_status *ret)
+static void set_exit(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
 {
 	AUTO_JSON struct json *json = json_object();
 	const char *reason = node_attempt_get(attempt, "reason");
@@ -159,7 +160,7 @@ static void set_exit(const struct node_attempt *attempt, struct target_status *r
 	/* Whatever killed a program, that was no success. */
 	if (sig && ret->exit.code == 0)
 		ret->exit.code = EXIT_SIGNAL + sig;
-	ret->ended_ms = node_attempt_int(attempt, "ended", 0);
+	ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));
 }
 
 static void set_text(const struct node_attempt *attempt, struct target_status *ret)
@@ -181,15 +182,16 @@ static void set_text(const struct node_attempt *attempt, struct target_status *r
 	}
 }
 
-void target_node_status(const struct node_attempt *attempt, struct target_status *ret)
+void target_node_status(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
 {
 	const char *cancel = node_attempt_get(attempt, "cancel");
 
 	*ret = (struct target_status){.state = run_state_find(attempt->state)};
-	ret->started_ms = node_attempt_int(attempt, "started", 0);
+	ret->started_ms = node_time_here(node, node_attempt_int(attempt, "started", 0));
 	ret->cancelling = cancel && !str_eq(cancel, "0");
 	if (run_state_is_final(ret->state))
-		set_exit(attempt, ret);
+		set_exit(node, attempt, ret);
 	set_text(attempt, ret);
 	set_observed(attempt, ret);
 }
@@ -265,7 +267,7 @@ static int on_found(void *ctx, int status, struct err *fault, struct err *err)
 	} else {
 		node_machine_note(&asking->base.target->session->dirs, asking->base.handle.run_id,
 			asking->base.host->name, node_facts(asking->base.host->node));
-		target_node_status(&asking->found.v[0], asking->ret);
+		target_node_status(asking->base.host->node, &asking->found.v[0], asking->ret);
 		add_next(asking, &asking->found.v[0]);
 	}
 	return node_work_end(&asking->base, 0, fault);

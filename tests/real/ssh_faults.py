@@ -6,6 +6,7 @@ over 200,000 lines). DLRUN_FULL=1: 240, 100, and 200 over 1,000,000.
 """
 
 import collections
+import datetime
 import random
 import subprocess
 import threading
@@ -251,6 +252,19 @@ def test_a_name_that_leads_to_another_place(w):
         s.change("gpu1", User="alice")
         s.running(runs[0])
         w.ok("cancel", runs[0])
+
+
+def test_a_wrong_clock(w):
+    """What is told of a run is by the clock here."""
+    with site(w) as s:
+        for shift in (10800, -10800):
+            s["gpu1"].program("date", f"#!/bin/sh\nexec {shutil.which('date')} -d \"@$(($({shutil.which('date')} +%s) + {shift}))\" \"$@\"\n")
+            before = time.time()
+            run = s.submit("--", "sh", "-c", "echo up; sleep 1")
+            s.ended(run)
+            times = w.show(run)["times"]
+            started, ended = (datetime.datetime.fromisoformat(times[key].replace("Z", "+00:00")).timestamp() for key in ("started", "ended"))
+            assert before - 5 < started < ended < time.time() + 5, (shift, before, times)
 
 
 def test_a_pid_that_is_another_process_now(w):

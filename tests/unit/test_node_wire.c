@@ -308,6 +308,14 @@ static void test_facts(void **state)
 	assert_int_equal(node_hello_check(&hello, NULL), 0);
 	fact(&hello, "free 18446744073709551615");
 	fact(&hello, "time 1700000000000");
+	node_hello_compare(&hello, 1699999990000, 1700000010000);
+	assert_int_equal(hello.facts.ahead_ms, 0);
+	node_hello_compare(&hello, 1700000000999, 1700000002000);
+	assert_int_equal(hello.facts.ahead_ms, 0);
+	node_hello_compare(&hello, 1699996390000, 1699996400000);
+	assert_int_equal(hello.facts.ahead_ms, 3600000);
+	node_hello_compare(&hello, 1700003600000, 1700003610000);
+	assert_int_equal(hello.facts.ahead_ms, -3600000);
 	fact(&hello, "novelty of a later version");
 	fact(&hello, "lonely");
 	fact(&hello, "layer ab0");
@@ -318,6 +326,7 @@ static void test_facts(void **state)
 	fact(&hello, "partial t-11 900");
 	assert_true(node_hello_add(&hello, bad, NULL) < 0);
 	node_hello_merge(&kept, &hello);
+	assert_int_equal(kept.facts.ahead_ms, -3600000);
 	const char *host = kept.facts.host, *local = kept.facts.local;
 	assert_string_equal(local, "/var/tmp/a b");
 	assert_int_equal(kept.facts.layers.n, 1);

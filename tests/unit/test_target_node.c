@@ -113,7 +113,7 @@ static void check_status(const struct expected *expected)
 	struct node_attempt attempt;
 
 	fill(expected, &attempt);
-	target_node_status(&attempt, &status);
+	target_node_status(NULL, &attempt, &status);
 	done(&attempt);
 	assert_int_equal(status.state, expected->run_state);
 	assert_int_equal(status.exit.known, expected->code >= 0);
@@ -168,7 +168,7 @@ static void test_observed(void **state)
 
 	(void)state;
 	fill(&expected, &attempt);
-	target_node_status(&attempt, &status);
+	target_node_status(NULL, &attempt, &status);
 	done(&attempt);
 	const struct json *usage = json_get(status.observed, "usage");
 	assert_int_equal(json_get_int(usage, "memory_peak_bytes", 0), 1024);

@@ -851,6 +851,27 @@ def each_gc_of_cut_submissions(w, shell):
     assert left() == [names[1]] and not os.listdir(w.dir / "root/layers"), left()
 
 
+# --- containers
+
+
+@each_shell
+def each_container_without_an_init(w, shell):
+    """Told with the run; what the node has said before stays."""
+    at = attempt(w, "a-22222")
+    w.write("state", "state=starting\nwarning=before\n", base=at)
+    lines = f"dir={shlex.quote(str(at))} j_runtime=podman container_options=\ncontainer_init\necho \"[$container_options]\"\n"
+    tool = w.write("bin/some-init", "#!/bin/sh\n", 0o755, base=w.dir)
+    assert sh(w, shell, f"CONTAINER_INITS='/nowhere/init {tool}'\n" + lines).out == f"[ '--init' '--init-path' '{tool}']\n"
+    assert (at / "state").read_text() == "state=starting\nwarning=before\n"
+    assert sh(w, shell, "CONTAINER_INITS='/nowhere/init no-such-init'\n" + lines).out == "[]\n"
+    told = (at / "state").read_text()
+    assert told.startswith("state=starting\nwarning=before; ") and "catatonit" in told, told
+    w.write("state", "state=starting\n", base=at)
+    sh(w, shell, "CONTAINER_INITS=\n" + lines)
+    assert "warning=this node has no init" in (at / "state").read_text()
+    assert sh(w, shell, "CONTAINER_INITS=\n" + lines.replace("podman", "docker")).out == "[ '--init']\n"
+
+
 # --- usage
 
 LOAD = "import os, time\nmemory = os.urandom(1 << 20) * 100\nif os.fork() == 0: time.sleep(100)\n" \

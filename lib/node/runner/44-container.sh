@@ -7,6 +7,8 @@ DOCKER_CONTEXT CONTAINER_HOST CONTAINERS_CONF CONTAINERS_STORAGE_CONF REGISTRY_A
 # Behind it a name is free again, also of a tool that does not answer.
 CONTAINER_PATIENCE=60
 CONTAINER_LOOK=5
+# What podman may bring along, or a distribution beside it. It has to be static.
+CONTAINER_INITS="/usr/libexec/podman/catatonit /usr/lib/podman/catatonit /usr/libexec/catatonit/catatonit catatonit tini-static"
 
 # DIR: $container, its name.
 container_name_of() {
@@ -185,19 +187,21 @@ container_nvidia() {
 	grep -q '^export CUDA_VISIBLE_DEVICES=' "$dir/gpus" || container_seen=
 }
 
-# Somebody has to be process 1 who passes signals on. podman does not bring one along everywhere.
+# Somebody has to be process 1 who passes signals on: the kernel gives that one only those that it handles, and nobody
+# tells by which it ended.
 container_init() {
 	if [ "$j_runtime" = docker ]; then
 		container_add --init
 		return
 	fi
-	for container_word in /usr/libexec/podman/catatonit /usr/lib/podman/catatonit /usr/libexec/catatonit/catatonit "$(command -v catatonit)" \
-		"$(command -v tini-static)"; do
-		if [ -x "$container_word" ]; then
-			container_add --init --init-path "$container_word"
+	for container_word in $CONTAINER_INITS; do
+		if container_text=$(command -v "$container_word") && [ -x "$container_text" ]; then
+			container_add --init --init-path "$container_text"
 			return
 		fi
 	done
+	field_of "$dir/state" warning || :
+	state_set "$dir" warning="${value:+$value; }this node has no init for containers, and signals without a handler do not reach the program: install catatonit"
 }
 
 # podman fails where a controller was not handed down to its user; docker says so and goes on.

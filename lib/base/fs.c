@@ -68,6 +68,15 @@ char *fs_dirname(const char *path)
 	return mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+const char *fs_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	if (strncmp(path, dir, len) != 0 || (path[len] && path[len] != '/'))
+		return NULL;
+	return path + len + (path[len] == '/');
+}
+
 int fs_realpath(const char *path, char **ret, struct err *err)
 {
 	char *real = realpath(path, NULL);

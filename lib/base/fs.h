@@ -24,6 +24,8 @@ char *fs_join(const char *dir, const char *name);
 const char *fs_basename(const char *path);
 /* What lies before that slash: "/" of the root, "." where there is no slash. */
 char *fs_dirname(const char *path);
+/* What is left of path below dir: "" for dir itself; NULL: it is elsewhere. */
+const char *fs_below(const char *path, const char *dir);
 /* Without symbolic links, "." and ".."; the path must exist. */
 int fs_realpath(const char *path, char **ret, struct err *err);
 

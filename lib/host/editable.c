@@ -50,25 +50,13 @@ static void search_done(struct search *search)
 	free(search->root);
 }
 
-/* What is left of path below dir: "" for dir itself; NULL when it is elsewhere. */
-static const char *below(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	if (strncmp(path, dir, len) != 0)
-		return NULL;
-	if (path[len] == '\0')
-		return path + len;
-	return path[len] == '/' ? path + len + 1 : NULL;
-}
-
 /* An environment may lie in the tree: what is installed there is not the tree's source. */
 static bool is_installed(const struct search *search, const char *path)
 {
-	if (search->site && below(path, search->site))
+	if (search->site && fs_below(path, search->site))
 		return true;
 	return search->prefix && strcmp(search->prefix, search->root) != 0 &&
-	       below(path, search->prefix);
+	       fs_below(path, search->prefix);
 }
 
 /* A directory of the tree, without links; NULL for any other. The caller frees. */
@@ -76,7 +64,7 @@ static char *live_dir(const struct search *search, const char *path)
 {
 	AUTO_FREE char *real = NULL;
 
-	if (fs_realpath(path, &real, NULL) < 0 || !below(real, search->root) ||
+	if (fs_realpath(path, &real, NULL) < 0 || !fs_below(real, search->root) ||
 		is_installed(search, real))
 		return NULL;
 	return TAKE(real);
@@ -89,7 +77,7 @@ static void add_path(struct search *search, const char *path)
 
 	if (!dir || strv_find(&search->found, dir) >= 0 || search->found.n >= EDITABLE_PATHS_MAX)
 		return;
-	rest = below(dir, search->root);
+	rest = fs_below(dir, search->root);
 	strv_add(&search->ret->paths, *rest ? rest : ".");
 	search->by_site |= search->site != NULL;
 	strv_add_take(&search->found, TAKE(dir));
@@ -132,7 +120,7 @@ static void read_pth(struct search *search, const struct buf *text)
 /* A package whose directory has another name needs a link that has the package's. */
 static bool add_alias(struct search *search, const char *name, const char *dir)
 {
-	const char *rest = below(dir, search->root);
+	const char *rest = fs_below(dir, search->root);
 	struct strv *aliases = &search->ret->aliases;
 	struct stat st;
 
@@ -276,7 +264,7 @@ static struct dist *dist_of(struct search *search, const char *path)
 	struct dist *nearest = NULL;
 
 	vec_foreach (struct dist, dist, &search->dists)
-		if (below(path, dist->dir) &&
+		if (fs_below(path, dist->dir) &&
 			(!nearest || strlen(dist->dir) > strlen(nearest->dir)))
 			nearest = dist;
 	return nearest;

@@ -20,9 +20,7 @@ struct search {
 /* Whether path is dir or lies below it; dir "" holds everything. */
 static bool is_at_or_below(const char *path, const char *dir)
 {
-	size_t len = strlen(dir);
-
-	return len == 0 || (strncmp(path, dir, len) == 0 && (path[len] == '/' || !path[len]));
+	return !*dir || fs_below(path, dir);
 }
 
 /* What was written is not what the layer ends with after all. */

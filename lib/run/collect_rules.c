@@ -19,19 +19,12 @@ bool collect_is_cache(const char *name)
 	return str_ends(name, ".pyc") || str_ends(name, ".pyo");
 }
 
-static bool lies_at(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0');
-}
-
 bool collect_is_excluded(const struct world *world, const char *path, const char *name)
 {
 	const struct strv *patterns = &world->collect.exclude;
 
 	for (size_t i = 0; i < world->data.n; i++)
-		if (lies_at(path, world->data.v[i].path))
+		if (fs_below(path, world->data.v[i].path))
 			return true;
 	for (size_t i = 0; i < patterns->n; i++)
 		if (fnmatch(patterns->v[i], strchr(patterns->v[i], '/') ? path : name, 0) == 0)
@@ -42,7 +35,7 @@ bool collect_is_excluded(const struct world *world, const char *path, const char
 bool collect_is_output(const struct world *world, const char *path)
 {
 	for (size_t i = 0; i < world->outputs.n; i++)
-		if (lies_at(path, world->outputs.v[i]))
+		if (fs_below(path, world->outputs.v[i]))
 			return true;
 	return false;
 }

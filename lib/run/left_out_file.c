@@ -98,22 +98,14 @@ int left_out_write(const struct dirs *dirs, const struct run *run, const struct 
  * Reading
  */
 
-/* Whether path is dir or lies in it. */
-static bool is_within(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && (!path[len] || path[len] == '/');
-}
-
 /* What is data or an output is there in the run. */
 static bool is_brought_back(const struct world *world, const char *path)
 {
 	vec_foreach (const struct world_data, data, &world->data)
-		if (is_within(path, data->path))
+		if (fs_below(path, data->path))
 			return true;
 	vec_foreach (char *const, output, &world->outputs)
-		if (is_within(path, *output))
+		if (fs_below(path, *output))
 			return true;
 	return false;
 }

@@ -7,6 +7,7 @@
 #include "base/enc.h"
 #include "base/entry.h"
 #include "base/env.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
@@ -93,13 +94,6 @@ static void add_text(struct digest *digest, const char *text)
 	digest_add(digest, text, strlen(text) + 1);
 }
 
-static bool is_below(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && strchr("/", path[len]);
-}
-
 static int add_key(
 	struct digest *digest, const struct entry_list *entries, const char *key, struct err *err)
 {
@@ -107,7 +101,7 @@ static int add_key(
 
 	for (size_t i = 0; i < entries->n; i++) {
 		const struct entry *entry = &entries->v[i];
-		if (!is_below(entry->path, key))
+		if (!fs_below(entry->path, key))
 			continue;
 		add_text(digest, entry->path);
 		add_text(digest, entry->kind == ENTRY_LINK ? "link" : entry->exec ? "x" : "-");

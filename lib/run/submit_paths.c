@@ -63,16 +63,6 @@ char *submission_tree_path(const char *dir, const char *word)
 	return out;
 }
 
-/* What is behind root in path, both without a slash in front; NULL: it is not below. */
-static const char *behind(const char *path, const char *root)
-{
-	size_t len = strlen(root);
-
-	if (strncmp(path, root, len) != 0 || !strchr("/", path[len]))
-		return NULL;
-	return path + len + (path[len] == '/');
-}
-
 /* The root as this shell spells it, where that goes by a link. */
 static char *find_alias(const struct submission *submission)
 {
@@ -144,14 +134,14 @@ static char *below_root(const struct own *own, const char *text)
 	}
 	if (!path)
 		return NULL;
-	rest = behind(path, own->root + 1);
+	rest = fs_below(path, own->root + 1);
 	if (!rest && own->alias)
-		rest = behind(path, own->alias + 1);
+		rest = fs_below(path, own->alias + 1);
 	if (!rest) {
 		AUTO_FREE char *absolute = mem_printf("/%s", path);
 		real = real_path(absolute);
 		/* That of the root of the file system is empty. */
-		rest = real ? behind(real + (*real == '/'), own->root + 1) : NULL;
+		rest = real ? fs_below(real + (*real == '/'), own->root + 1) : NULL;
 	}
 	return mem_strdup(rest);
 }
@@ -162,7 +152,7 @@ static char *below_root(const struct own *own, const char *text)
 
 static bool is_below(const char *path, const char *dir)
 {
-	return !*dir || behind(path, dir);
+	return !*dir || fs_below(path, dir);
 }
 
 static bool in_snapshot(const struct own *own, const char *path)
@@ -365,8 +355,8 @@ char *submission_relative(const struct submission *submission, const char *path)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, TEXT_MAX);
-	if (!str_eq(prefix, ".") && behind(path, prefix) && *behind(path, prefix))
-		return mem_strdup(behind(path, prefix));
+	if (!str_eq(prefix, ".") && fs_below(path, prefix) && *fs_below(path, prefix))
+		return mem_strdup(fs_below(path, prefix));
 	for (const char *s = str_eq(prefix, ".") ? NULL : prefix; s;
 		s = strchr(s, '/') ? strchr(s, '/') + 1 : NULL)
 		buf_adds(&out, "../");

@@ -218,13 +218,6 @@ static int add_paths(
 	return 0;
 }
 
-static bool is_below(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && strchr("/", path[len]);
-}
-
 /* Event files are found in all outputs, so a directory that has some is one. */
 static int add_events(const struct config *config, struct strv *outputs, struct err *err)
 {
@@ -235,7 +228,7 @@ static int add_events(const struct config *config, struct strv *outputs, struct 
 		bool is_there = false;
 
 		for (size_t k = 0; k < outputs->n; k++)
-			is_there |= is_below(paths.v[i], outputs->v[k]);
+			is_there |= fs_below(paths.v[i], outputs->v[k]) != NULL;
 		if (!is_there)
 			strv_add(outputs, paths.v[i]);
 	}
@@ -602,7 +595,7 @@ int submission_set_world(struct submission *submission, struct err *err)
 static bool has_path(const struct entry_list *entries, const char *path)
 {
 	for (size_t i = 0; i < entries->n; i++)
-		if (is_below(entries->v[i].path, path))
+		if (fs_below(entries->v[i].path, path))
 			return true;
 	return false;
 }
@@ -610,10 +603,10 @@ static bool has_path(const struct entry_list *entries, const char *path)
 static bool is_provided(const struct world *world, const char *path)
 {
 	for (size_t i = 0; i < world->data.n; i++)
-		if (is_below(path, world->data.v[i].path))
+		if (fs_below(path, world->data.v[i].path))
 			return true;
 	for (size_t i = 0; i < world->outputs.n; i++)
-		if (is_below(path, world->outputs.v[i]))
+		if (fs_below(path, world->outputs.v[i]))
 			return true;
 	return false;
 }

@@ -139,6 +139,25 @@ static void test_join(void **state)
 	}
 }
 
+static void parts_of_paths(void **state)
+{
+	static const struct {
+		const char *path, *base, *dir;
+	} rows[] = {{"a", "a", "."}, {"a/b", "b", "a"}, {"/a", "a", "/"}, {"/a/b/c", "c", "/a/b"},
+		{"a/", "", "a"}, {"/", "", "/"}, {"", "", "."}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_FREE char *dir = fs_dirname(rows[i].path);
+		assert_string_equal(fs_basename(rows[i].path), rows[i].base);
+		assert_string_equal(dir, rows[i].dir);
+	}
+	assert_string_equal(fs_below("a/b/c", "a/b"), "c");
+	assert_string_equal(fs_below("a/b", "a/b"), "");
+	assert_null(fs_below("a/bc", "a/b"));
+	assert_null(fs_below("a", "a/b"));
+}
+
 static void test_realpath(void **state)
 {
 	(void)state;
@@ -888,6 +907,7 @@ static void test_free_bytes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parts_of_paths),
 		cmocka_unit_test(test_error_ids),
 		cmocka_unit_test(test_join),
 		IN_ROOT(test_realpath),

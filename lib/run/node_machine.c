@@ -66,21 +66,23 @@ void node_machine_note(const struct dirs *dirs, const char *run_id, const char *
 {
 	AUTO_FREE char *dir = dirs_run(dirs, run_id), *path = fs_join(dir, RUN_MACHINES);
 	struct identity identity;
+	struct line was;
 	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf all = {0};
 
 	if (!facts)
 		return;
 	identity_of(facts, &identity);
-	AUTO_FREE char *line =
-		mem_printf("%s %s %s %s\n", host, identity.machine, identity.place, facts->host);
 	if (!read_machines(path, &text))
 		buf_init(&text, MACHINES_MAX);
-	if (text.len && strstr(text.data, line))
+	AUTO_FREE char *lines = mem_strndup(text.len ? text.data : "", text.len);
+	if (find_line(lines, host, &was) && str_eq(was.machine, identity.machine) &&
+		str_eq(was.place, identity.place))
 		return;
 	/* The first line of a host counts. */
-	AUTO_BUF struct buf all = {0};
+	AUTO_FREE char *name = str_escaped(facts->host);
 	buf_init(&all, MACHINES_MAX);
-	buf_adds(&all, line);
+	buf_addf(&all, "%s %s %s %s\n", host, identity.machine, identity.place, name);
 	if (text.len)
 		buf_add(&all, text.data, text.len);
 	if (buf_check(&all, path, NULL) == 0)

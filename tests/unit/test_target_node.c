@@ -5,15 +5,18 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/node_job.h"
+#include "run/node_machine.h"
 #include "run/spec.h"
 #include "run/target_node.h"
 
@@ -374,6 +377,46 @@ static void test_job_random(void **state)
 	}
 }
 
+/*
+ * Machines
+ */
+
+static bool is_other(const struct dirs *dirs, const char *host, const struct node_facts *facts)
+{
+	AUTO_FREE char *why = node_machine_other(dirs, RUN_ID, host, facts);
+
+	return why != NULL;
+}
+
+static void test_machines(void **state)
+{
+	char base[] = "/tmp/test-machines-XXXXXX";
+	const struct node_facts one = {.host = "one", .id = "1", .local = "/l"},
+				two = {.host = "two", .id = "2", .local = "/l"};
+	const struct node_facts forged = {.host = "three\nlogin 1 1 one", .id = "3", .local = "/l"};
+
+	(void)state;
+	assert_non_null(mkdtemp(base));
+	const struct dirs dirs = {.state = base};
+	AUTO_FREE char *dir = dirs_run(&dirs, RUN_ID);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_false(is_other(&dirs, "login", &two));
+	/* A name that ends like it is another host. */
+	node_machine_note(&dirs, RUN_ID, "my-login", &one);
+	node_machine_note(&dirs, RUN_ID, "login", &one);
+	assert_true(is_other(&dirs, "login", &two));
+	/* Each place that had the run, and the first again. */
+	node_machine_note(&dirs, RUN_ID, "login", &two);
+	assert_true(is_other(&dirs, "login", &one));
+	node_machine_note(&dirs, RUN_ID, "login", &one);
+	assert_false(is_other(&dirs, "login", &one));
+	assert_true(is_other(&dirs, "login", &two));
+	/* What a host calls itself is one word of its own line. */
+	node_machine_note(&dirs, RUN_ID, "other", &forged);
+	assert_false(is_other(&dirs, "login", &one));
+	assert_int_equal(fs_remove_tree(AT_FDCWD, base, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +428,7 @@ int main(void)
 		cmocka_unit_test(test_job_rank),
 		cmocka_unit_test(test_job_world),
 		cmocka_unit_test(test_job_random),
+		cmocka_unit_test(test_machines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

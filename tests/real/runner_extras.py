@@ -316,6 +316,19 @@ def test_directory_of_another_user(w):
 
 
 @each_shell
+def each_link_beside_the_locks(w, shell):
+    """One that leads to our own locks is no other user who holds them."""
+    smi(w, row(0))
+    (w.dir / f"gpus.{os.geteuid()}").mkdir(mode=0o755)
+    (w.dir / "gpus.link").symlink_to(f"gpus.{os.geteuid()}")
+    claim = enter(w, shell, "a-22222", 1, "echo", "mine")
+    try:
+        assert said(claim, 30) == (0, "mine\n")
+    finally:
+        claim.kill()
+
+
+@each_shell
 def each_holder(w, shell):
     """A name in a lock is believed of a living process that holds it, whoever wrote it."""
     smi(w, row(0))

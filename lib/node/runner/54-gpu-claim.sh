@@ -204,7 +204,8 @@ gpu_add_holder() {
 # lock that all share. $dgpu_who.
 gpu_guarded() {
 	for dgpu_at in "$dgpu_shared".*/"$dgpu_name"; do
-		[ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ] && command exec 4<"$dgpu_at" || continue
+		# A link to a directory is nobody's.
+		[ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ] && [ ! -L "${dgpu_at%/*}" ] && command exec 4<"$dgpu_at" || continue
 		if ! flock -n -s 4 6<&- 5<&-; then
 			gpu_who_of
 			exec 4<&-
@@ -430,7 +431,7 @@ done
 taken() {
 	for x in $k; do
 		for n in "$s".*/"${x#*:}"; do
-			[ "${n%/*}" != "$o" ] && [ -f "$n" ] && [ ! -L "$n" ] && [ -r "$n" ] || continue
+			[ "${n%/*}" != "$o" ] && [ ! -L "${n%/*}" ] && [ -f "$n" ] && [ ! -L "$n" ] && [ -r "$n" ] || continue
 			flock -n -s 3 3<"$n" || return 0
 		done
 	done

@@ -134,9 +134,9 @@ static void take_lacking(void *ctx, int has)
 {
 	const struct asked *asked = ctx;
 
-	if (!has)
+	if (has <= 0)
 		take(asked);
-	task_answer(*asked->own->options.task, has, NULL);
+	task_answer(*asked->own->options.task, has > 0, NULL);
 }
 
 static void take_blob(void *ctx, struct task *task)
@@ -443,7 +443,7 @@ static void checked(void *ctx, int has)
 {
 	struct registry_sink *own = ctx;
 
-	own->is_lacking |= !has;
+	own->is_lacking |= has == 0;
 	if (--own->n_checked == 0 && own->is_accepted)
 		accepted(own);
 }

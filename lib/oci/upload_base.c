@@ -215,12 +215,28 @@ static bool says_nothing(const struct http_answer *answer)
 	       answer->status == 429;
 }
 
+/* Storage that the registry redirects to, say, cannot be reached from here: who pulls may be
+ * nearer. A transfer that breaks off and 500 are not among these: so answer registries that know a
+ * blob whose bytes they have lost. */
+static bool is_unknown(const struct http_answer *answer, const struct err *fault)
+{
+	if (err_is_set(fault))
+		return fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE ||
+		       fault->id == E_HTTP_TLS || fault->id == E_HTTP_CA ||
+		       fault->id == E_HTTP_ZONE;
+	return answer->status == 502 || answer->status == 503 || answer->status == 504;
+}
+
 static int proved(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
-	bool is_there = job->got > 0 || (!err_is_set(fault) && says_nothing(answer));
+	if (job->got > 0)
+		return upload_arrived(job, err);
+	if (is_unknown(answer, fault))
+		return upload_unknown(job, err);
+	bool is_there = !err_is_set(fault) && says_nothing(answer);
 	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
 }
 

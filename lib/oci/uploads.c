@@ -263,6 +263,12 @@ int upload_unproved(struct upload_job *job, struct err *err)
 	return report(job->uploads, err);
 }
 
+int upload_unknown(struct upload_job *job, struct err *err)
+{
+	retire(job, -1);
+	return report(job->uploads, err);
+}
+
 static struct upload_job *find_job(const struct uploads *uploads, const char *digest)
 {
 	vec_foreach (struct upload_job *const, job, &uploads->jobs)

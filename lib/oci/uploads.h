@@ -69,7 +69,7 @@ void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);
 void uploads_prove_old(struct uploads *uploads);
 
 /* Whether the repository has it, as far as is known and trusted; asks for a proof if that is old.
- * done is called at once or from the loop, with 1 or 0. */
+ * done is called at once or from the loop, with 1 or 0, or less than 0 where nobody can tell. */
 typedef void uploads_has_fn(void *ctx, int has);
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);

@@ -73,8 +73,9 @@ struct uploads {
 
 /* The blob has arrived. */
 int upload_arrived(struct upload_job *job, struct err *err);
-/* It is not there, or nobody knows: the end of a proof. */
+/* The ends of a proof: it is not there; nobody can tell. */
 int upload_unproved(struct upload_job *job, struct err *err);
+int upload_unknown(struct upload_job *job, struct err *err);
 /* All is lost; fault is taken. */
 int upload_failed(struct upload_job *job, struct err *fault, struct err *err);
 /* Once more in a moment: from the beginning with again(job). why: the answer or fault. */

@@ -164,6 +164,22 @@ def test_uploads_elsewhere_carry_no_login(w):
         untold(site.registry.other)
 
 
+def test_storage_that_cannot_be_read_from_here(w):
+    """Layers that lie where this machine cannot ask for them: no reason to refuse a push, nor to send them again."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for answer in (Answer(503), Answer(504), Answer(307, [("Location", f"{nowhere}/blob")])):
+            with Site(w.dlrun) as site:
+                site.right("--image", site.base)
+                site.registry.rule("^GET /v2/me/code/blobs/", answer)
+                for _ in range(3):
+                    site.registry.clear()
+                    site.right("--image", site.base)
+                    assert site.registry.count("^GET /v2/me/code/blobs/") >= 2, site.seen()
+                    assert site.registry.count("^POST |^PUT .*/blobs/") == 0, site.seen()
+
+
 def test_uploads_lead_to_no_metadata_service(w):
     for where in ("http://169.254.169.254", "http://[fd00:ec2::254]", "http://metadata.google.internal", "http://0xA9FEA9FE",
                   "http://[::ffff:169.254.169.254]", "http://2852039166", "file://", "gopher://127.0.0.1:70", "http://user:pw@127.0.0.1:1"):

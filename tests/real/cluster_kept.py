@@ -3,7 +3,6 @@
 
 import contextlib
 import re
-import time
 
 from harness import *  # noqa: F403
 from kubesite import site
@@ -48,8 +47,9 @@ class Follower:
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.process = subprocess.Popen([w.dlrun, *words], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
-    def wait_bytes(self, n):
-        wait_for(lambda: self.out.stat().st_size >= n, f"{n} bytes of a log: {self.err.read_text()}", KEPT_S)
+    def wait_line(self, n):
+        """A node that rotates the log away faster than it is followed leaves gaps, but not in front of a program that waits."""
+        wait_for(lambda: f"\n{n} {'x' * 60}\n" in self.out.read_text(), f"line {n}", KEPT_S)
 
     def end(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -62,6 +62,12 @@ def whole(text, gaps=""):
     assert numbers == sorted(set(numbers)), "doubled or out of order"
     assert len(numbers) == LINES or gaps, f"{len(numbers)} of {LINES} without a word"
     return len(numbers)
+
+
+def place_of(w, run):
+    """The bytes of a log of one rank that a follower who is killed leaves in the record."""
+    words = [word for file in (w.state / "runs" / run).rglob("places") for word in file.read_text().split()]
+    return int(words[1]) if words else 0
 
 
 def followed_to_its_end(w, s):
@@ -80,10 +86,11 @@ def followed_to_its_end(w, s):
 def follower_killed(w, s):
     """Another one goes on where the one was that was killed, and has all of it."""
     first = Follower(w, "submit", "-f", "--name", "killed", "-e", "STOP=50000", "--", "python3", "a.py")
-    first.wait_bytes(50_000 * 64)
-    time.sleep(1.5)  # its places are written once a second
-    first.end()
+    first.wait_line(50_000)
     run = w.runs()[0]["id"]
+    # Its places are written once a second.
+    wait_for(lambda: place_of(w, run) >= first.out.stat().st_size, "the place of what was seen", KEPT_S)
+    first.end()
     (s.stop / "go").touch()
     s.ended(run)
     kept = w.ok("logs", run)
@@ -97,7 +104,7 @@ def follower_killed(w, s):
 def job_deleted_by_others(w, s):
     """What was seen until then, and that the end is missing."""
     first = Follower(w, "submit", "-f", "--name", "gone", "-e", "STOP=50000", "--", "python3", "a.py")
-    first.wait_bytes(50_000 * 64)
+    first.wait_line(50_000)
     first.end(signal.SIGINT)
     run = w.runs()[0]["id"]
     s.cluster.delete("Job", run, s.namespace, propagationPolicy="Background", gracePeriodSeconds="0")

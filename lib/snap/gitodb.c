@@ -33,7 +33,8 @@ static void free_packbuilder(git_packbuilder **packbuilder)
 		git_packbuilder_free(*packbuilder);
 }
 
-static const char temp_prefix[] = "tmp_objdir-dlrun-", lock_name[] = "lock", ref_name[] = "ref";
+static const char temp_prefix[] = "tmp_objdir-dlrun-", dead_suffix[] = ".dead",
+		  lock_name[] = "lock", ref_name[] = "ref";
 
 enum { LOOSE_LEVEL = 1, REF_MAX = 4096, PACKED_REFS_MAX = 256 << 20 };
 
@@ -323,6 +324,21 @@ static void finish_pack(const char *objects_dir, const char *temp_dir)
 		move_pack_file(objects_dir, dir, ".idx", NULL);
 }
 
+/*
+ * Under a name that nobody makes: while the lock file is being removed, who has just made temp_dir
+ * would make and lock one anew, and lose the directory all the same.
+ */
+static void bury(const char *objects_dir, const char *temp_dir)
+{
+	AUTO_FREE char *dead = mem_printf("%s%s", temp_dir, dead_suffix);
+
+	finish_pack(objects_dir, temp_dir);
+	if (str_ends(temp_dir, dead_suffix))
+		remove_temp(objects_dir, temp_dir);
+	else if (rename(temp_dir, dead) == 0)
+		remove_temp(objects_dir, dead);
+}
+
 void gitodb_sweep(const char *common_dir)
 {
 	AUTO_FREE char *objects_dir = fs_join(common_dir, "objects");
@@ -337,8 +353,7 @@ void gitodb_sweep(const char *common_dir)
 		AUTO_FD int lock_fd = -1;
 		if (fs_lock(lock, true, 0, &lock_fd, NULL) < 0)
 			continue;
-		finish_pack(objects_dir, temp_dir);
-		remove_temp(objects_dir, temp_dir);
+		bury(objects_dir, temp_dir);
 	}
 }
 

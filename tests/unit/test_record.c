@@ -9,6 +9,8 @@
 #include <sys/file.h>
 #include <time.h>
 
+#include "base/fs.h"
+#include "snap/gitodb.h"
 #include "snap/record.h"
 #include "tests/unit/gitfix.h"
 
@@ -520,6 +522,38 @@ static void test_many_at_once(void **state)
 	expect_sound("r");
 }
 
+/* Whoever gets the lock of a directory of objects has the directory, also while it is swept. */
+static void test_sweep_beside_others(void **state)
+{
+	enum { N = 20 };
+
+	(void)state;
+	make_repository();
+	AUTO_FREE char *git_dir = fix_path("r/.git");
+	AUTO_FREE char *dir = fix_path("r/.git/objects/tmp_objdir-dlrun-abcdef");
+	AUTO_FREE char *lock = fs_join(dir, "lock");
+	for (int i = 0; i < N; i++) {
+		AUTO_FD int fd = -1;
+		int status, r;
+
+		fix_sh("cd r/.git/objects; mkdir -p tmp_objdir-dlrun-abcdef;"
+		       "cd tmp_objdir-dlrun-abcdef; rm -f lock; touch $(seq 1000)");
+		pid_t pid = fork();
+		if (pid == 0) {
+			gitodb_sweep(git_dir);
+			_exit(0);
+		}
+		while (access(lock, F_OK) && access(dir, F_OK) == 0)
+			;
+		do {
+			err_clear(&err);
+			r = fs_lock(lock, true, 0, &fd, &err);
+		} while (r < 0 && err.id == E_IO_LOCK);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(r < 0 || access(lock, F_OK) == 0);
+	}
+}
+
 /*
  * Removing
  */
@@ -605,6 +639,7 @@ int main(void)
 		test(test_half_a_pack),
 		test(test_killed),
 		test(test_many_at_once),
+		test(test_sweep_beside_others),
 		test(test_remove),
 		test(test_remove_whatever_it_is),
 		test(test_remove_where_nothing_is),

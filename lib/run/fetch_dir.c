@@ -41,7 +41,6 @@ enum {
 	PARTIALS_MAX = 8, /* more are all forgotten */
 	PARTIALS_LOOK = 1000,
 	PROGRESS_MS = 100,
-	HOLE_MIN = 4096,
 };
 #define NS_PER_S INT64_C(1000000000)
 
@@ -578,6 +577,23 @@ static int wants_item(struct fetch_dir *into, const struct fetch_item *item, str
 	return 0;
 }
 
+/* The time that its copy gets: of one that may change unseen such that the next fetch takes it
+ * again. */
+static int64_t copy_mtime_ns(const struct fetch_item *item, bool is_changing)
+{
+	return item->mtime_ns - is_changing;
+}
+
+/* As large as the copy it has grown unseen, or not at all: with another time it was written in
+ * place. */
+static bool may_have_grown(const struct fetch_item *item, const struct stat *here)
+{
+	uint64_t size = (uint64_t)here->st_size;
+
+	return size < item->size ||
+	       (size == item->size && mtime_of(here) == copy_mtime_ns(item, true));
+}
+
 /* 0: the whole of it. The user's own changes are not built upon. */
 static uint64_t grown_from(struct fetch_dir *into, const struct fetch_item *item, struct err *err)
 {
@@ -588,9 +604,9 @@ static uint64_t grown_from(struct fetch_dir *into, const struct fetch_item *item
 	if (strv_find(&into->anew, item->path) >= 0 ||
 		find_parent(into, item->path, &fd, &name, err) <= 0 ||
 		fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-		!is_ours(into, item->path, &st))
+		!is_ours(into, item->path, &st) || !may_have_grown(item, &st))
 		return 0;
-	return fetch_grow_offset(fd, name, item->size);
+	return fetch_grow_offset(fd, name);
 }
 
 static int dir_wants(struct fetch_sink *sink, const struct fetch_item *item,
@@ -682,24 +698,13 @@ static void show_progress(struct fetch_dir *into)
 	into->on_progress(into->progress_ctx, &into->progress);
 }
 
-/* Zeros become a hole, so that a sparse file stays one. Nothing lies behind the end that it has. */
-static int write_or_skip(struct fetch_dir *into, const char *data, size_t len, struct err *err)
-{
-	if (len < HOLE_MIN || data[0] || memcmp(data, data + 1, len - 1) != 0)
-		return fs_write_fd(into->temp_fd, into->dir, data, len, err);
-	off_t end = lseek(into->temp_fd, (off_t)len, SEEK_CUR);
-	if (end < 0 || ftruncate(into->temp_fd, end) < 0)
-		return fs_error(err, errno, "%s", into->dir);
-	return 0;
-}
-
 static int dir_write(struct fetch_sink *sink, const void *data, size_t len, struct err *err)
 {
 	struct fetch_dir *into = dir_of(sink);
 
 	if (into->grow.fd >= 0 && !fetch_grow_check(&into->grow, data, len))
 		return 0;
-	int r = write_or_skip(into, data, len, err);
+	int r = fetch_grow_write(into->temp_fd, into->dir, data, len, err);
 	if (r < 0)
 		return r;
 	into->temp_bytes += len;
@@ -708,10 +713,9 @@ static int dir_write(struct fetch_sink *sink, const void *data, size_t len, stru
 	return 0;
 }
 
-/* The time of one that may change unseen is set such that the next fetch takes it again. */
 static void set_times(const struct fetch_item *item, struct timespec times[2])
 {
-	int64_t ns = item->mtime_ns - (item->changing ? 1 : 0);
+	int64_t ns = copy_mtime_ns(item, item->changing);
 
 	times[0] = (struct timespec){.tv_nsec = UTIME_NOW};
 	times[1] = (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};

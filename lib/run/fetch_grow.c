@@ -1,5 +1,6 @@
 #include "run/fetch_grow.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { CHUNK = 256 << 10 };
+enum { CHUNK = 256 << 10, HOLE_MIN = 4096 };
 
 static int open_here(int dir_fd, const char *name)
 {
@@ -27,15 +28,42 @@ static bool is_appended_to(const char *name)
 	return str_eq(name, "log") || strstr(name, "tfevents");
 }
 
-uint64_t fetch_grow_offset(int dir_fd, const char *name, uint64_t size)
+/* Behind the last byte that is not zero, of the first `size`. */
+static uint64_t end_of_content(int fd, uint64_t size)
 {
-	AUTO_FD int fd = open_here(dir_fd, name);
+	AUTO_FREE char *data = mem_alloc(CHUNK, 1);
+
+	while (size > 0) {
+		size_t n = size < CHUNK ? (size_t)size : CHUNK;
+		if (pread(fd, data, n, (off_t)(size - n)) != (ssize_t)n)
+			return 0;
+		for (; n > 0 && !data[n - 1]; n--)
+			size--;
+		if (n > 0)
+			break;
+	}
+	return size;
+}
+
+uint64_t fetch_grow_offset(int dir_fd, const char *name)
+{
+	AUTO_FD int fd = is_appended_to(name) ? open_here(dir_fd, name) : -1;
 	struct stat st;
 
-	if (!is_appended_to(name) || fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-		(uint64_t)st.st_size <= FETCH_GROW_OVERLAP || (uint64_t)st.st_size >= size)
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return 0;
-	return (uint64_t)st.st_size - FETCH_GROW_OVERLAP;
+	uint64_t end = end_of_content(fd, (uint64_t)st.st_size);
+	return end > FETCH_GROW_OVERLAP ? end - FETCH_GROW_OVERLAP : 0;
+}
+
+int fetch_grow_write(int fd, const char *what, const char *data, size_t len, struct err *err)
+{
+	if (len < HOLE_MIN || data[0] || memcmp(data, data + 1, len - 1) != 0)
+		return fs_write_fd(fd, what, data, len, err);
+	off_t end = lseek(fd, (off_t)len, SEEK_CUR);
+	if (end < 0 || ftruncate(fd, end) < 0)
+		return fs_error(err, errno, "%s", what);
+	return 0;
 }
 
 int fetch_grow_begin(struct fetch_grow *grow, int dir_fd, const char *name, uint64_t offset,
@@ -56,7 +84,7 @@ int fetch_grow_begin(struct fetch_grow *grow, int dir_fd, const char *name, uint
 		uint64_t left = offset - at;
 		ssize_t n = pread(grow->fd, data, left < CHUNK ? left : CHUNK, (off_t)at);
 		grow->differs = n <= 0;
-		r = n > 0 ? fs_write_fd(temp_fd, what, data, (size_t)n, err) : 0;
+		r = n > 0 ? fetch_grow_write(temp_fd, what, data, (size_t)n, err) : 0;
 		at += n > 0 ? (uint64_t)n : 0;
 	}
 	return r;

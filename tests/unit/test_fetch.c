@@ -16,6 +16,7 @@
 
 #include "tests/unit/runfix.h"
 #include "run/fetch_dir.h"
+#include "run/fetch_grow.h"
 
 #define RUN_ID  "a-22222"
 #define OUTPUTS "state/dlrun/runs/" RUN_ID "/outputs/"
@@ -541,6 +542,92 @@ static void test_begins_anew(void **state)
 	assert_int_equal(cut_at(1000001, large_item(5, false)), 0);
 }
 
+/* As often as it takes; where the first range began. What is here is `large` then. */
+static uint64_t brought_from(const struct fetch_item *item)
+{
+	struct fetch_sink *sink = open_sink();
+	struct fetch_range range = {0};
+	uint64_t first = UINT64_MAX;
+	AUTO_FREE char *path = mem_printf("tree/out/%s", item->path);
+	AUTO_BUF struct buf text;
+
+	do {
+		assert_int_equal(fetch_sink_wants(sink, item, &range, NULL), 1);
+		first = first == UINT64_MAX ? range.offset : first;
+		assert_int_equal(fetch_sink_begin(sink, item, &range, NULL), 1);
+		ok(fetch_sink_write(sink, large + range.offset, (size_t)range.len, fault));
+		ok(fetch_sink_end(sink, item, fault));
+	} while (fetch_dir_again(sink));
+	fetch_sink_free(sink);
+	buf_init(&text, sizeof(large));
+	ok(fs_read(in_root(path), sizeof(large), &text, NULL, fault));
+	assert_int_equal(text.len, item->size);
+	assert_memory_equal(text.data, large, (size_t)item->size);
+	return first;
+}
+
+enum { MIB = 1 << 20 };
+
+static void test_end_of_a_log(void **state)
+{
+	struct fetch_item item = *large_item(5000, true);
+
+	(void)state;
+	item.path = "d/model.pt";
+	assert_int_equal(brought_from(&item), 0);
+	assert_int_equal(brought_from(&item), 0);
+	item.path = "d/train.log";
+	item.size = 2 * MIB;
+	assert_int_equal(brought_from(&item), 0);
+	item.size = sizeof(large);
+	assert_int_equal(brought_from(&item), 2 * MIB - FETCH_GROW_OVERLAP);
+	/* It may have changed within its time, while it is fresh and once more when it is not. */
+	assert_int_equal(brought_from(&item), sizeof(large) - FETCH_GROW_OVERLAP);
+	item.changing = false;
+	assert_int_equal(brought_from(&item), sizeof(large) - FETCH_GROW_OVERLAP);
+	/* Changed in its place, with the same end. */
+	memset(large, 'x', MIB);
+	item.mtime_ns = 6000;
+	assert_int_equal(brought_from(&item), 0);
+}
+
+/* It is the same at its end while it is written to. */
+static void test_log_with_space_ahead(void **state)
+{
+	struct fetch_item item = *large_item(5000, true);
+
+	(void)state;
+	item.path = "d/train.log";
+	item.size = 2 * MIB;
+	memset(large + MIB, 0, sizeof(large) - MIB);
+	large[MIB - 1] = 'x';
+	assert_int_equal(brought_from(&item), 0);
+	memset(large + MIB, 'x', MIB / 2);
+	assert_int_equal(brought_from(&item), MIB - FETCH_GROW_OVERLAP);
+	memset(large + MIB / 2 * 3, 'y', MIB / 2);
+	item.size = sizeof(large);
+	item.mtime_ns = 6000;
+	assert_int_equal(brought_from(&item), MIB / 2 * 3 - FETCH_GROW_OVERLAP);
+}
+
+/* What was cut off at its beginning while a program had it open. */
+static void test_end_of_a_sparse_log(void **state)
+{
+	struct fetch_item item = *large_item(5000, false);
+	struct stat st;
+
+	(void)state;
+	item.path = "d/train.log";
+	item.size = sizeof(large) - MIB / 2;
+	memset(large, 0, 2 * MIB);
+	assert_int_equal(brought_from(&item), 0);
+	item.size = sizeof(large);
+	item.mtime_ns = 6000;
+	assert_int_equal(brought_from(&item), sizeof(large) - MIB / 2 - FETCH_GROW_OVERLAP);
+	assert_int_equal(stat(in_root("tree/out/d/train.log"), &st), 0);
+	assert_true(st.st_blocks * 512 <= 2 * MIB);
+}
+
 /* A directory or a link that has got the name of a beginning. */
 static void test_beginning_of_others(void **state)
 {
@@ -587,6 +674,9 @@ int main(void)
 		TEST(test_goes_on_in_a_file),
 		TEST(test_begins_anew),
 		TEST(test_beginning_of_others),
+		TEST(test_end_of_a_log),
+		TEST(test_log_with_space_ahead),
+		TEST(test_end_of_a_sparse_log),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -354,18 +354,29 @@ def test_a_large_transfer_goes_on_where_it_was_cut(w):
 
 
 def test_a_growing_file_is_followed_by_its_end(w):
-    grows = "import time, os\nwith open(os.environ['DLRUN_OUTPUT_DIR'] + '/log', 'w', buffering=1) as f:\n" \
-            "    for i in range(12):\n        f.write(''.join('%s\\n' % os.urandom(500).hex() for _ in range(512)))\n" \
-            "        f.flush(); print(i, flush=True)\n        time.sleep(0.5)\n"
+    """A part is written when the one before is here: as many rounds, and none of them brings the whole file again."""
+    parts = 6
+    grows = "import os, sys, time\nwith open(os.environ['DLRUN_OUTPUT_DIR'] + '/log', 'w') as f:\n" \
+            f"    for i in range({parts}):\n        f.write(''.join('%s\\n' % os.urandom(500).hex() for _ in range(2048)))\n" \
+            "        f.flush()\n        print(i, f.tell(), flush=True)\n" \
+            "        while not os.path.exists(os.path.expanduser(f'~/go{i}')):\n            time.sleep(0.05)\n"
     with site(w, files={"grow.py": grows}) as s, s.wire("gpu1") as wire:
         run = s.submit("--", "python3", "grow.py")
         s.said_by(run, "0")
+        log, here = s.there(run) / "../outputs/log", w.tree / "here/log"
         before = wire.down
-        rounds = w.ok("fetch", "--follow", run, "-o", "here", timeout=120).err.count("1 file")
-        log, there = (w.tree / "here/log").read_bytes(), (s.there(run) / "../outputs/log").read_bytes()
-        came = wire.down - before
-        print(f"{len(log)} bytes in {rounds} rounds: {came / len(log):.2f} times the bytes", flush=True)
-        assert log == there and rounds >= 2 and came < 1.3 * len(log), (rounds, came, len(log))
+        with subprocess.Popen([w.dlrun, "fetch", "--follow", run, "-o", "here"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as follower:
+            for i in range(parts):
+                size = (i + 1) * 2048 * 1001
+                wait_for(lambda: follower.poll() is not None or (here.exists() and here.stat().st_size == size), f"part {i}", 60)
+                assert follower.poll() is None, follower.stderr.read()
+                (s["gpu1"].home / f"go{i}").touch()
+            err = follower.communicate(timeout=60)[1]
+        came, size, rounds = wire.down - before, log.stat().st_size, err.count("1 file")
+        print(f"{size} bytes in {rounds} rounds: {came / size:.2f} times the bytes", flush=True)
+        assert follower.returncode == 0 and here.read_bytes() == log.read_bytes(), err
+        assert rounds >= parts and came < 1.3 * size, (rounds, came, size)
 
 
 if __name__ == "__main__":

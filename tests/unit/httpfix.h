@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/vec.h"
 
-enum { FIX_HEAD_MAX = 128 << 10, FIX_CONNS_MAX = 256 };
+enum { FIX_HEAD_MAX = 128 << 10, FIX_CONNS_MAX = 2048 };
 
 struct fix_server;
 

@@ -171,7 +171,6 @@ class FaultProxy:
         host, port = split_address(target)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._family, self._target = found[0], found[4]
-        self._listen = split_address(listen)
         self._listener = None
         self._epoll = select.epoll()
         self._handlers = {}
@@ -189,9 +188,9 @@ class FaultProxy:
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_in.setblocking(False)
         self._watch(self._wake_in, select.EPOLLIN, lambda _: self._woken())
+        self._holder = self._bind(split_address(listen))  # the port is nobody else's while no listener has it
+        self._listen = self.host, self.port = self._holder.getsockname()[:2]
         self._open_listener()
-        self.host, self.port = self._listener.getsockname()[:2]
-        self._listen = (self.host, self.port)
         self.address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         self.set(delay=delay, connect_delay=connect_delay, rate=rate, refuse=refuse)
         self._thread = threading.Thread(target=self._run, name="faultproxy", daemon=True)
@@ -270,6 +269,7 @@ class FaultProxy:
             self._close(link)
         if self._listener:
             self._listener.close()
+        self._holder.close()
         self._wake_in.close()
         self._wake_out.close()
         self._epoll.close()
@@ -352,11 +352,14 @@ class FaultProxy:
 
     # --- connections
 
+    def _bind(self, address):
+        bound = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        return bound
+
     def _open_listener(self):
-        family = socket.AF_INET6 if ":" in self._listen[0] else socket.AF_INET
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(self._listen)
+        self._listener = self._bind(self._listen)
         self._listener.listen(512)
         self._listener.setblocking(False)
         self._watch(self._listener, select.EPOLLIN, lambda _: self._accept())

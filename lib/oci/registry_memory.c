@@ -186,6 +186,7 @@ bool registry_memory_parse(const char *text, size_t len, struct registry_memory 
 	memory.chunks = ability_parse(json, "chunks");
 	memory.http = json_get_bool(json, "http", false);
 	memory.open = json_get_bool(json, "open", false);
+	memory.mute_ms = json_get_int(json, "mute", 0);
 	memory.challenge = challenge ? mem_strdup(challenge) : NULL;
 	*ret = memory;
 	memory = (struct registry_memory){0};
@@ -216,6 +217,7 @@ int registry_memory_save(const char *path, struct registry_memory *memory, struc
 	ability_set(json, "chunks", memory->chunks);
 	json_set_bool(json, "http", memory->http);
 	json_set_bool(json, "open", memory->open);
+	json_set_int(json, "mute", memory->mute_ms);
 	if (memory->challenge)
 		json_set_str(json, "challenge", memory->challenge);
 	buf_init(&text, REGISTRY_MEMORY_MAX);

@@ -24,6 +24,7 @@ enum {
 /* How long a hint is taken as it is, in ms. */
 #define REGISTRY_TRUST_BLOB_MS (60LL * 60 * 1000)
 #define REGISTRY_TRUST_TAG_MS  (60LL * 1000)
+#define REGISTRY_TRUST_MUTE_MS (10LL * 60 * 1000)
 
 /* Something that the repository had. */
 struct registry_hint {
@@ -43,6 +44,7 @@ struct registry_memory {
 	bool http;                         /* it was reached without TLS */
 	bool open;                         /* it did not ask for a login */
 	char *challenge;                   /* how it asks for a login */
+	int64_t mute_ms;                   /* wall clock: nobody told whether blobs are there */
 	bool changed;                      /* since it was loaded */
 };
 

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "oci/uploads_impl.h"
 
@@ -216,8 +217,9 @@ static bool says_nothing(const struct http_answer *answer)
 }
 
 /* Storage that the registry redirects to, say, cannot be reached from here: who pulls may be
- * nearer. A transfer that breaks off and 500 are not among these: so answer registries that know a
- * blob whose bytes they have lost. */
+ * nearer. One that says nothing at all is waited for no longer than UPLOAD_PROOF_MS. A transfer
+ * that breaks off and 500 are not among these: so answer registries that know a blob whose bytes
+ * they have lost. */
 static bool is_unknown(const struct http_answer *answer, const struct err *fault)
 {
 	if (err_is_set(fault))
@@ -240,9 +242,28 @@ static int proved(void *ctx, struct http_answer *answer, struct err *fault, stru
 	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
 }
 
+/* In small steps: a machine that stood still has not waited. */
+static int proof_tick(void *ctx, struct err *err)
+{
+	enum { TICK_MS = 250, TICKS = UPLOAD_PROOF_MS / TICK_MS };
+	struct upload_job *job = ctx;
+
+	job->timer = NULL;
+	if (job->tries++ == TICKS) {
+		struct registry_memory *memory = job->uploads->options.memory;
+		memory->mute_ms = clock_wall_ms();
+		memory->changed = true;
+		log_note("%s: nobody tells within %d ms whether it is there", job->blob.digest,
+			UPLOAD_PROOF_MS);
+		return upload_unknown(job, err);
+	}
+	job->timer =
+		loop_add_timer(job->uploads->options.loop, clock_ms() + TICK_MS, proof_tick, job);
+	return 0;
+}
+
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	(void)err;
 	ask_one_byte(job, NULL, "looking for a layer", proved);
-	return 0;
+	return proof_tick(job, err);
 }

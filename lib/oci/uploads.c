@@ -355,11 +355,22 @@ static bool is_trusted(const struct uploads *uploads, const struct registry_hint
 	       registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
 }
 
+/* Storage that this machine cannot ask does not tell at the next push, either. */
+static bool is_mute(const struct uploads *uploads)
+{
+	int64_t mute_ms = uploads->options.memory->mute_ms, now_ms = clock_wall_ms();
+
+	return !uploads->options.trusts_nothing && mute_ms <= now_ms &&
+	       mute_ms > now_ms - REGISTRY_TRUST_MUTE_MS;
+}
+
 void uploads_prove_old(struct uploads *uploads)
 {
 	const struct registry_hints *hints = &uploads->options.memory->blobs;
 	uint8_t sha256[SHA256_SIZE];
 
+	if (is_mute(uploads))
+		return;
 	vec_foreach (const struct registry_hint, hint, hints)
 		if (hint->in_newest && digest_parse(hint->name, sha256) &&
 			!is_trusted(uploads, hint))
@@ -392,10 +403,10 @@ void uploads_prove(
 {
 	struct upload_job *job = find_job(uploads, blob->digest);
 
-	if (!job)
+	if (!job && !is_mute(uploads))
 		job = add_proof(uploads, blob->digest);
-	if (job->is_done)
-		done(ctx, 1);
+	if (!job || job->is_done)
+		done(ctx, job ? 1 : -1);
 	else
 		*vec_push(&job->waiters) = (struct upload_waiter){done, ctx};
 }

@@ -180,6 +180,35 @@ def test_storage_that_cannot_be_read_from_here(w):
                     assert site.registry.count("^POST |^PUT .*/blobs/") == 0, site.seen()
 
 
+@contextlib.contextmanager
+def firewalled():
+    """A socket that leaves connections unanswered, as a firewall does that drops them: its queue is full."""
+    with socket.socket() as server, contextlib.ExitStack() as stack:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(4):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        yield server
+
+
+def test_storage_that_says_nothing_is_asked_once(w):
+    with socket.create_server(("127.0.0.1", 0)) as silent, firewalled() as dropped:
+        for server in (silent, dropped):
+            with Site(w.dlrun) as site:
+                site.right("--image", site.base)
+                site.registry.rule("^GET /v2/me/code/blobs/", Answer(307, [
+                    ("Location", f"http://127.0.0.1:{server.getsockname()[1]}/blob")]))
+                for asks in (True, False):
+                    site.registry.clear()
+                    site.right("--image", site.base)
+                    assert bool(site.registry.count("^GET /v2/me/code/blobs/")) == asks, site.seen()
+                    assert site.registry.count("^POST |^PUT .*/blobs/") == 0, site.seen()
+                site.edit()
+                site.right("--image", site.base)
+
+
 def test_uploads_lead_to_no_metadata_service(w):
     for where in ("http://169.254.169.254", "http://[fd00:ec2::254]", "http://metadata.google.internal", "http://0xA9FEA9FE",
                   "http://[::ffff:169.254.169.254]", "http://2852039166", "file://", "gopher://127.0.0.1:70", "http://user:pw@127.0.0.1:1"):

@@ -310,7 +310,7 @@ int doctor_locks(const struct doctor *doctor, struct doctor_row *row, struct err
 		if (r < 0)
 			return r;
 	}
-	doctor_found(row, row->status == DOCTOR_OK ? "they hold" : "they fail");
+	doctor_found(row, row->status == DOCTOR_OK ? "they work" : "they do not work");
 	return 0;
 }
 

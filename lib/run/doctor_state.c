@@ -48,7 +48,7 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
 		buf_addf(&found, "%s%s", files.n ? ", " : "", origin->file);
 		strv_add(&files, origin->file);
 	}
-	doctor_found(row, "%s", files.n ? found.data : "nothing is set (dlrun init begins one)");
+	doctor_found(row, "%s", files.n ? found.data : "none yet (dlrun init writes one)");
 	AUTO_FREE char *text = config_not_counting(config);
 	if (text)
 		doctor_blame(row, DOCTOR_WARNING, "dlrun config trust", "%s", text);

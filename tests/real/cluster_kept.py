@@ -96,7 +96,10 @@ def follower_killed(w, s):
     kept = w.ok("logs", run)
     assert kept.out == ALL or "may be missing" in kept.err, (len(kept.out), kept.err)
     n = whole(kept.out, kept.err)
-    assert n > 50_000 - 1000, (n, kept.err)
+    # A node may rotate away what a busy machine has not followed yet: of what was seen nothing is lost.
+    seen = first.out.read_text().splitlines(keepends=True)
+    lost = set(seen) - set(kept.out.splitlines(keepends=True))
+    assert not lost, (len(lost), min(lost), kept.err)
     (s.stop / "go").unlink()
     return f"killed at 50000: {n} kept, {kept.err.count('missing')} gaps told"
 

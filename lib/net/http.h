@@ -82,7 +82,9 @@ void http_add_route(struct http *http, const char *host, uint16_t port, uint16_t
 /* Of one server; lives as long as its calls. */
 struct http_tls {
 	const char *ca_file; /* instead of the client's; NULL: that */
-	bool insecure;       /* any certificate is taken */
+	/* Without ca_file: issuers beside the client's; NULL: none. */
+	const char *more_ca_file;
+	bool insecure; /* any certificate is taken */
 	/* PEM text. ca_pem: the only issuers, instead of any file; NULL: none is given.
 	 * cert_pem and key_pem: of this side; both or neither. */
 	const char *ca_pem, *cert_pem, *key_pem;
@@ -90,6 +92,9 @@ struct http_tls {
 	 * host of the URL. */
 	const char *server_name;
 };
+/* What counts for other origins that one with tls leads to: its issuers, beside the client's. Who
+ * runs a registry with certificates of their own has storage with such, too. */
+struct http_tls http_tls_elsewhere(const struct http_tls *tls);
 
 /* The bytes that are sent. Exactly one of data, fd, and read, or none for an empty one. */
 struct http_body {

@@ -62,7 +62,7 @@ void http_redirect(struct http_call *call, struct url *url)
 	if (!url_same_origin(&call->url, url)) {
 		http_wipe(call->request.authorization);
 		call->request.authorization = NULL;
-		call->tls = (struct http_tls){0};
+		call->tls = http_tls_elsewhere(&call->tls);
 	}
 	url_done(&call->url);
 	call->url = *url;

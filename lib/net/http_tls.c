@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "net/http_impl.h"
@@ -9,6 +10,11 @@
 const char *http_ca_file(const struct http_call *call)
 {
 	return call->tls.ca_file ? call->tls.ca_file : call->http->ca_file;
+}
+
+struct http_tls http_tls_elsewhere(const struct http_tls *tls)
+{
+	return (struct http_tls){.more_ca_file = tls->ca_file ? tls->ca_file : tls->more_ca_file};
 }
 
 /* It reads the text where it is, and keeps copies with the connection, which is used again for the
@@ -29,11 +35,43 @@ static int check_ca(const char *file, const char *host, struct err *err)
 		err, E_HTTP_CA, errno, "cannot read %s, the issuers to trust for %s", shown, host);
 }
 
+/* libcurl has one place for issuers: both are put there. */
+static int add_issuers(struct http_call *call, struct err *err)
+{
+	enum { ISSUERS_MAX = 8 << 20 };
+	const char *files[] = {call->http->ca_file, call->tls.more_ca_file};
+	AUTO_BUF struct buf both = {0};
+
+	/* That of the system is missing where it has a directory instead, which stays in use. */
+	if (files[0])
+		HTTP_SET(call, CURLOPT_CAPATH, NULL);
+	else
+		curl_easy_getinfo(call->x.easy, CURLINFO_CAINFO, &files[0]);
+	buf_init(&both, 2 * (ISSUERS_MAX + 1));
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		AUTO_BUF struct buf one = {0};
+		if (!files[i] || (i == 0 && !call->http->ca_file && access(files[i], R_OK) < 0))
+			continue;
+		int r = check_ca(files[i], call->url.host, err);
+		if (r == 0)
+			r = fs_read(files[i], ISSUERS_MAX, &one, NULL, err);
+		if (r < 0)
+			return r;
+		buf_add(&both, one.data, one.len);
+		buf_addc(&both, '\n');
+	}
+	struct curl_blob blob = {.data = both.data, .len = both.len, .flags = CURL_BLOB_COPY};
+	HTTP_SET(call, CURLOPT_CAINFO_BLOB, &blob);
+	return 0;
+}
+
 /* Issuers that were named are instead of the system's, not besides them. */
 static int set_issuers(struct http_call *call, struct err *err)
 {
 	const char *ca_file = http_ca_file(call);
 
+	if (!call->tls.ca_file && call->tls.more_ca_file)
+		return add_issuers(call, err);
 	if (call->tls.insecure || (!call->tls.ca_pem && !ca_file))
 		return 0;
 	HTTP_SET(call, CURLOPT_CAPATH, NULL);

@@ -204,7 +204,8 @@ int registry_new(const struct registry_options *options, struct registry **ret, 
 	registry->ca_file =
 		options->ca_file ? mem_strdup(options->ca_file) : registry_find_ca(options->host);
 	registry->remembered_challenge = mem_strdup(options->remembered_challenge);
-	registry->tls = (struct http_tls){registry->ca_file, options->insecure};
+	registry->tls =
+		(struct http_tls){.ca_file = registry->ca_file, .insecure = options->insecure};
 	registry->deadline_ms = options->deadline_ms;
 	registry->idle_ms = options->idle_ms;
 	registry->note = options->note;

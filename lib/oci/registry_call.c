@@ -535,6 +535,7 @@ static struct http_request request_to(
 static void start_request(struct registry_call *call, bool held, const char *authorization)
 {
 	struct registry *registry = call->registry;
+	const struct http_tls elsewhere = http_tls_elsewhere(&registry->tls);
 	AUTO_URL struct url url = {0};
 
 	make_url(call, &url);
@@ -547,7 +548,7 @@ static void start_request(struct registry_call *call, bool held, const char *aut
 		request.max_body = call->request.max_body;
 	request.data = call->request.data ? give_data : NULL;
 	if (call->foreign)
-		request.tls = NULL;
+		request.tls = &elsewhere;
 	request.has_zone = call->foreign;
 	request.ctx = call;
 	/* The call keeps the bytes itself, for all tries. */

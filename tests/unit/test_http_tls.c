@@ -311,6 +311,59 @@ static int count_held(const struct http_tls *tls)
 	return n_conns;
 }
 
+static char *lead_to;
+
+static bool lead_on(struct fix_conn *conn)
+{
+	AUTO_FREE char *text =
+		mem_printf("HTTP/1.1 307 X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", lead_to);
+
+	return fix_say(conn, text);
+}
+
+/* Issuers count for where their origin leads, beside the client's; nothing else does. */
+static void test_issuers_elsewhere(void **state)
+{
+	AUTO_FREE char *ca = in_tmp("ca.pem"), *stranger = in_tmp("stranger.pem");
+	const struct {
+		const char *own; /* issuers of the client */
+		struct http_tls tls;
+		enum tls_kind kind;
+		enum err_id fault;
+	} rows[] = {
+		{NULL, {.ca_file = ca}, GOOD, E_NONE},
+		{stranger, {.ca_file = ca}, GOOD, E_NONE},
+		{stranger, {.ca_file = ca}, STRANGE, E_NONE},
+		{NULL, {.ca_file = ca}, STRANGE, E_HTTP_TLS},
+		{NULL, {.ca_file = ca}, EXPIRED, E_HTTP_TLS},
+		{NULL, {.ca_file = ca}, ELSEWHERE, E_HTTP_TLS},
+		{NULL, {.ca_file = ca, .server_name = "elsewhere.test"}, ELSEWHERE, E_HTTP_TLS},
+		{NULL, {.insecure = true}, GOOD, E_HTTP_TLS},
+		{NULL, {.ca_file = ca, .insecure = true}, ALONE, E_HTTP_TLS},
+		{ca, {.ca_file = stranger}, GOOD, E_NONE},
+	};
+
+	(void)state;
+	if (!has_tls)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct client client;
+		struct fix_server *server = fix_start(lead_on);
+		struct result result = {.request = {.tls = &rows[i].tls, .follow = true}};
+
+		client_init_with(&client, NULL, rows[i].own);
+		lead_to = mem_printf("https://localhost:%u/", tls_ports[rows[i].kind]);
+		client_get(&client, server->port, "/", &result);
+		assert_int_equal(result.fault, rows[i].fault);
+		if (rows[i].fault == E_NONE)
+			assert_string_equal(result.body, "tls");
+		free(TAKE(lead_to));
+		client_done(&client);
+		fix_stop(server);
+		result_done(&result);
+	}
+}
+
 /* The handshake is begun while the request is held. Where this process stands still in it libcurl
  * finds all of the server's part there, and completes the connection too early: not each time. */
 static void test_held(void **state)
@@ -1112,6 +1165,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_own_issuer),
 		cmocka_unit_test(test_small_records),
+		cmocka_unit_test(test_issuers_elsewhere),
 		cmocka_unit_test(test_held),
 		cmocka_unit_test(test_refused_certificates),
 		cmocka_unit_test(test_issuers_are_not_mixed),

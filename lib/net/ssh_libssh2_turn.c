@@ -215,8 +215,12 @@ static int turn(struct ssh_libssh2 *ssh, struct err *err)
 		ssh_turn_lose(ssh, ssh->lost_why);
 	ssh->received_seen = ssh->received;
 	int r = tell(ssh, &freed, err);
-	if (!freed)
-		ssh->freed = NULL;
+	if (freed)
+		return r < 0 ? r : 0;
+	ssh->freed = NULL;
+	/* Looking at one flow takes in what has come for all, also for those looked at before. */
+	if (!err_is_set(&ssh->fault))
+		ssh_turn_check(ssh);
 	return r < 0 ? r : 0;
 }
 

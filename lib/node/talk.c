@@ -487,6 +487,14 @@ static void on_err(struct node_talk *talk, const struct node_said *said)
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, said->line);
 }
 
+/* tmux throws away what its terminal has not shown yet (tcflush(3) with TCOFLUSH), as may be the
+ * line that says "go". What it shows begins with an escape sequence, as no line of a node does. */
+static bool begins_terminal(const struct node_talk *talk)
+{
+	return talk->request.kind == NODE_EXEC && talk->term && talk->phase == PHASE_ASKED &&
+	       node_wire_peek(&talk->flows[CHANNEL_OUT].wire) == '\033';
+}
+
 /* false: the channel is another one now, or none. */
 static bool take_lines(struct node_talk *talk, enum channel_flow which)
 {
@@ -496,7 +504,11 @@ static bool take_lines(struct node_talk *talk, enum channel_flow which)
 	struct node_said said;
 	int r = 0;
 
-	while (!flow->is_raw && (r = node_wire_next(&flow->wire, &said, &fault)) > 0) {
+	for (;;) {
+		if (which == CHANNEL_OUT && begins_terminal(talk))
+			become_raw(talk, NULL);
+		if (flow->is_raw || (r = node_wire_next(&flow->wire, &said, &fault)) <= 0)
+			break;
 		if (which == CHANNEL_OUT)
 			on_out(talk, &said);
 		else

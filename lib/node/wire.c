@@ -204,6 +204,11 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 	return look_at_partial(wire, err);
 }
 
+int node_wire_peek(const struct node_wire *wire)
+{
+	return wire->in.len > wire->at ? (unsigned char)wire->in.data[wire->at] : -1;
+}
+
 size_t node_wire_rest(struct node_wire *wire, const char **ret)
 {
 	size_t len = wire->in.len - wire->at;

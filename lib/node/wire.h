@@ -56,6 +56,8 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 /* What has come behind the last line that was taken, in raw answers: is taken with it. The bytes
  * are the wire's until the next call. */
 size_t node_wire_rest(struct node_wire *wire, const char **ret);
+/* The first byte of that, -1: there is none. */
+int node_wire_peek(const struct node_wire *wire);
 /* A line that says something to people only. */
 void node_wire_keep(struct node_wire *wire, const char *line);
 /* The last of those to err; what stands in an unfinished line, too. */

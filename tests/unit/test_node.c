@@ -317,6 +317,64 @@ static void test_exec(void **state)
 	forgets("e-22222");
 }
 
+static bool waits_until_exists(const char *path, int64_t ms)
+{
+	for (int64_t end_ms = clock_ms() + ms; access(path, F_OK) < 0;) {
+		if (clock_ms() > end_ms)
+			return false;
+		usleep(2000);
+	}
+	return true;
+}
+
+/* Nothing is read between the request and what the command shows. */
+static int hold_reader(void *ctx, struct err *err)
+{
+	AUTO_FREE char *entered = mem_printf("%s/entered", tmp);
+	AUTO_FREE char *leave = mem_printf("%s/leave", tmp);
+	AUTO_FREE char *shown = mem_printf("%s/shown", tmp);
+	int r;
+
+	(void)ctx;
+	if (access(entered, F_OK) < 0) {
+		loop_add_timer(loop, clock_ms() + 2, hold_reader, NULL);
+		return 0;
+	}
+	r = fs_replace(leave, "", 0, 0600, FS_SYNC_NONE, err);
+	assert_true(waits_until_exists(shown, 30000));
+	return r;
+}
+
+/* As tmux does: the line that says "go" is lost where nobody has read it. The kernel's first buffer,
+ * which is not thrown away, is full by what comes before. */
+static void test_terminal_is_flushed(void **state)
+{
+	const struct channel_pty pty = {.term = "xterm", .columns = 100, .rows = 40};
+	AUTO_FREE char *entering = mem_printf("j_env() {\n[ ! -t 0 ] || { : >'%s/entered'\n"
+					      "until [ -e '%s/leave' ]; do sleep 0.01; done\n"
+					      "yes '' | head -c 9000; }\n}\n",
+		tmp, tmp);
+	AUTO_FREE char *job = job_of("e-22222", "sleep 100", entering);
+	AUTO_FREE char *line =
+		mem_printf("python3 -c 'import termios; termios.tcflush(1, "
+			   "termios.TCOFLUSH)'; printf '\033[Hshown\n'; : >'%s/shown'; "
+			   "read -r line; echo said $line; exit 5",
+			tmp);
+	struct node_submitted got;
+	struct waited waited = {0};
+
+	(void)state;
+	make_layer();
+	assert_int_equal(submits("e-22222", job, &got), E_NONE);
+	becomes("e-22222/1", "running");
+	loop_add_timer(loop, clock_ms(), hold_reader, NULL);
+	execs(line, &pty, "\033[Hshown\r\nsaid input\r\n", 5);
+	node_stop(node, "e-22222", 1, on_waited, &waited);
+	assert_int_equal(ends(&waited), E_NONE);
+	becomes("e-22222/1", "cancelled");
+	forgets("e-22222");
+}
+
 /*
  * Results and data
  */
@@ -516,6 +574,7 @@ int main(void)
 		TEST(test_stop),
 		TEST(test_any_words),
 		TEST(test_exec),
+		TEST(test_terminal_is_flushed),
 		TEST(test_results),
 		TEST(test_data_and_space),
 		TEST(test_submit_over_cuts),

@@ -86,7 +86,7 @@ def test_the_hosts_of_a_pool(w):
         assert (free["holder"], free["busy"], free["memory_bytes"], free["power_w"]) == (None, 0, 81559 * MIB, 50.25), free
         assert (one["gpus_all"], one["gpus_free"], one["gpu_model"]) == (2, 1, "Fake A100") and two["gpus"] == [], found
         table = w.ok("top", "ssh:gpu1,gpu2").out
-        assert re.search(r"^gpu1 +\d+ +[\d.]+ +\S+ GiB of \S+ GiB +1 of 2 free \(Fake A100\)$", table, re.M), table
+        assert re.search(r"^gpu1 +\d+ +[\d.]+ +\S+ [MG]iB of \S+ [MG]iB +1 of 2 free \(Fake A100\)$", table, re.M), table
         assert re.search(rf"^gpu1 +0 +97 % +2.0 GiB of 80 GiB +300 W +{run} +Fake A100$", table, re.M), table
         assert re.search(r"^gpu2 .* none$", table, re.M), table
         # Without words: its runs, and the host that one is on.

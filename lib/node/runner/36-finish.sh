@@ -29,10 +29,14 @@ job_finish() {
 	exit 0
 }
 
-# What is left behind would hold GPUs, and write where others read.
+# What is left behind would hold GPUs, and write where others read. What ends with its program, as a terminal's keeper
+# does, needs a moment.
 end_left() {
-	family_of "$dir"
-	[ "$family" ] || return 0
+	for end_try in 1 2 3 4 5 6; do
+		family_of "$dir"
+		[ "$family" ] || return 0
+		[ "$end_try" = 6 ] || sleep 0.1 || sleep 1
+	done 2>/dev/null
 	note "$dir" 'it has ended and left processes behind: SIGTERM'
 	end_family "$dir" family "$LEFT_GRACE" || end_text="$end_text${end_text:+; }$end_stuck"
 }

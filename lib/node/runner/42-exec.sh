@@ -104,21 +104,21 @@ verb_shell() {
 	[ -z "$shell_file" ] || shell_enter_scope
 	exec_go
 	login_env
-	# This shell would say that it was ended with the run.
-	{ (exec_program 2>&3 3>&-); } 3>&2 2>/dev/null
+	# This shell would say that it was ended with the run; dash puts itself in its place where nothing follows.
+	{ (exec_program 2>&3 3>&-) || :; } 3>&2 2>/dev/null
 	shell_show
 }
 
 # What was in the kept terminal is gone with it: shown in this one, unless it is only left. Who still writes it down
-# needs a moment.
+# needs a moment, and may have been killed.
 shell_show() {
 	# As a process of the run it would end with it.
 	unset DLRUN_ATTEMPT_DIR
 	shell_tries=0
-	while [ -e "$shell_dir/files/.screen" ]; do
-		[ $((shell_tries += 1)) -le 10 ] || exit 0
+	while [ -e "$shell_dir/files/.screen" ] && [ $((shell_tries += 1)) -le 100 ]; do
+		! shell_is_kept || exit 0
 		sleep 0.1 || sleep 1
-	done 2>/dev/null
+	done >/dev/null 2>&1
 	tail -n 1000 "$shell_dir/log" 2>/dev/null
 	exit 0
 }
@@ -130,6 +130,18 @@ shell_keeper() {
 	elif command -v screen >/dev/null 2>&1; then
 		shell_keep="screen -D -RR -S $shell_name"
 	fi
+}
+
+# screen(1) says by 10 and more how many terminals of that name there are.
+shell_is_kept() {
+	case $shell_keep in
+	tmux*) tmux -L "$shell_name" has-session ;;
+	*)
+		shell_status=0
+		screen -q -ls "$shell_name" || shell_status=$?
+		[ "$shell_status" -ge 10 ]
+		;;
+	esac
 }
 
 # It outlives the login in a scope of its own, if it can have one.

@@ -38,6 +38,10 @@ int err_exit_status(enum err_code code)
 		return 4;
 	case ERR_NOTFOUND:
 		return 5;
+	case ERR_NOEXEC:
+		return 126;
+	case ERR_NOCMD:
+		return 127;
 	case ERR_CANCELED:
 		return 130;
 	default:

@@ -30,6 +30,8 @@ enum err_code {
 	ERR_LIMIT,    /* a ceiling was hit */
 	ERR_IO,       /* local files, processes, memory of the system */
 	ERR_CANCELED, /* stopped on request */
+	ERR_NOCMD,    /* a command is not there, as a shell's 127 */
+	ERR_NOEXEC,   /* it is there and cannot be executed, as a shell's 126 */
 	ERR_BUG,      /* dlrun itself is wrong */
 };
 
@@ -82,6 +84,12 @@ void err_done(struct err *err);
 int err_move(struct err *to, struct err *from);
 /* *to (cleared first) becomes equal to *from. Returns -code. */
 int err_copy(struct err *to, const struct err *from);
+
+/* A command that cannot be executed, in either way. */
+static inline int err_is_program(const struct err *err)
+{
+	return err->code == ERR_NOCMD || err->code == ERR_NOEXEC;
+}
 
 static inline int err_is_set(const struct err *err)
 {

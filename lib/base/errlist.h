@@ -322,7 +322,7 @@
 	  "dlrun needs a POSIX sh behind `ssh HOST COMMAND`. The lines that are shown came instead: a " \
 	  "login that is locked, a ForceCommand, or a profile that ends the shell.") \
 	X(E_NODE_TOOL, CONFIG, "node.tool", "a tool is missing on the node", \
-	  "dlrun installs nothing on a node, and needs what every Linux has: tar, gzip, and flock for GPUs. " \
+	  "dlrun installs nothing on a node, and needs what every Linux has: tar, gzip and flock (of util-linux or busybox). " \
 	  "The message names the one that is not on PATH there.") \
 	/* ssh */ \
 	X(E_SSH_CONFIG, CONFIG, "ssh.config", "the configuration of ssh cannot be used", \
@@ -410,6 +410,12 @@
 	X(E_SCHED_VOLUME, CONFIG, "sched.volume", "a volume claim is not ready", \
 	  "A PersistentVolumeClaim of the run does not exist, is not bound to a volume, or its volume is in another " \
 	  "place than the nodes. `kubectl describe pvc` says why.") \
+	/* commands beside a run */ \
+	X(E_EXEC_NOT_EXECUTABLE, NOEXEC, "exec.not_executable", "the command cannot be executed", \
+	  "It is there, where the run is, but it may not be executed, is a directory, or is no program for that machine.") \
+	X(E_EXEC_NOT_FOUND, NOCMD, "exec.not_found", "the command is not there", \
+	  "The first word of the command is neither on the PATH of the run's environment nor a file where the run is. " \
+	  "A line for a shell needs one: `dlrun exec RUN -- sh -c 'LINE'`.") \
 	/* runs */ \
 	X(E_RUN_COMMAND, USAGE, "run.command", "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \

@@ -239,6 +239,7 @@ static bool is_interpreter_missing(const struct proc_spec *spec, int errnum)
 static int fail_report(const struct proc_spec *spec, const struct report *report, struct err *err)
 {
 	AUTO_FREE char *name = str_escaped(spec->argv[0]);
+	enum err_id id;
 
 	if (report->stage == STAGE_DIR) {
 		AUTO_FREE char *dir = str_escaped(spec->dir);
@@ -247,11 +248,14 @@ static int fail_report(const struct proc_spec *spec, const struct report *report
 	if (report->stage == STAGE_FDS)
 		return err_set_errno(
 			err, E_IO, report->errnum, "cannot pass descriptors on to %s", name);
-	err_set_errno(err, E_RUN_EXEC, report->errnum, "cannot run %s", name);
+	id = !spec->is_command          ? E_RUN_EXEC
+	     : report->errnum == ENOENT ? E_EXEC_NOT_FOUND
+					: E_EXEC_NOT_EXECUTABLE;
+	err_set_errno(err, id, report->errnum, "cannot run %s", name);
 	if (is_interpreter_missing(spec, report->errnum))
 		return err_evidence(err, "the file is there, but the interpreter of its first line "
 					 "or its loader is not");
-	return -(int)err_info(E_RUN_EXEC)->code;
+	return -(int)err_info(id)->code;
 }
 
 /* The pipe closes without a word when exec succeeds. */

@@ -20,12 +20,14 @@ struct proc_spec {
 	int stdout_fd;           /* -1: /dev/null; 0…2 are copied as they are */
 	int stderr_fd;
 	bool new_session;
+	bool is_command; /* of a user, who wants to know how exec failed: see proc_spawn */
 };
 
 /* The child starts with every signal at its default and none blocked. PATH is env's; the empty
  * elements of it and a relative argv[0] mean dir. As with execvp, a file that the kernel cannot run
- * goes to /bin/sh. exec's own failure is reported here (E_RUN_EXEC with errno's text), not as an
- * exit status; a dir that cannot be entered is E_IO. Blocks until exec. */
+ * goes to /bin/sh. exec's own failure is reported here, not as an exit status: E_RUN_EXEC, or
+ * E_EXEC_NOT_FOUND and E_EXEC_NOT_EXECUTABLE of a command, with errno's text; a dir that cannot be
+ * entered is E_IO. Blocks until exec. */
 int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 
 /* Run argv to its end in dir (NULL: here) with stdin from /dev/null and stdout into out; stderr is

@@ -30,8 +30,8 @@ struct podexec_request {
 	/* Bytes flow from now on. NULL: not called. */
 	void (*opened)(void *ctx);
 	/* From the loop, once. status: the command's exit code; with a fault (not set: none) it
-	 * says nothing: E_RUN_EXEC (no such program), E_KUBE_EXEC, or the request's (E_KUBE_DENIED,
-	 * E_KUBE_NOT_FOUND, …). A negative return ends loop_run. */
+	 * says nothing: E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE, E_KUBE_EXEC, or the
+	 * request's (E_KUBE_DENIED, E_KUBE_NOT_FOUND, …). A negative return ends loop_run. */
 	int (*done)(void *ctx, int status, struct err *fault, struct err *err);
 	void *ctx;
 };

@@ -18,23 +18,24 @@ static const char *exit_code(const struct json *status)
 	return NULL;
 }
 
-/* What runtimes say when exec(2) fails. */
-static bool is_no_program(const char *message)
+/* What runtimes say when exec(2) fails; E_KUBE_EXEC: something else. */
+static enum err_id exec_failure(const char *message)
 {
-	static const char *const texts[] = {
-		"executable file not found",
-		"no such file or directory",
-		"permission denied",
-		"not a directory",
-		"exec format error",
+	static const struct {
+		const char *text;
+		enum err_id id;
+	} texts[] = {
+		{"executable file not found", E_EXEC_NOT_FOUND},
+		{"no such file or directory", E_EXEC_NOT_FOUND},
+		{"permission denied", E_EXEC_NOT_EXECUTABLE},
+		{"not a directory", E_EXEC_NOT_EXECUTABLE},
+		{"exec format error", E_EXEC_NOT_EXECUTABLE},
 	};
 
-	if (!strstr(message, "exec"))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-		if (strstr(message, texts[i]))
-			return true;
-	return false;
+	for (size_t i = 0; strstr(message, "exec") && i < ARRAY_LEN(texts); i++)
+		if (strstr(message, texts[i].text))
+			return texts[i].id;
+	return E_KUBE_EXEC;
 }
 
 static int fail(const char *message, const char *program, struct err *err)
@@ -43,10 +44,10 @@ static int fail(const char *message, const char *program, struct err *err)
 	AUTO_FREE char *shown = str_escaped(bounded);
 	AUTO_FREE char *name = str_shown(program);
 
-	if (is_no_program(message))
-		err_set(err, E_RUN_EXEC, "%s cannot be started in the pod", name);
-	else
-		err_set(err, E_KUBE_EXEC, "%s was not run in the pod", name);
+	enum err_id id = exec_failure(message);
+	err_set(err, id,
+		id == E_KUBE_EXEC ? "%s was not run in the pod" : "%s cannot be started in the pod",
+		name);
 	return err_evidence(err, "%s", shown);
 }
 

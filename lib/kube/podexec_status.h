@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 
-/* program: for messages. 0 and the exit code of the command, 0 to 255; E_RUN_EXEC when there is no
- * such program in the container, E_KUBE_EXEC otherwise (also for text that is no Status). */
+/* program: for messages. 0 and the exit code of the command, 0 to 255; E_EXEC_NOT_FOUND or
+ * E_EXEC_NOT_EXECUTABLE for the program, E_KUBE_EXEC otherwise (also text that is no Status). */
 int podexec_status(
 	const char *text, size_t len, const char *program, int *ret_code, struct err *err);
 

@@ -165,8 +165,8 @@ struct node_call *node_go(
 struct node_call *node_forget(
 	struct node *node, const char *run, int attempt, bool all, node_done_fn *done, void *ctx);
 
-/* A command beside the program (E_RUN_EXEC: cannot be executed), or (is_shell) the terminal of
- * ad-hoc work. */
+/* A command beside the program (E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE), or (is_shell) the
+ * terminal of ad-hoc work. */
 struct node_exec_request {
 	const char *run;
 	int attempt;

@@ -46,8 +46,8 @@
  * is one of
  *	MARK done
  *	MARK fail CLASS text            CLASS: usage, busy, disk, missing, corrupt, io, gone, gpu,
- *	                                tool, program (of exec: it cannot be executed), log (what
- *	                                it had written was removed)
+ *	                                tool, program (of exec: it is not there), noexec (it
+ *	                                cannot be executed), log (what it had written was removed)
  * text is words for people, coded as values are. stderr is otherwise what tools said: evidence. A
  * request whose client goes away before its "." or in mid-payload has no effect but for a partial
  * transfer. Conversations of one node may run at the same time.

@@ -31,7 +31,8 @@ static const struct {
 	{"gone", NODE_CLASS_GONE, E_NODE_FAILED, E_NODE_ROOT},
 	{"gpu", NODE_CLASS_GPU, E_GPU_TOOL, E_NODE_ROOT},
 	{"tool", NODE_CLASS_TOOL, E_NODE_TOOL, E_NODE_TOOL},
-	{"program", NODE_CLASS_OTHER, E_RUN_EXEC, E_NODE_ROOT},
+	{"program", NODE_CLASS_OTHER, E_EXEC_NOT_FOUND, E_NODE_ROOT},
+	{"noexec", NODE_CLASS_OTHER, E_EXEC_NOT_EXECUTABLE, E_NODE_ROOT},
 };
 
 /* The rest of a line as text for people; decoded where it stands. */

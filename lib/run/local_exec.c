@@ -86,7 +86,8 @@ static int spawn(const struct local_place *place, const struct target_local *loc
 		.dir = cwd,
 		.stdin_fd = request->fds[0],
 		.stdout_fd = request->fds[1],
-		.stderr_fd = request->fds[2]};
+		.stderr_fd = request->fds[2],
+		.is_command = true};
 	return proc_spawn(&spec, ret, err);
 }
 

@@ -153,7 +153,7 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 
 static bool is_not_there(int status, const struct err *fault)
 {
-	return fault->id == E_RUN_EXEC ||
+	return err_is_program(fault) ||
 	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
 }
 

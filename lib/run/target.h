@@ -190,7 +190,7 @@ struct target_ops {
 	 * not orderly. Cancelled with target_call_cancel: the socket is reset. */
 	int (*carry)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 		struct target_call *call, struct err *err);
-	/* A command beside the program. */
+	/* A command beside the program; E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE. */
 	int (*exec)(struct target *target, const char *handle,
 		const struct target_exec_request *request, int *ret_status,
 		struct target_call *call, struct err *err);

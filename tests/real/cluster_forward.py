@@ -373,7 +373,8 @@ def test_commands_end_as_they_would_here(w):
         assert w.run("ssh", run, "--", "sh", "-c", "exit 3").rc == 3
         done = w.run("ssh", "@", "--", "echo", "two  words", "$HOME")
         assert (done.rc, done.out) == (0, "two  words $HOME\n"), done
-        w.refused("exec", run, "--", "no-such-program", id="run.exec", rc=5, says="no-such-program")
+        w.refused("exec", run, "--", "no-such-program", id="exec.not_found", rc=127, says="no-such-program")
+        w.refused("exec", run, "--", "/etc", id="exec.not_executable", rc=126, says="/etc")
         w.refused("exec", "--rank", "3", run, "--", "true", id="usage", rc=2, says="rank 0")
         w.refused("exec", "-t", run, "--", "true", id="usage", rc=2, says="terminal")
         s.cancel(run)

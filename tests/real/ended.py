@@ -2,6 +2,7 @@
 """Commands in what a run has left, and lists of many runs on small terminals."""
 
 import contextlib
+import json
 import re
 
 from cluster_forward import Terminal
@@ -12,6 +13,18 @@ def ended(w, *words, **more):
     run = w.ok("submit", "-d", *words, **more).out.strip()
     w.run("wait", run)
     return run
+
+
+def test_commands_that_cannot_be_executed(w):
+    w.repo({"plain": "", "odd": "#!/nonexistent/interpreter\n"})
+    (w.tree / "odd").chmod(0o755)
+    run = ended(w, "--", "true")
+    for word, code, id in (("no-such-program", 127, "exec.not_found"), ("./no-such-file", 127, "exec.not_found"),
+                           ("./odd", 127, "exec.not_found"), ("./plain", 126, "exec.not_executable"),
+                           (".", 126, "exec.not_executable"), ("./plain/x", 126, "exec.not_executable")):
+        w.refused("exec", run, "--", word, id=id, rc=code, says=word)
+    error = json.loads(w.run("exec", "--json", run, "--", "./plain").out)["error"]
+    assert error["exit"] == 126, error
 
 
 def test_commands_in_the_tree_of_a_run_that_has_ended(w):
@@ -25,6 +38,8 @@ def test_commands_in_the_tree_of_a_run_that_has_ended(w):
     told = w.ok("exec", run, "--", "sh", "-c", line, env={"CANARY": "again"})
     assert told.out.startswith(f"mine lines {run} again\n"), told
     assert w.run("exec", run, "--", "sh", "-c", "exit 9").rc == 9
+    for word, code in ("no-such-program", 127), ("./train.py", 126):
+        assert w.run("exec", run, "--", word).rc == code
     assert w.ok("ssh", run, "--", "cat", "made").out == "by the program\n"
     # What it changes there is the tree's, and the program's own results are as they were.
     w.ok("exec", run, "--", "sh", "-c", "echo more >>made")

@@ -373,7 +373,8 @@ def test_commands_beside_a_run(w):
         assert done.rc == 0 and digest_of([done.out_bytes]) == digest_of([data]), (done.rc, done.err)
         assert w.run("exec", run, "--", "printf", "%s|", *[o for o in ODD if o]).out_bytes == b"".join(
             (o if isinstance(o, bytes) else o.encode()) + b"|" for o in ODD if o)
-        w.refused("exec", run, "--", "no-such-program", id="run.exec", rc=5, says="no-such-program")
+        w.refused("exec", run, "--", "no-such-program", id="exec.not_found", rc=127, says="no-such-program")
+        w.refused("exec", run, "--", "./here", id="exec.not_executable", rc=126, says="./here")
         with subprocess.Popen([w.dlrun, "exec", run, "--", "sh", "-c", "echo ready; exec sleep 555"], cwd=w.tree, env=w.env,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"ready\n"

@@ -281,7 +281,7 @@ static void execs(const char *line, const struct channel_pty *pty, const char *o
 		fail_msg("it said: %s", got.data);
 }
 
-static void has_no_program(const char *word)
+static void cannot_exec(const char *word, enum err_id id)
 {
 	AUTO_STRV struct strv command = {0};
 	struct waited waited = {0};
@@ -291,7 +291,7 @@ static void has_no_program(const char *word)
 	const struct node_exec_request request = {
 		.run = "e-22222", .attempt = 1, .command = &command, .fds = {-1, -1, -1}};
 	node_exec(node, &request, &exit, on_waited, &waited);
-	assert_int_equal(ends(&waited), E_RUN_EXEC);
+	assert_int_equal(ends(&waited), id);
 }
 
 static void test_exec(void **state)
@@ -308,9 +308,10 @@ static void test_exec(void **state)
 	execs("cat file; cat; exit 7", NULL, "the tree\ninput\n", 7);
 	execs("stty size; read -r line; echo said $line; exit 5", &pty, "40 100\r\n", 5);
 	execs("read -r line; echo said $line; test -t 0", &pty, "said input\r\n", 0);
-	has_no_program("no-such-program");
-	has_no_program("./no-such-file");
-	has_no_program("./file");
+	cannot_exec("no-such-program", E_EXEC_NOT_FOUND);
+	cannot_exec("./no-such-file", E_EXEC_NOT_FOUND);
+	cannot_exec("./file", E_EXEC_NOT_EXECUTABLE);
+	cannot_exec("/", E_EXEC_NOT_EXECUTABLE);
 	node_stop(node, "e-22222", 1, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	becomes("e-22222/1", "cancelled");

@@ -46,8 +46,10 @@ static void test_faults(void **state)
 	} rows[] = {
 		{"{\"status\":\"Failure\",\"reason\":\"InternalError\",\"message\":\"exec: "
 		 "\\\"nope\\\": executable file not found in $PATH\"}",
-			E_RUN_EXEC, "nope cannot be started in the pod",
+			E_EXEC_NOT_FOUND, "nope cannot be started in the pod",
 			"executable file not found"},
+		{"{\"status\":\"Failure\",\"message\":\"exec /bin/nope: permission denied\"}",
+			E_EXEC_NOT_EXECUTABLE, "nope cannot be started in the pod", "denied"},
 		{"{\"status\":\"Failure\",\"message\":\"container is \\u001b[31mgone\"}",
 			E_KUBE_EXEC, "nope was not run in the pod", "container is \\x1b[31mgone"},
 		{"{\"status\":\"Failure\"}", E_KUBE_EXEC, "not run", "no reason"},

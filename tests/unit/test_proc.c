@@ -110,6 +110,20 @@ static void check_fails(
 	assert_int_equal(out.len, 0);
 }
 
+static void check_command_fails(const char *word, enum err_id id)
+{
+	AUTO_ERR struct err err = {0};
+	const struct proc_spec spec = {.argv = (const char *const[]){word, NULL},
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.is_command = true};
+	pid_t pid;
+
+	assert_true(proc_spawn(&spec, &pid, &err) < 0);
+	assert_int_equal(err.id, id);
+}
+
 static int lowest_free_fd(void)
 {
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -175,6 +189,10 @@ static void test_exec_failures(void **state)
 	(void)state;
 	/* Ours may have a directory that we may not search, which is another error. */
 	setenv("PATH", "/proc/nonexistent:/bin", 1);
+	check_command_fails("dlrun-no-such-program", E_EXEC_NOT_FOUND);
+	check_command_fails(odd, E_EXEC_NOT_FOUND);
+	check_command_fails(plain, E_EXEC_NOT_EXECUTABLE);
+	check_command_fails(below, E_EXEC_NOT_EXECUTABLE);
 	check_fails((const char *[]){"dlrun-no-such-program", NULL}, NULL, E_RUN_EXEC,
 		"cannot run dlrun-no-such-program: No such file or directory");
 	check_fails((const char *[]){"./dlrun-no-such", "x", NULL}, NULL, E_RUN_EXEC,

@@ -186,11 +186,11 @@ exec_lines() {
 # RUN N: this process is where the program is, with what its user has set: names of ours may be theirs from now on.
 exec_enter() {
 	program_why() {
-		if [ "$1" = 125 ]; then
-			answer_fail gone "$3"
-		else
-			answer_fail program "$3"
-		fi
+		case $1 in
+		125) answer_fail gone "$3" ;;
+		126) answer_fail noexec "$3" ;;
+		*) answer_fail program "$3" ;;
+		esac
 	}
 	set +u
 	. "$dir/job"

@@ -177,6 +177,9 @@
 	/* HTTP */ \
 	X(E_HTTP_CA, CONFIG, "http.ca", "a file of CA certificates cannot be read", \
 	  "`ca:` of a registry or SSL_CERT_FILE names it. It must contain PEM certificates.") \
+	X(E_HTTP_CERT, CONFIG, "http.cert", "a client certificate cannot be used", \
+	  "`cert:` and `key:` of a registry name it, or it is in /etc/docker/certs.d/HOST (NAME.cert, NAME.key), or in a kubeconfig. " \
+	  "Both are PEM files that you may read; the key has no passphrase.") \
 	X(E_HTTP_CLOSED, NET, "http.closed", "the connection ended too early", \
 	  "The server, or something between here and it, closed the connection in the middle of an answer.") \
 	X(E_HTTP_CONNECT, NET, "http.connect", "the server cannot be reached", \

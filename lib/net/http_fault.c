@@ -26,9 +26,7 @@ static const struct fault_row fault_rows[] = {
 	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
 	{CURLE_PARTIAL_FILE, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of an answer"},
-	{CURLE_RECV_ERROR, "certificate required", E_HTTP_TLS, false,
-		"asks for a client certificate"},
-	{CURLE_RECV_ERROR, "alert", E_HTTP_TLS, false, "does not accept the client certificate"},
+	{CURLE_RECV_ERROR, "alert", E_HTTP_CERT, false, "does not accept the client certificate"},
 	{CURLE_SEND_ERROR, NULL, E_HTTP_CLOSED, true,
 		"closed the connection in the middle of a request"},
 	{CURLE_SEND_FAIL_REWIND, NULL, E_HTTP_CLOSED, true,
@@ -46,13 +44,13 @@ static const struct fault_row fault_rows[] = {
 		"closed the connection while TLS began"},
 	{CURLE_SSL_CONNECT_ERROR, "unexpected eof", E_HTTP_CLOSED, true,
 		"closed the connection while TLS began"},
-	{CURLE_SSL_CERTPROBLEM, NULL, E_HTTP_TLS, false,
+	{CURLE_SSL_CERTPROBLEM, NULL, E_HTTP_CERT, false,
 		"cannot be asked: the client certificate or its key is not valid"},
-	{CURLE_SSL_CONNECT_ERROR, "certificate required", E_HTTP_TLS, false,
-		"asks for a client certificate"},
-	{CURLE_SSL_CONNECT_ERROR, "alert bad certificate", E_HTTP_TLS, false,
+	{CURLE_SSL_CONNECT_ERROR, "certificate required", E_HTTP_CERT, false,
 		"does not accept the client certificate"},
-	{CURLE_SSL_CONNECT_ERROR, "alert unknown ca", E_HTTP_TLS, false,
+	{CURLE_SSL_CONNECT_ERROR, "alert bad certificate", E_HTTP_CERT, false,
+		"does not accept the client certificate"},
+	{CURLE_SSL_CONNECT_ERROR, "alert unknown ca", E_HTTP_CERT, false,
 		"does not accept the client certificate"},
 	{CURLE_SSL_CONNECT_ERROR, "wrong version number", E_HTTP_TLS, false, "does not speak TLS"},
 	{CURLE_SSL_CONNECT_ERROR, "packet length too long", E_HTTP_TLS, false,
@@ -183,8 +181,13 @@ static int row_fault(struct http_call *call, CURLcode code, const char *host, st
 		return add_said(call, err);
 	}
 	call->x.is_transient = row->is_transient;
-	err_set(err, row->id, "%s %s", host, row->text);
-	return row->id == E_HTTP_TLS || row->id == E_HTTP_PROTOCOL ? add_said(call, err) : 0;
+	/* Servers say the same to none as to a bad one. */
+	bool has_none = row->id == E_HTTP_CERT && !call->tls.cert_pem;
+	err_set(err, row->id, "%s %s", host,
+		has_none ? "asks for a client certificate" : row->text);
+	return row->id == E_HTTP_TLS || row->id == E_HTTP_CERT || row->id == E_HTTP_PROTOCOL
+		       ? add_said(call, err)
+		       : 0;
 }
 
 /* 0 if it was not the proxy. */

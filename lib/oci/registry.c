@@ -9,8 +9,6 @@
 #include "net/field.h"
 #include "oci/registry_impl.h"
 
-#define CERTS_DIR "/etc/docker/certs.d"
-
 /*
  * Names
  */
@@ -128,7 +126,8 @@ static int pick_scheme(
 
 	if (r < 0)
 		return r;
-	bool loopback = url_is_loopback(&registry->origin) && !registry->ca_file;
+	bool loopback =
+		url_is_loopback(&registry->origin) && !registry->ca_file && !registry->tls.cert_pem;
 	bool known = options->remembered_challenge || options->remembered_open;
 	registry->may_switch = loopback || options->insecure;
 	/* What was learnt last time was learnt by https unless something else is said. Servers with
@@ -182,13 +181,6 @@ bool registry_wants_probe(const struct registry *registry, const struct err *fau
  * The registry
  */
 
-char *registry_find_ca(const char *host)
-{
-	AUTO_FREE char *path = mem_printf("%s/%s/ca.crt", CERTS_DIR, host);
-
-	return !strchr(host, '/') && access(path, R_OK) == 0 ? TAKE(path) : NULL;
-}
-
 int registry_new(const struct registry_options *options, struct registry **ret, struct err *err)
 {
 	AUTO_REGISTRY struct registry *registry = mem_alloc(1, sizeof(*registry));
@@ -210,7 +202,10 @@ int registry_new(const struct registry_options *options, struct registry **ret, 
 	registry->idle_ms = options->idle_ms;
 	registry->note = options->note;
 	registry->note_ctx = options->note_ctx;
-	int r = pick_scheme(registry, options, err);
+	int r = registry_read_cert(registry, options, err);
+	if (r < 0)
+		return r;
+	r = pick_scheme(registry, options, err);
 	if (r < 0)
 		return err_prefix(err, "registry %s", options->host);
 	registry->gated = (!options->remembered_challenge && !options->remembered_open) ||
@@ -238,6 +233,8 @@ void registry_free(struct registry *registry)
 	free(registry->name);
 	free(registry->server);
 	free(registry->ca_file);
+	buf_done(&registry->cert);
+	buf_done(&registry->key);
 	free(registry->remembered_challenge);
 	free(registry);
 }

@@ -28,6 +28,9 @@ struct registry_options {
 	const struct credential_env *env;
 	const char *host, *repo; /* of struct ref */
 	const char *ca_file;     /* or NULL: /etc/docker/certs.d/HOST/ca.crt if there is one */
+	/* The client certificate and its key, PEM; both NULL: certs.d/HOST/NAME.cert and NAME.key
+	 * if they are there. */
+	const char *cert_file, *key_file;
 	bool insecure;       /* https with any certificate, and http where https is not spoken */
 	bool push;           /* the repository is written to: pull,push is asked for, else pull */
 	int64_t deadline_ms; /* clock_ms() at which everything has failed; INT64_MAX: never */
@@ -43,11 +46,11 @@ struct registry_options {
 };
 
 struct registry;
-/* Starts looking for the login. https, but for hosts of this machine without a ca_file, which are
- * asked by http first and by https when that is not spoken there (docker's rule; with anything
+/* Starts looking for the login. https, but for hosts of this machine without certificates, which
+ * are asked by http first and by https when that is not spoken there (docker's rule; with anything
  * remembered but http: the other way round), and for insecure ones: https first, then http
  * (remembered_http: the other way round). A server that speaks plain http where https is needed is
- * E_REGISTRY_INSECURE.
+ * E_REGISTRY_INSECURE. A client certificate that cannot be read is E_HTTP_CERT.
  *
  * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
  * docker has it; messages have the name that the user wrote. */
@@ -55,6 +58,9 @@ int registry_new(const struct registry_options *options, struct registry **ret, 
 /* Where docker keeps the issuers to trust for host ("host[:port]"): the file, or NULL. The caller
  * frees. */
 char *registry_find_ca(const char *host);
+/* The same of this side's certificate, the first by its name, and of its key, which may be missing;
+ * NULL: neither. */
+char *registry_find_cert(const char *host, char **ret_key);
 /* Requests that are left are given up. */
 void registry_free(struct registry *registry);
 AUTO_POINTER(struct registry, registry_free)

@@ -224,6 +224,9 @@ static void add_hint(const struct registry_call *call, struct err *fault)
 {
 	if (fault->id == E_HTTP_TLS)
 		err_hint(fault, "registry: {push: %s, ca: registry-ca.pem}", call->registry->name);
+	else if (fault->id == E_HTTP_CERT)
+		err_hint(fault, "registry: {push: %s, cert: client.cert, key: client.key}",
+			call->registry->name);
 	else if (fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE)
 		err_hint(fault, "dlrun doctor");
 }

@@ -21,6 +21,7 @@ struct registry {
 	char *name;        /* "HOST/REPO" */
 	char *server;      /* who is asked: host[:port] */
 	char *ca_file;
+	struct buf cert, key; /* PEM text, or empty */
 	char *remembered_challenge;
 	struct http_tls tls;
 	struct url origin; /* path "/" */
@@ -41,6 +42,11 @@ struct registry {
 	/* Held ones of no call yet, sent by those to come. */
 	struct http_calls VEC_OF(struct http_call *) spares;
 };
+
+/* registry_certs.c */
+/* The certificate of this side, if there is one, to its tls. E_HTTP_CERT. */
+int registry_read_cert(
+	struct registry *registry, const struct registry_options *options, struct err *err);
 
 /* registry.c */
 /* The other of https and http from now on, with a new look-up of the login. */

@@ -225,7 +225,7 @@ static bool is_unknown(const struct http_answer *answer, const struct err *fault
 	if (err_is_set(fault))
 		return fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE ||
 		       fault->id == E_HTTP_TLS || fault->id == E_HTTP_CA ||
-		       fault->id == E_HTTP_ZONE;
+		       fault->id == E_HTTP_CERT || fault->id == E_HTTP_ZONE;
 	return answer->status == 502 || answer->status == 503 || answer->status == 504;
 }
 

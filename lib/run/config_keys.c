@@ -40,6 +40,11 @@ const struct config_key config_keys[] = {
 		"A file with CA certificates (PEM). A relative path is seen from the file that "
 		"names it; _~/_ is your home",
 		NULL},
+	{"registry.cert", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_CONFIRMED,
+		"A file with a client certificate (PEM), for a registry that asks for one; with *registry.key*",
+		NULL},
+	{"registry.key", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_CONFIRMED,
+		"The file with its key (PEM, without a passphrase)", NULL},
 	{"registry.insecure", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_CONFIRMED,
 		"*true*: any certificate is taken, and plain http where https is not spoken. Each push "
 		"warns. Not needed for this machine (localhost)",

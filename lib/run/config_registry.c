@@ -10,8 +10,8 @@
 #include "run/config_impl.h"
 
 /*
- * `registry:`, kept as an object with push, and with pull, ca (absolute), insecure and forward
- * where they were given.
+ * `registry:`, kept as an object with push, and with pull, ca, cert, key (absolute), insecure and
+ * forward where they were given.
  */
 
 /* A repository, not an image in it. */
@@ -85,7 +85,7 @@ static int read_repository(const struct config_reading *reading, struct json **r
 	return config_place_prefix(err, reading->place);
 }
 
-static int read_ca(const struct config_reading *reading, struct json **ret, struct err *err)
+static int read_file(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	int r = config_read_string(reading, ret, err);
 	if (r < 0)
@@ -131,7 +131,8 @@ static int read_forward(const struct config_reading *reading, struct json **ret,
 }
 
 static const struct config_member members[] = {{"push", read_repository}, {"pull", read_repository},
-	{"ca", read_ca}, {"insecure", read_insecure}, {"forward", read_forward}};
+	{"ca", read_file}, {"cert", read_file}, {"key", read_file}, {"insecure", read_insecure},
+	{"forward", read_forward}};
 
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
 	const struct config_place *place, struct json **json, struct err *err)
@@ -151,6 +152,11 @@ int config_read_registry(struct config *config, const char *what, const struct y
 	if (!json_get(object, "push")) {
 		config_place_errorf(err, place, "%s has no push", what);
 		return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
+	}
+	if (!yaml_get(node, "cert") != !yaml_get(node, "key")) {
+		config_place_errorf(err, place, "%s has only one of cert and key", what);
+		return err_hint(err, "registry: {push: %s, cert: client.cert, key: client.key}",
+			json_get_str(object, "push"));
 	}
 	json_free(*json);
 	*json = TAKE(object);

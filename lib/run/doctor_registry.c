@@ -215,7 +215,7 @@ static bool is_refusal(const struct err *fault)
 static void describe(const struct probe *probe, struct doctor_row *row, struct buf *line)
 {
 	AUTO_FREE char *host = host_of(probe->repository);
-	AUTO_FREE char *ca = registry_ask_issuers(&probe->survey->client, host);
+	AUTO_FREE char *ca = registry_ask_certificates(&probe->survey->client, host);
 	AUTO_BUF struct buf text = {0};
 	const char *identity;
 

@@ -39,22 +39,36 @@ int registry_ask_open(struct registry_client *client, const char *text, bool pus
 }
 
 /* In the order of oci/registry.h and net/http.h. */
-char *registry_ask_issuers(const struct registry_client *client, const char *host)
+static char *issuers_of(
+	const struct registry_client *client, const char *host, const struct registry_config *said)
 {
 	const char *file = env_get(client->options.session->env.env, "SSL_CERT_FILE");
 	AUTO_FREE char *docker = registry_find_ca(host);
-	AUTO_REGISTRY_CONFIG struct registry_config said = {0};
 
-	registry_config_for_host(client->options.config, host, &said);
-	if (said.insecure)
+	if (said->insecure)
 		return mem_strdup("any certificate (insecure: true)");
-	if (said.ca)
-		return mem_printf("issuers in %s (ca:)", said.ca);
+	if (said->ca)
+		return mem_printf("issuers in %s (ca:)", said->ca);
 	if (docker)
 		return mem_printf("issuers in %s", docker);
 	if (!str_empty(file))
 		return mem_printf("issuers in %s (SSL_CERT_FILE)", file);
 	return mem_strdup("issuers of this system");
+}
+
+char *registry_ask_certificates(const struct registry_client *client, const char *host)
+{
+	AUTO_REGISTRY_CONFIG struct registry_config said = {0};
+	AUTO_FREE char *key = NULL;
+
+	registry_config_for_host(client->options.config, host, &said);
+	AUTO_FREE char *issuers = issuers_of(client, host, &said);
+	AUTO_FREE char *docker = registry_find_cert(host, &key);
+	if (said.cert)
+		return mem_printf("%s, client certificate %s (cert:)", issuers, said.cert);
+	if (docker)
+		return mem_printf("%s, client certificate %s", issuers, docker);
+	return TAKE(issuers);
 }
 
 /*

@@ -16,7 +16,7 @@ int registry_ask_open(struct registry_client *client, const char *text, bool pus
 	struct registry **ret, struct err *err);
 
 /* What the certificate of host is checked against, for people. The caller frees. */
-char *registry_ask_issuers(const struct registry_client *client, const char *host);
+char *registry_ask_certificates(const struct registry_client *client, const char *host);
 
 /* An answer that is kept. */
 struct registry_reply {

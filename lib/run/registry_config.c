@@ -14,6 +14,8 @@ void registry_config_done(struct registry_config *config)
 	free(config->push);
 	free(config->pull);
 	free(config->ca);
+	free(config->cert);
+	free(config->key);
 	free(config->forward);
 	free(config->target);
 	*config = (struct registry_config){0};
@@ -34,6 +36,8 @@ static void fill(const struct json *json, const char *target, struct registry_co
 		.push = mem_strdup(push),
 		.pull = mem_strdup(pull ? pull : push),
 		.ca = mem_strdup(json_get_str(json, "ca")),
+		.cert = mem_strdup(json_get_str(json, "cert")),
+		.key = mem_strdup(json_get_str(json, "key")),
 		.forward = mem_strdup(forward),
 		.target = forward ? mem_strdup(target) : NULL,
 		.insecure = json_get_bool(json, "insecure", false),
@@ -92,6 +96,10 @@ static void add_for_host(
 	}
 	if (!ret->ca)
 		ret->ca = TAKE(found.ca);
+	if (!ret->cert) {
+		ret->cert = TAKE(found.cert);
+		ret->key = TAKE(found.key);
+	}
 	if (!ret->forward) {
 		ret->forward = TAKE(found.forward);
 		ret->target = TAKE(found.target);

@@ -69,7 +69,6 @@ void registry_client_done(struct registry_client *client)
 	vec_foreach (struct registry_tunnel *, tunnel, &client->tunnels)
 		registry_tunnel_free(*tunnel);
 	vec_done(&client->tunnels);
-	strv_done(&client->cas);
 	*client = (struct registry_client){0};
 }
 
@@ -138,15 +137,15 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 		if (r < 0)
 			return r;
 	}
-	if (known.ca)
-		strv_add(&client->cas, known.ca);
 	if (known.insecure)
 		warn_insecure(client, ref->host);
 	options.env = &client->credentials;
 	options.host = ref->host;
 	options.repo = ref->repo;
 	options.push = push;
-	options.ca_file = known.ca ? client->cas.v[client->cas.n - 1] : NULL;
+	options.ca_file = known.ca;
+	options.cert_file = known.cert;
+	options.key_file = known.key;
 	options.insecure = known.insecure;
 	options.deadline_ms = client->options.begun_ms + limit;
 	options.idle_ms = limit < IDLE_MS ? limit : IDLE_MS;

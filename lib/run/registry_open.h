@@ -37,7 +37,6 @@ struct registry_client {
 	struct registry_client_options options;
 	struct http *http;
 	struct credential_env credentials;
-	struct strv cas; /* names of files, kept for the registries */
 	struct registry_tunnel_list VEC_OF(struct registry_tunnel *) tunnels;
 };
 void registry_client_init(

@@ -25,7 +25,7 @@ email_in_dn = no
 commonName = supplied
 [server]
 basicConstraints = critical, CA:false
-extendedKeyUsage = serverAuth
+extendedKeyUsage = serverAuth, clientAuth
 subjectAltName = {names}
 [root]
 basicConstraints = critical, CA:true
@@ -47,11 +47,11 @@ class Certs:
                  newest: ssl.TLSVersion limits, for example both TLSv1_1 to be refused.
 
     Kinds: "good"; "wrong-name" (for elsewhere.invalid); "expired"; "not-yet"; "self-signed";
-    "unknown-ca" (of an authority that nobody trusts).
+    "unknown-ca" (of an authority that nobody trusts); "client" (for a client).
     """
 
     KINDS = {"good": ("ca", ALWAYS), "wrong-name": ("ca", ALWAYS), "expired": ("ca", LONG_AGO),
-             "not-yet": ("ca", TO_COME), "self-signed": (None, ALWAYS), "unknown-ca": ("stranger", ALWAYS)}
+             "not-yet": ("ca", TO_COME), "self-signed": (None, ALWAYS), "unknown-ca": ("stranger", ALWAYS), "client": ("ca", ALWAYS)}
 
     def __init__(self, directory, names=("localhost", "127.0.0.1", "::1")):
         self.dir = Path(directory).resolve()

@@ -2,7 +2,11 @@
 """`dlrun push` to real registries: what they see of it, what they hold afterwards, and what other tools say."""
 
 import base64
+import json
+import os
 import resource
+import shlex
+import shutil
 import socket
 import subprocess
 
@@ -11,7 +15,7 @@ from gotools import go_tool
 from harness import *  # noqa: F403
 from image import awkward_tree, base_layout, holds
 from registries import (PASSWORD, USER, base, containerd, free_port, in_memory, plain, small_disk, version3,
-                        wire, with_password, with_tokens)
+                        wire, with_client_certificates, with_password, with_tokens)
 
 LAYERS = 30
 # Sentences about what cannot work are said before anybody thinks that something hangs.
@@ -321,6 +325,54 @@ def test_authority_from_the_configuration(w):
         result = w.ok("push", "--to", f"{registry.host}/me/code")
         w.env["SSL_CERT_FILE"] = str(registry.certs.ca)
         pushed(w, registry, result).is_tree()
+
+
+# In a mount namespace of its own, where /etc is a copy.
+WITH_ETC = 'cp -a /etc/. "$1" 2>/dev/null; mkdir -p "$1/docker" && cp -r "$2" "$1/docker/certs.d" && mount --bind "$1" /etc && shift 2 && exec "$@"'
+
+
+def test_client_certificate(w):
+    with with_client_certificates(w) as registry:
+        registry.login(w)
+        w.repo({"a.py": "1"})
+        to = f"{registry.host}/me/code"
+        certificate, key = registry.certs.pair("client")
+        mine = w.home / ".config/dlrun/config.yaml"
+        mine.parent.mkdir(parents=True)
+
+        def fails(says, key=key, **more):
+            mine.write_text(json.dumps({"registry": {"push": to, "cert": str(certificate), "key": str(key)}}))
+            w.refused("push", id="http.cert", rc=2, says=says, **more)
+
+        def holds_manifest(result):
+            return registry.manifest("me/code", result.out.strip().partition("@")[2])[0] == 200
+
+        mine.write_text(f"registry: {to}\n")
+        w.refused("push", id="http.cert", rc=2, says=["asks for a client certificate", "cert: "])
+        fails(["key of the client certificate", "no-such-file"], w.dir / "no-such-file")
+        fails("is not valid", registry.certs.dir / "ca.key")
+        mine.write_text(json.dumps({"registry": {"push": to, "cert": str(certificate), "key": str(key)}}))
+        assert holds_manifest(w.ok("push"))
+        assert f"client certificate {certificate} (cert:)" in w.run("doctor").out
+        # As docker has it. The host of a directory is what is written before the repository.
+        mine.write_text(f"registry: {to}\n")
+        there = w.dir / "certs.d" / registry.host
+        there.mkdir(parents=True)
+        (there / "ca.crt").write_bytes(registry.certs.ca.read_bytes())
+        (there / "client.cert").write_bytes(certificate.read_bytes())
+        w.env["SSL_CERT_FILE"] = None
+        etc = w.dir / "etc"
+        etc.mkdir()
+        launcher = w.write("launcher", "#!/bin/sh\nexec " + shlex.join(map(str, (
+            needs("unshare"), "--mount", *(["--map-root-user"] if os.geteuid() else []), "sh", "-c", WITH_ETC, "sh", etc,
+            w.dir / "certs.d", w.dlrun))) + ' "$@"\n', base=w.dir)
+        launcher.chmod(0o755)
+        w.dlrun = str(launcher)
+        w.refused("push", id="http.cert", rc=2, says=["key of the client certificate", "client.key"])
+        shutil.rmtree(etc), etc.mkdir()
+        (there / "client.key").write_bytes(key.read_bytes())
+        w.write("a.py", "2")
+        assert holds_manifest(w.ok("push"))
 
 
 # --- things go wrong on the way ---------------------------------------------------------------------------------

@@ -187,6 +187,8 @@ class Registry:
 
     LINE = re.compile(r'"([A-Z]+) (\S+) HTTP/1\.1" (\d+) ')
 
+    clients = False
+
     def __init__(self, w, name, certs=None, kind="good", user=None):
         self.dir = w.dir / name
         self.dir.mkdir()
@@ -258,6 +260,8 @@ class Registry:
         """One request of the tests' own: (status, headers, body)."""
         if self.certs:
             context = ssl.create_default_context(cafile=self.certs.ca)
+            if self.clients:
+                context.load_cert_chain(*self.certs.pair("client"))
             connection = http.client.HTTPSConnection("localhost", self.port, context=context, timeout=30)
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -303,8 +307,9 @@ class Registry:
 class Distribution(Registry):
     """docker-registry of Debian (2.8) or distribution 3, on a file system."""
 
-    def __init__(self, w, name, program, auth=None, secret="of all that start here", storage=None, cache=False, **more):
+    def __init__(self, w, name, program, auth=None, secret="of all that start here", storage=None, cache=False, clients=False, **more):
         super().__init__(w, name, **more)
+        self.clients = clients
         self.program, self.auth, self.secret, self.cache = program, auth or {}, secret, cache
         self.storage = storage or self.storage
         self.storage.mkdir(exist_ok=True)
@@ -316,6 +321,8 @@ class Distribution(Registry):
         if self.certs:
             certificate, key = self.certs.pair(self.kind)
             settings["tls"] = {"certificate": str(certificate), "key": str(key)}
+            if self.clients:
+                settings["tls"]["clientcas"] = [str(self.certs.ca)]
         storage = {"filesystem": {"rootdirectory": str(self.storage)}, "delete": {"enabled": True}}
         if self.cache:
             storage["cache"] = {"blobdescriptor": "inmemory"}
@@ -376,6 +383,10 @@ def running(registry):
 
 def plain(w, name="plain", **more):
     return running(Distribution(w, name, needs("docker-registry"), **more))
+
+
+def with_client_certificates(w, name="clients"):
+    return running(Distribution(w, name, needs("docker-registry"), certs=authority(w), clients=True))
 
 
 def with_password(w, name="password", kind="good"):

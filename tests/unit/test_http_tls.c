@@ -679,7 +679,7 @@ static char *ask_who(struct client *client, enum tls_kind kind, const struct htt
 		client_run(client);
 	} while (kind == REQUIRED && result.fault == E_HTTP_CLOSED && ++n_lost < 100);
 	if (result.status != 200)
-		result_is_fault(&result, E_HTTP_TLS, false);
+		result_is_fault(&result, kind == REQUIRED ? E_HTTP_CERT : E_HTTP_TLS, false);
 	char *said = mem_strdup(result.message ? result.message : result.body);
 	result_done(&result);
 	return said;

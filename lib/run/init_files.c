@@ -374,12 +374,11 @@ void init_find_contexts(struct init_project *project, const struct kubeconfig *k
 			strv_add(&project->contexts, names.v[i]);
 }
 
-/* ssh follows 16 levels. */
-enum { INCLUDE_DEPTH = 4 };
+enum { SSH_FILES_MAX = 64 };
 
-static void add_hosts(const char *home, const char *file, int depth, struct strv *ret);
+static void add_hosts(const char *home, const char *file, struct strv *files, struct strv *ret);
 
-static void add_included(const char *home, const char *word, int depth, struct strv *ret)
+static void add_included(const char *home, const char *word, struct strv *files, struct strv *ret)
 {
 	AUTO_FREE char *pattern = *word == '/'             ? mem_strdup(word)
 				  : str_starts(word, "~/") ? mem_printf("%s/%s", home, word + 2)
@@ -388,30 +387,34 @@ static void add_included(const char *home, const char *word, int depth, struct s
 
 	if (glob(pattern, 0, NULL, &found) != 0)
 		return;
-	for (size_t i = 0; i < found.gl_pathc && i < INIT_NAMES_MAX; i++)
-		add_hosts(home, found.gl_pathv[i], depth, ret);
+	for (size_t i = 0; i < found.gl_pathc && files->n < SSH_FILES_MAX; i++)
+		add_hosts(home, found.gl_pathv[i], files, ret);
 	globfree(&found);
 }
 
-static void add_hosts(const char *home, const char *file, int depth, struct strv *ret)
+/* files: read already; some include each other. */
+static void add_hosts(const char *home, const char *file, struct strv *files, struct strv *ret)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_STRV struct strv includes = {0};
 
+	if (files->n == SSH_FILES_MAX || strv_find(files, file) >= 0)
+		return;
+	strv_add(files, file);
 	if (!init_read("/", file + 1, &text))
 		return;
 	init_ssh_hosts(text.data, text.len, ret);
-	if (depth < INCLUDE_DEPTH)
-		init_ssh_includes(text.data, text.len, &includes);
+	init_ssh_includes(text.data, text.len, &includes);
 	vec_foreach (char *, word, &includes)
 		if (ret->n < INIT_NAMES_MAX)
-			add_included(home, *word, depth + 1, ret);
+			add_included(home, *word, files, ret);
 }
 
 void init_find_hosts(const char *home, struct strv *ret)
 {
 	AUTO_FREE char *file = home ? mem_printf("%s/.ssh/config", home) : NULL;
+	AUTO_STRV struct strv files = {0};
 
 	if (file && *file == '/')
-		add_hosts(home, file, 0, ret);
+		add_hosts(home, file, &files, ret);
 }

@@ -257,6 +257,13 @@ def test_files_that_make_no_sense(w):
     init(w, "--force", timeout=60)
 
 
+def test_ssh_configurations_that_include_each_other(w):
+    w.repo()
+    for i in range(20):
+        w.write(f".ssh/config{i or ''}", "Include config*\n" + (f"Host gpu{i}\n" if i < 3 else ""), base=w.home)
+    assert "gpu1" in w.ok("init", "--print", timeout=30).out
+
+
 def test_much_data(w):
     w.repo({".gitignore": "data\n"})
     for i in range(200):

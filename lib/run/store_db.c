@@ -290,7 +290,7 @@ static int make_file(struct store *store, bool *ret_lockable, struct err *err)
 static int open_file(struct store *store, struct err *err)
 {
 	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW;
-	bool lockable;
+	bool lockable = true;
 	int r = make_file(store, &lockable, err);
 
 	if (r < 0)

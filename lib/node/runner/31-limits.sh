@@ -201,7 +201,7 @@ limits_count() {
 
 # DIR, when its end is known in $end_text: said beside it, for a program may go on without one of its processes.
 limits_judge() {
-	field_of "$1/state" oom || return 0
+	field_of "$1/state" oom && [ "$value" ] || return 0
 	set -- ${value%%"/"*} "/${value#*/}" "$1"
 	limits_kills_of "$3" && [ "$limits_kills" -gt "$1" ] || return 0
 	if [ "$2" = shared ]; then

@@ -356,8 +356,13 @@ static void test_none_without_repository(void **state)
 	make_repository();
 	fix_sh("cd r; git config core.repositoryFormatVersion 1;"
 	       "git config extensions.preciousObjects 1");
-	expect_none("r", "cannot be written to");
-	expect_output("find r/.git -path '*dlrun*'", "");
+	/* libgit2 before 1.9 does not write to such a repository. */
+	take("r");
+	write_taken("none");
+	assert_true(record.commit || strstr(record.why, "cannot be written to"));
+	expect_output(record.commit ? "find r/.git/objects -path '*dlrun*'"
+				    : "find r/.git -path '*dlrun*'",
+		"");
 }
 
 static void test_none_over_the_limits(void **state)

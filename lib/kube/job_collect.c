@@ -177,7 +177,10 @@ static const char summary_awk[] =
 	"\t\tif (best == \"\" || (room -= length(best) + 20) < 0) break\n"
 	"\t\tname = best\n"
 	"\t\tgsub(/\\\\/, \"&&\", name)\n"
-	"\t\tgsub(/\\n/, \"\\\\n\", name)\n"
+	/* What a backslash is in a replacement differs between awks. */
+	"\t\tn = split(name, parts, \"\\n\")\n"
+	"\t\tname = parts[1]\n"
+	"\t\tfor (i = 2; i <= n; i++) name = name \"\\\\n\" parts[i]\n"
 	"\t\tline[shown] = count[best] \" \" sprintf(\"%.0f\", sum[best]) \" \" name\n"
 	"\t\tdelete sum[best]\n"
 	"\t}\n"

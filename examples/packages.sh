@@ -20,7 +20,7 @@ package_list() {
     debian:test)
         echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
-            zstd zsh fish make man-db locales python3-venv openssl \
+            zstd zsh fish make man-db locales python3-venv openssl curl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
             containernetworking-plugins iproute2 iptables \
             openssh-server openssh-client dropbear-bin rsync procps dash tcsh screen mksh podman catatonit python3-torch

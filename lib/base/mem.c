@@ -3,6 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <malloc/malloc.h>
+#else
+#include <malloc.h>
+#endif
 
 #include "base/mem.h"
 
@@ -90,6 +95,15 @@ char *mem_vprintf(const char *fmt, va_list args)
 	if (vasprintf(&s, fmt, args) < 0)
 		mem_out(0);
 	return s;
+}
+
+size_t mem_block_size(void *block)
+{
+#ifdef __APPLE__
+	return malloc_size(block);
+#else
+	return malloc_usable_size(block);
+#endif
 }
 
 void *mem_hook_malloc(size_t size)

@@ -28,5 +28,7 @@ _Noreturn void mem_out(size_t wanted);
 /* malloc, realloc and free in the form that libraries take as hooks; they never return NULL. */
 void *mem_hook_malloc(size_t size);
 void *mem_hook_realloc(void *old, size_t size);
+/* How many bytes a block of malloc has, at least as many as were asked for; NULL: 0. */
+size_t mem_block_size(void *block);
 
 #endif

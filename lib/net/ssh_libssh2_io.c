@@ -11,24 +11,20 @@
 #include "net/ssh_libssh2_impl.h"
 
 /*
- * Memory. Each block knows its size: what a packet said is looked at when libssh2 gives it back,
- * because it does not tell an exit status of 0 from none.
+ * Memory. What a packet said is looked at when libssh2 gives it back, because it does not tell an
+ * exit status of 0 from none. Blocks are malloc's as they are: libssh2 1.11.1 gives some of the
+ * public keys it reads to free(3) itself.
  */
-
-struct block {
-	_Alignas(16) size_t size;
-};
 
 static void *block_of(size_t size, void *old)
 {
 	/* A length from the other side that is far off. */
 	if (size > SSH_ALLOC_MAX)
 		return NULL;
-	struct block *block = mem_hook_realloc(old, sizeof(*block) + size + 1);
-	block->size = size;
+	char *block = mem_hook_realloc(old, size + 1);
 	if (!old)
-		((char *)(block + 1))[0] = '\0';
-	return block + 1;
+		*block = '\0';
+	return block;
 }
 
 static void *hook_alloc(size_t size, void **abstract)
@@ -40,7 +36,7 @@ static void *hook_alloc(size_t size, void **abstract)
 static void *hook_realloc(void *old, size_t size, void **abstract)
 {
 	(void)abstract;
-	return block_of(size, old ? (struct block *)old - 1 : NULL);
+	return block_of(size, old);
 }
 
 void *ssh_session_alloc(struct ssh_libssh2 *ssh, size_t size)
@@ -70,13 +66,13 @@ static void look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 
 static void hook_free(void *p, void **abstract)
 {
-	if (!p)
-		return;
-	struct block *block = (struct block *)p - 1;
-	if (*abstract)
-		look_at(*abstract, p, block->size);
-	explicit_bzero(p, block->size);
-	free(block);
+	size_t size = mem_block_size(p);
+
+	if (p && *abstract)
+		look_at(*abstract, p, size);
+	if (p)
+		explicit_bzero(p, size);
+	free(p);
 }
 
 /*

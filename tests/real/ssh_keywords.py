@@ -168,7 +168,7 @@ def test_algorithms_are_those_of_ssh(w):
         s.host("gpu1")
         for lines in ({"Ciphers": "aes192-ctr", "MACs": "hmac-sha2-512", "KexAlgorithms": "ecdh-sha2-nistp384"},
                       {"Ciphers": "aes256-ctr,aes128-ctr", "MACs": "hmac-sha2-256,hmac-sha2-512", "KexAlgorithms": "ecdh-sha2-nistp521,curve25519-sha256"},
-                      {"Ciphers": "aes128-ctr", "MACs": "hmac-sha2-256", "KexAlgorithms": "diffie-hellman-group14-sha256", "HostKeyAlgorithms": "ecdsa-sha2-nistp256"},
+                      {"Ciphers": "aes128-ctr", "MACs": "hmac-sha2-256", "KexAlgorithms": "ecdh-sha2-nistp256", "HostKeyAlgorithms": "ecdsa-sha2-nistp256"},
                       {"Ciphers": "aes128-ctr", "MACs": "hmac-sha2-256", "KexAlgorithms": "curve25519-sha256", "HostKeyAlgorithms": "ecdsa-sha2-nistp256,ssh-ed25519"}):
             s.change("gpu1", **lines)
             ours, theirs, done = agreed(s)

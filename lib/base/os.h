@@ -125,8 +125,8 @@ struct os_family {
 bool os_family_create(struct os_family *family, const char *name, const struct os_limits *limits);
 /* Whether there is one. */
 bool os_family_is(const struct os_family *family);
-/* Move the calling process into it. */
-bool os_family_enter(const struct os_family *family);
+/* fork(2); the child begins in the family, where it may. Of a process with one thread. */
+pid_t os_family_fork(const struct os_family *family);
 /* Move the calling process out of a family that it was started in, where that may be done. */
 void os_family_leave(void);
 /* Signal all members; SIGKILL by cgroup.kill. Returns how many, -1 if there is no family. */

@@ -222,10 +222,10 @@ bool os_family_is(const struct os_family *family)
 	return false;
 }
 
-bool os_family_enter(const struct os_family *family)
+pid_t os_family_fork(const struct os_family *family)
 {
 	(void)family;
-	return false;
+	return fork();
 }
 
 void os_family_leave(void)

@@ -220,7 +220,6 @@ static _Noreturn void child_run(const struct child *child)
 {
 	close(child->spec->lock_fd);
 	setsid();
-	os_family_enter(child->spec->family);
 	if (!child_wait(child))
 		_exit(125);
 	child_reset_signals();
@@ -255,7 +254,7 @@ int program_fork(const struct program_spec *spec, struct program *ret, struct er
 	if (r < 0)
 		return r;
 	AUTO_FD int report_read = report[0], report_write = report[1];
-	pid_t pid = fork();
+	pid_t pid = os_family_fork(spec->family);
 	if (pid < 0)
 		return err_set_errno(err, E_RUN_START, errno, "cannot start a process");
 	if (pid == 0) {

@@ -743,10 +743,8 @@ static int fill_family(struct os_family *family)
 		return 10;
 	if (pipe2(family_pipe, O_CLOEXEC) < 0)
 		return 11;
-	pid_t pid = fork();
+	pid_t pid = os_family_fork(family);
 	if (pid == 0) {
-		if (!os_family_enter(family))
-			_exit(1);
 		setsid();
 		be_family(2);
 	}
@@ -791,9 +789,14 @@ static void test_family(void **state)
 static void test_no_family(void **state)
 {
 	struct os_family none = {.path = ""}, family;
+	int status;
 
 	(void)state;
-	assert_false(os_family_enter(&none));
+	pid_t pid = os_family_fork(&none);
+	if (pid == 0)
+		_exit(3);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), 3);
 	assert_int_equal(os_family_signal(&none, SIGKILL), -1);
 	assert_true(os_family_is_empty(&none));
 	os_family_remove(&none);

@@ -126,7 +126,7 @@ int collect_mark(const char *dir, struct err *err)
 {
 	struct timespec time;
 
-	collect_dirs_write(dir);
+	collect_list_dirs(dir);
 	int errnum = make_file(dir, MARK_NAME, &time);
 
 	return errnum ? fs_error(err, errnum, "making '%s' of the run", MARK_NAME) : 0;

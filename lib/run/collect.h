@@ -30,6 +30,7 @@
 
 #define COLLECT_DIR    "collected"      /* of the run */
 #define COLLECT_REPORT "collected.json" /* of the attempt */
+#define COLLECT_DIRS   "started.dirs"   /* of the attempt */
 #define COLLECT_SUFFIX ".tree"
 #define COLLECT_SCHEMA "dlrun/collected/v1"
 
@@ -45,6 +46,9 @@ enum collect_when {
 	COLLECT_ENDED,   /* the last time; the report is written */
 };
 
+/* Writes dir/COLLECT_DIRS for dir/tree, from the one that is there: then only directories are read
+ * whose status has changed. A tree that waits for its attempt is listed ahead. */
+void collect_list_dirs(const char *dir);
 /* dir: of an attempt whose tree is complete and is about to be given to its program. */
 int collect_mark(const char *dir, struct err *err);
 /* Returns when a file that is written now has a later time than the mark: at once, or some

@@ -37,9 +37,7 @@ bool collect_is_dir(int fd, const char *name, unsigned char type);
  * that it has moved have the times they had.
  */
 
-/* Without the file nothing has been moved. */
-void collect_dirs_write(const char *dir);
-/* Into an empty map, which the caller frees. */
+/* Without the file nothing has been moved. Into an empty map, which the caller frees. */
 void collect_dirs_read(const char *dir, struct map *ret);
 /* Whether the directory path, whose status has changed, is not the one that stood there. */
 bool collect_dirs_moved(const struct map *dirs, const char *path, const struct stat *st);

@@ -19,9 +19,11 @@
 #include "base/str.h"
 #include "oci/image.h"
 #include "oci/layout.h"
+#include "run/collect.h"
 
 #define SPARE_TEMP "half-"
 #define SPARE_LOCK "lock"
+#define SPARE_FORM "2:" /* of its directory: "tree" and COLLECT_DIRS */
 
 enum { SPARE_NAME_SIZE = SHA256_HEX_SIZE, DEPTH_MAX = 256 };
 
@@ -62,8 +64,9 @@ static void spare_name(const struct source *source, char out[static SPARE_NAME_S
 	char mask[16];
 
 	digest_begin(&digest, DIGEST_SHA256);
-	/* It decides the modes of the files. */
-	digest_add(&digest, mask, (size_t)snprintf(mask, sizeof(mask), "%o", (unsigned)fs_umask()));
+	/* The umask decides the modes of the files. */
+	digest_add(&digest, mask,
+		(size_t)snprintf(mask, sizeof(mask), SPARE_FORM "%o", (unsigned)fs_umask()));
 	digest_add(&digest, source->image.workdir, strlen(source->image.workdir) + 1);
 	for (size_t i = 0; i < source->image.n_layers; i++) {
 		const struct image_layer *layer = &source->image.layers[i];
@@ -87,13 +90,15 @@ static int unpack(const struct source *source, const struct image *image, size_t
 	return r;
 }
 
-static int unpack_new(const struct source *source, const char *path, struct err *err)
+/* dir is new, and gets a tree. */
+static int unpack_new(
+	const struct source *source, const struct image *image, const char *dir, struct err *err)
 {
-	int r = fs_remove_tree(AT_FDCWD, path, err);
+	AUTO_FREE char *tree = fs_join(dir, ATTEMPT_TREE);
 
-	if (r == 0 && mkdir(path, 0755) < 0)
-		r = fs_error(err, errno, "making directory %s", path);
-	return r < 0 ? r : unpack(source, &source->image, 0, path, err);
+	if (mkdir(dir, 0755) < 0 || mkdir(tree, 0755) < 0)
+		return fs_error(err, errno, "making directory %s", tree);
+	return unpack(source, image, 0, tree, err);
 }
 
 /*
@@ -111,27 +116,28 @@ static bool take_spare(const struct source *source, const char *spares, const ch
 	return rename(spare, path) == 0;
 }
 
+/* temp becomes a directory with the tree in it. */
 static int fill_tree(
-	const char *path, const struct attempt_job *job, bool *ret_spare, struct err *err)
+	const char *temp, const struct attempt_job *job, bool *ret_spare, struct err *err)
 {
+	AUTO_FREE char *tree = fs_join(temp, ATTEMPT_TREE);
 	AUTO(source_done) struct source source = {0};
 	AUTO_ERR struct err damaged = {0};
 
 	int r = source_open(&source, job, err);
 	if (r < 0)
 		return r;
-	r = fs_remove_tree(AT_FDCWD, path, err);
+	r = fs_remove_tree(AT_FDCWD, temp, err);
 	if (r < 0)
 		return r;
-	*ret_spare = take_spare(&source, job->spares, path);
-	if (!*ret_spare)
-		return unpack_new(&source, path, err);
-	if (unpack(&source, &source.image, source.n_below, path, &damaged) == 0)
-		return 0;
-	/* Somebody may have changed the spare: the layers themselves are what counts. */
-	log_note("the spare tree did not fit: %s", damaged.message);
-	*ret_spare = false;
-	return unpack_new(&source, path, err);
+	*ret_spare = take_spare(&source, job->spares, temp);
+	if (*ret_spare && unpack(&source, &source.image, source.n_below, tree, &damaged) < 0) {
+		/* Somebody may have changed the spare: the layers themselves are what counts. */
+		log_note("the spare tree did not fit: %s", damaged.message);
+		*ret_spare = false;
+		r = fs_remove_tree(AT_FDCWD, temp, err);
+	}
+	return r < 0 || *ret_spare ? r : unpack_new(&source, &source.image, temp, err);
 }
 
 /* The caller's place in the tree may hold no file of the snapshot. */
@@ -145,6 +151,8 @@ static int make_cwd(const char *tree, const char *cwd, struct err *err)
 int tree_make(const char *dir, const struct attempt_job *job, bool *ret_spare, struct err *err)
 {
 	AUTO_FREE char *tree = fs_join(dir, ATTEMPT_TREE), *temp = fs_join(dir, ATTEMPT_TEMP);
+	AUTO_FREE char *filled = fs_join(temp, ATTEMPT_TREE);
+	AUTO_FREE char *listed = fs_join(temp, COLLECT_DIRS), *list = fs_join(dir, COLLECT_DIRS);
 	int r = 0;
 
 	*ret_spare = false;
@@ -154,10 +162,12 @@ int tree_make(const char *dir, const struct attempt_job *job, bool *ret_spare, s
 		return err_set(err, E_RUN_START, "%s has neither a tree nor an image", dir);
 	r = fill_tree(temp, job, ret_spare, err);
 	if (r == 0)
-		r = make_cwd(temp, job->cwd, err);
-	if (r == 0 && rename(temp, tree) < 0)
-		r = fs_error(err, errno, "renaming %s", temp);
-	return r;
+		r = make_cwd(filled, job->cwd, err);
+	if (r == 0)
+		rename(listed, list);
+	if (r == 0 && rename(filled, tree) < 0)
+		r = fs_error(err, errno, "renaming %s", filled);
+	return r < 0 ? r : fs_remove_tree(AT_FDCWD, temp, err);
 }
 
 /*
@@ -253,12 +263,9 @@ static int build_spare(
 	AUTO_FREE char *whole = mem_printf("%s/%s", spares, name);
 	struct image image = below_delta(source);
 
-	if (mkdir(half, 0755) < 0)
-		return fs_error(err, errno, "making directory %s", half);
-	int r = unpack(source, &image, 0, half, err);
-	/* The newest are kept, and unpacking gave the directory the layer's time. */
+	int r = unpack_new(source, &image, half, err);
 	if (r == 0)
-		utimensat(AT_FDCWD, half, NULL, 0);
+		collect_list_dirs(half);
 	if (r == 0 && rename(half, whole) < 0)
 		r = fs_error(err, errno, "renaming %s", half);
 	if (r < 0)

@@ -378,6 +378,67 @@ static void test_moved_directories(void **state)
 	expect_warning(place, NULL);
 }
 
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* What the list says, as lines "INODE PATH" in order. */
+static char *listed(const struct place *place)
+{
+	AUTO_FREE char *path = fs_join(place->dirs[0], COLLECT_DIRS);
+	AUTO_BUF struct buf text = {0};
+	AUTO_STRV struct strv lines = {0};
+
+	assert_int_equal(fs_read(path, 1 << 20, &text, NULL, NULL), 0);
+	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1) {
+		unsigned long long inode, ctime;
+		int len;
+		assert_int_equal(sscanf(text.data + at, "%llu %llu %n", &inode, &ctime, &len), 2);
+		strv_addf(&lines, "%llu %s", inode, text.data + at + len);
+	}
+	vec_sort(&lines, by_text);
+	return strv_join(&lines, "\n");
+}
+
+/* What is read again is what has changed since, at once or later. */
+static void test_a_list_made_ahead(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *list = fs_join(place->dirs[0], COLLECT_DIRS);
+	AUTO_FREE char *tree = fs_join(place->dirs[0], "tree");
+	AUTO_FREE char *gone = fs_join(tree, "gone"), *back = fs_join(tree, "back");
+	AUTO_FREE char *link = fs_join(tree, "link");
+	static const char *const dirs[] = {"a/b/c/x", "gone/x", "back/sub/x", "link/sub/x",
+		"moved/1/2/x", "same/1/x", "same/2/x", ".git/x", "a/b/__pycache__/x"};
+
+	for (int wait = 0; wait < 2; wait++) {
+		for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+			write_in(place, dirs[i], "x");
+		collect_list_dirs(place->dirs[0]);
+		for (int i = 0; i < wait; i++)
+			assert_int_equal(usleep(20 * 1000), 0);
+		write_in(place, "a/b/new/deep/x", "x");
+		write_in(place, "a/file", "x");
+		assert_int_equal(fs_remove_tree(AT_FDCWD, gone, NULL), 0);
+		assert_int_equal(fs_remove_tree(AT_FDCWD, back, NULL), 0);
+		assert_int_equal(fs_remove_tree(AT_FDCWD, link, NULL), 0);
+		write_in(place, "back/sub/other/x", "x");
+		assert_int_equal(symlink("same", link), 0);
+		move(place, "moved", "a/b/c/moved");
+		collect_list_dirs(place->dirs[0]);
+		AUTO_FREE char *again = listed(place);
+		assert_non_null(strstr(again, " a/b/c/moved/1/2\n"));
+		assert_non_null(strstr(again, " back/sub/other\n"));
+		assert_int_equal(unlink(list), 0);
+		collect_list_dirs(place->dirs[0]);
+		AUTO_FREE char *anew = listed(place);
+		assert_string_equal(again, anew);
+		assert_int_equal(fs_remove_tree(AT_FDCWD, tree, NULL), 0);
+		tree_dir(&place->tree, "attempts/1/tree");
+	}
+}
+
 /* Of an attempt that another version has begun it is not known. */
 static void test_moved_without_a_list(void **state)
 {
@@ -385,7 +446,7 @@ static void test_moved_without_a_list(void **state)
 
 	write_in(place, "a/x", "x");
 	begin(place);
-	assert_int_equal(unlinkat(place->tree.fd, "attempts/1/started.dirs", 0), 0);
+	assert_int_equal(unlinkat(place->tree.fd, "attempts/1/" COLLECT_DIRS, 0), 0);
 	move(place, "a", "b");
 	write_in(place, "b/new", "n");
 	collect_as(place, COLLECT_ENDED);
@@ -546,6 +607,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_removed_by_the_program, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_replaced_by_rename, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_moved_directories, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_list_made_ahead, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_moved_without_a_list, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_newest_fit, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_events_only, setup, teardown),

@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "run/session.h"
 #include "run/push.h"
+#include "run/collect.h"
 #include "run/tree.h"
 
 struct place {
@@ -198,6 +199,10 @@ static void test_a_spare_is_taken_once(void **state)
 	assert_int_equal(count_spares(place), 1);
 	assert_true(make_tree(place));
 	expect_same(place);
+	AUTO_FREE char *list = fs_join(place->attempt, COLLECT_DIRS);
+	AUTO_FREE char *temp = fs_join(place->attempt, ATTEMPT_TEMP);
+	assert_int_equal(access(list, F_OK), 0);
+	assert_int_equal(access(temp, F_OK), -1);
 	assert_int_equal(count_spares(place), 0);
 	assert_false(make_tree(place));
 	expect_same(place);

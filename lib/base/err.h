@@ -86,7 +86,7 @@ int err_move(struct err *to, struct err *from);
 int err_copy(struct err *to, const struct err *from);
 
 /* A command that cannot be executed, in either way. */
-static inline int err_is_program(const struct err *err)
+static inline int err_cannot_exec(const struct err *err)
 {
 	return err->code == ERR_NOCMD || err->code == ERR_NOEXEC;
 }

@@ -387,7 +387,7 @@ static void add_included(const char *home, const char *word, struct strv *files,
 
 	if (glob(pattern, 0, NULL, &found) != 0)
 		return;
-	for (size_t i = 0; i < found.gl_pathc && files->n < SSH_FILES_MAX; i++)
+	for (size_t i = 0; i < found.gl_pathc; i++)
 		add_hosts(home, found.gl_pathv[i], files, ret);
 	globfree(&found);
 }

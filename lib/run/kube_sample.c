@@ -187,7 +187,7 @@ static void on_said(void *ctx, int status, struct err *fault, const char *said)
 	(void)said;
 	rank->output = NULL;
 	/* Who may not do it, or has no shell there, is not asked again by this command. */
-	if (fault->id == E_KUBE_DENIED || err_is_program(fault))
+	if (fault->id == E_KUBE_DENIED || err_cannot_exec(fault))
 		rank->looking->kube->no_exec = true;
 	end_one(rank->looking);
 }

@@ -153,7 +153,7 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 
 static bool is_not_there(int status, const struct err *fault)
 {
-	return err_is_program(fault) ||
+	return err_cannot_exec(fault) ||
 	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
 }
 

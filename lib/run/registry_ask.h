@@ -15,7 +15,8 @@ int registry_ask_init(
 int registry_ask_open(struct registry_client *client, const char *text, bool push,
 	struct registry **ret, struct err *err);
 
-/* What the certificate of host is checked against, for people. The caller frees. */
+/* What the certificate of host is checked against, and the one that is shown to it, for people. The
+ * caller frees. */
 char *registry_ask_certificates(const struct registry_client *client, const char *host);
 
 /* An answer that is kept. */

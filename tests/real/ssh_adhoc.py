@@ -109,8 +109,9 @@ def test_output_is_kept_in_screen(w):
     with site(w, without=("tmux",)) as s:
         with terminal(w, "gpu1", "--", "sh", "-c", "echo one; sleep 1; echo two") as t:
             t.process.wait(30)
-            # Shown again behind the end of screen, part of which may come late.
-            t.wait_for(b"two\r")
+            # Shown again behind the end of screen, which leaves the terminal as it was.
+            t.wait_for(b"one\r\r\ntwo")
+            assert t.seen.rfind(b"\x1b[?1049l") >= t.seen.rfind(b"\x1b[?1049h"), t.seen
             assert b"Terminated" not in t.seen, t.seen
         s.ended("@")
         assert kept(w) == "one\r\ntwo\r\n", kept(w)

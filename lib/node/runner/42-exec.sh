@@ -104,8 +104,12 @@ verb_shell() {
 	[ -z "$shell_file" ] || shell_enter_scope
 	exec_go
 	login_env
+	shell_modes=$(stty -g 2>/dev/null) shell_status=0
 	# This shell would say that it was ended with the run; dash puts itself in its place where nothing follows.
-	{ (exec_program 2>&3 3>&-) || :; } 3>&2 2>/dev/null
+	{ (exec_program 2>&3 3>&-) || shell_status=$?; } 3>&2 2>/dev/null
+	# One that was killed leaves the terminal as it was: raw, and often with its other screen.
+	[ -z "$shell_modes" ] || stty "$shell_modes" 2>/dev/null
+	[ "$shell_status" -le 128 ] || printf '\033[?1049l\033[?25h\033[0m'
 	shell_show
 }
 

@@ -296,7 +296,7 @@ def test_an_idle_connection_answers_the_server(w):
         idle = begin(s, "gpu1", "many", "0", "nowhere", "1", "1")
         wait_for(lambda: host.logins() == 1, "the login")
         time.sleep(6)  # The server gives up after 2 to 3 s.
-        assert host.processes("sshd: me")
+        assert host.processes("sshd", ": me")
         idle.terminate()
         idle.wait()
 

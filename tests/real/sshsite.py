@@ -373,10 +373,14 @@ class Host:
             return listens(self.port)
         return subprocess.run(["bash", "-c", f": </dev/tcp/{self.address}/{self.port}"], capture_output=True).returncode == 0
 
+    def servers(self):
+        """Names of its processes: OpenSSH 10 has programs of their own for sessions and logins."""
+        return f"{self.server}(-session|-auth)?"
+
     def stop(self, sessions=False):
         """No new logins; with sessions all connections end, too."""
         if sessions:
-            self.command("pkill", "-KILL", "-x", self.server)
+            self.command("pkill", "-KILL", "-x", self.servers())
         else:
             self.command("sh", "-c", "kill $(cat /run/sshd.pid)")
         wait_for(self.server_has_ended, "the end of the server", END_S)
@@ -393,8 +397,8 @@ class Host:
     def end_logins(self):
         """What a session manager does at the end of a login: all processes of its sessions are killed."""
         who = ",".join(self.accounts)
-        self.ok("sh", "-c", f"s=; for p in $(pgrep -u {who} -x {self.server}); do s=\"$s $(pgrep -P $p)\"; done; "
-                            f"for p in $s; do pkill -KILL -s $p; done; pkill -KILL -u {who} -x {self.server}; true")
+        self.ok("sh", "-c", f"s=; for p in $(pgrep -u {who} -x '{self.servers()}'); do s=\"$s $(pgrep -P $p)\"; done; "
+                            f"for p in $s; do pkill -KILL -s $p; done; pkill -KILL -u {who} -x '{self.servers()}'; true")
 
     def freeze(self, stop=True):
         """The whole machine stands still, or goes on."""

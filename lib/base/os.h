@@ -119,6 +119,7 @@ struct os_family {
 	char path[256];             /* of v2; empty: none, as the others */
 	char memory[256], cpu[256]; /* of v1 */
 	unsigned enforced;          /* OS_LIMIT_… */
+	bool was_killed;            /* by os_family_signal */
 };
 /* name: without "/", as dlrun-…-PID: one of a process that is gone is removed by the next one. One
  * that exists already is taken over, with what runs in it. false: there is none. */
@@ -130,7 +131,7 @@ pid_t os_family_fork(const struct os_family *family);
 /* Move the calling process out of a family that it was started in, where that may be done. */
 void os_family_leave(void);
 /* Signal all members; SIGKILL by cgroup.kill. Returns how many, -1 if there is no family. */
-int os_family_signal(const struct os_family *family, int sig);
+int os_family_signal(struct os_family *family, int sig);
 bool os_family_is_empty(const struct os_family *family);
 void os_family_remove(struct os_family *family);
 /* How many processes the kernel has killed for want of memory, as long as there is the group that

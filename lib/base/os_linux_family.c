@@ -310,7 +310,9 @@ static pid_t fork_into(const char *dir)
 pid_t os_family_fork(const struct os_family *family)
 {
 	const char *const dirs[] = {family->path, family->memory, family->cpu};
-	pid_t pid = fork_into(family->path);
+	/* Linux 6.14 and later kill what is made in a group that has been killed before: they compare
+	 * its count of kills with that of the parent's group. */
+	pid_t pid = family->was_killed ? -1 : fork_into(family->path);
 	size_t n_entered = pid < 0 ? 0 : 1;
 
 	if (pid < 0)
@@ -377,7 +379,7 @@ static void signal_group(const char *dir, void *ctx)
 		fclose(file);
 }
 
-int os_family_signal(const struct os_family *family, int sig)
+int os_family_signal(struct os_family *family, int sig)
 {
 	struct group_signal signal = {.sig = sig == SIGKILL ? 0 : sig};
 	const char *dir = members_of(family);
@@ -385,6 +387,7 @@ int os_family_signal(const struct os_family *family, int sig)
 	if (!dir[0])
 		return -1;
 	os_each_group(dir, 0, signal_group, &signal);
+	family->was_killed |= sig == SIGKILL;
 	if (sig != SIGKILL || write_group(dir, "cgroup.kill", "1"))
 		return signal.n;
 	/* Before Linux 5.14, and of version 1: until no new ones appear. */

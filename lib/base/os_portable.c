@@ -232,7 +232,7 @@ void os_family_leave(void)
 {
 }
 
-int os_family_signal(const struct os_family *family, int sig)
+int os_family_signal(struct os_family *family, int sig)
 {
 	(void)family;
 	(void)sig;

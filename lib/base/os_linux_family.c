@@ -310,8 +310,8 @@ static pid_t fork_into(const char *dir)
 pid_t os_family_fork(const struct os_family *family)
 {
 	const char *const dirs[] = {family->path, family->memory, family->cpu};
-	/* Linux 6.14 and later kill what is made in a group that has been killed before: they compare
-	 * its count of kills with that of the parent's group. */
+	/* Linux 6.14 and later kill what is made in a group that has been killed before: they
+	 * compare its count of kills with that of the parent's group. */
 	pid_t pid = family->was_killed ? -1 : fork_into(family->path);
 	size_t n_entered = pid < 0 ? 0 : 1;
 

@@ -395,10 +395,10 @@ static char *listed(const struct place *place)
 		unsigned long long inode, ctime;
 		int len;
 		assert_int_equal(sscanf(text.data + at, "%llu %llu %n", &inode, &ctime, &len), 2);
-		strv_addf(&lines, "%llu %s", inode, text.data + at + len);
+		strv_addf(&lines, "%llu %s\n", inode, text.data + at + len);
 	}
 	vec_sort(&lines, by_text);
-	return strv_join(&lines, "\n");
+	return strv_join(&lines, "");
 }
 
 /* What is read again is what has changed since, at once or later. */

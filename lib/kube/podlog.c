@@ -34,7 +34,6 @@ enum {
 	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
 	TELL_AFTER = 3,        /* failures */
-	ROTATION_MS = 3000,    /* the least between two of a kubelet */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
 	REMOVED_MS = 10000,    /* for one that has not found the container */
 	STATIC_MS = 8000,      /* the same for what is not followed */
@@ -73,7 +72,7 @@ struct podlog {
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
 	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
-	int64_t empty_ms;        /* when it was asked for what then was found to be empty */
+	int64_t empty_ms;        /* when a log was asked for that was empty; 0: none was */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
@@ -348,15 +347,17 @@ static void cut(struct podlog *podlog)
 static void note_first(struct podlog *podlog)
 {
 	int64_t now_ms = clock_ms();
-	/* A stream that stands brings what comes. */
-	bool stands = podlog->empty_try && podlog->empty_try == kube_try(podlog->stream);
-	bool was_empty = stands || now_ms - podlog->empty_ms < ROTATION_MS;
+	bool was_empty = podlog->empty_ms > 0;
 	/* What has ended is rotated no more. */
 	int64_t until_ms = podlog->ended_ms ? podlog->ended_ms : now_ms;
-	bool was_late = until_ms - podlog->begun_ms >= ROTATION_MS;
+	int64_t from_ms = was_empty ? podlog->empty_ms : podlog->begun_ms;
 
-	if (was_empty || was_late)
-		podlog_lines_looked(podlog->lines, !was_empty);
+	if (!podlog_lines_lacks_first(podlog->lines))
+		return;
+	/* A stream that stands brings what comes. */
+	if (podlog->empty_try && podlog->empty_try == kube_try(podlog->stream))
+		from_ms = until_ms;
+	podlog_lines_unread(podlog->lines, until_ms - from_ms, was_empty);
 }
 
 static int on_stream_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -802,7 +803,6 @@ struct podlog *podlog_start(
 	*podlog = (struct podlog){.client = client,
 		.loop = loop,
 		.begun_ms = clock_ms(),
-		.empty_ms = clock_ms() - ROTATION_MS,
 		.woke_ms = loop_woke_ms(loop),
 		.events = request->events,
 		.pod_path = kube_path(

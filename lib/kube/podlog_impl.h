@@ -37,8 +37,9 @@ struct podlog_seek {
 /* What is known of the time before the first line. */
 struct podlog_begin {
 	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
-	enum { PODLOG_LOOK_NONE, PODLOG_LOOK_EMPTY, PODLOG_LOOK_LATE } look;
-	int64_t first_ns; /* 0: no line yet */
+	int64_t unread_ns;  /* how long nothing could be read before the first line */
+	bool was_empty;     /* and before that there was nothing */
+	int64_t first_ns;   /* 0: no line yet */
 	/* Lines without a gap between them */
 	int64_t from_ns;
 	uint64_t bytes;

@@ -72,9 +72,9 @@ void podlog_lines_free(struct podlog_lines *lines);
 /* When the container has started, on its node: lets it be told when files that were before the
  * first line may be gone. Before anything is fed. */
 void podlog_lines_started(struct podlog_lines *lines, int64_t started_ms);
-/* Before the first line: it comes late, as the log could not be read for long, or it was seen to be
- * empty just before. */
-void podlog_lines_looked(struct podlog_lines *lines, bool is_late);
+/* Before the first line: for how long the log was not read until now, and whether it was seen to be
+ * empty before that. */
+void podlog_lines_unread(struct podlog_lines *lines, int64_t unread_ms, bool was_empty);
 /* It has not come, and whether it will be the program's first depends on that. */
 bool podlog_lines_lacks_first(const struct podlog_lines *lines);
 

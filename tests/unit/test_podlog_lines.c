@@ -400,8 +400,8 @@ struct beginning {
 	int64_t started_ms, first_ms; /* 0: not known; after T0 */
 	size_t n_bytes;
 	int64_t took_ms;
-	enum { NO_LOOK, LATE, EMPTY } look;
-	bool want;
+	int64_t unread_ms;
+	bool was_empty, want;
 };
 
 static void check_beginning(const struct beginning *row)
@@ -412,8 +412,7 @@ static void check_beginning(const struct beginning *row)
 
 	podlog_lines_started(lines, row->started_ms);
 	podlog_lines_begin(lines);
-	if (row->look)
-		podlog_lines_looked(lines, row->look == LATE);
+	podlog_lines_unread(lines, row->unread_ms, row->was_empty);
 	feed_lines(lines, row->n_bytes, T0_MS + row->first_ms, row->took_ms);
 	told = beginning_of(&seen);
 	assert_int_equal(told != NULL, row->want);
@@ -421,7 +420,7 @@ static void check_beginning(const struct beginning *row)
 	if (told) {
 		assert_int_equal(told->gap.after_ns, 0);
 		assert_int_equal(told->gap.before_ns, (T0_MS + row->first_ms) * 1000000);
-		assert_true(row->look == NO_LOOK || told->at == 0);
+		assert_int_equal(told->at == 0, row->unread_ms >= 3000);
 	}
 	podlog_lines_free(lines);
 	seen_done(&seen);
@@ -430,15 +429,21 @@ static void check_beginning(const struct beginning *row)
 static void test_beginning(void **state)
 {
 	static const struct beginning rows[] = {
-		{T0_MS, 3000, 64, 0, LATE, true},
-		{T0_MS, 2999, 64, 0, LATE, false},
-		{T0_MS, 9000, 1 << 20, 100, EMPTY, false},
-		{0, 9000, 1 << 20, 100, LATE, false},
-		{INT64_MAX, 9000, 1 << 20, 100, LATE, false},
-		{T0_MS, 9000, 1 << 20, 1000, NO_LOOK, true},
-		{T0_MS, 9000, 511 << 10, 1000, NO_LOOK, false},
-		{T0_MS, 900, 1 << 20, 2000, NO_LOOK, false},
-		{T0_MS, 2000, 1 << 20, 2000, NO_LOOK, true},
+		{T0_MS, 3000, 64, 0, 3000, false, true},
+		{T0_MS, 2999, 64, 0, 9000, false, false},
+		{T0_MS, 9000, 64, 0, 2999, false, false},
+		{0, 9000, 1 << 20, 100, 9000, false, false},
+		{INT64_MAX, 9000, 1 << 20, 100, 9000, false, false},
+		{T0_MS, 9000, 1 << 20, 1000, 0, false, true},
+		{T0_MS, 9000, 511 << 10, 1000, 0, false, false},
+		{T0_MS, 900, 1 << 20, 2000, 0, false, false},
+		{T0_MS, 2000, 1 << 20, 2000, 0, false, true},
+		/* A file was filled in the time since it was empty, or it cannot have been. */
+		{T0_MS, 9000, 1 << 20, 100, 0, true, false},
+		{T0_MS, 9000, 1 << 20, 2000, 2000, true, true},
+		{T0_MS, 9000, 1 << 20, 2000, 900, true, false},
+		{T0_MS, 900, 1 << 20, 2000, 2000, true, false},
+		{T0_MS, 9000, 64, 0, 3000, true, true},
 	};
 
 	(void)state;

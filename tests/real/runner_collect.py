@@ -127,21 +127,22 @@ def each_end_of_an_attempt(node):
 def each_moved_directory(node):
     """The files below a directory that is renamed as a whole have the times they had."""
     files = {"conf/a.yaml": "a", "conf/sub/deep/b.yaml": "b", "one/x": "one", "two/x": "two", "two/sub/y": "y", "back/z": "z",
-             "still/s": "s", "old/o": "o", "wild [*]/w": "w", "-n/m": "m"}
+             "still/s": "s", "old/o": "o", "wild [*]/w": "w", "-n/m": "m", "it's\nkept/k": "k", "to be\nmoved/sub/l": "l"}
     python(node, "mv-22222", """
 P('conf/a.yaml').write_text('edited')
 P('conf/sub/new').write_text('new')
 for a, b in (('conf', 'renamed'), ('one', 'temp'), ('two', 'one'), ('temp', 'two'), ('back', 'elsewhere'), ('elsewhere', 'back'),
-             ('wild [*]', 'wild ?'), ('-n', '-e')):
+             ('wild [*]', 'wild ?'), ('-n', '-e'), ("to be\\nmoved", "mo'ved\\n")):
     os.rename(a, b)
 os.mkdir('made')
 os.rename('old', 'made/old')
 P('made/first').write_text('1')
 P('still/new').write_text('n')
+P("it's\\nkept/new").write_text('n')
 """, files=files)
     want = {"renamed/a.yaml": b"edited", "renamed/sub/deep/b.yaml": b"b", "renamed/sub/new": b"new", "one/x": b"two",
             "one/sub/y": b"y", "two/x": b"one", "made/old/o": b"o", "made/first": b"1", "still/new": b"n", "wild ?/w": b"w",
-            "-e/m": b"m"}
+            "-e/m": b"m", "it's\nkept/new": b"n", "mo'ved\n/sub/l": b"l"}
     assert outputs(node, "mv-22222") == want, outputs(node, "mv-22222")
 
 
@@ -179,6 +180,10 @@ def each_size(node):
     end = python(node, "size", code, more="j_collect_bytes=3500\n")
     assert set(outputs(node, "size")) == {"f5", "f6", "f7"}, outputs(node, "size")
     assert "over the size" in end["collect"] and "f0" in end["collect"] and "1 more" in end["collect"], end
+    # What was changed comes before what was only moved.
+    end = python(node, "moved", "os.rename('old', 'new'); P('changed').write_bytes(bytes(1000))", more="j_collect_bytes=2500\n",
+                 files={"old/a": "a" * 1000, "old/b": "b" * 1000})
+    assert len(outputs(node, "moved")) == 2 and "changed" in outputs(node, "moved") and "new/" in end["collect"], end
 
 
 @each_shell

@@ -18,6 +18,7 @@ COLLECT_MOVED=1000
 COLLECT_NAMED=4
 # Links that a setup has made are older than what is changed: some of them may be replaced.
 COLLECT_PRODUCTS=1000
+collect_dirs= collect_is_moved=
 
 j_exclude() {
 	:
@@ -74,7 +75,15 @@ collect_begin() {
 	j_exclude
 	[ ! -d "${dir%/*}/collected" ] || (collect_restore 9>&-) >/dev/null 2>&1 8>"${dir%/*}/.collecting"
 	eval "set -- ! -type d -o '(' $collect_prune ')' -prune"
-	(cd "$dir/tree" && find . -mindepth 1 "$@" -o -exec stat -c '%i %n' {} +) >"$dir/dirs" 2>/dev/null
+	# Beside what else is done until the program begins: collect_tick waits for it.
+	true >"$dir/.dirs"
+	exec 8<"$dir/.dirs"
+	flock 8
+	{
+		(cd "$dir/tree" && find . -mindepth 1 "$@" -o -exec stat -c '%i %n' {} +) >"$dir/.dirs"
+		mv "$dir/.dirs" "$dir/dirs"
+	} 9>&- 2>/dev/null &
+	exec 8<&-
 	quoted_of "$collect_prune"
 	collect_prune=$quoted
 	quoted_of "${links_outputs-}"
@@ -83,8 +92,10 @@ collect_begin() {
 		printf 'ticks=%s\n' "$ticks" >"$dir/.collect" || attempt_fail "$dir" StartFailed "$dir cannot be written to"
 }
 
-# DIR: until what the program writes has a later time. Those of files are as coarse as the clock's interrupts.
+# DIR: until the directories are listed, and what the program writes has a later time. Those of files are as coarse as
+# the clock's interrupts.
 collect_tick() {
+	[ ! -e "$1/.dirs" ] || flock -s 8 8<"$1/.dirs"
 	field_of "$1/.collect" ticks || return 0
 	ticks_of
 	while [ $((ticks - value)) -ge 0 ] && [ $((ticks - value)) -lt 2 ]; do
@@ -96,30 +107,37 @@ collect_tick() {
 # Lines FUNCTION DIR NAMES... for this shell, of records of stat. `since`: only those changed after that. `max`: so
 # many bytes, the newest first; the rest is for collect_left_in.
 collect_awk='
-BEGIN {
-	begin = mark " "; at = length(begin) + 1; wide = length(since)
-	n_moved = wide ? split(ENVIRON["collect_moved"], moved, "\n") - 1 : 0
-}
-# Of the line that a record begins with: TIME TIME ZONE SIZE SECONDS PATH.
-function is_below(line, i) {
-	if (n_moved <= 0) return 0
-	sub(/^[^ ]* [^ ]* [^ ]* [^ ]* [^ ]* /, "", line)
-	for (i = 1; i <= n_moved; i++) if (index(line, moved[i] "/") == 1) return 1
-	return 0
-}
+BEGIN { begin = mark " "; at = length(begin) + 1; wide = length(since); dirs = ENVIRON["collect_was"] }
 function quote(s, n, p, i, out) {
 	n = split(s, p, q)
 	out = q p[1]
 	for (i = 2; i <= n; i++) out = out q "\\" q q p[i]
 	return out q
 }
-function flush(p, path, at) {
+# A directory: INODE PATH, as in the file dirs.
+function flush_dir(lines, i, n) {
+	while (dirs != "" && (getline i < dirs) > 0) was[i] = 1
+	dirs = ""
+	n = split(record, lines, "\n")
+	for (i = 1; i <= n && lines[i] in was; i++);
+	if (i > n) return
+	sub(/^[^ ]* /, "", record)
+	if (n_moved && index(record, moved "/") == 1 || n_moved >= most_moved) return
+	moved = record; n_moved++
+	print "collect_moved_is " quote(moved)
+}
+function flush(p, path, at, is_new) {
 	if (record == "") return
+	if (is_dir) { flush_dir(p); return }
 	split(record, p, " ")
 	path = substr(record, length(p[1] p[2] p[3] p[4] p[5]) + 6)
 	if (substr(path, 1, 2) == "./") path = substr(path, 3)
-	# Where there are only seconds, the time of the contents tells of the first one.
-	if (wide && !is_kept && (p[1] " " p[2]) == since && p[5] < seconds) return
+	if (wide) {
+		# Where there are only seconds, the time of the contents tells of the first one.
+		stamp = p[1] " " p[2]
+		is_new = stamp > since || (stamp == since && !is_fine && p[5] >= seconds)
+		if (is_new != !is_moved) return
+	}
 	if (++n > most) { over++; n--; return }
 	for (at = length(path); at > 0 && substr(path, at, 1) != "/"; at--);
 	dir[n] = at ? substr(path, 1, at - 1) : "."
@@ -149,12 +167,12 @@ function choose(i, j, k, gap) {
 substr($0, 1, at - 1) == begin {
 	flush()
 	# Nearly all end here.
-	stamp = substr($0, at, wide)
-	is_kept = is_below(substr($0, at))
-	is_old = !is_kept && (stamp < since || (is_fine && stamp == since))
+	is_old = !is_moved && substr($0, at, wide) < since
 	record = is_old ? "" : substr($0, at)
+	is_dir = 0
 	next
 }
+index($0, mark "/ ") == 1 { flush(); record = substr($0, at + 1); is_old = 0; is_dir = 1; next }
 $0 == mark "!" { flush(); record = ""; faults++; next }
 !is_old { record = record "\n" $0 }
 END {
@@ -162,12 +180,15 @@ END {
 	if (max != "" && sum > max) choose()
 	for (i = 1; i <= n; i++) say(i in is_left ? "collect_left_in" : what, i)
 	for (key in line) print key line[key]
+	if (max != "") printf "collect_most=%.0f\n", max - sum
 	if (over) print "collect_over " over
 	if (faults) print "collect_unread"
 }
 '
 
-# DIR FUNCTION SINCE SECONDS MAX EXPRESSION...: calls it with what find finds there.
+# DIR FUNCTION SINCE SECONDS MAX WORD...: calls it with the files that find WORD... finds there, and collect_moved_is
+# with those of the directories by $collect_dirs, more words, that were not there. With $collect_is_moved it is called
+# with what has not been changed since then.
 collect_each() {
 	collect_at=$1 collect_do=$2 collect_since=$3 collect_seconds=$4 collect_limit=$5 collect_fine=
 	shift 5
@@ -175,10 +196,13 @@ collect_each() {
 	*.*[1-9]*) collect_fine=1 ;;
 	esac
 	collect_mark=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
+	set -- "$@" -exec stat -c "$collect_mark %z %s %Y %n" {} +
+	[ -z "$collect_dirs" ] || eval "set -- \"\$@\" -o $collect_dirs -exec stat -c '$collect_mark/ %i %n' {} +"
 	collect_calls=$(cd "$collect_at" && {
-		find "$@" -exec stat -c "$collect_mark %z %s %Y %n" {} + || printf '%s!\n' "$collect_mark"
-	} | collect_moved=${collect_moved-} awk -v mark="$collect_mark" -v q="'" -v what="$collect_do" -v since="$collect_since" -v seconds="$collect_seconds" \
-		-v is_fine="$collect_fine" -v max="$collect_limit" -v most="$COLLECT_MAX" "$collect_awk") || return
+		find "$@" || printf '%s!\n' "$collect_mark"
+	} | collect_was=${collect_dirs:+$collect_dir/dirs} awk -v mark="$collect_mark" -v q="'" -v what="$collect_do" \
+		-v since="$collect_since" -v seconds="$collect_seconds" -v is_fine="$collect_fine" -v max="$collect_limit" \
+		-v most="$COLLECT_MAX" -v most_moved="$COLLECT_MOVED" -v is_moved="$collect_is_moved" "$collect_awk") || return
 	eval "$collect_calls"
 }
 
@@ -241,44 +265,10 @@ collect_told() {
 	collect_text="$collect_text${collect_text:+; }$2: $collect_names"
 }
 
-# [CONDITION...], of directories that may be: $collect_moved, lines of those that the program has made or moved,
-# without what lies below them. In what was moved files have the times they had, and count.
-collect_find_moved() {
-	collect_moved='' collect_top=
-	[ -z "$collect_live" ] && [ "$collect_mode" != none ] && [ -s "$collect_dir/dirs" ] || return 0
-	collect_lines=$(
-		eval "set -- ! -type d -o '(' $collect_prune ')' -prune -o \"\$@\""
-		find . -mindepth 1 "$@" -exec stat -c '%i %n' {} + |
-			awk 'FNR == NR { was[$0] = 1; next } !($0 in was) { print substr($0, index($0, " ") + 1) }' \
-				"$collect_dir/dirs" - | head -n "$COLLECT_MOVED"
-	)
-	while IFS= read -r collect_item; do
-		case $collect_item in
-		"$collect_top"/*) continue ;;
-		./*) [ -d "$collect_item" ] || continue ;;
-		*) continue ;;
-		esac
-		collect_top=$collect_item collect_moved=$collect_moved$collect_item$nl
-	done <<-EOF
-		$collect_lines
-	EOF
-}
-
-# WORD...: for find, in front of $collect_list: what is old and has not been moved is done with.
-collect_old() {
-	collect_find_moved -cnewer "$collect_dir/collect"
-	set -- "$@" ! -type d ! -cnewer "$collect_dir/collect"
-	while IFS= read -r collect_item; do
-		[ "$collect_item" ] || continue
-		collect_pattern "${collect_item#./}"
-		set -- "$@" ! -path "$collect_path/*"
-	done <<-EOF
-		$collect_moved
-	EOF
-	collect_list=
-	for collect_item; do
-		collect_add "$collect_item"
-	done
+# PATH: a directory that the program has made or moved. In what was moved files have the times they had, and count.
+collect_moved_is() {
+	quoted_of "$1"
+	collect_moved="$collect_moved $quoted"
 }
 
 # Where everything stays in the tree, what the program has put in the place of an output is one of the outputs.
@@ -294,21 +284,22 @@ collect_changed() {
 	fi
 	collect_since=$(stat -c '%Y %z' "$collect_dir/collect") || return
 	collect_seconds=${collect_since%% *} collect_since=${collect_since#* } collect_most=$collect_bytes
-	set -- "$@" -mindepth 1
+	collect_since=${collect_since% *} collect_moved='' collect_newer=
 	# Nearly all files end here, before their names are looked at.
-	if find "$collect_dir/collect" -cnewer "$collect_dir/collect"; then
-		collect_old "$@"
-		eval "set -- $collect_list -o"
-		collect_since='' collect_moved=
-	else
-		collect_find_moved
-	fi
-	eval "set -- \"\$@\" '(' $collect_prune ')' -prune -o '(' -type f -o -type l ')'"
+	! find "$collect_dir/collect" -cnewer "$collect_dir/collect" || collect_since='' collect_newer='-cnewer "$collect_dir/collect"'
+	collect_files="'(' $collect_prune ')' -prune -o '(' -type f -o -type l ')'"
 	if [ "$collect_live" ]; then
-		eval "set -- \"\$@\" '(' $COLLECT_LIVE ')'"
-		collect_most=
+		collect_files="$collect_files '(' $COLLECT_LIVE ')'" collect_most=
+	elif [ "$collect_mode" != none ] && [ -s "$collect_dir/dirs" ]; then
+		collect_dirs="-type d $collect_newer"
 	fi
-	collect_each . collect_in "${collect_since% *}" "$collect_seconds" "$collect_most" "$@"
+	eval "set -- \"\$@\" -mindepth 1 ${collect_newer:+! -type d ! $collect_newer -o} $collect_files"
+	collect_each . collect_in "$collect_since" "$collect_seconds" "$collect_most" "$@"
+	collect_dirs='' collect_is_moved=1
+	eval "set -- $collect_moved"
+	[ $# -gt 0 ] || return 0
+	eval "set -- \"\$@\" ${collect_newer:+! -type d $collect_newer -o} $collect_files"
+	collect_each . collect_in "$collect_since" "$collect_seconds" "$collect_most" "$@"
 }
 
 # PATH PATH: links of the same text, or one file.

@@ -16,10 +16,12 @@ job_finish() {
 	limits_remove "$dir"
 	container_remove "$dir"
 	gpus_leave "$dir"
-	(usage_sample "$dir") 9>&-
+	(usage_sample "$dir") 9>&- &
+	finish_sample=$!
 	mark_log "$dir"
 	[ "${end_stuck-}" ] || log_release "$dir" "$mark_size"
 	collect "$dir" 9>&-
+	wait "$finish_sample"
 	finish_next=
 	[ "$end_origin" != job ] || [ "$end_state" != failed ] || finish_again
 	exit_write "$dir" "$end_state" "$end_code" "$end_signal" "$end_origin" "$end_reason" "$end_text" "$finish_next" "$finish_ended"

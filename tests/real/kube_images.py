@@ -79,6 +79,8 @@ def machine():
 
 IMAGES = {"pause": pause, "busybox": busybox, "python": python, "machine": machine}
 OTHERS = {"bare": bare}
+# As a build from a Dockerfile leaves it, which tells that there is a shell.
+HISTORY = {"python": "RUN /bin/sh -c make install"}
 
 
 def layout(name):
@@ -91,6 +93,7 @@ def layout(name):
             new = there.with_name(f"new-{there.name}")
             shutil.rmtree(new, ignore_errors=True)
             layers, settings = (IMAGES | OTHERS)[name]()
-            base_layout(SimpleNamespace(dir=new.parent), len(layers), members=lambda i: layers[i], name=new.name, settings=settings)
+            base_layout(SimpleNamespace(dir=new.parent), len(layers), members=lambda i: layers[i], name=new.name, settings=settings,
+                        history=HISTORY.get(name, "x"))
             new.rename(there)
     return there

@@ -1,7 +1,9 @@
 /*
  * The script that starts a program in a pod, run by the shells that are here.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -504,6 +507,54 @@ static void move_with(struct place *place, const char *const *shell, bool unused
 	assert_true(half > 1 && memcmp(place->output, place->output + half, half) == 0);
 }
 
+/* The tree is an overlay, as in a pod. Its directories cannot be renamed there, and are not listed,
+ * unless they can be. */
+static void layers_with(struct place *place, const char *const *shell, bool redirects)
+{
+	AUTO_FREE char *src = mem_printf("%s/src", place->dir);
+	AUTO_FREE char *options =
+		mem_printf("lowerdir=%s/disk/low,upperdir=%s/disk/up,workdir=%s/disk/"
+			   "work%s",
+			place->dir, place->dir, place->dir, redirects ? ",redirect_dir=on" : "");
+	AUTO_TEST struct test test;
+
+	check_said(place,
+		"rm -rf src attempt outputs disk/*; mkdir -p src outputs disk/up disk/work "
+		"disk/low/a/deep disk/low/b && cd disk/low && echo one >a/one && echo two >a/deep/two && "
+		"echo x >b/x && touch -d 1999-01-01 a/deep/two && sleep 0.05",
+		"");
+	if (mount("overlay", src, "overlay", 0, options) < 0)
+		fail_msg("%s: %s", options, strerror(errno));
+	test_init(&test,
+		"cd src; mv a moved; mkdir -p new/sub; echo new >new/sub/f; mv new newer; "
+		"[ ! -e ../attempt/start.dirs ] || echo listed",
+		NULL, NULL);
+	test.run.shell = test.run.collects = true;
+	test.run.collect_bytes = 1 << 20;
+	int code = run_once(place, &test, shell);
+	assert_int_equal(umount(src), 0);
+	assert_int_equal(code, 0);
+	assert_string_equal(place->output, redirects ? "listed\n" : "");
+	check_said(place, list_line, "./moved/deep/two\n./moved/one\n./newer/sub/f\n");
+	check_said(place, "cat outputs/moved/deep/two outputs/moved/one", "two\none\n");
+}
+
+static void test_layers(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *disk = mem_printf("%s/disk", place->dir);
+
+	mkdir(disk, 0700);
+	/* Mounts of this process alone. */
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		mount("tmpfs", disk, "tmpfs", 0, NULL) < 0)
+		skip();
+	for (size_t i = 0; i < 2 * ARRAY_LEN(shells); i++)
+		if (access(shells[i / 2][0], X_OK) == 0)
+			layers_with(place, shells[i / 2], i % 2);
+	assert_int_equal(umount(disk), 0);
+}
+
 /* What lies on lasting storage at the end is in the termination message. */
 static void sum_with(struct place *place, const char *const *shell, bool timeout)
 {
@@ -649,6 +700,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_moved, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_layers, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_summary, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_linger, setup_place, teardown_place),
 	};

@@ -106,12 +106,6 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 	return call;
 }
 
-void kube_resume(struct kube_call *call)
-{
-	if (call && call->data && call->exchange)
-		http_resume(call->exchange);
-}
-
 /*
  * Lists, page by page
  */

@@ -103,8 +103,6 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 unsigned kube_try(const struct kube_call *call);
 /* NULL is accepted. */
 void kube_cancel(struct kube_call *call);
-/* Go on reading after data returned 1. NULL is accepted. */
-void kube_resume(struct kube_call *call);
 
 /* A whole list, page by page (limit 500, at most `max` items, else E_DATA_LIMIT): done gets one
  * List object with all items and the resourceVersion of the first page. A continue token that has

@@ -64,7 +64,6 @@ struct podlog {
 	bool follows;            /* the stream does */
 	bool mute;               /* it only tells where to begin */
 	bool is_cut;             /* it is to be dropped from the loop */
-	bool is_paused;          /* by the receiver */
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
 	int64_t stream_ms;       /* it was begun */
@@ -186,7 +185,6 @@ static int on_lines(void *ctx, const char *data, size_t len, int64_t time_ms, st
 		return 0;
 	r = podlog->events.data(podlog->events.ctx, data, len, time_ms, err);
 	podlog->in_line = data[len - 1] != '\n';
-	podlog->is_paused = podlog->is_paused || r > 0;
 	podlog->stopped = r < 0 ? r : 0;
 	return podlog->stopped;
 }
@@ -378,7 +376,7 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 		return r;
 	if (r == PODLOG_AGAIN)
 		cut(podlog);
-	return podlog->is_cut || podlog->is_paused;
+	return podlog->is_cut;
 }
 
 static int64_t pause_ms(const struct podlog *podlog)
@@ -610,7 +608,7 @@ static void start_stream(struct podlog *podlog)
 		add_pair(&query, "sinceTime", plan.since);
 	add_limits(podlog, &query, number, since);
 	podlog_lines_begin(podlog->lines);
-	podlog->got_new = podlog->is_paused = false;
+	podlog->got_new = false;
 	podlog->empty_try = 0;
 	podlog->has_peeked = false;
 	podlog->heard_ms = podlog->stream_ms = clock_ms();
@@ -773,7 +771,7 @@ static int on_tick(void *ctx, struct err *err)
 	int64_t now_ms = clock_ms();
 
 	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
-	if (!podlog->stream || podlog->is_paused || podlog->is_cut || leave_sleep(podlog))
+	if (!podlog->stream || podlog->is_cut || leave_sleep(podlog))
 		return 0;
 	int r = podlog_lines_flush(podlog->lines, err);
 	if (r < 0)
@@ -862,19 +860,10 @@ void podlog_finish(struct podlog *podlog, bool previous)
 		cut(podlog);
 	} else if (!podlog->stream) {
 		plan_next(podlog, 0);
-	} else if (!podlog->is_cut && !podlog->is_paused) {
+	} else if (!podlog->is_cut) {
 		/* A kubelet looks once a second whether a log that it sends goes on. */
 		look_at_tail(podlog);
 	}
-}
-
-void podlog_resume(struct podlog *podlog)
-{
-	if (!podlog || !podlog->is_paused)
-		return;
-	podlog->is_paused = false;
-	podlog->heard_ms = clock_ms();
-	kube_resume(podlog->stream);
 }
 
 void podlog_token(const struct podlog *podlog, char out[static PODLOG_TOKEN_SIZE])

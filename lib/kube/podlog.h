@@ -16,8 +16,7 @@
 
 struct podlog_events {
 	/* Bytes of the program in order, time_ms of their line on the node; a line that a gap has
-	 * cut ends with a LF. < 0: stop; that ends loop_run with err. 1: no more until
-	 * podlog_resume, but for what has come already. */
+	 * cut ends with a LF. < 0: stop; that ends loop_run with err. */
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	/* A kubelet that is away, or says something: one sentence. */
 	void (*notice)(void *ctx, const char *text);
@@ -53,8 +52,6 @@ struct podlog *podlog_start(
 void podlog_free(struct podlog *podlog);
 /* The container has ended (or was restarted: previous then): drain what is left, then end. */
 void podlog_finish(struct podlog *podlog, bool previous);
-/* After data returned 1. NULL is accepted. */
-void podlog_resume(struct podlog *podlog);
 /* Where to go on. */
 void podlog_token(const struct podlog *podlog, char out[static PODLOG_TOKEN_SIZE]);
 

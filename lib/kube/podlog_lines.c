@@ -36,11 +36,6 @@ const struct podlog_point *podlog_lines_point(const struct podlog_lines *lines)
 	return &lines->point;
 }
 
-bool podlog_lines_is_seeking(const struct podlog_lines *lines)
-{
-	return lines->seeking;
-}
-
 void podlog_lines_doubt(struct podlog_lines *lines)
 {
 	lines->doubts = true;

@@ -99,8 +99,6 @@ int podlog_lines_flush(struct podlog_lines *lines, struct err *err);
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);
 /* Nothing comes any more: tell what is known to be missing and was not told yet. */
 void podlog_lines_finish(struct podlog_lines *lines);
-/* Still looking for the point? For watchdogs. */
-bool podlog_lines_is_seeking(const struct podlog_lines *lines);
 /* The next plan is to look at the whole file, without follow first. */
 void podlog_lines_doubt(struct podlog_lines *lines);
 

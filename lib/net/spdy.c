@@ -127,11 +127,6 @@ void spdy_ping(struct spdy *spdy)
 	spdy->next_ping = spdy->next_ping > ID_MAX ? 1 : spdy->next_ping + 2;
 }
 
-void spdy_goaway(struct spdy *spdy)
-{
-	add_control(spdy, GOAWAY, (const uint32_t[]){0, 0}, 2);
-}
-
 void spdy_data_head(unsigned char out[static SPDY_HEAD_SIZE], uint32_t id, size_t len, bool is_end)
 {
 	put_be32(out, id);

@@ -72,7 +72,6 @@ struct buf *spdy_output(struct spdy *spdy);
 uint32_t spdy_open(struct spdy *spdy, const struct spdy_field *fields, size_t n, bool is_end);
 void spdy_reset(struct spdy *spdy, uint32_t id, uint32_t status);
 void spdy_ping(struct spdy *spdy);
-void spdy_goaway(struct spdy *spdy);
 
 /* What stands in front of len bytes of data (up to SPDY_DATA_MAX), which the caller sends himself
  * and which are copied nowhere. */

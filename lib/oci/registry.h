@@ -131,15 +131,11 @@ void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
 /* Bytes of the body that have left so far, in the present try. */
 uint64_t registry_sent(const struct registry_call *call);
-/* For done, when it does not like what it accepted: as registry_answer_error, saying also who we
- * are there and whether it was to be read or written. */
+/* For done, when it does not like what it accepted: the error that the answer means, with the
+ * registry's own code and words (bounded, cleaned) as evidence. Always returns negative. */
 int registry_call_error(
 	const struct registry_call *call, const struct http_answer *answer, struct err *err);
 
-/* The error that an answer means, with the registry's own code and words (bounded, cleaned) as
- * evidence: an engine. doing: "uploading a layer". Always returns negative. */
-int registry_answer_error(const char *host, const char *repo, const char *doing,
-	const struct http_answer *answer, struct err *err);
 /* Whether the errors of an answer ({"errors":[{"code","detail":{"digest"}}]}) have code; digests
  * (may be NULL) gets those that their details name. */
 bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests);

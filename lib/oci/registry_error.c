@@ -446,11 +446,3 @@ int registry_refusal(
 		err_move(err, &fault);
 	return r;
 }
-
-int registry_answer_error(const char *host, const char *repo, const char *doing,
-	const struct http_answer *answer, struct err *err)
-{
-	const struct registry_asked asked = {.host = host, .repo = repo, .doing = doing};
-
-	return registry_refusal(&asked, answer, err);
-}

@@ -479,44 +479,6 @@ static void test_refused_data(void **state)
 	assert_int_equal(world.n_ends, 0);
 }
 
-static int on_ready(void *ctx, struct err *err)
-{
-	struct world *world = ctx;
-
-	(void)err;
-	assert_string_equal(world->out.data, "one\n");
-	world->answer = 0;
-	podlog_resume(world->podlog);
-	return 0;
-}
-
-/* What comes in several parts waits for its receiver. */
-static bool answer_in_parts(struct fix_conn *conn)
-{
-	char byte;
-
-	if (strstr(conn->head, "tailLines"))
-		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
-	fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n" L1);
-	recv(conn->fd, &byte, 1, MSG_DONTWAIT);
-	poll(NULL, 0, 100);
-	fix_say(conn, L2 END);
-	return false;
-}
-
-static void test_waits_for_its_receiver(void **state)
-{
-	static const struct step steps[] = {{200, ""}};
-	AUTO_WORLD struct world world = {.answer = 1};
-
-	(void)state;
-	begin(&world, steps, 1, NULL);
-	world.kube.server->answer = answer_in_parts;
-	loop_add_timer(world.kube.loop, clock_ms() + 300, on_ready, &world);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nEND\n");
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -534,7 +496,6 @@ int main(void)
 		cmocka_unit_test(test_only_what_is_new),
 		cmocka_unit_test(test_token),
 		cmocka_unit_test(test_refused_data),
-		cmocka_unit_test(test_waits_for_its_receiver),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

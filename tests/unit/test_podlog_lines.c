@@ -183,7 +183,7 @@ static void test_cut(void **state)
 		assert_true(podlog_point_parse(token, &point));
 		lines = seen_start(&seen, &point);
 		plan_is(lines, point.time_ns ? "2026-11-21T08:20:50Z" : "", true);
-		assert_int_equal(podlog_lines_is_seeking(lines), point.time_ns != 0);
+		assert_int_equal(lines->seeking, point.time_ns != 0);
 		assert_int_equal(feed(lines, text), 0);
 		assert_string_equal(seen.out.data, "x\nx\nx\nyes\nyes, again\nz\n");
 		assert_int_equal(seen.gaps.n, 0);

@@ -224,20 +224,6 @@ static void test_quota_in_name(void **state)
 	assert_int_equal(err.id, E_REGISTRY_DENIED);
 }
 
-static void test_public(void **state)
-{
-	struct http_answer answer;
-	AUTO_ERR struct err err = {0};
-
-	(void)state;
-	make(&answer, 403, NULL, "", 0);
-	assert_int_equal(
-		registry_answer_error("h", "r", "mounting a layer", &answer, &err), -ERR_AUTH);
-	assert_string_equal(err.message, "h/r does not allow mounting a layer");
-	assert_int_equal(registry_answer_error("h", "r", "x", &answer, NULL), -ERR_AUTH);
-	drop(&answer);
-}
-
 /* Characters of a line, the status and its words. */
 static void check_len(const char *line, size_t max)
 {
@@ -371,7 +357,6 @@ int main(void)
 		cmocka_unit_test(test_who),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_quota_in_name),
-		cmocka_unit_test(test_public),
 		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_two_lines),

@@ -8,7 +8,8 @@
 #include "base/auto.h"
 #include "cli/runs.h"
 #include "run/forward.h"
-#include "run/ops.h"
+#include "run/follow.h"
+#include "run/refresh.h"
 #include "run/terminal.h"
 
 enum { EXIT_INTERRUPTED = 130, END_MS = 3000 };

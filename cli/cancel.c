@@ -5,6 +5,8 @@
 #include "cli/runs.h"
 #include "run/adopt.h"
 #include "run/fetch.h"
+#include "run/follow.h"
+#include "run/refresh.h"
 #include "run/take.h"
 
 enum { PATIENCE_MS = 5000, STATE_MS = 3000 };

@@ -4,6 +4,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "run/code.h"
 
 static int run(struct app *app, void *values, struct strv *words)
 {

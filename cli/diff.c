@@ -7,7 +7,7 @@
 #include "cli/patch.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
-#include "run/ops.h"
+#include "run/diff.h"
 
 enum { FACT_MAX = 1 << 20, NAME_MAX_BYTES = 64 };
 

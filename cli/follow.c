@@ -10,6 +10,7 @@
 #include "cli/reach.h"
 #include "cli/runs.h"
 #include "cli/ui.h"
+#include "run/follow.h"
 
 enum { EXIT_INTERRUPTED = 130, OUT_MAX = 64 << 20 };
 

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "run/ops.h"
 #include "run/run.h"
 
 struct app;

@@ -6,7 +6,7 @@
 #include "cli/ui.h"
 #include "run/gc_node.h"
 #include "run/gc_registry.h"
-#include "run/ops.h"
+#include "run/gc.h"
 
 #define KEEP_MS (7LL * 24 * 60 * 60 * 1000)
 

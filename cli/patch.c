@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/str.h"
+#include "run/code.h"
 
 enum { GIT_MS = 60 * 1000, GIT_DIFFERENT = 1, COPY_BYTES = 64 << 10 };
 

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "run/ops.h"
+#include "run/diff.h"
 
 enum { PATCH_MAX = 64 << 20, PATCH_FILE_MAX = 8 << 20 };
 

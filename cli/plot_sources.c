@@ -9,6 +9,7 @@
 #include "cli/app.h"
 #include "cli/runs.h"
 #include "run/mirror.h"
+#include "run/refresh.h"
 
 enum { REFRESH_MS = 500, FIRST_MS = 120 * 1000 };
 

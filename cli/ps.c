@@ -14,9 +14,11 @@
 #include "run/columns.h"
 #include "run/metric.h"
 #include "run/metrics_here.h"
-#include "run/ops.h"
+#include "run/refresh.h"
+#include "run/results_ask.h"
 #include "run/results.h"
 #include "run/select.h"
+#include "run/store.h"
 #include "run/take.h"
 
 enum {

@@ -4,6 +4,7 @@
 #include "cli/follow.h"
 #include "cli/runs.h"
 #include "run/adopt.h"
+#include "run/restart.h"
 
 struct restart_values {
 	bool follow;

@@ -7,6 +7,8 @@
 #include "cli/runs.h"
 #include "run/adopt.h"
 #include "run/dirs.h"
+#include "run/follow.h"
+#include "run/remove.h"
 #include "run/results.h"
 #include "run/tree.h"
 

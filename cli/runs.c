@@ -11,8 +11,10 @@
 #include "run/dirs.h"
 #include "run/fetch.h"
 #include "run/hint_left_out.h"
+#include "run/refresh.h"
 #include "run/results.h"
 #include "run/take.h"
+#include "run/why.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 

@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
-#include "run/ops.h"
 #include "run/run.h"
 
 struct app;

@@ -18,6 +18,7 @@
 #include "run/dirs.h"
 #include "run/metric.h"
 #include "run/metrics_here.h"
+#include "run/results_ask.h"
 
 enum {
 	PAGE_MAX = 4 << 20,

@@ -9,7 +9,7 @@
 #include "cli/beside.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/run.h"
 #include "run/store.h"
 #include "run/submit.h"

@@ -13,6 +13,8 @@
 #include "run/kube_name.h"
 #include "run/live.h"
 #include "run/metrics_here.h"
+#include "run/refresh.h"
+#include "run/store.h"
 #include "run/target_node.h"
 
 enum {

@@ -2,6 +2,7 @@
 #include "cli/app.h"
 #include "cli/cmd.h"
 #include "cli/runs.h"
+#include "run/follow.h"
 
 enum { EXIT_TIMEOUT = 124, EXIT_INTERRUPTED = 130 };
 

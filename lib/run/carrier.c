@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 
 /* One connection. */
 struct carried {

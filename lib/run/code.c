@@ -15,7 +15,6 @@
 #include "oci/ref.h"
 #include "run/code.h"
 #include "run/code_pull.h"
-#include "run/ops.h"
 #include "run/words.h"
 
 /*

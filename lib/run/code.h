@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "oci/image.h"
 #include "oci/layout.h"
+#include "run/run.h"
 #include "run/session.h"
 
 struct code {
@@ -20,5 +21,17 @@ struct code {
  * (run/code_pull.h; blocks). E_IMAGE_BASE: no image of a run, or not there any more. */
 int code_open(struct session *session, const char *ref, struct code *ret, struct err *err);
 void code_done(struct code *code);
+
+/* The entries of a run's code, from its layers. These three: E_IMAGE_BASE when its image was never
+ * made or is gone. */
+int run_entries(
+	struct session *session, const struct run *run, struct entry_list *ret, struct err *err);
+/* One file of it. */
+int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,
+	struct err *err);
+/* A run's exact tree into a directory that is missing or empty (E_CHECKOUT_DIR otherwise, and for
+ * the current one), seen from the session's; modes as git would give them. The tree appears as a
+ * whole, or not at all. */
+int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err);
 
 #endif

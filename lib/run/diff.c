@@ -1,3 +1,5 @@
+#include "run/diff.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/code.h"
 #include "run/submission.h"
 #include "run/words.h"
 

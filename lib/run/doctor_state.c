@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "run/config_trust.h"
 #include "run/doctor_checks.h"
-#include "run/ops.h"
+#include "run/gc.h"
 #include "run/store.h"
 #include "run/survey.h"
 

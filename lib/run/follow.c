@@ -1,10 +1,14 @@
+#include "run/follow.h"
+
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/keep.h"
+#include "run/refresh.h"
+#include "run/results_ask.h"
 #include "run/retry.h"
 #include "run/store.h"
 #include "run/take.h"

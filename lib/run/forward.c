@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "net/listen.h"
 #include "run/carrier.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/secrets.h"
 #include "run/terminal.h"
 #include "run/words.h"

@@ -1,4 +1,4 @@
-#include "run/gc.h"
+#include "run/gc_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/collect.h"
+#include "run/refresh.h"
 #include "run/tree.h"
 #include "run/words.h"
 #include "snap/record.h"

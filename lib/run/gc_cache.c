@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "oci/plan.h"
-#include "run/gc.h"
+#include "run/gc_impl.h"
 #include "run/mirror_files.h"
 #include "run/words.h"
 #include "snap/statcache.h"

@@ -14,9 +14,10 @@
 #include "base/str.h"
 #include "net/field.h"
 #include "oci/image.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/registry_ask.h"
 #include "run/registry_config.h"
+#include "run/store.h"
 
 enum { ALONE_MS = 5000, REFRESH_MS = 1000, LIMIT_MS = 60 * 60 * 1000 };
 

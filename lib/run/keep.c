@@ -1,10 +1,12 @@
+#include "run/keep.h"
+
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/target.h"
 
 /*
  * Keeping the logs of runs that have ended elsewhere.

@@ -8,7 +8,7 @@
 #include "run/attempt.h"
 #include "run/failure.h"
 #include "run/hint_left_out.h"
-#include "run/ops.h"
+#include "run/why.h"
 #include "run/target.h"
 #include "run/world.h"
 #include "run/words.h"

@@ -12,7 +12,7 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/attempt.h"
-#include "run/ops.h"
+#include "run/code.h"
 #include "run/spec.h"
 #include "run/terminal.h"
 #include "run/words.h"

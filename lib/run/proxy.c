@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "net/field.h"
 #include "run/html.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/proxy_impl.h"
 #include "run/proxy_page.h"
 #include "run/store.h"

@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "run/columns.h"
 #include "run/html.h"
-#include "run/ops.h"
 #include "run/ports.h"
 #include "run/proxy_cells.h"
 #include "run/proxy_file.h"

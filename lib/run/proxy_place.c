@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/refresh.h"
+#include "run/why.h"
 #include "run/proxy_page.h"
 #include "run/store.h"
 

@@ -1,3 +1,5 @@
+#include "run/refresh.h"
+
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -10,7 +12,7 @@
 #include "run/attempt.h"
 #include "run/finish.h"
 #include "run/observed.h"
-#include "run/ops.h"
+#include "run/store.h"
 #include "run/take.h"
 
 /*

@@ -1,3 +1,5 @@
+#include "run/remove.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +12,8 @@
 #include "base/str.h"
 #include "base/vec.h"
 #include "run/attempt.h"
-#include "run/ops.h"
+#include "run/refresh.h"
+#include "run/store.h"
 #include "run/words.h"
 #include "snap/record.h"
 

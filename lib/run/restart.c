@@ -1,3 +1,5 @@
+#include "run/restart.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,7 +12,7 @@
 #include "run/attempt.h"
 #include "run/carry.h"
 #include "run/code_env.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/retry.h"
 #include "run/secrets.h"
 #include "run/spec.h"

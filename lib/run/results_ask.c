@@ -1,3 +1,5 @@
+#include "run/results_ask.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +11,6 @@
 #include "run/metrics_here.h"
 #include "run/mirror_files.h"
 #include "run/observed.h"
-#include "run/ops.h"
 #include "run/outputs.h"
 #include "run/params.h"
 #include "run/results.h"

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/restart.h"
 #include "run/spec.h"
 #include "run/store.h"
 #include "run/target_kube.h"

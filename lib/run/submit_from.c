@@ -6,7 +6,7 @@
 #include "oci/config.h"
 #include "oci/ref.h"
 #include "run/image_facts.h"
-#include "run/ops.h"
+#include "run/code.h"
 #include "run/store.h"
 #include "run/submission.h"
 #include "run/words.h"

@@ -10,7 +10,6 @@
 #include "base/str.h"
 #include "run/carry.h"
 #include "run/fetch.h"
-#include "run/ops.h"
 #include "run/store.h"
 #include "run/target.h"
 

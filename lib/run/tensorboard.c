@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/mirror_files.h"
-#include "run/ops.h"
+#include "run/refresh.h"
 #include "run/tensorboard_dir.h"
 #include "run/tensorboard_find.h"
 #include "run/tensorboard_front.h"

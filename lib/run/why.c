@@ -1,10 +1,11 @@
+#include "run/why.h"
+
 #include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
 #include "run/take.h"
 #include "run/words.h"
 

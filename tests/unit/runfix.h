@@ -7,7 +7,7 @@
 
 #include "base/os.h"
 #include "run/attempt.h"
-#include "run/ops.h"
+#include "run/session.h"
 #include "tests/unit/imagefix.h"
 
 #define OWN_LAYOUT "data/dlrun/oci"

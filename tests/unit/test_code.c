@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include "run/code.h"
 #include "tests/unit/runfix.h"
 
 #define RUN_ID "a-22222"

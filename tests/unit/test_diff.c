@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "run/diff.h"
 #include "run/words.h"
 #include "tests/unit/runfix.h"
 

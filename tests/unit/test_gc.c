@@ -9,6 +9,10 @@
 #include <sys/file.h>
 
 #include "base/clock.h"
+#include "run/code.h"
+#include "run/gc.h"
+#include "run/session.h"
+#include "run/store.h"
 #include "snap/statcache.h"
 #include "tests/unit/runfix.h"
 

@@ -10,6 +10,9 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
+#include "run/remove.h"
+#include "run/session.h"
+#include "run/store.h"
 #include "tests/unit/runfix.h"
 
 #define RUN_ID "a-22222"

@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 #include "kube/job.h"
-#include "run/ops.h"
+#include "run/results_ask.h"
 #include "run/results.h"
 #include "tests/unit/runfix.h"
 

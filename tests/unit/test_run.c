@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/ops.h"
+#include "run/why.h"
 #include "run/run.h"
 
 #define ID "resnet-3k2f9"

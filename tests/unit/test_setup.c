@@ -20,6 +20,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/gc.h"
+#include "run/gc_impl.h"
 #include "run/setup.h"
 #include "run/setup_parts.h"
 #include "tree.h"

@@ -19,7 +19,7 @@
 #include "run/results.h"
 #include "run/select.h"
 #include "run/store.h"
-#include "run/take.h"
+#include "run/taken.h"
 
 enum {
 	ASK_MS = 1000,
@@ -471,10 +471,10 @@ static void say_rest(struct app *app, const struct view *view, size_t n, size_t 
 static void say_waiting(struct app *app, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
-		AUTO_FREE char *waits = take_text(*run);
+		AUTO_FREE char *waits = taken_text(*run);
 		if (*waits)
 			app_note(app, "%s: %s: dlrun %s %s", run_id(*run), waits,
-				take_wait_ms(*run) ? "fetch" : "restart", run_id(*run));
+				taken_wait_ms(*run) ? "fetch" : "restart", run_id(*run));
 	}
 }
 

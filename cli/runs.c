@@ -13,7 +13,7 @@
 #include "run/hint_left_out.h"
 #include "run/refresh.h"
 #include "run/results.h"
-#include "run/take.h"
+#include "run/taken.h"
 #include "run/why.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
@@ -144,7 +144,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
 	if (words.n || is_unknown)
 		add_piece(ret, "   ", fetch, columns);
-	AUTO_FREE char *waits = take_text(run);
+	AUTO_FREE char *waits = taken_text(run);
 	if (*waits)
 		strv_add(ret, waits);
 	if (!words.n || !is_local(run))

@@ -20,20 +20,15 @@
 #include "run/fetch.h"
 #include "run/push_impl.h"
 #include "run/take.h"
+#include "run/taken.h"
 
 enum { CHUNK = 256 << 10, PREFIX_MAX = 32 };
 #define SAY_BYTES (UINT64_C(64) << 20) /* takes its time */
 #define NOTE_TREE "tree\n"             /* as kube/job_collect.c writes it */
 #define RANK_NONE "rank-0/"
 
-void carry_list_add(struct buf *list, enum carry_kind kind, const char *prefix, const char *path)
-{
-	buf_addf(list, "%c%zu %s%s", kind, strlen(prefix), prefix, path);
-	buf_addc(list, '\0');
-}
-
 struct item {
-	enum carry_kind kind;
+	enum taken_kind kind;
 	const char *path; /* here */
 	size_t prefix_len;
 };
@@ -84,8 +79,8 @@ static bool read_item(const char *text, struct item *ret)
 
 	if (*end != ' ' || prefix_len > PREFIX_MAX || prefix_len >= strlen(end + 1))
 		return false;
-	*ret = (struct item){(enum carry_kind) * text, end + 1, prefix_len};
-	return *text == CARRY_FILE || *text == CARRY_NOTE || *text == CARRY_NOTE_TREE;
+	*ret = (struct item){(enum taken_kind) * text, end + 1, prefix_len};
+	return *text == TAKEN_FILE || *text == TAKEN_NOTE || *text == TAKEN_NOTE_TREE;
 }
 
 /* A listing that was cut and made again has some of them twice. */
@@ -213,9 +208,9 @@ static int put_item(struct carrying *carrying, const struct item *item, struct e
 	struct layer_tar_member member = {
 		.type = LAYER_TAR_FILE, .name = name, .mode = 0664, .mtime_s = LAYER_MTIME};
 
-	if (item->kind == CARRY_FILE)
+	if (item->kind == TAKEN_FILE)
 		return put_file(carrying, &member, item->path, err);
-	member.size = item->kind == CARRY_NOTE_TREE ? strlen(NOTE_TREE) : 0;
+	member.size = item->kind == TAKEN_NOTE_TREE ? strlen(NOTE_TREE) : 0;
 	int r = put_header(carrying, &member, err);
 	if (r < 0 || !member.size)
 		return r;
@@ -321,7 +316,7 @@ static int find_list(struct session *session, const struct run *run, int newest,
 {
 	for (; newest > 0; newest--) {
 		buf_done(ret);
-		if (take_read(&session->dirs, run_id(run), newest, ret) > 0)
+		if (taken_read(&session->dirs, run_id(run), newest, ret) > 0)
 			return newest;
 	}
 	return 0;
@@ -377,7 +372,7 @@ int carry_make(struct session *session, struct target *target, struct run *run, 
 	*ret_ref = NULL;
 	if (run_has_storage(session, run))
 		return 0;
-	if (take_wait_ms(run))
+	if (taken_wait_ms(run))
 		r = take_run(session, run, NULL, err);
 	if (r == 0) {
 		buf_init(&carrying.header, 4 * ENTRY_PATH_MAX);

@@ -14,17 +14,6 @@
 #include "run/session.h"
 #include "run/target.h"
 
-enum { CARRY_LIST_MAX = 64 << 20 };
-
-/* What has been taken: a list of NUL-terminated items. */
-enum carry_kind {
-	CARRY_FILE = 'f',      /* or a link */
-	CARRY_NOTE = 'n',      /* of the script: that file comes from the tree */
-	CARRY_NOTE_TREE = 't', /* the same of one that got the name PATH.tree */
-};
-/* prefix: of the rank here, "" or "rank-3/"; path: below it. */
-void carry_list_add(struct buf *list, enum carry_kind kind, const char *prefix, const char *path);
-
 /* *ret_ref: the image with what is carried to the next attempt of the run, which has ended; NULL:
  * nothing is. What waits in the cluster yet is taken first. Notes (one sentence each): what is
  * carried, or why not. Blocks. */

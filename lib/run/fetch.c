@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/take.h"
+#include "run/taken.h"
 #include "run/target.h"
 
 /* One that was submitted but never came to a target has no results. */
@@ -54,8 +55,8 @@ static void remove_own(const char *dir, size_t there)
 
 bool run_keeps_results(struct session *session, const struct run *run)
 {
-	return run_has_storage(session, run) || take_wait_ms(run) ||
-	       take_is_done(&session->dirs, run_id(run), run_attempts(run));
+	return run_has_storage(session, run) || taken_wait_ms(run) ||
+	       taken_is_done(&session->dirs, run_id(run), run_attempts(run));
 }
 
 bool run_has_storage(struct session *session, const struct run *run)

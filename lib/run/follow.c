@@ -12,6 +12,7 @@
 #include "run/retry.h"
 #include "run/store.h"
 #include "run/take.h"
+#include "run/taken.h"
 
 enum {
 	ASK_MS = 2000,
@@ -359,7 +360,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	AUTO_ERR struct err late = {0};
 
 	*ret_ended_before = run_state_is_final(run_state(run));
-	if (*ret_ended_before && take_wait_ms(run))
+	if (*ret_ended_before && taken_wait_ms(run))
 		return take_give_up(session, run, CANCEL_ASK_MS, err);
 	if (*ret_ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;

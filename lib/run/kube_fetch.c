@@ -16,7 +16,7 @@
 #include "run/kube_storage.h"
 #include "run/pod_copy.h"
 #include "run/pod_output.h"
-#include "run/take.h"
+#include "run/taken.h"
 #include "run/target_kube.h"
 #include "run/target_local.h"
 
@@ -769,7 +769,7 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		return r;
 	}
 	if (!sink->from_tree && !sink->takes &&
-		take_is_done(dirs, fetching->handle.run_id, fetching->handle.attempt)) {
+		taken_is_done(dirs, fetching->handle.run_id, fetching->handle.attempt)) {
 		AUTO_FREE char *outputs = dirs_outputs(dirs, fetching->handle.run_id);
 		free(fetching);
 		return local_fetch_taken(target->loop, outputs, sink, call, err);

@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "kube/job.h"
 #include "oci/tar_stream.h"
-#include "run/carry.h"
+#include "run/taken.h"
 #include "run/listing.h"
 #include "run/part_stream.h"
 #include "run/pod_copy_words.h"
@@ -658,10 +658,10 @@ static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
 
 	if (taken && (entry->kind == 'f' || (entry->kind == 'l' && !note)) &&
 		!str_starts(entry->path, KUBE_COLLECTED "/new-"))
-		carry_list_add(taken,
-			!note         ? CARRY_FILE
-			: entry->size ? CARRY_NOTE_TREE
-				      : CARRY_NOTE,
+		taken_add(taken,
+			!note         ? TAKEN_FILE
+			: entry->size ? TAKEN_NOTE_TREE
+				      : TAKEN_NOTE,
 			copy->prefix, entry->path);
 }
 

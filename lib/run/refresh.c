@@ -13,7 +13,7 @@
 #include "run/finish.h"
 #include "run/observed.h"
 #include "run/store.h"
-#include "run/take.h"
+#include "run/taken.h"
 
 /*
  * Asking targets for the state of runs, all at once, and mending what the store says of them.
@@ -159,7 +159,7 @@ static bool apply(struct run *run, const struct target_status *status)
 	if (run_state_is_final(status->state))
 		set_end(run, status);
 	if (run_state_is_final(status->state) && status->results_until_ms)
-		run_set_time(run->doc, TAKE_UNTIL, status->results_until_ms);
+		run_set_time(run->doc, TAKEN_UNTIL, status->results_until_ms);
 	return true;
 }
 
@@ -180,8 +180,8 @@ static bool take_loss(struct ask *ask)
 
 	if (ask->result < 0 || status->results_until_ms || !status->results_lost)
 		return false;
-	json_remove(ask->run->doc, TAKE_UNTIL);
-	json_set_str(ask->run->doc, TAKE_LOST, status->results_lost);
+	json_remove(ask->run->doc, TAKEN_UNTIL);
+	json_set_str(ask->run->doc, TAKEN_LOST, status->results_lost);
 	return true;
 }
 
@@ -275,7 +275,7 @@ static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t dead
 {
 	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
 	vec_foreach (struct run *, run, runs) {
-		if (run_state_is_final(run_state(*run)) && !take_wait_ms(*run))
+		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
 			continue;
 		if (!run_handle(*run)) {
 			judge_unsubmitted(refresh, *run);

@@ -8,63 +8,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/carry.h"
 #include "run/fetch.h"
 #include "run/store.h"
+#include "run/taken.h"
 #include "run/target.h"
-
-static char *mark_path(const struct dirs *dirs, const char *run_id, int attempt)
-{
-	AUTO_FREE char *dir = dirs_attempt(dirs, run_id, attempt);
-
-	return fs_join(dir, "taken");
-}
-
-bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt)
-{
-	AUTO_FREE char *path = mark_path(dirs, run_id, attempt);
-
-	return access(path, F_OK) == 0;
-}
-
-int take_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret)
-{
-	AUTO_FREE char *path = mark_path(dirs, run_id, attempt);
-
-	buf_init(ret, CARRY_LIST_MAX);
-	return fs_read(path, CARRY_LIST_MAX, ret, NULL, NULL) == 0 && ret->len > 0;
-}
-
-int64_t take_wait_ms(const struct run *run)
-{
-	const char *text = json_get_str(run->doc, TAKE_UNTIL);
-	int64_t until_ms = 0, now_ms = clock_wall_ms();
-
-	if (!text || !run_state_is_final(run_state(run)) || clock_parse(text, &until_ms, NULL) < 0)
-		return 0;
-	return until_ms > now_ms ? until_ms - now_ms : 0;
-}
-
-char *take_text(const struct run *run)
-{
-	const char *lost = json_get_str(run->doc, TAKE_LOST);
-	int64_t wait_ms = take_wait_ms(run);
-	char time[32];
-
-	if (lost)
-		return mem_printf("its results are lost: %s before they were fetched", lost);
-	if (!wait_ms)
-		return mem_strdup("");
-	return mem_printf("its results wait in the cluster for %s", duration_text(wait_ms, time));
-}
 
 static int note_over(struct session *session, struct run *run, struct err *err)
 {
 	struct store *store;
 
-	if (!json_get(run->doc, TAKE_UNTIL))
+	if (!json_get(run->doc, TAKEN_UNTIL))
 		return 0;
-	json_remove(run->doc, TAKE_UNTIL);
+	json_remove(run->doc, TAKEN_UNTIL);
 	int r = session_store(session, &store, err);
 	return r < 0 ? r : store_update_known(store, run, err);
 }
@@ -73,7 +28,7 @@ static int note_taken(
 	struct session *session, struct run *run, const struct buf *list, struct err *err)
 {
 	bool fits = buf_check(list, "the list of results", NULL) == 0;
-	AUTO_FREE char *path = mark_path(&session->dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *path = taken_path(&session->dirs, run_id(run), run_attempts(run));
 	AUTO_FREE char *dir = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
 
 	int r = fs_mkdirs(dir, 0700, err);
@@ -84,7 +39,7 @@ static int note_taken(
 
 void take_undo(struct session *session, const struct run *run)
 {
-	AUTO_FREE char *path = mark_path(&session->dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *path = taken_path(&session->dirs, run_id(run), run_attempts(run));
 
 	unlink(path);
 }
@@ -93,7 +48,7 @@ int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, s
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (!take_wait_ms(run))
+	if (!taken_wait_ms(run))
 		return 0;
 	int r = target_open_run(session, run, &target, err);
 	if (r == 0)
@@ -116,7 +71,7 @@ static int take(struct session *session, struct run *run, bool ending,
 		.interrupted = interrupted};
 	struct fetch_report report;
 
-	buf_init(&list, CARRY_LIST_MAX);
+	buf_init(&list, TAKEN_MAX);
 	int r = run_fetch(session, run, &options, &dir, &report, err);
 	if (r < 0)
 		return r;
@@ -141,9 +96,9 @@ void take_runs(struct session *session, const struct run_list *runs,
 {
 	vec_foreach (struct run *, run, runs) {
 		AUTO_ERR struct err fault = {0};
-		if (!take_wait_ms(*run) || take_run(session, *run, interrupted, &fault) == 0)
+		if (!taken_wait_ms(*run) || take_run(session, *run, interrupted, &fault) == 0)
 			continue;
-		AUTO_FREE char *waits = take_text(*run);
+		AUTO_FREE char *waits = taken_text(*run);
 		AUTO_FREE char *text = mem_printf("the results of %s cannot be taken: %s%s%s",
 			run_id(*run), fault.message, *waits ? "; " : "", waits);
 		if (notice)

@@ -14,20 +14,6 @@
 #include "run/run.h"
 #include "run/session.h"
 
-#define TAKE_UNTIL "results_until" /* member of a record: when they end with the pods */
-
-#define TAKE_LOST "results_lost" /* member: why they do not wait any more, untaken */
-
-/* How long they wait yet; 0: they do not. Asks nobody. */
-int64_t take_wait_ms(const struct run *run);
-/* That, or what became of them, as a part of a sentence; or "". The caller frees. */
-char *take_text(const struct run *run);
-/* Whether what that attempt has left is here. */
-bool take_is_done(const struct dirs *dirs, const char *run_id, int attempt);
-
-/* The list of what was taken of it, for run/carry.h: 1; 0: there is none. */
-int take_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret);
-
 /* Take them, and let the pods end. While the program runs: take what there is by now. 0 when there
  * is nothing. */
 int take_run(

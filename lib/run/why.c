@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/take.h"
+#include "run/taken.h"
 #include "run/words.h"
 
 /*
@@ -187,12 +187,12 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 		buf_reset(hint);
 		add_known(run, known, hint);
 	}
-	AUTO_FREE char *waits = take_text(run);
+	AUTO_FREE char *waits = taken_text(run);
 	if (!*waits)
 		return;
 	buf_addf(sentence, "; %s", waits);
 	buf_reset(hint);
-	if (take_wait_ms(run))
+	if (taken_wait_ms(run))
 		buf_addf(hint, "dlrun fetch %s", run_id(run));
 	else
 		add_again(run, hint);

@@ -8,7 +8,6 @@
 
 #define JOB_HOSTS_DIR  "/dlrun/hosts"
 #define JOB_HOSTS_NOTE "dlrun.io/hosts" /* annotation of pods: what $DLRUN_HOSTFILE holds */
-#define JOB_GANG       "w"              /* the replicated job of a JobSet */
 #define JOB_RETRIES    "DLRUN_RETRIES"  /* failures before this pod; the script adds them */
 #define JOB_GPU        "nvidia.com/gpu"
 

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "kube/client.h"
-#include "kube/job_impl.h"
+#include "kube/names.h"
 
 const struct kube_kind_info kube_kinds[KUBE_KINDS] = {
 	[KUBE_KIND_JOB] = {"Job", "batch/v1", "/apis/batch/v1", "jobs", "Complete"},

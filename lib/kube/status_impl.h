@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/vec.h"
-#include "kube/job.h"
+#include "kube/names.h"
 #include "kube/status.h"
 
 /*

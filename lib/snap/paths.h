@@ -26,14 +26,6 @@
 #include "snap/dircache.h"
 #include "snap/tracked.h"
 
-/* What the walk must know of a repository. */
-struct paths_repo {
-	struct tracked tracked;
-	char *info_exclude;  /* absolute path of info/exclude, may be missing on disk; or NULL */
-	char *excludes_file; /* absolute path of core.excludesFile, may be missing; or NULL */
-	bool ignore_case;    /* core.ignorecase */
-};
-
 /* Asked for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
  * the index; dir is relative to the root of the tree. *ret_repo = NULL: no repository there (an
  * uninitialised submodule, a stray .git): its files are walked as part of the outer tree.

@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/vec.h"
 #include "snap/gitindex.h"
-#include "snap/paths.h"
+#include "snap/tracked.h"
 
 /* Settings and HEAD; strings are NULL where there is none. */
 struct repo_facts {

@@ -39,4 +39,12 @@ const struct tracked_path *tracked_find(const struct tracked *tracked, const cha
 /* The first position whose path is below directory dir ("" is the root), and how many follow it. */
 size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret_n);
 
+/* What the walk must know of a repository. */
+struct paths_repo {
+	struct tracked tracked;
+	char *info_exclude;  /* absolute path of info/exclude, may be missing on disk; or NULL */
+	char *excludes_file; /* absolute path of core.excludesFile, may be missing; or NULL */
+	bool ignore_case;    /* core.ignorecase */
+};
+
 #endif

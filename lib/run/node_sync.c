@@ -13,7 +13,7 @@
 #include "base/os.h"
 #include "base/proc.h"
 #include "base/str.h"
-#include "run/setup_parts.h"
+#include "run/setup_key.h"
 #include "run/spec.h"
 #include "run/words.h"
 

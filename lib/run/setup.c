@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "run/copy.h"
 #include "host/editable.h"
+#include "run/setup_key.h"
 #include "run/setup_parts.h"
 
 enum {

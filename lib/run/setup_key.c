@@ -1,3 +1,5 @@
+#include "run/setup_key.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +17,6 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/setup_parts.h"
 
 enum { CHUNK = 64 << 10, DEPTH_MAX = 64 };
 

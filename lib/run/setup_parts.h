@@ -1,26 +1,14 @@
 /*
- * Inside of run/setup: its key, and what it has made.
+ * Inside of run/setup: what it has made.
  */
 #ifndef DLRUN_RUN_SETUP_PARTS_H
 #define DLRUN_RUN_SETUP_PARTS_H
 
 #include <stdbool.h>
 
-#include "base/digest.h"
 #include "base/err.h"
 #include "base/vec.h"
 #include "run/world.h"
-
-enum {
-	SETUP_KEY_FILES_MAX = 20000,
-	SETUP_KEY_BYTES_MAX = 1 << 30,
-};
-
-/* The name of the setup's directory. Of modes only whether a file is executable: the rest is the
- * umask's. A key that is a symbolic link counts with what it says and with the file that it leads
- * to; links below a directory only with what they say. */
-int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
-	struct err *err);
 
 /* The names below made that are not below tree, sorted; a new directory is one name. */
 int setup_products_find(const char *made, const char *tree, struct strv *ret, struct err *err);

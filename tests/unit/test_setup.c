@@ -22,6 +22,7 @@
 #include "run/gc.h"
 #include "run/gc_impl.h"
 #include "run/setup.h"
+#include "run/setup_key.h"
 #include "run/setup_parts.h"
 #include "tree.h"
 

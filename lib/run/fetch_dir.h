@@ -13,7 +13,6 @@
 #include "run/fetch.h"
 #include "run/fetch_sink.h"
 
-#define FETCH_OWN ".dlrun-fetch"     /* of the sink, in DIR */
 enum { FETCH_RESUME_MIN = 1 << 20 }; /* bytes of a file that is worth going on with */
 
 /* Makes dir. Waits some seconds for another fetch into it (E_IO_LOCK). paths is borrowed. */

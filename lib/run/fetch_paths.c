@@ -6,7 +6,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/fetch.h"
+#include "run/fetch_paths.h"
 #include "snap/wildmatch.h"
 
 enum { QUOTED_MAX = 2 * ENTRY_PATH_MAX };

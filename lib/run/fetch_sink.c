@@ -7,7 +7,7 @@
 #include "base/entry.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "run/fetch.h"
+#include "run/fetch_paths.h"
 
 void fetch_sink_free(struct fetch_sink *sink)
 {

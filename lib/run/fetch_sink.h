@@ -21,6 +21,8 @@
 #include "base/err.h"
 #include "base/vec.h"
 
+#define FETCH_OWN ".dlrun-fetch" /* in the directory of a fetch: what its sink keeps in mind */
+
 struct fetch_item {
 	const char *path;
 	mode_t mode;

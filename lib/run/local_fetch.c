@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/collect.h"
-#include "run/fetch_dir.h"
+#include "run/fetch_sink.h"
 #include "run/target_local.h"
 
 /*

@@ -28,13 +28,6 @@ struct outputs_call {
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err);
 };
 
-void outputs_files_done(struct outputs_files *files)
-{
-	vec_foreach (struct outputs_file, file, files)
-		free(file->path);
-	vec_done(files);
-}
-
 static struct outputs_call *call_of(struct fetch_sink *sink)
 {
 	return (struct outputs_call *)sink;

@@ -12,15 +12,9 @@
 
 #include "base/err.h"
 #include "base/vec.h"
+#include "run/outputs_files.h"
 #include "run/target.h"
 
-struct outputs_file {
-	char *path; /* below the outputs; any bytes but NUL, without "." and ".." */
-	uint64_t size;
-	int64_t mtime_ns;
-};
-struct outputs_files VEC_OF(struct outputs_file);
-void outputs_files_done(struct outputs_files *files);
 enum { OUTPUTS_FILES_MAX = 100 * 1000 };
 
 struct outputs_call;

@@ -16,7 +16,7 @@
 
 #include "base/auto.h"
 #include "base/json.h"
-#include "run/outputs.h"
+#include "run/outputs_files.h"
 
 enum {
 	PARAMS_FILES = 6,

@@ -14,7 +14,7 @@
 
 #include "base/json.h"
 #include "base/vec.h"
-#include "run/outputs.h"
+#include "run/outputs_files.h"
 
 #define RESULTS_MEMBER "results"
 

@@ -27,7 +27,6 @@ enum {
 	LOG_LAG_BYTES = 64 << 20,
 	LOG_CHUNK = 64 << 10,
 	FINISH_LOOKS = 16,
-	OBSERVED_MAX = 1 << 20,
 };
 
 struct observer {
@@ -175,19 +174,4 @@ void observer_free(struct observer *observer)
 	links_done(&observer->links);
 	auto_fd(&observer->log_fd);
 	free(observer);
-}
-
-struct json *observed_read(const char *attempt_dir)
-{
-	AUTO_FREE char *path = fs_join(attempt_dir, OBSERVED_FILE);
-	AUTO_BUF struct buf text = {0};
-	struct json *json;
-
-	if (fs_read(path, OBSERVED_MAX, &text, NULL, NULL) < 0 ||
-		json_parse(text.data, text.len, OBSERVED_MAX, OBSERVED_FILE, &json, NULL) < 0)
-		return NULL;
-	if (json_kind(json) == JSON_OBJECT)
-		return json;
-	json_free(json);
-	return NULL;
 }

@@ -22,10 +22,7 @@
 #include "base/json.h"
 #include "base/os.h"
 #include "host/gpu.h"
-
-#define OBSERVED_SCHEMA "dlrun/observed/v1"
-/* Where the supervisor keeps it, in the attempt's directory. */
-#define OBSERVED_FILE "observed.json"
+#include "run/observed.h"
 
 struct observer;
 struct observer_spec {
@@ -46,8 +43,5 @@ struct json *observer_json(const struct observer *observer);
 void observer_free(struct observer *observer);
 AUTO_POINTER(struct observer, observer_free)
 #define AUTO_OBSERVER AUTO(observer_free_auto)
-
-/* What was kept there, or NULL where there is none (yet) or it cannot be read. */
-struct json *observed_read(const char *attempt_dir);
 
 #endif

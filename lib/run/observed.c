@@ -2,6 +2,9 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "run/params.h"
 #include "run/results.h"
@@ -141,4 +144,19 @@ void observed_keep(struct json *kept, const struct json *look)
 	keep_most(usage, "memory_peak_bytes", json_get_num(now, "memory_bytes", -1));
 	keep_most(usage, "gpu_memory_peak_bytes", json_get_num(now, "gpu_memory_bytes", -1));
 	keep_mean(kept, usage, json_get_num(now, "gpu_busy", -1));
+}
+
+struct json *observed_read(const char *attempt_dir)
+{
+	AUTO_FREE char *path = fs_join(attempt_dir, OBSERVED_FILE);
+	AUTO_BUF struct buf text = {0};
+	struct json *json;
+
+	if (fs_read(path, OBSERVED_MAX, &text, NULL, NULL) < 0 ||
+		json_parse(text.data, text.len, OBSERVED_MAX, OBSERVED_FILE, &json, NULL) < 0)
+		return NULL;
+	if (json_kind(json) == JSON_OBJECT)
+		return json;
+	json_free(json);
+	return NULL;
 }

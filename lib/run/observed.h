@@ -6,7 +6,11 @@
 
 #include "base/json.h"
 
-enum { OBSERVED_TEXTS_MAX = 64 };
+#define OBSERVED_SCHEMA "dlrun/observed/v1"
+/* Where the supervisor keeps it, in the attempt's directory. */
+#define OBSERVED_FILE "observed.json"
+
+enum { OBSERVED_TEXTS_MAX = 64, OBSERVED_MAX = 1 << 20 /* bytes */ };
 
 /* Into doc (dlrun/run/v1): usage and metrics replace what is known, links and the warning (what the
  * target says of its own) are added, params only where the command has none of that name, results
@@ -22,5 +26,8 @@ void observed_add_rank(struct json *all, const struct json *one);
  * object: peaks stay, gpu_busy becomes the mean of all looks that told it ("gpu_looks" counts
  * them). What was used between two looks is not made up: energy_j stays as it is. */
 void observed_keep(struct json *kept, const struct json *look);
+
+/* What was kept there, or NULL where there is none (yet) or it cannot be read. */
+struct json *observed_read(const char *attempt_dir);
 
 #endif

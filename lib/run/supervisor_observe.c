@@ -18,7 +18,6 @@
 enum {
 	WRITE_MS = 1000,
 	WRITE_NETWORK_MS = 10000,
-	OBSERVED_MAX = 1 << 20,
 	COLLECT_FIRST_MS = 1000, /* a program that ends sooner pays for no walk but the last */
 	COLLECT_MS = 2000,
 	COLLECT_REST_FOR = 100, /* a walk of 20 ms is followed by 2 s of rest */

@@ -11,6 +11,8 @@
 #include "base/err.h"
 #include "base/vec.h"
 
+#define NODE_ROOT_DEFAULT "~/.dlrun" /* of the runner, on a host */
+
 enum { NODE_HOSTS_MAX = 1024, NODE_LAYERS_SLACK = 1 << 20 };
 
 /* "gpu1", "me@gpu2", "gpu1:2222", "[::1]:2222", "//gpu1" (of ssh://gpu1), "gpu[03-16]" (width is

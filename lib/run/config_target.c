@@ -7,7 +7,6 @@
 #include "base/yaml_json.h"
 #include "node/hosts.h"
 #include "run/config_impl.h"
-#include "run/node_open.h"
 
 /*
  * The keys of a target: kept as JSON under their names.

@@ -46,6 +46,11 @@ void kube_clusters_free(struct kube_clusters *clusters)
 	free(clusters);
 }
 
+static void end_clusters(struct session *session)
+{
+	kube_clusters_free(TAKE(session->clusters));
+}
+
 static struct kube_clusters *clusters_of(struct session *session)
 {
 	const struct dirs *dirs = &session->dirs;
@@ -56,6 +61,7 @@ static struct kube_clusters *clusters_of(struct session *session)
 			.cache_dir = fs_join(dirs->cache, "kube"),
 			.pin_file = fs_join(dirs->state, "kube-plugins"),
 		};
+		session_at_end(session, end_clusters);
 	}
 	return session->clusters;
 }

@@ -29,8 +29,10 @@ static void close_host(struct node_host *host)
 }
 AUTO_POINTER(struct node_host, close_host)
 
-void node_hosts_close(struct node_hosts_open *hosts)
+static void end_hosts(struct session *session)
 {
+	struct node_hosts_open *hosts = TAKE(session->nodes);
+
 	if (!hosts)
 		return;
 	vec_foreach (struct node_host *, host, &hosts->hosts)
@@ -82,6 +84,7 @@ static int get_open(struct session *session, struct node_hosts_open **ret, struc
 			.ssh_config = find_config(session, config),
 			.control_dir = find_control_dir(session),
 		};
+		session_at_end(session, end_hosts);
 	}
 	*ret = session->nodes;
 	return r;

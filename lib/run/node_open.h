@@ -14,8 +14,6 @@
 #include "node/node.h"
 #include "run/session.h"
 
-#define NODE_ROOT_DEFAULT "~/.dlrun"
-
 struct node_host {
 	char *name, *root;
 	const char *config; /* for ssh -F, or NULL; lives as the session does */
@@ -33,9 +31,5 @@ int node_open(struct session *session, const char *host, const char *root, struc
 
 /* What is missing in a failure that has to do with it: its name, what to do next. */
 void node_explain(const struct node_host *host, struct err *fault);
-
-/* For session_done: before the loop ends. */
-struct node_hosts_open;
-void node_hosts_close(struct node_hosts_open *hosts);
 
 #endif

@@ -9,8 +9,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/config_trust.h"
-#include "run/kube_open.h"
-#include "run/node_open.h"
 #include "run/store.h"
 #include "snap/repo.h"
 
@@ -51,11 +49,17 @@ void session_done(struct session *session)
 	free(session->foreign);
 	free(session->trust);
 	free(session->user_config);
-	kube_clusters_free(session->clusters);
-	node_hosts_close(session->nodes);
+	for (size_t i = session->ends.n; i > 0; i--)
+		session->ends.v[i - 1](session);
+	vec_done(&session->ends);
 	loop_free(session->loop);
 	dirs_done(&session->dirs);
 	*session = (struct session){0};
+}
+
+void session_at_end(struct session *session, session_end_fn *end)
+{
+	*vec_push(&session->ends) = end;
 }
 
 struct loop *session_loop(struct session *session)

@@ -50,6 +50,10 @@ struct store;
 struct kube_clusters;
 struct node_hosts_open;
 
+struct session;
+/* Frees what a layer above keeps in the session. */
+typedef void session_end_fn(struct session *session);
+
 struct session {
 	struct session_env env;
 	struct dirs dirs;
@@ -62,6 +66,7 @@ struct session {
 	struct loop *loop;
 	struct kube_clusters *clusters; /* run/kube_open.h */
 	struct node_hosts_open *nodes;  /* run/node_open.h */
+	struct session_ends VEC_OF(session_end_fn *) ends;
 	/* Of the newest submit_run, until its submit_finish. */
 	struct snapshot *submitted;
 	int submitted_fd; /* its submit.lock; 0: none */
@@ -70,6 +75,8 @@ struct session {
 /* Keeps pointers of env; makes nothing on disk. */
 int session_init(struct session *session, const struct session_env *env, struct err *err);
 void session_done(struct session *session);
+/* Called by session_done, the newest first, while there is a loop. */
+void session_at_end(struct session *session, session_end_fn *end);
 /* Forget what is kept of the newest submit_run. */
 void session_end_submit(struct session *session);
 

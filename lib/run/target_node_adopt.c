@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "node/hosts.h"
 #include "run/foreign.h"
 #include "run/spec.h"
 #include "run/target_node.h"

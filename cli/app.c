@@ -23,6 +23,7 @@
 #include "cli/cmd.h"
 #include "cli/help.h"
 #include "cli/ui.h"
+#include "run/registry_tunnel.h"
 
 extern char **environ;
 
@@ -279,6 +280,7 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.say = say,
 		.say_ctx = app,
 		.ask = isatty(STDIN_FILENO) && app->err_tty ? ask : NULL,
+		.open_tunnel = registry_tunnel_open,
 	};
 	return 0;
 }

@@ -12,7 +12,6 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/registry_config.h"
-#include "run/registry_tunnel.h"
 #include "run/target.h"
 
 enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
@@ -67,7 +66,7 @@ void registry_client_done(struct registry_client *client)
 {
 	http_free(client->http);
 	vec_foreach (struct registry_tunnel *, tunnel, &client->tunnels)
-		registry_tunnel_free(*tunnel);
+		(*tunnel)->free(*tunnel);
 	vec_done(&client->tunnels);
 	*client = (struct registry_client){0};
 }
@@ -113,9 +112,9 @@ static int open_tunnel(struct registry_client *client, const char *host,
 	struct registry_tunnel *tunnel;
 
 	vec_foreach (struct registry_tunnel *, other, &client->tunnels)
-		if (registry_tunnel_leads_to(*other, host))
+		if (strcasecmp((*other)->host, host) == 0)
 			return 0;
-	int r = registry_tunnel_open(&options, &tunnel, err);
+	int r = options.session->env.open_tunnel(&options, &tunnel, err);
 	if (r == 0)
 		*vec_push(&client->tunnels) = tunnel;
 	return r;

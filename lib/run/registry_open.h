@@ -13,8 +13,23 @@
 #include "oci/registry_memory.h"
 #include "run/session.h"
 
-struct registry_tunnel;
 struct target;
+
+/* A way to a registry that ends with its client: first member of what it is. */
+struct registry_tunnel {
+	char *host; /* "host[:port]" of the registry */
+	void (*free)(struct registry_tunnel *tunnel);
+};
+struct registry_tunnel_options {
+	struct session *session;
+	struct target *target;                     /* the cluster, where it is open */
+	const char *target_name;                   /* else */
+	const char *host;                          /* "host[:port]" of the registry */
+	const char *forward;                       /* "NAMESPACE/SERVICE:PORT" */
+	struct http *http;                         /* is freed before the tunnel */
+	void (*note)(void *ctx, const char *text); /* or NULL */
+	void *ctx;
+};
 
 struct registry_client_options {
 	struct session *session;
@@ -44,7 +59,7 @@ void registry_client_init(
 void registry_client_done(struct registry_client *client);
 
 /* The repository of ref; push: it is written to. What memory knows is made use of. One with
- * `forward` is reached through a tunnel that ends with the client (run/registry_tunnel.h). */
+ * `forward` is reached through a tunnel that ends with the client (session_env.open_tunnel). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
 	const struct registry_memory *memory, struct registry **ret, struct err *err);
 /* What was found out is put into memory. */

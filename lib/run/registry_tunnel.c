@@ -16,8 +16,8 @@
 
 enum { ASK_MS = 20000, PODS_MAX = 5000, PORT_MAX = 65535, EXPECTED_MAX = 64 };
 
-struct registry_tunnel {
-	char *host;
+struct tunnel {
+	struct registry_tunnel way;
 	struct kube_service_port where;
 	struct kube_client *client;
 	struct listener *listener;
@@ -43,7 +43,7 @@ struct registry_tunnel {
  * It cannot be reached
  */
 
-static void drop_waiting(struct registry_tunnel *tunnel)
+static void drop_waiting(struct tunnel *tunnel)
 {
 	for (size_t i = 0; i < tunnel->waiting.n; i++)
 		close(tunnel->waiting.v[i]);
@@ -51,11 +51,11 @@ static void drop_waiting(struct registry_tunnel *tunnel)
 }
 
 /* From now on requests fail with it, those that are under way when they are tried again. */
-static void give_up(struct registry_tunnel *tunnel, const struct err *fault)
+static void give_up(struct tunnel *tunnel, const struct err *fault)
 {
 	if (!err_is_set(&tunnel->fault)) {
 		err_copy(&tunnel->fault, fault);
-		err_prefix(&tunnel->fault, "registry %s through service %s/%s", tunnel->host,
+		err_prefix(&tunnel->fault, "registry %s through service %s/%s", tunnel->way.host,
 			tunnel->where.kube_namespace, tunnel->where.service);
 	}
 	drop_waiting(tunnel);
@@ -69,7 +69,7 @@ static bool is_final(const struct err *fault)
 	       fault->id == E_KUBE_AUTH || fault->id == E_KUBE_PLUGIN;
 }
 
-static void add_hint(const struct registry_tunnel *tunnel, struct err *fault)
+static void add_hint(const struct tunnel *tunnel, struct err *fault)
 {
 	if (fault->id == E_KUBE_DENIED) {
 		free(TAKE(fault->hint));
@@ -84,7 +84,7 @@ static void add_hint(const struct registry_tunnel *tunnel, struct err *fault)
  * Which pod it is
  */
 
-static void not_found(struct registry_tunnel *tunnel, struct err *fault)
+static void not_found(struct tunnel *tunnel, struct err *fault)
 {
 	add_hint(tunnel, fault);
 	if (!tunnel->has_opened)
@@ -96,7 +96,7 @@ static void not_found(struct registry_tunnel *tunnel, struct err *fault)
 
 static int on_carried(void *ctx, struct podforward_end *end, struct err *err)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 
 	(void)err;
 	tunnel->has_said |= end->bytes_down > 0;
@@ -105,12 +105,12 @@ static int on_carried(void *ctx, struct podforward_end *end, struct err *err)
 	return 0;
 }
 
-static void carry(struct registry_tunnel *tunnel, int fd)
+static void carry(struct tunnel *tunnel, int fd)
 {
 	podforward_carry(tunnel->forward, fd, tunnel->pod.port, on_carried, tunnel);
 }
 
-static void found(struct registry_tunnel *tunnel)
+static void found(struct tunnel *tunnel)
 {
 	tunnel->is_known = true;
 	tunnel->is_fresh = !tunnel->is_asked;
@@ -124,7 +124,7 @@ static void found(struct registry_tunnel *tunnel)
 
 static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 	AUTO_ERR struct err fault = {0};
 
 	(void)err;
@@ -141,7 +141,7 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 
 static int on_service(void *ctx, struct kube_answer *answer, struct err *err)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 	const struct kube_service_port *where = &tunnel->where;
 
 	(void)err;
@@ -166,7 +166,7 @@ static int on_service(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void look(struct registry_tunnel *tunnel)
+static void look(struct tunnel *tunnel)
 {
 	const struct kube_service_port *where = &tunnel->where;
 	AUTO_FREE char *path = kube_path(
@@ -185,7 +185,7 @@ static void look(struct registry_tunnel *tunnel)
 
 static void resolve(void *ctx, struct podforward *forward)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 
 	if (tunnel->is_fresh) {
 		tunnel->is_fresh = false;
@@ -201,7 +201,7 @@ static void resolve(void *ctx, struct podforward *forward)
  */
 
 struct dialling {
-	struct registry_tunnel *tunnel;
+	struct tunnel *tunnel;
 	void *inner;
 	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *fault);
 	void *ctx;
@@ -210,7 +210,7 @@ struct dialling {
 static void on_dialled(void *ctx, struct stream *stream, bool is_websocket, struct err *fault)
 {
 	struct dialling *dialling = ctx;
-	struct registry_tunnel *tunnel = dialling->tunnel;
+	struct tunnel *tunnel = dialling->tunnel;
 	AUTO_ERR struct err kept = {0};
 	bool is_over = !stream && !tunnel->has_opened && is_final(fault);
 
@@ -229,7 +229,7 @@ static void *dial(void *ctx, const char *kube_namespace, const char *pod,
 	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *fault),
 	void *done_ctx)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 	struct dialling *dialling = mem_alloc(1, sizeof(*dialling));
 
 	*dialling = (struct dialling){tunnel, NULL, done, done_ctx};
@@ -248,8 +248,8 @@ static void cancel_dial(void *ptr)
 
 static void notice(void *ctx, const char *text)
 {
-	const struct registry_tunnel *tunnel = ctx;
-	AUTO_FREE char *line = mem_printf("registry %s: %s", tunnel->host, text);
+	const struct tunnel *tunnel = ctx;
+	AUTO_FREE char *line = mem_printf("registry %s: %s", tunnel->way.host, text);
 
 	/* The request that fails says it. */
 	if (tunnel->note && !err_is_set(&tunnel->fault))
@@ -262,7 +262,7 @@ static void notice(void *ctx, const char *text)
 
 static int on_open(void *ctx, uint16_t local_port, struct err *err)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 
 	if (err_is_set(&tunnel->fault))
 		return err_copy(err, &tunnel->fault);
@@ -273,7 +273,7 @@ static int on_open(void *ctx, uint16_t local_port, struct err *err)
 	return 0;
 }
 
-static bool take_expected(struct registry_tunnel *tunnel, const char *peer)
+static bool take_expected(struct tunnel *tunnel, const char *peer)
 {
 	const char *colon = strrchr(peer, ':');
 	int64_t port;
@@ -291,7 +291,7 @@ static bool take_expected(struct registry_tunnel *tunnel, const char *peer)
 
 static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
-	struct registry_tunnel *tunnel = ctx;
+	struct tunnel *tunnel = ctx;
 
 	(void)err;
 	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->fault))
@@ -331,8 +331,8 @@ static int find_client(
 	return 0;
 }
 
-static int begin(struct registry_tunnel *tunnel, const struct registry_tunnel_options *options,
-	struct err *err)
+static int begin(
+	struct tunnel *tunnel, const struct registry_tunnel_options *options, struct err *err)
 {
 	struct loop *loop = session_loop(options->session);
 	const struct listen_options listen = {
@@ -357,46 +357,24 @@ static int begin(struct registry_tunnel *tunnel, const struct registry_tunnel_op
 	return 0;
 }
 
-static void add_route(struct registry_tunnel *tunnel, struct http *http)
+static void add_route(struct tunnel *tunnel, struct http *http)
 {
-	const char *colon = strrchr(tunnel->host, ':'), *bracket = strrchr(tunnel->host, ']');
+	const char *colon = strrchr(tunnel->way.host, ':'),
+		   *bracket = strrchr(tunnel->way.host, ']');
 	int64_t port = 0;
 
 	if (!colon || (bracket && bracket > colon) ||
 		str_to_int(colon + 1, 1, PORT_MAX, "port", &port, NULL) < 0)
-		colon = tunnel->host + strlen(tunnel->host);
-	AUTO_FREE char *name = mem_strndup(tunnel->host, (size_t)(colon - tunnel->host));
+		colon = tunnel->way.host + strlen(tunnel->way.host);
+	AUTO_FREE char *name = mem_strndup(tunnel->way.host, (size_t)(colon - tunnel->way.host));
 	http_add_route(
 		http, name, (uint16_t)port, listener_port(tunnel->listener), on_open, tunnel);
 }
 
-int registry_tunnel_open(const struct registry_tunnel_options *options,
-	struct registry_tunnel **ret, struct err *err)
+static void free_tunnel(struct registry_tunnel *way)
 {
-	struct registry_tunnel *tunnel = mem_alloc(1, sizeof(*tunnel));
+	struct tunnel *tunnel = (struct tunnel *)way;
 
-	*tunnel = (struct registry_tunnel){
-		.host = mem_strdup(options->host), .note = options->note, .ctx = options->ctx};
-	int r = begin(tunnel, options, err);
-	if (r < 0) {
-		registry_tunnel_free(tunnel);
-		return r;
-	}
-	add_route(tunnel, options->http);
-	look(tunnel);
-	*ret = tunnel;
-	return 0;
-}
-
-bool registry_tunnel_leads_to(const struct registry_tunnel *tunnel, const char *host)
-{
-	return strcasecmp(tunnel->host, host) == 0;
-}
-
-void registry_tunnel_free(struct registry_tunnel *tunnel)
-{
-	if (!tunnel)
-		return;
 	kube_cancel(tunnel->call);
 	listener_free(tunnel->listener);
 	drop_waiting(tunnel);
@@ -406,6 +384,27 @@ void registry_tunnel_free(struct registry_tunnel *tunnel)
 	vec_done(&tunnel->expected);
 	vec_done(&tunnel->waiting);
 	err_done(&tunnel->fault);
-	free(tunnel->host);
+	free(tunnel->way.host);
 	free(tunnel);
+}
+
+int registry_tunnel_open(const struct registry_tunnel_options *options,
+	struct registry_tunnel **ret, struct err *err)
+{
+	struct tunnel *tunnel = mem_alloc(1, sizeof(*tunnel));
+
+	*tunnel = (struct tunnel){
+		.way = {.host = mem_strdup(options->host), .free = free_tunnel},
+		.note = options->note,
+		.ctx = options->ctx,
+	};
+	int r = begin(tunnel, options, err);
+	if (r < 0) {
+		free_tunnel(&tunnel->way);
+		return r;
+	}
+	add_route(tunnel, options->http);
+	look(tunnel);
+	*ret = &tunnel->way;
+	return 0;
 }

@@ -18,6 +18,9 @@
 #include "run/dirs.h"
 #include "snap/snapshot.h"
 
+struct registry_tunnel;
+struct registry_tunnel_options;
+
 /* From the process: only cli/ reads it. */
 struct session_env {
 	struct dirs_env dirs;
@@ -44,6 +47,9 @@ struct session_env {
 	int (*open_host)(void *ctx, struct loop *loop, const char *host, struct channel_opener *ret,
 		struct err *err);
 	void *open_host_ctx;
+	/* Opens the way to a registry in a cluster, for run/registry_open.h: it leads over a target. */
+	int (*open_tunnel)(const struct registry_tunnel_options *options,
+		struct registry_tunnel **ret, struct err *err);
 };
 
 struct store;

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "run/store.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 enum { ASK_MS = 15000 };
 

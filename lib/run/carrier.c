@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "run/refresh.h"
+#include "run/targets.h"
 
 /* One connection. */
 struct carried {

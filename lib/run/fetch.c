@@ -10,6 +10,7 @@
 #include "run/take.h"
 #include "run/taken.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 /* One that was submitted but never came to a target has no results. */
 static int fetch_into(struct session *session, const struct run *run, struct fetch_sink *sink,

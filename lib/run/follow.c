@@ -13,6 +13,7 @@
 #include "run/store.h"
 #include "run/take.h"
 #include "run/taken.h"
+#include "run/targets.h"
 
 enum {
 	ASK_MS = 2000,

@@ -12,6 +12,7 @@
 #include "run/carrier.h"
 #include "run/refresh.h"
 #include "run/secrets.h"
+#include "run/targets.h"
 #include "run/terminal.h"
 #include "run/words.h"
 

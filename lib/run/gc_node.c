@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "run/config.h"
 #include "run/target_node.h"
+#include "run/targets.h"
 
 struct cleaning {
 	struct loop *loop;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 /*
  * Keeping the logs of runs that have ended elsewhere.

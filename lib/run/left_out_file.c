@@ -8,6 +8,7 @@
 #include "run/attempt.h"
 #include "run/failure.h"
 #include "run/hint_left_out.h"
+#include "run/targets.h"
 #include "run/why.h"
 #include "run/target.h"
 #include "run/world.h"

@@ -10,6 +10,7 @@
 #include "run/target_list.h"
 #include "run/target_node.h"
 #include "run/target_gang.h"
+#include "run/targets.h"
 
 enum {
 	RUN_AGAIN_MS = 3000,

@@ -10,6 +10,7 @@
 #include "run/mirror_files.h"
 #include "run/store.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 enum {
 	LOCK_MS = 100,        /* between two tries where another process looks */

@@ -13,6 +13,7 @@
 #include "run/push_impl.h"
 #include "run/registry_config.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 /*
  * Where it goes

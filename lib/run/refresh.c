@@ -14,6 +14,7 @@
 #include "run/observed.h"
 #include "run/store.h"
 #include "run/taken.h"
+#include "run/targets.h"
 
 /*
  * Asking targets for the state of runs, all at once, and mending what the store says of them.

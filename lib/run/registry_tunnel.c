@@ -13,6 +13,7 @@
 #include "kube/service.h"
 #include "net/listen.h"
 #include "run/target_kube.h"
+#include "run/targets.h"
 
 enum { ASK_MS = 20000, PODS_MAX = 5000, PORT_MAX = 65535, EXPECTED_MAX = 64 };
 

@@ -14,6 +14,7 @@
 #include "run/attempt.h"
 #include "run/refresh.h"
 #include "run/store.h"
+#include "run/targets.h"
 #include "run/words.h"
 #include "snap/record.h"
 

@@ -17,6 +17,7 @@
 #include "run/secrets.h"
 #include "run/spec.h"
 #include "run/store.h"
+#include "run/targets.h"
 
 /*
  * The next attempt of a run that has ended: the same code, specification and outputs. Its handle is

@@ -15,6 +15,7 @@
 #include "run/params.h"
 #include "run/results.h"
 #include "run/store.h"
+#include "run/targets.h"
 
 /*
  * What runs have left: their targets are asked for a list of the files, all at once, and for those

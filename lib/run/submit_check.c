@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "run/base_program.h"
 #include "run/submission.h"
+#include "run/targets.h"
 #include "run/words.h"
 
 /*

@@ -12,6 +12,7 @@
 #include "run/store.h"
 #include "run/taken.h"
 #include "run/target.h"
+#include "run/targets.h"
 
 static int note_over(struct session *session, struct run *run, struct err *err)
 {

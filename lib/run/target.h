@@ -223,16 +223,6 @@ struct target {
 	unsigned sent_layers;
 };
 
-struct config;
-struct session;
-/* By name: a target of the configuration, "local", kube[:CONTEXT[/NAMESPACE]], ssh:HOST[,HOST…];
- * E_TARGET with the near match. */
-/* Whether there is a target of that name: E_TARGET with the near match. */
-int target_check(struct config *config, const char *name, struct err *err);
-int target_open(struct session *session, const char *name, struct target **ret, struct err *err);
-/* The target that a run was sent to, as its record says. */
-int target_open_run(
-	struct session *session, const struct run *run, struct target **ret, struct err *err);
 void target_free(struct target *target);
 AUTO_POINTER(struct target, target_free)
 

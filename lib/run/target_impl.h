@@ -25,8 +25,4 @@ void target_call_end_pumped(struct target_call *call, struct pump_end *end);
 /* The same on the loop's next turn, for operations that are done at once. */
 void target_call_end_soon(struct target_call *call, struct loop *loop);
 
-/* The local target (target_local.c). name: how the user calls it; the session must outlive it. */
-struct session;
-struct target *target_local_new(struct session *session, const char *name);
-
 #endif

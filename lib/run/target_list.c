@@ -9,6 +9,7 @@
 #include "run/kube_name.h"
 #include "run/target.h"
 #include "run/target_node.h"
+#include "run/targets.h"
 
 static const char local[] = "local", kubernetes[] = "kubernetes", ssh[] = "ssh";
 

@@ -24,6 +24,9 @@ static inline struct target_local *target_local_of(struct target *target)
 	return (struct target_local *)target;
 }
 
+/* name: how the user calls it; the session must outlive it. */
+struct target *target_local_new(struct session *session, const char *name);
+
 /* What a handle names. */
 struct local_place {
 	char machine[OS_ID_SIZE];

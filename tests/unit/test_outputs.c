@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "run/outputs.h"
+#include "run/targets.h"
 #include "tests/unit/runfix.h"
 
 #define RUN_ID  "a-22222"

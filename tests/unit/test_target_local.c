@@ -26,6 +26,7 @@
 #include "run/session.h"
 #include "run/supervise.h"
 #include "run/target_impl.h"
+#include "run/target_local.h"
 #include "tests/unit/supervisefix.h"
 #include "until.h"
 

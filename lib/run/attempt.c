@@ -616,3 +616,12 @@ void attempt_setup_env_read(const char *dir, struct strv *env)
 	if (changed.n && env_get((const char *const *)changed.v, "VIRTUAL_ENV"))
 		env_unset(env, "PYTHONHOME");
 }
+
+void attempt_place_done(struct attempt_place *place)
+{
+	if (!place)
+		return;
+	free(place->dir);
+	free(place->submit_lock);
+	*place = (struct attempt_place){0};
+}

@@ -167,4 +167,26 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
 void attempt_set_end(struct target_status *status, enum run_state state, int code, int sig,
 	const char *origin, const char *reason, const char *text);
 
+/* An attempt of this machine, as a handle names it. */
+struct attempt_place {
+	char machine[OS_ID_SIZE];
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+	bool foreign;      /* another machine's */
+	char *dir;         /* of the attempt */
+	char *submit_lock; /* of the run */
+	int64_t limit;     /* bytes of the log that count; 0: all */
+};
+void attempt_place_done(struct attempt_place *place);
+#define AUTO_PLACE AUTO(attempt_place_done)
+
+/* The log and marks in place->dir (taken over), wherever they come from. */
+void attempt_log_read(struct loop *loop, struct attempt_place *place,
+	const struct target_log_request *request, char *token, struct target_call *call);
+
+/* The files below root, offered to a sink. dir: of the attempt that writes them, whose results are
+ * collected before; NULL: a fetch has filled root, nothing changes there. */
+int attempt_files_fetch(struct loop *loop, const char *root, const char *dir,
+	struct fetch_sink *sink, struct target_call *call, struct err *err);
+
 #endif

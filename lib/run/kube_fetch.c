@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "kube/job.h"
+#include "run/attempt.h"
 #include "run/fetch_sink.h"
 #include "run/kube_record.h"
 #include "run/kube_storage.h"
@@ -18,7 +19,6 @@
 #include "run/pod_output.h"
 #include "run/taken.h"
 #include "run/target_kube.h"
-#include "run/target_local.h"
 
 /*
  * The results of a run in a cluster. While its pods run they are read there, from one of them where
@@ -772,7 +772,7 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		taken_is_done(dirs, fetching->handle.run_id, fetching->handle.attempt)) {
 		AUTO_FREE char *outputs = dirs_outputs(dirs, fetching->handle.run_id);
 		free(fetching);
-		return local_fetch_taken(target->loop, outputs, sink, call, err);
+		return attempt_files_fetch(target->loop, outputs, NULL, sink, call, err);
 	}
 	client = fetching->kube->cluster->client;
 	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);

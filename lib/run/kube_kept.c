@@ -9,7 +9,6 @@
 #include "run/attempt.h"
 #include "run/kube_archive.h"
 #include "run/target_kube.h"
-#include "run/target_local.h"
 
 /*
  * Reading the archive of an attempt: one rank after the other, each gap at its place.
@@ -181,15 +180,15 @@ static bool read_rank(struct kept *kept)
 	request.events.ctx = kept;
 	request.events.notice = NULL;
 	for (; kept->rank < KUBE_ARCHIVE_RANKS_MAX; kept->rank++) {
-		struct local_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
+		struct attempt_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
 		if (has_rank(kept, place.dir, &place.limit)) {
 			read_gaps(kept, place.dir);
 			kept->has_begun = false;
 			kept->inner = (struct target_call){.done = on_done};
-			local_logs_read(kept->loop, &place, &request, kept->token, &kept->inner);
+			attempt_log_read(kept->loop, &place, &request, kept->token, &kept->inner);
 			return true;
 		}
-		local_place_done(&place);
+		attempt_place_done(&place);
 		if (kept->request.rank >= 0)
 			break;
 	}

@@ -6,7 +6,6 @@
 #include "base/str.h"
 #include "kube/usage.h"
 #include "run/attempt.h"
-#include "run/observe.h"
 #include "run/observed.h"
 #include "run/pod_output.h"
 #include "run/pod_sample.h"

@@ -103,7 +103,7 @@ static int on_try(void *ctx, struct err *err)
 int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err)
 {
-	AUTO_PLACE struct local_place place = {0};
+	AUTO_PLACE struct attempt_place place = {0};
 	struct carry *carry;
 
 	(void)rank;

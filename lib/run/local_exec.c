@@ -53,7 +53,7 @@ static int on_look(void *ctx, struct err *err)
 }
 
 /* As the supervisor starts the program: the job's command is another one. */
-static int spawn(const struct local_place *place, const struct target_local *local,
+static int spawn(const struct attempt_place *place, const struct target_local *local,
 	const struct target_exec_request *request, pid_t *ret, struct err *err)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -95,7 +95,7 @@ int local_exec(struct target *target, const char *handle, const struct target_ex
 	int *ret_status, struct target_call *call, struct err *err)
 {
 	struct target_local *local = target_local_of(target);
-	AUTO_PLACE struct local_place place = {0};
+	AUTO_PLACE struct attempt_place place = {0};
 	struct exec *exec;
 	pid_t pid;
 

@@ -25,7 +25,7 @@ static void add_all(struct strv *to, const struct strv *from)
 }
 
 /* What an earlier attempt had that no record tells: the remote of the repository. */
-static void add_earlier(const struct local_place *place, struct strv *defaults)
+static void add_earlier(const struct attempt_place *place, struct strv *defaults)
 {
 	AUTO(attempt_job_done) struct attempt_job earlier = {0};
 	AUTO_FREE char *dir = attempt_sibling(place->dir, place->attempt - 1);
@@ -36,7 +36,7 @@ static void add_earlier(const struct local_place *place, struct strv *defaults)
 		env_set(defaults, earlier.defaults.v[i], true);
 }
 
-static void set_env(const struct local_place *place, const struct target_job *job,
+static void set_env(const struct attempt_place *place, const struct target_job *job,
 	const char *outputs, struct attempt_job *ret)
 {
 	add_all(&ret->env, job->env);
@@ -68,7 +68,7 @@ static int set_world(const struct target_job *job, struct attempt_job *ret, stru
 	return r;
 }
 
-static int write_job(struct target_local *local, const struct local_place *place,
+static int write_job(struct target_local *local, const struct attempt_place *place,
 	const struct target_job *job, struct err *err)
 {
 	const struct dirs *dirs = &local->session->dirs;
@@ -105,7 +105,7 @@ struct start {
 	struct target_work work;
 	struct target_call *call;
 	struct target_local *local;
-	struct local_place place;
+	struct attempt_place place;
 	struct strv env;
 	bool scope;
 	int fd;
@@ -129,7 +129,7 @@ static void drop_start(struct target_work *work)
 
 	loop_remove_timer(start->local->target.loop, start->timer);
 	stop_listening(start);
-	local_place_done(&start->place);
+	attempt_place_done(&start->place);
 	strv_done(&start->env);
 	free(start);
 }

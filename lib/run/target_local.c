@@ -15,6 +15,7 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "run/attempt.h"
+#include "run/fetch_sink.h"
 
 enum { ATTEMPTS_MAX = 1000000 };
 
@@ -32,7 +33,7 @@ static int prepare(struct target *target, const char *run_id, int attempt, const
 	return 0;
 }
 
-static int parse_handle(const char *handle, struct local_place *ret, struct err *err)
+static int parse_handle(const char *handle, struct attempt_place *ret, struct err *err)
 {
 	const char *colon = strchr(handle, ':'), *slash = colon ? strchr(colon, '/') : NULL;
 	int64_t attempt = 0;
@@ -51,10 +52,10 @@ static int parse_handle(const char *handle, struct local_place *ret, struct err 
 }
 
 int local_place_find(
-	struct target_local *local, const char *handle, struct local_place *ret, struct err *err)
+	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err)
 {
 	const struct dirs *dirs = &local->session->dirs;
-	struct local_place place = {0};
+	struct attempt_place place = {0};
 
 	int r = parse_handle(handle, &place, err);
 	if (r < 0)
@@ -65,15 +66,6 @@ int local_place_find(
 	place.submit_lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
 	*ret = place;
 	return 0;
-}
-
-void local_place_done(struct local_place *place)
-{
-	if (!place)
-		return;
-	free(place->dir);
-	free(place->submit_lock);
-	*place = (struct local_place){0};
 }
 
 /*
@@ -94,7 +86,7 @@ bool local_has_scope(const struct target_local *local)
 	return access(manager, F_OK) == 0 && access(linger, F_OK) == 0;
 }
 
-static void add_scope(const struct local_place *place, struct strv *argv)
+static void add_scope(const struct attempt_place *place, struct strv *argv)
 {
 	static const char *const words[] = {
 		"systemd-run", "--user", "--scope", "--quiet", "--collect"};
@@ -116,8 +108,8 @@ static void reap(struct target_local *local)
 	local->children.n = kept;
 }
 
-int local_start(struct target_local *local, const struct local_place *place, const struct strv *env,
-	bool scope, int *ret_fd, struct err *err)
+int local_start(struct target_local *local, const struct attempt_place *place,
+	const struct strv *env, bool scope, int *ret_fd, struct err *err)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 	AUTO_FREE char *notes = fs_join(place->dir, ATTEMPT_NOTES);
@@ -163,7 +155,7 @@ int local_start(struct target_local *local, const struct local_place *place, con
  * Operations that are done at once
  */
 
-static void add_more(const struct local_place *place, struct target_status *status)
+static void add_more(const struct attempt_place *place, struct target_status *status)
 {
 	int next = status->state == RUN_FAILED ? attempt_next(place->dir) : 0;
 
@@ -176,7 +168,7 @@ static void add_more(const struct local_place *place, struct target_status *stat
 static int state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
-	AUTO_PLACE struct local_place place = {0};
+	AUTO_PLACE struct attempt_place place = {0};
 
 	int r = local_place_find(target_local_of(target), handle, &place, err);
 	if (r < 0)
@@ -196,7 +188,7 @@ static int state(struct target *target, const char *handle, struct target_status
 }
 
 /* Of one that has ended: ask the one that it was followed by, if there is one. */
-static int cancel_next(struct local_place *place, bool *ret_orphan, struct err *err)
+static int cancel_next(struct attempt_place *place, bool *ret_orphan, struct err *err)
 {
 	int r = attempt_cancel(place->dir, ret_orphan, err);
 
@@ -214,7 +206,7 @@ static int cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
 	struct target_local *local = target_local_of(target);
-	AUTO_PLACE struct local_place place = {0};
+	AUTO_PLACE struct attempt_place place = {0};
 	AUTO_STRV struct strv env = {0};
 	bool orphan = false;
 
@@ -241,7 +233,7 @@ static int cancel(
 static int forget(struct target *target, const char *handle, bool all, struct target_call *call,
 	struct err *err)
 {
-	AUTO_PLACE struct local_place place = {0};
+	AUTO_PLACE struct attempt_place place = {0};
 
 	int r = local_place_find(target_local_of(target), handle, &place, err);
 	if (r < 0)
@@ -268,15 +260,42 @@ static void free_local(struct target *target)
 	free(local);
 }
 
+static int read_log(struct target *target, const char *handle,
+	const struct target_log_request *request, char *token, struct target_call *call,
+	struct err *err)
+{
+	AUTO_PLACE struct attempt_place place = {0};
+
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0)
+		attempt_log_read(target->loop, &place, request, token, call);
+	return r;
+}
+
+static int fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	AUTO_PLACE struct attempt_place place = {0};
+	AUTO_FREE char *root = NULL;
+
+	int r = local_place_find(local, handle, &place, err);
+	if (r < 0)
+		return r;
+	root = sink->from_tree ? fs_join(place.dir, ATTEMPT_TREE)
+			       : dirs_outputs(&local->session->dirs, place.run_id);
+	return attempt_files_fetch(target->loop, root, place.dir, sink, call, err);
+}
+
 static const struct target_ops local_ops = {
 	.kind = "local",
 	.prepare = prepare,
 	.submit = local_submit,
 	.state = state,
-	.logs = local_logs,
+	.logs = read_log,
 	.cancel = cancel,
 	.forget = forget,
-	.fetch = local_fetch,
+	.fetch = fetch,
 	.carry = local_carry,
 	.exec = local_exec,
 	.free = free_local,

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/os.h"
+#include "run/attempt.h"
 #include "run/run.h"
 #include "run/session.h"
 #include "run/target_impl.h"
@@ -28,41 +29,19 @@ static inline struct target_local *target_local_of(struct target *target)
 struct target *target_local_new(struct session *session, const char *name);
 
 /* What a handle names. */
-struct local_place {
-	char machine[OS_ID_SIZE];
-	char run_id[RUN_ID_SIZE];
-	int attempt;
-	bool foreign;      /* another machine's */
-	char *dir;         /* of the attempt */
-	char *submit_lock; /* of the run */
-	int64_t limit;     /* bytes of the log that count; 0: all */
-};
 int local_place_find(
-	struct target_local *local, const char *handle, struct local_place *ret, struct err *err);
-void local_place_done(struct local_place *place);
-#define AUTO_PLACE AUTO(local_place_done)
+	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err);
 
 /* Start `self __supervise dir`; *ret_fd: where it answers with one line (run/reply.h). scope: in a
  * systemd scope of its own, so that a logout does not end it. */
-int local_start(struct target_local *local, const struct local_place *place, const struct strv *env,
-	bool scope, int *ret_fd, struct err *err);
+int local_start(struct target_local *local, const struct attempt_place *place,
+	const struct strv *env, bool scope, int *ret_fd, struct err *err);
 /* Whether that scope can be had and outlives the session: only where the user lingers. */
 bool local_has_scope(const struct target_local *local);
 
-/* target_ops.submit, logs, fetch, carry and exec. */
+/* target_ops.submit, carry and exec. */
 int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
-int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
-	char *token, struct target_call *call, struct err *err);
-/* The log and marks in place->dir (taken over), wherever they come from. */
-void local_logs_read(struct loop *loop, struct local_place *place,
-	const struct target_log_request *request, char *token, struct target_call *call);
-int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
-	struct target_call *call, struct err *err);
-/* Of a directory that a fetch has filled (run/fetch_dir.h). */
-int local_fetch_taken(struct loop *loop, const char *dir, struct fetch_sink *sink,
-	struct target_call *call, struct err *err);
-
 int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
 int local_exec(struct target *target, const char *handle, const struct target_exec_request *request,

@@ -13,7 +13,7 @@
 #include "base/str.h"
 #include "run/attempt.h"
 #include "run/marks.h"
-#include "run/target_local.h"
+#include "run/target_impl.h"
 #include "run/words.h"
 
 /*
@@ -34,7 +34,7 @@ struct reading {
 	struct loop *loop;
 	struct target_log_request request;
 	char *token; /* the caller's */
-	struct local_place place;
+	struct attempt_place place;
 	char *path;
 	int fd;              /* -1: the log is not there yet */
 	int64_t offset, end; /* end: where to stop without follow */
@@ -60,7 +60,7 @@ static void drop_reading(struct target_work *work)
 	auto_fd(&reading->dir_watch);
 	auto_fd(&reading->fd);
 	marks_reader_done(&reading->marks);
-	local_place_done(&reading->place);
+	attempt_place_done(&reading->place);
 	free(reading->path);
 	free(reading->told);
 	free(reading);
@@ -442,7 +442,7 @@ static void watch(struct reading *reading)
 	}
 }
 
-void local_logs_read(struct loop *loop, struct local_place *place,
+void attempt_log_read(struct loop *loop, struct attempt_place *place,
 	const struct target_log_request *request, char *token, struct target_call *call)
 {
 	struct reading *reading = mem_alloc(1, sizeof(*reading));
@@ -459,19 +459,8 @@ void local_logs_read(struct loop *loop, struct local_place *place,
 		.log_watch = -1,
 		.dir_watch = -1,
 	};
-	*place = (struct local_place){0};
+	*place = (struct attempt_place){0};
 	reading->marks.fd = -1;
 	target_call_begin(call, &reading->work);
 	turn_at(reading, 0);
-}
-
-int local_logs(struct target *target, const char *handle, const struct target_log_request *request,
-	char *token, struct target_call *call, struct err *err)
-{
-	AUTO_PLACE struct local_place place = {0};
-
-	int r = local_place_find(target_local_of(target), handle, &place, err);
-	if (r == 0)
-		local_logs_read(target->loop, &place, request, token, call);
-	return r;
 }

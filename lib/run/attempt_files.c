@@ -15,7 +15,7 @@
 #include "run/attempt.h"
 #include "run/collect.h"
 #include "run/fetch_sink.h"
-#include "run/target_local.h"
+#include "run/target_impl.h"
 
 /*
  * The results of a run on this machine, offered to a sink. The program may be at work meanwhile: a
@@ -374,43 +374,22 @@ static int begin(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
-int local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
-	struct target_call *call, struct err *err)
+int attempt_files_fetch(struct loop *loop, const char *root, const char *dir,
+	struct fetch_sink *sink, struct target_call *call, struct err *err)
 {
-	struct target_local *local = target_local_of(target);
-	AUTO_PLACE struct local_place place = {0};
 	struct target_status status = {0};
-	struct fetching *fetching;
-
-	int r = local_place_find(local, handle, &place, err);
-	if (r < 0)
-		return r;
-	fetching = mem_alloc(1, sizeof(*fetching));
-	*fetching = (struct fetching){
-		.call = call,
-		.loop = target->loop,
-		.sink = sink,
-		.root = sink->from_tree ? fs_join(place.dir, ATTEMPT_TREE)
-					: dirs_outputs(&local->session->dirs, place.run_id),
-		.ended = attempt_end_read(place.dir, &status),
-	};
-	target_status_done(&status);
-	bring_results(fetching, place.dir);
-	return begin(fetching, err);
-}
-
-int local_fetch_taken(struct loop *loop, const char *dir, struct fetch_sink *sink,
-	struct target_call *call, struct err *err)
-{
 	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
 
 	*fetching = (struct fetching){
 		.call = call,
 		.loop = loop,
 		.sink = sink,
-		.root = mem_strdup(dir),
-		.ended = true,
-		.without = FETCH_OWN,
+		.root = mem_strdup(root),
+		.ended = !dir || attempt_end_read(dir, &status),
+		.without = dir ? NULL : FETCH_OWN,
 	};
+	target_status_done(&status);
+	if (dir)
+		bring_results(fetching, dir);
 	return begin(fetching, err);
 }

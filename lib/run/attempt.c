@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/collect.h"
-#include "run/observe.h"
+#include "run/observed.h"
 #include "run/words.h"
 
 enum {

@@ -16,7 +16,7 @@
 #include "oci/image.h"
 #include "oci/uploads.h"
 #include "run/session.h"
-#include "run/submit.h"
+#include "run/submit_options.h"
 #include "snap/snapshot.h"
 
 /* The course of events, for a user interface; on the caller's thread. Any may be NULL. */

@@ -7,7 +7,7 @@
 #include "run/code.h"
 #include "run/pack.h"
 #include "run/spec.h"
-#include "run/submit.h"
+#include "run/submit_options.h"
 #include "run/target.h"
 
 struct submission {

@@ -15,40 +15,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "oci/image.h"
-#include "oci/uploads.h"
 #include "run/run.h"
 #include "run/session.h"
+#include "run/submit_options.h"
 #include "snap/snapshot.h"
-
-/* What the command line adds to the configuration (options that are keys are set by
- * config_override before). */
-struct submit_options {
-	const struct strv *command; /* words behind --; empty: from the configuration */
-	const struct strv *env;     /* --env: "K=V" or "K" */
-	const struct strv *secrets; /* --secret: "K" or "K=@FILE" */
-	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
-	const struct strv *ports;                  /* --port */
-	const char *name, *group, *note;
-	const char *from;    /* --from RUN: that exact code and command again */
-	int64_t allow_bytes; /* --allow-size; 0: not given */
-	bool full;
-	bool terminal; /* the command is for a terminal: run/terminal.h */
-	bool followed; /* its log is read as soon as it has begun */
-};
-
-/* The course of events, for a user interface. Any may be NULL. */
-struct submit_events {
-	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
-	/* Ten times a second while something is uploaded. */
-	void (*progress)(void *ctx, const struct uploads_progress *progress);
-	void (*image)(void *ctx, const struct image *image, int64_t ms);
-	void (*target)(void *ctx, const struct run *run);
-	/* What is done for the program without being asked: one sentence. */
-	void (*notice)(void *ctx, const char *text);
-	void (*warning)(void *ctx, const char *text);
-	void *ctx;
-};
 
 /* What would happen: nothing is written. */
 struct submit_preview {

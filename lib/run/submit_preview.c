@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/push_impl.h"
+#include "run/submit.h"
 #include "run/submit_impl.h"
 
 /*

@@ -32,8 +32,9 @@ struct cmd {
 	int (*run)(struct app *app, void *values, struct strv *words);
 };
 
-extern const struct cmd *const cmds[];
-extern const size_t cmds_n;
+/* All of them, sorted: set by cmds_use (cli/cmds.h), which stands above. */
+extern const struct cmd *const *cmds;
+extern size_t cmds_n;
 /* By its whole name, or NULL. */
 const struct cmd *cmd_find(const char *name);
 /* What follows "dlrun " where other tools have this word, or NULL. */

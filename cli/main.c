@@ -2,10 +2,14 @@
 #include <unistd.h>
 
 #include "cli/app.h"
+#include "cli/cmds.h"
 
 int main(int argc, char **argv)
 {
-	int status = app_main(argc, argv);
+	int status;
+
+	cmds_use();
+	status = app_main(argc, argv);
 
 #ifndef __SANITIZE_ADDRESS__ /* It looks for leaks in exit(). */
 	/* What some sixty libraries would tidy up now takes a millisecond. */

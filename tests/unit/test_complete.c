@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "cli/app.h"
 #include "cli/cmd.h"
+#include "cli/cmds.h"
 #include "cli/complete.h"
 #include "cli/help.h"
 #include "run/run.h"
@@ -290,5 +291,6 @@ int main(void)
 		cmocka_unit_test(every_command_is_sorted_and_whole),
 	};
 
+	cmds_use();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

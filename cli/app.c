@@ -23,6 +23,7 @@
 #include "cli/cmd.h"
 #include "cli/help.h"
 #include "cli/ui.h"
+#include "cli/version.h"
 #include "run/registry_tunnel.h"
 
 extern char **environ;
@@ -384,9 +385,9 @@ static int show_version(struct app *app)
 	struct json *json;
 
 	if (!app->options.json)
-		return ui_printf(app, UI_OUT, "dlrun %s\n", DLRUN_VERSION) < 0;
+		return ui_printf(app, UI_OUT, "dlrun %s\n", dlrun_version) < 0;
 	json = app_json("version");
-	json_set_str(json, "version", DLRUN_VERSION);
+	json_set_str(json, "version", dlrun_version);
 	return app_print_json(app, json);
 }
 

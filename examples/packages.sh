@@ -2,10 +2,10 @@
 # The packages that dlrun is built and tested with, for every system that we know, in one place.
 # To be sourced by bash (3.2 or newer, the one of macOS):
 #
-#   install_packages build|test...   install what is missing of these sets, and nothing else
-#   missing_packages build|test...   print what is missing, nothing if all is there
-#   may_install build|test...        say early, and in plain words, why install_packages could not
-#   build_environment                let the compiler find what the package manager hides from it
+#   install_packages SET...   install what is missing of these sets (build, test, package), and nothing else
+#   missing_packages SET...   print what is missing, nothing if all is there
+#   may_install SET...        say early, and in plain words, why install_packages could not
+#   build_environment         let the compiler find what the package manager hides from it
 #
 # They return 0 or 1. Errors and the package manager's words go to stdout and stderr as they come.
 
@@ -26,6 +26,9 @@ package_list() {
             openssh-server openssh-client dropbear-bin rsync procps dash tcsh screen mksh podman catatonit python3-torch
         # Ubuntu's is a snap, which not every machine takes: tests that want it are skipped there.
         grep -qs '^ID=ubuntu' /etc/os-release || echo chromium chromium-driver
+        ;;
+    debian:package) # tests/check/package
+        echo debhelper lintian mmdebstrap rpm rpmlint
         ;;
     fedora:build)
         echo libgit2-devel libarchive-devel libcurl-devel libssh2-devel cjson-devel libyaml-devel \

@@ -51,6 +51,7 @@ def steps():
     real = ROOT / "tests/real"
     snap_tool = RELEASE / "tests/real/snap_tool"
     yield "check structure", python("tests/check/structure.py"), {}
+    yield "check docs", python("tests/check/docs.py"), {}
     yield "check format", ["clang-format", "--dry-run", "--Werror", *sources(), *sources("*.h")], {}
     yield "check cppcheck", ["tests/check/cppcheck"], {}
     yield "check analyzer", ["tests/check/analyzer", str(OUT / "analyzer")], {}

@@ -64,4 +64,10 @@ int run_exec(struct session *session, const struct run *run,
 	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
 	struct err *err);
 
+/* The terminal of such a run, which is waited for to begin; the command's exit status as far as it
+ * can be told. Interrupted as target_exec. */
+int run_terminal(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err);
+
 #endif

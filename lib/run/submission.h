@@ -92,10 +92,4 @@ int submission_take_all(struct submission *submission, bool cache, struct err *e
 /* Warn if the program will not be found. */
 void submission_look_up(struct submission *submission);
 
-/* A new record of it, in state preparing. */
-struct run *submission_run(struct submission *submission, const char *id);
-/* The members that follow from the snapshot as it is now. */
-void submission_set_snapshot(const struct submission *submission, struct run *run);
-void submission_set_warnings(const struct submission *submission, struct run *run);
-
 #endif

@@ -5,6 +5,7 @@
 #include "base/os.h"
 #include "base/str.h"
 #include "run/submission.h"
+#include "run/submit_impl.h"
 #include "run/words.h"
 
 /*

@@ -56,4 +56,11 @@ int submit_find_registry(struct pushing *pushing, struct err *err);
 /* What the base's configuration says, for the run's specification. */
 void submit_set_facts(struct submit_course *course);
 
+/* submit_doc.c */
+/* A new record of it, in state preparing. */
+struct run *submission_run(struct submission *submission, const char *id);
+/* The members that follow from the snapshot as it is now. */
+void submission_set_snapshot(const struct submission *submission, struct run *run);
+void submission_set_warnings(const struct submission *submission, struct run *run);
+
 #endif

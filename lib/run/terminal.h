@@ -20,10 +20,4 @@ void terminal_holder(struct strv *ret);
 /* The words to be run in the terminal: the command of the run, whose end the program is told. */
 int terminal_words(const struct run *run, struct strv *ret, struct err *err);
 
-/* The terminal of such a run, which is waited for to begin; the command's exit status as far as it
- * can be told. Interrupted as target_exec. */
-int run_terminal(struct session *session, const struct run *run,
-	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
-	struct err *err);
-
 #endif

@@ -4,7 +4,7 @@
 #include "cli/cmd.h"
 #include "cli/ui.h"
 
-enum { PORT_MAX = 65535 };
+enum { PORT_MAX = 65535, URL_MAX = 256 };
 
 struct proxy_values {
 	int64_t port;
@@ -22,33 +22,65 @@ struct state {
 	const struct proxy_values *values;
 };
 
-static void print_json(struct app *app, const char *url, uint16_t port)
+/* The URL of that host. */
+static char *url_of(const char *host, const struct proxy_here *here)
 {
-	AUTO_FREE char *runs = mem_printf("http://{port}.{run}.localhost:%u/", port);
+	AUTO_BUF struct buf url = {0};
+
+	buf_init(&url, URL_MAX);
+	buf_addf(&url, "http://%s:%u/", host, here->port);
+	proxy_query_add(here, &url);
+	return buf_take(&url);
+}
+
+/* What other programs are told of the HTTP proxy. */
+static char *proxy_of(const struct proxy_here *here)
+{
+	return here->token ? mem_printf("http://dlrun:%s@127.0.0.1:%u", here->token, here->port)
+			   : mem_printf("http://127.0.0.1:%u", here->port);
+}
+
+static void print_json(struct app *app, const struct proxy_here *here)
+{
+	AUTO_FREE char *url = url_of("localhost", here);
+	AUTO_FREE char *runs = url_of("{port}.{run}.localhost", here);
+	AUTO_FREE char *proxy = proxy_of(here);
 	struct json *json = app_json("proxy");
 
 	json_set_str(json, "url", url);
-	json_set_int(json, "port", port);
+	json_set_int(json, "port", here->port);
 	json_set_str(json, "template", runs);
+	json_set_str(json, "proxy", proxy);
 	app_print_json_line(app, json);
 }
 
-static void on_listening(void *ctx, uint16_t port)
+/* is_moved: to another port than usual. */
+static void print_text(struct app *app, const struct proxy_here *here, bool is_moved)
+{
+	AUTO_FREE char *url = url_of("localhost", here);
+	AUTO_FREE char *runs = url_of("6006.RUN.localhost", here);
+	AUTO_FREE char *proxy = here->token ? proxy_of(here) : mem_strdup("the same address");
+
+	ui_printf(app, UI_OUT, "%s\n", url);
+	if (is_moved)
+		app_note(app, "port %d is taken", PROXY_PORT_DEFAULT);
+	app_note(app, "port 6006 of a run: %s", runs);
+	app_note(app, "for other programs: an HTTP proxy (CONNECT) at %s; Ctrl-C ends it", proxy);
+	if (here->token)
+		app_note(app, "this system does not tell whose a connection is: the token in these "
+			      "addresses lets in whoever has it");
+}
+
+static void on_listening(void *ctx, const struct proxy_here *here)
 {
 	const struct state *state = ctx;
 	struct app *app = state->app;
-	AUTO_FREE char *url = mem_printf("http://localhost:%u/", port);
 
-	if (app->options.json) {
-		print_json(app, url, port);
-		return;
-	}
-	ui_printf(app, UI_OUT, "%s\n", url);
-	if (state->values->port == OPT_UNSET && port != PROXY_PORT_DEFAULT)
-		app_note(app, "port %d is taken", PROXY_PORT_DEFAULT);
-	app_note(app, "port 6006 of a run: http://6006.RUN.localhost:%u/", port);
-	app_note(app,
-		"for other programs: an HTTP proxy (CONNECT) at the same address; Ctrl-C ends it");
+	if (app->options.json)
+		print_json(app, here);
+	else
+		print_text(app, here,
+			state->values->port == OPT_UNSET && here->port != PROXY_PORT_DEFAULT);
 }
 
 static void on_notice(void *ctx, const char *text)

@@ -74,7 +74,7 @@ def steps():
     for name in sorted(p.stem for pattern in ("ssh_*.py", "runner*.py", "family.py") for p in real.glob(pattern)):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real cluster", python(real / "on_cluster.py", DLRUN, *sorted(real.glob("cluster_*.py"))), {}
-    for name in ("snapshot", "local", "failure", "attempts", "world", "canary"):
+    for name in ("snapshot", "local", "failure", "attempts", "world", "canary", "front", "proxy"):
         yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {"DLRUN_OS": "portable"}
     yield "example digits", ["tests/real/digits.sh"], {}
     yield "readme", python("tests/check/readme.py", DLRUN), {}

@@ -7,6 +7,15 @@
 #include "base/str.h"
 #include "base/unicode.h"
 
+bool str_is_secret(const char *s, const char *secret, size_t len)
+{
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < len; i++)
+		differs |= (unsigned char)(s[i] ^ secret[i]);
+	return differs == 0;
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
 	return strncmp(s, prefix, strlen(prefix)) == 0;

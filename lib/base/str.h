@@ -27,6 +27,8 @@ static inline bool str_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
+/* Whether the first len bytes of s are those of a secret, in the same time whatever they are. */
+bool str_is_secret(const char *s, const char *secret, size_t len);
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 /* The first len bytes of s with a to z for A to Z. The caller frees. */

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/os.h"
 #include "net/front_impl.h"
 
 void front_notice(const struct front *front, const char *format, ...)
@@ -66,28 +65,12 @@ static void make_room(struct front *front)
 		hold(front, true);
 }
 
-/* Who has gone already cannot be asked for his name, and needs no answer. */
-static bool is_welcome(const struct front *front, int fd, const char *peer)
-{
-	uid_t uid;
-
-	int r = os_peer_uid(fd, &uid);
-	if (r < 0 || (r > 0 && (uid == geteuid() || uid == 0)))
-		return true;
-	if (r > 0)
-		front_notice(front, "a connection of another user of this machine (%u) is refused",
-			(unsigned)uid);
-	else
-		front_notice(front, "a connection from %s is refused: it belongs to nobody", peer);
-	return false;
-}
-
 static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	struct front *front = ctx;
 
 	(void)err;
-	if (!is_welcome(front, fd, peer)) {
+	if (!front_peer_is_welcome(front, fd, peer)) {
 		close(fd);
 		return 0;
 	}
@@ -110,6 +93,9 @@ int front_open(const struct front_options *options, struct front **ret, struct e
 		.ctx = front};
 
 	front->options = *options;
+	front->knows_peers = front_peers_are_known();
+	if (!front->knows_peers && !options->has_secret)
+		front_token_make(front->token);
 	int r = listener_open(&listening, &front->listener, err);
 	if (r < 0) {
 		free(front);
@@ -138,4 +124,9 @@ void front_free(struct front *front)
 uint16_t front_port(const struct front *front)
 {
 	return listener_port(front->listener);
+}
+
+const char *front_token(const struct front *front)
+{
+	return *front->token ? front->token : NULL;
 }

@@ -3,9 +3,11 @@
  * itself or carries requests on to a program that knows nothing of who may ask it.
  *
  * Before anybody is asked, refused are: connections of other users of this machine but root, where
- * the system tells whose they are (os_peer_uid; where it does not, as with -Dos=portable, a random
- * path is all that keeps them away); a Host but localhost, a name below it, 127.0.0.1 and [::1],
- * with the front's own port (DNS rebinding); Sec-Fetch-Site: cross-site, except for a page that is
+ * the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable, requests
+ * without the front's token (net/front_token.h), with 407 to who takes it for a proxy and else with
+ * 403, and the URL that has it leads to the same one without it, with a cookie; a Host but
+ * localhost, a name below it, 127.0.0.1 and [::1], with the front's own port (DNS rebinding);
+ * Sec-Fetch-Site: cross-site, except for a page that is
  * opened by GET, not in a frame, from another name of this machine with that port (Referer: links
  * between runs, so the page with the links needs Referrer-Policy: origin); an Origin of another
  * scheme, host or port than Host has, on upgrades and on every method but GET and HEAD, and such an
@@ -64,6 +66,7 @@ struct front_options {
 	/* What is wrong, for -v: one sentence; or NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
+	bool has_secret; /* request looks for a secret of its own: no token */
 };
 
 struct front;
@@ -73,6 +76,8 @@ int front_open(const struct front_options *options, struct front **ret, struct e
 void front_free(struct front *front);
 AUTO_POINTER(struct front, front_free)
 uint16_t front_port(const struct front *front);
+/* What its URLs need; NULL: nothing. It lives as long as the front. */
+const char *front_token(const struct front *front);
 
 /* gone: the other side has left before the answer was whole, or has ended its direction: whoever
  * does that waits for no answer. */

@@ -196,12 +196,15 @@ static void add_text(struct buf *out, const char *text)
 	}
 }
 
-static void write_page(
-	struct front_exchange *exchange, int status, const char *what, const char *hint)
+/* header: one more field, or NULL. */
+static void write_page(struct front_exchange *exchange, int status, const char *header,
+	const char *what, const char *hint)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_BUF struct buf page = {0};
 
+	if (header)
+		strv_add(&headers, header);
 	strv_add(&headers, "Content-Type: text/html; charset=utf-8");
 	strv_add(&headers, "Cache-Control: no-store");
 	strv_add(&headers, "Content-Security-Policy: default-src 'none'; base-uri 'none'; "
@@ -223,7 +226,13 @@ static void write_page(
 
 void front_page(struct front_exchange *exchange, int status, const char *what, const char *hint)
 {
-	write_page(exchange, status, what, hint);
+	write_page(exchange, status, NULL, what, hint);
+	front_exchange_end(exchange, false);
+}
+
+void front_challenge(struct front_exchange *exchange, const char *what)
+{
+	write_page(exchange, 407, "Proxy-Authenticate: Basic realm=\"dlrun\"", what, NULL);
 	front_exchange_end(exchange, false);
 }
 
@@ -232,7 +241,7 @@ static bool refuse_origin(struct front_exchange *exchange)
 {
 	if (exchange->is_origin_right)
 		return false;
-	write_page(exchange, 403, "a page of another origin has asked for this", NULL);
+	write_page(exchange, 403, NULL, "a page of another origin has asked for this", NULL);
 	exchange->mode = FRONT_MODE_NONE;
 	return true;
 }

@@ -307,6 +307,7 @@ static int take_authority(const struct reading *reading, const char *host)
 	char *path = mem_printf("%s%s", authority[len] == '/' ? "" : "/", authority + len);
 	free(head->target);
 	head->target = path;
+	head->is_absolute = true;
 	return 0;
 }
 

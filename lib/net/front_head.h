@@ -23,6 +23,7 @@ enum front_body { FRONT_BODY_NONE, FRONT_BODY_LENGTH, FRONT_BODY_CHUNKED, FRONT_
 struct front_head {
 	/* Of a request. */
 	char *method, *target;
+	bool is_absolute; /* target came as a URL: the client takes this server for its proxy */
 	/* Of an answer. */
 	int status;
 	struct strv headers; /* "name: value", names in lower case, in order */

@@ -27,6 +27,7 @@ static const struct {
 	{403, "Forbidden"},
 	{404, "Not Found"},
 	{405, "Method Not Allowed"},
+	{407, "Proxy Authentication Required"},
 	{408, "Request Timeout"},
 	{409, "Conflict"},
 	{410, "Gone"},

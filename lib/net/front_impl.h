@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "net/front.h"
 #include "net/front_head.h"
+#include "net/front_token.h"
 #include "net/listen.h"
 #include "net/pump.h"
 
@@ -127,6 +128,8 @@ struct front {
 	struct front_tunnel *tunnels;
 	size_t n; /* of both */
 	bool is_held;
+	bool knows_peers;             /* the system tells whose connections are */
+	char token[FRONT_TOKEN_SIZE]; /* else, where it has no secret; or empty */
 };
 
 /* front.c */
@@ -134,6 +137,12 @@ void front_notice(const struct front *front, const char *format, ...) ERR_PRINTF
 void front_count_less(struct front *front);
 /* A connection may give way. */
 void front_has_idle(struct front *front);
+
+/* front_peer.c */
+/* Whether the system tells of every family whose connections are. */
+bool front_peers_are_known(void);
+/* Where it does tell of others, it has to tell of each. */
+bool front_peer_is_welcome(const struct front *front, int fd, const char *peer);
 
 /* front_conn.c */
 void front_conn_new(struct front *front, int fd);
@@ -155,6 +164,8 @@ void front_exchange_end(struct front_exchange *exchange, bool is_cut);
 void front_exchange_done(struct front_exchange *exchange);
 /* front_refuse from within: the caller of the front does not have the exchange any more. */
 void front_page(struct front_exchange *exchange, int status, const char *what, const char *hint);
+/* The same of status 407. */
+void front_challenge(struct front_exchange *exchange, const char *what);
 
 /* front_carry.c: whether something was done. */
 bool front_carry_step(struct front_conn *conn);

@@ -50,13 +50,63 @@ static void refuse_origin(struct front_exchange *exchange)
 		"paste the address into the address bar of the browser");
 }
 
+/* To the same URL without the token, which the cookie stands for from then on. The name is written
+ * out: a path may begin with "//", and would be one. */
+static void redirect(struct front_exchange *exchange, const char *host)
+{
+	const struct front *front = exchange->conn->front;
+	const struct front_head *head = &exchange->head;
+	AUTO_FREE char *cookie = front_token_cookie(front->token, host, front_port(front));
+	AUTO_STRV struct strv headers = {0};
+
+	strv_addf(&headers, "Location: http://%s%s", field_find(&head->headers, "host"),
+		head->target);
+	strv_addf(&headers, "Set-Cookie: %s", cookie);
+	strv_add(&headers, "Cache-Control: no-store");
+	/* A link that leads here over another name of this machine is still one from there. */
+	strv_add(&headers, "Referrer-Policy: origin");
+	front_answer(exchange, 307, &headers, "", 0);
+}
+
+static void refuse_token(struct front_exchange *exchange)
+{
+	front_notice(exchange->conn->front, "a request without the token is refused");
+	if (is_connect(exchange) || exchange->head.is_absolute) {
+		exchange->closes = true;
+		front_challenge(exchange, "this proxy needs a token as its password: take the "
+					  "address that dlrun has printed where it was started");
+	} else {
+		refuse(exchange,
+			"this address needs a token: open the URL that dlrun has printed where it "
+			"was started",
+			NULL);
+	}
+}
+
+/* Whether the request goes on; else it is answered. */
+static bool check_token(struct front_exchange *exchange, const char *host)
+{
+	const struct front *front = exchange->conn->front;
+	struct front_proof proof;
+
+	if (!front_token(front))
+		return true;
+	front_token_take(front->token, host, front_port(front), &exchange->head, &proof);
+	/* No WebSocket follows where it is led to. */
+	bool is_led = proof.was_in_url && !exchange->head.is_upgrade;
+	if (is_led && (proof.url_is_right || proof.field_is_right))
+		redirect(exchange, host);
+	else if (!proof.field_is_right)
+		refuse_token(exchange);
+	return proof.field_is_right && !is_led;
+}
+
 static void ask(struct front_exchange *exchange)
 {
 	struct front *front = exchange->conn->front;
 	const struct front_head *head = &exchange->head;
 	char host[FRONT_HOST_MAX];
 	struct front_request request = {.method = head->method,
-		.target = head->target,
 		.host = host,
 		.headers = &head->headers,
 		.is_connect = is_connect(exchange),
@@ -64,12 +114,17 @@ static void ask(struct front_exchange *exchange)
 
 	if (!find_host(exchange, host, &request.port)) {
 		refuse_host(exchange);
-	} else if (!front_origin_is_right(head, true)) {
-		refuse_origin(exchange);
-	} else {
-		exchange->is_origin_right = front_origin_is_right(head, false);
-		front->options.request(front->options.ctx, exchange, &request);
+		return;
 	}
+	if (!front_origin_is_right(head, true)) {
+		refuse_origin(exchange);
+		return;
+	}
+	exchange->is_origin_right = front_origin_is_right(head, false);
+	if (!check_token(exchange, host))
+		return;
+	request.target = head->target;
+	front->options.request(front->options.ctx, exchange, &request);
 }
 
 static void begin(struct front_conn *conn)

@@ -201,7 +201,7 @@ static void answer_index(struct ask *ask)
 	AUTO_BUF struct buf page;
 
 	buf_init(&page, PROXY_PAGE_MAX);
-	proxy_page_index(&proxy->listed, proxy->listed_cut, proxy->port, clock_wall_ms(), &page);
+	proxy_page_index(&proxy->listed, proxy->listed_cut, &proxy->here, clock_wall_ms(), &page);
 	ask_page(ask, &page, NULL);
 }
 
@@ -299,7 +299,7 @@ static void redirect_to_run(struct ask *ask, const char *run)
 	}
 	memcpy(name.run, id, strlen(id) + 1);
 	buf_init(&url, URL_MAX);
-	proxy_url_add(&name, ask->proxy->port, &url);
+	proxy_url_add(&name, &ask->proxy->here, "/", &url);
 	ask_redirect(ask, url.data);
 }
 
@@ -367,8 +367,7 @@ static bool redirect_to_whole(struct ask *ask)
 		return false;
 	memcpy(whole.run, ask->place->id, sizeof(whole.run));
 	buf_init(&url, FRONT_HEAD_MAX);
-	proxy_url_add(&whole, ask->proxy->port, &url);
-	buf_adds(&url, ask->target + 1);
+	proxy_url_add(&whole, &ask->proxy->here, ask->target, &url);
 	ask_redirect(ask, url.data);
 	return true;
 }
@@ -560,7 +559,7 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 		r = front_open(&front, &proxy.front, err);
 	if (r < 0)
 		return r;
-	proxy.port = front_port(proxy.front);
-	options->listening(options->ctx, proxy.port);
+	proxy.here = (struct proxy_here){front_port(proxy.front), front_token(proxy.front)};
+	options->listening(options->ctx, &proxy.here);
 	return serve(&proxy, err);
 }

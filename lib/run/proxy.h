@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "run/proxy_name.h"
 #include "run/session.h"
 
 enum {
@@ -24,7 +25,7 @@ struct proxy_options {
 	uint16_t port; /* 0: any */
 	bool is_exact; /* else the next one that is free */
 	/* It listens there. */
-	void (*listening)(void *ctx, uint16_t port);
+	void (*listening)(void *ctx, const struct proxy_here *here);
 	/* What becomes of connections to runs: one sentence. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;

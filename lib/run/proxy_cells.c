@@ -67,24 +67,43 @@ void cell_state(struct buf *out, const struct run *run, int64_t now_ms)
 	html_addf(out, "<span class=\"%s\">%s</span>", run_state_name(run_state(run)), state);
 }
 
-char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, uint16_t here)
+static void name_of(
+	const struct run *run, enum proxy_kind kind, uint16_t port, struct proxy_name *ret)
 {
-	struct proxy_name name = {.kind = kind, .port = port};
+	*ret = (struct proxy_name){.kind = kind, .port = port};
+	memcpy(ret->run, run_id(run), strnlen(run_id(run), sizeof(ret->run) - 1));
+}
+
+char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const char *target,
+	const struct proxy_here *here)
+{
+	struct proxy_name name;
 	AUTO_BUF struct buf url = {0};
 
-	memcpy(name.run, run_id(run), strnlen(run_id(run), sizeof(name.run) - 1));
-	buf_init(&url, URL_MAX);
-	proxy_url_add(&name, here, &url);
+	name_of(run, kind, port, &name);
+	buf_init(&url, URL_MAX + strlen(target));
+	proxy_url_add(&name, here, target, &url);
 	return buf_take(&url);
 }
 
-void cell_ports(struct buf *out, const struct run *run, uint16_t here)
+char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here)
+{
+	struct proxy_name name;
+	AUTO_BUF struct buf origin = {0};
+
+	name_of(run, kind, 0, &name);
+	buf_init(&origin, URL_MAX);
+	proxy_origin_add(&name, here, &origin);
+	return buf_take(&origin);
+}
+
+void cell_ports(struct buf *out, const struct run *run, const struct proxy_here *here)
 {
 	struct ports ports;
 
 	ports_from_json(json_get(run->doc, "ports"), &ports);
 	for (size_t i = 0; i < ports.n; i++) {
-		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], here);
+		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], "/", here);
 
 		html_addf(out, "<a href=\"%s\">", url);
 		buf_addf(out, "%u</a> ", ports.v[i]);

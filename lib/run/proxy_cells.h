@@ -20,9 +20,12 @@ void cell_short(struct buf *out, const char *text);
 void cell_add(struct buf *out, const char *class, const char *text);
 /* The state in its colour. */
 void cell_state(struct buf *out, const struct run *run, int64_t now_ms);
-/* The URL of what a run has: here is the port of the proxy. The caller frees. */
-char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, uint16_t here);
+/* The URL of what a run has; target: path and query. The caller frees. */
+char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const char *target,
+	const struct proxy_here *here);
+/* Its origin, as a policy names it. The caller frees. */
+char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here);
 /* Links to the ports that the run's user has named. */
-void cell_ports(struct buf *out, const struct run *run, uint16_t here);
+void cell_ports(struct buf *out, const struct run *run, const struct proxy_here *here);
 
 #endif

@@ -17,7 +17,7 @@ struct proxy {
 	const struct proxy_options *options;
 	struct loop *loop;
 	struct front *front;
-	uint16_t port;
+	struct proxy_here here;
 	struct place *places;
 	size_t n_places;
 	struct ask *waiting; /* until their runs have been looked at */

@@ -120,10 +120,10 @@ static void add_cells(struct buf *out, const struct run *run, const struct facts
 }
 
 static void add_row(struct buf *out, const struct run *run, const struct facts *params,
-	const struct facts *metrics, uint16_t here, int64_t now_ms)
+	const struct facts *metrics, const struct proxy_here *here, int64_t now_ms)
 {
 	static const char *const columns[] = {"age", "duration", "target"};
-	AUTO_FREE char *url = cell_url(run, PROXY_RUN, 0, here);
+	AUTO_FREE char *url = cell_url(run, PROXY_RUN, 0, "/", here);
 
 	html_addf(out, "<tr><td><a href=\"%s\">%s</a></td><td>", url, run_id(run));
 	cell_state(out, run, now_ms);
@@ -148,7 +148,8 @@ static void add_rest(struct buf *out, const struct facts *facts, const char *wha
 			facts->list.n - PROXY_COLUMNS_MAX, what);
 }
 
-static void add_table(struct buf *out, const struct run_list *runs, uint16_t here, int64_t now_ms)
+static void add_table(
+	struct buf *out, const struct run_list *runs, const struct proxy_here *here, int64_t now_ms)
 {
 	AUTO(facts_done)
 	struct facts params = {.member = "params"}, metrics = {.member = "metrics"};
@@ -183,8 +184,17 @@ void proxy_page_sort(struct run_list *runs)
 	*runs = sorted;
 }
 
-void proxy_page_index(
-	const struct run_list *runs, bool is_cut, uint16_t here, int64_t now_ms, struct buf *out)
+/* The URL of a port of any run, of which only what stands in front of the id is given. */
+static void add_form(struct buf *out, const char *front, const struct proxy_here *here)
+{
+	html_addf(out, "<code>http://%s.RUN.localhost:", front);
+	buf_addf(out, "%u/", here->port);
+	proxy_query_add(here, out);
+	buf_adds(out, "</code>");
+}
+
+void proxy_page_index(const struct run_list *runs, bool is_cut, const struct proxy_here *here,
+	int64_t now_ms, struct buf *out)
 {
 	size_t live = 0;
 
@@ -201,12 +211,11 @@ void proxy_page_index(
 			"<p class=\"note\">The newest %zu and all that go on; others: "
 			"<code>dlrun ps -a</code></p>\n",
 			runs->n);
-	buf_addf(out,
-		"<p class=\"note\">Any port of a run that goes on: "
-		"<code>http://6006.RUN.localhost:%u/</code>, of its rank 1: "
-		"<code>http://6006.r1.RUN.localhost:%u/</code> &middot; "
-		"<a href=\"/runs.json\">as JSON</a></p>\n",
-		here, here);
+	buf_adds(out, "<p class=\"note\">Any port of a run that goes on: ");
+	add_form(out, "6006", here);
+	buf_adds(out, ", of its rank 1: ");
+	add_form(out, "6006.r1", here);
+	buf_adds(out, " &middot; <a href=\"/runs.json\">as JSON</a></p>\n");
 	html_end(out);
 }
 

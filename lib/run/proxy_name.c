@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/mem.h"
 #include "base/str.h"
+#include "net/front_token.h"
+#include "net/url.h"
 
 enum { PORT_MAX = 65535, LABELS_MAX = 4, HOST_MAX = 253 };
 
@@ -122,9 +125,33 @@ void proxy_name_add(const struct proxy_name *name, struct buf *out)
 	buf_adds(out, "localhost");
 }
 
-void proxy_url_add(const struct proxy_name *name, uint16_t here, struct buf *out)
+void proxy_origin_add(const struct proxy_name *name, const struct proxy_here *here, struct buf *out)
 {
 	buf_adds(out, "http://");
 	proxy_name_add(name, out);
-	buf_addf(out, ":%u/", here);
+	buf_addf(out, ":%u", here->port);
+}
+
+void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here, const char *target,
+	struct buf *out)
+{
+	char token[FRONT_TOKEN_SIZE];
+	AUTO_BUF struct buf host = {0};
+
+	proxy_origin_add(name, here, out);
+	if (!here->token) {
+		buf_adds(out, target);
+		return;
+	}
+	buf_init(&host, HOST_MAX);
+	proxy_name_add(name, &host);
+	front_token_of(here->token, host.data, token);
+	AUTO_FREE char *whole = url_add_param(target, FRONT_TOKEN_PARAM, token);
+	buf_adds(out, whole);
+}
+
+void proxy_query_add(const struct proxy_here *here, struct buf *out)
+{
+	if (here->token)
+		buf_addf(out, "?%s=%s", FRONT_TOKEN_PARAM, here->token);
 }

@@ -35,7 +35,19 @@ struct proxy_name {
 int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err);
 /* The one way to write it: rank 0 is left out, PROXY_INDEX is "localhost". */
 void proxy_name_add(const struct proxy_name *name, struct buf *out);
-/* The same as a URL of that port here: "http://6006.a-22222.localhost:8470/". */
-void proxy_url_add(const struct proxy_name *name, uint16_t here, struct buf *out);
+
+/* The proxy itself: its port, and the token that URLs need (front_token), or NULL. */
+struct proxy_here {
+	uint16_t port;
+	const char *token;
+};
+/* "http://6006.a-22222.localhost:8470". */
+void proxy_origin_add(
+	const struct proxy_name *name, const struct proxy_here *here, struct buf *out);
+/* The URL of a path (and query) from "/" on, with the token of that name alone. */
+void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here, const char *target,
+	struct buf *out);
+/* What a URL of any name needs behind its "/": "?dlrun_token=…", or nothing. */
+void proxy_query_add(const struct proxy_here *here, struct buf *out);
 
 #endif

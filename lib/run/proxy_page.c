@@ -96,10 +96,12 @@ static void add_ports(struct buf *out, const struct proxy_page_run *page)
 	cell_ports(out, page->run, page->here);
 	html_addf(out, "<span class=\"note\">any other: <code>http://PORT.%s.localhost:",
 		run_id(page->run));
-	buf_addf(out, "%u/</code></span></p>\n", page->here);
+	buf_addf(out, "%u/", page->here->port);
+	proxy_query_add(page->here, out);
+	buf_adds(out, "</code></span></p>\n");
 }
 
-char *proxy_page_ports(const struct run *run, uint16_t here)
+char *proxy_page_ports(const struct run *run, const struct proxy_here *here)
 {
 	AUTO_BUF struct buf urls = {0};
 	struct ports ports;
@@ -109,7 +111,7 @@ char *proxy_page_ports(const struct run *run, uint16_t here)
 		return NULL;
 	buf_init(&urls, URLS_MAX);
 	for (size_t i = 0; i < ports.n; i++) {
-		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], here);
+		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], "/", here);
 		buf_addf(&urls, "%s%s", i ? "  " : "", url);
 	}
 	return buf_take(&urls);
@@ -175,31 +177,32 @@ static void choose(const struct outputs_files *files, bool text, struct shown_li
 		ret->n = PROXY_PREVIEWS;
 }
 
-static char *file_url(const char *base, const char *path)
+static char *file_url(const struct proxy_page_run *page, const struct outputs_file *file)
 {
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf target = {0};
 
-	buf_init(&url, PROXY_PAGE_MAX);
-	buf_adds(&url, base);
-	html_path(&url, path);
-	return buf_take(&url);
+	buf_init(&target, PROXY_PAGE_MAX);
+	buf_addc(&target, '/');
+	html_path(&target, file->path);
+	return cell_url(page->run, PROXY_FILES, 0, target.data, page->here);
 }
 
-static void add_preview(struct buf *out, const struct shown *shown, const char *base)
+static void add_preview(
+	struct buf *out, const struct proxy_page_run *page, const struct shown *shown)
 {
 	static const char *const markup[] = {
 		[PROXY_IMAGE] = "<a href=\"%s\"><img loading=\"lazy\" alt=\"\" src=\"%s\"></a>",
 		[PROXY_VIDEO] = "<video controls preload=\"metadata\" src=\"%s\"></video>",
 		[PROXY_AUDIO] = "<audio controls preload=\"none\" src=\"%s\"></audio>",
 	};
-	AUTO_FREE char *url = file_url(base, shown->file->path);
+	AUTO_FREE char *url = file_url(page, shown->file);
 
 	buf_adds(out, "<figure>");
 	html_addf(out, markup[shown->show], url, url);
 	html_addf(out, "<figcaption>%s</figcaption></figure>\n", shown->file->path);
 }
 
-static void add_previews(struct buf *out, const struct proxy_page_run *page, const char *base)
+static void add_previews(struct buf *out, const struct proxy_page_run *page)
 {
 	struct shown_list shown = {0};
 
@@ -207,19 +210,19 @@ static void add_previews(struct buf *out, const struct proxy_page_run *page, con
 	if (shown.n)
 		buf_adds(out, "<div class=\"shown\">\n");
 	vec_foreach (struct shown, one, &shown)
-		add_preview(out, one, base);
+		add_preview(out, page, one);
 	if (shown.n)
 		buf_adds(out, "</div>\n");
 	vec_done(&shown);
 }
 
-static void add_texts(struct buf *out, const struct proxy_page_run *page, const char *base)
+static void add_texts(struct buf *out, const struct proxy_page_run *page)
 {
 	struct shown_list shown = {0};
 
 	choose(page->files, true, &shown);
 	vec_foreach (struct shown, one, &shown) {
-		AUTO_FREE char *url = file_url(base, one->file->path);
+		AUTO_FREE char *url = file_url(page, one->file);
 		html_addf(out,
 			"<details><summary>%s</summary><iframe sandbox=\"\" loading=\"lazy\" "
 			"referrerpolicy=\"origin\" src=\"%s\"></iframe></details>\n",
@@ -228,9 +231,10 @@ static void add_texts(struct buf *out, const struct proxy_page_run *page, const 
 	vec_done(&shown);
 }
 
-static void add_file(struct buf *out, const struct outputs_file *file, const char *base)
+static void add_file(
+	struct buf *out, const struct proxy_page_run *page, const struct outputs_file *file)
 {
-	AUTO_FREE char *url = file_url(base, file->path);
+	AUTO_FREE char *url = file_url(page, file);
 	char size[16], time[CLOCK_TEXT_SIZE];
 
 	clock_format(file->mtime_ns / 1000000, time);
@@ -240,13 +244,13 @@ static void add_file(struct buf *out, const struct outputs_file *file, const cha
 		url, file->path, str_size(file->size, size), time);
 }
 
-static void add_list(struct buf *out, const struct proxy_page_run *page, const char *base)
+static void add_list(struct buf *out, const struct proxy_page_run *page)
 {
 	size_t n = page->files->n < PROXY_FILES_SHOWN ? page->files->n : PROXY_FILES_SHOWN;
 
 	buf_adds(out, "<div class=\"scroll\"><table>\n");
 	for (size_t i = 0; i < n; i++)
-		add_file(out, &page->files->v[i], base);
+		add_file(out, page, &page->files->v[i]);
 	buf_adds(out, "</table></div>\n");
 	if (n < page->files->n || page->files_cut)
 		buf_addf(out, "<p class=\"note\">%zu of %s%zu files</p>\n", n,
@@ -269,16 +273,14 @@ static void add_summary(struct buf *out, const struct proxy_page_run *page)
 
 static void add_files(struct buf *out, const struct proxy_page_run *page)
 {
-	AUTO_FREE char *base = cell_url(page->run, PROXY_FILES, 0, page->here);
-
 	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
 	add_summary(out, page);
 	if (page->files->n && !page->is_far) {
-		add_previews(out, page, base);
-		add_texts(out, page, base);
+		add_previews(out, page);
+		add_texts(out, page);
 	}
 	if (page->files->n)
-		add_list(out, page, base);
+		add_list(out, page);
 	else if (page->is_far)
 		buf_adds(out,
 			"<p><a href=\"/?files\">look into its storage</a> <span class=\"note\">"
@@ -297,7 +299,9 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	int64_t now_ms = clock_wall_ms();
 
 	html_begin(out, run_id(run), is_live && page->is_watched ? PROXY_WATCH_S : 0);
-	buf_addf(out, "<p><a href=\"http://localhost:%u/\">all runs</a>", page->here);
+	buf_adds(out, "<p><a href=\"");
+	proxy_url_add(&(struct proxy_name){.kind = PROXY_INDEX}, page->here, "/", out);
+	buf_adds(out, "\">all runs</a>");
 	if (is_live)
 		buf_adds(out, page->is_watched ? " &middot; <a href=\"/\">keep it as it is</a>"
 					       : " &middot; <a href=\"/?watch\">watch</a>");

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "run/outputs.h"
+#include "run/proxy_name.h"
 #include "run/run.h"
 
 enum {
@@ -27,16 +28,16 @@ enum {
 
 /* Runs that go on first, else in the order that they have. */
 void proxy_page_sort(struct run_list *runs);
-/* here: the port of the proxy. is_cut: there are older ones. Parameters only where runs differ. */
-void proxy_page_index(
-	const struct run_list *runs, bool is_cut, uint16_t here, int64_t now_ms, struct buf *out);
+/* is_cut: there are older ones. Parameters only where runs differ. */
+void proxy_page_index(const struct run_list *runs, bool is_cut, const struct proxy_here *here,
+	int64_t now_ms, struct buf *out);
 /* dlrun/runs/v1 (cli.md). */
 void proxy_page_json(const struct run_list *runs, struct buf *out);
 
 struct proxy_page_run {
 	const struct run *run;
 	const char *why, *why_hint; /* a sentence, and what to do or "" */
-	uint16_t here;
+	const struct proxy_here *here;
 	bool is_watched; /* the page is loaded again by itself */
 	const char *log; /* the end of it, any bytes */
 	size_t log_len;
@@ -51,6 +52,6 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out);
 
 /* Names of the program's ports that its user gave, as URLs, or NULL: for pages that say why a port
  * is not there. The caller frees. */
-char *proxy_page_ports(const struct run *run, uint16_t here);
+char *proxy_page_ports(const struct run *run, const struct proxy_here *here);
 
 #endif

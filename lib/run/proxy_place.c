@@ -302,7 +302,7 @@ static void on_why(void *ctx, char **ret_what, char **ret_hint)
 {
 	const struct place_port *port = ctx;
 	const struct place *place = port->place;
-	AUTO_FREE char *urls = proxy_page_ports(place_run(place), place->proxy->port);
+	AUTO_FREE char *urls = proxy_page_ports(place_run(place), &place->proxy->here);
 
 	*ret_what = mem_printf("port %u of %s: %s", port->port, place->id,
 		err_is_set(&port->fault) ? port->fault.message

@@ -11,7 +11,13 @@
 
 /* A window is read at once, so it is what may wait in memory for one who reads slowly; far away a
  * pod is started for each. */
-enum { WINDOW = 4 << 20, FAR_WINDOW = 64 << 20, LIVE_FRESH_MS = 2000, ENDED_FRESH_MS = 60 * 1000 };
+enum {
+	WINDOW = 4 << 20,
+	FAR_WINDOW = 64 << 20,
+	LIVE_FRESH_MS = 2000,
+	ENDED_FRESH_MS = 60 * 1000,
+	HINT_MAX = 512
+};
 
 /* One file, while it is looked for and read. */
 struct send {
@@ -56,16 +62,16 @@ static char *etag_of(const struct send *send)
 static void add_headers(const struct send *send, uint64_t n, struct strv *headers)
 {
 	const struct proxy_type *type = proxy_type_of(send->path);
-	uint16_t here = send->ask->proxy->port;
-	AUTO_FREE char *page = cell_url(place_run(send->place), PROXY_RUN, 0, here);
+	AUTO_FREE char *page =
+		cell_origin(place_run(send->place), PROXY_RUN, &send->ask->proxy->here);
 	AUTO_FREE char *etag = etag_of(send);
 
 	strv_addf(headers, "Content-Type: %s", type->mime);
 	strv_add(headers, "X-Content-Type-Options: nosniff");
 	strv_addf(headers,
 		"Content-Security-Policy: sandbox; default-src 'none'; img-src 'self'; "
-		"media-src 'self'; style-src 'unsafe-inline'; frame-ancestors %.*s",
-		(int)strlen(page) - 1, page);
+		"media-src 'self'; style-src 'unsafe-inline'; frame-ancestors %s",
+		page);
 	strv_add(headers, "Cross-Origin-Resource-Policy: same-site");
 	strv_add(headers, "Referrer-Policy: no-referrer");
 	strv_add(headers, "Cache-Control: no-cache");
@@ -227,9 +233,13 @@ static void on_list(void *ctx, int status, struct err *fault)
 	} else if (status < 0) {
 		ask_fail(send->ask, fault);
 	} else {
-		AUTO_FREE char *hint = mem_printf(
-			"http://localhost:%u/run/%s", send->ask->proxy->port, send->place->id);
-		ask_refuse(send->ask, 404, "the run has no such file", hint);
+		const struct proxy_name index = {.kind = PROXY_INDEX};
+		AUTO_FREE char *path = mem_printf("/run/%s", send->place->id);
+		AUTO_BUF struct buf hint = {0};
+
+		buf_init(&hint, HINT_MAX);
+		proxy_url_add(&index, &send->ask->proxy->here, path, &hint);
+		ask_refuse(send->ask, 404, "the run has no such file", hint.data);
 	}
 }
 

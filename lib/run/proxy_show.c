@@ -80,7 +80,7 @@ static void cut_text(struct show *show)
 /* page: all but why. */
 static void answer_page(struct ask *ask, struct proxy_page_run *page)
 {
-	AUTO_FREE char *url = cell_url(page->run, PROXY_FILES, 0, ask->proxy->port);
+	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &ask->proxy->here);
 	AUTO_BUF struct buf html, why, hint;
 
 	buf_init(&html, PROXY_PAGE_MAX);
@@ -89,10 +89,9 @@ static void answer_page(struct ask *ask, struct proxy_page_run *page)
 	run_why_said(&ask->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
 	page->why = why.data;
 	page->why_hint = hint.data;
-	page->here = ask->proxy->port;
+	page->here = &ask->proxy->here;
 	proxy_page_run(page, &html);
-	url[strlen(url) - 1] = '\0';
-	ask_page(ask, &html, url);
+	ask_page(ask, &html, files);
 }
 
 static void answer(struct show *show)

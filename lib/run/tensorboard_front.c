@@ -100,7 +100,8 @@ int tensorboard_front_open(const struct tensorboard_front_options *options,
 		.is_exact = options->port != 0,
 		.request = on_request,
 		.notice = on_notice,
-		.ctx = front};
+		.ctx = front,
+		.has_secret = true};
 
 	front->link = *options->link;
 	front->strip = options->strip;

@@ -309,11 +309,7 @@ void tensorboard_secret_make(char ret[static TENSORBOARD_SECRET_SIZE])
 bool tensorboard_secret_fits(const char *secret, const char *target)
 {
 	size_t len = TENSORBOARD_SECRET_SIZE - 1;
-	unsigned char differs = 0;
 
-	if (strlen(target) < len)
-		return false;
-	for (size_t i = 0; i < len; i++)
-		differs |= (unsigned char)(secret[i] ^ target[i]);
-	return differs == 0 && (!target[len] || target[len] == '/' || target[len] == '?');
+	return strlen(target) >= len && str_is_secret(target, secret, len) &&
+	       (!target[len] || target[len] == '/' || target[len] == '?');
 }

@@ -27,7 +27,8 @@ ENV = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 
 
 class Front:
-    """front_tool over a program; `address` is HOST:PORT, `said` what it has noticed."""
+    """front_tool over a program; `address` is HOST:PORT, `said` what it has noticed, `token` what it asks for where the system does not
+    tell whose a connection is, and `fields` what shows that, for the client that takes it for a proxy as for any other."""
 
     def __init__(self, w, port, *words):
         tool = Path(w.dlrun).parent / "tests/real/front_tool"
@@ -37,7 +38,11 @@ class Front:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([tool, str(port), *words], env={**w.env, **ENV}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=log)
-        self.port = int(self.process.stdout.readline())
+        port, _, token = self.process.stdout.readline().decode().strip().partition(" ")
+        self.port, self.token = int(port), token
+        self.fields = {"Proxy-Authorization": "Basic " + base64.b64encode(f"dlrun:{token}".encode()).decode()} if token else {}
+        # For curl of this test.
+        w.shown = [word for name, value in self.fields.items() for option in ("-H", "--proxy-header") for word in (option, f"{name}: {value}")]
         self.address = f"localhost:{self.port}"
 
     @property
@@ -156,7 +161,7 @@ def listener(w, serve=None):
 
 
 def curl(w, *argv, rc=0, **more):
-    done = w.command([needs("curl"), "-sS", "--noproxy", "", "--max-time", str(PATIENCE_S), *argv], **more)
+    done = w.command([needs("curl"), "-sS", "--noproxy", "", "--max-time", str(PATIENCE_S), *w.shown, *argv], **more)
     assert done.rc == rc, done
     return done
 
@@ -177,7 +182,7 @@ def rest_of(one):
 
 
 def head(front, line, *fields):
-    return "\r\n".join([line, f"Host: {front.address}", *fields, "", ""]).encode()
+    return "\r\n".join([line, f"Host: {front.address}", *(f"{k}: {v}" for k, v in front.fields.items()), *fields, "", ""]).encode()
 
 
 # --- what goes through
@@ -222,7 +227,7 @@ def test_old_programs(w):
             one.connect()
             own = one.sock
             for _ in range(300):
-                one.request("GET", "/close")
+                one.request("GET", "/close", headers=front.fields)
                 assert one.getresponse().read() == b"closed\n"
                 assert one.sock is own, "the connection was closed"
             one.close()
@@ -371,7 +376,8 @@ def refused(front, text):
     with front.connect() as one:
         # A refusal may come before all was sent.
         with contextlib.suppress(ConnectionError):
-            one.sendall(text.replace(b"@", front.address.encode()))
+            shown = "".join(f"{k}: {v}\r\n" for k, v in front.fields.items()).encode()
+            one.sendall(text.replace(b"Host: @\r\n", b"Host: @\r\n" + shown, 1).replace(b"@", front.address.encode()))
         answer, _ = rest_of(one)
     found = re.findall(rb"^HTTP/1.1 (\d+) ", answer, re.M)
     assert len(found) == 1 and 400 <= int(found[0]) <= 505, (text[:200], answer[:300])
@@ -410,8 +416,11 @@ def test_another_user(w):
     with listener(w) as (front, heard):
         setpriv = [needs("setpriv"), f"--reuid={OTHER}", "--regid=65534", "--clear-groups", "--"]
         for url in (f"http://127.0.0.1:{front.port}/own/hello", f"http://[::1]:{front.port}/own/hello"):
-            done = w.command([*setpriv, "curl", "-sS", "-g", "--noproxy", "*", "--max-time", "10", url], cwd="/")
-            assert done.rc in (52, 56) and done.out == "", done
+            done = w.command([*setpriv, "curl", "-sSi", "-g", "--noproxy", "*", "--max-time", "10", url], cwd="/")
+            if front.token:
+                assert done.out.startswith("HTTP/1.1 403 ") and "needs a token" in done.out, done
+            else:
+                assert done.rc in (52, 56) and done.out == "", done
         # One that has gone before anybody could ask for its name, so that the kernel knows no owner any more.
         send = ("import socket, sys\nfor _ in range(200):\n s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
                 " s.sendall(sys.argv[2].encode())\n s.close()\n")
@@ -425,7 +434,7 @@ def test_another_user(w):
         w.command([*setpriv, sys.executable, "-c", send, str(front.port), text], cwd="/")
         wait_for(lambda: status(w, f"http://{front.address}/own/hello") == 200, "an answer for this user")
         assert bytes(heard) == b"", bytes(heard[:300])
-        assert f"another user of this machine ({OTHER})" in front.said
+        assert ("a request without the token is refused" if front.token else f"another user of this machine ({OTHER})") in front.said
 
 
 def test_another_machine(w):
@@ -536,10 +545,10 @@ def test_many_at_once(w):
         for _ in range(12):
             n = dice.choice((0, 1, 65535, 65536, 131072, 200000, 700000, 3000000))
             if dice.random() < 0.5:
-                one.request("POST", "/", body=slowly(flood(n), dice), headers={"Content-Length": str(n)})
+                one.request("POST", "/", body=slowly(flood(n), dice), headers={"Content-Length": str(n), **front.fields})
                 found, wanted = one.getresponse().read(), hashlib.sha256(flood(n)).hexdigest().encode()
             else:
-                one.request("GET", f"/bytes/{n}")
+                one.request("GET", f"/bytes/{n}", headers=front.fields)
                 answer, found, wanted = one.getresponse(), b"", flood(n)
                 while piece := answer.read(dice.choice((1000, 65536, 1 << 20))):
                     found += piece

@@ -3,7 +3,8 @@
  *
  *	front_tool PROGRAM-PORT [STRIP]
  *
- * The port that it serves at is the first line on stdout. Paths from /own/ on are answered here:
+ * The port that it serves at is the first line on stdout, with the token behind a blank where one is
+ * needed. Paths from /own/ on are answered here:
  * /own/hello, /own/silence (never), /own/stream (10 pieces of 1 MiB, as there is room). Notices are
  * on stderr. It ends with its stdin.
  */
@@ -156,7 +157,8 @@ static int serve(struct tool *tool, struct err *err)
 	int r = front_open(&options, &tool->front, err);
 	if (r < 0)
 		return r;
-	printf("%u\n", front_port(tool->front));
+	const char *token = front_token(tool->front);
+	printf("%u%s%s\n", front_port(tool->front), token ? " " : "", token ? token : "");
 	fflush(stdout);
 	loop_add_fd(tool->loop, STDIN_FILENO, &ops, tool);
 	r = loop_run(tool->loop, err);

@@ -20,7 +20,7 @@ import zlib
 import sshsite
 from chromium import Chromium
 from harness import *  # noqa: F403
-from proxysite import SERVER, proxy
+from proxysite import SERVER, WebSocket, proxy
 from registries import free_port
 
 
@@ -77,7 +77,7 @@ def test_connect_by_curl(w):
     run, port = serving(w)
     with proxy(w) as p:
         for url in (f"http://{port}.{run}.localhost/x", f"http://{port}.{run}.localhost:1234/x", f"http://{run}.localhost:{port}/x"):
-            done = w.command(["curl", "-sS", "--proxytunnel", "-x", f"http://127.0.0.1:{p.port}", url])
+            done = w.command(["curl", "-sS", "--proxytunnel", "-x", f"http://dlrun:{p.token}@127.0.0.1:{p.port}", url])
             assert done.rc == 0 and done.out.startswith("one /x "), done
         status, line = p.tunnel(f"{port}.{run}.localhost:80")
         with line:
@@ -118,7 +118,7 @@ def test_pages_that_say_why(w):
             assert p.get(host).status == 404, host
         # The beginning of an id leads to the whole one.
         answer = p.get(f"{port}.needle.localhost", "/q?r=s")
-        assert answer.status == 307 and answer.headers["Location"] == f"http://{port}.{run}.localhost:{p.port}/q?r=s", answer
+        assert answer.status == 307 and p.plain(answer.headers["Location"]) == f"http://{port}.{run}.localhost:{p.port}/q?r=s", answer
         assert p.ask("POST", f"{port}.needle.localhost", "/", b"x").text == hashlib.sha256(b"x").hexdigest()
         w.ok("cancel", run)
         wait_for(lambda: p.get(f"{port}.{run}.localhost").status == 503, "the end of the run", 60)
@@ -185,13 +185,112 @@ def test_other_users_and_machines(w):
                 raise AssertionError(f"{address} answers")
     w.as_nobody()
     with proxy(w, "--port", "0", user=NOBODY, group=NOBODY, extra_groups=[]) as p:
+        if p.token:
+            raise Skip("the system does not tell whose a connection is: see test_without_the_token")
         ask = ["curl", "-sS", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", f"http://localhost:{p.port}/"]
         assert w.command(ask).out == "200"
-        done = subprocess.run(ask, capture_output=True, text=True, user=3999, group=3999, extra_groups=[], cwd="/")
-        if os.environ.get("DLRUN_OS") == "portable":
-            return
+        done = subprocess.run(ask, capture_output=True, text=True, user=OTHER, group=OTHER, extra_groups=[], cwd="/")
         assert done.returncode != 0 and done.stdout in ("", "000"), done
         assert w.command(ask).out == "200"
+
+
+OTHER = 3999  # nobody's uid
+WEBSOCKET = ["-H", "Connection: Upgrade", "-H", "Upgrade: websocket", "-H", "Sec-WebSocket-Version: 13", "-H", "Sec-WebSocket-Key: " + "A" * 22 + "=="]
+# A server that has written a text, too.
+WRITER = SERVER.replace("server = Server(", "open(os.environ['DLRUN_OUTPUT_DIR'] + '/t.txt', 'w').write('text')\nserver = Server(")
+
+
+def asked(*argv):
+    """(status, what came) of curl by another user, if there can be one."""
+    who = {"user": OTHER, "group": OTHER, "extra_groups": []} if os.getuid() == 0 else {}
+    done = subprocess.run(["curl", "-sSi", "-m", "20", *argv], capture_output=True, text=True, cwd="/", env={"PATH": os.environ["PATH"]}, **who)
+    found = re.search(r"^HTTP/1.1 (\d+)", done.stdout)
+    return int(found[1]) if found else done.stderr, done.stdout
+
+
+@contextlib.contextmanager
+def without_names(w):
+    """(a proxy where the system does not tell whose a connection is, a run, its port)."""
+    if os.environ.get("DLRUN_OS") != "portable":
+        raise Skip("for a build that cannot know whose a connection is")
+    w.repo({"server.py": WRITER})
+    run, port = serving(w, "--port", "7001")
+    with proxy(w) as p:
+        yield p, run, port
+
+
+def test_without_the_token(w):
+    """Whatever is asked, nothing is told, and the program is not asked."""
+    with without_names(w) as (p, run, port):
+        host, here = f"{port}.{run}.localhost", f"127.0.0.1:{p.port}"
+        wrong = ("", "0" * 32, *((p.token[:-1], f"{p.token}0", p.token.upper() + "x") if p.token else ()))
+        for url in (f"localhost:{p.port}/", f"localhost:{p.port}/runs.json", f"localhost:{p.port}/run/{run}", f"{run}.localhost:{p.port}/",
+                    f"files.{run}.localhost:{p.port}/t.txt", f"{host}:{p.port}/x", f"{here}/", f"nobody-22222.localhost:{p.port}/"):
+            for more in ([], *[["-b", f"dlrun-token-{p.port}={value}"] for value in (*wrong, p.token)], ["-X", "POST", "-d", "x"], WEBSOCKET,
+                         ["-u", f"dlrun:{p.token}"]):
+                status, text = asked(*more, f"http://{url}")
+                assert status == 403 and "open the URL that dlrun has printed" in text, (url, more, status, text)
+                assert run not in text and str(p.token) not in text, text
+            for value in wrong:
+                status, text = asked(f"http://{url}?dlrun_token={value}")
+                assert status == 403 and "Set-Cookie" not in text, (url, value, status, text)
+                for tunnel in ([], ["-p"]):
+                    status, text = asked(*tunnel, "-x", f"http://dlrun:{value}@{here}", f"http://{url}")
+                    assert status == 407 and 'Proxy-Authenticate: Basic realm="dlrun"' in text, (url, value, status, text)
+        status, text = asked("-p", "-x", f"http://{here}", f"http://{host}/")
+        assert status == 407, (status, text)
+
+
+def test_with_the_token(w):
+    """Once by a URL, then by its cookie, or as a proxy; and nothing of it reaches the program."""
+    with without_names(w) as (p, run, port):
+        host, cookie = f"{port}.{run}.localhost", f"dlrun-token-{p.port}"
+        kept = {}
+        for name, path, wanted in (("localhost", "/", run), (f"{run}.localhost", "/", "t.txt"), (f"files.{run}.localhost", "/t.txt", "text"),
+                                   (host, "/x?a=b", "one /x?a=b "), ("127.0.0.1", "/runs.json", run)):
+            url = f"http://{name}:{p.port}{path}"
+            status, text = asked(f"{url}{'&' if '?' in path else '?'}dlrun_token={p.token}")
+            assert status == 307 and f"\nLocation: {url}\n" in text and "HttpOnly; SameSite=Lax" in text and "Domain" not in text, text
+            kept[name] = re.search(rf"^Set-Cookie: ({cookie}=[0-9a-f]{{32}}); Path=/;", text, re.M)[1]
+            status, text = asked("-b", f"a=b; {kept[name]}", url)
+            assert status == 200 and wanted in text, (url, text)
+            # The token of all names is on the pages of dlrun alone, as the form of what others are called.
+            assert text.count(p.token) == (2 if path == "/" and name == "localhost" else 1 if path == "/" else 0), text
+        assert len(set(kept.values())) == len(kept)
+        for name, other in ((host, "localhost"), ("localhost", host)):
+            assert asked("-b", kept[other], f"http://{name}:{p.port}/")[0] == 403, (name, other)
+        # Links lead to where they say, with a token of theirs.
+        page = html.unescape(asked("-b", kept["localhost"], f"http://localhost:{p.port}/")[1])
+        links = re.findall(r'href="(http://[^"]*)"', page)
+        assert f"http://7001.{run}.localhost:{p.port}/" in {link.partition("?")[0] for link in links}, links
+        assert all(asked(link.partition("#")[0])[0] == 307 for link in links), links
+        # What the program sees.
+        for more in (["-b", f"a=b; {kept[host]}; dlrun-token-1=x; c=d"], ["-x", f"http://any:{p.token}@127.0.0.1:{p.port}", "-b", "a=b; c=d"],
+                     ["-p", "-x", f"http://any:{p.token}@127.0.0.1:{p.port}", "-b", "a=b; c=d"]):
+            status, text = asked(*more, f"http://{host}:{p.port}/seen?q=1")
+            assert status == 200, (more, text)
+            seen = text.rpartition("/seen?q=1\n")[2].lower()
+            assert "cookie: a=b; c=d\n" in seen and "token" not in seen and "authorization" not in seen, text
+        for name, path in ((f"{port}.needle.localhost", ""), (host, "")):
+            status, text = asked("-X", "POST", "-d", "x", "-b", kept[host], f"http://{name}:{p.port}/{path}")
+            assert status == (200 if name == host else 403), text
+        # WebSocket, by its cookie.
+        with contextlib.closing(WebSocket(p.connect(), f"{host}:{p.port}", "/", [("Cookie", kept[host])])) as ws:
+            assert ws.status == 101 and ws.ask(b"a") == b"one:a"
+        ws = WebSocket(p.connect(), f"{host}:{p.port}", f"/?dlrun_token={p.token}")
+        assert ws.status == 403
+        ws.close()
+        # Nobody else can read it where it is.
+        for file in ("cmdline", "environ"):
+            assert p.token.encode() not in Path(f"/proc/{p.process.pid}/{file}").read_bytes()
+        for file in w.state.rglob("*"):
+            assert not file.is_file() or p.token.encode() not in file.read_bytes(), file
+    with proxy(w, "--port", "0", "-v") as p:
+        asked(f"http://localhost:{p.port}/?dlrun_token={p.token}")
+        asked(f"http://localhost:{p.port}/?dlrun_token={p.token[:-1]}x")
+        # In its two notes; in no line of -v.
+        wait_for(lambda: "without the token" in p.said.read_text(), "the line of -v")
+        assert p.said.read_text().count(p.token[:-1]) == 2, p.said.read_text()
 
 
 HOSTILE = ["a\"><script>alert(1)</script>.png", "x\n\r\x1b]0;t\x07.txt", "ü%41&amp;.txt", "..a", " b ", "\u202egnp.exe", "#?.txt",
@@ -219,9 +318,10 @@ def test_what_a_program_has_written(w):
         for text in ("<script", "\x1b", "\u202e", "passwd", "fifo"):
             assert text not in page.text, text
         assert "&lt;script&gt;alert(1)&lt;/script&gt;^[]0;x^G" in page.text or "100%" in page.text
-        assert f'<img loading="lazy" alt="" src="http://files.{run}.localhost:{p.port}/img/one.png">' in page.text, page
+        plain = p.plain(page.text)
+        assert f'<img loading="lazy" alt="" src="http://files.{run}.localhost:{p.port}/img/one.png">' in plain, page
         host = f"files.{run}.localhost"
-        sources = set(re.findall(rf'(?:src|href)="http://{host}:{p.port}(/[^"]*)"', page.text))
+        sources = set(re.findall(rf'(?:src|href)="http://{host}:{p.port}(/[^"]*)"', plain))
         assert len(sources) == len(files), (len(sources), sources)
         found = {}
         for source in sources:
@@ -253,7 +353,7 @@ def test_what_a_program_has_written(w):
         # Who leaves in the middle does no harm.
         for _ in range(20):
             with p.connect() as line:
-                line.sendall(f"GET /video.mp4 HTTP/1.1\r\nHost: {host}:{p.port}\r\n\r\n".encode())
+                line.sendall(f"GET /video.mp4 HTTP/1.1\r\nHost: {host}:{p.port}\r\n{p.head}\r\n".encode())
                 assert line.recv(100)
         assert p.get(host, "/t.txt").body == files["t.txt"]
 
@@ -312,7 +412,7 @@ def test_the_first_page(w):
         assert sorted(r["id"] for r in p.runs()) == sorted([live, *ids])
         assert p.get("localhost", "/nothing").status == 404
         answer = p.get("localhost", f"/run/{live}")
-        assert answer.status == 307 and answer.headers["Location"] == f"http://{live}.localhost:{p.port}/", answer
+        assert answer.status == 307 and p.plain(answer.headers["Location"]) == f"http://{live}.localhost:{p.port}/", answer
         assert p.get("localhost", "/run/<script>").status == 404
         w.ok("rm", ids[0])
         wait_for(lambda: p.get(f"{ids[0]}.localhost").status == 404, "the removed run")
@@ -369,7 +469,8 @@ def test_in_a_browser(w):
     port = free_port()
     run, _ = serving(w, "-e", f"PORT={port}", "--port", str(port))
     with proxy(w) as p, Chromium(w.dir / "browser") as page:
-        page.open(f"http://localhost:{p.port}/")
+        page.open(f"http://localhost:{p.port}/{p.query}")
+        assert page.run("return location.href") == f"http://localhost:{p.port}/"
         assert page.run("return document.title") == "dlrun: runs"
         # Between names, which are different sites for the browser, by links.
         page.run(f"[...document.links].find(a => a.textContent == '{run}').click()")
@@ -386,6 +487,7 @@ def test_in_a_browser(w):
         wait_for(lambda: max(shades := page.shades("iframe")) - min(shades) > 120, "a text that stands out")
         page.run(f"[...document.links].find(a => a.textContent == '{port}').click()")
         page.wait_for("return document.body.textContent", lambda text: text.startswith(f"one / {port}.{run}.localhost"), "the program")
+        assert "token" not in page.run("return location.href + document.cookie + document.referrer")
         for name in ("page.html", "pic.svg"):
             page.open(f"http://files.{run}.localhost:{p.port}/{name}")
             assert page.run("return document.contentType") == "text/plain" and page.run("return document.title") != "owned"
@@ -475,7 +577,8 @@ def test_the_port_of_the_proxy(w):
         assert p.port == taken
     with proxy(w, "--port", "0", "--json") as p:
         said = json.loads(p.line)
-        assert said["schema"] == "dlrun/proxy/v1" and said["template"] == f"http://{{port}}.{{run}}.localhost:{p.port}/", said
+        assert said["schema"] == "dlrun/proxy/v1" and said["template"] == f"http://{{port}}.{{run}}.localhost:{p.port}/{p.query}", said
+        assert said["proxy"] == f"http://{f'dlrun:{p.token}@' if p.token else ''}127.0.0.1:{p.port}", said
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/silent":
             self.close_connection = True
             return
+        if self.path.startswith("/seen"):
+            return self.answer(f"{self.path}\\n{self.headers}".encode())
         if self.path == "/name":
             return self.answer(f"{self.headers['Host']} {self.headers['Origin']}".encode())
         if self.path == "/away":
@@ -153,9 +155,13 @@ class Proxy(Serving):
             self.process = subprocess.Popen([w.dlrun, "proxy", *words], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=err, **options)
         self.line = self.process.stdout.readline().decode()
-        found = re.search(r"http://localhost:(\d+)/", self.line)
+        found = re.search(r"http://localhost:(\d+)/(?:\?dlrun_token=([0-9a-f]{32}))?", self.line)
         assert found, (self.line, self.said.read_text())
-        self.port = int(found[1])
+        self.port, self.token = int(found[1]), found[2]
+        # What a URL needs where the system does not tell whose a connection is, and what a request needs there.
+        self.query = f"?dlrun_token={self.token}" if self.token else ""
+        self.fields = {"Proxy-Authorization": "Basic " + base64.b64encode(f"dlrun:{self.token}".encode()).decode()} if self.token else {}
+        self.head = "".join(f"{k}: {v}\r\n" for k, v in self.fields.items())
 
     def connect(self, address="127.0.0.1"):
         line = socket.create_connection((address, self.port), timeout=ANSWER_S)
@@ -167,7 +173,7 @@ class Proxy(Serving):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         try:
             host = host if ":" in host else f"{host}:{self.port}"
-            connection.request(method, path, body, {"Host": host, **(headers or {})})
+            connection.request(method, path, body, {"Host": host, **self.fields, **(headers or {})})
             return Answer(connection.getresponse())
         finally:
             connection.close()
@@ -187,12 +193,13 @@ class Proxy(Serving):
             return answer
 
     def websocket(self, host, path="/", **headers):
-        return WebSocket(self.connect(), f"{host}:{self.port}", path, [(k.replace("_", "-"), v) for k, v in headers.items()])
+        fields = {**self.fields, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        return WebSocket(self.connect(), f"{host}:{self.port}", path, fields.items())
 
     def tunnel(self, authority):
         """(status, the connection) of a CONNECT."""
         line = self.connect()
-        line.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+        line.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{self.head}\r\n".encode())
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             piece = line.recv(1)
@@ -200,6 +207,10 @@ class Proxy(Serving):
                 break
             head += piece
         return int(head.split()[1]), line
+
+    def plain(self, text):
+        """Without the tokens of its URLs."""
+        return re.sub(r"[?&]dlrun_token=[0-9a-f]{32}", "", text) if self.token else text
 
     def runs(self):
         return json.loads(self.get("localhost", "/runs.json").text)["runs"]

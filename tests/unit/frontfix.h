@@ -313,15 +313,22 @@ static inline void ask_carry(
 	front_carry(exchange, &route);
 }
 
-static inline void world_open(struct world *world)
+/* has_secret: no token is needed, whatever the system tells. */
+static inline void world_open_with(struct world *world, bool has_secret)
 {
 	AUTO_ERR struct err err = {0};
-	struct front_options options = {.request = on_request, .notice = on_notice, .ctx = world};
+	struct front_options options = {
+		.request = on_request, .notice = on_notice, .ctx = world, .has_secret = has_secret};
 
 	*world = (struct world){.loop = loop_new(), .ask = ask_hello};
 	options.loop = world->loop;
 	if (front_open(&options, &world->front, &err) < 0)
 		fail_msg("%s", err.message);
+}
+
+static inline void world_open(struct world *world)
+{
+	world_open_with(world, true);
 }
 
 static inline void world_close(struct world *world)

@@ -9,6 +9,7 @@
 
 #include "base/os.h"
 #include "frontfix.h"
+#include "net/front_impl.h"
 
 #define H   "Host: @\r\n"
 #define GET "GET / HTTP/1.1\r\n" H
@@ -412,6 +413,157 @@ static void test_other_user(void **state)
 		assert_int_equal(world.notices.n, 1);
 		assert_non_null(strstr(world.notices.v[0], "another user of this machine (54321)"));
 	}
+	world_close(&world);
+}
+
+/* Where the system tells whose connections are, one that it does not tell of is refused: here
+ * because there is no descriptor left to ask with. */
+static void test_unknown_peer(void **state)
+{
+	struct world world;
+	struct rlimit limit, few;
+
+	(void)state;
+	if (!front_peers_are_known()) {
+		print_message("the system does not tell whose connections are\n");
+		skip();
+	}
+	world_open(&world);
+	struct peer *client = client_new(&world);
+	says(client, GET "\r\n");
+	int next = dup(client->fd);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	few = (struct rlimit){.rlim_cur = (rlim_t)next + 1, .rlim_max = limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	RUN_UNTIL(&world, client->ended);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(client->got.len, 0);
+	assert_int_equal(world.seen.n, 0);
+	assert_int_equal(world.notices.n, 1);
+	assert_non_null(strstr(world.notices.v[0], "the system does not tell whose it is"));
+	says(client = client_new(&world), GET "\r\n");
+	hears_part(client, "\r\n\r\nhello");
+	world_close(&world);
+}
+
+/*
+ * The token, where the system does not tell whose connections are
+ */
+
+static void open_with_token(struct world *world)
+{
+	if (front_peers_are_known()) {
+		print_message("the system tells whose connections are: there is no token\n");
+		skip();
+	}
+	world_open_with(world, false);
+	assert_non_null(front_token(world->front));
+}
+
+/* A new client says that, TOKEN being the token and COOKIE what a browser sends of it. */
+static struct peer *client_says(struct world *world, const char *text)
+{
+	struct peer *client = client_new(world);
+	char of_host[FRONT_TOKEN_SIZE];
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, PEER_MAX);
+	front_token_of(front_token(world->front), "localhost", of_host);
+	while (*text) {
+		if (str_starts(text, "TOKEN"))
+			buf_adds(&out, front_token(world->front));
+		else if (str_starts(text, "COOKIE"))
+			buf_addf(&out, "Cookie: a=b; dlrun-token-%u=%s\r\n",
+				front_port(world->front), of_host);
+		else
+			buf_addc(&out, *text);
+		text += str_starts(text, "TOKEN") ? 5 : str_starts(text, "COOKIE") ? 6 : 1;
+	}
+	says(client, out.data);
+	return client;
+}
+
+#define TO_WEBSOCKET "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+
+static void test_no_token(void **state)
+{
+	static const struct {
+		const char *text, *answer;
+	} rows[] = {
+		{GET "\r\n", "HTTP/1.1 403 "},
+		{"POST / HTTP/1.1\r\n" H "Content-Length: 1\r\n\r\nx", "HTTP/1.1 403 "},
+		{"GET /?dlrun_token=0123456789abcdef0123456789abcdef HTTP/1.1\r\n" H "\r\n",
+			"HTTP/1.1 403 "},
+		{GET TO_WEBSOCKET "\r\n", "HTTP/1.1 403 "},
+		/* A WebSocket does not follow to where it would be led. */
+		{"GET /?dlrun_token=TOKEN HTTP/1.1\r\n" H TO_WEBSOCKET "\r\n", "HTTP/1.1 403 "},
+		{"GET http://@/ HTTP/1.1\r\n" H "\r\n", "HTTP/1.1 407 "},
+		{"CONNECT a.localhost:80 HTTP/1.1\r\nHost: a.localhost:80\r\n\r\n",
+			"\r\nProxy-Authenticate: Basic realm=\"dlrun\"\r\n"},
+		{"CONNECT a.localhost:80 HTTP/1.1\r\nHost: a.localhost:80\r\n"
+		 "Proxy-Authorization: Basic eDp5\r\n\r\n",
+			"HTTP/1.1 407 "},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct world world;
+
+		open_with_token(&world);
+		struct peer *client = client_says(&world, rows[i].text);
+		hears_part(client, rows[i].answer);
+		RUN_UNTIL(&world, client->ended);
+		assert_true(has(client, " needs a token"));
+		assert_int_equal(world.seen.n, 0);
+		world_close(&world);
+	}
+}
+
+static void test_token_leads_on(void **state)
+{
+	static const char *const first[] = {"GET //evil.example/?a&dlrun_token=TOKEN&b HTTP/1.1",
+		"POST //evil.example/?a&b&dlrun_token=TOKEN HTTP/1.1",
+		"GET //evil.example/?a&b&dlrun_token=old HTTP/1.1\r\nCOOKIEX: y"};
+	struct world world;
+
+	(void)state;
+	open_with_token(&world);
+	for (size_t i = 0; i < ARRAY_LEN(first); i++) {
+		AUTO_FREE char *text = mem_printf("%s\r\n" H "\r\n", first[i]);
+		struct peer *client = client_says(&world, text);
+		AUTO_FREE char *location =
+			mem_printf("\r\nLocation: http://localhost:%u//evil.example/?a&b\r\n",
+				front_port(world.front));
+
+		hears_part(client, "\r\n\r\n");
+		assert_true(str_starts(client->got.data, "HTTP/1.1 307 "));
+		assert_true(has(client, location));
+		assert_true(has(client, "\r\nCache-Control: no-store\r\n"));
+		assert_true(has(client, "\r\nReferrer-Policy: origin\r\n"));
+		assert_true(has(client, "; Path=/; HttpOnly; SameSite=Lax\r\n"));
+		assert_false(has(client, front_token(world.front)));
+	}
+	assert_int_equal(world.seen.n, 0);
+	says(client_says(&world, GET "COOKIE"), "\r\n");
+	hears_part(&world.peers[ARRAY_LEN(first)], "\r\n\r\nhello");
+	assert_int_equal(world.seen.n, 1);
+	world_close(&world);
+}
+
+static void test_token_is_not_passed_on(void **state)
+{
+	struct world world;
+
+	(void)state;
+	open_with_token(&world);
+	world.ask = ask_carry;
+	client_says(&world, "GET /ws?dlrun_token=TOKEN HTTP/1.1\r\n" H TO_WEBSOCKET "COOKIE\r\n");
+	RUN_UNTIL(&world, world.n_programs > 0 && has(&world.programs[0], "\r\n\r\n"));
+	const struct peer *program = &world.programs[0];
+	assert_true(str_starts(program->got.data, "GET /ws HTTP/1.1\r\n"));
+	assert_true(has(program, "\r\ncookie: a=b\r\n"));
+	assert_false(has(program, "oken"));
 	world_close(&world);
 }
 
@@ -1096,6 +1248,10 @@ int main(void)
 		cmocka_unit_test(test_refused_as_a_whole),
 		cmocka_unit_test(test_refuse_page),
 		cmocka_unit_test(test_other_user),
+		cmocka_unit_test(test_unknown_peer),
+		cmocka_unit_test(test_no_token),
+		cmocka_unit_test(test_token_leads_on),
+		cmocka_unit_test(test_token_is_not_passed_on),
 		cmocka_unit_test(test_keep_alive),
 		cmocka_unit_test(test_program_closes),
 		cmocka_unit_test(test_pipelined_carry),

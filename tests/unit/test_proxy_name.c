@@ -7,6 +7,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "net/front_token.h"
 #include "run/proxy_name.h"
 
 static void expect(const char *host, enum proxy_kind kind, const char *run, int rank, uint16_t port)
@@ -82,10 +83,11 @@ static void test_long_names(void **state)
 
 static void expect_url(const struct proxy_name *name, const char *url)
 {
+	const struct proxy_here here = {.port = 8470};
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 1000);
-	proxy_url_add(name, 8470, &out);
+	proxy_url_add(name, &here, "/", &out);
 	assert_string_equal(out.data, url);
 }
 
@@ -104,6 +106,32 @@ static void test_urls(void **state)
 		"http://a-22222.localhost:8470/");
 }
 
+static void test_urls_with_tokens(void **state)
+{
+	static const char token[] = "0123456789abcdef0123456789abcdef";
+	const struct proxy_here here = {.port = 8470, .token = token};
+	const struct proxy_name name = {.kind = PROXY_PORT, .run = "a-22222", .port = 6006};
+	char own[FRONT_TOKEN_SIZE];
+	AUTO_BUF struct buf out;
+
+	(void)state;
+	front_token_of(token, "6006.a-22222.localhost", own);
+	AUTO_FREE char *url = mem_printf(
+		"http://6006.a-22222.localhost:8470/a?b=c&dlrun_token=%s http://6006.a-22222."
+		"localhost:8470/?dlrun_token=%s http://6006.a-22222.localhost:8470 "
+		"?dlrun_token=%s",
+		own, own, token);
+	buf_init(&out, 1000);
+	proxy_url_add(&name, &here, "/a?b=c", &out);
+	buf_addc(&out, ' ');
+	proxy_url_add(&name, &here, "/", &out);
+	buf_addc(&out, ' ');
+	proxy_origin_add(&name, &here, &out);
+	buf_addc(&out, ' ');
+	proxy_query_add(&here, &out);
+	assert_string_equal(out.data, url);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -111,6 +139,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_none),
 		cmocka_unit_test(test_long_names),
 		cmocka_unit_test(test_urls),
+		cmocka_unit_test(test_urls_with_tokens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

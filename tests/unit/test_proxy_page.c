@@ -10,7 +10,9 @@
 #include "base/str.h"
 #include "run/proxy_page.h"
 
-enum { HERE = 8470, NOW_MS = 100 * 1000 };
+enum { NOW_MS = 100 * 1000 };
+
+static const struct proxy_here here = {.port = 8470};
 
 static struct run *make_run(const char *id, enum run_state state)
 {
@@ -48,7 +50,7 @@ static size_t count(const char *text, const char *part)
 static void make_index(const struct run_list *runs, struct buf *out)
 {
 	buf_init(out, PROXY_PAGE_MAX);
-	proxy_page_index(runs, false, HERE, NOW_MS, out);
+	proxy_page_index(runs, false, &here, NOW_MS, out);
 }
 
 static void test_no_runs(void **state)
@@ -152,7 +154,7 @@ static void test_hostile_records(void **state)
 	const struct proxy_page_run request = {.run = run,
 		.why = "<script>w",
 		.why_hint = "<script>h",
-		.here = HERE,
+		.here = &here,
 		.log = "<script>\033]0;x",
 		.log_len = 13,
 		.log_fault = &fault,
@@ -188,7 +190,7 @@ static void test_files(void **state)
 	const struct proxy_page_run request = {.run = run,
 		.why = "",
 		.why_hint = "",
-		.here = HERE,
+		.here = &here,
 		.log_fault = &none,
 		.files = &files,
 		.files_cut = true,
@@ -223,16 +225,69 @@ static void test_ports(void **state)
 	(void)state;
 	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
 	*vec_push(&runs) = make_run("b-22222", RUN_SUCCEEDED);
-	assert_null(proxy_page_ports(runs.v[0], HERE));
+	assert_null(proxy_page_ports(runs.v[0], &here));
 	set_ports(runs.v[0]);
 	set_ports(runs.v[1]);
-	AUTO_FREE char *urls = proxy_page_ports(runs.v[0], HERE);
+	AUTO_FREE char *urls = proxy_page_ports(runs.v[0], &here);
 	assert_string_equal(
 		urls, "http://6006.a-22222.localhost:8470/  http://8888.a-22222.localhost:8470/");
 	make_index(&runs, &page);
 	assert_non_null(
 		strstr(page.data, "<a href=\"http://6006.a-22222.localhost:8470/\">6006</a>"));
 	assert_null(strstr(page.data, "http://6006.b-22222"));
+}
+
+/* Each URL of the proxy has a token; the number of them. */
+static size_t count_tokens(const char *page)
+{
+	static const char port[] = ".localhost:8470/";
+	size_t n = 0;
+
+	for (const char *at = page; (at = strstr(at, port)); n++) {
+		const char *end = at + strcspn(at, "\"<");
+		const char *token = strstr(at, "?dlrun_token=");
+
+		if (!token || token > end)
+			fail_msg("no token: %.*s", (int)(end - at), at);
+		at = end;
+	}
+	return n;
+}
+
+static void test_tokens(void **state)
+{
+	const struct proxy_here other = {8470, "0123456789abcdef0123456789abcdef"};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct outputs_file listed[] = {{.path = mem_strdup("a.png"), .size = 3},
+		{.path = mem_strdup("b.txt"), .size = 3}, {.path = mem_strdup("c.mp4"), .size = 3}};
+	struct outputs_files files = {.v = listed, .n = 3, .cap = 3};
+	const struct err none = {0};
+	AUTO_BUF struct buf index, page;
+
+	(void)state;
+	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
+	set_ports(runs.v[0]);
+	buf_init(&index, PROXY_PAGE_MAX);
+	proxy_page_index(&runs, false, &other, NOW_MS, &index);
+	const struct proxy_page_run request = {.run = runs.v[0],
+		.why = "",
+		.why_hint = "",
+		.here = &other,
+		.log_fault = &none,
+		.files = &files,
+		.files_fault = &none};
+	buf_init(&page, PROXY_PAGE_MAX);
+	proxy_page_run(&request, &page);
+	/* The run, two ports, its files, two forms; two ports, a form, three files twice and the
+	 * picture once more. */
+	assert_int_equal(count_tokens(index.data), 6);
+	assert_int_equal(count_tokens(page.data), 10);
+	assert_int_equal(count(page.data, "<a href=\"http://localhost:8470/?dlrun_token="), 1);
+	/* The one of all names is in forms only. */
+	assert_int_equal(count(index.data, other.token), 2);
+	assert_int_equal(count(page.data, other.token), 1);
+	for (size_t i = 0; i < files.n; i++)
+		free(listed[i].path);
 }
 
 static void test_json(void **state)
@@ -260,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_records),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_json),
 	};
 

@@ -574,7 +574,7 @@ static int find_tree(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
-/* Also where only one of the nodes runs any more: those of several have a domain for their names. */
+/* Also where only one of the nodes is left: those of several have a domain for their names. */
 static void read_ranks(struct fetching *fetching)
 {
 	fetching->by_rank =

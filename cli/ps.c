@@ -84,6 +84,7 @@ struct view {
 	struct columns columns, sort; /* sort: one or none */
 	struct columns with_metric;   /* instead of columns where it fits; or none */
 	bool descending;
+	bool with_values, with_files; /* of programs, what their files tell: they are shown */
 };
 
 static void view_done(struct view *view)
@@ -122,6 +123,23 @@ static int parse_view(const struct ps_values *values, struct view *view, struct 
 	if (r == 0 && values->since)
 		r = select_parse_since(values->since, clock_wall_ms(), &view->rules.since_ms, err);
 	return r;
+}
+
+static bool shows(const struct view *view, const char *member)
+{
+	return columns_show(&view->columns, member) || columns_show(&view->with_metric, member) ||
+	       columns_show(&view->sort, member);
+}
+
+/* What has to be asked for. */
+static void choose_questions(struct view *view, bool as_json)
+{
+	static const char *const of_files[] = {"params", "results", "warnings"};
+
+	view->with_values = as_json || shows(view, "metrics");
+	view->with_files = as_json;
+	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
+		view->with_files |= shows(view, of_files[i]);
 }
 
 /*
@@ -224,9 +242,10 @@ static bool is_here(const struct run *run)
 	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
 }
 
-/* States, then values of programs elsewhere that go on, and what they and those whose end is new
- * here have written of their parameters and results. */
-static int look(struct session *session, struct run_list *runs, struct err *err)
+/* States, then of what is shown: values of programs elsewhere that go on, and what they and those
+ * whose end is new here have written of their parameters and results. */
+static int look(
+	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
 	struct run_list running = {0}, asked = {0};
@@ -237,13 +256,15 @@ static int look(struct session *session, struct run_list *runs, struct err *err)
 		if (run_state(*run) == RUN_RUNNING)
 			*vec_push(&running) = *run;
 		else if (run_state_is_final(run_state(*run)) &&
+			 (view->with_values || view->with_files) &&
 			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
 			*vec_push(&asked) = *run;
 	left_ms = end_ms - clock_ms();
-	metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	if (view->with_values)
+		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
 	/* What runs here is known. */
 	vec_foreach (struct run *, run, &running)
-		if (asked.n < ENDED_MAX && !is_here(*run))
+		if (view->with_files && asked.n < ENDED_MAX && !is_here(*run))
 			*vec_push(&asked) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
@@ -277,7 +298,7 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = look(session, ret, err);
+		r = look(session, view, ret, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)
@@ -509,6 +530,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	(void)words;
 	if (parse_view(values, &view, &err) < 0)
 		return app_fail(app, &err);
+	choose_questions(&view, app->options.json);
 	if (!values->watch)
 		return show_once(app, &view, false);
 	app_catch_signals();

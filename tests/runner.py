@@ -67,7 +67,7 @@ def steps():
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     yield "real front", python(real / "front.py", DLRUN), {}
     yield "real proxy", python(real / "proxy.py", DLRUN), {}
-    for name in ("push_matrix", "push_cuts", "push_hostile", "push_names"):
+    for name in ("push_matrix", "push_cuts", "push_hostile", "push_names", "push_logins"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
     for name in ("world", "world_bad", "canary", "push"):
         yield f"real {name}", python(real / f"{name}.py", DLRUN), {}

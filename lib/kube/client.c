@@ -67,6 +67,7 @@ static void send_http(struct kube_call *call, const struct url *url, const struc
 {
 	const struct kube_client *client = call->client;
 	const struct http_request request = {
+		.share = call->share,
 		.method = call->method,
 		.url = url,
 		.headers = headers,
@@ -104,6 +105,26 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 
 	kube_call_begin(call);
 	return call;
+}
+
+/* Between two tries there is no exchange. */
+static const struct http_call *exchange_of(const struct kube_call *call)
+{
+	return call->ops == &http_ops ? call->exchange : NULL;
+}
+
+bool kube_waits_for_turn(const struct kube_call *call)
+{
+	const struct http_call *http = exchange_of(call);
+
+	return http && http_waits_for_turn(http);
+}
+
+bool kube_is_to_give_way(const struct kube_call *call)
+{
+	const struct http_call *http = exchange_of(call);
+
+	return http && http_is_to_give_way(http);
 }
 
 /*

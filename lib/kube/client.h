@@ -90,6 +90,7 @@ struct kube_request {
 	/* For streams (logs, watch): bytes of a success as they come, and no deadline but idle_ms.
 	 * As http_data_fn. The object of the answer is NULL then; not repeated once bytes came. */
 	http_data_fn *data;
+	enum http_share share; /* with data, for as long as it goes on */
 	int64_t idle_ms;
 	kube_done_fn *done;
 	void *ctx;
@@ -101,6 +102,9 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 /* A number for the present try, 0: there was none; another as soon as it has failed and that is got
  * over. */
 unsigned kube_try(const struct kube_call *call);
+/* Of HTTP_TURN, as in net/http.h. */
+bool kube_waits_for_turn(const struct kube_call *call);
+bool kube_is_to_give_way(const struct kube_call *call);
 /* NULL is accepted. */
 void kube_cancel(struct kube_call *call);
 

@@ -399,6 +399,7 @@ struct kube_call *kube_call_new(struct kube_client *client, const struct kube_re
 		.idle_ms = request->idle_ms,
 		.max_body = request->max_body ? request->max_body : JSON_SIZE_MAX,
 		.data = request->data,
+		.share = request->share,
 		.fn = request->done,
 		.ctx = request->ctx,
 		.next = client->calls};

@@ -65,6 +65,7 @@ struct kube_call {
 	int64_t deadline_ms, idle_ms;
 	size_t max_body;
 	http_data_fn *data;
+	enum http_share share;
 	kube_done_fn *fn;
 	void *ctx;
 	void *more_ctx; /* of ops */

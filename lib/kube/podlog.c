@@ -620,6 +620,7 @@ static void start_stream(struct podlog *podlog)
 							    .deadline_ms = clock_deadline(RETRY_MS),
 							    .idle_ms = IDLE_MS,
 							    .data = on_stream_data,
+							    .share = HTTP_TURN,
 							    .done = on_stream_done,
 							    .ctx = podlog});
 }
@@ -765,13 +766,27 @@ static bool leave_sleep(struct podlog *podlog)
 	return true;
 }
 
+/* Of more logs than can be read at the same time. true: it waits for its turn, or has had it. What
+ * it waits for is no silence. */
+static bool take_turns(struct podlog *podlog, int64_t now_ms)
+{
+	if (kube_waits_for_turn(podlog->stream)) {
+		podlog->heard_ms = podlog->stream_ms = now_ms;
+		return true;
+	}
+	if (!podlog->follows || !kube_is_to_give_way(podlog->stream))
+		return false;
+	cut(podlog);
+	return true;
+}
+
 static int on_tick(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	int64_t now_ms = clock_ms();
 
 	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
-	if (!podlog->stream || podlog->is_cut || leave_sleep(podlog))
+	if (!podlog->stream || podlog->is_cut || leave_sleep(podlog) || take_turns(podlog, now_ms))
 		return 0;
 	int r = podlog_lines_flush(podlog->lines, err);
 	if (r < 0)

@@ -3,8 +3,8 @@
  * restarted and replaced pods, until it has ended and all is drained. Bytes of different ranks
  * change over at the ends of lines only (or after half a second without one).
  *
- * Each rank that is followed holds a connection, and the watches hold two: the client's http must
- * allow so many (http_allow_connections), or ranks wait for one another.
+ * Each rank that is followed holds a connection, and the watches hold two. Of more ranks than
+ * HTTP_TURNS_MAX each is read for HTTP_TURN_MS at a time, from where it was left.
  */
 #ifndef DLRUN_KUBE_RUNLOG_H
 #define DLRUN_KUBE_RUNLOG_H

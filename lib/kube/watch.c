@@ -635,6 +635,7 @@ static void start_stream(struct kube_watch *watch)
 		.query = (const char *const *)query.v,
 		.deadline_ms = now_ms, /* repeated here */
 		.data = on_data,
+		.share = HTTP_STREAM,
 		.idle_ms = watch->idle_ms,
 		.done = on_stream_end,
 		.ctx = watch};

@@ -360,13 +360,18 @@ void http_detach(struct http_call *call)
  * The client
  */
 
-/* 0 would be no limit. */
+/* 0 would be no limit. libcurl counts those that are in use to the ones that it keeps: with more
+ * streams than that none would be used again. */
 int http_share_connections(struct http *http)
 {
-	unsigned max = http->max_connections, n = http_count_dials(http);
+	unsigned max = HTTP_CONNECTIONS_MAX + http->n_streams, n = http_count_dials(http);
 
 	if (!http->multi)
 		return CURLM_OK;
+	int code = curl_multi_setopt(
+		http->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX + http->n_streams);
+	if (code != CURLM_OK)
+		return code;
 	return curl_multi_setopt(
 		http->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)(n < max ? max - n : 1));
 }
@@ -380,7 +385,6 @@ static int set_options(struct http *http)
 	       curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_TIMERDATA, http) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING) != CURLM_OK ||
-	       curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX) != CURLM_OK ||
 	       http_share_connections(http) != CURLM_OK;
 }
 
@@ -409,14 +413,7 @@ struct http *http_new(const struct http_options *options)
 	http->proxy = options->proxy;
 	http->event = options->event;
 	http->event_ctx = options->event_ctx;
-	http->max_connections = HTTP_CONNECTIONS_MAX;
 	return http;
-}
-
-void http_allow_connections(struct http *http, unsigned max)
-{
-	BUG_ON(http->multi);
-	http->max_connections = max;
 }
 
 struct http *http_twin(const struct http *http)

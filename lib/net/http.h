@@ -25,7 +25,9 @@
 #include "net/url.h"
 
 enum {
-	HTTP_CONNECTIONS_MAX = 8, /* for each host and port */
+	HTTP_CONNECTIONS_MAX = 8, /* for each host and port, beside those of streams */
+	HTTP_TURNS_MAX = 200,     /* streams that take turns, at the same time */
+	HTTP_TURN_MS = 5000,
 	HTTP_HEADERS_MAX = 64 << 10,
 	HTTP_ERROR_BODY_MAX = 64 << 10, /* kept of an answer that is no success */
 	HTTP_REDIRECTS_MAX = 5,
@@ -64,9 +66,6 @@ struct http *http_new(const struct http_options *options);
 void http_free(struct http *http);
 AUTO_POINTER(struct http, http_free)
 #define AUTO_HTTP AUTO(http_free_auto)
-/* More than HTTP_CONNECTIONS_MAX for each host and port, where answers are long streams. Before the
- * first request. */
-void http_allow_connections(struct http *http, unsigned max);
 
 /* A connection is about to be made from local_port of this machine over a route; a negative return
  * refuses it, and its call fails with what is in err. Called from within the client: it may not
@@ -129,7 +128,18 @@ typedef int http_done_fn(void *ctx, struct http_answer *answer, struct err *err)
  * last); negative: the call fails with what is in err. */
 typedef int http_data_fn(void *ctx, const void *data, size_t len, struct err *err);
 
+/* What a request takes of the connections to its host. Answers that go on for long have one each
+ * beside those of the others, so that nobody waits for their end. */
+enum http_share {
+	HTTP_SHORT,  /* one of HTTP_CONNECTIONS_MAX */
+	HTTP_STREAM, /* one of its own; for the few that must not wait */
+	/* One of HTTP_TURNS_MAX. Without limit of time the request waits while there is none, and
+	 * whoever has had it for HTTP_TURN_MS has to give way then (http_is_to_give_way). */
+	HTTP_TURN,
+};
+
 struct http_request {
+	enum http_share share;
 	const char *method; /* GET HEAD POST PUT PATCH DELETE */
 	const struct url *url;
 	const struct strv *headers; /* "Name: value" to every origin; NULL: none */
@@ -173,6 +183,10 @@ void http_retarget(struct http_call *call, const struct url *url, void *ctx);
 void http_cancel(struct http_call *call);
 /* Go on reading the body, or sending it. NULL is accepted. */
 void http_resume(struct http_call *call);
+/* Of HTTP_TURN: it waits for its turn; it is to be given up, as another one waits, and may be begun
+ * again behind that. */
+bool http_waits_for_turn(const struct http_call *call);
+bool http_is_to_give_way(const struct http_call *call);
 /* Bytes of the body that have left so far. */
 uint64_t http_sent(const struct http_call *call);
 

@@ -143,9 +143,80 @@ static int fail(struct http_call *call, struct err *err)
 	return finish(call, err);
 }
 
+/*
+ * Shares of the connections
+ */
+
+static void take_share(struct http_call *call)
+{
+	struct http *http = call->http;
+
+	call->waits_for_turn = false;
+	call->has_share = true;
+	http->n_streams++;
+	http->n_turns += call->request.share == HTTP_TURN;
+	http_share_connections(http);
+}
+
+/* Whether the exchange may begin. */
+static bool has_share(struct http_call *call)
+{
+	if (call->request.share == HTTP_SHORT || call->has_share)
+		return true;
+	if (call->request.share == HTTP_TURN && call->http->n_turns >= HTTP_TURNS_MAX) {
+		call->waits_for_turn = true;
+		return false;
+	}
+	take_share(call);
+	return true;
+}
+
+static struct http_call *first_waiting(const struct http *http)
+{
+	struct http_call *first = NULL;
+
+	for (struct http_call *call = http->calls; call; call = call->next)
+		if (call->waits_for_turn)
+			first = call;
+	return first;
+}
+
+static void start_soon(struct http_call *call);
+
+/* Who has waited longest has the turn then, before all that are begun meanwhile. */
+static void give_share(struct http_call *call)
+{
+	struct http *http = call->http;
+	bool is_turn = call->request.share == HTTP_TURN;
+	struct http_call *next = is_turn ? first_waiting(http) : NULL;
+
+	call->has_share = false;
+	http->n_streams--;
+	http->n_turns -= is_turn;
+	if (next) {
+		take_share(next);
+		start_soon(next);
+	} else {
+		http_share_connections(http);
+	}
+}
+
+bool http_waits_for_turn(const struct http_call *call)
+{
+	return call->waits_for_turn;
+}
+
+bool http_is_to_give_way(const struct http_call *call)
+{
+	return call->request.share == HTTP_TURN && call->x.attached &&
+	       clock_ms() - call->x.start_ms >= HTTP_TURN_MS && first_waiting(call->http);
+}
+
 /* What is held waits without a connection where none can be made; faults show when it is sent. */
 static int start_exchange(struct http_call *call, struct err *err)
 {
+	if (!has_share(call))
+		return 0;
 	int r = begin(call, &call->x.fault);
 
 	/* Others would have to be spoken to before the server. */
@@ -343,6 +414,9 @@ void http_call_free(struct http_call *call)
 
 	drop_exchange(call);
 	drop_dial(call);
+	call->waits_for_turn = false;
+	if (call->has_share)
+		give_share(call);
 	if (call->prev)
 		call->prev->next = call->next;
 	else

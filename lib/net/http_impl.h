@@ -42,10 +42,10 @@ struct http {
 	http_event_fn *event;
 	void *event_ctx;
 	struct http_route *routes;
-	CURLM *multi; /* NULL until the first exchange */
-	unsigned max_connections;
-	struct http_call *calls;
-	size_t n_running; /* with libcurl */
+	CURLM *multi;                /* NULL until the first exchange */
+	struct http_call *calls;     /* the newest first */
+	unsigned n_streams, n_turns; /* under way; the latter of the former */
+	size_t n_running;            /* with libcurl */
 	struct loop_timer *timer;
 	struct loop_timer *drain_timer;
 	bool draining;
@@ -97,7 +97,8 @@ struct http_call {
 	struct http_exchange x;
 	struct http_dial *dial; /* ahead of its first exchange, or NULL */
 	bool waits_for_dial;
-	struct loop_timer *timer; /* start, then limits */
+	bool waits_for_turn, has_share; /* it has not, or has, a connection of its own */
+	struct loop_timer *timer;       /* start, then limits */
 	struct loop_timer *wake_timer;
 	bool resumes; /* and not only looks for input */
 	int64_t start_ms;
@@ -130,7 +131,7 @@ void http_detach(struct http_call *call);
 
 /* libcurl is there for the exchanges of a client. */
 int http_ready(struct http *http, struct err *err);
-/* What a host may have less what is dialled is libcurl's; a CURLMcode. */
+/* What a host may have less what is dialled is libcurl's, and what it keeps; a CURLMcode. */
 int http_share_connections(struct http *http);
 
 /* http_dial.c */

@@ -396,6 +396,7 @@ struct auth *auth_new(const struct auth_options *options)
 	auth->realms = options->env->realms;
 	auth->host = mem_strdup(options->host);
 	auth->last = &auth->first;
+	auth->scopes_max = AUTH_SCOPES_MAX;
 	url_copy(options->registry, &auth->registry);
 	auth->zone = zone_of_name(&auth->registry);
 	remember(auth, options->remembered_challenge);
@@ -442,7 +443,7 @@ void auth_free(struct auth *auth)
 
 void auth_add_scope(struct auth *auth, const char *scope)
 {
-	if (!auth_scope_merge(&auth->scopes, scope))
+	if (!auth_scope_merge(&auth->scopes, auth->scopes_max, scope))
 		return;
 	auth->scopes_version++;
 	if (auth->is_eager)
@@ -494,7 +495,7 @@ static void judge_refusal(struct auth *auth, const struct strv *headers, struct 
 	}
 	auth->is_remembered = false;
 	const char *scope = challenge_param(auth->challenge, "scope");
-	bool has_new_scope = scope && auth_scope_merge(&auth->scopes, scope);
+	bool has_new_scope = scope && auth_scope_merge(&auth->scopes, auth->scopes_max, scope);
 	auth->scopes_version += has_new_scope;
 	if (!auth->authorization)
 		return;

@@ -37,7 +37,9 @@ void auth_free(struct auth *auth);
 AUTO_POINTER(struct auth, auth_free)
 
 /* What requests may do from now on: "repository:NAME:pull,push". One call for each, the repository
- * that is written to first. A new one makes the present token too small. */
+ * that is written to first. A new one makes the present token too small. Where the token server
+ * refuses them together, the first is asked for alone, and requests that need another one are
+ * denied. */
 void auth_add_scope(struct auth *auth, const char *scope);
 
 /* authorization: the value for the field, or NULL: none is needed as far as is known. generation

@@ -274,6 +274,17 @@ static int fail_answer(struct auth *auth, struct http_answer *answer, struct err
 	return auth_fail(auth, &fault, err);
 }
 
+/* Some give no token at all where one of its scopes is not allowed. */
+static bool drop_scopes(struct auth *auth, int status)
+{
+	if (auth->scopes.n < 2 || !(status == 403 || is_login_refused(auth, status)))
+		return false;
+	auth->scopes_max = 1;
+	while (auth->scopes.n > 1)
+		free(auth->scopes.v[--auth->scopes.n]);
+	return true;
+}
+
 static int judge_answer(struct auth *auth, struct http_answer *answer, struct err *err)
 {
 	bool is_unknown = answer->status == 404 || answer->status == 405;
@@ -284,6 +295,8 @@ static int judge_answer(struct auth *auth, struct http_answer *answer, struct er
 		auth->has_no_form = true;
 		return ask_or_fail(auth, err);
 	}
+	if (drop_scopes(auth, answer->status))
+		return ask_or_fail(auth, err);
 	return try_again(auth, answer) ? 0 : fail_answer(auth, answer, err);
 }
 

@@ -37,6 +37,7 @@ struct auth {
 	bool is_remembered; /* and has not said so itself yet */
 	enum address_zone zone;
 	struct strv scopes;
+	size_t scopes_max; /* 1: the token server refuses the others */
 	unsigned scopes_version;
 
 	/* What there is. */

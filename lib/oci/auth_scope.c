@@ -59,7 +59,7 @@ static bool is_plain(const char *scope)
 }
 
 /* In the place of one that it has more actions than, or at the end. */
-static bool put(struct strv *scopes, const char *scope)
+static bool put(struct strv *scopes, size_t max, const char *scope)
 {
 	for (size_t i = 0; i < scopes->n; i++) {
 		if (!covers(scope, scopes->v[i]))
@@ -68,13 +68,13 @@ static bool put(struct strv *scopes, const char *scope)
 		scopes->v[i] = mem_strdup(scope);
 		return true;
 	}
-	if (scopes->n >= AUTH_SCOPES_MAX)
+	if (scopes->n >= max)
 		return false;
 	strv_add(scopes, scope);
 	return true;
 }
 
-bool auth_scope_merge(struct strv *scopes, const char *text)
+bool auth_scope_merge(struct strv *scopes, size_t max, const char *text)
 {
 	bool added = false;
 
@@ -86,7 +86,7 @@ bool auth_scope_merge(struct strv *scopes, const char *text)
 		if (len == 0 || len > AUTH_SCOPE_LEN_MAX || !is_plain(scope) ||
 			auth_scope_covers(scopes, scope))
 			continue;
-		added |= put(scopes, scope);
+		added |= put(scopes, max, scope);
 	}
 	return added;
 }

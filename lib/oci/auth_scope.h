@@ -13,8 +13,9 @@ enum { AUTH_SCOPES_MAX = 16, AUTH_SCOPE_LEN_MAX = 1024 };
 
 /* Whether one of scopes has the type and name of wanted and all of its actions. */
 bool auth_scope_covers(const struct strv *scopes, const char *wanted);
-/* Add what the blank-separated scopes of text have over those that are there already; true if
- * there was anything. What is longer than the limits, or not plain, is left out. */
-bool auth_scope_merge(struct strv *scopes, const char *text);
+/* Add what the blank-separated scopes of text have over those that are there already, up to max of
+ * them (AUTH_SCOPES_MAX at most); true if there was anything. What is longer than the limits, or
+ * not plain, is left out. */
+bool auth_scope_merge(struct strv *scopes, size_t max, const char *text);
 
 #endif

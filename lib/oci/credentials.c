@@ -232,19 +232,26 @@ static void filter_env(struct credential_lookup *lookup)
 		strv_add(&lookup->helper_env, "LC_ALL=C");
 }
 
-struct credential_lookup *credential_start(struct loop *loop, const struct credential_env *env,
-	const char *host, const char *repo, credential_found_fn *found, void *ctx)
+static struct credential_lookup *new_lookup(
+	const struct credential_env *env, const char *host, const char *repo)
 {
 	struct credential_lookup *lookup = mem_alloc(1, sizeof(*lookup));
 
-	*lookup = (struct credential_lookup){.loop = loop,
-		.env = env,
-		.host = mem_strdup(host),
-		.repo = mem_strdup(repo),
-		.found = found,
-		.ctx = ctx};
-	filter_env(lookup);
+	*lookup = (struct credential_lookup){
+		.env = env, .host = mem_strdup(host), .repo = mem_strdup(repo)};
 	read_files(lookup);
+	return lookup;
+}
+
+struct credential_lookup *credential_start(struct loop *loop, const struct credential_env *env,
+	const char *host, const char *repo, credential_found_fn *found, void *ctx)
+{
+	struct credential_lookup *lookup = new_lookup(env, host, repo);
+
+	lookup->loop = loop;
+	lookup->found = found;
+	lookup->ctx = ctx;
+	filter_env(lookup);
 	go_on(lookup);
 	return lookup;
 }
@@ -267,4 +274,29 @@ void credential_free(struct credential_lookup *lookup)
 	free(lookup->host);
 	free(lookup->repo);
 	free(lookup);
+}
+
+static bool is_same_login(const struct credential *a, const struct credential *b)
+{
+	return str_eq(a->user, b->user) && str_eq(a->password, b->password) &&
+	       str_eq(a->identity_token, b->identity_token) &&
+	       str_eq(a->registry_token, b->registry_token);
+}
+
+bool credential_is_shared(
+	const struct credential_env *env, const char *host, const char *repo, const char *other)
+{
+	struct credential_lookup *a = new_lookup(env, host, repo);
+	struct credential_lookup *b = new_lookup(env, host, other);
+	bool same = a->steps.n == b->steps.n;
+
+	for (size_t i = 0; same && i < a->steps.n; i++) {
+		const struct step *one = &a->steps.v[i], *two = &b->steps.v[i];
+
+		same = str_eq(one->helper, two->helper) && str_eq(one->key, two->key) &&
+		       is_same_login(&one->login, &two->login);
+	}
+	credential_free(a);
+	credential_free(b);
+	return same;
 }

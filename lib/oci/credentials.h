@@ -72,6 +72,10 @@ struct credential_lookup;
  * CREDENTIAL_HELPER_MS. */
 struct credential_lookup *credential_start(struct loop *loop, const struct credential_env *env,
 	const char *host, const char *repo, credential_found_fn *found, void *ctx);
+/* Whether repo and other of one host have the same login, as far as the files tell: a helper knows
+ * hosts only. Blocks for reading them. */
+bool credential_is_shared(
+	const struct credential_env *env, const char *host, const char *repo, const char *other);
 /* Also kills the helper's group. NULL and one that has called found are accepted. */
 void credential_free(struct credential_lookup *lookup);
 

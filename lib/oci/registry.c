@@ -84,6 +84,11 @@ static void add_scope(struct registry *registry, const char *repo, const char *a
 	strv_addf(&registry->scopes, "repository:%s:%s", path, actions);
 }
 
+bool registry_shares_login(const struct registry *registry, const char *repo)
+{
+	return credential_is_shared(registry->env, registry->host, registry->repo, repo);
+}
+
 void registry_add_source(struct registry *registry, const char *repo)
 {
 	AUTO_FREE char *path = registry_repo_path(registry, repo);

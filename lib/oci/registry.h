@@ -68,8 +68,10 @@ AUTO_POINTER(struct registry, registry_free)
 
 const char *registry_name(const struct registry *registry); /* "HOST/REPO" */
 const char *registry_host(const struct registry *registry);
+/* Whether repo of this host has the same login as the registry's. */
+bool registry_shares_login(const struct registry *registry, const char *repo);
 /* Another repository of this host will be read, for mounts and bases: asked for together with the
- * first from the next token on. */
+ * first from the next token on, by the same login. */
 void registry_add_source(struct registry *registry, const char *repo);
 /* How requests name repo of this host: "library/NAME" for docker.io's NAME. For mount's from=. The
  * caller frees. */

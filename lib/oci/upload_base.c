@@ -89,8 +89,8 @@ static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
 }
 
 /* repo: NULL: the registry's. */
-static void ask_one_byte(
-	struct upload_job *job, const char *repo, const char *what, registry_done_fn *done)
+static void ask_one_byte(struct upload_job *job, struct registry *registry, const char *repo,
+	const char *what, registry_done_fn *done)
 {
 	static const char *const range[] = {"Range: bytes=0-0"};
 	static const struct strv headers = {(char **)range, 1, 1};
@@ -108,7 +108,7 @@ static void ask_one_byte(
 	};
 
 	job->got = 0;
-	upload_start(job, &request, done);
+	upload_start_at(job, registry, &request, done);
 }
 
 /* Where it should be mounted from. */
@@ -142,10 +142,11 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 	if (upload_may_pass(answer))
 		return upload_again(job, answer, NULL, err);
 	const struct uploads_options *options = &job->uploads->options;
-	if (options->copy_from)
+	if (options->copies)
 		return upload_copy(job, err);
 	if (options->mount_from) {
-		ask_one_byte(job, options->mount_from, "looking for a base layer", checked_source);
+		ask_one_byte(job, upload_base_registry(job->uploads), options->mount_from,
+			"looking for a base layer", checked_source);
 		return 0;
 	}
 	return is_of_registry(options) ? fail_gone(job, err) : fail_mount(job, err);
@@ -154,7 +155,8 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 /* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	ask_one_byte(job, NULL, "looking for a base layer", checked);
+	ask_one_byte(
+		job, job->uploads->options.registry, NULL, "looking for a base layer", checked);
 	return 0;
 }
 
@@ -264,6 +266,6 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	ask_one_byte(job, NULL, "looking for a layer", proved);
+	ask_one_byte(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
 	return proof_tick(job, err);
 }

@@ -145,7 +145,7 @@ static int downloaded(void *ctx, struct http_answer *answer, struct err *fault, 
 	if (is_whole(copy))
 		return 0;
 	err_set(&cause, E_IMAGE, "the base layer %s is not what its digest says in registry %s",
-		job->blob.digest, registry_host(job->uploads->options.copy_from));
+		job->blob.digest, registry_host(upload_base_registry(job->uploads)));
 	return upload_failed(job, &cause, err);
 }
 
@@ -190,9 +190,11 @@ static int copied(void *ctx, struct http_answer *answer, struct err *fault, stru
 
 static void start_download(struct upload_copy *copy)
 {
+	struct uploads *uploads = copy->job->uploads;
 	AUTO_FREE char *path = mem_printf("blobs/%s", copy->job->blob.digest);
 	const struct registry_request request = {
 		.method = "GET",
+		.repo = uploads->options.mount_from,
 		.path = path,
 		.data = took,
 		.doing = doing,
@@ -200,7 +202,7 @@ static void start_download(struct upload_copy *copy)
 		.ctx = copy,
 	};
 
-	copy->download = registry_start(copy->job->uploads->options.copy_from, &request);
+	copy->download = registry_start(upload_base_registry(uploads), &request);
 }
 
 int upload_copy_send(struct upload_job *job, struct err *err)

@@ -220,11 +220,17 @@ int upload_again(struct upload_job *job, const struct http_answer *answer, struc
 	return 0;
 }
 
-void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done)
+void upload_start_at(struct upload_job *job, struct registry *registry,
+	struct registry_request *request, registry_done_fn *done)
 {
 	request->done = done;
 	request->ctx = job;
-	job->call = registry_start(job->uploads->options.registry, request);
+	job->call = registry_start(registry, request);
+}
+
+void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done)
+{
+	upload_start_at(job, job->uploads->options.registry, request, done);
 }
 
 /*

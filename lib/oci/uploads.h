@@ -41,8 +41,9 @@ struct uploads_options {
 	struct registry_memory *memory;
 	/* The repository of the same registry that bases are mounted from, or NULL. */
 	const char *mount_from;
-	/* Where bases that cannot be mounted are copied from, or NULL: they are a failure. */
-	struct registry *copy_from;
+	/* Who reads bases that are not mounted; NULL: `registry`, from mount_from. */
+	struct registry *base;
+	bool copies;           /* bases that cannot be mounted; else they are a failure */
 	const char *base_name; /* for messages */
 	uint64_t chunked_min;  /* 0: UPLOAD_CHUNKED_MIN; for tests */
 	bool trusts_nothing;   /* what is remembered counts when it is proved only */

@@ -90,11 +90,18 @@ bool upload_may_pass(const struct http_answer *answer);
 void upload_abandon(struct upload_job *job);
 /* A request of the job's: call is set. */
 void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done);
+void upload_start_at(struct upload_job *job, struct registry *registry,
+	struct registry_request *request, registry_done_fn *done);
 /* In done: the call is over, and may not be cancelled. */
 static inline void upload_ended(struct upload_job *job)
 {
 	job->ended = job->call;
 	job->call = NULL;
+}
+/* Who reads the base: requests to it are for the repository mount_from. */
+static inline struct registry *upload_base_registry(const struct uploads *uploads)
+{
+	return uploads->options.base ? uploads->options.base : uploads->options.registry;
 }
 /* From the loop, where failures have somewhere to go. */
 void upload_begin_soon(struct upload_job *job);

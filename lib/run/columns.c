@@ -471,6 +471,25 @@ void column_get(const struct column *column, const struct run *run, int64_t now_
 		get_path(run, kind ? kind->path : column->name, ret);
 }
 
+static bool is_of(const struct column *column, const char *member)
+{
+	const struct column_kind *kind = column->kind;
+	const char *path = kind ? kind->path : column->name;
+	size_t len = strlen(member);
+
+	if (kind && (kind->make == make_metric || kind->make == make_step))
+		path = "metrics";
+	return path && strncmp(path, member, len) == 0 && (path[len] == '.' || !path[len]);
+}
+
+bool columns_show(const struct columns *columns, const char *member)
+{
+	vec_foreach (const struct column, column, columns)
+		if (is_of(column, member))
+			return true;
+	return false;
+}
+
 /*
  * Sorting
  */

@@ -58,6 +58,9 @@ int columns_parse(const char *text, struct columns *ret, struct err *err);
 void columns_done(struct columns *columns);
 #define AUTO_COLUMNS AUTO(columns_done)
 
+/* Whether one of them shows something of that member of the record. */
+bool columns_show(const struct columns *columns, const char *member);
+
 /* *ret is cleared by column_value_done. now_ms: wall clock. */
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,
 	struct column_value *ret);

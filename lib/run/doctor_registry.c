@@ -286,6 +286,7 @@ struct base_check {
 	struct config *config;
 	const char *name; /* of the base image */
 	struct base_look look;
+	bool has_own_login; /* one that another of this host, which is pushed to, has not */
 };
 
 static void base_check_done(struct base_check *check)
@@ -354,7 +355,7 @@ static void check_program(struct base_check *check, const struct image_base *bas
 }
 
 /* The registry has the layers, but may we read them with the login that pushes? A mount would leave
- * something behind. */
+ * something behind. A login is sent to what it is for only, so that of another one is not known. */
 static void check_same_registry(struct base_check *check, const char *repository)
 {
 	AUTO_REGISTRY struct registry *registry = NULL;
@@ -370,7 +371,9 @@ static void check_same_registry(struct base_check *check, const char *repository
 		.path = path,
 		.doing = "looking for a layer of the base image"};
 	int r = registry_ask_open(&check->look.client, repository, true, &registry, &fault);
-	if (r == 0) {
+	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
+		check->has_own_login = true;
+	} else if (r == 0) {
 		registry_add_source(registry, check->look.ref.repo);
 		r = registry_ask(&check->look.client, registry, &request, &reply, &fault);
 	}
@@ -398,9 +401,12 @@ static void check_mounts(struct base_check *check)
 				"name one that it has",
 				host, host_of_base);
 	}
+	const char *mounts = check->has_own_login
+				     ? ", can be mounted if the login that pushes may read it"
+				     : ", can be mounted";
 	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
 		check->look.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
-		repositories.n && check->row->status == DOCTOR_OK ? ", can be mounted" : "");
+		repositories.n && check->row->status == DOCTOR_OK ? mounts : "");
 	check_program(check, base, &line);
 	doctor_found(check->row, "%s", line.data);
 }

@@ -48,10 +48,8 @@ struct fetching {
 	struct fetch_sink *sink;
 	struct kube_handle handle;
 	/* What there is. */
-	struct kube_call *lists[2];
+	struct kube_call *list; /* of pods, or Jobs */
 	struct json *pods, *jobs;
-	struct err fault;
-	size_t n_open;
 	const struct json *job; /* of jobs: the newest attempt; or NULL */
 	bool has_ended;
 	struct kube_rank_pods ranks;
@@ -84,8 +82,7 @@ static char *pod_path(const struct fetching *fetching, const char *name)
 
 static void stop(struct fetching *fetching)
 {
-	for (size_t i = 0; i < ARRAY_LEN(fetching->lists); i++)
-		kube_cancel(TAKE(fetching->lists[i]));
+	kube_cancel(TAKE(fetching->list));
 	for (size_t i = 0; i < ARRAY_LEN(fetching->sweeps); i++)
 		kube_cancel(TAKE(fetching->sweeps[i].call));
 	kube_cancel(TAKE(fetching->request));
@@ -119,7 +116,6 @@ static void drop(struct target_work *work)
 	json_free(fetching->pods);
 	json_free(fetching->jobs);
 	json_free(fetching->made);
-	err_done(&fetching->fault);
 	err_done(&fetching->result_err);
 	free(fetching->reader);
 	free(fetching->waits_for);
@@ -531,6 +527,15 @@ static const struct json *find_job(const struct fetching *fetching)
 	return NULL;
 }
 
+/* A pod of the run: with ranks one that is read. */
+static bool is_example(const struct fetching *fetching, const struct json *pod)
+{
+	if (fetching->ranks.n)
+		return str_eq(
+			json_get_str(json_get(pod, "metadata"), "name"), fetching->ranks.v[0].name);
+	return !kube_reader_is_one(pod);
+}
+
 static const struct json *find_pod_spec(const struct fetching *fetching)
 {
 	const struct json *spec =
@@ -540,7 +545,7 @@ static const struct json *find_pod_spec(const struct fetching *fetching)
 	if (template)
 		return json_get(template, "spec");
 	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod))
-		if (!kube_reader_is_one(pod))
+		if (is_example(fetching, pod))
 			return json_get(pod, "spec");
 	return NULL;
 }
@@ -569,12 +574,12 @@ static int find_tree(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
+/* Also where only one of the nodes is left: those of several have a domain for their names. */
 static void read_ranks(struct fetching *fetching)
 {
-	const struct json *spec = json_get(fetching->job, "spec");
-
-	fetching->by_rank = (fetching->tree || !fetching->storage.is_kept) &&
-			    (fetching->ranks.n > 1 || json_get_int(spec, "completions", 1) > 1);
+	fetching->by_rank =
+		(fetching->tree || !fetching->storage.is_kept) &&
+		(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
 	if (fetching->storage.is_kept && !fetching->tree)
 		fetching->ranks.n = 1;
 	read_next(fetching);
@@ -629,7 +634,6 @@ static int judge(struct fetching *fetching, struct err *err)
 	fetching->job = find_job(fetching);
 	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
 			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
-	kube_rank_pods_of(fetching->pods, fetching->sink->ending, &fetching->ranks);
 	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0 : make_job(fetching, err);
 	if (r < 0)
 		return r;
@@ -702,10 +706,8 @@ static void sweep(struct fetching *fetching)
 static void decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err fault = {0};
-	int r = err_is_set(&fetching->fault) ? err_move(&fault, &fetching->fault) : 0;
+	int r = judge(fetching, &fault);
 
-	if (r == 0)
-		r = judge(fetching, &fault);
 	if (r <= 0) {
 		finish(fetching, r, &fault);
 		return;
@@ -726,23 +728,25 @@ static void decide(struct fetching *fetching)
 	make_reader(fetching);
 }
 
-static int take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)
+static bool take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)
 {
-	if (err_is_set(&answer->fault) && !err_is_set(&fetching->fault))
-		err_move(&fetching->fault, &answer->fault);
+	fetching->list = NULL;
+	if (err_is_set(&answer->fault)) {
+		finish(fetching, -(int)answer->fault.code, &answer->fault);
+		return false;
+	}
 	*out = TAKE(answer->object);
-	if (--fetching->n_open == 0)
-		decide(fetching);
-	return 0;
+	return true;
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static void start_list(struct fetching *fetching, char *take_path, kube_done_fn *done)
 {
-	struct fetching *fetching = ctx;
+	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);
+	const char *const query[] = {"labelSelector", selector, NULL};
 
-	(void)err;
-	fetching->lists[0] = NULL;
-	return take_list(fetching, answer, &fetching->pods);
+	fetching->list = kube_list(
+		fetching->kube->cluster->client, take_path, query, LIST_MAX, 0, done, fetching);
+	free(take_path);
 }
 
 static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
@@ -750,8 +754,29 @@ static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	fetching->lists[1] = NULL;
-	return take_list(fetching, answer, &fetching->jobs);
+	if (take_list(fetching, answer, &fetching->jobs))
+		decide(fetching);
+	return 0;
+}
+
+/* Pods that run tell all that is needed to read what they have written. */
+static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+	const struct fetch_sink *sink = fetching->sink;
+
+	(void)err;
+	if (!take_list(fetching, answer, &fetching->pods))
+		return 0;
+	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);
+	if (fetching->ranks.n && !sink->from_tree)
+		decide(fetching);
+	else
+		start_list(fetching,
+			kube_path("/apis/batch/v1/namespaces/%s/jobs",
+				fetching->handle.kube_namespace),
+			on_jobs);
+	return 0;
 }
 
 int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
@@ -759,7 +784,6 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 {
 	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
 	const struct dirs *dirs = &target_kube_of(target)->session->dirs;
-	struct kube_client *client;
 
 	*fetching = (struct fetching){
 		.work = {drop}, .kube = target_kube_of(target), .call = call, .sink = sink};
@@ -774,16 +798,8 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		free(fetching);
 		return attempt_files_fetch(target->loop, outputs, NULL, sink, call, err);
 	}
-	client = fetching->kube->cluster->client;
-	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);
-	const char *const query[] = {"labelSelector", selector, NULL};
-	AUTO_FREE char *pods =
-		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
-	AUTO_FREE char *jobs =
-		kube_path("/apis/batch/v1/namespaces/%s/jobs", fetching->handle.kube_namespace);
 	target_call_begin(call, &fetching->work);
-	fetching->n_open = 2;
-	fetching->lists[0] = kube_list(client, pods, query, LIST_MAX, 0, on_pods, fetching);
-	fetching->lists[1] = kube_list(client, jobs, query, LIST_MAX, 0, on_jobs, fetching);
+	start_list(fetching,
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace), on_pods);
 	return 0;
 }

@@ -221,14 +221,6 @@ static void take_pull_secret(
 	view->look->pull_secret_type = word(json_get_str(answer->object, "type"));
 }
 
-static void take_claims(
-	struct view *view, const struct question *question, struct kube_answer *answer)
-{
-	(void)question;
-	view->look->may_claim = answer->status / 100 == 2 &&
-				json_get_bool(json_get(answer->object, "status"), "allowed", false);
-}
-
 static void take_classes(
 	struct view *view, const struct question *question, struct kube_answer *answer)
 {
@@ -243,6 +235,16 @@ static void take_classes(
 		if (str_eq(is_default, "true") && !view->look->default_class)
 			view->look->default_class = word(json_get_str(metadata, "name"));
 	}
+}
+
+static void take_claims(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->may_claim = answer->status / 100 == 2 &&
+				json_get_bool(json_get(answer->object, "status"), "allowed", false);
+	if (view->look->may_claim)
+		ask_list(view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
 static void take_pods(
@@ -314,7 +316,6 @@ static void ask_claims(struct view *view)
 	AUTO_JSON struct json *body = kube_may_ask(&deed);
 
 	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
-	ask_list(view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
 static void ask_all(struct view *view)

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "kube/runlog.h"
 #include "run/kube_watcher.h"
 
 #define SERVICE_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -153,8 +152,6 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 	if (r < 0)
 		return r;
 	cluster->http = http_new(&http);
-	/* Logs of many ranks are as many streams. */
-	http_allow_connections(cluster->http, KUBE_RUNLOG_RANKS_MAX + 8);
 	options.http = cluster->http;
 	cluster->client = kube_client_new(&options);
 	return 0;

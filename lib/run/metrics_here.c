@@ -133,16 +133,31 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 	return metrics;
 }
 
+/* Of a run that goes on what was asked for a moment ago, by any command, is new enough. */
+static bool is_fresh(const struct session *session, const struct run *run)
+{
+	int64_t now_ms = clock_wall_ms();
+
+	for (int i = 0; i < 2 && !run_state_is_final(run_state(run)); i++) {
+		int64_t looked_ms = mirror_looked_ms(session, run_id(run), i);
+
+		if (looked_ms <= now_ms && now_ms - looked_ms < MIRROR_LOOK_MS)
+			return true;
+	}
+	return false;
+}
+
 void metrics_bring(struct session *session, const struct run_list *runs, int64_t timeout_ms)
 {
-	static const struct mirror_options options = {.scalars_only = true};
+	static const struct mirror_options options = {.scalars_only = true, .once = true};
 	AUTO(mirror_free_auto) struct mirror *mirror = NULL;
 	AUTO_ERR struct err fault = {0};
 	size_t n = 0, index;
 	int r = 0;
 
 	for (size_t i = 0; i < runs->n && n < METRICS_BRING_MAX && r == 0; i++) {
-		if (is_local(runs->v[i]) || !run_handle(runs->v[i]))
+		if (is_local(runs->v[i]) || !run_handle(runs->v[i]) ||
+			is_fresh(session, runs->v[i]))
 			continue;
 		if (!mirror)
 			r = mirror_open(session, &options, &mirror, &fault);

@@ -18,7 +18,8 @@ enum { METRICS_BRING_MAX = 32 };
  * or of what curves need; the caller frees. NULL: nowhere. */
 char *metrics_here_dir(const struct session *session, const struct run *run);
 /* Brings the event files of runs elsewhere here, as far as curves need them: new bytes only, of
- * METRICS_BRING_MAX runs. What does not come within timeout_ms comes with the next call. */
+ * METRICS_BRING_MAX runs, and of those that go on not more often than every MIRROR_LOOK_MS. What
+ * does not come within timeout_ms comes with the next call. */
 void metrics_bring(struct session *session, const struct run_list *runs, int64_t timeout_ms);
 /* Into "metrics" of the records of runs elsewhere. Reads for limit_ms at most; what is not read
  * then stays as it was. */

@@ -1,10 +1,15 @@
 #include "run/mirror.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/mirror_files.h"
@@ -81,6 +86,17 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 	else
 		*ret = mirror;
 	return r;
+}
+
+int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only)
+{
+	AUTO_FREE char *mirrors = dirs_mirror(&session->dirs, scalars_only);
+	AUTO_FREE char *path = mem_printf("%s/%s/" MIRROR_LOOKED, mirrors, run_id);
+	struct stat st;
+
+	return stat(path, &st) < 0
+		       ? 0
+		       : (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / (1000 * 1000);
 }
 
 static void free_mirrored(struct mirrored *mirrored)
@@ -320,7 +336,7 @@ static void look_ended(struct mirrored *mirrored)
 		enqueue(mirrored);
 		return;
 	}
-	if (mirrored->is_final) {
+	if (mirrored->is_final || mirrored->mirror->options.once) {
 		end_run(mirrored);
 		return;
 	}
@@ -329,6 +345,15 @@ static void look_ended(struct mirrored *mirrored)
 	else
 		ask_state(mirrored);
 	tell(mirrored);
+}
+
+static void note_look(const struct mirrored *mirrored)
+{
+	AUTO_FREE char *path = fs_join(mirrored->dir, MIRROR_LOOKED);
+	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || futimens(fd, NULL) < 0)
+		log_note("%s: %s", path, strerror(errno));
 }
 
 static void on_fetched(struct target_call *call, int status, struct err *err)
@@ -341,12 +366,14 @@ static void on_fetched(struct target_call *call, int status, struct err *err)
 
 	mirror->n_looking--;
 	int r = mirror_files_end(mirrored->files, is_whole ? mirrored->handle : NULL, &fault);
-	if (status < 0)
+	if (status < 0) {
 		look_failed(mirrored, err);
-	else if (r < 0)
+	} else if (r < 0) {
 		look_failed(mirrored, &fault);
-	else
+	} else {
+		note_look(mirrored);
 		look_ended(mirrored);
+	}
 	start_queued(mirror);
 }
 

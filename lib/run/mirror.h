@@ -44,6 +44,7 @@ struct mirror_options {
 	const char *dir; /* NULL: in the cache directory, one for all commands */
 	bool scalars_only;
 	int64_t look_ms; /* 0: MIRROR_LOOK_MS */
+	bool once;       /* one look that ends well, and nothing is asked behind it */
 	/* A look at a run has ended: see mirror_get. May be NULL. */
 	void (*looked)(void *ctx, size_t run);
 	void *ctx;
@@ -65,6 +66,10 @@ struct mirror_state {
 	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
 	const struct err *fault;
 };
+
+/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
+ * none. */
+int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only);
 
 struct mirror;
 /* Nothing is asked yet. */

@@ -30,7 +30,7 @@ struct course {
 	struct loop *loop;
 	struct registry_client client;
 	struct registry *registry;
-	struct registry *source; /* of the base: another host's, or what is copied from; or NULL */
+	struct registry *source; /* of a base with a login or a host of its own; or NULL */
 	char *memory_path, *base_memory_path, *edited_path, *dir;
 	int dir_fd;
 	struct registry_memory memory, base_memory;
@@ -190,7 +190,7 @@ static int start_lookup(struct course *course, struct err *err)
 	const struct ref *ref = base_ref(course);
 	const char *platform = config_str(course->pushing->submission->config, "platform");
 	AUTO_FREE char *dir = fs_join(course->dir, "bases"), *key = tag_key(course);
-	struct registry *registry = is_same_host(course) ? course->registry : course->source;
+	struct registry *registry = course->source ? course->source : course->registry;
 
 	int r = layout_open(dir, true, &course->bases, err);
 	if (r < 0)
@@ -461,7 +461,6 @@ static void open_client(struct course *course)
 static int open_registries(struct course *course, struct err *err)
 {
 	const struct ref *to = &course->pushing->to, *base = base_ref(course);
-	bool copies = course->pushing->options->copy_base;
 
 	course->memory_path = registry_memory_path(course->dir, to->host, to->repo);
 	registry_memory_load(course->memory_path, &course->memory);
@@ -471,9 +470,10 @@ static int open_registries(struct course *course, struct err *err)
 		return r;
 	course->base_memory_path = registry_memory_path(course->dir, base->host, base->repo);
 	registry_memory_load(course->base_memory_path, &course->base_memory);
+	/* Mounts are asked for with the login of the repository that they go to. */
 	if (is_same_host(course))
 		registry_add_source(course->registry, base->repo);
-	if (is_same_host(course) && !copies)
+	if (is_same_host(course) && registry_shares_login(course->registry, base->repo))
 		return 0;
 	return registry_client_open(
 		&course->client, base, false, &course->base_memory, &course->source, err);
@@ -491,7 +491,9 @@ static void open_uploads(struct course *course)
 		.registry = course->registry,
 		.memory = &course->memory,
 		.mount_from = mounts_base(course) ? base_ref(course)->repo : NULL,
-		.copy_from = course->pushing->options->copy_base ? course->source : NULL,
+		.base = course->source,
+		.copies = course->pushing->options->copy_base && base_is_remote(course) &&
+			  !is_same_repo(course),
 		.base_name = course->pushing->submission->pack.base_name,
 		.trusts_nothing = course->pushing->options->full,
 	};

@@ -67,16 +67,18 @@ class TokenServer(ScriptedServer):
     post         True, or the status (404, 405, …) that every POST gets.
     refresh      {refresh token: user}, taken by POST; with offline_token=true a GET adds one.
     only_first   only the first scope of a request is honoured.
+    all_or_none  a request for anything that is not allowed gets 403 instead of a token for the rest.
     wait         seconds before each answer.
     grants       every Grant so far. More: ScriptedServer.
     """
 
     def __init__(self, users=None, anonymous=None, allow=None, life=300, expires_in=..., field="token", post=True,
-                 refresh=None, only_first=False, wait=0.0, **server):
+                 refresh=None, only_first=False, all_or_none=False, wait=0.0, **server):
         self.users, self.anonymous = dict(users or {}), anonymous
         self.allow = allow or (lambda user, repository, action: True)
         self.life, self.expires_in, self.field, self.post = life, expires_in, field, post
         self.refresh, self.only_first, self.wait_s = dict(refresh or {}), only_first, wait
+        self.all_or_none = all_or_none
         self.grants = []
         self._tokens = {}
         self._tokens_lock = threading.Lock()
@@ -155,7 +157,10 @@ class TokenServer(ScriptedServer):
         for text in scopes[:1] if self.only_first else scopes:
             scope = parse_scope(text)
             if scope:
-                granted.setdefault(scope[0], set()).update(a for a in scope[1] if self._may(user, scope[0], a))
+                allowed = {action for action in scope[1] if self._may(user, scope[0], action)}
+                if self.all_or_none and allowed != scope[1]:
+                    return refusal("DENIED", "requested access to the resource is denied", 403)
+                granted.setdefault(scope[0], set()).update(allowed)
         token = self.issue(user, granted)
         with self.lock:
             self.grants.append(Grant(how, user, scopes, token, time.monotonic()))

@@ -37,14 +37,14 @@ static void check_scopes(struct strv *scopes, const char *text)
 {
 	AUTO_STRV struct strv again = {0};
 
-	auth_scope_merge(scopes, text);
+	auth_scope_merge(scopes, AUTH_SCOPES_MAX, text);
 	assert(scopes->n <= AUTH_SCOPES_MAX);
 	for (size_t i = 0; i < scopes->n; i++) {
 		assert(is_visible(scopes->v[i]) && strlen(scopes->v[i]) <= AUTH_SCOPE_LEN_MAX);
 		assert(auth_scope_covers(scopes, scopes->v[i]));
 	}
 	strv_copy(&again, scopes);
-	assert(!auth_scope_merge(&again, text) || scopes->n == AUTH_SCOPES_MAX);
+	assert(!auth_scope_merge(&again, AUTH_SCOPES_MAX, text) || scopes->n == AUTH_SCOPES_MAX);
 }
 
 /* The URL that is asked is one, with the realm's origin. */

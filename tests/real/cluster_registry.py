@@ -3,16 +3,24 @@
 
 import base64
 import contextlib
+import http.client
 import json
 import os
+import re
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 from harness import *  # noqa: F403
 from kubesite import site
 from registries import PASSWORD, PASSWORD_HASH, USER, Certs, Distribution, listens, running
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fake"))
+from registry import Basic, needs_of  # noqa: E402
+from scripted import Answer, ScriptedServer  # noqa: E402
+from tokens import basic_user  # noqa: E402
 
 PORT = 5000
 
@@ -100,6 +108,51 @@ def login(w, host):
     auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (there / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
     w.env["DOCKER_CONFIG"] = str(there)
+
+
+class Guarded(ScriptedServer):
+    """The cluster's registry behind logins, which are good for the prefixes of their users: allowed[user]."""
+
+    def __init__(self, upstream, passwords, allowed):
+        self.upstream, self.passwords = upstream, passwords
+        self.auth = Basic(passwords, allow=lambda user, repository, action: (repository + "/").startswith(tuple(allowed[user])))
+        super().__init__()
+
+    def handle(self, request):
+        repository = re.match(r"/v2/(.+?)/(?:blobs|manifests|tags)/", request.path)
+        refused = self.auth.check(request, needs_of(request, repository and repository[1]))
+        if refused:
+            return refused
+        upstream = http.client.HTTPConnection(self.upstream, timeout=60)
+        with contextlib.closing(upstream):
+            upstream.request(request.method, request.target, request.body, {k: v for k, v in request.headers if k != "Authorization"})
+            answer = upstream.getresponse()
+            body = answer.read()
+        return Answer(answer.status, [(k, v) for k, v in answer.getheaders() if k not in ("Content-Length", "Connection")], body)
+
+
+def test_a_login_for_each_prefix(w):
+    """The base and the code, of one registry, are of other users."""
+    passwords = {"reader": "cnry-reads", "writer": "cnry-writes"}
+    with site(w) as s, Guarded(s.cluster.registry, passwords, {"reader": ["python/"], "writer": ["python/", f"{s.namespace}/"]}) as registry:
+        there = w.dir / "docker"
+        there.mkdir()
+        (there / "config.json").write_text(json.dumps({"auths": {
+            f"{registry.address}/{prefix}": {"auth": base64.b64encode(f"{user}:{passwords[user]}".encode()).decode()}
+            for prefix, user in (("python", "reader"), (s.namespace, "writer"))}}))
+        w.env["DOCKER_CONFIG"] = str(there)
+        s.keys["image"] = f"{registry.address}/python:v1"
+        s.configure(registry={"push": f"{registry.address}/{s.namespace}/code", "pull": f"{s.cluster.registry}/{s.namespace}/code"})
+        for text in ("hello", "edited"):
+            w.write("a.py", f"print('{text}')\n")
+            run = s.submit("--", "python3", "a.py")
+            assert s.ended(run)["state"] == "succeeded" and s.output(run) == f"{text}\n", s.why(run)
+        sent = {(request.path.split("/")[2], basic_user(request.authorization, passwords)) for request in registry.requests}
+        assert sent - {("", None), ("python", None), (s.namespace, None)} == {("python", "reader"), (s.namespace, "writer")}, sent
+        mounts = {request.status for request in registry.requests if request.arg("mount") and request.authorization}
+        assert mounts == {201}, mounts
+        base = next(row for row in json.loads(w.run("doctor", "--json").out)["checks"] if row["id"] == "base")
+        assert base["status"] == "ok" and "if the login that pushes" in base["found"], base
 
 
 def test_what_is_not_there_is_said_at_once(w):

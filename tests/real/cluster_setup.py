@@ -13,7 +13,7 @@ from init import Terminal
 from kubesite import KubeSite, site
 
 RIGHTS = 7
-CLUSTER_WIDE = ("nodes", "priorityclasses", "storageclasses", "pods")
+CLUSTER_WIDE = ("nodes", "priorityclasses", "pods")
 
 
 @contextlib.contextmanager

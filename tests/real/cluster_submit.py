@@ -301,13 +301,24 @@ def test_ps_asks_once(w):
     with site(w) as s:
         runs = [s.submit("--grace", "1s", "--", "sleep", "600") for _ in range(3)]
         wait_for(lambda: all(j["status"].get("ready") for j in s.jobs()), "their start", 60)
-        begin = s.cluster.audit_begin(s.user)
-        w.ok("ps")
-        asked = [(e["verb"], re.sub(r"\?.*", "", e["requestURI"])) for e in s.cluster.audit_whole(s.user, begin)
-                 if e["stage"] == "ResponseComplete" and f"/{s.namespace}/" in e["requestURI"]]
-        # One list tells the states; what is asked of pods behind it is for the values of running programs.
-        assert asked[0] == ("list", f"/apis/batch/v1/namespaces/{s.namespace}/jobs"), asked
-        assert not [a for a in asked if a[0] not in ("list", "get")] and len(asked) <= 12 * len(runs), asked
+
+        def asked(*words):
+            begin = s.cluster.audit_begin(s.user)
+            w.ok("ps", *words)
+            found = [(e["verb"], re.sub(r"\?.*", "", e["requestURI"])) for e in s.cluster.audit_whole(s.user, begin)
+                     if e["stage"] == "ResponseComplete" and f"/{s.namespace}/" in e["requestURI"]]
+            return [(verb, path.partition(f"/{s.namespace}/")[2]) for verb, path in found]
+
+        # One list tells the states; a list of pods and an exec for each run, the values of programs.
+        assert asked("-o", "id,state") == [("list", "jobs")]
+        found = asked()
+        assert found[0] == ("list", "jobs") and len(found) == 1 + 2 * len(runs), found
+        assert len([a for a in found if a == ("list", "pods")]) == len([a for a in found if a[1].endswith("/exec")]) == len(runs), found
+        # What was asked a moment ago is not asked again.
+        assert asked() == [("list", "jobs")]
+        # Nor are the values, for a list of parameters.
+        found = asked("-o", "id,params.lr")
+        assert found[0] == ("list", "jobs") and len(found) == 1 + 2 * len(runs), found
         s.cancel(*runs)
 
 

@@ -357,13 +357,15 @@ def test_storage_for_results(w):
         api.configure(w)
         for classes, forbidden, claims in ((default, (), True), (default[:2], (), False), ([], (), False), ("x", (), False),
                                            (default, ("storageclasses",), False), (default, ("persistentvolumeclaims",), False)):
-            api.items, api.forbidden = {"storageclasses": classes}, set(forbidden)
+            api.items, api.forbidden, api.asked = {"storageclasses": classes}, set(forbidden), []
             text = init(w, "--force", "--target", "kube", "--registry", "reg.lab/me")
             lines = [line for line in text.splitlines() if "results:" in line and "{" in line]
             wanted = "    results: {claim: 20Gi}" if claims else "#     results: {pvc: results}"
             assert len(lines) == 1 and lines[0].startswith(wanted), (classes, forbidden, text)
             assert "\nkind: evil" not in text and ("fast" in lines[0]) == claims, text
             assert ("claim" in w.ok("config", "targets").out) == claims
+            # Who may make no claim has no use for their classes.
+            assert api.asked.count("storageclasses") == ("persistentvolumeclaims" not in forbidden), api.asked
 
 
 def test_nowhere(w):

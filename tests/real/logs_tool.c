@@ -161,7 +161,6 @@ static int run(char **argv, struct err *err)
 	if (r < 0)
 		return r;
 	http = http_new(&(struct http_options){.loop = tool.loop, .user_agent = "logs_tool"});
-	http_allow_connections(http, KUBE_RUNLOG_RANKS_MAX + 8);
 	client = kube_client_new(&(struct kube_client_options){.loop = tool.loop,
 		.http = http,
 		.access = &access,

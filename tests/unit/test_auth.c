@@ -36,7 +36,7 @@ static void check_url(const char *challenge, const char *scopes, const char *url
 	AUTO_ERR struct err err = {0};
 
 	make_challenge(&list, challenge);
-	auth_scope_merge(&merged, scopes);
+	auth_scope_merge(&merged, AUTH_SCOPES_MAX, scopes);
 	int r = auth_token_url(list.v, &merged, &got, &err);
 	if (!url) {
 		assert_int_equal(r, -ERR_REMOTE);
@@ -144,31 +144,33 @@ static void scopes_are_sets(void **state)
 	AUTO_STRV struct strv scopes = {0};
 
 	(void)state;
-	assert_true(auth_scope_merge(&scopes, "repository:a/b:pull,push"));
+	assert_true(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, "repository:a/b:pull,push"));
 	assert_true(auth_scope_covers(&scopes, "repository:a/b:push"));
 	assert_true(auth_scope_covers(&scopes, "repository:a/b:push,pull"));
 	assert_false(auth_scope_covers(&scopes, "repository:a/b:delete"));
 	assert_false(auth_scope_covers(&scopes, "repository:a/b:pul"));
 	assert_false(auth_scope_covers(&scopes, "repository:a/bc:pull"));
 	assert_false(auth_scope_covers(&scopes, "repository:a:pull"));
-	assert_false(auth_scope_merge(&scopes, "repository:a/b:push,pull  repository:a/b:pull"));
-	assert_true(auth_scope_merge(&scopes, "repository:h:5000/c:pull registry:catalog:*"));
+	assert_false(auth_scope_merge(
+		&scopes, AUTH_SCOPES_MAX, "repository:a/b:push,pull  repository:a/b:pull"));
+	assert_true(auth_scope_merge(
+		&scopes, AUTH_SCOPES_MAX, "repository:h:5000/c:pull registry:catalog:*"));
 	assert_int_equal(scopes.n, 3);
 	/* More of the same takes its place, and so the first stays the first. */
-	assert_true(auth_scope_merge(&scopes, "repository:a/b:delete,pull,push"));
+	assert_true(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, "repository:a/b:delete,pull,push"));
 	assert_int_equal(scopes.n, 3);
 	assert_string_equal(scopes.v[0], "repository:a/b:delete,pull,push");
-	assert_false(auth_scope_merge(&scopes, "repository:\x01:pull"));
-	assert_false(auth_scope_merge(&scopes, ""));
+	assert_false(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, "repository:\x01:pull"));
+	assert_false(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, ""));
 	for (int i = 0; i < 100; i++) {
 		AUTO_FREE char *scope = mem_printf("repository:n%d:pull", i);
-		auth_scope_merge(&scopes, scope);
+		auth_scope_merge(&scopes, AUTH_SCOPES_MAX, scope);
 	}
 	assert_int_equal(scopes.n, AUTH_SCOPES_MAX);
 	AUTO_FREE char *huge = mem_alloc(AUTH_SCOPE_LEN_MAX + 2, 1);
 	memset(huge, 'x', AUTH_SCOPE_LEN_MAX + 1);
 	strv_done(&scopes);
-	assert_false(auth_scope_merge(&scopes, huge));
+	assert_false(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, huge));
 }
 
 /*
@@ -653,6 +655,35 @@ static void scope_added_meanwhile_is_asked_for(void **state)
 	run();
 	check_ready(&second, "Bearer T2", 2);
 	assert_non_null(strstr(head(1), "repository%3Abase%3Apull"));
+	assert_int_equal(n_requests(), 2);
+}
+
+/* Some token servers give nothing where one of the scopes is not allowed. */
+static void scopes_that_are_refused_together_are_left_out(void **state)
+{
+	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
+	AUTO_FREE char *base = mem_printf(
+		"%s,scope=\"repository:base:pull\",error=\"insufficient_scope\"", world.challenge);
+
+	(void)state;
+	put_password();
+	add_reply(403, NULL, "{\"errors\":[{\"code\":\"DENIED\"}]}");
+	add_reply(200, NULL, TOKEN("T1"));
+	open_auth(NULL);
+	auth_add_scope(world.auth, "repository:base:pull");
+	refuse(&first, world.challenge, 0);
+	run();
+	check_ready(&first, "Bearer T1", 1);
+	assert_true(str_starts(head(0), "GET " TARGET_PATH "&scope=repository%3Abase%3Apull&"));
+	assert_true(str_starts(head(1), "GET " TARGET_PATH "&client_id=dlrun HTTP/1.1\r\n"));
+	refuse(&second, base, 1);
+	run();
+	check_fault(&second, E_REGISTRY_DENIED,
+		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
+		"for repository:base:pull");
+	auth_add_scope(world.auth, "repository:other:pull");
+	want(&third);
+	check_ready(&third, "Bearer T1", 1);
 	assert_int_equal(n_requests(), 2);
 }
 
@@ -1222,6 +1253,7 @@ int main(void)
 		IN_WORLD(all_share_one_token),
 		IN_WORLD(cancelled_ones_hear_nothing),
 		IN_WORLD(scope_added_meanwhile_is_asked_for),
+		IN_WORLD(scopes_that_are_refused_together_are_left_out),
 		IN_WORLD(free_with_waits_is_safe),
 		IN_WORLD(free_from_within_is_safe),
 		IN_WORLD(free_from_deep_within_is_safe),

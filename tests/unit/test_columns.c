@@ -165,6 +165,35 @@ static void test_every_kind_without_a_record(void **state)
 	}
 }
 
+static void test_what_columns_show(void **state)
+{
+	static const struct {
+		const char *columns, *member;
+		bool shows;
+	} cases[] = {
+		{COLUMNS_DEFAULT, "metrics", false},
+		{COLUMNS_METRIC, "metrics", true},
+		{"wide", "metrics", true},
+		{"id,step", "metrics", true},
+		{"id,metrics.loss", "metrics", true},
+		{"metrics", "metrics", true},
+		{"wide", "params", false},
+		{"params", "params", true},
+		{"id,params.lr", "params", true},
+		{"exit,duration", "exit", true},
+		{"results.files", "results", true},
+		{"reason", "exit", true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_COLUMNS struct columns columns = {0};
+
+		assert_int_equal(columns_parse(cases[i].columns, &columns, NULL), 0);
+		assert_int_equal(columns_show(&columns, cases[i].member), cases[i].shows);
+	}
+}
+
 static void test_parse(void **state)
 {
 	AUTO_COLUMNS struct columns columns = {0}, wide = {0};
@@ -263,6 +292,7 @@ int main(void)
 		cmocka_unit_test(test_tags),
 		cmocka_unit_test(test_made_columns),
 		cmocka_unit_test(test_every_kind_without_a_record),
+		cmocka_unit_test(test_what_columns_show),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_sort),

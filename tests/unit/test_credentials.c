@@ -642,6 +642,46 @@ static void variables_move_files(void **state)
 	}
 }
 
+static void check_shared(
+	const struct lookup *lookup, const char *repo, const char *other, bool is_shared)
+{
+	assert_int_equal(credential_is_shared(&lookup->env, "r.example", repo, other), is_shared);
+	assert_int_equal(credential_is_shared(&lookup->env, "r.example", other, repo), is_shared);
+}
+
+static void repositories_share_logins(void **state)
+{
+	AUTO_LOOKUP struct lookup lookup;
+
+	(void)state;
+	lookup_init(&lookup);
+	check_shared(&lookup, "a/b", "c", true);
+	put(".docker/config.json",
+		"{\"auths\":{\"r.example/a\":{\"username\":\"one\"},"
+		"\"r.example/b\":{\"username\":\"two\"},"
+		"\"r.example/c\":{\"username\":\"one\"},"
+		"\"r.example/d\":{\"username\":\"one\",\"password\":\"p\"},"
+		"\"r.example/e\":{\"identitytoken\":\"t\"}}}",
+		0644);
+	check_shared(&lookup, "a/x", "a/y", true);
+	check_shared(&lookup, "a/x", "b/x", false);
+	check_shared(&lookup, "a/x", "c", true);
+	check_shared(&lookup, "a/x", "d", false);
+	check_shared(&lookup, "a/x", "e", false);
+	check_shared(&lookup, "a/x", "f", false);
+	check_shared(&lookup, "f", "g/h", true);
+	/* The next file has one for all. */
+	put_login(".config/containers/auth.json", "r.example", "one");
+	check_shared(&lookup, "a/x", "f", true);
+	check_shared(&lookup, "b/x", "f", false);
+	/* Helpers are asked for hosts. */
+	put(".docker/config.json", "{\"credHelpers\":{\"r.example\":\"x\"}}", 0644);
+	check_shared(&lookup, "a/x", "b/x", true);
+	put(".docker/config.json",
+		"{\"credsStore\":\"x\",\"auths\":{\"r.example/a\":{\"username\":\"one\"}}}", 0644);
+	check_shared(&lookup, "a/x", "b/x", false);
+}
+
 static void bad_files_are_passed_over(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
@@ -887,6 +927,7 @@ int main(void)
 		WITH_TMP(nothing_is_anonymous),
 		WITH_TMP(files_come_in_order),
 		WITH_TMP(variables_move_files),
+		WITH_TMP(repositories_share_logins),
 		WITH_TMP(bad_files_are_passed_over),
 		WITH_TMP(helper_is_asked),
 		WITH_TMP(helper_that_has_none_leads_on),

@@ -86,6 +86,153 @@ static void test_parallel_ceiling(void **state)
 	fix_stop(server);
 }
 
+/* The first bytes of an answer that has no end. */
+static bool answer_on(struct fix_conn *conn)
+{
+	if (strcmp(conn->path, "/stream") != 0)
+		return answer_ok(conn);
+	if (fix_say(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"))
+		fix_wait_end(conn);
+	return false;
+}
+
+enum { STREAMS = HTTP_TURNS_MAX + 5, SHORT = 50 };
+
+static struct result streams[STREAMS];
+
+static int stream_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct result *result = ctx;
+	size_t n = 0;
+
+	(void)data, (void)err;
+	result->n_data += len;
+	for (size_t i = 0; i < STREAMS; i++)
+		n += streams[i].n_data > 0;
+	if (n == (size_t)result->step)
+		loop_stop(result->client->loop);
+	return 0;
+}
+
+/* Until n of the streams have begun. */
+static void run_until_begun(struct client *client, size_t n)
+{
+	for (size_t i = 0; i < STREAMS; i++)
+		streams[i].step = (int)n;
+	client_run(client);
+}
+
+static size_t count_waiting(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < STREAMS; i++)
+		n += streams[i].call && http_waits_for_turn(streams[i].call);
+	return n;
+}
+
+static int all_done(void *ctx, struct http_answer *answer, struct err *err)
+{
+	struct result *result = ctx;
+	struct result *first = result->other;
+
+	result_note(ctx, answer, err);
+	if (++first->step == SHORT)
+		loop_stop(result->client->loop);
+	return 0;
+}
+
+/* However many streams there are, others are answered beside them, over few connections; streams
+ * that are too many wait, and who has waited longest is the next. */
+static void test_streams_have_their_own_connections(void **state)
+{
+	struct fix_server *server = fix_start(answer_on);
+	struct result results[SHORT] = {0};
+	struct client client;
+
+	(void)state;
+	client_init(&client);
+	for (size_t i = 0; i < STREAMS; i++) {
+		streams[i] = (struct result){
+			.request = {.share = HTTP_TURN, .data = stream_data, .idle_ms = 60000}};
+		client_start(&client, server->port, "/stream", &streams[i]);
+	}
+	run_until_begun(&client, HTTP_TURNS_MAX);
+	assert_int_equal(count_waiting(), STREAMS - HTTP_TURNS_MAX);
+	for (size_t i = 0; i < SHORT; i++) {
+		results[i].request.done = all_done;
+		results[i].other = &results[0];
+		client_start(&client, server->port, "/", &results[i]);
+	}
+	client_run(&client);
+	for (size_t i = 0; i < SHORT; i++) {
+		assert_int_equal(results[i].status, 200);
+		result_done(&results[i]);
+	}
+	assert_int_equal(server->n_open_max, HTTP_TURNS_MAX + HTTP_CONNECTIONS_MAX);
+	assert_int_equal(server->n_conns, HTTP_TURNS_MAX + HTTP_CONNECTIONS_MAX);
+	/* One that must not wait. */
+	struct result watch = {.request = {.share = HTTP_STREAM, .data = stream_data}};
+	watch.step = HTTP_TURNS_MAX;
+	client_start(&client, server->port, "/stream", &watch);
+	client_run(&client);
+	assert_int_equal(watch.n_data, 1);
+	assert_false(http_waits_for_turn(watch.call));
+	http_cancel(watch.call);
+	for (size_t i = 0; i < STREAMS - HTTP_TURNS_MAX; i++) {
+		assert_false(http_waits_for_turn(streams[i].call));
+		http_cancel(TAKE(streams[i].call));
+		run_until_begun(&client, HTTP_TURNS_MAX + i + 1);
+		assert_true(streams[HTTP_TURNS_MAX + i].n_data > 0);
+	}
+	assert_int_equal(count_waiting(), 0);
+	client_done(&client);
+	fix_stop(server);
+}
+
+static int look_for_turn(void *ctx, struct err *err)
+{
+	struct client *client = ctx;
+
+	(void)err;
+	if (http_is_to_give_way(streams[0].call)) {
+		loop_stop(client->loop);
+		return 0;
+	}
+	loop_add_timer(client->loop, clock_ms() + 50, look_for_turn, client);
+	return 0;
+}
+
+static void test_turns_have_an_end(void **state)
+{
+	struct fix_server *server = fix_start(answer_on);
+	struct client client;
+	int64_t begin_ms = clock_ms();
+
+	(void)state;
+	client_init(&client);
+	memset(streams, 0, sizeof(streams));
+	for (size_t i = 0; i < HTTP_TURNS_MAX; i++) {
+		streams[i] = (struct result){.request = {.share = HTTP_TURN, .data = stream_data}};
+		client_start(&client, server->port, "/stream", &streams[i]);
+	}
+	run_until_begun(&client, HTTP_TURNS_MAX);
+	struct result *last = &streams[HTTP_TURNS_MAX];
+	*last = (struct result){.request = {.share = HTTP_TURN, .data = stream_data}};
+	assert_false(http_is_to_give_way(streams[0].call));
+	client_start(&client, server->port, "/stream", last);
+	look_for_turn(&client, NULL);
+	client_run(&client);
+	assert_true(clock_ms() - begin_ms >= HTTP_TURN_MS);
+	assert_true(http_waits_for_turn(last->call));
+	http_cancel(streams[0].call);
+	run_until_begun(&client, HTTP_TURNS_MAX + 1);
+	/* Nobody waits any more. */
+	assert_false(http_is_to_give_way(streams[1].call));
+	client_done(&client);
+	fix_stop(server);
+}
+
 static void test_refused(void **state)
 {
 	struct result result = {0};
@@ -789,6 +936,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_two_requests_one_connection),
 		cmocka_unit_test(test_parallel_ceiling),
+		cmocka_unit_test(test_streams_have_their_own_connections),
+		cmocka_unit_test(test_turns_have_an_end),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_what_is_sent),
 		cmocka_unit_test(test_line_breaks_are_refused),

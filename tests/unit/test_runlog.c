@@ -256,6 +256,87 @@ static void test_stopped(void **state)
 	assert_int_equal(world.n_ends, 0);
 }
 
+/*
+ * More ranks than can be read at the same time
+ */
+
+enum { MANY = HTTP_TURNS_MAX + 10 };
+
+static int n_lines[MANY], n_ranks;
+
+static char *many_pods(void)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, 1 << 20);
+	for (int i = 0; i < MANY; i++)
+		buf_addf(&out,
+			"%s{\"metadata\":{\"name\":\"p%d\",\"uid\":\"1234567%d\","
+			"\"resourceVersion\":\"1\",\"creationTimestamp\":\"2026-11-21T08:20:00Z\","
+			"\"labels\":{\"batch.kubernetes.io/job-completion-index\":\"%d\"}},"
+			"\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
+			"\"program\",\"state\":{\"running\":{}}}]}}",
+			i ? "," : "", i, i, i);
+	return mem_printf("{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}", out.data);
+}
+
+/* Logs of one line, of programs that go on. */
+static bool on_many(struct fix_conn *conn)
+{
+	static const char head[] = "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n";
+	bool is_log = strstr(conn->path, "/log?"), follows = strstr(conn->path, "follow=true");
+
+	free(fix_body(conn));
+	if (strstr(conn->path, "watch=1") || (is_log && follows)) {
+		if (fix_say(conn, head) && (!is_log || fix_say(conn, T "1Z one\n")))
+			fix_wait_end(conn);
+		return false;
+	}
+	if (is_log)
+		return say(conn, 200, "text/plain", T "1Z one\n");
+	AUTO_FREE char *pods = many_pods();
+	return say(conn, 200, "application/json",
+		strstr(conn->path, "/jobs?") ? LIST("{" META("a", "j") ",\"status\":{}}") : pods);
+}
+
+static int on_line(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)time_ms, (void)err;
+	assert_in_range(rank, 0, MANY - 1);
+	for (size_t i = 0; i < len; i++)
+		n_lines[rank] += data[i] == '\n';
+	if (n_lines[rank] == 1 && len > 0 && ++n_ranks == MANY)
+		loop_stop(world->kube.loop);
+	return 0;
+}
+
+static void test_many_ranks_take_turns(void **state)
+{
+	static const struct step none[] = {{200, ""}};
+	AUTO(done) struct world world = {0};
+	const struct kube_runlog_request request = {.kube_namespace = "jobs",
+		.name = "a",
+		.rank = -1,
+		.tail_lines = -1,
+		.follow = true,
+		.events = {.data = on_line, .end = on_end, .ctx = &world}};
+
+	(void)state;
+	kube_init(&world.kube, none, 1);
+	world.kube.server->answer = on_many;
+	kube_connect(&world.kube);
+	world.runlog = kube_runlog_start(world.kube.client, world.kube.loop, &request);
+	assert_int_equal(run(&world, NULL), 0);
+	assert_int_equal(world.n_ends, 0);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(n_lines[i], 1);
+	/* And two watches. */
+	assert_true(world.kube.server->n_open_max <= HTTP_TURNS_MAX + 2 + HTTP_CONNECTIONS_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +346,7 @@ int main(void)
 		cmocka_unit_test(test_goes_on),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_many_ranks_take_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

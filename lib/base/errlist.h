@@ -325,8 +325,8 @@
 	  "dlrun needs a POSIX sh behind `ssh HOST COMMAND`. The lines that are shown came instead: a " \
 	  "login that is locked, a ForceCommand, or a profile that ends the shell.") \
 	X(E_NODE_TOOL, CONFIG, "node.tool", "a tool is missing on the node", \
-	  "dlrun installs nothing on a node, and needs what every Linux has: tar, gzip and flock (of util-linux or busybox). " \
-	  "The message names the one that is not on PATH there.") \
+	  "dlrun installs nothing on a node, and needs what every Linux has: tar, gzip, sha256sum, and for locks " \
+	  "one of flock (of util-linux or busybox), perl and python3. The message names what is not on PATH there.") \
 	/* ssh */ \
 	X(E_SSH_CONFIG, CONFIG, "ssh.config", "the configuration of ssh cannot be used", \
 	  "`ssh -G HOST` shows what ssh makes of a name; dlrun goes by it. The message quotes it.") \

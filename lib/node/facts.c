@@ -136,6 +136,18 @@ int node_hello_check(struct node_hello *hello, struct err *err)
 	return 0;
 }
 
+const char *node_tool_needed(const char *tool)
+{
+	static const char *const needed[] = {"tar", "gzip", "sha256sum"};
+
+	if (str_eq(tool, "flock"))
+		return "flock, perl or python3";
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		if (str_eq(tool, needed[i]))
+			return needed[i];
+	return NULL;
+}
+
 void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms)
 {
 	int64_t time_ms = hello->facts.time_ms, ahead_ms = 0;

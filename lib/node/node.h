@@ -61,6 +61,9 @@ struct node_facts {
 	unsigned uid, cpus;
 	struct strv layers, spares;
 };
+/* Of the tools that may be missing one without which no run starts, as people are told of it; NULL:
+ * runs start without it. */
+const char *node_tool_needed(const char *tool);
 /* Answers at once from what is known, else from the next hello. */
 struct node_call *node_hello(
 	struct node *node, const struct node_facts **ret, node_done_fn *done, void *ctx);

@@ -33,7 +33,8 @@
  *	launch HOW                      how programs outlive the login: systemd, setsid, nohup
  *	shell NAME                      what sh is, as far as it can be told: dash, bash,
  *	                                busybox, …
- *	missing NAME                    a tool of NODE_TOOLS that is not there (one line each)
+ *	missing NAME                    a tool of NODE_TOOLS that is not there (one line each);
+ *	                                flock: nor anything that does the same
  *	layer HEX                       a layer that is kept, newest first, at most
  *	                                NODE_LAYERS_MAX
  *	spare KEY                       a tree that is made ahead

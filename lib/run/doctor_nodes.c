@@ -35,10 +35,9 @@ static struct doctor_row *host_row(struct doctor_row *row)
 static void judge_tools(const struct node_facts *facts, struct doctor_row *row)
 {
 	for (size_t i = 0; i < facts->missing.n; i++) {
-		const char *tool = facts->missing.v[i];
-		bool is_needed = str_eq(tool, "tar") || str_eq(tool, "gzip");
-		doctor_blame(row, is_needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
-			"%s is missing there", tool);
+		const char *needed = node_tool_needed(facts->missing.v[i]);
+		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
+			"%s is missing there", needed ? needed : facts->missing.v[i]);
 	}
 }
 

@@ -224,7 +224,8 @@ void node_explain(const struct node_host *host, struct err *fault)
 		{E_NODE_ROOT, "targets: {lab: {kind: ssh, hosts: [@], dir: /ANOTHER/DIRECTORY}}"},
 		{E_NODE_SHELL, "ssh @ true"},
 		{E_NODE_TOOL,
-			"ssh @ 'command -v tar gzip flock sha256sum'   # install what it does not name"},
+			"ssh @ 'command -v tar gzip sha256sum flock perl python3'   # install what it does not name; "
+			"one of the last three is enough"},
 		{E_SSH_CONFIG, "ssh -G @"},
 		{E_SSH_HOST_KEY, "ssh @ true   # ask whoever runs it first"},
 		{E_SSH_LOGIN, "ssh -v @ true"},

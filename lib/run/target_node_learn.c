@@ -224,14 +224,15 @@ static int check_size(const struct node_look *look, const struct resources *want
 /* What the host would refuse, as it has said itself. */
 static int check_room(const struct node_look *look, const struct target_wish *wish, struct err *err)
 {
-	static const char *const tools[] = {"tar", "flock", "sha256sum", "gzip"};
 	const struct node_facts *facts = look->facts;
 	uint64_t need = wish->tree_bytes * NODE_TREE_FACTOR + missing_bytes(facts, wish->image);
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(tools); i++)
-		if (strv_find(&facts->missing, tools[i]) >= 0)
-			r = err_set(err, E_NODE_TOOL, "host %s has no %s", look->host, tools[i]);
+	for (size_t i = 0; r == 0 && i < facts->missing.n; i++) {
+		const char *needed = node_tool_needed(facts->missing.v[i]);
+		if (needed)
+			r = err_set(err, E_NODE_TOOL, "host %s has no %s", look->host, needed);
+	}
 	if (r == 0 && facts->free_bytes < need)
 		r = err_set(err, E_NODE_DISK,
 			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", look->host,

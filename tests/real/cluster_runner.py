@@ -200,9 +200,13 @@ def test_a_run_outlives_its_client(w):
 def test_missing_tools_are_named(w):
     with pod_node(w, "dash", flock=False) as node:
         node.inside("busybox rm -f /bin/flock /bin/setsid")
+        # Locks are python's.
+        assert node.facts()[1] == ["setsid"]
+        assert node.ask("run", "e-22222", "true").rc == 0 and node.state("e-22222")[1]["code"] == "0"
+        node.inside("busybox rm -f /usr/bin/python*")
         assert node.facts()[1] == ["flock", "setsid"]
         done = node.ask("run", "f-22222", "true", rc=125)
-        assert done.err == "error: node.tool: node: flock is not there\n", done
+        assert done.err == "error: node.tool: node: none of flock, perl and python3 is there\n", done
         assert node.state("f-22222")[0] == "absent"
 
 

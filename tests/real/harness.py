@@ -342,6 +342,19 @@ def same_tree(image, root, paths):
         assert image.tree[path] == value, f"{path!r} differs"
 
 
+def without_flock(w, *others):
+    """A PATH with all that ours has but flock(1) and what can stand in for it, of which there are only these."""
+    at = w.dir / f"without-flock-{'-'.join(others)}"
+    at.mkdir()
+    for folder in w.env["PATH"].split(os.pathsep):
+        for name in os.listdir(folder) if os.path.isdir(folder) else []:
+            if not re.match("flock|perl|python", name) and not os.path.lexists(at / name):
+                (at / name).symlink_to(os.path.join(folder, name))
+    for name in others:
+        (at / name).symlink_to(needs(f"/usr/bin/{name}"))
+    return str(at)
+
+
 def wait_for(condition, what, seconds=30):
     """Poll until condition() is true; no test sleeps for a fixed time."""
     end = running_time() + seconds

@@ -1110,6 +1110,14 @@ def each_log(node):
     assert node.ask("tail l 1 2") == ["offset 8"] and node.ask("tail l 1 100") == ["offset 0"] and node.ask("tail l 1 0") == ["offset 17"]
 
 
+def waits_for_lock(node, pid):
+    """What waits for the end of an attempt, whatever program that is, has only its lock open as 8."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/8").startswith(f"{node.local}/runs/") and os.readlink(f"/proc/{pid}/fd/8").endswith("/lock")
+    except OSError:
+        return False
+
+
 def beside(node):
     """Processes of conversations of ours: their command lines name our directory."""
     found = []
@@ -1118,7 +1126,7 @@ def beside(node):
             words = Path(f"/proc/{entry}/cmdline").read_bytes() if entry.isdigit() else b""
         except OSError:
             continue
-        if str(node.root).encode() in words and (MARK.encode() in words or words.startswith((b"tail\0", b"flock\0"))):
+        if str(node.root).encode() in words and (MARK.encode() in words or words.startswith((b"tail\0", b"flock\0"))) or waits_for_lock(node, entry):
             found.append(words)
     return found
 
@@ -1329,13 +1337,36 @@ def each_missing_tool(node):
                 node.submit("m", "true", layers=[layer({"a": "1"})], env={"PATH": str(few)})
                 raise AssertionError(f"taken without {name}")
             except Failed as failed:
-                assert (failed.kind, failed.text) == ("tool", f"{name} is not there"), failed
+                text = "none of flock, perl and python3 is there" if name == "flock" else f"{name} is not there"
+                assert (failed.kind, failed.text) == ("tool", text), failed
         else:
             assert "busybox" in node.shell, facts
         (few / f"no-{name}").rename(few / name)
     (few / "setsid").unlink()
     node.submit("n", "sh", "-c", "kill -9 $$", layers=[layer({"a": "1"})], env={"PATH": str(few)})
     assert end_of(node.wait("n")) == ("failed", 137, 9, "Signal"), (node.state("n"), (node.dir("n") / "notes").read_text())
+
+
+def by_other_lockers():
+    """On hosts without flock(1), by what takes its locks there."""
+    def make(function, shell, locker):
+        def test(w):
+            node = Node(w, shell)
+            w.env["PATH"] = without_flock(w, locker)
+            node.env["PATH"] = f"{w.dir}/bin:{w.env['PATH']}"
+            assert "missing flock" not in node.talk("state\n")[0]
+            try:
+                function(node)
+            finally:
+                node.close()
+        return test
+    for function in (each_run, each_submit_at_once, each_cancel, each_limit, each_retry, each_retry_with_gpus, each_supervisor_killed,
+                     each_supervisor_killed_early, each_log, each_follow_ends_with_its_client):
+        for shell, locker in (("dash", "python3"), ("bash", "perl"), ("busybox", "perl")):
+            globals()[f"{function.__name__.replace('each_', 'test_', 1)}_by_{locker}_{shell}"] = make(function, shell, locker)
+
+
+by_other_lockers()
 
 
 def test_everything_of_busybox(w):

@@ -8,7 +8,7 @@ import signal
 import stat
 
 from harness import *  # noqa: F403
-from runner import Node, end_of, layer, quoted, sys_python
+from runner import RUNNER, Node, end_of, layer, quoted, sys_python
 
 SHELLS = ("dash", "bash", "busybox")
 BASE = {"train.py": "code", "conf.yaml": "a: 1\n", "d/in.txt": "in", "names/of.txt": "old"}
@@ -144,6 +144,72 @@ P("it's\\nkept/new").write_text('n')
             "one/sub/y": b"y", "two/x": b"one", "made/old/o": b"o", "made/first": b"1", "still/new": b"n", "wild ?/w": b"w",
             "-e/m": b"m", "it's\nkept/new": b"n", "mo'ved\n/sub/l": b"l"}
     assert outputs(node, "mv-22222") == want, outputs(node, "mv-22222")
+
+
+IN_PARTS = {f"{top}/p{i}/q{j}/f{k}": f"{top}{i}{j}{k}" for top in ("it's a", "b [*]", "-c") for i in range(4) for j in range(3) for k in range(2)}
+
+
+def in_parts(node, least=1):
+    """Trees of so many directories are searched by four finds; a program waits until that is decided."""
+    old = b'\t\thello_cpus\n\t\t[ "$cpus" -le'
+    assert old in RUNNER and b"COLLECT_SPLIT=512\n" in RUNNER
+    node.runner.write_bytes(RUNNER.replace(old, old.replace(b"hello_cpus", b"cpus=4")).replace(b"COLLECT_SPLIT=512\n", b"COLLECT_SPLIT=%d\n" % least))
+    return "while not P('../split').exists(): time.sleep(0.01)\n"
+
+
+def parts(node, run):
+    return [line.split(" ", 2)[1:] for line in (node.dir(run) / "split").read_text().splitlines()]
+
+
+@each_shell
+def each_search_in_parts(node):
+    """What is found is the same, whatever became of the places where the parts begin."""
+    outside = node.w.dir / "outside"
+    code = f"""
+import random
+random.seed(7)
+for path in sorted(P('.').glob('*/p*/q*/f0')):
+    random.random() < 0.5 and path.write_text('changed')
+os.rename('b [*]/p0', 'b [*]/new')
+os.rename('b [*]/p1', 'swap'); os.rename('-c/p1', 'b [*]/p1'); os.rename('swap', '-c/p1')
+os.rename('-c/p2', "it's a/under")
+shutil.rmtree("it's a/p0")
+P('{outside}/q0').mkdir(parents=True, exist_ok=True); P('{outside}/q0/secret').write_text('not ours')
+shutil.rmtree("it's a/p1"); os.symlink('{outside}', "it's a/p1")
+shutil.rmtree('-c/p3/q0'); P('-c/p3/q0').write_text('a file')
+P('-c/p3/q1/li\\nne').mkdir(); P('-c/p3/q1/li\\nne/x').write_text('x'); P('-c/p3/q1/__pycache__').mkdir(); P('-c/p3/q1/__pycache__/no').write_text('no')
+P('b [*]/p3/q2/deep/er').mkdir(parents=True); P('b [*]/p3/q2/deep/er/y').write_text('y' * 1000)
+os.rename('b [*]', 'c [*]'); os.mkdir('b [*]'); os.rename('c [*]/p2', 'b [*]/p2')
+"""
+    found = []
+    for run, least in (("whole", 10000), ("parts", 1)):
+        waits = in_parts(node, least)
+        assert python(node, run, waits + code, files=IN_PARTS)["code"] == "0", node.log(run)
+        found.append((outputs(node, run), node.state(run).get("collect")))
+    assert not parts(node, "whole") and {n for n, _ in parts(node, "parts")} == {"1", "2", "3"}, parts(node, "parts")
+    assert found[0] == found[1], found
+    assert found[0][0]["it's a/p1"] == f"->{outside}" and found[0][0]["-c/p3/q0"] == b"a file" and len(found[0][0]) > 40, found[0]
+
+
+@each_with_tools
+def each_part_that_vanishes(node):
+    """As it does where something works there still: the rest is found."""
+    waits = in_parts(node)
+    tool(node, "find", f"for word; do [ -e {node.w.dir}/over ] && [ \"$word\" = ./-c/p0/q0 ] && rm -rf ./-c/p0; done")
+    end = python(node, "v", waits + f"P('{node.w.dir}/over').touch()\nfor path in P('.').glob('*/p*/q*/f0'): path.write_text('changed')\n", files=IN_PARTS)
+    assert not (node.dir("v") / "tree/-c/p0").exists(), parts(node, "v")
+    found = outputs(node, "v")
+    assert {name for name in found if "/p0/" not in name} == {name for name in IN_PARTS if name.endswith("f0") and "/p0/" not in name}, found
+    assert end["code"] == "0" and "collect" not in end, end
+
+
+@each_shell
+def each_tree_of_lines(node):
+    """A name of several lines could be taken for that of another directory: such a tree has no parts."""
+    waits = in_parts(node)
+    files = {**IN_PARTS, "x\n5 ./.git/y/z": "", "u\nv/w": "w"}
+    python(node, "n", waits + "P('u\\nv/w').write_text('changed')\n", files=files)
+    assert outputs(node, "n") == {"u\nv/w": b"changed"} and not parts(node, "n"), parts(node, "n")
 
 
 @each_shell

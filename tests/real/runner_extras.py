@@ -946,5 +946,58 @@ def each_machine(w, shell):
     assert out[-1].startswith("fault nvidia-smi") and out[0].startswith("load "), out
 
 
+# --- without flock(1)
+
+
+def by_other_lockers():
+    """On hosts without flock(1), by what takes its locks there."""
+    def make(function, shell, locker):
+        def test(w):
+            w.env["PATH"] = without_flock(w, locker)
+            assert sh(w, shell, "command -v flock").out == "flock\n"
+            function(w, shell)
+        return test
+    for function in (each_gpus_of_a_program, each_more_locks_than_names, each_place_in_the_queue, each_holder,
+                     each_holder_of_the_other_kind, each_setup, each_setup_fails):
+        for shell, locker in (("dash", "python3"), ("bash", "perl"), ("busybox", "perl")):
+            globals()[f"{function.__name__.replace('each_', 'test_')}_by_{locker}_{shell}"] = make(function, shell, locker)
+
+
+by_other_lockers()
+
+
+@each_shell
+def each_lock(w, shell):
+    """What stands in for flock(1) does as that does, whatever lies in the present directory and whatever is ignored."""
+    for name in ("fcntl.py", "os.py", "signal.py"):
+        w.write(name, "raise SystemExit(0)\n", base=w.dir / "at")
+    w.write("lock", "", base=w.dir)
+    lines = """
+cd "$1/at"
+say() { "$@" && echo 0 || echo "not 0"; }
+say flock -n 4 4<"$1/lock"
+exec 4>>"$1/lock" 5<"$1/lock"
+say flock -n 4
+say flock -n -s 5
+say flock -u 4
+say flock -s 5
+say flock -s -n 4
+say flock -n -x 6 6<"$1/lock"
+exec 4>&- 5<&-
+say flock 7 7<"$1"
+say flock -n 3
+flock -F "$1/lock" sh -c 'exit 3' || echo $?
+flock -F -x "$1/lock" sh -c 'cat /proc/self/status' | sed -n 's/^SigIgn:.*000\(.*\)/\1/p'
+say lock_by 'timeout 0.3' -n 4 4<"$1/lock"
+{ flock 4; say lock_by 'timeout 0.3' 5 5<"$1/lock"; } 4<"$1/lock"
+"""
+    wanted = None
+    for others in ((), ("perl",), ("python3",)):
+        w.env["PATH"] = w.env["PATH"] if not others else without_flock(w, *others)
+        result = sh(w, shell, lines, w.dir)
+        wanted = wanted or result.out
+        assert result.out == wanted and result.out.startswith("0\n0\nnot 0\n"), (others, result, wanted)
+
+
 if __name__ == "__main__":
     main()

@@ -272,6 +272,22 @@ def test_login_shells_that_allow_less(w):
             assert says in again.out + again.err, (hint, again)
 
 
+def test_hosts_without_flock(w):
+    """Locks are taken by perl or python3 there; without any of them the host is refused, and the hint shows what is not there."""
+    languages = {kind: [name for name in {*os.listdir("/usr/bin"), *os.listdir("/usr/local/bin")} if name.startswith(kind)]
+                 for kind in ("perl", "python")}
+    with hosts(w) as s:
+        s.host("perls", without=("flock", *languages["python"]))
+        works(s, "perls")
+        s.host("pythons", without=("flock", *languages["perl"]))
+        works(s, "pythons")
+        s.host("nothing", without=("flock", *languages["perl"], *languages["python"]))
+        done = refused(s, "node.tool", 2, "host nothing has no flock, perl or python3", host="nothing")
+        hint = re.search(r"\n  hint: (.*)", done.err)[1]
+        there = w.command(["sh", "-c", hint + " </dev/null"]).out
+        assert "/tar\n" in there and "flock" not in there and "perl" not in there and "python" not in there, (hint, there)
+
+
 def test_nodes_that_cannot_take_a_run(w):
     with hosts(w) as s:
         s.host("fixed", read_only=True)

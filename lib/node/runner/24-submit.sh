@@ -85,9 +85,10 @@ submit_check() {
 	check_name "$sub_name"
 	[ -z "$sub_spare" ] || check_name "$sub_spare"
 	[ "$sub_sum" = "$sub_total" ] || answer_fail usage "parts of $sub_sum bytes are no $sub_total"
-	for sub_item in tar flock sha256sum $sub_tools; do
+	for sub_item in tar sha256sum $sub_tools; do
 		has_tool "$sub_item"
 	done
+	[ "$d_flock" ] || answer_fail tool 'none of flock, perl and python3 is there'
 	case $sub_tree in *:gzip*) has_tool gzip ;; esac
 	case $sub_tree in *:zstd*) has_tool zstd ;; esac
 	[ "$d_free" -ge $((sub_need + sub_total - sub_from)) ] ||

@@ -63,7 +63,7 @@ log_follow() {
 #	i  waits for the end of stdin; the tails look once more when it is no more, and end
 log_by_kernel() {
 	exec 3<&0
-	flock -s 8 8<"$dir/lock" 3<&- 4>&- >/dev/null &
+	lock_by exec -s 8 8<"$dir/lock" 3<&- 4>&- >/dev/null &
 	log_e=$!
 	(
 		while read -r log_line; do :; done <&3

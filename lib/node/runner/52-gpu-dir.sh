@@ -115,7 +115,7 @@ gpu_queue() {
 	for dgpu_try_queue in 1 2 3 4; do
 		gpu_open queue || return 2
 		exec 5<&4 4<&-
-		if ! flock -n 5 6<&- && ! timeout "$1" flock 5 6<&- 9<&-; then
+		if ! flock -n 5 6<&- && ! lock_by "timeout $1" 5 6<&- 9<&-; then
 			gpu_unqueue
 			return 1
 		fi

@@ -331,7 +331,7 @@ gpu_wait() {
 		sleep "$1" 6<&- 9<&-
 	elif [ -f "$dgpu_at" ] && [ ! -L "$dgpu_at" ]; then
 		{
-			timeout "$1" flock -s 3 6<&- 9<&-
+			lock_by "timeout $1" -s 3 6<&- 9<&-
 			[ $? -ne 127 ] || sleep 1 6<&- 9<&-
 			flock -u 3 6<&- 9<&-
 		} 3<"$dgpu_at"
@@ -397,7 +397,7 @@ gpu_write() {
 }
 
 # The locks are held by descriptors that everything behind them inherits, so that a GPU is free when
-# the last process has ended. dash can name ten descriptors only, so each lock is taken by a flock
+# the last process has ended. dash can name ten descriptors only, so each lock is taken by a flock ($f, quoted words)
 # of its own that gets the next free one: sh opens a file as 4, flock opens that once more. Not by
 # its name: O_CREAT on the file of another user is refused by fs.protected_regular. Who is inside of a
 # flock writes into its lock, which is open as 4, who has it, as gpu_dir_sign of lib/host/gpu_holder.c. At the
@@ -406,7 +406,7 @@ dgpu_chain='
 c=$1 f=$2 n=$3 m=$4 w=$5
 shift 5
 p=$$
-[ "$f" ] || p=$PPID
+[ "$f" != flock ] || p=$PPID
 case $w in
 .*) w=${w#.} p= ;;
 esac
@@ -420,8 +420,9 @@ if [ "$n" -gt 0 ]; then
 	shift
 	exec 4<"$g" || exit 75
 	[ "$g" -ef /proc/self/fd/4 ] || exit 75
-	exec flock $f -x /proc/self/fd/4 sh -c "$c" sh "$c" "$f" $((n - 1)) "$m" "$w" "$@"
+	eval "exec $f -x /proc/self/fd/4 sh -c \"\$c\" sh \"\$c\" \"\$f\" $((n - 1)) \"\$m\" \"\$w\" \"\$@\""
 fi
+lock() { eval "$f \"\$@\""; }
 d=$1 t=$2 o=$3 s=$4
 shift 4
 k=
@@ -432,19 +433,19 @@ taken() {
 	for x in $k; do
 		for n in "$s".*/"${x#*:}"; do
 			[ "${n%/*}" != "$o" ] && [ ! -L "${n%/*}" ] && [ -f "$n" ] && [ ! -L "$n" ] && [ -r "$n" ] || continue
-			flock -n -s 3 3<"$n" || return 0
+			lock -n -s 3 3<"$n" || return 0
 		done
 	done
 	return 1
 }
 while taken; do
-	for x in $k; do flock -u "${x%%:*}"; done
+	for x in $k; do lock -u "${x%%:*}"; done
 	sleep $((1 + $$ % 3))
-	for x in $k; do flock "${x%%:*}"; done
+	for x in $k; do lock "${x%%:*}"; done
 done
 rm -f "$t"
-flock -u 6
-flock -u 5
+lock -u 6
+lock -u 5
 exec 6>&- 5<&- 4<&-
 for m in $m; do eval "exec $m<&-"; done
 (set -C; : >"$d/wake.$$" && rm -f "$d/wake.$$") 2>/dev/null
@@ -464,8 +465,8 @@ gpu_take() {
 		dgpu_dir=$dgpu_at
 		set -- "$dgpu_dir/$dgpu_name" "$dgpu_own/$dgpu_name" "$@"
 	done
-	dgpu_flag=''
-	! flock -F /dev/null true 2>/dev/null 6<&- 5<&- || dgpu_flag=-F
+	dgpu_flock=$d_flock
+	! flock -F /dev/null true 2>/dev/null 6<&- 5<&- || dgpu_flock="$d_flock -F"
 	# No lock is to get a number that a script may use.
 	dgpu_fillers=''
 	for dgpu_n in 3 7 8 9; do
@@ -474,7 +475,7 @@ gpu_take() {
 		dgpu_fillers="$dgpu_fillers $dgpu_n"
 	done
 	set -- ".${j_run-?} $d_uid $(date -u +%Y-%m-%dT%H:%M:%SZ)" "$@"
-	exec sh -c "$dgpu_chain" sh "$dgpu_chain" "$dgpu_flag" "$dgpu_left" "$dgpu_fillers" "$@"
+	exec sh -c "$dgpu_chain" sh "$dgpu_chain" "$dgpu_flock" "$dgpu_left" "$dgpu_fillers" "$@"
 }
 
 # Many who come at once, each with its processes, take minutes where the machine has no time for them, and the

@@ -60,7 +60,7 @@ setup_lock() {
 setup_wait() {
 	[ "$setup_why" = "$1" ] || wait_as "$setup_of" "$1" starting
 	setup_why=$1
-	timeout 2 flock -s 3 || [ $? -ne 127 ] || sleep 1
+	lock_by 'timeout 2' -s 3 || [ $? -ne 127 ] || sleep 1
 	flock -u 3
 	exec 3<&-
 }

@@ -1,7 +1,7 @@
 # Results from the tree (dlrun.yaml(5): collect): what a program has created or changed in its tree becomes
 # hard links in RUN/outputs; RUN/collected has the same links and tells which files of the outputs those are.
 # DIR/collect, written when the tree was complete, is what times are compared with, and says what is left out.
-# DIR/dirs has "INODE PATH" of the directories that there were then.
+# DIR/dirs has "INODE PATH" of the directories that there were then; DIR/split says which are searched at once.
 
 # Expressions of find: what is never collected, and what is looked for while the program runs.
 COLLECT_NEVER="-name .git -o -name __pycache__ -o -name .pytest_cache -o -name .mypy_cache -o -name .ruff_cache \
@@ -14,11 +14,14 @@ COLLECT_SIZE=21474836480
 COLLECT_MAX=1000000
 # Directories that are new or moved, not counting those below them.
 COLLECT_MOVED=1000
+# A tree of fewer directories is searched by one find; any tree by at most so many.
+COLLECT_SPLIT=512
+COLLECT_FINDS=8
 # So many names are told of each kind.
 COLLECT_NAMED=4
 # Links that a setup has made are older than what is changed: some of them may be replaced.
 COLLECT_PRODUCTS=1000
-collect_dirs= collect_is_moved=
+collect_dirs= collect_is_moved= collect_parts=0
 
 j_exclude() {
 	:
@@ -82,6 +85,10 @@ collect_begin() {
 	{
 		(cd "$dir/tree" && find . -mindepth 1 "$@" -o -exec stat -c '%i %n' {} +) >"$dir/.dirs"
 		mv "$dir/.dirs" "$dir/dirs"
+		exec 8<&-
+		hello_cpus
+		[ "$cpus" -le "$COLLECT_FINDS" ] || cpus=$COLLECT_FINDS
+		awk -v finds="$cpus" -v least="$COLLECT_SPLIT" -v q="'" "$collect_split_awk" "$dir/dirs" >"$dir/.split" && mv "$dir/.split" "$dir/split"
 	} 9>&- 2>/dev/null &
 	exec 8<&-
 	quoted_of "$collect_prune"
@@ -91,6 +98,33 @@ collect_begin() {
 		"${j_collect_bytes:-$COLLECT_SIZE}" "$collect_prune" "$quoted" >"$dir/collect" && ticks_of &&
 		printf 'ticks=%s\n' "$ticks" >"$dir/.collect" || attempt_fail "$dir" StartFailed "$dir cannot be written to"
 }
+
+# Of "INODE PATH" lines "collect_part N PATH": subtrees for all finds but one, each of which gets about as many
+# directories. None where a name has lines, nor so many that the words of find grow long.
+collect_split_awk='
+{
+	if ($0 !~ /^[0-9]+ \.\//) { n = 0; exit }
+	sub(/^[0-9]+ \.\//, "")
+	path[++n] = at = $0
+	do size[at]++; while (sub(/\/[^\/]*$/, "", at))
+}
+function quote(s, n, p, i, out) {
+	n = split(s, p, q)
+	out = q p[1]
+	for (i = 2; i <= n; i++) out = out q "\\" q q p[i]
+	return out q
+}
+END {
+	each = n / finds
+	for (i = 1; i <= n && n >= least && nth + 1 < finds && words < 65536; i++) {
+		this = size[path[i]]
+		if (this * 4 > each || this * 32 < each || (taken != "" && index(path[i], taken "/") == 1)) continue
+		taken = path[i]; words += length(taken)
+		print "collect_part " nth + 1 " " quote(taken)
+		if ((sum += this) >= each) { nth++; sum = 0 }
+	}
+}
+'
 
 # DIR: until the directories are listed, and what the program writes has a later time. Those of files are as coarse as
 # the clock's interrupts.
@@ -122,9 +156,10 @@ function flush_dir(lines, i, n) {
 	for (i = 1; i <= n && lines[i] in was; i++);
 	if (i > n) return
 	sub(/^[^ ]* /, "", record)
-	if (n_moved && index(record, moved "/") == 1 || n_moved >= most_moved) return
-	moved = record; n_moved++
-	print "collect_moved_is " quote(moved)
+	if (n_moved >= most_moved) return
+	for (i = record; sub(/\/[^\/]*$/, "", i);) if (i in moved) return
+	moved[record] = 1; n_moved++
+	print "collect_moved_is " quote(record)
 }
 function flush(p, path, at, is_new) {
 	if (record == "") return
@@ -198,12 +233,41 @@ collect_each() {
 	collect_mark=$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')
 	set -- "$@" -exec stat -c "$collect_mark %z %s %Y %n" {} +
 	[ -z "$collect_dirs" ] || eval "set -- \"\$@\" -o $collect_dirs -exec stat -c '$collect_mark/ %i %n' {} +"
-	collect_calls=$(cd "$collect_at" && {
-		find "$@" || printf '%s!\n' "$collect_mark"
-	} | collect_was=${collect_dirs:+$collect_dir/dirs} awk -v mark="$collect_mark" -v q="'" -v what="$collect_do" \
-		-v since="$collect_since" -v seconds="$collect_seconds" -v is_fine="$collect_fine" -v max="$collect_limit" \
+	collect_calls=$(cd "$collect_at" && collect_find "$collect_parts" "$@" | collect_was=${collect_dirs:+$collect_dir/dirs} awk \
+		-v mark="$collect_mark" -v q="'" -v what="$collect_do" -v since="$collect_since" -v seconds="$collect_seconds" -v is_fine="$collect_fine" -v max="$collect_limit" \
 		-v most="$COLLECT_MAX" -v most_moved="$COLLECT_MOVED" -v is_moved="$collect_is_moved" "$collect_awk") || return
 	eval "$collect_calls"
+}
+
+# N WORD...: what find WORD... prints, of which the first is the tree without its N parts; then that of each part. They
+# are searched at once.
+collect_find() {
+	collect_nth=$1
+	shift
+	if [ "$collect_nth" = 0 ]; then
+		find "$@" || printf '%s!\n' "$collect_mark"
+		return
+	fi
+	{
+		shift
+		eval "collect_list=\$collect_part_$collect_nth"
+		eval "set -- $collect_list \"\$@\""
+		[ -z "$collect_list" ] || collect_find 0 "$@"
+	} | {
+		collect_find $((collect_nth - 1)) "$@"
+		cat
+	}
+}
+
+# N PATH: of DIR/split. Not where a link leads there by now.
+collect_part() {
+	collect_place_of . "$2" && [ -d "./$2" ] || return 0
+	collect_parts=$1
+	quoted_of "./$2"
+	eval "collect_part_$1=\"\$collect_part_$1 \$quoted\""
+	collect_pattern "$2"
+	quoted_of "$collect_path"
+	collect_apart="$collect_apart${collect_apart:+ -o }-path $quoted"
 }
 
 # DIR [live]: what its program has changed until now is in the outputs; with live only what is looked at while it
@@ -239,14 +303,13 @@ collect_locked() {
 	collect_told beside 'kept beside a file of that name in the output directory, as NAME.tree'
 	collect_told fault 'could not be linked to the outputs'
 	collect_told unread 'could not be read'
-	rm -f "$collect_dir/warnings"
+	[ ! -e "$collect_dir/warnings" ] || rm -f "$collect_dir/warnings"
 	[ -z "$collect_text" ] || printf 'collect=%s\n' "$(printf %s "$collect_text" | tr '\n' '?')" >"$collect_dir/warnings"
-	free_of "$collect_run"
-	if [ "$collect_faults" -gt 0 ] && [ "$free" -le 65536 ]; then
+	if [ "$collect_faults" -gt 0 ] && free_of "$collect_run" && [ "$free" -le 65536 ]; then
 		true >"$collect_dir/.uncollected"
 		exit 1
 	fi
-	rm -f "$collect_dir/.uncollected"
+	[ ! -e "$collect_dir/.uncollected" ] || rm -f "$collect_dir/.uncollected"
 	exit 0
 }
 
@@ -291,11 +354,14 @@ collect_changed() {
 	if [ "$collect_live" ]; then
 		collect_files="$collect_files '(' $COLLECT_LIVE ')'" collect_most=
 	elif [ "$collect_mode" != none ] && [ -s "$collect_dir/dirs" ]; then
-		collect_dirs="-type d $collect_newer"
+		collect_apart=
+		for collect_n in 1 2 3 4 5 6 7; do eval "collect_part_$collect_n="; done
+		[ -z "$collect_newer" ] || [ ! -s "$collect_dir/split" ] || . "$collect_dir/split"
+		collect_dirs="-type d ${collect_apart:+'(' '(' $collect_apart ')' -prune -o -name '*' ')'} $collect_newer"
 	fi
 	eval "set -- \"\$@\" -mindepth 1 ${collect_newer:+! -type d ! $collect_newer -o} $collect_files"
 	collect_each . collect_in "$collect_since" "$collect_seconds" "$collect_most" "$@"
-	collect_dirs='' collect_is_moved=1
+	collect_dirs='' collect_is_moved=1 collect_parts=0
 	eval "set -- $collect_moved"
 	[ $# -gt 0 ] || return 0
 	eval "set -- \"\$@\" ${collect_newer:+! -type d $collect_newer -o} $collect_files"

@@ -6,8 +6,8 @@ has a track of its own beside them.
     tests/run --list                             the steps, what each needs, and how many seconds it is expected to take
 
 Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what), the build for other systems is one by
-clang, whose unit tests are those of what asks the system, and tests that are one more value of a matrix are left out: CI names them.
---all runs everything everywhere. tests/quick is for the time between two edits.
+clang, whose unit tests are those of what asks the system, and some tests of a matrix are left out; the log says which. --all runs
+everything everywhere. tests/quick is for the time between two edits.
 
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
 without one counts as a single test by its exit status (77: skipped). The last line is the sum in that form, after a table of the
@@ -465,6 +465,10 @@ def main():
         return times.get(key_of(step), step.seconds)
     if args.list:
         return show_list(chosen, expected)
+    if not args.all:
+        here = {step.name for step in steps(False)}
+        left = [s.name for s in steps(True) if s.name not in here and (not args.name or any(n in s.name for n in args.name))]
+        print(f"left to --all: {', '.join(left)}" if left else "", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:

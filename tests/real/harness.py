@@ -6,8 +6,8 @@ parallel; each has its own HOME, state and tree, and everything it starts ends w
     tests/real/FILE.py DLRUN [NAME…]
 
 A test that is not over within its limit fails, with the place where it stood, and what it started is killed; the others
-go on. A matrix is whole under `tests/run --all`; what of it CI leaves out is
-said at the end, by name (see all_only).
+go on. Without
+`tests/run --all` a test that there is for each shell runs in some of them (of_other_shells).
 """
 
 import atexit
@@ -35,6 +35,7 @@ from pathlib import Path
 from stopwatch import Stopwatch, running_time  # noqa: F401
 
 NOBODY = 65534
+SHELLS = ("dash", "busybox", "bash")
 DEADLINE_S = 300
 ALL = os.environ.get("DLRUN_TESTS") == "all"
 # Of one test, by a clock that leaves out standstills of the machine. Many times what any needs: it ends what hangs, and judges no pace.
@@ -53,14 +54,6 @@ class Missing(Exception):
 
 class TimeUp(BaseException):
     """Raised inside a test that has passed its limit."""
-
-
-def all_only(covered_by):
-    """Decorator: one more value of a matrix, or a larger size, whose kind of fault the tests that are named find, too."""
-    def mark(function):
-        function.covered_by = covered_by
-        return function
-    return mark
 
 
 def needs(program):
@@ -519,12 +512,29 @@ def main():
     if wanted:
         tests = [(n, f) for n, f in tests if any(w in n for w in wanted)]
     elif not ALL:
-        for name, function in tests:
-            if hasattr(function, "covered_by"):
-                print(f"left to --all: {name}: {function.covered_by}", flush=True)
-        tests = [(n, f) for n, f in tests if not hasattr(f, "covered_by")]
+        left = of_other_shells(tests)
+        if left:
+            print(f"left to --all: {len(left)} tests that run in another shell here: {' '.join(left)}", flush=True)
+        tests = [(n, f) for n, f in tests if n not in left]
     failed = run_tests(dlrun, [Running(n, f) for n, f in tests])
     sys.exit(1 if failed or not tests else 0)
+
+
+def of_other_shells(tests):
+    """Of the tests that there are for each of SHELLS, as test_NAME_SHELL, those that run in enough other ones: each runs in one of
+    the two that know nothing beyond POSIX, in turn, each third in bash too, and in every shell that its source names."""
+    by_name, left = {}, []
+    for name, function in tests:
+        stem, _, shell = name.rpartition("_")
+        if shell in SHELLS:
+            by_name.setdefault(stem, {})[shell] = function
+    for i, (stem, found) in enumerate(by_name.items()):
+        body = inspect.getclosurevars(next(iter(found.values()))).nonlocals.get("function")
+        source = inspect.getsource(body) if body else ""
+        kept = {SHELLS[i % 2]} | ({"bash"} if i % 3 == 0 else set())
+        if len(found) == len(SHELLS):
+            left += [f"{stem}_{shell}" for shell in SHELLS if shell not in kept and f'"{shell}"' not in source]
+    return left
 
 
 def run_tests(dlrun, tests):

@@ -93,16 +93,16 @@ def real(name, seconds, *argv, build="release", targets=("dlrun", "real-tools"),
 
 # Seconds on two cores with nothing else; the cluster's files are one step, as they share a cluster.
 REAL = {
-    "snapshot": 60, "image": 40, "local": 60, "failure": 30, "kill": 60, "attempts": 60, "results": 40, "collect": 30, "heavy": 60,
-    "tensorboard": 60, "mirror": 60, "plot": 20, "init": 30, "doctor": 30, "usage": 20, "trust": 20, "upkeep": 30, "carry": 30,
-    "typed": 30, "ended": 15, "projects": 60, "front": 40, "proxy": 60, "push_matrix": 120, "push_cuts": 120, "push_hostile": 60,
-    "push_names": 20, "world": 60, "world_bad": 40, "canary": 30, "push": 90, "runner": 120, "runner_collect": 40,
-    "runner_extras": 90, "family": 30,
+    "snapshot": 15, "image": 20, "local": 20, "failure": 15, "kill": 30, "attempts": 25, "results": 20, "collect": 15, "heavy": 40,
+    "tensorboard": 40, "mirror": 40, "plot": 15, "init": 15, "doctor": 15, "usage": 15, "trust": 15, "upkeep": 15, "carry": 20,
+    "typed": 15, "ended": 10, "projects": 60, "front": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
+    "push_names": 10, "world": 25, "world_bad": 20, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,
+    "runner_extras": 40, "family": 30,
 }
 CRANE, REGISTRY, CLUSTER = ("crane",), ("crane", "registry"), ("kubernetes", "etcd", "coredns", "kwok", "jobset")
 TOOLS = {"image": CRANE, "push": REGISTRY, "push_cuts": REGISTRY, "push_matrix": REGISTRY, "push_hostile": REGISTRY}
 # What a system without Linux's calls does otherwise: walks and locks, processes and their end, mounts.
-PORTABLE = {"snapshot": 60, "local": 60, "failure": 30, "attempts": 60, "world": 60, "canary": 30}
+PORTABLE = ("snapshot", "local", "failure", "attempts", "world", "canary")
 PORTABLE_SOME = ("snapshot", "local", "attempts")
 
 
@@ -143,13 +143,12 @@ def steps(whole):
     for name, seconds in REAL.items():
         yield real(name, seconds, tools=TOOLS.get(name, ()))
     for name in ssh_steps():
-        yield real(name, 60)
+        yield real(name, 40)
     cluster = sorted((tests / "real").glob("cluster_*.py"))
-    yield Step("real cluster", python(tests / "real/on_cluster.py", dlrun, *cluster), {"release": ("dlrun", "real-tools")}, 1200,
+    yield Step("real cluster", python(tests / "real/on_cluster.py", dlrun, *cluster), {"release": ("dlrun", "real-tools")}, 900,
                tools=CLUSTER, own_track=True)
-    for name, seconds in PORTABLE.items():
-        if whole or name in PORTABLE_SOME:
-            yield real(name, seconds, build=other)
+    for name in PORTABLE if whole else PORTABLE_SOME:
+        yield real(name, REAL[name], build=other)
     yield Step("example digits", ["tests/real/digits.sh"])
     yield Step("readme", python(tests / "check/readme.py", dlrun), {"release": ("dlrun",)})
 

@@ -89,6 +89,11 @@ def unit_tests(root=ROOT):
     return sorted(p.stem.removeprefix("test_") for p in (Path(root) / UNIT).glob("test_*.c"))
 
 
+def targets(tests):
+    """What ninja is to build for these unit tests."""
+    return [f"{UNIT}test_{name}" for name in tests] + [f"{UNIT}fake_nvml.so"] * ("usage" in tests)
+
+
 def modules(root=ROOT):
     """The rooms of each module's name: stems of sources, and those with the names of their folders before them ("kube_job")."""
     found = {}

@@ -112,7 +112,7 @@ def ssh_steps():
 
 def units(build, names=()):
     argv = ["meson", "test", "-C", str(OUT / build), "--print-errorlogs", "--no-rebuild", *names]
-    return argv, {build: tuple(f"tests/unit/test_{n}" for n in names) or ("meson-test-prereq",)}
+    return argv, {build: tuple(rooms.targets(names)) or ("meson-test-prereq",)}
 
 
 def checks(whole):
@@ -191,7 +191,7 @@ class Children:
     """The steps under way, each a session of its own, so that one that is to end does so with what it started."""
 
     def __init__(self):
-        self.lock, self.pids = threading.Lock(), set()
+        self.lock, self.pids, self.told, self.is_over = threading.RLock(), set(), set(), False
 
     def run(self, argv, env, log, limit_s):
         """(exit status, seconds of CPU); a step that has passed its limit says so in its log."""
@@ -207,6 +207,8 @@ class Children:
             late.cancel()
             with self.lock:
                 self.pids.discard(child.pid)
+                if child.pid in self.told:
+                    self.kill_session(child.pid)
         return child.returncode, use.ru_utime + use.ru_stime
 
     def end(self, pid, out, limit_s):
@@ -214,20 +216,34 @@ class Children:
             if pid in self.pids:
                 listed = subprocess.run(["ps", "-o", "pid,ppid,etime,args", "-s", str(pid)], capture_output=True).stdout
                 os.write(out.fileno(), b"\nERROR: no end within %d s; it was ended with\n%s" % (limit_s, listed))
-                os.killpg(pid, signal.SIGTERM)
-                killer = threading.Timer(LEAVE_S, self.kill, (pid,))
-                killer.daemon = True
-                killer.start()
+                self.tell(pid)
+
+    def tell(self, pid):
+        """The step alone is told, so that it can say where its tests stood; what it leaves is killed."""
+        self.told.add(pid)
+        os.kill(pid, signal.SIGTERM)
+        killer = threading.Timer(LEAVE_S, self.kill, (pid,))
+        killer.daemon = True
+        killer.start()
 
     def kill(self, pid):
         with self.lock:
             if pid in self.pids:
-                os.killpg(pid, signal.SIGKILL)
+                self.kill_session(pid)
+
+    @staticmethod
+    def kill_session(pid):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
     def end_all(self):
+        """No step begins after that."""
         with self.lock:
+            self.is_over = True
             for pid in self.pids:
-                os.killpg(pid, signal.SIGTERM)
+                self.tell(pid)
 
 
 children = Children()
@@ -335,11 +351,12 @@ class Schedule:
     def take(self, own_track):
         """The next for this track, None: no more. Waits where one may become ready."""
         with self.changed:
-            while True:
+            while not children.is_over:
                 found = self._next(own_track)
                 if found or not self._may_come(own_track):
                     return found
                 self.changed.wait()
+        return None
 
     def _mine(self, own_track):
         return [s for s in self.steps if s.own_track == own_track and not set(s.builds) & self.broken]
@@ -375,7 +392,7 @@ class Schedule:
         with concurrent.futures.ThreadPoolExecutor(len(tracks)) as pool:
             list(pool.map(self.work, tracks))
         for step in self.steps:
-            print(f"FAILED {step.name}: not begun, for want of {', '.join(sorted(set(step.builds) & self.broken))}", flush=True)
+            print(f"FAILED {step.name}: not begun{' for want of a build' * bool(set(step.builds) & self.broken)}", flush=True)
         return self.outcomes + [Outcome(step, (0, 1, 0), 0, 0, []) for step in self.steps]
 
 
@@ -468,14 +485,12 @@ def main():
         here = {step.name for step in steps(False)}
         left = [s.name for s in steps(True) if s.name not in here and (not args.name or any(n in s.name for n in args.name))]
         print(f"left to --all: {', '.join(left)}" if left else "", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: children.end_all())
     begin = time.monotonic()
-    try:
-        get_tools(chosen)
-        outcomes = Schedule(needed(chosen), chosen, expected).run()
-        once = run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]])
-    finally:
-        children.end_all()
+    get_tools(chosen)
+    outcomes = Schedule(needed(chosen), chosen, expected).run()
+    once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]])
     keep_times(outcomes)
     print(f"\n{time.monotonic() - begin:.0f} s in all")
     return close(outcomes, once)

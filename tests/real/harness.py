@@ -549,22 +549,20 @@ def run_tests(dlrun, tests):
             print(f"took: {test.name} {running_time() - test.began:.2f} s", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1)
     pending = {pool.submit(test.run, dlrun): test for test in tests}
-    stuck, ended = [], threading.Event()
+    ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    while len(pending) > len(stuck):
-        running = [future for future in pending if not future.cancelled()]
-        for future in concurrent.futures.wait(running, 1, concurrent.futures.FIRST_COMPLETED).done:
+    while True:
+        live = [future for future, test in pending.items() if not future.cancelled() and not test.is_stuck()]
+        # With every worker of the pool stuck nobody is left to run the others.
+        if not live or sum(test.is_stuck() for test in pending.values()) > (os.cpu_count() or 2):
+            break
+        for future in concurrent.futures.wait(live, 1, concurrent.futures.FIRST_COMPLETED).done:
             add(pending.pop(future), *future.result())
         for future, test in pending.items():
             if test.is_late():
                 test.tell_to_end(f"no end within {LIMIT_S} s")
             elif ended.is_set() and not future.cancel() and test.began is not None and not test.told:
                 test.tell_to_end("ended by SIGTERM")
-        if ended.is_set() and all(future.cancelled() for future in pending):
-            break
-        stuck = [test for test in pending.values() if test.is_stuck()]
-        if len(stuck) > os.cpu_count():  # Nobody is left to run the others.
-            break
     for test in pending.values():
         add(test, "failed", test.stood or "not begun")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", flush=True)

@@ -18,7 +18,7 @@ package_list() {
             pkg-config gcc libc6-dev python3 git scdoc
         ;;
     debian:test)
-        echo libcmocka-dev clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
+        echo libcmocka-dev ccache clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
             cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv openssl curl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
@@ -38,7 +38,7 @@ package_list() {
     # The full tests run on Debian and Ubuntu. Elsewhere: what is surely there under these names;
     # tests that want more say so and are skipped.
     fedora:test)
-        echo libcmocka-devel clang clang-tools-extra compiler-rt cppcheck skopeo strace tmux \
+        echo libcmocka-devel ccache clang clang-tools-extra compiler-rt cppcheck skopeo strace tmux \
             libfaketime valgrind busybox zsh fish man-db e2fsprogs
         ;;
     arch:build)
@@ -46,7 +46,7 @@ package_list() {
             ninja pkgconf gcc glibc python git scdoc
         ;;
     arch:test)
-        echo cmocka clang compiler-rt cppcheck skopeo strace tmux libfaketime valgrind busybox zsh \
+        echo cmocka ccache clang compiler-rt cppcheck skopeo strace tmux libfaketime valgrind busybox zsh \
             fish man-db e2fsprogs
         ;;
     macos:build) # compiler, git and python3 come with the command line tools
@@ -54,7 +54,7 @@ package_list() {
             ninja pkgconf scdoc
         ;;
     macos:test)
-        echo cmocka cppcheck skopeo tmux zsh fish
+        echo cmocka ccache cppcheck skopeo tmux zsh fish
         ;;
     esac
 }

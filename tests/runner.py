@@ -1,83 +1,157 @@
 #!/usr/bin/env python3
-"""Runs the steps of tests/run: builds one after the other, then everything else two at a time.
+"""Runs the steps of tests/run: what they need is built first, then two go at a time, the longest first; a step that mostly waits
+has a track of its own beside them.
+
+    tests/run [--no-install] [--all] [NAME…]     NAME: only the steps whose names contain it, and only what they need is built
+    tests/run --list                             the steps, what each needs, and how many seconds it is expected to take
+
+Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what), the build for other systems is one by
+clang, whose unit tests are those of what asks the system, and some tests of a matrix are left out; the log says which. --all runs
+everything everywhere. tests/quick is for the time between two edits.
 
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
-without one counts as a single test by its exit status (77: skipped).
+without one counts as a single test by its exit status (77: skipped). The last line is the sum in that form, after a table of the
+steps' times and the slowest tests.
 
 A few tests that failed are run once more at the end, alone: what passes then failed for what ran beside it, which
 is said by name, and is counted as passed. Where many fail, none is run again, nor is a step whose log does not name
 every failure that it counts.
 """
 
+import argparse
 import concurrent.futures
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import compiler
+import rooms
+
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests/real"))
+from pypi import CACHE  # noqa: E402
+
 AGAIN_MAX = 10
+SLOWEST = 20
+AT_A_TIME = 2
+LIMIT_S = 2400  # Of one step, several times what the longest needs: tests have limits of their own.
+LEAVE_S = 60    # For one that was told to end.
 OUT = ROOT / "build-test"
-RELEASE, DEV, PORTABLE, CLANG = (OUT / name for name in ("release", "dev", "portable", "clang"))
-DLRUN = RELEASE / "dlrun"
+# Beside what the tests have built: it outlives the clone.
+TIMES = CACHE / "times.json"
 
 
-def meson(where, *options):
-    """Set up a build directory, or bring it up to date, and build everything in it."""
-    setup = f"meson setup --reconfigure {where}" if (where / "build.ninja").exists() else \
-        f"meson setup {' '.join(options)} {where}"
-    return ["sh", "-c", f"{setup} && ninja -C {where} all real-tools"]
+@dataclass
+class Build:
+    """A build directory below OUT."""
+    title: str
+    options: tuple = ()
+    compiler: str = None
 
 
-def sources(pattern="*.c"):
-    return sorted(str(p.relative_to(ROOT)) for folder in ("lib", "cli") for p in (ROOT / folder).rglob(pattern))
+BUILDS = {
+    "release": Build("build release"),
+    "dev": Build("build dev (gcc, ASan, UBSan, werror)", ("--native-file", "build-dev.ini")),
+    # Between two runs of --all it stands for both below.
+    "other": Build("build portable (clang, werror)", ("-Dos=portable", "-Dwerror=true", "-Dwarning_level=2"), "clang"),
+    "portable": Build("build portable", ("-Dos=portable",)),
+    "clang": Build("build clang (werror)", ("-Dwerror=true", "-Dwarning_level=2"), "clang"),
+}
+EVERYTHING = ("all", "real-tools")
+# Not names of ninja's: every object, and a check of the sources that this build leaves out because they are of another system.
+OBJECTS, LEFT_OUT = "objects", "left-out"
 
 
-BUILDS = [
-    ("build release", meson(RELEASE), {}),
-    ("build dev (gcc, ASan, UBSan, werror)", meson(DEV, "--native-file", "build-dev.ini"), {}),
-    ("build portable", meson(PORTABLE, "-Dos=portable"), {}),
-    ("build clang (werror)", meson(CLANG, "-Dwerror=true", "-Dwarning_level=2"), {"CC": "clang"}),
-]
+@dataclass
+class Step:
+    name: str
+    argv: list
+    builds: dict = field(default_factory=dict)  # name: the targets it needs
+    seconds: int = 15                           # expected, where no earlier run has told
+    tools: tuple = ()                           # of tests/real/gotools.py
+    env: dict = field(default_factory=dict)
+    own_track: bool = False
 
 
 def python(*argv):
     return ["python3", *map(str, argv)]
 
 
-def steps():
-    real = ROOT / "tests/real"
-    snap_tool = RELEASE / "tests/real/snap_tool"
-    yield "check structure", python("tests/check/structure.py"), {}
-    yield "check docs", python("tests/check/docs.py"), {}
-    yield "check format", ["clang-format", "--dry-run", "--Werror", *sources(), *sources("*.h")], {}
-    yield "check cppcheck", ["tests/check/cppcheck"], {}
-    yield "check analyzer", ["tests/check/analyzer", str(OUT / "analyzer")], {}
-    if (ROOT / "tests/check/manuals.py").exists():
-        yield "check manuals", python("tests/check/manuals.py", DLRUN), {}
-    for build in (DEV, PORTABLE):
-        yield f"unit and fuzz corpora, {build.name}", ["meson", "test", "-C", str(build), "--print-errorlogs", "--no-rebuild"], {}
-    yield "fakes", python("tests/fake/test_fakes.py"), {}
-    yield "golden", python("tests/golden/run", DLRUN), {}
-    yield "ignore rules beside git", python(real / "ignore_diff.py", snap_tool), {}
-    yield "random trees beside git", python(real / "tree_diff.py", snap_tool), {}
-    for name in ("snapshot", "image", "local", "failure", "kill", "attempts", "results", "collect", "heavy", "tensorboard", "mirror", "plot", "init", "doctor", "usage", "trust", "upkeep", "carry", "typed", "ended", "projects"):
-        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    yield "real front", python(real / "front.py", DLRUN), {}
-    yield "real proxy", python(real / "proxy.py", DLRUN), {}
-    for name in ("push_matrix", "push_cuts", "push_hostile", "push_names", "push_logins"):
-        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    for name in ("world", "world_bad", "canary", "push"):
-        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    for name in sorted(p.stem for pattern in ("ssh_*.py", "runner*.py", "family.py") for p in real.glob(pattern)):
-        yield f"real {name}", python(real / f"{name}.py", DLRUN), {}
-    yield "real cluster", python(real / "on_cluster.py", DLRUN, *sorted(real.glob("cluster_*.py"))), {}
-    for name in ("snapshot", "local", "failure", "attempts", "world", "canary", "front", "proxy"):
-        yield f"real {name}, portable", python(real / f"{name}.py", PORTABLE / "dlrun"), {"DLRUN_OS": "portable"}
-    yield "example digits", ["tests/real/digits.sh"], {}
-    yield "readme", python("tests/check/readme.py", DLRUN), {}
+def real(name, seconds, *argv, build="release", targets=("dlrun", "real-tools"), **more):
+    title = f"real {name}" if build == "release" else f"real {name}, portable"
+    env = {} if build == "release" else {"DLRUN_OS": "portable"}
+    return Step(title, python(ROOT / f"tests/real/{name}.py", *(argv or (OUT / build / "dlrun",))), {build: targets}, seconds,
+                env=env, **more)
+
+
+# Seconds on two cores with nothing else; the cluster's files are one step, as they share a cluster.
+REAL = {
+    "snapshot": 15, "image": 20, "local": 20, "failure": 15, "kill": 30, "attempts": 25, "results": 20, "collect": 15, "heavy": 40,
+    "tensorboard": 40, "mirror": 40, "plot": 15, "init": 15, "doctor": 15, "usage": 15, "trust": 15, "upkeep": 15, "carry": 20,
+    "typed": 15, "ended": 10, "projects": 60, "front": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
+    "push_names": 10, "push_logins": 10, "world": 25, "world_bad": 20, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,
+    "runner_extras": 40, "family": 30,
+}
+CRANE, REGISTRY, CLUSTER = ("crane",), ("crane", "registry"), ("kubernetes", "etcd", "coredns", "kwok", "jobset")
+TOOLS = {"image": CRANE, "push": REGISTRY, "push_cuts": REGISTRY, "push_matrix": REGISTRY, "push_hostile": REGISTRY}
+# What a system without Linux's calls does otherwise: walks and locks, processes and their end, mounts, whose connections are.
+PORTABLE = ("snapshot", "local", "failure", "attempts", "world", "canary", "front", "proxy")
+PORTABLE_SOME = ("snapshot", "local", "attempts", "front", "proxy")
+
+
+def ssh_steps():
+    return sorted(p.stem for p in (ROOT / "tests/real").glob("ssh_*.py") if "def test_" in p.read_text())
+
+
+def units(build, names=()):
+    argv = ["meson", "test", "-C", str(OUT / build), "--print-errorlogs", "--no-rebuild", *names]
+    return argv, {build: tuple(rooms.targets(names)) or ("meson-test-prereq",)}
+
+
+def checks(whole):
+    some = [] if whole else ["--changed"]
+    yield Step("check structure", python("tests/check/structure.py"))
+    yield Step("check docs", python("tests/check/docs.py"))
+    yield Step("check format", ["clang-format", "--dry-run", "--Werror", *rooms.sources()])
+    yield Step("check cppcheck", ["tests/check/cppcheck", *some], seconds=30)
+    yield Step("check analyzer", ["tests/check/analyzer", *some, str(OUT / "analyzer")], seconds=60)
+    yield Step("check manuals", python("tests/check/manuals.py", OUT / "release/dlrun"), {"release": ("dlrun",)})
+
+
+def steps(whole):
+    tests = ROOT / "tests"
+    dlrun, snap_tool = OUT / "release/dlrun", OUT / "release/tests/real/snap_tool"
+    yield from checks(whole)
+    argv, builds = units("dev")
+    yield Step("unit and fuzz corpora, dev", argv, {"dev": (*EVERYTHING, LEFT_OUT)}, 120)
+    other = "portable" if whole else "other"
+    argv, builds = units(other, () if whole else [n for n in rooms.tests_of_system() if n != "os_family"])
+    targets = EVERYTHING if whole else ("dlrun", OBJECTS, LEFT_OUT, *builds[other])
+    yield Step("unit and fuzz corpora, portable", argv, {other: targets}, 60)
+    if whole:
+        yield Step("clang links all", ["true"], {"clang": EVERYTHING})
+    yield Step("fakes", python(tests / "fake/test_fakes.py"), seconds=30, tools=CRANE)
+    yield Step("golden", python(tests / "golden/run", dlrun), {"release": ("dlrun",)}, 30)
+    for name, file in (("ignore rules", "ignore_diff"), ("random trees", "tree_diff")):
+        yield Step(f"{name} beside git", python(tests / f"real/{file}.py", snap_tool), {"release": ("real-tools",)})
+    for name, seconds in REAL.items():
+        yield real(name, seconds, tools=TOOLS.get(name, ()))
+    for name in ssh_steps():
+        yield real(name, 40)
+    cluster = sorted((tests / "real").glob("cluster_*.py"))
+    yield Step("real cluster", python(tests / "real/on_cluster.py", dlrun, *cluster), {"release": ("dlrun", "real-tools")}, 900,
+               tools=CLUSTER, own_track=True)
+    for name in PORTABLE if whole else PORTABLE_SOME:
+        yield real(name, REAL[name], build=other)
+    yield Step("example digits", ["tests/real/digits.sh"])
+    yield Step("readme", python(tests / "check/readme.py", dlrun), {"release": ("dlrun",)})
 
 
 FAILURE = re.compile(r"^(?:failed: |FAILED |ERROR: |\[  FAILED  \]|.*\b(?:FAIL|TIMEOUT) )")
@@ -85,6 +159,8 @@ NAMED = re.compile(r"^failed: (test_\w+)(?:.* \[(cluster_\w+\.py)\])?", re.M)
 UNITS = re.compile(r"^ *\d+/\d+ (?:.* / )?(\S+) +(?:FAIL|TIMEOUT) ", re.M)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
+NOT_RUN = re.compile(r"^(?:skipped:? .*|left to --all: .*| *\d+/\d+ .* SKIP .*)$", re.M)
+TOOK = re.compile(r"^took: (\S+) ([\d.]+) s$", re.M)
 
 
 def verdict(status, text):
@@ -99,37 +175,116 @@ def verdict(status, text):
     return passed, failed or (1 if status else 0), skipped
 
 
+@dataclass
+class Outcome:
+    step: Step
+    counts: tuple
+    seconds: float
+    cpu_s: float
+    tests: list  # (seconds, name)
+
+
 def log_of(name):
     return OUT / "logs" / (re.sub(r"\W+", "-", name).strip("-") + ".log")
 
 
+class Children:
+    """The steps under way, each a session of its own, so that one that is to end does so with what it started."""
+
+    def __init__(self):
+        self.lock, self.pids, self.told, self.is_over = threading.RLock(), set(), set(), False
+
+    def run(self, argv, env, log, limit_s):
+        """(exit status, seconds of CPU); a step that has passed its limit says so in its log."""
+        with open(log, "wb") as out:
+            with self.lock:
+                child = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
+                                         stderr=subprocess.STDOUT, start_new_session=True)
+                self.pids.add(child.pid)
+            late = threading.Timer(limit_s, self.end, (child.pid, out, limit_s))
+            late.start()
+            _, status, use = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            late.cancel()
+            with self.lock:
+                self.pids.discard(child.pid)
+                if child.pid in self.told:
+                    self.kill_session(child.pid)
+        return child.returncode, use.ru_utime + use.ru_stime
+
+    def end(self, pid, out, limit_s):
+        with self.lock:
+            if pid in self.pids:
+                listed = subprocess.run(["ps", "-o", "pid,ppid,etime,args", "-s", str(pid)], capture_output=True).stdout
+                os.write(out.fileno(), b"\nERROR: no end within %d s; it was ended with\n%s" % (limit_s, listed))
+                self.tell(pid)
+
+    def tell(self, pid):
+        """The step alone is told, so that it can say where its tests stood; what it leaves is killed."""
+        self.told.add(pid)
+        os.kill(pid, signal.SIGTERM)
+        killer = threading.Timer(LEAVE_S, self.kill, (pid,))
+        killer.daemon = True
+        killer.start()
+
+    def kill(self, pid):
+        with self.lock:
+            if pid in self.pids:
+                self.kill_session(pid)
+
+    @staticmethod
+    def kill_session(pid):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def end_all(self):
+        """No step begins after that."""
+        with self.lock:
+            self.is_over = True
+            for pid in self.pids:
+                self.tell(pid)
+
+
+children = Children()
+
+
 def run(step):
-    name, argv, env = step
-    log = log_of(name)
+    log = log_of(step.name)
     log.parent.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
-    with open(log, "wb") as out:
-        status = subprocess.run(argv, cwd=ROOT, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
-                                stderr=subprocess.STDOUT).returncode
+    status, cpu_s = children.run(step.argv, step.env, log, LIMIT_S * (4 if step.env.get("DLRUN_TESTS") == "all" else 1))
     text = log.read_text(errors="replace")
-    passed, failed, skipped = verdict(status, text)
-    word = "FAILED" if failed else "ok"
-    print(f"{word:6} {name}: {passed} passed, {failed} failed, {skipped} skipped in {time.monotonic() - begin:.0f} s", flush=True)
-    for line in text.splitlines():
-        if line.startswith("skipped:"):
-            print(f"       {line}", flush=True)
+    counts = passed, failed, skipped = verdict(status, text)
+    seconds = time.monotonic() - begin
+    lines = [f"{'FAILED' if failed else 'ok':6} {step.name}: {passed} passed, {failed} failed, {skipped} skipped in {seconds:.0f} s"]
+    not_run = NOT_RUN.findall(text)
+    if skipped and not not_run:
+        not_run = [f"skipped: {line}" for line in text.splitlines()[-1:]]
+    lines += [f"       {line.strip()}" for line in not_run]
     if failed:
-        show_failure(text.splitlines())
-    return passed, failed, skipped
+        lines += failure_lines(text.splitlines())
+    print("\n".join(lines), flush=True)
+    return Outcome(step, counts, seconds, cpu_s, times_of_tests(step, text))
+
+
+def times_of_tests(step, text):
+    if step.argv[:2] == ["meson", "test"]:
+        base = "again" if "again" in step.argv else "testlog"
+        log = Path(step.argv[3]) / f"meson-logs/{base}.json"
+        rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return [(row["duration"], f"{row['name'].split(' / ')[-1]} ({step.name})") for row in rows]
+    return [(float(seconds), f"{name} ({step.name})") for name, seconds in TOOK.findall(text)]
 
 
 def failed_alone(step, number):
     """The step with only the tests that failed, and their names; None where its log does not name each of them."""
-    name, argv, env = step
-    text = log_of(name).read_text(errors="replace")
+    argv = step.argv
+    text = log_of(step.name).read_text(errors="replace")
     if argv[:2] == ["meson", "test"]:
         found = tests = sorted(set(UNITS.findall(text)))
-        argv = [*argv, "--num-processes", "1", "--logbase", "again", *tests]
+        argv = [*argv[:6], "--num-processes", "1", "--logbase", "again", *tests]
     elif len(argv) > 2 and "tests/real/" in argv[1]:
         found = NAMED.findall(text)
         if "on_cluster" in argv[1]:
@@ -139,7 +294,7 @@ def failed_alone(step, number):
         argv = [*argv, *tests]
     else:
         return None
-    return ((f"{name}, again", argv, env), tests) if found and len(found) == number else None
+    return (Step(f"{step.name}, again", argv, env=step.env), tests) if found and len(found) == number else None
 
 
 def run_again(failed):
@@ -151,45 +306,195 @@ def run_again(failed):
         alone = failed_alone(step, number)
         if not alone:
             continue
-        passed, lost, _ = run(alone[0])
+        passed, lost, _ = run(alone[0]).counts
         if passed >= number and not lost:
             once += number
-            print(f"failed once, passed alone: {step[0]}: {' '.join(alone[1])}", flush=True)
+            print(f"failed once, passed alone: {step.name}: {' '.join(alone[1])}", flush=True)
     return once
 
 
-def show_failure(lines):
+def failure_lines(lines):
     """The lines that name a failed test, and the end of the log, which may tell why."""
     end = max(0, len(lines) - 60)
     named = [line for line in lines[:end] if FAILURE.match(line)]
-    print("\n".join("       " + line for line in named[:40] + lines[end:]), flush=True)
+    return ["       " + line for line in named[:40] + lines[end:]]
+
+
+def build_step(name, targets):
+    """The step that makes the targets of one build; the work is done by this file, in a process of its own."""
+    argv = [sys.executable, str(Path(__file__)), "--build", name, *sorted(targets)]
+    return Step(BUILDS[name].title, argv, seconds=90, env=compiler.environment(BUILDS[name].compiler))
+
+
+def make(name, targets):
+    """What a build step runs."""
+    where, env = OUT / name, compiler.environment(BUILDS[name].compiler)
+    compiler.set_up(where, list(BUILDS[name].options), env)
+    wanted = [t for t in targets if t not in (OBJECTS, LEFT_OUT)]
+    if OBJECTS in targets:
+        wanted += [c["output"] for c in json.loads((where / "compile_commands.json").read_text())]
+    subprocess.run(["ninja", "-C", str(where), *wanted], env={**os.environ, **env}, check=True)
+    if LEFT_OUT in targets:
+        subprocess.run(python(ROOT / "tests/check/left_out.py", where), check=True)
+
+
+class Schedule:
+    """Which step is next: builds in the order of BUILDS, one at a time, as they use all cores; else the longest whose builds are
+    there. What depends on a build that failed is never begun."""
+
+    def __init__(self, builds, chosen, expected):
+        self.changed = threading.Condition()
+        self.builds = list(builds.items())
+        self.steps = sorted(chosen, key=lambda step: -expected(step))
+        self.made, self.broken, self.is_building = set(), set(), False
+        self.outcomes = []
+
+    def take(self, own_track):
+        """The next for this track, None: no more. Waits where one may become ready."""
+        with self.changed:
+            while not children.is_over:
+                found = self._next(own_track)
+                if found or not self._may_come(own_track):
+                    return found
+                self.changed.wait()
+        return None
+
+    def _mine(self, own_track):
+        return [s for s in self.steps if s.own_track == own_track and not set(s.builds) & self.broken]
+
+    def _next(self, own_track):
+        if not own_track and self.builds and not self.is_building:
+            self.is_building = True
+            return self.builds.pop(0)
+        for step in self._mine(own_track):
+            if set(step.builds) <= self.made:
+                self.steps.remove(step)
+                return step
+        return None
+
+    def _may_come(self, own_track):
+        return bool(self._mine(own_track)) or not own_track and bool(self.builds)
+
+    def work(self, own_track):
+        while (taken := self.take(own_track)):
+            if isinstance(taken, Step):
+                outcome = run(taken)
+            else:
+                outcome = run(build_step(*taken))
+            with self.changed:
+                if not isinstance(taken, Step):
+                    (self.broken if outcome.counts[1] else self.made).add(taken[0])
+                    self.is_building = False
+                self.outcomes.append(outcome)
+                self.changed.notify_all()
+
+    def run(self):
+        tracks = [False] * AT_A_TIME + [True] * any(s.own_track for s in self.steps)
+        with concurrent.futures.ThreadPoolExecutor(len(tracks)) as pool:
+            list(pool.map(self.work, tracks))
+        for step in self.steps:
+            print(f"FAILED {step.name}: not begun{' for want of a build' * bool(set(step.builds) & self.broken)}", flush=True)
+        return self.outcomes + [Outcome(step, (0, 1, 0), 0, 0, []) for step in self.steps]
+
+
+def read_times():
+    try:
+        return json.loads(TIMES.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def keep_times(outcomes):
+    """For the order of the next run. A name is of this kind of run: with --all a step does more."""
+    kept = read_times() | {key_of(o.step): round(o.seconds) for o in outcomes if not o.counts[1]}
+    TIMES.parent.mkdir(parents=True, exist_ok=True)
+    TIMES.with_suffix(".new").write_text(json.dumps(kept, indent=0, sort_keys=True))
+    TIMES.with_suffix(".new").replace(TIMES)
+
+
+def key_of(step):
+    return f"{step.name}, all" if step.env.get("DLRUN_TESTS") == "all" else step.name
+
+
+def needed(chosen):
+    """Targets by build, in the order of BUILDS."""
+    found = {name: set() for name in BUILDS}
+    for step in chosen:
+        for name, targets in step.builds.items():
+            found[name] |= set(targets)
+    return {name: targets for name, targets in found.items() if targets}
+
+
+def get_tools(chosen):
+    """Programs that the steps need and whose first build takes minutes (Kubernetes: 10). Tests that miss one say so."""
+    for name in dict.fromkeys(tool for step in chosen for tool in step.tools):
+        done = subprocess.run(python(ROOT / "tests/real/gotools.py", name), stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            print(f"no {name}: tests that need it say so", flush=True)
+        elif name == "crane":
+            os.environ["CRANE"] = done.stdout.strip()
+
+
+def close(outcomes, once):
+    print("\nseconds  of CPU  step")
+    for outcome in sorted(outcomes, key=lambda o: -o.seconds):
+        print(f"{outcome.seconds:7.0f} {outcome.cpu_s:7.0f}  {outcome.step.name}")
+    slowest = sorted((test for o in outcomes for test in o.tests), reverse=True)[:SLOWEST]
+    if slowest:
+        print("\nthe slowest tests")
+    for seconds, name in slowest:
+        print(f"{seconds:7.1f}  {name}")
+    passed, failed, skipped = (sum(column) for column in zip(*(o.counts for o in outcomes)))
+    if once:
+        print(f"\n{once} failed once and passed when run again, alone")
+    print(f"\n{passed + once} passed, {failed - once} failed, {skipped} skipped", flush=True)
+    return 1 if failed - once else 0
+
+
+def show_list(chosen, expected):
+    for step in chosen:
+        print(f"{expected(step):5} s  {step.name:36} {' '.join(sorted(step.builds))}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="tests/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-install", action="store_true", help="install nothing")
+    parser.add_argument("--all", action="store_true", help="everything, everywhere")
+    parser.add_argument("--list", action="store_true", help="print the steps")
+    parser.add_argument("--build", help=argparse.SUPPRESS)
+    parser.add_argument("name", nargs="*", help="only the steps whose names contain it")
+    return parser.parse_args()
 
 
 def main():
-    wanted = sys.argv[1:]
-    totals = [0, 0, 0]
+    args = arguments()
+    if args.build:
+        return make(args.build, args.name)
+    chosen = [s for s in steps(args.all) if not args.name or any(n in s.name for n in args.name)]
+    if not chosen:
+        sys.exit(f"no step is called so; tests/run --list{' --all' if args.all else ''} prints them")
+    if args.all:
+        for step in chosen:
+            step.env = {**step.env, "DLRUN_TESTS": "all"}
+    times = read_times()
 
-    def add(counts):
-        for i, n in enumerate(counts):
-            totals[i] += n
-
-    broken = False
-    for build in BUILDS:
-        counts = run(build)
-        add(counts)
-        broken |= counts[1] > 0
-    chosen = [s for s in steps() if not wanted or any(w in s[0] for w in wanted)]
-    if not broken:
-        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-            results = list(pool.map(run, chosen))
-        for counts in results:
-            add(counts)
-        once = run_again([(step, counts[1]) for step, counts in zip(chosen, results) if counts[1]])
-        add((once, -once, 0))
-        if once:
-            print(f"{once} of them failed once and passed when run again, alone")
-    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
-    return 1 if totals[1] else 0
+    def expected(step):
+        return times.get(key_of(step), step.seconds)
+    if args.list:
+        return show_list(chosen, expected)
+    if not args.all:
+        here = {step.name for step in steps(False)}
+        left = [s.name for s in steps(True) if s.name not in here and (not args.name or any(n in s.name for n in args.name))]
+        print(f"left to --all: {', '.join(left)}" if left else "", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: children.end_all())
+    begin = time.monotonic()
+    get_tools(chosen)
+    outcomes = Schedule(needed(chosen), chosen, expected).run()
+    once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]])
+    keep_times(outcomes)
+    print(f"\n{time.monotonic() - begin:.0f} s in all")
+    return close(outcomes, once)
 
 
 if __name__ == "__main__":

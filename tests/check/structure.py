@@ -4,9 +4,11 @@
 Reads the sources and fails on: an include that does not name its layer, points up or sideways, or
 closes a cycle; a library used outside its door; a call that a layer must not make; what frees
 itself and is returned past before it is set; a header without a contract; a file or function that
-is too long or too branched without a reason beside it.
+is too long or too branched without a reason beside it; a room with more lines than its budget.
 
-    tests/check/structure.py [ROOT]
+    tests/check/structure.py [--write-budget] [ROOT]
+
+A room that has to grow takes a larger budget in the same commit: --write-budget states all as they are now, rounded up.
 """
 
 import re
@@ -14,6 +16,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from yardsticks import table_of_rooms
 
 # Lowest first. A layer sees those that it lists.
 LAYERS = {
@@ -251,8 +255,34 @@ def check_commands(root):
             problem("man", 1, f"no manual page for {page}")
 
 
+BUDGET = "tests/check/budget"
+BUDGET_STEP = 100  # So that not every line that is added touches the file, which branches share.
+
+
+def check_budget(root):
+    """Prints the raw lines of each room beside those that it may have."""
+    text = (root / BUDGET).read_text() if (root / BUDGET).exists() else ""
+    allowed = {room: int(lines) for room, lines in (line.split() for line in text.splitlines() if not line.startswith("#"))}
+    rooms = {room: lines for room, lines, _ in table_of_rooms(root)}
+    for room, lines in rooms.items():
+        print(f"{room:36}{lines:>8} of {allowed.get(room, 0):>6} lines")
+        if lines > allowed.get(room, 0):
+            problem(room, 1, f"{lines} lines, {allowed.get(room, 0)} in {BUDGET}: delete as much as you add, or change the budget with a reason")
+    for room in allowed.keys() - rooms.keys():
+        problem(room, 1, f"no such room, but a line in {BUDGET}")
+
+
+def write_budget(root):
+    rows = [f"{room} {-(-lines // BUDGET_STEP) * BUDGET_STEP}" for room, lines, _ in table_of_rooms(root)]
+    (root / BUDGET).write_text("# Raw lines of .c and .h files that a room may have; tests/check/structure.py --write-budget\n" +
+                               "\n".join(rows) + "\n")
+
+
 def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
+    words = [word for word in sys.argv[1:] if word != "--write-budget"]
+    root = Path(words[0] if words else Path(__file__).parents[2]).resolve()
+    if "--write-budget" in sys.argv:
+        return write_budget(root)
     tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root,
                              capture_output=True, text=True, check=True).stdout.splitlines()
     sources = [f for f in tracked if f.endswith((".c", ".h")) and f.split("/")[0] in ("lib", "cli", "tests")
@@ -266,6 +296,7 @@ def main():
             check_header(root, path)
     check_hints(root, [f for f in house if f.endswith(".c")])
     check_sizes(root, house)
+    check_budget(root)
     missing = check_functions(root, house)
     if (root / "cli/cmds.c").exists():
         check_commands(root)

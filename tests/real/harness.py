@@ -4,11 +4,15 @@ A test file defines functions named test_* that take a World, and ends with `mai
 parallel; each has its own HOME, state and tree, and everything it starts ends with it.
 
     tests/real/FILE.py DLRUN [NAME…]
+
+A test that is not over within its limit fails, with the place where it stood, and what it started is killed; the others
+go on. Without
+`tests/run --all` a test that there is for each shell runs in some of them (of_other_shells).
 """
 
 import atexit
 import concurrent.futures
-import faulthandler
+import ctypes
 import hashlib
 import inspect
 import io
@@ -31,9 +35,13 @@ from pathlib import Path
 from stopwatch import Stopwatch, running_time  # noqa: F401
 
 NOBODY = 65534
+SHELLS = ("dash", "busybox", "bash")
 DEADLINE_S = 300
-# Without any test that ends; the longest is one of push_cuts.py with all cuts.
-TEST_LIMIT_S = int(os.environ.get("DLRUN_TEST_LIMIT", 1800))
+ALL = os.environ.get("DLRUN_TESTS") == "all"
+# Of one test, by a clock that leaves out standstills of the machine. Many times what any needs: it ends what hangs, and judges no pace.
+LIMIT_S = int(os.environ.get("DLRUN_TEST_LIMIT", 3600 if ALL else 900))
+# What a test that was told to end gets for it.
+LEAVE_S = 30
 
 
 class Skip(Exception):
@@ -42,6 +50,10 @@ class Skip(Exception):
 
 class Missing(Exception):
     """A program that the tests install is not there: a failure in CI, a visible skip elsewhere."""
+
+
+class TimeUp(BaseException):
+    """Raised inside a test that has passed its limit."""
 
 
 def needs(program):
@@ -403,21 +415,92 @@ def hash_dir(path):
     return found
 
 
-def run_one(dlrun, name, function):
-    world = World(dlrun, name)
+def where(thread):
+    """The lines that a test's thread stands at, outermost first."""
+    frame = sys._current_frames().get(thread)
+    lines = traceback.extract_stack(frame) if frame else []
+    judged = [i for i, line in enumerate(lines) if line.name == "_judge"]
+    lines = lines[judged[-1] + 1:] if judged else lines
+    return "".join(f"\n  {os.path.basename(line.filename)}:{line.lineno} in {line.name}: {line.line}" for line in lines[:8])
+
+
+class Running:
+    """A test under way, or over: its world, thread, beginning, and once it was told to end, where it stood."""
+
+    def __init__(self, name, function):
+        self.name, self.function = name, function
+        self.world = self.thread = self.began = self.told = None
+        self.stood = ""
+
+    def run(self, dlrun):
+        """(verdict, text)"""
+        self.thread, self.began = threading.get_ident(), running_time()
+        try:
+            return self._judge(dlrun)
+        except TimeUp:  # It may come a moment after the test's own end.
+            return "failed", self.stood
+
+    def _judge(self, dlrun):
+        try:
+            self.world = World(dlrun, self.name)
+            self.function(self.world)
+            return "passed", ""
+        except Skip as reason:
+            return "skipped", str(reason)
+        except Missing as reason:
+            return "failed" if os.environ.get("CI") else "skipped", str(reason)
+        except subprocess.TimeoutExpired as late:
+            return "failed", f"no end after {late.timeout} s: {late.cmd}{self._place()}"
+        except TimeUp:
+            return "failed", self.stood
+        except BaseException:
+            return "failed", (self.stood + "\n" if self.stood else "") + traceback.format_exc(limit=-4)
+        finally:
+            if self.world:
+                self.world.close()
+
+    @staticmethod
+    def _place():
+        """Lines of the tests in the traceback of what is being handled."""
+        here = [f for f in traceback.extract_tb(sys.exc_info()[2]) if f.filename.startswith(str(Path(__file__).parent))]
+        return "".join(f"\n  {os.path.basename(f.filename)}:{f.lineno} in {f.name}: {f.line}" for f in here[-4:])
+
+    def is_late(self):
+        return self.began is not None and not self.told and running_time() - self.began > LIMIT_S
+
+    def is_stuck(self):
+        return self.told is not None and running_time() - self.told > LEAVE_S
+
+    def tell_to_end(self, why):
+        """What it waits for is killed, then it gets an exception."""
+        self.stood = f"{why}; it stood at{where(self.thread)}"
+        self.told = running_time()
+        if self.world:
+            for pid in processes_of(self.world.dir):
+                self.stood += f"\n  beside {pid}: {command_of(pid)}"
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeUp))
+
+
+def processes_of(directory):
+    """Those whose environment or arguments name it: what a world started."""
+    for entry in Path("/proc").glob("[0-9]*") if os.path.isdir("/proc/self") else ():
+        try:
+            if int(entry.name) != os.getpid() and any(
+                    os.fsencode(directory) in (entry / part).read_bytes() for part in ("environ", "cmdline")):
+                yield int(entry.name)
+        except OSError:
+            pass
+
+
+def command_of(pid):
     try:
-        function(world)
-        return name, "passed", ""
-    except Skip as reason:
-        return name, "skipped", str(reason)
-    except Missing as reason:
-        return name, "failed" if os.environ.get("CI") else "skipped", str(reason)
-    except subprocess.TimeoutExpired as late:
-        return name, "failed", f"no end after {late.timeout} s: {late.cmd}"
-    except BaseException:
-        return name, "failed", traceback.format_exc(limit=-4)
-    finally:
-        world.close()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    except OSError:
+        return "gone"
 
 
 class Serving:
@@ -441,28 +524,63 @@ def main():
     tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and inspect.isfunction(f)]
     if wanted:
         tests = [(n, f) for n, f in tests if any(w in n for w in wanted)]
+    elif not ALL:
+        left = of_other_shells(tests)
+        if left:
+            print(f"left to --all: {len(left)} tests that run in another shell here: {' '.join(left)}", flush=True)
+        tests = [(n, f) for n, f in tests if n not in left]
+    failed = run_tests(dlrun, [Running(n, f) for n, f in tests])
+    sys.exit(1 if failed or not tests else 0)
+
+
+def of_other_shells(tests):
+    """Of the tests that there are for each of SHELLS, as test_NAME_SHELL, those that run in enough other ones: each runs in one of
+    the two that know nothing beyond POSIX, in turn, each third in bash too, and in every shell that its source names."""
+    by_name, left = {}, []
+    for name, function in tests:
+        stem, _, shell = name.rpartition("_")
+        if shell in SHELLS:
+            by_name.setdefault(stem, {})[shell] = function
+    for i, (stem, found) in enumerate(by_name.items()):
+        body = inspect.getclosurevars(next(iter(found.values()))).nonlocals.get("function")
+        source = inspect.getsource(body) if body else ""
+        kept = {SHELLS[i % 2]} | ({"bash"} if i % 3 == 0 else set())
+        if len(found) == len(SHELLS):
+            left += [f"{stem}_{shell}" for shell in SHELLS if shell not in kept and f'"{shell}"' not in source]
+    return left
+
+
+def run_tests(dlrun, tests):
+    """How many failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
 
-    def add(name, verdict, text):
+    def add(test, verdict, text):
         counts[verdict] += 1
         if verdict != "passed":
-            print(f"{verdict}: {name}: {text}", flush=True)
+            print(f"{verdict}: {test.name}: {text}", flush=True)
+        if test.began is not None:
+            print(f"took: {test.name} {running_time() - test.began:.2f} s", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1)
-    pending = {pool.submit(run_one, dlrun, n, f): n for n, f in tests}
-    hangs = False
-    while pending and not hangs:
-        over = concurrent.futures.wait(pending, TEST_LIMIT_S, concurrent.futures.FIRST_COMPLETED).done
-        for future in over:
-            del pending[future]
-            add(*future.result())
-        hangs = not over
-    if hangs:
-        faulthandler.dump_traceback()
-        for name in pending.values():
-            add(name, "failed", f"no end within {TEST_LIMIT_S} s, or behind one without")
+    pending = {pool.submit(test.run, dlrun): test for test in tests}
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    while True:
+        live = [future for future, test in pending.items() if not future.cancelled() and not test.is_stuck()]
+        # With every worker of the pool stuck nobody is left to run the others.
+        if not live or sum(test.is_stuck() for test in pending.values()) > (os.cpu_count() or 2):
+            break
+        for future in concurrent.futures.wait(live, 1, concurrent.futures.FIRST_COMPLETED).done:
+            add(pending.pop(future), *future.result())
+        for future, test in pending.items():
+            if test.is_late():
+                test.tell_to_end(f"no end within {LIMIT_S} s")
+            elif ended.is_set() and not future.cancel() and test.began is not None and not test.told:
+                test.tell_to_end("ended by SIGTERM")
+    for test in pending.values():
+        add(test, "failed", test.stood or "not begun")
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", flush=True)
-    if hangs:
+    if pending:
         # Python's own end would wait for its threads.
         atexit._run_exitfuncs()
         os._exit(1)
-    sys.exit(1 if counts["failed"] or not tests else 0)
+    return counts["failed"]

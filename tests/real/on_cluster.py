@@ -8,6 +8,7 @@ Closes with the names of the tests that failed and the sum of the verdicts.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ def run(dlrun, file, names, cluster, failures):
 
 def main():
     words = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # The cluster ends with this.
     at = words.index("--") if "--" in words else len(words)
     dlrun, files, names = words[0], words[1:at], words[at + 1:]
     failures = []

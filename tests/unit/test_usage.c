@@ -23,6 +23,7 @@
 #include "host/gpu_meter.h"
 #include "host/usage.h"
 #include "tmpfix.h"
+#include "until.h"
 
 enum { MIB = 1 << 20, LOAD_MIB = 96 };
 
@@ -213,7 +214,11 @@ static void test_stranger(void **state)
 	/* Our parent is not below us: it is counted when it is named, and we as its child. */
 	assert_true(os_family_use(&(struct os_family){{0}}, getppid(), &as_root));
 	assert_true(as_root.memory_bytes > as_own.memory_bytes);
+	uint64_t start = os_process_start(pid);
+
 	kill(pid, SIGKILL);
+	/* Nobody here reaps it, and until it is gone its memory counts in the tests that follow. */
+	UNTIL(!os_process_alive(pid, start));
 	end_load(middle);
 	close(fds[0]);
 	close(fds[1]);

@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/app.h"
-#include "cli/cmds.h"
+#include "cli/commands/cmds.h"
+#include "cli/term/app.h"
 
 int main(int argc, char **argv)
 {

@@ -86,7 +86,8 @@ def includes(path):
 
 
 def unit_tests(root=ROOT):
-    return sorted(p.stem.removeprefix("test_") for p in (Path(root) / UNIT).glob("test_*.c"))
+    """The unit tests by name: their sources, which lie in the folders of their rooms."""
+    return {p.stem.removeprefix("test_"): str(p.relative_to(root)) for p in sorted((Path(root) / UNIT).glob("**/test_*.c"))}
 
 
 def targets(tests):
@@ -94,41 +95,20 @@ def targets(tests):
     return [f"{UNIT}test_{name}" for name in tests] + [f"{UNIT}fake_nvml.so"] * ("usage" in tests)
 
 
-def modules(root=ROOT):
-    """The rooms of each module's name: stems of sources, and those with the names of their folders before them ("kube_job")."""
-    found = {}
-    for room, files in rooms(root).items():
-        parts = room.split("/")[1:]
-        for path in files:
-            stem = Path(path).stem
-            for name in [stem, *(f"{part}_{stem}" for part in parts)]:
-                found.setdefault(name, set()).add(room)
-    return found
-
-
-def rooms_of_test(name, by_module, root=ROOT):
-    """The rooms whose code a unit test is about: by its name or the longest beginning of it that a module has, else those whose
-    headers it includes."""
-    words = name.split("_")
-    for count in range(len(words), 0, -1):
-        found = by_module.get("_".join(words[:count]))
-        if found:
-            included = {room_of(h if h.startswith("cli/") else f"lib/{h}", set().union(*by_module.values()))
-                        for h in includes(Path(root) / f"{UNIT}test_{name}.c")}
-            return found & included or found
-    known = set().union(*by_module.values())
-    return {room_of(h if h.startswith("cli/") else f"lib/{h}", known)
-            for h in includes(Path(root) / f"{UNIT}test_{name}.c")} - {None}
+def room_of_test(path, root=ROOT):
+    folder = os.path.dirname(path).removeprefix(UNIT)
+    return folder if (Path(root) / folder).is_dir() else f"lib/{folder}"
 
 
 def tests_of(wanted, changed=(), root=ROOT):
-    """The unit tests of these rooms, and those that changed themselves, or whose fixtures did."""
-    by_module = modules(root)
-    fixtures = {os.path.basename(f) for f in changed if f.startswith(UNIT) and f.endswith(".h")}
+    """The unit tests of these rooms, of those whose headers they include, and those that changed themselves or in their fixtures."""
+    folders_wanted = {room.removeprefix("lib/") for room in wanted}
+    fixtures = {f for f in changed if f.startswith(UNIT) and f.endswith(".h")}
     found = []
-    for name in unit_tests(root):
-        path = f"{UNIT}test_{name}.c"
-        if path in changed or fixtures & set(includes(Path(root) / path)) or rooms_of_test(name, by_module, root) & set(wanted):
+    for name, path in unit_tests(root).items():
+        included = includes(Path(root) / path)
+        about = {os.path.dirname(h) for h in included if not h.startswith("base/")}
+        if path in changed or room_of_test(path, root) in wanted or fixtures & set(included) or folders_wanted & about:
             found.append(name)
     return found
 
@@ -136,12 +116,13 @@ def tests_of(wanted, changed=(), root=ROOT):
 def tests_of_system(root=ROOT):
     """The unit tests of what asks base/os, which another system answers otherwise: those of modules that include it, and those
     that include it themselves."""
-    asking = {f for f in sources(root) if any(re.fullmatch(r"base/os\w*\.h", h) for h in includes(Path(root) / f))}
-    stems = {Path(f).stem for f in asking} | {f"{part}_{Path(f).stem}" for f in asking for part in f.split("/")[1:-1]}
+    def asks(path):
+        return any(re.fullmatch(r"base/os/os\w*\.h", h) for h in includes(Path(root) / path))
+    asking = [f for f in sources(root) if asks(f)]
+    stems = {Path(f).stem for f in asking} | {f"{f.split('/')[1]}_{Path(f).stem}" for f in asking}
     found = []
-    for name in unit_tests(root):
-        own = includes(Path(root) / f"{UNIT}test_{name}.c")
-        fixtures = [h for fixture in own if (Path(root) / UNIT / fixture).exists() for h in includes(Path(root) / UNIT / fixture)]
-        if name in stems or any(stem.startswith(name + "_") for stem in stems) or any(h.startswith("base/os") for h in own + fixtures):
+    for name, path in unit_tests(root).items():
+        fixtures = [h for h in includes(Path(root) / path) if h.startswith(UNIT)]
+        if name in stems or any(stem.startswith(name + "_") for stem in stems) or any(map(asks, [path, *fixtures])):
             found.append(name)
     return found

@@ -1,6 +1,6 @@
 #include "events/crc32c.h"
 
-#include "base/enc.h"
+#include "base/util/enc.h"
 
 #define POLYNOMIAL 0x82f63b78u /* bits in reverse */
 

@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/map.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/vec.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
 
 enum { CHUNK = 256 << 10, TAGS_MAX = 2000, NS_PER_MS = 1000 * 1000, SETTLED_MS = 3000 };
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
+#include "base/util/auto.h"
 #include "events/tfevents.h"
 
 struct event_files_spec {

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/fs.h"
-#include "base/map.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "events/event_files.h"
 
 struct scalar {

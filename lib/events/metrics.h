@@ -1,5 +1,5 @@
 /*
- * The last value of each scalar in the event files (events/tfevents.h) below a directory, wherever
+ * The last value of each scalar in the event files (tfevents.h) below a directory, wherever
  * they appear. Looks cost little: directories are read again when they have changed, files from
  * where the last look ended.
  *
@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/json.h"
+#include "base/data/json.h"
+#include "base/util/auto.h"
 
 enum {
 	METRICS_MAX = 200,      /* in the result: those that came first */

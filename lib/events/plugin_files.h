@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/vec.h"
+#include "base/util/vec.h"
 
 #define PLUGIN_FILES_PROJECTOR "projector_config.pbtxt"
 enum { PLUGIN_FILES_TEXT_MAX = 1 << 20 }; /* of one that names others */

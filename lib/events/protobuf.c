@@ -1,6 +1,6 @@
 #include "events/protobuf.h"
 
-#include "base/enc.h"
+#include "base/util/enc.h"
 
 enum { VARINT_BYTES = 10, NUMBER_MAX = (1 << 29) - 1 };
 

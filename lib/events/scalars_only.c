@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-#include "base/enc.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "events/crc32c.h"
 #include "events/tfevent.h"
 #include "events/tfrecord.h"

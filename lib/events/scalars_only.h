@@ -1,5 +1,5 @@
 /*
- * Of an event file (events/tfevents.h) the records that curves need, byte for byte: an engine, the
+ * Of an event file (tfevents.h) the records that curves need, byte for byte: an engine, the
  * file's bytes in, these records out. They make an event file of their own, in which a reader finds
  * the same scalars.
  *
@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 
 struct scalars_only_spec {
 	size_t large_min, record_max;

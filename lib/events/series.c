@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/map.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "events/event_files.h"
 
 enum {

@@ -1,5 +1,5 @@
 /*
- * All scalars of the event files below a directory (events/event_files.h) as curves, as
+ * All scalars of the event files below a directory (event_files.h) as curves, as
  * TensorBoard would show them with nothing left out, kept up to date by reading what is new.
  *
  * A curve is one tag in one directory with event files ("" is the directory itself). Points are in
@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/vec.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
 
 enum {
 	SERIES_CURVES_MAX = 20000,

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/str.h"
+#include "base/util/str.h"
 
 enum {
 	METADATA_PLUGIN = 1,

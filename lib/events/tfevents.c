@@ -1,9 +1,9 @@
 #include "events/tfevents.h"
 
-#include "base/buf.h"
-#include "base/map.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/buf.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "events/crc32c.h"
 #include "events/protobuf.h"
 #include "events/tfevent.h"

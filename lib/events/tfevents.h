@@ -1,7 +1,7 @@
 /*
  * TensorBoard event files: an engine, bytes in, scalars out.
  *
- * A file is a row of records (events/tfrecord.h). The data of each is a protobuf message
+ * A file is a row of records (tfrecord.h). The data of each is a protobuf message
  * tensorboard.Event (tensorflow: core/util/event.proto, core/framework/summary.proto,
  * tensor.proto). Taken are scalars in both of their forms: simple_value, and a tensor with one
  * element of a tag whose metadata, which only its first value has, names the plugin "scalars" or
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
+#include "base/util/auto.h"
 #include "events/tfevent.h"
 #include "events/tfrecord.h"
 

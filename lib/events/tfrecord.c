@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#include "base/enc.h"
+#include "base/util/enc.h"
 #include "events/crc32c.h"
 
 static bool is_good(const uint8_t *data, size_t len, const uint8_t *sum)

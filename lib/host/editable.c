@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/env.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/editable_parse.h"
 #include "host/editable_python.h"
 

@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-#include "base/auto.h"
-#include "base/vec.h"
+#include "base/util/auto.h"
+#include "base/util/vec.h"
 
 enum { EDITABLE_PATHS_MAX = 256 };
 

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/enc.h"
-#include "base/fs.h"
-#include "base/json.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/unicode.h"
+#include "base/data/json.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/unicode.h"
 
 /* A text that is read from the front. */
 struct text {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/vec.h"
+#include "base/util/vec.h"
 
 enum {
 	PARSE_LINES_MAX = 1024, /* of a .pth */

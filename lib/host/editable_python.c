@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/env.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/proc.h"
-#include "base/str.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 enum { HEAD_MAX = 512, CFG_MAX = 64 << 10, LINKS_MAX = 16, NESTED_MAX = 4 };
 

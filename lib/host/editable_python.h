@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "base/vec.h"
+#include "base/util/vec.h"
 #include "host/editable.h"
 #include "host/editable_parse.h"
 

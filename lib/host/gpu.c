@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_impl.h"
 
 static const char *const vendor_names[] = {[GPU_NVIDIA] = "nvidia", [GPU_AMD] = "amd"};

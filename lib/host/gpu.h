@@ -18,7 +18,7 @@
  * lives, also a stopped one; who made the directory or a file can put another in its place. That
  * costs others time, or the order of the queue, which is said; a GPU is given to one all the same,
  * because each user also locks what he holds where only he can write, in DIR.UID, and heeds what
- * others have locked so (host/gpu_guard.h). Nobody can make us write to, or wait for, anything but
+ * others have locked so (gpu_guard.h). Nobody can make us write to, or wait for, anything but
  * these locks: no link is followed, nothing that others wrote is trusted, and the waits have
  * limits.
  */
@@ -29,10 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/json.h"
-#include "base/vec.h"
+#include "base/data/json.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
 
 enum { GPU_MAX = 64, GPU_ID_SIZE = 96, GPU_MODEL_SIZE = 96 };
 

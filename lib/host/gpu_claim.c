@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/os.h"
-#include "base/str.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_guard.h"
 #include "host/gpu_impl.h"
 

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/random.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
 
 #define NAME "dlrun-gpus"
 

@@ -1,6 +1,6 @@
 /*
  * The directory in which GPUs are queued for: locks, tickets, and a way to wake who waits. All
- * users of the machine share it; host/gpu.h says what that means.
+ * users of the machine share it; gpu.h says what that means.
  *
  *	queue                locked for the moments of a look at tickets and GPUs
  *	gpu.ID               locked as long as somebody holds the GPU
@@ -9,7 +9,7 @@
  *	new.*, wake.*        gone in a moment; what a killed process leaves is swept
  *
  * A file gets its name when it is complete, so no instant is a bad one to die in, and no link is
- * followed. Who has a GPU is not decided here: see host/gpu_guard.h. Files are only written by
+ * followed. Who has a GPU is not decided here: see gpu_guard.h. Files are only written by
  * their makers, but for the line that the holder of a GPU leaves in its lock: RUN UID PID START
  * TIME, with field 22 of proc(5)'s stat of the process that took it. That is what one user tells
  * another: bounded, checked, and good for a sentence only.
@@ -21,9 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
 
 #define GPU_DIR_QUEUE "queue"
 

@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/proc.h"
-#include "base/str.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_impl.h"
 
 enum { KFD_NODES_MAX = 256, KFD_BANKS_MAX = 8, PROCESSES_MAX = 4096 };

@@ -8,11 +8,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/random.h"
-#include "base/str.h"
-#include "base/vec.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
 
 enum { OWN_MODE = 0755, ALL_BITS = 07777, MAKE_TRIES = 16 };
 

@@ -1,6 +1,6 @@
 /*
  * What keeps a GPU to one run whatever is done to the directory that all users share
- * (host/gpu_dir.h). Its owner, and in it the maker of each file, can put another file in a lock's
+ * (gpu_dir.h). Its owner, and in it the maker of each file, can put another file in a lock's
  * place: what is locked there says who is next, not who has a GPU. So each user locks what he holds
  * in a directory of his own, too, DIR.UID beside the shared DIR (DIR.UID.* where somebody else has
  * taken that name), and takes nothing that is locked in anybody's.

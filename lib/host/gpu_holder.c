@@ -3,10 +3,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/os.h"
-#include "base/str.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_dir.h"
 
 enum { LINE_MAX_BYTES = 200, RUN_TEXT = 48, TIME_TEXT = 20 };

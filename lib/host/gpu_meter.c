@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <strings.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/nvml.h"
 #include "host/sysfs.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "base/auto.h"
+#include "base/util/auto.h"
 #include "host/gpu.h"
 
 #define GPU_METER_NVML  "libnvidia-ml.so.1"

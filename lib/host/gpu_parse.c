@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_impl.h"
 
 enum { INDEX_MAX = 4096, EVIDENCE_MAX = 200 };

@@ -5,9 +5,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_dir.h"
 
 #define PREFIX "ticket."

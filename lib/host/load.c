@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 enum { FILE_MAX = 64 << 10 };
 

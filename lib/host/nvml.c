@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 enum { NVML_SUCCESS = 0 };
 

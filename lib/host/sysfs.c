@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/str.h"
 
 enum { ENTRIES_MAX = 4096 };
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/vec.h"
+#include "base/util/vec.h"
 
 enum { SYSFS_LINE_MAX = 255 };
 

@@ -3,10 +3,10 @@
 #include <math.h>
 #include <sys/resource.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu_meter.h"
 #include "host/sysfs.h"
 

@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/auto.h"
-#include "base/json.h"
-#include "base/os.h"
+#include "base/data/json.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
 #include "host/gpu.h"
 
 struct usage;
@@ -19,13 +19,13 @@ struct usage_spec {
 	const struct os_family *family; /* NULL or empty: the descendants of the caller */
 	pid_t program;                  /* counted with its own where it is no descendant */
 	const struct gpu_list *gpus;    /* NULL: none */
-	const char *nvml, *sysfs;       /* NULL: as in host/gpu_meter.h */
+	const char *nvml, *sysfs;       /* NULL: as in gpu_meter.h */
 };
 struct usage *usage_new(const struct usage_spec *spec);
 void usage_look(struct usage *usage);
 /* What the kernel has accounted counts where it is more than was seen. */
 void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes);
-/* Set the members of "usage" and "now" of dlrun/observed/v1 (run/observe.h). */
+/* Set the members of "usage" and "now" of dlrun/observed/v1 (observe.h). */
 void usage_set(const struct usage *usage, struct json *total, struct json *now);
 void usage_free(struct usage *usage);
 AUTO_POINTER(struct usage, usage_free)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 bool node_attempt_name(const char *name, char run[static NODE_NAME_SIZE], int *ret_attempt)
 {

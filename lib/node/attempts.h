@@ -1,8 +1,8 @@
-/* Attempts and GPUs as a runner writes them (node/protocol.h): engines from words. */
+/* Attempts and GPUs as a runner writes them (protocol.h): engines from words. */
 #ifndef DLRUN_NODE_ATTEMPTS_H
 #define DLRUN_NODE_ATTEMPTS_H
 
-#include "base/err.h"
+#include "base/util/err.h"
 #include "node/node.h"
 #include "node/wire.h"
 

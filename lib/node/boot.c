@@ -1,14 +1,14 @@
 #include <string.h>
 
-#include "base/enc.h"
-#include "base/mem.h"
-#include "base/random.h"
-#include "base/str.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
 #include "node/node.h"
 #include "node/runner.h"
 #include "node/talk.h"
 
-/* The characters of ROOT (node/protocol.h). */
+/* The characters of ROOT (protocol.h). */
 #define ROOT_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/~+-"
 
 enum { ROOT_MAX = 1024 };

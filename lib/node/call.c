@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/random.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
 #include "node/node_impl.h"
 
 enum {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/fdio.h"
 #include "node/node_impl.h"
 

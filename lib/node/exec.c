@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/util/mem.h"
 #include "node/fdio.h"
 #include "node/node_impl.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/str.h"
+#include "base/util/str.h"
 
 /* The strings of struct node_facts, in the order of words. */
 static const struct {

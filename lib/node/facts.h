@@ -1,11 +1,11 @@
 /*
- * What a runner says of its node behind "hello" (node/protocol.h): an engine from lines to facts.
+ * What a runner says of its node behind "hello" (protocol.h): an engine from lines to facts.
  */
 #ifndef DLRUN_NODE_FACTS_H
 #define DLRUN_NODE_FACTS_H
 
-#include "base/err.h"
-#include "base/vec.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
 #include "node/node.h"
 #include "node/wire.h"
 

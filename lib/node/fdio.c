@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "net/channel.h"
+#include "net/stream/channel.h"
 
 static short prepare(void *ctx)
 {

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/err.h"
-#include "base/loop.h"
+#include "base/loop/loop.h"
+#include "base/util/err.h"
 
 struct node_fd {
 	struct loop *loop;

@@ -1,10 +1,10 @@
-/* Lines about files, as a runner writes them (node/protocol.h): an engine. */
+/* Lines about files, as a runner writes them (protocol.h): an engine. */
 #ifndef DLRUN_NODE_FILES_H
 #define DLRUN_NODE_FILES_H
 
 #include <stdbool.h>
 
-#include "base/err.h"
+#include "base/util/err.h"
 #include "node/node.h"
 #include "node/wire.h"
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 enum { TEXT_MAX = 64 << 10, GROUPS_MAX = 8, DIGITS_MAX = 9 };
 

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "base/vec.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
 
 #define NODE_ROOT_DEFAULT "~/.dlrun" /* of the runner, on a host */
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/attempts.h"
 #include "node/node_impl.h"
 

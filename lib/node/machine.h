@@ -1,5 +1,5 @@
 /*
- * What a node has and uses at a moment (`machine` of node/protocol.h).
+ * What a node has and uses at a moment (`machine` of protocol.h).
  */
 #ifndef DLRUN_NODE_MACHINE_H
 #define DLRUN_NODE_MACHINE_H

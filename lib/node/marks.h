@@ -1,5 +1,5 @@
 /*
- * When pieces of a log arrived (run/marks.h: at a time the log had so many bytes): an engine. Of
+ * When pieces of a log arrived (at a time the log had so many bytes): an engine. Of
  * more marks than NODE_MARKS_MAX ahead of the log every second one is forgotten.
  */
 #ifndef DLRUN_NODE_MARKS_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/vec.h"
+#include "base/util/vec.h"
 
 enum { NODE_MARKS_MAX = 64 << 10 };
 

@@ -1,5 +1,5 @@
 /*
- * A node: a machine with a shell that dlrun's runner works on (node/protocol.h), over any channels.
+ * A node: a machine with a shell that dlrun's runner works on (protocol.h), over any channels.
  * Every operation is started, runs on the loop, and ends with one call of done, never from within
  * the starting call. It is told by its handle, which node_cancel forgets without a call of done.
  */
@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/loop.h"
-#include "base/vec.h"
-#include "net/channel.h"
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "net/stream/channel.h"
 #include "node/protocol.h"
 
 struct node_options {

@@ -2,7 +2,7 @@
 #ifndef DLRUN_NODE_NODE_IMPL_H
 #define DLRUN_NODE_NODE_IMPL_H
 
-#include "base/buf.h"
+#include "base/util/buf.h"
 #include "node/node.h"
 #include "node/talk.h"
 

@@ -2,7 +2,7 @@
  * What dlrun and its runner on a node say to each other. The runner is one POSIX shell script
  * (lib/node/runner/, joined at build time), kept on the node as ROOT/bin/HASH. Nothing else is
  * installed there. The protocol needs a byte stream with stdin, stdout, stderr and an exit status
- * for each conversation (net/channel.h), nothing of SSH.
+ * for each conversation (channel.h), nothing of SSH.
  *
  * A conversation is one command:
  *
@@ -147,7 +147,7 @@
  *	LOCAL/incoming/NAME.PID         transfers: one file of each conversation that sends NAME
  *	LOCAL/spares/KEY                trees made ahead
  *	LOCAL/plain/HEX                 layers of those without their compression
- *	LOCAL/setups/KEY/               run/setup.h's directory, as far as a shell can
+ *	LOCAL/setups/KEY/               setup.h's directory, as far as a shell can
  *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, collected/ (links of
  *	                                what lies in outputs/ and was taken from a tree), and for
  *	                                each attempt N/:
@@ -170,7 +170,7 @@
  *	                                as of now: cpu, memory_bytes, gpu_busy_now,
  *	                                gpu_memory_bytes, power_w
  *	  log, marks                    the program's output; lines `<wall ms> <bytes>`
- *	                                (run/marks.h)
+ *	                                (core/attempt/marks.h)
  *	  cancel                        its end has been asked for; how=HOW
  *	  held go late                  with j_hold_ms: ready, and waits to be told to begin; it
  *	                                was told; its time was over. One file that is renamed

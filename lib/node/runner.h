@@ -1,5 +1,5 @@
 /*
- * The runner: the POSIX shell script that is dlrun's side on a node (node/protocol.h). Its parts
+ * The runner: the POSIX shell script that is dlrun's side on a node (protocol.h). Its parts
  * are lib/node/runner/NN-*.sh, joined in the order of their names; comments do not travel.
  */
 #ifndef DLRUN_NODE_RUNNER_H

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/attempts.h"
 #include "node/node_impl.h"
 

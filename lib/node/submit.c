@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/node_impl.h"
 #include "node/transfer.h"
 

@@ -1,5 +1,5 @@
 /*
- * One conversation with a runner (node/protocol.h) over one channel: the runner is sent if it is
+ * One conversation with a runner (protocol.h) over one channel: the runner is sent if it is
  * asked for, facts are heard, then one request is said and its answer taken. On the loop; nothing
  * blocks.
  */
@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/loop.h"
-#include "net/channel.h"
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "net/stream/channel.h"
 #include "node/facts.h"
 
 /* What a runner said behind "MARK fail". */

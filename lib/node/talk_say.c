@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/random.h"
-#include "base/enc.h"
-#include "base/str.h"
-#include "base/term.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+#include "base/util/term.h"
 #include "node/runner.h"
 
 enum { TEXT_MAX = 2000, SIGNALED = 128 };

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "net/channel.h"
+#include "base/util/err.h"
+#include "net/stream/channel.h"
 #include "node/talk.h"
 
 /* "CLASS text" of the node called name, decoded where it stands. is_early: ahead of the request. */

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/digest.h"
-#include "base/enc.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/digest.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 /*
  * Names

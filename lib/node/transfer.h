@@ -1,5 +1,5 @@
 /*
- * What a submit sends (node/protocol.h): its parts in their order, as one stream of bytes that can
+ * What a submit sends (protocol.h): its parts in their order, as one stream of bytes that can
  * be begun anywhere, and the words about it.
  */
 #ifndef DLRUN_NODE_TRANSFER_H
@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
 #include "node/node.h"
 
 enum { NODE_KEY_SIZE = 41 }; /* 40 hex digits and NUL */

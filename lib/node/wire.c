@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/term.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/term.h"
 
 enum {
 	EVIDENCE_MAX = 240,

@@ -1,5 +1,5 @@
 /*
- * What a runner says (node/protocol.h): an engine from bytes to lines, from lines to words, and
+ * What a runner says (protocol.h): an engine from bytes to lines, from lines to words, and
  * back. No I/O. What comes is anybody's: everything is bounded.
  */
 #ifndef DLRUN_NODE_WIRE_H
@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/vec.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
 #include "node/protocol.h"
 
 enum {

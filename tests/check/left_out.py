@@ -31,7 +31,7 @@ def main():
     commands = json.loads((build / "compile_commands.json").read_text())
     by_file = {os.path.relpath(Path(c["directory"]) / c["file"], ROOT): c for c in commands}
     beside = {os.path.dirname(path): c for path, c in by_file.items()}
-    left_out = [f for f in rooms.sources(endings=(".c",)) + [f"{rooms.UNIT}test_{t}.c" for t in rooms.unit_tests()] if f not in by_file]
+    left_out = [f for f in rooms.sources(endings=(".c",)) + list(rooms.unit_tests().values()) if f not in by_file]
     failed = 0
     for path in left_out:
         command = beside.get(os.path.dirname(path))

@@ -11,6 +11,9 @@ is too long or too branched without a reason beside it; a room with more lines t
 A room that has to grow takes a larger budget in the same commit: --write-budget states all as they are now, rounded up.
 """
 
+import collections
+import functools
+import os
 import re
 import shutil
 import subprocess
@@ -29,26 +32,33 @@ LAYERS = {
     "oci": ["base", "net"],
     "kube": ["base", "net"],
     "node": ["base", "net"],
-    "run": ["base", "net", "host", "events", "snap", "oci", "kube", "node"],
-    "cli": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "run"],
+    "core": ["base", "net", "host", "events", "snap", "oci", "kube", "node"],
+    "targets": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "core"],
+    "app": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "core", "targets"],
+    "cli": ["base", "net", "host", "events", "snap", "oci", "kube", "node", "core", "targets", "app"],
 }
+# Rooms of one layer see those that are built before them, but for these, which do not know each other.
+SIBLINGS = [{"targets/local", "targets/kube", "targets/ssh"}]
+ROOM_FILES = 40
+# Headers of a room's inside that other rooms still include.
+INSIDE = {"kube/status/status_impl.h": ("lib/kube/job", "lib/kube/logs"), "net/http/http_impl.h": ("lib/net/websocket",)}
 
 PLACEHOLDER = r"(?<![$\w])(?:NAME|RUN|HOST|FILE|DIR|BASE|TARGET|VALUE|PROGRAM|CONTEXT|TAG|REPO|PORT|LINES|USER|ID|T)\b|/WHERE"
 
 # A library's header: the files that may include it.
 DOORS = {
-    r"git2(/.*)?\.h|git2\.h": r"lib/snap/.*",
-    r"archive(_entry)?\.h": r"lib/oci/.*",
-    r"(zlib|isa-l/\w+|zstd(_errors)?)\.h": r"lib/oci/(codec|encoder|decoder).*|lib/net/spdy.*",
-    r"curl/.*": r"lib/net/(http|ws).*",
-    r"libssh2.*": r"lib/net/ssh.*",
-    r"wslay/.*": r"lib/net/ws.*",
-    r"sqlite3\.h": r"lib/run/store.*",
-    r"yaml\.h": r"lib/base/yaml\.c",
-    r"(cjson/)?cJSON\.h": r"lib/base/json\.c",
-    r"openssl/.*": r"lib/base/(digest|random)\.c",
-    r"pthread\.h": r"lib/base/(library|par|task|thread)\.c",
-    r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os_linux(_\w+)?\.c",
+    r"git2(/.*)?\.h|git2\.h": r"lib/snap/git/.*",
+    r"archive(_entry)?\.h": r"lib/oci/layer/.*",
+    r"(zlib|isa-l/\w+|zstd(_errors)?)\.h": r"lib/oci/codec/.*|lib/net/websocket/spdy.*",
+    r"curl/.*": r"lib/net/(http|websocket)/.*",
+    r"libssh2.*": r"lib/net/ssh/.*",
+    r"wslay/.*": r"lib/net/websocket/ws.*",
+    r"sqlite3\.h": r"lib/core/store/.*",
+    r"yaml\.h": r"lib/base/data/yaml\.c",
+    r"(cjson/)?cJSON\.h": r"lib/base/data/json\.c",
+    r"openssl/.*": r"lib/base/util/(digest|random)\.c",
+    r"pthread\.h": r"lib/base/loop/(library|par|task|thread)\.c",
+    r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os/os_linux(_\w+)?\.c",
 }
 
 BANNED = {
@@ -61,11 +71,11 @@ BANNED = {
         r"\b(printf|puts|putchar|perror|exit|getenv|secure_getenv|setlocale|isatty)\s*\(",
         r"lib/.*",
     ),
-    "in lib/ but where memory ends, and in a child before exec": (r"\b(_exit|abort)\s*\(", r"lib/(?!base/(mem|err|proc)\.c|run/program\.c).*"),
+    "in lib/ but where memory ends, and in a child before exec": (r"\b(_exit|abort)\s*\(", r"lib/(?!base/util/(mem|err)\.c|base/loop/proc\.c|targets/local/program\.c).*"),
     "(words about work not done)": (r"\b(TODO|FIXME|XXX|HACK)\b", r".*"),
 }
 # A child between fork and exec has no other way out.
-AFTER_FORK = re.compile(r"lib/base/proc\.c|lib/run/program\.c")
+AFTER_FORK = re.compile(r"lib/base/loop/proc\.c|lib/targets/local/program\.c")
 
 FUNCTION_LINES = 60
 FUNCTION_COMPLEXITY = 15
@@ -124,11 +134,38 @@ def check_door(path, number, name):
 
 
 def check_include(root, path, number, layer, name):
-    to = name.split("/")[0] if "/" in name else None
+    to, room = name.split("/")[0] if "/" in name else None, os.path.dirname(name)
+    own = os.path.dirname(path).removeprefix("lib/")
     if to not in LAYERS:
         problem(path, number, f'"{name}" does not name its layer')
     elif to != layer and to not in LAYERS[layer]:
         problem(path, number, f'"{name}": {layer} must not know {to}')
+    elif to == layer and room != own and not may_know(root, own, room):
+        problem(path, number, f'"{name}": {own} must not know {room}')
+    elif name.endswith("_impl.h") and room != own and os.path.dirname(path) not in INSIDE.get(name, ()):
+        problem(path, number, f'"{name}" is for {room} alone')
+
+
+@functools.cache
+def built(root):
+    """Rooms in the order in which they are built."""
+    lib = re.findall(r"^    '([\w/]+)',$", (root / "lib/meson.build").read_text(), re.M)
+    return lib + [f"cli/{name}" for name in re.findall(r"'(\w+)'", (root / "cli/meson.build").read_text().splitlines()[0])] + ["cli"]
+
+
+def may_know(root, own, room):
+    order = built(root)
+    if own not in order or room not in order:
+        return False
+    return order.index(room) < order.index(own) and not any({own, room} <= group for group in SIBLINGS)
+
+
+def check_rooms(files):
+    """Folders that a reader can take in."""
+    count = collections.Counter(os.path.dirname(path) for path in files)
+    for room, n in count.items():
+        if n > ROOM_FILES:
+            problem(room, 1, f"{n} files, {ROOM_FILES} at most: a room of its own for some of them")
 
 
 def check_cycles(graph):
@@ -245,10 +282,10 @@ def check_hints(root, files):
 
 
 def check_commands(root):
-    listed = re.findall(r"&cmd_(\w+)", (root / "cli/cmds.c").read_text())
+    listed = re.findall(r"&cmd_(\w+)", (root / "cli/commands/cmds.c").read_text())
     plain = [name for name in listed if not name.startswith("__") and not name.startswith("internal_")]
     if plain != sorted(plain):
-        problem("cli/cmds.c", 1, "the list of commands is not sorted")
+        problem("cli/commands/cmds.c", 1, "the list of commands is not sorted")
     for name in plain:
         page = name.replace("_", "-")
         if not (root / f"man/dlrun-{page}.1.scd").exists():
@@ -289,6 +326,7 @@ def main():
                and (root / f).exists()]
     house = [f for f in sources if f.startswith(("lib/", "cli/"))]
     check_includes(root, sources)
+    check_rooms(house)
     check_words(root, house)
     check_cleanup(root, [f for f in sources if f.endswith(".c")])
     for path in house:
@@ -298,7 +336,7 @@ def main():
     check_sizes(root, house)
     check_budget(root)
     missing = check_functions(root, house)
-    if (root / "cli/cmds.c").exists():
+    if (root / "cli/commands/cmds.c").exists():
         check_commands(root)
     for line in problems:
         print(line)

@@ -1,5 +1,5 @@
 /*
- * For fuzz targets of what lies in a cache file (snap/cachefile.h).
+ * For fuzz targets of what lies in a cache file (cachefile.h).
  */
 #ifndef DLRUN_FUZZ_CACHEFIX_H
 #define DLRUN_FUZZ_CACHEFIX_H
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "snap/cachefile.h"
+#include "snap/git/cachefile.h"
 
 /* A checksum that fits is put in, else nothing behind it would ever be reached. */
 static inline void cachefix_mend_header(uint8_t *data, size_t size)

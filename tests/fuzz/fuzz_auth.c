@@ -2,10 +2,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
-#include "oci/auth.h"
-#include "oci/auth_scope.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "oci/auth/auth.h"
+#include "oci/auth/auth_scope.h"
 
 static bool is_visible(const char *text)
 {

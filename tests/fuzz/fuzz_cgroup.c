@@ -2,10 +2,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/cgroup.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "base/os/cgroup.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

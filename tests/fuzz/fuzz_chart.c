@@ -5,15 +5,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/enc.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/term.h"
-#include "cli/chart.h"
-#include "cli/svg.h"
-#include "cli/ui.h"
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/term.h"
+#include "cli/plot/chart.h"
+#include "cli/plot/svg.h"
+#include "cli/term/ui.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/str.h"
-#include "oci/credentials.h"
+#include "base/util/str.h"
+#include "oci/auth/credentials.h"
 
 static void check_login(const struct credential *login)
 {

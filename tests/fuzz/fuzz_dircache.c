@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "snap/dircache.h"
-#include "snap/listing.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "snap/tree/dircache.h"
+#include "snap/tree/listing.h"
 #include "tests/fuzz/cachefix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

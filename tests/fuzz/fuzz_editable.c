@@ -2,8 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "host/editable_parse.h"
 
 static void check_texts(const struct strv *texts, size_t max)

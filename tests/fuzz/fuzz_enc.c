@@ -1,9 +1,9 @@
 /* Base64 and hex: what is encoded decodes to itself, and what decodes has only that one form. */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/enc.h"
-#include "base/mem.h"
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/str.h"
-#include "run/failure.h"
+#include "app/lifecycle/failure.h"
+#include "base/util/auto.h"
+#include "base/util/str.h"
 
 enum { ANSWER_MAX = 2048 };
 

@@ -1,9 +1,9 @@
 /* The first byte says what it is (a request, an answer, a chunked body) and in which pieces it
  * comes. What is taken does not depend on them, is bounded, and is the same when it is written and
  * read again, so that whoever stands behind reads no other message. */
-#include "base/str.h"
-#include "net/front.h"
-#include "net/front_head.h"
+#include "base/util/str.h"
+#include "net/httpd/front.h"
+#include "net/httpd/front_head.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
 /* A head of a request, in which TOKEN stands for the right token. What is taken out of it leaves
  * none, leaves all that has to do with none, and leaves a head that is read as the same one. */
-#include "base/str.h"
-#include "net/field.h"
-#include "net/front.h"
-#include "net/front_token.h"
+#include "base/util/str.h"
+#include "net/httpd/front.h"
+#include "net/httpd/front_token.h"
+#include "net/stream/field.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

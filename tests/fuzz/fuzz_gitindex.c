@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "snap/gitindex.h"
-#include "snap/gittree.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "snap/git/gitindex.h"
+#include "snap/git/gittree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

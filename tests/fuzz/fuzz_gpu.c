@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "host/gpu.h"
 #include "host/gpu_impl.h"
 

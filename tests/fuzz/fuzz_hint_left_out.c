@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "run/hint_left_out.h"
+#include "app/lifecycle/hint_left_out.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,12 +1,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/digest.h"
-#include "base/mem.h"
-#include "oci/config.h"
-#include "oci/image_impl.h"
-#include "oci/manifest.h"
+#include "base/util/auto.h"
+#include "base/util/digest.h"
+#include "base/util/mem.h"
+#include "oci/image/config.h"
+#include "oci/image/image_impl.h"
+#include "oci/model/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/yaml.h"
-#include "run/init_parse.h"
-#include "run/init_yaml.h"
+#include "app/init/init_parse.h"
+#include "app/init/init_yaml.h"
+#include "base/data/yaml.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

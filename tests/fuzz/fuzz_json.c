@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/json.h"
-#include "base/str.h"
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

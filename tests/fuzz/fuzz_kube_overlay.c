@@ -5,12 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/json.h"
-#include "base/str.h"
-#include "base/yaml.h"
-#include "base/yaml_print.h"
-#include "kube/overlay.h"
+#include "base/data/json.h"
+#include "base/data/yaml.h"
+#include "base/data/yaml_print.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "kube/job/overlay.h"
 
 enum { TEXT_MAX = 64 << 10 };
 

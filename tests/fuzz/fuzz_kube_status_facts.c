@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
-#include "kube/status.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/status/status.h"
 
 static void check(bool holds)
 {

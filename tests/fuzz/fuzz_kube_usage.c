@@ -1,11 +1,11 @@
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/json.h"
-#include "base/str.h"
-#include "kube/capacity.h"
-#include "kube/usage.h"
+#include "base/data/json.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "kube/status/capacity.h"
+#include "kube/status/usage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

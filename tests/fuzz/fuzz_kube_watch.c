@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
-#include "kube/watch_lines.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/watch_lines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
-#include "kube/kubeconfig_impl.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kubeconfig_impl.h"
 
 static void check_access(const struct kubeconfig *config, const char *name)
 {

@@ -1,10 +1,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "oci/layout_index.h"
-#include "oci/manifest.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "oci/layout/layout_index.h"
+#include "oci/model/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,11 +4,11 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/str.h"
-#include "run/links.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "core/record/links.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

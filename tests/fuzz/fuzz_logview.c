@@ -5,12 +5,12 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/enc.h"
-#include "base/json.h"
-#include "base/mem.h"
-#include "base/term.h"
-#include "cli/logview.h"
+#include "base/data/json.h"
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/term.h"
+#include "cli/term/logview.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,10 +1,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
 #include "node/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,10 +1,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/attempts.h"
 #include "node/files.h"
 #include "node/machine.h"

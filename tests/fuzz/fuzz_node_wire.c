@@ -1,11 +1,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/facts.h"
 #include "node/wire.h"
 

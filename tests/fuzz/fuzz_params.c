@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/str.h"
-#include "run/params.h"
+#include "base/util/str.h"
+#include "core/record/params.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

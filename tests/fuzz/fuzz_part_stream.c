@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "run/part_stream.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "targets/kube/pod/part_stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

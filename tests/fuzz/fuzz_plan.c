@@ -1,9 +1,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "oci/layer_diff.h"
-#include "oci/plan.h"
+#include "base/util/mem.h"
+#include "oci/image/plan.h"
+#include "oci/layer/layer_diff.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

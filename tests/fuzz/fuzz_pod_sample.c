@@ -1,12 +1,12 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/json.h"
+#include "base/data/json.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "core/record/observed.h"
 #include "host/load.h"
-#include "run/observed.h"
-#include "run/pod_sample.h"
+#include "targets/kube/pod/pod_sample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,11 +5,11 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "kube/podlog_lines.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "kube/logs/podlog_lines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

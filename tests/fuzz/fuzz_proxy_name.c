@@ -1,12 +1,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "run/html.h"
-#include "run/proxy_file.h"
-#include "run/proxy_name.h"
+#include "app/proxy/html.h"
+#include "app/proxy/proxy_file.h"
+#include "app/proxy/proxy_name.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

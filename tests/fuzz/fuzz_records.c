@@ -5,13 +5,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/json.h"
-#include "base/str.h"
-#include "run/marks.h"
-#include "run/reply.h"
-#include "run/run.h"
-#include "run/spec.h"
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "core/attempt/marks.h"
+#include "core/record/reply.h"
+#include "core/record/run.h"
+#include "core/record/spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

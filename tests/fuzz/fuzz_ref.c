@@ -1,11 +1,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "oci/ref.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "oci/model/ref.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

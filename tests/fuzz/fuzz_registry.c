@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/digest.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "oci/manifest.h"
-#include "oci/registry.h"
-#include "oci/registry_check.h"
-#include "oci/registry_error.h"
+#include "base/util/digest.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "oci/model/manifest.h"
+#include "oci/registry/registry.h"
+#include "oci/registry/registry_check.h"
+#include "oci/registry/registry_error.h"
 
 enum { LINE_MAX_COLUMNS = 2 * REGISTRY_WORDS_MAX + 200 };
 
@@ -20,7 +20,7 @@ static void check(bool holds)
 		abort();
 }
 
-/* Headers as net/http hands them out: one line of text each, the name in lower case. */
+/* Headers as http.c hands them out: one line of text each, the name in lower case. */
 static const char *take_headers(const char *text, struct http_answer *answer)
 {
 	while (*text && *text != '\n') {

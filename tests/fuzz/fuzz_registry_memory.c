@@ -1,7 +1,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "oci/registry_memory.h"
+#include "oci/registry/registry_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

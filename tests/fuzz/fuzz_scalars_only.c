@@ -5,12 +5,12 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/enc.h"
-#include "base/err.h"
-#include "base/map.h"
-#include "base/str.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/enc.h"
+#include "base/util/err.h"
+#include "base/util/map.h"
+#include "base/util/str.h"
 #include "events/scalars_only.h"
 #include "events/tfevents.h"
 #include "tests/unit/tfeventsfix.h"

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "snap/secret.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "snap/tree/secret.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/spdy.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/websocket/spdy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/str.h"
-#include "net/ssh_key_file.h"
-#include "net/ssh_known_hosts.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh_key_file.h"
+#include "net/ssh/ssh_known_hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

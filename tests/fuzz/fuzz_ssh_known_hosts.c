@@ -2,10 +2,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/str.h"
-#include "net/ssh_known_hosts.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh_known_hosts.h"
 
 /* Any text: keys that were found are keys, and each is what a check says of it. A line of ours is
  * found again whatever stands before it. */

@@ -1,15 +1,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/ssh_openssh_words.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh_openssh_words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whatever a client, or a server through it, says: one of the errors of net/ssh.h, fit to print. */
+/* Whatever a client, or a server through it, says: one of the errors of net/ssh/ssh.h, fit to print. */
 static void check_fault(const char *text, const char *said)
 {
 	AUTO_ERR struct err err = {0};

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/digest.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/unicode.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

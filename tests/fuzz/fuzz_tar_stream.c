@@ -1,8 +1,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "oci/tar_stream.h"
+#include "base/util/err.h"
+#include "oci/layer/tar_stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

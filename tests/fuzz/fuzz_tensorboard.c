@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "run/tensorboard_words.h"
+#include "app/tensorboard/tensorboard_words.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/term.h"
-#include "base/unicode.h"
+#include "base/util/auto.h"
+#include "base/util/term.h"
+#include "base/util/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

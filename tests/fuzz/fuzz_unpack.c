@@ -3,11 +3,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/entry.h"
-#include "base/fs.h"
-#include "oci/layer_path.h"
-#include "oci/unpack.h"
+#include "base/data/entry.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "oci/layer/layer_path.h"
+#include "oci/layer/unpack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,8 +1,8 @@
 /* The first byte says in which pieces an answer comes: what is made of it does not depend on them,
  * and is bounded. */
-#include "base/str.h"
-#include "net/http.h"
-#include "net/upgrade_reply.h"
+#include "base/util/str.h"
+#include "net/http/http.h"
+#include "net/websocket/upgrade_reply.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,12 +1,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/address.h"
-#include "net/url.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/stream/address.h"
+#include "net/stream/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
-#include "snap/ignore.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "snap/ignore/ignore.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

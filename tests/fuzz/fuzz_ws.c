@@ -1,8 +1,8 @@
 /* The first byte says in which pieces the rest comes, and whether it is: what a server sends, or
  * what both sides say to each other and must hear. */
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/ws.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/websocket/ws.h"
 #include "tests/unit/wspeer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

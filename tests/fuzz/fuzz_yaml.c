@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/str.h"
-#include "base/yaml.h"
+#include "base/data/yaml.h"
+#include "base/util/err.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/fs.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

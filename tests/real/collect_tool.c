@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "run/collect.h"
+#include "core/attempt/collect.h"
 
 static double since_ms(const struct timespec *begin, const struct timespec *end)
 {

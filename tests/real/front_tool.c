@@ -1,5 +1,5 @@
 /*
- * Serves a program of this machine behind net/front, for tests:
+ * Serves a program of this machine behind front.c, for tests:
  *
  *	front_tool PROGRAM-PORT [STRIP]
  *
@@ -16,12 +16,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/front.h"
-#include "net/pump.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/httpd/front.h"
+#include "net/stream/pump.h"
 
 enum { PIECES = 10, PIECE_SIZE = 1 << 20 };
 

@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/loop.h"
-#include "base/str.h"
-#include "kube/client.h"
-#include "kube/kubeconfig.h"
-#include "kube/podlog.h"
-#include "kube/runlog.h"
-#include "net/http.h"
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/str.h"
+#include "kube/api/client.h"
+#include "kube/api/kubeconfig.h"
+#include "kube/logs/podlog.h"
+#include "kube/logs/runlog.h"
+#include "net/http/http.h"
 
 struct tool {
 	struct loop *loop;

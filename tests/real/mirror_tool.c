@@ -1,5 +1,5 @@
 /*
- * A mirror of runs (run/mirror.h), and what runs have written (run/outputs.h), from the directory
+ * A mirror of runs (mirror.h), and what runs have written (outputs.h), from the directory
  * and environment that dlrun would be started in:
  *
  *	mirror_tool mirror DIR LOOK_MS RUN...	until all of them are over; a line of JSON for each look
@@ -13,14 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/json.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "run/mirror.h"
-#include "run/outputs.h"
-#include "run/store.h"
+#include "app/transfer/mirror.h"
+#include "app/transfer/outputs.h"
+#include "base/data/json.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/store/store.h"
+#include "targets/targets.h"
 
 extern char **environ;
 

@@ -27,13 +27,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/digest.h"
-#include "base/enc.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/proc.h"
-#include "base/str.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/digest.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "node/node.h"
 
 enum { TEXT_MAX = 1 << 20, LAYER_MAX = 64 << 20, PATIENCE_MS = 60 * 1000, SIGNALED = 128 };

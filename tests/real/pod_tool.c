@@ -13,16 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "kube/client.h"
-#include "kube/kubeconfig.h"
-#include "kube/podexec.h"
-#include "kube/podforward.h"
-#include "net/http.h"
-#include "net/listen.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/client.h"
+#include "kube/api/kubeconfig.h"
+#include "kube/portforward/podexec.h"
+#include "kube/portforward/podforward.h"
+#include "net/http/http.h"
+#include "net/stream/listen.h"
 
 extern char **environ;
 

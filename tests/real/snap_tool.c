@@ -20,17 +20,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/err.h"
-#include "base/fs.h"
-#include "base/map.h"
-#include "base/vec.h"
-#include "snap/gitdir.h"
-#include "snap/ignore.h"
-#include "snap/paths.h"
-#include "snap/repo.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/err.h"
+#include "base/util/map.h"
+#include "base/util/vec.h"
+#include "snap/git/gitdir.h"
+#include "snap/git/repo.h"
+#include "snap/ignore/ignore.h"
+#include "snap/tree/paths.h"
 
 enum { INPUT_MAX = 256 << 20 };
 

@@ -23,12 +23,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "base/vec.h"
-#include "net/ssh_libssh2.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
+#include "net/ssh/ssh_libssh2.h"
 
 enum { CHUNK = 64 << 10, UNUSED = 125, FALLBACK = 126 };
 

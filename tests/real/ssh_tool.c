@@ -19,15 +19,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/proc.h"
-#include "base/str.h"
-#include "net/listen.h"
-#include "net/pump.h"
-#include "net/ssh.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh.h"
+#include "net/stream/listen.h"
+#include "net/stream/pump.h"
 
 extern char **environ;
 

@@ -22,17 +22,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/os.h"
-#include "base/proc.h"
-#include "base/str.h"
-#include "run/attempt.h"
-#include "run/reply.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/reply.h"
 #include "tests/unit/supervisefix.h"
-#include "until.h"
+#include "tests/unit/until.h"
 
 struct place {
 	char base[64];

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "base/mem.h"
-#include "net/channel.h"
+#include "base/util/mem.h"
+#include "net/stream/channel.h"
 
 struct cut_channel {
 	struct channel channel;

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "net/front.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/httpd/front.h"
 
 enum { PEERS_MAX = 8, PEER_MAX = 8 << 20, PIECE = 64 << 10, LIMIT_MS = 60000 };
 

@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/proc.h"
-#include "base/str.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 
 static char fix_dir[PATH_MAX]; /* real path; gone after each test */
 static char fix_home[PATH_MAX];

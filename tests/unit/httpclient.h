@@ -2,11 +2,11 @@
 #ifndef DLRUN_TESTS_UNIT_HTTPCLIENT_H
 #define DLRUN_TESTS_UNIT_HTTPCLIENT_H
 
-#include "base/err.h"
-#include "base/loop.h"
-#include "base/mem.h"
-#include "base/vec.h"
-#include "net/http.h"
+#include "base/loop/loop.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/vec.h"
+#include "net/http/http.h"
 
 struct client {
 	struct loop *loop;

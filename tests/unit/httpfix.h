@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "base/vec.h"
+#include "base/util/mem.h"
+#include "base/util/vec.h"
 
 enum { FIX_HEAD_MAX = 128 << 10, FIX_CONNS_MAX = 2048 };
 

@@ -12,14 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/entry.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "oci/image.h"
-#include "oci/layer.h"
-#include "oci/layout.h"
+#include "base/data/entry.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "oci/image/image.h"
+#include "oci/layer/layer.h"
+#include "oci/layout/layout.h"
 
 static char root[256];
 

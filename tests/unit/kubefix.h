@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/loop.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "kube/client.h"
-#include "net/http.h"
+#include "base/loop/loop.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/client.h"
+#include "net/http/http.h"
 #include "tests/unit/httpfix.h"
 
 struct step {

@@ -6,12 +6,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "run/spec.h"
-#include "run/target_kube.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/spec.h"
+#include "targets/kube/target_kube.h"
 #include "tests/unit/httpfix.h"
 
 #define JOB "a-22222"
@@ -51,6 +51,7 @@ static inline void place_close(struct place *place)
 {
 	target_free(TAKE(place->target));
 	kube_clusters_free(TAKE(place->session.clusters));
+	vec_done(&place->session.ends);
 	loop_free(TAKE(place->session.loop));
 }
 

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-#include "base/json.h"
-#include "base/mem.h"
-#include "run/spec.h"
-#include "run/target_kube.h"
+#include "base/data/json.h"
+#include "base/util/mem.h"
+#include "core/record/spec.h"
+#include "targets/kube/target_kube.h"
 
 struct wanted {
 	struct spec spec;

@@ -16,12 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/fs.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "oci/layer.h"
-#include "oci/unpack.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "oci/layer/layer.h"
+#include "oci/layer/unpack.h"
 
 enum { TAR_MAX = 64 << 20 };
 

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/random.h"
-#include "base/str.h"
-#include "net/channel_child.h"
+#include "base/util/clock.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+#include "net/stream/channel_child.h"
 #include "node/node.h"
 #include "tests/unit/cutfix.h"
 #include "tests/unit/tmpfix.h"

@@ -4,10 +4,10 @@
 #ifndef DLRUN_TEST_PIECEFIX_H
 #define DLRUN_TEST_PIECEFIX_H
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/mem.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
 
 /* Feed text in pieces of that size; what it says goes to out, which is emptied first. */
 typedef int piece_read_fn(

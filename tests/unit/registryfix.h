@@ -2,11 +2,11 @@
 #ifndef DLRUN_TESTS_UNIT_REGISTRYFIX_H
 #define DLRUN_TESTS_UNIT_REGISTRYFIX_H
 
-#include "base/clock.h"
-#include "base/fs.h"
-#include "base/loop.h"
-#include "base/str.h"
-#include "oci/registry.h"
+#include "base/loop/loop.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/str.h"
+#include "oci/registry/registry.h"
 #include "tests/unit/httpfix.h"
 #include "tests/unit/tmpfix.h"
 

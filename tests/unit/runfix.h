@@ -5,9 +5,9 @@
 #ifndef DLRUN_TESTS_UNIT_RUNFIX_H
 #define DLRUN_TESTS_UNIT_RUNFIX_H
 
-#include "base/os.h"
-#include "run/attempt.h"
-#include "run/session.h"
+#include "base/os/os.h"
+#include "core/attempt/attempt.h"
+#include "core/context/session.h"
 #include "tests/unit/imagefix.h"
 
 #define OWN_LAYOUT "data/dlrun/oci"

@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "run/supervise.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "targets/local/supervise.h"
 
 static inline int run_supervisor(const char *dir)
 {

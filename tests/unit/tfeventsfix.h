@@ -2,9 +2,9 @@
 #ifndef DLRUN_TESTS_TFEVENTSFIX_H
 #define DLRUN_TESTS_TFEVENTSFIX_H
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/enc.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/enc.h"
 #include "events/crc32c.h"
 
 enum { FIX_MAX = 64 << 20 };

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
 
 static char *tmp;
 

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/auto.h"
-#include "base/err.h"
-#include "base/fs.h"
-#include "base/mem.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
 
 struct tree {
 	char *root; /* absolute, without links */

@@ -4,7 +4,7 @@
 
 #include <poll.h>
 
-#include "base/clock.h"
+#include "base/util/clock.h"
 
 enum { PATIENCE_MS = 20000 };
 

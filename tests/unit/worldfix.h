@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "run/attempt.h"
-#include "tree.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "core/attempt/attempt.h"
+#include "tests/unit/tree.h"
 
 /* run/ is the tree, results/ the outputs, places/ where data are. */
 struct place {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
 
 /* The head of a frame as servers send it; first: FIN, reserved bits and opcode. */
 static inline void peer_head(struct buf *out, unsigned first, uint64_t len)

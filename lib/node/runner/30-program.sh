@@ -121,7 +121,7 @@ program_default_signals() {
 	done 2>/dev/null </proc/self/status
 }
 
-# Behind `before`, which may have made another PATH; as lib/run/program.c has it.
+# Behind `before`, which may have made another PATH; as lib/targets/local/program.c has it.
 EXEC_LINES='case $1 in */*) ;; *) command -v -- "$1" >/dev/null || {
 printf '\''dlrun: %s: command not found\n'\'' "$1" >&2; exit 127; } ;; esac
 exec "$@"'

@@ -43,7 +43,7 @@ end_left() {
 	end_family "$dir" family "$LEFT_GRACE" || end_text="$end_text${end_text:+; }$end_stuck"
 }
 
-# CODE SIGNAL: $end_state and so on; lib/run/supervisor_end.c has the same words.
+# CODE SIGNAL: $end_state and so on; lib/targets/local/supervisor_end.c has the same words.
 finish_judge() {
 	end_signal=$2 end_origin=dlrun
 	if [ -e "$dir/cancel" ]; then
@@ -114,7 +114,7 @@ signal_name_of() {
 	[ "$signal_name" != SIG ] || signal_name="SIG$1"
 }
 
-# $duration: as lib/base/clock.c writes it.
+# $duration: as lib/base/util/clock.c writes it.
 duration_of() {
 	duration_s=$(($1 / 1000)) duration_tenths=$((($1 + 50) / 100))
 	if [ "$1" -lt 100 ]; then

@@ -1,4 +1,4 @@
-# Data and results in the tree of an attempt, with the results of lib/run/world_mount.c. Paths are in
+# Data and results in the tree of an attempt, with the results of lib/targets/local/world_mount.c. Paths are in
 # the tree, normal, and maybe of any bytes.
 
 world_link() {

@@ -1,0 +1,151 @@
+#include "app/lifecycle/follow.h"
+#include "app/runs/adopt.h"
+#include "app/runs/refresh.h"
+#include "app/transfer/fetch.h"
+#include "app/transfer/take.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "cli/runs/runs.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+
+enum { PATIENCE_MS = 5000, STATE_MS = 3000 };
+
+struct cancel_values {
+	bool no_wait;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "no-wait", struct cancel_values, no_wait),
+		.help = "Ask the runs to end, and do not wait"},
+	{OPT_END},
+};
+
+/* What the program has written would end with its pods, where the target keeps nothing. Returns
+ * whether that is here now; fails only when it was interrupted. */
+static int take_before(struct app *app, struct run *run, struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	AUTO_ERR struct err fault = {0};
+
+	if (run_state_is_final(run_state(run)) || run_keeps_results(&app->session, run))
+		return 0;
+	if (runs_refresh(&app->session, &one, STATE_MS, NULL) < 0 || run_state(run) != RUN_RUNNING)
+		return 0;
+	app_note(app, "%s: taking what it has written, which ends with its pods", run_id(run));
+	if (take_run(&app->session, run, &app_interrupted, &fault) == 0)
+		return 1;
+	if (fault.id == E_CANCELED)
+		return err_move(err, &fault);
+	app_warn(app, "%s: what it has written cannot be taken: %s", run_id(run), fault.message);
+	return 0;
+}
+
+struct ending {
+	struct app *app;
+	bool is_whole; /* all that the program has written is here */
+};
+
+/* It was asked to end; what it writes until then waits for this. Fails only when interrupted. */
+static int take_rest(void *ctx, struct run *run, struct err *err)
+{
+	struct ending *ending = ctx;
+	struct app *app = ending->app;
+	AUTO_ERR struct err fault = {0};
+
+	if (take_ending(&app->session, run, &app_interrupted, &fault) == 0) {
+		ending->is_whole = true;
+		return 0;
+	}
+	if (fault.id == E_CANCELED)
+		return err_move(err, &fault);
+	app_warn(app, "%s: what it has written since cannot be taken: %s", run_id(run),
+		fault.message);
+	return 0;
+}
+
+/* wait_ms: 0: nobody waits. */
+static int stop(
+	struct app *app, struct run *run, int64_t wait_ms, bool *ended_before, struct err *err)
+{
+	struct ending ending = {.app = app};
+	int r = wait_ms ? take_before(app, run, err) : 0;
+	bool taken = r > 0;
+
+	if (r >= 0)
+		r = run_cancel(&app->session, run, wait_ms, taken ? take_rest : NULL, &ending,
+			ended_before, err);
+	if (taken && !ending.is_whole && !run_state_is_final(run_state(run)))
+		take_undo(&app->session, run);
+	return r;
+}
+
+/* 0 when it has ended (or nobody waits for it), 1 when it has not yet. */
+static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
+{
+	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
+	bool ended_before = false;
+	const char *text;
+	char took[32];
+	int r = adopt_own(&app->session, run, err);
+
+	if (r == 0)
+		r = stop(app, run, wait_ms, &ended_before, err);
+	if (r < 0)
+		return err_prefix(err, "%s", run_id(run));
+	if (ended_before)
+		app_note(app, "%s already finished: %s", run_id(run),
+			run_state_name(run_state(run)));
+	else if (run_state_is_final(run_state(run)))
+		app_note(app, "%s: %s after %s", run_id(run), run_state_name(run_state(run)),
+			duration_text(runs_duration(run), took));
+	else if (no_wait)
+		app_note(app, "%s is being stopped", run_id(run));
+	else if ((text = json_get_str(run->doc, "text")))
+		app_warn(app, "%s has not ended after %s: %s", run_id(run),
+			duration_text(wait_ms, took), text);
+	else
+		app_warn(app, "%s has not ended after %s; dlrun why %s", run_id(run),
+			duration_text(wait_ms, took), run_id(run));
+	return !no_wait && !run_state_is_final(run_state(run));
+}
+
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct cancel_values *values = values_ptr;
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	int status = 0;
+
+	if (runs_get_all(app, words, &runs, &err) < 0)
+		return app_fail(app, &err);
+	vec_foreach (struct run *, run, &runs) {
+		int r = cancel(app, *run, values->no_wait, &err);
+
+		if (r < 0)
+			return app_fail(app, &err);
+		status |= r;
+	}
+	if (app->options.json)
+		runs_print_json(app, &runs);
+	return status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun cancel @ # stop the newest run and wait for its end",
+	"dlrun cancel a-3k2f9 b-77xyz # stop two runs",
+	"dlrun cancel --no-wait @ # only ask for it",
+};
+
+const struct cmd cmd_cancel = {
+	.name = "cancel",
+	.summary = "Stop runs: TERM, and KILL after the grace period",
+	.synopsis = "[options] RUN...",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct cancel_values),
+	.min_words = 1,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_LIVE,
+	.run = run,
+};

@@ -1,0 +1,128 @@
+#include <stdio.h>
+
+#include "app/doctor/doctor.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+
+enum { STATUS_WIDTH = 9, TITLE_WIDTH = 18, LINE_BYTES = 1 << 20 };
+
+static const char *style_of(enum doctor_status status)
+{
+	static const char *const styles[] = {UI_GREEN, UI_YELLOW, UI_RED};
+
+	return styles[status];
+}
+
+static void add_below(const char *before, const char *text, struct buf *out)
+{
+	AUTO_FREE char *clean = text ? ui_clean(text) : NULL;
+
+	if (clean)
+		buf_addf(out, "%*s%s%s\n", STATUS_WIDTH, "", before, clean);
+}
+
+static void add_row(const struct doctor_row *row, struct buf *out)
+{
+	AUTO_FREE char *found = ui_clean(row->found ? row->found : "");
+
+	buf_addf(out, "%s%-*s" UI_OFF "%-*s%s\n", style_of(row->status), STATUS_WIDTH,
+		doctor_status_name(row->status), TITLE_WIDTH, doctor_title(row->id), found);
+	add_below("", row->cause, out);
+	add_below("fix: ", row->fix, out);
+	vec_foreach (const struct doctor_row, more, &row->more)
+		add_row(more, out);
+}
+
+static size_t count_row(const struct doctor_row *row, enum doctor_status status)
+{
+	size_t n = row->status == status;
+
+	vec_foreach (const struct doctor_row, more, &row->more)
+		n += count_row(more, status);
+	return n;
+}
+
+static size_t count(const struct doctor_row *rows, enum doctor_status status)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		n += count_row(&rows[i], status);
+	return n;
+}
+
+static void print_rows(struct app *app, const struct doctor_row *rows)
+{
+	size_t problems = count(rows, DOCTOR_PROBLEM), warnings = count(rows, DOCTOR_WARNING);
+	AUTO_BUF struct buf out, fitted;
+
+	buf_init(&out, LINE_BYTES);
+	buf_init(&fitted, LINE_BYTES);
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		add_row(&rows[i], &out);
+	ui_fit(app, UI_OUT, out.data, STATUS_WIDTH + 2, &fitted);
+	ui_print(app, UI_OUT, fitted.data, fitted.len);
+	app_note(app, "%zu %s, %zu %s", problems, problems == 1 ? "problem" : "problems", warnings,
+		warnings == 1 ? "warning" : "warnings");
+}
+
+static void add_json(struct json *list, const struct doctor_row *row)
+{
+	struct json *json = doctor_row_to_json(row);
+
+	json_remove(json, "more");
+	json_add(list, json);
+	vec_foreach (const struct doctor_row, more, &row->more)
+		add_json(list, more);
+}
+
+static void print_json(struct app *app, const struct doctor_row *rows)
+{
+	struct json *json = app_json("doctor"), *list = json_array();
+
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		add_json(list, &rows[i]);
+	json_set(json, "checks", list);
+	app_print_json(app, json);
+}
+
+/* Not even directories are needed here: what is missing is for the checks to tell. */
+static int run(struct app *app, void *values, struct strv *words)
+{
+	const char *const command[] = {app->self, "__check", NULL};
+	AUTO_FREE struct doctor_row *rows = mem_alloc(doctor_checks_n, sizeof(*rows));
+	AUTO_ERR struct err err = {0};
+	int status;
+
+	(void)values;
+	(void)words;
+	app_catch_signals();
+	if (doctor_run_all(command, DOCTOR_TIMEOUT_MS, &app_interrupted, rows, &err) < 0)
+		status = app_fail(app, &err);
+	else
+		status = count(rows, DOCTOR_PROBLEM) > 0;
+	if (!err_is_set(&err) && app->options.json)
+		print_json(app, rows);
+	else if (!err_is_set(&err))
+		print_rows(app, rows);
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		doctor_row_done(&rows[i]);
+	return status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun doctor # look at everything that runs need here",
+	"dlrun doctor -C ../other # the same for another working tree",
+	"dlrun doctor --json # for a report",
+};
+
+const struct cmd cmd_doctor = {
+	.name = "doctor",
+	.summary = "Diagnose problems and suggest fixes",
+	.synopsis = "[options]",
+	.examples = examples,
+	.run = run,
+};

@@ -1,0 +1,313 @@
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/transfer/fetch.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/runs/runs.h"
+#include "cli/runs/transfer.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+
+enum { PAUSE_MS = 2000, PAUSE_MAX_MS = 60 * 1000, SLICE_MS = 200 };
+
+struct fetch_values {
+	const char *output;
+	bool force, tree, list, follow;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_STRING, 'o', "output", struct fetch_values, output), .arg = "DIR",
+		.help = "Into DIR, which is made if it is missing; default: the id of the run",
+		.values = VALUE_DIR},
+	{OPT_MEMBER(OPT_FLAG, 0, "list", struct fetch_values, list),
+		.help = "List the files with their sizes and times, and fetch nothing"},
+	{OPT_MEMBER(OPT_FLAG, 0, "follow", struct fetch_values, follow),
+		.help = "Go on until the run has ended: what is new or has changed"},
+	{OPT_MEMBER(OPT_FLAG, 0, "force", struct fetch_values, force),
+		.help = "Replace files, too, that did not come from a fetch or were changed since"},
+	{OPT_MEMBER(OPT_FLAG, 0, "tree", struct fetch_values, tree),
+		.help = "PATHs are of the tree that the program runs in, not of its results; "
+			"into RUN-tree"},
+	{OPT_END},
+};
+
+/* One command. */
+struct fetching {
+	struct app *app;
+	const struct fetch_values *values;
+	struct fetch_options options;
+	struct transfer transfer;
+	struct run *run;
+	char *dir;
+	struct fetch_report report; /* of all rounds */
+};
+
+/* Absent for now, or for good. */
+static void say_none(struct app *app, const struct run *run)
+{
+	if (run_state_is_final(run_state(run)))
+		app_note(app, "%s has no results", run_id(run));
+	else
+		app_note(app, "%s has no results yet", run_id(run));
+}
+
+/*
+ * A list
+ */
+
+static int print_list_json(
+	struct app *app, const struct run *run, const struct outputs_files *files)
+{
+	struct json *json = app_json("files"), *list = json_array();
+
+	json_set_str(json, "run", run_id(run));
+	vec_foreach (const struct outputs_file, file, files) {
+		struct json *one = json_object();
+		json_set_bytes(one, "path", file->path, strlen(file->path));
+		json_set_int(one, "bytes", (int64_t)file->size);
+		run_set_time(one, "modified", file->mtime_ns / 1000000);
+		json_add(list, one);
+	}
+	json_set(json, "files", list);
+	return app_print_json(app, json);
+}
+
+static int print_list(struct app *app, const struct outputs_files *files)
+{
+	static const struct ui_column columns[] = {
+		{.title = "SIZE", .right = true}, {.title = "MODIFIED"}, {.title = "PATH"}};
+	AUTO_TABLE struct ui_table table;
+	char text[32];
+
+	ui_table_init(&table, columns, ARRAY_LEN(columns));
+	vec_foreach (const struct outputs_file, file, files) {
+		AUTO_FREE char *path = str_escaped(file->path);
+		ui_table_add(&table, "", str_size(file->size, text));
+		ui_table_add(&table, "", ui_time(file->mtime_ns / 1000000, text));
+		ui_table_add(&table, "", path);
+	}
+	return ui_table_print(app, &table) < 0;
+}
+
+static int list_files(struct fetching *fetching)
+{
+	struct app *app = fetching->app;
+	AUTO(outputs_files_done) struct outputs_files files = {0};
+	AUTO_ERR struct err err = {0};
+
+	if (run_list_files(&app->session, fetching->run, &fetching->options, &files, &err) < 0)
+		return app_fail(app, &err);
+	if (app->options.json)
+		return print_list_json(app, fetching->run, &files);
+	if (files.n)
+		return print_list(app, &files);
+	say_none(app, fetching->run);
+	return 0;
+}
+
+/*
+ * Copies
+ */
+
+/* As it was written, if it was, since that is where people look. */
+static void say(const struct fetching *fetching)
+{
+	const struct fetch_report *report = &fetching->report;
+	const char *shown = fetching->values->output;
+	struct app *app = fetching->app;
+	char bytes[16];
+
+	if (report->files + report->skipped == 0) {
+		say_none(app, fetching->run);
+		return;
+	}
+	if (report->in_git)
+		app_note(app, "%zu %s in .git not fetched", report->in_git,
+			report->in_git == 1 ? "file" : "files");
+	if (app->shell_dir || (!shown && fetching->values->tree))
+		shown = fetching->dir;
+	app_note(app, "%zu %s fetched, %s, %zu unchanged · %s", report->files,
+		report->files == 1 ? "file" : "files", str_size(report->bytes, bytes),
+		report->skipped, shown ? shown : run_id(fetching->run));
+}
+
+static int print_json(const struct fetching *fetching)
+{
+	const struct fetch_report *report = &fetching->report;
+	struct json *json = app_json("fetch");
+
+	json_set_str(json, "run", run_id(fetching->run));
+	json_set_bytes(json, "dir", fetching->dir, strlen(fetching->dir));
+	json_set_int(json, "files", (int64_t)report->files);
+	json_set_int(json, "bytes", (int64_t)report->bytes);
+	json_set_int(json, "skipped", (int64_t)report->skipped);
+	json_set_int(json, "in_git", (int64_t)report->in_git);
+	return app_print_json(fetching->app, json);
+}
+
+static void on_progress(void *ctx, const struct fetch_progress *progress)
+{
+	transfer_show_bytes(ctx, "fetch", progress->bytes_done, progress->bytes);
+}
+
+/* files counts what has come again each time. */
+static int fetch_once(struct fetching *fetching, struct err *err)
+{
+	struct fetch_report report = {0};
+
+	free(TAKE(fetching->dir));
+	fetching->transfer = (struct transfer){.app = fetching->app};
+	int r = run_fetch(&fetching->app->session, fetching->run, &fetching->options,
+		&fetching->dir, &report, err);
+	transfer_clear(&fetching->transfer);
+	fetching->report.files += report.files;
+	fetching->report.bytes += report.bytes;
+	fetching->report.skipped = report.skipped;
+	fetching->report.in_git = report.in_git;
+	return r;
+}
+
+/*
+ * Following
+ */
+
+static void pause_for(int64_t ms)
+{
+	for (int64_t end_ms = clock_ms() + ms; !app_interrupted && clock_ms() < end_ms;)
+		poll(NULL, 0, SLICE_MS);
+}
+
+/* What another round may mend: the network, a file that is not there yet, or one that could not be
+ * read or replaced, which the last round tells. */
+static bool is_for_now(const struct err *err, bool ended)
+{
+	return err->code == ERR_NET ||
+	       (!ended && (err->id == E_FETCH_PATH || err->id == E_FETCH_KEPT ||
+				  err->id == E_IO_READ));
+}
+
+static void say_round(const struct fetching *fetching, size_t files)
+{
+	if (files)
+		app_phase(fetching->app, "fetched", "%zu %s", files, files == 1 ? "file" : "files");
+}
+
+/* Pauses as long as the round took, so that half of the time is the network's, and looks at the run
+ * anew. */
+static int begin_round(struct fetching *fetching, const char *id, int64_t took_ms, struct err *err)
+{
+	int64_t ms = took_ms < PAUSE_MS ? PAUSE_MS : took_ms;
+
+	pause_for(ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	if (app_interrupted)
+		return err_set(err, E_CANCELED, "interrupted; %s goes on", id);
+	run_free(TAKE(fetching->run));
+	return runs_get(fetching->app, id, &fetching->run, err);
+}
+
+/* The state is asked before a round: the one that begins after the end is the last. */
+static int follow_files(struct fetching *fetching, struct err *err)
+{
+	AUTO_FREE char *id = mem_strdup(run_id(fetching->run));
+	bool was_cut = false;
+	int r = 0;
+
+	while (r == 0) {
+		bool ended = run_state_is_final(run_state(fetching->run));
+		int64_t begun_ms = clock_ms();
+		size_t before = fetching->report.files;
+
+		r = fetch_once(fetching, err);
+		if (r == 0 ? ended : app_interrupted || !is_for_now(err, ended))
+			return r;
+		bool is_cut = r < 0 && err->code == ERR_NET;
+		if (is_cut && !was_cut)
+			app_note(fetching->app, "[%s; trying again]", err->message);
+		was_cut = is_cut;
+		err_clear(err);
+		say_round(fetching, fetching->report.files - before);
+		r = begin_round(fetching, id, clock_ms() - begun_ms, err);
+	}
+	return r;
+}
+
+static int check(const struct fetch_values *values, const struct strv *words, struct err *err)
+{
+	const char *run = words->n ? words->v[0] : "@";
+
+	if (values->list && (values->follow || values->output || values->force)) {
+		err_set(err, E_USAGE,
+			"--list cannot be used together with --follow, -o or --force");
+		return err_hint(err, "dlrun fetch --list %s", run);
+	}
+	if (values->tree && words->n < 2) {
+		err_set(err, E_USAGE, "--tree wants the paths to be fetched");
+		return err_hint(err, "dlrun fetch --tree %s logs/train.txt", run);
+	}
+	return 0;
+}
+
+static int copy_files(struct fetching *fetching)
+{
+	struct app *app = fetching->app;
+	AUTO_ERR struct err err = {0};
+	int r = fetching->values->follow ? follow_files(fetching, &err)
+					 : fetch_once(fetching, &err);
+
+	/* What was fetched is there, whatever else went wrong. */
+	if (fetching->run && (r == 0 || fetching->report.files + fetching->report.skipped))
+		say(fetching);
+	if (r < 0)
+		return app_fail(app, &err);
+	return app->options.json ? print_json(fetching) : 0;
+}
+
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct fetch_values *values = values_ptr;
+	struct fetching fetching = {.app = app, .values = values};
+	AUTO_STRV struct strv paths = {0};
+	AUTO_ERR struct err err = {0};
+	int status;
+
+	for (size_t i = 1; i < words->n; i++)
+		strv_add(&paths, words->v[i]);
+	if (check(values, words, &err) < 0 ||
+		runs_get(app, words->n ? words->v[0] : NULL, &fetching.run, &err) < 0)
+		return app_fail(app, &err);
+	fetching.options = (struct fetch_options){.paths = &paths,
+		.dir = values->output,
+		.force = values->force,
+		.from_tree = values->tree,
+		.interrupted = &app_interrupted,
+		.progress = on_progress,
+		.ctx = &fetching.transfer};
+	app_catch_signals();
+	status = values->list ? list_files(&fetching) : copy_files(&fetching);
+	run_free(fetching.run);
+	free(fetching.dir);
+	return status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun fetch @ # all results of the newest run, into a directory of its name",
+	"dlrun fetch resnet-3k2f9 'checkpoints/*.pt' # only these; again: only what is new",
+	"dlrun fetch --follow @ # and all that comes until it has ended; --list only shows it",
+};
+
+const struct cmd cmd_fetch = {
+	.name = "fetch",
+	.summary = "Copy the results of a run here, while it runs or afterwards",
+	.synopsis = "[options] [RUN [PATH...]]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct fetch_values),
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_RUN_PATH,
+	.run = run,
+};

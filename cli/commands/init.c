@@ -1,0 +1,288 @@
+#include <unistd.h>
+
+#include "app/init/init.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/commands/init_cluster.h"
+#include "cli/commands/init_rbac.h"
+#include "cli/term/app.h"
+#include "cli/term/ask.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+
+enum { DATA_SHOWN = 3 };
+
+struct init_values {
+	bool force, print, yes, rbac, cluster_role;
+	const char *registry, *subject;
+	struct strv targets;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "force", struct init_values, force),
+		.help = "Replace a dlrun.yaml; the old one becomes dlrun.yaml~"},
+	{OPT_MEMBER(OPT_FLAG, 0, "print", struct init_values, print),
+		.help = "Print what would be written, and write nothing"},
+	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct init_values, yes),
+		.help = "Ask nothing (so it is without a terminal)"},
+	{OPT_MEMBER(OPT_LIST, 't', "target", struct init_values, targets), .arg = "T",
+		.help = "Write this cluster as a target: kube[:CONTEXT[/NAMESPACE]]",
+		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
+		.help = "Write it as the place that images of runs are pushed to"},
+	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
+		.help = "Print the Kubernetes Role (submit, logs, exec or secrets), and "
+			"write nothing"},
+	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
+		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
+	{OPT_MEMBER(OPT_FLAG, 0, "cluster-role", struct init_values, cluster_role),
+		.help = "With --rbac: also a ClusterRole that lets nodes be listed"},
+	{OPT_END},
+};
+
+/*
+ * Questions
+ */
+
+static int ask_command(
+	struct app *app, const struct init_project *project, char **ret_answer, struct err *err)
+{
+	AUTO_BUF struct buf question, answer;
+	AUTO_FREE char *first = NULL;
+
+	buf_init(&question, 64 << 10);
+	buf_init(&answer, ASK_ANSWER_MAX);
+	buf_adds(&question, "What runs?");
+	for (size_t i = 0; i < project->commands.n; i++) {
+		AUTO_FREE char *text = init_command_text(&project->commands.v[i]);
+		buf_addf(&question, i ? " or %s" : " [%s]", text);
+		if (i == 0)
+			first = TAKE(text);
+	}
+	int r = ask_line(app, question.data, &answer, err);
+	if (r <= 0 || answer.len == 0 || str_eq(answer.data, first))
+		return r;
+	if (answer.full || !str_is_utf8(answer.data, answer.len))
+		return err_set(err, E_USAGE, "the answer cannot be written as text");
+	*ret_answer = buf_take(&answer);
+	return 1;
+}
+
+static int ask_data(
+	struct app *app, const struct init_project *project, bool *ret_no, struct err *err)
+{
+	AUTO_BUF struct buf question;
+	bool yes;
+
+	buf_init(&question, 64 << 10);
+	buf_adds(&question, "Let runs use ");
+	for (size_t i = 0; i < project->data.n && i < DATA_SHOWN; i++) {
+		AUTO_FREE char *shown = str_shown(project->data.v[i].path);
+		buf_addf(&question, "%s%s", i ? ", " : "", shown);
+	}
+	if (project->data.n > DATA_SHOWN)
+		buf_addf(&question, " and %zu more", project->data.n - DATA_SHOWN);
+	buf_adds(&question, ", which git ignores?");
+	int r = ask_yes(app, question.data, true, &yes, err);
+	*ret_no = !yes;
+	return r;
+}
+
+/* command: what answers->command points to. Stops asking at the end of the input. */
+static int ask_all(struct app *app, const struct init_project *project,
+	struct init_answers *answers, char **command, struct err *err)
+{
+	app_catch_signals();
+	int r = ask_command(app, project, command, err);
+	answers->command = *command;
+	if (r > 0 && !str_eq(project->prefix, ".")) {
+		AUTO_FREE char *shown = str_shown(project->prefix);
+		AUTO_FREE char *question =
+			mem_printf("Send only %s, not the whole repository?", shown);
+		r = ask_yes(app, question, false, &answers->limit_paths, err);
+	}
+	if (r > 0 && project->data.n)
+		r = ask_data(app, project, &answers->no_data, err);
+	answers->no_more = r == 0;
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Telling
+ */
+
+static size_t count_lines(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += *text == '\n';
+	return n;
+}
+
+static int print_json(struct app *app, const char *path, const char *text, bool written, bool kept)
+{
+	struct json *json = app_json("init");
+	AUTO_FREE char *backup = kept ? mem_printf("%s~", path) : NULL;
+
+	json_set_str(json, "path", path);
+	json_set_bool(json, "written", written);
+	json_set_str(json, "kept", backup);
+	json_set_str(json, "text", text);
+	return app_print_json(app, json);
+}
+
+static int say_written(struct app *app, const struct init_project *project,
+	const struct init_answers *answers, const char *path, const char *text, bool kept)
+{
+	bool has_command = project->commands.n || answers->command;
+
+	app_phase(app, "wrote", "%s (%zu lines)", path, count_lines(text));
+	if (kept)
+		app_phase(app, "", "the old one is kept as %s~", path);
+	if (answers->clusters->n > 0)
+		init_say_missing(app, project, answers);
+	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
+	return app->options.json ? print_json(app, path, text, true, kept) : 0;
+}
+
+static int print_text(struct app *app, const char *path, const struct buf *text)
+{
+	if (app->options.json)
+		return print_json(app, path, text->data, false, false);
+	return ui_print(app, UI_OUT, text->data, text->len) < 0;
+}
+
+static bool may_ask(const struct app *app, const struct init_values *values)
+{
+	return !values->yes && !values->print && !app->options.json && !app->options.quiet &&
+	       app->err_tty && isatty(STDIN_FILENO);
+}
+
+static int choose_clusters(struct app *app, const struct init_values *values,
+	const struct init_project *project, struct init_answers *answers,
+	struct init_cluster_list *clusters, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < values->targets.n; i++)
+		r = init_cluster_add(&app->session, values->targets.v[i], clusters, err);
+	if (r == 0 && values->targets.n == 0 && may_ask(app, values) && !answers->no_more)
+		r = init_ask_cluster(app, project, clusters, &answers->no_more, err);
+	answers->clusters = clusters;
+	return r;
+}
+
+/* registry: what answers->registry points to. */
+static int choose_places(struct app *app, const struct init_values *values,
+	struct init_project *project, struct init_answers *answers,
+	struct init_cluster_list *clusters, char **registry, struct err *err)
+{
+	int r = values->registry ? init_check_repository(values->registry, err) : 0;
+
+	if (r == 0)
+		r = choose_clusters(app, values, project, answers, clusters, err);
+	answers->registry = values->registry;
+	if (r < 0 || clusters->n == 0)
+		return r;
+	init_check_base(app, project, answers, !values->print);
+	if (values->print)
+		return 0;
+	r = init_check_clusters(app, clusters, err);
+	if (r < 0 || values->registry)
+		return r;
+	bool asks = may_ask(app, values) && !answers->no_more;
+	r = init_choose_registry(app, project, asks, registry, err);
+	answers->registry = *registry;
+	return r;
+}
+
+static int write_file(struct app *app, const struct init_values *values,
+	struct init_project *project, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
+	AUTO_FREE char *command = NULL, *registry = NULL;
+	AUTO_INIT_CLUSTERS struct init_cluster_list clusters = {0};
+	AUTO_BUF struct buf text;
+	struct init_answers answers = {0};
+	bool kept = false;
+	int r = 0;
+
+	buf_init(&text, INIT_TEXT_MAX);
+	if (!values->print && !values->force)
+		r = init_check_free(project->dir, err);
+	if (r == 0 && may_ask(app, values))
+		r = ask_all(app, project, &answers, &command, err);
+	if (r == 0)
+		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
+	if (r < 0)
+		return r;
+	init_text(project, &answers, &text);
+	if (values->print)
+		return print_text(app, path, &text);
+	r = init_put(project->dir, text.data, values->force, &kept, err);
+	return r < 0 ? r : say_written(app, project, &answers, path, text.data, kept);
+}
+
+static int check_words(const struct init_values *values, const struct strv *words, struct err *err)
+{
+	if (words->n > 0 && !values->rbac) {
+		err_set(err, E_USAGE, "dlrun init: an argument requires --rbac");
+		return err_hint(err, "dlrun init --rbac submit");
+	}
+	if (values->rbac && values->targets.n > 1)
+		return err_set(err, E_USAGE, "--rbac takes one --target");
+	if (values->rbac || (!values->subject && !values->cluster_role))
+		return 0;
+	return err_set(err, E_USAGE, "--for and --cluster-role require --rbac");
+}
+
+static int run_rbac(struct app *app, const struct init_values *values, const struct strv *words)
+{
+	const struct init_rbac rbac = {
+		.tier = words->n ? words->v[0] : NULL,
+		.target = values->targets.n ? values->targets.v[0] : NULL,
+		.subject = values->subject,
+		.cluster_role = values->cluster_role,
+	};
+
+	return init_rbac(app, &rbac);
+}
+
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct init_values *values = values_ptr;
+	AUTO_ERR struct err err = {0};
+	AUTO_INIT_PROJECT struct init_project *project = NULL;
+	struct session *session;
+
+	if (check_words(values, words, &err) < 0)
+		return app_fail(app, &err);
+	if (values->rbac)
+		return run_rbac(app, values, words);
+	if (app_session(app, &session, &err) < 0 || init_project_read(session, &project, &err) < 0)
+		return app_fail(app, &err);
+	vec_foreach (char *, note, &project->notes)
+		app_warn(app, "%s", *note);
+	int r = write_file(app, values, project, &err);
+	return r < 0 ? app_fail(app, &err) : r;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun init # look at the project and write dlrun.yaml",
+	"dlrun init --target kube --registry registry.example.com/me/dlrun # with a cluster",
+	"dlrun init --rbac logs # the Role to ask for, to run and to read logs",
+};
+
+const struct cmd cmd_init = {
+	.name = "init",
+	.summary = "Write a first dlrun.yaml from the project's files",
+	.synopsis = "[options] [ROLE]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct init_values),
+	.max_words = 1,
+	.run = run,
+};

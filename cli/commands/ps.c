@@ -1,0 +1,559 @@
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/lifecycle/results_ask.h"
+#include "app/runs/adopt.h"
+#include "app/runs/refresh.h"
+#include "app/transfer/metrics_here.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/runs/runs.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+#include "core/record/columns.h"
+#include "core/record/metric.h"
+#include "core/record/results.h"
+#include "core/record/select.h"
+#include "core/record/taken.h"
+#include "core/store/store.h"
+
+enum {
+	ASK_MS = 1000,
+	WATCH_MS = 2000,
+	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
+	METRICS_MS = 200,    /* of reading event files */
+	ENDED_MAX = 16,
+	DAY_MS = 24 * 60 * 60 * 1000,
+	GAP = 2,          /* between columns */
+	COMMAND_MIN = 10, /* of a command that says something */
+	AGE_WIDTH = 6,
+	ROWS_BESIDE = 4, /* of the terminal: the titles, what is not shown, and a prompt of two */
+	LIST_MAX = 1000 * 1000,
+	EXIT_INTERRUPTED = 130,
+};
+
+#define CLEAR "\033[H\033[J"
+
+struct ps_values {
+	bool all, offline, watch;
+	int64_t number;
+	const char *columns, *sort, *group, *since, *target;
+	struct strv tags;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 'a', "all", struct ps_values, all),
+		.help = "All runs, not only unfinished ones and those of the last 24 hours"},
+	{OPT_MEMBER(OPT_INT, 'n', "number", struct ps_values, number), .arg = "N", .min = 1,
+		.max = LIST_MAX,
+		.help = "The newest N of all runs (default: as many of those as the terminal has "
+			"lines)"},
+	{OPT_MEMBER(OPT_STRING, 'o', "columns", struct ps_values, columns), .arg = "LIST",
+		.help = "Columns with commas: id,state,params.lr,metrics.loss; or wide",
+		.values = VALUE_COLUMNS},
+	{OPT_MEMBER(OPT_STRING, 0, "sort", struct ps_values, sort), .arg = "COLUMN",
+		.help = "Smallest first; -COLUMN: largest first (default: newest first)",
+		.values = VALUE_COLUMNS},
+	{OPT_MEMBER(OPT_LIST, 0, "tag", struct ps_values, tags), .arg = "K[=V]",
+		.help = "Only runs with this tag; may be repeated, then with all of them"},
+	{OPT_MEMBER(OPT_STRING, 0, "group", struct ps_values, group), .arg = "NAME",
+		.help = "Only runs of this group"},
+	{OPT_MEMBER(OPT_STRING, 0, "since", struct ps_values, since), .arg = "TIME",
+		.help = "Only runs submitted within that time (7d) or since a date (2026-08-01)"},
+	{OPT_MEMBER(OPT_STRING, 't', "target", struct ps_values, target), .arg = "T",
+		.help = "Only runs of this target; those of yours that only it knows are "
+			"found again",
+		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct ps_values, offline),
+		.help = "Show what is known here and ask no target"},
+	{OPT_MEMBER(OPT_FLAG, 0, "watch", struct ps_values, watch),
+		.help = "Show it again every 2 seconds, until Ctrl-C"},
+	{OPT_END},
+};
+
+/* What is to be shown. */
+struct view {
+	bool all, offline, watch;
+	size_t number;      /* at most; 0: what the terminal has room for */
+	const char *target; /* or NULL */
+	struct select_rules rules;
+	struct columns columns, sort; /* sort: one or none */
+	struct columns with_metric;   /* instead of columns where it fits; or none */
+	bool descending;
+	bool with_values, with_files; /* of programs, what their files tell: they are shown */
+};
+
+static void view_done(struct view *view)
+{
+	columns_done(&view->columns);
+	columns_done(&view->with_metric);
+	columns_done(&view->sort);
+}
+
+static int parse_sort(const char *text, struct view *view, struct err *err)
+{
+	view->descending = *text == '-';
+	int r = columns_parse(text + view->descending, &view->sort, err);
+
+	if (r == 0 && view->sort.n != 1) {
+		err_set(err, E_USAGE, "--sort takes one column");
+		return err_hint(err, "--sort metrics.loss");
+	}
+	return r;
+}
+
+static int parse_view(const struct ps_values *values, struct view *view, struct err *err)
+{
+	view->number = values->number == OPT_UNSET ? 0 : (size_t)values->number;
+	view->all = values->all || view->number;
+	view->offline = values->offline;
+	view->watch = values->watch;
+	view->target = values->target;
+	view->rules = (struct select_rules){.tags = &values->tags, .group = values->group};
+	int r = columns_parse(
+		values->columns ? values->columns : COLUMNS_DEFAULT, &view->columns, err);
+	if (r == 0 && !values->columns)
+		r = columns_parse(COLUMNS_METRIC, &view->with_metric, err);
+	if (r == 0 && values->sort)
+		r = parse_sort(values->sort, view, err);
+	if (r == 0 && values->since)
+		r = select_parse_since(values->since, clock_wall_ms(), &view->rules.since_ms, err);
+	return r;
+}
+
+static bool shows(const struct view *view, const char *member)
+{
+	return columns_show(&view->columns, member) || columns_show(&view->with_metric, member) ||
+	       columns_show(&view->sort, member);
+}
+
+/* What has to be asked for. */
+static void choose_questions(struct view *view, bool as_json)
+{
+	static const char *const of_files[] = {"params", "results", "warnings"};
+
+	view->with_values = as_json || shows(view, "metrics");
+	view->with_files = as_json;
+	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
+		view->with_files |= shows(view, of_files[i]);
+}
+
+/*
+ * Runs
+ */
+
+/* Runs that go on, from before since_ms. */
+static int add_unfinished(
+	struct store *store, int64_t since_ms, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true};
+	struct run_list runs = {0};
+	int r = store_list(store, &filter, &runs, err);
+
+	vec_foreach (struct run *, run, &runs)
+		if (run_submitted_ms(*run) < since_ms)
+			*vec_push(ret) = TAKE(*run);
+	run_list_done(&runs);
+	return r;
+}
+
+static int list_recent(
+	struct store *store, struct run_list *ret, size_t *ret_hidden, struct err *err)
+{
+	const struct store_filter filter = {.since_ms = clock_wall_ms() - DAY_MS};
+	size_t all = 0;
+	int r = store_list(store, &filter, ret, err);
+
+	if (r == 0)
+		r = add_unfinished(store, filter.since_ms, ret, err);
+	if (r == 0)
+		r = store_count(store, &all, err);
+	*ret_hidden = all > ret->n ? all - ret->n : 0;
+	return r;
+}
+
+/* Whoever names a group means all of it, not only what is recent. */
+static int list_selected(
+	struct store *store, const struct view *view, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.since_ms = view->rules.since_ms};
+	int r = store_list(store, &filter, ret, err);
+
+	if (r == 0)
+		select_keep(&view->rules, ret);
+	return r;
+}
+
+static void keep_target(const char *name, struct run_list *runs)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		if (str_eq(run_target(runs->v[i]), name))
+			runs->v[n++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
+	}
+	runs->n = n;
+}
+
+/* The list is in the order of their submission, the newest first. */
+static void keep_newest(size_t number, struct run_list *runs)
+{
+	for (; runs->n > number; runs->n--)
+		run_free(runs->v[runs->n - 1]);
+}
+
+/* What the terminal has no room for: the last ones that have ended, then any. Returns how many. */
+static size_t cut_rows(const struct app *app, const struct view *view, struct run_list *runs)
+{
+	size_t before = runs->n, room = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
+
+	if (!app->rows || view->number || (view->all && !view->watch))
+		return 0;
+	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > room;) {
+		if (!run_state_is_final(run_state(runs->v[i])))
+			continue;
+		run_free(runs->v[i]);
+		memmove(runs->v + i, runs->v + i + 1, (runs->n - i - 1) * sizeof(*runs->v));
+		runs->n--;
+	}
+	keep_newest(room, runs);
+	return before - runs->n;
+}
+
+/* Targets that know no more than the store are not asked. */
+static int find_again(struct session *session, const struct view *view, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = 0;
+
+	if (view->target && !view->offline)
+		r = adopt_all(session, view->target, &fault);
+	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
+}
+
+static bool is_here(const struct run *run)
+{
+	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+}
+
+/* States, then of what is shown: values of programs elsewhere that go on, and what they and those
+ * whose end is new here have written of their parameters and results. */
+static int look(
+	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
+{
+	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
+	struct run_list running = {0}, asked = {0};
+
+	if (runs_refresh(session, runs, ASK_MS, err) < 0)
+		return -(int)err->code;
+	vec_foreach (struct run *, run, runs)
+		if (run_state(*run) == RUN_RUNNING)
+			*vec_push(&running) = *run;
+		else if (run_state_is_final(run_state(*run)) &&
+			 (view->with_values || view->with_files) &&
+			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
+			*vec_push(&asked) = *run;
+	left_ms = end_ms - clock_ms();
+	if (view->with_values)
+		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	/* What runs here is known. */
+	vec_foreach (struct run *, run, &running)
+		if (view->with_files && asked.n < ENDED_MAX && !is_here(*run))
+			*vec_push(&asked) = *run;
+	vec_done(&running);
+	left_ms = end_ms - clock_ms();
+	/* Of many that have ended since somebody looked, each would take requests of its own. */
+	if (asked.n <= ENDED_MAX)
+		runs_results(
+			session, &asked, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&asked);
+	return 0;
+}
+
+static int list(struct app *app, const struct view *view, struct run_list *ret, size_t *ret_hidden,
+	struct err *err)
+{
+	struct session *session;
+	struct store *store;
+	int r = app_session(app, &session, err);
+
+	if (r == 0)
+		r = session_store(session, &store, err);
+	if (r == 0)
+		r = find_again(session, view, err);
+	if (r < 0)
+		return r;
+	if (view->all || select_is_set(&view->rules))
+		r = list_selected(store, view, ret, err);
+	else
+		r = list_recent(store, ret, ret_hidden, err);
+	if (view->target)
+		keep_target(view->target, ret);
+	if (r == 0 && view->number)
+		keep_newest(view->number, ret);
+	if (r == 0 && !view->offline)
+		r = look(session, view, ret, err);
+	if (r == 0)
+		metrics_here(session, ret, METRICS_MS);
+	if (r == 0 && view->sort.n)
+		columns_sort(ret, &view->sort.v[0], view->descending, clock_wall_ms());
+	return r;
+}
+
+/*
+ * The table
+ */
+
+struct value_list VEC_OF(struct column_value);
+
+static void values_done(struct value_list *values)
+{
+	vec_foreach (struct column_value, value, values)
+		column_value_done(value);
+	vec_done(values);
+}
+
+/* Row by row. */
+static void get_values(
+	const struct columns *columns, const struct run_list *runs, struct value_list *ret)
+{
+	int64_t now_ms = clock_wall_ms();
+
+	vec_foreach (struct run *, run, runs)
+		vec_foreach (const struct column, column, columns)
+			column_get(column, *run, now_ms, vec_push(ret));
+}
+
+/* Numbers stand at the right where a column has nothing else. */
+static bool has_numbers(const struct value_list *values, size_t at, size_t step)
+{
+	bool any = false;
+
+	for (; at < values->n; at += step) {
+		if (values->v[at].kind == COLUMN_TEXT)
+			return false;
+		any |= values->v[at].kind != COLUMN_MISSING;
+	}
+	return any;
+}
+
+static char *title_of(const struct column *column)
+{
+	char *title = mem_strdup(column->name);
+
+	for (char *c = title; column->kind && *c; c++)
+		*c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+	return title;
+}
+
+static bool is_named(const struct column *column, const char *name)
+{
+	return column->kind && str_eq(column->kind->name, name);
+}
+
+/* Columns that are short whatever is in them, and what is copied from the screen. */
+static bool is_whole(const struct column *column)
+{
+	static const char *const names[] = {
+		"id", "state", "age", "target", "exit", "duration", "step", "metric"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (is_named(column, names[i]))
+			return true;
+	return false;
+}
+
+/* What a narrow terminal is spared of first. */
+static unsigned importance_of(const struct column *column)
+{
+	static const char *const names[] = {
+		"id", "state", "metric", "command", "age", "exit", "step", "target", "duration"};
+
+	for (unsigned i = 0; i < ARRAY_LEN(names); i++)
+		if (is_named(column, names[i]))
+			return i;
+	return column->kind ? ARRAY_LEN(names) : 1;
+}
+
+static const char *style_of(
+	const struct column *column, const struct run *run, const struct column_value *value)
+{
+	if (is_named(column, "state"))
+		return runs_state_style(run_state(run));
+	if (is_named(column, "exit") && value->number != 0)
+		return UI_RED;
+	return "";
+}
+
+static void add_cell(struct ui_table *table, const struct column *column, const struct run *run,
+	const struct column_value *value)
+{
+	char age[32];
+
+	if (value->kind == COLUMN_MISSING)
+		ui_table_add(table, "", "-");
+	else if (value->kind == COLUMN_AGE)
+		ui_table_add(table, "", ui_age((int64_t)value->number, age));
+	else
+		ui_table_add(table, style_of(column, run, value), value->text);
+}
+
+static size_t width_of(const struct column_value *value)
+{
+	if (value->kind == COLUMN_AGE)
+		return AGE_WIDTH;
+	return value->text ? str_columns(value->text) : 1;
+}
+
+/* What the table needs if only the last column, the command, is cut. */
+static size_t width_needed(const struct columns *columns, const struct value_list *values)
+{
+	size_t sum = COMMAND_MIN;
+
+	for (size_t i = 0; i + 1 < columns->n; i++) {
+		size_t widest = strlen(columns->v[i].name);
+
+		for (size_t at = i; at < values->n; at += columns->n)
+			if (width_of(&values->v[at]) > widest)
+				widest = width_of(&values->v[at]);
+		sum += widest + GAP;
+	}
+	return sum;
+}
+
+static bool has_metric(const struct run_list *runs)
+{
+	vec_foreach (struct run *, run, runs)
+		if (metric_main(json_get((*run)->doc, "metrics")))
+			return true;
+	return false;
+}
+
+/* Metrics have columns where there are any and there is room. */
+static const struct columns *choose_columns(struct app *app, const struct view *view,
+	const struct run_list *runs, struct value_list *ret)
+{
+	const struct columns *wide = &view->with_metric;
+
+	if (wide->n && has_metric(runs)) {
+		get_values(wide, runs, ret);
+		if (!app->out_tty || width_needed(wide, ret) <= app->columns)
+			return wide;
+		values_done(ret);
+	}
+	get_values(&view->columns, runs, ret);
+	return &view->columns;
+}
+
+static void print_table(struct app *app, const struct view *view, const struct run_list *runs)
+{
+	AUTO(values_done) struct value_list values = {0};
+	const struct columns *chosen = choose_columns(app, view, runs, &values);
+	size_t n = chosen->n;
+	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
+	AUTO_TABLE struct ui_table table = {0};
+	AUTO_STRV struct strv titles = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		strv_add_take(&titles, title_of(&chosen->v[i]));
+		columns[i] = (struct ui_column){.title = titles.v[i],
+			.right = has_numbers(&values, i, n),
+			.cut = !is_whole(&chosen->v[i]),
+			.drop = importance_of(&chosen->v[i])};
+	}
+	ui_table_init(&table, columns, n);
+	for (size_t i = 0; i < values.n; i++)
+		add_cell(&table, &chosen->v[i % n], runs->v[i / n], &values.v[i]);
+	ui_table_print(app, &table);
+}
+
+static void say_rest(struct app *app, const struct view *view, size_t n, size_t cut, size_t hidden)
+{
+	if (cut)
+		app_note(app,
+			"%zu more %s no room here: dlrun ps -n %zu (newest N), dlrun ps -a (all)",
+			cut, cut == 1 ? "has" : "have", n + cut);
+	if (n == 0 && select_is_set(&view->rules))
+		app_note(app, "no run matches: dlrun ps -a");
+	else if (n == 0)
+		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
+				     : "no runs yet: dlrun submit -- python3 train.py");
+	if (hidden && !cut)
+		app_note(app, "%zu older %s not shown: dlrun ps -a", hidden,
+			hidden == 1 ? "run is" : "runs are");
+}
+
+static void say_waiting(struct app *app, const struct run_list *runs)
+{
+	vec_foreach (struct run *, run, runs) {
+		AUTO_FREE char *waits = taken_text(*run);
+		if (*waits)
+			app_note(app, "%s: %s: dlrun %s %s", run_id(*run), waits,
+				taken_wait_ms(*run) ? "fetch" : "restart", run_id(*run));
+	}
+}
+
+static int show_once(struct app *app, const struct view *view, bool again)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	size_t hidden = 0, cut;
+
+	if (list(app, view, &runs, &hidden, &err) < 0)
+		return app_fail(app, &err);
+	if (app->options.json)
+		return runs_print_json(app, &runs);
+	app_measure(app);
+	cut = cut_rows(app, view, &runs);
+	if (again && app->out_tty)
+		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
+	if (runs.n)
+		print_table(app, view, &runs);
+	say_waiting(app, &runs);
+	say_rest(app, view, runs.n, cut, hidden);
+	return 0;
+}
+
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct ps_values *values = values_ptr;
+	AUTO(view_done) struct view view = {0};
+	AUTO_ERR struct err err = {0};
+	int status = 0;
+
+	(void)words;
+	if (parse_view(values, &view, &err) < 0)
+		return app_fail(app, &err);
+	choose_questions(&view, app->options.json);
+	if (!values->watch)
+		return show_once(app, &view, false);
+	app_catch_signals();
+	while (status == 0 && !app_interrupted && !app->out_lost) {
+		status = show_once(app, &view, true);
+		if (status == 0 && !app_interrupted)
+			poll(NULL, 0, WATCH_MS);
+	}
+	return app_interrupted ? EXIT_INTERRUPTED : status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun ps # what runs, and what ran today",
+	"dlrun ps --group sweep -o id,params.lr,metrics.loss --sort metrics.loss # best first",
+	"dlrun ps -a --json --tag paper # every run with a tag, for a script",
+};
+
+const struct cmd cmd_ps = {
+	.name = "ps",
+	.summary = "List runs",
+	.synopsis = "[options]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct ps_values),
+	.run = run,
+};

@@ -1,0 +1,31 @@
+#include "targets/local/supervise.h"
+
+#include "base/util/auto.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+
+enum { EXIT_DLRUN = 125 };
+
+static int run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+
+	(void)values;
+	if (words->n != 1) {
+		err_set(&err, E_USAGE, "dlrun __supervise is for dlrun's own use");
+		return app_fail(app, &err);
+	}
+	if (supervise(words->v[0], &err) < 0) {
+		app_fail(app, &err);
+		return EXIT_DLRUN;
+	}
+	return 0;
+}
+
+const struct cmd cmd___supervise = {
+	.name = "__supervise",
+	.summary = "Watch over a run on this machine",
+	.synopsis = "DIR",
+	.flags = CMD_HIDDEN | CMD_OWN_ARGS,
+	.run = run,
+};

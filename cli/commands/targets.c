@@ -1,0 +1,301 @@
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+#include "targets/target_list.h"
+
+/* A little less than what people wait for without a thought. */
+enum { LIMIT_MS = 2000, WIDE_COLUMNS = 100, LINES_MAX = 1 << 20 };
+
+struct targets_values {
+	bool offline, accept_new_host;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct targets_values, offline),
+		.help = "Ask no cluster and no host, only list names"},
+	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct targets_values, accept_new_host),
+		.help = "Accept the keys of hosts that ssh does not know yet"},
+	{OPT_END},
+};
+
+static const char *context_of(const struct target_item *item)
+{
+	const struct kube_cluster *cluster = item->look.cluster;
+
+	return cluster ? cluster->access.context : item->context;
+}
+
+static const char *namespace_of(const struct target_item *item)
+{
+	const struct kube_cluster *cluster = item->look.cluster;
+
+	return cluster ? cluster->access.kube_namespace : item->kube_namespace;
+}
+
+/*
+ * JSON
+ */
+
+static struct json *fault_json(const struct err *fault)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "id", err_info(fault->id)->name);
+	json_set_str(json, "message", fault->message);
+	json_set_str(json, "hint", fault->hint);
+	return json;
+}
+
+static struct json *hosts_json(const struct target_item *item)
+{
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < item->hosts.n; i++) {
+		struct json *json = json_object();
+		const struct node_look *look = &item->node_looks[i];
+		if (item->asked)
+			node_look_to_json(look, json);
+		else
+			json_set_str(json, "host", item->hosts.v[i]);
+		if (err_is_set(&look->fault))
+			json_set(json, "error", fault_json(&look->fault));
+		json_add(list, json);
+	}
+	return list;
+}
+
+static struct json *item_json(const struct target_item *item)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "name", item->name);
+	json_set_str(json, "kind", item->kind);
+	json_set_bool(json, "default", item->is_default);
+	if (item->hosts.n)
+		json_set(json, "hosts", hosts_json(item));
+	if (!item->is_cluster)
+		return json;
+	json_set_bool(json, "configured", item->is_configured);
+	json_set_str(json, "context", context_of(item));
+	json_set_str(json, "namespace", namespace_of(item));
+	if (item->why_not)
+		json_set_str(json, "not_asked", item->why_not);
+	if (item->asked)
+		kube_look_to_json(&item->look, json);
+	if (err_is_set(&item->look.fault))
+		json_set(json, "error", fault_json(&item->look.fault));
+	return json;
+}
+
+static int print_json(struct app *app, const struct target_list *targets)
+{
+	struct json *json = app_json("targets"), *list = json_array();
+
+	vec_foreach (const struct target_item, item, &targets->items)
+		json_add(list, item_json(item));
+	json_set(json, "targets", list);
+	return app_print_json(app, json);
+}
+
+/*
+ * The table
+ */
+
+static size_t n_answered(const struct target_item *item)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < item->hosts.n; i++)
+		n += item->node_looks[i].facts != NULL;
+	return n;
+}
+
+static bool is_reached(const struct target_item *item)
+{
+	return item->hosts.n ? n_answered(item) == item->hosts.n : item->look.reached;
+}
+
+/* "2 of 3 hosts answer, 3 of 8 GPUs free" */
+static char *pool_text(const struct target_item *item)
+{
+	size_t n_gpus = 0, n_free = 0;
+
+	for (size_t i = 0; i < item->hosts.n; i++) {
+		n_gpus += item->node_looks[i].gpus.n;
+		n_free += node_look_free_gpus(&item->node_looks[i]);
+	}
+	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_answered(item),
+		item->hosts.n, n_free, n_gpus);
+}
+
+/* NULL: it was not asked. */
+static char *state_text(const struct target_item *item)
+{
+	if (!item->asked)
+		return NULL;
+	if (item->hosts.n == 1)
+		return node_look_text(&item->node_looks[0]);
+	return item->hosts.n ? pool_text(item) : kube_look_text(&item->look);
+}
+
+/* "research-a/me", "gpu1", "3 hosts" */
+static char *where_text(const struct target_item *item)
+{
+	const char *context = context_of(item), *space = namespace_of(item);
+
+	if (item->hosts.n == 1)
+		return mem_strdup(item->hosts.v[0]);
+	if (item->hosts.n)
+		return mem_printf("%zu hosts", item->hosts.n);
+	if (!item->is_cluster)
+		return mem_strdup("");
+	return mem_printf("%s%s%s", context ? context : "the current context", space ? "/" : "",
+		space ? space : "");
+}
+
+static void add_where(const struct target_item *item, struct ui_table *table)
+{
+	AUTO_FREE char *text = where_text(item);
+
+	ui_table_add(table, "", text);
+}
+
+static void add_state(const struct target_item *item, struct ui_table *table)
+{
+	AUTO_FREE char *text = state_text(item);
+
+	if (item->asked)
+		ui_table_add(table, is_reached(item) ? "" : UI_YELLOW, text);
+	else
+		ui_table_add(table, UI_DIM, item->why_not ? item->why_not : "");
+}
+
+static bool has_place(const struct target_list *targets)
+{
+	vec_foreach (const struct target_item, item, &targets->items)
+		if (item->is_cluster || item->hosts.n)
+			return true;
+	return false;
+}
+
+/* Where columns have no room: lines of their own. */
+static int print_states(struct app *app, const struct target_list *targets)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, LINES_MAX);
+	vec_foreach (const struct target_item, item, &targets->items) {
+		AUTO_FREE char *text = state_text(item);
+		const char *state = item->asked ? text : item->why_not;
+		if (!item->is_cluster && item->hosts.n == 0)
+			continue;
+		AUTO_FREE char *where = where_text(item);
+		AUTO_FREE char *line = mem_printf(
+			"%s: %s%s%s", item->name, where, state ? ", " : "", state ? state : "");
+		AUTO_FREE char *clean = ui_clean(line);
+		ui_wrap(clean, app->columns - 4, 4, &out);
+		buf_addc(&out, '\n');
+	}
+	return ui_print(app, UI_OUT, out.data, out.len);
+}
+
+static int print_table(struct app *app, const struct target_list *targets)
+{
+	static const struct ui_column columns[] = {
+		{"NAME", .cut = true}, {"KIND"}, {"DEFAULT"}, {"WHERE", .cut = true}, {"STATE"}};
+	AUTO_TABLE struct ui_table table = {0};
+	bool any = has_place(targets);
+	bool wide = any && (!app->out_tty || app->columns >= WIDE_COLUMNS);
+
+	ui_table_init(&table, columns, wide ? 5 : 3);
+	vec_foreach (const struct target_item, item, &targets->items) {
+		ui_table_add(&table, "", item->name);
+		ui_table_add(&table, "", item->kind);
+		ui_table_add(&table, "", item->is_default ? "yes" : "");
+		if (wide) {
+			add_where(item, &table);
+			add_state(item, &table);
+		}
+	}
+	if (ui_table_print(app, &table) < 0)
+		return 1;
+	return any && !wide ? print_states(app, targets) < 0 : 0;
+}
+
+/* What the table has no room for, once for each target. */
+/* A pool's hosts, one line each: why a run goes to one of them. */
+static void say_hosts(struct app *app, const struct target_item *item)
+{
+	for (size_t i = 0; item->asked && i < item->hosts.n; i++) {
+		const struct err *fault = &item->node_looks[i].fault;
+		AUTO_FREE char *text = node_look_text(&item->node_looks[i]);
+		if (item->hosts.n > 1)
+			app_note(app, "%s: %s: %s", item->name, item->hosts.v[i], text);
+		if (fault->hint)
+			app_note(app, "%s: %s", item->hosts.v[i], fault->hint);
+	}
+}
+
+static void say_hints(struct app *app, const struct target_list *targets)
+{
+	vec_foreach (const struct target_item, item, &targets->items) {
+		say_hosts(app, item);
+		const struct err *fault = &item->look.fault;
+		AUTO_FREE char *name = ui_clean(item->name);
+		AUTO_FREE char *hint = fault->hint ? ui_clean(fault->hint) : NULL;
+		if (hint && item->is_configured)
+			app_note(app, "%s: %s", name, hint);
+	}
+}
+
+static int list(struct app *app, const struct targets_values *values, const struct strv *words,
+	struct target_list *ret, struct err *err)
+{
+	struct session *session;
+	int r = app_session(app, &session, err);
+
+	if (r == 0)
+		r = target_list_make(session, words, ret, err);
+	if (r < 0 || values->offline)
+		return r;
+	app_catch_signals();
+	session->env.accept_new_host = values->accept_new_host;
+	return target_list_ask(session, ret, words->n > 0, LIMIT_MS, &app_interrupted, err);
+}
+
+static int run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_TARGET_LIST struct target_list targets = {0};
+
+	if (list(app, values, words, &targets, &err) < 0)
+		return app_fail(app, &err);
+	if (targets.fault)
+		app_warn(app, "no contexts are listed: %s", targets.fault);
+	if (app->options.json)
+		return print_json(app, &targets);
+	int status = print_table(app, &targets);
+	say_hints(app, &targets);
+	return status;
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun targets # where runs can go, and what is free there",
+	"dlrun targets research --json # one of them, for a script",
+	"dlrun targets --offline # only the names",
+};
+
+const struct cmd cmd_targets = {
+	.name = "targets",
+	.summary = "List the places where runs can go",
+	.synopsis = "[options] [TARGET...]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct targets_values),
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_TARGET,
+	.run = run,
+};

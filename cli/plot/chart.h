@@ -1,0 +1,65 @@
+/*
+ * Curves as text: braille dots (2 by 4 in each character), or ASCII, with axes, a line of text for
+ * each curve, the seams of restarts and marks for values that are no numbers. An engine.
+ *
+ *	loss
+ *	 2 ┤⠱⡀
+ *	   │ ⠈⠢⢄⡀⢀⣀
+ *	 1 ┤    ⠈⠁ ⠉
+ *	   └┬─────┬─────
+ *	    0    50   step
+ *	  ⠤ train  1.02 @90
+ *
+ * Blanks between dots are U+2800, because some fonts give dots another width than a blank.
+ */
+#ifndef DLRUN_CLI_PLOT_CHART_H
+#define DLRUN_CLI_PLOT_CHART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/util/buf.h"
+#include "cli/plot/axis.h"
+#include "cli/term/trace.h"
+#include "events/series.h"
+
+enum {
+	CHART_LINES_MAX = 26, /* each has a letter */
+	CHART_WIDTH_MIN = 20,
+	CHART_WIDTH_MAX = 1000,
+	CHART_HEIGHT_MIN = 2,
+	CHART_HEIGHT_MAX = 200,
+};
+
+struct chart_line {
+	char *label; /* foreign text */
+	struct series_curve curve;
+};
+
+struct chart_lines VEC_OF(struct chart_line);
+
+struct chart {
+	const char *title; /* foreign text */
+	const struct chart_line *lines;
+	size_t n_lines; /* at most CHART_LINES_MAX */
+	struct trace_view view;
+	unsigned width, height; /* characters; height: of what is between the axes */
+	bool utf8;
+	bool color; /* lines are told apart by it; without: by letters along them */
+};
+
+/* Appends lines, with the colours of ui.h. */
+void chart_draw(const struct chart *chart, struct buf *out);
+
+/* The axes of a chart, with about so many ticks; raw: with room for values as they are, too, where
+ * smoothed ones are drawn. false: there is nothing to draw. */
+bool chart_axes(const struct chart *chart, bool raw, unsigned x_ticks, unsigned y_ticks,
+	struct axis *x, struct axis *y);
+/* "step", "time since start", "local time". */
+const char *chart_x_name(const struct trace_view *view);
+/* The newest value that is drawn, unsmoothed: "0.0312 @150"; "" without one. */
+void chart_last(const struct chart_line *line, char *out, size_t size);
+/* Values of it that are NaN or infinite. */
+size_t chart_not_finite(const struct chart_line *line);
+
+#endif

@@ -1,0 +1,239 @@
+#include "cli/plot/svg.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/term.h"
+
+enum {
+	LEFT = 64,
+	RIGHT = 16,
+	TOP = 36,    /* of a chart: its title */
+	BOTTOM = 40, /* texts of the axis */
+	LEGEND_LINE = 18,
+	GAP = 12,
+	X_TICK_WIDTH = 90,
+	Y_TICK_HEIGHT = 44,
+};
+
+static const char *const colors[] = {"#0077bb", "#ee7733", "#009988", "#cc3311", "#aa3377",
+	"#4477aa", "#997700", "#228833", "#ee3377", "#66ccee", "#882255", "#ddaa33", "#332288",
+	"#44aa99", "#994455", "#555555"};
+
+static const char head[] =
+	"<style>text{font:12px system-ui,sans-serif;fill:#222}.t{font-weight:600;font-size:14px}"
+	".g{stroke:#ddd}.a{stroke:#888}.s{stroke:#999;stroke-dasharray:3 4}"
+	".c{fill:none;stroke-width:1.5;stroke-linejoin:round}.r{stroke-opacity:.25}"
+	".w{fill:#fff}</style>\n";
+
+struct frame {
+	const struct chart *chart;
+	struct axis x, y;
+	unsigned top, width, height; /* of the plot; its left is LEFT */
+	struct trace_column *columns;
+};
+
+static void add_text(const char *text, struct buf *out)
+{
+	AUTO_BUF struct buf clean;
+
+	buf_init(&clean, out->max);
+	term_clean(text, strlen(text), true, &clean);
+	for (const char *p = clean.data; *p; p++) {
+		static const char special[] = "&<>\"'";
+		static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+		const char *found = strchr(special, *p);
+
+		if (found)
+			buf_adds(out, names[found - special]);
+		else
+			buf_addc(out, *p);
+	}
+}
+
+/* Of what is beyond the axis: its end. */
+static double part_of(const struct axis *axis, double at)
+{
+	double part = (at - axis->min) / (axis->max - axis->min);
+
+	return part > 0 ? part < 1 ? part : 1 : 0;
+}
+
+static double x_of(const struct frame *frame, double at)
+{
+	return LEFT + part_of(&frame->x, at) * frame->width;
+}
+
+static double y_of(const struct frame *frame, double at)
+{
+	return frame->top + (1 - part_of(&frame->y, at)) * frame->height;
+}
+
+static unsigned total_height(const struct chart *chart)
+{
+	return TOP + chart->height + BOTTOM + LEGEND_LINE * (unsigned)chart->n_lines + GAP;
+}
+
+/*
+ * Axes
+ */
+
+static void add_axes(const struct frame *frame, struct buf *out)
+{
+	unsigned right = LEFT + frame->width, bottom = frame->top + frame->height;
+
+	for (size_t i = 0; i < frame->y.n; i++) {
+		double y = y_of(frame, frame->y.ticks[i].at);
+
+		buf_addf(out, "<path class=\"g\" d=\"M%d %.1fH%u\"/>", LEFT, y, right);
+		buf_addf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 6, y + 4);
+		add_text(frame->y.ticks[i].text, out);
+		buf_adds(out, "</text>\n");
+	}
+	for (size_t i = 0; i < frame->x.n; i++) {
+		double x = x_of(frame, frame->x.ticks[i].at);
+
+		buf_addf(out, "<path class=\"g\" d=\"M%.1f %uV%u\"/>", x, frame->top, bottom);
+		buf_addf(out, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">", x, bottom + 16);
+		add_text(frame->x.ticks[i].text, out);
+		buf_adds(out, "</text>\n");
+	}
+	buf_addf(out, "<path class=\"a\" fill=\"none\" d=\"M%d %uV%uH%u\"/>\n", LEFT, frame->top,
+		bottom, right);
+	buf_addf(out, "<text x=\"%u\" y=\"%u\" text-anchor=\"end\">%s</text>\n", right, bottom + 32,
+		chart_x_name(&frame->chart->view));
+}
+
+/*
+ * Lines
+ */
+
+/* The first, lowest, highest and last value of each pixel: what a line through all would show. */
+static void add_path(
+	const struct frame *frame, const char *class, const char *color, struct buf *out)
+{
+	bool joined = false;
+
+	buf_addf(out, "<path class=\"%s\" stroke=\"%s\" d=\"", class, color);
+	for (unsigned i = 0; i <= frame->width; i++) {
+		const struct trace_column *column = &frame->columns[i];
+		const double ys[] = {column->first, column->min, column->max, column->last};
+		double before = (double)NAN;
+
+		if (!column->has) {
+			joined &= !column->not_finite;
+			continue;
+		}
+		for (size_t k = 0; k < ARRAY_LEN(ys); k++) {
+			double y = y_of(frame, ys[k]);
+
+			if (y == before)
+				continue;
+			buf_addf(out, "%c%u %.1f", joined ? 'L' : 'M', LEFT + i, y);
+			before = y;
+			/* A single point is a line of no length, which round ends show. */
+			if (!joined)
+				buf_adds(out, "h0");
+			joined = true;
+		}
+	}
+	buf_adds(out, "\" stroke-linecap=\"round\"/>\n");
+}
+
+static void add_marks(const struct frame *frame, const char *color, struct buf *out)
+{
+	unsigned bottom = frame->top + frame->height;
+
+	for (unsigned i = 0; i <= frame->width; i++) {
+		if (frame->columns[i].seam)
+			buf_addf(out, "<path class=\"s\" d=\"M%u %uV%u\"/>\n", LEFT + i, frame->top,
+				bottom);
+		if (frame->columns[i].not_finite)
+			buf_addf(out, "<path stroke=\"%s\" d=\"M%u %ul8 8m0 -8l-8 8\"/>\n", color,
+				LEFT + i - 4, bottom - 4);
+	}
+}
+
+static void add_line(const struct frame *frame, size_t line, struct buf *out)
+{
+	const struct series_curve *curve = &frame->chart->lines[line].curve;
+	const char *color = colors[line % ARRAY_LEN(colors)];
+	struct trace_view raw = frame->chart->view;
+	size_t n = frame->width + 1;
+
+	if (raw.smooth > 0) {
+		raw.smooth = 0;
+		trace_columns(curve, &raw, frame->x.min, frame->x.max, n, frame->columns);
+		add_path(frame, "c r", color, out);
+	}
+	trace_columns(curve, &frame->chart->view, frame->x.min, frame->x.max, n, frame->columns);
+	add_path(frame, "c", color, out);
+	add_marks(frame, color, out);
+}
+
+static void add_legend(const struct frame *frame, struct buf *out)
+{
+	unsigned y = frame->top + frame->height + BOTTOM;
+
+	for (size_t i = 0; i < frame->chart->n_lines; i++, y += LEGEND_LINE) {
+		const struct chart_line *line = &frame->chart->lines[i];
+		size_t not_finite = chart_not_finite(line);
+		char last[64];
+
+		chart_last(line, last, sizeof(last));
+		buf_addf(out, "<path stroke-width=\"3\" stroke=\"%s\" d=\"M%d %uh20\"/>",
+			colors[i % ARRAY_LEN(colors)], LEFT, y + 6);
+		buf_addf(out, "<text x=\"%d\" y=\"%u\">", LEFT + 28, y + 10);
+		add_text(line->label, out);
+		buf_addf(out, "%s%s", *line->label ? " · " : "", last);
+		if (not_finite)
+			buf_addf(out, " · × %zu not finite", not_finite);
+		buf_adds(out, "</text>\n");
+	}
+}
+
+static void add_chart(const struct chart *chart, unsigned top, struct buf *out)
+{
+	struct frame frame = {.chart = chart, .top = top + TOP, .height = chart->height};
+
+	frame.width = chart->width - LEFT - RIGHT;
+	buf_addf(out, "<text class=\"t\" x=\"%d\" y=\"%u\">", LEFT, top + 22);
+	add_text(chart->title, out);
+	buf_adds(out, "</text>\n");
+	if (!chart_axes(chart, true, frame.width / X_TICK_WIDTH, frame.height / Y_TICK_HEIGHT + 1,
+		    &frame.x, &frame.y)) {
+		buf_addf(out, "<text x=\"%d\" y=\"%u\">no values to draw</text>\n", LEFT,
+			frame.top + 16);
+		return;
+	}
+	frame.columns = mem_alloc(frame.width + 1, sizeof(*frame.columns));
+	add_axes(&frame, out);
+	/* With smoothing what is behind may stand out of the frame. */
+	buf_addf(out, "<svg x=\"0\" y=\"%u\" width=\"%u\" height=\"%u\" viewBox=\"0 %u %u %u\">\n",
+		frame.top - 2, chart->width, frame.height + 8, frame.top - 2, chart->width,
+		frame.height + 8);
+	for (size_t i = 0; i < chart->n_lines; i++)
+		add_line(&frame, i, out);
+	buf_adds(out, "</svg>\n");
+	add_legend(&frame, out);
+	free(frame.columns);
+}
+
+void svg_draw(const struct chart *charts, size_t n, struct buf *out)
+{
+	unsigned width = n ? charts[0].width : SVG_WIDTH, height = 0;
+
+	for (size_t i = 0; i < n; i++)
+		height += total_height(&charts[i]);
+	buf_addf(out,
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
+		"viewBox=\"0 0 %u %u\">\n",
+		width, height, width, height);
+	buf_adds(out, head);
+	buf_addf(out, "<rect class=\"w\" width=\"%u\" height=\"%u\"/>\n", width, height);
+	for (size_t i = 0, top = 0; i < n; top += total_height(&charts[i++]))
+		add_chart(&charts[i], (unsigned)top, out);
+	buf_adds(out, "</svg>\n");
+}

@@ -1,0 +1,31 @@
+/*
+ * What submit and push say of a snapshot and an image, and `submit --dry-run`.
+ */
+#ifndef DLRUN_CLI_RUNS_PREVIEW_H
+#define DLRUN_CLI_RUNS_PREVIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "app/submit/submit.h"
+
+struct app;
+
+/* "snapshot  main@4f2c91a +3 changed · 412 files · 3.1 MiB · 40 ms", what was left out on a second
+ * line. */
+void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms);
+/* "image     1 layer, 2 KiB · sha256:0123456789ab · 10 ms" */
+void preview_say_image(struct app *app, const struct image *image, int64_t ms);
+
+/* Each file with its size, and what was left out, on stdout. */
+void preview_print_files(struct app *app, const struct snapshot *snapshot);
+/* The same as members "files" and "left_out". */
+void preview_add_files(const struct snapshot *snapshot, struct json *json);
+
+/* The facts of the run that would be (list_files: each file, too) on stdout, or as
+ * dlrun/preview/v1. Returns the exit status. */
+int preview_print(struct app *app, const struct submit_options *options, bool list_files);
+/* What would be made in a cluster on stdout, as YAML documents or (json) JSON, one a line. */
+int preview_print_objects(struct app *app, const struct submit_options *options, bool json);
+
+#endif

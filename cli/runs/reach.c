@@ -1,0 +1,96 @@
+#include "cli/runs/reach.h"
+
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/app.h"
+#include "core/config/ports.h"
+
+enum { WORDS_MAX = PORTS_MAX * 8 };
+
+struct reach {
+	struct app *app;
+	const struct run *run;
+};
+
+static bool get_ports(const struct run *run, struct ports *ret)
+{
+	ports_from_json(json_get(run->doc, "ports"), ret);
+	return ret->n > 0 && !run_state_is_final(run_state(run));
+}
+
+static bool is_here(const struct run *run)
+{
+	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+}
+
+static void say_port(struct app *app, const struct run *run, const struct forward_port *port)
+{
+	app_note(
+		app, "port %u of %s: http://127.0.0.1:%u/", port->remote, run_id(run), port->local);
+}
+
+static void on_listening(void *ctx, const struct forward_port *port)
+{
+	const struct reach *reach = ctx;
+
+	say_port(reach->app, reach->run, port);
+}
+
+static void say_command(struct app *app, const struct run *run, const struct ports *ports)
+{
+	AUTO_BUF struct buf words = {0};
+
+	buf_init(&words, WORDS_MAX);
+	for (size_t i = 0; i < ports->n; i++)
+		buf_addf(&words, " %u", ports->v[i]);
+	app_note(app, "%s: dlrun forward %s%s", ports->n == 1 ? "its port" : "its ports",
+		run_id(run), words.data);
+}
+
+static void say_here(struct app *app, const struct run *run, const struct ports *ports)
+{
+	for (size_t i = 0; i < ports->n; i++)
+		say_port(app, run, &(struct forward_port){ports->v[i], ports->v[i]});
+}
+
+struct forward *reach_open(struct app *app, const struct run *run, int rank)
+{
+	struct reach reach = {app, run};
+	struct forward_port wanted[PORTS_MAX];
+	AUTO_ERR struct err err = {0};
+	struct forward *forward = NULL;
+	struct ports ports;
+
+	if (!get_ports(run, &ports))
+		return NULL;
+	if (is_here(run)) {
+		say_here(app, run, &ports);
+		return NULL;
+	}
+	for (size_t i = 0; i < ports.n; i++)
+		wanted[i] = (struct forward_port){.remote = ports.v[i]};
+	/* What becomes of connections would stand between the lines of the program. */
+	const struct forward_options options = {.ports = wanted,
+		.n_ports = ports.n,
+		.rank = rank < 0 ? 0 : rank,
+		.listening = on_listening,
+		.ctx = &reach};
+	if (forward_open(&app->session, run, &options, &forward, &err) < 0) {
+		app_note(app, "ports of %s cannot be reached here: %s", run_id(run), err.message);
+		say_command(app, run, &ports);
+	}
+	return forward;
+}
+
+void reach_say(struct app *app, const struct run *run)
+{
+	struct ports ports;
+
+	if (!get_ports(run, &ports))
+		return;
+	if (is_here(run))
+		say_here(app, run, &ports);
+	else
+		say_command(app, run, &ports);
+}

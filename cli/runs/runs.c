@@ -1,0 +1,241 @@
+#include "cli/runs/runs.h"
+
+#include <stdlib.h>
+
+#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/why.h"
+#include "app/runs/refresh.h"
+#include "app/transfer/fetch.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/app.h"
+#include "cli/term/ui.h"
+#include "core/record/dirs.h"
+#include "core/record/results.h"
+#include "core/record/taken.h"
+
+enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
+
+int runs_get(struct app *app, const char *word, struct run **ret, struct err *err)
+{
+	struct session *session;
+	int r = app_session(app, &session, err);
+
+	return r < 0 ? r : runs_find(session, word ? word : "@", ret, err);
+}
+
+int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err)
+{
+	struct session *session;
+	int r;
+
+	if (!strstr(word, "@sha256:"))
+		return runs_get(app, word, ret, err);
+	r = app_session(app, &session, err);
+	if (r < 0)
+		return r;
+	*ret = run_new(word, "image");
+	json_set_str(json_sub((*ret)->doc, "image"), "ref", word);
+	return 0;
+}
+
+static bool has_run(const struct run_list *list, const struct run *run)
+{
+	vec_foreach (struct run *, other, list)
+		if (str_eq(run_id(*other), run_id(run)))
+			return true;
+	return false;
+}
+
+int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
+{
+	for (size_t i = 0; i < words->n || i == 0; i++) {
+		struct run *run;
+		int r = runs_get(app, words->n ? words->v[i] : NULL, &run, err);
+
+		if (r < 0)
+			return r;
+		if (has_run(ret, run))
+			run_free(run);
+		else
+			*vec_push(ret) = run;
+	}
+	return 0;
+}
+
+/*
+ * Facts
+ */
+
+int64_t runs_grace(const struct run *run)
+{
+	return json_get_int(run->spec, "grace_ms", GRACE_MS);
+}
+
+int64_t runs_duration(const struct run *run)
+{
+	int64_t started = run_started_ms(run), ended = run_ended_ms(run);
+
+	if (!started)
+		return -1;
+	return (ended ? ended : clock_wall_ms()) - started;
+}
+
+const char *runs_state_style(enum run_state state)
+{
+	static const char *const styles[RUN_STATES] = {
+		[RUN_PREPARING] = UI_CYAN,
+		[RUN_QUEUED] = UI_CYAN,
+		[RUN_STARTING] = UI_CYAN,
+		[RUN_RUNNING] = UI_CYAN,
+		[RUN_SUCCEEDED] = UI_GREEN,
+		[RUN_FAILED] = UI_RED,
+		[RUN_CANCELLED] = UI_YELLOW,
+		[RUN_LOST] = UI_RED,
+		[RUN_UNKNOWN] = UI_YELLOW,
+	};
+
+	return styles[state];
+}
+
+/*
+ * The end
+ */
+
+static bool is_local(const struct run *run)
+{
+	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+}
+
+/* Into the last line if there is room for it there (columns, 0: any), else into the next. */
+static void add_piece(struct strv *lines, const char *between, const char *piece, size_t columns)
+{
+	char **last = lines->n ? &lines->v[lines->n - 1] : NULL;
+	char *longer = last ? mem_printf("%s%s%s", *last, between, piece) : NULL;
+
+	if (!last || (columns && str_columns(longer) > columns)) {
+		free(longer);
+		strv_add(lines, piece);
+		return;
+	}
+	free(*last);
+	*last = longer;
+}
+
+void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_FREE char *fetch = NULL, *dir = NULL;
+	const struct json *results = json_get(run->doc, RESULTS_MEMBER);
+	struct session *session;
+
+	if (app_session(app, &session, NULL) < 0)
+		return;
+	results_words(results, &words);
+	for (size_t i = 0; i < words.n; i++)
+		add_piece(ret, " · ", words.v[i], columns);
+	/* Where nobody could say in time what there is. */
+	bool is_unknown = !results_is_valid(results) && run_handle(run) && !is_local(run) &&
+			  run_keeps_results(session, run);
+	if (is_unknown)
+		strv_add(ret, "not listed yet");
+	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
+	if (words.n || is_unknown)
+		add_piece(ret, "   ", fetch, columns);
+	AUTO_FREE char *waits = taken_text(run);
+	if (*waits)
+		strv_add(ret, waits);
+	if (!words.n || !is_local(run))
+		return;
+	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
+	dir = mem_printf("in %s", outputs);
+	strv_add(ret, dir);
+}
+
+static void say_results(struct app *app, const struct run *run)
+{
+	AUTO_STRV struct strv lines = {0};
+	size_t columns = app->err_tty && app->columns > UI_LABEL ? app->columns - UI_LABEL : 0;
+
+	runs_results_lines(app, run, columns, &lines);
+	for (size_t i = 0; i < lines.n; i++)
+		app_phase(app, i ? "" : "results", "%s", lines.v[i]);
+	for (const struct json *text =
+			json_first(json_get(json_get(run->doc, RESULTS_MEMBER), "warnings"));
+		text; text = json_next(text))
+		app_warn(app, "%s", json_str(text) ? json_str(text) : "");
+}
+
+static enum err_id end_id(const struct run *run)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	if (run_state(run) == RUN_LOST || run_state(run) == RUN_UNKNOWN)
+		return E_RUN_LOST;
+	const struct run_reason *reason = run_reason(exit.reason);
+	return reason ? reason->id : E_RUN_FAILED;
+}
+
+bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	struct session *session;
+
+	if (app_session(app, &session, NULL) == 0)
+		return run_why_all(session, run, sentence, hint);
+	run_why(run, sentence, hint);
+	return false;
+}
+
+static void say_failure(struct app *app, const struct run *run)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
+
+	buf_init(&sentence, SENTENCE_MAX);
+	buf_init(&hint, SENTENCE_MAX);
+	buf_init(&text, SENTENCE_MAX);
+	bool known = runs_why(app, run, &sentence, &hint);
+	err_set(&err, end_id(run), "%s", sentence.data);
+	/* A program that never began has printed nothing to look at. */
+	if (err.id == E_RUN_EXEC && !known)
+		err_hint(&err, "dlrun explain run.exec");
+	else if (hint.len)
+		err_hint(&err, "%s", hint.data);
+	app_error_text(app, &err, &text);
+	ui_print(app, UI_ERR, text.data, text.len);
+}
+
+int runs_say_end(struct app *app, const struct run *run)
+{
+	char took[32];
+
+	switch (run_state(run)) {
+	case RUN_SUCCEEDED:
+		app_phase(app, "done", "%s in %s", run_id(run),
+			duration_text(runs_duration(run), took));
+		say_results(app, run);
+		break;
+	case RUN_CANCELLED:
+		app_phase(app, "cancelled", "%s after %s", run_id(run),
+			duration_text(runs_duration(run), took));
+		say_results(app, run);
+		break;
+	default:
+		say_results(app, run);
+		say_failure(app, run);
+	}
+	return run_exit_status(run);
+}
+
+int runs_print_json(struct app *app, const struct run_list *runs)
+{
+	struct json *json = app_json("runs"), *list = json_array();
+
+	vec_foreach (struct run *, run, runs)
+		json_add(list, json_clone((*run)->doc));
+	json_set(json, "runs", list);
+	return app_print_json(app, json);
+}

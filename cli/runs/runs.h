@@ -1,0 +1,38 @@
+/*
+ * What the commands on runs have in common: finding them, their facts as text, how they ended.
+ */
+#ifndef DLRUN_CLI_RUNS_RUNS_H
+#define DLRUN_CLI_RUNS_RUNS_H
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/record/run.h"
+
+struct app;
+
+/* The run that the word names; NULL: the newest one. */
+int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
+/* The same where only the code counts: an image oci:DIR@sha256:… too, as a run without a record. */
+int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
+/* All of them, each once, in their order; without words the newest one. */
+int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
+
+/* Why it is in its state, and what to do (run_why_all). */
+bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint);
+/* Milliseconds between TERM and KILL when it is stopped. */
+int64_t runs_grace(const struct run *run);
+/* From start to end, or to now while it runs; -1: not started. */
+int64_t runs_duration(const struct run *run);
+/* The colour of a state. */
+const char *runs_state_style(enum run_state state);
+
+/* What there is of its results and the command that brings it (results.h), in lines of at most
+ * columns (0: any) where its names allow; nothing when there is nothing. */
+void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret);
+/* Say on stderr how the run ended; returns the exit status of one who follows it. */
+int runs_say_end(struct app *app, const struct run *run);
+/* Print dlrun/runs/v1 (json_done is set); returns the exit status. */
+int runs_print_json(struct app *app, const struct run_list *runs);
+
+#endif

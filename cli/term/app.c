@@ -1,0 +1,540 @@
+#include "cli/term/app.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/ask.h"
+#include "cli/term/cmd.h"
+#include "cli/term/help.h"
+#include "cli/term/ui.h"
+#include "cli/term/version.h"
+#include "targets/registry_tunnel.h"
+
+extern char **environ;
+
+enum { SELF_MAX = 4096, COLUMNS_MIN = 20, ROWS_MIN = 6, LINE_MAX_BYTES = 64 << 10 };
+
+const struct opt app_opts[] = {
+	{OPT_MEMBER(OPT_STRING, 'C', "directory", struct app_options, dir), .arg = "DIR",
+		.help = "Work as if started in DIR", .values = VALUE_DIR},
+	{OPT_MEMBER(OPT_FLAG, 'q', "quiet", struct app_options, quiet),
+		.help = "Print only errors to stderr"},
+	{OPT_MEMBER(OPT_FLAG, 'v', "verbose", struct app_options, verbose),
+		.help = "Print debug output to stderr"},
+	{OPT_MEMBER(OPT_FLAG, 'h', "help", struct app_options, help), .help = "Show a short help"},
+	{OPT_MEMBER(OPT_FLAG, 0, "version", struct app_options, version),
+		.help = "Show the version"},
+	{OPT_MEMBER(OPT_FLAG, 0, "json", struct app_options, json),
+		.help = "Write JSON to stdout, errors too"},
+	{OPT_MEMBER(OPT_CHOICE, 0, "color", struct app_options, color), .arg = "WHEN",
+		.choices = "auto always never", .help = "Use colours: auto, always or never"},
+	{OPT_MEMBER(OPT_CHOICE, 0, "progress", struct app_options, progress), .arg = "FORM",
+		.choices = "auto tty plain none",
+		.help = "Show progress: auto, tty, plain (lines with times) or none"},
+	{OPT_END},
+};
+
+volatile int app_interrupted;
+
+/*
+ * Signals
+ */
+
+static void on_interrupt(int sig)
+{
+	(void)sig;
+	app_interrupted = 1;
+}
+
+void app_catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void on_pipe(int sig)
+{
+	(void)sig;
+}
+
+/* Not ignored, as that would go on in the programs that we start; EPIPE comes all the same. */
+static void catch_pipe(void)
+{
+	struct sigaction action = {.sa_handler = on_pipe, .sa_flags = SA_RESTART};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGPIPE, &action, NULL);
+}
+
+/*
+ * Streams
+ */
+
+/* A file opened later must not become our stdout. */
+static void open_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			_exit(125);
+}
+
+static bool env_is_on(const char *name)
+{
+	const char *value = getenv(name);
+
+	return !str_empty(value) && !str_eq(value, "0");
+}
+
+static bool wants_color(const struct app *app, bool tty)
+{
+	const char *when = app->options.color;
+
+	if (str_eq(when, "always") || str_eq(when, "never"))
+		return str_eq(when, "always");
+	if (!str_empty(getenv("NO_COLOR")))
+		return false;
+	if (env_is_on("CLICOLOR_FORCE") || env_is_on("FORCE_COLOR"))
+		return true;
+	if (str_eq(getenv("CLICOLOR"), "0") || str_eq(getenv("TERM"), "dumb"))
+		return false;
+	return tty;
+}
+
+static bool locale_is_utf8(void)
+{
+	static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+	const char *locale = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(names) && str_empty(locale); i++)
+		locale = getenv(names[i]);
+	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
+}
+
+/* The fonts of Linux's console have 512 characters at most: no braille, no ellipsis. */
+static bool is_plain(const struct app *app)
+{
+	bool tty = app->out_tty || app->err_tty;
+
+	return !app->utf8 || (tty && str_eq(getenv("TERM"), "linux"));
+}
+
+/* As the environment tells it, else the terminal. */
+static unsigned size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
+{
+	const char *text = getenv(name);
+	int64_t told;
+
+	if (text && str_to_int(text, min, UINT16_MAX, "", &told, NULL) == 0)
+		return (unsigned)told;
+	return found >= min ? found : otherwise;
+}
+
+void app_measure(struct app *app)
+{
+	struct winsize size = {0};
+
+	app->columns = UI_COLUMNS;
+	app->rows = 0;
+	if (!app->out_tty && !app->err_tty)
+		return;
+	if (ioctl(app->out_tty ? STDOUT_FILENO : STDERR_FILENO, TIOCGWINSZ, &size) < 0)
+		size = (struct winsize){0};
+	app->columns = size_of("COLUMNS", COLUMNS_MIN, size.ws_col, UI_COLUMNS);
+	if (app->out_tty)
+		app->rows = size_of("LINES", ROWS_MIN, size.ws_row, UI_ROWS);
+}
+
+static enum app_progress progress_of(const struct app *app)
+{
+	const char *form = app->options.progress;
+
+	if (app->options.quiet || str_eq(form, "none"))
+		return PROGRESS_NONE;
+	if (str_eq(form, "plain"))
+		return PROGRESS_PLAIN;
+	return app->err_tty || str_eq(form, "tty") ? PROGRESS_TTY : PROGRESS_PLAIN;
+}
+
+static void log_line(void *ctx, const char *line)
+{
+	ui_printf(ctx, UI_ERR, UI_DIM "%s" UI_OFF "\n", line);
+}
+
+/* After each reading of options. */
+static void use_options(struct app *app)
+{
+	app->out_color = wants_color(app, app->out_tty);
+	app->err_color = wants_color(app, app->err_tty);
+	app->progress = progress_of(app);
+	if (app->options.verbose)
+		log_set_sink(log_line, app);
+}
+
+static void init(struct app *app)
+{
+	*app = (struct app){.started_ms = clock_ms()};
+	open_standard_fds();
+	catch_pipe();
+	app->out_tty = isatty(STDOUT_FILENO);
+	app->err_tty = isatty(STDERR_FILENO);
+	app->utf8 = locale_is_utf8();
+	app->plain = is_plain(app);
+	app_measure(app);
+	use_options(app);
+}
+
+static void done(struct app *app)
+{
+	log_set_sink(NULL, NULL);
+	if (app->session_open)
+		session_done(&app->session);
+	free(app->cwd);
+	free(app->shell_dir);
+	free(app->self);
+}
+
+/*
+ * Session
+ */
+
+static const char *login_name(void)
+{
+	const char *name = getenv("LOGNAME");
+	const struct passwd *entry;
+
+	if (str_empty(name))
+		name = getenv("USER");
+	if (!str_empty(name))
+		return name;
+	entry = getpwuid(geteuid());
+	return entry ? entry->pw_name : "unknown";
+}
+
+/* Where the system does not tell: as the shell found it. Before -C changes the directory. */
+static char *find_self(const char *name)
+{
+	char self[SELF_MAX];
+	AUTO_FREE char *found = NULL;
+	char *path = NULL;
+
+	if (os_self_path(self, sizeof(self)))
+		return mem_strdup(self);
+	found = proc_find(name, NULL);
+	if (found && fs_realpath(found, &path, NULL) == 0)
+		return path;
+	return mem_strdup(name);
+}
+
+static void say(void *ctx, const char *text)
+{
+	app_note(ctx, "%s", text);
+}
+
+static int ask(void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+{
+	return secret ? ask_secret(ctx, question, answer, err)
+		      : ask_trust(ctx, question, answer, err);
+}
+
+static int read_env(struct app *app, struct session_env *ret, struct err *err)
+{
+	app->cwd = getcwd(NULL, 0);
+	if (!app->cwd)
+		return fs_error(err, errno, "the current directory cannot be found");
+	*ret = (struct session_env){
+		.dirs = {.home = getenv("HOME"),
+			.xdg_config_home = getenv("XDG_CONFIG_HOME"),
+			.xdg_state_home = getenv("XDG_STATE_HOME"),
+			.xdg_cache_home = getenv("XDG_CACHE_HOME"),
+			.xdg_data_home = getenv("XDG_DATA_HOME"),
+			.xdg_runtime_dir = getenv("XDG_RUNTIME_DIR")},
+		.cwd = app->cwd,
+		.shell_dir = app->shell_dir,
+		.git_dir = getenv("GIT_DIR"),
+		.git_work_tree = getenv("GIT_WORK_TREE"),
+		.user = login_name(),
+		.source_date_epoch = getenv("SOURCE_DATE_EPOCH"),
+		.env = (const char *const *)environ,
+		.inside_run = getenv("DLRUN_RUN_ID") != NULL,
+		.must_count = app->cmd && app->cmd->flags & CMD_STARTS,
+		.has_terminal = isatty(STDIN_FILENO),
+		.self = app->self,
+		.say = say,
+		.say_ctx = app,
+		.ask = isatty(STDIN_FILENO) && app->err_tty ? ask : NULL,
+		.open_tunnel = registry_tunnel_open,
+	};
+	return 0;
+}
+
+int app_session(struct app *app, struct session **ret, struct err *err)
+{
+	struct session_env env;
+	int r;
+
+	if (!app->session_open) {
+		r = read_env(app, &env, err);
+		if (r == 0)
+			r = session_init(&app->session, &env, err);
+		if (r < 0)
+			return r;
+		app->session_open = true;
+	}
+	*ret = &app->session;
+	return 0;
+}
+
+int app_config(struct app *app, const struct opt *opts, const void *values, struct config **ret,
+	struct err *err)
+{
+	struct session *session;
+	struct config *config;
+	int r = app_session(app, &session, err);
+
+	if (r < 0)
+		return r;
+	r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
+		AUTO_FREE char *text = opt->key ? opt_text(opt, values) : NULL;
+
+		r = text ? config_override(config, opt->key, text, err) : 0;
+		if (r < 0)
+			return r;
+	}
+	*ret = config;
+	return 0;
+}
+
+/*
+ * Commands
+ */
+
+static int enter_dir(struct app *app, struct err *err)
+{
+	const char *dir = app->options.dir;
+
+	if (!dir)
+		return 0;
+	free(app->shell_dir);
+	app->shell_dir = getcwd(NULL, 0);
+	if (!app->shell_dir)
+		app->shell_dir = mem_strdup("");
+	if (chdir(dir) == 0)
+		return 0;
+	AUTO_FREE char *shown = str_shown(dir);
+	return fs_error(err, errno, "the directory %s of -C cannot be entered", shown);
+}
+
+/* The n-th argument of the synopsis that is not optional. */
+static void fail_missing(const struct cmd *cmd, size_t n, struct err *err)
+{
+	const char *p = cmd->synopsis, *name = p;
+	size_t len = 0;
+
+	for (; *p; p += len, p += strspn(p, " ")) {
+		len = strcspn(p, " ");
+		bool is_optional = *p == '[' && p[len - 1] == ']';
+
+		if (is_optional || (len == 2 && str_starts(p, "--")))
+			continue;
+		name = p;
+		if (n-- == 0)
+			break;
+	}
+	len = strcspn(name, " .|");
+	err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
+}
+
+static int check_words(const struct cmd *cmd, const struct strv *words, struct err *err)
+{
+	if ((int)words->n < cmd->min_words) {
+		fail_missing(cmd, words->n, err);
+	} else if (cmd->max_words != CMD_WORDS_ANY && (int)words->n > cmd->max_words) {
+		AUTO_FREE char *shown = str_shown(words->v[cmd->max_words]);
+
+		err_set(err, E_USAGE, "dlrun %s: unexpected argument '%s'", cmd->name, shown);
+	} else {
+		return 0;
+	}
+	return err_hint(err, "dlrun %s -h", cmd->name);
+}
+
+static int show_version(struct app *app)
+{
+	struct json *json;
+
+	if (!app->options.json)
+		return ui_printf(app, UI_OUT, "dlrun %s\n", dlrun_version) < 0;
+	json = app_json("version");
+	json_set_str(json, "version", dlrun_version);
+	return app_print_json(app, json);
+}
+
+static int run_parsed(struct app *app, const struct cmd *cmd, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (app->options.help)
+		return help_command(app, cmd);
+	if (app->options.version)
+		return show_version(app);
+	if (check_words(cmd, words, &err) < 0 || enter_dir(app, &err) < 0)
+		return app_fail(app, &err);
+	return cmd->run(app, values, words);
+}
+
+static int run_command(struct app *app, const struct cmd *cmd, char *const *argv)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_STRV struct strv words = {0};
+	AUTO_FREE void *values = mem_alloc(1, cmd->values_size ? cmd->values_size : 1);
+	AUTO_FREE char *name = mem_printf("dlrun %s", cmd->name);
+	struct opt_request request = {.opts = cmd->opts,
+		.values = values,
+		.common = app_opts,
+		.common_values = &app->options,
+		.stop_at_word = cmd->flags & CMD_PROGRAM,
+		.command = name,
+		.ret_ahead = &app->words_ahead};
+	int status;
+
+	app->cmd = cmd;
+	if (cmd->flags & CMD_OWN_ARGS) {
+		for (; *argv; argv++)
+			strv_add(&words, *argv);
+		return cmd->run(app, values, &words);
+	}
+	int r = opt_parse(&request, argv, &words, &err);
+	use_options(app);
+	status = r < 0 ? app_fail(app, &err) : run_parsed(app, cmd, values, &words);
+	opt_values_done(cmd->opts, values);
+	return status;
+}
+
+/* Only what stands in argv of the options of every command. */
+static void read_common(struct app *app, char *const *argv)
+{
+	AUTO_STRV struct strv words = {0};
+	struct opt_request request = {
+		.common = app_opts, .common_values = &app->options, .command = "dlrun"};
+
+	opt_parse(&request, argv, &words, NULL);
+	use_options(app);
+}
+
+static bool is_plugin_name(const char *name)
+{
+	return *name && name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0';
+}
+
+/* dlrun-NAME on PATH; returns only if there is none. */
+static void run_plugin(struct app *app, const char *name, char *const *argv, struct err *err)
+{
+	AUTO_FREE char *program = mem_printf("dlrun-%s", name);
+	AUTO_FREE char *path = is_plugin_name(name) ? proc_find(program, NULL) : NULL;
+	AUTO_STRV struct strv words = {0};
+
+	if (!path || enter_dir(app, err) < 0)
+		return;
+	strv_add(&words, path);
+	for (; *argv; argv++)
+		strv_add(&words, *argv);
+	execv(path, words.v);
+	err_set_errno(err, E_RUN_EXEC, errno, "%s cannot be started", path);
+}
+
+/* A program, or a file of the tree: what is behind it are its arguments. */
+static bool is_program(const char *name)
+{
+	AUTO_FREE char *found = proc_find(name, NULL);
+	struct stat st;
+
+	return found || (stat(name, &st) == 0 && S_ISREG(st.st_mode));
+}
+
+static int unknown_command(const char *name, char *const *rest, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(name);
+	const char **names = mem_alloc(cmds_n, sizeof(*names));
+	const char *near = cmd_of_others(name);
+	AUTO_BUF struct buf line = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < cmds_n; i++)
+		if (!(cmds[i]->flags & CMD_HIDDEN))
+			names[n++] = cmds[i]->name;
+	if (!near && !strpbrk(name, "./"))
+		near = str_suggest(name, names, n);
+	free(names);
+	err_set(err, E_USAGE_COMMAND, "unknown command '%s'", shown);
+	if (near || !is_program(name))
+		return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
+	buf_init(&line, LINE_MAX_BYTES);
+	str_shell_quote(&line, name);
+	for (; *rest; rest++) {
+		buf_addc(&line, ' ');
+		str_shell_quote(&line, *rest);
+	}
+	return err_hint(err, "did you mean dlrun submit -- %s?", line.data);
+}
+
+static int dispatch(struct app *app, char *const *argv, size_t n)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_STRV struct strv words = {0};
+	struct opt_request request = {.common = app_opts,
+		.common_values = &app->options,
+		.stop_at_word = true,
+		.command = "dlrun"};
+	const struct cmd *cmd;
+	int r = opt_parse(&request, argv, &words, &err);
+	char *const *rest = argv + n - (words.n ? words.n - 1 : 0);
+
+	use_options(app);
+	app->typed = argv;
+	app->n_before = (size_t)(rest - argv);
+	if (r == 0 && words.n == 0)
+		return app->options.version ? show_version(app) : help_overview(app);
+	cmd = r == 0 ? cmd_find(words.v[0]) : NULL;
+	if (cmd)
+		return run_command(app, cmd, rest);
+	if (r == 0)
+		run_plugin(app, words.v[0], rest, &err);
+	read_common(app, rest);
+	if (!err_is_set(&err))
+		unknown_command(words.v[0], rest, &err);
+	return app_fail(app, &err);
+}
+
+int app_main(int argc, char **argv)
+{
+	struct app app;
+	int status;
+
+	init(&app);
+	app.self = find_self(argc > 0 ? argv[0] : "dlrun");
+	status = dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
+	done(&app);
+	return status == 0 && app.out_lost ? 1 : status;
+}

@@ -1,0 +1,365 @@
+#include "app/doctor/doctor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "app/doctor/doctor_checks.h"
+#include "base/loop/proc.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+/* In the order in which they are shown: what others build on first. */
+const struct doctor_check doctor_checks[] = {
+	{"home", "directories", false, doctor_home},
+	{"config", "configuration", false, doctor_config},
+	{"access", "permissions", true, doctor_access},
+	{"space", "free space", true, doctor_space},
+	{"network", "file systems", true, doctor_network},
+	{"locks", "locks", true, doctor_locks},
+	{"clock", "clock", true, doctor_clock},
+	{"records", "records of runs", true, doctor_records},
+	{"leftovers", "leftovers", true, doctor_leftovers},
+	{"tree", "this tree", false, doctor_tree},
+	{"proxy", "proxy", false, doctor_proxy},
+	{"registry", "registry", false, doctor_registry},
+	{"base", "base image", false, doctor_base},
+	{"kubeconfig", "kubeconfig", false, doctor_kubeconfig},
+	{"cluster", "clusters", true, doctor_clusters},
+	{"node", "hosts", true, doctor_nodes},
+	{"git", "git", false, doctor_git},
+	{"program", "program", false, doctor_program},
+	{"gpu", "GPUs", false, doctor_gpu},
+	{"logout", "logging out", false, doctor_logout},
+	{"limits", "limits", false, doctor_limits},
+	{"terminal", "terminal", false, doctor_terminal},
+};
+const size_t doctor_checks_n = ARRAY_LEN(doctor_checks);
+
+/* Rows that a check adds. */
+static const struct {
+	const char *id, *title;
+} further[] = {
+	{"cluster-safety", "cluster safety"},
+	{"cluster-login", "cluster login"},
+	{"cluster-rights", "cluster rights"},
+	{"cluster-pods", "cluster pods"},
+};
+
+static const char *const status_names[] = {"ok", "warning", "problem"};
+
+const char *doctor_status_name(enum doctor_status status)
+{
+	return status_names[status];
+}
+
+const struct doctor_check *doctor_find(const char *id)
+{
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		if (str_eq(doctor_checks[i].id, id))
+			return &doctor_checks[i];
+	return NULL;
+}
+
+/* The table's own text, which stays. */
+static bool find_row(const char *id, const char **ret_id, const char **ret_title)
+{
+	const struct doctor_check *check = doctor_find(id);
+
+	*ret_id = check ? check->id : NULL;
+	*ret_title = check ? check->title : NULL;
+	for (size_t i = 0; !check && i < ARRAY_LEN(further); i++) {
+		if (!str_eq(further[i].id, id))
+			continue;
+		*ret_id = further[i].id;
+		*ret_title = further[i].title;
+	}
+	return *ret_id != NULL;
+}
+
+const char *doctor_title(const char *id)
+{
+	const char *known, *title;
+
+	return find_row(id, &known, &title) ? title : id;
+}
+
+/*
+ * Rows
+ */
+
+void doctor_row_done(struct doctor_row *row)
+{
+	free(row->found);
+	free(row->cause);
+	free(row->fix);
+	vec_foreach (struct doctor_row, more, &row->more)
+		doctor_row_done(more);
+	vec_done(&row->more);
+	*row = (struct doctor_row){0};
+}
+
+struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id)
+{
+	struct doctor_row *more = vec_push(&row->more);
+	const char *title;
+
+	BUG_ON(!find_row(id, &more->id, &title));
+	return more;
+}
+
+void doctor_found(struct doctor_row *row, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	free(row->found);
+	row->found = text;
+}
+
+void doctor_blame(
+	struct doctor_row *row, enum doctor_status status, const char *fix, const char *fmt, ...)
+{
+	va_list args;
+
+	if (status <= row->status)
+		return;
+	va_start(args, fmt);
+	char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	free(row->cause);
+	free(row->fix);
+	row->status = status;
+	row->cause = text;
+	row->fix = mem_strdup(fix);
+}
+
+static void blame_failure(struct doctor_row *row, const struct err *err)
+{
+	if (!row->found)
+		doctor_found(row, "not known");
+	doctor_blame(row, DOCTOR_WARNING, err->hint, "it could not be checked: %s",
+		err->message ? err->message : "nobody says why");
+}
+
+void doctor_run_check(
+	const struct doctor *doctor, const struct doctor_check *check, struct doctor_row *row)
+{
+	AUTO_ERR struct err err = {0};
+
+	*row = (struct doctor_row){.id = check->id};
+	if (check->needs_dirs && doctor->fault) {
+		doctor_found(row, "not looked at");
+		doctor_blame(row, DOCTOR_WARNING, NULL, "dlrun has no directories (see home)");
+		return;
+	}
+	if (check->run(doctor, row, &err) < 0)
+		blame_failure(row, &err);
+	if (!row->found)
+		doctor_found(row, "nothing");
+}
+
+struct json *doctor_row_to_json(const struct doctor_row *row)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "id", row->id);
+	json_set_str(json, "status", doctor_status_name(row->status));
+	json_set_str(json, "found", row->found);
+	json_set_str(json, "cause", row->cause);
+	json_set_str(json, "fix", row->fix);
+	if (row->more.n == 0)
+		return json;
+	struct json *list = json_array();
+	vec_foreach (const struct doctor_row, more, &row->more)
+		json_add(list, doctor_row_to_json(more));
+	json_set(json, "more", list);
+	return json;
+}
+
+/* row is empty but for its id. */
+static bool row_from_json(const struct json *json, struct doctor_row *row)
+{
+	const char *status = json_get_str(json, "status"), *found = json_get_str(json, "found");
+
+	if (!found || !str_eq(json_get_str(json, "id"), row->id))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(status_names); i++) {
+		if (!str_eq(status, status_names[i]))
+			continue;
+		row->status = (enum doctor_status)i;
+		row->found = mem_strdup(found);
+		row->cause = mem_strdup(json_get_str(json, "cause"));
+		row->fix = mem_strdup(json_get_str(json, "fix"));
+		return true;
+	}
+	return false;
+}
+
+static bool rows_from_json(const struct json *json, struct doctor_row *row)
+{
+	const struct json *list = json_get(json, "more");
+
+	if (!row_from_json(json, row))
+		return false;
+	for (const struct json *item = json_first(list); item; item = json_next(item)) {
+		struct doctor_row more = {0};
+		const char *title;
+		if (find_row(json_get_str(item, "id"), &more.id, &title) &&
+			row_from_json(item, &more))
+			*vec_push(&row->more) = more;
+	}
+	return true;
+}
+
+/*
+ * One process for each check
+ */
+
+struct worker {
+	pid_t pid; /* 0: none, or waited for */
+	int fd;    /* -1: at its end */
+	struct buf reply;
+	struct err fault; /* it could not be started */
+	bool late;
+};
+
+static void start(struct worker *worker, const char *const *words, const char *id)
+{
+	struct proc_spec spec = {.stdin_fd = -1, .stderr_fd = -1, .new_session = true};
+	size_t n = 0;
+	int fds[2];
+
+	while (words[n])
+		n++;
+	AUTO_FREE const char **argv = mem_alloc(n + 2, sizeof(*argv));
+	memcpy(argv, words, n * sizeof(*argv));
+	argv[n] = id;
+	buf_init(&worker->reply, DOCTOR_REPLY_MAX);
+	worker->fd = -1;
+	int r = os_pipe(fds, 0);
+	if (r < 0) {
+		err_set_errno(&worker->fault, E_IO, -r, "cannot make a pipe");
+		return;
+	}
+	spec.argv = argv;
+	spec.stdout_fd = fds[1];
+	r = proc_spawn(&spec, &worker->pid, &worker->fault);
+	close(fds[1]);
+	if (r < 0)
+		close(fds[0]);
+	else
+		worker->fd = fds[0];
+}
+
+/* One read of what is there; the end, a failure and too much close it. */
+static void take(struct worker *worker)
+{
+	char chunk[4096];
+	ssize_t n = read(worker->fd, chunk, sizeof(chunk));
+
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (n > 0)
+		buf_add(&worker->reply, chunk, (size_t)n);
+	if (n > 0 && !worker->reply.full)
+		return;
+	close(worker->fd);
+	worker->fd = -1;
+}
+
+/* false: nobody is left. */
+static bool wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
+{
+	AUTO_FREE struct pollfd *fds = mem_alloc(n, sizeof(*fds));
+	int64_t left_ms = deadline_ms - clock_ms();
+	size_t open = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		fds[i] = (struct pollfd){.fd = workers[i].fd, .events = POLLIN};
+		open += workers[i].fd >= 0;
+	}
+	if (open == 0 || left_ms <= 0)
+		return false;
+	/* Not all of it at once: a laptop may sleep meanwhile. */
+	if (poll(fds, (nfds_t)n, left_ms < 1000 ? (int)left_ms : 1000) <= 0)
+		return true;
+	for (size_t i = 0; i < n; i++)
+		if (fds[i].revents)
+			take(&workers[i]);
+	return true;
+}
+
+/* Who has closed its output is at its end. One that hangs in the kernel cannot be waited for: init
+ * takes it over. */
+static void end(struct worker *worker)
+{
+	if (worker->fd >= 0)
+		close(worker->fd);
+	if (worker->pid > 0) {
+		kill(-worker->pid, SIGKILL);
+		waitpid(worker->pid, NULL, WNOHANG);
+	}
+}
+
+static void fill(const struct worker *worker, int64_t timeout_ms, struct doctor_row *row)
+{
+	AUTO_JSON struct json *json = NULL;
+	AUTO_ERR struct err err = {0};
+	char time[32];
+
+	if (err_is_set(&worker->fault)) {
+		blame_failure(row, &worker->fault);
+		return;
+	}
+	if (!worker->late &&
+		json_parse(worker->reply.data, worker->reply.len, DOCTOR_REPLY_MAX, "the check",
+			&json, &err) == 0 &&
+		rows_from_json(json, row))
+		return;
+	doctor_found(row, "not known");
+	if (worker->late)
+		doctor_blame(row, DOCTOR_WARNING, NULL,
+			"there was no answer within %s: a file server or a driver may hang",
+			duration_text(timeout_ms, time));
+	else
+		doctor_blame(row, DOCTOR_WARNING, NULL, "the check ended without a message");
+}
+
+static void done(struct worker *worker)
+{
+	end(worker);
+	buf_done(&worker->reply);
+	err_done(&worker->fault);
+}
+
+int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile int *interrupted,
+	struct doctor_row *rows, struct err *err)
+{
+	AUTO_FREE struct worker *workers = mem_alloc(doctor_checks_n, sizeof(*workers));
+	int64_t deadline_ms = clock_deadline(timeout_ms);
+	bool stopped = false;
+
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		start(&workers[i], words, doctor_checks[i].id);
+	while (!stopped && wait_some(workers, doctor_checks_n, deadline_ms))
+		stopped = interrupted && *interrupted;
+	for (size_t i = 0; i < doctor_checks_n; i++) {
+		workers[i].late = workers[i].fd >= 0;
+		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};
+		if (!stopped)
+			fill(&workers[i], timeout_ms, &rows[i]);
+		done(&workers[i]);
+	}
+	return stopped ? err_set(err, E_CANCELED, "stopped") : 0;
+}

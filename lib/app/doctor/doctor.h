@@ -1,0 +1,72 @@
+/*
+ * Checks of everything that dlrun needs on this machine. Each is a row of one table; a new one is a
+ * function and its row.
+ *
+ * A check may hang (a dead file server, a driver that does not answer) or crash (a library on
+ * damaged data), so each is run by a process of its own, all at once, with one deadline: what does
+ * not answer is a warning and keeps nobody.
+ */
+#ifndef DLRUN_APP_DOCTOR_DOCTOR_H
+#define DLRUN_APP_DOCTOR_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/context/session.h"
+
+enum doctor_status { DOCTOR_OK, DOCTOR_WARNING, DOCTOR_PROBLEM };
+/* "ok", "warning", "problem". */
+const char *doctor_status_name(enum doctor_status status);
+
+/* What a check says. Strings are owned and may hold anything that was read: whoever shows them
+ * filters. */
+struct doctor_row {
+	const char *id; /* of the table, stays the same in all versions */
+	enum doctor_status status;
+	char *found;                           /* one line, never NULL in a finished row */
+	char *cause;                           /* why that is bad; NULL with DOCTOR_OK */
+	char *fix;                             /* one command or edit that can be pasted, or NULL */
+	struct VEC_OF(struct doctor_row) more; /* further rows of the same check; they have none */
+};
+void doctor_row_done(struct doctor_row *row);
+#define AUTO_DOCTOR_ROW AUTO(doctor_row_done)
+
+/* What the checks look at. */
+struct doctor {
+	struct session *session;
+	const struct err *fault; /* why the session has no directories; NULL: it has them */
+};
+
+struct doctor_check {
+	const char *id;
+	const char *title; /* what it looks at, for people: "free space" */
+	bool needs_dirs;   /* it cannot be run without dlrun's directories */
+	/* Fills row, which is DOCTOR_OK and empty before. A failure becomes a warning. */
+	int (*run)(const struct doctor *doctor, struct doctor_row *row, struct err *err);
+};
+extern const struct doctor_check doctor_checks[];
+extern const size_t doctor_checks_n;
+const struct doctor_check *doctor_find(const char *id); /* NULL: there is none */
+/* Of a row, also of one that is no check of its own. */
+const char *doctor_title(const char *id);
+
+/* Run one check in this process; row is always filled. Blocks as long as it takes. */
+void doctor_run_check(
+	const struct doctor *doctor, const struct doctor_check *check, struct doctor_row *row);
+/* {id, status, found, cause, fix}, and more (a list of such) if there are any. */
+struct json *doctor_row_to_json(const struct doctor_row *row);
+
+enum { DOCTOR_TIMEOUT_MS = 8000, DOCTOR_REPLY_MAX = 64 << 10 };
+
+/* Run every check of the table by the command words… ID, which prints the row as JSON. rows has
+ * room for doctor_checks_n; all of them are filled, in the table's order, after timeout_ms at
+ * the latest; processes that are left are killed. interrupted: looked at while waiting.
+ * E_CANCELED. */
+int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile int *interrupted,
+	struct doctor_row *rows, struct err *err);
+
+#endif

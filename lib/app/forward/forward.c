@@ -1,0 +1,390 @@
+#include "app/forward/forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/forward/carrier.h"
+#include "app/runs/refresh.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+#include "core/context/secrets.h"
+#include "net/stream/listen.h"
+#include "targets/ssh/terminal.h"
+#include "targets/targets.h"
+
+enum { PORT_MAX = 65535, LOOK_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
+
+int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
+{
+	const char *colon = strrchr(text, ':');
+	AUTO_FREE char *first = mem_strndup(text, colon ? (size_t)(colon - text) : 0);
+	int64_t local = 0, remote;
+
+	if ((colon && str_to_int(first, 1, PORT_MAX, "the port here", &local, err) < 0) ||
+		str_to_int(colon ? colon + 1 : text, 1, PORT_MAX, "the port of the program",
+			&remote, err) < 0)
+		return err_hint(err,
+			"dlrun forward @ 8080:6006   # port 6006 of the newest run, at 8080 here");
+	*ret = (struct forward_port){.local = (uint16_t)local, .remote = (uint16_t)remote};
+	return 0;
+}
+
+struct forward {
+	struct forward_options options;
+	struct loop *loop;
+	struct carrier *carrier;
+	size_t n_ports;
+	struct open_port *ports;
+	struct loop_timer *timer;
+};
+
+struct open_port {
+	struct forward *forward;
+	uint16_t remote;
+	struct listener *listener;
+};
+
+static const struct run *run_of(const struct forward *forward)
+{
+	return carrier_run(forward->carrier);
+}
+
+static void say(const struct forward *forward, const char *text)
+{
+	if (forward->options.notice)
+		forward->options.notice(forward->options.ctx, text);
+}
+
+static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+{
+	const struct open_port *port = ctx;
+	struct forward *forward = port->forward;
+	AUTO_ERR struct err fault = {0};
+
+	(void)peer;
+	(void)err;
+	if (carrier_carry(forward->carrier, forward->options.rank, port->remote, fd, NULL, NULL,
+		    &fault) < 0)
+		say(forward, fault.message);
+	return 0;
+}
+
+/* Where the program's own number is not to be had (below 1024), any other one. */
+static int listen_at(struct open_port *port, struct forward_port *wanted, struct err *err)
+{
+	struct listen_options listen = {.loop = port->forward->loop,
+		.port = wanted->local ? wanted->local : wanted->remote,
+		.is_exact = wanted->local != 0,
+		.accept = on_accept,
+		.ctx = port};
+	AUTO_ERR struct err fault = {0};
+
+	int r = listener_open(&listen, &port->listener, &fault);
+	if (r < 0 && !wanted->local) {
+		err_clear(&fault);
+		listen.port = 0;
+		r = listener_open(&listen, &port->listener, &fault);
+	}
+	if (r == 0)
+		wanted->local = listener_port(port->listener);
+	else if (fault.id == E_LISTEN_TAKEN)
+		err_hint(&fault, "dlrun forward %s %u   # at another number",
+			run_id(run_of(port->forward)), wanted->remote);
+	return r < 0 ? err_move(err, &fault) : 0;
+}
+
+/* A program of this machine has its number itself, or would find it taken. */
+static bool is_here_already(const struct forward *forward, const struct forward_port *wanted)
+{
+	return str_eq(carrier_target(forward->carrier)->ops->kind, "local") &&
+	       (!wanted->local || wanted->local == wanted->remote);
+}
+
+static int listen_all(struct forward *forward, struct err *err)
+{
+	const struct forward_options *options = &forward->options;
+
+	forward->ports = mem_alloc(options->n_ports + 1, sizeof(*forward->ports));
+	forward->n_ports = options->n_ports;
+	for (size_t i = 0; i < options->n_ports; i++) {
+		struct forward_port wanted = options->ports[i];
+		struct open_port *port = &forward->ports[i];
+
+		*port = (struct open_port){.forward = forward, .remote = wanted.remote};
+		if (is_here_already(forward, &wanted))
+			wanted.local = wanted.remote;
+		else if (listen_at(port, &wanted, err) < 0)
+			return -(int)err->code;
+		options->listening(options->ctx, &wanted);
+	}
+	return 0;
+}
+
+void forward_free(struct forward *forward)
+{
+	if (!forward)
+		return;
+	for (size_t i = 0; i < forward->n_ports; i++)
+		listener_free(forward->ports[i].listener);
+	free(forward->ports);
+	carrier_free(forward->carrier);
+	free(forward);
+}
+
+static int forward_new(struct session *session, const struct run *run,
+	const struct forward_options *options, struct forward **ret, struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = mem_alloc(1, sizeof(*forward));
+
+	*forward = (struct forward){.options = *options, .loop = session_loop(session)};
+	const struct carrier_options carrier = {
+		.session = session, .run = run, .notice = options->notice, .ctx = options->ctx};
+	int r = carrier_open(&carrier, &forward->carrier, err);
+	if (r == 0)
+		r = carrier_check(forward->carrier, err);
+	if (r < 0)
+		return r;
+	*ret = TAKE(forward);
+	return 0;
+}
+
+int forward_open(struct session *session, const struct run *run,
+	const struct forward_options *options, struct forward **ret, struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+
+	int r = forward_new(session, run, options, &forward, err);
+	if (r == 0)
+		r = listen_all(forward, err);
+	if (r == 0)
+		*ret = TAKE(forward);
+	return r;
+}
+
+/*
+ * The run
+ */
+
+static int look(struct forward *forward, enum run_state *ret, struct err *err)
+{
+	int r = carrier_look(forward->carrier, err);
+
+	if (r == 0)
+		*ret = run_state(run_of(forward));
+	return r;
+}
+
+/* The hint is the caller's. */
+static int fail_ended(const struct run *run, const char *so, struct err *err)
+{
+	return err_set(err, E_RUN_ENDED, "%s has ended (%s): %s", run_id(run),
+		run_state_name(run_state(run)), so);
+}
+
+static int check_rank(const struct run *run, int rank, struct err *err)
+{
+	int r = carrier_check_rank(run, rank, err);
+
+	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
+}
+
+static int pause_over(void *ctx, struct err *err)
+{
+	struct forward *forward = ctx;
+
+	(void)err;
+	forward->timer = NULL;
+	loop_stop(forward->loop);
+	return 0;
+}
+
+static int check_interrupt(const struct forward *forward, struct err *err)
+{
+	const volatile int *interrupted = forward->options.interrupted;
+
+	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
+}
+
+static int wait_some(struct forward *forward, int64_t ms, struct err *err)
+{
+	forward->timer = loop_add_timer(forward->loop, clock_ms() + ms, pause_over, forward);
+	int r = loop_run(forward->loop, err);
+	loop_remove_timer(forward->loop, TAKE(forward->timer));
+	return r < 0 ? r : check_interrupt(forward, err);
+}
+
+/* Until it runs or has ended. */
+static int wait_until_begun(struct forward *forward, enum run_state *ret, struct err *err)
+{
+	bool said = false;
+	int r;
+
+	*ret = RUN_UNKNOWN;
+	while ((r = look(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
+		!run_state_is_final(*ret)) {
+		if (!said) {
+			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
+				run_id(run_of(forward)), run_state_name(*ret));
+			say(forward, text);
+		}
+		said = true;
+		r = wait_some(forward, WAIT_MS, err);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+static int wait_for_start(struct forward *forward, struct err *err)
+{
+	enum run_state state;
+	int r = wait_until_begun(forward, &state, err);
+
+	if (r < 0 || state == RUN_RUNNING)
+		return r;
+	fail_ended(run_of(forward), "its ports are closed", err);
+	return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
+}
+
+/* A place that cannot be asked now says nothing of the run. */
+static int serve(struct forward *forward, struct err *err)
+{
+	enum run_state state = RUN_RUNNING;
+	int64_t asked_ms = clock_ms();
+
+	while (!run_state_is_final(state)) {
+		int r = wait_some(forward, LOOK_MS, err);
+
+		if (r < 0)
+			return r;
+		if (clock_ms() - asked_ms < STATE_MS)
+			continue;
+		(void)look(forward, &state, NULL);
+		asked_ms = clock_ms();
+	}
+	AUTO_FREE char *text =
+		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
+	say(forward, text);
+	return 0;
+}
+
+int run_forward(struct session *session, const struct run *run,
+	const struct forward_options *options, struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+
+	int r = check_rank(run, options->rank, err);
+	if (r == 0)
+		r = forward_new(session, run, options, &forward, err);
+	if (r == 0)
+		r = wait_for_start(forward, err);
+	if (r == 0)
+		r = listen_all(forward, err);
+	return r < 0 ? r : serve(forward, err);
+}
+
+int run_terminal(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err)
+{
+	const struct forward_options options = {.interrupted = interrupted};
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+	struct target_exec_request inside = *request;
+	AUTO_STRV struct strv words = {0};
+
+	int r = forward_new(session, run, &options, &forward, err);
+	if (r == 0)
+		r = wait_for_start(forward, err);
+	if (r < 0)
+		return r;
+	r = terminal_words(run_of(forward), &words, err);
+	inside.command = &words;
+	inside.is_shell = true;
+	return r < 0 ? r
+		     : target_exec(carrier_target(forward->carrier), run_handle(run_of(forward)),
+			       &inside, ret_status, interrupted, err);
+}
+
+int run_wait_begun(struct session *session, struct run **run, const struct forward_options *options,
+	struct err *err)
+{
+	AUTO(forward_free_auto) struct forward *forward = NULL;
+	AUTO_RUN struct run *now = NULL;
+	enum run_state state = run_state(*run);
+
+	if (run_state_is_final(state) || state == RUN_RUNNING || state == RUN_UNKNOWN)
+		return 0;
+	int r = check_rank(*run, options->rank, err);
+	if (r == 0)
+		r = forward_new(session, *run, options, &forward, err);
+	if (r == 0)
+		r = wait_until_begun(forward, &state, err);
+	if (r == 0)
+		r = runs_find(session, run_id(*run), &now, err);
+	forward_free(TAKE(forward));
+	if (r < 0)
+		return r;
+	run_free(*run);
+	*run = TAKE(now);
+	return 0;
+}
+
+/* Where a container was around the program, its files went with it. */
+static bool keeps_tree(const struct run *run)
+{
+	const struct json *target = json_get(run->doc, "target");
+
+	return !str_eq(json_get_str(target, "kind"), "kubernetes") &&
+	       !json_get_str(target, "runtime");
+}
+
+/* Of a run's secrets those that have a value here. */
+static int read_secrets(
+	struct session *session, const struct run *run, struct strv *ret, struct err *err)
+{
+	AUTO_STRV struct strv names = {0}, missing = {0};
+
+	int r = words_get(run->spec, "secrets", &names, err);
+	if (r == 0 && names.n > 0)
+		r = secrets_again(session, run, &names, ret, &missing, err);
+	if (ret->n > 0)
+		os_protect_memory();
+	return r;
+}
+
+int run_exec(struct session *session, const struct run *run,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	bool is_final = run_state_is_final(run_state(run));
+	if (is_final && !keeps_tree(run)) {
+		fail_ended(run, "its container is gone, and its tree with it", err);
+		return err_hint(err,
+			"dlrun checkout %s %s   # its code; its results: dlrun fetch %s",
+			run_id(run), run_id(run), run_id(run));
+	}
+	AUTO_STRV struct strv secrets = {0};
+	struct target_exec_request inside = *request;
+	AUTO_ERR struct err fault = {0};
+	int r = check_rank(run, request->rank, err);
+	if (r == 0)
+		r = read_secrets(session, run, &secrets, err);
+	if (r == 0)
+		r = target_open_run(session, run, &target, err);
+	if (r < 0)
+		return r;
+	inside.secret_env = &secrets;
+	r = target_exec(target, run_handle(run), &inside, ret_status, interrupted, &fault);
+	if (r == 0)
+		return 0;
+	if (!is_final || (fault.id != E_RUN_ENDED && fault.id != E_NODE_FAILED))
+		return err_move(err, &fault);
+	fail_ended(run, "its tree is gone", err);
+	return err_hint(err, "dlrun checkout %s %s", run_id(run), run_id(run));
+}

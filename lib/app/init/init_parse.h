@@ -1,0 +1,45 @@
+/*
+ * What `dlrun init` reads in the files of a project. Engines: text in, strings out. They know the
+ * common forms only; what they do not understand is unknown, never an error, because each result is
+ * no more than a proposal. Results are UTF-8 without NUL; NULL: not found. The caller frees.
+ */
+#ifndef DLRUN_APP_INIT_INIT_PARSE_H
+#define DLRUN_APP_INIT_INIT_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/util/vec.h"
+
+enum { INIT_NAMES_MAX = 64 }; /* of any list below */
+
+/* TOML 1.0, as much of it as a line reader sees: tables, bare, dotted and quoted keys, strings of
+ * one line. Other values are skipped, inline tables are not looked into. path: "project.name". */
+char *init_toml_string(const char *text, size_t len, const char *path);
+/* Whether the table is there, or one below it. */
+bool init_toml_has_table(const char *text, size_t len, const char *table);
+/* The keys of a table whose values are strings. */
+void init_toml_keys(const char *text, size_t len, const char *table, struct strv *ret);
+
+/* setup.cfg (configparser): key of [section]; values of one line. */
+char *init_ini_string(const char *text, size_t len, const char *section, const char *key);
+/* setup.py: the string of name= behind "setup(". */
+char *init_setup_name(const char *text, size_t len);
+
+/* Dockerfile: the image that the last stage is built on, through the names of stages and the
+ * defaults of ARG before the first FROM. NULL also when a variable has no default. */
+char *init_docker_base(const char *text, size_t len);
+
+/* Makefile: whether there is a rule for this target. */
+bool init_make_has(const char *text, size_t len, const char *target);
+
+/* .gitignore: whether a pattern of it is name itself ("runs", "/runs/"). below: name lies
+ * further down, where patterns that begin with a slash do not count. */
+bool init_ignore_names(const char *text, size_t len, const char *name, bool below);
+
+/* ssh_config(5): the words of Host lines that are names, no patterns; the words of Include lines,
+ * which may be patterns. */
+void init_ssh_hosts(const char *text, size_t len, struct strv *ret);
+void init_ssh_includes(const char *text, size_t len, struct strv *ret);
+
+#endif

@@ -1,0 +1,388 @@
+#include "app/lifecycle/follow.h"
+
+#include <stdlib.h>
+
+#include "app/lifecycle/keep.h"
+#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/retry.h"
+#include "app/runs/refresh.h"
+#include "app/transfer/take.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/taken.h"
+#include "core/store/store.h"
+#include "targets/targets.h"
+
+enum {
+	ASK_MS = 2000,
+	LOOK_MS = 50,      /* between two looks at what cannot be watched */
+	LOOK_MAX_MS = 500, /* for runs that go on for long */
+	CANCEL_ASK_MS = 10000,
+	KEEP_MS = 10000,
+	RESULTS_MS = 5000, /* for a list of what was made */
+};
+
+/*
+ * Waiting: runs are asked again and again, less often as time passes. The log of a run that is
+ * followed ends with it, so this is only for `wait` and `cancel`.
+ */
+
+static bool all_ended(const struct run_list *runs)
+{
+	vec_foreach (struct run *, run, runs)
+		if (!run_state_is_final(run_state(*run)))
+			return false;
+	return true;
+}
+
+static int on_pause_over(void *ctx, struct err *err)
+{
+	(void)err;
+	loop_stop(ctx);
+	return 0;
+}
+
+static int pause_on_loop(struct session *session, int64_t ms, struct err *err)
+{
+	struct loop *loop = session_loop(session);
+	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, on_pause_over, loop);
+	int r = loop_run(loop, err);
+
+	loop_remove_timer(loop, timer);
+	return r;
+}
+
+/* What was unknown a moment ago may be known now. */
+static void look_anew(struct run *run)
+{
+	const char *last = json_get_str(run->doc, "last_state");
+
+	if (run_state(run) != RUN_UNKNOWN || !last)
+		return;
+	json_set_str(run->doc, "state", last);
+	json_remove(run->doc, "last_state");
+}
+
+static int fail_late(const struct run_list *runs, int64_t timeout_ms, struct err *err)
+{
+	char time[32];
+
+	duration_text(timeout_ms, time);
+	vec_foreach (struct run *, run, runs)
+		if (!run_state_is_final(run_state(*run)))
+			return err_set(err, E_RUN_TIMEOUT, "%s has not ended within %s",
+				run_id(*run), time);
+	return 0;
+}
+
+/* One that was removed since has left nothing that could tell it from one that never began. */
+static int check_removed(struct session *session, const struct run_list *runs, struct err *err)
+{
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	for (size_t i = 0; r == 0 && i < runs->n; i++) {
+		const struct run *run = runs->v[i];
+		AUTO_RUN struct run *now = NULL;
+		AUTO_ERR struct err fault = {0};
+		if (run_never_began(run) && store_get(store, run_id(run), &now, &fault) < 0 &&
+			fault.id == E_RUN_NOT_FOUND)
+			r = err_set(err, E_RUN_NOT_FOUND, "%s was removed meanwhile", run_id(run));
+	}
+	return r;
+}
+
+/* What is waited for: the end of all, or that a run has more than `attempts` of them (0: no). */
+struct waiting {
+	struct session *session;
+	struct run_list *runs;
+	int64_t timeout_ms; /* -1: for ever */
+	const volatile int *interrupted;
+	int attempts;
+	bool retries;                                /* start gangs anew whose failure was seen */
+	bool tells;                                  /* what state the first is in */
+	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
+	void *ctx;
+};
+
+static bool is_over(const struct waiting *waiting)
+{
+	if (waiting->attempts && run_attempts(waiting->runs->v[0]) > waiting->attempts)
+		return true;
+	return all_ended(waiting->runs);
+}
+
+/* One that failed before anybody looked was given up by its user, as far as can be known. */
+static int start_anew(struct waiting *waiting, struct run *run, bool *seen, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	char *text;
+
+	if (!waiting->retries || !*seen || !run_wants_retry(run))
+		return 0;
+	int r = run_retry(waiting->session, run, &text, &fault);
+	if (r < 0) {
+		*seen = false;
+		text = mem_printf("%s is not started again: %s", run_id(run), fault.message);
+	}
+	if (text && waiting->notice)
+		waiting->notice(waiting->ctx, text);
+	free(text);
+	return r == -ERR_BUG ? err_move(err, &fault) : 0;
+}
+
+static void tell_state(const struct waiting *waiting, enum run_state before)
+{
+	const struct run *run = waiting->runs->v[0];
+	enum run_state state = run_state(run);
+	const char *why = json_get_str(run->doc, "text");
+	AUTO_FREE char *text =
+		mem_printf("%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
+
+	if (waiting->tells && waiting->notice && state != before && !run_state_is_final(state))
+		waiting->notice(waiting->ctx, text);
+}
+
+static int look(struct waiting *waiting, bool *seen, struct err *err)
+{
+	struct run_list *runs = waiting->runs;
+	enum run_state before = run_state(runs->v[0]);
+
+	for (size_t i = 0; i < runs->n; i++) {
+		look_anew(runs->v[i]);
+		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
+	}
+	int r = runs_refresh(waiting->session, runs, ASK_MS, err);
+	if (r == 0)
+		tell_state(waiting, before);
+	for (size_t i = 0; r == 0 && i < runs->n; i++)
+		r = start_anew(waiting, runs->v[i], &seen[i], err);
+	return r;
+}
+
+static int wait_for(struct waiting *waiting, struct err *err)
+{
+	AUTO_FREE bool *seen = mem_alloc(waiting->runs->n + 1, sizeof(*seen));
+	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
+
+	for (;;) {
+		int r = look(waiting, seen, err);
+
+		if (r < 0)
+			return r;
+		if (is_over(waiting))
+			return 0;
+		if (waiting->interrupted && *waiting->interrupted)
+			return err_set(err, E_CANCELED, "interrupted");
+		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
+			return fail_late(waiting->runs, waiting->timeout_ms, err);
+		r = pause_on_loop(waiting->session, pause_ms, err);
+		if (r < 0)
+			return r;
+		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < LOOK_MAX_MS)
+			pause_ms *= 2;
+	}
+}
+
+static void keep_ended(struct waiting *waiting)
+{
+	struct session *session = waiting->session;
+	const struct run_list *runs = waiting->runs;
+
+	runs_keep(session, runs, KEEP_MS);
+	take_runs(session, runs, waiting->interrupted, waiting->notice, waiting->ctx);
+	runs_results(session, runs, false, RESULTS_MS);
+}
+
+static int wait_for_ends(struct waiting *waiting, struct err *err)
+{
+	int r = wait_for(waiting, err);
+
+	if (r == 0)
+		keep_ended(waiting);
+	return r < 0 ? r : check_removed(waiting->session, waiting->runs, err);
+}
+
+int runs_wait(struct session *session, struct run_list *runs, int64_t timeout_ms,
+	const volatile int *interrupted, struct err *err)
+{
+	struct waiting waiting = {.session = session,
+		.runs = runs,
+		.timeout_ms = timeout_ms,
+		.interrupted = interrupted};
+
+	return wait_for_ends(&waiting, err);
+}
+
+int runs_watch(struct session *session, struct run_list *runs, const struct watch_options *options,
+	struct err *err)
+{
+	struct waiting waiting = {.session = session,
+		.runs = runs,
+		.timeout_ms = options->timeout_ms,
+		.interrupted = options->interrupted,
+		.retries = true,
+		.notice = options->notice,
+		.ctx = options->ctx};
+
+	return wait_for_ends(&waiting, err);
+}
+
+/*
+ * The log
+ */
+
+/* What the place still has of one that has ended is taken now: it will not be there for long. */
+static void keep_first(struct session *session, const struct run *run, int number)
+{
+	struct run *one[] = {(struct run *)run};
+	const struct run_list runs = {.v = one, .n = 1, .cap = 1};
+
+	if (run_state_is_final(run_state(run)) && number == run_attempts(run))
+		runs_keep(session, &runs, KEEP_MS);
+}
+
+static int read_attempt(struct session *session, const struct run *run, int number,
+	const struct follow_options *options, const struct target_log_events *events,
+	struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	const struct target_log_request request = {
+		.tail_lines = options->tail_lines,
+		.since_ms = options->since_ms,
+		.rank = options->rank,
+		.follow = options->follow,
+		.events = *events,
+	};
+	const char *handle = run_attempt_handle(run, number);
+	char token[TARGET_TOKEN_SIZE] = "";
+
+	/* A run that never came to a target has said nothing. */
+	if (!handle)
+		return 0;
+	keep_first(session, run, number);
+	int r = target_open_run(session, run, &target, err);
+	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
+}
+
+static void say_attempt(const struct target_log_events *events, const struct run *run, int number)
+{
+	AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), number);
+
+	if (events->notice)
+		events->notice(events->ctx, text);
+}
+
+/* The run goes on, and ends, without what may not be read. */
+static bool is_unread(
+	const struct run *run, const struct target_log_events *events, const struct err *fault)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (fault->id != E_KUBE_DENIED || run_state_is_final(run_state(run)))
+		return false;
+	text = mem_printf("%s goes on, but its output cannot be shown: %s (dlrun init --rbac "
+			  "prints the Role to ask for)",
+		run_id(run), fault->message);
+	if (events->notice)
+		events->notice(events->ctx, text);
+	return true;
+}
+
+/* The run, or its attempt, has just ended, or is waited for unread: what follows is known within
+ * moments, or told as it comes. */
+static int wait_for_next(struct session *session, struct run *run, int number, bool unread,
+	const struct follow_options *options, const struct target_log_events *events,
+	struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {.session = session,
+		.runs = &one,
+		.timeout_ms = -1,
+		.interrupted = options->interrupted,
+		.attempts = number,
+		.retries = true,
+		.tells = unread,
+		.notice = events->notice,
+		.ctx = events->ctx};
+	int r = wait_for(&waiting, err);
+
+	if (r < 0 || run_attempts(run) > number)
+		return r;
+	keep_ended(&waiting);
+	return check_removed(session, &one, err);
+}
+
+int run_follow(struct session *session, struct run *run, const struct follow_options *options,
+	const struct target_log_events *events, struct err *err)
+{
+	struct follow_options each = *options;
+	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
+
+	if (options->attempt > newest) {
+		err_set(err, E_RUN_NOT_FOUND, "%s has no attempt %d", run_id(run), number);
+		return err_hint(err, "dlrun show %s", run_id(run));
+	}
+	for (;;) {
+		AUTO_ERR struct err fault = {0};
+		int r = read_attempt(session, run, number, &each, events, &fault);
+		bool unread = r < 0 && each.follow && is_unread(run, events, &fault);
+		if (r < 0 && !unread)
+			return err_move(err, &fault);
+		if (each.follow)
+			r = wait_for_next(session, run, number, unread, &each, events, err);
+		if (r < 0 || !each.follow || run_attempts(run) <= number)
+			return r;
+		say_attempt(events, run, ++number);
+		each.tail_lines = -1;
+	}
+}
+
+/*
+ * Stopping
+ */
+
+static void on_kept(struct target_call *call, int status, struct err *err)
+{
+	(void)call;
+	(void)status;
+	err_clear(err);
+}
+
+int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {.session = session, .runs = &one, .timeout_ms = wait_ms};
+	struct target_call keep = {.done = on_kept};
+	AUTO_ERR struct err late = {0};
+
+	*ret_ended_before = run_state_is_final(run_state(run));
+	if (*ret_ended_before && taken_wait_ms(run))
+		return take_give_up(session, run, CANCEL_ASK_MS, err);
+	if (*ret_ended_before)
+		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
+	if (!run_handle(run))
+		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
+	int r = target_open_run(session, run, &target, err);
+	if (r < 0)
+		return r;
+	/* Its last words would go with what is removed there. */
+	if (target->ops->keep)
+		target->ops->keep(target, run_handle(run), true, &keep, NULL);
+	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
+	if (r == 0 && meanwhile)
+		r = meanwhile(ctx, run, err);
+	if (r == 0)
+		r = wait_for_ends(&waiting, &late);
+	target_call_cancel(&keep);
+	if (r < 0 && !err_is_set(&late))
+		return r;
+	/* Not ended in time: the caller sees it by the state. */
+	if (r < 0 && late.id != E_RUN_TIMEOUT)
+		return err_move(err, &late);
+	return 0;
+}

@@ -1,0 +1,212 @@
+#include "app/lifecycle/remove.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "app/runs/refresh.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/store/store.h"
+#include "snap/tree/record.h"
+#include "targets/targets.h"
+
+/*
+ * Forgetting a run. The row goes last, so that whatever stops us leaves a run that can be removed
+ * again: each step before it takes what it finds and is content with nothing.
+ *
+ *	locks      nobody submits it, no supervisor writes its last lines
+ *	git ref    small, and it may be refused: before anything is lost
+ *	target     what its attempts keep there; it may be out of reach
+ *	directory  logs and outputs; its name is gone from the disk before the row is
+ *	row
+ *
+ * The image stays in the layout until gc finds its name without a row. What makes a spare tree has
+ * the directory as its own, but needs nothing in it, and may go on.
+ */
+
+enum {
+	PATIENCE_MS = 5000, /* for a supervisor that writes its last lines */
+	FORGET_MS = 30000,
+	LOOK_MS = 5000,
+};
+
+struct removal {
+	struct session *session;
+	struct store *store;
+	const char *id;
+	char *dir; /* of the run */
+	struct VEC_OF(int) locks;
+};
+
+static void removal_done(struct removal *removal)
+{
+	vec_foreach (int, fd, &removal->locks)
+		auto_fd(fd);
+	vec_done(&removal->locks);
+	free(removal->dir);
+}
+
+static int check_ended(const struct run *run, struct err *err)
+{
+	if (run_state_is_final(run_state(run)))
+		return 0;
+	err_set(err, E_RUN_RUNNING, "%s has not ended: it is %s", run_id(run),
+		run_state_name(run_state(run)));
+	return err_hint(err, "dlrun cancel %s", run_id(run));
+}
+
+/* Hold dir/name. A directory that is not there needs no lock. */
+static int hold(struct removal *removal, const char *dir, const char *name, int64_t deadline_ms,
+	struct err *err)
+{
+	AUTO_FREE char *path = fs_join(dir, name);
+	AUTO_ERR struct err fault = {0};
+	int64_t left_ms = deadline_ms - clock_ms();
+	int fd = -1;
+
+	int r = fs_lock(path, true, left_ms > 0 ? left_ms : 0, &fd, &fault);
+	if (r == 0)
+		*vec_push(&removal->locks) = fd;
+	else if (access(dir, F_OK) < 0 && errno == ENOENT)
+		r = 0;
+	return r < 0 ? err_move(err, &fault) : 0;
+}
+
+static int hold_attempts(
+	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 1; r == 0 && i <= run_attempts(run); i++) {
+		AUTO_FREE char *dir = dirs_attempt(&removal->session->dirs, removal->id, i);
+		r = hold(removal, dir, ATTEMPT_LOCK, deadline_ms, err);
+	}
+	return r;
+}
+
+/* What the store has may not have been written down for want of space. */
+static int check_now(struct session *session, struct run *now, struct err *err)
+{
+	struct run_list one = {.v = &now, .n = 1, .cap = 1};
+	int r = run_state_is_final(run_state(now)) ? 0 : runs_refresh(session, &one, LOOK_MS, err);
+
+	return r < 0 ? r : check_ended(now, err);
+}
+
+static int remove_ref(const struct run *run, struct err *err)
+{
+	AUTO_FREE char *root = words_get_one(json_get(run->doc, "origin"), "root");
+
+	/* Whatever commit it names: the submit may have died before it could tell. */
+	return root ? record_remove(root, run_id(run), NULL, err) : 0;
+}
+
+/* A local target may have lost its name with the configuration that gave it. */
+static int open_target(
+	struct removal *removal, const struct run *run, struct target **ret, struct err *err)
+{
+	const char *kind = json_get_str(json_get(run->doc, "target"), "kind");
+
+	if (str_eq(kind, "local") || !run_target(run))
+		return target_open(removal->session, "local", ret, err);
+	return target_open_run(removal->session, run, ret, err);
+}
+
+static int forget_attempts(struct removal *removal, const struct run *run, struct err *err)
+{
+	const struct json *attempt = json_first(json_get(run->doc, "attempts"));
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (!attempt)
+		return 0;
+	int r = open_target(removal, run, &target, err);
+	for (; r == 0 && attempt; attempt = json_next(attempt)) {
+		const char *handle = json_get_str(attempt, "handle");
+		if (handle)
+			r = target_forget(target, handle, true, FORGET_MS, err);
+	}
+	return r;
+}
+
+static int remove_dir(struct removal *removal, struct err *err)
+{
+	AUTO_FREE char *parent = fs_join(removal->session->dirs.state, "runs");
+
+	int r = fs_remove_tree(AT_FDCWD, removal->dir, err);
+	if (r < 0 && access(removal->dir, F_OK) < 0 && errno == ENOENT) {
+		/* Somebody else was at it. */
+		err_clear(err);
+		r = 0;
+	}
+	if (r < 0 || access(parent, F_OK) < 0)
+		return r;
+	return fs_sync_dir(parent, err);
+}
+
+/* Copies of its event files: nobody would look for them any more. */
+static void remove_mirror(const struct removal *removal, bool scalars_only)
+{
+	AUTO_FREE char *mirrors = dirs_mirror(&removal->session->dirs, scalars_only);
+	AUTO_FREE char *dir = fs_join(mirrors, removal->id);
+
+	fs_remove_tree(AT_FDCWD, dir, NULL);
+}
+
+static int remove_row(struct removal *removal, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = store_remove(removal->store, removal->id, &fault);
+
+	return r < 0 && fault.id != E_RUN_NOT_FOUND ? err_move(err, &fault) : 0;
+}
+
+/* run: as the store has it now. */
+static int remove_all(
+	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = hold_attempts(removal, run, deadline_ms, err);
+
+	/* What has no room to remove it is removed once there is room. */
+	if (r == 0 && remove_ref(run, &fault) < 0 && fault.id != E_IO_FULL)
+		r = err_move(err, &fault);
+	if (r == 0)
+		r = forget_attempts(removal, run, err);
+	if (r == 0)
+		r = remove_dir(removal, err);
+	if (r == 0 && err_is_set(&fault))
+		r = remove_ref(run, err);
+	if (r == 0)
+		r = remove_row(removal, err);
+	for (int i = 0; r == 0 && i < 2; i++)
+		remove_mirror(removal, i);
+	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
+}
+
+int run_remove(struct session *session, struct run *run, struct err *err)
+{
+	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
+	AUTO_RUN struct run *now = NULL;
+	AUTO(removal_done) struct removal removal = {.session = session, .id = run_id(run)};
+
+	removal.dir = dirs_run(&session->dirs, removal.id);
+	int r = session_store(session, &removal.store, err);
+	if (r == 0)
+		r = check_ended(run, err);
+	if (r == 0)
+		r = hold(&removal, removal.dir, RUN_SUBMIT_LOCK, deadline_ms, err);
+	/* Somebody may have started it again meanwhile; from now on nobody does. */
+	if (r == 0)
+		r = store_get(removal.store, removal.id, &now, err);
+	if (r == 0)
+		r = check_now(session, now, err);
+	return r < 0 ? r : remove_all(&removal, now, deadline_ms, err);
+}

@@ -1,0 +1,237 @@
+#include "app/lifecycle/results_ask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/lifecycle/hint_left_out.h"
+#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror_files.h"
+#include "app/transfer/outputs.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/observed.h"
+#include "core/record/params.h"
+#include "core/record/results.h"
+#include "core/store/store.h"
+#include "targets/targets.h"
+
+/*
+ * What runs have left: their targets are asked for a list of the files, all at once, and for those
+ * of them that hold parameters or values over time.
+ */
+
+enum { TEXT_MAX = 64 << 10 };
+
+struct results_asker;
+struct results_ask {
+	struct results_asker *asker;
+	struct run *run;
+	struct target *target;
+	struct outputs_call *call; /* in flight; or NULL */
+	struct outputs_files files;
+	bool is_told, has_events;
+	/* Those of files that hold parameters, read one after the other. */
+	const struct outputs_file *params[PARAMS_FILES];
+	size_t n_params, at;
+	struct buf text;
+};
+
+struct results_asker {
+	struct session *session;
+	struct results_ask *asks;
+	size_t n, n_open;
+};
+
+static void asker_done(struct results_asker *asker)
+{
+	for (size_t i = 0; i < asker->n; i++) {
+		outputs_cancel(asker->asks[i].call);
+		outputs_files_done(&asker->asks[i].files);
+		buf_done(&asker->asks[i].text);
+		target_free(asker->asks[i].target);
+	}
+	free(asker->asks);
+}
+
+static int take_text(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct results_ask *ask = ctx;
+
+	buf_add(&ask->text, data, len);
+	return buf_check(&ask->text, "a file of parameters", err);
+}
+
+static void read_next(struct results_ask *ask);
+
+static void on_params(void *ctx, int status, struct err *fault)
+{
+	struct results_ask *ask = ctx;
+	const char *path = ask->params[ask->at++]->path;
+	AUTO_JSON struct json *params = NULL;
+
+	(void)fault;
+	ask->call = NULL;
+	if (status == 0)
+		params = params_read(path, ask->text.data, ask->text.len);
+	params_complete(params, json_sub(ask->run->doc, "params"));
+	read_next(ask);
+}
+
+static void read_next(struct results_ask *ask)
+{
+	buf_done(&ask->text);
+	buf_init(&ask->text, PARAMS_FILE_MAX + 1);
+	if (ask->at < ask->n_params)
+		ask->call = outputs_read(ask->target, run_handle(ask->run),
+			ask->params[ask->at]->path, 0, PARAMS_FILE_MAX, take_text, on_params, ask);
+	else if (--ask->asker->n_open == 0)
+		loop_stop(session_loop(ask->asker->session));
+}
+
+/* Inputs that it was started without, and has made or downloaded by itself then. */
+static void look_for_inputs(struct results_ask *ask, struct json *warnings)
+{
+	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text;
+	const struct left_out *found;
+
+	buf_init(&text, TEXT_MAX);
+	if (left_out_read(&ask->asker->session->dirs, ask->run, &paths, &err) < 0)
+		return;
+	found = left_out_made_anew(&paths, &ask->files);
+	if (!found)
+		return;
+	left_out_warn_anew(found, &text);
+	json_add_str(warnings, text.data);
+}
+
+/* What is to be said with the results, of this attempt. */
+static struct json *make_warnings(struct results_ask *ask)
+{
+	const struct json *seen = json_get(ask->run->seen, "warnings");
+	struct json *warnings = json_array(), *observed = json_object();
+
+	for (const struct json *text = json_first(seen);
+		text && json_count(warnings) < OBSERVED_TEXTS_MAX; text = json_next(text))
+		if (json_str(text))
+			json_add_str(warnings, json_str(text));
+	look_for_inputs(ask, warnings);
+	json_set(observed, "warnings", json_clone(warnings));
+	observed_merge(observed, ask->run->doc);
+	json_free(observed);
+	return warnings;
+}
+
+static void on_list(void *ctx, int status, struct err *fault)
+{
+	struct results_ask *ask = ctx;
+	bool is_cut = status == -ERR_LIMIT;
+
+	ask->call = NULL;
+	if (status == 0 || is_cut) {
+		struct json *results = results_json(&ask->files, is_cut);
+		json_set(results, "warnings", make_warnings(ask));
+		json_set(ask->run->doc, RESULTS_MEMBER, results);
+		ask->is_told = true;
+		ask->n_params = params_choose(&ask->files, ask->params);
+		vec_foreach (const struct outputs_file, file, &ask->files)
+			ask->has_events |= strstr(file->path, MIRROR_PART) != NULL;
+	} else {
+		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
+	}
+	read_next(ask);
+}
+
+/* What has ended and is known does not change any more. */
+static bool is_wanted(const struct run *run, bool live)
+{
+	if (!run_handle(run))
+		return false;
+	if (!run_state_is_final(run_state(run)))
+		return live && run_state(run) == RUN_RUNNING;
+	return !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
+}
+
+static void start(struct results_asker *asker, struct run *run)
+{
+	struct results_ask *ask = &asker->asks[asker->n++];
+	AUTO_ERR struct err err = {0};
+
+	*ask = (struct results_ask){.asker = asker, .run = run};
+	if (target_open_run(asker->session, run, &ask->target, &err) < 0) {
+		log_note("the results of %s are not listed: %s", run_id(run), err.message);
+		return;
+	}
+	asker->n_open++;
+	ask->call = outputs_list(ask->target, run_handle(run), NULL, OUTPUTS_BRIEF,
+		OUTPUTS_FILES_MAX, &ask->files, on_list, ask);
+}
+
+static int on_late(void *ctx, struct err *err)
+{
+	struct results_asker *asker = ctx;
+
+	(void)err;
+	loop_stop(session_loop(asker->session));
+	return 0;
+}
+
+static void wait_answers(struct results_asker *asker, int64_t timeout_ms)
+{
+	struct loop *loop = session_loop(asker->session);
+	struct loop_timer *timer;
+
+	if (asker->n_open == 0)
+		return;
+	timer = loop_add_timer(loop, clock_ms() + timeout_ms, on_late, asker);
+	loop_run(loop, NULL);
+	loop_remove_timer(loop, timer);
+}
+
+/* What cannot be written down is asked for again the next time. */
+static void write_told(struct results_asker *asker)
+{
+	struct store *store;
+
+	for (size_t i = 0; i < asker->n; i++) {
+		struct run *run = asker->asks[i].run;
+		AUTO_ERR struct err err = {0};
+		if (!asker->asks[i].is_told || !run_state_is_final(run_state(run)))
+			continue;
+		if (session_store(asker->session, &store, &err) < 0 ||
+			store_update_known(store, run, &err) < 0)
+			log_note("%s", err.message);
+	}
+}
+
+/* Curves and last values are then known without asking again. Of what goes on, who asks for them
+ * brings them (metrics_here.h). */
+static void bring_events(struct results_asker *asker, int64_t timeout_ms)
+{
+	struct run_list runs = {0};
+
+	for (size_t i = 0; i < asker->n; i++)
+		if (asker->asks[i].has_events && run_state_is_final(run_state(asker->asks[i].run)))
+			*vec_push(&runs) = asker->asks[i].run;
+	metrics_bring(asker->session, &runs, timeout_ms);
+	vec_done(&runs);
+}
+
+void runs_results(
+	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms)
+{
+	AUTO(asker_done) struct results_asker asker = {.session = session};
+	int64_t end_ms = clock_deadline(timeout_ms), now_ms;
+
+	asker.asks = mem_alloc(runs->n + 1, sizeof(*asker.asks));
+	vec_foreach (struct run *, run, runs)
+		if (is_wanted(*run, live))
+			start(&asker, *run);
+	wait_answers(&asker, timeout_ms);
+	write_told(&asker);
+	now_ms = clock_ms();
+	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);
+}

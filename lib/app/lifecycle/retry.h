@@ -1,0 +1,34 @@
+/*
+ * Gangs in clusters (runs of several nodes): without JobSet nothing there starts all of their nodes
+ * anew, so that whoever watches the run does, as often as its retries say. What counts is as with
+ * other runs: a failure of the program. A disruption (evicted, preempted, a pod deleted, a node
+ * lost) is repeated without counting, as the cluster does with one pod; a time limit, a cancel, an
+ * image that cannot be had are not repeated.
+ */
+#ifndef DLRUN_APP_LIFECYCLE_RETRY_H
+#define DLRUN_APP_LIFECYCLE_RETRY_H
+
+#include <stdbool.h>
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+
+enum { RETRY_ATTEMPTS_MAX = 200 };
+/* Of a record: true; how many attempts were there when it was restarted by hand, which begins the
+ * count again. */
+#define RUN_RETRIES_STOPPED "retries_stopped"
+#define RUN_RETRIES_FROM    "retries_from"
+
+/* Whether the cluster does it (its newest attempt is a JobSet): nobody has to watch. */
+bool run_restarts_by_itself(const struct run *run);
+/* Whether it has failed and is to be started anew. */
+bool run_wants_retry(const struct run *run);
+/* Starts the next attempt of one that wants it, unless somebody else has or is about to: *run is as
+ * the store has it then. *ret_text (NULL where nothing was started) is one sentence for people; the
+ * caller frees. On an error the run stays as it ended. */
+int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err);
+/* Nobody starts it anew by itself any more. */
+int run_stop_retries(struct session *session, struct run *run, struct err *err);
+
+#endif

@@ -1,0 +1,199 @@
+#include "app/lifecycle/why.h"
+
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+#include "core/record/taken.h"
+
+/*
+ * One sentence for the state of a run. Facts come from the record; words that somebody else wrote
+ * (the target's text) are kept as they are, the terminal filter is cli's.
+ */
+
+/* " after 4 min 12 s", or nothing if it never started. */
+static void add_duration(const struct run *run, struct buf *out)
+{
+	int64_t started = run_started_ms(run), ended = run_ended_ms(run);
+	char text[32];
+
+	if (started && ended >= started)
+		buf_addf(out, " after %s", duration_text(ended - started, text));
+}
+
+static void add_text(const struct run *run, const char *otherwise, struct buf *out)
+{
+	const char *text = json_get_str(run->doc, "text");
+
+	buf_adds(out, text ? text : otherwise);
+}
+
+/* The same once more with these options; without an image there is no code to run again. */
+static void add_submit(const struct run *run, const char *options, struct buf *hint)
+{
+	AUTO_STRV struct strv words = {0};
+
+	buf_adds(hint, "dlrun submit");
+	if (run_image_digest(run))
+		buf_addf(hint, " --from %s", run_id(run));
+	if (*options)
+		buf_addf(hint, " %s", options);
+	if (run_image_digest(run))
+		return;
+	/* A line for the shell is the command: of dlrun.yaml. */
+	if (json_get_bool(run->doc, "shell", false) ||
+		words_get(run->doc, "command", &words, NULL) < 0 || !words.n)
+		return;
+	buf_adds(hint, " -- ");
+	str_shell_join(hint, words.v);
+}
+
+static void add_again(const struct run *run, struct buf *hint)
+{
+	if (run_image_digest(run))
+		buf_addf(hint, "dlrun restart %s", run_id(run));
+	else
+		add_submit(run, "", hint);
+}
+
+/* "dlrun submit OPTIONS …" is about this run. */
+static void add_known(const struct run *run, const char *known, struct buf *hint)
+{
+	static const char submit[] = "dlrun submit ", rest[] = " …";
+
+	if (!str_starts(known, submit) || !str_ends(known, rest)) {
+		buf_adds(hint, known);
+		return;
+	}
+	AUTO_FREE char *options =
+		mem_strndup(known + strlen(submit), strlen(known) - strlen(submit) - strlen(rest));
+	add_submit(run, options, hint);
+}
+
+static void why_waiting(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	const char *text = json_get_str(run->doc, "text");
+	AUTO_FREE char *reason = words_reason_now(text ? text : "");
+
+	buf_addf(sentence, "%s is %s%s%s", run_id(run), run_state_name(run_state(run)),
+		text ? ": " : "", reason);
+	buf_addf(hint, "dlrun logs -f %s", run_id(run));
+}
+
+static void why_running(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	int64_t started = run_started_ms(run);
+	char text[32];
+
+	buf_addf(sentence, "%s is running", run_id(run));
+	if (started && clock_wall_ms() >= started)
+		buf_addf(sentence, " for %s now", duration_text(clock_wall_ms() - started, text));
+	if (run_cancelling(run))
+		buf_adds(sentence, " and is being stopped");
+	if (json_get_str(run->doc, "text"))
+		buf_addf(sentence, "; %s", json_get_str(run->doc, "text"));
+	buf_addf(hint, "dlrun logs -f %s", run_id(run));
+}
+
+static void why_succeeded(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s succeeded", run_id(run));
+	add_duration(run, sentence);
+	if (json_get_str(run->doc, "text"))
+		buf_addf(sentence, "; %s", json_get_str(run->doc, "text"));
+	buf_addf(hint, "dlrun show %s", run_id(run));
+}
+
+enum { MIB = 1 << 20 };
+
+/* Twice what it had. */
+static bool add_more_memory(const struct run *run, struct buf *hint)
+{
+	int64_t bytes = json_get_int(json_get(run->spec, "resources"), "memory_bytes", 0);
+
+	if (bytes <= 0 || bytes > INT64_MAX / 2 || !run_image_digest(run))
+		return false;
+	uint64_t mib = ((uint64_t)bytes * 2 + MIB - 1) / MIB;
+	buf_addf(hint, "dlrun submit --from %s --memory %lluMi", run_id(run),
+		(unsigned long long)mib);
+	return true;
+}
+
+static void why_failed(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	struct run_exit exit;
+
+	run_get_exit(run, &exit);
+	buf_addf(sentence, "%s failed: ", run_id(run));
+	add_text(run, "nobody knows why", sentence);
+	if (str_eq(exit.origin, "job"))
+		add_duration(run, sentence);
+	if (str_eq(exit.reason, "Interrupted"))
+		add_again(run, hint);
+	else if (!str_eq(exit.reason, "OutOfMemory") || !add_more_memory(run, hint))
+		buf_addf(hint, "dlrun logs %s", run_id(run));
+}
+
+static void why_cancelled(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s was cancelled", run_id(run));
+	add_duration(run, sentence);
+	add_again(run, hint);
+}
+
+static void why_lost(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	buf_addf(sentence, "%s was lost: ", run_id(run));
+	add_text(run, "nobody saw its end", sentence);
+	add_again(run, hint);
+}
+
+static void why_unknown(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	const char *last = json_get_str(run->doc, "last_state");
+
+	buf_addf(sentence, "%s cannot be asked now", run_id(run));
+	if (last)
+		buf_addf(sentence, " (it was %s)", last);
+	buf_adds(sentence, ": ");
+	add_text(run, "its target does not answer", sentence);
+	buf_addf(hint, "dlrun why %s", run_id(run));
+}
+
+typedef void why_fn(const struct run *run, struct buf *sentence, struct buf *hint);
+
+void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
+{
+	static why_fn *const table[RUN_STATES] = {
+		[RUN_PREPARING] = why_waiting,
+		[RUN_QUEUED] = why_waiting,
+		[RUN_STARTING] = why_waiting,
+		[RUN_RUNNING] = why_running,
+		[RUN_SUCCEEDED] = why_succeeded,
+		[RUN_FAILED] = why_failed,
+		[RUN_CANCELLED] = why_cancelled,
+		[RUN_LOST] = why_lost,
+		[RUN_UNKNOWN] = why_unknown,
+	};
+
+	const char *known = json_get_str(run->doc, "hint");
+
+	table[run_state(run)](run, sentence, hint);
+	/* Who knows the reason knows better what to do. */
+	if (known && json_get_str(run->doc, "text") && run_state(run) != RUN_UNKNOWN) {
+		buf_reset(hint);
+		add_known(run, known, hint);
+	}
+	AUTO_FREE char *waits = taken_text(run);
+	if (!*waits)
+		return;
+	buf_addf(sentence, "; %s", waits);
+	buf_reset(hint);
+	if (taken_wait_ms(run))
+		buf_addf(hint, "dlrun fetch %s", run_id(run));
+	else
+		add_again(run, hint);
+}

@@ -1,0 +1,13 @@
+/*
+ * Why a run is in its state.
+ */
+#ifndef DLRUN_APP_LIFECYCLE_WHY_H
+#define DLRUN_APP_LIFECYCLE_WHY_H
+
+#include "base/util/buf.h"
+#include "core/record/run.h"
+
+/* One sentence: why is the run in its state, and what to do next (hint may stay empty). */
+void run_why(const struct run *run, struct buf *sentence, struct buf *hint);
+
+#endif

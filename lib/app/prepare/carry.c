@@ -1,0 +1,386 @@
+#include "app/prepare/carry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/prepare/pushing.h"
+#include "app/transfer/fetch.h"
+#include "app/transfer/take.h"
+#include "base/data/entry.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/taken.h"
+#include "kube/job/job.h"
+#include "oci/layer/layer.h"
+#include "oci/layer/layer_tar.h"
+
+enum { CHUNK = 256 << 10, PREFIX_MAX = 32 };
+#define SAY_BYTES (UINT64_C(64) << 20) /* takes its time */
+#define NOTE_TREE "tree\n"             /* as job_collect.c writes it */
+#define RANK_NONE "rank-0/"
+
+struct item {
+	enum taken_kind kind;
+	const char *path; /* here */
+	size_t prefix_len;
+};
+
+struct carrying {
+	struct buf list;
+	struct VEC_OF(struct item) items;
+	int dir_fd; /* of the results here */
+	struct blob_stage stage;
+	struct descriptor content;
+	size_t files;
+	uint64_t bytes;
+	struct buf header;
+	char *chunk;
+	struct pushing pushing;
+	struct submission submission;
+};
+
+static void carrying_done(struct carrying *carrying)
+{
+	pushing_done(&carrying->pushing);
+	pack_done(&carrying->submission.pack);
+	blob_stage_done(&carrying->stage);
+	auto_fd(&carrying->dir_fd);
+	vec_done(&carrying->items);
+	buf_done(&carrying->list);
+	buf_done(&carrying->header);
+	free(carrying->chunk);
+}
+
+/*
+ * The list
+ */
+
+static int by_path(const void *a, const void *b)
+{
+	const struct item *one = a, *other = b;
+	int r = strcmp(one->path, other->path);
+
+	return r ? r : (one->kind > other->kind) - (one->kind < other->kind);
+}
+
+/* "f0 logs/a", "n7 rank-3/.dlrun-collected/rank-3/logs/a" */
+static bool read_item(const char *text, struct item *ret)
+{
+	char *end;
+	unsigned long prefix_len = strtoul(*text ? text + 1 : text, &end, 10);
+
+	if (*end != ' ' || prefix_len > PREFIX_MAX || prefix_len >= strlen(end + 1))
+		return false;
+	*ret = (struct item){(enum taken_kind) * text, end + 1, prefix_len};
+	return *text == TAKEN_FILE || *text == TAKEN_NOTE || *text == TAKEN_NOTE_TREE;
+}
+
+/* A listing that was cut and made again has some of them twice. */
+static void read_list(struct carrying *carrying)
+{
+	size_t n = 0;
+
+	for (const char *at = carrying->list.data; at < carrying->list.data + carrying->list.len;
+		at += strlen(at) + 1) {
+		struct item item;
+		if (read_item(at, &item))
+			*vec_push(&carrying->items) = item;
+	}
+	vec_sort(&carrying->items, by_path);
+	vec_foreach (struct item, item, &carrying->items)
+		if (n == 0 || by_path(&carrying->items.v[n - 1], item) != 0)
+			carrying->items.v[n++] = *item;
+	carrying->items.n = n;
+}
+
+/*
+ * The tar
+ */
+
+static int put(struct carrying *carrying, const void *data, size_t len, struct err *err)
+{
+	return blob_stage_write(&carrying->stage, data, len, err);
+}
+
+static int put_header(
+	struct carrying *carrying, const struct layer_tar_member *member, struct err *err)
+{
+	buf_reset(&carrying->header);
+	layer_tar_header(member, &carrying->header);
+	int r = buf_check(&carrying->header, "the header of a file", err);
+	return r < 0 ? r : put(carrying, carrying->header.data, carrying->header.len, err);
+}
+
+static int put_zeros(struct carrying *carrying, uint64_t len, struct err *err)
+{
+	int r = 0;
+
+	memset(carrying->chunk, 0, CHUNK);
+	for (; r == 0 && len > 0;) {
+		size_t n = len < CHUNK ? (size_t)len : CHUNK;
+		r = put(carrying, carrying->chunk, n, err);
+		len -= n;
+	}
+	return r;
+}
+
+/* What has become shorter meanwhile is filled up. */
+static int put_content(
+	struct carrying *carrying, int fd, const char *name, uint64_t size, struct err *err)
+{
+	uint64_t left = size;
+	int r = 0;
+
+	while (r == 0 && left > 0) {
+		ssize_t n = read(fd, carrying->chunk, left < CHUNK ? (size_t)left : CHUNK);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "%s", name);
+		if (n == 0)
+			break;
+		r = put(carrying, carrying->chunk, (size_t)n, err);
+		left -= (uint64_t)n;
+	}
+	return r < 0 ? r : put_zeros(carrying, left + layer_tar_padding(size), err);
+}
+
+static int64_t time_of(const struct stat *st)
+{
+	if (st->st_mtime < 0)
+		return 0;
+	return st->st_mtime > LAYER_MTIME_MAX ? LAYER_MTIME_MAX : st->st_mtime;
+}
+
+static int put_link(struct carrying *carrying, struct layer_tar_member *member, int dir_fd,
+	const char *name, struct err *err)
+{
+	char target[ENTRY_PATH_MAX + 1];
+	ssize_t n = readlinkat(dir_fd, name, target, sizeof(target) - 1);
+
+	if (n <= 0)
+		return 0;
+	target[n] = '\0';
+	member->type = LAYER_TAR_LINK;
+	member->target = target;
+	carrying->files++;
+	return put_header(carrying, member, err);
+}
+
+/* One that the user has removed from the record since is not there any more. */
+static int put_file(struct carrying *carrying, struct layer_tar_member *member, const char *path,
+	struct err *err)
+{
+	const char *name = fs_basename(path);
+	AUTO_FREE char *dir = fs_dirname(path);
+	AUTO_FD int dir_fd = fs_open_beneath(carrying->dir_fd, dir, O_RDONLY | O_DIRECTORY, 0);
+	struct stat st;
+
+	if (dir_fd < 0 || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	member->mode = st.st_mode & 0777;
+	member->mtime_s = time_of(&st);
+	if (S_ISLNK(st.st_mode))
+		return put_link(carrying, member, dir_fd, name, err);
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fs_error(err, errno, "%s", path);
+	member->size = (uint64_t)st.st_size;
+	carrying->files++;
+	carrying->bytes += member->size;
+	int r = put_header(carrying, member, err);
+	return r < 0 ? r : put_content(carrying, fd, path, member->size, err);
+}
+
+static int put_item(struct carrying *carrying, const struct item *item, struct err *err)
+{
+	AUTO_FREE char *name = mem_printf("%s%s", item->prefix_len ? "" : RANK_NONE, item->path);
+	struct layer_tar_member member = {
+		.type = LAYER_TAR_FILE, .name = name, .mode = 0664, .mtime_s = LAYER_MTIME};
+
+	if (item->kind == TAKEN_FILE)
+		return put_file(carrying, &member, item->path, err);
+	member.size = item->kind == TAKEN_NOTE_TREE ? strlen(NOTE_TREE) : 0;
+	int r = put_header(carrying, &member, err);
+	if (r < 0 || !member.size)
+		return r;
+	r = put(carrying, NOTE_TREE, member.size, err);
+	return r < 0 ? r : put_zeros(carrying, layer_tar_padding(member.size), err);
+}
+
+/* In front of those of a rank: by that name tar finds them. */
+static int put_rank(struct carrying *carrying, const struct item *item, struct err *err)
+{
+	AUTO_FREE char *name = item->prefix_len ? mem_strndup(item->path, item->prefix_len)
+						: mem_strdup(RANK_NONE);
+	const struct layer_tar_member member = {
+		.type = LAYER_TAR_DIR, .name = name, .mode = 0775, .mtime_s = LAYER_MTIME};
+
+	return put_header(carrying, &member, err);
+}
+
+static bool is_same_rank(const struct item *a, const struct item *b)
+{
+	return a->prefix_len == b->prefix_len && memcmp(a->path, b->path, a->prefix_len) == 0;
+}
+
+static int make_tar(
+	struct carrying *carrying, const char *cache, const char *outputs, struct err *err)
+{
+	const struct item *before = NULL;
+	int r = fs_private_dir(cache, err);
+
+	if (r < 0)
+		return r;
+	AUTO_FD int cache_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	carrying->dir_fd = open(outputs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (cache_fd < 0)
+		return fs_error(err, errno, "%s", cache);
+	if (carrying->dir_fd < 0)
+		return errno == ENOENT ? 0 : fs_error(err, errno, "%s", outputs);
+	r = blob_stage_begin(&carrying->stage, cache_fd, err);
+	for (size_t i = 0; r == 0 && i < carrying->items.n; i++) {
+		const struct item *item = &carrying->items.v[i];
+		if (!before || !is_same_rank(before, item))
+			r = put_rank(carrying, item, err);
+		if (r == 0)
+			r = put_item(carrying, item, err);
+		before = item;
+	}
+	if (r == 0)
+		r = put_zeros(carrying, LAYER_TAR_END, err);
+	if (r == 0)
+		blob_stage_end(&carrying->stage, &carrying->content);
+	return r;
+}
+
+/*
+ * The image
+ */
+
+static int push(struct carrying *carrying, struct session *session, struct target *target,
+	const struct run *run, char **ret_ref, struct err *err)
+{
+	static const struct push_options no_options;
+	static const struct push_events no_events;
+	struct submission *submission = &carrying->submission;
+	struct pushing *pushing = &carrying->pushing;
+	const struct pack_added added = {
+		.path = KUBE_CARRIED,
+		.fd = carrying->stage.fd,
+		.content = carrying->content,
+		.snapshot_id = json_get_str(json_get(run->doc, "snapshot"), "id"),
+	};
+
+	*submission =
+		(struct submission){.session = session, .target = target, .begun_ms = clock_ms()};
+	*pushing = (struct pushing){.options = &no_options,
+		.events = &no_events,
+		.submission = submission,
+		.added = &added};
+	int r = session_config(session, &submission->config, err);
+	if (r == 0)
+		r = push_find_registry(pushing, target->name, err);
+	if (r <= 0)
+		return r < 0 ? r
+			     : err_set(err, E_CONFIG, "target %s has no registry", target->name);
+	AUTO_FREE char *base =
+		mem_printf("%s/%s@%s", pushing->to.host, pushing->to.repo, run_image_digest(run));
+	http_prepare();
+	r = pack_init(&submission->pack, session, base, true, err);
+	submission->pack.adds = true;
+	if (r == 0)
+		r = push_to_registry(pushing, err);
+	if (r == 0)
+		*ret_ref = TAKE(pushing->result.ref);
+	pushing->added = NULL;
+	return r;
+}
+
+/*
+ * Which
+ */
+
+/* The newest attempt of which a list was kept; 0: none. */
+static int find_list(struct session *session, const struct run *run, int newest, struct buf *ret)
+{
+	for (; newest > 0; newest--) {
+		buf_done(ret);
+		if (taken_read(&session->dirs, run_id(run), newest, ret) > 0)
+			return newest;
+	}
+	return 0;
+}
+
+static void say(struct session *session, const struct carrying *carrying, int attempt)
+{
+	char size[16];
+
+	if (carrying->bytes < SAY_BYTES || !session->env.say)
+		return;
+	str_size(carrying->bytes, size);
+	AUTO_FREE char *text = mem_printf(
+		"sending %s of attempt %d to the registry, for the next one", size, attempt);
+	session->env.say(session->env.say_ctx, text);
+}
+
+static int carry(struct carrying *carrying, struct session *session, struct target *target,
+	struct run *run, char **ret_ref, struct strv *ret_notes, struct err *err)
+{
+	int newest = run_attempts(run) - run_never_began(run);
+	int attempt = find_list(session, run, newest, &carrying->list);
+	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
+	char size[16];
+
+	if (newest > 0 && attempt < newest)
+		strv_addf(ret_notes,
+			"attempt %d left no files, or its pods ended before they were fetched: the "
+			"program starts %s",
+			newest, attempt ? "with those of an earlier one" : "without them");
+	read_list(carrying);
+	if (carrying->items.n == 0)
+		return 0;
+	int r = make_tar(carrying, session->dirs.cache, outputs, err);
+	if (r < 0 || carrying->files == 0)
+		return r;
+	say(session, carrying, attempt);
+	r = push(carrying, session, target, run, ret_ref, err);
+	if (r < 0)
+		return r;
+	str_size(carrying->bytes, size);
+	strv_addf(ret_notes, "restart carries %zu file%s, %s, of attempt %d", carrying->files,
+		carrying->files == 1 ? "" : "s", size, attempt);
+	return 0;
+}
+
+int carry_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
+	struct strv *ret_notes, struct err *err)
+{
+	AUTO(carrying_done) struct carrying carrying = {.dir_fd = -1, .stage = {.fd = -1}};
+	int r = 0;
+
+	*ret_ref = NULL;
+	if (run_has_storage(session, run))
+		return 0;
+	if (taken_wait_ms(run))
+		r = take_run(session, run, NULL, err);
+	if (r == 0) {
+		buf_init(&carrying.header, 4 * ENTRY_PATH_MAX);
+		carrying.chunk = mem_alloc(1, CHUNK);
+		r = carry(&carrying, session, target, run, ret_ref, ret_notes, err);
+	}
+	if (r == 0)
+		return 0;
+	err_prefix(err, "the files of the attempt before cannot go along");
+	return err_hint(err, "dlrun submit --from %s   # without them", run_id(run));
+}

@@ -1,0 +1,45 @@
+/*
+ * What is asked of a submit, and what it tells while it is under way.
+ */
+#ifndef DLRUN_APP_PREPARE_SUBMIT_OPTIONS_H
+#define DLRUN_APP_PREPARE_SUBMIT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/vec.h"
+#include "core/record/run.h"
+#include "oci/image/image.h"
+#include "oci/registry/uploads.h"
+#include "snap/tree/snapshot.h"
+
+/* What the command line adds to the configuration (options that are keys are set by
+ * config_override before). */
+struct submit_options {
+	const struct strv *command; /* words behind --; empty: from the configuration */
+	const struct strv *env;     /* --env: "K=V" or "K" */
+	const struct strv *secrets; /* --secret: "K" or "K=@FILE" */
+	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
+	const struct strv *ports;                  /* --port */
+	const char *name, *group, *note;
+	const char *from;    /* --from RUN: that exact code and command again */
+	int64_t allow_bytes; /* --allow-size; 0: not given */
+	bool full;
+	bool terminal; /* the command is for a terminal: terminal.h */
+	bool followed; /* its log is read as soon as it has begun */
+};
+
+/* The course of events, for a user interface. Any may be NULL. */
+struct submit_events {
+	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
+	/* Ten times a second while something is uploaded. */
+	void (*progress)(void *ctx, const struct uploads_progress *progress);
+	void (*image)(void *ctx, const struct image *image, int64_t ms);
+	void (*target)(void *ctx, const struct run *run);
+	/* What is done for the program without being asked: one sentence. */
+	void (*notice)(void *ctx, const char *text);
+	void (*warning)(void *ctx, const char *text);
+	void *ctx;
+};
+
+#endif

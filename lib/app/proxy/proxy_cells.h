@@ -1,0 +1,31 @@
+/* What the pages of `dlrun proxy` have in common. */
+#ifndef DLRUN_APP_PROXY_PROXY_CELLS_H
+#define DLRUN_APP_PROXY_PROXY_CELLS_H
+
+#include <stdint.h>
+
+#include "app/proxy/proxy_name.h"
+#include "base/data/json.h"
+#include "base/util/buf.h"
+#include "core/record/run.h"
+
+/* What `ps` shows in the column of that name, "" where nothing is known; the caller frees. */
+char *cell_column(const struct run *run, const char *column, int64_t now_ms);
+/* A value of the record as people write it; NULL is "". The caller frees. */
+char *cell_scalar(const struct json *json);
+/* text as HTML, cut behind CELL_SHOWN bytes. */
+enum { CELL_SHOWN = 120 };
+void cell_short(struct buf *out, const char *text);
+/* <td> with that; class: may be empty. */
+void cell_add(struct buf *out, const char *class, const char *text);
+/* The state in its colour. */
+void cell_state(struct buf *out, const struct run *run, int64_t now_ms);
+/* The URL of what a run has; target: path and query. The caller frees. */
+char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const char *target,
+	const struct proxy_here *here);
+/* Its origin, as a policy names it. The caller frees. */
+char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here);
+/* Links to the ports that the run's user has named. */
+void cell_ports(struct buf *out, const struct run *run, const struct proxy_here *here);
+
+#endif

@@ -1,0 +1,127 @@
+/* What the parts of `dlrun proxy` share (app/proxy/proxy.h). */
+#ifndef DLRUN_APP_PROXY_PROXY_IMPL_H
+#define DLRUN_APP_PROXY_PROXY_IMPL_H
+
+#include "app/forward/carrier.h"
+#include "app/proxy/proxy.h"
+#include "app/proxy/proxy_name.h"
+#include "app/transfer/outputs.h"
+#include "base/loop/loop.h"
+#include "core/record/run.h"
+#include "net/httpd/front.h"
+
+struct place;
+
+struct proxy {
+	struct session *session;
+	const struct proxy_options *options;
+	struct loop *loop;
+	struct front *front;
+	struct proxy_here here;
+	struct place *places;
+	size_t n_places;
+	struct ask *waiting; /* until their runs have been looked at */
+	bool is_pausing;     /* the loop runs only for requests: it may be stopped */
+	struct loop_timer *timer;
+	struct run_list listed; /* the first page */
+	bool listed_cut;
+	int64_t listed_ms;   /* clock_ms(); 0: never */
+	struct ask *working; /* those that wait for a target, for the end */
+	struct left *left;
+};
+
+/* Work that nobody waits for any more. Giving up what a target does may run the loop, so it is not
+ * done from within. First member of what free takes. */
+struct left {
+	struct left *next;
+	struct place *place;
+	void (*free)(struct left *left);
+	bool is_left; /* answers are for nobody */
+};
+/* It is freed from outside of the loop. */
+void leave_work(struct left *left);
+
+/* A port of a rank that requests were carried to: what front's routes lead to. */
+struct place_port {
+	struct place *place;
+	int rank;
+	uint16_t port;
+	struct err fault; /* why the last connection ended, if that was not orderly */
+	struct place_port *next;
+};
+
+/* A run that is held open. */
+struct place {
+	struct proxy *proxy;
+	struct place *next;
+	char id[RUN_ID_SIZE];
+	struct carrier *carrier;
+	size_t users;      /* asks and routes: it stays while there are any */
+	int64_t used_ms;   /* clock_ms() */
+	int64_t looked_ms; /* its state was asked for; 0: never */
+	int64_t ended_ms;  /* it was seen to have ended; 0: not */
+	bool is_removed;   /* there is no such run any more */
+	struct place_port *ports;
+	struct outputs_files files; /* as of files_ms; 0: not known */
+	int64_t files_ms;
+};
+
+/* One request that dlrun itself has to think about. */
+struct ask {
+	struct proxy *proxy;
+	struct front_exchange *exchange;
+	struct proxy_name name;
+	char *target; /* path and query */
+	char *range, *if_none_match, *if_range;
+	bool is_read, is_head, is_connect; /* is_read: GET or HEAD */
+	struct place *place;               /* NULL: the first page */
+	void (*go)(struct ask *ask);
+	struct ask *next, **at; /* in proxy->waiting or working */
+	/* Work for it that goes on, or NULL: given up when the other side leaves. */
+	void *work;
+	void (*stop)(void *work);
+};
+
+/*
+ * Asks (app/proxy/proxy.c)
+ */
+void ask_free(struct ask *ask);
+/* These end it. */
+void ask_answer(
+	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len);
+void ask_refuse(struct ask *ask, int status, const char *what, const char *hint);
+void ask_fail(struct ask *ask, const struct err *err);
+void ask_redirect(struct ask *ask, const char *url);
+/* A page of ours, which shows what comes from that origin, or (NULL) none. */
+void ask_page(struct ask *ask, const struct buf *page, const char *files);
+/* It is worked on, until one of those or ask_free. */
+void ask_work(struct ask *ask, void *work, void (*stop)(void *work));
+
+/*
+ * Runs that are held open (proxy_place.c)
+ */
+/* The one of that name, made when it is not there; E_RUN_NOT_FOUND, ERR_LIMIT. */
+int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err);
+const struct run *place_run(const struct place *place);
+/* Whether its state was asked for not long ago. */
+bool place_is_fresh(const struct place *place);
+/* Ask for the states of these, which may be the same place twice; runs the loop. */
+int places_look(struct proxy *proxy, bool urgent, struct err *err);
+/* End what is carried to runs that have ended, and let go what nobody has used for long (all: at
+ * the end). */
+void places_tidy(struct proxy *proxy, bool all);
+/* Whether looking at what it has written starts a pod there. */
+bool place_is_far(const struct place *place);
+/* Carry the request to the port that its name tells, or say why not. Ends the ask. */
+void place_carry(struct ask *ask);
+
+/*
+ * What a run has written
+ */
+/* The page of one run (proxy_show.c); its files (proxy_send.c). */
+void show_run(struct ask *ask);
+/* The same of its record alone, because its target cannot be used here; ends the ask. */
+void show_record(struct ask *ask, const struct err *fault);
+void send_file(struct ask *ask);
+
+#endif

@@ -1,0 +1,321 @@
+#include "app/proxy/proxy_page.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app/proxy/html.h"
+#include "app/proxy/proxy_cells.h"
+#include "app/proxy/proxy_file.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/ports.h"
+#include "core/record/columns.h"
+#include "core/record/results.h"
+
+enum { URLS_MAX = 16 << 10 };
+
+/*
+ * The record
+ */
+
+static void add_why(struct buf *out, const struct proxy_page_run *page)
+{
+	html_addf(out, "<p>%s</p>\n", page->why);
+	if (*page->why_hint)
+		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", page->why_hint);
+}
+
+static void add_facts(struct buf *out, const struct run *run, int64_t now_ms)
+{
+	static const char *const names[] = {"command", "target", "submitted", "started", "ended",
+		"duration", "attempts", "exit", "group", "tags", "note", "parent", "commit", "cpu",
+		"memory", "gpu", "gpu-memory", "energy"};
+
+	buf_adds(out, "<div class=\"scroll\"><table>\n");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *text = cell_column(run, names[i], now_ms);
+
+		if (*text)
+			html_addf(out, "<tr><th>%s</th><td class=\"wrap\">%s</td></tr>\n", names[i],
+				text);
+	}
+	buf_adds(out, "</table></div>\n");
+}
+
+static void add_params(struct buf *out, const struct run *run)
+{
+	const struct json *params = json_get(run->doc, "params");
+
+	if (!json_first(params))
+		return;
+	buf_adds(out, "<h2>Parameters</h2>\n<div class=\"scroll\"><table>\n");
+	for (const struct json *m = json_first(params); m; m = json_next(m)) {
+		AUTO_FREE char *text = cell_scalar(m);
+		html_addf(
+			out, "<tr><th>%s</th><td class=\"wrap\">%s</td></tr>\n", json_key(m), text);
+	}
+	buf_adds(out, "</table></div>\n");
+}
+
+static void add_metrics(struct buf *out, const struct run *run)
+{
+	const struct json *metrics = json_get(run->doc, "metrics");
+
+	if (!json_first(metrics))
+		return;
+	buf_adds(out, "<h2>Metrics</h2>\n<div class=\"scroll\"><table>\n"
+		      "<tr><th></th><th>last</th><th>step</th></tr>\n");
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		AUTO_FREE char *value = cell_scalar(json_get(m, "value"));
+		AUTO_FREE char *step = cell_scalar(json_get(m, "step"));
+		html_addf(out,
+			"<tr><th>%s</th><td class=\"n\">%s</td><td class=\"n\">%s</td></tr>\n",
+			json_key(m), value, step);
+	}
+	buf_adds(out, "</table></div>\n");
+}
+
+static void add_links(struct buf *out, const struct run *run)
+{
+	for (const struct json *m = json_first(json_get(run->doc, "links")); m; m = json_next(m)) {
+		const char *url = json_str(m);
+
+		if (url && (str_starts(url, "https://") || str_starts(url, "http://")))
+			html_addf(out, "<p><a rel=\"noopener noreferrer\" href=\"%s\">%s</a></p>\n",
+				url, url);
+	}
+}
+
+static void add_ports(struct buf *out, const struct proxy_page_run *page)
+{
+	if (run_state_is_final(run_state(page->run)))
+		return;
+	buf_adds(out, "<h2>Ports</h2>\n<p>");
+	cell_ports(out, page->run, page->here);
+	html_addf(out, "<span class=\"note\">any other: <code>http://PORT.%s.localhost:",
+		run_id(page->run));
+	buf_addf(out, "%u/", page->here->port);
+	proxy_query_add(page->here, out);
+	buf_adds(out, "</code></span></p>\n");
+}
+
+char *proxy_page_ports(const struct run *run, const struct proxy_here *here)
+{
+	AUTO_BUF struct buf urls = {0};
+	struct ports ports;
+
+	ports_from_json(json_get(run->doc, "ports"), &ports);
+	if (!ports.n)
+		return NULL;
+	buf_init(&urls, URLS_MAX);
+	for (size_t i = 0; i < ports.n; i++) {
+		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], "/", here);
+		buf_addf(&urls, "%s%s", i ? "  " : "", url);
+	}
+	return buf_take(&urls);
+}
+
+/*
+ * Output
+ */
+
+static void add_fault(struct buf *out, const struct err *fault)
+{
+	html_addf(out, "<p class=\"note\">%s</p>\n", fault->message);
+}
+
+static void add_log(struct buf *out, const struct proxy_page_run *page)
+{
+	buf_adds(out, "<h2>Output</h2>\n");
+	if (page->log_len) {
+		buf_adds(out, "<pre>");
+		html_log(out, page->log, page->log_len);
+		buf_adds(out, "</pre>\n");
+	}
+	if (err_is_set(page->log_fault))
+		add_fault(out, page->log_fault);
+	else if (!page->log_len)
+		buf_adds(out, "<p class=\"note\">nothing yet</p>\n");
+	html_addf(out, "<p class=\"note\"><code>dlrun logs -f %s</code></p>\n", run_id(page->run));
+}
+
+/*
+ * Files
+ */
+
+struct shown {
+	const struct outputs_file *file;
+	enum proxy_show show;
+};
+struct shown_list VEC_OF(struct shown);
+
+static int compare_newest(const void *a, const void *b)
+{
+	const struct outputs_file *one = ((const struct shown *)a)->file;
+	const struct outputs_file *other = ((const struct shown *)b)->file;
+
+	if (one->mtime_ns != other->mtime_ns)
+		return one->mtime_ns > other->mtime_ns ? -1 : 1;
+	return one < other ? -1 : one > other;
+}
+
+/* Those that are pictures or sounds (or text), the newest first. */
+static void choose(const struct outputs_files *files, bool text, struct shown_list *ret)
+{
+	vec_foreach (struct outputs_file, file, files) {
+		enum proxy_show show = proxy_type_of(file->path)->show;
+
+		if (show == PROXY_SAVED || (show == PROXY_TEXT) != text || !file->size)
+			continue;
+		if (!text || file->size <= PROXY_TEXT_SHOWN)
+			*vec_push(ret) = (struct shown){file, show};
+	}
+	vec_sort(ret, compare_newest);
+	if (ret->n > PROXY_PREVIEWS)
+		ret->n = PROXY_PREVIEWS;
+}
+
+static char *file_url(const struct proxy_page_run *page, const struct outputs_file *file)
+{
+	AUTO_BUF struct buf target = {0};
+
+	buf_init(&target, PROXY_PAGE_MAX);
+	buf_addc(&target, '/');
+	html_path(&target, file->path);
+	return cell_url(page->run, PROXY_FILES, 0, target.data, page->here);
+}
+
+static void add_preview(
+	struct buf *out, const struct proxy_page_run *page, const struct shown *shown)
+{
+	static const char *const markup[] = {
+		[PROXY_IMAGE] = "<a href=\"%s\"><img loading=\"lazy\" alt=\"\" src=\"%s\"></a>",
+		[PROXY_VIDEO] = "<video controls preload=\"metadata\" src=\"%s\"></video>",
+		[PROXY_AUDIO] = "<audio controls preload=\"none\" src=\"%s\"></audio>",
+	};
+	AUTO_FREE char *url = file_url(page, shown->file);
+
+	buf_adds(out, "<figure>");
+	html_addf(out, markup[shown->show], url, url);
+	html_addf(out, "<figcaption>%s</figcaption></figure>\n", shown->file->path);
+}
+
+static void add_previews(struct buf *out, const struct proxy_page_run *page)
+{
+	struct shown_list shown = {0};
+
+	choose(page->files, false, &shown);
+	if (shown.n)
+		buf_adds(out, "<div class=\"shown\">\n");
+	vec_foreach (struct shown, one, &shown)
+		add_preview(out, page, one);
+	if (shown.n)
+		buf_adds(out, "</div>\n");
+	vec_done(&shown);
+}
+
+static void add_texts(struct buf *out, const struct proxy_page_run *page)
+{
+	struct shown_list shown = {0};
+
+	choose(page->files, true, &shown);
+	vec_foreach (struct shown, one, &shown) {
+		AUTO_FREE char *url = file_url(page, one->file);
+		html_addf(out,
+			"<details><summary>%s</summary><iframe sandbox=\"\" loading=\"lazy\" "
+			"referrerpolicy=\"origin\" src=\"%s\"></iframe></details>\n",
+			one->file->path, url);
+	}
+	vec_done(&shown);
+}
+
+static void add_file(
+	struct buf *out, const struct proxy_page_run *page, const struct outputs_file *file)
+{
+	AUTO_FREE char *url = file_url(page, file);
+	char size[16], time[CLOCK_TEXT_SIZE];
+
+	clock_format(file->mtime_ns / 1000000, time);
+	html_addf(out,
+		"<tr><td class=\"wrap\"><a href=\"%s\">%s</a></td><td class=\"n\">%s</td>"
+		"<td>%s</td></tr>\n",
+		url, file->path, str_size(file->size, size), time);
+}
+
+static void add_list(struct buf *out, const struct proxy_page_run *page)
+{
+	size_t n = page->files->n < PROXY_FILES_SHOWN ? page->files->n : PROXY_FILES_SHOWN;
+
+	buf_adds(out, "<div class=\"scroll\"><table>\n");
+	for (size_t i = 0; i < n; i++)
+		add_file(out, page, &page->files->v[i]);
+	buf_adds(out, "</table></div>\n");
+	if (n < page->files->n || page->files_cut)
+		buf_addf(out, "<p class=\"note\">%zu of %s%zu files</p>\n", n,
+			page->files_cut ? "more than " : "", page->files->n);
+}
+
+/* Of storage that is not looked into by itself: as it was at the end. */
+static void add_summary(struct buf *out, const struct proxy_page_run *page)
+{
+	AUTO_JSON struct json *listed =
+		page->files->n ? results_json(page->files, page->files_cut) : NULL;
+	AUTO_STRV struct strv words = {0};
+
+	results_words(listed ? listed : json_get(page->run->doc, RESULTS_MEMBER), &words);
+	for (size_t i = 0; i < words.n; i++)
+		html_addf(out, i ? " &middot; %s" : "<p>%s", words.v[i]);
+	if (words.n)
+		buf_adds(out, "</p>\n");
+}
+
+static void add_files(struct buf *out, const struct proxy_page_run *page)
+{
+	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
+	add_summary(out, page);
+	if (page->files->n && !page->is_far) {
+		add_previews(out, page);
+		add_texts(out, page);
+	}
+	if (page->files->n)
+		add_list(out, page);
+	else if (page->is_far)
+		buf_adds(out,
+			"<p><a href=\"/?files\">look into its storage</a> <span class=\"note\">"
+			"(a pod is started there for moments)</span></p>\n");
+	if (err_is_set(page->files_fault))
+		add_fault(out, page->files_fault);
+	else if (!page->files->n && !page->is_far)
+		buf_adds(out, "<p class=\"note\">none</p>\n");
+	html_addf(out, "<p class=\"note\"><code>dlrun fetch %s</code></p>\n", run_id(page->run));
+}
+
+void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
+{
+	const struct run *run = page->run;
+	bool is_live = !run_state_is_final(run_state(run));
+	int64_t now_ms = clock_wall_ms();
+
+	html_begin(out, run_id(run), is_live && page->is_watched ? PROXY_WATCH_S : 0);
+	buf_adds(out, "<p><a href=\"");
+	proxy_url_add(&(struct proxy_name){.kind = PROXY_INDEX}, page->here, "/", out);
+	buf_adds(out, "\">all runs</a>");
+	if (is_live)
+		buf_adds(out, page->is_watched ? " &middot; <a href=\"/\">keep it as it is</a>"
+					       : " &middot; <a href=\"/?watch\">watch</a>");
+	html_addf(out, "</p>\n<h1>%s ", run_id(run));
+	cell_state(out, run, now_ms);
+	buf_adds(out, "</h1>\n");
+	add_why(out, page);
+	add_links(out, run);
+	add_ports(out, page);
+	add_metrics(out, run);
+	add_params(out, run);
+	add_log(out, page);
+	add_files(out, page);
+	buf_adds(out, "<h2>Record</h2>\n");
+	add_facts(out, run, now_ms);
+	html_end(out);
+}

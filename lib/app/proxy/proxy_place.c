@@ -1,0 +1,384 @@
+#include "app/proxy/proxy_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/lifecycle/why.h"
+#include "app/proxy/proxy_page.h"
+#include "app/runs/refresh.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/store/store.h"
+
+enum {
+	ENDED_FRESH_MS = 1000,
+	LIVE_FRESH_MS = 15 * 1000,
+	LOOK_AGAIN_MS = 5000, /* at those that are in use */
+	IN_USE_MS = 60 * 1000,
+	URGENT_MS = 4000,
+	LATER_MS = 2000,
+	ENDED_GRACE_MS = 5000, /* for what a program had said when it ended */
+	PORTS_KEPT = 1000,     /* of one run, which were asked for */
+	SENTENCE_MAX = 64 << 10,
+};
+
+const struct run *place_run(const struct place *place)
+{
+	return carrier_run(place->carrier);
+}
+
+static enum run_state state_of(const struct place *place)
+{
+	return run_state(place_run(place));
+}
+
+bool place_is_far(const struct place *place)
+{
+	const struct json *target = json_get(place_run(place)->doc, "target");
+
+	return run_state_is_final(state_of(place)) &&
+	       str_eq(json_get_str(target, "kind"), "kubernetes");
+}
+
+static bool is_carried_to(const struct place *place)
+{
+	return state_of(place) == RUN_RUNNING || state_of(place) == RUN_UNKNOWN;
+}
+
+bool place_is_fresh(const struct place *place)
+{
+	int64_t ms = is_carried_to(place) ? LIVE_FRESH_MS : ENDED_FRESH_MS;
+
+	return place->looked_ms && clock_ms() - place->looked_ms < ms;
+}
+
+/*
+ * Opening, letting go
+ */
+
+static void place_free(struct place *place)
+{
+	struct place_port *port;
+
+	if (!place)
+		return;
+	carrier_free(place->carrier);
+	while ((port = place->ports)) {
+		place->ports = port->next;
+		err_done(&port->fault);
+		free(port);
+	}
+	outputs_files_done(&place->files);
+	free(place);
+}
+AUTO_POINTER(struct place, place_free)
+
+static bool is_in_use(const struct place *place)
+{
+	return place->users || carrier_count(place->carrier);
+}
+
+static void remove_place(struct proxy *proxy, struct place **at)
+{
+	struct place *place = *at;
+
+	*at = place->next;
+	proxy->n_places--;
+	place_free(place);
+}
+
+void places_tidy(struct proxy *proxy, bool all)
+{
+	int64_t now_ms = clock_ms();
+
+	for (struct place **at = &proxy->places; *at;) {
+		if ((*at)->ended_ms && now_ms - (*at)->ended_ms >= ENDED_GRACE_MS)
+			carrier_end((*at)->carrier);
+		if (all || (!is_in_use(*at) && now_ms - (*at)->used_ms >= PROXY_IDLE_MS))
+			remove_place(proxy, at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+/* Room for one more: that which was not used for the longest time goes. */
+static int make_room(struct proxy *proxy, struct err *err)
+{
+	struct place **oldest = NULL;
+
+	if (proxy->n_places < PROXY_RUNS_MAX)
+		return 0;
+	for (struct place **at = &proxy->places; *at; at = &(*at)->next)
+		if (!is_in_use(*at) && (!oldest || (*at)->used_ms < (*oldest)->used_ms))
+			oldest = at;
+	if (!oldest)
+		return err_set(err, E_DATA_LIMIT,
+			"%d runs are in use at the same time: no more can be", PROXY_RUNS_MAX);
+	remove_place(proxy, oldest);
+	return 0;
+}
+
+/* Which run it is that loses and finds its connection. */
+static void on_notice(void *ctx, const char *text)
+{
+	const struct place *place = ctx;
+	const struct proxy_options *options = place->proxy->options;
+	AUTO_FREE char *line = mem_printf("%s: %s", place->id, text);
+
+	options->notice(options->ctx, line);
+}
+
+static int place_new(struct proxy *proxy, struct run *run, struct place **ret, struct err *err)
+{
+	AUTO(place_free_auto) struct place *place = mem_alloc(1, sizeof(*place));
+	const struct carrier_options options = {
+		.session = proxy->session, .run = run, .notice = on_notice, .ctx = place};
+
+	place->proxy = proxy;
+	memcpy(place->id, run_id(run), strnlen(run_id(run), sizeof(place->id) - 1));
+	int r = carrier_open(&options, &place->carrier, err);
+	if (r < 0)
+		return r;
+	place->next = proxy->places;
+	proxy->places = place;
+	proxy->n_places++;
+	*ret = TAKE(place);
+	return 0;
+}
+
+static struct place *find_place(struct proxy *proxy, const char *id)
+{
+	for (struct place *place = proxy->places; place; place = place->next)
+		if (str_eq(place->id, id) && !place->is_removed)
+			return place;
+	return NULL;
+}
+
+int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err)
+{
+	struct place *place = find_place(proxy, run);
+	AUTO_RUN struct run *found = NULL;
+	struct store *store;
+	int r = 0;
+
+	if (!place) {
+		r = session_store(proxy->session, &store, err);
+		if (r == 0)
+			r = store_resolve(store, run, &found, err);
+		if (r < 0)
+			return r;
+		place = find_place(proxy, run_id(found));
+	}
+	if (!place) {
+		r = make_room(proxy, err);
+		if (r == 0)
+			r = place_new(proxy, found, &place, err);
+		if (r < 0)
+			return r;
+		carrier_take(place->carrier, TAKE(found));
+	}
+	place->used_ms = clock_ms();
+	*ret = place;
+	return 0;
+}
+
+/*
+ * Looking
+ */
+
+static bool is_waited_for(const struct proxy *proxy, const struct place *place)
+{
+	for (const struct ask *ask = proxy->waiting; ask; ask = ask->next)
+		if (ask->place == place)
+			return true;
+	return false;
+}
+
+static bool is_due(const struct proxy *proxy, const struct place *place, bool urgent)
+{
+	int64_t now_ms = clock_ms();
+
+	if (place->is_removed)
+		return false;
+	if (urgent)
+		return is_waited_for(proxy, place) && !place_is_fresh(place);
+	return !run_state_is_final(state_of(place)) && now_ms - place->looked_ms >= LOOK_AGAIN_MS &&
+	       (is_in_use(place) || now_ms - place->used_ms < IN_USE_MS);
+}
+
+/* The row as it is now; NULL: it is gone, or cannot be read. */
+static struct run *read_row(struct store *store, struct place *place)
+{
+	AUTO_ERR struct err fault = {0};
+	struct run *run = NULL;
+
+	if (store_get(store, place->id, &run, &fault) < 0 && fault.id == E_RUN_NOT_FOUND)
+		place->is_removed = true;
+	return run;
+}
+
+struct place_list VEC_OF(struct place *);
+
+/* Runs, and which of those that are held open they are. */
+struct look {
+	struct run_list runs;
+	struct place_list places;
+};
+
+static void look_done(struct look *look)
+{
+	run_list_done(&look->runs);
+	vec_foreach (struct place *, place, &look->places)
+		(*place)->users--;
+	vec_done(&look->places);
+}
+
+static void take_runs(struct look *look)
+{
+	for (size_t i = 0; i < look->places.n; i++) {
+		struct place *place = look->places.v[i];
+
+		place->looked_ms = clock_ms();
+		carrier_take(place->carrier, TAKE(look->runs.v[i]));
+		if (!run_state_is_final(state_of(place)))
+			place->ended_ms = 0;
+		else if (!place->ended_ms)
+			place->ended_ms = place->looked_ms;
+	}
+	look->runs.n = 0;
+}
+
+int places_look(struct proxy *proxy, bool urgent, struct err *err)
+{
+	AUTO(look_done) struct look look = {0};
+	struct store *store;
+
+	int r = session_store(proxy->session, &store, err);
+	for (struct place *place = proxy->places; r == 0 && place; place = place->next) {
+		struct run *run = NULL;
+
+		if (is_due(proxy, place, urgent)) {
+			run = read_row(store, place);
+			place->looked_ms = clock_ms();
+		}
+		if (!run)
+			continue;
+		*vec_push(&look.runs) = run;
+		*vec_push(&look.places) = place;
+		place->users++;
+	}
+	if (r < 0 || !look.runs.n)
+		return r;
+	r = runs_refresh(proxy->session, &look.runs, urgent ? URGENT_MS : LATER_MS, err);
+	if (r == 0)
+		take_runs(&look);
+	return r;
+}
+
+/*
+ * Carrying
+ */
+
+static void on_carried(void *ctx, int status, struct err *fault)
+{
+	struct place_port *port = ctx;
+
+	err_clear(&port->fault);
+	if (status < 0)
+		err_move(&port->fault, fault);
+}
+
+static int on_connect(void *ctx, int fd, struct err *err)
+{
+	struct place_port *port = ctx;
+
+	err_clear(&port->fault);
+	return carrier_carry(
+		port->place->carrier, port->rank, port->port, fd, on_carried, port, err);
+}
+
+static void on_why(void *ctx, char **ret_what, char **ret_hint)
+{
+	const struct place_port *port = ctx;
+	const struct place *place = port->place;
+	AUTO_FREE char *urls = proxy_page_ports(place_run(place), &place->proxy->here);
+
+	*ret_what = mem_printf("port %u of %s: %s", port->port, place->id,
+		err_is_set(&port->fault) ? port->fault.message
+					 : "the program ended the connection without an answer");
+	*ret_hint = urls ? mem_printf("its ports, as it was submitted: %s", urls)
+			 : mem_printf("dlrun logs %s", place->id);
+}
+
+static void on_released(void *ctx)
+{
+	const struct place_port *port = ctx;
+
+	port->place->users--;
+	port->place->used_ms = clock_ms();
+}
+
+static struct place_port *port_of(struct place *place, int rank, uint16_t port)
+{
+	struct place_port *found;
+	size_t n = 0;
+
+	for (found = place->ports; found; found = found->next, n++)
+		if (found->rank == rank && found->port == port)
+			return found;
+	if (n >= PORTS_KEPT)
+		return NULL;
+	found = mem_alloc(1, sizeof(*found));
+	*found = (struct place_port){
+		.place = place, .rank = rank, .port = port, .next = place->ports};
+	place->ports = found;
+	return found;
+}
+
+/* Nobody is there who could answer: the sentence of `dlrun why`. */
+static void refuse_state(struct ask *ask)
+{
+	AUTO_BUF struct buf sentence = {0}, hint = {0};
+
+	buf_init(&sentence, SENTENCE_MAX);
+	buf_init(&hint, SENTENCE_MAX);
+	run_why(place_run(ask->place), &sentence, &hint);
+	ask_refuse(ask, 503, sentence.data, hint.len ? hint.data : NULL);
+}
+
+void place_carry(struct ask *ask)
+{
+	struct place *place = ask->place;
+	AUTO_ERR struct err fault = {0};
+
+	if (!is_carried_to(place) || !run_handle(place_run(place))) {
+		refuse_state(ask);
+		return;
+	}
+	int r = carrier_check(place->carrier, &fault);
+	if (r == 0)
+		r = carrier_check_rank(place_run(place), ask->name.rank, &fault);
+	if (r < 0) {
+		ask_fail(ask, &fault);
+		return;
+	}
+	struct place_port *port = port_of(place, ask->name.rank, ask->name.port);
+	if (!port) {
+		ask_refuse(ask, 503, "too many ports of this run were asked for", NULL);
+		return;
+	}
+	AUTO_FREE char *key = mem_printf(
+		"%s/%d/%d/%u", place->id, run_attempts(place_run(place)), port->rank, port->port);
+	AUTO_FREE char *host = mem_printf("localhost:%u", port->port);
+	const struct front_route route = {.key = key,
+		.connect = on_connect,
+		.why = on_why,
+		.free = on_released,
+		.ctx = port,
+		.host = host};
+	struct front_exchange *exchange = ask->exchange;
+	place->users++;
+	ask_free(ask);
+	front_carry(exchange, &route);
+}

@@ -1,0 +1,26 @@
+/*
+ * Runs that this machine has no record of: read from the place where they are, by TARGET:ID, and
+ * shown, followed and fetched without one. Their records have the member "adopted" {user, own}.
+ */
+#ifndef DLRUN_APP_RUNS_ADOPT_H
+#define DLRUN_APP_RUNS_ADOPT_H
+
+#include <stdbool.h>
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+
+/* Whether text is of the form TARGET:ID. */
+bool adopt_is_place(const char *text);
+/* The run TARGET:ID: the record here if it is of that target, else as the target tells, not
+ * refreshed. E_TARGET, E_RUN_NOT_FOUND, E_TARGET_UNSUPPORTED, or why the place cannot be asked.
+ * Blocks. */
+int adopt_find(struct session *session, const char *text, struct run **ret, struct err *err);
+/* To change a run: one that has no record here gets it if it is this user's own, so that it is as
+ * any other; E_RUN_OTHER if not. */
+int adopt_own(struct session *session, struct run *run, struct err *err);
+/* Records for all runs of this user that are at a target, and have none here. */
+int adopt_all(struct session *session, const char *target, struct err *err);
+
+#endif

@@ -1,0 +1,396 @@
+#include "app/runs/refresh.h"
+
+#include <stdlib.h>
+
+#include "app/runs/adopt.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/finish.h"
+#include "core/record/observed.h"
+#include "core/record/taken.h"
+#include "core/store/store.h"
+#include "targets/targets.h"
+
+/*
+ * Asking targets for the state of runs, all at once, and mending what the store says of them.
+ */
+
+/* A login may take its time, and who asks about one run waits for what is true now. */
+enum { FIND_MS = 8000 };
+
+struct refresh;
+
+/* One question in flight. */
+struct ask {
+	struct target_call call;
+	struct refresh *refresh;
+	struct run *run;
+	struct target_status status;
+	struct err err;
+	int result;
+	bool went_on; /* attempts were added that the target began by itself */
+};
+
+/* A target, and a run that lives there. */
+struct known_target {
+	struct target *target;
+	const struct run *run;
+};
+struct target_list VEC_OF(struct known_target);
+
+struct refresh {
+	struct session *session;
+	struct target_list targets;
+	struct ask *asks;
+	size_t n_asks, n_open;
+	struct run_list changed;
+	char machine[OS_ID_SIZE];
+};
+
+static void refresh_done(struct refresh *refresh)
+{
+	for (size_t i = 0; i < refresh->n_asks; i++) {
+		target_call_cancel(&refresh->asks[i].call);
+		target_status_done(&refresh->asks[i].status);
+		err_done(&refresh->asks[i].err);
+	}
+	free(refresh->asks);
+	vec_foreach (struct known_target, known, &refresh->targets)
+		target_free(known->target);
+	vec_done(&refresh->targets);
+	vec_done(&refresh->changed);
+}
+
+/* A name may have stood for other places at other times. */
+static bool is_same_target(const struct run *a, const struct run *b)
+{
+	static const char *const members[] = {"kind", "name", "context", "namespace", "dir"};
+	const struct json *one = json_get(a->doc, "target"), *other = json_get(b->doc, "target");
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		if (!str_eq(json_get_str(one, members[i]), json_get_str(other, members[i])))
+			return false;
+	return true;
+}
+
+static int get_target(
+	struct refresh *refresh, const struct run *run, struct target **ret, struct err *err)
+{
+	struct target *target;
+
+	vec_foreach (struct known_target, known, &refresh->targets) {
+		if (is_same_target(known->run, run)) {
+			*ret = known->target;
+			return 0;
+		}
+	}
+	int r = target_open_run(refresh->session, run, &target, err);
+	if (r < 0)
+		return r;
+	*vec_push(&refresh->targets) = (struct known_target){target, run};
+	*ret = target;
+	return 0;
+}
+
+/*
+ * What the answers say
+ */
+
+/* Not a step of the run: the record keeps what was last known, only this command shows it. */
+static void set_unknown(struct run *run, const char *why)
+{
+	json_set_str(run->doc, "last_state", run_state_name(run_state(run)));
+	json_set_str(run->doc, "text", why);
+	json_set_str(run->doc, "state", run_state_name(RUN_UNKNOWN));
+}
+
+static void set_end(struct run *run, const struct target_status *status)
+{
+	run_set_attempt_exit(run, &status->exit, status->started_ms, status->ended_ms);
+	run_set_exit(run, &status->exit);
+}
+
+static bool set_started(struct run *run, int64_t started_ms)
+{
+	struct json *times = json_sub(run->doc, "times");
+
+	if (started_ms <= 0 || json_get_str(times, "started"))
+		return false;
+	run_set_time(times, "started", started_ms);
+	return true;
+}
+
+/* Its text with what goes along; whether that is another one now. */
+static bool set_reason(struct run *run, const struct target_status *status)
+{
+	if (status->ranks)
+		json_set(run->doc, "ranks", json_clone(status->ranks));
+	if (str_eq(json_get_str(run->doc, "text"), status->text))
+		return false;
+	json_set_str(run->doc, "text", status->text);
+	json_remove(run->doc, "hint");
+	json_remove(run->doc, "evidence");
+	if (status->hint)
+		json_set_str(run->doc, "hint", status->hint);
+	if (status->evidence)
+		json_set(run->doc, "evidence", json_clone(status->evidence));
+	return true;
+}
+
+/* Whether the record had to change. */
+static bool apply(struct run *run, const struct target_status *status)
+{
+	enum run_state before = run_state(run);
+	bool changed = set_started(run, status->started_ms);
+
+	observed_merge(status->observed, run->doc);
+	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
+		json_set_bool(run->doc, "cancelling", status->cancelling);
+		changed = true;
+	}
+	changed |= set_reason(run, status);
+	if (status->state == before || !run_state_may_follow(before, status->state))
+		return changed;
+	run_set_state(run, status->state);
+	if (run_state_is_final(status->state))
+		set_end(run, status);
+	if (run_state_is_final(status->state) && status->results_until_ms)
+		run_set_time(run->doc, TAKEN_UNTIL, status->results_until_ms);
+	return true;
+}
+
+/* Whether the record had to change. */
+static bool take_status(struct ask *ask)
+{
+	bool changed = apply(ask->run, &ask->status);
+
+	json_free(ask->run->seen);
+	ask->run->seen = TAKE(ask->status.observed);
+	return changed || ask->went_on;
+}
+
+/* Of one that has ended: its results may not wait any more. */
+static bool take_loss(struct ask *ask)
+{
+	const struct target_status *status = &ask->status;
+
+	if (ask->result < 0 || status->results_until_ms || !status->results_lost)
+		return false;
+	json_remove(ask->run->doc, TAKEN_UNTIL);
+	json_set_str(ask->run->doc, TAKEN_LOST, status->results_lost);
+	return true;
+}
+
+static void take_answer(struct refresh *refresh, struct ask *ask)
+{
+	bool merged = finish_merge(&refresh->session->dirs, ask->run);
+
+	if (run_state_is_final(run_state(ask->run))) {
+		if (take_loss(ask))
+			*vec_push(&refresh->changed) = ask->run;
+	} else if (ask->result < 0)
+		set_unknown(ask->run, ask->err.message);
+	else if (ask->status.state == RUN_UNKNOWN)
+		set_unknown(ask->run, ask->status.text);
+	else if (take_status(ask) || merged)
+		*vec_push(&refresh->changed) = ask->run;
+}
+
+/*
+ * Asking
+ */
+
+static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms);
+
+/* The target began another attempt after this one, maybe long ago, and may have begun more. */
+static void ask_next(struct ask *ask)
+{
+	AUTO(target_status_done) struct target_status status = ask->status;
+
+	ask->status = (struct target_status){0};
+	observed_merge(status.observed, ask->run->doc);
+	set_started(ask->run, status.started_ms);
+	set_end(ask->run, &status);
+	run_add_attempt(ask->run, status.next_handle);
+	run_set_state(ask->run, RUN_QUEUED);
+	ask->went_on = true;
+	start_ask(ask->refresh, ask, ask->call.deadline_ms);
+}
+
+static void on_done(struct target_call *call, int status, struct err *err)
+{
+	struct ask *ask = (struct ask *)call;
+
+	ask->result = status;
+	ask->refresh->n_open--;
+	if (status < 0)
+		err_move(&ask->err, err);
+	else if (ask->status.next_handle)
+		ask_next(ask);
+	if (ask->refresh->n_open == 0)
+		loop_stop(session_loop(ask->refresh->session));
+}
+
+static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms)
+{
+	struct target *target;
+
+	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = on_done};
+	int r = get_target(refresh, ask->run, &target, &ask->err);
+	if (r == 0)
+		r = target->ops->state(
+			target, run_handle(ask->run), &ask->status, &ask->call, &ask->err);
+	ask->result = r;
+	if (r == 0)
+		refresh->n_open++;
+}
+
+/* A row that no target has heard of: its submit is at work, or was killed. */
+static void judge_unsubmitted(struct refresh *refresh, struct run *run)
+{
+	const char *machine = json_get_str(json_get(run->doc, "origin"), "machine");
+	AUTO_FREE char *dir = dirs_run(&refresh->session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	struct target_status status = {0};
+
+	if (*refresh->machine && machine && !str_eq(machine, refresh->machine)) {
+		set_unknown(run, "it is being submitted on another machine");
+		return;
+	}
+	if (fs_is_locked(lock))
+		return;
+	attempt_set_end(&status, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
+		"dlrun was stopped before the run had begun");
+	status.ended_ms = clock_wall_ms();
+	if (apply(run, &status))
+		*vec_push(&refresh->changed) = run;
+	target_status_done(&status);
+}
+
+static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
+{
+	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
+	vec_foreach (struct run *, run, runs) {
+		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
+			continue;
+		if (!run_handle(*run)) {
+			judge_unsubmitted(refresh, *run);
+			continue;
+		}
+		struct ask *ask = &refresh->asks[refresh->n_asks++];
+		*ask = (struct ask){.refresh = refresh, .run = *run};
+		start_ask(refresh, ask, deadline_ms);
+	}
+}
+
+static int on_deadline(void *ctx, struct err *err)
+{
+	struct refresh *refresh = ctx;
+
+	(void)err;
+	loop_stop(session_loop(refresh->session));
+	return 0;
+}
+
+static int wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err *err)
+{
+	struct loop *loop = session_loop(refresh->session);
+	struct loop_timer *timer;
+	int r;
+
+	if (refresh->n_open == 0)
+		return 0;
+	timer = loop_add_timer(loop, deadline_ms, on_deadline, refresh);
+	r = loop_run(loop, err);
+	loop_remove_timer(loop, timer);
+	return r;
+}
+
+/* Calls that are still in flight have not answered in time. */
+static void take_answers(struct refresh *refresh)
+{
+	for (size_t i = 0; i < refresh->n_asks; i++) {
+		struct ask *ask = &refresh->asks[i];
+
+		if (ask->call.private)
+			ask->result = err_set(&ask->err, E_TARGET_SILENT,
+				"target %s did not answer in time", run_target(ask->run));
+		take_answer(refresh, ask);
+	}
+}
+
+/* Its submit may have written its last words after we had looked for them, and before the end was
+ * known to the store: then it leaves them to us. */
+static int write_late(struct refresh *refresh, struct store *store, struct err *err)
+{
+	struct run_list late = {0};
+
+	vec_foreach (struct run *, run, &refresh->changed)
+		if (run_state_is_final(run_state(*run)) &&
+			finish_merge(&refresh->session->dirs, *run))
+			*vec_push(&late) = *run;
+	int r = store_update_all(store, &late, err);
+	vec_done(&late);
+	return r;
+}
+
+/* A state that cannot be written down now is true all the same, and asked for again the next
+ * time. */
+static int write_changes(struct refresh *refresh, struct err *err)
+{
+	AUTO_ERR struct err failure = {0};
+	struct store *store;
+
+	int r = session_store(refresh->session, &store, err);
+	if (r < 0)
+		return r;
+	if (store_update_all(store, &refresh->changed, &failure) == 0 &&
+		write_late(refresh, store, &failure) == 0)
+		return 0;
+	if (failure.id != E_IO_FULL && failure.id != E_IO_PERMISSION)
+		return err_move(err, &failure);
+	log_note("%s", failure.message);
+	return 0;
+}
+
+int runs_refresh(
+	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err)
+{
+	AUTO(refresh_done) struct refresh refresh = {.session = session};
+	int64_t deadline_ms = clock_ms() + timeout_ms;
+
+	if (!os_machine_id(refresh.machine))
+		refresh.machine[0] = '\0';
+	ask_all(&refresh, runs, deadline_ms);
+	int r = wait_answers(&refresh, deadline_ms, err);
+	if (r < 0)
+		return r;
+	take_answers(&refresh);
+	return refresh.changed.n == 0 ? 0 : write_changes(&refresh, err);
+}
+
+int runs_find(struct session *session, const char *text, struct run **ret, struct err *err)
+{
+	AUTO_RUN struct run *run = NULL;
+	struct run_list one = {.n = 1, .cap = 1};
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0 && adopt_is_place(text))
+		r = adopt_find(session, text, &run, err);
+	else if (r == 0)
+		r = store_resolve(store, text, &run, err);
+	if (r < 0)
+		return r;
+	one.v = &run;
+	r = runs_refresh(session, &one, FIND_MS, err);
+	if (r < 0)
+		return r;
+	*ret = TAKE(run);
+	return 0;
+}

@@ -1,0 +1,540 @@
+#include "app/tensorboard/tensorboard.h"
+
+#include <stdlib.h>
+
+#include "app/runs/refresh.h"
+#include "app/tensorboard/tensorboard_dir.h"
+#include "app/tensorboard/tensorboard_find.h"
+#include "app/tensorboard/tensorboard_front.h"
+#include "app/tensorboard/tensorboard_local.h"
+#include "app/tensorboard/tensorboard_remote.h"
+#include "app/transfer/mirror_files.h"
+#include "base/data/json.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum {
+	TURN_MS = 100,
+	FIRST_TURN_MS = 1000,
+	FIRST_SOME_MS = 10 * 1000, /* for the first look at all runs, if some have files */
+	FIRST_MS = 60 * 1000,
+	ANSWER_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
+	WAIT_SAID_MS = 3000,    /* before it is said that TensorBoard takes its time */
+};
+
+/* What was said of a run. */
+struct seen {
+	bool linked, waits, over, faulty, cut;
+	int64_t linked_ms; /* grown_ms of then */
+};
+
+struct view {
+	struct session *session;
+	const struct run_list *runs;
+	struct tensorboard_options options;
+	struct loop *loop;
+	char secret[TENSORBOARD_SECRET_SIZE];
+	struct tensorboard_dir dir;
+	struct tensorboard_program program;
+	struct mirror *mirror;
+	struct seen *seen;
+	struct tensorboard_local *local;
+	struct tensorboard_remote *remote;
+	struct run *run_now; /* as it was when it had begun; or NULL */
+	struct tensorboard_front *front;
+	struct loop_timer *timer;
+};
+
+static void view_done(struct view *view)
+{
+	tensorboard_front_free(view->front);
+	tensorboard_local_free(view->local);
+	tensorboard_remote_free(view->remote);
+	run_free(view->run_now);
+	mirror_free(view->mirror);
+	tensorboard_program_done(&view->program);
+	tensorboard_dir_done(&view->dir);
+	free(view->seen);
+}
+
+static void say(const struct view *view, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void say(const struct view *view, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	if (view->options.notice)
+		view->options.notice(view->options.ctx, text);
+}
+
+static const char *id_of(const struct view *view, size_t i)
+{
+	return run_id(view->runs->v[i]);
+}
+
+/*
+ * Waiting
+ */
+
+static int turn_over(void *ctx, struct err *err)
+{
+	struct view *view = ctx;
+
+	(void)err;
+	view->timer = NULL;
+	loop_stop(view->loop);
+	return 0;
+}
+
+static int check_interrupt(const struct view *view, struct err *err)
+{
+	const volatile int *interrupted = view->options.interrupted;
+
+	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
+}
+
+/* Lets the loop run for a moment. */
+static int turn(struct view *view, struct err *err)
+{
+	view->timer = loop_add_timer(view->loop, clock_ms() + TURN_MS, turn_over, view);
+	int r = loop_run(view->loop, err);
+	loop_remove_timer(view->loop, TAKE(view->timer));
+	return r < 0 ? r : check_interrupt(view, err);
+}
+
+/*
+ * Event files
+ */
+
+static bool has_any(const struct mirror_state *state)
+{
+	return state->files || state->plugin_files;
+}
+
+/* Each run that has files appears below its id. */
+static int link_runs(struct view *view, struct err *err)
+{
+	for (size_t i = 0; i < view->runs->n; i++) {
+		struct mirror_state state;
+
+		mirror_get(view->mirror, i, &state);
+		if (!has_any(&state) ||
+			(view->seen[i].linked && view->seen[i].linked_ms == state.grown_ms))
+			continue;
+		int r = tensorboard_dir_link(
+			&view->dir, id_of(view, i), state.dir, state.source, err);
+		if (r < 0)
+			return r;
+		view->seen[i].linked = true;
+		view->seen[i].linked_ms = state.grown_ms;
+	}
+	return 0;
+}
+
+static bool has_files(const struct view *view)
+{
+	for (size_t i = 0; i < view->runs->n; i++)
+		if (view->seen[i].linked)
+			return true;
+	return false;
+}
+
+/* Whether more of it may come. */
+static bool may_grow(const struct view *view, size_t i, const struct mirror_state *state)
+{
+	bool has_ended = run_state_is_final(run_state(view->runs->v[i]));
+
+	return !state->is_over && !(has_ended && err_is_set(state->fault));
+}
+
+static bool nothing_can_come(const struct view *view, const struct err **ret_fault)
+{
+	*ret_fault = NULL;
+	for (size_t i = 0; i < view->runs->n; i++) {
+		struct mirror_state state;
+
+		mirror_get(view->mirror, i, &state);
+		if (has_any(&state) || may_grow(view, i, &state))
+			return false;
+		if (!*ret_fault && err_is_set(state.fault))
+			*ret_fault = state.fault;
+	}
+	return true;
+}
+
+static int fail_empty(const struct view *view, struct err *err)
+{
+	const struct run *run = view->runs->v[0];
+
+	if (view->runs->n == 1)
+		err_set(err, E_TENSORBOARD_EMPTY, "%s has written no event files", run_id(run));
+	else
+		err_set(err, E_TENSORBOARD_EMPTY, "none of %zu runs has written event files",
+			view->runs->n);
+	err_evidence(err, "looked for *tfevents* in all results: what is in $DLRUN_OUTPUT_DIR, and "
+			  "what was written to the tree");
+	return err_hint(err, "dlrun fetch --list %s   # what it has written", run_id(run));
+}
+
+static void say_fault(struct view *view, size_t i, const struct mirror_state *state)
+{
+	struct seen *seen = &view->seen[i];
+	bool faulty = err_is_set(state->fault);
+
+	if (faulty && !seen->faulty)
+		say(view, "%s: %s%s", id_of(view, i), state->fault->message,
+			may_grow(view, i, state) ? "; trying again" : "");
+	else if (!faulty && seen->faulty)
+		say(view, "%s can be read again", id_of(view, i));
+	seen->faulty = faulty;
+}
+
+/* Of one that had ended before nothing has to be said. */
+static void say_end(struct view *view, size_t i, const struct mirror_state *state)
+{
+	struct seen *seen = &view->seen[i];
+
+	if (!state->is_over || seen->over)
+		return;
+	seen->over = true;
+	if (!has_any(state))
+		say(view, "%s has ended without event files", id_of(view, i));
+	else if (!run_state_is_final(run_state(view->runs->v[i])))
+		say(view, "%s has ended; all of its event files are here", id_of(view, i));
+}
+
+static void say_left_out(struct view *view, size_t i, const struct mirror_state *state)
+{
+	struct seen *seen = &view->seen[i];
+	char size[16];
+
+	if (!state->n_left_out || seen->cut)
+		return;
+	seen->cut = true;
+	AUTO_FREE char *shown = str_shown(state->left_out);
+	say(view,
+		"%s: %zu files that plugins read are not copied, the first %s: they are over %d "
+		"files or %s",
+		id_of(view, i), state->n_left_out, shown, MIRROR_PLUGIN_FILES_MAX,
+		str_size(MIRROR_PLUGIN_BYTES_MAX, size));
+}
+
+static void say_run(struct view *view, size_t i)
+{
+	struct seen *seen = &view->seen[i];
+	struct mirror_state state;
+
+	mirror_get(view->mirror, i, &state);
+	say_fault(view, i, &state);
+	say_end(view, i, &state);
+	say_left_out(view, i, &state);
+	if (has_any(&state) || state.is_over || seen->faulty || seen->waits || state.looks == 0)
+		return;
+	say(view, "%s has no event files yet; they appear once it writes some", id_of(view, i));
+	seen->waits = true;
+}
+
+static int look_at_runs(struct view *view, struct err *err)
+{
+	for (size_t i = 0; i < view->runs->n; i++)
+		say_run(view, i);
+	return link_runs(view, err);
+}
+
+static void tell_mirrored(const struct view *view)
+{
+	struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
+
+	for (size_t i = 0; i < view->runs->n; i++)
+		mirror_get(view->mirror, i, &states[i]);
+	view->options.mirrored(view->options.ctx, states, view->runs->n);
+	free(states);
+}
+
+/* Until one run has event files. */
+static int wait_for_files(struct view *view, struct err *err)
+{
+	const struct err *fault;
+
+	for (;;) {
+		int r = link_runs(view, err);
+		if (r < 0 || has_files(view))
+			return r;
+		if (nothing_can_come(view, &fault))
+			return fault ? err_copy(err, fault) : fail_empty(view, err);
+		r = look_at_runs(view, err);
+		if (r == 0)
+			r = turn(view, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+static size_t count_unseen(const struct view *view)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < view->runs->n; i++) {
+		struct mirror_state state;
+
+		mirror_get(view->mirror, i, &state);
+		n += state.looks == 0 && !state.is_over && !err_is_set(state.fault);
+	}
+	return n;
+}
+
+/* Those that do not answer for long come later, if there are others. */
+static int look_first(struct view *view, struct err *err)
+{
+	int64_t begin_ms = clock_ms(), ms = 0, before_ms;
+	bool said = false;
+	int r;
+
+	do {
+		if (ms >= WAIT_SAID_MS && !said) {
+			say(view, "looking for event files of %zu %s", count_unseen(view),
+				count_unseen(view) == 1 ? "run" : "runs");
+			said = true;
+		}
+		before_ms = ms;
+		r = mirror_first(view->mirror, FIRST_TURN_MS, view->options.interrupted, err);
+		if (r == 0)
+			r = link_runs(view, err);
+		ms = clock_ms() - begin_ms;
+		/* It comes back early when all were looked at. */
+	} while (r == 0 && ms - before_ms >= FIRST_TURN_MS &&
+		 ms < (has_files(view) ? FIRST_SOME_MS : FIRST_MS));
+	if (r == 0)
+		r = wait_for_files(view, err);
+	if (r == 0)
+		tell_mirrored(view);
+	return r;
+}
+
+static int open_mirror(struct view *view, struct err *err)
+{
+	const struct mirror_options options = {.scalars_only = view->options.scalars_only};
+	size_t index;
+
+	int r = mirror_open(view->session, &options, &view->mirror, err);
+	for (size_t i = 0; r == 0 && i < view->runs->n; i++)
+		r = mirror_add(view->mirror, view->runs->v[i], &index, err);
+	return r;
+}
+
+/*
+ * TensorBoard
+ */
+
+static int find_program(struct view *view, struct err *err)
+{
+	const struct tree_place *place = NULL;
+
+	(void)session_place(view->session, &place, NULL);
+	const struct tensorboard_places places = {.env = view->session->env.env,
+		.tree = place ? place->root : NULL,
+		.home = view->session->dirs.home,
+		.plot = id_of(view, 0)};
+	return tensorboard_find(&places, &view->program, err);
+}
+
+static int start_local(struct view *view, struct err *err)
+{
+	const struct tensorboard_local_options options = {.loop = view->loop,
+		.program = &view->program,
+		.env = view->session->env.env,
+		.logdir = view->dir.runs,
+		.prefix = view->secret,
+		.scratch = view->dir.scratch,
+		.plot = id_of(view, 0)};
+
+	return tensorboard_local_start(&options, &view->local, err);
+}
+
+static int look_at_tensorboard(struct view *view, struct err *err)
+{
+	return view->remote ? tensorboard_remote_look(view->remote, err)
+			    : tensorboard_local_look(view->local, err);
+}
+
+static int fail_slow(const struct view *view, struct err *err)
+{
+	char time[32];
+
+	err_set(err, E_TENSORBOARD_START, "TensorBoard did not answer within %s",
+		duration_text(ANSWER_MS, time));
+	if (view->program.path)
+		err_evidence(err, "from %s", view->program.path);
+	return err_hint(err, "dlrun tensorboard -v %s   # shows its messages", id_of(view, 0));
+}
+
+static int wait_for_answer(struct view *view, struct err *err)
+{
+	int64_t begin_ms = clock_ms();
+	bool said = false;
+	int r;
+
+	while ((r = look_at_tensorboard(view, err)) == 0) {
+		int64_t ms = clock_ms() - begin_ms;
+
+		if (ms > ANSWER_MS)
+			return fail_slow(view, err);
+		if (ms > WAIT_SAID_MS && !said) {
+			say(view, "waiting for TensorBoard to answer");
+			said = true;
+		}
+		r = turn(view, err);
+		if (r < 0)
+			break;
+	}
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Serving
+ */
+
+static int open_front(struct view *view, struct err *err)
+{
+	struct tensorboard_link link;
+	AUTO_ERR struct err fault = {0};
+
+	if (view->remote)
+		tensorboard_remote_link(view->remote, &link);
+	else
+		tensorboard_local_link(view->local, &link);
+	const struct tensorboard_front_options options = {.loop = view->loop,
+		.port = view->options.port,
+		.link = &link,
+		.secret = view->secret,
+		.strip = view->remote && tensorboard_remote_was_found(view->remote)};
+	int r = tensorboard_front_open(&options, &view->front, &fault);
+	if (r < 0 && fault.id == E_LISTEN_TAKEN)
+		err_hint(&fault, "dlrun tensorboard %s   # at 6006 or the next free port",
+			id_of(view, 0));
+	return r < 0 ? err_move(err, &fault) : 0;
+}
+
+static void tell_shown(const struct view *view)
+{
+	struct tensorboard_shown shown = {.url = tensorboard_front_url(view->front),
+		.open_url = tensorboard_front_open_url(view->front),
+		.port = tensorboard_front_port(view->front)};
+
+	if (view->remote) {
+		shown.version = tensorboard_remote_version(view->remote);
+		shown.remote = tensorboard_remote_port(view->remote);
+		shown.was_found = tensorboard_remote_was_found(view->remote);
+	} else {
+		shown.version = tensorboard_local_version(view->local);
+		shown.program = view->program.path;
+		shown.is_alone = tensorboard_local_is_alone(view->local);
+	}
+	view->options.shown(view->options.ctx, &shown);
+	if (view->local && tensorboard_local_is_plain(view->local))
+		say(view,
+			"its path can be seen in the list of processes: %s is not a Python script",
+			view->program.path);
+}
+
+static int serve(struct view *view, struct err *err)
+{
+	int r = wait_for_answer(view, err);
+	if (r == 0)
+		r = open_front(view, err);
+	if (r < 0)
+		return r;
+	tell_shown(view);
+	while ((r = turn(view, err)) == 0) {
+		r = look_at_tensorboard(view, err);
+		if (r >= 0 && view->mirror)
+			r = look_at_runs(view, err);
+		if (r < 0)
+			break;
+	}
+	return r;
+}
+
+static int show_here(struct view *view, struct err *err)
+{
+	int r = find_program(view, err);
+	if (r == 0)
+		r = open_mirror(view, err);
+	if (r == 0)
+		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
+	if (r == 0)
+		r = look_first(view, err);
+	/* What is not there when it starts it would look for five seconds later. */
+	if (r == 0)
+		r = start_local(view, err);
+	return r < 0 ? r : serve(view, err);
+}
+
+static bool may_begin(enum run_state state)
+{
+	return !run_state_is_final(state) && state != RUN_RUNNING && state != RUN_UNKNOWN;
+}
+
+/* *ret: the run as it is then. */
+static int wait_for_start(struct view *view, const struct run **ret, struct err *err)
+{
+	const struct run *run = view->runs->v[0];
+	bool said = false;
+
+	while (may_begin(run_state(run))) {
+		struct run *now = NULL;
+
+		if (!said)
+			say(view, "%s is %s; waiting for it to run", run_id(run),
+				run_state_name(run_state(run)));
+		said = true;
+		int r = turn(view, err);
+		if (r == 0)
+			r = runs_find(view->session, run_id(run), &now, err);
+		if (r < 0)
+			return r;
+		run_free(view->run_now);
+		run = view->run_now = now;
+	}
+	*ret = run;
+	return 0;
+}
+
+static int show_remote(struct view *view, struct err *err)
+{
+	const struct run *run = NULL;
+
+	if (view->runs->n != 1)
+		return err_set(err, E_USAGE, "--remote shows one run at a time");
+	if (view->options.scalars_only)
+		return err_set(err, E_USAGE, "--scalars is for copies, and --remote makes none");
+	int r = wait_for_start(view, &run, err);
+	if (r < 0)
+		return r;
+	const struct tensorboard_remote_options options = {.session = view->session,
+		.run = run,
+		.secret = view->secret,
+		.notice = view->options.notice,
+		.ctx = view->options.ctx};
+	r = tensorboard_remote_open(&options, &view->remote, err);
+	return r < 0 ? r : serve(view, err);
+}
+
+int run_tensorboard(struct session *session, const struct run_list *runs,
+	const struct tensorboard_options *options, struct err *err)
+{
+	AUTO(view_done)
+	struct view view = {.session = session,
+		.runs = runs,
+		.options = *options,
+		.loop = session_loop(session),
+		.seen = mem_alloc(runs->n + 1, sizeof(*view.seen))};
+
+	tensorboard_secret_make(view.secret);
+	return options->remote ? show_remote(&view, err) : show_here(&view, err);
+}

@@ -1,0 +1,42 @@
+/*
+ * A way to the port of a TensorBoard, wherever that runs, and whether it answers there.
+ */
+#ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
+#define DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "app/tensorboard/tensorboard_words.h"
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+
+struct tensorboard_link {
+	/* A new connection: fd, a connected socket, is the callee's whatever is returned, which
+	 * carries what comes out of it to TensorBoard (front_route.connect). */
+	int (*connect)(void *ctx, int fd, struct err *err);
+	void *ctx;
+};
+
+struct tensorboard_probe;
+/* version: NULL where nothing answers, or not as TensorBoard. From the loop, once. */
+typedef void tensorboard_probe_fn(void *ctx, const char *version);
+/* Asks for PREFIX/data/environment. The link lives until done, which may come from here. */
+struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
+	const struct tensorboard_link *link, const char *prefix, uint16_t port, int64_t timeout_ms,
+	tensorboard_probe_fn *done, void *ctx);
+/* Gives up, if it goes on: no done. NULL is accepted. */
+void tensorboard_probe_free(struct tensorboard_probe *probe);
+AUTO_POINTER(struct tensorboard_probe, tensorboard_probe_free)
+
+/* Carries fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
+ * connected yet. Both are taken over. The pump is added to pumps. */
+struct tensorboard_pumps;
+struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop);
+/* Connections are reset. NULL is accepted. */
+void tensorboard_pumps_free(struct tensorboard_pumps *pumps);
+int tensorboard_pumps_connect(
+	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
+
+#endif

@@ -1,0 +1,512 @@
+#include "app/tensorboard/tensorboard_local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app/tensorboard/tensorboard_child.h"
+#include "base/data/json.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/os.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum {
+	SAID_MAX = 64 << 10,
+	CHUNK = 4096,
+	HEADER_MAX = 4096,
+	PROBE_MS = 10 * 1000,
+	STOP_MS = 2000,
+	STOP_LOOK_MS = 10,
+	ANSWER_EVERY_MS = 100,
+};
+
+/* Without an interpreter: ends it when standard input does, and ends with it. */
+static const char watcher[] = "exec 3<&0 </dev/null\n"
+			      "\"$@\" 3<&- & t=$!\n"
+			      "(cat <&3 >/dev/null; kill $t) 2>/dev/null & w=$!\n"
+			      "wait $t; s=$?; kill $w 2>/dev/null; exit $s";
+
+/* A connection that waits for a socket of TensorBoard's network. */
+struct waiting {
+	int fd;
+	struct waiting *next;
+};
+
+struct tensorboard_local {
+	struct tensorboard_local_options options;
+	pid_t pid; /* and its group; 0: it has ended */
+	int status;
+	int said_fd, link_fd;
+	struct loop_fd *said_source, *link_source;
+	struct buf said, line, header;
+	bool has_header, is_alone, is_plain, answers;
+	struct tensorboard_line at;
+	char version[TENSORBOARD_VERSION_SIZE];
+	struct waiting *waiting, **waiting_end;
+	struct tensorboard_pumps *pumps;
+	struct tensorboard_probe *probe;
+	int64_t probe_next_ms;
+};
+
+/*
+ * What it says
+ */
+
+static short want_read(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static void take_line(struct tensorboard_local *local)
+{
+	if (!local->at.port)
+		(void)tensorboard_line_read(local->line.data, local->line.len, &local->at);
+	if (log_is_on())
+		log_write("tensorboard: %s", local->line.data);
+	buf_reset(&local->line);
+}
+
+static void take_words(struct tensorboard_local *local, const char *data, size_t len)
+{
+	if (local->said.len + len > SAID_MAX)
+		buf_consume(&local->said, local->said.len / 2);
+	buf_add(&local->said, data, len);
+	for (size_t i = 0; i < len; i++) {
+		if (data[i] == '\n')
+			take_line(local);
+		else
+			buf_addc(&local->line, data[i]);
+	}
+}
+
+static int on_said(void *ctx, short revents, struct err *err)
+{
+	struct tensorboard_local *local = ctx;
+	char chunk[CHUNK];
+	ssize_t n = read(local->said_fd, chunk, sizeof(chunk));
+
+	(void)revents;
+	(void)err;
+	if (n > 0)
+		take_words(local, chunk, (size_t)n);
+	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+		loop_remove_fd(local->options.loop, TAKE(local->said_source));
+	return 0;
+}
+
+/*
+ * Its sockets
+ */
+
+static void read_header(struct tensorboard_local *local)
+{
+	AUTO_JSON struct json *json = NULL;
+	const char *version;
+
+	local->has_header = true;
+	if (json_parse(local->header.data, local->header.len, HEADER_MAX, "the header", &json,
+		    NULL) < 0)
+		return;
+	local->is_alone = json_get_bool(json, "alone", false);
+	version = json_get_str(json, "version");
+	if (version && str_is_plain(version) && strlen(version) < sizeof(local->version))
+		memcpy(local->version, version, strlen(version) + 1);
+}
+
+static int next_waiting(struct tensorboard_local *local)
+{
+	struct waiting *waiting = local->waiting;
+
+	if (!waiting)
+		return -1;
+	int fd = waiting->fd;
+	local->waiting = waiting->next;
+	if (!local->waiting)
+		local->waiting_end = &local->waiting;
+	free(waiting);
+	return fd;
+}
+
+static void close_waiting(struct tensorboard_local *local)
+{
+	for (int fd = next_waiting(local); fd >= 0; fd = next_waiting(local))
+		close(fd);
+}
+
+/* s: -1 where none came. */
+static void take_socket(struct tensorboard_local *local, int s)
+{
+	int fd = next_waiting(local);
+
+	if (fd >= 0 && s >= 0) {
+		(void)tensorboard_pumps_connect(local->pumps, fd, s, local->at.port, NULL);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (s >= 0)
+		close(s);
+}
+
+/* One byte, and the descriptor that comes with it. */
+static ssize_t receive(int link, char *ret_byte, int *ret_fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {.iov_base = ret_byte, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(link, &message, MSG_DONTWAIT);
+	const struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+
+	*ret_fd = -1;
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+		head->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(head), sizeof(int));
+	return n;
+}
+
+static int on_link(void *ctx, short revents, struct err *err)
+{
+	struct tensorboard_local *local = ctx;
+	char byte;
+	int fd;
+	ssize_t n;
+
+	(void)revents;
+	(void)err;
+	for (size_t i = 0; (n = receive(local->link_fd, &byte, &fd)) > 0; i++) {
+		if (local->has_header)
+			take_socket(local, fd);
+		else if (byte == '\n')
+			read_header(local);
+		else
+			buf_addc(&local->header, byte);
+		if (i == HEADER_MAX)
+			return 0;
+	}
+	if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		loop_remove_fd(local->options.loop, TAKE(local->link_source));
+		close_waiting(local);
+	}
+	return 0;
+}
+
+/* Its own network: the socket comes from there. */
+static int ask_socket(struct tensorboard_local *local, int fd, struct err *err)
+{
+	struct waiting *waiting;
+
+	if (!local->link_source || send(local->link_fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+		close(fd);
+		return err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended");
+	}
+	waiting = mem_alloc(1, sizeof(*waiting));
+	waiting->fd = fd;
+	*local->waiting_end = waiting;
+	local->waiting_end = &waiting->next;
+	return 0;
+}
+
+static int connect_to(void *ctx, int fd, struct err *err)
+{
+	struct tensorboard_local *local = ctx;
+	int s;
+
+	if (local->is_alone)
+		return ask_socket(local, fd, err);
+	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s < 0) {
+		int saved = errno;
+
+		close(fd);
+		return err_set_errno(err, E_IO, saved, "cannot make a socket");
+	}
+	return tensorboard_pumps_connect(local->pumps, fd, s, local->at.port, err);
+}
+
+void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret)
+{
+	*ret = (struct tensorboard_link){.connect = connect_to, .ctx = local};
+}
+
+/*
+ * Starting
+ */
+
+static int send_words(struct tensorboard_local *local, struct err *err)
+{
+	const struct tensorboard_local_options *options = &local->options;
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text;
+	ssize_t n;
+
+	buf_init(&text, TENSORBOARD_CHILD_MAX);
+	tensorboard_child_words(options->prefix, &words);
+	const struct tensorboard_child child = {
+		.logdir = options->logdir, .words = &words, .has_link = true, .has_scratch = true};
+	tensorboard_child_text(&child, &text);
+	n = send(local->link_fd, text.data, text.len, MSG_NOSIGNAL);
+	if (n != (ssize_t)text.len)
+		return err_set_errno(err, E_TENSORBOARD_START, n < 0 ? errno : EMSGSIZE,
+			"TensorBoard cannot be told what to show");
+	return 0;
+}
+
+static void list_argv(const struct tensorboard_local *local, struct strv *argv)
+{
+	const struct tensorboard_program *program = local->options.program;
+	const char *const by_shell[] = {"/bin/sh", "-c", watcher, "tensorboard", program->path,
+		"--load_fast=false", "--reload_multifile=true", "--logdir", local->options.logdir};
+
+	if (local->is_plain) {
+		for (size_t i = 0; i < ARRAY_LEN(by_shell); i++)
+			strv_add(argv, by_shell[i]);
+		tensorboard_child_words(local->options.prefix, argv);
+		return;
+	}
+	strv_copy(argv, &program->python);
+	strv_add(argv, "-c");
+	strv_add(argv, tensorboard_child_loader);
+}
+
+static int spawn(struct tensorboard_local *local, int stdin_fd, int said_fd, struct err *err)
+{
+	const struct tensorboard_local_options *options = &local->options;
+	AUTO_STRV struct strv argv = {0}, env = {0};
+	AUTO_FREE char *tmp = mem_printf("TMPDIR=%s", options->scratch);
+
+	for (const char *const *pair = options->env; *pair; pair++)
+		strv_add(&env, *pair);
+	env_set(&env, tmp, false);
+	env_set(&env, "PYTHONUNBUFFERED=1", false);
+	list_argv(local, &argv);
+	const struct proc_spec spec = {.argv = (const char *const *)argv.v,
+		.env = (const char *const *)env.v,
+		.dir = options->scratch,
+		.stdin_fd = stdin_fd,
+		.stdout_fd = said_fd,
+		.stderr_fd = said_fd,
+		.new_session = true};
+	return proc_spawn(&spec, &local->pid, err);
+}
+
+static int start(struct tensorboard_local *local, struct err *err)
+{
+	static const struct loop_fd_ops said_ops = {want_read, on_said};
+	static const struct loop_fd_ops link_ops = {want_read, on_link};
+	int link[2], said[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) < 0)
+		return err_set_errno(err, E_IO, errno, "cannot make a pair of sockets");
+	local->link_fd = link[0];
+	AUTO_FD int link_end = link[1];
+	int r = os_pipe(said, 0);
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+	local->said_fd = said[0];
+	AUTO_FD int said_end = said[1];
+	r = spawn(local, link_end, said_end, err);
+	if (r == 0 && !local->is_plain)
+		r = send_words(local, err);
+	if (r < 0)
+		return r;
+	local->said_source = loop_add_fd(local->options.loop, local->said_fd, &said_ops, local);
+	local->link_source = loop_add_fd(local->options.loop, local->link_fd, &link_ops, local);
+	return 0;
+}
+
+/* The environment that it is of was moved, or its Python was removed. */
+static int fail_exec(const struct tensorboard_local_options *options, struct err *err)
+{
+	const char *path = options->program->path, *bin = strrchr(path, '/');
+	AUTO_ERR struct err cause = {0};
+	AUTO_BUF struct buf dir = {0};
+
+	err_move(&cause, err);
+	buf_init(&dir, TENSORBOARD_CHILD_MAX);
+	while (bin > path && bin[-1] != '/')
+		bin--;
+	AUTO_FREE char *prefix = mem_strndup(path, (size_t)(bin - path));
+	str_shell_quote(&dir, str_ends(prefix, "/") && prefix[1] ? prefix : "~/.venv/");
+	err_set(err, E_TENSORBOARD_START, "TensorBoard here cannot start: %s", cause.message);
+	err_evidence(err, "from %s", path);
+	return err_hint(err,
+		"python3 -m venv %s && %sbin/pip install tensorboard   — or read the "
+		"same curves now: dlrun plot %s",
+		dir.data, dir.data, options->plot ? options->plot : "@");
+}
+
+int tensorboard_local_start(const struct tensorboard_local_options *options,
+	struct tensorboard_local **ret, struct err *err)
+{
+	AUTO(tensorboard_local_free_auto)
+	struct tensorboard_local *local = mem_alloc(1, sizeof(*local));
+
+	*local = (struct tensorboard_local){.options = *options,
+		.said_fd = -1,
+		.link_fd = -1,
+		.is_plain = options->program->python.n == 0};
+	local->waiting_end = &local->waiting;
+	buf_init(&local->said, SAID_MAX);
+	buf_init(&local->line, CHUNK);
+	buf_init(&local->header, HEADER_MAX);
+	local->pumps = tensorboard_pumps_new(options->loop);
+	int r = start(local, err);
+	if (r < 0 && err && err->id == E_RUN_EXEC)
+		return fail_exec(options, err);
+	if (r == 0)
+		*ret = TAKE(local);
+	return r;
+}
+
+/*
+ * Its end
+ */
+
+static bool has_ended(struct tensorboard_local *local)
+{
+	if (local->pid && waitpid(local->pid, &local->status, WNOHANG) == local->pid)
+		local->pid = 0;
+	return local->pid == 0;
+}
+
+/* Its data server is of the same group, and goes on for a moment without it. */
+static void stop(struct tensorboard_local *local)
+{
+	const struct timespec pause = {.tv_nsec = STOP_LOOK_MS * 1000000};
+	int64_t end_ms = clock_ms() + STOP_MS;
+	pid_t group = local->pid;
+
+	if (group == 0)
+		return;
+	kill(-group, SIGTERM);
+	while (!has_ended(local) && clock_ms() < end_ms)
+		nanosleep(&pause, NULL);
+	kill(-group, SIGKILL);
+	while (local->pid && waitpid(local->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+void tensorboard_local_free(struct tensorboard_local *local)
+{
+	if (!local)
+		return;
+	tensorboard_probe_free(local->probe);
+	tensorboard_pumps_free(local->pumps);
+	close_waiting(local);
+	loop_remove_fd(local->options.loop, local->said_source);
+	loop_remove_fd(local->options.loop, local->link_source);
+	stop(local);
+	if (local->said_fd >= 0)
+		close(local->said_fd);
+	if (local->link_fd >= 0)
+		close(local->link_fd);
+	buf_done(&local->said);
+	buf_done(&local->line);
+	buf_done(&local->header);
+	free(local);
+}
+
+/* What was said last may not have been read yet. */
+static void read_rest(struct tensorboard_local *local)
+{
+	fcntl(local->said_fd, F_SETFL, O_NONBLOCK);
+	for (size_t before = SIZE_MAX; local->said_source && local->said.len != before;) {
+		before = local->said.len;
+		on_said(local, POLLIN, NULL);
+	}
+	if (local->line.len)
+		take_line(local);
+}
+
+static int fail_ended(struct tensorboard_local *local, struct err *err)
+{
+	const struct tensorboard_local_options *options = &local->options;
+	const struct tensorboard_who who = {.path = options->program->path,
+		.version = local->version,
+		.install = options->program->install,
+		.plot = options->plot};
+	AUTO_FREE char *last = NULL;
+	char signal[8];
+
+	read_rest(local);
+	if (!local->answers)
+		return tensorboard_explain(local->said.data, local->said.len, &who, err);
+	last = tensorboard_last_line(local->said.data, local->said.len);
+	if (WIFSIGNALED(local->status))
+		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
+			proc_signal_name(WTERMSIG(local->status), signal));
+	else
+		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has exited with status %d",
+			WEXITSTATUS(local->status));
+	if (last)
+		err_evidence(err, "%s", last);
+	return err_hint(err, "dlrun tensorboard   # or read the curves now: dlrun plot %s",
+		options->plot ? options->plot : "@");
+}
+
+static void on_probed(void *ctx, const char *version)
+{
+	struct tensorboard_local *local = ctx;
+
+	local->answers = version != NULL;
+	if (version && *version)
+		memcpy(local->version, version, strlen(version) + 1);
+	local->probe_next_ms = clock_ms() + ANSWER_EVERY_MS;
+}
+
+static void probe(struct tensorboard_local *local)
+{
+	struct tensorboard_link link;
+
+	if (!local->at.port || clock_ms() < local->probe_next_ms ||
+		(!local->is_plain && !local->has_header))
+		return;
+	tensorboard_probe_free(local->probe);
+	tensorboard_local_link(local, &link);
+	local->probe_next_ms = INT64_MAX;
+	local->probe = tensorboard_probe_start(local->options.loop, &link, local->options.prefix,
+		local->at.port, PROBE_MS, on_probed, local);
+}
+
+int tensorboard_local_look(struct tensorboard_local *local, struct err *err)
+{
+	if (has_ended(local))
+		return fail_ended(local, err);
+	if (!local->answers)
+		probe(local);
+	return local->answers;
+}
+
+const char *tensorboard_local_version(const struct tensorboard_local *local)
+{
+	return local->version;
+}
+
+bool tensorboard_local_is_alone(const struct tensorboard_local *local)
+{
+	return local->is_alone;
+}
+
+bool tensorboard_local_is_plain(const struct tensorboard_local *local)
+{
+	return local->is_plain;
+}

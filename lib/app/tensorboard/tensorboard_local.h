@@ -1,0 +1,51 @@
+/*
+ * A TensorBoard on this machine, started for one command: it ends with it, however that ends.
+ *
+ * Others of this machine can read arguments of processes and connect to ports. So TensorBoard runs
+ * in its own interpreter by a few lines (tensorboard_child.py) that get what is wanted by a socket,
+ * answers below a random prefix only, and, where the system allows that to everybody (Linux), in a
+ * network of its own, from which it hands out sockets. Where that is refused its data server, which
+ * knows no prefix, stays off (--load_fast=false).
+ */
+#ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_LOCAL_H
+#define DLRUN_APP_TENSORBOARD_TENSORBOARD_LOCAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "app/tensorboard/tensorboard_find.h"
+#include "app/tensorboard/tensorboard_link.h"
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+
+struct tensorboard_local_options {
+	struct loop *loop;
+	const struct tensorboard_program *program; /* lives as long */
+	const char *const *env;
+	const char *logdir;  /* absolute; lives as long */
+	const char *prefix;  /* "/RANDOM"; lives as long */
+	const char *scratch; /* a private directory, where it runs and for what it leaves */
+	const char *plot;    /* for hints: a run; or NULL */
+};
+
+struct tensorboard_local;
+/* Returns once it was started; it answers later. E_TENSORBOARD_…, E_RUN_EXEC. */
+int tensorboard_local_start(const struct tensorboard_local_options *options,
+	struct tensorboard_local **ret, struct err *err);
+/* With its whole group; waits 2 s for it to end by itself. NULL is accepted. */
+void tensorboard_local_free(struct tensorboard_local *local);
+AUTO_POINTER(struct tensorboard_local, tensorboard_local_free)
+
+/* Whether it answers by now: 1; 0: not yet; fails when it has ended. To be called again and again
+ * while the loop runs. */
+int tensorboard_local_look(struct tensorboard_local *local, struct err *err);
+/* Once it answers. */
+const char *tensorboard_local_version(const struct tensorboard_local *local);
+/* Nobody else can reach its port. */
+bool tensorboard_local_is_alone(const struct tensorboard_local *local);
+/* Its prefix may be seen by everybody: no interpreter was found to start it by. */
+bool tensorboard_local_is_plain(const struct tensorboard_local *local);
+void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret);
+
+#endif

@@ -1,0 +1,449 @@
+#include "app/tensorboard/tensorboard_remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/forward/carrier.h"
+#include "app/tensorboard/tensorboard_child.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/ports.h"
+
+enum {
+	PORT = 6006,
+	FIND_MS = 3000,
+	PROBE_MS = 15 * 1000,
+	PROBE_EVERY_MS = 200,
+	STOP_MS = 3000,
+	SAID_MAX = 64 << 10,
+	CHUNK = 4096,
+	PORTS = PORTS_MAX + 1,
+};
+
+/* The Python of the program's TensorBoard is the one that its first line names; $1 is the loader.
+ * The directory of the program may have modules that are called like those of Python. */
+static const char script[] = "cd /\n"
+			     "p=python3\n"
+			     "t=$(command -v tensorboard) && IFS= read -r l <\"$t\" && case $l in\n"
+			     "'#!'*python*) p=${l#'#!'} ;;\n"
+			     "esac\n"
+			     "exec $p -c \"$1\"";
+
+/* A port that may have one. */
+struct candidate {
+	struct tensorboard_remote *remote;
+	uint16_t port;
+	struct tensorboard_link link;
+	struct tensorboard_probe *probe;
+	bool is_over;
+};
+
+/* The command that runs it. */
+struct started {
+	struct target_call call;
+	struct tensorboard_remote *remote;
+	struct strv command;
+	int status;
+	bool is_over;
+	struct err fault;
+	int stdin_fd, said_fd;   /* our ends */
+	int its_stdin, its_said; /* the command's */
+};
+
+struct tensorboard_remote {
+	struct tensorboard_remote_options options;
+	struct loop *loop;
+	struct carrier *carrier;
+	struct candidate candidates[PORTS];
+	size_t n_candidates;
+	uint16_t port; /* 0: not known yet */
+	bool answers, was_found, was_started;
+	char version[TENSORBOARD_VERSION_SIZE];
+
+	struct started started;
+	struct loop_fd *said_source;
+	struct buf said, line;
+	struct tensorboard_probe *probe;
+	int64_t probe_next_ms;
+	struct loop_timer *stop_timer;
+};
+
+static int connect_candidate(void *ctx, int fd, struct err *err)
+{
+	const struct candidate *candidate = ctx;
+
+	return carrier_carry(candidate->remote->carrier, 0, candidate->port, fd, NULL, NULL, err);
+}
+
+static int connect_port(void *ctx, int fd, struct err *err)
+{
+	const struct tensorboard_remote *remote = ctx;
+
+	return carrier_carry(remote->carrier, 0, remote->port, fd, NULL, NULL, err);
+}
+
+void tensorboard_remote_link(struct tensorboard_remote *remote, struct tensorboard_link *ret)
+{
+	*ret = (struct tensorboard_link){.connect = connect_port, .ctx = remote};
+}
+
+/*
+ * Finding
+ */
+
+static void set_version(struct tensorboard_remote *remote, const char *version)
+{
+	memcpy(remote->version, version, strlen(version) + 1);
+}
+
+static void on_candidate(void *ctx, const char *version)
+{
+	struct candidate *candidate = ctx;
+	struct tensorboard_remote *remote = candidate->remote;
+
+	candidate->is_over = true;
+	if (!version || remote->answers)
+		return;
+	set_version(remote, version);
+	remote->port = candidate->port;
+	remote->answers = remote->was_found = true;
+}
+
+static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
+{
+	struct candidate *candidate;
+
+	for (size_t i = 0; i < remote->n_candidates; i++)
+		if (remote->candidates[i].port == port)
+			return;
+	candidate = &remote->candidates[remote->n_candidates++];
+	*candidate = (struct candidate){.remote = remote, .port = port};
+	candidate->link = (struct tensorboard_link){connect_candidate, candidate};
+}
+
+static void find(struct tensorboard_remote *remote)
+{
+	struct ports ports;
+
+	ports_from_json(json_get(remote->options.run->doc, "ports"), &ports);
+	for (size_t i = 0; i < ports.n; i++)
+		add_candidate(remote, ports.v[i]);
+	add_candidate(remote, PORT);
+	for (size_t i = 0; i < remote->n_candidates; i++) {
+		struct candidate *candidate = &remote->candidates[i];
+
+		candidate->probe = tensorboard_probe_start(remote->loop, &candidate->link, "",
+			candidate->port, FIND_MS, on_candidate, candidate);
+	}
+}
+
+static bool found_nothing(const struct tensorboard_remote *remote)
+{
+	for (size_t i = 0; i < remote->n_candidates; i++)
+		if (!remote->candidates[i].is_over)
+			return false;
+	return !remote->answers;
+}
+
+/*
+ * Starting
+ */
+
+static short want_read(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static void take_line(struct tensorboard_remote *remote)
+{
+	struct tensorboard_line line;
+
+	if (!remote->port && tensorboard_line_read(remote->line.data, remote->line.len, &line)) {
+		remote->port = line.port;
+		set_version(remote, line.version);
+	}
+	log_note("tensorboard: %s", remote->line.data);
+	buf_reset(&remote->line);
+}
+
+static int on_said(void *ctx, short revents, struct err *err)
+{
+	struct tensorboard_remote *remote = ctx;
+	char chunk[CHUNK];
+	ssize_t n = read(remote->started.said_fd, chunk, sizeof(chunk));
+
+	(void)revents;
+	(void)err;
+	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+		loop_remove_fd(remote->loop, TAKE(remote->said_source));
+	if (n <= 0)
+		return 0;
+	if (remote->said.len + (size_t)n > SAID_MAX)
+		buf_consume(&remote->said, remote->said.len / 2);
+	buf_add(&remote->said, chunk, (size_t)n);
+	for (ssize_t i = 0; i < n; i++) {
+		if (chunk[i] == '\n')
+			take_line(remote);
+		else
+			buf_addc(&remote->line, chunk[i]);
+	}
+	return 0;
+}
+
+static void on_exec(struct target_call *call, int status, struct err *err)
+{
+	struct started *started = (struct started *)call;
+	struct tensorboard_remote *remote = started->remote;
+
+	started->is_over = true;
+	if (status < 0)
+		err_move(&started->fault, err);
+	if (remote->stop_timer)
+		loop_stop(remote->loop);
+}
+
+static int make_pipes(struct started *started, struct err *err)
+{
+	int in[2], out[2];
+	int r = os_pipe(in, 0);
+
+	if (r == 0) {
+		started->its_stdin = in[0];
+		started->stdin_fd = in[1];
+		r = os_pipe(out, 0);
+	}
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+	started->said_fd = out[0];
+	started->its_said = out[1];
+	fcntl(started->said_fd, F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+/* A pipe takes it at once. */
+static int write_wanted(struct tensorboard_remote *remote, struct err *err)
+{
+	/* A pod has a network of its own; a host is everybody's. */
+	bool is_fast = str_eq(carrier_target(remote->carrier)->ops->kind, "kubernetes");
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, TENSORBOARD_CHILD_MAX);
+	tensorboard_child_words(remote->options.secret, &words);
+	const struct tensorboard_child child = {.words = &words, .is_fast = is_fast};
+	tensorboard_child_text(&child, &text);
+	return fs_write_fd(remote->started.stdin_fd, "a pipe", text.data, text.len, err);
+}
+
+static int start(struct tensorboard_remote *remote, struct err *err)
+{
+	static const struct loop_fd_ops ops = {want_read, on_said};
+	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
+	struct started *started = &remote->started;
+	struct target *target = carrier_target(remote->carrier);
+
+	remote->was_started = true;
+	if (!target->ops->exec)
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot run commands",
+			target->ops->kind);
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		strv_add(&started->command, words[i]);
+	int r = make_pipes(started, err);
+	if (r == 0)
+		r = write_wanted(remote, err);
+	if (r < 0)
+		return r;
+	remote->said_source = loop_add_fd(remote->loop, started->said_fd, &ops, remote);
+	const struct target_exec_request request = {.command = &started->command,
+		.fds = {started->its_stdin, started->its_said, started->its_said}};
+	started->call.done = on_exec;
+	r = target->ops->exec(target, run_handle(remote->options.run), &request, &started->status,
+		&started->call, err);
+	started->is_over = r < 0;
+	return r;
+}
+
+int tensorboard_remote_open(const struct tensorboard_remote_options *options,
+	struct tensorboard_remote **ret, struct err *err)
+{
+	const struct run *run = options->run;
+	const struct carrier_options carrier = {.session = options->session,
+		.run = run,
+		.notice = options->notice,
+		.ctx = options->ctx};
+
+	if (run_state_is_final(run_state(run))) {
+		err_set(err, E_RUN_ENDED, "%s has ended (%s): nothing can run beside it",
+			run_id(run), run_state_name(run_state(run)));
+		return err_hint(err, "dlrun tensorboard %s", run_id(run));
+	}
+	AUTO(tensorboard_remote_free_auto)
+	struct tensorboard_remote *remote = mem_alloc(1, sizeof(*remote));
+	*remote = (struct tensorboard_remote){.options = *options,
+		.loop = session_loop(options->session),
+		.started = {.remote = remote,
+			.is_over = true,
+			.stdin_fd = -1,
+			.said_fd = -1,
+			.its_stdin = -1,
+			.its_said = -1}};
+	buf_init(&remote->said, SAID_MAX);
+	buf_init(&remote->line, CHUNK);
+	int r = carrier_open(&carrier, &remote->carrier, err);
+	if (r == 0)
+		r = carrier_check(remote->carrier, err);
+	if (r < 0)
+		return r;
+	find(remote);
+	*ret = TAKE(remote);
+	return 0;
+}
+
+/*
+ * Its end
+ */
+
+static int on_stop_late(void *ctx, struct err *err)
+{
+	struct tensorboard_remote *remote = ctx;
+
+	(void)err;
+	remote->stop_timer = NULL;
+	loop_stop(remote->loop);
+	return 0;
+}
+
+/* It ends with its standard input; the command's end is waited for, so that it was seen there. */
+static void stop(struct tensorboard_remote *remote)
+{
+	struct started *started = &remote->started;
+
+	if (started->stdin_fd >= 0)
+		close(TAKE_FD(started->stdin_fd));
+	if (started->is_over)
+		return;
+	remote->stop_timer =
+		loop_add_timer(remote->loop, clock_ms() + STOP_MS, on_stop_late, remote);
+	while (remote->stop_timer && !started->is_over)
+		if (loop_run(remote->loop, NULL) < 0)
+			break;
+	loop_remove_timer(remote->loop, TAKE(remote->stop_timer));
+	if (!started->is_over)
+		target_call_cancel(&started->call);
+}
+
+static void close_fds(struct started *started)
+{
+	const int fds[] = {
+		started->stdin_fd, started->said_fd, started->its_stdin, started->its_said};
+
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+void tensorboard_remote_free(struct tensorboard_remote *remote)
+{
+	if (!remote)
+		return;
+	for (size_t i = 0; i < remote->n_candidates; i++)
+		tensorboard_probe_free(remote->candidates[i].probe);
+	tensorboard_probe_free(remote->probe);
+	stop(remote);
+	loop_remove_fd(remote->loop, remote->said_source);
+	close_fds(&remote->started);
+	carrier_free(remote->carrier);
+	strv_done(&remote->started.command);
+	err_done(&remote->started.fault);
+	buf_done(&remote->said);
+	buf_done(&remote->line);
+	free(remote);
+}
+
+static int fail_over(struct tensorboard_remote *remote, struct err *err)
+{
+	const char *id = run_id(remote->options.run);
+	AUTO_FREE char *install = mem_printf("dlrun exec %s -- python3 -m pip install", id);
+	AUTO_FREE char *path = mem_printf("inside %s", id);
+	const struct tensorboard_who who = {
+		.path = path, .version = remote->version, .install = install, .plot = id};
+
+	if (err_is_set(&remote->started.fault))
+		return err_move(err, &remote->started.fault);
+	while (remote->said_source) {
+		size_t before = remote->said.len;
+
+		on_said(remote, POLLIN, NULL);
+		if (remote->said.len == before)
+			break;
+	}
+	if (!remote->answers)
+		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
+	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
+	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
+	if (last)
+		err_evidence(err, "%s", last);
+	return err_hint(err, "dlrun tensorboard %s   # here, without --remote", id);
+}
+
+static void on_probed(void *ctx, const char *version)
+{
+	struct tensorboard_remote *remote = ctx;
+
+	remote->answers = version != NULL;
+	remote->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
+}
+
+static void probe(struct tensorboard_remote *remote)
+{
+	struct tensorboard_link link;
+
+	if (!remote->port || clock_ms() < remote->probe_next_ms)
+		return;
+	tensorboard_probe_free(remote->probe);
+	tensorboard_remote_link(remote, &link);
+	remote->probe_next_ms = INT64_MAX;
+	remote->probe = tensorboard_probe_start(remote->loop, &link, remote->options.secret,
+		remote->port, PROBE_MS, on_probed, remote);
+}
+
+int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err)
+{
+	if (remote->was_found)
+		return 1;
+	if (!remote->was_started) {
+		int r = found_nothing(remote) ? start(remote, err) : 0;
+
+		return r < 0 ? r : 0;
+	}
+	if (remote->started.is_over)
+		return fail_over(remote, err);
+	if (!remote->answers)
+		probe(remote);
+	return remote->answers;
+}
+
+const char *tensorboard_remote_version(const struct tensorboard_remote *remote)
+{
+	return remote->version;
+}
+
+uint16_t tensorboard_remote_port(const struct tensorboard_remote *remote)
+{
+	return remote->port;
+}
+
+bool tensorboard_remote_was_found(const struct tensorboard_remote *remote)
+{
+	return remote->was_found;
+}

@@ -1,0 +1,46 @@
+/*
+ * What runs and machines use now, kept up to date while somebody looks, and no longer: runs whose
+ * target does not tell it with their state are looked at beside their programs
+ * (target_ops.sample), machines are asked. Each is asked again some seconds after its answer, the
+ * later the longer that took. What fails is not known; it is never an error of the runs.
+ */
+#ifndef DLRUN_APP_TOP_LIVE_H
+#define DLRUN_APP_TOP_LIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/machine.h"
+#include "core/record/run.h"
+
+struct live;
+/* Asks nobody yet. The session must outlive it. */
+struct live *live_new(struct session *session);
+void live_free(struct live *live); /* what is under way is forgotten */
+AUTO_POINTER(struct live, live_free)
+#define AUTO_LIVE AUTO(live_free_auto)
+
+/* From now on the machines of a target count: this one, all hosts, or the nodes of a cluster.
+ * E_TARGET and what else the configuration fails with. */
+int live_add_target(struct live *live, const char *name, struct err *err);
+/* And those that runs are on: this machine and hosts, no clusters. */
+void live_add_places(struct live *live, const struct run_list *runs);
+
+/* Ask who is due; nothing is waited for. */
+void live_begin(struct live *live, const struct run_list *runs);
+
+/* Runs the loop until all who were asked have answered, limit_ms at most, or until *interrupted
+ * (may be NULL). */
+int live_wait(
+	struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err);
+
+/* The newest looks become the runs' `seen`. */
+void live_tell(const struct live *live, const struct run_list *runs);
+/* What is known of the machines, in the order in which they were added; *ret is filled anew. This
+ * one is looked at for it. */
+void live_machines(struct live *live, const struct run_list *runs, struct machine_list *ret);
+
+#endif

@@ -1,0 +1,130 @@
+#include "app/transfer/fetch_dir.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "app/transfer/take.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/taken.h"
+#include "core/target/target.h"
+#include "targets/targets.h"
+
+/* One that was submitted but never came to a target has no results. */
+static int fetch_into(struct session *session, const struct run *run, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (!run_handle(run))
+		return 0;
+	int r = target_open_run(session, run, &target, err);
+	do
+		r = r < 0 ? r : target_fetch(target, run_handle(run), sink, interrupted, err);
+	while (r == 0 && fetch_dir_again(sink));
+	return r;
+}
+
+/* Of the directory or those that it lies in: how much of its path is there. */
+static size_t length_there(const char *dir)
+{
+	AUTO_FREE char *path = mem_strdup(dir);
+
+	while (*path && access(path, F_OK) < 0) {
+		char *slash = strrchr(path, '/');
+		*(slash ? slash : path) = '\0';
+	}
+	return strlen(path);
+}
+
+/* What was made for nothing; not where another fetch at the same time has found something.
+ * there: as much of the path was there before. */
+static void remove_own(const char *dir, size_t there)
+{
+	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
+	AUTO_FREE char *hidden = fs_join(dir, ".gitignore");
+	AUTO_FREE char *path = mem_strdup(dir);
+
+	fs_remove_tree(AT_FDCWD, own, NULL);
+	if (there < strlen(path))
+		unlink(hidden);
+	while (strlen(path) > there && strchr(path, '/') && rmdir(path) == 0)
+		*strrchr(path, '/') = '\0';
+}
+
+bool run_keeps_results(struct session *session, const struct run *run)
+{
+	return run_has_storage(session, run) || taken_wait_ms(run) ||
+	       taken_is_done(&session->dirs, run_id(run), run_attempts(run));
+}
+
+bool run_has_storage(struct session *session, const struct run *run)
+{
+	struct config *config;
+	const struct json *results;
+
+	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes"))
+		return true;
+	if (session_config(session, &config, NULL) < 0 || !run_target(run))
+		return false;
+	results = json_get(config_target(config, run_target(run)), "results");
+	return results && !json_get_bool(results, "emptyDir", false);
+}
+
+int run_fetch(struct session *session, struct run *run, const struct fetch_options *options,
+	char **ret_dir, struct fetch_report *ret, struct err *err)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = NULL;
+	AUTO_FREE char *own_name =
+		mem_printf("%s%s", run_id(run), options->from_tree ? "-tree" : "");
+	AUTO_FREE char *dir = fs_join(session->env.cwd, options->dir ? options->dir : own_name);
+	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
+	struct run *only = run;
+	const struct run_list one = {.v = &only, .n = 1, .cap = 1};
+	size_t there = length_there(dir);
+	bool is_new = dir[there] != '\0', is_first = access(own, F_OK) < 0;
+
+	*ret = (struct fetch_report){0};
+	if (!options->takes && !options->from_tree)
+		take_runs(session, &one, options->interrupted, NULL, NULL);
+	int r = fetch_paths_new(options->paths, &paths, err);
+	if (r == 0)
+		r = fetch_dir_open(dir, paths, options->force, &sink, err);
+	if (r < 0)
+		return r;
+	*ret_dir = TAKE(dir);
+	sink->from_tree = options->from_tree;
+	sink->takes = options->takes;
+	sink->ending = options->ending;
+	sink->taken = options->taken;
+	fetch_dir_on_progress(sink, options->progress, options->ctx);
+	if (is_new && !options->dir)
+		r = fetch_dir_hide(sink, err);
+	if (r == 0)
+		r = fetch_into(session, run, sink, options->interrupted, err);
+	if (r == 0)
+		r = fetch_dir_finish(sink, run_id(run), err);
+	fetch_dir_report(sink, ret);
+	if (is_first && ret->files == 0 && ret->skipped == 0 && ret->begun == 0)
+		remove_own(*ret_dir, there);
+	return r;
+}
+
+int run_list_files(struct session *session, const struct run *run,
+	const struct fetch_options *options, struct outputs_files *ret, struct err *err)
+{
+	AUTO(fetch_paths_free_auto) struct fetch_paths *paths = NULL;
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	int r = fetch_paths_new(options->paths, &paths, err);
+	if (r < 0 || !run_handle(run))
+		return r;
+	r = target_open_run(session, run, &target, err);
+	if (r == 0)
+		r = outputs_list_now(target, run_handle(run), paths, options->from_tree,
+			options->interrupted, ret, err);
+	return r < 0 ? r : fetch_paths_check(paths, run_id(run), options->from_tree, err);
+}

@@ -1,0 +1,537 @@
+#include "app/transfer/mirror.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/transfer/mirror_files.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/store/store.h"
+#include "core/target/target.h"
+#include "targets/targets.h"
+
+enum {
+	LOCK_MS = 100,        /* between two tries where another process looks */
+	PAUSE_MAX_MS = 60000, /* between two looks at what cannot be reached */
+	STATE_MS = 30000,     /* for an answer whether the run goes on */
+	INTERRUPT_MS = 100,
+	IDLE_LOOKS = 6, /* with nothing new, before the next ones come later */
+};
+
+enum doing { WAITING, QUEUED, LOOKING, ASKING, OVER };
+
+struct mirrored {
+	struct mirror *mirror;
+	size_t index;
+	enum doing doing;
+	struct run *run;
+	struct target *target;
+	char *handle; /* of the attempt that is looked at; NULL: there is none yet */
+	bool is_final;
+	char *dir, *source;
+	struct mirror_files *files;
+	struct target_call call;
+	struct target_status status;
+	struct loop_timer *timer;
+	uint64_t looks;
+	bool was_looked_at;
+	int64_t grown_ms;
+	unsigned n_failed; /* looks, since the last that ended well */
+	unsigned n_idle;   /* looks that found nothing new, since the last that did */
+	uint64_t turn;     /* since when it waits for one to look, by number; 0: it does not */
+	struct err fault;
+};
+
+struct mirror {
+	struct session *session;
+	struct loop *loop;
+	struct mirror_options options;
+	char *dir;
+	struct VEC_OF(struct mirrored *) runs;
+	size_t n_looking;
+	uint64_t n_turns;
+	bool is_waited_for;
+	bool is_late;
+	const volatile int *interrupted;
+};
+
+/*
+ * Opening
+ */
+
+int mirror_open(struct session *session, const struct mirror_options *options, struct mirror **ret,
+	struct err *err)
+{
+	struct mirror *mirror = mem_alloc(1, sizeof(*mirror));
+
+	*mirror = (struct mirror){
+		.session = session,
+		.loop = session_loop(session),
+		.options = *options,
+		.dir = options->dir ? fs_join(session->env.cwd, options->dir)
+				    : dirs_mirror(&session->dirs, options->scalars_only),
+	};
+	if (!mirror->options.look_ms)
+		mirror->options.look_ms = MIRROR_LOOK_MS;
+	int r = fs_mkdirs(mirror->dir, 0700, err);
+	if (r < 0)
+		mirror_free(mirror);
+	else
+		*ret = mirror;
+	return r;
+}
+
+int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only)
+{
+	AUTO_FREE char *mirrors = dirs_mirror(&session->dirs, scalars_only);
+	AUTO_FREE char *path = mem_printf("%s/%s/" MIRROR_LOOKED, mirrors, run_id);
+	struct stat st;
+
+	return stat(path, &st) < 0
+		       ? 0
+		       : (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / (1000 * 1000);
+}
+
+static void free_mirrored(struct mirrored *mirrored)
+{
+	target_call_cancel(&mirrored->call);
+	loop_remove_timer(mirrored->mirror->loop, mirrored->timer);
+	mirror_files_free(mirrored->files);
+	target_status_done(&mirrored->status);
+	target_free(mirrored->target);
+	run_free(mirrored->run);
+	err_done(&mirrored->fault);
+	free(mirrored->handle);
+	free(mirrored->source);
+	free(mirrored->dir);
+	free(mirrored);
+}
+
+void mirror_free(struct mirror *mirror)
+{
+	if (!mirror)
+		return;
+	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
+		free_mirrored(*mirrored);
+	vec_done(&mirror->runs);
+	free(mirror->dir);
+	free(mirror);
+}
+
+size_t mirror_count(const struct mirror *mirror)
+{
+	return mirror->runs.n;
+}
+
+void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret)
+{
+	const struct mirrored *mirrored = mirror->runs.v[run];
+	struct mirror_counts counts;
+
+	mirror_files_count(mirrored->files, &counts);
+	*ret = (struct mirror_state){
+		.run_id = run_id(mirrored->run),
+		.dir = mirrored->dir,
+		.source = mirrored->source,
+		.files = counts.files,
+		.bytes = counts.bytes,
+		.bytes_new = counts.bytes_new,
+		.plugin_files = counts.plugin_files,
+		.plugin_bytes = counts.plugin_bytes,
+		.n_left_out = counts.left_out,
+		.left_out = mirror_files_left_out(mirrored->files),
+		.looks = mirrored->looks,
+		.grown_ms = mirrored->grown_ms,
+		.is_over = mirrored->doing == OVER,
+		.fault = err_is_set(&mirrored->fault) ? &mirrored->fault : NULL,
+	};
+}
+
+/*
+ * Looks
+ */
+
+static int on_turn(void *ctx, struct err *err);
+
+static void look_in(struct mirrored *mirrored, int64_t ms)
+{
+	struct loop *loop = mirrored->mirror->loop;
+
+	mirrored->doing = WAITING;
+	loop_remove_timer(loop, mirrored->timer);
+	mirrored->timer = loop_add_timer(loop, clock_ms() + ms, on_turn, mirrored);
+}
+
+/* A look at a run elsewhere costs connections and processes there. */
+static int64_t pause_ms(const struct mirrored *mirrored)
+{
+	unsigned times = 1 + mirrored->n_idle / IDLE_LOOKS;
+
+	if (str_eq(mirrored->target->ops->kind, "local"))
+		times = 1;
+	return mirrored->mirror->options.look_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
+}
+
+static bool is_looked_at(const struct mirror *mirror)
+{
+	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
+		if (!(*mirrored)->was_looked_at)
+			return false;
+	return true;
+}
+
+static void tell(struct mirrored *mirrored)
+{
+	struct mirror *mirror = mirrored->mirror;
+
+	mirrored->was_looked_at = true;
+	if (mirror->options.looked)
+		mirror->options.looked(mirror->options.ctx, mirrored->index);
+	if (mirror->is_waited_for && is_looked_at(mirror))
+		loop_stop(mirror->loop);
+}
+
+static void end_run(struct mirrored *mirrored)
+{
+	mirrored->doing = OVER;
+	tell(mirrored);
+}
+
+/* Whether another look cannot find more. */
+static bool is_hopeless(const struct mirrored *mirrored, const struct err *fault)
+{
+	switch (fault->code) {
+	case ERR_USAGE:
+	case ERR_CONFIG:
+	case ERR_NOTFOUND:
+	case ERR_REMOTE:
+		return mirrored->is_final;
+	default:
+		return false;
+	}
+}
+
+static void look_failed(struct mirrored *mirrored, struct err *fault)
+{
+	int64_t ms = mirrored->mirror->options.look_ms;
+
+	for (unsigned i = 0; i < mirrored->n_failed && ms < PAUSE_MAX_MS; i++)
+		ms *= 2;
+	mirrored->n_failed++;
+	err_move(&mirrored->fault, fault);
+	if (is_hopeless(mirrored, &mirrored->fault)) {
+		end_run(mirrored);
+		return;
+	}
+	look_in(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	tell(mirrored);
+}
+
+/* Behind those that wait already. */
+static void enqueue(struct mirrored *mirrored)
+{
+	if (!mirrored->turn)
+		mirrored->turn = ++mirrored->mirror->n_turns;
+	mirrored->doing = QUEUED;
+}
+
+static struct mirrored *first_queued(const struct mirror *mirror)
+{
+	struct mirrored *first = NULL;
+
+	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
+		if ((*mirrored)->doing == QUEUED && (!first || (*mirrored)->turn < first->turn))
+			first = *mirrored;
+	return first;
+}
+
+/* As many as can look now, those first that have waited longest. */
+static void start_queued(struct mirror *mirror)
+{
+	struct mirrored *next;
+
+	for (size_t n = mirror->n_looking; n < MIRROR_LOOKS && (next = first_queued(mirror)); n++)
+		look_in(next, 0);
+}
+
+static void set_handle(struct mirrored *mirrored, const char *handle)
+{
+	if (str_eq(mirrored->handle, handle))
+		return;
+	free(mirrored->handle);
+	mirrored->handle = mem_strdup(handle);
+}
+
+/* The row may have a new attempt, or say that the run has ended. */
+static void reread(struct mirrored *mirrored)
+{
+	struct store *store;
+	struct run *now = NULL;
+
+	if (session_store(mirrored->mirror->session, &store, NULL) < 0 ||
+		store_get(store, run_id(mirrored->run), &now, NULL) < 0)
+		return;
+	if (!str_eq(run_handle(mirrored->run), run_handle(now))) {
+		set_handle(mirrored, run_handle(now));
+		mirrored->is_final = false;
+	}
+	mirrored->is_final |= run_state_is_final(run_state(now));
+	run_free(mirrored->run);
+	mirrored->run = now;
+}
+
+static void on_state(struct target_call *call, int status, struct err *err)
+{
+	struct mirrored *mirrored =
+		(struct mirrored *)((char *)call - offsetof(struct mirrored, call));
+	const struct target_status *said = &mirrored->status;
+	bool is_new = false;
+
+	(void)err;
+	if (status == 0 && run_state_is_final(said->state)) {
+		is_new = true;
+		if (said->next_handle)
+			set_handle(mirrored, said->next_handle);
+		else
+			mirrored->is_final = true;
+	}
+	target_status_done(&mirrored->status);
+	look_in(mirrored, is_new ? 0 : pause_ms(mirrored));
+}
+
+/* Nothing was new: perhaps the run has ended. */
+static void ask_state(struct mirrored *mirrored)
+{
+	const struct target_ops *ops = mirrored->target->ops;
+
+	mirrored->doing = ASKING;
+	mirrored->call =
+		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
+	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
+		    NULL) < 0)
+		look_in(mirrored, pause_ms(mirrored));
+}
+
+static void look_ended(struct mirrored *mirrored)
+{
+	struct mirror_counts counts;
+
+	mirror_files_count(mirrored->files, &counts);
+	mirrored->looks++;
+	mirrored->n_failed = 0;
+	err_clear(&mirrored->fault);
+	mirrored->n_idle++;
+	if (counts.is_new) {
+		mirrored->grown_ms = clock_wall_ms();
+		mirrored->n_idle = 0;
+	}
+	if (counts.is_asked_again || (counts.is_behind && mirrored->is_final)) {
+		enqueue(mirrored);
+		return;
+	}
+	if (mirrored->is_final || mirrored->mirror->options.once) {
+		end_run(mirrored);
+		return;
+	}
+	if (counts.is_new || !mirrored->handle)
+		look_in(mirrored, mirrored->mirror->options.look_ms);
+	else
+		ask_state(mirrored);
+	tell(mirrored);
+}
+
+static void note_look(const struct mirrored *mirrored)
+{
+	AUTO_FREE char *path = fs_join(mirrored->dir, MIRROR_LOOKED);
+	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || futimens(fd, NULL) < 0)
+		log_note("%s: %s", path, strerror(errno));
+}
+
+static void on_fetched(struct target_call *call, int status, struct err *err)
+{
+	struct mirrored *mirrored =
+		(struct mirrored *)((char *)call - offsetof(struct mirrored, call));
+	struct mirror *mirror = mirrored->mirror;
+	bool is_whole = status == 0 && mirrored->is_final;
+	AUTO_ERR struct err fault = {0};
+
+	mirror->n_looking--;
+	int r = mirror_files_end(mirrored->files, is_whole ? mirrored->handle : NULL, &fault);
+	if (status < 0) {
+		look_failed(mirrored, err);
+	} else if (r < 0) {
+		look_failed(mirrored, &fault);
+	} else {
+		note_look(mirrored);
+		look_ended(mirrored);
+	}
+	start_queued(mirror);
+}
+
+static int start_fetch(struct mirrored *mirrored, struct err *err)
+{
+	struct target *target = mirrored->target;
+
+	if (!target->ops->fetch)
+		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s have no results",
+			target->ops->kind);
+	mirrored->call = (struct target_call){.done = on_fetched};
+	int r = target->ops->fetch(
+		target, mirrored->handle, mirror_files_sink(mirrored->files), &mirrored->call, err);
+	if (r < 0)
+		return r;
+	mirrored->doing = LOOKING;
+	mirrored->mirror->n_looking++;
+	return 0;
+}
+
+static void look(struct mirrored *mirrored)
+{
+	AUTO_ERR struct err fault = {0};
+
+	int r = mirror_files_begin(mirrored->files, &fault);
+	if (r < 0 && fault.id == E_IO_LOCK) {
+		look_in(mirrored, LOCK_MS);
+		return;
+	}
+	if (r == 0 && mirrored->is_final &&
+		mirror_files_is_whole(mirrored->files, mirrored->handle)) {
+		mirror_files_end(mirrored->files, NULL, NULL);
+		mirrored->looks++;
+		end_run(mirrored);
+		return;
+	}
+	if (r == 0)
+		r = start_fetch(mirrored, &fault);
+	if (r < 0) {
+		mirror_files_drop(mirrored->files);
+		look_failed(mirrored, &fault);
+	}
+}
+
+static int on_turn(void *ctx, struct err *err)
+{
+	struct mirrored *mirrored = ctx;
+
+	(void)err;
+	mirrored->timer = NULL;
+	if (mirrored->mirror->n_looking >= MIRROR_LOOKS) {
+		enqueue(mirrored);
+		return 0;
+	}
+	mirrored->turn = 0;
+	reread(mirrored);
+	/* It has not come to its target yet, or never will. */
+	if (mirrored->handle)
+		look(mirrored);
+	else
+		look_ended(mirrored);
+	/* Its turn is over already. */
+	if (mirrored->doing != LOOKING)
+		start_queued(mirrored->mirror);
+	return 0;
+}
+
+/*
+ * Runs
+ */
+
+static struct run *copy_run(const struct run *run)
+{
+	struct run *copy = mem_alloc(1, sizeof(*copy));
+
+	*copy = (struct run){.doc = json_clone(run->doc),
+		.spec = run->spec ? json_clone(run->spec) : NULL,
+		.revision = run->revision};
+	return copy;
+}
+
+int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err)
+{
+	struct mirrored *mirrored;
+	struct target *target = NULL;
+
+	if (mirror->runs.n == MIRROR_RUNS_MAX)
+		return err_set(err, E_USAGE, "at most %d runs can be looked into", MIRROR_RUNS_MAX);
+	int r = target_open_run(mirror->session, run, &target, err);
+	if (r < 0)
+		return r;
+	mirrored = mem_alloc(1, sizeof(*mirrored));
+	*mirrored = (struct mirrored){
+		.mirror = mirror,
+		.index = mirror->runs.n,
+		.target = target,
+		.dir = fs_join(mirror->dir, run_id(run)),
+		.is_final = run_state_is_final(run_state(run)),
+		.run = copy_run(run),
+	};
+	if (str_eq(target->ops->kind, "local"))
+		mirrored->source = dirs_outputs(&mirror->session->dirs, run_id(run));
+	mirrored->files =
+		mirror_files_new(mirrored->dir, mirrored->source, mirror->options.scalars_only);
+	if (!mirrored->source)
+		mirrored->source = mem_strdup(mirrored->dir);
+	set_handle(mirrored, run_handle(run));
+	*vec_push(&mirror->runs) = mirrored;
+	look_in(mirrored, 0);
+	*ret_index = mirrored->index;
+	return 0;
+}
+
+static int on_late(void *ctx, struct err *err)
+{
+	struct mirror *mirror = ctx;
+
+	(void)err;
+	mirror->is_late = true;
+	loop_stop(mirror->loop);
+	return 0;
+}
+
+struct interrupt {
+	struct mirror *mirror;
+	const volatile int *interrupted;
+	struct loop_timer *timer;
+};
+
+static int look_for_interrupt(void *ctx, struct err *err)
+{
+	struct interrupt *interrupt = ctx;
+	struct loop *loop = interrupt->mirror->loop;
+
+	interrupt->timer = NULL;
+	if (*interrupt->interrupted)
+		return err_set(err, E_CANCELED, "interrupted");
+	interrupt->timer =
+		loop_add_timer(loop, clock_ms() + INTERRUPT_MS, look_for_interrupt, interrupt);
+	return 0;
+}
+
+int mirror_first(
+	struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted, struct err *err)
+{
+	struct loop *loop = mirror->loop;
+	struct interrupt interrupt = {mirror, interrupted, NULL};
+	struct loop_timer *late =
+		timeout_ms < 0 ? NULL
+			       : loop_add_timer(loop, clock_deadline(timeout_ms), on_late, mirror);
+	int r = interrupted ? look_for_interrupt(&interrupt, err) : 0;
+
+	mirror->is_late = false;
+	mirror->is_waited_for = true;
+	while (r == 0 && !mirror->is_late && !is_looked_at(mirror))
+		r = loop_run(loop, err);
+	mirror->is_waited_for = false;
+	loop_remove_timer(loop, interrupt.timer);
+	loop_remove_timer(loop, mirror->is_late ? NULL : late);
+	return r;
+}

@@ -1,0 +1,90 @@
+/*
+ * Event files of runs (event_files.h), and what TensorBoard's plugins read beside them
+ * (plugin_files.h; as a whole when it has changed), in a directory here, kept up to date:
+ * new bytes only, appended in place, because that is how TensorBoard reads them. From any target,
+ * of running and ended runs, many at once; nothing is copied of runs on this machine, their files
+ * are linked.
+ *
+ * DIR/RUN/PATH is the copy of PATH of the run's outputs. What was copied is trusted by its length
+ * and its last bytes (and by what DIR/RUN/.dlrun-mirror remembers of it): a file that has become
+ * shorter or another one is copied anew, as another file of that name. What is gone there stays
+ * here. Programs are not trusted: a path is one of regular files below the outputs, nothing is
+ * followed or written through a link. Several commands may keep one mirror: one after the other
+ * looks at a run.
+ *
+ * With scalars_only a copy has only the records that curves need, whole and byte for byte
+ * (scalars_only.h), and of large others the bytes do not come. Such copies lie in another
+ * DIR; files of runs on this machine are linked as they are.
+ */
+#ifndef DLRUN_APP_TRANSFER_MIRROR_H
+#define DLRUN_APP_TRANSFER_MIRROR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+
+enum {
+	MIRROR_RUNS_MAX = 200,
+	MIRROR_FILES_MAX = 10000, /* of one run */
+	/* Between two looks at a run that goes on; of one elsewhere that writes nothing for long up
+	 * to MIRROR_IDLE times that. */
+	MIRROR_LOOK_MS = 5000,
+	MIRROR_IDLE = 4,
+	MIRROR_LOOKS = 6, /* at the same time */
+};
+#define MIRROR_BYTES_MAX (UINT64_C(16) << 30) /* of one run */
+
+struct mirror_options {
+	const char *dir; /* NULL: in the cache directory, one for all commands */
+	bool scalars_only;
+	int64_t look_ms; /* 0: MIRROR_LOOK_MS */
+	bool once;       /* one look that ends well, and nothing is asked behind it */
+	/* A look at a run has ended: see mirror_get. May be NULL. */
+	void (*looked)(void *ctx, size_t run);
+	void *ctx;
+};
+
+struct mirror_state {
+	const char *run_id, *dir; /* dir: absolute, there once there are files */
+	/* Where they are themselves, absolute: the outputs of a run of this machine, else dir. */
+	const char *source;
+	size_t files;              /* with events */
+	uint64_t bytes, bytes_new; /* in them; those that this mirror has brought, of all */
+	size_t plugin_files;       /* that TensorBoard's plugins read beside them */
+	uint64_t plugin_bytes;
+	size_t n_left_out;    /* of these, since they are too many or too large */
+	const char *left_out; /* the first; valid until the next look */
+	uint64_t looks;       /* that have ended well */
+	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
+	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */
+	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
+	const struct err *fault;
+};
+
+/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
+ * none. */
+int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only);
+
+struct mirror;
+/* Nothing is asked yet. */
+int mirror_open(struct session *session, const struct mirror_options *options, struct mirror **ret,
+	struct err *err);
+void mirror_free(struct mirror *mirror);
+AUTO_POINTER(struct mirror, mirror_free)
+/* Its looks begin with the next turn of the session's loop, and go on until the run has ended. A
+ * copy of run is kept. E_USAGE: too many; what target_open_run fails with. */
+int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
+size_t mirror_count(const struct mirror *mirror);
+void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);
+/* Runs the loop until each run was looked at once (or failed: see mirror_get), timeout_ms at most
+ * (-1: for ever), or *interrupted (E_CANCELED). */
+int mirror_first(struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted,
+	struct err *err);
+
+#endif

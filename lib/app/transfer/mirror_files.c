@@ -1,0 +1,754 @@
+#include "app/transfer/mirror_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/transfer/mirror.h"
+#include "app/transfer/mirror_files_impl.h"
+#include "base/data/entry.h"
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "events/plugin_files.h"
+
+/*
+ * MIRROR_OWN holds the lock and `seen`, replaced as a whole at the end of a look: records with a
+ * NUL behind each, "boot ID" of when it was written, "all HANDLE", and for each file that was
+ * copied "SIZE MTIME_NS PATH". That only spares looks: what it says of a file counts while the file
+ * here has that size, and a power cut (another boot) makes it ask again for the last bytes. Of
+ * scalars only it is "scalars SIZE MTIME_NS SOURCE PLACE SUM PATH", SOURCE the size there, SUM -1
+ * where it is not known: without it the file is begun anew. What is of the other kind is nothing.
+ */
+#define SEEN "seen"
+#define NEW  "new"
+
+enum { SEEN_MAX = 64 << 20 };
+
+int mirror_fail(const struct mirror_files *files, int errnum, const char *path, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(path);
+
+	return fs_error(err, errnum, "writing %s/%s", files->dir, shown);
+}
+
+void mirror_close_file(struct mirror_files *files)
+{
+	auto_fd(&files->fd);
+	files->fd = -1;
+	files->current = NULL;
+}
+
+void mirror_files_drop(struct mirror_files *files)
+{
+	mirror_close_file(files);
+	auto_fd(&files->lock_fd);
+	auto_fd(&files->own_fd);
+	auto_fd(&files->dir_fd);
+	files->lock_fd = files->own_fd = files->dir_fd = -1;
+}
+
+void mirror_files_free(struct mirror_files *files)
+{
+	if (!files)
+		return;
+	mirror_files_drop(files);
+	map_done(&files->files);
+	arena_done(&files->arena);
+	scalars_only_free(files->walk);
+	buf_done(&files->out);
+	strv_done(&files->like);
+	strv_done(&files->named);
+	free(files->left_out);
+	free(files->whole);
+	free(files->unread);
+	free(files->linked);
+	free(files->dir);
+	free(files);
+}
+
+void mirror_free_sink(struct fetch_sink *sink)
+{
+	mirror_files_free(mirror_files_of(sink));
+}
+
+void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret)
+{
+	*ret = files->counts;
+	ret->bytes -= ret->plugin_bytes;
+}
+
+const char *mirror_files_left_out(const struct mirror_files *files)
+{
+	return files->left_out;
+}
+
+struct fetch_sink *mirror_files_sink(struct mirror_files *files)
+{
+	return &files->sink;
+}
+
+/*
+ * What is remembered
+ */
+
+static struct mirror_kept *keep(struct mirror_files *files, const char *path)
+{
+	struct mirror_kept *kept = map_get(&files->files, path);
+	const char *slash = strrchr(path, '/');
+
+	if (kept)
+		return kept;
+	kept = arena_alloc(&files->arena, sizeof(*kept));
+	*kept = (struct mirror_kept){.path = arena_strdup(&files->arena, path),
+		.mtime_ns = MIRROR_NEVER,
+		.is_plugin = !strstr(slash ? slash : path, MIRROR_PART),
+		.is_rewritten = !strstr(slash ? slash : path, MIRROR_PART) &&
+				!plugin_files_is_appended(path)};
+	files->n_plugins += kept->is_plugin;
+	map_put(&files->files, kept->path, kept);
+	return kept;
+}
+
+void mirror_set_size(struct mirror_files *files, struct mirror_kept *kept, uint64_t size)
+{
+	files->counts.bytes = files->counts.bytes - kept->size + size;
+	if (kept->is_plugin)
+		files->counts.plugin_bytes = files->counts.plugin_bytes - kept->size + size;
+	kept->size = size;
+}
+
+struct record {
+	long long size, mtime_ns, source, at, sum;
+};
+
+/* The path in it, or NULL. */
+static const char *parse_copied(const char *text, struct record *ret)
+{
+	int path_at = 0;
+	int n = sscanf(text, "%lld %lld %n", &ret->size, &ret->mtime_ns, &path_at);
+
+	return n == 2 && path_at ? text + path_at : NULL;
+}
+
+static const char *parse_walked(const char *text, struct record *ret)
+{
+	int path_at = 0;
+	int n = sscanf(text, "scalars %lld %lld %lld %lld %lld %n", &ret->size, &ret->mtime_ns,
+		&ret->source, &ret->at, &ret->sum, &path_at);
+
+	return n == 5 && path_at && ret->source >= 0 && ret->at >= 0 ? text + path_at : NULL;
+}
+
+static void set_walked(struct mirror_walked *walked, const struct record *record, bool is_this_boot)
+{
+	walked->place = (struct scalars_place){.at = (uint64_t)record->at,
+		.sum = (uint32_t)record->sum,
+		.has_sum = record->sum >= 0};
+	walked->source = (uint64_t)record->source;
+	walked->is_unsure = !is_this_boot;
+}
+
+static void read_record(struct mirror_files *files, const char *text, bool is_this_boot)
+{
+	struct record record = {0};
+	const char *path;
+
+	if (str_starts(text, "all ")) {
+		free(files->whole);
+		files->whole = mem_strdup(text + strlen("all "));
+		return;
+	}
+	path = files->walk ? parse_walked(text, &record) : parse_copied(text, &record);
+	if (!path || record.size < 0 || !fetch_path_is_proper(path) ||
+		files->files.n >= MIRROR_FILES_MAX)
+		return;
+	struct mirror_kept *kept = keep(files, path);
+	mirror_set_size(files, kept, (uint64_t)record.size);
+	kept->mtime_ns = is_this_boot ? record.mtime_ns : MIRROR_NEVER;
+	set_walked(&kept->walked, &record, is_this_boot);
+}
+
+/* Another process may have looked meanwhile. */
+static int read_seen(struct mirror_files *files, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_FD int fd = openat(files->own_fd, SEEN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	bool is_this_boot;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fs_error(err, errno, "%s/" MIRROR_OWN "/" SEEN, files->dir);
+	if (st.st_ino == files->seen_ino)
+		return 0;
+	int r = fs_read_fd(fd, files->dir, SEEN_MAX, &text, err);
+	if (r < 0)
+		return r;
+	files->seen_ino = st.st_ino;
+	free(TAKE(files->whole));
+	is_this_boot = files->boot[0] && str_starts(text.data, "boot ") &&
+		       str_eq(text.data + strlen("boot "), files->boot);
+	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
+		read_record(files, text.data + at, is_this_boot);
+	return 0;
+}
+
+static void add_record(
+	const struct mirror_files *files, const struct mirror_kept *kept, struct buf *out)
+{
+	const struct mirror_walked *walked = &kept->walked;
+
+	if (files->walk)
+		buf_adds(out, "scalars ");
+	buf_addf(out, "%llu %lld ", (unsigned long long)kept->size, (long long)kept->mtime_ns);
+	if (files->walk)
+		buf_addf(out, "%llu %llu %lld ", (unsigned long long)walked->source,
+			(unsigned long long)walked->place.at,
+			walked->place.has_sum ? (long long)walked->place.sum : -1);
+	buf_addf(out, "%s%c", kept->path, '\0');
+}
+
+static int write_seen(struct mirror_files *files, struct err *err)
+{
+	AUTO_FREE char *path = mem_printf("%s/" MIRROR_OWN "/" SEEN, files->dir);
+	AUTO_BUF struct buf text = {0};
+	size_t pos = 0;
+	const char *name;
+	void *value;
+	struct stat st;
+
+	if (!files->is_dirty)
+		return 0;
+	buf_init(&text, SEEN_MAX);
+	buf_addf(&text, "boot %s%c", files->boot, '\0');
+	if (files->whole)
+		buf_addf(&text, "all %s%c", files->whole, '\0');
+	while (map_each(&files->files, &pos, &name, &value))
+		add_record(files, value, &text);
+	int r = buf_check(&text, "what is remembered of a mirror", err);
+	if (r == 0)
+		r = fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, err);
+	if (r < 0)
+		return r;
+	files->is_dirty = false;
+	/* Nobody else replaces it within the look: it need not be read again. */
+	if (fstatat(files->own_fd, SEEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		files->seen_ino = st.st_ino;
+	return 0;
+}
+
+/*
+ * Places
+ */
+
+/* The directory of path, made if it is missing; a descriptor or -errno. Nothing is followed. */
+static int open_parent(const struct mirror_files *files, const char *path, const char **ret_name)
+{
+	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
+	const char *slash = strrchr(path, '/');
+	AUTO_FREE char *parent = mem_strndup(path, slash ? (size_t)(slash - path) : 0);
+	AUTO_FD int fd = openat(files->dir_fd, ".", FLAGS);
+
+	*ret_name = slash ? slash + 1 : path;
+	for (char *at = parent; fd >= 0 && *at;) {
+		size_t len = strcspn(at, "/");
+		char end = at[len];
+
+		at[len] = '\0';
+		if (mkdirat(fd, at, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		int next = openat(fd, at, FLAGS);
+		if (next < 0)
+			return -errno;
+		close(fd);
+		fd = next;
+		at += len + (end != '\0');
+	}
+	return fd < 0 ? -errno : TAKE_FD(fd);
+}
+
+int mirror_open_here(const struct mirror_files *files, const char *path, struct stat *ret)
+{
+	AUTO_FD int fd = fs_open_beneath(
+		files->dir_fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+
+	if (fd == -ELOOP || fd == -EISDIR || fd == -ENXIO || fd == -ENOTDIR)
+		return -ENOENT;
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, ret) < 0)
+		return -errno;
+	return S_ISREG(ret->st_mode) ? TAKE_FD(fd) : -ENOENT;
+}
+
+static int open_new(struct mirror_files *files)
+{
+	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
+
+	unlinkat(files->own_fd, NEW, 0);
+	int fd = openat(files->own_fd, NEW, FLAGS, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static int name_new(struct mirror_files *files, const char *path)
+{
+	const char *name;
+	AUTO_FD int parent = open_parent(files, path, &name);
+
+	if (parent < 0)
+		return parent;
+	return renameat(files->own_fd, NEW, parent, name) < 0 ? -errno : 0;
+}
+
+int mirror_open_anew(struct mirror_files *files, const char *path)
+{
+	AUTO_FD int fd = open_new(files);
+	int r = fd < 0 ? fd : name_new(files, path);
+
+	return r < 0 ? r : TAKE_FD(fd);
+}
+
+/*
+ * The sink
+ */
+
+static void note_unread(struct mirror_files *files, const char *path, int errnum)
+{
+	if (!files->unread) {
+		files->unread = mem_strdup(path);
+		files->unread_errnum = errnum;
+	}
+}
+
+void mirror_unread(struct fetch_sink *sink, const char *path, int errnum)
+{
+	note_unread(mirror_files_of(sink), path, errnum);
+}
+
+static bool is_own(const char *path)
+{
+	return str_starts(path, MIRROR_OWN "/") || str_eq(path, MIRROR_OWN);
+}
+
+struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_item *item)
+{
+	struct mirror_kept *kept;
+	uint64_t before;
+
+	if (entry_path_has_git(item->path))
+		return NULL;
+	if (!fetch_path_is_proper(item->path) || is_own(item->path)) {
+		note_unread(files, item->path, EINVAL);
+		return NULL;
+	}
+	if (!files->walk && !mirror_plugins_admit(files, item))
+		return NULL;
+	kept = map_get(&files->files, item->path);
+	before = kept ? kept->size : 0;
+	if ((!kept && files->files.n >= MIRROR_FILES_MAX) || item->size > MIRROR_BYTES_MAX ||
+		files->counts.bytes - before + item->size > MIRROR_BYTES_MAX) {
+		files->is_over_limit = true;
+		return NULL;
+	}
+	kept = keep(files, item->path);
+	kept->is_there = true;
+	return kept;
+}
+
+static int refresh_link(struct mirror_files *files, const char *path, struct err *err)
+{
+	AUTO_FREE char *target = mem_printf("%s/%s", files->linked, path);
+	AUTO_FREE char *now = mem_alloc(strlen(target) + 2, 1);
+	const char *name;
+	AUTO_FD int parent = open_parent(files, path, &name);
+
+	if (parent < 0)
+		return mirror_fail(files, -parent, path, err);
+	ssize_t n = readlinkat(parent, name, now, strlen(target) + 1);
+	if (n == (ssize_t)strlen(target) && memcmp(now, target, (size_t)n) == 0)
+		return 0;
+	unlinkat(files->own_fd, NEW, 0);
+	if (symlinkat(target, files->own_fd, NEW) < 0 ||
+		renameat(files->own_fd, NEW, parent, name) < 0)
+		return mirror_fail(files, errno, path, err);
+	return 0;
+}
+
+int mirror_take_linked(struct mirror_files *files, struct mirror_kept *kept,
+	const struct fetch_item *item, struct err *err)
+{
+	int r = refresh_link(files, item->path, err);
+
+	if (r < 0)
+		return r;
+	if (kept->mtime_ns != item->mtime_ns || kept->size != item->size) {
+		files->counts.is_new = files->is_dirty = true;
+		mirror_set_size(files, kept, item->size);
+		kept->mtime_ns = item->mtime_ns;
+	}
+	return 0;
+}
+
+static bool is_known(const struct mirror_kept *kept, const struct fetch_item *item, uint64_t here)
+{
+	if (kept->is_anew || here != item->size)
+		return false;
+	/* One that may be changed yet is looked at again when it rests. */
+	return (item->changing && !kept->is_rewritten) ||
+	       (kept->size == here && kept->mtime_ns == item->mtime_ns);
+}
+
+int mirror_take_empty(struct mirror_files *files, struct mirror_kept *kept,
+	const struct fetch_item *item, bool is_here, struct err *err)
+{
+	AUTO_FD int fd = is_here ? -1 : mirror_open_anew(files, item->path);
+
+	if (fd < 0 && !is_here)
+		return mirror_fail(files, -fd, item->path, err);
+	if (!is_here || kept->mtime_ns != item->mtime_ns)
+		files->is_dirty = true;
+	mirror_set_size(files, kept, 0);
+	kept->mtime_ns = item->mtime_ns;
+	kept->is_anew = false;
+	return 0;
+}
+
+static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
+	struct fetch_range *ret, struct err *err)
+{
+	struct mirror_files *files = mirror_files_of(sink);
+	struct mirror_kept *kept = mirror_admit(files, item);
+	struct stat st = {0};
+	uint64_t here;
+
+	if (!kept)
+		return 0;
+	if (files->linked)
+		return mirror_take_linked(files, kept, item, err);
+	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
+	if (fd < 0 && fd != -ENOENT)
+		return mirror_fail(files, -fd, item->path, err);
+	here = fd < 0 ? 0 : (uint64_t)st.st_size;
+	if ((fd >= 0 && is_known(kept, item, here)) || mirror_plugins_waits(files, kept, item))
+		return 0;
+	if (item->size == 0)
+		return mirror_take_empty(files, kept, item, fd >= 0 && here == 0, err);
+	kept->is_anew |= fd < 0 || here > item->size || kept->is_rewritten;
+	ret->offset = kept->is_anew || here < MIRROR_OVERLAP ? 0 : here - MIRROR_OVERLAP;
+	ret->len = item->size - ret->offset;
+	return 1;
+}
+
+/* The bytes here that the content has to begin with. */
+static int read_overlap(struct mirror_files *files, uint64_t from, uint64_t to)
+{
+	ssize_t n;
+
+	files->overlap_at = files->overlap_len = 0;
+	files->at = to;
+	if (to < from || to - from > MIRROR_OVERLAP)
+		return -ESTALE;
+	n = pread(files->fd, files->overlap, (size_t)(to - from), (off_t)from);
+	if (n != (ssize_t)(to - from))
+		return n < 0 ? -errno : -ESTALE;
+	files->overlap_len = (size_t)n;
+	return 0;
+}
+
+static int open_current(struct mirror_files *files, const struct fetch_range *range)
+{
+	struct stat st = {0};
+
+	if (files->current->is_rewritten) {
+		files->fd = open_new(files);
+		if (files->fd < 0)
+			return files->fd;
+		files->current->mtime_ns = MIRROR_NEVER;
+	} else if (files->current->is_anew) {
+		files->fd = mirror_open_anew(files, files->current->path);
+		if (files->fd < 0)
+			return files->fd;
+		mirror_set_size(files, files->current, 0);
+		files->current->mtime_ns = MIRROR_NEVER;
+	} else {
+		files->fd = mirror_open_here(files, files->current->path, &st);
+		if (files->fd < 0)
+			return files->fd;
+	}
+	files->current->is_anew = false;
+	return read_overlap(files, range->offset, (uint64_t)st.st_size);
+}
+
+int mirror_begun(struct mirror_files *files, int r, const char *path, struct err *err)
+{
+	/* Somebody else has changed what is here: the next look sees to it. */
+	if (r == -ESTALE || r == -ENOENT) {
+		mirror_close_file(files);
+		files->counts.is_asked_again = true;
+		return 0;
+	}
+	return r < 0 ? mirror_fail(files, -r, path, err) : 1;
+}
+
+static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
+	const struct fetch_range *range, struct err *err)
+{
+	struct mirror_files *files = mirror_files_of(sink);
+
+	mirror_close_file(files);
+	files->current = map_get(&files->files, item->path);
+	files->is_dropped = false;
+	if (!files->current || files->linked)
+		return 0;
+	return mirror_begun(files, open_current(files, range), item->path, err);
+}
+
+/* How many bytes of the content were only to be compared. */
+static size_t compare(struct mirror_files *files, const char *data, size_t len)
+{
+	size_t left = files->overlap_len - files->overlap_at, n = len < left ? len : left;
+
+	if (n && memcmp(files->overlap + files->overlap_at, data, n) != 0)
+		files->is_dropped = true;
+	files->overlap_at += n;
+	return n;
+}
+
+int mirror_write_at(int fd, const char *data, size_t len, uint64_t at)
+{
+	for (ssize_t n; len > 0; data += n, len -= (size_t)n, at += (uint64_t)n) {
+		do
+			n = pwrite(fd, data, len, (off_t)at);
+		while (n < 0 && errno == EINTR);
+		if (n <= 0)
+			return n < 0 ? -errno : -ENOSPC;
+	}
+	return 0;
+}
+
+static int mirror_write(struct fetch_sink *sink, const void *data, size_t len, struct err *err)
+{
+	struct mirror_files *files = mirror_files_of(sink);
+	const char *at = data;
+	size_t n = compare(files, at, len);
+
+	if (files->is_dropped) {
+		files->current->is_anew = files->counts.is_asked_again = true;
+		return 0;
+	}
+	at += n;
+	len -= n;
+	int r = mirror_write_at(files->fd, at, len, files->at);
+	if (r < 0)
+		return mirror_fail(files, -r, files->current->path, err);
+	files->at += len;
+	files->counts.bytes_new += len;
+	if (len)
+		files->counts.is_new = files->is_dirty = true;
+	return 0;
+}
+
+static int mirror_end(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
+{
+	struct mirror_files *files = mirror_files_of(sink);
+	struct mirror_kept *kept = files->current;
+	int r = kept->is_rewritten ? name_new(files, kept->path) : 0;
+
+	if (r < 0)
+		return mirror_fail(files, -r, kept->path, err);
+	if (!files->is_dropped) {
+		files->is_dirty = true;
+		mirror_set_size(files, kept, files->at);
+		kept->mtime_ns = item->changing ? MIRROR_NEVER : item->mtime_ns;
+	}
+	mirror_close_file(files);
+	return 0;
+}
+
+static const struct fetch_sink_ops copy_ops = {
+	.wants = mirror_wants,
+	.begin = mirror_begin,
+	.write = mirror_write,
+	.end = mirror_end,
+	.unread = mirror_unread,
+	.free = mirror_free_sink,
+};
+
+struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool scalars_only)
+{
+	struct mirror_files *files = mem_alloc(1, sizeof(*files));
+
+	*files = (struct mirror_files){
+		.sink = {.ops = &copy_ops, .like = &files->like},
+		.dir = mem_strdup(dir),
+		.linked = mem_strdup(linked),
+		.dir_fd = -1,
+		.own_fd = -1,
+		.lock_fd = -1,
+		.fd = -1,
+	};
+	strv_add(&files->like, "*" MIRROR_PART "*");
+	if (scalars_only)
+		mirror_scalars_init(files);
+	else
+		plugin_files_patterns(&files->like);
+	if (!os_boot_id(files->boot))
+		files->boot[0] = '\0';
+	return files;
+}
+
+/*
+ * Looks
+ */
+
+static int open_dirs(struct mirror_files *files, struct err *err)
+{
+	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+	AUTO_FREE char *own = mem_printf("%s/" MIRROR_OWN, files->dir);
+	AUTO_FREE char *lock = mem_printf("%s/lock", own);
+
+	int r = fs_mkdirs(own, 0700, err);
+	if (r < 0)
+		return r;
+	files->dir_fd = open(files->dir, FLAGS);
+	files->own_fd =
+		files->dir_fd < 0 ? -1 : openat(files->dir_fd, MIRROR_OWN, FLAGS | O_NOFOLLOW);
+	if (files->own_fd < 0)
+		return fs_error(err, errno, "%s", own);
+	return fs_lock(lock, true, 0, &files->lock_fd, err);
+}
+
+int mirror_files_begin(struct mirror_files *files, struct err *err)
+{
+	size_t pos = 0;
+	const char *name;
+	void *value;
+
+	int r = open_dirs(files, err);
+	if (r == 0)
+		r = read_seen(files, err);
+	if (r < 0) {
+		mirror_files_drop(files);
+		return r;
+	}
+	while (map_each(&files->files, &pos, &name, &value))
+		((struct mirror_kept *)value)->is_there = false;
+	mirror_plugins_read(files);
+	files->counts.left_out = 0;
+	free(TAKE(files->left_out));
+	files->counts.is_new = files->counts.is_asked_again = files->counts.is_behind = false;
+	files->is_over_limit = false;
+	free(TAKE(files->unread));
+	return 0;
+}
+
+bool mirror_files_is_whole(struct mirror_files *files, const char *handle)
+{
+	size_t pos = 0;
+	const char *name;
+	void *value;
+	struct stat st;
+
+	if (!str_eq(files->whole, handle))
+		return false;
+	while (map_each(&files->files, &pos, &name, &value))
+		if (fstatat(files->dir_fd, name, &st, 0) < 0 ||
+			(uint64_t)st.st_size != ((const struct mirror_kept *)value)->size)
+			return false;
+	for (pos = 0; map_each(&files->files, &pos, &name, &value);)
+		((struct mirror_kept *)value)->is_there = true;
+	return true;
+}
+
+/* Links to what is gone; copies stay. */
+static void sweep_links(struct mirror_files *files)
+{
+	size_t pos = 0;
+	const char *name;
+	void *value;
+	struct stat st;
+
+	while (files->linked && map_each(&files->files, &pos, &name, &value)) {
+		if (((const struct mirror_kept *)value)->is_there)
+			continue;
+		AUTO_FD int parent = open_parent(files, name, &name);
+		if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			S_ISLNK(st.st_mode))
+			unlinkat(parent, name, 0);
+	}
+}
+
+/* It is not asked for again: that holds after a power cut, too. */
+static int make_durable(struct mirror_files *files, struct err *err)
+{
+	size_t pos = 0;
+	const char *name;
+	void *value;
+	int r = 0;
+
+	while (r == 0 && !files->linked && map_each(&files->files, &pos, &name, &value)) {
+		struct stat st;
+		AUTO_FD int fd = mirror_open_here(files, name, &st);
+
+		if (fd >= 0)
+			r = fs_sync_fd(fd, name, err);
+	}
+	return r;
+}
+
+static int fail_incomplete(const struct mirror_files *files, struct err *err)
+{
+	if (files->is_over_limit)
+		return err_set(err, E_DATA_LIMIT,
+			"event files for %s are more than %d or over %llu GiB", files->dir,
+			MIRROR_FILES_MAX, (unsigned long long)(MIRROR_BYTES_MAX >> 30));
+	AUTO_FREE char *shown = str_shown(files->unread);
+	return err_set_errno(err, E_IO_READ, files->unread_errnum,
+		"the event file '%s' cannot be copied to %s", shown, files->dir);
+}
+
+static void count_files(struct mirror_files *files)
+{
+	size_t pos = 0;
+	const char *name;
+	void *value;
+
+	files->counts.files = files->counts.plugin_files = 0;
+	while (map_each(&files->files, &pos, &name, &value)) {
+		const struct mirror_kept *kept = value;
+
+		bool is_here = files->linked ? kept->is_there
+					     : kept->mtime_ns != MIRROR_NEVER || kept->size > 0;
+
+		*(kept->is_plugin ? &files->counts.plugin_files : &files->counts.files) += is_here;
+	}
+}
+
+int mirror_files_end(struct mirror_files *files, const char *whole, struct err *err)
+{
+	int r = 0;
+
+	mirror_close_file(files);
+	files->counts.is_asked_again |= mirror_plugins_read(files);
+	bool is_all = !files->is_over_limit && !files->unread && !files->counts.is_asked_again &&
+		      !files->counts.is_behind && !files->left_out;
+	sweep_links(files);
+	count_files(files);
+	if (whole && is_all && !str_eq(files->whole, whole)) {
+		r = make_durable(files, err);
+		free(files->whole);
+		files->whole = mem_strdup(whole);
+		files->is_dirty = true;
+	}
+	if (r == 0)
+		r = write_seen(files, err);
+	mirror_files_drop(files);
+	if (r == 0 && (files->is_over_limit || files->unread))
+		r = fail_incomplete(files, err);
+	return r;
+}

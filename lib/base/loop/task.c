@@ -1,0 +1,261 @@
+#include "base/loop/task.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+
+struct post {
+	task_post_fn *fn;
+	void *ctx;
+};
+
+/* Who holds lock may touch what stands below it. */
+struct task {
+	struct loop *loop;
+	struct loop_fd *source;
+	task_fn *fn;
+	task_done_fn *done;
+	void *ctx;
+	pthread_t thread;
+	bool has_thread;
+	int wake[2]; /* a byte for each thing that the loop should look at */
+	bool reported;
+
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	task_ask_fn *ask; /* not seen by the loop yet */
+	void *ask_ctx;
+	bool is_open, is_cancelled, is_finished;
+	int answer;
+	struct err answer_err;
+	struct post posts[TASK_POSTS_MAX];
+	size_t n_posts;
+	int result;
+	struct err fault;
+};
+
+static void wake_loop(struct task *task)
+{
+	/* A full pipe wakes as well. */
+	while (write(task->wake[1], "", 1) < 0 && errno == EINTR)
+		;
+}
+
+/*
+ * In the thread
+ */
+
+static void *task_run(void *arg)
+{
+	struct task *task = arg;
+	AUTO_ERR struct err fault = {0};
+	int r = task->fn(task, task->ctx, &fault);
+
+	pthread_mutex_lock(&task->lock);
+	task->result = r;
+	err_move(&task->fault, &fault);
+	task->is_finished = true;
+	pthread_mutex_unlock(&task->lock);
+	wake_loop(task);
+	return NULL;
+}
+
+static void set_cancelled(struct task *task)
+{
+	task->answer = err_set(&task->answer_err, E_CANCELED, "interrupted");
+}
+
+int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err)
+{
+	pthread_mutex_lock(&task->lock);
+	if (task->is_cancelled) {
+		set_cancelled(task);
+	} else {
+		task->ask = fn;
+		task->ask_ctx = ctx;
+		task->is_open = true;
+		wake_loop(task);
+		while (task->is_open)
+			pthread_cond_wait(&task->answered, &task->lock);
+	}
+	int r = task->answer;
+	if (err_is_set(&task->answer_err))
+		err_move(err, &task->answer_err);
+	err_clear(&task->answer_err);
+	pthread_mutex_unlock(&task->lock);
+	return r;
+}
+
+void task_post(struct task *task, task_post_fn *fn, void *ctx)
+{
+	pthread_mutex_lock(&task->lock);
+	if (task->n_posts < TASK_POSTS_MAX)
+		task->posts[task->n_posts++] = (struct post){fn, ctx};
+	pthread_mutex_unlock(&task->lock);
+	wake_loop(task);
+}
+
+/*
+ * On the loop
+ */
+
+void task_answer(struct task *task, int r, struct err *fault)
+{
+	pthread_mutex_lock(&task->lock);
+	/* A cancelled one has its answer. */
+	if (task->is_open) {
+		task->answer = r;
+		if (err_is_set(fault))
+			err_move(&task->answer_err, fault);
+		task->is_open = false;
+		pthread_cond_signal(&task->answered);
+	}
+	pthread_mutex_unlock(&task->lock);
+}
+
+void task_cancel(struct task *task)
+{
+	pthread_mutex_lock(&task->lock);
+	task->is_cancelled = true;
+	task->ask = NULL;
+	if (task->is_open) {
+		set_cancelled(task);
+		task->is_open = false;
+		pthread_cond_signal(&task->answered);
+	}
+	pthread_mutex_unlock(&task->lock);
+}
+
+/* The next thing to be done on the loop, one after the other: a post, an ask. */
+static bool take_next(
+	struct task *task, struct post *ret_post, task_ask_fn **ret_ask, void **ret_ctx)
+{
+	*ret_ask = NULL;
+	pthread_mutex_lock(&task->lock);
+	bool any = task->n_posts > 0 || task->ask;
+	if (task->n_posts > 0) {
+		*ret_post = task->posts[0];
+		task->n_posts--;
+		for (size_t i = 0; i < task->n_posts; i++)
+			task->posts[i] = task->posts[i + 1];
+	} else if (task->ask) {
+		*ret_ask = task->ask;
+		*ret_ctx = task->ask_ctx;
+		task->ask = NULL;
+	}
+	pthread_mutex_unlock(&task->lock);
+	return any;
+}
+
+static bool is_finished(struct task *task)
+{
+	pthread_mutex_lock(&task->lock);
+	bool finished = task->is_finished;
+	pthread_mutex_unlock(&task->lock);
+	return finished;
+}
+
+static void join(struct task *task)
+{
+	if (task->has_thread)
+		pthread_join(task->thread, NULL);
+	task->has_thread = false;
+}
+
+static int report(struct task *task, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	join(task);
+	task->reported = true;
+	loop_remove_fd(task->loop, task->source);
+	task->source = NULL;
+	err_move(&fault, &task->fault);
+	/* The task may be freed in there. */
+	return task->done(task->ctx, task->result, &fault, err);
+}
+
+static short task_prepare(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int task_dispatch(void *ctx, short revents, struct err *err)
+{
+	struct task *task = ctx;
+	char bytes[TASK_POSTS_MAX];
+	struct post post;
+	task_ask_fn *ask;
+	void *ask_ctx;
+
+	(void)revents;
+	while (read(task->wake[0], bytes, sizeof(bytes)) < 0 && errno == EINTR)
+		;
+	/* What was posted before the end is seen below. */
+	bool finished = is_finished(task);
+	while (take_next(task, &post, &ask, &ask_ctx)) {
+		if (ask)
+			ask(ask_ctx, task);
+		else
+			post.fn(post.ctx);
+	}
+	return finished ? report(task, err) : 0;
+}
+
+static const struct loop_fd_ops task_ops = {.prepare = task_prepare, .dispatch = task_dispatch};
+
+/* Signals are the loop's. */
+static void start_thread(struct task *task)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int errnum = pthread_create(&task->thread, NULL, task_run, task);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	task->has_thread = errnum == 0;
+	if (errnum == 0)
+		return;
+	task->result = err_set_errno(&task->fault, E_IO, errnum, "starting a thread");
+	task->is_finished = true;
+	wake_loop(task);
+}
+
+void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret)
+{
+	struct task *task = mem_alloc(1, sizeof(*task));
+
+	*task = (struct task){.loop = loop, .fn = fn, .done = done, .ctx = ctx};
+	BUG_ON(os_pipe(task->wake, O_NONBLOCK) < 0);
+	pthread_mutex_init(&task->lock, NULL);
+	pthread_cond_init(&task->answered, NULL);
+	task->source = loop_add_fd(loop, task->wake[0], &task_ops, task);
+	*ret = task;
+	start_thread(task);
+}
+
+void task_free(struct task *task)
+{
+	if (!task)
+		return;
+	task_cancel(task);
+	join(task);
+	if (task->source)
+		loop_remove_fd(task->loop, task->source);
+	close(task->wake[0]);
+	close(task->wake[1]);
+	pthread_cond_destroy(&task->answered);
+	pthread_mutex_destroy(&task->lock);
+	err_done(&task->answer_err);
+	err_done(&task->fault);
+	free(task);
+}

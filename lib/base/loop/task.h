@@ -1,0 +1,40 @@
+/*
+ * One long piece of work beside the loop: reading and packing a tree while the network is waited
+ * for. It runs in a thread of its own on private data. What it needs of the loop's side it asks
+ * for, and stands still until it has the answer, so that no data is used by both at once.
+ */
+#ifndef DLRUN_BASE_LOOP_TASK_H
+#define DLRUN_BASE_LOOP_TASK_H
+
+#include "base/loop/loop.h"
+#include "base/util/err.h"
+
+struct task;
+
+/* The work: in the thread. */
+typedef int task_fn(struct task *task, void *ctx, struct err *err);
+/* Its end: on the loop, once. r and fault are the work's; a negative return ends loop_run. */
+typedef int task_done_fn(void *ctx, int r, struct err *fault, struct err *err);
+
+/* *ret is set before the work begins, which may use it. Where no thread is to be had the failure
+ * arrives by done. */
+void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret);
+/* Waits for the thread's end; an ask that stands open, and every later one, is answered with
+ * E_CANCELED. Not from within the work. NULL is accepted. */
+void task_free(struct task *task);
+/* From the loop's side: answer the ask that stands open, and every later one, with E_CANCELED. */
+void task_cancel(struct task *task);
+
+/* Something asked by the work: on the loop, ends with task_answer, at once or later. */
+typedef void task_ask_fn(void *ctx, struct task *task);
+/* In the thread: have fn called on the loop and wait for the answer. */
+int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err);
+/* On the loop: r is what task_ask returns; fault (or NULL) is moved to its err. */
+void task_answer(struct task *task, int r, struct err *fault);
+/* In the thread: have fn called on the loop some time, without waiting. ctx is not the work's any
+ * more unless fn says so. At most TASK_POSTS_MAX wait; more are dropped: only for news. */
+enum { TASK_POSTS_MAX = 64 };
+typedef void task_post_fn(void *ctx);
+void task_post(struct task *task, task_post_fn *fn, void *ctx);
+
+#endif

@@ -1,0 +1,420 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+
+static enum err_id id_of(int errnum)
+{
+	switch (errnum) {
+	case ENOSPC:
+	case EDQUOT:
+		return E_IO_FULL;
+	case EACCES:
+	case EPERM:
+		return E_IO_PERMISSION;
+	default:
+		return E_IO;
+	}
+}
+
+int fs_error(struct err *err, int errnum, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	return err_set_errno(err, id_of(errnum), errnum, "%s", text);
+}
+
+char *fs_join(const char *dir, const char *name)
+{
+	while (name[0] == '.' && name[1] == '/')
+		for (name += 2; *name == '/';)
+			name++;
+	if (*name == '/' || !*dir)
+		return mem_strdup(name);
+	if (!*name || str_eq(name, "."))
+		return mem_strdup(dir);
+	return mem_printf("%s%s%s", dir, str_ends(dir, "/") ? "" : "/", name);
+}
+
+const char *fs_basename(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+char *fs_dirname(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return mem_strdup(".");
+	return mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+const char *fs_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	if (strncmp(path, dir, len) != 0 || (path[len] && path[len] != '/'))
+		return NULL;
+	return path + len + (path[len] == '/');
+}
+
+int fs_realpath(const char *path, char **ret, struct err *err)
+{
+	char *real = realpath(path, NULL);
+
+	if (!real)
+		return fs_error(err, errno, "%s", path);
+	*ret = real;
+	return 0;
+}
+
+/* A descriptor that we were given may be a non-blocking one. Whether to try again. */
+static bool wait_ready(int fd, short events)
+{
+	struct pollfd poll_fd = {.fd = fd, .events = events};
+
+	if (errno == EINTR)
+		return true;
+	if (errno != EAGAIN && errno != EWOULDBLOCK)
+		return false;
+	return poll(&poll_fd, 1, -1) >= 0 || errno == EINTR;
+}
+
+static ssize_t read_some(int fd, void *out, size_t size)
+{
+	ssize_t n;
+
+	do
+		n = read(fd, out, size);
+	while (n < 0 && wait_ready(fd, POLLIN));
+	return n;
+}
+
+/* One byte more than the size that the file has now: the end is seen without growing the buffer. */
+static size_t expected_size(int fd)
+{
+	enum { UNKNOWN = 16 * 1024, MOST = 16 * 1024 * 1024 };
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size <= 0)
+		return UNKNOWN;
+	return st.st_size < MOST ? (size_t)st.st_size + 1 : MOST;
+}
+
+static int too_large(const char *name, size_t max, struct err *err)
+{
+	char size[16];
+
+	return err_set(err, E_DATA_LIMIT, "%s is larger than %s", name, str_size(max, size));
+}
+
+int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err)
+{
+	AUTO_BUF struct buf buf;
+	size_t step = expected_size(fd), room;
+	char beyond;
+
+	enum { CHUNK = 64 * 1024 };
+
+	buf_init(&buf, max);
+	for (ssize_t n;; buf_added(&buf, (size_t)n)) {
+		size_t left = buf.max - buf.len;
+		size_t size = left < step ? left : step;
+		n = left ? read_some(fd, buf_room(&buf, size), size) : read_some(fd, &beyond, 1);
+		if (n < 0)
+			return fs_error(err, errno, "reading %s", name);
+		if (n == 0)
+			break;
+		if (left == 0)
+			return too_large(name, max, err);
+		room = buf.cap - buf.len - 1 - (size_t)n;
+		step = room ? room : CHUNK;
+	}
+	buf_done(ret);
+	*ret = buf;
+	buf = (struct buf){0};
+	return 0;
+}
+
+/* Not blocking, so that a pipe nobody writes to is empty instead of a trap. */
+static int open_to_read(const char *path, int *ret_fd, bool *ret_missing, struct err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (ret_missing)
+		*ret_missing = fd < 0 && errno == ENOENT;
+	if (fd < 0)
+		return fs_error(err, errno, "%s", path);
+	*ret_fd = fd;
+	return 0;
+}
+
+int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	int r = open_to_read(path, &fd, ret_missing, err);
+
+	return r < 0 ? r : fs_read_fd(fd, path, max, ret, err);
+}
+
+int fs_read_regular(const char *path, size_t max, struct buf *ret, struct stat *ret_st,
+	bool *ret_missing, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	struct stat st;
+	int r = open_to_read(path, &fd, ret_missing, err);
+
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st))
+		return fs_error(err, errno, "%s", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, E_IO, "%s is not a regular file", path);
+	if (ret_st)
+		*ret_st = st;
+	return fs_read_fd(fd, path, max, ret, err);
+}
+
+bool fs_is_ours(uid_t uid, uid_t also)
+{
+	return uid == geteuid() || uid == 0 || (also != (uid_t)-1 && uid == also);
+}
+
+int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err)
+{
+	for (const char *at = data; len;) {
+		ssize_t n = write(fd, at, len);
+		if (n < 0 && !wait_ready(fd, POLLOUT))
+			return fs_error(err, errno, "writing %s", name);
+		if (n > 0) {
+			at += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* 0 or an errno. */
+static int sync_fd(int fd)
+{
+#ifdef F_FULLFSYNC
+	/* fsync leaves the data in the cache of the drive there. */
+	if (fcntl(fd, F_FULLFSYNC) == 0)
+		return 0;
+#endif
+	return fsync(fd) ? errno : 0;
+}
+
+/* Some file systems cannot sync directories and say EINVAL; there is nothing more to be had. */
+static int sync_dir_fd(int fd)
+{
+	int errnum = sync_fd(fd);
+
+	return errnum == EINVAL || errnum == ENOTSUP ? 0 : errnum;
+}
+
+int fs_sync_fd(int fd, const char *name, struct err *err)
+{
+	int errnum = sync_dir_fd(fd);
+
+	return errnum ? fs_error(err, errnum, "%s", name) : 0;
+}
+
+int fs_sync_dir(const char *path, struct err *err)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int errnum = fd < 0 ? errno : sync_dir_fd(fd);
+
+	return errnum ? fs_error(err, errnum, "%s", path) : 0;
+}
+
+void fs_temp_name(char out[static FS_TEMP_NAME_SIZE])
+{
+	uint8_t noise[8];
+	char hex[2 * sizeof(noise) + 1];
+
+	random_bytes(noise, sizeof(noise));
+	hex_encode(noise, sizeof(noise), hex);
+	snprintf(out, FS_TEMP_NAME_SIZE, FS_TEMP_PREFIX "%s", hex);
+}
+
+static int open_temp(int dir_fd, char name[static FS_TEMP_NAME_SIZE])
+{
+	fs_temp_name(name);
+	return openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* Closing is part of it: network file systems report a full disk only there. */
+static int fill_temp(int fd, const char *path, const void *data, size_t len, mode_t mode,
+	enum fs_sync sync, struct err *err)
+{
+	int rc = fs_write_fd(fd, path, data, len, err);
+
+	if (rc == 0 && fchmod(fd, mode))
+		rc = fs_error(err, errno, "%s", path);
+	int errnum = rc == 0 && sync != FS_SYNC_NONE ? sync_fd(fd) : 0;
+	if (close(fd) && errno != EINTR && !errnum)
+		errnum = errno;
+	if (rc == 0 && errnum)
+		rc = fs_error(err, errnum, "writing %s", path);
+	return rc;
+}
+
+int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum fs_sync sync,
+	struct err *err)
+{
+	AUTO_FREE char *dir = fs_dirname(path);
+	AUTO_FD int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char temp[FS_TEMP_NAME_SIZE];
+
+	if (dir_fd < 0)
+		return fs_error(err, errno, "%s", dir);
+	int fd = open_temp(dir_fd, temp);
+	if (fd < 0)
+		return fs_error(err, errno, "making a file in %s", dir);
+	int rc = fill_temp(fd, path, data, len, mode, sync, err);
+	if (rc == 0 && renameat(dir_fd, temp, dir_fd, fs_basename(path)))
+		rc = fs_error(err, errno, "replacing %s", path);
+	if (rc) {
+		unlinkat(dir_fd, temp, 0);
+		return rc;
+	}
+	int errnum = sync == FS_SYNC_FULL ? sync_dir_fd(dir_fd) : 0;
+	return errnum ? fs_error(err, errnum, "%s", dir) : 0;
+}
+
+/* 0 if path is a directory then, else an errno. */
+static int make_dir(const char *path, mode_t mode)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) == 0)
+		return 0;
+	int errnum = errno;
+	/* Not only EEXIST: a read-only or automounted parent has other words for it. */
+	if (errnum != ENOENT && stat(path, &st) == 0)
+		return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+	return errnum;
+}
+
+/* Cut path before its last component; false if nothing is left. */
+static bool cut_component(char *path, size_t *len)
+{
+	while (*len && path[*len - 1] != '/')
+		--*len;
+	while (*len && path[*len - 1] == '/')
+		--*len;
+	path[*len] = '\0';
+	return *len > 0;
+}
+
+int fs_mkdirs(const char *path, mode_t mode, struct err *err)
+{
+	AUTO_FREE char *part = mem_strdup(path);
+	size_t full = strlen(part);
+
+	while (full > 1 && part[full - 1] == '/')
+		part[--full] = '\0';
+	size_t len = full;
+	int errnum = make_dir(part, mode);
+	while (errnum == ENOENT && cut_component(part, &len))
+		errnum = make_dir(part, mode);
+	while (errnum == 0 && len < full) {
+		memcpy(part + len, path + len, full - len);
+		for (len++; part[len] == '/';)
+			len++;
+		len += strcspn(part + len, "/");
+		if (len > full)
+			len = full;
+		part[len] = '\0';
+		errnum = make_dir(part, mode);
+	}
+	return errnum ? fs_error(err, errnum, "making directory %s", part[0] ? part : path) : 0;
+}
+
+int fs_private_dir(const char *path, struct err *err)
+{
+	struct stat st;
+	int rc = fs_mkdirs(path, 0700, err);
+
+	if (rc)
+		return rc;
+	/* Where a link of somebody else leads may be ours, and for something else. */
+	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !fs_is_ours(st.st_uid, (uid_t)-1))
+		return err_set(err, E_IO_PERMISSION, "%s is a link of another user (uid %lu)", path,
+			(unsigned long)st.st_uid);
+	if (stat(path, &st))
+		return fs_error(err, errno, "%s", path);
+	if (st.st_uid != geteuid())
+		return err_set(err, E_IO_PERMISSION, "%s belongs to another user (uid %lu)", path,
+			(unsigned long)st.st_uid);
+	if (!(st.st_mode & (S_IWGRP | S_IWOTH)))
+		return 0;
+	AUTO_BUF struct buf quoted;
+	buf_init(&quoted, 64 * 1024);
+	str_shell_quote(&quoted, path);
+	err_set(err, E_IO_PERMISSION, "others may write to %s", path);
+	return err_hint(err, "chmod go-w %s", quoted.data);
+}
+
+void *fs_map(int fd, size_t size)
+{
+#ifdef MAP_POPULATE
+	/* Pages that are brought in one by one cost more than what is done with them. */
+	enum { FLAGS = MAP_PRIVATE | MAP_POPULATE };
+#else
+	enum { FLAGS = MAP_PRIVATE };
+#endif
+	void *map = mmap(NULL, size, PROT_READ, FLAGS, fd, 0);
+
+	return map == MAP_FAILED ? NULL : map;
+}
+
+int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return os_open_beneath(dirfd, path, flags | O_CLOEXEC, mode);
+}
+
+mode_t fs_umask(void)
+{
+	mode_t mask = umask(0);
+
+	umask(mask);
+	return mask;
+}
+
+int fs_free_bytes(const char *path, uint64_t *ret, struct err *err)
+{
+	struct statvfs st;
+
+	if (statvfs(path, &st))
+		return fs_error(err, errno, "%s", path);
+	*ret = (uint64_t)st.f_bavail * st.f_frsize;
+	return 0;
+}
+
+bool fs_is_network(const char *path)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	return fd >= 0 && os_network_fs(fd);
+}

@@ -1,0 +1,34 @@
+/*
+ * Memory. Out of memory ends the process here, with one line on stderr and status 125, so no
+ * caller checks for NULL. In exchange everything that a peer, a file or a user can make grow has a
+ * ceiling of its own (buf.c, ERR_LIMIT).
+ */
+#ifndef DLRUN_BASE_UTIL_MEM_H
+#define DLRUN_BASE_UTIL_MEM_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Zeroed memory for n objects of size bytes; overflow of the product counts as out of memory. */
+void *mem_alloc(size_t n, size_t size) __attribute__((returns_nonnull, warn_unused_result));
+/* Room for n objects of size bytes, the old content kept, the new part not zeroed. */
+void *mem_grow(void *old, size_t n, size_t size) __attribute__((returns_nonnull));
+void *mem_dup(const void *data, size_t size) __attribute__((returns_nonnull));
+/* NULL gives NULL. */
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t max) __attribute__((returns_nonnull));
+char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));
+char *mem_vprintf(const char *fmt, va_list args)
+	__attribute__((format(printf, 1, 0), returns_nonnull));
+/* End the process for want of memory. */
+_Noreturn void mem_out(size_t wanted);
+
+/* malloc, realloc and free in the form that libraries take as hooks; they never return NULL. */
+void *mem_hook_malloc(size_t size);
+void *mem_hook_realloc(void *old, size_t size);
+/* How many bytes a block of malloc has, at least as many as were asked for; NULL: 0. */
+size_t mem_block_size(void *block);
+
+#endif

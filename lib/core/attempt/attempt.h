@@ -1,0 +1,192 @@
+/*
+ * One attempt on this machine, as its directory tells it (state/runs/ID/attempts/N):
+ *
+ *	job.json    what is to be done; written by the submit, read by the supervisor
+ *	lock        held by the supervisor while it lives; the kernel frees it
+ *	state.json  who runs: pids with start times, boot, cgroup; replaced at each step
+ *	cancel      somebody has asked for its end
+ *	log, marks  the program's output; when it came (core/attempt/marks.h)
+ *	exit.json   how it ended; its presence makes the end final
+ *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
+ *	packages/   Python packages of the tree by their own names (world_packages.h)
+ *	setup_env.json  the variables that its setup has changed (a virtual environment's)
+ *	observed.json, gpus.json  what the program uses (observe.h), which GPUs it was given
+ *	started, collected.json  since when files of the tree are results, what became of them
+ *	                         (collect.h)
+ *	supervisor.log
+ *
+ * An attempt that failed and is to be repeated names the next one in its exit.json. That one is
+ * made and locked before, so that each instant is either before (the attempt has not ended) or
+ * after (the next one has begun); a next one that nobody holds and that has no state was killed in
+ * between, and whoever looks ends it (failed, Interrupted): only its supervisor had the program's
+ * environment.
+ *
+ * beside ../../submit.lock, held by the submitting process until it has done all that it has to.
+ * Together they tell a run that waits from one whose submit or supervisor was killed, a reboot, and
+ * a pid that somebody else has now.
+ */
+#ifndef DLRUN_CORE_ATTEMPT_ATTEMPT_H
+#define DLRUN_CORE_ATTEMPT_ATTEMPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/os/os.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/record/world.h"
+#include "core/target/target.h"
+#include "host/gpu.h"
+
+#define ATTEMPT_JOB      "job.json"
+#define ATTEMPT_LOCK     "lock"
+#define ATTEMPT_STATE    "state.json"
+#define ATTEMPT_CANCEL   "cancel"
+#define ATTEMPT_LOG      "log"
+#define ATTEMPT_MARKS    "marks"
+#define ATTEMPT_EXIT     "exit.json"
+#define ATTEMPT_TREE     "tree"
+#define ATTEMPT_TEMP     "tree.tmp"
+#define ATTEMPT_FILES    "files"
+#define ATTEMPT_PACKAGES "packages"
+#define ATTEMPT_NOTES    "supervisor.log"
+#define ATTEMPT_GPUS     "gpus.json"
+#define ATTEMPT_SETUP    "setup_env.json"
+/* Of a cluster: there once it has taken the attempt. */
+#define ATTEMPT_ACCEPTED "accepted"
+/* Of a cluster: a directory for each rank with its log and marks, when it has ended. */
+#define ATTEMPT_RANKS "ranks"
+/* Space for exit.json, and the file that becomes ATTEMPT_CANCEL, on a disk that fills up; gone at
+ * the end. */
+#define ATTEMPT_RESERVE        "reserve"
+#define ATTEMPT_CANCEL_RESERVE "cancel.reserve"
+/* Of the run, seen from state/runs/ID. */
+#define RUN_SUBMIT_LOCK "submit.lock"
+
+#define ATTEMPT_ADDRESS "127.0.0.1" /* of this machine's one node */
+
+/* job.json. Values that look like secrets are not in it: the supervisor inherits them. */
+struct attempt_job {
+	char *run_id;
+	int attempt;
+	struct strv command;
+	bool shell;
+	char *cwd;            /* below the tree */
+	struct strv env;      /* K=V, over what the supervisor inherits */
+	struct strv defaults; /* K=V, only where nothing is set */
+	char *layout, *image; /* directory and digest; NULL: the tree is there already */
+	char *spares;         /* directory of trees made ahead; NULL: none are kept */
+	char *outputs;        /* $DLRUN_OUTPUT_DIR */
+	char *setups;         /* directory of setups (setup.h); NULL: there are none */
+	uint64_t tree_bytes;
+	int64_t timeout_ms; /* 0: none */
+	int64_t grace_ms;
+	struct world world; /* retries: those that are left */
+	bool cgroup;        /* false: do without one though there may be one */
+	struct os_limits limits;
+};
+int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
+int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);
+void attempt_job_done(struct attempt_job *job);
+/* NAME=VALUE, of the environment of everything that works for the attempt in dir, and of no other
+ * attempt, even one that its program has started. The caller frees. */
+char *attempt_mark(const char *dir);
+/* The variables that say where the attempt is: for directory dir. */
+void attempt_job_place(struct attempt_job *job, const char *dir);
+
+/* The directory of another attempt of the same run; the caller frees. */
+char *attempt_sibling(const char *dir, int number);
+/* dir and what a program finds in it; outputs: the run's, may be NULL. */
+int attempt_make_dirs(const char *dir, const char *outputs, struct err *err);
+
+/* The attempt after this one, made and locked, but not begun. */
+struct attempt_next {
+	char *dir; /* NULL: there is none */
+	int lock_fd;
+	int number;
+};
+/* From the job of the attempt in dir, with one retry less. */
+int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err);
+void attempt_next_done(struct attempt_next *next);
+
+/* A process that a later reader can tell from another one with the same pid. */
+struct attempt_process {
+	pid_t pid; /* 0: none */
+	uint64_t start;
+};
+bool attempt_process_alive(const struct attempt_process *process);
+
+enum { ATTEMPT_TEXT_SIZE = 512 };
+
+/* state.json; replaced as a whole, not synced: after a power cut the boot has changed anyway. */
+struct attempt_state {
+	enum run_state state; /* starting, queued or running */
+	/* setup: what is run before the program (setup.h), while it runs. */
+	struct attempt_process supervisor, program, setup;
+	char text[ATTEMPT_TEXT_SIZE]; /* why it waits; may be empty */
+	char boot_id[OS_ID_SIZE], machine_id[OS_ID_SIZE];
+	struct os_family family;
+	/* Of the limits that cannot be enforced here; may be empty. */
+	char warning[ATTEMPT_TEXT_SIZE];
+	int64_t started_ms; /* of the program; 0: not yet */
+};
+/* This boot and machine, the calling process as supervisor. */
+void attempt_state_init(struct attempt_state *state);
+int attempt_state_write(const char *dir, const struct attempt_state *state, struct err *err);
+/* false: there is none that can be read. */
+bool attempt_state_read(const char *dir, struct attempt_state *ret);
+
+/* exit.json; its content is on disk before it is seen. next: the number of the attempt that follows
+ * by itself; 0: none. Of status->observed only usage. */
+int attempt_end_write(
+	const char *dir, const struct target_status *status, int next, struct err *err);
+bool attempt_end_read(const char *dir, struct target_status *ret);
+/* The GPUs that it was given (gpus.json); none where that is not known. */
+void attempt_gpus(const char *dir, struct gpu_list *ret);
+/* What a setup has made of the environment, for commands beside the program: written in the current
+ * directory, the attempt's. Without it those run without the setup. */
+void attempt_setup_env_write(const struct strv *before, const struct strv *with);
+void attempt_setup_env_read(const char *dir, struct strv *env);
+/* The attempt that follows this one by itself, or 0. */
+int attempt_next(const char *dir);
+/* What is known of it beside its state (target_status.observed), or NULL. The caller frees. */
+struct json *attempt_observed(const char *dir);
+
+/* What can be said of the attempt now. submit_lock: path of the run's; while it is held and no
+ * supervisor has the attempt: preparing. One whose submit died before a supervisor had it is ended
+ * here (failed, Interrupted), so that none can begin later. */
+int attempt_look(
+	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
+
+/* Ask for the end: durable when it returns, then the supervisor is woken. An attempt that has ended
+ * or never began is left alone. *ret_orphan (may be NULL): the program lives without supervisor. */
+int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
+
+/* A status of a final state. text is copied. */
+void attempt_set_end(struct target_status *status, enum run_state state, int code, int sig,
+	const char *origin, const char *reason, const char *text);
+
+/* An attempt of this machine, as a handle names it. */
+struct attempt_place {
+	char machine[OS_ID_SIZE];
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+	bool foreign;      /* another machine's */
+	char *dir;         /* of the attempt */
+	char *submit_lock; /* of the run */
+	int64_t limit;     /* bytes of the log that count; 0: all */
+};
+void attempt_place_done(struct attempt_place *place);
+#define AUTO_ATTEMPT_PLACE AUTO(attempt_place_done)
+
+/* The log and marks in place->dir (taken over), wherever they come from. */
+void attempt_log_read(struct loop *loop, struct attempt_place *place,
+	const struct target_log_request *request, char *token, struct target_call *call);
+
+/* The files below root, offered to a sink. dir: of the attempt that writes them, whose results are
+ * collected before; NULL: a fetch has filled root, nothing changes there. */
+int attempt_files_fetch(struct loop *loop, const char *root, const char *dir,
+	struct fetch_sink *sink, struct target_call *call, struct err *err);
+
+#endif

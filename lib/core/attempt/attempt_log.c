@@ -1,0 +1,466 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/attempt/marks.h"
+#include "core/config/words.h"
+#include "core/target/target_work.h"
+
+/*
+ * Reading a log, maybe while it grows. Its resume token is OFFSET:TIME, what came last and when.
+ */
+
+enum {
+	CHUNK = 64 << 10,
+	CHUNKS_PER_TURN = 16,
+	LINE_LOOK_MAX = 64 << 10, /* how far a mark may lie from the start of a line */
+	FAST_LOOK_MS = 200,       /* where the file cannot be watched */
+	SLOW_LOOK_MS = 1000,      /* else: is anybody alive? */
+};
+
+struct reading {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	struct target_log_request request;
+	char *token; /* the caller's */
+	struct attempt_place place;
+	char *path;
+	int fd;              /* -1: the log is not there yet */
+	int64_t offset, end; /* end: where to stop without follow */
+	int64_t time_ms;     /* of what came last: times never fall */
+	struct marks_reader marks;
+	struct mark mark; /* the first one beyond offset */
+	bool has_mark;
+	bool final; /* the attempt has ended: what is there is all */
+	char *told; /* the reason for waiting that was said last, or NULL */
+	int log_watch, dir_watch;
+	struct loop_fd *log_source, *dir_source;
+	struct loop_timer *timer;
+};
+
+static void drop_reading(struct target_work *work)
+{
+	struct reading *reading = (struct reading *)work;
+
+	loop_remove_timer(reading->loop, reading->timer);
+	loop_remove_fd(reading->loop, reading->log_source);
+	loop_remove_fd(reading->loop, reading->dir_source);
+	auto_fd(&reading->log_watch);
+	auto_fd(&reading->dir_watch);
+	auto_fd(&reading->fd);
+	marks_reader_done(&reading->marks);
+	attempt_place_done(&reading->place);
+	free(reading->path);
+	free(reading->told);
+	free(reading);
+}
+
+/*
+ * Where to begin
+ */
+
+static int64_t file_size(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 ? st.st_size : 0;
+}
+
+static ssize_t read_at(int fd, char *out, size_t len, int64_t offset)
+{
+	ssize_t n;
+
+	do
+		n = pread(fd, out, len, offset);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+/* The offset behind the n-th newline from the end, the final one not counted. */
+static int64_t tail_offset(int fd, int64_t lines)
+{
+	AUTO_FREE char *chunk = mem_alloc(CHUNK, 1);
+	int64_t size = file_size(fd), at = size;
+
+	if (lines == 0)
+		return size;
+	while (at > 0) {
+		size_t want = at < CHUNK ? (size_t)at : CHUNK;
+		ssize_t n = read_at(fd, chunk, want, at - (int64_t)want);
+		if (n != (ssize_t)want)
+			return 0;
+		for (size_t i = want; i > 0; i--) {
+			bool last = at - (int64_t)want + (int64_t)i == size;
+			if (chunk[i - 1] == '\n' && !last && --lines == 0)
+				return at - (int64_t)want + (int64_t)i;
+		}
+		at -= (int64_t)want;
+	}
+	return 0;
+}
+
+/* The start of the first line at or behind offset; offset itself if there is none near. */
+static int64_t line_start(int fd, int64_t offset)
+{
+	AUTO_FREE char *chunk = mem_alloc(LINE_LOOK_MAX, 1);
+	char *newline;
+	ssize_t n;
+
+	if (offset == 0)
+		return 0;
+	n = read_at(fd, chunk, LINE_LOOK_MAX, offset - 1);
+	newline = n > 0 ? memchr(chunk, '\n', (size_t)n) : NULL;
+	return newline ? offset + (newline - chunk) : offset;
+}
+
+/* What came at since_ms or later. */
+static int64_t since_offset(const struct reading *reading, const char *marks_path)
+{
+	struct marks_reader marks;
+	struct mark mark;
+	int64_t offset = 0;
+
+	marks_reader_init(&marks, marks_path);
+	while (marks_reader_next(&marks, &mark) && mark.time_ms < reading->request.since_ms)
+		offset = mark.offset;
+	marks_reader_done(&marks);
+	return line_start(reading->fd, offset);
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* false: it is none of ours. */
+static bool parse_token(struct reading *reading, const char *token, int64_t *ret_offset)
+{
+	const char *colon = strchr(token, ':');
+	int64_t offset, time_ms;
+
+	if (!colon)
+		return false;
+	AUTO_FREE char *first = mem_strndup(token, (size_t)(colon - token));
+	if (str_to_int(first, 0, INT64_MAX, "token", &offset, NULL) < 0 ||
+		str_to_int(colon + 1, 0, INT64_MAX, "token", &time_ms, NULL) < 0)
+		return false;
+	reading->time_ms = time_ms;
+	*ret_offset = offset;
+	return true;
+}
+
+static int64_t first_offset(struct reading *reading, const char *marks_path)
+{
+	const struct target_log_request *request = &reading->request;
+	int64_t offset = 0;
+
+	if (request->token && parse_token(reading, request->token, &offset))
+		return offset;
+	if (request->since_ms > 0)
+		offset = since_offset(reading, marks_path);
+	if (request->tail_lines >= 0)
+		offset = later(offset, tail_offset(reading->fd, request->tail_lines));
+	return offset;
+}
+
+static void set_offset(struct reading *reading, int64_t offset)
+{
+	reading->offset = offset;
+	snprintf(reading->token, TARGET_TOKEN_SIZE, "%lld:%lld", (long long)offset,
+		(long long)reading->time_ms);
+}
+
+/*
+ * Delivering
+ */
+
+/* The first mark beyond offset tells when the bytes before it came. */
+static void find_mark(struct reading *reading)
+{
+	while (!reading->has_mark || reading->mark.offset <= reading->offset) {
+		reading->has_mark = marks_reader_next(&reading->marks, &reading->mark);
+		if (!reading->has_mark)
+			return;
+	}
+}
+
+static int64_t last_write_ms(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return 0;
+	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
+/* Of the len bytes that follow, how many came at one time, and when. */
+static size_t same_time(struct reading *reading, size_t len, int64_t *ret_time_ms)
+{
+	int64_t time_ms;
+
+	find_mark(reading);
+	if (reading->has_mark) {
+		int64_t left = reading->mark.offset - reading->offset;
+		len = left < (int64_t)len ? (size_t)left : len;
+		time_ms = reading->mark.time_ms;
+	} else {
+		time_ms = last_write_ms(reading->fd);
+	}
+	*ret_time_ms = later(time_ms, reading->time_ms);
+	return len;
+}
+
+static int deliver(struct reading *reading, const char *data, size_t len, struct err *err)
+{
+	const struct target_log_events *events = &reading->request.events;
+
+	for (size_t done = 0, n; done < len; done += n) {
+		int64_t time_ms;
+		n = same_time(reading, len - done, &time_ms);
+		int r = events->data ? events->data(events->ctx, 0, data + done, n, time_ms, err)
+				     : 0;
+		if (r < 0)
+			return r;
+		reading->time_ms = time_ms;
+		set_offset(reading, reading->offset + (int64_t)n);
+	}
+	return 0;
+}
+
+/* 1: there was something; 0: at the end. */
+static int read_chunk(struct reading *reading, char *chunk, struct err *err)
+{
+	size_t want = CHUNK;
+	ssize_t n;
+
+	if (!reading->request.follow && reading->end - reading->offset < CHUNK)
+		want = (size_t)(reading->end - reading->offset);
+	n = want ? read_at(reading->fd, chunk, want, reading->offset) : 0;
+	if (n < 0)
+		return fs_error(err, errno, "%s", reading->path);
+	if (n == 0)
+		return 0;
+	int r = deliver(reading, chunk, (size_t)n, err);
+	return r < 0 ? r : 1;
+}
+
+/*
+ * Turns
+ */
+
+static void open_log(struct reading *reading)
+{
+	const struct target_log_events *events = &reading->request.events;
+	AUTO_FREE char *marks_path = fs_join(reading->place.dir, ATTEMPT_MARKS);
+	int64_t offset;
+
+	reading->fd = open(reading->path, O_RDONLY | O_CLOEXEC);
+	if (reading->fd < 0)
+		return;
+	reading->end = file_size(reading->fd);
+	if (reading->place.limit > 0 && reading->place.limit < reading->end)
+		reading->end = reading->place.limit;
+	offset = first_offset(reading, marks_path);
+	if (offset > reading->end) {
+		if (events->notice)
+			events->notice(events->ctx, "the log is shorter than it was");
+		offset = reading->end;
+	}
+	set_offset(reading, offset);
+	marks_reader_init(&reading->marks, marks_path);
+}
+
+/* 1: more is there already. */
+static int read_some(struct reading *reading, struct err *err)
+{
+	AUTO_FREE char *chunk = NULL;
+	int r = 1;
+
+	if (reading->fd < 0)
+		open_log(reading);
+	if (reading->fd < 0)
+		return 0;
+	chunk = mem_alloc(CHUNK, 1);
+	for (int i = 0; r > 0 && i < CHUNKS_PER_TURN; i++)
+		r = read_chunk(reading, chunk, err);
+	return r;
+}
+
+/* Whoever follows shall know what it waits for; once for each reason. */
+static void tell_waiting(struct reading *reading, const struct target_status *status)
+{
+	const struct target_log_events *events = &reading->request.events;
+
+	if (!events->notice || str_empty(status->text) || reading->final ||
+		status->state == RUN_RUNNING || str_eq(status->text, reading->told))
+		return;
+	free(reading->told);
+	reading->told = mem_strdup(status->text);
+	AUTO_FREE char *reason = words_reason_now(status->text);
+	events->notice(events->ctx, reason);
+}
+
+static int look_at_attempt(struct reading *reading, struct err *err)
+{
+	struct target_status status;
+	int r = attempt_look(reading->place.dir, reading->place.submit_lock, &status, err);
+
+	if (r < 0)
+		return r;
+	reading->final = run_state_is_final(status.state);
+	tell_waiting(reading, &status);
+	target_status_done(&status);
+	return 0;
+}
+
+static int turn(struct reading *reading, bool look);
+
+static void watch(struct reading *reading);
+
+static int on_time(void *ctx, struct err *err)
+{
+	struct reading *reading = ctx;
+
+	(void)err;
+	reading->timer = NULL;
+	return turn(reading, true);
+}
+
+static void turn_at(struct reading *reading, int64_t ms)
+{
+	loop_remove_timer(reading->loop, reading->timer);
+	reading->timer = loop_add_timer(reading->loop, ms, on_time, reading);
+}
+
+static void turn_later(struct reading *reading)
+{
+	bool watched = reading->log_watch >= 0 && reading->dir_watch >= 0;
+
+	/* One that waits already is not put off: a log that always grows would hide the end. */
+	if (!reading->timer)
+		turn_at(reading, clock_ms() + (watched ? SLOW_LOOK_MS : FAST_LOOK_MS));
+}
+
+static void end_call(struct reading *reading, int status, struct err *err)
+{
+	target_call_end(reading->call, status, err);
+}
+
+/* Who takes an attempt makes its log before it says so. */
+static int check_log(const struct reading *reading, struct err *err)
+{
+	struct attempt_state state;
+
+	if (reading->fd >= 0 || !attempt_state_read(reading->place.dir, &state))
+		return 0;
+	return err_set(err, E_RUN_LOG, "the output of %s is gone: %s is not there any more",
+		reading->place.run_id, reading->path);
+}
+
+/* Whether the attempt is over is asked before the rest is read: what was written in between is its
+ * family's last word, not something new. */
+static int turn(struct reading *reading, bool look)
+{
+	AUTO_ERR struct err failure = {0};
+	bool was_final = reading->final;
+	int r;
+
+	watch(reading);
+	r = read_some(reading, &failure);
+	if (r == 0 && look && !was_final && reading->request.follow)
+		r = look_at_attempt(reading, &failure);
+	if (r < 0)
+		end_call(reading, r, &failure);
+	else if (r > 0 || reading->final != was_final)
+		turn_at(reading, 0);
+	else if (reading->final || !reading->request.follow)
+		end_call(reading, check_log(reading, &failure), &failure);
+	else
+		turn_later(reading);
+	return 0;
+}
+
+static short want_input(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int on_log_grown(void *ctx, short revents, struct err *err)
+{
+	struct reading *reading = ctx;
+
+	(void)revents;
+	(void)err;
+	os_watch_drain(reading->log_watch);
+	return turn(reading, false);
+}
+
+/* Looking at locks changes the directory again in the eyes of the watch; the end is a file of its
+ * own. */
+static int on_dir_changed(void *ctx, short revents, struct err *err)
+{
+	struct reading *reading = ctx;
+	AUTO_FREE char *exit_path = fs_join(reading->place.dir, ATTEMPT_EXIT);
+
+	(void)revents;
+	(void)err;
+	os_watch_drain(reading->dir_watch);
+	return turn(reading, access(exit_path, F_OK) == 0);
+}
+
+/* As soon as they are there. */
+static void watch(struct reading *reading)
+{
+	static const struct loop_fd_ops log_ops = {want_input, on_log_grown};
+	static const struct loop_fd_ops dir_ops = {want_input, on_dir_changed};
+
+	if (!reading->request.follow)
+		return;
+	if (reading->dir_watch < 0) {
+		reading->dir_watch = os_watch_open(reading->place.dir);
+		if (reading->dir_watch >= 0)
+			reading->dir_source =
+				loop_add_fd(reading->loop, reading->dir_watch, &dir_ops, reading);
+	}
+	if (reading->log_watch < 0) {
+		reading->log_watch = os_watch_open(reading->path);
+		if (reading->log_watch >= 0)
+			reading->log_source =
+				loop_add_fd(reading->loop, reading->log_watch, &log_ops, reading);
+	}
+}
+
+void attempt_log_read(struct loop *loop, struct attempt_place *place,
+	const struct target_log_request *request, char *token, struct target_call *call)
+{
+	struct reading *reading = mem_alloc(1, sizeof(*reading));
+
+	*reading = (struct reading){
+		.work = {drop_reading},
+		.call = call,
+		.loop = loop,
+		.request = *request,
+		.token = token,
+		.place = *place,
+		.path = fs_join(place->dir, ATTEMPT_LOG),
+		.fd = -1,
+		.log_watch = -1,
+		.dir_watch = -1,
+	};
+	*place = (struct attempt_place){0};
+	reading->marks.fd = -1;
+	target_call_begin(call, &reading->work);
+	turn_at(reading, 0);
+}

@@ -1,0 +1,416 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/config_impl.h"
+#include "core/config/ports.h"
+
+/*
+ * What stands in a file.
+ */
+
+enum { PLAIN_MAX = 200 }; /* of a value in a hint */
+
+static const char *kind_name(const struct yaml *node)
+{
+	static const char *const names[] = {"a single value", "a list", "a map"};
+
+	return names[node->kind];
+}
+
+int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
+	const char *wanted, const struct yaml *node)
+{
+	return config_place_errorf(
+		err, place, "%s must be %s, not %s", key, wanted, kind_name(node));
+}
+
+static int read_words(const struct yaml *node, const char *key, const struct config_place *place,
+	struct strv *ret, struct err *err)
+{
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+
+		if (item->kind != YAML_SCALAR)
+			return config_place_errorf(err, &here,
+				"an item of %s must be a single value, not %s", key,
+				kind_name(item));
+		strv_add(ret, item->text);
+	}
+	return 0;
+}
+
+static int read_list(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+	AUTO_STRV struct strv list = {0};
+	int r;
+
+	if (node->kind != YAML_LIST)
+		return config_wrong_kind(err, place, config_keys[i].name, "a list", node);
+	r = read_words(node, config_keys[i].name, place, &list, err);
+	if (r < 0)
+		return r;
+	strv_done(&value->list);
+	value->list = list;
+	list = (struct strv){0};
+	config_value_mark(value, place);
+	return 0;
+}
+
+static int check_ports(const struct yaml *node, const struct config_place *place, struct err *err)
+{
+	struct ports ports = {0};
+
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+		AUTO_ERR struct err cause = {0};
+
+		if (item->kind == YAML_SCALAR && ports_add(&ports, item->text, &cause) < 0)
+			return config_place_errorf(err, &here, "ports: %s", cause.message);
+	}
+	return 0;
+}
+
+static int read_ports(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = check_ports(node, place, err);
+
+	return r < 0 ? r : read_list(config, i, node, place, err);
+}
+
+static int read_command(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind == YAML_MAP)
+		return config_wrong_kind(
+			err, place, config_keys[i].name, "a list of arguments or a string", node);
+	if (node->kind == YAML_LIST) {
+		value->shell = false;
+		return read_list(config, i, node, place, err);
+	}
+	if (!*node->text)
+		return config_place_errorf(err, place, "%s is empty", config_keys[i].name);
+	strv_done(&value->list);
+	strv_add(&value->list, node->text);
+	value->shell = true;
+	config_value_mark(value, place);
+	return 0;
+}
+
+static int bad_name(
+	const char *name, struct yaml_mark at, const struct config_place *place, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(name);
+
+	return config_place_errorf(err, &(struct config_place){place->source, place->file, at},
+		"'%s' is not a valid variable name", shown);
+}
+
+/* A later (higher) layer's value of the same name wins. */
+static void env_put(struct strv *list, const char *name, const char *text)
+{
+	size_t len = strlen(name);
+	char *item = text ? mem_printf("%s=%s", name, text) : mem_strdup(name);
+
+	for (size_t i = 0; i < list->n; i++) {
+		if (strncmp(list->v[i], name, len) == 0 && strchr("=", list->v[i][len])) {
+			free(list->v[i]);
+			list->v[i] = item;
+			return;
+		}
+	}
+	strv_add_take(list, item);
+}
+
+static int read_env(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind != YAML_MAP)
+		return config_wrong_kind(
+			err, place, config_keys[i].name, "a map of names to values", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+
+		if (!env_name_is_valid(item->key, strlen(item->key)))
+			return bad_name(item->key, item->key_mark, place, err);
+		if (item->kind != YAML_SCALAR)
+			return config_wrong_kind(err, &here, item->key, "a single value", item);
+		env_put(&value->list, item->key, yaml_is_null(item) ? NULL : item->text);
+	}
+	config_value_mark(value, place);
+	return 0;
+}
+
+/* Whether a secret of that origin may be had: from this shell, or a file of the tree. */
+static bool may_read(struct config *config, const struct config_place *place, enum config_setter by,
+	const char *name, const char *from)
+{
+	AUTO_FREE char *key = mem_printf("secrets.%s", name);
+	AUTO_FREE char *file = from ? config_file_named(config, place->file, from + 1) : NULL;
+
+	return !from || config_claim(config, place, by, key, from, file);
+}
+
+/* A list of names, or a map in which a name without a value is from this shell, too. */
+static int read_secrets(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind == YAML_SCALAR)
+		return config_wrong_kind(err, place, "secrets", "a list of names", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		bool named = node->kind == YAML_MAP;
+		struct config_place here = config_place_of(place, item);
+		const char *name = named ? item->key : item->text, *from = NULL;
+
+		if (item->kind != YAML_SCALAR)
+			return config_wrong_kind(err, &here, "an item of secrets", "a name", item);
+		if (named && !yaml_is_null(item))
+			from = item->text;
+		if (!env_name_is_valid(name, strlen(name)))
+			return bad_name(name, named ? item->key_mark : item->mark, place, err);
+		/* A value in a file that git tracks is what secrets are there to avoid. */
+		if (from && (from[0] != '@' || !from[1]))
+			return config_place_errorf(err, &here,
+				"%s: a secret comes from this shell or from \"@FILE\"", name);
+		if (may_read(config, &here, config_keys[i].by, name, from))
+			env_put(&value->list, name, from);
+	}
+	config_value_mark(value, place);
+	return 0;
+}
+
+static int read_registry(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+	int r = config_read_registry(config, config_keys[i].name, node, place, &value->json, err);
+
+	if (r == 0)
+		config_value_mark(value, place);
+	return r;
+}
+
+/*
+ * Maps
+ */
+
+/* The part of a key's name below prefix, or NULL if it does not lie directly there. */
+static const char *name_below(const char *name, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	if (len) {
+		if (strncmp(name, prefix, len) != 0 || name[len] != '.')
+			return NULL;
+		name += len + 1;
+	}
+	return strchr(name, '.') ? NULL : name;
+}
+
+static bool has_keys_below(const char *name)
+{
+	for (size_t i = 0; i < config_keys_n; i++)
+		if (name_below(config_keys[i].name, name))
+			return true;
+	return false;
+}
+
+static int read_map(struct config *config, const struct yaml *map, const char *prefix,
+	const struct config_place *place, struct err *err);
+
+/* A map instead of a word means the default, with these details. */
+static int read_choice_map(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = config_set_scalar(config, i, config_keys[i].fallback, place, err);
+
+	return r < 0 ? r : read_map(config, node, config_keys[i].name, place, err);
+}
+
+/* The text of a node if it can stand in a hint as it is, or NULL. */
+static const char *plain_text(const struct yaml *node)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+				    "_-./=@~ ";
+
+	if (node->kind != YAML_SCALAR || yaml_is_null(node) || !*node->text ||
+		strlen(node->text) > PLAIN_MAX || node->text[strspn(node->text, plain)])
+		return NULL;
+	return node->text;
+}
+
+/* A line in the shape that the key wants, with the value that was given where that fits. */
+static int hint_shape(struct err *err, const struct config_key *key, const struct yaml *node)
+{
+	const char *text = plain_text(node), *dot = strchr(key->name, '.');
+	bool is_list = key->type == CONFIG_LIST || key->type == CONFIG_SECRETS;
+	int top = dot ? (int)(dot - key->name) : 0;
+
+	if (err->hint)
+		return -(int)err->code;
+	if (text && is_list && dot)
+		return err_hint(err, "%.*s: {%s: [%s]}", top, key->name, dot + 1, text);
+	if (text && is_list)
+		return err_hint(err, "%s: [%s]", key->name, text);
+	if (text && str_eq(key->name, "setup"))
+		return err_hint(err, "setup: {run: %s}", text);
+	return key->example ? err_hint(err, "%s", key->example) : -(int)err->code;
+}
+
+static int read_typed(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err);
+
+/* 1: it counts; 0: not before it is confirmed. */
+static int may_set(struct config *config, const struct config_key *key, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	AUTO_FREE char *file = NULL;
+
+	if (place->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
+		config_place_errorf(err, place,
+			"%s cannot be set by a project; set it in your own configuration",
+			key->name);
+		return err_hint(err, "dlrun help dlrun.yaml");
+	}
+	if (key->by != CONFIG_BY_CONFIRMED || node->kind != YAML_SCALAR)
+		return 1;
+	file = config_file_named(config, place->file, node->text);
+	return config_claim(config, place, key->by, key->name, node->text, file);
+}
+
+static int read_value(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	int r = may_set(config, &config_keys[i], node, place, err);
+
+	if (r <= 0)
+		return r;
+	r = read_typed(config, i, node, place, err);
+	return r < 0 && err->id == E_CONFIG ? hint_shape(err, &config_keys[i], node) : r;
+}
+
+static int read_typed(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err)
+{
+	const struct config_key *key = &config_keys[i];
+
+	if (yaml_is_null(node))
+		return config_place_errorf(err, place, "%s has no value", key->name);
+	switch (key->type) {
+	case CONFIG_LIST:
+		return read_list(config, i, node, place, err);
+	case CONFIG_PORTS:
+		return read_ports(config, i, node, place, err);
+	case CONFIG_COMMAND:
+		return read_command(config, i, node, place, err);
+	case CONFIG_ENV:
+		return read_env(config, i, node, place, err);
+	case CONFIG_SECRETS:
+		return read_secrets(config, i, node, place, err);
+	case CONFIG_TARGETS:
+		return config_read_targets(config, i, node, place, err);
+	case CONFIG_REGISTRY:
+		return read_registry(config, i, node, place, err);
+	case CONFIG_MAP:
+		if (node->kind != YAML_MAP)
+			return config_wrong_kind(err, place, key->name, "a map", node);
+		return read_map(config, node, key->name, place, err);
+	default:
+		if (node->kind == YAML_MAP && has_keys_below(key->name))
+			return read_choice_map(config, i, node, place, err);
+		if (node->kind != YAML_SCALAR)
+			return config_wrong_kind(err, place, key->name, "a single value", node);
+		return config_set_scalar(config, i, node->text, place, err);
+	}
+}
+
+/* Where a key of that name lies, with the value that was given: `gpus: 1` belongs into
+ * `resources:`. NULL: nowhere; the caller frees. */
+static char *right_place(const struct yaml *item)
+{
+	const char *text = plain_text(item);
+
+	for (size_t i = 0; text && i < config_keys_n; i++) {
+		const char *name = config_keys[i].name, *dot = strchr(name, '.');
+
+		if (dot && str_eq(dot + 1, item->key))
+			return mem_printf(
+				"%.*s: {%s: %s}", (int)(dot - name), name, item->key, text);
+	}
+	return NULL;
+}
+
+static int unknown_key(struct err *err, const struct config_place *place, const char *prefix,
+	const struct yaml *item)
+{
+	AUTO_FREE char *right = *prefix ? NULL : right_place(item);
+	const char *known[CONFIG_KEYS_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < config_keys_n; i++) {
+		const char *below = name_below(config_keys[i].name, prefix);
+
+		if (below)
+			known[n++] = below;
+	}
+	return config_unknown_key(err, place, prefix, item, known, n, right);
+}
+
+static int read_map(struct config *config, const struct yaml *map, const char *prefix,
+	const struct config_place *place, struct err *err)
+{
+	int r = 0;
+
+	for (const struct yaml *item = map->first; item && r == 0; item = item->next) {
+		struct config_place here = config_place_of(place, item);
+		AUTO_FREE char *name =
+			*prefix ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
+		size_t i = config_key_index(name);
+
+		if (i == config_keys_n || !name_below(name, prefix))
+			return unknown_key(err, &here, prefix, item);
+		r = read_value(config, i, item, &here, err);
+	}
+	return r;
+}
+
+int config_read_text(struct config *config, enum config_source source, const char *path,
+	const struct buf *text, struct err *err)
+{
+	AUTO_YAML struct yaml *root = NULL;
+	int r = yaml_parse(text->data, text->len, path, &root, err);
+
+	if (r < 0)
+		return r;
+	struct config_place place = {source, path, root->mark};
+	if (root->kind == YAML_MAP)
+		return read_map(config, root, "", &place, err);
+	config_place_errorf(err, &place, "the file must be a map of keys, not %s", kind_name(root));
+	return err_hint(err, "target: local");
+}
+
+int config_read_file(
+	struct config *config, enum config_source source, const char *path, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_ERR struct err fault = {0};
+	bool missing = false;
+
+	if (fs_read_regular(path, YAML_SIZE_MAX, &text, NULL, &missing, &fault) == 0)
+		return config_read_text(config, source, path, &text, err);
+	return missing ? 0 : err_move(err, &fault);
+}

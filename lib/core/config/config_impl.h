@@ -1,0 +1,105 @@
+/*
+ * Inside of core/config/config.c: values with their origins, and how they are read from a file.
+ */
+#ifndef DLRUN_CORE_CONFIG_CONFIG_IMPL_H
+#define DLRUN_CORE_CONFIG_CONFIG_IMPL_H
+
+#include "base/data/yaml.h"
+#include "core/config/config.h"
+#include "core/config/config_trust.h"
+
+enum { CONFIG_KEYS_MAX = 72 };
+
+struct config_value {
+	bool set;
+	struct config_origin origin;
+	char *text;        /* scalars: as written, checked */
+	struct strv list;  /* lists, commands, env */
+	bool shell;        /* CONFIG_COMMAND: one line for sh -c */
+	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY (an object) */
+};
+
+struct config {
+	struct config_value values[CONFIG_KEYS_MAX];
+	char *home; /* for ~/ in files, or NULL */
+	char *root; /* of the project's tree, or NULL */
+	struct config_project project;
+};
+
+/* Where a value is being read from, for messages and origins. */
+struct config_place {
+	enum config_source source;
+	const char *file;
+	struct yaml_mark at; /* a line of 0: no file of lines */
+};
+
+/* That of a member of a map or list: its value, or its key where that stands on another line. */
+struct config_place config_place_of(const struct config_place *outer, const struct yaml *item);
+/* Put "FILE:LINE:COLUMN: " before the message. */
+int config_place_prefix(struct err *err, const struct config_place *place);
+
+/* Index in config_keys; config_keys_n if there is none of that name. */
+size_t config_key_index(const char *name);
+/* "FILE:LINE:COLUMN: text", E_CONFIG unless said otherwise. */
+int config_place_error(
+	struct err *err, enum err_id id, const struct config_place *place, const char *text);
+int config_place_errorf(struct err *err, const struct config_place *place, const char *fmt, ...)
+	ERR_PRINTF(3, 4);
+/* "KEY must be WANTED, not a list" */
+int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
+	const char *wanted, const struct yaml *node);
+
+/* "FILE:LINE:COLUMN: unknown key 'NAME' in WHERE" with a hint: right if it is set, else the near
+ * match of those that are known. where may be empty. */
+int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
+	const struct yaml *item, const char *const *known, size_t n, const char *right);
+
+void config_value_mark(struct config_value *value, const struct config_place *place);
+void config_value_done(struct config_value *value);
+/* Whether text may be a value of key. */
+int config_check_scalar(const struct config_key *key, const char *text, struct err *err);
+int config_set_scalar(struct config *config, size_t i, const char *text,
+	const struct config_place *place, struct err *err);
+
+/* The user's or the site's file over what is there. One that is missing is empty. */
+int config_read_file(
+	struct config *config, enum config_source source, const char *path, struct err *err);
+int config_read_text(struct config *config, enum config_source source, const char *path,
+	const struct buf *text, struct err *err);
+/* 1: the project's file is to be read, ret_text is what it says; 0: it does not count. */
+int config_read_project(struct config *config, const struct config_files *files,
+	struct buf *ret_text, struct err *err);
+void config_project_done(struct config_project *project);
+/* Whether a value counts that stands at place with a key that `by` may set; file is what it names,
+ * or NULL. */
+bool config_claim(struct config *config, const struct config_place *place, enum config_setter by,
+	const char *key, const char *value, const char *file);
+/* Seen from the configuration file that names it, ~/ is the home; the caller frees. */
+char *config_file_named(const struct config *config, const char *from, const char *text);
+
+/* What is being read: a value of a target or registry, or a member of one. */
+struct config_reading {
+	struct config *config;
+	const struct config_place *place;
+	const struct yaml *node;
+	const char *name; /* "data", "results.pvc" */
+};
+/* A member that a map may have. */
+struct config_member {
+	const char *name;
+	config_read_fn *read;
+};
+/* A map of members to *ret, also what was read before an error. */
+int config_read_members(const struct config_reading *reading, const struct config_member *members,
+	size_t n, struct json **ret, struct err *err);
+config_read_fn config_read_string; /* a string; not an empty one */
+/* What a file says of a registry, over *json, which is what is known of it from lower layers (NULL:
+ * nothing): replaced. */
+int config_read_registry(struct config *config, const char *what, const struct yaml *node,
+	const struct config_place *place, struct json **json, struct err *err);
+/* The same for a text alone. Nothing is changed by one that is not valid. */
+int config_set_registry(const char *what, const char *text, struct json **json, struct err *err);
+int config_read_targets(struct config *config, size_t i, const struct yaml *node,
+	const struct config_place *place, struct err *err);
+
+#endif

@@ -1,0 +1,317 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+#include "core/image/code.h"
+#include "core/image/code_pull.h"
+#include "oci/image/image.h"
+#include "oci/image/plan.h"
+#include "oci/model/ref.h"
+
+/*
+ * The code of a run, read from the layers of its image.
+ */
+
+void code_done(struct code *code)
+{
+	if (!code)
+		return;
+	image_done(&code->image);
+	layout_free(code->opened);
+	*code = (struct code){0};
+}
+
+static int fail_unmade(const struct run *run, struct err *err)
+{
+	err_set(err, E_IMAGE_BASE, "%s ended before its image was made", run_id(run));
+	return err_hint(err, "dlrun why %s", run_id(run));
+}
+
+static int open_layout(
+	struct session *session, const struct ref *ref, struct code *code, struct err *err)
+{
+	AUTO_FREE char *own = dirs_layout(&session->dirs);
+	AUTO_FREE char *dir = fs_join(session->env.cwd, ref->dir);
+
+	if (str_eq(dir, own))
+		return session_layout(session, &code->layout, err);
+	int r = layout_open(dir, false, &code->opened, err);
+	code->layout = code->opened;
+	return r;
+}
+
+int code_open(struct session *session, const char *text, struct code *ret, struct err *err)
+{
+	AUTO_REF struct ref ref = {0};
+	AUTO_FREE char *shown = str_escaped(text);
+	AUTO(code_done) struct code code = {0};
+
+	int r = ref_parse(text, &ref, err);
+	if (r == 0 && (ref.kind == REF_SCRATCH || !ref.digest))
+		r = err_set(err, E_IMAGE_BASE, "%s is not an image of a run", shown);
+	if (r == 0)
+		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code.opened, err)
+					     : open_layout(session, &ref, &code, err);
+	if (r == 0 && ref.kind == REF_REGISTRY)
+		code.layout = code.opened;
+	if (r == 0)
+		r = image_load(code.layout, ref.digest, &code.image, err);
+	if (r < 0)
+		return r;
+	*ret = code;
+	code = (struct code){0};
+	return 0;
+}
+
+static int open_run(
+	struct session *session, const struct run *run, struct code *code, struct err *err)
+{
+	AUTO_FREE char *ref = words_get_one(json_get(run->doc, "image"), "ref");
+
+	if (!ref)
+		return fail_unmade(run, err);
+	int r = code_open(session, ref, code, err);
+	return r < 0 ? err_prefix(err, "the code of %s", run_id(run)) : 0;
+}
+
+/* The image's full layer, if it has one. */
+static const struct image_layer *full_layer(const struct image *image)
+{
+	for (size_t i = 0; i < image->n_layers; i++)
+		if (image->layers[i].role == IMAGE_ROLE_FULL)
+			return &image->layers[i];
+	return NULL;
+}
+
+/* The entries of a full layer as the plan at path has them; it may be another layer's. */
+static bool take_planned(const char *path, const struct image_layer *layer, struct entry_list *list)
+{
+	AUTO_PLAN struct plan plan = {0};
+	char digest[DIGEST_TEXT_SIZE];
+
+	plan_load(path, &plan);
+	if (!plan.has_full)
+		return false;
+	digest_text(plan.full.digest, digest);
+	if (!str_eq(digest, layer->blob.digest))
+		return false;
+	for (size_t i = 0; i < plan.n_entries; i++)
+		entry_add(list, &plan.entries[i]);
+	return true;
+}
+
+/* How many of dlrun's layers need not be read because a plan tells what is in them: 0 or 1. */
+static size_t take_known(
+	const struct session *session, const struct image *image, struct entry_list *list)
+{
+	const struct image_layer *layer = full_layer(image);
+	AUTO_FREE char *plans = dirs_plans(&session->dirs);
+	AUTO_DIR DIR *dir = layer ? opendir(plans) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		AUTO_FREE char *path = fs_join(plans, entry->d_name);
+		if (!strchr(entry->d_name, '.') && take_planned(path, layer, list))
+			return 1;
+	}
+	return 0;
+}
+
+int run_entries(
+	struct session *session, const struct run *run, struct entry_list *ret, struct err *err)
+{
+	AUTO(code_done) struct code code = {0};
+	AUTO_ENTRIES struct entry_list list = {0};
+
+	int r = open_run(session, run, &code, err);
+	if (r < 0)
+		return r;
+	size_t known = take_known(session, &code.image, &list);
+	r = image_entries_above(code.layout, &code.image, known, &list, err);
+	if (r < 0)
+		return r;
+	*ret = list;
+	list = (struct entry_list){0};
+	return 0;
+}
+
+int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,
+	struct err *err)
+{
+	AUTO(code_done) struct code code = {0};
+
+	int r = open_run(session, run, &code, err);
+	return r < 0 ? r : image_read_file(code.layout, &code.image, path, out_fd, err);
+}
+
+/*
+ * Checking out. The tree is made beside the first name on the way to it that is missing (or is the
+ * empty directory that it replaces), and takes that name when it is whole.
+ */
+
+struct spot {
+	char *name;        /* the name that appears; absolute */
+	const char *below; /* from there to the tree, with its slash; "" where it is the tree */
+	bool exists;
+	mode_t mode; /* of the one that exists */
+};
+
+static void spot_done(struct spot *spot)
+{
+	free(spot->name);
+}
+
+static int fail_spot(const struct run *run, const char *dir, const char *why, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(dir);
+	AUTO_BUF struct buf id;
+
+	buf_init(&id, ENTRY_PATH_MAX);
+	str_shell_quote(&id, run_id(run));
+	err_set(err, E_CHECKOUT_DIR, "%s %s", shown, why);
+	/* An image in the place of a run has its reference as id. */
+	return err_hint(err, "dlrun checkout %s %s", id.data,
+		run_id_is_valid(run_id(run)) ? run_id(run) : "code");
+}
+
+/* What cannot be read may be: the rename fails if it is not. */
+static bool may_be_empty(const char *dir)
+{
+	AUTO_DIR DIR *stream = opendir(dir);
+	struct dirent *entry;
+
+	while (stream && (entry = readdir(stream)))
+		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, ".."))
+			return false;
+	return true;
+}
+
+static bool is_here(const struct session *session, const struct stat *st)
+{
+	struct stat here;
+
+	return stat(session->env.cwd, &here) == 0 && here.st_dev == st->st_dev &&
+	       here.st_ino == st->st_ino;
+}
+
+/* The directories on the way that are missing, cut off path, which is absolute. */
+static int cut_missing(char *path, struct err *err)
+{
+	AUTO_FREE char *parent = mem_strdup(path);
+	struct stat st;
+
+	for (;;) {
+		char *slash = strrchr(parent, '/');
+		slash[slash == parent] = '\0';
+		if (stat(parent, &st) == 0)
+			break;
+		if (errno != ENOENT)
+			return fs_error(err, errno, "%s", parent);
+		path[strlen(parent)] = '\0';
+	}
+	return 0;
+}
+
+static int find_missing(const char *path, struct spot *ret, struct err *err)
+{
+	AUTO_FREE char *name = mem_strdup(path);
+
+	int r = cut_missing(name, err);
+	if (r < 0)
+		return r;
+	ret->below = path + strlen(name);
+	AUTO_FREE char *way = mem_printf("%s/", ret->below);
+	if (strstr(way, "/../"))
+		return fs_error(err, ENOENT, "%s", path);
+	ret->name = TAKE(name);
+	return 0;
+}
+
+/* path: dir, absolute; outlives ret. */
+static int find_spot(const struct session *session, const struct run *run, const char *dir,
+	const char *path, struct spot *ret, struct err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return errno == ENOENT ? find_missing(path, ret, err)
+				       : fs_error(err, errno, "%s", path);
+	if (!S_ISDIR(st.st_mode))
+		return fail_spot(run, dir, "is no directory", err);
+	/* Whoever stands in it would stand nowhere. */
+	if (is_here(session, &st))
+		return fail_spot(run, dir, "is the current directory", err);
+	if (!may_be_empty(path))
+		return fail_spot(run, dir, "is not empty", err);
+	ret->below = "";
+	ret->exists = true;
+	ret->mode = st.st_mode & 07777;
+	return fs_realpath(path, &ret->name, err);
+}
+
+static int fill(const struct code *code, const char *temp, const char *tree, struct err *err)
+{
+	/* umask applies, as to what git checks out. */
+	int r = fs_mkdirs(tree, 0777, err);
+
+	if (r < 0)
+		return r;
+	AUTO_FD int fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return fs_error(err, errno, "%s", temp);
+	return image_unpack(code->layout, &code->image, 0, fd, err);
+}
+
+static int put_in_place(const struct run *run, const struct spot *spot, const char *temp,
+	const char *dir, struct err *err)
+{
+	if (spot->exists && chmod(temp, spot->mode) < 0)
+		return fs_error(err, errno, "%s", temp);
+	if (rename(temp, spot->name) == 0)
+		return 0;
+	if (errno == ENOTEMPTY || errno == EEXIST)
+		return fail_spot(run, dir, "is not empty", err);
+	return fs_error(err, errno, "making %s", spot->name);
+}
+
+static char *temp_beside(const char *name)
+{
+	char temp[FS_TEMP_NAME_SIZE];
+
+	fs_temp_name(temp);
+	return mem_printf("%.*s%s", (int)(strrchr(name, '/') + 1 - name), name, temp);
+}
+
+int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err)
+{
+	AUTO(spot_done) struct spot spot = {0};
+	AUTO(code_done) struct code code = {0};
+	AUTO_FREE char *path = fs_join(session->env.cwd, dir);
+
+	for (size_t len = strlen(path); len > 1 && path[len - 1] == '/';)
+		path[--len] = '\0';
+	int r = find_spot(session, run, dir, path, &spot, err);
+	if (r == 0)
+		r = open_run(session, run, &code, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *temp = temp_beside(spot.name);
+	AUTO_FREE char *tree = mem_printf("%s%s", temp, spot.below);
+	r = fill(&code, temp, tree, err);
+	if (r < 0)
+		err_prefix(err, "checking out %s", run_id(run));
+	else
+		r = put_in_place(run, &spot, temp, dir, err);
+	if (r < 0)
+		fs_remove_tree(AT_FDCWD, temp, NULL);
+	return r;
+}

@@ -1,0 +1,37 @@
+/*
+ * The image that a run's code is in, by its reference, wherever that is: for those who read its
+ * layers.
+ */
+#ifndef DLRUN_CORE_IMAGE_CODE_H
+#define DLRUN_CORE_IMAGE_CODE_H
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+#include "oci/image/image.h"
+#include "oci/layout/layout.h"
+
+struct code {
+	struct layout *layout; /* that holds the image and dlrun's own layers of it */
+	struct layout *opened; /* the same unless it is the session's */
+	struct image image;
+};
+
+/* ref: "oci:DIR@sha256:…", or "HOST/REPO@sha256:…", whose own layers are fetched into the cache
+ * (code_pull.h; blocks). E_IMAGE_BASE: no image of a run, or not there any more. */
+int code_open(struct session *session, const char *ref, struct code *ret, struct err *err);
+void code_done(struct code *code);
+
+/* The entries of a run's code, from its layers. These three: E_IMAGE_BASE when its image was never
+ * made or is gone. */
+int run_entries(
+	struct session *session, const struct run *run, struct entry_list *ret, struct err *err);
+/* One file of it. */
+int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,
+	struct err *err);
+/* A run's exact tree into a directory that is missing or empty (E_CHECKOUT_DIR otherwise, and for
+ * the current one), seen from the session's; modes as git would give them. The tree appears as a
+ * whole, or not at all. */
+int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * Code into an image at its destination: what submit and push have in common.
+ */
+#ifndef DLRUN_CORE_IMAGE_PACK_H
+#define DLRUN_CORE_IMAGE_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "oci/image/image.h"
+#include "oci/layout/layout.h"
+#include "oci/model/ref.h"
+#include "snap/tree/snapshot.h"
+
+/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
+#define PACK_LABEL_REVISION "org.opencontainers.image.revision"
+
+struct pack_plan;
+
+struct pack {
+	struct session *session;
+	char *base_name;     /* as the user wrote it: "scratch", "oci:DIR", "HOST/REPO:TAG" */
+	struct ref base_ref; /* of that */
+	struct layout *base_layout;
+	struct image_base *base; /* NULL: scratch */
+	/* The base, later: calls pack_set_base, while the layers are there already. NULL: now. */
+	int (*get_base)(struct pack *pack, void *ctx, struct err *err);
+	void *get_base_ctx;
+	enum codec codec;
+	int64_t mtime_s;
+	bool full;
+	bool dry;  /* no plan is kept */
+	bool adds; /* to the image that base_name names: pack_add */
+	struct pack_plan *ahead;
+};
+
+/* Read the base image and the settings; nothing is written. base: NULL: from the configuration. A
+ * relative directory of a layout is seen from the file that names it, else from the caller's. One
+ * in a registry is not read: it stays NULL (what runs on a host needs none) until pack_set_base. */
+int pack_init(
+	struct pack *pack, struct session *session, const char *base, bool full, struct err *err);
+void pack_done(struct pack *pack);
+#define AUTO_PACK AUTO(pack_done)
+
+/* The base in a registry, as far as it was fetched into layout. Reads pack only. */
+int pack_read_base(const struct pack *pack, struct layout *layout, const char *digest,
+	struct image_base **ret, struct err *err);
+void pack_set_base(struct pack *pack, struct image_base *take);
+/* E_IMAGE_BASE when the base is in a registry and was not set: nobody here has its layers. */
+int pack_need_base(const struct pack *pack, struct err *err);
+
+/* Begin to read the plan of what pack_write will write, beside the caller. root: of the tree. */
+void pack_prepare(struct pack *pack, const char *root, const char *dest);
+
+/* Write the image of the snapshot into sink, which plans are kept for under dest (any text that
+ * names it). Files that change meanwhile are read again, up to three times: the snapshot is that of
+ * the image then. name: of the image there, or NULL. */
+int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
+	const char *name, struct image *ret, struct err *err);
+
+/* What is known of the image whose layers are carried along: borrowed. */
+struct pack_carried {
+	const struct image *image;
+	struct layout *layout; /* that has dlrun's own layers of it */
+	const char *snapshot_id;
+	const char *commit; /* NULL: none */
+};
+/* The same code as that of another image, its layers as they are, on this pack's base. */
+int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
+	const char *name, struct image *ret, struct err *err);
+
+/* That image and one file more, at path (absolute, in a directory of its own). fd: read from its
+ * start, whereever it stands. */
+struct pack_added {
+	const char *path;
+	int fd;
+	struct descriptor content;
+	const char *snapshot_id; /* of the image */
+};
+int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sink, const char *name,
+	struct image *ret, struct err *err);
+
+/* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */
+struct json *pack_image_json(const struct image *image, const char *ref, const char *base);
+/* The snapshot member, without git record. */
+struct json *pack_snapshot_json(const struct snapshot *snapshot);
+
+#endif

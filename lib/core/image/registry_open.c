@@ -1,0 +1,185 @@
+#include "core/image/registry_open.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/os/env.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/registry_config.h"
+#include "core/target/target.h"
+
+enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
+#define FOREVER_MS (365LL * 24 * 60 * 60 * 1000)
+
+/* A time limit of 0 is none, as with `timeout:`. */
+static int64_t timeout_ms(const struct registry_client *client)
+{
+	int64_t configured;
+
+	if (client->options.limit_ms)
+		return client->options.limit_ms;
+	configured = config_duration(client->options.config, "push_timeout", PUSH_TIMEOUT_MS);
+	return configured > 0 ? configured : FOREVER_MS;
+}
+
+void registry_client_init(
+	struct registry_client *client, const struct registry_client_options *options)
+{
+	const char *const *env = options->session->env.env;
+	const struct session_env *session = &options->session->env;
+	struct http_options http = {
+		.loop = options->loop,
+		.user_agent = "dlrun",
+		.ca_file = env_get(env, "SSL_CERT_FILE"),
+		.event = options->event,
+		.event_ctx = options->ctx,
+	};
+
+	*client = (struct registry_client){
+		.options = *options,
+		.credentials =
+			{
+				.home = options->session->dirs.home,
+				.registry_auth_file = env_get(env, "REGISTRY_AUTH_FILE"),
+				.docker_config = env_get(env, "DOCKER_CONFIG"),
+				.xdg_runtime_dir = session->dirs.xdg_runtime_dir,
+				.xdg_config_home = session->dirs.xdg_config_home,
+				.env = env,
+				.realms = config_list(options->config, "registry_realms"),
+			},
+	};
+	if (str_empty(http.ca_file))
+		http.ca_file = NULL;
+	/* Passwords and tokens are about to be here. */
+	os_protect_memory();
+	proxy_env_read(env, &http.proxy);
+	client->http = http_new(&http);
+}
+
+void registry_client_done(struct registry_client *client)
+{
+	http_free(client->http);
+	vec_foreach (struct registry_tunnel *, tunnel, &client->tunnels)
+		(*tunnel)->free(*tunnel);
+	vec_done(&client->tunnels);
+	*client = (struct registry_client){0};
+}
+
+static void warn_insecure(struct registry_client *client, const char *host)
+{
+	if (client->options.warnings)
+		strv_addf(client->options.warnings,
+			"registry %s: its certificate is not checked (insecure: true)", host);
+}
+
+/* What is said of it for this target, else anywhere. */
+static void find_known(
+	const struct registry_client *client, const struct ref *ref, struct registry_config *ret)
+{
+	const struct registry_client_options *options = &client->options;
+	const char *target = options->target ? options->target->name : options->target_name;
+	AUTO_REGISTRY_CONFIG struct registry_config own = {0};
+	size_t len = strlen(ref->host);
+
+	registry_config_for_host(options->config, ref->host, ret);
+	if (!target || registry_config_find(options->config, target, &own, NULL) <= 0 ||
+		!own.forward || strncasecmp(own.push, ref->host, len) != 0 || own.push[len] != '/')
+		return;
+	registry_config_done(ret);
+	*ret = own;
+	own = (struct registry_config){0};
+}
+
+static int open_tunnel(struct registry_client *client, const char *host,
+	const struct registry_config *known, struct err *err)
+{
+	const struct registry_tunnel_options options = {
+		.session = client->options.session,
+		.target = client->options.target,
+		.target_name = known->target,
+		.host = host,
+		.forward = known->forward,
+		.http = client->http,
+		.note = client->options.note,
+		.ctx = client->options.ctx,
+	};
+	struct registry_tunnel *tunnel;
+
+	vec_foreach (struct registry_tunnel *, other, &client->tunnels)
+		if (strcasecmp((*other)->host, host) == 0)
+			return 0;
+	int r = options.session->env.open_tunnel(&options, &tunnel, err);
+	if (r == 0)
+		*vec_push(&client->tunnels) = tunnel;
+	return r;
+}
+
+int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
+	const struct registry_memory *memory, struct registry **ret, struct err *err)
+{
+	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
+	int64_t limit = timeout_ms(client);
+	struct registry_options options = {
+		.http = client->http,
+		.loop = client->options.loop,
+	};
+
+	find_known(client, ref, &known);
+	if (known.forward) {
+		int r = open_tunnel(client, ref->host, &known, err);
+		if (r < 0)
+			return r;
+	}
+	if (known.insecure)
+		warn_insecure(client, ref->host);
+	options.env = &client->credentials;
+	options.host = ref->host;
+	options.repo = ref->repo;
+	options.push = push;
+	options.ca_file = known.ca;
+	options.cert_file = known.cert;
+	options.key_file = known.key;
+	options.insecure = known.insecure;
+	options.deadline_ms = client->options.begun_ms + limit;
+	options.idle_ms = limit < IDLE_MS ? limit : IDLE_MS;
+	options.remembered_challenge = memory->challenge;
+	options.remembered_open = memory->open;
+	options.remembered_http = memory->http;
+	options.note = client->options.note;
+	options.note_ctx = client->options.ctx;
+	return registry_new(&options, ret, err);
+}
+
+void registry_client_learn(const struct registry *registry, struct registry_memory *memory)
+{
+	const char *challenge = auth_challenge(registry_auth((struct registry *)registry));
+	bool http = registry_uses_http(registry);
+
+	if (!registry_has_answered(registry))
+		return;
+	if (!str_eq(challenge, memory->challenge)) {
+		free(memory->challenge);
+		memory->challenge = mem_strdup(challenge);
+		memory->changed = true;
+	}
+	memory->changed |= memory->http != http || memory->open != !challenge;
+	memory->http = http;
+	memory->open = !challenge;
+}
+
+char *registry_memory_path(const char *dir, const char *host, const char *repo)
+{
+	AUTO_FREE char *text = mem_printf("%s/%s", host, repo);
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(text, strlen(text), sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return mem_printf("%s/%s.json", dir, hex);
+}

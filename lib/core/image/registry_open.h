@@ -1,0 +1,71 @@
+/*
+ * Registries as the configuration and the environment have them: certificates, proxies, logins,
+ * limits; and where what is remembered of them lies.
+ */
+#ifndef DLRUN_CORE_IMAGE_REGISTRY_OPEN_H
+#define DLRUN_CORE_IMAGE_REGISTRY_OPEN_H
+
+#include <stdbool.h>
+
+#include "core/context/session.h"
+#include "net/http/http.h"
+#include "oci/model/ref.h"
+#include "oci/registry/registry.h"
+#include "oci/registry/registry_memory.h"
+
+struct target;
+
+/* A way to a registry that ends with its client: first member of what it is. */
+struct registry_tunnel {
+	char *host; /* "host[:port]" of the registry */
+	void (*free)(struct registry_tunnel *tunnel);
+};
+struct registry_tunnel_options {
+	struct session *session;
+	struct target *target;                     /* the cluster, where it is open */
+	const char *target_name;                   /* else */
+	const char *host;                          /* "host[:port]" of the registry */
+	const char *forward;                       /* "NAMESPACE/SERVICE:PORT" */
+	struct http *http;                         /* is freed before the tunnel */
+	void (*note)(void *ctx, const char *text); /* or NULL */
+	void *ctx;
+};
+
+struct registry_client_options {
+	struct session *session;
+	const struct config *config;
+	/* Whose registry with `forward` counts before those of others that have the same name; or
+	 * NULL. */
+	struct target *target;
+	const char *target_name;                   /* the same where it is not open */
+	struct loop *loop;                         /* the session's */
+	int64_t begun_ms;                          /* clock_ms(): the time limit counts from here */
+	int64_t limit_ms;                          /* 0: push_timeout */
+	http_event_fn *event;                      /* or NULL */
+	void (*note)(void *ctx, const char *text); /* or NULL */
+	void *ctx;                                 /* of both */
+	struct strv *warnings; /* what should be said each time is added, or NULL */
+};
+
+/* What registries have in common; outlives them. */
+struct registry_client {
+	struct registry_client_options options;
+	struct http *http;
+	struct credential_env credentials;
+	struct registry_tunnel_list VEC_OF(struct registry_tunnel *) tunnels;
+};
+void registry_client_init(
+	struct registry_client *client, const struct registry_client_options *options);
+void registry_client_done(struct registry_client *client);
+
+/* The repository of ref; push: it is written to. What memory knows is made use of. One with
+ * `forward` is reached through a tunnel that ends with the client (session_env.open_tunnel). */
+int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
+	const struct registry_memory *memory, struct registry **ret, struct err *err);
+/* What was found out is put into memory. */
+void registry_client_learn(const struct registry *registry, struct registry_memory *memory);
+
+/* The file of a repository's memory in dir. The caller frees. */
+char *registry_memory_path(const char *dir, const char *host, const char *repo);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Which paths a snapshot of the tree would hold and which it would leave out, without reading what
+ * is in the files: for commands that look at a tree and run nothing.
+ */
+#ifndef DLRUN_CORE_IMAGE_SURVEY_H
+#define DLRUN_CORE_IMAGE_SURVEY_H
+
+#include <stdbool.h>
+
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "snap/git/repo.h"
+#include "snap/tree/paths.h"
+
+struct survey {
+	const struct tree_place *place; /* the session's */
+	struct path_list paths;
+	struct repos repos;
+	struct repos_options options;
+	const char *why; /* NULL: the repository was read in full; else how it was read */
+};
+
+/* allowed: no limit refuses anything and the configuration is not read; else as `submit` would take
+ * it. Blocks for the walk. Errors as paths_list and session_config have them. */
+int survey_take(struct session *session, bool allowed, struct survey **ret, struct err *err);
+void survey_free(struct survey *survey);
+AUTO_POINTER(struct survey, survey_free)
+#define AUTO_SURVEY AUTO(survey_free_auto)
+
+/* Whether git tracks path (relative to the root of the tree), or something below it. */
+bool survey_tracks(const struct survey *survey, const char *path);
+/* Whether the snapshot would hold that file. */
+bool survey_holds(const struct survey *survey, const char *path);
+
+#endif

@@ -1,0 +1,550 @@
+#include "core/record/columns.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+#include "core/record/metric.h"
+
+enum {
+	CELL_MAX = 64 << 10,
+	LINE_MAX = 1 << 20,
+	SHORT_COMMIT = 12,
+	NUMBER_SIZE = 64,
+	METRIC_WIDTH = 10, /* of its name */
+};
+
+#define EXACT_MAX 1e15 /* doubles hold all whole numbers up to there */
+#define PLAIN_MIN 1e5  /* from there on fractions say nothing */
+
+void column_value_done(struct column_value *value)
+{
+	if (!value)
+		return;
+	free(value->text);
+	*value = (struct column_value){0};
+}
+
+static void set_text(struct column_value *value, char *take)
+{
+	*value = (struct column_value){COLUMN_TEXT, take, 0};
+}
+
+static void set_number(struct column_value *value, char *take, double number)
+{
+	*value = (struct column_value){COLUMN_NUMBER, take, number};
+}
+
+/*
+ * JSON as text
+ */
+
+/* The whole of text as a finite number. */
+static bool parse_number(const char *text, double *ret)
+{
+	char *end;
+
+	/* Not what strtod takes beside numbers: blanks, inf, nan, hex. */
+	if (!*text || text[strspn(text, "+-.0123456789eE")])
+		return false;
+	*ret = strtod(text, &end);
+	return !*end && isfinite(*ret);
+}
+
+static void add_number(const struct json *json, struct buf *out)
+{
+	char text[NUMBER_SIZE];
+	AUTO_BUF struct buf exact;
+	double number;
+
+	buf_init(&exact, NUMBER_SIZE);
+	json_print(json, &exact);
+	if (!parse_number(exact.data, &number) || !strpbrk(exact.data, ".eE")) {
+		buf_adds(out, exact.data);
+		return;
+	}
+	bool plain = fabs(number) >= PLAIN_MIN && fabs(number) < EXACT_MAX;
+	snprintf(text, sizeof(text), plain ? "%.0f" : "%.5g", number);
+	buf_adds(out, text);
+}
+
+void columns_add_scalar(const struct json *json, struct buf *out)
+{
+	switch (json_kind(json)) {
+	case JSON_STRING:
+		buf_adds(out, json_str(json));
+		break;
+	case JSON_NUMBER:
+		add_number(json, out);
+		break;
+	case JSON_NULL:
+		buf_adds(out, "null");
+		break;
+	default:
+		json_print(json, out);
+	}
+}
+
+/* Of an object of metrics what counts is the value. */
+static const struct json *plain_value(const struct json *json)
+{
+	const struct json *value = json_get(json, "value");
+
+	return value ? value : json;
+}
+
+/* "a=1 b": a member that is an empty string is a flag. */
+static void add_members(const struct json *json, struct buf *out)
+{
+	for (const struct json *item = json_first(json); item; item = json_next(item)) {
+		const char *key = json_key(item), *text = json_str(item);
+
+		if (out->len)
+			buf_addc(out, ' ');
+		if (key)
+			buf_addf(out, text && !*text ? "%s" : "%s=", key);
+		columns_add_scalar(plain_value(item), out);
+	}
+}
+
+static void set_json(const struct json *json, bool is_tag, struct column_value *ret)
+{
+	AUTO_BUF struct buf text;
+	double number;
+
+	buf_init(&text, CELL_MAX);
+	if (json_kind(json) == JSON_OBJECT || json_kind(json) == JSON_ARRAY)
+		add_members(json, &text);
+	else if (json_kind(json) != JSON_NULL)
+		columns_add_scalar(json, &text);
+	if (is_tag && json_kind(json) == JSON_STRING && !text.len)
+		buf_adds(&text, "yes");
+	if (!text.len)
+		return;
+	if (parse_number(text.data, &number))
+		set_number(ret, buf_take(&text), number);
+	else
+		set_text(ret, buf_take(&text));
+}
+
+/*
+ * Paths
+ */
+
+static const struct json *item_at(const struct json *array, const char *index)
+{
+	int64_t at;
+	const struct json *item = json_first(array);
+
+	if (str_to_int(index, 0, INT32_MAX, "index", &at, NULL) < 0)
+		return NULL;
+	while (item && at-- > 0)
+		item = json_next(item);
+	return item;
+}
+
+static const struct json *member(const struct json *json, const char *name)
+{
+	return json_kind(json) == JSON_ARRAY ? item_at(json, name) : json_get(json, name);
+}
+
+/* Names may hold dots, so each dot of path may be the end of one; the last is tried first. */
+static const struct json *find(const struct json *json, const char *path)
+{
+	AUTO_FREE char *name = mem_strdup(path);
+	const struct json *found = json ? member(json, path) : NULL;
+	char *dot;
+
+	while (json && !found && (dot = strrchr(name, '.'))) {
+		*dot = '\0';
+		found = find(member(json, name), path + (dot - name) + 1);
+	}
+	return found;
+}
+
+static void get_path(const struct run *run, const char *path, struct column_value *ret)
+{
+	const struct json *json = find(run->doc, path);
+
+	if (json && str_starts(path, "metrics."))
+		json = plain_value(json);
+	if (json)
+		set_json(json, str_starts(path, "tags."), ret);
+}
+
+/*
+ * Columns with a name
+ */
+
+char *run_command_line(const struct run *run)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, LINE_MAX);
+	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
+		str_shell_join(&out, words.v);
+	return buf_take(&out);
+}
+
+static void make_command(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	AUTO_FREE char *line = run_command_line(run);
+
+	(void)now_ms;
+	if (*line)
+		set_text(ret, TAKE(line));
+}
+
+/* "running?" where the target could not be asked now. */
+static void make_state(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	enum run_state state = run_state(run);
+	const char *last = json_get_str(run->doc, "last_state");
+
+	(void)now_ms;
+	if (state == RUN_UNKNOWN && last)
+		set_text(ret, mem_printf("%s?", last));
+	else if (run_cancelling(run) && !run_state_is_final(state))
+		set_text(ret, mem_strdup("cancelling"));
+	else
+		set_text(ret, mem_strdup(run_state_name(state)));
+}
+
+static void make_age(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	if (run_submitted_ms(run))
+		*ret = (struct column_value){
+			COLUMN_AGE, NULL, (double)(now_ms - run_submitted_ms(run))};
+}
+
+static void make_duration(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	int64_t started = run_started_ms(run), ended = run_ended_ms(run);
+	int64_t ms = (ended ? ended : now_ms) - started;
+	char text[32];
+
+	if (started)
+		set_number(ret, mem_strdup(duration_text(ms, text)), (double)ms);
+}
+
+static void make_attempts(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	(void)now_ms;
+	if (run_attempts(run))
+		set_number(ret, mem_printf("%d", run_attempts(run)), run_attempts(run));
+}
+
+static void make_commit(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	const char *commit = json_get_str(json_get(run->doc, "snapshot"), "commit");
+
+	(void)now_ms;
+	if (commit)
+		set_text(ret, mem_strndup(commit, SHORT_COMMIT));
+}
+
+static void make_step(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
+	int64_t step = json_get_int(metric, "step", -1);
+
+	(void)now_ms;
+	if (step >= 0)
+		set_number(ret, mem_printf("%lld", (long long)step), (double)step);
+}
+
+/* Sorted by its value, whatever it is called. */
+static void make_metric(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
+	const struct json *value = json_get(metric, "value");
+	AUTO_BUF struct buf text = {0};
+
+	(void)now_ms;
+	if (!metric)
+		return;
+	buf_init(&text, CELL_MAX);
+	metric_text(metric, METRIC_WIDTH, &text);
+	if (value && json_kind(value) == JSON_NUMBER)
+		set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));
+	else
+		set_text(ret, buf_take(&text));
+}
+
+static double usage(const struct run *run, const char *key)
+{
+	return json_get_num(json_get(run->doc, "usage"), key, -1);
+}
+
+static void make_cpu(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	double seconds = usage(run, "cpu_s");
+	char text[32];
+
+	(void)now_ms;
+	if (seconds >= 0 && seconds < EXACT_MAX / 1000)
+		set_number(
+			ret, mem_strdup(duration_text((int64_t)(seconds * 1000), text)), seconds);
+}
+
+static void set_size(double bytes, struct column_value *ret)
+{
+	char text[16];
+
+	if (bytes >= 0 && bytes < EXACT_MAX * 1000)
+		set_number(ret, mem_strdup(str_size((uint64_t)bytes, text)), bytes);
+}
+
+static void make_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	(void)now_ms;
+	set_size(usage(run, "memory_peak_bytes"), ret);
+}
+
+static void make_gpu_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	(void)now_ms;
+	set_size(usage(run, "gpu_memory_peak_bytes"), ret);
+}
+
+static void make_gpu(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	double busy = usage(run, "gpu_busy");
+
+	(void)now_ms;
+	if (busy >= 0)
+		set_number(ret, mem_printf("%.0f %%", busy * 100), busy);
+}
+
+static void make_energy(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	enum { JOULES_PER_WH = 3600 };
+	double joules = usage(run, "energy_j");
+
+	(void)now_ms;
+	if (joules >= 0)
+		set_number(ret, mem_printf("%.3g Wh", joules / JOULES_PER_WH), joules);
+}
+
+const struct column_kind column_kinds[] = {
+	{"id", "Its id", "id", NULL},
+	{"name", "Its name", "name", NULL},
+	{"state", "Its state", NULL, make_state},
+	{"age", "How long ago it was submitted", NULL, make_age},
+	{"duration", "How long it has run", NULL, make_duration},
+	{"target", "Where it runs", "target.name", NULL},
+	{"command", "Its command", NULL, make_command},
+	{"exit", "The exit status of its program", "exit.code", NULL},
+	{"reason", "One word for how it ended", "exit.reason", NULL},
+	{"group", "Its group", "group", NULL},
+	{"tags", "All of its tags", "tags", NULL},
+	{"note", "Its note", "note", NULL},
+	{"user", "Who submitted it", "user", NULL},
+	{"parent", "The run whose code it took", "parent", NULL},
+	{"params", "All parameters of its command", "params", NULL},
+	{"metrics", "The last value of each metric", "metrics", NULL},
+	{"metric", "One metric: a loss, if there is one", NULL, make_metric},
+	{"step", "The step of that metric", NULL, make_step},
+	{"links", "Pages of experiment trackers", "links", NULL},
+	{"attempts", "How many attempts it has had", NULL, make_attempts},
+	{"gpus", "GPUs that it asked for", "resources.gpus", NULL},
+	{"cpu", "CPU time that it used", NULL, make_cpu},
+	{"memory", "The most memory that it used", NULL, make_memory},
+	{"gpu", "How busy its GPUs were", NULL, make_gpu},
+	{"gpu-memory", "The most GPU memory that it used", NULL, make_gpu_memory},
+	{"energy", "Energy that it used", NULL, make_energy},
+	{"commit", "The commit that its code builds on", NULL, make_commit},
+	{"submitted", "When it was submitted", "times.submitted", NULL},
+	{"started", "When its program started", "times.started", NULL},
+	{"ended", "When its program ended", "times.ended", NULL},
+};
+const size_t column_kinds_n = ARRAY_LEN(column_kinds);
+
+/* The members of dlrun/run/v1 that paths begin with. */
+static const char *const roots[] = {"attempts", "cancelling", "exit", "image", "metrics", "note",
+	"origin", "params", "phases_ms", "ranks", "resources", "results", "schema", "snapshot",
+	"tags", "target", "text", "times", "usage", "warnings", "links", "command", "shell"};
+
+static const struct column_kind *find_kind(const char *name)
+{
+	for (size_t i = 0; i < column_kinds_n; i++)
+		if (str_eq(column_kinds[i].name, name))
+			return &column_kinds[i];
+	return NULL;
+}
+
+static bool is_root(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(roots); i++)
+		if (str_eq(roots[i], name))
+			return true;
+	return false;
+}
+
+/*
+ * Lists of columns
+ */
+
+void columns_done(struct columns *columns)
+{
+	vec_foreach (struct column, column, columns)
+		free(column->name);
+	vec_done(columns);
+}
+
+static int fail_unknown(const char *name, const char *first, struct err *err)
+{
+	const char *candidates[ARRAY_LEN(column_kinds) + ARRAY_LEN(roots)], *near;
+	const char *rest = name + strlen(first);
+	AUTO_FREE char *shown = str_shown(name);
+	size_t n = 0;
+
+	/* What stands in front of a dot is a member, not a column. */
+	for (size_t i = 0; !*rest && i < column_kinds_n; i++)
+		candidates[n++] = column_kinds[i].name;
+	for (size_t i = 0; i < ARRAY_LEN(roots); i++)
+		candidates[n++] = roots[i];
+	near = str_suggest(first, candidates, n);
+	err_set(err, E_USAGE, "there is no column '%s'", shown);
+	if (!near)
+		return err_hint(err, "dlrun help ps");
+	AUTO_FREE char *meant = mem_printf("%s%s", near, rest);
+	AUTO_FREE char *clean = str_shown(meant);
+	return err_hint(err, "did you mean %s?", clean);
+}
+
+static int add_column(const char *name, struct columns *ret, struct err *err)
+{
+	const struct column_kind *kind = find_kind(name);
+	AUTO_FREE char *first = mem_strndup(name, strcspn(name, "."));
+
+	if (str_eq(name, "wide"))
+		return columns_parse(COLUMNS_WIDE, ret, err);
+	if (ret->n == COLUMNS_MAX || strlen(name) > COLUMN_NAME_MAX)
+		return err_set(err, E_DATA_LIMIT,
+			"at most %d columns with names of at most %d bytes can be shown",
+			COLUMNS_MAX, COLUMN_NAME_MAX);
+	if (!*name) {
+		err_set(err, E_USAGE, "the name of a column is empty");
+		return err_hint(err, "-o " COLUMNS_DEFAULT);
+	}
+	if (!kind && !is_root(first))
+		return fail_unknown(name, first, err);
+	*vec_push(ret) = (struct column){mem_strdup(name), kind};
+	return 0;
+}
+
+int columns_parse(const char *text, struct columns *ret, struct err *err)
+{
+	int r = 0;
+
+	for (const char *at = text; at && r == 0;) {
+		size_t len = strcspn(at, ","), blanks = strspn(at, " ");
+		size_t begin = blanks < len ? blanks : len, end = len;
+
+		while (end > begin && at[end - 1] == ' ')
+			end--;
+		AUTO_FREE char *name = mem_strndup(at + begin, end - begin);
+		r = add_column(name, ret, err);
+		at = at[len] ? at + len + 1 : NULL;
+	}
+	return r;
+}
+
+void column_get(const struct column *column, const struct run *run, int64_t now_ms,
+	struct column_value *ret)
+{
+	const struct column_kind *kind = column->kind;
+
+	*ret = (struct column_value){0};
+	if (kind && kind->make)
+		kind->make(run, now_ms, ret);
+	else
+		get_path(run, kind ? kind->path : column->name, ret);
+}
+
+static bool is_of(const struct column *column, const char *member)
+{
+	const struct column_kind *kind = column->kind;
+	const char *path = kind ? kind->path : column->name;
+	size_t len = strlen(member);
+
+	if (kind && (kind->make == make_metric || kind->make == make_step))
+		path = "metrics";
+	return path && strncmp(path, member, len) == 0 && (path[len] == '.' || !path[len]);
+}
+
+bool columns_show(const struct columns *columns, const char *member)
+{
+	vec_foreach (const struct column, column, columns)
+		if (is_of(column, member))
+			return true;
+	return false;
+}
+
+/*
+ * Sorting
+ */
+
+struct keyed {
+	struct run *run;
+	struct column_value value;
+	size_t at;
+	bool descending;
+};
+
+static bool is_number(const struct column_value *value)
+{
+	return value->kind == COLUMN_NUMBER || value->kind == COLUMN_AGE;
+}
+
+static int compare_values(const struct column_value *a, const struct column_value *b)
+{
+	if (is_number(a) != is_number(b))
+		return is_number(a) ? -1 : 1;
+	if (is_number(a))
+		return a->number < b->number ? -1 : a->number > b->number;
+	return strcmp(a->text, b->text);
+}
+
+static int compare(const void *a_ptr, const void *b_ptr)
+{
+	const struct keyed *a = a_ptr, *b = b_ptr;
+	bool a_missing = a->value.kind == COLUMN_MISSING;
+	bool b_missing = b->value.kind == COLUMN_MISSING;
+	int order = 0;
+
+	if (a_missing != b_missing)
+		return a_missing ? 1 : -1;
+	if (!a_missing)
+		order = compare_values(&a->value, &b->value);
+	if (order)
+		return a->descending ? -order : order;
+	return a->at < b->at ? -1 : 1;
+}
+
+void columns_sort(
+	struct run_list *runs, const struct column *column, bool descending, int64_t now_ms)
+{
+	struct VEC_OF(struct keyed) rows = {0};
+
+	for (size_t i = 0; i < runs->n; i++) {
+		struct keyed *row = vec_push(&rows);
+		*row = (struct keyed){.run = runs->v[i], .at = i, .descending = descending};
+		column_get(column, row->run, now_ms, &row->value);
+	}
+	vec_sort(&rows, compare);
+	for (size_t i = 0; i < rows.n; i++) {
+		runs->v[i] = rows.v[i].run;
+		column_value_done(&rows.v[i].value);
+	}
+	vec_done(&rows);
+}

@@ -1,0 +1,79 @@
+/*
+ * What `ps` can show of a run: columns with a name of their own, and every member of dlrun/run/v1
+ * by its dotted path (params.lr, metrics.loss, attempts.0.exit.reason). A name between two dots may
+ * hold dots itself: the longest member that is there counts. metrics.X is the last value of X.
+ */
+#ifndef DLRUN_CORE_RECORD_COLUMNS_H
+#define DLRUN_CORE_RECORD_COLUMNS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/record/run.h"
+
+enum { COLUMNS_MAX = 64, COLUMN_NAME_MAX = 256 };
+
+#define COLUMNS_DEFAULT "id,state,age,target,exit,command"
+#define COLUMNS_METRIC  "id,state,age,target,exit,step,metric,command" /* where there are any */
+#define COLUMNS_WIDE                                                                               \
+	"id,state,age,duration,target,gpus,group,tags,attempts,exit,step,metric,command"
+
+enum column_value_kind {
+	COLUMN_MISSING, /* nothing is known; shown as "-" */
+	COLUMN_TEXT,
+	COLUMN_NUMBER, /* number is what text says, or stands for */
+	COLUMN_AGE,    /* number: milliseconds; text: NULL, as it is shown in one unit */
+};
+struct column_value {
+	enum column_value_kind kind;
+	char *text;
+	double number;
+};
+void column_value_done(struct column_value *value);
+#define AUTO_COLUMN_VALUE AUTO(column_value_done)
+
+/* A column with a name of its own. */
+struct column_kind {
+	const char *name, *help;
+	const char *path; /* the member that it shows, or */
+	void (*make)(const struct run *run, int64_t now_ms, struct column_value *ret);
+};
+extern const struct column_kind column_kinds[];
+extern const size_t column_kinds_n;
+
+struct column {
+	char *name;                     /* as it was asked for */
+	const struct column_kind *kind; /* NULL: name is a path */
+};
+struct columns VEC_OF(struct column);
+
+/* A list with commas; "wide" stands for COLUMNS_WIDE. E_USAGE with the near match for a column that
+ * does not exist; paths are only checked in their first name. */
+int columns_parse(const char *text, struct columns *ret, struct err *err);
+void columns_done(struct columns *columns);
+#define AUTO_COLUMNS AUTO(columns_done)
+
+/* Whether one of them shows something of that member of the record. */
+bool columns_show(const struct columns *columns, const char *member);
+
+/* *ret is cleared by column_value_done. now_ms: wall clock. */
+void column_get(const struct column *column, const struct run *run, int64_t now_ms,
+	struct column_value *ret);
+
+/* By the values of a column, numbers before text, what is missing at the end; equal ones keep their
+ * order. */
+void columns_sort(
+	struct run_list *runs, const struct column *column, bool descending, int64_t now_ms);
+
+/* A value of the record as people write it: text as it is, numbers short; NULL is null. */
+void columns_add_scalar(const struct json *json, struct buf *out);
+
+/* The words of a run's command as a shell would take them; the caller frees. */
+char *run_command_line(const struct run *run);
+
+#endif

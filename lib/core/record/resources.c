@@ -1,0 +1,179 @@
+#include "core/record/resources.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum { CPUS_MAX = 100000 };
+
+/*
+ * Processors
+ */
+
+static int bad_cpus(const char *text, const char *what, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(text);
+
+	err_set(err, E_CONFIG, "%s: '%s' is not a number of CPUs", what, shown);
+	return err_hint(err, what[0] == '-' ? "--cpus 4" : "resources: {cpus: 4}");
+}
+
+/* Up to three digits behind the point. */
+static int64_t thousandths(const char *digits, size_t n)
+{
+	int64_t value = 0;
+
+	for (size_t i = 0; i < 3; i++)
+		value = value * 10 + (i < n ? digits[i] - '0' : 0);
+	return value;
+}
+
+int resources_parse_cpus(const char *text, const char *what, int64_t *ret, struct err *err)
+{
+	static const char digits[] = "0123456789";
+	size_t whole = strspn(text, digits), part = 0;
+	const char *rest = text + whole;
+	int64_t value = 0;
+
+	if (whole == 0 || whole > 9)
+		return bad_cpus(text, what, err);
+	value = strtoll(text, NULL, 10);
+	if (str_eq(rest, "m")) {
+		*ret = value;
+	} else {
+		if (*rest == '.')
+			part = strspn(rest + 1, digits);
+		if (*rest && (*rest != '.' || part == 0 || part > 3 || rest[1 + part]))
+			return bad_cpus(text, what, err);
+		*ret = value * 1000 + thousandths(rest + 1, part);
+	}
+	if (*ret > 0 && *ret <= (int64_t)CPUS_MAX * 1000)
+		return 0;
+	return bad_cpus(text, what, err);
+}
+
+/*
+ * The configuration
+ */
+
+static void take_text(const struct config *config, const char *key, char **ret)
+{
+	const char *text = config_str(config, key);
+
+	if (!config_is_set(config, key))
+		return;
+	free(*ret);
+	*ret = str_empty(text) ? NULL : mem_strdup(text);
+}
+
+static void take_size(const struct config *config, const char *key, uint64_t *ret)
+{
+	if (config_is_set(config, key))
+		*ret = config_size(config, key);
+}
+
+/* As it was given: by an option or in a file. */
+static const char *name_of(const struct config *config, const char *key)
+{
+	if (!config_is_option(config, key))
+		return key;
+	return str_eq(key, "resources.cpus") ? "--cpus" : "--nodes";
+}
+
+static int bad_nodes(const struct config *config, struct err *err)
+{
+	err_set(err, E_USAGE, "%s must be from 1 to %d", name_of(config, "resources.nodes"),
+		RESOURCES_NODES_MAX);
+	return config_blame(config, "resources.nodes", err);
+}
+
+int resources_from_config(const struct config *config, struct resources *ret, struct err *err)
+{
+	const char *cpus = config_str(config, "resources.cpus");
+
+	if (ret->nodes == 0 || config_is_set(config, "resources.nodes"))
+		ret->nodes = (int)config_int(config, "resources.nodes", 1);
+	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX)
+		return bad_nodes(config, err);
+	take_size(config, "resources.memory", &ret->memory_bytes);
+	take_size(config, "resources.shm", &ret->shm_bytes);
+	take_size(config, "resources.disk", &ret->disk_bytes);
+	take_text(config, "resources.gpu_type", &ret->gpu_type);
+	take_text(config, "queue", &ret->queue);
+	take_text(config, "priority", &ret->priority);
+	if (!cpus)
+		return 0;
+	int r = resources_parse_cpus(
+		cpus, name_of(config, "resources.cpus"), &ret->cpus_milli, err);
+	return r < 0 ? config_blame(config, "resources.cpus", err) : 0;
+}
+
+/*
+ * JSON
+ */
+
+static void set_size(struct json *object, const char *key, uint64_t size)
+{
+	if (size)
+		json_set_int(object, key, (int64_t)size);
+}
+
+static void set_text(struct json *object, const char *key, const char *text)
+{
+	if (text)
+		json_set_bytes(object, key, text, strlen(text));
+}
+
+void resources_to_json(const struct resources *resources, struct json *object)
+{
+	json_set_int(object, "nodes", resources->nodes ? resources->nodes : 1);
+	set_size(object, "cpus_milli", (uint64_t)resources->cpus_milli);
+	set_size(object, "memory_bytes", resources->memory_bytes);
+	set_size(object, "shm_bytes", resources->shm_bytes);
+	set_size(object, "disk_bytes", resources->disk_bytes);
+	set_text(object, "gpu_type", resources->gpu_type);
+	set_text(object, "queue", resources->queue);
+	set_text(object, "priority", resources->priority);
+}
+
+static uint64_t get_size(const struct json *object, const char *key)
+{
+	int64_t value = json_get_int(object, key, 0);
+
+	return value < 0 ? 0 : (uint64_t)value;
+}
+
+static char *get_text(const struct json *object, const char *key)
+{
+	const char *text = json_get_str(object, key);
+
+	return text ? mem_strdup(text) : NULL;
+}
+
+void resources_from_json(const struct json *object, struct resources *ret)
+{
+	int64_t nodes = json_get_int(object, "nodes", 1);
+
+	*ret = (struct resources){
+		.nodes = nodes < 1 || nodes > RESOURCES_NODES_MAX ? 1 : (int)nodes,
+		.cpus_milli = (int64_t)get_size(object, "cpus_milli"),
+		.memory_bytes = get_size(object, "memory_bytes"),
+		.shm_bytes = get_size(object, "shm_bytes"),
+		.disk_bytes = get_size(object, "disk_bytes"),
+		.gpu_type = get_text(object, "gpu_type"),
+		.queue = get_text(object, "queue"),
+		.priority = get_text(object, "priority"),
+	};
+}
+
+void resources_done(struct resources *resources)
+{
+	if (!resources)
+		return;
+	free(resources->gpu_type);
+	free(resources->queue);
+	free(resources->priority);
+	*resources = (struct resources){0};
+}

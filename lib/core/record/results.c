@@ -1,0 +1,299 @@
+#include "core/record/results.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/params.h"
+#include "kube/job/job.h"
+
+#define COUNT_MAX INT64_C(999999999999999)
+
+/* One name at the top: a file, or a directory with all that is in it. */
+struct top {
+	const char *path;
+	size_t len; /* with the slash of a directory */
+	uint64_t files, bytes;
+};
+struct tops VEC_OF(struct top);
+
+static int compare_path(const void *a, const void *b)
+{
+	const struct top *x = a, *y = b;
+	int order = memcmp(x->path, y->path, x->len < y->len ? x->len : y->len);
+
+	return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+static int compare_size(const void *a, const void *b)
+{
+	const struct top *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? 1 : -1;
+	return compare_path(a, b);
+}
+
+/* Sorted by path, what lies in one directory stands together. */
+static void add_file(struct tops *entries, const struct outputs_file *file)
+{
+	const char *slash = strchr(file->path, '/');
+	size_t len = slash ? (size_t)(slash + 1 - file->path) : strlen(file->path);
+	struct top *last = entries->n ? &entries->v[entries->n - 1] : NULL;
+
+	if (!slash || !last || last->len != len || memcmp(last->path, file->path, len) != 0) {
+		last = vec_push(entries);
+		*last = (struct top){.path = file->path, .len = len};
+	}
+	last->files++;
+	last->bytes += file->size;
+}
+
+/* JSON keeps 15 digits, and a sparse file may claim more. */
+static void set_count(struct json *json, const char *key, uint64_t n)
+{
+	json_set_int(json, key, n < COUNT_MAX ? (int64_t)n : COUNT_MAX);
+}
+
+/* more: names that are not among the entries. */
+static struct json *sum_json(
+	struct tops *entries, uint64_t files, uint64_t bytes, uint64_t more, bool is_cut)
+{
+	struct json *json = json_object(), *list = json_array();
+	size_t n = entries->n < RESULTS_KEPT ? entries->n : RESULTS_KEPT;
+
+	vec_sort(entries, compare_size);
+	set_count(json, "files", files);
+	set_count(json, "bytes", bytes);
+	json_set_bool(json, "is_cut", is_cut);
+	set_count(json, "more", more + entries->n - n);
+	entries->n = n;
+	vec_sort(entries, compare_path);
+	vec_foreach (const struct top, entry, entries) {
+		struct json *one = json_object();
+		json_set_bytes(one, "path", entry->path, entry->len);
+		set_count(one, "files", entry->files);
+		set_count(one, "bytes", entry->bytes);
+		json_add(list, one);
+	}
+	json_set(json, "entries", list);
+	vec_done(entries);
+	return json;
+}
+
+struct json *results_json(const struct outputs_files *files, bool is_cut)
+{
+	struct tops entries = {0};
+	uint64_t bytes = 0;
+
+	vec_foreach (const struct outputs_file, file, files) {
+		add_file(&entries, file);
+		bytes += file->size;
+	}
+	return sum_json(&entries, files->n, bytes, 0, is_cut);
+}
+
+/*
+ * What pods have said
+ */
+
+struct told {
+	struct tops entries;
+	uint64_t files, bytes, more;
+	struct strv names;                    /* of the entries */
+	struct outputs_files params;          /* path and size of each, */
+	struct VEC_OF(const char *) contents; /* and what is in it */
+};
+
+static void told_done(struct told *told)
+{
+	vec_done(&told->entries);
+	strv_done(&told->names);
+	outputs_files_done(&told->params);
+	vec_done(&told->contents);
+}
+
+static bool take_number(const char **at, uint64_t *ret)
+{
+	char *end;
+
+	if (!str_is_digit(**at))
+		return false;
+	*ret = strtoull(*at, &end, 10);
+	if (*ret > COUNT_MAX || (*end != ' ' && *end != '\n'))
+		return false;
+	*at = end + 1;
+	return true;
+}
+
+/* Up to the end of the line, which is passed; NULL: there is none. The caller frees. */
+static char *take_name(const char **at)
+{
+	size_t len = strcspn(*at, "\n"), n = 0;
+	char *name = (*at)[len] ? mem_strndup(*at, len) : NULL;
+
+	for (size_t i = 0; name && i < len; i++) {
+		bool is_escaped = name[i] == '\\' && i + 1 < len;
+		i += is_escaped;
+		name[n++] = is_escaped && name[i] == 'n' ? '\n' : name[i];
+	}
+	if (name)
+		name[n] = '\0';
+	*at += name ? len + 1 : 0;
+	return name;
+}
+
+static bool take_params(const char **at, const char *prefix, struct told *told)
+{
+	uint64_t size;
+
+	if (!take_number(at, &size))
+		return false;
+	size_t len = strcspn(*at, "\n");
+	const char *content = *at + len + 1;
+	if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
+		return false;
+	*vec_push(&told->params) = (struct outputs_file){
+		.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
+	*vec_push(&told->contents) = content;
+	*at = content + size + 1;
+	return true;
+}
+
+static bool take_line(const char **at, const char *prefix, struct told *told)
+{
+	static const char params[] = "params ";
+	struct top top = {0};
+
+	if (str_starts(*at, params)) {
+		*at += strlen(params);
+		return take_params(at, prefix, told);
+	}
+	if (!take_number(at, &top.files) || !take_number(at, &top.bytes))
+		return false;
+	AUTO_FREE char *name = take_name(at);
+	if (str_empty(name))
+		return false;
+	/* What is of another rank is one entry. */
+	if (*prefix)
+		return true;
+	top.len = strlen(name);
+	top.path = name;
+	strv_add_take(&told->names, TAKE(name));
+	*vec_push(&told->entries) = top;
+	return true;
+}
+
+static bool take_told(const char *text, size_t rank, struct told *told)
+{
+	AUTO_FREE char *prefix = rank ? mem_printf("rank-%zu/", rank) : mem_strdup("");
+	const char *at = text ? strstr(text, KUBE_JOB_RESULTS " ") : NULL;
+	uint64_t files, bytes, more;
+
+	if (!at)
+		return false;
+	at += strlen(KUBE_JOB_RESULTS " ");
+	if (!take_number(&at, &files) || !take_number(&at, &bytes) || !take_number(&at, &more))
+		return false;
+	told->files += files;
+	told->bytes += bytes;
+	told->more += rank ? 0 : more;
+	while (*at && take_line(&at, prefix, told))
+		continue;
+	if (rank && files) {
+		*vec_push(&told->entries) = (struct top){prefix, strlen(prefix), files, bytes};
+		strv_add_take(&told->names, TAKE(prefix));
+	}
+	return true;
+}
+
+static struct json *told_params(const struct told *told)
+{
+	const struct outputs_file *chosen[PARAMS_FILES] = {0};
+	size_t n = params_choose(&told->params, chosen);
+	struct json *all = json_object();
+
+	for (size_t i = 0; i < n; i++) {
+		const char *content = told->contents.v[chosen[i] - told->params.v];
+		AUTO_JSON struct json *values =
+			params_read(chosen[i]->path, content, (size_t)chosen[i]->size);
+		params_complete(values, all);
+	}
+	return all;
+}
+
+struct json *results_told(char *const *texts, size_t n, struct json **ret_params)
+{
+	AUTO(told_done) struct told told = {0};
+	bool is_cut = false;
+
+	if (n == 0 || !take_told(texts[0], 0, &told))
+		return NULL;
+	for (size_t i = 1; i < n; i++)
+		is_cut |= !take_told(texts[i], i, &told);
+	*ret_params = told_params(&told);
+	return sum_json(&told.entries, told.files, told.bytes, told.more, is_cut);
+}
+
+bool results_is_valid(const struct json *results)
+{
+	const struct json *entries = json_get(results, "entries");
+
+	if (json_get_int(results, "files", -1) < 0 || !entries ||
+		json_kind(entries) != JSON_ARRAY || json_count(entries) > RESULTS_KEPT)
+		return false;
+	for (const struct json *one = json_first(entries); one; one = json_next(one))
+		if (!json_get_str(one, "path") || json_get_int(one, "files", -1) < 0 ||
+			json_get_int(one, "bytes", -1) < 0)
+			return false;
+	return true;
+}
+
+static void add_words(const struct top *entry, struct strv *ret)
+{
+	AUTO_FREE char *path = mem_strndup(entry->path, entry->len);
+	AUTO_FREE char *name = str_shown(path);
+	AUTO_FREE char *text = NULL;
+	char size[16];
+
+	str_size(entry->bytes, size);
+	if (entry->path[entry->len - 1] == '/')
+		text = mem_printf("%s %llu %s %s", name, (unsigned long long)entry->files,
+			entry->files == 1 ? "file" : "files", size);
+	else
+		text = mem_printf("%s %s", name, size);
+	strv_add(ret, text);
+}
+
+void results_words(const struct json *results, struct strv *ret)
+{
+	struct tops entries = {0};
+
+	if (!results_is_valid(results))
+		return;
+	for (const struct json *one = json_first(json_get(results, "entries")); one;
+		one = json_next(one)) {
+		const char *path = json_get_str(one, "path");
+		if (*path)
+			*vec_push(&entries) = (struct top){path, strlen(path),
+				(uint64_t)json_get_int(one, "files", 0),
+				(uint64_t)json_get_int(one, "bytes", 0)};
+	}
+	int64_t more = json_get_int(results, "more", 0);
+	size_t n = entries.n < RESULTS_SHOWN ? entries.n : RESULTS_SHOWN;
+	more += (int64_t)(entries.n - n);
+	vec_sort(&entries, compare_size);
+	entries.n = n;
+	vec_sort(&entries, compare_path);
+	vec_foreach (const struct top, entry, &entries)
+		add_words(entry, ret);
+	if (json_get_bool(results, "is_cut", false)) {
+		strv_add(ret, "and more");
+	} else if (more > 0) {
+		AUTO_FREE char *rest = mem_printf("and %lld more", (long long)more);
+		strv_add(ret, rest);
+	}
+	vec_done(&entries);
+}

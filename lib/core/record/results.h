@@ -1,0 +1,36 @@
+/*
+ * The results of a run in short, made of the list of its files: member "results" of its record,
+ *	{"files": 13, "bytes": 46137344, "is_cut": false, "more": 0, "warnings": [], "entries":
+ *	 [{"path": "lightning_logs/", "files": 12, "bytes": 3250585}, {"path": "model.pt", …}]}
+ * entries: the largest of the names at the top, in the order of their bytes, a directory with a
+ * slash at its end; more: how many names were left out of them. is_cut: there are more files than a
+ * list holds. warnings: sentences that are said with the results. null: not known.
+ */
+#ifndef DLRUN_CORE_RECORD_RESULTS_H
+#define DLRUN_CORE_RECORD_RESULTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/data/json.h"
+#include "base/util/vec.h"
+#include "core/record/outputs_files.h"
+
+#define RESULTS_MEMBER "results"
+
+enum { RESULTS_KEPT = 20, RESULTS_SHOWN = 4 };
+
+/* files: sorted by path. The caller frees. */
+struct json *results_json(const struct outputs_files *files, bool is_cut);
+/* The same of what the pods of a run have said at their end (KUBE_JOB_RESULTS of job.h):
+ * texts, one for each rank, or NULL. What is missing makes it cut; NULL: the first rank has said
+ * nothing. *ret_params: what files of parameters had in them (params.h). The caller frees both.
+ */
+struct json *results_told(char *const *texts, size_t n, struct json **ret_params);
+/* Whether it is one: from elsewhere it may be anything. */
+bool results_is_valid(const struct json *results);
+/* For people: "lightning_logs/ 12 files 3.1 MiB", "model.pt 41 MiB", "and 5 more"; the largest
+ * RESULTS_SHOWN, names escaped and cut. Nothing when there are no files, or none are known. */
+void results_words(const struct json *results, struct strv *ret);
+
+#endif

@@ -1,0 +1,22 @@
+/*
+ * The key of a setup (setup.h): the same for every kind of target.
+ */
+#ifndef DLRUN_CORE_RECORD_SETUP_KEY_H
+#define DLRUN_CORE_RECORD_SETUP_KEY_H
+
+#include "base/util/digest.h"
+#include "base/util/err.h"
+#include "core/record/world.h"
+
+enum {
+	SETUP_KEY_FILES_MAX = 20000,
+	SETUP_KEY_BYTES_MAX = 1 << 30,
+};
+
+/* The name of the setup's directory. Of modes only whether a file is executable: the rest is the
+ * umask's. A key that is a symbolic link counts with what it says and with the file that it leads
+ * to; links below a directory only with what they say. */
+int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
+	struct err *err);
+
+#endif

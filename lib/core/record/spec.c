@@ -1,0 +1,78 @@
+#include "core/record/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+
+enum { GRACE_MS = 10000 };
+
+struct json *spec_to_json(const struct spec *spec)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", SPEC_SCHEMA);
+	words_set(json, "command", &spec->command);
+	json_set_bool(json, "shell", spec->shell);
+	if (spec->terminal)
+		json_set_bool(json, "terminal", true);
+	json_set_bytes(json, "cwd", spec->cwd, strlen(spec->cwd));
+	words_set(json, "env", &spec->env);
+	words_set(json, "secrets", &spec->secrets);
+	json_set_int(json, "timeout_ms", spec->timeout_ms);
+	json_set_int(json, "grace_ms", spec->grace_ms);
+	world_to_json(&spec->world, json);
+	resources_to_json(&spec->resources, json_sub(json, "resources"));
+	if (spec->ports.n)
+		json_set(json, "ports", ports_to_json(&spec->ports));
+	return json;
+}
+
+static int read_lists(const struct json *json, struct spec *spec, struct err *err)
+{
+	int r = words_get(json, "command", &spec->command, err);
+
+	if (r == 0)
+		r = words_get(json, "env", &spec->env, err);
+	if (r == 0)
+		r = words_get(json, "secrets", &spec->secrets, err);
+	return r < 0 ? r : world_from_json(json, &spec->world, err);
+}
+
+int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+
+	if (!json || !str_eq(json_get_str(json, "schema"), SPEC_SCHEMA))
+		return err_set(err, E_DATA, "the specification of the run is not of " SPEC_SCHEMA);
+	int r = read_lists(json, &spec, err);
+	if (r < 0)
+		return r;
+	resources_from_json(json_get(json, "resources"), &spec.resources);
+	ports_from_json(json_get(json, "ports"), &spec.ports);
+	spec.shell = json_get_bool(json, "shell", false);
+	spec.terminal = json_get_bool(json, "terminal", false);
+	spec.cwd = words_get_one(json, "cwd");
+	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
+	spec.grace_ms = json_get_int(json, "grace_ms", GRACE_MS);
+	if (spec.command.n == 0 || !spec.cwd || spec.timeout_ms < 0 || spec.grace_ms < 0)
+		return err_set(err, E_DATA, "the specification of the run is not complete");
+	*ret = spec;
+	spec = (struct spec){0};
+	return 0;
+}
+
+void spec_done(struct spec *spec)
+{
+	if (!spec)
+		return;
+	strv_done(&spec->command);
+	free(spec->cwd);
+	strv_done(&spec->env);
+	strv_done(&spec->secrets);
+	world_done(&spec->world);
+	resources_done(&spec->resources);
+	*spec = (struct spec){0};
+}

@@ -1,0 +1,40 @@
+/*
+ * What is needed to start a run again, beside its image: dlrun/spec/v1, kept with the record. No
+ * value of a secret is in it, only the names.
+ */
+#ifndef DLRUN_CORE_RECORD_SPEC_H
+#define DLRUN_CORE_RECORD_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/config/ports.h"
+#include "core/record/resources.h"
+#include "core/record/world.h"
+
+#define SPEC_SCHEMA "dlrun/spec/v1"
+
+struct spec {
+	struct strv command;
+	bool shell;          /* command is one line for sh -c */
+	bool terminal;       /* command is run in a terminal of somebody (terminal.h) */
+	char *cwd;           /* in the tree: "." or "exp/a" */
+	struct strv env;     /* K=V that were asked for */
+	struct strv secrets; /* names of those whose values are not kept */
+	int64_t timeout_ms;  /* 0: none */
+	int64_t grace_ms;
+	struct world world;
+	struct resources resources;
+	struct ports ports; /* that the program listens on */
+};
+
+struct json *spec_to_json(const struct spec *spec);
+/* E_DATA unless it is one with a command. */
+int spec_from_json(const struct json *json, struct spec *ret, struct err *err);
+void spec_done(struct spec *spec);
+#define AUTO_SPEC AUTO(spec_done)
+
+#endif

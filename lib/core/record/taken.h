@@ -1,0 +1,42 @@
+/*
+ * What the record here knows of results that lay nowhere but in the pods of a run that has ended:
+ * until when they wait there, and the list of those that were taken here (take.h).
+ */
+#ifndef DLRUN_CORE_RECORD_TAKEN_H
+#define DLRUN_CORE_RECORD_TAKEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/buf.h"
+#include "core/record/dirs.h"
+#include "core/record/run.h"
+
+#define TAKEN_UNTIL "results_until" /* member of a record: when they end with the pods */
+
+#define TAKEN_LOST "results_lost" /* member: why they do not wait any more, untaken */
+
+/* How long they wait yet; 0: they do not. Asks nobody. */
+int64_t taken_wait_ms(const struct run *run);
+/* That, or what became of them, as a part of a sentence; or "". The caller frees. */
+char *taken_text(const struct run *run);
+/* The file that says so, once they are here. The caller frees. */
+char *taken_path(const struct dirs *dirs, const char *run_id, int attempt);
+/* Whether what that attempt has left is here. */
+bool taken_is_done(const struct dirs *dirs, const char *run_id, int attempt);
+
+/* The list of what was taken of it, for carry.h: 1; 0: there is none. */
+int taken_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret);
+
+enum { TAKEN_MAX = 64 << 20 };
+
+/* What has been taken: a list of NUL-terminated items. */
+enum taken_kind {
+	TAKEN_FILE = 'f',      /* or a link */
+	TAKEN_NOTE = 'n',      /* of the script: that file comes from the tree */
+	TAKEN_NOTE_TREE = 't', /* the same of one that got the name PATH.tree */
+};
+/* prefix: of the rank here, "" or "rank-3/"; path: below it. */
+void taken_add(struct buf *list, enum taken_kind kind, const char *prefix, const char *path);
+
+#endif

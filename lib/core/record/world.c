@@ -1,0 +1,262 @@
+#include "core/record/world.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/loop/proc.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+
+/*
+ * JSON
+ */
+
+static void data_to_json(const struct world *world, struct json *object)
+{
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < world->data.n; i++) {
+		struct json *item = json_object();
+		const struct world_data *data = &world->data.v[i];
+		json_set_bytes(item, "path", data->path, strlen(data->path));
+		json_set_bytes(item, "from", data->from, strlen(data->from));
+		json_add(list, item);
+	}
+	json_set(object, "data", list);
+}
+
+static void set_text(struct json *object, const char *key, const char *text)
+{
+	if (text)
+		json_set_bytes(object, key, text, strlen(text));
+	else
+		json_set(object, key, json_null());
+}
+
+static void setup_to_json(const struct world_setup *setup, struct json *object)
+{
+	struct json *json;
+
+	if (!setup->run)
+		return;
+	json = json_sub(object, "setup");
+	set_text(json, "run", setup->run);
+	words_set(json, "key", &setup->key);
+	set_text(json, "cwd", setup->cwd);
+}
+
+static void collect_to_json(const struct world_collect *collect, struct json *object)
+{
+	struct json *json = json_sub(object, "collect");
+
+	json_set_str(json, "mode", collect->mode == COLLECT_NONE ? "none" : "auto");
+	words_set(json, "exclude", &collect->exclude);
+	json_set_int(json, "size", (int64_t)collect->size_bytes);
+}
+
+void world_to_json(const struct world *world, struct json *object)
+{
+	data_to_json(world, object);
+	words_set(object, "outputs", &world->outputs);
+	words_set(object, "filled", &world->filled);
+	setup_to_json(&world->setup, object);
+	set_text(object, "before", world->before);
+	words_set(object, "python_paths", &world->python_paths);
+	words_set(object, "python_aliases", &world->python_aliases);
+	json_set_int(object, "gpus", world->gpus);
+	words_set(object, "gpus_only", &world->gpus_only);
+	json_set_int(object, "retries", world->retries);
+	json_set_int(object, "signal", world->signal);
+	json_set_int(object, "signal_before_ms", world->signal_before_ms);
+	collect_to_json(&world->collect, object);
+	json_set_int(object, "linger_ms", world->linger_ms);
+}
+
+static int data_from_json(const struct json *object, struct world *world, struct err *err)
+{
+	const struct json *list = json_get(object, "data");
+
+	for (const struct json *item = list ? json_first(list) : NULL; item;
+		item = json_next(item)) {
+		struct world_data *data = vec_push(&world->data);
+		*data = (struct world_data){
+			words_get_one(item, "path"), words_get_one(item, "from")};
+		if (!data->path || !data->from || world->data.n > WORLD_PATHS_MAX)
+			return err_set(err, E_DATA, "data of the run is not complete");
+	}
+	return 0;
+}
+
+static int setup_from_json(const struct json *object, struct world_setup *setup, struct err *err)
+{
+	const struct json *json = json_get(object, "setup");
+
+	if (!json || json_kind(json) == JSON_NULL)
+		return 0;
+	setup->run = words_get_one(json, "run");
+	setup->cwd = words_get_one(json, "cwd");
+	int r = words_get(json, "key", &setup->key, err);
+	if (r == 0 && (!setup->run || !setup->cwd))
+		r = err_set(err, E_DATA, "setup of the run is not complete");
+	return r;
+}
+
+/* A record that says nothing of it is one of a version that collected nothing: such a run's next
+ * attempt does. */
+static int collect_from_json(
+	const struct json *object, struct world_collect *collect, struct err *err)
+{
+	const struct json *json = json_get(object, "collect");
+	int64_t size = json_get_int(json, "size", (int64_t)WORLD_COLLECT_BYTES);
+
+	collect->mode = str_eq(json_get_str(json, "mode"), "none") ? COLLECT_NONE : COLLECT_AUTO;
+	collect->size_bytes = size < 0 ? 0 : (uint64_t)size;
+	int r = words_get(json, "exclude", &collect->exclude, err);
+	if (r == 0 && collect->exclude.n > WORLD_PATHS_MAX)
+		r = err_set(err, E_DATA, "collect of the run has too many patterns");
+	return r;
+}
+
+static int clamp(int64_t value, int64_t min, int64_t max)
+{
+	return (int)(value < min ? min : value > max ? max : value);
+}
+
+int world_from_json(const struct json *object, struct world *ret, struct err *err)
+{
+	AUTO_WORLD struct world world = {0};
+	int64_t before_ms = json_get_int(object, "signal_before_ms", 0);
+	int64_t linger_ms = json_get_int(object, "linger_ms", WORLD_LINGER_MS);
+
+	int r = data_from_json(object, &world, err);
+	if (r == 0)
+		r = words_get(object, "outputs", &world.outputs, err);
+	if (r == 0)
+		r = words_get(object, "filled", &world.filled, err);
+	if (r == 0)
+		r = setup_from_json(object, &world.setup, err);
+	if (r == 0)
+		r = words_get(object, "python_paths", &world.python_paths, err);
+	if (r == 0)
+		r = words_get(object, "python_aliases", &world.python_aliases, err);
+	if (r == 0)
+		r = words_get(object, "gpus_only", &world.gpus_only, err);
+	if (r == 0)
+		r = collect_from_json(object, &world.collect, err);
+	if (r < 0)
+		return r;
+	world.before = words_get_one(object, "before");
+	world.gpus = clamp(json_get_int(object, "gpus", 0), WORLD_GPUS_AUTO, 1024);
+	world.retries = clamp(json_get_int(object, "retries", 0), 0, WORLD_RETRIES_MAX);
+	world.signal = clamp(json_get_int(object, "signal", 0), 0, NSIG - 1);
+	world.signal_before_ms = before_ms < 0 ? 0 : before_ms;
+	world.linger_ms = linger_ms < 0 ? 0 : linger_ms;
+	*ret = world;
+	world = (struct world){0};
+	return 0;
+}
+
+void world_copy(struct world *to, const struct world *from)
+{
+	world_done(to);
+	for (size_t i = 0; i < from->data.n; i++)
+		*vec_push(&to->data) = (struct world_data){
+			mem_strdup(from->data.v[i].path), mem_strdup(from->data.v[i].from)};
+	strv_copy(&to->outputs, &from->outputs);
+	strv_copy(&to->filled, &from->filled);
+	to->setup.run = mem_strdup(from->setup.run);
+	to->setup.cwd = mem_strdup(from->setup.cwd);
+	strv_copy(&to->setup.key, &from->setup.key);
+	to->before = mem_strdup(from->before);
+	strv_copy(&to->python_paths, &from->python_paths);
+	strv_copy(&to->python_aliases, &from->python_aliases);
+	strv_copy(&to->gpus_only, &from->gpus_only);
+	to->gpus = from->gpus;
+	to->retries = from->retries;
+	to->signal = from->signal;
+	to->signal_before_ms = from->signal_before_ms;
+	to->collect.mode = from->collect.mode;
+	strv_copy(&to->collect.exclude, &from->collect.exclude);
+	to->collect.size_bytes = from->collect.size_bytes;
+	to->linger_ms = from->linger_ms;
+}
+
+void world_done(struct world *world)
+{
+	if (!world)
+		return;
+	for (size_t i = 0; i < world->data.n; i++) {
+		free(world->data.v[i].path);
+		free(world->data.v[i].from);
+	}
+	vec_done(&world->data);
+	strv_done(&world->outputs);
+	strv_done(&world->filled);
+	free(world->setup.run);
+	free(world->setup.cwd);
+	strv_done(&world->setup.key);
+	free(world->before);
+	strv_done(&world->python_paths);
+	strv_done(&world->python_aliases);
+	strv_done(&world->gpus_only);
+	strv_done(&world->collect.exclude);
+	*world = (struct world){0};
+}
+
+/*
+ * What people write
+ */
+
+static int bad_path(const char *text, const char *what, const char *why, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(text);
+
+	return err_set(err, E_CONFIG, "%s: '%s' %s", what, shown, why);
+}
+
+int world_path(const char *text, const char *what, char **ret, struct err *err)
+{
+	AUTO_BUF struct buf path;
+
+	buf_init(&path, 4096);
+	if (*text == '/' || *text == '~')
+		return bad_path(text, what, "is not relative to the root of the working tree", err);
+	for (const char *s = text; *s;) {
+		size_t len = strcspn(s, "/");
+		if (len == 2 && s[0] == '.' && s[1] == '.')
+			return bad_path(text, what, "leads out of the working tree", err);
+		if (len && !(len == 1 && *s == '.')) {
+			if (path.len)
+				buf_addc(&path, '/');
+			buf_add(&path, s, len);
+		}
+		s += len + strspn(s + len, "/");
+	}
+	int r = buf_check(&path, what, err);
+	if (r < 0)
+		return r;
+	if (path.len == 0)
+		return bad_path(text, what, "is the whole working tree", err);
+	*ret = mem_strndup(path.data, path.len);
+	return 0;
+}
+
+int world_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err)
+{
+	const char *at = strchr(text, '@');
+	AUTO_FREE char *name = mem_strndup(text, strcspn(text, "@")), *shown = NULL;
+	int64_t before_s = 0;
+	int sig = proc_signal_number(name);
+
+	if (sig && sig != SIGKILL && sig != SIGSTOP && at &&
+		str_to_int(at + 1, 1, 86400, "seconds", &before_s, NULL) == 0) {
+		*ret_signal = sig;
+		*ret_before_ms = before_s * 1000;
+		return 0;
+	}
+	shown = str_escaped(text);
+	return err_set(err, E_USAGE, "'%s' is not a signal and seconds like USR1@90", shown);
+}

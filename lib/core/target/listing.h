@@ -1,0 +1,45 @@
+/*
+ * What is below a directory elsewhere, as find(1) and stat(1) there print it. An engine: bytes are
+ * put in, entries come out. The first line tells the form and the time there, in seconds:
+ *
+ *	"nul NOW\n"    KIND MODE SIZE SECONDS[.FRACTION] PATH NUL …; KIND as find's %y, MODE octal
+ *	"lines NOW\n"  HEX SIZE SECONDS ./PATH LF …; HEX as stat's %f: kind and mode. A line of
+ *	               another form belongs to the name before it
+ *
+ * and the last record of either is "end". Nothing of it is trusted, but paths are as they came:
+ * the sink (app/transfer/fetch.h) looks where they lead.
+ */
+#ifndef DLRUN_CORE_TARGET_LISTING_H
+#define DLRUN_CORE_TARGET_LISTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/util/auto.h"
+#include "base/util/err.h"
+
+enum { LISTING_ENTRIES_MAX = 2000000, LISTING_RECORD_MAX = 16 << 10 };
+
+struct listing_entry {
+	const char *path; /* during the call */
+	char kind;        /* 'd', 'f', 'l'; others are neither */
+	mode_t mode;
+	uint64_t size;
+	int64_t mtime_ns;
+	bool changing; /* its time is so near to the listing's that a change may not move it */
+};
+
+struct listing;
+/* A negative return of fn ends the reading with err. */
+struct listing *listing_new(
+	int (*fn)(void *ctx, const struct listing_entry *entry, struct err *err), void *ctx);
+void listing_free(struct listing *listing);
+AUTO_POINTER(struct listing, listing_free)
+/* E_DATA: something else; E_DATA_LIMIT over the ceilings. */
+int listing_add(struct listing *listing, const char *data, size_t len, struct err *err);
+/* Nothing more comes. */
+int listing_finish(struct listing *listing, struct err *err);
+
+#endif

@@ -1,0 +1,260 @@
+/*
+ * What a place that runs programs can do: this machine, a cluster, machines with a login. Shaped
+ * for remote, slow and failing places: every operation is started, runs on the loop, has a
+ * deadline, and ends by one call of `done`; local ones do the same.
+ *
+ * A target gives each attempt an opaque handle (stored with it, enough to find it again from any
+ * process) and each log position an opaque resume token.
+ */
+#ifndef DLRUN_CORE_TARGET_TARGET_H
+#define DLRUN_CORE_TARGET_TARGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/loop/loop.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/record/run.h"
+#include "oci/image/image.h"
+#include "oci/layout/layout.h"
+
+/* Runs of many hosts name all of them, and a place in the log of each. */
+enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
+
+/* One attempt to start. Everything is borrowed until submit is done. */
+struct target_job {
+	const char *run_id;
+	int attempt;
+	const char *handle; /* chosen by target_ops.prepare, durable before submit */
+	const struct strv *command;
+	bool shell;                     /* command is one line for sh -c */
+	const char *cwd;                /* in the tree: "." or "exp/a" */
+	const struct strv *env;         /* K=V over the target's own environment */
+	const struct strv *default_env; /* K=V only where nothing is set there; may be NULL */
+	const struct strv *secret_env;  /* as env, never written anywhere; may be NULL */
+	struct layout *layout;
+	const struct image *image;
+	uint64_t tree_bytes;     /* of the unpacked code */
+	int64_t timeout_ms;      /* 0: none */
+	int64_t grace_ms;        /* between TERM and KILL */
+	bool followed;           /* its log is asked for next */
+	const struct json *spec; /* dlrun/spec/v1 (spec.h), for the rest */
+	const struct run *run;   /* its record; the places of clusters carry it along */
+	/* "REPO@sha256:…" of one in a registry, where the target takes images from one
+	 * (takes_image_from_registry); then layout and image are NULL. */
+	const char *image_ref;
+	bool carries; /* that image has the results of the attempt before (carry.h) */
+};
+
+/* What a target knows of an attempt now. */
+struct target_status {
+	enum run_state state;
+	struct run_exit exit;
+	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
+	/* It has ended, and what it made waits there until then for run_take (ops.h); 0: not. */
+	int64_t results_until_ms;
+	char *results_lost; /* why what waited there does not any more, as known; or NULL */
+	bool cancelling;
+	char *text;            /* one sentence: why it is in that state; or NULL */
+	char *hint;            /* what to do about that; or NULL */
+	struct json *evidence; /* a list of lines; or NULL */
+	struct json *ranks;    /* ranks of dlrun/run/v1; or NULL */
+	/* dlrun/observed/v1 (observe.h), and "resources" as in dlrun/run/v1 of what it was
+	 * given; or NULL. */
+	struct json *observed;
+	/* Of a failed one: the attempt that the target began by itself after it; or NULL. */
+	char *next_handle;
+};
+void target_status_done(struct target_status *status);
+
+/* An operation in flight; embedded in the caller's own struct, zeroed before the start. done is
+ * called exactly once, never from within the starting call; err belongs to the caller of done's
+ * owner after it (err_move). target_call_cancel forgets it without a call of done. */
+struct target_call {
+	int64_t deadline_ms; /* clock_ms(); 0: none */
+	void (*done)(struct target_call *call, int status, struct err *err);
+	void *private;
+};
+
+/* Log bytes as they come, in order. */
+struct target_log_events {
+	/* Raw bytes of the program of a rank (which changes at ends of lines, or where
+	 * one does not end for long); time_ms of their arrival there (0: unknown). Return < 0 to
+	 * stop; the bytes of that call count as not delivered. */
+	int (*data)(void *ctx, int rank, const char *data, size_t len, int64_t time_ms,
+		struct err *err);
+	/* A gap, a reconnect: one sentence for people. */
+	void (*notice)(void *ctx, const char *text);
+	void *ctx;
+};
+struct target_log_request {
+	const char *token;  /* where to go on; NULL: from the start */
+	int64_t tail_lines; /* -1: all */
+	int64_t since_ms;   /* wall clock; 0: all */
+	int rank;           /* -1: all */
+	bool follow;        /* until the attempt ends */
+	struct target_log_events events;
+};
+
+/* A command beside the program, in its directory and environment; of one that has ended in what is
+ * left of its tree, else E_RUN_ENDED or E_NODE_FAILED. */
+struct target_exec_request {
+	int rank;
+	const struct strv *command; /* empty: a shell */
+	int fds[3];                 /* stdin, stdout, stderr; -1: none. They stay the caller's */
+	bool tty;                   /* fds are a terminal, and the command gets one */
+	/* K=V of the run's secrets, for places that keep no values; or NULL. */
+	const struct strv *secret_env;
+	bool is_shell; /* the terminal of ad-hoc work, which outlives connections */
+	/* Called when the bytes of the terminal go to another one, elsewhere: it is to be raw. Not
+	 * called where the command has this very terminal. */
+	void (*raw)(void *ctx);
+	void (*size)(void *ctx, unsigned *ret_columns, unsigned *ret_rows);
+	void *ctx;
+};
+
+struct target;
+struct fetch_sink;
+struct spec;
+
+/* What a place is chosen by. */
+struct target_wish {
+	const char *run_id;
+	const struct spec *spec;
+	const struct image *image; /* NULL: not known yet, or it stays in a registry */
+	const char *base;          /* that the code lies on, as the user named it; or NULL */
+	uint64_t tree_bytes;       /* of the unpacked code; 0: not known */
+};
+
+struct target_ops {
+	const char *kind; /* "local", "kubernetes", "ssh" */
+	/* Images come from a registry, not from the layout here. */
+	bool takes_image_from_registry;
+	/* It is far away, and takes the image from the layout here: learn is asked before there is
+	 * a row. */
+	bool asks_first;
+	/* What the record of a run says of the target beside kind and name; may be NULL. */
+	void (*describe)(const struct target *target, struct json *json);
+	/* Whether the job could run there, asked before anything is sent; job->image_ref is NULL
+	 * yet. Notes (one sentence each) are for the user. May be NULL: then it could. */
+	int (*check)(struct target *target, const struct target_job *job, struct strv *ret_notes,
+		struct target_call *call, struct err *err);
+	/* It will be needed soon: begin what takes its time. Does not block; NULL: nothing does. */
+	void (*warm)(struct target *target);
+	/* What prepare is to know of the place, where check is not asked before; blocks for a
+	 * moment. Fails when the run cannot be there, or nobody answers. Notes as of check. May be
+	 * NULL. */
+	int (*learn)(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+		struct err *err);
+	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
+	 * yet. */
+	int (*prepare)(struct target *target, const char *run_id, int attempt,
+		const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err);
+	/* Idempotent by handle: a second submit of a started attempt is success. */
+	int (*submit)(struct target *target, const struct target_job *job, struct target_call *call,
+		struct err *err);
+	/* *ret is filled when done. A place that cannot be asked: ERR_NET; an attempt that is not
+	 * known there: state lost, or failed with reason Interrupted if it never began. */
+	int (*state)(struct target *target, const char *handle, struct target_status *ret,
+		struct target_call *call, struct err *err);
+	/* token (TARGET_TOKEN_SIZE) is kept up to date while bytes are delivered. Done at the end
+	 * of the log, or of the attempt with follow. */
+	int (*logs)(struct target *target, const char *handle,
+		const struct target_log_request *request, char *token, struct target_call *call,
+		struct err *err);
+	/* Done when the request is durable there, not when the program has ended. Idempotent. */
+	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
+		struct err *err);
+	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with
+	 * all. */
+	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
+		struct err *err);
+	/* Copy into the record here what the place keeps for a while only: the log of an attempt
+	 * that has ended, or (follow) until it has; then what has come is kept when the call is
+	 * given up. Done at once when it is here already. NULL: nothing has to be. */
+	int (*keep)(struct target *target, const char *handle, bool follow,
+		struct target_call *call, struct err *err);
+	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
+	/* What submit would make there, in that order, without the values of secrets; a list. The
+	 * place is asked whether it would take that, if it can be. Blocks. */
+	int (*preview)(struct target *target, const struct target_job *job, struct json **ret,
+		struct strv *ret_notes, struct err *err);
+	/* A stream to a port of the program: *ret_fd is connected when done. */
+	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
+		struct target_call *call, struct err *err);
+	/* Carry a connected socket to a port of the program of a rank. fd is the target's from now
+	 * on, whatever is returned. Done when the connection has ended, with the reason if that was
+	 * not orderly. Cancelled with target_call_cancel: the socket is reset. */
+	int (*carry)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+		struct target_call *call, struct err *err);
+	/* A command beside the program; E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE. */
+	int (*exec)(struct target *target, const char *handle,
+		const struct target_exec_request *request, int *ret_status,
+		struct target_call *call, struct err *err);
+	/* What the programs of an attempt use now, looked at from beside them; takes seconds. *ret
+	 * (the caller's): dlrun/observed/v1, as state tells it from then on; NULL: nothing is
+	 * known. NULL: state tells it by itself. */
+	int (*sample)(struct target *target, const char *handle, struct json **ret,
+		struct target_call *call, struct err *err);
+	/* Offer the run's results to the sink (app/transfer/fetch.h). */
+	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
+		struct target_call *call, struct err *err);
+	/* The records of runs that live there, with the member "adopted" (adopt.h): that of id,
+	 * E_RUN_NOT_FOUND without one, or (id NULL) all of this user. */
+	int (*adopt)(struct target *target, const char *id, struct run_list *ret,
+		struct target_call *call, struct err *err);
+	void (*free)(struct target *target);
+};
+
+struct target {
+	const struct target_ops *ops;
+	char *name;
+	struct loop *loop;
+	/* What becomes of connections that are carried (lost, back again): one sentence. Or
+	 * NULL. */
+	void (*notice)(void *ctx, const char *text);
+	void *notice_ctx;
+	/* What the last submit of one that takes images from the layout here, and is far away, had
+	 * to send. */
+	uint64_t sent_bytes;
+	unsigned sent_layers;
+};
+
+void target_free(struct target *target);
+AUTO_POINTER(struct target, target_free)
+
+/* Forget a call in flight. */
+void target_call_cancel(struct target_call *call);
+
+/* Whether a call that began at begin_ms (clock_ms()) failed because the machine slept meanwhile:
+ * its time was over at once, and no connection had a chance. It may begin anew. */
+bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err);
+
+/* The same, waited for on the loop: for commands that do one thing. */
+int target_submit(
+	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
+int target_state(struct target *target, const char *handle, int64_t timeout_ms,
+	struct target_status *ret, struct err *err);
+/* Follows for as long as the attempt lives; *interrupted (may be NULL) ends it with ERR_CANCELED
+ * within a second. */
+int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err);
+/* Interrupted in the same way. */
+int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	const volatile int *interrupted, struct err *err);
+/* Whether it can be told now what became of an attempt that nobody submits any more. */
+bool target_knows(struct target *target, const char *handle, int64_t timeout_ms);
+/* *ret_status: the command's exit code. Interrupted in the same way. */
+int target_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
+	struct err *err);
+int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
+	struct err *err);
+int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
+int target_forget(
+	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);
+
+#endif

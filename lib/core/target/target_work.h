@@ -1,0 +1,28 @@
+/*
+ * For those who write a target: what stands behind a call in flight.
+ */
+#ifndef DLRUN_CORE_TARGET_TARGET_WORK_H
+#define DLRUN_CORE_TARGET_TARGET_WORK_H
+
+#include "core/target/target.h"
+
+/* First member of what target_call.private points to. drop frees it, and its sources of the loop,
+ * without calling done. */
+struct target_work {
+	void (*drop)(struct target_work *work);
+};
+
+static inline void target_call_begin(struct target_call *call, struct target_work *work)
+{
+	call->private = work;
+}
+
+/* The work is over: it is dropped, then done is called. From within the loop only. */
+void target_call_end(struct target_call *call, int status, struct err *err);
+struct pump_end;
+/* The same for a connection that was carried (pump.h). */
+void target_call_end_pumped(struct target_call *call, struct pump_end *end);
+/* The same on the loop's next turn, for operations that are done at once. */
+void target_call_end_soon(struct target_call *call, struct loop *loop);
+
+#endif

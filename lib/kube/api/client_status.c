@@ -1,0 +1,334 @@
+#include <string.h>
+#include <strings.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/client_impl.h"
+#include "kube/api/words.h"
+#include "net/stream/field.h"
+
+enum { CAUSES_SHOWN = 3, CAUSE_MAX = 300, WARNING_MAX = 300, SEGMENTS_MAX = 12 };
+
+/*
+ * What was asked
+ */
+
+/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's own names
+ * need no encoding. */
+static size_t split(const char *path, struct strv *ret)
+{
+	size_t end = strcspn(path, "?");
+
+	for (size_t at = 0; at < end && ret->n < SEGMENTS_MAX;) {
+		size_t len = strcspn(path + at, "/?");
+		if (len > 0)
+			strv_add_take(ret, mem_strndup(path + at, len));
+		at += len + 1;
+	}
+	return ret->n;
+}
+
+static void show_object(const struct strv *parts, size_t at, struct buf *out)
+{
+	buf_adds(out, parts->v[at]);
+	if (at + 1 < parts->n)
+		buf_addf(out, "/%s", parts->v[at + 1]);
+}
+
+char *kube_path_shown(const char *path)
+{
+	AUTO_STRV struct strv parts = {0};
+	AUTO_BUF struct buf out;
+	size_t n = split(path, &parts);
+	size_t at = n > 0 && str_eq(parts.v[0], "apis") ? 3 : 2;
+
+	buf_init(&out, KUBE_WORDS_MAX);
+	if (n <= at) {
+		buf_adds(&out, path);
+	} else if (str_eq(parts.v[at], "namespaces") && n > at + 2) {
+		show_object(&parts, at + 2, &out);
+		buf_addf(&out, " in namespace %s", parts.v[at + 1]);
+	} else {
+		show_object(&parts, at, &out);
+	}
+	return kube_words(out.data, out.len, KUBE_WORDS_MAX);
+}
+
+static const char *verb(const char *method)
+{
+	static const struct {
+		const char *method, *verb;
+	} verbs[] = {
+		{"POST", "create"}, {"PUT", "change"}, {"PATCH", "change"}, {"DELETE", "delete"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (str_eq(verbs[i].method, method))
+			return verbs[i].verb;
+	return "read";
+}
+
+/*
+ * Status (meta/v1)
+ */
+
+static bool is_status(const struct json *object)
+{
+	return str_eq(json_get_str(object, "kind"), "Status");
+}
+
+static enum err_id kind_of(int status, const char *reason)
+{
+	static const struct {
+		int status;
+		enum err_id id;
+	} kinds[] = {{400, E_KUBE_INVALID}, {401, E_KUBE_AUTH}, {403, E_KUBE_DENIED},
+		{404, E_KUBE_NOT_FOUND}, {405, E_KUBE_INVALID}, {409, E_KUBE_CONFLICT},
+		{410, E_KUBE_GONE}, {413, E_KUBE_INVALID}, {415, E_KUBE_INVALID},
+		{422, E_KUBE_INVALID}, {429, E_KUBE_BUSY}};
+
+	if (status == 409 && str_eq(reason, "AlreadyExists"))
+		return E_KUBE_EXISTS;
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (kinds[i].status == status)
+			return kinds[i].id;
+	return status >= 500 && status <= 599 ? E_KUBE_SERVER : E_KUBE_ANSWER;
+}
+
+static void add_causes(const struct json *status, struct err *fault)
+{
+	const struct json *causes = json_get(json_get(status, "details"), "causes");
+	size_t n = 0, all = json_count(causes);
+
+	for (const struct json *cause = json_first(causes); cause && n < CAUSES_SHOWN;
+		cause = json_next(cause), n++) {
+		const char *field = json_get_str(cause, "field");
+		const char *message = json_get_str(cause, "message");
+		AUTO_FREE char *line = mem_printf("%s%s%s", field ? field : "",
+			str_empty(field) || str_empty(message) ? "" : ": ", message ? message : "");
+		AUTO_FREE char *shown = kube_words(line, strlen(line), CAUSE_MAX);
+		if (*shown)
+			err_evidence(fault, "%s", shown);
+	}
+	if (all > CAUSES_SHOWN)
+		err_evidence(fault, "and %zu more", all - CAUSES_SHOWN);
+}
+
+static void add_hint(const struct kube_asked *asked, enum err_id id, struct err *fault)
+{
+	if (id == E_KUBE_AUTH && asked->user)
+		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
+			asked->user);
+	else if (id == E_KUBE_DENIED)
+		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
+}
+
+/* What the server says, or what can be said without that. */
+static char *message_of(const struct http_answer *http, const struct json *object)
+{
+	const char *said = is_status(object) ? json_get_str(object, "message") : NULL;
+	const char *text = http->body.data ? http->body.data : "";
+
+	if (!str_empty(said))
+		return kube_words(said, strlen(said), KUBE_WORDS_MAX);
+	AUTO_FREE char *shown = kube_words(text, object ? 0 : http->body.len, CAUSE_MAX);
+	return *shown ? mem_printf("the server answers %d: %s", http->status, shown)
+		      : mem_printf("the server answers %d without a message", http->status);
+}
+
+static void refuse(const struct kube_asked *asked, int status, const struct http_answer *http,
+	struct kube_answer *answer)
+{
+	enum err_id id = kind_of(status, answer->reason);
+	AUTO_FREE char *what = kube_path_shown(asked->path);
+	AUTO_FREE char *message = message_of(http, answer->object);
+
+	if (id == E_KUBE_AUTH)
+		err_set(&answer->fault, id, "%s does not accept the login%s%s: %s", asked->host,
+			asked->user ? " of " : "", asked->user ? asked->user : "", message);
+	else
+		err_set(&answer->fault, id, "cannot %s %s: %s", verb(asked->method), what, message);
+	add_causes(answer->object, &answer->fault);
+	add_hint(asked, id, &answer->fault);
+}
+
+/*
+ * Answers of something else
+ */
+
+static bool is_html(const struct http_answer *http)
+{
+	const char *type = field_find(&http->headers, "content-type");
+	const char *text = http->body.data ? http->body.data : "";
+
+	text += strspn(text, " \t\r\n");
+	return (type && strncasecmp(type, "text/html", 9) == 0) ||
+	       strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0;
+}
+
+static int fail_foreign(const struct kube_asked *asked, const struct http_answer *http,
+	const char *what, struct err *fault)
+{
+	AUTO_FREE char *path = kube_path_shown(asked->path);
+
+	err_set(fault, E_KUBE_ANSWER, "cannot %s %s: %s answers %d with %s", verb(asked->method),
+		path, asked->host, http->status, what);
+	return err_hint(fault, "is the server of the kubeconfig right, or is a proxy in between?");
+}
+
+/*
+ * Warnings (RFC 9111 section 5.5, code 299; RFC 9110 for the quoted text)
+ */
+
+static const char *next_warning(const char *at, struct buf *text)
+{
+	at = strchr(at, '"');
+	if (!at)
+		return NULL;
+	for (at++; *at && *at != '"'; at++) {
+		if (*at == '\\' && at[1])
+			at++;
+		buf_addc(text, *at);
+	}
+	return *at ? at + 1 : at;
+}
+
+static void add_warnings(const char *value, struct strv *ret)
+{
+	for (const char *at = value; at && ret->n < KUBE_WARNINGS_MAX;) {
+		AUTO_BUF struct buf text = {0};
+
+		at += strspn(at, " \t,");
+		if (!str_starts(at, "299 "))
+			return;
+		buf_init(&text, HTTP_HEADERS_MAX);
+		at = next_warning(at, &text);
+		if (text.len > 0)
+			strv_add_take(ret, kube_words(text.data, text.len, WARNING_MAX));
+	}
+}
+
+static void read_warnings(const struct strv *headers, struct strv *ret)
+{
+	static const char name[] = "warning:";
+
+	for (size_t i = 0; i < headers->n; i++)
+		if (str_starts(headers->v[i], name))
+			add_warnings(headers->v[i] + strlen(name), ret);
+}
+
+/*
+ * The whole
+ */
+
+void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *fault)
+{
+	static const enum err_id ids[] = {
+		E_HTTP_CLOSED, E_HTTP_CONNECT, E_HTTP_RESOLVE, E_HTTP_TIMEOUT};
+	AUTO_FREE char *what = kube_path_shown(asked->path);
+	bool is_ours = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		is_ours = is_ours || from->id == ids[i];
+	if (!is_ours) {
+		err_move(fault, from);
+		if (fault->id == E_HTTP_TLS)
+			err_hint(fault, "kubectl config view --minify: is certificate-authority "
+					"that of this cluster?");
+		return;
+	}
+	err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s", asked->host,
+		from->message);
+	err_evidence(fault, "cannot %s %s", verb(asked->method), what);
+	for (size_t i = 0; i < from->n_evidence; i++)
+		err_evidence(fault, "%s", from->evidence[i]);
+	if (from->hint)
+		err_hint(fault, "%s", from->hint);
+	if (asked->context)
+		kube_hint_version(asked->context, "is the VPN up?", fault);
+}
+
+static void read_object(
+	const struct kube_asked *asked, const struct http_answer *http, struct kube_answer *answer)
+{
+	AUTO_ERR struct err fault = {0};
+	bool is_good = http->status >= 200 && http->status < 300;
+
+	if (http->body.len == 0)
+		return;
+	if (is_html(http)) {
+		if (http->status < 500)
+			fail_foreign(asked, http, "an HTML page", &answer->fault);
+		return;
+	}
+	int r = json_parse(http->body.data, http->body.len, http->body.len, "the answer",
+		&answer->object, &fault);
+	if (r == 0 || !is_good)
+		return;
+	if (r == -ERR_LIMIT)
+		err_move(&answer->fault, &fault);
+	else
+		fail_foreign(asked, http, "something that is not JSON", &answer->fault);
+}
+
+void kube_answer_read(const struct kube_asked *asked, struct http_answer *http, bool is_stream,
+	struct kube_answer *ret)
+{
+	struct kube_answer answer = {.status = http->status, .http = http, .reason = ""};
+	bool is_good = http->status >= 200 && http->status < 300;
+	int status = http->status;
+
+	if (!http->status) {
+		kube_unreachable(asked, &http->fault, &answer.fault);
+		*ret = answer;
+		return;
+	}
+	read_warnings(&http->headers, &answer.warnings);
+	if (!is_good || !is_stream)
+		read_object(asked, http, &answer);
+	if (is_status(answer.object) && json_get_str(answer.object, "reason"))
+		answer.reason = json_get_str(answer.object, "reason");
+	/* A success may hold a failure. */
+	if (is_good && is_status(answer.object) &&
+		str_eq(json_get_str(answer.object, "status"), "Failure")) {
+		status = (int)json_get_int(answer.object, "code", 500);
+		is_good = false;
+	}
+	if (!is_good && !err_is_set(&answer.fault))
+		refuse(asked, status, http, &answer);
+	*ret = answer;
+}
+
+void kube_answer_done(struct kube_answer *answer)
+{
+	json_free(answer->object);
+	err_done(&answer->fault);
+	strv_done(&answer->warnings);
+	*answer = (struct kube_answer){0};
+}
+
+bool kube_answer_is_transient(const struct kube_answer *answer)
+{
+	static const int statuses[] = {429, 502, 503, 504};
+	static const char *const words[] = {"leader changed", "timed out", "timeout"};
+	const char *message = answer->fault.message;
+
+	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
+		if (answer->status == statuses[i])
+			return true;
+	for (size_t i = 0; answer->status == 500 && message && i < ARRAY_LEN(words); i++)
+		if (strcasestr(message, words[i]))
+			return true;
+	return answer->status == 500 && str_eq(answer->reason, "ServerTimeout");
+}
+
+int64_t kube_answer_retry_after(const struct kube_answer *answer)
+{
+	const char *text = answer->http ? field_find(&answer->http->headers, "retry-after") : NULL;
+	int64_t ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
+	int64_t s = json_get_int(json_get(answer->object, "details"), "retryAfterSeconds", -1);
+
+	if (ms < 0 && s >= 0)
+		ms = s > KUBE_RETRY_AFTER_MAX_MS ? KUBE_RETRY_AFTER_MAX_MS : s * 1000;
+	return ms > KUBE_RETRY_AFTER_MAX_MS ? KUBE_RETRY_AFTER_MAX_MS : ms;
+}

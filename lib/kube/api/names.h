@@ -1,0 +1,41 @@
+/*
+ * What the objects of a run in a cluster are called, inside and outside: containers, directories,
+ * labels, annotations, termination messages. Whoever makes or reads them goes by these.
+ */
+#ifndef DLRUN_KUBE_API_NAMES_H
+#define DLRUN_KUBE_API_NAMES_H
+
+#define KUBE_CONTAINER   "program"
+#define KUBE_MANAGED_BY  "dlrun"
+#define KUBE_JOB_TIMEOUT "dlrun: time limit" /* termination messages of dlrun's own script */
+#define KUBE_JOB_SETUP   "dlrun: setup failed"
+/* Behind those: what the results on lasting storage were at the end, within a message's 4096 bytes.
+ * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
+ * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
+ * that many bytes and a newline behind it. A rank tells of its own. */
+#define KUBE_JOB_RESULTS "dlrun: results"
+#define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
+#define KUBE_ATTEMPT_DIR "/dlrun/attempt"
+#define KUBE_HOME_DIR    "/dlrun/home" /* HOME in the restricted level */
+#define KUBE_KEEPER      "results"     /* the container that waits until they were taken */
+#define KUBE_COLLECTOR   KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
+#define KUBE_COLLECTED   ".dlrun-collected" /* in the results: what of them comes from the tree */
+/* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
+#define KUBE_CARRIED "/dlrun/carried/results.tar"
+enum { KUBE_MASTER_PORT = 29500 };
+
+/* Labels and annotations of all objects of a run. */
+#define KUBE_LABEL_RUN     "dlrun.io/run-id"
+#define KUBE_LABEL_ATTEMPT "dlrun.io/attempt"
+#define KUBE_LABEL_USER    "dlrun.io/user"
+#define KUBE_LABEL_TREE    "dlrun.io/tree"
+#define KUBE_NOTE_SPEC     "dlrun.io/spec"
+#define KUBE_NOTE_RECORD   "dlrun.io/record"
+#define KUBE_NOTE_USER     "dlrun.io/user"
+#define KUBE_NOTE_COMMIT   "dlrun.io/commit"
+#define KUBE_NOTE_IMAGE    "dlrun.io/image"
+#define KUBE_NOTE_LINGER   "dlrun.io/linger" /* of pods: seconds for which results wait */
+
+#define JOB_GANG "w" /* the replicated job of a JobSet */
+
+#endif

@@ -1,0 +1,706 @@
+#include "kube/api/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+#include "kube/api/watch_lines.h"
+#include "kube/api/words.h"
+
+enum {
+	OBJECTS_MAX = 10000,
+	/* The server ends each stream after TIMEOUT_S, with a bookmark before; who is silent for
+	 * longer is not there any more. */
+	TIMEOUT_S = 50,
+	IDLE_MS = 60 * 1000,
+	LIST_MS = 20 * 1000, /* and longer after each time that was not enough */
+	LIST_MAX_MS = 120 * 1000,
+	PAUSE_FIRST_MS = 200,
+	PAUSE_MAX_MS = 30 * 1000,
+	WORDS_MAX = 300,
+	SHORT_MS = 1000,        /* a stream that ends sooner is none */
+	REFUSED_MS = 30 * 1000, /* a restarting server may refuse what it allowed before */
+	TICK_MS = 5000,
+	DEAD_MIN = 64,
+	POLL_MS = 2000,          /* where streams may not be had */
+	POLL_FOR_MS = 60 * 1000, /* until the next try of one */
+};
+
+/* An object that was put. */
+struct known {
+	struct json *metadata; /* what is kept of it; NULL: it is gone */
+	bool is_listed;        /* in the list that is being taken */
+};
+
+struct kube_watch {
+	struct kube_client *client;
+	struct loop *loop;
+	char *path;
+	char *only; /* path of the one object; or NULL */
+	struct strv query;
+	size_t max;
+	int64_t idle_ms;
+	struct kube_watch_events events;
+
+	struct map objects; /* struct known by uid, or namespace/name */
+	size_t n_live, n_dead;
+	char *version;   /* resourceVersion of what is known; NULL: list */
+	bool has_synced; /* ever */
+	struct kube_lines lines;
+	struct kube_call *call; /* list or watch */
+	struct loop_timer *timer, *tick_timer;
+	int64_t stream_ms;      /* when it began */
+	int64_t woke_ms;        /* after that sleep it was begun anew */
+	bool got_bytes;         /* on this stream */
+	unsigned failures;      /* one after the other */
+	unsigned expired;       /* resourceVersions, one after the other */
+	bool gets;              /* the one object by itself, as lists are denied */
+	int64_t polls_until_ms; /* no streams before */
+	struct err fault;       /* why it is over, to be told */
+	bool in_trouble;
+	int64_t trouble_ms;
+	unsigned depth; /* in how many calls of events we are */
+	bool is_freed;  /* from within them */
+};
+
+static void go_on(struct kube_watch *watch);
+static int on_timer(void *ctx, struct err *err);
+
+/*
+ * What is known
+ */
+
+static void known_free(struct known *known)
+{
+	json_free(known->metadata);
+	free(known);
+}
+
+static void drop_objects(struct map *objects)
+{
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(objects, &at, &key, &value))
+		known_free(value);
+	map_done(objects);
+	*objects = (struct map){0};
+}
+
+static struct json *keep_metadata(const struct json *object)
+{
+	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
+		"ownerReferences", "creationTimestamp"};
+	const struct json *metadata = json_get(object, "metadata");
+	struct json *kept = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (json_get(metadata, keys[i]))
+			json_set(kept, keys[i], json_clone(json_get(metadata, keys[i])));
+	return kept;
+}
+
+/* The caller frees. */
+static char *key_of(const struct json *object)
+{
+	const struct json *metadata = json_get(object, "metadata");
+	const char *uid = json_get_str(metadata, "uid");
+	const char *name = json_get_str(metadata, "name");
+	const char *space = json_get_str(metadata, "namespace");
+
+	if (!str_empty(uid))
+		return mem_strdup(uid);
+	return mem_printf("%s/%s", space ? space : "", name ? name : "");
+}
+
+/* map.c keeps its keys, so those of objects that are gone are thrown out from time to time. */
+static void tidy(struct kube_watch *watch)
+{
+	struct map live = {0};
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	if (watch->n_dead < DEAD_MIN || watch->n_dead < watch->n_live)
+		return;
+	while (map_each(&watch->objects, &at, &key, &value)) {
+		struct known *known = value;
+		if (known->metadata)
+			map_put(&live, key, known);
+		else
+			known_free(known);
+	}
+	map_done(&watch->objects);
+	watch->objects = live;
+	watch->n_dead = 0;
+}
+
+static struct known *remember(struct kube_watch *watch, const struct json *object)
+{
+	AUTO_FREE char *key = key_of(object);
+	struct known *known = map_get(&watch->objects, key);
+
+	if (!known) {
+		known = mem_alloc(1, sizeof(*known));
+		map_put(&watch->objects, key, known);
+		watch->n_live++;
+	} else if (!known->metadata) {
+		watch->n_dead--;
+		watch->n_live++;
+	}
+	json_free(known->metadata);
+	known->metadata = keep_metadata(object);
+	return known;
+}
+
+static void forget(struct kube_watch *watch, struct known *known)
+{
+	if (!known || !known->metadata)
+		return;
+	json_free(TAKE(known->metadata));
+	watch->n_live--;
+	watch->n_dead++;
+}
+
+/*
+ * Telling
+ */
+
+static void really_free(struct kube_watch *watch)
+{
+	drop_objects(&watch->objects);
+	free(watch->path);
+	free(watch->only);
+	strv_done(&watch->query);
+	free(watch->version);
+	kube_lines_done(&watch->lines);
+	err_done(&watch->fault);
+	free(watch);
+}
+
+static void enter(struct kube_watch *watch)
+{
+	watch->depth++;
+}
+
+/* true: the watch is no more. */
+static bool leave(struct kube_watch *watch)
+{
+	if (--watch->depth > 0 || !watch->is_freed)
+		return watch->is_freed;
+	really_free(watch);
+	return true;
+}
+
+static void stop(struct kube_watch *watch)
+{
+	kube_cancel(TAKE(watch->call));
+	loop_remove_timer(watch->loop, TAKE(watch->timer));
+	loop_remove_timer(watch->loop, TAKE(watch->tick_timer));
+}
+
+void kube_watch_free(struct kube_watch *watch)
+{
+	if (!watch || watch->is_freed)
+		return;
+	stop(watch);
+	if (watch->depth > 0)
+		watch->is_freed = true;
+	else
+		really_free(watch);
+}
+
+static void tell_trouble(struct kube_watch *watch, const struct err *fault)
+{
+	const struct kube_watch_events *events = &watch->events;
+
+	if (!watch->in_trouble)
+		watch->trouble_ms = clock_ms();
+	watch->in_trouble = true;
+	if (events->trouble)
+		events->trouble(events->ctx, fault, watch->trouble_ms);
+}
+
+static void tell_recovery(struct kube_watch *watch)
+{
+	const struct kube_watch_events *events = &watch->events;
+
+	watch->failures = 0;
+	if (!watch->in_trouble)
+		return;
+	watch->in_trouble = false;
+	if (events->trouble)
+		events->trouble(events->ctx, NULL, watch->trouble_ms);
+}
+
+static int on_failed(void *ctx, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	watch->timer = NULL;
+	err_move(&fault, &watch->fault);
+	enter(watch);
+	int r = watch->events.failed(watch->events.ctx, &fault, err);
+	leave(watch);
+	return r;
+}
+
+/* It is over; told from the loop, not from within the data of a call. */
+static void fail(struct kube_watch *watch, struct err *fault)
+{
+	stop(watch);
+	err_move(&watch->fault, fault);
+	watch->timer = loop_add_timer(watch->loop, clock_ms(), on_failed, watch);
+}
+
+/*
+ * Again
+ */
+
+static void again_in(struct kube_watch *watch, int64_t wait_ms)
+{
+	kube_cancel(TAKE(watch->call));
+	loop_remove_timer(watch->loop, watch->timer);
+	watch->timer = loop_add_timer(watch->loop, clock_ms() + wait_ms, on_timer, watch);
+}
+
+static int64_t pause_ms(unsigned times)
+{
+	unsigned doubled = times < 10 ? times : 10;
+	int64_t base_ms = (int64_t)PAUSE_FIRST_MS << doubled;
+
+	if (base_ms > PAUSE_MAX_MS)
+		base_ms = PAUSE_MAX_MS;
+	return base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
+}
+
+static void list_anew(struct kube_watch *watch)
+{
+	free(TAKE(watch->version));
+}
+
+/* Something has not worked, and nobody needs to be told yet. */
+static void retry(struct kube_watch *watch)
+{
+	again_in(watch, pause_ms(watch->failures++));
+}
+
+/* What was known is too old to go on from: at once, unless that is all that ever comes. */
+static void expire(struct kube_watch *watch)
+{
+	int64_t wait_ms = watch->expired == 0 ? 0 : pause_ms(watch->expired);
+
+	watch->expired++;
+	list_anew(watch);
+	again_in(watch, wait_ms);
+}
+
+static bool is_refusal(enum err_id id)
+{
+	static const enum err_id ids[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+static bool is_passing(enum err_id id)
+{
+	static const enum err_id ids[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
+		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+/* Whether there is no use in going on. A login may come back once it has worked. */
+static bool is_final(const struct kube_watch *watch, enum err_id id)
+{
+	if (id == E_DATA_LIMIT)
+		return true;
+	if (!watch->has_synced)
+		return !is_passing(id);
+	return is_refusal(id) && watch->in_trouble && clock_ms() >= watch->trouble_ms + REFUSED_MS;
+}
+
+/* The cluster could not be asked. What was missed is found by a list, whose answer also says that
+ * it is there again. */
+static void on_fault(struct kube_watch *watch, struct err *fault)
+{
+	if (is_final(watch, fault->id)) {
+		fail(watch, fault);
+		return;
+	}
+	enter(watch);
+	tell_trouble(watch, fault);
+	if (leave(watch))
+		return;
+	list_anew(watch);
+	retry(watch);
+}
+
+/* Who may list but not watch. */
+static void poll_later(struct kube_watch *watch)
+{
+	list_anew(watch);
+	again_in(watch, POLL_MS);
+}
+
+/*
+ * Lists
+ */
+
+static void start_list(struct kube_watch *watch);
+
+static void mark_all(struct kube_watch *watch, const struct json *items)
+{
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&watch->objects, &at, &key, &value))
+		((struct known *)value)->is_listed = false;
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+		AUTO_FREE char *name = key_of(item);
+		struct known *known = map_get(&watch->objects, name);
+		if (known)
+			known->is_listed = true;
+	}
+}
+
+/* Before what is new is put, which may have the same name. */
+static void tell_gone(struct kube_watch *watch)
+{
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (!watch->is_freed && map_each(&watch->objects, &at, &key, &value)) {
+		struct known *known = value;
+		if (!known->metadata || known->is_listed)
+			continue;
+		AUTO_JSON struct json *object = json_object();
+		json_set(object, "metadata", json_clone(known->metadata));
+		forget(watch, known);
+		watch->events.gone(watch->events.ctx, object);
+	}
+}
+
+static void take_list(struct kube_watch *watch, const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+
+	enter(watch);
+	tell_recovery(watch);
+	mark_all(watch, items);
+	if (!watch->is_freed)
+		tell_gone(watch);
+	for (const struct json *item = json_first(items); item && !watch->is_freed;
+		item = json_next(item)) {
+		if (!json_get_str(json_get(item, "metadata"), "name"))
+			continue;
+		remember(watch, item);
+		watch->events.put(watch->events.ctx, item);
+	}
+	if (!watch->is_freed) {
+		watch->has_synced = true;
+		watch->events.synced(watch->events.ctx);
+	}
+	if (leave(watch))
+		return;
+	tidy(watch);
+	if (watch->gets || clock_ms() < watch->polls_until_ms)
+		poll_later(watch);
+	else
+		go_on(watch);
+}
+
+static int on_got(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	AUTO_JSON struct json *list = json_object();
+	struct json *items = json_array();
+
+	(void)err;
+	watch->call = NULL;
+	json_set(list, "items", items);
+	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND) {
+		on_fault(watch, &answer->fault);
+		return 0;
+	}
+	if (!err_is_set(&answer->fault))
+		json_add(items, TAKE(answer->object));
+	take_list(watch, list);
+	return 0;
+}
+
+static void start_get(struct kube_watch *watch, int64_t deadline_ms)
+{
+	const struct kube_request request = {.method = "GET",
+		.path = watch->only,
+		.deadline_ms = deadline_ms,
+		.done = on_got,
+		.ctx = watch};
+
+	watch->call = kube_start(watch->client, &request);
+}
+
+static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	const char *version = json_get_str(json_get(answer->object, "metadata"), "resourceVersion");
+
+	watch->call = NULL;
+	if (!err_is_set(&answer->fault) && str_empty(version))
+		err_set(&answer->fault, E_KUBE_ANSWER,
+			"a list of the cluster has no resourceVersion");
+	(void)err;
+	if (answer->fault.id == E_KUBE_DENIED && watch->only) {
+		watch->gets = true;
+		start_list(watch);
+		return 0;
+	}
+	if (err_is_set(&answer->fault)) {
+		on_fault(watch, &answer->fault);
+		return 0;
+	}
+	free(watch->version);
+	watch->version = mem_strdup(version);
+	take_list(watch, answer->object);
+	return 0;
+}
+
+static void start_list(struct kube_watch *watch)
+{
+	int64_t limit_ms = (int64_t)LIST_MS * (watch->failures + 1);
+	int64_t deadline_ms = clock_ms() + (limit_ms < LIST_MAX_MS ? limit_ms : LIST_MAX_MS);
+
+	if (watch->gets)
+		start_get(watch, deadline_ms);
+	else
+		watch->call =
+			kube_list(watch->client, watch->path, (const char *const *)watch->query.v,
+				watch->max, deadline_ms, on_list, watch);
+}
+
+/*
+ * Streams
+ */
+
+/* An event in a 200 that is a Status: too old a resourceVersion, mostly. */
+static void on_error_event(struct kube_watch *watch, const struct json *status)
+{
+	AUTO_ERR struct err fault = {0};
+	const char *said = json_get_str(status, "message");
+	AUTO_FREE char *words = kube_words(said ? said : "", said ? strlen(said) : 0, WORDS_MAX);
+
+	if (json_get_int(status, "code", 0) == 410) {
+		expire(watch);
+		return;
+	}
+	err_set(&fault, E_KUBE_SERVER, "the cluster ends a watch of %s: %s", watch->path, words);
+	on_fault(watch, &fault);
+}
+
+static void take_version(struct kube_watch *watch, const struct kube_event *event)
+{
+	free(watch->version);
+	watch->version = mem_strdup(event->version);
+	watch->failures = watch->expired = 0;
+}
+
+static int fail_many(struct kube_watch *watch)
+{
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_DATA_LIMIT, "there are more than %zu objects at %s", watch->max,
+		watch->path);
+	fail(watch, &fault);
+	return 1;
+}
+
+/* 0: go on with the line that follows. */
+static int on_event(struct kube_watch *watch, const struct kube_event *event)
+{
+	const struct kube_watch_events *events = &watch->events;
+	AUTO_FREE char *key = key_of(event->object);
+
+	if (event->kind == KUBE_EVENT_ERROR) {
+		on_error_event(watch, event->object);
+		return 1;
+	}
+	take_version(watch, event);
+	if (event->kind == KUBE_EVENT_BOOKMARK)
+		return 0;
+	enter(watch);
+	if (event->kind == KUBE_EVENT_GONE) {
+		forget(watch, map_get(&watch->objects, key));
+		events->gone(events->ctx, event->object);
+	} else {
+		remember(watch, event->object);
+		events->put(events->ctx, event->object);
+	}
+	if (leave(watch))
+		return 1;
+	tidy(watch);
+	return watch->n_live > watch->max ? fail_many(watch) : 0;
+}
+
+/* What makes no sense is not taken for an end of the cluster: a list tells what is. */
+static int on_line(void *ctx, const char *line, size_t len, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	AUTO_KUBE_EVENT struct kube_event event = {0};
+	AUTO_ERR struct err fault = {0};
+
+	(void)err;
+	if (kube_event_parse(line, len, &event, &fault) == 0)
+		return on_event(watch, &event);
+	on_fault(watch, &fault);
+	return 1;
+}
+
+static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	(void)err;
+	watch->got_bytes = true;
+	/* Only its own failure is negative; the watch may be gone else. */
+	if (kube_lines_add(&watch->lines, data, len, on_line, watch, &fault) < 0)
+		on_fault(watch, &fault);
+	return 0;
+}
+
+/* Whether the end of a stream that was good is to be told. A silent one is; a cut one is only when
+ * the next one does not come. */
+static bool is_worth_telling(
+	const struct kube_watch *watch, const struct kube_answer *answer, bool was_long)
+{
+	if (!err_is_set(&answer->fault))
+		return false;
+	if (answer->http && answer->http->fault.id == E_HTTP_TIMEOUT)
+		return true;
+	return watch->failures > 0 || (!was_long && !watch->got_bytes);
+}
+
+/* The server ends it each TIMEOUT_S; a cut one is taken up again. */
+static int on_stream_end(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+	bool was_long = clock_ms() >= watch->stream_ms + SHORT_MS;
+
+	(void)err;
+	watch->call = NULL;
+	if (answer->fault.id == E_KUBE_GONE) {
+		expire(watch);
+	} else if (answer->fault.id == E_KUBE_DENIED) {
+		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
+		poll_later(watch);
+	} else if (is_worth_telling(watch, answer, was_long)) {
+		on_fault(watch, &answer->fault);
+	} else if (was_long && !err_is_set(&answer->fault)) {
+		watch->failures = 0;
+		again_in(watch, 0);
+	} else {
+		retry(watch);
+	}
+	return 0;
+}
+
+static void start_stream(struct kube_watch *watch)
+{
+	struct strv query = {0};
+	int64_t now_ms = clock_ms();
+
+	strv_copy(&query, &watch->query);
+	const char *const more[] = {
+		"watch", "1", "allowWatchBookmarks", "true", "resourceVersion", watch->version};
+	for (size_t i = 0; i < ARRAY_LEN(more); i++)
+		strv_add(&query, more[i]);
+	strv_add(&query, "timeoutSeconds");
+	strv_addf(&query, "%d", TIMEOUT_S);
+	const struct kube_request request = {.method = "GET",
+		.path = watch->path,
+		.query = (const char *const *)query.v,
+		.deadline_ms = now_ms, /* repeated here */
+		.data = on_data,
+		.share = HTTP_STREAM,
+		.idle_ms = watch->idle_ms,
+		.done = on_stream_end,
+		.ctx = watch};
+	watch->got_bytes = false;
+	watch->stream_ms = now_ms;
+	kube_lines_done(&watch->lines);
+	kube_lines_init(&watch->lines);
+	watch->call = kube_start(watch->client, &request);
+	strv_done(&query);
+}
+
+static void go_on(struct kube_watch *watch)
+{
+	if (watch->version)
+		start_stream(watch);
+	else
+		start_list(watch);
+}
+
+static int on_timer(void *ctx, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+
+	(void)err;
+	watch->timer = NULL;
+	go_on(watch);
+	return 0;
+}
+
+/*
+ * Sleep
+ */
+
+/* After it connections are mostly dead, which would be noticed late only. */
+static int on_tick(void *ctx, struct err *err)
+{
+	struct kube_watch *watch = ctx;
+
+	(void)err;
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
+	if (watch->woke_ms != loop_woke_ms(watch->loop)) {
+		watch->woke_ms = loop_woke_ms(watch->loop);
+		watch->failures = 0;
+		again_in(watch, 0);
+	}
+	return 0;
+}
+
+struct kube_watch *kube_watch_start(
+	struct kube_client *client, const struct kube_watch_request *request)
+{
+	struct kube_watch *watch = mem_alloc(1, sizeof(*watch));
+
+	*watch = (struct kube_watch){.client = client,
+		.loop = kube_client_loop(client),
+		.path = mem_strdup(request->path),
+		.only = request->name ? mem_printf("%s/%s", request->path, request->name) : NULL,
+		.max = request->max_objects ? request->max_objects : OBJECTS_MAX,
+		.idle_ms = request->idle_ms ? request->idle_ms : IDLE_MS,
+		.events = request->events,
+		.woke_ms = loop_woke_ms(kube_client_loop(client))};
+	for (const char *const *at = request->query; at && *at; at++)
+		strv_add(&watch->query, *at);
+	kube_lines_init(&watch->lines);
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
+	again_in(watch, 0);
+	return watch;
+}

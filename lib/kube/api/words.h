@@ -1,0 +1,17 @@
+/* Text from elsewhere for people: an engine. */
+#ifndef DLRUN_KUBE_API_WORDS_H
+#define DLRUN_KUBE_API_WORDS_H
+
+#include <stddef.h>
+
+#include "base/util/err.h"
+
+/* One line: runs of blanks and line breaks are one blank, the rest is as str_escape has it, cut
+ * behind max bytes with "…". The caller frees. */
+char *kube_words(const char *text, size_t len, size_t max);
+
+/* A hint that another program asks the cluster of a context (NULL, or that of a pod: no hint), with
+ * a question behind it. */
+void kube_hint_version(const char *context, const char *question, struct err *err);
+
+#endif

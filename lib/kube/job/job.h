@@ -1,0 +1,211 @@
+/*
+ * What a run asks of a cluster, in Kubernetes' words, and the objects that say so (batch/v1 Job,
+ * JobSet v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.
+ *
+ * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
+ * too, so they start at once, and no crash leaves pods that wait forever.
+ *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed:
+ *	   they do not depend on its digest. Create; 409 is success when the run-id label is this
+ *	   run's.
+ *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
+ *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the
+ *	   Job: at its deletion and by its TTL. A failure here fails nothing; it is repeated by
+ *	   the next command that looks at the run (an object of a run without owner, whose Job is
+ *	   there).
+ * Killed before 2: at most labelled objects without a Job, named after a handle that the record
+ * has; the next command deletes them by name. Killed between 2 and 3: see 3. The claim of a run's
+ * results is never adopted: results outlive Jobs, `dlrun rm` deletes it.
+ *
+ * Pods. One container "program", one pod for each rank, the rank is the completion index.
+ *	single node	backoffLimitPerIndex is retries; disruptions (preempted, evicted,
+ *			drained, node lost) are not counted; a pod is replaced when it has ended,
+ *			never before.
+ *	gang		nodes > 1: the first failure of any rank ends all of them, a
+ *			disruption too. A JobSet starts all again (maxRestarts is retries;
+ *			disruptions not counted; its own Service). Without it nothing in the
+ *			cluster can: whoever watches does, or `dlrun restart`; kube_objects.notes
+ *			says so. Ranks find each other by <job>-0.<service>.
+ *
+ * Time limit. It does not count waiting. With a shell in the image the program's own limit is kept
+ * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
+ * retry. Without one it is the pod's activeDeadlineSeconds, which also counts what happens on the
+ * node before the start (pulling the image), and such an attempt is retried as any other failure.
+ * The Job's own activeDeadlineSeconds is never used: it counts waiting and all attempts together.
+ *
+ * How the program starts. Plain words are executed as they are, behind the image's ENTRYPOINT, with
+ * no shell anywhere. These need a shell in the image, at /bin/sh or on PATH: a command that is a
+ * line for the shell, before, setup, a time limit or signal that is kept, files of the snapshot
+ * below an output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
+ * that it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
+ * TERM to all, and ends with the program's own status.
+ *
+ * Names of the user are never replaced; $(X) in the user's text is never expanded.
+ *
+ * What a pod cannot do, and a local run can: files of the snapshot below a data path are hidden by
+ * the volume; setups are made anew in each pod; $DLRUN_ATTEMPT_DIR ends with its pod; in the
+ * restricted level a volume whose root neither group 0 nor others may write, and whose driver
+ * ignores fsGroup, cannot be written (hostPath and many NFS exports).
+ */
+#ifndef DLRUN_KUBE_JOB_JOB_H
+#define DLRUN_KUBE_JOB_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "kube/api/names.h"
+
+/* Everything is borrowed. NULL, 0 and empty lists: not asked for. */
+
+enum kube_place_kind {
+	KUBE_PLACE_NONE,
+	KUBE_PLACE_PVC,   /* name */
+	KUBE_PLACE_NFS,   /* name: the server; path: exported directory */
+	KUBE_PLACE_HOST,  /* path; E_KUBE_HOST_PATH unless kube_run.allow_host_path */
+	KUBE_PLACE_CLAIM, /* results only: a claim of the run's own, of size_bytes */
+	KUBE_PLACE_EMPTY, /* ends with the pod */
+};
+struct kube_place {
+	enum kube_place_kind kind;
+	const char *name, *path;
+	const char *sub_path; /* below the volume's root, relative */
+	const char *storage_class;
+	uint64_t size_bytes;
+	bool read_only;
+};
+
+struct kube_mount {
+	const char *path; /* data: in the tree, as world_path writes it; volumes: absolute */
+	struct kube_place place;
+	bool has_files; /* data: the snapshot has files there, which the volume hides */
+};
+struct kube_output {
+	const char *path; /* in the tree */
+	bool has_files;   /* of the snapshot: they are copied first */
+};
+
+enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
+
+struct kube_run {
+	/* Who it is */
+	const char *run_id, *job; /* job: KUBE_JOB_NAME, a DNS label */
+	int attempt;              /* the first that this Job is: from 1 */
+	const char *kube_namespace;
+	const char *user, *tree, *commit; /* tree: hex of the snapshot's id */
+	const char *spec, *record;        /* annotations: JSON text; at most 200 KiB together */
+	const struct json *labels, *annotations; /* objects of strings, of the user; or NULL */
+
+	/* The program. image_ref: by digest; NULL while it is not known (then only
+	 * kube_objects_before is of use). */
+	const char *image_ref;
+	struct strv
+		image_entrypoint;  /* of its config, or of the user's `entrypoint: none`: empty */
+	bool drop_entrypoint;      /* the image has one, and it is not wanted */
+	struct strv image_env;     /* K=V of its config: defaults do not replace these */
+	const char *image_user;    /* "", "1000", "1000:1000", "nobody"; NULL: root */
+	bool has_no_shell;         /* known: made from scratch */
+	bool has_shell;            /* known, too */
+	bool lacks_shell;          /* as far as can be told */
+	const char *image_program; /* Cmd's first word; or NULL */
+	const char *workdir;       /* of the tree, absolute */
+	const char *cwd;           /* in the tree: "." or "exp/a" */
+	const struct strv *command;
+	bool shell;                        /* command is one line */
+	const struct strv *env, *defaults; /* K=V */
+	const struct strv *secret_env;     /* K=V: values go to the Secret only */
+	const char *before;                /* lines for bash (else sh) in front of the program */
+	const char *setup, *setup_cwd;     /* a line for sh, in the tree */
+	const uint16_t *ports;
+	size_t n_ports;
+
+	/* How much */
+	int nodes, gpus;                                /* nodes: from 1; gpus: of each */
+	const char *gpu_resource;                       /* NULL: nvidia.com/gpu */
+	const struct json *node_selector, *tolerations; /* of the GPU type; or NULL */
+	int64_t cpu_milli;
+	uint64_t memory_bytes, disk_bytes, shm_bytes; /* shm 0: no limit but the memory's */
+
+	/* How long */
+	int64_t timeout_ms, grace_ms;
+	const char *signal; /* "USR1": sent so long before the limit, or before TERM; NULL: none */
+	int64_t signal_before_ms;
+	int retries;
+	int64_t ttl_ms; /* after its end; 0: 7 days */
+
+	/* Where */
+	const char *queue;          /* Kueue LocalQueue */
+	const char *queue_priority; /* Kueue WorkloadPriorityClass */
+	const char *priority_class;
+	const char *service_account; /* NULL: the namespace's, without its token */
+	const char *pull_secret;
+	const char *os, *arch; /* of the image, in OCI's words */
+	bool jobset;           /* make it a JobSet (kube_wants_jobset, and the cluster has it) */
+	enum kube_security security;
+	const char *enforced;       /* Pod Security level of the namespace; NULL: not known */
+	const struct json *overlay; /* overlay.h; or NULL */
+
+	/* Storage. What the program leaves in its tree is copied to the results, but for these
+	 * patterns (without '/': of a name, else of a path), newest first up to so many bytes. */
+	bool collects;
+	const struct strv *exclude;
+	uint64_t collect_bytes;
+	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
+	bool carries;      /* the image has KUBE_CARRIED */
+	struct kube_place results;
+	const struct kube_output *outputs;
+	size_t n_outputs;
+	const struct kube_mount *data, *volumes;
+	size_t n_data, n_volumes;
+	bool allow_host_path;
+};
+
+/* Owned. What is not needed is NULL. */
+struct kube_objects {
+	struct json *claim, *service, *secret; /* step 1 */
+	struct json *job;                      /* step 2: a Job, or a JobSet */
+	bool is_jobset;
+	struct strv notes; /* sentences for the user: what is not as it would be locally */
+};
+void kube_objects_done(struct kube_objects *objects);
+#define AUTO_KUBE_OBJECTS AUTO(kube_objects_done)
+
+/* E_KUBE_NAME (a name that is too long or not of the form), E_KUBE_HOST_PATH, E_KUBE_OVERLAY,
+ * E_KUBE_SHELL (something needs a shell and has_no_shell), E_KUBE_STORAGE (a path or place that a
+ * pod cannot have), E_DATA_LIMIT (annotations, values of a Secret over 1 MiB). */
+int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
+
+/* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */
+size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3]);
+size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3]);
+/* Where to POST an object, and where it is then. The caller frees. */
+char *kube_object_collection(const struct json *object);
+char *kube_object_path(const struct json *object);
+/* application/merge-patch+json for step 3; job: as the server answered, with its uid. */
+struct json *kube_job_owner(const struct json *job);
+
+/* Whether it is better as a JobSet, where the cluster has them. */
+bool kube_wants_jobset(int nodes, int retries);
+/* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
+char *kube_job_name(const char *run_id, int attempt);
+#define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */
+/* For sh in the container KUBE_KEEPER: it need not wait any more. */
+#define KUBE_RELEASE                                                                               \
+	"i=0; until [ -e " KUBE_LINGERS " ]; do [ $((i += 1)) -le 200 ] || exit 0; "               \
+	"sleep 0.1; done; read -r p <" KUBE_LINGERS "; kill \"$p\""
+/* A file, made before the pod is removed: somebody takes what the program leaves then. */
+#define KUBE_ANNOUNCED KUBE_ATTEMPT_DIR "/announced"
+/* Names of what goes with a Job of that name. The caller frees. */
+char *kube_job_secret_name(const char *job);
+char *kube_job_claim_name(const char *run_id);
+/* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
+ * left. */
+char *kube_label_value(const char *text);
+
+/* The words for args, with what Kubernetes would expand written so that it does not. */
+char *kube_escaped(const char *text);
+
+#endif

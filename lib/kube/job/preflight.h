@@ -1,0 +1,72 @@
+/*
+ * What can be known of a run before it is sent: questions for the cluster, asked in parallel while
+ * the image is pushed, and what the answers mean. An engine: no I/O.
+ *
+ * An answer that is refused (403) or does not come is no problem: what cannot be known is said in a
+ * note. Found problems are such that the run would never start as things are.
+ */
+#ifndef DLRUN_KUBE_JOB_PREFLIGHT_H
+#define DLRUN_KUBE_JOB_PREFLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "kube/job/job.h"
+
+/* One request; all of them are reads, also those with a body (reviews of oneself, dry runs).
+ * Lists are to be read whole (kube_list). */
+struct kube_question {
+	char *path;
+	struct json *body; /* POST it; NULL: GET */
+	bool is_list;
+	bool is_dry_run; /* with body: dryRun=All, fieldValidation=Strict */
+	int subject;     /* private to preflight */
+	char *name;      /* of what is asked for */
+};
+struct kube_questions VEC_OF(struct kube_question);
+void kube_questions_done(struct kube_questions *questions);
+#define AUTO_KUBE_QUESTIONS AUTO(kube_questions_done)
+
+/* run: image_ref and enforced need not be known yet. */
+void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret);
+/* Only whether it could be a JobSet, where that is wanted. */
+void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret);
+
+/* Of the question at the same place. */
+struct kube_reply {
+	int status;                /* HTTP; 0: none came */
+	const struct json *object; /* or NULL */
+};
+
+/* One of the questions was answered: where it is that for all of our rights, what it does not grant
+ * is added, to be asked for one by one (rights.h), as not every authorizer can list all. */
+void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
+	const struct kube_reply *reply, struct kube_questions *ret);
+
+/* What the answers say of the cluster itself, for kube_run. Strings live as long as the replies. */
+struct kube_surroundings {
+	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
+	bool jobset;          /* it takes the run as a JobSet */
+	const char *user;     /* as the cluster knows us; NULL: not known */
+};
+void kube_preflight_surroundings(const struct kube_questions *questions,
+	const struct kube_reply *replies, struct kube_surroundings *ret);
+
+struct kube_findings {
+	struct VEC_OF(struct err) problems; /* E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_STORAGE,
+					       E_SCHED_…; as the questions stand */
+	struct strv notes;
+};
+void kube_findings_done(struct kube_findings *findings);
+#define AUTO_KUBE_FINDINGS AUTO(kube_findings_done)
+
+/* objects: of kube_job_make with that run, to be compared with nodes and quotas; NULL: not yet
+ * known. */
+void kube_preflight_judge(const struct kube_run *run, const struct kube_objects *objects,
+	const struct kube_questions *questions, const struct kube_reply *replies,
+	struct kube_findings *ret);
+
+#endif

@@ -1,0 +1,205 @@
+#include "kube/job/rbac.h"
+
+#include <string.h>
+
+#include "base/data/json.h"
+#include "base/data/yaml_print.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+#define RBAC "rbac.authorization.k8s.io"
+
+/* Sorted by tier. Streams of exec and port-forward are asked for by GET (WebSocket, before 1.35 the
+ * verb get) and POST (SPDY, verb create). */
+const struct kube_rule kube_rules[] = {
+	{KUBE_TIER_SUBMIT, false, "batch", "jobs", "create delete get list watch"},
+	{KUBE_TIER_SUBMIT, false, "", "pods", "list watch"},
+	{KUBE_TIER_SUBMIT, false, "", "events", "list"},
+	{KUBE_TIER_SUBMIT, false, "", "services", "create delete get patch"},
+	{KUBE_TIER_SUBMIT, false, "", "persistentvolumeclaims", "create delete get"},
+	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "list"},
+	{KUBE_TIER_SUBMIT, false, "", "serviceaccounts", "get"},
+	{KUBE_TIER_SUBMIT, false, "", "namespaces", "get"},
+	{KUBE_TIER_SUBMIT, false, "jobset.x-k8s.io", "jobsets", "create delete get list watch"},
+	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "localqueues", "get"},
+	{KUBE_TIER_SUBMIT, false, "kueue.x-k8s.io", "workloads", "list"},
+	{KUBE_TIER_SUBMIT, true, "", "nodes", "list"},
+	{KUBE_TIER_SUBMIT, true, "metrics.k8s.io", "nodes", "list"},
+	{KUBE_TIER_SUBMIT, true, "scheduling.k8s.io", "priorityclasses", "get"},
+	{KUBE_TIER_SUBMIT, true, "storage.k8s.io", "storageclasses", "list"},
+	{KUBE_TIER_LOGS, false, "", "pods/log", "get"},
+	{KUBE_TIER_EXEC, false, "", "pods", "create delete get"},
+	{KUBE_TIER_EXEC, false, "", "pods/exec", "create get"},
+	{KUBE_TIER_EXEC, false, "", "pods/portforward", "create get"},
+	{KUBE_TIER_EXEC, false, "metrics.k8s.io", "pods", "list"},
+	{KUBE_TIER_SECRETS, false, "", "secrets", "create delete get patch"},
+};
+const size_t kube_rules_n = ARRAY_LEN(kube_rules);
+
+static const struct {
+	const char *name, *lack;
+} tiers[KUBE_TIERS] = {
+	[KUBE_TIER_SUBMIT] = {"submit", "runs cannot be started"},
+	[KUBE_TIER_LOGS] = {"logs", "logs of runs cannot be read"},
+	[KUBE_TIER_EXEC] = {"exec",
+		"commands and ports of runs cannot be reached, nor results fetched"},
+	[KUBE_TIER_SECRETS] = {"secrets", "runs cannot be given secrets"},
+};
+
+const char *kube_tier_name(enum kube_tier tier)
+{
+	return tiers[tier].name;
+}
+
+const char *kube_tier_lack(enum kube_tier tier)
+{
+	return tiers[tier].lack;
+}
+
+static bool has_word(const char *words, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ')
+		if (strcspn(at, " ") == len && strncmp(at, word, len) == 0)
+			return true;
+	return false;
+}
+
+bool kube_rule_allows(
+	enum kube_tier tier, const char *group, const char *resource, const char *verb)
+{
+	for (size_t i = 0; i < kube_rules_n; i++)
+		if (kube_rules[i].tier <= tier && str_eq(kube_rules[i].group, group) &&
+			str_eq(kube_rules[i].resource, resource) &&
+			has_word(kube_rules[i].verbs, verb))
+			return true;
+	return false;
+}
+
+/*
+ * Documents
+ */
+
+static struct json *words_list(const char *words)
+{
+	struct json *list = json_array();
+
+	while (*words) {
+		size_t len = strcspn(words, " ");
+		AUTO_FREE char *word = mem_strndup(words, len);
+		json_add_str(list, word);
+		words += len + (words[len] == ' ');
+	}
+	return list;
+}
+
+static struct json *one(const char *word)
+{
+	struct json *list = json_array();
+
+	json_add_str(list, word);
+	return list;
+}
+
+static struct json *rules(const struct kube_rbac *rbac, bool everywhere)
+{
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < kube_rules_n; i++) {
+		const struct kube_rule *row = &kube_rules[i];
+		if (row->tier > rbac->tier || row->everywhere != everywhere)
+			continue;
+		struct json *rule = json_object();
+		json_set(rule, "apiGroups", one(row->group));
+		json_set(rule, "resources", one(row->resource));
+		if (str_eq(row->resource, "namespaces"))
+			json_set(rule, "resourceNames", one(rbac->kube_namespace));
+		json_set(rule, "verbs", words_list(row->verbs));
+		json_add(list, rule);
+	}
+	return list;
+}
+
+static struct json *document(const char *kind, const char *name, const char *kube_namespace)
+{
+	struct json *json = json_object(), *metadata;
+
+	json_set_str(json, "apiVersion", RBAC "/v1");
+	json_set_str(json, "kind", kind);
+	metadata = json_sub(json, "metadata");
+	json_set_str(metadata, "name", name);
+	if (kube_namespace)
+		json_set_str(metadata, "namespace", kube_namespace);
+	return json;
+}
+
+static struct json *binding(const struct kube_rbac *rbac, const char *role, bool everywhere)
+{
+	AUTO_FREE char *label = NULL, *name = NULL;
+	struct json *json, *subjects = json_array(), *subject = json_object(), *ref;
+	bool is_account = str_eq(rbac->subject_kind, "ServiceAccount");
+
+	/* Names of roles and bindings are path segments: anything but / and %. */
+	label = mem_strdup(rbac->subject);
+	for (char *c = label; *c; c++)
+		if (strchr("/% ", *c))
+			*c = '-';
+	name = mem_printf("%s-%s", role, label);
+	json = document(everywhere ? "ClusterRoleBinding" : "RoleBinding", name,
+		everywhere ? NULL : rbac->kube_namespace);
+	ref = json_sub(json, "roleRef");
+	json_set_str(ref, "apiGroup", RBAC);
+	json_set_str(ref, "kind", everywhere ? "ClusterRole" : "Role");
+	json_set_str(ref, "name", role);
+	if (!is_account)
+		json_set_str(subject, "apiGroup", RBAC);
+	json_set_str(subject, "kind", rbac->subject_kind);
+	json_set_str(subject, "name", rbac->subject);
+	if (is_account)
+		json_set_str(subject, "namespace", rbac->kube_namespace);
+	json_add(subjects, subject);
+	json_set(json, "subjects", subjects);
+	return json;
+}
+
+static void print(struct json *take, bool first, struct buf *out)
+{
+	AUTO_JSON struct json *json = take;
+
+	if (!first)
+		buf_adds(out, "---\n");
+	yaml_print(json, out);
+}
+
+static void print_pair(const struct kube_rbac *rbac, bool everywhere, struct buf *out)
+{
+	AUTO_FREE char *own = mem_printf("dlrun-%s", kube_tier_name(rbac->tier));
+	const char *name = everywhere ? "dlrun-nodes" : own;
+	struct json *role = document(everywhere ? "ClusterRole" : "Role", name,
+		everywhere ? NULL : rbac->kube_namespace);
+
+	json_set(role, "rules", rules(rbac, everywhere));
+	print(role, !everywhere, out);
+	print(binding(rbac, name, everywhere), false, out);
+}
+
+int kube_rbac_print(const struct kube_rbac *rbac, struct buf *out, struct err *err)
+{
+	static const char name_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+	const char *space = rbac->kube_namespace, *subject = rbac->subject;
+
+	if (str_empty(space) || strlen(space) > 63 || strspn(space, name_chars) != strlen(space)) {
+		AUTO_FREE char *shown = str_shown(space ? space : "");
+		return err_set(err, E_KUBE_NAME, "'%s' cannot be the name of a namespace", shown);
+	}
+	if (str_empty(subject) || strlen(subject) > 200 || !str_is_plain(subject)) {
+		AUTO_FREE char *shown = str_shown(subject ? subject : "");
+		return err_set(err, E_KUBE_NAME, "'%s' cannot be the name of a user", shown);
+	}
+	print_pair(rbac, false, out);
+	if (rbac->nodes)
+		print_pair(rbac, true, out);
+	return buf_check(out, "the Role", err);
+}

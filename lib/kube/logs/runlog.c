@@ -1,0 +1,782 @@
+#include "kube/logs/runlog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
+#include "kube/api/watch.h"
+#include "kube/logs/podlog.h"
+#include "kube/status/status_impl.h"
+
+enum {
+	INSTANCES_MAX = 64, /* of one rank that are waited for */
+	TURN_MS = 0,        /* at once, but from the loop */
+	LAST_LOOK_MS = 200, /* for pods that are not known yet when the Job has ended */
+	WAIT_MS = 5000,     /* and for those that have not ended yet */
+	PODS_MAX = 256,     /* of which is known how they have ended */
+};
+
+static const char *const CONTAINER = "program";
+
+/* One run of the container of one pod. */
+struct instance {
+	char *pod, *uid, *id, *created; /* created: as the API says it, which can be compared */
+	int64_t restarts, started_ms;   /* wall clock of the node; 0: not known */
+	bool started, ended, replaced;
+};
+
+struct rank {
+	struct kube_runlog *runlog;
+	int number;
+	struct instances VEC_OF(struct instance) instances; /* oldest first */
+	size_t at;                                          /* the one that is read, or is to be */
+	struct podlog *podlog;                              /* of it */
+	char *token;                                        /* where to go on in it; or NULL */
+	char *last;                                         /* the last point, when none is open */
+	bool was_drained;                                   /* the token says so */
+	bool is_drained;                                    /* the instance of last */
+	bool is_chosen;                                     /* where to begin */
+	bool has_begun;                                     /* anything of it was read */
+};
+
+/* json: as it was when it had ended; NULL while it goes on. */
+struct seen_pod {
+	char *uid;
+	struct json *json;
+};
+
+struct kube_runlog {
+	struct kube_client *client;
+	struct loop *loop;
+	struct kube_runlog_events events;
+	enum kube_kind kind;
+	char *kube_namespace, *name;
+	int wanted;
+	int64_t tail_lines, since_ms;
+	bool follow, has_ended;
+	char *token;
+	struct kube_watch *pods, *jobs;
+	bool synced, job_seen, job_ended;
+	struct json *job;                              /* as it is; NULL: not seen */
+	struct seen_pods VEC_OF(struct seen_pod) seen; /* beyond PODS_MAX: the first of them */
+	int64_t begun_again; /* how often, before the first pod that is seen; -1: none is */
+	struct ranks VEC_OF(struct rank *) ranks; /* by number */
+	struct loop_timer *turn;
+	int64_t ended_ms;
+	struct err fault;
+	bool is_over;
+};
+
+static void turn_at(struct kube_runlog *runlog, int64_t at_ms);
+
+static void tell(struct kube_runlog *runlog, int rank, const char *text)
+{
+	if (runlog->events.notice && !runlog->is_over)
+		runlog->events.notice(runlog->events.ctx, rank, text);
+}
+
+static void tell_gap(struct kube_runlog *runlog, int rank, const char *text)
+{
+	if (!runlog->events.gap)
+		tell(runlog, rank, text);
+	else if (!runlog->is_over)
+		runlog->events.gap(runlog->events.ctx, rank, text);
+}
+
+/*
+ * Ranks and their instances
+ */
+
+static void instance_done(struct instance *instance)
+{
+	free(instance->pod);
+	free(instance->uid);
+	free(instance->id);
+	free(instance->created);
+}
+
+static void rank_free(struct rank *rank)
+{
+	podlog_free(rank->podlog);
+	vec_foreach (struct instance, instance, &rank->instances)
+		instance_done(instance);
+	vec_done(&rank->instances);
+	free(rank->token);
+	free(rank->last);
+	free(rank);
+}
+
+/* The part of the token for a rank: "3=POINT", parts with commas between them. */
+static char *token_of(const char *token, int number)
+{
+	char head[24];
+	int n = snprintf(head, sizeof(head), "%d=", number);
+
+	for (const char *at = token; at && *at;) {
+		size_t len = strcspn(at, ",");
+		if (strncmp(at, head, (size_t)n) == 0)
+			return mem_strndup(at + n, len - (size_t)n);
+		at += len + (at[len] == ',');
+	}
+	return NULL;
+}
+
+static struct rank *find_rank(struct kube_runlog *runlog, int number)
+{
+	struct rank *rank;
+	size_t i = 0;
+
+	while (i < runlog->ranks.n && runlog->ranks.v[i]->number < number)
+		i++;
+	if (i < runlog->ranks.n && runlog->ranks.v[i]->number == number)
+		return runlog->ranks.v[i];
+	if (runlog->ranks.n == KUBE_RUNLOG_RANKS_MAX)
+		return NULL;
+	rank = mem_alloc(1, sizeof(*rank));
+	*rank = (struct rank){
+		.runlog = runlog, .number = number, .token = token_of(runlog->token, number)};
+	if (rank->token && str_ends(rank->token, KUBE_RUNLOG_DRAINED)) {
+		rank->token[strlen(rank->token) - strlen(KUBE_RUNLOG_DRAINED)] = '\0';
+		rank->was_drained = true;
+	}
+	*vec_push(&runlog->ranks) = NULL;
+	memmove(runlog->ranks.v + i + 1, runlog->ranks.v + i,
+		(runlog->ranks.n - 1 - i) * sizeof(struct rank *));
+	runlog->ranks.v[i] = rank;
+	return rank;
+}
+
+static bool is_older(
+	const struct instance *a, const char *created, const char *id, int64_t restarts)
+{
+	int order = strcmp(a->created, created);
+
+	if (order == 0 && strncmp(a->id, id, 8) == 0)
+		return a->restarts < restarts;
+	return order < 0 || (order == 0 && strcmp(a->id, id) < 0);
+}
+
+/* Found, or added at its place; never before one that is being read. */
+static struct instance *find_instance(struct rank *rank, const struct json *pod, int64_t restarts)
+{
+	const struct json *metadata = json_get(pod, "metadata");
+	const char *uid = json_get_str(metadata, "uid"), *name = json_get_str(metadata, "name");
+	const char *created = json_get_str(metadata, "creationTimestamp");
+	char id[40];
+	size_t i = rank->at + (rank->podlog ? 1 : 0);
+
+	if (!uid || !name || !created)
+		return NULL;
+	snprintf(id, sizeof(id), "%.8s.%lld", uid, (long long)restarts);
+	vec_foreach (struct instance, old, &rank->instances)
+		if (str_eq(old->id, id))
+			return old;
+	if (rank->instances.n - rank->at >= INSTANCES_MAX)
+		return NULL;
+	while (i < rank->instances.n && is_older(&rank->instances.v[i], created, id, restarts))
+		i++;
+	vec_push(&rank->instances);
+	memmove(rank->instances.v + i + 1, rank->instances.v + i,
+		(rank->instances.n - 1 - i) * sizeof(struct instance));
+	rank->instances.v[i] = (struct instance){.pod = mem_strdup(name),
+		.uid = mem_strdup(uid),
+		.id = mem_strdup(id),
+		.created = mem_strdup(created),
+		.restarts = restarts};
+	return &rank->instances.v[i];
+}
+
+/*
+ * Reading one
+ */
+
+static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct rank *rank = ctx;
+	struct kube_runlog *runlog = rank->runlog;
+
+	if (!runlog->events.data)
+		return 0;
+	return runlog->events.data(runlog->events.ctx, rank->number, data, len, time_ms, err);
+}
+
+static void on_notice(void *ctx, const char *text)
+{
+	struct rank *rank = ctx;
+
+	tell(rank->runlog, rank->number, text);
+}
+
+static void on_gap(void *ctx, const char *text)
+{
+	struct rank *rank = ctx;
+
+	tell_gap(rank->runlog, rank->number, text);
+}
+
+static void keep_point(struct rank *rank)
+{
+	free(rank->last);
+	rank->last = mem_alloc(1, PODLOG_TOKEN_SIZE);
+	podlog_token(rank->podlog, rank->last);
+}
+
+static void tell_end_lost(
+	struct rank *rank, const struct instance *instance, const struct err *fault)
+{
+	char time[CLOCK_TEXT_SIZE] = "";
+	struct podlog_point point;
+	AUTO_FREE char *text = NULL;
+
+	if (podlog_point_parse(rank->last, &point) && point.time_ns > 0)
+		clock_format(point.time_ns / 1000000, time);
+	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
+			  "be read any more: %s",
+		rank->number, *time ? "after " : "of its end", time, instance->pod, fault->message);
+	tell_gap(rank->runlog, rank->number, text);
+}
+
+static int on_end(void *ctx, struct err *fault, struct err *err)
+{
+	struct rank *rank = ctx;
+	struct kube_runlog *runlog = rank->runlog;
+	const struct instance *instance = &rank->instances.v[rank->at];
+
+	(void)err;
+	keep_point(rank);
+	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(fault);
+	podlog_free(TAKE(rank->podlog));
+	rank->at++;
+	if (fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH) {
+		if (!err_is_set(&runlog->fault))
+			err_move(&runlog->fault, fault);
+	} else if (err_is_set(fault)) {
+		tell_end_lost(rank, instance, fault);
+	}
+	turn_at(runlog, TURN_MS);
+	return 0;
+}
+
+static void say_other(struct rank *rank, const struct instance *instance)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (!rank->has_begun || rank->at == 0)
+		return;
+	if (str_eq(rank->instances.v[rank->at - 1].pod, instance->pod))
+		text = mem_printf("rank %d: the container of pod %s was started again",
+			rank->number, instance->pod);
+	else
+		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
+	tell_gap(rank->runlog, rank->number, text);
+}
+
+static void read_instance(struct rank *rank, const struct instance *instance)
+{
+	struct kube_runlog *runlog = rank->runlog;
+	AUTO_FREE char *label = mem_printf("rank %d", rank->number);
+	AUTO_FREE char *token = TAKE(rank->token);
+	struct podlog_request request = {.kube_namespace = runlog->kube_namespace,
+		.pod = instance->pod,
+		.container = CONTAINER,
+		.label = label,
+		.id = instance->id,
+		.uid = instance->uid,
+		.previous = instance->replaced,
+		.follow = runlog->follow,
+		.tail_lines = rank->has_begun ? -1 : runlog->tail_lines,
+		.since_ms = runlog->since_ms,
+		.started_ms = instance->started_ms,
+		.token = token,
+		.events = {on_data, on_notice, on_gap, on_end, rank}};
+
+	say_other(rank, instance);
+	rank->has_begun = true;
+	rank->podlog = podlog_start(runlog->client, runlog->loop, &request);
+	if (instance->ended)
+		podlog_finish(rank->podlog, false);
+}
+
+/* Those that had begun before its last line are older. */
+static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
+{
+	char time[CLOCK_TEXT_SIZE];
+	AUTO_FREE char *text = NULL;
+
+	rank->has_begun = true;
+	while (rank->at < rank->instances.n && rank->instances.v[rank->at].started_ms > 0 &&
+		rank->instances.v[rank->at].started_ms < point->time_ns / 1000000)
+		rank->at++;
+	if (rank->was_drained)
+		return;
+	clock_format(point->time_ns / 1000000, time);
+	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
+			  "gone",
+		rank->number, time);
+	tell_gap(rank->runlog, rank->number, text);
+}
+
+/* Where the token says, or where the last lines are. */
+static void choose_first(struct rank *rank)
+{
+	struct podlog_point point;
+	size_t n = rank->instances.n;
+
+	rank->is_chosen = true;
+	if (rank->token && podlog_point_parse(rank->token, &point)) {
+		for (size_t i = 0; i < n; i++) {
+			if (str_eq(rank->instances.v[i].id, point.id)) {
+				rank->at = i;
+				return;
+			}
+		}
+		tell_pod_gone(rank, &point);
+		return;
+	}
+	if (rank->runlog->tail_lines < 0)
+		return;
+	while (rank->at + 1 < n && rank->instances.v[rank->at + 1].started)
+		rank->at++;
+}
+
+/* Whether something is being read. */
+static bool turn_rank(struct rank *rank)
+{
+	if (!rank->is_chosen && rank->instances.n > 0)
+		choose_first(rank);
+	while (!rank->podlog && rank->at < rank->instances.n) {
+		const struct instance *instance = &rank->instances.v[rank->at];
+		if (instance->started)
+			read_instance(rank, instance);
+		else if (instance->ended)
+			rank->at++;
+		else
+			break;
+	}
+	return rank->podlog != NULL;
+}
+
+/*
+ * What the cluster says
+ */
+
+static const struct json *container_status(const struct json *pod)
+{
+	const struct json *all = json_get(json_get(pod, "status"), "containerStatuses");
+
+	for (const struct json *at = json_first(all); at; at = json_next(at))
+		if (str_eq(json_get_str(at, "name"), CONTAINER))
+			return at;
+	return NULL;
+}
+
+static int rank_of(const struct json *pod)
+{
+	const struct json *metadata = json_get(pod, "metadata");
+	static const char key[] = "batch.kubernetes.io/job-completion-index";
+	const char *index = json_get_str(json_get(metadata, "labels"), key);
+	int64_t number = 0;
+
+	if (!index)
+		index = json_get_str(json_get(metadata, "annotations"), key);
+	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
+		return -1;
+	return (int)number;
+}
+
+static void finish_if_read(struct rank *rank, const struct instance *instance, bool previous)
+{
+	if (rank->podlog && instance == &rank->instances.v[rank->at])
+		podlog_finish(rank->podlog, previous);
+}
+
+/* state: running, or terminated, or NULL. */
+static void note_started(struct instance *instance, const struct json *state)
+{
+	const char *text = json_get_str(state, "startedAt");
+
+	if (!text || clock_parse(text, &instance->started_ms, NULL) < 0)
+		instance->started_ms = 0;
+}
+
+/* The instance before this one: it can be had as the previous one. */
+static void note_replaced(struct rank *rank, const struct json *pod, int64_t restarts)
+{
+	const struct json *last = json_get(container_status(pod), "lastState");
+	struct instance *before = find_instance(rank, pod, restarts - 1);
+
+	if (!before || before->replaced)
+		return;
+	before->started = before->ended = before->replaced = true;
+	if (!before->started_ms)
+		note_started(before, json_get(last, "terminated"));
+	finish_if_read(rank, before, true);
+}
+
+static bool has_ended(const struct json *pod, const struct json *state)
+{
+	const char *phase = json_get_str(json_get(pod, "status"), "phase");
+
+	return json_get(state, "terminated") || str_eq(phase, "Succeeded") ||
+	       str_eq(phase, "Failed");
+}
+
+static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
+{
+	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+	const char *text = json_get_str(labels, KUBE_JOBSET_RESTART);
+	int64_t number = 0;
+
+	if (runlog->synced ||
+		(text && str_to_int(text, 0, INT32_MAX, "restart", &number, NULL) < 0))
+		return;
+	if (runlog->begun_again < 0 || number < runlog->begun_again)
+		runlog->begun_again = number;
+}
+
+static struct instance *note_pod(
+	struct kube_runlog *runlog, const struct json *pod, struct rank **ret_rank)
+{
+	const struct json *status = container_status(pod), *state = json_get(status, "state");
+	const struct json *running = json_get(state, "running");
+	const struct json *terminated = json_get(state, "terminated");
+	int64_t restarts = json_get_int(status, "restartCount", 0);
+	int number = rank_of(pod);
+	struct instance *instance;
+
+	note_restarts(runlog, pod);
+	if (number < 0 || (runlog->wanted >= 0 && number != runlog->wanted))
+		return NULL;
+	*ret_rank = find_rank(runlog, number);
+	if (!*ret_rank)
+		return NULL;
+	if (restarts > 0)
+		note_replaced(*ret_rank, pod, restarts);
+	instance = find_instance(*ret_rank, pod, restarts);
+	if (!instance)
+		return NULL;
+	instance->started = instance->started || running || terminated;
+	if (!instance->started_ms)
+		note_started(instance, running ? running : terminated);
+	instance->ended = instance->ended || has_ended(pod, state);
+	return instance;
+}
+
+static void note_seen(struct kube_runlog *runlog, const struct json *pod)
+{
+	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
+	const struct json *state = json_get(container_status(pod), "state");
+	size_t i = 0;
+
+	while (i < runlog->seen.n && !str_eq(runlog->seen.v[i].uid, uid))
+		i++;
+	if (!uid || i > PODS_MAX)
+		return;
+	if (i == runlog->seen.n)
+		*vec_push(&runlog->seen) = (struct seen_pod){.uid = mem_strdup(uid)};
+	json_free(runlog->seen.v[i].json);
+	runlog->seen.v[i].json = has_ended(pod, state) ? json_clone(pod) : NULL;
+}
+
+static void on_pod(void *ctx, const struct json *pod)
+{
+	struct kube_runlog *runlog = ctx;
+	struct rank *rank;
+	struct instance *instance = note_pod(runlog, pod, &rank);
+
+	note_seen(runlog, pod);
+	if (instance && instance->ended)
+		finish_if_read(rank, instance, false);
+	turn_at(runlog, TURN_MS);
+}
+
+static void on_pod_gone(void *ctx, const struct json *pod)
+{
+	struct kube_runlog *runlog = ctx;
+	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
+
+	for (size_t i = 0; uid && i < runlog->ranks.n; i++) {
+		struct rank *rank = runlog->ranks.v[i];
+		vec_foreach (struct instance, instance, &rank->instances) {
+			if (strncmp(instance->id, uid, 8) != 0)
+				continue;
+			instance->ended = true;
+			finish_if_read(rank, instance, false);
+		}
+	}
+	turn_at(runlog, TURN_MS);
+}
+
+/* Pods of a JobSet are removed when all begin again, and their logs with them. */
+static void say_begun_again(struct kube_runlog *runlog)
+{
+	AUTO_FREE char *text = NULL;
+
+	if (runlog->begun_again <= 0 || runlog->token || runlog->tail_lines >= 0)
+		return;
+	text = mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
+			  "wrote before that is gone with its pods",
+		(long long)runlog->begun_again, runlog->begun_again == 1 ? "" : "s");
+	tell_gap(runlog, -1, text);
+}
+
+static void on_synced(void *ctx)
+{
+	struct kube_runlog *runlog = ctx;
+
+	if (!runlog->synced)
+		say_begun_again(runlog);
+	runlog->synced = true;
+	turn_at(runlog, TURN_MS);
+}
+
+static void on_job(void *ctx, const struct json *job)
+{
+	struct kube_runlog *runlog = ctx;
+
+	runlog->job_ended = runlog->job_ended || kube_kind_has_ended(runlog->kind, job);
+	runlog->job_seen = true;
+	json_free(runlog->job);
+	runlog->job = json_clone(job);
+	turn_at(runlog, TURN_MS);
+}
+
+static void on_job_gone(void *ctx, const struct json *job)
+{
+	struct kube_runlog *runlog = ctx;
+
+	(void)job;
+	runlog->job_ended = true;
+	turn_at(runlog, TURN_MS);
+}
+
+static void on_jobs_synced(void *ctx)
+{
+	struct kube_runlog *runlog = ctx;
+
+	/* It is not there: its pods will tell. */
+	runlog->job_ended = runlog->job_ended || !runlog->job_seen;
+	runlog->job_seen = true;
+	turn_at(runlog, TURN_MS);
+}
+
+static bool any_reads(const struct kube_runlog *runlog)
+{
+	for (size_t i = 0; i < runlog->ranks.n; i++)
+		if (runlog->ranks.v[i]->podlog)
+			return true;
+	return false;
+}
+
+static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+{
+	struct kube_runlog *runlog = ctx;
+	AUTO_FREE char *text = NULL;
+
+	(void)since_ms;
+	/* What is being read tells of its own. */
+	if (!fault || any_reads(runlog))
+		return;
+	text = mem_printf(
+		"the pods of job %s cannot be watched for now: %s", runlog->name, fault->message);
+	tell(runlog, -1, text);
+}
+
+static int on_failed(void *ctx, struct err *fault, struct err *err)
+{
+	struct kube_runlog *runlog = ctx;
+
+	(void)err;
+	if (!err_is_set(&runlog->fault))
+		err_move(&runlog->fault, fault);
+	turn_at(runlog, TURN_MS);
+	return 0;
+}
+
+/*
+ * Turns
+ */
+
+static int end_now(struct kube_runlog *runlog, struct err *err)
+{
+	runlog->is_over = true;
+	kube_watch_free(TAKE(runlog->pods));
+	kube_watch_free(TAKE(runlog->jobs));
+	for (size_t i = 0; i < runlog->ranks.n; i++) {
+		struct rank *rank = runlog->ranks.v[i];
+		if (rank->podlog)
+			keep_point(rank);
+		podlog_free(TAKE(rank->podlog));
+	}
+	return runlog->events.end ? runlog->events.end(runlog->events.ctx, &runlog->fault, err) : 0;
+}
+
+static bool any_waits(const struct kube_runlog *runlog)
+{
+	for (size_t i = 0; i < runlog->ranks.n; i++)
+		if (runlog->ranks.v[i]->at < runlog->ranks.v[i]->instances.n)
+			return true;
+	return false;
+}
+
+/* Its pods tell that the Job ends, which it says itself a second or two later. */
+static bool is_decided(const struct kube_runlog *runlog)
+{
+	const struct json *ended[PODS_MAX];
+	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
+
+	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX || any_waits(runlog))
+		return false;
+	for (size_t i = 0; i < pods.n; i++) {
+		ended[i] = runlog->seen.v[i].json;
+		if (!ended[i])
+			return false;
+	}
+	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
+}
+
+/* Nothing is being read. Pods and Jobs are told of separately: the end of the Job may be known
+ * before its last pod's. */
+static int turn_idle(struct kube_runlog *runlog, struct err *err)
+{
+	int64_t now_ms = clock_ms(), until_ms;
+
+	if (runlog->synced && runlog->follow && !runlog->job_ended && is_decided(runlog))
+		return end_now(runlog, err);
+	if (!runlog->synced || (runlog->follow && !runlog->job_ended))
+		return 0;
+	if (!runlog->follow)
+		return end_now(runlog, err);
+	if (!runlog->ended_ms)
+		runlog->ended_ms = now_ms;
+	until_ms = runlog->ended_ms + (any_waits(runlog) ? WAIT_MS : LAST_LOOK_MS);
+	if (now_ms >= until_ms)
+		return end_now(runlog, err);
+	turn_at(runlog, until_ms);
+	return 0;
+}
+
+static int on_turn(void *ctx, struct err *err)
+{
+	struct kube_runlog *runlog = ctx;
+	bool reads = false;
+
+	runlog->turn = NULL;
+	if (err_is_set(&runlog->fault))
+		return end_now(runlog, err);
+	for (size_t i = 0; runlog->synced && i < runlog->ranks.n; i++)
+		reads = turn_rank(runlog->ranks.v[i]) || reads;
+	return reads ? 0 : turn_idle(runlog, err);
+}
+
+static void turn_at(struct kube_runlog *runlog, int64_t at_ms)
+{
+	if (runlog->is_over)
+		return;
+	loop_remove_timer(runlog->loop, runlog->turn);
+	runlog->turn = loop_add_timer(runlog->loop, at_ms, on_turn, runlog);
+}
+
+/*
+ * The interface
+ */
+
+static void start_watches(struct kube_runlog *runlog)
+{
+	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
+	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", job);
+	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
+	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
+	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);
+
+	runlog->pods = kube_watch_start(runlog->client,
+		&(struct kube_watch_request){.path = pods,
+			.query = (const char *const[]){"labelSelector", label, NULL},
+			.events = {.put = on_pod,
+				.gone = on_pod_gone,
+				.synced = on_synced,
+				.trouble = on_trouble,
+				.failed = on_failed,
+				.ctx = runlog}});
+	if (!runlog->follow)
+		return;
+	runlog->jobs = kube_watch_start(runlog->client,
+		&(struct kube_watch_request){.path = jobs,
+			.query = (const char *const[]){"fieldSelector", field, NULL},
+			.name = runlog->name,
+			.events = {.put = on_job,
+				.gone = on_job_gone,
+				.synced = on_jobs_synced,
+				.failed = on_failed,
+				.ctx = runlog}});
+}
+
+struct kube_runlog *kube_runlog_start(
+	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request)
+{
+	struct kube_runlog *runlog = mem_alloc(1, sizeof(*runlog));
+
+	*runlog = (struct kube_runlog){.client = client,
+		.loop = loop,
+		.events = request->events,
+		.kind = request->kind,
+		.kube_namespace = mem_strdup(request->kube_namespace),
+		.name = mem_strdup(request->name),
+		.begun_again = -1,
+		.wanted = request->rank,
+		.tail_lines = request->tail_lines,
+		.since_ms = request->since_ms,
+		.follow = request->follow,
+		.has_ended = request->has_ended,
+		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
+	start_watches(runlog);
+	return runlog;
+}
+
+void kube_runlog_free(struct kube_runlog *runlog)
+{
+	if (!runlog)
+		return;
+	runlog->is_over = true;
+	loop_remove_timer(runlog->loop, runlog->turn);
+	kube_watch_free(runlog->pods);
+	kube_watch_free(runlog->jobs);
+	for (size_t i = 0; i < runlog->ranks.n; i++)
+		rank_free(runlog->ranks.v[i]);
+	vec_done(&runlog->ranks);
+	vec_foreach (struct seen_pod, pod, &runlog->seen) {
+		free(pod->uid);
+		json_free(pod->json);
+	}
+	vec_done(&runlog->seen);
+	json_free(runlog->job);
+	err_done(&runlog->fault);
+	free(runlog->kube_namespace);
+	free(runlog->name);
+	free(runlog->token);
+	free(runlog);
+}
+
+void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out)
+{
+	char point[PODLOG_TOKEN_SIZE];
+
+	buf_reset(out);
+	for (size_t i = 0; i < runlog->ranks.n; i++) {
+		const struct rank *rank = runlog->ranks.v[i];
+		const char *text = rank->token ? rank->token : rank->last;
+		if (rank->podlog) {
+			podlog_token(rank->podlog, point);
+			text = point;
+		}
+		bool is_drained =
+			rank->token ? rank->was_drained : !rank->podlog && rank->is_drained;
+		if (text)
+			buf_addf(out, "%s%d=%s%s", out->len ? "," : "", rank->number, text,
+				is_drained ? KUBE_RUNLOG_DRAINED : "");
+	}
+}

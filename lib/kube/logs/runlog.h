@@ -1,0 +1,64 @@
+/*
+ * The log of a Job or JobSet: that of its container `program` in all ranks, or one, through
+ * restarted and replaced pods, until it has ended and all is drained. Bytes of different ranks
+ * change over at the ends of lines only (or after half a second without one).
+ *
+ * Each rank that is followed holds a connection, and the watches hold two. Of more ranks than
+ * HTTP_TURNS_MAX each is read for HTTP_TURN_MS at a time, from where it was left.
+ */
+#ifndef DLRUN_KUBE_LOGS_RUNLOG_H
+#define DLRUN_KUBE_LOGS_RUNLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "kube/api/client.h"
+#include "kube/api/kinds.h"
+
+enum { KUBE_RUNLOG_RANKS_MAX = 4096 };
+
+struct kube_runlog_events {
+	/* Raw bytes of one rank in order; time_ms on its node. < 0: stop; that ends loop_run with
+	 * err, and the bytes count as not delivered. */
+	int (*data)(void *ctx, int rank, const char *data, size_t len, int64_t time_ms,
+		struct err *err);
+	/* Something is away for now; rank -1: all. One sentence. */
+	void (*notice)(void *ctx, int rank, const char *text);
+	/* What belongs to the log for ever: what is missing from here, that another pod goes on.
+	 * One sentence that names the rank. NULL: notice is called. */
+	void (*gap)(void *ctx, int rank, const char *text);
+	/* All is delivered; no event follows. fault is not set then, or what made it impossible
+	 * (E_KUBE_DENIED, …). < 0 ends loop_run. kube_runlog_free may be called from it. */
+	int (*end)(void *ctx, struct err *fault, struct err *err);
+	void *ctx;
+};
+
+struct kube_runlog_request {
+	enum kube_kind kind;
+	const char *kube_namespace, *name; /* of the Job or JobSet */
+	int rank;                          /* -1: all */
+	int64_t tail_lines;                /* of each rank; -1: all */
+	int64_t since_ms;                  /* wall clock; 0: all */
+	bool follow;
+	bool has_ended; /* as is known elsewhere: what is there now is all */
+	/* Of kube_runlog_token for the same object and rank; NULL or empty: from the start. */
+	const char *token;
+	struct kube_runlog_events events;
+};
+
+struct kube_runlog;
+/* Copies what it keeps. Events come from the loop. */
+struct kube_runlog *kube_runlog_start(
+	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request);
+/* NULL is accepted. */
+void kube_runlog_free(struct kube_runlog *runlog);
+/* Where to go on, as text without blanks: "RANK=PLACE" with commas between them, less than 128
+ * bytes for each. PLACE ends with KUBE_RUNLOG_DRAINED where all of its pod was read, or it was told
+ * that it cannot be. Replaces what is in out. */
+#define KUBE_RUNLOG_DRAINED "."
+void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out);
+
+#endif

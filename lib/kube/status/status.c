@@ -1,0 +1,882 @@
+#include "kube/status/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+#include "kube/status/status_impl.h"
+
+enum { CODE_TIMEOUT = 124, CODE_NONE = 125, CODE_CANCELLED = 143, SLOW_MS = 10 * 1000 };
+enum { RESTARTS_MAX = 1000 * 1000 };
+
+const char *kube_phase_name(enum kube_phase phase)
+{
+	static const char *const names[KUBE_PHASES] = {
+		"queued", "starting", "running", "succeeded", "failed", "cancelled", "lost"};
+
+	return names[phase];
+}
+
+bool kube_phase_is_final(enum kube_phase phase)
+{
+	return phase >= KUBE_SUCCEEDED;
+}
+
+void kube_status_done(struct kube_status *status)
+{
+	if (!status)
+		return;
+	vec_foreach (struct kube_rank, rank, &status->ranks) {
+		free(rank->pod);
+		free(rank->node);
+		free(rank->told);
+	}
+	vec_done(&status->ranks);
+	free(status->results_lost);
+	free(status->sentence);
+	strv_done(&status->evidence);
+	free(status->hint);
+	*status = (struct kube_status){0};
+}
+
+/*
+ * What is put together
+ */
+
+struct sum {
+	struct kube_case c;
+	const struct json *job; /* as it is, or as it was when it had ended */
+	struct kube_pod_list pods;
+	struct kube_pod **newest; /* by rank; NULL: no pod */
+	struct kube_pod **failed; /* by rank: the newest that failed by itself or by the cluster */
+	int n_ranks;
+	struct kube_why why;
+	struct kube_status *out;
+};
+
+static int count_ranks(const struct sum *sum)
+{
+	int64_t n = json_get_int(json_get(sum->job, "spec"), "completions", 0);
+
+	if (n <= 0 || n > KUBE_RANKS_MAX)
+		n = 1;
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod->rank >= n)
+			n = pod->rank + 1;
+	return (int)n;
+}
+
+static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
+{
+	if (!than || pod->created_ms != than->created_ms)
+		return !than || pod->created_ms > than->created_ms;
+	if (pod->attempt != than->attempt)
+		return pod->attempt > than->attempt;
+	return !kube_phase_is_final(pod->phase) && kube_phase_is_final(than->phase);
+}
+
+/* Those that a JobSet has made before its last restart are on their way out. */
+static bool is_of_job(const struct sum *sum, const struct json *pod)
+{
+	const char *now = kube_label(sum->job, KUBE_JOBSET_RESTART);
+	const char *then = kube_label(pod, KUBE_JOBSET_RESTART);
+
+	return !now || !then || str_eq(now, then);
+}
+
+static void read_pods(struct sum *sum)
+{
+	const struct kube_items *items = &sum->c.facts->pods;
+	size_t n = items->n < KUBE_RANKS_MAX ? items->n : KUBE_RANKS_MAX;
+
+	for (size_t i = 0; i < n; i++)
+		if (is_of_job(sum, items->v[i]))
+			kube_pod_read(&sum->c, items->v[i], vec_push(&sum->pods));
+	sum->n_ranks = count_ranks(sum);
+	sum->newest = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
+	sum->failed = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
+	vec_foreach (struct kube_pod, pod, &sum->pods) {
+		int64_t until_ms = kube_pod_lingers(pod->json);
+		if (until_ms > sum->out->results_until_ms)
+			sum->out->results_until_ms = until_ms;
+		if (is_newer(pod, sum->newest[pod->rank]))
+			sum->newest[pod->rank] = pod;
+		if (pod->phase == KUBE_FAILED && !pod->is_victim &&
+			is_newer(pod, sum->failed[pod->rank]))
+			sum->failed[pod->rank] = pod;
+	}
+	if (!sum->out->results_until_ms)
+		sum->out->results_lost = kube_pods_lost(sum->c.facts, sum->job, &sum->pods);
+}
+
+/*
+ * Ranks
+ */
+
+/* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
+static bool in_indexes(const char *list, int n)
+{
+	while (!str_empty(list)) {
+		int64_t from = kube_number(list, -1), to = from;
+
+		list += strspn(list, "0123456789");
+		if (*list == '-') {
+			to = kube_number(list + 1, from);
+			list += 1 + strspn(list + 1, "0123456789");
+		}
+		if (n >= from && n <= to)
+			return true;
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
+	return false;
+}
+
+/* Pods that failed before and were replaced, where the Job does not count by index. */
+static void count_attempts(struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod != sum->newest[pod->rank] && pod->phase == KUBE_FAILED && !pod->disrupted)
+			sum->out->ranks.v[pod->rank].attempt++;
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = &sum->out->ranks.v[i];
+
+		if (sum->newest[i] && sum->newest[i]->attempt > rank->attempt)
+			rank->attempt = sum->newest[i]->attempt;
+		if (rank->attempt > sum->out->attempt)
+			sum->out->attempt = rank->attempt;
+	}
+}
+
+static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
+{
+	const struct kube_pod *pod = sum->newest[i];
+	const struct json *status = json_get(sum->job, "status");
+
+	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
+	if (in_indexes(json_get_str(status, "completedIndexes"), i)) {
+		rank->phase = KUBE_SUCCEEDED;
+		rank->exit =
+			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
+		rank->wait = KUBE_WAIT_NONE;
+	}
+	if (!pod)
+		return;
+	rank->pod = kube_text(pod->name, 253);
+	rank->node = pod->node ? kube_text(pod->node, 253) : NULL;
+	rank->restarts = pod->restarts;
+	rank->started_ms = pod->started_ms;
+	rank->ended_ms = pod->ended_ms;
+	rank->is_victim = pod->is_victim;
+	rank->told = kube_pod_told(pod->json);
+	if (rank->phase == KUBE_SUCCEEDED)
+		return;
+	rank->phase = pod->phase;
+	rank->wait = pod->wait;
+	rank->exit = pod->exit;
+}
+
+static void fill_ranks(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+
+	out->n_ranks = sum->n_ranks;
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = vec_push(&out->ranks);
+
+		fill_rank(sum, i, rank);
+		out->n_running += rank->phase == KUBE_RUNNING;
+		if (rank->started_ms && (!out->started_ms || rank->started_ms < out->started_ms))
+			out->started_ms = rank->started_ms;
+	}
+	count_attempts(sum);
+}
+
+static int ranks_in(const struct sum *sum, enum kube_phase phase)
+{
+	int n = 0;
+
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
+		n += rank->phase == phase;
+	return n;
+}
+
+/*
+ * Ends
+ */
+
+static bool ended_by_itself(const struct kube_pod *pod)
+{
+	return !pod->disrupted && !pod->exit.signal;
+}
+
+/* Times have whole seconds: of two in the same one, that which chose to fail comes first. */
+static bool failed_before(const struct kube_pod *a, const struct kube_pod *b)
+{
+	if (!b || a->failed_ms != b->failed_ms)
+		return !b || (a->failed_ms && (!b->failed_ms || a->failed_ms < b->failed_ms));
+	return ended_by_itself(a) && !ended_by_itself(b);
+}
+
+static struct kube_pod *first_failure(const struct sum *sum)
+{
+	struct kube_pod *first = NULL;
+
+	for (int i = 0; i < sum->n_ranks; i++)
+		if (sum->failed[i] && sum->out->ranks.v[i].phase != KUBE_SUCCEEDED &&
+			failed_before(sum->failed[i], first))
+			first = sum->failed[i];
+	return first;
+}
+
+/* The others: stopped because of it, or failed after it by themselves. */
+static void count_victims(struct sum *sum, const struct kube_pod *first)
+{
+	int after = 0;
+
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_rank *rank = &sum->out->ranks.v[i];
+
+		if (i == first->rank || rank->phase == KUBE_SUCCEEDED)
+			continue;
+		rank->is_victim = rank->is_victim || rank->phase != KUBE_FAILED ||
+				  rank->exit.signal == 15 || rank->exit.signal == 9 ||
+				  !str_eq(rank->exit.origin, "job");
+		sum->out->n_victims += rank->is_victim;
+		after += !rank->is_victim;
+	}
+	if (sum->n_ranks < 2)
+		return;
+	AUTO_FREE char *later = after ? mem_printf("; %d failed after it", after) : mem_strdup("");
+	if (sum->out->n_victims)
+		kube_why_evidence(&sum->why,
+			"first rank to fail: %d of %d (%d other%s stopped because of it)%s",
+			first->rank, sum->n_ranks, sum->out->n_victims,
+			sum->out->n_victims == 1 ? " was" : "s were", later);
+	else
+		kube_why_evidence(&sum->why, "first rank to fail: %d of %d%s", first->rank,
+			sum->n_ranks, later);
+}
+
+static void take_why(struct sum *sum, struct kube_why *from)
+{
+	free(sum->why.sentence);
+	sum->why.sentence = TAKE(from->sentence);
+	sum->why.id = from->id;
+	for (size_t i = 0; i < from->evidence.n; i++)
+		kube_why_evidence(&sum->why, "%s", from->evidence.v[i]);
+	if (from->hint) {
+		free(sum->why.hint);
+		sum->why.hint = TAKE(from->hint);
+	}
+	sum->why.never_fits = from->never_fits;
+	sum->why.needs_help = from->needs_help;
+	sum->why.since_ms = from->since_ms;
+}
+
+static const struct json *job_condition(const struct sum *sum, const char *type)
+{
+	return kube_condition_is(sum->job, type, "True") ? kube_condition(sum->job, type) : NULL;
+}
+
+static void fail_by_deadline(struct sum *sum)
+{
+	int64_t limit_s = json_get_int(json_get(sum->job, "spec"), "activeDeadlineSeconds", 0);
+	char text[32];
+
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_TIMEOUT, .origin = "dlrun", .reason = "Timeout"};
+	if (limit_s > 0 && limit_s < INT64_MAX / 1000)
+		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit of %s",
+			duration_text(limit_s * 1000, text));
+	else
+		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit");
+	if (sum->c.facts->run_id)
+		kube_why_hint(&sum->why, "dlrun logs %s", sum->c.facts->run_id);
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
+		rank->is_victim = rank->phase == KUBE_FAILED;
+}
+
+static const char *kind_name(const struct sum *sum)
+{
+	return kube_kinds[sum->c.facts->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB].name;
+}
+
+/* The rule of a gang has ended its Job, and a disruption is what it stands for. */
+static bool is_by_disruption(const struct json *condition)
+{
+	const char *message = json_get_str(condition, "message");
+
+	return str_eq(json_get_str(condition, "reason"), "PodFailurePolicy") && message &&
+	       strstr(message, "DisruptionTarget");
+}
+
+/* A gang ends with its first failure. A pod that has failed stays until its Job is removed, so that
+ * one that is not there, or was on its way out before it ended, was deleted by somebody. */
+static bool is_by_deletion(const struct sum *sum, const struct json *condition)
+{
+	const struct json *spec = json_get(sum->job, "spec");
+
+	return sum->n_ranks > 1 && !sum->c.facts->is_jobset && sum->c.facts->pods.known &&
+	       !json_get(spec, "backoffLimitPerIndex") &&
+	       str_eq(json_get_str(condition, "reason"), "BackoffLimitExceeded");
+}
+
+static bool any_disrupted(const struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (pod->disrupted)
+			return true;
+	return false;
+}
+
+static void fail_by_cluster(struct sum *sum, const char *reason, const char *sentence)
+{
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = reason};
+	kube_why_set(&sum->why, E_JOB_EVICTED, "%s", sentence);
+	if (sum->c.facts->run_id)
+		kube_why_hint(&sum->why, "dlrun restart %s", sum->c.facts->run_id);
+}
+
+static void fail_unexplained(struct sum *sum, const char *said)
+{
+	bool hidden = sum->c.facts->job && !sum->c.facts->pods.known;
+
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
+	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and %s: %s", kind_name(sum),
+		hidden ? "how is not known, as its pods may not be listed" : "its pods are gone",
+		said);
+	if (hidden)
+		kube_why_hint(&sum->why, "dlrun init --rbac   # prints the Role to ask for");
+}
+
+/* No pod tells how: what the Job itself says. */
+static void fail_by_message(struct sum *sum, const struct json *condition)
+{
+	const char *message = json_get_str(condition, "message");
+	const char *reason = json_get_str(condition, "reason");
+	AUTO_FREE char *code = kube_between(message, "failed with exit code ", " ");
+	int64_t number = kube_number(code, 0);
+
+	if (number > 0 && number < 256) {
+		sum->out->exit = (struct kube_exit){.known = true,
+			.code = (int)number,
+			.signal = number > 128 && number <= 192 ? (int)number - 128 : 0,
+			.origin = "job",
+			.reason = number > 128 && number <= 192 ? "Signal" : "Error"};
+		kube_why_set(&sum->why, E_RUN_FAILED, "the program exited with %d", (int)number);
+	} else if (is_by_disruption(condition)) {
+		fail_by_cluster(
+			sum, "Evicted", "one of its pods was taken off its node, and is gone");
+		kube_why_evidence(&sum->why, "%s", message);
+	} else if (is_by_deletion(sum, condition)) {
+		fail_by_cluster(sum, "Deleted", "somebody deleted one of its pods");
+	} else {
+		fail_unexplained(sum, !str_empty(message) ? message
+				      : reason            ? reason
+							  : "the cluster does not say why");
+	}
+}
+
+static void fail_hint(struct sum *sum, const struct kube_pod *first)
+{
+	const char *run = sum->c.facts->run_id, *origin = first->exit.origin;
+
+	if (sum->why.hint || !run)
+		return;
+	if (str_eq(origin, "cluster"))
+		kube_why_hint(&sum->why, "dlrun restart %s", run);
+	else if (sum->n_ranks > 1)
+		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
+	else
+		kube_why_hint(&sum->why, "dlrun logs %s", run);
+}
+
+static void fail(struct sum *sum, const struct json *condition)
+{
+	struct kube_pod *first = first_failure(sum);
+
+	sum->out->phase = KUBE_FAILED;
+	if (str_eq(json_get_str(condition, "reason"), "DeadlineExceeded")) {
+		fail_by_deadline(sum);
+		return;
+	}
+	/* What the others did without the one that is gone came after it. */
+	if (!first || (is_by_disruption(condition) && !any_disrupted(sum))) {
+		fail_by_message(sum, condition);
+		return;
+	}
+	sum->out->exit = first->exit;
+	sum->out->first_failed = first->rank;
+	count_victims(sum, first);
+	take_why(sum, &first->why);
+	fail_hint(sum, first);
+}
+
+static void succeed(struct sum *sum)
+{
+	sum->out->phase = KUBE_SUCCEEDED;
+	sum->out->exit = (struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
+	for (int i = 0; i < sum->n_ranks; i++)
+		if (sum->newest[i] && sum->newest[i]->phase == KUBE_SUCCEEDED &&
+			sum->newest[i]->why.sentence) {
+			take_why(sum, &sum->newest[i]->why);
+			return;
+		}
+}
+
+static void cancel(struct sum *sum)
+{
+	sum->out->phase = KUBE_CANCELLED;
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "Cancelled"};
+	kube_why_set(&sum->why, E_NONE, "it was cancelled");
+}
+
+static void lose(struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+	const char *last = sum->out->n_running         ? " while it ran"
+			   : sum->out->started_ms      ? ""
+			   : facts->pods.n || sum->job ? " before it began"
+						       : "";
+
+	sum->out->phase = KUBE_LOST;
+	sum->out->exit = (struct kube_exit){
+		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Lost"};
+	kube_why_set(&sum->why, E_RUN_LOST, "its %s %s was removed from namespace %s%s",
+		kind_name(sum), facts->job_name ? facts->job_name : "",
+		facts->kube_namespace ? facts->kube_namespace : "default", last);
+	if (facts->run_id)
+		kube_why_hint(&sum->why, "dlrun restart %s", facts->run_id);
+}
+
+/* Asked to end, and what ended it may be that. */
+static bool ended_by_cancel(const struct sum *sum)
+{
+	const struct kube_pod *first = first_failure(sum);
+
+	if (!sum->c.facts->was_cancelled)
+		return false;
+	return !first || first->disrupted || first->exit.signal == 15 || first->exit.signal == 9;
+}
+
+static bool any_alive(const struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		if (!kube_phase_is_final(pod->phase) && pod->node)
+			return true;
+	return false;
+}
+
+/* A JobSet makes its Jobs anew until its own limit of restarts. */
+static bool begins_again(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset;
+
+	return jobset && !kube_deleted_ms(jobset) && !kube_condition_is(jobset, "Failed", "True") &&
+	       !kube_condition_is(jobset, "Completed", "True");
+}
+
+/* It had failed, and would have begun again but for the cancel. */
+static bool ends_restarts(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset;
+
+	return sum->c.facts->was_cancelled && jobset &&
+	       !kube_condition_is(jobset, "Failed", "True");
+}
+
+static bool has_restarts_left(const struct sum *sum)
+{
+	const struct json *jobset = sum->c.facts->jobset, *status = json_get(jobset, "status");
+	int64_t restarts = json_get_int(status, "restarts", 0);
+
+	return json_get_int(status, "restartsCountTowardsMax", restarts) <
+	       json_get_int(kube_at(jobset, "spec.failurePolicy"), "maxRestarts", 0);
+}
+
+enum verdict { NOT_ENDED, SUCCEEDED, FAILED, CANCELLED, LOST };
+
+static enum verdict verdict_without_job(const struct sum *sum, const struct json **ret_failed)
+{
+	const struct json *jobset = sum->c.facts->jobset;
+
+	if (kube_condition_is(jobset, "Completed", "True"))
+		return SUCCEEDED;
+	if (kube_condition_is(jobset, "Failed", "True")) {
+		*ret_failed = kube_condition(jobset, "Failed");
+		return FAILED;
+	}
+	if (sum->pods.n && ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
+		return SUCCEEDED;
+	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
+}
+
+/* It has no condition yet. Whether a JobSet begins again is told by conditions only. */
+static enum verdict verdict_of_pods(const struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+	enum kube_outlook outlook =
+		facts->is_jobset ? KUBE_OUTLOOK_OPEN : kube_job_outlook(facts->job, &facts->pods);
+
+	if (outlook == KUBE_OUTLOOK_FAILS)
+		return ended_by_cancel(sum) ? CANCELLED : FAILED;
+	return outlook == KUBE_OUTLOOK_SUCCEEDS ? SUCCEEDED : NOT_ENDED;
+}
+
+/* Conditions of the Job decide; FailureTarget and SuccessCriteriaMet precede Failed and Complete
+ * while pods still end. */
+static enum verdict verdict_of(const struct sum *sum, const struct json **ret_failed)
+{
+	bool alive = any_alive(sum);
+
+	*ret_failed = job_condition(sum, "Failed");
+	if (job_condition(sum, "Complete"))
+		return SUCCEEDED;
+	if (!*ret_failed && !alive) {
+		if (job_condition(sum, "SuccessCriteriaMet"))
+			return SUCCEEDED;
+		*ret_failed = job_condition(sum, "FailureTarget");
+	}
+	if ((*ret_failed || !sum->c.facts->job) && begins_again(sum))
+		return NOT_ENDED;
+	if (*ret_failed)
+		return ended_by_cancel(sum) || ends_restarts(sum) ? CANCELLED : FAILED;
+	if (!sum->c.facts->job)
+		return verdict_without_job(sum, ret_failed);
+	if (sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job))
+		return CANCELLED;
+	return verdict_of_pods(sum);
+}
+
+/* true: it has ended. */
+static bool sum_end(struct sum *sum)
+{
+	const struct json *failed;
+
+	switch (verdict_of(sum, &failed)) {
+	case SUCCEEDED:
+		succeed(sum);
+		return true;
+	case FAILED:
+		fail(sum, failed);
+		return true;
+	case CANCELLED:
+		cancel(sum);
+		return true;
+	case LOST:
+		lose(sum);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Ranks whose pods are gone have ended with their run. */
+static void settle_ranks(struct sum *sum)
+{
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
+		rank->wait = KUBE_WAIT_NONE;
+		if (kube_phase_is_final(rank->phase))
+			continue;
+		rank->phase = sum->out->phase;
+		rank->is_victim = rank->phase == KUBE_FAILED;
+	}
+	sum->out->n_running = 0;
+}
+
+static void end_time(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+	static const char *const types[] = {"Complete", "Failed", "FailureTarget"};
+
+	vec_foreach (struct kube_rank, rank, &out->ranks)
+		if (rank->ended_ms > out->ended_ms)
+			out->ended_ms = rank->ended_ms;
+	if (!out->ended_ms)
+		out->ended_ms = kube_time_at(sum->job, "status.completionTime");
+	for (size_t i = 0; !out->ended_ms && i < ARRAY_LEN(types); i++)
+		out->ended_ms = kube_time_at(job_condition(sum, types[i]), "lastTransitionTime");
+	if (!out->ended_ms)
+		out->ended_ms = sum->c.facts->now_ms;
+	if (out->ended_ms < out->started_ms)
+		out->ended_ms = out->started_ms;
+}
+
+/*
+ * On the way
+ */
+
+static int weight(const struct kube_why *why)
+{
+	return why->never_fits ? 4 : why->needs_help ? 3 : why->id ? 2 : why->sentence ? 1 : 0;
+}
+
+/* The rank that has most to say, and how many say the same; NULL: nothing is said. */
+static struct kube_pod *loudest(const struct sum *sum, int *ret_same)
+{
+	struct kube_pod *best = NULL;
+
+	for (int i = 0; i < sum->n_ranks; i++) {
+		struct kube_pod *pod = sum->newest[i];
+
+		if (pod && !kube_phase_is_final(pod->phase) &&
+			(!best || weight(&pod->why) > weight(&best->why)))
+			best = pod;
+	}
+	*ret_same = 0;
+	for (int i = 0; best && i < sum->n_ranks; i++)
+		*ret_same += sum->newest[i] && sum->newest[i]->phase == best->phase &&
+			     sum->newest[i]->wait == best->wait &&
+			     sum->newest[i]->why.id == best->why.id;
+	return best;
+}
+
+/* Put in front of the sentence whom it is about. */
+static void say_who(struct sum *sum, int rank, int n)
+{
+	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
+
+	if (n > 1)
+		kube_why_set(&sum->why, sum->why.id, "%d of %d ranks wait: %s", n, sum->n_ranks,
+			sentence);
+	else
+		kube_why_set(
+			&sum->why, sum->why.id, "rank %d of %d: %s", rank, sum->n_ranks, sentence);
+}
+
+static void say_rank(struct sum *sum, struct kube_pod *pod, int same)
+{
+	take_why(sum, &pod->why);
+	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
+		say_who(sum, pod->rank, same);
+}
+
+static bool ignores_disruptions(const struct sum *sum)
+{
+	const struct json *rules = kube_at(sum->job, "spec.podFailurePolicy.rules");
+
+	if (!rules || json_kind(rules) != JSON_ARRAY)
+		return false;
+	for (const struct json *m = json_first(rules); m; m = json_next(m))
+		if (str_eq(json_get_str(m, "action"), "Ignore") && json_get(m, "onPodConditions"))
+			return true;
+	return false;
+}
+
+/* What the cluster does about a failure. */
+static const char *answer_to_failure(struct sum *sum, const struct kube_pod *failed)
+{
+	if (begins_again(sum)) {
+		sum->out->wait = KUBE_WAIT_AGAIN;
+		return has_restarts_left(sum) ? "all begin again"
+					      : "the cluster decides whether all begin again";
+	}
+	if (job_condition(sum, "FailureTarget") || job_condition(sum, "Failed"))
+		return "the others are being stopped";
+	sum->out->wait = KUBE_WAIT_AGAIN;
+	if (failed->disrupted && ignores_disruptions(sum))
+		return "it begins again on a node that is free";
+	return "the cluster decides whether it is tried again";
+}
+
+static void say_failure(struct sum *sum, struct kube_pod *failed)
+{
+	const char *answer = answer_to_failure(sum, failed);
+	AUTO_FREE char *sentence = NULL;
+
+	take_why(sum, &failed->why);
+	sentence = TAKE(sum->why.sentence);
+	sum->out->first_failed = failed->rank;
+	if (sum->n_ranks > 1)
+		kube_why_set(&sum->why, sum->why.id, "rank %d of %d failed: %s; %s", failed->rank,
+			sum->n_ranks, sentence ? sentence : "", answer);
+	else
+		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", answer);
+}
+
+static void wait_for_pods(struct sum *sum)
+{
+	int64_t created = kube_time_at(sum->job, "metadata.creationTimestamp");
+
+	if (kube_why_queue(&sum->c, &sum->why)) {
+		sum->out->wait = KUBE_WAIT_QUEUE;
+		return;
+	}
+	sum->out->wait = KUBE_WAIT_PODS;
+	if (kube_why_create(&sum->c, &sum->why))
+		return;
+	sum->why.since_ms = created;
+	if (created && sum->c.facts->now_ms - created > SLOW_MS)
+		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
+}
+
+/* What the Job counts, where its pods are not known; false: it says nothing of them. */
+static bool sum_counts(struct sum *sum)
+{
+	const struct json *status = json_get(sum->job, "status");
+	int64_t ready = json_get_int(status, "ready", 0);
+
+	if (sum->c.facts->pods.known || !sum->c.facts->job ||
+		json_get_int(status, "active", 0) <= 0)
+		return false;
+	sum->out->phase = ready > 0 ? KUBE_RUNNING : KUBE_STARTING;
+	sum->out->n_running = ready < sum->n_ranks ? (int)ready : sum->n_ranks;
+	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
+		if (sum->out->n_running == sum->n_ranks)
+			rank->phase = KUBE_RUNNING;
+		rank->wait = KUBE_WAIT_NONE;
+	}
+	if (!ready)
+		kube_why_set(&sum->why, E_NONE,
+			"its pods are there; what they do is not known, as they may not be listed");
+	return true;
+}
+
+static int missing_pods(const struct sum *sum, int *ret_rank)
+{
+	int n = 0;
+
+	for (int i = sum->n_ranks; i-- > 0;) {
+		if (sum->newest[i] || sum->out->ranks.v[i].phase != KUBE_QUEUED)
+			continue;
+		*ret_rank = i;
+		n++;
+	}
+	return n;
+}
+
+static void sum_phase(struct sum *sum)
+{
+	int done = ranks_in(sum, KUBE_SUCCEEDED), starting = ranks_in(sum, KUBE_STARTING);
+
+	if (sum->out->n_running || (done && done == sum->n_ranks))
+		sum->out->phase = KUBE_RUNNING;
+	else if (starting || done || ranks_in(sum, KUBE_FAILED))
+		sum->out->phase = KUBE_STARTING;
+	else
+		sum->out->phase = KUBE_QUEUED;
+}
+
+static void sum_wait(struct sum *sum)
+{
+	struct kube_pod *first = first_failure(sum), *pod;
+	int same, rank = 0, missing = missing_pods(sum, &rank);
+
+	if (sum_counts(sum))
+		return;
+	sum_phase(sum);
+	if (missing == sum->n_ranks) {
+		wait_for_pods(sum);
+		return;
+	}
+	if (first && sum->newest[first->rank] == first) {
+		say_failure(sum, first);
+		return;
+	}
+	if (missing && kube_why_create(&sum->c, &sum->why)) {
+		sum->out->wait = KUBE_WAIT_PODS;
+		say_who(sum, rank, missing);
+		return;
+	}
+	pod = loudest(sum, &same);
+	if (!pod)
+		return;
+	if (sum->out->phase != KUBE_RUNNING || pod->phase != KUBE_RUNNING)
+		sum->out->wait = pod->wait;
+	say_rank(sum, pod, same);
+}
+
+/* Somebody removes it, and it has not ended yet. */
+static void say_removed(struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+	/* A JobSet removes its Job when all begin again. */
+	bool is_removed = kube_deleted_ms(facts->is_jobset ? facts->jobset : sum->job);
+
+	sum->out->cancelling = is_removed || facts->was_cancelled ||
+			       (!facts->is_jobset && job_condition(sum, "FailureTarget"));
+	if (is_removed && !facts->was_cancelled)
+		kube_why_set(&sum->why, E_RUN_LOST, "its %s %s is being removed by somebody",
+			kind_name(sum), sum->c.facts->job_name ? sum->c.facts->job_name : "");
+}
+
+/*
+ * All of it
+ */
+
+static int gpus_now(struct sum *sum)
+{
+	if (sum->out->wait != KUBE_WAIT_SCHEDULE || !sum->c.facts->nodes.known)
+		return -1;
+	return kube_gpus_fit(kube_room_of(&sum->c, kube_pod_spec(sum->c.facts)));
+}
+
+static void hand_out(struct sum *sum)
+{
+	struct kube_status *out = sum->out;
+	const char *again = kube_label(sum->job, KUBE_JOBSET_RESTART);
+	int64_t restarts = kube_number(again, 0);
+
+	if (restarts < RESTARTS_MAX) {
+		out->attempt += (int)restarts;
+		vec_foreach (struct kube_rank, rank, &out->ranks)
+			rank->attempt += (int)restarts;
+	}
+	out->id = sum->why.id;
+	out->sentence = TAKE(sum->why.sentence);
+	out->evidence = sum->why.evidence;
+	sum->why.evidence = (struct strv){0};
+	out->hint = TAKE(sum->why.hint);
+	out->never_fits = sum->why.never_fits;
+	out->needs_help = sum->why.needs_help;
+	out->since_ms = sum->why.since_ms;
+	out->gpus_fit = gpus_now(sum);
+}
+
+static void sum_done(struct sum *sum)
+{
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		kube_pod_done(pod);
+	vec_done(&sum->pods);
+	free(sum->newest);
+	free(sum->failed);
+	kube_why_done(&sum->why);
+	kube_event_list_done(&sum->c.events);
+	free(sum->c.room);
+}
+
+/* The next one will be as the JobSet says. */
+static const struct json *job_of(const struct kube_facts *facts)
+{
+	if (facts->job)
+		return facts->job;
+	if (facts->last_seen)
+		return facts->last_seen;
+	return kube_kind_template(KUBE_KIND_JOBSET, facts->jobset);
+}
+
+void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
+{
+	struct sum sum = {.c = {.facts = facts}, .job = job_of(facts), .out = ret};
+
+	*ret = (struct kube_status){.first_failed = -1, .attempt = 1, .gpus_fit = -1};
+	kube_events_collect(&facts->events, &sum.c.events);
+	read_pods(&sum);
+	fill_ranks(&sum);
+	if (sum_end(&sum)) {
+		end_time(&sum);
+		settle_ranks(&sum);
+	} else {
+		sum_wait(&sum);
+		say_removed(&sum);
+	}
+	hand_out(&sum);
+	sum_done(&sum);
+}

@@ -1,0 +1,132 @@
+/*
+ * What state a run in a cluster is in, and why, in one sentence with numbers: from its Job
+ * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An
+ * engine, no I/O: the caller keeps the facts up to date and asks again after each change.
+ *
+ * Reasons decide, codes come second, but for OOMKilled: that is said of a container when any of its
+ * processes was killed, and its program may have gone on to an end of its own. One with exit status
+ * 137 need not have been. Reasons that are not known here are shown as they are.
+ */
+#ifndef DLRUN_KUBE_STATUS_STATUS_H
+#define DLRUN_KUBE_STATUS_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "kube/status/events.h"
+
+enum { KUBE_SENTENCE_MAX = 500, KUBE_EVIDENCE_LINE_MAX = 300, KUBE_RANKS_MAX = 10000 };
+
+/* As run states of cli.md, but for preparing and unknown. */
+enum kube_phase {
+	KUBE_QUEUED,    /* accepted, and no pod has a node yet */
+	KUBE_STARTING,  /* a pod has a node, the program does not run yet */
+	KUBE_RUNNING,   /* the first program runs */
+	KUBE_SUCCEEDED, /* all ranks ended well */
+	KUBE_FAILED,
+	KUBE_CANCELLED,
+	KUBE_LOST, /* gone: removed by somebody else, nobody saw its end */
+	KUBE_PHASES,
+};
+/* "queued" */
+const char *kube_phase_name(enum kube_phase phase);
+bool kube_phase_is_final(enum kube_phase phase);
+
+/* What it waits for, in the order in which that happens. */
+enum kube_wait {
+	KUBE_WAIT_NONE,     /* it runs or has ended */
+	KUBE_WAIT_QUEUE,    /* Kueue has not admitted it, or the Job is suspended */
+	KUBE_WAIT_PODS,     /* for the Job controller to make pods: quota, policies, nothing yet */
+	KUBE_WAIT_SCHEDULE, /* for a node */
+	KUBE_WAIT_VOLUME,   /* for volumes to be mounted */
+	KUBE_WAIT_PULL,     /* for the image */
+	KUBE_WAIT_INIT,     /* for init containers */
+	KUBE_WAIT_START,    /* for the runtime */
+	KUBE_WAIT_AGAIN,    /* failed, and the next try of the cluster's begins soon */
+	KUBE_WAITS,
+};
+
+/* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost
+ * Deleted (a pod, by somebody). Both strings are static. */
+struct kube_exit {
+	bool known;
+	int code;           /* 0 to 255; 128 + n for a signal; 124 time limit; 125 no code */
+	int signal;         /* 0: none */
+	const char *origin; /* "job": the program; "cluster"; "dlrun": its limits */
+	const char *reason; /* "Completed" "Error" "Signal" "Timeout" "NotFound" … */
+};
+
+struct kube_rank {
+	int rank;
+	enum kube_phase phase;
+	enum kube_wait wait;
+	char *pod, *node; /* of the newest pod; or NULL */
+	int attempt;      /* from 1: one more than the failures of this rank in this Job */
+	int restarts;     /* of its container, in the same pod */
+	struct kube_exit exit;
+	int64_t started_ms, ended_ms; /* of the program, wall clock of the node; 0: not yet */
+	bool is_victim;               /* it ended because another rank did, or was stopped */
+	char *told; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
+};
+struct kube_rank_list VEC_OF(struct kube_rank);
+
+/* Everything is borrowed for the call. */
+struct kube_facts {
+	const char *run_id;                    /* for hints */
+	const char *job_name, *kube_namespace; /* job_name: of the JobSet, where it is one */
+	const char *image;                     /* the reference that the pods pull; may be NULL */
+	const struct json *job;                /* NULL: it is not there */
+	struct kube_items pods;                /* of the Job */
+	struct kube_items events;              /* of the namespace or of the Job and its pods */
+	struct kube_items nodes;               /* all nodes */
+	struct kube_items node_pods;           /* pods of all namespaces: what is taken on nodes */
+	struct kube_items quotas;              /* ResourceQuotas of the namespace */
+	const struct json *workload;           /* of Kueue for this Job; NULL: none */
+	bool workload_hidden;                  /* whether there is one may not be seen */
+	bool is_jobset;                        /* the Job is, or will be, made by a JobSet */
+	const struct json *jobset; /* it, which may make the Job anew; NULL: not known, or gone */
+	int64_t now_ms;            /* wall clock */
+	bool was_cancelled;        /* the user asked for its end */
+	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
+	 * NULL. One that had ended then is still an answer: its TTL has removed it. */
+	const struct json *last_seen;
+};
+
+struct kube_status {
+	enum kube_phase phase;
+	enum kube_wait wait;
+	int64_t since_ms;      /* how long it has waited for that: wall clock; 0: not known */
+	struct kube_exit exit; /* of the run: that of the first rank to fail */
+	int64_t started_ms, ended_ms; /* of the run, wall clock of the cluster; 0: not yet */
+	int attempt;                  /* from 1: the highest of the ranks */
+	bool cancelling;              /* it is being removed */
+	int64_t results_until_ms;     /* its results wait in pods until then; 0: none do */
+	/* Where none do: why nobody can take those that did, "pod x was removed"; NULL: its pods
+	 * are not known, or ended in peace. Owned. */
+	char *results_lost;
+	bool never_fits;             /* as things are it can never run (sched.impossible) */
+	bool needs_help;             /* it waits for something that does not come by itself */
+	int gpus_fit;                /* free GPUs on the best node now; -1: not known */
+	int first_failed;            /* the rank; -1: none */
+	int n_victims;               /* others that ended because of it */
+	int n_running, n_ranks;      /* programs that run, and are wanted */
+	struct kube_rank_list ranks; /* by rank; all of them, also without a pod */
+	/* Why: E_NONE while all goes well. */
+	enum err_id id;
+	/* Stands behind "RUN is queued: " or "RUN failed: "; lower case, no full stop, at most
+	 * KUBE_SENTENCE_MAX printable bytes. NULL when there is nothing to say. */
+	char *sentence;
+	struct strv evidence; /* at most ERR_EVIDENCE_MAX printable lines */
+	char *hint;           /* or NULL */
+};
+
+/* *ret is filled anew; never fails: what is missing or of another form counts as not known. */
+void kube_status_of(const struct kube_facts *facts, struct kube_status *ret);
+void kube_status_done(struct kube_status *status);
+#define AUTO_KUBE_STATUS AUTO(kube_status_done)
+
+#endif

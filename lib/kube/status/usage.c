@@ -1,0 +1,137 @@
+#include "kube/status/usage.h"
+
+#include <string.h>
+
+#include "base/util/map.h"
+#include "base/util/str.h"
+#include "kube/status/status_impl.h"
+
+#define MILLI 1000.0
+
+static void usage_of(const struct json *usage, struct kube_usage *ret)
+{
+	const struct json *cpu = json_get(usage, "cpu"), *memory = json_get(usage, "memory");
+
+	*ret = (struct kube_usage){-1, -1};
+	if (cpu)
+		ret->cpus = (double)kube_quantity_of(cpu) / MILLI;
+	if (memory)
+		ret->memory_bytes = kube_quantity_of(memory) / 1000;
+}
+
+static const struct json *find_pod(const struct json *list, const char *name)
+{
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		if (str_eq(kube_str_at(item, "metadata.name"), name))
+			return item;
+	return NULL;
+}
+
+void kube_usage_of_pod(
+	const struct json *list, const char *pod, const char *container, struct kube_usage *ret)
+{
+	const struct json *item = find_pod(json_get(list, "items"), pod);
+	const struct json *one = kube_named(json_get(item, "containers"), container);
+
+	usage_of(json_get(one, "usage"), ret);
+}
+
+/*
+ * Nodes
+ */
+
+static int64_t gpus_of(const struct json *amounts)
+{
+	int64_t gpus = 0;
+
+	for (const struct json *m = json_first(amounts); m; m = json_next(m))
+		if (kube_is_gpu(json_key(m)) && kube_quantity_of(m) > 0)
+			gpus += kube_quantity_of(m) / 1000;
+	return gpus;
+}
+
+/* As the discovery tools of the vendors label them. */
+static const char *model_of(const struct json *node)
+{
+	static const char *const labels[] = {
+		"nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.nvidia.com/model"};
+	const struct json *all = kube_at(node, "metadata.labels");
+
+	for (size_t i = 0; i < ARRAY_LEN(labels); i++)
+		if (!str_empty(json_get_str(all, labels[i])))
+			return json_get_str(all, labels[i]);
+	return NULL;
+}
+
+/* What pods have of each node, by its name: in one pass, as there may be thousands of both. Those
+ * that wait are on none. */
+static void sum_taken(const struct json *pods, struct map *ret)
+{
+	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
+		pod = json_next(pod)) {
+		const char *name = kube_str_at(pod, "spec.nodeName");
+		struct kube_demand demand;
+		if (str_empty(name))
+			continue;
+		kube_demand_of(kube_at(pod, "spec"), &demand);
+		intptr_t before = (intptr_t)map_get(ret, name);
+		if (demand.gpus > 0)
+			map_put(ret, name, (void *)(before + (intptr_t)demand.gpus));
+	}
+}
+
+static void add_node(const struct json *json, const struct map *taken, const struct map *metrics,
+	struct kube_node_list *ret)
+{
+	const char *name = kube_str_at(json, "metadata.name");
+	const struct json *amounts = kube_at(json, "status.allocatable");
+	struct kube_node *node;
+
+	if (str_empty(name) || !kube_condition_is(json, "Ready", "True"))
+		return;
+	node = vec_push(ret);
+	*node = (struct kube_node){
+		.name = name,
+		.model = model_of(json),
+		.takes_pods = !json_get_bool(kube_at(json, "spec"), "unschedulable", false),
+		.cpus = (double)kube_quantity_of(json_get(amounts, "cpu")) / MILLI,
+		.memory_bytes = kube_quantity_of(json_get(amounts, "memory")) / 1000,
+		.gpus = gpus_of(amounts),
+		.gpus_taken = taken ? (intptr_t)map_get(taken, name) : -1,
+	};
+	usage_of(json_get(map_get(metrics, name), "usage"), &node->usage);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct kube_node *)a)->name, ((const struct kube_node *)b)->name);
+}
+
+void kube_nodes_of(const struct json *nodes, const struct json *pods, const struct json *metrics,
+	struct kube_node_list *ret)
+{
+	struct map taken = {0}, used = {0};
+
+	sum_taken(pods, &taken);
+	for (const struct json *m = json_first(json_get(metrics, "items")); m; m = json_next(m))
+		if (!str_empty(kube_str_at(m, "metadata.name")))
+			map_put(&used, kube_str_at(m, "metadata.name"), (void *)(uintptr_t)m);
+	for (const struct json *node = json_first(json_get(nodes, "items")); node;
+		node = json_next(node))
+		add_node(node, pods ? &taken : NULL, &used, ret);
+	vec_sort(ret, by_name);
+	map_done(&taken);
+	map_done(&used);
+}
+
+void kube_running_pods(const struct json *pods, struct kube_names *ret)
+{
+	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
+		pod = json_next(pod)) {
+		const char *name = kube_str_at(pod, "metadata.name");
+
+		if (!str_empty(name) && !kube_str_at(pod, "metadata.deletionTimestamp") &&
+			str_eq(kube_str_at(pod, "status.phase"), "Running"))
+			*vec_push(ret) = name;
+	}
+}

@@ -1,0 +1,45 @@
+/*
+ * What pods and nodes use, as the resource metrics API of a cluster says (metrics.k8s.io/v1beta1:
+ * PodMetricsList, NodeMetricsList), and what nodes have. Engines over lists; what is of another
+ * form counts as not known.
+ */
+#ifndef DLRUN_KUBE_STATUS_USAGE_H
+#define DLRUN_KUBE_STATUS_USAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/vec.h"
+
+#define KUBE_METRICS_GROUP "/apis/metrics.k8s.io/v1beta1"
+
+/* Below 0: not known. */
+struct kube_usage {
+	double cpus; /* in use */
+	int64_t memory_bytes;
+};
+/* Of the container in the pod of that name; list: a PodMetricsList, or NULL. */
+void kube_usage_of_pod(
+	const struct json *list, const char *pod, const char *container, struct kube_usage *ret);
+
+/* A node that is ready; strings live as long as the list. Below 0: not known. */
+struct kube_node {
+	const char *name;
+	const char *model; /* of its GPUs, as their labels say; or NULL */
+	bool takes_pods;   /* false: cordoned */
+	double cpus;       /* that pods may have, as is the rest */
+	int64_t memory_bytes, gpus, gpus_taken;
+	struct kube_usage usage; /* of all that runs there */
+};
+struct kube_node_list VEC_OF(struct kube_node);
+/* nodes: a List of Nodes; pods: a List of the pods of all namespaces that have not ended, or NULL;
+ * metrics: a NodeMetricsList, or NULL. By name; the caller frees with vec_done. */
+void kube_nodes_of(const struct json *nodes, const struct json *pods, const struct json *metrics,
+	struct kube_node_list *ret);
+
+/* The pods of a List that run, each once: its name, which lives as long as the list. */
+struct kube_names VEC_OF(const char *);
+void kube_running_pods(const struct json *pods, struct kube_names *ret);
+
+#endif

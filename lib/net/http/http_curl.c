@@ -1,0 +1,95 @@
+#define HTTP_CURL_LOADER
+#include "net/http/http_curl.h"
+
+#include <stdlib.h>
+
+#include "base/loop/library.h"
+#include "base/loop/par.h"
+#include "base/loop/thread.h"
+#include "base/util/mem.h"
+#include "base/util/vec.h"
+#include "net/http/http.h"
+
+enum { THREADS = 4 };
+
+struct http_curl http_curl;
+
+static void *hook_calloc(size_t n, size_t size)
+{
+	return mem_alloc(n, size);
+}
+
+static char *hook_strdup(const char *s)
+{
+	return mem_strdup(s);
+}
+
+static CURLcode started;
+
+static void start(void)
+{
+	started = http_curl.global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
+		mem_hook_realloc, hook_strdup, hook_calloc);
+}
+
+static const struct library_symbol symbols[] = {
+#define SYMBOL(name) {offsetof(struct http_curl, name), "curl_" #name},
+	HTTP_CURL(SYMBOL)
+#undef SYMBOL
+};
+
+static enum library_state state;
+
+static const struct library library = {
+#ifdef __APPLE__
+	.file = "libcurl.4.dylib",
+#else
+	.file = "libcurl.so.4",
+#endif
+	.what = "libcurl, which speaks to registries,",
+	.package = "libcurl4",
+	.symbols = symbols,
+	.n_symbols = ARRAY_LEN(symbols),
+	.table = &http_curl,
+	.table_size = sizeof(http_curl),
+	.start = start,
+	.state = &state,
+};
+
+static struct par_task *preparing;
+
+static void prepare(void *ctx)
+{
+	(void)ctx;
+	/* Whoever works meanwhile would have to wait for threads. */
+	thread_prepare(THREADS);
+	/* What fails is tried again by who needs it. */
+	library_load(&library, NULL);
+}
+
+void http_prepare(void)
+{
+	if (!http_curl_is_loaded() && !preparing)
+		preparing = par_start(prepare, NULL);
+}
+
+void http_curl_wait(void)
+{
+	par_wait(preparing);
+	preparing = NULL;
+}
+
+int http_curl_load(struct err *err)
+{
+	http_curl_wait();
+	int r = library_load(&library, err);
+	if (r == 0 && started != CURLE_OK)
+		r = err_set(
+			err, E_BUG, "libcurl does not start: %s", http_curl.easy_strerror(started));
+	return r;
+}
+
+bool http_curl_is_loaded(void)
+{
+	return !preparing && state == LIBRARY_LOADED;
+}

@@ -1,0 +1,229 @@
+/*
+ * What the parts of the HTTP client share; only they include this.
+ *
+ * libcurl must not be entered again from its own callbacks, so the functions of http.h only mark
+ * and set timers there: http_enter and http_exit stand around each entry, and what was marked is
+ * carried out in http_exit.
+ */
+#ifndef DLRUN_NET_HTTP_HTTP_IMPL_H
+#define DLRUN_NET_HTTP_HTTP_IMPL_H
+
+#include "net/http/http.h"
+#include "net/http/http_curl.h"
+
+enum {
+	HTTP_IDLE_MS = 30 * 1000,
+	HTTP_EXPECT_MIN = 8 << 20, /* larger bodies ask first (RFC 9110 section 10.1.1) */
+	HTTP_EXPECT_MS = 300,
+	HTTP_EXPECT_REFUSED = 417, /* the status (RFC 9110 section 15.5.18) */
+	HTTP_POOL_MAX = 32,
+	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
+	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
+	HTTP_DIALS_MAX = HTTP_CONNECTIONS_MAX - 1,
+	HTTP_BATCH_MAX = 64 << 10, /* of a body, given to the caller at once */
+};
+
+struct http_route {
+	struct http_route *next;
+	char *host;
+	uint16_t port, to;
+	http_route_fn *open;
+	void *ctx;
+};
+
+/* A socket of libcurl's on the loop. */
+struct http_watch;
+
+struct http {
+	struct loop *loop;
+	char *user_agent;
+	char *ca_file;
+	struct proxy_env proxy;
+	http_event_fn *event;
+	void *event_ctx;
+	struct http_route *routes;
+	CURLM *multi;                /* NULL until the first exchange */
+	struct http_call *calls;     /* the newest first */
+	unsigned n_streams, n_turns; /* under way; the latter of the former */
+	size_t n_running;            /* with libcurl */
+	struct loop_timer *timer;
+	struct loop_timer *drain_timer;
+	bool draining;
+	bool released;
+	bool expects_nothing; /* a server or a proxy has refused Expect */
+	int depth;            /* entries of libcurl that have not returned */
+};
+
+/* One exchange of a call: a request and its answer. */
+struct http_exchange {
+	CURL *easy;
+	struct curl_slist *headers;
+	struct curl_slist *connect_to, *resolve;
+	const struct http_route *route; /* the client's, or NULL */
+	char *proxy;                    /* with user information, or NULL */
+	int fd;                         /* as far as libcurl waits for it, or -1 */
+	int dialled_fd;                 /* given to it connected, or -1 */
+	struct http_watch *watch;       /* of fd, or NULL */
+	char errbuf[CURL_ERROR_SIZE];
+	const char *unset; /* an option that libcurl does not take */
+	int64_t start_ms;
+	int64_t last_ms; /* when a byte went either way */
+	curl_off_t seen_up, seen_down;
+	uint64_t body_pos;
+	size_t header_bytes;
+	uint64_t waited_at; /* sending, for input: what had been read by then, and 1 */
+	int status;
+	bool attached;     /* libcurl is at it */
+	bool begun;        /* a connection was given to it */
+	bool was_held;     /* it was begun while the call was held */
+	bool too_early;    /* a connection was there while it still was: given up */
+	bool headers_over; /* of the final answer */
+	bool cut;          /* the rest of an error's body is not wanted */
+	bool has_length;
+	uint64_t length;
+	uint64_t bytes_up, bytes_down;
+	struct err refused; /* by zone: an address of several, maybe; by the route */
+	struct err fault;
+	bool is_transient;
+};
+
+struct http_call {
+	struct http *http;
+	struct http_call *prev, *next;
+	struct http_request request; /* its pointers are owned, but tls' and body's */
+	struct http_tls tls;
+	struct url url; /* of the exchange */
+	struct strv headers;
+	struct http_exchange x;
+	struct http_dial *dial; /* ahead of its first exchange, or NULL */
+	bool waits_for_dial;
+	bool waits_for_turn, has_share; /* it has not, or has, a connection of its own */
+	struct loop_timer *timer;       /* start, then limits */
+	struct loop_timer *wake_timer;
+	bool resumes; /* and not only looks for input */
+	int64_t start_ms;
+	unsigned hops;
+	bool held;       /* not to be sent yet */
+	bool retargeted; /* since its connection was begun, maybe */
+	bool recv_paused, send_paused;
+	bool gathers; /* of the body what is read at once, in batch */
+	struct buf batch;
+	bool canceled;
+	bool over; /* done was or is being called */
+	struct http_answer answer;
+	/* Of an upgrade: it only connects, and whoever takes the connection over owns the call:
+	 * http_call_free ends it. A fault comes to `ended`, instead of request.done. */
+	int (*connected)(struct http_call *call, struct err *err);
+	int (*ended)(struct http_call *call, struct err *err);
+};
+
+/* http.c */
+/* Another client with the same settings and none of its connections. */
+struct http *http_twin(const struct http *http);
+/* http_free, also where http_drain has called. */
+void http_release(struct http *http);
+void http_enter(struct http *http);
+void http_exit(struct http *http);
+/* The ends of exchanges that libcurl has told of. */
+int http_drain(struct http *http, struct err *err);
+int http_attach(struct http_call *call, struct err *err);
+void http_detach(struct http_call *call);
+
+/* libcurl is there for the exchanges of a client. */
+int http_ready(struct http *http, struct err *err);
+/* What a host may have less what is dialled is libcurl's, and what it keeps; a CURLMcode. */
+int http_share_connections(struct http *http);
+
+/* http_dial.c */
+/* Connects to the call's host without libcurl. http_call_dialled is called from the loop when that
+ * is over, with or without success. */
+struct http_dial *http_dial_start(struct http_call *call);
+void http_dial_free(struct http_dial *dial);
+bool http_dial_is_over(const struct http_dial *dial);
+bool http_dial_is_connected(const struct http_dial *dial);
+int64_t http_dial_start_ms(const struct http_dial *dial);
+int64_t http_dial_ms(const struct http_dial *dial); /* that it took */
+/* The socket, once, if it leads to address; or -1. */
+int http_dial_take(struct http_dial *dial, const struct sockaddr *address, socklen_t len);
+/* It is no more waited for: its connection counts as libcurl's. */
+void http_dial_leave(struct http_dial *dial);
+bool http_dial_is_left(const struct http_dial *dial);
+/* For CURLOPT_RESOLVE, so that the name is not looked up again; or NULL. The caller frees. */
+char *http_dial_resolve(const struct http_dial *dial);
+
+/* http_call.c */
+/* Those that are not left. */
+unsigned http_count_dials(const struct http *http);
+int http_call_dialled(struct http_call *call, struct err *err);
+/* Tells http_event of an exchange that has ended. */
+void http_call_tell(struct http_call *call);
+/* libcurl is through with the exchange of a call. */
+int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
+void http_call_free(struct http_call *call);
+/* Sending goes on when what has come is read. */
+void http_call_wake(struct http_call *call);
+
+void http_answer_done(struct http_answer *answer);
+
+/* Overwrites and frees a string; NULL is accepted. */
+void http_wipe(const char *secret);
+
+/* http_redirect.c */
+/* 1: the answer leads to *ret; 0: it is one. */
+int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
+/* Makes the call one for url, which it takes over. */
+void http_redirect(struct http_call *call, struct url *url);
+
+/* http_route.c */
+/* The one to url, or NULL. */
+const struct http_route *http_find_route(const struct http *http, const struct url *url);
+/* The exchange goes over its route. */
+void http_route_options(struct http_call *call);
+/* A socket for it, or -1 with why in x.refused. */
+int http_route_socket(struct http_call *call);
+void http_drop_routes(struct http *http);
+
+/* http_exchange.c */
+/* The handle of the next exchange of the call. */
+int http_exchange_init(struct http_call *call, struct err *err);
+/* The one that is named or the environment's, for http_wipe; NULL: none. Routes are not asked. */
+int http_find_proxy(const struct http_call *call, char **ret, struct err *err);
+/* With the authorization of the call, which came after its connection was begun. */
+void http_exchange_authorize(struct http_call *call);
+void http_exchange_done(struct http_exchange *x);
+
+/* http_tls.c */
+/* The URL, and which certificates stand for it. */
+int http_tls_options(struct http_call *call, struct err *err);
+/* Of the issuers to trust; NULL: the system's. */
+const char *http_ca_file(const struct http_call *call);
+
+/* http_connect.c */
+/* Of url, asked through a proxy that will look it up: only an address can be checked. */
+int http_check_literal(const struct http_call *call, struct err *err);
+void http_connect_options(struct http_call *call);
+
+/* http_ahead.c */
+/* More of the records that have come is read at once: for who then reads until nothing is left. */
+void http_read_ahead(const struct http_call *call, bool is_on);
+/* Some of that was read is here, a whole record or not, and poll(2) does not tell of it. */
+bool http_has_ahead(const struct http_call *call);
+
+/* http_send.c */
+void http_send_options(struct http_call *call);
+/* http_receive.c */
+void http_receive_options(struct http_call *call);
+/* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
+int http_give_batch(struct http_call *call);
+
+/* http_fault.c */
+/* What a failed exchange means, for people; sets is_transient. */
+void http_fault(struct http_call *call, CURLcode result);
+
+#define HTTP_SET(call, option, value)                                                              \
+	do {                                                                                       \
+		if (curl_easy_setopt((call)->x.easy, option, value) != CURLE_OK)                   \
+			(call)->x.unset = #option;                                                 \
+	} while (0)
+
+#endif

@@ -1,0 +1,127 @@
+/*
+ * An HTTP/1.1 server for programs of this user on this machine (RFC 9110, 9112), which answers by
+ * itself or carries requests on to a program that knows nothing of who may ask it.
+ *
+ * Before anybody is asked, refused are: connections of other users of this machine but root, where
+ * the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable, requests
+ * without the front's token (front_token.h), with 407 to who takes it for a proxy and else with
+ * 403, and the URL that has it leads to the same one without it, with a cookie; a Host but
+ * localhost, a name below it, 127.0.0.1 and [::1], with the front's own port (DNS rebinding);
+ * Sec-Fetch-Site: cross-site, except for a page that is
+ * opened by GET, not in a frame, from another name of this machine with that port (Referer: links
+ * between runs, so the page with the links needs Referrer-Policy: origin); an Origin of another
+ * scheme, host or port than Host has, on upgrades and on every method but GET and HEAD, and such an
+ * Origin on GET and HEAD, too, unless the route says otherwise; and what is not exactly one
+ * request: see front_head.h.
+ *
+ * Connections stay open between requests; those to programs as long as both sides want it and the
+ * next request has the same key. Bodies go through as they come, with back-pressure, both ways;
+ * upgrades (WebSocket) and CONNECT become streams (pump.h). Fields of one hop are not passed
+ * on; Host, Origin and cookies are.
+ */
+#ifndef DLRUN_NET_HTTPD_FRONT_H
+#define DLRUN_NET_HTTPD_FRONT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+
+enum {
+	FRONT_HEAD_MAX = 64 << 10, /* of a request or an answer */
+	FRONT_CONNS_MAX = 512,
+	FRONT_HEAD_MS = 10 * 1000, /* for a head to come */
+	FRONT_IDLE_MS = 120 * 1000,
+};
+
+struct front_request {
+	const char *method;
+	/* Path and query, from "/" on, as they came; of CONNECT "host:port". */
+	const char *target;
+	const char *host;           /* of Host or CONNECT: lower case, without port and brackets */
+	uint16_t port;              /* of CONNECT: which is asked for; else the front's own */
+	const struct strv *headers; /* "name: value", names in lower case */
+	bool is_connect, is_upgrade;
+};
+
+/* One request that waits for its answer: exactly one of front_answer, front_refuse, front_begin,
+ * front_carry, from within `request` or later. It is over, and the pointer void, when `gone` of it
+ * was called, or after front_answer, front_refuse, front_end and front_carry: no gone comes behind
+ * these. Who answers later than in `request` needs front_on_gone. The body of a request that is not
+ * carried is dropped; a connection on which it does not end at once is closed behind the answer. */
+struct front_exchange;
+
+struct front_options {
+	struct loop *loop;
+	uint16_t port; /* 0: any */
+	bool is_exact; /* else the next ones that are free, as of listen.h */
+	/* From the loop. request is valid during the call only. Neither this nor any other
+	 * function of the caller's may free the front. */
+	void (*request)(
+		void *ctx, struct front_exchange *exchange, const struct front_request *request);
+	/* What is wrong, for -v: one sentence; or NULL. */
+	void (*notice)(void *ctx, const char *text);
+	void *ctx;
+	bool has_secret; /* request looks for a secret of its own: no token */
+};
+
+struct front;
+/* Listens when it returns, on 127.0.0.1 and ::1. E_LISTEN_TAKEN, E_LISTEN. */
+int front_open(const struct front_options *options, struct front **ret, struct err *err);
+/* Requests that wait for their answers are reset; no gone. */
+void front_free(struct front *front);
+AUTO_POINTER(struct front, front_free)
+uint16_t front_port(const struct front *front);
+/* What its URLs need; NULL: nothing. It lives as long as the front. */
+const char *front_token(const struct front *front);
+
+/* gone: the other side has left before the answer was whole, or has ended its direction: whoever
+ * does that waits for no answer. */
+void front_on_gone(struct front_exchange *exchange, void (*gone)(void *ctx), void *ctx);
+/* headers: "Name: value" beside Content-Length, Date and Connection; may be NULL. Without others of
+ * that name X-Content-Type-Options: nosniff and Referrer-Policy: no-referrer are added. data is
+ * copied. A HEAD gets no body. */
+void front_answer(struct front_exchange *exchange, int status, const struct strv *headers,
+	const void *data, size_t len);
+/* An error page of plain HTML: what, and what to do (both escaped here; hint may be NULL). */
+void front_refuse(struct front_exchange *exchange, int status, const char *what, const char *hint);
+
+/* An answer that comes bit by bit. length: -1 where it is not known. */
+void front_begin(
+	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length);
+/* Copied. More than FRONT_PENDING of bytes that wait: false; go on when `room` is called. */
+enum { FRONT_PENDING = 1 << 20 };
+bool front_write(struct front_exchange *exchange, const void *data, size_t len);
+void front_on_room(struct front_exchange *exchange, void (*room)(void *ctx), void *ctx);
+/* cut: the answer is not whole, and the other side is to see that. */
+void front_end(struct front_exchange *exchange, bool cut);
+
+struct front_route {
+	const char *key; /* copied: requests of one key go to the same program */
+	/* A new connection to it: fd, a connected socket (non-blocking), is the callee's, also on
+	 * failure, which carries what comes out of it to the program. */
+	int (*connect)(void *ctx, int fd, struct err *err);
+	/* The program has ended the connection without an answer: what the page says. Both are the
+	 * front's to free; or NULL. */
+	void (*why)(void *ctx, char **ret_what, char **ret_hint);
+	/* Nothing more is called of the route: the answer is over, or a stream has begun (then
+	 * the fd lives on); or NULL. */
+	void (*free)(void *ctx);
+	void *ctx;
+	bool any_origin; /* answers that other pages may read by GET: the program decides */
+	/* In front of the path, to be removed from it ("/prefix"); or NULL. */
+	const char *strip;
+	/* What the program takes for its own name ("localhost:8888"), as it is behind a forwarded
+	 * port (front_head_rename); NULL: the one that it is asked by. */
+	const char *host;
+};
+/* A CONNECT is answered with 200 first. The failure of connect is a page of status 502 with its
+ * message and hint. A program that ends a connection on which it has answered before is asked once
+ * more where the request is a GET or HEAD. */
+void front_carry(struct front_exchange *exchange, const struct front_route *route);
+
+#endif

@@ -1,0 +1,399 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/os/fs.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/httpd/front_impl.h"
+#include "net/stream/field.h"
+
+enum phase {
+	PHASE_START,
+	PHASE_HEAD, /* of the answer: awaited */
+	PHASE_BODY,
+};
+
+struct front_carry {
+	struct front_route route; /* key, strip and host are its own */
+	char *key, *strip, *host;
+	char *asked_host; /* in front of host; NULL: the program has no other name */
+	enum phase phase;
+	struct front_head answer;
+	struct front_meter body; /* of the answer */
+	bool makes_chunks;       /* of an answer that ends with its connection */
+	bool was_tried;          /* on a connection that was there before */
+};
+
+void front_carry_free(struct front_carry *carry)
+{
+	if (!carry)
+		return;
+	if (carry->route.free)
+		carry->route.free(carry->route.ctx);
+	front_head_done(&carry->answer);
+	free(carry->key);
+	free(carry->strip);
+	free(carry->host);
+	free(carry->asked_host);
+	free(carry);
+}
+
+static void rename_request(struct front_exchange *exchange, struct front_carry *carry)
+{
+	const char *asked = field_find(&exchange->head.headers, "host");
+
+	if (!carry->host || !asked)
+		return;
+	carry->asked_host = mem_strdup(asked);
+	front_head_rename(&exchange->head, carry->asked_host, carry->host);
+}
+
+void front_carry(struct front_exchange *exchange, const struct front_route *route)
+{
+	struct front_carry *carry = mem_alloc(1, sizeof(*carry));
+
+	carry->route = *route;
+	carry->key = mem_strdup(route->key);
+	carry->strip = mem_strdup(route->strip);
+	carry->host = mem_strdup(route->host);
+	exchange->carry = carry;
+	exchange->is_told = true;
+	rename_request(exchange, carry);
+	if (exchange->is_origin_right || route->any_origin)
+		front_conn_wake(exchange->conn);
+	else
+		front_page(exchange, 403, "a page of another origin has asked for this", NULL);
+}
+
+/*
+ * The connection to the program
+ */
+
+static void drop_program(struct front_conn *conn)
+{
+	front_wire_close(&conn->program, conn->front->options.loop, true);
+	free(TAKE(conn->key));
+	conn->was_answered = false;
+}
+
+bool front_program_reads(const struct front_conn *conn)
+{
+	return conn->state != FRONT_WORKS || front_wire_pending(&conn->client) < FRONT_PIECE;
+}
+
+static short prepare_program(void *ctx)
+{
+	const struct front_conn *conn = ctx;
+	const struct front_wire *wire = &conn->program;
+	bool wants_read = !wire->ended && wire->in.len < wire->in.max && front_program_reads(conn);
+	bool wants_write = front_wire_pending(wire) > 0 && !wire->deaf;
+
+	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
+}
+
+/* Between requests it has nothing to say. */
+static int dispatch_program(void *ctx, short revents, struct err *err)
+{
+	struct front_conn *conn = ctx;
+	struct front_wire *wire = &conn->program;
+
+	(void)err;
+	if (revents & ~POLLOUT)
+		front_wire_read(wire);
+	front_wire_flush(wire);
+	if (conn->state != FRONT_WORKS && (wire->ended || wire->in.len > 0))
+		drop_program(conn);
+	front_conn_turn(conn);
+	return 0;
+}
+
+static const struct loop_fd_ops program_ops = {
+	.prepare = prepare_program, .dispatch = dispatch_program};
+
+static int connect_program(struct front_conn *conn, struct front_carry *carry, struct err *err)
+{
+	int fds[2];
+
+	drop_program(conn);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) < 0)
+		return fs_error(err, errno, "cannot make a connection to the program");
+	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+	fcntl(fds[1], F_SETFL, fcntl(fds[1], F_GETFL) | O_NONBLOCK);
+	front_wire_open(&conn->program, conn->front->options.loop, fds[0], &program_ops, conn);
+	int r = carry->route.connect(carry->route.ctx, fds[1], err);
+	if (r < 0) {
+		drop_program(conn);
+		return r;
+	}
+	conn->key = mem_strdup(carry->key);
+	return 0;
+}
+
+/* What it has said since then is no answer to this request. */
+static bool is_reusable(struct front_conn *conn, const struct front_carry *carry)
+{
+	if (!conn->was_answered || !str_eq(conn->key, carry->key))
+		return false;
+	front_wire_read(&conn->program);
+	return !conn->program.ended && conn->program.in.len == 0;
+}
+
+void front_carry_settle(struct front_conn *conn)
+{
+	const struct front_exchange *exchange = &conn->exchange;
+	const struct front_carry *carry = exchange->carry;
+	const struct front_wire *wire = &conn->program;
+
+	if (!carry || wire->fd < 0)
+		return;
+	bool stays = carry->phase == PHASE_BODY && carry->answer.keeps_open && carry->body.over &&
+		     exchange->body.over && !exchange->closes && !wire->ended &&
+		     wire->in.len == 0 && front_wire_pending(wire) == 0;
+	if (stays)
+		conn->was_answered = true;
+	else
+		drop_program(conn);
+}
+
+/*
+ * Faults
+ */
+
+static void refuse(struct front_conn *conn, int status, const char *what, const char *hint)
+{
+	drop_program(conn);
+	front_page(&conn->exchange, status, what, hint);
+}
+
+/* An answer that has begun can only be broken off. */
+static void fail(struct front_conn *conn, int status, const struct err *err)
+{
+	struct front_exchange *exchange = &conn->exchange;
+
+	front_notice(conn->front, "%s", err->message);
+	if (exchange->carry->phase != PHASE_BODY) {
+		refuse(conn, status, err->message, err->hint);
+		return;
+	}
+	drop_program(conn);
+	front_exchange_end(exchange, true);
+}
+
+static void fail_answer(struct front_conn *conn, const char *what)
+{
+	AUTO_ERR struct err err = {0};
+
+	err_set(&err, E_FRONT_HEAD, "the program's answer is broken: %s", what);
+	fail(conn, 502, &err);
+}
+
+/* The program has closed a connection that was there before, while the request was on its way: it
+ * may come again where it changes nothing. */
+static bool may_try_again(const struct front_conn *conn)
+{
+	const struct front_head *head = &conn->exchange.head;
+
+	return conn->was_answered && conn->program.in.len == 0 &&
+	       !conn->exchange.carry->was_tried && head->body == FRONT_BODY_NONE &&
+	       !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
+}
+
+static void explain_silence(struct front_conn *conn)
+{
+	const struct front_route *route = &conn->exchange.carry->route;
+	AUTO_FREE char *what = NULL, *hint = NULL;
+
+	if (route->why)
+		route->why(route->ctx, &what, &hint);
+	refuse(conn, 502, what ? what : "the program has ended the connection without an answer",
+		hint);
+}
+
+/* There is no more to read of the program than what is here. */
+static bool take_end(struct front_conn *conn)
+{
+	struct front_exchange *exchange = &conn->exchange;
+	struct front_carry *carry = exchange->carry;
+
+	if (carry->phase == PHASE_HEAD && may_try_again(conn)) {
+		carry->was_tried = true;
+		carry->phase = PHASE_START;
+		drop_program(conn);
+	} else if (carry->phase == PHASE_HEAD) {
+		explain_silence(conn);
+	} else if (carry->body.body == FRONT_BODY_TO_END && !conn->program.failed) {
+		carry->body.over = true;
+		if (carry->makes_chunks)
+			buf_adds(&conn->client.out, "0\r\n\r\n");
+		front_exchange_end(exchange, false);
+	} else {
+		front_notice(conn->front, "the program has broken an answer off");
+		front_exchange_end(exchange, true);
+	}
+	return true;
+}
+
+/*
+ * The request
+ */
+
+static bool start(struct front_conn *conn)
+{
+	struct front_exchange *exchange = &conn->exchange;
+	struct front_carry *carry = exchange->carry;
+	AUTO_ERR struct err err = {0};
+
+	if (!is_reusable(conn, carry) && connect_program(conn, carry, &err) < 0) {
+		fail(conn, 502, &err);
+		return true;
+	}
+	carry->phase = PHASE_HEAD;
+	if (str_eq(exchange->head.method, "CONNECT")) {
+		buf_adds(&conn->client.out, "HTTP/1.1 200 Connected\r\n\r\n");
+		front_tunnel_start(conn);
+		return false;
+	}
+	front_head_write(&exchange->head, carry->strip, true, &conn->program.out);
+	return true;
+}
+
+/* What the program does not take any more is dropped: it may have answered already. */
+static bool send_body(struct front_conn *conn)
+{
+	struct front_exchange *exchange = &conn->exchange;
+	struct buf *in = &conn->client.in;
+	AUTO_ERR struct err err = {0};
+	size_t used = 0;
+
+	front_wire_flush(&conn->program);
+	if (in->len > 0 && front_wire_pending(&conn->program) < FRONT_PIECE) {
+		if (front_meter_feed(&exchange->body, in->data, in->len, &used, &err) < 0) {
+			exchange->closes = true;
+			fail(conn, 400, &err);
+			return true;
+		}
+		buf_add(&conn->program.out, in->data, used);
+		buf_consume(in, used);
+		front_wire_flush(&conn->program);
+	}
+	return used > 0;
+}
+
+/*
+ * The answer
+ */
+
+static bool switch_protocol(struct front_conn *conn, const struct front_head *answer)
+{
+	if (!conn->exchange.head.is_upgrade || !answer->is_upgrade) {
+		fail_answer(conn, "it changes to another protocol that nobody has asked for");
+		return true;
+	}
+	front_head_write(answer, NULL, true, &conn->client.out);
+	front_tunnel_start(conn);
+	return false;
+}
+
+static bool begin_answer(struct front_conn *conn)
+{
+	struct front_exchange *exchange = &conn->exchange;
+	struct front_carry *carry = exchange->carry;
+	struct front_head *answer = &carry->answer;
+	bool is_to_end = answer->body == FRONT_BODY_TO_END;
+
+	if (exchange->head.is_http_1_0 && answer->body == FRONT_BODY_CHUNKED) {
+		fail_answer(conn, "HTTP/1.0 has no Transfer-Encoding");
+		return true;
+	}
+	carry->phase = PHASE_BODY;
+	carry->makes_chunks = is_to_end && !exchange->head.is_http_1_0;
+	if (carry->makes_chunks)
+		strv_add(&answer->headers, "transfer-encoding: chunked");
+	exchange->mode = is_to_end && !carry->makes_chunks ? FRONT_MODE_TO_END : FRONT_MODE_NONE;
+	exchange->closes = !exchange->head.keeps_open || exchange->mode == FRONT_MODE_TO_END;
+	front_meter_start(&carry->body, answer);
+	front_head_write(answer, NULL, !exchange->closes, &conn->client.out);
+	if (carry->body.over)
+		front_exchange_end(exchange, false);
+	return true;
+}
+
+static bool take_answer(struct front_conn *conn)
+{
+	struct front_exchange *exchange = &conn->exchange;
+	struct buf *in = &conn->program.in;
+	AUTO_FRONT_HEAD struct front_head answer = {0};
+	AUTO_ERR struct err err = {0};
+	size_t used = 0;
+
+	int r = front_answer_parse(in->data, in->len, exchange->head.method, &answer, &used, &err);
+	if (r < 0) {
+		fail_answer(conn, err.message);
+		return true;
+	}
+	if (r == 0)
+		return conn->program.ended ? take_end(conn) : false;
+	buf_consume(in, used);
+	if (answer.status == 101)
+		return switch_protocol(conn, &answer);
+	if (answer.status < 200) {
+		if (!exchange->head.is_http_1_0)
+			front_head_write(&answer, NULL, true, &conn->client.out);
+		return true;
+	}
+	if (exchange->carry->asked_host)
+		front_head_rename(&answer, exchange->carry->host, exchange->carry->asked_host);
+	exchange->carry->answer = answer;
+	answer = (struct front_head){0};
+	return begin_answer(conn);
+}
+
+static void add_piece(struct front_conn *conn, const char *data, size_t len)
+{
+	struct buf *out = &conn->client.out;
+	bool makes_chunks = conn->exchange.carry->makes_chunks;
+
+	if (makes_chunks)
+		buf_addf(out, "%zx\r\n", len);
+	buf_add(out, data, len);
+	if (makes_chunks)
+		buf_adds(out, "\r\n");
+}
+
+static bool take_body(struct front_conn *conn)
+{
+	struct front_carry *carry = conn->exchange.carry;
+	struct buf *in = &conn->program.in;
+	AUTO_ERR struct err err = {0};
+	size_t used;
+
+	if (in->len == 0)
+		return conn->program.ended ? take_end(conn) : false;
+	if (front_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
+		fail_answer(conn, err.message);
+		return true;
+	}
+	if (used > 0)
+		add_piece(conn, in->data, used);
+	buf_consume(in, used);
+	if (carry->body.over)
+		front_exchange_end(&conn->exchange, false);
+	return true;
+}
+
+bool front_carry_step(struct front_conn *conn)
+{
+	const struct front_carry *carry = conn->exchange.carry;
+
+	if (carry->phase == PHASE_START)
+		return start(conn);
+	bool was_sent = send_body(conn);
+	if (conn->exchange.is_over || front_wire_pending(&conn->client) >= FRONT_PIECE)
+		return was_sent;
+	bool was_taken = carry->phase == PHASE_HEAD ? take_answer(conn) : take_body(conn);
+	return was_sent || was_taken;
+}

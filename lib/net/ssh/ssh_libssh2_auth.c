@@ -1,0 +1,533 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh.h"
+#include "net/ssh/ssh_agent.h"
+#include "net/ssh/ssh_key_file.h"
+#include "net/ssh/ssh_keywords.h"
+#include "net/ssh/ssh_libssh2_impl.h"
+
+enum { PASSPHRASES_MAX = 3 };
+
+/* Why a key was left out, for the sentence that says why OpenSSH has to do it. */
+enum left_out {
+	USABLE,
+	RSA,
+	FIDO,
+	CERTIFICATE,
+	OTHER,
+	NOT_ALLOWED,
+	SMALL,
+	NO_PASSPHRASE,
+	READABLE,
+	N_LEFT_OUT
+};
+
+static const char *const left_out_text[N_LEFT_OUT] = {
+	[RSA] = "RSA",
+	[FIDO] = "FIDO",
+	[CERTIFICATE] = "certificate",
+	[OTHER] = "of another type",
+	[NOT_ALLOWED] = "not among PubkeyAcceptedAlgorithms",
+	[SMALL] = "of RSA smaller than RequiredRSASize",
+	[NO_PASSPHRASE] = "encrypted",
+	[READABLE] = "readable by others",
+};
+
+struct identity {
+	const char *path;
+	struct ssh_key_file key;
+	bool in_agent;
+};
+
+struct auth {
+	struct ssh_libssh2 *ssh;
+	struct ssh_agent *agent;
+	struct identity identities[SSH_IDENTITIES_MAX];
+	size_t n_identities;
+	unsigned n_tried, n_left_out[N_LEFT_OUT];
+	char *no_agent; /* why; NULL: it answers, or is not asked */
+};
+
+static void done(struct auth *auth)
+{
+	ssh_agent_free(auth->agent);
+	free(auth->no_agent);
+	for (size_t i = 0; i < auth->n_identities; i++)
+		ssh_key_file_done(&auth->identities[i].key);
+}
+
+static enum left_out classify(const char *type)
+{
+	if (!type || str_eq(type, "ssh-ed25519"))
+		return USABLE;
+	if (strstr(type, "-cert-v01@"))
+		return CERTIFICATE;
+	if (str_starts(type, "sk-"))
+		return FIDO;
+	if (str_starts(type, "ecdsa"))
+		return USABLE;
+	if (str_eq(type, "ssh-rsa"))
+		return ssh_libssh2_has_rsa_sha2() ? USABLE : RSA;
+	return OTHER;
+}
+
+/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. A key that does
+ * not say its type may be of any. */
+static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
+{
+	static const struct {
+		const char *type, *algorithm;
+	} rows[] = {
+		{"ssh-ed25519", "ssh-ed25519"},
+		{"ecdsa", "ecdsa-sha2-nistp256"},
+		{"ecdsa", "ecdsa-sha2-nistp384"},
+		{"ecdsa", "ecdsa-sha2-nistp521"},
+		{"ssh-rsa", "rsa-sha2-512"},
+		{"ssh-rsa", "rsa-sha2-256"},
+	};
+	const char *list = ssh->login.user_key_types;
+
+	for (size_t i = 0; list && i < ARRAY_LEN(rows); i++) {
+		bool is_of = !type || str_eq(type, rows[i].type) || str_eq(type, rows[i].algorithm);
+		if (is_of && !ssh_list_has(list, rows[i].algorithm))
+			return false;
+	}
+	return true;
+}
+
+static enum left_out judge_key(
+	const struct ssh_libssh2 *ssh, const char *type, const struct buf *blob)
+{
+	enum left_out why = classify(type);
+	bool may_be_rsa = !type || str_eq(type, "ssh-rsa");
+
+	if (why == USABLE && !is_allowed(ssh, type))
+		return NOT_ALLOWED;
+	if (why == USABLE && may_be_rsa && (type || ssh->login.rsa_bits > SSH_RSA_BITS) &&
+		ssh_key_rsa_bits(blob->data, blob->len) < ssh_libssh2_rsa_bits(ssh))
+		return SMALL;
+	return why;
+}
+
+/* Whether the key is to be tried; counted if it is not. */
+static bool is_usable(struct auth *auth, const char *type, const struct buf *blob)
+{
+	enum left_out why = judge_key(auth->ssh, type, blob);
+
+	auth->n_left_out[why]++;
+	return why == USABLE;
+}
+
+/*
+ * One try
+ */
+
+struct attempt {
+	struct auth *auth;
+	const struct ssh_agent_key *agent_key;
+	const void *blob;
+	size_t blob_len;
+	const struct ssh_key_file *file;
+	const char *passphrase;
+	bool is_accepted; /* the server would take a signature of it */
+};
+
+/* The algorithm that the signature is asked for (RFC 4252, section 7): libssh2 knows it, and tells
+ * it in what is to be signed only. */
+static uint32_t flags_of(const unsigned char *data, size_t len)
+{
+	static const char sha512[] = "rsa-sha2-512", sha256[] = "rsa-sha2-256";
+
+	if (memmem(data, len, sha512, sizeof(sha512) - 1))
+		return SSH_AGENT_RSA_SHA2_512;
+	return memmem(data, len, sha256, sizeof(sha256) - 1) ? SSH_AGENT_RSA_SHA2_256 : 0;
+}
+
+/* Without the name of the format, which libssh2 adds. */
+static bool bare_signature(
+	struct ssh_libssh2 *ssh, const struct buf *whole, unsigned char **ret, size_t *ret_len)
+{
+	const uint8_t *p = (const uint8_t *)whole->data;
+
+	if (whole->len < 8 || get_be32(p) > whole->len - 8)
+		return false;
+	size_t at = 4 + get_be32(p), len = get_be32(p + at);
+	if (len == 0 || len != whole->len - at - 4)
+		return false;
+	*ret = ssh_session_alloc(ssh, len);
+	memcpy(*ret, p + at + 4, len);
+	*ret_len = len;
+	return true;
+}
+
+static int sign_by_agent(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
+	const unsigned char *data, size_t len, void **abstract)
+{
+	struct attempt *attempt = *abstract;
+	struct ssh_libssh2 *ssh = attempt->auth->ssh;
+	AUTO_BUF struct buf signature = {0};
+	AUTO_ERR struct err err = {0};
+	int64_t began = clock_ms();
+
+	(void)session;
+	attempt->is_accepted = true;
+	int r = ssh_agent_sign(attempt->auth->agent, attempt->agent_key, data, len,
+		flags_of(data, len), &ssh->wait, &signature, &err);
+	/* A person may have confirmed it. */
+	ssh->wait.deadline_ms += clock_ms() - began;
+	if (r < 0)
+		log_note("ssh: %s", err.message);
+	return r == 0 && bare_signature(ssh, &signature, ret, ret_len) ? 0 : -1;
+}
+
+static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
+	const unsigned char *data, size_t len, void **abstract)
+{
+	struct attempt *attempt = *abstract;
+
+	(void)session;
+	(void)ret;
+	(void)ret_len;
+	(void)data;
+	(void)len;
+	attempt->is_accepted = true;
+	return -1;
+}
+
+static int step_agent(struct ssh_libssh2 *ssh, void *arg)
+{
+	void *abstract = arg;
+	struct attempt *attempt = arg;
+
+	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
+		attempt->blob_len, sign_by_agent, &abstract);
+}
+
+static int step_probe(struct ssh_libssh2 *ssh, void *arg)
+{
+	void *abstract = arg;
+	struct attempt *attempt = arg;
+
+	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
+		attempt->blob_len, sign_never, &abstract);
+}
+
+static int step_file(struct ssh_libssh2 *ssh, void *arg)
+{
+	const struct attempt *attempt = arg;
+	const char *user = ssh->login.user;
+
+	return libssh2_userauth_publickey_frommemory(ssh->session, user, strlen(user), NULL, 0,
+		attempt->file->text.data, attempt->file->text.len, attempt->passphrase);
+}
+
+/* 1: logged in; 0: not by this key; a negative code: no more tries. */
+static int judge(struct auth *auth, int r, const char *what, struct err *err)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+
+	if (r == 0) {
+		ssh_libssh2_say(ssh, true, "logged in with %s", what);
+		return 1;
+	}
+	if (r == SSH_STEP_CANCELED)
+		return err_set(err, E_CANCELED, "interrupted");
+	log_note("ssh: %s: %s", what, ssh_session_error(ssh, NULL));
+	buf_addf(&ssh->tried, "%s%s", ssh->tried.len > 0 ? ", " : "", what);
+	auth->n_tried++;
+	if (r == LIBSSH2_ERROR_TIMEOUT || ssh->is_lost || r == LIBSSH2_ERROR_SOCKET_DISCONNECT)
+		return err_set(err, E_SSH_LOGIN, "%s ends the connection behind %u keys",
+			ssh->login.name, auth->n_tried);
+	return 0;
+}
+
+/*
+ * Keys of the agent
+ */
+
+static int try_agent_key(struct auth *auth, const struct ssh_agent_key *key, struct err *err)
+{
+	struct attempt attempt = {
+		.auth = auth, .agent_key = key, .blob = key->blob.data, .blob_len = key->blob.len};
+	AUTO_FREE char *comment = str_shown(key->comment);
+	AUTO_FREE char *what = mem_printf("the agent's key %s", comment);
+
+	if (!is_usable(auth, key->type, &key->blob))
+		return 0;
+	return judge(auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
+}
+
+static struct identity *find_identity(struct auth *auth, const struct ssh_agent_key *key)
+{
+	for (size_t i = 0; i < auth->n_identities; i++) {
+		const struct buf *blob = &auth->identities[i].key.blob;
+		if (blob->len > 0 && blob->len == key->blob.len &&
+			memcmp(blob->data, key->blob.data, blob->len) == 0)
+			return &auth->identities[i];
+	}
+	return NULL;
+}
+
+/* Those that the configuration names, or the others. */
+static int try_agent(struct auth *auth, bool named, struct err *err)
+{
+	int r = 0;
+
+	if (!auth->agent || (!named && auth->ssh->login.identities_only))
+		return 0;
+	for (size_t i = 0; i < ssh_agent_n_keys(auth->agent) && r == 0; i++) {
+		const struct ssh_agent_key *key = ssh_agent_key(auth->agent, i);
+		struct identity *identity = find_identity(auth, key);
+		if (named != (identity != NULL))
+			continue;
+		if (identity)
+			identity->in_agent = true;
+		r = try_agent_key(auth, key, err);
+	}
+	return r;
+}
+
+/*
+ * Keys in files
+ */
+
+static int try_passphrase(
+	struct auth *auth, struct identity *identity, struct attempt *attempt, struct err *err)
+{
+	AUTO_BUF struct buf answer = {0};
+	AUTO_FREE char *question = mem_printf("Passphrase of %s", identity->path);
+	unsigned n_tried = auth->n_tried;
+	int r = 0;
+
+	/* All of it at once: what grows leaves copies behind. */
+	buf_init(&answer, SSH_ANSWER_MAX);
+	buf_room(&answer, SSH_ANSWER_MAX);
+	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
+		buf_reset(&answer);
+		r = ssh_libssh2_ask(auth->ssh, question, true, &answer, err);
+		if (r <= 0)
+			break;
+		attempt->passphrase = answer.data;
+		r = judge(
+			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
+	}
+	/* What failed is the passphrase: the key would have been accepted. */
+	auth->n_left_out[NO_PASSPHRASE] += r == 0 ? 1 : 0;
+	auth->n_tried = n_tried;
+	explicit_bzero(answer.data, answer.cap);
+	return r;
+}
+
+/* A person is asked only for what would be accepted. */
+static int try_encrypted(struct auth *auth, struct identity *identity, struct err *err)
+{
+	const struct buf *blob = &identity->key.blob;
+	struct attempt attempt = {
+		.auth = auth, .file = &identity->key, .blob = blob->data, .blob_len = blob->len};
+
+	if (!ssh_libssh2_can_ask(auth->ssh)) {
+		auth->n_left_out[NO_PASSPHRASE]++;
+		return 0;
+	}
+	if (blob->len > 0) {
+		int r = ssh_session_run(auth->ssh, step_probe, &attempt);
+		if (!attempt.is_accepted)
+			return judge(auth, r, identity->path, err);
+	}
+	return try_passphrase(auth, identity, &attempt, err);
+}
+
+static int try_identity(struct auth *auth, struct identity *identity, struct err *err)
+{
+	struct attempt attempt = {.auth = auth, .file = &identity->key, .passphrase = ""};
+
+	if (identity->in_agent || identity->key.text.len == 0)
+		return 0;
+	if (!is_usable(auth, identity->key.type, &identity->key.blob))
+		return 0;
+	if (identity->key.is_open) {
+		auth->n_left_out[READABLE]++;
+		return 0;
+	}
+	if (identity->key.is_encrypted)
+		return try_encrypted(auth, identity, err);
+	return judge(auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
+}
+
+static int try_files(struct auth *auth, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < auth->n_identities && r == 0; i++)
+		r = try_identity(auth, &auth->identities[i], err);
+	return r;
+}
+
+/*
+ * The end
+ */
+
+static int step_list(struct ssh_libssh2 *ssh, void *arg)
+{
+	const char *user = ssh->login.user;
+	int code;
+
+	*(char **)arg = libssh2_userauth_list(ssh->session, user, (unsigned)strlen(user));
+	if (*(char **)arg)
+		return 0;
+	ssh_session_error(ssh, &code);
+	return code;
+}
+
+static void add_left_out(const struct auth *auth, struct buf *out)
+{
+	for (int i = USABLE + 1; i < N_LEFT_OUT; i++) {
+		if (auth->n_left_out[i] > 0)
+			buf_addf(out, "%s%u %s", out->len > 0 ? ", " : "", auth->n_left_out[i],
+				left_out_text[i]);
+	}
+}
+
+static const char *path_of(const struct auth *auth, bool (*is)(const struct ssh_key_file *key))
+{
+	for (size_t i = 0; i < auth->n_identities; i++) {
+		if (!auth->identities[i].in_agent && is(&auth->identities[i].key))
+			return auth->identities[i].path;
+	}
+	return NULL;
+}
+
+static bool is_encrypted(const struct ssh_key_file *key)
+{
+	return key->is_encrypted;
+}
+
+static bool is_open(const struct ssh_key_file *key)
+{
+	return key->is_open;
+}
+
+static void hint_file(struct err *err, const char *command, const char *path)
+{
+	AUTO_BUF struct buf hint = {0};
+
+	buf_init(&hint, 32 << 10);
+	buf_adds(&hint, command);
+	str_shell_quote(&hint, path);
+	err_hint(err, "%s", hint.data);
+}
+
+/* What was offered, and what to do about it. */
+static void advise(const struct auth *auth, struct err *err)
+{
+	const struct ssh_libssh2 *ssh = auth->ssh;
+	const char *encrypted = path_of(auth, is_encrypted), *open = path_of(auth, is_open);
+	AUTO_BUF struct buf left_out = {0};
+
+	buf_init(&left_out, 512);
+	add_left_out(auth, &left_out);
+	if (ssh->tried.len > 0)
+		err_evidence(err, "tried: %s", ssh->tried.data);
+	if (left_out.len > 0)
+		err_evidence(err, "keys left to the OpenSSH client: %s", left_out.data);
+	else if (auth->n_tried == 0)
+		err_evidence(err, "there is no key: no IdentityFile exists, and %s",
+			auth->no_agent ? auth->no_agent
+			: auth->agent  ? "the ssh agent has none"
+				       : "no ssh agent is asked");
+	if (open)
+		hint_file(err, "chmod 600 ", open);
+	else if (encrypted)
+		hint_file(err, auth->agent ? "ssh-add " : "eval \"$(ssh-agent)\" && ssh-add ",
+			encrypted);
+	else if (auth->n_tried == 0 && left_out.len == 0)
+		err_hint(err, "ssh-keygen -t ed25519 && ssh-copy-id %s", ssh->login.name);
+	else
+		err_hint(err, "ssh-copy-id %s   # if %s is the user's name there", ssh->login.name,
+			ssh->login.user);
+}
+
+static void explain(struct auth *auth, const char *methods)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+	AUTO_BUF struct buf left_out = {0};
+
+	buf_init(&left_out, 512);
+	add_left_out(auth, &left_out);
+	if (methods && !strstr(methods, "publickey"))
+		ssh_libssh2_fall_back(ssh, "the host accepts no keys, but %s", methods);
+	else if (left_out.len > 0 && auth->n_tried == 0)
+		ssh_libssh2_fall_back(ssh, "libssh2 %s can use none of the keys (%s)",
+			libssh2_version(0), left_out.data);
+	else if (left_out.len > 0)
+		ssh_libssh2_fall_back(ssh,
+			"none of %u keys is accepted, and libssh2 %s cannot use the others (%s)",
+			auth->n_tried, libssh2_version(0), left_out.data);
+	else if (auth->n_tried == 0)
+		ssh_libssh2_fall_back(ssh, "there is no key to log in with");
+	else
+		ssh_libssh2_fall_back(ssh, "none of %u keys is accepted", auth->n_tried);
+}
+
+/* The host may need no key, or say what it wants instead. */
+static int give_up(struct auth *auth, struct err *err)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+	char *list = NULL;
+
+	int r = ssh_session_run(ssh, step_list, &list);
+	if (r == SSH_STEP_CANCELED)
+		return err_set(err, E_CANCELED, "interrupted");
+	if (libssh2_userauth_authenticated(ssh->session))
+		return 0;
+	AUTO_FREE char *methods = list ? str_shown(list) : NULL;
+	explain(auth, methods);
+	err_set(err, E_SSH_LOGIN, "%s does not accept the login of %s", ssh->login.name,
+		ssh->login.user);
+	advise(auth, err);
+	if (methods)
+		err_evidence(err, "the host accepts: %s", methods);
+	return -(int)err->code;
+}
+
+static void gather(struct auth *auth)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+	const char *const *paths = ssh->login.identities;
+	AUTO_ERR struct err err = {0};
+
+	for (size_t i = 0; paths && paths[i] && auth->n_identities < SSH_IDENTITIES_MAX; i++) {
+		struct identity *identity = &auth->identities[auth->n_identities];
+		identity->path = paths[i];
+		if (ssh_key_file_read(paths[i], &identity->key, NULL) == 0)
+			auth->n_identities++;
+	}
+	if (ssh->login.agent &&
+		ssh_agent_open(ssh->login.agent, &ssh->wait, &auth->agent, &err) < 0) {
+		log_note("ssh: %s", err.message);
+		auth->no_agent = mem_strdup(err.message);
+	}
+}
+
+int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err)
+{
+	AUTO(done) struct auth auth = {.ssh = ssh};
+
+	gather(&auth);
+	int r = try_agent(&auth, true, err);
+	if (r == 0)
+		r = try_agent(&auth, false, err);
+	if (r == 0)
+		r = try_files(&auth, err);
+	if (r == 0)
+		return give_up(&auth, err);
+	if (r < 0 && err->id != E_CANCELED)
+		explain(&auth, NULL);
+	return r < 0 ? r : 0;
+}

@@ -1,0 +1,616 @@
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/ssh/ssh_libssh2_impl.h"
+
+enum { STATUS_MAX = 255 };
+
+/* libssh2 numbers what comes besides stdout like the protocol: RFC 4254, section 5.2. */
+static const int stream_ids[2] = {[CHANNEL_OUT] = 0, [CHANNEL_ERR] = 1};
+
+static struct ssh_channel *of(struct channel *channel)
+{
+	return (struct ssh_channel *)channel;
+}
+
+static bool is_dead(const struct ssh_libssh2 *ssh)
+{
+	return err_is_set(&ssh->fault);
+}
+
+/*
+ * Opening
+ */
+
+static int fail(struct ssh_channel *channel, int code, enum err_id id, const char *fmt, ...)
+	ERR_PRINTF(4, 5);
+static int fail(struct ssh_channel *channel, int code, enum err_id id, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	channel->state = SSH_CHANNEL_FAILED;
+	channel->has_news = true;
+	err_set(&channel->fault, id, "%s", text);
+	return code;
+}
+
+/* The words of RFC 4254, section 5.1, as libssh2 tells them. */
+static int fail_open(struct ssh_channel *channel, int code, const char *text)
+{
+	const char *name = channel->ssh->login.name;
+
+	if (code == LIBSSH2_ERROR_TIMEOUT)
+		return fail(channel, code, channel->target ? E_SSH_PORT : E_SSH_REFUSED,
+			"%s does not answer whether it opens a channel", name);
+	if (!channel->target)
+		return fail(channel, code, E_SSH_REFUSED,
+			"%s opens no further session: MaxSessions", name);
+	if (strstr(text, "connect failed"))
+		return fail(channel, code, E_SSH_PORT, "nothing answers at %s, seen from %s",
+			channel->target, name);
+	if (strstr(text, "administratively prohibited"))
+		return fail(channel, code, E_SSH_REFUSED,
+			"%s does not allow connections to %s: AllowTcpForwarding or PermitOpen",
+			name, channel->target);
+	return fail(
+		channel, code, E_SSH_REFUSED, "%s does not connect to %s", name, channel->target);
+}
+
+void ssh_channel_tell_late(struct ssh_channel *channel)
+{
+	if (err_is_set(&channel->fault))
+		return;
+	err_set(&channel->fault, E_SSH_PORT, "%s does not answer, seen from %s", channel->target,
+		channel->ssh->login.name);
+	channel->has_news = true;
+}
+
+static int step_open(struct ssh_channel *channel)
+{
+	struct ssh_libssh2 *ssh = channel->ssh;
+	const char *type = channel->target ? "direct-tcpip" : "session";
+	const char *message = channel->target ? channel->message.data : NULL;
+	int code;
+
+	channel->state = SSH_CHANNEL_OPENS;
+	channel->raw = libssh2_channel_open_ex(ssh->session, type, (unsigned)strlen(type),
+		SSH_WINDOW, SSH_PACKET, message, (unsigned)channel->message.len);
+	if (channel->raw) {
+		channel->id = ssh->last_id;
+		channel->state = channel->target ? SSH_CHANNEL_OPEN
+				 : channel->term ? SSH_CHANNEL_TERMINAL
+						 : SSH_CHANNEL_ENV;
+		return 0;
+	}
+	const char *text = ssh_session_error(ssh, &code);
+	if (code == LIBSSH2_ERROR_EAGAIN)
+		return code;
+	return fail_open(channel, code, text);
+}
+
+static int step_terminal(struct ssh_channel *channel)
+{
+	const char *term = channel->term;
+
+	channel->resized = false;
+	int r = libssh2_channel_request_pty_ex(channel->raw, term, (unsigned)strlen(term), NULL, 0,
+		(int)channel->columns, (int)channel->rows, 0, 0);
+	if (r == 0)
+		channel->state = SSH_CHANNEL_ENV;
+	else if (r != LIBSSH2_ERROR_EAGAIN)
+		return fail(channel, r, E_SSH_REFUSED, "%s gives no terminal",
+			channel->ssh->login.name);
+	return r;
+}
+
+static int send_command(struct ssh_channel *channel)
+{
+	static const char request[] = "exec";
+	const char *command = channel->command;
+
+	return libssh2_channel_process_startup(
+		channel->raw, request, sizeof(request) - 1, command, (unsigned)strlen(command));
+}
+
+/* Without reading: what is answered first is the variable. */
+static void send_command_ahead(struct ssh_channel *channel)
+{
+	struct ssh_libssh2 *ssh = channel->ssh;
+	size_t budget = ssh->budget;
+
+	ssh->budget = 0;
+	send_command(channel);
+	ssh->budget = budget;
+	channel->sent_command = true;
+}
+
+/* Whether the server takes it (AcceptEnv) is its affair. libssh2 waits for each answer: the command
+ * goes with the last, so that one variable takes no time. */
+static int step_env(struct ssh_channel *channel)
+{
+	const char *const *env = channel->ssh->login.env;
+	const char *pair = env ? env[channel->n_told] : NULL;
+
+	if (!pair) {
+		channel->state = SSH_CHANNEL_EXEC;
+		return 0;
+	}
+	const char *value = strchr(pair, '=') + 1;
+	int r = libssh2_channel_setenv_ex(
+		channel->raw, pair, (unsigned)(value - pair - 1), value, (unsigned)strlen(value));
+	if (r == 0 || r == LIBSSH2_ERROR_CHANNEL_REQUEST_DENIED) {
+		channel->n_told++;
+		return 0;
+	}
+	if (r != LIBSSH2_ERROR_EAGAIN)
+		return fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
+			channel->ssh->login.name);
+	if (!env[channel->n_told + 1] && !channel->sent_command)
+		send_command_ahead(channel);
+	return r;
+}
+
+static int step_exec(struct ssh_channel *channel)
+{
+	int r = send_command(channel);
+	if (r == 0)
+		channel->state = SSH_CHANNEL_OPEN;
+	else if (r != LIBSSH2_ERROR_EAGAIN)
+		return fail(channel, r, E_SSH_REFUSED, "%s does not run commands",
+			channel->ssh->login.name);
+	return r;
+}
+
+int ssh_channel_advance(struct ssh_channel *channel)
+{
+	int r = 0;
+
+	while (r == 0 && channel->state < SSH_CHANNEL_OPEN) {
+		if (channel->raw && channel->is_given_up)
+			r = fail(channel, LIBSSH2_ERROR_CHANNEL_CLOSED, E_SSH_REFUSED, "given up");
+		else if (channel->state <= SSH_CHANNEL_OPENS)
+			r = step_open(channel);
+		else if (channel->state == SSH_CHANNEL_TERMINAL)
+			r = step_terminal(channel);
+		else if (channel->state == SSH_CHANNEL_ENV)
+			r = step_env(channel);
+		else
+			r = step_exec(channel);
+	}
+	if (r == 0)
+		channel->has_news = true;
+	return r;
+}
+
+/*
+ * Reading
+ */
+
+/* Always as much as that: the window that libssh2 counts is made wider with the length of a read.
+ * While keys are exchanged it says one length to the other side and counts that of the read which
+ * goes on, and what then seems to be too much it drops without a word. */
+static ssize_t read_raw(
+	struct ssh_channel *channel, enum channel_flow flow, char out[static SSH_PACKET])
+{
+	ssize_t n = libssh2_channel_read_ex(channel->raw, stream_ids[flow], out, SSH_PACKET);
+
+	if (n == 0)
+		channel->at_end[flow] = true;
+	if (n < 0 && n != LIBSSH2_ERROR_EAGAIN)
+		ssh_turn_lose(channel->ssh, ssh_session_error(channel->ssh, NULL));
+	return n;
+}
+
+static void read_ahead(struct ssh_channel *channel, enum channel_flow flow)
+{
+	if (channel->ahead_len[flow] > 0 || channel->at_end[flow])
+		return;
+	if (!channel->ahead[flow])
+		channel->ahead[flow] = mem_alloc(1, SSH_PACKET);
+	ssize_t n = read_raw(channel, flow, channel->ahead[flow]);
+	channel->ahead_at[flow] = 0;
+	channel->ahead_len[flow] = n > 0 ? (size_t)n : 0;
+}
+
+static ssize_t take_ahead(
+	struct ssh_channel *channel, enum channel_flow flow, void *out, size_t len)
+{
+	size_t n = len < channel->ahead_len[flow] ? len : channel->ahead_len[flow];
+
+	memcpy(out, channel->ahead[flow] + channel->ahead_at[flow], n);
+	channel->ahead_at[flow] += n;
+	channel->ahead_len[flow] -= n;
+	return (ssize_t)n;
+}
+
+/* 0, or why nothing can be done with the channel now. */
+static int check(struct ssh_channel *channel, struct err *err)
+{
+	if (err_is_set(&channel->fault))
+		return err_copy(err, &channel->fault);
+	if (channel->state == SSH_CHANNEL_OPEN)
+		return 0;
+	return is_dead(channel->ssh) ? err_copy(err, &channel->ssh->fault) : CHANNEL_AGAIN;
+}
+
+static ssize_t op_read(
+	struct channel *base, enum channel_flow flow, void *out, size_t len, struct err *err)
+{
+	struct ssh_channel *channel = of(base);
+	int r = check(channel, err);
+	ssize_t n = LIBSSH2_ERROR_EAGAIN;
+
+	if (r == CHANNEL_AGAIN)
+		channel->wants_read[flow] = true;
+	if (r < 0)
+		return r;
+	if (channel->ahead_len[flow] > 0)
+		return take_ahead(channel, flow, out, len);
+	if (len < SSH_PACKET)
+		read_ahead(channel, flow);
+	else if (!channel->at_end[flow])
+		n = read_raw(channel, flow, out);
+	ssh_turn_check(channel->ssh);
+	if (channel->ahead_len[flow] > 0)
+		return take_ahead(channel, flow, out, len);
+	if (n > 0)
+		return n;
+	if (channel->at_end[flow]) {
+		channel->told_end[flow] = true;
+		return 0;
+	}
+	if (is_dead(channel->ssh))
+		return err_copy(err, &channel->ssh->fault);
+	channel->wants_read[flow] = true;
+	return CHANNEL_AGAIN;
+}
+
+static ssize_t op_read_port(
+	struct channel *base, enum channel_flow flow, void *out, size_t len, struct err *err)
+{
+	if (flow == CHANNEL_OUT)
+		return op_read(base, flow, out, len, err);
+	of(base)->at_end[flow] = of(base)->told_end[flow] = true;
+	return 0;
+}
+
+/*
+ * Writing
+ */
+
+/* The other side has closed the channel: nobody is there to read. */
+static bool is_closed(struct ssh_channel *channel)
+{
+	return channel->raw && libssh2_channel_eof(channel->raw) &&
+	       libssh2_channel_wait_closed(channel->raw) == 0;
+}
+
+static void flush_out(struct ssh_channel *channel)
+{
+	while (channel->out_len > 0) {
+		ssize_t n = libssh2_channel_write_ex(
+			channel->raw, 0, channel->out + channel->out_at, channel->out_len);
+		if (n > 0) {
+			channel->out_at += (size_t)n;
+			channel->out_len -= (size_t)n;
+			continue;
+		}
+		if (n < 0 && n != LIBSSH2_ERROR_EAGAIN)
+			ssh_turn_lose(channel->ssh, ssh_session_error(channel->ssh, NULL));
+		return;
+	}
+}
+
+void ssh_channel_flush(struct ssh_channel *channel)
+{
+	if (channel->state != SSH_CHANNEL_OPEN || is_dead(channel->ssh))
+		return;
+	flush_out(channel);
+	if (channel->wants_eof && !channel->sent_eof && channel->out_len == 0)
+		channel->sent_eof = libssh2_channel_send_eof(channel->raw) == 0;
+	if (channel->resized)
+		channel->resized =
+			libssh2_channel_request_pty_size_ex(channel->raw, (int)channel->columns,
+				(int)channel->rows, 0, 0) == LIBSSH2_ERROR_EAGAIN;
+}
+
+static bool has_room(const struct ssh_channel *channel)
+{
+	const struct ssh_libssh2 *ssh = channel->ssh;
+
+	return channel->out_len == 0 && ssh->out.len - ssh->out_at < SSH_OUT_HIGH;
+}
+
+static ssize_t op_write(struct channel *base, const void *data, size_t len, struct err *err)
+{
+	struct ssh_channel *channel = of(base);
+	int r = check(channel, err);
+
+	if (r == 0 && is_dead(channel->ssh))
+		r = err_copy(err, &channel->ssh->fault);
+	if (r == CHANNEL_AGAIN || (r == 0 && !has_room(channel))) {
+		channel->wants_write = true;
+		return CHANNEL_AGAIN;
+	}
+	if (r < 0)
+		return r;
+	/* A command that has ended reads no more; its end is told by wait. */
+	if (channel->at_end[CHANNEL_OUT] && is_closed(channel))
+		return (ssize_t)len;
+	if (!channel->out)
+		channel->out = mem_alloc(1, SSH_PACKET);
+	size_t n = len < SSH_PACKET ? len : SSH_PACKET;
+	memcpy(channel->out, data, n);
+	channel->out_at = 0;
+	channel->out_len = n;
+	ssh_channel_flush(channel);
+	ssh_turn_check(channel->ssh);
+	return (ssize_t)n;
+}
+
+static int op_send_eof(struct channel *base, struct err *err)
+{
+	struct ssh_channel *channel = of(base);
+	int r = check(channel, err);
+
+	if (r < 0 && r != CHANNEL_AGAIN)
+		return r;
+	channel->wants_eof = !channel->term;
+	ssh_channel_flush(channel);
+	ssh_turn_check(channel->ssh);
+	return 0;
+}
+
+/*
+ * The end
+ */
+
+/* Other systems have longer ones: 256 must not become a 0 of this one. */
+static int narrow_status(int status)
+{
+	return status >= 0 && status <= STATUS_MAX ? status : STATUS_MAX;
+}
+
+static void read_exit(struct ssh_channel *channel, struct channel_exit *ret)
+{
+	struct channel_exit found = {0};
+	char *signal = NULL;
+	size_t len = 0;
+
+	/* libssh2 says 0 for a death by a signal, and for no status at all. */
+	libssh2_channel_get_exit_signal(channel->raw, &signal, &len, NULL, NULL, NULL, NULL);
+	if (signal && len > 0 && len < sizeof(found.signal) && str_is_plain(signal)) {
+		memcpy(found.signal, signal, len);
+		found.known = true;
+	} else if (!signal && channel->has_status) {
+		found.code = narrow_status(libssh2_channel_get_exit_status(channel->raw));
+		found.known = true;
+	}
+	if (signal)
+		libssh2_free(channel->ssh->session, signal);
+	*ret = found;
+}
+
+static int op_wait(struct channel *base, struct channel_exit *ret, struct err *err)
+{
+	struct ssh_channel *channel = of(base);
+	int r = check(channel, err);
+
+	if (r == 0 && channel->told_end[CHANNEL_OUT] && channel->told_end[CHANNEL_ERR] &&
+		is_closed(channel)) {
+		read_exit(channel, ret);
+		return 1;
+	}
+	if (r == 0 && is_dead(channel->ssh))
+		r = err_copy(err, &channel->ssh->fault);
+	if (r < 0 && r != CHANNEL_AGAIN)
+		return r;
+	channel->wants_end = true;
+	return 0;
+}
+
+static void op_resize(struct channel *base, unsigned columns, unsigned rows)
+{
+	struct ssh_channel *channel = of(base);
+
+	channel->columns = columns;
+	channel->rows = rows;
+	channel->resized = channel->term != NULL;
+	if (channel->state == SSH_CHANNEL_OPEN)
+		ssh_turn_soon(channel->ssh);
+}
+
+/* Its turn to open comes first, where that has begun; then it is closed. */
+static void op_free(struct channel *base)
+{
+	struct ssh_channel *channel = of(base);
+
+	channel->is_given_up = true;
+	channel->out_len = 0;
+	if (channel->state == SSH_CHANNEL_WAITS)
+		channel->state = SSH_CHANNEL_FAILED;
+	ssh_turn_soon(channel->ssh);
+}
+
+static const struct channel_ops command_ops = {.read = op_read,
+	.write = op_write,
+	.send_eof = op_send_eof,
+	.wait = op_wait,
+	.resize = op_resize,
+	.free = op_free};
+
+static const struct channel_ops port_ops = {.read = op_read_port,
+	.write = op_write,
+	.send_eof = op_send_eof,
+	.wait = op_wait,
+	.free = op_free};
+
+/*
+ * What the turn asks
+ */
+
+void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id)
+{
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
+		if (channel->raw && channel->id == id)
+			channel->has_status = true;
+	}
+}
+
+static bool is_readable(struct ssh_channel *channel, enum channel_flow flow)
+{
+	if (!channel->wants_read[flow])
+		return false;
+	read_ahead(channel, flow);
+	return channel->ahead_len[flow] > 0 || channel->at_end[flow];
+}
+
+static bool is_over(struct ssh_channel *channel)
+{
+	return channel->at_end[CHANNEL_OUT] && channel->at_end[CHANNEL_ERR] && is_closed(channel);
+}
+
+bool ssh_channel_is_ready(struct ssh_channel *channel)
+{
+	bool ready = channel->has_news;
+
+	if (channel->is_given_up)
+		return false;
+	if (channel->state == SSH_CHANNEL_OPEN) {
+		ready |= is_readable(channel, CHANNEL_OUT);
+		ready |= is_readable(channel, CHANNEL_ERR);
+		ready |= channel->wants_write && has_room(channel);
+		ready |= channel->wants_end && is_over(channel);
+	}
+	if (!ready)
+		return false;
+	channel->has_news = false;
+	channel->wants_read[0] = channel->wants_read[1] = false;
+	channel->wants_write = channel->wants_end = false;
+	return true;
+}
+
+/*
+ * Life
+ */
+
+struct ssh_channel *ssh_channel_new(struct ssh_libssh2 *ssh)
+{
+	struct ssh_channel *channel = mem_alloc(1, sizeof(*channel));
+	struct ssh_channel **last = &ssh->channels;
+
+	channel->ssh = ssh;
+	channel->base.ops = &command_ops;
+	while (*last)
+		last = &(*last)->next;
+	*last = channel;
+	return channel;
+}
+
+void ssh_channel_destroy(struct ssh_channel *channel)
+{
+	struct ssh_channel **at = &channel->ssh->channels;
+
+	while (*at != channel)
+		at = &(*at)->next;
+	*at = channel->next;
+	free(channel->command);
+	free(channel->term);
+	free(channel->target);
+	buf_done(&channel->message);
+	free(channel->ahead[0]);
+	free(channel->ahead[1]);
+	free(channel->out);
+	err_done(&channel->fault);
+	free(channel);
+}
+
+void ssh_channel_set_command(
+	struct ssh_channel *channel, const char *command, const struct channel_pty *pty)
+{
+	channel->command = mem_strdup(command);
+	if (!pty)
+		return;
+	channel->term = mem_strdup(pty->term);
+	channel->columns = pty->columns;
+	channel->rows = pty->rows;
+}
+
+static struct ssh_channel *take_first(
+	struct ssh_libssh2 *ssh, const char *command, const struct channel_pty *pty)
+{
+	struct ssh_channel *first = ssh->first;
+
+	if (!first || pty || !str_eq(first->command, command))
+		return NULL;
+	ssh->first = NULL;
+	first->has_news = true;
+	return first;
+}
+
+struct channel *ssh_libssh2_command(struct ssh_libssh2 *ssh, const char *command,
+	const struct channel_pty *pty, const struct channel_events *events)
+{
+	struct ssh_channel *channel = take_first(ssh, command, pty);
+
+	if (!channel) {
+		channel = ssh_channel_new(ssh);
+		ssh_channel_set_command(channel, command, pty);
+	}
+	channel->base.events = *events;
+	ssh_turn_soon(ssh);
+	return &channel->base;
+}
+
+static void add_string(struct buf *out, const char *s)
+{
+	uint8_t len[4];
+
+	put_be32(len, (uint32_t)strlen(s));
+	buf_add(out, len, sizeof(len));
+	buf_adds(out, s);
+}
+
+static void add_number(struct buf *out, uint32_t value)
+{
+	uint8_t bytes[4];
+
+	put_be32(bytes, value);
+	buf_add(out, bytes, sizeof(bytes));
+}
+
+struct channel *ssh_libssh2_connect(struct ssh_libssh2 *ssh, const char *host, uint16_t port,
+	const struct channel_events *events)
+{
+	struct ssh_channel *channel = ssh_channel_new(ssh);
+
+	channel->base.ops = &port_ops;
+	channel->base.events = *events;
+	channel->target = mem_printf("%s port %u", host, port);
+	buf_init(&channel->message, 1024);
+	add_string(&channel->message, host);
+	add_number(&channel->message, port);
+	/* Who connects: nobody that the server could reach. */
+	add_string(&channel->message, "127.0.0.1");
+	add_number(&channel->message, 0);
+	ssh_turn_soon(ssh);
+	return &channel->base;
+}
+
+bool ssh_libssh2_waits(const struct channel *channel)
+{
+	return ((const struct ssh_channel *)channel)->state == SSH_CHANNEL_WAITS;
+}
+
+int ssh_libssh2_is_open(struct channel *channel, struct err *err)
+{
+	int r = check(of(channel), err);
+
+	return r == 0 ? 1 : r == CHANNEL_AGAIN ? 0 : r;
+}

@@ -1,0 +1,98 @@
+/*
+ * A command that runs elsewhere, or a connection made from there: bytes in, bytes out, bytes of the
+ * command's stderr, an end with an exit status. One interface for whatever carries it: a session of
+ * libssh2, the OpenSSH client, a child process, a pod's exec. On the loop; nothing blocks.
+ *
+ * Whoever has a channel reads and writes it from `ready` on, until CHANNEL_AGAIN.
+ */
+#ifndef DLRUN_NET_STREAM_CHANNEL_H
+#define DLRUN_NET_STREAM_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "net/stream/stream.h"
+
+/* "not now": `ready` is called when it is worth another try. */
+enum { CHANNEL_AGAIN = STREAM_AGAIN };
+
+enum channel_flow { CHANNEL_OUT, CHANNEL_ERR };
+
+/* How a command ended (RFC 4254, section 6.10). */
+struct channel_exit {
+	bool known; /* false: it ended without saying how (a connection that broke, …) */
+	int code;   /* of an exit, 0 to 255; not set behind a signal */
+	/* "KILL" without SIG, "?" for one that the carrier does not tell; empty: none. Looked at
+	 * before code */
+	char signal[16];
+};
+
+/* Something may be read or written now, it is open, or it has ended. From the loop only, never from
+ * within a call of the channel; the channel may be freed in it. A negative return ends loop_run. */
+struct channel_events {
+	int (*ready)(void *ctx, struct err *err);
+	void *ctx;
+};
+
+struct channel;
+struct channel_ops {
+	/* Bytes (more than 0), 0 at the end of that flow, CHANNEL_AGAIN, or a negative code (which
+	 * every later call gives, too). A channel to a port has no CHANNEL_ERR: 0. */
+	ssize_t (*read)(struct channel *channel, enum channel_flow flow, void *out, size_t len,
+		struct err *err);
+	/* Bytes taken (more than 0), CHANNEL_AGAIN, or a negative code. len is more than 0. What a
+	 * command does not read any more is taken and dropped: how it ended is told by wait. */
+	ssize_t (*write)(struct channel *channel, const void *data, size_t len, struct err *err);
+	/* Nothing more will be written; what was taken goes first. Does nothing to a terminal: it
+	 * has no end of one direction, there the end of input is a key (VEOF, termios(3)). */
+	int (*send_eof)(struct channel *channel, struct err *err);
+	/* 1: it has ended, both flows have been read to their ends, and *ret is set; 0: not yet; a
+	 * negative code: the connection has failed, how the command ended is not known. */
+	int (*wait)(struct channel *channel, struct channel_exit *ret, struct err *err);
+	void (*resize)(struct channel *channel, unsigned columns, unsigned rows); /* or NULL */
+	/* Gives it up at once; the command there loses its streams. */
+	void (*free)(struct channel *channel);
+};
+
+struct channel {
+	const struct channel_ops *ops;
+	struct channel_events events;
+};
+
+void channel_free(struct channel *channel); /* NULL is accepted */
+AUTO_POINTER(struct channel, channel_free)
+#define AUTO_CHANNEL AUTO(channel_free_auto)
+
+/* A terminal of the command's own. */
+struct channel_pty {
+	const char *term; /* "xterm-256color" */
+	unsigned columns, rows;
+};
+
+/* Opens channels on one connection. The channel is there at once and opens when it can: that it
+ * could not is told by read, write and wait. command: one line for the login shell there. */
+struct channel_opener {
+	struct channel *(*command)(void *ctx, const char *command, const struct channel_pty *pty,
+		const struct channel_events *events);
+	/* A TCP connection from there; NULL: cannot. */
+	struct channel *(*connect)(
+		void *ctx, const char *host, uint16_t port, const struct channel_events *events);
+	void *ctx;
+};
+
+/* A child process here, in a session of its own; argv[0] is looked up on PATH of env (NULL: ours).
+ * Its exit status is that of the command. E_RUN_EXEC comes by read, write and wait. The process
+ * ignores SIGPIPE; the child's process group is killed by free. */
+struct channel *channel_from_child(struct loop *loop, const char *const *argv,
+	const char *const *env, const struct channel_events *events);
+
+/* For pumps: the channel (taken over) as a stream without a descriptor. woken is called for what
+ * the channel's ready was: pump_wake. Of a channel to a port. */
+struct stream *channel_stream(struct channel *channel, void (*woken)(void *ctx), void *ctx);
+
+#endif

@@ -1,0 +1,323 @@
+#include "net/websocket/spdy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "net/websocket/spdy_block.h"
+
+enum {
+	VERSION = 3,
+	FLAG_FIN = 1,
+	OUTPUT_FULL = 64 << 10,
+	ID_MAX = 0x7fffffff,
+	OPEN_FIXED = 10, /* of SYN_STREAM, in front of the block */
+};
+
+enum frame_type {
+	SYN_STREAM = 1,
+	SYN_REPLY = 2,
+	RST_STREAM = 3,
+	SETTINGS = 4,
+	PING = 6,
+	GOAWAY = 7,
+	HEADERS = 8,
+	WINDOW_UPDATE = 9,
+};
+
+struct spdy {
+	struct spdy_events events;
+	struct spdy_packer *packer;
+	struct spdy_unpacker *unpacker;
+	struct buf out;
+	uint32_t next_id;   /* of a stream */
+	uint32_t next_ping; /* odd */
+	/* The frame that is being read. */
+	unsigned char head[SPDY_HEAD_SIZE];
+	size_t head_len;
+	struct buf control; /* as much of its payload as has come */
+	uint32_t left;      /* bytes of the payload that are missing */
+};
+
+struct spdy *spdy_new(const struct spdy_events *events)
+{
+	struct spdy *spdy = mem_alloc(1, sizeof(*spdy));
+
+	spdy->events = *events;
+	spdy->packer = spdy_packer_new();
+	spdy->unpacker = spdy_unpacker_new();
+	spdy->next_id = spdy->next_ping = 1;
+	/* What the caller and the other side can make wait is bounded by them: streams that are
+	 * opened, and spdy_wants_input. */
+	buf_init(&spdy->out, SIZE_MAX / 2);
+	buf_init(&spdy->control, SPDY_CONTROL_MAX);
+	return spdy;
+}
+
+void spdy_free(struct spdy *spdy)
+{
+	if (!spdy)
+		return;
+	spdy_packer_free(spdy->packer);
+	spdy_unpacker_free(spdy->unpacker);
+	buf_done(&spdy->out);
+	buf_done(&spdy->control);
+	free(spdy);
+}
+
+struct buf *spdy_output(struct spdy *spdy)
+{
+	return &spdy->out;
+}
+
+bool spdy_wants_input(const struct spdy *spdy)
+{
+	return spdy->out.len < OUTPUT_FULL;
+}
+
+/*
+ * Sending
+ */
+
+static void put_control_head(unsigned char *out, enum frame_type type, unsigned flags, size_t len)
+{
+	put_be32(out, 0x80000000u | (uint32_t)VERSION << 16 | (uint32_t)type);
+	put_be32(out + 4, (uint32_t)len);
+	out[4] = (unsigned char)flags;
+}
+
+static void add_control(struct spdy *spdy, enum frame_type type, const uint32_t *words, size_t n)
+{
+	unsigned char frame[SPDY_HEAD_SIZE + 2 * sizeof(uint32_t)];
+
+	put_control_head(frame, type, 0, 4 * n);
+	for (size_t i = 0; i < n; i++)
+		put_be32(frame + SPDY_HEAD_SIZE + 4 * i, words[i]);
+	buf_add(&spdy->out, frame, SPDY_HEAD_SIZE + 4 * n);
+}
+
+uint32_t spdy_open(struct spdy *spdy, const struct spdy_field *fields, size_t n, bool is_end)
+{
+	uint32_t id = spdy->next_id;
+	size_t at = spdy->out.len;
+	unsigned char frame[SPDY_HEAD_SIZE + OPEN_FIXED] = {0};
+
+	BUG_ON(n > SPDY_FIELDS_MAX);
+	if (id > ID_MAX)
+		return 0;
+	spdy->next_id += 2;
+	buf_add(&spdy->out, frame, sizeof(frame));
+	spdy_pack(spdy->packer, fields, n, &spdy->out);
+	put_control_head(
+		frame, SYN_STREAM, is_end ? FLAG_FIN : 0, spdy->out.len - at - SPDY_HEAD_SIZE);
+	put_be32(frame + SPDY_HEAD_SIZE, id);
+	memcpy(spdy->out.data + at, frame, sizeof(frame));
+	return id;
+}
+
+void spdy_reset(struct spdy *spdy, uint32_t id, uint32_t status)
+{
+	add_control(spdy, RST_STREAM, (const uint32_t[]){id, status}, 2);
+}
+
+void spdy_ping(struct spdy *spdy)
+{
+	add_control(spdy, PING, &spdy->next_ping, 1);
+	spdy->next_ping = spdy->next_ping > ID_MAX ? 1 : spdy->next_ping + 2;
+}
+
+void spdy_data_head(unsigned char out[static SPDY_HEAD_SIZE], uint32_t id, size_t len, bool is_end)
+{
+	put_be32(out, id);
+	put_be32(out + 4, (uint32_t)len);
+	out[4] = is_end ? FLAG_FIN : 0;
+}
+
+/*
+ * Receiving
+ */
+
+static int fail(struct err *err, const char *what)
+{
+	return err_set(err, E_HTTP_PROTOCOL, "the server %s", what);
+}
+
+struct frame {
+	unsigned flags;
+	const char *payload;
+	size_t len;
+};
+
+static uint32_t payload_u32(const struct frame *frame, size_t at)
+{
+	return get_be32((const uint8_t *)frame->payload + at);
+}
+
+static int check_id(const struct spdy *spdy, uint32_t id, struct err *err)
+{
+	if (id % 2 == 1 && id < spdy->next_id)
+		return 0;
+	return fail(err, "names a stream of SPDY that was never opened");
+}
+
+static int take_fields(struct spdy *spdy, const struct frame *frame, struct err *err)
+{
+	const struct spdy_field *fields;
+	uint32_t id = payload_u32(frame, 0) & ID_MAX;
+	size_t n;
+
+	int r = check_id(spdy, id, err);
+	if (r == 0)
+		r = spdy_unpack(
+			spdy->unpacker, frame->payload + 4, frame->len - 4, &fields, &n, err);
+	if (r < 0 || !spdy->events.reply)
+		return r;
+	return spdy->events.reply(spdy->events.ctx, id, fields, n, frame->flags & FLAG_FIN, err);
+}
+
+static int take_reset(struct spdy *spdy, const struct frame *frame, struct err *err)
+{
+	uint32_t id = payload_u32(frame, 0) & ID_MAX;
+
+	int r = check_id(spdy, id, err);
+	if (r < 0 || !spdy->events.reset)
+		return r;
+	return spdy->events.reset(spdy->events.ctx, id, payload_u32(frame, 4), err);
+}
+
+/* Odd ones are ours and come back. */
+static int take_ping(struct spdy *spdy, const struct frame *frame, struct err *err)
+{
+	uint32_t id = payload_u32(frame, 0);
+
+	(void)err;
+	if (id % 2 == 0)
+		add_control(spdy, PING, &id, 1);
+	else if (spdy->events.pong)
+		spdy->events.pong(spdy->events.ctx);
+	return 0;
+}
+
+static int take_goaway(struct spdy *spdy, const struct frame *frame, struct err *err)
+{
+	if (!spdy->events.goaway)
+		return 0;
+	return spdy->events.goaway(spdy->events.ctx, payload_u32(frame, 0) & ID_MAX, err);
+}
+
+static int refuse_stream(struct spdy *spdy, const struct frame *frame, struct err *err)
+{
+	(void)spdy;
+	(void)frame;
+	return fail(err, "opens a stream of SPDY, which only the client may do here");
+}
+
+/* Types that are not listed are read past. */
+static const struct control {
+	enum frame_type type;
+	size_t min_len;
+	int (*take)(struct spdy *spdy, const struct frame *frame, struct err *err);
+} controls[] = {
+	{SYN_STREAM, 0, refuse_stream},
+	{SYN_REPLY, 4, take_fields},
+	{RST_STREAM, 8, take_reset},
+	{PING, 4, take_ping},
+	{GOAWAY, 4, take_goaway},
+	{HEADERS, 4, take_fields},
+};
+
+static int take_control(struct spdy *spdy, const char *payload, size_t len, struct err *err)
+{
+	unsigned type = (unsigned)spdy->head[2] << 8 | spdy->head[3];
+	struct frame frame = {.flags = spdy->head[4], .payload = payload, .len = len};
+
+	for (size_t i = 0; i < ARRAY_LEN(controls); i++) {
+		if (controls[i].type != type)
+			continue;
+		if (len < controls[i].min_len)
+			return fail(err, "sends a frame of SPDY that is too short");
+		return controls[i].take(spdy, &frame, err);
+	}
+	return 0;
+}
+
+static bool is_control(const struct spdy *spdy)
+{
+	return spdy->head[0] & 0x80;
+}
+
+static int begin_frame(struct spdy *spdy, struct err *err)
+{
+	spdy->left = get_be32(spdy->head + 4) & SPDY_DATA_MAX;
+	buf_reset(&spdy->control);
+	if (!is_control(spdy))
+		return check_id(spdy, get_be32(spdy->head), err);
+	if ((get_be32(spdy->head) >> 16) != (0x8000u | VERSION))
+		return fail(err, "does not speak SPDY/3.1");
+	if (spdy->left > SPDY_CONTROL_MAX)
+		return fail(err, "sends a frame of SPDY that is too large");
+	return 0;
+}
+
+/* The payload, or its next piece; *used: how much of data. 1: the frame is over. */
+static int take_payload(
+	struct spdy *spdy, const char *data, size_t len, size_t *used, struct err *err)
+{
+	size_t piece = len < spdy->left ? len : spdy->left;
+	bool is_whole = spdy->control.len == 0 && piece == spdy->left;
+	int r = 0;
+
+	*used = piece;
+	spdy->left -= (uint32_t)piece;
+	if (!is_control(spdy)) {
+		bool is_end = spdy->left == 0 && (spdy->head[4] & FLAG_FIN);
+
+		if ((piece || is_end) && spdy->events.data)
+			r = spdy->events.data(
+				spdy->events.ctx, get_be32(spdy->head), data, piece, is_end, err);
+	} else if (is_whole) {
+		r = take_control(spdy, data, piece, err);
+	} else {
+		buf_add(&spdy->control, data, piece);
+		if (spdy->left == 0)
+			r = take_control(spdy, spdy->control.data, spdy->control.len, err);
+	}
+	return r < 0 ? r : spdy->left == 0;
+}
+
+static size_t take_head(struct spdy *spdy, const char *data, size_t len)
+{
+	size_t piece = SPDY_HEAD_SIZE - spdy->head_len;
+
+	if (piece > len)
+		piece = len;
+	memcpy(spdy->head + spdy->head_len, data, piece);
+	spdy->head_len += piece;
+	return piece;
+}
+
+int spdy_receive(struct spdy *spdy, const void *data, size_t len, struct err *err)
+{
+	const char *p = data, *end = p + len;
+	int r = 0;
+
+	while (p < end && r >= 0) {
+		size_t used = 0;
+
+		if (spdy->head_len < SPDY_HEAD_SIZE) {
+			p += take_head(spdy, p, (size_t)(end - p));
+			if (spdy->head_len < SPDY_HEAD_SIZE)
+				break;
+			r = begin_frame(spdy, err);
+			/* A frame without payload is over with its head. */
+			if (r < 0 || (spdy->left && p == end))
+				break;
+		}
+		r = take_payload(spdy, p, (size_t)(end - p), &used, err);
+		p += used;
+		if (r == 1)
+			spdy->head_len = 0;
+	}
+	return r < 0 ? r : 0;
+}

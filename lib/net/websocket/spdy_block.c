@@ -1,0 +1,219 @@
+#include "net/websocket/spdy_block.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "net/websocket/spdy_dictionary.h"
+
+/* A window that holds the dictionary is enough for blocks of a few words. */
+enum { WINDOW_BITS = 11, MEMORY_LEVEL = 4, LENGTH_SIZE = 4 };
+
+static voidpf zlib_alloc(voidpf ctx, uInt n, uInt size)
+{
+	(void)ctx;
+	return mem_alloc(n, size);
+}
+
+static void zlib_free(voidpf ctx, voidpf memory)
+{
+	(void)ctx;
+	free(memory);
+}
+
+static const z_stream empty_stream = {.zalloc = zlib_alloc, .zfree = zlib_free};
+
+/*
+ * Packing
+ */
+
+struct spdy_packer {
+	z_stream z;
+	struct buf plain;
+};
+
+struct spdy_packer *spdy_packer_new(void)
+{
+	struct spdy_packer *packer = mem_alloc(1, sizeof(*packer));
+	size_t len;
+	const void *dictionary = spdy_dictionary(&len);
+
+	packer->z = empty_stream;
+	BUG_ON(deflateInit2(&packer->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, WINDOW_BITS,
+		       MEMORY_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK);
+	BUG_ON(deflateSetDictionary(&packer->z, dictionary, (uInt)len) != Z_OK);
+	buf_init(&packer->plain, SIZE_MAX / 2);
+	return packer;
+}
+
+void spdy_packer_free(struct spdy_packer *packer)
+{
+	if (!packer)
+		return;
+	deflateEnd(&packer->z);
+	buf_done(&packer->plain);
+	free(packer);
+}
+
+static void add_u32(struct buf *out, size_t value)
+{
+	unsigned char bytes[LENGTH_SIZE];
+
+	put_be32(bytes, (uint32_t)value);
+	buf_add(out, bytes, sizeof(bytes));
+}
+
+static void add_text(struct buf *out, const char *text)
+{
+	add_u32(out, strlen(text));
+	buf_adds(out, text);
+}
+
+void spdy_pack(
+	struct spdy_packer *packer, const struct spdy_field *fields, size_t n, struct buf *out)
+{
+	z_stream *z = &packer->z;
+
+	buf_reset(&packer->plain);
+	add_u32(&packer->plain, n);
+	for (size_t i = 0; i < n; i++) {
+		add_text(&packer->plain, fields[i].name);
+		add_text(&packer->plain, fields[i].value);
+	}
+	z->next_in = (Bytef *)packer->plain.data;
+	z->avail_in = (uInt)packer->plain.len;
+	do {
+		unsigned char piece[512];
+
+		z->next_out = piece;
+		z->avail_out = sizeof(piece);
+		deflate(z, Z_SYNC_FLUSH);
+		buf_add(out, piece, sizeof(piece) - z->avail_out);
+	} while (z->avail_out == 0);
+}
+
+/*
+ * Unpacking
+ */
+
+struct spdy_unpacker {
+	z_stream z;
+	struct buf plain;
+	struct spdy_field fields[SPDY_FIELDS_MAX];
+};
+
+struct spdy_unpacker *spdy_unpacker_new(void)
+{
+	struct spdy_unpacker *unpacker = mem_alloc(1, sizeof(*unpacker));
+
+	unpacker->z = empty_stream;
+	BUG_ON(inflateInit(&unpacker->z) != Z_OK);
+	/* One byte over what is allowed tells that there was more. */
+	buf_init(&unpacker->plain, SPDY_CONTROL_MAX + 1);
+	return unpacker;
+}
+
+void spdy_unpacker_free(struct spdy_unpacker *unpacker)
+{
+	if (!unpacker)
+		return;
+	inflateEnd(&unpacker->z);
+	buf_done(&unpacker->plain);
+	free(unpacker);
+}
+
+static int fail(struct err *err, const char *what)
+{
+	return err_set(
+		err, E_HTTP_PROTOCOL, "the server sends a header block of SPDY that %s", what);
+}
+
+static int inflate_step(z_stream *z)
+{
+	int r = inflate(z, Z_SYNC_FLUSH);
+
+	if (r == Z_NEED_DICT) {
+		size_t len;
+		const void *dictionary = spdy_dictionary(&len);
+
+		r = inflateSetDictionary(z, dictionary, (uInt)len);
+		return r == Z_OK ? inflate(z, Z_SYNC_FLUSH) : r;
+	}
+	return r;
+}
+
+static int inflate_block(
+	struct spdy_unpacker *unpacker, const void *block, size_t len, struct err *err)
+{
+	z_stream *z = &unpacker->z;
+	int r = Z_OK;
+
+	buf_reset(&unpacker->plain);
+	z->next_in = (Bytef *)(uintptr_t)block;
+	z->avail_in = (uInt)len;
+	do {
+		unsigned char piece[4096];
+
+		z->next_out = piece;
+		z->avail_out = sizeof(piece);
+		r = inflate_step(z);
+		buf_add(&unpacker->plain, piece, sizeof(piece) - z->avail_out);
+	} while (r == Z_OK && z->avail_out == 0 && unpacker->plain.len <= SPDY_CONTROL_MAX);
+	if (unpacker->plain.len > SPDY_CONTROL_MAX)
+		return fail(err, "is too large");
+	/* Z_BUF_ERROR: the last piece was just full, there is no more. */
+	if ((r != Z_OK && r != Z_BUF_ERROR) || z->avail_in)
+		return fail(err, "is damaged");
+	return 0;
+}
+
+/* A text at *at, moved to the front of its place so that it can end with a NUL; NULL: it does not
+ * fit. */
+static const char *take_text(struct buf *plain, size_t *at)
+{
+	size_t left = plain->len - *at;
+	char *text = plain->data + *at;
+	uint32_t len;
+
+	if (left < LENGTH_SIZE)
+		return NULL;
+	len = get_be32((const uint8_t *)text);
+	if (len > left - LENGTH_SIZE)
+		return NULL;
+	memmove(text, text + LENGTH_SIZE, len);
+	text[len] = '\0';
+	*at += LENGTH_SIZE + len;
+	return text;
+}
+
+int spdy_unpack(struct spdy_unpacker *unpacker, const void *block, size_t len,
+	const struct spdy_field **ret, size_t *ret_n, struct err *err)
+{
+	struct buf *plain = &unpacker->plain;
+	size_t at = LENGTH_SIZE;
+
+	int r = inflate_block(unpacker, block, len, err);
+	if (r < 0)
+		return r;
+	if (plain->len < LENGTH_SIZE)
+		return fail(err, "is too short");
+	uint32_t n = get_be32((const uint8_t *)plain->data);
+	if (n > SPDY_FIELDS_MAX)
+		return fail(err, "has too many fields");
+	for (uint32_t i = 0; i < n; i++) {
+		struct spdy_field field = {.name = take_text(plain, &at)};
+
+		field.value = field.name ? take_text(plain, &at) : NULL;
+		if (!field.value)
+			return fail(err, "has a field that does not fit into it");
+		unpacker->fields[i] = field;
+	}
+	if (at != plain->len)
+		return fail(err, "goes on behind its fields");
+	*ret = unpacker->fields;
+	*ret_n = n;
+	return 0;
+}

@@ -1,0 +1,12 @@
+/*
+ * What both sides of SPDY/3 know of headers before the first one (draft-mbelshe-httpbis-spdy-00,
+ * section 2.6.10.1): the dictionary of the zlib streams, 1,423 bytes.
+ */
+#ifndef DLRUN_NET_WEBSOCKET_SPDY_DICTIONARY_H
+#define DLRUN_NET_WEBSOCKET_SPDY_DICTIONARY_H
+
+#include <stddef.h>
+
+const void *spdy_dictionary(size_t *ret_len);
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * Logins for registries, from where docker and podman keep them (containers-auth.json(5);
+ * docker's configuration file; docker-credential-helpers). Nothing is ever written.
+ *
+ * Order: REGISTRY_AUTH_FILE alone if it is set; else $DOCKER_CONFIG/config.json or
+ * ~/.docker/config.json, $XDG_RUNTIME_DIR/containers/auth.json,
+ * $XDG_CONFIG_HOME/containers/auth.json, ~/.dockercfg. A file without an entry for the registry
+ * leads to the next. Within a file: credHelpers, credsStore, auths (longest repository prefix,
+ * host, and the old keys https://HOST/v1/; Docker Hub's is https://index.docker.io/v1/).
+ */
+#ifndef DLRUN_OCI_AUTH_CREDENTIALS_H
+#define DLRUN_OCI_AUTH_CREDENTIALS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+
+enum {
+	CREDENTIAL_FILE_MAX = 1 << 20,
+	CREDENTIAL_SECRET_MAX = 64 << 10,
+	CREDENTIAL_HELPER_MS = 10 * 1000,
+};
+
+/* The variables that say where; NULL: not set. They outlive what is made from them. */
+struct credential_env {
+	const char *home, *registry_auth_file, *docker_config, *xdg_runtime_dir, *xdg_config_home;
+	const char *const *env; /* the whole environment, for helpers */
+	/* Hosts ("host[:port]") of other sites that logins may be sent to; or NULL. */
+	const struct strv *realms;
+};
+
+/* Strings are owned, and wiped when freed. All NULL: anonymous. */
+struct credential {
+	char *user, *password;
+	char *identity_token; /* an OAuth2 refresh token */
+	char *registry_token; /* a bearer token as it is */
+	char *origin; /* for people: "~/.docker/config.json", "docker-credential-ecr-login" */
+};
+void credential_done(struct credential *credential);
+#define AUTO_CREDENTIAL AUTO(credential_done)
+/* Whether it holds anything to log in with. */
+bool credential_is_there(const struct credential *credential);
+/* 0, or -1 and why it cannot be sent ("has a user name with a colon"). */
+int credential_check(const struct credential *credential, const char **ret_why);
+
+/* What one file says of a registry: an engine on its text (for tests and fuzzing). 1: found, 0: no
+ * entry, negative: not of the form (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the NAME of the
+ * docker-credential-NAME to be asked, with *ret_key on its stdin; ret holds the login of the file's
+ * own, which with a helper counts only if that is not installed or has none, and may be empty
+ * then. what becomes the origin. host: "host[:port]", repo: "a/b". */
+int credential_file_find(const char *text, size_t len, const char *what, const char *host,
+	const char *repo, struct credential *ret, char **ret_helper, char **ret_key,
+	struct err *err);
+/* What a helper (its NAME) answered: 1, 0 (it has none: anonymous), E_REGISTRY_HELPER: with at most
+ * 200 bytes of its words as evidence if it failed and they cannot be a secret. exit_status: 0, or
+ * what it ended with (128 and the signal). */
+int credential_helper_parse(const char *text, size_t len, int exit_status, const char *helper,
+	struct credential *ret, struct err *err);
+
+/* found: valid during the call, or NULL with fault. warnings: one sentence each: a file that cannot
+ * be read, a helper that is not installed (both are passed over). */
+typedef int credential_found_fn(void *ctx, struct credential *found, const struct strv *warnings,
+	struct err *fault, struct err *err);
+struct credential_lookup;
+/* Reads the files now, starts the helper now if one is needed (in a process group of its own, in a
+ * filtered environment: no variable of dlrun's secrets), and calls found from the loop, once:
+ * E_REGISTRY_HELPER when the helper fails, talks nonsense or takes longer than
+ * CREDENTIAL_HELPER_MS. */
+struct credential_lookup *credential_start(struct loop *loop, const struct credential_env *env,
+	const char *host, const char *repo, credential_found_fn *found, void *ctx);
+/* Whether repo and other of one host have the same login, as far as the files tell: a helper knows
+ * hosts only. Blocks for reading them. */
+bool credential_is_shared(
+	const struct credential_env *env, const char *host, const char *repo, const char *other);
+/* Also kills the helper's group. NULL and one that has called found are accepted. */
+void credential_free(struct credential_lookup *lookup);
+
+#endif

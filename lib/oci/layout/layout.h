@@ -1,0 +1,70 @@
+/*
+ * An OCI image layout on disk (OCI image-spec, image-layout.md): oci-layout, index.json,
+ * blobs/sha256/. dlrun's own store of images, the target of `push --to oci:DIR` and the source of
+ * bases.
+ *
+ * Order: a blob has its name only once its content is durable; the names are durable before
+ * index.json tells of the manifest. A commit costs one sync for each new blob and one for their
+ * directory. index.json is replaced without a sync while all its entries are dlrun's (a power cut
+ * may lose entries, never blobs: images are found by their digest), else with one.
+ *
+ * Several processes: index.json changes under an exclusive lock on index.json.lock (as BuildKit
+ * does it). An open sink holds a shared lock on oci-layout, and layout_gc an exclusive one, so that
+ * blobs which no manifest names yet are safe. Readers need no lock and no permission to write.
+ */
+#ifndef DLRUN_OCI_LAYOUT_LAYOUT_H
+#define DLRUN_OCI_LAYOUT_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "oci/model/blob.h"
+
+struct layout;
+
+/* create: make an empty one where there is nothing (or an empty directory); what an interrupted
+ * creation left is completed. Anything else that is no layout: E_IMAGE_BASE. */
+int layout_open(const char *dir, bool create, struct layout **ret, struct err *err);
+void layout_free(struct layout *layout);
+AUTO_POINTER(struct layout, layout_free)
+#define AUTO_LAYOUT AUTO(layout_free_auto)
+
+/* The layout as a destination; it must outlive the sink. Blocks while a layout_gc is under way; a
+ * lock that cannot be had is reported by the sink's first call (E_IO_LOCK after a minute). */
+struct sink *layout_sink(struct layout *layout);
+
+/* The descriptor that a tag (annotation org.opencontainers.image.ref.name), a digest (whether the
+ * index has it or not), or, with name NULL, the only manifest of the layout stands for.
+ * E_IMAGE_BASE with the tags as evidence. */
+int layout_resolve(
+	struct layout *layout, const char *name, struct descriptor *ret, struct err *err);
+/* The names in the index, in its order. */
+int layout_names(struct layout *layout, struct strv *ret, struct err *err);
+/* A blob for reading, its size checked (E_IMAGE); E_IMAGE_BASE when missing. */
+int layout_open_blob(
+	struct layout *layout, const struct descriptor *blob, int *ret_fd, struct err *err);
+/* The bytes of a small blob (at most max, else E_DATA_LIMIT), size and digest checked (E_IMAGE).
+ * ret is initialized by the caller. */
+int layout_read_blob(struct layout *layout, const struct descriptor *blob, size_t max,
+	struct buf *ret, struct err *err);
+/* Read all of a blob that did not read as it should. E_IMAGE when its content is not that of its
+ * digest, with a hint how to be rid of it; who needs it next writes it anew. */
+int layout_check_blob(struct layout *layout, const struct descriptor *blob, struct err *err);
+/* Remove the file of such a blob; it stays while others write to the layout. 1: removed. */
+int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, struct err *err);
+
+/* Remove manifests from index.json by their names, and those whose blob is gone, and then every
+ * blob that no manifest left reaches, and stale temporary files. keep: digests of manifests that
+ * stay although no name points to them. Either list may be NULL. E_IO_LOCK when somebody is writing
+ * for longer than two seconds: nothing is removed. ret_bytes and ret_blobs count what was. */
+int layout_gc(struct layout *layout, const struct strv *remove_names, const struct strv *keep,
+	uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
+/* What layout_gc would remove: only counted. */
+int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
+	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
+
+#endif

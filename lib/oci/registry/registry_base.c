@@ -1,0 +1,382 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/stream/field.h"
+#include "oci/image/image.h"
+#include "oci/model/manifest.h"
+#include "oci/registry/registry_check.h"
+#include "oci/registry/registry_impl.h"
+
+#define MANIFEST_TYPES                                                                             \
+	"application/vnd.oci.image.index.v1+json, "                                                \
+	"application/vnd.docker.distribution.manifest.list.v2+json, "                              \
+	"application/vnd.oci.image.manifest.v1+json, "                                             \
+	"application/vnd.docker.distribution.manifest.v2+json"
+
+enum { INDEXES_MAX = 2, ASKS_MAX = 8 };
+
+/* A look-up goes down from the root (what the reference stands for) through indexes to a manifest
+ * and its configuration. What the cache lacks of them is fetched, and then looked at again. */
+struct registry_base {
+	struct registry *registry;
+	struct loop *loop;
+	struct layout *cache;
+	char *repo, *tag, *name, *platform;
+	char root[DIGEST_TEXT_SIZE];  /* empty: only the registry knows */
+	char older[DIGEST_TEXT_SIZE]; /* empty: none that would do */
+	struct descriptor wanted;     /* what is being fetched; size 0: not known */
+	bool guessed;                 /* root may be out of date */
+	unsigned asks;
+	struct registry_call *call;
+	struct loop_timer *timer;
+	registry_layers_fn *layers; /* NULL: nobody wants them any more */
+	registry_base_fn *found;
+	void *ctx;
+};
+
+static int advance(struct registry_base *base, struct err *err);
+
+/*
+ * The end
+ */
+
+static int end(struct registry_base *base, struct err *fault, struct err *err)
+{
+	return base->found(base->ctx, NULL, fault, err);
+}
+
+static int end_not_there(struct registry_base *base, const struct err *why, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE_BASE, "there is no base image %s", base->name);
+	for (size_t i = 0; why && i < why->n_evidence; i++)
+		err_evidence(&fault, "%s", why->evidence[i]);
+	err_hint(&fault, "docker login %s   # if the repository is private; else check the name",
+		registry_host(base->registry));
+	return end(base, &fault, err);
+}
+
+static int end_cached(struct registry_base *base, struct err *err)
+{
+	char digest[DIGEST_TEXT_SIZE];
+
+	/* The look-up may be freed in there. */
+	memcpy(digest, base->root, sizeof(digest));
+	return base->found(base->ctx, digest, NULL, err);
+}
+
+/*
+ * The cache
+ */
+
+static int put(struct registry_base *base, const struct http_answer *answer,
+	const struct descriptor *blob, struct err *err)
+{
+	struct sink *sink = layout_sink(base->cache);
+	int r = sink->ops->put_bytes(sink, answer->body.data, blob, err);
+
+	sink_free(sink);
+	return r;
+}
+
+static int too_large(const struct registry_base *base, size_t max, struct err *err)
+{
+	char size[16];
+
+	return err_set(err, E_DATA_LIMIT, "a part of %s is larger than %s", base->name,
+		str_size(max, size));
+}
+
+/* A blob that could not be read: 0 when it is not there, or is removed as damaged. */
+static int not_cached(struct registry_base *base, const struct descriptor *blob, struct err *fault,
+	struct err *err)
+{
+	if (fault->id == E_IMAGE_BASE)
+		return 0;
+	if (fault->id != E_IMAGE && fault->id != E_DATA && fault->id != E_DATA_LIMIT)
+		return err_move(err, fault);
+	int r = layout_remove_damaged(base->cache, blob, err);
+	return r < 0 ? r : 0;
+}
+
+/* 1: read, 0: not there any more. */
+static int read_cached(struct registry_base *base, const struct descriptor *blob, size_t max,
+	struct buf *text, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (blob->size > max)
+		return too_large(base, max, err);
+	if (layout_read_blob(base->cache, blob, max, text, &fault) == 0)
+		return 1;
+	return not_cached(base, blob, &fault, err);
+}
+
+/* As read_cached, of a manifest or index whose size and type may not be known. */
+static int read_manifest(
+	struct registry_base *base, struct descriptor *blob, struct buf *text, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	struct descriptor there = {0};
+
+	if (blob->size > MANIFEST_SIZE_MAX)
+		return too_large(base, MANIFEST_SIZE_MAX, err);
+	if (layout_resolve(base->cache, blob->digest, &there, &fault) < 0)
+		return not_cached(base, blob, &fault, err);
+	if (blob->size && blob->size != there.size)
+		return err_set(err, E_IMAGE, "%s: %s has %llu bytes, not %llu", base->name,
+			blob->digest, (unsigned long long)there.size,
+			(unsigned long long)blob->size);
+	*blob = there;
+	return read_cached(base, blob, MANIFEST_SIZE_MAX, text, err);
+}
+
+/* What is missing below digest: 0 with *ret_missing, a configuration if there is a manifest then; 1
+ * when all is there. */
+static int walk(struct registry_base *base, const char *digest, struct descriptor *ret_missing,
+	struct manifest *ret_manifest, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	struct descriptor at = {0};
+
+	memcpy(at.digest, digest, strlen(digest) + 1);
+	for (int i = 0;; i++) {
+		*ret_missing = at;
+		int r = read_manifest(base, &at, &text, err);
+		if (r <= 0)
+			return r;
+		if (!media_is_index(at.media_type))
+			break;
+		if (i == INDEXES_MAX)
+			return err_set(
+				err, E_IMAGE, "%s is an index in an index in an index", base->name);
+		r = index_pick(text.data, text.len, base->name, base->platform, &at, err);
+		if (r < 0)
+			return r;
+	}
+	int r = manifest_parse(text.data, text.len, base->name, ret_manifest, err);
+	if (r < 0)
+		return r;
+	*ret_missing = ret_manifest->config;
+	return read_cached(base, &ret_manifest->config, IMAGE_CONFIG_MAX, &text, err);
+}
+
+static bool is_complete(struct registry_base *base, const char *digest)
+{
+	AUTO_ERR struct err ignored = {0};
+	AUTO_MANIFEST struct manifest manifest = {0};
+	struct descriptor missing;
+
+	return walk(base, digest, &missing, &manifest, &ignored) == 1;
+}
+
+/*
+ * Answers
+ */
+
+static struct registry_part part_of(const struct registry_base *base)
+{
+	return (struct registry_part){
+		.host = registry_host(base->registry),
+		.name = base->name,
+		.digest = *base->wanted.digest ? base->wanted.digest : NULL,
+		.size = base->wanted.size,
+	};
+}
+
+static int on_fault(struct registry_base *base, struct err *fault, struct err *err)
+{
+	bool is_root = str_eq(base->wanted.digest, base->root);
+
+	if (fault->id != E_REGISTRY_NOT_FOUND)
+		return end(base, fault, err);
+	if (!base->guessed || !is_root)
+		return end_not_there(base, fault, err);
+	/* The tag has moved, and what it stood for is gone. */
+	base->guessed = false;
+	*base->root = '\0';
+	return advance(base, err);
+}
+
+typedef int check_fn(const struct registry_part *part, const struct http_answer *answer,
+	struct descriptor *got, struct err *err);
+
+static int take(struct registry_base *base, check_fn *check, struct http_answer *answer,
+	struct err *fault, struct err *err)
+{
+	AUTO_ERR struct err own = {0};
+	struct descriptor got = {0};
+	const struct registry_part part = part_of(base);
+
+	base->call = NULL;
+	if (!answer)
+		return on_fault(base, fault, err);
+	int r = check(&part, answer, &got, &own);
+	if (r == 0)
+		r = put(base, answer, &got, &own);
+	if (r < 0)
+		return end(base, &own, err);
+	if (!*base->root)
+		memcpy(base->root, got.digest, sizeof(base->root));
+	return advance(base, err);
+}
+
+static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	return take(ctx, registry_check_manifest, answer, fault, err);
+}
+
+static int on_config(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	return take(ctx, registry_check_bytes, answer, fault, err);
+}
+
+/* The tag is still where it was, or a GET tells where it is. */
+static int on_head(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct registry_base *base = ctx;
+
+	base->call = NULL;
+	if (!answer)
+		return end(base, fault, err);
+	const char *said =
+		answer->status < 300 ? field_find(&answer->headers, "docker-content-digest") : NULL;
+	if (str_eq(said, base->older))
+		memcpy(base->root, base->older, sizeof(base->root));
+	*base->older = '\0';
+	return advance(base, err);
+}
+
+/*
+ * Requests
+ */
+
+static void ask(struct registry_base *base, const char *method, const char *path, size_t max_body,
+	registry_done_fn *done)
+{
+	AUTO_STRV struct strv headers = {0};
+	struct registry_request request = {
+		.method = method,
+		.repo = base->repo,
+		.path = path,
+		.max_body = max_body,
+		.doing = "looking for the base image",
+		.done = done,
+		.ctx = base,
+	};
+
+	if (done != on_config) {
+		strv_add(&headers, "Accept: " MANIFEST_TYPES);
+		request.headers = &headers;
+	}
+	if (done == on_head)
+		request.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED;
+	base->asks++;
+	base->call = registry_start(base->registry, &request);
+}
+
+static void ask_by_tag(struct registry_base *base)
+{
+	AUTO_FREE char *path = mem_printf("manifests/%s", base->tag);
+	bool head = *base->older;
+
+	base->wanted = (struct descriptor){0};
+	ask(base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
+}
+
+static void tell_layers(struct registry_base *base, const struct manifest *manifest)
+{
+	registry_layers_fn *layers = TAKE(base->layers);
+
+	if (layers)
+		layers(base->ctx, manifest->layers, image_base_layers(manifest));
+}
+
+/* Ask for what is missing, or find that nothing is. */
+static int advance(struct registry_base *base, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	AUTO_MANIFEST struct manifest manifest = {0};
+
+	if (!*base->root) {
+		ask_by_tag(base);
+		return 0;
+	}
+	int r = walk(base, base->root, &base->wanted, &manifest, &fault);
+	/* Others may empty the cache while it is filled. */
+	if (r == 0 && base->asks >= ASKS_MAX)
+		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
+	if (r < 0)
+		return end(base, &fault, err);
+	if (r > 0)
+		return end_cached(base, err);
+	bool config = manifest.json != NULL;
+	AUTO_FREE char *path =
+		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
+	ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
+		config ? on_config : on_manifest);
+	if (config)
+		tell_layers(base, &manifest);
+	return 0;
+}
+
+static int start_due(void *ctx, struct err *err)
+{
+	struct registry_base *base = ctx;
+
+	base->timer = NULL;
+	return advance(base, err);
+}
+
+static void copy_digest(char to[static DIGEST_TEXT_SIZE], const char *digest)
+{
+	uint8_t sha256[SHA256_SIZE];
+
+	if (digest && digest_parse(digest, sha256))
+		memcpy(to, digest, DIGEST_TEXT_SIZE);
+}
+
+struct registry_base *registry_base_start(
+	struct registry *registry, const struct registry_base_request *request)
+{
+	struct registry_base *base = mem_alloc(1, sizeof(*base));
+	const struct ref *ref = request->ref;
+
+	base->registry = registry;
+	base->loop = registry->loop;
+	base->cache = request->cache;
+	base->repo = mem_strdup(ref->repo);
+	base->tag = mem_strdup(ref->tag ? ref->tag : "latest");
+	base->name = ref->digest ? mem_printf("%s/%s@%s", ref->host, ref->repo, ref->digest)
+				 : mem_printf("%s/%s:%s", ref->host, ref->repo, base->tag);
+	base->platform = mem_strdup(request->platform);
+	base->layers = request->layers;
+	base->found = request->found;
+	base->ctx = request->ctx;
+	registry_add_source(registry, ref->repo);
+	copy_digest(base->root, ref->digest ? ref->digest : request->known);
+	base->guessed = *base->root && !ref->digest;
+	copy_digest(base->older, request->older);
+	if (*base->root || (*base->older && !is_complete(base, base->older)))
+		*base->older = '\0';
+	base->timer = loop_add_timer(base->loop, clock_ms(), start_due, base);
+	return base;
+}
+
+void registry_base_free(struct registry_base *base)
+{
+	if (!base)
+		return;
+	registry_cancel(base->call);
+	loop_remove_timer(base->loop, base->timer);
+	free(base->repo);
+	free(base->tag);
+	free(base->name);
+	free(base->platform);
+	free(base);
+}

@@ -1,0 +1,448 @@
+#include "oci/registry/registry_error.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/data/json.h"
+#include "base/util/digest.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/stream/field.h"
+#include "oci/registry/registry.h"
+
+enum { TITLE_MAX = 80, ERRORS_MAX = 64, LINES_MAX = 2, DETAIL_DEPTH_MAX = 8 };
+
+/*
+ * Words
+ */
+
+/* One line that is made of others' words. */
+struct line {
+	struct buf text;
+	size_t left; /* characters */
+	bool blank;  /* is due before the next one */
+};
+
+static void line_begin(struct line *line, size_t max)
+{
+	buf_init(&line->text, 4 * max + sizeof("…"));
+	line->left = max;
+	line->blank = false;
+}
+
+/* Escaped, blanks run together, cut with "…". */
+static void line_add(struct line *line, const char *s, size_t len)
+{
+	while (len && line->left) {
+		size_t n = str_utf8_len(s, len), before = line->text.len;
+		n += n == 0;
+		if (strchr(" \t\r\n", *s) && *s) {
+			line->blank = line->text.len > 0;
+		} else {
+			if (line->blank)
+				buf_addc(&line->text, ' ');
+			line->blank = false;
+			str_escape(&line->text, s, n);
+			size_t width = line->text.len - before;
+			width = n > 1 && width == n ? 1 : width;
+			line->left -= width < line->left ? width : line->left;
+			if (line->left == 0)
+				buf_adds(&line->text, "…");
+		}
+		s += n;
+		len -= n;
+	}
+}
+
+static void line_adds(struct line *line, const char *s)
+{
+	line_add(line, s, strlen(s));
+}
+
+static const char *content_type(const struct http_answer *answer)
+{
+	const char *type = field_find(&answer->headers, "content-type");
+
+	return type ? type : "";
+}
+
+static bool type_is(const char *type, const char *name)
+{
+	size_t len = strcspn(type, "; \t");
+
+	return len == strlen(name) && strncasecmp(type, name, len) == 0;
+}
+
+static bool is_json_type(const char *type)
+{
+	size_t len = strcspn(type, "; \t");
+
+	return type_is(type, "application/json") ||
+	       (len > 5 && strncasecmp(type + len - 5, "+json", 5) == 0);
+}
+
+/* Where the body begins behind blanks; an empty string if there is none. */
+static const char *body_text(const struct http_answer *answer)
+{
+	return answer->body.len ? answer->body.data + strspn(answer->body.data, " \t\r\n") : "";
+}
+
+/* The errors in the body, or NULL. Some servers call their JSON plain text. */
+static struct json *error_json(const struct http_answer *answer)
+{
+	const char *type = content_type(answer);
+	struct json *json = NULL;
+
+	if (answer->body.len > HTTP_ERROR_BODY_MAX || *body_text(answer) != '{')
+		return NULL;
+	if (!is_json_type(type) && !type_is(type, "text/plain") && *type)
+		return NULL;
+	if (json_parse(answer->body.data, answer->body.len, HTTP_ERROR_BODY_MAX, "the answer",
+		    &json, NULL) < 0)
+		return NULL;
+	return json;
+}
+
+static const struct json *first_error(const struct json *json)
+{
+	const struct json *errors = json_get(json, "errors");
+
+	return json_kind(errors) == JSON_ARRAY ? json_first(errors) : NULL;
+}
+
+/* A detail says something that the message does not. */
+static void add_detail(struct line *line, const struct json *detail, const char *message)
+{
+	AUTO_BUF struct buf text = {0};
+
+	if (!detail || json_kind(detail) == JSON_NULL)
+		return;
+	buf_init(&text, HTTP_ERROR_BODY_MAX);
+	if (json_str(detail))
+		buf_adds(&text, json_str(detail));
+	else
+		json_print(detail, &text);
+	if (text.len == 0 || str_eq(text.data, "{}") || str_eq(text.data, "[]") ||
+		strstr(message, text.data))
+		return;
+	line_adds(line, " (");
+	line_add(line, text.data, text.len);
+	line_adds(line, ")");
+}
+
+static bool error_line(const struct json *error, int status, struct err *err)
+{
+	const char *code = json_get_str(error, "code"), *message = json_get_str(error, "message");
+	struct line line;
+
+	line_begin(&line, REGISTRY_WORDS_MAX);
+	if (!str_empty(code))
+		line_adds(&line, code);
+	if (!str_empty(code) && !str_empty(message))
+		line_adds(&line, ": ");
+	if (message)
+		line_adds(&line, message);
+	add_detail(&line, json_get(error, "detail"), message ? message : "");
+	bool says = line.text.len > 0;
+	if (says)
+		err_evidence(err, "answer: %d %s", status, line.text.data);
+	buf_done(&line.text);
+	return says;
+}
+
+static bool json_lines(const struct json *json, int status, struct err *err)
+{
+	static const char *const others[] = {"message", "error_description", "error", "detail"};
+	int lines = 0;
+	size_t n = 0;
+
+	for (const struct json *e = first_error(json); e && lines < LINES_MAX && n < ERRORS_MAX;
+		e = json_next(e), n++)
+		lines += error_line(e, status, err);
+	for (size_t i = 0; lines == 0 && i < ARRAY_LEN(others); i++) {
+		const char *text = json_get_str(json, others[i]);
+		struct line line;
+		if (str_empty(text))
+			continue;
+		line_begin(&line, REGISTRY_WORDS_MAX);
+		line_adds(&line, text);
+		err_evidence(err, "answer: %d %s", status, line.text.data);
+		buf_done(&line.text);
+		lines++;
+	}
+	return lines > 0;
+}
+
+static bool is_html(const struct http_answer *answer)
+{
+	const char *text = body_text(answer);
+
+	return type_is(content_type(answer), "text/html") ||
+	       strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0;
+}
+
+static void html_line(const struct http_answer *answer, struct err *err)
+{
+	const char *title = strcasestr(body_text(answer), "<title");
+	const char *from = title ? strchr(title, '>') : NULL;
+	const char *to = from ? strcasestr(from, "</title") : NULL;
+	struct line line;
+
+	line_begin(&line, TITLE_MAX);
+	if (to)
+		line_add(&line, from + 1, (size_t)(to - from - 1));
+	if (line.text.len)
+		err_evidence(
+			err, "answer: %d, an HTML page \"%s\"", answer->status, line.text.data);
+	else
+		err_evidence(err, "answer: %d, an HTML page", answer->status);
+	buf_done(&line.text);
+}
+
+static void text_line(const struct http_answer *answer, struct err *err)
+{
+	const char *text = body_text(answer), *type = content_type(answer);
+	size_t len = answer->body.len - (size_t)(answer->body.len ? text - answer->body.data : 0);
+	bool shown = !*type || strncasecmp(type, "text/", 5) == 0 || is_json_type(type);
+	struct line line;
+
+	line_begin(&line, REGISTRY_WORDS_MAX);
+	if (shown && str_is_utf8(text, len))
+		line_add(&line, text, len);
+	if (line.text.len)
+		err_evidence(err, "answer: %d %s", answer->status, line.text.data);
+	else
+		err_evidence(err, "answer: %d, %s", answer->status,
+			len ? "nothing that can be shown" : "without a message");
+	buf_done(&line.text);
+}
+
+void registry_words(const struct http_answer *answer, struct err *err)
+{
+	AUTO_JSON struct json *json = error_json(answer);
+
+	if (json && json_lines(json, answer->status, err))
+		return;
+	if (is_html(answer))
+		html_line(answer, err);
+	else
+		text_line(answer, err);
+}
+
+/*
+ * Codes and digests
+ */
+
+static void add_digests(const char *text, struct strv *digests)
+{
+	uint8_t sha256[SHA256_SIZE];
+
+	for (const char *at = text; (at = strstr(at, "sha256:")); at += strlen("sha256:")) {
+		AUTO_FREE char *digest = mem_strndup(at, DIGEST_TEXT_SIZE - 1);
+		if (digests->n < REGISTRY_DIGESTS_MAX && digest_parse(digest, sha256) &&
+			strv_find(digests, digest) < 0)
+			strv_add(digests, digest);
+	}
+}
+
+/* All strings in a detail, which is whatever the registry likes. */
+static void add_detail_digests(const struct json *detail, unsigned depth, struct strv *digests)
+{
+	enum json_kind kind = detail ? json_kind(detail) : JSON_NULL;
+
+	if (kind == JSON_STRING)
+		add_digests(json_str(detail), digests);
+	if ((kind != JSON_ARRAY && kind != JSON_OBJECT) || depth == DETAIL_DEPTH_MAX)
+		return;
+	for (const struct json *m = json_first(detail); m; m = json_next(m))
+		add_detail_digests(m, depth + 1, digests);
+}
+
+static bool has_code(const struct json *json, const char *code, struct strv *digests)
+{
+	bool found = false;
+	size_t n = 0;
+
+	for (const struct json *e = first_error(json); e && n < ERRORS_MAX; e = json_next(e), n++) {
+		if (!str_eq(json_get_str(e, "code"), code))
+			continue;
+		found = true;
+		if (!digests)
+			break;
+		if (json_get_str(e, "message"))
+			add_digests(json_get_str(e, "message"), digests);
+		add_detail_digests(json_get(e, "detail"), 0, digests);
+	}
+	return found;
+}
+
+bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests)
+{
+	AUTO_JSON struct json *json = error_json(answer);
+
+	return json && has_code(json, code, digests);
+}
+
+/*
+ * Kinds
+ */
+
+bool registry_is_full(const struct http_answer *answer, const char *repo)
+{
+	static const char *const words[] = {"quota", "storage limit", "no space left", "disk full",
+		"insufficient storage", "upper limit",
+		/* distribution's file system driver: ENOSPC and EDQUOT of Linux */
+		"\"Err\":28}", "\"Err\":122}"};
+	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
+	bool may_say = false;
+
+	if (answer->status == 413 || answer->status == 507)
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
+		may_say = may_say || answer->status == statuses[i];
+	if (!may_say || is_html(answer))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strcasestr(body_text(answer), words[i]) &&
+			!(repo && strcasestr(repo, words[i])))
+			return true;
+	return false;
+}
+
+static bool lacks_scope(const struct http_answer *answer)
+{
+	AUTO_CHALLENGES struct challenge_list list = {0};
+
+	challenges_parse(&answer->headers, &list);
+	const struct challenge *bearer = challenge_find(&list, "bearer");
+	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
+}
+
+/* What the registry lacks, by its code. */
+static const struct {
+	const char *code, *what;
+} lacking[] = {
+	{"NAME_UNKNOWN", "no such repository"},
+	{"MANIFEST_UNKNOWN", "no such image"},
+	{"BLOB_UNKNOWN", "no such blob"},
+	{"BLOB_UPLOAD_UNKNOWN", "no such upload any more"},
+};
+
+static const char *lacks(const struct json *json)
+{
+	for (size_t i = 0; json && i < ARRAY_LEN(lacking); i++)
+		if (has_code(json, lacking[i].code, NULL))
+			return lacking[i].what;
+	return NULL;
+}
+
+static enum err_id kind_of(const struct registry_asked *asked, const struct http_answer *answer,
+	const struct json *json)
+{
+	int status = answer->status;
+
+	if (registry_is_full(answer, asked->repo))
+		return E_REGISTRY_FULL;
+	if (status == 403 ||
+		(status == 401 && (has_code(json, "DENIED", NULL) || lacks_scope(answer))))
+		return E_REGISTRY_DENIED;
+	if (status == 401)
+		return E_REGISTRY_AUTH;
+	if (status == 404 || (status >= 400 && status < 500 && lacks(json)))
+		return E_REGISTRY_NOT_FOUND;
+	return E_REGISTRY_ANSWER;
+}
+
+/*
+ * Sentences
+ */
+
+static bool is_read(const struct registry_asked *asked)
+{
+	return str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
+}
+
+static void say_auth(const struct registry_asked *asked, struct err *err)
+{
+	if (str_eq(asked->identity, "anonymous"))
+		err_set(err, E_REGISTRY_AUTH, "registry %s wants a login for %s", asked->host,
+			asked->repo);
+	else
+		err_set(err, E_REGISTRY_AUTH, "registry %s does not accept the login for %s",
+			asked->host, asked->repo);
+	err_hint(err, "docker login %s", asked->host);
+}
+
+static void say_denied(const struct registry_asked *asked, struct err *err)
+{
+	if (!asked->method)
+		err_set(err, E_REGISTRY_DENIED, "%s/%s does not allow %s", asked->host, asked->repo,
+			asked->doing);
+	else
+		err_set(err, E_REGISTRY_DENIED, "may not %s %s/%s (%s)",
+			is_read(asked) ? "pull from" : "push to", asked->host, asked->repo,
+			asked->doing);
+	err_hint(err, "docker login %s", asked->host);
+}
+
+static void say_not_found(
+	const struct registry_asked *asked, const struct json *json, struct err *err)
+{
+	const char *what = lacks(json);
+
+	err_set(err, E_REGISTRY_NOT_FOUND, "%s/%s: the registry has %s (%s)", asked->host,
+		asked->repo, what ? what : "nothing there", asked->doing);
+	if (!str_eq(what, lacking[0].what))
+		return;
+	if (strstr(asked->host, ".dkr.ecr."))
+		err_hint(err, "aws ecr create-repository --repository-name %s", asked->repo);
+	else if (!is_read(asked))
+		err_hint(err, "create the repository %s at %s, or name another one with --to",
+			asked->repo, asked->host);
+}
+
+static void say_full(
+	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
+{
+	if (answer->status == 413) {
+		err_set(err, E_REGISTRY_FULL, "registry %s refuses uploads of that size (%s)",
+			asked->host, asked->doing);
+		err_hint(err, "raise the limit of the proxy before it "
+			      "(nginx: client_max_body_size 0)");
+		return;
+	}
+	err_set(err, E_REGISTRY_FULL, "registry %s has no room left in %s (%s)", asked->host,
+		asked->repo, asked->doing);
+	err_hint(err, "dlrun gc --registry");
+}
+
+int registry_refusal(
+	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
+{
+	AUTO_JSON struct json *json = error_json(answer);
+	AUTO_ERR struct err fault = {0};
+	enum err_id id = kind_of(asked, answer, json);
+
+	if (id == E_REGISTRY_AUTH)
+		say_auth(asked, &fault);
+	else if (id == E_REGISTRY_DENIED)
+		say_denied(asked, &fault);
+	else if (id == E_REGISTRY_NOT_FOUND)
+		say_not_found(asked, json, &fault);
+	else if (id == E_REGISTRY_FULL)
+		say_full(asked, answer, &fault);
+	else
+		err_set(&fault, E_REGISTRY_ANSWER, "registry %s answers %d to %s", asked->host,
+			answer->status, asked->doing);
+	registry_words(answer, &fault);
+	if (asked->elsewhere) {
+		AUTO_FREE char *shown = str_shown(answer->url.host);
+		err_evidence(&fault, "the answer came from %s, which the registry named", shown);
+	} else if (asked->identity && (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)) {
+		err_evidence(&fault, "login: %s", asked->identity);
+	}
+	int r = -(int)fault.code;
+	if (err)
+		err_move(err, &fault);
+	return r;
+}

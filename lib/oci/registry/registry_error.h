@@ -1,0 +1,36 @@
+/*
+ * What an answer of a registry means when it is a failure (OCI distribution-spec, "Error Codes"):
+ * an engine on answers. For the other parts of registry.c; the rest uses registry.h.
+ */
+#ifndef DLRUN_OCI_REGISTRY_REGISTRY_ERROR_H
+#define DLRUN_OCI_REGISTRY_REGISTRY_ERROR_H
+
+#include <stdbool.h>
+
+#include "base/util/err.h"
+#include "net/http/http.h"
+
+enum {
+	REGISTRY_WORDS_MAX = 200,  /* characters of one line of a registry's words */
+	REGISTRY_DIGESTS_MAX = 512 /* taken from one answer */
+};
+
+/* What was asked. */
+struct registry_asked {
+	const char *host, *repo; /* as the user wrote them */
+	const char *doing;       /* "uploading a layer" */
+	const char *method;      /* NULL: not known */
+	const char *identity;    /* who we are there: "me (from …)"; NULL: not known */
+	bool elsewhere;          /* the answer is another host's, which the registry named */
+};
+
+/* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_ANSWER,
+ * with hint, and as evidence what registry_words says. */
+int registry_refusal(
+	const struct registry_asked *asked, const struct http_answer *answer, struct err *err);
+/* Evidence for err: the status and up to two lines of the registry's words. */
+void registry_words(const struct http_answer *answer, struct err *err);
+/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
+bool registry_is_full(const struct http_answer *answer, const char *repo);
+
+#endif

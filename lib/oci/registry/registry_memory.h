@@ -1,0 +1,74 @@
+/*
+ * What is remembered of a repository between pushes, so that the common one asks it nothing that it
+ * has answered lately: which blobs and manifests it has, what its tags stand for, what it can do.
+ *
+ * All of it are hints with an age. A wrong one costs requests, never a wrong image: the registry
+ * itself says at the end what it lacks. One JSON file for each repository, replaced by rename; of
+ * several processes the last one's stays.
+ */
+#ifndef DLRUN_OCI_REGISTRY_REGISTRY_MEMORY_H
+#define DLRUN_OCI_REGISTRY_REGISTRY_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/auto.h"
+#include "base/util/digest.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+
+enum {
+	REGISTRY_MEMORY_MAX = 1 << 20, /* bytes of the file */
+	REGISTRY_MEMORY_ITEMS = 1024,  /* of each kind; the oldest go */
+};
+/* How long a hint is taken as it is, in ms. */
+#define REGISTRY_TRUST_BLOB_MS (60LL * 60 * 1000)
+#define REGISTRY_TRUST_TAG_MS  (60LL * 1000)
+#define REGISTRY_TRUST_MUTE_MS (10LL * 60 * 1000)
+
+/* Something that the repository had. */
+struct registry_hint {
+	char *name;      /* a digest, or "TAG PLATFORM" of a tag */
+	char *value;     /* of a tag: the digest that it stood for; else NULL */
+	int64_t seen_ms; /* wall clock */
+	bool in_newest;  /* a blob of the image that was pushed last */
+};
+struct registry_hints VEC_OF(struct registry_hint);
+
+enum registry_ability { ABILITY_UNKNOWN, ABILITY_YES, ABILITY_NO };
+
+struct registry_memory {
+	struct registry_hints blobs, manifests, tags;
+	enum registry_ability single_post; /* a blob in one POST */
+	enum registry_ability chunks;      /* PATCH, resumed by Range */
+	bool http;                         /* it was reached without TLS */
+	bool open;                         /* it did not ask for a login */
+	char *challenge;                   /* how it asks for a login */
+	int64_t mute_ms;                   /* wall clock: nobody told whether blobs are there */
+	bool changed;                      /* since it was loaded */
+};
+
+/* A missing or damaged file is an empty memory. */
+void registry_memory_load(const char *path, struct registry_memory *ret);
+/* If something changed. */
+int registry_memory_save(const char *path, struct registry_memory *memory, struct err *err);
+void registry_memory_done(struct registry_memory *memory);
+#define AUTO_REGISTRY_MEMORY AUTO(registry_memory_done)
+
+/* NULL: not known. */
+const struct registry_hint *registry_hint_find(
+	const struct registry_hints *hints, const char *name);
+/* Seen at now_ms not longer ago than trust_ms (times of the future do not count). */
+bool registry_hint_is_fresh(const struct registry_hint *hint, int64_t now_ms, int64_t trust_ms);
+
+/* Seen now; value may be NULL. The returned hint is valid until the next change. */
+struct registry_hint *registry_remember(struct registry_memory *memory,
+	struct registry_hints *hints, const char *name, const char *value, int64_t now_ms);
+void registry_forget(
+	struct registry_memory *memory, struct registry_hints *hints, const char *name);
+void registry_memory_set(struct registry_memory *memory, enum registry_ability *which, bool able);
+
+/* The engine below load: false unless text is exactly of that form. */
+bool registry_memory_parse(const char *text, size_t len, struct registry_memory *ret);
+
+#endif

@@ -1,0 +1,558 @@
+#include "oci/registry/registry_sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/stream/field.h"
+#include "oci/image/image.h"
+#include "oci/model/manifest.h"
+
+#define TAG_PREFIX "dlrun-"
+enum { TAG_DIGITS = 16 };
+
+static const char doing[] = "putting the manifest";
+
+/* What one call of the sink asks of the loop. */
+struct asked {
+	struct registry_sink *own;
+	const struct descriptor *blob;
+	const void *data;
+	const char *name;
+	int fd;
+};
+
+/* Of one of many blobs. */
+struct asked_has {
+	const struct descriptor *blob;
+	bool *ret;
+	struct asked_all *all;
+};
+
+struct asked_all {
+	struct asked asked; /* first */
+	struct asked_has *each;
+	size_t n, n_open;
+};
+
+struct registry_sink {
+	struct sink sink; /* first */
+	struct registry_sink_options options;
+	struct asked *asked;
+	struct registry_call *call;
+	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
+	bool is_doubtful;          /* it was there once, and is gone */
+	size_t n_checked;          /* blobs of it that are being asked for meanwhile */
+	bool is_lacking;           /* one of those is gone */
+	bool is_accepted;          /* but for those */
+	struct err refusal;        /* of the manifest, while it is looked up */
+};
+
+static struct registry_sink *inside(struct sink *sink)
+{
+	return (struct registry_sink *)sink;
+}
+
+void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
+{
+	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
+}
+
+static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
+{
+	asked->own = own;
+	own->asked = asked;
+	return task_ask(*own->options.task, fn, asked, err);
+}
+
+/*
+ * Blobs
+ */
+
+static void answered(struct asked_all *all)
+{
+	if (--all->n_open == 0)
+		task_answer(*all->asked.own->options.task, 0, NULL);
+}
+
+static void told(void *ctx, int has)
+{
+	struct asked_has *one = ctx;
+
+	*one->ret = has > 0;
+	answered(one->all);
+}
+
+static void has_blobs(void *ctx, struct task *task)
+{
+	struct asked_all *all = ctx;
+
+	(void)task;
+	all->n_open = all->n + 1;
+	for (size_t i = 0; i < all->n; i++) {
+		struct asked_has *one = &all->each[i];
+		uploads_has(all->asked.own->options.uploads, one->blob, told, one);
+	}
+	answered(all);
+}
+
+static int registry_sink_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+{
+	AUTO_FREE struct asked_has *each = mem_alloc(n + 1, sizeof(*each));
+	struct asked_all all = {.asked = {.fd = -1}, .each = each, .n = n};
+
+	for (size_t i = 0; i < n; i++)
+		each[i] = (struct asked_has){&blobs[i], &ret_has[i], &all};
+	return ask(inside(sink), has_blobs, &all.asked, err);
+}
+
+static int sink_stage_dir(struct sink *sink)
+{
+	return inside(sink)->options.stage_dir_fd;
+}
+
+static void take(const struct asked *asked)
+{
+	struct uploads *uploads = asked->own->options.uploads;
+
+	if (asked->data)
+		uploads_add_bytes(uploads, asked->blob, asked->data);
+	else if (asked->fd >= 0)
+		uploads_add_file(uploads, asked->blob, asked->fd);
+	else
+		uploads_add_base(uploads, asked->blob);
+}
+
+static void take_lacking(void *ctx, int has)
+{
+	const struct asked *asked = ctx;
+
+	if (has <= 0)
+		take(asked);
+	task_answer(*asked->own->options.task, has > 0, NULL);
+}
+
+static void take_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+
+	(void)task;
+	uploads_has(asked->own->options.uploads, asked->blob, take_lacking, asked);
+}
+
+static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
+{
+	int r = ask(inside(sink), take_blob, asked, err);
+
+	if (r != 0) {
+		if (asked->fd >= 0)
+			close(asked->fd);
+		return r < 0 ? r : 0;
+	}
+	if (asked->data || asked->fd >= 0) {
+		sink->bytes_written += asked->blob->size;
+		sink->blobs_written++;
+	}
+	return 0;
+}
+
+static int sink_put(
+	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .fd = TAKE_FD(stage->fd)};
+
+	return send_blob(sink, &asked, err);
+}
+
+static int sink_put_bytes(
+	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .data = data, .fd = -1};
+
+	return send_blob(sink, &asked, err);
+}
+
+/* One of a layout on this machine is sent, others never come here. */
+static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+{
+	struct asked asked = {.blob = blob, .fd = -1};
+
+	if (from >= 0) {
+		asked.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+		if (asked.fd < 0)
+			return err_set_errno(err, E_IO, errno, "reading %s", blob->digest);
+	}
+	return send_blob(sink, &asked, err);
+}
+
+static void forget_blob(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+
+	uploads_forget(asked->own->options.uploads, asked->blob->digest);
+	task_answer(task, 0, NULL);
+}
+
+static void sink_forget(struct sink *sink, const struct descriptor *blob)
+{
+	struct asked asked = {.blob = blob};
+
+	ask(inside(sink), forget_blob, &asked, NULL);
+}
+
+/*
+ * The manifest
+ */
+
+static int answer(struct registry_sink *own, struct err *fault)
+{
+	int r = fault && err_is_set(fault) ? -(int)fault->code : 0;
+
+	task_answer(*own->options.task, r, fault);
+	return 0;
+}
+
+static bool read_manifest(const struct asked *asked, struct manifest *ret)
+{
+	return manifest_parse(asked->data, asked->blob->size, "the manifest", ret, NULL) == 0;
+}
+
+/* The blobs of the newest image are those to be proved before the next one. */
+static void mark_newest(struct registry_sink *own)
+{
+	struct registry_memory *memory = own->options.memory;
+	AUTO_MANIFEST struct manifest manifest = {0};
+
+	if (!read_manifest(own->asked, &manifest))
+		return;
+	vec_foreach (struct registry_hint, hint, &memory->blobs) {
+		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
+		for (size_t i = 0; i < manifest.n_layers; i++)
+			hint->in_newest |= strcmp(hint->name, manifest.layers[i].digest) == 0;
+	}
+}
+
+static int lacks(struct registry_sink *own, const struct err *words)
+{
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE, "%s lacks layers of the image", own->sink.name);
+	for (size_t i = 0; words && i < words->n_evidence; i++)
+		err_evidence(&fault, "%s", words->evidence[i]);
+	err_hint(&fault, "its garbage collection may be running; push again");
+	return answer(own, &fault);
+}
+
+static int accepted(struct registry_sink *own)
+{
+	struct registry_memory *memory = own->options.memory;
+	int64_t now = clock_wall_ms();
+	const char *digest = own->asked->blob->digest;
+
+	own->is_accepted = true;
+	if (own->n_checked > 0)
+		return 0;
+	if (own->is_lacking)
+		return lacks(own, NULL);
+	registry_remember(memory, &memory->manifests, digest, NULL, now);
+	registry_remember(memory, &memory->tags, own->tag, digest, now);
+	mark_newest(own);
+	answer(own, NULL);
+	if (own->options.committed)
+		own->options.committed(own->options.ctx);
+	return 0;
+}
+
+/* What the registry lacks is not remembered any more: image_write makes and sends it. */
+static int lacks_blobs(
+	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+{
+	AUTO_STRV struct strv digests = {0};
+	AUTO_ERR struct err words = {0};
+
+	registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", &digests);
+	for (size_t i = 0; i < digests.n; i++)
+		uploads_forget(own->options.uploads, digests.v[i]);
+	registry_call_error(call, reply, &words);
+	return lacks(own, &words);
+}
+
+static int wrong_digest(struct registry_sink *own, const char *digest)
+{
+	AUTO_FREE char *shown = str_shown(digest);
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_REGISTRY_ANSWER, "%s stored the manifest under another digest",
+		own->sink.name);
+	err_evidence(&fault, "sent %s", own->asked->blob->digest);
+	err_evidence(&fault, "stored %s", shown);
+	return answer(own, &fault);
+}
+
+static bool is_conflict(int status)
+{
+	return status == 400 || status == 403 || status == 405 || status == 409 || status == 412;
+}
+
+static bool has_digest(const struct http_answer *reply, const char *digest)
+{
+	return reply->status == 200 &&
+	       str_eq(field_find(&reply->headers, "docker-content-digest"), digest);
+}
+
+/* A tag that may not be moved is as good when it stands for this image already. */
+static int looked_up(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+
+	(void)err;
+	own->call = NULL;
+	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest)) {
+		err_clear(&own->refusal);
+		return accepted(own);
+	}
+	return answer(own, &own->refusal);
+}
+
+static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
+				     "application/vnd.docker.distribution.manifest.v2+json";
+
+static void look_up(struct registry_sink *own, registry_done_fn *done)
+{
+	static const char *const accept[] = {manifest_types};
+	static const struct strv headers = {(char **)accept, 1, 1};
+	AUTO_FREE char *path = mem_printf("manifests/%s", own->tag);
+	const struct registry_request request = {
+		.method = "HEAD",
+		.path = path,
+		.headers = &headers,
+		.accept = REGISTRY_ANY,
+		.doing = "looking for the image",
+		.done = done,
+		.ctx = own,
+	};
+
+	own->call = registry_start(own->options.registry, &request);
+}
+
+static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err);
+
+/* Only 201 is the specification's. What else does not name the digest may be of something between
+ * here and the registry. */
+static int put_succeeded(
+	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+{
+	const char *digest = field_find(&reply->headers, "docker-content-digest");
+
+	if (digest && strcmp(digest, own->asked->blob->digest) != 0)
+		return wrong_digest(own, digest);
+	if (own->is_doubtful) {
+		look_up(own, verified);
+		return 0;
+	}
+	if (digest || reply->status == 201)
+		return accepted(own);
+	registry_call_error(call, reply, &own->refusal);
+	look_up(own, looked_up);
+	return 0;
+}
+
+static int put_done(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	struct registry_call *call = TAKE(own->call);
+
+	(void)err;
+	if (err_is_set(fault))
+		return answer(own, fault);
+	if (reply->status / 100 == 2)
+		return put_succeeded(own, reply, call);
+	if (registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
+		registry_answer_has(reply, "BLOB_UNKNOWN", NULL))
+		return lacks_blobs(own, reply, call);
+	registry_call_error(call, reply, &own->refusal);
+	if (!is_conflict(reply->status))
+		return answer(own, &own->refusal);
+	look_up(own, looked_up);
+	return 0;
+}
+
+static int put_manifest(struct registry_sink *own)
+{
+	AUTO_FREE char *path = mem_printf("manifests/%s", own->tag);
+	AUTO_STRV struct strv headers = {0};
+	const struct registry_request request = {
+		.method = "PUT",
+		.path = path,
+		.headers = &headers,
+		.body = {.size = own->asked->blob->size, .data = own->asked->data},
+		.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED,
+		.doing = doing,
+		.done = put_done,
+		.ctx = own,
+	};
+
+	strv_addf(&headers, "Content-Type: %s", own->asked->blob->media_type);
+	own->call = registry_start(own->options.registry, &request);
+	return 0;
+}
+
+/* The registry took it and does not give it: it remembers what it has not got any more. */
+static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	AUTO_ERR struct err lost = {0};
+
+	(void)err;
+	own->call = NULL;
+	if (err_is_set(fault))
+		return answer(own, fault);
+	if (reply->status != 404)
+		return accepted(own);
+	err_set(&lost, E_REGISTRY_ANSWER, "%s took the image and does not have it", own->sink.name);
+	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
+			    "had it");
+	err_hint(&lost, "restart the registry, or run its garbage collection while it is stopped");
+	return answer(own, &lost);
+}
+
+/* One that was there at the last push. */
+static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+
+	(void)err;
+	own->call = NULL;
+	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
+		return accepted(own);
+	if (err_is_set(fault))
+		return answer(own, fault);
+	/* Some do not know HEAD, or do not name the digest: that says nothing. */
+	own->is_doubtful = reply->status == 404;
+	return put_manifest(own);
+}
+
+static void checked(void *ctx, int has)
+{
+	struct registry_sink *own = ctx;
+
+	own->is_lacking |= has == 0;
+	if (--own->n_checked == 0 && own->is_accepted)
+		accepted(own);
+}
+
+/* What is printed can be pulled. A registry that knows the manifest, or takes one, may have lost
+ * blobs of it all the same: each that this push has not seen is asked for, beside the manifest.
+ * Of the base's, which may be many and take longer than that, those that were not seen for long,
+ * and after an upload none. */
+static void check_blobs(struct registry_sink *own)
+{
+	struct uploads *uploads = own->options.uploads;
+	AUTO_MANIFEST struct manifest manifest = {0};
+
+	own->is_lacking = own->is_accepted = false;
+	if (!read_manifest(own->asked, &manifest))
+		return;
+	bool is_sent = uploads_progress(uploads).blobs_done > 0;
+	size_t n_base = image_base_layers(&manifest);
+	own->n_checked = 1 + manifest.n_layers;
+	for (size_t i = 0; i < manifest.n_layers; i++) {
+		const struct descriptor *layer = &manifest.layers[i];
+		if (i < n_base && (is_sent || uploads_trusts(uploads, layer->digest)))
+			checked(own, 1);
+		else
+			uploads_prove(uploads, layer, checked, own);
+	}
+	uploads_prove(uploads, &manifest.config, checked, own);
+}
+
+static int uploaded(void *ctx, struct err *fault, struct err *err)
+{
+	struct registry_sink *own = ctx;
+	struct registry_memory *memory = own->options.memory;
+	const char *digest = own->asked->blob->digest;
+
+	if (err_is_set(fault))
+		return answer(own, fault);
+	int r = uploads_close(own->options.uploads, NULL, NULL, err);
+	if (r < 0)
+		return r;
+	check_blobs(own);
+	const struct registry_hint *tag = registry_hint_find(&memory->tags, own->tag);
+	const struct registry_hint *known = registry_hint_find(&memory->manifests, digest);
+	bool same = known && tag && str_eq(tag->value, digest);
+	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
+		return put_manifest(own);
+	look_up(own, asked_old);
+	return 0;
+}
+
+static void commit_manifest(void *ctx, struct task *task)
+{
+	struct asked *asked = ctx;
+	struct registry_sink *own = asked->own;
+	AUTO_ERR struct err err = {0};
+
+	(void)task;
+	if (asked->name)
+		snprintf(own->tag, sizeof(own->tag), "%s", asked->name);
+	else
+		registry_sink_tag(asked->blob->digest, own->tag);
+	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
+		answer(own, &err);
+}
+
+static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
+	const char *name, struct err *err)
+{
+	struct asked asked = {.blob = blob, .data = manifest, .name = name, .fd = -1};
+	const struct registry_sink_options *options = &inside(sink)->options;
+	int r = options->may_commit ? options->may_commit(options->ctx, err) : 0;
+
+	sink->commit_ms = clock_ms();
+	return r < 0 ? r : ask(inside(sink), commit_manifest, &asked, err);
+}
+
+void registry_sink_stop(struct sink *sink)
+{
+	struct registry_sink *own = inside(sink);
+
+	registry_cancel(TAKE(own->call));
+	uploads_leave(own->options.uploads);
+}
+
+/* On the loop, when the task has ended. */
+static void sink_close(struct sink *sink)
+{
+	registry_cancel(inside(sink)->call);
+	err_done(&inside(sink)->refusal);
+	free(sink);
+}
+
+static const struct sink_ops registry_sink_ops = {
+	.has = registry_sink_has,
+	.stage_dir = sink_stage_dir,
+	.put = sink_put,
+	.put_bytes = sink_put_bytes,
+	.link = sink_link,
+	.commit = sink_commit,
+	.forget = sink_forget,
+	.free = sink_close,
+};
+
+struct sink *registry_sink(const struct registry_sink_options *options)
+{
+	struct registry_sink *own = mem_alloc(1, sizeof(*own));
+
+	own->sink.ops = &registry_sink_ops;
+	own->sink.name = registry_name(options->registry);
+	own->options = *options;
+	return &own->sink;
+}

@@ -1,0 +1,271 @@
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "oci/registry/uploads_impl.h"
+
+/*
+ * Base layers: mounted from another repository of the registry, there already, or copied.
+ */
+
+static const char doing[] = "mounting a base layer";
+
+/* What comes later, and more has to follow, does not wait behind all of them. */
+enum { MOUNTS_AT_ONCE = HTTP_CONNECTIONS_MAX };
+
+static bool is_mounting(const struct upload_job *job)
+{
+	return job->kind == UPLOAD_BASE && !job->is_queued && !job->is_done && !job->has_turn &&
+	       !job->waits_for_turn;
+}
+
+static size_t count_mounting(const struct uploads *uploads)
+{
+	size_t n = 0;
+
+	vec_foreach (struct upload_job *const, job, &uploads->jobs)
+		n += is_mounting(*job);
+	return n;
+}
+
+void upload_base_next(struct uploads *uploads)
+{
+	size_t n = count_mounting(uploads);
+
+	vec_foreach (struct upload_job *, job, &uploads->jobs) {
+		if (n >= MOUNTS_AT_ONCE)
+			break;
+		if (!(*job)->is_queued)
+			continue;
+		(*job)->is_queued = false;
+		upload_begin_soon(*job);
+		n++;
+	}
+}
+
+/* Its manifest is remembered or there, and not what that needs. */
+static int fail_gone(struct upload_job *job, struct err *err)
+{
+	const struct uploads_options *options = &job->uploads->options;
+	AUTO_ERR struct err fault = {0};
+
+	err_set(&fault, E_IMAGE_BASE,
+		"the base %s is gone: registry %s has no layer %s of it any more",
+		options->base_name, registry_host(options->registry), job->blob.digest);
+	err_hint(&fault, "docker push %s   # once more, or name another one with --image",
+		options->base_name);
+	return upload_failed(job, &fault, err);
+}
+
+static int fail_mount(struct upload_job *job, struct err *err)
+{
+	const struct uploads_options *options = &job->uploads->options;
+	const char *host = registry_host(options->registry);
+	AUTO_ERR struct err fault = {0};
+
+	if (options->mount_from)
+		err_set(&fault, E_REGISTRY_MOUNT,
+			"registry %s does not let %s use the layers of the base %s", host,
+			registry_name(options->registry), options->base_name);
+	else
+		err_set(&fault, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
+			options->base_name, host);
+	err_evidence(&fault, "layers of a base do not pass through this machine");
+	err_evidence(&fault,
+		"push the base to %s once and name that one with --image, or copy it:", host);
+	err_hint(&fault, "dlrun push --copy-base …");
+	return upload_failed(job, &fault, err);
+}
+
+static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	(void)data;
+	job->got += len;
+	/* One that does not know ranges would send all of it. */
+	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
+}
+
+/* repo: NULL: the registry's. */
+static void ask_one_byte(struct upload_job *job, struct registry *registry, const char *repo,
+	const char *what, registry_done_fn *done)
+{
+	static const char *const range[] = {"Range: bytes=0-0"};
+	static const struct strv headers = {(char **)range, 1, 1};
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "GET",
+		.repo = repo,
+		.path = path,
+		.headers = &headers,
+		.data = one_byte,
+		.accept = REGISTRY_ANY,
+		/* Of a proof, an answer without the byte is all there is to know. */
+		.once = job->kind == UPLOAD_PROOF,
+		.doing = what,
+	};
+
+	job->got = 0;
+	upload_start_at(job, registry, &request, done);
+}
+
+/* Where it should be mounted from. */
+static int checked_source(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	bool is_gone = job->got == 0 && !err_is_set(fault) && answer->status == 404;
+	return is_gone ? fail_gone(job, err) : fail_mount(job, err);
+}
+
+/* The base is of the repository that is pushed to. */
+static bool is_of_registry(const struct uploads_options *options)
+{
+	const char *name = registry_name(options->registry);
+	size_t len = strlen(name);
+
+	return strncmp(options->base_name, name, len) == 0 && strchr(":@", options->base_name[len]);
+}
+
+static int checked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (job->got > 0)
+		return upload_arrived(job, err);
+	if (err_is_set(fault))
+		return upload_failed(job, fault, err);
+	if (upload_may_pass(answer))
+		return upload_again(job, answer, NULL, err);
+	const struct uploads_options *options = &job->uploads->options;
+	if (options->copies)
+		return upload_copy(job, err);
+	if (options->mount_from) {
+		ask_one_byte(job, upload_base_registry(job->uploads), options->mount_from,
+			"looking for a base layer", checked_source);
+		return 0;
+	}
+	return is_of_registry(options) ? fail_gone(job, err) : fail_mount(job, err);
+}
+
+/* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
+static int check_there(struct upload_job *job)
+{
+	ask_one_byte(
+		job, job->uploads->options.registry, NULL, "looking for a base layer", checked);
+	return 0;
+}
+
+/* 202: it did not, and has opened a session instead. */
+static void drop_session(struct upload_job *job, const struct http_answer *answer)
+{
+	struct upload_session *session = upload_session_new(job->uploads, NULL);
+
+	if (upload_session_take(session, answer, NULL) == 0)
+		upload_session_delete(session);
+	else
+		upload_session_free(session);
+}
+
+static int mounted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (err_is_set(fault))
+		return upload_failed(job, fault, err);
+	if (answer->status == 201)
+		return upload_arrived(job, err);
+	if (upload_may_pass(answer))
+		return upload_again(job, answer, NULL, err);
+	if (answer->status == 202)
+		drop_session(job, answer);
+	return check_there(job);
+}
+
+int upload_base(struct upload_job *job, struct err *err)
+{
+	const char *from = job->uploads->options.mount_from;
+	struct registry_request request = {
+		.method = "POST",
+		.accept = REGISTRY_ANY,
+		.doing = doing,
+	};
+
+	(void)err;
+	if (!from)
+		return check_there(job);
+	AUTO_FREE char *from_path = registry_repo_path(job->uploads->options.registry, from);
+	AUTO_FREE char *mount = url_add_param("blobs/uploads/", "mount", job->blob.digest);
+	AUTO_FREE char *path = url_add_param(mount, "from", from_path);
+	request.path = path;
+	upload_start(job, &request, mounted);
+	return 0;
+}
+
+/*
+ * Proofs: one byte of the blob.
+ */
+
+/* Who may push may not always read, nor ask so often. */
+static bool says_nothing(const struct http_answer *answer)
+{
+	return answer->status == 401 || answer->status == 403 || answer->status == 405 ||
+	       answer->status == 429;
+}
+
+/* Storage that the registry redirects to, say, cannot be reached from here: who pulls may be
+ * nearer. One that says nothing at all is waited for no longer than UPLOAD_PROOF_MS. A transfer
+ * that breaks off and 500 are not among these: so answer registries that know a blob whose bytes
+ * they have lost. */
+static bool is_unknown(const struct http_answer *answer, const struct err *fault)
+{
+	if (err_is_set(fault))
+		return fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE ||
+		       fault->id == E_HTTP_TLS || fault->id == E_HTTP_CA ||
+		       fault->id == E_HTTP_CERT || fault->id == E_HTTP_ZONE;
+	return answer->status == 502 || answer->status == 503 || answer->status == 504;
+}
+
+static int proved(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (job->got > 0)
+		return upload_arrived(job, err);
+	if (is_unknown(answer, fault))
+		return upload_unknown(job, err);
+	bool is_there = !err_is_set(fault) && says_nothing(answer);
+	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
+}
+
+/* In small steps: a machine that stood still has not waited. */
+static int proof_tick(void *ctx, struct err *err)
+{
+	enum { TICK_MS = 250, TICKS = UPLOAD_PROOF_MS / TICK_MS };
+	struct upload_job *job = ctx;
+
+	job->timer = NULL;
+	if (job->tries++ == TICKS) {
+		struct registry_memory *memory = job->uploads->options.memory;
+		memory->mute_ms = clock_wall_ms();
+		memory->changed = true;
+		log_note("%s: nobody tells within %d ms whether it is there", job->blob.digest,
+			UPLOAD_PROOF_MS);
+		return upload_unknown(job, err);
+	}
+	job->timer =
+		loop_add_timer(job->uploads->options.loop, clock_ms() + TICK_MS, proof_tick, job);
+	return 0;
+}
+
+int upload_proof(struct upload_job *job, struct err *err)
+{
+	ask_one_byte(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
+	return proof_tick(job, err);
+}

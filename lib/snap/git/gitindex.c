@@ -1,0 +1,382 @@
+#include <string.h>
+#include <strings.h>
+
+#include "base/loop/par.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/vec.h"
+#include "snap/git/gitindex.h"
+
+enum {
+	HEADER_SIZE = 12,
+	STAT_SIZE = 40, /* ten numbers of 32 bits in front of the object id */
+	FLAG_ASSUME_VALID = 0x8000,
+	FLAG_EXTENDED = 0x4000,
+	FLAG_STAGES = 0x3000,
+	FLAG_SKIP_WORKTREE = 0x4000,
+	FLAG_INTENT_TO_ADD = 0x2000,
+	MODE_TREE = 0040000,
+	EXTENSION_HEADER = 8,
+	TREE_HEADER_MAX = 64,
+};
+
+struct reader {
+	const uint8_t *p, *end;
+	size_t oid_size;
+	uint32_t version, n_entries;
+	struct gitindex *index;
+	struct buf path;       /* version 4 builds a path from the one before */
+	const char *last_path; /* NULL: none yet */
+	unsigned last_stage;
+};
+
+static uint16_t get_be16(const uint8_t *p)
+{
+	return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static int fail(struct err *err, const char *what)
+{
+	return err_set(err, E_SNAPSHOT_REPO, "the index of the repository %s", what);
+}
+
+static int fail_damaged(struct err *err)
+{
+	return fail(err, "is damaged");
+}
+
+static bool is_dot_git(const char *name, size_t len)
+{
+	return len == 4 && strncasecmp(name, ".git", 4) == 0;
+}
+
+bool gitindex_path_is_valid(const char *path)
+{
+	for (;;) {
+		const char *slash = strchr(path, '/');
+		size_t len = slash ? (size_t)(slash - path) : strlen(path);
+
+		if (len == 0)
+			return false;
+		if (path[0] == '.' &&
+			(len == 1 || (len == 2 && path[1] == '.') || is_dot_git(path, len)))
+			return false;
+		if (!slash)
+			return true;
+		path = slash + 1;
+	}
+}
+
+/* varint as of pack offsets (gitformat-pack(5)). */
+static bool get_varint(struct reader *reader, size_t *ret)
+{
+	size_t value = 0;
+
+	for (int i = 0; i < 5; i++) {
+		if (reader->p == reader->end)
+			return false;
+		uint8_t c = *reader->p++;
+		value = (value << 7) + (c & 0x7f);
+		if (!(c & 0x80)) {
+			*ret = value;
+			return true;
+		}
+		value++;
+	}
+	return false;
+}
+
+/* Version 4 says how many bytes of the path before it are replaced by what follows. */
+static bool unfold(struct reader *reader, size_t strip, const char *tail, size_t len)
+{
+	if (strip > reader->path.len)
+		return false;
+	buf_truncate(&reader->path, reader->path.len - strip);
+	buf_add(&reader->path, tail, len);
+	return !reader->path.full;
+}
+
+/* The path at p, kept in the arena; NULL if it is not terminated. */
+static const char *get_path(struct reader *reader)
+{
+	struct arena *arena = &reader->index->tracked.arena;
+	size_t strip = 0;
+
+	if (reader->version == 4 && !get_varint(reader, &strip))
+		return NULL;
+	const char *path = (const char *)reader->p;
+	const uint8_t *nul = memchr(reader->p, '\0', (size_t)(reader->end - reader->p));
+	if (!nul)
+		return NULL;
+	size_t len = (size_t)(nul - reader->p);
+	reader->p = nul + 1;
+	if (reader->version == 4) {
+		if (!unfold(reader, strip, path, len))
+			return NULL;
+		path = reader->path.data;
+		len = reader->path.len;
+	}
+	return arena_strndup(arena, path, len);
+}
+
+/* Mostly in the directory of the path before it, which was looked at then: how it stands to that
+ * one, as strcmp. ret_known: where its first component that is not the same begins. */
+static int compare_to_last(const struct reader *reader, const char *path, size_t *ret_known)
+{
+	const char *last = reader->last_path;
+	size_t at = 0, known = 0;
+
+	*ret_known = 0;
+	if (!last)
+		return -1;
+	for (; path[at] && path[at] == last[at]; at++)
+		if (path[at] == '/')
+			known = at + 1;
+	*ret_known = known;
+	return (unsigned char)last[at] - (unsigned char)path[at];
+}
+
+/* Another stage of the path before it, in a conflict. */
+static bool add_stage(struct reader *reader, unsigned stage)
+{
+	struct tracked *tracked = &reader->index->tracked;
+
+	tracked->v[tracked->n - 1].conflict = true;
+	if (stage <= reader->last_stage)
+		return false;
+	reader->last_stage = stage;
+	return true;
+}
+
+static void add_entry(struct reader *reader, const char *path, const uint8_t *entry, unsigned flags,
+	unsigned more)
+{
+	struct gitindex *index = reader->index;
+	struct tracked_path *added = vec_push(&index->tracked);
+	struct gitindex_stat *stat = &index->stats[index->tracked.n - 1];
+
+	added->path = path;
+	added->mode = get_be32(entry + 24);
+	added->conflict = flags & FLAG_STAGES;
+	stat->ctime_s = get_be32(entry);
+	stat->ctime_ns = get_be32(entry + 4);
+	stat->mtime_s = get_be32(entry + 8);
+	stat->mtime_ns = get_be32(entry + 12);
+	stat->ino = get_be32(entry + 20);
+	stat->size = get_be32(entry + 36);
+	stat->assume_valid = flags & FLAG_ASSUME_VALID;
+	stat->skip_worktree = more & FLAG_SKIP_WORKTREE;
+	stat->intent_to_add = more & FLAG_INTENT_TO_ADD;
+	if (!stat->intent_to_add)
+		memcpy(added->oid, entry + STAT_SIZE, SHA1_SIZE);
+	reader->last_path = path;
+	reader->last_stage = (flags & FLAG_STAGES) >> 12;
+}
+
+/* Versions 2 and 3 fill each entry up to a multiple of eight with one to eight NULs. */
+static bool skip_padding(struct reader *reader, const uint8_t *entry)
+{
+	if (reader->version == 4)
+		return true;
+	size_t len = (size_t)(reader->p - 1 - entry);
+	size_t padded = (len + 8) & ~(size_t)7;
+	if (padded > (size_t)(reader->end - entry))
+		return false;
+	reader->p = entry + padded;
+	return true;
+}
+
+static int read_entry(struct reader *reader, struct err *err)
+{
+	const uint8_t *entry = reader->p;
+	size_t fixed = STAT_SIZE + reader->oid_size + 2;
+	unsigned more = 0;
+
+	if ((size_t)(reader->end - entry) < fixed + 2)
+		return fail_damaged(err);
+	unsigned flags = get_be16(entry + fixed - 2);
+	if (flags & FLAG_EXTENDED) {
+		more = get_be16(entry + fixed);
+		fixed += 2;
+	}
+	if (get_be32(entry + 24) == MODE_TREE)
+		return fail(err, "is sparse");
+	reader->p = entry + fixed;
+	size_t known;
+	const char *path = get_path(reader);
+	/* An entry without a name stands in for one of the shared index. */
+	if (path && !*path)
+		return fail(err, "is split");
+	if (!path || !skip_padding(reader, entry))
+		return fail_damaged(err);
+	int order = compare_to_last(reader, path, &known);
+	if (!gitindex_path_is_valid(path + known))
+		return fail_damaged(err);
+	if (order > 0 || (order == 0 && !add_stage(reader, (flags & FLAG_STAGES) >> 12)))
+		return fail_damaged(err);
+	if (order < 0)
+		add_entry(reader, path, entry, flags, more);
+	return 0;
+}
+
+/* The cache of tree objects begins with the root: NUL, how many entries the tree covers (-1: not
+ * valid), how many subtrees, line feed, object id. */
+static void read_tree(struct reader *reader, const uint8_t *data, size_t len)
+{
+	char head[TREE_HEADER_MAX];
+	size_t n = 0;
+
+	if (len < 2 || data[0] != '\0' || reader->oid_size != SHA1_SIZE)
+		return;
+	while (n + 1 < len && n + 1 < sizeof(head) && data[n + 1] != '\n') {
+		head[n] = (char)data[n + 1];
+		n++;
+	}
+	head[n] = '\0';
+	if (n + 2 > len || head[0] == '-' || len - n - 2 < SHA1_SIZE)
+		return;
+	memcpy(reader->index->tree, data + n + 2, SHA1_SIZE);
+	reader->index->has_tree = true;
+}
+
+/* Extensions whose name begins with a small letter must be understood. */
+static int read_extensions(struct reader *reader, struct err *err)
+{
+	while (reader->p < reader->end) {
+		const uint8_t *head = reader->p;
+		size_t left = (size_t)(reader->end - head);
+
+		if (left < EXTENSION_HEADER || get_be32(head + 4) > left - EXTENSION_HEADER)
+			return fail_damaged(err);
+		size_t len = get_be32(head + 4);
+		if (memcmp(head, "link", 4) == 0)
+			return fail(err, "is split");
+		if (memcmp(head, "sdir", 4) == 0)
+			return fail(err, "is sparse");
+		if (head[0] < 'A' || head[0] > 'Z')
+			return fail(err, "has an extension that dlrun does not know");
+		if (memcmp(head, "TREE", 4) == 0)
+			read_tree(reader, head + EXTENSION_HEADER, len);
+		reader->p = head + EXTENSION_HEADER + len;
+	}
+	return 0;
+}
+
+/* Of the data, which end before it; found beside the parser, which takes no less long. */
+struct checksum {
+	const uint8_t *data;
+	size_t len;
+	bool holds;
+	struct par_task *task;
+};
+
+static void verify(void *ctx)
+{
+	static const uint8_t none[SHA1_SIZE];
+	AUTO_DIGEST struct digest digest = {0};
+	struct checksum *checksum = ctx;
+	const uint8_t *want = checksum->data + checksum->len;
+	uint8_t sha1[SHA1_SIZE];
+
+	checksum->holds = memcmp(want, none, SHA1_SIZE) == 0;
+	if (checksum->holds)
+		return;
+	digest_begin(&digest, DIGEST_SHA1);
+	digest_add(&digest, checksum->data, checksum->len);
+	digest_end(&digest, sha1);
+	checksum->holds = memcmp(want, sha1, SHA1_SIZE) == 0;
+}
+
+static void checksum_begin(
+	struct checksum *checksum, const struct reader *reader, const uint8_t *data, size_t len)
+{
+	enum { BESIDE_MIN = 256 * 1024 };
+
+	*checksum = (struct checksum){.data = data, .len = len - reader->oid_size, .holds = true};
+	if (reader->oid_size != SHA1_SIZE)
+		return;
+	if (len >= BESIDE_MIN)
+		checksum->task = par_start(verify, checksum);
+	else
+		verify(checksum);
+}
+
+static bool checksum_end(struct checksum *checksum)
+{
+	par_wait(checksum->task);
+	checksum->task = NULL;
+	return checksum->holds;
+}
+
+static int read_header(struct reader *reader, const uint8_t *data, size_t len, struct err *err)
+{
+	if (len < HEADER_SIZE + reader->oid_size || memcmp(data, "DIRC", 4) != 0)
+		return fail_damaged(err);
+	len -= reader->oid_size;
+	reader->version = get_be32(data + 4);
+	reader->n_entries = get_be32(data + 8);
+	if (reader->version < 2 || reader->version > 4)
+		return fail(err, "has a version that dlrun does not know");
+	if (reader->n_entries > len / (STAT_SIZE + reader->oid_size))
+		return fail_damaged(err);
+	reader->p = data + HEADER_SIZE;
+	reader->end = data + len;
+	return 0;
+}
+
+static int read_all(struct reader *reader, struct err *err)
+{
+	struct gitindex *index = reader->index;
+	size_t n = reader->n_entries;
+
+	vec_reserve(&index->tracked, n);
+	index->stats = mem_alloc(n ? n : 1, sizeof(*index->stats));
+	for (size_t i = 0; i < n; i++) {
+		int rc = read_entry(reader, err);
+		if (rc < 0)
+			return rc;
+	}
+	return read_extensions(reader, err);
+}
+
+int gitindex_parse(
+	const void *data, size_t len, size_t oid_size, struct gitindex *ret, struct err *err)
+{
+	enum { PATH_MAX_BYTES = 1 << 16 };
+	struct gitindex index = {0};
+	struct reader reader = {.oid_size = oid_size, .index = &index};
+	struct checksum checksum;
+
+	if (len == 0) {
+		*ret = index;
+		return 0;
+	}
+	int rc = read_header(&reader, data, len, err);
+	if (rc < 0)
+		return rc;
+	checksum_begin(&checksum, &reader, data, len);
+	buf_init(&reader.path, PATH_MAX_BYTES);
+	rc = read_all(&reader, err);
+	buf_done(&reader.path);
+	if (!checksum_end(&checksum)) {
+		err_clear(err);
+		rc = fail_damaged(err);
+	}
+	if (rc < 0) {
+		gitindex_done(&index);
+		return rc;
+	}
+	*ret = index;
+	return 0;
+}
+
+void gitindex_done(struct gitindex *index)
+{
+	if (!index)
+		return;
+	tracked_done(&index->tracked);
+	free(index->stats);
+	*index = (struct gitindex){0};
+}

@@ -1,0 +1,63 @@
+#define LIBGIT2_LOADER
+#include "snap/git/libgit2.h"
+
+#include "base/loop/library.h"
+#include "base/util/str.h"
+#include "base/util/vec.h"
+
+struct libgit2 libgit2;
+
+static const struct library_symbol symbols[] = {
+#define SYMBOL(name) {offsetof(struct libgit2, name), "git_" #name},
+	LIBGIT2(SYMBOL)
+#undef SYMBOL
+};
+
+static enum library_state state;
+
+static void start(void)
+{
+	libgit2.libgit2_init();
+}
+
+static const struct library library = {
+#ifdef __APPLE__
+	.file = "libgit2." LIBGIT2_SOVERSION ".dylib",
+#else
+	.file = "libgit2.so." LIBGIT2_SOVERSION,
+#endif
+	.what = "libgit2, which reads repositories,",
+	.package = "libgit2-" LIBGIT2_SOVERSION,
+	.symbols = symbols,
+	.n_symbols = ARRAY_LEN(symbols),
+	.table = &libgit2,
+	.table_size = sizeof(libgit2),
+	.start = start,
+	.state = &state,
+};
+
+/* A libgit2 that is built with Mbed TLS parses all certificates of the system when it starts, for
+ * transports that nobody here uses: a tenth of a submit. In a program that has a function of the
+ * library's name, libgit2 calls that one. Libraries that dlrun talks to others with are built with
+ * other ones. */
+__attribute__((visibility("default"))) int mbedtls_x509_crt_parse_file(
+	void *chain, const char *path);
+
+int mbedtls_x509_crt_parse_file(void *chain, const char *path)
+{
+	(void)chain;
+	(void)path;
+	return 0;
+}
+
+int libgit2_load(struct err *err)
+{
+	return library_load(&library, err);
+}
+
+char *libgit2_message(void)
+{
+	const git_error *error = libgit2.error_last();
+
+	return str_escaped(error && error->message ? error->message : "no reason given");
+}

@@ -1,0 +1,638 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/loop/par.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/enc.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "snap/git/gitdir.h"
+#include "snap/git/gitls.h"
+#include "snap/git/hint.h"
+#include "snap/git/libgit2.h"
+#include "snap/git/repo.h"
+#include "snap/git/settings.h"
+
+enum { INDEX_MAP_MIN = 256 << 10 }; /* bytes; a smaller index is read */
+
+/* The library need not be there when there is nothing to free. */
+static void free_repository(git_repository **repository)
+{
+	if (*repository)
+		git_repository_free(*repository);
+}
+
+static void free_config(git_config **config)
+{
+	if (*config)
+		git_config_free(*config);
+}
+
+static void free_reference(git_reference **reference)
+{
+	if (*reference)
+		git_reference_free(*reference);
+}
+
+static void free_commit(git_commit **commit)
+{
+	if (*commit)
+		git_commit_free(*commit);
+}
+
+/*
+ * libgit2
+ */
+
+static void set_search_path(int level, const char *path)
+{
+	git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, path ? path : "");
+}
+
+/* The user's configuration is that of options, not that of the environment. */
+static void configure_library(const struct repos_options *options)
+{
+	AUTO_FREE char *xdg = NULL;
+
+	git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 1);
+	if (options->xdg_config)
+		xdg = fs_join(options->xdg_config, "git");
+	else if (options->home)
+		xdg = fs_join(options->home, ".config/git");
+	set_search_path(GIT_CONFIG_LEVEL_GLOBAL, options->home);
+	set_search_path(GIT_CONFIG_LEVEL_XDG, xdg);
+}
+
+/* libgit2 1.5.1 says "not found" when no safe.directory is configured at all. */
+static bool is_owner_error(int rc)
+{
+	AUTO_FREE char *message = libgit2_message();
+
+	return rc == GIT_EOWNER || (rc == GIT_ENOTFOUND && strstr(message, "safe.directory"));
+}
+
+static char *get_string(git_config *config, const char *name)
+{
+	const char *value;
+
+	return git_config_get_string(&value, config, name) == 0 ? mem_strdup(value) : NULL;
+}
+
+static void get_settings(git_repository *library, struct repo_facts *facts)
+{
+	AUTO(free_config) git_config *config = NULL;
+	int ignore_case = 0, file_mode = 1;
+
+	if (git_repository_config_snapshot(&config, library))
+		return;
+	git_config_get_bool(&ignore_case, config, "core.ignorecase");
+	git_config_get_bool(&file_mode, config, "core.filemode");
+	facts->ignore_case = ignore_case;
+	facts->file_mode = file_mode;
+	facts->excludes_file = get_string(config, "core.excludesfile");
+	facts->user_name = get_string(config, "user.name");
+	facts->user_email = get_string(config, "user.email");
+	AUTO_FREE char *url = get_string(config, "remote.origin.url");
+	if (url)
+		facts->remote_url = repo_url_without_user(url);
+}
+
+static void get_head(git_repository *library, struct repo_facts *facts)
+{
+	static const char heads[] = "refs/heads/";
+	AUTO(free_reference) git_reference *head = NULL;
+	AUTO(free_commit) git_commit *commit = NULL;
+	git_oid oid;
+
+	if (git_reference_lookup(&head, library, "HEAD"))
+		return;
+	const char *target = git_reference_symbolic_target(head);
+	if (target)
+		facts->branch =
+			mem_strdup(target + (str_starts(target, heads) ? sizeof(heads) - 1 : 0));
+	if (git_reference_name_to_id(&oid, library, "HEAD"))
+		return;
+	facts->commit = mem_strdup(git_oid_tostr_s(&oid));
+	if (git_commit_lookup(&commit, library, &oid))
+		return;
+	memcpy(facts->tree, git_commit_tree_id(commit)->id, SHA1_SIZE);
+	facts->has_tree = true;
+}
+
+static int fail_owner(const char *work_dir, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(work_dir);
+
+	err_set(err, E_SNAPSHOT_OWNER, "the repository '%s' belongs to another user", shown);
+	return hint_path(err, "git config --global --add safe.directory ", work_dir, "");
+}
+
+/* As git reads it: an empty value begins anew, a star behind a slash is for all below. */
+struct safe_search {
+	const char *dir;
+	bool found;
+};
+
+static int see_safe(const git_config_entry *entry, void *ctx)
+{
+	struct safe_search *search = ctx;
+	const char *value = entry->value ? entry->value : "";
+	size_t len = strlen(value);
+	bool below = str_ends(value, "/*") && strncmp(value, search->dir, len - 1) == 0;
+
+	if (!*value)
+		search->found = false;
+	else if (below || str_eq(value, "*") || str_eq(value, search->dir))
+		search->found = true;
+	return 0;
+}
+
+bool repo_is_called_safe(const struct repos_options *options, const char *dir)
+{
+	AUTO(free_config) git_config *config = NULL;
+	struct safe_search search = {.dir = dir};
+
+	if (libgit2_load(NULL) < 0)
+		return false;
+	configure_library(options);
+	if (git_config_open_default(&config) ||
+		git_config_foreach_match(config, "^safe\\.directory$", see_safe, &search))
+		return false;
+	return search.found;
+}
+
+/* 1: opened, facts are set; 0: libgit2 cannot, ret_why says it. */
+static int ask_library(const struct repos_options *options, const char *work_dir, struct repo *repo,
+	char **ret_why, struct err *err)
+{
+	AUTO(free_repository) git_repository *library = NULL;
+	AUTO_ERR struct err fault = {0};
+
+	if (libgit2_load(&fault) < 0) {
+		*ret_why = mem_strdup(fault.message);
+		return 0;
+	}
+	configure_library(options);
+	int rc = git_repository_open_ext(&library, repo->git_dir,
+		GIT_REPOSITORY_OPEN_NO_SEARCH | GIT_REPOSITORY_OPEN_NO_DOTGIT, NULL);
+	if (rc && is_owner_error(rc))
+		return fail_owner(work_dir, err);
+	if (rc) {
+		AUTO_FREE char *shown = libgit2_message();
+		*ret_why = mem_printf("libgit2 says: %s", shown);
+		return 0;
+	}
+	get_settings(library, &repo->facts);
+	get_head(library, &repo->facts);
+	return 1;
+}
+
+/* libgit2 beside the walk. */
+struct repo_asking {
+	const struct repos_options *options;
+	struct repo *repo;
+	char *work_dir, *why;
+	struct err err;
+	int rc;
+	struct par_task *task;
+};
+
+static void ask_beside(void *ctx)
+{
+	struct repo_asking *asking = ctx;
+
+	asking->rc = ask_library(
+		asking->options, asking->work_dir, asking->repo, &asking->why, &asking->err);
+}
+
+static struct repo_asking *start_asking(
+	const struct repos_options *options, const char *work_dir, struct repo *repo)
+{
+	struct repo_asking *asking = mem_alloc(1, sizeof(*asking));
+
+	*asking = (struct repo_asking){
+		.options = options, .repo = repo, .work_dir = mem_strdup(work_dir)};
+	asking->task = par_start(ask_beside, asking);
+	return asking;
+}
+
+static void wait_asking(struct repo_asking *asking)
+{
+	if (asking)
+		par_wait(TAKE(asking->task));
+}
+
+/* As ask_library. */
+static int end_asking(struct repo *repo, char **ret_why, struct err *err)
+{
+	struct repo_asking *asking = TAKE(repo->asking);
+	int rc;
+
+	wait_asking(asking);
+	rc = asking->rc;
+	*ret_why = asking->why;
+	if (rc < 0)
+		err_move(err, &asking->err);
+	err_done(&asking->err);
+	free(asking->work_dir);
+	free(asking);
+	return rc;
+}
+
+char *repo_url_without_user(const char *url)
+{
+	const char *host = strstr(url, "://");
+
+	if (!host)
+		return mem_strdup(url);
+	host += 3;
+	size_t len = strcspn(host, "/?#");
+	while (len > 0 && host[len - 1] != '@')
+		len--;
+	return mem_printf("%.*s%s", (int)(host - url), url, host + len);
+}
+
+/*
+ * One repository
+ */
+
+struct index_job {
+	char *path;
+	size_t oid_size;
+	struct gitindex index;
+	int64_t mtime_ns;
+	int rc;
+	struct err err;
+};
+
+static int parse_index(struct index_job *job, const void *data, size_t len)
+{
+	if (len == 0)
+		return err_set(&job->err, E_SNAPSHOT_REPO, "the index of the repository is empty");
+	return gitindex_parse(data, len, job->oid_size, &job->index, &job->err);
+}
+
+/* Memory of our own for as many bytes takes as long as their parser. Git replaces the file and maps
+ * it, too. 0: cannot be mapped. */
+static int parse_mapped(struct index_job *job, int fd, const struct stat *st, int *ret_rc)
+{
+	size_t size = (size_t)st->st_size;
+
+	if (!S_ISREG(st->st_mode) || st->st_size < INDEX_MAP_MIN ||
+		st->st_size > GITINDEX_SIZE_MAX || os_network_fs(fd))
+		return 0;
+	void *map = fs_map(fd, size);
+	if (!map)
+		return 0;
+	*ret_rc = parse_index(job, map, size);
+	munmap(map, size);
+	return 1;
+}
+
+static int read_index(struct index_job *job)
+{
+	AUTO_FD int fd = open(job->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	AUTO_BUF struct buf data = {0};
+	struct stat st;
+	int rc;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0 || fstat(fd, &st))
+		return fs_error(&job->err, errno, "%s", job->path);
+	job->mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+	if (parse_mapped(job, fd, &st, &rc))
+		return rc;
+	rc = fs_read_fd(fd, job->path, GITINDEX_SIZE_MAX, &data, &job->err);
+	return rc < 0 ? rc : parse_index(job, data.data, data.len);
+}
+
+static void run_index_job(void *ctx)
+{
+	struct index_job *job = ctx;
+
+	job->rc = read_index(job);
+}
+
+static void index_job_done(struct index_job *job)
+{
+	free(job->path);
+	gitindex_done(&job->index);
+	err_done(&job->err);
+}
+
+static void take_index(struct repo *repo, struct gitindex *index, int64_t mtime_ns)
+{
+	repo->paths.tracked = index->tracked;
+	repo->stats = index->stats;
+	repo->has_tree = index->has_tree;
+	memcpy(repo->tree, index->tree, SHA1_SIZE);
+	repo->index_mtime_ns = mtime_ns;
+	*index = (struct gitindex){0};
+}
+
+/* libgit2 and gitindex.c could not read all of it. */
+static int ask_git(const char *work_dir, struct repo *repo, struct index_job *job, const char *why,
+	struct err *err)
+{
+	struct gitls git = {.work_dir = work_dir, .git_dir = repo->git_dir};
+	AUTO_ERR struct err git_err = {0};
+	struct gitindex index = {0};
+	const char *reason = why ? why : job->err.message;
+
+	int rc = gitls_find(&git) ? 0 : err_set(&git_err, E_SNAPSHOT_REPO, "there is no git");
+	bool has_git = rc == 0;
+	if (rc == 0 && why)
+		rc = gitls_facts(&git, &repo->facts, &git_err);
+	if (rc == 0)
+		rc = gitls_tracked(&git, &index, &git_err);
+	gitls_done(&git);
+	if (rc == 0) {
+		take_index(repo, &index, 0);
+		repo->why = mem_printf("git was asked for the paths (%s)", reason);
+		return 0;
+	}
+	gitindex_done(&index);
+	if (git_err.id == E_SNAPSHOT_OWNER)
+		return fail_owner(work_dir, err);
+	if (job->rc == 0) {
+		take_index(repo, &job->index, job->mtime_ns);
+		repo->why = mem_printf("only its index could be read (%s)", reason);
+		return 0;
+	}
+	if (has_git)
+		return err_move(err, &git_err);
+	repo->why =
+		mem_printf("there is no git to ask, so that files count by .gitignore alone and "
+			   "tracked ones that it ignores are excluded (%s)",
+			reason);
+	return 0;
+}
+
+/* beside: libgit2 goes on when the index is read. */
+static int read_both(const struct repos_options *options, const char *work_dir, struct repo *repo,
+	bool beside, struct index_job *job, char **ret_why, struct err *err)
+{
+	if (beside) {
+		repo->asking = start_asking(options, work_dir, repo);
+		run_index_job(job);
+		return job->rc == 0 ? 1 : end_asking(repo, ret_why, err);
+	}
+	struct par_task *task = par_start(run_index_job, job);
+	int rc = ask_library(options, work_dir, repo, ret_why, err);
+	par_wait(task);
+	return rc;
+}
+
+static int read_repository(const struct repos_options *options, const char *work_dir,
+	struct repo *repo, bool beside, struct err *err)
+{
+	struct index_job job = {
+		.path = fs_join(repo->git_dir, "index"), .oid_size = repo->oid_size};
+	AUTO_FREE char *why = NULL;
+
+	int rc = read_both(options, work_dir, repo, beside, &job, &why, err);
+	repo->has_objects = rc == 1 && repo->oid_size == SHA1_SIZE;
+	if (rc == 1 && job.rc == 0) {
+		take_index(repo, &job.index, job.mtime_ns);
+		rc = 0;
+	} else if (rc >= 0) {
+		log_note("repository %s: %s", work_dir, why ? why : job.err.message);
+		rc = ask_git(work_dir, repo, &job, why, err);
+	}
+	index_job_done(&job);
+	return rc;
+}
+
+/* gitignore(5): without a setting it is git/ignore in the user's configuration directory. */
+static char *excludes_file(const struct repos_options *options, const char *set)
+{
+	if (str_empty(set) && set)
+		return NULL;
+	if (set && set[0] == '~')
+		return set[1] == '/' && options->home ? fs_join(options->home, set + 2) : NULL;
+	if (set)
+		return fs_join(options->root, set);
+	if (!str_empty(options->xdg_config))
+		return fs_join(options->xdg_config, "git/ignore");
+	return options->home ? fs_join(options->home, ".config/git/ignore") : NULL;
+}
+
+static void set_settings(
+	const struct repos_options *options, const struct repo *repo, struct settings *ret)
+{
+	settings_done(ret);
+	ret->ignore_case = repo->facts.ignore_case;
+	ret->excludes_file = excludes_file(options, repo->facts.excludes_file);
+}
+
+static void repo_free(struct repo *repo)
+{
+	AUTO_FREE char *why = NULL;
+
+	if (!repo)
+		return;
+	if (repo->asking)
+		end_asking(repo, &why, NULL);
+	free(repo->dir);
+	free(repo->git_dir);
+	free(repo->common_dir);
+	free(repo->stats);
+	free(repo->why);
+	tracked_done(&repo->paths.tracked);
+	free(repo->paths.info_exclude);
+	free(repo->paths.excludes_file);
+	repo_facts_done(&repo->facts);
+	free(repo);
+}
+
+static void free_repo(struct repo **repo)
+{
+	repo_free(*repo);
+}
+
+/* settings_path: by what stands there, until repos_settle. Takes git_dir over. */
+static int open_repository(const struct repos_options *options, const char *dir, char *git_dir,
+	struct repo **ret, struct err *err)
+{
+	AUTO(free_repo) struct repo *repo = mem_alloc(1, sizeof(*repo));
+	AUTO_FREE char *work_dir = fs_join(options->root, dir);
+	AUTO_GITDIR_CONFIG struct gitdir_config config;
+	AUTO_SETTINGS struct settings settings = {0};
+	bool beside =
+		!*dir && options->settings_path && settings_load(options->settings_path, &settings);
+
+	repo->dir = mem_strdup(dir);
+	repo->facts.file_mode = true;
+	repo->git_dir = git_dir;
+	repo->common_dir = gitdir_common(git_dir);
+	gitdir_config_read(git_dir, &config);
+	repo->oid_size = config.object_format && !str_eq(config.object_format, "sha1")
+				 ? GITINDEX_RAW_SHA256_SIZE
+				 : GITINDEX_RAW_SHA1_SIZE;
+	int rc = gitdir_check(git_dir, repo->common_dir, err);
+	if (rc == 0)
+		rc = read_repository(options, work_dir, repo, beside, err);
+	if (rc < 0)
+		return rc;
+	if (!repo->asking)
+		set_settings(options, repo, &settings);
+	repo->paths.info_exclude = fs_join(repo->common_dir, "info/exclude");
+	repo->paths.excludes_file = TAKE(settings.excludes_file);
+	repo->paths.ignore_case = settings.ignore_case;
+	*ret = TAKE(repo);
+	return 0;
+}
+
+void repo_facts_done(struct repo_facts *facts)
+{
+	if (!facts)
+		return;
+	free(facts->commit);
+	free(facts->branch);
+	free(facts->remote_url);
+	free(facts->excludes_file);
+	free(facts->user_name);
+	free(facts->user_email);
+	*facts = (struct repo_facts){0};
+}
+
+/*
+ * All of a tree
+ */
+
+void repos_init(struct repos *repos, const struct repos_options *options)
+{
+	*repos = (struct repos){.options = options};
+}
+
+void repos_done(struct repos *repos)
+{
+	if (!repos)
+		return;
+	vec_foreach (struct repo *, repo, &repos->list)
+		repo_free(*repo);
+	vec_done(&repos->list);
+	strv_done(&repos->notes);
+	strv_done(&repos->bare_links);
+}
+
+const struct repo *repos_at(const struct repos *repos, const char *dir)
+{
+	vec_foreach (struct repo *, repo, &repos->list)
+		if (str_eq((*repo)->dir, dir))
+			return *repo;
+	return NULL;
+}
+
+static void note_broken(struct repos *repos, const char *dir, const char *target)
+{
+	AUTO_FREE char *shown = str_escaped(*dir ? dir : ".");
+	AUTO_FREE char *there = target ? str_escaped(target) : mem_strdup("nothing");
+
+	strv_addf(&repos->notes,
+		"'%s/.git' names a repository that is not there (%s), so that only .gitignore "
+		"files say what is excluded",
+		shown, there);
+}
+
+/* One that cannot be read counts as full: the walk says so. */
+static bool is_empty_dir(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry = NULL;
+
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir)))
+		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, ".."))
+			break;
+	closedir(dir);
+	return !entry;
+}
+
+/* The .git directory for dir, or NULL. */
+static char *locate(struct repos *repos, const char *dir)
+{
+	AUTO_FREE char *work_dir = fs_join(repos->options->root, dir);
+	char *git_dir = NULL;
+
+	if (!*dir && repos->options->git_dir)
+		return mem_strdup(repos->options->git_dir);
+	enum gitdir_found found = gitdir_at(work_dir, &git_dir);
+	if (found == GITDIR_BROKEN)
+		note_broken(repos, dir, git_dir);
+	else if (found == GITDIR_NONE && *dir && is_empty_dir(work_dir))
+		strv_add(&repos->bare_links, dir);
+	if (found == GITDIR_FOUND && *dir)
+		return git_dir;
+	free(git_dir);
+	return NULL;
+}
+
+int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err)
+{
+	struct repos *repos = ctx;
+	const struct repo *known = repos_at(repos, dir);
+	struct repo *repo;
+
+	if (known) {
+		*ret_repo = &known->paths;
+		return 0;
+	}
+	/* Its search paths are the library's. */
+	known = repos_at(repos, "");
+	wait_asking(known ? known->asking : NULL);
+	char *git_dir = locate(repos, dir);
+	if (!git_dir) {
+		*ret_repo = NULL;
+		return 0;
+	}
+	int rc = open_repository(repos->options, dir, git_dir, &repo, err);
+	if (rc < 0)
+		return rc;
+	repo->number = repos->list.n;
+	*vec_push(&repos->list) = repo;
+	*ret_repo = &repo->paths;
+	return 0;
+}
+
+int repos_settle(struct repos *repos, bool *ret_again, struct err *err)
+{
+	/* The list is not constant, and the one at its root is found first. */
+	struct repo *repo = repos->list.n ? repos->list.v[0] : NULL;
+	AUTO_SETTINGS struct settings now = {0};
+	AUTO_FREE char *why = NULL;
+
+	*ret_again = false;
+	if (!repo || !repo->asking)
+		return 0;
+	int rc = end_asking(repo, &why, err);
+	if (rc < 0)
+		return rc;
+	set_settings(repos->options, repo, &now);
+	const struct settings then = {repo->paths.ignore_case, repo->paths.excludes_file};
+	repos->is_remembered = rc == 1 && settings_equal(&now, &then);
+	*ret_again = !repos->is_remembered;
+	if (*ret_again)
+		unlink(repos->options->settings_path);
+	return 0;
+}
+
+void repos_remember(const struct repos *repos)
+{
+	const struct repo *repo = repos_at(repos, "");
+	const char *path = repos->options->settings_path;
+
+	if (!repo || !path || repos->is_remembered || repo->why)
+		return;
+	const struct settings now = {repo->paths.ignore_case, repo->paths.excludes_file};
+	settings_save(path, &now, NULL);
+}

@@ -1,0 +1,74 @@
+/*
+ * What dlrun knows of directories that it has read before: their names, sorted, in one file per
+ * tree (cachefile.h). Each new, removed or renamed name changes mtime and ctime of its
+ * directory (POSIX.1-2017, 4.9), so one whose stat data are the same has the same names. The
+ * caller takes care that this holds: only for settled directories (statcache.h) on file
+ * systems that are known for it (os.h).
+ *
+ * What the rules make of the names is not kept: they are read each time.
+ */
+#ifndef DLRUN_SNAP_TREE_DIRCACHE_H
+#define DLRUN_SNAP_TREE_DIRCACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util/arena.h"
+#include "snap/git/cachefile.h"
+
+struct dircache_stat {
+	uint64_t dev, ino;
+	int64_t mtime_ns, ctime_ns;
+};
+
+enum dircache_flag {
+	DIRCACHE_FOLD_GIT = 1 << 0, /* .GIT counted as .git when it was read */
+	DIRCACHE_GIT = 1 << 1,      /* it holds .git, which is not among the names */
+	DIRCACHE_GITIGNORE = 1 << 2,
+	DIRCACHE_DLRUNIGNORE = 1 << 3,
+};
+
+/* A directory, in the file and in memory: this, its path, NUL, the text. */
+struct dircache_row {
+	struct dircache_stat stat;
+	uint32_t path_len;
+	uint32_t text_len; /* of all names: for each the type (DT_*), its bytes, NUL */
+	uint32_t n_names;
+	uint32_t flags;
+};
+
+/* Zero is the empty cache. */
+struct dircache {
+	struct cachefile file;
+	const struct dircache_row **rows; /* sorted by path, in the file's memory */
+	size_t n;
+};
+
+/* The file beside the stat cache at path: the same directory, dirs.v1. malloc'd. */
+char *dircache_path(const char *statcache_path);
+
+/* Map the file; an empty cache if it is missing or not good. Blocks for the disk. */
+void dircache_open(struct dircache *cache, const char *path);
+void dircache_done(struct dircache *cache);
+/* Use bytes that stay with the caller and lie at a multiple of CACHEFILE_ALIGN; false (and an empty
+ * cache) if they are not good. The texts are not looked into. */
+bool dircache_parse(struct dircache *cache, const void *data, size_t len);
+
+/* What is known of the directory ("" is the root), whatever has become of it; or NULL. */
+const struct dircache_row *dircache_find(const struct dircache *cache, const char *path);
+bool dircache_matches(
+	const struct dircache_row *row, const struct dircache_stat *stat, bool fold_git);
+const char *dircache_row_path(const struct dircache_row *row);
+const char *dircache_row_text(const struct dircache_row *row);
+
+/* A row as the others, with path and room for text_len bytes of text at *ret_text, in arena. */
+struct dircache_row *dircache_row_new(struct arena *arena, const struct dircache_stat *stat,
+	const char *path, size_t text_len, char **ret_text);
+
+/* Replace the file. Rows must come in order of their paths; cachefile_write_end ends it. NULL:
+ * cannot be. */
+struct cachefile_writer *dircache_write(const char *path);
+void dircache_add(struct cachefile_writer *writer, const struct dircache_row *row);
+
+#endif

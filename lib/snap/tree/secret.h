@@ -1,0 +1,27 @@
+/*
+ * Does a file look like a secret? By name (.env, id_ed25519, kubeconfig, credentials, *.pem …) and,
+ * where a name alone does not say it, by the first bytes of its content. Only untracked files are
+ * asked: what a team has committed it has decided on. An engine: names and bytes in, a verdict out.
+ */
+#ifndef DLRUN_SNAP_TREE_SECRET_H
+#define DLRUN_SNAP_TREE_SECRET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SECRET_HEAD_SIZE = 4096 };
+
+enum secret_verdict {
+	SECRET_NO = 0,
+	SECRET_YES,
+	SECRET_READ, /* a suspicious name: ask secret_by_content with the head of the file */
+};
+
+/* path: relative, only its last components count. ret_what (may be NULL): what it looks like,
+ * static text ("a private key"). */
+enum secret_verdict secret_by_name(const char *path, const char **ret_what);
+/* For a path that gave SECRET_READ; head: the first len bytes of its file, at most
+ * SECRET_HEAD_SIZE are worth reading. */
+bool secret_by_content(const char *path, const char *head, size_t len, const char **ret_what);
+
+#endif

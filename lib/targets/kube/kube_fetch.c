@@ -1,0 +1,805 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/taken.h"
+#include "core/target/fetch_sink.h"
+#include "kube/job/job.h"
+#include "targets/kube/kube_record.h"
+#include "targets/kube/kube_storage.h"
+#include "targets/kube/pod/pod_copy.h"
+#include "targets/kube/pod/pod_output.h"
+#include "targets/kube/target_kube.h"
+
+/*
+ * The results of a run in a cluster. While its pods run they are read there, from one of them where
+ * all have the same storage. Afterwards storage that is left is read by a short-lived pod, which is
+ * removed whatever happens: here, or by a later command where this one was killed, or with the Job
+ * that owns it, or by its own deadline.
+ */
+
+enum {
+	SPEC_MAX = 1 << 20,
+	LIST_MAX = 20000,
+	POLL_MS = 300,
+	START_MS = 180 * 1000,
+	REMOVE_MS = 5000,
+	READERS_MAX = 64
+};
+
+/* A DELETE whose answer nobody waits for. */
+struct sweep {
+	struct kube_call *call;
+};
+
+struct fetching {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct fetch_sink *sink;
+	struct kube_handle handle;
+	/* What there is. */
+	struct kube_call *list; /* of pods, or Jobs */
+	struct json *pods, *jobs;
+	const struct json *job; /* of jobs: the newest attempt; or NULL */
+	bool has_ended;
+	struct kube_rank_pods ranks;
+	size_t at; /* of ranks: which is read */
+	bool by_rank;
+	struct pod_copy *copy;
+	struct pod_output *release; /* of the pod at `at`, behind all that was read */
+	/* The pod that reads. */
+	struct kube_storage storage;
+	struct json *made;           /* what the Job would be, where it is gone */
+	const struct json *job_spec; /* of that */
+	const struct json *pod_spec;
+	char *reader; /* its name while there may be one */
+	bool with_python;
+	struct kube_call *request;
+	struct loop_timer *timer;
+	int64_t deadline_ms;
+	char *waits_for;
+	char *tree; /* that the program runs in; or NULL */
+	/* How it went, while the pod is removed. */
+	int result;
+	struct err result_err;
+	struct sweep sweeps[READERS_MAX];
+};
+
+static char *pod_path(const struct fetching *fetching, const char *name)
+{
+	return kube_path("/api/v1/namespaces/%s/pods/%s", fetching->handle.kube_namespace, name);
+}
+
+static void stop(struct fetching *fetching)
+{
+	kube_cancel(TAKE(fetching->list));
+	for (size_t i = 0; i < ARRAY_LEN(fetching->sweeps); i++)
+		kube_cancel(TAKE(fetching->sweeps[i].call));
+	kube_cancel(TAKE(fetching->request));
+	pod_copy_cancel(TAKE(fetching->copy));
+	pod_output_cancel(TAKE(fetching->release));
+	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
+}
+
+/* Interrupted: nobody else would remove it now. Not from within the loop, where reader is NULL. */
+static void remove_now(struct fetching *fetching)
+{
+	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+	const struct kube_request request = {
+		.method = "DELETE",
+		.path = path,
+		.is_idempotent = true,
+		.deadline_ms = clock_ms() + REMOVE_MS,
+	};
+
+	kube_ask(fetching->kube->cluster->client, &request, NULL, NULL, NULL);
+}
+
+static void drop(struct target_work *work)
+{
+	struct fetching *fetching = (struct fetching *)work;
+
+	stop(fetching);
+	if (fetching->reader)
+		remove_now(fetching);
+	vec_done(&fetching->ranks);
+	json_free(fetching->pods);
+	json_free(fetching->jobs);
+	json_free(fetching->made);
+	err_done(&fetching->result_err);
+	free(fetching->reader);
+	free(fetching->waits_for);
+	free(fetching->tree);
+	free(fetching);
+}
+
+/*
+ * The end
+ */
+
+static void end(struct fetching *fetching)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (err_is_set(&fetching->result_err))
+		err_move(&fault, &fetching->result_err);
+	target_call_end(fetching->call, fetching->result, &fault);
+}
+
+static int on_removed(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)err;
+	fetching->request = NULL;
+	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND)
+		log_note("pod %s is left: %s", fetching->reader, answer->fault.message);
+	free(fetching->reader);
+	fetching->reader = NULL;
+	end(fetching);
+	return 0;
+}
+
+static void start_request(struct fetching *fetching, const char *method, const char *path,
+	const struct json *body, kube_done_fn *done)
+{
+	static const char *const strict[] = {"fieldValidation", "Strict", NULL};
+	const struct kube_request request = {
+		.method = method,
+		.path = path,
+		.query = str_eq(method, "POST") ? strict : NULL,
+		.body = body,
+		.is_idempotent = true,
+		.done = done,
+		.ctx = fetching,
+	};
+
+	fetching->request = kube_start(fetching->kube->cluster->client, &request);
+}
+
+static void finish(struct fetching *fetching, int r, struct err *fault)
+{
+	fetching->result = r;
+	if (r < 0)
+		err_move(&fetching->result_err, fault);
+	if (!fetching->reader) {
+		end(fetching);
+		return;
+	}
+	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+	start_request(fetching, "DELETE", path, NULL, on_removed);
+}
+
+/*
+ * Reading
+ */
+
+static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
+{
+	(void)ctx;
+	(void)data;
+	(void)len;
+	(void)err;
+	return 0;
+}
+
+static void release_next(struct fetching *fetching);
+
+static void on_released(void *ctx, int status, struct err *fault, const char *said)
+{
+	struct fetching *fetching = ctx;
+
+	(void)said;
+	fetching->release = NULL;
+	/* Nothing waited, or it will not wait for ever. */
+	if (err_is_set(fault) || status)
+		log_note("pod %s is not told that its results are here",
+			fetching->ranks.v[fetching->at].name);
+	err_clear(fault);
+	fetching->at++;
+	release_next(fetching);
+}
+
+static int start_release(struct fetching *fetching, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
+
+	strv_add(&words, "/bin/sh");
+	strv_add(&words, "-c");
+	strv_add(&words, KUBE_RELEASE);
+	const struct pod_output_request request = {
+		.loop = fetching->kube->target.loop,
+		.client = fetching->kube->cluster->client,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.pod = pod->name,
+		.container = pod->container,
+		.command = &words,
+		.stdin_fd = -1,
+		.data = ignore_data,
+		.done = on_released,
+		.ctx = fetching,
+	};
+	return pod_output_start(&request, &fetching->release, err);
+}
+
+/* Those that waited for this. */
+static void release_next(struct fetching *fetching)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = 0;
+
+	while (fetching->at < fetching->ranks.n && !fetching->ranks.v[fetching->at].lingers)
+		fetching->at++;
+	if (fetching->at < fetching->ranks.n)
+		r = start_release(fetching, &fault);
+	if (r < 0 || fetching->at == fetching->ranks.n)
+		finish(fetching, r, &fault);
+}
+
+static void read_next(struct fetching *fetching);
+
+static void on_copied(void *ctx, int r, struct err *fault)
+{
+	struct fetching *fetching = ctx;
+
+	fetching->copy = NULL;
+	fetching->at++;
+	if (r < 0 || fetching->reader) {
+		finish(fetching, r, fault);
+	} else if (fetching->at < fetching->ranks.n) {
+		read_next(fetching);
+	} else if (fetching->sink->takes) {
+		fetching->at = 0;
+		release_next(fetching);
+	} else {
+		finish(fetching, 0, fault);
+	}
+}
+
+static enum pod_copy_first first_of(const struct fetching *fetching, bool is_program)
+{
+	const struct fetch_sink *sink = fetching->sink;
+
+	if (sink->ending)
+		return POD_COPY_WAIT;
+	if (!is_program || fetching->tree)
+		return POD_COPY_LIST;
+	return sink->takes ? POD_COPY_ANNOUNCE : POD_COPY_COLLECT;
+}
+
+static void read_pod(
+	struct fetching *fetching, const char *pod, const char *container, const char *prefix)
+{
+	bool is_program = str_eq(container, KUBE_CONTAINER);
+
+	const struct pod_copy_request request = {
+		.loop = fetching->kube->target.loop,
+		.client = fetching->kube->cluster->client,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.pod = pod,
+		.container = container,
+		.dir = fetching->tree ? fetching->tree : KUBE_OUTPUT_DIR,
+		.prefix = prefix,
+		.may_change = is_program,
+		.first = first_of(fetching, is_program),
+		.temp_dir = fetching->kube->session->dirs.state,
+		.sink = fetching->sink,
+		.done = on_copied,
+		.ctx = fetching,
+	};
+
+	fetching->copy = pod_copy_start(&request);
+}
+
+/* Ranks with a storage each have a directory each. */
+static void read_next(struct fetching *fetching)
+{
+	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
+	AUTO_FREE char *prefix =
+		fetching->by_rank ? mem_printf("rank-%d/", pod->rank) : mem_strdup("");
+	const char *only = fetching->sink->only;
+
+	if (only && !str_starts(only, prefix)) {
+		on_copied(fetching, 0, NULL);
+		return;
+	}
+	read_pod(fetching, pod->name, pod->container, prefix);
+}
+
+/*
+ * The pod that reads
+ */
+
+static void make_reader(struct fetching *fetching);
+
+static const char *waiting_reason(const struct json *status)
+{
+	const struct json *list = json_get(status, "containerStatuses");
+	const struct json *waiting =
+		json_get(json_get(list ? json_first(list) : NULL, "state"), "waiting");
+	const char *message = json_get_str(waiting, "message");
+
+	return message ? message : json_get_str(waiting, "reason");
+}
+
+/* What it waits for, in the cluster's words. */
+static const char *pod_reason(const struct json *pod)
+{
+	const struct json *status = json_get(pod, "status");
+	const struct json *list = json_get(status, "conditions");
+	const char *reason = waiting_reason(status);
+
+	for (const struct json *item = list ? json_first(list) : NULL; !reason && item;
+		item = json_next(item))
+		if (str_eq(json_get_str(item, "type"), "PodScheduled") &&
+			str_eq(json_get_str(item, "status"), "False"))
+			reason = json_get_str(item, "message");
+	return reason;
+}
+
+static int fail_start(struct fetching *fetching, struct err *err)
+{
+	err_set(err, E_KUBE_STORAGE, "pod %s, which is to read the results of %s, does not start",
+		fetching->reader, fetching->handle.run_id);
+	if (fetching->waits_for)
+		err_evidence(err, "%s", fetching->waits_for);
+	return err_hint(err, "kubectl -n %s get events", fetching->handle.kube_namespace);
+}
+
+static int on_poll(void *ctx, struct err *err);
+
+static int on_early_removed(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)answer; /* the Job or its deadline ends it then */
+	(void)err;
+	fetching->request = NULL;
+	make_reader(fetching);
+	return 0;
+}
+
+/* The image may have no shell: then Python waits, if it has that. */
+static void has_ended_early(struct fetching *fetching)
+{
+	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+	AUTO_ERR struct err fault = {0};
+
+	if (!fetching->with_python) {
+		fetching->with_python = true;
+		start_request(fetching, "DELETE", path, NULL, on_early_removed);
+		return;
+	}
+	err_set(&fault, E_KUBE_SHELL,
+		"the image of %s has neither a shell nor Python to read its results with",
+		fetching->handle.run_id);
+	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
+	finish(fetching, -(int)fault.code, &fault);
+}
+
+static void look_at(struct fetching *fetching, const struct json *pod)
+{
+	const struct json *status = json_get(pod, "status");
+	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
+	AUTO_ERR struct err fault = {0};
+
+	if (str_eq(phase, "Running")) {
+		read_pod(fetching, fetching->reader, KUBE_READER_CONTAINER, "");
+		return;
+	}
+	if (str_eq(phase, "Failed") || str_eq(phase, "Succeeded")) {
+		has_ended_early(fetching);
+		return;
+	}
+	free(fetching->waits_for);
+	AUTO_FREE char *bounded = reason ? mem_strndup(reason, 400) : NULL;
+	fetching->waits_for = bounded ? str_escaped(bounded) : NULL;
+	if (clock_ms() > fetching->deadline_ms) {
+		int r = fail_start(fetching, &fault);
+		finish(fetching, r, &fault);
+		return;
+	}
+	fetching->timer = loop_add_timer(
+		fetching->kube->target.loop, clock_ms() + POLL_MS, on_poll, fetching);
+}
+
+static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)err;
+	fetching->request = NULL;
+	if (err_is_set(&answer->fault))
+		finish(fetching, -(int)answer->fault.code, &answer->fault);
+	else
+		look_at(fetching, answer->object);
+	return 0;
+}
+
+static int on_poll(void *ctx, struct err *err)
+{
+	struct fetching *fetching = ctx;
+	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+
+	(void)err;
+	fetching->timer = NULL;
+	start_request(fetching, "GET", path, NULL, on_looked);
+	return 0;
+}
+
+static int on_made(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	/* A lost answer and a second try: the name is our own. */
+	if (answer->fault.id == E_KUBE_EXISTS) {
+		fetching->request = NULL;
+		return on_poll(fetching, err);
+	}
+	return on_looked(ctx, answer, err);
+}
+
+/* MACHINE/PID/START */
+static char *owner_text(void)
+{
+	char machine[OS_ID_SIZE];
+
+	if (!os_machine_id(machine))
+		machine[0] = '\0';
+	return mem_printf("%s/%lld/%llu", machine, (long long)getpid(),
+		(unsigned long long)os_process_start(getpid()));
+}
+
+/* What a Job that is going away owns would go with it. */
+static bool is_deleted(const struct json *job)
+{
+	return json_get(json_get(job, "metadata"), "deletionTimestamp") != NULL;
+}
+
+static void make_reader(struct fetching *fetching)
+{
+	AUTO_FREE char *owner = owner_text();
+	AUTO_FREE char *collection =
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
+	char id[RUN_ID_SIZE];
+
+	run_make_id("fetch", id);
+	free(fetching->reader);
+	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
+	const struct kube_reader reader = {
+		.name = fetching->reader,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.run_id = fetching->handle.run_id,
+		.user = fetching->kube->session->env.user,
+		.owner = owner,
+		.job = is_deleted(fetching->job) ? NULL : fetching->job,
+		.pod_spec = fetching->pod_spec,
+		.storage = &fetching->storage,
+		.with_shell = !fetching->with_python,
+	};
+	AUTO_JSON struct json *pod = kube_reader_make(&reader);
+	fetching->deadline_ms = clock_ms() + START_MS;
+	start_request(fetching, "POST", collection, pod, on_made);
+}
+
+/*
+ * What there is
+ */
+
+static int fail_gone(const struct fetching *fetching, struct err *err)
+{
+	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
+		fetching->handle.run_id, fetching->kube->target.name);
+	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
+}
+
+static int fail_host(const struct fetching *fetching, struct err *err)
+{
+	return err_set(err, E_KUBE_HOST_PATH,
+		"the results of %s are in a directory of a node, which is read while it runs only",
+		fetching->handle.run_id);
+}
+
+static const struct json *first_item(const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+
+	return items && json_kind(items) == JSON_ARRAY ? json_first(items) : NULL;
+}
+
+/* The newest attempt's. */
+static const struct json *find_job(const struct fetching *fetching)
+{
+	for (const struct json *job = first_item(fetching->jobs); job; job = json_next(job))
+		if (str_eq(json_get_str(json_get(job, "metadata"), "name"), fetching->handle.job))
+			return job;
+	return NULL;
+}
+
+/* A pod of the run: with ranks one that is read. */
+static bool is_example(const struct fetching *fetching, const struct json *pod)
+{
+	if (fetching->ranks.n)
+		return str_eq(
+			json_get_str(json_get(pod, "metadata"), "name"), fetching->ranks.v[0].name);
+	return !kube_reader_is_one(pod);
+}
+
+static const struct json *find_pod_spec(const struct fetching *fetching)
+{
+	const struct json *spec =
+		fetching->job ? json_get(fetching->job, "spec") : fetching->job_spec;
+	const struct json *template = json_get(spec, "template");
+
+	if (template)
+		return json_get(template, "spec");
+	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod))
+		if (is_example(fetching, pod))
+			return json_get(pod, "spec");
+	return NULL;
+}
+
+/* The program's working directory, less its place in the tree. */
+static int find_tree(struct fetching *fetching, struct err *err)
+{
+	const struct json *list = json_get(fetching->pod_spec, "containers");
+	const struct json *notes = json_get(json_get(fetching->job, "metadata"), "annotations");
+	const char *text = json_get_str(notes, KUBE_NOTE_SPEC);
+	AUTO_JSON struct json *spec = NULL;
+	const char *dir = NULL, *cwd = NULL;
+
+	if (text && json_parse(text, strlen(text), SPEC_MAX, "spec", &spec, NULL) == 0)
+		cwd = json_get_str(spec, "cwd");
+	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+		if (str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
+			dir = json_get_str(item, "workingDir");
+	if (!dir || *dir != '/')
+		return err_set(err, E_FETCH_PATH, "the pod of %s has no tree of its own",
+			fetching->handle.run_id);
+	AUTO_FREE char *end = mem_printf("/%s", cwd && !str_eq(cwd, ".") ? cwd : "");
+	size_t len = strlen(dir);
+	fetching->tree =
+		mem_strndup(dir, str_ends(dir, end) && len > strlen(end) ? len - strlen(end) : len);
+	return 0;
+}
+
+/* Also where only one of the nodes is left: those of several have a domain for their names. */
+static void read_ranks(struct fetching *fetching)
+{
+	fetching->by_rank =
+		(fetching->tree || !fetching->storage.is_kept) &&
+		(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
+	if (fetching->storage.is_kept && !fetching->tree)
+		fetching->ranks.n = 1;
+	read_next(fetching);
+}
+
+/* The Job says so a moment later. */
+static bool any_pod_ended(const struct fetching *fetching)
+{
+	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod)) {
+		const char *phase = json_get_str(json_get(pod, "status"), "phase");
+
+		if (!kube_reader_is_one(pod) &&
+			(str_eq(phase, "Succeeded") || str_eq(phase, "Failed")))
+			return true;
+	}
+	return false;
+}
+
+/* What the Job would be: it is gone. */
+static int make_job(struct fetching *fetching, struct err *err)
+{
+	int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
+
+	if (r == 0)
+		fetching->job_spec =
+			json_get(kube_kind_template(fetching->handle.kind, fetching->made), "spec");
+	return r;
+}
+
+/* Where results wait it is gone. */
+static int judge_tree(struct fetching *fetching, struct err *err)
+{
+	struct kube_rank_pods *ranks = &fetching->ranks;
+	size_t n = 0;
+
+	for (size_t i = 0; i < ranks->n; i++)
+		if (!ranks->v[i].lingers)
+			ranks->v[n++] = ranks->v[i];
+	ranks->n = n;
+	if (n == 0)
+		return err_set(err, E_FETCH_PATH, "the tree of %s ended with its pod",
+			fetching->handle.run_id);
+	int r = find_tree(fetching, err);
+	return r < 0 ? r : 1;
+}
+
+/* 1: there is storage to be read. */
+static int judge(struct fetching *fetching, struct err *err)
+{
+	bool has_any;
+
+	fetching->job = find_job(fetching);
+	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
+			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
+	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0 : make_job(fetching, err);
+	if (r < 0)
+		return r;
+	fetching->pod_spec = find_pod_spec(fetching);
+	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
+	if (fetching->sink->from_tree)
+		return judge_tree(fetching, err);
+	if (fetching->ranks.n)
+		return 1;
+	if (has_any && fetching->storage.is_host)
+		return fail_host(fetching, err);
+	if (has_any && fetching->storage.is_kept)
+		return 1;
+	/* It waits for its start, and has written nothing; or what was to be taken is nothing. */
+	return fetching->has_ended && !fetching->sink->takes ? fail_gone(fetching, err) : 0;
+}
+
+static int on_swept(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct sweep *sweep = ctx;
+
+	(void)answer;
+	(void)err;
+	sweep->call = NULL;
+	return 0;
+}
+
+/* Whether a process of this machine made it that is gone. */
+static bool is_left(const struct json *pod)
+{
+	const struct json *notes = json_get(json_get(pod, "metadata"), "annotations");
+	const char *owner = json_get_str(notes, KUBE_READER_OWNER);
+	const char *slash = owner ? strchr(owner, '/') : NULL;
+	char machine[OS_ID_SIZE];
+	long long pid;
+	unsigned long long start;
+
+	if (!kube_reader_is_one(pod) || !slash || !os_machine_id(machine) ||
+		strlen(machine) != (size_t)(slash - owner) ||
+		memcmp(machine, owner, strlen(machine)) != 0)
+		return false;
+	if (sscanf(slash + 1, "%lld/%llu", &pid, &start) != 2 || pid <= 0)
+		return false;
+	return !os_process_alive((pid_t)pid, start);
+}
+
+static void sweep(struct fetching *fetching)
+{
+	size_t n = 0;
+
+	for (const struct json *pod = first_item(fetching->pods); pod && n < READERS_MAX;
+		pod = json_next(pod)) {
+		const char *name = json_get_str(json_get(pod, "metadata"), "name");
+
+		if (!name || !is_left(pod))
+			continue;
+		AUTO_FREE char *path = pod_path(fetching, name);
+		const struct kube_request request = {
+			.method = "DELETE",
+			.path = path,
+			.is_idempotent = true,
+			.done = on_swept,
+			.ctx = &fetching->sweeps[n],
+		};
+		fetching->sweeps[n].call = kube_start(fetching->kube->cluster->client, &request);
+		n++;
+	}
+}
+
+static void decide(struct fetching *fetching)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = judge(fetching, &fault);
+
+	if (r <= 0) {
+		finish(fetching, r, &fault);
+		return;
+	}
+	sweep(fetching);
+	if (fetching->ranks.n) {
+		read_ranks(fetching);
+		return;
+	}
+	if (fetching->sink->is_brief) {
+		r = err_set(&fault, E_TARGET_UNSUPPORTED,
+			"a pod would have to be started to read the storage of %s",
+			fetching->handle.run_id);
+		finish(fetching, r, &fault);
+		return;
+	}
+	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
+	make_reader(fetching);
+}
+
+static bool take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)
+{
+	fetching->list = NULL;
+	if (err_is_set(&answer->fault)) {
+		finish(fetching, -(int)answer->fault.code, &answer->fault);
+		return false;
+	}
+	*out = TAKE(answer->object);
+	return true;
+}
+
+static void start_list(struct fetching *fetching, char *take_path, kube_done_fn *done)
+{
+	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);
+	const char *const query[] = {"labelSelector", selector, NULL};
+
+	fetching->list = kube_list(
+		fetching->kube->cluster->client, take_path, query, LIST_MAX, 0, done, fetching);
+	free(take_path);
+}
+
+static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)err;
+	if (take_list(fetching, answer, &fetching->jobs))
+		decide(fetching);
+	return 0;
+}
+
+/* Pods that run tell all that is needed to read what they have written. */
+static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct fetching *fetching = ctx;
+	const struct fetch_sink *sink = fetching->sink;
+
+	(void)err;
+	if (!take_list(fetching, answer, &fetching->pods))
+		return 0;
+	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);
+	if (fetching->ranks.n && !sink->from_tree)
+		decide(fetching);
+	else
+		start_list(fetching,
+			kube_path("/apis/batch/v1/namespaces/%s/jobs",
+				fetching->handle.kube_namespace),
+			on_jobs);
+	return 0;
+}
+
+int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err)
+{
+	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
+	const struct dirs *dirs = &target_kube_of(target)->session->dirs;
+
+	*fetching = (struct fetching){
+		.work = {drop}, .kube = target_kube_of(target), .call = call, .sink = sink};
+	int r = kube_handle_parse(fetching->kube, handle, &fetching->handle, err);
+	if (r < 0) {
+		free(fetching);
+		return r;
+	}
+	if (!sink->from_tree && !sink->takes &&
+		taken_is_done(dirs, fetching->handle.run_id, fetching->handle.attempt)) {
+		AUTO_FREE char *outputs = dirs_outputs(dirs, fetching->handle.run_id);
+		free(fetching);
+		return attempt_files_fetch(target->loop, outputs, NULL, sink, call, err);
+	}
+	target_call_begin(call, &fetching->work);
+	start_list(fetching,
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace), on_pods);
+	return 0;
+}

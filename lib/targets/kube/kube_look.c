@@ -1,0 +1,521 @@
+#include "targets/kube/kube_look.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/words.h"
+#include "kube/job/review.h"
+
+enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
+
+/*
+ * Rights
+ */
+
+static const struct {
+	const char *name, *text, *tier;
+	const char *group, *resource, *sub;
+	const char *verbs; /* all of them are needed */
+	bool everywhere;
+} rights[KUBE_RIGHTS] = {
+	[KUBE_RIGHT_SUBMIT] = {"submit", "start runs", "submit", "batch", "jobs", NULL,
+		"create delete"},
+	[KUBE_RIGHT_LOGS] = {"logs", "read logs", "logs", "", "pods", "log", "get"},
+	[KUBE_RIGHT_EXEC] = {"exec", "run commands in pods", "exec", "", "pods", "exec", "get"},
+	[KUBE_RIGHT_FORWARD] = {"forward", "forward ports", "exec", "", "pods", "portforward",
+		"get"},
+	[KUBE_RIGHT_SECRETS] = {"secrets", "give runs secrets", "secrets", "", "secrets", NULL,
+		"create"},
+	[KUBE_RIGHT_EVENTS] = {"events", "read events", "submit", "", "events", NULL, "list"},
+	[KUBE_RIGHT_NODES] = {"nodes", "list nodes", NULL, "", "nodes", NULL, "list", true},
+};
+
+const char *kube_right_text(enum kube_right right)
+{
+	return rights[right].text;
+}
+
+const char *kube_right_tier(enum kube_right right)
+{
+	return rights[right].tier;
+}
+
+void kube_look_done(struct kube_look *look)
+{
+	err_done(&look->fault);
+	free(look->version);
+	free(look->user);
+	free(look->enforced);
+	free(look->pull_secret_type);
+	free(look->default_class);
+	*look = (struct kube_look){0};
+}
+
+/*
+ * Questions and answers
+ */
+
+struct round;
+struct view;
+
+struct question {
+	struct view *view;
+	struct kube_call *call;
+	void (*take)(
+		struct view *view, const struct question *question, struct kube_answer *answer);
+	int right;
+};
+
+/* One cluster that is being looked at. */
+struct view {
+	struct round *round;
+	struct kube_look *look;
+	struct question questions[KUBE_RIGHTS + 11];
+	size_t n;
+	struct json *nodes; /* until their pods are known, too */
+};
+
+struct round {
+	struct loop *loop;
+	struct view *views;
+	size_t n, open;
+	int64_t begun_ms, end_ms;
+	struct loop_timer *end, *look;
+	const volatile int *interrupted;
+};
+
+/* Who is known gets other answers than 401, and no answer is none. */
+static void take_fault(struct kube_look *look, struct kube_answer *answer)
+{
+	bool is_unknown = answer->status == 0 || answer->status == 401;
+
+	if (answer->status != 0 && look->answer_ms < 0)
+		look->answer_ms = 0;
+	if (!is_unknown)
+		look->reached = true;
+	else if (!err_is_set(&look->fault))
+		err_move(&look->fault, &answer->fault);
+}
+
+static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct question *question = ctx;
+	struct round *round = question->view->round;
+	struct kube_look *look = question->view->look;
+	bool is_first = look->answer_ms < 0;
+
+	(void)err;
+	question->call = NULL;
+	take_fault(look, answer);
+	if (is_first && look->answer_ms == 0)
+		look->answer_ms = clock_ms() - round->begun_ms;
+	question->take(question->view, question, answer);
+	if (--round->open == 0)
+		loop_stop(round->loop);
+	return 0;
+}
+
+typedef void take_fn(
+	struct view *view, const struct question *question, struct kube_answer *answer);
+
+static struct question *add(struct view *view, take_fn *take)
+{
+	struct question *question = &view->questions[view->n++];
+
+	BUG_ON(view->n > ARRAY_LEN(view->questions));
+	*question = (struct question){.view = view, .take = take};
+	view->round->open++;
+	return question;
+}
+
+/* path is taken. body: POST it. */
+static struct question *ask(struct view *view, char *path, const struct json *body, take_fn *take)
+{
+	struct question *question = add(view, take);
+	const struct kube_request request = {
+		.method = body ? "POST" : "GET",
+		.path = path,
+		.body = body,
+		.is_idempotent = true,
+		.deadline_ms = view->round->end_ms,
+		.done = on_answer,
+		.ctx = question,
+	};
+
+	question->call = kube_start(view->look->cluster->client, &request);
+	free(path);
+	return question;
+}
+
+static void ask_list(struct view *view, const char *path, const char *const *query, take_fn *take)
+{
+	struct question *question = add(view, take);
+
+	question->call = kube_list(view->look->cluster->client, path, query, LIST_MAX,
+		view->round->end_ms, on_answer, question);
+}
+
+/* A word of the server's, or NULL. */
+static char *word(const char *text)
+{
+	return str_empty(text) ? NULL : kube_words(text, strlen(text), WORD_MAX);
+}
+
+static void take_version(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->version = word(json_get_str(answer->object, "gitVersion"));
+}
+
+static void take_user(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->user = word(kube_who_name(answer->object));
+}
+
+static void take_right(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	const struct json *status = json_get(answer->object, "status");
+
+	enum kube_may *may = &view->look->rights[question->right];
+
+	if (answer->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
+		return;
+	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
+}
+
+static void take_namespace(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	const struct json *metadata = json_get(answer->object, "metadata");
+	const char *level =
+		json_get_str(json_get(metadata, "labels"), "pod-security.kubernetes.io/enforce");
+
+	(void)question;
+	view->look->namespace_status = answer->status;
+	if (answer->status == 200)
+		view->look->enforced = word(level ? level : "privileged");
+}
+
+static void take_queue(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->queue_status = answer->status;
+	if (answer->status == 200)
+		view->look->queue_pending =
+			json_get_int(json_get(answer->object, "status"), "pendingWorkloads", -1);
+}
+
+static void take_pull_secret(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->pull_secret_status = answer->status;
+	view->look->pull_secret_type = word(json_get_str(answer->object, "type"));
+}
+
+static void take_classes(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	const struct json *items = answer->status == 200 ? json_get(answer->object, "items") : NULL;
+
+	(void)question;
+	for (const struct json *item = items ? json_first(items) : NULL; item;
+		item = json_next(item)) {
+		const struct json *metadata = json_get(item, "metadata");
+		const char *is_default = json_get_str(json_get(metadata, "annotations"),
+			"storageclass.kubernetes.io/is-default-class");
+		if (str_eq(is_default, "true") && !view->look->default_class)
+			view->look->default_class = word(json_get_str(metadata, "name"));
+	}
+}
+
+static void take_claims(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	view->look->may_claim = answer->status / 100 == 2 &&
+				json_get_bool(json_get(answer->object, "status"), "allowed", false);
+	if (view->look->may_claim)
+		ask_list(view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
+}
+
+static void take_pods(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	(void)question;
+	if (answer->status == 200)
+		kube_capacity_of(view->nodes, answer->object, &view->look->capacity);
+}
+
+static void take_nodes(
+	struct view *view, const struct question *question, struct kube_answer *answer)
+{
+	static const char *const query[] = {
+		"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed", NULL};
+
+	(void)question;
+	if (answer->status != 200)
+		return;
+	view->look->capacity_known = true;
+	view->nodes = TAKE(answer->object);
+	kube_capacity_of(view->nodes, NULL, &view->look->capacity);
+	if (view->look->capacity.gpus > 0)
+		ask_list(view, "/api/v1/pods", query, take_pods);
+}
+
+static void ask_deed(struct view *view, int right, const char *verb)
+{
+	const char *space = view->look->cluster->access.kube_namespace;
+	const struct kube_deed deed = {
+		.kube_namespace = rights[right].everywhere ? NULL : space,
+		.verb = verb,
+		.group = rights[right].group,
+		.resource = rights[right].resource,
+		.sub = rights[right].sub,
+	};
+	AUTO_JSON struct json *body = kube_may_ask(&deed);
+
+	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
+}
+
+static void ask_right(struct view *view, int right)
+{
+	const char *at = rights[right].verbs;
+
+	while (*at) {
+		size_t len = strcspn(at, " ");
+		AUTO_FREE char *verb = mem_strndup(at, len);
+		ask_deed(view, right, verb);
+		at += len + (at[len] == ' ');
+	}
+}
+
+static void ask_who(struct view *view)
+{
+	AUTO_JSON struct json *body = kube_who_ask();
+
+	ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+}
+
+static void ask_claims(struct view *view)
+{
+	const struct kube_deed deed = {
+		.kube_namespace = view->look->cluster->access.kube_namespace,
+		.verb = "create",
+		.group = "",
+		.resource = "persistentvolumeclaims",
+	};
+	AUTO_JSON struct json *body = kube_may_ask(&deed);
+
+	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+}
+
+static void ask_all(struct view *view)
+{
+	const struct kube_look *look = view->look;
+	const char *space = look->cluster->access.kube_namespace;
+
+	ask(view, mem_strdup("/version"), NULL, take_version);
+	for (int i = 0; i < KUBE_RIGHTS; i++)
+		ask_right(view, i);
+	ask(view, kube_path("/api/v1/namespaces/%s", space), NULL, take_namespace);
+	if (look->who)
+		ask_who(view);
+	if (look->claims)
+		ask_claims(view);
+	if (look->queue)
+		ask(view,
+			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",
+				space, look->queue),
+			NULL, take_queue);
+	if (look->pull_secret)
+		ask(view, kube_path("/api/v1/namespaces/%s/secrets/%s", space, look->pull_secret),
+			NULL, take_pull_secret);
+	ask_list(view, "/api/v1/nodes", NULL, take_nodes);
+}
+
+/*
+ * The round
+ */
+
+static int on_end(void *ctx, struct err *err)
+{
+	struct round *round = ctx;
+
+	(void)err;
+	round->end = NULL;
+	loop_stop(round->loop);
+	return 0;
+}
+
+static int look_for_interrupt(void *ctx, struct err *err)
+{
+	struct round *round = ctx;
+
+	round->look = NULL;
+	if (round->interrupted && *round->interrupted)
+		return err_set(err, E_CANCELED, "stopped");
+	round->look = loop_add_timer(
+		round->loop, clock_ms() + INTERRUPT_LOOK_MS, look_for_interrupt, round);
+	return 0;
+}
+
+/* What it has not said by now is not waited for. */
+static void blame_silence(const struct view *view, int64_t limit_ms)
+{
+	const struct kube_access *access = &view->look->cluster->access;
+	struct err *fault = &view->look->fault;
+	AUTO_FREE char *command = access->exec ? str_shown(access->exec->command) : NULL;
+	char time[32];
+
+	duration_text(limit_ms, time);
+	if (view->look->reached || err_is_set(fault))
+		return;
+	if (command && view->look->answer_ms < 0) {
+		err_set(fault, E_KUBE_UNREACHABLE,
+			"no answer within %s: %s, which logs in, or the cluster at %s is slow",
+			time, command, access->server.host);
+		kube_hint_version(access->context, "does it log in?", fault);
+	} else {
+		err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s has not answered within %s",
+			access->server.host, time);
+		kube_hint_version(access->context, "is the VPN up?", fault);
+	}
+}
+
+static void begin(struct view *view, struct session *session)
+{
+	struct kube_look *look = view->look;
+
+	look->answer_ms = -1;
+	look->queue_pending = -1;
+	look->capacity.gpus_free = -1;
+	if (kube_open(session, look->context, look->kube_namespace, &look->cluster, &look->fault) <
+		0)
+		look->cluster = NULL;
+	else
+		ask_all(view);
+}
+
+static void end(struct view *view, int64_t limit_ms)
+{
+	for (size_t i = 0; i < view->n; i++)
+		kube_cancel(view->questions[i].call);
+	json_free(view->nodes);
+	if (view->look->cluster)
+		blame_silence(view, limit_ms);
+	if (view->look->reached)
+		err_clear(&view->look->fault);
+}
+
+int kube_look_all(struct session *session, struct kube_look *looks, size_t n, int64_t limit_ms,
+	const volatile int *interrupted, struct err *err)
+{
+	AUTO_FREE struct view *views = mem_alloc(n + 1, sizeof(*views));
+	struct round round = {.loop = session_loop(session),
+		.views = views,
+		.n = n,
+		.begun_ms = clock_ms(),
+		.end_ms = clock_deadline(limit_ms),
+		.interrupted = interrupted};
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		views[i] = (struct view){.round = &round, .look = &looks[i]};
+		begin(&views[i], session);
+	}
+	if (round.open > 0) {
+		round.end = loop_add_timer(round.loop, round.end_ms, on_end, &round);
+		r = look_for_interrupt(&round, err);
+		if (r == 0)
+			r = loop_run(round.loop, err);
+	}
+	loop_remove_timer(round.loop, round.end);
+	loop_remove_timer(round.loop, round.look);
+	for (size_t i = 0; i < n; i++)
+		end(&views[i], limit_ms);
+	return r;
+}
+
+/*
+ * Telling
+ */
+
+static void add_capacity(const struct kube_look *look, struct buf *out)
+{
+	const struct kube_capacity *has = &look->capacity;
+
+	if (!look->capacity_known)
+		return;
+	buf_addf(out, ", %lld %s", (long long)has->nodes, has->nodes == 1 ? "node" : "nodes");
+	if (has->gpus > 0 && has->gpus_free >= 0)
+		buf_addf(out, ", %lld of %lld GPUs free", (long long)has->gpus_free,
+			(long long)has->gpus);
+	else if (has->gpus > 0)
+		buf_addf(out, ", %lld %s", (long long)has->gpus, has->gpus == 1 ? "GPU" : "GPUs");
+}
+
+static void add_queue(const struct kube_look *look, struct buf *out)
+{
+	AUTO_FREE char *queue = look->queue ? str_shown(look->queue) : NULL;
+
+	if (!queue)
+		return;
+	buf_addf(out, ", %squeue %s", look->queue_status == 404 ? "no " : "", queue);
+	if (look->queue_pending > 0)
+		buf_addf(out, " (%lld wait)", (long long)look->queue_pending);
+}
+
+char *kube_look_text(const struct kube_look *look)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 4096);
+	if (!look->reached)
+		return mem_strdup(look->fault.message ? look->fault.message : "not known");
+	buf_addf(&out, "%s", look->version ? look->version : "answers");
+	if (look->namespace_status == 404)
+		buf_adds(&out, ", has no such namespace");
+	else if (look->rights[KUBE_RIGHT_SUBMIT] != KUBE_MAY_UNKNOWN)
+		buf_addf(&out, ", may %ssubmit",
+			look->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY ? "" : "not ");
+	add_capacity(look, &out);
+	add_queue(look, &out);
+	return buf_take(&out);
+}
+
+static void set_known(struct json *json, const char *key, int64_t value)
+{
+	if (value < 0)
+		json_set_str(json, key, NULL);
+	else
+		json_set_int(json, key, value);
+}
+
+void kube_look_to_json(const struct kube_look *look, struct json *json)
+{
+	struct json *may = json_sub(json, "may");
+
+	json_set_bool(json, "reachable", look->reached);
+	json_set_str(json, "version", look->version);
+	for (int i = 0; i < KUBE_RIGHTS; i++) {
+		if (look->rights[i] == KUBE_MAY_UNKNOWN)
+			json_set_str(may, rights[i].name, NULL);
+		else
+			json_set_bool(may, rights[i].name, look->rights[i] == KUBE_MAY);
+	}
+	set_known(json, "nodes", look->capacity_known ? look->capacity.nodes : -1);
+	set_known(json, "gpus", look->capacity_known ? look->capacity.gpus : -1);
+	set_known(json, "gpus_free", look->capacity.gpus_free);
+	json_set_str(json, "queue", look->queue);
+	set_known(json, "queue_pending", look->queue_pending);
+	json_set_str(json, "security", look->enforced);
+}

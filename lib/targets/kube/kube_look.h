@@ -1,0 +1,73 @@
+/*
+ * A look at clusters before anything is sent there: whether they answer, what this user may do in a
+ * namespace, and what is there. All questions to all clusters are asked at the same time; what has
+ * no answer at the end of the time limit is not known.
+ */
+#ifndef DLRUN_TARGETS_KUBE_KUBE_LOOK_H
+#define DLRUN_TARGETS_KUBE_KUBE_LOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/data/json.h"
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "kube/status/capacity.h"
+#include "targets/kube/kube_open.h"
+
+enum kube_may { KUBE_MAY_UNKNOWN, KUBE_MAY, KUBE_MAY_NOT };
+
+enum kube_right {
+	KUBE_RIGHT_SUBMIT,
+	KUBE_RIGHT_LOGS,
+	KUBE_RIGHT_EXEC,
+	KUBE_RIGHT_FORWARD,
+	KUBE_RIGHT_SECRETS,
+	KUBE_RIGHT_EVENTS,
+	KUBE_RIGHT_NODES,
+	KUBE_RIGHTS,
+};
+/* Behind "may" and "may not": "start runs". */
+const char *kube_right_text(enum kube_right right);
+/* The tier of `dlrun init --rbac` that has it; NULL: the ClusterRole. */
+const char *kube_right_tier(enum kube_right right);
+
+struct kube_look {
+	/* What to look at, borrowed; NULL: as kube_open has it, and none. */
+	const char *context, *kube_namespace;
+	const char *queue, *pull_secret;
+	bool who;    /* ask who the server takes us for */
+	bool claims; /* ask whether a claim for results would be served */
+
+	/* What was found; strings are owned. */
+	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
+	struct err fault;             /* why it could not be asked, or does not know us */
+	bool reached;                 /* it knows us */
+	int64_t answer_ms;            /* until the first answer; -1: none came */
+	char *version;                /* "v1.34.1" */
+	char *user;
+	enum kube_may rights[KUBE_RIGHTS];
+	/* Status of HTTP; 0: not asked, or no answer. */
+	int namespace_status, queue_status, pull_secret_status;
+	char *enforced; /* Pod Security level of the namespace: "privileged" where none is set */
+	char *pull_secret_type;
+	bool may_claim;        /* claims may be created */
+	char *default_class;   /* StorageClass of claims that name none; NULL: none, or not known */
+	int64_t queue_pending; /* workloads that wait in the queue; -1: not known */
+	bool capacity_known;   /* nodes may be read */
+	struct kube_capacity capacity; /* of the whole cluster */
+};
+void kube_look_done(struct kube_look *look);
+
+/* Fills looks, which are zero but for what to look at. *interrupted (may be NULL) ends it with
+ * E_CANCELED; nothing else is an error. Blocks for limit_ms at most, but for reading kubeconfigs.
+ */
+int kube_look_all(struct session *session, struct kube_look *looks, size_t n, int64_t limit_ms,
+	const volatile int *interrupted, struct err *err);
+
+/* "v1.34.1, may submit, 2 nodes, 3 of 8 GPUs free": one line for people; the caller frees. */
+char *kube_look_text(const struct kube_look *look);
+/* Its members, added to an object. */
+void kube_look_to_json(const struct kube_look *look, struct json *json);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * What goes along with the Job (or JobSet) of an attempt in a cluster, and the Job itself: removed,
+ * or given to the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated.
+ * What goes along with a Job is not removed before the removal of the Job was accepted.
+ *
+ * The cluster has no list of what a killed submit has left to do, so the directory of the attempt
+ * here tells it:
+ *
+ *	(the directory)  something may have been sent
+ *	accepted         the cluster has the Job; "adopted" in it: its Secret and Service go with
+ *	                 it
+ *	refused          the cluster does not have the Job, and nothing is on its way
+ *	missed           when somebody saw first that it did not have it
+ */
+#ifndef DLRUN_TARGETS_KUBE_KUBE_MEND_H
+#define DLRUN_TARGETS_KUBE_KUBE_MEND_H
+
+#include "targets/kube/target_kube.h"
+
+enum {
+	KUBE_MEND_JOB = 1,   /* remove it */
+	KUBE_MEND_PARTS = 2, /* remove Secret and Service */
+	KUBE_MEND_CLAIM = 4, /* remove the claim of the run's results */
+	KUBE_MEND_ADOPT = 8, /* Secret and Service belong to the Job */
+};
+
+struct kube_mend_request {
+	const struct kube_handle *handle;
+	unsigned what;           /* KUBE_MEND_ */
+	bool in_foreground;      /* the Job is there until its pods have ended */
+	const struct json *made; /* with ADOPT: the Job or JobSet, as the server has it */
+	int64_t deadline_ms;
+	/* From the loop, once. fault: what kept it from being done (moved or cleared by the
+	 * caller); what is not there, and what only dlrun's tidiness asks for and may not be
+	 * touched, is none. */
+	void (*done)(void *ctx, struct err *fault);
+	void *ctx;
+};
+
+struct kube_mend;
+/* Copies what it keeps of the request. */
+struct kube_mend *kube_mend_start(
+	struct target_kube *kube, const struct kube_mend_request *request);
+/* NULL is accepted. */
+void kube_mend_cancel(struct kube_mend *mend);
+
+/* To be durable enough before something is sent. */
+int kube_note_sending(
+	const struct target_kube *kube, const struct kube_handle *handle, struct err *err);
+void kube_note_accepted(
+	const struct target_kube *kube, const struct kube_handle *handle, bool adopted);
+void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle);
+/* Whether the cluster is known to have had it: also of what others have submitted. */
+bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
+bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);
+
+/* Of an attempt whose Job the cluster does not have. */
+enum kube_arrival {
+	KUBE_ARRIVED,    /* it had it, or nothing here tells */
+	KUBE_SUBMITTING, /* a submit is at work */
+	KUBE_ARRIVING,   /* its submit was stopped; what it sent may still come */
+	KUBE_NEVER_SENT, /* it will not come */
+};
+enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube_handle *handle);
+/* Whether it was submitted by this state directory, so that it is ours to mend. */
+bool kube_is_own(const struct target_kube *kube, const struct kube_handle *handle);
+
+#endif

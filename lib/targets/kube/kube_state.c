@@ -1,0 +1,740 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/params.h"
+#include "core/record/results.h"
+#include "kube/status/status.h"
+#include "targets/kube/kube_facts.h"
+#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_watcher.h"
+
+/*
+ * The state of attempts: asked for together with all that are asked for in the same turn of the
+ * loop. One alone is asked for with its pods and events, which tell why; several by one list of
+ * Jobs, and by one of pods where some of them have failed or not begun. JobSets are asked for where
+ * one may begin again. Where Jobs may not be listed each is got by itself; without pods the Jobs
+ * tell what they can.
+ */
+
+enum {
+	JOBS_MAX = 20000,
+	PODS_MAX = 50000,
+	EVENTS_LIST_MAX = 5000,
+	NODES_MAX = 5000,
+	WORKLOADS_MAX = 100,
+	NODES_FRESH_MS = 15 * 1000,
+	FAILED_MENDS_MAX = 3,
+	DENIED_MS = 30 * 1000, /* until a list is tried again */
+};
+
+/* What is got by itself. */
+struct one {
+	struct question *question;
+	enum kube_facts_kind kind;
+	struct kube_call *call;
+};
+
+struct question {
+	struct target_work work;
+	struct kube_batch *batch;
+	struct question *next;
+	struct target_call *call; /* NULL: given up */
+	struct target_status *ret;
+	struct kube_handle handle;
+	enum kube_arrival arrival; /* of a Job that is not there */
+	struct kube_mend *mend;
+	struct one ones[2]; /* Job, JobSet */
+	bool adopts;
+	bool was_accepted; /* when the cluster was asked */
+};
+
+struct kube_batch {
+	struct target_kube *kube;
+	struct loop_timer *timer;
+	struct question *questions;
+	size_t n_questions;
+	struct kube_call *calls[KUBE_FACTS_KINDS];
+	struct json *answers[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
+	struct json *items[KUBE_FACTS_KINDS];   /* of an answer that is put together; or NULL */
+	struct err fault;
+	int n_open;
+	bool has_pods;
+	bool has_jobsets;
+	int pods_denied; /* how often */
+	size_t n_mends;
+	bool has_more; /* what explains its waiting was asked for */
+	bool hides_workloads;
+	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
+};
+
+static void batch_free(struct kube_batch *batch)
+{
+	if (batch->kube->batch == batch)
+		batch->kube->batch = NULL;
+	loop_remove_timer(batch->kube->target.loop, batch->timer);
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
+		kube_cancel(batch->calls[i]);
+		json_free(batch->answers[i]);
+	}
+	for (struct question *q = batch->questions, *next; q; q = next) {
+		next = q->next;
+		kube_mend_cancel(q->mend);
+		for (size_t i = 0; i < ARRAY_LEN(q->ones); i++)
+			kube_cancel(q->ones[i].call);
+		free(q);
+	}
+	err_done(&batch->fault);
+	free(batch);
+}
+
+static void drop_question(struct target_work *work)
+{
+	struct question *question = (struct question *)work;
+	struct kube_batch *batch = question->batch;
+
+	question->call = NULL;
+	for (struct question *q = batch->questions; q; q = q->next)
+		if (q->call)
+			return;
+	if (batch->n_open >= 0)
+		batch_free(batch);
+}
+
+/*
+ * Answers
+ */
+
+static enum run_state state_of(enum kube_phase phase)
+{
+	static const enum run_state states[KUBE_PHASES] = {
+		[KUBE_QUEUED] = RUN_QUEUED,
+		[KUBE_STARTING] = RUN_STARTING,
+		[KUBE_RUNNING] = RUN_RUNNING,
+		[KUBE_SUCCEEDED] = RUN_SUCCEEDED,
+		[KUBE_FAILED] = RUN_FAILED,
+		[KUBE_CANCELLED] = RUN_CANCELLED,
+		[KUBE_LOST] = RUN_LOST,
+	};
+
+	return states[phase];
+}
+
+/* What a final state without a program's own end means for the exit status. */
+static struct run_exit exit_of(const struct kube_status *status)
+{
+	if (status->exit.known)
+		return (struct run_exit){.known = true,
+			.code = status->exit.code,
+			.signal = status->exit.signal,
+			.origin = status->exit.origin,
+			.reason = status->exit.reason};
+	if (status->phase == KUBE_CANCELLED)
+		return (struct run_exit){
+			.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+	return (struct run_exit){.known = true, .code = 125, .origin = "dlrun", .reason = "Lost"};
+}
+
+static struct json *ranks_json(const struct kube_status *status)
+{
+	struct json *list = json_array();
+
+	vec_foreach (struct kube_rank, rank, &status->ranks) {
+		struct json *item = json_object();
+		json_set_int(item, "rank", rank->rank);
+		json_set_str(item, "state", kube_phase_name(rank->phase));
+		json_set_str(item, "pod", rank->pod);
+		json_set_str(item, "host", rank->node);
+		json_set_int(item, "attempt", rank->attempt);
+		json_add(list, item);
+	}
+	return list;
+}
+
+void kube_status_to_target(const struct kube_status *status, struct target_status *ret)
+{
+	*ret = (struct target_status){
+		.state = state_of(status->phase),
+		.started_ms = status->started_ms,
+		.ended_ms = status->ended_ms,
+		.results_until_ms = status->results_until_ms,
+		.results_lost = status->results_lost ? mem_strdup(status->results_lost) : NULL,
+		.cancelling = status->cancelling,
+		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
+		.hint = status->hint ? mem_strdup(status->hint) : NULL,
+		.ranks = ranks_json(status),
+	};
+	if (kube_phase_is_final(status->phase))
+		ret->exit = exit_of(status);
+	if (status->evidence.n == 0)
+		return;
+	ret->evidence = json_array();
+	json_add_strv(ret->evidence, &status->evidence);
+}
+
+/* The cluster has no such Job, and was never seen to have it; whether that says it all. */
+static bool never_began(const struct question *question, struct target_status *ret)
+{
+	const struct target_kube *kube = question->batch->kube;
+	bool cancelled = kube_is_cancelled(kube, &question->handle);
+
+	if (question->arrival == KUBE_ARRIVED)
+		return false;
+	*ret = (struct target_status){.state = RUN_PREPARING, .cancelling = cancelled};
+	if (question->arrival == KUBE_SUBMITTING)
+		return true;
+	if (question->arrival == KUBE_ARRIVING) {
+		ret->text = mem_strdup("its submit was stopped; the cluster does not have it yet");
+		return true;
+	}
+	if (cancelled)
+		attempt_set_end(ret, RUN_CANCELLED, 143, 0, "dlrun", "Cancelled",
+			"cancelled before the cluster had the run");
+	else
+		attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
+			"dlrun was stopped before the cluster had the run");
+	ret->ended_ms = clock_wall_ms();
+	return true;
+}
+
+/* What its pods have said of results. */
+static void add_told(const struct kube_status *status, struct json **observed)
+{
+	AUTO_FREE char **texts = mem_alloc(status->ranks.n + 1, sizeof(*texts));
+	struct json *params = NULL, *results;
+
+	for (size_t i = 0; i < status->ranks.n; i++)
+		texts[i] = status->ranks.v[i].told;
+	results = results_told(texts, status->ranks.n, &params);
+	if (!results)
+		return;
+	if (!*observed)
+		*observed = json_object();
+	params_complete(json_get(*observed, "params"), params);
+	json_set(*observed, "params", params);
+	json_set(*observed, RESULTS_MEMBER, results);
+}
+
+static void answer_question(struct kube_batch *batch, struct question *question)
+{
+	AUTO_KUBE_STATUS struct kube_status status = {0};
+	struct json *lists[KUBE_FACTS_KINDS];
+	struct kube_facts_store store;
+
+	memcpy(lists, batch->answers, sizeof(lists));
+	if (batch->has_more)
+		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
+	kube_facts_of(lists, &question->handle, &store);
+	store.facts.workload_hidden = batch->hides_workloads;
+	if (!store.facts.job && !store.facts.jobset && !store.facts.pods.n &&
+		never_began(question, question->ret)) {
+		kube_facts_store_done(&store);
+		return;
+	}
+	store.facts.now_ms = clock_wall_ms();
+	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
+	kube_status_of(&store.facts, &status);
+	kube_status_to_target(&status, question->ret);
+	question->ret->observed = kube_observed(batch->kube, &question->handle);
+	if (kube_phase_is_final(status.phase))
+		add_told(&status, &question->ret->observed);
+	kube_facts_store_done(&store);
+}
+
+/*
+ * What a killed submit or cancel has left to do
+ */
+
+static void finish(struct kube_batch *batch);
+
+/* As long as something of it may be there it has not ended. */
+static void give_up(struct question *question)
+{
+	if (question->arrival == KUBE_NEVER_SENT)
+		question->arrival = KUBE_ARRIVING;
+}
+
+static void on_mended(void *ctx, struct err *fault)
+{
+	struct question *question = ctx;
+	struct kube_batch *batch = question->batch;
+
+	question->mend = NULL;
+	if (question->adopts)
+		kube_note_accepted(batch->kube, &question->handle, !err_is_set(fault));
+	if (err_is_set(fault)) {
+		log_note("%s", fault->message);
+		err_clear(fault);
+		batch->kube->cluster->failed_mends++;
+		give_up(question);
+	}
+	if (--batch->n_mends == 0)
+		finish(batch);
+}
+
+/* What came between the question and its answer is not in the answer. */
+static enum kube_arrival arrival_of(const struct question *question)
+{
+	enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
+
+	return arrival == KUBE_ARRIVED && !question->was_accepted ? KUBE_SUBMITTING : arrival;
+}
+
+/* Of a Job that is not there: it never came, or a cancel was stopped when it had removed it. */
+static bool is_left_over(const struct question *question)
+{
+	const struct target_kube *kube = question->batch->kube;
+	const struct kube_handle *handle = &question->handle;
+
+	return question->arrival == KUBE_NEVER_SENT ||
+	       (question->arrival == KUBE_ARRIVED && kube_is_cancelled(kube, handle) &&
+		       !kube_is_adopted(kube, handle));
+}
+
+static unsigned what_to_mend(struct question *question, const struct json *made)
+{
+	const struct target_kube *kube = question->batch->kube;
+	const struct kube_handle *handle = &question->handle;
+
+	if (!kube_is_own(kube, handle))
+		return 0;
+	if (!made) {
+		question->arrival = arrival_of(question);
+		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
+	}
+	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
+		return 0;
+	if (kube_is_cancelled(kube, handle))
+		return KUBE_MEND_JOB | KUBE_MEND_PARTS;
+	question->adopts = !kube_is_adopted(kube, handle);
+	return question->adopts ? KUBE_MEND_ADOPT : 0;
+}
+
+static void mend(struct question *question)
+{
+	struct kube_batch *batch = question->batch;
+	const struct json *made = kube_facts_made(batch->answers, &question->handle);
+	const struct kube_mend_request request = {
+		.handle = &question->handle,
+		.what = what_to_mend(question, made),
+		.in_foreground = true,
+		.made = made,
+		.deadline_ms = question->call->deadline_ms,
+		.done = on_mended,
+		.ctx = question,
+	};
+
+	if (!request.what)
+		return;
+	if (batch->kube->cluster->failed_mends >= FAILED_MENDS_MAX) {
+		give_up(question);
+		return;
+	}
+	batch->n_mends++;
+	question->mend = kube_mend_start(batch->kube, &request);
+}
+
+static void mend_all(struct kube_batch *batch)
+{
+	bool is_known = !err_is_set(&batch->fault);
+
+	for (struct question *q = batch->questions; is_known && q; q = q->next)
+		if (q->call)
+			mend(q);
+	if (batch->n_mends == 0)
+		finish(batch);
+}
+
+/*
+ * The end
+ */
+
+static void finish(struct kube_batch *batch)
+{
+	/* Who is told may give up others that are told later; the batch stays until all were. */
+	batch->n_open = -1;
+	for (struct question *q = batch->questions; q; q = q->next) {
+		struct target_call *call = q->call;
+		AUTO_ERR struct err fault = {0};
+		int r = 0;
+
+		if (!call)
+			continue;
+		if (err_is_set(&batch->fault)) {
+			err_copy(&fault, &batch->fault);
+			r = -(int)fault.code;
+		} else {
+			answer_question(batch, q);
+		}
+		target_call_end(call, r, &fault);
+	}
+	batch_free(batch);
+}
+
+/*
+ * Asking
+ */
+
+static void ask(struct kube_batch *batch, enum kube_facts_kind kind);
+
+static bool needs_pods(const struct kube_batch *batch)
+{
+	for (const struct question *q = batch->questions; q; q = q->next)
+		if (q->call &&
+			kube_facts_job_needs_pods(batch->answers[KUBE_FACTS_JOB], &q->handle))
+			return true;
+	return false;
+}
+
+/* Whoever has to give its Secret to it needs the JobSet itself. */
+static bool needs_jobsets(const struct kube_batch *batch)
+{
+	for (const struct question *q = batch->questions; q; q = q->next) {
+		if (!q->call || q->handle.kind != KUBE_KIND_JOBSET)
+			continue;
+		if (kube_facts_needs_jobset(batch->answers[KUBE_FACTS_JOB], &q->handle) ||
+			(kube_is_own(batch->kube, &q->handle) &&
+				!kube_is_adopted(batch->kube, &q->handle)))
+			return true;
+	}
+	return false;
+}
+
+/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where nobody
+ * knows what they are any more. */
+static bool is_needed(enum kube_facts_kind kind, const struct err *fault)
+{
+	return kind == KUBE_FACTS_JOB || (kind == KUBE_FACTS_PODS && fault->id != E_KUBE_DENIED) ||
+	       (kind == KUBE_FACTS_JOBSETS && fault->id != E_KUBE_NOT_FOUND);
+}
+
+static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	int64_t at_ms = batch->kube->cluster->denied_ms[kind];
+
+	return at_ms && clock_ms() < at_ms + DENIED_MS;
+}
+
+/* What the Jobs do not tell of themselves. A server that begins refuses for a moment what it
+ * allows: the end of a run is not told from that. */
+static void ask_rest(struct kube_batch *batch)
+{
+	bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
+
+	if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
+		ask(batch, KUBE_FACTS_PODS);
+	if (!batch->has_jobsets && needs_jobsets(batch))
+		ask(batch, KUBE_FACTS_JOBSETS);
+	batch->has_pods = batch->has_jobsets = true;
+}
+
+static void keep_nodes(struct kube_batch *batch)
+{
+	struct kube_cluster *cluster = batch->kube->cluster;
+
+	json_free(cluster->nodes);
+	cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
+	cluster->nodes_ms = clock_ms();
+}
+
+static bool ask_more(struct kube_batch *batch);
+static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
+
+/* All that was asked for has come, or the next is asked for. */
+static void go_on(struct kube_batch *batch)
+{
+	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB])
+		ask_rest(batch);
+	if (batch->n_open > 0 || ask_more(batch))
+		return;
+	if (batch->watcher)
+		kube_watcher_compare(batch->watcher, batch->answers);
+	mend_all(batch);
+}
+
+static void take_fault(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+{
+	bool is_denied = answer->fault.id == E_KUBE_DENIED;
+
+	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
+	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
+		batch->kube->cluster->denied_ms[kind] = clock_ms();
+	if (is_denied && ask_each(batch, kind))
+		return;
+	if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &answer->fault);
+}
+
+static void take_answer(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+{
+	/* A list is empty where nothing is: a 404 is of something in between. */
+	batch->calls[kind] = NULL;
+	batch->n_open--;
+	if (kind == KUBE_FACTS_WORKLOADS)
+		batch->hides_workloads = err_is_set(&answer->fault) && answer->status != 404;
+	if (err_is_set(&answer->fault))
+		take_fault(batch, kind, answer);
+	else
+		batch->answers[kind] = TAKE(answer->object);
+	if (kind == KUBE_FACTS_NODES)
+		keep_nodes(batch);
+	go_on(batch);
+}
+
+static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_JOB, answer);
+	return 0;
+}
+
+static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_PODS, answer);
+	return 0;
+}
+
+static int on_events(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_EVENTS, answer);
+	return 0;
+}
+
+static int on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_NODES, answer);
+	return 0;
+}
+
+static int on_workloads(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_WORKLOADS, answer);
+	return 0;
+}
+
+static int on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	(void)err;
+	take_answer(ctx, KUBE_FACTS_JOBSETS, answer);
+	return 0;
+}
+
+static int64_t deadline_of(const struct kube_batch *batch)
+{
+	int64_t deadline_ms = 0;
+
+	for (const struct question *q = batch->questions; q; q = q->next)
+		if (q->call && q->call->deadline_ms > deadline_ms)
+			deadline_ms = q->call->deadline_ms;
+	return deadline_ms;
+}
+
+static const struct {
+	const char *group, *name;
+	size_t max;
+	kube_done_fn *done;
+	bool everywhere;
+} lists[KUBE_FACTS_KINDS] = {
+	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
+	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX, on_jobsets},
+	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
+	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
+	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, on_nodes, true},
+	[KUBE_FACTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1", "workloads", WORKLOADS_MAX,
+		on_workloads},
+};
+
+/* One that is not there is not in the list. */
+static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct one *one = ctx;
+	struct kube_batch *batch = one->question->batch;
+
+	(void)err;
+	one->call = NULL;
+	batch->n_open--;
+	if (!err_is_set(&answer->fault))
+		json_add(batch->items[one->kind], TAKE(answer->object));
+	else if (answer->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &answer->fault);
+	go_on(batch);
+	return 0;
+}
+
+static void ask_one(struct kube_batch *batch, struct question *question, enum kube_kind kind)
+{
+	const struct kube_handle *handle = &question->handle;
+	struct one *one = &question->ones[kind];
+	AUTO_FREE char *path = kube_kind_path(kind, handle->kube_namespace,
+		kind == KUBE_KIND_JOBSET ? handle->name : handle->job);
+	const struct kube_request request = {.method = "GET",
+		.path = path,
+		.deadline_ms = question->call->deadline_ms,
+		.done = on_one,
+		.ctx = one};
+
+	*one = (struct one){.question = question,
+		.kind = kind == KUBE_KIND_JOBSET ? KUBE_FACTS_JOBSETS : KUBE_FACTS_JOB};
+	batch->n_open++;
+	one->call = kube_start(batch->kube->cluster->client, &request);
+}
+
+/* false: such a thing is not to be had by itself, or nobody wants one. */
+static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	int n_before = batch->n_open;
+
+	if (kind != KUBE_FACTS_JOB && kind != KUBE_FACTS_JOBSETS)
+		return false;
+	batch->answers[kind] = json_object();
+	batch->items[kind] = json_array();
+	json_set(batch->answers[kind], "items", batch->items[kind]);
+	for (struct question *q = batch->questions; q; q = q->next) {
+		if (!q->call)
+			continue;
+		if (kind == KUBE_FACTS_JOB)
+			ask_one(batch, q, KUBE_KIND_JOB);
+		else if (q->handle.kind == KUBE_KIND_JOBSET)
+			ask_one(batch, q, KUBE_KIND_JOBSET);
+	}
+	return batch->n_open > n_before;
+}
+
+/* selector: NULL: all. */
+static void ask_list(struct kube_batch *batch, enum kube_facts_kind kind, const char *selector,
+	int64_t deadline_ms)
+{
+	const char *const query[] = {"labelSelector", selector, NULL};
+	AUTO_FREE char *inside = lists[kind].everywhere
+					 ? mem_printf("/%s", lists[kind].name)
+					 : kube_path("/namespaces/%s/%s",
+						   batch->kube->kube_namespace, lists[kind].name);
+	AUTO_FREE char *path = mem_printf("%s%s", lists[kind].group, inside);
+
+	batch->n_open++;
+	batch->calls[kind] = kube_list(batch->kube->cluster->client, path, selector ? query : NULL,
+		lists[kind].max, deadline_ms, lists[kind].done, batch);
+}
+
+static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
+{
+	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
+	AUTO_FREE char *selector =
+		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
+		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
+
+	if (is_denied(batch, kind) && (ask_each(batch, kind) || kind == KUBE_FACTS_PODS))
+		return;
+	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
+}
+
+static void ask_workloads(struct kube_batch *batch, const struct json *made, int64_t deadline_ms)
+{
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
+
+	if (!str_empty(uid) && kube_facts_is_suspended(made))
+		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+}
+
+static void ask_nodes(struct kube_batch *batch, const char *job, int64_t deadline_ms)
+{
+	const struct kube_cluster *cluster = batch->kube->cluster;
+
+	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
+		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
+		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
+}
+
+/* What says why it waits; the state does not wait for it longer than it can. */
+static bool ask_more(struct kube_batch *batch)
+{
+	const struct kube_handle *handle = &batch->questions->handle;
+	const struct json *made = kube_facts_made(batch->answers, handle);
+	int64_t now_ms = clock_ms();
+	int64_t deadline_ms = now_ms + (deadline_of(batch) - now_ms) / 2;
+
+	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
+		return false;
+	batch->has_more = true;
+	ask_workloads(batch, made, deadline_ms);
+	ask_nodes(batch, handle->job, deadline_ms);
+	return batch->n_open > 0;
+}
+
+/* Who asks often has a watch; then only events are asked for, now and then. */
+static bool answer_by_watch(struct kube_batch *batch)
+{
+	struct kube_cluster *cluster = batch->kube->cluster;
+	struct kube_watcher *watcher =
+		kube_watcher_of(&cluster->watchers, cluster->client, &batch->questions->handle);
+
+	if (!watcher || !kube_watcher_lists(
+				watcher, &batch->questions->handle, clock_ms(), batch->answers)) {
+		batch->watcher = watcher;
+		return false;
+	}
+	if (kube_watcher_wants_events(watcher))
+		ask(batch, KUBE_FACTS_EVENTS);
+	else if (!ask_more(batch))
+		mend_all(batch);
+	return true;
+}
+
+static int begin(void *ctx, struct err *err)
+{
+	struct kube_batch *batch = ctx;
+
+	(void)err;
+	batch->timer = NULL;
+	batch->kube->batch = NULL;
+	for (struct question *q = batch->questions; q; q = q->next)
+		q->was_accepted = q->call && kube_is_accepted(batch->kube, &q->handle);
+	batch->has_pods = batch->n_questions == 1;
+	batch->has_jobsets = batch->has_pods && batch->questions->handle.kind == KUBE_KIND_JOBSET;
+	if (batch->has_pods && answer_by_watch(batch))
+		return 0;
+	ask(batch, KUBE_FACTS_JOB);
+	if (batch->has_pods) {
+		ask(batch, KUBE_FACTS_PODS);
+		ask(batch, KUBE_FACTS_EVENTS);
+	}
+	if (batch->has_jobsets)
+		ask(batch, KUBE_FACTS_JOBSETS);
+	return 0;
+}
+
+int kube_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct question *question = mem_alloc(1, sizeof(*question));
+
+	*question = (struct question){.work = {drop_question}, .call = call, .ret = ret};
+	int r = kube_handle_parse(kube, handle, &question->handle, err);
+	if (r < 0) {
+		free(question);
+		return r;
+	}
+	if (!kube->batch) {
+		kube->batch = mem_alloc(1, sizeof(*kube->batch));
+		*kube->batch = (struct kube_batch){.kube = kube};
+		kube->batch->timer = loop_add_timer(target->loop, 0, begin, kube->batch);
+	}
+	question->batch = kube->batch;
+	question->next = kube->batch->questions;
+	kube->batch->questions = question;
+	kube->batch->n_questions++;
+	target_call_begin(call, &question->work);
+	return 0;
+}

@@ -1,0 +1,806 @@
+#include "targets/kube/pod/pod_copy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/data/entry.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/arena.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/taken.h"
+#include "core/target/listing.h"
+#include "kube/job/job.h"
+#include "oci/layer/tar_stream.h"
+#include "targets/kube/pod/part_stream.h"
+#include "targets/kube/pod/pod_copy_words.h"
+#include "targets/kube/pod/pod_output.h"
+
+enum {
+	TRIES_MAX = 8, /* without anything that came */
+	PAUSE_MS = 1000,
+	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
+	NAME_EXTRA = 44,       /* what stands around a name */
+	MISSING_MAX = 1000,
+	EXIT_NOT_EXECUTABLE = 126,
+	EXIT_NOT_FOUND = 127,
+};
+#define NS_PER_S INT64_C(1000000000)
+
+/* A file or link that the sink wants. */
+struct wanted {
+	const char *path; /* there: without the prefix */
+	mode_t mode;
+	uint64_t size;
+	int64_t mtime_ns;
+	bool is_link, changing;
+	bool has_come;
+	bool is_hard; /* it came as a link to another file */
+	struct fetch_range range;
+	bool is_part; /* the range is asked for, not the whole */
+};
+struct wanted_files VEC_OF(struct wanted *);
+
+struct pod_copy {
+	struct pod_copy_request request;
+	char *kube_namespace, *pod, *container, *dir, *prefix, *temp_dir;
+	bool has_no_shell;
+	struct pod_output *output;
+	struct listing *listing;
+	struct tar_stream *tar;
+	struct part_stream *parts;
+	bool is_by_parts; /* they come, not the tar */
+	size_t at_part;   /* of wanted: which comes next */
+	struct arena arena;
+	struct wanted_files wanted; /* in the listing's order */
+	struct map by_path;
+	size_t names_bytes;
+	int list_fd; /* names, for stdin */
+	bool one_by_one;
+	/* Of the file that comes. */
+	struct wanted *current;
+	bool is_passed; /* the sink does not want its content after all */
+	char *out_path;
+	uint64_t left;
+	struct fetch_item item;
+	int tries;
+	bool has_progress;
+	struct loop_timer *pause;
+};
+
+void pod_copy_cancel(struct pod_copy *copy)
+{
+	if (!copy)
+		return;
+	pod_output_cancel(copy->output);
+	listing_free(copy->listing);
+	tar_stream_free(copy->tar);
+	part_stream_free(copy->parts);
+	loop_remove_timer(copy->request.loop, copy->pause);
+	auto_fd(&copy->list_fd);
+	vec_done(&copy->wanted);
+	map_done(&copy->by_path);
+	arena_done(&copy->arena);
+	free(copy->out_path);
+	free(copy->kube_namespace);
+	free(copy->pod);
+	free(copy->container);
+	free(copy->dir);
+	free(copy->prefix);
+	free(copy->temp_dir);
+	free(copy);
+}
+
+static void finish(struct pod_copy *copy, int r, struct err *fault)
+{
+	void (*done)(void *ctx, int r, struct err *fault) = copy->request.done;
+	void *ctx = copy->request.ctx;
+
+	pod_copy_cancel(copy);
+	done(ctx, r, fault);
+}
+
+/* Its path here. The caller frees. */
+static char *path_here(const struct pod_copy *copy, const char *path)
+{
+	return mem_printf("%s%s", copy->prefix, path);
+}
+
+static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
+	int (*data)(void *ctx, const char *data, size_t len, struct err *err),
+	void (*done)(void *ctx, int status, struct err *fault, const char *said), struct err *err)
+{
+	const struct pod_output_request request = {
+		.loop = copy->request.loop,
+		.client = copy->request.client,
+		.kube_namespace = copy->kube_namespace,
+		.pod = copy->pod,
+		.container = copy->container,
+		.command = words,
+		.stdin_fd = stdin_fd,
+		.data = data,
+		.done = done,
+		.ctx = copy,
+	};
+
+	return pod_output_start(&request, &copy->output, err);
+}
+
+static void start_list(struct pod_copy *copy);
+static void start_content(struct pod_copy *copy);
+
+/*
+ * Failures
+ */
+
+static int fail_tools(const struct pod_copy *copy, struct err *err)
+{
+	err_set(err, E_KUBE_SHELL,
+		"the image of pod %s has neither sh, find and tar nor python3 to read %s with",
+		copy->pod, copy->dir);
+	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
+}
+
+static bool is_not_there(int status, const struct err *fault)
+{
+	return err_cannot_exec(fault) ||
+	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
+}
+
+/* It was allowed for the listing: a server that has just started does not know that yet. */
+static bool is_cut(const struct err *fault)
+{
+	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
+	       fault->id == E_KUBE_DENIED;
+}
+
+static int on_pause(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	(void)err;
+	copy->pause = NULL;
+	start_content(copy);
+	return 0;
+}
+
+/* Whether it will be tried once more. */
+static bool try_again(struct pod_copy *copy, const struct err *fault)
+{
+	copy->tries = copy->has_progress ? 1 : copy->tries + 1;
+	copy->has_progress = false;
+	if (!is_cut(fault) || copy->tries > TRIES_MAX)
+		return false;
+	log_note("%s: %s; again in a second", copy->pod, fault->message);
+	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, on_pause, copy);
+	return true;
+}
+
+static bool has_line(const char *said, const char *path, const char *what)
+{
+	for (const char *at = said; *at;) {
+		size_t len = strcspn(at, "\n");
+		AUTO_FREE char *line = mem_strndup(at, len);
+
+		if (strstr(line, what) && (!path || strstr(line, path)))
+			return true;
+		at += len + (at[len] == '\n');
+	}
+	return false;
+}
+
+static void log_said(const struct pod_copy *copy, const char *said)
+{
+	AUTO_FREE char *shown = log_is_on() && *said ? str_escaped(said) : NULL;
+
+	if (shown)
+		log_note("%s: %s", copy->pod, shown);
+}
+
+/*
+ * The content
+ */
+
+/* NULL: not asked for, or here already. */
+static struct wanted *find_wanted(const struct pod_copy *copy, const char *path)
+{
+	while (path[0] == '.' && path[1] == '/')
+		path += 2;
+	struct wanted *wanted = map_get(&copy->by_path, path);
+	return wanted && !wanted->has_come ? wanted : NULL;
+}
+
+static bool leads_out(const char *path)
+{
+	if (*path == '/')
+		return true;
+	for (; *path; path += strspn(path, "/")) {
+		size_t len = strcspn(path, "/");
+
+		if (len == 2 && memcmp(path, "..", 2) == 0)
+			return true;
+		path += len;
+	}
+	return false;
+}
+
+static void set_item(struct pod_copy *copy, const struct wanted *wanted)
+{
+	free(copy->out_path);
+	copy->out_path = path_here(copy, wanted->path);
+	copy->item = (struct fetch_item){
+		.path = copy->out_path,
+		.mode = wanted->mode,
+		.size = wanted->size,
+		.mtime_ns = wanted->mtime_ns,
+		.changing = wanted->changing,
+	};
+}
+
+static int begin_file(struct pod_copy *copy, struct wanted *wanted, struct err *err)
+{
+	copy->left = wanted->range.len;
+	copy->current = wanted;
+	int r = fetch_sink_begin(copy->request.sink, &copy->item, &wanted->range, err);
+	copy->is_passed = r <= 0;
+	return r < 0 ? r : 0;
+}
+
+static void has_come(struct pod_copy *copy, struct wanted *wanted)
+{
+	wanted->has_come = true;
+	copy->has_progress = true;
+}
+
+static int take_link(struct pod_copy *copy, struct wanted *wanted, const struct tar_member *member,
+	struct err *err)
+{
+	AUTO_FREE char *path = path_here(copy, wanted->path);
+	const struct fetch_item item = {.path = path,
+		.mode = wanted->mode,
+		.size = wanted->size,
+		.mtime_ns = wanted->mtime_ns,
+		.target = member->target};
+
+	has_come(copy, wanted);
+	if (!*member->target || strlen(member->target) > ENTRY_PATH_MAX) {
+		fetch_sink_unread(copy->request.sink, path, ENAMETOOLONG);
+		return 0;
+	}
+	return fetch_sink_link(copy->request.sink, &item, err);
+}
+
+/* Only what the listing has told of is taken: a file that has grown is cut off where it ended. */
+static int on_member(void *ctx, const struct tar_member *member, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted;
+
+	copy->current = NULL;
+	if (leads_out(member->path)) {
+		AUTO_FREE char *shown = str_shown(member->path);
+		return err_set(err, E_DATA, "pod %s sent '%s', which leads out of the results",
+			copy->pod, shown);
+	}
+	wanted = find_wanted(copy, member->path);
+	if (!wanted || wanted->is_part)
+		return 0;
+	if (member->kind == TAR_LINK && wanted->is_link)
+		return take_link(copy, wanted, member, err);
+	wanted->is_hard |= member->kind == TAR_HARDLINK;
+	if (member->kind != TAR_FILE || wanted->is_link)
+		return 0;
+	set_item(copy, wanted);
+	copy->item.changing |= member->mtime_ns / NS_PER_S != wanted->mtime_ns / NS_PER_S ||
+			       member->size != wanted->size;
+	return begin_file(copy, wanted, err);
+}
+
+static int on_content(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	size_t n = len < copy->left ? len : (size_t)copy->left;
+
+	copy->left -= n;
+	if (!copy->current || copy->is_passed || n == 0)
+		return 0;
+	copy->has_progress = true;
+	return fetch_sink_write(copy->request.sink, data, n, err);
+}
+
+static int on_content_end(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted = TAKE(copy->current);
+
+	if (!wanted)
+		return 0;
+	has_come(copy, wanted);
+	return copy->is_passed ? 0 : fetch_sink_end(copy->request.sink, &copy->item, err);
+}
+
+static int on_tar(void *ctx, const char *data, size_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	return tar_stream_add(copy->tar, data, len, err);
+}
+
+/* What is gone by now is not missed; the rest could not be read there. */
+static void note_missing(struct pod_copy *copy, const char *said)
+{
+	size_t n = 0;
+
+	vec_foreach (struct wanted *, at, &copy->wanted) {
+		AUTO_FREE char *path = NULL;
+
+		if ((*at)->has_come || (*at)->is_part != copy->is_by_parts)
+			continue;
+		/* So many are no accident, and each is looked for in all that was said. */
+		if (++n > MISSING_MAX)
+			said = "";
+		if (has_line(said, (*at)->path, "No such file"))
+			continue;
+		path = path_here(copy, (*at)->path);
+		fetch_sink_unread(copy->request.sink, path,
+			has_line(said, (*at)->path, "ermission denied") ? EACCES : EIO);
+	}
+}
+
+static bool has_hard_ones(const struct pod_copy *copy)
+{
+	vec_foreach (struct wanted *, at, &copy->wanted)
+		if ((*at)->is_hard && !(*at)->has_come)
+			return true;
+	return false;
+}
+
+/*
+ * Parts
+ */
+
+/* The next that was asked for. */
+static struct wanted *next_part(struct pod_copy *copy, struct err *err)
+{
+	while (copy->at_part < copy->wanted.n) {
+		struct wanted *wanted = copy->wanted.v[copy->at_part++];
+
+		if (wanted->is_part && !wanted->has_come)
+			return wanted;
+	}
+	err_set(err, E_DATA, "pod %s sent more parts of files than were asked for", copy->pod);
+	return NULL;
+}
+
+static int on_part(void *ctx, uint64_t offset, uint64_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted = next_part(copy, err);
+
+	if (!wanted)
+		return -ERR_IO;
+	if (offset != wanted->range.offset || len != wanted->range.len)
+		return err_set(err, E_DATA, "pod %s sent another part of a file than was asked for",
+			copy->pod);
+	set_item(copy, wanted);
+	return begin_file(copy, wanted, err);
+}
+
+/* What was missing came as zeros: the sink hears that it changed. */
+static int on_part_end(void *ctx, uint64_t size, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	copy->item.changing |= size != copy->item.size;
+	return on_content_end(ctx, err);
+}
+
+static int on_part_gone(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct wanted *wanted = next_part(copy, err);
+
+	if (!wanted)
+		return -ERR_IO;
+	has_come(copy, wanted);
+	return 0;
+}
+
+static int on_parts(void *ctx, const char *data, size_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	return part_stream_add(copy->parts, data, len, err);
+}
+
+/* The file that was cut: what the sink has of it does not come again. */
+static int ask_again(struct pod_copy *copy, struct err *err)
+{
+	struct wanted *wanted = TAKE(copy->current);
+
+	if (!wanted || wanted->has_come || copy->is_passed)
+		return 0;
+	set_item(copy, wanted);
+	int r = fetch_sink_wants(copy->request.sink, &copy->item, &wanted->range, err);
+	if (r == 0)
+		wanted->has_come = true;
+	wanted->is_part |= wanted->range.offset > 0;
+	return r < 0 ? r : 0;
+}
+
+/* API servers (1.34) may lose the last of what they could not send when a command ends, and tell of
+ * its exit status all the same. */
+static int judge_end(const struct pod_copy *copy, int r, struct err *fault, struct err *err)
+{
+	if (r >= 0)
+		return r;
+	err_set(err, E_KUBE_EXEC, "pod %s: the end of its answer is missing", copy->pod);
+	return err_evidence(err, "%s", fault->message);
+}
+
+static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
+{
+	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
+		return fail_tools(copy, err);
+	if (err_is_set(fault))
+		return err_move(err, fault);
+	AUTO_ERR struct err early = {0};
+	int r = copy->is_by_parts ? part_stream_finish(copy->parts, &early)
+				  : tar_stream_finish(copy->tar, &early);
+	return judge_end(copy, r, &early, err);
+}
+
+static void on_content_done(void *ctx, int status, struct err *fault, const char *said)
+{
+	struct pod_copy *copy = ctx;
+	AUTO_ERR struct err failure = {0};
+
+	copy->output = NULL;
+	log_said(copy, said);
+	int r = judge_content(copy, status, fault, &failure);
+	if (r < 0 && try_again(copy, &failure)) {
+		err_clear(&failure);
+		r = ask_again(copy, &failure);
+		if (r < 0)
+			finish(copy, r, &failure);
+		return;
+	}
+	if (r == 0 && !copy->is_by_parts && !copy->one_by_one && has_hard_ones(copy)) {
+		copy->one_by_one = true;
+		start_content(copy);
+		return;
+	}
+	if (r == 0)
+		note_missing(copy, said);
+	if (r == 0 && !copy->is_by_parts) {
+		copy->is_by_parts = true;
+		start_content(copy);
+		return;
+	}
+	finish(copy, r, &failure);
+}
+
+/* A file without a name; a descriptor or -errno. */
+static int open_temp(int dir_fd)
+{
+	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC };
+	char name[FS_TEMP_NAME_SIZE];
+	int fd = os_open_nameless(dir_fd, 0600);
+
+	if (fd >= 0)
+		return fd;
+	fs_temp_name(name);
+	fd = openat(dir_fd, name, FLAGS, 0600);
+	if (fd < 0)
+		return -errno;
+	unlinkat(dir_fd, name, 0);
+	return fd;
+}
+
+static bool is_asked_for(const struct pod_copy *copy, const struct wanted *wanted)
+{
+	if (wanted->has_come || wanted->is_part != copy->is_by_parts)
+		return false;
+	return copy->is_by_parts || !copy->one_by_one || wanted->is_hard;
+}
+
+/* The names, for stdin of the command there. */
+static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err)
+{
+	AUTO_FD int dir_fd = open(copy->temp_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	AUTO_BUF struct buf names;
+	int r = 0;
+
+	buf_init(&names, 2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
+	auto_fd(&copy->list_fd);
+	copy->list_fd = dir_fd < 0 ? -errno : open_temp(dir_fd);
+	if (copy->list_fd < 0) {
+		int errnum = -copy->list_fd;
+		copy->list_fd = -1;
+		return fs_error(err, errnum, "making a file in %s", copy->temp_dir);
+	}
+	*ret_bytes = 0;
+	for (size_t i = 0; r == 0 && i <= copy->wanted.n; i++) {
+		const struct wanted *wanted = i < copy->wanted.n ? copy->wanted.v[i] : NULL;
+
+		if (wanted && is_asked_for(copy, wanted)) {
+			if (wanted->is_part)
+				buf_addf(&names, "%llu %llu ",
+					(unsigned long long)wanted->range.offset,
+					(unsigned long long)wanted->range.len);
+			buf_addf(&names, "./%s", wanted->path);
+			buf_addc(&names, '\0');
+		}
+		if (wanted && names.len < 64 << 10)
+			continue;
+		r = fs_write_fd(copy->list_fd, copy->temp_dir, names.data, names.len, err);
+		*ret_bytes += names.len;
+		buf_reset(&names);
+	}
+	if (r == 0 && lseek(copy->list_fd, 0, SEEK_SET) < 0)
+		r = fs_error(err, errno, "%s", copy->temp_dir);
+	return r;
+}
+
+static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
+{
+	const struct tar_events events = {on_member, on_content, on_content_end, copy};
+	AUTO_STRV struct strv words = {0};
+
+	tar_stream_free(copy->tar);
+	copy->tar = tar_stream_new(&events);
+	pod_copy_tar_words(copy->dir, n_bytes, copy->one_by_one, !copy->has_no_shell, &words);
+	return start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
+}
+
+static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
+{
+	const struct part_events events = {on_part, on_content, on_part_end, on_part_gone, copy};
+	AUTO_STRV struct strv words = {0};
+
+	part_stream_free(copy->parts);
+	copy->parts = part_stream_new(&events);
+	copy->at_part = 0;
+	pod_copy_part_words(copy->dir, n_bytes, !copy->has_no_shell, &words);
+	return start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
+}
+
+/* Whole files, then parts of others. */
+static void start_content(struct pod_copy *copy)
+{
+	AUTO_ERR struct err fault = {0};
+	size_t n_bytes = 0;
+
+	copy->current = NULL;
+	int r = write_names(copy, &n_bytes, &fault);
+	if (r == 0 && !n_bytes && !copy->is_by_parts) {
+		copy->is_by_parts = true;
+		r = write_names(copy, &n_bytes, &fault);
+	}
+	if (r == 0 && n_bytes)
+		r = copy->is_by_parts ? start_parts(copy, n_bytes, &fault)
+				      : start_tar(copy, n_bytes, &fault);
+	if (r < 0 || n_bytes == 0)
+		finish(copy, r, &fault);
+}
+
+/*
+ * The listing
+ */
+
+static int want(struct pod_copy *copy, const struct listing_entry *entry,
+	const struct fetch_range *range, struct err *err)
+{
+	size_t len = strlen(entry->path);
+	struct wanted *wanted;
+
+	if (map_get(&copy->by_path, entry->path))
+		return 0;
+	copy->names_bytes += len + NAME_EXTRA;
+	if (copy->names_bytes > NAMES_MAX)
+		return err_set(err, E_DATA_LIMIT, "the names of the results are over %d MiB",
+			NAMES_MAX >> 20);
+	wanted = arena_alloc(&copy->arena, sizeof(*wanted));
+	*wanted = (struct wanted){
+		.path = arena_strndup(&copy->arena, entry->path, len),
+		.mode = entry->mode,
+		.size = entry->size,
+		.mtime_ns = entry->mtime_ns,
+		.is_link = !range,
+		.changing = entry->changing && copy->request.may_change,
+	};
+	if (range) {
+		wanted->range = *range;
+		wanted->is_part = range->len && (range->offset || range->len < entry->size ||
+							fetch_sink_is_narrow(copy->request.sink));
+	}
+	map_put(&copy->by_path, wanted->path, wanted);
+	*vec_push(&copy->wanted) = wanted;
+	return 0;
+}
+
+static int take_file(
+	struct pod_copy *copy, const struct listing_entry *entry, const char *path, struct err *err)
+{
+	const struct fetch_item item = {.path = path,
+		.mode = entry->mode,
+		.size = entry->size,
+		.mtime_ns = entry->mtime_ns,
+		.changing = entry->changing && copy->request.may_change};
+	struct fetch_range range = {0};
+	int r = fetch_sink_wants(copy->request.sink, &item, &range, err);
+
+	return r <= 0 ? r : want(copy, entry, &range, err);
+}
+
+/* What the script in the pod notes down for itself. */
+static bool is_note(const char *path)
+{
+	size_t len = strlen(KUBE_COLLECTED);
+
+	return str_starts(path, KUBE_COLLECTED) && (!path[len] || path[len] == '/');
+}
+
+/* For the next attempt. */
+static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
+{
+	struct buf *taken = copy->request.sink->taken;
+	bool note = is_note(entry->path);
+
+	if (taken && (entry->kind == 'f' || (entry->kind == 'l' && !note)) &&
+		!str_starts(entry->path, KUBE_COLLECTED "/new-"))
+		taken_add(taken,
+			!note         ? TAKEN_FILE
+			: entry->size ? TAKEN_NOTE_TREE
+				      : TAKEN_NOTE,
+			copy->prefix, entry->path);
+}
+
+/* A link is compared when its target has come. */
+static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+	struct fetch_sink *sink = copy->request.sink;
+	struct listing_entry plain = *entry;
+
+	if (str_starts(plain.path, "./"))
+		plain.path += 2;
+	entry = &plain;
+	list_taken(copy, entry);
+	if (is_note(entry->path))
+		return 0;
+	AUTO_FREE char *path = path_here(copy, entry->path);
+	if (!fetch_sink_names(sink, path))
+		return 0;
+	if (strlen(path) > ENTRY_PATH_MAX) {
+		fetch_sink_unread(sink, path, ENAMETOOLONG);
+		return 0;
+	}
+	if (entry->kind == 'd')
+		return fetch_sink_dir(sink, path, entry->mode, err);
+	if (entry->kind == 'l')
+		return fetch_sink_is_narrow(sink) ? 0 : want(copy, entry, NULL, err);
+	return entry->kind == 'f' ? take_file(copy, entry, path, err) : 0;
+}
+
+static int on_list(void *ctx, const char *data, size_t len, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	copy->has_progress = true;
+	return listing_add(copy->listing, data, len, err);
+}
+
+/* Directories that could not be looked into: "find: './x': Permission denied". */
+static void note_closed(struct pod_copy *copy, const char *said)
+{
+	if (!has_line(said, NULL, "ermission denied"))
+		return;
+	AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
+	fetch_sink_unread(copy->request.sink, line, EACCES);
+}
+
+static int judge_list(struct pod_copy *copy, int status, struct err *fault, struct err *err)
+{
+	if (err_is_set(fault))
+		return err_move(err, fault);
+	if (status == POD_COPY_NO_TOOLS)
+		return fail_tools(copy, err);
+	if (status == POD_COPY_NO_DIR)
+		return err_set(
+			err, E_KUBE_STORAGE, "pod %s has no directory %s", copy->pod, copy->dir);
+	AUTO_ERR struct err early = {0};
+	return judge_end(copy, listing_finish(copy->listing, &early), &early, err);
+}
+
+static int begin(void *ctx, struct err *err);
+
+/* A container that has just started is not known to its node's runtime yet: then nothing has come,
+ * and it is asked again. */
+static void on_list_done(void *ctx, int status, struct err *fault, const char *said)
+{
+	struct pod_copy *copy = ctx;
+	AUTO_ERR struct err failure = {0};
+	int r = 0;
+
+	copy->output = NULL;
+	log_said(copy, said);
+	if (is_not_there(status, fault) && !copy->has_no_shell) {
+		copy->has_no_shell = true;
+		err_clear(fault);
+		start_list(copy);
+		return;
+	}
+	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
+	if (is_not_there(status, fault))
+		r = fail_tools(copy, &failure);
+	else
+		r = judge_list(copy, status, fault, &failure);
+	bool is_short = !err_is_set(fault) && failure.id == E_KUBE_EXEC;
+	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
+		copy->pause =
+			loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, begin, copy);
+		return;
+	}
+	copy->has_progress = false;
+	copy->tries = 0;
+	if (r < 0) {
+		finish(copy, r, &failure);
+		return;
+	}
+	note_closed(copy, said);
+	start_content(copy);
+}
+
+static void start_list(struct pod_copy *copy)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_ERR struct err fault = {0};
+
+	listing_free(copy->listing);
+	copy->listing = listing_new(on_entry, copy);
+	const struct fetch_sink *sink = copy->request.sink;
+	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
+	pod_copy_list_words(
+		copy->dir, only, sink->like, copy->request.first, !copy->has_no_shell, &words);
+	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
+	if (r < 0)
+		finish(copy, r, &fault);
+}
+
+static int begin(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	(void)err;
+	copy->pause = NULL;
+	start_list(copy);
+	return 0;
+}
+
+struct pod_copy *pod_copy_start(const struct pod_copy_request *request)
+{
+	struct pod_copy *copy = mem_alloc(1, sizeof(*copy));
+
+	*copy = (struct pod_copy){
+		.request = *request,
+		.kube_namespace = mem_strdup(request->kube_namespace),
+		.pod = mem_strdup(request->pod),
+		.container = mem_strdup(request->container),
+		.dir = mem_strdup(request->dir),
+		.prefix = mem_strdup(request->prefix),
+		.temp_dir = mem_strdup(request->temp_dir),
+		.list_fd = -1,
+	};
+	copy->pause = loop_add_timer(request->loop, 0, begin, copy);
+	return copy;
+}

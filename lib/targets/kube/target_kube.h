@@ -1,0 +1,127 @@
+/*
+ * Inside of the Kubernetes target: a namespace of a cluster. A handle is
+ * kube:SERVER/NAMESPACE/JOB or kube:SERVER/NAMESPACE/jobset/JOBSET, where SERVER is told from the
+ * API server's URL, so that a context that leads to another cluster now is not asked about runs
+ * that it does not know.
+ */
+#ifndef DLRUN_TARGETS_KUBE_TARGET_KUBE_H
+#define DLRUN_TARGETS_KUBE_TARGET_KUBE_H
+
+#include <stdbool.h>
+
+#include "base/data/json.h"
+#include "core/context/session.h"
+#include "core/target/target_work.h"
+#include "kube/api/client.h"
+#include "kube/api/kinds.h"
+#include "kube/job/job.h"
+#include "targets/kube/kube_open.h"
+
+struct kube_batch;
+struct kube_reach;
+
+struct target_kube {
+	struct target target;
+	struct session *session;
+	struct kube_cluster *cluster; /* the session's */
+	const char *kube_namespace;   /* the cluster's */
+	struct json *definition;      /* of the target in the configuration; or NULL */
+	struct kube_batch *batch;     /* states that are asked for together */
+	char *user;                   /* as the cluster knows us; NULL: not known */
+	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
+	bool takes_jobset;            /* a gang with retries, as it was asked (check, learn) */
+	struct kube_reach *reach;     /* port-forwards (target_kube_forward.c); NULL: none yet */
+	bool no_exec;                 /* of looks at pods: commands cannot be run beside programs */
+	int64_t no_metrics_ms;        /* clock_ms(), when the cluster had none; 0: it may have */
+};
+
+static inline struct target_kube *target_kube_of(struct target *target)
+{
+	return (struct target_kube *)target;
+}
+
+/* name: how the user calls it; definition (or NULL) is copied. context and kube_namespace count
+ * before those of the definition; NULL: those. */
+int target_kube_new(struct session *session, const char *name, const struct json *definition,
+	const char *context, const char *kube_namespace, struct target **ret, struct err *err);
+
+/* What a handle names. */
+struct kube_handle {
+	char server[KUBE_SERVER_ID_SIZE];
+	char kube_namespace[64];
+	enum kube_kind kind;
+	char name[64]; /* of the object that was made */
+	char job[64];  /* that has the pods: the same, or what the JobSet makes */
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+};
+/* E_DATA for one of another form; E_TARGET_OTHER when it is of another cluster. */
+int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
+	struct err *err);
+/* Whether the cluster itself starts its gang anew; of any target's handle. */
+bool kube_handle_is_jobset(const char *handle);
+/* The caller frees. */
+char *kube_handle_text(
+	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name);
+/* Whether its end was asked for here: survives the Job, which a cancel removes. */
+bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
+
+/* What a job of dlrun's asks of a cluster; what run points to lives as long. */
+struct kube_plan {
+	struct kube_run run;
+	struct spec *spec;
+	struct image_facts *facts;
+	struct kube_handle handle;
+	struct strv image_env, texts, command, env;
+	struct json *json; /* what places are read from, annotations */
+	struct kube_mount *data, *volumes;
+	struct kube_output *outputs;
+};
+int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
+	struct kube_plan *ret, struct err *err);
+void kube_plan_done(struct kube_plan *plan);
+#define AUTO_KUBE_PLAN AUTO(kube_plan_done)
+
+/* target_ops.fetch */
+int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+
+/* target_ops.adopt */
+int kube_adopt(struct target *target, const char *id, struct run_list *ret,
+	struct target_call *call, struct err *err);
+
+/* target_ops.check, learn, submit, state, preview, logs, keep */
+int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err);
+int kube_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err);
+int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
+	struct err *err);
+struct kept_places;
+/* Begins to read the archive (kube_archive.h) in the attempt's directory: the whole one, or
+ * with places (taken over in any case) the unfinished one up to them. false: there is none. */
+bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct kept_places *places,
+	const struct target_log_request *request, struct target_call *call);
+int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
+	struct target_call *call, struct err *err);
+int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err);
+int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err);
+int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,
+	char *token, struct target_call *call, struct err *err);
+
+/* target_ops.sample, and what has been kept of it: dlrun/observed/v1, or NULL. */
+int kube_sample(struct target *target, const char *handle, struct json **ret,
+	struct target_call *call, struct err *err);
+struct json *kube_observed(const struct target_kube *kube, const struct kube_handle *handle);
+
+/* target_ops.carry and exec. */
+int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err);
+int kube_exec(struct target *target, const char *handle, const struct target_exec_request *request,
+	int *ret_status, struct target_call *call, struct err *err);
+/* For the target's end. NULL is accepted. */
+void kube_reach_free(struct kube_reach *reach);
+
+#endif

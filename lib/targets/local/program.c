@@ -1,0 +1,286 @@
+#include "targets/local/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
+#include "targets/local/world_packages.h"
+
+enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
+
+/* Behind `before`, which may have made another PATH. */
+static const char exec_lines[] =
+	"case $1 in */*) ;; *) command -v -- \"$1\" >/dev/null || {\n"
+	"printf 'dlrun: %s: command not found\\n' \"$1\" >&2; exit 127; } ;; esac\n"
+	"exec \"$@\"";
+
+/*
+ * The environment
+ */
+
+static void add_python_paths(const struct attempt_job *job, const char *tree, struct strv *env)
+{
+	const struct strv *paths = &job->world.python_paths;
+	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
+	AUTO_BUF struct buf value = {0};
+
+	if (paths->n == 0 && job->world.python_aliases.n == 0)
+		return;
+	buf_init(&value, PYTHONPATH_MAX);
+	buf_adds(&value, "PYTHONPATH=");
+	if (job->world.python_aliases.n > 0) {
+		AUTO_FREE char *packages = world_packages_dir(tree);
+		buf_addf(&value, "%s%s", packages, paths->n ? ":" : "");
+	}
+	for (size_t i = 0; i < paths->n; i++) {
+		AUTO_FREE char *path = fs_join(tree, paths->v[i]);
+		buf_addf(&value, "%s%s", i ? ":" : "", path);
+	}
+	if (!str_empty(before))
+		buf_addf(&value, ":%s", before);
+	if (buf_check(&value, "PYTHONPATH", NULL) == 0)
+		env_set(env, value.data, false);
+}
+
+void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
+	struct strv *ret)
+{
+	AUTO_FREE char *cwd = fs_join(tree, job->cwd);
+	AUTO_FREE char *pwd = mem_printf("PWD=%s", cwd);
+
+	for (; inherited && *inherited; inherited++)
+		strv_add(ret, *inherited);
+	for (size_t i = 0; i < job->defaults.n; i++)
+		env_set(ret, job->defaults.v[i], true);
+	for (size_t i = 0; i < job->env.n; i++) {
+		AUTO_FREE char *pair = words_in_tree(job->env.v[i], tree);
+		env_set(ret, pair, false);
+	}
+	add_python_paths(job, tree, ret);
+	env_set(ret, pwd, false);
+	env_unset(ret, "OLDPWD");
+}
+
+/*
+ * The command
+ */
+
+/* An empty trap keeps the shell alive and is not inherited by what it executes. */
+static char *shell_lines(const struct attempt_job *job, const char *last)
+{
+	const struct world *world = &job->world;
+	AUTO_FREE char *trap = world->signal ? mem_printf("trap : %d\n", world->signal) : NULL;
+
+	return mem_printf("%s%s%s%s", trap ? trap : "", world->before ? world->before : "",
+		world->before ? "\n" : "", last);
+}
+
+static void add_shell(const struct attempt_job *job, const struct strv *env, struct strv *ret)
+{
+	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
+	AUTO_FREE char *bash = job->world.before ? proc_find("bash", path ? path : "/bin") : NULL;
+
+	strv_add(ret, bash ? bash : "/bin/sh");
+	strv_add(ret, "-c");
+}
+
+static void add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
+{
+	for (size_t i = 0; i < job->command.n; i++)
+		strv_add_take(ret, words_in_tree(job->command.v[i], tree));
+}
+
+void program_command(
+	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret)
+{
+	AUTO_FREE char *lines = NULL;
+
+	if (!job->shell && !job->world.before) {
+		add_words(job, tree, ret);
+		return;
+	}
+	add_shell(job, env, ret);
+	lines = shell_lines(job, job->shell ? job->command.v[0] : exec_lines);
+	strv_add(ret, lines);
+	if (job->shell)
+		return;
+	strv_add(ret, "dlrun");
+	add_words(job, tree, ret);
+}
+
+char *program_not_found(const struct attempt_job *job)
+{
+	const char *name = job->command.v[0];
+
+	if (job->shell || !job->world.before || strchr(name, '/'))
+		return NULL;
+	return mem_printf("dlrun: %s: command not found\n", name);
+}
+
+/*
+ * The child. This process has one thread, so that memory may be allocated after the fork.
+ */
+
+struct child {
+	const struct program_spec *spec;
+	char **argv;
+	char **env;
+	int gate_fd, report_fd;
+};
+
+static _Noreturn void child_fail(const struct child *child, int errnum)
+{
+	while (write(child->report_fd, &errnum, sizeof(errnum)) < 0 && errno == EINTR)
+		;
+	_exit(127);
+}
+
+/* What the supervisor ignores would stay ignored in the program. */
+static void child_reset_signals(void)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	sigemptyset(&action.sa_mask);
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int child_place_fds(const struct child *child)
+{
+	AUTO_FD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(child->spec->output_fd, 1) < 0 ||
+		dup2(child->spec->output_fd, 2) < 0)
+		return errno;
+	for (int fd = os_cloexec_from(3) ? FD_SCAN_MAX : 3; fd < FD_SCAN_MAX; fd++)
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+	for (size_t i = 0; i < child->spec->n_keep; i++)
+		fcntl(child->spec->keep[i], F_SETFD, 0);
+	return 0;
+}
+
+/* Whether the supervisor has let us go; false when it died. */
+static bool child_wait(const struct child *child)
+{
+	ssize_t n;
+	char c;
+
+	do
+		n = read(child->gate_fd, &c, 1);
+	while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+
+/* A script without #! is one for sh, as for execvp. */
+static void child_exec_sh(const struct child *child, const char *path)
+{
+	size_t n = 0;
+
+	while (child->argv[n])
+		n++;
+	char **argv = mem_alloc(n + 2, sizeof(*argv));
+	memcpy(argv + 1, child->argv, n * sizeof(*argv));
+	argv[0] = (char[]){"/bin/sh"};
+	argv[1] = (char *)path;
+	execve(argv[0], argv, child->env);
+	free(argv);
+}
+
+/* Returns an errno. PATH is the program's, and its relative parts are seen from its directory. */
+static int child_exec(const struct child *child)
+{
+	const char *name = child->argv[0];
+	const char *path = env_get((const char *const *)child->env, "PATH");
+	AUTO_FREE char *found = proc_find(name, path ? path : "/bin:/usr/bin");
+
+	if (!found)
+		return strchr(name, '/') && access(name, F_OK) == 0 ? EACCES : ENOENT;
+	execve(found, child->argv, child->env);
+	if (errno == ENOEXEC)
+		child_exec_sh(child, found);
+	return errno;
+}
+
+static _Noreturn void child_run(const struct child *child)
+{
+	close(child->spec->lock_fd);
+	setsid();
+	if (!child_wait(child))
+		_exit(125);
+	child_reset_signals();
+	int errnum = child_place_fds(child);
+	if (errnum)
+		child_fail(child, errnum);
+	if (chdir(child->spec->cwd) < 0)
+		child_fail(child, errno);
+	child_fail(child, child_exec(child));
+}
+
+/*
+ * The supervisor's side
+ */
+
+static int make_pipe(int fds[2], struct err *err)
+{
+	int r = os_pipe(fds, 0);
+
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
+}
+
+int program_fork(const struct program_spec *spec, struct program *ret, struct err *err)
+{
+	int gate[2], report[2];
+
+	int r = make_pipe(gate, err);
+	if (r < 0)
+		return r;
+	AUTO_FD int gate_read = gate[0], gate_write = gate[1];
+	r = make_pipe(report, err);
+	if (r < 0)
+		return r;
+	AUTO_FD int report_read = report[0], report_write = report[1];
+	pid_t pid = os_family_fork(spec->family);
+	if (pid < 0)
+		return err_set_errno(err, E_RUN_START, errno, "cannot start a process");
+	if (pid == 0) {
+		/* Else the death of the supervisor would not be seen. */
+		close(gate_write);
+		child_run(&(struct child){
+			spec, spec->command->v, spec->env->v, gate_read, report_write});
+	}
+	*ret = (struct program){
+		.pid = pid, .gate_fd = TAKE_FD(gate_write), .report_fd = TAKE_FD(report_read)};
+	return 0;
+}
+
+int program_release(struct program *program)
+{
+	int errnum = 0;
+	ssize_t n;
+
+	do
+		n = write(program->gate_fd, "", 1);
+	while (n < 0 && errno == EINTR);
+	close(program->gate_fd);
+	do
+		n = read(program->report_fd, &errnum, sizeof(errnum));
+	while (n < 0 && errno == EINTR);
+	close(program->report_fd);
+	program->gate_fd = program->report_fd = -1;
+	return n == sizeof(errnum) ? errnum : 0;
+}

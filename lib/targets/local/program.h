@@ -1,0 +1,53 @@
+/*
+ * Starting the program of an attempt: its environment, and a process in a session and cgroup of its
+ * own that executes it once the supervisor has written down who it is.
+ */
+#ifndef DLRUN_TARGETS_LOCAL_PROGRAM_H
+#define DLRUN_TARGETS_LOCAL_PROGRAM_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/os/os.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/attempt/attempt.h"
+
+/* What the program gets: inherited (NULL-ended), then the job's defaults where nothing is set, then
+ * its env; its python_paths below tree in front of PYTHONPATH. PWD is its directory below tree
+ * (absolute), OLDPWD goes. */
+void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
+	struct strv *ret);
+
+/* The words to execute: the job's own, a line for /bin/sh, or with `before` a line for bash (on the
+ * PATH of env; else /bin/sh) that ends in them. A shell that stays in front of a line takes no
+ * notice of the job's signal, which is meant for what it has started. */
+void program_command(
+	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret);
+/* What the shell in front of them says, and then exits with 127, when the program is not on the
+ * PATH that `before` has made: one line. NULL: it says nothing of that kind. The caller frees. */
+char *program_not_found(const struct attempt_job *job);
+
+struct program {
+	pid_t pid;
+	int gate_fd;   /* until program_release: the child waits for a byte */
+	int report_fd; /* tells of a failing exec, or closes */
+};
+
+struct program_spec {
+	const struct strv *command; /* argv[0] is looked up on the PATH of env, from cwd */
+	const struct strv *env;
+	const char *cwd; /* absolute */
+	int output_fd;   /* its stdout and stderr */
+	int lock_fd;     /* closed in the child at once: nobody else may seem to hold the lock */
+	const int *keep; /* further descriptors that it inherits; above 2 */
+	size_t n_keep;
+	const struct os_family *family; /* may be empty */
+};
+
+/* Fork. The child stops before exec; if this process dies before program_release, it ends. */
+int program_fork(const struct program_spec *spec, struct program *ret, struct err *err);
+/* Let it go on. Returns 0 when exec succeeded, else its errno. */
+int program_release(struct program *program);
+
+#endif

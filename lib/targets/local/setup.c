@@ -1,0 +1,451 @@
+#include "targets/local/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/setup_key.h"
+#include "core/target/copy.h"
+#include "host/editable.h"
+#include "targets/local/setup_parts.h"
+
+enum {
+	LOCK_WAIT_MS = 20,   /* others only look for a moment */
+	OWN_WAIT_MS = 10000, /* the same, where it is certain that nobody keeps it */
+	COPY_BUDGET_MS = 50,
+	AGAIN_MS = 10,
+	LOST_MAX = 8,
+	BUSY_MS = 250,
+	TAIL_LINES = 3,
+	TAIL_BYTES = 4096,
+};
+
+enum phase { PHASE_LOOK, PHASE_COPY, PHASE_RUN, PHASE_READY };
+
+struct setup {
+	char *line, *cwd; /* cwd: in the tree */
+	struct strv outputs;
+	char *tree;             /* the run's */
+	char *dir, *made, *log; /* SETUPS/KEY, its tree, its log */
+	char *made_cwd;
+	enum phase phase;
+	int lock_fd, log_fd;
+	int from_fd, to_fd;
+	struct copy *copy;
+	struct strv products;
+	char *venv;               /* in the run's tree; NULL: none */
+	struct strv python_paths; /* absolute */
+	const char *why;
+	int64_t wait_ms;
+	unsigned n_lost; /* how often the lock was gone before it was ours */
+};
+
+/*
+ * Begin and end
+ */
+
+int setup_begin(
+	const struct attempt_job *job, const char *tree, struct setup **ret, struct err *err)
+{
+	const struct world_setup *todo = &job->world.setup;
+	char key[SHA256_HEX_SIZE];
+
+	*ret = NULL;
+	if (!todo->run)
+		return 0;
+	if (!job->setups)
+		return err_set(err, E_RUN_SETUP, "this target has no place for setups");
+	int r = setup_key(todo, tree, key, err);
+	if (r < 0)
+		return r;
+	struct setup *setup = mem_alloc(1, sizeof(*setup));
+	*setup = (struct setup){.lock_fd = -1, .log_fd = -1, .from_fd = -1, .to_fd = -1};
+	setup->line = mem_strdup(todo->run);
+	setup->cwd = mem_strdup(todo->cwd ? todo->cwd : ".");
+	strv_copy(&setup->outputs, &job->world.outputs);
+	setup->tree = mem_strdup(tree);
+	setup->dir = fs_join(job->setups, key);
+	setup->made = fs_join(setup->dir, "tree");
+	setup->log = fs_join(setup->dir, "log");
+	setup->made_cwd = fs_join(setup->made, setup->cwd);
+	*ret = setup;
+	return 0;
+}
+
+static void close_fd(int *fd)
+{
+	auto_fd(fd);
+	*fd = -1;
+}
+
+static void drop_copy(struct setup *setup)
+{
+	copy_free(setup->copy);
+	setup->copy = NULL;
+	close_fd(&setup->from_fd);
+	close_fd(&setup->to_fd);
+}
+
+/* Back to where somebody else may do it. */
+static void let_go(struct setup *setup)
+{
+	drop_copy(setup);
+	close_fd(&setup->log_fd);
+	close_fd(&setup->lock_fd);
+	setup->phase = PHASE_LOOK;
+}
+
+void setup_free(struct setup *setup)
+{
+	if (!setup)
+		return;
+	if (setup->phase == PHASE_READY)
+		setup_stamp(setup->dir);
+	let_go(setup);
+	free(setup->line);
+	free(setup->cwd);
+	strv_done(&setup->outputs);
+	free(setup->tree);
+	free(setup->dir);
+	free(setup->made);
+	free(setup->log);
+	free(setup->made_cwd);
+	strv_done(&setup->products);
+	free(setup->venv);
+	strv_done(&setup->python_paths);
+	free(setup);
+}
+
+/*
+ * Ready
+ */
+
+static int is_fixed(const struct strv *names, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(names->v[0]);
+
+	err_set(err, E_RUN_SETUP,
+		"the setup installs %s with -e by an import hook: every run would import the code of "
+		"the run that made the setup",
+		shown);
+	return err_hint(err, "install it without -e, and name its sources in setup.key");
+}
+
+/* What the environment has installed from made: the run has its own. */
+static int find_python(struct setup *setup, const char *venv, struct err *err)
+{
+	static const char *const no_env[] = {NULL};
+	AUTO_FREE char *prefix = fs_join(setup->made, venv);
+	AUTO_EDITABLE struct editable found = {0};
+	struct strv none = {0};
+
+	free(setup->venv);
+	setup->venv = fs_join(setup->tree, venv);
+	editable_find(&(struct editable_query){.command = &none,
+			      .env = no_env,
+			      .cwd = setup->made,
+			      .root = setup->made,
+			      .prefix = prefix},
+		&found);
+	for (size_t i = 0; i < found.paths.n; i++)
+		strv_add_take(&setup->python_paths, fs_join(setup->tree, found.paths.v[i]));
+	/* A link by another name would have to be made in each run. */
+	for (size_t i = 0; i < found.aliases.n; i++)
+		strv_add_take(&found.fixed,
+			mem_strndup(found.aliases.v[i], strcspn(found.aliases.v[i], "=")));
+	return found.fixed.n ? is_fixed(&found.fixed, err) : 0;
+}
+
+static int become_ready(struct setup *setup, struct err *err)
+{
+	const char *venv;
+
+	setup_stamp(setup->dir);
+	int r = setup_products_link(&setup->products, setup->made, setup->tree, err);
+	if (r < 0)
+		return r;
+	venv = setup_venv_find(&setup->products, setup->made, setup->cwd);
+	r = venv ? find_python(setup, venv, err) : 0;
+	if (r < 0)
+		return r;
+	setup->phase = PHASE_READY;
+	return 0;
+}
+
+/*
+ * Looking
+ */
+
+static int busy(struct setup *setup, const char *why, int64_t wait_ms)
+{
+	setup->why = why;
+	setup->wait_ms = wait_ms;
+	return 0;
+}
+
+/* 1: locked; 0: somebody else has it. gc may remove the directory meanwhile: the next look makes it
+ * again. */
+static int take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(setup->dir, "lock");
+	AUTO_ERR struct err fault = {0};
+
+	int r = fs_lock(path, exclusive, wait_ms, &setup->lock_fd, &fault);
+	if (r < 0 && fault.id != E_IO_LOCK && setup->n_lost++ < LOST_MAX)
+		return busy(setup, "its directory was removed", AGAIN_MS);
+	if (r < 0 && fault.id == E_IO_LOCK)
+		return busy(setup, "another run does the same setup", BUSY_MS);
+	return r < 0 ? err_move(err, &fault) : 1;
+}
+
+static bool skip_output(const void *ctx, const char *path)
+{
+	const struct setup *setup = ctx;
+
+	return strv_find(&setup->outputs, path) >= 0;
+}
+
+static int open_dir(const char *path, int *ret_fd, struct err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return fs_error(err, errno, "%s", path);
+	*ret_fd = fd;
+	return 0;
+}
+
+static int begin_copy(struct setup *setup, struct err *err)
+{
+	AUTO_FREE char *done = fs_join(setup->dir, "done");
+
+	if (unlink(done) < 0 && errno != ENOENT)
+		return fs_error(err, errno, "removing %s", done);
+	int r = fs_remove_tree(AT_FDCWD, setup->made, err);
+	if (r == 0 && ftruncate(setup->log_fd, 0) < 0)
+		r = fs_error(err, errno, "%s", setup->log);
+	if (r == 0)
+		r = fs_mkdirs(setup->made, 0755, err);
+	if (r == 0)
+		r = open_dir(setup->tree, &setup->from_fd, err);
+	if (r == 0)
+		r = open_dir(setup->made, &setup->to_fd, err);
+	if (r < 0)
+		return r;
+	setup->copy = copy_new(setup->from_fd, setup->to_fd, setup->made, skip_output, setup);
+	setup->phase = PHASE_COPY;
+	return busy(setup, "the tree is copied for its setup", 0);
+}
+
+/* It has to be done, and nobody else does it. */
+static int take_over(struct setup *setup, struct err *err)
+{
+	AUTO_ERR struct err held = {0};
+
+	int r = fs_lock(setup->log, true, LOCK_WAIT_MS, &setup->log_fd, &held);
+	if (r < 0 && held.id == E_IO_LOCK) {
+		let_go(setup);
+		return busy(setup, "a setup whose supervisor was killed still runs", 2 * BUSY_MS);
+	}
+	r = r < 0 ? err_move(err, &held) : begin_copy(setup, err);
+	if (r < 0)
+		let_go(setup);
+	return r;
+}
+
+static int look(struct setup *setup, struct err *err)
+{
+	int r = fs_mkdirs(setup->dir, 0700, err);
+
+	if (r < 0)
+		return r;
+	if (setup_done_read(setup->dir, &setup->products)) {
+		r = take_lock(setup, false, LOCK_WAIT_MS, err);
+		if (r <= 0)
+			return r;
+		if (setup_done_read(setup->dir, &setup->products)) {
+			r = become_ready(setup, err);
+			if (r < 0)
+				let_go(setup);
+			return r;
+		}
+		let_go(setup);
+	}
+	r = take_lock(setup, true, LOCK_WAIT_MS, err);
+	if (r <= 0)
+		return r;
+	if (!setup_done_read(setup->dir, &setup->products))
+		return take_over(setup, err);
+	let_go(setup);
+	return busy(setup, "another run has just done the same setup", AGAIN_MS);
+}
+
+static int go_on_copying(struct setup *setup, struct err *err)
+{
+	int r = copy_step(setup->copy, COPY_BUDGET_MS, err);
+
+	if (r > 0)
+		return busy(setup, "the tree is copied for its setup", 0);
+	drop_copy(setup);
+	if (r == 0)
+		r = fs_mkdirs(setup->made_cwd, 0755, err);
+	if (r == 0)
+		setup->phase = PHASE_RUN;
+	else
+		let_go(setup);
+	return r;
+}
+
+int setup_look(struct setup *setup, enum setup_state *ret, struct err *err)
+{
+	int r = 0;
+
+	setup->why = "";
+	setup->wait_ms = 0;
+	if (setup->phase == PHASE_LOOK)
+		r = look(setup, err);
+	else if (setup->phase == PHASE_COPY)
+		r = go_on_copying(setup, err);
+	if (r < 0)
+		return r;
+	*ret = setup->phase == PHASE_READY ? SETUP_READY
+	       : setup->phase == PHASE_RUN ? SETUP_RUN
+					   : SETUP_BUSY;
+	return 0;
+}
+
+int64_t setup_wait_ms(const struct setup *setup)
+{
+	return setup->wait_ms;
+}
+
+const char *setup_why(const struct setup *setup)
+{
+	return setup->why ? setup->why : "";
+}
+
+/*
+ * The line
+ */
+
+void setup_order(const struct setup *setup, struct setup_order *ret)
+{
+	*ret = (struct setup_order){.line = setup->line,
+		.cwd = setup->made_cwd,
+		.log = setup->log,
+		.output_fd = setup->log_fd};
+}
+
+static void read_tail(const struct setup *setup, struct buf *ret)
+{
+	off_t size = lseek(setup->log_fd, 0, SEEK_END);
+	off_t at = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
+	ssize_t n = pread(setup->log_fd, buf_room(ret, TAIL_BYTES), TAIL_BYTES, at);
+
+	if (n > 0)
+		buf_added(ret, (size_t)n);
+}
+
+static void add_tail(const struct setup *setup, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_STRV struct strv lines = {0};
+
+	buf_init(&text, TAIL_BYTES);
+	read_tail(setup, &text);
+	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
+		size_t len = strcspn(at, "\r\n");
+		if (len)
+			strv_add_take(&lines, mem_strndup(at, len));
+		at += len;
+	}
+	for (size_t i = lines.n > TAIL_LINES ? lines.n - TAIL_LINES : 0; i < lines.n; i++) {
+		AUTO_FREE char *shown = str_escaped(lines.v[i]);
+		err_evidence(err, "%s", shown);
+	}
+}
+
+static int not_done(struct setup *setup, int status, struct err *err)
+{
+	AUTO_FREE char *line = str_shown(setup->line);
+	char name[8];
+
+	if (WIFSIGNALED(status))
+		err_set(err, E_RUN_SETUP, "the setup was killed by SIG%s: %s",
+			proc_signal_name(WTERMSIG(status), name), line);
+	else
+		err_set(err, E_RUN_SETUP, "the setup exited with %d: %s", WEXITSTATUS(status),
+			line);
+	if (err)
+		add_tail(setup, err);
+	let_go(setup);
+	return err_hint(err, "less %s", setup->log);
+}
+
+static int take_products(struct setup *setup, struct err *err)
+{
+	strv_done(&setup->products);
+	int r = setup_products_find(setup->made, setup->tree, &setup->products, err);
+	if (r == 0)
+		r = setup_done_write(setup->dir, &setup->products, err);
+	if (r < 0)
+		return r;
+	/* Whoever gets in between finds that it is done. */
+	close_fd(&setup->log_fd);
+	close_fd(&setup->lock_fd);
+	setup_stamp(setup->dir);
+	r = take_lock(setup, false, OWN_WAIT_MS, err);
+	if (r == 0)
+		r = err_set(err, E_IO_LOCK, "the setup in %s was taken away", setup->dir);
+	return r < 0 ? r : become_ready(setup, err);
+}
+
+int setup_end(struct setup *setup, int wait_status, struct err *err)
+{
+	BUG_ON(setup->phase != PHASE_RUN);
+	if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
+		return not_done(setup, wait_status, err);
+	int r = take_products(setup, err);
+	if (r < 0)
+		let_go(setup);
+	return r;
+}
+
+/*
+ * The environment
+ */
+
+static void put_first(struct strv *env, const char *name, const char *value)
+{
+	const char *old = env->n ? env_get((const char *const *)env->v, name) : NULL;
+	AUTO_FREE char *pair =
+		mem_printf("%s=%s%s%s", name, value, str_empty(old) ? "" : ":", old ? old : "");
+
+	env_set(env, pair, false);
+}
+
+void setup_env(const struct setup *setup, const struct strv *env_before, struct strv *ret)
+{
+	strv_copy(ret, env_before);
+	for (size_t i = setup->python_paths.n; i > 0; i--)
+		put_first(ret, "PYTHONPATH", setup->python_paths.v[i - 1]);
+	if (!setup->venv)
+		return;
+	AUTO_FREE char *bin = fs_join(setup->venv, "bin");
+	AUTO_FREE char *venv = mem_printf("VIRTUAL_ENV=%s", setup->venv);
+	put_first(ret, "PATH", bin);
+	env_set(ret, venv, false);
+	env_unset(ret, "PYTHONHOME");
+	env_set(ret, "UV_NO_SYNC=1", true);
+}

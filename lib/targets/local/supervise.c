@@ -1,0 +1,329 @@
+#include "targets/local/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/data/json.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "core/attempt/attempt.h"
+#include "core/attempt/collect.h"
+#include "core/record/reply.h"
+#include "host/gpu.h"
+#include "targets/local/supervisor.h"
+#include "targets/local/tree.h"
+#include "targets/local/world_mount.h"
+#include "targets/local/world_packages.h"
+
+/*
+ * Two processes. The one that was started makes trees; its child is the supervisor, so that what
+ * the supervisor finds below itself is the program's family and nothing else. When another attempt
+ * follows, the supervisor becomes the one that makes trees for it, and has a child that supervises:
+ * no program file is needed, which may be another one by then, and the environment goes with it.
+ */
+
+extern char **environ; /* inherited by the program as a whole */
+
+enum {
+	LOCK_WAIT_MS = 2000, /* others only look for a moment */
+	FIND_GPUS_MS = 30000,
+};
+
+/* SIGTERM too: it only says that there may be something to see, and may come before the supervisor
+ * is ready to look. */
+static void ignore_signals(void)
+{
+	static const int ignored[] = {
+		SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
+		signal(ignored[i], SIG_IGN);
+}
+
+/* The reply has been given, or is somebody else's to give: what waits for it must see its end. */
+static void close_output(void)
+{
+	dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
+/*
+ * The worker
+ */
+
+static int mount_world(const struct attempt_job *job, struct err *err)
+{
+	AUTO_FREE char *tree = NULL;
+	int r = fs_realpath(ATTEMPT_TREE, &tree, err);
+
+	if (r == 0)
+		r = world_mount(tree, job, err);
+	return r < 0 ? r : world_packages_link(tree, &job->world, err);
+}
+
+static void make_tree(int fd)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	struct json *result = json_object();
+	AUTO_ERR struct err err = {0};
+	int64_t start_ms = clock_ms();
+	bool spare = false;
+
+	int r = attempt_job_read(".", &job, &err);
+	if (r == 0)
+		r = tree_make(".", &job, &spare, &err);
+	if (r == 0)
+		r = mount_world(&job, &err);
+	if (r == 0)
+		r = collect_restore(".", &job, &err);
+	if (r == 0)
+		r = collect_mark(".", &err);
+	json_set_bool(result, "spare", spare);
+	json_set_int(result, "ms", clock_ms() - start_ms);
+	reply_write(fd, r, &err, result);
+}
+
+static void find_gpus(int fd)
+{
+	const char *path = env_get((const char *const *)environ, "PATH");
+	struct json *result = json_object();
+	AUTO_ERR struct err err = {0};
+	struct gpu_list list = {0};
+
+	int r = gpu_find(path, FIND_GPUS_MS, &list, &err);
+	if (r == 0)
+		json_set(result, "gpus", gpu_list_to_json(&list));
+	reply_write(fd, r, &err, result);
+}
+
+static int make_spare(struct err *err)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	int r = attempt_job_read(".", &job, err);
+
+	os_be_nice();
+	/* The supervisor is our child; nobody asks how it ended. */
+	signal(SIGCHLD, SIG_IGN);
+	return r < 0 ? r : spare_make(&job, err);
+}
+
+static int work(int fd, struct err *err)
+{
+	char order;
+
+	close_output();
+	for (;;) {
+		ssize_t n = read(fd, &order, 1);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return 0;
+		if (order == WORKER_SPARE)
+			return make_spare(err);
+		if (order == WORKER_GPUS)
+			find_gpus(fd);
+		else
+			make_tree(fd);
+	}
+}
+
+/*
+ * The supervisor
+ */
+
+/* What is to be done with an attempt that may have had a supervisor before. */
+enum course { COURSE_NONE, COURSE_START, COURSE_ADOPT };
+
+static enum course choose_course(struct attempt_state *state)
+{
+	struct target_status end;
+	struct attempt_state before;
+
+	attempt_state_init(state);
+	if (attempt_end_read(".", &end)) {
+		target_status_done(&end);
+		return COURSE_NONE;
+	}
+	if (!attempt_state_read(".", &before))
+		return COURSE_START;
+	if (!attempt_process_alive(&before.program))
+		return COURSE_NONE;
+	state->state = RUN_RUNNING;
+	state->program = before.program;
+	state->family = before.family;
+	state->started_ms = before.started_ms;
+	return COURSE_ADOPT;
+}
+
+/* Everything that can fail before the attempt counts as accepted. */
+static int take_attempt(
+	struct supervisor_start *start, struct attempt_job *job, int *ret_log_fd, struct err *err)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
+
+	int r = attempt_job_read(".", job, err);
+	if (r < 0)
+		return r;
+	AUTO_FD int fd = open(ATTEMPT_LOG, FLAGS, 0600);
+	if (fd < 0)
+		return fs_error(err, errno, "making the log of %s", job->run_id);
+	r = attempt_state_write(".", &start->state, err);
+	if (r < 0)
+		return r;
+	start->job = job;
+	start->log_fd = *ret_log_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static void answer(int r, const struct err *err)
+{
+	reply_write(STDOUT_FILENO, r, err, NULL);
+	close_output();
+}
+
+/* Nobody waits for a word of a further attempt: its record tells. */
+static int fail_next(int r, const struct err *err)
+{
+	AUTO(target_status_done) struct target_status end = {0};
+
+	attempt_set_end(&end, RUN_FAILED, 125, 0, "dlrun", "StartFailed", err->message);
+	end.ended_ms = clock_wall_ms();
+	attempt_end_write(".", &end, 0, NULL);
+	return r;
+}
+
+/* A further attempt was locked when it was made. */
+static int take_lock(struct attempt_next *at, bool *ret_held, struct err *err)
+{
+	AUTO_ERR struct err held = {0};
+
+	*ret_held = false;
+	if (at->lock_fd >= 0)
+		return 0;
+	int r = fs_lock(ATTEMPT_LOCK, true, LOCK_WAIT_MS, &at->lock_fd, &held);
+	if (r == 0)
+		return 0;
+	*ret_held = held.id == E_IO_LOCK;
+	return *ret_held ? 0 : err_move(err, &held);
+}
+
+static int watch_over(struct supervisor_start *start, struct attempt_next *at,
+	struct attempt_next *ret_next, struct err *err)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	bool further = at->lock_fd >= 0, held;
+	AUTO_FD int log_fd = -1;
+
+	int r = take_lock(at, &held, err);
+	/* Another supervisor has it: that is what was asked for. */
+	enum course course = r < 0 || held ? COURSE_NONE : choose_course(&start->state);
+	if (course != COURSE_NONE)
+		r = take_attempt(start, &job, &log_fd, err);
+	if (r < 0)
+		return further ? fail_next(r, err) : r;
+	if (!further)
+		answer(0, NULL);
+	if (course == COURSE_NONE)
+		return 0;
+	start->dir = at->dir;
+	start->lock_fd = at->lock_fd;
+	return supervisor_run(start, ret_next, err);
+}
+
+/* Twice: 1 in the process that makes trees, 0 in its child. */
+static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
+{
+	int sockets[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) < 0)
+		return err_set_errno(err, E_RUN_START, errno, "cannot make a pair of sockets");
+	AUTO_FD int ours = sockets[0], theirs = sockets[1];
+	fcntl(ours, F_SETFD, FD_CLOEXEC);
+	fcntl(theirs, F_SETFD, FD_CLOEXEC);
+	*ret_worker = getpid();
+	pid_t pid = fork();
+	if (pid < 0)
+		return err_set_errno(err, E_RUN_START, errno, "cannot start a process");
+	*ret_fd = pid > 0 ? TAKE_FD(ours) : TAKE_FD(theirs);
+	return pid > 0;
+}
+
+/* *at is the attempt to care for, and then the one that is to follow. */
+static int care(struct attempt_next *at, bool *ret_more, struct err *err)
+{
+	AUTO(attempt_next_done) struct attempt_next next = {0};
+	AUTO_FD int fd = -1;
+	pid_t worker = 0;
+
+	*ret_more = false;
+	int r = fork_both(&fd, &worker, err);
+	if (r < 0)
+		return at->lock_fd >= 0 ? fail_next(r, err) : r;
+	if (r > 0) {
+		attempt_next_done(at);
+		return work(fd, err);
+	}
+	r = watch_over(
+		&(struct supervisor_start){
+			.worker = worker, .worker_fd = fd, .env = (const char *const *)environ},
+		at, &next, err);
+	if (r < 0 || !next.dir)
+		return r;
+	attempt_next_done(at);
+	*at = next;
+	next = (struct attempt_next){0};
+	*ret_more = true;
+	return 0;
+}
+
+/* Its own notes instead of those of the attempt before. */
+static int enter_next(const struct attempt_next *at, struct err *err)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
+
+	if (chdir(at->dir) < 0)
+		return fs_error(err, errno, "%s", at->dir);
+	AUTO_FD int fd = open(ATTEMPT_NOTES, FLAGS, 0600);
+	if (fd >= 0)
+		dup2(fd, STDERR_FILENO);
+	close_output();
+	return 0;
+}
+
+static int care_for_all(const char *dir, struct err *err)
+{
+	AUTO(attempt_next_done)
+	struct attempt_next at = {.dir = mem_strdup(dir), .lock_fd = -1};
+	bool more;
+
+	for (;;) {
+		int r = care(&at, &more, err);
+		if (r < 0 || !more)
+			return r;
+		r = enter_next(&at, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+int supervise(const char *dir, struct err *err)
+{
+	int r = 0;
+
+	ignore_signals();
+	os_protect_memory();
+	if (chdir(dir) < 0)
+		r = fs_error(err, errno, "%s", dir);
+	if (r == 0)
+		r = care_for_all(dir, err);
+	/* Whoever had an answer already does not read this one. */
+	if (r < 0)
+		answer(r, err);
+	return r;
+}

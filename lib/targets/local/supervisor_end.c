@@ -1,0 +1,308 @@
+#include "targets/local/supervisor_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/data/json.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/collect.h"
+#include "targets/local/program.h"
+
+enum {
+	RESERVE_BYTES = 8192,
+	FULL_BYTES = 64 << 10,
+	END_RETRY_MS = 1000,
+	END_TRIES = 600,
+	EXIT_NOT_FOUND = 127,
+};
+
+void sup_add_usage(struct supervisor *sup, const struct rusage *usage)
+{
+#ifdef __APPLE__
+	int64_t peak = usage->ru_maxrss;
+#else
+	int64_t peak = (int64_t)usage->ru_maxrss * 1024;
+#endif
+	sup->cpu_s += (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) +
+		      (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1e6;
+	if (peak > sup->peak_bytes)
+		sup->peak_bytes = peak;
+}
+
+static void set_usage(struct supervisor *sup)
+{
+	struct json *observed = json_object(), *usage = json_sub(observed, "usage");
+
+	json_set_num(usage, "cpu_s", (double)(int64_t)(sup->cpu_s * 1000) / 1000);
+	if (sup->peak_bytes)
+		json_set_int(usage, "memory_peak_bytes", sup->peak_bytes);
+	json_free(sup->end.observed);
+	sup->end.observed = observed;
+}
+
+void sup_make_reserve(void)
+{
+	static const char room[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
+
+	fs_replace(ATTEMPT_RESERVE, room, sizeof(room), 0600, FS_SYNC_NONE, NULL);
+	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
+}
+
+/* Then nobody will ask for the end. */
+static bool is_dir_removed(void)
+{
+	struct stat st;
+
+	return stat(".", &st) == 0 && st.st_nlink == 0;
+}
+
+/* If that is gone too, the end waits for space: until then the run is not over. */
+static bool write_end(struct supervisor *sup)
+{
+	bool written = false;
+
+	for (int i = 0; !written && i < END_TRIES; i++) {
+		AUTO_ERR struct err err = {0};
+
+		written = attempt_end_write(".", &sup->end, sup->next.number, &err) == 0;
+		if (written || is_dir_removed())
+			break;
+		if (unlink(ATTEMPT_RESERVE) == 0)
+			continue;
+		sup_note(sup, "cannot write down the end: %s", err.message);
+		poll(NULL, 0, END_RETRY_MS);
+	}
+	unlink(ATTEMPT_RESERVE);
+	unlink(ATTEMPT_CANCEL_RESERVE);
+	return written;
+}
+
+/*
+ * The next attempt
+ */
+
+/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not there. */
+static bool is_to_be_repeated(const struct supervisor *sup)
+{
+	return sup->job->world.retries > 0 && sup->end.state == RUN_FAILED &&
+	       str_eq(sup->end.exit.origin, "job");
+}
+
+static void make_next(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (!is_to_be_repeated(sup))
+		return;
+	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
+		sup_note(sup, "there is no further attempt: %s", err.message);
+}
+
+/* One that came when the program had failed already is for the next attempt. Whoever asks for the
+ * end writes here, then looks for a next attempt; this is the other order. */
+static void pass_on_cancel(struct supervisor *sup)
+{
+	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
+
+	if (path && access(ATTEMPT_CANCEL, F_OK) == 0)
+		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
+}
+
+/* Before the end is written down: then the next attempt may begin. */
+static void keep_results(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
+		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
+}
+
+/* What was kept behind its end is room for what follows. Nobody writes there any more. */
+static void release_log(struct supervisor *sup)
+{
+	struct stat st;
+
+	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
+		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
+}
+
+void sup_finish(struct supervisor *sup)
+{
+	if (sup->phase == PHASE_OVER)
+		return;
+	sup->phase = PHASE_OVER;
+	sup_mark_log(sup);
+	release_log(sup);
+	keep_results(sup);
+	sup_observe_end(sup);
+	sup->end.started_ms = sup->state.started_ms;
+	if (!sup->end.ended_ms)
+		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
+	make_next(sup);
+	if (write_end(sup))
+		pass_on_cancel(sup);
+	else
+		attempt_next_done(&sup->next);
+	sup_ask_spare(sup);
+	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
+	os_family_remove(&sup->state.family);
+	loop_stop(sup->loop);
+}
+
+void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const char *reason,
+	const char *text)
+{
+	attempt_set_end(&sup->end, state, code, 0, "dlrun", reason, text);
+	sup_finish(sup);
+}
+
+/* Whether the last that the log has is text: said by the shell in front of the program. */
+static bool log_ends_with(const char *text)
+{
+	AUTO_FD int fd = open(ATTEMPT_LOG, O_RDONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+	AUTO_FREE char *last = mem_alloc(len + 1, 1);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= (off_t)len &&
+	       pread(fd, last, len, st.st_size - (off_t)len) == (ssize_t)len &&
+	       memcmp(last, text, len) == 0;
+}
+
+static bool judge_not_found(struct supervisor *sup)
+{
+	AUTO_FREE char *line = program_not_found(sup->job), *shown = NULL, *text = NULL;
+
+	if (!line || !log_ends_with(line))
+		return false;
+	shown = str_escaped(sup->job->command.v[0]);
+	text = mem_printf("%s: command not found", shown);
+	attempt_set_end(&sup->end, RUN_FAILED, EXIT_NOT_FOUND, 0, "dlrun", "NotFound", text);
+	return true;
+}
+
+/* The program has ended by itself. */
+static void judge_exit(struct supervisor *sup)
+{
+	int sig = WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
+	int code = sig ? 128 + sig : WEXITSTATUS(sup->wait_status);
+	char name[8];
+
+	if (sig) {
+		AUTO_FREE char *text =
+			mem_printf("the program was killed by SIG%s", proc_signal_name(sig, name));
+		attempt_set_end(&sup->end, RUN_FAILED, code, sig, "job", "Signal", text);
+	} else if (code == EXIT_NOT_FOUND && judge_not_found(sup)) {
+		return;
+	} else if (code) {
+		AUTO_FREE char *text = mem_printf("the program exited with %d", code);
+		attempt_set_end(&sup->end, RUN_FAILED, code, 0, "job", "Error", text);
+	} else {
+		attempt_set_end(&sup->end, RUN_SUCCEEDED, 0, 0, "job", "Completed", NULL);
+	}
+}
+
+static void judge_stopped(struct supervisor *sup)
+{
+	int sig = sup->reaped && WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
+	char time[32];
+
+	if (sup->stop == STOP_CANCEL) {
+		attempt_set_end(&sup->end, RUN_CANCELLED, 143, sig, "dlrun", "Cancelled",
+			"it was cancelled");
+		return;
+	}
+	AUTO_FREE char *text = mem_printf(
+		"it reached its time limit of %s", duration_text(sup->job->timeout_ms, time));
+	attempt_set_end(&sup->end, RUN_FAILED, 124, sig, "dlrun", "Timeout", text);
+}
+
+/*
+ * What the kernel has killed for want of memory
+ */
+
+void sup_count_kills(struct supervisor *sup)
+{
+	bool is_shared;
+
+	sup->oom_kills = os_family_oom_kills(&sup->state.family, &is_shared);
+}
+
+static bool is_killed(const struct run_exit *exit)
+{
+	return str_eq(exit->origin, "job") &&
+	       (exit->signal == SIGKILL || exit->code == 128 + SIGKILL);
+}
+
+static char *kill_text(const struct supervisor *sup, bool is_shared, const char *end)
+{
+	bool is_limited = sup->state.family.enforced & OS_LIMIT_MEMORY;
+	bool is_whole = is_killed(&sup->end.exit);
+	char size[16] = "";
+
+	if (is_shared)
+		return mem_printf("%s; meanwhile the kernel killed a process for memory in the "
+				  "cgroup that it shares with others",
+			end);
+	if (is_limited)
+		str_size(sup->job->limits.memory_bytes, size);
+	return mem_printf("the kernel killed %s for memory (%s%s)%s%s",
+		is_whole ? "it" : "one of its processes",
+		is_limited ? "limit " : "no limit of its own", size, is_whole ? "" : ", then ",
+		is_whole ? "" : end);
+}
+
+/* Said beside the end, which stays what it was: a program may go on without one of its processes.
+ * Of a group that is shared only what came while the program ran can be its own. */
+static void judge_memory(struct supervisor *sup)
+{
+	bool is_shared;
+	int64_t kills = os_family_oom_kills(&sup->state.family, &is_shared);
+
+	if (kills <= 0 || kills <= sup->oom_kills)
+		return;
+	if (is_shared && (sup->oom_kills < 0 || sup->end.state == RUN_SUCCEEDED))
+		return;
+	AUTO_FREE char *end = TAKE(sup->end.text);
+	sup->end.text = kill_text(sup, is_shared, end ? end : "the program exited with 0");
+	if (!is_shared && is_killed(&sup->end.exit))
+		sup->end.exit.reason = "OutOfMemory";
+}
+
+/* Before what is kept for us is given back. */
+static void judge_full(struct supervisor *sup)
+{
+	uint64_t bytes;
+
+	if (sup->end.state != RUN_FAILED || !str_eq(sup->end.exit.origin, "job") ||
+		fs_free_bytes(".", &bytes, NULL) < 0 || bytes > FULL_BYTES)
+		return;
+	AUTO_FREE char *end = TAKE(sup->end.text);
+	sup->end.text = mem_printf("%s; the disk is full, its output may end too early", end);
+}
+
+void sup_judge(struct supervisor *sup)
+{
+	if (sup->stop != STOP_NONE)
+		judge_stopped(sup);
+	else if (sup->reaped)
+		judge_exit(sup);
+	else
+		attempt_set_end(
+			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
+	judge_memory(sup);
+	judge_full(sup);
+	set_usage(sup);
+}

@@ -1,0 +1,45 @@
+/*
+ * A run of several hosts: what the states of its ranks say of the whole, and what whoever looks has
+ * to do about it. An engine.
+ *
+ * All ranks are prepared first, each is held there, and only then all are told to go. From the
+ * first `go` on the run is going: who finds ranks that are still held, and nobody who submits,
+ * passes the word on; before, whoever finds that takes all of them back. A rank that ends as
+ * anything but succeeded ends the others.
+ */
+#ifndef DLRUN_TARGETS_SSH_GANG_H
+#define DLRUN_TARGETS_SSH_GANG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/target/target.h"
+
+#define GANG_PEER "PeerEnded" /* reason of a rank that was ended with another one */
+
+struct gang_rank {
+	const char *host;
+	bool is_absent;              /* the node does not know it */
+	bool is_held, is_going;      /* ready; told to go */
+	struct target_status status; /* unless absent */
+};
+/* What was known here before the nodes were asked. */
+struct gang_view {
+	bool is_submitting; /* somebody submits it: nothing is to be done */
+	bool is_ours;       /* it is submitted from here, if from anywhere */
+	bool was_accepted;  /* all were told to go once */
+	int attempt;
+	int64_t now_ms; /* wall clock */
+};
+enum gang_step { GANG_NOTHING, GANG_GO, GANG_DROP, GANG_END };
+
+/* *ret (target_status_done) and what is to be done for each rank. The first rank that failed, was
+ * lost or was cancelled by the user decides how the run ended; it has ended when all have. */
+void gang_judge(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+	struct target_status *ret, enum gang_step *steps);
+
+/* Whether any of them was told to go. */
+bool gang_is_going(const struct gang_rank *ranks, size_t n);
+
+#endif

@@ -1,0 +1,432 @@
+#include "targets/ssh/node_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/data/entry.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/digest.h"
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/image/code.h"
+#include "core/record/spec.h"
+#include "targets/ssh/terminal.h"
+
+enum { PORT_FIRST = 20000, PORTS = 12000 };
+
+/*
+ * Quoting: '…' keeps every byte but NUL
+ */
+
+static void quote(struct buf *out, const char *text, size_t len)
+{
+	buf_addc(out, '\'');
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '\'')
+			buf_adds(out, "'\\''");
+		else
+			buf_addc(out, text[i]);
+	}
+	buf_addc(out, '\'');
+}
+
+/* The runner sets j_tree before it reads words and values. */
+static void quote_placed(struct buf *out, const char *text)
+{
+	for (const char *at; (at = strstr(text, WORDS_TREE)); text = at + strlen(WORDS_TREE)) {
+		quote(out, text, (size_t)(at - text));
+		buf_adds(out, "\"${j_tree-}\"");
+	}
+	quote(out, text, strlen(text));
+}
+
+static void add_word(struct buf *out, const char *text)
+{
+	buf_addc(out, ' ');
+	quote(out, text, strlen(text));
+}
+
+static void set_text(struct buf *out, const char *name, const char *value)
+{
+	buf_addf(out, "%s=", name);
+	quote(out, value ? value : "", strlen(value ? value : ""));
+	buf_addc(out, '\n');
+}
+
+static void set_int(struct buf *out, const char *name, int64_t value)
+{
+	buf_addf(out, "%s=%lld\n", name, (long long)value);
+}
+
+/* "K='V'": K is a name that was checked (words_check_name). */
+static void add_pair(struct buf *out, const char *pair)
+{
+	size_t len = strcspn(pair, "=");
+
+	buf_add(out, pair, len);
+	buf_addc(out, '=');
+	quote_placed(out, pair + len + (pair[len] == '='));
+	buf_addc(out, '\n');
+}
+
+/* A function needs a command in it. */
+static void begin_function(struct buf *out, const char *name)
+{
+	buf_addf(out, "%s() {\n:\n", name);
+}
+
+static void end_function(struct buf *out)
+{
+	buf_adds(out, "}\n");
+}
+
+/*
+ * The key of a setup: as of setup.h, from the snapshot
+ */
+
+static void add_text(struct digest *digest, const char *text)
+{
+	digest_add(digest, text, strlen(text) + 1);
+}
+
+static int add_key(
+	struct digest *digest, const struct entry_list *entries, const char *key, struct err *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < entries->n; i++) {
+		const struct entry *entry = &entries->v[i];
+		if (!fs_below(entry->path, key))
+			continue;
+		add_text(digest, entry->path);
+		add_text(digest, entry->kind == ENTRY_LINK ? "link" : entry->exec ? "x" : "-");
+		digest_add(digest, entry->sha256, sizeof(entry->sha256));
+		n++;
+	}
+	if (n > 0)
+		return 0;
+	AUTO_FREE char *shown = str_escaped(key);
+	return err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the tree", shown);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int make_key(struct session *session, const struct target_job *job,
+	const struct world_setup *setup, const struct node_facts *facts,
+	char out[static SHA256_HEX_SIZE], struct err *err)
+{
+	AUTO_ENTRIES struct entry_list entries = {0};
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_STRV struct strv keys = {0};
+	uint8_t sha256[SHA256_SIZE];
+
+	int r = setup->key.n ? run_entries(session, job->run, &entries, err) : 0;
+	if (r < 0)
+		return r;
+	digest_begin(&digest, DIGEST_SHA256);
+	add_text(&digest, "dlrun/setup/v1");
+	add_text(&digest, setup->run);
+	add_text(&digest, setup->cwd ? setup->cwd : ".");
+	add_text(&digest, facts ? facts->system : "");
+	add_text(&digest, facts ? facts->machine : "");
+	strv_copy(&keys, &setup->key);
+	vec_sort(&keys, by_text);
+	for (size_t i = 0; r == 0 && i < keys.n; i++)
+		r = add_key(&digest, &entries, keys.v[i], err);
+	digest_end(&digest, sha256);
+	hex_encode(sha256, sizeof(sha256), out);
+	return r;
+}
+
+/*
+ * Parts
+ */
+
+static void add_hosts(const struct node_rank *rank, struct buf *out)
+{
+	AUTO_FREE char *lines = strv_join(rank->addresses, "\n");
+
+	set_int(out, "j_hold_ms", rank->hold_ms);
+	set_text(out, "j_hosts", lines);
+}
+
+static void add_head(const struct target_job *job, const struct world *world, bool is_terminal,
+	const struct node_rank *rank, struct buf *out)
+{
+	char name[8];
+
+	set_text(out, "j_run", job->run_id);
+	set_int(out, "j_attempt", job->attempt);
+	set_text(out, "j_cwd", job->cwd);
+	set_int(out, "j_shell", job->shell && !is_terminal);
+	set_int(out, "j_timeout_ms", job->timeout_ms);
+	set_int(out, "j_grace_ms", job->grace_ms);
+	/* One that fails ends the others: it is for all of them that somebody begins anew. */
+	set_int(out, "j_retries", rank ? 0 : world->retries);
+	set_text(out, "j_signal", world->signal ? proc_signal_name(world->signal, name) : "");
+	set_int(out, "j_signal_before_ms", world->signal_before_ms);
+	set_int(out, "j_rank", rank ? rank->rank : 0);
+	set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
+	if (rank)
+		add_hosts(rank, out);
+	set_text(out, "j_before", world->before);
+}
+
+static void add_gpus(const struct world *world, struct buf *out)
+{
+	AUTO_BUF struct buf only = {0};
+
+	buf_init(&only, 64 << 10);
+	for (size_t i = 0; i < world->gpus_only.n; i++)
+		buf_addf(&only, "%s%s", i ? "," : "", world->gpus_only.v[i]);
+	if (world->gpus == WORLD_GPUS_AUTO)
+		set_text(out, "j_gpus", "auto");
+	else
+		set_int(out, "j_gpus", world->gpus);
+	set_text(out, "j_gpus_only", only.data);
+}
+
+static int add_setup(struct session *session, const struct target_job *job,
+	const struct world *world, const struct node_facts *facts, struct buf *out, struct err *err)
+{
+	const struct world_setup *setup = &world->setup;
+	char key[SHA256_HEX_SIZE] = "";
+	int r = 0;
+
+	/* A preview has no image yet, and what it would make is called by nothing. */
+	if (setup->run && job->image)
+		r = make_key(session, job, setup, facts, key, err);
+	set_text(out, "j_setup_run", setup->run);
+	set_text(out, "j_setup_key", key);
+	set_text(out, "j_setup_cwd", setup->cwd ? setup->cwd : ".");
+	return r;
+}
+
+static void add_command(const struct target_job *job, bool is_terminal, struct buf *out)
+{
+	AUTO_STRV struct strv holder = {0};
+	const struct strv *words = job->command;
+
+	if (is_terminal) {
+		terminal_holder(&holder);
+		words = &holder;
+	}
+	buf_adds(out, "j_command() {\nset_command");
+	for (size_t i = 0; i < words->n; i++) {
+		buf_addc(out, ' ');
+		quote_placed(out, words->v[i]);
+	}
+	buf_adds(out, "\n}\n");
+}
+
+/* Over what the user set, which may be the address of the first one. */
+static void add_torchrun(const struct node_rank *rank, struct buf *out)
+{
+	buf_adds(out, "default PET_MASTER_ADDR \"$MASTER_ADDR\"\n"
+		      "default PET_MASTER_PORT \"$MASTER_PORT\"\n");
+	buf_addf(out, "default PET_NNODES %zu\ndefault PET_NODE_RANK %d\n", rank->addresses->n,
+		rank->rank);
+	if (rank->gpus > 0)
+		buf_addf(out, "default PET_NPROC_PER_NODE %d\n", rank->gpus);
+}
+
+/* What only the node knows (its directories, ports and GPUs) is set there. */
+static void add_env(const struct target_job *job, const struct node_rank *rank, struct buf *out)
+{
+	AUTO_FREE char *addresses =
+		rank ? strv_join(rank->addresses, ",") : mem_strdup(ATTEMPT_ADDRESS);
+
+	begin_function(out, "j_env");
+	for (size_t i = 0; job->env && i < job->env->n; i++) {
+		buf_adds(out, "export ");
+		add_pair(out, job->env->v[i]);
+	}
+	buf_addf(out, "export DLRUN_RUN_ID='%s'\n", job->run_id);
+	buf_adds(out, "export DLRUN_NODE_ADDRS=");
+	quote(out, addresses, strlen(addresses));
+	buf_addc(out, '\n');
+	if (rank)
+		add_torchrun(rank, out);
+	end_function(out);
+}
+
+static unsigned port_of(const struct target_job *job)
+{
+	unsigned sum = (unsigned)job->attempt;
+
+	for (const char *s = job->run_id; *s; s++)
+		sum = sum * 31 + (unsigned char)*s;
+	return PORT_FIRST + sum % PORTS;
+}
+
+static void add_default(struct buf *out, const char *pair)
+{
+	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
+	const char *value = pair + strlen(name);
+
+	buf_addf(out, "default %s", name);
+	add_word(out, *value ? value + 1 : value);
+	buf_addc(out, '\n');
+}
+
+/* A login knows nothing of them: whatever it says is left from something else. */
+static void add_rank(const struct node_rank *rank, struct buf *out)
+{
+	const char *first = rank->addresses->v[0];
+
+	buf_adds(out, "export MASTER_ADDR=");
+	quote(out, first, strlen(first));
+	buf_addf(out, " NNODES=%zu NODE_RANK=%d\n", rank->addresses->n, rank->rank);
+}
+
+static void add_defaults(
+	const struct target_job *job, const struct node_rank *rank, struct buf *out)
+{
+	static const char *const of_one[] = {("MASTER_ADDR=" ATTEMPT_ADDRESS), "NNODES=1",
+		"NODE_RANK=0", "DLRUN_GPUS_PER_NODE=0"};
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", port_of(job));
+
+	begin_function(out, "j_defaults");
+	for (size_t i = 0; job->default_env && i < job->default_env->n; i++)
+		add_default(out, job->default_env->v[i]);
+	if (rank)
+		add_rank(rank, out);
+	for (size_t i = 0; i < ARRAY_LEN(of_one); i++)
+		add_default(out, of_one[i]);
+	add_default(out, port);
+	end_function(out);
+}
+
+static void add_links(const struct world *world, const struct node_syncs *syncs, struct buf *out)
+{
+	begin_function(out, "j_data");
+	for (size_t i = 0; i < world->data.n; i++) {
+		AUTO_FREE char *sent = node_sync_place(syncs, world->data.v[i].path);
+		buf_adds(out, "link_data");
+		add_word(out, world->data.v[i].path);
+		add_word(out, sent ? sent : world->data.v[i].from);
+		buf_addc(out, '\n');
+	}
+	end_function(out);
+	begin_function(out, "j_outputs");
+	for (size_t i = 0; i < world->outputs.n; i++) {
+		buf_adds(out, "link_output");
+		add_word(out, world->outputs.v[i]);
+		buf_addc(out, '\n');
+	}
+	end_function(out);
+}
+
+static void add_collect(const struct world *world, struct buf *out)
+{
+	const struct world_collect *collect = &world->collect;
+
+	set_text(out, "j_collect", collect->mode == COLLECT_NONE ? "none" : "auto");
+	set_int(out, "j_collect_bytes",
+		collect->size_bytes > INT64_MAX ? INT64_MAX : (int64_t)collect->size_bytes);
+	begin_function(out, "j_exclude");
+	for (size_t i = 0; i < collect->exclude.n; i++) {
+		buf_adds(out, "collect_exclude");
+		add_word(out, collect->exclude.v[i]);
+		buf_addc(out, '\n');
+	}
+	end_function(out);
+}
+
+static void add_secrets(const struct target_job *job, struct buf *out)
+{
+	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
+		buf_adds(out, "export ");
+		add_pair(out, job->secret_env->v[i]);
+	}
+}
+
+/*
+ * In a container
+ */
+
+static void add_names(struct buf *out, const struct strv *pairs)
+{
+	for (size_t i = 0; pairs && i < pairs->n; i++) {
+		buf_addc(out, ' ');
+		buf_add(out, pairs->v[i], strcspn(pairs->v[i], "="));
+	}
+}
+
+static void add_all_names(const struct target_job *job, struct buf *out)
+{
+	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
+	add_names(out, job->env);
+	add_names(out, job->secret_env);
+	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
+	add_names(out, job->default_env);
+	buf_adds(out, "'\n");
+}
+
+static int add_container(struct session *session, const struct target_job *job, const char *runtime,
+	const struct resources *resources, struct buf *out, struct err *err)
+{
+	const char *base = job->run ? json_get_str(json_get(job->run->doc, "image"), "base") : NULL;
+	struct config *config;
+
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	set_text(out, "j_runtime", runtime);
+	set_text(out, "j_image", base);
+	set_text(
+		out, "j_workdir", job->image ? job->image->workdir : config_str(config, "workdir"));
+	set_text(out, "j_entrypoint",
+		json_get_bool(job->spec, "drop_entrypoint", false) ? "none" : "");
+	set_int(out, "j_shm_bytes", (int64_t)resources->shm_bytes);
+	add_all_names(job, out);
+	return 0;
+}
+
+static void add_limits(const struct resources *resources, struct buf *out)
+{
+	char size[16] = "";
+
+	set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
+	set_int(out, "j_cpus_milli", resources->cpus_milli);
+	if (resources->memory_bytes)
+		str_size(resources->memory_bytes, size);
+	set_text(out, "j_memory", size);
+}
+
+int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
+	const struct node_facts *facts, const struct node_syncs *syncs,
+	const struct node_rank *rank, struct buf *text, struct buf *secrets, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+
+	int r = spec_from_json(job->spec, &spec, err);
+	if (r < 0)
+		return r;
+	add_head(job, &spec.world, spec.terminal, rank, text);
+	add_gpus(&spec.world, text);
+	set_text(text, "j_gpu_type", spec.resources.gpu_type);
+	add_limits(&spec.resources, text);
+	if (runtime)
+		r = add_container(session, job, runtime, &spec.resources, text, err);
+	if (r == 0)
+		r = add_setup(session, job, &spec.world, facts, text, err);
+	if (r < 0)
+		return r;
+	add_command(job, spec.terminal, text);
+	add_env(job, rank, text);
+	add_defaults(job, rank, text);
+	add_links(&spec.world, syncs, text);
+	add_collect(&spec.world, text);
+	add_secrets(job, secrets);
+	r = buf_check(text, "the specification of the run", err);
+	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);
+}

@@ -1,0 +1,32 @@
+/*
+ * What an attempt on a node is to do, as the texts that its runner reads (protocol.h, "The
+ * job").
+ */
+#ifndef DLRUN_TARGETS_SSH_NODE_JOB_H
+#define DLRUN_TARGETS_SSH_NODE_JOB_H
+
+#include "base/util/buf.h"
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/target/target.h"
+#include "node/node.h"
+#include "targets/ssh/node_sync.h"
+
+/* One of several hosts. */
+struct node_rank {
+	int rank, gpus;               /* gpus: of each host; <= 0: not known */
+	const struct strv *addresses; /* of all, by rank */
+	int64_t hold_ms;              /* how long it may wait for the others */
+};
+
+/* The script job into text and, if there are any, secrets into the other; both initialized by the
+ * caller. runtime: podman or docker, in which the image that the code lies on is run; NULL: on the
+ * host itself. facts: of the node, which is a part of what a setup is kept by; NULL: not known.
+ * syncs: of the job's data; NULL: none is called by its content. rank: NULL: of one host. With a
+ * setup the layers of the run's image are read. E_DATA_LIMIT: too large; E_RUN_SETUP: a key file is
+ * not in the tree. */
+int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
+	const struct node_facts *facts, const struct node_syncs *syncs,
+	const struct node_rank *rank, struct buf *text, struct buf *secrets, struct err *err);
+
+#endif

@@ -1,0 +1,115 @@
+/*
+ * Inside of the ssh target: machines with a login. A handle is ssh:HOST/RUN/N, with HOST as ssh
+ * knows it from here; of a run of several hosts all of them, with commas (target_gang.h). What
+ * is done there is lib/node's; this is how a run looks at it.
+ */
+#ifndef DLRUN_TARGETS_SSH_TARGET_NODE_H
+#define DLRUN_TARGETS_SSH_TARGET_NODE_H
+
+#include <stdbool.h>
+
+#include "base/data/json.h"
+#include "core/context/session.h"
+#include "core/target/target_work.h"
+#include "node/node.h"
+#include "targets/ssh/node_open.h"
+
+/* The tree, and what is made ahead of it. */
+enum { NODE_TREE_FACTOR = 2 };
+
+struct target_node {
+	struct target target;
+	struct session *session;
+	struct json *definition; /* of the target in the configuration; or NULL */
+	char *root;              /* dir: */
+	struct strv hosts;       /* that it may be; at least one */
+	char *chosen;            /* that runs go to, or several with commas; NULL: not yet */
+	char *why;               /* one sentence about the choice; or NULL */
+	char *runtime;           /* podman, docker; NULL: programs run on the host itself */
+	char *said;              /* the last notice, and when; or NULL */
+	int64_t said_ms;
+};
+
+static inline struct target_node *target_node_of(struct target *target)
+{
+	return (struct target_node *)target;
+}
+
+/* "ssh:HOST[,HOST…]" */
+bool target_node_is(const char *name);
+/* name: how the user calls it. hosts: NULL: those of the definition, else those of name behind
+ * "ssh:". root: NULL: that of the definition. */
+int target_node_new(struct session *session, const char *name, const struct json *definition,
+	const struct strv *hosts, const char *root, struct target **ret, struct err *err);
+/* The target of a run's record (its member target). */
+int target_node_recorded(struct session *session, const char *name, const struct json *definition,
+	const struct json *recorded, struct target **ret, struct err *err);
+
+/* What a handle names. */
+struct node_handle {
+	char *host;
+	char run_id[RUN_ID_SIZE];
+	int attempt;
+};
+int node_handle_parse(const char *handle, struct node_handle *ret, struct err *err);
+void node_handle_done(struct node_handle *handle);
+char *node_handle_text(const char *host, const char *run_id, int attempt); /* the caller frees */
+
+/* One operation on one host: first member of what carries it out. */
+struct node_work {
+	struct target_work work; /* release frees what is the operation's own, then the struct */
+	struct target_node *target;
+	struct target_call *call;
+	struct node_handle handle;
+	struct node_host *host;  /* the session's */
+	struct node_call *asked; /* is forgotten with the operation */
+	struct loop_timer *timer;
+	void (*release)(struct node_work *work);
+};
+/* Takes work, allocated with its release set, over: after a failure it is gone. Then the operation
+ * sets asked. */
+int node_work_begin(struct target *target, const char *handle, struct node_work *work,
+	struct target_call *call, struct err *err);
+/* It goes on: so long from now on (ms; -1: without an end). */
+void node_work_extend(struct node_work *work, int64_t ms);
+/* For node_done_fn: asked is over; ends the call. */
+int node_work_end(struct node_work *work, int status, struct err *fault);
+
+/* That it was accepted is known here from now on, whatever becomes of the node. */
+void node_note_accepted(const struct target_node *target, const struct node_handle *handle);
+/* target_ops.submit of one host, or of one rank: then it is added to what was sent. */
+struct node_rank;
+int node_submit_rank(struct target *target, const struct target_job *job,
+	const struct node_rank *rank, struct target_call *call, struct err *err);
+
+/* target_ops.fetch of one host; prefix: of paths here, or NULL. */
+int node_fetch_rank(struct target *target, const char *handle, const char *prefix,
+	struct fetch_sink *sink, struct target_call *call, struct err *err);
+
+/* target_ops: target_node_state.c, …_logs.c, …_submit.c, …_reach.c, …_fetch.c, …_adopt.c */
+int target_node_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err);
+int target_node_logs(struct target *target, const char *handle,
+	const struct target_log_request *request, char *token, struct target_call *call,
+	struct err *err);
+int target_node_submit(struct target *target, const struct target_job *job,
+	struct target_call *call, struct err *err);
+int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err);
+int target_node_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err);
+int target_node_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, struct target_call *call,
+	struct err *err);
+int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
+	struct target_call *call, struct err *err);
+int target_node_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err);
+
+/* What the attempt's files on the node (NULL: its clock is right) say, as a status. An engine. */
+void target_node_status(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret);
+
+#endif

@@ -1,0 +1,282 @@
+#include "targets/target_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/config.h"
+#include "core/target/target.h"
+#include "targets/kube/kube_name.h"
+#include "targets/ssh/target_node.h"
+#include "targets/targets.h"
+
+static const char local[] = "local", kubernetes[] = "kubernetes", ssh[] = "ssh";
+
+enum { UNASKED_OVER = 32, WARM_MAX = 32 };
+
+void target_list_done(struct target_list *list)
+{
+	vec_foreach (struct target_item, item, &list->items) {
+		free(item->name);
+		free(item->kind);
+		free(item->context);
+		free(item->kube_namespace);
+		free(item->why_not);
+		kube_look_done(&item->look);
+		for (size_t i = 0; item->node_looks && i < item->hosts.n; i++)
+			node_look_done(&item->node_looks[i]);
+		free(item->node_looks);
+		strv_done(&item->hosts);
+		free(item->dir);
+	}
+	vec_done(&list->items);
+	free(list->fault);
+	list->fault = NULL;
+}
+
+/*
+ * Names
+ */
+
+static struct target_item *add(struct target_list *list, const char *name, const char *kind)
+{
+	struct target_item *item = vec_push(&list->items);
+
+	item->name = mem_strdup(name);
+	item->kind = mem_strdup(kind);
+	item->is_cluster = str_eq(kind, kubernetes);
+	item->is_configured = true;
+	return item;
+}
+
+static void add_configured(
+	const struct config *config, const char *name, const char *kind, struct target_list *list)
+{
+	const struct json *definition = config_target(config, name);
+	struct target_item *item = add(list, name, kind);
+
+	item->context = mem_strdup(json_get_str(definition, "context"));
+	item->kube_namespace = mem_strdup(json_get_str(definition, "namespace"));
+	item->look.queue = json_get_str(definition, "queue");
+	item->look.pull_secret = json_get_str(definition, "image_pull_secret");
+}
+
+static void add_named(struct session *session, const char *name, struct target_list *list)
+{
+	struct target_item *item = add(list, name, kubernetes);
+
+	kube_name_split(session, name, &item->context, &item->kube_namespace);
+}
+
+/* By what target_open makes of the name: what it refuses has no hosts. */
+static void add_hosts(struct session *session, const char *name, struct target_list *list)
+{
+	struct target_item *item = add(list, name, ssh);
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	if (target_open(session, name, &target, &item->look.fault) < 0)
+		return;
+	strv_copy(&item->hosts, &target_node_of(target)->hosts);
+	item->dir = mem_strdup(target_node_of(target)->root);
+	item->node_looks = mem_alloc(item->hosts.n + 1, sizeof(*item->node_looks));
+}
+
+static void add_one(struct session *session, const struct config *config, const char *name,
+	struct target_list *list)
+{
+	const struct json *definition = config_target(config, name);
+	const char *kind = json_get_str(definition, "kind");
+
+	if (str_eq(kind, ssh) || (!definition && target_node_is(name)))
+		add_hosts(session, name, list);
+	else if (definition)
+		add_configured(config, name, kind ? kind : local, list);
+	else if (kube_name_is(name))
+		add_named(session, name, list);
+	else
+		add(list, name, local);
+}
+
+static bool is_named(const struct target_list *list, const char *context, const char *current)
+{
+	vec_foreach (const struct target_item, item, &list->items) {
+		const char *has = item->context ? item->context : current;
+		if (item->is_cluster && str_eq(has, context))
+			return true;
+	}
+	return false;
+}
+
+static void add_context(const char *context, const char *current, struct target_list *list)
+{
+	AUTO_FREE char *name = mem_printf("kube:%s", context);
+	struct target_item *item;
+
+	if (is_named(list, context, current))
+		return;
+	item = add(list, name, kubernetes);
+	item->is_configured = false;
+	item->context = mem_strdup(context);
+}
+
+static void add_contexts(struct session *session, struct target_list *list)
+{
+	const struct kubeconfig *kubeconfig;
+	AUTO_STRV struct strv names = {0};
+	AUTO_ERR struct err fault = {0};
+	const char *current;
+
+	if (kube_open_config(session, &kubeconfig, &fault) < 0) {
+		if (fault.id != E_KUBE_NO_CONFIG)
+			list->fault = mem_strdup(fault.message);
+		return;
+	}
+	kubeconfig_contexts(kubeconfig, &names);
+	current = kubeconfig_current(kubeconfig);
+	if (current && strv_find(&names, current) >= 0)
+		add_context(current, current, list);
+	vec_foreach (char *, name, &names)
+		add_context(*name, current, list);
+}
+
+static void add_all(struct session *session, const struct config *config, struct target_list *list)
+{
+	AUTO_STRV struct strv names = {0};
+	const char *by_default = config_str(config, "target");
+
+	config_target_names(config, &names);
+	if (strv_find(&names, local) < 0)
+		strv_add(&names, local);
+	if (by_default && (kube_name_is(by_default) || target_node_is(by_default)) &&
+		strv_find(&names, by_default) < 0)
+		strv_add(&names, by_default);
+	vec_foreach (char *, name, &names)
+		add_one(session, config, *name, list);
+	add_contexts(session, list);
+}
+
+int target_list_make(struct session *session, const struct strv *wanted, struct target_list *ret,
+	struct err *err)
+{
+	AUTO_TARGET_LIST struct target_list list = {0};
+	struct config *config;
+	int r = session_config(session, &config, err);
+
+	for (size_t i = 0; r == 0 && i < wanted->n; i++) {
+		r = target_check(config, wanted->v[i], err);
+		if (r == 0)
+			add_one(session, config, wanted->v[i], &list);
+	}
+	if (r < 0)
+		return r;
+	if (wanted->n == 0)
+		add_all(session, config, &list);
+	vec_foreach (struct target_item, item, &list.items)
+		item->is_default = str_eq(config_str(config, "target"), item->name);
+	*ret = list;
+	list = (struct target_list){0};
+	return 0;
+}
+
+int target_list_clusters(struct session *session, struct target_list *ret, struct err *err)
+{
+	const char *by_default;
+	AUTO_STRV struct strv names = {0};
+	struct config *config;
+
+	int r = session_config(session, &config, err);
+	if (r < 0)
+		return r;
+	config_target_names(config, &names);
+	by_default = config_str(config, "target");
+	if (by_default && strv_find(&names, by_default) < 0 &&
+		target_check(config, by_default, NULL) == 0)
+		strv_add(&names, by_default);
+	vec_foreach (char *, name, &names) {
+		add_one(session, config, *name, ret);
+		struct target_item *item = &ret->items.v[ret->items.n - 1];
+		item->is_default = str_eq(by_default, item->name);
+		item->asked = item->is_cluster;
+	}
+	return 0;
+}
+
+/*
+ * Asking
+ */
+
+/* NULL: it may be asked unasked for. */
+static char *why_not(struct session *session, const struct target_item *item)
+{
+	const struct kubeconfig *kubeconfig;
+	AUTO_KUBE_ACCESS struct kube_access access = {0};
+
+	if (item->is_configured || kube_open_config(session, &kubeconfig, NULL) < 0 ||
+		str_eq(kubeconfig_current(kubeconfig), item->context) ||
+		kubeconfig_access(kubeconfig, item->context, NULL, &access, NULL) < 0 ||
+		!access.exec)
+		return NULL;
+	AUTO_FREE char *command = str_shown(access.exec->command);
+	return mem_printf("not asked, because %s would log in", command);
+}
+
+int target_list_ask_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
+	const volatile int *interrupted, struct err *err)
+{
+	struct VEC_OF(struct node_look) looks = {0};
+	size_t n = 0;
+	int r = 0;
+
+	vec_foreach (struct target_item, item, &list->items) {
+		item->asked = item->asked || item->hosts.n > 0;
+		for (size_t i = 0; i < item->hosts.n; i++)
+			*vec_push(&looks) = (struct node_look){
+				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
+	}
+	if (looks.n)
+		r = node_look_all(session, looks.v, looks.n, limit_ms, -1, interrupted, err);
+	vec_foreach (struct target_item, item, &list->items)
+		for (size_t i = 0; i < item->hosts.n; i++)
+			item->node_looks[i] = looks.v[n++];
+	vec_done(&looks);
+	return r;
+}
+
+static void warm_hosts(struct session *session, const struct target_list *list)
+{
+	struct node_host *host;
+
+	vec_foreach (const struct target_item, item, &list->items)
+		for (size_t i = 0; i < item->hosts.n && i < WARM_MAX; i++)
+			(void)node_open(session, item->hosts.v[i], item->dir, &host, NULL);
+}
+
+int target_list_ask(struct session *session, struct target_list *list, bool wanted,
+	int64_t limit_ms, const volatile int *interrupted, struct err *err)
+{
+	AUTO_FREE struct kube_look *looks = mem_alloc(list->items.n + 1, sizeof(*looks));
+	AUTO_FREE struct target_item **of = mem_alloc(list->items.n + 1, sizeof(*of));
+	size_t n = 0;
+
+	vec_foreach (struct target_item, item, &list->items) {
+		if (!item->is_cluster)
+			continue;
+		if (!wanted && !item->is_configured && n >= UNASKED_OVER)
+			item->why_not = mem_strdup("not asked, there are so many");
+		else if (!wanted)
+			item->why_not = why_not(session, item);
+		if (item->why_not)
+			continue;
+		item->asked = true;
+		item->look.context = item->context;
+		item->look.kube_namespace = item->kube_namespace;
+		of[n] = item;
+		looks[n++] = item->look;
+	}
+	warm_hosts(session, list);
+	int r = kube_look_all(session, looks, n, limit_ms, interrupted, err);
+	for (size_t i = 0; i < n; i++)
+		of[i]->look = looks[i];
+	return r < 0 ? r : target_list_ask_hosts(session, list, limit_ms, interrupted, err);
+}

@@ -1,0 +1,22 @@
+/*
+ * Which kind of target a name or a record stands for, and opening it.
+ */
+#ifndef DLRUN_TARGETS_TARGETS_H
+#define DLRUN_TARGETS_TARGETS_H
+
+#include "base/util/err.h"
+#include "core/config/config.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+#include "core/target/target.h"
+
+/* Whether there is a target of that name: E_TARGET with the near match. */
+int target_check(struct config *config, const char *name, struct err *err);
+/* By name: a target of the configuration, "local", kube[:CONTEXT[/NAMESPACE]], ssh:HOST[,HOST…];
+ * E_TARGET as target_check. */
+int target_open(struct session *session, const char *name, struct target **ret, struct err *err);
+/* The target that a run was sent to, as its record says. */
+int target_open_run(
+	struct session *session, const struct run *run, struct target **ret, struct err *err);
+
+#endif

@@ -1,0 +1,221 @@
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "core/record/world.h"
+
+static void test_paths(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *path;
+	} cases[] = {
+		{"data", "data"},
+		{"./data/", "data"},
+		{"data//sub/./x/", "data/sub/x"},
+		{"..data/a..", "..data/a.."},
+		{" a b", " a b"},
+		{"/srv/data", NULL},
+		{"~/data", NULL},
+		{"../data", NULL},
+		{"a/../../b", NULL},
+		{"", NULL},
+		{".", NULL},
+		{"./", NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *path = NULL;
+		AUTO_ERR struct err err = {0};
+		int r = world_path(cases[i].text, "data", &path, &err);
+		if (cases[i].path) {
+			assert_int_equal(r, 0);
+			assert_string_equal(path, cases[i].path);
+		} else {
+			assert_int_equal(err.id, E_CONFIG);
+			assert_non_null(strstr(err.message, "data: '"));
+		}
+	}
+}
+
+static void test_long_path(void **state)
+{
+	(void)state;
+	AUTO_FREE char *text = mem_grow(NULL, 5001, 1), *path = NULL;
+	AUTO_ERR struct err err = {0};
+
+	memset(text, 'a', 5000);
+	text[5000] = '\0';
+	assert_true(world_path(text, "data", &path, &err) < 0);
+	assert_null(path);
+}
+
+static void test_signal(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		int signal;
+		int64_t before_ms;
+	} cases[] = {
+		{"USR1@90", SIGUSR1, 90000},
+		{"SIGUSR1@1", SIGUSR1, 1000},
+		{"10@5", 10, 5000},
+		{"TERM@86400", SIGTERM, 86400000},
+		{"KILL@9", 0, 0},
+		{"STOP@9", 0, 0},
+		{"USR1", 0, 0},
+		{"USR1@", 0, 0},
+		{"USR1@0", 0, 0},
+		{"USR1@-4", 0, 0},
+		{"USR1@9x", 0, 0},
+		{"@9", 0, 0},
+		{"NOPE@9", 0, 0},
+		{"", 0, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_ERR struct err err = {0};
+		int sig = 0;
+		int64_t before_ms = 0;
+		int r = world_parse_signal(cases[i].text, &sig, &before_ms, &err);
+		assert_int_equal(r == 0, cases[i].signal != 0);
+		assert_int_equal(sig, cases[i].signal);
+		assert_int_equal(before_ms, cases[i].before_ms);
+		if (r < 0)
+			assert_int_equal(err.id, E_USAGE);
+	}
+}
+
+static void fill(struct world *world)
+{
+	*vec_push(&world->data) =
+		(struct world_data){mem_strdup("data/a"), mem_strdup("/srv/\xff b")};
+	strv_add(&world->outputs, "out");
+	strv_add(&world->outputs, "run\xfes");
+	world->setup.run = mem_strdup("uv sync");
+	world->setup.cwd = mem_strdup("exp/a");
+	strv_add(&world->setup.key, "uv.lock");
+	world->before = mem_strdup("a\nb");
+	strv_add(&world->python_paths, "src");
+	strv_add(&world->gpus_only, "1");
+	world->gpus = WORLD_GPUS_AUTO;
+	world->retries = 3;
+	world->signal = SIGUSR1;
+	world->signal_before_ms = 9000;
+	world->collect.mode = COLLECT_NONE;
+	strv_add(&world->collect.exclude, "*.t\xffp");
+	world->collect.size_bytes = 5ULL << 40;
+	world->linger_ms = 7000;
+}
+
+static void assert_filled(const struct world *world)
+{
+	assert_int_equal(world->data.n, 1);
+	assert_string_equal(world->data.v[0].path, "data/a");
+	assert_string_equal(world->data.v[0].from, "/srv/\xff b");
+	assert_int_equal(world->outputs.n, 2);
+	assert_string_equal(world->outputs.v[1], "run\xfes");
+	assert_string_equal(world->setup.run, "uv sync");
+	assert_string_equal(world->setup.cwd, "exp/a");
+	assert_string_equal(world->setup.key.v[0], "uv.lock");
+	assert_string_equal(world->before, "a\nb");
+	assert_string_equal(world->python_paths.v[0], "src");
+	assert_string_equal(world->gpus_only.v[0], "1");
+	assert_int_equal(world->gpus, WORLD_GPUS_AUTO);
+	assert_int_equal(world->retries, 3);
+	assert_int_equal(world->signal, SIGUSR1);
+	assert_int_equal(world->signal_before_ms, 9000);
+	assert_int_equal(world->collect.mode, COLLECT_NONE);
+	assert_int_equal(world->collect.exclude.n, 1);
+	assert_string_equal(world->collect.exclude.v[0], "*.t\xffp");
+	assert_int_equal(world->collect.size_bytes, 5ULL << 40);
+	assert_int_equal(world->linger_ms, 7000);
+}
+
+static void test_json(void **state)
+{
+	(void)state;
+	AUTO_WORLD struct world world = {0}, again = {0}, copy = {0};
+	AUTO_JSON struct json *json = json_object();
+	AUTO_ERR struct err err = {0};
+
+	fill(&world);
+	world_to_json(&world, json);
+	assert_int_equal(world_from_json(json, &again, &err), 0);
+	assert_filled(&again);
+	world_copy(&copy, &again);
+	assert_filled(&copy);
+}
+
+/* Records of versions that knew nothing of it, and ones that somebody has edited. */
+static void test_missing_and_hostile(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		bool valid;
+	} cases[] = {
+		{"{}", true},
+		{"{\"data\":null,\"setup\":null,\"before\":null}", true},
+		{"{\"gpus\":-7,\"retries\":99999999,\"signal\":4000,\"signal_before_ms\":-1}",
+			true},
+		{"{\"data\":[{}]}", false},
+		{"{\"data\":[3]}", false},
+		{"{\"outputs\":[{}]}", false},
+		{"{\"setup\":{\"run\":\"x\"}}", false},
+		{"{\"collect\":null,\"linger_ms\":-5}", true},
+		{"{\"collect\":{\"mode\":\"later\",\"size\":-1}}", true},
+		{"{\"collect\":{\"exclude\":[{}]}}", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_WORLD struct world world = {0};
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+		assert_int_equal(
+			json_parse(cases[i].text, strlen(cases[i].text), 1 << 16, "x", &json, &err),
+			0);
+		assert_int_equal(world_from_json(json, &world, &err) == 0, cases[i].valid);
+		assert_true(world.gpus >= WORLD_GPUS_AUTO && world.gpus <= 1024);
+		assert_true(world.retries >= 0 && world.retries <= WORLD_RETRIES_MAX);
+		assert_true(world.signal >= 0 && world.signal < NSIG);
+		assert_true(world.signal_before_ms >= 0);
+		assert_true(world.linger_ms >= 0);
+	}
+}
+
+/* What a record says nothing of is collected as from a run of today. */
+static void test_collect_unsaid(void **state)
+{
+	(void)state;
+	AUTO_WORLD struct world world = {0};
+	AUTO_JSON struct json *json = json_object();
+
+	assert_int_equal(world_from_json(json, &world, NULL), 0);
+	assert_int_equal(world.collect.mode, COLLECT_AUTO);
+	assert_int_equal(world.collect.size_bytes, WORLD_COLLECT_BYTES);
+	assert_int_equal(world.linger_ms, WORLD_LINGER_MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_long_path),
+		cmocka_unit_test(test_signal),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_missing_and_hostile),
+		cmocka_unit_test(test_collect_unsaid),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

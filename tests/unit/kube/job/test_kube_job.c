@@ -1,0 +1,639 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/data/json.h"
+#include "base/data/yaml_print.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/job/job.h"
+
+#define DIGEST "sha256:6c3c624b58dbbcd3c0dd82b4c53f04194d1247c6eebdaab7c610cf7d66709b3b"
+#define TREE   "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+/* A run, and what its pointers point to. */
+struct sample {
+	struct kube_run run;
+	struct strv command, env, defaults, secret_env;
+};
+
+static void sample_done(struct sample *sample)
+{
+	strv_done(&sample->command);
+	strv_done(&sample->env);
+	strv_done(&sample->defaults);
+	strv_done(&sample->secret_env);
+	strv_done(&sample->run.image_entrypoint);
+	strv_done(&sample->run.image_env);
+	json_free((struct json *)sample->run.overlay);
+	json_free((struct json *)sample->run.labels);
+	json_free((struct json *)sample->run.annotations);
+	json_free((struct json *)sample->run.node_selector);
+	json_free((struct json *)sample->run.tolerations);
+}
+#define AUTO_SAMPLE AUTO(sample_done)
+
+static struct json *json(const char *text)
+{
+	struct json *json = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), JSON_SIZE_MAX, "test", &json, NULL), 0);
+	return json;
+}
+
+static void sample_init(struct sample *sample)
+{
+	*sample = (struct sample){.run = {.run_id = "resnet-3k2f9",
+					  .job = "resnet-3k2f9",
+					  .attempt = 1,
+					  .kube_namespace = "me",
+					  .user = "me@example.com",
+					  .tree = TREE,
+					  .commit = "4f2c91a",
+					  .spec = "{\"schema\":\"dlrun/spec/v1\"}",
+					  .record = "{\"schema\":\"dlrun/run/v1\"}",
+					  .image_ref = "registry.example.com/me/dlrun@" DIGEST,
+					  .workdir = "/dlrun/src",
+					  .cwd = ".",
+					  .nodes = 1,
+					  .grace_ms = 10000,
+					  .os = "linux",
+					  .arch = "amd64"}};
+	strv_add(&sample->command, "python");
+	strv_add(&sample->command, "train.py");
+	strv_add(&sample->env, "DLRUN_SNAPSHOT=sha256:" TREE);
+	strv_add(&sample->env, "EPOCHS=10");
+	strv_add(&sample->defaults, "PYTHONUNBUFFERED=1");
+	sample->run.command = &sample->command;
+	sample->run.env = &sample->env;
+	sample->run.defaults = &sample->defaults;
+	sample->run.secret_env = &sample->secret_env;
+}
+
+/*
+ * Whole objects
+ */
+
+static void set_plain(struct sample *sample)
+{
+	strv_add(&sample->run.image_entrypoint, "/entrypoint.sh");
+	strv_add(&sample->env, "PRICE=$(HOME) $$ $");
+	sample->run.cwd = "exp/a";
+	sample->run.labels = json("{\"team\":\"vision\",\"dlrun.io/run-id\":\"not-mine\"}");
+	sample->run.annotations = json("{\"cost\":\"7\"}");
+}
+
+static void set_gpus(struct sample *sample)
+{
+	sample->run.gpus = 2;
+	sample->run.gpu_resource = "nvidia.com/mig-1g.10gb";
+	sample->run.node_selector = json("{\"gpu\":\"h100\"}");
+	sample->run.tolerations =
+		json("[{\"key\":\"team\",\"operator\":\"Equal\",\"value\":\"v\"}]");
+	sample->run.cpu_milli = 1500;
+	sample->run.memory_bytes = 16ULL << 30;
+	sample->run.disk_bytes = 50ULL << 30;
+	sample->run.shm_bytes = 8ULL << 30;
+	sample->run.retries = 3;
+	sample->run.attempt = 2;
+	sample->run.job = "resnet-3k2f9-2";
+	sample->run.queue = "gpu";
+	sample->run.queue_priority = "high";
+	sample->run.priority_class = "batch";
+	sample->run.pull_secret = "regcred";
+	sample->run.service_account = "trainer";
+	sample->run.ttl_ms = 3600 * 1000;
+}
+
+static void set_nodes(struct sample *sample)
+{
+	static const uint16_t ports[] = {6006, 29500};
+
+	sample->run.nodes = 2;
+	sample->run.gpus = 8;
+	sample->run.retries = 1;
+	sample->run.ports = ports;
+	sample->run.n_ports = 2;
+	strv_add(&sample->env, "MASTER_PORT=12345");
+}
+
+static void set_jobset(struct sample *sample)
+{
+	set_nodes(sample);
+	sample->run.jobset = true;
+	sample->run.queue = "gpu";
+}
+
+static void set_secrets(struct sample *sample)
+{
+	strv_add(&sample->env, "HF_TOKEN=public");
+	strv_add(&sample->secret_env, "HF_TOKEN=hf_$(x)=secret");
+	strv_add(&sample->secret_env, "EMPTY=");
+}
+
+static void set_storage(struct sample *sample)
+{
+	static const struct kube_output outputs[] = {{"out", true}, {"exp/runs", false}};
+	static const struct kube_mount data[] = {{.path = "data/imagenet",
+							 .place = {.kind = KUBE_PLACE_PVC,
+								 .name = "datasets",
+								 .sub_path = "imagenet"},
+							 .has_files = true},
+		{.path = "data/coco",
+			.place = {.kind = KUBE_PLACE_PVC, .name = "datasets", .sub_path = "coco"}},
+		{.path = "data/nfs",
+			.place = {.kind = KUBE_PLACE_NFS,
+				.name = "nas.example.com",
+				.path = "/export",
+				.read_only = true}}};
+	static const struct kube_mount volumes[] = {
+		{.path = "/scratch", .place = {.kind = KUBE_PLACE_PVC, .name = "scratch"}},
+		{.path = "/tmp/fast", .place = {.kind = KUBE_PLACE_EMPTY, .size_bytes = 1 << 30}}};
+
+	sample->run.results = (struct kube_place){
+		.kind = KUBE_PLACE_PVC, .name = "results", .sub_path = "teams/me"};
+	sample->run.outputs = outputs;
+	sample->run.n_outputs = 2;
+	sample->run.data = data;
+	sample->run.n_data = 3;
+	sample->run.volumes = volumes;
+	sample->run.n_volumes = 2;
+}
+
+static void set_restricted(struct sample *sample)
+{
+	sample->run.enforced = "restricted";
+	sample->run.image_user = "jovyan";
+	sample->run.results = (struct kube_place){
+		.kind = KUBE_PLACE_CLAIM, .size_bytes = 20ULL << 30, .storage_class = "fast"};
+}
+
+static void set_overlay(struct sample *sample)
+{
+	sample->run.overlay = json(
+		"{\"metadata\":{\"labels\":{\"mine\":\"1\"}},\"spec\":{\"hostNetwork\":true,"
+		"\"containers\":[{\"env\":[{\"name\":\"EPOCHS\",\"value\":\"20\"}],"
+		"\"volumeMounts\":[{\"name\":\"x\",\"mountPath\":\"/x\"}]},"
+		"{\"name\":\"side\",\"image\":\"busybox\"}],"
+		"\"volumes\":[{\"name\":\"x\",\"emptyDir\":{}}],"
+		"\"tolerations\":[{\"operator\":\"Exists\"}],\"affinity\":{\"$patch\":\"delete\"}}}");
+}
+
+static void set_scratch(struct sample *sample)
+{
+	sample->run.has_no_shell = true;
+	sample->run.timeout_ms = 90 * 1000 + 1;
+	sample->run.retries = 1;
+	sample->run.drop_entrypoint = true;
+}
+
+static void set_script(struct sample *sample)
+{
+	strv_add(&sample->run.image_entrypoint, "/entrypoint.sh");
+	sample->run.before = "source ~/venv/bin/activate";
+	sample->run.setup = "uv sync --frozen";
+	sample->run.setup_cwd = "exp";
+	sample->run.timeout_ms = 3600 * 1000;
+	sample->run.signal = "USR1";
+	sample->run.signal_before_ms = 90 * 1000;
+	sample->run.retries = 2;
+}
+
+static const struct {
+	const char *name;
+	void (*set)(struct sample *sample);
+} samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"nodes", set_nodes},
+	{"jobset", set_jobset}, {"secrets", set_secrets}, {"storage", set_storage},
+	{"restricted", set_restricted}, {"overlay", set_overlay}, {"scratch", set_scratch},
+	{"script", set_script}};
+
+static void make(const struct kube_run *run, struct kube_objects *ret)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (kube_job_make(run, ret, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+static char *print_all(const struct kube_objects *objects)
+{
+	const struct json *before[3];
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, JSON_SIZE_MAX);
+	for (size_t i = 0, n = kube_objects_before(objects, before); i < n; i++) {
+		yaml_print(before[i], &text);
+		buf_adds(&text, "---\n");
+	}
+	yaml_print(objects->job, &text);
+	for (size_t i = 0; i < objects->notes.n; i++)
+		buf_addf(&text, "# %s\n", objects->notes.v[i]);
+	return buf_take(&text);
+}
+
+static char *read_file(const char *name)
+{
+	FILE *file = fopen(name, "re");
+	char *text = mem_alloc(1 << 20, 1);
+
+	if (file) {
+		size_t n = fread(text, 1, (1 << 20) - 1, file);
+		assert_true(n < (1 << 20) - 1);
+		fclose(file);
+	}
+	return text;
+}
+
+/* UNIT_UPDATE=1 writes them anew. */
+static void check_golden(const char *name, const char *text)
+{
+	const char *data = getenv("UNIT_DATA");
+	AUTO_FREE char *path = mem_printf("%s/kube/%s.yaml", data ? data : "tests/unit/data", name);
+
+	if (getenv("UNIT_UPDATE")) {
+		FILE *file = fopen(path, "we");
+		assert_non_null(file);
+		fputs(text, file);
+		fclose(file);
+	}
+	AUTO_FREE char *want = read_file(path);
+	assert_string_equal(text, want);
+}
+
+static void test_objects(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(samples); i++) {
+		AUTO_SAMPLE struct sample sample;
+		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+		sample_init(&sample);
+		samples[i].set(&sample);
+		make(&sample.run, &objects);
+		AUTO_FREE char *text = print_all(&objects);
+		check_golden(samples[i].name, text);
+	}
+}
+
+/* The values are in the Secret, and nowhere else. */
+static void test_secret_values(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	set_secrets(&sample);
+	make(&sample.run, &objects);
+	AUTO_FREE char *text = print_all(&objects);
+	assert_null(strstr(text, "secret\n"));
+	assert_null(strstr(text, "hf_"));
+	assert_null(strstr(text, "public"));
+}
+
+static void test_requests(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	const struct json *list[3];
+
+	sample_init(&sample);
+	set_nodes(&sample);
+	set_secrets(&sample);
+	sample.run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
+	make(&sample.run, &objects);
+	assert_int_equal(kube_objects_before(&objects, list), 3);
+	AUTO_FREE char *path = kube_object_path(list[0]);
+	assert_string_equal(
+		path, "/api/v1/namespaces/me/persistentvolumeclaims/resnet-3k2f9-results");
+	assert_int_equal(kube_objects_adopt(&objects, list), 2);
+	AUTO_FREE char *service = kube_object_path(list[0]);
+	assert_string_equal(service, "/api/v1/namespaces/me/services/resnet-3k2f9");
+	AUTO_FREE char *secret = kube_object_collection(list[1]);
+	assert_string_equal(secret, "/api/v1/namespaces/me/secrets");
+	json_set_str(json_sub(objects.job, "metadata"), "uid", "u-1");
+	AUTO_JSON struct json *owner = kube_job_owner(objects.job);
+	AUTO_BUF struct buf text;
+	buf_init(&text, 4096);
+	json_print(owner, &text);
+	assert_string_equal(text.data,
+		"{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"batch/v1\",\"kind\":"
+		"\"Job\",\"name\":\"resnet-3k2f9\",\"uid\":\"u-1\"}]}}");
+}
+
+/*
+ * What is refused
+ */
+
+static void refuse(const struct sample *sample, enum err_id id, const char *part)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_ERR struct err err = {0};
+
+	assert_true(kube_job_make(&sample->run, &objects, &err) < 0);
+	assert_int_equal(err.id, id);
+	if (!strstr(err.message, part))
+		fail_msg("'%s' is not in: %s", part, err.message);
+	assert_null(objects.job);
+}
+
+static void test_names(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"", "-a", "a-", "A", "a.b", "a_b",
+		"a123456789a123456789a123456789a123456789a123456789a12345"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_SAMPLE struct sample sample;
+		sample_init(&sample);
+		sample.run.job = names[i];
+		refuse(&sample, E_KUBE_NAME, "cannot be the name of a Job");
+	}
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	sample_init(&sample);
+	/* The longest: name, dash, suffix, attempt; the pod has 62. */
+	sample.run.job = "a123456789a123456789a123456789a12345678-x7k2p-1000";
+	sample.run.nodes = 1000;
+	make(&sample.run, &objects);
+	sample.run.kube_namespace = "../x";
+	refuse(&sample, E_KUBE_NAME, "namespace");
+}
+
+static void test_labels(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *label;
+	} cases[] = {
+		{"me", "me"},
+		{"me@example.com", "me-example.com"},
+		{"-.me_", "me"},
+		{"system:serviceaccount:a:b", "system-serviceaccount-a-b"},
+		{"\xc3\xa9", ""},
+		{"@@", ""},
+		{TREE, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a0"},
+		{"a12345678901234567890123456789012345678901234567890123456789-----b",
+			"a12345678901234567890123456789012345678901234567890123456789"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *label = kube_label_value(cases[i].text);
+		assert_string_equal(label, cases[i].label);
+	}
+}
+
+static void test_no_shell(void **state)
+{
+	(void)state;
+	static const struct kube_output output = {"out", true};
+	AUTO_SAMPLE struct sample sample;
+
+	sample_init(&sample);
+	sample.run.has_no_shell = true;
+	sample.run.shell = true;
+	refuse(&sample, E_KUBE_SHELL, "a command for the shell");
+	sample.run.before = "x";
+	refuse(&sample, E_KUBE_SHELL, "before");
+	sample.run.setup = "x";
+	refuse(&sample, E_KUBE_SHELL, "setup");
+	sample.run.setup = sample.run.before = NULL;
+	sample.run.signal = "USR1";
+	refuse(&sample, E_KUBE_SHELL, "--signal");
+	sample.run.signal = NULL;
+	sample.run.shell = false;
+	sample.run.outputs = &output;
+	sample.run.n_outputs = 1;
+	refuse(&sample, E_KUBE_SHELL, "below an output");
+}
+
+/* The first word of the program's container, or NULL; whether another one waits beside it. */
+static char *start_of(const struct kube_run *run, bool *ret_lingers)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	make(run, &objects);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *list = json_get(json_get(pod, "spec"), "containers");
+	const struct json *words = json_get(json_first(list), "command");
+	const struct json *second = json_next(json_first(list));
+
+	*ret_lingers = second && str_eq(json_get_str(second, "name"), KUBE_KEEPER);
+	return words ? mem_strdup(json_str(json_first(words))) : NULL;
+}
+
+/* What collects needs a shell: it is known to be there, or Python, which is, looks for it. */
+static void test_collector(void **state)
+{
+	static const struct {
+		const char *program;
+		bool has_shell, lacks_shell, has_no_shell, is_kept, none;
+		const char *start;
+		bool lingers;
+	} rows[] = {
+		{NULL, true, .start = "/bin/sh", .lingers = true},
+		{NULL, true, .is_kept = true, .start = "/bin/sh"},
+		{NULL, true, .is_kept = true, .none = true},
+		{NULL, true, .none = true, .start = "/bin/sh", .lingers = true},
+		{"python3", .start = "python3", .lingers = true},
+		{"/usr/bin/python3.12", .lacks_shell = true, .start = "/usr/bin/python3.12",
+			.lingers = true},
+		{"venv/bin/python", .lacks_shell = true},
+		{NULL, .lacks_shell = true},
+		{NULL, .has_no_shell = true},
+		{NULL, .start = "/bin/sh", .lingers = true},
+	};
+	(void)state;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_SAMPLE struct sample sample;
+		AUTO_STRV struct strv command = {0};
+		bool lingers;
+
+		sample_init(&sample);
+		strv_add(&command, "./train");
+		sample.run.command = &command;
+		sample.run.collects = !rows[i].none;
+		sample.run.linger_ms = 1000;
+		sample.run.image_program = rows[i].program;
+		sample.run.has_shell = rows[i].has_shell;
+		sample.run.lacks_shell = rows[i].lacks_shell;
+		sample.run.has_no_shell = rows[i].has_no_shell;
+		sample.run.results.kind = rows[i].is_kept ? KUBE_PLACE_PVC : KUBE_PLACE_EMPTY;
+		sample.run.results.name = "x";
+		AUTO_FREE char *start = start_of(&sample.run, &lingers);
+		if (!str_eq(start, rows[i].start) || lingers != rows[i].lingers)
+			fail_msg("row %zu: %s, %d", i, start ? start : "none", lingers);
+	}
+}
+
+/* Its shell may come from a volume of the user's own. */
+static void test_keeper_mounts(void **state)
+{
+	static const struct kube_mount volumes[] = {
+		{.path = "/usr", .place = {.kind = KUBE_PLACE_PVC, .name = "programs"}},
+	};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_BUF struct buf paths;
+	(void)state;
+
+	sample_init(&sample);
+	sample.run.collects = true;
+	sample.run.linger_ms = 1000;
+	sample.run.has_shell = true;
+	sample.run.volumes = volumes;
+	sample.run.n_volumes = 1;
+	make(&sample.run, &objects);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *list = json_get(json_get(pod, "spec"), "containers");
+	const struct json *mounts = json_get(json_next(json_first(list)), "volumeMounts");
+	buf_init(&paths, 1000);
+	for (const struct json *item = json_first(mounts); item; item = json_next(item))
+		buf_addf(&paths, "%s ", json_get_str(item, "mountPath"));
+	assert_string_equal(paths.data, KUBE_ATTEMPT_DIR " " KUBE_OUTPUT_DIR " /usr ");
+}
+
+static void test_places(void **state)
+{
+	(void)state;
+	struct kube_mount data = {
+		.path = "data", .place = {.kind = KUBE_PLACE_HOST, .path = "/srv"}};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	sample.run.data = &data;
+	sample.run.n_data = 1;
+	refuse(&sample, E_KUBE_HOST_PATH, "/srv");
+	sample.run.allow_host_path = true;
+	make(&sample.run, &objects);
+	sample.run.enforced = "baseline";
+	refuse(&sample, E_KUBE_STORAGE, "a directory of the node");
+	data.place = (struct kube_place){.kind = KUBE_PLACE_NFS, .name = "nas", .path = "/x"};
+	kube_objects_done(&objects);
+	make(&sample.run, &objects);
+	sample.run.enforced = "restricted";
+	refuse(&sample, E_KUBE_STORAGE, "NFS");
+	data.place = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "p", .sub_path = "a/../b"};
+	refuse(&sample, E_KUBE_STORAGE, "is not a valid path in a volume");
+	data.place.sub_path = "/a";
+	refuse(&sample, E_KUBE_STORAGE, "is not a valid path in a volume");
+	data.place.sub_path = NULL;
+	data.path = "a:b";
+	refuse(&sample, E_KUBE_STORAGE, "':'");
+}
+
+static void test_two_places(void **state)
+{
+	(void)state;
+	static const struct kube_mount volumes[] = {
+		{.path = "/x", .place = {.kind = KUBE_PLACE_EMPTY}},
+		{.path = "/x", .place = {.kind = KUBE_PLACE_PVC, .name = "p"}}};
+	AUTO_SAMPLE struct sample sample;
+
+	sample_init(&sample);
+	sample.run.volumes = volumes;
+	sample.run.n_volumes = 2;
+	refuse(&sample, E_KUBE_STORAGE, "two volumes");
+}
+
+static void test_limits(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_FREE char *spec = mem_alloc((200 << 10) + 2, 1);
+	AUTO_FREE char *value = mem_alloc((1 << 20) + 4, 1);
+
+	sample_init(&sample);
+	memset(spec, 'x', (200 << 10) + 1);
+	sample.run.spec = spec;
+	refuse(&sample, E_DATA_LIMIT, "specification");
+	sample.run.spec = NULL;
+	sample.run.nodes = 1025;
+	refuse(&sample, E_DATA_LIMIT, "nodes");
+	sample.run.nodes = 1;
+	memset(value, 'x', (1 << 20) + 3);
+	value[1] = '=';
+	strv_add(&sample.secret_env, value);
+	refuse(&sample, E_DATA_LIMIT, "secrets");
+}
+
+static void test_bytes(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+
+	sample_init(&sample);
+	strv_add(&sample.command, "\xff");
+	refuse(&sample, E_USAGE, "the word '\\xff' is not UTF-8");
+	free(sample.command.v[--sample.command.n]);
+	strv_add(&sample.env, "A=\xff");
+	refuse(&sample, E_USAGE, "the variable");
+	free(sample.env.v[--sample.env.n]);
+	strv_add(&sample.secret_env, "A=hidden\xff");
+	refuse(&sample, E_SECRET, "the value of A");
+}
+
+/* What Kubernetes makes of the text (third_party/forked/golang/expansion). */
+static char *expand(const char *text)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 4096);
+	for (; *text; text++) {
+		if (*text != '$' || !text[1]) {
+			buf_addc(&out, *text);
+		} else if (text[1] == '$') {
+			buf_addc(&out, '$');
+			text++;
+		} else if (text[1] == '(' && strchr(text, ')')) {
+			buf_adds(&out, "EXPANDED");
+			text = strchr(text, ')');
+		} else {
+			buf_addc(&out, '$');
+		}
+	}
+	return buf_take(&out);
+}
+
+static void test_escape(void **state)
+{
+	(void)state;
+	static const char *const cases[] = {"", "$", "$$", "$$$", "$(A)", "$$(A)", "$$$(A)", "$A$",
+		"a$(b$(c))", "$((1 + 2))", "$(", "$ (A)", "x$"};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *escaped = kube_escaped(cases[i]);
+		AUTO_FREE char *back = expand(escaped);
+		assert_string_equal(back, cases[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_objects),
+		cmocka_unit_test(test_secret_values),
+		cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_labels),
+		cmocka_unit_test(test_no_shell),
+		cmocka_unit_test(test_collector),
+		cmocka_unit_test(test_keeper_mounts),
+		cmocka_unit_test(test_places),
+		cmocka_unit_test(test_two_places),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_escape),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,331 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/stream/listen.h"
+
+enum { ACCEPTED_MAX = 64 };
+
+struct world {
+	struct loop *loop;
+	struct listener *listener;
+	struct loop_timer *limit;
+	int n, wanted;
+	int fds[ACCEPTED_MAX];
+	char *peers[ACCEPTED_MAX];
+	bool frees, fails;
+};
+
+static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+{
+	struct world *world = ctx;
+
+	assert_true(world->n < ACCEPTED_MAX);
+	world->fds[world->n] = fd;
+	world->peers[world->n++] = mem_strdup(peer);
+	if (world->fails)
+		return err_set(err, E_IO, "enough");
+	if (world->frees)
+		listener_free(TAKE(world->listener));
+	if (world->n == world->wanted)
+		loop_stop(world->loop);
+	return 0;
+}
+
+static int too_late(void *ctx, struct err *err)
+{
+	(void)ctx;
+	return err_set(err, E_IO, "nobody came");
+}
+
+static struct world *open_world(void)
+{
+	struct world *world = mem_alloc(1, sizeof(*world));
+
+	world->loop = loop_new();
+	world->limit = loop_add_timer(world->loop, clock_ms() + 20000, too_late, NULL);
+	return world;
+}
+
+static void close_world(struct world *world)
+{
+	listener_free(world->listener);
+	for (int i = 0; i < world->n; i++) {
+		close(world->fds[i]);
+		free(world->peers[i]);
+	}
+	loop_free(world->loop);
+	free(world);
+}
+
+static int try_listen(struct world *world, const char *address, uint16_t port, bool is_exact,
+	struct listener **ret, struct err *err)
+{
+	const struct listen_options options = {.loop = world->loop,
+		.address = address,
+		.port = port,
+		.is_exact = is_exact,
+		.accept = on_accept,
+		.ctx = world};
+
+	return listener_open(&options, ret, err);
+}
+
+static uint16_t start(struct world *world, const char *address, uint16_t port)
+{
+	assert_int_equal(try_listen(world, address, port, false, &world->listener, NULL), 0);
+	return listener_port(world->listener);
+}
+
+static void runs_until(struct world *world, int wanted)
+{
+	AUTO_ERR struct err err = {0};
+
+	world->wanted = wanted;
+	assert_int_equal(loop_run(world->loop, &err), 0);
+	assert_int_equal(world->n, wanted);
+}
+
+/* -1: there is no such family, or nobody listens. */
+static int connect_to(const char *address, uint16_t port)
+{
+	struct sockaddr_in ip4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 ip6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	bool is_ip4 = inet_pton(AF_INET, address, &ip4.sin_addr) == 1;
+
+	if (!is_ip4)
+		assert_int_equal(inet_pton(AF_INET6, address, &ip6.sin6_addr), 1);
+	int fd = socket(is_ip4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	int r = is_ip4 ? connect(fd, (struct sockaddr *)&ip4, sizeof(ip4))
+		       : connect(fd, (struct sockaddr *)&ip6, sizeof(ip6));
+	if (r == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static bool has_ip6(void)
+{
+	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	AUTO_FD int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof(any)) == 0;
+}
+
+static void test_both_families(void **state)
+{
+	struct world *world = open_world();
+	uint16_t port = start(world, NULL, 0);
+
+	(void)state;
+	assert_true(port >= 1024);
+	AUTO_FD int four = connect_to("127.0.0.1", port);
+	assert_true(four >= 0);
+	runs_until(world, 1);
+	assert_true(str_starts(world->peers[0], "127.0.0.1:"));
+	assert_true(fcntl(world->fds[0], F_GETFL) & O_NONBLOCK);
+	assert_true(fcntl(world->fds[0], F_GETFD) & FD_CLOEXEC);
+	AUTO_FD int six = connect_to("::1", port);
+	assert_int_equal(six >= 0, has_ip6());
+	if (six >= 0) {
+		runs_until(world, 2);
+		assert_true(str_starts(world->peers[1], "[::1]:"));
+	}
+	close_world(world);
+}
+
+/* Loopback is all that is listened to. */
+static void test_not_from_outside(void **state)
+{
+	struct world *world = open_world();
+	uint16_t port = start(world, NULL, 0);
+	AUTO_FD int fd = connect_to("127.0.0.2", port);
+
+	(void)state;
+	assert_int_equal(fd, -1);
+	listener_free(TAKE(world->listener));
+	port = start(world, "0.0.0.0", 0);
+	AUTO_FD int other = connect_to("127.0.0.2", port);
+	AUTO_FD int six = connect_to("::1", port);
+	assert_true(other >= 0);
+	assert_int_equal(six, -1);
+	runs_until(world, 1);
+	close_world(world);
+}
+
+static void test_taken_ports(void **state)
+{
+	struct world *world = open_world();
+	struct listener *next = NULL, *exact = NULL;
+	AUTO_ERR struct err err = {0};
+	uint16_t port = start(world, NULL, 0);
+
+	(void)state;
+	assert_int_equal(try_listen(world, NULL, port, true, &exact, &err), -ERR_CONFLICT);
+	assert_int_equal(err.id, E_LISTEN_TAKEN);
+	AUTO_FREE char *wanted = mem_printf("port %u of localhost is taken", port);
+	assert_string_equal(err.message, wanted);
+	assert_int_equal(try_listen(world, NULL, port, false, &next, NULL), 0);
+	assert_int_not_equal(listener_port(next), port);
+	/* Free again at once, even though connections of it are still closing. */
+	AUTO_FD int fd = connect_to("127.0.0.1", port);
+	runs_until(world, 1);
+	close(world->fds[0]);
+	world->fds[0] = dup(fd);
+	listener_free(TAKE(world->listener));
+	assert_int_equal(try_listen(world, NULL, port, true, &exact, NULL), 0);
+	assert_int_equal(listener_port(exact), port);
+	listener_free(exact);
+	listener_free(next);
+	close_world(world);
+}
+
+/* Taken in one family only is taken, or a browser would reach another program there. */
+static void test_half_taken(void **state)
+{
+	struct world *world = open_world();
+	struct listener *exact = NULL;
+	uint16_t port;
+
+	(void)state;
+	if (has_ip6()) {
+		port = start(world, "::1", 0);
+		assert_int_equal(try_listen(world, NULL, port, true, &exact, NULL), -ERR_CONFLICT);
+	}
+	close_world(world);
+}
+
+static void test_faults(void **state)
+{
+	static const struct {
+		const char *address, *message;
+	} rows[] = {
+		{"here", "\"here\" is not an address"},
+		{"", "\"\" is not an address"},
+		{"127.0.0.1:80", "\"127.0.0.1:80\" is not an address"},
+		{"192.0.2.1", "192.0.2.1 is not an address of this machine"},
+	};
+	struct world *world = open_world();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_ERR struct err err = {0};
+		int r = try_listen(world, rows[i].address, 0, false, &world->listener, &err);
+		assert_int_equal(r, -ERR_IO);
+		assert_int_equal(err.id, E_LISTEN);
+		assert_string_equal(err.message, rows[i].message);
+	}
+	close_world(world);
+}
+
+static int let_in(void *ctx, struct err *err)
+{
+	struct world *world = ctx;
+
+	(void)err;
+	assert_int_equal(world->n, 0);
+	listener_hold(world->listener, false);
+	return 0;
+}
+
+static void test_hold(void **state)
+{
+	struct world *world = open_world();
+	uint16_t port = start(world, NULL, 0);
+	int fds[20];
+
+	(void)state;
+	listener_hold(world->listener, true);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		assert_true((fds[i] = connect_to("127.0.0.1", port)) >= 0);
+	loop_add_timer(world->loop, clock_ms() + 50, let_in, world);
+	runs_until(world, ARRAY_LEN(fds));
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close(fds[i]);
+	close_world(world);
+}
+
+static void test_end_in_callback(void **state)
+{
+	struct world *world = open_world();
+	uint16_t port = start(world, NULL, 0);
+	AUTO_FD int a = connect_to("127.0.0.1", port), b = connect_to("127.0.0.1", port);
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	assert_true(a >= 0 && b >= 0);
+	world->frees = true;
+	runs_until(world, 1);
+	world->frees = false;
+	world->fails = true;
+	port = start(world, NULL, 0);
+	AUTO_FD int c = connect_to("127.0.0.1", port);
+	assert_true(c >= 0);
+	assert_int_equal(loop_run(world->loop, &err), -ERR_IO);
+	assert_string_equal(err.message, "enough");
+	close_world(world);
+}
+
+static int allow_files(void *ctx, struct err *err)
+{
+	const struct world *world = ctx;
+	struct rlimit limit;
+
+	(void)err;
+	assert_int_equal(world->n, 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = limit.rlim_max;
+	return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* It waits, and neither fails nor spins. */
+static void test_no_descriptors(void **state)
+{
+	struct world *world = open_world();
+	uint16_t port = start(world, NULL, 0);
+	AUTO_FD int fd = connect_to("127.0.0.1", port);
+	struct rlimit limit, before;
+	int next = dup(fd);
+
+	(void)state;
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = before;
+	limit.rlim_cur = (rlim_t)next;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	loop_add_timer(world->loop, clock_ms() + 50, allow_files, world);
+	runs_until(world, 1);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	close_world(world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_both_families),
+		cmocka_unit_test(test_not_from_outside),
+		cmocka_unit_test(test_taken_ports),
+		cmocka_unit_test(test_half_taken),
+		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_end_in_callback),
+		cmocka_unit_test(test_no_descriptors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,587 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "oci/image/image.h"
+#include "oci/model/manifest.h"
+#include "tests/unit/registryfix.h"
+
+#define OCI_MANIFEST    "application/vnd.oci.image.manifest.v1+json"
+#define OCI_INDEX       "application/vnd.oci.image.index.v1+json"
+#define OCI_CONFIG      "application/vnd.oci.image.config.v1+json"
+#define DOCKER_MANIFEST "application/vnd.docker.distribution.manifest.v2+json"
+#define DOCKER_CONFIG   "application/vnd.docker.container.image.v1+json"
+#define DOCKER_LIST     "application/vnd.docker.distribution.manifest.list.v2+json"
+#define PLATFORM        "linux/amd64"
+#define TAG_PATH        "/v2/base/y/manifests/1"
+
+/* What the server has, by path. */
+struct item {
+	char path[160];
+	char type[100];
+	char headers[200]; /* besides */
+	char *body;
+	size_t len;
+	char digest[DIGEST_TEXT_SIZE];
+	int head_status; /* of HEAD; 0: 200 */
+	int status;      /* 0: 200 */
+};
+
+static struct item items[16];
+static size_t n_items;
+
+static bool answer_item(struct fix_conn *conn)
+{
+	const struct item *found = NULL;
+	bool head = strcmp(conn->method, "HEAD") == 0;
+
+	for (size_t i = 0; i < n_items; i++)
+		if (strcmp(items[i].path, conn->path) == 0)
+			found = &items[i];
+	if (!found)
+		return fix_say(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
+	int status = head && found->head_status ? found->head_status
+		     : found->status            ? found->status
+						: 200;
+	AUTO_FREE char *top = mem_printf("HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s%s%s%s\r\n",
+		status, found->len, *found->type ? "Content-Type: " : "", found->type,
+		*found->type ? "\r\n" : "", found->headers);
+	return fix_say(conn, top) && (head || fix_send(conn, found->body, found->len));
+}
+
+static struct item *add(const char *path, const char *type, const void *body, size_t len)
+{
+	struct item *item = &items[n_items++];
+	struct descriptor blob;
+
+	assert_true(n_items <= ARRAY_LEN(items));
+	*item = (struct item){.len = len};
+	item->body = mem_alloc(1, len + 1);
+	memcpy(item->body, body, len);
+	descriptor_of(body, len, "a/b", &blob);
+	memcpy(item->digest, blob.digest, sizeof(blob.digest));
+	snprintf(item->path, sizeof(item->path), "%s%s", path,
+		str_ends(path, "/") ? item->digest : "");
+	snprintf(item->type, sizeof(item->type), "%s", type);
+	return item;
+}
+
+static struct item *add_text(const char *path, const char *type, const char *text)
+{
+	return add(path, type, text, strlen(text));
+}
+
+static void forget_items(void)
+{
+	for (size_t i = 0; i < n_items; i++)
+		free(items[i].body);
+	n_items = 0;
+}
+
+/* A configuration, and a manifest of one layer over it, by tag (NULL: only by digest). */
+static struct item *add_image(const char *tag_path, bool docker, const char *architecture)
+{
+	AUTO_FREE char *config_text = mem_printf(
+		"{\"os\":\"linux\",\"architecture\":\"%s\",\"rootfs\":{\"type\":\"layers\","
+		"\"diff_ids\":[\"sha256:%064d\"]}}",
+		architecture, 1);
+	const struct item *config = add_text("/v2/base/y/blobs/", "", config_text);
+	AUTO_FREE char *text = mem_printf(
+		"{\"schemaVersion\":2,\"mediaType\":\"%s\",\"config\":{\"mediaType\":\"%s\","
+		"\"digest\":\"%s\",\"size\":%zu},\"layers\":[{\"mediaType\":\"application/"
+		"vnd.oci.image.layer.v1.tar+gzip\",\"digest\":\"sha256:%064d\",\"size\":9}]}",
+		docker ? DOCKER_MANIFEST : OCI_MANIFEST, docker ? DOCKER_CONFIG : OCI_CONFIG,
+		config->digest, config->len, 2);
+	const char *type = docker ? DOCKER_MANIFEST : OCI_MANIFEST;
+	struct item *manifest = add_text("/v2/base/y/manifests/", type, text);
+	return tag_path ? add_text(tag_path, type, text) : manifest;
+}
+
+/* An index of one manifest or index for the platform. */
+static struct item *add_index(
+	const char *tag_path, const char *type, const struct item *to, const char *architecture)
+{
+	AUTO_FREE char *text = mem_printf(
+		"{\"schemaVersion\":2,\"mediaType\":\"%s\",\"manifests\":[{\"mediaType\":\"%s\","
+		"\"digest\":\"%s\",\"size\":%zu,\"platform\":{\"os\":\"linux\","
+		"\"architecture\":\"%s\"}}]}",
+		type, to->type, to->digest, to->len, architecture);
+
+	if (tag_path)
+		add_text(tag_path, type, text);
+	return add_text("/v2/base/y/manifests/", type, text);
+}
+
+struct look {
+	struct world world;
+	struct layout *cache;
+	struct registry_base *base;
+	int n_found, n_layers_known;
+	char digest[DIGEST_TEXT_SIZE];
+	struct err fault;
+	bool free_in_found;
+};
+
+static int found(void *ctx, const char *digest, struct err *fault, struct err *err)
+{
+	struct look *look = ctx;
+
+	(void)err;
+	assert_true(!digest == !!fault);
+	look->n_found++;
+	if (look->free_in_found)
+		registry_base_free(TAKE(look->base));
+	if (digest)
+		memcpy(look->digest, digest, DIGEST_TEXT_SIZE);
+	else
+		err_move(&look->fault, fault);
+	return 0;
+}
+
+static void look_init(struct look *look)
+{
+	*look = (struct look){.free_in_found = true};
+	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
+	n_items = 0;
+	world_init(&look->world, answer_item);
+	assert_int_equal(layout_open(dir, true, &look->cache, NULL), 0);
+}
+
+static void look_done(struct look *look)
+{
+	registry_base_free(look->base);
+	layout_free(look->cache);
+	world_done(&look->world);
+	err_done(&look->fault);
+	forget_items();
+	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
+	fs_remove_tree(AT_FDCWD, dir, NULL);
+}
+
+static void layers_known(void *ctx, const struct descriptor *layers, size_t n)
+{
+	struct look *look = ctx;
+
+	assert_int_equal(look->n_found, 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(layers[0].size, 9);
+	look->n_layers_known++;
+}
+
+static struct registry_base *start(
+	struct look *look, const struct ref *ref, const char *known, const char *older)
+{
+	const struct registry_base_request request = {
+		.ref = ref,
+		.known = known,
+		.older = older,
+		.platform = PLATFORM,
+		.cache = look->cache,
+		.layers = layers_known,
+		.found = found,
+		.ctx = look,
+	};
+
+	return registry_base_start(look->world.registry, &request);
+}
+
+static void look_up(struct look *look, const char *digest, const char *known, const char *older)
+{
+	AUTO_REF struct ref ref = {.kind = REF_REGISTRY,
+		.host = mem_strdup(look->world.host),
+		.repo = mem_strdup("base/y"),
+		.tag = mem_strdup("1"),
+		.digest = mem_strdup(digest)};
+
+	look->n_found = look->n_layers_known = 0;
+	err_clear(&look->fault);
+	*look->digest = '\0';
+	look->base = start(look, &ref, known, older);
+	world_run(&look->world);
+	assert_int_equal(look->n_found, 1);
+	registry_base_free(TAKE(look->base));
+}
+
+/* It was found, and what was found can be loaded. */
+static void is_found(struct look *look, const char *digest)
+{
+	struct image_base *base = NULL;
+	AUTO_ERR struct err err = {0};
+
+	if (err_is_set(&look->fault))
+		fail_msg("%s", look->fault.message);
+	assert_string_equal(look->digest, digest);
+	if (image_base_load(look->cache, "x", look->digest, PLATFORM, &base, &err) < 0)
+		fail_msg("%s", err.message);
+	assert_int_equal(base->n_layers, 1);
+	image_base_free(base);
+}
+
+static void is_not_found(const struct look *look, enum err_id id, const char *message)
+{
+	if (look->fault.id != id || !strstr(look->fault.message, message))
+		fail_msg("%s: %s", err_info(id)->name,
+			look->fault.message ? look->fault.message : "found");
+}
+
+static int requests(struct look *look)
+{
+	return atomic_exchange(&look->world.server->n_requests, 0);
+}
+
+static void test_tag(void **state)
+{
+	struct look look;
+
+	(void)state;
+	for (int docker = 0; docker < 2; docker++) {
+		look_init(&look);
+		const struct item *image = add_image(TAG_PATH, docker, "amd64");
+		look_up(&look, NULL, NULL, NULL);
+		is_found(&look, image->digest);
+		assert_int_equal(requests(&look), 2);
+		assert_int_equal(look.n_layers_known, 1);
+		assert_true(fix_saw(look.world.server, "\r\naccept: " OCI_INDEX));
+		/* What is cached is not asked for, but for what the tag stands for. */
+		look_up(&look, NULL, NULL, NULL);
+		is_found(&look, image->digest);
+		assert_int_equal(requests(&look), 1);
+		look_up(&look, image->digest, NULL, NULL);
+		is_found(&look, image->digest);
+		look_up(&look, NULL, image->digest, NULL);
+		is_found(&look, image->digest);
+		assert_int_equal(requests(&look), 0);
+		assert_int_equal(look.n_layers_known, 0);
+		look_done(&look);
+	}
+}
+
+static void test_index(void **state)
+{
+	static const char *const types[] = {OCI_INDEX, DOCKER_LIST};
+	struct look look;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		look_init(&look);
+		const struct item *image = add_image(NULL, i == 1, "amd64");
+		const struct item *inner = add_index(NULL, types[i], image, "amd64");
+		const struct item *outer = add_index(TAG_PATH, types[i], inner, "amd64");
+		look.free_in_found = false;
+		look_up(&look, NULL, NULL, NULL);
+		is_found(&look, outer->digest);
+		assert_int_equal(requests(&look), 4);
+		look_up(&look, NULL, outer->digest, NULL);
+		is_found(&look, outer->digest);
+		assert_int_equal(requests(&look), 0);
+		look_done(&look);
+	}
+}
+
+static void test_index_limits(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	const struct item *image = add_image(NULL, false, "amd64");
+	const struct item *one = add_index(NULL, OCI_INDEX, image, "amd64");
+	const struct item *two = add_index(NULL, OCI_INDEX, one, "amd64");
+	add_index(TAG_PATH, OCI_INDEX, two, "amd64");
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_IMAGE, "index in an index in an index");
+	forget_items();
+	image = add_image(NULL, false, "arm64");
+	add_index(TAG_PATH, OCI_INDEX, image, "arm64");
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_IMAGE_PLATFORM, "has no image for linux/amd64");
+	assert_string_equal(look.fault.evidence[0], "it has linux/arm64");
+	look_done(&look);
+}
+
+/* Whether a tag has moved is asked by HEAD, which counts as no pull. */
+static void test_older(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	struct item *image = add_image(TAG_PATH, false, "amd64");
+	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
+		image->digest);
+	AUTO_FREE char *older = mem_strdup(image->digest);
+	/* Not in the cache yet. */
+	look_up(&look, NULL, NULL, older);
+	is_found(&look, older);
+	assert_int_equal(fix_count(look.world.server, "HEAD "), 0);
+	requests(&look);
+	look_up(&look, NULL, NULL, older);
+	is_found(&look, older);
+	assert_int_equal(requests(&look), 1);
+	assert_int_equal(fix_count(look.world.server, "HEAD "), 1);
+	/* HEAD is not allowed there. */
+	image->head_status = 405;
+	look_up(&look, NULL, NULL, older);
+	is_found(&look, older);
+	assert_int_equal(requests(&look), 2);
+	/* It moved. */
+	forget_items();
+	image = add_image(TAG_PATH, true, "amd64");
+	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
+		image->digest);
+	look_up(&look, NULL, NULL, older);
+	is_found(&look, image->digest);
+	assert_string_not_equal(look.digest, older);
+	/* The configuration is the same. */
+	assert_int_equal(requests(&look), 2);
+	look_done(&look);
+}
+
+/* What was known lately is gone, there and here: the tag tells. */
+static void test_stale(void **state)
+{
+	static const char gone[] =
+		"sha256:0000000000000000000000000000000000000000000000000000000000000001";
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	const struct item *image = add_image(TAG_PATH, false, "amd64");
+	look_up(&look, NULL, gone, gone);
+	is_found(&look, image->digest);
+	look_up(&look, gone, NULL, NULL);
+	is_not_found(&look, E_IMAGE_BASE, gone);
+	look_up(&look, NULL, "nonsense", "nonsense");
+	is_found(&look, image->digest);
+	look_done(&look);
+}
+
+static void test_not_there(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_IMAGE_BASE, "/base/y:1");
+	assert_non_null(strstr(look.fault.hint, "docker login 127.0.0.1:"));
+	/* Without its configuration. */
+	struct item *image = add_image(TAG_PATH, false, "amd64");
+	items[0].status = 404;
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_IMAGE_BASE, "/base/y:1");
+	items[0].status = 403;
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_REGISTRY_DENIED, "may not pull from 127.0.0.1");
+	items[0].status = 0;
+	image->status = 500;
+	look_up(&look, items[1].digest, NULL, NULL);
+	is_found(&look, items[1].digest);
+	look_done(&look);
+}
+
+/* What the tag answers, and what comes of it. */
+struct bad {
+	const char *type, *body, *headers;
+	enum err_id id;
+	const char *message;
+};
+
+static const struct bad bads[] = {
+	{"text/html", "<html><title>Login</title>", "", E_REGISTRY_ANSWER,
+		"sends something else than the manifest of"},
+	{OCI_MANIFEST, "", "", E_REGISTRY_ANSWER, "sends nothing instead of"},
+	{OCI_MANIFEST, "{", "", E_REGISTRY_ANSWER, "something else than the manifest"},
+	{OCI_MANIFEST, "{}", "", E_IMAGE_KIND, "is not an image"},
+	{OCI_MANIFEST, "[]", "", E_IMAGE_KIND, "is not an image"},
+	{"application/vnd.docker.distribution.manifest.v1+prettyjws", "{\"schemaVersion\":1}", "",
+		E_IMAGE_KIND, "schema 1"},
+	{"application/json", "{\"schemaVersion\":1,\"fsLayers\":[]}", "", E_IMAGE_KIND, "schema 1"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"layers\":[]}", "Content-Encoding: gzip\r\n",
+		E_REGISTRY_ANSWER, "compressed"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"layers\":[]}",
+		"Docker-Content-Digest: sha256:"
+		"0000000000000000000000000000000000000000000000000000000000000000\r\n",
+		E_REGISTRY_ANSWER, "sends another digest than that of"},
+	{OCI_INDEX, "{\"schemaVersion\":2,\"mediaType\":\"" OCI_MANIFEST "\",\"layers\":[]}", "",
+		E_REGISTRY_ANSWER, "sends another type than that of"},
+	{OCI_INDEX, "{\"schemaVersion\":2,\"layers\":[]}", "", E_REGISTRY_ANSWER,
+		"sends another type than that of"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"manifests\":[]}", "", E_REGISTRY_ANSWER,
+		"sends another type than that of"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"manifests\":[],\"layers\":[]}", "", E_IMAGE,
+		"an index and an image at once"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"mediaType\":\"text/plain\"}", "", E_IMAGE_KIND,
+		"is not an image"},
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"layers\":[]}", "", E_IMAGE, "media type"},
+	{"", "{\"schemaVersion\":1,\"fsLayers\":[]}", "", E_IMAGE_KIND, "schema 1"},
+	{"", "{\"schemaVersion\":3,\"layers\":[]}", "", E_IMAGE, "schema version 2"},
+};
+
+static void test_bad(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
+		struct look look;
+
+		look_init(&look);
+		struct item *item = add_text(TAG_PATH, bads[i].type, bads[i].body);
+		snprintf(item->headers, sizeof(item->headers), "%s", bads[i].headers);
+		look_up(&look, NULL, NULL, NULL);
+		is_not_found(&look, bads[i].id, bads[i].message);
+		assert_non_null(strstr(look.fault.message, "/base/y:1"));
+		assert_int_equal(requests(&look), 1);
+		look_done(&look);
+	}
+}
+
+/* Other bytes than those of the digest, in a manifest and in a configuration. */
+static void test_wrong_bytes(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	const struct item *image = add_image(TAG_PATH, false, "amd64");
+	items[0].body[0] = ' ';
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	assert_non_null(strstr(look.fault.evidence[0], items[0].digest));
+	items[0].body[0] = '{';
+	items[0].len--;
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	items[0].len++;
+	items[1].body[5] ^= 1;
+	look_up(&look, items[1].digest, NULL, NULL);
+	is_found(&look, image->digest);
+	look_done(&look);
+	look_init(&look);
+	add_image(TAG_PATH, false, "amd64");
+	items[1].body[5] ^= 1;
+	look_up(&look, items[1].digest, NULL, NULL);
+	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	look_done(&look);
+}
+
+/* One that says in a descriptor that it is too large is not asked for. */
+static void check_large(const char *type, const char *text, const char *message)
+{
+	struct look look;
+
+	look_init(&look);
+	add_text(TAG_PATH, type, text);
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_DATA_LIMIT, message);
+	assert_int_equal(requests(&look), 1);
+	look_done(&look);
+}
+
+static void test_large(void **state)
+{
+	AUTO_FREE char *body = mem_alloc(1, MANIFEST_SIZE_MAX + 1);
+	struct look look;
+
+	(void)state;
+	memset(body, ' ', MANIFEST_SIZE_MAX + 1);
+	look_init(&look);
+	add(TAG_PATH, OCI_MANIFEST, body, MANIFEST_SIZE_MAX + 1);
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_HTTP_LIMIT, "registry 127.0.0.1");
+	look_done(&look);
+	AUTO_FREE char *manifest =
+		mem_printf("{\"schemaVersion\":2,\"config\":{\"mediaType\":\"" OCI_CONFIG
+			   "\",\"digest\":\"sha256:%064d\",\"size\":%d},\"layers\":[]}",
+			1, IMAGE_CONFIG_MAX + 1);
+	check_large(OCI_MANIFEST, manifest, "is larger than 8.0 MiB");
+	AUTO_FREE char *index = mem_printf(
+		"{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":\"" OCI_MANIFEST
+		"\",\"digest\":\"sha256:%064d\",\"size\":%d,\"platform\":{\"os\":\"linux\","
+		"\"architecture\":\"amd64\"}}]}",
+		1, MANIFEST_SIZE_MAX + 1);
+	check_large(OCI_INDEX, index, "is larger than 4.0 MiB");
+}
+
+/* The index says another size than the manifest has: fetched, or cached already. */
+static void test_wrong_size(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	struct item *image = add_image(NULL, false, "amd64");
+	image->len++;
+	const struct item *index = add_index(TAG_PATH, OCI_INDEX, image, "amd64");
+	image->len--;
+	look_up(&look, NULL, NULL, NULL);
+	is_not_found(&look, E_REGISTRY_ANSWER, "wrong size");
+	look_up(&look, image->digest, NULL, NULL);
+	is_found(&look, image->digest);
+	look_up(&look, index->digest, NULL, NULL);
+	is_not_found(&look, E_IMAGE, "bytes, not");
+	look_done(&look);
+}
+
+/* Damaged blobs of the cache are fetched anew. */
+static void test_damaged(void **state)
+{
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	const struct item *image = add_image(TAG_PATH, false, "amd64");
+	look_up(&look, NULL, NULL, NULL);
+	is_found(&look, image->digest);
+	requests(&look);
+	for (size_t i = 0; i < 2; i++) {
+		AUTO_FREE char *path = mem_printf(
+			"%s/cache/blobs/sha256/%s", tmp, items[i].digest + strlen("sha256:"));
+		AUTO_FREE char *bad = mem_dup(items[i].body, items[i].len);
+		bad[7] ^= 1;
+		assert_int_equal(fs_replace(path, bad, items[i].len, 0600, FS_SYNC_NONE, NULL), 0);
+		look_up(&look, NULL, image->digest, NULL);
+		is_found(&look, image->digest);
+		assert_int_equal(requests(&look), 1);
+	}
+	look_done(&look);
+}
+
+static void test_give_up(void **state)
+{
+	AUTO_REF struct ref ref = {.kind = REF_REGISTRY, .repo = mem_strdup("base/y")};
+	struct look look;
+
+	(void)state;
+	look_init(&look);
+	ref.host = mem_strdup(look.world.host);
+	for (int i = 0; i < 2; i++) {
+		struct registry_base *base = start(&look, &ref, NULL, NULL);
+		registry_base_free(base);
+	}
+	registry_base_free(NULL);
+	world_run(&look.world);
+	assert_int_equal(look.n_found, 0);
+	look_done(&look);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tag),
+		cmocka_unit_test(test_index),
+		cmocka_unit_test(test_index_limits),
+		cmocka_unit_test(test_older),
+		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_not_there),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_wrong_bytes),
+		cmocka_unit_test(test_large),
+		cmocka_unit_test(test_wrong_size),
+		cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_give_up),
+	};
+
+	return cmocka_run_group_tests(tests, make_tmp, remove_tmp);
+}

@@ -1,0 +1,232 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/str.h"
+#include "core/target/listing.h"
+#include "targets/kube/pod/part_stream.h"
+#include "targets/kube/pod/pod_copy_words.h"
+#include "tests/unit/piecefix.h"
+#include "tests/unit/tmpfix.h"
+
+/* "(5+3)abc=9;" for a part, "gone;" */
+static int on_begin(void *ctx, uint64_t offset, uint64_t len, struct err *err)
+{
+	(void)err;
+	buf_addf(ctx, "(%llu+%llu)", (unsigned long long)offset, (unsigned long long)len);
+	return 0;
+}
+
+static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	(void)err;
+	buf_add(ctx, data, len);
+	return 0;
+}
+
+static int on_end(void *ctx, uint64_t size, struct err *err)
+{
+	(void)err;
+	buf_addf(ctx, "=%llu;", (unsigned long long)size);
+	return 0;
+}
+
+static int on_gone(void *ctx, struct err *err)
+{
+	(void)err;
+	buf_adds(ctx, "gone;");
+	return 0;
+}
+
+static int read_in(const char *text, size_t len, size_t piece, struct buf *out, struct err *err)
+{
+	const struct part_events events = {on_begin, on_data, on_end, on_gone, out};
+	AUTO(part_stream_free_auto) struct part_stream *stream = part_stream_new(&events);
+	int r = 0;
+
+	buf_reset(out);
+	for (size_t at = 0; r == 0 && at < len; at += piece)
+		r = part_stream_add(stream, text + at, len - at < piece ? len - at : piece, err);
+	return r < 0 ? r : part_stream_finish(stream, err);
+}
+
+#define CHECK(text, want) pieces_check(read_in, text, sizeof(text) - 1, want)
+
+static void test_parts(void **state)
+{
+	(void)state;
+	CHECK("", "");
+	CHECK("gone\npart 5 3\nabcsize 9\ngone\n", "gone;(5+3)abc=9;gone;");
+	CHECK("part 0 6\ngone\nxsize 6\npart 9223372036854775806 0\nsize 0\n",
+		"(0+6)gone\nx=6;(9223372036854775806+0)=0;");
+}
+
+static void test_other_bytes(void **state)
+{
+	(void)state;
+	CHECK("\n", NULL);
+	CHECK("gone", NULL);
+	CHECK("gone \n", NULL);
+	CHECK("part 1\n", NULL);
+	CHECK("part -1 3\n", NULL);
+	CHECK("part 1  3\n", NULL);
+	CHECK("part 1 3 \n", NULL);
+	CHECK("part 1 99999999999999999999\n", NULL);
+	CHECK("part 1 3\nab", NULL);
+	CHECK("part 1 3\nabc", NULL);
+	CHECK("part 1 3\nabcsize\n", NULL);
+	CHECK("part 1 3\nabcsize x\n", NULL);
+	CHECK("part 1 3\nabcdsize 4\n", NULL);
+	CHECK("part 1 3\nabcsize 4", NULL);
+	CHECK("part 1 3\0\nabc", NULL);
+	CHECK("sh: a line that is far longer than any that could be one of these parts, and goes on",
+		NULL);
+}
+
+/*
+ * The commands, as a container would run them
+ */
+
+static void run_words(struct strv *words, const char *input, size_t len, struct buf *out)
+{
+	AUTO_FREE char *in = mem_printf("%s/in", tmp);
+	AUTO_FREE char *to = mem_printf("%s/to", tmp);
+
+	assert_int_equal(fs_replace(in, input, len, 0600, FS_SYNC_NONE, NULL), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(open(in, O_RDONLY), 0);
+		dup2(open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+		execvp(words->v[0], words->v);
+		_exit(127);
+	}
+	int status = 0;
+	waitpid(pid, &status, 0);
+	assert_int_equal(status, 0);
+	assert_int_equal(fs_read(to, 1 << 20, out, NULL, NULL), 0);
+}
+
+static void parts_are(bool with_shell, const char *input, size_t len, const char *want)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0}, out = {0};
+	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
+
+	buf_init(&out, 1 << 20);
+	pod_copy_part_words(dir, len, with_shell, &words);
+	run_words(&words, input, len, &text);
+	assert_int_equal(read_in(text.data, text.len, 1000, &out, NULL), 0);
+	assert_string_equal(out.data, want);
+}
+
+static void put(const char *name, const char *text)
+{
+	AUTO_FREE char *path = mem_printf("%s/outputs/%s", tmp, name);
+	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+}
+
+static void make_outputs(void)
+{
+	AUTO_FREE char *link = mem_printf("%s/outputs/link", tmp);
+	AUTO_FREE char *pipe = mem_printf("%s/outputs/pipe", tmp);
+
+	put("a b/x.tfevents", "0123456789");
+	put("-lead\n'\"$(x)", "abc");
+	put("a b/tfevents.d/y", "y");
+	put("z", "zz");
+	assert_int_equal(symlink("z", link), 0);
+	assert_int_equal(mkfifo(pipe, 0600), 0);
+}
+
+static void test_words_of_parts(void **state)
+{
+	static const char input[] = "0 10 ./a b/x.tfevents\0"
+				    "3 4 ./a b/x.tfevents\0"
+				    "1 2 ./-lead\n'\"$(x)\0"
+				    "0 1 ./absent\0"
+				    "0 1 ./link\0"
+				    "0 1 ./pipe\0"
+				    "0 1 ./a b\0"
+				    "8 6 ./a b/x.tfevents\0";
+	/* What is not there is zeros, at which this text ends. */
+	static const char want[] = "(0+10)0123456789=10;(3+4)3456=10;(1+2)bc=3;"
+				   "gone;gone;gone;gone;(8+6)89";
+
+	(void)state;
+	make_outputs();
+	parts_are(true, input, sizeof(input) - 1, want);
+	parts_are(false, input, sizeof(input) - 1, want);
+}
+
+static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
+{
+	(void)err;
+	buf_addf(ctx, "%c%s %llu;", e->kind, str_starts(e->path, "./") ? e->path + 2 : e->path,
+		(unsigned long long)e->size);
+	return 0;
+}
+
+static void list_is(const char *only, const char *pattern, bool with_shell, const char *want)
+{
+	AUTO_STRV struct strv words = {0}, like = {0};
+	AUTO_BUF struct buf text = {0}, out = {0};
+	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
+	AUTO(listing_free_auto) struct listing *listing = NULL;
+
+	buf_init(&out, 1 << 20);
+	listing = listing_new(on_entry, &out);
+	if (pattern) {
+		strv_add(&like, pattern);
+		strv_add(&like, "none");
+	}
+	pod_copy_list_words(dir, only, pattern ? &like : NULL, POD_COPY_LIST, with_shell, &words);
+	run_words(&words, "", 0, &text);
+	assert_int_equal(listing_add(listing, text.data, text.len, NULL), 0);
+	assert_int_equal(listing_finish(listing, NULL), 0);
+	assert_string_equal(out.data, want);
+}
+
+static void test_words_of_lists(void **state)
+{
+	(void)state;
+	make_outputs();
+	for (int with_shell = 0; with_shell < 2; with_shell++) {
+		list_is(NULL, "*tfevents*", with_shell, "fa b/x.tfevents 10;");
+		list_is(NULL, "./a ?/*s", with_shell, "fa b/x.tfevents 10;");
+		list_is(NULL, "*/x.*", with_shell, "fa b/x.tfevents 10;");
+		list_is("a b/x.tfevents", NULL, with_shell, "fa b/x.tfevents 10;");
+		list_is("-lead\n'\"$(x)", NULL, with_shell, "f-lead\n'\"$(x) 3;");
+		list_is("absent", NULL, with_shell, "");
+		list_is("a b", NULL, with_shell, "");
+		list_is("link", NULL, with_shell, "");
+		list_is("pipe", NULL, with_shell, "");
+		list_is("*", NULL, with_shell, "");
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_other_bytes),
+		cmocka_unit_test_setup_teardown(test_words_of_parts, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_words_of_lists, make_tmp, remove_tmp),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,435 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/record/spec.h"
+#include "targets/ssh/node_job.h"
+#include "targets/ssh/node_machine.h"
+#include "targets/ssh/target_node.h"
+
+#define RUN_ID "resnet-3k2f9"
+
+/*
+ * Handles
+ */
+
+static void test_handles(void **state)
+{
+	static const struct {
+		const char *text, *host;
+		int attempt; /* 0: refused */
+	} cases[] = {
+		{"ssh:gpu1/" RUN_ID "/1", "gpu1", 1},
+		{"ssh:me@gpu2/" RUN_ID "/12", "me@gpu2", 12},
+		{"ssh:ssh://me@gpu2:2222/" RUN_ID "/3", "ssh://me@gpu2:2222", 3},
+		{"ssh:[::1]/" RUN_ID "/1", "[::1]", 1},
+		{"", NULL, 0},
+		{"ssh:", NULL, 0},
+		{"ssh:/" RUN_ID "/1", NULL, 0},
+		{"ssh:gpu1/" RUN_ID, NULL, 0},
+		{"ssh:gpu1/" RUN_ID "/0", NULL, 0},
+		{"ssh:gpu1/" RUN_ID "/x", NULL, 0},
+		{"ssh:gpu1/" RUN_ID "/99999999999", NULL, 0},
+		{"ssh:gpu1/Resnet/1", NULL, 0},
+		{"ssh:gpu1/../1", NULL, 0},
+		{"kube:gpu1/" RUN_ID "/1", NULL, 0},
+		{"machine:" RUN_ID "/1", NULL, 0},
+		{"/1", NULL, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_ERR struct err err = {0};
+		struct node_handle handle;
+		int r = node_handle_parse(cases[i].text, &handle, &err);
+
+		if (cases[i].attempt == 0) {
+			assert_int_equal(r, -ERR_IO);
+			assert_int_equal(err.id, E_DATA);
+			assert_null(handle.host);
+			continue;
+		}
+		assert_int_equal(r, 0);
+		assert_string_equal(handle.host, cases[i].host);
+		assert_string_equal(handle.run_id, RUN_ID);
+		assert_int_equal(handle.attempt, cases[i].attempt);
+		AUTO_FREE char *again =
+			node_handle_text(handle.host, handle.run_id, handle.attempt);
+		assert_string_equal(again, cases[i].text);
+		node_handle_done(&handle);
+	}
+}
+
+/*
+ * States
+ */
+
+struct expected {
+	const char *state, *fields; /* "key=value key=value" */
+	enum run_state run_state;
+	int code, signal; /* of an end; code -1: none */
+	const char *origin, *reason, *text;
+};
+
+static void fill(const struct expected *expected, struct node_attempt *ret)
+{
+	AUTO_FREE char *words = mem_strdup(expected->fields);
+	char *rest = words;
+
+	*ret = (struct node_attempt){.state = mem_strdup(expected->state)};
+	for (char *word; (word = strsep(&rest, " "));) {
+		char *value = strchr(word, '=');
+		if (!value)
+			continue;
+		struct node_field *field = vec_push(&ret->fields);
+		field->key = mem_strndup(word, (size_t)(value - word));
+		field->value = mem_strdup(value + 1);
+	}
+}
+
+static void done(struct node_attempt *attempt)
+{
+	vec_foreach (struct node_field, field, &attempt->fields) {
+		free(field->key);
+		free(field->value);
+	}
+	vec_done(&attempt->fields);
+	free(attempt->state);
+}
+
+static void check_status(const struct expected *expected)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+	struct node_attempt attempt;
+
+	fill(expected, &attempt);
+	target_node_status(NULL, &attempt, &status);
+	done(&attempt);
+	assert_int_equal(status.state, expected->run_state);
+	assert_int_equal(status.exit.known, expected->code >= 0);
+	if (expected->text)
+		assert_string_equal(status.text, expected->text);
+	if (expected->code < 0)
+		return;
+	assert_int_equal(status.exit.code, expected->code);
+	assert_int_equal(status.exit.signal, expected->signal);
+	assert_string_equal(status.exit.origin, expected->origin);
+	assert_string_equal(status.exit.reason, expected->reason);
+}
+
+static void test_states(void **state)
+{
+	static const struct expected cases[] = {
+		{"running", "started=5", RUN_RUNNING, -1, 0, NULL, NULL, NULL},
+		{"queued", "text=busy", RUN_QUEUED, -1, 0, NULL, NULL, "busy"},
+		{"succeeded", "code=0 reason=Completed ended=7", RUN_SUCCEEDED, 0, 0, "job",
+			"Completed", NULL},
+		{"failed", "code=3 reason=Error", RUN_FAILED, 3, 0, "job", "Error",
+			"the program exited with 3"},
+		{"failed", "code=137 signal=KILL", RUN_FAILED, 137, 9, "job", "Signal",
+			"the program was killed by SIGKILL"},
+		/* a signal is never exit 0 */
+		{"failed", "code=0 signal=9 reason=Signal", RUN_FAILED, 137, 9, "job", "Signal",
+			NULL},
+		{"failed", "code=124 reason=Timeout", RUN_FAILED, 124, 0, "dlrun", "Timeout", NULL},
+		{"failed", "code=1 reason=SetupFailed text=no", RUN_FAILED, 1, 0, "setup",
+			"SetupFailed", "no"},
+		{"cancelled", "", RUN_CANCELLED, 143, 0, "dlrun", "Cancelled", "it was cancelled"},
+		{"lost", "", RUN_LOST, 125, 0, "dlrun", "Lost", NULL},
+		{"failed", "", RUN_FAILED, 1, 0, "job", "Error", NULL},
+		/* words of a later version */
+		{"dreaming", "code=x", RUN_UNKNOWN, -1, 0, NULL, NULL, NULL},
+		{"failed", "code=2 reason=Bored", RUN_FAILED, 2, 0, "dlrun", "Error", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		check_status(&cases[i]);
+}
+
+static void test_observed(void **state)
+{
+	static const struct expected expected = {"running",
+		"cpu_s=12.5 memory_peak_bytes=1024 gpu_busy=0.5 cpu=1.5 gpus=0,2 time=1000 "
+		"gpu_memory_peak_bytes=many energy_j=-1",
+		RUN_RUNNING, -1, 0, NULL, NULL, NULL};
+	AUTO(target_status_done) struct target_status status = {0};
+	struct node_attempt attempt;
+
+	(void)state;
+	fill(&expected, &attempt);
+	target_node_status(NULL, &attempt, &status);
+	done(&attempt);
+	const struct json *usage = json_get(status.observed, "usage");
+	assert_int_equal(json_get_int(usage, "memory_peak_bytes", 0), 1024);
+	assert_null(json_get(usage, "gpu_memory_peak_bytes"));
+	assert_null(json_get(usage, "energy_j"));
+	assert_non_null(json_get(json_get(status.observed, "now"), "cpu"));
+	assert_int_equal(json_get_int(json_get(status.observed, "resources"), "gpus", 0), 2);
+}
+
+/*
+ * The job, as a shell reads it
+ */
+
+static const char reader[] = "set_command() { for a; do printf '<%s>' \"$a\"; done; }\n"
+			     "default() { printf '[%s=%s]' \"$1\" \"$2\"; }\n"
+			     "link_data() { printf '{%s>%s}' \"$1\" \"$2\"; }\n"
+			     "link_output() { printf '{%s}' \"$1\"; }\n";
+
+static char *read_by_shell(const char *job, const char *lines)
+{
+	char script[] = "/tmp/dlrun-test-job-XXXXXX";
+	AUTO_FD int fd = mkstemp(script);
+	struct buf out;
+	char chunk[4096];
+	size_t n;
+
+	assert_true(fd >= 0);
+	assert_int_equal(dprintf(fd, "%s%s%s\n", reader, job, lines),
+		strlen(reader) + strlen(job) + strlen(lines) + 1);
+	AUTO_FREE char *command = mem_printf("sh %s", script);
+	FILE *pipe = popen(command, "r");
+	buf_init(&out, 1 << 20);
+	while ((n = fread(chunk, 1, sizeof(chunk), pipe)) > 0)
+		buf_add(&out, chunk, n);
+	assert_int_equal(pclose(pipe), 0);
+	unlink(script);
+	return out.data;
+}
+
+struct making {
+	struct spec spec;
+	struct json *json;
+	struct strv env, defaults, secrets;
+	struct target_job job;
+	const struct node_rank *rank;
+	struct buf text, secret_text;
+};
+
+static void making_init(struct making *making)
+{
+	*making = (struct making){0};
+	making->spec.cwd = mem_strdup("exp/a");
+	strv_add(&making->spec.command, "echo");
+	strv_add(&making->spec.command, "it's \"$HOME\" `x` \\ * ? !\n\t\x01\xff");
+	strv_add(&making->spec.command, "");
+	strv_add(&making->spec.command, "-n");
+}
+
+static void make(struct making *making)
+{
+	making->json = spec_to_json(&making->spec);
+	making->job = (struct target_job){
+		.run_id = RUN_ID,
+		.attempt = 2,
+		.command = &making->spec.command,
+		.cwd = making->spec.cwd,
+		.env = &making->env,
+		.default_env = &making->defaults,
+		.secret_env = &making->secrets,
+		.timeout_ms = 5000,
+		.grace_ms = 10000,
+		.spec = making->json,
+	};
+	buf_init(&making->text, 1 << 20);
+	buf_init(&making->secret_text, 1 << 20);
+	assert_int_equal(node_job_make(NULL, &making->job, NULL, NULL, NULL, making->rank,
+				 &making->text, &making->secret_text, NULL),
+		0);
+}
+
+static void making_done(struct making *making)
+{
+	spec_done(&making->spec);
+	json_free(making->json);
+	strv_done(&making->env);
+	strv_done(&making->defaults);
+	strv_done(&making->secrets);
+	buf_done(&making->text);
+	buf_done(&making->secret_text);
+}
+
+static void test_job_words(void **state)
+{
+	struct making making;
+
+	(void)state;
+	making_init(&making);
+	make(&making);
+	AUTO_FREE char *words = read_by_shell(making.text.data, "j_command");
+	assert_string_equal(words, "<echo><it's \"$HOME\" `x` \\ * ? !\n\t\x01\xff><><-n>");
+	AUTO_FREE char *head = read_by_shell(making.text.data,
+		"echo \"$j_run $j_attempt $j_cwd $j_shell $j_timeout_ms $j_grace_ms $j_retries "
+		"$j_gpus/$j_gpus_only $j_rank $j_ranks <$j_before$j_setup_run$j_setup_key>\"");
+	assert_string_equal(head, RUN_ID " 2 exp/a 0 5000 10000 0 0/ 0 1 <>\n");
+	making_done(&making);
+}
+
+static void test_job_env(void **state)
+{
+	struct making making;
+
+	(void)state;
+	making_init(&making);
+	strv_add(&making.env, "A=x'y\n");
+	strv_add(&making.env, "B=");
+	strv_add(&making.defaults, "PYTHONUNBUFFERED=1");
+	strv_add(&making.secrets, "TOKEN=se'cret");
+	make(&making);
+	AUTO_FREE char *env = read_by_shell(
+		making.text.data, "j_env; printf '%s' \"$A|$B|$DLRUN_RUN_ID|$DLRUN_NODE_ADDRS\"");
+	assert_string_equal(env, "x'y\n||" RUN_ID "|127.0.0.1");
+	AUTO_FREE char *defaults = read_by_shell(making.text.data, "j_defaults");
+	assert_non_null(strstr(defaults, "[PYTHONUNBUFFERED=1]"));
+	assert_non_null(strstr(defaults, "[NNODES=1]"));
+	assert_null(strstr(making.text.data, "cret"));
+	AUTO_FREE char *secret = read_by_shell(making.secret_text.data, "printf '%s' \"$TOKEN\"");
+	assert_string_equal(secret, "se'cret");
+	making_done(&making);
+}
+
+/* What a login has of an earlier run does not count, what the user set does. */
+static void test_job_rank(void **state)
+{
+	struct strv addresses = {0};
+	const struct node_rank rank = {
+		.rank = 1, .gpus = 2, .addresses = &addresses, .hold_ms = 1000};
+	struct making making;
+
+	(void)state;
+	making_init(&making);
+	strv_add(&addresses, "10.0.0.1");
+	strv_add(&addresses, "gpu2");
+	strv_add(&making.env, "MASTER_PORT=29500");
+	making.rank = &rank;
+	make(&making);
+	AUTO_FREE char *env = read_by_shell(making.text.data,
+		"default() { eval \"[ \\\"\\${$1+1}\\\" ]\" || export \"$1=$2\"; }\n"
+		"NODE_RANK=7 NNODES=9\nj_defaults\nj_env\n"
+		"echo \"$MASTER_ADDR $MASTER_PORT $NNODES $NODE_RANK $DLRUN_NODE_ADDRS\"\n"
+		"echo \"$PET_MASTER_ADDR $PET_MASTER_PORT $PET_NNODES $PET_NODE_RANK "
+		"$PET_NPROC_PER_NODE\"\necho \"$j_rank $j_ranks $j_hold_ms $j_hosts\"");
+	assert_string_equal(env, "10.0.0.1 29500 2 1 10.0.0.1,gpu2\n10.0.0.1 29500 2 1 2\n"
+				 "1 2 1000 10.0.0.1\ngpu2\n");
+	strv_done(&addresses);
+	making_done(&making);
+}
+
+static void test_job_world(void **state)
+{
+	struct making making;
+
+	(void)state;
+	making_init(&making);
+	making.spec.world.gpus = WORLD_GPUS_AUTO;
+	making.spec.world.before = mem_strdup("source 'x y'\n");
+	making.spec.world.retries = 2;
+	making.spec.world.signal = 10;
+	making.spec.world.signal_before_ms = 90000;
+	*vec_push(&making.spec.world.data) =
+		(struct world_data){mem_strdup("data/a b"), mem_strdup("~/x")};
+	strv_add(&making.spec.world.outputs, "out");
+	make(&making);
+	AUTO_FREE char *links = read_by_shell(making.text.data, "j_data; j_outputs");
+	assert_string_equal(links, "{data/a b>~/x}{out}");
+	AUTO_FREE char *head = read_by_shell(making.text.data,
+		"printf '%s' \"$j_gpus $j_retries $j_signal $j_signal_before_ms $j_before\"");
+	assert_string_equal(head, "auto 2 USR1 90000 source 'x y'\n");
+	making_done(&making);
+}
+
+/* Words of people stand in no text that a shell could take for its own. */
+static void test_job_random(void **state)
+{
+	(void)state;
+	for (unsigned seed = 1; seed <= 40; seed++) {
+		struct making making;
+		char word[64];
+		unsigned x = seed * 2654435761u;
+
+		for (size_t i = 0; i < sizeof(word) - 1; i++) {
+			x = x * 1664525 + 1013904223;
+			word[i] = (char)(1 + (x >> 24) % 255);
+		}
+		word[sizeof(word) - 1] = '\0';
+		making_init(&making);
+		strv_done(&making.spec.command);
+		strv_add(&making.spec.command, word);
+		make(&making);
+		AUTO_FREE char *words = read_by_shell(making.text.data, "j_command");
+		AUTO_FREE char *want = mem_printf("<%s>", word);
+		assert_string_equal(words, want);
+		making_done(&making);
+	}
+}
+
+/*
+ * Machines
+ */
+
+static bool is_other(const struct dirs *dirs, const char *host, const struct node_facts *facts)
+{
+	AUTO_FREE char *why = node_machine_other(dirs, RUN_ID, host, facts);
+
+	return why != NULL;
+}
+
+static void test_machines(void **state)
+{
+	char base[] = "/tmp/test-machines-XXXXXX";
+	const struct node_facts one = {.host = "one", .id = "1", .local = "/l"},
+				two = {.host = "two", .id = "2", .local = "/l"};
+	const struct node_facts forged = {.host = "three\nlogin 1 1 one", .id = "3", .local = "/l"};
+
+	(void)state;
+	assert_non_null(mkdtemp(base));
+	const struct dirs dirs = {.state = base};
+	AUTO_FREE char *dir = dirs_run(&dirs, RUN_ID);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_false(is_other(&dirs, "login", &two));
+	/* A name that ends like it is another host. */
+	node_machine_note(&dirs, RUN_ID, "my-login", &one);
+	node_machine_note(&dirs, RUN_ID, "login", &one);
+	assert_true(is_other(&dirs, "login", &two));
+	/* Each place that had the run, and the first again. */
+	node_machine_note(&dirs, RUN_ID, "login", &two);
+	assert_true(is_other(&dirs, "login", &one));
+	node_machine_note(&dirs, RUN_ID, "login", &one);
+	assert_false(is_other(&dirs, "login", &one));
+	assert_true(is_other(&dirs, "login", &two));
+	/* What a host calls itself is one word of its own line. */
+	node_machine_note(&dirs, RUN_ID, "other", &forged);
+	assert_false(is_other(&dirs, "login", &one));
+	assert_int_equal(fs_remove_tree(AT_FDCWD, base, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_observed),
+		cmocka_unit_test(test_job_words),
+		cmocka_unit_test(test_job_env),
+		cmocka_unit_test(test_job_rank),
+		cmocka_unit_test(test_job_world),
+		cmocka_unit_test(test_job_random),
+		cmocka_unit_test(test_machines),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,11 +4,14 @@
 
 #include "base/util/auto.h"
 #include "base/util/err.h"
+#include "base/util/errlist.h"
 #include "base/util/mem.h"
 
-#define ROW(name, code, id, title, text) [name] = {id, ERR_##code, title, text},
-static const struct err_info rows[E_COUNT] = {ERR_LIST(ROW)};
-#undef ROW
+#define NAMED(id, code_, name_) [id].name = name_, [id].code = ERR_##code_,
+#define TOLD(id, title_, text_) [id].title = title_, [id].text = text_,
+static const struct err_info rows[E_COUNT] = {ERR_IDS(NAMED) ERR_TEXTS(TOLD)};
+#undef NAMED
+#undef TOLD
 
 const struct err_info *err_info(enum err_id id)
 {

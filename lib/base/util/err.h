@@ -7,7 +7,7 @@
  * recovers calls err_clear. Nothing in lib/ prints or exits, except mem.c and err_bug.
  *
  * The id picks the code, the exit status and the page of dlrun-errors(7): all of them stand in
- * the one table errlist.h.
+ * the tables err_ids.h and errlist.h.
  */
 #ifndef DLRUN_BASE_UTIL_ERR_H
 #define DLRUN_BASE_UTIL_ERR_H
@@ -15,7 +15,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "base/util/errlist.h"
+#include "base/util/err_ids.h"
 
 /* What a caller can do about a failure. */
 enum err_code {
@@ -35,8 +35,8 @@ enum err_code {
 	ERR_BUG,      /* dlrun itself is wrong */
 };
 
-#define ERR_ID_ENUM(name, code, id, title, text) name,
-enum err_id { E_NONE = 0, ERR_LIST(ERR_ID_ENUM) E_COUNT };
+#define ERR_ID_ENUM(name, code, id) name,
+enum err_id { E_NONE = 0, ERR_IDS(ERR_ID_ENUM) E_COUNT };
 #undef ERR_ID_ENUM
 
 enum { ERR_EVIDENCE_MAX = 4 };
@@ -51,7 +51,7 @@ struct err {
 	char *hint; /* one command or one edit, or NULL */
 };
 
-/* One row of errlist.h. */
+/* One row of err_ids.h and errlist.h. */
 struct err_info {
 	const char *name; /* "snapshot.secret" */
 	enum err_code code;

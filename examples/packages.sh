@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # The packages that dlrun is built and tested with, for every system that we know, in one place.
 # To be sourced by bash (3.2 or newer, the one of macOS):

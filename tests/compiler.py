@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the tests set up and build: with ccache where it is installed, whose hits do not depend on where the clone lies."""
 
 import os

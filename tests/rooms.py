@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rooms of the tree, what has changed in it, and the unit tests of a room.
 
 A room is a folder below lib/ or cli/ (or cli/ itself) that holds .c files; what lies in a folder below one that holds none

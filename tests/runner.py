@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the steps of tests/run: what they need is built first, then two go at a time, the longest first; a step that mostly waits
 has a track of its own beside them.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/follow.h"
 #include "app/runs/adopt.h"
 #include "app/runs/refresh.h"

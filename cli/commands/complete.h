@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `dlrun __complete WORD…`: what the shells' completions ask. The words are those of the command
  * line behind `dlrun`, the last one is what the cursor stands on (it may be empty). Each candidate

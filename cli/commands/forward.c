@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/forward/forward.h"
 #include "base/util/auto.h"
 #include "base/util/str.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/gc/gc.h"
 #include "app/gc/gc_node.h"
 #include "app/gc/gc_registry.h"

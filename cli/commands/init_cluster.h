@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of `dlrun init` that is about clusters: what is found, asked, checked and missing.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands/init_rbac.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `dlrun init --rbac`: the Role that whoever runs a cluster may be asked for.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/remove.h"
 #include "app/runs/adopt.h"

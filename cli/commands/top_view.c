@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands/top_view.h"
 
 #include "base/util/auto.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `top` shows: tables of runs, machines and GPUs, and the same as JSON.
  */

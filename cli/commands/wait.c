@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/follow.h"
 #include "base/util/auto.h"
 #include "cli/runs/runs.h"

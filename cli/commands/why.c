@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "cli/runs/runs.h"

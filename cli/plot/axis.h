@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ticks of an axis where people expect them, and their texts. An engine.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Curves as text: braille dots (2 by 4 in each character), or ASCII, with axes, a line of text for
  * each curve, the seams of restarts and marks for values that are no numbers. An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Curves as data: every value, as TensorBoard would tell it. Written piece by piece, because there
  * may be millions.

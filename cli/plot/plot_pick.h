@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which curves are drawn, in which charts, and how their lines are called. An engine.
  */

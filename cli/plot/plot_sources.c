@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plot/plot_sources.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `dlrun plot` reads: runs and directories of event files, each with its curves.
  */

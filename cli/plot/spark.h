@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A curve in one line of text: blocks of eight heights.
  */

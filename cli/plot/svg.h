@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Charts as one SVG 1.1 document that needs nothing else: no scripts, links or fonts of its own.
  * Text from elsewhere is escaped (XML 1.0, 2.2 and 2.4). An engine.

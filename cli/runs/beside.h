@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command beside the program of a run, on this process's streams: what exec and ssh share.
  */

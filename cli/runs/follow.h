@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run's log on stdout, and how a run ended: what `logs` and `submit` have in common.
  */

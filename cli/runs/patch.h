@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The changed files of two runs (or a run and the tree) as a unified diff, made by git.
  */

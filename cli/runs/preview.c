@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/runs/preview.h"
 
 #include "base/data/yaml_print.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What submit and push say of a snapshot and an image, and `submit --dry-run`.
  */

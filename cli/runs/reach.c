@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/runs/reach.h"
 
 #include "base/util/buf.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ports that a run names (ports:, --port), reachable on this machine while it is followed.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/runs/runs.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the commands on runs have in common: finding them, their facts as text, how they ended.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How far a transfer is: on a terminal one line that is drawn anew, elsewhere a line now and then.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The process: what was asked for on the command line as a whole, the session, and the two streams.
  * stdout carries data only; everything else goes to stderr (cli.md, "Rules for every command").

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Questions on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command: one const struct in one file; cmds.c lists them all, sorted.
  */

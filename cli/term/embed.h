@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that the build puts into the program (embed.py): the sources of the manual pages and
  * the completion scripts.

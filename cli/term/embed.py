@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make a C file that holds text files: cli/term/embed.py OUTPUT FILE..."""
 
 import sys

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Help on the terminal: the overview and one screen for each command, made from the tables of
  * options; no library is needed for it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run's log on its way to stdout, an engine: bytes in, bytes out, the clock is given.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The manual: pages are written in scdoc (man/NAME.SECTION.scd), with lines such as @OPTIONS@ that
  * are filled from the tables of the program: @NAME@ @SYNOPSIS@ @OPTIONS@ @EXAMPLES@ of the page's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Options: one typed table for each command, bound to the members of the command's own struct. The
  * parser, `-h`, the manual page (@OPTIONS@) and the completion all read the same table.

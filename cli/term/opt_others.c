@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/term/opt_others.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Options of other tools: Slurm, SkyPilot, docker run, kubectl run, ray job, torchrun, accelerate,
  * in front of the program. One table says what each of them is here.

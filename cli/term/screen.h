@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A terminal that is drawn again and again, until somebody presses q: the terminal's other screen,
  * without a cursor. Ctrl-C is app_interrupted (app.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A curve as it is drawn: its points along one axis, smoothed, and reduced to columns, so that a
  * million points take one pass and no memory. An engine.

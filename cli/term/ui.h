@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What people see. Everything that is written for them goes through one function, ui_print: it
  * lets no control of foreign text reach a terminal, drops colours where none are wanted, and

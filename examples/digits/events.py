@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write TensorBoard event files with nothing but the standard library.
 
 An event file is a row of TFRecord frames, and each frame holds one protobuf message `Event`

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Train a small neural network on handwritten digits, with the standard library alone.
 
 One hidden layer of rectified units, softmax and cross entropy, mini-batches with momentum. The

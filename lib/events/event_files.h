@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event files below a directory, found without configuration: any regular file with "tfevents" in
  * its name, at any depth; symbolic links are not followed. Reads their new bytes, of the files of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The last value of each scalar in the event files (tfevents.h) below a directory, wherever
  * they appear. Looks cost little: directories are read again when they have changed, files from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "events/plugin_files.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What TensorBoard's plugins read beside event files: the profiles of TensorFlow and JAX
  * (plugins/profile/…), traces of PyTorch's profiler, dumps of the debugger, and the projector's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading protobuf messages field by field (Protocol Buffers documentation, "Encoding"). An engine
  * over bytes in memory; nothing is copied.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Of an event file (tfevents.h) the records that curves need, byte for byte: an engine, the
  * file's bytes in, these records out. They make an event file of their own, in which a reader finds

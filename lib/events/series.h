@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All scalars of the event files below a directory (event_files.h) as curves, as
  * TensorBoard would show them with nothing left out, kept up to date by reading what is new.

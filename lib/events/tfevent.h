@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages of event files: tensorboard.Event and what scalars need of those in it (tensorflow:
  * core/util/event.proto, core/framework/summary.proto). Over bytes in memory; nothing is copied but

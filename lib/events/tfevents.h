@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TensorBoard event files: an engine, bytes in, scalars out.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The frame of a record in TFRecord files (tensorflow: core/lib/io/record_writer.h): length u64le,
  * masked CRC-32C of these 8 bytes u32le, data, masked CRC-32C of the data u32le. Over bytes in

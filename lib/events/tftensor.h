@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one element of a small tensorflow.TensorProto (core/framework/tensor.proto). */
 #ifndef DLRUN_EVENTS_TFTENSOR_H
 #define DLRUN_EVENTS_TFTENSOR_H

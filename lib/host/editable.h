@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Python packages that are installed from the tree itself (pip install -e, uv sync): the
  * interpreter of a run would import them from the live tree, so the run's own directories must go

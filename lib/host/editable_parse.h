@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Readers of the small texts around an interpreter of Python, for run/editable. The texts are
  * anybody's: what is not exactly of the expected form is left out. No file is opened here.

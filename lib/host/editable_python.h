@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which interpreter of Python a command finds, and where that looks for packages. Files are read,
  * no program is started. For run/editable.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GPUs of this machine: which there are, who uses them, and a queue for them without a server.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The directory in which GPUs are queued for: locks, tickets, and a way to wake who waits. All
  * users of the machine share it; gpu.h says what that means.

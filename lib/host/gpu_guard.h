@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What keeps a GPU to one run whatever is done to the directory that all users share
  * (gpu_dir.h). Its owner, and in it the maker of each file, can put another file in a lock's

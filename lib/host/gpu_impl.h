@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of run/gpu share: the readers of what tools and the kernel say (bytes in, a list
  * out, no I/O), and the list on its way.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a GPU says of itself at one moment, read without starting a process: NVIDIA's by NVML
  * (NVML API reference, loaded at run time), AMD's by the files of the amdgpu driver (kernel

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a Linux machine says of its load, from the text of files of /proc (proc(5)). Engines: bytes
  * in, numbers out; any bytes are taken.

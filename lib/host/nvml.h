@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of NVIDIA's management library that dlrun needs, loaded at run time. Declared here from
  * the NVML API reference; it is there with every driver, and no header is needed.

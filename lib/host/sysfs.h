@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers in one-line files below /sys. For run/gpu_meter and run/usage. */
 #ifndef DLRUN_HOST_SYSFS_H
 #define DLRUN_HOST_SYSFS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a program uses, summed up from looks at it: CPU time and memory of its processes, its
  * GPUs, and energy (the counters of its GPUs and, where they may be read, of the CPU packages

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that are one request and one answer of lines. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attempts and GPUs as a runner writes them (protocol.h): engines from words. */
 #ifndef DLRUN_NODE_ATTEMPTS_H
 #define DLRUN_NODE_ATTEMPTS_H

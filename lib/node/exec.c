@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A command beside the program, and the terminal of ad-hoc work. */
 #include <poll.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a runner says of its node behind "hello" (protocol.h): an engine from lines to facts.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Descriptors of others that a conversation reads and writes, in the mode that they are in: when
  * poll(2) says so. On the loop; a descriptor is waited for only behind a try that was too early.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The list of a run's results. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines about files, as a runner writes them (protocol.h): an engine. */
 #ifndef DLRUN_NODE_FILES_H
 #define DLRUN_NODE_FILES_H

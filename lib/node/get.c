@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contents of results: one stream, in their order, begun again where it was cut. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hosts of a pool, as people write them, and which of them is to take a run. Engines.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The output of a program, over as many conversations as it takes. */
 #include <inttypes.h>
 #include <stdlib.h>

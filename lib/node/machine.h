@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a node has and uses at a moment (`machine` of protocol.h).
  */

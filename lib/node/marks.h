@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When pieces of a log arrived (at a time the log had so many bytes): an engine. Of
  * more marks than NODE_MARKS_MAX ahead of the log every second one is forgotten.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node: a machine with a shell that dlrun's runner works on (protocol.h), over any channels.
  * Every operation is started, runs on the loop, and ends with one call of done, never from within

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the operations of a node share. Inside lib/node only. */
 #ifndef DLRUN_NODE_NODE_IMPL_H
 #define DLRUN_NODE_NODE_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dlrun and its runner on a node say to each other. The runner is one POSIX shell script
  * (lib/node/runner/, joined at build time), kept on the node as ROOT/bin/HASH. Nothing else is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runner: the POSIX shell script that is dlrun's side on a node (protocol.h). Its parts
  * are lib/node/runner/NN-*.sh, joined in the order of their names; comments do not travel.

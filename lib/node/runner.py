@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make the C file that holds the runner: lib/node/runner.py OUTPUT BOOT PART..."""
 
 import hashlib

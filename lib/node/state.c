@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The states of attempts: questions of one turn of the loop are one request. */
 #include <stdlib.h>
 #include <string.h>

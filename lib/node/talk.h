@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One conversation with a runner (protocol.h) over one channel: the runner is sent if it is
  * asked for, facts are heard, then one request is said and its answer taken. On the loop; nothing

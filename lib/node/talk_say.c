@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "node/talk_say.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Why a conversation with a runner failed, in words. Each sets *ret. */
 #ifndef DLRUN_NODE_TALK_SAY_H
 #define DLRUN_NODE_TALK_SAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a submit sends (protocol.h): its parts in their order, as one stream of bytes that can
  * be begun anywhere, and the words about it.

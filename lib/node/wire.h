@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a runner says (protocol.h): an engine from bytes to lines, from lines to words, and
  * back. No I/O. What comes is anybody's: everything is bounded.

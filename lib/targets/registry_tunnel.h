@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A registry in a cluster, reached through a tunnel of our own (registry.forward): connections to
  * its name are led over a port-forward (podforward.h) to a pod of its Service that is ready.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where runs can go: this machine, the targets of the configuration, and the contexts of the
  * kubeconfig that none of them names. Hosts of the ssh configuration are not listed: they are names

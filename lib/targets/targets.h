@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which kind of target a name or a record stands for, and opening it.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benches share: a directory of their own with a HOME, trees of real source code, exact times."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The pages for developers name only what is there.
 
     tests/check/docs.py [ROOT]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Has the compiler of a build check the sources that this build leaves out, because they are of another system.
 
     tests/check/left_out.py BUILD_DIR

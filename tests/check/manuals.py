@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The manual is whole: pages, help screens and examples agree with the tables of the program.
 
     tests/check/manuals.py DLRUN [ROOT]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands of README's console blocks, one after the other in one shell on a terminal.
 
     tests/check/readme.py DLRUN

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the house that a compiler does not know.
 
 Reads the sources and fails on: an include that does not name its layer, points up or sideways, or
@@ -40,6 +41,7 @@ LAYERS = {
 # Rooms of one layer see those that are built before them, but for these, which do not know each other.
 SIBLINGS = [{"targets/local", "targets/kube", "targets/ssh"}]
 ROOM_FILES = 40
+LICENSED = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 # Headers of a room's inside that other rooms still include.
 INSIDE = {"kube/status/status_impl.h": ("lib/kube/job", "lib/kube/logs"), "net/http/http_impl.h": ("lib/net/websocket",)}
 
@@ -150,7 +152,8 @@ def check_include(root, path, number, layer, name):
 def built(root):
     """Rooms in the order in which they are built."""
     lib = re.findall(r"^    '([\w/]+)',$", (root / "lib/meson.build").read_text(), re.M)
-    return lib + [f"cli/{name}" for name in re.findall(r"'(\w+)'", (root / "cli/meson.build").read_text().splitlines()[0])] + ["cli"]
+    cli = re.search(r"^foreach room : \[(.*)\]$", (root / "cli/meson.build").read_text(), re.M)[1]
+    return lib + [f"cli/{name}" for name in re.findall(r"'(\w+)'", cli)] + ["cli"]
 
 
 def may_know(root, own, room):
@@ -219,7 +222,7 @@ def check_cleanup(root, files):
 def check_header(root, path):
     """A header starts with what it is for, and every prototype stands below a comment or in a
     paragraph that starts with one."""
-    text = (root / path).read_text()
+    text = (root / path).read_text().removeprefix(LICENSED)
     if not text.startswith("/*"):
         problem(path, 1, "a header starts with its contract: a comment that says what it is for")
     guard = "DLRUN_" + re.sub(r"\W", "_", path.removeprefix("lib/")).upper()
@@ -257,6 +260,8 @@ def has_reason(path, number):
 
 def check_sizes(root, files):
     for path in files:
+        if not (root / path).read_text().startswith(LICENSED):
+            problem(path, 1, "the first line names the licence")
         n = len((root / path).read_text().splitlines())
         if n > FILE_LINES:
             problem(path, 1, f"{n} lines: split it")

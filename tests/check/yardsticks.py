@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures of the code's mass and grain, for the whole of lib/ and cli/ and for each room.
 
     tests/check/yardsticks.py [--rooms] [ROOT]      --rooms: only lines and files of each room

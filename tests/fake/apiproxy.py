@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy in front of a real API server that speaks HTTP on both sides, for faults of single requests.
 
 Each request is handed to `fault(method, path, body)`, which says what becomes of it:

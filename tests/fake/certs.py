@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A certificate authority for tests, and server certificates that are good or bad in one way.
 
     tests/fake/certs.py DIRECTORY [NAME…]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A TCP proxy that delays, throttles, cuts, stalls and corrupts what passes through it.
 
     tests/fake/faultproxy.py [--listen HOST[:PORT]] [--delay S] [--connect-delay S] [--rate B/S]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A registry (OCI distribution specification 1.1) in memory that is strict, scriptable and counts.
 
 https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An HTTP/1.1 server of which every byte of every answer can be scripted.
 
 It knows nothing of registries: a subclass gives ordinary answers in handle(), tests override them

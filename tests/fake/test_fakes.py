@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Are the fakes what they say? Proxy, scripted server, registry, token server, certificates.
 
     tests/fake/test_fakes.py [NAME…]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A token server of the registry protocol: GET and OAuth2 POST, with lives of seconds.
 
 https://distribution.github.io/distribution/spec/auth/token/ and …/oauth/

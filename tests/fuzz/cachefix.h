@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For fuzz targets of what lies in a cache file (cachefile.h).
  */

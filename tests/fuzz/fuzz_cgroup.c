@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever proc tells of groups and mounts: directories that are paths and lead nowhere else. */
 #include <stdint.h>
 #include <string.h>

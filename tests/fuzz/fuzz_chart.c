@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Charts of any points: text of the width that was asked for, in UTF-8 or ASCII alone; an SVG
  * without markup that is not its own; and axes whose ticks rise within them.

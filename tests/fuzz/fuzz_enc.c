@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Base64 and hex: what is encoded decodes to itself, and what decodes has only that one form. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why a program failed, by its output: the first byte is how it ended, the rest what it wrote.
  * Whatever that is, the answer is short, one line, printable UTF-8.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which paths of the results are wanted: a line for the pattern, the rest is a path. What is wanted
  * is found: every directory on the way to it is looked into.

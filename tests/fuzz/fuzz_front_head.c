@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first byte says what it is (a request, an answer, a chunked body) and in which pieces it
  * comes. What is taken does not depend on them, is bounded, and is the same when it is written and
  * read again, so that whoever stands behind reads no other message. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A head of a request, in which TOKEN stands for the right token. What is taken out of it leaves
  * none, leaves all that has to do with none, and leaves a head that is read as the same one. */
 #include "base/util/str.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The search for a left-out path in a program's output: lines of the list, an empty line, and the
  * output.

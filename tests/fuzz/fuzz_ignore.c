@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ignore rules of any bytes. Input: a byte of flags, the path, LF, the rules. Properties: a rule for
  * files holds for directories too unless it is negated away; a chain of the same rules twice says the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `dlrun init` makes of a project's files. A string that is written as YAML is read back as it
  * was, wherever it stands; a comment stays a comment; what the readers of other formats find is text

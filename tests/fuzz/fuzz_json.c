@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON: what is accepted is printed, read again and printed the same way; its parts hold together.
  */

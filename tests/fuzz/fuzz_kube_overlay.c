@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pod overlays: whatever is laid over a pod, what dlrun finds it by stays, a refused one changes
  * nothing, and the result printed as YAML is read back as the same texts.

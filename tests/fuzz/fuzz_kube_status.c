@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An answer of a server: its status, then its headers as lines, an empty line, its body. */
 #include <stdlib.h>
 #include <string.h>

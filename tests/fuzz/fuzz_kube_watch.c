@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first byte says in what pieces the rest arrives; the lines are the same in any. */
 #include <stdlib.h>
 #include <string.h>

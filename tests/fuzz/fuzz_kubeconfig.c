@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any text is read as one kubeconfig, and each of its contexts is made use of. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Links in a program's output: what is found does not depend on where the input is cut, holds
  * nothing that a terminal or a page could take for anything but an address, and was in the input.

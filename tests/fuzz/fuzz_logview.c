@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run's log on its way out, in pieces (the first byte is their size) with a clock that jumps: as
  * JSON the exact bytes can be had back; on a terminal the screen shows at the end what it would show

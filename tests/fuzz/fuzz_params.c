@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of parameters: what is read of one is flat, within the limits, and JSON again.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parts of files from a pod: however the bytes are cut, the same comes out, each part has the
  * bytes that it said, and a part that is not whole is told.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dlrun wrote for itself and reads again: records, specifications, replies, marks. Whatever
  * stands there, an answer comes, and what is accepted survives another round.

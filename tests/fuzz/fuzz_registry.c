@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a registry may answer: "STATUS HEADER\nHEADER\n\nBODY". Whatever it is, it is a failure with
  * lines that can be shown, or a manifest that is what it says. */
 #include <stdint.h>

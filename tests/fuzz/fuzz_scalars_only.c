@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scalars only: what is kept does not depend on where the input is cut, nor on where the walk is
  * left and begun again; it is whole records of the input in their order; and a reader finds in it

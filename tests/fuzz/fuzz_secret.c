@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names and contents of any bytes. Input: the path, NUL, the content. Properties: content is only
  * asked for where the name asks for it, and each yes says what it is.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strings of people and peers: UTF-8, quoting, and all that is parsed from one word. What was
  * quoted reads back as it was, what was parsed is within its range and prints as it was read.

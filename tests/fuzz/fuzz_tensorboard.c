@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What TensorBoard and its script say: ports are ports, versions and interpreters plain words;
  * a line that is made of what was read gives the same again; no answer is taken without its status.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The terminal filter: the first byte picks the mode, the second where the rest is cut in two.
  * Whatever comes in, only harmless bytes come out, and the cut does not show.

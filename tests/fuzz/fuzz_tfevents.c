@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event files: what is read does not depend on where the input is cut; places never go back or
  * beyond the end; and an event of any bytes in a right frame is taken or counted as malformed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first byte says in which pieces an answer comes: what is made of it does not depend on them,
  * and is bounded. */
 #include "base/util/str.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * wildmatch against a matcher that is slow and simple: every way to match is tried, by recursion on
  * the pattern as it is written. Input: a byte of flags, the pattern, NUL, the text.

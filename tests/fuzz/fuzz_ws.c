@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first byte says in which pieces the rest comes, and whether it is: what a server sends, or
  * what both sides say to each other and must hear. */
 #include "base/util/mem.h"

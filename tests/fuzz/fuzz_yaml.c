@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YAML: an accepted tree holds together, an error names a line that exists.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Replays a corpus through a fuzz target without a fuzzing engine: replay DIR…
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Attempts of a run: repeated, restarted, signalled, cancelled and killed in each phase; and the queue for
 GPUs, which several of them share."""
 

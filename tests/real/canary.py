@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Secrets with random values, given in every way that dlrun takes: a value is found nowhere but in the
 environment of the program."""
 

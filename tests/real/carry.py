@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`submit --from` between this machine and a registry: the same code goes along, its layers as they are. The cluster is an API
 server that takes every Job and never runs one."""
 

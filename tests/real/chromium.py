@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Chromium without a screen, driven by Debian's chromedriver (W3C WebDriver over HTTP).
 
     with Chromium(w.dir / "browser") as page:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A real Kubernetes for the tests: API server, controllers, scheduler, kubelets, containerd, pods, CoreDNS, a registry.
 
     with Cluster(nodes=2) as cluster: …          one of the test's own

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """API servers that stand still, etcd that is killed, laptops that sleep, logins that expire, in the middle of submit, logs -f, wait and
 forward: all go on by themselves. DLRUN_FULL=1: each for 60 s (else 20 s or less)."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a cluster are killed (SIGKILL) under `submit -f` of a program that prints numbered lines: each line comes once, or the gap
 is told, and the record has what the follower has seen. DLRUN_CHAOS: how often each part is killed (1)."""
 

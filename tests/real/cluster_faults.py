@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A cluster that fails: answers that are lost, requests that are refused, runs that cannot be. Runs are neither doubled nor forgotten,
 and what dlrun says is the cause. DLRUN_LOST: how often an answer to a create is lost (40); DLRUN_FULL=1: 200, with longer pauses."""
 

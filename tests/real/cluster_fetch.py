@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Results of runs in a real cluster: from pods that run, from storage of those that have ended, and what goes wrong."""
 
 import json

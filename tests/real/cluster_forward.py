@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ports of runs on this machine, and commands beside their programs, in a real cluster: what arrives, what a lost tunnel or pod
 leaves, and what is said. DLRUN_FORWARD_MIB: sent each way (64); DLRUN_FORWARD_RESETS: of tunnels (20)."""
 

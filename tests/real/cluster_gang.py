@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs of several nodes in a real cluster whose program fails: whoever watches starts all nodes anew, as often as was asked for."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Results of a pod without storage that are many or large: taken from it, within the limit of memory."""
 
 import hashlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs of several nodes in a real cluster that has JobSet: it starts all nodes anew, whether anybody watches or not.
 
 JobSet itself, its controller and its webhooks, runs beside the cluster, and only for these tests."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What was seen of a log stays in the record, though its node rotates it away, its Job is deleted, its follower was killed."""
 
 import contextlib

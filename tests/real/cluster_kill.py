@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """SIGKILL at system calls of submits to a cluster: the next command repairs, and each run is one Job or none.
 
 strace delivers the signal at the Nth call of a kind, which it counts for each kind. The Jobs run on a fake node, all with a Secret and a Service beside them.

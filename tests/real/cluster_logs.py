@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Logs of a real cluster as lib/kube follows them: ranks, restarts, replaced pods, tokens; then cuts, rotation and a restarting
 API server under a fast writer, beside kubectl. DLRUN_FULL=1: five million lines (else 400,000)."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Event files of runs in a real cluster kept up to date here: of pods that run, of storage that an ended run has left."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The objects of tests/unit/data/kube on a real cluster: whether the server takes them, and what pods of them can do."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What dlrun makes in a cluster, as others see it: the Python client reads all of it, the API server takes it back with
 fieldValidation=Strict, and `ps` lists many Jobs with few requests. DLRUN_JOBS: how many (200); DLRUN_FULL=1: 1,000."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ports that a run names, reachable on this machine while it is followed, in a real cluster."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The projects of projects.py in pods, without a dlrun.yaml and without storage for results, and torchrun there."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ports of pods as URLs in a real cluster: requests, WebSockets, JupyterLab whose kernel lives on while tunnels are reset.
 DLRUN_PROXY_RESETS: how often (10)."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A registry that only a real cluster can reach, pushed to through dlrun's own tunnel (registry.forward)."""
 
 import base64

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Files that programs leave in their tree, in a real cluster: with storage and without, however the program ends."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Users of a real cluster whose Role lacks something: a run that goes on is followed to its end by what may be read, what may not
 is said, and what the run cannot do without is asked for before anything is pushed."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The runner of nodes over the streams of a pod's exec, in a real cluster: nothing of its protocol is SSH's."""
 
 import contextlib

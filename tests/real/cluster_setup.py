@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Setting up in a real cluster: the Roles that init prints, what works with each of them, what init finds and writes, and what
 targets and doctor say of clusters that answer, refuse and hang."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The cluster of the tests itself: whether it does what the other tests expect of a real one."""
 
 import os

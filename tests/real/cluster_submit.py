@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs in a real cluster: what is made there, how runs end, what they find, and what is said of those that wait."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A run of this machine, one on a node and one in a pod, in one real TensorBoard in a real Chromium."""
 
 import contextlib

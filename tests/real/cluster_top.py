@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What pods and the nodes of a cluster use, as top shows it: by a look beside the program, by the metrics API, or not at all."""
 
 import json

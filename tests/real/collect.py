@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a program leaves in its tree is a result of its run on this machine, without configuration."""
 
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What collecting results from the tree of an ended local attempt costs:
  *

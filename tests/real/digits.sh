@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # examples/digits really learns: accuracy, result.json, event files, determinism, bad options.
 # PYTHON=... picks the interpreter; with one that has tensorboard, TensorBoard reads the files, too.
 set -euo pipefail

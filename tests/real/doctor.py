@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`dlrun doctor`: it tells what is wrong, names the fix, changes nothing, and never waits for what
 does not answer."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Commands in what a run has left, and lists of many runs on small terminals."""
 
 import contextlib

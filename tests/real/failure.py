@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong: each gives a clear error in the stated form, the stated exit status, and leaves
 nothing behind."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Programs that hide: whatever they do to their environment, name, group and parents, they end with their run.
 
 The runner's half is over pipes, in each shell that a node may have; what needs a perl on the node says so.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The server for the browser, net/front, with clients and programs that are not ours: what it carries, and whom it refuses."""
 
 import base64

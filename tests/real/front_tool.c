@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Serves a program of this machine behind front.c, for tests:
  *

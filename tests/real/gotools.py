@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Programs of the tests that come from the Go module proxy: built once, kept outside the tree.
 
     tests/real/gotools.py NAME…      build what is missing and print the paths, one a line

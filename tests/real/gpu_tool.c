@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A claim on GPUs as a local run has it: gpu_tool DIR OWNER COUNT COMMAND... waits for its turn and
  * becomes the command, which holds the locks. Why it waits it says with each look.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the real tests share: a world of their own for each test, and an independent reader of images.
 
 A test file defines functions named test_* that take a World, and ends with `main()`. Tests run in

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Results that are many, large or mostly holes, on this machine and on a real SSH server; and what a fetch of them takes of memory.
 
 DLRUN_TEST_LARGE=1: files of 5 GB instead of 300 MB (and 20 GB of disk for them), 50,000 files from a host instead of 5,000."""

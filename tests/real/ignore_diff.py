@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Random ignore rules and paths: does lib/snap say what `git check-ignore` says?
 
     ignore_diff.py SNAP_TOOL [CASES [SEED]]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Images: the same bytes everywhere, small deltas, bases, and what other tools say of them."""
 
 import os

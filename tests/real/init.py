@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`dlrun init` in projects of every kind: what it writes is a configuration that dlrun takes, and
 says what the project says."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * To be preloaded: device and inode numbers that are the same within a process and others in the
  * next one, as file systems have them that make the numbers up (NFS, FUSE, 9p, drvfs).

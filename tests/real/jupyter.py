@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JupyterLab of PyPI for the tests: installed once, started as a program of a run, spoken to as its page does.
 
     lab = Lab(proxy, host)            a server that dlrun proxy leads to

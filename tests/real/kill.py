@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """SIGKILL at each of several hundred system calls of a submit: the next command repairs.
 
 strace delivers the signal at the Nth call of a set. After each kill: the user's repository is as it

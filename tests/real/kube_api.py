@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the Kubernetes API for the tests: one request, one answer, all errors as ApiError."""
 
 import http.client

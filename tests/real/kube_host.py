@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inside of a cluster of the tests: all its processes, in namespaces of its own.
 
 Started by cluster.py, as PID 1 of a PID and a mount namespace, so that with it everything ends: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images of the cluster tests, made of what the machine has, without any network; kept in the cache.
 
     pause       holds a pod's namespaces

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tree whose target is a namespace of the tests' cluster, and what dlrun makes there."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs on this machine: from submit to the last line, and everything that may happen meanwhile."""
 
 import contextlib

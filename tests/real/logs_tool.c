@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Follows logs of a cluster with lib/kube, for tests:
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the event files of tests/unit/data/events with the writers that researchers use, and writes
 down beside each directory what TensorBoard makes of it.
 

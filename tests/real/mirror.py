@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Event files of runs kept up to date here, from real nodes: new bytes only, whatever is cut or ends meanwhile.
 
 CI takes smaller files; DLRUN_FULL=1: 24 runs with 30 MB each.

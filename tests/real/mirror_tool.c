@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A mirror of runs (mirror.h), and what runs have written (outputs.h), from the directory
  * and environment that dlrun would be started in:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node over the streams of any command, without a run of dlrun's:
  *

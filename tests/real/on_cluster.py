@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs test files one after the other on one cluster, which is started for them and ends with them.
 
     tests/real/on_cluster.py DLRUN FILE… [-- NAME…]      NAME: only the tests whose names contain it

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Curves: the numbers of real writers beside TensorBoard's own, the charts of live runs, and what a
 terminal sees of them."""
 

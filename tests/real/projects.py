@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Public kinds of projects, unchanged and without a dlrun.yaml: what they write is found, fetched, drawn and known.
 
 The programs (tests/real/projects/) use the real libraries: Debian's torch, and what PyPI has for it."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every port of every run as a URL, and the pages beside it: what arrives, who is let in, what a page says when nobody answers.
 DLRUN_TEST_OUT: where a picture of the page goes."""
 

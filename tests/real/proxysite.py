@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`dlrun proxy` in a test, and what is asked of it: requests with any head, WebSockets, CONNECT.
 
     with proxy(w) as p:

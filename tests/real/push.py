@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`dlrun push` to real registries: what they see of it, what they hold afterwards, and what other tools say."""
 
 import base64

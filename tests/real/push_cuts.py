@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Pushes on a bad line, and to registries that lose things: each ends well, and so does the next.
 
     tests/real/push_cuts.py DLRUN [NAME…]

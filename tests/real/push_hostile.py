@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Registries that want logins for others, lead elsewhere, or send too much: refused, in little memory.
 
     tests/real/push_hostile.py DLRUN [NAME…]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Repositories of one registry that have logins of their own, as GitLab's deploy tokens are.
 
     tests/real/push_logins.py DLRUN [NAME…]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every kind of request of a push, answered in every wrong way, always or once.
 
     tests/real/push_matrix.py DLRUN [KIND…] [--answer NAME] [--all] [--show]

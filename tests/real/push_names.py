@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Pushes to registries that have names, not only addresses: looked up, reached, and not mixed up.
 
     tests/real/push_names.py DLRUN [NAME…]

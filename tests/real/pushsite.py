@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A registry, a base image in it, a tree and a HOME for one push that goes wrong and the next, which must be right.
 
 For the tests of `dlrun push` that need thousands of pushes: only fakes on loopback, no git, no root.

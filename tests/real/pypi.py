@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python projects for the tests, made with pip and uv from the package index.
 
 Downloads are kept in ~/.cache/dlrun-tests, so that only the first run on a machine needs time for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real registries for the tests: each on a free loopback port, in the directory of its test, ending with it.
 
     with plain(w) as registry: …           Debian's docker-registry

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What is seen of runs from beside them: their results here, lists of them, and why one failed."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The runner's core over pipes, in each shell that a node may have: what is said, and what becomes of it.
 
     tests/real/runner.py - [NAME…]

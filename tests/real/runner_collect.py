@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Results that the runner takes from the tree, in each shell that a node may have; busybox with its own tools.
 
     tests/real/runner_collect.py - [NAME…]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The extras of the runner, its functions and verbs, in each shell that a node may have.
 
 The parts of lib/node/runner are joined without the one that serves, and lines of a test stand behind.

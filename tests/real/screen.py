@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dlrun command on a terminal of its own that draws until a key ends it."""
 
 import fcntl

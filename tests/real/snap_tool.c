@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ignore engine and the walk of lib/snap for tests that compare them with git.
  *

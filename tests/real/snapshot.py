@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """States of a tree and its repository: each gives an exact image or an exact refusal."""
 
 import ctypes

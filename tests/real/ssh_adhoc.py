@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Work by hand on a node: `dlrun ssh HOST` puts the tree there and gives a terminal in it, which outlives its connection."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What programs leave in their trees on real SSH servers: fetched, drawn, and there for the next attempt."""
 
 from cluster_fetch import fetched

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Programs in containers of a node's own podman, and what becomes of them.
 
 The podman is the real one of this machine: with a storage of its own, an image that needs no network,

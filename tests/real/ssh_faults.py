@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A node, or the way to it, that fails: runs are started once or never, none is lost, and the next command tells how it is.
 
 DLRUN_KILL_SSH: points at which a submit is killed (30), DLRUN_CUTS: at which its connection is cut (24); of `logs -f` (20,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs of several hosts: all of them at once or none, ranks that find each other, one end for all."""
 
 import collections

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPUs of a node: each has one run at a time, whoever asks, however the holder ends.
 
 DLRUN_RACERS: submits for one GPU (12), DLRUN_ROUNDS: how often (1). DLRUN_FULL=1: 64, and 100.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """All keywords of ssh_config(5), of OpenSSH 9 and 10: who carries a login whose configuration says each, and that dlrun gets
 in exactly where `ssh` does."""
 

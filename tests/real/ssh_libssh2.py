@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Connections by libssh2 to real servers: logins, keys of hosts, commands, many channels, lost connections."""
 
 import contextlib

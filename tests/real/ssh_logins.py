@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What `ssh HOST true` can do, dlrun can do; and what it cannot is said within seconds, with what to do about it."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """net/ssh.h without runs: what the OpenSSH client carries, which carrier it is, and what is said when neither gets in."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Curves of runs on hosts: while they go on, afterwards, and side by side with one of this machine."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Several hosts: which of them takes a run and why, gangs of all ranks or none, and hosts that share one home."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Login shells of nodes: whatever they are and whatever their profiles print, words and variables arrive unchanged.
 
 DLRUN_STRINGS: through each of them (2,000). DLRUN_FULL=1: 100,000.

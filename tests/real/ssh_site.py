@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The hosts of the SSH tests are what those tests take them for, as OpenSSH's own client sees them."""
 
 import subprocess

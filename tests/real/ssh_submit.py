@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs on a real SSH server: what they find there, how they end, what is done beside them, and what other accounts see.
 
 DLRUN_FORWARD_MIB: sent each way through a forward (64); DLRUN_FULL=1: 1,024.

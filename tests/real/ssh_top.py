@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What runs on hosts and the hosts themselves use, as top shows it, and what of it is in the record afterwards."""
 
 import json

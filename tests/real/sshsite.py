@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real SSH servers as the nodes of a test, each a machine of its own as far as it can see.
 
     with site(w) as s:                            one host, gpu1, with one account

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time that this machine gave to its processes.
 
 A virtual machine that is paused, or one that gives nobody a turn for a while, makes every program late. What a test says

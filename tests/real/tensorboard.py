@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """dlrun tensorboard with a real TensorBoard (PyPI) in a real Chromium: what is drawn, what comes while it is looked at,
 who is refused, what is said when something is missing."""
 

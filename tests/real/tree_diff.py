@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Random trees: does the walk of lib/snap find what `git ls-files -co --exclude-standard` finds?
 
     tree_diff.py SNAP_TOOL [TREES [SEED]]

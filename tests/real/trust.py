@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Whom dlrun believes: a tree of a stranger runs nothing but the command of a submit, and a file of
 another user is not read."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Commands as people type them, and what dlrun says: one process each. A row is a command line of a shell and
 a line that must be on stderr as it stands here; ROOT is the tree."""
 

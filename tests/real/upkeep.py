@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of registries beside a push: `dlrun doctor`, `dlrun gc --registry`."""
 
 import base64

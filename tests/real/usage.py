@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a run uses and says of itself: beside /usr/bin/time, while it runs, and what looking costs."""
 
 import os

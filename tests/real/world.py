@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The program's world: projects as people have them, each run first in the tree and then as a run,
 without a change, with the same result."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong around a program: its data, setup, results, GPUs and signals. Each says so in the
 stated form, with the stated exit status; nothing is lost, nothing left behind."""
 

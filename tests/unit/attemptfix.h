@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of the supervisor share: an attempt in a directory of its own, whose supervisor is
  * this test program (its main passes `__supervise DIR` to run_supervisor).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Channels that are cut behind so many bytes, both ways counted, as a connection that breaks. */
 #ifndef DLRUN_TESTS_UNIT_CUTFIX_H
 #define DLRUN_TESTS_UNIT_CUTFIX_H

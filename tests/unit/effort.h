@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What something costs this process, which another one on the machine does not make more. */
 #ifndef DLRUN_TESTS_UNIT_EFFORT_H
 #define DLRUN_TESTS_UNIT_EFFORT_H

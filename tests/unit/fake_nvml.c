@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stands in for NVIDIA's management library: one GPU that is half busy and gains 100 J with each
  * look. In a variable of the environment: what is not to be there.

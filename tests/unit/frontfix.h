@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A front on a loop, with its clients and programs in the same process: each is a socket that is
  * read as it comes. */
 #ifndef DLRUN_TESTS_UNIT_FRONTFIX_H

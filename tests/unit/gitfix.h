@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For tests with real repositories: a directory of their own, a user's home that nothing of this
  * machine reaches into, and git commands in it.

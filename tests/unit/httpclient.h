@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client for tests, and what became of each of its calls. */
 #ifndef DLRUN_TESTS_UNIT_HTTPCLIENT_H
 #define DLRUN_TESTS_UNIT_HTTPCLIENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A server for tests of the HTTP client: threads that read one request after the other and answer
  * each by a function of the test.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of images share: a tree in memory, which is an entry iterator with contents, and
  * short ways to write and read images of it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An API server that answers by a list of steps, and a client of it. */
 #ifndef DLRUN_TESTS_UNIT_KUBEFIX_H
 #define DLRUN_TESTS_UNIT_KUBEFIX_H

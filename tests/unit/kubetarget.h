@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run's place in a cluster whose API server is a function of the test, in a state directory of its
  * own. */
 #ifndef DLRUN_TESTS_UNIT_KUBETARGET_H

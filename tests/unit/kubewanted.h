@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run asks of a cluster. */
 #ifndef DLRUN_TESTS_UNIT_KUBEWANTED_H
 #define DLRUN_TESTS_UNIT_KUBEWANTED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of layers share: a directory of their own, trees in memory, tar by hand. */
 #ifndef DLRUN_TESTS_UNIT_LAYERFIX_H
 #define DLRUN_TESTS_UNIT_LAYERFIX_H

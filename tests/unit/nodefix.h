@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A node for tests: whatever the opener runs here, with calls that are waited for. */
 #ifndef DLRUN_TESTS_UNIT_NODEFIX_H
 #define DLRUN_TESTS_UNIT_NODEFIX_H

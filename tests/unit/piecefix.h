@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine that is fed bytes as they come says the same however they are cut.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registries on the loop of a test, their server (httpfix.h), and what became of each call. */
 #ifndef DLRUN_TESTS_UNIT_REGISTRYFIX_H
 #define DLRUN_TESTS_UNIT_REGISTRYFIX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of runs that have ended share: a session whose directories lie below root, images
  * in its layout, rows in its store.

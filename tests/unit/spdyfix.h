@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The server's side of SPDY/3.1 for tests: frames made and read with packers of its own.
  */

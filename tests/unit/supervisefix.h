@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A test program that is its own supervisor: its main calls this for `__supervise DIR`.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Event files in memory, for the tests of run/tfevents and run/metrics. */
 #ifndef DLRUN_TESTS_TFEVENTSFIX_H
 #define DLRUN_TESTS_TFEVENTSFIX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One temporary directory, made for each test and removed behind it. */
 #ifndef DLRUN_TESTS_UNIT_TMPFIX_H
 #define DLRUN_TESTS_UNIT_TMPFIX_H

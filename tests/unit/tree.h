@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trees of files for tests: made in a directory of their own, removed at the end. */
 #ifndef DLRUN_TESTS_UNIT_TREE_H
 #define DLRUN_TESTS_UNIT_TREE_H

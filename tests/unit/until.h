@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wait for something that comes, without a fixed sleep. */
 #ifndef DLRUN_TESTS_UNIT_UNTIL_H
 #define DLRUN_TESTS_UNIT_UNTIL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An attempt's tree and outputs for tests of run/world_*. */
 #ifndef DLRUN_TESTS_UNIT_WORLDFIX_H
 #define DLRUN_TESTS_UNIT_WORLDFIX_H

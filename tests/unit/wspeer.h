@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The server's side of WebSocket, for tests of the client's. */
 #ifndef DLRUN_TESTS_UNIT_WSPEER_H
 #define DLRUN_TESTS_UNIT_WSPEER_H

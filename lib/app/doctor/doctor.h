@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checks of everything that dlrun needs on this machine. Each is a row of one table; a new one is a
  * function and its row.

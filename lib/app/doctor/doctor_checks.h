@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The checks of app/doctor/doctor.c, and what they have in common.
  */

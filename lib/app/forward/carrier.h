@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Carries connected sockets to ports of one run: of its newest attempt, wherever that is. What
  * `forward` and `proxy` share. The target stays open, so that connections share what leads there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ports of a run on this machine: listeners of its own programs only (listen.h), whose
  * connections the target carries to the program.

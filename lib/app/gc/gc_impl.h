@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of gc_local: what its steps share. Each step removes one kind of thing, or with dry_run
  * only counts it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Freeing what dlrun keeps on hosts: trees of ended runs, layers and data that nobody needs.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tags that a push makes, and which of them may go. Engines: text and facts, no network.
  */

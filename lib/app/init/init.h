@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The first dlrun.yaml of a project: its text from the project's files, and putting
  * it in place.

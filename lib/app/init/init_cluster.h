@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `dlrun init` proposes for clusters: names of targets, and where images could be pushed.
  */

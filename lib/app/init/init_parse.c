@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/init/init_parse.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `dlrun init` reads in the files of a project. Engines: text in, strings out. They know the
  * common forms only; what they do not understand is unknown, never an error, because each result is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a project says about itself: read from its files for a first dlrun.yaml. Nothing of it is
  * run; what cannot be read or understood is unknown.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writing YAML that yaml.c reads back: scalars and comments, for `dlrun init`. An engine: text
  * in, text out.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Why a program failed, as far as the end of its output and its exit tell: the exception of a
  * Python traceback and where it was raised, memory or a disk that was full, a module, file or

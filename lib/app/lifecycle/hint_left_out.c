@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/hint_left_out.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that fails because a file is missing that the snapshot has left out. The list of what
  * was left out is kept with the run (state/runs/ID/left_out.json), and the end of the program's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/results_ask.h"
 
 #include <stdlib.h>

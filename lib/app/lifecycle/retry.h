@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gangs in clusters (runs of several nodes): without JobSet nothing there starts all of their nodes
  * anew, so that whoever watches the run does, as often as its retries say. What counts is as with

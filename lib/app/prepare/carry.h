@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Results that ended with the pods of an attempt, and were taken to the record here (take.h),
  * go along with the next attempt: as a tar in a layer over the image of its code, from which the

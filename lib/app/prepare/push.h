@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Only snapshot and image: into a repository of a registry, or an OCI image layout on disk.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of app/submit/submit.c: one submit while it is prepared.
  */

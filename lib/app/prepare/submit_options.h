@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is asked of a submit, and what it tells while it is under way.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The little HTML that dlrun writes itself (`dlrun proxy`): whole pages without scripts, and text
  * from elsewhere made harmless wherever it stands. An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every port of every run as a URL, and pages that show what runs are, say and write: an HTTP
  * server for programs of this user on this machine (front.h) whose names say what is meant

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the pages of `dlrun proxy` have in common. */
 #ifndef DLRUN_APP_PROXY_PROXY_CELLS_H
 #define DLRUN_APP_PROXY_PROXY_CELLS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a file that a program has written is served to a browser. An engine. Such a file is hostile:
  * its kind is told by its name only, from a fixed list that has nothing with scripts (SVG and HTML

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of `dlrun proxy` share (app/proxy/proxy.h). */
 #ifndef DLRUN_APP_PROXY_PROXY_IMPL_H
 #define DLRUN_APP_PROXY_PROXY_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names below localhost for what a run has (`dlrun proxy`), as they stand in a URL or a CONNECT. An
  * engine:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pages of `dlrun proxy`: runs side by side, and one run with its output and files. An engine:
  * records in, HTML out. No scripts; everything that a program or its user wrote is text, and files

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs that this machine has no record of: read from the place where they are, by TARGET:ID, and
  * shown, followed and fetched without one. Their records have the member "adopted" {user, own}.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a working tree to a run: snapshot, image, record, start. The order makes every instant
  * safe: checks → row `preparing` with the handle → image (blobs, manifest durable) → row `queued`

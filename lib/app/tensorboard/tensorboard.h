@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TensorBoard over the event files of runs, behind a front of our own (front.h), until the user
  * has seen enough: their files are mirrored here (mirror.h) and the user's TensorBoard is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "app/tensorboard/tensorboard_child.h"
 
 #include "app/tensorboard/tensorboard_child_text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a Python is told to run TensorBoard by (tensorboard_child.py): it reads the program and what
  * is wanted from its standard input, so that no secret is in its arguments.

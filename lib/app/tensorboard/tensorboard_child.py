@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Runs TensorBoard for dlrun, in TensorBoard's own interpreter.
 #
 # This text comes in the first line of standard input, what is wanted in the second, because

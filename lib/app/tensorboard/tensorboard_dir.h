@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A private directory for one `dlrun tensorboard`: what its TensorBoard looks at (links to the
  * files of runs), and what it leaves behind. It is below the runtime directory and goes with the

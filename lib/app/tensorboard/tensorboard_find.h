@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The user's own TensorBoard on this machine. Nothing is downloaded or changed: where there is
  * none, the error says with what it would be.

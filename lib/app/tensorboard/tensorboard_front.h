@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What stands in front of a TensorBoard, which checks nothing by itself: it answers below one
  * random path only, and as front.c says.

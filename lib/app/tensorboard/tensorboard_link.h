@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A way to the port of a TensorBoard, wherever that runs, and whether it answers there.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A TensorBoard on this machine, started for one command: it ends with it, however that ends.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A TensorBoard beside the program of one run, wherever that is: found at a port of the run, else
  * started there, in the program's environment, over all that the run has written. It ends with the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What TensorBoard says and how it is started, read: engines, bytes in, facts out. Nothing of it
  * is trusted; what is returned is plain text.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What runs and machines use now, kept up to date while somebody looks, and no longer: runs whose
  * target does not tell it with their state are looked at beside their programs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between the parts of live.c. */
 #ifndef DLRUN_APP_TOP_LIVE_IMPL_H
 #define DLRUN_APP_TOP_LIVE_IMPL_H

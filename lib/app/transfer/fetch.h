@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Results of a run in a directory here (fetch_dir.h). Programs are not trusted: their files
  * never get out of the directory, nor through a link of it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file of a fetch that has, or may have, grown since the fetch before: its end is brought, behind
  * a copy of what is here. Only of logs and event files, which by their names are appended to, and

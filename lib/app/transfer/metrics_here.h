@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Metrics of runs elsewhere from the copies of their event files that lie on this machine
  * (mirror.h), without asking anybody. A copy that has not changed is not read again: what it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event files of runs (event_files.h), and what TensorBoard's plugins read beside them
  * (plugin_files.h; as a whole when it has changed), in a directory here, kept up to date:

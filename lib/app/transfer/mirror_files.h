@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The event files of one run, and unless scalars_only what TensorBoard's plugins read beside them
  * (plugin_files.h), in its directory of a mirror (mirror.h): a sink (fetch_sink.h)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the sinks of a mirror share (mirror_files.h): the one that copies files, in
  * mirror_files.c, and the one that keeps of them what curves need, in mirror_scalars.c. Only for

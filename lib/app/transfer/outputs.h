@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run has written, looked at without keeping it here: a list of files, parts of one of them.
  * For every target, of running and ended runs. On the loop: done is called once, never from within

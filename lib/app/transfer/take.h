@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Results that lie nowhere but in the pods of a run that has ended: they wait there for a while,
  * and are taken to the directory of the run here, from where they are fetched from then on.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Entries: files and links of a tree, the words that a snapshot and an image layer have in common.
  * lib/snap offers them, lib/oci writes and reads them, neither knows the other.

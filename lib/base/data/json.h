@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON (RFC 8259), strictly: cJSON behind checks for what it lets pass (bad UTF-8, NUL in strings,
  * trailing bytes, control characters, malformed numbers, duplicate keys, deep nesting).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The strict reading of RFC 8259 that stands before cJSON: what json_parse takes is decided here,
  * cJSON only builds the tree of it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YAML 1.1 as configuration: a tree of nodes with their places, read from libyaml's events with
  * limits: YAML_SIZE_MAX bytes, YAML_DEPTH_MAX levels, YAML_EVENTS_MAX events, 100 %TAG directives;

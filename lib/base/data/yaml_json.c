@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/data/yaml_json.h"
 
 #include <stdlib.h>

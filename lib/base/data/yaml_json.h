@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * YAML as JSON, by the core schema of YAML 1.2 (section 10.3), which is what people mean when they
  * write Kubernetes objects: plain null, ~, true, false, decimal integers and decimal fractions have

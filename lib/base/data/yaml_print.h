@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON as YAML for people, as kubectl prints it: blocks, lists as far in as their key, texts of
  * several lines as "|". Read as YAML 1.1 or 1.2 it is the same value again: what a reader would

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared libraries that are loaded when they are first needed: with what they bring along some take
  * longer than many commands of dlrun, most of which do not need them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one poll(2) loop. Sources say what they want (prepare) and act on it (dispatch); a dispatch
  * does a bounded amount of work and never blocks. Sources may be added and removed from within a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small pool of threads for pure work on private data: stat walks, hashing, compression. They
  * are those of thread.c; else only task.c has one. All of them have ended (or wait for work)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Child processes: started without a shell, with only the descriptors that are named.
  */

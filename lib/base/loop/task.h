@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One long piece of work beside the loop: reading and packing a tree while the network is waited
  * for. It runs in a thread of its own on private data. What it needs of the loop's side it asks

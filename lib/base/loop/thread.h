@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads that wait for the next piece of work when one is done: a new one takes its time, and more
  * of it while the dynamic loader brings in a library (library.h), which holds a lock that the

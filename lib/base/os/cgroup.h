@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Mounts and control groups of a process as proc(5) and cgroups(7) tell them. An engine: texts in,
  * directories out; nothing is opened here. Whatever does not fit or leads elsewhere is left out.

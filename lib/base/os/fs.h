@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files and directories: whole files, atomic replacement, locks, trees. Every descriptor is
  * close-on-exec. Errors name the path; ENOSPC and EDQUOT become E_IO_FULL, EACCES and EPERM

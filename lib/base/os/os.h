@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What differs between systems. os_linux.c is written for Linux (proc, cgroup, openat2,
  * inotify), os_portable.c for any POSIX system; -Dos= picks one. Where the portable twin

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of os_linux share; nobody else includes it, but for tests of os_linux_family. */
 #ifndef DLRUN_BASE_OS_OS_LINUX_H
 #define DLRUN_BASE_OS_OS_LINUX_H

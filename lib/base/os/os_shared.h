@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What both twins of os.h need. */
 #ifndef DLRUN_BASE_OS_OS_SHARED_H
 #define DLRUN_BASE_OS_OS_SHARED_H

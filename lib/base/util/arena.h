@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many small allocations with one lifetime: the paths of a tree. Freed together.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ownership that can be seen: AUTO_X on a declaration frees it when the scope ends, TAKE() hands
  * it over and leaves NULL (or -1) behind.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A byte buffer with a ceiling, always NUL-terminated.
  *

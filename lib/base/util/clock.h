@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Time. Deadlines are milliseconds of a clock that goes on during sleep and never steps
  * (CLOCK_BOOTTIME where there is one); only what people read is wall-clock time.

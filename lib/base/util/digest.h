@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SHA-256 (OCI digests, snapshot ids) and SHA-1 (git object ids), FIPS 180-4, by OpenSSL's EVP.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hex and base64 (RFC 4648), numbers of either order of bytes.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ids of every error that dlrun can show. A row: enum name, code (enum err_code without ERR_),
  * stable id. Ids are a contract: rows are added, never renamed. Sorted by id within a group. Their

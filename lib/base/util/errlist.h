@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every error means and what to do: with err_ids.h behind messages, `dlrun explain` and
  * dlrun-errors(7). A row: enum name, title, text; one for each row of err_ids.h, in its order. Only

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What -v shows: notes for the one who looks for a fault. The library decides nothing about where
  * they go; without a sink they cost one branch.

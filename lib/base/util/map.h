@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A hash map from byte strings to pointers. Keys are copied, values belong to the caller.
  */

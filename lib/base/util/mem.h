@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory. Out of memory ends the process here, with one line on stderr and status 125, so no
  * caller checks for NULL. In exchange everything that a peer, a file or a user can make grow has a

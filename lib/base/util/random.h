@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random numbers of the system, good for keys. */
 #ifndef DLRUN_BASE_UTIL_RANDOM_H
 #define DLRUN_BASE_UTIL_RANDOM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Strings: tests, numbers, sizes, quoting, near matches. No locale is ever looked at.
  */

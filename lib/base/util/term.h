@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The terminal filter: text from elsewhere (names, logs, servers' messages) on its way to a
  * terminal. An engine: bytes in, bytes out, state in the struct, so sequences may be cut anywhere.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Code points: UTF-8 (RFC 3629) and what a terminal does with them. For texts of any kind use
  * str.c and term.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One attempt on this machine, as its directory tells it (state/runs/ID/attempts/N):
  *

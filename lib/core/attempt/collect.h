@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Results from the tree: files that a program creates or changes where it runs are kept beside what
  * it writes to $DLRUN_OUTPUT_DIR, by hard links alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of collect.c: the directories of a run and its attempt, held under the run's lock.
  */

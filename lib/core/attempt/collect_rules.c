@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/attempt/collect_rules.h"
 
 #include <fnmatch.h>

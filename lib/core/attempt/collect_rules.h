@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which paths of a tree are never results. An engine: paths in, answers out.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When a log grew: a text file beside it with one line for each mark, `<wall ms> <bytes>`: at that
  * time the log had that many bytes. Written by the supervisor alone, at least once a second while

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Configuration: option > DLRUN_<KEY> > dlrun.yaml of the project > the user's > the site's >
  * default. One table of keys (config_keys) feeds the reader, its error messages, `dlrun config` and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of core/config/config.c: values with their origins, and how they are read from a file.
  */

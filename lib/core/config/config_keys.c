@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/config/config.h"
 
 /* Sorted as people read a file: what runs, with what, where. */

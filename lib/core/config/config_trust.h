@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who is believed: project files of other users are not read, and keys of a project's file that
  * name programs, files outside of its tree or where credentials go, or that weaken transport, count

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The TCP ports that a program listens on, as people name them for a run (ports:, --port): made
  * known to the place that it runs on, and reachable here while its log is followed.

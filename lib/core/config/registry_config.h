@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the configuration says of registries: `registry:` at its top and in targets.
  */

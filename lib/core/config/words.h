@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Words of any bytes in JSON: arguments, variables, paths. Text that is UTF-8 stands as it is;
  * where one word of a list is not, the list under key shows U+FFFD in its place, and key_b64 holds

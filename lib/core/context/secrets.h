@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Secrets: variables whose values only the program gets. Their names stand in the specification of
  * a run, their values nowhere: they go from this shell or a file to the program's environment.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What one dlrun command works with: its directories, configuration, tree, store of runs and loop,
  * each opened on first use, because `dlrun --version` needs none of them.

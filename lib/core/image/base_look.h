@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A base image in a registry, looked at beside any run: its manifest and configuration are fetched
  * into a directory that ends with the look.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whether a base image has a program: what its configuration tells, which may be all that is here
  * of it, and what its layers hold where those are here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The image that a run's code is in, by its reference, wherever that is: for those who read its
  * layers.

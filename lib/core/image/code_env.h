@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an attempt is started with that follows from the record: what the program is told of its
  * code (the snapshot, its git commit, its image), and the job for the target.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The code of an image that is in a registry: what is missing of it here (manifest, configuration,
  * dlrun's own layers; never those of the base) is fetched into the cache, every byte checked.

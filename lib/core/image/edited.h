@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which files of a tree are being worked on, kept from one push to the next: those that the stat
  * cache does not vouch for. If one of them has changed since the last push, there will be something

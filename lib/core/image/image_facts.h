@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a place that runs images must know of one beside its digest, from the configuration of its
  * base (OCI image-spec, config.md): kept in the run's specification, so that the run can be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/image/registry_ask.h"
 
 #include "base/os/env.h"

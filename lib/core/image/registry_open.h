@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Registries as the configuration and the environment have them: certificates, proxies, logins,
  * limits; and where what is remembered of them lies.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which paths a snapshot of the tree would hold and which it would leave out, without reading what
  * is in the files: for commands that look at a tree and run nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `ps` can show of a run: columns with a name of their own, and every member of dlrun/run/v1
  * by its dotted path (params.lr, metrics.loss, attempts.0.exit.reason). A name between two dots may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where dlrun keeps things (cli.md, "Directories"). All of them are made on first use, 0700.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a submit learns only after the start: the git record and how long it took. It is kept in a
  * file of the run's directory, which needs no sync, and joins the record with the next step of the

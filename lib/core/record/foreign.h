@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records from elsewhere: a Job that a colleague made, a directory on a node. An engine: no I/O.
  * Whoever wrote one may have written anything: only what has the form of a record is taken over,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Addresses of runs at experiment trackers in a program's output: Weights & Biases
  * (https://wandb.ai/ENTITY/PROJECT/runs/ID, or another host in a line that speaks of wandb or says

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a machine that runs programs has and uses at a moment: this one, a host of an ssh target, a
  * node of a cluster.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What was seen of a program (dlrun/observed/v1, observe.h) as a part of its run's record.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters that a program or its framework writes down among its results: params.json, args.json,
  * hparams.yaml (Lightning), hparams.yml (Accelerate), .hydra/overrides.yaml and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One line of JSON between the processes of a start: {"ok":true}, or the error that stopped it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run needs of each node, and how it waits for that: for places that give these things out.
  * GPUs are part of the world (world.h), because every kind of target has them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The results of a run in short, made of the list of its files: member "results" of its record,
  *	{"files": 13, "bytes": 46137344, "is_cut": false, "more": 0, "warnings": [], "entries":

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run's record. Its truth is one JSON object, exactly what `show --json` prints: dlrun/run/v1
  * (cli.md), complete from the start, with null where nothing is known yet. This module makes it,

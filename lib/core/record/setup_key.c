@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/record/setup_key.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The key of a setup (setup.h): the same for every kind of target.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is needed to start a run again, beside its image: dlrun/spec/v1, kept with the record. No
  * value of a secret is in it, only the names.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the record here knows of results that lay nowhere but in the pods of a run that has ended:
  * until when they wait there, and the list of those that were taken here (take.h).

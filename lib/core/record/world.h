@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What surrounds the code of a run, told once for every kind of target: data and results that lie
  * beside the tree, the environment that is made first, GPUs, attempts. It is a part of the run's

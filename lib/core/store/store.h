@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The records of runs: one SQLite database (rollback journal, synchronous EXTRA, defensive), and
  * the laptop's own view: targets are the truth, `runs_refresh` repairs what is written here.

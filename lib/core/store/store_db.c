@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/store_db.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of store.c: the database itself. A store is one connection; statements live only as long
  * as one call.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/target/copy.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copying what is below a directory, in steps, so that a process with other duties can do it.
  * Symbolic links are copied as links and never followed, on neither side; sockets, pipes and

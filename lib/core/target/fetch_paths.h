@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which paths are wanted. An engine: a path is that of a file or directory below the results, or a
  * pattern of `?`, `*`, `[…]` (not `/`) and `**` (any directories); a directory is all below it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "core/target/fetch_sink.h"
 
 #include <fnmatch.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the files of a run go to. The target walks what the run has written and offers it; the sink
  * says what it wants of it, from which byte on, and takes that. There are three: the directory of a

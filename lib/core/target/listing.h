@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is below a directory elsewhere, as find(1) and stat(1) there print it. An engine: bytes are
  * put in, entries come out. The first line tells the form and the time there, in seconds:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a place that runs programs can do: this machine, a cluster, machines with a login. Shaped
  * for remote, slow and failing places: every operation is started, runs on the loop, has a

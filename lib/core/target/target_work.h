@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For those who write a target: what stands behind a call in flight.
  */

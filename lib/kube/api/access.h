@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is needed to talk to one cluster as one user: what a kubeconfig's context stands for, or
  * what a pod finds in itself. Made by kubeconfig.c.

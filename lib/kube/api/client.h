@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests to the API server of one cluster as one user (Kubernetes API concepts: verbs, Status,
  * limit and continue, fieldValidation), over http.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of client.c: not for others. */
 #ifndef DLRUN_KUBE_API_CLIENT_IMPL_H
 #define DLRUN_KUBE_API_CLIENT_IMPL_H

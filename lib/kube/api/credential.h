@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a client shows of itself to the API server: a token, a token file that is read again each
  * minute, a user name and password, or what an exec plugin makes (client-go credential plugins,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of credential.c: not for others. */
 #ifndef DLRUN_KUBE_API_CREDENTIAL_IMPL_H
 #define DLRUN_KUBE_API_CREDENTIAL_IMPL_H

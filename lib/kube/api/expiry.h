@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Until when a login is valid, as far as it says so itself: an engine. Nothing is verified.
  */

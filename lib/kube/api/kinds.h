@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The objects that one attempt of a run is in a cluster: a Job (batch/v1), or for a gang that the
  * cluster restarts as a whole a JobSet (jobset.x-k8s.io/v1alpha2), which makes the Job. An engine:

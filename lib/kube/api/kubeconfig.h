@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kubeconfig files as client-go reads them (v1.Config): the list of $KUBECONFIG merged, the first
  * file to set a value wins, paths are relative to their file. An engine but for reading files.

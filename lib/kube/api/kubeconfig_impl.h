@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What has been read of kubeconfig files, and what is made of it; for kubeconfig.c*.c. */
 #ifndef DLRUN_KUBE_API_KUBECONFIG_IMPL_H
 #define DLRUN_KUBE_API_KUBECONFIG_IMPL_H

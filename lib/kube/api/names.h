@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the objects of a run in a cluster are called, inside and outside: containers, directories,
  * labels, annotations, termination messages. Whoever makes or reads them goes by these.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is there, and what changes: list, then watch, for ever (Kubernetes API concepts, "Efficient
  * detection of changes"). Bookmarks are asked for; 410, an ERROR event in a 200, cut and silent

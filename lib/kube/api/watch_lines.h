@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The body of a watch (Kubernetes API concepts, "Watch"): one JSON object {"type", "object"} on
  * each line. An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text from elsewhere for people: an engine. */
 #ifndef DLRUN_KUBE_API_WORDS_H
 #define DLRUN_KUBE_API_WORDS_H

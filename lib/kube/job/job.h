@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run asks of a cluster, in Kubernetes' words, and the objects that say so (batch/v1 Job,
  * JobSet v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.

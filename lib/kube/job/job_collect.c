@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a program leaves in its tree: copied to the results, put into the tree of the next attempt.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A second container, where results end with the pod: it keeps them until somebody has taken them.
  */

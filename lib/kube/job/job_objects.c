@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What goes with the Job of a run: names, labels, Secret, Service, claim.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How the program of a pod is started: as it is, or from one POSIX script.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Volumes of a pod: results, data, the user's own, and those that every run has.
  */

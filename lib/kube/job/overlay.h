@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A pod overlay: what the user lays over the pods of runs (overlay: FILE of a target), a document
  * with metadata and spec as in a Pod. An engine. All its rules:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What can be known of a run before it is sent: questions for the cluster, asked in parallel while
  * the image is pushed, and what the answers mean. An engine: no I/O.

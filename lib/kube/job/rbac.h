@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dlrun asks of a namespace, in the words of RBAC (rbac.authorization.k8s.io/v1): one table,
  * from which the Roles of `dlrun init --rbac` are printed and by which preflight asks. An engine.

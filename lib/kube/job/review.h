@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reviews of oneself: who the server takes us for (authentication.k8s.io/v1 SelfSubjectReview), and
  * what we may do (authorization.k8s.io/v1): one deed (SelfSubjectAccessReview), and all in a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the life of a run asks of its user's Role, from its Job to its results, and what comes of it
  * where that is missing. An engine: questions as in preflight.h, and what the answers mean.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which pod and port stand behind a port of a Service, as kubectl port-forward finds them: by the
  * Service's selector, and the first that is ready. An engine.

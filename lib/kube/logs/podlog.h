@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of one container on the loop: followed across cut and silent streams, API servers and
  * kubelets that are away, and rotation (podlog_lines.c says how). The end of a stream is never

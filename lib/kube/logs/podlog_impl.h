@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of podlog_lines.c. */
 #ifndef DLRUN_KUBE_LOGS_PODLOG_IMPL_H
 #define DLRUN_KUBE_LOGS_PODLOG_IMPL_H

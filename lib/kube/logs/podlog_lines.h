@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of one container as the API server serves it (GET …/pods/NAME/log?timestamps=true): each
  * line behind an RFC 3339 timestamp and a blank, the bytes of the program as they are. An engine:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of a Job or JobSet: that of its container `program` in all ranks, or one, through
  * restarted and replaced pods, until it has ended and all is drained. Bytes of different ranks

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command in a container of a pod (Kubernetes API, "exec"): its streams on descriptors here, its
  * exit status, a terminal with its size. WebSocket of protocol v5.channel.k8s.io, or v4 where the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the Status at the end of an exec says (meta/v1 Status; the exit code stands in
  * details.causes, reason ExitCode).

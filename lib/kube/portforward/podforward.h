@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Port-forward to one pod of a run: any number of TCP connections over a few upgraded ones.
  *

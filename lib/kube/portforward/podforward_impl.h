@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of podforward.c: tunnels (one upgraded connection each), connections (one TCP
  * connection each), and who gets which. Whatever ends is only marked, and freed by the forward's

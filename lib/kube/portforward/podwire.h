@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An upgraded connection to a pod (port-forward, exec) on the loop: reads while its owner can take
  * more, writes what waits, pings, and tells once when it is dead. With WebSocket messages on it, or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the nodes of a cluster have in all: an engine over lists of nodes and pods.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events of a cluster (events.k8s.io/v1 and core v1, which are the same objects in two forms):
  * repeated ones as one, in the order of time. An engine, no I/O. Reporters are unordered, late and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What state a run in a cluster is in, and why, in one sentence with numbers: from its Job
  * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Between the parts of status.c: what one pod, the queue and the nodes say. Private to lib/kube.
  */

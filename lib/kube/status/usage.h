@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What pods and nodes use, as the resource metrics API of a cluster says (metrics.k8s.io/v1beta1:
  * PodMetricsList, NodeMetricsList), and what nodes have. Engines over lists; what is of another

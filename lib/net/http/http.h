@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An HTTP/1.1 client on the loop (RFC 9110, RFC 9112), by libcurl: many requests at once over a few
  * connections that are kept.

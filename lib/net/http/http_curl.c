@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define HTTP_CURL_LOADER
 #include "net/http/http_curl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libcurl, loaded for the first request: with the libraries that it brings along that takes
  * longer than many commands of dlrun, most of which ask nobody. Only http.c* includes this;

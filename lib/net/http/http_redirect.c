@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RFC 9110 section 15.4. */
 #include "base/util/str.h"
 #include "net/http/http_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The addresses of a host, asked for in a thread: getaddrinfo cannot be told to end, and is left to
  * itself when nobody wants the answer any more.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which proxy a URL is asked through: HTTPS_PROXY, HTTP_PROXY (lower case only, as curl has it,
  * because CGI sets the other), ALL_PROXY, NO_PROXY, as curl and Go read them. An engine.

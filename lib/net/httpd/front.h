@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An HTTP/1.1 server for programs of this user on this machine (RFC 9110, 9112), which answers by
  * itself or carries requests on to a program that knows nothing of who may ask it.

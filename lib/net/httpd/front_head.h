@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Heads of HTTP/1.1 messages between a browser and a program behind front.c: an engine, bytes
  * in. It takes only what every program understands alike (RFC 9112, sections 2, 3, 5, 6, 11.2): CR

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of front.c among each other. */
 #ifndef DLRUN_NET_HTTPD_FRONT_IMPL_H
 #define DLRUN_NET_HTTPD_FRONT_IMPL_H

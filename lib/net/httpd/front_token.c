@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/httpd/front_token.h"
 
 #include <stdio.h>

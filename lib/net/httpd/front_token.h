@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The token of a front where the system does not tell whose a connection is (front.h): an
  * engine on heads of requests.

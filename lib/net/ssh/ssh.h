@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SSH to one host, as the user's own `ssh HOST` would log in there: commands, terminals and TCP
  * connections, as channels (channel.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The user's ssh-agent (draft-ietf-sshm-ssh-agent), asked within time limits: it may wait for a
  * person who confirms, or be forwarded by a connection that is dead. Blocks; for a thread.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A TCP connection to one of the addresses of a host, whichever answers first. Blocks; for a
  * thread.

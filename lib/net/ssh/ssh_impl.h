@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of net/ssh/ssh.h share. */
 #ifndef DLRUN_NET_SSH_SSH_IMPL_H
 #define DLRUN_NET_SSH_SSH_IMPL_H

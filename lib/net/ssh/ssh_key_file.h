@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a file with a user's key is, without opening the secret in it: OpenSSH's own format
  * (PROTOCOL.key), PEM (RFC 7468), a public key as one line.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every keyword that `ssh -G` of OpenSSH 8.5 to 10.2 prints (ssh_config(5)), and what dlrun makes
  * of it. One that is not here is newer, or of somebody's patch: what it says may decide whether

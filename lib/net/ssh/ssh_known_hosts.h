@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which keys hosts are known by: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". An engine, with a thin
  * loader below it: plain and hashed names, "[host]:port", patterns, markers, several keys of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/ssh/ssh_libssh2.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One SSH connection (RFC 4251 to 4254) by libssh2, which is loaded when the first one is begun.
  * Only net/ssh/ssh.c uses this.

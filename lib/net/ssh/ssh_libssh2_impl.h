@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The insides of ssh_libssh2.c*.c. */
 #ifndef DLRUN_NET_SSH_SSH_LIBSSH2_IMPL_H
 #define DLRUN_NET_SSH_SSH_LIBSSH2_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define SSH_LIBSSH2_LOADER
 #include "net/ssh/ssh_libssh2_lib.h"
 

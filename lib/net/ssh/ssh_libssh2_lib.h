@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libssh2, loaded when the first connection is begun. Only ssh_libssh2.c* includes this;
  * functions have their usual names.

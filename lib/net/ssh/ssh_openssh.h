@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One host by the OpenSSH client: each channel is an `ssh` of its own, and a control socket
  * (ssh_config(5), ControlMaster) saves all but the first the login. Only net/ssh/ssh.c uses this.

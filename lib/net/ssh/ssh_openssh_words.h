@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the OpenSSH client says about itself, apart from the command's stderr: the file of its -E.
  * Its messages are in English whatever the locale (it sets LC_CTYPE only). An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waiting within the thread that logs in: for a descriptor, until a time, and no longer than the
  * login is wanted.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command that runs elsewhere, or a connection made from there: bytes in, bytes out, bytes of the
  * command's stderr, an end with an exit status. One interface for whatever carries it: a session of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Child processes behind channels (channel.h): started anywhere, also in a thread while no loop
  * runs, and made a channel later on the loop. With three pipes, or on a pseudo-terminal of their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Values of HTTP fields (RFC 9110): an engine on text from the network.
  */

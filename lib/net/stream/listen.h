@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TCP listeners of this machine on the loop: for its own programs only (127.0.0.1 and ::1 at the
  * same port) unless another address is asked for.

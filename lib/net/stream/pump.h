@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Moves bytes between two streams, both ways, until both have ended: what one side sends the other
  * one gets, in order, and the end of each direction by itself (half-close). What cannot be written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A two-way stream of bytes on the loop: a connection that HTTP has upgraded, a socket. Nothing
  * blocks; whoever has the stream registers its descriptor with the loop.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * URLs of http and https (RFC 3986; RFC 9110 section 4.2): an engine.
  */

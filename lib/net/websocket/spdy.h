@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SPDY/3.1 (draft-mbelshe-httpbis-spdy-00 and its 3.1), the client's side: an engine, bytes in and
  * bytes out. It frames streams that the client opens and knows nothing of their meaning; whoever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/websocket/spdy_block.h"
 
 #include <stdint.h>

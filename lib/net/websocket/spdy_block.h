@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Header blocks of SPDY/3: a count, then names and values with their lengths, all in one zlib
  * stream for each direction (section 2.6.10 of the draft; spdy.h).

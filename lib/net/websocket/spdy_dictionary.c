@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/websocket/spdy_dictionary.h"
 
 /* A word with its length in front, as in a header block. */

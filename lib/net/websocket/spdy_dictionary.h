@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What both sides of SPDY/3 know of headers before the first one (draft-mbelshe-httpbis-spdy-00,
  * section 2.6.10.1): the dictionary of the zlib streams, 1,423 bytes.

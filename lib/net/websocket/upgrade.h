@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection that begins as HTTP/1.1 and becomes a stream of bytes (RFC 9110 section 7.8): the
  * way in for WebSocket and SPDY. TLS, client certificates and proxies (CONNECT) are those of

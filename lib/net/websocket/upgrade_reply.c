@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/websocket/upgrade_reply.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answer to a request for an upgrade (RFC 9112): an engine, bytes in. Stricter than browsers
  * are, because what stands behind the head is taken for another protocol's: CR LF ends each line,

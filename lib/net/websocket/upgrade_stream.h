@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream of a connection that HTTP has upgraded; only upgrade.c includes this. */
 #ifndef DLRUN_NET_WEBSOCKET_UPGRADE_STREAM_H
 #define DLRUN_NET_WEBSOCKET_UPGRADE_STREAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "net/websocket/ws.h"
 
 #include <string.h>

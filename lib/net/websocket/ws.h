@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * WebSocket (RFC 6455), the client's side: an engine, bytes in and bytes out, on libwslay. The
  * handshake's headers are made and checked here, too; the upgrade itself is upgrade.c.

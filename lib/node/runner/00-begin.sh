@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # dlrun's side on a node; lib/node/protocol.h says what is spoken. POSIX sh only: dash, bash, busybox.
 #	sh RUNNER ROOT MARK                     one conversation
 #	sh RUNNER ROOT - LOCAL WORD ARGS...     a part of an attempt that works by itself: job_WORD

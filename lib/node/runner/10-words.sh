@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Values as words, and answers.
 
 # $coded: $1 as one word. Most values are words already; most others have blanks only.

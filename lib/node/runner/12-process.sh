@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Time and processes. What ends in _of sets a variable and makes no process.
 
 # $now: wall clock in milliseconds.

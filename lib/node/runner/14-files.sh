@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Files of an attempt. DIR is its directory, absolute.
 
 # $value: of KEY in a file of key=value lines; empty and 1: there is none.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Locks of files, flock(2), by flock(1) or by what does the same. A lock belongs to what was opened, not to who took
 # it: whoever gets an open descriptor can lock it for the shell, and end.
 #	flock [-n] [-s | -x | -u] FD

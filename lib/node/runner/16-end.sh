@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How an attempt ends, written down. The first that is complete is final.
 
 EXIT_ROOM=4096

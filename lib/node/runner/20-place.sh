@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Where things lie, and how this node is.
 
 FREE_MARGIN=67108864

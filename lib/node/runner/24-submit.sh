@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # submit: a transfer is taken, cut into its parts, kept; then a supervisor is started that begins the attempt.
 
 verb_submit() {

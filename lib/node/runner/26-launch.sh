@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Processes that outlive the login.
 
 # $1 in quotes for a shell.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The supervisor until the program begins. Each step is found by its traces when it is killed:
 #	no directory      nothing has happened
 #	no lock           only just, or it was killed in that moment

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One of several hosts: all is ready, and the program waits for the word that it may begin. Who may rename `held`
 # has decided: to `go` (verb_go), or to `late` (the time is over, or it was taken back).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The program: what stands between the reaper and its first instruction.
 
 # DIR. This process becomes the program. It holds the lock until what it is has been written down, so that

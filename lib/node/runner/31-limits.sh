@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a program may use, by cgroups of its attempt's own (lib/base/os/os_linux_family.c has the same), and whom the kernel has
 # killed for memory. A run never fails for want of a cgroup.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Beside the supervisor: when the log grew, what is used, and whether everybody lives. It ends with the attempt.
 
 WATCH_USAGE=5

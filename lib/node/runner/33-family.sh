@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The processes of an attempt: what its program has started, wherever that went and whatever it calls itself.
 
 # DIR: $family, their pids.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Ending what runs: on request, by the time limit, and what is left behind.
 
 LEFT_GRACE=200

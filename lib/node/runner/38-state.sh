@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How attempts stand. Nothing here needs their supervisors.
 
 # DIR: $state, also of one that nobody cares for any more: that is written down then, so that none can begin

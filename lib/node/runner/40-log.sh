@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The program's output.
 
 FOLLOW_LOOK=0.05

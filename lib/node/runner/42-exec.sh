@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Commands beside the program, and terminals.
 
 verb_exec() {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a terminal shows goes to the log of its run, too. DIR/files/.screen is there meanwhile.
 
 # DIR WORDS...: this process becomes what they run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The program in a container of the node's own podman or docker, where the job has a j_runtime. Everything that is
 # made here is found again by its name, and its processes by their environment as those of the host are.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Trees made ahead: after a start the next one of the same layers is unpacked, so that it is there when it is
 # wanted.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # GPUs of this machine, as lib/host/gpu_find.c and gpu_parse.c find them: the ids must be the same.
 # dgpu_list: a line for each, "VENDOR INDEX ID PCI MEMORY USED MODEL", in the order of VENDOR and
 # INDEX. PCI may be -, MEMORY 0 (unknown), USED is 0 or 1, MODEL has blanks.

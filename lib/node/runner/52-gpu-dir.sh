@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The directory in which GPUs are queued for, the same as of lib/host/gpu_dir.c and gpu_ticket.c:
 # runs of this machine that dlrun starts without a node queue there as well. Descriptors: 6 is the
 # ticket, 5 the queue's lock, 4 and 3 what is looked at. What is started meanwhile keeps neither 6 nor 5.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The queue for GPUs, as lib/host/gpu_claim.c: first come, first served; no ticket takes a GPU that
 # an earlier living one may take. Sets of GPUs are words between blanks: " ID ID ".
 

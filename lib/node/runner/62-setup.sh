@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What is run once for each content of its key files, as lib/targets/local/setup.h has it: LOCAL/setups/KEY with lock,
 # tree, log, done, stamp. Descriptor 3 is the lock, shared by whoever uses it; the program keeps it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Results from the tree (dlrun.yaml(5): collect): what a program has created or changed in its tree becomes
 # hard links in RUN/outputs; RUN/collected has the same links and tells which files of the outputs those are.
 # DIR/collect, written when the tree was complete, is what times are compared with, and says what is left out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Results: what lies below $DLRUN_OUTPUT_DIR. No link is followed.
 
 RESULTS_MAX=1000000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What is kept by what it is, and cleaning up. The time of a layer or of data is that of its last use.
 
 verb_have() {

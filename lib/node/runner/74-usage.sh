@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a program uses, summed up from looks at its processes. DIR/usage is for others, DIR/.usage has what is summed up.
 
 # In ticks: between two questions to the tool of the GPUs, and how long an answer holds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What this machine has and uses as of now.
 
 verb_machine() {

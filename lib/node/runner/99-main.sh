@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Behind everything, so that half a file does nothing.
 
 d_runner=$0

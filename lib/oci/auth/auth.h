@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Being somebody at one registry: the login, and from it what goes into Authorization (OCI
  * distribution-spec, "Authorization"; distribution's token specification: token.md, oauth.md,

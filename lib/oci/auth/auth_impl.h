@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by auth.c (who waits, what is known) and auth_fetch.c (asking for tokens). */
 #ifndef DLRUN_OCI_AUTH_AUTH_IMPL_H
 #define DLRUN_OCI_AUTH_AUTH_IMPL_H

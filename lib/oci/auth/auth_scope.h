@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scopes of tokens (distribution's token specification, scope.md): "TYPE:NAME:ACTION,ACTION".
  * An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which hosts are one site. Not with the Public Suffix List, which every machine has in another
  * state or not at all: a name too few is a line in the user's configuration, a name too many is a

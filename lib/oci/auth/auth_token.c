@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is sent to a token server, and what it answers. */
 
 #include <string.h>

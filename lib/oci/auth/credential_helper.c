@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/auth/credential_helper.h"
 
 #include <errno.h>

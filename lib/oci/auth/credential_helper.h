@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One run of a credential helper on the loop (docker-credential-helpers, "get").
  */

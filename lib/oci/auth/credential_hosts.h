@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which registries there are logins for, in the files of credentials.h. No helper is started,
  * and no secret is kept.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory that held secrets is wiped before it is given back. What a growing buffer or a library
  * copied on its way is not reached.

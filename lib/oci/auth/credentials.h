@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Logins for registries, from where docker and podman keep them (containers-auth.json(5);
  * docker's configuration file; docker-credential-helpers). Nothing is ever written.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compression of layers. Writing: gzip (RFC 1952, no time in the header) or zstd (RFC 8878), one
  * stream of independently compressed pieces (gzip members, zstd frames), made by several

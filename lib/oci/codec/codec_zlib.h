@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * zlib with mem.c: out of memory ends the process there.
  */

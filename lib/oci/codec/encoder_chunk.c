@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/codec/encoder_chunk.h"
 
 #include <isa-l/crc.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One piece of a compressed stream, packed without knowing the others: pure work for a thread.
  * gzip: one member (RFC 1952 §2.2; several in a row are one stream), by ISA-L, which takes a

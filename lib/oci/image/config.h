@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Image configurations (OCI image-spec, config.md). An engine: JSON in, JSON out.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From entries to an image: which layers there are, which must be written, the configuration and
  * the manifest (OCI image-spec, manifest.md, config.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/image/image_layers.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which layers an image has above its base, and writing those that are missing: the part of
  * image.c that deals with the plan.

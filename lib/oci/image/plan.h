@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is remembered of a tree at one destination, so that an edit writes a small layer only: the
  * full layer with the list of its entries, and the layers made last, by what went into them.

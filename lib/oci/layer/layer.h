@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writing one image layer: a tar archive (gnutar, so that every byte of a name survives and no
  * locale matters) with a fixed order, time, owner and mode (OCI image-spec, layer.md).

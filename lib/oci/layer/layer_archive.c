@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define LAYER_ARCHIVE_LOADER
 #include "oci/layer/layer_archive.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libarchive, loaded when the first layer is read: it brings along more libraries than all others
  * together. Only layer_read.c includes this; functions have their usual names.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The content of an entry, checked while it is read: its size and its SHA-256 are those of the
  * entry, or the read fails with E_IO_CHANGED naming it.

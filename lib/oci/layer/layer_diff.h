@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a layer must say to turn one list of entries into another (OCI image-spec, layer.md,
  * "Representing Changes"). An engine.

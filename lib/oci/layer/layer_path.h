@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names in layers (OCI image-spec, layer.md). A name of a tar member is relative to the root of the
  * image; dlrun's paths are relative to the workdir. An engine.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading a layer member by member (OCI image-spec, layer.md). What comes out was checked: names
  * lead nowhere else, whiteouts are told from files, devices and sparse files are refused, set-id

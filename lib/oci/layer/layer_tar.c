@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/layer/layer_tar.h"
 
 #include <string.h>

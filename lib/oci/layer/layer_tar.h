@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The headers of a tar archive in GNU's format (GNU tar manual, "Basic Tar Format" and "GNU
  * Extensions"): names and targets of any length, byte for byte, and files of any size. Owner and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a layer has said so far: which paths it made, and what of the layers below it is gone.
  * Shared by unpacking to a directory and to a list, so that both take and refuse the same. An

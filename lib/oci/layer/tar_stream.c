@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/layer/tar_stream.h"
 
 #include <stdbool.h>

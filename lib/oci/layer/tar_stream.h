@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading a tar that comes in pieces (POSIX.1-2001 ustar and pax, GNU's long names and base-256
  * numbers; what GNU tar, busybox and Python's tarfile write). An engine: bytes are put in, members

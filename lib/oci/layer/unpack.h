@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading layers: applied to a directory, or listed. What a layer says is not trusted: nothing is
  * written outside the directory, no link is followed, absolute names, "..", devices, hard links to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making files and links: one at a time, or small ones several at a time beside the reader of the
  * layer. The caller sees to it that nothing in flight depends on something else in flight.

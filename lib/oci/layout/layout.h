@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An OCI image layout on disk (OCI image-spec, image-layout.md): oci-layout, index.json,
  * blobs/sha256/. dlrun's own store of images, the target of `push --to oci:DIR` and the source of

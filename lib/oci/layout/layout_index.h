@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * index.json of an image layout (OCI image-spec, image-layout.md "index.json File"), changed as
  * text: what others wrote into it stays byte by byte, and ten thousand entries cost no tree. An

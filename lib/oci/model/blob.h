@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blobs: bytes known by their digest (OCI image-spec, descriptor.md), and the sink that takes them:
  * an OCI image layout on disk, or a registry.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Image manifests and indexes (OCI image-spec, manifest.md and image-index.md; Docker image
  * manifest version 2, schema 2, which differs in its media types only). An engine: bytes and JSON,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * References to images, as users write them.
  *	scratch | oci:DIR[:TAG|@DIGEST] | HOST[:PORT]/REPO[:TAG][@DIGEST]

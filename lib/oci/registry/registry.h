@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests to one repository of a registry (OCI distribution-spec 1.1; Docker registry HTTP API
  * V2): login, retries, and answers turned into errors, so that those who push see only successes,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whether a part of an image that a registry has sent is the one that was asked for: an engine on
  * answers. For registry_base.c.

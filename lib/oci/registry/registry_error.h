@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an answer of a registry means when it is a failure (OCI distribution-spec, "Error Codes"):
  * an engine on answers. For the other parts of registry.c; the rest uses registry.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is remembered of a repository between pushes, so that the common one asks it nothing that it
  * has answered lately: which blobs and manifests it has, what its tags stand for, what it can do.

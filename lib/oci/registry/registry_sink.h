@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A repository of a registry as a destination for images (blob.h). The sink is used by the work
  * of a task (task.h), everything else of the registry by the loop: blobs are handed over and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blobs on their way into one repository of a registry (OCI distribution-spec, "Pushing blobs"):
  * uploads, mounts from other repositories, copies from other registries, proofs that what is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file of records that may be lost at any time: what dlrun knows of a tree from earlier runs. It
  * is in the byte order of the machine, carries a checksum over all of it and is replaced by rename

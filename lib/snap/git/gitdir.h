@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a repository keeps its data, found without a git library (gitrepository-layout(5)): cheap
  * enough for the start of every command. Reads a few small files below .git, writes nothing.

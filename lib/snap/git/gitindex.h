@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The index of a repository, read from its bytes (gitformat-index(5), versions 2 to 4). An engine:
  * no I/O, hostile bytes are refused. Far faster than a git library, which makes an object of each

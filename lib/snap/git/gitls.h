@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A repository as the git program sees it, for those that dlrun cannot read itself. git is started
  * so that it runs nothing that the repository names: no hook, no fsmonitor, no diff driver, no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <git2/sys/odb_backend.h>
 #include <dirent.h>
 #include <errno.h>

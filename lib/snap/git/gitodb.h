@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Adding objects and a reference to a repository so that a crash at any moment leaves nothing but
  * one directory of ours: objects/tmp_objdir-dlrun-*, a name that git's own clean-up knows. It is

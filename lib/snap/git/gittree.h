@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tree objects of git from a sorted list of paths (gitformat-pack(5), "tree"), without a
  * repository: an engine. Directories come before what is in them.

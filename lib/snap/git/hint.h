@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hints that name a path: quoted so that the line can be pasted into a shell. */
 #ifndef DLRUN_SNAP_GIT_HINT_H
 #define DLRUN_SNAP_GIT_HINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define LIBGIT2_LOADER
 #include "snap/git/libgit2.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libgit2, loaded when the first repository is read: with the libraries that it brings along that
  * takes longer than many commands of dlrun, most of which read none. Only lib/snap includes this;

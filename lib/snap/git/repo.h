@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The repositories of a tree: what git tracks, which rules leave files out, where HEAD is. Nothing
  * is written and no program runs that a repository names (hooks, filters, fsmonitor, fetches).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the walk of a tree needs of the settings of its repository, as the last snapshot saw them.
  * The walk begins with that while libgit2 reads them, and is done again if they are others now.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The paths of a git index: what git tracks. Filled by repo.c (libgit2) or by `git ls-files`,
  * read by the walk of paths.c.

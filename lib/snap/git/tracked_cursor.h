@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Looking up the names of one directory in an index, in their order: each look starts where the
  * last one ended.

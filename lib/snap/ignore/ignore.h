@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ignore engine: which names a list of patterns leaves out, exactly as git does (gitignore(5);
  * the matching rules of git's wildmatch; the last matching pattern decides). No I/O: patterns come

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paths that were named by a person (include:, paths:, allow:), each standing for itself and for
  * all below it.

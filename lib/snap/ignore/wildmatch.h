@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compiled patterns of git's wildmatch (gitignore(5), "PATTERN FORMAT"; behaviour of git 2.39):
  * `?`, `*`, `**`, brackets with ranges and POSIX classes, backslash. ASCII only, no locale.

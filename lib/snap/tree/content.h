@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The content of one path of a tree at one moment: read with a look at its stat data before and
  * after, so that a file that is written meanwhile is read again. Nothing outside of the tree is

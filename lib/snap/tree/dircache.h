@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dlrun knows of directories that it has read before: their names, sorted, in one file per
  * tree (cachefile.h). Each new, removed or renamed name changes mtime and ctime of its

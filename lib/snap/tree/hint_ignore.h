@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The hint that leaves paths out of the snapshot. */
 #ifndef DLRUN_SNAP_TREE_HINT_IGNORE_H
 #define DLRUN_SNAP_TREE_HINT_IGNORE_H

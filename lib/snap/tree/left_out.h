@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The rows of what a walk left out. Each thread fills rows of its own; together they are cut to the
  * first LEFT_OUT_MAX in the order of bytes, so the result does not depend on who found what.

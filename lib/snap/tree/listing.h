@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The names of one directory, sorted as the paths below it are: a directory counts as its name with
  * a slash.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What makes a tree too large: the refusal of a walk that went over a limit. */
 #ifndef DLRUN_SNAP_TREE_OVERSIZE_H
 #define DLRUN_SNAP_TREE_OVERSIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which paths belong to a snapshot: one parallel walk of the tree with lstat, the ignore engine and
  * the index. The set is (paths of the index that exist) ∪ (other files that are not ignored),

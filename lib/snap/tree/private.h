@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of a snapshot share; for lib/snap only. */
 #ifndef DLRUN_SNAP_TREE_PRIVATE_H
 #define DLRUN_SNAP_TREE_PRIVATE_H

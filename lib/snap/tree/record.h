@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run as a git commit: refs/dlrun/<run> points to a commit with the snapshot's tree (bytes as on
  * disk, no filters) whose parent is HEAD, so that git diff, checkout and push work on runs. Objects

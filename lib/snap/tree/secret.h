@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Does a file look like a secret? By name (.env, id_ed25519, kubeconfig, credentials, *.pem …) and,
  * where a name alone does not say it, by the first bytes of its content. Only untracked files are

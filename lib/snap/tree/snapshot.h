@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A snapshot: the exact bytes of a working tree at one moment, as a sorted list of entries with
  * their digests. Taken without touching the tree or its .git; what changes later does not count.

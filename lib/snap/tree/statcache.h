@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What dlrun knows of files that it has read before: stat data and digests, sorted by path, in one
  * file per tree (cachefile.h). A file whose stat data are the same has the same content.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of include:, paths: and allow: that brought nothing: a misspelt one must not pass in
  * silence. */
 #ifndef DLRUN_SNAP_TREE_UNMATCHED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parallel walk behind paths.c: one visit to each directory that can hold something of the
  * snapshot, one lstat for each file that belongs to it. Private to lib/snap.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/kube/kube_archive.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of an attempt in a cluster, kept in its directory here as it is seen, because nodes and
  * clusters remove it: ranks.tmp/ while more may come, ranks/ once there is no more. In it a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What lists of a namespace say of one run: picked out for status.c.
  */

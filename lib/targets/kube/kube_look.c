@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/kube/kube_look.h"
 
 #include <stdlib.h>

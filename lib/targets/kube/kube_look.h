@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A look at clusters before anything is sent there: whether they answer, what this user may do in a
  * namespace, and what is there. All questions to all clusters are asked at the same time; what has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What goes along with the Job (or JobSet) of an attempt in a cluster, and the Job itself: removed,
  * or given to the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated.

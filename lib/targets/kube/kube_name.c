@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/kube/kube_name.h"
 
 #include <string.h>

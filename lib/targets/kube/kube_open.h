@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Clusters as the kubeconfig and the environment have them, opened once for a command: connections,
  * logins and programs that log in are shared by all that is asked of them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the record here says of a run that the cluster has no object of any more.
  */

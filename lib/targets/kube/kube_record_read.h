@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records of runs as annotations and labels of Jobs and JobSets tell them. An engine: no I/O.
  * Whoever may make Jobs in a namespace may write anything there: only what has the form of a record

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the results of a run in a cluster lie, as its pods say, and the pod that reads them when no
  * pod of the run is there any more. An engine: no I/O.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who asks for the state of one run again and again in one command (`wait`, the end of a log) is
  * answered from what a watch of its Job and pods has told, not by a list each time.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/kube/target_kube.h"
 
 #include <fcntl.h>

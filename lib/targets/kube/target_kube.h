@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the Kubernetes target: a namespace of a cluster. A handle is
  * kube:SERVER/NAMESPACE/JOB or kube:SERVER/NAMESPACE/jobset/JOBSET, where SERVER is told from the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What can be seen of a running program from beside it, sampled by its supervisor: what it uses
  * (processor, memory, GPUs, energy), the last scalars of the event files in its outputs, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Starting the program of an attempt: its environment, and a process in a session and cgroup of its
  * own that executes it once the supervisor has written down who it is.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is run once for each content of its key files, before the programs that need it: "uv sync
  * --frozen" once per uv.lock. Its directory is SETUPS/KEY, where KEY is the hex SHA-256 of the

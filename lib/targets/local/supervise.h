@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The supervisor: what `dlrun __supervise DIR` is. It belongs to one attempt on this machine
  * (attempt.h): unpacks the tree, starts the program in a session, group and (where there is

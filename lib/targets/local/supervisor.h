@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of supervise.c: the supervisor's loop, from the tree to the end of the program's family.
  */

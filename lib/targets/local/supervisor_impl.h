@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the supervisor, shared by its files: one attempt while it is watched over.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/local/target_local.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the local target: this machine. A handle is MACHINE:ID/N, so that with a state
  * directory on a shared home no machine judges another one's runs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The directory that a program runs in, made from the layers of its image, and spare trees:
  * unpacked ahead from the layers below the delta, so that a submit renames one and applies its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Data and results in the tree of an attempt, before its program is started.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/local/world_packages.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Python packages of the tree whose directories have other names: links by the packages' names, in
  * a directory beside the tree that goes into PYTHONPATH.

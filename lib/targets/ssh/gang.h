@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run of several hosts: what the states of its ranks say of the whole, and what whoever looks has
  * to do about it. An engine.

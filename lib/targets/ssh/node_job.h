@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an attempt on a node is to do, as the texts that its runner reads (protocol.h, "The
  * job").

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A look at hosts before anything is sent there: whether they answer, what they have, which GPUs
  * are free. All are asked at the same time, a limited number at once; what has no answer at the end

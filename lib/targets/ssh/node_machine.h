@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which machine the name of an SSH host led to when a run was sent there, as which user and to
  * which directory, kept with the run: one name may lead to several, one after the other (two login

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hosts that are reached by ssh, opened once for a command: a login and the first conversation with
  * the runner there (node.h) begin with the call and go on beside the caller.

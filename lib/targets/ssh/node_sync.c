@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/ssh/node_sync.h"
 
 #include <signal.h>

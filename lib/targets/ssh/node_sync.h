@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Data of the tree that a node is sent once and keeps by its content (data: sync).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the ssh target: runs of several hosts (gang.h). Their handle names all of them in
  * the order of the ranks, with commas: ssh:HOST,HOST/RUN/N. Each rank is an attempt on its node as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/ssh/target_gang.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the ssh target: machines with a login. A handle is ssh:HOST/RUN/N, with HOST as ssh
  * knows it from here; of a run of several hosts all of them, with commas (target_gang.h). What

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ad-hoc work on a node: a run whose program waits until somebody's terminal there, which the
  * command is run in, is over. So it is a run like any other, and outlives connections as far as the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parts of files from elsewhere, one after the other, as the commands of pod_copy_words.h send
  * them. An engine: bytes are put in. Each part is one of

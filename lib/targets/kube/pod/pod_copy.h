@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a directory of a container holds, given to a sink (fetch_sink.h): first a listing, by
  * find and stat or by Python, then a tar of the files that the sink wants as a whole, made there by

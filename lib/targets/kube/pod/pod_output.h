@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command in a container of a pod whose output is taken as it comes, and the beginning of what it
  * says on stderr.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a program in a container uses, looked at from beside it by a command of a second: its
  * control group (cgroup v2, v1) or its processes (/proc), and the GPUs that the container sees

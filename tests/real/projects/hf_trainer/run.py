@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import pytorch_lightning as pl
 import torch
 from torch import nn

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The script that starts a program in a pod, run by the shells that are here.
  */

@@ -37,20 +37,6 @@ static const struct library library = {
 	.state = &state,
 };
 
-/* A libgit2 that is built with Mbed TLS parses all certificates of the system when it starts, for
- * transports that nobody here uses: a tenth of a submit. In a program that has a function of the
- * library's name, libgit2 calls that one. Libraries that dlrun talks to others with are built with
- * other ones. */
-__attribute__((visibility("default"))) int mbedtls_x509_crt_parse_file(
-	void *chain, const char *path);
-
-int mbedtls_x509_crt_parse_file(void *chain, const char *path)
-{
-	(void)chain;
-	(void)path;
-	return 0;
-}
-
 int libgit2_load(struct err *err)
 {
 	return library_load(&library, err);

@@ -11,8 +11,6 @@
 
 enum {
 	READ_BUDGET = 256 << 10, /* in one dispatch */
-	EMPTY_READS = 4,         /* in a row, that bring nothing of the body */
-	AHEAD_MS = 10,           /* until what was read ahead is looked at again */
 	/* A stream of records so small that each would be waited for alone is read now and then. */
 	QUICK_MS = 2,
 	QUICK_READS = 16, /* at such distances at most */
@@ -84,18 +82,14 @@ static bool may_rest(struct http_watch *watch, uint64_t n_bytes, int64_t now_ms)
 }
 
 /* n_bytes came. */
-static void after_read(struct http_watch *watch, struct http_call *call, uint64_t n_bytes)
+static void after_read(struct http_watch *watch, uint64_t n_bytes)
 {
 	int64_t now_ms = clock_ms();
-	bool has_ahead = http_has_ahead(call);
 
-	http_read_ahead(call, false);
 	watch->rests = may_rest(watch, n_bytes, now_ms);
 	watch->read_ms = now_ms;
 	if (watch->rests)
 		read_at(watch, now_ms + REST_MS);
-	else if (has_ahead)
-		read_at(watch, n_bytes < READ_BUDGET ? now_ms + AHEAD_MS : now_ms);
 }
 
 /* All that is there, up to the budget: libcurl reads one record at a time. */
@@ -103,21 +97,18 @@ static void read_stream(struct http_watch *watch, struct http_call *call)
 {
 	struct http *http = watch->http;
 	uint64_t start = call->x.bytes_down, before;
-	int running, n_empty = 0;
+	int running;
 
-	http_read_ahead(call, true);
 	call->gathers = true;
 	do {
 		before = call->x.bytes_down;
 		curl_multi_socket_action(http->multi, watch->fd, CURL_CSELECT_IN, &running);
 		if (call->canceled || call->x.watch != watch || call->recv_paused)
 			break;
-		n_empty = call->x.bytes_down > before ? 0 : n_empty + 1;
-	} while ((n_empty == 0 || (n_empty < EMPTY_READS && http_has_ahead(call))) &&
-		 call->x.bytes_down - start < READ_BUDGET);
+	} while (call->x.bytes_down > before && call->x.bytes_down - start < READ_BUDGET);
 	call->gathers = false;
 	if (!call->canceled && call->x.watch == watch)
-		after_read(watch, call, call->x.bytes_down - start);
+		after_read(watch, call->x.bytes_down - start);
 }
 
 /* The body of an answer comes, and nothing is sent. */

@@ -110,8 +110,6 @@ static int on_begin(void *ctx, char *address, char *local, int port, int local_p
 	call->x.too_early = call->held;
 	if (call->canceled || call->held)
 		return CURL_PREREQFUNC_ABORT;
-	/* The stream before may have ended as it read. */
-	http_read_ahead(call, false);
 	call->x.begun = true;
 	call->x.last_ms = clock_ms();
 	/* Another one may have served. */

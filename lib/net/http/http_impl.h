@@ -204,12 +204,6 @@ const char *http_ca_file(const struct http_call *call);
 int http_check_literal(const struct http_call *call, struct err *err);
 void http_connect_options(struct http_call *call);
 
-/* http_ahead.c */
-/* More of the records that have come is read at once: for who then reads until nothing is left. */
-void http_read_ahead(const struct http_call *call, bool is_on);
-/* Some of that was read is here, a whole record or not, and poll(2) does not tell of it. */
-bool http_has_ahead(const struct http_call *call);
-
 /* http_send.c */
 void http_send_options(struct http_call *call);
 /* http_receive.c */

@@ -180,6 +180,5 @@ struct stream *upgrade_stream_new(
 	if (up->is_tls)
 		up->record = mem_alloc(1, TLS_RECORD_MAX);
 	call->x.errbuf[0] = '\0';
-	http_read_ahead(call, true);
 	return &up->stream;
 }

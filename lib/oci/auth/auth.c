@@ -451,6 +451,11 @@ void auth_add_scope(struct auth *auth, const char *scope)
 		kick(auth);
 }
 
+void auth_allow_fewer_scopes(struct auth *auth)
+{
+	auth->may_drop_scopes = true;
+}
+
 struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx)
 {
 	const struct auth_wait wait = {.ready = ready, .ctx = ctx};

@@ -38,10 +38,11 @@ void auth_free(struct auth *auth);
 AUTO_POINTER(struct auth, auth_free)
 
 /* What requests may do from now on: "repository:NAME:pull,push". One call for each, the repository
- * that is written to first. A new one makes the present token too small. Where the token server
- * refuses them together, the first is asked for alone, and requests that need another one are
- * denied. */
+ * that is written to first. A new one makes the present token too small. */
 void auth_add_scope(struct auth *auth, const char *scope);
+/* Where the token server refuses all scopes together, the first is asked for alone, and requests
+ * that need another one are denied. */
+void auth_allow_fewer_scopes(struct auth *auth);
 
 /* authorization: the value for the field, or NULL: none is needed as far as is known. generation
  * numbers it. fault: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */

@@ -278,7 +278,8 @@ static int fail_answer(struct auth *auth, struct http_answer *answer, struct err
 /* Some give no token at all where one of its scopes is not allowed. */
 static bool drop_scopes(struct auth *auth, int status)
 {
-	if (auth->scopes.n < 2 || !(status == 403 || is_login_refused(auth, status)))
+	if (!auth->may_drop_scopes || auth->scopes.n < 2 ||
+		!(status == 403 || is_login_refused(auth, status)))
 		return false;
 	auth->scopes_max = 1;
 	while (auth->scopes.n > 1)

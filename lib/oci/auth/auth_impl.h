@@ -39,6 +39,7 @@ struct auth {
 	enum address_zone zone;
 	struct strv scopes;
 	size_t scopes_max; /* 1: the token server refuses the others */
+	bool may_drop_scopes;
 	unsigned scopes_version;
 
 	/* What there is. */

@@ -76,6 +76,8 @@ static void make_auth(struct registry *registry)
 	registry->auth = auth_new(&options);
 	vec_foreach (char *, scope, &registry->scopes)
 		auth_add_scope(registry->auth, *scope);
+	if (registry->has_other_login)
+		auth_allow_fewer_scopes(registry->auth);
 }
 
 static void add_scope(struct registry *registry, const char *repo, const char *actions)
@@ -100,6 +102,10 @@ void registry_add_source(struct registry *registry, const char *repo)
 		return;
 	strv_add(&registry->scopes, scope);
 	auth_add_scope(registry->auth, scope);
+	if (!registry_shares_login(registry, repo)) {
+		registry->has_other_login = true;
+		auth_allow_fewer_scopes(registry->auth);
+	}
 }
 
 /*

@@ -27,6 +27,7 @@ struct registry {
 	struct http_tls tls;
 	struct url origin; /* path "/" */
 	struct strv scopes;
+	bool has_other_login; /* a source of mounts is read with a login of its own */
 	struct auth *auth;
 	int64_t deadline_ms, idle_ms;
 	void (*note)(void *ctx, const char *text);

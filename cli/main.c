@@ -13,7 +13,7 @@ int main(int argc, char **argv)
 	status = app_main(argc, argv);
 
 #ifndef __SANITIZE_ADDRESS__ /* It looks for leaks in exit(). */
-	/* What some sixty libraries would tidy up now takes a millisecond. */
+	/* Skip the cleanup of some sixty libraries, which takes a millisecond. */
 	fflush(NULL);
 	_exit(status);
 #endif

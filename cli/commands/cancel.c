@@ -22,8 +22,8 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-/* What the program has written would end with its pods, where the target keeps nothing. Returns
- * whether that is here now; fails only when it was interrupted. */
+/* Fetch what the program has written before it goes with the pods, where the target keeps nothing.
+ * Returns whether that is here now; fails only when interrupted. */
 static int take_before(struct app *app, struct run *run, struct err *err)
 {
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
@@ -47,7 +47,8 @@ struct ending {
 	bool is_whole; /* all that the program has written is here */
 };
 
-/* It was asked to end; what it writes until then waits for this. Fails only when interrupted. */
+/* Fetch what the program has written since it was asked to end; its pods wait for this. Fails only
+ * when interrupted. */
 static int take_rest(void *ctx, struct run *run, struct err *err)
 {
 	struct ending *ending = ctx;
@@ -65,7 +66,7 @@ static int take_rest(void *ctx, struct run *run, struct err *err)
 	return 0;
 }
 
-/* wait_ms: 0: nobody waits. */
+/* wait_ms: 0: do not wait. */
 static int stop(
 	struct app *app, struct run *run, int64_t wait_ms, bool *ended_before, struct err *err)
 {
@@ -81,7 +82,7 @@ static int stop(
 	return r;
 }
 
-/* 0 when it has ended (or nobody waits for it), 1 when it has not yet. */
+/* Returns 0 when the run has ended (or with no_wait), 1 when it has not ended yet. */
 static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;

@@ -5,7 +5,7 @@
 #ifndef DLRUN_CLI_COMMANDS_CMDS_H
 #define DLRUN_CLI_COMMANDS_CMDS_H
 
-/* They are those that cmd.h knows from now on. */
+/* Make these the commands that cmd.h knows. */
 void cmds_use(void);
 
 #endif

@@ -85,7 +85,7 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 		add_run(completion, *run);
 }
 
-/* Names of ~/.ssh/config; nobody is asked. */
+/* Host names from ~/.ssh/config; no host is contacted. */
 static void add_hosts(struct completion *completion, const char *prefix)
 {
 	AUTO_STRV struct strv hosts = {0};
@@ -114,7 +114,7 @@ static void add_contexts(struct completion *completion, struct session *session)
 	}
 }
 
-/* The last of those with commas between them is what is being written. */
+/* In a comma-separated list, complete the last element. */
 static bool begin_behind_comma(struct completion *completion)
 {
 	const char *comma = strrchr(completion->current, ',');

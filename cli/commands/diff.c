@@ -31,7 +31,7 @@ static const struct {
 	[DIFF_MODE] = {"M", "mode", ""},
 };
 
-/* What is compared: a run, and a run or the tree. */
+/* Sides of the comparison: a run, and a run or the working tree. */
 struct sides {
 	struct run *a, *b;
 	const char *b_name;

@@ -37,7 +37,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-/* One command. */
+/* State of one command. */
 struct fetching {
 	struct app *app;
 	const struct fetch_values *values;
@@ -183,8 +183,8 @@ static void pause_for(int64_t ms)
 		poll(NULL, 0, SLICE_MS);
 }
 
-/* What another round may mend: the network, a file that is not there yet, or one that could not be
- * read or replaced, which the last round tells. */
+/* Errors that another round may fix: the network, a file that does not exist yet, or one that could
+ * not be read or replaced, which the last round reports. */
 static bool is_for_now(const struct err *err, bool ended)
 {
 	return err->code == ERR_NET ||
@@ -260,7 +260,7 @@ static int copy_files(struct fetching *fetching)
 	int r = fetching->values->follow ? follow_files(fetching, &err)
 					 : fetch_once(fetching, &err);
 
-	/* What was fetched is there, whatever else went wrong. */
+	/* Report the fetched files even if something else went wrong. */
 	if (fetching->run && (r == 0 || fetching->report.files + fetching->report.skipped))
 		say(fetching);
 	if (r < 0)

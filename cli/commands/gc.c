@@ -93,7 +93,7 @@ static int print_registry(struct app *app, const struct gc_registry_report *repo
 	return 0;
 }
 
-/* What was deleted before a failure is said, too. */
+/* Tags deleted before a failure are reported, too. */
 static int run_registry(struct app *app, const struct gc_values *values)
 {
 	const struct gc_registry_options options = {.target = values->target,

@@ -91,7 +91,7 @@ static int ask_data(
 	return r;
 }
 
-/* command: what answers->command points to. Stops asking at the end of the input. */
+/* command: storage of answers->command. Stops asking at the end of the input. */
 static int ask_all(struct app *app, const struct init_project *project,
 	struct init_answers *answers, char **command, struct err *err)
 {
@@ -176,7 +176,7 @@ static int choose_clusters(struct app *app, const struct init_values *values,
 	return r;
 }
 
-/* registry: what answers->registry points to. */
+/* registry: storage of answers->registry. */
 static int choose_places(struct app *app, const struct init_values *values,
 	struct init_project *project, struct init_answers *answers,
 	struct init_cluster_list *clusters, char **registry, struct err *err)

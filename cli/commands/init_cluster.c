@@ -22,7 +22,7 @@ static void add_names(const struct strv *names, size_t first, struct buf *out)
 }
 
 /*
- * Which cluster
+ * Choice of a cluster
  */
 
 static bool is_no(const char *answer)
@@ -79,7 +79,7 @@ int init_ask_cluster(struct app *app, const struct init_project *project,
 }
 
 /*
- * What may be done there
+ * Rights in a cluster
  */
 
 static void add_rights(
@@ -214,7 +214,7 @@ int init_choose_registry(
 }
 
 /*
- * What is missing
+ * Missing keys
  */
 
 void init_say_missing(

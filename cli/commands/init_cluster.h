@@ -10,10 +10,10 @@
 #include "app/init/init.h"
 #include "cli/term/app.h"
 
-/* Which context to use, on the terminal. *ret_no_more: the input has ended. */
+/* Ask which context to use, on the terminal. *ret_no_more: the input has ended. */
 int init_ask_cluster(struct app *app, const struct init_project *project,
 	struct init_cluster_list *clusters, bool *ret_no_more, struct err *err);
-/* Asks the clusters and says what may be done there; one that does not answer is no error. */
+/* Ask the clusters and report the rights there; a cluster that does not respond is no error. */
 int init_check_clusters(struct app *app, struct init_cluster_list *clusters, struct err *err);
 /* A base image with the command's interpreter; asks: the registry of the one that is there. */
 void init_check_base(struct app *app, struct init_project *project,
@@ -21,7 +21,7 @@ void init_check_base(struct app *app, struct init_project *project,
 /* Where images go: asked if asks, else only what could be said is told. *ret stays NULL then. */
 int init_choose_registry(struct app *app, const struct init_project *project, bool asks, char **ret,
 	struct err *err);
-/* What has to be filled in before a run can be sent. */
+/* Report what has to be filled in before a run can be submitted. */
 void init_say_missing(
 	struct app *app, const struct init_project *project, const struct init_answers *answers);
 

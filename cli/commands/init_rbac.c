@@ -12,7 +12,7 @@
 
 enum { LIMIT_MS = 3000, TEXT_MAX = 1 << 20 };
 
-/* Whoever applies it puts a name there. */
+/* Placeholder, to be replaced with a name before the objects are applied. */
 static const char nobody[] = "YOUR-USER-NAME";
 
 static int find_tier(const char *name, enum kube_tier *ret, struct err *err)
@@ -79,7 +79,7 @@ static int find_cluster(
 }
 
 /*
- * Who gets it
+ * Subject of the rights
  */
 
 /* words: of the caller's, to live as long as ret. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `dlrun init --rbac`: the Role that whoever runs a cluster may be asked for.
+ * `dlrun init --rbac`: the Role to request from the administrator of a cluster.
  */
 #ifndef DLRUN_CLI_COMMANDS_INIT_RBAC_H
 #define DLRUN_CLI_COMMANDS_INIT_RBAC_H

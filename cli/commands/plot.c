@@ -200,7 +200,7 @@ static int write_svg(const struct plot *plot, const struct plot_charts *of, stru
 }
 
 /*
- * What is said beside it
+ * Notes beside the charts
  */
 
 static void note_left_out(
@@ -326,7 +326,7 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 
 	buf_init(&out, TEXT_MAX);
 	screen_measure(screen);
-	/* What a tag is called may be known later only. */
+	/* Ignore tags that match nothing: their curves may appear later. */
 	if (r == 0)
 		plot_charts_make(&curves, &plot->values->tags, CHARTS_MAX, &charts);
 	unsigned width =

@@ -34,7 +34,7 @@ static char *url_of(const char *host, const struct proxy_here *here)
 	return buf_take(&url);
 }
 
-/* What other programs are told of the HTTP proxy. */
+/* URL of the HTTP proxy, for other programs. */
 static char *proxy_of(const struct proxy_here *here)
 {
 	return here->token ? mem_printf("http://dlrun:%s@127.0.0.1:%u", here->token, here->port)

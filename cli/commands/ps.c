@@ -76,7 +76,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-/* What is to be shown. */
+/* Options of the listing. */
 struct view {
 	bool all, offline, watch;
 	size_t number;      /* at most; 0: what the terminal has room for */
@@ -132,7 +132,7 @@ static bool shows(const struct view *view, const char *member)
 	       columns_show(&view->sort, member);
 }
 
-/* What has to be asked for. */
+/* Choose which facts to request for the columns. */
 static void choose_questions(struct view *view, bool as_json)
 {
 	static const char *const of_files[] = {"params", "results", "warnings"};
@@ -177,7 +177,7 @@ static int list_recent(
 	return r;
 }
 
-/* Whoever names a group means all of it, not only what is recent. */
+/* A named group is listed as a whole, not only its recent runs. */
 static int list_selected(
 	struct store *store, const struct view *view, struct run_list *ret, struct err *err)
 {
@@ -209,7 +209,8 @@ static void keep_newest(size_t number, struct run_list *runs)
 		run_free(runs->v[runs->n - 1]);
 }
 
-/* What the terminal has no room for: the last ones that have ended, then any. Returns how many. */
+/* Drop rows that do not fit on the terminal: the last runs that have ended, then any. Returns how
+ * many. */
 static size_t cut_rows(const struct app *app, const struct view *view, struct run_list *runs)
 {
 	size_t before = runs->n, room = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
@@ -243,8 +244,8 @@ static bool is_here(const struct run *run)
 	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
 }
 
-/* States, then of what is shown: values of programs elsewhere that go on, and what they and those
- * whose end is new here have written of their parameters and results. */
+/* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
+ * results written by those and by runs that ended since the last look from here. */
 static int look(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
@@ -263,13 +264,13 @@ static int look(
 	left_ms = end_ms - clock_ms();
 	if (view->with_values)
 		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	/* What runs here is known. */
+	/* Facts of local runs are known already. */
 	vec_foreach (struct run *, run, &running)
 		if (view->with_files && asked.n < ENDED_MAX && !is_here(*run))
 			*vec_push(&asked) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
-	/* Of many that have ended since somebody looked, each would take requests of its own. */
+	/* Many runs that ended since the last look would take requests of their own each. */
 	if (asked.n <= ENDED_MAX)
 		runs_results(
 			session, &asked, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
@@ -370,7 +371,7 @@ static bool is_whole(const struct column *column)
 	return false;
 }
 
-/* What a narrow terminal is spared of first. */
+/* Rank of a column: a narrow terminal drops the last ones first. */
 static unsigned importance_of(const struct column *column)
 {
 	static const char *const names[] = {
@@ -412,7 +413,7 @@ static size_t width_of(const struct column_value *value)
 	return value->text ? str_columns(value->text) : 1;
 }
 
-/* What the table needs if only the last column, the command, is cut. */
+/* Width of the table if only the last column, the command, is cut. */
 static size_t width_needed(const struct columns *columns, const struct value_list *values)
 {
 	size_t sum = COMMAND_MIN;

@@ -13,7 +13,7 @@
 #include "core/record/results.h"
 #include "targets/local/tree.h"
 
-/* From LARGE_BYTES of results on somebody is asked. */
+/* LARGE_BYTES: results of this size or more are removed only after a question. */
 enum { PATIENCE_MS = 5000, LARGE_BYTES = 100 << 20 };
 
 struct rm_values {
@@ -26,8 +26,8 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-/* What goes with a run. What is collected from its tree lies in its outputs under the same name; of
- * results elsewhere the record tells. */
+/* Size of the results removed with a run. Results collected from its tree lie in its outputs under
+ * the same name; for results elsewhere the record has the size. */
 static uint64_t results_bytes(const struct app *app, const struct run *run)
 {
 	const struct json *results = json_get(run->doc, RESULTS_MEMBER);

@@ -33,7 +33,7 @@ enum {
 };
 
 /*
- * One line each: "label     value"
+ * Fields, one per line: "label     value"
  */
 
 static void add_field(struct buf *out, const char *label, const char *value)
@@ -151,7 +151,7 @@ static void add_count(struct buf *line, int64_t n, const char *one, const char *
 			n == 1 ? one : many);
 }
 
-/* What it asked for and was given; one node alone is nothing to tell. */
+/* Resources requested and granted; a single node is not mentioned. */
 static void add_resources(struct buf *out, const struct run *run)
 {
 	const struct json *resources = json_get(run->doc, "resources");
@@ -230,7 +230,7 @@ static void add_attempt(struct buf *out, const struct json *attempt)
 	add_field(out, "attempt", line.data);
 }
 
-/* One alone is the run itself. */
+/* A single attempt is the run itself. */
 static void add_attempts(struct buf *out, const struct run *run)
 {
 	const struct json *list = json_get(run->doc, "attempts");

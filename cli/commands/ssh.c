@@ -88,7 +88,7 @@ static int set_one_host(struct app *app, struct err *err)
 	return config_override(config, "resources.nodes", "1", err);
 }
 
-/* One that was begun with the same words from here, and whose end nobody knows. */
+/* Whether run was begun with the same words from here, and is not known to have ended. */
 static bool is_same(const struct app *app, const struct run *run, const struct strv *command)
 {
 	const struct tree_place *place = app->session.place;
@@ -107,7 +107,7 @@ static bool is_same(const struct app *app, const struct run *run, const struct s
 	return true;
 }
 
-/* The same command comes back to what a connection has left; NULL: there is none. */
+/* Find the run that an earlier connection of the same command has left; NULL: there is none. */
 static struct run *find_left(struct app *app, const struct strv *command)
 {
 	const struct store_filter filter = {.unfinished_only = true};

@@ -123,7 +123,7 @@ static struct submit_options options_of(
 }
 
 /*
- * What is said while it happens
+ * Progress messages
  */
 
 struct saying {
@@ -156,7 +156,7 @@ static void on_image(void *ctx, const struct image *image, int64_t ms)
 
 enum { GPU_WORDS_SIZE = 32 };
 
-/* What was not asked for is said, too: one GPU, where there are any. */
+/* Mention GPUs that were not asked for, too: one, where there are any. */
 static const char *gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
 {
 	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
@@ -307,7 +307,7 @@ static int start(struct app *app, const struct submit_values *values, struct ses
 	say_run(app, run, follow);
 	if (write_name_file(values->name_file, run, &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
-	/* It has failed already; without a follow the id is printed all the same. */
+	/* The run has failed already; without a follow the id is printed all the same. */
 	if (program_missing(run)) {
 		if (!follow || app->options.json)
 			leave(app, run);

@@ -7,7 +7,7 @@
 #include "cli/term/ui.h"
 #include "targets/target_list.h"
 
-/* A little less than what people wait for without a thought. */
+/* LIMIT_MS: a little less than what people wait for without a thought. */
 enum { LIMIT_MS = 2000, WIDE_COLUMNS = 100, LINES_MAX = 1 << 20 };
 
 struct targets_values {
@@ -226,8 +226,7 @@ static int print_table(struct app *app, const struct target_list *targets)
 	return any && !wide ? print_states(app, targets) < 0 : 0;
 }
 
-/* What the table has no room for, once for each target. */
-/* A pool's hosts, one line each: why a run goes to one of them. */
+/* Hosts of a pool, one line each: why a run goes to one of them. */
 static void say_hosts(struct app *app, const struct target_item *item)
 {
 	for (size_t i = 0; item->asked && i < item->hosts.n; i++) {
@@ -240,6 +239,7 @@ static void say_hosts(struct app *app, const struct target_item *item)
 	}
 }
 
+/* Print what the table has no room for, once for each target. */
 static void say_hints(struct app *app, const struct target_list *targets)
 {
 	vec_foreach (const struct target_item, item, &targets->items) {

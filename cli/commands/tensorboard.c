@@ -38,7 +38,7 @@ struct showing {
 };
 
 /*
- * What there is to see
+ * Messages
  */
 
 static void add_json(

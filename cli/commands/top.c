@@ -30,7 +30,7 @@ enum {
 };
 
 /*
- * What is shown
+ * Subject of the command, and its runs
  */
 
 struct top {
@@ -113,7 +113,7 @@ static int list(struct top *top, struct run_list *ret, struct err *err)
 	return 0;
 }
 
-/* The runs, and what is to be known of them and of machines is asked for. */
+/* List the runs, and request what is to be shown of them and of machines. */
 static int look(struct top *top, struct run_list *ret, struct err *err)
 {
 	int r = list(top, ret, err);

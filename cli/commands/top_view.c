@@ -20,10 +20,10 @@ enum {
 };
 
 /*
- * What is known of a run
+ * Facts about a run
  */
 
-/* What its target said of the newest attempt, or what is kept of that here; or NULL. */
+/* Latest report of the target on the newest attempt, or the copy of it here; or NULL. */
 static struct json *seen_of(struct app *app, const struct run *run)
 {
 	struct session *session;
@@ -36,7 +36,7 @@ static struct json *seen_of(struct app *app, const struct run *run)
 	return observed_read(dir);
 }
 
-/* What is used at this moment; NULL: not known. */
+/* Usage at this moment; NULL: not known. */
 static const struct json *now_of(const struct run *run, const struct json *seen)
 {
 	const char *time = json_get_str(seen, "time");
@@ -48,7 +48,7 @@ static const struct json *now_of(const struct run *run, const struct json *seen)
 	return json_get(seen, "now");
 }
 
-/* A member of what was seen, else of the record. */
+/* A member of the latest report, else of the record. */
 static const struct json *member_of(
 	const struct run *run, const struct json *seen, const char *name)
 {

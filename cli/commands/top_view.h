@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `top` shows: tables of runs, machines and GPUs, and the same as JSON.
+ * Output of `top`: tables of runs, machines and GPUs, and the same as JSON.
  */
 #ifndef DLRUN_CLI_COMMANDS_TOP_VIEW_H
 #define DLRUN_CLI_COMMANDS_TOP_VIEW_H

@@ -230,7 +230,7 @@ static void spread(enum axis_kind kind, struct axis *axis)
 		kind == AXIS_STEP || kind == AXIS_DURATION ? 0 : fmax(room, fabs(axis->min) * 1e-9);
 }
 
-/* Of values at both ends of what a double holds the difference is none. */
+/* Limit values: the difference of two at both ends of the range of a double would overflow. */
 static double within(double value)
 {
 	static const double most = 8e307;

@@ -170,7 +170,7 @@ static void vertical(struct canvas *canvas, unsigned x, unsigned from, unsigned 
 		dot(canvas, x, y, line);
 }
 
-/* What is between the last value of one column and the first of a later one. */
+/* Draw the line between the last value of one column and the first of a later one. */
 static void connect(struct canvas *canvas, unsigned from_x, unsigned from_y, unsigned x, unsigned y,
 	size_t line)
 {
@@ -199,7 +199,7 @@ static void add_seam(struct canvas *canvas, unsigned x)
 		cell_at(canvas, x / canvas->sub_x, row)->seam = true;
 }
 
-/* Its letter: at its end, and along it where there are no colours. */
+/* Mark the line with its letter: at its end, and along it where there are no colours. */
 static void add_letters(struct canvas *canvas, size_t line, unsigned last)
 {
 	const struct chart *chart = canvas->chart;
@@ -256,7 +256,7 @@ static void draw_line(struct canvas *canvas, size_t line)
  * Text
  */
 
-/* One line of characters in changing colours. */
+/* A line of text in changing colours. */
 struct painter {
 	struct buf *out;
 	const char *style; /* in force, or NULL */
@@ -318,7 +318,7 @@ static void add_row(struct canvas *canvas, unsigned row, struct buf *out)
 	buf_addc(out, '\n');
 }
 
-/* Of several the one that is nearest to the end of the axis. */
+/* Of several ticks in a row, take the one nearest to the end of the axis. */
 static const char *y_text(const struct canvas *canvas, unsigned row)
 {
 	const char *text = NULL;
@@ -409,7 +409,7 @@ static void add_x_texts(const struct canvas *canvas, struct buf *out)
 }
 
 /*
- * What the lines are
+ * Legend
  */
 
 void chart_last(const struct chart_line *line, char *out, size_t size)

@@ -13,7 +13,7 @@
 enum { LABEL_MAX = 16 << 10 };
 
 /*
- * Which
+ * Matching tags
  */
 
 /* A tag may have brackets of its own. */
@@ -146,7 +146,7 @@ static size_t common_part(const char *a, size_t len, const char *b)
 	}
 }
 
-/* What the curves of a chart have in common. */
+/* Parts of names that all curves of a chart share. */
 struct common {
 	bool source, tag;
 };
@@ -244,7 +244,7 @@ static void add_lines(const struct plot_curves *curves, struct plot_chart *chart
 	free(names);
 }
 
-/* Their tags. */
+/* A chart is titled with the tags of its curves. */
 static char *make_title(const struct plot_curves *curves)
 {
 	AUTO_STRV struct strv tags = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which curves are drawn, in which charts, and how their lines are called. An engine.
+ * Selection of the curves to draw, their charts and the names of their lines. An engine.
  */
 #ifndef DLRUN_CLI_PLOT_PLOT_PICK_H
 #define DLRUN_CLI_PLOT_PLOT_PICK_H

@@ -25,7 +25,7 @@ static bool is_dir(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* What can be no run: those of a target are TARGET:ID, and targets may have slashes. */
+/* Words that cannot be runs: those of a target are TARGET:ID, and targets may have slashes. */
 static bool must_be_dir(const char *word)
 {
 	return str_eq(word, ".") || str_eq(word, "..") ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `dlrun plot` reads: runs and directories of event files, each with its curves.
+ * Sources of `dlrun plot`: runs and directories of event files, each with its curves.
  */
 #ifndef DLRUN_CLI_PLOT_PLOT_SOURCES_H
 #define DLRUN_CLI_PLOT_PLOT_SOURCES_H
@@ -38,7 +38,7 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
 /* Why a run could not be asked when that was tried last, and *ret_name, which one; NULL: all
  * could. */
 const struct err *plot_sources_fault(const struct plot_sources *sources, const char **ret_name);
-/* Read what is new. */
+/* Read new data. */
 int plot_sources_look(struct plot_sources *sources, bool *ret_new, struct err *err);
 /* How runs go on now: states are asked for again. */
 void plot_sources_refresh(struct plot_sources *sources, struct app *app);

@@ -54,7 +54,7 @@ static void add_text(const char *text, struct buf *out)
 	}
 }
 
-/* Of what is beyond the axis: its end. */
+/* Clamp values beyond the axis to its end. */
 static double part_of(const struct axis *axis, double at)
 {
 	double part = (at - axis->min) / (axis->max - axis->min);

@@ -13,7 +13,8 @@
 
 enum { SVG_WIDTH = 720, SVG_HEIGHT = 280, SVG_WIDTH_MAX = 10000 };
 
-/* One below the other. width and height of a chart are pixels here: of all, and of the plot. */
+/* Draw the charts one below the other. The width (of all) and height (of the plot) of a chart are
+ * pixels here. */
 void svg_draw(const struct chart *charts, size_t n, struct buf *out);
 
 #endif

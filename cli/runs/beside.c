@@ -71,7 +71,7 @@ static void catch_signals(bool tty)
 	sigaction(SIGQUIT, &action, NULL);
 }
 
-/* What keeps a terminal there leaves the run alive; then it is come back to. */
+/* A terminal that is kept there leaves the run alive: the user can return to it. */
 static int after_terminal(struct app *app, const struct run *run, int status)
 {
 	struct run_list one = {0};

@@ -57,7 +57,7 @@ bool browser_open(const char *url)
 
 	if (!browser)
 		return false;
-	/* The shell leaves it behind, so that nobody has to wait for it. */
+	/* The shell leaves the browser behind, so that it need not be waited for. */
 	const char *const argv[] = {
 		"/bin/sh", "-c", "\"$@\" >/dev/null 2>&1 &", "sh", browser, url, NULL};
 	const struct proc_spec spec = {.argv = argv,

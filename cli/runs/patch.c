@@ -36,7 +36,7 @@ static int copy_from_tree(const char *root, const char *path, int out_fd, struct
 	return 0;
 }
 
-/* One file of one side (run NULL: the tree) below dir. */
+/* Write one file of a side (run NULL: the working tree) below dir. */
 static int put_file(const struct patch_request *request, const struct run *run,
 	const struct entry *entry, const char *dir, struct err *err)
 {

@@ -15,7 +15,7 @@
 enum { LINE_BYTES = 64 << 10, LEFT_OUT_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
 
 /*
- * One line each
+ * Lines of submit and push
  */
 
 /* "main@4f2c91a +3 changed +1 untracked", "no git". */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What submit and push say of a snapshot and an image, and `submit --dry-run`.
+ * Messages of submit and push about a snapshot and an image, and `submit --dry-run`.
  */
 #ifndef DLRUN_CLI_RUNS_PREVIEW_H
 #define DLRUN_CLI_RUNS_PREVIEW_H
@@ -26,7 +26,8 @@ void preview_add_files(const struct snapshot *snapshot, struct json *json);
 /* The facts of the run that would be (list_files: each file, too) on stdout, or as
  * dlrun/preview/v1. Returns the exit status. */
 int preview_print(struct app *app, const struct submit_options *options, bool list_files);
-/* What would be made in a cluster on stdout, as YAML documents or (json) JSON, one a line. */
+/* Print the objects that would be created in a cluster to stdout, as YAML documents or (json) JSON,
+ * one per line. */
 int preview_print_objects(struct app *app, const struct submit_options *options, bool json);
 
 #endif

@@ -71,7 +71,7 @@ struct forward *reach_open(struct app *app, const struct run *run, int rank)
 	}
 	for (size_t i = 0; i < ports.n; i++)
 		wanted[i] = (struct forward_port){.remote = ports.v[i]};
-	/* What becomes of connections would stand between the lines of the program. */
+	/* Set no notice: messages about connections would mix with the output of the program. */
 	const struct forward_options options = {.ports = wanted,
 		.n_ports = ports.n,
 		.rank = rank < 0 ? 0 : rank,

@@ -137,7 +137,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	results_words(results, &words);
 	for (size_t i = 0; i < words.n; i++)
 		add_piece(ret, " · ", words.v[i], columns);
-	/* Where nobody could say in time what there is. */
+	/* The list of results could not be fetched in time. */
 	bool is_unknown = !results_is_valid(results) && run_handle(run) && !is_local(run) &&
 			  run_keeps_results(session, run);
 	if (is_unknown)
@@ -200,7 +200,7 @@ static void say_failure(struct app *app, const struct run *run)
 	buf_init(&text, SENTENCE_MAX);
 	bool known = runs_why(app, run, &sentence, &hint);
 	err_set(&err, end_id(run), "%s", sentence.data);
-	/* A program that never began has printed nothing to look at. */
+	/* A program that never began has no output to inspect. */
 	if (err.id == E_RUN_EXEC && !known)
 		err_hint(&err, "dlrun explain run.exec");
 	else if (hint.len)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the commands on runs have in common: finding them, their facts as text, how they ended.
+ * Helpers shared by commands on runs: find them, show their facts as text, tell how they ended.
  */
 #ifndef DLRUN_CLI_RUNS_RUNS_H
 #define DLRUN_CLI_RUNS_RUNS_H
@@ -19,7 +19,7 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 /* All of them, each once, in their order; without words the newest one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
 
-/* Why it is in its state, and what to do (run_why_all). */
+/* Why the run is in its state, and what to do (run_why_all). */
 bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint);
 /* Milliseconds between TERM and KILL when it is stopped. */
 int64_t runs_grace(const struct run *run);
@@ -28,8 +28,8 @@ int64_t runs_duration(const struct run *run);
 /* The colour of a state. */
 const char *runs_state_style(enum run_state state);
 
-/* What there is of its results and the command that brings it (results.h), in lines of at most
- * columns (0: any) where its names allow; nothing when there is nothing. */
+/* Results of the run and the command that fetches them (results.h), in lines of at most columns (0:
+ * any) where their names allow; no lines without results. */
 void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret);
 /* Say on stderr how the run ended; returns the exit status of one who follows it. */
 int runs_say_end(struct app *app, const struct run *run);

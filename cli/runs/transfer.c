@@ -32,7 +32,7 @@ static char *bar(const struct uploads_progress *progress)
 	return mem_printf("[%.*s%*s]", full, "####################", BAR - full, "");
 }
 
-/* What went in the last seconds, not since the beginning: buffers on the way take much at once. */
+/* Rate of the last seconds, not since the beginning: buffers on the way take much at once. */
 static uint64_t rate_of(struct transfer *transfer, uint64_t bytes)
 {
 	int64_t now = clock_ms();

@@ -465,7 +465,7 @@ static void run_plugin(struct app *app, const char *name, char *const *argv, str
 	err_set_errno(err, E_RUN_EXEC, errno, "%s cannot be started", path);
 }
 
-/* A program, or a file of the tree: what is behind it are its arguments. */
+/* A program, or a file of the tree: the words behind it are its arguments. */
 static bool is_program(const char *name)
 {
 	AUTO_FREE char *found = proc_find(name, NULL);

@@ -62,7 +62,7 @@ int app_config(struct app *app, const struct opt *opts, const void *values, stru
 
 /* Show the error once, in the stated form (and as JSON with --json); returns the exit status. */
 int app_fail(struct app *app, const struct err *err);
-/* What app_fail writes to stderr: "error: …   [id]", evidence, hint; each part one line,
+/* Text that app_fail writes to stderr: "error: …   [id]", evidence, hint; each part one line,
  * broken on a terminal where that is too narrow. */
 void app_error_text(const struct app *app, const struct err *err, struct buf *out);
 
@@ -71,10 +71,10 @@ struct json *app_json(const char *kind);
 /* Print the command's JSON object: one line in a pipe, indented on a terminal. Takes json. Returns
  * 0, or 1 when stdout cannot be written. */
 int app_print_json(struct app *app, struct json *json);
-/* One line of a stream of objects. Takes json. */
+/* Print one line of a stream of objects. Takes json. */
 int app_print_json_line(struct app *app, struct json *json);
 
-/* One sentence to stderr: "warning: …"; not with -q. */
+/* Print a sentence to stderr: "warning: …"; not with -q. */
 void app_warn(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* A line to stderr for people, not with -q or --json. */
 void app_note(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3);

@@ -34,7 +34,7 @@ static int wait_key(struct err *err)
 	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
 }
 
-/* One line from the terminal. 1: *ret is an answer, 0: the end of the input. */
+/* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
 static int read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);

@@ -38,7 +38,7 @@ extern const struct cmd *const *cmds;
 extern size_t cmds_n;
 /* By its whole name, or NULL. */
 const struct cmd *cmd_find(const char *name);
-/* What follows "dlrun " where other tools have this word, or NULL. */
+/* The words after "dlrun " for a command that other tools call by this word, or NULL. */
 const char *cmd_of_others(const char *word);
 
 #endif

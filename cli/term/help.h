@@ -21,7 +21,7 @@ extern const size_t help_pages_n;
 /* `dlrun help` and `dlrun COMMAND -h`; with --json the tables. Each returns the exit status. */
 int help_overview(struct app *app);
 int help_command(struct app *app, const struct cmd *cmd);
-/* What the first prints, without colours, for a terminal of that width. */
+/* Text that help_overview prints, without colours, for a terminal of that width. */
 void help_overview_text(size_t columns, struct buf *out);
 
 /* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */

@@ -9,7 +9,7 @@
 
 enum { HELD_MAX = 16 << 20, CHUNK = 64 << 10 };
 
-/* What term.c makes of a CR. */
+/* Sequence that term.c writes for a CR. */
 static const char restart[] = "\r\033[K";
 
 void logview_init(struct logview *view, enum logview_kind kind, bool color, bool stamped)
@@ -119,7 +119,7 @@ static void draw(struct logview *view, int64_t now_ms, struct buf *out)
 {
 	const char *at = view->held.data, *end = at + view->held.len, *lf;
 
-	/* They are taken out together: a chunk of empty lines has 65,536 of them. */
+	/* Remove all lines at once: a chunk of empty lines has 65,536 of them. */
 	for (; at < end && (lf = memchr(at, '\n', (size_t)(end - at))); at = lf + 1)
 		draw_line(at, (size_t)(lf + 1 - at), out);
 	buf_consume(&view->held, (size_t)(at - view->held.data));

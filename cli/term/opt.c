@@ -171,7 +171,7 @@ static int unknown(const struct parser *parser, const char *word, struct err *er
 
 	add_names(request->opts, &names);
 	add_names(request->common, &names);
-	/* One letter is near to every other one. */
+	/* A single letter is near to every other one. */
 	if (str_starts(word, "--"))
 		near = str_suggest(word, (const char *const *)names.v, names.n);
 	err_set(err, E_USAGE_OPTION, "%s: unknown option %s", request->command, shown);

@@ -31,7 +31,7 @@ enum opt_type {
 
 #define OPT_UNSET INT64_MIN
 
-/* What a value stands for, for the completion. */
+/* Kinds of values, for completion. */
 enum opt_values {
 	VALUE_NONE,
 	VALUE_FILE,
@@ -99,8 +99,7 @@ bool opt_has_secret(char *const *argv);
 bool opt_retype(
 	const struct opt_request *request, char *const *argv, const char *instead, struct buf *out);
 
-/* What is not given: the numbers of values become OPT_UNSET. opt_parse does it for opts, not for
- * common. */
+/* Set values to not given: numbers become OPT_UNSET. opt_parse does it for opts, not for common. */
 void opt_values_init(const struct opt *opts, void *values);
 /* Free the lists in values. */
 void opt_values_done(const struct opt *opts, void *values);

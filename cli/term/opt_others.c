@@ -14,7 +14,7 @@
 
 enum { LINE_MAX_BYTES = 64 << 10 };
 
-/* What becomes of the value. */
+/* Conversions of the value. */
 enum form {
 	PLAIN,   /* it stays */
 	SWITCH,  /* there is none */
@@ -343,7 +343,8 @@ static size_t add_theirs(struct line *line, const struct foreign *row, char *con
 	return 2;
 }
 
-/* One word, and the one behind it if that is its value. Returns how many; 0: it is nobody's. */
+/* Add one word, and the next one if that is its value. Returns how many; 0: the option is
+ * unknown. */
 static size_t add_option(
 	struct line *line, const struct opt_request *request, char *const *at, bool is_wrong)
 {
@@ -390,7 +391,7 @@ static char *finish_line(const struct line *line, const char *command, char *con
 	return buf_check(&all, "", NULL) == 0 ? buf_take(&all) : NULL;
 }
 
-/* NULL: an option is nobody's. The caller frees. */
+/* NULL: an option is unknown. The caller frees. */
 static char *line_as_ours(
 	struct line *line, const struct opt_request *request, char *const *argv, const char *word)
 {

@@ -150,7 +150,7 @@ int app_print_json_line(struct app *app, struct json *json)
  * Sentences
  */
 
-/* One line: what is printed into fmt may hold anything. */
+/* Print a single line: the text formatted into it may hold anything. */
 static void say(struct app *app, const char *before, size_t indent, const char *fmt, va_list args)
 	ERR_PRINTF(4, 0);
 static void say(struct app *app, const char *before, size_t indent, const char *fmt, va_list args)

@@ -19,7 +19,7 @@
  * Text
  */
 
-/* What dlrun's own messages use beyond ASCII, and what stands for it elsewhere. */
+/* Characters beyond ASCII in dlrun's own messages, and their replacements elsewhere. */
 static const struct {
 	const char *utf8, *ascii;
 } plain_forms[] = {
@@ -407,7 +407,7 @@ static bool may_cut(const struct ui_table *table, size_t column)
 	return table->columns[column].cut || column + 1 == table->n_columns;
 }
 
-/* The widest of those that are wider than min, and may be cut (any: all), or n_columns. */
+/* The widest column that is wider than min and may be cut (any: of all), or n_columns. */
 static size_t find_widest(const struct ui_table *table, const size_t *widths, size_t min, bool any)
 {
 	size_t widest = table->n_columns;

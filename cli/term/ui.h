@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What people see. Everything that is written for them goes through one function, ui_print: it
- * lets no control of foreign text reach a terminal, drops colours where none are wanted, and
- * speaks ASCII where the locale has no UTF-8. Text may hold the colours below; ui_print knows what
- * the stream takes.
+ * Output for people. All of it goes through one function, ui_print: it lets no control of foreign
+ * text reach a terminal, drops colours where none are wanted, and writes ASCII where the locale has
+ * no UTF-8. Text may hold the colours below; ui_print knows what the stream supports.
  */
 #ifndef DLRUN_CLI_TERM_UI_H
 #define DLRUN_CLI_TERM_UI_H

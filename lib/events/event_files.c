@@ -139,7 +139,7 @@ static void add_file(struct event_files *files, const char *path, size_t dir)
 	files->dirs.v[dir].n_files++;
 }
 
-/* Returns whether the reader is at the end of what there is. */
+/* Returns whether the reader is at the end of the data. */
 static bool read_chunks(struct event_files *files, struct file *file, int fd)
 {
 	while (files->bytes_left > 0) {

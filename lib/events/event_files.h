@@ -30,12 +30,11 @@ struct event_files_spec {
 
 struct event_files;
 struct event_files *event_files_new(const struct event_files_spec *spec);
-/* Find what is new and read it. Returns whether there is more to read at once. */
+/* Find new files and data, and read them. Returns whether there is more to read at once. */
 bool event_files_look(struct event_files *files);
 /* Path of a directory below the first one, "" for that itself. */
 const char *event_files_dir(const struct event_files *files, size_t dir);
-/* Its path below the nearest directory that it lies in and that has event files, too; NULL: there
- * is none. */
+/* Path of dir below its nearest parent directory that has event files, too; NULL: there is none. */
 const char *event_files_nested(const struct event_files *files, size_t dir);
 void event_files_free(struct event_files *files);
 AUTO_POINTER(struct event_files, event_files_free)

@@ -53,7 +53,7 @@ bool plugin_files_names_others(const char *path)
 }
 
 /*
- * What is named
+ * Files named by others
  */
 
 /* "./", the directory of config and path, made plain; false: it leads elsewhere. */

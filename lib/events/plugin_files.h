@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What TensorBoard's plugins read beside event files: the profiles of TensorFlow and JAX
+ * Files that TensorBoard's plugins read besides event files: the profiles of TensorFlow and JAX
  * (plugins/profile/…), traces of PyTorch's profiler, dumps of the debugger, and the projector's
- * configuration with what it names. An engine: paths and texts in, answers out.
+ * configuration with what it names. An engine: paths and texts in, results out.
  */
 #ifndef DLRUN_EVENTS_PLUGIN_FILES_H
 #define DLRUN_EVENTS_PLUGIN_FILES_H
@@ -23,8 +23,9 @@ bool plugin_files_is_one(const char *path);
 bool plugin_files_is_appended(const char *path);
 /* Whether files beside it are read because it names them. */
 bool plugin_files_names_others(const char *path);
-/* Those: patterns for "./" and a path, in which ? stands for what has a meaning there. What lies
- * elsewhere (an absolute path, one that leads out) is none. */
+/* Find the files that the text of path names: patterns for "./" and a path, in which ? stands for
+ * characters with a meaning there. Files elsewhere (an absolute path, one that leads out) are left
+ * out. */
 void plugin_files_named(const char *path, const char *text, size_t len, struct strv *ret);
 
 #endif

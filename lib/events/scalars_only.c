@@ -80,7 +80,7 @@ void scalars_only_passed(const struct scalars_only *walk, struct scalars_only_pa
 }
 
 /*
- * What is kept
+ * Records that are kept
  */
 
 static bool is_kept_metadata(struct protobuf bytes)
@@ -94,7 +94,7 @@ static bool is_kept_metadata(struct protobuf bytes)
 	for (size_t i = 0; i < ARRAY_LEN(plugins); i++)
 		if (str_eq(metadata.plugin, plugins[i]))
 			return true;
-	/* It says that tensors of the tag are no scalars. */
+	/* A data class without a plugin says that tensors of the tag are not scalars. */
 	return !metadata.plugin[0] && metadata.data_class;
 }
 
@@ -141,7 +141,7 @@ static bool is_kept(const uint8_t *data, size_t len)
 }
 
 /*
- * What is passed over, by the beginning of its data
+ * Records that are passed over, by the beginning of their data
  */
 
 /* The start of a message of len bytes. */
@@ -216,7 +216,7 @@ static bool take_sum(struct scalars_only *walk, struct tfrecord_input *input)
 	return true;
 }
 
-/* The record at the place will not come whole. Its last bytes are those before the next place. */
+/* Pass over a record that will not come whole. Its last bytes are those before the next place. */
 static void pass_over(struct scalars_only *walk, uint64_t size)
 {
 	walk->passed.records++;
@@ -290,7 +290,7 @@ static bool take_record(struct scalars_only *walk, struct tfrecord_input *input,
 		pass_over(walk, size);
 		return true;
 	}
-	/* As much of a large one as tells what it is. */
+	/* A large record is needed only as far as its type can be told. */
 	walk->needs = len > walk->spec.large_min && input->len < needs ? needs : (size_t)size;
 	return input->len >= walk->needs && take_whole(walk, input, (size_t)len, out);
 }

@@ -42,7 +42,7 @@ enum scalars_only_state {
 	/* As TFRECORD_UNFILLED and TFRECORD_BAD, at the place: go on there later. */
 	SCALARS_ONLY_UNFILLED,
 	SCALARS_ONLY_BAD,
-	/* What is there does not belong to the place. */
+	/* The bytes there do not belong to the place. */
 	SCALARS_ONLY_OTHER,
 };
 
@@ -68,9 +68,9 @@ void scalars_only_begin(struct scalars_only *walk, const struct scalars_place *p
  * state that is not OK is dropped. */
 enum scalars_only_state scalars_only_feed(
 	struct scalars_only *walk, const void *data, size_t len, struct buf *out);
-/* What the last feed returned; OK before the first one. */
+/* State that the last feed returned; OK before the first one. */
 enum scalars_only_state scalars_only_state(const struct scalars_only *walk);
-/* Behind what out has got: to go on there with another begin. */
+/* Place behind what out has got: to go on there with another begin. */
 void scalars_only_place(const struct scalars_only *walk, struct scalars_place *ret);
 /* How many bytes from the place on have to come in one go, as far as that is known now: more than
  * came since it. 0: nothing was begun. */

@@ -41,7 +41,7 @@ struct place {
 	struct curve_list curves;
 	struct map by_tag;
 	struct curve *last; /* that had a value */
-	/* Those that some curves may not have seen, with rising steps: of two the earlier counts
+	/* Restarts that some curves may not have seen, with rising steps: of two the earlier counts
 	 * only where its step is lower. */
 	struct start_list starts;
 	uint64_t n_starts; /* ever */
@@ -60,7 +60,7 @@ struct series {
 };
 
 /*
- * One curve
+ * A single curve
  */
 
 /* The first point that is not before step. */
@@ -69,7 +69,7 @@ static size_t find_step(const struct curve *curve, int64_t step)
 	return vec_bound(&curve->points, point, point->step < step);
 }
 
-/* The program went on from step: what is there from it on is void. */
+/* The program went on from step: points from there on are void. */
 static void cut(struct series *series, struct curve *curve, int64_t step)
 {
 	size_t keep = find_step(curve, step);

@@ -26,7 +26,7 @@ static bool copy_text(const struct protobuf *bytes, char *out, size_t max)
 	return true;
 }
 
-/* Time and step may stand behind what they belong to. */
+/* Time and step may follow the fields that they belong to. */
 bool tfevent_read(struct protobuf bytes, struct tfevent *ret)
 {
 	struct protobuf_field field;

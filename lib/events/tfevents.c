@@ -12,7 +12,7 @@
 
 enum { SESSION_STATUS = 1, SESSION_START = 1 };
 
-/* What a map of tags points to. */
+/* Values in a map of tags. */
 static char is_scalar, is_other;
 
 struct tfevents {
@@ -140,8 +140,8 @@ static void add_event(struct tfevents *reader, const uint8_t *data, size_t len)
  * Records
  */
 
-/* One whole record of len bytes of data at p. held: its parts were read at different times, and the
- * first ones may be out of date, once. */
+/* Read a whole record of len bytes of data at p. held: its parts were read at different times, and
+ * the first ones may be out of date, once. */
 static enum tfrecord_state read_record(
 	struct tfevents *reader, const uint8_t *p, size_t len, bool held)
 {

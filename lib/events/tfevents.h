@@ -30,7 +30,7 @@ struct tfevents_scalar {
 	double wall_time_s; /* since 1970; may be NaN */
 };
 
-/* What is not wanted is NULL. Pointers hold during the call only. */
+/* Callbacks that are not wanted are NULL. Pointers are valid during the call only. */
 struct tfevents_ops {
 	void (*scalar)(void *ctx, const struct tfevents_scalar *scalar);
 	/* The program went on from an earlier state: its values at this step and later are void.

@@ -14,10 +14,11 @@ enum { TFRECORD_HEADER = 12, TFRECORD_TRAILER = 4 };
 
 enum tfrecord_state {
 	TFRECORD_OK,
-	/* It is not written yet though the file has bytes there, as some file systems show zeros
-	 * until the bytes arrive: read again when some time has passed or the file has changed. */
+	/* The record is not written yet though the file has bytes there: some file systems show
+	 * zeros until the bytes arrive. Read again when some time has passed or the file has
+	 * changed. */
 	TFRECORD_UNFILLED,
-	/* What is there is no record: the file is damaged, or is none of records. */
+	/* No record is there: the file is damaged, or is not a file of records. */
 	TFRECORD_BAD,
 };
 
@@ -27,7 +28,7 @@ enum tfrecord_state tfrecord_header(const uint8_t *p, uint64_t *ret_len);
 /* Whether the data, of len bytes, of the whole record at p is what its sum says. */
 enum tfrecord_state tfrecord_data(const uint8_t *p, size_t len);
 
-/* What is left of a piece of a file. */
+/* Rest of a piece of a file. */
 struct tfrecord_input {
 	const uint8_t *p;
 	size_t len;

@@ -51,7 +51,8 @@ static void search_done(struct search *search)
 	free(search->root);
 }
 
-/* An environment may lie in the tree: what is installed there is not the tree's source. */
+/* Whether path was installed into an environment, which may lie in the tree: such files are not the
+ * tree's source. */
 static bool is_installed(const struct search *search, const char *path)
 {
 	if (search->site && fs_below(path, search->site))
@@ -118,7 +119,7 @@ static void read_pth(struct search *search, const struct buf *text)
 	}
 }
 
-/* A package whose directory has another name needs a link that has the package's. */
+/* Record a link that a package needs because its directory has another name. */
 static bool add_alias(struct search *search, const char *name, const char *dir)
 {
 	const char *rest = fs_below(dir, search->root);
@@ -158,7 +159,7 @@ static void read_finder(struct search *search, const struct buf *text)
 	}
 }
 
-/* What follows the first line tells where setup.py is. */
+/* The lines after the first tell where setup.py is. */
 static void read_egg_link(struct search *search, const struct buf *text)
 {
 	AUTO_FREE char *path = mem_strndup(text->data, strcspn(text->data, "\r\n"));
@@ -249,14 +250,14 @@ static void read_site(struct search *search, const char *site)
 		else if (is_wanted(entry->d_name))
 			strv_add(&names, entry->d_name);
 	}
-	/* As site does. */
+	/* Sort them like the site module. */
 	vec_sort(&names, by_name);
 	for (size_t i = 0; i < names.n; i++)
 		read_entry(search, dirfd(dir), names.v[i]);
 }
 
 /*
- * What is said
+ * The sentence about packages
  */
 
 /* Each path belongs to the package whose directory is nearest above it. */

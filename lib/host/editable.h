@@ -7,10 +7,10 @@
  * direct_url.json (PEP 610), PYTHONPATH itself.
  *
  * The interpreter is the one that the command finds: python, a console script by its #!, the first
- * of a shell line; pyenv's shims are looked through, and what "source X/bin/activate" in front of
- * it puts on PATH counts. Of a command that is none of these (make, a shell script) it is the one
- * of VIRTUAL_ENV, else of PATH. Its places are those of its prefix (pyvenv.cfg,
- * lib/python3.X/site-packages, dist-packages) and of the user (~/.local).
+ * of a shell line; pyenv's shims are resolved, and what "source X/bin/activate" in front of it puts
+ * on PATH counts. For any other command (make, a shell script) it is that of VIRTUAL_ENV, else of
+ * PATH. Packages are searched in its prefix (pyvenv.cfg, lib/python3.X/site-packages,
+ * dist-packages) and in that of the user (~/.local).
  */
 #ifndef DLRUN_HOST_EDITABLE_H
 #define DLRUN_HOST_EDITABLE_H
@@ -45,7 +45,7 @@ struct editable {
 	struct strv fixed, warnings;
 };
 
-/* What cannot be read counts as not there. Some milliseconds for hundreds of packages. */
+/* Files that cannot be read count as missing. Takes some milliseconds for hundreds of packages. */
 void editable_find(const struct editable_query *query, struct editable *ret);
 void editable_done(struct editable *editable);
 #define AUTO_EDITABLE AUTO(editable_done)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Readers of the small texts around an interpreter of Python, for run/editable. The texts are
- * anybody's: what is not exactly of the expected form is left out. No file is opened here.
+ * Parsers for the small texts around a Python interpreter, for host/editable. The texts are
+ * untrusted: anything that is not exactly of the expected form is left out. No file is opened here.
  */
 #ifndef DLRUN_HOST_EDITABLE_PARSE_H
 #define DLRUN_HOST_EDITABLE_PARSE_H
@@ -50,7 +50,7 @@ void parse_shell_line(const char *line, struct strv *ret);
 
 /* "python", "python3", "python3.12", "/opt/x/bin/python3.13t", pypy3: by its last component. */
 bool is_python_name(const char *path);
-/* What the options in front of a script mean: words after the interpreter. */
+/* Options of the interpreter in front of a script. words: those after the interpreter. */
 struct python_options {
 	bool ignores_env; /* -E, -I: PYTHONPATH is not read */
 	bool no_user;     /* -s, -I */

@@ -24,7 +24,7 @@ enum { HEAD_MAX = 512, CFG_MAX = 64 << 10, LINKS_MAX = 16, NESTED_MAX = 4 };
  * The interpreter of a command
  */
 
-/* Relative ones of PATH and of a command are seen from the directory of the program. */
+/* Relative paths, in PATH or as a command, are relative to the working directory of the program. */
 static char *find_program(
 	const struct editable_query *query, const struct python *python, const char *name)
 {
@@ -138,7 +138,7 @@ static void take_exe(struct python *ret, char *exe, char *const *options, size_t
 	parse_python_options(options, n, &ret->options);
 }
 
-/* The python that a script of uv with $(…) in its second line stands beside. */
+/* Take the python beside a script of uv that has $(…) in its second line. */
 static bool take_sibling(const char *script, const struct strv *words, struct python *ret)
 {
 	AUTO_FREE char *real = NULL;
@@ -269,7 +269,7 @@ static bool take_prefix(const char *prefix, struct python *ret)
 	return true;
 }
 
-/* In a project it makes an environment in the run's own tree, unless it is told another place. */
+/* Within a project uv makes an environment in the run's own tree, unless told another place. */
 static bool take_uv(
 	const struct editable_query *query, const struct strv *words, struct python *ret)
 {
@@ -287,8 +287,8 @@ static bool is_uv_run(const struct strv *words, size_t i)
 	       str_eq(words->v[i + 1], "run");
 }
 
-/* The first command that is an interpreter or a script of one, or any word that is called like an
- * interpreter: what stands in front of it (env, nice, mpirun -n 4) need not be known. */
+/* Take the first command that is an interpreter or a script of one, or any word named like an
+ * interpreter: the words in front of it (env, nice, mpirun -n 4) need not be known. */
 static bool take_words(const struct editable_query *query, const struct strv *words, unsigned depth,
 	struct python *ret)
 {
@@ -358,7 +358,7 @@ void python_done(struct python *python)
 }
 
 /*
- * Its places
+ * Directories that the interpreter searches
  */
 
 struct finder {
@@ -438,7 +438,7 @@ static void add_user(struct finder *finder, const char *const *env)
 		add_prefix(finder, base);
 }
 
-/* What exe is a link to; NULL if it is none. */
+/* The target of exe; NULL if it is no link. */
 static char *follow_link(const char *exe)
 {
 	char target[PATH_MAX];
@@ -507,7 +507,7 @@ static void add_base_python(
 		finder->ret->prefix = TAKE(prefix);
 }
 
-/* The base of a virtual environment that sees the packages of its base. */
+/* Add the base of a virtual environment that sees the packages of its base. */
 static void add_home(struct finder *finder, const struct buf *cfg, const struct python *python,
 	const char *const *env)
 {

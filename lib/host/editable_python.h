@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which interpreter of Python a command finds, and where that looks for packages. Files are read,
- * no program is started. For run/editable.
+ * The Python interpreter that a command finds, and where it searches for packages. Files are read,
+ * no program is started. For host/editable.
  */
 #ifndef DLRUN_HOST_EDITABLE_PYTHON_H
 #define DLRUN_HOST_EDITABLE_PYTHON_H

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs of this machine: which there are, who uses them, and a queue for them without a server.
+ * GPUs of this machine: which ones exist, which are in use, and a queue for them without a server.
  *
- * Found by nvidia-smi or rocm-smi where they are on PATH, AMD's else by sysfs. Given out by
+ * Found by nvidia-smi or rocm-smi where they are on PATH, AMD's otherwise by sysfs. Assigned by
  * flock(2) on one file for each GPU in a directory on a local disk that all users of the machine
  * share (/tmp/dlrun-gpus; below /run/lock or /dev/shm where /tmp is on a network or not shared), so
  * that the kernel frees a GPU when its last holder dies: the supervisor, and the program, which
  * inherits the descriptors. A state directory on a shared home does not matter. Containers that
  * share no /tmp do not see each other.
  *
- * Waiting is first come, first served: a claim has a ticket, a file that is locked as long as its
- * owner lives, and no ticket takes a GPU that an earlier living one may take. So nobody is passed
- * by others for ever, a claim on several GPUs gets them, and one that is limited to GPUs that are
- * busy (`only`) does not keep the rest idle. A GPU that a foreign process uses (nobody holds its
- * lock) is passed over as long as it does.
+ * The queue is first come, first served: a claim has a ticket, a file that is locked as long as its
+ * owner lives, and no ticket takes a GPU that an earlier living one may take. So no claim is
+ * overtaken for ever, a claim on several GPUs gets them, and one that is limited to GPUs that are
+ * busy (`only`) does not keep the rest idle. A GPU that a foreign process uses (its lock is free)
+ * is passed over as long as it does.
  *
  * Any user can join, so any can hold a lock, a ticket or the queue for as long as a process of his
- * lives, also a stopped one; who made the directory or a file can put another in its place. That
- * costs others time, or the order of the queue, which is said; a GPU is given to one all the same,
- * because each user also locks what he holds where only he can write, in DIR.UID, and heeds what
- * others have locked so (gpu_guard.h). Nobody can make us write to, or wait for, anything but
- * these locks: no link is followed, nothing that others wrote is trusted, and the waits have
- * limits.
+ * lives, also a stopped one; the maker of the directory or of a file can replace it. That costs
+ * others time, or the order of the queue, which is reported; a GPU is still given to one run only,
+ * because each user also locks the GPUs that he holds where only he can write, in DIR.UID, and
+ * heeds the locks of others there (gpu_guard.h). Other users cannot make us write to, or wait for,
+ * anything but these locks: no link is followed, nothing that others wrote is trusted, and the
+ * waits have limits.
  */
 #ifndef DLRUN_HOST_GPU_H
 #define DLRUN_HOST_GPU_H
@@ -56,11 +56,10 @@ struct gpu_list {
 
 /* Whether this machine may have GPUs. Starts no process; for the submitting side. path: PATH. */
 bool gpu_may_exist(const char *path);
-/* Ask the tools. Blocks for at most timeout_ms. None there is an empty list, not an error, also
- * where the tools are installed but neither driver nor GPU is. A tool that fails or answers
- * nonsense is E_GPU_TOOL with its words as evidence; one GPU that is lost does not hide the
- * others. What is part of a processor (AMD, less than 2 GiB set apart) does not count. More than
- * GPU_MAX: E_DATA_LIMIT. */
+/* Find the GPUs. Blocks for at most timeout_ms. No GPU is an empty list, not an error, also where
+ * the tools are installed but neither driver nor GPU is. A tool that fails or prints nonsense is
+ * E_GPU_TOOL with its words as evidence; one GPU that is lost does not hide the others. Parts of a
+ * processor (AMD, less than 2 GiB set apart) do not count. More than GPU_MAX: E_DATA_LIMIT. */
 int gpu_find(const char *path, int64_t timeout_ms, struct gpu_list *ret, struct err *err);
 /* Whether the words of type ("a100", "A100-80GB", "rtx4090") are words of model ("NVIDIA
  * A100-SXM4-80GB"), whatever their case; several words of model may be one of type. */
@@ -73,33 +72,34 @@ int gpu_list_from_json(const struct json *json, struct gpu_list *ret, struct err
 struct gpu_claim;
 struct gpu_claim_spec {
 	const char *dir;         /* NULL: the machine's; made if missing, and open to all */
-	const char *owner;       /* the run's id, for who looks into the directory */
+	const char *owner;       /* the run's id, for users who inspect the directory */
 	unsigned want;           /* 1 to GPU_MAX; all of one vendor */
 	const struct strv *only; /* indexes, ids or beginnings of GPU-UUIDs that may be used; NULL
 	                            or empty: any */
 };
-/* Take a ticket. Where the directory cannot be used, or somebody holds the queue for 10 s (a minute
- * in later tries), this goes on without the order of the queue, which is its notice. E_GPU_LOCK
- * when no directory of our own can be made beside it; E_GPU_COUNT when want is out of range. */
+/* Take a ticket. Where the directory cannot be used, or another process holds the queue for 10 s (a
+ * minute in later tries), this goes on without the order of the queue, which is its notice.
+ * E_GPU_LOCK when no directory of our own can be made beside it; E_GPU_COUNT when want is out of
+ * range. */
 int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, struct err *err);
-/* Look once: 1 granted (and stays so), 0 not yet. gpus: with used as it is now. Blocks for 0.2 s at
+/* Try once: 1 granted (and stays so), 0 not yet. gpus: with used as it is now. Blocks for 0.2 s at
  * most. E_GPU_COUNT when the machine has fewer than wanted (of those in only): it would wait for
  * ever. */
 int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err);
-/* The same without taking, and whatever used says: 1 if a try with a new list may be granted. For
- * who waits with an old list, so that the tools are asked only when it matters. */
+/* Like gpu_claim_try without taking, and whatever used says: 1 if a try with a new list may be
+ * granted. For a caller that waits with an old list, so that the tools are run only when it
+ * matters. */
 int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err);
 /* Place in the queue, from 1; of the last try. */
 unsigned gpu_claim_position(const struct gpu_claim *claim);
-/* Why it was not granted ("GPU 0 is in use by q1-hc62r since 2026-11-23T05:04:25Z; 2 runs are
- * before it"); of the last try, and the same as long as nothing changes. Lives until the next
- * one. */
+/* Why the last try was not granted ("GPU 0 is in use by q1-hc62r since 2026-11-23T05:04:25Z; 2 runs
+ * are before it"); the same as long as nothing changes. Lives until the next try. */
 const char *gpu_claim_why(const struct gpu_claim *claim);
-/* For the user, whether it was granted or not: why it is not queued for in order. NULL: it is. */
+/* Why the claim is not queued in order, for the user, granted or not. NULL: it is. */
 const char *gpu_claim_notice(const struct gpu_claim *claim);
-/* A descriptor, always the same, that becomes readable after a try when something may have become
- * free; the next try drains it. Foreign processes make no event, nor does the death of a holder, so
- * look every second or few as well. -1: only that. */
+/* A descriptor, always the same, that becomes readable after a try when a GPU may have become free;
+ * the next try drains it. Foreign processes make no event, nor does the death of a holder, so try
+ * again every second or few as well. -1: only that. */
 int gpu_claim_watch_fd(const struct gpu_claim *claim);
 /* After the grant: the GPUs, in their order. */
 const struct gpu_list *gpu_claim_granted(const struct gpu_claim *claim);
@@ -108,7 +108,7 @@ const int *gpu_claim_fds(const struct gpu_claim *claim, size_t *ret_n);
 /* CUDA_VISIBLE_DEVICES=0,2 with CUDA_DEVICE_ORDER=PCI_BUS_ID, without which CUDA counts in another
  * order, or ROCR_VISIBLE_DEVICES; nothing before the grant. */
 void gpu_claim_env(const struct gpu_claim *claim, struct strv *ret);
-/* Leaves the queue or gives back what this process holds, and wakes who waits. A GPU whose
+/* Leaves the queue or gives back what this process holds, and wakes waiting claims. A GPU whose
  * descriptor a program still has stays taken. In a forked child: only closes its copies. Never
  * waits for a lock. */
 void gpu_claim_free(struct gpu_claim *claim);

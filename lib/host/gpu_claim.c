@@ -26,7 +26,7 @@ struct gpu_claim {
 	struct gpu_dir dir; /* the shared one, or where we are alone */
 	struct gpu_guard guard;
 	char *notice;          /* why we are alone; NULL: we are not */
-	int64_t held_since_ms; /* the queue, by somebody else; 0: it is not */
+	int64_t held_since_ms; /* since then another process holds the queue; 0: none */
 	pid_t pid;             /* a child that was forked only closes its copies */
 	unsigned want;
 	char *owner;
@@ -44,7 +44,7 @@ struct gpu_claim {
 };
 
 /*
- * One look
+ * A single check of the queue and the GPUs
  */
 
 /* Bits stand for the GPUs of the list. */
@@ -52,7 +52,7 @@ struct look {
 	const struct gpu_list *gpus;
 	uint64_t eligible;      /* of the claim */
 	uint64_t reserved;      /* an earlier ticket may take it */
-	uint64_t busy;          /* somebody holds the lock */
+	uint64_t busy;          /* the lock is held */
 	char *holders[GPU_MAX]; /* of the busy ones, in words */
 	unsigned ahead;         /* living tickets before ours */
 	uint64_t blocker;       /* the last of them that may take all that we may; 0: none */
@@ -109,7 +109,7 @@ static uint64_t in_use(const struct gpu_list *gpus)
 	return mask;
 }
 
-/* want of mask, all of one vendor, the first ones; 0 where there are not so many. */
+/* Choose want GPUs of mask, all of one vendor, the first ones; 0 where there are not so many. */
 static uint64_t pick(const struct gpu_list *gpus, uint64_t mask, unsigned want)
 {
 	for (enum gpu_vendor vendor = GPU_NVIDIA; vendor <= GPU_AMD; vendor++) {
@@ -186,8 +186,9 @@ static void see_ticket(void *ctx, uint64_t number, const char *text)
 		look->blocker = number;
 }
 
-/* Until what the answer hangs on is watched: the end of the ticket that has everything that we may
- * have, which is no business of the others behind us, or whatever happens in the directory. */
+/* Check earlier tickets until what the result depends on is watched: the end of the ticket that may
+ * take everything that we may, which need not wake the others behind us, or any event in the
+ * directory. */
 static int see_queue(const struct gpu_claim *claim, struct look *look, struct err *err)
 {
 	for (int i = 0; i < LOOKS_MAX; i++) {
@@ -199,7 +200,7 @@ static int see_queue(const struct gpu_claim *claim, struct look *look, struct er
 		AUTO_FREE char *path = look->blocker ? gpu_ticket_path(&claim->dir, look->blocker)
 						     : mem_strdup(claim->dir.path);
 		os_watch_add(claim->watch, path);
-		/* It may have died before the watch began. */
+		/* The blocker may have died before the watch began. */
 		if (!look->blocker || gpu_ticket_lives(&claim->dir, look->blocker))
 			break;
 	}
@@ -263,7 +264,7 @@ static void add_gpus(struct buf *out, const struct look *look, uint64_t mask)
 		buf_adds(out, n == 1 ? " is " : " are ");
 }
 
-/* Its locks are had one after the other: the times may differ. */
+/* Times may differ: a holder takes its locks one after the other. */
 static bool is_same_holder(const char *a, const char *b)
 {
 	static const char since[] = " since ";
@@ -380,7 +381,7 @@ static void leave_queue(struct gpu_claim *claim)
 	close(TAKE_FD(claim->ticket));
 }
 
-/* What others do to the shared directory may cost the order of the queue, but no run. */
+/* Changes that others make to the shared directory may cost the order of the queue, but no run. */
 static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *err)
 {
 	claim->notice = mem_printf("GPUs of this machine are not queued for in order: %s%s%s",
@@ -427,7 +428,7 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	return r;
 }
 
-/* Somebody who cleans up may have removed it; then we come last. */
+/* A cleanup may have removed the ticket; the new one is last in the queue. */
 static int renew_ticket(struct gpu_claim *claim, struct err *err)
 {
 	struct stat st;
@@ -458,7 +459,7 @@ static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 	leave_queue(claim);
 }
 
-/* All that is looked at and taken, with the queue locked. */
+/* Check the queue and the locks, and take the GPUs; the queue is locked. */
 static int look_and_take(
 	struct gpu_claim *claim, int queue_fd, bool is_taking, struct look *look, struct err *err)
 {
@@ -480,7 +481,7 @@ static int look_and_take(
 	return chosen != 0;
 }
 
-/* The queue's lock is not had: 0, but an error when that has been so for long. */
+/* The queue could not be locked: 0, but an error when that has lasted long. */
 static int wait_for_queue(struct gpu_claim *claim, struct err *err)
 {
 	int64_t now_ms = clock_ms();
@@ -579,7 +580,7 @@ void gpu_claim_env(const struct gpu_claim *claim, struct strv *ret)
 	if (list->v[0].vendor == GPU_AMD) {
 		strv_addf(ret, "ROCR_VISIBLE_DEVICES=%s", value.data);
 	} else {
-		/* CUDA alone would count the fastest first. */
+		/* By default CUDA counts the fastest GPU first. */
 		strv_add(ret, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
 		strv_addf(ret, "CUDA_VISIBLE_DEVICES=%s", value.data);
 	}

@@ -22,7 +22,7 @@ enum {
 	MAKE_TRIES = 16,
 	FIRST_PAUSE_US = 100,
 	LONGEST_PAUSE_US = 2000,
-	/* The sticky bit of a file means nothing but that systemd-tmpfiles(8) never ages it out. */
+	/* The sticky bit of a file only keeps systemd-tmpfiles(8) from ageing it out. */
 	FILE_MODE = 01666,
 	FILE_MODE_PLAIN = 0666,
 };
@@ -41,7 +41,7 @@ static int fail_dir(const char *path, int errnum, struct err *err)
 	return err_set_errno(err, E_GPU_LOCK, errnum, "cannot use the directory %s", path);
 }
 
-/* Decided by the machine, never by who asks, because all must choose the same. */
+/* Depends on the machine, never on the caller, because all must choose the same. */
 static bool is_shared(const char *path)
 {
 	struct stat st;
@@ -67,7 +67,7 @@ char *gpu_dir_place(const char *path)
 	return path ? mem_strdup(path) : machine_dir();
 }
 
-/* -EAGAIN: another user has made it and not opened it to all yet. */
+/* -EAGAIN: another user has made the directory and not opened it to all yet. */
 static int try_open_dir(const char *path, int *ret_fd)
 {
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
@@ -164,9 +164,9 @@ int gpu_dir_make(
 	return r;
 }
 
-/* 0 or -errno; made if missing. A sweeper may take the temporary name away, or another maker be
- * quicker: again then. O_CREAT on what may be another user's is refused by
- * fs.protected_regular. */
+/* Open a file, made if missing: 0 or -errno. Retry when a sweeper removes the temporary name, or
+ * another process makes the file first. fs.protected_regular refuses O_CREAT on a file that may be
+ * another user's. */
 static int open_file(const struct gpu_dir *dir, const char *name, int *ret_fd)
 {
 	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
@@ -220,7 +220,7 @@ int gpu_dir_lock(const struct gpu_dir *dir, const char *name, int64_t timeout_ms
 {
 	int64_t deadline_ms = clock_deadline(timeout_ms);
 
-	/* Somebody may have removed the file while we waited: a lock on it excludes nobody. */
+	/* The file may have been removed meanwhile: a lock on an unlinked file excludes nobody. */
 	for (int i = 0; i < MAKE_TRIES; i++) {
 		AUTO_FD int fd = -1;
 		int r = open_file(dir, name, &fd);

@@ -30,7 +30,7 @@ static int fail_tool(const char *tool, const char *why, struct err *err)
 	return err_set(err, E_GPU_TOOL, "%s does not list the GPUs: %s", tool, why);
 }
 
-/* What it printed, its status, or E_GPU_TOOL. */
+/* Run a tool: its output and status, or E_GPU_TOOL. */
 static int ask(const struct search *search, const char *const *argv, struct buf *out,
 	int *ret_status, struct err *err)
 {
@@ -43,7 +43,7 @@ static int ask(const struct search *search, const char *const *argv, struct buf 
 	return 0;
 }
 
-/* A tool that says nothing and fails: the status is all there is. */
+/* A tool that fails without output: the status is all there is. */
 static int check_silence(
 	const char *tool, int status, const struct gpu_found_list *found, struct err *err)
 {
@@ -172,7 +172,7 @@ static void add_kfd(struct kfd *kfd, int node)
 	AUTO_BUF struct buf text = {0}, id = {0};
 	struct kfd_gpu gpu = {.id = 0};
 
-	/* One that a container may not use cannot be read there, and is not counted. */
+	/* A GPU that a container may not use cannot be read there, and is not counted. */
 	if (!read_kfd(&text, "%s/topology/nodes/%d/properties", kfd->dir, node) ||
 		!read_kfd(&id, "%s/topology/nodes/%d/gpu_id", kfd->dir, node) ||
 		!gpu_parse_kfd(text.data, text.len, &gpu.found))
@@ -243,8 +243,8 @@ static unsigned rank_of(const struct gpu_found_list *list, unsigned index)
 	return rank;
 }
 
-/* Part of a processor, with a small part of its memory set apart. A run would wait for it as for a
- * GPU, which few programs mean. ROCm counts it. */
+/* Whether the GPU is part of a processor, with a small part of its memory set apart. A run would
+ * wait for it as for a GPU, which few programs mean. ROCm counts it. */
 static bool is_integrated(const struct gpu *gpu)
 {
 	return gpu->memory_bytes > 0 && gpu->memory_bytes < INTEGRATED_BYTES;
@@ -256,7 +256,7 @@ static void add_amd(struct search *search, const struct gpu_found *found)
 		search->found.v[search->found.n++] = *found;
 }
 
-/* rocm-smi may count what is no GPU for ROCm, and does not say who uses one. */
+/* rocm-smi may count devices that are no GPUs for ROCm, and does not report their users. */
 static void add_rocm(
 	struct search *search, const struct gpu_found_list *list, const struct kfd *kfd)
 {

@@ -31,7 +31,7 @@ static int open_own(const char *path, int *ret_fd)
 	return 1;
 }
 
-/* All beside shared whose names are its own and something behind a dot. */
+/* List everything beside shared that is named like it, with a dot and more behind. */
 static int list_beside(const char *shared, struct strv *ret, struct err *err)
 {
 	const char *slash = strrchr(shared, '/');
@@ -76,7 +76,7 @@ static int make_own(const char *shared, char **ret_path, int *ret_fd, struct err
 	return -ERR_IO;
 }
 
-/* One that an earlier run of ours had to call otherwise, too. */
+/* Find or make our own directory, also one that an earlier run had to give another name. */
 static int find_own(const char *shared, char **ret_path, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *plain = mem_printf("%s.%lu", shared, (unsigned long)geteuid());
@@ -119,7 +119,7 @@ void gpu_guard_done(struct gpu_guard *guard)
 	gpu_dir_done(&guard->own);
 }
 
-/* A shared lock, so that two who look do not take each other for the holder. */
+/* Take a shared lock, so that two concurrent checks do not take each other for the holder. */
 static bool is_locked(const char *path, const char *name)
 {
 	AUTO_FREE char *file = fs_join(path, name);
@@ -142,7 +142,7 @@ static int see_others(const struct gpu_guard *guard, const char *name, int queue
 		if (str_eq(beside.v[i], guard->own.path) || !is_locked(beside.v[i], name))
 			continue;
 		fd = open(beside.v[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		/* A link to a directory is nobody's. */
+		/* Links to a directory do not count. */
 		if (fd < 0)
 			continue;
 		const struct gpu_dir other = {.path = beside.v[i], .fd = fd};
@@ -160,7 +160,7 @@ int gpu_guard_lock(const struct gpu_guard *guard, const char *name, int queue_fd
 
 	if (r == 0)
 		*ret_holder = gpu_dir_holder(&guard->own, name, queue_fd);
-	/* First ours, then a look at theirs: of two who do so at once, at least one sees the
+	/* Lock ours first, then check theirs: of two who do so at once, at least one sees the
 	 * other. */
 	if (r > 0)
 		r = see_others(guard, name, queue_fd, ret_holder, err);

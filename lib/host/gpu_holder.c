@@ -36,7 +36,7 @@ void gpu_dir_sign(const struct gpu_dir *dir, const char *name, int lock_fd, cons
 	struct stat st, ours;
 	AUTO_FD int fd = open_regular(dir, name, O_WRONLY, &st);
 
-	/* A lock that has lost its name is nobody's to read. */
+	/* A lock file that has lost its name is not read by others. */
 	if (fd < 0 || fstat(lock_fd, &ours) < 0 || st.st_ino != ours.st_ino ||
 		st.st_dev != ours.st_dev)
 		return;
@@ -48,7 +48,7 @@ void gpu_dir_sign(const struct gpu_dir *dir, const char *name, int lock_fd, cons
 		(void)!ftruncate(fd, 0);
 }
 
-/* A run's id, and a time, of a stranger. */
+/* Whether the run id and the time written by another user are plausible. */
 static bool is_plausible(const struct holder *holder)
 {
 	int64_t since_ms;
@@ -72,7 +72,8 @@ static bool read_line(int fd, struct holder *ret)
 	       is_plausible(ret);
 }
 
-/* What an earlier holder wrote stays there until the next one writes, and older versions do not. */
+/* Whether holder still holds the lock: its line stays until the next holder writes one, which older
+ * versions do not. */
 static bool holds(const struct holder *holder, ino_t inode, int queue_fd)
 {
 	struct stat queue;

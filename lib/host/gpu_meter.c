@@ -33,7 +33,7 @@ static bool is_amd(const char *dir)
 	AUTO_FREE char *vendor = sysfs_line(dir, "vendor");
 	AUTO_FREE char *busy = fs_join(dir, "gpu_busy_percent");
 
-	/* What has no such file is a display or an old card, which the tools do not count. */
+	/* A device without this file is a display or an old card, which the tools do not count. */
 	return str_eq(vendor, AMD_VENDOR) && access(busy, F_OK) == 0;
 }
 

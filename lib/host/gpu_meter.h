@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a GPU says of itself at one moment, read without starting a process: NVIDIA's by NVML
- * (NVML API reference, loaded at run time), AMD's by the files of the amdgpu driver (kernel
- * Documentation/gpu/amdgpu).
+ * Readings of a GPU at one moment, without starting a process: NVIDIA by NVML (NVML API reference,
+ * loaded at run time), AMD by the files of the amdgpu driver (kernel Documentation/gpu/amdgpu).
  */
 #ifndef DLRUN_HOST_GPU_METER_H
 #define DLRUN_HOST_GPU_METER_H
@@ -28,10 +27,10 @@ struct gpu_meter_spec {
 	const struct gpu_list *gpus; /* NULL: none */
 	const char *nvml, *sysfs;    /* NULL: the ones above */
 };
-/* What cannot be found or opened is not known later. The first use of NVML may take a second where
- * the driver has to wake a GPU. */
+/* Values whose source cannot be found or opened here are not known later. The first use of NVML may
+ * take a second where the driver has to wake a GPU. */
 struct gpu_meter *gpu_meter_new(const struct gpu_meter_spec *spec);
-/* As many as the spec has. */
+/* The number of GPUs in the spec. */
 size_t gpu_meter_count(const struct gpu_meter *meter);
 void gpu_meter_read(const struct gpu_meter *meter, size_t i, struct gpu_reading *ret);
 void gpu_meter_free(struct gpu_meter *meter);

@@ -162,8 +162,8 @@ static void copy_pci(struct piece piece, char out[static GPU_PCI_SIZE])
  * nvidia-smi
  */
 
-/* Words among the lines that are no fault of the others: nothing is there, or one GPU is lost while
- * the rest works. */
+/* Messages among the lines that do not invalidate the others: no GPU at all, or one that is lost
+ * while the rest works. */
 static bool is_remark(struct piece line)
 {
 	static const char *const remarks[] = {"No devices were found", "No devices found",
@@ -175,7 +175,7 @@ static bool is_remark(struct piece line)
 	return line.len == 0;
 }
 
-/* The name comes last, because nothing says that it has no comma. */
+/* The name comes last, because it may contain a comma. */
 static bool parse_nvidia_line(struct piece line, struct gpu_found *ret)
 {
 	struct piece index = cut(&line, ','), id = cut(&line, ','), pci = cut(&line, ',');
@@ -499,7 +499,7 @@ static const char *next_word(const char *s, size_t *ret_len)
 	return s;
 }
 
-/* Whether word is a word of model, or several in a row without what parts them. */
+/* Whether word is a word of model, or several in a row without their separators. */
 static bool has_word(const char *model, const char *word, size_t len)
 {
 	size_t n;

@@ -15,7 +15,8 @@
 
 enum { DIGITS = 12, NAME_SIZE = 32, TAKEN_MAX = 1000 };
 static const uint64_t number_max = 999999999999;
-/* What is at or over it was written by hand, lest the numbers be used up: no place in the queue. */
+/* Tickets numbered from here on were written by hand. They have no place in the queue, lest the
+ * numbers be used up. */
 static const uint64_t number_odd = 900000000000;
 
 static void name_of(uint64_t number, char out[static NAME_SIZE])
@@ -41,20 +42,21 @@ static uint64_t number_of(const char *name)
 	return number;
 }
 
-/* A descriptor of a living ticket, else -1. A shared lock, so that two who look do not take each
- * other for the owner. */
+/* A descriptor of a living ticket, else -1. The lock is shared, so that two concurrent checks do
+ * not take each other for the owner. */
 static int open_living(const struct gpu_dir *dir, const char *name)
 {
 	AUTO_FD int fd =
 		openat(dir->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	struct stat st;
 
-	/* Only what is made with other rights than ours cannot be opened: it is no ticket. */
+	/* A file that cannot be opened was made with other permissions than ours: it is no
+	 * ticket. */
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return -1;
 	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
 		return TAKE_FD(fd);
-	/* That of another user stays in a sticky directory, and means nothing. */
+	/* Another user's dead ticket stays in a sticky directory, and is ignored. */
 	unlinkat(dir->fd, name, 0);
 	return -1;
 }
@@ -114,8 +116,8 @@ static void sweep(const struct gpu_dir *dir, const char *name)
 		unlinkat(dir->fd, name, 0);
 }
 
-/* The highest number of the queue that stands there, living or not. On the way what killed
- * processes have left is swept. */
+/* Find the highest number in the queue, living or not, and sweep what killed processes have
+ * left. */
 static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *err)
 {
 	AUTO_DIR DIR *stream = open_stream(dir, err);
@@ -182,7 +184,7 @@ void gpu_ticket_remove(const struct gpu_dir *dir, uint64_t number)
 
 	name_of(number, name);
 	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)number);
-	/* A move is a new name too, without a new file. */
+	/* A rename makes a new name, too, without a new file. */
 	bool is_moved = renameat(dir->fd, name, dir->fd, wake) == 0;
 	unlinkat(dir->fd, is_moved ? wake : name, 0);
 }

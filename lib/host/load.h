@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a Linux machine says of its load, from the text of files of /proc (proc(5)). Engines: bytes
- * in, numbers out; any bytes are taken.
+ * The load of a Linux machine, from the text of files of /proc (proc(5)). Engines: bytes in,
+ * numbers out; any bytes are accepted.
  */
 #ifndef DLRUN_HOST_LOAD_H
 #define DLRUN_HOST_LOAD_H

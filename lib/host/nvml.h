@@ -18,7 +18,7 @@ void nvml_close(struct nvml *nvml);
 typedef void *nvml_device;
 /* By UUID, PCI address or, if id is neither, index. */
 bool nvml_find(const struct nvml *nvml, const char *id, unsigned index, nvml_device *ret);
-/* Members that the GPU does not tell stay as they are. */
+/* Members that the GPU does not report stay as they are. */
 void nvml_read(const struct nvml *nvml, nvml_device device, struct gpu_reading *reading);
 
 #endif

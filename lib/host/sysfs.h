@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers in one-line files below /sys. For run/gpu_meter and run/usage. */
+/* Numbers in one-line files below /sys. For host/gpu_meter and host/usage. */
 #ifndef DLRUN_HOST_SYSFS_H
 #define DLRUN_HOST_SYSFS_H
 

@@ -13,8 +13,8 @@
 
 enum { PACKAGES_MAX = 64 };
 
-/* An interval over which a power that was read is taken as constant; beyond that the machine slept
- * or stood still. */
+/* The longest interval over which a power reading is taken as constant; beyond that the machine
+ * slept or stood still. */
 static const double power_span_s = 600;
 
 struct package {
@@ -119,7 +119,7 @@ struct usage *usage_new(const struct usage_spec *spec)
 }
 
 /*
- * A look
+ * Sampling
  */
 
 static void add_peak(int64_t *peak, int64_t value)
@@ -128,7 +128,7 @@ static void add_peak(int64_t *peak, int64_t value)
 		*peak = value;
 }
 
-/* elapsed_s: since the last look; 0: this is the first. */
+/* elapsed_s: since the last sample; 0: this is the first. */
 static void look_at_processes(struct usage *usage, double elapsed_s)
 {
 	struct os_use use;
@@ -141,7 +141,7 @@ static void look_at_processes(struct usage *usage, double elapsed_s)
 		return;
 	if (!use.cpu_is_whole)
 		use.cpu_s += reaped_s() - usage->reaped_before_s;
-	/* Times of processes that nobody waited for are lost again. */
+	/* Times of processes that were never waited for are lost again. */
 	usage->cpu_s = fmax(usage->cpu_s, use.cpu_s);
 	if (elapsed_s > 0 && before_s >= 0)
 		usage->now.cpu = (usage->cpu_s - before_s) / elapsed_s;
@@ -155,7 +155,7 @@ static void add_power(struct usage *usage, double joules, double elapsed_s)
 		usage->now.power_w = fmax(usage->now.power_w, 0) + joules / elapsed_s;
 }
 
-/* Returns the joules since the last look, below 0: not known. */
+/* Returns the joules since the last sample, below 0: not known. */
 static double add_gpu_energy(
 	struct gpu_energy *energy, const struct gpu_reading *reading, double elapsed_s)
 {

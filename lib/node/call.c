@@ -53,7 +53,7 @@ void node_cancel(struct node_call *call)
 	buf_done(&call->text);
 	err_clear(&call->fault);
 	free(call);
-	/* Somebody may have waited for what its conversation would say. */
+	/* Calls may have waited for the hello of this call's conversation. */
 	node_mind_hellos(node);
 }
 
@@ -170,7 +170,7 @@ enum call_next call_next(struct node_call *call, const struct err *fault)
 		return CALL_OVER;
 	if (call->is_once && node_talk_was_asked(call->talk))
 		return CALL_OVER;
-	/* One that had waited may have been dead for long. */
+	/* A conversation that had waited may have been dead for long. */
 	return call->was_ahead && !call->lost_ms ? CALL_AGAIN : CALL_LATER;
 }
 

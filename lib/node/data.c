@@ -9,7 +9,7 @@
 #include "node/fdio.h"
 #include "node/node_impl.h"
 
-/* It is unpacked, and made durable, behind the last byte. */
+/* Time to unpack the data and make it durable, after the last byte. */
 enum { UNPACK_MS = 10 * 60 * 1000 };
 
 struct data {

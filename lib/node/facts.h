@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a runner says of its node behind "hello" (protocol.h): an engine from lines to facts.
+ * Facts that a runner sends about its node behind "hello" (protocol.h): an engine from lines to
+ * facts.
  */
 #ifndef DLRUN_NODE_FACTS_H
 #define DLRUN_NODE_FACTS_H
@@ -15,7 +16,7 @@ enum {
 	NODE_FACTS_MAX = 256, /* spares, transfers; more are passed over */
 };
 
-/* What has come of a transfer. */
+/* The received part of a transfer. */
 struct node_partial {
 	char *name;
 	uint64_t bytes;
@@ -30,12 +31,12 @@ struct node_hello {
 	struct VEC_OF(struct node_partial) partials;
 };
 void node_hello_done(struct node_hello *hello);
-/* One fact. E_NODE_PROTOCOL. */
+/* Parse and add one fact. E_NODE_PROTOCOL. */
 int node_hello_add(struct node_hello *hello, char *line, struct err *err);
 /* All facts have come; what is not known is set. E_NODE_PROTOCOL: one without which nothing goes is
  * missing. */
 int node_hello_check(struct node_hello *hello, struct err *err);
-/* Its time was read there between these two, by the clock of this machine. */
+/* Compare clocks: the node read its time between these two times of this machine's clock. */
 void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms);
 /* *to knows what *from says. Strings of to that are the same stay where they are, others live as
  * long as to; lists are replaced; the round trip is to's. */

@@ -72,7 +72,7 @@ static int go_on(struct get *get, uint64_t size, struct err *err)
 	if (size < missing)
 		return err_set(err, E_IO_CHANGED, "%s became shorter while it was fetched",
 			get->wants[get->at].file->path);
-	/* It was not all there at first, and has grown. */
+	/* The file was not complete at first, and has grown. */
 	get->left = get->promised = size;
 	get->promised += get->got;
 	return 0;
@@ -113,7 +113,7 @@ static int advance(struct get *get, struct err *err)
 	}
 }
 
-/* It comes with zeros up to its size, and this behind it. */
+/* Note a file that was cut short: it is padded with zeros up to its size, and `short` follows. */
 static void note_cut(struct get *get)
 {
 	size_t i = get->asked_from + get->sizes.n - 1;

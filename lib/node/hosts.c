@@ -94,7 +94,7 @@ static int expand_range(const struct expansion *expansion, const char *done,
 	return 0;
 }
 
-/* What stands before the first bracket of rest goes behind done; each of its ranges then. */
+/* Append the text before the first bracket of rest to done, then expand each of its ranges. */
 static int expand(const struct expansion *expansion, const char *done, const char *rest, int depth)
 {
 	size_t len = strcspn(rest, "[]");
@@ -245,7 +245,7 @@ static unsigned gpus_of(const struct node_offer *offer, const struct node_wish *
 
 enum lack { LACK_NOTHING, LACK_GPUS, LACK_CPUS, LACK_MEMORY, LACK_DISK, N_LACKS };
 
-/* What a host has not, whoever uses it now. */
+/* The resource that a host lacks even when it is idle. */
 static enum lack lack_of(const struct node_offer *offer, const struct node_wish *wish)
 {
 	uint64_t disk = offer->disk_free_bytes;
@@ -285,7 +285,7 @@ static void consider(struct candidates *list, size_t index, const struct node_of
 	const struct node_wish *wish)
 {
 	unsigned gpus = gpus_of(offer, wish);
-	/* Who waits there was first. */
+	/* Runs that are queued there go first. */
 	bool has_gpus = gpus == 0 || (offer->gpus_free >= gpus && !offer->queued);
 	bool has_memory = !offer->memory_bytes || offer->memory_free_bytes >= wish->memory_bytes;
 	bool is_ready = has_gpus && has_memory;
@@ -416,7 +416,7 @@ static void add_choice(struct buf *out, const struct candidate *one)
 		buf_adds(out, one->has_layers ? ", and it has the code already" : "");
 }
 
-/* One host takes it. */
+/* Explain the choice of a single host. */
 static char *why_one(const struct candidate *one, const struct node_offer *offers, size_t n)
 {
 	AUTO_BUF struct buf out;

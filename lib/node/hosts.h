@@ -21,14 +21,14 @@ enum { NODE_HOSTS_MAX = 1024, NODE_LAYERS_SLACK = 1 << 20 };
  * that begins with "-", control characters, spaces, "/", a range that goes down, more than
  * NODE_HOSTS_MAX. *ret is as before then. */
 int node_hosts_parse(const char *text, struct strv *ret, struct err *err);
-/* Those of text behind the ones that are there. */
+/* Add the hosts of text behind the present ones. */
 int node_hosts_add(struct strv *hosts, const char *text, struct err *err);
 
 /* host as ssh takes it, without its port (0: none) and the brackets of an address. The caller
  * frees. */
 char *node_host_destination(const char *host, unsigned *ret_port);
 
-/* What is known of a host when a run is to go to one. */
+/* Facts about a host that a run may go to. */
 struct node_offer {
 	const char *host;
 	bool answered;            /* it could be asked; else it is passed over */
@@ -46,8 +46,8 @@ struct node_wish {
 	uint64_t memory_bytes, disk_bytes;
 	double cpus;
 };
-/* Which hosts take it: fits, then has the layers (all but NODE_LAYERS_SLACK bytes), then most free;
- * the order of writing at last. What changes from moment to moment, load and memory, counts in
+/* Choose the hosts for a run: fits, then has the layers (all but NODE_LAYERS_SLACK bytes), then most
+ * free; the order of writing at last. Load and memory, which change from moment to moment, count in
  * steps. With gpus -1 a host without GPUs is taken only where none has any.
  * *ret: indexes of offers, nodes of them, or empty when it cannot be. *ret_why: one sentence about
  * the choice, or why none can ("3 of 4 hosts answered; none has 2 GPUs"). A run that fits but finds

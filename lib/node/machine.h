@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node has and uses at a moment (`machine` of protocol.h).
+ * Resources of a node and their use at a moment (`machine` of protocol.h).
  */
 #ifndef DLRUN_NODE_MACHINE_H
 #define DLRUN_NODE_MACHINE_H

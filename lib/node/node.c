@@ -98,7 +98,7 @@ static int on_idle_ended(void *ctx, struct err *fault, struct err *err)
 	if (again)
 		node->idle_timer =
 			loop_add_timer(node->options.loop, clock_ms() + AGAIN_MS, on_again, node);
-	/* That one that waited was closed is no news; whoever wants one opens it. */
+	/* The end of an idle conversation is no error; a caller that needs one opens another. */
 	if (was_heard || again || node->is_known)
 		return 0;
 	node_hello_failed(node, fault);
@@ -203,7 +203,7 @@ void node_free(struct node *node)
 }
 
 /*
- * What is known
+ * Facts
  */
 
 /* Waits beside conversations, and has none. */

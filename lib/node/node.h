@@ -45,11 +45,11 @@ struct node_call;
 void node_cancel(struct node_call *call); /* NULL is accepted */
 typedef int node_done_fn(void *ctx, int status, struct err *fault, struct err *err);
 
-/* What is known of the node; strings are the node's, live as long as it, and are replaced (with the
- * lists) when it says hello again. Errors of all operations: those of the
- * channels; E_NODE_SHELL (no conversation came about: evidence is what the login shell said),
- * E_NODE_ROOT (its directory cannot be used), E_NODE_DISK, E_NODE_TOOL (a tool is missing there),
- * E_NODE_PROTOCOL (an answer that makes no sense), E_NODE_FAILED (with the node's words). */
+/* Facts about the node; strings are the node's, live as long as it, and are replaced (with the
+ * lists) when it says hello again. Errors of all operations: those of the channels; E_NODE_SHELL
+ * (no conversation came about: evidence is what the login shell said), E_NODE_ROOT (its directory
+ * cannot be used), E_NODE_DISK, E_NODE_TOOL (a tool is missing there), E_NODE_PROTOCOL (a response
+ * that makes no sense), E_NODE_FAILED (with the node's words). */
 #define NODE_FREE_UNKNOWN UINT64_MAX
 struct node_facts {
 	const char *host, *boot, *root, *local, *home, *system, *machine, *launch, *shell;
@@ -160,10 +160,11 @@ struct node_call *node_log(
 
 struct node_call *node_stop(struct node *node, const char *run, int attempt, node_done_fn *done,
 	void *ctx); /* cancel */
-/* One of several hosts: how is "peer" or "drop" (protocol.h). */
+/* Stop an attempt on one of several hosts: how is "peer" or "drop" (protocol.h). */
 struct node_call *node_stop_for(struct node *node, const char *run, int attempt, const char *how,
 	node_done_fn *done, void *ctx);
-/* One that is held begins, or has begun; E_NODE_FAILED: it never will. Idempotent. */
+/* Let a held attempt begin; success if it has begun already. E_NODE_FAILED: it never will.
+ * Idempotent. */
 struct node_call *node_go(
 	struct node *node, const char *run, int attempt, node_done_fn *done, void *ctx);
 struct node_call *node_forget(
@@ -194,7 +195,7 @@ struct node_file {
 struct node_files VEC_OF(struct node_file);
 void node_files_done(struct node_files *files);
 enum { NODE_FILES_MAX = 1000 * 1000 };
-/* What of them is listed. Not copied. */
+/* The part of the files to list. Not copied. */
 struct node_files_scope {
 	const char *path; /* NULL: all; else it alone, or what is below it */
 	/* NULL: all; else regular files whose names match one of these patterns of find, or one

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the operations of a node share. Inside lib/node only. */
+/* Declarations shared by the operations of a node. Inside lib/node only. */
 #ifndef DLRUN_NODE_NODE_IMPL_H
 #define DLRUN_NODE_NODE_IMPL_H
 
@@ -26,7 +26,7 @@ struct node {
 	struct node_batch *batch;   /* questions of this turn */
 };
 
-/* What is to be done when a conversation has ended. */
+/* The step after a conversation has ended. */
 enum call_next {
 	CALL_OVER,
 	CALL_AGAIN, /* at once */
@@ -86,12 +86,12 @@ void call_begin(struct node_call *call);
 void call_begin_later(struct node_call *call); /* by the next turn */
 /* done comes by the next turn. Takes the fault; NULL: none. */
 void call_finish(struct node_call *call, struct err *fault);
-/* That it works: pauses begin small again. */
+/* The call makes progress: pauses begin small again. */
 void call_moves(struct node_call *call);
 /* The usual decision: what was cut is tried again. */
 enum call_next call_next(struct node_call *call, const struct err *fault);
 
-/* Somebody's conversation has said hello, or could not. */
+/* A conversation of any call has said hello, or has failed to. */
 void node_learn(struct node *node, const struct node_talk *talk);
 void node_hello_failed(struct node *node, const struct err *fault);
 /* A conversation was given up: who waits for hello alone gets one. */

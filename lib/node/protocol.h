@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlrun and its runner on a node say to each other. The runner is one POSIX shell script
+ * Protocol between dlrun and its runner on a node. The runner is one POSIX shell script
  * (lib/node/runner/, joined at build time), kept on the node as ROOT/bin/HASH. Nothing else is
  * installed there. The protocol needs a byte stream with stdin, stdout, stderr and an exit status
  * for each conversation (channel.h), nothing of SSH.

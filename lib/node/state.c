@@ -24,7 +24,7 @@ struct node_batch {
 	struct node_attempts answers;
 };
 
-/* What one caller asks; it may be spread over several batches. */
+/* A request of one caller; it may be spread over several batches. */
 struct question {
 	struct node_call call;
 	struct strv names;
@@ -86,7 +86,7 @@ static int batch_begin(struct node_call *call, struct node_request *request, str
 
 	(void)request;
 	(void)err;
-	/* Who asks from now on comes too late for this one. */
+	/* Later questions miss this batch. */
 	if (call->node->batch == batch)
 		call->node->batch = NULL;
 	if (!batch->is_said)
@@ -177,7 +177,7 @@ static void join(struct node_batch *batch, struct question *question, const char
 }
 
 /*
- * What has ended
+ * Ended attempts
  */
 
 /* Of one command. */

@@ -93,7 +93,7 @@ static int submit_line(struct node_call *call, enum channel_flow flow, char *lin
 	return str_starts(line, "accepted ");
 }
 
-/* What the node has is not what it said a moment ago: everything in question goes again. */
+/* The node does not have what it said a moment ago: send everything in question again. */
 static bool heal(struct submit *submit, enum node_class class)
 {
 	if (class != NODE_CLASS_GONE && class != NODE_CLASS_MISSING && class != NODE_CLASS_CORRUPT)

@@ -103,7 +103,7 @@ static void fail(struct node_talk *talk, struct err *fault)
 	end(talk);
 }
 
-/* What was said on stderr, and by the login shell, until now. */
+/* Add the output on stderr, and that of the login shell, until now. */
 static void add_evidence(struct node_talk *talk, struct err *fault)
 {
 	struct flow *flow = &talk->flows[CHANNEL_ERR];
@@ -195,12 +195,12 @@ static int64_t first_ms(const struct node_talk *talk)
 }
 
 /*
- * What is written
+ * Writing
  */
 
 static void write_failed(struct node_talk *talk, struct err *fault)
 {
-	/* What came before may say why. */
+	/* Defer the error: output that came before may say why. */
 	err_move(&talk->write_fault, fault);
 	talk->has_payload = talk->wants_eof = false;
 	talk->waiting_at = talk->waiting.len;
@@ -294,7 +294,7 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 }
 
 /*
- * What is heard, in raw answers
+ * Reading raw responses
  */
 
 static int give_raw(struct node_talk *talk, enum channel_flow which)
@@ -336,7 +336,7 @@ static void hold(struct flow *flow, const char *data, size_t len)
 }
 
 /*
- * What is heard, in lines
+ * Reading lines
  */
 
 static void unexpected(struct node_talk *talk, const char *line)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One conversation with a runner (protocol.h) over one channel: the runner is sent if it is
- * asked for, facts are heard, then one request is said and its answer taken. On the loop; nothing
+ * A conversation with a runner (protocol.h) over one channel: the runner is sent if it is
+ * requested, facts are read, then one request is sent and its response read. On the loop; nothing
  * blocks.
  */
 #ifndef DLRUN_NODE_TALK_H
@@ -18,7 +18,7 @@
 #include "net/stream/channel.h"
 #include "node/facts.h"
 
-/* What a runner said behind "MARK fail". */
+/* Error classes of a runner, behind "MARK fail". */
 enum node_class {
 	NODE_CLASS_NONE,
 	NODE_CLASS_USAGE,
@@ -82,7 +82,7 @@ struct node_talk *node_talk_open(
 void node_talk_free(struct node_talk *talk);
 AUTO_POINTER(struct node_talk, node_talk_free)
 
-/* Somebody else's from now on. */
+/* Hand the conversation over to another owner. */
 void node_talk_hand(struct node_talk *talk, const struct node_talk_events *events);
 /* NULL: it has not said hello. */
 const struct node_hello *node_talk_hello(const struct node_talk *talk);

@@ -14,7 +14,7 @@
 
 enum { TEXT_MAX = 2000, SIGNALED = 128 };
 
-/* What every login shell must do; a restricted one says that it may not. */
+/* A command that every login shell must run; a restricted one says that it may not. */
 #define SHELL_HINT "ssh %s 'exec sh -c true'"
 
 static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a submit sends (protocol.h): its parts in their order, as one stream of bytes that can
- * be begun anywhere, and the words about it.
+ * Payload of a submit (protocol.h): its parts in their order, as one stream of bytes that can be
+ * begun anywhere, and the words about it.
  */
 #ifndef DLRUN_NODE_TRANSFER_H
 #define DLRUN_NODE_TRANSFER_H

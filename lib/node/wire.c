@@ -81,7 +81,7 @@ static const char *const mark_words[] = {
 	[NODE_SAYS_FAIL] = "fail",
 };
 
-/* What stands behind "MARK ": 0 is none of the words. */
+/* Parse the word behind "MARK ": 0 if it is unknown. */
 static enum node_says mark_word(const char *text, char **ret_rest)
 {
 	size_t len = strcspn(text, " ");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a runner says (protocol.h): an engine from bytes to lines, from lines to words, and
- * back. No I/O. What comes is anybody's: everything is bounded.
+ * Output of a runner (protocol.h): an engine from bytes to lines, from lines to words, and back. No
+ * I/O. The input is untrusted: everything is bounded.
  */
 #ifndef DLRUN_NODE_WIRE_H
 #define DLRUN_NODE_WIRE_H
@@ -54,10 +54,10 @@ void node_wire_add(struct node_wire *wire, const void *data, size_t len);
 /* 1: the next line; 0: none yet. E_NODE_SHELL: too much noise before MARK. E_NODE_PROTOCOL: a line
  * that is too long or has a NUL, a word behind MARK that is none. */
 int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *err);
-/* What has come behind the last line that was taken, in raw answers: is taken with it. The bytes
- * are the wire's until the next call. */
+/* Take the bytes behind the last line that was taken, in raw responses. They are the wire's until
+ * the next call. */
 size_t node_wire_rest(struct node_wire *wire, const char **ret);
-/* The first byte of that, -1: there is none. */
+/* The first byte behind the last line, -1: there is none. */
 int node_wire_peek(const struct node_wire *wire);
 /* A line that says something to people only. */
 void node_wire_keep(struct node_wire *wire, const char *line);
@@ -67,7 +67,7 @@ void node_wire_evidence(struct node_wire *wire, struct err *err);
 /* The words of a line, decoded where they stand; *ret is filled anew. E_NODE_PROTOCOL. */
 struct node_words VEC_OF(char *);
 int node_words_split(char *line, struct node_words *ret, struct err *err);
-/* One word (a value, or `key=value`) in place. false: it is not coded right. */
+/* Decode a word (a value, or `key=value`) in place. false: invalid encoding. */
 bool node_word_decode(char *word);
 /* " WORD". */
 void node_word_add(struct buf *out, const char *value);

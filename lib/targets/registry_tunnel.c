@@ -42,7 +42,7 @@ struct tunnel {
 };
 
 /*
- * It cannot be reached
+ * Unreachable registry
  */
 
 static void drop_waiting(struct tunnel *tunnel)
@@ -64,7 +64,7 @@ static void give_up(struct tunnel *tunnel, const struct err *fault)
 	podforward_no_pod(tunnel->forward, &tunnel->fault, true);
 }
 
-/* What another try would not change. */
+/* Errors that a retry would not change. */
 static bool is_final(const struct err *fault)
 {
 	return fault->id == E_KUBE_DENIED || fault->id == E_KUBE_NOT_FOUND ||
@@ -83,7 +83,7 @@ static void add_hint(const struct tunnel *tunnel, struct err *fault)
 }
 
 /*
- * Which pod it is
+ * Finding the pod
  */
 
 static void not_found(struct tunnel *tunnel, struct err *fault)
@@ -259,7 +259,7 @@ static void notice(void *ctx, const char *text)
 }
 
 /*
- * Its listener
+ * Listener
  */
 
 static int on_open(void *ctx, uint16_t local_port, struct err *err)

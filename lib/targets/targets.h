@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which kind of target a name or a record stands for, and opening it.
+ * Finds the kind of target that a name or a record stands for, and opens the target.
  */
 #ifndef DLRUN_TARGETS_TARGETS_H
 #define DLRUN_TARGETS_TARGETS_H

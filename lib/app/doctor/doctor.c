@@ -18,7 +18,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-/* In the order in which they are shown: what others build on first. */
+/* Checks in the order of display: those that others build on come first. */
 const struct doctor_check doctor_checks[] = {
 	{"home", "directories", false, doctor_home},
 	{"config", "configuration", false, doctor_config},
@@ -224,7 +224,7 @@ static bool rows_from_json(const struct json *json, struct doctor_row *row)
 }
 
 /*
- * One process for each check
+ * Workers: one process for each check
  */
 
 struct worker {
@@ -263,7 +263,7 @@ static void start(struct worker *worker, const char *const *words, const char *i
 		worker->fd = fds[0];
 }
 
-/* One read of what is there; the end, a failure and too much close it. */
+/* Read once; close the descriptor at the end, on failure and when there is too much. */
 static void take(struct worker *worker)
 {
 	char chunk[4096];
@@ -279,7 +279,7 @@ static void take(struct worker *worker)
 	worker->fd = -1;
 }
 
-/* false: nobody is left. */
+/* Returns false when no worker is left, or at the deadline. */
 static bool wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
 {
 	AUTO_FREE struct pollfd *fds = mem_alloc(n, sizeof(*fds));
@@ -301,8 +301,8 @@ static bool wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
 	return true;
 }
 
-/* Who has closed its output is at its end. One that hangs in the kernel cannot be waited for: init
- * takes it over. */
+/* A worker that has closed its output is at its end. A worker that hangs in the kernel cannot be
+ * waited for: init takes it over. */
 static void end(struct worker *worker)
 {
 	if (worker->fd >= 0)

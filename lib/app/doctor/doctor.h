@@ -23,8 +23,8 @@ enum doctor_status { DOCTOR_OK, DOCTOR_WARNING, DOCTOR_PROBLEM };
 /* "ok", "warning", "problem". */
 const char *doctor_status_name(enum doctor_status status);
 
-/* What a check says. Strings are owned and may hold anything that was read: whoever shows them
- * filters. */
+/* Result of a check. Strings are owned and may hold anything that was read: filter them before
+ * display. */
 struct doctor_row {
 	const char *id; /* of the table, stays the same in all versions */
 	enum doctor_status status;
@@ -36,7 +36,7 @@ struct doctor_row {
 void doctor_row_done(struct doctor_row *row);
 #define AUTO_DOCTOR_ROW AUTO(doctor_row_done)
 
-/* What the checks look at. */
+/* Input of the checks. */
 struct doctor {
 	struct session *session;
 	const struct err *fault; /* why the session has no directories; NULL: it has them */

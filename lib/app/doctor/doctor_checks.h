@@ -16,9 +16,9 @@ doctor_check_fn doctor_home, doctor_config, doctor_access, doctor_space, doctor_
 	doctor_proxy, doctor_registry, doctor_base, doctor_kubeconfig, doctor_clusters,
 	doctor_nodes, doctor_program, doctor_gpu, doctor_logout, doctor_limits, doctor_terminal;
 
-/* Set what a row says; an earlier text is replaced. */
+/* Set the finding of a row; an earlier text is replaced. */
 void doctor_found(struct doctor_row *row, const char *fmt, ...) ERR_PRINTF(2, 3);
-/* One more row, for an id that doctor_title knows; it stays where it is until the next one. */
+/* Add a row for an id that doctor_title knows; the pointer is valid until the next call. */
 struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id);
 /* Make the row at least as bad as status; of several causes the first of the worst stays. fix may
  * be NULL; it is not a format. */
@@ -27,7 +27,7 @@ void doctor_blame(struct doctor_row *row, enum doctor_status status, const char 
 
 /* Engines, for tests. */
 
-/* What bytes and inodes that are left in dir mean; inodes: UINT64_MAX where there is no such
+/* Judge the bytes and inodes that are left in dir; inodes: UINT64_MAX where there is no such
  * limit. */
 void doctor_judge_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes);
 /* wall_ms: the clock; file_ms: the time that a file made just now was given; newest_ms: when the
@@ -36,7 +36,7 @@ struct doctor_times {
 	int64_t wall_ms, file_ms, newest_ms, drift_ms;
 };
 void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times);
-/* What until when a login is valid means; wall clock, expiry 0: it does not say. */
+/* Judge until when a login is valid; wall clock, expiry 0: the login does not say. */
 void doctor_judge_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms);
 /* group: the path of our own cgroup. kill: KillUserProcesses of logind; linger: of the user. */
 void doctor_judge_logout(struct doctor_row *row, const char *group, bool kill, bool linger);

@@ -17,7 +17,7 @@
 #include "host/gpu.h"
 
 /*
- * What the machine and the shell offer.
+ * Checks of the machine and the shell.
  */
 
 enum { ASK_MS = 3000, GPU_MS = 6000, ANSWER_MAX = 64 << 10, GPUS_SHOWN = 8 };
@@ -181,8 +181,9 @@ void doctor_judge_logout(struct doctor_row *row, const char *group, bool kill, b
 		doctor_found(row, "no login session: runs go on");
 		return;
 	}
-	/* What a user's own service manager has started ends with it, unless it lingers
-	 * (loginctl(1)); what a session has started only where logind.conf(5) says so. */
+	/* Processes started by a user's service manager end with it, unless the user lingers
+	 * (loginctl(1)); those started by a session end with it only where logind.conf(5) says
+	 * so. */
 	if (is_in(group, "/user@")) {
 		doctor_found(
 			row, linger ? "runs go on (linger)" : "runs end with the last session");

@@ -18,10 +18,10 @@
  */
 
 enum { LINE_BYTES = 64 << 10, SOON_MS = 15 * 60 * 1000 };
-/* Less than what a check has, so that the cause is told. */
+/* Less than the timeout of a check, so that the cause is reported. */
 #define ASK_MS (DOCTOR_TIMEOUT_MS - 2000)
 
-/* What was being asked matters to nobody here. */
+/* First evidence that does not merely describe the request, which does not matter here. */
 static const char *evidence_of(const struct err *fault)
 {
 	for (size_t i = 0; i < fault->n_evidence; i++)
@@ -103,7 +103,7 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 }
 
 /*
- * One cluster
+ * A single cluster
  */
 
 struct subject {

@@ -21,7 +21,7 @@
  */
 
 enum { LINE_BYTES = 64 << 10 };
-/* Less than what a check has, so that the cause is told. */
+/* Less than the timeout of a check, so that the cause is reported. */
 #define ANSWER_MS (DOCTOR_TIMEOUT_MS - 1000)
 
 /* NULL: it is not valid, which the row says then. */
@@ -37,7 +37,7 @@ static struct config *load_config(const struct doctor *doctor, struct doctor_row
 
 static void blame_fault(struct doctor_row *row, enum doctor_status status, const struct err *fault)
 {
-	/* Who is told to ask the doctor has done so. */
+	/* The hint to run `dlrun doctor` is pointless here. */
 	const char *fix = str_eq(fault->hint, "dlrun doctor") ? NULL : fault->hint;
 	doctor_blame(row, status, fix, "%s%s%s", fault->message, fault->n_evidence ? ": " : "",
 		fault->n_evidence ? fault->evidence[0] : "");
@@ -122,7 +122,7 @@ int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err
 
 struct survey;
 
-/* One repository that is pushed to. */
+/* A repository that images are pushed to. */
 struct probe {
 	struct survey *survey;
 	const char *repository;
@@ -153,7 +153,7 @@ static int end_probe(struct probe *probe)
 	return 0;
 }
 
-/* Whatever came of it: registries drop sessions that are left, too. */
+/* Ignore the result: registries drop abandoned sessions, too. */
 static int on_closed(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	(void)answer;
@@ -310,7 +310,7 @@ static char *find_cluster(const struct config *config)
 	return NULL;
 }
 
-/* What `command:` starts; NULL: that is not known. The caller frees. */
+/* Program that `command:` starts; NULL: not known. The caller frees. */
 static char *program_of(const struct config *config)
 {
 	static const char *const of_the_shell[] = {".", "[", "cd", "eval", "exec", "exit", "export",

@@ -15,7 +15,8 @@
 #include "core/store/store.h"
 
 /*
- * What dlrun has written or would read: configuration, records, leftovers, the tree.
+ * Checks of what dlrun has written or would read: configuration, records, leftovers, the working
+ * tree.
  */
 
 enum { LINE_BYTES = 64 << 10 };
@@ -100,7 +101,7 @@ int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct e
 	buf_addc(&fix, ' ');
 	str_shell_quote(&fix, aside);
 	doctor_found(row, "not readable");
-	/* Only what is damaged may be put aside: the rest has other cures. */
+	/* Only a damaged store may be put aside: other errors have other remedies. */
 	doctor_blame(row, DOCTOR_PROBLEM, fault.id == E_STORE ? fix.data : fault.hint, "%s",
 		fault.message);
 	return 0;
@@ -134,7 +135,8 @@ int doctor_leftovers(const struct doctor *doctor, struct doctor_row *row, struct
  * tree
  */
 
-/* Somebody who asks from home has no tree in mind; of the configuration another row tells. */
+/* A user in the home directory has no working tree in mind; another row reports on the
+ * configuration. */
 static bool is_elsewhere(const struct err *fault)
 {
 	return fault->id == E_SNAPSHOT_ROOT || fault->id == E_CONFIG || fault->id == E_CONFIG_KEY ||

@@ -8,7 +8,7 @@
 #include "base/util/mem.h"
 #include "targets/targets.h"
 
-/* One connection. */
+/* A connection that is forwarded. */
 struct carried {
 	struct target_call call;
 	struct carrier *carrier;

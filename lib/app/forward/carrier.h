@@ -20,7 +20,7 @@ struct carrier_options {
 	struct session *session;
 	/* Borrowed, until carrier_take brings another one; it may change. */
 	const struct run *run;
-	/* What becomes of connections that are carried: see target.h. Or NULL. */
+	/* Called with the fate of forwarded connections: see target.h. Or NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 };

@@ -28,7 +28,7 @@ struct forward_options {
 	const struct forward_port *ports;
 	size_t n_ports;
 	int rank;
-	/* It listens. */
+	/* Called when port is listened on. */
 	void (*listening)(void *ctx, const struct forward_port *port);
 	/* The run waits to begin; lost, back again, why a connection ended. One sentence. */
 	void (*notice)(void *ctx, const char *text);

@@ -89,7 +89,7 @@ static bool has_old_end(const struct gc *gc, const struct run *run)
 {
 	int64_t ended_ms = run_ended_ms(run);
 
-	/* Of a lost one nobody may know when. */
+	/* The end of a lost run may be unknown. */
 	if (ended_ms == 0)
 		ended_ms = run_submitted_ms(run);
 	return ended_ms + gc->keep_ms <= gc->now_ms;
@@ -101,7 +101,7 @@ static int drop_attempt(struct gc *gc, const char *dir, bool old, struct err *er
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
 	int r = 0;
 
-	/* Its supervisor writes the last lines. */
+	/* The supervisor of a locked attempt is still writing the last lines. */
 	if (fs_is_locked(lock))
 		return 0;
 	r = gc_drop_temporary(gc, dir, err);
@@ -139,7 +139,7 @@ static int gc_trees(struct gc *gc, struct err *err)
 {
 	int first = 0;
 
-	/* One tree that cannot be removed must not keep the others. */
+	/* A tree that cannot be removed must not keep the others. */
 	vec_foreach (struct run *, run, &gc->runs) {
 		AUTO_ERR struct err fault = {0};
 		if (!run_state_is_final(run_state(*run)))
@@ -168,7 +168,8 @@ static bool has_row(const struct gc *gc, const char *id)
 	return store_get(gc->store, id, &run, &err) == 0 || err.id != E_RUN_NOT_FOUND;
 }
 
-/* What has attempts was a run whose row was lost with the store: its logs and outputs stay. */
+/* A directory with attempts is of a run whose row was lost with the store: its logs and outputs
+ * stay. */
 static bool is_stray(const struct gc *gc, const char *dir, const char *id)
 {
 	AUTO_FREE char *attempts = fs_join(dir, "attempts");
@@ -297,7 +298,7 @@ static int load_layout(struct gc *gc, struct err *err)
 	return is_missing(dir) ? 0 : session_layout(gc->session, &gc->layout, err);
 }
 
-/* What has ended without anybody's asking is known then. */
+/* Refresh unfinished runs: some may have ended unnoticed. */
 static void refresh(struct gc *gc)
 {
 	AUTO(run_list_done) struct run_list runs = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Freeing what nobody needs on this machine.
+ * Freeing what is no longer needed on this machine.
  */
 #ifndef DLRUN_APP_GC_GC_H
 #define DLRUN_APP_GC_GC_H

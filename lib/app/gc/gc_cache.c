@@ -44,7 +44,7 @@ static bool has_blob(const struct gc *gc, const struct plan_layer *layer)
 	return gc->layout && layout_open_blob(gc->layout, &blob, &fd, NULL) == 0;
 }
 
-/* Plans are kept for other layouts, too: of those only the time of the last use is known. */
+/* Plans are kept for other layouts, too: for those only the time of the last use is known. */
 static bool is_needed(const struct gc *gc, const char *path)
 {
 	AUTO_FREE char *recent = mem_printf("%s.recent", path);
@@ -62,7 +62,7 @@ static int drop_plan(struct gc *gc, const char *path, struct err *err)
 	AUTO_FREE char *lock = mem_printf("%s.lock", path);
 	int r = 0;
 
-	/* Somebody writes it. */
+	/* A locked plan is being written. */
 	if (is_needed(gc, path) || fs_is_locked(lock))
 		return 0;
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(endings); i++) {
@@ -106,7 +106,7 @@ int gc_plans(struct gc *gc, struct err *err)
  * Stat caches: one directory for a tree, called by a hash of its root
  */
 
-/* The trees of the runs that are there; those that are not leave no name. */
+/* Find the stat caches of the trees of runs, as far as these trees still exist. */
 static void find_trees(const struct gc *gc, struct map *ret)
 {
 	vec_foreach (struct run *, run, &gc->runs) {
@@ -222,14 +222,14 @@ static bool is_unused(const struct gc *gc, const char *dir)
 
 	if (done && keep_ms > 0 && keep_ms < SETUP_KEEP_MS)
 		keep_ms = SETUP_KEEP_MS;
-	/* Somebody is about to begin. */
+	/* A setup without a log is about to begin: take the time of its directory. */
 	if (stat(done ? stamp : log, &st) < 0 && stat(dir, &st) < 0)
 		return false;
 	return (int64_t)st.st_mtime * 1000 + keep_ms <= gc->now_ms;
 }
 
-/* First to a name that nobody asks for, under the lock: whoever waits for it finds that the
- * directory is gone, and makes a new one. */
+/* Rename first, to an unused name and under the lock: a process that waits for the lock finds that
+ * the directory is gone, and makes a new one. */
 static int drop_setup(struct gc *gc, const char *setups, const char *name, struct err *err)
 {
 	AUTO_FREE char *dir = fs_join(setups, name), *lock = fs_join(dir, "lock");

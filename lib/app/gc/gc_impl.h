@@ -48,7 +48,7 @@ int gc_stat_caches(struct gc *gc, struct err *err);
 int gc_setups(struct gc *gc, struct err *err);
 /* Copies of event files of runs that are gone. */
 int gc_mirrors(struct gc *gc, struct err *err);
-/* What is remembered of registries that were not pushed to for long. */
+/* Cached data of registries that have not been pushed to for long. */
 int gc_registries(struct gc *gc, struct err *err);
 
 #endif

@@ -28,7 +28,7 @@ enum { ALONE_MS = 5000, REFRESH_MS = 1000, LIMIT_MS = 60 * 60 * 1000 };
 	"application/vnd.oci.image.index.v1+json, "                                                \
 	"application/vnd.docker.distribution.manifest.list.v2+json"
 
-/* What is under way. */
+/* State of a cleaning. */
 struct cleaning {
 	struct session *session;
 	const struct gc_registry_options *options;
@@ -81,7 +81,7 @@ static void cleaning_done(struct cleaning *cleaning)
 }
 
 /*
- * What runs need
+ * Images that runs need
  */
 
 static void add_image(struct cleaning *cleaning, const struct run *run, const char *digest)
@@ -141,7 +141,7 @@ static int load_runs(struct cleaning *cleaning, struct err *err)
 		r = list_runs(cleaning, err);
 	if (r < 0)
 		return r;
-	/* What has ended without anybody's asking needs nothing any more. */
+	/* Runs that have ended unnoticed no longer need anything. */
 	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &asking) < 0)
 		log_note("%s", asking.message);
 	vec_foreach (struct run *, run, &cleaning->runs)
@@ -272,10 +272,10 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 }
 
 /*
- * One tag
+ * A single tag
  */
 
-/* What tags of other forms stand for, so that none of them goes with its digest. */
+/* Read the digests of tags of other forms, so that none of these goes with its digest. */
 static int read_others(struct cleaning *cleaning, struct err *err)
 {
 	for (size_t i = 0; !cleaning->others_read && i < cleaning->others.n; i++) {
@@ -334,7 +334,7 @@ static int64_t recorded_ms(
 	return hint && hint->seen_ms > newest_ms ? hint->seen_ms : newest_ms;
 }
 
-/* What can be said without asking; false: the registry must be asked. */
+/* Judge a tag without a request; false: the registry must be asked. */
 static bool judge_known(struct cleaning *cleaning, const struct known *known, enum gc_tag_fate *ret)
 {
 	const struct gc_tag_facts facts = {.needed = known && known->needed,
@@ -345,7 +345,7 @@ static bool judge_known(struct cleaning *cleaning, const struct known *known, en
 	return *ret == GC_TAG_NEEDED || *ret == GC_TAG_YOUNG;
 }
 
-/* What the registry's answer tells; digest is that of the image then. */
+/* Judge a tag by the registry's response; digest is that of the image then. */
 static enum gc_tag_fate judge_answer(struct cleaning *cleaning, const char *tag,
 	const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE],
 	int64_t *ret_age_ms)

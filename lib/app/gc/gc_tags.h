@@ -27,7 +27,7 @@ int gc_tags_parse(const char *text, size_t len, struct strv *ret, struct err *er
  * frees. */
 char *gc_next_page(const struct strv *headers);
 
-/* What is known of a tag of dlrun's form. Times are wall clock, 0: not known. */
+/* Facts about a tag of dlrun's form. Times are wall clock, 0: not known. */
 struct gc_tag_facts {
 	bool needed;         /* by a run that has not ended */
 	bool is_ours;        /* it stands for an image of dlrun with that digest */

@@ -22,7 +22,7 @@ enum { COMMENT_COLUMN = 40, COMMENT_MAX = 200, NAMES_SHOWN = 8, LINE_BYTES = 64 
  * Lines
  */
 
-/* One line of the file: what it sets (or would), and why. */
+/* A line of the file: what it sets (or would), and why. */
 struct line {
 	struct buf value, comment;
 	bool active, broken;
@@ -59,7 +59,7 @@ static void add_comment(struct line *line, const char *s)
 	init_yaml_comment(&line->comment, s, COMMENT_MAX);
 }
 
-/* What YAML cannot hold is left out: such a name is no UTF-8. */
+/* Leave out values that YAML cannot hold: such a name is not UTF-8. */
 static void line_end(const struct line *line, struct buf *out)
 {
 	size_t begin = out->len;
@@ -165,7 +165,7 @@ static void add_paths(
 	line_end(&line, out);
 }
 
-/* What fills the environment; NULL: nothing that runs unseen. */
+/* Command that fills the environment; NULL: none that may run unseen. */
 static const char *setup_command(const struct init_project *project)
 {
 	static const char *const commands[] = {
@@ -236,7 +236,7 @@ char *init_image(const struct init_project *project)
 	return TAKE(whole);
 }
 
-/* What a cluster cannot do without and the project does not tell. */
+/* Name the image as missing: a cluster needs one, and the project does not tell which. */
 static void add_no_image(struct buf *out)
 {
 	AUTO_LINE struct line line;
@@ -293,8 +293,8 @@ static void add_data(
 	line_end(&line, out);
 }
 
-/* What a program writes is collected without this line; a pod that is killed has lost what does
- * not lie in its storage by then. */
+/* Outputs are collected without this line, too, but a pod that is killed loses what is not in its
+ * storage by then. */
 static void add_outputs(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {

@@ -15,7 +15,7 @@
 
 enum { INIT_TEXT_MAX = 256 << 10 };
 
-/* What a person says to the questions; zero is what is taken without them. */
+/* Answers of the user to the questions; zero is what is taken without them. */
 struct init_answers {
 	const char *command; /* a line for the shell; NULL: the first of the project's */
 	bool limit_paths;    /* send the project's directory alone, not the whole tree */

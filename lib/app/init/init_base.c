@@ -11,7 +11,7 @@
 
 static const char *const official[] = {"docker.io/library/python:", "ghcr.io/astral-sh/uv:"};
 
-/* What the command starts; NULL: that is not known. */
+/* Program that the command starts; NULL: not known. */
 static char *program_of(const struct init_project *project, const struct init_answers *answers)
 {
 	const char *line = answers->command;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `dlrun init` proposes for clusters: names of targets, and where images could be pushed.
+ * Proposals of `dlrun init` for clusters: names of targets, and where images could be pushed.
  */
 #ifndef DLRUN_APP_INIT_INIT_CLUSTER_H
 #define DLRUN_APP_INIT_INIT_CLUSTER_H
@@ -39,7 +39,7 @@ char *init_target_name(const char *context);
 
 /* Registries that there are logins for: "docker.io", "host/team". */
 void init_find_logins(struct session *session, struct strv *ret);
-/* Who the login for host is: its user, asked of a helper for limit_ms if there is one; NULL: it
+/* User of the login for host, requested from a helper for limit_ms if there is one; NULL: the login
  * does not say. The caller frees. */
 char *init_login_user(struct session *session, const char *host, int64_t limit_ms);
 /* Where images could go: HOST/USER/NAME. user may be NULL. The caller frees. An engine. */

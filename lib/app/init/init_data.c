@@ -12,7 +12,7 @@
 #include "base/util/str.h"
 
 /*
- * What lies beside the code: data that git ignores, and what programs write.
+ * Files beside the code: data that git ignores, and what programs write.
  */
 
 enum { SIZE_MS = 200, SIZE_PENDING_MAX = 10000 };
@@ -138,7 +138,8 @@ static void add_data(struct init_project *project, const char *path)
 		*vec_push(&project->data) = data;
 }
 
-/* That of the project first: a program in a part of the repository may read what lies elsewhere. */
+/* Find data of the project first, then elsewhere: a program in a part of the repository may read
+ * that, too. */
 void init_find_data(struct init_project *project, const struct survey *survey)
 {
 	for (int elsewhere = 0; survey && elsewhere < 2; elsewhere++) {
@@ -178,7 +179,7 @@ static bool is_ignored_by_name(const struct init_project *project, const char *n
 	return false;
 }
 
-/* It leads out of the tree, or the snapshot has it as a file. */
+/* A link leads out of the tree, or the snapshot has it as a file. */
 static bool is_link(const struct init_project *project, const char *name)
 {
 	AUTO_FREE char *path = fs_join(project->dir, name);

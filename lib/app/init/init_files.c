@@ -98,7 +98,7 @@ static char *yaml_string(const char *dir, const char *file, const char *key)
 	return value && value->kind == YAML_SCALAR && *value->text ? mem_strdup(value->text) : NULL;
 }
 
-/* What the snapshot does not hold cannot be a key. */
+/* A file that the snapshot does not hold cannot be a key. */
 static bool add_env_file(
 	struct init_project *project, const struct survey *survey, const char *name)
 {
@@ -171,7 +171,7 @@ static void add_words(struct strv *words, const char *a, const char *b)
 		strv_add(words, b);
 }
 
-/* What stands in front of a program of the environment. */
+/* Add the words in front of a program of the environment. */
 static void add_launcher(const struct init_project *project, struct strv *words)
 {
 	if (!project->env_tool || project->env_active)

@@ -90,7 +90,7 @@ char *init_ini_string(const char *text, size_t len, const char *section, const c
 	bool inside = false;
 
 	while (next_line(&lines, &line, &n)) {
-		/* What is indented goes on with the value before. */
+		/* Indented lines continue the value before. */
 		if (n == 0 || strchr(" \t#;", *line))
 			continue;
 		trim(&line, &n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `dlrun init` reads in the files of a project. Engines: text in, strings out. They know the
+ * Parsers of `dlrun init` for the files of a project. Engines: text in, strings out. They know the
  * common forms only; what they do not understand is unknown, never an error, because each result is
  * no more than a proposal. Results are UTF-8 without NUL; NULL: not found. The caller frees.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a project says about itself: read from its files for a first dlrun.yaml. Nothing of it is
- * run; what cannot be read or understood is unknown.
+ * Facts about a project, read from its files for a first dlrun.yaml. Nothing of it is run; what
+ * cannot be read or understood is unknown.
  */
 #ifndef DLRUN_APP_INIT_INIT_PROJECT_H
 #define DLRUN_APP_INIT_INIT_PROJECT_H
@@ -21,7 +21,7 @@ enum {
 	INIT_FILE_MAX = 1 << 20, /* bytes of a file that is read */
 };
 
-/* What makes the environment of the program. */
+/* Tool that creates the environment of the program. */
 enum init_env { INIT_ENV_NONE, INIT_ENV_UV, INIT_ENV_POETRY, INIT_ENV_CONDA, INIT_ENV_PIP };
 
 /* Something that can be started. */

@@ -162,7 +162,7 @@ static bool read_table(struct toml *toml, toml_fn *fn, void *ctx)
 	toml->at++;
 	if (!ends(toml) && *toml->at == '[')
 		toml->at++;
-	/* The keys of one that is not understood belong to nobody. */
+	/* Put the keys of a table that is not understood under a name that is never looked up. */
 	if (!read_path(toml, ']', &toml->table)) {
 		buf_reset(&toml->table);
 		buf_addc(&toml->table, '?');

@@ -9,7 +9,8 @@
 #include "base/util/str.h"
 #include "base/util/unicode.h"
 
-/* What libyaml's reader takes, less what changes how the text around it looks. */
+/* Characters that libyaml's reader accepts, except for those that change how the text around them
+ * looks. */
 static bool is_printable(uint32_t cp)
 {
 	return !unicode_is_control(cp) && !unicode_is_hidden(cp) && cp != 0xfffe && cp != 0xffff;

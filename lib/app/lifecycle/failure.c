@@ -20,7 +20,7 @@ enum {
 };
 
 /*
- * What lines tell
+ * Rules for lines of output
  */
 
 /* Signs are in small letters, and one of them in the line is enough. {run} in a hint is the run,
@@ -221,7 +221,7 @@ static const char *below_dir(const char *dir, const char *path)
 	return len && strncmp(path, dir, len) == 0 && path[len] == '/' ? path + len + 1 : NULL;
 }
 
-/* What follows /RUN_ID/attempts/N/tree/, or NULL. */
+/* The part of path behind /RUN_ID/attempts/N/tree/, or NULL. */
 static const char *below_attempt(const char *run_id, const char *path)
 {
 	AUTO_FREE char *middle = mem_printf("/%s/attempts/", run_id);
@@ -278,7 +278,8 @@ static bool is_exception(const char *line, bool sure)
 	return false;
 }
 
-/* It only tells that another program or process has failed: that one's own words say more. */
+/* Exceptions that only report the failure of another program or process: its own output says
+ * more. */
 static bool is_wrapper(const char *line)
 {
 	static const char *const names[] = {"ChildFailedError", "CalledProcessError",
@@ -366,8 +367,8 @@ static bool take_line(const char *line, const char *next, struct traceback *open
 	return false;
 }
 
-/* What was said last goes before, but for a wrapper; and for one that came of another, if a rule
- * knows only that. */
+/* The latest exception wins, unless it is a wrapper, or a rule matches only the one that it came
+ * of. */
 static bool is_better(const struct raised *raised, const struct raised *before, bool in_chain)
 {
 	const char *after;
@@ -464,7 +465,7 @@ static const struct signal_word signal_words[] = {
 		"see where: dlrun submit --from {run} -e PYTHONFAULTHANDLER=1", NULL},
 };
 
-/* That ended it, also where a shell in front passed it on as its own exit code. */
+/* The signal that ended the program, even if a shell in front turned it into its own exit code. */
 static const struct signal_word *signal_of(const struct run_exit *exit)
 {
 	int sig = exit->signal ? exit->signal : exit->code - SIGNAL_CODE;
@@ -479,7 +480,7 @@ static const struct signal_word *signal_of(const struct run_exit *exit)
  * The sentence
  */
 
-/* What a stranger wrote, on one line and cut at a character. */
+/* Add foreign text on one line, cut at a character. */
 static void add_clean(const char *text, size_t max, struct buf *out)
 {
 	AUTO_BUF struct buf clean = {0};
@@ -653,7 +654,7 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 		return reason->len > 0;
 	}
 	find_last(&lines, &finding);
-	/* That the kernel did it is known then. */
+	/* OutOfMemory already tells that the kernel killed the program. */
 	if (word && !tells_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
 		return false;
 	if (word && !tells_more(word, &finding)) {

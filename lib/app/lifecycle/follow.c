@@ -55,7 +55,7 @@ static int pause_on_loop(struct session *session, int64_t ms, struct err *err)
 	return r;
 }
 
-/* What was unknown a moment ago may be known now. */
+/* Restore the last known state: an unknown state may be known now. */
 static void look_anew(struct run *run)
 {
 	const char *last = json_get_str(run->doc, "last_state");
@@ -78,7 +78,8 @@ static int fail_late(const struct run_list *runs, int64_t timeout_ms, struct err
 	return 0;
 }
 
-/* One that was removed since has left nothing that could tell it from one that never began. */
+/* A run removed meanwhile leaves nothing that tells it from a run that never began: check the
+ * store. */
 static int check_removed(struct session *session, const struct run_list *runs, struct err *err)
 {
 	struct store *store;
@@ -95,7 +96,8 @@ static int check_removed(struct session *session, const struct run_list *runs, s
 	return r;
 }
 
-/* What is waited for: the end of all, or that a run has more than `attempts` of them (0: no). */
+/* Wait for the end of all runs, or until the first has more than `attempts` attempts (0:
+ * ignored). */
 struct waiting {
 	struct session *session;
 	struct run_list *runs;
@@ -115,7 +117,7 @@ static bool is_over(const struct waiting *waiting)
 	return all_ended(waiting->runs);
 }
 
-/* One that failed before anybody looked was given up by its user, as far as can be known. */
+/* Do not retry a run that failed before the first poll: as far as is known, its user gave it up. */
 static int start_anew(struct waiting *waiting, struct run *run, bool *seen, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -235,7 +237,7 @@ int runs_watch(struct session *session, struct run_list *runs, const struct watc
  * The log
  */
 
-/* What the place still has of one that has ended is taken now: it will not be there for long. */
+/* Save now what the target still has of an ended run: it will not be there for long. */
 static void keep_first(struct session *session, const struct run *run, int number)
 {
 	struct run *one[] = {(struct run *)run};
@@ -371,7 +373,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	int r = target_open_run(session, run, &target, err);
 	if (r < 0)
 		return r;
-	/* Its last words would go with what is removed there. */
+	/* Save the last output of the run: it would be lost with what the cancel removes there. */
 	if (target->ops->keep)
 		target->ops->keep(target, run_handle(run), true, &keep, NULL);
 	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);

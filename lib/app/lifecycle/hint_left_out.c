@@ -98,8 +98,8 @@ static const struct left_out *find_below(const struct left_out_paths *paths, con
 	return NULL;
 }
 
-/* It, or a directory that it lies in; with below also what lies in it. path: relative to the root
- * of the tree, normal. */
+/* Find path, or a directory that contains it; with below also a path inside it. path: relative to
+ * the root of the tree, normalized. */
 static const struct left_out *find_path(
 	const struct left_out_paths *paths, const char *path, bool below)
 {
@@ -165,7 +165,7 @@ static const struct left_out *find_from(
 	return find_path(search->paths, whole, below);
 }
 
-/* What follows /RUN_ID/attempts/N/tree/ in path, or NULL. */
+/* The part of path behind /RUN_ID/attempts/N/tree/, or NULL. */
 static const char *below_attempt(const char *run_id, const char *path)
 {
 	for (const char *at = path; (at = strchr(at, '/')); at++) {

@@ -61,10 +61,10 @@ const struct left_out *left_out_find(const struct left_out_paths *paths,
 struct outputs_files;
 const struct left_out *left_out_made_anew(
 	const struct left_out_paths *paths, const struct outputs_files *files);
-/* What that means, one sentence. */
+/* Append one sentence: what a path found by left_out_made_anew means. */
 void left_out_warn_anew(const struct left_out *left_out, struct buf *out);
 
-/* What to do about it, one sentence. */
+/* Append one sentence: what to do about the path. */
 void left_out_hint(const struct left_out *left_out, struct buf *out);
 
 /* As run_why (run/ops.h), with what the end of the program's output tells of its failure; for a run

@@ -100,7 +100,7 @@ int left_out_write(const struct dirs *dirs, const struct run *run, const struct 
  * Reading
  */
 
-/* What is data or an output is there in the run. */
+/* Paths below data and outputs exist in the run. */
 static bool is_brought_back(const struct world *world, const char *path)
 {
 	vec_foreach (const struct world_data, data, &world->data)

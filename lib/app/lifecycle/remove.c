@@ -93,7 +93,7 @@ static int hold_attempts(
 	return r;
 }
 
-/* What the store has may not have been written down for want of space. */
+/* The state in the store may be outdated, since a full disk prevents updates: refresh it. */
 static int check_now(struct session *session, struct run *now, struct err *err)
 {
 	struct run_list one = {.v = &now, .n = 1, .cap = 1};
@@ -106,7 +106,8 @@ static int remove_ref(const struct run *run, struct err *err)
 {
 	AUTO_FREE char *root = words_get_one(json_get(run->doc, "origin"), "root");
 
-	/* Whatever commit it names: the submit may have died before it could tell. */
+	/* Remove the ref whatever commit it names: the submit may have died before recording
+	 * that. */
 	return root ? record_remove(root, run_id(run), NULL, err) : 0;
 }
 
@@ -143,7 +144,7 @@ static int remove_dir(struct removal *removal, struct err *err)
 
 	int r = fs_remove_tree(AT_FDCWD, removal->dir, err);
 	if (r < 0 && access(removal->dir, F_OK) < 0 && errno == ENOENT) {
-		/* Somebody else was at it. */
+		/* Another process was removing it, too. */
 		err_clear(err);
 		r = 0;
 	}
@@ -176,7 +177,7 @@ static int remove_all(
 	AUTO_ERR struct err fault = {0};
 	int r = hold_attempts(removal, run, deadline_ms, err);
 
-	/* What has no room to remove it is removed once there is room. */
+	/* A ref that cannot be removed for lack of space is removed once there is space. */
 	if (r == 0 && remove_ref(run, &fault) < 0 && fault.id != E_IO_FULL)
 		r = err_move(err, &fault);
 	if (r == 0)
@@ -204,7 +205,7 @@ int run_remove(struct session *session, struct run *run, struct err *err)
 		r = check_ended(run, err);
 	if (r == 0)
 		r = hold(&removal, removal.dir, RUN_SUBMIT_LOCK, deadline_ms, err);
-	/* Somebody may have started it again meanwhile; from now on nobody does. */
+	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
 		r = store_get(removal.store, removal.id, &now, err);
 	if (r == 0)

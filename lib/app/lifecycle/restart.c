@@ -87,7 +87,7 @@ static int check_state(const struct run *run, struct err *err)
 	return err_hint(err, "dlrun submit");
 }
 
-/* Two that watch begin one retry. */
+/* Two watchers begin a single retry. */
 static int check(const struct restart *restart, const struct run *run, struct err *err)
 {
 	if (!restart->after || (run_attempts(run) == restart->after && run_wants_retry(run)))
@@ -95,7 +95,7 @@ static int check(const struct restart *restart, const struct run *run, struct er
 	return err_set(err, E_RUN_RUNNING, "%s was started again by somebody else", run_id(run));
 }
 
-/* Nobody is there who could be asked. */
+/* An automatic retry has no user to ask for missing secrets. */
 static int check_missing(const struct restart *restart, const struct strv *missing, struct err *err)
 {
 	if (!restart->after || missing->n == 0)
@@ -177,7 +177,7 @@ static int hold(struct restart *restart, const struct run *run, struct err *err)
 	int r = fs_mkdirs(restart->dir, 0700, err);
 	if (r == 0)
 		r = fs_lock(lock, true, LOCK_MS, &restart->lock_fd, err);
-	/* Somebody else may have started it again meanwhile; from now on nobody does. */
+	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
 		r = store_get(restart->store, run_id(run), &restart->run, err);
 	return r < 0 ? r : check(restart, restart->run, err);
@@ -245,7 +245,7 @@ static int check_failed_start(struct restart *restart, int r, struct err *err)
 
 	auto_fd(&restart->lock_fd);
 	restart->lock_fd = -1;
-	/* Whoever looks later will know. */
+	/* If the target cannot tell now, a later refresh will. */
 	if (!target_knows(restart->target, restart->handle, KNOW_MS))
 		return r;
 	if (runs_refresh(restart->session, &one, START_MS, NULL) < 0 ||

@@ -19,8 +19,8 @@
 #include "targets/targets.h"
 
 /*
- * What runs have left: their targets are asked for a list of the files, all at once, and for those
- * of them that hold parameters or values over time.
+ * Results of runs: their targets are queried in parallel for a list of the files, and for those of
+ * them that hold parameters or values over time.
  */
 
 enum { TEXT_MAX = 64 << 10 };
@@ -33,7 +33,7 @@ struct results_ask {
 	struct outputs_call *call; /* in flight; or NULL */
 	struct outputs_files files;
 	bool is_told, has_events;
-	/* Those of files that hold parameters, read one after the other. */
+	/* Elements of `files` that hold parameters, read one after the other. */
 	const struct outputs_file *params[PARAMS_FILES];
 	size_t n_params, at;
 	struct buf text;
@@ -109,7 +109,7 @@ static void look_for_inputs(struct results_ask *ask, struct json *warnings)
 	json_add_str(warnings, text.data);
 }
 
-/* What is to be said with the results, of this attempt. */
+/* Warnings to show with the results of this attempt. */
 static struct json *make_warnings(struct results_ask *ask)
 {
 	const struct json *seen = json_get(ask->run->seen, "warnings");
@@ -146,7 +146,7 @@ static void on_list(void *ctx, int status, struct err *fault)
 	read_next(ask);
 }
 
-/* What has ended and is known does not change any more. */
+/* Ended runs whose results are known are skipped: these do not change any more. */
 static bool is_wanted(const struct run *run, bool live)
 {
 	if (!run_handle(run))
@@ -192,7 +192,7 @@ static void wait_answers(struct results_asker *asker, int64_t timeout_ms)
 	loop_remove_timer(loop, timer);
 }
 
-/* What cannot be written down is asked for again the next time. */
+/* Results that cannot be stored are requested again the next time. */
 static void write_told(struct results_asker *asker)
 {
 	struct store *store;

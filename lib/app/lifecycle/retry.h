@@ -29,7 +29,7 @@ bool run_wants_retry(const struct run *run);
  * the store has it then. *ret_text (NULL where nothing was started) is one sentence for people; the
  * caller frees. On an error the run stays as it ended. */
 int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err);
-/* Nobody starts it anew by itself any more. */
+/* Stop the automatic retries of the run. */
 int run_stop_retries(struct session *session, struct run *run, struct err *err);
 
 #endif

@@ -11,8 +11,8 @@
 #include "core/record/taken.h"
 
 /*
- * One sentence for the state of a run. Facts come from the record; words that somebody else wrote
- * (the target's text) are kept as they are, the terminal filter is cli's.
+ * The state of a run in one sentence. Facts come from the record; foreign text (the target's) is
+ * kept as it is, the terminal filter is cli's.
  */
 
 /* " after 4 min 12 s", or nothing if it never started. */
@@ -183,7 +183,7 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 	const char *known = json_get_str(run->doc, "hint");
 
 	table[run_state(run)](run, sentence, hint);
-	/* Who knows the reason knows better what to do. */
+	/* Prefer the hint that came with the reason. */
 	if (known && json_get_str(run->doc, "text") && run_state(run) != RUN_UNKNOWN) {
 		buf_reset(hint);
 		add_known(run, known, hint);

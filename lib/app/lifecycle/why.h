@@ -8,7 +8,8 @@
 #include "base/util/buf.h"
 #include "core/record/run.h"
 
-/* One sentence: why is the run in its state, and what to do next (hint may stay empty). */
+/* Explain in one sentence why the run is in its state, and what to do next (hint may stay
+ * empty). */
 void run_why(const struct run *run, struct buf *sentence, struct buf *hint);
 
 #endif

@@ -133,7 +133,7 @@ static int put_zeros(struct carrying *carrying, uint64_t len, struct err *err)
 	return r;
 }
 
-/* What has become shorter meanwhile is filled up. */
+/* A file that has become shorter meanwhile is padded with zeros. */
 static int put_content(
 	struct carrying *carrying, int fd, const char *name, uint64_t size, struct err *err)
 {
@@ -176,7 +176,7 @@ static int put_link(struct carrying *carrying, struct layer_tar_member *member, 
 	return put_header(carrying, member, err);
 }
 
-/* One that the user has removed from the record since is not there any more. */
+/* A file that the user has removed from the record since is skipped. */
 static int put_file(struct carrying *carrying, struct layer_tar_member *member, const char *path,
 	struct err *err)
 {
@@ -309,7 +309,7 @@ static int push(struct carrying *carrying, struct session *session, struct targe
 }
 
 /*
- * Which
+ * Choice of the attempt
  */
 
 /* The newest attempt of which a list was kept; 0: none. */

@@ -112,7 +112,7 @@ static bool layout_has_blob(void *ctx, const struct descriptor *blob)
 	return ctx && layout_open_blob(ctx, blob, &fd, NULL) == 0;
 }
 
-/* What would be written is made in the cache, without a name. layout: NULL: there is none yet. */
+/* Dry run: blobs are written to unnamed files in the cache. layout: NULL: there is none yet. */
 static int measure_layout(
 	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
 {

@@ -85,7 +85,7 @@ static const struct ref *base_ref(const struct course *course)
 	return &course->pushing->submission->pack.base_ref;
 }
 
-/* What goes in the place of a tree; or NULL. */
+/* The image that is pushed in place of a tree; or NULL. */
 static const struct pack_carried *carried(const struct course *course)
 {
 	const struct pack_carried *carried = &course->pushing->submission->carried;
@@ -268,7 +268,7 @@ static void open_sessions(void *ctx)
 	uploads_open_ahead(((struct course *)ctx)->uploads, SESSIONS);
 }
 
-/* One list for each tree and destination. */
+/* Path of the list of edited files: one list for each tree and destination. */
 static char *edited_path(const struct course *course)
 {
 	const struct submission *submission = course->pushing->submission;
@@ -346,7 +346,7 @@ static int work(struct task *task, void *ctx, struct err *err)
 }
 
 /*
- * Its end
+ * End of a push
  */
 
 static int closed(void *ctx, struct err *fault, struct err *err)
@@ -546,7 +546,7 @@ static bool has_changed(const struct course *course)
 	return edited_has_changed(&edited, course->pushing->submission->place->root);
 }
 
-/* What is worth starting before anything is known of the tree. */
+/* Start requests that pay off before anything is known of the tree. */
 static void start_early(struct course *course)
 {
 	if (course->pushing->options->dry_run)
@@ -560,7 +560,7 @@ static void start_early(struct course *course)
 }
 
 /*
- * What is remembered
+ * Persistent caches
  */
 
 static void save(struct course *course, bool pushed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of app/prepare/push.c share: not for others.
+ * Internal declarations that the parts of app/prepare/push.c share.
  */
 #ifndef DLRUN_APP_PREPARE_PUSHING_H
 #define DLRUN_APP_PREPARE_PUSHING_H
@@ -10,7 +10,7 @@
 #include "base/loop/task.h"
 #include "oci/model/ref.h"
 
-/* One push. */
+/* State of one push. */
 struct pushing {
 	const struct push_options *options;
 	const struct push_events *events; /* never NULL */

@@ -61,20 +61,20 @@ int submission_check_program(const struct submission *submission, struct err *er
  * surrounds the code (world.h). */
 int submission_take_from(struct submission *submission, struct err *err);
 int submission_find_from(struct submission *submission, struct err *err);
-/* What the run's tree will have: of the snapshot, with --from of that image, which is read at the
- * first call. NULL: it is not known. */
+/* The entries of the run's tree: of the snapshot, with --from of that image, which is read at the
+ * first call. NULL: not known. */
 const struct entry_list *submission_entries(struct submission *submission);
 int submission_set_secrets(struct submission *submission, struct err *err);
 int submission_set_world(struct submission *submission, struct err *err);
-/* What of the world only the snapshot can tell. */
+/* Check the parts of the world that only the snapshot can tell. */
 int submission_check_world(struct submission *submission, struct err *err);
 /* The command as it was typed: E_USAGE with the line to paste for what only a shell understands;
  * variables in front of it are taken off. */
 int submission_check_typed(struct submission *submission, struct err *err);
 /* A file of the tree that is no program gets its interpreter; the target is known. */
 int submission_start_file(struct submission *submission, struct err *err);
-/* What the target, which is a machine, cannot honour: E_TARGET_UNSUPPORTED, E_GPU_COUNT, or it is
- * said. */
+/* Refuse settings that the target, which is a machine, does not support (E_TARGET_UNSUPPORTED,
+ * E_GPU_COUNT), or report them where a configuration file sets them. */
 int submission_check_honour(struct submission *submission, struct err *err);
 /* Paths of the live tree in the command and the environment become the run's own; with --from, if
  * words were given. */

@@ -13,8 +13,8 @@
 #include "targets/targets.h"
 
 /*
- * What is asked for, put together from options, configuration and the earlier run, and refused
- * before anything is done.
+ * The submission, assembled from options, configuration and the earlier run; an invalid one is
+ * refused before anything is done.
  */
 
 void submission_done(struct submission *submission)

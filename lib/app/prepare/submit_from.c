@@ -162,7 +162,7 @@ static int carry(struct submission *submission, struct err *err)
 		LABEL_SNAPSHOT);
 }
 
-/* What the earlier run's specification would say. */
+/* Take from the image the facts that the earlier run's specification would give. */
 static int find_facts(struct submission *submission, struct err *err)
 {
 	AUTO_IMAGE_FACTS struct image_facts facts = {0};

@@ -13,8 +13,9 @@
 #include "host/gpu.h"
 
 /*
- * What a machine cannot honour is not dropped: asked for on the command line it is an error with
- * the fix; from a configuration file, which serves other targets, too, it is said.
+ * Settings that a machine does not support are never dropped silently: on the command line they are
+ * an error that names the fix; in a configuration file, which serves other targets, too, they are
+ * reported.
  */
 
 enum { GPU_LOOK_MS = 10000, NAMES_MAX = 4096 };
@@ -33,7 +34,7 @@ static const char *runtime_of(const struct submission *submission)
 }
 
 /*
- * What only clusters have
+ * Settings that only clusters support
  */
 
 static int refuse_key(

@@ -108,7 +108,7 @@ static void look_up_file(struct submission *submission, const char *word)
 }
 
 /*
- * What the first word of a command is
+ * Lookup of the first word of a command
  */
 
 static void look_up_program(struct submission *submission, const char *word)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is asked of a submit, and what it tells while it is under way.
+ * Options of a submit, and the events that it reports while it is under way.
  */
 #ifndef DLRUN_APP_PREPARE_SUBMIT_OPTIONS_H
 #define DLRUN_APP_PREPARE_SUBMIT_OPTIONS_H
@@ -14,7 +14,7 @@
 #include "oci/registry/uploads.h"
 #include "snap/tree/snapshot.h"
 
-/* What the command line adds to the configuration (options that are keys are set by
+/* Options of the command line, in addition to the configuration (options that are keys are set by
  * config_override before). */
 struct submit_options {
 	const struct strv *command; /* words behind --; empty: from the configuration */
@@ -37,7 +37,7 @@ struct submit_events {
 	void (*progress)(void *ctx, const struct uploads_progress *progress);
 	void (*image)(void *ctx, const struct image *image, int64_t ms);
 	void (*target)(void *ctx, const struct run *run);
-	/* What is done for the program without being asked: one sentence. */
+	/* Report something done for the program that was not requested: one sentence. */
 	void (*notice)(void *ctx, const char *text);
 	void (*warning)(void *ctx, const char *text);
 	void *ctx;

@@ -141,14 +141,14 @@ static char *below_root(const struct own *own, const char *text)
 	if (!rest) {
 		AUTO_FREE char *absolute = mem_printf("/%s", path);
 		real = real_path(absolute);
-		/* That of the root of the file system is empty. */
+		/* The real path of the root of the file system is empty. */
 		rest = real ? fs_below(real + (*real == '/'), own->root + 1) : NULL;
 	}
 	return mem_strdup(rest);
 }
 
 /*
- * What the run has of it
+ * Paths that the run has
  */
 
 static bool is_below(const char *path, const char *dir)
@@ -208,7 +208,7 @@ static bool is_here(const struct own *own, const char *path)
 	return lstat(live, &st) == 0;
 }
 
-/* It exists, and the run will not have it. */
+/* Warn of a path that exists here and will be missing in the run. */
 static void warn_missing(const struct own *own, const char *path)
 {
 	struct submission *submission = own->submission;
@@ -235,7 +235,8 @@ static bool is_own(struct own *own, const char *path)
 		*(slash ? slash : fixed) = '\0';
 	}
 	own->judged = true;
-	/* What is yet to be made will be made there, if the run has the place for it. */
+	/* A path that does not exist yet will be created in the run, if the run has its closest
+	 * existing parent. */
 	AUTO_FREE char *there = mem_strdup(fixed);
 	while (*there && !is_here(own, there))
 		*(strrchr(there, '/') ? strrchr(there, '/') : there) = '\0';
@@ -245,7 +246,7 @@ static bool is_own(struct own *own, const char *path)
 			strv_add(&own->told, name);
 		return true;
 	}
-	/* Its interpreter runs here as it does in the shell. */
+	/* A local run uses the interpreter of a venv in place, as the shell does. */
 	if (!local || !submission_in_venv(own->submission, fixed))
 		warn_missing(own, fixed);
 	return false;
@@ -322,7 +323,7 @@ static bool names(const char *text, const char *root)
 	return false;
 }
 
-/* What holds the root in the middle of other text is not ours to change. */
+/* Text that holds the root somewhere in its middle is not rewritten, only warned of. */
 static void warn_naming(const struct own *own, const char *what, const char *text)
 {
 	if (text && (names(text, own->root) || names(text, own->alias)))

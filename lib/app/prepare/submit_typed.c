@@ -94,14 +94,14 @@ static int take_assignments(struct submission *submission, struct err *err)
 }
 
 /*
- * What only a shell understands
+ * Shell syntax
  */
 
 /* In dash, which is /bin/sh of many systems, they are not there. */
 static const char *const bash_words[] = {"source", "pushd", "popd", "shopt", "declare", "typeset",
 	"let", "select", "function", "[[", "((", "|&", "&>", "&>>", "<<<"};
 
-/* They change the shell that they run in, and nothing else: something comes behind them. */
+/* Commands that only change the state of their shell: another command has to follow them. */
 static const char *const shell_settings[] = {"cd", "source", ".", "export", "alias", "unalias",
 	"unset", "set", "shopt", "ulimit", "umask", "pushd", "popd", "declare", "typeset",
 	"readonly", "trap", "let", "module", "deactivate", "workon"};
@@ -115,7 +115,8 @@ static const char *const operators[] = {"&&", "||", "|", "|&", ";", "&", ">", ">
 	"<<<", "2>", "2>>", "1>", "&>", "&>>", ">&", "2>&1", "1>&2", ">&2", ">/dev/null",
 	"2>/dev/null", "&>/dev/null"};
 
-/* Those that may be the argument of a program: the delimiter of cut, a character to look for. */
+/* Operators that may be the argument of a program: the delimiter of cut, a character to search
+ * for. */
 static const char *const ambiguous[] = {"|", ";", "&", ">", ">>", "<", "<<"};
 
 /* Programs that take operators as arguments. */
@@ -129,7 +130,7 @@ static bool is_program(const struct submission *submission, const char *word)
 	       (strchr(word, '/') && is_file(submission, word));
 }
 
-/* Not what another program has put together: there an operator is an argument like any other. */
+/* Whether a person typed the words: another program may pass an operator as a plain argument. */
 static bool is_typed(const struct strv *words)
 {
 	for (size_t i = 0; i < words->n; i++) {

@@ -16,7 +16,8 @@
 #include "host/gpu.h"
 
 /*
- * What surrounds the code: checked here as far as this machine can know, before there is a run.
+ * Everything around the code (world.h), checked before there is a run, as far as this machine can
+ * know.
  */
 
 enum { GPU_LOOK_MS = 10000 };
@@ -108,7 +109,8 @@ static char *place_text(const struct json *place)
 	return buf_take(&text);
 }
 
-/* What the target says of path, "~/…" resolved; else the tree's own; NULL: nobody knows. */
+/* The source of data that the target configures for path, "~/…" resolved; else path in the tree;
+ * NULL: not known. */
 static char *data_place(struct submission *submission, const char *path)
 {
 	const struct json *target = config_target(submission->config, submission->target->name);
@@ -118,7 +120,7 @@ static char *data_place(struct submission *submission, const char *path)
 
 	if (submission->target->ops->takes_image_from_registry)
 		return data ? place_text(data) : NULL;
-	/* What ~ is there is known there. */
+	/* Only the target can resolve "~". */
 	if (submission->target->ops->asks_first)
 		return text ? mem_strdup(text) : NULL;
 	if (text && *text == '~' && home)
@@ -139,7 +141,7 @@ static int fail_data(struct submission *submission, const struct world_data *dat
 	return err_hint(err, "targets: {local: {kind: local, data: {%s: /srv/data}}}", shown);
 }
 
-/* Whether it can be reached from here is known for this machine only. */
+/* Data can be checked on this machine only. */
 static int check_data(struct submission *submission, struct err *err)
 {
 	const struct world *world = &submission->spec.world;
@@ -427,7 +429,8 @@ static int too_many_gpus(int wanted, size_t have, struct err *err)
 	return err_hint(err, "dlrun submit -g %zu …", have);
 }
 
-/* One is looked for by the run itself; more than there are would never begin. */
+/* Do not probe for a single GPU: the run itself searches for it. A run that requests more GPUs than
+ * exist would never begin. */
 static int check_gpus(int wanted, const char *path, struct err *err)
 {
 	struct gpu_list list = {0};
@@ -612,7 +615,7 @@ static bool is_provided(const struct world *world, const char *path)
 	return false;
 }
 
-/* What the program will find all the same is not left out. */
+/* Paths that data or outputs provide to the program do not count as left out. */
 static void drop_provided(const struct world *world, struct path_list *paths)
 {
 	size_t kept = 0;
@@ -624,7 +627,7 @@ static void drop_provided(const struct world *world, struct path_list *paths)
 	paths->left_out.n = kept;
 }
 
-/* Of data and outputs: where the snapshot has files that something else will lie over. */
+/* Find data and outputs that will lie over files of the snapshot. */
 static void find_filled(struct world *world, const struct entry_list *entries)
 {
 	strv_done(&world->filled);

@@ -73,7 +73,7 @@ void html_path(struct buf *out, const char *path)
 	}
 }
 
-/* What is seen of it in the end. */
+/* Add what a terminal shows of a line in the end. */
 static void add_line(struct buf *out, const char *line, size_t len)
 {
 	struct term_filter filter;

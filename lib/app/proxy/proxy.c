@@ -154,7 +154,7 @@ static void on_gone(void *ctx)
 	ask_free(ctx);
 }
 
-/* Until the place, or the list of runs, has been looked at. */
+/* Wait until the place, or the list of runs, has been refreshed. */
 static void wait_for_look(struct ask *ask, void (*go)(struct ask *ask))
 {
 	struct proxy *proxy = ask->proxy;
@@ -237,7 +237,7 @@ static void with_list(struct ask *ask, void (*go)(struct ask *ask))
 		wait_for_look(ask, go);
 }
 
-/* Those that go on, but are older than all that is listed. */
+/* Add unfinished runs that are older than all listed ones. */
 static int add_unfinished(struct store *store, struct run_list *list, struct err *err)
 {
 	const struct store_filter filter = {.unfinished_only = true, .limit = PROXY_LISTED};

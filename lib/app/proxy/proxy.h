@@ -25,9 +25,9 @@ enum {
 struct proxy_options {
 	uint16_t port; /* 0: any */
 	bool is_exact; /* else the next one that is free */
-	/* It listens there. */
+	/* Called once the proxy listens. */
 	void (*listening)(void *ctx, const struct proxy_here *here);
-	/* What becomes of connections to runs: one sentence. */
+	/* Called with one sentence on what becomes of a connection to a run. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 	const volatile int *interrupted; /* ends it with E_CANCELED within some seconds */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the pages of `dlrun proxy` have in common. */
+/* Helpers shared by the pages of `dlrun proxy`. */
 #ifndef DLRUN_APP_PROXY_PROXY_CELLS_H
 #define DLRUN_APP_PROXY_PROXY_CELLS_H
 
@@ -10,7 +10,7 @@
 #include "base/util/buf.h"
 #include "core/record/run.h"
 
-/* What `ps` shows in the column of that name, "" where nothing is known; the caller frees. */
+/* Text of the column of that name in `ps`, "" where nothing is known; the caller frees. */
 char *cell_column(const struct run *run, const char *column, int64_t now_ms);
 /* A value of the record as people write it; NULL is "". The caller frees. */
 char *cell_scalar(const struct json *json);
@@ -21,10 +21,10 @@ void cell_short(struct buf *out, const char *text);
 void cell_add(struct buf *out, const char *class, const char *text);
 /* The state in its colour. */
 void cell_state(struct buf *out, const struct run *run, int64_t now_ms);
-/* The URL of what a run has; target: path and query. The caller frees. */
+/* URL of a page, file or port of a run; target: path and query. The caller frees. */
 char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const char *target,
 	const struct proxy_here *here);
-/* Its origin, as a policy names it. The caller frees. */
+/* Origin of such a URL, as a policy names it. The caller frees. */
 char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here);
 /* Links to the ports that the run's user has named. */
 void cell_ports(struct buf *out, const struct run *run, const struct proxy_here *here);

@@ -62,7 +62,7 @@ const struct proxy_type *proxy_type_of(const char *path)
  * Paths
  */
 
-/* One byte of the target; 0: there is none. */
+/* Decode one byte of the request target; 0: there is none. */
 static char next_byte(const char **at)
 {
 	const char *s = *at;

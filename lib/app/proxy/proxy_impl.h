@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of `dlrun proxy` share (app/proxy/proxy.h). */
+/* Declarations shared by the parts of `dlrun proxy` (app/proxy/proxy.h). */
 #ifndef DLRUN_APP_PROXY_PROXY_IMPL_H
 #define DLRUN_APP_PROXY_PROXY_IMPL_H
 
@@ -31,15 +31,15 @@ struct proxy {
 	struct left *left;
 };
 
-/* Work that nobody waits for any more. Giving up what a target does may run the loop, so it is not
- * done from within. First member of what free takes. */
+/* Abandoned work. Cancelling what a target does may run the loop, so it is not done from within.
+ * First member of what free takes. */
 struct left {
 	struct left *next;
 	struct place *place;
 	void (*free)(struct left *left);
 	bool is_left; /* answers are for nobody */
 };
-/* It is freed from outside of the loop. */
+/* Leave the work to be freed from outside of the loop. */
 void leave_work(struct left *left);
 
 /* A port of a rank that requests were carried to: what front's routes lead to. */
@@ -67,7 +67,7 @@ struct place {
 	int64_t files_ms;
 };
 
-/* One request that dlrun itself has to think about. */
+/* A request that dlrun itself has to handle. */
 struct ask {
 	struct proxy *proxy;
 	struct front_exchange *exchange;
@@ -87,7 +87,7 @@ struct ask {
  * Asks (app/proxy/proxy.c)
  */
 void ask_free(struct ask *ask);
-/* These end it. */
+/* Send a response and end the ask. */
 void ask_answer(
 	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len);
 void ask_refuse(struct ask *ask, int status, const char *what, const char *hint);
@@ -95,29 +95,29 @@ void ask_fail(struct ask *ask, const struct err *err);
 void ask_redirect(struct ask *ask, const char *url);
 /* A page of ours, which shows what comes from that origin, or (NULL) none. */
 void ask_page(struct ask *ask, const struct buf *page, const char *files);
-/* It is worked on, until one of those or ask_free. */
+/* Attach work to the ask, until one of those or ask_free. */
 void ask_work(struct ask *ask, void *work, void (*stop)(void *work));
 
 /*
  * Runs that are held open (proxy_place.c)
  */
-/* The one of that name, made when it is not there; E_RUN_NOT_FOUND, ERR_LIMIT. */
+/* Get the place of that name, made when it is not there; E_RUN_NOT_FOUND, ERR_LIMIT. */
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err);
 const struct run *place_run(const struct place *place);
 /* Whether its state was asked for not long ago. */
 bool place_is_fresh(const struct place *place);
 /* Ask for the states of these, which may be the same place twice; runs the loop. */
 int places_look(struct proxy *proxy, bool urgent, struct err *err);
-/* End what is carried to runs that have ended, and let go what nobody has used for long (all: at
- * the end). */
+/* End forwards to runs that have ended, and release places that have not been used for long (all:
+ * at the end). */
 void places_tidy(struct proxy *proxy, bool all);
-/* Whether looking at what it has written starts a pod there. */
+/* Whether reading the files of the run starts a pod there. */
 bool place_is_far(const struct place *place);
 /* Carry the request to the port that its name tells, or say why not. Ends the ask. */
 void place_carry(struct ask *ask);
 
 /*
- * What a run has written
+ * Pages and files of a run
  */
 /* The page of one run (proxy_show.c); its files (proxy_send.c). */
 void show_run(struct ask *ask);

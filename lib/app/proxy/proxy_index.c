@@ -32,7 +32,7 @@ static void facts_done(struct facts *facts)
 	map_done(&facts->by_key);
 }
 
-/* Of a metric, which has a step, too, what counts is the value. */
+/* Compare metrics, which have a step, too, by value. */
 static const struct json *value_of(const struct json *fact)
 {
 	const struct json *value = json_get(fact, "value");
@@ -58,7 +58,7 @@ static void add_fact(struct facts *facts, const struct json *json)
 	fact->differs |= !str_eq(fact->first, text);
 }
 
-/* What most runs have comes first. */
+/* Sort facts that most runs have first. */
 static int compare_facts(const void *a, const void *b)
 {
 	const struct fact *one = a, *other = b;

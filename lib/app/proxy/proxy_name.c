@@ -74,7 +74,7 @@ static bool parse_port(const char *label, struct proxy_name *ret)
 	return true;
 }
 
-/* What stands in front of RUN.localhost: nothing, rN, PORT, PORT.rN, files. */
+/* Parse the labels in front of RUN.localhost: nothing, rN, PORT, PORT.rN, files. */
 static bool parse_front(const struct labels *labels, struct proxy_name *ret)
 {
 	if (labels->n == 2)

@@ -48,7 +48,7 @@ void proxy_origin_add(
 /* The URL of a path (and query) from "/" on, with the token of that name alone. */
 void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here, const char *target,
 	struct buf *out);
-/* What a URL of any name needs behind its "/": "?dlrun_token=…", or nothing. */
+/* Query that a URL of any name needs behind its "/": "?dlrun_token=…", or nothing. */
 void proxy_query_add(const struct proxy_here *here, struct buf *out);
 
 #endif

@@ -162,7 +162,7 @@ static int compare_newest(const void *a, const void *b)
 	return one < other ? -1 : one > other;
 }
 
-/* Those that are pictures or sounds (or text), the newest first. */
+/* Choose the files that are pictures or sounds (or text), the newest first. */
 static void choose(const struct outputs_files *files, bool text, struct shown_list *ret)
 {
 	vec_foreach (struct outputs_file, file, files) {

@@ -120,7 +120,7 @@ static int make_room(struct proxy *proxy, struct err *err)
 	return 0;
 }
 
-/* Which run it is that loses and finds its connection. */
+/* Name the run that loses or regains its connection. */
 static void on_notice(void *ctx, const char *text)
 {
 	const struct place *place = ctx;
@@ -221,7 +221,7 @@ static struct run *read_row(struct store *store, struct place *place)
 
 struct place_list VEC_OF(struct place *);
 
-/* Runs, and which of those that are held open they are. */
+/* Runs, and the open places that they belong to. */
 struct look {
 	struct run_list runs;
 	struct place_list places;
@@ -337,7 +337,7 @@ static struct place_port *port_of(struct place *place, int rank, uint16_t port)
 	return found;
 }
 
-/* Nobody is there who could answer: the sentence of `dlrun why`. */
+/* Refuse with the sentence of `dlrun why`: no program is there to respond. */
 static void refuse_state(struct ask *ask)
 {
 	AUTO_BUF struct buf sentence = {0}, hint = {0};

@@ -20,7 +20,7 @@ enum {
 	HINT_MAX = 512
 };
 
-/* One file, while it is looked for and read. */
+/* State of sending one file, while it is looked for and read. */
 struct send {
 	struct left left;
 	struct ask *ask;
@@ -59,7 +59,7 @@ static char *etag_of(const struct send *send)
 		(unsigned long long)send->file.mtime_ns);
 }
 
-/* Whatever it holds must not do anything: not as a page, not for other sites. */
+/* Keep the content of the file inert: as a page, and for other sites. */
 static void add_headers(const struct send *send, uint64_t n, struct strv *headers)
 {
 	const struct proxy_type *type = proxy_type_of(send->path);

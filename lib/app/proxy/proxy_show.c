@@ -154,7 +154,7 @@ static int on_late(void *ctx, struct err *err)
 }
 
 /*
- * Its output
+ * Output of the run
  */
 
 static int on_log(
@@ -200,7 +200,7 @@ static void ask_log(struct show *show)
 }
 
 /*
- * Its files
+ * Files of the run
  */
 
 /* A pod that reads them is not started by itself. */

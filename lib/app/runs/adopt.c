@@ -63,7 +63,7 @@ static int insert(struct store *store, struct run *run, struct err *err)
 
 	json_remove(run->doc, "adopted");
 	int r = store_insert(store, run, &fault);
-	/* Somebody else has done it meanwhile. */
+	/* Another process has inserted it meanwhile. */
 	if (r < 0 && fault.id != E_RUN_NAME)
 		return err_move(err, &fault);
 	return 0;

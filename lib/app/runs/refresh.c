@@ -21,12 +21,12 @@
  * Asking targets for the state of runs, all at once, and mending what the store says of them.
  */
 
-/* A login may take its time, and who asks about one run waits for what is true now. */
+/* A login may take long, and the user of a single run waits for its current state. */
 enum { FIND_MS = 8000 };
 
 struct refresh;
 
-/* One question in flight. */
+/* A request in flight. */
 struct ask {
 	struct target_call call;
 	struct refresh *refresh;
@@ -99,10 +99,10 @@ static int get_target(
 }
 
 /*
- * What the answers say
+ * Responses
  */
 
-/* Not a step of the run: the record keeps what was last known, only this command shows it. */
+/* Not a step of the run: the record keeps the last known state, only this command shows it. */
 static void set_unknown(struct run *run, const char *why)
 {
 	json_set_str(run->doc, "last_state", run_state_name(run_state(run)));
@@ -126,7 +126,7 @@ static bool set_started(struct run *run, int64_t started_ms)
 	return true;
 }
 
-/* Its text with what goes along; whether that is another one now. */
+/* Set the text and what goes along with it; returns whether the text has changed. */
 static bool set_reason(struct run *run, const struct target_status *status)
 {
 	if (status->ranks)
@@ -175,7 +175,7 @@ static bool take_status(struct ask *ask)
 	return changed || ask->went_on;
 }
 
-/* Of one that has ended: its results may not wait any more. */
+/* Of an ended run: its results may not be waiting any more. */
 static bool take_loss(struct ask *ask)
 {
 	const struct target_status *status = &ask->status;
@@ -325,8 +325,8 @@ static void take_answers(struct refresh *refresh)
 	}
 }
 
-/* Its submit may have written its last words after we had looked for them, and before the end was
- * known to the store: then it leaves them to us. */
+/* Merge once more: a submit that finishes after the first merge, but before the store knows of the
+ * end, leaves its final facts to us. */
 static int write_late(struct refresh *refresh, struct store *store, struct err *err)
 {
 	struct run_list late = {0};

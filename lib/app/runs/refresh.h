@@ -15,7 +15,7 @@
  * rows. A run that cannot be asked keeps its state; its doc gets "as_of". */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
-/* By what the user wrote, refreshed. */
+/* Find a run by what the user wrote, and refresh it. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 
 #endif

@@ -26,7 +26,7 @@ static void set_fact(struct json *facts, const char *name, struct json *a, struc
 	json_set(fact, "b", b);
 }
 
-/* What a person would write: a line for the shell as text, else the words. */
+/* The command as a user would write it: a line for the shell as text, else the words. */
 static struct json *command_of(const struct run *run)
 {
 	const struct json *words = json_get(run->doc, "command");

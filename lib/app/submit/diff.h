@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What differs between the code and the circumstances of two runs.
+ * Differences between the code and the circumstances of two runs.
  */
 #ifndef DLRUN_APP_SUBMIT_DIFF_H
 #define DLRUN_APP_SUBMIT_DIFF_H
@@ -12,7 +12,7 @@
 #include "core/context/session.h"
 #include "core/record/run.h"
 
-/* What differs between two runs, or a run and the tree (b NULL), which no limit refuses here. */
+/* Differences between two runs, or a run and the tree (b NULL), which no limit refuses here. */
 enum diff_kind { DIFF_ADDED, DIFF_REMOVED, DIFF_CHANGED, DIFF_MODE };
 struct diff_file {
 	enum diff_kind kind;

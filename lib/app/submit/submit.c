@@ -89,7 +89,7 @@ static void set_image(struct submit_course *course)
 	const struct submission *submission = &course->submission;
 	const char *base = submission->pack.base_name;
 
-	/* One that stays where it is was copied from the earlier run's record as it is. */
+	/* The record of an image that stays in place was copied unchanged from the earlier run. */
 	if (!course->image.layers) {
 		json_set_str(json_sub(course->run->doc, "image"), "ref", course->ref);
 		return;
@@ -175,7 +175,7 @@ static int check_failed_start(struct submit_course *course, int r, struct err *e
 
 	auto_fd(&course->lock_fd);
 	course->lock_fd = -1;
-	/* Whoever looks later will know. */
+	/* If the target cannot tell now, a later refresh will. */
 	if (!target_knows(course->submission.target, course->handle, KNOW_MS))
 		return r;
 	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
@@ -224,7 +224,7 @@ static int commit(struct submit_course *course, struct err *err)
 	return r;
 }
 
-/* It has failed already: its record says so at once. */
+/* A run whose program is missing has failed already: wait until its record says so. */
 static void wait_for_missing(struct submit_course *course)
 {
 	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
@@ -412,7 +412,8 @@ static int merge_row(void *ctx, struct run *run, struct err *err)
 	return finish_merge(&session->dirs, run);
 }
 
-/* Nobody asks for the state of a run whose end is known, which is when it would be merged. */
+/* Merge here: no target is polled for a run whose end is known, which is when it would be
+ * merged. */
 static int merge_ended(struct session *session, const char *id, struct err *err)
 {
 	AUTO_RUN struct run *now = NULL;

@@ -21,11 +21,12 @@
 #include "core/record/run.h"
 #include "snap/tree/snapshot.h"
 
-/* What would happen: nothing is written. */
+/* Preview of a submit: nothing is written. */
 struct submit_preview {
 	struct snapshot *snapshot; /* NULL with --from */
 	struct json *doc;          /* dlrun/run/v1 as it would be */
-	/* What would be made in a cluster (target_ops.preview), where objects were asked for. */
+	/* Objects that would be created in a cluster (target_ops.preview), where objects were
+	 * requested. */
 	struct json *objects;
 	struct strv notes;
 	struct strv notices; /* as of submit_events */
@@ -39,7 +40,7 @@ void submit_preview_done(struct submit_preview *preview);
  * submit_finish. */
 int submit_run(struct session *session, const struct submit_options *options,
 	const struct submit_events *events, struct run **ret, struct err *err);
-/* What may come after the start: git record, spare trees' upkeep. Failures are warnings. */
+/* Finish what may come after the start: git record, spare trees' upkeep. Failures are warnings. */
 void submit_finish(struct session *session, struct run *run, const struct submit_events *events);
 
 #endif

@@ -125,7 +125,7 @@ static void set_group(const struct submission *submission, struct json *doc)
 		set_bytes(doc, "note", submission->options->note);
 }
 
-/* What places that run images need of them, to repeat the run. */
+/* Set the facts that targets which run images need of them, to repeat the run. */
 static void set_image_facts(const struct submission *submission, struct json *spec)
 {
 	const struct json *facts = submission->image_facts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of app/submit/submit.c share: not for others.
+ * Internal declarations that the parts of app/submit/submit.c share.
  */
 #ifndef DLRUN_APP_SUBMIT_SUBMIT_IMPL_H
 #define DLRUN_APP_SUBMIT_SUBMIT_IMPL_H
@@ -10,7 +10,7 @@
 #include "core/store/store.h"
 #include "oci/image/image.h"
 
-/* What a submit holds and makes on disk. */
+/* State of a submit, and what it creates on disk. */
 struct submit_course {
 	struct submission submission;
 	struct store *store;
@@ -44,7 +44,7 @@ int submit_update_row(struct submit_course *course, struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */
 int submit_fail_row(struct submit_course *course, int r, const struct err *err);
 
-/* What the target is told of the run as it is now; borrows from course. */
+/* Describe the run as it is now for the target; *ret borrows from course. */
 void submit_make_job(struct submit_course *course, struct target_job *ret);
 
 /* submit_push.c: for targets that take images from a registry. Snapshot and image are made and
@@ -54,7 +54,7 @@ int submit_push(struct submit_course *course, struct err *err);
 /* Where the submission's target takes images from, into pushing; E_CONFIG where nothing says it. */
 struct pushing;
 int submit_find_registry(struct pushing *pushing, struct err *err);
-/* What the base's configuration says, for the run's specification. */
+/* Set the facts of the base's configuration, for the run's specification. */
 void submit_set_facts(struct submit_course *course);
 
 /* submit_doc.c */

@@ -10,7 +10,7 @@
 #include "base/util/str.h"
 
 /*
- * What would be: nothing is written.
+ * Preview of a submit: nothing is written.
  */
 
 #define NO_ID "22222"

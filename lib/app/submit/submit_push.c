@@ -40,7 +40,7 @@ static void remote_done(struct remote *remote)
 }
 
 /*
- * What the configuration of the base says, for the target
+ * Facts of the base's configuration, for the target
  */
 
 void submit_set_facts(struct submit_course *course)

@@ -113,7 +113,8 @@ int submit_insert_row(struct submit_course *course, struct err *err)
 	return r;
 }
 
-/* Others may have noted that it is to be cancelled, or when it was looked at: that stays. */
+/* Keep what other processes may have noted: that the run is to be cancelled, or when it was
+ * polled. */
 static int take_changes(struct submit_course *course, struct err *err)
 {
 	AUTO_RUN struct run *now = NULL;

@@ -24,7 +24,7 @@ enum {
 	WAIT_SAID_MS = 3000,    /* before it is said that TensorBoard takes its time */
 };
 
-/* What was said of a run. */
+/* Facts already reported about a run. */
 struct seen {
 	bool linked, waits, over, faulty, cut;
 	int64_t linked_ms; /* grown_ms of then */
@@ -289,7 +289,8 @@ static size_t count_unseen(const struct view *view)
 	return n;
 }
 
-/* Those that do not answer for long come later, if there are others. */
+/* Look for event files first. Runs that take long to respond are added later, if there are
+ * others. */
 static int look_first(struct view *view, struct err *err)
 {
 	int64_t begin_ms = clock_ms(), ms = 0, before_ms;
@@ -307,7 +308,7 @@ static int look_first(struct view *view, struct err *err)
 		if (r == 0)
 			r = link_runs(view, err);
 		ms = clock_ms() - begin_ms;
-		/* It comes back early when all were looked at. */
+		/* mirror_first returns early when all runs have been checked. */
 	} while (r == 0 && ms - before_ms >= FIRST_TURN_MS &&
 		 ms < (has_files(view) ? FIRST_SOME_MS : FIRST_MS));
 	if (r == 0)
@@ -470,7 +471,7 @@ static int show_here(struct view *view, struct err *err)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
 	if (r == 0)
 		r = look_first(view, err);
-	/* What is not there when it starts it would look for five seconds later. */
+	/* TensorBoard would look for files missing at its start only five seconds later. */
 	if (r == 0)
 		r = start_local(view, err);
 	return r < 0 ? r : serve(view, err);

@@ -16,7 +16,7 @@
 #include "core/context/session.h"
 #include "core/record/run.h"
 
-/* What is served. */
+/* A TensorBoard that is being served. */
 struct tensorboard_shown {
 	const char *url;      /* with the secret path */
 	const char *open_url; /* leads there once: for the arguments of a browser */
@@ -34,9 +34,9 @@ struct tensorboard_options {
 	bool scalars_only; /* nothing else is copied (mirror.h); not with remote */
 	/* All files have been looked for once, here: n states in the order of the runs. */
 	void (*mirrored)(void *ctx, const struct mirror_state *states, size_t n);
-	/* It answers. */
+	/* Called once TensorBoard responds. */
 	void (*shown)(void *ctx, const struct tensorboard_shown *shown);
-	/* What it waits for, what became of a run: one sentence. */
+	/* Called with one sentence: why the command waits, or what became of a run. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 	const volatile int *interrupted;

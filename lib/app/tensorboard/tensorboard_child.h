@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a Python is told to run TensorBoard by (tensorboard_child.py): it reads the program and what
- * is wanted from its standard input, so that no secret is in its arguments.
+ * Start of TensorBoard by a Python interpreter (tensorboard_child.py): the program and its
+ * parameters are read from standard input, so that no secret is in the arguments.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_CHILD_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_CHILD_H
@@ -22,7 +22,7 @@ struct tensorboard_child {
 	bool is_fast;     /* nobody else can connect to it there anyway */
 	bool has_scratch; /* TMPDIR is private already */
 };
-/* What comes behind "python -c". */
+/* Argument of "python -c". */
 extern const char tensorboard_child_loader[];
 /* The two lines for its standard input, whose end is TensorBoard's. */
 void tensorboard_child_text(const struct tensorboard_child *child, struct buf *out);

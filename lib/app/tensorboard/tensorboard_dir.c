@@ -21,7 +21,7 @@ enum { LOCK_MS = 2000 };
 #define PREFIX "tensorboard-"
 #define LOCK   ".lock"
 
-/* Those whose command holds its lock no more; names are collected before any is removed. */
+/* Remove directories whose lock is no longer held; collect all names before removing any. */
 static void sweep(const char *runtime)
 {
 	AUTO_DIR DIR *dir = opendir(runtime);
@@ -97,8 +97,8 @@ void tensorboard_dir_done(struct tensorboard_dir *dir)
 	*dir = (struct tensorboard_dir){0};
 }
 
-/* What a configuration of the projector names has to lie where that lies itself: a link to the
- * whole directory. What was there are links. */
+/* Link the whole directory: files named by a projector configuration have to lie where the
+ * configuration itself lies. The tree that is replaced holds links only. */
 static int link_dir(const char *to, const char *at, struct err *err)
 {
 	struct stat st;

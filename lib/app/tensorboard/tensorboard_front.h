@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in front of a TensorBoard, which checks nothing by itself: it answers below one
- * random path only, and as front.c says.
+ * Front of a TensorBoard, which checks nothing by itself: requests are served below one random path
+ * only, and under the rules of front.c.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_FRONT_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_FRONT_H
@@ -30,7 +30,7 @@ void tensorboard_front_free(struct tensorboard_front *front);
 AUTO_POINTER(struct tensorboard_front, tensorboard_front_free)
 /* "http://127.0.0.1:6006/SECRET/". */
 const char *tensorboard_front_url(const struct tensorboard_front *front);
-/* One that leads there once: for the arguments of a browser, which everybody can read. */
+/* URL that leads there once: for the arguments of a browser, which all users can read. */
 const char *tensorboard_front_open_url(const struct tensorboard_front *front);
 uint16_t tensorboard_front_port(const struct tensorboard_front *front);
 

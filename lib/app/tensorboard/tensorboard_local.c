@@ -62,7 +62,7 @@ struct tensorboard_local {
 };
 
 /*
- * What it says
+ * Output of TensorBoard
  */
 
 static short want_read(void *ctx)
@@ -109,7 +109,7 @@ static int on_said(void *ctx, short revents, struct err *err)
 }
 
 /*
- * Its sockets
+ * Sockets to TensorBoard
  */
 
 static void read_header(struct tensorboard_local *local)
@@ -162,7 +162,7 @@ static void take_socket(struct tensorboard_local *local, int s)
 		close(s);
 }
 
-/* One byte, and the descriptor that comes with it. */
+/* Receive one byte and the descriptor that comes with it. */
 static ssize_t receive(int link, char *ret_byte, int *ret_fd)
 {
 	union {
@@ -210,7 +210,7 @@ static int on_link(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-/* Its own network: the socket comes from there. */
+/* Request a socket from TensorBoard, which runs in a network of its own. */
 static int ask_socket(struct tensorboard_local *local, int fd, struct err *err)
 {
 	struct waiting *waiting;
@@ -379,7 +379,7 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
 }
 
 /*
- * Its end
+ * Stopping
  */
 
 static bool has_ended(struct tensorboard_local *local)
@@ -389,7 +389,7 @@ static bool has_ended(struct tensorboard_local *local)
 	return local->pid == 0;
 }
 
-/* Its data server is of the same group, and goes on for a moment without it. */
+/* Signal the whole process group: the data server outlives TensorBoard for a moment. */
 static void stop(struct tensorboard_local *local)
 {
 	const struct timespec pause = {.tv_nsec = STOP_LOOK_MS * 1000000};
@@ -426,7 +426,7 @@ void tensorboard_local_free(struct tensorboard_local *local)
 	free(local);
 }
 
-/* What was said last may not have been read yet. */
+/* Read the last output, which may still be in the pipe. */
 static void read_rest(struct tensorboard_local *local)
 {
 	fcntl(local->said_fd, F_SETFL, O_NONBLOCK);

@@ -43,9 +43,9 @@ AUTO_POINTER(struct tensorboard_local, tensorboard_local_free)
 int tensorboard_local_look(struct tensorboard_local *local, struct err *err);
 /* Once it answers. */
 const char *tensorboard_local_version(const struct tensorboard_local *local);
-/* Nobody else can reach its port. */
+/* Whether no other user can reach TensorBoard's port. */
 bool tensorboard_local_is_alone(const struct tensorboard_local *local);
-/* Its prefix may be seen by everybody: no interpreter was found to start it by. */
+/* Whether all users may see the prefix: no interpreter was found to start TensorBoard with. */
 bool tensorboard_local_is_plain(const struct tensorboard_local *local);
 void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret);
 

@@ -311,7 +311,7 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 }
 
 /*
- * Its end
+ * Stopping
  */
 
 static int on_stop_late(void *ctx, struct err *err)
@@ -324,7 +324,8 @@ static int on_stop_late(void *ctx, struct err *err)
 	return 0;
 }
 
-/* It ends with its standard input; the command's end is waited for, so that it was seen there. */
+/* Closing its standard input ends TensorBoard; wait for the end of the command, so that the close
+ * has arrived there. */
 static void stop(struct tensorboard_remote *remote)
 {
 	struct started *started = &remote->started;

@@ -29,7 +29,7 @@ struct tensorboard_remote;
  * E_TARGET_UNSUPPORTED. */
 int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 	struct tensorboard_remote **ret, struct err *err);
-/* What was started there is ended; runs the loop for that, 3 s at most. NULL is accepted. */
+/* Stop what was started there; runs the loop for that, 3 s at most. NULL is accepted. */
 void tensorboard_remote_free(struct tensorboard_remote *remote);
 AUTO_POINTER(struct tensorboard_remote, tensorboard_remote_free)
 
@@ -37,9 +37,9 @@ AUTO_POINTER(struct tensorboard_remote, tensorboard_remote_free)
 int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err);
 /* Once it answers. */
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote);
-/* Its port beside the program. */
+/* Port of TensorBoard beside the program. */
 uint16_t tensorboard_remote_port(const struct tensorboard_remote *remote);
-/* It was there already, and does not know the secret. */
+/* Whether TensorBoard was already running, and so does not know the secret. */
 bool tensorboard_remote_was_found(const struct tensorboard_remote *remote);
 void tensorboard_remote_link(struct tensorboard_remote *remote, struct tensorboard_link *ret);
 

@@ -45,7 +45,7 @@ static bool read_version(const char **text, const char *end, char ret[TENSORBOAR
 	return n > 0;
 }
 
-/* The host is not of interest: what it is depends on how it was started. */
+/* Ignore the host: it depends on how TensorBoard was started. */
 static bool skip_host(const char **text, const char *end)
 {
 	const char *at = *text;
@@ -94,7 +94,8 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* One word of a line, in quotes or not; NULL at its end, and for what a shell would expand. */
+/* Read the next word of a line, in quotes or not; NULL at the end of the line, and for a word that
+ * a shell would expand. */
 static char *next_word(const char **text, const char *end)
 {
 	const char *at = *text;
@@ -185,7 +186,7 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret)
 }
 
 /*
- * Its own answer
+ * Responses of TensorBoard
  */
 
 bool tensorboard_answer_read(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What TensorBoard says and how it is started, read: engines, bytes in, facts out. Nothing of it
- * is trusted; what is returned is plain text.
+ * Parsers for TensorBoard's output and for how it is started: engines, bytes in, facts out. Nothing
+ * of the input is trusted; what is returned is plain text.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_WORDS_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_WORDS_H
@@ -33,7 +33,7 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret);
 bool tensorboard_answer_read(
 	const char *answer, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE]);
 
-/* Who has failed, for the error. */
+/* The TensorBoard that failed, for the error. */
 struct tensorboard_who {
 	const char *path;    /* of the program, or where it was looked for */
 	const char *version; /* NULL or empty: not known */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What runs and machines use now, kept up to date while somebody looks, and no longer: runs whose
- * target does not tell it with their state are looked at beside their programs
- * (target_ops.sample), machines are asked. Each is asked again some seconds after its answer, the
- * later the longer that took. What fails is not known; it is never an error of the runs.
+ * Current usage of runs and machines, updated only while the user watches: runs whose target does
+ * not report it with their state are sampled beside their programs (target_ops.sample), machines
+ * are queried. Each is queried again some seconds after its response, the later the longer that
+ * took. A failure leaves the usage unknown; it is never an error of the runs.
  */
 #ifndef DLRUN_APP_TOP_LIVE_H
 #define DLRUN_APP_TOP_LIVE_H
@@ -38,10 +38,10 @@ void live_begin(struct live *live, const struct run_list *runs);
 int live_wait(
 	struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err);
 
-/* The newest looks become the runs' `seen`. */
+/* Store the newest samples in the runs' `seen`. */
 void live_tell(const struct live *live, const struct run_list *runs);
-/* What is known of the machines, in the order in which they were added; *ret is filled anew. This
- * one is looked at for it. */
+/* The known usage of the machines, in the order in which they were added; *ret is filled anew. This
+ * machine is sampled for it. */
 void live_machines(struct live *live, const struct run_list *runs, struct machine_list *ret);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { LIVE_PLACES_MAX = 500, LIVE_RUNS_MAX = 200 };
 
-/* What a cluster is asked for. */
+/* Lists that are requested from a cluster. */
 enum live_list { LIVE_NODES, LIVE_PODS, LIVE_METRICS, LIVE_LISTS };
 
 enum live_kind { LIVE_LOCAL, LIVE_HOST, LIVE_CLUSTER };
@@ -56,7 +56,7 @@ struct live {
 	struct gpu_meter *meter;
 };
 
-/* One that was asked has answered, or could not be. */
+/* Called when a place or run has responded, or could not be queried. */
 void live_ended(struct live *live);
 
 void live_place_free(struct live_place *place);

@@ -13,7 +13,7 @@
 #include "core/target/target.h"
 #include "targets/targets.h"
 
-/* One that was submitted but never came to a target has no results. */
+/* A run that was submitted but never reached a target has no results. */
 static int fetch_into(struct session *session, const struct run *run, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err)
 {
@@ -28,7 +28,7 @@ static int fetch_into(struct session *session, const struct run *run, struct fet
 	return r;
 }
 
-/* Of the directory or those that it lies in: how much of its path is there. */
+/* The length of the part of dir's path that exists. */
 static size_t length_there(const char *dir)
 {
 	AUTO_FREE char *path = mem_strdup(dir);
@@ -40,8 +40,8 @@ static size_t length_there(const char *dir)
 	return strlen(path);
 }
 
-/* What was made for nothing; not where another fetch at the same time has found something.
- * there: as much of the path was there before. */
+/* Remove what was created in vain, unless a concurrent fetch has found something. there: length of
+ * the path that existed before. */
 static void remove_own(const char *dir, size_t there)
 {
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);

@@ -50,7 +50,7 @@ struct seen {
 	int64_t mtime_ns, our_mtime_ns;
 };
 
-/* What went wrong with some files, the first of them by name. */
+/* Files that share a problem, the first of them by name. */
 struct problem {
 	size_t n;
 	struct strv names;
@@ -93,7 +93,7 @@ static bool is_partial(const char *name)
 	return str_starts(name, PARTIAL);
 }
 
-/* What was not ended is forgotten, but for what the next fetch can go on with. */
+/* Remove the unfinished file, unless the next fetch can resume it. */
 static void drop_temp(struct fetch_dir *into)
 {
 	bool is_whole =
@@ -155,7 +155,7 @@ static int fail(const struct fetch_dir *into, int errnum, const char *path, stru
 }
 
 /*
- * What was written before
+ * Files written before
  */
 
 static void remember(struct fetch_dir *into, const char *path, const struct seen *seen, size_t len)
@@ -171,7 +171,7 @@ static void remember(struct fetch_dir *into, const char *path, const struct seen
 	*own = *seen;
 }
 
-/* One record; what is no record is passed over. */
+/* Read one record; an invalid one is ignored. */
 static void read_record(struct fetch_dir *into, const char *text, size_t len)
 {
 	long long size, mtime_ns, our_mtime_ns;
@@ -352,7 +352,7 @@ void fetch_dir_on_progress(struct fetch_sink *sink, fetch_progress_fn *progress,
 }
 
 /*
- * What is there
+ * Existing files
  */
 
 static int64_t mtime_of(const struct stat *st)
@@ -399,8 +399,8 @@ static bool is_same_link(int dir_fd, const char *name, const char *target)
  * Directories
  */
 
-/* One level down, made if it is missing. The descriptor, -errno, or -EEXIST when something is in
- * the way that must stay. path: up to name. */
+/* Open the directory name below fd; create it if it is missing. Returns the descriptor, -errno, or
+ * -EEXIST when something is in the way that must stay. path: up to name. */
 static int step_into(struct fetch_dir *into, int fd, const char *name, const char *path)
 {
 	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };

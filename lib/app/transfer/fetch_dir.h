@@ -23,7 +23,7 @@ int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struc
 void fetch_dir_on_progress(struct fetch_sink *sink, fetch_progress_fn *progress, void *ctx);
 /* Keep the directory out of git and snapshots. */
 int fetch_dir_hide(struct fetch_sink *sink, struct err *err);
-/* What was done until now. */
+/* Report what was done until now. */
 void fetch_dir_report(const struct fetch_sink *sink, struct fetch_report *ret);
 /* Whether files are missing that were taken to have only grown: all are to be offered again. */
 bool fetch_dir_again(struct fetch_sink *sink);

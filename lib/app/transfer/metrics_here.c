@@ -66,7 +66,7 @@ char *metrics_here_dir(const struct session *session, const struct run *run)
 	return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) ? TAKE(dir) : NULL;
 }
 
-/* What the copy is known by; false: there is none. */
+/* The stamp that identifies this version of the copy; false: there is none. */
 static bool stamp_of(const char *dir, char out[static STAMP_SIZE])
 {
 	AUTO_FREE char *notes = fs_join(dir, NOTES);

@@ -431,12 +431,12 @@ static int on_turn(void *ctx, struct err *err)
 	}
 	mirrored->turn = 0;
 	reread(mirrored);
-	/* It has not come to its target yet, or never will. */
+	/* Without a handle the run has not reached its target yet, or never will. */
 	if (mirrored->handle)
 		look(mirrored);
 	else
 		look_ended(mirrored);
-	/* Its turn is over already. */
+	/* Start the next one if this turn is over already. */
 	if (mirrored->doing != LOOKING)
 		start_queued(mirrored->mirror);
 	return 0;

@@ -78,8 +78,8 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 	struct err *err);
 void mirror_free(struct mirror *mirror);
 AUTO_POINTER(struct mirror, mirror_free)
-/* Its looks begin with the next turn of the session's loop, and go on until the run has ended. A
- * copy of run is kept. E_USAGE: too many; what target_open_run fails with. */
+/* Poll run from the next turn of the session's loop on until it has ended. A copy of run is kept.
+ * E_USAGE: too many; and the errors of target_open_run. */
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
 size_t mirror_count(const struct mirror *mirror);
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);

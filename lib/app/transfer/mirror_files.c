@@ -93,7 +93,7 @@ struct fetch_sink *mirror_files_sink(struct mirror_files *files)
 }
 
 /*
- * What is remembered
+ * Records of files
  */
 
 static struct mirror_kept *keep(struct mirror_files *files, const char *path)
@@ -237,7 +237,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 	if (r < 0)
 		return r;
 	files->is_dirty = false;
-	/* Nobody else replaces it within the look: it need not be read again. */
+	/* No other process replaces the file during this look: it need not be read again. */
 	if (fstatat(files->own_fd, SEEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		files->seen_ino = st.st_ino;
 	return 0;
@@ -399,7 +399,7 @@ static bool is_known(const struct mirror_kept *kept, const struct fetch_item *it
 {
 	if (kept->is_anew || here != item->size)
 		return false;
-	/* One that may be changed yet is looked at again when it rests. */
+	/* A file that may still change is checked again once it no longer does. */
 	return (item->changing && !kept->is_rewritten) ||
 	       (kept->size == here && kept->mtime_ns == item->mtime_ns);
 }
@@ -487,7 +487,7 @@ static int open_current(struct mirror_files *files, const struct fetch_range *ra
 
 int mirror_begun(struct mirror_files *files, int r, const char *path, struct err *err)
 {
-	/* Somebody else has changed what is here: the next look sees to it. */
+	/* Another process has changed the file here: the next look handles it. */
 	if (r == -ESTALE || r == -ENOENT) {
 		mirror_close_file(files);
 		files->counts.is_asked_again = true;
@@ -684,7 +684,7 @@ static void sweep_links(struct mirror_files *files)
 	}
 }
 
-/* It is not asked for again: that holds after a power cut, too. */
+/* A complete copy is not requested again, so it has to survive a power cut. */
 static int make_durable(struct mirror_files *files, struct err *err)
 {
 	size_t pos = 0;

@@ -17,7 +17,7 @@
 
 #define MIRROR_OWN  ".dlrun-mirror" /* in the directory */
 #define MIRROR_PART "tfevents"
-/* Its time is that of the last look that ended well. */
+/* Marker whose mtime is the time of the last look that ended well. */
 #define MIRROR_LOOKED MIRROR_OWN "/looked"
 /* Of what plugins read of one run. */
 #define MIRROR_PLUGIN_BYTES_MAX (UINT64_C(2) << 30)

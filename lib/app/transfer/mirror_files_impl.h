@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the sinks of a mirror share (mirror_files.h): the one that copies files, in
+ * Internals that the sinks of a mirror share (mirror_files.h): the one that copies files, in
  * mirror_files.c, and the one that keeps of them what curves need, in mirror_scalars.c. Only for
  * these two.
  */
@@ -72,7 +72,7 @@ struct mirror_files {
 	struct fetch_range range;
 	bool was_sure; /* of the place where the range begins */
 	struct buf out;
-	/* What was not copied. */
+	/* Files that were not copied: the first of them, and its error. */
 	char *unread;
 	int unread_errnum;
 	bool is_over_limit;
@@ -86,12 +86,13 @@ static inline struct mirror_files *mirror_files_of(struct fetch_sink *sink)
 extern const struct fetch_sink_ops mirror_scalars_ops;
 void mirror_scalars_init(struct mirror_files *files);
 
-/* Whether one of a plugin comes at all; what is too much is noted. */
+/* Whether a plugin's file is transferred at all; files over the limits are noted. */
 bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_item *item);
-/* One that is rewritten is left to rest. */
+/* Whether to wait until a file that is rewritten stops changing. */
 bool mirror_plugins_waits(
 	struct mirror_files *files, struct mirror_kept *kept, const struct fetch_item *item);
-/* What those that are here name is wanted, too. Returns whether that is more than before. */
+/* Add the files that plugin files here name to the wanted ones. Returns whether there are more than
+ * before. */
 bool mirror_plugins_read(struct mirror_files *files);
 
 int mirror_fail(const struct mirror_files *files, int errnum, const char *path, struct err *err);
@@ -102,16 +103,16 @@ void mirror_set_size(struct mirror_files *files, struct mirror_kept *kept, uint6
 struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_item *item);
 /* Regular and one of ours; a descriptor or -errno, -ENOENT for anything else that is there. */
 int mirror_open_here(const struct mirror_files *files, const char *path, struct stat *ret);
-/* An empty file takes the name, and what had it goes. */
+/* Create an empty file in place of what has the name. */
 int mirror_open_anew(struct mirror_files *files, const char *path);
 /* All that len bytes at at; 0 or -errno. */
 int mirror_write_at(int fd, const char *data, size_t len, uint64_t at);
 int mirror_take_linked(struct mirror_files *files, struct mirror_kept *kept,
 	const struct fetch_item *item, struct err *err);
-/* It has no content, and only its name comes. */
+/* Take a file without content: only its name is transferred. */
 int mirror_take_empty(struct mirror_files *files, struct mirror_kept *kept,
 	const struct fetch_item *item, bool is_here, struct err *err);
-/* What a begin returns where opening the file said r, 0 or -errno. */
+/* The return value of a begin after opening the file returned r, 0 or -errno. */
 int mirror_begun(struct mirror_files *files, int r, const char *path, struct err *err);
 void mirror_unread(struct fetch_sink *sink, const char *path, int errnum);
 void mirror_free_sink(struct fetch_sink *sink);

@@ -61,7 +61,7 @@ bool mirror_plugins_waits(
 }
 
 /*
- * What they name
+ * Files that plugin files name
  */
 
 static bool has(const struct strv *strv, const char *text)

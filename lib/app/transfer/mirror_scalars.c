@@ -39,7 +39,7 @@ void mirror_scalars_init(struct mirror_files *files)
 }
 
 /*
- * What is asked for
+ * Choice of the range to request
  */
 
 static bool is_known(const struct mirror_kept *kept, const struct fetch_item *item, uint64_t here)
@@ -49,11 +49,11 @@ static bool is_known(const struct mirror_kept *kept, const struct fetch_item *it
 	if (kept->is_anew || walked->is_unsure || walked->is_behind || here != kept->size ||
 		walked->source != item->size)
 		return false;
-	/* One that may be changed yet is looked at again when it rests. */
+	/* A file that may still change is checked again once it no longer does. */
 	return item->changing || kept->mtime_ns == item->mtime_ns;
 }
 
-/* It was looked at as it is now. */
+/* Record that the file was checked in its present state. */
 static void settle(struct mirror_files *files, struct mirror_kept *kept,
 	const struct fetch_item *item, bool is_read)
 {
@@ -118,7 +118,7 @@ static int scalars_wants(struct fetch_sink *sink, const struct fetch_item *item,
 }
 
 /*
- * What comes
+ * Content received
  */
 
 /* Whether all that is here are records that were kept: after a power cut. */
@@ -223,8 +223,8 @@ static int append(struct mirror_files *files, struct mirror_kept *kept, struct e
 	return 0;
 }
 
-/* What is there does not go on where it was. Where that was behind a record that was passed over,
- * the file may also be damaged. */
+/* The content there does not continue at the known place. If that place was behind a record that
+ * was passed over, the file may also be damaged. */
 static void begin_anew(struct mirror_files *files, struct mirror_kept *kept)
 {
 	if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
@@ -272,7 +272,7 @@ static uint64_t next_window(const struct mirror_files *files, bool is_cut)
 
 	if (scalars_only_state(files->walk) != SCALARS_ONLY_OK)
 		return WINDOW_MIN;
-	/* What is written from now on may be something else. */
+	/* Reset the window at the end of the file: content written later may differ. */
 	if (!is_cut)
 		return WINDOW;
 	if (needs > files->range.len)

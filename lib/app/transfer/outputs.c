@@ -9,7 +9,7 @@
 #include "core/target/fetch_sink.h"
 #include "core/target/target_work.h"
 
-/* One sink for both: it notes what is offered, or takes the content of one file. */
+/* Sink for lists and reads: notes the files that are offered, or takes the content of one file. */
 struct outputs_call {
 	struct fetch_sink sink;
 	struct target_call call;

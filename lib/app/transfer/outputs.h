@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a run has written, looked at without keeping it here: a list of files, parts of one of them.
- * For every target, of running and ended runs. On the loop: done is called once, never from within
- * the starting call.
+ * Files that a run has written, read without keeping them here: a list of files, parts of one of
+ * them. For every target, of running and ended runs. On the loop: done is called once, never from
+ * within the starting call.
  */
 #ifndef DLRUN_APP_TRANSFER_OUTPUTS_H
 #define DLRUN_APP_TRANSFER_OUTPUTS_H

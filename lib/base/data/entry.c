@@ -112,7 +112,8 @@ static size_t unseen(const char *s)
 	return u[1] == 0x81 && u[2] >= 0xaa && u[2] <= 0xaf ? 3 : 0; /* U+206A to U+206F */
 }
 
-/* What follows prefix (lower case) at name, in any case and with unseen code points; or NULL. */
+/* The rest of name behind prefix (lower case), matched in any case and across unseen code points;
+ * NULL if it does not match. */
 static const char *skip_folded(const char *name, const char *prefix)
 {
 	for (;;) {
@@ -143,7 +144,7 @@ static bool is_git(const char *name)
 
 bool entry_path_has_git(const char *path)
 {
-	/* A backslash parts names, too, where such a tree may be read. */
+	/* A backslash separates names, too, on some systems that may read the tree. */
 	for (; *path; path += strcspn(path, "/\\"), path += *path != '\0')
 		if (is_git(path))
 			return true;

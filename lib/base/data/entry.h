@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries: files and links of a tree, the words that a snapshot and an image layer have in common.
- * lib/snap offers them, lib/oci writes and reads them, neither knows the other.
+ * Entries: files and links of a tree, the types that a snapshot and an image layer share. lib/snap
+ * provides them, lib/oci writes and reads them, neither knows the other.
  */
 #ifndef DLRUN_BASE_DATA_ENTRY_H
 #define DLRUN_BASE_DATA_ENTRY_H
@@ -49,9 +49,9 @@ bool entry_same(const struct entry *a, const struct entry *b);
 /* A copy of e at the end of list, its strings in the list's arena. */
 struct entry *entry_add(struct entry_list *list, const struct entry *e);
 
-/* Whether a part of path is .git, or what some file system takes for it (.GIT, git~1, ".git ",
- * .git:stream, and with code points that HFS+ does not see): what git refuses, because a program
- * named there runs with the next command in that tree. */
+/* Whether a component of path is .git, or something that a file system takes for it (.GIT, git~1,
+ * ".git ", .git:stream, and with code points that HFS+ ignores): git refuses such paths, because a
+ * program named there runs with the next command in that tree. */
 bool entry_path_has_git(const char *path);
 
 /*
@@ -61,7 +61,7 @@ bool entry_path_has_git(const char *path);
  */
 void entry_list_id(const struct entry_list *list, char out[static DIGEST_TEXT_SIZE]);
 
-/* Where the bytes of entries come from. */
+/* The source of the content of entries. */
 struct entry_opener {
 	/* A descriptor at the start of the file's content. The reader checks size and digest
 	 * itself; a difference means that the file changed meanwhile (E_IO_CHANGED). */

@@ -318,7 +318,7 @@ struct json *json_clone(const struct json *json)
 	return outside(clone);
 }
 
-/* The longest prefix that can stand in a string of ours. */
+/* Length of the longest prefix that may stand in a string of ours. */
 static size_t clean_len(const char *s, size_t len)
 {
 	size_t at = 0;

@@ -20,11 +20,12 @@
 /* Values count, because each takes some 80 bytes and may be written in two. */
 enum { JSON_DEPTH_MAX = 64, JSON_VALUES_MAX = 1000 * 1000, JSON_SIZE_MAX = 8 << 20 };
 
-/* A value. The root is owned by whoever parsed or made it; members belong to their parent. */
+/* A value. The root is owned by the caller that parsed or made it; members belong to their
+ * parent. */
 struct json;
 
 /* what names the text in errors ("the manifest of oci:out"). E_DATA, or E_DATA_LIMIT over max or
- * another ceiling (levels, values, 63 characters in one number). */
+ * another limit (levels, values, 63 characters in one number). */
 int json_parse(const char *text, size_t len, size_t max, const char *what, struct json **ret,
 	struct err *err);
 void json_free(struct json *json);
@@ -72,7 +73,7 @@ void json_add_strv(struct json *array, const struct strv *strv);
 /* The object at key, made if it is missing. */
 struct json *json_sub(struct json *object, const char *key);
 
-/* One line without blanks, members in their order; the same bytes for the same value. */
+/* Print one line without blanks, members in their order; equal values give equal bytes. */
 void json_print(const struct json *json, struct buf *out);
 /* For people: two blanks of indentation. */
 void json_print_pretty(const struct json *json, struct buf *out);

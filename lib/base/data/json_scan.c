@@ -67,7 +67,7 @@ static int scan_hex4(struct json_scan *scan)
 	return value;
 }
 
-/* What follows \u. */
+/* Scan the four hex digits that follow \u, and the second half of a surrogate pair. */
 static bool scan_unicode(struct json_scan *scan)
 {
 	int code = scan_hex4(scan);
@@ -98,7 +98,7 @@ static bool scan_escape(struct json_scan *scan)
 	return c != 'u' || scan_unicode(scan);
 }
 
-/* What follows the opening quote. */
+/* Scan a string behind its opening quote. */
 static bool scan_string(struct json_scan *scan)
 {
 	for (;;) {
@@ -195,7 +195,7 @@ static bool scan_word(struct json_scan *scan, const char *word)
 
 static bool scan_value(struct json_scan *scan, unsigned depth);
 
-/* What follows [. */
+/* Scan an array behind its [. */
 static bool scan_array(struct json_scan *scan, unsigned depth)
 {
 	skip_blanks(scan);
@@ -211,7 +211,7 @@ static bool scan_array(struct json_scan *scan, unsigned depth)
 	}
 }
 
-/* What follows {. */
+/* Scan an object behind its {. */
 static bool scan_object(struct json_scan *scan, unsigned depth)
 {
 	skip_blanks(scan);

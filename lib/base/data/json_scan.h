@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The strict reading of RFC 8259 that stands before cJSON: what json_parse takes is decided here,
- * cJSON only builds the tree of it.
+ * The strict scanner for RFC 8259 in front of cJSON: it decides what json_parse accepts, cJSON only
+ * builds the tree.
  */
 #ifndef DLRUN_BASE_DATA_JSON_SCAN_H
 #define DLRUN_BASE_DATA_JSON_SCAN_H
@@ -25,12 +25,12 @@ struct json_scan {
 	struct VEC_OF(struct json_exact) exact;
 	size_t pos;        /* on failure: where */
 	const char *fault; /* on failure: what is wrong there, a constant */
-	bool over;         /* on failure: a ceiling was hit */
+	bool over;         /* on failure: a limit was exceeded */
 	/* own use */
 	size_t n_values, n_numbers;
 };
 
-/* Whether text is one JSON value and nothing else, within the ceilings of json.h. */
+/* Whether text is one JSON value and nothing else, within the limits of json.h. */
 bool json_scan(struct json_scan *scan);
 void json_scan_done(struct json_scan *scan);
 

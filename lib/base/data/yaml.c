@@ -71,7 +71,7 @@ static const char *line_start(const struct parse *parse, size_t line)
 	return s;
 }
 
-/* The commonest of all mistakes, which libyaml words as a token that cannot start. */
+/* The most common mistake, which libyaml reports as a token that cannot start. */
 static bool is_tab_indented(const struct parse *parse, size_t line)
 {
 	const char *s = line_start(parse, line), *end = parse->text + parse->len;
@@ -81,7 +81,7 @@ static bool is_tab_indented(const struct parse *parse, size_t line)
 	return s && s < end && *s == '\t';
 }
 
-/* What libyaml says, in one sentence. */
+/* Report the error of libyaml in one sentence. */
 static int fail_parser(struct parse *parse)
 {
 	const yaml_parser_t *parser = &parse->parser;
@@ -134,8 +134,8 @@ static bool wants_key(const struct parse *parse)
 	return parse->at && parse->at->kind == YAML_MAP && !parse->key;
 }
 
-/* Every key of a map passes here before its value, so a second one is seen at once. The value of
- * the map that stands for a line is any pointer but NULL: lines count from 1. */
+/* Every key of a map passes here before its value, so duplicates are found at once. The value of
+ * the map stores the line as a pointer, never NULL: lines count from 1. */
 static int take_key(struct parse *parse, const yaml_event_t *event)
 {
 	const char *key = (const char *)event->data.scalar.value;
@@ -290,7 +290,7 @@ static int run_events(struct parse *parse)
 	}
 }
 
-/* No document, or one of nothing but its marks, is a configuration that sets nothing. */
+/* No document, or one with nothing but its markers, is a configuration that sets nothing. */
 static void fill_empty(struct parse *parse)
 {
 	struct yaml *root = parse->root;
@@ -306,9 +306,9 @@ static void fill_empty(struct parse *parse)
 	root->plain = false;
 }
 
-/* libyaml compares each %TAG directive with all before it, and tells of none. They stand at the
- * beginning of a line, and every kind of line break ends in one of these bytes; a text that only
- * looks like one counts as well. The first that is too many, or NULL. */
+/* libyaml compares each %TAG directive with all before it, and reports none of them. Directives
+ * stand at the beginning of a line, and every kind of line break ends in one of these bytes; a text
+ * that only resembles one counts as well. Returns the first directive over the limit, or NULL. */
 static const char *find_excess_tag(const char *text, size_t len)
 {
 	static const char breaks[] = "\n\r\x85\xa8\xa9", word[] = "%TAG";

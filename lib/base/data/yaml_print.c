@@ -28,7 +28,8 @@ static uint32_t decode(const char *s, size_t len)
 	return c;
 }
 
-/* Those that may stand in a document as they are; YAML 1.1 takes some of them for line breaks. */
+/* Characters that may stand in a document as they are. YAML 1.1 takes some of the others for line
+ * breaks. */
 static bool is_printable(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
@@ -68,7 +69,7 @@ static bool is_word(const char *text)
 	return false;
 }
 
-/* All that a reader may take for a number, a time or a date, and more. */
+/* Everything that a reader may take for a number, a time or a date, and more. */
 static bool is_like_number(const char *text)
 {
 	return str_is_digit(*text) &&
@@ -209,7 +210,8 @@ static bool is_block(const struct json *json)
 
 static void add_list(const struct json *list, size_t indent, bool started, struct buf *out);
 
-/* With its colon. Readers look so far ahead for that, not farther, unless they are told. */
+/* Print a key with its colon. Readers search only so far ahead for the colon, unless the key is
+ * marked with "?". */
 static void add_key(const char *key, size_t indent, struct buf *out)
 {
 	AUTO_BUF struct buf text;

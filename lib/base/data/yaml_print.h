@@ -10,8 +10,8 @@
 #include "base/data/json.h"
 #include "base/util/buf.h"
 
-/* One document without "---", ended by a newline; members in their order. Keys of more than 1,000
- * bytes are more than most readers take. */
+/* Print a document without "---", ended by a newline; members in their order. Keys of more than
+ * 1,000 bytes exceed what most readers accept. */
 void yaml_print(const struct json *json, struct buf *out);
 
 #endif

@@ -9,7 +9,8 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-/* Not held while one is loaded: others that are there already must not wait for it. */
+/* Not held while a library is loaded: users of libraries that are already loaded must not wait for
+ * it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 

@@ -15,8 +15,8 @@
 #include "base/util/mem.h"
 #include "base/util/vec.h"
 
-/* poll's own clock stands still while a laptop sleeps and clock_ms() does not, so deadlines are
- * looked at this often. */
+/* poll's own clock stops while a laptop sleeps and clock_ms() does not, so deadlines are checked at
+ * this interval. */
 enum {
 	WAIT_MAX_MS = 5000,
 	ASLEEP_MS = 3000, /* a round that lasts so much too long */
@@ -105,8 +105,8 @@ void loop_remove_fd(struct loop *loop, struct loop_fd *source)
 		sweep_fds(loop);
 }
 
-/* The descriptors and what is wanted of each; how many are waited for. One that wants nothing is
- * hidden from poll, which would else report a hang-up of it again and again. */
+/* Fill the array for poll; returns the number of sources waited for. A source that wants nothing is
+ * hidden from poll, which would otherwise report its hang-up again and again. */
 static size_t prepare_fds(struct loop *loop)
 {
 	size_t n = loop->fds.n, wanted = 0;
@@ -127,7 +127,7 @@ static size_t prepare_fds(struct loop *loop)
 
 static int dispatch_fds(struct loop *loop, struct err *err)
 {
-	/* Those that are added meanwhile stand behind the ones that were polled. */
+	/* Sources added meanwhile stand behind the polled ones. */
 	size_t n = loop->polled.n - 1;
 
 	for (size_t i = 0; i < n && !loop->stop; i++) {
@@ -200,7 +200,7 @@ struct loop_timer *loop_add_timer(struct loop *loop, int64_t at_ms, loop_timer_f
 {
 	uintptr_t id = ++loop->last_timer;
 
-	/* Behind those that are due already, or one that renews itself for the past would starve
+	/* Put the timer behind those already due: one that renews itself for the past would starve
 	 * them. */
 	if (loop->running && at_ms < clock_ms())
 		at_ms = clock_ms();
@@ -221,8 +221,8 @@ void loop_remove_timer(struct loop *loop, struct loop_timer *timer)
 	}
 }
 
-/* Timers that are made meanwhile wait for the next round, or one that renews itself for now would
- * keep all else waiting. */
+/* Timers made meanwhile wait for the next round: one that renews itself for now would block all
+ * else. */
 static int dispatch_timers(struct loop *loop, struct err *err)
 {
 	int64_t now_ms = clock_ms();
@@ -324,7 +324,7 @@ static int dispatch_signals(struct loop *loop, struct err *err)
 		signal_pending[source.sig] = 0;
 		r = source.fn(source.ctx, source.sig, err);
 	}
-	/* What may be left of them waits for the next run. */
+	/* Signals that are still pending wait for the next run. */
 	if (loop->stop || r < 0)
 		wake(loop->pipe[1]);
 	return r < 0 ? r : 0;
@@ -344,7 +344,7 @@ static int wait_ms(const struct loop *loop, int64_t now_ms)
 	return at_ms - now_ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)(at_ms - now_ms);
 }
 
-/* limit_ms: how long it may have taken since the last look; -1: any time. */
+/* limit_ms: the longest time expected since the last check; -1: any. */
 static void look_at_time(struct loop *loop, int limit_ms)
 {
 	int64_t now_ms = clock_ms();
@@ -363,7 +363,7 @@ static int wait_for_events(struct loop *loop)
 	return r;
 }
 
-/* One round; 1 while there is something to wait for. */
+/* Run one round; 1 while there is something to wait for. */
 static int run_once(struct loop *loop, struct err *err)
 {
 	sweep_fds(loop);
@@ -405,7 +405,7 @@ void loop_stop(struct loop *loop)
 
 int64_t loop_woke_ms(struct loop *loop)
 {
-	/* It may have been in the middle of a call from here. */
+	/* The machine may have slept in the middle of a call from here. */
 	if (loop->running && loop->timers.n > 0)
 		look_at_time(loop, 0);
 	return loop->woke_ms;

@@ -29,7 +29,7 @@ struct loop_fd *loop_add_fd(struct loop *loop, int fd, const struct loop_fd_ops 
 /* The descriptor stays open. NULL is accepted. */
 void loop_remove_fd(struct loop *loop, struct loop_fd *source);
 
-/* Once, when clock_ms() reaches at_ms. */
+/* A timer: fn is called once, when clock_ms() reaches at_ms. */
 struct loop_timer;
 typedef int loop_timer_fn(void *ctx, struct err *err);
 struct loop_timer *loop_add_timer(struct loop *loop, int64_t at_ms, loop_timer_fn *fn, void *ctx);
@@ -40,17 +40,17 @@ void loop_remove_timer(struct loop *loop, struct loop_timer *timer);
  * signal; the earlier disposition comes back with loop_free. */
 typedef int loop_signal_fn(void *ctx, int sig, struct err *err);
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err);
-/* The earlier disposition comes back. No effect where there is no source. Not from within a
- * signal's own function. */
+/* Remove the source and restore the earlier disposition. No effect where there is no source. Not
+ * from within a signal's own function. */
 void loop_remove_signal(struct loop *loop, int sig);
 
-/* Until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no
+/* Run until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no
  * descriptor that wants anything. Not from within a dispatch. */
 int loop_run(struct loop *loop, struct err *err);
 /* The run ends when the present dispatch returns; before loop_run: it ends at once. */
 void loop_stop(struct loop *loop);
 
-/* clock_ms() when it was last found that this machine or process had slept for seconds (a lid, a
+/* clock_ms() when the loop last found that this machine or process had slept for seconds (a lid, a
  * SIGSTOP), while a timer was there; 0: never. Connections from before are mostly dead. */
 int64_t loop_woke_ms(struct loop *loop);
 

@@ -60,8 +60,8 @@ void par_for(size_t n, par_fn *fn, void *ctx)
 	unsigned started = 0;
 	size_t want = par_width() < n ? par_width() : n;
 
-	/* Small pieces, so that one slow item keeps nobody else waiting, but not one by one, which
-	 * would make cheap items wait for the counter. */
+	/* Small pieces, so that one slow item does not delay the others, but not single items,
+	 * which would make cheap ones wait for the counter. */
 	work.chunk = n / (par_width() * 32U);
 	if (work.chunk > CHUNK_MAX)
 		work.chunk = CHUNK_MAX;
@@ -109,8 +109,8 @@ void par_queue_add(struct par_queue *queue, void *item)
 	pthread_mutex_unlock(&queue->lock);
 }
 
-/* The newest items, some at once when there are many; 0 when all is done. Called and returns with
- * the lock held. */
+/* Take the newest items, several at once when there are many; 0 when all is done. Called and
+ * returns with the lock held. */
 static size_t queue_take(struct par_queue *queue, void *taken[static TAKE_MAX])
 {
 	while (queue->items.n == 0 && queue->busy > 0) {
@@ -186,7 +186,7 @@ void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd)
 		thread_wait(thread);
 	else
 		queue_work(&queue, 0);
-	/* Nobody adds any more, so no further thread can appear. */
+	/* No item is added any more, so no further thread can appear. */
 	for (unsigned i = 0; i < queue.n_threads; i++)
 		thread_wait(queue.threads[i]);
 	vec_done(&queue.items);
@@ -203,7 +203,7 @@ struct par_task {
 	void (*fn)(void *ctx);
 	void *ctx;
 	struct thread *thread; /* NULL: there was none to be had */
-	atomic_int users;      /* the thread, and who began it */
+	atomic_int users;      /* the thread and its starter */
 };
 
 static void task_drop(struct par_task *task)

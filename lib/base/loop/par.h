@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small pool of threads for pure work on private data: stat walks, hashing, compression. They
- * are those of thread.c; else only task.c has one. All of them have ended (or wait for work)
- * when a call returns; signals are blocked in them.
+ * A small pool of threads for pure work on private data: stat walks, hashing, compression. The
+ * threads are those of thread.c; otherwise only task.c has one. All of them have ended (or wait for
+ * work) when a call returns; signals are blocked in them.
  */
 #ifndef DLRUN_BASE_LOOP_PAR_H
 #define DLRUN_BASE_LOOP_PAR_H
 
 #include <stddef.h>
 
-/* How many run at once: the CPUs that this process may use, 1 to 16. */
+/* The number of threads that run at once: the CPUs that this process may use, 1 to 16. */
 unsigned par_width(void);
 
-/* fn(ctx, i, worker) once for each i below n, in any order and at the same time; worker is below
+/* Call fn(ctx, i, worker) once for each i below n, in any order and concurrently; worker is below
  * par_width(). Returns when all are done. With n <= 1 or one CPU no thread is started. */
 typedef void par_fn(void *ctx, size_t i, unsigned worker);
 void par_for(size_t n, par_fn *fn, void *ctx);
@@ -24,18 +24,18 @@ typedef void par_queue_fn(void *ctx, struct par_queue *queue, void *item, unsign
 void par_queue_add(struct par_queue *queue, void *item);
 /* Starts with first and returns when the queue is empty and every call has returned. */
 void par_queue_run(par_queue_fn *fn, void *ctx, void *first);
-/* The same for work that does little else than call the kernel with descriptors of its own and fd:
- * fn runs in threads that have no others but 0 to 2 (os.h); where threads are not to be had it
- * runs as in par_queue_run. */
+/* Like par_queue_run, for work that does little else than call the kernel with descriptors of its
+ * own and fd: fn runs in threads that have no others but 0 to 2 (os.h); where no threads can be had
+ * it runs as in par_queue_run. */
 void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd);
 
-/* One piece of work beside the caller; par_wait, which takes NULL, returns when it has ended. It
- * must not wait for the caller: where no thread is to be had it runs before par_start returns. */
+/* Run fn beside the caller; par_wait, which takes NULL, returns when fn has ended. fn must not wait
+ * for the caller: where no thread can be had it runs before par_start returns. */
 struct par_task;
 struct par_task *par_start(void (*fn)(void *ctx), void *ctx);
 void par_wait(struct par_task *task);
-/* Instead of par_wait: it goes on by itself, perhaps beyond the end of whoever began it, so that
- * what it uses must be its own. For system calls that cannot be ended. */
+/* Instead of par_wait: the task goes on by itself, perhaps after its starter has ended, so it may
+ * use only what it owns. For system calls that cannot be ended. */
 void par_leave(struct par_task *task);
 
 #endif

@@ -25,14 +25,14 @@ extern char **environ;
 
 enum { FD_SCAN_MAX = 4096, CHUNK = 16 << 10 };
 
-/* Where execvp looks without a PATH, less the current directory. */
+/* Directories that execvp searches without a PATH, except the current one. */
 static const char default_path[] = "/bin:/usr/bin";
 
 /*
  * Looking up
  */
 
-/* Every file that name may mean, in the order of path. */
+/* List every file that name may mean, in the order of path. */
 static void list_candidates(const char *name, const char *path, struct strv *ret)
 {
 	if (strchr(name, '/')) {
@@ -116,7 +116,7 @@ static _Noreturn void child_fail(const struct child *child, enum stage stage)
 	_exit(127);
 }
 
-/* What is ignored here would stay ignored in the program. */
+/* Signals ignored here would stay ignored in the program. */
 static void child_reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
@@ -126,7 +126,7 @@ static void child_reset_signals(void)
 		sigaction(sig, &action, NULL);
 }
 
-/* The descriptor itself, or a copy of it that is out of the way of 0 to 2. */
+/* A copy of the descriptor that is out of the way of 0 to 2. */
 static int child_lift(struct child *child, int fd)
 {
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -161,7 +161,7 @@ static void child_close_rest(void)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* Whether execvp goes on to the next directory of PATH. */
+/* Whether execvp tries the next directory of PATH after this error. */
 static bool is_elsewhere(int errnum)
 {
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == EACCES || errnum == ESTALE ||
@@ -230,7 +230,7 @@ static int wait_status(pid_t pid)
 	return status;
 }
 
-/* ENOENT of a file that exists means what the file names. */
+/* ENOENT for a file that exists means the interpreter that the file names. */
 static bool is_interpreter_missing(const struct proc_spec *spec, int errnum)
 {
 	return errnum == ENOENT && strchr(spec->argv[0], '/') &&
@@ -259,7 +259,7 @@ static int fail_report(const struct proc_spec *spec, const struct report *report
 	return -(int)err_info(id)->code;
 }
 
-/* The pipe closes without a word when exec succeeds. */
+/* The pipe closes without a report when exec succeeds. */
 static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct err *err)
 {
 	struct report report;
@@ -271,7 +271,7 @@ static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct e
 	if (n == 0)
 		return 0;
 	if (n < 0) {
-		/* Nobody knows what it does now. */
+		/* The state of the child is not known. */
 		report = (struct report){.stage = STAGE_FDS, .errnum = errno};
 		kill(pid, SIGKILL);
 	}
@@ -357,7 +357,7 @@ struct capture {
 	struct buf *out;
 };
 
-/* How long to wait at once: a second at most, because a laptop may sleep meanwhile. */
+/* Milliseconds for one wait: a second at most, because a laptop may sleep meanwhile. */
 static int ms_left(const struct capture *capture)
 {
 	int64_t left = capture->deadline_ms - clock_ms();
@@ -394,7 +394,7 @@ static int wait_readable(const struct capture *capture, int fd, struct err *err)
 	}
 }
 
-/* Everything until the end of the pipe. */
+/* Read everything until the end of the pipe. */
 static int read_all(const struct capture *capture, int fd, struct err *err)
 {
 	char chunk[CHUNK];
@@ -419,8 +419,8 @@ static int read_all(const struct capture *capture, int fd, struct err *err)
 	}
 }
 
-/* There is no wait with a deadline in POSIX. A program that has closed its output is about to end,
- * so the first looks are quick. */
+/* POSIX has no wait with a deadline. A program that has closed its output is about to end, so poll
+ * quickly at first. */
 static int wait_end(const struct capture *capture, pid_t pid, int *ret_status, struct err *err)
 {
 	long pause_us = 100;
@@ -431,7 +431,7 @@ static int wait_end(const struct capture *capture, pid_t pid, int *ret_status, s
 		if (r == pid)
 			return 0;
 		if (r < 0 && errno != EINTR) {
-			/* With SIGCHLD ignored nobody ever learns it; it is no success. */
+			/* With SIGCHLD ignored the status is lost; do not report success. */
 			*ret_status = 255 << 8;
 			return 0;
 		}
@@ -468,7 +468,7 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 	if (r == 0)
 		r = wait_end(&capture, pid, &status, err);
 	if (r < 0) {
-		/* The session of its own makes the group: its children end with it. */
+		/* The program leads its own session and process group: its children end with it. */
 		kill(-pid, SIGKILL);
 		wait_status(pid);
 		return r;

@@ -38,7 +38,7 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err);
 
-/* The path that exec would take for name on the PATH of env (NULL: ours), or NULL. */
+/* The file that exec would take for name on the PATH of env (NULL: ours), or NULL. */
 char *proc_find(const char *name, const char *path);
 
 /* SIGTERM from "TERM", "SIGTERM" or "15"; 0 if there is no such signal. */

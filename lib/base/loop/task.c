@@ -18,7 +18,7 @@ struct post {
 	void *ctx;
 };
 
-/* Who holds lock may touch what stands below it. */
+/* Members below lock are protected by it. */
 struct task {
 	struct loop *loop;
 	struct loop_fd *source;
@@ -111,7 +111,7 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
 void task_answer(struct task *task, int r, struct err *fault)
 {
 	pthread_mutex_lock(&task->lock);
-	/* A cancelled one has its answer. */
+	/* A cancelled ask has been answered already. */
 	if (task->is_open) {
 		task->answer = r;
 		if (err_is_set(fault))
@@ -135,7 +135,7 @@ void task_cancel(struct task *task)
 	pthread_mutex_unlock(&task->lock);
 }
 
-/* The next thing to be done on the loop, one after the other: a post, an ask. */
+/* Take the next post or, if there is none, the ask. */
 static bool take_next(
 	struct task *task, struct post *ret_post, task_ask_fn **ret_ask, void **ret_ctx)
 {
@@ -180,7 +180,7 @@ static int report(struct task *task, struct err *err)
 	loop_remove_fd(task->loop, task->source);
 	task->source = NULL;
 	err_move(&fault, &task->fault);
-	/* The task may be freed in there. */
+	/* The task may be freed by done. */
 	return task->done(task->ctx, task->result, &fault, err);
 }
 
@@ -201,7 +201,7 @@ static int task_dispatch(void *ctx, short revents, struct err *err)
 	(void)revents;
 	while (read(task->wake[0], bytes, sizeof(bytes)) < 0 && errno == EINTR)
 		;
-	/* What was posted before the end is seen below. */
+	/* Read this first: posts made before the end are then taken below. */
 	bool finished = is_finished(task);
 	while (take_next(task, &post, &ask, &ask_ctx)) {
 		if (ask)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One long piece of work beside the loop: reading and packing a tree while the network is waited
- * for. It runs in a thread of its own on private data. What it needs of the loop's side it asks
- * for, and stands still until it has the answer, so that no data is used by both at once.
+ * A long piece of work beside the loop: reading and packing a tree while waiting for the network.
+ * It runs in a thread of its own on private data. For anything on the loop's side it calls
+ * task_ask, which blocks until task_answer, so that no data is used by both at once.
  */
 #ifndef DLRUN_BASE_LOOP_TASK_H
 #define DLRUN_BASE_LOOP_TASK_H
@@ -14,7 +14,8 @@ struct task;
 
 /* The work: in the thread. */
 typedef int task_fn(struct task *task, void *ctx, struct err *err);
-/* Its end: on the loop, once. r and fault are the work's; a negative return ends loop_run. */
+/* The end of the work: on the loop, once. r and fault are the work's; a negative return ends
+ * loop_run. */
 typedef int task_done_fn(void *ctx, int r, struct err *fault, struct err *err);
 
 /* *ret is set before the work begins, which may use it. Where no thread is to be had the failure

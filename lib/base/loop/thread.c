@@ -9,7 +9,7 @@
 
 enum { STACK_SIZE = 1 << 20 };
 
-/* Who holds lock may touch it. */
+/* Protected by lock. */
 struct thread {
 	pthread_t id;
 	pthread_cond_t change;
@@ -28,7 +28,7 @@ static unsigned n_idle;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local struct thread *current;
 
-/* The child of a fork has its only thread. */
+/* A forked child has only the thread that forked. */
 static void forget_all(void)
 {
 	pthread_mutex_init(&lock, NULL);
@@ -106,7 +106,7 @@ static bool begin(struct thread *thread)
 	return r == 0;
 }
 
-/* fn may be NULL: it waits for one. NULL: there are no more threads. */
+/* fn NULL: the thread waits for work. Returns NULL when there are no more threads. */
 static struct thread *new_thread(void (*fn)(void *ctx), void *ctx)
 {
 	struct thread *thread = mem_alloc(1, sizeof(*thread));
@@ -119,7 +119,7 @@ static struct thread *new_thread(void (*fn)(void *ctx), void *ctx)
 	return NULL;
 }
 
-/* Whoever needs a thread meanwhile must not wait for all of these. */
+/* Lock for one thread at a time: a thread_start meanwhile must not wait for all of them. */
 void thread_prepare(unsigned n)
 {
 	pthread_once(&once, watch_forks);
@@ -152,7 +152,7 @@ struct thread *thread_start(void (*fn)(void *ctx), void *ctx)
 	return thread ? thread : new_thread(fn, ctx);
 }
 
-/* What was its own in the system, descriptors for one, is gone then. */
+/* After the join, what the thread had of its own in the system, such as descriptors, is gone. */
 static void end(struct thread *thread)
 {
 	pthread_join(thread->id, NULL);

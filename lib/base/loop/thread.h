@@ -13,15 +13,15 @@ enum { THREADS_KEPT = 16 };
 
 struct thread;
 
-/* n more threads that wait for work, THREADS_KEPT at most. */
+/* Add n threads that wait for work, THREADS_KEPT at most. */
 void thread_prepare(unsigned n);
-/* fn(ctx) in a thread; NULL: the system has no more of them. */
+/* Run fn(ctx) in a thread; NULL: the system has no more threads. */
 struct thread *thread_start(void (*fn)(void *ctx), void *ctx);
-/* Returns when fn has; the thread may be another's then. */
+/* Returns when fn has returned; the thread may be reused then. */
 void thread_wait(struct thread *thread);
-/* Instead of thread_wait: it goes on by itself. */
+/* Instead of thread_wait: the thread goes on by itself. */
 void thread_leave(struct thread *thread);
-/* For fn: it has made its thread unlike others, which ends with it. */
+/* For fn: its thread is no longer like the others, so it ends with fn instead of being reused. */
 void thread_spoil(void);
 
 #endif

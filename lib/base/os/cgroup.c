@@ -37,7 +37,7 @@ bool cgroup_has_word(const char *list, const char *word)
 	}
 }
 
-/* What of path lies below root, "" for root itself; NULL if it does not lie there. */
+/* The part of path below root, "" for root itself; NULL if path is not below it. */
 static const char *path_below(const char *root, const char *path)
 {
 	size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -57,8 +57,8 @@ static bool is_usable(const char *path)
 	return path[0] == '/' && !up && strlen(path) < CGROUP_PATH_SIZE - 1;
 }
 
-/* Of a line "id:controllers:path": the path, of the hierarchy that has the controller; of version
- * 2, which has no list, for "". */
+/* Find the path in a line "id:controllers:path": that of the hierarchy that has the controller; for
+ * "" that of version 2, which has no list. */
 static bool find_group(const char *groups, const char *controller, char *ret)
 {
 	for (const char *line = groups; *line; line += strcspn(line, "\n"), line += *line == '\n') {
@@ -80,7 +80,7 @@ static bool is_of(const struct mount *mount, const char *controller)
 	return strcmp(mount->type, "cgroup") == 0 && cgroup_has_word(mount->options, controller);
 }
 
-/* A mount may show a part of the hierarchy only. The last one that fits covers the others. */
+/* A mount may show only a part of the hierarchy. The last matching mount covers the others. */
 static void find_dir(
 	const char *groups, const char *mounts, const char *controller, char *ret, char *ret_top)
 {

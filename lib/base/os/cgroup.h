@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mounts and control groups of a process as proc(5) and cgroups(7) tell them. An engine: texts in,
- * directories out; nothing is opened here. Whatever does not fit or leads elsewhere is left out.
+ * Mounts and control groups of a process as proc(5) and cgroups(7) describe them. An engine: texts
+ * in, directories out; nothing is opened here. Paths that do not match or lead elsewhere are left
+ * out.
  */
 #ifndef DLRUN_BASE_OS_CGROUP_H
 #define DLRUN_BASE_OS_CGROUP_H
@@ -20,7 +21,7 @@ struct mount {
 };
 bool mount_parse(const char *line, struct mount *ret);
 
-/* Where the groups of a process are seen; empty: nowhere. */
+/* Directories where the groups of a process are visible; empty: none. */
 struct cgroup_dirs {
 	char unified[CGROUP_PATH_SIZE];                       /* version 2 */
 	char top[CGROUP_PATH_SIZE];                           /* the mount that it is in */
@@ -29,7 +30,7 @@ struct cgroup_dirs {
 /* groups, mounts: the contents of /proc/PID/cgroup and /proc/PID/mountinfo. */
 void cgroup_find(const char *groups, const char *mounts, struct cgroup_dirs *ret);
 
-/* Whether a list of words, between blanks or commas, has that one. */
+/* Whether a list of words, separated by blanks or commas, has that word. */
 bool cgroup_has_word(const char *list, const char *word);
 /* The number behind a key at the start of a line, -1: there is none. */
 int64_t cgroup_value(const char *text, const char *key);

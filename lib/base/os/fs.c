@@ -88,7 +88,7 @@ int fs_realpath(const char *path, char **ret, struct err *err)
 	return 0;
 }
 
-/* A descriptor that we were given may be a non-blocking one. Whether to try again. */
+/* Whether to retry: a descriptor that was passed to us may be non-blocking. */
 static bool wait_ready(int fd, short events)
 {
 	struct pollfd poll_fd = {.fd = fd, .events = events};
@@ -110,7 +110,8 @@ static ssize_t read_some(int fd, void *out, size_t size)
 	return n;
 }
 
-/* One byte more than the size that the file has now: the end is seen without growing the buffer. */
+/* The present size of the file plus one byte, so that the end is seen without growing the
+ * buffer. */
 static size_t expected_size(int fd)
 {
 	enum { UNKNOWN = 16 * 1024, MOST = 16 * 1024 * 1024 };
@@ -156,7 +157,7 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 	return 0;
 }
 
-/* Not blocking, so that a pipe nobody writes to is empty instead of a trap. */
+/* Without blocking, so that a pipe without a writer reads as empty. */
 static int open_to_read(const char *path, int *ret_fd, bool *ret_missing, struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -218,14 +219,14 @@ int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct e
 static int sync_fd(int fd)
 {
 #ifdef F_FULLFSYNC
-	/* fsync leaves the data in the cache of the drive there. */
+	/* fsync leaves the data in the drive's cache on such systems. */
 	if (fcntl(fd, F_FULLFSYNC) == 0)
 		return 0;
 #endif
 	return fsync(fd) ? errno : 0;
 }
 
-/* Some file systems cannot sync directories and say EINVAL; there is nothing more to be had. */
+/* Some file systems cannot sync directories and fail with EINVAL; nothing more can be done. */
 static int sync_dir_fd(int fd)
 {
 	int errnum = sync_fd(fd);
@@ -264,7 +265,7 @@ static int open_temp(int dir_fd, char name[static FS_TEMP_NAME_SIZE])
 	return openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* Closing is part of it: network file systems report a full disk only there. */
+/* Includes the close, at which network file systems first report a full disk. */
 static int fill_temp(int fd, const char *path, const void *data, size_t len, mode_t mode,
 	enum fs_sync sync, struct err *err)
 {
@@ -311,7 +312,7 @@ static int make_dir(const char *path, mode_t mode)
 	if (mkdir(path, mode) == 0)
 		return 0;
 	int errnum = errno;
-	/* Not only EEXIST: a read-only or automounted parent has other words for it. */
+	/* Not only for EEXIST: a read-only or automounted parent gives other errors. */
 	if (errnum != ENOENT && stat(path, &st) == 0)
 		return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
 	return errnum;
@@ -359,7 +360,7 @@ int fs_private_dir(const char *path, struct err *err)
 
 	if (rc)
 		return rc;
-	/* Where a link of somebody else leads may be ours, and for something else. */
+	/* Another user's link may lead to a directory of ours that serves another purpose. */
 	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !fs_is_ours(st.st_uid, (uid_t)-1))
 		return err_set(err, E_IO_PERMISSION, "%s is a link of another user (uid %lu)", path,
 			(unsigned long)st.st_uid);
@@ -380,7 +381,7 @@ int fs_private_dir(const char *path, struct err *err)
 void *fs_map(int fd, size_t size)
 {
 #ifdef MAP_POPULATE
-	/* Pages that are brought in one by one cost more than what is done with them. */
+	/* Page faults one by one cost more than the work on the pages. */
 	enum { FLAGS = MAP_PRIVATE | MAP_POPULATE };
 #else
 	enum { FLAGS = MAP_PRIVATE };

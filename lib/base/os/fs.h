@@ -19,31 +19,31 @@
 /* err_set_errno with the id that fits errnum (see above). */
 int fs_error(struct err *err, int errnum, const char *fmt, ...) ERR_PRINTF(3, 4);
 
-/* Absolute path of name seen from dir; name itself if it is absolute. */
+/* The absolute path of name relative to dir; name itself if it is absolute. */
 char *fs_join(const char *dir, const char *name);
-/* What follows the last slash of path. */
+/* The part of path behind its last slash. */
 const char *fs_basename(const char *path);
-/* What lies before that slash: "/" of the root, "." where there is no slash. */
+/* The part of path before its last slash: "/" for the root, "." where there is no slash. */
 char *fs_dirname(const char *path);
-/* What is left of path below dir: "" for dir itself; NULL: it is elsewhere. */
+/* The part of path below dir: "" for dir itself; NULL: path lies elsewhere. */
 const char *fs_below(const char *path, const char *dir);
-/* Without symbolic links, "." and ".."; the path must exist. */
+/* Resolve symbolic links, "." and ".."; the path must exist. */
 int fs_realpath(const char *path, char **ret, struct err *err);
 
-/* The whole of a file of at most max bytes (E_DATA_LIMIT otherwise). *ret, zero or any buffer,
- * becomes a buffer with ceiling max. A missing file is E_IO with *ret_missing = true (which may be
- * NULL). Of a pipe or device the call blocks until its end. */
+/* Read a whole file of at most max bytes (E_DATA_LIMIT otherwise). *ret, zero or any buffer,
+ * becomes a buffer with limit max. A missing file is E_IO with *ret_missing = true (which may be
+ * NULL). For a pipe or device the call blocks until its end. */
 int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, struct err *err);
-/* The same of a regular file only, E_IO for all else: for what a stranger may have put there.
- * *ret_st (may be NULL) is that of the file that was read. */
+/* Like fs_read, but only for a regular file, E_IO for all else: for files that another user may
+ * have put there. *ret_st (may be NULL) is that of the file that was read. */
 int fs_read_regular(const char *path, size_t max, struct buf *ret, struct stat *ret_st,
 	bool *ret_missing, struct err *err);
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err);
-/* All of data, through EINTR and short writes. */
+/* Write all of data, through EINTR and short writes. */
 int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err);
 
-/* Names of files and directories that are not finished: the prefix and 16 random hex digits. What
- * is left of one after a crash may be removed by who knows that nobody writes there. */
+/* Names of unfinished files and directories: the prefix and 16 random hex digits. Leftovers of a
+ * crash may be removed by a caller that knows that nobody writes there. */
 #define FS_TEMP_PREFIX ".dlrun-"
 enum { FS_TEMP_NAME_SIZE = 32 };
 void fs_temp_name(char out[static FS_TEMP_NAME_SIZE]);
@@ -56,43 +56,43 @@ enum fs_sync {
 /* Replace path by a new file: temporary name beside it, then rename. */
 int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum fs_sync sync,
 	struct err *err);
-/* The content of a file or directory is on disk; name is for errors. */
+/* Flush a file or directory to disk; name is for errors. */
 int fs_sync_fd(int fd, const char *name, struct err *err);
 int fs_sync_dir(const char *path, struct err *err);
 
-/* Whether what belongs to uid is ours: of the user that we run as, or of root, who can write all
- * files; also: of one user more, (uid_t)-1 for none. */
+/* Whether a file of user uid is ours: of the user that we run as, or of root, who can write all
+ * files; also: one more user, (uid_t)-1 for none. */
 bool fs_is_ours(uid_t uid, uid_t also);
 
 /* Make path and its missing parents. */
 int fs_mkdirs(const char *path, mode_t mode, struct err *err);
-/* The same, and the last one is a directory of ours that nobody else can write to (E_IO_PERMISSION
- * otherwise). */
+/* Make path and its missing parents: a directory of ours that nobody else can write to
+ * (E_IO_PERMISSION otherwise). */
 int fs_private_dir(const char *path, struct err *err);
 
-/* The first size bytes of a file (at least 1), to be read only, all brought in at once; or NULL. A
- * file that is cut short later ends the program when it is read: for those that are only ever
- * replaced by rename, on file systems of this machine. munmap ends it. */
+/* Map the first size bytes of a file (at least 1) read-only, all loaded at once; or NULL. Reading a
+ * file that was cut short later kills the program: only for files that are replaced by rename
+ * alone, on file systems of this machine. Release with munmap. */
 void *fs_map(int fd, size_t size);
 
 /* Open a relative path below dirfd without following any symbolic link and without leaving it.
  * flags as open(2), O_CLOEXEC is added. Returns the descriptor or -errno; no struct err, because
  * the callers decide what a failure means. */
 int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
-/* Of this process; no other thread may make files meanwhile. */
+/* The umask of this process; no other thread may make files meanwhile. */
 mode_t fs_umask(void);
 
 /* Remove name below dirfd and everything in it, not following links. A missing name is success.
  * Directories without permission bits are opened up first. */
 int fs_remove_tree(int dirfd, const char *name, struct err *err);
 
-/* An advisory lock on a file (made if missing, 0600), held by the returned descriptor and freed by
- * the kernel when its last copy is closed. timeout_ms: 0 tries once, -1 waits for ever.
- * E_IO_LOCK when somebody else holds it. */
+/* Take an advisory lock on a file (made if missing, 0600), held by the returned descriptor and
+ * freed by the kernel when its last copy is closed. timeout_ms: 0 tries once, -1 waits for ever.
+ * E_IO_LOCK when another process holds it. */
 int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err);
-/* Whether somebody holds a lock on the file: 1 or 0; a missing file is 0, one that cannot be
- * opened is 1. The look itself holds the lock for an instant: whoever needs the lock gives fs_lock
- * a little time instead of 0. */
+/* Whether any process holds a lock on the file: 1 or 0; a missing file is 0, one that cannot be
+ * opened is 1. The check itself holds the lock for an instant: callers that need the lock give
+ * fs_lock a little time instead of 0. */
 int fs_is_locked(const char *path);
 
 /* Bytes that we may still write to the file system of path. */

@@ -10,7 +10,8 @@
 
 enum { FIRST_WAIT_MS = 5, LONGEST_WAIT_MS = 50 };
 
-/* 0 when the lock is ours, EWOULDBLOCK if somebody holds it until the deadline, else an errno. */
+/* 0 when the lock is ours, EWOULDBLOCK if it is held elsewhere until the deadline, else an
+ * errno. */
 static int take_lock(int fd, int how, int64_t deadline_ms)
 {
 	if (deadline_ms != INT64_MAX)
@@ -46,7 +47,8 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 	int64_t deadline_ms = clock_deadline(timeout_ms);
 	bool current;
 
-	/* Who held it may have removed the file: a lock on a nameless file excludes nobody. */
+	/* The previous holder may have removed the file: a lock on an unlinked file excludes
+	 * nobody. */
 	do {
 		AUTO_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
@@ -64,7 +66,7 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 	return 0;
 }
 
-/* For writing if that may be: NFS gives no exclusive lock otherwise. */
+/* Open for writing if permitted: NFS gives no exclusive lock otherwise. */
 static int open_to_look(const char *path)
 {
 	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -84,7 +86,8 @@ int fs_is_locked(const char *path)
 		return errno != ENOENT && errno != ENOTDIR;
 	if (flock(fd, LOCK_SH | LOCK_NB))
 		return 1;
-	/* Others may hold shared ones. If they only look, as we do, that is over in a moment. */
+	/* Other processes may hold shared locks. If they only check, as we do, that is over in a
+	 * moment. */
 	for (int i = 0; i < TRIES; i++) {
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 			return 0;

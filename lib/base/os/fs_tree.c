@@ -9,7 +9,7 @@
 #include "base/util/str.h"
 #include "base/util/vec.h"
 
-/* How often a directory may have got new entries while it was emptied, in the whole walk. */
+/* How often directories may get new entries while they are emptied, in the whole walk. */
 enum { MAX_REFILLS = 64 };
 
 /* A directory that is being emptied. */
@@ -20,7 +20,7 @@ struct level {
 };
 
 /* The walk keeps one descriptor open, whatever the depth: it goes down by name and up by "..",
- * checked against what was there on the way down, in case somebody moves directories meanwhile. */
+ * checked against what was there on the way down, in case directories are moved meanwhile. */
 struct removal {
 	int top_fd;        /* of the caller */
 	int fd;            /* the directory that is being emptied; -1: none */
@@ -64,12 +64,12 @@ static bool is_dir(int fd, const char *name)
 	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Remove what is no directory. 1 if it is one, or -1 with errno. */
+/* Remove a file that is no directory. Returns 1 if it is one, or -1 with errno. */
 static int unlink_file(int fd, const char *name)
 {
 	if (unlinkat(fd, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	/* Linux says EISDIR, POSIX EPERM, which has other reasons as well. */
+	/* Linux fails with EISDIR, POSIX with EPERM, which has other reasons as well. */
 	int errnum = errno;
 	if ((errnum == EISDIR || errnum == EPERM) && is_dir(fd, name))
 		return 1;
@@ -127,7 +127,7 @@ static int enter(struct removal *removal, struct err *err)
 	}
 	if (fd < 0 || fstat(fd, &st))
 		return failed(removal, name, err);
-	/* What is mounted there is not part of the tree. */
+	/* A file system mounted here is not part of the tree. */
 	if (removal->levels.n && st.st_dev != removal->levels.v[0].dev) {
 		errno = EBUSY;
 		return failed(removal, name, err);
@@ -172,7 +172,8 @@ static int finish(struct removal *removal, struct err *err)
 	if (rc)
 		return rc;
 	if (unlinkat(here(removal), name, AT_REMOVEDIR) && errno != ENOENT) {
-		/* Somebody adds to it, or the file system lost its place meanwhile: again. */
+		/* Another process added to the directory, or the file system lost its place in it:
+		 * retry. */
 		bool refilled = errno == ENOTEMPTY || errno == EEXIST;
 		if (refilled && removal->n_refills++ < MAX_REFILLS)
 			return 0;

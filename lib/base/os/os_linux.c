@@ -69,7 +69,7 @@ bool os_machine_id(char out[static OS_ID_SIZE])
 {
 	char id[OS_ID_SIZE];
 
-	/* "uninitialized" stands there in an image that has not booted yet. */
+	/* The file holds "uninitialized" in an image that has not booted yet. */
 	if (!os_read_small("/etc/machine-id", id, sizeof(id)) || strlen(id) != 32)
 		return os_hostname_id(out);
 	os_hash_id(id, out);
@@ -208,7 +208,7 @@ static void add_children(const struct processes *all, pid_t parent, struct proce
 		*vec_push(ret) = all->v[i];
 }
 
-/* Whether its environment has another value for the name of mark. */
+/* Whether the environment of pid has another value for the name of mark. */
 static bool has_other_mark(pid_t pid, const char *mark)
 {
 	size_t name_len = strcspn(mark, "=") + 1, size = 0;
@@ -235,7 +235,7 @@ static void drop_other_marks(const char *mark, size_t from, struct processes *li
 	list->n = kept;
 }
 
-/* The list is no snapshot, so a pid that was used again could close a circle. */
+/* The list is not atomic, so a reused pid could close a cycle. */
 static void add_offspring(
 	const struct processes *all, const char *mark, size_t from, struct processes *ret)
 {
@@ -255,7 +255,8 @@ static const struct process *find_process(const struct processes *list, pid_t pi
 	return NULL;
 }
 
-/* Below us, nearest first, then root (0: none) and below, unless it was found already. */
+/* List the descendants of this process, nearest first, then root (0: none) and its descendants,
+ * unless found already. */
 static bool list_descendants(pid_t root, const char *mark, struct processes *ret)
 {
 	struct processes all = {0};
@@ -284,7 +285,7 @@ static bool has_process(const struct processes *list, const struct process *proc
 	return false;
 }
 
-/* How many of found were not signalled before. */
+/* Signal the processes of found that were not signalled before; returns how many. */
 static int signal_new(const struct processes *found, int sig, struct processes *done)
 {
 	int n = 0;
@@ -304,8 +305,8 @@ int os_signal_descendants(int sig, const char *mark)
 	struct processes found = {0}, done = {0};
 	int n_new = 0, n = -1;
 
-	/* One that was forked while the list was read is found the next time; that matters for
-	 * SIGKILL only, where nobody is left who could fork for ever. */
+	/* Further rounds find processes that were forked while the list was read. Only SIGKILL
+	 * needs them, and it leaves nobody who could fork for ever. */
 	for (int round = 0; round < KILL_ROUNDS_MAX; round++) {
 		if (!list_descendants(0, mark, &found))
 			break;
@@ -338,12 +339,12 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 		long fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 		if (fd >= 0)
 			return (int)fd;
-		/* EAGAIN is not for us: without ".." it means what it means for open(2). */
+		/* Do not retry on EAGAIN: without ".." it means what it means for open(2). */
 		if (errno == EINTR)
 			continue;
 		if (errno != ENOSYS && errno != EPERM)
 			return -errno;
-		/* EPERM may also be meant of this file: only then does the walk say it too. */
+		/* EPERM may also concern this file: only then does the walk fail with it, too. */
 		if (errno == ENOSYS)
 			__atomic_store_n(&is_missing, true, __ATOMIC_RELAXED);
 		break;
@@ -351,7 +352,7 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
-/* Without readdir, which asks three questions about a descriptor before the first name. */
+/* Without readdir, whose stream costs three more calls on a descriptor before the first name. */
 int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx)
 {
 	const char *names = buffer;
@@ -381,7 +382,7 @@ int os_open_nameless(int dirfd, mode_t mode)
 	if (fd < 0)
 		return -errno;
 	path_of_fd(fd, path);
-	/* It could never be named. */
+	/* Without /proc, os_link_fd could never name the file. */
 	if (access(path, F_OK) < 0)
 		return -ENOTSUP;
 	return TAKE_FD(fd);
@@ -413,7 +414,7 @@ bool os_watch_add(int fd, const char *path)
 	AUTO_FD int at = open(path, O_PATH | O_CLOEXEC);
 	struct stat st;
 
-	/* What another machine writes is not told. */
+	/* inotify does not report writes by other machines. */
 	if (fd < 0 || at < 0 || fstat(at, &st) < 0 || os_network_fs(at))
 		return false;
 	return inotify_add_watch(fd, path, S_ISDIR(st.st_mode) ? DIR_EVENTS : FILE_EVENTS) >= 0;
@@ -442,7 +443,7 @@ unsigned os_processors(void)
 {
 	cpu_set_t set;
 
-	/* The set is too small where there are more than 1,024. */
+	/* The set is too small for more than 1,024 CPUs. */
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
 		return (unsigned)CPU_COUNT(&set);
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -481,9 +482,9 @@ bool os_keep_only_fd(int fd)
 #endif
 }
 
-/* As posix_spawn does it: without the copy of the page tables that fork makes, which takes longer
- * than exec. The stack is a second one, because the child must not write over the frames of the
- * caller; malloc's, so that a sanitizer knows where it ends. */
+/* Like posix_spawn, without the copy of the page tables that fork makes, which takes longer than
+ * exec. The child has a stack of its own, because it must not write over the frames of the caller;
+ * from malloc, so that a sanitizer knows where it ends. */
 pid_t os_start_child(int (*fn)(void *ctx), void *ctx)
 {
 	AUTO_FREE char *stack = mem_grow(NULL, CHILD_STACK_SIZE, 1);
@@ -503,14 +504,14 @@ bool os_self_path(char *out, size_t size)
 	out[len] = '\0';
 	if (stat(out, &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
 		return true;
-	/* Replaced while it runs: the link still opens the program itself. */
+	/* The program was replaced while it runs: the link still opens the old one. */
 	if (size < sizeof(link))
 		return false;
 	memcpy(out, link, sizeof(link));
 	return true;
 }
 
-/* A limit on cores would be handed down to the programs that are run, this is not. */
+/* A limit on cores would be inherited by the programs that are run, this is not. */
 void os_protect_memory(void)
 {
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -530,7 +531,7 @@ void os_be_nice(void)
 
 typedef bool mount_test(const struct mount *mount, const void *wanted);
 
-/* The last one that fits: it covers the others. */
+/* Find the last matching mount: it covers the others. */
 static bool find_mount(mount_test *fits, const void *wanted, struct mount *ret)
 {
 	FILE *file = fopen("/proc/self/mountinfo", "re");
@@ -557,7 +558,8 @@ static bool is_on_device(const struct mount *mount, const void *wanted)
 	return strcmp(mount->device, wanted) == 0;
 }
 
-/* In user space, so only the mount says what it is; what is not known as local may be remote. */
+/* A file system in user space is identified only by its mount; one not known to be local may be
+ * remote. */
 static const char *fuse_network(int fd)
 {
 	static const char *const local[] = {"fuseblk", "virtiofs", "fuse.bindfs", "fuse.encfs",
@@ -639,11 +641,11 @@ bool os_dir_times_hold(int fd)
 }
 
 /*
- * What processes use
+ * Resource use of processes
  */
 
-/* The pages that several processes share are counted in parts, so that their sum is right. The
- * kernel walks through all of them for that. */
+/* Shared pages are counted in parts, so that sums are right. The kernel walks through all pages for
+ * that. */
 static int64_t proportional_bytes(const struct process *process, int64_t fallback)
 {
 	char path[48], text[2048];
@@ -690,8 +692,8 @@ static void add_members(const char *dir, void *ctx)
 		fclose(file);
 }
 
-/* Without the page cache of files that are read, which memory.current and memory.peak count: that
- * is as large as the machine allows. */
+/* Exclude the page cache of files, which memory.current and memory.peak count: it is as large as
+ * the machine allows. */
 static bool group_memory(const char *dir, int64_t *ret)
 {
 	int64_t anon = os_group_value(dir, "memory.stat", "anon");
@@ -713,7 +715,7 @@ static bool use_of_group(const char *dir, struct os_use *ret)
 	ret->cpu_is_whole = true;
 	if (group_memory(dir, &ret->memory_bytes))
 		return true;
-	/* The memory controller is seldom handed down to where programs run. */
+	/* The memory controller is seldom enabled where programs run. */
 	struct processes members = {0};
 	os_each_group(dir, 0, add_members, &members);
 	ret->memory_bytes = memory_of(&members);

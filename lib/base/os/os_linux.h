@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of os_linux share; nobody else includes it, but for tests of os_linux_family. */
+/* Declarations shared by the files of os_linux; otherwise only tests of os_linux_family include
+ * them. */
 #ifndef DLRUN_BASE_OS_OS_LINUX_H
 #define DLRUN_BASE_OS_OS_LINUX_H
 
@@ -13,13 +14,13 @@
 /* The start of a small file of proc or sysfs as a string without its final newline. */
 bool os_read_small(const char *path, char *out, size_t size);
 
-/* fn for one group and those below it, the deepest first. */
+/* Call fn for a group and all groups below it, the deepest first. */
 typedef void os_group_visit(const char *dir, void *ctx);
 void os_each_group(const char *dir, unsigned depth, os_group_visit *visit, void *ctx);
-/* A number of a file of a group (cgroup.h), -1: there is none. */
+/* A number in a file of a group (cgroup.h), -1: there is none. */
 int64_t os_group_value(const char *dir, const char *file, const char *key);
 
-/* os_family_create and os_family_oom_kills for a process whose groups are there. */
+/* os_family_create and os_family_oom_kills for a process in the groups own. */
 bool os_family_create_in(const struct cgroup_dirs *own, struct os_family *family, const char *name,
 	const struct os_limits *limits);
 int64_t os_family_oom_kills_in(

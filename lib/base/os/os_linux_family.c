@@ -50,7 +50,7 @@ static void find_own(struct cgroup_dirs *ret)
 		cgroup_find(groups, mounts, ret);
 }
 
-/* Opens a file of a cgroup for a word to be written to it. */
+/* Write a word to a file of a cgroup. */
 static bool write_group(const char *dir, const char *file, const char *word)
 {
 	char path[PATH_SIZE];
@@ -85,10 +85,10 @@ void os_each_group(const char *dir, unsigned depth, os_group_visit *visit, void 
 }
 
 /*
- * Where one can be
+ * Parent of a family
  */
 
-/* Moving a process needs this file of the group that holds both. */
+/* Moving a process requires write access to this file of the common ancestor. */
 static bool is_ours(const char *dir)
 {
 	char path[PATH_SIZE];
@@ -97,7 +97,7 @@ static bool is_ours(const char *dir)
 	return dir[0] && access(path, W_OK) == 0;
 }
 
-/* What groups below dir can limit. */
+/* Limits (OS_LIMIT_…) that groups below dir can have. */
 static unsigned limits_below(const char *dir)
 {
 	char path[PATH_SIZE], text[512];
@@ -109,7 +109,8 @@ static unsigned limits_below(const char *dir)
 	       (cgroup_has_word(text, "cpu") ? OS_LIMIT_CPUS : 0);
 }
 
-/* One with processes of its own cannot, but for the root: then nothing changes. */
+/* Enable the controllers for wanted in groups below dir. Fails, and changes nothing, if dir has
+ * processes of its own, unless it is the root. */
 static unsigned enable_below(const char *dir, unsigned wanted)
 {
 	unsigned lacks = wanted & ~limits_below(dir);
@@ -121,7 +122,7 @@ static unsigned enable_below(const char *dir, unsigned wanted)
 	return limits_below(dir) & wanted;
 }
 
-/* What is moved out of it would escape from a limit that somebody has set. */
+/* Whether dir has a limit: a process moved out of dir would escape from it. */
 static bool is_limited(const char *dir)
 {
 	static const char *const files[] = {"memory.max", "memory.high", "cpu.max"};
@@ -135,8 +136,8 @@ static bool is_limited(const char *dir)
 	return false;
 }
 
-/* Our own group, or the nearest one above where what is wanted can be limited: controllers are
- * handed down by groups without processes only, such as a slice of systemd. Memory counts more. */
+/* Our own group, or the nearest one above where the wanted limits are possible: controllers are
+ * enabled only by groups without processes, such as a slice of systemd. Memory counts more. */
 static void choose_parent(const struct cgroup_dirs *own, unsigned wanted, char *ret)
 {
 	char dir[CGROUP_PATH_SIZE];
@@ -163,7 +164,7 @@ static void choose_parent(const struct cgroup_dirs *own, unsigned wanted, char *
 }
 
 /*
- * Making one
+ * Creating a family
  */
 
 static void remove_group(const char *dir, void *ctx)
@@ -172,7 +173,7 @@ static void remove_group(const char *dir, void *ctx)
 	rmdir(dir);
 }
 
-/* The process that made it, of dlrun-…-PID, is gone. */
+/* Whether the process that made dlrun-…-PID is gone. */
 static bool is_leftover(const char *name)
 {
 	const char *dash = strrchr(name, '-');
@@ -182,7 +183,7 @@ static bool is_leftover(const char *name)
 	       kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-/* One in use cannot be removed. */
+/* A group in use cannot be removed. */
 static void remove_leftovers(const char *parent)
 {
 	AUTO_DIR DIR *stream = opendir(parent);
@@ -207,7 +208,7 @@ static void make_group(const char *parent, const char *name, char *ret)
 		memcpy(ret, path, (size_t)n + 1);
 }
 
-/* With what may be swapped out: else a limit would only make everything slow. */
+/* Limit swap as well: otherwise a limit would only make everything slow. */
 static bool limit_memory(const char *dir, bool is_v1, uint64_t bytes)
 {
 	if (!write_number(dir, is_v1 ? "memory.limit_in_bytes" : "memory.max", bytes))
@@ -276,10 +277,10 @@ bool os_family_create(struct os_family *family, const char *name, const struct o
 }
 
 /*
- * Its members
+ * Members of a family
  */
 
-/* The group by which they are known. */
+/* The group whose members are those of the family. */
 static const char *members_of(const struct os_family *family)
 {
 	if (family->path[0])
@@ -292,7 +293,7 @@ bool os_family_is(const struct os_family *family)
 	return members_of(family)[0];
 }
 
-/* Without the fork handlers of libraries. Moving a process that is there takes the kernel some 10
+/* Fork without the fork handlers of libraries. Moving an existing process takes the kernel some 10
  * ms, since all processors have to agree. */
 static pid_t fork_into(const char *dir)
 {
@@ -311,7 +312,7 @@ static pid_t fork_into(const char *dir)
 pid_t os_family_fork(const struct os_family *family)
 {
 	const char *const dirs[] = {family->path, family->memory, family->cpu};
-	/* Linux 6.14 and later kill what is made in a group that has been killed before: they
+	/* Linux 6.14 and later kill children created in a group that was killed before: they
 	 * compare its count of kills with that of the parent's group. */
 	pid_t pid = family->was_killed ? -1 : fork_into(family->path);
 	size_t n_entered = pid < 0 ? 0 : 1;
@@ -324,8 +325,8 @@ pid_t os_family_fork(const struct os_family *family)
 	return pid;
 }
 
-/* dir, of a family or below one: cut where that family begins; false: it is not. Scopes of systemd
- * are called so, too. */
+/* Cut dir, a group of a family or below one, where the family begins; false: it is none. Scopes of
+ * systemd have such names, too. */
 static bool cut_family(char *dir)
 {
 	for (char *at = dir; (at = strstr(at, "/" FAMILY_PREFIX)); at++) {
@@ -349,7 +350,7 @@ void os_family_leave(void)
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		if (!cut_family(dirs[i]) || write_group(dirs[i], "cgroup.procs", "0"))
 			continue;
-		/* One that hands down controllers takes no process itself. */
+		/* A group that enables controllers for its children takes no process itself. */
 		beside[0] = '\0';
 		make_group(dirs[i], name, beside);
 		if (beside[0])
@@ -372,7 +373,7 @@ static void signal_group(const char *dir, void *ctx)
 		return;
 	FILE *file = fopen(path, "re");
 	while (file && fscanf(file, "%d", &pid) == 1) {
-		/* 0: of another pid namespace. */
+		/* 0: a process of another pid namespace. */
 		if (pid > 0 && kill(pid, signal->sig) == 0)
 			signal->n++;
 	}
@@ -391,7 +392,7 @@ int os_family_signal(struct os_family *family, int sig)
 	family->was_killed |= sig == SIGKILL;
 	if (sig != SIGKILL || write_group(dir, "cgroup.kill", "1"))
 		return signal.n;
-	/* Before Linux 5.14, and of version 1: until no new ones appear. */
+	/* Before Linux 5.14, and with version 1, repeat until no new processes appear. */
 	int n = signal.n;
 	signal.sig = SIGKILL;
 	for (int round = 0; round < KILL_ROUNDS_MAX && !os_family_is_empty(family); round++) {
@@ -401,7 +402,7 @@ int os_family_signal(struct os_family *family, int sig)
 	return n;
 }
 
-/* Of version 1 the lists are read; what cannot be read may be somebody. */
+/* With version 1 the lists are read; one that cannot be read may not be empty. */
 static void look_group(const char *dir, void *ctx)
 {
 	bool *is_empty = ctx;
@@ -424,7 +425,7 @@ bool os_family_is_empty(const struct os_family *family)
 	snprintf(path, sizeof(path), "%s/cgroup.events", dir);
 	if (os_read_small(path, text, sizeof(text)))
 		return !strstr(text, "populated 1");
-	/* One that is gone holds nothing; of one that cannot be looked at nobody knows. */
+	/* A group that is gone is empty; one that cannot be examined may not be. */
 	if (access(dir, F_OK) < 0)
 		return errno == ENOENT;
 	if (family->path[0])
@@ -444,7 +445,7 @@ void os_family_remove(struct os_family *family)
 }
 
 /*
- * Whom the kernel has killed for want of memory
+ * Processes killed by the kernel for lack of memory
  */
 
 /* Version 2 counts groups below as well, version 1 does not. */
@@ -466,7 +467,7 @@ int64_t os_family_oom_kills_in(
 	if (n < 0 && own->memory[0])
 		return kills_in(own->memory);
 	memcpy(dir, own->unified, sizeof(dir));
-	/* Where it is not handed down the group above counts. */
+	/* Where the controller is not enabled the group above counts. */
 	while (n < 0 && dir[0] && (n = kills_in(dir)) < 0 && strcmp(dir, own->top) != 0)
 		*strrchr(dir, '/') = '\0';
 	return n;

@@ -16,7 +16,7 @@
 
 enum { LINES_MAX = 1 << 16, LINE_SIZE = 512, REPLY_SIZE = 2048, NAME_SIZE = 48 };
 
-/* One side of a connection. */
+/* An end of a connection. */
 struct side {
 	int family;
 	uint32_t words[4]; /* of the address, in network order */
@@ -40,7 +40,7 @@ static bool read_side(const struct sockaddr_storage *address, struct side *ret)
 }
 
 /*
- * sock_diag(7): asks for one socket by its addresses
+ * sock_diag(7): request one socket by its addresses
  */
 
 static int send_request(int fd, const struct side *local, const struct side *remote)
@@ -65,7 +65,7 @@ static int send_request(int fd, const struct side *local, const struct side *rem
 	return send(fd, &message, sizeof(message), 0) == sizeof(message) ? 0 : -errno;
 }
 
-/* A listener is what the kernel finds where the connection is none any more. */
+/* The kernel finds a listener where the connection no longer exists. */
 static int read_reply(const struct nlmsghdr *header, const struct side *remote, uid_t *ret)
 {
 	const struct inet_diag_msg *found = NLMSG_DATA(header);
@@ -86,7 +86,7 @@ static int ask_kernel(const struct side *local, const struct side *remote, uid_t
 
 	if (fd < 0 || send_request(fd, local, remote) < 0)
 		return -ENOTSUP;
-	/* It is there when the request has been sent. */
+	/* The reply is available as soon as the request has been sent. */
 	ssize_t n = recv(fd, reply, sizeof(reply), MSG_DONTWAIT);
 	const struct nlmsghdr *header = (const struct nlmsghdr *)reply;
 	if (n < (ssize_t)sizeof(*header) || header->nlmsg_len > (size_t)n)
@@ -113,7 +113,7 @@ static void print_side(const struct side *side, bool is_mapped, char out[static 
 		snprintf(out, NAME_SIZE, "%08X:%04X", ip, ntohs(side->port));
 }
 
-/* The uid of the line if it is that connection and belongs to a process. */
+/* The uid in the line if it is for that connection and belongs to a process. */
 static bool read_line(const char *line, const char *local, const char *remote, uid_t *ret)
 {
 	char names[2][NAME_SIZE];
@@ -157,8 +157,8 @@ static int search_all(const struct side *local, const struct side *remote, uid_t
 	return r6 >= 0 ? r6 : r;
 }
 
-/* The socket at the other end has our addresses the other way round. The kernel says of a missing
- * module what it says of a missing socket, so the list is looked at for both. */
+/* The peer's socket has our addresses swapped. The kernel reports a missing module like a missing
+ * socket, so the list is read in both cases. */
 int os_peer_uid(int fd, uid_t *ret)
 {
 	struct sockaddr_storage own = {0}, peer = {0};

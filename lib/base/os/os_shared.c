@@ -46,8 +46,8 @@ static bool is_link(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* openat that calls a symbolic link ELOOP, whatever the system calls it (ENOTDIR, EMLINK, EFTYPE)
- * and also where O_PATH would take the link itself. */
+/* openat that reports a symbolic link as ELOOP, whatever the system calls it (ENOTDIR, EMLINK,
+ * EFTYPE) and also where O_PATH would open the link itself. */
 static int open_no_link(int dirfd, const char *name, int flags, mode_t mode)
 {
 	int fd = openat(dirfd, name, flags | O_NOFOLLOW, mode);

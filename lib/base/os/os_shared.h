@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both twins of os.h need. */
+/* Helpers shared by both implementations of os.h. */
 #ifndef DLRUN_BASE_OS_OS_SHARED_H
 #define DLRUN_BASE_OS_OS_SHARED_H
 

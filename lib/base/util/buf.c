@@ -31,7 +31,7 @@ void buf_done(struct buf *buf)
 	*buf = (struct buf){0};
 }
 
-/* Room for len more bytes and the NUL; len must fit under the ceiling. */
+/* Make room for len more bytes and the NUL; len must be within the limit. */
 static void reserve(struct buf *buf, size_t len)
 {
 	size_t want = buf->len + len + 1;
@@ -43,7 +43,7 @@ static void reserve(struct buf *buf, size_t len)
 	buf->data = mem_grow(buf->data, buf->cap, 1);
 }
 
-/* How many of len bytes are taken. Once something was dropped nothing may follow it. */
+/* The number of bytes of len that fit. Nothing may follow bytes that were dropped. */
 static size_t admit(struct buf *buf, size_t len)
 {
 	size_t left = buf->full ? 0 : buf->max - buf->len;

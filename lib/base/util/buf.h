@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A byte buffer with a ceiling, always NUL-terminated.
- *
- * The ceiling is given at init. Going over it sets `full` for good and drops the bytes that do not
- * fit, so that a run of additions is checked once, by buf_check.
+ * A byte buffer with a limit, always NUL-terminated. The limit is set at init. Exceeding it sets
+ * `full` for good and drops the bytes that do not fit, so that a run of additions is checked once,
+ * by buf_check.
  */
 #ifndef DLRUN_BASE_UTIL_BUF_H
 #define DLRUN_BASE_UTIL_BUF_H
@@ -32,8 +31,8 @@ void buf_adds(struct buf *buf, const char *s);
 void buf_addc(struct buf *buf, char c);
 void buf_addf(struct buf *buf, const char *fmt, ...) ERR_PRINTF(2, 3);
 void buf_addv(struct buf *buf, const char *fmt, va_list args) ERR_PRINTF(2, 0);
-/* Room for len more bytes at the end, to be filled by the caller, who then calls buf_added.
- * NULL (and full) when that is over the ceiling. */
+/* Make room for len more bytes at the end, to be filled by the caller, who then calls buf_added.
+ * NULL (and full) when that exceeds the limit. */
 char *buf_room(struct buf *buf, size_t len);
 void buf_added(struct buf *buf, size_t len);
 /* Drop len bytes at the front. */
@@ -44,7 +43,7 @@ static inline void buf_reset(struct buf *buf)
 	buf_truncate(buf, 0);
 	buf->full = false;
 }
-/* The content as a string of the caller's (free), the buffer is empty again. */
+/* The content as a string of the caller's (free); the buffer is empty again. */
 char *buf_take(struct buf *buf);
 /* 0, or ERR_LIMIT naming what ("the index of the layout"). */
 int buf_check(const struct buf *buf, const char *what, struct err *err);

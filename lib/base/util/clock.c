@@ -270,7 +270,7 @@ int duration_parse(const char *s, int64_t *ret_ms, struct err *err)
 	if (parse_duration(s, ret_ms))
 		return 0;
 	AUTO_FREE char *given = str_shown(s);
-	/* 5 would be seconds for one reader and minutes for the next. */
+	/* A bare 5 could mean seconds or minutes. */
 	if (*s && !s[strspn(s, "0123456789")])
 		return err_set(err, E_USAGE,
 			"\"%s\" needs a unit: %ss (seconds), %sm (minutes), %sh or %sd", given,
@@ -278,7 +278,7 @@ int duration_parse(const char *s, int64_t *ret_ms, struct err *err)
 	return err_set(err, E_USAGE, "\"%s\" is not a duration like 90s, 15m, 1h30m or 7d", given);
 }
 
-/* Of seconds: n of the large unit and what is left in the small one. */
+/* Print seconds as n of the large unit and the rest in the small one. */
 static void two_units(
 	char out[static 32], int64_t n, const char *large, int64_t rest, const char *small)
 {

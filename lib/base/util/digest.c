@@ -14,7 +14,7 @@
 static const char prefix[] = "sha256:";
 enum { PREFIX_LEN = sizeof(prefix) - 1 };
 
-/* OpenSSL does not survive every lack of memory. It passes on where in its source it wants some. */
+/* OpenSSL does not survive every failed allocation. It passes the position in its source. */
 static void *hook_malloc(size_t size, const char *file, int line)
 {
 	(void)file;
@@ -36,8 +36,8 @@ static void hook_free(void *p, const char *file, int line)
 	free(p);
 }
 
-/* Fetched once for the process, because a fetch takes locks and longer than hashing a small file;
- * of several threads that come at once the first one's stays, for as long as the process. */
+/* Fetched once per process, because a fetch takes locks and longer than hashing a small file. If
+ * several threads fetch at once, the first result is kept for the life of the process. */
 static const EVP_MD *algorithm(enum digest_kind kind)
 {
 	static EVP_MD *_Atomic fetched[2];

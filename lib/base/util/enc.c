@@ -72,8 +72,8 @@ static int base64_digit(char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* One group of n digits (2 to 4) and padding: n - 1 bytes. Bits that belong to no byte must be
- * zero (section 3.5), so that one content has one form. */
+/* Decode a group of n digits (2 to 4) and padding to n - 1 bytes. Bits that belong to no byte must
+ * be zero (section 3.5), so that any content has only one encoding. */
 static bool decode_group(const char *s, size_t n, char out[static 3])
 {
 	uint32_t bits = 0;

@@ -15,11 +15,11 @@
 int hex_digit(int c);
 /* out has room for 2 * len + 1. */
 void hex_encode(const void *data, size_t len, char *out);
-/* Whether 2 * len lower- or upper-case digits stand at s; what follows them is not looked at. */
+/* Whether 2 * len lower- or upper-case digits stand at s; what follows them is ignored. */
 bool hex_decode(const char *s, size_t len, uint8_t *out);
 void base64_encode(const void *data, size_t len, struct buf *out);
 /* Standard alphabet, padding required, unused bits zero; false on anything else, with out as
- * before. A full out is not false: buf_check tells. */
+ * before. A full out does not give false: use buf_check. */
 bool base64_decode(const char *s, size_t len, struct buf *out);
 
 static inline uint32_t get_le32(const uint8_t *p)

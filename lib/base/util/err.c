@@ -53,7 +53,7 @@ int err_exit_status(enum err_code code)
 	}
 }
 
-/* The old strings go only now: the new message may have been made of them. */
+/* Free the old strings last: the new message may have been made of them. */
 static int take_message(struct err *err, enum err_id id, char *message)
 {
 	err_clear(err);
@@ -85,7 +85,7 @@ int err_set_errno(struct err *err, enum err_id id, int errnum, const char *fmt, 
 	return take_message(err, id, mem_printf("%s: %s", text, strerror(errnum)));
 }
 
-/* What the functions that add to an error return. */
+/* Return value of the functions that add to an error. */
 static int code_of(const struct err *err)
 {
 	return err_is_set(err) ? -(int)err->code : -(int)ERR_BUG;

@@ -18,17 +18,17 @@
 
 #include "base/util/err_ids.h"
 
-/* What a caller can do about a failure. */
+/* Classes of errors, by what the caller can do about them. */
 enum err_code {
 	ERR_NONE = 0,
 	ERR_USAGE,    /* invalid command line */
 	ERR_CONFIG,   /* invalid configuration */
 	ERR_AUTH,     /* login or permission */
 	ERR_NOTFOUND, /* the named thing does not exist */
-	ERR_CONFLICT, /* it exists already, or somebody else holds it */
+	ERR_CONFLICT, /* it exists already, or is held by another process or user */
 	ERR_NET,      /* cannot be reached */
 	ERR_REMOTE,   /* reached, and it failed there */
-	ERR_LIMIT,    /* a ceiling was hit */
+	ERR_LIMIT,    /* a limit was exceeded */
 	ERR_IO,       /* local files, processes, memory of the system */
 	ERR_CANCELED, /* stopped on request */
 	ERR_NOCMD,    /* a command is not there, as a shell's 127 */
@@ -52,7 +52,7 @@ struct err {
 	char *hint; /* one command or one edit, or NULL */
 };
 
-/* One row of err_ids.h and errlist.h. */
+/* A row of err_ids.h and errlist.h. */
 struct err_info {
 	const char *name; /* "snapshot.secret" */
 	enum err_code code;
@@ -69,7 +69,8 @@ int err_set(struct err *err, enum err_id id, const char *fmt, ...) ERR_PRINTF(3,
 int err_set_errno(struct err *err, enum err_id id, int errnum, const char *fmt, ...)
 	ERR_PRINTF(4, 5);
 
-/* These add to an error. Where there is none (NULL or not set) they only return -ERR_BUG. */
+/* Functions that add to an error. Where there is none (NULL or not set) they only return
+ * -ERR_BUG. */
 /* Put "text: " before the message; returns -code, for: return err_prefix(err, "reading %s", p). */
 int err_prefix(struct err *err, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* Add a line of evidence; the fifth and later ones are dropped. Returns -code. */

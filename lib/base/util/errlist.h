@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every error means and what to do: with err_ids.h behind messages, `dlrun explain` and
- * dlrun-errors(7). A row: enum name, title, text; one for each row of err_ids.h, in its order. Only
- * err.c includes it, so that a sentence can be mended without building everything.
+ * Text for every error, what it means and what to do. With err_ids.h it is the source of messages,
+ * `dlrun explain` and dlrun-errors(7). A row: enum name, title, text; one for each row of
+ * err_ids.h, in its order. Only err.c includes this file, so that fixing a sentence does not
+ * rebuild everything.
  */
 #ifndef DLRUN_BASE_UTIL_ERRLIST_H
 #define DLRUN_BASE_UTIL_ERRLIST_H

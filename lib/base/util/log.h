@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What -v shows: notes for the one who looks for a fault. The library decides nothing about where
- * they go; without a sink they cost one branch.
+ * Notes shown by -v, for debugging. The library does not decide where they go; without a sink they
+ * cost one branch.
  */
 #ifndef DLRUN_BASE_UTIL_LOG_H
 #define DLRUN_BASE_UTIL_LOG_H

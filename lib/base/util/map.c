@@ -18,8 +18,8 @@ struct map_slot {
 	uint64_t hash;
 };
 
-/* Half of the key of this process, made on first use. Of several threads that come at once the
- * first one's holds. */
+/* Half of the key of this process, made on first use. If several threads make one at once, the
+ * first is used. */
 static uint64_t key_half(int i)
 {
 	static _Atomic uint64_t key[2];

@@ -19,7 +19,7 @@ void mem_out(size_t wanted)
 	char line[80];
 	int len = snprintf(line, sizeof(line), "dlrun: out of memory (%zu bytes wanted)\n", wanted);
 
-	/* Nothing is left to do about a stderr that takes no line. */
+	/* Nothing can be done if stderr cannot be written. */
 	if (write(STDERR_FILENO, line, (size_t)len) < 0)
 		_exit(OUT_OF_MEMORY_STATUS);
 	_exit(OUT_OF_MEMORY_STATUS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory. Out of memory ends the process here, with one line on stderr and status 125, so no
- * caller checks for NULL. In exchange everything that a peer, a file or a user can make grow has a
- * ceiling of its own (buf.c, ERR_LIMIT).
+ * Memory. Out of memory ends the process here, with one line on stderr and status 125, so no caller
+ * checks for NULL. In exchange everything that a peer, a file or a user can make grow has a limit
+ * of its own (buf.c, ERR_LIMIT).
  */
 #ifndef DLRUN_BASE_UTIL_MEM_H
 #define DLRUN_BASE_UTIL_MEM_H
@@ -23,13 +23,13 @@ char *mem_strndup(const char *s, size_t max) __attribute__((returns_nonnull));
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));
 char *mem_vprintf(const char *fmt, va_list args)
 	__attribute__((format(printf, 1, 0), returns_nonnull));
-/* End the process for want of memory. */
+/* End the process for lack of memory. */
 _Noreturn void mem_out(size_t wanted);
 
 /* malloc, realloc and free in the form that libraries take as hooks; they never return NULL. */
 void *mem_hook_malloc(size_t size);
 void *mem_hook_realloc(void *old, size_t size);
-/* How many bytes a block of malloc has, at least as many as were asked for; NULL: 0. */
+/* The size in bytes of a block of malloc, at least that requested; NULL: 0. */
 size_t mem_block_size(void *block);
 
 #endif

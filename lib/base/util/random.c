@@ -5,7 +5,7 @@
 #include "base/util/err.h"
 #include "base/util/random.h"
 
-/* What getentropy (POSIX.1-2024) gives in one call. */
+/* Limit of one getentropy call (POSIX.1-2024). */
 enum { ONE_CALL = 256 };
 
 void random_bytes(void *out, size_t len)

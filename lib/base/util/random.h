@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A system that has none ends the process. */
+/* Ends the process if the system has no random numbers. */
 void random_bytes(void *out, size_t len);
 /* Below n, each equally likely. */
 uint32_t random_below(uint32_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Strings: tests, numbers, sizes, quoting, near matches. No locale is ever looked at.
+ * Strings: tests, numbers, sizes, quoting, near matches. The locale is ignored.
  */
 #ifndef DLRUN_BASE_UTIL_STR_H
 #define DLRUN_BASE_UTIL_STR_H
@@ -37,7 +37,7 @@ char *str_lower(const char *s, size_t len);
 
 /* Whether s sorts, by bytes, before the len bytes at text with tail behind them. */
 bool str_is_before(const char *s, const char *text, size_t len, unsigned char tail);
-/* Whether s is one of words, which blanks part. */
+/* Whether s is one of words, which are separated by blanks. */
 bool str_is_word_of(const char *s, const char *words);
 /* The same as a check: "WHAT must be A, B or C, not 'S'" (ERR_USAGE). */
 int str_choose(const char *s, const char *words, const char *what, struct err *err);
@@ -57,9 +57,10 @@ bool str_is_plain(const char *s);
 /* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
 size_t str_utf8_len(const char *s, size_t len);
 
-/* A word of a POSIX shell that gives s again wherever it stands; quotes only where it must. */
+/* Append s as a word of a POSIX shell that expands to s in any position; quoted only where
+ * needed. */
 void str_shell_quote(struct buf *out, const char *s);
-/* All words, blanks between them. */
+/* Append all words, separated by blanks. */
 void str_shell_join(struct buf *out, char *const *words);
 /* Names and paths for people: printable UTF-8 as it is, everything else as \n, \t, \\, \xNN. */
 void str_escape(struct buf *out, const char *s, size_t len);
@@ -70,8 +71,8 @@ char *str_shown(const char *s);
 /* Edit distance in bytes (insert, delete, replace, swap); 255 as well for different strings of
  * which one is longer than that. */
 unsigned str_distance(const char *a, const char *b);
-/* The candidate that was meant: the only one that begins with word, or else the nearest (the first
- * of several) within max(1, length / 3) edits, 3 at most. NULL if there is none. */
+/* The candidate that was probably meant: the only one that begins with word, or else the nearest
+ * (the first of several) within max(1, length / 3) edits, 3 at most. NULL if there is none. */
 const char *str_suggest(const char *word, const char *const *candidates, size_t n);
 
 /* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such,

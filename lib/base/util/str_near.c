@@ -73,7 +73,7 @@ const char *str_suggest(const char *word, const char *const *candidates, size_t 
 	size_t limit = len / 3 < 1 ? 1 : len / 3 > 3 ? 3 : len / 3;
 	for (size_t i = 0; i < n; i++) {
 		unsigned d = str_distance(word, candidates[i]);
-		/* A word of which nothing is left was not meant. */
+		/* Replacing the whole word is no correction. */
 		if (d > limit || d >= len)
 			continue;
 		best = candidates[i];

@@ -93,7 +93,8 @@ void str_escape(struct buf *out, const char *s, size_t len)
 		buf_add(out, s, run);
 		s += run;
 		len -= run;
-		/* All bytes of a character that is not shown, one of what is none. */
+		/* Escape all bytes of a character that is not shown, or one byte that is no
+		 * character. */
 		n = unicode_decode(s, len, &cp);
 		for (n += len && !n; n; n--, s++, len--)
 			escape_byte(out, *s);

@@ -20,8 +20,8 @@ static void show_bytes(struct buf *out, const char *s, size_t n)
 		buf_addf(out, "\\x%02x", (unsigned)(uint8_t)s[i]);
 }
 
-/* An escape character: what a whole SGR sequence measures, or 1 for any other; 0 if more bytes must
- * tell. */
+/* At an escape character: the length of a complete SGR sequence, or 1 for any other; 0 if more
+ * bytes are needed to tell. */
 static size_t sgr_len(const char *s, size_t len, bool at_end)
 {
 	size_t i = 2;
@@ -50,8 +50,8 @@ static size_t take_escape(
 	return n;
 }
 
-/* The line restarts only when something comes to stand on it: until then, and for ever at the end
- * of the input, its last state is seen. Several in a row are one; before LF they say nothing. */
+/* Restart the line only when something follows: until then, and for ever at the end of the input,
+ * its last state stays visible. Several CRs in a row count as one; before LF they are ignored. */
 static size_t take_return(
 	const struct term_filter *filter, const char *s, size_t len, bool at_end, struct buf *out)
 {
@@ -95,8 +95,8 @@ static size_t plain_run(const char *s, size_t len)
 	return n;
 }
 
-/* What stands at the beginning of s goes to out. Returns how many bytes were used; 0 if it is the
- * start of something that more bytes must complete. */
+/* Write the beginning of s to out. Returns the number of bytes used; 0 if s starts with an
+ * incomplete sequence. */
 static size_t take(
 	struct term_filter *filter, const char *s, size_t len, bool at_end, struct buf *out)
 {

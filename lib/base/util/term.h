@@ -38,8 +38,8 @@ void term_filter_add(struct term_filter *filter, const char *data, size_t len, s
 void term_filter_end(struct term_filter *filter, struct buf *out);
 /* A whole string at once, without colours; LF and TAB shown as blanks if one_line. */
 void term_clean(const char *s, size_t len, bool one_line, struct buf *out);
-/* One line without escape sequences, and blanks for other controls: for a search, not for a
- * terminal. The caller frees. */
+/* Returns s as one line without escape sequences, other controls replaced by blanks: for searching,
+ * not for a terminal. The caller frees. */
 char *term_plain(const char *s, size_t len);
 
 #endif

@@ -85,7 +85,7 @@ void strv_addf(struct strv *strv, const char *fmt, ...) __attribute__((format(pr
 void strv_copy(struct strv *to, const struct strv *from);
 /* The position of s, or -1. */
 ptrdiff_t strv_find(const struct strv *strv, const char *s);
-/* All with that between them; the caller frees. */
+/* All strings, joined by between; the caller frees. */
 char *strv_join(const struct strv *strv, const char *between);
 void strv_done(struct strv *strv);
 #define AUTO_STRV AUTO(strv_done)

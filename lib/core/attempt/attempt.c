@@ -302,7 +302,7 @@ int attempt_end_write(
 	return write_json(dir, ATTEMPT_EXIT, json, STATE_MAX, FS_SYNC_FILE, err);
 }
 
-/* The last sample may be missing, or older than what the kernel told at the end. */
+/* The last sample may be missing, or older than the kernel's accounting at the end. */
 static struct json *observed_at_end(const char *dir, const struct json *usage)
 {
 	struct json *observed = attempt_observed(dir);
@@ -400,7 +400,7 @@ static bool is_other(const char *ours, const char *theirs)
 	return *ours && *theirs && !str_eq(ours, theirs);
 }
 
-/* The last sign of life of a program whose end nobody saw. */
+/* The last sign of life of a program whose end was not observed. */
 static int64_t log_time_ms(const char *dir)
 {
 	AUTO_FREE char *path = fs_join(dir, ATTEMPT_LOG);
@@ -415,15 +415,15 @@ static void set_lost(const char *dir, const struct attempt_state *state, const c
 	struct os_family family = state->family;
 
 	attempt_set_end(ret, RUN_LOST, 125, 0, "dlrun", "Lost", text);
-	/* Its supervisor would have done that. */
+	/* Do this in place of the supervisor. */
 	os_family_remove(&family);
 	ret->started_ms = state->started_ms;
 	ret->ended_ms = log_time_ms(dir);
-	/* As well; what fails is in its report. */
+	/* Collect the results likewise; errors go to their report. */
 	collect_finish(dir, NULL);
 }
 
-/* Nobody watches over it. */
+/* Set the status of an attempt that has no supervisor. */
 static void judge(const char *dir, const struct attempt_state *state, struct target_status *ret)
 {
 	struct attempt_state here;
@@ -440,7 +440,7 @@ static void judge(const char *dir, const struct attempt_state *state, struct tar
 		ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
 		ret->text = mem_strdup("its supervisor was killed: how it ends will not be known");
 	} else {
-		/* Its supervisor would have ended it. */
+		/* End the setup in place of the supervisor. */
 		if (attempt_process_alive(&state->setup))
 			kill(-state->setup.pid, SIGKILL);
 		set_lost(dir, state, "its supervisor was killed", ret);
@@ -462,8 +462,8 @@ static void set_never_began(const char *dir, struct target_status *ret)
 	ret->ended_ms = clock_wall_ms();
 }
 
-/* Whoever submitted it is dead and no supervisor has it. One may still be about to look: under its
- * lock it finds the end that is written here, or it was faster. */
+/* End an attempt whose submitting process died before a supervisor had it. A supervisor may still
+ * be about to check: under its lock it finds the end that is written here, or it was faster. */
 static int give_up(const char *dir, struct target_status *ret, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
@@ -520,7 +520,7 @@ int attempt_look(
 		watched(dir, ret);
 		return 0;
 	}
-	/* It may have ended between the two looks. */
+	/* The attempt may have ended between the two checks. */
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (attempt_state_read(dir, &state)) {
@@ -535,10 +535,10 @@ int attempt_look(
 }
 
 /*
- * Asking for the end
+ * Requesting the end
  */
 
-/* A child that the supervisor was making when it died holds its lock for a moment more. */
+/* A child that the supervisor was forking when it died holds its lock for a moment longer. */
 static bool has_supervisor(const char *dir, const struct attempt_state *state)
 {
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
@@ -551,7 +551,7 @@ static bool has_supervisor(const char *dir, const struct attempt_state *state)
 	return false;
 }
 
-/* Also on a disk that is full. */
+/* Request the end, even on a full disk. */
 static int make_cancel(const char *dir, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, ATTEMPT_CANCEL);
@@ -582,7 +582,7 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
 				      attempt_process_alive(&state.program);
 		return 0;
 	}
-	/* It looks at the directory anyway; this is faster. */
+	/* The supervisor watches the directory anyway; a signal is faster. */
 	if (attempt_process_alive(&state.supervisor))
 		kill(state.supervisor.pid, SIGTERM);
 	return 0;

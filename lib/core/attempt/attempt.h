@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One attempt on this machine, as its directory tells it (state/runs/ID/attempts/N):
+ * An attempt on this machine, as its directory (state/runs/ID/attempts/N) describes it:
  *
- *	job.json    what is to be done; written by the submit, read by the supervisor
+ *	job.json    the job; written by the submit, read by the supervisor
  *	lock        held by the supervisor while it lives; the kernel frees it
- *	state.json  who runs: pids with start times, boot, cgroup; replaced at each step
- *	cancel      somebody has asked for its end
+ *	state.json  the processes: pids with start times, boot, cgroup; replaced at each step
+ *	cancel      its end has been requested
  *	log, marks  the program's output; when it came (core/attempt/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
@@ -16,15 +16,15 @@
  *	                         (collect.h)
  *	supervisor.log
  *
- * An attempt that failed and is to be repeated names the next one in its exit.json. That one is
- * made and locked before, so that each instant is either before (the attempt has not ended) or
- * after (the next one has begun); a next one that nobody holds and that has no state was killed in
- * between, and whoever looks ends it (failed, Interrupted): only its supervisor had the program's
- * environment.
+ * An attempt that failed and is to be repeated names the next one in its exit.json. The next
+ * attempt is made and locked before, so that each instant is either before (the attempt has not
+ * ended) or after (the next one has begun); a next attempt that is not locked and has no state was
+ * killed in between, and the first process that checks it ends it (failed, Interrupted): only its
+ * supervisor had the program's environment.
  *
- * beside ../../submit.lock, held by the submitting process until it has done all that it has to.
- * Together they tell a run that waits from one whose submit or supervisor was killed, a reboot, and
- * a pid that somebody else has now.
+ * The submitting process holds ../../submit.lock until it has done all that it has to. Together
+ * these files tell a run that waits from one whose submit or supervisor was killed, a reboot, and a
+ * pid that another process has now.
  */
 #ifndef DLRUN_CORE_ATTEMPT_ATTEMPT_H
 #define DLRUN_CORE_ATTEMPT_ATTEMPT_H
@@ -54,15 +54,15 @@
 #define ATTEMPT_NOTES    "supervisor.log"
 #define ATTEMPT_GPUS     "gpus.json"
 #define ATTEMPT_SETUP    "setup_env.json"
-/* Of a cluster: there once it has taken the attempt. */
+/* Of a cluster: exists once the cluster has taken the attempt. */
 #define ATTEMPT_ACCEPTED "accepted"
-/* Of a cluster: a directory for each rank with its log and marks, when it has ended. */
+/* Of a cluster: a directory for each rank with its log and marks, once the rank has ended. */
 #define ATTEMPT_RANKS "ranks"
 /* Space for exit.json, and the file that becomes ATTEMPT_CANCEL, on a disk that fills up; gone at
  * the end. */
 #define ATTEMPT_RESERVE        "reserve"
 #define ATTEMPT_CANCEL_RESERVE "cancel.reserve"
-/* Of the run, seen from state/runs/ID. */
+/* File of the run, relative to state/runs/ID. */
 #define RUN_SUBMIT_LOCK "submit.lock"
 
 #define ATTEMPT_ADDRESS "127.0.0.1" /* of this machine's one node */
@@ -90,10 +90,10 @@ struct attempt_job {
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
 int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);
 void attempt_job_done(struct attempt_job *job);
-/* NAME=VALUE, of the environment of everything that works for the attempt in dir, and of no other
+/* NAME=VALUE in the environment of every process that works for the attempt in dir, and of no other
  * attempt, even one that its program has started. The caller frees. */
 char *attempt_mark(const char *dir);
-/* The variables that say where the attempt is: for directory dir. */
+/* Set the variables that locate the attempt: for directory dir. */
 void attempt_job_place(struct attempt_job *job, const char *dir);
 
 /* The directory of another attempt of the same run; the caller frees. */
@@ -107,11 +107,11 @@ struct attempt_next {
 	int lock_fd;
 	int number;
 };
-/* From the job of the attempt in dir, with one retry less. */
+/* Make the next attempt from the job of the attempt in dir, with one retry less. */
 int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err);
 void attempt_next_done(struct attempt_next *next);
 
-/* A process that a later reader can tell from another one with the same pid. */
+/* A process, distinguishable from a later one with the same pid. */
 struct attempt_process {
 	pid_t pid; /* 0: none */
 	uint64_t start;
@@ -128,14 +128,14 @@ struct attempt_state {
 	char text[ATTEMPT_TEXT_SIZE]; /* why it waits; may be empty */
 	char boot_id[OS_ID_SIZE], machine_id[OS_ID_SIZE];
 	struct os_family family;
-	/* Of the limits that cannot be enforced here; may be empty. */
+	/* Warning about limits that cannot be enforced here; may be empty. */
 	char warning[ATTEMPT_TEXT_SIZE];
 	int64_t started_ms; /* of the program; 0: not yet */
 };
 /* This boot and machine, the calling process as supervisor. */
 void attempt_state_init(struct attempt_state *state);
 int attempt_state_write(const char *dir, const struct attempt_state *state, struct err *err);
-/* false: there is none that can be read. */
+/* false: there is no state that can be read. */
 bool attempt_state_read(const char *dir, struct attempt_state *ret);
 
 /* exit.json; its content is on disk before it is seen. next: the number of the attempt that follows
@@ -143,24 +143,25 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret);
 int attempt_end_write(
 	const char *dir, const struct target_status *status, int next, struct err *err);
 bool attempt_end_read(const char *dir, struct target_status *ret);
-/* The GPUs that it was given (gpus.json); none where that is not known. */
+/* The GPUs that the attempt was given (gpus.json); none where that is not known. */
 void attempt_gpus(const char *dir, struct gpu_list *ret);
-/* What a setup has made of the environment, for commands beside the program: written in the current
- * directory, the attempt's. Without it those run without the setup. */
+/* The environment as a setup has changed it, for commands beside the program: written to the
+ * current directory, the attempt's. Without the file such commands run without the setup. */
 void attempt_setup_env_write(const struct strv *before, const struct strv *with);
 void attempt_setup_env_read(const char *dir, struct strv *env);
 /* The attempt that follows this one by itself, or 0. */
 int attempt_next(const char *dir);
-/* What is known of it beside its state (target_status.observed), or NULL. The caller frees. */
+/* Observations of the attempt beside its state (target_status.observed), or NULL. The caller
+ * frees. */
 struct json *attempt_observed(const char *dir);
 
-/* What can be said of the attempt now. submit_lock: path of the run's; while it is held and no
- * supervisor has the attempt: preparing. One whose submit died before a supervisor had it is ended
- * here (failed, Interrupted), so that none can begin later. */
+/* The status of the attempt now. submit_lock: path of the run's; while it is held and no supervisor
+ * has the attempt: preparing. An attempt whose submit died before a supervisor had it is ended here
+ * (failed, Interrupted), so that no supervisor can begin it later. */
 int attempt_look(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
 
-/* Ask for the end: durable when it returns, then the supervisor is woken. An attempt that has ended
+/* Request the end: durable when it returns, then the supervisor is woken. An attempt that has ended
  * or never began is left alone. *ret_orphan (may be NULL): the program lives without supervisor. */
 int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
 
@@ -181,11 +182,11 @@ struct attempt_place {
 void attempt_place_done(struct attempt_place *place);
 #define AUTO_ATTEMPT_PLACE AUTO(attempt_place_done)
 
-/* The log and marks in place->dir (taken over), wherever they come from. */
+/* Read the log and marks in place->dir (taken over), wherever they come from. */
 void attempt_log_read(struct loop *loop, struct attempt_place *place,
 	const struct target_log_request *request, char *token, struct target_call *call);
 
-/* The files below root, offered to a sink. dir: of the attempt that writes them, whose results are
+/* Offer the files below root to a sink. dir: of the attempt that writes them, whose results are
  * collected before; NULL: a fetch has filled root, nothing changes there. */
 int attempt_files_fetch(struct loop *loop, const char *root, const char *dir,
 	struct fetch_sink *sink, struct target_call *call, struct err *err);

@@ -66,7 +66,7 @@ static int fill_next(const struct attempt_job *job, const char *dir, struct err 
 {
 	AUTO_FREE char *exit_path = fs_join(dir, ATTEMPT_EXIT);
 
-	/* Somebody gave it up while it was nobody's: it can never begin. */
+	/* The attempt was given up before it was locked: it can never begin. */
 	if (access(exit_path, F_OK) == 0)
 		return err_set(err, E_RUN_ENDED, "attempt %d has ended already", job->attempt);
 	return attempt_job_write(dir, job, err);

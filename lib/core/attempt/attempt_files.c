@@ -89,7 +89,7 @@ static void end_copy(struct fetching *fetching)
 	fetching->in_fd = -1;
 }
 
-/* What is not there any more has been cut off since. */
+/* If the file ends early, it has been truncated since. */
 static int copy_chunk(struct fetching *fetching, struct err *err)
 {
 	size_t want = fetching->left < CHUNK ? (size_t)fetching->left : CHUNK;
@@ -230,7 +230,7 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What is told to be neither a directory nor a file that may be wanted costs nothing more. */
+/* Skip entries whose d_type rules them out: neither a directory nor a file that may be wanted. */
 static bool is_passed_over(const struct fetching *fetching, const struct dirent *entry)
 {
 	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") ||
@@ -321,7 +321,8 @@ static int on_turn(void *ctx, struct err *err)
 	return 0;
 }
 
-/* What lies in the tree only. Where the disk is full, the rest is fetched all the same. */
+/* Collect results that are only in the tree. If the disk is full, the rest is fetched all the
+ * same. */
 static void bring_results(struct fetching *fetching, const char *dir)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -338,7 +339,7 @@ static void bring_results(struct fetching *fetching, const char *dir)
 		fetch_sink_unread(fetching->sink, ATTEMPT_TREE, EIO);
 }
 
-/* Nothing was ever written there: nothing to do. */
+/* If nothing was ever written there, there is nothing to do. */
 static int open_root(struct fetching *fetching, struct err *err)
 {
 	struct stat st;
@@ -357,7 +358,7 @@ static int open_root(struct fetching *fetching, struct err *err)
 	return push_dir(fetching, "", err);
 }
 
-/* What fetching is to be is taken over. */
+/* Takes over fetching. */
 static int begin(struct fetching *fetching, struct err *err)
 {
 	struct target_call *call = fetching->call;

@@ -125,7 +125,7 @@ static int64_t line_start(int fd, int64_t offset)
 	return newline ? offset + (newline - chunk) : offset;
 }
 
-/* What came at since_ms or later. */
+/* The offset of output that came at since_ms or later. */
 static int64_t since_offset(const struct reading *reading, const char *marks_path)
 {
 	struct marks_reader marks;
@@ -205,7 +205,7 @@ static int64_t last_write_ms(int fd)
 	return (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
 }
 
-/* Of the len bytes that follow, how many came at one time, and when. */
+/* Returns how many of the next len bytes came at one time, and when. */
 static size_t same_time(struct reading *reading, size_t len, int64_t *ret_time_ms)
 {
 	int64_t time_ms;
@@ -298,7 +298,7 @@ static int read_some(struct reading *reading, struct err *err)
 	return r;
 }
 
-/* Whoever follows shall know what it waits for; once for each reason. */
+/* Tell the follower why the attempt waits, once for each reason. */
 static void tell_waiting(struct reading *reading, const struct target_status *status)
 {
 	const struct target_log_events *events = &reading->request.events;
@@ -348,7 +348,7 @@ static void turn_later(struct reading *reading)
 {
 	bool watched = reading->log_watch >= 0 && reading->dir_watch >= 0;
 
-	/* One that waits already is not put off: a log that always grows would hide the end. */
+	/* Do not postpone a pending timer: a log that always grows would hide the end. */
 	if (!reading->timer)
 		turn_at(reading, clock_ms() + (watched ? SLOW_LOOK_MS : FAST_LOOK_MS));
 }
@@ -358,7 +358,7 @@ static void end_call(struct reading *reading, int status, struct err *err)
 	target_call_end(reading->call, status, err);
 }
 
-/* Who takes an attempt makes its log before it says so. */
+/* A supervisor creates the log before its state, so a missing log has been removed. */
 static int check_log(const struct reading *reading, struct err *err)
 {
 	struct attempt_state state;
@@ -369,8 +369,8 @@ static int check_log(const struct reading *reading, struct err *err)
 		reading->place.run_id, reading->path);
 }
 
-/* Whether the attempt is over is asked before the rest is read: what was written in between is its
- * family's last word, not something new. */
+/* Check whether the attempt is over before the rest is read: output that is written in between is
+ * the last of its family, not something new. */
 static int turn(struct reading *reading, bool look)
 {
 	AUTO_ERR struct err failure = {0};
@@ -421,7 +421,7 @@ static int on_dir_changed(void *ctx, short revents, struct err *err)
 	return turn(reading, access(exit_path, F_OK) == 0);
 }
 
-/* As soon as they are there. */
+/* Watch the directory and the log as soon as they exist. */
 static void watch(struct reading *reading)
 {
 	static const struct loop_fd_ops log_ops = {want_input, on_log_grown};

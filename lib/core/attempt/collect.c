@@ -169,7 +169,7 @@ void collect_pass_mark(const char *dir)
  * Finding what has changed
  */
 
-/* What a thread has found. */
+/* The findings of a thread. */
 struct finder {
 	void *names; /* of a directory, as the kernel lists them */
 	struct found_list found;
@@ -184,7 +184,7 @@ struct search {
 	struct finder finders[WORKERS_MAX];
 };
 
-/* A directory that is to be looked at. */
+/* A directory to visit. */
 struct visit {
 	char *path; /* in the tree; "": its root */
 	bool is_output;
@@ -265,7 +265,7 @@ bool collect_is_dir(int fd, const char *name, unsigned char type)
 	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* A directory that is being looked at, by whom. */
+/* A directory that is being visited, and its finder. */
 struct looking {
 	struct search *search;
 	struct par_queue *queue;
@@ -311,7 +311,7 @@ static void cannot_visit(struct finder *finder, const struct visit *visit, int e
 		strv_add(&finder->unread, *visit->path ? visit->path : ".");
 }
 
-/* What is mounted there is not the tree's. */
+/* Skip mount points: their content is not the tree's. */
 static int open_visit(const struct search *search, struct finder *finder, struct visit *visit)
 {
 	const struct collector *c = search->c;
@@ -387,7 +387,7 @@ static int find_changed(struct collector *c, struct err *err)
 }
 
 /*
- * What fits
+ * Size limit
  */
 
 static int newest_first(const void *a, const void *b)
@@ -554,7 +554,7 @@ static void put_found(struct collector *c, const struct found *found)
 	bool is_moved = parent->is_moved;
 	int errnum = parent->errnum ? parent->errnum : put_file(c, parent, found);
 
-	/* One that has gone meanwhile is not missed. */
+	/* A file that has gone meanwhile is not an error. */
 	if (errnum && errnum != ENOENT)
 		cannot(c, found->path, errnum);
 	if (errnum)
@@ -566,7 +566,7 @@ static void put_found(struct collector *c, const struct found *found)
 }
 
 /*
- * What the program has removed
+ * Files that the program has removed
  */
 
 static void drop_file(int outputs_fd, int collected_fd, const char *name)
@@ -593,7 +593,7 @@ static int open_output_dir(int fd, const char *name)
 }
 
 /* A link in the place of a directory (the one to an output in a new tree, or the program's own)
- * removes nothing, nor does what cannot be looked at. is_dir: what has been collected. */
+ * removes nothing, nor does an entry that cannot be read. is_dir: of the collected entry. */
 static bool is_removed(int tree_fd, const char *name, bool is_dir)
 {
 	struct stat st;

@@ -47,7 +47,7 @@ enum collect_when {
 	COLLECT_ENDED,   /* the last time; the report is written */
 };
 
-/* Writes dir/COLLECT_DIRS for dir/tree, from the one that is there: then only directories are read
+/* Writes dir/COLLECT_DIRS for dir/tree, based on an existing one: then only directories are read
  * whose status has changed. A tree that waits for its attempt is listed ahead. */
 void collect_list_dirs(const char *dir);
 /* dir: of an attempt whose tree is complete and is about to be given to its program. */
@@ -56,22 +56,22 @@ int collect_mark(const char *dir, struct err *err);
  * milliseconds later where the system's clock is coarse. */
 void collect_pass_mark(const char *dir);
 
-/* Brings results of the attempt in dir to the outputs of its run. Nothing without a mark. Blocks,
- * for other collectors of the run too (but not for COLLECT_EVENTS). What single files refuse is for
- * the report; E_IO where the disk is full or fails: what could be done is done, and the report says
- * that it is not complete. */
+/* Brings results of the attempt in dir to the outputs of its run. Does nothing without a mark.
+ * Blocks, for other collectors of the run too (but not for COLLECT_EVENTS). Errors of single files
+ * go to the report; E_IO where the disk is full or fails: what could be done is done, and the
+ * report says that it is not complete. */
 int collect_results(
 	const char *dir, const struct attempt_job *job, enum collect_when when, struct err *err);
-/* The same with COLLECT_ENDED for an attempt that is over, unless it has been done. */
+/* The same with COLLECT_ENDED for an attempt that is over, unless that has been done. */
 int collect_finish(const char *dir, struct err *err);
 
-/* What the attempts before have left is put into the tree of the attempt in dir, at its place, over
- * what the snapshot has there. */
+/* Put the results of earlier attempts into the tree of the attempt in dir, each at its path, over
+ * the files of the snapshot. */
 int collect_restore(const char *dir, const struct attempt_job *job, struct err *err);
 
-/* {"schema", "complete", "files", "bytes", "unread", "warnings": [sentence…]}: of files that are
- * results of this attempt; how many of them could not be collected; what people should be told.
- * NULL: nothing is known. The caller frees. */
+/* {"schema", "complete", "files", "bytes", "unread", "warnings": [sentence…]}: the files that are
+ * results of this attempt; how many of them could not be collected; warnings for the user. NULL:
+ * nothing is known. The caller frees. */
 struct json *collect_read_report(const char *dir);
 
 #endif

@@ -116,7 +116,7 @@ static void list_dir(void *ctx, struct par_queue *queue, void *item, unsigned wo
 	os_list_names(fd, all->listers[worker].names, list_entry, &listed);
 }
 
-/* What is known of the tree from an earlier list. */
+/* Check the directories of an earlier list: keep the unchanged ones, queue the changed ones. */
 static void look_again(struct listing_dirs *all, const struct buf *before)
 {
 	struct record record;
@@ -179,7 +179,7 @@ void collect_list_dirs(const char *dir)
 }
 
 /*
- * What it tells
+ * Reading the list
  */
 
 void collect_dirs_read(const char *dir, struct map *ret)

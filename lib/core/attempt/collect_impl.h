@@ -15,8 +15,8 @@ struct collect_place {
 	int lock_fd, run_fd, tree_fd, outputs_fd, collected_fd;
 };
 void collect_place_done(struct collect_place *place);
-/* 1: held; 0: there is no tree, or somebody else holds it and wait_ms has passed. make: the
- * directories of the run. */
+/* 1: held; 0: there is no tree, or another process holds the lock and wait_ms has passed. make:
+ * make the directories of the run. */
 int collect_place_open(const char *dir, const struct attempt_job *job, int64_t wait_ms, bool make,
 	struct collect_place *ret, struct err *err);
 
@@ -34,16 +34,16 @@ int collect_link(const struct collect_place *place, int from_fd, const char *fro
 bool collect_is_dir(int fd, const char *name, unsigned char type);
 
 /*
- * The directories of the tree as the program gets it: attempts/N/started.dirs. The files in one
- * that it has moved have the times they had.
+ * The directories of the tree as the program gets it: attempts/N/started.dirs. Files in a directory
+ * that the program has moved keep their times.
  */
 
 /* Without the file nothing has been moved. Into an empty map, which the caller frees. */
 void collect_dirs_read(const char *dir, struct map *ret);
-/* Whether the directory path, whose status has changed, is not the one that stood there. */
+/* Whether the directory at path, whose status has changed, is not the original one. */
 bool collect_dirs_moved(const struct map *dirs, const char *path, const struct stat *st);
 
-/* Whether it concerns all files, so that going on makes no sense and coming back later does. */
+/* Whether the error affects all files, so that going on makes no sense and retrying later does. */
 bool collect_is_fatal(int errnum);
 
 #endif

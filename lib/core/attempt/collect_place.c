@@ -54,7 +54,7 @@ int collect_link(
 	if (linkat(from_fd, from, place->run_fd, TEMP_NAME, 0) < 0)
 		return errno;
 	int errnum = renameat(place->run_fd, TEMP_NAME, to_fd, to) < 0 ? errno : 0;
-	/* It stays where both are one file already. */
+	/* rename(2) leaves the temporary name if both are links to the same file. */
 	unlinkat(place->run_fd, TEMP_NAME, 0);
 	return errnum;
 }

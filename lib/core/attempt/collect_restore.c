@@ -94,7 +94,8 @@ static void restore_dir(struct restore *restore, int from_fd, int to_fd, int dep
 		if (str_eq(name, ".") || str_eq(name, ".."))
 			continue;
 		buf_addf(&restore->path, "%s%s", len ? "/" : "", name);
-		/* What replaced an output's link lies in that output now, which is linked anew. */
+		/* A directory that replaced an output's link has its content in that output now:
+		 * remove it, so that the output is linked anew. */
 		if (collect_is_output(restore->world, restore->path.data))
 			fs_remove_tree(dirfd(dir), name, NULL);
 		else if (!collect_is_excluded(restore->world, restore->path.data, name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which paths of a tree are never results. An engine: paths in, answers out.
+ * Paths of a tree that are never results. An engine: no I/O.
  */
 #ifndef DLRUN_CORE_ATTEMPT_COLLECT_RULES_H
 #define DLRUN_CORE_ATTEMPT_COLLECT_RULES_H

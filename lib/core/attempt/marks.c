@@ -55,7 +55,7 @@ void marks_reader_done(struct marks_reader *reader)
 	reader->fd = -1;
 }
 
-/* More bytes behind those that are pending; false: none. */
+/* Read more bytes behind the pending ones; false: none. */
 static bool fill(struct marks_reader *reader)
 {
 	ssize_t n;

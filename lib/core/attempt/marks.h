@@ -27,7 +27,7 @@ size_t mark_format(const struct mark *mark, char out[static MARK_SIZE]);
  * *ret_ok = false for a line that is no mark. */
 size_t mark_parse(const char *s, size_t len, struct mark *ret, bool *ret_ok);
 
-/* Reading along: the marks in order, also those that are added later. */
+/* Follows a file of marks: the marks in order, also those that are added later. */
 struct marks_reader {
 	int fd; /* -1: no marks */
 	char pending[4096];

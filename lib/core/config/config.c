@@ -50,7 +50,7 @@ static void set_defaults(struct config *config)
 		config->values[i].text = mem_strdup(config_keys[i].fallback);
 }
 
-/* Behind the other files, which say what is safe. */
+/* Load the project's file after the other files, which define what is safe. */
 static int load_project(struct config *config, const struct config_files *files, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};

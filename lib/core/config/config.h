@@ -34,10 +34,10 @@ enum config_type {
 	CONFIG_PORTS,    /* a list of numbers: ports.h */
 };
 
-/* Who may set a key, beside options and DLRUN_<KEY>. The user's and the site's file may set all. A
- * project's file is a stranger's: what names programs, files outside of its tree, or where
- * credentials go, or weakens transport, counts from it only when the user has confirmed its content
- * (config_trust.h). */
+/* The sources that may set a key, beside options and DLRUN_<KEY>. The user's and the site's file
+ * may set all keys. A project's file is not trusted: keys that name programs, files outside of its
+ * tree, or where credentials go, or that weaken transport, count from it only when the user has
+ * confirmed its content (config_trust.h). */
 enum config_setter {
 	CONFIG_BY_PROJECT = 1, /* a project's file, too */
 	CONFIG_BY_TREE,        /* that one, for files of its tree; for others once confirmed */
@@ -45,7 +45,7 @@ enum config_setter {
 	CONFIG_BY_USER,        /* never a project's file */
 };
 
-/* One row of the table. */
+/* A row of the table of keys. */
 struct config_key {
 	const char *name; /* "name", "limits.size" */
 	enum config_type type;
@@ -59,7 +59,7 @@ struct config_key {
 extern const struct config_key config_keys[];
 extern const size_t config_keys_n;
 
-/* A row of the table of what a target may say. Some names stand there twice, for two kinds. */
+/* A row of the table of target keys. Some names stand there twice, for two kinds. */
 struct config_reading;
 typedef int config_read_fn(
 	const struct config_reading *reading, struct json **ret, struct err *err);
@@ -97,7 +97,8 @@ struct config_files {
 	const char *trust;   /* directory of what is confirmed (config_trust.h), or NULL */
 	bool review;         /* to be shown: another user's file is read, but nothing counts
 				 * that needs confirming */
-	/* Whether git's configuration calls a directory safe; NULL: it is not asked. */
+	/* Whether git's configuration calls a directory safe; NULL: git's configuration is not
+	 * consulted. */
 	bool (*git_trusts)(void *ctx, const char *dir);
 	void *git_ctx;
 	const char *user;       /* …/dlrun/config.yaml, may be missing */
@@ -134,15 +135,16 @@ const struct strv *config_secrets(const struct config *config);
 const struct json *config_target(const struct config *config, const char *name);
 void config_target_names(const struct config *config, struct strv *ret);
 
-/* Whether an option of the command line has set it. */
+/* Whether an option of the command line has set the key. */
 bool config_is_option(const struct config *config, const char *key);
-/* Where the value of a key comes from; valid as long as config. */
+/* The origin of a key's value; valid as long as config. */
 const struct config_origin *config_origin(const struct config *config, const char *key);
-/* Where a relative path begins that is the value of a key: beside the file that it stands in, else
- * cwd. The caller frees. */
+/* The directory that a relative path in the key's value starts from: that of the file that sets it,
+ * else cwd. The caller frees. */
 char *config_base_dir(const struct config *config, const char *key, const char *cwd);
 /* Put the place of the key's value before an error that the value has caused: "FILE:LINE:COLUMN: "
- * or the variable's name. One from the command line stays as it is. Returns -code. */
+ * or the variable's name. The error of a value from the command line is not changed. Returns
+ * -code. */
 int config_blame(const struct config *config, const char *key, struct err *err);
 /* Every set key with its value and origin, in the table's order, for `dlrun config`. */
 struct json *config_to_json(const struct config *config);

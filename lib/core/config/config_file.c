@@ -12,7 +12,7 @@
 #include "core/config/ports.h"
 
 /*
- * What stands in a file.
+ * The content of a configuration file.
  */
 
 enum { PLAIN_MAX = 200 }; /* of a value in a hint */
@@ -339,8 +339,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	}
 }
 
-/* Where a key of that name lies, with the value that was given: `gpus: 1` belongs into
- * `resources:`. NULL: nowhere; the caller frees. */
+/* The place where a key of that name is valid, with the value that was given: `gpus: 1` belongs
+ * into `resources:`. NULL: nowhere; the caller frees. */
 static char *right_place(const struct yaml *item)
 {
 	const char *text = plain_text(item);

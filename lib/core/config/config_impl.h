@@ -27,14 +27,15 @@ struct config {
 	struct config_project project;
 };
 
-/* Where a value is being read from, for messages and origins. */
+/* The place that a value is being read from, for messages and origins. */
 struct config_place {
 	enum config_source source;
 	const char *file;
 	struct yaml_mark at; /* a line of 0: no file of lines */
 };
 
-/* That of a member of a map or list: its value, or its key where that stands on another line. */
+/* The place of a member of a map or list: its value, or its key where that stands on another
+ * line. */
 struct config_place config_place_of(const struct config_place *outer, const struct yaml *item);
 /* Put "FILE:LINE:COLUMN: " before the message. */
 int config_place_prefix(struct err *err, const struct config_place *place);
@@ -51,7 +52,7 @@ int config_wrong_kind(struct err *err, const struct config_place *place, const c
 	const char *wanted, const struct yaml *node);
 
 /* "FILE:LINE:COLUMN: unknown key 'NAME' in WHERE" with a hint: right if it is set, else the near
- * match of those that are known. where may be empty. */
+ * match among known. where may be empty. */
 int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
 	const struct yaml *item, const char *const *known, size_t n, const char *right);
 
@@ -62,23 +63,23 @@ int config_check_scalar(const struct config_key *key, const char *text, struct e
 int config_set_scalar(struct config *config, size_t i, const char *text,
 	const struct config_place *place, struct err *err);
 
-/* The user's or the site's file over what is there. One that is missing is empty. */
+/* Read the user's or the site's file on top of config. A missing file counts as empty. */
 int config_read_file(
 	struct config *config, enum config_source source, const char *path, struct err *err);
 int config_read_text(struct config *config, enum config_source source, const char *path,
 	const struct buf *text, struct err *err);
-/* 1: the project's file is to be read, ret_text is what it says; 0: it does not count. */
+/* 1: the project's file is to be read, ret_text is its content; 0: it does not count. */
 int config_read_project(struct config *config, const struct config_files *files,
 	struct buf *ret_text, struct err *err);
 void config_project_done(struct config_project *project);
-/* Whether a value counts that stands at place with a key that `by` may set; file is what it names,
- * or NULL. */
+/* Whether a value at place counts, of a key that `by` may set; file: the file that it names, or
+ * NULL. */
 bool config_claim(struct config *config, const struct config_place *place, enum config_setter by,
 	const char *key, const char *value, const char *file);
-/* Seen from the configuration file that names it, ~/ is the home; the caller frees. */
+/* Resolve a path from the configuration file that names it, ~/ is the home; the caller frees. */
 char *config_file_named(const struct config *config, const char *from, const char *text);
 
-/* What is being read: a value of a target or registry, or a member of one. */
+/* A value that is being read: of a target or registry, or a member of one. */
 struct config_reading {
 	struct config *config;
 	const struct config_place *place;
@@ -90,15 +91,15 @@ struct config_member {
 	const char *name;
 	config_read_fn *read;
 };
-/* A map of members to *ret, also what was read before an error. */
+/* Read a map of members into *ret, which also has what was read before an error. */
 int config_read_members(const struct config_reading *reading, const struct config_member *members,
 	size_t n, struct json **ret, struct err *err);
 config_read_fn config_read_string; /* a string; not an empty one */
-/* What a file says of a registry, over *json, which is what is known of it from lower layers (NULL:
- * nothing): replaced. */
+/* Read a file's settings of a registry on top of *json, the settings of lower layers (NULL: none),
+ * which is replaced. */
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
 	const struct config_place *place, struct json **json, struct err *err);
-/* The same for a text alone. Nothing is changed by one that is not valid. */
+/* The same for a plain text. A text that is not valid changes nothing. */
 int config_set_registry(const char *what, const char *text, struct json **json, struct err *err);
 int config_read_targets(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err);

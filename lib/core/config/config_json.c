@@ -8,7 +8,7 @@
 #include "core/config/ports.h"
 
 /*
- * What people are shown.
+ * The configuration as users are shown it.
  */
 
 /* Values of secret names are not shown. */
@@ -30,7 +30,7 @@ static struct json *env_json(const struct strv *env)
 	return object;
 }
 
-/* In the shorter of the forms that a file may have. */
+/* Use the shorter of the forms that a file may have. */
 static struct json *registry_json(const struct json *registry)
 {
 	return json_clone(json_count(registry) == 1 ? json_get(registry, "push") : registry);

@@ -64,7 +64,8 @@ int config_set_registry(const char *what, const char *text, struct json **json, 
  * The map
  */
 
-/* What does not count before it is confirmed is not kept. file: that it names, or NULL. */
+/* Drop a value that does not count before it is confirmed. file: the file that it names, or
+ * NULL. */
 static void keep_if_counts(
 	const struct config_reading *reading, const char *file, struct json **value)
 {

@@ -180,7 +180,7 @@ static int read_items(const struct config_reading *reading, config_read_fn *read
 	return 0;
 }
 
-/* As it stands there: parts of Kubernetes objects. */
+/* Read parts of Kubernetes objects as they are. */
 static int read_as_json(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	(void)err;
@@ -201,7 +201,7 @@ static int read_text_map(const struct config_reading *reading, struct json **ret
 }
 
 /*
- * What has a shape of its own
+ * Keys with a format of their own
  */
 
 static int read_data_path(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -222,7 +222,7 @@ static int read_local_data(const struct config_reading *reading, struct json **r
 	return read_named(reading, read_data_path, ret, err);
 }
 
-/* Exactly one of the members that say where it is. */
+/* Check that exactly one of the members in sources is set. */
 static int check_source(const struct config_reading *reading, const struct json *json,
 	const char *sources, struct err *err)
 {

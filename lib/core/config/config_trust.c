@@ -39,7 +39,7 @@ const struct config_project *config_project(const struct config *config)
 }
 
 /*
- * What is confirmed
+ * Confirmations
  */
 
 static char *hash_text(const void *data, size_t len)
@@ -52,7 +52,7 @@ static char *hash_text(const void *data, size_t len)
 	return mem_strdup(hex);
 }
 
-/* One that cannot be read is confirmed as such: there is nothing in it that could count. */
+/* Confirm an unreadable file as "none": it has no content that could count. */
 static char *hash_file(const char *path)
 {
 	AUTO_BUF struct buf text = {0};
@@ -120,7 +120,7 @@ int config_confirm(const struct config *config, const char *dir, struct err *err
  * Owners
  */
 
-/* As git: under sudo the files of who called it are ours. */
+/* As in git: under sudo the files of the calling user are ours. */
 static uid_t sudo_user(const struct config_files *files)
 {
 	const char *text = files->env ? env_get(files->env, "SUDO_UID") : NULL;
@@ -131,7 +131,7 @@ static uid_t sudo_user(const struct config_files *files)
 	return (uid_t)uid;
 }
 
-/* A link is as its target and as itself: anybody can make one to a file of ours. */
+/* A link must be ours like its target: any user can link to a file of ours. */
 static bool is_ours(const struct config_files *files, const char *path, const struct stat *st)
 {
 	uid_t also = sudo_user(files);
@@ -203,7 +203,7 @@ bool config_project_counts(const struct config_files *files, const char *path)
  * Keys
  */
 
-/* Without links. What does not exist yet lies where its name says. */
+/* Whether file is in the tree, with links resolved. A missing file lies where its name says. */
 static bool is_in_tree(const char *root, const char *file)
 {
 	AUTO_FREE char *real = NULL, *real_root = NULL;
@@ -243,7 +243,7 @@ bool config_claim(struct config *config, const struct config_place *place, enum 
 }
 
 /*
- * What is said
+ * Messages
  */
 
 char *config_not_counting(const struct config *config)
@@ -271,7 +271,7 @@ int config_check_counting(const struct config *config, struct err *err)
 {
 	AUTO_FREE char *text = config_not_counting(config);
 
-	/* A file of another user may lie in any directory above: it stops nobody. */
+	/* A file of another user may lie in any directory above: it must not block commands. */
 	if (!text || config->project.is_foreign)
 		return 0;
 	err_set(err, E_CONFIG_TRUST, "%s", text);

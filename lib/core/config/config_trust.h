@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is believed: project files of other users are not read, and keys of a project's file that
- * name programs, files outside of its tree or where credentials go, or that weaken transport, count
- * only while the file is what the user has confirmed (`dlrun config trust`).
+ * Trust in configuration files: project files of other users are not read, and keys of a project's
+ * file that name programs, files outside of its tree or where credentials go, or that weaken
+ * transport, are ignored unless the user has confirmed the file (`dlrun config trust`).
  *
- * What is confirmed: one JSON object for each file in a directory of the user's, called by the
- * SHA-256 of the file's path: {"schema", "files": {PATH: SHA-256 of its content}}, the file itself
- * and those that such keys name, so that none of them changes unseen.
+ * Confirmations are kept as one JSON object for each file in a directory of the user's, named by
+ * the SHA-256 of the file's path: {"schema", "files": {PATH: SHA-256 of its content}}, for the file
+ * itself and the files that such keys name, so that none of them changes unseen.
  */
 #ifndef DLRUN_CORE_CONFIG_CONFIG_TRUST_H
 #define DLRUN_CORE_CONFIG_CONFIG_TRUST_H
 
 #include "core/config/config.h"
 
-/* What a project's file says with a key that needs confirming. Strings are owned. */
+/* A setting of a project's file that needs confirming. Strings are owned. */
 struct config_claim {
 	char *where; /* "FILE:LINE" */
 	char *key;   /* "registry.ca", "targets.lab.overlay" */
@@ -21,7 +21,7 @@ struct config_claim {
 	char *file;  /* whose content is confirmed as well; or NULL */
 };
 
-/* How the project's file stands; valid as long as config. */
+/* The state of the project's file; valid as long as config. */
 struct config_project {
 	char *path;        /* NULL: there is none */
 	char *hash;        /* SHA-256 of its text */
@@ -30,13 +30,16 @@ struct config_project {
 	struct config_claims VEC_OF(struct config_claim) claims;
 };
 const struct config_project *config_project(const struct config *config);
-/* One sentence for people on what does not count; NULL: all of it does. The caller frees. */
+/* Describe the settings that are ignored in one sentence for the user; NULL: none is. The caller
+ * frees. */
 char *config_not_counting(const struct config *config);
-/* The same as E_CONFIG_TRUST, for commands that would start something else than the file says. */
+/* The same as E_CONFIG_TRUST, for commands that would otherwise start something else than the file
+ * says. */
 int config_check_counting(const struct config *config, struct err *err);
-/* The user has confirmed the project's file with all that it names, in the directory dir. */
+/* Record in the directory dir that the user has confirmed the project's file with all files that it
+ * names. */
 int config_confirm(const struct config *config, const char *dir, struct err *err);
-/* Whether the file at path would be read: ours, called safe or confirmed. */
+/* Whether the file at path would be read: it is the user's own, called safe or confirmed. */
 bool config_project_counts(const struct config_files *files, const char *path);
 
 #endif

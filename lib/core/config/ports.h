@@ -21,9 +21,9 @@ struct ports {
 	size_t n;
 };
 
-/* "6006". E_CONFIG: no number from 1 to 65535, named already, one too many. */
+/* text: "6006". E_CONFIG: not a number from 1 to 65535, named already, or one too many. */
 int ports_add(struct ports *ports, const char *text, struct err *err);
-/* Those of more that are not there yet. E_CONFIG: too many. */
+/* Add the ports of more that ports does not have yet. E_CONFIG: too many. */
 int ports_merge(struct ports *ports, const struct ports *more, struct err *err);
 /* A list of numbers. Reading is lenient: what is no port is left out. */
 struct json *ports_to_json(const struct ports *ports);

@@ -87,7 +87,7 @@ static void add_for_host(
 	fill(json, target, &found);
 	if (!is_at(found.push, host) && !is_at(found.pull, host))
 		return;
-	/* As nodes name it, it is reached without. */
+	/* The name for nodes is reached without the tunnel. */
 	if (!is_at(found.push, host))
 		free(TAKE(found.forward));
 	if (!ret->push) {

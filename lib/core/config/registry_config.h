@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the configuration says of registries: `registry:` at its top and in targets.
+ * The configuration of registries: `registry:` at the top level and in targets.
  */
 #ifndef DLRUN_CORE_CONFIG_REGISTRY_CONFIG_H
 #define DLRUN_CORE_CONFIG_REGISTRY_CONFIG_H
@@ -24,16 +24,17 @@ struct registry_config {
 void registry_config_done(struct registry_config *config);
 #define AUTO_REGISTRY_CONFIG AUTO(registry_config_done)
 
-/* The registry of a target (NULL: none in particular), else the one at the top: 1, or 0 if there is
- * none. E_CONFIG for one with `forward` where the target is no cluster. */
+/* The registry of a target (NULL: none in particular), else the one at the top level: 1, or 0 if
+ * there is none. E_CONFIG for one with `forward` where the target is no cluster. */
 int registry_config_find(const struct config *config, const char *target_name,
 	struct registry_config *ret, struct err *err);
-/* What is said anywhere of the registry at host ("host[:port]", in any case): ca, cert, key and
- * insecure count for base images and other repositories of it, too. All NULL and false: nothing. */
+/* Settings for the registry at host ("host[:port]", in any case), wherever the configuration has
+ * them: ca, cert, key and insecure apply to base images and other repositories of it, too. All NULL
+ * and false: none. */
 void registry_config_for_host(
 	const struct config *config, const char *host, struct registry_config *ret);
-/* Every repository that can be pushed to, each once: the one at the top, then those of targets; not
- * those with `forward` where the target is no cluster. */
+/* Every repository that can be pushed to, each once: the one at the top level, then those of
+ * targets; not those with `forward` where the target is no cluster. */
 void registry_config_all(const struct config *config, struct strv *ret);
 
 #endif

@@ -15,22 +15,22 @@ void words_set(struct json *object, const char *key, const struct strv *words);
 /* Adds to ret. A missing list is empty; E_DATA if it is no list of strings. */
 int words_get(const struct json *object, const char *key, struct strv *ret, struct err *err);
 
-/* One string: from key_b64 if there is one, else from key; NULL if neither. The caller frees.
- * Written by json_set_bytes. */
+/* Get a single string: from key_b64 if there is one, else from key; NULL if neither. The caller
+ * frees. Written by json_set_bytes. */
 char *words_get_one(const struct json *object, const char *key);
 
-/* What stands for the tree of an attempt in the words of its command and the values of its
- * variables: where that is, only its target knows. */
+/* Placeholder for the tree of an attempt in the words of its command and the values of its
+ * variables: only its target knows where the tree is. */
 #define WORDS_TREE "${DLRUN_TREE}"
-/* text with tree in place of WORDS_TREE. The caller frees. */
+/* Returns text with tree in place of WORDS_TREE. The caller frees. */
 char *words_in_tree(const char *text, const char *tree);
 
-/* A reason for waiting as it is to be read now: " since 2026-11-23T05:04:25Z", which does not
- * change while it is true, becomes ", running for 6 s". The caller frees. */
+/* Format a reason for waiting as of now: " since 2026-11-23T05:04:25Z", which does not change while
+ * it is true, becomes ", running for 6 s". The caller frees. */
 char *words_reason_now(const char *text);
 
-/* Whether what stands before "=" of pair may name a variable of a program: E_USAGE with the name of
- * the option else. DLRUN_ is dlrun's own. */
+/* Whether the name before "=" in pair may be a variable of a program, else E_USAGE with the name of
+ * the option. DLRUN_ is reserved for dlrun. */
 int words_check_name(const char *pair, const char *option, struct err *err);
 
 #endif

@@ -107,7 +107,8 @@ static const char *find_pair(const struct strv *pairs, const char *name)
 	return NULL;
 }
 
-/* As the configuration has it now, as a secret or in `env:`; else from this shell. */
+/* Read the value as the configuration defines it now, as a secret or in `env:`; else from this
+ * shell. */
 static int read_again(const struct config *config, const struct secrets_source *source,
 	const char *name, bool is_foreign, struct strv *ret)
 {
@@ -116,7 +117,8 @@ static int read_again(const struct config *config, const struct secrets_source *
 	bool is_named = item || pair || strv_find(config_secrets(config), name) >= 0 ||
 			strv_find(config_env(config), name) >= 0;
 
-	/* Whoever wrote the record would choose what of this machine is sent to it. */
+	/* Otherwise the author of the record would choose which values of this machine are sent to
+	 * it. */
 	if (strchr(name, '=') || (is_foreign && !is_named))
 		return -1;
 	if (!pair)

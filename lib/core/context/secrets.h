@@ -13,7 +13,7 @@
 
 enum { SECRET_MAX = 64 * 1024 }; /* bytes of a value; the kernel takes 128 KiB for a variable */
 
-/* Where values are looked for. */
+/* The sources of values. */
 struct secrets_source {
 	const char *const *env; /* this shell's, NULL-ended */
 	const char *dir;        /* what a relative FILE is seen from */
@@ -26,10 +26,10 @@ struct secrets_source {
 int secrets_read(const struct secrets_source *source, const char *item, struct strv *ret,
 	bool *ret_open, struct err *err);
 
-/* The values of run's names for another attempt or beside it: from the files that the configuration
- * names, its `env:`, else from this shell. What is no name is nothing, and a record from elsewhere
- * (foreign.h) gets nothing of this shell that the configuration does not name. Names without a
- * value are added to ret_missing. */
+/* The values of the secrets of run for another attempt or beside it: from the files that the
+ * configuration names, its `env:`, else from this shell. An invalid name has no value, and a record
+ * from elsewhere (foreign.h) gets nothing of this shell that the configuration does not name. Names
+ * without a value are added to ret_missing. */
 int secrets_again(struct session *session, const struct run *run, const struct strv *names,
 	struct strv *ret, struct strv *ret_missing, struct err *err);
 

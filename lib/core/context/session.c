@@ -162,7 +162,7 @@ static int load_config(struct session *session, bool review, struct config **ret
 		project = find_project(place);
 	else
 		log_note("no dlrun.yaml of a tree: %s", outside.message);
-	/* One above that is not read is said, too. */
+	/* Pass another user's file, too: it is not read, but reported. */
 	files.project = project ? project : session->foreign;
 	files.root = project ? place->root : NULL;
 	files.review = review;
@@ -203,7 +203,7 @@ int session_review(struct session *session, struct config **ret, char **ret_dir,
 }
 
 /*
- * What is kept on disk
+ * State on disk
  */
 
 int session_store(struct session *session, struct store **ret, struct err *err)

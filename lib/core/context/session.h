@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one dlrun command works with: its directories, configuration, tree, store of runs and loop,
- * each opened on first use, because `dlrun --version` needs none of them.
+ * The context of a dlrun command: its directories, configuration, working tree, store of runs and
+ * loop, each opened on first use, because `dlrun --version` needs none of them.
  */
 #ifndef DLRUN_CORE_CONTEXT_SESSION_H
 #define DLRUN_CORE_CONTEXT_SESSION_H
@@ -22,7 +22,7 @@
 struct registry_tunnel;
 struct registry_tunnel_options;
 
-/* From the process: only cli/ reads it. */
+/* Input from the process: only cli/ reads it. */
 struct session_env {
 	struct dirs_env dirs;
 	const char *cwd;       /* absolute */
@@ -36,19 +36,21 @@ struct session_env {
 	bool has_terminal;       /* stdin is one: programs that log in may ask there */
 	const char *self;        /* path of this program, for the supervisor */
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
-	/* What is waited for, where the user may have to do something: one sentence; or NULL. */
+	/* Tell the user what dlrun waits for, where the user may have to do something: one
+	 * sentence; or NULL. */
 	void (*say)(void *ctx, const char *text);
 	void *say_ctx;
-	/* Hosts that ssh does not know yet are taken. */
+	/* Accept hosts that ssh does not know yet. */
 	bool accept_new_host;
-	/* ssh_options.ask, with say_ctx; NULL: nobody is there. */
+	/* ssh_options.ask, with say_ctx; NULL: there is no user to ask. */
 	int (*ask)(
 		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
-	/* What carries commands to a host instead of ssh; NULL: ssh does. */
+	/* Opens a channel to a host in place of ssh; NULL: ssh is used. */
 	int (*open_host)(void *ctx, struct loop *loop, const char *host, struct channel_opener *ret,
 		struct err *err);
 	void *open_host_ctx;
-	/* Opens the way to a registry in a cluster, for registry_open.h: it leads over a target. */
+	/* Opens a tunnel to a registry in a cluster, for registry_open.h: it leads over a
+	 * target. */
 	int (*open_tunnel)(const struct registry_tunnel_options *options,
 		struct registry_tunnel **ret, struct err *err);
 };
@@ -87,20 +89,22 @@ void session_at_end(struct session *session, session_end_fn *end);
 /* Forget what is kept of the newest submit_run. */
 void session_end_submit(struct session *session);
 
-/* Each opens once and returns the same thing again. */
+/* Each of the following opens once and returns the same object from then on. */
 int session_place(struct session *session, const struct tree_place **ret, struct err *err);
-/* Outside of any tree (/, $HOME) only the user's and the site's files count. What of the project's
- * does not count either (config_trust.h) is said; E_CONFIG_TRUST with env.must_count. */
+/* Outside of any working tree (/, $HOME) only the user's and the site's files count. Settings of
+ * the project that are ignored (config_trust.h) are reported; E_CONFIG_TRUST with
+ * env.must_count. */
 int session_config(struct session *session, struct config **ret, struct err *err);
-/* The configuration for being confirmed in *ret_dir: the project's file is read whoever owns it. */
+/* The configuration for review, to be confirmed in *ret_dir: the project's file is read whoever
+ * owns it. */
 int session_review(struct session *session, struct config **ret, char **ret_dir, struct err *err);
 int session_store(struct session *session, struct store **ret, struct err *err);
 /* The local image layout, made when it is missing. */
 int session_layout(struct session *session, struct layout **ret, struct err *err);
 struct loop *session_loop(struct session *session);
-/* What keeps gc apart from submits: shared from before the directory of a run is made until its row
- * names the image; exclusive while things that no row names are removed. Waits timeout_ms (as
- * fs_lock); *ret_fd is closed by the caller. */
+/* Lock that keeps gc apart from submits: shared from before the directory of a run is made until
+ * its row names the image; exclusive while things that no row names are removed. Waits timeout_ms
+ * (as fs_lock); *ret_fd is closed by the caller. */
 int session_lock(
 	struct session *session, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err);
 

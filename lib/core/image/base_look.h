@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A base image in a registry, looked at beside any run: its manifest and configuration are fetched
- * into a directory that ends with the look.
+ * Inspecting a base image in a registry without any run: its manifest and configuration are fetched
+ * into a directory that is removed with the base_look.
  */
 #ifndef DLRUN_CORE_IMAGE_BASE_LOOK_H
 #define DLRUN_CORE_IMAGE_BASE_LOOK_H
@@ -25,7 +25,7 @@ struct base_look {
 	struct err fault;
 };
 
-/* What is asked ends limit_ms from now on. */
+/* Requests end limit_ms from now on. */
 int base_look_init(
 	struct base_look *look, struct session *session, int64_t limit_ms, struct err *err);
 /* name: HOST/REPO[:TAG|@DIGEST]. Blocks. Once. */

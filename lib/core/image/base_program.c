@@ -36,7 +36,7 @@ static void set(struct base_program *ret, enum base_has has, char *why)
  * The configuration
  */
 
-/* What the images that have it set, by the names of their official ones. */
+/* Variables that images with the program set, going by the names of the official images. */
 static const struct sign {
 	const char *program, *env;
 } signs[] = {
@@ -63,7 +63,7 @@ static const struct sign {
 /* Directories on PATH that a Python of its own lies in. */
 static const char *const python_dirs[] = {"conda", "mamba", "miniforge", "pyenv", "venv"};
 
-/* What no root file system of a distribution has by itself. Debian's has perl. */
+/* Programs that no distribution's root file system has by itself. Debian's has perl. */
 static const char *const never_bare[] = {"R", "Rscript", "accelerate", "conda", "deepspeed", "go",
 	"ipython", "java", "julia", "jupyter", "node", "npm", "papermill", "pip", "pip3", "python",
 	"python3", "ruby", "torchrun", "uv"};
@@ -170,7 +170,7 @@ static bool is_setting(const char *by)
 	return false;
 }
 
-/* What made its one layer; NULL: that is not known, or there is more to it. */
+/* The command that made the only layer; NULL: not known, or the image has more. */
 static const char *maker_of(const struct json *config, size_t n_layers)
 {
 	const char *made = NULL;
@@ -186,7 +186,7 @@ static const char *maker_of(const struct json *config, size_t n_layers)
 	return made;
 }
 
-/* The root file system of a distribution and nothing else; NULL: it is none that is known. */
+/* The distribution whose plain root file system this is; NULL: not a known one. */
 static const char *distribution_of(const char *made)
 {
 	static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a base image has a program: what its configuration tells, which may be all that is here
- * of it, and what its layers hold where those are here.
+ * Check whether a base image has a program: by its configuration, which may be all of it that is
+ * here, and by its layers where those are here.
  */
 #ifndef DLRUN_CORE_IMAGE_BASE_PROGRAM_H
 #define DLRUN_CORE_IMAGE_BASE_PROGRAM_H
@@ -23,8 +23,8 @@ enum base_has {
 
 struct base_program {
 	enum base_has has;
-	/* BASE_UNKNOWN: it is a root file system and nothing else, and nothing tells of the
-	 * program. A base for it says something. */
+	/* BASE_UNKNOWN: the image is a plain root file system, and nothing indicates the program. A
+	 * base that is made for the program would indicate it. */
 	bool is_bare;
 	char *why; /* what tells it: "its Env has PYTHON_VERSION"; NULL: BASE_UNKNOWN */
 };
@@ -32,7 +32,7 @@ void base_program_done(struct base_program *answer);
 #define AUTO_BASE_PROGRAM AUTO(base_program_done)
 
 /* program: a name without a slash. Layers on this machine are read where the configuration does not
- * tell, unless that would take long. Whatever cannot be read is not known. */
+ * tell, unless that would take long. Layers that cannot be read count as unknown. */
 void base_program_find(
 	const struct image_base *base, const char *program, struct base_program *ret);
 

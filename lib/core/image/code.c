@@ -184,7 +184,7 @@ static int fail_spot(const struct run *run, const char *dir, const char *why, st
 		run_id_is_valid(run_id(run)) ? run_id(run) : "code");
 }
 
-/* What cannot be read may be: the rename fails if it is not. */
+/* Whether dir may be empty. An unreadable directory may be: the rename fails if it is not. */
 static bool may_be_empty(const char *dir)
 {
 	AUTO_DIR DIR *stream = opendir(dir);
@@ -248,7 +248,7 @@ static int find_spot(const struct session *session, const struct run *run, const
 				       : fs_error(err, errno, "%s", path);
 	if (!S_ISDIR(st.st_mode))
 		return fail_spot(run, dir, "is no directory", err);
-	/* Whoever stands in it would stand nowhere. */
+	/* Replacing the current directory would leave the shell in a removed one. */
 	if (is_here(session, &st))
 		return fail_spot(run, dir, "is the current directory", err);
 	if (!may_be_empty(path))

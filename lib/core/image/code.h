@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The image that a run's code is in, by its reference, wherever that is: for those who read its
+ * The image that holds a run's code, opened by its reference, wherever it lies: for readers of its
  * layers.
  */
 #ifndef DLRUN_CORE_IMAGE_CODE_H
@@ -19,7 +19,7 @@ struct code {
 };
 
 /* ref: "oci:DIR@sha256:…", or "HOST/REPO@sha256:…", whose own layers are fetched into the cache
- * (code_pull.h; blocks). E_IMAGE_BASE: no image of a run, or not there any more. */
+ * (code_pull.h; blocks). E_IMAGE_BASE: not an image of a run, or not there any more. */
 int code_open(struct session *session, const char *ref, struct code *ret, struct err *err);
 void code_done(struct code *code);
 
@@ -27,12 +27,12 @@ void code_done(struct code *code);
  * made or is gone. */
 int run_entries(
 	struct session *session, const struct run *run, struct entry_list *ret, struct err *err);
-/* One file of it. */
+/* Write a single file of the run's code to out_fd. */
 int run_read_file(struct session *session, const struct run *run, const char *path, int out_fd,
 	struct err *err);
-/* A run's exact tree into a directory that is missing or empty (E_CHECKOUT_DIR otherwise, and for
- * the current one), seen from the session's; modes as git would give them. The tree appears as a
- * whole, or not at all. */
+/* Write a run's exact tree into a directory that is missing or empty (E_CHECKOUT_DIR otherwise, and
+ * for the current one), seen from the session's; modes as git would give them. The tree appears as
+ * a whole, or not at all. */
 int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err);
 
 #endif

@@ -14,7 +14,7 @@ void run_code_env(const struct run *run, struct strv *env, struct strv *defaults
 	strv_addf(env, "DLRUN_GIT_DIRTY=%d", json_get_bool(snapshot, "dirty", false));
 	strv_addf(env, "DLRUN_IMAGE_REF=%s", ref ? ref : "");
 	strv_add(defaults, "PYTHONUNBUFFERED=1");
-	/* .git does not travel, and wandb looks for it. */
+	/* .git is not part of the snapshot, and wandb looks for it. */
 	if (commit)
 		strv_addf(defaults, "WANDB_GIT_COMMIT=%s", commit);
 }

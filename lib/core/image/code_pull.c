@@ -36,7 +36,7 @@ static void pull_done(struct pull *pull)
 }
 
 /*
- * Where it is asked for
+ * The repository to pull from
  */
 
 static bool leads_to(const struct registry_config *known, const struct ref *ref)

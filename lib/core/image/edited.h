@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which files of a tree are being worked on, kept from one push to the next: those that the stat
- * cache does not vouch for. If one of them has changed since the last push, there will be something
- * to upload, and that is known before the tree is looked at.
+ * The files of a working tree that are being edited, kept from one push to the next: those that the
+ * stat cache does not vouch for. If one of them has changed since the last push, there will be
+ * something to upload, and that is known before the tree is scanned.
  *
- * Only a guess about what to start early; a wrong one costs an upload session.
+ * This is only a guess about what to start early; a wrong one costs an upload session.
  */
 #ifndef DLRUN_CORE_IMAGE_EDITED_H
 #define DLRUN_CORE_IMAGE_EDITED_H
@@ -30,14 +30,14 @@ struct edited {
 	bool known; /* there was a push before, with not too many of them */
 };
 
-/* A missing or damaged file: nothing is known. */
+/* If the file is missing or damaged, nothing is known. */
 void edited_load(const char *path, struct edited *ret);
 void edited_done(struct edited *edited);
 #define AUTO_EDITED AUTO(edited_done)
-/* Whether one of those of the last push is not as it was; false where nothing is known. */
+/* Whether a file of the last push has changed since; false where nothing is known. */
 bool edited_has_changed(const struct edited *edited, const char *root);
-/* These paths will be read by the snapshot: they are kept for edited_save. Whether that means
- * that something has changed since the last push. */
+/* Keep the paths that the snapshot will read for edited_save. Returns whether they mean that
+ * something has changed since the last push. */
 bool edited_add(struct edited *edited, const struct path *const *paths, size_t n);
 /* Call after a push. */
 int edited_save(const char *path, const struct edited *edited, struct err *err);

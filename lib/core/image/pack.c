@@ -43,7 +43,7 @@ int pack_read_base(const struct pack *pack, struct layout *layout, const char *d
 
 	int r = (pack->adds ? image_whole_load : image_base_load)(
 		layout, pack->base_name, digest, platform, ret, err);
-	/* Its layers stay where they are. */
+	/* Layers of the base are not read from this layout: they stay in the registry. */
 	if (r == 0)
 		(*ret)->layout = NULL;
 	return r;
@@ -208,7 +208,7 @@ void pack_done(struct pack *pack)
 	*pack = (struct pack){0};
 }
 
-/* What was read ahead of path, or NULL. */
+/* The plan that was read ahead for path, or NULL. */
 static struct plan *plan_ahead(struct pack *pack, const char *path)
 {
 	struct pack_plan *ahead = pack->ahead;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Code into an image at its destination: what submit and push have in common.
+ * Packing code into an image at its destination: shared by submit and push.
  */
 #ifndef DLRUN_CORE_IMAGE_PACK_H
 #define DLRUN_CORE_IMAGE_PACK_H
@@ -49,7 +49,7 @@ void pack_done(struct pack *pack);
 int pack_read_base(const struct pack *pack, struct layout *layout, const char *digest,
 	struct image_base **ret, struct err *err);
 void pack_set_base(struct pack *pack, struct image_base *take);
-/* E_IMAGE_BASE when the base is in a registry and was not set: nobody here has its layers. */
+/* E_IMAGE_BASE when the base is in a registry and was not set: its layers are not here. */
 int pack_need_base(const struct pack *pack, struct err *err);
 
 /* Begin to read the plan of what pack_write will write, beside the caller. root: of the tree. */
@@ -61,19 +61,19 @@ void pack_prepare(struct pack *pack, const char *root, const char *dest);
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
 	const char *name, struct image *ret, struct err *err);
 
-/* What is known of the image whose layers are carried along: borrowed. */
+/* The image whose layers are reused: borrowed. */
 struct pack_carried {
 	const struct image *image;
 	struct layout *layout; /* that has dlrun's own layers of it */
 	const char *snapshot_id;
 	const char *commit; /* NULL: none */
 };
-/* The same code as that of another image, its layers as they are, on this pack's base. */
+/* Write an image with the code of another one, its layers as they are, on this pack's base. */
 int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
 	const char *name, struct image *ret, struct err *err);
 
-/* That image and one file more, at path (absolute, in a directory of its own). fd: read from its
- * start, whereever it stands. */
+/* A file to add to that image, at path (absolute, in a directory of its own). fd: read from the
+ * start of the file, regardless of its offset. */
 struct pack_added {
 	const char *path;
 	int fd;

@@ -39,7 +39,7 @@ int registry_ask_open(struct registry_client *client, const char *text, bool pus
 	return registry_client_open(client, &ref, push, &nothing, ret, err);
 }
 
-/* In the order of registry.h and http.h. */
+/* The sources of CA certificates, in the order of registry.h and http.h. */
 static char *issuers_of(
 	const struct registry_client *client, const char *host, const struct registry_config *said)
 {

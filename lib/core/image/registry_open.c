@@ -79,7 +79,7 @@ static void warn_insecure(struct registry_client *client, const char *host)
 			"registry %s: its certificate is not checked (insecure: true)", host);
 }
 
-/* What is said of it for this target, else anywhere. */
+/* Find the settings of the registry for this target, else those from anywhere. */
 static void find_known(
 	const struct registry_client *client, const struct ref *ref, struct registry_config *ret)
 {

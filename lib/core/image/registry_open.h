@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registries as the configuration and the environment have them: certificates, proxies, logins,
- * limits; and where what is remembered of them lies.
+ * Registries as the configuration and the environment set them up: certificates, proxies, logins,
+ * limits; and where their cache lies.
  */
 #ifndef DLRUN_CORE_IMAGE_REGISTRY_OPEN_H
 #define DLRUN_CORE_IMAGE_REGISTRY_OPEN_H
@@ -16,7 +16,7 @@
 
 struct target;
 
-/* A way to a registry that ends with its client: first member of what it is. */
+/* A tunnel to a registry, which ends with its client: first member of each implementation. */
 struct registry_tunnel {
 	char *host; /* "host[:port]" of the registry */
 	void (*free)(struct registry_tunnel *tunnel);
@@ -35,8 +35,8 @@ struct registry_tunnel_options {
 struct registry_client_options {
 	struct session *session;
 	const struct config *config;
-	/* Whose registry with `forward` counts before those of others that have the same name; or
-	 * NULL. */
+	/* The target whose registry with `forward` takes precedence over others of the same name;
+	 * or NULL. */
 	struct target *target;
 	const char *target_name;                   /* the same where it is not open */
 	struct loop *loop;                         /* the session's */
@@ -48,7 +48,7 @@ struct registry_client_options {
 	struct strv *warnings; /* what should be said each time is added, or NULL */
 };
 
-/* What registries have in common; outlives them. */
+/* State that registries share; outlives them. */
 struct registry_client {
 	struct registry_client_options options;
 	struct http *http;
@@ -59,14 +59,14 @@ void registry_client_init(
 	struct registry_client *client, const struct registry_client_options *options);
 void registry_client_done(struct registry_client *client);
 
-/* The repository of ref; push: it is written to. What memory knows is made use of. One with
+/* Open the repository of ref; push: it is written to. Facts in memory are used. A registry with
  * `forward` is reached through a tunnel that ends with the client (session_env.open_tunnel). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
 	const struct registry_memory *memory, struct registry **ret, struct err *err);
-/* What was found out is put into memory. */
+/* Store what registry has found out in memory. */
 void registry_client_learn(const struct registry *registry, struct registry_memory *memory);
 
-/* The file of a repository's memory in dir. The caller frees. */
+/* The cache file of a repository in dir. The caller frees. */
 char *registry_memory_path(const char *dir, const char *host, const char *repo);
 
 #endif

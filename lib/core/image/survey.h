@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which paths a snapshot of the tree would hold and which it would leave out, without reading what
- * is in the files: for commands that look at a tree and run nothing.
+ * Survey of the working tree: the paths that a snapshot would hold and those that it would leave
+ * out, without reading the content of files: for commands that inspect a tree and run nothing.
  */
 #ifndef DLRUN_CORE_IMAGE_SURVEY_H
 #define DLRUN_CORE_IMAGE_SURVEY_H

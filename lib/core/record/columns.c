@@ -93,7 +93,7 @@ void columns_add_scalar(const struct json *json, struct buf *out)
 	}
 }
 
-/* Of an object of metrics what counts is the value. */
+/* Use the value of an object of metrics. */
 static const struct json *plain_value(const struct json *json)
 {
 	const struct json *value = json_get(json, "value");
@@ -204,7 +204,7 @@ static void make_command(const struct run *run, int64_t now_ms, struct column_va
 		set_text(ret, TAKE(line));
 }
 
-/* "running?" where the target could not be asked now. */
+/* "running?" if the target is not reachable now. */
 static void make_state(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	enum run_state state = run_state(run);
@@ -408,7 +408,7 @@ static int fail_unknown(const char *name, const char *first, struct err *err)
 	AUTO_FREE char *shown = str_shown(name);
 	size_t n = 0;
 
-	/* What stands in front of a dot is a member, not a column. */
+	/* Suggest columns only without a dot: the name in front of a dot is a member. */
 	for (size_t i = 0; !*rest && i < column_kinds_n; i++)
 		candidates[n++] = column_kinds[i].name;
 	for (size_t i = 0; i < ARRAY_LEN(roots); i++)

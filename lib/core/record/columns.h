@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `ps` can show of a run: columns with a name of their own, and every member of dlrun/run/v1
- * by its dotted path (params.lr, metrics.loss, attempts.0.exit.reason). A name between two dots may
- * hold dots itself: the longest member that is there counts. metrics.X is the last value of X.
+ * Columns of `ps`: those with a name of their own, and every member of dlrun/run/v1 by its dotted
+ * path (params.lr, metrics.loss, attempts.0.exit.reason). A name between two dots may contain dots
+ * itself: the longest existing member is used. metrics.X is the last value of X.
  */
 #ifndef DLRUN_CORE_RECORD_COLUMNS_H
 #define DLRUN_CORE_RECORD_COLUMNS_H
@@ -59,14 +59,14 @@ int columns_parse(const char *text, struct columns *ret, struct err *err);
 void columns_done(struct columns *columns);
 #define AUTO_COLUMNS AUTO(columns_done)
 
-/* Whether one of them shows something of that member of the record. */
+/* Whether a column shows something of that member of the record. */
 bool columns_show(const struct columns *columns, const char *member);
 
 /* *ret is cleared by column_value_done. now_ms: wall clock. */
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,
 	struct column_value *ret);
 
-/* By the values of a column, numbers before text, what is missing at the end; equal ones keep their
+/* Sort by the values of a column: numbers before text, missing values last; equal ones keep their
  * order. */
 void columns_sort(
 	struct run_list *runs, const struct column *column, bool descending, int64_t now_ms);

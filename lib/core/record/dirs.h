@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where dlrun keeps things (cli.md, "Directories"). All of them are made on first use, 0700.
+ * The directories of dlrun (cli.md, "Directories"). All of them are made on first use, 0700.
  */
 #ifndef DLRUN_CORE_RECORD_DIRS_H
 #define DLRUN_CORE_RECORD_DIRS_H
@@ -39,7 +39,7 @@ char *dirs_layout(const struct dirs *dirs);
 char *dirs_spares(const struct dirs *dirs);
 /* cache/plans: which layers an edited tree builds on. */
 char *dirs_plans(const struct dirs *dirs);
-/* cache/registry: what is remembered of registries, and manifests of bases. */
+/* cache/registry: cached facts about registries, and manifests of bases. */
 char *dirs_registries(const struct dirs *dirs);
 /* cache/mirror: event files of runs elsewhere (mirror.h); cache/mirror-scalars: what curves
  * need of them. */

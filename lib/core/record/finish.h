@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a submit learns only after the start: the git record and how long it took. It is kept in a
- * file of the run's directory, which needs no sync, and joins the record with the next step of the
- * run's state.
+ * Facts that a submit learns only after the start: the git record and how long it took. They are
+ * kept in a file of the run's directory, which needs no sync, and join the record with the next
+ * step of the run's state.
  */
 #ifndef DLRUN_CORE_RECORD_FINISH_H
 #define DLRUN_CORE_RECORD_FINISH_H
@@ -15,9 +15,9 @@
 
 #define RUN_FINISH "finish.json"
 
-/* From the members of run's doc. */
+/* Write them from the members of run's doc. */
 int finish_write(const struct dirs *dirs, const struct run *run, struct err *err);
-/* Into run's doc, if it is not there yet: whether it changed. */
+/* Merge them into run's doc, if they are not there yet: returns whether it changed. */
 bool finish_merge(const struct dirs *dirs, struct run *run);
 
 #endif

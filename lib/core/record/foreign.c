@@ -73,7 +73,7 @@ static void take_members(
  * Members
  */
 
-/* An image of a registry as it is; one of a directory is looked for in this machine's own. */
+/* Take an image of a registry as it is; search an image of a directory in this machine's own. */
 static void take_ref(struct json *image, const char *text, const char *layout)
 {
 	AUTO_REF struct ref ref = {0};
@@ -148,7 +148,7 @@ static void take_record(struct run *run, const struct json *record, const char *
  * The specification
  */
 
-/* Names of variables, and nothing that says where a value is. */
+/* Keep names of variables only, and no item that says where a value is. */
 static void keep_names(struct strv *names)
 {
 	AUTO_STRV struct strv kept = {0};

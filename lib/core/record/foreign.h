@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records from elsewhere: a Job that a colleague made, a directory on a node. An engine: no I/O.
- * Whoever wrote one may have written anything: only what has the form of a record is taken over,
- * and nothing in it names anything on this machine: no path, no file of a secret, no handle, no
- * tree.
+ * Their authors are not trusted: only what has the form of a record is taken over, and nothing in
+ * it names anything on this machine: no path, no file of a secret, no handle, no tree.
  */
 #ifndef DLRUN_CORE_RECORD_FOREIGN_H
 #define DLRUN_CORE_RECORD_FOREIGN_H

@@ -24,7 +24,7 @@ bool links_full(const struct links *links)
 }
 
 /*
- * One address
+ * A single address
  */
 
 static bool is_word(char c)
@@ -46,7 +46,7 @@ static size_t url_span(const char *s)
 	return len;
 }
 
-/* What ends a sentence or closes a bracket is not meant. */
+/* Strip punctuation that ends a sentence or closes a bracket. */
 static size_t url_trim(const char *s, size_t len)
 {
 	while (len > 0 && strchr(".,;:!?)]'*", s[len - 1]))

@@ -5,8 +5,8 @@
  * "View run") and MLflow (…#/experiments/N/runs/ID, also without #). An engine: bytes in, addresses
  * out.
  *
- * Only http and https, and only printable ASCII that a URL may have. User names, passwords and
- * what follows "?" are taken off: anonymous W&B addresses have a key there.
+ * Only http and https, and only printable ASCII that a URL may have. User names, passwords and the
+ * query from "?" on are removed: anonymous W&B addresses have a key there.
  */
 #ifndef DLRUN_CORE_RECORD_LINKS_H
 #define DLRUN_CORE_RECORD_LINKS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a machine that runs programs has and uses at a moment: this one, a host of an ssh target, a
- * node of a cluster.
+ * Resources of a machine that runs programs, and their use at a moment: this machine, a host of an
+ * ssh target, a node of a cluster.
  */
 #ifndef DLRUN_CORE_RECORD_MACHINE_H
 #define DLRUN_CORE_RECORD_MACHINE_H
@@ -27,7 +27,7 @@ struct machine_gpu {
 struct machine {
 	char *target, *host;
 	char *fault;   /* why nothing is known, or not of its GPUs; one sentence, or NULL */
-	bool answered; /* it was reached */
+	bool answered; /* the machine was reached */
 	double cpus;   /* processors; of a node of a cluster those that pods may have */
 	double load;   /* of one minute; of a node of a cluster: processors in use */
 	int64_t memory_bytes, memory_used_bytes;
@@ -37,16 +37,16 @@ struct machine {
 };
 struct machine_list VEC_OF(struct machine);
 
-/* Nothing is known of it. */
+/* Initialize a machine of which nothing is known. */
 void machine_init(struct machine *machine, const char *target, const char *host);
 void machine_done(struct machine *machine);
 void machine_list_done(struct machine_list *list);
 #define AUTO_MACHINES AUTO(machine_list_done)
 
-/* Into one that machine_init has made. */
+/* Fill in a machine that machine_init has made. */
 void machine_from_node(const struct node_machine *node, struct machine *ret);
 void machine_from_kube(const struct kube_node *node, struct machine *ret);
-/* Counts and model from gpus. */
+/* Set the counts and the model from gpus. */
 void machine_count_gpus(struct machine *machine);
 
 /* {"target", "host", "reachable", "error", "cpus", "load", "memory_bytes", "memory_used_bytes",

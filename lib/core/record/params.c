@@ -261,7 +261,7 @@ static void forget_files(struct read_file *files, size_t n)
 	}
 }
 
-/* With what was read of it before. */
+/* The file with what was read of it before. */
 static struct read_file take_file(struct params *params, const char *path)
 {
 	for (size_t i = 0; i < params->n; i++) {
@@ -274,7 +274,7 @@ static struct read_file take_file(struct params *params, const char *path)
 	return (struct read_file){.path = mem_strdup(path)};
 }
 
-/* What is near to the top is found before what is deep. */
+/* Walk breadth-first, so that files near to the top are found before deep ones. */
 static void find_files(struct params *params, int root)
 {
 	const struct outputs_file *chosen[PARAMS_FILES] = {0};

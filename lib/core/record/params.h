@@ -5,8 +5,9 @@
  * .hydra/config.yaml. An object within one becomes members with a dot in their name, a list its
  * JSON text.
  *
- * They may lie anywhere. Of several of one name the one nearest to the top counts, and of those
- * the newest; what is nearer goes before what is deeper, and else the order above counts.
+ * The files may lie anywhere. Of several files of one name the one nearest to the top counts, and
+ * of those the newest; a nearer file takes precedence over a deeper one, and files of the same
+ * depth go by the order above.
  */
 #ifndef DLRUN_CORE_RECORD_PARAMS_H
 #define DLRUN_CORE_RECORD_PARAMS_H
@@ -30,21 +31,21 @@ enum {
 	PARAMS_ENTRIES = 20 * 1000, /* names that one look reads */
 };
 
-/* Those of files that count, in their order, at most PARAMS_FILES. */
+/* Choose the files that count, in order of precedence, at most PARAMS_FILES. */
 size_t params_choose(
 	const struct outputs_files *files, const struct outputs_file *ret[static PARAMS_FILES]);
-/* An engine: what the file of that path says, in its flat form; NULL where it cannot be read. The
- * caller frees. */
+/* An engine: the content of the file at that path, in its flat form; NULL where it cannot be read.
+ * The caller frees. */
 struct json *params_read(const char *path, const char *text, size_t len);
 
-/* Add what to lacks; from may be NULL. */
+/* Add the members that to lacks; from may be NULL. */
 void params_complete(const struct json *from, struct json *to);
 
-/* Those below a directory here. */
+/* Parameters of the files below a local directory. */
 struct params;
 struct params *params_new(const char *outputs);
-/* Read again the files that have changed; now and then, or (all) at once, look for others. What
- * cannot be read leaves the parameters as they are. */
+/* Read again the files that have changed; now and then, or (all) at once, search for others. Files
+ * that cannot be read leave the parameters as they are. */
 void params_look(struct params *params, bool all);
 /* An object; the caller frees. */
 struct json *params_json(const struct params *params);

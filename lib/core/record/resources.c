@@ -75,7 +75,7 @@ static void take_size(const struct config *config, const char *key, uint64_t *re
 		*ret = config_size(config, key);
 }
 
-/* As it was given: by an option or in a file. */
+/* The name as the user gave it: an option, or a key of a file. */
 static const char *name_of(const struct config *config, const char *key)
 {
 	if (!config_is_option(config, key))

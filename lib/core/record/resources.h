@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a run needs of each node, and how it waits for that: for places that give these things out.
- * GPUs are part of the world (world.h), because every kind of target has them.
+ * Resources that a run needs of each node, and its queue and priority, for targets that allocate
+ * them. GPUs are part of the world (world.h), because every kind of target has them.
  */
 #ifndef DLRUN_CORE_RECORD_RESOURCES_H
 #define DLRUN_CORE_RECORD_RESOURCES_H
@@ -15,7 +15,7 @@
 
 enum { RESOURCES_NODES_MAX = 10000 };
 
-/* 0 and NULL: nothing is said. */
+/* 0 and NULL: not set. */
 struct resources {
 	int nodes;          /* at least 1 */
 	int64_t cpus_milli; /* thousandths of a processor */
@@ -24,10 +24,10 @@ struct resources {
 	char *queue, *priority;
 };
 
-/* What the configuration says (resources:, queue:, priority:) over what ret has, which a run that
- * is repeated brings along. E_CONFIG, E_USAGE. */
+/* Apply the configuration (resources:, queue:, priority:) on top of ret, which a repeated run
+ * brings along. E_CONFIG, E_USAGE. */
 int resources_from_config(const struct config *config, struct resources *ret, struct err *err);
-/* Members nodes, cpus, … of object; only those that are said. Reading is lenient. */
+/* Members nodes, cpus, … of object; only those that are set. Reading is lenient. */
 void resources_to_json(const struct resources *resources, struct json *object);
 void resources_from_json(const struct json *object, struct resources *ret);
 void resources_done(struct resources *resources);

@@ -12,7 +12,7 @@
 
 #define COUNT_MAX INT64_C(999999999999999)
 
-/* One name at the top: a file, or a directory with all that is in it. */
+/* An entry at the top level: a file, or a directory with all that is in it. */
 struct top {
 	const char *path;
 	size_t len; /* with the slash of a directory */
@@ -97,7 +97,7 @@ struct json *results_json(const struct outputs_files *files, bool is_cut)
 }
 
 /*
- * What pods have said
+ * Reports of pods
  */
 
 struct told {
@@ -177,7 +177,7 @@ static bool take_line(const char **at, const char *prefix, struct told *told)
 	AUTO_FREE char *name = take_name(at);
 	if (str_empty(name))
 		return false;
-	/* What is of another rank is one entry. */
+	/* Files of another rank are summed up in one entry. */
 	if (*prefix)
 		return true;
 	top.len = strlen(name);

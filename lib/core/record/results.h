@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The results of a run in short, made of the list of its files: member "results" of its record,
+ * Summary of a run's results, made from the list of its files: member "results" of its record,
  *	{"files": 13, "bytes": 46137344, "is_cut": false, "more": 0, "warnings": [], "entries":
  *	 [{"path": "lightning_logs/", "files": 12, "bytes": 3250585}, {"path": "model.pt", …}]}
  * entries: the largest of the names at the top, in the order of their bytes, a directory with a
@@ -23,12 +23,11 @@ enum { RESULTS_KEPT = 20, RESULTS_SHOWN = 4 };
 
 /* files: sorted by path. The caller frees. */
 struct json *results_json(const struct outputs_files *files, bool is_cut);
-/* The same of what the pods of a run have said at their end (KUBE_JOB_RESULTS of job.h):
- * texts, one for each rank, or NULL. What is missing makes it cut; NULL: the first rank has said
- * nothing. *ret_params: what files of parameters had in them (params.h). The caller frees both.
- */
+/* The same from what the pods of a run reported at their end (KUBE_JOB_RESULTS of job.h): texts,
+ * one for each rank, or NULL. A missing report sets is_cut; returns NULL if that of the first rank
+ * is missing. *ret_params: the content of files of parameters (params.h). The caller frees both. */
 struct json *results_told(char *const *texts, size_t n, struct json **ret_params);
-/* Whether it is one: from elsewhere it may be anything. */
+/* Whether results is valid: from elsewhere it may be anything. */
 bool results_is_valid(const struct json *results);
 /* For people: "lightning_logs/ 12 files 3.1 MiB", "model.pt 41 MiB", "and 5 more"; the largest
  * RESULTS_SHOWN, names escaped and cut. Nothing when there are no files, or none are known. */

@@ -34,7 +34,7 @@ enum {
 	UNFINISHED = BIT(RUN_PREPARING) | BIT(RUN_QUEUED) | BIT(RUN_STARTING) | BIT(RUN_RUNNING),
 };
 
-/* Whoever looks late skips the states in between, so every step forward is allowed. A job that is
+/* A late poll skips the states in between, so every step forward is allowed. A job that is
  * preempted is queued again by its cluster. */
 static const unsigned next_states[RUN_STATES] = {
 	[RUN_PREPARING] = BIT(RUN_QUEUED) | BIT(RUN_STARTING) | BIT(RUN_RUNNING) | ENDED_OR_UNKNOWN,

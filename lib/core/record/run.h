@@ -32,7 +32,7 @@ enum run_state {
 	RUN_STATES,
 };
 const char *run_state_name(enum run_state state);
-/* RUN_UNKNOWN for a word that is none. */
+/* RUN_UNKNOWN for a word that is not a state. */
 enum run_state run_state_find(const char *name);
 /* succeeded, failed, cancelled, lost. */
 bool run_state_is_final(enum run_state state);
@@ -63,14 +63,14 @@ struct run {
 	struct json *doc;  /* dlrun/run/v1 */
 	struct json *spec; /* what is needed to start it again; never secrets: spec.h */
 	int64_t revision;  /* of the row in the store; 0: not stored */
-	/* What its target told with its state when it was asked last, in this process:
+	/* Observations that the target reported with its last state in this process:
 	 * dlrun/observed/v1 (observe.h). Not a part of the record; or NULL. */
 	struct json *seen;
 };
 
 /* A new record in state preparing with every member present. */
 struct run *run_new(const char *id, const char *name);
-/* From the store's text; E_DATA if it is no such object. Takes doc and spec. */
+/* Make a run from the store's text; E_DATA if doc is not a record. Takes doc and spec. */
 int run_from_json(struct json *doc, struct json *spec, struct run **ret, struct err *err);
 void run_free(struct run *run);
 AUTO_POINTER(struct run, run_free)
@@ -98,21 +98,21 @@ void run_set_time(struct json *object, const char *key, int64_t wall_ms);
 
 /* Attempts count from 1; 0: there is none yet. */
 int run_attempts(const struct run *run);
-/* How the one before ended is no longer how the run did. */
+/* The end of the previous attempt is no longer that of the run. */
 void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
-/* Of attempt number, from 1; NULL if there is none. */
+/* The handle of attempt number, from 1; NULL if there is none. */
 const char *run_attempt_handle(const struct run *run, int number);
-/* The newest attempt has an image of its own: that of the run, and more (carry.h). NULL: it
- * does not. */
+/* Set the newest attempt's own image: that of the run, and more (carry.h). NULL: it has none. */
 void run_set_attempt_image(struct run *run, const char *ref);
 const char *run_attempt_image_digest(const struct run *run);
-/* Of the newest attempt; the run's times follow (started: of the first attempt). 0: not yet. */
+/* Set the end of the newest attempt; the run's times follow (started: of the first attempt). 0: not
+ * yet. */
 void run_set_attempt_exit(
 	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);
 
-/* A name in the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped tells
- * whether anything had to change. E_RUN_NAME when nothing of it can stay. */
+/* Map a name to the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped: whether
+ * anything had to change. E_RUN_NAME when nothing of it can stay. */
 int run_name_map(
 	const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped, struct err *err);
 /* name-xxxxx: five of 23456789abcdefghjkmnpqrstuvwxyz, random. */
@@ -120,7 +120,7 @@ void run_make_id(const char *name, char ret[static RUN_ID_SIZE]);
 /* Whether s has the form of a whole id. */
 bool run_id_is_valid(const char *s);
 
-/* Whether it failed because dlrun was stopped before it had begun. */
+/* Whether the run failed because dlrun was stopped before it had begun. */
 bool run_never_began(const struct run *run);
 /* The exit status of a command that follows this run to its end (cli.md): the program's, 124 for a
  * time limit, 143 cancelled, 125 lost or unknown. */

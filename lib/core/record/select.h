@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which runs a list shows, by what their submit said of them.
+ * Selection of runs for a list, by what their submit recorded.
  */
 #ifndef DLRUN_CORE_RECORD_SELECT_H
 #define DLRUN_CORE_RECORD_SELECT_H
@@ -18,10 +18,10 @@ struct select_rules {
 	int64_t since_ms;        /* submitted then or later, wall clock; 0: any */
 };
 
-/* Whether anything is asked for. */
+/* Whether any rule is set. */
 bool select_is_set(const struct select_rules *rules);
 bool select_matches(const struct select_rules *rules, const struct run *run);
-/* Free and drop those of the list that do not match; the order stays. */
+/* Free and drop the runs that do not match; the order stays. */
 void select_keep(const struct select_rules *rules, struct run_list *runs);
 
 /* "2h", "7d": that long before now_ms; "2026-08-01" or "2026-08-01 12:00" in local time; a time

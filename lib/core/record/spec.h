@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is needed to start a run again, beside its image: dlrun/spec/v1, kept with the record. No
- * value of a secret is in it, only the names.
+ * Specification of a run: what is needed to start it again, beside its image: dlrun/spec/v1, kept
+ * with the record. It has the names of secrets, never their values.
  */
 #ifndef DLRUN_CORE_RECORD_SPEC_H
 #define DLRUN_CORE_RECORD_SPEC_H
@@ -33,7 +33,7 @@ struct spec {
 };
 
 struct json *spec_to_json(const struct spec *spec);
-/* E_DATA unless it is one with a command. */
+/* E_DATA unless json is a specification with a command. */
 int spec_from_json(const struct json *json, struct spec *ret, struct err *err);
 void spec_done(struct spec *spec);
 #define AUTO_SPEC AUTO(spec_done)

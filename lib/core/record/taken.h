@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the record here knows of results that lay nowhere but in the pods of a run that has ended:
- * until when they wait there, and the list of those that were taken here (take.h).
+ * Local record of results that were only in the pods of an ended run: until when they wait there,
+ * and the list of those that were taken here (take.h).
  */
 #ifndef DLRUN_CORE_RECORD_TAKEN_H
 #define DLRUN_CORE_RECORD_TAKEN_H
@@ -17,21 +17,22 @@
 
 #define TAKEN_LOST "results_lost" /* member: why they do not wait any more, untaken */
 
-/* How long they wait yet; 0: they do not. Asks nobody. */
+/* How long the results still wait; 0: they do not. Makes no request. */
 int64_t taken_wait_ms(const struct run *run);
-/* That, or what became of them, as a part of a sentence; or "". The caller frees. */
+/* Describe that time, or what became of the results, as a part of a sentence; or "". The caller
+ * frees. */
 char *taken_text(const struct run *run);
-/* The file that says so, once they are here. The caller frees. */
+/* The file that records that the results are here, once they are. The caller frees. */
 char *taken_path(const struct dirs *dirs, const char *run_id, int attempt);
-/* Whether what that attempt has left is here. */
+/* Whether the results of that attempt are here. */
 bool taken_is_done(const struct dirs *dirs, const char *run_id, int attempt);
 
-/* The list of what was taken of it, for carry.h: 1; 0: there is none. */
+/* Read the list of what was taken of the attempt, for carry.h: 1; 0: there is none. */
 int taken_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret);
 
 enum { TAKEN_MAX = 64 << 20 };
 
-/* What has been taken: a list of NUL-terminated items. */
+/* Kinds of taken items, in a list of NUL-terminated items. */
 enum taken_kind {
 	TAKEN_FILE = 'f',      /* or a link */
 	TAKEN_NOTE = 'n',      /* of the script: that file comes from the tree */

@@ -105,8 +105,8 @@ static int setup_from_json(const struct json *object, struct world_setup *setup,
 	return r;
 }
 
-/* A record that says nothing of it is one of a version that collected nothing: such a run's next
- * attempt does. */
+/* A record without the member is from a version that collected nothing: the next attempt of such a
+ * run does collect. */
 static int collect_from_json(
 	const struct json *object, struct world_collect *collect, struct err *err)
 {
@@ -208,7 +208,7 @@ void world_done(struct world *world)
 }
 
 /*
- * What people write
+ * Parsing of what users write
  */
 
 static int bad_path(const char *text, const char *what, const char *why, struct err *err)

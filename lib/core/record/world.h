@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What surrounds the code of a run, told once for every kind of target: data and results that lie
- * beside the tree, the environment that is made first, GPUs, attempts. It is a part of the run's
- * specification (spec.h) and of what a target is given to do; paths in the tree are relative
- * to its root.
+ * The environment of a run's code, described once for every kind of target: data and results that
+ * lie beside the tree, the setup that is made first, GPUs, attempts. It is a part of the run's
+ * specification (spec.h) and of the job that a target is given; paths in the tree are relative to
+ * its root.
  */
 #ifndef DLRUN_CORE_RECORD_WORLD_H
 #define DLRUN_CORE_RECORD_WORLD_H
@@ -28,7 +28,7 @@ struct world_data {
 	char *from; /* on the target, absolute */
 };
 
-/* What is run once for each content of its key files. */
+/* A command that is run once for each content of its key files. */
 struct world_setup {
 	char *run;       /* a line for sh -c; NULL: there is none */
 	struct strv key; /* paths in the tree */
@@ -37,7 +37,7 @@ struct world_setup {
 
 enum collect_mode { COLLECT_AUTO, COLLECT_NONE };
 
-/* Which files that the program creates or changes in its tree are results. */
+/* Rules for collecting files that the program creates or changes in its tree as results. */
 struct world_collect {
 	enum collect_mode mode;
 	struct strv exclude; /* patterns, as in dlrun.yaml(5) */
@@ -61,7 +61,7 @@ struct world {
 	int signal;            /* sent to the program before its end; 0: none */
 	int64_t signal_before_ms;
 	struct world_collect collect;
-	/* How long a pod whose results lie nowhere else waits for somebody to take them. */
+	/* How long a pod whose results lie nowhere else waits for them to be taken. */
 	int64_t linger_ms;
 };
 

@@ -52,7 +52,7 @@ int store_row(struct store *store, struct sqlite3_stmt *stmt, struct run **ret, 
 	return 0;
 }
 
-/* What a row is made from; the texts live as long as this does. */
+/* The texts of a row; they live as long as this struct. */
 struct row {
 	struct buf doc, spec;
 };
@@ -111,7 +111,7 @@ static int write_new(struct store *store, const struct run *run, struct err *err
 	return store_fail(store, err);
 }
 
-/* 1 if the row was as run was read, 0 if somebody else was faster or it is gone. */
+/* 1 if the row was as run was read, 0 if another process was faster or the row is gone. */
 static int write_over(struct store *store, const struct run *run, struct err *err)
 {
 	static const char sql[] = "UPDATE runs SET state = ?2, target = ?3, root = ?4,"
@@ -326,7 +326,7 @@ int store_list(struct store *store, const struct store_filter *filter, struct ru
 	while ((r = store_step(store, stmt, err)) > 0) {
 		AUTO_ERR struct err damaged = {0};
 		struct run *run;
-		/* One damaged row must not hide the others. */
+		/* Skip a damaged row: it must not hide the others. */
 		if (store_row(store, stmt, &run, &damaged) < 0)
 			log_note("%s", damaged.message);
 		else

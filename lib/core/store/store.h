@@ -23,23 +23,23 @@ int store_open(const char *dir, struct store **ret, struct err *err);
 void store_close(struct store *store);
 AUTO_POINTER(struct store, store_close)
 #define AUTO_STORE AUTO(store_close_auto)
-/* Whose runs @ means; NULL (as at first): everybody's. */
+/* Set the user whose runs @ means; NULL (as at first): everybody's. */
 void store_set_user(struct store *store, const char *user);
 /* The kind of network file system that the database lies on ("nfs"), or NULL: worth a warning. */
 const char *store_network(const struct store *store);
 
-/* One transaction each, durable when the call returns, but for store_insert: it survives the death
- * of the process, while a power cut may undo it. It is the first of the two transactions of a
- * submit; nothing has been started before the second one. */
+/* Writes are one transaction each and durable when the call returns, except for store_insert, which
+ * survives the death of the process while a power cut may undo it: it is the first of the two
+ * transactions of a submit, and nothing has been started before the second. */
 int store_insert(struct store *store, struct run *run, struct err *err); /* E_RUN_NAME: id taken */
-/* Those of runs whose ids are not taken, in one transaction. */
+/* Insert the runs whose ids are not taken, in one transaction. */
 int store_insert_new(struct store *store, const struct run_list *runs, struct err *err);
 /* Fails with E_STORE_CHANGED (ERR_CONFLICT) if the row has changed since it was read (revision) or
  * is gone. A power cut may bring back the row as it was before: for steps of runs that the power
  * cut ends too. What was written earlier (the store_insert) is durable then. */
 int store_update_known(struct store *store, struct run *run, struct err *err);
-/* All of them in one transaction; those whose rows have changed since are left as they are
- * there. */
+/* Update all runs in one transaction; rows that have changed since they were read are left as they
+ * are. */
 int store_update_all(struct store *store, const struct run_list *runs, struct err *err);
 /* Read, change by fn, write, in one transaction; run is the row as written. fn returns 1 to write,
  * 0 for no change. */
@@ -49,7 +49,7 @@ int store_change(struct store *store, const char *id, store_change_fn *fn, void 
 	struct run **ret, struct err *err);
 int store_remove(struct store *store, const char *id, struct err *err);
 
-/* By exact id; E_RUN_NOT_FOUND. */
+/* Get a run by exact id; E_RUN_NOT_FOUND. */
 int store_get(struct store *store, const char *id, struct run **ret, struct err *err);
 /* RUN as users write it: id, unique beginning, @, @-N. E_RUN_NOT_FOUND with the nearest ids as
  * evidence; ambiguous: E_USAGE with the candidates. */
@@ -67,7 +67,7 @@ struct store_filter {
 /* Newest first, by the order of submission. A damaged row is left out and noted in the log. */
 int store_list(struct store *store, const struct store_filter *filter, struct run_list *ret,
 	struct err *err);
-/* How many there are in all. */
+/* The number of runs in the store. */
 int store_count(struct store *store, size_t *ret, struct err *err);
 /* Read every page of the database: E_STORE when it is damaged. Takes as long as that takes. */
 int store_check(struct store *store, struct err *err);

@@ -4,7 +4,7 @@
 #include "base/util/str.h"
 #include "core/store/store_db.h"
 
-/* One sentence is enough to know that it is damaged. */
+/* Ask for one problem only: it is enough to know that the database is damaged. */
 int store_check(struct store *store, struct err *err)
 {
 	AUTO_STMT struct sqlite3_stmt *stmt = NULL;

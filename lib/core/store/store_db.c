@@ -20,8 +20,8 @@ enum {
 	APPLICATION_ID = 0x646c7275, /* "dlru", for file(1) */
 };
 
-/* One row for each version of the schema; rows are only added. Statements that a newer dlrun must
- * not change, because an older one may still use the file, stay as they are. */
+/* Statements that migrate to each version of the schema; rows are only added. Statements that a
+ * newer dlrun must not change, because an older one may still use the file, stay as they are. */
 static const char *const migrations[] = {
 	"CREATE TABLE runs ("
 	" seq INTEGER PRIMARY KEY," /* the order of submission, which no clock decides */
@@ -71,7 +71,7 @@ static int fail_system(struct store *store, struct err *err)
 	return err_hint(err, "export XDG_STATE_HOME=/var/tmp/$USER");
 }
 
-/* Where no locks are to be had the lock is a directory, which one that was killed leaves behind.
+/* Where locks are not supported the lock is a directory, which a killed process leaves behind.
  * Whether its owner lives on another machine cannot be known here. */
 static int fail_busy(const struct store *store, struct err *err)
 {
@@ -235,7 +235,7 @@ static int migrate(struct store *store, struct err *err)
 	r = store_begin(store, STORE_DURABLE, err);
 	if (r < 0)
 		return r;
-	/* Somebody else may have done it meanwhile. */
+	/* Another process may have migrated the database meanwhile. */
 	r = check_version(store, &version, err);
 	if (r == 0 && version < VERSION)
 		r = apply(store, version, err);

@@ -24,7 +24,7 @@ struct store {
 	const char *network; /* the file system's name if it is a network one */
 };
 
-/* What SQLite says about its newest failure, in dlrun's words; returns the negative code. */
+/* Set err to SQLite's newest error, in dlrun's words; returns the negative code. */
 int store_fail(struct store *store, struct err *err);
 
 int store_prepare(struct store *store, const char *sql, struct sqlite3_stmt **ret, struct err *err);

@@ -81,7 +81,7 @@ static int failed(struct copy *copy, const char *name, int errnum, struct err *e
 }
 
 /*
- * One entry
+ * A single entry
  */
 
 /* 0 or an errno. */
@@ -158,7 +158,7 @@ static int copy_link(struct copy *copy, const char *name, struct err *err)
 	return 0;
 }
 
-/* What is there and no directory stays, and with it what would be below. */
+/* If the destination has something other than a directory, keep it and skip everything below. */
 static int copy_dir(
 	struct copy *copy, const char *name, const char *path, mode_t mode, struct err *err)
 {

@@ -16,9 +16,10 @@
 
 struct copy;
 
-/* Directories, by descriptors that stay the caller's and open. skip (may be NULL): whether path,
- * relative to from_fd, is left out, a directory with all below it. what: the destination, for
- * messages. Modes and times of files are kept; the owner may always enter a directory. */
+/* Copies between two directories, given by descriptors that stay open and the caller's. skip (may
+ * be NULL): whether path, relative to from_fd, is left out, a directory with all below it. what:
+ * the destination, for messages. Modes and times of files are kept; the owner may always enter a
+ * directory. */
 struct copy *copy_new(int from_fd, int to_fd, const char *what,
 	bool (*skip)(const void *ctx, const char *path), const void *ctx);
 /* 1: there is more to do; 0: done. Returns after about budget_ms, or later in the midst of a file

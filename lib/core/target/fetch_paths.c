@@ -123,7 +123,7 @@ static bool matches(const struct wanted *wanted, const char *path, size_t len)
 	return wanted->wild && wild_match(wanted->wild, path, len);
 }
 
-/* It or a directory that it lies in. */
+/* Whether path, or a directory above it, matches. */
 static bool wants(const struct wanted *wanted, const char *path)
 {
 	if (!*wanted->path)

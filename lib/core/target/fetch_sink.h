@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the files of a run go to. The target walks what the run has written and offers it; the sink
- * says what it wants of it, from which byte on, and takes that. There are three: the directory of a
- * fetch (fetch_dir.h), the mirror of event files (mirror.h), and a list or one file that is
- * only looked at (outputs.h).
+ * says which files it wants, and from which byte on, and takes them. There are three sinks: the
+ * directory of a fetch (fetch_dir.h), the mirror of event files (mirror.h), and a list or a single
+ * file that is only displayed (outputs.h).
  *
- * Programs are not trusted. Paths are relative to the results; one with "." or ".." is refused as
- * one that cannot be read is. One thing after the other: between begin and end nothing else.
+ * Programs are not trusted. Paths are relative to the results; a path with "." or ".." is refused
+ * like one that cannot be read. Files come one after the other: between begin and end nothing else.
  */
 #ifndef DLRUN_CORE_TARGET_FETCH_SINK_H
 #define DLRUN_CORE_TARGET_FETCH_SINK_H
@@ -33,7 +33,7 @@ struct fetch_item {
 	const char *target; /* of a link */
 };
 
-/* What of a file's content is wanted: offset + len is item.size at most. */
+/* The part of a file's content that is wanted: offset + len is item.size at most. */
 struct fetch_range {
 	uint64_t offset, len;
 };
@@ -51,7 +51,7 @@ struct fetch_sink_ops {
 	int (*write)(struct fetch_sink *sink, const void *data, size_t len, struct err *err);
 	int (*end)(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 	void (*unread)(struct fetch_sink *sink, const char *path, int errnum);
-	/* The rest may be NULL. */
+	/* The following may be NULL. */
 	bool (*is_in)(const struct fetch_sink *sink, const struct stat *dir);
 	void (*free)(struct fetch_sink *sink);
 };
@@ -59,17 +59,17 @@ struct fetch_sink_ops {
 struct fetch_sink {
 	const struct fetch_sink_ops *ops;
 	struct fetch_paths *paths; /* NULL: all */
-	/* Wanted are regular files whose names match one of these patterns of fnmatch(3), or one
-	 * with a slash "./" and their path (* is any bytes): targets look at less then.
+	/* Select regular files whose names match one of these patterns of fnmatch(3), or a pattern
+	 * with a slash "./" and their path (* is any bytes), so that targets check fewer files.
 	 * NULL: all. */
 	const struct strv *like;
-	/* Wanted is the one with that path, and no link. NULL: all. */
+	/* Select only the file with that path, and no link. NULL: all. */
 	const char *only;
-	/* Nothing is started for it that takes its time (a pod): then E_TARGET_UNSUPPORTED. */
+	/* Start nothing that takes long (a pod) for this sink: E_TARGET_UNSUPPORTED instead. */
 	bool is_brief;
 	bool takes;  /* all of it is kept here: what waits for that there may end */
 	bool ending; /* with takes: of what is being removed, once the program has ended */
-	/* What of it is to be there again in the next attempt is listed (carry.h); or NULL. */
+	/* List of the files that the next attempt must have again (carry.h); or NULL. */
 	struct buf *taken;
 	bool from_tree; /* what lies in the tree of the attempt, instead of its results */
 };
@@ -77,12 +77,14 @@ struct fetch_sink {
 void fetch_sink_free(struct fetch_sink *sink);
 AUTO_POINTER(struct fetch_sink, fetch_sink_free)
 
-/* Relative, no empty name, no "." or "..", no longer than any path here may be. */
+/* Whether path is relative, has no empty name, no "." or "..", and is no longer than any path here
+ * may be. */
 bool fetch_path_is_proper(const char *path);
 
-/* Whether the file, link or directory is wanted by its path; what named it counts as found. */
+/* Whether the file, link or directory is wanted by its path; the path that selects it counts as
+ * found. */
 bool fetch_sink_names(const struct fetch_sink *sink, const char *path);
-/* Whether something below the directory may be. */
+/* Whether something below the directory may be wanted. */
 bool fetch_sink_leads_into(const struct fetch_sink *sink, const char *dir);
 /* Whether a regular file of that name in the directory is one of sink.like; cheap. */
 bool fetch_sink_is_like(const struct fetch_sink *sink, const char *dir, const char *name);
@@ -91,22 +93,22 @@ static inline bool fetch_sink_is_narrow(const struct fetch_sink *sink)
 {
 	return !sink->ops->link;
 }
-/* Whether it writes into that directory: a target here must not walk into it. */
+/* Whether the sink writes into that directory: a target here must not walk into it. */
 bool fetch_sink_is_in(const struct fetch_sink *sink, const struct stat *dir);
 
 int fetch_sink_dir(struct fetch_sink *sink, const char *path, mode_t mode, struct err *err);
 int fetch_sink_link(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
-/* 1: *ret of the file's content is wanted, which comes later; 0: it is there already or must stay
- * as it is, which is counted and noted now. */
+/* 1: *ret of the file's content is wanted, which comes later; 0: the sink has it already or must
+ * leave it as it is, which is counted and noted now. */
 int fetch_sink_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	struct fetch_range *ret, struct err *err);
 /* 1: fetch_sink_write wants that range of the content, which fetch_sink_end or another begin ends;
  * 0: not any more. The range is that of wants, or begins further on in it. */
 int fetch_sink_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	const struct fetch_range *range, struct err *err);
-/* < 0 ends the whole. */
+/* A negative return ends the whole fetch. */
 int fetch_sink_write(struct fetch_sink *sink, const void *data, size_t len, struct err *err);
-/* item->changing as it turned out: less came than was asked for, or of another moment. */
+/* item->changing is what turned out: set if less came than was requested, or of another moment. */
 int fetch_sink_end(struct fetch_sink *sink, const struct fetch_item *item, struct err *err);
 /* A path that the target could not read. */
 void fetch_sink_unread(struct fetch_sink *sink, const char *path, int errnum);

@@ -175,7 +175,8 @@ static int take_line(struct listing *listing, const char *text, struct err *err)
 	struct listing_entry entry = {0};
 
 	if (str_eq(text, "end")) {
-		/* Unless it is a part of a name after all, which the next line would tell. */
+		/* The end, unless it is a part of a name after all, which the next line would
+		 * tell. */
 		if (listing->ended)
 			buf_adds(&listing->pending, "\nend");
 		listing->ended = true;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is below a directory elsewhere, as find(1) and stat(1) there print it. An engine: bytes are
- * put in, entries come out. The first line tells the form and the time there, in seconds:
+ * Listings of a remote directory, as find(1) and stat(1) print them there. An engine: bytes are put
+ * in, entries come out. The first line tells the format and the remote time in seconds:
  *
  *	"nul NOW\n"    KIND MODE SIZE SECONDS[.FRACTION] PATH NUL …; KIND as find's %y, MODE octal
  *	"lines NOW\n"  HEX SIZE SECONDS ./PATH LF …; HEX as stat's %f: kind and mode. A line of
  *	               another form belongs to the name before it
  *
- * and the last record of either is "end". Nothing of it is trusted, but paths are as they came:
- * the sink (app/transfer/fetch.h) looks where they lead.
+ * and the last record of either is "end". Nothing in it is trusted, but paths are passed on as they
+ * came: the sink (app/transfer/fetch.h) checks where they lead.
  */
 #ifndef DLRUN_CORE_TARGET_LISTING_H
 #define DLRUN_CORE_TARGET_LISTING_H
@@ -38,9 +38,9 @@ struct listing *listing_new(
 	int (*fn)(void *ctx, const struct listing_entry *entry, struct err *err), void *ctx);
 void listing_free(struct listing *listing);
 AUTO_POINTER(struct listing, listing_free)
-/* E_DATA: something else; E_DATA_LIMIT over the ceilings. */
+/* E_DATA: not a listing; E_DATA_LIMIT: over the limits above. */
 int listing_add(struct listing *listing, const char *data, size_t len, struct err *err);
-/* Nothing more comes. */
+/* Call at the end of the input. */
 int listing_finish(struct listing *listing, struct err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a place that runs programs can do: this machine, a cluster, machines with a login. Shaped
- * for remote, slow and failing places: every operation is started, runs on the loop, has a
- * deadline, and ends by one call of `done`; local ones do the same.
+ * Targets: where programs run (this machine, a cluster, SSH hosts) and what they can do. Shaped for
+ * remote, slow and failing targets: every operation is started, runs on the loop, has a deadline,
+ * and ends by one call of `done`; local ones do the same.
  *
  * A target gives each attempt an opaque handle (stored with it, enough to find it again from any
  * process) and each log position an opaque resume token.
@@ -25,7 +25,7 @@
 /* Runs of many hosts name all of them, and a place in the log of each. */
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
-/* One attempt to start. Everything is borrowed until submit is done. */
+/* An attempt to start. Everything is borrowed until submit is done. */
 struct target_job {
 	const char *run_id;
 	int attempt;
@@ -44,36 +44,37 @@ struct target_job {
 	bool followed;           /* its log is asked for next */
 	const struct json *spec; /* dlrun/spec/v1 (spec.h), for the rest */
 	const struct run *run;   /* its record; the places of clusters carry it along */
-	/* "REPO@sha256:…" of one in a registry, where the target takes images from one
+	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
 	 * (takes_image_from_registry); then layout and image are NULL. */
 	const char *image_ref;
 	bool carries; /* that image has the results of the attempt before (carry.h) */
 };
 
-/* What a target knows of an attempt now. */
+/* The state of an attempt as the target knows it now. */
 struct target_status {
 	enum run_state state;
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
-	/* It has ended, and what it made waits there until then for run_take (ops.h); 0: not. */
+	/* Set if the attempt has ended and its results wait at the target until then for run_take
+	 * (ops.h); else 0. */
 	int64_t results_until_ms;
-	char *results_lost; /* why what waited there does not any more, as known; or NULL */
+	char *results_lost; /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */
 	struct json *evidence; /* a list of lines; or NULL */
 	struct json *ranks;    /* ranks of dlrun/run/v1; or NULL */
-	/* dlrun/observed/v1 (observe.h), and "resources" as in dlrun/run/v1 of what it was
+	/* dlrun/observed/v1 (observe.h), with "resources" as in dlrun/run/v1: what the attempt was
 	 * given; or NULL. */
 	struct json *observed;
-	/* Of a failed one: the attempt that the target began by itself after it; or NULL. */
+	/* If the attempt failed: the attempt that the target began by itself after it; or NULL. */
 	char *next_handle;
 };
 void target_status_done(struct target_status *status);
 
 /* An operation in flight; embedded in the caller's own struct, zeroed before the start. done is
  * called exactly once, never from within the starting call; err belongs to the caller of done's
- * owner after it (err_move). target_call_cancel forgets it without a call of done. */
+ * owner after it (err_move). target_call_cancel drops the operation without a call of done. */
 struct target_call {
 	int64_t deadline_ms; /* clock_ms(); 0: none */
 	void (*done)(struct target_call *call, int status, struct err *err);
@@ -100,8 +101,8 @@ struct target_log_request {
 	struct target_log_events events;
 };
 
-/* A command beside the program, in its directory and environment; of one that has ended in what is
- * left of its tree, else E_RUN_ENDED or E_NODE_FAILED. */
+/* A command beside the program, in its directory and environment. After the program has ended it
+ * runs in what is left of its tree, else E_RUN_ENDED or E_NODE_FAILED. */
 struct target_exec_request {
 	int rank;
 	const struct strv *command; /* empty: a shell */
@@ -121,7 +122,7 @@ struct target;
 struct fetch_sink;
 struct spec;
 
-/* What a place is chosen by. */
+/* Criteria for choosing a place of the target. */
 struct target_wish {
 	const char *run_id;
 	const struct spec *spec;
@@ -134,20 +135,22 @@ struct target_ops {
 	const char *kind; /* "local", "kubernetes", "ssh" */
 	/* Images come from a registry, not from the layout here. */
 	bool takes_image_from_registry;
-	/* It is far away, and takes the image from the layout here: learn is asked before there is
-	 * a row. */
+	/* The target is remote and takes the image from the layout here: learn is called before the
+	 * run has a row in the store. */
 	bool asks_first;
-	/* What the record of a run says of the target beside kind and name; may be NULL. */
+	/* Add the members that describe the target in a run's record, beside kind and name; may be
+	 * NULL. */
 	void (*describe)(const struct target *target, struct json *json);
-	/* Whether the job could run there, asked before anything is sent; job->image_ref is NULL
+	/* Check whether the job could run there, before anything is sent; job->image_ref is NULL
 	 * yet. Notes (one sentence each) are for the user. May be NULL: then it could. */
 	int (*check)(struct target *target, const struct target_job *job, struct strv *ret_notes,
 		struct target_call *call, struct err *err);
-	/* It will be needed soon: begin what takes its time. Does not block; NULL: nothing does. */
+	/* Start whatever takes long, because the target will be needed soon. Does not block; NULL:
+	 * nothing takes long. */
 	void (*warm)(struct target *target);
-	/* What prepare is to know of the place, where check is not asked before; blocks for a
-	 * moment. Fails when the run cannot be there, or nobody answers. Notes as of check. May be
-	 * NULL. */
+	/* Gather what prepare must know of the place, where check is not called before; blocks for
+	 * a moment. Fails when the run cannot be there, or the target does not respond. Notes as of
+	 * check. May be NULL. */
 	int (*learn)(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
 		struct err *err);
 	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
@@ -157,7 +160,7 @@ struct target_ops {
 	/* Idempotent by handle: a second submit of a started attempt is success. */
 	int (*submit)(struct target *target, const struct target_job *job, struct target_call *call,
 		struct err *err);
-	/* *ret is filled when done. A place that cannot be asked: ERR_NET; an attempt that is not
+	/* *ret is filled when done. ERR_NET if the target is not reachable; an attempt that is not
 	 * known there: state lost, or failed with reason Interrupted if it never began. */
 	int (*state)(struct target *target, const char *handle, struct target_status *ret,
 		struct target_call *call, struct err *err);
@@ -173,31 +176,31 @@ struct target_ops {
 	 * all. */
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
 		struct err *err);
-	/* Copy into the record here what the place keeps for a while only: the log of an attempt
-	 * that has ended, or (follow) until it has; then what has come is kept when the call is
-	 * given up. Done at once when it is here already. NULL: nothing has to be. */
+	/* Copy into the local record what the target keeps only for a while: the log of an attempt
+	 * that has ended, or (follow) until it has; if the call is cancelled, what has arrived is
+	 * kept. Done at once when it is here already. NULL: nothing needs copying. */
 	int (*keep)(struct target *target, const char *handle, bool follow,
 		struct target_call *call, struct err *err);
-	/* The rest may be NULL: E_TARGET_UNSUPPORTED. */
-	/* What submit would make there, in that order, without the values of secrets; a list. The
-	 * place is asked whether it would take that, if it can be. Blocks. */
+	/* The following may be NULL: E_TARGET_UNSUPPORTED. */
+	/* List what submit would create there, in order, without the values of secrets. The target
+	 * checks whether it would accept that, if it supports this. Blocks. */
 	int (*preview)(struct target *target, const struct target_job *job, struct json **ret,
 		struct strv *ret_notes, struct err *err);
 	/* A stream to a port of the program: *ret_fd is connected when done. */
 	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
 		struct target_call *call, struct err *err);
-	/* Carry a connected socket to a port of the program of a rank. fd is the target's from now
-	 * on, whatever is returned. Done when the connection has ended, with the reason if that was
-	 * not orderly. Cancelled with target_call_cancel: the socket is reset. */
+	/* Forward a connected socket to a port of the program of a rank. fd is the target's from
+	 * now on, whatever is returned. Done when the connection has ended, with the reason if that
+	 * was not orderly. Cancelled with target_call_cancel: the socket is reset. */
 	int (*carry)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 		struct target_call *call, struct err *err);
 	/* A command beside the program; E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE. */
 	int (*exec)(struct target *target, const char *handle,
 		const struct target_exec_request *request, int *ret_status,
 		struct target_call *call, struct err *err);
-	/* What the programs of an attempt use now, looked at from beside them; takes seconds. *ret
-	 * (the caller's): dlrun/observed/v1, as state tells it from then on; NULL: nothing is
-	 * known. NULL: state tells it by itself. */
+	/* Sample what the programs of an attempt use now, from beside them; takes seconds. *ret
+	 * (the caller's): dlrun/observed/v1, which state reports from then on; NULL: nothing is
+	 * known. The member is NULL if state reports it by itself. */
 	int (*sample)(struct target *target, const char *handle, struct json **ret,
 		struct target_call *call, struct err *err);
 	/* Offer the run's results to the sink (app/transfer/fetch.h). */
@@ -214,12 +217,11 @@ struct target {
 	const struct target_ops *ops;
 	char *name;
 	struct loop *loop;
-	/* What becomes of connections that are carried (lost, back again): one sentence. Or
-	 * NULL. */
+	/* Report a forwarded connection that was lost or is back again: one sentence. Or NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *notice_ctx;
-	/* What the last submit of one that takes images from the layout here, and is far away, had
-	 * to send. */
+	/* Amount sent by the last submit, for a remote target that takes images from the layout
+	 * here. */
 	uint64_t sent_bytes;
 	unsigned sent_layers;
 };
@@ -227,14 +229,14 @@ struct target {
 void target_free(struct target *target);
 AUTO_POINTER(struct target, target_free)
 
-/* Forget a call in flight. */
+/* Drop a call in flight without a call of done. */
 void target_call_cancel(struct target_call *call);
 
 /* Whether a call that began at begin_ms (clock_ms()) failed because the machine slept meanwhile:
  * its time was over at once, and no connection had a chance. It may begin anew. */
 bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err);
 
-/* The same, waited for on the loop: for commands that do one thing. */
+/* Blocking versions that run the loop: for commands that do one thing. */
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,
@@ -246,7 +248,7 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 /* Interrupted in the same way. */
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err);
-/* Whether it can be told now what became of an attempt that nobody submits any more. */
+/* Whether the target can tell now what became of an attempt that no process submits any more. */
 bool target_knows(struct target *target, const char *handle, int64_t timeout_ms);
 /* *ret_status: the command's exit code. Interrupted in the same way. */
 int target_exec(struct target *target, const char *handle,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For those who write a target: what stands behind a call in flight.
+ * For implementations of targets: the work behind a call in flight.
  */
 #ifndef DLRUN_CORE_TARGET_TARGET_WORK_H
 #define DLRUN_CORE_TARGET_TARGET_WORK_H
@@ -21,7 +21,7 @@ static inline void target_call_begin(struct target_call *call, struct target_wor
 /* The work is over: it is dropped, then done is called. From within the loop only. */
 void target_call_end(struct target_call *call, int status, struct err *err);
 struct pump_end;
-/* The same for a connection that was carried (pump.h). */
+/* The same for a connection that was forwarded (pump.h). */
 void target_call_end_pumped(struct target_call *call, struct pump_end *end);
 /* The same on the loop's next turn, for operations that are done at once. */
 void target_call_end_soon(struct target_call *call, struct loop *loop);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is needed to talk to one cluster as one user: what a kubeconfig's context stands for, or
- * what a pod finds in itself. Made by kubeconfig.c.
+ * Everything needed to talk to one cluster as one user: from a context of a kubeconfig, or from
+ * within a pod. Made by kubeconfig.c.
  */
 #ifndef DLRUN_KUBE_API_ACCESS_H
 #define DLRUN_KUBE_API_ACCESS_H
@@ -38,8 +38,8 @@ struct kube_access {
 	struct http_tls tls;  /* points to the strings below */
 	char *ca_pem, *cert_pem, *key_pem, *server_name;
 	char *proxy; /* proxy-url */
-	/* One of these, or none but a client certificate. A token wins over exec, what a token file
-	 * says over a token. */
+	/* The login: one of these, or only a client certificate. A token takes precedence over
+	 * exec, the contents of a token file over a token. */
 	char *token;
 	char *token_file; /* read again each minute */
 	char *username, *password;

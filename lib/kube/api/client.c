@@ -265,7 +265,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 }
 
 /*
- * One answer, waited for
+ * Blocking requests
  */
 
 struct ask {
@@ -322,7 +322,7 @@ int kube_ask(struct kube_client *client, const struct kube_request *request,
 	if (interrupted)
 		ask.timer = loop_add_timer(loop, clock_ms(), look, &ask);
 	int r = 0;
-	/* Others may stop the loop, too. */
+	/* Other code may stop the loop, too. */
 	while (r == 0 && ask.call)
 		r = loop_run(loop, err);
 	loop_remove_timer(loop, ask.timer);

@@ -40,7 +40,7 @@ struct kube_plugin_options {
 	/* May this program be run, which was never seen before? NULL: it is allowed and pinned when
 	 * it comes from the user's own kubeconfig. */
 	int (*confirm)(void *ctx, const struct kube_exec *exec, struct err *err);
-	/* Somebody waits for it: one sentence. NULL: as kube_client_options.note. */
+	/* Report that a plugin is waited for: one sentence. NULL: as kube_client_options.note. */
 	void (*note)(void *ctx, const char *text);
 	void *ctx;
 };
@@ -50,7 +50,7 @@ struct kube_client_options {
 	struct http *http;
 	const struct kube_access *access; /* lives as long as the client */
 	struct kube_plugin_options plugin;
-	/* What is waited for or repeated: one sentence. May be NULL. */
+	/* Report a wait or a retry: one sentence. May be NULL. */
 	void (*note)(void *ctx, const char *text);
 	void *ctx;
 };
@@ -103,7 +103,7 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 /* A number for the present try, 0: there was none; another as soon as it has failed and that is got
  * over. */
 unsigned kube_try(const struct kube_call *call);
-/* Of HTTP_TURN, as in http.h. */
+/* HTTP_TURN state of the call, as in http.h. */
 bool kube_waits_for_turn(const struct kube_call *call);
 bool kube_is_to_give_way(const struct kube_call *call);
 /* NULL is accepted. */
@@ -115,9 +115,9 @@ void kube_cancel(struct kube_call *call);
 struct kube_call *kube_list(struct kube_client *client, const char *path, const char *const *query,
 	size_t max, int64_t deadline_ms, kube_done_fn *done, void *ctx);
 
-/* The same waited for on the loop, for commands that do one thing; *interrupted (may be NULL) ends
- * it with ERR_CANCELED within a second. *ret (may be NULL) is set on success only; err is the
- * answer's fault. request->done and ctx are not used. */
+/* Send one request and wait for its response on the loop, for commands that do one thing;
+ * *interrupted (may be NULL) ends it with ERR_CANCELED within a second. *ret (may be NULL) is set
+ * on success only; err is the answer's fault. request->done and ctx are not used. */
 int kube_ask(struct kube_client *client, const struct kube_request *request,
 	const volatile int *interrupted, struct json **ret, struct err *err);
 

@@ -155,14 +155,14 @@ static bool is_net_fault(const struct kube_answer *answer)
 	return answer->status == 0 && answer->fault.id == E_KUBE_UNREACHABLE;
 }
 
-/* Others have changed a ResourceQuota at the same time: nothing was created. */
+/* A POST that conflicts with a concurrent change of a ResourceQuota: nothing was created. */
 static bool is_crowded_out(const struct kube_call *call, const struct kube_answer *answer)
 {
 	return str_eq(call->method, "POST") && answer->fault.id == E_KUBE_CONFLICT &&
 	       str_eq(answer->reason, "Conflict");
 }
 
-/* Nothing of it can have had an effect. */
+/* Whether the request cannot have had any effect. */
 static bool is_without_effect(const struct kube_call *call, const struct kube_answer *answer)
 {
 	if (is_net_fault(answer))

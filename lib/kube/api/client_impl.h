@@ -52,7 +52,7 @@ struct kube_call_ops {
 	void (*free)(struct kube_call *call); /* of more_ctx; may be NULL */
 };
 
-/* One of wait and what ops started is under way, or timer runs. */
+/* At any time wait or exchange is pending, or timer runs. */
 struct kube_call {
 	struct kube_client *client;
 	struct kube_call *prev, *next;
@@ -86,9 +86,9 @@ struct kube_call {
 struct kube_call *kube_call_new(struct kube_client *client, const struct kube_request *request,
 	const struct kube_call_ops *ops);
 void kube_call_begin(struct kube_call *call);
-/* What came of the exchange. */
+/* Handle the result of the exchange. */
 int kube_call_answered(struct kube_call *call, struct http_answer *http, struct err *err);
-/* It is over; the call is gone then. */
+/* End the call; it is gone then. */
 int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct err *err);
 /* The query parameter is value from now on. */
 void kube_call_set_query(struct kube_call *call, const char *key, const char *value);

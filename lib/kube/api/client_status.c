@@ -12,7 +12,7 @@
 enum { CAUSES_SHOWN = 3, CAUSE_MAX = 300, WARNING_MAX = 300, SEGMENTS_MAX = 12 };
 
 /*
- * What was asked
+ * Descriptions of requests
  */
 
 /* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's own names
@@ -124,7 +124,7 @@ static void add_hint(const struct kube_asked *asked, enum err_id id, struct err 
 		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
 }
 
-/* What the server says, or what can be said without that. */
+/* The server's message, or a substitute if there is none. */
 static char *message_of(const struct http_answer *http, const struct json *object)
 {
 	const char *said = is_status(object) ? json_get_str(object, "message") : NULL;

@@ -33,8 +33,8 @@ struct kube_credential {
 	bool uses_plugin;
 	struct kube_plugin *plugin; /* that runs, or NULL */
 	char *cache_path;
-	/* By clock_wall_ms(): the login is to be made anew from then on, and is none any more from
-	 * then on; 0: never. In between the old one is used. */
+	/* Times by clock_wall_ms() from which the login is to be renewed, and from which it is
+	 * invalid; 0: never. In between the old one is used. */
 	int64_t stale_ms, expires_ms;
 	struct err fault; /* why there is no login */
 	int64_t failed_ms;
@@ -107,7 +107,7 @@ static char *read_token(const char *path, struct err *err)
 	return NULL;
 }
 
-/* What was read before stays when the file cannot be read. */
+/* If the file cannot be read, the token that was read before stays in use. */
 static void look_at_file(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
@@ -159,7 +159,7 @@ static int answer_one(
 
 static void answer_soon(struct kube_credential *credential);
 
-/* One for each turn of the loop: it may free the credential. */
+/* Complete one wait in each turn of the loop: its callback may free the credential. */
 static int answer_due(void *ctx, struct err *err)
 {
 	struct kube_credential *credential = ctx;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a client shows of itself to the API server: a token, a token file that is read again each
- * minute, a user name and password, or what an exec plugin makes (client-go credential plugins,
+ * Credentials of a client for the API server: a token, a token file that is read again each minute,
+ * a user name and password, or the output of an exec plugin (client-go credential plugins,
  * ExecCredential of client.authentication.k8s.io/v1 and v1beta1).
  *
  * A plugin is started at once and runs beside everything else. It has KUBE_PLUGIN_MS, unless it may
- * talk with the user on a terminal; its stdout may have KUBE_PLUGIN_OUT_MAX bytes. What it makes is
- * used until it expires, and made anew shortly before, beside the requests; it is kept in memory,
- * and if it says when it expires as a file (0600) in cache_dir, under a hash of the command,
- * arguments, environment and cluster. Which program a user entry of a kubeconfig names is
- * remembered in pin_file; one that has changed is told by note, or asked about. No secret stands in
- * arguments or messages.
+ * talk with the user on a terminal; its stdout may have KUBE_PLUGIN_OUT_MAX bytes. The credential
+ * is used until it expires, and renewed shortly before, beside the requests; it is kept in memory,
+ * and if it has an expiry time also as a file (0600) in cache_dir, under a hash of the command,
+ * arguments, environment and cluster. The program that a user entry of a kubeconfig names is
+ * recorded in pin_file; a changed program is reported by note, or must be confirmed. No secret
+ * appears in arguments or messages.
  */
 #ifndef DLRUN_KUBE_API_CREDENTIAL_H
 #define DLRUN_KUBE_API_CREDENTIAL_H

@@ -40,7 +40,7 @@ char *kube_program_shown(const struct kube_exec *exec)
 }
 
 /*
- * What a plugin is told
+ * Input of a plugin
  */
 
 static void set_text(struct json *object, const char *key, const char *text)
@@ -96,7 +96,7 @@ char *kube_plugin_info(const struct kube_access *access, bool interactive)
 }
 
 /*
- * What it answers
+ * Output of a plugin
  */
 
 int kube_plugin_fault(const struct kube_access *access, const char *why, struct err *err)
@@ -172,7 +172,7 @@ int kube_plugin_parse(const char *text, size_t len, const struct kube_access *ac
 }
 
 /*
- * What it says when it fails
+ * Messages of a plugin that fails
  */
 
 static void say_line(const char *line, size_t len, struct err *err)

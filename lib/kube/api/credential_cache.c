@@ -92,7 +92,7 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
  * The file
  */
 
-/* Ours, and nobody else can have read or written it. */
+/* Whether the file is ours, and nobody else can have read or written it. */
 static bool is_private(int fd)
 {
 	struct stat st;

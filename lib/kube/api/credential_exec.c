@@ -24,7 +24,7 @@ enum {
 	HINT_MAX = 400,
 };
 
-/* One end of a pipe that it writes to. */
+/* The read end of a pipe that the plugin writes to. */
 struct output {
 	struct kube_plugin *plugin;
 	int fd; /* -1: at its end, or none */
@@ -53,7 +53,7 @@ static void close_output(struct output *output)
 		close(take_fd(&output->fd));
 }
 
-/* One with a terminal is of our session. */
+/* An interactive plugin runs in our session: kill the process itself, not a group. */
 static void kill_it(struct kube_plugin *plugin)
 {
 	if (plugin->pid <= 0)
@@ -119,7 +119,7 @@ static void add_install_hint(const struct kube_exec *exec, struct err *err)
 }
 
 /*
- * Its output
+ * Output of the plugin
  */
 
 /* 1: there may be more, 0: its end, -1: too much. */
@@ -157,7 +157,8 @@ static int fail_much(struct kube_plugin *plugin, struct err *err)
 	return fail(plugin, "printed more than 1 MiB", err);
 }
 
-/* It has ended; a child that it left may hold its output open, which is not waited for. */
+/* Handle the exit of the plugin. A child that it left may hold its output open, which is not waited
+ * for. */
 static int end(struct kube_plugin *plugin, int status, struct err *err)
 {
 	AUTO_KUBE_MADE struct kube_made made = {0};
@@ -237,7 +238,7 @@ static int on_output(void *ctx, short revents, struct err *err)
 	close_output(output);
 	if (output != &plugin->out)
 		return 0;
-	/* What has closed its output is about to end. */
+	/* A plugin that has closed its output is about to exit. */
 	plugin->look_ms = LOOK_FIRST_MS;
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	look_later(plugin);
@@ -309,7 +310,7 @@ static int spawn(struct kube_plugin *plugin, struct err *err)
 	spec.env = (const char *const *)env.v;
 	spec.new_session = !plugin->interactive;
 	int r = open_output(plugin, &plugin->out, KUBE_PLUGIN_OUT_MAX, &out, err);
-	/* Who talks with the user talks to the user. */
+	/* The stderr of an interactive plugin is the terminal. */
 	if (r == 0 && !plugin->interactive)
 		r = open_output(plugin, &plugin->said, SAID_KEPT, &said, err);
 	if (r < 0)

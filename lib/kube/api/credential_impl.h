@@ -12,7 +12,7 @@
 #include "base/util/err.h"
 #include "kube/api/credential.h"
 
-/* What a plugin has made. */
+/* Credentials made by a plugin. */
 struct kube_made {
 	char *token, *cert_pem, *key_pem;
 	int64_t expires_ms; /* clock_wall_ms(); 0: it does not say */
@@ -28,7 +28,7 @@ char *kube_program_shown(const struct kube_exec *exec);
 /* credential_answer.c: engines. */
 /* The value of KUBERNETES_EXEC_INFO. The caller frees. */
 char *kube_plugin_info(const struct kube_access *access, bool interactive);
-/* What is to be known of the cluster by it, whether it is told or not. The caller frees. */
+/* Everything that a plugin may know of the cluster, whether it is told or not. The caller frees. */
 char *kube_plugin_cluster(const struct kube_access *access);
 /* E_KUBE_PLUGIN without a word of what was printed, which may be the secret. */
 int kube_plugin_parse(const char *text, size_t len, const struct kube_access *access,

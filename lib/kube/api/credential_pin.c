@@ -37,7 +37,7 @@ static void hash_entry(const struct kube_exec *exec, char hex[static SHA256_HEX_
 	hex_encode(sha256, sizeof(sha256), hex);
 }
 
-/* What cannot be read is forgotten: then everything is new. */
+/* An unreadable file counts as empty: every program is new then. */
 static struct json *read_pins(const char *path)
 {
 	AUTO_BUF struct buf text = {0};
@@ -63,7 +63,7 @@ static void pin(
 		fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
 }
 
-/* Of the user alone, as many systems make one for each. */
+/* Whether the group is the user's alone, as many systems make one for each user. */
 static bool is_private_group(gid_t gid)
 {
 	const struct passwd *user = getpwuid(geteuid());
@@ -72,7 +72,7 @@ static bool is_private_group(gid_t gid)
 	return group && str_eq(group->gr_name, user->pw_name) && !*group->gr_mem;
 }
 
-/* Written by the user or the system, and by nobody else. */
+/* Whether only the user or the system can have written the file. */
 static bool is_own(const char *file)
 {
 	struct stat st;

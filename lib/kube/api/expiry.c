@@ -53,7 +53,7 @@ int64_t kube_expiry_token(const char *token)
  * Certificates
  */
 
-/* What is left of DER (X.690). */
+/* The unread rest of a DER encoding (X.690). */
 struct der {
 	const uint8_t *at, *end;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Until when a login is valid, as far as it says so itself: an engine. Nothing is verified.
+ * Expiry of a login, as far as it says so itself: an engine. Nothing is verified.
  */
 #ifndef DLRUN_KUBE_API_EXPIRY_H
 #define DLRUN_KUBE_API_EXPIRY_H

@@ -21,7 +21,7 @@ struct kube_kind_info {
 };
 extern const struct kube_kind_info kube_kinds[KUBE_KINDS];
 
-/* Where all of a namespace are, and where one is. The caller frees. */
+/* Paths of the collection in a namespace, and of one object. The caller frees. */
 char *kube_kind_collection(enum kube_kind kind, const char *kube_namespace);
 char *kube_kind_path(enum kube_kind kind, const char *kube_namespace, const char *name);
 /* The name of the Job that has the pods: that of the object itself, or of what it makes, the same

@@ -12,7 +12,7 @@
 #include "kube/api/kubeconfig_impl.h"
 
 /*
- * One file
+ * Single files
  */
 
 /* Errors of other modules, which name the file, become ours. */
@@ -79,7 +79,7 @@ const struct kubeconfig_entry *kubeconfig_find(
 	return NULL;
 }
 
-/* Where the members of a list are kept. */
+/* The destination of the members of a list. */
 struct section {
 	struct kubeconfig_entries *entries;
 	size_t n_before; /* what earlier files gave */

@@ -92,7 +92,7 @@ static void warn(struct kube_access *access)
 			"%s is asked without encryption, so no login is sent to it", shown);
 }
 
-/* What an exec plugin is told (ExecCredential, spec.cluster.config). */
+/* The configuration of the cluster for an exec plugin (ExecCredential, spec.cluster.config). */
 static struct json *exec_config(const struct json *cluster)
 {
 	const struct json *list = json_get(cluster, "extensions");

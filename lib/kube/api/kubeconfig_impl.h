@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has been read of kubeconfig files, and what is made of it; for kubeconfig.c*.c. */
+/* Parsed kubeconfig files, and the access made from them; for kubeconfig*.c. */
 #ifndef DLRUN_KUBE_API_KUBECONFIG_IMPL_H
 #define DLRUN_KUBE_API_KUBECONFIG_IMPL_H
 
@@ -37,7 +37,7 @@ int kubeconfig_add(
 const struct kubeconfig_entry *kubeconfig_find(
 	const struct kubeconfig_entries *entries, const char *name);
 
-/* What a value is called in messages. */
+/* The place of a value, for messages. */
 struct kubeconfig_where {
 	const char *kind; /* "user", "cluster", "context" */
 	const struct kubeconfig_entry *entry;

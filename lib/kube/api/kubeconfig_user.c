@@ -118,7 +118,7 @@ static int take_impersonation(
  * Old ways
  */
 
-/* What took their place (client-go dropped them in 1.26). */
+/* Replacements for auth providers (client-go dropped them in 1.26). */
 static const struct {
 	const char *name, *hint;
 } providers[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the objects of a run in a cluster are called, inside and outside: containers, directories,
- * labels, annotations, termination messages. Whoever makes or reads them goes by these.
+ * Names of the objects of a run in a cluster, and inside them: containers, directories, labels,
+ * annotations, termination messages. Shared by all code that makes or reads them.
  */
 #ifndef DLRUN_KUBE_API_NAMES_H
 #define DLRUN_KUBE_API_NAMES_H

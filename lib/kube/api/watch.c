@@ -72,7 +72,7 @@ static void go_on(struct kube_watch *watch);
 static int on_timer(void *ctx, struct err *err);
 
 /*
- * What is known
+ * Known objects
  */
 
 static void known_free(struct known *known)
@@ -252,7 +252,7 @@ static int on_failed(void *ctx, struct err *err)
 	return r;
 }
 
-/* It is over; told from the loop, not from within the data of a call. */
+/* End the watch. failed is called from the loop, not from within the data of a call. */
 static void fail(struct kube_watch *watch, struct err *fault)
 {
 	stop(watch);
@@ -286,13 +286,13 @@ static void list_anew(struct kube_watch *watch)
 	free(TAKE(watch->version));
 }
 
-/* Something has not worked, and nobody needs to be told yet. */
+/* Retry after a failure that need not be reported yet. */
 static void retry(struct kube_watch *watch)
 {
 	again_in(watch, pause_ms(watch->failures++));
 }
 
-/* What was known is too old to go on from: at once, unless that is all that ever comes. */
+/* The known state is too old to resume from: list at once, unless that keeps happening. */
 static void expire(struct kube_watch *watch)
 {
 	int64_t wait_ms = watch->expired == 0 ? 0 : pause_ms(watch->expired);
@@ -349,7 +349,7 @@ static void on_fault(struct kube_watch *watch, struct err *fault)
 	retry(watch);
 }
 
-/* Who may list but not watch. */
+/* Poll with lists, for a user who may list but not watch. */
 static void poll_later(struct kube_watch *watch)
 {
 	list_anew(watch);
@@ -378,7 +378,7 @@ static void mark_all(struct kube_watch *watch, const struct json *items)
 	}
 }
 
-/* Before what is new is put, which may have the same name. */
+/* Report removed objects before new ones are put, which may have the same name. */
 static void tell_gone(struct kube_watch *watch)
 {
 	size_t at = 0;
@@ -556,7 +556,7 @@ static int on_event(struct kube_watch *watch, const struct kube_event *event)
 	return watch->n_live > watch->max ? fail_many(watch) : 0;
 }
 
-/* What makes no sense is not taken for an end of the cluster: a list tells what is. */
+/* A malformed event is not taken for the end of the watch: a list gives the current state. */
 static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 {
 	struct kube_watch *watch = ctx;

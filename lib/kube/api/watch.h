@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is there, and what changes: list, then watch, for ever (Kubernetes API concepts, "Efficient
- * detection of changes"). Bookmarks are asked for; 410, an ERROR event in a 200, cut and silent
- * streams lead to a new watch or a new list, with pauses that grow up to 30 s while nothing
- * answers. resourceVersions are opaque. The server is asked to end each stream after 50 s, with a
- * bookmark before, so that a dead one is noticed; after a sleep of this machine it is begun anew at
- * once. Lists are consistent reads (no resourceVersion is asked for), so nothing goes back in time.
- * Who may list but not watch is told the same by a list every two seconds.
+ * The objects of a collection and their changes: list, then watch, for ever (Kubernetes API
+ * concepts, "Efficient detection of changes"). Bookmarks are requested; 410, an ERROR event in a
+ * 200, cut and silent streams lead to a new watch or a new list, with pauses that grow up to 30 s
+ * while nothing responds. resourceVersions are opaque. The server is asked to end each stream after
+ * 50 s, with a bookmark before, so that a dead one is noticed; after a sleep of this machine the
+ * stream is restarted at once. Lists are consistent reads (no resourceVersion is requested), so
+ * nothing goes back in time. For a user who may list but not watch, a list every two seconds yields
+ * the same events.
  */
 #ifndef DLRUN_KUBE_API_WATCH_H
 #define DLRUN_KUBE_API_WATCH_H
@@ -20,16 +21,16 @@
 struct kube_watch_events {
 	/* An object as it is now: of a list, added or modified. */
 	void (*put)(void *ctx, const struct json *object);
-	/* It is gone: object is its last state (of a list that lacks it: only its metadata). */
+	/* The object is gone. object: its last state (if a list lacks it: only its metadata). */
 	void (*gone)(void *ctx, const struct json *object);
 	/* All of a list has been put: what is known is complete as of now. */
 	void (*synced)(void *ctx);
 	/* The cluster cannot be asked (fault) since the clock_ms of since_ms, or can again (fault
 	 * NULL). May be NULL. */
 	void (*trouble)(void *ctx, const struct err *fault, int64_t since_ms);
-	/* It is over: denied, not found, invalid, more than max_objects, and at the first list a
-	 * login that does not work or a fault of TLS; later a refusal that has lasted for 30 s. No
-	 * event follows. A negative return ends loop_run. */
+	/* The watch has ended: denied, not found, invalid, more than max_objects, and at the first
+	 * list a login that does not work or a TLS error; later a refusal that has lasted for 30 s.
+	 * No event follows. A negative return ends loop_run. */
 	int (*failed)(void *ctx, struct err *fault, struct err *err);
 	void *ctx;
 };
@@ -37,8 +38,8 @@ struct kube_watch_events {
 struct kube_watch_request {
 	const char *path;         /* of the collection */
 	const char *const *query; /* labelSelector, fieldSelector; or NULL */
-	/* Of the one object that the query selects: it is read by itself where lists are denied.
-	 * NULL: there may be more. */
+	/* Name of the one object that the query selects: it is read by itself where lists are
+	 * denied. NULL: there may be more. */
 	const char *name;
 	size_t max_objects; /* more are E_DATA_LIMIT; 0: 10,000 */
 	int64_t idle_ms;    /* a stream that is silent for so long is dead; 0: 60 s */

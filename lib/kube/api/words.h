@@ -7,8 +7,8 @@
 
 #include "base/util/err.h"
 
-/* One line: runs of blanks and line breaks are one blank, the rest is as str_escape has it, cut
- * behind max bytes with "…". The caller frees. */
+/* Text on a single line: runs of blanks and line breaks become one blank, the rest is as by
+ * str_escape, cut behind max bytes with "…". The caller frees. */
 char *kube_words(const char *text, size_t len, size_t max);
 
 /* A hint that another program asks the cluster of a context (NULL, or that of a pod: no hint), with

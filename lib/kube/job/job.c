@@ -137,7 +137,7 @@ static struct json *disruption_rule(const char *action)
 	return rule;
 }
 
-/* What the program did not do itself is not tried again: time limit, setup, no such program. */
+/* Do not retry failures that are not the program's own: time limit, setup, no such program. */
 static struct json *status_rule(const struct job *job, const char *action)
 {
 	static const int statuses[] = {125, 126, 127, 128};
@@ -258,7 +258,7 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
 	json_set_int(gang, "replicas", 1);
 	template = json_sub(gang, "template");
 	job_set_labels(job->run, json_sub(template, "metadata"));
-	/* One list of Jobs tells of all runs. */
+	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
 	set_notes(job->run, json_sub(template, "metadata"));
 	set_job_spec(job, json_sub(template, "spec"), pod);
 	json_add(gangs, gang);

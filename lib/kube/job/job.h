@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a run asks of a cluster, in Kubernetes' words, and the objects that say so (batch/v1 Job,
- * JobSet v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.
+ * Description of a run in Kubernetes' terms, and the objects made from it (batch/v1 Job, JobSet
+ * v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait forever.
@@ -24,10 +24,10 @@
  *	gang		nodes > 1: the first failure of any rank ends all of them, a
  *			disruption too. A JobSet starts all again (maxRestarts is retries;
  *			disruptions not counted; its own Service). Without it nothing in the
- *			cluster can: whoever watches does, or `dlrun restart`; kube_objects.notes
- *			says so. Ranks find each other by <job>-0.<service>.
+ *			cluster can: the watching command does, or `dlrun restart`;
+ *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
  *
- * Time limit. It does not count waiting. With a shell in the image the program's own limit is kept
+ * Time limit. Waiting does not count. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
  * retry. Without one it is the pod's activeDeadlineSeconds, which also counts what happens on the
  * node before the start (pulling the image), and such an attempt is retried as any other failure.
@@ -42,9 +42,9 @@
  *
  * Names of the user are never replaced; $(X) in the user's text is never expanded.
  *
- * What a pod cannot do, and a local run can: files of the snapshot below a data path are hidden by
- * the volume; setups are made anew in each pod; $DLRUN_ATTEMPT_DIR ends with its pod; in the
- * restricted level a volume whose root neither group 0 nor others may write, and whose driver
+ * Limits of a pod that a local run does not have: files of the snapshot below a data path are
+ * hidden by the volume; setups are made anew in each pod; $DLRUN_ATTEMPT_DIR ends with its pod; in
+ * the restricted level a volume whose root neither group 0 nor others may write, and whose driver
  * ignores fsGroup, cannot be written (hostPath and many NFS exports).
  */
 #ifndef DLRUN_KUBE_JOB_JOB_H
@@ -92,7 +92,7 @@ struct kube_output {
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
 struct kube_run {
-	/* Who it is */
+	/* Identity */
 	const char *run_id, *job; /* job: KUBE_JOB_NAME, a DNS label */
 	int attempt;              /* the first that this Job is: from 1 */
 	const char *kube_namespace;
@@ -182,7 +182,7 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 /* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */
 size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3]);
 size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3]);
-/* Where to POST an object, and where it is then. The caller frees. */
+/* The path to POST an object to, and its own path from then on. The caller frees. */
 char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);
 /* application/merge-patch+json for step 3; job: as the server answered, with its uid. */
@@ -193,11 +193,11 @@ bool kube_wants_jobset(int nodes, int retries);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
 #define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */
-/* For sh in the container KUBE_KEEPER: it need not wait any more. */
+/* Script for sh in the container KUBE_KEEPER: end its wait. */
 #define KUBE_RELEASE                                                                               \
 	"i=0; until [ -e " KUBE_LINGERS " ]; do [ $((i += 1)) -le 200 ] || exit 0; "               \
 	"sleep 0.1; done; read -r p <" KUBE_LINGERS "; kill \"$p\""
-/* A file, made before the pod is removed: somebody takes what the program leaves then. */
+/* A file, made before the pod is removed: what the program leaves will be taken then. */
 #define KUBE_ANNOUNCED KUBE_ATTEMPT_DIR "/announced"
 /* Names of what goes with a Job of that name. The caller frees. */
 char *kube_job_secret_name(const char *job);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program leaves in its tree: copied to the results, put into the tree of the next attempt.
+ * Collect the files that a program leaves in its tree: copy them to the results, and put them into
+ * the tree of the next attempt.
  */
 #include <string.h>
 
@@ -15,7 +16,7 @@ enum { SCRIPT_MAX = 64 << 10 };
  * copied now. A file gets its name in the results as a whole, after its mark. */
 #define MARKS KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
 
-/* What is never collected, by name. */
+/* Names that are never collected. */
 static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
 	".ruff_cache", ".ipynb_checkpoints", "*.pyc", "*.pyo"};
 
@@ -104,7 +105,8 @@ static const char common_lines[] =
 	"\techo \"$g\"\n"
 	"\trm -f \"$a/probe-$$\"\n"
 	"}\n"
-	/* What may be a result; $old: what ends first. */
+	/* List candidates for results; $old: an expression that drops entries before names are
+	 * tested. */
 	"names() {\n"
 	"\tfind \"${at:-.}\" -xdev $old ";
 
@@ -130,7 +132,8 @@ static const char changed_lines[] =
 	"\tfi\n"
 	"\tnames \"$@\"\n"
 	"}\n"
-	/* What lies in a directory that was moved as a whole has the times that it had. */
+	/* Files in a directory that was moved as a whole keep their times, so they do not look
+	 * changed. */
 	"moved() {\n"
 	"\tread -r i <\"$a/dirs\" && [ -s \"$1.dirs\" ] || return 0\n"
 	"\tchanged \"$1\" -type d | xargs -0 -r stat -c \"$i\" | grep -Fvxf \"$1.dirs\" | {\n"
@@ -190,7 +193,7 @@ static const char summary_awk[] =
 	"\t\tif (best == \"\" || (room -= length(best) + 20) < 0) break\n"
 	"\t\tname = best\n"
 	"\t\tgsub(/\\\\/, \"&&\", name)\n"
-	/* What a backslash is in a replacement differs between awks. */
+	/* Awks differ in the meaning of a backslash in a replacement. */
 	"\t\tn = split(name, parts, \"\\n\")\n"
 	"\t\tname = parts[1]\n"
 	"\t\tfor (i = 2; i <= n; i++) name = name \"\\\\n\" parts[i]\n"
@@ -243,7 +246,7 @@ static const char rest_lines[] =
 	"\tdone\n"
 	"\techo \"$left\" >\"$a/left\"\n"
 	"\t;;\n"
-	/* What the program has removed since it was collected. */
+	/* Remove from the results what the program has removed since it was collected. */
 	"gone)\n"
 	"\tfor p; do\n"
 	"\t\tp=${p#\"$m\"/}\n"

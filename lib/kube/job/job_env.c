@@ -71,7 +71,7 @@ static void add_value(struct env_list *env, const char *name, size_t len, const 
 	json_set_str(add(env, name, len), "value", escaped);
 }
 
-/* What dlrun knows, unless the user knows better. */
+/* Set a variable of dlrun's own, unless the user sets it. */
 static void fact(struct env_list *env, const char *name, const char *value)
 {
 	if (!job_user_sets(env->job->run, name, strlen(name)))
@@ -104,7 +104,7 @@ static void rank(struct env_list *env, const char *name)
 }
 
 /*
- * What every target says
+ * Variables of every target
  */
 
 static void add_nodes(struct env_list *env)
@@ -155,7 +155,7 @@ static void add_run(struct env_list *env)
 }
 
 /*
- * What the user says
+ * Variables of the user
  */
 
 static void add_defaults(struct env_list *env, const struct strv *defaults)

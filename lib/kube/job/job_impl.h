@@ -54,11 +54,11 @@ char *job_collector(const struct job *job);
 int job_linger(const struct job *job, struct json *containers, struct err *err);
 void job_linger_begin(const struct job *job, struct buf *script);
 void job_linger_end(const struct job *job, struct buf *script);
-/* What stands in front of "-c SCRIPT NAME …". */
+/* Add the words in front of "-c SCRIPT NAME …". */
 void job_shell_words(const struct job *job, struct strv *ret);
 int job_set_words(
 	struct json *container, const char *key, const struct strv *words, struct err *err);
-/* What can be done for results: set collects, lingers and python. */
+/* Decide what can be done for results: set collects, lingers, carries and python. */
 void job_choose_collector(struct job *job, bool ends_with_pod);
 bool job_has_script(const struct job *job);
 /* Volumes of the pod, mounts of the container, the init container that fills outputs. */

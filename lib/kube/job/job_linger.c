@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A second container, where results end with the pod: it keeps them until somebody has taken them.
+ * A second container, for results that end with the pod: it keeps them until they have been taken.
  */
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -113,7 +113,7 @@ static int set_command(const struct job *job, struct json *container, struct err
 	return job_set_words(container, "command", &words, err);
 }
 
-/* GPUs are handed to whoever asks by this variable, and images for them do. */
+/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
 static void set_env(struct json *container)
 {
 	struct json *list = json_array(), *none = json_object();
@@ -124,7 +124,8 @@ static void set_env(struct json *container)
 	json_set(container, "env", list);
 }
 
-/* What it keeps, and volumes of the user's own: the shell may lie in one of them. */
+/* Mount the directories that the container keeps, and the user's own volumes: the shell may lie in
+ * one of them. */
 static bool is_mounted(const struct job *job, const char *path)
 {
 	for (size_t i = 0; i < job->run->n_volumes; i++)

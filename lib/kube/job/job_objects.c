@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes with the Job of a run: names, labels, Secret, Service, claim.
+ * Objects beside the Job of a run: names, labels, Secret, Service, claim.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 
 enum { SCRIPT_MAX = 16 << 10 };
 
-/* Its output is shown when it fails. What it makes is in the tree itself; a virtual environment
- * that was not there before is the program's. */
+/* The output of the setup is shown if it fails. Its files are in the tree itself; a virtual
+ * environment that was not there before is the program's. */
 static const char setup_lines[] =
 	"d=$1 s=$2 l=" KUBE_ATTEMPT_DIR "/setup.log had=\n"
 	"shift 2\n"
@@ -74,8 +74,8 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
 			       "\tc=124\n"
 			       "fi\n";
 
-/* Whatever has read the results of the attempt before had one of these, too. What lies in the
- * results already is of this Job: a retry on the same storage. */
+/* The results of the previous attempt were read with one of these, too. Files already in the
+ * results are this Job's: a retry on the same storage. */
 static const char carry_lines[] =
 	"if command -v tar >/dev/null; then\n"
 	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
@@ -129,7 +129,8 @@ static bool stays(const struct job *job)
 	       job->lingers;
 }
 
-/* Its arguments: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell the program is all of it. */
+/* Arguments of this script: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell only PROGRAM is
+ * run. */
 static const char python_lines[] = "import posix, sys\n"
 				   "a = sys.argv[1:]\n"
 				   "if posix.access('/bin/sh', 1):\n"
@@ -156,7 +157,8 @@ static bool is_python(const char *word)
 	return name && str_starts(name, "python") && (!slash || *word == '/');
 }
 
-/* One of its words is there for certain where the run can be at all. */
+/* The interpreter that the program itself needs is certain to be there if the run can start at
+ * all. */
 void job_choose_collector(struct job *job, bool ends_with_pod)
 {
 	const struct kube_run *run = job->run;

@@ -38,7 +38,7 @@ static const char *place_kind(const struct kube_place *place)
 	return place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node";
 }
 
-/* What the levels of Pod Security take. */
+/* Check a place against Pod Security levels and allow_host_path. */
 static int check_place(
 	const struct job *job, const struct kube_place *place, const char *what, struct err *err)
 {
@@ -163,7 +163,7 @@ static void add_volume(struct job *job, const char *name, const char *kind, stru
 	json_add(job->volumes, volume);
 }
 
-/* What every run has. */
+/* Add the volumes that every run has. */
 static int add_own(struct job *job, struct err *err)
 {
 	struct json *shm = json_object(), *hosts = json_object();

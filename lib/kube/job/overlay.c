@@ -48,7 +48,7 @@ static bool all_have(const struct json *list, const char *key)
 	return true;
 }
 
-/* By what the items of both are called; NULL: they are not. */
+/* The key that names the items of both lists; NULL: there is none. */
 static const char *name_key(const struct json *list, const struct json *overlay)
 {
 	static const char *const keys[] = {"mountPath", "name", "containerPort"};
@@ -70,7 +70,7 @@ static bool same_name(const struct json *a, const struct json *b, const char *ke
 
 static int merge_map(struct json *to, const struct json *overlay, struct err *err);
 
-/* What becomes of item of a list where over is laid on it: *ret, NULL when it is removed. */
+/* Merge over into an item of a list. *ret: the new item, NULL when it is removed. */
 static int merge_item(const struct json *item, const struct json *over, bool replaces,
 	struct json **ret, struct err *err)
 {
@@ -247,7 +247,7 @@ static int merge_map(struct json *to, const struct json *overlay, struct err *er
 }
 
 /*
- * What stays
+ * Protected members
  */
 
 static bool is_same(const struct json *a, const struct json *b)

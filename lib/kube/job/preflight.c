@@ -95,7 +95,7 @@ void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions
 		.jobset = true,
 	};
 
-	/* What is wrong with its names is told by others. */
+	/* Invalid names are reported elsewhere. */
 	if (!kube_wants_jobset(run->nodes, run->retries) ||
 		kube_job_make(&small, &objects, NULL) < 0)
 		return;
@@ -467,7 +467,7 @@ static void judge_nodes(struct judge *judge)
 
 static const struct {
 	void (*judge)(struct judge *judge);
-	/* What stays unknown without an answer; NULL: nothing that matters. */
+	/* The fact that is not known without a reply; NULL: nothing that matters. */
 	const char *unknown;
 } subjects[SUBJECTS] = {
 	[RIGHTS] = {NULL, NULL},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What can be known of a run before it is sent: questions for the cluster, asked in parallel while
- * the image is pushed, and what the answers mean. An engine: no I/O.
+ * Checks of a run before it is submitted: requests to the cluster, sent in parallel while the image
+ * is pushed, and the meaning of the responses. An engine: no I/O.
  *
- * An answer that is refused (403) or does not come is no problem: what cannot be known is said in a
- * note. Found problems are such that the run would never start as things are.
+ * A response that is denied (403) or missing is not a problem: a note says what is not known.
+ * Problems are reported only if the run could never start as things are.
  */
 #ifndef DLRUN_KUBE_JOB_PREFLIGHT_H
 #define DLRUN_KUBE_JOB_PREFLIGHT_H
@@ -17,8 +17,8 @@
 #include "base/util/vec.h"
 #include "kube/job/job.h"
 
-/* One request; all of them are reads, also those with a body (reviews of oneself, dry runs).
- * Lists are to be read whole (kube_list). */
+/* A single request. All of them only read, also those with a body (self-subject reviews, dry runs).
+ * Lists must be read completely (kube_list). */
 struct kube_question {
 	char *path;
 	struct json *body; /* POST it; NULL: GET */
@@ -36,18 +36,18 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret);
 /* Only whether it could be a JobSet, where that is wanted. */
 void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret);
 
-/* Of the question at the same place. */
+/* The reply to the question at the same index. */
 struct kube_reply {
 	int status;                /* HTTP; 0: none came */
 	const struct json *object; /* or NULL */
 };
 
-/* One of the questions was answered: where it is that for all of our rights, what it does not grant
- * is added, to be asked for one by one (rights.h), as not every authorizer can list all. */
+/* Handle the reply to one of the questions: if it asked for all of our rights, add a question for
+ * each right that it does not grant (rights.h), as not every authorizer can list all. */
 void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
 	const struct kube_reply *reply, struct kube_questions *ret);
 
-/* What the answers say of the cluster itself, for kube_run. Strings live as long as the replies. */
+/* Facts about the cluster from the replies, for kube_run. Strings live as long as the replies. */
 struct kube_surroundings {
 	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
 	bool jobset;          /* it takes the run as a JobSet */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlrun asks of a namespace, in the words of RBAC (rbac.authorization.k8s.io/v1): one table,
- * from which the Roles of `dlrun init --rbac` are printed and by which preflight asks. An engine.
+ * Permissions that dlrun needs in a namespace, in terms of RBAC (rbac.authorization.k8s.io/v1): one
+ * table for the Roles printed by `dlrun init --rbac` and for the checks of preflight. An engine.
  */
 #ifndef DLRUN_KUBE_JOB_RBAC_H
 #define DLRUN_KUBE_JOB_RBAC_H
@@ -22,7 +22,7 @@ enum kube_tier {
 };
 /* "submit" "logs" "exec" "secrets" */
 const char *kube_tier_name(enum kube_tier tier);
-/* What a namespace lacks below it: one sentence ("logs of runs cannot be read"). */
+/* Sentence for a namespace that grants only lower tiers ("logs of runs cannot be read"). */
 const char *kube_tier_lack(enum kube_tier tier);
 
 struct kube_rule {
@@ -47,8 +47,8 @@ struct kube_rbac {
 	bool nodes; /* also the reads of the whole cluster: a ClusterRole and its binding */
 };
 
-/* YAML documents to be applied by whoever runs the cluster. E_KUBE_NAME for a subject or namespace
- * that is none. */
+/* YAML documents to be applied by an administrator of the cluster. E_KUBE_NAME for a subject or
+ * namespace that is none. */
 int kube_rbac_print(const struct kube_rbac *rbac, struct buf *out, struct err *err);
 
 #endif

@@ -12,7 +12,8 @@
 
 enum { VERBS_MAX = 2, TEXT_MAX = 2000, WORD_MAX = 32 };
 
-/* FATAL: the run could not begin, or nobody could tell or end it; JOBSET: it is a Job then. */
+/* FATAL: the run could not begin, or its state could not be read, or it could not be ended; JOBSET:
+ * it is a Job then. */
 enum effect { FATAL, COMFORT, JOBSET };
 
 static bool always(const struct kube_run *run)
@@ -51,7 +52,7 @@ static bool has_ports(const struct kube_run *run)
 	return run->n_ports > 0;
 }
 
-/* One of the verbs is enough. Sorted by effect. */
+/* Any one of the verbs is enough. Sorted by effect. */
 static const struct need {
 	const char *group, *resource, *verbs;
 	enum effect effect;

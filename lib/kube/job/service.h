@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pod and port stand behind a port of a Service, as kubectl port-forward finds them: by the
- * Service's selector, and the first that is ready. An engine.
+ * Find the pod and port behind a port of a Service as kubectl port-forward does: the first ready
+ * pod of the Service's selector. An engine.
  */
 #ifndef DLRUN_KUBE_JOB_SERVICE_H
 #define DLRUN_KUBE_JOB_SERVICE_H

@@ -43,7 +43,7 @@ enum {
 
 static const int64_t MS_NS = 1000000;
 
-/* One line that is asked for beside the stream. */
+/* A request for a single line beside the stream. */
 struct probe {
 	struct podlog *podlog;
 	struct kube_call *call;
@@ -105,7 +105,7 @@ static void plan_next(struct podlog *podlog, int64_t wait_ms);
 static void look_at_tail(struct podlog *podlog);
 
 /*
- * What is told
+ * Notices
  */
 
 static void tell(struct podlog *podlog, const char *text)
@@ -120,7 +120,7 @@ static const char *time_text(int64_t ns, char out[static CLOCK_TEXT_SIZE])
 	return out;
 }
 
-/* What comes behind a gap is of another line. */
+/* Bytes behind a gap belong to another line. */
 static void end_line(struct podlog *podlog, int64_t ns)
 {
 	AUTO_ERR struct err err = {0};
@@ -347,7 +347,7 @@ static void note_first(struct podlog *podlog)
 {
 	int64_t now_ms = clock_ms();
 	bool was_empty = podlog->empty_ms > 0;
-	/* What has ended is rotated no more. */
+	/* The log of a container that has ended is not rotated any more. */
 	int64_t until_ms = podlog->ended_ms ? podlog->ended_ms : now_ms;
 	int64_t from_ms = was_empty ? podlog->empty_ms : podlog->begun_ms;
 
@@ -403,7 +403,7 @@ static bool is_waiting(const struct err *fault)
 	return false;
 }
 
-/* There never was one, whoever is asked. */
+/* There never was such a container, whichever server is asked. */
 static bool is_without_container(const struct err *fault)
 {
 	return strstr(fault->message, "is not valid for pod") ||
@@ -421,7 +421,7 @@ static void tell_failure(struct podlog *podlog, const struct err *fault)
 	podlog->told = true;
 }
 
-/* Who may read it says the API server, which may not know that yet when it has just started. */
+/* The API server decides about access, and may deny it wrongly when it has just started. */
 static bool is_forbidden(struct podlog *podlog, const struct err *fault)
 {
 	int64_t now_ms = clock_ms();
@@ -445,7 +445,7 @@ static bool is_too_late(const struct podlog *podlog, const struct err *fault)
 	       now_ms >= podlog->begun_ms + STATIC_MS;
 }
 
-/* Whatever a kubelet says, or whoever stands before it: the pod is there. */
+/* Retry, whatever a kubelet or a proxy before it responds: the pod exists. */
 static int failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
 {
 	if (is_too_late(podlog, fault))
@@ -534,8 +534,8 @@ static void static_done(struct podlog *podlog)
 	}
 }
 
-/* The program has ended, most likely, and whoever watches the pod says so soon. Asked earlier, the
- * log could be that of the container which follows it: no server says whose it is. */
+/* The program has most likely ended, and the watch of the pod reports it soon. An earlier request
+ * could get the log of the container which follows it: no server says whose log it is. */
 static int64_t end_pause_ms(struct podlog *podlog)
 {
 	int64_t ms = AGAIN_MIN_MS << podlog->n_ends;
@@ -685,7 +685,7 @@ static void on_tail(struct podlog *podlog, const struct buf *text)
 		on_last_line(podlog, text);
 		return;
 	}
-	/* What came in the meantime tells more. */
+	/* Data that came in the meantime tells more. */
 	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
 		return;
 	if (text->len == 0)
@@ -767,8 +767,8 @@ static bool leave_sleep(struct podlog *podlog)
 	return true;
 }
 
-/* Of more logs than can be read at the same time. true: it waits for its turn, or has had it. What
- * it waits for is no silence. */
+/* Take turns among more logs than can be read at the same time. true: it waits for its turn, or has
+ * had it. Waiting for a turn is not silence of the log. */
 static bool take_turns(struct podlog *podlog, int64_t now_ms)
 {
 	if (kube_waits_for_turn(podlog->stream)) {

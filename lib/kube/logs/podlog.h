@@ -21,7 +21,7 @@ struct podlog_events {
 	int (*data)(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err);
 	/* A kubelet that is away, or says something: one sentence. */
 	void (*notice)(void *ctx, const char *text);
-	/* What is missing from here. NULL: notice is called. */
+	/* Report output that is missing from here. NULL: notice is called. */
 	void (*gap)(void *ctx, const char *text);
 	/* All is delivered that can be had, and no event follows; fault is not set then, or it is
 	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID (the container is gone), E_KUBE_NOT_FOUND (the
@@ -53,7 +53,7 @@ struct podlog *podlog_start(
 void podlog_free(struct podlog *podlog);
 /* The container has ended (or was restarted: previous then): drain what is left, then end. */
 void podlog_finish(struct podlog *podlog, bool previous);
-/* Where to go on. */
+/* The token to resume from. */
 void podlog_token(const struct podlog *podlog, char out[static PODLOG_TOKEN_SIZE]);
 
 #endif

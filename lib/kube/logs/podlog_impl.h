@@ -19,7 +19,7 @@ struct podlog_head {
 	int64_t after_ns;
 };
 
-/* What was delivered by when: the last ones, PODLOG_MARK_BYTES apart at least. */
+/* Bytes delivered up to a time: the last marks, at least PODLOG_MARK_BYTES apart. */
 enum { PODLOG_MARKS = 8, PODLOG_MARK_BYTES = 32 << 10 };
 struct podlog_mark {
 	int64_t ns;
@@ -35,7 +35,7 @@ struct podlog_seek {
 	uint64_t n_dropped; /* lines */
 };
 
-/* What is known of the time before the first line. */
+/* Knowledge of the time before the first line. */
 struct podlog_begin {
 	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
 	int64_t unread_ns;  /* how long nothing could be read before the first line */
@@ -120,7 +120,7 @@ void podlog_begin_gap(struct podlog_lines *lines);
 /* podlog_seek.c: a line begins, goes on, in a stream whose point was not found yet. */
 int podlog_seek_line(struct podlog_lines *lines, int64_t ns);
 int podlog_seek_bytes(struct podlog_lines *lines, const char *data, size_t len, size_t *ret_used);
-/* It is not in there. */
+/* The point is not in the stream. */
 int podlog_seek_failed(struct podlog_lines *lines);
 
 /* podlog_order.c: may a line of this time follow the present one? 0, PODLOG_AGAIN. */

@@ -113,7 +113,7 @@ void podlog_lines_begin(struct podlog_lines *lines)
 	lines->out_len = lines->line_off = 0;
 	lines->goes_on = false;
 	lines->has_long = lines->point.len >= PODLOG_LONG;
-	/* What a time may have hidden was looked for once. */
+	/* A scan for lines that a time may have hidden counts once. */
 	lines->scanned = false;
 }
 
@@ -126,7 +126,7 @@ static void end_remark(struct podlog_lines *lines)
 
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err)
 {
-	/* What was held back of a stream that was cut is served again. */
+	/* Bytes held back at the end of a stream that was cut are served again. */
 	int r = is_whole ? podlog_flush(lines, err) : 0;
 
 	if (r < 0)

@@ -43,7 +43,7 @@ struct podlog_point {
 void podlog_point_format(const struct podlog_point *point, char out[static PODLOG_TOKEN_SIZE]);
 bool podlog_point_parse(const char *text, struct podlog_point *ret);
 
-/* What may be missing. */
+/* A gap in which lines may be missing. */
 struct podlog_gap {
 	int64_t after_ns, before_ns; /* times of the lines around it; 0: not known */
 	enum podlog_gap_kind {
@@ -70,13 +70,14 @@ struct podlog_lines *podlog_lines_new(const struct podlog_lines_events *events,
 	const struct podlog_point *point, bool from_start);
 void podlog_lines_free(struct podlog_lines *lines);
 
-/* When the container has started, on its node: lets it be told when files that were before the
- * first line may be gone. Before anything is fed. */
+/* The start time of the container on its node: allows reporting that files from before the first
+ * line may be gone. To be called before anything is fed. */
 void podlog_lines_started(struct podlog_lines *lines, int64_t started_ms);
-/* Before the first line: for how long the log was not read until now, and whether it was seen to be
- * empty before that. */
+/* To be called before the first line: for how long the log was not read until now, and whether it
+ * was seen to be empty before that. */
 void podlog_lines_unread(struct podlog_lines *lines, int64_t unread_ms, bool was_empty);
-/* It has not come, and whether it will be the program's first depends on that. */
+/* Whether the first line has not come yet, and podlog_lines_unread is needed to tell whether it
+ * will be the program's first. */
 bool podlog_lines_lacks_first(const struct podlog_lines *lines);
 
 /* How the next stream is to be asked for. */
@@ -88,14 +89,14 @@ struct podlog_plan {
 void podlog_lines_plan(struct podlog_lines *lines, bool wants_follow, struct podlog_plan *ret);
 /* A stream as planned begins. */
 void podlog_lines_begin(struct podlog_lines *lines);
-/* Its bytes. 0; 1 (PODLOG_AGAIN): this stream cannot be trusted further, plan another; negative:
- * of data. */
+/* Bytes of the stream. 0; 1 (PODLOG_AGAIN): this stream cannot be trusted further, plan another;
+ * negative: of data. */
 enum { PODLOG_AGAIN = 1 };
 int podlog_lines_feed(struct podlog_lines *lines, const char *data, size_t len, struct err *err);
 /* A line of which the end has not come is held back up to PODLOG_BATCH bytes until this: for the
  * caller to say after some time. */
 int podlog_lines_flush(struct podlog_lines *lines, struct err *err);
-/* It is over. is_whole: it was not followed, and ended as HTTP says that it should: all was
+/* The stream has ended. is_whole: it did not follow, and ended properly in terms of HTTP: all was
  * served. 0; PODLOG_AGAIN: plan another, there is more; negative: of data. */
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);
 /* Nothing comes any more: tell what is known to be missing and was not told yet. */
@@ -103,14 +104,14 @@ void podlog_lines_finish(struct podlog_lines *lines);
 /* The next plan is to look at the whole file, without follow first. */
 void podlog_lines_doubt(struct podlog_lines *lines);
 
-/* What a small request for the first line of the present file (limitBytes) or its last one
- * (tailLines=1) has brought. The first: lets gaps of rotation be seen. */
+/* The response to a small request for the first line of the present file (limitBytes) or its last
+ * one (tailLines=1). The first: lets gaps of rotation be seen. */
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len);
 /* Whether the last line is not the one that was delivered last; of one answer it is said once only
  * while nothing more is delivered. */
 bool podlog_lines_is_behind(struct podlog_lines *lines, const char *data, size_t len);
 
-/* What was delivered so far; lives as long as lines. The id is the one given. */
+/* The point delivered so far; lives as long as lines. The id is the one given. */
 const struct podlog_point *podlog_lines_point(const struct podlog_lines *lines);
 
 /* The time in front of a line: its length with the blank, 0 if there is none. */

@@ -23,7 +23,7 @@ enum {
 
 static const char *const CONTAINER = "program";
 
-/* One run of the container of one pod. */
+/* A single run of the container of a pod. */
 struct instance {
 	char *pod, *uid, *id, *created; /* created: as the API says it, which can be compared */
 	int64_t restarts, started_ms;   /* wall clock of the node; 0: not known */
@@ -302,7 +302,7 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 		podlog_finish(rank->podlog, false);
 }
 
-/* Those that had begun before its last line are older. */
+/* Skip instances that had begun before the last line of the pod that is gone. */
 static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
 {
 	char time[CLOCK_TEXT_SIZE];
@@ -321,7 +321,7 @@ static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
 	tell_gap(rank->runlog, rank->number, text);
 }
 
-/* Where the token says, or where the last lines are. */
+/* Begin at the instance of the token, or at the one with the last lines. */
 static void choose_first(struct rank *rank)
 {
 	struct podlog_point point;
@@ -362,7 +362,7 @@ static bool turn_rank(struct rank *rank)
 }
 
 /*
- * What the cluster says
+ * State of the cluster
  */
 
 static const struct json *container_status(const struct json *pod)
@@ -559,7 +559,7 @@ static void on_jobs_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
-	/* It is not there: its pods will tell. */
+	/* A missing Job counts as ended: its pods tell the rest. */
 	runlog->job_ended = runlog->job_ended || !runlog->job_seen;
 	runlog->job_seen = true;
 	turn_at(runlog, TURN_MS);
@@ -579,7 +579,7 @@ static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
 	AUTO_FREE char *text = NULL;
 
 	(void)since_ms;
-	/* What is being read tells of its own. */
+	/* Logs that are being read report trouble of their own. */
 	if (!fault || any_reads(runlog))
 		return;
 	text = mem_printf(
@@ -624,7 +624,7 @@ static bool any_waits(const struct kube_runlog *runlog)
 	return false;
 }
 
-/* Its pods tell that the Job ends, which it says itself a second or two later. */
+/* The end of the Job follows from its pods, a second or two before the Job itself says so. */
 static bool is_decided(const struct kube_runlog *runlog)
 {
 	const struct json *ended[PODS_MAX];

@@ -28,8 +28,8 @@ struct kube_runlog_events {
 		struct err *err);
 	/* Something is away for now; rank -1: all. One sentence. */
 	void (*notice)(void *ctx, int rank, const char *text);
-	/* What belongs to the log for ever: what is missing from here, that another pod goes on.
-	 * One sentence that names the rank. NULL: notice is called. */
+	/* Remarks that belong to the log for ever: output is missing from here, another pod goes
+	 * on. One sentence that names the rank. NULL: notice is called. */
 	void (*gap)(void *ctx, int rank, const char *text);
 	/* All is delivered; no event follows. fault is not set then, or what made it impossible
 	 * (E_KUBE_DENIED, …). < 0 ends loop_run. kube_runlog_free may be called from it. */
@@ -45,7 +45,8 @@ struct kube_runlog_request {
 	int64_t since_ms;                  /* wall clock; 0: all */
 	bool follow;
 	bool has_ended; /* as is known elsewhere: what is there now is all */
-	/* Of kube_runlog_token for the same object and rank; NULL or empty: from the start. */
+	/* The text of kube_runlog_token for the same object and rank; NULL or empty: from the
+	 * start. */
 	const char *token;
 	struct kube_runlog_events events;
 };
@@ -56,9 +57,9 @@ struct kube_runlog *kube_runlog_start(
 	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request);
 /* NULL is accepted. */
 void kube_runlog_free(struct kube_runlog *runlog);
-/* Where to go on, as text without blanks: "RANK=PLACE" with commas between them, less than 128
- * bytes for each. PLACE ends with KUBE_RUNLOG_DRAINED where all of its pod was read, or it was told
- * that it cannot be. Replaces what is in out. */
+/* The places to resume from, as text without blanks: "RANK=PLACE" with commas between them, less
+ * than 128 bytes for each. PLACE ends with KUBE_RUNLOG_DRAINED if all of its pod was read, or it
+ * was reported that it cannot be. Replaces what is in out. */
 #define KUBE_RUNLOG_DRAINED "."
 void kube_runlog_token(const struct kube_runlog *runlog, struct buf *out);
 

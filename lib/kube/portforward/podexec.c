@@ -36,7 +36,7 @@ enum {
 
 static const char *const protocols[] = {"v5.channel.k8s.io", "v4.channel.k8s.io", NULL};
 
-/* One of stdout and stderr. */
+/* State of stdout or stderr. */
 struct output {
 	struct podexec *exec;
 	int fd;
@@ -170,7 +170,7 @@ static bool has_room(int fd)
 	return poll(&room, 1, 0) > 0;
 }
 
-/* 0, or -1: nobody reads any more. A descriptor that others use, too, is not made non-blocking: so
+/* 0, or -1: the reader is gone. A descriptor that others use, too, is not made non-blocking: so
  * much always fits when poll says that there is room. */
 static int write_waiting(struct output *output)
 {

@@ -25,7 +25,7 @@ struct podexec_request {
 	 * that they are in: read and written when poll(2) says so. */
 	int fds[3];
 	bool tty; /* stderr comes with stdout */
-	/* Of the terminal, in characters; asked at the start and by podexec_resize. NULL:
+	/* The size of the terminal, in characters; read at the start and by podexec_resize. NULL:
 	 * unknown. */
 	void (*size)(void *ctx, unsigned *ret_columns, unsigned *ret_rows);
 	/* Bytes flow from now on. NULL: not called. */

@@ -19,7 +19,7 @@ static const char *exit_code(const struct json *status)
 	return NULL;
 }
 
-/* What runtimes say when exec(2) fails; E_KUBE_EXEC: something else. */
+/* Messages of runtimes when exec(2) fails; E_KUBE_EXEC: anything else. */
 static enum err_id exec_failure(const char *message)
 {
 	static const struct {

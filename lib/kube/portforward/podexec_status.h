@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the Status at the end of an exec says (meta/v1 Status; the exit code stands in
- * details.causes, reason ExitCode).
+ * The Status at the end of an exec (meta/v1 Status; the exit code is in details.causes, reason
+ * ExitCode).
  */
 #ifndef DLRUN_KUBE_PORTFORWARD_PODEXEC_STATUS_H
 #define DLRUN_KUBE_PORTFORWARD_PODEXEC_STATUS_H

@@ -95,7 +95,7 @@ static bool has_tunnel(const struct podforward *forward)
 	return false;
 }
 
-/* One more tunnel, as soon as the pod is known. */
+/* Dial another tunnel, as soon as the pod is known. */
 static void dial(struct podforward *forward)
 {
 	if (is_dialling(forward) || forward->tunnels.n >= PODFORWARD_TUNNELS_MAX)
@@ -226,7 +226,7 @@ static void reap_tunnels(struct podforward *forward)
 		if (tunnel->is_dead) {
 			if (tunnel->is_open) {
 				say_lost(forward, tunnel);
-				/* It may be another pod by now. */
+				/* The run may have another pod by now. */
 				forward_forget_pod(forward);
 			}
 			bury(forward, tunnel);
@@ -337,8 +337,8 @@ static void look_at(struct podforward *forward, struct podforward_tunnel *tunnel
 	forward->options.look(forward->options.ctx, forward, tunnel->pod);
 }
 
-/* Those that something still comes for are left for the next look. A reader that stands still does
- * not hold up the others for ever. */
+/* Leave connections that still receive data for the next check. A reader that stands still does not
+ * hold up the others for ever. */
 static void drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
 	int64_t since_ms = tunnel->came_ms > tunnel->gone_ms ? tunnel->came_ms : tunnel->gone_ms;
@@ -348,7 +348,7 @@ static void drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 		conn_pod_gone(tunnel->conns.v[i], may_end, now_ms);
 }
 
-/* Not behind a standstill: what came meanwhile was not read yet. */
+/* Not after a standstill: data that came meanwhile was not read yet. */
 static void drop_gone(struct podforward *forward, int64_t now_ms)
 {
 	if (now_ms - forward->look_due_ms >= forward->options.look_ms / 2)
@@ -449,7 +449,7 @@ struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uin
 			PODFORWARD_CONNECTIONS_MAX);
 		conn_fail(conn, &fault);
 	}
-	/* Somebody waits now. */
+	/* A connection waits now: redial sooner. */
 	if (forward->redial && forward->redial_ms > REDIAL_WANTED_MS) {
 		loop_remove_timer(forward->options.loop, forward->redial);
 		forward->redial_ms = REDIAL_WANTED_MS;

@@ -67,13 +67,14 @@ struct podforward;
 struct podforward_options {
 	struct loop *loop;
 	struct podforward_transport transport;
-	/* Which pod is it now? Asked before a tunnel is dialled, and again after one was lost;
-	 * answered by podforward_pod or podforward_no_pod, at once or later. */
+	/* Resolve the current pod. Called before a tunnel is dialled, and again after one was lost;
+	 * completed by podforward_pod or podforward_no_pod, at once or later. */
 	void (*resolve)(void *ctx, struct podforward *forward);
 	/* Has that pod ended, or is it no more? Answered by podforward_looked, at once or later;
 	 * one at a time. May be NULL: it is not asked. */
 	void (*look)(void *ctx, struct podforward *forward, const char *pod);
-	/* One sentence for people: lost, back again, why a connection ended. May be NULL. */
+	/* Report a loss, a recovery, or why a connection ended: one sentence for people. May be
+	 * NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 	int64_t hold_ms, ping_ms, look_ms; /* 0: as above */
@@ -85,8 +86,8 @@ void podforward_free(struct podforward *forward);
 AUTO_POINTER(struct podforward, podforward_free)
 
 void podforward_pod(struct podforward *forward, const char *kube_namespace, const char *pod);
-/* It cannot be said now: asked again after a pause. is_final: there will be none; connections that
- * wait end with the fault. */
+/* The pod cannot be resolved now: resolve is called again after a pause. is_final: there will be
+ * none; connections that wait end with the fault. */
 void podforward_no_pod(struct podforward *forward, const struct err *fault, bool is_final);
 
 /* is_gone: as far as is known. */

@@ -97,7 +97,7 @@ static void close_local(struct podforward_conn *conn, bool reset)
 
 	loop_remove_fd(conn->forward->options.loop, conn->source);
 	conn->source = NULL;
-	/* Whoever is cut off must not take it for an orderly end. */
+	/* A local side that is cut off must not take this for an orderly end. */
 	if (reset && conn->fd >= 0)
 		setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	if (conn->fd >= 0)
@@ -170,7 +170,7 @@ bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 	       now_ms - conn->waits_ms >= conn->forward->options.look_ms;
 }
 
-/* For a while nothing has come. */
+/* Nothing has come for a while. */
 static bool is_quiet(const struct podforward_conn *conn, int64_t now_ms)
 {
 	int64_t since_ms = now_ms - conn->forward->options.look_ms;
@@ -179,7 +179,7 @@ static bool is_quiet(const struct podforward_conn *conn, int64_t now_ms)
 }
 
 /*
- * What the error stream says
+ * Messages of the error stream
  */
 
 static bool is_refused(const struct podforward_conn *conn)
@@ -199,7 +199,7 @@ static bool is_pod_gone(const struct podforward_conn *conn)
 	return false;
 }
 
-/* The port refused the connection or there is none, so that nobody has got what was sent. */
+/* The port refused the connection or there is none, so that nothing received what was sent. */
 static bool may_retry(const struct podforward_conn *conn)
 {
 	bool is_nobody = is_refused(conn) || is_pod_gone(conn);
@@ -276,7 +276,7 @@ static void check_end(struct podforward_conn *conn)
 	if (conn->is_over || !conn->tunnel)
 		return;
 	if (conn->error.len && (conn->error_end || conn->remote_end)) {
-		/* It may come from a pod that ends or has ended. */
+		/* The error may come from a pod that is ending or has ended. */
 		if (!is_refused(conn) && (!conn->heard || is_pod_gone(conn)))
 			tunnel_leave(conn->tunnel);
 		if (may_retry(conn))
@@ -401,7 +401,7 @@ void conn_data(struct podforward_conn *conn, const void *data, size_t len, bool 
 		conn_flush(conn);
 }
 
-/* What an earlier try had sent. */
+/* Resend the bytes that an earlier try had sent. */
 static void send_again(struct podforward_conn *conn)
 {
 	if (!conn->is_behind || !conn->tunnel || !is_settled(conn))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of podforward.c: tunnels (one upgraded connection each), connections (one TCP
- * connection each), and who gets which. Whatever ends is only marked, and freed by the forward's
+ * Inside of podforward.c: tunnels (one upgraded connection each), connections (one TCP connection
+ * each), and their assignment. Objects that have ended are only marked, and freed by the forward's
  * own turn of the loop, so that nothing disappears below an event.
  */
 #ifndef DLRUN_KUBE_PORTFORWARD_PODFORWARD_IMPL_H
@@ -87,7 +87,7 @@ struct podforward_tunnel {
 	unsigned requests; /* numbers of its connections */
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
-	/* When it was last asked for the pod, and how long after that it is again. */
+	/* Time of the last check of the pod, and the pause before the next one. */
 	int64_t looked_ms, look_ms;
 };
 
@@ -101,7 +101,7 @@ void tunnel_leave(struct podforward_tunnel *tunnel);
 /* Whether something on it would hold up a small request. */
 bool tunnel_is_busy(const struct podforward_tunnel *tunnel, int64_t now_ms);
 bool tunnel_takes(const struct podforward_tunnel *tunnel);
-/* It is not read, until those who have got much take it. */
+/* Whether the tunnel is not read, until local sides take the data that is pending for them. */
 bool tunnel_is_held(const struct podforward_tunnel *tunnel);
 /* Room for what local sides send. */
 bool tunnel_has_room(const struct podforward_tunnel *tunnel);
@@ -117,7 +117,7 @@ void tunnel_forget(struct podforward_tunnel *tunnel, struct podforward_conn *con
  * Connections
  */
 
-/* What the timer is for. */
+/* Purpose of the timer. */
 enum conn_wait {
 	WAIT_NOTHING,
 	WAIT_TUNNEL,
@@ -171,22 +171,22 @@ void conn_error(struct podforward_conn *conn, const void *data, size_t len, bool
 void conn_reset(struct podforward_conn *conn, bool is_data);
 /* Write what has come, as far as it goes now, and see whether it was all. */
 void conn_flush(struct podforward_conn *conn);
-/* Its tunnel is gone. */
+/* The tunnel of the connection is gone. */
 void conn_lost(struct podforward_conn *conn, const struct err *fault);
-/* Its pod is no more, whatever its tunnel says: it goes to another, if it has sent nothing, or may
- * end, unless bytes of it still come or wait. */
+/* The pod is gone, whatever the tunnel says: a connection that has sent nothing moves to another
+ * tunnel; any other one may end, unless bytes for it still come or wait. */
 void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t now_ms);
-/* What it waits for may never come. */
+/* Whether the data that the connection waits for may never come. */
 bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms);
 /* Reset the local side; fault is copied. */
 void conn_fail(struct podforward_conn *conn, const struct err *fault);
-/* The same without a word. */
+/* As conn_fail, without a message. */
 void conn_drop(struct podforward_conn *conn);
-/* So much waits for its local side that its tunnel is not read on: not at all, or but for answers
- * that others wait for. */
+/* Whether data pending for the local side keeps its tunnel from being read: always, except for
+ * responses that others wait for, or not. */
 enum conn_room { ROOM_NONE, ROOM_FOR_OTHERS, ROOM_FREE };
 enum conn_room conn_room(const struct podforward_conn *conn);
-/* What it waits for is on its way, behind what comes for others. */
+/* Whether a response to the connection is expected, behind data for others. */
 bool conn_asks(const struct podforward_conn *conn, int64_t now_ms);
 bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms);
 

@@ -154,7 +154,7 @@ static struct podforward_conn *find(const struct podforward_tunnel *tunnel, uint
 	return NULL;
 }
 
-/* What comes for streams that were given up is thrown away. */
+/* Data for streams that were given up is dropped. */
 static int on_data(
 	void *ctx, uint32_t id, const void *data, size_t len, bool is_end, struct err *err)
 {

@@ -170,7 +170,7 @@ static short prepare(void *ctx)
 	bool want_read = wants_input(wire);
 	bool want_write = output(wire)->len > 0 ||
 			  (wire->events.has_output && wire->events.has_output(wire->events.ctx));
-	/* Of these poll does not tell. */
+	/* Bytes already buffered in the stream are not seen by poll. */
 	if (want_read && !wire->kick && wire->stream->ops->pending(wire->stream))
 		wire->kick = loop_add_timer(wire->loop, 0, on_kick, wire);
 	return wire->stream->ops->events(wire->stream, want_read, want_write);
@@ -217,13 +217,13 @@ static int on_ping(void *ctx, struct err *err)
 	wire->ping = NULL;
 	if (wire->is_dead)
 		return 0;
-	/* What came while this process slept has not been read. */
+	/* Input that came while this process slept has not been read yet. */
 	if (!wire->is_pinging || was_asleep) {
 		send_ping(wire);
 		set_ping(wire, was_asleep ? ASLEEP_PONG_MS : pong_ms);
 		return 0;
 	}
-	/* What is not read cannot be heard. */
+	/* While input is not read, silence means nothing. */
 	if (wire->is_silent && wants_input(wire)) {
 		err_set(&fault, E_HTTP_TIMEOUT, "the server does not answer any more");
 		podwire_kill(wire, &fault);

@@ -59,7 +59,7 @@ void podwire_init(struct podwire *wire, struct loop *loop, struct stream *stream
 /* Says good-bye if it lives. A zeroed one is accepted. */
 void podwire_done(struct podwire *wire);
 
-/* One binary message, or its bytes; parts are joined. */
+/* Send one binary message, or its bytes without WebSocket; parts are joined. */
 void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n);
 bool podwire_has_room(const struct podwire *wire);
 /* Write what waits, as far as it goes now. */

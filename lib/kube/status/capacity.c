@@ -10,7 +10,7 @@ void kube_capacity_of(const struct json *nodes, const struct json *pods, struct 
 	*ret = (struct kube_capacity){.gpus_free = pods ? 0 : -1};
 	kube_nodes_of(nodes, pods, NULL, &list);
 	vec_foreach (const struct kube_node, node, &list) {
-		/* What is on nodes that take no more pods does not count. */
+		/* Nodes that take no more pods do not count. */
 		if (!node->takes_pods)
 			continue;
 		ret->nodes++;

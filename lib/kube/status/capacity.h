@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the nodes of a cluster have in all: an engine over lists of nodes and pods.
+ * Total capacity of the nodes of a cluster: an engine over lists of nodes and pods.
  */
 #ifndef DLRUN_KUBE_STATUS_CAPACITY_H
 #define DLRUN_KUBE_STATUS_CAPACITY_H

@@ -21,7 +21,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* One character of text, printable; returns the bytes that it takes there. */
+/* Append one character of text, made printable; returns the bytes that it takes in text. */
 static size_t add_char(struct buf *out, const char *text, size_t len)
 {
 	uint32_t cp;
@@ -67,7 +67,7 @@ char *kube_text(const char *text, size_t max)
 }
 
 /*
- * One event
+ * Single events
  */
 
 static void event_done(struct kube_event *event)

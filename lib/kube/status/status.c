@@ -44,7 +44,7 @@ void kube_status_done(struct kube_status *status)
 }
 
 /*
- * What is put together
+ * Summary
  */
 
 struct sum {
@@ -79,7 +79,7 @@ static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
 	return !kube_phase_is_final(pod->phase) && kube_phase_is_final(than->phase);
 }
 
-/* Those that a JobSet has made before its last restart are on their way out. */
+/* Pods that a JobSet has made before its last restart are on their way out. */
 static bool is_of_job(const struct sum *sum, const struct json *pod)
 {
 	const char *now = kube_label(sum->job, KUBE_JOBSET_RESTART);
@@ -407,7 +407,7 @@ static void fail(struct sum *sum, const struct json *condition)
 		fail_by_deadline(sum);
 		return;
 	}
-	/* What the others did without the one that is gone came after it. */
+	/* If the disrupted pod is gone, failures of the others came after it. */
 	if (!first || (is_by_disruption(condition) && !any_disrupted(sum))) {
 		fail_by_message(sum, condition);
 		return;
@@ -484,7 +484,7 @@ static bool begins_again(const struct sum *sum)
 	       !kube_condition_is(jobset, "Completed", "True");
 }
 
-/* It had failed, and would have begun again but for the cancel. */
+/* The Job had failed, and would have begun again but for the cancel. */
 static bool ends_restarts(const struct sum *sum)
 {
 	const struct json *jobset = sum->c.facts->jobset;
@@ -519,7 +519,8 @@ static enum verdict verdict_without_job(const struct sum *sum, const struct json
 	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
 }
 
-/* It has no condition yet. Whether a JobSet begins again is told by conditions only. */
+/* Verdict on a Job without a condition yet. Whether a JobSet begins again is told by conditions
+ * only. */
 static enum verdict verdict_of_pods(const struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
@@ -671,7 +672,7 @@ static bool ignores_disruptions(const struct sum *sum)
 	return false;
 }
 
-/* What the cluster does about a failure. */
+/* The cluster's reaction to a failure. */
 static const char *answer_to_failure(struct sum *sum, const struct kube_pod *failed)
 {
 	if (begins_again(sum)) {
@@ -718,7 +719,7 @@ static void wait_for_pods(struct sum *sum)
 		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
 }
 
-/* What the Job counts, where its pods are not known; false: it says nothing of them. */
+/* Take the counts of the Job if its pods are not known; false: it says nothing of them. */
 static bool sum_counts(struct sum *sum)
 {
 	const struct json *status = json_get(sum->job, "status");
@@ -794,7 +795,7 @@ static void sum_wait(struct sum *sum)
 	say_rank(sum, pod, same);
 }
 
-/* Somebody removes it, and it has not ended yet. */
+/* Report that the run is being removed, and has not ended yet. */
 static void say_removed(struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What state a run in a cluster is in, and why, in one sentence with numbers: from its Job
+ * State of a run in a cluster and the reason for it, in one sentence with numbers: from its Job
  * (batch/v1), pods, events, nodes, Kueue's Workload and quotas, as far as they are known. An
- * engine, no I/O: the caller keeps the facts up to date and asks again after each change.
+ * engine, no I/O: the caller keeps the facts up to date and calls again after each change.
  *
- * Reasons decide, codes come second, but for OOMKilled: that is said of a container when any of its
- * processes was killed, and its program may have gone on to an end of its own. One with exit status
- * 137 need not have been. Reasons that are not known here are shown as they are.
+ * Reasons take precedence over codes, except OOMKilled: a container gets it when any of its
+ * processes was killed, and its program may have gone on to an end of its own. Exit status 137 need
+ * not mean OOMKilled. Unknown reasons are shown as they are.
  */
 #ifndef DLRUN_KUBE_STATUS_STATUS_H
 #define DLRUN_KUBE_STATUS_STATUS_H
@@ -37,7 +37,7 @@ enum kube_phase {
 const char *kube_phase_name(enum kube_phase phase);
 bool kube_phase_is_final(enum kube_phase phase);
 
-/* What it waits for, in the order in which that happens. */
+/* Stages of waiting, in the order in which they happen. */
 enum kube_wait {
 	KUBE_WAIT_NONE,     /* it runs or has ended */
 	KUBE_WAIT_QUEUE,    /* Kueue has not admitted it, or the Job is suspended */

@@ -135,7 +135,7 @@ bool kube_is_gpu(const char *resource)
 }
 
 /*
- * What pods ask for
+ * Resource requests of pods
  */
 
 /* Extended resources have a domain; those of kubernetes.io and hugepages are no devices. */

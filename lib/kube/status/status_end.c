@@ -42,7 +42,7 @@ static const char *message_of(const struct json *object, const char *otherwise)
 
 static const char hint_disk[] = "resources: {disk: 50Gi} in dlrun.yaml";
 
-/* It went over a limit of its own. */
+/* Evicted because the pod exceeded a limit of its own. */
 static bool evicted_by_limit(struct kube_pod *pod, const char *message)
 {
 	AUTO_FREE char *own = kube_between(message, "local ephemeral storage limit \"", "\"");
@@ -258,7 +258,7 @@ static bool end_by_disruption(const struct kube_case *c, struct kube_pod *pod, i
 	int64_t at = kube_time_at(condition, "lastTransitionTime");
 	end_fn *fn = find_end(rows, ARRAY_LEN(rows), reason);
 
-	/* It had failed by itself before. */
+	/* The pod had failed by itself before the disruption. */
 	if (!pod->disrupted || (at && finished_ms && finished_ms + SECOND_MS < at))
 		return false;
 	(fn ? fn : evicted)(c, pod, message_of(condition, reason));
@@ -348,7 +348,7 @@ static void by_signal(struct kube_pod *pod, int signal)
 			"nobody says who sent it; a node without memory looks like this");
 }
 
-/* What dlrun's own script in the pod says of itself (job.h). */
+/* Messages of dlrun's own script in the pod (job.h). */
 static bool by_script(struct kube_pod *pod, const char *message, int code)
 {
 	if (message && str_starts(message, KUBE_JOB_TIMEOUT)) {
@@ -497,14 +497,14 @@ static void read_times(struct kube_pod *pod, const struct json *terminated)
 	pod->failed_ms = pod->ended_ms;
 }
 
-/* Its removal was asked for before it ended, and nobody says that this was a disruption. */
+/* A pod whose removal was requested before it ended, and that is not marked as disrupted. */
 static bool is_victim(const struct kube_pod *pod)
 {
 	return pod->phase == KUBE_FAILED && pod->deleted_ms && !pod->disrupted &&
 	       str_eq(pod->exit.origin, "job") && pod->deleted_ms <= pod->ended_ms;
 }
 
-/* What was evicted is a pod in which only results waited. */
+/* Evicted while only results waited in the pod. */
 static bool ended_before(const struct kube_pod *pod, const struct json *terminated)
 {
 	int64_t at =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the parts of status.c: what one pod, the queue and the nodes say. Private to lib/kube.
+ * Interfaces between the parts of status.c: one pod, the queue and the nodes. Private to lib/kube.
  */
 #ifndef DLRUN_KUBE_STATUS_STATUS_IMPL_H
 #define DLRUN_KUBE_STATUS_STATUS_IMPL_H
@@ -16,7 +16,7 @@
 #include "kube/status/status.h"
 
 /*
- * One reason
+ * Reasons
  */
 
 struct kube_why {
@@ -30,7 +30,7 @@ struct kube_why {
 void kube_why_done(struct kube_why *why);
 /* Set the sentence; one that is there is replaced. */
 void kube_why_set(struct kube_why *why, enum err_id id, const char *fmt, ...) ERR_PRINTF(3, 4);
-/* One more line, made printable; the fifth and those that stand there already are dropped. */
+/* Add a line of evidence, made printable; the fifth and lines already present are dropped. */
 void kube_why_evidence(struct kube_why *why, const char *fmt, ...) ERR_PRINTF(2, 3);
 void kube_why_hint(struct kube_why *why, const char *fmt, ...) ERR_PRINTF(2, 3);
 
@@ -51,7 +51,8 @@ const struct json *kube_named(const struct json *array, const char *name);
 /* metadata.labels or annotations [key]. */
 const char *kube_label(const struct json *object, const char *key);
 const char *kube_annotation(const struct json *object, const char *key);
-/* When its removal was asked for: deletionTimestamp lies a grace period later. 0: it was not. */
+/* Time at which removal was requested: deletionTimestamp lies a grace period later. 0: it was
+ * not. */
 int64_t kube_deleted_ms(const struct json *object);
 
 /* The text behind before in text up to the next of end (all of it without one), or NULL. */
@@ -69,7 +70,7 @@ char *kube_image_host(const char *image);
 
 /* In thousandths: "500m" is 500, "2" 2,000, "1Ki" 1,024,000. false: it is none, or over 2^63. */
 bool kube_quantity(const char *text, int64_t *ret_milli);
-/* The same of a JSON value, which may be a number; 0 for what is none. */
+/* As kube_quantity, of a JSON value, which may be a number; 0 for anything else. */
 int64_t kube_quantity_of(const struct json *json);
 /* Bytes for people: "64Gi", "1.5Gi". */
 const char *kube_bytes_text(int64_t bytes, char out[static 24]);
@@ -82,13 +83,13 @@ struct kube_demand {
 	int64_t gpus;
 	char resource[64]; /* of the GPUs; "" for none */
 };
-/* What a pod asks for: of spec, a PodSpec. */
+/* Resource requests of a pod: of spec, a PodSpec. */
 void kube_demand_of(const struct json *spec, struct kube_demand *ret);
 /* The PodSpec of the Job, or of the first pod where there is no Job; or NULL. */
 const struct json *kube_pod_spec(const struct kube_facts *facts);
 
 /*
- * One pod
+ * Pods
  */
 
 struct kube_pod {
@@ -113,7 +114,7 @@ struct kube_room;
 struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
-	/* Of all pods, which are alike; made once, when it is first asked for. */
+	/* Room for all pods, which are alike; made once, when it is first needed. */
 	struct kube_room *room;
 };
 /* The newest event with that reason about any pod of the run, also one that is gone; or NULL. */
@@ -124,15 +125,16 @@ void kube_pod_end(const struct kube_case *c, struct kube_pod *pod);
 void kube_pod_wait(struct kube_case *c, struct kube_pod *pod);
 /* The status of its program's container, or NULL. */
 const struct json *kube_pod_program(const struct json *pod);
-/* Until when its results wait for somebody, the program having ended; 0: they do not. */
+/* Time until which the results of the pod wait to be taken, the program having ended; 0: they do
+ * not. */
 int64_t kube_pod_lingers(const struct json *pod);
-/* What it has said of results (KUBE_JOB_RESULTS); or NULL. The caller frees. */
+/* The pod's report on results (KUBE_JOB_RESULTS); or NULL. The caller frees. */
 char *kube_pod_told(const struct json *pod);
 /* results_lost of kube_status, where no pod waits: by whom it was ended. job: NULL where none was
  * seen. The caller frees. */
 char *kube_pods_lost(
 	const struct kube_facts *facts, const struct json *job, const struct kube_pod_list *pods);
-/* Its phase, as it is told by the program where only results wait. */
+/* The pod's phase, as told by the program if only results wait. */
 const char *kube_pod_phase(const struct json *pod);
 /* The memory limit of the program in bytes; 0: none. */
 int64_t kube_pod_memory(const struct json *pod);
@@ -176,7 +178,7 @@ struct kube_verdict {
 };
 void kube_verdict_parse(const char *text, struct kube_verdict *ret);
 
-/* What the nodes have, for pods with that spec. */
+/* Room on the nodes for pods with that spec. */
 struct kube_room {
 	bool known, taken_known; /* nodes; what is taken on them */
 	int nodes;
@@ -202,7 +204,7 @@ void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *w
 int kube_gpus_fit(const struct kube_room *room);
 
 /*
- * What the Job has not said yet
+ * Outlook on the Job
  */
 
 enum kube_outlook { KUBE_OUTLOOK_OPEN, KUBE_OUTLOOK_SUCCEEDS, KUBE_OUTLOOK_FAILS };

@@ -9,7 +9,7 @@
 #include "kube/status/status_impl.h"
 
 /*
- * Which nodes could take a pod: its selector and required node affinity against labels, tolerations
+ * Nodes that could take a pod: its selector and required node affinity against labels, tolerations
  * against taints, requests against what is allocatable and, when all pods are known, free.
  */
 
@@ -49,7 +49,7 @@ static bool compares(const struct json *values, const char *value, bool greater)
 	return greater ? is > bound : is < bound;
 }
 
-/* One of matchExpressions; value is NULL where the node has no such label. */
+/* Evaluate a member of matchExpressions; value is NULL if the node has no such label. */
 static bool expression_holds(const struct json *expression, const char *value)
 {
 	const char *op = json_get_str(expression, "operator");
@@ -144,7 +144,8 @@ static bool is_tolerated(const struct json *spec, const struct json *taint)
 	return false;
 }
 
-/* Those of the cluster itself come and go: not-ready, unreachable, disk-pressure, unschedulable. */
+/* Taints of the cluster itself come and go: not-ready, unreachable, disk-pressure,
+ * unschedulable. */
 static void read_taints(const struct json *spec, const struct json *json, struct node *node)
 {
 	const struct json *list = kube_at(json, "spec.taints");
@@ -228,7 +229,7 @@ static void take_all(const struct kube_items *pods, const char *resource, struct
 }
 
 /*
- * What they come to
+ * Totals over nodes
  */
 
 static int64_t free_of(int64_t all, int64_t taken)

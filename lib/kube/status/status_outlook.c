@@ -3,14 +3,15 @@
 #include "kube/status/status_impl.h"
 
 /*
- * What the Job controller will say of a Job. It counts pods about a second after their phase is
- * final, which is another second after their containers have ended, and then sets its condition.
- * What decides it cannot change any more: the rules of a Job cannot be edited, a final phase stays,
- * and a pod whose containers have all exited with 0 and are not restarted comes to Succeeded, also
- * when it is removed meanwhile; only the loss of its node within that second would be in the way.
- * A failure needs the phase, because a disruption until then would make it one that is ignored.
- * These are the controller's own rules (matchPodFailurePolicy and isIndexFailed of its source) for
- * the Jobs that dlrun makes; of any other nothing is foretold.
+ * Predict the result that the Job controller will report for a Job. The controller counts pods
+ * about a second after their phase is final, which is another second after their containers have
+ * ended, and then sets its condition. The deciding facts cannot change any more: the rules of a Job
+ * cannot be edited, a final phase stays, and a pod whose containers have all exited with 0 and are
+ * not restarted becomes Succeeded, also when it is removed meanwhile; only the loss of its node
+ * within that second would be in the way. A failure needs the phase, because a disruption until
+ * then would make it one that is ignored. The rules are the controller's own (matchPodFailurePolicy
+ * and isIndexFailed of its source) for the Jobs that dlrun makes; nothing is predicted for any
+ * other Job.
  */
 
 enum { INDEXES_MAX = 10000 };
@@ -63,7 +64,7 @@ static bool has_succeeded(const struct json *pod)
 	const struct json *list = kube_at(pod, "status.containerStatuses");
 	const char *phase = kube_pod_phase(pod);
 
-	/* One that was over before anybody looked is Pending until then. */
+	/* A pod that ended before its status was first reported is Pending until then. */
 	if (!str_eq(phase, "Running") && !str_eq(phase, "Pending"))
 		return str_eq(phase, "Succeeded");
 	if (may_restart(spec) || json_get(spec, "activeDeadlineSeconds") || kube_deleted_ms(pod) ||
@@ -117,7 +118,7 @@ static bool matches_conditions(const struct json *patterns, const struct json *p
 	return false;
 }
 
-/* What the Job does about that failure, "Count" where no rule matches. */
+/* The Job's action on that failure, "Count" if no rule matches. */
 static const char *action_on(const struct json *job, const struct json *pod)
 {
 	const struct json *rules = kube_at(job, "spec.podFailurePolicy.rules");
@@ -176,7 +177,7 @@ enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_ite
 		n_succeeded += succeeded;
 		n_failed += !succeeded && is_last(job, pod);
 	}
-	/* One success, or one failure that is not repeated, is all that there is of an index. */
+	/* An index is done after one success, or one failure that is not repeated. */
 	if (n_succeeded == wanted)
 		return KUBE_OUTLOOK_SUCCEEDS;
 	return n_failed && (!by_index || n_succeeded + n_failed == wanted) ? KUBE_OUTLOOK_FAILS

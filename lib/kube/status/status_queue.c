@@ -13,7 +13,7 @@
 
 enum { UNSEEN_MS = 10 * 1000 };
 
-/* What Kueue takes into its queues. */
+/* The object that Kueue takes into its queues. */
 static const struct json *queued_of(const struct kube_case *c)
 {
 	return c->facts->jobset ? c->facts->jobset : c->facts->job;
@@ -193,7 +193,7 @@ static char *value_of(const char *list, const char *key)
 	return NULL;
 }
 
-/* What people call a resource of a quota. */
+/* The usual name of a resource of a quota. */
 static const char *resource_words(const char *key)
 {
 	static const char *const rows[][2] = {

@@ -10,7 +10,7 @@
 enum { KEY_MAX = 63, DIGITS_MAX = 9, DIGEST_SHOWN = 12 };
 
 /*
- * One reason
+ * Reasons
  */
 
 void kube_why_done(struct kube_why *why)

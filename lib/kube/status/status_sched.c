@@ -452,8 +452,8 @@ static void now_other(struct search *s)
 	kube_why_set(s->why, E_SCHED, "no node takes it now: %s", s->verdict.rest);
 }
 
-/* What has most to say comes first: a node without the right labels may lack GPUs, too, but a node
- * with free GPUs is what is waited for. */
+/* The most telling reason comes first: a node without the right labels may lack GPUs, too, but a
+ * node with free GPUs is what is waited for. */
 static bool why_now(struct search *s)
 {
 	static const struct {

@@ -5,7 +5,7 @@
 #include "kube/status/status_impl.h"
 
 /*
- * What a pod waits for that has not begun: a place, a volume, its image, its runtime.
+ * Wait reasons of a pod that has not begun: a place, a volume, its image, its runtime.
  */
 
 enum { SLOW_MS = 10 * 1000 };
@@ -130,7 +130,7 @@ static bool wait_by_reason(const struct waiting *w)
 	if (str_empty(w->reason) || str_eq(w->reason, "ContainerCreating") ||
 		str_eq(w->reason, "PodInitializing"))
 		return false;
-	/* One that is not known here. */
+	/* The reason is unknown. */
 	wait_start(w);
 	w->pod->why.needs_help = false;
 	return true;
@@ -220,7 +220,7 @@ static bool wait_by_event(const struct kube_case *c, struct kube_pod *pod)
  * Containers
  */
 
-/* One that goes on beside the program is not waited for. */
+/* A sidecar goes on beside the program and is not waited for. */
 static bool is_sidecar(const struct kube_pod *pod, const char *name)
 {
 	const struct json *spec = kube_named(kube_at(pod->json, "spec.initContainers"), name);

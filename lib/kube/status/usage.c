@@ -64,8 +64,8 @@ static const char *model_of(const struct json *node)
 	return NULL;
 }
 
-/* What pods have of each node, by its name: in one pass, as there may be thousands of both. Those
- * that wait are on none. */
+/* Sum up the GPUs that pods have on each node, by its name: in one pass, as there may be thousands
+ * of both. Pods that wait are on none. */
 static void sum_taken(const struct json *pods, struct map *ret)
 {
 	for (const struct json *pod = json_first(json_get(pods, "items")); pod;

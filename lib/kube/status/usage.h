@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What pods and nodes use, as the resource metrics API of a cluster says (metrics.k8s.io/v1beta1:
- * PodMetricsList, NodeMetricsList), and what nodes have. Engines over lists; what is of another
- * form counts as not known.
+ * Usage of pods and nodes as reported by the resource metrics API of a cluster
+ * (metrics.k8s.io/v1beta1: PodMetricsList, NodeMetricsList), and what nodes have. Engines over
+ * lists; items of another form count as not known.
  */
 #ifndef DLRUN_KUBE_STATUS_USAGE_H
 #define DLRUN_KUBE_STATUS_USAGE_H
@@ -20,7 +20,7 @@ struct kube_usage {
 	double cpus; /* in use */
 	int64_t memory_bytes;
 };
-/* Of the container in the pod of that name; list: a PodMetricsList, or NULL. */
+/* Usage of the container in the pod of that name; list: a PodMetricsList, or NULL. */
 void kube_usage_of_pod(
 	const struct json *list, const char *pod, const char *container, struct kube_usage *ret);
 

@@ -35,7 +35,8 @@ struct http_watch {
  * libcurl to the loop
  */
 
-/* What leads to a request that is held: libcurl sends it with what completes the connection. */
+/* Events to withhold from libcurl while a request is held: on completing the connection it would
+ * send the request at once. */
 static short held_back(const struct http_call *call)
 {
 	if (!call || !call->held)

@@ -36,8 +36,8 @@ enum {
 	HTTP_ROUTE_MS = 40000,  /* the same over a route, which may have to be made */
 };
 
-/* What was done, for traces and counts: each exchange, redirects too. The function starts and ends
- * no calls. */
+/* An exchange that has ended, for traces and counts, redirects included. The function starts and
+ * ends no calls. */
 struct http_event {
 	const char *method;
 	const char *url;               /* without its query */
@@ -88,12 +88,12 @@ struct http_tls {
 	/* PEM text. ca_pem: the only issuers, instead of any file; NULL: none is given.
 	 * cert_pem and key_pem: of this side; both or neither. */
 	const char *ca_pem, *cert_pem, *key_pem;
-	/* That the certificate must have (and SNI; the Host header stays the URL's); NULL: the
-	 * host of the URL. */
+	/* The name that the certificate must have (and SNI; the Host header stays the URL's);
+	 * NULL: the host of the URL. */
 	const char *server_name;
 };
-/* What counts for other origins that one with tls leads to: its issuers, beside the client's. Who
- * runs a registry with certificates of their own has storage with such, too. */
+/* The settings for other origins that an origin with tls leads to: its issuers, beside the
+ * client's. A registry with certificates of its own has its storage behind such ones, too. */
 struct http_tls http_tls_elsewhere(const struct http_tls *tls);
 
 /* The bytes that are sent. Exactly one of data, fd, and read, or none for an empty one. */
@@ -129,13 +129,14 @@ typedef int http_done_fn(void *ctx, struct http_answer *answer, struct err *err)
  * last); negative: the call fails with what is in err. */
 typedef int http_data_fn(void *ctx, const void *data, size_t len, struct err *err);
 
-/* What a request takes of the connections to its host. Answers that go on for long have one each
- * beside those of the others, so that nobody waits for their end. */
+/* The share of the connections to its host that a request takes. Each long response has a
+ * connection beside those of the others, so that no request waits for its end. */
 enum http_share {
 	HTTP_SHORT,  /* one of HTTP_CONNECTIONS_MAX */
 	HTTP_STREAM, /* one of its own; for the few that must not wait */
-	/* One of HTTP_TURNS_MAX. Without limit of time the request waits while there is none, and
-	 * whoever has had it for HTTP_TURN_MS has to give way then (http_is_to_give_way). */
+	/* A turn, out of HTTP_TURNS_MAX. The request waits for a free one without a timeout, and a
+	 * request that has had its turn for HTTP_TURN_MS has to give way then
+	 * (http_is_to_give_way). */
 	HTTP_TURN,
 };
 
@@ -151,8 +152,8 @@ struct http_request {
 	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
 				      * whose body can be sent again. Else they are answers */
 	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
-	/* Its URL (socks5 looks names up here, socks5h there), also for hosts of this machine; "":
-	 * straight; NULL: as the environment says. */
+	/* The proxy's URL (socks5 looks names up here, socks5h there), also for hosts of this
+	 * machine; "": no proxy; NULL: as the environment says. */
 	const char *proxy;
 	bool has_zone;          /* a server named this URL: */
 	enum address_zone zone; /* of the host that the user named */
@@ -173,11 +174,11 @@ struct http_request {
  * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE; E_IO
  * (there is no libcurl). */
 struct http_call *http_start(struct http *http, const struct http_request *request);
-/* What was held is sent, with this authorization (copied; NULL: none). Its connection was begun by
+/* Send a held request, with this authorization (copied; NULL: none). Its connection was begun by
  * http_start, unless something is between here and the server; it is made again if it was lost
  * meanwhile. NULL is accepted. */
 void http_authorize(struct http_call *call, const char *authorization);
-/* What is held becomes a request for another path and query of the same origin, whose answer goes
+/* Turn a held request into one for another path and query of the same origin, whose response goes
  * to another ctx: for requests of which no more is known ahead than that they come. */
 void http_retarget(struct http_call *call, const struct url *url, void *ctx);
 /* Give up; no done. NULL is accepted. The connection is closed if it is in use. */

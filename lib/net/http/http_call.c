@@ -29,8 +29,8 @@ static int64_t idle_end(const struct http_call *call, int64_t now_ms)
 	return from_ms + call->request.idle_ms;
 }
 
-/* Looked at again when the earlier one of the limits may be reached; what went on meanwhile is
- * seen then, so that bytes cost no timers. */
+/* Check the limits again when the earlier one may be reached; progress made meanwhile is seen then,
+ * so that bytes cost no timers. */
 static void watch_limits(struct http_call *call)
 {
 	int64_t now_ms = clock_ms(), at_ms = now_ms + call->request.idle_ms;
@@ -184,7 +184,7 @@ static struct http_call *first_waiting(const struct http *http)
 
 static void start_soon(struct http_call *call);
 
-/* Who has waited longest has the turn then, before all that are begun meanwhile. */
+/* The call that has waited longest gets the turn, before all that are begun meanwhile. */
 static void give_share(struct http_call *call)
 {
 	struct http *http = call->http;
@@ -213,14 +213,14 @@ bool http_is_to_give_way(const struct http_call *call)
 	       clock_ms() - call->x.start_ms >= HTTP_TURN_MS && first_waiting(call->http);
 }
 
-/* What is held waits without a connection where none can be made; faults show when it is sent. */
+/* A held call waits without a connection where none can be made; errors show when it is sent. */
 static int start_exchange(struct http_call *call, struct err *err)
 {
 	if (!has_share(call))
 		return 0;
 	int r = begin(call, &call->x.fault);
 
-	/* Others would have to be spoken to before the server. */
+	/* A proxy or route would have to be contacted before the server. */
 	if (call->held && (r < 0 || call->x.proxy || call->x.route))
 		drop_exchange(call);
 	else if (r < 0)
@@ -296,7 +296,7 @@ static bool is_connected(const struct http_call *call)
 	struct sockaddr_storage address = {0};
 	socklen_t len = sizeof(address);
 
-	/* It may be what libcurl is woken with when a name was looked up. */
+	/* The fd may be the one that wakes libcurl after a name lookup. */
 	if (getpeername(pollfd.fd, (struct sockaddr *)&address, &len) < 0 ||
 		address.ss_family == AF_UNIX)
 		return false;
@@ -382,7 +382,7 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 	http_prepare();
 	if (may_dial(call))
 		call->dial = http_dial_start(call);
-	/* From the loop: libcurl may be what called. */
+	/* Start from the loop: the caller may be libcurl. */
 	start_soon(call);
 	return call;
 }
@@ -554,7 +554,7 @@ static int wake_due(void *ctx, struct err *err)
 	return has_failed ? http_call_ended(call, result, err) : http_drain(http, err);
 }
 
-/* From the loop, because libcurl hands out what it has kept. */
+/* Wake from the loop, because libcurl hands out data that it has kept. */
 void http_call_wake(struct http_call *call)
 {
 	if (!call->wake_timer)

@@ -36,7 +36,7 @@ int http_check_literal(const struct http_call *call, struct err *err)
 	return refuse(call, zone, err);
 }
 
-/* libcurl begins with whom it likes: the next one in its queue then takes what is over. */
+/* libcurl begins with any call: the next one in its queue then takes the connection left over. */
 static int take_dialled(const struct http_call *call, const struct sockaddr *address, socklen_t len)
 {
 	int fd = call->dial ? http_dial_take(call->dial, address, len) : -1;
@@ -81,7 +81,7 @@ static int on_opened(void *ctx, curl_socket_t fd, curlsocktype purpose)
 	return fd == call->x.dialled_fd ? CURL_SOCKOPT_ALREADY_CONNECTED : CURL_SOCKOPT_OK;
 }
 
-/* What is behind a proxy cannot be seen: only a literal says more than "outside". */
+/* Addresses behind a proxy cannot be seen: only a literal says more than "outside". */
 static enum address_zone zone_reached(const struct http_call *call, const char *address)
 {
 	enum address_zone zone;
@@ -152,7 +152,7 @@ static void leave_old_ones(struct http_call *call, int64_t woke_ms)
 
 static void set_held(struct http_call *call)
 {
-	/* One that is there already is for those who send at once. */
+	/* Existing connections are for requests that are sent at once. */
 	HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
 	/* When that time is over libcurl looks at the connection, held or not. */
 	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);

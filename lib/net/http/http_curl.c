@@ -62,9 +62,9 @@ static struct par_task *preparing;
 static void prepare(void *ctx)
 {
 	(void)ctx;
-	/* Whoever works meanwhile would have to wait for threads. */
+	/* Start threads first: work begun meanwhile would have to wait for them. */
 	thread_prepare(THREADS);
-	/* What fails is tried again by who needs it. */
+	/* http_curl_load retries after an error. */
 	library_load(&library, NULL);
 }
 

@@ -45,13 +45,13 @@ extern struct http_curl http_curl;
 /* Once is enough, more does nothing; waits for http_prepare. E_IO when it is not installed, E_BUG
  * when it does not start. */
 int http_curl_load(struct err *err);
-/* And who prepared it has been waited for. */
+/* Whether libcurl is loaded, and http_prepare's work has been waited for. */
 bool http_curl_is_loaded(void);
-/* For what http_prepare has begun: a program does not end well in the midst of it. */
+/* Wait for what http_prepare has begun: a program does not end well in the midst of it. */
 void http_curl_wait(void);
 
 #ifndef HTTP_CURL_LOADER
-/* Those that check their arguments' types do so by macros, which are not seen through a pointer. */
+/* libcurl's macros that check the types of arguments do not work through a pointer. */
 #undef curl_easy_getinfo
 #undef curl_easy_setopt
 #undef curl_multi_setopt

@@ -27,7 +27,7 @@ enum {
 	ADDRESSES_MAX = 8, /* are told to libcurl */
 };
 
-/* One of at most two: of each family the first address. */
+/* An attempt to connect; at most two: to the first address of each family. */
 struct attempt {
 	struct http_dial *dial;
 	const struct addrinfo *address;
@@ -277,7 +277,7 @@ int64_t http_dial_ms(const struct http_dial *dial)
 	return dial->over_ms - dial->start_ms;
 }
 
-/* Nothing has been said yet: what there is to read is the end. */
+/* Nothing has been sent yet: readable means that the connection has ended. */
 static bool is_lost(const struct http_dial *dial)
 {
 	struct pollfd pollfd = {.fd = dial->fd, .events = POLLIN};

@@ -75,7 +75,7 @@ int http_find_proxy(const struct http_call *call, char **ret, struct err *err)
 	return proxy_parse(named, what, ret, err);
 }
 
-/* Always named, or libcurl would look into the environment itself. */
+/* Always set a proxy, or libcurl would read the environment itself. */
 static int set_proxy(struct http_call *call, struct err *err)
 {
 	int r = call->x.route ? 0 : http_find_proxy(call, &call->x.proxy, err);
@@ -157,7 +157,7 @@ static void free_curl(struct http_exchange *x)
 
 void http_exchange_done(struct http_exchange *x)
 {
-	/* Without it there is nothing of libcurl's, perhaps not even libcurl. */
+	/* Without a handle nothing of libcurl's is in use; it may not even be loaded. */
 	if (x->easy)
 		free_curl(x);
 	http_wipe(x->proxy);

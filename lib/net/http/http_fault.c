@@ -228,7 +228,7 @@ void http_fault(struct http_call *call, CURLcode result)
 	struct err *err = &call->x.fault;
 	AUTO_FREE char *host = url_authority(&call->url);
 
-	/* What was found out here is why libcurl was stopped. */
+	/* An error that is set already is the reason why libcurl was stopped. */
 	if (err_is_set(err) || call->x.cut)
 		return;
 	/* libcurl takes headers that end with the connection for whole ones. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of the HTTP client share; only they include this.
+ * Definitions shared by the parts of the HTTP client; only they include this.
  *
  * libcurl must not be entered again from its own callbacks, so the functions of http.h only mark
  * and set timers there: http_enter and http_exit stand around each entry, and what was marked is
@@ -55,7 +55,7 @@ struct http {
 	int depth;            /* entries of libcurl that have not returned */
 };
 
-/* One exchange of a call: a request and its answer. */
+/* An exchange of a call: a request and its response. */
 struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
@@ -132,7 +132,8 @@ void http_detach(struct http_call *call);
 
 /* libcurl is there for the exchanges of a client. */
 int http_ready(struct http *http, struct err *err);
-/* What a host may have less what is dialled is libcurl's, and what it keeps; a CURLMcode. */
+/* Tell libcurl how many connections it may have to a host (the limit less those that are dialled
+ * without it), and how many it may keep; a CURLMcode. */
 int http_share_connections(struct http *http);
 
 /* http_dial.c */
@@ -146,14 +147,15 @@ int64_t http_dial_start_ms(const struct http_dial *dial);
 int64_t http_dial_ms(const struct http_dial *dial); /* that it took */
 /* The socket, once, if it leads to address; or -1. */
 int http_dial_take(struct http_dial *dial, const struct sockaddr *address, socklen_t len);
-/* It is no more waited for: its connection counts as libcurl's. */
+/* Wait for the dial no more: its connection counts as libcurl's. */
 void http_dial_leave(struct http_dial *dial);
 bool http_dial_is_left(const struct http_dial *dial);
-/* For CURLOPT_RESOLVE, so that the name is not looked up again; or NULL. The caller frees. */
+/* The value for CURLOPT_RESOLVE, so that the name is not looked up again; or NULL. The caller
+ * frees. */
 char *http_dial_resolve(const struct http_dial *dial);
 
 /* http_call.c */
-/* Those that are not left. */
+/* Dials that are not left. */
 unsigned http_count_dials(const struct http *http);
 int http_call_dialled(struct http_call *call, struct err *err);
 /* Tells http_event of an exchange that has ended. */
@@ -161,7 +163,7 @@ void http_call_tell(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
 void http_call_free(struct http_call *call);
-/* Sending goes on when what has come is read. */
+/* Resume sending when the data that has come is read. */
 void http_call_wake(struct http_call *call);
 
 void http_answer_done(struct http_answer *answer);
@@ -170,7 +172,7 @@ void http_answer_done(struct http_answer *answer);
 void http_wipe(const char *secret);
 
 /* http_redirect.c */
-/* 1: the answer leads to *ret; 0: it is one. */
+/* 1: the response redirects to *ret; 0: it is final. */
 int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
 /* Makes the call one for url, which it takes over. */
 void http_redirect(struct http_call *call, struct url *url);
@@ -187,7 +189,7 @@ void http_drop_routes(struct http *http);
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
-/* The one that is named or the environment's, for http_wipe; NULL: none. Routes are not asked. */
+/* The proxy of the request or the environment's, for http_wipe; NULL: none. Ignores routes. */
 int http_find_proxy(const struct http_call *call, char **ret, struct err *err);
 /* With the authorization of the call, which came after its connection was begun. */
 void http_exchange_authorize(struct http_call *call);
@@ -200,7 +202,7 @@ int http_tls_options(struct http_call *call, struct err *err);
 const char *http_ca_file(const struct http_call *call);
 
 /* http_connect.c */
-/* Of url, asked through a proxy that will look it up: only an address can be checked. */
+/* Check the zone of a url that goes to a proxy, which will look it up: only an address can be. */
 int http_check_literal(const struct http_call *call, struct err *err);
 void http_connect_options(struct http_call *call);
 
@@ -212,7 +214,7 @@ void http_receive_options(struct http_call *call);
 int http_give_batch(struct http_call *call);
 
 /* http_fault.c */
-/* What a failed exchange means, for people; sets is_transient. */
+/* Explain a failed exchange to people, in x.fault; sets is_transient. */
 void http_fault(struct http_call *call, CURLcode result);
 
 #define HTTP_SET(call, option, value)                                                              \

@@ -39,7 +39,7 @@ static int start_answer(struct http_call *call, const char *line)
 	}
 	if (x->status == HTTP_EXPECT_REFUSED)
 		call->http->expects_nothing = true;
-	/* Nobody has asked for another protocol. */
+	/* 101: no other protocol was requested. */
 	if (x->status < 100 || x->status == 101)
 		return fail(call, E_HTTP_PROTOCOL, "answers with a status that makes no sense");
 	return 0;

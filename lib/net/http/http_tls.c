@@ -18,7 +18,7 @@ struct http_tls http_tls_elsewhere(const struct http_tls *tls)
 	return (struct http_tls){.more_ca_file = tls->ca_file ? tls->ca_file : tls->more_ca_file};
 }
 
-/* It reads the text where it is, and keeps copies with the connection, which is used again for the
+/* libcurl reads the text where it is, and keeps copies with the connection, which is reused for the
  * same certificates only. */
 static void set_blob(struct http_call *call, CURLoption option, const char *pem)
 {
@@ -43,7 +43,7 @@ static int add_issuers(struct http_call *call, struct err *err)
 	const char *files[] = {call->http->ca_file, call->tls.more_ca_file};
 	AUTO_BUF struct buf both = {0};
 
-	/* That of the system is missing where it has a directory instead, which stays in use. */
+	/* The system has no file where it has a directory instead, which stays in use. */
 	if (files[0])
 		HTTP_SET(call, CURLOPT_CAPATH, NULL);
 	else

@@ -14,7 +14,7 @@
 struct lookup;
 /* family: AF_UNSPEC, AF_INET, AF_INET6. Copies host. */
 struct lookup *lookup_start(const char *host, uint16_t port, int family);
-/* Can be read (its end) when the answer is there. Stays the lookup's. */
+/* A descriptor that can be read (its end) when the result is there. Stays the lookup's. */
 int lookup_fd(const struct lookup *lookup);
 /* When it is there: the addresses of streams, best first, for freeaddrinfo, or NULL and an EAI_*
  * code. Once. */

@@ -36,7 +36,7 @@ void proxy_env_read(const char *const *env, struct proxy_env *ret)
 	};
 }
 
-/* What entries of NO_PROXY are compared with. */
+/* A URL's host and port, with which entries of NO_PROXY are compared. */
 struct target {
 	char *host; /* without a dot at its end */
 	uint64_t port;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which proxy a URL is asked through: HTTPS_PROXY, HTTP_PROXY (lower case only, as curl has it,
- * because CGI sets the other), ALL_PROXY, NO_PROXY, as curl and Go read them. An engine.
+ * The proxy for a URL: HTTPS_PROXY, HTTP_PROXY (lower case only, as in curl, because CGI sets the
+ * other), ALL_PROXY, NO_PROXY, as curl and Go read them. An engine.
  */
 #ifndef DLRUN_NET_HTTP_PROXY_H
 #define DLRUN_NET_HTTP_PROXY_H

@@ -49,11 +49,12 @@ struct front_request {
 	bool is_connect, is_upgrade;
 };
 
-/* One request that waits for its answer: exactly one of front_answer, front_refuse, front_begin,
- * front_carry, from within `request` or later. It is over, and the pointer void, when `gone` of it
- * was called, or after front_answer, front_refuse, front_end and front_carry: no gone comes behind
- * these. Who answers later than in `request` needs front_on_gone. The body of a request that is not
- * carried is dropped; a connection on which it does not end at once is closed behind the answer. */
+/* A request that waits for its response: exactly one of front_answer, front_refuse, front_begin,
+ * front_carry, from within `request` or later. The exchange is over, and the pointer invalid, when
+ * its `gone` was called, or after front_answer, front_refuse, front_end and front_carry: no gone
+ * follows these. A caller that responds later than in `request` needs front_on_gone. The body of a
+ * request that is not forwarded is dropped; a connection on which the body does not end at once is
+ * closed after the response. */
 struct front_exchange;
 
 struct front_options {
@@ -64,7 +65,7 @@ struct front_options {
 	 * function of the caller's may free the front. */
 	void (*request)(
 		void *ctx, struct front_exchange *exchange, const struct front_request *request);
-	/* What is wrong, for -v: one sentence; or NULL. */
+	/* Called with a problem, for -v: one sentence; or NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 	bool has_secret; /* request looks for a secret of its own: no token */
@@ -77,7 +78,7 @@ int front_open(const struct front_options *options, struct front **ret, struct e
 void front_free(struct front *front);
 AUTO_POINTER(struct front, front_free)
 uint16_t front_port(const struct front *front);
-/* What its URLs need; NULL: nothing. It lives as long as the front. */
+/* The token that the front's URLs need; NULL: none. Valid as long as the front. */
 const char *front_token(const struct front *front);
 
 /* gone: the other side has left before the answer was whole, or has ended its direction: whoever
@@ -116,8 +117,8 @@ struct front_route {
 	bool any_origin; /* answers that other pages may read by GET: the program decides */
 	/* In front of the path, to be removed from it ("/prefix"); or NULL. */
 	const char *strip;
-	/* What the program takes for its own name ("localhost:8888"), as it is behind a forwarded
-	 * port (front_head_rename); NULL: the one that it is asked by. */
+	/* The name that the program takes for its own ("localhost:8888"), as it is behind a
+	 * forwarded port (front_head_rename); NULL: the one of the request. */
 	const char *host;
 };
 /* A CONNECT is answered with 200 first. The failure of connect is a page of status 502 with its

@@ -101,7 +101,7 @@ static bool has_field(const struct strv *headers, const char *name)
 	return false;
 }
 
-/* What would be more than this one field is left out. */
+/* A header that would be more than this one field is left out. */
 static bool is_one_field(const char *header)
 {
 	return strchr(header, ':') && header[strcspn(header, "\r\n")] == '\0';
@@ -237,7 +237,7 @@ void front_challenge(struct front_exchange *exchange, const char *what)
 	front_exchange_end(exchange, false);
 }
 
-/* Answers of this program are for its own pages. */
+/* Responses of dlrun itself are for its own pages. */
 static bool refuse_origin(struct front_exchange *exchange)
 {
 	if (exchange->is_origin_right)
@@ -283,7 +283,7 @@ static void add_piece(struct front_exchange *exchange, const void *data, size_t 
 		buf_adds(out, "\r\n");
 }
 
-/* More than was announced would be read as the next answer. */
+/* Data beyond the announced length would be read as the next response. */
 bool front_write(struct front_exchange *exchange, const void *data, size_t len)
 {
 	if (exchange->mode == FRONT_MODE_LENGTH) {

@@ -134,7 +134,7 @@ static int connect_program(struct front_conn *conn, struct front_carry *carry, s
 	return 0;
 }
 
-/* What it has said since then is no answer to this request. */
+/* Data that the program has sent since its last response is no response to this request. */
 static bool is_reusable(struct front_conn *conn, const struct front_carry *carry)
 {
 	if (!conn->was_answered || !str_eq(conn->key, carry->key))
@@ -262,7 +262,7 @@ static bool start(struct front_conn *conn)
 	return true;
 }
 
-/* What the program does not take any more is dropped: it may have answered already. */
+/* A body that the program does not take any more is dropped: it may have responded already. */
 static bool send_body(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;

@@ -40,7 +40,7 @@ static int feed_size(struct front_chunks *chunks, char c, struct err *err)
 	return 0;
 }
 
-/* What must stand there, and what comes then. */
+/* Check a character of the end of a line or chunk, and go on to the next state. */
 static int feed_end(struct front_chunks *chunks, char c, struct err *err)
 {
 	static const struct {

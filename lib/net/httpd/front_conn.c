@@ -26,7 +26,7 @@ static int64_t deadline_of(const struct front_conn *conn)
 
 static int timer_due(void *ctx, struct err *err);
 
-/* One that is too early looks again. */
+/* A timer that is too early is kept: timer_due checks the deadline, and sets it again. */
 static void set_timer(struct front_conn *conn)
 {
 	int64_t at_ms = deadline_of(conn);
@@ -75,7 +75,7 @@ void front_conn_wake(struct front_conn *conn)
 }
 
 /*
- * What a connection does
+ * States of a connection
  */
 
 static void enter(struct front_conn *conn, enum front_state state)
@@ -112,7 +112,7 @@ static bool end_exchange(struct front_conn *conn)
 	return true;
 }
 
-/* Whoever has sent all that he will send does not wait for an answer. */
+/* A client that has ended its direction does not wait for a response. */
 static bool has_left(const struct front_conn *conn)
 {
 	return conn->client.deaf || (conn->client.ended && !conn->exchange.is_over);
@@ -156,7 +156,7 @@ static bool work(struct front_conn *conn)
 	front_wire_flush(&conn->client);
 	if (exchange->is_over && front_wire_pending(&conn->client) == 0)
 		return end_exchange(conn);
-	/* What there is room for now no event may tell of. */
+	/* Room that the flush has made may be announced by no event. */
 	return goes_on || front_wire_pending(&conn->client) < waiting;
 }
 

@@ -65,7 +65,7 @@ static int parse_method(const struct reading *reading, const char *text, size_t 
 	if (len > METHOD_MAX)
 		return refuse(reading, 501, "the method is not known");
 	reading->head->method = mem_strndup(text, len);
-	/* They would show a page what the browser keeps from it. */
+	/* TRACE and TRACK would show a page what the browser keeps from it. */
 	if (str_eq(reading->head->method, "TRACE") || str_eq(reading->head->method, "TRACK"))
 		return refuse(reading, 405, "the method is not allowed");
 	return 0;
@@ -255,7 +255,7 @@ static int read_connection(const struct reading *reading)
 	if (options.is_wrong)
 		return refuse(reading, 400, "Connection names a field that must stay");
 	head->keeps_open = !options.close && (!head->is_http_1_0 || options.keep_alive);
-	/* HTTP/2 would hide all later requests from who asks who may send them. */
+	/* HTTP/2 would hide all later requests from the access checks. */
 	head->is_upgrade = options.upgrade && !str_empty(upgrade) && !head->is_http_1_0 &&
 			   !is_word(upgrade, 3 < strlen(upgrade) ? 3 : strlen(upgrade), "h2c");
 	return 0;
@@ -395,7 +395,7 @@ static int finish_answer(const struct reading *reading, const char *method)
  * Lines
  */
 
-/* One line without its end. */
+/* Parse a line of the head; len is without the line break. */
 static int parse_line(const struct reading *reading, const char *line, size_t len, bool is_first)
 {
 	if (has_control(line, len))
@@ -407,7 +407,7 @@ static int parse_line(const struct reading *reading, const char *line, size_t le
 	return parse_field(reading, line, len);
 }
 
-/* What is there of a line that has not ended yet. */
+/* Check the beginning of a line that has not ended yet. */
 static int check_rest(const struct reading *reading, const char *rest, size_t len, bool is_first)
 {
 	size_t n = len > 0 && rest[len - 1] == '\r' ? len - 1 : len;

@@ -158,7 +158,7 @@ bool front_conn_is_idle(const struct front_conn *conn);
 bool front_request_take(struct front_conn *conn);
 
 /* front_answer.c */
-/* What is there of a body that nobody wants; whether that was all of it. */
+/* Drop what has arrived of an unwanted body; whether that was all of it. */
 bool front_body_drop(struct front_exchange *exchange);
 /* The answer is over as far as this side is concerned. */
 void front_exchange_end(struct front_exchange *exchange, bool is_cut);

@@ -10,7 +10,7 @@
 
 /* Fields whose value is a URL or an origin. */
 static const char *const urls[] = {"origin", "referer", "location", "access-control-allow-origin"};
-/* What the program is told of the name instead. */
+/* Fields that tell the program the original name. */
 static const char *const forwarded[] = {"x-forwarded-host", "x-forwarded-proto"};
 
 /* The value behind "name: ", if the field is called so. */

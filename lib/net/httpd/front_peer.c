@@ -10,7 +10,7 @@
 #include "net/httpd/front_impl.h"
 
 /*
- * What the system tells: asked of connections that this process makes to itself
+ * Whether the system tells the owner: tested on connections of this process to itself
  */
 
 enum answer { TELLS, TELLS_NOT, HAS_NO_FAMILY };
@@ -58,10 +58,10 @@ bool front_peers_are_known(void)
 }
 
 /*
- * One connection
+ * Check of a connection
  */
 
-/* Who has gone already cannot be asked for his name, and needs no answer. */
+/* A client that has gone already has no owner that could be checked, and needs no response. */
 bool front_peer_is_welcome(const struct front *front, int fd, const char *peer)
 {
 	uid_t uid;

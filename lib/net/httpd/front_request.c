@@ -10,7 +10,7 @@ static bool is_connect(const struct front_exchange *exchange)
 	return str_eq(exchange->head.method, "CONNECT");
 }
 
-/* Whose name the request is for. */
+/* Find the host and port that the request is for; false: not a name of this machine. */
 static bool find_host(
 	const struct front_exchange *exchange, char ret[static FRONT_HOST_MAX], uint16_t *ret_port)
 {
@@ -23,7 +23,7 @@ static bool find_host(
 	return front_host_is_here(host, *ret_port, ret);
 }
 
-/* What comes behind is not listened to. */
+/* Input after a refused request is ignored. */
 static void refuse(struct front_exchange *exchange, const char *what, const char *hint)
 {
 	exchange->closes = true;

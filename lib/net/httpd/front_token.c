@@ -17,7 +17,7 @@ enum { TOKEN_LEN = FRONT_TOKEN_SIZE - 1, TOKEN_BYTES = TOKEN_LEN / 2 };
 
 #define COOKIE "dlrun-token-"
 
-/* What is taken, and what of it is right. */
+/* The values that a head is checked against while tokens are taken out, and the result. */
 struct taking {
 	const char *token;
 	char of_host[FRONT_TOKEN_SIZE];
@@ -63,7 +63,7 @@ static struct span trim(const char *at, size_t len)
 	return (struct span){at, len};
 }
 
-/* What stands in front of the first `by`, which is passed; NULL is all that there was. */
+/* The text in front of the first `by`, which is skipped; *text is NULL at the end. */
 static struct span next(const char **text, char by)
 {
 	const char *end = strchr(*text, by);
@@ -73,7 +73,7 @@ static struct span next(const char **text, char by)
 	return part;
 }
 
-/* What stands in front of and behind "=". */
+/* Split a pair into the parts in front of and behind "=". */
 static void split(struct span pair, struct span *ret_name, struct span *ret_value)
 {
 	const char *equals = memchr(pair.at, '=', pair.len);
@@ -163,7 +163,7 @@ static bool take_cookie(struct taking *taking, struct span pair)
 	return true;
 }
 
-/* The field without what was taken; NULL: nothing is left of it. */
+/* Remove token cookies from the field; NULL: nothing is left of it. */
 static char *take_cookies(struct taking *taking, const char *header, const char *value)
 {
 	AUTO_BUF struct buf left = {0};

@@ -28,7 +28,7 @@ void front_token_make(char ret[static FRONT_TOKEN_SIZE]);
 /* The one of a host of that front ("6006.a-22222.localhost", as front_request.host has it). */
 void front_token_of(const char *token, const char *host, char ret[static FRONT_TOKEN_SIZE]);
 
-/* What a request has shown. */
+/* The tokens that a request has presented. */
 struct front_proof {
 	bool was_in_url; /* the URL had a token, right or wrong */
 	bool url_is_right;

@@ -86,7 +86,7 @@ static const struct stream_ops early_ops = {
 	.reset = early_reset,
 };
 
-/* What waits for the other side comes before what this one has sent. */
+/* Data of this side that waits for the other one comes before the input still unread. */
 static struct stream *stream_of(
 	struct front_wire *wire, const struct front_wire *other, struct loop *loop)
 {

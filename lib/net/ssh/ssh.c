@@ -219,7 +219,7 @@ static bool is_of_no_use(const struct ssh_connection *connection)
 	       (!connection->has_first || ssh_libssh2_is_lost(connection->carrier));
 }
 
-/* One that takes another channel. *ret_wait: not yet. */
+/* A connection that takes another channel, or NULL. *ret_wait: one is not ready yet. */
 static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 {
 	*ret_wait = false;

@@ -85,7 +85,8 @@ struct channel_opener ssh_opener(struct ssh *ssh);
  * SSH_ANY, and one sentence why ("the OpenSSH client: the only key is an RSA key"). */
 enum ssh_carrier ssh_carrier(const struct ssh *ssh, const char **ret_why);
 
-/* What the configuration connects to; NULL: not known before the first channel is open. */
+/* The host name that the configuration connects to; NULL: not known before the first channel is
+ * open. */
 const char *ssh_hostname(const struct ssh *ssh);
 
 /* A login for itself, for doctor: done is called on the loop when it is there or has failed. */

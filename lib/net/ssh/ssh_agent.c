@@ -90,7 +90,7 @@ static void add_string(struct buf *out, const void *data, size_t len)
 	buf_add(out, data, len);
 }
 
-/* One question and its answer, which begins with `want`; *ret is what follows that byte. */
+/* Exchange a request for its response, which begins with `want`; *ret is what follows that byte. */
 static int ask(struct ssh_agent *agent, const struct buf *body, uint8_t want,
 	const struct ssh_wait *wait, struct buf *ret, struct err *err)
 {

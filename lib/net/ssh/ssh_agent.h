@@ -29,7 +29,7 @@ struct ssh_agent_key {
 };
 
 struct ssh_agent;
-/* Its keys are known then. E_IO: nothing listens at path, no sense in the answer, no time left. */
+/* Connect and read the list of keys. E_IO: nothing listens at path, invalid response, timeout. */
 int ssh_agent_open(
 	const char *path, const struct ssh_wait *wait, struct ssh_agent **ret, struct err *err);
 void ssh_agent_free(struct ssh_agent *agent); /* NULL is accepted */

@@ -405,7 +405,7 @@ void ssh_config_env(const struct ssh_config *config, const char *const *env, str
  * Running ssh -G
  */
 
-/* Its first lines: what it does not like stands there. */
+/* The first lines that ssh has printed tell what it rejects. */
 static int fail_read(const struct ssh_config_call *call, const struct buf *said, struct err *err)
 {
 	const char *line = said->data;
@@ -467,8 +467,8 @@ int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, 
 	buf_init(&out, SSH_CONFIG_MAX);
 	buf_init(&said, WORDS_MAX);
 	int r = run_once(call, NULL, &out, &said, err);
-	/* It wants a command then, which there cannot be beside a RemoteCommand. Older clients do
-	 * not know the option. */
+	/* To fork ssh needs a command, which cannot be given beside a RemoteCommand. Older clients
+	 * do not know the option. */
 	bool forks = r < 0 && strstr(said.data, "Cannot fork into background");
 	if (forks) {
 		err_clear(err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the user's configuration makes of a host's name: the output of `ssh -G` (ssh(1)), one
- * keyword of ssh_config(5) in lower case and its value a line. dlrun reads no ssh_config itself.
+ * The user's configuration of a host, by its name: the output of `ssh -G` (ssh(1)), one keyword of
+ * ssh_config(5) in lower case and its value a line. dlrun reads no ssh_config itself.
  */
 #ifndef DLRUN_NET_SSH_SSH_CONFIG_H
 #define DLRUN_NET_SSH_SSH_CONFIG_H

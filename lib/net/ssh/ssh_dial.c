@@ -58,7 +58,7 @@ static int look_up(const char *host, uint16_t port, int family, const struct ssh
 
 static void set_option(int fd, int level, int option, int value)
 {
-	/* What a system does not know is not needed to connect. */
+	/* Options that the system does not support are not needed to connect. */
 	(void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 

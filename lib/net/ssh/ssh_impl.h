@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of net/ssh/ssh.h share. */
+/* Definitions shared by the files behind net/ssh/ssh.h. */
 #ifndef DLRUN_NET_SSH_SSH_IMPL_H
 #define DLRUN_NET_SSH_SSH_IMPL_H
 
@@ -9,7 +9,7 @@
 #include "net/ssh/ssh_libssh2.h"
 #include "net/ssh/ssh_openssh.h"
 
-/* One connection by libssh2. */
+/* A connection by libssh2. */
 struct ssh_connection {
 	struct ssh *ssh;
 	struct ssh_libssh2 *carrier;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a file with a user's key is, without opening the secret in it: OpenSSH's own format
- * (PROTOCOL.key), PEM (RFC 7468), a public key as one line.
+ * Files with a user's key, read without decrypting the secret: OpenSSH's own format (PROTOCOL.key),
+ * PEM (RFC 7468), a public key as one line.
  */
 #ifndef DLRUN_NET_SSH_SSH_KEY_FILE_H
 #define DLRUN_NET_SSH_SSH_KEY_FILE_H

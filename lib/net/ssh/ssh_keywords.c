@@ -203,7 +203,7 @@ static bool prefers_keys(const char *methods)
 
 bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value)
 {
-	/* What is off does nothing, whatever it is. */
+	/* An unknown keyword that is off does nothing. */
 	if (!keyword)
 		return !*value || ssh_list_has("no,false,none,0", value);
 	if (keyword->rule == SSH_RULE_CLIENT)

@@ -312,7 +312,7 @@ static const struct ssh_known_key *find_blob(
 	return NULL;
 }
 
-/* What the bare name is known by vouches for a key, but contradicts none. */
+/* A line for the bare name vouches for a key, but contradicts none. */
 static bool is_own(const struct ssh_known_key *key)
 {
 	return key->mark == SSH_KNOWN_PLAIN && !key->without_port;

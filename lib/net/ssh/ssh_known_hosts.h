@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which keys hosts are known by: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". An engine, with a thin
+ * The known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". An engine, with a thin
  * loader below it: plain and hashed names, "[host]:port", patterns, markers, several keys of a
  * host.
  */
@@ -26,7 +26,7 @@ enum {
 /* `*` and `?` in a pattern of that length: ssh_config(5), "PATTERNS". */
 bool ssh_pattern_matches(const char *pattern, size_t len, const char *name);
 
-/* One line that is about the host. */
+/* A line about the host. */
 struct ssh_known_key {
 	enum ssh_known_mark { SSH_KNOWN_PLAIN, SSH_KNOWN_REVOKE, SSH_KNOWN_CA } mark;
 	bool without_port; /* found under the bare name, while another port is asked for */
@@ -35,7 +35,7 @@ struct ssh_known_key {
 	char *where;       /* "/home/u/.ssh/known_hosts:12" */
 };
 
-/* What is known of one host. */
+/* The known keys of a host. */
 struct ssh_known {
 	char *name; /* as lines have it: "host", "[host]:2222" */
 	char *bare; /* "host"; NULL where it is the name */
@@ -82,7 +82,7 @@ unsigned ssh_key_rsa_bits(const void *blob, size_t len);
 /* "SHA256:…" as ssh-keygen -l prints it. */
 void ssh_key_fingerprint(const void *blob, size_t len, char out[static SSH_FINGERPRINT_SIZE]);
 
-/* One line with its line break, as OpenSSH adds it. */
+/* Format a line with its line break, as OpenSSH adds it. */
 void ssh_known_line(struct buf *out, const char *name, bool hash, const void *blob, size_t len);
 /* Append it to file; the file (0600) and its directory (0700) are made where they are missing. */
 int ssh_known_save(const char *file, const char *name, bool hash, const void *blob, size_t len,

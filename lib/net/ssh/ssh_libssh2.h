@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One SSH connection (RFC 4251 to 4254) by libssh2, which is loaded when the first one is begun.
+ * An SSH connection (RFC 4251 to 4254) by libssh2, which is loaded when the first one is begun.
  * Only net/ssh/ssh.c uses this.
  *
  * A thread of its own connects, checks the host's key, logs in and begins the first command, so
@@ -27,8 +27,8 @@ enum ssh_strict {
 	SSH_STRICT_OFF,        /* "no", "off": as ACCEPT_NEW */
 };
 
-/* What `ssh -G` made of the name. Paths are absolute; lists end with NULL, NULL is an empty one.
- * Copied by ssh_libssh2_start. */
+/* The result of `ssh -G` for a name. Paths are absolute; lists end with NULL, NULL is an empty
+ * one. Copied by ssh_libssh2_start. */
 struct ssh_libssh2_login {
 	const char *name;     /* as the user wrote it, for texts */
 	const char *hostname; /* to connect to */
@@ -103,7 +103,7 @@ int ssh_libssh2_is_open(struct channel *channel, struct err *err);
 /* Nothing that is not open yet opens on this connection for a while, if ever: channels open one
  * after the other, and a port does not answer. The channels that wait become ready. */
 bool ssh_libssh2_is_stuck(const struct ssh_libssh2 *ssh);
-/* It has not begun to open: nothing of it is known to the server. */
+/* Whether the channel has not begun to open: the server does not know of it. */
 bool ssh_libssh2_waits(const struct channel *channel);
 
 /* Whether the connection has been lost since. */

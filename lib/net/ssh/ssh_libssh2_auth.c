@@ -126,7 +126,7 @@ static bool is_usable(struct auth *auth, const char *type, const struct buf *blo
 }
 
 /*
- * One try
+ * A login attempt
  */
 
 struct attempt {
@@ -275,7 +275,7 @@ static struct identity *find_identity(struct auth *auth, const struct ssh_agent_
 	return NULL;
 }
 
-/* Those that the configuration names, or the others. */
+/* Try the agent's keys that the configuration names, or its other keys. */
 static int try_agent(struct auth *auth, bool named, struct err *err)
 {
 	int r = 0;
@@ -318,7 +318,7 @@ static int try_passphrase(
 		r = judge(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
-	/* What failed is the passphrase: the key would have been accepted. */
+	/* The passphrase was wrong or not given: the key would have been accepted. */
 	auth->n_left_out[NO_PASSPHRASE] += r == 0 ? 1 : 0;
 	auth->n_tried = n_tried;
 	explicit_bzero(answer.data, answer.cap);
@@ -424,7 +424,7 @@ static void hint_file(struct err *err, const char *command, const char *path)
 	err_hint(err, "%s", hint.data);
 }
 
-/* What was offered, and what to do about it. */
+/* Tell which keys were tried or left out, and what to do about it. */
 static void advise(const struct auth *auth, struct err *err)
 {
 	const struct ssh_libssh2 *ssh = auth->ssh;

@@ -427,7 +427,7 @@ static void op_resize(struct channel *base, unsigned columns, unsigned rows)
 		ssh_turn_soon(channel->ssh);
 }
 
-/* Its turn to open comes first, where that has begun; then it is closed. */
+/* A channel that has begun to open is opened first, and closed then. */
 static void op_free(struct channel *base)
 {
 	struct ssh_channel *channel = of(base);
@@ -453,7 +453,7 @@ static const struct channel_ops port_ops = {.read = op_read_port,
 	.free = op_free};
 
 /*
- * What the turn asks
+ * Queries of the turn
  */
 
 void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id)
@@ -597,7 +597,7 @@ struct channel *ssh_libssh2_connect(struct ssh_libssh2 *ssh, const char *host, u
 	buf_init(&channel->message, 1024);
 	add_string(&channel->message, host);
 	add_number(&channel->message, port);
-	/* Who connects: nobody that the server could reach. */
+	/* The originator's address: none that the server could reach. */
 	add_string(&channel->message, "127.0.0.1");
 	add_number(&channel->message, 0);
 	ssh_turn_soon(ssh);

@@ -65,7 +65,7 @@ struct ssh_channel {
 	bool wants_eof, sent_eof;
 
 	bool has_status; /* exit-status has come */
-	/* What the last answer was AGAIN for. */
+	/* Operations whose last result was CHANNEL_AGAIN. */
 	bool wants_read[2], wants_write, wants_end;
 	bool has_news, is_given_up, to_tell;
 };
@@ -151,7 +151,8 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg);
 /* ssh_libssh2.c, for the thread */
 void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 	ERR_PRINTF(3, 4);
-/* 1: answered; 0: nobody or no; a negative code. The time that it takes does not count. */
+/* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
+ * does not count. */
 int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret, struct buf *answer,
 	struct err *err);
 bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
@@ -176,7 +177,8 @@ struct ssh_channel *ssh_channel_new(struct ssh_libssh2 *ssh);
 /* Open it as far as that goes now: 0 when it is open, LIBSSH2_ERROR_EAGAIN, another code with
  * state FAILED. */
 int ssh_channel_advance(struct ssh_channel *channel);
-/* To a port: its owner is told that it does not answer; for libssh2 it goes on opening. */
+/* Tell the owner of a channel to a port that the port does not respond; for libssh2 the channel
+ * goes on opening. */
 void ssh_channel_tell_late(struct ssh_channel *channel);
 void ssh_channel_destroy(struct ssh_channel *channel);
 void ssh_channel_set_command(
@@ -191,7 +193,7 @@ void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id);
 /* ssh_libssh2_turn.c: on the loop */
 void ssh_turn_begin(struct ssh_libssh2 *ssh);
 void ssh_turn_end(struct ssh_libssh2 *ssh);
-/* Look at everything before the loop waits again. */
+/* Check all channels before the loop waits again. */
 void ssh_turn_soon(struct ssh_libssh2 *ssh);
 /* The same where a call has received something, which may be for other channels. */
 void ssh_turn_check(struct ssh_libssh2 *ssh);

@@ -181,8 +181,8 @@ static ssize_t hook_send(
  * The session
  */
 
-/* What is known to be weak is not offered: RFC 9142, and no CBC, no SHA-1. In this order where the
- * configuration has none. */
+/* Algorithms that are known to be weak are not offered: RFC 9142, and no CBC, no SHA-1. In this
+ * order where the configuration has none. */
 #define SAFE_KEX                                                                                   \
 	"curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,"                       \
 	"ecdh-sha2-nistp384,ecdh-sha2-nistp521,diffie-hellman-group16-sha512,"                     \

@@ -11,7 +11,7 @@
 
 /* A server with too many logins under way (MaxStartups of sshd_config(5)) closes some at once. */
 enum { TRIES_MAX = 3, TRY_AGAIN_MS = 700 };
-/* Who has not answered by then will not: a connection, the first line of the server. */
+/* Timeout of the connection, and of the server's first line: no response comes any later. */
 enum { FIRST_ANSWER_MS = 9000 };
 
 static int64_t answer_ms(const struct ssh_libssh2 *ssh)
@@ -149,7 +149,7 @@ static int step_first(struct ssh_libssh2 *ssh, void *arg)
 	return ssh_channel_advance(ssh->first);
 }
 
-/* That it could not be begun is told to who takes it. */
+/* An error of the first command itself is left to the caller that takes the channel. */
 static int begin_first(struct ssh_libssh2 *ssh, struct err *err)
 {
 	if (!ssh->login.first_command)

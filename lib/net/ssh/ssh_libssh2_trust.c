@@ -136,7 +136,7 @@ char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
 }
 
 /*
- * What was shown
+ * The key that the host has presented
  */
 
 struct shown {

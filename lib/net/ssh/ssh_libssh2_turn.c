@@ -9,7 +9,7 @@
 #include "net/ssh/ssh_libssh2_impl.h"
 
 /*
- * One look at everything
+ * A pass over all channels
  */
 
 static struct ssh_channel *any_raw(struct ssh_libssh2 *ssh)
@@ -21,7 +21,7 @@ static struct ssh_channel *any_raw(struct ssh_libssh2 *ssh)
 	return NULL;
 }
 
-/* A flow that there is not: libssh2 sorts what has come, and gives nothing. */
+/* Read a flow that does not exist: libssh2 sorts the data that has come, and returns none. */
 static void receive(struct ssh_libssh2 *ssh)
 {
 	enum { NO_FLOW = 0x7fff };
@@ -118,7 +118,7 @@ static void begin_opening(struct ssh_libssh2 *ssh)
 	look_at_slow_later(ssh);
 }
 
-/* An answer that comes behind the time of libssh2 would be taken for one to the next that opens. */
+/* A response after libssh2's timeout would be taken for one to the next channel that opens. */
 static void end_opening(struct ssh_libssh2 *ssh, int code)
 {
 	loop_remove_timer(ssh->loop, TAKE(ssh->slow));
@@ -297,7 +297,7 @@ static bool has_slept(struct ssh_libssh2 *ssh)
 	return ssh->woke_ms != before_ms;
 }
 
-/* What has come before, and waits to be read, is no answer. */
+/* Data that has arrived before, and waits to be read, is no response. */
 static void ask_behind_sleep(struct ssh_libssh2 *ssh, int64_t now_ms)
 {
 	ssh->budget = SSH_TURN_MAX;
@@ -308,7 +308,7 @@ static void ask_behind_sleep(struct ssh_libssh2 *ssh, int64_t now_ms)
 	ssh->ask_ms = now_ms + SSH_WOKEN_MS;
 }
 
-/* Where nothing has come for that long, an answer is asked for. Whether it is lost. */
+/* Request a response if nothing has come for keepalive_ms. Whether the connection is lost. */
 static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
 {
 	if (ssh->received != ssh->received_before || has_input(ssh)) {
@@ -355,7 +355,7 @@ static void add_keepalive(struct ssh_libssh2 *ssh)
 
 void ssh_turn_begin(struct ssh_libssh2 *ssh)
 {
-	/* Asked for by us alone, when it is time: 2 s is the least that libssh2 takes. */
+	/* Keepalives are sent by us alone, when due: 2 s is the least that libssh2 accepts. */
 	libssh2_keepalive_config(ssh->session, 1, 2);
 	ssh->budget = SSH_TURN_MAX;
 	ssh->received_before = ssh->received;
@@ -384,7 +384,7 @@ void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
 	ssh_turn_soon(ssh);
 }
 
-/* What can be said without waiting is said. */
+/* Close the channels and disconnect as far as that does not block. */
 static void say_goodbye(struct ssh_libssh2 *ssh)
 {
 	if (err_is_set(&ssh->fault) || ssh->is_lost)

@@ -51,7 +51,7 @@ bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled)
 	siginfo_t info = {0};
 
 	if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0) {
-		/* Somebody has waited for it. */
+		/* ECHILD: the child has been waited for already. */
 		*ret_signalled = false;
 		*ret_code = 255;
 		return errno == ECHILD;
@@ -110,7 +110,7 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 	       WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* One that is about to end may still listen, but it does not answer. */
+/* A master that is about to end may still listen, but it does not respond. */
 bool ssh_openssh_master_answers(const struct ssh_openssh *ssh)
 {
 	return ssh->socket && ssh_openssh_socket_lives(ssh->socket) &&
@@ -132,7 +132,7 @@ static bool make_dir_in(struct ssh_openssh *ssh, const char *base)
 	return true;
 }
 
-/* What is left of it after a crash goes with the login session, or with the next boot. */
+/* A directory left by a crash goes with the login session, or with the next boot. */
 static bool make_dir(struct ssh_openssh *ssh)
 {
 	const char *const *env = (const char *const *)ssh->env.v;
@@ -264,7 +264,7 @@ static void judge_login(struct ssh_openssh *ssh, int code, bool signalled)
 		ssh_openssh_fault(ssh, text.data, said.data, &ssh->fault);
 }
 
-/* What was tried before the client was, says more than its refusal alone. */
+/* The error of the attempt before the client says more than the client's refusal alone. */
 void ssh_openssh_fault(
 	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One host by the OpenSSH client: each channel is an `ssh` of its own, and a control socket
+ * An SSH host by the OpenSSH client: each channel is an `ssh` of its own, and a control socket
  * (ssh_config(5), ControlMaster) saves all but the first the login. Only net/ssh/ssh.c uses this.
  *
- * A ControlMaster of the user's own that lives is used as it is. Else there is one of ours: in
- * control_dir it outlives the process (SSH_OPENSSH_KEEP_S), elsewhere it ends with it.
+ * A running ControlMaster of the user's own is used as it is. Else dlrun starts one: in control_dir
+ * it outlives the process (SSH_OPENSSH_KEEP_S), elsewhere it ends with it.
  */
 #ifndef DLRUN_NET_SSH_SSH_OPENSSH_H
 #define DLRUN_NET_SSH_SSH_OPENSSH_H
@@ -42,7 +42,7 @@ struct ssh_openssh;
 struct ssh_openssh *ssh_openssh_new(const struct ssh_openssh_options *options);
 /* Looks at control sockets and logs in with the first command; failure is told by channels. */
 void ssh_openssh_begin(struct ssh_openssh *ssh, const char *first_command);
-/* The login was refused to somebody else before, with before: part of what is told of a refusal. */
+/* Another carrier's login failed with `before`: it becomes part of the error of a refusal. */
 void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before);
 /* All channels have been freed. NULL is accepted. */
 void ssh_openssh_free(struct ssh_openssh *ssh);
@@ -51,7 +51,7 @@ AUTO_POINTER(struct ssh_openssh, ssh_openssh_free)
 
 /* Whether ssh asks by SSH_ASKPASS (ssh(1), ENVIRONMENT), not on the terminal. */
 bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal);
-/* Whether somebody listens at path. */
+/* Whether a process listens at path. */
 bool ssh_openssh_socket_lives(const char *path);
 /* Where a master of ours for that login is kept; NULL: nowhere. The caller frees. */
 char *ssh_openssh_kept(const char *control_dir, const struct ssh_config *config);

@@ -45,8 +45,8 @@ static void add_master(const struct ssh_openssh *ssh, struct strv *argv)
 	add_control_path(argv, ssh->socket);
 }
 
-/* What the user's configuration says for people at a terminal must not get in the way; what it says
- * about the connection stays. */
+/* Override the user's settings for people at a terminal, which would get in the way; those for the
+ * connection stay. */
 static void add_manners(const struct ssh_openssh *ssh, struct strv *argv)
 {
 	static const char *const always[] = {"PermitLocalCommand=no", "ForwardAgent=no",
@@ -84,7 +84,7 @@ static void add_words(const struct ssh_openssh *ssh, const char *log, struct str
 	strv_addf(argv, "LogVerbose=%s", ssh_words_verbose);
 }
 
-/* Only what is stricter than accept-new is made accept-new. */
+/* Only settings stricter than accept-new are made accept-new. */
 static void add_trust(const struct ssh_openssh *ssh, struct strv *argv)
 {
 	enum ssh_strict strict = ssh->options.resolved->strict;
@@ -203,7 +203,7 @@ void ssh_openssh_control_argv(
 	add_start(ssh, ret);
 	strv_add(ret, "-O");
 	strv_add(ret, what);
-	/* It would log in itself where a master does not answer. */
+	/* Without these ssh would log in itself where a master does not respond. */
 	add_option(ret, "BatchMode=yes");
 	add_option(ret, "ProxyCommand=false");
 	add_control_path(ret, path);

@@ -95,7 +95,7 @@ static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, 
 	return n;
 }
 
-/* What a proxy has said may not have been read yet. */
+/* Messages of a proxy may not have been read yet. */
 static void hold_rest(struct openssh_channel *self)
 {
 	char chunk[1024];
@@ -210,7 +210,7 @@ static bool look_for_login(struct openssh_channel *self)
 	ssh_openssh_read_log(self->log, &text);
 	ssh_words_read(text.data, text.len, &words);
 	self->is_open = words.has_open;
-	/* What was held is a proxy's. */
+	/* The held output is a proxy's: drop it. */
 	if (self->is_open)
 		self->held_at = self->held.len;
 	return self->is_open;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the OpenSSH client's carrier share. */
+/* Definitions shared by the files of the OpenSSH client's carrier. */
 #ifndef DLRUN_NET_SSH_SSH_OPENSSH_IMPL_H
 #define DLRUN_NET_SSH_SSH_OPENSSH_IMPL_H
 
@@ -45,7 +45,7 @@ struct ssh_openssh {
 	char *first_command;
 };
 
-/* Beside the log of a client: what its proxy says. The caller frees. */
+/* The path for the messages of a client's proxy, beside the client's log. The caller frees. */
 char *ssh_openssh_proxy_log(const char *log);
 /* The words of one ssh. log: its -E; logs_in: it has no master yet. */
 void ssh_openssh_argv(const struct ssh_openssh *ssh, const struct ssh_openssh_request *request,
@@ -58,17 +58,17 @@ void ssh_openssh_control_argv(
 bool ssh_openssh_master_answers(const struct ssh_openssh *ssh);
 /* Whether the child has ended; it stays to be waited for. */
 bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled);
-/* What the client has said so far; empty where nothing can be read. */
+/* Append the client's messages so far; none if the file cannot be read. */
 void ssh_openssh_read_log(const char *path, struct buf *out);
 /* Removes the files and frees the name. */
 void ssh_openssh_forget_log(char **log);
 
 struct channel *ssh_openssh_channel(struct ssh_openssh *ssh, struct openssh_client *client,
 	const struct ssh_openssh_request *request);
-/* ssh_words_fault, with what is known beside. */
+/* The error of ssh_words_fault, or one that includes the attempt before the client. */
 void ssh_openssh_fault(
 	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err);
-/* It has failed with that. */
+/* Fail the channel with a copy of that error, unless it has ended. */
 void ssh_openssh_fail(struct openssh_channel *channel, const struct err *fault);
 /* The channel is freed. Whether its client was still logging in; else the master, whose proxy runs
  * in the client's process group, is to go on. */

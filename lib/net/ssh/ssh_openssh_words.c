@@ -161,7 +161,7 @@ static enum err_id cause_of(const char *text, const char *said, bool *ret_before
 
 #define REMOVAL "  ssh-keygen -f "
 
-/* What would only push the better lines out. */
+/* Lines that would only push better ones out. */
 static bool is_idle(const struct line *line)
 {
 	static const char *const idle[] = {"@", "IT IS POSSIBLE", "Someone could be", "It is also",

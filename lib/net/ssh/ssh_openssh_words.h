@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the OpenSSH client says about itself, apart from the command's stderr: the file of its -E.
- * Its messages are in English whatever the locale (it sets LC_CTYPE only). An engine.
+ * Messages of the OpenSSH client itself, apart from the command's stderr: the file of its -E. They
+ * are in English in any locale (the client sets LC_CTYPE only). An engine.
  */
 #ifndef DLRUN_NET_SSH_SSH_OPENSSH_WORDS_H
 #define DLRUN_NET_SSH_SSH_OPENSSH_WORDS_H

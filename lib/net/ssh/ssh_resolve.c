@@ -11,7 +11,7 @@
 #include "net/ssh/ssh_impl.h"
 
 /*
- * Which carrier
+ * Choice of the carrier
  */
 
 static bool exists(const char *path)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kind of network an address belongs to, so that a server cannot send its client to where only
- * the client may go (RFC 6890; RFC 4193; RFC 4291 section 2.5). An engine.
+ * The kind of network that an address belongs to, so that a server cannot send its client to where
+ * only the client may go (RFC 6890; RFC 4193; RFC 4291 section 2.5). An engine.
  */
 #ifndef DLRUN_NET_STREAM_ADDRESS_H
 #define DLRUN_NET_STREAM_ADDRESS_H

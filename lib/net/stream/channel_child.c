@@ -425,7 +425,7 @@ static ssize_t child_read(
 		side->waits = true;
 		return CHANNEL_AGAIN;
 	}
-	/* EIO is the end of a terminal that nobody has open. */
+	/* EIO is the end of a terminal that no process has open. */
 	if (n == 0 || (n < 0 && errno == EIO && self->child.is_pty)) {
 		side_ended(self, side);
 		return 0;
@@ -458,7 +458,7 @@ static ssize_t child_write(struct channel *channel, const void *data, size_t len
 		side->waits = true;
 		return CHANNEL_AGAIN;
 	}
-	/* Nobody reads there any more, and how it ended is still to be learnt. */
+	/* The reader is gone; the child's exit status is still to be learnt. */
 	close_side(side);
 	return (ssize_t)len;
 }
@@ -497,7 +497,7 @@ static void child_resize(struct channel *channel, unsigned columns, unsigned row
 	if (!self->child.is_pty || self->sides[SIDE_OUT].fd < 0)
 		return;
 	(void)ioctl(self->sides[SIDE_OUT].fd, TIOCSWINSZ, &size);
-	/* It need not be the terminal that controls the child. */
+	/* The terminal need not be the child's controlling terminal. */
 	if (self->child.pid > 0)
 		kill(self->child.pid, SIGWINCH);
 }

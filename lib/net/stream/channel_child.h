@@ -18,15 +18,15 @@
 struct child_spec {
 	const char *const *argv;
 	const char *const *env; /* NULL: ours */
-	/* Its terminal: of that size, with a new terminal's modes; it is the child that makes it
-	 * raw, and until then nothing is written to it. NULL: pipes. */
+	/* The child's terminal: of that size, with a new terminal's modes; the child itself makes
+	 * it raw, and until then nothing is written to it. NULL: pipes. */
 	const struct channel_pty *pty;
-	/* It stays in our session and may ask on /dev/tty; when it is given up it gets a moment to
-	 * put that right. */
+	/* The child stays in our session and may prompt on /dev/tty; when it is given up it gets a
+	 * moment to restore that terminal. */
 	bool keeps_terminal;
 };
 
-/* One that runs. Zero: none. */
+/* A running child. Zero: none. */
 struct child {
 	pid_t pid;
 	int in, out, err; /* our ends */

@@ -115,7 +115,7 @@ static void skip_separators(const char **at)
 	*at += strspn(*at, " \t,");
 }
 
-/* What stands at *at and is neither blank nor comma: a challenge if it is one. */
+/* Take the word at *at, which is neither blank nor comma, into the list if it is a challenge. */
 static void take_challenge(const char **at, struct challenge_list *list)
 {
 	size_t len = strspn(*at, token_chars);
@@ -209,7 +209,7 @@ static const char *const days[] = {"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Su
 static const char *const long_days[] = {
 	"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 
-/* One part of a date. strptime would do, but for the words of the locale. */
+/* Parse a part of a date. strptime would do, but for the words of the locale. */
 static bool take_part(const char **at, char part, struct tm *tm)
 {
 	int ignored;

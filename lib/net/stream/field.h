@@ -15,7 +15,7 @@
 /* The first value of a field in headers ("name: value", names in lower case), or NULL. */
 const char *field_find(const struct strv *headers, const char *name);
 
-/* One challenge of WWW-Authenticate (section 11.3): `Bearer realm="…",service="…"`. */
+/* A challenge of WWW-Authenticate (section 11.3): `Bearer realm="…",service="…"`. */
 struct challenge {
 	char *scheme;       /* lower case: "bearer", "basic" */
 	struct strv keys;   /* lower case */

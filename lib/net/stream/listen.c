@@ -71,7 +71,7 @@ static void set_flags(int fd)
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-/* *port is what it became. 0 or a negative errno. */
+/* *port becomes the actual port. 0 or a negative errno. */
 static int open_socket(const char *text, uint16_t *port, int *ret_fd)
 {
 	struct sockaddr_storage address;
@@ -207,7 +207,7 @@ static int accept_one(struct listener *listener, int listening, struct err *err)
 			listener->options.loop, clock_ms() + REST_MS, rest_over, listener);
 		return 0;
 	}
-	/* Somebody who has gone again already (ECONNABORTED) is no reason to stop. */
+	/* A peer that has gone again already (ECONNABORTED) is no reason to stop. */
 	if (fd < 0)
 		return errno != EAGAIN && errno != EWOULDBLOCK;
 	set_flags(fd);

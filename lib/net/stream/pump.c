@@ -83,8 +83,8 @@ static void end_flow(struct flow *flow)
 	flow->ended = flow->over = true;
 }
 
-/* What goes to the faulty side is lost, and from the other one nothing more is read. What came from
- * the faulty side goes on: it may say why. */
+/* Data to the faulty side is lost, and nothing more is read from the other one. Data from the
+ * faulty side is still forwarded: it may say why. */
 static void note_fault(struct pump *pump, char name, struct err *fault)
 {
 	if (!pump->end.faulty) {
@@ -99,7 +99,7 @@ static void note_fault(struct pump *pump, char name, struct err *fault)
 }
 
 /*
- * One direction
+ * A direction
  */
 
 /* Whether all was written. */
@@ -263,7 +263,7 @@ static short prepare(void *ctx)
 	return want_read || want_write ? in->from->ops->events(in->from, want_read, want_write) : 0;
 }
 
-/* Which of the two it is that can go on, only the stream could say (TLS). */
+/* Try both directions: only the stream could tell which of them can go on (TLS). */
 static int dispatch(void *ctx, short revents, struct err *err)
 {
 	const struct side *side = ctx;

@@ -74,7 +74,7 @@ static void fd_free(struct stream *stream)
 	free(stream);
 }
 
-/* What a socket says with a reset. */
+/* Close with a reset, by a linger time of zero. */
 static void fd_reset(struct stream *stream)
 {
 	const struct linger linger = {.l_onoff = 1};

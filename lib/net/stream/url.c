@@ -252,7 +252,7 @@ static int resolve_path(const struct url *base, const char *path, const char *wh
 	return take(&url, what, ret, err);
 }
 
-/* Section 5.2.3, and what section 5.2.2 takes of base when text has no path. */
+/* Merge paths (section 5.2.3), including the parts of base for a text without path (5.2.2). */
 static char *merge(const char *base, const char *text)
 {
 	size_t base_path = strcspn(base, "?");

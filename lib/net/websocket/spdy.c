@@ -49,8 +49,8 @@ struct spdy *spdy_new(const struct spdy_events *events)
 	spdy->packer = spdy_packer_new();
 	spdy->unpacker = spdy_unpacker_new();
 	spdy->next_id = spdy->next_ping = 1;
-	/* What the caller and the other side can make wait is bounded by them: streams that are
-	 * opened, and spdy_wants_input. */
+	/* Pending output is bounded by the streams that the caller opens, and by spdy_wants_input
+	 * for what the peer can cause. */
 	buf_init(&spdy->out, SIZE_MAX / 2);
 	buf_init(&spdy->control, SPDY_CONTROL_MAX);
 	return spdy;

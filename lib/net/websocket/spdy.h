@@ -74,8 +74,8 @@ uint32_t spdy_open(struct spdy *spdy, const struct spdy_field *fields, size_t n,
 void spdy_reset(struct spdy *spdy, uint32_t id, uint32_t status);
 void spdy_ping(struct spdy *spdy);
 
-/* What stands in front of len bytes of data (up to SPDY_DATA_MAX), which the caller sends himself
- * and which are copied nowhere. */
+/* The head in front of len bytes of data (up to SPDY_DATA_MAX), which the caller sends itself and
+ * which are copied nowhere. */
 void spdy_data_head(unsigned char out[static SPDY_HEAD_SIZE], uint32_t id, size_t len, bool is_end);
 
 #endif

@@ -112,7 +112,7 @@ struct spdy_unpacker *spdy_unpacker_new(void)
 
 	unpacker->z = empty_stream;
 	BUG_ON(inflateInit(&unpacker->z) != Z_OK);
-	/* One byte over what is allowed tells that there was more. */
+	/* A byte beyond the limit tells that there was more. */
 	buf_init(&unpacker->plain, SPDY_CONTROL_MAX + 1);
 	return unpacker;
 }

@@ -13,7 +13,7 @@
 #include "base/util/err.h"
 #include "net/websocket/spdy.h"
 
-/* One direction. */
+/* A packer or an unpacker is for one direction of a connection. */
 struct spdy_packer;
 struct spdy_packer *spdy_packer_new(void);
 void spdy_packer_free(struct spdy_packer *packer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both sides of SPDY/3 know of headers before the first one (draft-mbelshe-httpbis-spdy-00,
- * section 2.6.10.1): the dictionary of the zlib streams, 1,423 bytes.
+ * The dictionary of SPDY/3's zlib streams for headers, which both sides have before the first one
+ * (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1): 1,423 bytes.
  */
 #ifndef DLRUN_NET_WEBSOCKET_SPDY_DICTIONARY_H
 #define DLRUN_NET_WEBSOCKET_SPDY_DICTIONARY_H

@@ -53,7 +53,7 @@ static void free_upgrade(struct upgrade *up)
  * The end
  */
 
-/* A fault, or an answer that is no upgrade. */
+/* Called with an error, or with a response that is no upgrade. */
 static int on_ended(struct http_call *call, struct err *err)
 {
 	struct upgrade *up = call->request.ctx;
@@ -94,7 +94,7 @@ static bool has_word(const struct strv *headers, const char *prefix, const char 
 	return false;
 }
 
-/* Whether what the server speaks now is what was asked for. */
+/* Check that the server has switched to the requested protocol. */
 static int check_protocol(struct upgrade *up, struct err *err)
 {
 	const struct strv *headers = &up->reply.headers;
@@ -132,7 +132,7 @@ static int hand_over(struct upgrade *up, const char *early, size_t n_early, stru
 	return r;
 }
 
-/* Of what was found out here, libcurl knows nothing. */
+/* End with an error that was found here, and that libcurl does not know. */
 static int give_up(struct upgrade *up, struct err *fault, struct err *err)
 {
 	err_move(&up->call->x.fault, fault);
@@ -235,7 +235,7 @@ static short prepare(void *ctx)
 	return (short)(POLLIN | (up->request.len > 0 ? POLLOUT : 0));
 }
 
-/* What a server says before it closes counts more than that the request could not be sent. */
+/* A response that the server sends before it closes counts more than an error in sending to it. */
 static int dispatch(void *ctx, short revents, struct err *err)
 {
 	struct upgrade *up = ctx;

@@ -128,7 +128,7 @@ int ws_handshake_check(const struct strv *headers, const char *key, const char *
 	if (!accept || !str_eq(accept, wanted.data))
 		return err_set(err, E_HTTP_PROTOCOL,
 			"the server's answer is not to this WebSocket handshake");
-	/* None was asked for (section 9.1). */
+	/* No extension was requested (section 9.1). */
 	if (field_find(headers, "sec-websocket-extensions"))
 		return err_set(err, E_HTTP_PROTOCOL,
 			"the server uses a WebSocket extension that nobody has asked for");
@@ -389,7 +389,7 @@ int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err)
 		return fail(ws, err, "has broken the rules");
 	ws->in = data;
 	ws->n_in = len;
-	/* What is behind a close means nothing. */
+	/* Data after a close is ignored. */
 	while (r == 0 && !ws->closed) {
 		struct wslay_frame_iocb frame = {0};
 

@@ -61,10 +61,10 @@ AUTO_POINTER(struct ws, ws_free)
 /* Bytes that have arrived; all are taken, those behind a close are dropped. After a fault (also one
  * of the callbacks) every further call is one, and what is left to be sent tells the server. */
 int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err);
-/* Whether more can come: neither a close nor a fault has. */
+/* Whether more input can come: neither a close nor an error has. */
 bool ws_wants_input(const struct ws *ws);
-/* One message in one frame; opcode 2 for binary; parts are joined. It is appended to ws_output,
- * which grows: callers wait while more stands there than they can afford. Nothing after a close. */
+/* A message in one frame; opcode 2 for binary; parts are joined. It is appended to ws_output, which
+ * grows: callers wait while it holds more than they can afford. Nothing is sent after a close. */
 struct ws_part {
 	const void *data;
 	size_t len;
@@ -73,7 +73,7 @@ void ws_send(struct ws *ws, int opcode, const struct ws_part *parts, size_t n);
 void ws_ping(struct ws *ws);
 /* code 1005: none. Nothing is sent after it. */
 void ws_close(struct ws *ws, unsigned code);
-/* What is to be written to the transport; the caller consumes from its front (buf_consume). */
+/* Output for the transport; the caller consumes from its front (buf_consume). */
 struct buf *ws_output(struct ws *ws);
 
 #endif

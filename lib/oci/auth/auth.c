@@ -68,7 +68,7 @@ int auth_denied(const struct auth *auth, struct err *err)
 }
 
 /*
- * Those who wait
+ * Waiting callers
  */
 
 static int kicked(void *ctx, struct err *err)
@@ -184,7 +184,7 @@ static int serve(struct auth *auth, const struct err *fault, struct err *err)
 }
 
 /*
- * What is known
+ * The challenge and the authorization
  */
 
 static void drop_challenge(struct auth *auth)
@@ -271,8 +271,8 @@ int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, struct er
 	return serve(auth, NULL, err);
 }
 
-/* What was remembered may be wrong by now: then the registry is asked without, and says itself what
- * it wants. */
+/* A remembered challenge may be outdated: drop it and send the request without authorization, so
+ * that the registry states its requirements itself. */
 int auth_fail(struct auth *auth, struct err *fault, struct err *err)
 {
 	if (!auth->is_remembered)
@@ -479,7 +479,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 {
 	const char *why = challenge_param(auth->challenge, "error");
 
-	/* What was remembered of the registry, or what it said before, may be the other way. */
+	/* The registry may require a token now, unlike in the remembered or previous challenge. */
 	if (!auth->is_token)
 		return auth->scheme == AUTH_BEARER && !auth->login.registry_token;
 	if (has_new_scope || auth->scheme == AUTH_BASIC)

@@ -26,8 +26,8 @@ struct auth_options {
 	const char *repo;           /* whose login is looked up: the one that is written to */
 	const struct url *registry; /* https or http at it */
 	const struct http_tls *tls; /* of the registry, for a realm at the same host */
-	/* What the registry asked for last time ("Bearer realm=…,service=…"), or NULL: the token is
-	 * fetched before the first request then. */
+	/* The last challenge of the registry ("Bearer realm=…,service=…"), or NULL. If set, the
+	 * token is fetched before the first request. */
 	const char *remembered_challenge;
 };
 
@@ -37,8 +37,8 @@ struct auth *auth_new(const struct auth_options *options);
 void auth_free(struct auth *auth);
 AUTO_POINTER(struct auth, auth_free)
 
-/* What requests may do from now on: "repository:NAME:pull,push". One call for each, the repository
- * that is written to first. A new one makes the present token too small. */
+/* Add a scope that requests may use from now on: "repository:NAME:pull,push". One call for each,
+ * the repository that is written to first. A new scope makes the present token insufficient. */
 void auth_add_scope(struct auth *auth, const char *scope);
 /* Where the token server refuses all scopes together, the first is asked for alone, and requests
  * that need another one are denied. */
@@ -69,7 +69,7 @@ void auth_cancel(struct auth_wait *wait);
 const char *auth_identity(const struct auth *auth);
 /* The challenge that the registry gave, to be remembered; NULL: none. */
 const char *auth_challenge(const struct auth *auth);
-/* One sentence each, from the look-up of the login. */
+/* Warnings of the look-up of the login, one sentence each. */
 const struct strv *auth_warnings(const struct auth *auth);
 
 /* Engines, for tests. */

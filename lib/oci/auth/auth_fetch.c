@@ -60,7 +60,7 @@ static bool is_allowed(const struct auth *auth, const struct url *realm)
 	return false;
 }
 
-/* Whoever answers for a registry does not choose who else gets the login for it. */
+/* The server that responds for a registry does not choose who else gets the login for it. */
 static bool may_have_login(const struct auth *auth, const struct url *realm)
 {
 	return auth_is_same_site(realm->host, auth->registry.host) ||
@@ -235,7 +235,7 @@ static bool is_login_refused(const struct auth *auth, int status)
 	return status == 401 || (status == 400 && auth->asked_by_form);
 }
 
-/* What a status that is no success means. */
+/* Turn a status that is not a success into an error. */
 static int judge_status(const struct auth *auth, const struct http_answer *answer, struct err *err)
 {
 	AUTO_FREE char *server = url_authority(&answer->url);

@@ -30,7 +30,7 @@ struct auth {
 	struct strv warnings;
 	char *identity;
 
-	/* What the registry asks for. */
+	/* Requirements of the registry. */
 	enum auth_scheme scheme;
 	struct challenge_list challenges;
 	const struct challenge *challenge; /* one of them */
@@ -42,7 +42,7 @@ struct auth {
 	bool may_drop_scopes;
 	unsigned scopes_version;
 
-	/* What there is. */
+	/* The present authorization. */
 	char *authorization;
 	unsigned generation;
 	bool is_token;       /* it was fetched and ends */

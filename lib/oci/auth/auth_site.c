@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which hosts are one site. Not with the Public Suffix List, which every machine has in another
- * state or not at all: a name too few is a line in the user's configuration, a name too many is a
- * login for a stranger.
+ * Decide which hosts are one site. The Public Suffix List is not used, because every machine has
+ * another version of it or none: a missing name costs a line in the user's configuration, a name
+ * too many gives a login to a stranger.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ static const char *const shared_domains[] = {"amazonaws.com", "app.github.dev", 
 	"trycloudflare.com", "ts.net", "vercel.app", "web.app", "windows.net", "workers.dev",
 	"xip.io"};
 
-/* What stands before a country's two letters as a domain of many: co.uk, com.cn, ac.jp. */
+/* Second-level labels that many share below a country's two letters: co.uk, com.cn, ac.jp. */
 static const char *const second_levels[] = {"ac", "co", "com", "edu", "go", "gob", "gouv", "gov",
 	"ne", "net", "nom", "or", "org", "sch"};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is sent to a token server, and what it answers. */
+/* Requests to a token server, and its responses. */
 
 #include <string.h>
 
@@ -97,7 +97,8 @@ void auth_token_form(const struct challenge *challenge, const struct strv *scope
  * Answers
  */
 
-/* What can stand in a field's value behind "Bearer " (RFC 6750 section 2.1, with some room). */
+/* Whether text is valid in a field's value behind "Bearer " (RFC 6750 section 2.1, somewhat
+ * relaxed). */
 static bool is_token(const char *text)
 {
 	if (str_empty(text))

@@ -228,7 +228,7 @@ static int exit_status(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* It has ended; a child that it left may hold its output open, which is not waited for. */
+/* The helper has ended. Do not wait for a child that it left and that may hold its output open. */
 static int end(struct helper *helper, int status, struct err *err)
 {
 	AUTO_CREDENTIAL struct credential login = {0};
@@ -292,7 +292,7 @@ static int on_output(void *ctx, short revents, struct err *err)
 		return fail(helper, "printed more than dlrun accepts", err);
 	if (r > 0)
 		return 0;
-	/* What has closed its output is about to end. */
+	/* A helper that has closed its output is about to end. */
 	close_output(helper);
 	helper->look_ms = LOOK_FIRST_MS;
 	loop_remove_timer(helper->loop, helper->timer);

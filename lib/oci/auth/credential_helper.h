@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One run of a credential helper on the loop (docker-credential-helpers, "get").
+ * A single run of a credential helper on the loop (docker-credential-helpers, "get").
  */
 #ifndef DLRUN_OCI_AUTH_CREDENTIAL_HELPER_H
 #define DLRUN_OCI_AUTH_CREDENTIAL_HELPER_H
@@ -23,7 +23,7 @@ struct helper_spec {
 	const char *const *env; /* NULL-ended */
 	int64_t limit_ms;       /* how long it may take */
 };
-/* Its stderr is thrown away, because it may hold anything. E_REGISTRY_HELPER if it cannot be
+/* The helper's stderr is discarded, because it may hold anything. E_REGISTRY_HELPER if it cannot be
  * started. */
 int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end, void *ctx,
 	struct helper **ret, struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which registries there are logins for, in the files of credentials.h. No helper is started,
- * and no secret is kept.
+ * List the registries that have logins in the files of credentials.h. No helper is started, and no
+ * secret is kept.
  */
 #ifndef DLRUN_OCI_AUTH_CREDENTIAL_HOSTS_H
 #define DLRUN_OCI_AUTH_CREDENTIAL_HOSTS_H
@@ -14,8 +14,9 @@
 
 enum { CREDENTIAL_HOSTS_MAX = 64 };
 
-/* What one file names: "docker.io", "host:5000", "host/team" (a login for a part of it), each once,
- * added to ret up to CREDENTIAL_HOSTS_MAX. An engine. E_DATA, E_DATA_LIMIT for what is no JSON. */
+/* Add the registries named in one file to ret: "docker.io", "host:5000", "host/team" (a login for a
+ * part of it), each once, up to CREDENTIAL_HOSTS_MAX. An engine. E_DATA, E_DATA_LIMIT for text that
+ * is not JSON. */
 int credential_file_hosts(
 	const char *text, size_t len, const char *what, struct strv *ret, struct err *err);
 /* Of all files, in the order in which they are looked at; what cannot be read is passed over. */

@@ -30,7 +30,7 @@ bool credential_is_there(const struct credential *credential)
 }
 
 /*
- * What the files say, read at once
+ * Content of the files, read at once
  */
 
 /* A file with something for this registry. */

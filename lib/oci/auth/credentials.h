@@ -48,17 +48,17 @@ bool credential_is_there(const struct credential *credential);
 /* 0, or -1 and why it cannot be sent ("has a user name with a colon"). */
 int credential_check(const struct credential *credential, const char **ret_why);
 
-/* What one file says of a registry: an engine on its text (for tests and fuzzing). 1: found, 0: no
- * entry, negative: not of the form (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the NAME of the
- * docker-credential-NAME to be asked, with *ret_key on its stdin; ret holds the login of the file's
- * own, which with a helper counts only if that is not installed or has none, and may be empty
- * then. what becomes the origin. host: "host[:port]", repo: "a/b". */
+/* Find the entry for a registry in the text of one file. An engine (for tests and fuzzing). 1:
+ * found, 0: no entry, negative: malformed (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the NAME
+ * of the docker-credential-NAME to be run, with *ret_key on its stdin; ret holds the login in the
+ * file itself, which with a helper counts only if the helper is not installed or has none, and may
+ * be empty then. what becomes the origin. host: "host[:port]", repo: "a/b". */
 int credential_file_find(const char *text, size_t len, const char *what, const char *host,
 	const char *repo, struct credential *ret, char **ret_helper, char **ret_key,
 	struct err *err);
-/* What a helper (its NAME) answered: 1, 0 (it has none: anonymous), E_REGISTRY_HELPER: with at most
- * 200 bytes of its words as evidence if it failed and they cannot be a secret. exit_status: 0, or
- * what it ended with (128 and the signal). */
+/* Parse the output of a helper (its NAME): 1, 0 (no login: anonymous), E_REGISTRY_HELPER: with at
+ * most 200 bytes of its output as evidence if it failed and they cannot be a secret. exit_status:
+ * 0, or its exit status (128 and the signal). */
 int credential_helper_parse(const char *text, size_t len, int exit_status, const char *helper,
 	struct credential *ret, struct err *err);
 

@@ -39,8 +39,8 @@ struct encoder *encoder_new_width(enum codec codec, unsigned width, codec_out_fn
 void encoder_set_tap(struct encoder *encoder, codec_tap_fn *tap, void *ctx);
 /* Blocks while all CPUs are busy. After a failure (of out) only encoder_free is of use. */
 int encoder_write(struct encoder *encoder, const void *data, size_t len, struct err *err);
-/* What follows does not compress (judged by the caller, who knows files): it is stored. Each change
- * ends a piece, so it is for files of 64 KiB and more. */
+/* Whether to store the input that follows, because it does not compress (judged by the caller, who
+ * knows the files). Each change ends a piece, so use it for files of 64 KiB and more. */
 void encoder_set_incompressible(struct encoder *encoder, bool incompressible);
 int encoder_end(struct encoder *encoder, struct err *err);
 void encoder_free(struct encoder *encoder);

@@ -216,7 +216,7 @@ static int produce(
 
 int decoder_read(struct decoder *decoder, void *out, size_t len, size_t *ret_len, struct err *err)
 {
-	/* One byte beyond the limit tells a stream that ends there from one that goes on. */
+	/* Read one byte beyond the limit, to tell a stream that ends there from a longer one. */
 	size_t most = decoder->left < len ? (size_t)decoder->left + 1 : len;
 	size_t done = 0, n;
 	int r = 1;

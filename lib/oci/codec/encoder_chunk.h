@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One piece of a compressed stream, packed without knowing the others: pure work for a thread.
- * gzip: one member (RFC 1952 §2.2; several in a row are one stream), by ISA-L, which takes a
- * sixth of zlib's time. zstd: one frame without checksum; stored pieces are raw blocks
- * (RFC 8878 §3.1.1.2).
+ * A piece of a compressed stream, packed independently of the others: pure work for a thread. gzip:
+ * one member (RFC 1952 §2.2; several in a row are one stream), by ISA-L, which takes a sixth of
+ * zlib's time. zstd: one frame without checksum; stored pieces are raw blocks (RFC 8878 §3.1.1.2).
  */
 #ifndef DLRUN_OCI_CODEC_ENCODER_CHUNK_H
 #define DLRUN_OCI_CODEC_ENCODER_CHUNK_H

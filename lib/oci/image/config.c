@@ -89,7 +89,7 @@ static void set_label(struct json *labels, const char *text)
 
 static void set_labels(const struct oci_config_spec *spec, const char *created, struct json *labels)
 {
-	/* They name the source of the base, and what runs is another. */
+	/* These labels of the base name its source, which is not the source of what runs. */
 	json_remove(labels, REVISION);
 	json_remove(labels, SOURCE);
 	for (size_t i = 0; spec->labels && i < spec->labels->n; i++)
@@ -104,7 +104,7 @@ static void set_if_missing(struct json *config, const char *key, const char *val
 		json_set_str(config, key, value);
 }
 
-/* What runs where: both members are required, and some tools leave them out. */
+/* Set the platform if it is missing: both members are required, and some tools omit them. */
 static int set_platform(struct json *config, const char *text, struct err *err)
 {
 	struct platform platform;

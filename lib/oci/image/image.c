@@ -24,7 +24,7 @@ void image_done(struct image *image)
 	*image = (struct image){0};
 }
 
-/* What is being made. */
+/* State of an image that is being made. */
 struct making {
 	const struct image_request *request; /* with its base, once that is known */
 	struct sink *sink;

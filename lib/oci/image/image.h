@@ -149,7 +149,7 @@ int image_write(
 /* An image that dlrun made: its layers with roles. E_IMAGE for another one; else as layout_resolve
  * and image_base_load. */
 int image_load(struct layout *layout, const char *digest, struct image *ret, struct err *err);
-/* What reads layers names the blob that is damaged (layout_check_blob).
+/* Functions that read layers name a damaged blob in their errors (layout_check_blob).
  *
  * Apply dlrun's own layers but the first skip of them to list, which holds the entries below
  * workdir that those give. After a failure the list is worthless. */
@@ -161,12 +161,13 @@ int image_unpack(
 /* Remove those of dlrun's own layers whose content is damaged, so that the next image_write makes
  * them anew: their number. */
 size_t image_remove_damaged(struct layout *layout, const struct image *image);
-/* What must be gone before the delta's members are unpacked by a tar that knows no whiteouts:
- * ret_gone: paths that it removes or makes anew as something else than a directory; ret_dirs: those
- * that are to be directories. Added in its order; nothing without a delta. */
+/* List the paths to remove before the delta's members are unpacked by a tar that does not know
+ * whiteouts: ret_gone: paths that the delta removes, or replaces by something else than a
+ * directory; ret_dirs: paths that are to be directories. Added in the delta's order; nothing
+ * without a delta. */
 int image_delta_paths(struct layout *layout, const struct image *image, struct strv *ret_gone,
 	struct strv *ret_dirs, struct err *err);
-/* One file's content. E_IMAGE_BASE if the image has no such path. */
+/* Write the content of one file to out_fd. E_IMAGE_BASE if the image has no such path. */
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
 	struct err *err);
 

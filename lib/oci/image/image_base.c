@@ -111,7 +111,7 @@ static int check_platform(const struct image_base *base, const char *platform, s
 		shown_os, shown_architecture, platform);
 }
 
-/* What dlrun put on top of a base goes, so that the tree is not laid over an older tree. */
+/* Strip what dlrun put on top of a base, so that the tree is not laid over an older tree. */
 static void strip_own(struct image_base *base, size_t n_layers, size_t n_own)
 {
 	const char *parent =

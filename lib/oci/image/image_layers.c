@@ -71,7 +71,7 @@ void layer_work_done(struct layer_work *work)
 }
 
 /*
- * One layer
+ * A single layer
  */
 
 /* A layer as it should be. */
@@ -216,7 +216,7 @@ static uint64_t delta_max(uint64_t full_size)
 	return full_size / 4 > IMAGE_DELTA_MIN ? full_size / 4 : IMAGE_DELTA_MIN;
 }
 
-/* What the tree has over the plan's full layer with the big files on top. false: too much. */
+/* Difference of the tree from the plan's full layer with the big files on top. false: too large. */
 static bool find_delta(const struct layer_work *work, struct layer_diff *ret)
 {
 	struct entry_refs full = {0}, below = {0};

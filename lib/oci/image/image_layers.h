@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which layers an image has above its base, and writing those that are missing: the part of
- * image.c that deals with the plan.
+ * Determine the layers of an image above its base, and write the missing ones: the part of image.c
+ * that deals with the plan.
  */
 #ifndef DLRUN_OCI_IMAGE_IMAGE_LAYERS_H
 #define DLRUN_OCI_IMAGE_IMAGE_LAYERS_H

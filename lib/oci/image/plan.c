@@ -147,7 +147,7 @@ bool plan_parse_recent(const uint8_t *data, size_t size, struct plan *ret)
 	return true;
 }
 
-/* What stands behind the checksum of a file, or NULL. */
+/* The content behind the checksum of a file, or NULL. */
 static const uint8_t *check_file(const uint8_t *data, size_t size, const char *magic)
 {
 	uint8_t sha256[SHA256_SIZE];

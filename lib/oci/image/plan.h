@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of a tree at one destination, so that an edit writes a small layer only: the
- * full layer with the list of its entries, and the layers made last, by what went into them.
+ * Cache of a tree's layers at one destination, so that an edit writes a small layer only: the full
+ * layer with the list of its entries, and the layers made last, by what went into them.
  *
  * Two files, each replaced by rename, each with the SHA-256 of its content in front, so that a
  * reader needs no lock and a damaged one counts as missing:
@@ -47,7 +47,7 @@ struct plan {
 	size_t map_size;
 };
 
-/* What is missing or damaged is empty. Reads by mmap. */
+/* Load the plan by mmap. A missing or damaged file counts as empty. */
 void plan_load(const char *path, struct plan *ret);
 void plan_done(struct plan *plan);
 #define AUTO_PLAN AUTO(plan_done)

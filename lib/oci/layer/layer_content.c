@@ -60,7 +60,7 @@ static int copy_small(struct layer_content *content, const struct entry *entry, 
 {
 	uint8_t sha256[SHA256_SIZE], *data = buffer(content, 0);
 	size_t len;
-	/* One byte more shows a file that has grown, and the end of one that has not. */
+	/* Read one byte more, to detect a file that has grown and the end of one that has not. */
 	int r = read_up_to(entry, fd, data, (size_t)entry->size + 1, &len, err);
 
 	if (r)

@@ -86,7 +86,8 @@ struct work {
 	const struct entry_refs *to;
 	size_t max;
 	struct layer_diff diff;
-	/* What is below this path was dealt with: removed paths of one directory come in a row. */
+	/* Skip paths below this one, which was dealt with: removed paths of one directory are
+	 * adjacent. */
 	const char *settled;
 	size_t settled_len;
 };

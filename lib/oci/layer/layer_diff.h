@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a layer must say to turn one list of entries into another (OCI image-spec, layer.md,
+ * Compute the layer that turns one list of entries into another (OCI image-spec, layer.md,
  * "Representing Changes"). An engine.
  */
 #ifndef DLRUN_OCI_LAYER_LAYER_DIFF_H

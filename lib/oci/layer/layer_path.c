@@ -48,7 +48,7 @@ static int refuse(struct err *err, const char *name, const char *why)
 	return err_set(err, E_IMAGE, "a layer has the name \"%s\": %s", shown, why);
 }
 
-/* One component of a name; last: nothing but slashes and dots follows. NULL, or why not. */
+/* Check a component of a name; last: nothing but slashes and dots follows. NULL, or why not. */
 static const char *check_component(const char *at, size_t len, bool last)
 {
 	if (len == 2 && is_dots(at, len))

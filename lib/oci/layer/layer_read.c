@@ -130,7 +130,7 @@ static int check_digest(struct digest *digest, const char *want, const char *wha
 	return err_set(err, E_IMAGE, "layer %s is damaged: %s is %s", want, what, text);
 }
 
-/* Whatever stands behind the end of the archive counts for the digests. */
+/* Data behind the end of the archive counts for the digests. */
 static int source_finish(struct source *source, const struct unpack_spec *spec, struct err *err)
 {
 	const void *data;

@@ -31,7 +31,7 @@ static void put_octal(char *field, size_t n_digits, uint64_t value)
 	}
 }
 
-/* What has no room as octal digits is written in binary, behind a byte of its own. */
+/* A size too large for octal digits is written in binary, behind a byte that marks it. */
 static void put_size(char field[static 12], uint64_t size)
 {
 	if (size >> 33 == 0) {
@@ -90,7 +90,7 @@ static void add_long(struct buf *out, char type, const char *text, const char *t
 	size_t size = strlen(text) + 1;
 	struct header header = begin(type, "././@LongLink", size, target);
 
-	/* Nobody reads these and the target; they are what libarchive writes, too. */
+	/* The owner names and the target are ignored by readers; libarchive writes them, too. */
 	memcpy(header.user, "root", 4);
 	memcpy(header.group, "wheel", 5);
 	put_sum(&header);

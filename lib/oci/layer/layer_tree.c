@@ -44,7 +44,7 @@ static size_t dir_len(const char *path)
 	return slash ? (size_t)(slash - path) : 0;
 }
 
-/* One directory on the way; *made: when its parent was made, then when it was. */
+/* Enter a directory on the way; *made: when its parent was made, then when it was. */
 static int enter_dir(struct layer_tree *tree, const char *dir, uint64_t *made,
 	layer_tree_dir_fn *new_dir, void *ctx, struct err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a layer has said so far: which paths it made, and what of the layers below it is gone.
- * Shared by unpacking to a directory and to a list, so that both take and refuse the same. An
- * engine.
+ * State of a layer that is being read: which paths it made, and what of the layers below it is
+ * gone. Shared by unpacking to a directory and to a list, so that both take and refuse the same.
+ * An engine.
  *
  * A member is taken in two steps: layer_tree_enter its path, layer_tree_make it.
  */
@@ -57,14 +57,14 @@ typedef int layer_tree_dir_fn(void *ctx, const char *dir, struct err *err);
  * of this layer; E_DATA_LIMIT over LAYER_TREE_BYTES_MAX. */
 int layer_tree_enter(struct layer_tree *tree, const char *path, layer_tree_dir_fn *new_dir,
 	void *ctx, struct err *err);
-/* What this layer has at path, which was entered last. */
+/* Kind of this layer's entry at path, which was entered last. */
 enum layer_node_kind layer_tree_here(const struct layer_tree *tree, const char *path);
 /* The layer makes path, which was entered last, instead of what it had there; kind DIR, where it
  * has one already, changes nothing. */
 struct layer_node *layer_tree_make(
 	struct layer_tree *tree, const char *path, enum layer_node_kind kind);
 
-/* What this layer has at any path. */
+/* Kind of this layer's entry at any path. */
 enum layer_node_kind layer_tree_at(const struct layer_tree *tree, const char *path);
 /* The node of path for a whiteout's mark, made if it is missing. */
 struct layer_node *layer_tree_mark(struct layer_tree *tree, const char *path);

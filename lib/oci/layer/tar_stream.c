@@ -27,7 +27,7 @@ static const struct field name_field = {0, 100}, mode_field = {100, 8}, size_fie
 			  prefix_field = {345, 155};
 enum { TYPE_AT = 156, MAGIC_AT = 257 };
 
-/* What stands in front of a member for it. */
+/* Extra headers in front of a member. */
 struct extra {
 	char *path, *target;
 	bool has_size, has_mtime;
@@ -144,7 +144,7 @@ static bool has_sum(const unsigned char *block)
 }
 
 /*
- * What stands in front of a member
+ * Extra headers in front of a member
  */
 
 /* "1700000000.25", maybe with a sign. */
@@ -220,7 +220,7 @@ static int end_extra(struct tar_stream *stream, struct err *err)
 	char **out = type == 'L' ? &stream->extra.path : &stream->extra.target;
 
 	stream->extra_type = 0;
-	/* What counts for all members is comments and the like. */
+	/* Global pax headers hold comments and the like: ignored. */
 	if (type == 'x')
 		return parse_pax(stream, err);
 	if (type == 'g')

@@ -122,7 +122,7 @@ static int make_dir(struct apply *apply, const char *path, struct err *err)
  * Whiteouts.
  */
 
-/* What a directory holds; one that is not there holds nothing. *ret_fd: of the directory, or -1. */
+/* List a directory; a missing one is empty. *ret_fd: of the directory, or -1. */
 static int list_dir(
 	struct apply *apply, const char *path, struct strv *names, int *ret_fd, struct err *err)
 {

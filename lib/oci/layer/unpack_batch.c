@@ -13,7 +13,7 @@
 #include "base/util/mem.h"
 
 /*
- * One.
+ * Single files.
  */
 
 /* Nothing is written through an existing name: it could be a link, or one of several names of a

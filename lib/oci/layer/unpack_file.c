@@ -10,7 +10,7 @@
 #include "base/util/str.h"
 #include "oci/layer/layer_read.h"
 
-/* One path in a layer. */
+/* The search for one path in a layer. */
 struct search {
 	const char *path;
 	int out_fd;
@@ -24,7 +24,7 @@ static bool is_at_or_below(const char *path, const char *dir)
 	return !*dir || fs_below(path, dir);
 }
 
-/* What was written is not what the layer ends with after all. */
+/* Discard the content written so far: a later member of the layer replaces or removes the path. */
 static int take_back(struct search *search, struct err *err)
 {
 	if (search->found != 1)

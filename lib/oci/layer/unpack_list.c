@@ -117,7 +117,7 @@ static int list_member(struct listing *listing, struct layer_reader *reader,
 	return 0;
 }
 
-/* What the lower list has left and what the layer made, in order. */
+/* Merge the rest of the lower list with the layer's entries, in order. */
 static void merge(struct listing *listing, struct entry_list *list)
 {
 	struct entry_list merged = {0};

@@ -51,7 +51,7 @@ static int sink_put_bytes(
 	return count(sink, blob, err);
 }
 
-/* What a base has does not come through this machine, unless it lies here. */
+/* Blobs of a base do not pass through this machine, unless they are stored here. */
 static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
 	return from >= 0 ? count(sink, blob, err) : 0;

@@ -279,7 +279,7 @@ static int open_digest(const struct layout *layout, const char *digest, int *ret
 	uint64_t *ret_size, struct err *err)
 {
 	struct stat st;
-	/* Others link blobs to elsewhere; what a link may lead to must not block. */
+	/* Blobs may be links made by other programs; opening the target must not block. */
 	AUTO_FD int fd = layout->blobs_fd < 0
 				 ? -1
 				 : openat(layout->blobs_fd, layout_blob_name(digest),

@@ -64,7 +64,7 @@ int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, 
  * for longer than two seconds: nothing is removed. ret_bytes and ret_blobs count what was. */
 int layout_gc(struct layout *layout, const struct strv *remove_names, const struct strv *keep,
 	uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
-/* What layout_gc would remove: only counted. */
+/* Count what layout_gc would remove, without removing it. */
 int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
 	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
 

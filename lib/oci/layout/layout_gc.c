@@ -176,8 +176,8 @@ static bool is_blob_name(const char *name)
 	       strspn(name, "0123456789abcdef") == 2 * SHA256_SIZE;
 }
 
-/* Nobody writes while we hold the lock: temporary files have lost their makers. seen: NULL where no
- * blobs are. */
+/* Temporary files are garbage: nobody writes while we hold the lock, so their writers are gone.
+ * seen: NULL where no blobs are. */
 static bool is_garbage(const struct map *seen, const char *name)
 {
 	AUTO_FREE char *digest = mem_printf("sha256:%s", name);

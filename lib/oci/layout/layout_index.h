@@ -17,7 +17,7 @@
 
 enum { LAYOUT_INDEX_MAX = 8 << 20 }; /* bytes: about 25,000 images of dlrun's */
 
-/* One element of "manifests", in the text of the index. */
+/* An element of "manifests", in the text of the index. */
 struct layout_entry {
 	const char *text;
 	size_t len;
@@ -38,7 +38,7 @@ int layout_index_parse(
 void layout_index_done(struct layout_index *index);
 #define AUTO_LAYOUT_INDEX AUTO(layout_index_done)
 
-/* What an entry says. */
+/* The parsed content of an entry. */
 struct layout_row {
 	struct descriptor blob;
 	char *name; /* annotation org.opencontainers.image.ref.name, or NULL */

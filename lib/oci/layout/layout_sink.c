@@ -76,7 +76,7 @@ static int give_name(struct layout *layout, struct blob_stage *stage, const char
 	return 0;
 }
 
-/* What a stage in our directory holds becomes the blob. */
+/* Publish the content of a stage in our directory as the blob. */
 static int publish(struct layout_sink *own, struct blob_stage *stage, const struct descriptor *blob,
 	struct err *err)
 {
@@ -182,7 +182,7 @@ static int sink_link(struct sink *sink, int from, const struct descriptor *blob,
 	if ((uint64_t)st.st_size != blob->size)
 		return err_set(err, E_IMAGE, "%s has %llu bytes instead of %llu", blob->digest,
 			(unsigned long long)st.st_size, (unsigned long long)blob->size);
-	/* Its last writer may have been another program, which did not wait for the disk. */
+	/* Sync the blob: its last writer may have been another program, which did not. */
 	r = fs_sync_fd(from, blob->digest, err);
 	if (r < 0)
 		return r;
@@ -218,7 +218,7 @@ static int check_references(const struct layout *layout, const void *text,
 	return r;
 }
 
-/* What an entry means for one that is to be added. */
+/* State of the existing entries with respect to one that is to be added. */
 struct scan {
 	bool present; /* it is there already */
 	bool dropped; /* others had its name */

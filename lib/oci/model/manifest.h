@@ -21,7 +21,7 @@ enum {
 	MANIFEST_NESTED_MAX = 10000, /* manifests of one index */
 };
 
-/* Whose media types an image has. */
+/* The vendor of an image's media types. */
 enum media_family { MEDIA_OCI, MEDIA_DOCKER };
 
 bool media_is_index(const char *media_type);

@@ -142,8 +142,8 @@ static int pick_scheme(
 		url_is_loopback(&registry->origin) && !registry->ca_file && !registry->tls.cert_pem;
 	bool known = options->remembered_challenge || options->remembered_open;
 	registry->may_switch = loopback || options->insecure;
-	/* What was learnt last time was learnt by https unless something else is said. Servers with
-	 * TLS do not always say so before they close a connection without it. */
+	/* Remembered options were learnt by https unless remembered_http is set. TLS servers do not
+	 * always say so before they close a connection without it. */
 	if (!registry->may_switch || (!options->remembered_http && (known || !loopback)))
 		return 0;
 	return set_origin(registry, false, err);
@@ -161,7 +161,7 @@ void registry_switch_scheme(struct registry *registry)
 	registry_renew_waits(registry);
 }
 
-/* What web servers answer to a request without TLS where they speak TLS. */
+/* Recognize the response of a TLS web server to a request without TLS. */
 static bool wants_tls(const struct http_answer *answer)
 {
 	return answer->status == 400 && answer->body.len > 0 &&
@@ -176,7 +176,7 @@ bool registry_wants_switch(const struct registry *registry, const struct http_an
 		return false;
 	if (!registry->origin.tls)
 		return id == E_HTTP_PROTOCOL || wants_tls(answer);
-	/* Who had http and wanted https means it. */
+	/* A server that was reached by http and required https means it. */
 	if (registry->switches > 0)
 		return false;
 	return id == E_HTTP_TLS || (id == E_HTTP_CLOSED && !answer->sent) ||

@@ -36,8 +36,8 @@ struct registry_options {
 	bool push;           /* the repository is written to: pull,push is asked for, else pull */
 	int64_t deadline_ms; /* clock_ms() at which everything has failed; INT64_MAX: never */
 	int64_t idle_ms;     /* 0: 30 s */
-	/* What was learnt last time. Without either of the first two, requests wait for the answer
-	 * to the first, so that one of them at most is sent in vain. */
+	/* Results of the last time. Without either of the first two, requests wait for the response
+	 * to the first one, so that at most one of them is sent in vain. */
 	const char *remembered_challenge; /* auth_options */
 	bool remembered_open;             /* no login was asked for */
 	bool remembered_http;             /* http worked */
@@ -82,7 +82,7 @@ bool registry_uses_http(const struct registry *registry); /* as far as is known 
 bool registry_has_answered(const struct registry *registry);
 int64_t registry_deadline_ms(const struct registry *registry); /* as in its options */
 
-/* Which statuses are no failure: passed to done with the answer. */
+/* Statuses that are not errors: passed to done with the response. */
 enum registry_accept {
 	REGISTRY_OK_ONLY = 0,   /* 2xx (and 206) */
 	REGISTRY_NOT_FOUND = 1, /* 404 */

@@ -137,8 +137,8 @@ static int read_manifest(
 	return read_cached(base, blob, MANIFEST_SIZE_MAX, text, err);
 }
 
-/* What is missing below digest: 0 with *ret_missing, a configuration if there is a manifest then; 1
- * when all is there. */
+/* Find the first part below digest that is missing: 0 with *ret_missing, a configuration if there
+ * is a manifest then; 1 when all parts are there. */
 static int walk(struct registry_base *base, const char *digest, struct descriptor *ret_missing,
 	struct manifest *ret_manifest, struct err *err)
 {
@@ -309,7 +309,7 @@ static int advance(struct registry_base *base, struct err *err)
 		return 0;
 	}
 	int r = walk(base, base->root, &base->wanted, &manifest, &fault);
-	/* Others may empty the cache while it is filled. */
+	/* Another process may empty the cache while it is filled. */
 	if (r == 0 && base->asks >= ASKS_MAX)
 		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
 	if (r < 0)

@@ -12,8 +12,8 @@
 
 enum { NOTE_MIN_MS = 1000, AHEAD_MAX = HTTP_CONNECTIONS_MAX - 2 };
 
-/* One request of a caller: as many of http as it takes. One of wait, http and probe is under way
- * (with wait a held http, too), or timer runs, or it waits for the pilot. */
+/* A request of a caller: as many http requests as it takes. One of wait, http and probe is under
+ * way (with wait a held http, too), or timer runs, or it waits for the pilot. */
 struct registry_call {
 	struct registry *registry;
 	struct registry_call *prev, *next;
@@ -240,7 +240,7 @@ static int on_probed(void *ctx, struct err *fault, struct err *err)
 	return finish(call, NULL, fault, err);
 }
 
-/* Those of lib/net; others are of who gives and takes the bytes. */
+/* Whether an error is of lib/net; others are of the source or the receiver of the bytes. */
 static bool is_net_fault(const struct err *fault)
 {
 	return fault->id >= E_HTTP_CLOSED && fault->id <= E_HTTP_ZONE;
@@ -573,7 +573,7 @@ static bool has_room_ahead(const struct registry *registry)
 	return n < AHEAD_MAX;
 }
 
-/* Its connection is made while the token is fetched. Later there are some to be used again. */
+/* Open the connection while the token is fetched. Later requests can reuse an open one. */
 static void connect_ahead(struct registry_call *call)
 {
 	if (!call->registry->succeeded && !call->http && has_room_ahead(call->registry))
@@ -701,7 +701,7 @@ void registry_drop_waits(struct registry *registry)
 		auth_cancel(TAKE(call->wait));
 }
 
-/* Those that wait are still marked so. */
+/* Calls that wait are still marked so. */
 void registry_renew_waits(struct registry *registry)
 {
 	for (struct registry_call *call = registry->calls; call; call = call->next)

@@ -50,7 +50,8 @@ static int old_form(const struct registry_part *part, struct err *err)
 	return err_hint(err, "docker pull %s && docker push %s", part->name, part->name);
 }
 
-/* What a Content-Type says of manifests, without parameters; NULL: nothing. */
+/* The media type of a manifest or index in a Content-Type, without parameters; NULL if it is
+ * none. */
 static const char *known_type(const char *type, char out[static MEDIA_TYPE_SIZE])
 {
 	size_t len = strcspn(type, "; \t");

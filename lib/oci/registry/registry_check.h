@@ -12,7 +12,7 @@
 #include "net/http/http.h"
 #include "oci/model/blob.h"
 
-/* What was asked for. */
+/* The requested part of an image. */
 struct registry_part {
 	const char *host;   /* of the registry */
 	const char *name;   /* of the image, for messages */

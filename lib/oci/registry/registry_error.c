@@ -17,7 +17,7 @@ enum { TITLE_MAX = 80, ERRORS_MAX = 64, LINES_MAX = 2, DETAIL_DEPTH_MAX = 8 };
  * Words
  */
 
-/* One line that is made of others' words. */
+/* A line that is built from a registry's words. */
 struct line {
 	struct buf text;
 	size_t left; /* characters */
@@ -319,7 +319,7 @@ static bool lacks_scope(const struct http_answer *answer)
 	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
 }
 
-/* What the registry lacks, by its code. */
+/* Descriptions of what the registry lacks, by error code. */
 static const struct {
 	const char *code, *what;
 } lacking[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an answer of a registry means when it is a failure (OCI distribution-spec, "Error Codes"):
- * an engine on answers. For the other parts of registry.c; the rest uses registry.h.
+ * Classify failed responses of a registry (OCI distribution-spec, "Error Codes"): an engine on
+ * responses. For the other parts of registry.c; the rest uses registry.h.
  */
 #ifndef DLRUN_OCI_REGISTRY_REGISTRY_ERROR_H
 #define DLRUN_OCI_REGISTRY_REGISTRY_ERROR_H
@@ -16,7 +16,7 @@ enum {
 	REGISTRY_DIGESTS_MAX = 512 /* taken from one answer */
 };
 
-/* What was asked. */
+/* The request, for error messages. */
 struct registry_asked {
 	const char *host, *repo; /* as the user wrote them */
 	const char *doing;       /* "uploading a layer" */

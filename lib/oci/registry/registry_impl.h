@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of registry.c share: not for others.
+ * Declarations shared by the parts of registry.c, and private to them.
  */
 #ifndef DLRUN_OCI_REGISTRY_REGISTRY_IMPL_H
 #define DLRUN_OCI_REGISTRY_REGISTRY_IMPL_H

@@ -112,7 +112,7 @@ void registry_memory_set(struct registry_memory *memory, enum registry_ability *
  * The file
  */
 
-/* What a hint's members are called in it. */
+/* Names of a hint's members in the file. */
 #define NAME   "name"
 #define SEEN   "seen"
 #define NEWEST "newest"

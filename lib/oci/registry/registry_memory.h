@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is remembered of a repository between pushes, so that the common one asks it nothing that it
- * has answered lately: which blobs and manifests it has, what its tags stand for, what it can do.
+ * Cache of a repository's state between pushes, so that the common push does not repeat requests
+ * of late: which blobs and manifests it has, what its tags stand for, what it can do.
  *
- * All of it are hints with an age. A wrong one costs requests, never a wrong image: the registry
+ * All entries are hints with an age. A wrong hint costs requests, never a wrong image: the registry
  * itself says at the end what it lacks. One JSON file for each repository, replaced by rename; of
  * several processes the last one's stays.
  */

@@ -20,7 +20,7 @@ enum { TAG_DIGITS = 16 };
 
 static const char doing[] = "putting the manifest";
 
-/* What one call of the sink asks of the loop. */
+/* Arguments of one call of the sink, passed to the loop. */
 struct asked {
 	struct registry_sink *own;
 	const struct descriptor *blob;
@@ -180,7 +180,7 @@ static int sink_put_bytes(
 	return send_blob(sink, &asked, err);
 }
 
-/* One of a layout on this machine is sent, others never come here. */
+/* Send a blob of a layout on this machine; blobs that are elsewhere never get here. */
 static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
 	struct asked asked = {.blob = blob, .fd = -1};
@@ -271,7 +271,7 @@ static int accepted(struct registry_sink *own)
 	return 0;
 }
 
-/* What the registry lacks is not remembered any more: image_write makes and sends it. */
+/* Forget the blobs that the registry lacks, so that image_write makes and sends them. */
 static int lacks_blobs(
 	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
 {
@@ -424,7 +424,7 @@ static int verified(void *ctx, struct http_answer *reply, struct err *fault, str
 	return answer(own, &lost);
 }
 
-/* One that was there at the last push. */
+/* The response for a manifest that was there at the last push. */
 static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
@@ -449,10 +449,10 @@ static void checked(void *ctx, int has)
 		accepted(own);
 }
 
-/* What is printed can be pulled. A registry that knows the manifest, or takes one, may have lost
- * blobs of it all the same: each that this push has not seen is asked for, beside the manifest.
- * Of the base's, which may be many and take longer than that, those that were not seen for long,
- * and after an upload none. */
+/* Ensure that a printed image can be pulled. A registry that knows the manifest, or accepts one,
+ * may still have lost blobs of it: prove each that this push has not seen, in parallel with the
+ * manifest. The base's may be many and take longer than that: prove only those that were not seen
+ * for long, and none after an upload. */
 static void check_blobs(struct registry_sink *own)
 {
 	struct uploads *uploads = own->options.uploads;

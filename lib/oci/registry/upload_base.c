@@ -12,7 +12,8 @@
 
 static const char doing[] = "mounting a base layer";
 
-/* What comes later, and more has to follow, does not wait behind all of them. */
+/* Limit the mounts at once, so that later requests, after which more has to follow, do not wait
+ * behind all of them. */
 enum { MOUNTS_AT_ONCE = HTTP_CONNECTIONS_MAX };
 
 static bool is_mounting(const struct upload_job *job)
@@ -45,7 +46,7 @@ void upload_base_next(struct uploads *uploads)
 	}
 }
 
-/* Its manifest is remembered or there, and not what that needs. */
+/* The base's manifest is remembered or exists, but a layer of it does not. */
 static int fail_gone(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;
@@ -85,7 +86,7 @@ static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
 
 	(void)data;
 	job->got += len;
-	/* One that does not know ranges would send all of it. */
+	/* Cancel: a server that does not support ranges would send the whole blob. */
 	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
 }
 
@@ -212,7 +213,7 @@ int upload_base(struct upload_job *job, struct err *err)
  * Proofs: one byte of the blob.
  */
 
-/* Who may push may not always read, nor ask so often. */
+/* A user who may push may lack the right to read, or be limited in the rate of requests. */
 static bool says_nothing(const struct http_answer *answer)
 {
 	return answer->status == 401 || answer->status == 403 || answer->status == 405 ||

@@ -49,7 +49,7 @@ static int stored(struct upload_job *job, const struct http_answer *answer, stru
 }
 
 /*
- * One POST
+ * A single POST
  */
 
 static bool in_one_post(const struct upload_job *job)
@@ -150,7 +150,7 @@ static bool source_is_right(const struct upload_job *job)
 	return strcmp(text, job->blob.digest) == 0;
 }
 
-/* It was damaged on the way, or here. */
+/* The blob was damaged in transit, or on this machine. */
 static int digest_invalid(struct upload_job *job, const struct http_answer *answer, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};

@@ -74,7 +74,7 @@ static int resume(struct upload_job *job)
 }
 
 /*
- * One piece
+ * A single piece
  */
 
 /* Whether the registry has what was sent: some take a piece that does not fit. */
@@ -103,7 +103,8 @@ static bool is_refused(const struct http_answer *answer)
 	       answer->status == 507;
 }
 
-/* What a connection held when it was cut may arrive after the registry has said where it is. */
+/* Bytes in flight when a connection was cut may arrive after the registry has reported its
+ * offset. */
 static bool is_elsewhere(const struct upload_job *job, const struct http_answer *answer)
 {
 	return answer->status == 416 && job->uploads->options.memory->chunks == ABILITY_YES;

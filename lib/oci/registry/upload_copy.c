@@ -7,7 +7,8 @@
 #include "oci/registry/uploads_impl.h"
 
 /*
- * One blob from another registry to ours, through a ring in memory: who is ahead waits.
+ * Copy a blob from another registry to ours, through a ring in memory: the side that is ahead
+ * waits.
  */
 
 static const char doing[] = "copying a base layer";

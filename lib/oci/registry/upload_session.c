@@ -114,7 +114,7 @@ struct upload_session *upload_session_open(struct uploads *uploads, struct uploa
 	return session;
 }
 
-/* Those that are being deleted are listed, too. */
+/* Skip sessions that are being deleted: they are on the list, too. */
 static struct upload_session *find_free(const struct uploads *uploads)
 {
 	vec_foreach (struct upload_session *const, session, &uploads->sessions)
@@ -136,7 +136,7 @@ void uploads_open_ahead(struct uploads *uploads, size_t n)
 {
 	if (uploads->options.memory->single_post == ABILITY_YES)
 		return;
-	/* One is left for the blob that finds out whether one POST does. */
+	/* Leave one for the blob that finds out whether a single POST is supported. */
 	if (uploads->options.memory->single_post == ABILITY_UNKNOWN && n > 1)
 		n--;
 	for (size_t have = count_free(uploads); have < n; have++)

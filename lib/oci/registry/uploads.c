@@ -235,7 +235,7 @@ void upload_start(struct upload_job *job, struct registry_request *request, regi
 }
 
 /*
- * What there is to do
+ * Jobs
  */
 
 int upload_begin(struct upload_job *job, struct err *err)
@@ -345,7 +345,7 @@ void uploads_add_base(struct uploads *uploads, const struct descriptor *blob)
 }
 
 /*
- * What is there
+ * Proofs of existing blobs
  */
 
 static struct upload_job *add_proof(struct uploads *uploads, const char *digest)

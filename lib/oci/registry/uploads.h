@@ -42,7 +42,8 @@ struct uploads_options {
 	struct registry_memory *memory;
 	/* The repository of the same registry that bases are mounted from, or NULL. */
 	const char *mount_from;
-	/* Who reads bases that are not mounted; NULL: `registry`, from mount_from. */
+	/* The registry to read bases from that are not mounted; NULL: `registry`, from
+	 * mount_from. */
 	struct registry *base;
 	bool copies;           /* bases that cannot be mounted; else they are a failure */
 	const char *base_name; /* for messages */
@@ -89,7 +90,7 @@ void uploads_forget(struct uploads *uploads, const char *digest);
  * failure. One wait at a time. */
 typedef int uploads_done_fn(void *ctx, struct err *fault, struct err *err);
 int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
-/* Nobody waits any more: no done of uploads_has and uploads_wait is called from here on. */
+/* Stop waiting: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);
 /* Nothing more will be added: give up what is sent and delete all sessions. done (may be NULL)
  * when the registry has answered, or after UPLOAD_CLOSE_MS. */

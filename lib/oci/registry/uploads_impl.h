@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of uploads.c share: not for others.
+ * Declarations shared by the parts of uploads.c, and private to them.
  */
 #ifndef DLRUN_OCI_REGISTRY_UPLOADS_IMPL_H
 #define DLRUN_OCI_REGISTRY_UPLOADS_IMPL_H
@@ -31,7 +31,7 @@ struct upload_waiter {
 	void *ctx;
 };
 
-/* One blob. */
+/* State of one blob. */
 struct upload_job {
 	struct uploads *uploads;
 	enum upload_kind kind;
@@ -87,7 +87,7 @@ int upload_again(struct upload_job *job, const struct http_answer *answer, struc
 int upload_refused(struct upload_job *job, const struct http_answer *answer, struct err *err);
 /* Whether trying again may help. */
 bool upload_may_pass(const struct http_answer *answer);
-/* What is under way is given up, and its session deleted. */
+/* Stop the job's requests, and delete its session. */
 void upload_abandon(struct upload_job *job);
 /* A request of the job's: call is set. */
 void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done);
@@ -99,7 +99,7 @@ static inline void upload_ended(struct upload_job *job)
 	job->ended = job->call;
 	job->call = NULL;
 }
-/* Who reads the base: requests to it are for the repository mount_from. */
+/* The registry to read the base from: requests to it are for the repository mount_from. */
 static inline struct registry *upload_base_registry(const struct uploads *uploads)
 {
 	return uploads->options.base ? uploads->options.base : uploads->options.registry;
@@ -148,7 +148,7 @@ void upload_base_next(struct uploads *uploads);
 int upload_proof(struct upload_job *job, struct err *err);
 /* Now, or when it has its turn. */
 int upload_copy(struct upload_job *job, struct err *err);
-/* One has arrived: the next. */
+/* A copy has arrived: begin the next. */
 int upload_copy_next(struct uploads *uploads, struct err *err);
 void upload_copy_free(struct upload_copy *copy);
 /* With a session. */

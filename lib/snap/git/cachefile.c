@@ -35,8 +35,8 @@ static uint64_t load(const uint8_t *p)
 	return word;
 }
 
-/* Each step can be undone, so two texts that differ in one word never have the same sum. A product
- * waits for the one before it, so four go on beside each other. */
+/* Each step is invertible, so two texts that differ in one word never have the same sum. A product
+ * waits for the one before it, so four run in parallel. */
 static uint64_t block_checksum(uint64_t start, const uint8_t *p, size_t len)
 {
 	uint64_t lanes[LANES] = {start, 1, 2, 3}, sum = 0;
@@ -52,7 +52,7 @@ static uint64_t block_checksum(uint64_t start, const uint8_t *p, size_t len)
 	return sum;
 }
 
-/* As the writer's buffer has the data. */
+/* Split the data like the writer's buffer. */
 uint64_t cachefile_checksum(uint64_t start, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -65,7 +65,7 @@ uint64_t cachefile_checksum(uint64_t start, const void *data, size_t len)
 	return sum;
 }
 
-/* The count and the length are part of it. */
+/* The count and the length are included. */
 static uint64_t header_checksum(const struct header *header, uint64_t sum)
 {
 	uint64_t numbers[] = {header->n, header->len};

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of records that may be lost at any time: what dlrun knows of a tree from earlier runs. It
+ * A file of records that may be lost at any time: cached facts about a tree from earlier runs. It
  * is in the byte order of the machine, carries a checksum over all of it and is replaced by rename
  * under a lock.
  *
- * Whatever is wrong with it, it is as if it were empty; a failure to write it is noted and
- * forgotten.
+ * A file with any defect counts as empty; a failure to write it is noted and ignored.
  */
 #ifndef DLRUN_SNAP_GIT_CACHEFILE_H
 #define DLRUN_SNAP_GIT_CACHEFILE_H
@@ -20,7 +19,7 @@ enum {
 	CACHEFILE_RECORDS_MAX = 4 << 20,
 };
 
-/* Zero is the empty one. */
+/* Zero is an empty file. */
 struct cachefile {
 	const uint8_t *data; /* the records */
 	size_t len;
@@ -40,8 +39,8 @@ bool cachefile_parse(struct cachefile *file, uint64_t magic, const void *data, s
  * processes that write at once one gives up. */
 struct cachefile_writer;
 struct cachefile_writer *cachefile_write(const char *path, uint64_t magic); /* NULL: cannot be */
-/* One record that begins with the size bytes at head and goes on with the len bytes at tail and
- * zeros up to a multiple of CACHEFILE_ALIGN. size: a multiple of CACHEFILE_ALIGN. */
+/* Add a record: the size bytes at head, the len bytes at tail, and zeros up to a multiple of
+ * CACHEFILE_ALIGN. size: a multiple of CACHEFILE_ALIGN. */
 void cachefile_add(struct cachefile_writer *writer, const void *head, size_t size, const void *tail,
 	size_t len);
 /* Puts the file in place, or not; frees writer, which may be NULL. */

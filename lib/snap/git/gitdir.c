@@ -312,7 +312,7 @@ void gitdir_config_read(const char *git_dir, struct gitdir_config *ret)
 	*ret = (struct gitdir_config){0};
 	read_settings(common, "config", ret);
 	if (!str_eq(common, git_dir)) {
-		/* There both speak of the main work tree only. */
+		/* In the common configuration both refer to the main working tree only. */
 		ret->bare = false;
 		set(&ret->work_tree, "");
 	}

@@ -17,9 +17,9 @@ enum gitdir_found {
 	GITDIR_BROKEN, /* a .git file that names no repository */
 };
 
-/* The repository whose work tree dir is, by dir/.git: a directory, a link to one, or a file that
- * names one (linked work trees, submodules). ret: its real path, or for GITDIR_BROKEN what the file
- * names (NULL if that cannot be told). */
+/* The repository whose working tree dir is, by dir/.git: a directory, a link to one, or a file that
+ * names one (linked working trees, submodules). ret: its real path, or for GITDIR_BROKEN what the
+ * file names (NULL if that cannot be told). */
 enum gitdir_found gitdir_at(const char *dir, char **ret);
 
 /* The same for path itself, which is a directory or a .git file, as GIT_DIR may be. */
@@ -28,7 +28,7 @@ enum gitdir_found gitdir_resolve(const char *path, char **ret);
 /* Whether path holds HEAD, objects and refs (the last two maybe in its common directory). */
 bool gitdir_is_repository(const char *path);
 
-/* What linked work trees share; for others a copy of git_dir. */
+/* The directory that linked working trees share; for others a copy of git_dir. */
 char *gitdir_common(const char *git_dir);
 
 /* E_SNAPSHOT_REPO: one of the files that git and libgit2 open is a FIFO, a device or a socket, for

@@ -89,7 +89,7 @@ static bool get_varint(struct reader *reader, size_t *ret)
 	return false;
 }
 
-/* Version 4 says how many bytes of the path before it are replaced by what follows. */
+/* Version 4 gives the number of bytes of the previous path that are replaced by what follows. */
 static bool unfold(struct reader *reader, size_t strip, const char *tail, size_t len)
 {
 	if (strip > reader->path.len)
@@ -122,8 +122,8 @@ static const char *get_path(struct reader *reader)
 	return arena_strndup(arena, path, len);
 }
 
-/* Mostly in the directory of the path before it, which was looked at then: how it stands to that
- * one, as strcmp. ret_known: where its first component that is not the same begins. */
+/* Compare path with the one before it, as strcmp. Mostly both are in the same directory, which was
+ * checked then. ret_known: where the first component that differs begins. */
 static int compare_to_last(const struct reader *reader, const char *path, size_t *ret_known)
 {
 	const char *last = reader->last_path;
@@ -139,7 +139,7 @@ static int compare_to_last(const struct reader *reader, const char *path, size_t
 	return (unsigned char)last[at] - (unsigned char)path[at];
 }
 
-/* Another stage of the path before it, in a conflict. */
+/* Record another stage of the previous path, in a conflict. */
 static bool add_stage(struct reader *reader, unsigned stage)
 {
 	struct tracked *tracked = &reader->index->tracked;
@@ -207,7 +207,7 @@ static int read_entry(struct reader *reader, struct err *err)
 	reader->p = entry + fixed;
 	size_t known;
 	const char *path = get_path(reader);
-	/* An entry without a name stands in for one of the shared index. */
+	/* An entry without a name replaces one of the shared index. */
 	if (path && !*path)
 		return fail(err, "is split");
 	if (!path || !skip_padding(reader, entry))
@@ -265,7 +265,8 @@ static int read_extensions(struct reader *reader, struct err *err)
 	return 0;
 }
 
-/* Of the data, which end before it; found beside the parser, which takes no less long. */
+/* The checksum of the data, which end before it; computed beside the parser, which takes no less
+ * long. */
 struct checksum {
 	const uint8_t *data;
 	size_t len;

@@ -22,7 +22,7 @@ enum {
 	GITINDEX_RAW_SHA256_SIZE = 32, /* tracked.oid keeps the first 20 bytes of those */
 };
 
-/* What git remembered of a file when it last compared it: cut to 32 bits each. */
+/* Stat data from when git last compared the file, cut to 32 bits each. */
 struct gitindex_stat {
 	uint32_t mtime_s, mtime_ns, ctime_s, ctime_ns, ino, size;
 	bool assume_valid;  /* assume-unchanged: git does not look */

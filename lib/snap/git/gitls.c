@@ -23,7 +23,8 @@ enum {
 	STATUS_FATAL = 128,
 };
 
-/* What would lead git to another repository, and what keeps it from fetching and asking. */
+/* Command that unsets what would lead git to another repository, and keeps it from fetching and
+ * prompting. */
 static const char *const environment[] = {
 	"env",
 	"-u",
@@ -104,7 +105,7 @@ static int run(const struct gitls *git, const char *const *words, size_t max, st
 	return 0;
 }
 
-/* git says it on stderr only, and in the user's language. */
+/* Whether another user owns the repository: git reports that on stderr only, and localized. */
 static bool is_foreign(const struct gitls *git)
 {
 	const char *const paths[] = {git->work_dir, git->git_dir};
@@ -263,7 +264,7 @@ static int ask_settings(const struct gitls *git, struct repo_facts *facts, struc
 	return 0;
 }
 
-/* The first line of what git says, or NULL if it fails. */
+/* The first line of git's output, or NULL if it fails. */
 static char *ask_line(const struct gitls *git, const char *const *words)
 {
 	AUTO_BUF struct buf out = {0};
@@ -302,7 +303,8 @@ static void ask_head(const struct gitls *git, struct repo_facts *facts)
 		ask_staged(git, facts);
 }
 
-/* Without it all other answers would be those of a repository further up, or none. */
+/* Check first that git opens this repository: otherwise all other output would be that of a
+ * repository further up, or none. */
 static int ask_trust(const struct gitls *git, struct err *err)
 {
 	static const char *const words[] = {"rev-parse", "--git-dir", NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A repository as the git program sees it, for those that dlrun cannot read itself. git is started
- * so that it runs nothing that the repository names: no hook, no fsmonitor, no diff driver, no
- * fetch of missing objects; it writes nothing.
+ * A repository as the git program sees it, for repositories that dlrun cannot read itself. git is
+ * started so that it runs nothing that the repository names: no hook, no fsmonitor, no diff driver,
+ * no fetch of missing objects; it writes nothing.
  */
 #ifndef DLRUN_SNAP_GIT_GITLS_H
 #define DLRUN_SNAP_GIT_GITLS_H

@@ -120,7 +120,7 @@ bool gitodb_has(struct gitodb *db, const uint8_t oid[static SHA1_SIZE])
  * The directory of our own
  */
 
-/* One that sweeps may take a new directory for a dead one before it is locked: then try again. */
+/* A process that sweeps may take a new directory for a dead one before it is locked: then retry. */
 static int make_temp_dir(struct gitodb *db, struct err *err)
 {
 	enum { TRIES = 10 };
@@ -149,7 +149,8 @@ int gitodb_begin(struct gitodb *db, bool pack, struct err *err)
 		return rc;
 	if (git_odb_new(&db->staged))
 		return fail_library(err, "staging objects");
-	/* Level 0 for what will be packed would be faster, but libgit2 1.5 cannot read it again. */
+	/* Level 0 for objects to be packed would be faster, but libgit2 1.5 cannot read them
+	 * again. */
 	if (git_odb_backend_loose(&backend, db->temp_dir, LOOSE_LEVEL, 0, 0, 0))
 		return fail_library(err, "staging objects");
 	if (git_odb_add_backend(db->staged, backend, 1)) {
@@ -180,7 +181,7 @@ int gitodb_add(struct gitodb *db, enum gitodb_type type, const void *data, size_
  * Moving in place
  */
 
-/* A repository that a group shares stays one. */
+/* Keep the permissions of a repository that a group shares. */
 static void copy_mode(const char *from, const char *to)
 {
 	struct stat st;
@@ -225,7 +226,7 @@ static int publish_loose(struct gitodb *db, struct err *err)
 	return 0;
 }
 
-/* As git does with packs, which hold many objects. */
+/* Flush the file to disk, as git does for packs, which hold many objects. */
 static void sync_file(const char *path)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -314,7 +315,7 @@ int gitodb_publish(
 	return rc < 0 ? rc : publish_ref(db, ref, oid, err);
 }
 
-/* The pack is in place and its index is not: without it nobody would ever remove the pack. */
+/* Move the index of a pack that is in place: without it the pack would never be removed. */
 static void finish_pack(const char *objects_dir, const char *temp_dir)
 {
 	AUTO_FREE char *dir = fs_join(temp_dir, "pack");
@@ -326,8 +327,9 @@ static void finish_pack(const char *objects_dir, const char *temp_dir)
 }
 
 /*
- * Under a name that nobody makes: while the lock file is being removed, who has just made temp_dir
- * would make and lock one anew, and lose the directory all the same.
+ * Rename temp_dir first to a name that nobody makes: while the lock file is being removed, a
+ * process that has just made temp_dir would make and lock a new one, and lose the directory all the
+ * same.
  */
 static void bury(const char *objects_dir, const char *temp_dir)
 {

@@ -28,8 +28,8 @@ AUTO_POINTER(struct gitodb, gitodb_free)
 
 bool gitodb_has(struct gitodb *db, const uint8_t oid[static SHA1_SIZE]);
 
-/* Before the first gitodb_add. pack: all objects will go into one pack. Fails where the repository
- * cannot be written to. */
+/* Call this before the first gitodb_add. pack: all objects will go into one pack. Fails where the
+ * repository cannot be written to. */
 int gitodb_begin(struct gitodb *db, bool pack, struct err *err);
 enum gitodb_type { GITODB_BLOB, GITODB_TREE, GITODB_COMMIT };
 int gitodb_add(struct gitodb *db, enum gitodb_type type, const void *data, size_t len,
@@ -38,7 +38,7 @@ int gitodb_add(struct gitodb *db, enum gitodb_type type, const void *data, size_
 int gitodb_publish(
 	struct gitodb *db, const char *ref, const uint8_t oid[static SHA1_SIZE], struct err *err);
 
-/* Remove what processes that died left. Best effort. */
+/* Remove leftovers of processes that died. Best effort. */
 void gitodb_sweep(const char *common_dir);
 
 /* Remove ref if it points to the commit with these hex digits (NULL: whatever it points to); gone

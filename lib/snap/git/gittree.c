@@ -8,7 +8,7 @@
 
 enum { OBJECT_MAX = 1 << 30 };
 
-/* How many bytes of path are its directory and the slash; 0 at the root. */
+/* The length of the directory of path with its slash; 0 at the root. */
 static size_t dir_len(const char *path)
 {
 	const char *slash = strrchr(path, '/');

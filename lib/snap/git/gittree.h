@@ -43,8 +43,9 @@ void gittree_done(struct gittree *tree);
 /* The content of the tree object of v[i]; valid until the next call. */
 const struct buf *gittree_object(struct gittree *tree, size_t i);
 
-/* What directory v[i] holds itself, in order: 1 with either ret_item (its position) or ret_sub (the
- * position of a directory) set and the other SIZE_MAX; 0 at the end. Start with a zero walk. */
+/* Iterate over the direct members of directory v[i], in order: 1 with either ret_item (the position
+ * of an item) or ret_sub (of a directory) set and the other SIZE_MAX; 0 at the end. Start with a
+ * zero walk. */
 struct gittree_walk {
 	bool started;
 	size_t item, sub;

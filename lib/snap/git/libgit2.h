@@ -58,9 +58,9 @@ struct libgit2 {
 };
 extern struct libgit2 libgit2;
 
-/* Load and start it, once; from any thread. E_IO when it is not installed. */
+/* Load and initialize libgit2, once; from any thread. E_IO when it is not installed. */
 int libgit2_load(struct err *err);
-/* What it said last, escaped; malloc'd. */
+/* The last error message of libgit2, escaped; malloc'd. */
 char *libgit2_message(void);
 
 #ifndef LIBGIT2_LOADER

@@ -135,7 +135,7 @@ static int fail_owner(const char *work_dir, struct err *err)
 	return hint_path(err, "git config --global --add safe.directory ", work_dir, "");
 }
 
-/* As git reads it: an empty value begins anew, a star behind a slash is for all below. */
+/* Match as git does: an empty value resets the list, a star behind a slash stands for all below. */
 struct safe_search {
 	const char *dir;
 	bool found;
@@ -195,7 +195,7 @@ static int ask_library(const struct repos_options *options, const char *work_dir
 	return 1;
 }
 
-/* libgit2 beside the walk. */
+/* A run of libgit2 beside the walk. */
 struct repo_asking {
 	const struct repos_options *options;
 	struct repo *repo;
@@ -261,7 +261,7 @@ char *repo_url_without_user(const char *url)
 }
 
 /*
- * One repository
+ * A repository
  */
 
 struct index_job {
@@ -280,8 +280,8 @@ static int parse_index(struct index_job *job, const void *data, size_t len)
 	return gitindex_parse(data, len, job->oid_size, &job->index, &job->err);
 }
 
-/* Memory of our own for as many bytes takes as long as their parser. Git replaces the file and maps
- * it, too. 0: cannot be mapped. */
+/* Reading the file into memory of our own takes as long as the parser. Git replaces the file and
+ * maps it, too. 0: cannot be mapped. */
 static int parse_mapped(struct index_job *job, int fd, const struct stat *st, int *ret_rc)
 {
 	size_t size = (size_t)st->st_size;
@@ -339,7 +339,7 @@ static void take_index(struct repo *repo, struct gitindex *index, int64_t mtime_
 	*index = (struct gitindex){0};
 }
 
-/* libgit2 and gitindex.c could not read all of it. */
+/* Ask git, because libgit2 and gitindex.c could not read all of the repository. */
 static int ask_git(const char *work_dir, struct repo *repo, struct index_job *job, const char *why,
 	struct err *err)
 {
@@ -412,7 +412,7 @@ static int read_repository(const struct repos_options *options, const char *work
 	return rc;
 }
 
-/* gitignore(5): without a setting it is git/ignore in the user's configuration directory. */
+/* gitignore(5): if the setting is missing, git/ignore in the user's configuration directory. */
 static char *excludes_file(const struct repos_options *options, const char *set)
 {
 	if (str_empty(set) && set)
@@ -459,7 +459,7 @@ static void free_repo(struct repo **repo)
 	repo_free(*repo);
 }
 
-/* settings_path: by what stands there, until repos_settle. Takes git_dir over. */
+/* With settings_path, use the settings saved there until repos_settle. Takes git_dir over. */
 static int open_repository(const struct repos_options *options, const char *dir, char *git_dir,
 	struct repo **ret, struct err *err)
 {
@@ -544,7 +544,7 @@ static void note_broken(struct repos *repos, const char *dir, const char *target
 		shown, there);
 }
 
-/* One that cannot be read counts as full: the walk says so. */
+/* A directory that cannot be read counts as full: the walk reports it. */
 static bool is_empty_dir(const char *path)
 {
 	DIR *dir = opendir(path);
@@ -588,7 +588,7 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 		*ret_repo = &known->paths;
 		return 0;
 	}
-	/* Its search paths are the library's. */
+	/* Search paths are global to libgit2: wait until the root repository has been read. */
 	known = repos_at(repos, "");
 	wait_asking(known ? known->asking : NULL);
 	char *git_dir = locate(repos, dir);
@@ -607,7 +607,7 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 
 int repos_settle(struct repos *repos, bool *ret_again, struct err *err)
 {
-	/* The list is not constant, and the one at its root is found first. */
+	/* The repository at the root is found first. repos_at would give a const one. */
 	struct repo *repo = repos->list.n ? repos->list.v[0] : NULL;
 	AUTO_SETTINGS struct settings now = {0};
 	AUTO_FREE char *why = NULL;

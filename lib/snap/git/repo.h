@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The repositories of a tree: what git tracks, which rules leave files out, where HEAD is. Nothing
- * is written and no program runs that a repository names (hooks, filters, fsmonitor, fetches).
- *
- * The index is read by gitindex.c, the rest by libgit2. Where these cannot (SHA-256, split or
- * sparse index, extensions), `git` is asked, if there is one; see repo.why.
+ * The repositories of a tree: which files git tracks, which rules leave files out, where HEAD is.
+ * Nothing is written and no program runs that a repository names (hooks, filters, fsmonitor,
+ * fetches). The index is read by gitindex.c, the rest by libgit2. Where these cannot (SHA-256,
+ * split or sparse index, extensions), `git` is run, if there is one; see repo.why.
  */
 #ifndef DLRUN_SNAP_GIT_REPO_H
 #define DLRUN_SNAP_GIT_REPO_H
@@ -75,14 +74,14 @@ void repos_done(struct repos *repos);
 /* A paths_repo_fn; ctx is struct repos. E_SNAPSHOT_OWNER (the hint names the setting that trusts
  * the repository), E_SNAPSHOT_REPO when neither dlrun nor git can read it. */
 int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err);
-/* With settings_path the repository at the root may be found by the settings of the last time,
- * while libgit2 is still at work; until this has returned nothing but paths and the index of it is
- * known. *ret_again: they are others now: what was made of it, and repos, must be made again.
+/* With settings_path the repository at the root may be returned with the settings of the last time,
+ * while libgit2 is still at work; until this has returned only its paths and index are valid.
+ * *ret_again: the settings have changed: everything made from it, and repos, must be made again.
  * Fails as repos_find does. */
 int repos_settle(struct repos *repos, bool *ret_again, struct err *err);
 /* Keep the settings for the next time. */
 void repos_remember(const struct repos *repos);
-/* The one found for dir, or NULL. */
+/* The repository found for dir, or NULL. */
 const struct repo *repos_at(const struct repos *repos, const char *dir);
 
 /* Whether git's own configuration (not that of a repository) names dir in safe.directory. */

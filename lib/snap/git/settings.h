@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the walk of a tree needs of the settings of its repository, as the last snapshot saw them.
- * The walk begins with that while libgit2 reads them, and is done again if they are others now.
+ * Settings of a repository that the walk of its tree needs, as the last snapshot saw them. The walk
+ * begins with them while libgit2 reads the current ones, and is repeated if those differ.
  */
 #ifndef DLRUN_SNAP_GIT_SETTINGS_H
 #define DLRUN_SNAP_GIT_SETTINGS_H

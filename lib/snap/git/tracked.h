@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The paths of a git index: what git tracks. Filled by repo.c (libgit2) or by `git ls-files`,
- * read by the walk of paths.c.
+ * The paths of a git index, the files that git tracks. Filled by repo.c (libgit2) or from
+ * `git ls-files`, read by the walk of paths.c.
  */
 #ifndef DLRUN_SNAP_GIT_TRACKED_H
 #define DLRUN_SNAP_GIT_TRACKED_H
@@ -40,7 +40,7 @@ const struct tracked_path *tracked_find(const struct tracked *tracked, const cha
 /* The first position whose path is below directory dir ("" is the root), and how many follow it. */
 size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret_n);
 
-/* What the walk must know of a repository. */
+/* Facts about a repository that the walk needs. */
 struct paths_repo {
 	struct tracked tracked;
 	char *info_exclude;  /* absolute path of info/exclude, may be missing on disk; or NULL */

@@ -23,7 +23,7 @@ static bool stands_before(const struct tracked_cursor *cursor, size_t at, const 
 	return str_is_before(cursor->tracked->v[at].path + cursor->skip, name, len, tail);
 }
 
-/* The first position from `from` on that does not. Steps that double find the near ones fast and
+/* The first position from `from` on whose entry does not. Doubling steps find near ones fast and
  * skip directories that are gone. */
 static size_t seek(
 	const struct tracked_cursor *cursor, size_t from, const char *name, unsigned char tail)
@@ -56,7 +56,7 @@ static const struct tracked_path *entry_at(
 
 const struct tracked_path *tracked_cursor_file(struct tracked_cursor *cursor, const char *name)
 {
-	/* Mostly the one after that of the name before. */
+	/* Mostly the entry after that of the previous name. */
 	for (size_t i = 0; i < 2 && cursor->next + i < cursor->end; i++) {
 		const struct tracked_path *entry = entry_at(cursor, cursor->next + i, name);
 		if (entry) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking up the names of one directory in an index, in their order: each look starts where the
+ * Looking up the names of one directory in an index, in their order: each search starts where the
  * last one ended.
  */
 #ifndef DLRUN_SNAP_GIT_TRACKED_CURSOR_H
@@ -23,7 +23,8 @@ void tracked_cursor_init(struct tracked_cursor *cursor, const struct tracked *tr
 	const char *dir, size_t first, size_t n);
 /* The entry of a file of that name, or NULL. */
 const struct tracked_path *tracked_cursor_file(struct tracked_cursor *cursor, const char *name);
-/* What lies below a directory of that name. Returns the position, *ret_n says how many. */
+/* Entries below a directory of that name: returns the position of the first, *ret_n is their
+ * number. */
 size_t tracked_cursor_dir(struct tracked_cursor *cursor, const char *name, size_t *ret_n);
 /* Whether the index has a submodule of that name; in any order. */
 bool tracked_cursor_is_gitlink(const struct tracked_cursor *cursor, const char *name);

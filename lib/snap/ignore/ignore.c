@@ -38,13 +38,13 @@ struct ignore {
 	char *dir;
 	size_t dir_len;
 	struct VEC_OF(struct rule) rules;
-	/* Most rules of an ordinary file are plain names: sorted by text, they are found without a
-	 * look at each. The positions of all the others stay in order. */
+	/* Most rules of an ordinary file are plain names: sorted by text, they are found without
+	 * testing each. The positions of all the others stay in order. */
 	struct VEC_OF(struct name_rule) names;
 	struct VEC_OF(uint32_t) others;
 };
 
-/* What is asked about. */
+/* The path to check. */
 struct question {
 	const char *path, *name;
 	size_t path_len, name_len;
@@ -92,7 +92,7 @@ static int by_folded_name(const void *a, const void *b)
 	return compare_names(a, b, true);
 }
 
-/* Without the blanks at the end that no backslash protects. */
+/* The length without trailing blanks, unless a backslash protects them. */
 static size_t trimmed_len(const char *line, size_t len)
 {
 	size_t kept = 0;
@@ -187,7 +187,7 @@ static void add_line(struct ignore *ignore, const char *line, size_t len)
 		return;
 	if (line[len - 1] == '\r')
 		len--;
-	/* What git reads as a C string ends at a NUL. */
+	/* git reads the line as a C string, which ends at a NUL. */
 	len = strnlen(line, len);
 	add_pattern(ignore, line, trimmed_len(line, len));
 }
@@ -237,7 +237,7 @@ void ignore_free(struct ignore *ignore)
 	free(ignore);
 }
 
-/* How many plain names stand before or at this one. */
+/* The number of plain names before or at this one. */
 static size_t names_up_to(const struct ignore *ignore, const char *name, size_t len)
 {
 	return vec_bound(&ignore->names, rule,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ignore engine: which names a list of patterns leaves out, exactly as git does (gitignore(5);
+ * The ignore engine: which names a list of patterns leaves out, exactly as in git (gitignore(5);
  * the matching rules of git's wildmatch; the last matching pattern decides). No I/O: patterns come
  * in as text, paths as strings.
  *
- * A directory's rules form a chain: its own .gitignore first, then its parents' up to the root of
- * the repository, then info/exclude, then core.excludesFile; .dlrunignore uses the same syntax in a
- * chain of its own. Chains are immutable and shared by threads.
+ * The rules of a directory form a chain: its own .gitignore first, then its parents' up to the root
+ * of the repository, then info/exclude, then core.excludesFile; .dlrunignore uses the same syntax
+ * in a chain of its own. Chains are immutable and shared by threads.
  */
 #ifndef DLRUN_SNAP_IGNORE_IGNORE_H
 #define DLRUN_SNAP_IGNORE_IGNORE_H
@@ -28,14 +28,14 @@ enum ignore_verdict {
 struct ignore;
 
 /* dir: the directory of the file relative to the root of its repository, "" for the root (and for
- * info/exclude and core.excludesFile). next: the rules that are asked when these say nothing; not
+ * info/exclude and core.excludesFile). next: the rules that apply when none of these matches; not
  * owned, may be NULL. ignore_case: core.ignorecase. */
 struct ignore *ignore_parse(
 	const char *text, size_t len, const char *dir, bool ignore_case, const struct ignore *next);
 void ignore_free(struct ignore *ignore);
 
-/* What the chain says of path (relative to the root of the repository). Whether a directory above
- * it is ignored is not looked at: git never descends into one, and neither does the caller. */
+/* The verdict of the chain on path (relative to the root of the repository). Directories above it
+ * are not checked: git never descends into an ignored one, and neither does the caller. */
 enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, bool is_dir);
 
 /* git's wildmatch: `*` stops at a slash, `**` as whole component crosses, classes, backslash.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths that were named by a person (include:, paths:, allow:), each standing for itself and for
- * all below it.
+ * Paths that a user named (include:, paths:, allow:), each standing for itself and for all below
+ * it.
  */
 #ifndef DLRUN_SNAP_IGNORE_PATHSET_H
 #define DLRUN_SNAP_IGNORE_PATHSET_H
@@ -23,8 +23,8 @@ void pathset_done(struct pathset *set);
 /* Whether path itself or a directory above it was named. */
 bool pathset_covers(const struct pathset *set, const char *path);
 
-/* What the set says of a directory and all below it. A walk from the root down asks pathset_enter
- * at each step; so it costs nothing where nothing was named. */
+/* How the set applies to a directory and all below it. A walk from the root down calls
+ * pathset_enter at each step, which costs nothing where nothing was named. */
 struct pathset_reach {
 	bool covered; /* it and all below it were named */
 	bool below;   /* not it, but something below it was */

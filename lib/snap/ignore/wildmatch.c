@@ -8,7 +8,7 @@
 #include "snap/ignore/ignore.h"
 #include "snap/ignore/wildmatch.h"
 
-/* One step of a compiled pattern: a byte, one of these, or OP_CLASS + the number of a class. */
+/* A step of a compiled pattern: a byte, one of these, or OP_CLASS + the number of a class. */
 enum {
 	OP_ANY = 256,  /* one byte */
 	OP_NOT_SLASH,  /* one byte that is no slash */
@@ -142,7 +142,7 @@ static void add_range(struct bracket *b, unsigned char from, unsigned char to)
 {
 	for (unsigned c = from; c <= to; c++) {
 		set_add(&b->set, (unsigned char)c);
-		/* The text is in small letters by now. */
+		/* The text has been folded to lower case. */
 		if (b->fold)
 			set_add(&b->set, wild_fold((unsigned char)c));
 	}
@@ -232,7 +232,8 @@ static const char *bracket_parse(
 
 static void add_op(struct wild *wild, unsigned op)
 {
-	/* The second of two says nothing new; so a pattern is never much longer than its texts. */
+	/* A repeated step matches nothing more; without it a pattern is never much longer than
+	 * its texts. */
 	if (op == OP_STARS_DIRS && wild->ops.n && wild->ops.v[wild->ops.n - 1] == op)
 		return;
 	*vec_push(&wild->ops) = (uint16_t)op;
@@ -315,7 +316,7 @@ void wild_free(struct wild *wild)
 	free(wild);
 }
 
-/* Where to go on when a match fails: with the step behind a star, one byte further. */
+/* State to resume at when a match fails: the step behind a star, one byte further. */
 struct resume {
 	const uint16_t *op; /* NULL: nowhere */
 	const char *at;
@@ -344,7 +345,7 @@ static bool one_matches(const struct wild *wild, unsigned op, char ch)
 	return set_has(&wild->classes.v[op - OP_CLASS], c);
 }
 
-/* One step forward; false: it does not match here. */
+/* Go one step forward; false: no match here. */
 static bool step(struct match *m)
 {
 	unsigned op = *m->op;

@@ -119,7 +119,7 @@ int content_lstat(int root_fd, const char *path, struct stat *ret)
 }
 
 /*
- * One try. What the functions return: 1 read; 0 try again; or -errno.
+ * A single attempt. Functions return 1: read; 0: try again; or -errno.
  */
 
 static void begin(struct content_reader *reader, uint64_t size)
@@ -267,14 +267,15 @@ static bool is_gone(int error)
 	return error == -ENOENT || error == -ENOTDIR;
 }
 
-/* Errors that another kind of file in its place makes: ELOOP is a link, ENXIO a socket. */
+/* Errors that another kind of file in place of this one gives: ELOOP is a link, ENXIO a socket. */
 static bool is_other_kind(int error)
 {
 	return is_gone(error) || error == -ELOOP || error == -EXDEV || error == -ENXIO ||
 	       error == -EISDIR;
 }
 
-/* After a failed try: 1 there is something to read, 0 it is gone, -EAGAIN neither file nor link. */
+/* After a failed attempt: 1 there is something to read, 0 it is gone, -EAGAIN neither file nor
+ * link. */
 static int look_again(struct content_reader *reader, struct path *path, int result)
 {
 	struct stat st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The content of one path of a tree at one moment: read with a look at its stat data before and
- * after, so that a file that is written meanwhile is read again. Nothing outside of the tree is
+ * The content of one path of a tree at one moment: its stat data are checked before and after
+ * reading, so that a file that is written meanwhile is read again. Nothing outside of the tree is
  * ever opened and no link followed.
  */
 #ifndef DLRUN_SNAP_TREE_CONTENT_H
@@ -17,7 +17,7 @@
 
 enum content_git { CONTENT_GIT_NONE, CONTENT_GIT_SHA1, CONTENT_GIT_SHA256 };
 
-/* One for each thread. */
+/* A reader, one for each thread. */
 struct content_reader {
 	int root_fd;
 	enum content_git git; /* which ids of blobs are wanted */
@@ -37,12 +37,12 @@ struct content {
 	bool settled;              /* may go into the stat cache */
 };
 
-/* 1: read; kind, mode, size and the rest of path are now those of what was read. 0: it is gone.
- * Errors: E_IO_CHANGED when it keeps changing, E_IO_READ when it cannot be read. */
+/* Read path. 1: done; kind, mode, size and the rest of path are now those of what was read. 0: it
+ * is gone. Errors: E_IO_CHANGED when it keeps changing, E_IO_READ when it cannot be read. */
 int content_read(
 	struct content_reader *reader, struct path *path, struct content *ret, struct err *err);
 
-/* Take over what stat says; false if it is neither a file nor a link. */
+/* Take over the stat data; false if it is neither a file nor a link. */
 struct stat;
 bool content_set_stat(struct path *path, const struct stat *st);
 /* lstat of path below root_fd without following links: 0 or -errno. */
@@ -50,7 +50,7 @@ int content_lstat(int root_fd, const char *path, struct stat *ret);
 
 /* The stat data for the cache. */
 struct statcache_stat content_stat(const struct path *path);
-/* Whether a and b have the same. */
+/* Whether a and b have the same stat data. */
 bool content_same_stat(const struct path *a, const struct path *b);
 
 #endif

@@ -97,7 +97,7 @@ static int give_hint(const struct snapshot *s, size_t at, struct err *err)
 	return -(int)err->code;
 }
 
-/* The error of the first path is the one to show; how many more failed is evidence. */
+/* Report the error of the first path; the number of further failures is evidence. */
 static int collect_errors(
 	const struct snapshot *s, struct worker *workers, unsigned n, struct err *err)
 {
@@ -138,7 +138,7 @@ static int read_todo(struct snapshot *s, const size_t *todo, size_t n_todo, stru
 	return rc;
 }
 
-/* Files that went away since the walk. */
+/* Drop files that have vanished since the walk. */
 static void drop_gone(struct snapshot *s)
 {
 	struct snapshot_private *private = s->private;
@@ -213,7 +213,7 @@ struct joining {
 
 enum { JOIN_PART = 2048 }; /* paths */
 
-/* Both are sorted, so one pass joins them. */
+/* The cache and the paths are sorted, so one pass joins them. */
 static void join_part(void *ctx, size_t part, unsigned worker)
 {
 	struct joining *joining = ctx;
@@ -302,7 +302,7 @@ static void save(void *ctx)
 	cachefile_write_end(writer);
 }
 
-/* Only when reading those files once more would cost more than writing the cache does. */
+/* Whether reading those files once more would cost more than writing the cache does. */
 static bool is_worth_saving(const struct snapshot *s, const struct statcache *cache)
 {
 	size_t n_new = 0, n_used = 0;

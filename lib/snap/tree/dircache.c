@@ -28,7 +28,7 @@ const char *dircache_row_text(const struct dircache_row *row)
 	return dircache_row_path(row) + row->path_len + 1;
 }
 
-/* Of the row in the file. */
+/* The size of the row in the file. */
 static size_t row_size(const struct dircache_row *row)
 {
 	size_t mask = CACHEFILE_ALIGN - 1;
@@ -67,7 +67,7 @@ static bool find_rows(struct dircache *cache)
 	return n == file->n;
 }
 
-/* The number of rows was written down by whoever wrote the file. */
+/* The number of rows in the file is not trusted. */
 static bool index_rows(struct dircache *cache)
 {
 	if (cache->file.n > cache->file.len / sizeof(struct dircache_row))

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlrun knows of directories that it has read before: their names, sorted, in one file per
- * tree (cachefile.h). Each new, removed or renamed name changes mtime and ctime of its
- * directory (POSIX.1-2017, 4.9), so one whose stat data are the same has the same names. The
- * caller takes care that this holds: only for settled directories (statcache.h) on file
- * systems that are known for it (os.h).
+ * Directory cache: the sorted names of directories read before, in one file per tree (cachefile.h).
+ * Each new, removed or renamed name changes mtime and ctime of its directory (POSIX.1-2017, 4.9),
+ * so a directory with the same stat data has the same names. The caller ensures that this holds:
+ * only for settled directories (statcache.h) on file systems that are known for it (os.h).
  *
- * What the rules make of the names is not kept: they are read each time.
+ * The verdicts of the rules on the names are not kept: rules are read each time.
  */
 #ifndef DLRUN_SNAP_TREE_DIRCACHE_H
 #define DLRUN_SNAP_TREE_DIRCACHE_H
@@ -53,17 +52,17 @@ char *dircache_path(const char *statcache_path);
 void dircache_open(struct dircache *cache, const char *path);
 void dircache_done(struct dircache *cache);
 /* Use bytes that stay with the caller and lie at a multiple of CACHEFILE_ALIGN; false (and an empty
- * cache) if they are not good. The texts are not looked into. */
+ * cache) if they are not good. The texts are not checked. */
 bool dircache_parse(struct dircache *cache, const void *data, size_t len);
 
-/* What is known of the directory ("" is the root), whatever has become of it; or NULL. */
+/* The row of the directory ("" is the root), which may be out of date; NULL if there is none. */
 const struct dircache_row *dircache_find(const struct dircache *cache, const char *path);
 bool dircache_matches(
 	const struct dircache_row *row, const struct dircache_stat *stat, bool fold_git);
 const char *dircache_row_path(const struct dircache_row *row);
 const char *dircache_row_text(const struct dircache_row *row);
 
-/* A row as the others, with path and room for text_len bytes of text at *ret_text, in arena. */
+/* A new row, with path and room for text_len bytes of text at *ret_text, in arena. */
 struct dircache_row *dircache_row_new(struct arena *arena, const struct dircache_stat *stat,
 	const char *path, size_t text_len, char **ret_text);
 

@@ -38,8 +38,8 @@ uint32_t gitstate_mode(const struct path *path)
 	return path->mode & S_IXUSR ? TRACKED_MODE_EXEC : TRACKED_MODE_FILE;
 }
 
-/* The stat data of the index are those of now, and older than the index: git takes the file for
- * unchanged, whatever a filter makes of its bytes. */
+/* Whether the stat data of the index are the current ones, and older than the index: then git takes
+ * the file for unchanged, whatever a filter makes of its bytes. */
 static bool is_clean_for_git(const struct repo *repo, const struct path *path)
 {
 	const struct gitindex_stat *stat = &repo->stats[path->tracked - repo->paths.tracked.v];
@@ -68,7 +68,7 @@ static bool is_changed(const struct snapshot *s, size_t i, const struct repo *re
 	return !is_clean_for_git(repo, path);
 }
 
-/* Whether path lies in one of the parts that the snapshot is cut down to. */
+/* Whether path lies in one of the parts that the snapshot is limited to. */
 static bool is_wanted(const struct snapshot *s, const char *path)
 {
 	const struct strv *limits = &s->private->limits;
@@ -95,7 +95,8 @@ static bool is_left_out(const struct path_list *paths, const char *path)
 	return str_eq(named, path) || (str_ends(named, "/") && str_starts(path, named));
 }
 
-/* Neither in the snapshot nor on disk, though the index says that it should be. */
+/* Whether the entry is neither in the snapshot nor on disk, though the index says that it should
+ * be. */
 static bool is_deleted(const struct snapshot *s, const struct repo *repo, size_t at)
 {
 	const struct tracked_path *t = &repo->paths.tracked.v[at];
@@ -148,7 +149,7 @@ static bool has_conflict(const struct tracked *tracked)
 	return false;
 }
 
-/* Whether the index is not what HEAD is. */
+/* Whether the index differs from HEAD. */
 static bool is_staged(const struct repo *repo)
 {
 	uint8_t tree[SHA1_SIZE];

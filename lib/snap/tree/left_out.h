@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of what a walk left out. Each thread fills rows of its own; together they are cut to the
- * first LEFT_OUT_MAX in the order of bytes, so the result does not depend on who found what.
+ * The rows of paths that a walk left out. Each thread fills rows of its own; together they are cut
+ * to the first LEFT_OUT_MAX in the order of bytes, so the result does not depend on which thread
+ * found a path.
  */
 #ifndef DLRUN_SNAP_TREE_LEFT_OUT_H
 #define DLRUN_SNAP_TREE_LEFT_OUT_H
@@ -21,9 +22,9 @@ struct left_out_rows {
 	const char *last; /* no path behind this one can be among the first; NULL: unknown */
 };
 
-/* Counts a path; false: it is too far behind to be kept, so its size need not be asked. */
+/* Counts a path; false: it is too far behind to be kept, so its size is not needed. */
 bool left_out_count(struct left_out_rows *rows, const char *path);
-/* Keeps one that was counted. is_dir: a slash is added. */
+/* Keeps a path that was counted. is_dir: a slash is added. */
 void left_out_keep(struct left_out_rows *rows, const char *path, bool is_dir, enum left_out_why why,
 	uint64_t size);
 /* Sort, and drop what is over the maximum. */

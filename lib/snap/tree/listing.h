@@ -21,7 +21,7 @@ struct listing_item {
 	uint8_t type; /* DT_DIR, DT_REG, DT_LNK, or one of the special kinds */
 };
 
-/* May be read again and again; without ".", ".." and ".git". */
+/* May be reused; without ".", ".." and ".git". */
 struct listing {
 	struct VEC_OF(struct listing_item) items;
 	struct buf text;

@@ -23,12 +23,12 @@ struct heap {
 	const struct walk *walk;
 	bool by_count;                    /* what is too much are files, not bytes */
 	struct VEC_OF(struct node) nodes; /* parents first */
-	/* What was named already. */
+	/* Files that were named already. */
 	const struct path *files[ERR_EVIDENCE_MAX];
 	size_t n_files;
 };
 
-/* What holds much: a directory, or a file in it. */
+/* A large item: a directory, or a file in it. */
 struct pick {
 	size_t node;
 	const struct path *file; /* NULL: the directory itself */
@@ -116,7 +116,7 @@ static const struct path *largest_file(const struct heap *heap, const struct nod
 	return best;
 }
 
-/* Its position, 0 if there is none. */
+/* Position of the largest child, 0 if there is none. */
 static size_t largest_child(const struct heap *heap, const struct node *node)
 {
 	size_t best = 0;
@@ -133,8 +133,8 @@ static size_t largest_child(const struct heap *heap, const struct node *node)
 	return best;
 }
 
-/* What says most in one line: the deepest directory, or the file, that still holds most of what
- * its surroundings hold. */
+/* Pick the item that says most in one line: the deepest directory, or the file, that still holds
+ * most of what its surroundings hold. */
 static struct pick pick_largest(const struct heap *heap)
 {
 	struct pick pick = {0};
@@ -220,7 +220,7 @@ static void add_evidence(const struct walk *walk, bool by_count, struct err *err
 		uint64_t weight = pick.file ? pick.file->size : weight_of(&heap, node);
 		if (weight <= enough)
 			break;
-		/* What is less than a hundredth of the first line is no reason. */
+		/* Ignore items that account for less than 1 % of the first line. */
 		if (i == 0) {
 			enough = weight / 100;
 			add_hint(&heap, pick, err);

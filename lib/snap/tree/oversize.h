@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes a tree too large: the refusal of a walk that went over a limit. */
+/* The refusal of a walk that exceeded a limit: it names what makes the tree too large. */
 #ifndef DLRUN_SNAP_TREE_OVERSIZE_H
 #define DLRUN_SNAP_TREE_OVERSIZE_H
 

@@ -21,7 +21,7 @@ void path_list_done(struct path_list *list)
 	*list = (struct path_list){0};
 }
 
-/* A directory whose files and directories are being put into the list. */
+/* A directory whose files and subdirectories are being put into the list. */
 struct level {
 	const struct walk_dir *dir;
 	size_t next_file, next_dir;
@@ -64,7 +64,7 @@ static size_t files_before_next_dir(const struct level *level)
 	return next.next_file - level->next_file;
 }
 
-/* What the directories hold, in the order of paths. Returns how many files. */
+/* Find the runs of files of all directories, in the order of paths. Returns the number of files. */
 static size_t find_runs(const struct walk *walk, struct runs *runs)
 {
 	struct VEC_OF(struct level) levels = {0};
@@ -176,7 +176,7 @@ static int refuse_secrets(const struct walk *walk, const struct path_list *list,
 		err_evidence(err, "%s: %s", shown, all.v[n_named].what);
 		named[n_named] = all.v[n_named].path;
 	}
-	/* Perhaps one of them was meant. */
+	/* The user may have meant one of these entries. */
 	if (list->notes.n)
 		err_evidence(err, "%s", list->notes.v[0]);
 	vec_done(&all);

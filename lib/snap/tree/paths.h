@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which paths belong to a snapshot: one parallel walk of the tree with lstat, the ignore engine and
- * the index. The set is (paths of the index that exist) ∪ (other files that are not ignored),
+ * The paths that belong to a snapshot: one parallel walk of the tree with lstat, the ignore engine
+ * and the index. The set is (paths of the index that exist) ∪ (other files that are not ignored),
  * minus .dlrunignore (which also drops tracked files), plus include:, cut down to paths:.
  *
  * `.git` is never part of it. A submodule or another repository inside the tree gives its own
@@ -27,11 +27,11 @@
 #include "snap/git/tracked.h"
 #include "snap/tree/dircache.h"
 
-/* Asked for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
+/* Called for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
  * the index; dir is relative to the root of the tree. *ret_repo = NULL: no repository there (an
- * uninitialised submodule, a stray .git): its files are walked as part of the outer tree.
- * Called from the thread that called paths_list, while no other is at work. The result belongs to
- * the callee and must live as long as the list. */
+ * uninitialised submodule, a stray .git): its files are walked as part of the outer tree. Called
+ * from the thread that called paths_list, while no other is at work. The result belongs to the
+ * callee and must live as long as the list. */
 typedef int paths_repo_fn(
 	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err);
 
@@ -51,7 +51,7 @@ struct paths_options {
 	const struct strv *paths;   /* limit to these; empty: all */
 	const struct strv *allow;   /* may go though secret or large; do not count for the limits */
 	struct paths_limits limits;
-	/* What is known of directories; NULL: nothing is, and nothing is written. */
+	/* Cached directories; NULL: none are known, and none are written. */
 	const struct dircache *dirs;
 	const char *dirs_path; /* where to write it anew; NULL: nowhere */
 };

@@ -113,7 +113,8 @@ static int look_for_repository(struct finder *finder, const char *dir, struct er
 		int rc = set_repository(finder, dir, git_dir, err);
 		return rc < 0 ? rc : 1;
 	case GITDIR_BROKEN:
-		/* Its data are elsewhere and not to be had, but its files begin here. */
+		/* The repository's data are elsewhere and not available, but its files begin
+		 * here. */
 		if (is_too_wide(finder, dir))
 			return 0;
 		finder->root = mem_strdup(dir);
@@ -146,7 +147,8 @@ static bool has_marker(const struct finder *finder, const char *dir)
 		       finder->options->marker_counts(finder->options->marker_ctx, path));
 }
 
-/* What lies above a directory of somebody else is none of ours. */
+/* Whether the directory above dir belongs to another user (not us, root or the owner of dir), or
+ * cannot be examined: then the search ends here. */
 static bool is_owner_border(const char *dir)
 {
 	AUTO_FREE char *above = fs_join(dir, "..");
@@ -192,7 +194,8 @@ static int refuse_wide(const struct finder *finder, struct err *err)
 	return err_hint(err, "change to the directory of the project, or name it with -C");
 }
 
-/* root without symbolic links is a beginning of start, or start lies outside. */
+/* Set the prefix of start below root, both without symbolic links. An error if start lies
+ * outside. */
 static int set_prefix(const struct finder *finder, struct tree_place *place, struct err *err)
 {
 	size_t len = strlen(finder->root);

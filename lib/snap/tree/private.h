@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of a snapshot share; for lib/snap only. */
+/* Declarations shared by the parts of a snapshot; for lib/snap only. */
 #ifndef DLRUN_SNAP_TREE_PRIVATE_H
 #define DLRUN_SNAP_TREE_PRIVATE_H
 
@@ -26,7 +26,7 @@ struct snapshot_private {
 	struct repos repos;
 	struct strv limits;      /* paths: the snapshot is cut down to; empty: all */
 	struct par_task *naming; /* fills the id; NULL: it is there */
-	/* For each entry. */
+	/* Arrays with an element for each entry. */
 	uint8_t (*git_ids)[SHA1_SIZE];
 	uint8_t *marks;
 };
@@ -37,7 +37,7 @@ struct snapshot_private {
  */
 int contents_take(struct snapshot *snapshot, const struct snapshot_options *options,
 	const struct statcache *cache, struct err *err);
-/* Again for those whose stat data are no longer those of paths. */
+/* Read again the files whose stat data are no longer those of paths. */
 int contents_refresh(struct snapshot *snapshot, struct err *err);
 
 /* Replace the stat cache at path if it is worth it, beside the caller, who must not change snapshot

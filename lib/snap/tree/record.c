@@ -46,7 +46,7 @@ static void set_items(struct writing *writing)
 	for (size_t i = 0; i < s->entries.n; i++) {
 		const struct path *path = &s->paths.v[i];
 		uint32_t mode = gitstate_mode(path);
-		/* There the exec bits on disk say nothing. */
+		/* Without core.fileMode the exec bits on disk mean nothing. */
 		if (!writing->repo->facts.file_mode && mode == TRACKED_MODE_EXEC)
 			mode = path->tracked && path->tracked->mode == TRACKED_MODE_EXEC
 				       ? TRACKED_MODE_EXEC
@@ -57,7 +57,8 @@ static void set_items(struct writing *writing)
 	gittree_init(&writing->tree, writing->items, s->entries.n);
 }
 
-/* What the index names is there. The empty blob is an exception: intent-to-add names it, too. */
+/* A blob that the index names exists. The empty one is an exception: intent-to-add names it,
+ * too. */
 static bool is_known_blob(struct writing *writing, size_t i)
 {
 	const struct path *path = &writing->snapshot->paths.v[i];
@@ -71,7 +72,7 @@ static bool is_known_blob(struct writing *writing, size_t i)
 	return gitodb_has(writing->db, oid);
 }
 
-/* A tree that is there has all that is below it, so only new ones are looked into. */
+/* A tree that exists has all that is below it, so only new ones are descended into. */
 static void find_new(struct writing *writing)
 {
 	const struct gittree *tree = &writing->tree;

@@ -37,9 +37,9 @@ struct record_request {
 int record_write(const struct record_request *request, struct record *ret, struct err *err);
 void record_done(struct record *record);
 
-/* Remove refs/dlrun/<run> if it still points to commit (NULL: to whatever; who wrote it may have
- * died before it could tell); a repository or ref that is gone is success. The objects are git's
- * to collect. */
+/* Remove refs/dlrun/<run> if it still points to commit (NULL: to any; its writer may have died
+ * before reporting it); a repository or ref that is gone is success. The objects are git's to
+ * collect. */
 int record_remove(const char *root, const char *run_id, const char *commit, struct err *err);
 
 /* Remove the temporary objects that dead processes left in the repository of root; part of the

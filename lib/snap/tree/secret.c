@@ -54,7 +54,7 @@ static bool contains(const struct head *head, const char *text)
 	return memmem(head->text, head->len, text, strlen(text)) != NULL;
 }
 
-/* What stands for a value that is filled in elsewhere. */
+/* Whether the value is a placeholder for one that is filled in elsewhere. */
 static bool is_placeholder(const char *value, size_t len)
 {
 	static const char *const words[] = {"changeme", "change-me", "change_me", "example", "null",
@@ -119,7 +119,7 @@ static bool has_private_key(const struct head *head, const char *const *keys)
 	return contains(head, "PuTTY-User-Key-File") || is_der_key(head);
 }
 
-/* A line that is exactly this. */
+/* Whether a line is exactly this. */
 static bool has_line(const struct head *head, const char *line)
 {
 	const char *end = head->text + head->len, *at = head->text;
@@ -145,14 +145,15 @@ static bool is_secret_yaml(const struct head *head, const char *const *keys)
 	       (has_line(head, "data:") || has_line(head, "stringData:"));
 }
 
-/* As the console of AWS offers it for download: a line of titles, then values. */
+/* Whether the file is as the console of AWS offers it for download: a line of titles, then
+ * values. */
 static bool has_access_key(const struct head *head, const char *const *keys)
 {
 	(void)keys;
 	return contains(head, "ecret access key") || contains(head, "Password");
 }
 
-/* Not the work of sops, ansible-vault or age. */
+/* Whether the values are not encrypted by sops, ansible-vault or age. */
 static bool is_in_clear(const struct head *head, const char *const *keys)
 {
 	(void)keys;
@@ -244,7 +245,7 @@ static const struct rule names[] = {
 	{"vault_pass.txt", clear_text},
 };
 
-/* What stands behind the last dot; sorted the same way. */
+/* File name extensions (behind the last dot); sorted the same way. */
 static const struct rule extensions[] = {
 	{"asc", key_text, has_private_key},
 	{"bcfks", store_text},
@@ -301,11 +302,11 @@ static const char *const json_names[] = {"adminsdk", "credential", "firebase", "
 static const struct rule json_rule = {"json", cloud_text, has_values, json_keys, NULL};
 static const struct rule ssh_rule = {"", key_text, NULL, NULL, ".ssh"};
 
-/* Of ~/.ssh, what is no key. */
+/* Files in ~/.ssh that are no keys. */
 static const char *const ssh_public[] = {
 	"authorized_keys", "config", "environment", "known_hosts", "known_hosts.old", "rc"};
 
-/* What such files are called when they hold no real values, or hold them encrypted. */
+/* Names of such files when they hold no real values, or hold them encrypted. */
 static const char *const example_words[] = {"example", "sample", "template", "dummy"};
 static const char *const example_endings[] = {".dist", ".tmpl", ".tpl", ".j2", ".schema", ".vault",
 	".enc", ".sops", ".age", ".gpg", ".md"};
@@ -357,7 +358,7 @@ static bool lies_in(const struct subject *s, const char *dir)
 	return s->dir_len == len || s->path[s->dir_len - len - 1] == '/';
 }
 
-/* The answers so far: a rule that needs no look into the file wins. */
+/* The verdict so far: a rule that need not read the file wins. */
 struct answer {
 	const struct rule *sure, *maybe;
 };
@@ -377,7 +378,7 @@ static int by_text(const void *key, const void *row)
 	return strcasecmp(key, ((const struct rule *)row)->text);
 }
 
-/* All rows of a sorted table that are exactly text. */
+/* Apply all rows of a sorted table that are exactly text. */
 static void add_same(struct answer *answer, const struct subject *s, const struct rule *table,
 	size_t n, const char *text)
 {

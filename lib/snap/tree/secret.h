@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does a file look like a secret? By name (.env, id_ed25519, kubeconfig, credentials, *.pem …) and,
- * where a name alone does not say it, by the first bytes of its content. Only untracked files are
- * asked: what a team has committed it has decided on. An engine: names and bytes in, a verdict out.
+ * Detection of files that look like secrets: by name (.env, id_ed25519, kubeconfig, credentials,
+ * *.pem …) and, where a name alone does not tell, by the first bytes of the content. Only untracked
+ * files are checked: a team has decided on what it has committed. An engine: names and bytes in, a
+ * verdict out.
  */
 #ifndef DLRUN_SNAP_TREE_SECRET_H
 #define DLRUN_SNAP_TREE_SECRET_H

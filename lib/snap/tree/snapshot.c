@@ -151,7 +151,7 @@ static void choose_git_ids(struct snapshot *s)
 		s->private->git = CONTENT_GIT_SHA256;
 }
 
-/* first: not again, for settings that have changed. */
+/* first: false when repeated for settings that have changed. */
 static int walk(struct snapshot *s, const struct snapshot_options *options, struct cache_job *job,
 	bool first, struct err *err)
 {

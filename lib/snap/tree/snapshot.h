@@ -26,10 +26,10 @@ struct tree_place {
 	char *git_dir; /* NULL: no repository */
 };
 
-/* The tree that start (an absolute directory) lies in: the work tree of its repository (git_dir and
- * work_tree override the search when not NULL, as GIT_DIR and GIT_WORK_TREE do), else the nearest
- * directory upwards with a file named marker, else start itself. home: never taken as a tree, nor
- * is / (E_SNAPSHOT_ROOT). E_SNAPSHOT_BARE in a bare repository. */
+/* Find the tree that start (an absolute directory) lies in: the working tree of its repository
+ * (git_dir and work_tree override the search when not NULL, as GIT_DIR and GIT_WORK_TREE do), else
+ * the nearest directory upwards with a file named marker, else start itself. home: never taken as a
+ * tree, nor is / (E_SNAPSHOT_ROOT). E_SNAPSHOT_BARE in a bare repository. */
 struct tree_place_options {
 	const char *start, *home, *marker;
 	const char *git_dir, *work_tree; /* NULL: none */
@@ -49,17 +49,17 @@ struct snapshot_options {
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
 	const char *shell_dir;  /* where hints are pasted; NULL: the current directory */
-	/* Called once each; NULL: nobody. When the repository has been read and the tree will be
-	 * walked; before files are read that the stat cache does not know. */
+	/* Called once each, unless NULL. will_walk: when the repository has been read and the tree
+	 * will be walked; will_read: before files are read that the stat cache does not know. */
 	void (*will_walk)(void *ctx);
 	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
 	void *will_ctx;
 	bool id_later; /* the id is not there before snapshot_wait_id */
 };
 
-/* What git knows of the tree. A file counts as changed when its bytes or its mode are not those of
- * the index. One that only a filter makes different (line ends, LFS) does not, as long as git's own
- * stat data of it hold; after a touch it does until the next `git status`. */
+/* The tree as git sees it. A file counts as changed when its bytes or its mode differ from the
+ * index. A file that differs only by a filter (line ends, LFS) does not, as long as git's own stat
+ * data of it are valid; after a touch it does until the next `git status`. */
 struct snapshot_git {
 	bool present;
 	bool library;     /* false: `git ls-files` or the walk alone gave the paths */
@@ -91,8 +91,8 @@ struct snapshot {
 
 int snapshot_take(const struct snapshot_options *options, struct snapshot **ret, struct err *err);
 void snapshot_free(struct snapshot *snapshot);
-/* With id_later: blocks until the id is there, which is found beside the caller. Nobody may change
- * entries before, nor may two wait at once. */
+/* With id_later: blocks until the id is there, which is computed beside the caller. Entries must
+ * not be changed before, and only one thread may wait at once. */
 void snapshot_wait_id(const struct snapshot *snapshot);
 AUTO_POINTER(struct snapshot, snapshot_free)
 #define AUTO_SNAPSHOT AUTO(snapshot_free_auto)
@@ -100,7 +100,7 @@ AUTO_POINTER(struct snapshot, snapshot_free)
 /* Opens the files of the tree for layers; ctx is the snapshot. */
 struct entry_opener snapshot_opener(struct snapshot *snapshot);
 
-/* Read again what changed, after a reader met E_IO_CHANGED; entries, id, git and warnings are
+/* Read changed files again, after a reader met E_IO_CHANGED; entries, id, git and warnings are
  * brought up to date. A file that is gone leaves the list; new ones do not come in. */
 int snapshot_refresh(struct snapshot *snapshot, struct err *err);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlrun knows of files that it has read before: stat data and digests, sorted by path, in one
- * file per tree (cachefile.h). A file whose stat data are the same has the same content.
+ * Stat cache: stat data and digests of files read before, sorted by path, in one file per tree
+ * (cachefile.h). A file with the same stat data has the same content.
  *
  * Only settled files go in: those whose mtime and ctime were older than a window when they were
- * read. A younger file could change again without a change of its times (git calls that racy); one
- * from the future is young, too. The window is two seconds, the coarsest tick of any local file
- * system; where ctime shows a fine one, a tenth of a second, ten times the tick of a kernel.
+ * read. A younger file could change again without a change of its times (git calls that racy); a
+ * file from the future is young, too. The window is two seconds, the coarsest tick of any local
+ * file system; where ctime shows a fine tick, a tenth of a second, ten times the tick of a kernel.
  */
 #ifndef DLRUN_SNAP_TREE_STATCACHE_H
 #define DLRUN_SNAP_TREE_STATCACHE_H
@@ -64,14 +64,14 @@ struct statcache_cursor {
 	struct statcache_entry entry;
 	const char *path; /* of entry; in the cache's memory */
 };
-/* To the first entry whose path is not before this one. */
+/* Move to the first entry whose path is not before this one. */
 void statcache_seek(
 	const struct statcache *cache, struct statcache_cursor *cursor, const char *path);
 /* False at the end. */
 bool statcache_next(const struct statcache *cache, struct statcache_cursor *cursor);
 
-/* Whether entry says what a file with these stat data holds. network: dev and ino do not count,
- * which such file systems make up. */
+/* Whether entry is valid for a file with these stat data. network: dev and ino are ignored, which
+ * such file systems make up. */
 struct statcache_stat {
 	uint64_t dev, ino, size;
 	int64_t mtime_ns, ctime_ns;

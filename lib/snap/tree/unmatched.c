@@ -98,7 +98,7 @@ static const char *same_name(const struct path_list *list, const char *entry)
 	return NULL;
 }
 
-/* What may have been meant, or NULL. */
+/* A path that may have been meant, or NULL. */
 static char *near_match(
 	const struct walk *walk, const struct path_list *list, const struct trace *trace)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries of include:, paths: and allow: that brought nothing: a misspelt one must not pass in
- * silence. */
+/* Entries of include:, paths: and allow: that matched nothing: a misspelt one must be reported. */
 #ifndef DLRUN_SNAP_TREE_UNMATCHED_H
 #define DLRUN_SNAP_TREE_UNMATCHED_H
 
@@ -13,8 +12,8 @@
 int unmatched_refuse(const struct walk *walk, const struct path_list *list, struct err *err);
 
 enum { UNMATCHED_NOTES_MAX = 8 };
-/* A sentence for each entry of allow: that has no file in the list, though it may have one within
- * paths:. It does no harm: what it was to allow may have been removed. */
+/* Add a sentence for each entry of allow: that has no file in the list, though it may have one
+ * within paths:. Such an entry does no harm: its file may have been removed. */
 void unmatched_note(const struct walk *walk, const struct path_list *list, struct strv *ret);
 
 #endif

@@ -56,7 +56,7 @@ void walk_count(struct walk *walk, struct walk_worker *worker)
 		walk_set_over(walk, WALK_OVER_FILES);
 }
 
-/* What is missing or no regular file has no rules. */
+/* A missing file, or one that is not regular, has no rules. */
 static int open_rules(int fd, const char *name, int flags)
 {
 	AUTO_FD int file = openat(fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
@@ -72,7 +72,7 @@ static int open_rules(int fd, const char *name, int flags)
 const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
 	const char *path, const char *dir, bool ignore_case, const struct ignore *next)
 {
-	/* Like git, no links inside the tree: what they point to may lie anywhere. */
+	/* Like git, follow no links inside the tree: their targets may lie anywhere. */
 	AUTO_FD int file = open_rules(fd, name, O_NOFOLLOW);
 	AUTO_BUF struct buf text;
 	AUTO_ERR struct err err = {0};
@@ -95,7 +95,8 @@ const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const c
 	return worker->rules.v[worker->rules.n - 1];
 }
 
-/* A file outside the tree, which may be a link. As in git, one that cannot be opened is none. */
+/* Read rules from outside the tree, where links are followed. As in git, a file that cannot be
+ * opened counts as missing. */
 static const struct ignore *read_outer_rules(
 	struct walk_worker *worker, const char *path, bool ignore_case, const struct ignore *next)
 {
@@ -122,7 +123,7 @@ static bool has_gitlinks(const struct tracked *tracked)
 	return false;
 }
 
-/* From here on repo (NULL: none) says what is tracked and ignored. */
+/* From this directory on repo (NULL: none) decides what is tracked and ignored. */
 static void enter_repo(struct walk *walk, struct walk_dir *dir, const struct paths_repo *repo)
 {
 	struct walk_worker *worker = &walk->workers[0];
@@ -160,8 +161,8 @@ static int by_path(const void *a, const void *b)
 	return strcmp((*x)->path, (*y)->path);
 }
 
-/* Directories that may be repositories wait until all threads are done: reading a repository is
- * no work for several threads. They make up the next round. */
+/* Directories that may be repositories wait until all threads are done: reading a repository is not
+ * work for several threads. They make up the next round. */
 static void settle_borders(struct walk *walk)
 {
 	for (unsigned i = 0; i < walk->n_workers; i++) {

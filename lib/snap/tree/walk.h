@@ -33,7 +33,7 @@ enum {
 	WALK_GRACE_MS = 300,     /* a walk over a limit goes on so long, to say what is large */
 };
 
-/* What the rules and the index of one repository hold for. */
+/* The part of the tree in which the rules and the index of one repository apply. */
 struct walk_scope {
 	const struct tracked *tracked; /* NULL: no repository */
 	size_t prefix_len;             /* where its own paths begin in those of the tree */
@@ -63,7 +63,7 @@ struct walk_dir {
 	bool is_gitlink;
 	bool is_settled;  /* whether it is a repository of its own has been asked */
 	bool is_nameless; /* it or a parent has a name that no image can hold */
-	/* What was found, each sorted by name; a directory counts as its name with a slash. */
+	/* Contents found, each sorted by name; a directory counts as its name with a slash. */
 	struct path *files;
 	size_t n_files;
 	struct walk_dir **dirs;
@@ -81,7 +81,7 @@ enum walk_over {
 	WALK_OVER_DIRS = 8,
 };
 
-/* What belongs to one thread. */
+/* State of one thread. */
 struct walk_worker {
 	struct arena paths;   /* goes to the list */
 	struct arena scratch; /* ends with the walk */
@@ -101,7 +101,7 @@ struct walk_worker {
 	char path[ENTRY_PATH_MAX + 1 + WALK_NAME_MAX + 1];
 };
 
-/* What earlier walks have left behind. */
+/* Names cached by earlier walks. */
 struct walk_names {
 	const struct dircache *cache; /* NULL: directories are always read */
 	uint64_t dev;                 /* of the file system that it holds for */
@@ -123,8 +123,8 @@ struct walk {
 	atomic_bool is_cut;                       /* not walked to its end */
 };
 
-/* Zero is an empty walk. Walks to the end; what went wrong is in the workers and in over. The error
- * is for what makes walking impossible. */
+/* Zero is an empty walk. Walks to the end; failures are in the workers and in over. err is for what
+ * makes walking impossible. */
 int walk_run(struct walk *walk, const struct paths_options *options, struct err *err);
 void walk_done(struct walk *walk);
 
@@ -142,7 +142,7 @@ const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const c
 /* walk_names: the names of a directory, from its stat data and the cache where that holds. */
 struct stat;
 void walk_names_begin(struct walk *walk);
-/* Into the worker's listing. As listing_read; st: of fd, from just now. */
+/* Read the names into the worker's listing, as listing_read does; st: of fd, from just now. */
 int walk_names_read(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir, int fd,
 	const struct stat *st);
 /* Replace the cache if it is worth it, beside the caller, who keeps the walk until par_wait. */

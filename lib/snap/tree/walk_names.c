@@ -34,7 +34,7 @@ void walk_names_begin(struct walk *walk)
 		.cache = walk->options->dirs, .dev = st.st_dev, .begun_ns = to_ns(now)};
 }
 
-/* Where another file system is mounted, nobody knows what its times mean. */
+/* Times of another file system that is mounted here are not trusted. */
 static bool is_trusted(const struct walk *walk, const struct dircache_stat *stat)
 {
 	return walk->names.cache && stat->dev == walk->names.dev;

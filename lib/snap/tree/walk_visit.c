@@ -14,7 +14,7 @@
 #include "snap/tree/secret.h"
 #include "snap/tree/walk.h"
 
-/* One directory while it is visited. */
+/* A directory while it is visited. */
 struct visit {
 	struct walk *walk;
 	struct walk_worker *worker;
@@ -26,10 +26,10 @@ struct visit {
 	size_t path_len; /* of worker->path */
 };
 
-/* After so many files the sums are looked at. */
+/* The sums are checked after so many files. */
 enum { COUNT_STEP = 512 };
 
-/* The hint to leave it out, unless that is longer than anybody would paste. */
+/* Add the hint to leave the path out, unless it is too long to be pasted. */
 static void add_way_out(const struct visit *v, const char *path, struct err *err)
 {
 	enum { PASTE_MAX = 200 };
@@ -53,13 +53,13 @@ static void fail(struct visit *v, enum err_id id, const char *path, int errnum, 
 	walk_fail(v->worker, path, &err);
 }
 
-/* What was there a moment ago and is not now does not belong to the tree. */
+/* An entry that vanished a moment ago does not belong to the tree. */
 static bool is_gone(int errnum)
 {
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
 }
 
-/* What is left out */
+/* Entries that are left out */
 
 static void leave_out(struct visit *v, const struct listing_item *item, enum left_out_why why)
 {
@@ -215,7 +215,7 @@ static size_t read_head(int fd, char *out, size_t size)
 	return len;
 }
 
-/* What the file seems to be; NULL: no secret. */
+/* The secret that the file seems to be; NULL: none. */
 static const char *what_secret(const struct visit *v, const struct listing_item *item)
 {
 	char head[SECRET_HEAD_SIZE];
@@ -231,7 +231,7 @@ static const char *what_secret(const struct visit *v, const struct listing_item 
 	}
 	AUTO_FD int fd = openat(
 		v->fd, item->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	/* What cannot be read now cannot be sent later either. */
+	/* A file that cannot be read now cannot be sent later either. */
 	if (fd < 0)
 		return NULL;
 	size_t len = read_head(fd, head, sizeof(head));
@@ -243,7 +243,7 @@ static struct path *add_file(
 {
 	struct path file = {.tracked = tracked};
 
-	/* Anything else has taken its place a moment ago. */
+	/* Another kind of file has taken its place a moment ago. */
 	if (!content_set_stat(&file, st))
 		return NULL;
 	file.path = arena_strndup(&v->worker->paths, v->worker->path, v->path_len);
@@ -334,7 +334,7 @@ static void read_all_rules(struct visit *v)
 {
 	struct walk_dir *dir = v->dir;
 
-	/* Where all is taken, or nothing but what is tracked, nobody asks them. */
+	/* Ignore rules do not matter where all files are taken, or tracked ones only. */
 	bool asked = !dir->zone && !dir->include.covered;
 	if (v->worker->listing.has_gitignore && asked)
 		dir->git_rules = read_rules(

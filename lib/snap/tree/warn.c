@@ -6,7 +6,7 @@
 #include "base/util/str.h"
 #include "snap/tree/private.h"
 
-/* How many paths a warning is about, and the first of them as the example. */
+/* The number of paths that a warning is about, and the first of them as the example. */
 struct tally {
 	size_t n;
 	const char *example;
@@ -62,7 +62,7 @@ static bool is_below_pycache(const char *path)
 	return found;
 }
 
-/* Paths of one directory mostly stand beside each other. */
+/* The last result, for the next path: paths of one directory mostly follow each other. */
 struct looked {
 	const char *path;
 	size_t dir_len;

@@ -105,7 +105,7 @@ static void answered(struct adoption *adoption)
 
 static int on_one(void *ctx, struct kube_answer *answer, struct err *err);
 
-/* Who may not list Jobs may be allowed to get one whose name is known. */
+/* A user who may not list Jobs may still be allowed to get one by its name. */
 static bool ask_one(struct adoption *adoption)
 {
 	AUTO_FREE char *path = NULL;

@@ -257,7 +257,7 @@ int kube_archive_add(struct kube_archive *archive, int rank, const char *data, s
 	return add_mark(file, time_ms, err);
 }
 
-/* What was written behind the place by one that was killed does not come again. */
+/* Bytes that a killed writer left behind the place do not come again: continue after them. */
 static int64_t skip_to_end(struct kube_archive *archive, int rank)
 {
 	struct rank_file *file = find_rank(archive, rank);

@@ -57,7 +57,7 @@ int kube_archive_open(
 /* Writes the places a last time: what it watches still lives. NULL is accepted. */
 void kube_archive_free(struct kube_archive *archive);
 const struct kept_places *kube_archive_places(const struct kube_archive *archive);
-/* What is added comes from this, which has begun at its places. */
+/* The data added comes from runlog, which was started at the archive's places. */
 void kube_archive_watch(
 	struct kube_archive *archive, struct loop *loop, const struct kube_runlog *runlog);
 /* 1: the ceiling was reached just now: this and what follows is not kept. */

@@ -99,7 +99,7 @@ static int judge(struct check *check, struct err *err)
 	return 0;
 }
 
-/* Nobody answers, or not this user: what is sent later will not come there either. */
+/* No response, or an unknown user (401): later requests will not get through either. */
 static void hear(struct check *check, struct kube_answer *answer)
 {
 	bool is_answer = answer->status != 0 && answer->status != 401;
@@ -255,7 +255,7 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	return 0;
 }
 
-/* What has no answer in time is not known: then it is a Job. */
+/* Without a response in time support for JobSets is not known: a Job is used then. */
 int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
 	struct err *err)
 {
@@ -277,7 +277,7 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
 		return 0;
 	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
 	int r = kube_ask(kube->cluster->client, &request, NULL, NULL, &fault);
-	/* That of an earlier attempt. */
+	/* E_KUBE_EXISTS: the JobSet of an earlier attempt. */
 	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
 	return 0;
 }

@@ -41,7 +41,7 @@ const struct json *kube_facts_made(
 	return jobset ? jobset : find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
-/* Its own, and not those of an earlier attempt of the same run. */
+/* Pods of this Job only, not those of an earlier attempt of the same run. */
 static void pick_pods(const struct json *list, const char *job, struct kube_objects_list *ret)
 {
 	for (const struct json *pod = first_item(list); pod; pod = json_next(pod)) {

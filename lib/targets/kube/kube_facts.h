@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lists of a namespace say of one run: picked out for status.c.
+ * Facts about one run, picked out of lists of a namespace for status.c.
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_FACTS_H
 #define DLRUN_TARGETS_KUBE_KUBE_FACTS_H
@@ -34,7 +34,7 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	const struct kube_handle *handle, struct kube_facts_store *ret);
 void kube_facts_store_done(struct kube_facts_store *store);
 
-/* What was made for the attempt, its Job or JobSet, or what that has made; or NULL. */
+/* The object made for the attempt, its Job or JobSet, or the Job that the JobSet made; or NULL. */
 const struct json *kube_facts_made(
 	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle);
 /* Whether it waits for what Kueue or the scheduler says of it. */

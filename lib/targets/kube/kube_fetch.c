@@ -48,7 +48,7 @@ struct fetching {
 	struct target_call *call;
 	struct fetch_sink *sink;
 	struct kube_handle handle;
-	/* What there is. */
+	/* The cluster's objects. */
 	struct kube_call *list; /* of pods, or Jobs */
 	struct json *pods, *jobs;
 	const struct json *job; /* of jobs: the newest attempt; or NULL */
@@ -234,7 +234,7 @@ static int start_release(struct fetching *fetching, struct err *err)
 	return pod_output_start(&request, &fetching->release, err);
 }
 
-/* Those that waited for this. */
+/* Releases the pods that wait for their results to be read, one after the other. */
 static void release_next(struct fetching *fetching)
 {
 	AUTO_ERR struct err fault = {0};
@@ -334,7 +334,7 @@ static const char *waiting_reason(const struct json *status)
 	return message ? message : json_get_str(waiting, "reason");
 }
 
-/* What it waits for, in the cluster's words. */
+/* The reason why the pod waits, in the cluster's words. */
 static const char *pod_reason(const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
@@ -462,7 +462,7 @@ static char *owner_text(void)
 		(unsigned long long)os_process_start(getpid()));
 }
 
-/* What a Job that is going away owns would go with it. */
+/* Objects owned by a Job that is being deleted would be deleted with it. */
 static bool is_deleted(const struct json *job)
 {
 	return json_get(json_get(job, "metadata"), "deletionTimestamp") != NULL;
@@ -495,7 +495,7 @@ static void make_reader(struct fetching *fetching)
 }
 
 /*
- * What there is
+ * Locating the results
  */
 
 static int fail_gone(const struct fetching *fetching, struct err *err)
@@ -599,7 +599,7 @@ static bool any_pod_ended(const struct fetching *fetching)
 	return false;
 }
 
-/* What the Job would be: it is gone. */
+/* The Job is gone: rebuild it from the record. */
 static int make_job(struct fetching *fetching, struct err *err)
 {
 	int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
@@ -648,7 +648,7 @@ static int judge(struct fetching *fetching, struct err *err)
 		return fail_host(fetching, err);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
-	/* It waits for its start, and has written nothing; or what was to be taken is nothing. */
+	/* The run has not started and has written nothing, or the sink accepts an empty result. */
 	return fetching->has_ended && !fetching->sink->takes ? fail_gone(fetching, err) : 0;
 }
 

@@ -43,7 +43,7 @@ static int finish(struct keeping *keeping, struct err *err)
 	return kube_archive_finish(keeping->archive, err);
 }
 
-/* What has come is all that there will be only of a run whose end was asked for. */
+/* The log kept so far is complete if the run was cancelled: no more will come. */
 static bool are_last_words(const struct keeping *keeping)
 {
 	return keeping->follows && !keeping->is_kept && !kube_archive_is_empty(keeping->archive) &&

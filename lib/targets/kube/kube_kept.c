@@ -161,7 +161,7 @@ static void on_done(struct target_call *call, int status, struct err *err)
 	target_call_end(kept->call, status, err);
 }
 
-/* One that goes on has bytes behind its place, which will come again. */
+/* A log that goes on has bytes behind its place, which will come again. */
 static bool has_rank(const struct kept *kept, const char *dir, int64_t *ret_limit)
 {
 	const struct kept_place *place = place_of(kept);

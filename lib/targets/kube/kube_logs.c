@@ -135,7 +135,7 @@ static void keep_token(struct following *following)
 
 	buf_init(&token, 1 << 20);
 	kube_runlog_token(following->runlog, &token);
-	/* That of many ranks does not fit: then the log is begun anew. */
+	/* The token of too many ranks does not fit: the log is started anew then. */
 	if (token.len < TARGET_TOKEN_SIZE)
 		memcpy(following->token, token.data, token.len + 1);
 }
@@ -203,7 +203,7 @@ static void end_both(struct following *following)
 
 	if (!following->is_over || following->keeps)
 		return;
-	/* Who has the fault ends before it is told. */
+	/* The end of the call frees following before the error is reported: move the error out. */
 	r = err_is_set(&following->fault) ? err_move(&own, &following->fault) : 0;
 	target_call_end(following->call, r, &own);
 }
@@ -303,7 +303,7 @@ static void on_read(struct target_call *call, int status, struct err *err)
 		start_live(following, following->live_token.data);
 }
 
-/* What was seen here before, its node may not have any more. */
+/* The node may no longer have the part of the log that was seen here before. */
 static bool read_kept(struct following *following, const char *dir)
 {
 	struct kept_places places;

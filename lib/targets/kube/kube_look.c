@@ -70,7 +70,7 @@ struct question {
 	int right;
 };
 
-/* One cluster that is being looked at. */
+/* A cluster that is being checked. */
 struct view {
 	struct round *round;
 	struct kube_look *look;
@@ -88,7 +88,7 @@ struct round {
 	const volatile int *interrupted;
 };
 
-/* Who is known gets other answers than 401, and no answer is none. */
+/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
 static void take_fault(struct kube_look *look, struct kube_answer *answer)
 {
 	bool is_unknown = answer->status == 0 || answer->status == 401;
@@ -369,7 +369,7 @@ static int look_for_interrupt(void *ctx, struct err *err)
 	return 0;
 }
 
-/* What it has not said by now is not waited for. */
+/* Sets the error of a cluster that has not responded within the limit. */
 static void blame_silence(const struct view *view, int64_t limit_ms)
 {
 	const struct kube_access *access = &view->look->cluster->access;

@@ -34,13 +34,13 @@ const char *kube_right_text(enum kube_right right);
 const char *kube_right_tier(enum kube_right right);
 
 struct kube_look {
-	/* What to look at, borrowed; NULL: as kube_open has it, and none. */
+	/* Input, borrowed. NULL: as for kube_open (context, kube_namespace), none (the others). */
 	const char *context, *kube_namespace;
 	const char *queue, *pull_secret;
 	bool who;    /* ask who the server takes us for */
 	bool claims; /* ask whether a claim for results would be served */
 
-	/* What was found; strings are owned. */
+	/* Results; strings are owned. */
 	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
 	struct err fault;             /* why it could not be asked, or does not know us */
 	bool reached;                 /* it knows us */
@@ -68,7 +68,7 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 
 /* "v1.34.1, may submit, 2 nodes, 3 of 8 GPUs free": one line for people; the caller frees. */
 char *kube_look_text(const struct kube_look *look);
-/* Its members, added to an object. */
+/* Adds the members of look to an object. */
 void kube_look_to_json(const struct kube_look *look, struct json *json);
 
 #endif

@@ -243,7 +243,7 @@ static void send_parts(struct kube_mend *mend, const char *method, const struct 
 		"/api/v1/namespaces/%s/services/%s", handle->kube_namespace, handle->name);
 
 	send_step(mend, method, secret, body, false);
-	/* That of a JobSet is its own. */
+	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
 		send_step(mend, method, service, body, false);
 }

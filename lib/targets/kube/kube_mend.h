@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes along with the Job (or JobSet) of an attempt in a cluster, and the Job itself: removed,
- * or given to the Job, by whoever submits, cancels, forgets or looks. All of it can be repeated.
- * What goes along with a Job is not removed before the removal of the Job was accepted.
+ * Clean-up of an attempt in a cluster: the Job (or JobSet) and the objects that go along with it
+ * are removed, or these are given to the Job, by a submit, cancel, forget or state request. All of
+ * it can be repeated. Objects that go along with a Job are not removed before the removal of the
+ * Job was accepted.
  *
  * The cluster has no list of what a killed submit has left to do, so the directory of the attempt
  * here tells it:
@@ -11,7 +12,7 @@
  *	accepted         the cluster has the Job; "adopted" in it: its Secret and Service go with
  *	                 it
  *	refused          the cluster does not have the Job, and nothing is on its way
- *	missed           when somebody saw first that it did not have it
+ *	missed           when the Job was first found to be missing
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_MEND_H
 #define DLRUN_TARGETS_KUBE_KUBE_MEND_H

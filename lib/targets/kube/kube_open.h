@@ -35,7 +35,7 @@ struct kube_cluster {
  * that logs in is started. Belongs to the session. kube.* errors; E_CONFIG of a proxy variable. */
 int kube_open(struct session *session, const char *context, const char *kube_namespace,
 	struct kube_cluster **ret, struct err *err);
-/* What the kubeconfig says; belongs to the session. */
+/* The parsed kubeconfig; belongs to the session. */
 int kube_open_config(struct session *session, const struct kubeconfig **ret, struct err *err);
 
 /* For session_done: before the loop ends. */

@@ -14,7 +14,7 @@
 #include "targets/kube/target_kube.h"
 
 /*
- * What a run asks of a cluster: its specification and the target's keys in Kubernetes' words.
+ * Plan of a run in a cluster: its specification and the target's keys in Kubernetes' terms.
  */
 
 enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000 };
@@ -347,7 +347,7 @@ static int set_target(struct kube_plan *plan, const struct target_kube *kube, st
 }
 
 /*
- * Who it is
+ * Identity
  */
 
 static const char *print(struct kube_plan *plan, const struct json *json)
@@ -359,7 +359,7 @@ static const char *print(struct kube_plan *plan, const struct json *json)
 	return keep(plan, buf_take(&out));
 }
 
-/* What another machine needs of the record to show it and to run it again. */
+/* Members of the record that another machine needs to show the run and to run it again. */
 static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",

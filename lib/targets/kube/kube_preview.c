@@ -8,7 +8,7 @@
 #include "targets/kube/target_kube.h"
 
 /*
- * What a submit would make in the cluster, and whether the API server would take it.
+ * Preview of a submit: the objects it would create, and whether the API server accepts them.
  */
 
 enum { ASK_MS = 10000, BEFORE_MAX = 3 };

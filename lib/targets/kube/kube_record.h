@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the record here says of a run that the cluster has no object of any more.
+ * Local record of a run that the cluster has no object of any more.
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_RECORD_H
 #define DLRUN_TARGETS_KUBE_KUBE_RECORD_H

@@ -70,7 +70,7 @@ static struct run *make(const struct json *object, const struct kube_handle *han
 	return run;
 }
 
-/* What its name and its labels say alike. */
+/* The handle that the object's name and labels agree on. */
 static bool read_handle(const struct json *object, enum kube_kind list,
 	const struct kube_record_place *place, struct kube_handle *ret)
 {

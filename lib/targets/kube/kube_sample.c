@@ -13,8 +13,9 @@
 #include "targets/kube/target_kube.h"
 
 /*
- * What the pods of an attempt use now: from a command beside each program, and where that cannot be
- * or says nothing, from the metrics API. What is seen is kept beside the attempt's record.
+ * Current resource usage of an attempt's pods: from a command beside each program or, where that is
+ * impossible or reports nothing, from the metrics API. Samples are kept beside the attempt's
+ * record.
  */
 
 enum {
@@ -27,7 +28,7 @@ enum {
 
 struct looking;
 
-/* One pod. */
+/* A pod that is sampled. */
 struct rank {
 	struct looking *looking;
 	char *pod;
@@ -66,7 +67,7 @@ static void drop(struct target_work *work)
 }
 
 /*
- * What has come
+ * Results
  */
 
 static void add_metrics(
@@ -120,7 +121,7 @@ struct json *kube_observed(const struct target_kube *kube, const struct kube_han
 	return observed_read(dir);
 }
 
-/* One that cannot be written down was seen all the same. */
+/* Errors are ignored: a sample that cannot be saved is still valid. */
 static void write_kept(const struct looking *looking, const struct json *kept)
 {
 	AUTO_FREE char *dir = kept_dir(looking->kube, &looking->handle);
@@ -156,7 +157,7 @@ static void end_one(struct looking *looking)
 		finish(looking);
 }
 
-/* What has come by now is what there is. */
+/* Timeout: finish with the samples received so far. */
 static int on_end(void *ctx, struct err *err)
 {
 	struct looking *looking = ctx;
@@ -186,7 +187,7 @@ static void on_said(void *ctx, int status, struct err *fault, const char *said)
 	(void)status;
 	(void)said;
 	rank->output = NULL;
-	/* Who may not do it, or has no shell there, is not asked again by this command. */
+	/* If exec is denied or there is no shell, this command does not try it again. */
 	if (fault->id == E_KUBE_DENIED || err_cannot_exec(fault))
 		rank->looking->kube->no_exec = true;
 	end_one(rank->looking);

@@ -33,7 +33,7 @@ enum {
 	DENIED_MS = 30 * 1000, /* until a list is tried again */
 };
 
-/* What is got by itself. */
+/* A request for a single object. */
 struct one {
 	struct question *question;
 	enum kube_facts_kind kind;
@@ -125,7 +125,7 @@ static enum run_state state_of(enum kube_phase phase)
 	return states[phase];
 }
 
-/* What a final state without a program's own end means for the exit status. */
+/* Exit status of a final state, also where the program has none of its own. */
 static struct run_exit exit_of(const struct kube_status *status)
 {
 	if (status->exit.known)
@@ -202,7 +202,7 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
-/* What its pods have said of results. */
+/* Adds what the pods have reported about results. */
 static void add_told(const struct kube_status *status, struct json **observed)
 {
 	AUTO_FREE char **texts = mem_alloc(status->ranks.n + 1, sizeof(*texts));
@@ -247,7 +247,7 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 }
 
 /*
- * What a killed submit or cancel has left to do
+ * Unfinished work of a killed submit or cancel
  */
 
 static void finish(struct kube_batch *batch);
@@ -277,7 +277,7 @@ static void on_mended(void *ctx, struct err *fault)
 		finish(batch);
 }
 
-/* What came between the question and its answer is not in the answer. */
+/* The response does not include changes made after the request was sent. */
 static enum kube_arrival arrival_of(const struct question *question)
 {
 	enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
@@ -356,7 +356,8 @@ static void mend_all(struct kube_batch *batch)
 
 static void finish(struct kube_batch *batch)
 {
-	/* Who is told may give up others that are told later; the batch stays until all were. */
+	/* A callback may give up questions that are reported later: keep the batch until all
+	 * were. */
 	batch->n_open = -1;
 	for (struct question *q = batch->questions; q; q = q->next) {
 		struct target_call *call = q->call;
@@ -391,7 +392,7 @@ static bool needs_pods(const struct kube_batch *batch)
 	return false;
 }
 
-/* Whoever has to give its Secret to it needs the JobSet itself. */
+/* JobSets that do not own their Secret yet are needed themselves to become its owner. */
 static bool needs_jobsets(const struct kube_batch *batch)
 {
 	for (const struct question *q = batch->questions; q; q = q->next) {
@@ -420,8 +421,8 @@ static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
 	return at_ms && clock_ms() < at_ms + DENIED_MS;
 }
 
-/* What the Jobs do not tell of themselves. A server that begins refuses for a moment what it
- * allows: the end of a run is not told from that. */
+/* Requests what the Jobs do not tell. A server that has just started denies for a moment what it
+ * allows: one denial does not prove that a run has ended. */
 static void ask_rest(struct kube_batch *batch)
 {
 	bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
@@ -555,7 +556,7 @@ static const struct {
 		on_workloads},
 };
 
-/* One that is not there is not in the list. */
+/* An object that does not exist is left out of the list. */
 static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct one *one = ctx;
@@ -657,7 +658,7 @@ static void ask_nodes(struct kube_batch *batch, const char *job, int64_t deadlin
 		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 }
 
-/* What says why it waits; the state does not wait for it longer than it can. */
+/* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */
 static bool ask_more(struct kube_batch *batch)
 {
 	const struct kube_handle *handle = &batch->questions->handle;
@@ -673,7 +674,7 @@ static bool ask_more(struct kube_batch *batch)
 	return batch->n_open > 0;
 }
 
-/* Who asks often has a watch; then only events are asked for, now and then. */
+/* Frequent callers have a watch; then only events are requested, now and then. */
 static bool answer_by_watch(struct kube_batch *batch)
 {
 	struct kube_cluster *cluster = batch->kube->cluster;

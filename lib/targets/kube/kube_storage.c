@@ -123,7 +123,7 @@ static void set_resources(struct json *container)
 	json_set_str(limits, "memory", "512Mi");
 }
 
-/* It waits until it is removed, or its time is over; TERM ends it at once. */
+/* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
 static void set_words(const struct kube_reader *reader, struct json *container)
 {
 	struct json *words = json_array();
@@ -165,7 +165,7 @@ static void set_storage(const struct kube_reader *reader, struct json *spec, str
 	json_set(container, "volumeMounts", mounts);
 }
 
-/* What is about GPUs is left out: any node that has the storage will do. */
+/* Selectors for GPUs are left out: any node that has the storage will do. */
 static void set_selector(const struct kube_reader *reader, struct json *spec)
 {
 	static const char *const members[] = {"kubernetes.io/os", "kubernetes.io/arch"};
@@ -240,7 +240,8 @@ static const char *running_container(const struct json *pod, bool ending)
 {
 	bool ends = json_get(json_get(pod, "metadata"), "deletionTimestamp");
 
-	/* Whoever removes pods behind their Job may not have come to this one yet. */
+	/* With ending, a pod counts although its removal, which follows its Job's, may be yet to
+	 * come. */
 	if (kube_reader_is_one(pod) || (ends && !ending))
 		return NULL;
 	if (ending)

@@ -16,7 +16,7 @@
 #define KUBE_READER_OWNER     "dlrun.io/fetched-by" /* annotation: MACHINE/PID/START */
 enum { KUBE_READER_LIFE_S = 4 * 3600 };
 
-/* What of the specification of a pod is about results; all borrowed. */
+/* Storage for results in the specification of a pod; all borrowed. */
 struct kube_storage {
 	const struct json *volume;    /* of its volumes */
 	const char *sub_path;         /* or NULL */

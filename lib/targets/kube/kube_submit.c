@@ -16,7 +16,7 @@ enum { BEFORE_MAX = 3 };
 
 struct submit;
 
-/* One object to create. */
+/* An object to create. */
 struct creation {
 	struct submit *submit;
 	const struct json *object;
@@ -86,7 +86,7 @@ static void on_stopped(void *ctx, struct err *fault)
 	finish(submit);
 }
 
-/* Whoever cancelled it meanwhile found no Job to remove. */
+/* A cancel in the meantime found no Job to remove: remove it now. */
 static void adopted_all(struct submit *submit)
 {
 	const struct kube_mend_request request = {
@@ -228,7 +228,8 @@ static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-/* What is refused, or there already, may have been made by an earlier try whose answer was lost. */
+/* An object that is refused or exists already may have been created by an earlier try whose
+ * response was lost. */
 static void look(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);

@@ -11,7 +11,7 @@
 
 enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
 
-/* What one of the watches has told. */
+/* State of one watch. */
 struct side {
 	struct kube_watch *watch;
 	struct map objects; /* uid → struct json */
@@ -27,7 +27,7 @@ struct kube_watcher {
 };
 
 /*
- * One side
+ * Watches
  */
 
 static const char *uid_of(const struct json *object)
@@ -154,7 +154,7 @@ static bool agrees(const struct side *side, const struct json *list)
 	return true;
 }
 
-/* One that is behind may be dead without anybody knowing. */
+/* A watch that has fallen behind may be dead without anybody noticing: drop it. */
 static void compare(struct side *side, const struct json *list, int64_t now_ms)
 {
 	if (!side->synced || !list)

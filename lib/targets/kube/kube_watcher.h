@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who asks for the state of one run again and again in one command (`wait`, the end of a log) is
- * answered from what a watch of its Job and pods has told, not by a list each time.
+ * Watches of the Job and pods of one run: repeated requests for its state in one command (`wait`,
+ * the end of a log) are answered from them, not by a list each time.
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_WATCHER_H
 #define DLRUN_TARGETS_KUBE_KUBE_WATCHER_H

@@ -167,7 +167,7 @@ static int write_mark(const struct target_kube *kube, const struct kube_handle *
 	return r;
 }
 
-/* What is removed for a call. */
+/* A removal that a call has requested. */
 struct removal {
 	struct target_work work;
 	struct target_call *call;

@@ -46,7 +46,7 @@ static inline struct target_kube *target_kube_of(struct target *target)
 int target_kube_new(struct session *session, const char *name, const struct json *definition,
 	const char *context, const char *kube_namespace, struct target **ret, struct err *err);
 
-/* What a handle names. */
+/* The parts of a handle. */
 struct kube_handle {
 	char server[KUBE_SERVER_ID_SIZE];
 	char kube_namespace[64];
@@ -67,7 +67,7 @@ char *kube_handle_text(
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 
-/* What a job of dlrun's asks of a cluster; what run points to lives as long. */
+/* Plan of a job of dlrun's in a cluster; what run points to lives as long as the plan. */
 struct kube_plan {
 	struct kube_run run;
 	struct spec *spec;

@@ -79,7 +79,7 @@ static int fail_no_pod(const struct kube_handle *handle, int rank, struct err *e
  * Ports
  */
 
-/* One for each attempt and rank that is forwarded to. */
+/* Forwarding to one rank of an attempt. */
 struct reach {
 	struct target_kube *kube;
 	struct kube_handle handle;
@@ -125,7 +125,7 @@ static void resolve(void *ctx, struct podforward *forward)
 	reach->find = list_pods(reach->kube, &reach->handle, on_found, reach);
 }
 
-/* One that is ending may still answer. */
+/* A pod that is terminating may still respond. */
 static bool has_ended(const struct kube_answer *answer)
 {
 	const char *phase = json_get_str(json_get(answer->object, "status"), "phase");

@@ -51,7 +51,7 @@ static int on_pumped(void *ctx, struct pump_end *end, struct err *err)
 	return 0;
 }
 
-/* Loopback answers at once, so nothing is gained by not waiting for it. */
+/* Loopback connects at once, so a non-blocking connect gains nothing. */
 static int connect_once(const struct carry *carry)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET,

@@ -53,7 +53,7 @@ static int on_look(void *ctx, struct err *err)
 	return 0;
 }
 
-/* As the supervisor starts the program: the job's command is another one. */
+/* Start the command like the supervisor starts the program, whose command is in the job. */
 static int spawn(const struct attempt_place *place, const struct target_local *local,
 	const struct target_exec_request *request, pid_t *ret, struct err *err)
 {

@@ -25,7 +25,7 @@ static void add_all(struct strv *to, const struct strv *from)
 		env_set(to, from->v[i], false);
 }
 
-/* What an earlier attempt had that no record tells: the remote of the repository. */
+/* Add the defaults of an earlier attempt that no record has: the remote of the repository. */
 static void add_earlier(const struct attempt_place *place, struct strv *defaults)
 {
 	AUTO(attempt_job_done) struct attempt_job earlier = {0};
@@ -53,7 +53,7 @@ static void set_env(const struct attempt_place *place, const struct target_job *
 	add_earlier(place, &ret->defaults);
 }
 
-/* What surrounds the code is in the specification only. */
+/* Set the environment of the code, which is in the specification only. */
 static int set_world(const struct target_job *job, struct attempt_job *ret, struct err *err)
 {
 	AUTO_SPEC struct spec spec = {0};

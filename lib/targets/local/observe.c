@@ -22,8 +22,8 @@ enum {
 	 * a slow disk or a driver, keeps the supervisor from its other work. */
 	REST_FOR_CPU = 200,
 	REST_FOR_WAIT = 20,
-	/* Of the log, for links: a look's part, and how far it may lag behind before a part is left
-	 * out. */
+	/* Limits on reading the log for links: the part of a look, and how far it may lag behind
+	 * before a part is left out. */
 	LOG_LOOK_BYTES = 1 << 20,
 	LOG_LAG_BYTES = 64 << 20,
 	LOG_CHUNK = 64 << 10,
@@ -62,7 +62,7 @@ struct observer *observer_new(const struct observer_spec *spec)
  * A look
  */
 
-/* One that is much faster than we look loses what it wrote in between. */
+/* Skip ahead if the log grows much faster than it is read: links in between are lost. */
 static void skip_log(struct observer *observer)
 {
 	struct stat st;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What can be seen of a running program from beside it, sampled by its supervisor: what it uses
- * (processor, memory, GPUs, energy), the last scalars of the event files in its outputs, the
- * parameters that it wrote there (params.h), and the addresses of experiment trackers in its
- * output. Costs less than 1 % of one processor: the pace follows the cost of a sample.
+ * Observing a running program from beside it, sampled by its supervisor: resource use (processor,
+ * memory, GPUs, energy), the last scalars of the event files in its outputs, the parameters that it
+ * wrote there (params.h), and the addresses of experiment trackers in its output. Takes less than 1
+ * % of one processor: the pace follows the cost of a sample.
  *
  * The result is one JSON object, dlrun/observed/v1:
  *	{"time": "…Z",
@@ -34,12 +34,12 @@ struct observer_spec {
 	const struct gpu_list *gpus;    /* that the program holds; NULL: none */
 };
 struct observer *observer_new(const struct observer_spec *spec);
-/* Look once; never blocks for long. Returns the milliseconds until the next look is due. */
+/* Take a sample; never blocks for long. Returns the milliseconds until the next sample is due. */
 int64_t observer_look(struct observer *observer);
-/* A last look, at what the program left behind; cpu_s and peak of the kernel's accounting (wait4)
- * count where they are more than was sampled. */
+/* Take a last sample, of what the program left behind; cpu_s and peak of the kernel's accounting
+ * (wait4) count where they are more than was sampled. */
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes);
-/* dlrun/observed/v1 as of the last look; the caller frees. */
+/* dlrun/observed/v1 as of the last sample; the caller frees. */
 struct json *observer_json(const struct observer *observer);
 void observer_free(struct observer *observer);
 AUTO_POINTER(struct observer, observer_free)

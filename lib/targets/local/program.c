@@ -148,7 +148,7 @@ static _Noreturn void child_fail(const struct child *child, int errnum)
 	_exit(127);
 }
 
-/* What the supervisor ignores would stay ignored in the program. */
+/* Reset all signals: those that the supervisor ignores would stay ignored in the program. */
 static void child_reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};

@@ -14,9 +14,9 @@
 #include "base/util/vec.h"
 #include "core/attempt/attempt.h"
 
-/* What the program gets: inherited (NULL-ended), then the job's defaults where nothing is set, then
- * its env; its python_paths below tree in front of PYTHONPATH. PWD is its directory below tree
- * (absolute), OLDPWD goes. */
+/* The environment of the program: inherited (NULL-ended), then the job's defaults where nothing is
+ * set, then its env; its python_paths below tree in front of PYTHONPATH. PWD is its directory below
+ * tree (absolute), OLDPWD is removed. */
 void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret);
 
@@ -25,8 +25,8 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
  * notice of the job's signal, which is meant for what it has started. */
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret);
-/* What the shell in front of them says, and then exits with 127, when the program is not on the
- * PATH that `before` has made: one line. NULL: it says nothing of that kind. The caller frees. */
+/* The line that the shell in front of the words prints before it exits with 127, if the program is
+ * not on the PATH that `before` has made. NULL: the shell prints no such line. The caller frees. */
 char *program_not_found(const struct attempt_job *job);
 
 struct program {
@@ -48,7 +48,7 @@ struct program_spec {
 
 /* Fork. The child stops before exec; if this process dies before program_release, it ends. */
 int program_fork(const struct program_spec *spec, struct program *ret, struct err *err);
-/* Let it go on. Returns 0 when exec succeeded, else its errno. */
+/* Let the child continue. Returns 0 when exec succeeded, else its errno. */
 int program_release(struct program *program);
 
 #endif

@@ -98,7 +98,7 @@ static void drop_copy(struct setup *setup)
 	close_fd(&setup->to_fd);
 }
 
-/* Back to where somebody else may do it. */
+/* Release the locks, so that another process may make the setup. */
 static void let_go(struct setup *setup)
 {
 	drop_copy(setup);
@@ -143,7 +143,7 @@ static int is_fixed(const struct strv *names, struct err *err)
 	return err_hint(err, "install it without -e, and name its sources in setup.key");
 }
 
-/* What the environment has installed from made: the run has its own. */
+/* Redirect what the environment has installed from made to the run's own copy. */
 static int find_python(struct setup *setup, const char *venv, struct err *err)
 {
 	static const char *const no_env[] = {NULL};
@@ -195,8 +195,8 @@ static int busy(struct setup *setup, const char *why, int64_t wait_ms)
 	return 0;
 }
 
-/* 1: locked; 0: somebody else has it. gc may remove the directory meanwhile: the next look makes it
- * again. */
+/* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next look
+ * makes it again. */
 static int take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(setup->dir, "lock");
@@ -249,7 +249,7 @@ static int begin_copy(struct setup *setup, struct err *err)
 	return busy(setup, "the tree is copied for its setup", 0);
 }
 
-/* It has to be done, and nobody else does it. */
+/* Take on the setup, which is not done and which no other process is making. */
 static int take_over(struct setup *setup, struct err *err)
 {
 	AUTO_ERR struct err held = {0};
@@ -402,7 +402,7 @@ static int take_products(struct setup *setup, struct err *err)
 		r = setup_done_write(setup->dir, &setup->products, err);
 	if (r < 0)
 		return r;
-	/* Whoever gets in between finds that it is done. */
+	/* A process that gets the lock in between finds the setup done. */
 	close_fd(&setup->log_fd);
 	close_fd(&setup->lock_fd);
 	setup_stamp(setup->dir);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is run once for each content of its key files, before the programs that need it: "uv sync
- * --frozen" once per uv.lock. Its directory is SETUPS/KEY, where KEY is the hex SHA-256 of the
- * line, the directory in the tree where it is run, for each key path its name, content (of a
- * directory: all files below) and whether it is executable, and the machine's platform (system,
- * processor). The interpreter that PATH finds is not part of it: name a file that tells its version
- * (.python-version) as a key.
+ * Setups: commands that are run once for each content of their key files, before the programs that
+ * need them: "uv sync --frozen" once per uv.lock. The directory of a setup is SETUPS/KEY, where KEY
+ * is the hex SHA-256 of the line, the directory in the tree where it is run, for each key path its
+ * name, content (of a directory: all files below) and whether it is executable, and the machine's
+ * platform (system, processor). The interpreter that PATH finds is not part of it: name a file that
+ * tells its version (.python-version) as a key.
  *
  *	lock    exclusive while the setup is made, shared while a run that uses it lives
  *	tree/   a copy of the tree of the run that made it, without outputs; the line is run there
@@ -62,10 +62,10 @@ struct setup_order {
 	int output_fd;    /* for stdout and stderr, by dup2: its lock tells that something runs */
 };
 void setup_order(const struct setup *setup, struct setup_order *ret);
-/* wait_status: as wait(2), of the line; everything that it left behind has ended. 0: the setup is
- * as after SETUP_READY. Another one: E_RUN_SETUP with the last lines of the log as evidence; the
- * lock is given back. E_RUN_SETUP as well, also of setup_look, when a package of the tree is
- * installed as editable in a way that no run can turn to its own copy. */
+/* wait_status: as of wait(2), of the line; everything that it left behind has ended. 0: the setup
+ * is as after SETUP_READY. Another status: E_RUN_SETUP with the last lines of the log as evidence;
+ * the lock is given back. E_RUN_SETUP as well, also of setup_look, when a package of the tree is
+ * installed as editable in a way that no run can redirect to its own copy. */
 int setup_end(struct setup *setup, int wait_status, struct err *err);
 
 /* After SETUP_READY. *ret: env_before (K=V), and where a product is a virtual environment of Python

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of setup.c: what it has made.
+ * Inside of setup.c: the products of a setup.
  */
 #ifndef DLRUN_TARGETS_LOCAL_SETUP_PARTS_H
 #define DLRUN_TARGETS_LOCAL_SETUP_PARTS_H
@@ -24,7 +24,7 @@ int setup_done_write(const char *dir, const struct strv *products, struct err *e
 /* false: there is none, or it cannot be relied on: the machine stopped before its disk had what the
  * setup made. */
 bool setup_done_read(const char *dir, struct strv *ret_products);
-/* Now is the last use. */
+/* Record a use of the setup now. */
 void setup_stamp(const char *dir);
 
 #endif

@@ -210,7 +210,7 @@ static int64_t mtime_ms(const char *dir, const char *name)
 		       : 0;
 }
 
-/* After a power cut only if it was used again when all of it was on disk. */
+/* After a power cut, rely on the setup only if it was used again when all of it was on disk. */
 static bool is_on_disk(const char *dir, const struct json *done)
 {
 	const char *boot = json_get_str(done, "boot_id"),

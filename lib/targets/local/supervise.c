@@ -37,8 +37,8 @@ enum {
 	FIND_GPUS_MS = 30000,
 };
 
-/* SIGTERM too: it only says that there may be something to see, and may come before the supervisor
- * is ready to look. */
+/* SIGTERM too: it only announces that there may be a cancel, and may come before the supervisor is
+ * ready to check. */
 static void ignore_signals(void)
 {
 	static const int ignored[] = {
@@ -48,7 +48,7 @@ static void ignore_signals(void)
 		signal(ignored[i], SIG_IGN);
 }
 
-/* The reply has been given, or is somebody else's to give: what waits for it must see its end. */
+/* The reply has been sent, or another process sends it: its reader must see the end of file. */
 static void close_output(void)
 {
 	dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -109,7 +109,7 @@ static int make_spare(struct err *err)
 	int r = attempt_job_read(".", &job, err);
 
 	os_be_nice();
-	/* The supervisor is our child; nobody asks how it ended. */
+	/* The supervisor is our child; its status is not needed. */
 	signal(SIGCHLD, SIG_IGN);
 	return r < 0 ? r : spare_make(&job, err);
 }
@@ -138,7 +138,7 @@ static int work(int fd, struct err *err)
  * The supervisor
  */
 
-/* What is to be done with an attempt that may have had a supervisor before. */
+/* The course for an attempt that may have had a supervisor before. */
 enum course { COURSE_NONE, COURSE_START, COURSE_ADOPT };
 
 static enum course choose_course(struct attempt_state *state)
@@ -188,7 +188,7 @@ static void answer(int r, const struct err *err)
 	close_output();
 }
 
-/* Nobody waits for a word of a further attempt: its record tells. */
+/* Record the error of a further attempt: no process waits for a reply. */
 static int fail_next(int r, const struct err *err)
 {
 	AUTO(target_status_done) struct target_status end = {0};
@@ -222,7 +222,7 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 	AUTO_FD int log_fd = -1;
 
 	int r = take_lock(at, &held, err);
-	/* Another supervisor has it: that is what was asked for. */
+	/* If another supervisor has the attempt, the request is fulfilled. */
 	enum course course = r < 0 || held ? COURSE_NONE : choose_course(&start->state);
 	if (course != COURSE_NONE)
 		r = take_attempt(start, &job, &log_fd, err);
@@ -237,7 +237,7 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 	return supervisor_run(start, ret_next, err);
 }
 
-/* Twice: 1 in the process that makes trees, 0 in its child. */
+/* Returns twice: 1 in the process that makes trees, 0 in its child. */
 static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
 {
 	int sockets[2];
@@ -255,7 +255,7 @@ static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
 	return pid > 0;
 }
 
-/* *at is the attempt to care for, and then the one that is to follow. */
+/* *at is the attempt to supervise, and on return the one that follows. */
 static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 {
 	AUTO(attempt_next_done) struct attempt_next next = {0};
@@ -283,7 +283,7 @@ static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 	return 0;
 }
 
-/* Its own notes instead of those of the attempt before. */
+/* Switch to the notes of the next attempt. */
 static int enter_next(const struct attempt_next *at, struct err *err)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
@@ -323,7 +323,7 @@ int supervise(const char *dir, struct err *err)
 		r = fs_error(err, errno, "%s", dir);
 	if (r == 0)
 		r = care_for_all(dir, err);
-	/* Whoever had an answer already does not read this one. */
+	/* A peer that has had a reply does not read this one. */
 	if (r < 0)
 		answer(r, err);
 	return r;

@@ -6,21 +6,20 @@
  * KILL to the whole family), and writes down how the program ended. What the program leaves behind
  * ends with it. It knows no store and no terminal.
  *
- * Started with stdin and stderr of its own and a pipe as stdout: one line (reply.h) says that
- * the attempt is taken, by this supervisor or an earlier one, or why it could not be. The
- * environment is the program's, secrets included. On an attempt whose supervisor died while the
- * program lives it watches over that program until its end, which counts as lost unless it was
- * asked for.
+ * Started with stdin and stderr of its own and a pipe as stdout: one line (reply.h) says that the
+ * attempt is taken, by this supervisor or an earlier one, or why it could not be. The environment
+ * is the program's, secrets included. If an earlier supervisor died while its program lives, this
+ * one watches over that program until its end, which counts as lost unless it was requested.
  */
 #ifndef DLRUN_TARGETS_LOCAL_SUPERVISE_H
 #define DLRUN_TARGETS_LOCAL_SUPERVISE_H
 
 #include "base/util/err.h"
 
-/* dir: the attempt's directory, absolute, with its job.json. Further attempts (world.retries) are
- * its work, too. No other process may look into its memory, and it leaves no core. Returns twice,
- * in a process that makes trees and in its child that supervises, in each when its work is done:
- * the caller exits. */
+/* dir: the attempt's directory, absolute, with its job.json. Also runs further attempts
+ * (world.retries). No other process may read its memory, and it leaves no core. Returns twice, in a
+ * process that makes trees and in its child that supervises, in each when its work is done: the
+ * caller exits. */
 int supervise(const char *dir, struct err *err);
 
 #endif

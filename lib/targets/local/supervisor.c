@@ -254,14 +254,15 @@ int supervisor_run(
 	sup.phase = sup.adopted ? PHASE_RUNNING : PHASE_TREE;
 	sup.child = start->state.program.pid;
 	os_become_subreaper();
-	/* Of the run whose program has submitted this one. */
+	/* Leave the cgroup of the run whose program has submitted this one. */
 	os_family_leave();
 	int r = open_files(&sup, err);
 	if (r == 0)
 		r = find_tree(&sup, err);
 	if (r == 0)
 		r = add_sources(&sup, err);
-	/* It counts as accepted, so its record must tell. Of an adopted one somebody else may. */
+	/* An accepted attempt must get an end in its record. That of an adopted one may be written
+	 * by another process. */
 	if (r < 0 && !sup.adopted)
 		sup_start_failed(&sup, err);
 	if (r < 0)

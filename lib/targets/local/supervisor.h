@@ -10,8 +10,8 @@
 #include "base/util/err.h"
 #include "core/attempt/attempt.h"
 
-/* What is asked of the process that does what may take long, one byte each: the tree, which GPUs
- * there are (to both it replies, reply.h), at last a spare. */
+/* Orders to the worker process, which does what may take long, one byte each: the tree, which GPUs
+ * there are (it replies to both, reply.h), at last a spare. */
 enum { WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
 
 struct supervisor_start {
@@ -24,8 +24,8 @@ struct supervisor_start {
 	const char *const *env;     /* inherited, for the program */
 };
 
-/* In the attempt's directory; returns when exit.json is written. *ret_next: the attempt that is to
- * be begun now, and nobody else can; its dir is NULL when that was all. */
+/* Runs in the attempt's directory; returns when exit.json is written. *ret_next: the attempt to
+ * begin now, which no other process can begin; its dir is NULL if there is none. */
 int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
 

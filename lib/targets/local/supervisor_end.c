@@ -61,7 +61,7 @@ void sup_make_reserve(void)
 	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-/* Then nobody will ask for the end. */
+/* If the directory is gone, no reader is left for the end. */
 static bool is_dir_removed(void)
 {
 	struct stat st;
@@ -111,8 +111,8 @@ static void make_next(struct supervisor *sup)
 		sup_note(sup, "there is no further attempt: %s", err.message);
 }
 
-/* One that came when the program had failed already is for the next attempt. Whoever asks for the
- * end writes here, then looks for a next attempt; this is the other order. */
+/* Pass a cancel that came after the program had failed on to the next attempt. A cancelling process
+ * writes here, then checks for a next attempt; this is the other order. */
 static void pass_on_cancel(struct supervisor *sup)
 {
 	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
@@ -121,7 +121,7 @@ static void pass_on_cancel(struct supervisor *sup)
 		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-/* Before the end is written down: then the next attempt may begin. */
+/* Collect before the end is written: after it the next attempt may begin. */
 static void keep_results(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
@@ -130,7 +130,7 @@ static void keep_results(struct supervisor *sup)
 		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
 }
 
-/* What was kept behind its end is room for what follows. Nobody writes there any more. */
+/* Free the reserve behind the end of the log for what follows. The log has no writer any more. */
 static void release_log(struct supervisor *sup)
 {
 	struct stat st;
@@ -231,7 +231,7 @@ static void judge_stopped(struct supervisor *sup)
 }
 
 /*
- * What the kernel has killed for want of memory
+ * Processes that the kernel killed for lack of memory
  */
 
 void sup_count_kills(struct supervisor *sup)
@@ -265,8 +265,8 @@ static char *kill_text(const struct supervisor *sup, bool is_shared, const char 
 		is_whole ? "" : end);
 }
 
-/* Said beside the end, which stays what it was: a program may go on without one of its processes.
- * Of a group that is shared only what came while the program ran can be its own. */
+/* Add to the text of the end, which stays what it was: a program may go on without one of its
+ * processes. In a cgroup shared with others, only kills while the program ran can be its own. */
 static void judge_memory(struct supervisor *sup)
 {
 	bool is_shared;
@@ -282,7 +282,7 @@ static void judge_memory(struct supervisor *sup)
 		sup->end.exit.reason = "OutOfMemory";
 }
 
-/* Before what is kept for us is given back. */
+/* Call before the reserve is given back. */
 static void judge_full(struct supervisor *sup)
 {
 	uint64_t bytes;

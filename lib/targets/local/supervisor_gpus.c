@@ -15,7 +15,7 @@
 #include "host/gpu.h"
 
 /*
- * The GPUs of the program: the worker asks the tools, which may take long; the queue is looked at
+ * The GPUs of the program: the worker runs the tools, which may take long; the queue is checked
  * here.
  */
 
@@ -54,7 +54,7 @@ const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
 }
 
 /*
- * What the program gets
+ * GPUs of the program
  */
 
 const int *sup_gpus_fds(const struct supervisor *sup, size_t *ret_n)
@@ -86,7 +86,7 @@ void sup_gpus_env(const struct supervisor *sup, struct strv *env)
 	env_set(env, count, false);
 }
 
-/* For the record, and for a supervisor that comes after this one. warning: may be NULL. */
+/* Write the granted GPUs for the record, and for a later supervisor. warning: may be NULL. */
 static void write_granted(
 	struct supervisor *sup, const struct gpu_list *granted, const char *warning)
 {
@@ -115,7 +115,7 @@ static void go_on_without(struct supervisor *sup)
 	sup_start_program(sup);
 }
 
-/* Nobody asked for GPUs by number: better without one than not at all, if that is said. */
+/* If no number of GPUs was requested, run without one and say so rather than not at all. */
 static void fail(struct supervisor *sup, const struct err *err)
 {
 	static const struct gpu_list none;
@@ -171,7 +171,7 @@ static void wait_in_queue(struct supervisor *sup)
 	look_at(sup, clock_ms() + LOOK_MS);
 }
 
-/* With an answer of the tools that is new: an old one may call a GPU free that is used by now. */
+/* Call with fresh output of the tools: old output may call a GPU free that is used by now. */
 static void try_claim(struct supervisor *sup)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
@@ -186,7 +186,7 @@ static void try_claim(struct supervisor *sup)
 		wait_in_queue(sup);
 }
 
-/* The tools are asked only when their answer could matter; at once when a GPU was given back. */
+/* Run the tools only when their output could matter; at once when a GPU was given back. */
 static void look(struct supervisor *sup, bool given_back)
 {
 	struct supervisor_gpus *gpus = sup->gpus;

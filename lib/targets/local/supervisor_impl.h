@@ -89,13 +89,13 @@ struct supervisor {
 void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
 void sup_mark_log(struct supervisor *sup);
 void sup_watch_log(struct supervisor *sup);
-/* What is said of an attempt whose program has not begun. text is copied; may be empty. */
+/* Set the state that is reported before the program has begun. text is copied; may be empty. */
 void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text);
 
-/* One of the orders of supervisor.h; the answer comes by the loop. */
+/* Send one of the orders of supervisor.h; the reply comes by the loop. */
 int sup_ask_worker(struct supervisor *sup, char order, struct err *err);
 
-/* For a tree made ahead, once, when the program has begun: a moment later or behind its end, so
+/* Order a tree made ahead, once, when the program has begun: a moment later or behind its end, so
  * that neither waits for the disk. */
 void sup_ask_spare(struct supervisor *sup);
 
@@ -106,7 +106,7 @@ void sup_setup_over(struct supervisor *sup);
 void sup_setup_env(const struct supervisor *sup, struct strv *env);
 
 void sup_gpus_begin(struct supervisor *sup);
-/* The worker's answer; result may be NULL. */
+/* Handle the worker's reply; result may be NULL. */
 void sup_gpus_answered(struct supervisor *sup, int r, const struct json *result, struct err *err);
 /* NULL: none. */
 const struct gpu_list *sup_gpus_granted(const struct supervisor *sup);
@@ -115,16 +115,16 @@ void sup_gpus_env(const struct supervisor *sup, struct strv *env);
 void sup_gpus_free(struct supervisor *sup);
 
 void sup_observe_begin(struct supervisor *sup);
-/* A last look; what was seen is a part of the end. */
+/* Take a last sample; the observations become a part of the end. */
 void sup_observe_end(struct supervisor *sup);
 
-/* A cgroup for it where there may be one; remove it again when it holds nobody. */
+/* Make a cgroup for the family where there may be one; remove it again when it is empty. */
 void sup_make_family(struct supervisor *sup);
 void sup_check_family(struct supervisor *sup);
-/* Whom the kernel had killed before the program began, for sup_judge. */
+/* Count the processes that the kernel killed before the program began, for sup_judge. */
 void sup_count_kills(struct supervisor *sup);
 void sup_start_program(struct supervisor *sup);
-/* It ends before the program has begun. */
+/* End the attempt before its program has begun. */
 void sup_start_failed(struct supervisor *sup, const struct err *err);
 
 void sup_stop(struct supervisor *sup, enum stop why);
@@ -136,9 +136,9 @@ void sup_program_ended(struct supervisor *sup);
 
 struct rusage;
 void sup_add_usage(struct supervisor *sup, const struct rusage *usage);
-/* Room for the end on a disk that may be full by then. */
+/* Reserve space for the end on a disk that may be full by then. */
 void sup_make_reserve(void);
-/* From how the program ended to sup->end. */
+/* Set sup->end from how the program ended. */
 void sup_judge(struct supervisor *sup);
 void sup_finish(struct supervisor *sup);
 void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const char *reason,

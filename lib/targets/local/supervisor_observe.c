@@ -15,7 +15,7 @@
  * Looking at the program while it runs, for its record.
  */
 
-/* dlrun top shows what is written: on a disk of this machine with each look. */
+/* dlrun top shows the written file: on a local disk it is written with each sample. */
 enum {
 	WRITE_MS = 1000,
 	WRITE_NETWORK_MS = 10000,

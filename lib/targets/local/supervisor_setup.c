@@ -19,8 +19,8 @@
 #include "targets/local/setup.h"
 
 /*
- * What is run once before programs that need it (setup.h): waited for, or run here as a process
- * of the family, so that a cancel takes it too.
+ * The setup of a program (setup.h): the supervisor waits for it, or runs it here as a process of
+ * the family, so that a cancel ends it too.
  */
 
 enum { LOG_TAIL_MAX = 64 << 10 };
@@ -108,7 +108,7 @@ static void copy_tail(struct supervisor *sup, const char *path)
 		fs_write_fd(sup->log_fd, ATTEMPT_LOG, "\n", 1, NULL);
 }
 
-/* So that the run's own log shows why. */
+/* Show the reason in the run's own log. */
 static void line_failed(struct supervisor *sup)
 {
 	int status = sup->setup_status, sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;

@@ -23,7 +23,8 @@
 
 enum { DEFAULT_PORT = 29500 /* torchrun's */, SPARE_MS = 2000 };
 
-/* One that is free now; whoever takes it meanwhile makes the program fail with a clear message. */
+/* Choose a port that is free now; if another process takes it meanwhile, the program fails with a
+ * clear message. */
 static int free_port(void)
 {
 	struct sockaddr_in address = {
@@ -78,7 +79,7 @@ void sup_start_failed(struct supervisor *sup, const struct err *err)
 	sup_finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
 }
 
-/* What the run asked for and nobody holds it to. */
+/* Warn of limits that the run requested and that are not enforced. */
 static void warn_of_limits(struct supervisor *sup)
 {
 	const struct os_limits *limits = &sup->job->limits;
@@ -98,7 +99,7 @@ static void warn_of_limits(struct supervisor *sup)
 
 void sup_make_family(struct supervisor *sup)
 {
-	/* With our pid: another state directory may have a run of the same id. */
+	/* Include our pid: another state directory may have a run of the same id. */
 	AUTO_FREE char *name = mem_printf("dlrun-%s-%d-%ld", sup->job->run_id, sup->job->attempt,
 		(long)sup->state.supervisor.pid);
 
@@ -111,12 +112,14 @@ void sup_make_family(struct supervisor *sup)
 	warn_of_limits(sup);
 }
 
-/* A cgroup that it could not enter, or has left already, says nothing about its family. */
+/* Remove a cgroup that the program could not enter, or has left already: it does not show the
+ * family. */
 void sup_check_family(struct supervisor *sup)
 {
 	if (!os_family_is(&sup->state.family) || !os_family_is_empty(&sup->state.family))
 		return;
-	/* A program that has ended already was in it, and it counts whom the kernel has killed. */
+	/* A program that has ended already was in the cgroup, whose count of OOM kills is still
+	 * needed. */
 	if (!attempt_process_alive(&sup->state.program))
 		return;
 	os_family_remove(&sup->state.family);

@@ -74,7 +74,7 @@ static bool gave_up(const struct supervisor *sup)
 	return sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS;
 }
 
-/* Nobody of it is left, or can be killed. */
+/* Handle the end of the family: no process is left, or those that are cannot be killed. */
 static void family_gone(struct supervisor *sup)
 {
 	loop_remove_timer(sup->loop, sup->kill_timer);
@@ -103,7 +103,7 @@ static int look_for_leftovers(void *ctx, struct err *err)
 	return 0;
 }
 
-/* What is left behind would hold GPUs, and write where others read: it ends with its parent. */
+/* End leftover processes with their parent: they would hold GPUs and write where others read. */
 static void end_leftovers(struct supervisor *sup)
 {
 	if (signal_family(sup, 0) == 0) {
@@ -172,7 +172,8 @@ static int on_limit(void *ctx, struct err *err)
 	return 0;
 }
 
-/* To the program's group: a program that takes it saves its state, one that does not would end. */
+/* Signal the program's group: a program that handles the signal saves its state, any other would
+ * end. */
 static int on_signal_due(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
@@ -187,7 +188,7 @@ static int on_signal_due(void *ctx, struct err *err)
 	return 0;
 }
 
-/* An earlier supervisor has sent it if its time has passed. */
+/* An earlier supervisor has sent the signal if its time has passed. */
 static void set_signal(struct supervisor *sup, int64_t limit_ms)
 {
 	int64_t at_ms = limit_ms - sup->job->world.signal_before_ms;
@@ -202,7 +203,7 @@ void sup_set_limit(struct supervisor *sup)
 
 	if (sup->job->timeout_ms <= 0)
 		return;
-	/* Of an adopted program only the wall clock knows when it began. */
+	/* Only the wall clock knows when an adopted program began. */
 	if (!sup->adopted || passed_ms < 0)
 		passed_ms = 0;
 	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;

@@ -42,7 +42,7 @@ void sup_mark_log(struct supervisor *sup)
 	mark.offset = st.st_size;
 	if (mark.offset == sup->last_mark.offset && sup->last_mark.time_ms)
 		return;
-	/* What another time would be written at once: half a line is worse than none. */
+	/* Write the mark in one call: half a line is worse than none. */
 	size_t len = mark_format(&mark, line);
 	if (write(sup->marks_fd, line, len) == (ssize_t)len)
 		sup->last_mark = mark;

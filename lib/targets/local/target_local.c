@@ -98,7 +98,7 @@ static void add_scope(const struct attempt_place *place, struct strv *argv)
 	strv_add(argv, "--");
 }
 
-/* Those that have ended meanwhile. */
+/* Reap the children that have ended meanwhile. */
 static void reap(struct target_local *local)
 {
 	size_t kept = 0;
@@ -188,7 +188,7 @@ static int state(struct target *target, const char *handle, struct target_status
 	return r;
 }
 
-/* Of one that has ended: ask the one that it was followed by, if there is one. */
+/* Cancel the attempt; if it has ended, the one that followed it, if any. */
 static int cancel_next(struct attempt_place *place, bool *ret_orphan, struct err *err)
 {
 	int r = attempt_cancel(place->dir, ret_orphan, err);
@@ -215,7 +215,7 @@ static int cancel(
 	if (r == 0 && place.foreign)
 		r = err_set(
 			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
-	/* Its submit is under way and will find what is written here. */
+	/* The submit is under way and will find the cancel that is written here. */
 	if (r == 0 && fs_is_locked(place.submit_lock))
 		r = fs_mkdirs(place.dir, 0700, err);
 	if (r == 0)

@@ -29,18 +29,18 @@ static inline struct target_local *target_local_of(struct target *target)
 /* name: how the user calls it; the session must outlive it. */
 struct target *target_local_new(struct session *session, const char *name);
 
-/* What a handle names. */
+/* Find the attempt that a handle names. */
 int local_place_find(
 	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err);
 
-/* Start `self __supervise dir`; *ret_fd: where it answers with one line (reply.h). scope: in a
+/* Start `self __supervise dir`; *ret_fd: where it replies with one line (reply.h). scope: in a
  * systemd scope of its own, so that a logout does not end it. */
 int local_start(struct target_local *local, const struct attempt_place *place,
 	const struct strv *env, bool scope, int *ret_fd, struct err *err);
 /* Whether that scope can be had and outlives the session: only where the user lingers. */
 bool local_has_scope(const struct target_local *local);
 
-/* target_ops.submit, carry and exec. */
+/* Implementations of target_ops.submit, carry and exec. */
 int local_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
 int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,

@@ -57,7 +57,7 @@ static int source_open(struct source *source, const struct attempt_job *job, str
 	return r;
 }
 
-/* Which spare the image builds on. */
+/* The name of the spare that the image builds on. */
 static void spare_name(const struct source *source, char out[static SPARE_NAME_SIZE])
 {
 	AUTO_DIGEST struct digest digest = {0};
@@ -133,7 +133,8 @@ static int fill_tree(
 		return r;
 	*ret_spare = take_spare(&source, job->spares, temp);
 	if (*ret_spare && unpack(&source, &source.image, source.n_below, tree, &damaged) < 0) {
-		/* Somebody may have changed the spare: the layers themselves are what counts. */
+		/* The spare may have been changed: fall back to the layers, which are
+		 * authoritative. */
 		log_note("the spare tree did not fit: %s", damaged.message);
 		*ret_spare = false;
 		r = fs_remove_tree(AT_FDCWD, temp, err);
@@ -197,7 +198,7 @@ static int newest_first(const void *a, const void *b)
 	return (x->mtime.tv_nsec < y->mtime.tv_nsec) - (x->mtime.tv_nsec > y->mtime.tv_nsec);
 }
 
-/* Of one kind: half-made ones, or whole ones, newest first. */
+/* List spares of one kind: half-made ones, or whole ones, newest first. */
 static void list_spares(int dir_fd, bool half, struct spare_list *ret)
 {
 	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -216,7 +217,7 @@ static void list_spares(int dir_fd, bool half, struct spare_list *ret)
 	vec_sort(ret, newest_first);
 }
 
-/* First out of the way of those who want to take it. */
+/* Rename the spare before removing it, so that no process takes it meanwhile. */
 static int remove_spare(int dir_fd, const char *name, struct err *err)
 {
 	AUTO_FREE char *half = mem_printf(SPARE_TEMP "gone-%s", name);
@@ -291,7 +292,7 @@ static int make_missing(const struct source *source, const char *spares, struct 
 	return r < 0 ? r : remove_spares(dir_fd, false, SPARES_MAX, err);
 }
 
-/* 1: ours; 0: somebody else is at it. */
+/* 1: ours; 0: another process has the lock. */
 static int lock_spares(const char *dir, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, SPARE_LOCK);
@@ -345,8 +346,8 @@ int spares_drop(const char *dir, bool dry_run, uint64_t *ret_bytes, size_t *ret_
 	r = remove_spares(dir_fd, true, 0, err);
 	if (r == 0)
 		r = remove_spares(dir_fd, false, 0, err);
-	/* The lock is ours: whoever waits for it finds that it has lost its name, and makes a new
-	 * one. */
+	/* The lock is ours: a process that waits for it finds that it has lost its name, and makes
+	 * a new one. */
 	if (r == 0)
 		unlinkat(dir_fd, SPARE_LOCK, 0);
 	return r;
@@ -356,7 +357,7 @@ int spares_drop(const char *dir, bool dry_run, uint64_t *ret_bytes, size_t *ret_
  * Sizes
  */
 
-/* Of a file with several names only the first one counts. */
+/* Count a file with several names only once. */
 static bool is_seen(const struct stat *st, struct map *seen)
 {
 	static char mark;

@@ -20,12 +20,13 @@
 enum { SPARES_MAX = 4 };
 #define SPARES_FREE_MIN (UINT64_C(1) << 30) /* bytes that stay free beside a spare */
 
-/* Make dir/tree (ATTEMPT_TREE) as job says, with job->cwd in it; one that is there already is kept.
+/* Make dir/tree (ATTEMPT_TREE) as job says, with job->cwd in it; an existing tree is kept.
  * *ret_spare: a spare was taken. Blocks for the unpacking. */
 int tree_make(const char *dir, const struct attempt_job *job, bool *ret_spare, struct err *err);
 
 /* Make a spare of the layers below the delta of job's image if there is none and the disk has twice
- * its size and SPARES_FREE_MIN free; at most SPARES_MAX are kept. Somebody else at it: success. */
+ * its size and SPARES_FREE_MIN free; at most SPARES_MAX are kept. If another process is making
+ * spares: success. */
 int spare_make(const struct attempt_job *job, struct err *err);
 
 /* Remove all spares and what is left of half-made ones, unless one is being made now. */

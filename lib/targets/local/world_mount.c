@@ -284,7 +284,7 @@ static int two_kinds(const struct mount *mount, struct err *err)
 static int merge(struct mounter *mounter, const struct mount *mount, int fd, const char *from,
 	unsigned depth, struct err *err);
 
-/* What the tree has stays; a directory of both is gone into. */
+/* Entries of the tree stay; a directory that both have is merged. */
 static int merge_entry(struct mounter *mounter, const struct mount *mount, int fd, const char *name,
 	const char *from, unsigned depth, struct err *err)
 {

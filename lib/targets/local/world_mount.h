@@ -24,7 +24,7 @@
 
 enum { MOUNT_LINKS_MAX = 20 * 1000 }; /* beside files of the snapshot, in all */
 
-/* What goes where, without a look at any file: by path, so that an output stands before what is
+/* Plan the mounts, without reading any file: sorted by path, so that an output comes before mounts
  * inside it. Strings are the world's. */
 enum mount_kind { MOUNT_OUTPUT, MOUNT_DATA };
 struct mount {
@@ -34,12 +34,14 @@ struct mount {
 	const char *below; /* the output that it is inside of, whose directory has it; else NULL */
 };
 struct mount_list VEC_OF(struct mount);
-/* E_RUN_OUTPUTS, E_RUN_DATA: two of them exclude each other. E_DATA: not as world_path writes. */
+/* E_RUN_OUTPUTS, E_RUN_DATA: two of them exclude each other. E_DATA: a path is not in the form of
+ * world_path. */
 int mount_plan(const struct world *world, struct mount_list *ret, struct err *err);
 
-/* tree: a directory that is nobody else's yet. Repeated after it was killed, it goes on. E_RUN_DATA
- * when a place is gone or of another kind than the snapshot has there, E_RUN_OUTPUTS when an output
- * cannot be a directory, E_DATA_LIMIT over MOUNT_LINKS_MAX. Blocks for the copies. */
+/* tree: a directory that no other process uses yet. Repeated after it was killed, it goes on.
+ * E_RUN_DATA when a place is gone or of another kind than the snapshot has there, E_RUN_OUTPUTS
+ * when an output cannot be a directory, E_DATA_LIMIT over MOUNT_LINKS_MAX. Blocks for the
+ * copies. */
 int world_mount(const char *tree, const struct attempt_job *job, struct err *err);
 
 #endif

@@ -60,7 +60,7 @@ static struct json *ranks_json(
 }
 
 /*
- * What all of them use
+ * Shared helpers
  */
 
 static struct json *observed_of(const struct gang_rank *ranks, size_t n)
@@ -111,7 +111,7 @@ static size_t find_first(const struct gang_rank *ranks, size_t n)
 	return first;
 }
 
-/* One that was told to go, and is not there any more. */
+/* A rank that was told to go and is no longer there. */
 static size_t find_missing(const struct gang_rank *ranks, size_t n, const struct gang_view *view)
 {
 	size_t i = 0;
@@ -224,7 +224,7 @@ static void judge_left(const struct gang_rank *ranks, size_t n, const struct gan
 	AUTO_FREE char *why = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		/* One that is not there may be on its way. */
+		/* An absent rank may be on its way. */
 		if (!has_ended(&ranks[i])) {
 			steps[i] = view->is_ours ? GANG_DROP : GANG_NOTHING;
 		} else if (ranks[i].status.state == RUN_CANCELLED) {
@@ -240,7 +240,7 @@ static void judge_left(const struct gang_rank *ranks, size_t n, const struct gan
 	ret->ended_ms = view->now_ms;
 }
 
-/* Somebody prepares it, here or elsewhere. */
+/* A submit is preparing the run, here or elsewhere. */
 static void judge_preparing(const struct gang_rank *ranks, size_t n, struct target_status *ret)
 {
 	ret->state = RUN_PREPARING;

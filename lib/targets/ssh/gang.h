@@ -25,7 +25,7 @@ struct gang_rank {
 	bool is_held, is_going;      /* ready; told to go */
 	struct target_status status; /* unless absent */
 };
-/* What was known here before the nodes were asked. */
+/* State known here before the nodes were polled. */
 struct gang_view {
 	bool is_submitting; /* somebody submits it: nothing is to be done */
 	bool is_ours;       /* it is submitted from here, if from anywhere */

@@ -172,7 +172,7 @@ static bool says(const struct node_attempt *attempt, const char *key)
 	return str_eq(node_attempt_get(attempt, key), "1");
 }
 
-/* One that has not answered is one that runs, as far as can be known. */
+/* A rank whose host has not responded may still be running. */
 static void take_one(const struct gang_place *place, struct gang_rank *rank)
 {
 	const struct node_attempt *attempt = place->found.n ? &place->found.v[0] : NULL;

@@ -170,7 +170,7 @@ static void add_head(const struct target_job *job, const struct world *world, bo
 	set_int(out, "j_shell", job->shell && !is_terminal);
 	set_int(out, "j_timeout_ms", job->timeout_ms);
 	set_int(out, "j_grace_ms", job->grace_ms);
-	/* One that fails ends the others: it is for all of them that somebody begins anew. */
+	/* A rank is not retried alone: its failure ends the others, and all are started anew. */
 	set_int(out, "j_retries", rank ? 0 : world->retries);
 	set_text(out, "j_signal", world->signal ? proc_signal_name(world->signal, name) : "");
 	set_int(out, "j_signal_before_ms", world->signal_before_ms);
@@ -239,7 +239,7 @@ static void add_torchrun(const struct node_rank *rank, struct buf *out)
 		buf_addf(out, "default PET_NPROC_PER_NODE %d\n", rank->gpus);
 }
 
-/* What only the node knows (its directories, ports and GPUs) is set there. */
+/* Values that only the node knows (its directories, ports and GPUs) are set there. */
 static void add_env(const struct target_job *job, const struct node_rank *rank, struct buf *out)
 {
 	AUTO_FREE char *addresses =

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an attempt on a node is to do, as the texts that its runner reads (protocol.h, "The
- * job").
+ * The job of an attempt on a node, as the texts that its runner reads (protocol.h, "The job").
  */
 #ifndef DLRUN_TARGETS_SSH_NODE_JOB_H
 #define DLRUN_TARGETS_SSH_NODE_JOB_H
@@ -13,7 +12,7 @@
 #include "node/node.h"
 #include "targets/ssh/node_sync.h"
 
-/* One of several hosts. */
+/* Rank of a job on several hosts. */
 struct node_rank {
 	int rank, gpus;               /* gpus: of each host; <= 0: not known */
 	const struct strv *addresses; /* of all, by rank */

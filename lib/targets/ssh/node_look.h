@@ -18,7 +18,7 @@
 #include "targets/ssh/node_open.h"
 
 struct node_look {
-	/* What to look at, borrowed; root: NULL: the default. */
+	/* Input, borrowed; root: NULL: the default. */
 	const char *host, *root;
 	bool gpus_too;
 
@@ -42,7 +42,7 @@ size_t node_look_free_gpus(const struct node_look *look);
 /* "linux x86_64, 3 of 8 GPUs free, 64 CPUs, 812 GiB free": one line for people; the caller frees.
  */
 char *node_look_text(const struct node_look *look);
-/* Its members, added to an object. */
+/* Adds the members of look to an object. */
 void node_look_to_json(const struct node_look *look, struct json *json);
 /* For node_choose; strings are look's. */
 void node_look_offer(const struct node_look *look, struct node_offer *ret);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which machine the name of an SSH host led to when a run was sent there, as which user and to
- * which directory, kept with the run: one name may lead to several, one after the other (two login
- * nodes, another ssh_config, a host that was renamed or installed anew, another `User`). What is
- * said of a run at another place is no evidence.
+ * The machine that the name of an SSH host led to when a run was sent there, with the user and
+ * directory, kept with the run: one name may lead to several machines, one after the other (two
+ * login nodes, another ssh_config, a host that was renamed or reinstalled, another `User`). Reports
+ * from another place about a run are no evidence.
  */
 #ifndef DLRUN_TARGETS_SSH_NODE_MACHINE_H
 #define DLRUN_TARGETS_SSH_NODE_MACHINE_H

@@ -45,7 +45,7 @@ static void end_hosts(struct session *session)
 }
 
 /*
- * What all of them share
+ * Settings shared by all hosts
  */
 
 /* Seen from the file that names it, else from the caller's directory. */
@@ -109,7 +109,7 @@ static int ask(void *ctx, const char *question, bool secret, struct buf *answer,
 }
 
 /*
- * One host
+ * Opening a host
  */
 
 static int open_ssh(struct session *session, const struct node_hosts_open *all,

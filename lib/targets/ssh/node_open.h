@@ -30,7 +30,7 @@ struct node_host {
 int node_open(struct session *session, const char *host, const char *root, struct node_host **ret,
 	struct err *err);
 
-/* What is missing in a failure that has to do with it: its name, what to do next. */
+/* Adds to an error that concerns the host what is missing: its name, a hint what to do next. */
 void node_explain(const struct node_host *host, struct err *fault);
 
 #endif

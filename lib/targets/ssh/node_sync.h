@@ -13,7 +13,7 @@
 
 #define NODE_SYNC "sync" /* as a place of data */
 
-/* One directory, while it is sent. */
+/* A directory that is being sent. */
 struct node_sync {
 	char *path; /* in the tree */
 	char *dir;  /* absolute */
@@ -22,8 +22,8 @@ struct node_sync {
 };
 struct node_syncs VEC_OF(struct node_sync);
 
-/* What of the job's data is to be there: its content is read. E_RUN_DATA: it is not here, or no
- * directory; E_DATA_LIMIT: too much. Blocks. */
+/* Finds the job's data to send and reads its content. E_RUN_DATA: not here, or no directory;
+ * E_DATA_LIMIT: too much. Blocks. */
 int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct err *err);
 void node_syncs_done(struct node_syncs *syncs);
 /* Where the node has it, for link_data (protocol.h); NULL: path is none of them. */

@@ -57,8 +57,8 @@ static struct looking *looking_of(struct gang *gang)
 	return (struct looking *)((char *)gang - offsetof(struct looking, gang));
 }
 
-/* What came of it shows when it is looked at again. An end is none before all have heard of it: it
- * would not be looked at again. */
+/* The outcome of the steps shows at the next poll. A final state is an error until all hosts have
+ * been told of it: a run that has ended is not polled again. */
 static void end_steps(struct looking *looking)
 {
 	const struct gang_place *failed = gang_failed(&looking->gang);
@@ -144,7 +144,7 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
 }
 
 /*
- * One word for all
+ * Requests to all hosts
  */
 
 struct telling {

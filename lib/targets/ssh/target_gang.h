@@ -58,7 +58,8 @@ bool gang_take(struct gang *gang);
 bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang));
 /* The first place with a fault, explained; NULL: none has. */
 struct gang_place *gang_failed(struct gang *gang);
-/* That a question to all is open. verb: "stop", "forget", "forget all", "drop", "go". */
+/* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
+ * "drop", "go". */
 void gang_tell(struct gang *gang, const char *verb, void (*done)(struct gang *gang));
 
 /* target_ops, for handles of several hosts */

@@ -120,7 +120,7 @@ static int flush_line(struct source *source, struct err *err)
 	return r;
 }
 
-/* What lies behind the last end of a line waits for its own. */
+/* Bytes behind the last end of a line are held back until their line ends. */
 static size_t whole_lines(const char *data, size_t len)
 {
 	while (len > 0 && data[len - 1] != '\n' && data[len - 1] != '\r')
@@ -272,7 +272,7 @@ static int add_source(struct reading *reading, int rank, struct err *err)
 		&source->host, err);
 }
 
-/* Those of one rank are as of a run with one host. */
+/* The token of one rank is like that of a run with one host. */
 static int parse_token(struct reading *reading, const char *token, struct err *err)
 {
 	AUTO_STRV struct strv offsets = {0};

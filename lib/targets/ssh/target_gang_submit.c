@@ -237,7 +237,7 @@ static int on_sent_late(void *ctx, struct err *err)
 	return 0;
 }
 
-/* One that is on its way could not be taken back yet. */
+/* A submit that was still on its way could not be taken back yet. */
 static void on_sent(struct target_call *call, int status, struct err *err)
 {
 	struct rank_start *start = (struct rank_start *)call;

@@ -195,7 +195,7 @@ static int forget(struct target *target, const char *handle, bool all, struct ta
 	return r;
 }
 
-/* Its logins go on while the tree is read. */
+/* Logins proceed while the tree is read. */
 static void warm(struct target *target)
 {
 	struct target_node *node = target_node_of(target);
@@ -277,7 +277,7 @@ static int find_hosts(
 	return words_get(definition, "hosts", ret, err);
 }
 
-/* What is NULL otherwise. */
+/* The container runtime; NULL: "host" or not set. */
 static char *copy_runtime(const struct json *from)
 {
 	const char *runtime = json_get_str(from, "runtime");

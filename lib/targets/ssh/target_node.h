@@ -46,7 +46,7 @@ int target_node_new(struct session *session, const char *name, const struct json
 int target_node_recorded(struct session *session, const char *name, const struct json *definition,
 	const struct json *recorded, struct target **ret, struct err *err);
 
-/* What a handle names. */
+/* The parts of a handle. */
 struct node_handle {
 	char *host;
 	char run_id[RUN_ID_SIZE];
@@ -56,7 +56,7 @@ int node_handle_parse(const char *handle, struct node_handle *ret, struct err *e
 void node_handle_done(struct node_handle *handle);
 char *node_handle_text(const char *host, const char *run_id, int attempt); /* the caller frees */
 
-/* One operation on one host: first member of what carries it out. */
+/* An operation on one host: first member of the struct that carries it out. */
 struct node_work {
 	struct target_work work; /* release frees what is the operation's own, then the struct */
 	struct target_node *target;
@@ -71,12 +71,12 @@ struct node_work {
  * sets asked. */
 int node_work_begin(struct target *target, const char *handle, struct node_work *work,
 	struct target_call *call, struct err *err);
-/* It goes on: so long from now on (ms; -1: without an end). */
+/* Extends the operation's timeout: ms from now on (-1: no limit). */
 void node_work_extend(struct node_work *work, int64_t ms);
 /* For node_done_fn: asked is over; ends the call. */
 int node_work_end(struct node_work *work, int status, struct err *fault);
 
-/* That it was accepted is known here from now on, whatever becomes of the node. */
+/* Notes here that the attempt was accepted, whatever becomes of the node. */
 void node_note_accepted(const struct target_node *target, const struct node_handle *handle);
 /* target_ops.submit of one host, or of one rank: then it is added to what was sent. */
 struct node_rank;
@@ -109,7 +109,7 @@ int target_node_adopt(struct target *target, const char *id, struct run_list *re
 int target_node_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
 	struct err *err);
 
-/* What the attempt's files on the node (NULL: its clock is right) say, as a status. An engine. */
+/* Status of an attempt from its files on the node (node NULL: its clock is right). An engine. */
 void target_node_status(
 	const struct node *node, const struct node_attempt *attempt, struct target_status *ret);
 

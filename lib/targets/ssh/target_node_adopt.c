@@ -55,7 +55,7 @@ static void drop(struct target_work *work)
 }
 
 /*
- * One record
+ * A single record
  */
 
 static bool is_asked(const struct adoption *adoption, const char *name)
@@ -66,8 +66,8 @@ static bool is_asked(const struct adoption *adoption, const char *name)
 	return false;
 }
 
-/* One host is called as it is here; several as where the run came from, if they are of the target:
- * a node sends nobody to other hosts. */
+/* Hosts of the run: a single host by its name here; several by their names where the run came from,
+ * if all are of the target: a node sends nobody to other hosts. */
 static void find_hosts(const struct place *place, const struct run *run, struct strv *ret)
 {
 	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
@@ -95,7 +95,7 @@ static void set_target(const struct place *place, const struct strv *names, stru
 	json_set(run->doc, "target", json);
 }
 
-/* What lies there was written by this user's dlrun, or by whoever has got hold of the node. */
+/* The record may have been written by this user's dlrun or by an attacker on the node. */
 static int parse(
 	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
 {
@@ -131,7 +131,7 @@ static void add_attempts(const struct strv *hosts, int newest, struct run *run)
 	}
 }
 
-/* One of several hosts is told of by each of them. */
+/* A run on several hosts is reported by each of them. */
 static bool is_known(const struct run_list *runs, const char *id)
 {
 	for (size_t i = 0; i < runs->n; i++)
@@ -159,7 +159,7 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
 	run_set_state(run, RUN_QUEUED);
 	adopted = json_sub(run->doc, "adopted");
 	json_set_str(adopted, "user", json_get_str(run->doc, "user"));
-	/* Its directory is open to its owner alone. */
+	/* The node's directory is open to its owner alone. */
 	json_set_bool(adopted, "own", true);
 	*vec_push(adoption->ret) = TAKE(run);
 }

@@ -90,7 +90,7 @@ static int end_file(struct fetching *fetching, struct err *err)
 	fetching->has_file = false;
 	if (fetching->is_passed)
 		return 0;
-	/* What is not there any more has been cut off since. */
+	/* A file that is shorter than was requested has been truncated since. */
 	fetching->item.changing |= fetching->written < fetching->wanted.v[fetching->at].len;
 	return fetch_sink_end(fetching->sink, &fetching->item, err);
 }
@@ -148,7 +148,7 @@ static int on_got(void *ctx, int status, struct err *fault, struct err *err)
 	return node_work_end(&fetching->base, status, fault);
 }
 
-/* What has come of the file that was cut does not come again. */
+/* Data received of the interrupted file is not requested again. */
 static void shorten(struct fetching *fetching)
 {
 	struct node_want *want = &fetching->wanted.v[fetching->at];

@@ -12,7 +12,7 @@
 #include "targets/ssh/target_node.h"
 
 /*
- * Which of its hosts takes a run: asked when the image is there, while nothing has been written
+ * Choice of the host that takes a run: made when the image is there, while nothing has been written
  * down yet. A login that began earlier is mostly done by then.
  */
 
@@ -33,7 +33,7 @@ static void choosing_done(struct choosing *choosing)
 	free(choosing->offers);
 }
 
-/* What of dlrun's own layers would have to be sent. */
+/* Size of dlrun's own layers that would have to be sent. */
 static uint64_t missing_bytes(const struct node_facts *facts, const struct image *image)
 {
 	uint64_t bytes = 0;
@@ -222,7 +222,7 @@ static int check_size(const struct node_look *look, const struct resources *want
 		str_size(wanted->disk_bytes, asked));
 }
 
-/* What the host would refuse, as it has said itself. */
+/* Requirements that the host would refuse, by its own facts. */
 static int check_room(const struct node_look *look, const struct target_wish *wish, struct err *err)
 {
 	const struct node_facts *facts = look->facts;
@@ -242,7 +242,7 @@ static int check_room(const struct node_look *look, const struct target_wish *wi
 	return r;
 }
 
-/* What a container needs and what has no place in one. */
+/* Settings that a container needs, and those not supported in one. */
 static int check_runtime(
 	const struct target_node *node, const struct target_wish *wish, struct err *err)
 {

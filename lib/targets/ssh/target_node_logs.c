@@ -60,7 +60,7 @@ static void on_notice(void *ctx, const char *text)
 }
 
 /*
- * What it waits for, once for each reason
+ * Reasons for waiting, each reported once
  */
 
 static void look_later(struct reading *reading);
@@ -81,7 +81,7 @@ static void tell_waiting(struct reading *reading)
 	on_notice(reading, reason);
 }
 
-/* That the node is away is told by the log itself. */
+/* An unreachable node is reported by the log itself. */
 static int on_looked(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct reading *reading = ctx;

@@ -100,7 +100,7 @@ static void say(struct target_node *node, const char *text)
 
 static int on_retry(void *ctx, struct err *err);
 
-/* What listens nowhere yet may do so in a moment. */
+/* A port that nothing listens on yet may be opened in a moment: retry. */
 static void fail_connect(struct carry *carry, struct err *fault)
 {
 	channel_free(TAKE(carry->channel));
@@ -113,7 +113,7 @@ static void fail_connect(struct carry *carry, struct err *fault)
 	target_call_end(carry->base.call, -(int)fault->code, fault);
 }
 
-/* It is open, or it cannot be. */
+/* The channel is open, or has failed to open. */
 static int on_ready(void *ctx, struct err *err)
 {
 	struct carry *carry = ctx;
@@ -241,7 +241,7 @@ static int prepare_terminal(struct exec *exec, struct err *err)
 	if (!exec->request.tty)
 		return 0;
 	exec->pty.term = str_empty(term) ? "dumb" : term;
-	/* What keeps terminals there draws on them. */
+	/* Programs that keep terminals there draw on them: "dumb" will not do. */
 	if (exec->request.is_shell && str_eq(exec->pty.term, "dumb"))
 		exec->pty.term = "xterm";
 	ask_size(exec);

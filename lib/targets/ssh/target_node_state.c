@@ -13,7 +13,7 @@
 #include "targets/ssh/target_gang.h"
 
 /*
- * What a node says of an attempt, as a status of the run.
+ * Status of a run from the node's report of an attempt.
  */
 
 enum { EXIT_CANCELLED = 143, EXIT_OURS = 125, EXIT_SIGNAL = 128, NUMBERS_MAX = 64 };
@@ -51,7 +51,7 @@ static int count_words(const char *list)
 	return n;
 }
 
-/* What the node has to say of the attempt. */
+/* Adds a warning that the node has reported about the attempt. */
 static void add_warning(const struct node_attempt *attempt, const char *key, struct json *observed)
 {
 	const char *text = node_attempt_get(attempt, key);
@@ -158,7 +158,7 @@ static void set_exit(
 	json_set_str(json, "origin", str_empty(origin) ? origin_of(reason) : origin);
 	json_set_str(json, "reason", reason);
 	run_exit_from_json(json, &ret->exit);
-	/* Whatever killed a program, that was no success. */
+	/* A program killed by a signal has not succeeded. */
 	if (sig && ret->exit.code == 0)
 		ret->exit.code = EXIT_SIGNAL + sig;
 	ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));

@@ -240,7 +240,7 @@ static void go_on(struct submitting *submitting)
 	node_work_extend(&submitting->base, STALL_MS);
 	submitting->base.asked = node_submit(
 		node, &submitting->request, &submitting->result, on_submitted, submitting);
-	/* What comes next has its conversation by then. */
+	/* Open the conversation for the next operation in advance. */
 	if (submitting->followed)
 		node_ahead(node);
 }
@@ -256,7 +256,7 @@ static int on_synced(void *ctx, int status, struct err *fault, struct err *err)
 	return 0;
 }
 
-/* What moves is not late. */
+/* Progress extends the timeout. */
 static void on_progress(void *ctx, uint64_t sent, uint64_t total)
 {
 	struct submitting *submitting = ctx;

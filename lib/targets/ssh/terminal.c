@@ -14,8 +14,8 @@ static const char inside[] = "h=\n"
 			     "[ -z \"$h\" ] || s=129\n"
 			     "[ ! -p " FIFO " ] || echo $s >" FIFO "\n"
 			     "exit $s";
-/* What the terminal has shown is written down behind the command's end; somebody may have killed
- * who does that. */
+/* The screen is saved after the command has ended. The process that does it may have been killed:
+ * do not wait for it for ever. */
 static const char holder[] = "mkfifo " FIFO " || exit 125\n"
 			     "read -r s <" FIFO "\n"
 			     "n=0\n"

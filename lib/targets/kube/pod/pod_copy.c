@@ -111,7 +111,7 @@ static void finish(struct pod_copy *copy, int r, struct err *fault)
 	done(ctx, r, fault);
 }
 
-/* Its path here. The caller frees. */
+/* The path as the sink sees it. The caller frees. */
 static char *path_here(const struct pod_copy *copy, const char *path)
 {
 	return mem_printf("%s%s", copy->prefix, path);
@@ -158,7 +158,8 @@ static bool is_not_there(int status, const struct err *fault)
 	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
 }
 
-/* It was allowed for the listing: a server that has just started does not know that yet. */
+/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started may not
+ * know that yet. */
 static bool is_cut(const struct err *fault)
 {
 	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
@@ -337,7 +338,7 @@ static int on_tar(void *ctx, const char *data, size_t len, struct err *err)
 	return tar_stream_add(copy->tar, data, len, err);
 }
 
-/* What is gone by now is not missed; the rest could not be read there. */
+/* Files that are gone by now are not missed; the others could not be read there. */
 static void note_missing(struct pod_copy *copy, const char *said)
 {
 	size_t n = 0;
@@ -397,7 +398,7 @@ static int on_part(void *ctx, uint64_t offset, uint64_t len, struct err *err)
 	return begin_file(copy, wanted, err);
 }
 
-/* What was missing came as zeros: the sink hears that it changed. */
+/* Missing bytes came as zeros: mark the file as changing for the sink. */
 static int on_part_end(void *ctx, uint64_t size, struct err *err)
 {
 	struct pod_copy *copy = ctx;
@@ -643,7 +644,7 @@ static int take_file(
 	return r <= 0 ? r : want(copy, entry, &range, err);
 }
 
-/* What the script in the pod notes down for itself. */
+/* Notes that the script in the pod keeps for itself. */
 static bool is_note(const char *path)
 {
 	size_t len = strlen(KUBE_COLLECTED);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a directory of a container holds, given to a sink (fetch_sink.h): first a listing, by
- * find and stat or by Python, then a tar of the files that the sink wants as a whole, made there by
- * tar or by Python, and the parts that it wants of others. A connection that is cut is made again;
- * what has come by then does not come again.
+ * Copies a directory of a container to a sink (fetch_sink.h): first a listing, by find and stat or
+ * by Python, then a tar of the files that the sink wants as a whole, made there by tar or by
+ * Python, and the parts that it wants of others. A connection that is cut is opened again; data
+ * received by then does not come again.
  */
 #ifndef DLRUN_TARGETS_KUBE_POD_POD_COPY_H
 #define DLRUN_TARGETS_KUBE_POD_POD_COPY_H

@@ -15,7 +15,7 @@
 
 enum { PIECE = 64 << 10, SAID_MAX = 64 << 10 };
 
-/* One of stdout and stderr on its way here. */
+/* Receiving end of stdout or stderr. */
 struct side {
 	struct pod_output *output;
 	int read_fd, write_fd; /* -1: closed */
@@ -104,7 +104,7 @@ static void take(struct side *side, size_t len)
 	}
 	if (output->request.data(output->request.ctx, output->piece, len, &fault) == 0)
 		return;
-	/* Its own end, if it had one meanwhile, is because of this. */
+	/* An error of the command itself, if there is one by now, follows from this one. */
 	err_move(&output->fault, &fault);
 	fail(output);
 }

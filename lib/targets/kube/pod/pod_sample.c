@@ -56,7 +56,7 @@ void pod_sample_words(struct strv *ret)
 }
 
 /*
- * Its output
+ * Output of the command
  */
 
 /* A look at times: of both in the output. Below 0: not known. */
@@ -179,7 +179,7 @@ static struct part word_at(struct part line, size_t n)
 	return word;
 }
 
-/* What follows the name, which may hold anything: fields 3 and on of proc(5)'s stat. */
+/* Skips the name, which may hold anything: fields 3 and on of proc(5)'s stat are left. */
 static bool behind_name(struct part *line)
 {
 	for (size_t at = line->len; at-- > 1;) {

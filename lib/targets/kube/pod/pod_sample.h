@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program in a container uses, looked at from beside it by a command of a second: its
- * control group (cgroup v2, v1) or its processes (/proc), and the GPUs that the container sees
- * (nvidia-smi; files of amdgpu of those whose render node it has). Needs sh and cat there.
+ * Resource usage of a program in a container, sampled by a command of a second that runs beside it:
+ * its control group (cgroup v2, v1) or its processes (/proc), and the GPUs that the container sees
+ * (nvidia-smi; files of amdgpu for those whose render node it has). Needs sh and cat there.
  *
- * An engine: the command's words, and its output, which is a program's and may be anything.
+ * An engine: the words of the command, and a parser of its output, which is a program's and may be
+ * anything.
  */
 #ifndef DLRUN_TARGETS_KUBE_POD_POD_SAMPLE_H
 #define DLRUN_TARGETS_KUBE_POD_POD_SAMPLE_H

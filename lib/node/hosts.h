@@ -46,9 +46,9 @@ struct node_wish {
 	uint64_t memory_bytes, disk_bytes;
 	double cpus;
 };
-/* Choose the hosts for a run: fits, then has the layers (all but NODE_LAYERS_SLACK bytes), then most
- * free; the order of writing at last. Load and memory, which change from moment to moment, count in
- * steps. With gpus -1 a host without GPUs is taken only where none has any.
+/* Choose the hosts for a run: fits, then has the layers (all but NODE_LAYERS_SLACK bytes), then
+ * most free; the order of writing at last. Load and memory, which change from moment to moment,
+ * count in steps. With gpus -1 a host without GPUs is taken only where none has any.
  * *ret: indexes of offers, nodes of them, or empty when it cannot be. *ret_why: one sentence about
  * the choice, or why none can ("3 of 4 hosts answered; none has 2 GPUs"). A run that fits but finds
  * all GPUs busy goes to the host with the shortest queue; a gang of several nodes does not wait:

@@ -206,6 +206,19 @@ def check_words(root, files):
                     problem(path, number, f"{match.group(0).strip()} is not used {where}")
 
 
+VAGUE = re.compile(r"(What|Whoever|Whatever|Whichever|Whom|Whose|Who|Which|One|Those|It|Its|They|Their|Them|That|These|Somebody|Nobody|Others)\b")
+
+
+def check_comments(root, files):
+    """A comment that stands alone names its subject."""
+    for path in files:
+        text = (root / path).read_text()
+        for match in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', text, re.S):
+            alone = not text[text.rfind("\n", 0, match.start()) + 1:match.start()].strip()
+            if match[0].startswith("/*") and alone and VAGUE.match(re.sub(r"\n\s*\*? ?", " ", match[0][2:-2]).strip()):
+                problem(path, text.count("\n", 0, match.start()) + 1, "the comment does not name its subject")
+
+
 def check_cleanup(root, files):
     """What a return before its first use would free is not set yet: no compiler tells."""
     for path in files:
@@ -333,6 +346,7 @@ def main():
     check_includes(root, sources)
     check_rooms(house)
     check_words(root, house)
+    check_comments(root, house)
     check_cleanup(root, [f for f in sources if f.endswith(".c")])
     for path in house:
         if path.endswith(".h"):

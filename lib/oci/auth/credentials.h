@@ -48,11 +48,11 @@ bool credential_is_there(const struct credential *credential);
 /* 0, or -1 and why it cannot be sent ("has a user name with a colon"). */
 int credential_check(const struct credential *credential, const char **ret_why);
 
-/* Find the entry for a registry in the text of one file. An engine (for tests and fuzzing). 1:
- * found, 0: no entry, negative: malformed (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the NAME
- * of the docker-credential-NAME to be run, with *ret_key on its stdin; ret holds the login in the
- * file itself, which with a helper counts only if the helper is not installed or has none, and may
- * be empty then. what becomes the origin. host: "host[:port]", repo: "a/b". */
+/* Find the entry for a registry in the text of one file: an engine (for tests and fuzzing).
+ * 1: found, 0: no entry, negative: malformed (E_DATA, E_DATA_LIMIT). *ret_helper (or NULL) is the
+ * NAME of the docker-credential-NAME to be run, with *ret_key on its stdin; ret holds the login in
+ * the file itself, which with a helper counts only if the helper is not installed or has none, and
+ * may be empty then. what becomes the origin. host: "host[:port]", repo: "a/b". */
 int credential_file_find(const char *text, size_t len, const char *what, const char *host,
 	const char *repo, struct credential *ret, char **ret_helper, char **ret_key,
 	struct err *err);

@@ -89,7 +89,7 @@ static void set_label(struct json *labels, const char *text)
 
 static void set_labels(const struct oci_config_spec *spec, const char *created, struct json *labels)
 {
-	/* These labels of the base name its source, which is not the source of what runs. */
+	/* Drop the labels that name the source of the base: what runs is another. */
 	json_remove(labels, REVISION);
 	json_remove(labels, SOURCE);
 	for (size_t i = 0; spec->labels && i < spec->labels->n; i++)

@@ -44,7 +44,7 @@ static int on_end(void *ctx, struct err *err)
 	return 0;
 }
 
-/* One host has responded: do not wait the whole time for hosts that hang. */
+/* Once a host has responded, do not wait the whole time for hosts that hang. */
 static void settle(struct watch *watch)
 {
 	struct loop *loop = session_loop(watch->session);

@@ -672,6 +672,7 @@ static void scopes_that_are_refused_together_are_left_out(void **state)
 	add_reply(200, NULL, TOKEN("T1"));
 	open_auth(NULL);
 	auth_add_scope(world.auth, "repository:base:pull");
+	auth_allow_fewer_scopes(world.auth);
 	refuse(&first, world.challenge, 0);
 	run();
 	check_ready(&first, "Bearer T1", 1);
@@ -686,6 +687,21 @@ static void scopes_that_are_refused_together_are_left_out(void **state)
 	want(&third);
 	check_ready(&third, "Bearer T1", 1);
 	assert_int_equal(n_requests(), 2);
+}
+
+static void scopes_that_are_all_needed_are_refused_together(void **state)
+{
+	AUTO_ASKER struct asker asker = {0};
+
+	(void)state;
+	put_password();
+	add_reply(401, NULL, "");
+	open_auth(NULL);
+	auth_add_scope(world.auth, "repository:base:pull");
+	refuse(&asker, world.challenge, 0);
+	run();
+	check_fault(&asker, E_REGISTRY_AUTH, NULL);
+	assert_int_equal(n_requests(), 1);
 }
 
 /* Free it while a token is on its way: in a timer, so that the call has been made. */
@@ -1255,6 +1271,7 @@ int main(void)
 		IN_WORLD(cancelled_ones_hear_nothing),
 		IN_WORLD(scope_added_meanwhile_is_asked_for),
 		IN_WORLD(scopes_that_are_refused_together_are_left_out),
+		IN_WORLD(scopes_that_are_all_needed_are_refused_together),
 		IN_WORLD(free_with_waits_is_safe),
 		IN_WORLD(free_from_within_is_safe),
 		IN_WORLD(free_from_deep_within_is_safe),

@@ -648,7 +648,7 @@ static int judge(struct fetching *fetching, struct err *err)
 		return fail_host(fetching, err);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
-	/* The run has not started and has written nothing, or the sink accepts an empty result. */
+	/* The run has not started and has written nothing, or there is nothing to take. */
 	return fetching->has_ended && !fetching->sink->takes ? fail_gone(fetching, err) : 0;
 }
 

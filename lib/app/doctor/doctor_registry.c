@@ -375,7 +375,7 @@ static void check_same_registry(struct base_check *check, const char *repository
 	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
-		registry_add_source(registry, check->look.ref.repo);
+		registry_add_source(registry, check->look.ref.repo, true);
 		r = registry_ask(&check->look.client, registry, &request, &reply, &fault);
 	}
 	if (r < 0)

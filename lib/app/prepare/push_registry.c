@@ -472,10 +472,12 @@ static int open_registries(struct course *course, struct err *err)
 	course->base_memory_path = registry_memory_path(course->dir, base->host, base->repo);
 	registry_memory_load(course->base_memory_path, &course->base_memory);
 	/* Mounts are asked for with the login of the repository that they go to. */
-	if (is_same_host(course))
-		registry_add_source(course->registry, base->repo);
-	if (is_same_host(course) && registry_shares_login(course->registry, base->repo))
-		return 0;
+	if (is_same_host(course)) {
+		bool shares = registry_shares_login(course->registry, base->repo);
+		registry_add_source(course->registry, base->repo, shares);
+		if (shares)
+			return 0;
+	}
 	return registry_client_open(
 		&course->client, base, false, &course->base_memory, &course->source, err);
 }

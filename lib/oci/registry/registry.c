@@ -92,7 +92,7 @@ bool registry_shares_login(const struct registry *registry, const char *repo)
 	return credential_is_shared(registry->env, registry->host, registry->repo, repo);
 }
 
-void registry_add_source(struct registry *registry, const char *repo)
+void registry_add_source(struct registry *registry, const char *repo, bool shares_login)
 {
 	AUTO_FREE char *path = registry_repo_path(registry, repo);
 	AUTO_FREE char *scope = mem_printf("repository:%s:pull", path);
@@ -102,7 +102,7 @@ void registry_add_source(struct registry *registry, const char *repo)
 		return;
 	strv_add(&registry->scopes, scope);
 	auth_add_scope(registry->auth, scope);
-	if (!registry_shares_login(registry, repo)) {
+	if (!shares_login) {
 		registry->has_other_login = true;
 		auth_allow_fewer_scopes(registry->auth);
 	}

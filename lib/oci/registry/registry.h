@@ -72,8 +72,9 @@ const char *registry_host(const struct registry *registry);
 /* Whether repo of this host has the same login as the registry's. */
 bool registry_shares_login(const struct registry *registry, const char *repo);
 /* Another repository of this host will be read, for mounts and bases: asked for together with the
- * first from the next token on, by the same login. */
-void registry_add_source(struct registry *registry, const char *repo);
+ * first from the next token on, by the same login. shares_login: whether it has no other
+ * (registry_shares_login); where it has, a token without it will do. */
+void registry_add_source(struct registry *registry, const char *repo, bool shares_login);
 /* How requests name repo of this host: "library/NAME" for docker.io's NAME. For mount's from=. The
  * caller frees. */
 char *registry_repo_path(const struct registry *registry, const char *repo);

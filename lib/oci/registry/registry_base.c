@@ -359,7 +359,7 @@ struct registry_base *registry_base_start(
 	base->layers = request->layers;
 	base->found = request->found;
 	base->ctx = request->ctx;
-	registry_add_source(registry, ref->repo);
+	registry_add_source(registry, ref->repo, true);
 	copy_digest(base->root, ref->digest ? ref->digest : request->known);
 	base->guessed = *base->root && !ref->digest;
 	copy_digest(base->older, request->older);

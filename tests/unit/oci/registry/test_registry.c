@@ -675,8 +675,8 @@ static void test_token(void **state)
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
 	world_init(&world, answer_token);
-	registry_add_source(world.registry, "base/y");
-	registry_add_source(world.registry, "me/x");
+	registry_add_source(world.registry, "base/y", true);
+	registry_add_source(world.registry, "me/x", true);
 	ask_five(&world, E_NONE, 1 + 1 + 5);
 	assert_true(fix_saw(world.server, "scope=repository%3Ame%2Fx%3Apull%2Cpush") ||
 		    fix_saw(world.server, "scope=repository:me/x:pull,push"));

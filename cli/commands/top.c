@@ -97,7 +97,7 @@ static int list_known(struct top *top, struct run_list *ret, struct err *err)
 	return runs_refresh(top->session, ret, top->ask_ms, err);
 }
 
-static int list(struct top *top, struct run_list *ret, struct err *err)
+static int top_list(struct top *top, struct run_list *ret, struct err *err)
 {
 	struct run *run;
 
@@ -114,9 +114,9 @@ static int list(struct top *top, struct run_list *ret, struct err *err)
 }
 
 /* List the runs, and request what is to be shown of them and of machines. */
-static int look(struct top *top, struct run_list *ret, struct err *err)
+static int top_look(struct top *top, struct run_list *ret, struct err *err)
 {
-	int r = list(top, ret, err);
+	int r = top_list(top, ret, err);
 
 	if (r < 0)
 		return r;
@@ -146,7 +146,7 @@ static int print_tables(
 	return r < 0;
 }
 
-static int show_once(struct app *app, const char *word)
+static int top_show_once(struct app *app, const char *word)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
@@ -156,7 +156,7 @@ static int show_once(struct app *app, const char *word)
 	app_catch_signals();
 	int r = top_init(&top, app, word, &err);
 	if (r == 0)
-		r = look(&top, &runs, &err);
+		r = top_look(&top, &runs, &err);
 	if (r == 0)
 		r = live_wait(top.live, ANSWER_MS, &app_interrupted, &err);
 	if (r < 0)
@@ -179,7 +179,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_MACHINES struct machine_list machines = {0};
 	AUTO_BUF struct buf text = {0};
-	int r = look(top, &runs, err);
+	int r = top_look(top, &runs, err);
 
 	if (r < 0)
 		return r;
@@ -198,7 +198,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	return 0;
 }
 
-static int watch(struct app *app, const char *word)
+static int top_watch(struct app *app, const char *word)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(top_done) struct top top = {0};
@@ -223,14 +223,14 @@ static int watch(struct app *app, const char *word)
 	return app_interrupted ? EXIT_INTERRUPTED : 0;
 }
 
-static int run(struct app *app, void *values, struct strv *words)
+static int top_run(struct app *app, void *values, struct strv *words)
 {
 	const char *word = words->n ? words->v[0] : NULL;
 
 	(void)values;
 	if (app->out_tty && !app->options.json)
-		return watch(app, word);
-	return show_once(app, word);
+		return top_watch(app, word);
+	return top_show_once(app, word);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
@@ -246,5 +246,5 @@ const struct cmd cmd_top = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN_TARGET,
-	.run = run,
+	.run = top_run,
 };

@@ -90,7 +90,7 @@ static void add_share(struct ui_table *table, int64_t used, int64_t all)
 			str_size((uint64_t)all, all_text));
 }
 
-static void add_power(struct ui_table *table, double watts)
+static void top_view_add_power(struct ui_table *table, double watts)
 {
 	if (watts < 0)
 		ui_table_add(table, UI_DIM, "-");
@@ -98,7 +98,7 @@ static void add_power(struct ui_table *table, double watts)
 		ui_table_addf(table, "", "%.0f W", watts);
 }
 
-static void add_number(struct ui_table *table, double value, int digits)
+static void top_view_add_number(struct ui_table *table, double value, int digits)
 {
 	if (value < 0)
 		ui_table_add(table, UI_DIM, "-");
@@ -110,7 +110,7 @@ static void add_number(struct ui_table *table, double value, int digits)
  * Runs
  */
 
-static void add_metric(const struct json *metric, struct buf *text)
+static void top_view_add_metric(const struct json *metric, struct buf *text)
 {
 	buf_adds(text, text->len ? " · " : "");
 	metric_text(metric, METRIC_WIDTH, text);
@@ -118,7 +118,7 @@ static void add_metric(const struct json *metric, struct buf *text)
 }
 
 /* "loss 2.31 @100 · acc 0.9 @100": the one that stands for the run first. */
-static void add_metrics(struct ui_table *table, const struct json *metrics)
+static void top_view_add_metrics(struct ui_table *table, const struct json *metrics)
 {
 	const struct json *first = metric_main(metrics);
 	AUTO_BUF struct buf text;
@@ -126,16 +126,16 @@ static void add_metrics(struct ui_table *table, const struct json *metrics)
 
 	buf_init(&text, CELL_MAX);
 	if (first)
-		add_metric(first, &text);
+		top_view_add_metric(first, &text);
 	for (const struct json *m = json_first(metrics); m && n < METRICS_SHOWN; m = json_next(m))
 		if (m != first && json_kind(m) == JSON_OBJECT) {
-			add_metric(m, &text);
+			top_view_add_metric(m, &text);
 			n++;
 		}
 	ui_table_add(table, "", text.data);
 }
 
-static void add_run(struct app *app, struct ui_table *table, const struct run *run)
+static void top_view_add_run(struct app *app, struct ui_table *table, const struct run *run)
 {
 	AUTO_JSON struct json *seen = seen_of(app, run);
 	const struct json *now = now_of(run, seen);
@@ -150,8 +150,8 @@ static void add_run(struct app *app, struct ui_table *table, const struct run *r
 	add_size(table, json_get_int(now, "memory_bytes", -1));
 	add_percent(table, json_get_num(now, "gpu_busy", -1));
 	add_size(table, json_get_int(now, "gpu_memory_bytes", -1));
-	add_power(table, json_get_num(now, "power_w", -1));
-	add_metrics(table, member_of(run, seen, "metrics"));
+	top_view_add_power(table, json_get_num(now, "power_w", -1));
+	top_view_add_metrics(table, member_of(run, seen, "metrics"));
 }
 
 static void fill_runs(struct app *app, const struct run_list *runs, struct ui_table *table)
@@ -170,7 +170,7 @@ static void fill_runs(struct app *app, const struct run_list *runs, struct ui_ta
 
 	ui_table_init(table, columns, ARRAY_LEN(columns));
 	vec_foreach (struct run *, run, runs)
-		add_run(app, table, *run);
+		top_view_add_run(app, table, *run);
 }
 
 /*
@@ -178,7 +178,7 @@ static void fill_runs(struct app *app, const struct run_list *runs, struct ui_ta
  */
 
 /* "3 of 8 free (A100-80GB)" */
-static void add_gpus(struct ui_table *table, const struct machine *machine)
+static void top_view_add_gpus(struct ui_table *table, const struct machine *machine)
 {
 	const char *model = machine->model;
 
@@ -210,14 +210,14 @@ static void fill_machines(const struct machine_list *machines, struct ui_table *
 	ui_table_init(table, columns, ARRAY_LEN(columns));
 	vec_foreach (const struct machine, machine, machines) {
 		ui_table_add(table, "", *machine->host ? machine->host : machine->target);
-		add_number(table, machine->cpus, 0);
-		add_number(table, machine->load, 1);
+		top_view_add_number(table, machine->cpus, 0);
+		top_view_add_number(table, machine->load, 1);
 		add_share(table, machine->memory_used_bytes, machine->memory_bytes);
-		add_gpus(table, machine);
+		top_view_add_gpus(table, machine);
 	}
 }
 
-static void add_gpu(
+static void top_view_add_gpu(
 	struct ui_table *table, const struct machine *machine, const struct machine_gpu *gpu)
 {
 	bool in_use = gpu->used || *gpu->holder;
@@ -226,7 +226,7 @@ static void add_gpu(
 	ui_table_addf(table, "", "%u", gpu->index);
 	add_percent(table, gpu->busy);
 	add_share(table, gpu->memory_used_bytes, gpu->memory_bytes);
-	add_power(table, gpu->power_w);
+	top_view_add_power(table, gpu->power_w);
 	ui_table_add(table, in_use ? "" : UI_DIM,
 		*gpu->holder ? gpu->holder
 		: in_use     ? "other"
@@ -249,7 +249,7 @@ static void fill_gpus(const struct machine_list *machines, struct ui_table *tabl
 	ui_table_init(table, columns, ARRAY_LEN(columns));
 	vec_foreach (const struct machine, machine, machines)
 		vec_foreach (const struct machine_gpu, gpu, &machine->gpus)
-			add_gpu(table, machine, gpu);
+			top_view_add_gpu(table, machine, gpu);
 }
 
 /*

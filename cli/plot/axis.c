@@ -119,7 +119,7 @@ static size_t format_time(double step, const struct tm *tm, char out[static AXIS
 	return strftime(out, AXIS_TEXT, "%H:%M:%S", tm);
 }
 
-static void time_text(double value, double step, char out[static AXIS_TEXT])
+static void axis_time_text(double value, double step, char out[static AXIS_TEXT])
 {
 	time_t seconds = fabs(value) < 1e15 ? (time_t)floor(value) : 0;
 	struct tm tm;
@@ -141,7 +141,7 @@ static void tick_text(
 		duration_tick(value, step, out);
 		break;
 	case AXIS_TIME:
-		time_text(value, step, out);
+		axis_time_text(value, step, out);
 		break;
 	default:
 		number_text(value, step, largest, out);
@@ -194,7 +194,7 @@ static void add_log_tick(struct axis *axis, double factor, double power)
 }
 
 /* Powers of ten, and 2 and 5 between them where there are few. */
-static void add_log(unsigned wanted, struct axis *axis)
+static void axis_add_log(unsigned wanted, struct axis *axis)
 {
 	double decades = axis->max - axis->min, every = ceil(decades / wanted);
 	double first = floor(axis->min);
@@ -231,7 +231,7 @@ static void spread(enum axis_kind kind, struct axis *axis)
 }
 
 /* Limit values: the difference of two at both ends of the range of a double would overflow. */
-static double within(double value)
+static double axis_within(double value)
 {
 	static const double most = 8e307;
 
@@ -240,11 +240,11 @@ static double within(double value)
 
 void axis_make(enum axis_kind kind, double min, double max, unsigned wanted, struct axis *ret)
 {
-	*ret = (struct axis){.min = within(min), .max = within(max)};
+	*ret = (struct axis){.min = axis_within(min), .max = axis_within(max)};
 	spread(kind, ret);
 	wanted = wanted < 1 ? 1 : wanted > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : wanted;
 	if (kind == AXIS_LOG)
-		add_log(wanted, ret);
+		axis_add_log(wanted, ret);
 	else
 		add_linear(kind, wanted, ret);
 }

@@ -99,7 +99,7 @@ static unsigned widest_text(const struct axis *axis)
 }
 
 /* The place of at among n. */
-static unsigned place_of(const struct axis *axis, double at, unsigned n)
+static unsigned chart_place_of(const struct axis *axis, double at, unsigned n)
 {
 	double place = (at - axis->min) / (axis->max - axis->min) * (n - 1) + 0.5;
 
@@ -159,7 +159,7 @@ static unsigned row_of(const struct canvas *canvas, double value)
 {
 	unsigned n = canvas->rows * canvas->sub_y;
 
-	return n - 1 - place_of(&canvas->y, value, n);
+	return n - 1 - chart_place_of(&canvas->y, value, n);
 }
 
 static void vertical(struct canvas *canvas, unsigned x, unsigned from, unsigned to, size_t line)
@@ -188,7 +188,7 @@ static void connect(struct canvas *canvas, unsigned from_x, unsigned from_y, uns
 	}
 }
 
-static void add_mark(struct canvas *canvas, unsigned x, size_t line)
+static void chart_add_mark(struct canvas *canvas, unsigned x, size_t line)
 {
 	canvas->marks[x / canvas->sub_x] = (char)(line + 1);
 }
@@ -223,7 +223,7 @@ static void add_letters(struct canvas *canvas, size_t line, unsigned last)
 	}
 }
 
-static void draw_line(struct canvas *canvas, size_t line)
+static void chart_draw_line(struct canvas *canvas, size_t line)
 {
 	const struct chart *chart = canvas->chart;
 	unsigned n = canvas->cols * canvas->sub_x, last = 0;
@@ -235,7 +235,7 @@ static void draw_line(struct canvas *canvas, size_t line)
 		const struct trace_column *column = &canvas->columns[x];
 
 		if (column->not_finite)
-			add_mark(canvas, x, line);
+			chart_add_mark(canvas, x, line);
 		if (column->seam)
 			add_seam(canvas, x);
 		if (!column->has) {
@@ -281,12 +281,13 @@ static void add_blank(const struct chart *chart, struct buf *out)
 		buf_addc(out, ' ');
 }
 
-static bool is_blank(const struct cell *cell)
+static bool chart_is_blank(const struct cell *cell)
 {
 	return !cell->dots && !cell->letter && !cell->seam;
 }
 
-static void add_cell(const struct chart *chart, const struct cell *cell, struct painter *painter)
+static void chart_add_cell(
+	const struct chart *chart, const struct cell *cell, struct painter *painter)
 {
 	bool drawn = cell->dots || cell->letter;
 
@@ -303,17 +304,17 @@ static void add_cell(const struct chart *chart, const struct cell *cell, struct 
 		add_blank(chart, painter->out);
 }
 
-static void add_row(struct canvas *canvas, unsigned row, struct buf *out)
+static void chart_add_row(struct canvas *canvas, unsigned row, struct buf *out)
 {
 	const struct chart *chart = canvas->chart;
 	const struct cell *cells = cell_at(canvas, 0, row);
 	struct painter painter = {.out = out};
 	unsigned end = canvas->cols;
 
-	while (end > 0 && is_blank(&cells[end - 1]))
+	while (end > 0 && chart_is_blank(&cells[end - 1]))
 		end--;
 	for (unsigned col = 0; col < end; col++)
-		add_cell(chart, &cells[col], &painter);
+		chart_add_cell(chart, &cells[col], &painter);
 	paint(&painter, NULL);
 	buf_addc(out, '\n');
 }
@@ -330,7 +331,7 @@ static const char *y_text(const struct canvas *canvas, unsigned row)
 	return text;
 }
 
-static void add_rows(struct canvas *canvas, struct buf *out)
+static void chart_add_rows(struct canvas *canvas, struct buf *out)
 {
 	bool utf8 = canvas->chart->utf8;
 
@@ -340,7 +341,7 @@ static void add_rows(struct canvas *canvas, struct buf *out)
 		if (canvas->label_width)
 			buf_addf(out, "%*s ", (int)canvas->label_width, text ? text : "");
 		buf_adds(out, text ? (utf8 ? "┤" : "+") : (utf8 ? "│" : "|"));
-		add_row(canvas, row, out);
+		chart_add_row(canvas, row, out);
 	}
 }
 
@@ -348,7 +349,7 @@ static void add_rows(struct canvas *canvas, struct buf *out)
 static const struct axis_tick *x_tick(const struct canvas *canvas, unsigned col)
 {
 	for (size_t i = 0; i < canvas->x.n; i++)
-		if (place_of(&canvas->x, canvas->x.ticks[i].at, canvas->cols) == col)
+		if (chart_place_of(&canvas->x, canvas->x.ticks[i].at, canvas->cols) == col)
 			return &canvas->x.ticks[i];
 	return NULL;
 }
@@ -466,7 +467,7 @@ static void add_legend_line(const struct chart *chart, size_t i, size_t columns,
 	buf_addc(out, '\n');
 }
 
-static void add_legend(const struct chart *chart, struct buf *out)
+static void chart_add_legend(const struct chart *chart, struct buf *out)
 {
 	size_t most = chart->width / 2 < LABEL_COLUMNS ? chart->width / 2 : LABEL_COLUMNS;
 	size_t columns = 0;
@@ -495,10 +496,10 @@ void chart_draw(const struct chart *chart, struct buf *out)
 		return;
 	}
 	for (size_t i = 0; i < chart->n_lines; i++)
-		draw_line(&canvas, i);
-	add_rows(&canvas, out);
+		chart_draw_line(&canvas, i);
+	chart_add_rows(&canvas, out);
 	add_x_axis(&canvas, out);
 	add_x_texts(&canvas, out);
-	add_legend(chart, out);
+	chart_add_legend(chart, out);
 	canvas_done(&canvas);
 }

@@ -29,7 +29,7 @@ const char *plot_number(double value, char out[static PLOT_NUMBER])
 }
 
 /* Returns whether the stream takes more. */
-static bool flush(struct app *app, struct buf *out, size_t more_than)
+static bool plot_data_flush(struct app *app, struct buf *out, size_t more_than)
 {
 	if (out->len > more_than) {
 		ui_write(app, out->data, out->len);
@@ -84,11 +84,11 @@ int plot_csv(struct app *app, const struct plot_curves *curves)
 			buf_addf(&out, ",%lld,%s,%s\n", (long long)point->step,
 				plot_number(point->wall_time_s, time),
 				plot_number(point->value, value));
-			if (!flush(app, &out, PIECE))
+			if (!plot_data_flush(app, &out, PIECE))
 				return 1;
 		}
 	}
-	return !flush(app, &out, 0);
+	return !plot_data_flush(app, &out, 0);
 }
 
 /*
@@ -120,7 +120,7 @@ static bool add_json_points(
 		else
 			add_json_number(
 				member == MEMBER_TIME ? point->wall_time_s : point->value, out);
-		if (!flush(app, out, PIECE))
+		if (!plot_data_flush(app, out, PIECE))
 			return false;
 	}
 	buf_addc(out, ']');
@@ -162,5 +162,5 @@ int plot_json(struct app *app, const struct plot_curves *curves)
 		buf_addc(&out, '}');
 	}
 	buf_adds(&out, "]}\n");
-	return !flush(app, &out, 0);
+	return !plot_data_flush(app, &out, 0);
 }

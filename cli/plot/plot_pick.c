@@ -22,7 +22,7 @@ static bool is_match(const char *glob, const char *tag)
 	return str_eq(glob, tag) || fnmatch(glob, tag, 0) == 0;
 }
 
-static bool is_wanted(const char *tag, const struct strv *globs)
+static bool plot_pick_is_wanted(const char *tag, const struct strv *globs)
 {
 	for (size_t i = 0; i < globs->n; i++)
 		if (is_match(globs->v[i], tag))
@@ -41,7 +41,7 @@ static void list_all(const struct plot_sources *sources, struct plot_curves *ret
 		}
 }
 
-static bool has_match(const struct plot_curves *curves, const char *glob)
+static bool plot_pick_has_match(const struct plot_curves *curves, const char *glob)
 {
 	vec_foreach (struct plot_curve, curve, curves)
 		if (is_match(glob, curve->curve.tag))
@@ -49,13 +49,13 @@ static bool has_match(const struct plot_curves *curves, const char *glob)
 	return false;
 }
 
-static int by_text(const void *a, const void *b)
+static int plot_pick_by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Each once, sorted. */
-static void list_tags(const struct plot_curves *curves, struct strv *ret)
+static void plot_pick_list_tags(const struct plot_curves *curves, struct strv *ret)
 {
 	struct map seen = {0};
 
@@ -63,7 +63,7 @@ static void list_tags(const struct plot_curves *curves, struct strv *ret)
 		if (!map_put(&seen, curve->curve.tag, curve))
 			strv_add(ret, curve->curve.tag);
 	map_done(&seen);
-	vec_sort(ret, by_text);
+	vec_sort(ret, plot_pick_by_text);
 }
 
 static int no_match(const struct plot_curves *curves, const char *glob, struct err *err)
@@ -74,7 +74,7 @@ static int no_match(const struct plot_curves *curves, const char *glob, struct e
 	AUTO_STRV struct strv tags = {0};
 
 	buf_init(&names, LABEL_MAX);
-	list_tags(curves, &tags);
+	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n && i < SHOWN; i++) {
 		AUTO_FREE char *name = str_shown(tags.v[i]);
 		buf_addf(&names, "%s%s", i ? ", " : "", name);
@@ -98,10 +98,10 @@ int plot_pick(const struct plot_sources *sources, const struct strv *globs, stru
 
 	list_all(sources, &all);
 	for (size_t i = 0; r == 0 && i < globs->n; i++)
-		if (!has_match(&all, globs->v[i]))
+		if (!plot_pick_has_match(&all, globs->v[i]))
 			r = no_match(&all, globs->v[i], err);
 	vec_foreach (struct plot_curve, curve, &all)
-		if (r == 0 && is_wanted(curve->curve.tag, globs))
+		if (r == 0 && plot_pick_is_wanted(curve->curve.tag, globs))
 			*vec_push(ret) = *curve;
 	vec_done(&all);
 	return r;
@@ -195,7 +195,7 @@ static bool has_siblings(const struct plot_curve *curve)
 	return false;
 }
 
-static void add_word(struct buf *label, const char *word)
+static void plot_pick_add_word(struct buf *label, const char *word)
 {
 	buf_addf(label, "%s%s", label->len ? " " : "", *word ? word : ".");
 }
@@ -207,15 +207,15 @@ static char *make_label(
 
 	buf_init(&label, LABEL_MAX);
 	if (!common->source)
-		add_word(&label, curve->source->label);
+		plot_pick_add_word(&label, curve->source->label);
 	if (name->differs) {
 		const char *rest = name->dir + name->common;
-		add_word(&label, *rest == '/' ? rest + 1 : rest);
+		plot_pick_add_word(&label, *rest == '/' ? rest + 1 : rest);
 	} else if (*name->dir && has_siblings(curve)) {
-		add_word(&label, name->dir);
+		plot_pick_add_word(&label, name->dir);
 	}
 	if (!common->tag)
-		add_word(&label, curve->curve.tag);
+		plot_pick_add_word(&label, curve->curve.tag);
 	if (label.len == 0)
 		buf_adds(&label, curve->source->label);
 	return buf_take(&label);
@@ -225,7 +225,7 @@ static char *make_label(
  * Charts
  */
 
-static void add_lines(const struct plot_curves *curves, struct plot_chart *chart)
+static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_chart *chart)
 {
 	struct name *names = mem_alloc(curves->n, sizeof(*names));
 	struct common common;
@@ -251,13 +251,13 @@ static char *make_title(const struct plot_curves *curves)
 	AUTO_BUF struct buf title;
 
 	buf_init(&title, LABEL_MAX);
-	list_tags(curves, &tags);
+	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n; i++)
 		buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);
 	return buf_take(&title);
 }
 
-static void add_chart(
+static void plot_pick_add_chart(
 	const struct plot_curves *curves, const char *name, bool is_glob, struct plot_charts *ret)
 {
 	struct plot_curves own = {0};
@@ -268,7 +268,7 @@ static void add_chart(
 	if (own.n > 0) {
 		struct plot_chart *chart = vec_push(ret);
 		chart->title = make_title(&own);
-		add_lines(&own, chart);
+		plot_pick_add_lines(&own, chart);
 	}
 	vec_done(&own);
 }
@@ -280,9 +280,9 @@ size_t plot_charts_make(const struct plot_curves *curves, const struct strv *glo
 	const struct strv *titles = globs->n ? globs : &tags;
 
 	if (!globs->n)
-		list_tags(curves, &tags);
+		plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < titles->n && i < max; i++)
-		add_chart(curves, titles->v[i], globs->n > 0, ret);
+		plot_pick_add_chart(curves, titles->v[i], globs->n > 0, ret);
 	return titles->n > max ? titles->n - max : 0;
 }
 

@@ -18,7 +18,7 @@ enum { REFRESH_MS = 500, FIRST_MS = 120 * 1000 };
  * Words
  */
 
-static bool is_dir(const char *path)
+static bool plot_sources_is_dir(const char *path)
 {
 	struct stat st;
 
@@ -29,14 +29,14 @@ static bool is_dir(const char *path)
 static bool must_be_dir(const char *word)
 {
 	return str_eq(word, ".") || str_eq(word, "..") ||
-	       (strchr(word, '/') && (!strchr(word, ':') || is_dir(word)));
+	       (strchr(word, '/') && (!strchr(word, ':') || plot_sources_is_dir(word)));
 }
 
-static int add_dir(struct plot_sources *sources, const char *word, struct err *err)
+static int plot_sources_add_dir(struct plot_sources *sources, const char *word, struct err *err)
 {
 	AUTO_FREE char *path = NULL, *shown = str_shown(word);
 
-	if (!is_dir(word)) {
+	if (!plot_sources_is_dir(word)) {
 		err_set(err, E_EVENTS_DIR, "no such directory: %s", shown);
 		return err_hint(err, "dlrun plot @   # the newest run");
 	}
@@ -52,7 +52,7 @@ static int add_dir(struct plot_sources *sources, const char *word, struct err *e
 	return 0;
 }
 
-static bool has_run(const struct plot_sources *sources, const struct run *run)
+static bool plot_sources_has_run(const struct plot_sources *sources, const struct run *run)
 {
 	vec_foreach (struct plot_source, source, sources)
 		if (source->run && str_eq(source->name, run_id(run)))
@@ -61,14 +61,15 @@ static bool has_run(const struct plot_sources *sources, const struct run *run)
 }
 
 /* Takes run. */
-static int add_run(struct plot_sources *sources, struct app *app, struct run *run, struct err *err)
+static int plot_sources_add_run(
+	struct plot_sources *sources, struct app *app, struct run *run, struct err *err)
 {
 	static const struct mirror_options options = {.scalars_only = true};
 	AUTO_RUN struct run *held = run;
 	size_t mirrored;
 	int r = 0;
 
-	if (has_run(sources, run))
+	if (plot_sources_has_run(sources, run))
 		return 0;
 	if (!sources->mirror)
 		r = mirror_open(&app->session, &options, &sources->mirror, err);
@@ -81,19 +82,19 @@ static int add_run(struct plot_sources *sources, struct app *app, struct run *ru
 	return 0;
 }
 
-static int add_word(
+static int plot_sources_add_word(
 	struct plot_sources *sources, struct app *app, const char *word, struct err *err)
 {
 	struct run *run;
 
 	if (word && must_be_dir(word))
-		return add_dir(sources, word, err);
+		return plot_sources_add_dir(sources, word, err);
 	int r = runs_get(app, word, &run, err);
-	if (r == -ERR_NOTFOUND && word && is_dir(word)) {
+	if (r == -ERR_NOTFOUND && word && plot_sources_is_dir(word)) {
 		err_clear(err);
-		return add_dir(sources, word, err);
+		return plot_sources_add_dir(sources, word, err);
 	}
-	return r < 0 ? r : add_run(sources, app, run, err);
+	return r < 0 ? r : plot_sources_add_run(sources, app, run, err);
 }
 
 /* The beginning, by whole names, that all directories have but for their last names. */
@@ -130,7 +131,7 @@ static void make_labels(struct plot_sources *sources)
 }
 
 /* Where the event files of runs are. */
-static void find_dirs(struct plot_sources *sources)
+static void plot_sources_find_dirs(struct plot_sources *sources)
 {
 	vec_foreach (struct plot_source, source, sources) {
 		struct mirror_state state;
@@ -189,16 +190,16 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < words->n; i++)
-		r = add_word(sources, app, words->v[i], err);
+		r = plot_sources_add_word(sources, app, words->v[i], err);
 	if (r == 0 && words->n == 0)
-		r = add_word(sources, app, NULL, err);
+		r = plot_sources_add_word(sources, app, NULL, err);
 	if (r == 0 && sources->mirror)
 		r = mirror_first(sources->mirror, FIRST_MS, &app_interrupted, err);
 	if (r == 0 && !patient)
 		r = check_mirror(sources, app, err);
 	if (r < 0)
 		return r;
-	find_dirs(sources);
+	plot_sources_find_dirs(sources);
 	make_labels(sources);
 	vec_foreach (struct plot_source, source, sources)
 		source->series = series_new(source->dir);

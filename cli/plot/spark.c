@@ -17,7 +17,7 @@ struct bucket {
 };
 
 /* Whether a metric of that name may be that curve. */
-static bool is_called(const struct series_curve *curve, const char *name)
+static bool spark_is_called(const struct series_curve *curve, const char *name)
 {
 	const char *last = fs_basename(curve->dir);
 	AUTO_FREE char *in_last = mem_printf("%s/%s", last, curve->tag);
@@ -36,7 +36,7 @@ bool spark_find(const struct series *series, const char *name, struct series_cur
 		struct series_curve curve;
 
 		series_get(series, i, &curve);
-		if (curve.n == 0 || !is_called(&curve, name) ||
+		if (curve.n == 0 || !spark_is_called(&curve, name) ||
 			(found && !(curve.points[curve.n - 1].wall_time_s > newest_s)))
 			continue;
 		*ret = curve;
@@ -47,7 +47,7 @@ bool spark_find(const struct series *series, const char *name, struct series_cur
 }
 
 /* By steps; returns how many values are finite. */
-static size_t fill(const struct series_point *points, size_t n, struct bucket *buckets)
+static size_t spark_fill(const struct series_point *points, size_t n, struct bucket *buckets)
 {
 	double first = (double)points[0].step, last = (double)points[n - 1].step;
 	size_t finite = 0;
@@ -84,7 +84,7 @@ bool spark_add(const struct series_point *points, size_t n, struct buf *out)
 	struct bucket buckets[SPARK_WIDTH] = {0};
 	double low = INFINITY, high = -INFINITY;
 
-	if (n < 2 || fill(points, n, buckets) < 2)
+	if (n < 2 || spark_fill(points, n, buckets) < 2)
 		return false;
 	for (size_t i = 0; i < SPARK_WIDTH; i++) {
 		double mean = buckets[i].n ? buckets[i].sum / (double)buckets[i].n : NAN;

@@ -36,7 +36,7 @@ struct frame {
 	struct trace_column *columns;
 };
 
-static void add_text(const char *text, struct buf *out)
+static void svg_add_text(const char *text, struct buf *out)
 {
 	AUTO_BUF struct buf clean;
 
@@ -55,21 +55,21 @@ static void add_text(const char *text, struct buf *out)
 }
 
 /* Clamp values beyond the axis to its end. */
-static double part_of(const struct axis *axis, double at)
+static double svg_part_of(const struct axis *axis, double at)
 {
 	double part = (at - axis->min) / (axis->max - axis->min);
 
 	return part > 0 ? part < 1 ? part : 1 : 0;
 }
 
-static double x_of(const struct frame *frame, double at)
+static double svg_x_of(const struct frame *frame, double at)
 {
-	return LEFT + part_of(&frame->x, at) * frame->width;
+	return LEFT + svg_part_of(&frame->x, at) * frame->width;
 }
 
 static double y_of(const struct frame *frame, double at)
 {
-	return frame->top + (1 - part_of(&frame->y, at)) * frame->height;
+	return frame->top + (1 - svg_part_of(&frame->y, at)) * frame->height;
 }
 
 static unsigned total_height(const struct chart *chart)
@@ -90,15 +90,15 @@ static void add_axes(const struct frame *frame, struct buf *out)
 
 		buf_addf(out, "<path class=\"g\" d=\"M%d %.1fH%u\"/>", LEFT, y, right);
 		buf_addf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 6, y + 4);
-		add_text(frame->y.ticks[i].text, out);
+		svg_add_text(frame->y.ticks[i].text, out);
 		buf_adds(out, "</text>\n");
 	}
 	for (size_t i = 0; i < frame->x.n; i++) {
-		double x = x_of(frame, frame->x.ticks[i].at);
+		double x = svg_x_of(frame, frame->x.ticks[i].at);
 
 		buf_addf(out, "<path class=\"g\" d=\"M%.1f %uV%u\"/>", x, frame->top, bottom);
 		buf_addf(out, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">", x, bottom + 16);
-		add_text(frame->x.ticks[i].text, out);
+		svg_add_text(frame->x.ticks[i].text, out);
 		buf_adds(out, "</text>\n");
 	}
 	buf_addf(out, "<path class=\"a\" fill=\"none\" d=\"M%d %uV%uH%u\"/>\n", LEFT, frame->top,
@@ -112,7 +112,7 @@ static void add_axes(const struct frame *frame, struct buf *out)
  */
 
 /* The first, lowest, highest and last value of each pixel: what a line through all would show. */
-static void add_path(
+static void svg_add_path(
 	const struct frame *frame, const char *class, const char *color, struct buf *out)
 {
 	bool joined = false;
@@ -157,7 +157,7 @@ static void add_marks(const struct frame *frame, const char *color, struct buf *
 	}
 }
 
-static void add_line(const struct frame *frame, size_t line, struct buf *out)
+static void svg_add_line(const struct frame *frame, size_t line, struct buf *out)
 {
 	const struct series_curve *curve = &frame->chart->lines[line].curve;
 	const char *color = colors[line % ARRAY_LEN(colors)];
@@ -167,14 +167,14 @@ static void add_line(const struct frame *frame, size_t line, struct buf *out)
 	if (raw.smooth > 0) {
 		raw.smooth = 0;
 		trace_columns(curve, &raw, frame->x.min, frame->x.max, n, frame->columns);
-		add_path(frame, "c r", color, out);
+		svg_add_path(frame, "c r", color, out);
 	}
 	trace_columns(curve, &frame->chart->view, frame->x.min, frame->x.max, n, frame->columns);
-	add_path(frame, "c", color, out);
+	svg_add_path(frame, "c", color, out);
 	add_marks(frame, color, out);
 }
 
-static void add_legend(const struct frame *frame, struct buf *out)
+static void svg_add_legend(const struct frame *frame, struct buf *out)
 {
 	unsigned y = frame->top + frame->height + BOTTOM;
 
@@ -187,7 +187,7 @@ static void add_legend(const struct frame *frame, struct buf *out)
 		buf_addf(out, "<path stroke-width=\"3\" stroke=\"%s\" d=\"M%d %uh20\"/>",
 			colors[i % ARRAY_LEN(colors)], LEFT, y + 6);
 		buf_addf(out, "<text x=\"%d\" y=\"%u\">", LEFT + 28, y + 10);
-		add_text(line->label, out);
+		svg_add_text(line->label, out);
 		buf_addf(out, "%s%s", *line->label ? " · " : "", last);
 		if (not_finite)
 			buf_addf(out, " · × %zu not finite", not_finite);
@@ -195,13 +195,13 @@ static void add_legend(const struct frame *frame, struct buf *out)
 	}
 }
 
-static void add_chart(const struct chart *chart, unsigned top, struct buf *out)
+static void svg_add_chart(const struct chart *chart, unsigned top, struct buf *out)
 {
 	struct frame frame = {.chart = chart, .top = top + TOP, .height = chart->height};
 
 	frame.width = chart->width - LEFT - RIGHT;
 	buf_addf(out, "<text class=\"t\" x=\"%d\" y=\"%u\">", LEFT, top + 22);
-	add_text(chart->title, out);
+	svg_add_text(chart->title, out);
 	buf_adds(out, "</text>\n");
 	if (!chart_axes(chart, true, frame.width / X_TICK_WIDTH, frame.height / Y_TICK_HEIGHT + 1,
 		    &frame.x, &frame.y)) {
@@ -216,9 +216,9 @@ static void add_chart(const struct chart *chart, unsigned top, struct buf *out)
 		frame.top - 2, chart->width, frame.height + 8, frame.top - 2, chart->width,
 		frame.height + 8);
 	for (size_t i = 0; i < chart->n_lines; i++)
-		add_line(&frame, i, out);
+		svg_add_line(&frame, i, out);
 	buf_adds(out, "</svg>\n");
-	add_legend(&frame, out);
+	svg_add_legend(&frame, out);
 	free(frame.columns);
 }
 
@@ -235,6 +235,6 @@ void svg_draw(const struct chart *charts, size_t n, struct buf *out)
 	buf_adds(out, head);
 	buf_addf(out, "<rect class=\"w\" width=\"%u\" height=\"%u\"/>\n", width, height);
 	for (size_t i = 0, top = 0; i < n; top += total_height(&charts[i++]))
-		add_chart(&charts[i], (unsigned)top, out);
+		svg_add_chart(&charts[i], (unsigned)top, out);
 	buf_adds(out, "</svg>\n");
 }

@@ -9,7 +9,7 @@
 #include "base/util/str.h"
 
 /* $BROWSER is a list with ":"; the first word of it that is a program. */
-static char *find_named(void)
+static char *browser_find_named(void)
 {
 	const char *list = getenv("BROWSER");
 
@@ -41,7 +41,7 @@ static char *find_browser(void)
 #else
 	static const char *const names[] = {"wslview", "xdg-open"};
 #endif
-	char *found = find_named();
+	char *found = browser_find_named();
 
 	/* Windows below Linux has its own display. */
 	bool seen = has_display() || getenv("WSL_DISTRO_NAME");

@@ -22,16 +22,16 @@ struct follower {
 	struct loop_timer *timer;
 };
 
-static int write_out(struct follower *follower, struct buf *out, struct err *err)
+static int runs_follow_write_out(struct follower *follower, struct buf *out, struct err *err)
 {
 	if (ui_write(follower->app, out->data, out->len) < 0)
 		return err_set(err, E_CANCELED, "the output was closed");
 	return 0;
 }
 
-static void set_timer(struct follower *follower);
+static void runs_follow_set_timer(struct follower *follower);
 
-static int on_timer(void *ctx, struct err *err)
+static int runs_follow_on_timer(void *ctx, struct err *err)
 {
 	struct follower *follower = ctx;
 	AUTO_BUF struct buf out = {0};
@@ -40,20 +40,21 @@ static int on_timer(void *ctx, struct err *err)
 	buf_init(&out, OUT_MAX);
 	follower->timer = NULL;
 	logview_tick(&follower->view, clock_ms(), &out);
-	r = write_out(follower, &out, err);
-	set_timer(follower);
+	r = runs_follow_write_out(follower, &out, err);
+	runs_follow_set_timer(follower);
 	return r;
 }
 
-static void set_timer(struct follower *follower)
+static void runs_follow_set_timer(struct follower *follower)
 {
 	int64_t due = logview_due(&follower->view);
 
 	if (due >= 0 && !follower->timer)
-		follower->timer = loop_add_timer(follower->loop, due, on_timer, follower);
+		follower->timer =
+			loop_add_timer(follower->loop, due, runs_follow_on_timer, follower);
 }
 
-static int on_data(
+static int runs_follow_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct follower *follower = ctx;
@@ -62,18 +63,18 @@ static int on_data(
 	buf_init(&out, OUT_MAX);
 	follower->view.rank = rank;
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
-	set_timer(follower);
-	return write_out(follower, &out, err);
+	runs_follow_set_timer(follower);
+	return runs_follow_write_out(follower, &out, err);
 }
 
-static void on_notice(void *ctx, const char *text)
+static void runs_follow_on_notice(void *ctx, const char *text)
 {
 	struct follower *follower = ctx;
 
 	app_note(follower->app, "[%s]", text);
 }
 
-static int read_log(struct follower *follower, struct session *session, struct run *run,
+static int runs_follow_read_log(struct follower *follower, struct session *session, struct run *run,
 	const struct follow_request *request, struct err *err)
 {
 	const struct follow_options options = {.tail_lines = request->tail_lines,
@@ -83,7 +84,7 @@ static int read_log(struct follower *follower, struct session *session, struct r
 		.follow = request->follow,
 		.interrupted = &app_interrupted};
 	const struct target_log_events events = {
-		.data = on_data, .notice = on_notice, .ctx = follower};
+		.data = runs_follow_on_data, .notice = runs_follow_on_notice, .ctx = follower};
 	AUTO_BUF struct buf out = {0};
 	int r = run_follow(session, run, &options, &events, err);
 
@@ -99,7 +100,7 @@ static int read_log(struct follower *follower, struct session *session, struct r
 	return r;
 }
 
-static enum logview_kind kind_of(const struct app *app)
+static enum logview_kind runs_follow_kind_of(const struct app *app)
 {
 	if (app->options.json)
 		return LOGVIEW_JSON;
@@ -131,10 +132,10 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 	app_catch_signals();
 	app->accepted |= request->follow;
 	follower.loop = session_loop(session);
-	logview_init(&follower.view, kind_of(app), app->out_color, request->timestamps);
+	logview_init(&follower.view, runs_follow_kind_of(app), app->out_color, request->timestamps);
 	follower.view.ranked = request->rank < 0 && has_ranks(run);
 	struct forward *ports = request->follow ? reach_open(app, run, request->rank) : NULL;
-	r = read_log(&follower, session, run, request, &err);
+	r = runs_follow_read_log(&follower, session, run, request, &err);
 	forward_free(ports);
 	logview_done(&follower.view);
 	if (app->out_lost) {

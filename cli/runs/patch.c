@@ -37,7 +37,7 @@ static int copy_from_tree(const char *root, const char *path, int out_fd, struct
 }
 
 /* Write one file of a side (run NULL: the working tree) below dir. */
-static int put_file(const struct patch_request *request, const struct run *run,
+static int patch_put_file(const struct patch_request *request, const struct run *run,
 	const struct entry *entry, const char *dir, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("%s/%s", dir, entry->path);
@@ -57,8 +57,8 @@ static int put_file(const struct patch_request *request, const struct run *run,
 	return copy_from_tree(request->root, entry->path, fd, err);
 }
 
-static int put_files(const struct patch_request *request, const char *dir_a, const char *dir_b,
-	size_t *ret_skipped, struct err *err)
+static int patch_put_files(const struct patch_request *request, const char *dir_a,
+	const char *dir_b, size_t *ret_skipped, struct err *err)
 {
 	vec_foreach (struct diff_file, file, &request->report->files) {
 		const struct entry *a = entry_find(&request->report->a, file->path);
@@ -70,9 +70,9 @@ static int put_files(const struct patch_request *request, const char *dir_a, con
 			continue;
 		}
 		if (a)
-			r = put_file(request, request->a, a, dir_a, err);
+			r = patch_put_file(request, request->a, a, dir_a, err);
 		if (r == 0 && b)
-			r = put_file(request, request->b, b, dir_b, err);
+			r = patch_put_file(request, request->b, b, dir_b, err);
 		if (r < 0)
 			return r;
 	}
@@ -106,7 +106,7 @@ static int make_in(const struct patch_request *request, const char *dir, struct 
 	if (r == 0)
 		r = fs_mkdirs(dir_b, 0700, err);
 	if (r == 0)
-		r = put_files(request, dir_a, dir_b, ret_skipped, err);
+		r = patch_put_files(request, dir_a, dir_b, ret_skipped, err);
 	return r < 0 ? r : run_git(dir, request->color, ret, err);
 }
 

@@ -53,7 +53,7 @@ static const char *why_left_out(enum left_out_why why)
 	return names[why];
 }
 
-static void say_left_out(struct app *app, const struct path_list *paths)
+static void preview_say_left_out(struct app *app, const struct path_list *paths)
 {
 	AUTO_BUF struct buf line = {0};
 	size_t shown = 0;
@@ -82,7 +82,7 @@ void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int6
 	app_phase(app, "snapshot", "%s · %zu %s · %s · %s", git.data, snapshot->entries.n,
 		snapshot->entries.n == 1 ? "file" : "files", str_size(snapshot->bytes, bytes),
 		duration_text(ms, took));
-	say_left_out(app, &snapshot->paths);
+	preview_say_left_out(app, &snapshot->paths);
 }
 
 void preview_say_image(struct app *app, const struct image *image, int64_t ms)
@@ -141,7 +141,8 @@ void preview_add_files(const struct snapshot *snapshot, struct json *json)
 	json_set(json, "left_out", left_out_json(&snapshot->paths));
 }
 
-static int print_json(struct app *app, const struct submit_preview *preview, bool list_files)
+static int preview_print_json(
+	struct app *app, const struct submit_preview *preview, bool list_files)
 {
 	struct json *json = app_json("preview");
 
@@ -151,7 +152,7 @@ static int print_json(struct app *app, const struct submit_preview *preview, boo
 	return app_print_json(app, json);
 }
 
-static void add_files(const struct snapshot *snapshot, struct buf *out)
+static void runs_preview_add_files(const struct snapshot *snapshot, struct buf *out)
 {
 	vec_foreach (struct entry, entry, &snapshot->entries) {
 		char bytes[16];
@@ -174,11 +175,11 @@ void preview_print_files(struct app *app, const struct snapshot *snapshot)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, UI_TEXT_MAX);
-	add_files(snapshot, &out);
+	runs_preview_add_files(snapshot, &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
-static void add_fact(const char *label, const char *value, struct buf *out)
+static void preview_add_fact(const char *label, const char *value, struct buf *out)
 {
 	AUTO_FREE char *clean = value ? ui_clean(value) : NULL;
 
@@ -186,7 +187,7 @@ static void add_fact(const char *label, const char *value, struct buf *out)
 		buf_addf(out, "%-*s%s\n", UI_LABEL, label, clean);
 }
 
-static void print_facts(struct app *app, const struct submit_preview *preview)
+static void preview_print_facts(struct app *app, const struct submit_preview *preview)
 {
 	const struct json *doc = preview->doc;
 	const struct run run = {.doc = preview->doc};
@@ -194,12 +195,12 @@ static void print_facts(struct app *app, const struct submit_preview *preview)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, LINE_BYTES);
-	add_fact("command", command, &out);
-	add_fact("directory", json_get_str(json_get(doc, "origin"), "cwd"), &out);
-	add_fact("name", json_get_str(doc, "name"), &out);
-	add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);
-	add_fact("base", json_get_str(json_get(doc, "image"), "base"), &out);
-	add_fact("code", json_get_str(json_get(doc, "snapshot"), "id"), &out);
+	preview_add_fact("command", command, &out);
+	preview_add_fact("directory", json_get_str(json_get(doc, "origin"), "cwd"), &out);
+	preview_add_fact("name", json_get_str(doc, "name"), &out);
+	preview_add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);
+	preview_add_fact("base", json_get_str(json_get(doc, "image"), "base"), &out);
+	preview_add_fact("code", json_get_str(json_get(doc, "snapshot"), "id"), &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
@@ -228,11 +229,11 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 		app_phase(app, "code", "that of %s", options->from);
 	say_remarks(app, &preview);
 	if (app->options.json) {
-		status = print_json(app, &preview, list_files);
+		status = preview_print_json(app, &preview, list_files);
 	} else if (list_files) {
 		preview_print_files(app, preview.snapshot);
 	} else {
-		print_facts(app, &preview);
+		preview_print_facts(app, &preview);
 	}
 	app_note(app, "nothing was written and nothing runs: this was --dry-run");
 	submit_preview_done(&preview);

@@ -20,7 +20,7 @@ static bool get_ports(const struct run *run, struct ports *ret)
 	return ret->n > 0 && !run_state_is_final(run_state(run));
 }
 
-static bool is_here(const struct run *run)
+static bool reach_is_here(const struct run *run)
 {
 	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
 }
@@ -31,7 +31,7 @@ static void say_port(struct app *app, const struct run *run, const struct forwar
 		app, "port %u of %s: http://127.0.0.1:%u/", port->remote, run_id(run), port->local);
 }
 
-static void on_listening(void *ctx, const struct forward_port *port)
+static void reach_on_listening(void *ctx, const struct forward_port *port)
 {
 	const struct reach *reach = ctx;
 
@@ -65,7 +65,7 @@ struct forward *reach_open(struct app *app, const struct run *run, int rank)
 
 	if (!get_ports(run, &ports))
 		return NULL;
-	if (is_here(run)) {
+	if (reach_is_here(run)) {
 		say_here(app, run, &ports);
 		return NULL;
 	}
@@ -75,7 +75,7 @@ struct forward *reach_open(struct app *app, const struct run *run, int rank)
 	const struct forward_options options = {.ports = wanted,
 		.n_ports = ports.n,
 		.rank = rank < 0 ? 0 : rank,
-		.listening = on_listening,
+		.listening = reach_on_listening,
 		.ctx = &reach};
 	if (forward_open(&app->session, run, &options, &forward, &err) < 0) {
 		app_note(app, "ports of %s cannot be reached here: %s", run_id(run), err.message);
@@ -90,7 +90,7 @@ void reach_say(struct app *app, const struct run *run)
 
 	if (!get_ports(run, &ports))
 		return;
-	if (is_here(run))
+	if (reach_is_here(run))
 		say_here(app, run, &ports);
 	else
 		say_command(app, run, &ports);

@@ -42,7 +42,7 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 	return 0;
 }
 
-static bool has_run(const struct run_list *list, const struct run *run)
+static bool runs_has_run(const struct run_list *list, const struct run *run)
 {
 	vec_foreach (struct run *, other, list)
 		if (str_eq(run_id(*other), run_id(run)))
@@ -58,7 +58,7 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 
 		if (r < 0)
 			return r;
-		if (has_run(ret, run))
+		if (runs_has_run(ret, run))
 			run_free(run);
 		else
 			*vec_push(ret) = run;
@@ -105,13 +105,14 @@ const char *runs_state_style(enum run_state state)
  * The end
  */
 
-static bool is_local(const struct run *run)
+static bool runs_is_local(const struct run *run)
 {
 	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
 }
 
 /* Into the last line if there is room for it there (columns, 0: any), else into the next. */
-static void add_piece(struct strv *lines, const char *between, const char *piece, size_t columns)
+static void runs_add_piece(
+	struct strv *lines, const char *between, const char *piece, size_t columns)
 {
 	char **last = lines->n ? &lines->v[lines->n - 1] : NULL;
 	char *longer = last ? mem_printf("%s%s%s", *last, between, piece) : NULL;
@@ -136,26 +137,26 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 		return;
 	results_words(results, &words);
 	for (size_t i = 0; i < words.n; i++)
-		add_piece(ret, " · ", words.v[i], columns);
+		runs_add_piece(ret, " · ", words.v[i], columns);
 	/* The list of results could not be fetched in time. */
-	bool is_unknown = !results_is_valid(results) && run_handle(run) && !is_local(run) &&
+	bool is_unknown = !results_is_valid(results) && run_handle(run) && !runs_is_local(run) &&
 			  run_keeps_results(session, run);
 	if (is_unknown)
 		strv_add(ret, "not listed yet");
 	fetch = mem_printf("dlrun fetch %s%s", is_unknown ? "--list " : "", run_id(run));
 	if (words.n || is_unknown)
-		add_piece(ret, "   ", fetch, columns);
+		runs_add_piece(ret, "   ", fetch, columns);
 	AUTO_FREE char *waits = taken_text(run);
 	if (*waits)
 		strv_add(ret, waits);
-	if (!words.n || !is_local(run))
+	if (!words.n || !runs_is_local(run))
 		return;
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
 	dir = mem_printf("in %s", outputs);
 	strv_add(ret, dir);
 }
 
-static void say_results(struct app *app, const struct run *run)
+static void runs_say_results(struct app *app, const struct run *run)
 {
 	AUTO_STRV struct strv lines = {0};
 	size_t columns = app->err_tty && app->columns > UI_LABEL ? app->columns - UI_LABEL : 0;
@@ -190,7 +191,7 @@ bool runs_why(struct app *app, const struct run *run, struct buf *sentence, stru
 	return false;
 }
 
-static void say_failure(struct app *app, const struct run *run)
+static void runs_say_failure(struct app *app, const struct run *run)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
@@ -217,16 +218,16 @@ int runs_say_end(struct app *app, const struct run *run)
 	case RUN_SUCCEEDED:
 		app_phase(app, "done", "%s in %s", run_id(run),
 			duration_text(runs_duration(run), took));
-		say_results(app, run);
+		runs_say_results(app, run);
 		break;
 	case RUN_CANCELLED:
 		app_phase(app, "cancelled", "%s after %s", run_id(run),
 			duration_text(runs_duration(run), took));
-		say_results(app, run);
+		runs_say_results(app, run);
 		break;
 	default:
-		say_results(app, run);
-		say_failure(app, run);
+		runs_say_results(app, run);
+		runs_say_failure(app, run);
 	}
 	return run_exit_status(run);
 }

@@ -51,7 +51,7 @@ static uint64_t rate_of(struct transfer *transfer, uint64_t bytes)
 	return (bytes - transfer->before_bytes) * 1000 / (uint64_t)ms;
 }
 
-static char *text_of(
+static char *runs_transfer_text_of(
 	struct transfer *transfer, const struct uploads_progress *progress, bool with_bar)
 {
 	uint64_t rate = rate_of(transfer, progress->bytes_done);
@@ -66,7 +66,7 @@ static char *text_of(
 		progress->copied ? " (base layers too)" : "", str_size(rate, each));
 }
 
-static void show(
+static void runs_transfer_show(
 	struct transfer *transfer, const char *label, const struct uploads_progress *progress)
 {
 	struct app *app = transfer->app;
@@ -80,12 +80,12 @@ static void show(
 	if (now - transfer->begun_ms < QUICK_MS)
 		return;
 	if (app->progress == PROGRESS_TTY) {
-		AUTO_FREE char *text = text_of(transfer, progress, true);
+		AUTO_FREE char *text = runs_transfer_text_of(transfer, progress, true);
 		ui_erase_line(app);
 		ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%s", UI_LABEL, label, text);
 		transfer->on_screen = true;
 	} else if (now - transfer->said_ms >= PLAIN_EVERY_MS) {
-		AUTO_FREE char *text = text_of(transfer, progress, false);
+		AUTO_FREE char *text = runs_transfer_text_of(transfer, progress, false);
 		app_phase(app, label, "%s", text);
 		transfer->said_ms = now;
 	}
@@ -93,7 +93,7 @@ static void show(
 
 void transfer_show(struct transfer *transfer, const struct uploads_progress *progress)
 {
-	show(transfer, "push", progress);
+	runs_transfer_show(transfer, "push", progress);
 }
 
 void transfer_show_bytes(
@@ -101,5 +101,5 @@ void transfer_show_bytes(
 {
 	const struct uploads_progress progress = {.bytes_done = done, .bytes_total = total};
 
-	show(transfer, label, &progress);
+	runs_transfer_show(transfer, label, &progress);
 }

@@ -131,7 +131,7 @@ static bool locale_is_utf8(void)
 }
 
 /* The fonts of Linux's console have 512 characters at most: no braille, no ellipsis. */
-static bool is_plain(const struct app *app)
+static bool app_is_plain(const struct app *app)
 {
 	bool tty = app->out_tty || app->err_tty;
 
@@ -139,7 +139,7 @@ static bool is_plain(const struct app *app)
 }
 
 /* As the environment tells it, else the terminal. */
-static unsigned size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
+static unsigned app_size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
 	const char *text = getenv(name);
 	int64_t told;
@@ -159,9 +159,9 @@ void app_measure(struct app *app)
 		return;
 	if (ioctl(app->out_tty ? STDOUT_FILENO : STDERR_FILENO, TIOCGWINSZ, &size) < 0)
 		size = (struct winsize){0};
-	app->columns = size_of("COLUMNS", COLUMNS_MIN, size.ws_col, UI_COLUMNS);
+	app->columns = app_size_of("COLUMNS", COLUMNS_MIN, size.ws_col, UI_COLUMNS);
 	if (app->out_tty)
-		app->rows = size_of("LINES", ROWS_MIN, size.ws_row, UI_ROWS);
+		app->rows = app_size_of("LINES", ROWS_MIN, size.ws_row, UI_ROWS);
 }
 
 static enum app_progress progress_of(const struct app *app)
@@ -175,7 +175,7 @@ static enum app_progress progress_of(const struct app *app)
 	return app->err_tty || str_eq(form, "tty") ? PROGRESS_TTY : PROGRESS_PLAIN;
 }
 
-static void log_line(void *ctx, const char *line)
+static void app_log_line(void *ctx, const char *line)
 {
 	ui_printf(ctx, UI_ERR, UI_DIM "%s" UI_OFF "\n", line);
 }
@@ -187,7 +187,7 @@ static void use_options(struct app *app)
 	app->err_color = wants_color(app, app->err_tty);
 	app->progress = progress_of(app);
 	if (app->options.verbose)
-		log_set_sink(log_line, app);
+		log_set_sink(app_log_line, app);
 }
 
 static void init(struct app *app)
@@ -198,12 +198,12 @@ static void init(struct app *app)
 	app->out_tty = isatty(STDOUT_FILENO);
 	app->err_tty = isatty(STDERR_FILENO);
 	app->utf8 = locale_is_utf8();
-	app->plain = is_plain(app);
+	app->plain = app_is_plain(app);
 	app_measure(app);
 	use_options(app);
 }
 
-static void done(struct app *app)
+static void app_done(struct app *app)
 {
 	log_set_sink(NULL, NULL);
 	if (app->session_open)
@@ -245,18 +245,19 @@ static char *find_self(const char *name)
 	return mem_strdup(name);
 }
 
-static void say(void *ctx, const char *text)
+static void app_say(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-static int ask(void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+static int app_ask(
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
 	return secret ? ask_secret(ctx, question, answer, err)
 		      : ask_trust(ctx, question, answer, err);
 }
 
-static int read_env(struct app *app, struct session_env *ret, struct err *err)
+static int app_read_env(struct app *app, struct session_env *ret, struct err *err)
 {
 	app->cwd = getcwd(NULL, 0);
 	if (!app->cwd)
@@ -279,9 +280,9 @@ static int read_env(struct app *app, struct session_env *ret, struct err *err)
 		.must_count = app->cmd && app->cmd->flags & CMD_STARTS,
 		.has_terminal = isatty(STDIN_FILENO),
 		.self = app->self,
-		.say = say,
+		.say = app_say,
 		.say_ctx = app,
-		.ask = isatty(STDIN_FILENO) && app->err_tty ? ask : NULL,
+		.ask = isatty(STDIN_FILENO) && app->err_tty ? app_ask : NULL,
 		.open_tunnel = registry_tunnel_open,
 	};
 	return 0;
@@ -293,7 +294,7 @@ int app_session(struct app *app, struct session **ret, struct err *err)
 	int r;
 
 	if (!app->session_open) {
-		r = read_env(app, &env, err);
+		r = app_read_env(app, &env, err);
 		if (r == 0)
 			r = session_init(&app->session, &env, err);
 		if (r < 0)
@@ -331,7 +332,7 @@ int app_config(struct app *app, const struct opt *opts, const void *values, stru
  * Commands
  */
 
-static int enter_dir(struct app *app, struct err *err)
+static int app_enter_dir(struct app *app, struct err *err)
 {
 	const char *dir = app->options.dir;
 
@@ -348,7 +349,7 @@ static int enter_dir(struct app *app, struct err *err)
 }
 
 /* The n-th argument of the synopsis that is not optional. */
-static void fail_missing(const struct cmd *cmd, size_t n, struct err *err)
+static void app_fail_missing(const struct cmd *cmd, size_t n, struct err *err)
 {
 	const char *p = cmd->synopsis, *name = p;
 	size_t len = 0;
@@ -367,10 +368,10 @@ static void fail_missing(const struct cmd *cmd, size_t n, struct err *err)
 	err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
 }
 
-static int check_words(const struct cmd *cmd, const struct strv *words, struct err *err)
+static int app_check_words(const struct cmd *cmd, const struct strv *words, struct err *err)
 {
 	if ((int)words->n < cmd->min_words) {
-		fail_missing(cmd, words->n, err);
+		app_fail_missing(cmd, words->n, err);
 	} else if (cmd->max_words != CMD_WORDS_ANY && (int)words->n > cmd->max_words) {
 		AUTO_FREE char *shown = str_shown(words->v[cmd->max_words]);
 
@@ -400,7 +401,7 @@ static int run_parsed(struct app *app, const struct cmd *cmd, void *values, stru
 		return help_command(app, cmd);
 	if (app->options.version)
 		return show_version(app);
-	if (check_words(cmd, words, &err) < 0 || enter_dir(app, &err) < 0)
+	if (app_check_words(cmd, words, &err) < 0 || app_enter_dir(app, &err) < 0)
 		return app_fail(app, &err);
 	return cmd->run(app, values, words);
 }
@@ -456,7 +457,7 @@ static void run_plugin(struct app *app, const char *name, char *const *argv, str
 	AUTO_FREE char *path = is_plugin_name(name) ? proc_find(program, NULL) : NULL;
 	AUTO_STRV struct strv words = {0};
 
-	if (!path || enter_dir(app, err) < 0)
+	if (!path || app_enter_dir(app, err) < 0)
 		return;
 	strv_add(&words, path);
 	for (; *argv; argv++)
@@ -466,7 +467,7 @@ static void run_plugin(struct app *app, const char *name, char *const *argv, str
 }
 
 /* A program, or a file of the tree: the words behind it are its arguments. */
-static bool is_program(const char *name)
+static bool app_is_program(const char *name)
 {
 	AUTO_FREE char *found = proc_find(name, NULL);
 	struct stat st;
@@ -489,7 +490,7 @@ static int unknown_command(const char *name, char *const *rest, struct err *err)
 		near = str_suggest(name, names, n);
 	free(names);
 	err_set(err, E_USAGE_COMMAND, "unknown command '%s'", shown);
-	if (near || !is_program(name))
+	if (near || !app_is_program(name))
 		return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
 	buf_init(&line, LINE_MAX_BYTES);
 	str_shell_quote(&line, name);
@@ -500,7 +501,7 @@ static int unknown_command(const char *name, char *const *rest, struct err *err)
 	return err_hint(err, "did you mean dlrun submit -- %s?", line.data);
 }
 
-static int dispatch(struct app *app, char *const *argv, size_t n)
+static int app_dispatch(struct app *app, char *const *argv, size_t n)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_STRV struct strv words = {0};
@@ -535,7 +536,7 @@ int app_main(int argc, char **argv)
 
 	init(&app);
 	app.self = find_self(argc > 0 ? argv[0] : "dlrun");
-	status = dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
-	done(&app);
+	status = app_dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
+	app_done(&app);
 	return status == 0 && app.out_lost ? 1 : status;
 }

@@ -35,7 +35,7 @@ static int wait_key(struct err *err)
 }
 
 /* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
-static int read_line(struct buf *ret, struct err *err)
+static int term_ask_read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);
 	for (;;) {
@@ -60,7 +60,7 @@ int ask_line(struct app *app, const char *question, struct buf *answer, struct e
 	AUTO_FREE char *clean = ui_clean(question);
 
 	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = read_line(answer, err);
+	int r = term_ask_read_line(answer, err);
 	if (r <= 0)
 		ui_printf(app, UI_ERR, "\n");
 	return r;

@@ -81,7 +81,7 @@ void help_example(const char *example, char **ret_line, char **ret_text)
 }
 
 /* "  name      text", the text broken at the right edge. */
-static void add_row(
+static void help_add_row(
 	const char *name, size_t indent, const char *text, size_t columns, struct buf *out)
 {
 	size_t wide = str_columns(name);
@@ -97,7 +97,7 @@ static void add_row(
 	buf_addc(out, '\n');
 }
 
-static void add_options(const struct opt *opts, size_t columns, struct buf *out)
+static void help_add_options(const struct opt *opts, size_t columns, struct buf *out)
 {
 	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
 		AUTO_BUF struct buf name = {0};
@@ -106,7 +106,7 @@ static void add_options(const struct opt *opts, size_t columns, struct buf *out)
 			continue;
 		buf_init(&name, HELP_MAX);
 		help_option_name(opt, true, &name);
-		add_row(name.data, OPTION_INDENT, opt->help, columns, out);
+		help_add_row(name.data, OPTION_INDENT, opt->help, columns, out);
 	}
 }
 
@@ -125,7 +125,7 @@ static void add_examples(const char *const *examples, size_t n, size_t columns, 
 	}
 }
 
-static void add_usage(const struct cmd *cmd, size_t columns, struct buf *out)
+static void help_add_usage(const struct cmd *cmd, size_t columns, struct buf *out)
 {
 	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
 
@@ -160,7 +160,7 @@ static void add_groups(size_t columns, struct buf *out)
 			const struct cmd *cmd = cmd_find(*name);
 
 			BUG_ON(!cmd);
-			add_row(cmd->name, NAME_INDENT, cmd->summary, columns, out);
+			help_add_row(cmd->name, NAME_INDENT, cmd->summary, columns, out);
 		}
 	}
 }
@@ -216,7 +216,7 @@ static struct json *command_json(const struct cmd *cmd)
 }
 
 /* only: one command, or NULL for all. */
-static int print_json(struct app *app, const struct cmd *only)
+static int help_print_json(struct app *app, const struct cmd *only)
 {
 	struct json *json = app_json("help"), *list = json_array();
 
@@ -232,14 +232,14 @@ static int print_json(struct app *app, const struct cmd *only)
  * Screens
  */
 
-static void add_command(const struct cmd *cmd, size_t columns, struct buf *out)
+static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *out)
 {
 	ui_wrap(cmd->summary, columns - 1, 0, out);
 	buf_adds(out, "\n\n");
-	add_usage(cmd, columns, out);
+	help_add_usage(cmd, columns, out);
 	if (cmd->opts && cmd->opts->type != OPT_END) {
 		buf_adds(out, "\noptions:\n");
-		add_options(cmd->opts, columns, out);
+		help_add_options(cmd->opts, columns, out);
 	}
 	if (cmd->examples)
 		add_examples(cmd->examples, CMD_EXAMPLES, columns, out);
@@ -251,9 +251,9 @@ int help_command(struct app *app, const struct cmd *cmd)
 	AUTO_BUF struct buf out = {0};
 
 	if (app->options.json)
-		return print_json(app, cmd);
+		return help_print_json(app, cmd);
 	buf_init(&out, HELP_MAX);
-	add_command(cmd, app->columns, &out);
+	help_add_command(cmd, app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
@@ -264,9 +264,9 @@ void help_overview_text(size_t columns, struct buf *out)
 	add_groups(columns, out);
 	buf_adds(out, "\nmanual pages (dlrun help PAGE):\n");
 	for (size_t i = 0; i < help_pages_n; i++)
-		add_row(help_pages[i].name, NAME_INDENT, help_pages[i].about, columns, out);
+		help_add_row(help_pages[i].name, NAME_INDENT, help_pages[i].about, columns, out);
 	buf_adds(out, "\noptions of every command:\n");
-	add_options(app_opts, columns, out);
+	help_add_options(app_opts, columns, out);
 	add_examples(first_steps, ARRAY_LEN(first_steps), columns, out);
 	buf_addc(out, '\n');
 	ui_wrap("dlrun COMMAND -h shows one screen, dlrun help COMMAND the manual page.",
@@ -279,7 +279,7 @@ int help_overview(struct app *app)
 	AUTO_BUF struct buf out = {0};
 
 	if (app->options.json)
-		return print_json(app, NULL);
+		return help_print_json(app, NULL);
 	buf_init(&out, HELP_MAX);
 	help_overview_text(app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
@@ -289,7 +289,7 @@ int help_overview(struct app *app)
  * dlrun help [TOPIC]
  */
 
-static int run(struct app *app, void *values, struct strv *words)
+static int help_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	const struct cmd *cmd;
@@ -318,5 +318,5 @@ const struct cmd cmd_help = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_TOPIC,
-	.run = run,
+	.run = help_run,
 };

@@ -42,7 +42,7 @@ static bool has_front(const struct logview *view)
 	return view->stamped || view->ranked;
 }
 
-static void add_front(const struct logview *view, int64_t time_ms, struct buf *out)
+static void logview_add_front(const struct logview *view, int64_t time_ms, struct buf *out)
 {
 	if (view->stamped)
 		add_stamp(time_ms, out);
@@ -59,7 +59,7 @@ static void add_fronted(
 				data[i] != '\n' && data[i] != '\r';
 
 		if (!view->in_line || restarts)
-			add_front(view, time_ms, out);
+			logview_add_front(view, time_ms, out);
 		buf_addc(out, data[i]);
 		view->in_line = data[i] != '\n';
 		view->after_cr = data[i] == '\r';
@@ -97,7 +97,7 @@ static void add_colors(const char *s, const char *end, struct buf *out)
 }
 
 /* Of all the states of a line only the last one is drawn. */
-static void draw_line(const char *s, size_t len, struct buf *out)
+static void logview_draw_line(const char *s, size_t len, struct buf *out)
 {
 	const char *from = last_restart(s, len);
 
@@ -110,7 +110,7 @@ static void draw_line(const char *s, size_t len, struct buf *out)
 
 static void draw_held(struct logview *view, int64_t now_ms, struct buf *out)
 {
-	draw_line(view->held.data, view->held.len, out);
+	logview_draw_line(view->held.data, view->held.len, out);
 	buf_reset(&view->held);
 	view->drawn_ms = now_ms;
 }
@@ -121,7 +121,7 @@ static void draw(struct logview *view, int64_t now_ms, struct buf *out)
 
 	/* Remove all lines at once: a chunk of empty lines has 65,536 of them. */
 	for (; at < end && (lf = memchr(at, '\n', (size_t)(end - at))); at = lf + 1)
-		draw_line(at, (size_t)(lf + 1 - at), out);
+		logview_draw_line(at, (size_t)(lf + 1 - at), out);
 	buf_consume(&view->held, (size_t)(at - view->held.data));
 	if (view->held.len == 0)
 		return;
@@ -152,7 +152,7 @@ static void add_terminal(struct logview *view, const char *data, size_t len, int
  * JSON
  */
 
-static void add_json(struct logview *view, size_t len, struct buf *out)
+static void logview_add_json(struct logview *view, size_t len, struct buf *out)
 {
 	AUTO_JSON struct json *json = json_object();
 	char time[CLOCK_TEXT_SIZE];
@@ -183,7 +183,7 @@ static size_t cut_at(const char *s, size_t len)
 	return str_utf8_len(s + at, len - at) ? len : at;
 }
 
-static void add_lines(
+static void logview_add_lines(
 	struct logview *view, const char *data, size_t len, int64_t time_ms, struct buf *out)
 {
 	while (len) {
@@ -198,13 +198,13 @@ static void add_lines(
 			data += room;
 			len -= room;
 			view->partial = true;
-			add_json(view, cut_at(view->held.data, view->held.len), out);
+			logview_add_json(view, cut_at(view->held.data, view->held.len), out);
 			continue;
 		}
 		data += n + (lf != NULL);
 		len -= n + (lf != NULL);
 		if (lf)
-			add_json(view, view->held.len, out);
+			logview_add_json(view, view->held.len, out);
 	}
 }
 
@@ -216,7 +216,7 @@ static void add_chunk(struct logview *view, const char *data, size_t len, int64_
 	int64_t now_ms, struct buf *out)
 {
 	if (view->kind == LOGVIEW_JSON)
-		add_lines(view, data, len, time_ms, out);
+		logview_add_lines(view, data, len, time_ms, out);
 	else if (view->kind == LOGVIEW_TERMINAL)
 		add_terminal(view, data, len, time_ms, now_ms, out);
 	else if (has_front(view))
@@ -256,6 +256,6 @@ void logview_end(struct logview *view, struct buf *out)
 		term_filter_end(&view->filter, &view->held);
 		draw_held(view, 0, out);
 	} else if (view->kind == LOGVIEW_JSON && view->held.len) {
-		add_json(view, view->held.len, out);
+		logview_add_json(view, view->held.len, out);
 	}
 }

@@ -31,7 +31,7 @@ const char *embed_text(const char *name)
  */
 
 /* Text that shall stand as it is. */
-static void add_escaped(const char *s, struct buf *out)
+static void manual_add_escaped(const char *s, struct buf *out)
 {
 	for (; *s; s++) {
 		if (strchr("*_\\#`~<>[]", *s))
@@ -40,7 +40,7 @@ static void add_escaped(const char *s, struct buf *out)
 	}
 }
 
-static void add_options(const struct opt *opts, struct buf *out)
+static void manual_add_options(const struct opt *opts, struct buf *out)
 {
 	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
 		if (opt->hidden)
@@ -51,7 +51,7 @@ static void add_options(const struct opt *opts, struct buf *out)
 		if (opt->arg)
 			buf_addf(out, " _%s_", opt->arg);
 		buf_adds(out, "\n\t");
-		add_escaped(opt->help, out);
+		manual_add_escaped(opt->help, out);
 		buf_adds(out, ".");
 		if (opt->key)
 			buf_addf(out, " Overrides *%s:* of dlrun.yaml.", opt->key);
@@ -65,27 +65,27 @@ static void fill_name(const struct cmd *cmd, struct buf *out)
 
 	summary[0] = (char)(summary[0] - 'A' + 'a');
 	buf_addf(out, "dlrun-%s - ", cmd->name);
-	add_escaped(summary, out);
+	manual_add_escaped(summary, out);
 	buf_addc(out, '\n');
 }
 
 static void fill_synopsis(const struct cmd *cmd, struct buf *out)
 {
 	buf_addf(out, "*dlrun %s* ", cmd->name);
-	add_escaped(cmd->synopsis, out);
+	manual_add_escaped(cmd->synopsis, out);
 	buf_addc(out, '\n');
 }
 
 static void fill_options(const struct cmd *cmd, struct buf *out)
 {
-	add_options(cmd->opts, out);
+	manual_add_options(cmd->opts, out);
 	buf_adds(out, "The options of every command are described in *dlrun*(1).\n\n");
 }
 
 static void fill_common(const struct cmd *cmd, struct buf *out)
 {
 	(void)cmd;
-	add_options(app_opts, out);
+	manual_add_options(app_opts, out);
 }
 
 static void fill_examples(const struct cmd *cmd, struct buf *out)
@@ -94,7 +94,7 @@ static void fill_examples(const struct cmd *cmd, struct buf *out)
 		AUTO_FREE char *line = NULL, *text = NULL;
 
 		help_example(cmd->examples[i], &line, &text);
-		add_escaped(text, out);
+		manual_add_escaped(text, out);
 		buf_addf(out, ":\n\n```\n%s\n```\n\n", line);
 	}
 }
@@ -106,9 +106,9 @@ static void fill_commands(const struct cmd *cmd, struct buf *out)
 		if (cmds[i]->flags & CMD_HIDDEN)
 			continue;
 		buf_addf(out, "*dlrun %s* ", cmds[i]->name);
-		add_escaped(cmds[i]->synopsis, out);
+		manual_add_escaped(cmds[i]->synopsis, out);
 		buf_adds(out, "\n\t");
-		add_escaped(cmds[i]->summary, out);
+		manual_add_escaped(cmds[i]->summary, out);
 		buf_adds(out, ".\n\n");
 	}
 }
@@ -152,7 +152,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		for (char *c = name; *c; c++)
 			*c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
 		buf_adds(out, " Variable: ");
-		add_escaped(name, out);
+		manual_add_escaped(name, out);
 		buf_addc(out, '.');
 	}
 	buf_adds(out, "\n\n");
@@ -164,12 +164,12 @@ static void fill_columns(const struct cmd *cmd, struct buf *out)
 	(void)cmd;
 	for (size_t i = 0; i < column_kinds_n; i++) {
 		buf_adds(out, "*");
-		add_escaped(column_kinds[i].name, out);
+		manual_add_escaped(column_kinds[i].name, out);
 		buf_adds(out, "*\n\t");
-		add_escaped(column_kinds[i].help, out);
+		manual_add_escaped(column_kinds[i].help, out);
 		if (column_kinds[i].path && !str_eq(column_kinds[i].path, column_kinds[i].name)) {
 			buf_adds(out, " (");
-			add_escaped(column_kinds[i].path, out);
+			manual_add_escaped(column_kinds[i].path, out);
 			buf_addc(out, ')');
 		}
 		buf_adds(out, ".\n\n");
@@ -183,7 +183,7 @@ static void fill_keys(const struct cmd *cmd, struct buf *out)
 		const struct config_key *key = &config_keys[i];
 
 		buf_addf(out, "*%s*\n\t", key->name);
-		add_escaped(key->help, out);
+		manual_add_escaped(key->help, out);
 		buf_addc(out, '.');
 		add_key_facts(key, out);
 		if (key->example)
@@ -198,7 +198,7 @@ static void fill_target_keys(const struct cmd *cmd, struct buf *out)
 		const struct config_target_key *key = &config_target_keys[i];
 
 		buf_addf(out, "*%s*\n\t", key->name);
-		add_escaped(key->help, out);
+		manual_add_escaped(key->help, out);
 		buf_addf(out, ".%s\n\n\t```\n\t%s\n\t```\n\n", setter_text(key->by), key->example);
 	}
 }
@@ -213,7 +213,7 @@ static void add_setter(const char *prefix, const char *name, enum config_setter 
 	if (by == CONFIG_BY_PROJECT)
 		return;
 	buf_addf(out, "*%s", prefix);
-	add_escaped(name, out);
+	manual_add_escaped(name, out);
 	buf_addf(out, "*\n\tFrom a project's file: %s%s%s.\n\n", texts[by],
 		by == CONFIG_BY_TREE ? " " : "", by == CONFIG_BY_USER ? "" : "once confirmed");
 }
@@ -236,9 +236,9 @@ static void fill_errors(const struct cmd *cmd, struct buf *out)
 		const struct err_info *info = err_info(id);
 
 		buf_addf(out, "*%s*: ", info->name);
-		add_escaped(info->title, out);
+		manual_add_escaped(info->title, out);
 		buf_adds(out, "\n\t");
-		add_escaped(info->text, out);
+		manual_add_escaped(info->text, out);
 		if (help_exit_status(id) >= 0)
 			buf_addf(out, " Exit status %d.", help_exit_status(id));
 		buf_adds(out, "\n\n");
@@ -262,7 +262,7 @@ static const struct {
 	{"@TARGET_KEYS@", fill_target_keys},
 };
 
-static void add_line(const struct cmd *cmd, const char *line, size_t len, struct buf *out)
+static void manual_add_line(const struct cmd *cmd, const char *line, size_t len, struct buf *out)
 {
 	for (size_t i = 0; i < ARRAY_LEN(fills); i++) {
 		if (strlen(fills[i].line) != len || memcmp(fills[i].line, line, len) != 0)
@@ -275,7 +275,7 @@ static void add_line(const struct cmd *cmd, const char *line, size_t len, struct
 }
 
 /* The command that a page "dlrun-NAME.1" is about, or NULL. */
-static const struct cmd *command_of(const char *page)
+static const struct cmd *manual_command_of(const char *page)
 {
 	AUTO_FREE char *name = NULL;
 
@@ -289,14 +289,14 @@ int manual_source(const char *page, struct buf *out, struct err *err)
 {
 	AUTO_FREE char *file = mem_printf("%s.scd", page);
 	const char *text = embed_text(file);
-	const struct cmd *cmd = command_of(page);
+	const struct cmd *cmd = manual_command_of(page);
 
 	if (!text)
 		return err_set(err, E_USAGE, "there is no manual page %s", page);
 	while (*text) {
 		size_t len = strcspn(text, "\n");
 
-		add_line(cmd, text, len, out);
+		manual_add_line(cmd, text, len, out);
 		text += len + (text[len] == '\n');
 	}
 	return buf_check(out, "the manual page", err);
@@ -412,7 +412,7 @@ int manual_show(struct app *app, const char *topic, struct err *err)
  * dlrun __manual PAGE
  */
 
-static int run(struct app *app, void *values, struct strv *words)
+static int manual_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf source = {0};
@@ -431,5 +431,5 @@ const struct cmd cmd___manual = {
 	.min_words = 1,
 	.max_words = 1,
 	.flags = CMD_HIDDEN,
-	.run = run,
+	.run = manual_run,
 };

@@ -46,7 +46,7 @@ const struct opt *opt_find_letter(const struct opt *opts, char letter)
 	return NULL;
 }
 
-static void *member(const struct opt *opt, void *values)
+static void *opt_member(const struct opt *opt, void *values)
 {
 	return (char *)values + opt->offset;
 }
@@ -55,14 +55,14 @@ void opt_values_init(const struct opt *opts, void *values)
 {
 	for (const struct opt *opt = opts; !is_end(opt); opt++)
 		if (opt->type == OPT_INT || opt->type == OPT_SIZE || opt->type == OPT_DURATION)
-			*(int64_t *)member(opt, values) = OPT_UNSET;
+			*(int64_t *)opt_member(opt, values) = OPT_UNSET;
 }
 
 void opt_values_done(const struct opt *opts, void *values)
 {
 	for (const struct opt *opt = opts; !is_end(opt); opt++)
 		if (opt->type == OPT_LIST)
-			strv_done(member(opt, values));
+			strv_done(opt_member(opt, values));
 }
 
 char *opt_text(const struct opt *opt, const void *values)
@@ -101,7 +101,7 @@ static int set_choice(const struct opt *opt, const char *text, const char **ret,
 	return 0;
 }
 
-static int set_size(const char *text, int64_t *ret, struct err *err)
+static int opt_set_size(const char *text, int64_t *ret, struct err *err)
 {
 	uint64_t size;
 	int r = str_to_size(text, &size, err);
@@ -111,10 +111,10 @@ static int set_size(const char *text, int64_t *ret, struct err *err)
 	return r;
 }
 
-static int set_value(const struct match *match, char *text, struct err *err)
+static int opt_set_value(const struct match *match, char *text, struct err *err)
 {
 	const struct opt *opt = match->opt;
-	void *at = member(opt, match->values);
+	void *at = opt_member(opt, match->values);
 	AUTO_FREE char *what = mem_printf("--%s", opt->name);
 	int r;
 
@@ -132,7 +132,7 @@ static int set_value(const struct match *match, char *text, struct err *err)
 			opt->min || opt->max ? opt->max : INT64_MAX, what, at, err);
 		return r;
 	case OPT_SIZE:
-		r = set_size(text, at, err);
+		r = opt_set_size(text, at, err);
 		break;
 	default:
 		r = duration_parse(text, at, err);
@@ -155,7 +155,7 @@ static int missing_value(const struct parser *parser, const struct opt *opt, str
 	return err_hint(err, "%s --%s %s", parser->request->command, opt->name, opt->arg);
 }
 
-static void add_names(const struct opt *opts, struct strv *names)
+static void opt_add_names(const struct opt *opts, struct strv *names)
 {
 	for (const struct opt *opt = opts; !is_end(opt); opt++)
 		if (!opt->hidden)
@@ -169,8 +169,8 @@ static int unknown(const struct parser *parser, const char *word, struct err *er
 	AUTO_STRV struct strv names = {0};
 	const char *near = NULL;
 
-	add_names(request->opts, &names);
-	add_names(request->common, &names);
+	opt_add_names(request->opts, &names);
+	opt_add_names(request->common, &names);
 	/* A single letter is near to every other one. */
 	if (str_starts(word, "--"))
 		near = str_suggest(word, (const char *const *)names.v, names.n);
@@ -245,14 +245,14 @@ static int parse_long(struct parser *parser, char *word, struct err *err)
 	if (match.opt->type == OPT_FLAG) {
 		if (equals)
 			return err_set(err, E_USAGE, "--%s takes no value", match.opt->name);
-		*(bool *)member(match.opt, match.values) = true;
+		*(bool *)opt_member(match.opt, match.values) = true;
 		return 0;
 	}
 	if (equals)
-		return set_value(&match, equals + 1, err);
+		return opt_set_value(&match, equals + 1, err);
 	if (!*parser->next)
 		return missing_value(parser, match.opt, err);
-	return set_value(&match, *parser->next++, err);
+	return opt_set_value(&match, *parser->next++, err);
 }
 
 static int parse_letters(struct parser *parser, char *word, struct err *err)
@@ -273,14 +273,14 @@ static int parse_letters(struct parser *parser, char *word, struct err *err)
 			return unknown(parser, one, err);
 		}
 		if (match.opt->type == OPT_FLAG) {
-			*(bool *)member(match.opt, match.values) = true;
+			*(bool *)opt_member(match.opt, match.values) = true;
 			continue;
 		}
 		if (letter[1])
-			return set_value(&match, letter + 1, err);
+			return opt_set_value(&match, letter + 1, err);
 		if (!*parser->next)
 			return missing_value(parser, match.opt, err);
-		return set_value(&match, *parser->next++, err);
+		return opt_set_value(&match, *parser->next++, err);
 	}
 	return 0;
 }
@@ -405,7 +405,7 @@ bool opt_has_secret(char *const *argv)
 	return false;
 }
 
-static void add_word(struct buf *out, const char *word)
+static void opt_add_word(struct buf *out, const char *word)
 {
 	buf_addc(out, ' ');
 	str_shell_quote(out, word);
@@ -438,7 +438,7 @@ bool opt_retype(
 			buf_addf(out, " %.*s", (int)n_flags + 1, *argv);
 		for (; n > 0; n--, argv++) {
 			if (!is_left_out)
-				add_word(out, *argv);
+				opt_add_word(out, *argv);
 		}
 	}
 	return !out->full;

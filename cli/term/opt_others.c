@@ -101,7 +101,7 @@ static const struct foreign table[] = {
 };
 
 /* The row of the first len bytes of word, an option without its value. */
-static const struct foreign *find_row(const char *word, size_t len)
+static const struct foreign *opt_others_find_row(const char *word, size_t len)
 {
 	AUTO_FREE char *name = mem_strndup(word, len);
 
@@ -111,7 +111,7 @@ static const struct foreign *find_row(const char *word, size_t len)
 	return NULL;
 }
 
-static bool is_number(const char *text)
+static bool opt_others_is_number(const char *text)
 {
 	return *text && !text[strspn(text, "0123456789")];
 }
@@ -140,13 +140,13 @@ struct line {
 	struct err *err;
 };
 
-static void line_done(struct line *line)
+static void opt_others_line_done(struct line *line)
 {
 	buf_done(&line->options);
 	buf_done(&line->front);
 }
 
-static void add_word(struct buf *out, const char *option, const char *value)
+static void opt_others_add_word(struct buf *out, const char *option, const char *value)
 {
 	buf_addf(out, " %s", option);
 	if (!value)
@@ -160,18 +160,22 @@ static void add_word(struct buf *out, const char *option, const char *value)
  * Values
  */
 
-static void add_gpus(struct buf *out, const char *value)
+static void opt_others_add_gpus(struct buf *out, const char *value)
 {
 	const char *rest = str_starts(value, "gpu:") ? value + 4 : value;
 	AUTO_FREE char *model = mem_strndup(rest, strcspn(rest, ":="));
 	const char *n = rest + strlen(model) + (rest[strlen(model)] != '\0');
-	AUTO_FREE char *count = mem_strndup(is_number(model) ? model : n, strcspn(n, ",("));
+	AUTO_FREE char *count =
+		mem_strndup(opt_others_is_number(model) ? model : n, strcspn(n, ",("));
 
 	if (str_eq(value, "gpu"))
 		model[0] = '\0';
-	add_word(out, "-g", is_number(model) ? model : is_number(count) ? count : "1");
-	if (*model && !is_number(model))
-		add_word(out, "--gpu-type", model);
+	opt_others_add_word(out, "-g",
+		opt_others_is_number(model)   ? model
+		: opt_others_is_number(count) ? count
+					      : "1");
+	if (*model && !opt_others_is_number(model))
+		opt_others_add_word(out, "--gpu-type", model);
 }
 
 /* Slurm counts minutes where there is one number only. */
@@ -182,7 +186,7 @@ static void add_clock(struct buf *out, const char *option, const char *value)
 	unsigned n = 0;
 
 	if (value[strspn(value, "0123456789:-")]) {
-		add_word(out, option, value);
+		opt_others_add_word(out, option, value);
 		return;
 	}
 	if (dash)
@@ -198,21 +202,21 @@ static void add_clock(struct buf *out, const char *option, const char *value)
 	AUTO_FREE char *text = seconds % 3600 == 0 ? mem_printf("%" PRIu64 "h", seconds / 3600)
 			       : seconds % 60 == 0 ? mem_printf("%" PRIu64 "m", seconds / 60)
 						   : mem_printf("%" PRIu64 "s", seconds);
-	add_word(out, option, text);
+	opt_others_add_word(out, option, text);
 }
 
 static void add_amount(struct buf *out, const char *name, const char *value)
 {
 	if (str_eq(name, "cpu"))
-		add_word(out, "--cpus", value);
+		opt_others_add_word(out, "--cpus", value);
 	else if (str_eq(name, "memory"))
-		add_word(out, "--memory", value);
+		opt_others_add_word(out, "--memory", value);
 	else if (str_ends(name, "gpu"))
-		add_word(out, "-g", value);
+		opt_others_add_word(out, "-g", value);
 }
 
 /* "A=1,B=2" */
-static void add_pairs(struct buf *out, const struct foreign *row, const char *value)
+static void opt_others_add_pairs(struct buf *out, const struct foreign *row, const char *value)
 {
 	for (const char *s = value; *s; s += *s == ',') {
 		AUTO_FREE char *pair = mem_strndup(s, strcspn(s, ","));
@@ -220,7 +224,7 @@ static void add_pairs(struct buf *out, const struct foreign *row, const char *va
 
 		s += strlen(pair);
 		if (row->form == PAIRS && *pair && !str_eq(pair, "ALL") && !str_eq(pair, "NONE"))
-			add_word(out, row->ours, pair);
+			opt_others_add_word(out, row->ours, pair);
 		if (row->form != AMOUNTS || !equals)
 			continue;
 		*equals = '\0';
@@ -235,10 +239,12 @@ static void add_restart(struct buf *out, const char *option, const char *value)
 
 	if (strcasecmp(value, "never") == 0 || str_eq(value, "no"))
 		return;
-	add_word(out, option, colon && is_number(colon + 1) ? colon + 1 : "3");
+	opt_others_add_word(
+		out, option, colon && opt_others_is_number(colon + 1) ? colon + 1 : "3");
 }
 
-static void add_front(struct line *line, const char *launcher, const char *word, const char *value)
+static void opt_others_add_front(
+	struct line *line, const char *launcher, const char *word, const char *value)
 {
 	line->launcher = launcher;
 	buf_addf(&line->front, " %s", word);
@@ -248,7 +254,7 @@ static void add_front(struct line *line, const char *launcher, const char *word,
 	}
 }
 
-static void add_value(
+static void opt_others_add_value(
 	struct line *line, const struct foreign *row, const char *name, const char *value)
 {
 	struct buf *out = &line->options;
@@ -259,11 +265,12 @@ static void add_value(
 		if (str_eq(value, "all"))
 			err_evidence(line->err, "%s all: -g N says how many", name);
 		else
-			add_gpus(out, value);
+			opt_others_add_gpus(out, value);
 		break;
 	case MEGA: {
-		AUTO_FREE char *size = mem_printf("%s%s", value, is_number(value) ? "Mi" : "");
-		add_word(out, row->ours, size);
+		AUTO_FREE char *size =
+			mem_printf("%s%s", value, opt_others_is_number(value) ? "Mi" : "");
+		opt_others_add_word(out, row->ours, size);
 		break;
 	}
 	case CLOCK:
@@ -271,7 +278,7 @@ static void add_value(
 		break;
 	case AMOUNTS:
 	case PAIRS:
-		add_pairs(out, row, value);
+		opt_others_add_pairs(out, row, value);
 		break;
 	case RESTART:
 		add_restart(out, row->ours, value);
@@ -280,17 +287,18 @@ static void add_value(
 		/* Slurm's -p is a partition. */
 		if (strrchr(value, ':'))
 			value = strrchr(value, ':') + 1;
-		add_word(out, is_number(value) ? row->ours : "--queue", value);
+		opt_others_add_word(
+			out, opt_others_is_number(value) ? row->ours : "--queue", value);
 		break;
 	case LINE:
 		buf_adds(&line->front, " sh -c ");
 		str_shell_quote(&line->front, value);
 		break;
 	case TORCH:
-		add_front(line, "torchrun", name, value);
+		opt_others_add_front(line, "torchrun", name, value);
 		break;
 	case ACCEL:
-		add_front(line, "accelerate launch", name, value);
+		opt_others_add_front(line, "accelerate launch", name, value);
 		break;
 	case DROP:
 		err_evidence(line->err, "%s: %s", name, row->ours);
@@ -299,7 +307,7 @@ static void add_value(
 		err_evidence(line->err, "%s %s", name, row->ours);
 		break;
 	default:
-		add_word(out, row->ours, row->form == SWITCH ? NULL : value);
+		opt_others_add_word(out, row->ours, row->form == SWITCH ? NULL : value);
 		break;
 	}
 }
@@ -334,37 +342,37 @@ static size_t add_theirs(struct line *line, const struct foreign *row, char *con
 	AUTO_FREE char *name = mem_strndup(*at, len);
 
 	if (takes_none(row) || is_joined) {
-		add_value(line, row, name, value);
+		opt_others_add_value(line, row, name, value);
 		return 1;
 	}
 	if (!at[1] || at[1][0] == '-')
 		return 0;
-	add_value(line, row, name, at[1]);
+	opt_others_add_value(line, row, name, at[1]);
 	return 2;
 }
 
 /* Add one word, and the next one if that is its value. Returns how many; 0: the option is
  * unknown. */
-static size_t add_option(
+static size_t opt_others_add_option(
 	struct line *line, const struct opt_request *request, char *const *at, bool is_wrong)
 {
 	const char *word = *at;
 	size_t len = strcspn(word, "="), n, n_flags;
-	const struct foreign *row = find_row(word, len);
+	const struct foreign *row = opt_others_find_row(word, len);
 	const struct opt *ours = opt_at(request, at, &n, &n_flags);
 
 	if (!row && word[1] != '-')
-		row = find_row(word, len = 2);
+		row = opt_others_find_row(word, len = 2);
 	if (ours && (is_exact(ours, word, len) ? !is_wrong || !row : !row))
 		return add_ours(line, at, n);
 	return row ? add_theirs(line, row, at, len) : 0;
 }
 
-static size_t add_volume(struct line *line)
+static size_t opt_others_add_volume(struct line *line)
 {
-	const struct foreign *row = find_row("--volume", strlen("--volume"));
+	const struct foreign *row = opt_others_find_row("--volume", strlen("--volume"));
 
-	add_value(line, row, "-v", "");
+	opt_others_add_value(line, row, "-v", "");
 	return 2;
 }
 
@@ -398,8 +406,9 @@ static char *line_as_ours(
 	char *const *at = argv;
 
 	while (*at && **at == '-' && (*at)[1] && !str_eq(*at, "--")) {
-		size_t n = opt_is_volume(at) ? add_volume(line)
-					     : add_option(line, request, at, *at == word);
+		size_t n = opt_is_volume(at)
+				   ? opt_others_add_volume(line)
+				   : opt_others_add_option(line, request, at, *at == word);
 		if (n == 0)
 			return NULL;
 		at += n;
@@ -411,7 +420,7 @@ void opt_hint_others(
 	const struct opt_request *request, char *const *argv, const char *word, struct err *err)
 {
 	AUTO_ERR struct err told = {0};
-	AUTO(line_done) struct line line = {.err = &told};
+	AUTO(opt_others_line_done) struct line line = {.err = &told};
 
 	if (!err_is_set(err) || opt_has_secret(argv))
 		return;

@@ -43,7 +43,7 @@ static void add_inline(const char *s, struct buf *out)
 	}
 }
 
-static void flush(struct page *page)
+static void render_flush(struct page *page)
 {
 	AUTO_BUF struct buf wrapped = {0};
 	size_t width = page->columns > page->indent + 20 ? page->columns : page->indent + 20;
@@ -61,7 +61,7 @@ static void flush(struct page *page)
 
 static void blank(struct page *page)
 {
-	flush(page);
+	render_flush(page);
 	if (!page->after_blank)
 		buf_addc(page->out, '\n');
 	page->after_blank = true;
@@ -74,12 +74,12 @@ static void add_heading(struct page *page, const char *text, size_t indent)
 	page->after_blank = true;
 }
 
-static void add_text(struct page *page, const char *text, size_t indent)
+static void render_add_text(struct page *page, const char *text, size_t indent)
 {
 	bool item = str_starts(text, "- ");
 
 	if (item || page->indent != indent)
-		flush(page);
+		render_flush(page);
 	page->indent = indent;
 	if (page->paragraph.len == 0)
 		page->hang = item ? indent + 2 : indent;
@@ -88,14 +88,14 @@ static void add_text(struct page *page, const char *text, size_t indent)
 	buf_adds(&page->paragraph, text);
 }
 
-static void add_line(struct page *page, const char *line)
+static void render_add_line(struct page *page, const char *line)
 {
 	size_t tabs = strspn(line, "\t");
 	size_t indent = MARGIN + tabs * STEP;
 	const char *text = line + tabs;
 
 	if (str_eq(text, "```")) {
-		flush(page);
+		render_flush(page);
 		page->is_literal = !page->is_literal;
 	} else if (page->is_literal) {
 		buf_addf(page->out, "%*s%s\n", (int)indent + STEP, "", text);
@@ -107,7 +107,7 @@ static void add_line(struct page *page, const char *line)
 	} else if (str_starts(line, "## ")) {
 		add_heading(page, line + 3, MARGIN / 2);
 	} else if (!str_starts(line, "; ")) {
-		add_text(page, text, indent);
+		render_add_text(page, text, indent);
 	}
 }
 
@@ -123,9 +123,9 @@ void manual_render(const char *source, size_t columns, struct buf *out)
 		size_t len = strcspn(source, "\n");
 		AUTO_FREE char *line = mem_strndup(source, len);
 
-		add_line(&page, line);
+		render_add_line(&page, line);
 		source += len + (source[len] == '\n');
 	}
-	flush(&page);
+	render_flush(&page);
 	buf_done(&page.paragraph);
 }

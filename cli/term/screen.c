@@ -114,7 +114,7 @@ static int on_keys(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int on_tick(void *ctx, struct err *err)
+static int screen_on_tick(void *ctx, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	int64_t now_ms = clock_ms(), next_ms = now_ms + TICK_MS;
@@ -126,7 +126,7 @@ static int on_tick(void *ctx, struct err *err)
 		return 0;
 	}
 	waiting->timer = loop_add_timer(waiting->loop,
-		next_ms < waiting->end_ms ? next_ms : waiting->end_ms, on_tick, waiting);
+		next_ms < waiting->end_ms ? next_ms : waiting->end_ms, screen_on_tick, waiting);
 	return 0;
 }
 
@@ -138,7 +138,7 @@ int screen_wait(struct screen *screen, struct loop *loop, int64_t wait_ms, struc
 
 	if (screen->has_keys)
 		keys = loop_add_fd(loop, STDIN_FILENO, &ops, &waiting);
-	on_tick(&waiting, NULL);
+	screen_on_tick(&waiting, NULL);
 	int r = loop_run(loop, err);
 	loop_remove_timer(loop, waiting.timer);
 	loop_remove_fd(loop, keys);

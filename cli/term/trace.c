@@ -23,7 +23,7 @@ void trace_begin(
 	};
 }
 
-static double x_of(const struct trace *trace, const struct series_point *point)
+static double trace_x_of(const struct trace *trace, const struct series_point *point)
 {
 	if (trace->view->x == TRACE_STEP)
 		return (double)point->step;
@@ -45,7 +45,7 @@ bool trace_next(struct trace *trace, struct trace_point *ret)
 {
 	while (trace->at < trace->curve->n) {
 		const struct series_point *point = &trace->curve->points[trace->at++];
-		double x = x_of(trace, point), y = smoothed(trace, point->value);
+		double x = trace_x_of(trace, point), y = smoothed(trace, point->value);
 
 		if (!isfinite(x) || (trace->view->log && y <= 0))
 			continue;
@@ -76,7 +76,7 @@ size_t trace_widen(
 	return n;
 }
 
-static void add_value(struct trace_column *column, double y)
+static void trace_add_value(struct trace_column *column, double y)
 {
 	if (!isfinite(y)) {
 		column->not_finite = true;
@@ -105,7 +105,7 @@ void trace_columns(const struct series_curve *curve, const struct trace_view *vi
 
 		if (!(at >= 0 && at < (double)n))
 			continue;
-		add_value(&columns[(size_t)at], point.y);
+		trace_add_value(&columns[(size_t)at], point.y);
 		while (seam < curve->n_seams &&
 			curve->seams[seam] <= curve->points[point.at].step) {
 			columns[(size_t)at].seam = true;

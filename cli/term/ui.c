@@ -47,7 +47,7 @@ static size_t add_plain_form(const struct app *app, const char *s, struct buf *o
 	return n ? n : 1;
 }
 
-static void add_plain(const struct app *app, const char *s, struct buf *out)
+static void ui_add_plain(const struct app *app, const char *s, struct buf *out)
 {
 	while (*s) {
 		if ((unsigned char)*s >= 0x80) {
@@ -69,7 +69,7 @@ void ui_text(
 	term_filter_add(&filter, s, len, &filtered);
 	term_filter_end(&filter, &filtered);
 	if (app->plain)
-		add_plain(app, filtered.data, out);
+		ui_add_plain(app, filtered.data, out);
 	else
 		buf_add(out, filtered.data, filtered.len);
 }
@@ -281,7 +281,7 @@ static void note_line(struct app *app, const char *data, size_t len)
 
 /* A program need not end its last line: where both streams go to one place, what is said next
  * begins a line of its own. */
-static void end_line(struct app *app)
+static void ui_end_line(struct app *app)
 {
 	struct stat out, err;
 
@@ -293,7 +293,7 @@ static void end_line(struct app *app)
 		write_all(STDERR_FILENO, "\n", 1);
 }
 
-static int write_out(struct app *app, const char *data, size_t len)
+static int ui_write_out(struct app *app, const char *data, size_t len)
 {
 	AUTO_ERR struct err err = {0};
 	int errnum;
@@ -316,7 +316,7 @@ static int write_out(struct app *app, const char *data, size_t len)
 
 int ui_write(struct app *app, const char *data, size_t len)
 {
-	return write_out(app, data, len);
+	return ui_write_out(app, data, len);
 }
 
 int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
@@ -326,8 +326,8 @@ int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
 	buf_init(&out, UI_TEXT_MAX);
 	ui_text(app, stream, s, len, &out);
 	if (stream == UI_OUT)
-		return write_out(app, out.data, out.len);
-	end_line(app);
+		return ui_write_out(app, out.data, out.len);
+	ui_end_line(app);
 	return write_all(STDERR_FILENO, out.data, out.len) ? -1 : 0;
 }
 
@@ -392,7 +392,7 @@ void ui_table_addf(struct ui_table *table, const char *style, const char *fmt, .
 	ui_table_add(table, style, text);
 }
 
-static void measure(const struct ui_table *table, size_t *widths)
+static void ui_measure(const struct ui_table *table, size_t *widths)
 {
 	for (size_t i = 0; i < table->cells.n; i++) {
 		size_t wide = str_columns(table->cells.v[i].text);
@@ -493,7 +493,7 @@ void ui_table_format(
 {
 	size_t *widths = mem_alloc(table->n_columns, sizeof(*widths));
 
-	measure(table, widths);
+	ui_measure(table, widths);
 	if (width)
 		fit(table, widths, width);
 	for (size_t i = 0; i + table->n_columns <= table->cells.n; i += table->n_columns)

@@ -4,7 +4,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/term/app.h"
-#include "cli/term/ask.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 #include "core/config/config_trust.h"

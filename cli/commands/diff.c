@@ -4,7 +4,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/runs/patch.h"
+#include "cli/runs/preview.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

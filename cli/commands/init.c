@@ -9,7 +9,6 @@
 #include "cli/commands/init_cluster.h"
 #include "cli/commands/init_rbac.h"
 #include "cli/term/app.h"
-#include "cli/term/ask.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 

@@ -6,7 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/term/ask.h"
+#include "cli/term/app.h"
 #include "cli/term/ui.h"
 
 enum { LIMIT_MS = 3000, NAMES_SHOWN = 6, TEXT_MAX = 64 << 10 };

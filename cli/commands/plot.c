@@ -9,8 +9,6 @@
 #include "base/util/str.h"
 #include "cli/plot/chart.h"
 #include "cli/plot/plot_data.h"
-#include "cli/plot/plot_pick.h"
-#include "cli/plot/plot_sources.h"
 #include "cli/plot/svg.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

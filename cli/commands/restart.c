@@ -2,7 +2,6 @@
 #include "app/lifecycle/restart.h"
 #include "app/runs/adopt.h"
 #include "base/util/auto.h"
-#include "cli/runs/follow.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

@@ -7,7 +7,6 @@
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
-#include "cli/term/ask.h"
 #include "cli/term/cmd.h"
 #include "core/record/dirs.h"
 #include "core/record/results.h"

@@ -10,7 +10,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/plot/spark.h"
+#include "cli/plot/svg.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

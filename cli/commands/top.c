@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/commands/top.h"
+
 #include <stdlib.h>
 
 #include "app/runs/refresh.h"
@@ -8,14 +10,16 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/commands/top_view.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/screen.h"
 #include "cli/term/ui.h"
+#include "core/record/dirs.h"
+#include "core/record/metric.h"
 #include "core/store/store.h"
 #include "targets/kube/kube_name.h"
+#include "targets/local/observe.h"
 #include "targets/ssh/target_node.h"
 
 enum {
@@ -248,3 +252,304 @@ const struct cmd cmd_top = {
 	.words = VALUE_RUN_TARGET,
 	.run = top_run,
 };
+
+enum {
+	STALE_MS = 10 * 60 * 1000,
+	METRICS_SHOWN = 4,
+	METRIC_WIDTH = 40,
+	CELL_MAX = 64 << 10,
+};
+
+/*
+ * Facts about a run
+ */
+
+/* Latest report of the target on the newest attempt, or the copy of it here; or NULL. */
+static struct json *seen_of(struct app *app, const struct run *run)
+{
+	struct session *session;
+
+	if (run->seen)
+		return json_clone(run->seen);
+	if (run_attempts(run) == 0 || app_session(app, &session, NULL) < 0)
+		return NULL;
+	AUTO_FREE char *dir = dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
+	return observed_read(dir);
+}
+
+/* Usage at this moment; NULL: not known. */
+static const struct json *now_of(const struct run *run, const struct json *seen)
+{
+	const char *time = json_get_str(seen, "time");
+	int64_t seen_ms;
+
+	if (run_state_is_final(run_state(run)) || !time || clock_parse(time, &seen_ms, NULL) < 0 ||
+		clock_wall_ms() - seen_ms > STALE_MS)
+		return NULL;
+	return json_get(seen, "now");
+}
+
+/* A member of the latest report, else of the record. */
+static const struct json *member_of(
+	const struct run *run, const struct json *seen, const char *name)
+{
+	const struct json *member = json_get(seen, name);
+
+	return json_count(member) ? member : json_get(run->doc, name);
+}
+
+/*
+ * Cells
+ */
+
+static void add_percent(struct ui_table *table, double value)
+{
+	if (value < 0)
+		ui_table_add(table, UI_DIM, "-");
+	else
+		ui_table_addf(table, "", "%.0f %%", value * 100);
+}
+
+static void add_size(struct ui_table *table, int64_t bytes)
+{
+	char text[16];
+
+	ui_table_add(
+		table, bytes < 0 ? UI_DIM : "", bytes < 0 ? "-" : str_size((uint64_t)bytes, text));
+}
+
+/* "12.1 GiB of 64.0 GiB" */
+static void add_share(struct ui_table *table, int64_t used, int64_t all)
+{
+	char used_text[16], all_text[16];
+
+	if (all < 0)
+		add_size(table, used);
+	else
+		ui_table_addf(table, "", "%s of %s",
+			used < 0 ? "-" : str_size((uint64_t)used, used_text),
+			str_size((uint64_t)all, all_text));
+}
+
+static void top_view_add_power(struct ui_table *table, double watts)
+{
+	if (watts < 0)
+		ui_table_add(table, UI_DIM, "-");
+	else
+		ui_table_addf(table, "", "%.0f W", watts);
+}
+
+static void top_view_add_number(struct ui_table *table, double value, int digits)
+{
+	if (value < 0)
+		ui_table_add(table, UI_DIM, "-");
+	else
+		ui_table_addf(table, "", "%.*f", digits, value);
+}
+
+/*
+ * Runs
+ */
+
+static void top_view_add_metric(const struct json *metric, struct buf *text)
+{
+	buf_adds(text, text->len ? " · " : "");
+	metric_text(metric, METRIC_WIDTH, text);
+	buf_addf(text, " @%lld", (long long)json_get_int(metric, "step", 0));
+}
+
+/* "loss 2.31 @100 · acc 0.9 @100": the one that stands for the run first. */
+static void top_view_add_metrics(struct ui_table *table, const struct json *metrics)
+{
+	const struct json *first = metric_main(metrics);
+	AUTO_BUF struct buf text;
+	size_t n = 1;
+
+	buf_init(&text, CELL_MAX);
+	if (first)
+		top_view_add_metric(first, &text);
+	for (const struct json *m = json_first(metrics); m && n < METRICS_SHOWN; m = json_next(m))
+		if (m != first && json_kind(m) == JSON_OBJECT) {
+			top_view_add_metric(m, &text);
+			n++;
+		}
+	ui_table_add(table, "", text.data);
+}
+
+static void top_view_add_run(struct app *app, struct ui_table *table, const struct run *run)
+{
+	AUTO_JSON struct json *seen = seen_of(app, run);
+	const struct json *now = now_of(run, seen);
+	enum run_state state = run_state(run);
+	int64_t duration_ms = runs_duration(run);
+	char age[32];
+
+	ui_table_add(table, "", run_id(run));
+	ui_table_add(table, runs_state_style(state), run_state_name(state));
+	ui_table_add(table, "", duration_ms < 0 ? "" : ui_age(duration_ms, age));
+	add_percent(table, json_get_num(now, "cpu", -1));
+	add_size(table, json_get_int(now, "memory_bytes", -1));
+	add_percent(table, json_get_num(now, "gpu_busy", -1));
+	add_size(table, json_get_int(now, "gpu_memory_bytes", -1));
+	top_view_add_power(table, json_get_num(now, "power_w", -1));
+	top_view_add_metrics(table, member_of(run, seen, "metrics"));
+}
+
+static void fill_runs(struct app *app, const struct run_list *runs, struct ui_table *table)
+{
+	static const struct ui_column columns[] = {
+		{"RUN"},
+		{"STATE"},
+		{"TIME", .right = true, .drop = 2},
+		{"CPU", .right = true, .drop = 1},
+		{"MEMORY", .right = true, .drop = 1},
+		{"GPU", .right = true},
+		{"GPU MEM", .right = true},
+		{"POWER", .right = true, .drop = 4},
+		{"METRICS", .drop = 3},
+	};
+
+	ui_table_init(table, columns, ARRAY_LEN(columns));
+	vec_foreach (struct run *, run, runs)
+		top_view_add_run(app, table, *run);
+}
+
+/*
+ * Machines
+ */
+
+/* "3 of 8 free (A100-80GB)" */
+static void top_view_add_gpus(struct ui_table *table, const struct machine *machine)
+{
+	const char *model = machine->model;
+
+	if (machine->fault)
+		ui_table_add(table, UI_YELLOW, machine->fault);
+	else if (machine->n_gpus < 0)
+		ui_table_add(table, UI_DIM, "-");
+	else if (machine->n_gpus == 0)
+		ui_table_add(table, "", "none");
+	else if (machine->gpus_free < 0)
+		ui_table_addf(table, "", "%lld%s%s%s", (long long)machine->n_gpus,
+			model ? " (" : "", model ? model : "", model ? ")" : "");
+	else
+		ui_table_addf(table, "", "%lld of %lld free%s%s%s", (long long)machine->gpus_free,
+			(long long)machine->n_gpus, model ? " (" : "", model ? model : "",
+			model ? ")" : "");
+}
+
+static void fill_machines(const struct machine_list *machines, struct ui_table *table)
+{
+	static const struct ui_column columns[] = {
+		{"HOST"},
+		{"CPUS", .right = true, .drop = 1},
+		{"LOAD", .right = true},
+		{"MEMORY", .right = true},
+		{"GPUS", .cut = true},
+	};
+
+	ui_table_init(table, columns, ARRAY_LEN(columns));
+	vec_foreach (const struct machine, machine, machines) {
+		ui_table_add(table, "", *machine->host ? machine->host : machine->target);
+		top_view_add_number(table, machine->cpus, 0);
+		top_view_add_number(table, machine->load, 1);
+		add_share(table, machine->memory_used_bytes, machine->memory_bytes);
+		top_view_add_gpus(table, machine);
+	}
+}
+
+static void top_view_add_gpu(
+	struct ui_table *table, const struct machine *machine, const struct machine_gpu *gpu)
+{
+	bool in_use = gpu->used || *gpu->holder;
+
+	ui_table_add(table, "", machine->host);
+	ui_table_addf(table, "", "%u", gpu->index);
+	add_percent(table, gpu->busy);
+	add_share(table, gpu->memory_used_bytes, gpu->memory_bytes);
+	top_view_add_power(table, gpu->power_w);
+	ui_table_add(table, in_use ? "" : UI_DIM,
+		*gpu->holder ? gpu->holder
+		: in_use     ? "other"
+			     : "-");
+	ui_table_add(table, "", gpu->model);
+}
+
+static void fill_gpus(const struct machine_list *machines, struct ui_table *table)
+{
+	static const struct ui_column columns[] = {
+		{"HOST"},
+		{"GPU", .right = true},
+		{"BUSY", .right = true},
+		{"GPU MEM", .right = true},
+		{"POWER", .right = true, .drop = 2},
+		{"RUN"},
+		{"MODEL", .cut = true, .drop = 1},
+	};
+
+	ui_table_init(table, columns, ARRAY_LEN(columns));
+	vec_foreach (const struct machine, machine, machines)
+		vec_foreach (const struct machine_gpu, gpu, &machine->gpus)
+			top_view_add_gpu(table, machine, gpu);
+}
+
+/*
+ * All
+ */
+
+static void format(struct app *app, const struct ui_table *table, size_t width, struct buf *out)
+{
+	/* The first row is that of the titles. */
+	if (table->cells.n <= table->n_columns)
+		return;
+	if (out->len)
+		buf_addc(out, '\n');
+	ui_table_format(app, table, width, out);
+}
+
+void top_view_format(struct app *app, const struct run_list *runs,
+	const struct machine_list *machines, size_t width, struct buf *out)
+{
+	AUTO_TABLE struct ui_table of_runs = {0}, of_machines = {0}, of_gpus = {0};
+
+	fill_runs(app, runs, &of_runs);
+	fill_machines(machines, &of_machines);
+	fill_gpus(machines, &of_gpus);
+	format(app, &of_runs, width, out);
+	format(app, &of_machines, width, out);
+	format(app, &of_gpus, width, out);
+}
+
+static struct json *run_json(struct app *app, const struct run *run)
+{
+	static const char *const members[] = {"usage", "metrics"};
+	struct json *json = json_object();
+	AUTO_JSON struct json *seen = seen_of(app, run);
+	const struct json *now = now_of(run, seen);
+
+	json_set_str(json, "id", run_id(run));
+	json_set_str(json, "state", run_state_name(run_state(run)));
+	json_set_str(json, "target", run_target(run));
+	json_set_int(json, "attempt", run_attempts(run));
+	json_set_str(json, "time", json_get_str(seen, "time"));
+	json_set(json, "now", now ? json_clone(now) : json_null());
+	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+		const struct json *member = member_of(run, seen, members[i]);
+
+		json_set(json, members[i], member ? json_clone(member) : json_null());
+	}
+	return json;
+}
+
+int top_view_json(struct app *app, const struct run_list *runs, const struct machine_list *machines)
+{
+	struct json *json = app_json("top"), *list = json_array(), *hosts = json_array();
+
+	vec_foreach (struct run *, run, runs)
+		json_add(list, run_json(app, *run));
+	vec_foreach (const struct machine, machine, machines)
+		json_add(hosts, machine_json(machine));
+	json_set(json, "runs", list);
+	json_set(json, "machines", hosts);
+	return app_print_json(app, json);
+}

@@ -6,11 +6,53 @@
 #ifndef DLRUN_CLI_PLOT_PLOT_DATA_H
 #define DLRUN_CLI_PLOT_PLOT_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#include "cli/plot/plot_sources.h"
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "cli/plot/chart.h"
+#include "core/record/run.h"
+#include "events/series.h"
 
 struct app;
+
+/*
+ * Sources of `dlrun plot`: runs and directories of event files, each with its curves.
+ */
+struct plot_source {
+	char *name;      /* the id of a run, or the directory as it was named */
+	char *label;     /* the same, of directories what they do not have in common */
+	char *dir;       /* absolute: where the event files are */
+	struct run *run; /* NULL: a directory */
+	size_t mirrored; /* the run's number in the mirror */
+	struct series *series;
+};
+
+struct plot_sources {
+	struct plot_source *v; /* as vec.h has it */
+	size_t n, cap;
+	struct mirror *mirror; /* of runs; NULL: there are none */
+};
+
+/* Words are runs and directories (a word with a slash, or one that is no run); none: the newest
+ * run. Event files of runs that are elsewhere are brought here (mirror.h): blocks until each
+ * run has been asked once. One of several that cannot be asked is warned of; with patient
+ * (--watch) it is no failure either way: see plot_sources_fault. */
+int plot_sources_open(struct plot_sources *sources, struct app *app, const struct strv *words,
+	bool patient, struct err *err);
+/* Why a run could not be asked when that was tried last, and *ret_name, which one; NULL: all
+ * could. */
+const struct err *plot_sources_fault(const struct plot_sources *sources, const char **ret_name);
+/* Read new data. */
+int plot_sources_look(struct plot_sources *sources, bool *ret_new, struct err *err);
+/* How runs go on now: states are asked for again. */
+void plot_sources_refresh(struct plot_sources *sources, struct app *app);
+/* Whether a run among them has not ended. */
+bool plot_sources_go_on(const struct plot_sources *sources);
+/* E_EVENTS_NONE where there is no curve at all; it tells what could be done about it. */
+int plot_sources_check(const struct plot_sources *sources, struct err *err);
+void plot_sources_done(struct plot_sources *sources);
 
 struct plot_curve {
 	const struct plot_source *source;
@@ -32,5 +74,31 @@ const char *plot_number(double value, char out[static PLOT_NUMBER]);
 int plot_csv(struct app *app, const struct plot_curves *curves);
 /* dlrun/plot/v1: see dlrun-plot(1). */
 int plot_json(struct app *app, const struct plot_curves *curves);
+
+/*
+ * Selection of the curves to draw, their charts and the names of their lines. An engine.
+ */
+struct plot_chart {
+	char *title;
+	struct chart_lines lines;
+	size_t left_out; /* lines beyond CHART_LINES_MAX */
+};
+
+struct plot_charts VEC_OF(struct plot_chart);
+
+/* Curves whose tags one of the patterns matches (*, ? and […] match slashes, too), in the order of
+ * the sources; no patterns: all. E_EVENTS_TAG for a pattern that matches none. */
+int plot_pick(const struct plot_sources *sources, const struct strv *globs, struct plot_curves *ret,
+	struct err *err);
+
+/* A chart for each pattern, or without one for each tag, in order of their names. Lines are called
+ * by what they do not have in common: run, directory, tag. Sub-runs that add_scalars makes of a
+ * tag (loss_train below the directory that logs loss) are lines of its chart: "train". Makes at
+ * most max charts; returns how many more there would be. */
+size_t plot_charts_make(const struct plot_curves *curves, const struct strv *globs, size_t max,
+	struct plot_charts *ret);
+void plot_charts_done(struct plot_charts *charts);
+/* The directory of a curve as people would call it; the caller frees. */
+char *plot_dir_name(const struct series_curve *curve);
 
 #endif

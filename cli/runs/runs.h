@@ -5,6 +5,9 @@
 #ifndef DLRUN_CLI_RUNS_RUNS_H
 #define DLRUN_CLI_RUNS_RUNS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
@@ -35,5 +38,29 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 int runs_say_end(struct app *app, const struct run *run);
 /* Print dlrun/runs/v1 (json_done is set); returns the exit status. */
 int runs_print_json(struct app *app, const struct run_list *runs);
+
+/*
+ * The user's browser.
+ */
+/* Opens the URL without waiting for the browser; false: there is none that the user would see (no
+ * display, a login from elsewhere), or it does not start. */
+bool browser_open(const char *url);
+
+/*
+ * A run's log on stdout, and how a run ended: what `logs` and `submit` have in common.
+ */
+struct follow_request {
+	int64_t tail_lines; /* -1: all */
+	int64_t since_ms;   /* wall clock; 0: all */
+	int rank;           /* -1: all */
+	int attempt;        /* from 1; 0: the newest */
+	bool follow;        /* to the end of the run */
+	bool timestamps;
+};
+
+/* Print the log; with --json the run's object behind it. With follow the end of the run is said on
+ * stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which
+ * leaves the run alone and says how to come back. */
+int follow_log(struct app *app, struct run *run, const struct follow_request *request);
 
 #endif

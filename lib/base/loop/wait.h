@@ -20,7 +20,7 @@ struct loop_wait {
 /* 0: all is done, or the deadline has passed and n_open is not 0. E_CANCELED when interrupted;
  * otherwise what ended the loop. */
 int loop_wait_run(struct loop_wait *wait, struct err *err);
-/* One of n_open is done. */
+/* Counts one of n_open as done. */
 void loop_wait_done(struct loop_wait *wait);
 
 #endif

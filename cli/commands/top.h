@@ -2,8 +2,8 @@
 /*
  * Output of `top`: tables of runs, machines and GPUs, and the same as JSON.
  */
-#ifndef DLRUN_CLI_COMMANDS_TOP_VIEW_H
-#define DLRUN_CLI_COMMANDS_TOP_VIEW_H
+#ifndef DLRUN_CLI_COMMANDS_TOP_H
+#define DLRUN_CLI_COMMANDS_TOP_H
 
 #include "base/data/json.h"
 #include "base/util/buf.h"

@@ -64,7 +64,6 @@ struct fetching {
 	const struct json *job_spec; /* of that */
 	const struct json *pod_spec;
 	char *reader; /* its name while there may be one */
-	bool with_python;
 	struct kube_call *request;
 	struct loop_timer *timer;
 	int64_t deadline_ms;
@@ -322,8 +321,6 @@ static void read_next(struct fetching *fetching)
  * The pod that reads
  */
 
-static void make_reader(struct fetching *fetching);
-
 static const char *waiting_reason(const struct json *status)
 {
 	const struct json *list = json_get(status, "containerStatuses");
@@ -360,30 +357,11 @@ static int fail_start(struct fetching *fetching, struct err *err)
 
 static int on_poll(void *ctx, struct err *err);
 
-static int on_early_removed(void *ctx, struct kube_answer *answer, struct err *err)
-{
-	struct fetching *fetching = ctx;
-
-	(void)answer; /* the Job or its deadline ends it then */
-	(void)err;
-	fetching->request = NULL;
-	make_reader(fetching);
-	return 0;
-}
-
-/* The image may have no shell: then Python waits, if it has that. */
 static void has_ended_early(struct fetching *fetching)
 {
-	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
 	AUTO_ERR struct err fault = {0};
 
-	if (!fetching->with_python) {
-		fetching->with_python = true;
-		start_request(fetching, "DELETE", path, NULL, on_early_removed);
-		return;
-	}
-	err_set(&fault, E_KUBE_SHELL,
-		"the image of %s has neither a shell nor Python to read its results with",
+	err_set(&fault, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
 		fetching->handle.run_id);
 	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
 	finish(fetching, -(int)fault.code, &fault);
@@ -487,7 +465,6 @@ static void make_reader(struct fetching *fetching)
 		.job = is_deleted(fetching->job) ? NULL : fetching->job,
 		.pod_spec = fetching->pod_spec,
 		.storage = &fetching->storage,
-		.with_shell = !fetching->with_python,
 	};
 	AUTO_JSON struct json *pod = kube_reader_make(&reader);
 	fetching->deadline_ms = clock_ms() + START_MS;

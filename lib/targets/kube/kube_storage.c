@@ -124,19 +124,15 @@ static void set_resources(struct json *container)
 }
 
 /* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
-static void set_words(const struct kube_reader *reader, struct json *container)
+static void set_words(struct json *container)
 {
 	struct json *words = json_array();
 	AUTO_FREE char *shell =
 		mem_printf("trap 'exit 0' TERM; sleep %d & wait", (int)KUBE_READER_LIFE_S);
-	AUTO_FREE char *python = mem_printf("import signal, time; "
-					    "signal.signal(signal.SIGTERM, lambda *a: exit()); "
-					    "time.sleep(%d)",
-		(int)KUBE_READER_LIFE_S);
 
-	json_add_str(words, reader->with_shell ? "sh" : "python3");
+	json_add_str(words, "sh");
 	json_add_str(words, "-c");
-	json_add_str(words, reader->with_shell ? shell : python);
+	json_add_str(words, shell);
 	json_set(container, "command", words);
 }
 
@@ -199,7 +195,7 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", "/");
-	set_words(reader, container);
+	set_words(container);
 	set_resources(container);
 	set_security(reader, spec, container);
 	set_storage(reader, spec, container);

@@ -16,15 +16,16 @@
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
+#include "base/util/enc.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/record/taken.h"
 #include "core/target/listing.h"
 #include "kube/job/job.h"
 #include "oci/layer/tar_stream.h"
 #include "targets/kube/pod/part_stream.h"
-#include "targets/kube/pod/pod_copy_words.h"
 #include "targets/kube/pod/pod_output.h"
 
 enum {
@@ -33,6 +34,11 @@ enum {
 	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
 	NAME_EXTRA = 44,       /* what stands around a name */
 	MISSING_MAX = 1000,
+	LIKE_MAX = 64 << 10,
+	MARK_BYTES = 12,
+	/* Exit codes: of files.sh, of a shell. */
+	EXIT_NO_DIR = 44,
+	EXIT_NO_TOOLS = 45,
 	EXIT_NOT_EXECUTABLE = 126,
 	EXIT_NOT_FOUND = 127,
 };
@@ -55,7 +61,6 @@ struct wanted_files VEC_OF(struct wanted *);
 struct pod_copy {
 	struct pod_copy_request request;
 	char *kube_namespace, *pod, *container, *dir, *prefix, *temp_dir;
-	bool has_no_shell;
 	struct pod_output *output;
 	struct listing *listing;
 	struct tar_stream *tar;
@@ -137,6 +142,15 @@ static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 	return pod_output_start(&request, &copy->output, err);
 }
 
+/* Of files.sh. */
+static void add_words(const struct pod_copy *copy, const char *verb, struct strv *ret)
+{
+	const char *const words[] = {"sh", "-c", pod_files_script, "dlrun", verb, copy->dir};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		strv_add(ret, words[i]);
+}
+
 static void start_list(struct pod_copy *copy);
 static void start_content(struct pod_copy *copy);
 
@@ -147,7 +161,7 @@ static void start_content(struct pod_copy *copy);
 static int fail_tools(const struct pod_copy *copy, struct err *err)
 {
 	err_set(err, E_KUBE_SHELL,
-		"the image of pod %s has neither sh, find and tar nor python3 to read %s with",
+		"the image of pod %s has not all of sh, find, stat and tar to read %s with",
 		copy->pod, copy->dir);
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
@@ -451,7 +465,7 @@ static int judge_end(const struct pod_copy *copy, int r, struct err *fault, stru
 
 static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
 {
-	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
+	if (!err_is_set(fault) && status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
 	if (err_is_set(fault))
 		return err_move(err, fault);
@@ -560,7 +574,10 @@ static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
 
 	tar_stream_free(copy->tar);
 	copy->tar = tar_stream_new(&events);
-	pod_copy_tar_words(copy->dir, n_bytes, copy->one_by_one, !copy->has_no_shell, &words);
+	add_words(copy, "tar", &words);
+	strv_addf(&words, "%zu", n_bytes);
+	/* Each an archive of its own, so that none is a hard link to another. */
+	strv_add(&words, copy->one_by_one ? "1" : "1000");
 	return start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
 }
 
@@ -572,7 +589,8 @@ static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
 	part_stream_free(copy->parts);
 	copy->parts = part_stream_new(&events);
 	copy->at_part = 0;
-	pod_copy_part_words(copy->dir, n_bytes, !copy->has_no_shell, &words);
+	add_words(copy, "parts", &words);
+	strv_addf(&words, "%zu", n_bytes);
 	return start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
 }
 
@@ -672,11 +690,7 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 {
 	struct pod_copy *copy = ctx;
 	struct fetch_sink *sink = copy->request.sink;
-	struct listing_entry plain = *entry;
 
-	if (str_starts(plain.path, "./"))
-		plain.path += 2;
-	entry = &plain;
 	list_taken(copy, entry);
 	if (is_note(entry->path))
 		return 0;
@@ -715,9 +729,9 @@ static int judge_list(struct pod_copy *copy, int status, struct err *fault, stru
 {
 	if (err_is_set(fault))
 		return err_move(err, fault);
-	if (status == POD_COPY_NO_TOOLS)
+	if (status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
-	if (status == POD_COPY_NO_DIR)
+	if (status == EXIT_NO_DIR)
 		return err_set(
 			err, E_KUBE_STORAGE, "pod %s has no directory %s", copy->pod, copy->dir);
 	AUTO_ERR struct err early = {0};
@@ -736,12 +750,6 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 
 	copy->output = NULL;
 	log_said(copy, said);
-	if (is_not_there(status, fault) && !copy->has_no_shell) {
-		copy->has_no_shell = true;
-		err_clear(fault);
-		start_list(copy);
-		return;
-	}
 	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
 	if (is_not_there(status, fault))
 		r = fail_tools(copy, &failure);
@@ -765,15 +773,30 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 
 static void start_list(struct pod_copy *copy)
 {
-	AUTO_STRV struct strv words = {0};
-	AUTO_ERR struct err fault = {0};
-
-	listing_free(copy->listing);
-	copy->listing = listing_new(on_entry, copy);
+	static const char *const firsts[] = {"", "all", "announce", "wait"};
 	const struct fetch_sink *sink = copy->request.sink;
-	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
-	pod_copy_list_words(
-		copy->dir, only, sink->like, copy->request.first, !copy->has_no_shell, &words);
+	const char *first = firsts[copy->request.first];
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf patterns;
+	AUTO_ERR struct err fault = {0};
+	unsigned char bytes[MARK_BYTES];
+	char mark[2 * MARK_BYTES + 1];
+
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), mark);
+	listing_free(copy->listing);
+	copy->listing = listing_new(mark, on_entry, copy);
+	buf_init(&patterns, LIKE_MAX);
+	for (size_t i = 0; sink->like && i < sink->like->n; i++)
+		buf_addf(&patterns, "%s%s", i ? "\n" : "", sink->like->v[i]);
+	if (copy->request.first == POD_COPY_COLLECT && sink->like)
+		first = "live";
+	const char *const more[] = {mark, sink->only ? sink->only + strlen(copy->prefix) : "",
+		patterns.len ? patterns.data : "", sink->only ? "" : first, KUBE_LINGERS,
+		KUBE_ANNOUNCED, KUBE_COLLECTOR};
+	add_words(copy, "list", &words);
+	for (size_t i = 0; i < ARRAY_LEN(more); i++)
+		strv_add(&words, more[i]);
 	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
 	if (r < 0)
 		finish(copy, r, &fault);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a directory of a container to a sink (fetch_sink.h): first a listing, by find and stat or
- * by Python, then a tar of the files that the sink wants as a whole, made there by tar or by
- * Python, and the parts that it wants of others. A connection that is cut is opened again; data
- * received by then does not come again.
+ * Copies a directory of a container to a sink (fetch_sink.h): first a listing, then a tar of the
+ * files that the sink wants as a whole, and the parts that it wants of others, by a script for sh
+ * (files.sh). A connection that is cut is opened again; data received by then does not come again.
  */
 #ifndef DLRUN_TARGETS_KUBE_POD_POD_COPY_H
 #define DLRUN_TARGETS_KUBE_POD_POD_COPY_H
@@ -14,7 +13,16 @@
 #include "base/util/err.h"
 #include "core/target/fetch_sink.h"
 #include "kube/api/client.h"
-#include "targets/kube/pod/pod_copy_words.h"
+
+extern const char pod_files_script[]; /* files.sh */
+
+/* Before the listing. */
+enum pod_copy_first {
+	POD_COPY_LIST,     /* nothing */
+	POD_COPY_COLLECT,  /* the program runs: what its tree has by now is collected */
+	POD_COPY_ANNOUNCE, /* the same, and the pod is about to be removed (KUBE_ANNOUNCED) */
+	POD_COPY_WAIT,     /* in KUBE_KEEPER: for the end of the program */
+};
 
 struct pod_copy_request {
 	struct loop *loop;
@@ -26,7 +34,7 @@ struct pod_copy_request {
 	enum pod_copy_first first;
 	const char *temp_dir; /* here, for a file without a name */
 	struct fetch_sink *sink;
-	/* From the loop, once. E_KUBE_SHELL: neither sh, find and tar nor Python are there. */
+	/* From the loop, once. E_KUBE_SHELL: sh, find, stat or tar are not there. */
 	void (*done)(void *ctx, int r, struct err *fault);
 	void *ctx;
 };

@@ -7,7 +7,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/words.h"
+#include "kube/api/answer.h"
 #include "kube/job/review.h"
 
 enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };

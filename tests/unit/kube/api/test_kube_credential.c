@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "kube/api/credential.h"
-#include "kube/api/credential_impl.h"
 #include "tests/unit/kubefix.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"

@@ -70,4 +70,53 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_findings *ret);
 
+/*
+ * Reviews of oneself: who the server takes us for (authentication.k8s.io/v1 SelfSubjectReview), and
+ * what we may do (authorization.k8s.io/v1): one deed (SelfSubjectAccessReview), and all in a
+ * namespace, as far as authorizers can list it (SelfSubjectRulesReview). Made by POST, changing
+ * nothing.
+ */
+
+#define KUBE_WHO_PATH   "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+#define KUBE_MAY_PATH   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+#define KUBE_RULES_PATH "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+
+/* The body to send. The caller frees. */
+struct json *kube_who_ask(void);
+/* From the answer (NULL: none); lives as long. NULL: it does not say. */
+const char *kube_who_name(const struct json *review);
+
+struct kube_deed {
+	const char *kube_namespace; /* NULL: of the whole cluster */
+	const char *verb, *group, *resource;
+	const char *sub; /* "log"; or NULL */
+};
+/* The body to send. The caller frees. */
+struct json *kube_may_ask(const struct kube_deed *deed);
+
+/* The body to send. The caller frees. */
+struct json *kube_rules_ask(const char *kube_namespace);
+/* Whether the answer (NULL: none) grants it for objects of any name. false: not, or not said. */
+bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
+
+/*
+ * Rights that a run needs of its user's Role, from its Job to its results, and the effect of
+ * missing ones. An engine: questions as in preflight.h, and the meaning of the replies.
+ */
+
+/* Subjects of questions from here on are rights. */
+enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 40 };
+
+/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and that rules, the
+ * answer to a SelfSubjectRulesReview (NULL: none), does not grant. */
+void kube_rights_ask(
+	const struct kube_run *run, const struct json *rules, struct kube_questions *ret);
+/* Report one problem that names all missing rights that the run cannot do without, and one note for
+ * the rest. found_jobset: the cluster would accept the run as a JobSet. */
+void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
+	const struct kube_reply *replies, bool found_jobset, struct kube_findings *ret);
+/* Whether a JobSet could be neither read nor removed. */
+bool kube_rights_lack_jobset(
+	const struct kube_questions *questions, const struct kube_reply *replies);
+
 #endif

@@ -3,7 +3,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/job/review.h"
+#include "kube/job/preflight.h"
 #include "targets/kube/kube_record_read.h"
 #include "targets/kube/target_kube.h"
 

@@ -6,7 +6,6 @@
 #include "base/util/str.h"
 #include "core/record/spec.h"
 #include "kube/job/preflight.h"
-#include "kube/job/rights.h"
 #include "targets/kube/target_kube.h"
 
 /*

@@ -8,7 +8,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/answer.h"
-#include "kube/job/review.h"
+#include "kube/job/preflight.h"
 
 enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
 

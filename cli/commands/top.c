@@ -15,7 +15,7 @@
 #include "cli/term/screen.h"
 #include "cli/term/ui.h"
 #include "core/store/store.h"
-#include "targets/kube/kube_name.h"
+#include "targets/kube/kube_open.h"
 #include "targets/ssh/target_node.h"
 
 enum {

@@ -17,8 +17,7 @@
 #include "base/util/auto.h"
 #include "base/util/str.h"
 #include "core/target/listing.h"
-#include "targets/kube/pod/part_stream.h"
-#include "targets/kube/pod/pod_copy.h"
+#include "targets/kube/pod_copy.h"
 #include "tests/unit/piecefix.h"
 #include "tests/unit/tmpfix.h"
 

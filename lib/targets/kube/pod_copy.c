@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/kube/pod/pod_copy.h"
+#include "targets/kube/pod_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,8 +17,8 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
-#include "base/util/log.h"
 #include "base/util/enc.h"
+#include "base/util/log.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
@@ -24,9 +26,319 @@
 #include "core/record/taken.h"
 #include "core/target/listing.h"
 #include "kube/job/job.h"
+#include "kube/portforward/podexec.h"
 #include "oci/layer/tar_stream.h"
-#include "targets/kube/pod/part_stream.h"
-#include "targets/kube/pod/pod_output.h"
+
+/*
+ * Output of a command
+ */
+
+enum { PIECE = 64 << 10, SAID_MAX = 64 << 10 };
+
+/* Receiving end of stdout or stderr. */
+struct side {
+	struct pod_output *output;
+	int read_fd, write_fd; /* -1: closed */
+	struct loop_fd *source;
+};
+
+struct pod_output {
+	struct pod_output_request request;
+	struct podexec *exec; /* NULL: it has ended */
+	struct side sides[2];
+	struct buf said;
+	int status;
+	struct err fault;
+	struct loop_timer *end;
+	char piece[PIECE];
+};
+
+static void close_fd(int *fd)
+{
+	auto_fd(fd);
+	*fd = -1;
+}
+
+static void close_side(struct side *side)
+{
+	loop_remove_fd(side->output->request.loop, TAKE(side->source));
+	close_fd(&side->read_fd);
+	close_fd(&side->write_fd);
+}
+
+void pod_output_cancel(struct pod_output *output)
+{
+	if (!output)
+		return;
+	podexec_cancel(output->exec);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_side(&output->sides[i]);
+	loop_remove_timer(output->request.loop, output->end);
+	buf_done(&output->said);
+	err_done(&output->fault);
+	free(output);
+}
+
+static int on_end(void *ctx, struct err *err)
+{
+	struct pod_output *output = ctx;
+	struct pod_output_request request = output->request;
+	AUTO_ERR struct err fault = {0};
+	AUTO_FREE char *said = buf_take(&output->said);
+	int status = output->status;
+
+	(void)err;
+	output->end = NULL;
+	if (err_is_set(&output->fault))
+		err_move(&fault, &output->fault);
+	pod_output_cancel(output);
+	request.done(request.ctx, status, &fault, said);
+	return 0;
+}
+
+/* When nobody writes any more, and all was read. */
+static void look_for_end(struct pod_output *output)
+{
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		if (output->sides[i].source)
+			return;
+	if (!output->exec && !output->end)
+		output->end = loop_add_timer(output->request.loop, 0, on_end, output);
+}
+
+static void fail(struct pod_output *output)
+{
+	podexec_cancel(TAKE(output->exec));
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_side(&output->sides[i]);
+}
+
+static void take(struct side *side, size_t len)
+{
+	struct pod_output *output = side->output;
+	AUTO_ERR struct err fault = {0};
+
+	if (side == &output->sides[1]) {
+		buf_add(&output->said, output->piece, len);
+		return;
+	}
+	if (output->request.data(output->request.ctx, output->piece, len, &fault) == 0)
+		return;
+	/* An error of the command itself, if there is one by now, follows from this one. */
+	err_move(&output->fault, &fault);
+	fail(output);
+}
+
+static short prepare(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int dispatch(void *ctx, short revents, struct err *err)
+{
+	struct side *side = ctx;
+	struct pod_output *output = side->output;
+	ssize_t n = read(side->read_fd, output->piece, PIECE);
+
+	(void)revents;
+	(void)err;
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n > 0)
+		take(side, (size_t)n);
+	else
+		close_side(side);
+	look_for_end(output);
+	return 0;
+}
+
+static int on_done(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct pod_output *output = ctx;
+
+	(void)err;
+	output->exec = NULL;
+	output->status = status;
+	if (err_is_set(fault))
+		err_move(&output->fault, fault);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_fd(&output->sides[i].write_fd);
+	look_for_end(output);
+	return 0;
+}
+
+static int open_sides(struct pod_output *output, struct err *err)
+{
+	static const struct loop_fd_ops ops = {prepare, dispatch};
+
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++) {
+		struct side *side = &output->sides[i];
+		int fds[2], r = os_pipe(fds, 0);
+
+		if (r < 0)
+			return fs_error(err, -r, "making a pipe");
+		side->read_fd = fds[0];
+		side->write_fd = fds[1];
+		side->source = loop_add_fd(output->request.loop, fds[0], &ops, side);
+	}
+	return 0;
+}
+
+int pod_output_start(
+	const struct pod_output_request *request, struct pod_output **ret, struct err *err)
+{
+	struct pod_output *output = mem_alloc(1, sizeof(*output));
+
+	output->request = *request;
+	buf_init(&output->said, SAID_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		output->sides[i] = (struct side){output, -1, -1, NULL};
+	int r = open_sides(output, err);
+	if (r < 0) {
+		pod_output_cancel(output);
+		return r;
+	}
+	const struct podexec_request exec = {
+		.loop = request->loop,
+		.client = request->client,
+		.kube_namespace = request->kube_namespace,
+		.pod = request->pod,
+		.container = request->container,
+		.command = request->command,
+		.fds = {request->stdin_fd, output->sides[0].write_fd, output->sides[1].write_fd},
+		.done = on_done,
+		.ctx = output,
+	};
+	output->exec = podexec_start(&exec);
+	*ret = output;
+	return 0;
+}
+
+/*
+ * Parts of files
+ */
+
+enum { LINE_MAX = 64 };
+
+enum state { AT_PART, IN_DATA, AT_SIZE };
+
+struct part_stream {
+	struct part_events events;
+	enum state state;
+	uint64_t left;
+	char line[LINE_MAX];
+	size_t n; /* of line */
+};
+
+struct part_stream *part_stream_new(const struct part_events *events)
+{
+	struct part_stream *stream = mem_alloc(1, sizeof(*stream));
+
+	*stream = (struct part_stream){.events = *events};
+	return stream;
+}
+
+void part_stream_free(struct part_stream *stream)
+{
+	free(stream);
+}
+
+static int refuse(const char *text, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(text);
+
+	return err_set(err, E_DATA, "'%s' is not a part of a file", shown);
+}
+
+/* A decimal number up to end; its length, 0: none. */
+static size_t take_number(const char *at, char end, uint64_t *ret)
+{
+	size_t len = strspn(at, "0123456789");
+	AUTO_FREE char *digits = mem_strndup(at, len);
+	int64_t value;
+
+	if (at[len] != end || str_to_int(digits, 0, INT64_MAX, "size", &value, NULL) < 0)
+		return 0;
+	*ret = (uint64_t)value;
+	return len;
+}
+
+static int take_part(struct part_stream *stream, struct err *err)
+{
+	const char *at = stream->line;
+	uint64_t offset, len;
+	size_t n;
+
+	if (str_eq(at, "gone"))
+		return stream->events.gone(stream->events.ctx, err);
+	if (!str_starts(at, "part "))
+		return refuse(at, err);
+	at += strlen("part ");
+	n = take_number(at, ' ', &offset);
+	if (!n || !take_number(at + n + 1, '\0', &len))
+		return refuse(stream->line, err);
+	stream->left = len;
+	stream->state = len ? IN_DATA : AT_SIZE;
+	return stream->events.begin(stream->events.ctx, offset, len, err);
+}
+
+static int take_size(struct part_stream *stream, struct err *err)
+{
+	uint64_t size;
+
+	if (!str_starts(stream->line, "size ") ||
+		!take_number(stream->line + strlen("size "), '\0', &size))
+		return refuse(stream->line, err);
+	stream->state = AT_PART;
+	return stream->events.end(stream->events.ctx, size, err);
+}
+
+static int take_byte(struct part_stream *stream, char byte, struct err *err)
+{
+	if (byte != '\n' && byte != '\0' && stream->n < LINE_MAX - 1) {
+		stream->line[stream->n++] = byte;
+		return 0;
+	}
+	stream->line[stream->n] = '\0';
+	stream->n = 0;
+	if (byte != '\n')
+		return refuse(stream->line, err);
+	return stream->state == AT_PART ? take_part(stream, err) : take_size(stream, err);
+}
+
+int part_stream_add(struct part_stream *stream, const char *data, size_t len, struct err *err)
+{
+	int r = 0;
+
+	while (r == 0 && len) {
+		size_t n = 1;
+
+		if (stream->state == IN_DATA) {
+			n = len < stream->left ? len : (size_t)stream->left;
+			stream->left -= n;
+			if (stream->left == 0)
+				stream->state = AT_SIZE;
+			r = stream->events.data(stream->events.ctx, data, n, err);
+		} else {
+			r = take_byte(stream, *data, err);
+		}
+		data += n;
+		len -= n;
+	}
+	return r;
+}
+
+int part_stream_finish(const struct part_stream *stream, struct err *err)
+{
+	if (stream->state == AT_PART && stream->n == 0)
+		return 0;
+	return err_set(err, E_DATA, "the parts of files end too early");
+}
+
+/*
+ * Copies
+ */
 
 enum {
 	TRIES_MAX = 8, /* without anything that came */

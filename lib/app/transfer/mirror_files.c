@@ -29,13 +29,6 @@
 
 enum { SEEN_MAX = 64 << 20 };
 
-int mirror_fail(const struct mirror_files *files, int errnum, const char *path, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(path);
-
-	return fs_error(err, errnum, "writing %s/%s", files->dir, shown);
-}
-
 void mirror_close_file(struct mirror_files *files)
 {
 	auto_fd(&files->fd);
@@ -46,10 +39,7 @@ void mirror_close_file(struct mirror_files *files)
 void mirror_files_drop(struct mirror_files *files)
 {
 	mirror_close_file(files);
-	auto_fd(&files->lock_fd);
-	auto_fd(&files->own_fd);
-	auto_fd(&files->dir_fd);
-	files->lock_fd = files->own_fd = files->dir_fd = -1;
+	sink_dir_close(&files->dir);
 }
 
 void mirror_files_free(struct mirror_files *files)
@@ -67,7 +57,7 @@ void mirror_files_free(struct mirror_files *files)
 	free(files->whole);
 	free(files->unread);
 	free(files->linked);
-	free(files->dir);
+	sink_dir_done(&files->dir);
 	free(files);
 }
 
@@ -177,23 +167,23 @@ static void read_record(struct mirror_files *files, const char *text, bool is_th
 static int read_seen(struct mirror_files *files, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
-	AUTO_FD int fd = openat(files->own_fd, SEEN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD int fd = openat(files->dir.own_fd, SEEN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
 	bool is_this_boot;
 
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return fs_error(err, errno, "%s/" MIRROR_OWN "/" SEEN, files->dir);
+		return fs_error(err, errno, "%s/" MIRROR_OWN "/" SEEN, files->dir.path);
 	if (st.st_ino == files->seen_ino)
 		return 0;
-	int r = fs_read_fd(fd, files->dir, SEEN_MAX, &text, err);
+	int r = fs_read_fd(fd, files->dir.path, SEEN_MAX, &text, err);
 	if (r < 0)
 		return r;
 	files->seen_ino = st.st_ino;
 	free(TAKE(files->whole));
-	is_this_boot = files->boot[0] && str_starts(text.data, "boot ") &&
-		       str_eq(text.data + strlen("boot "), files->boot);
+	is_this_boot = files->dir.boot[0] && str_starts(text.data, "boot ") &&
+		       str_eq(text.data + strlen("boot "), files->dir.boot);
 	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
 		read_record(files, text.data + at, is_this_boot);
 	return 0;
@@ -216,7 +206,7 @@ static void add_record(
 
 static int write_seen(struct mirror_files *files, struct err *err)
 {
-	AUTO_FREE char *path = mem_printf("%s/" MIRROR_OWN "/" SEEN, files->dir);
+	AUTO_FREE char *path = mem_printf("%s/" MIRROR_OWN "/" SEEN, files->dir.path);
 	AUTO_BUF struct buf text = {0};
 	size_t pos = 0;
 	const char *name;
@@ -226,7 +216,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 	if (!files->is_dirty)
 		return 0;
 	buf_init(&text, SEEN_MAX);
-	buf_addf(&text, "boot %s%c", files->boot, '\0');
+	buf_addf(&text, "boot %s%c", files->dir.boot, '\0');
 	if (files->whole)
 		buf_addf(&text, "all %s%c", files->whole, '\0');
 	while (map_each(&files->files, &pos, &name, &value))
@@ -238,7 +228,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 		return r;
 	files->is_dirty = false;
 	/* No other process replaces the file during this look: it need not be read again. */
-	if (fstatat(files->own_fd, SEEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (fstatat(files->dir.own_fd, SEEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		files->seen_ino = st.st_ino;
 	return 0;
 }
@@ -247,36 +237,10 @@ static int write_seen(struct mirror_files *files, struct err *err)
  * Places
  */
 
-/* The directory of path, made if it is missing; a descriptor or -errno. Nothing is followed. */
-static int open_parent(const struct mirror_files *files, const char *path, const char **ret_name)
-{
-	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
-	const char *slash = strrchr(path, '/');
-	AUTO_FREE char *parent = mem_strndup(path, slash ? (size_t)(slash - path) : 0);
-	AUTO_FD int fd = openat(files->dir_fd, ".", FLAGS);
-
-	*ret_name = slash ? slash + 1 : path;
-	for (char *at = parent; fd >= 0 && *at;) {
-		size_t len = strcspn(at, "/");
-		char end = at[len];
-
-		at[len] = '\0';
-		if (mkdirat(fd, at, 0700) < 0 && errno != EEXIST)
-			return -errno;
-		int next = openat(fd, at, FLAGS);
-		if (next < 0)
-			return -errno;
-		close(fd);
-		fd = next;
-		at += len + (end != '\0');
-	}
-	return fd < 0 ? -errno : TAKE_FD(fd);
-}
-
 int mirror_open_here(const struct mirror_files *files, const char *path, struct stat *ret)
 {
 	AUTO_FD int fd = fs_open_beneath(
-		files->dir_fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+		files->dir.fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 
 	if (fd == -ELOOP || fd == -EISDIR || fd == -ENXIO || fd == -ENOTDIR)
 		return -ENOENT;
@@ -287,28 +251,19 @@ int mirror_open_here(const struct mirror_files *files, const char *path, struct 
 	return S_ISREG(ret->st_mode) ? TAKE_FD(fd) : -ENOENT;
 }
 
-static int open_new(struct mirror_files *files)
-{
-	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
-
-	unlinkat(files->own_fd, NEW, 0);
-	int fd = openat(files->own_fd, NEW, FLAGS, 0600);
-	return fd < 0 ? -errno : fd;
-}
-
 static int name_new(struct mirror_files *files, const char *path)
 {
 	const char *name;
-	AUTO_FD int parent = open_parent(files, path, &name);
+	AUTO_FD int parent = sink_dir_parent(&files->dir, path, &name);
 
 	if (parent < 0)
 		return parent;
-	return renameat(files->own_fd, NEW, parent, name) < 0 ? -errno : 0;
+	return renameat(files->dir.own_fd, NEW, parent, name) < 0 ? -errno : 0;
 }
 
 int mirror_open_anew(struct mirror_files *files, const char *path)
 {
-	AUTO_FD int fd = open_new(files);
+	AUTO_FD int fd = sink_dir_new(&files->dir, NEW);
 	int r = fd < 0 ? fd : name_new(files, path);
 
 	return r < 0 ? r : TAKE_FD(fd);
@@ -331,11 +286,6 @@ void mirror_unread(struct fetch_sink *sink, const char *path, int errnum)
 	note_unread(mirror_files_of(sink), path, errnum);
 }
 
-static bool is_own(const char *path)
-{
-	return str_starts(path, MIRROR_OWN "/") || str_eq(path, MIRROR_OWN);
-}
-
 struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_item *item)
 {
 	struct mirror_kept *kept;
@@ -343,7 +293,7 @@ struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_
 
 	if (entry_path_has_git(item->path))
 		return NULL;
-	if (!fetch_path_is_proper(item->path) || is_own(item->path)) {
+	if (!sink_dir_admits(&files->dir, item->path)) {
 		note_unread(files, item->path, EINVAL);
 		return NULL;
 	}
@@ -366,18 +316,17 @@ static int refresh_link(struct mirror_files *files, const char *path, struct err
 	AUTO_FREE char *target = mem_printf("%s/%s", files->linked, path);
 	AUTO_FREE char *now = mem_alloc(strlen(target) + 2, 1);
 	const char *name;
-	AUTO_FD int parent = open_parent(files, path, &name);
+	AUTO_FD int parent = sink_dir_parent(&files->dir, path, &name);
 
 	if (parent < 0)
-		return mirror_fail(files, -parent, path, err);
+		return sink_dir_fail(&files->dir, -parent, path, err);
 	ssize_t n = readlinkat(parent, name, now, strlen(target) + 1);
 	if (n == (ssize_t)strlen(target) && memcmp(now, target, (size_t)n) == 0)
 		return 0;
-	unlinkat(files->own_fd, NEW, 0);
-	if (symlinkat(target, files->own_fd, NEW) < 0 ||
-		renameat(files->own_fd, NEW, parent, name) < 0)
-		return mirror_fail(files, errno, path, err);
-	return 0;
+	int r = sink_dir_new_link(&files->dir, NEW, target);
+	if (r == 0 && renameat(files->dir.own_fd, NEW, parent, name) < 0)
+		r = -errno;
+	return r < 0 ? sink_dir_fail(&files->dir, -r, path, err) : 0;
 }
 
 int mirror_take_linked(struct mirror_files *files, struct mirror_kept *kept,
@@ -410,7 +359,7 @@ int mirror_take_empty(struct mirror_files *files, struct mirror_kept *kept,
 	AUTO_FD int fd = is_here ? -1 : mirror_open_anew(files, item->path);
 
 	if (fd < 0 && !is_here)
-		return mirror_fail(files, -fd, item->path, err);
+		return sink_dir_fail(&files->dir, -fd, item->path, err);
 	if (!is_here || kept->mtime_ns != item->mtime_ns)
 		files->is_dirty = true;
 	mirror_set_size(files, kept, 0);
@@ -433,7 +382,7 @@ static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 		return mirror_take_linked(files, kept, item, err);
 	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
 	if (fd < 0 && fd != -ENOENT)
-		return mirror_fail(files, -fd, item->path, err);
+		return sink_dir_fail(&files->dir, -fd, item->path, err);
 	here = fd < 0 ? 0 : (uint64_t)st.st_size;
 	if ((fd >= 0 && is_known(kept, item, here)) || mirror_plugins_waits(files, kept, item))
 		return 0;
@@ -445,28 +394,12 @@ static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	return 1;
 }
 
-/* The bytes here that the content has to begin with. */
-static int read_overlap(struct mirror_files *files, uint64_t from, uint64_t to)
-{
-	ssize_t n;
-
-	files->overlap_at = files->overlap_len = 0;
-	files->at = to;
-	if (to < from || to - from > MIRROR_OVERLAP)
-		return -ESTALE;
-	n = pread(files->fd, files->overlap, (size_t)(to - from), (off_t)from);
-	if (n != (ssize_t)(to - from))
-		return n < 0 ? -errno : -ESTALE;
-	files->overlap_len = (size_t)n;
-	return 0;
-}
-
 static int open_current(struct mirror_files *files, const struct fetch_range *range)
 {
 	struct stat st = {0};
 
 	if (files->current->is_rewritten) {
-		files->fd = open_new(files);
+		files->fd = sink_dir_new(&files->dir, NEW);
 		if (files->fd < 0)
 			return files->fd;
 		files->current->mtime_ns = MIRROR_NEVER;
@@ -482,7 +415,11 @@ static int open_current(struct mirror_files *files, const struct fetch_range *ra
 			return files->fd;
 	}
 	files->current->is_anew = false;
-	return read_overlap(files, range->offset, (uint64_t)st.st_size);
+	files->at = (uint64_t)st.st_size;
+	files->overlap =
+		(struct sink_overlap){.fd = files->fd, .at = range->offset, .end = files->at};
+	return range->offset <= files->at && files->at - range->offset <= MIRROR_OVERLAP ? 0
+											 : -ESTALE;
 }
 
 int mirror_begun(struct mirror_files *files, int r, const char *path, struct err *err)
@@ -493,7 +430,7 @@ int mirror_begun(struct mirror_files *files, int r, const char *path, struct err
 		files->counts.is_asked_again = true;
 		return 0;
 	}
-	return r < 0 ? mirror_fail(files, -r, path, err) : 1;
+	return r < 0 ? sink_dir_fail(&files->dir, -r, path, err) : 1;
 }
 
 static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
@@ -507,17 +444,6 @@ static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	if (!files->current || files->linked)
 		return 0;
 	return mirror_begun(files, open_current(files, range), item->path, err);
-}
-
-/* How many bytes of the content were only to be compared. */
-static size_t compare(struct mirror_files *files, const char *data, size_t len)
-{
-	size_t left = files->overlap_len - files->overlap_at, n = len < left ? len : left;
-
-	if (n && memcmp(files->overlap + files->overlap_at, data, n) != 0)
-		files->is_dropped = true;
-	files->overlap_at += n;
-	return n;
 }
 
 int mirror_write_at(int fd, const char *data, size_t len, uint64_t at)
@@ -536,8 +462,9 @@ static int mirror_write(struct fetch_sink *sink, const void *data, size_t len, s
 {
 	struct mirror_files *files = mirror_files_of(sink);
 	const char *at = data;
-	size_t n = compare(files, at, len);
+	size_t n = sink_overlap_check(&files->overlap, at, len);
 
+	files->is_dropped |= files->overlap.differs;
 	if (files->is_dropped) {
 		files->current->is_anew = files->counts.is_asked_again = true;
 		return 0;
@@ -546,7 +473,7 @@ static int mirror_write(struct fetch_sink *sink, const void *data, size_t len, s
 	len -= n;
 	int r = mirror_write_at(files->fd, at, len, files->at);
 	if (r < 0)
-		return mirror_fail(files, -r, files->current->path, err);
+		return sink_dir_fail(&files->dir, -r, files->current->path, err);
 	files->at += len;
 	files->counts.bytes_new += len;
 	if (len)
@@ -561,7 +488,7 @@ static int mirror_end(struct fetch_sink *sink, const struct fetch_item *item, st
 	int r = kept->is_rewritten ? name_new(files, kept->path) : 0;
 
 	if (r < 0)
-		return mirror_fail(files, -r, kept->path, err);
+		return sink_dir_fail(&files->dir, -r, kept->path, err);
 	if (!files->is_dropped) {
 		files->is_dirty = true;
 		mirror_set_size(files, kept, files->at);
@@ -586,20 +513,15 @@ struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool 
 
 	*files = (struct mirror_files){
 		.sink = {.ops = &copy_ops, .like = &files->like},
-		.dir = mem_strdup(dir),
 		.linked = mem_strdup(linked),
-		.dir_fd = -1,
-		.own_fd = -1,
-		.lock_fd = -1,
 		.fd = -1,
 	};
+	sink_dir_init(&files->dir, dir, MIRROR_OWN, 0700);
 	strv_add(&files->like, "*" MIRROR_PART "*");
 	if (scalars_only)
 		mirror_scalars_init(files);
 	else
 		plugin_files_patterns(&files->like);
-	if (!os_boot_id(files->boot))
-		files->boot[0] = '\0';
 	return files;
 }
 
@@ -607,30 +529,13 @@ struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool 
  * Looks
  */
 
-static int open_dirs(struct mirror_files *files, struct err *err)
-{
-	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
-	AUTO_FREE char *own = mem_printf("%s/" MIRROR_OWN, files->dir);
-	AUTO_FREE char *lock = mem_printf("%s/lock", own);
-
-	int r = fs_mkdirs(own, 0700, err);
-	if (r < 0)
-		return r;
-	files->dir_fd = open(files->dir, FLAGS);
-	files->own_fd =
-		files->dir_fd < 0 ? -1 : openat(files->dir_fd, MIRROR_OWN, FLAGS | O_NOFOLLOW);
-	if (files->own_fd < 0)
-		return fs_error(err, errno, "%s", own);
-	return fs_lock(lock, true, 0, &files->lock_fd, err);
-}
-
 int mirror_files_begin(struct mirror_files *files, struct err *err)
 {
 	size_t pos = 0;
 	const char *name;
 	void *value;
 
-	int r = open_dirs(files, err);
+	int r = sink_dir_open(&files->dir, 0, err);
 	if (r == 0)
 		r = read_seen(files, err);
 	if (r < 0) {
@@ -658,7 +563,7 @@ bool mirror_files_is_whole(struct mirror_files *files, const char *handle)
 	if (!str_eq(files->whole, handle))
 		return false;
 	while (map_each(&files->files, &pos, &name, &value))
-		if (fstatat(files->dir_fd, name, &st, 0) < 0 ||
+		if (fstatat(files->dir.fd, name, &st, 0) < 0 ||
 			(uint64_t)st.st_size != ((const struct mirror_kept *)value)->size)
 			return false;
 	for (pos = 0; map_each(&files->files, &pos, &name, &value);)
@@ -677,7 +582,7 @@ static void sweep_links(struct mirror_files *files)
 	while (files->linked && map_each(&files->files, &pos, &name, &value)) {
 		if (((const struct mirror_kept *)value)->is_there)
 			continue;
-		AUTO_FD int parent = open_parent(files, name, &name);
+		AUTO_FD int parent = sink_dir_parent(&files->dir, name, &name);
 		if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			S_ISLNK(st.st_mode))
 			unlinkat(parent, name, 0);
@@ -706,11 +611,11 @@ static int fail_incomplete(const struct mirror_files *files, struct err *err)
 {
 	if (files->is_over_limit)
 		return err_set(err, E_DATA_LIMIT,
-			"event files for %s are more than %d or over %llu GiB", files->dir,
+			"event files for %s are more than %d or over %llu GiB", files->dir.path,
 			MIRROR_FILES_MAX, (unsigned long long)(MIRROR_BYTES_MAX >> 30));
 	AUTO_FREE char *shown = str_shown(files->unread);
 	return err_set_errno(err, E_IO_READ, files->unread_errnum,
-		"the event file '%s' cannot be copied to %s", shown, files->dir);
+		"the event file '%s' cannot be copied to %s", shown, files->dir.path);
 }
 
 static void count_files(struct mirror_files *files)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "app/transfer/mirror_files.h"
-#include "base/os/os.h"
+#include "app/transfer/sink_dir.h"
 #include "base/util/arena.h"
 #include "base/util/map.h"
 #include "events/scalars_only.h"
@@ -46,12 +46,11 @@ struct mirror_kept {
 
 struct mirror_files {
 	struct fetch_sink sink;
-	char *dir, *linked;
-	int dir_fd, own_fd, lock_fd;
+	struct sink_dir dir;
+	char *linked;
 	struct map files; /* path → struct mirror_kept */
 	struct arena arena;
 	ino_t seen_ino;
-	char boot[OS_ID_SIZE];
 	char *whole; /* or NULL */
 	bool is_dirty;
 	struct mirror_counts counts;
@@ -65,8 +64,7 @@ struct mirror_files {
 	bool is_dropped; /* it is another one than was thought */
 	/* Copies. */
 	uint64_t at; /* where the next byte goes */
-	char overlap[MIRROR_OVERLAP];
-	size_t overlap_len, overlap_at;
+	struct sink_overlap overlap;
 	/* Scalars only; NULL: copies. */
 	struct scalars_only *walk;
 	struct fetch_range range;
@@ -95,7 +93,6 @@ bool mirror_plugins_waits(
  * before. */
 bool mirror_plugins_read(struct mirror_files *files);
 
-int mirror_fail(const struct mirror_files *files, int errnum, const char *path, struct err *err);
 void mirror_close_file(struct mirror_files *files);
 /* The size that counts as being here. */
 void mirror_set_size(struct mirror_files *files, struct mirror_kept *kept, uint64_t size);
@@ -103,7 +100,7 @@ void mirror_set_size(struct mirror_files *files, struct mirror_kept *kept, uint6
 struct mirror_kept *mirror_admit(struct mirror_files *files, const struct fetch_item *item);
 /* Regular and one of ours; a descriptor or -errno, -ENOENT for anything else that is there. */
 int mirror_open_here(const struct mirror_files *files, const char *path, struct stat *ret);
-/* Create an empty file in place of what has the name. */
+/* Create an empty file in place of what has the name; a descriptor or -errno. */
 int mirror_open_anew(struct mirror_files *files, const char *path);
 /* All that len bytes at at; 0 or -errno. */
 int mirror_write_at(int fd, const char *data, size_t len, uint64_t at);

@@ -107,7 +107,7 @@ bool mirror_plugins_read(struct mirror_files *files)
 {
 	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 	AUTO_FD int linked = files->linked ? open(files->linked, FLAGS) : -1;
-	int dir_fd = files->linked ? linked : files->dir_fd;
+	int dir_fd = files->linked ? linked : files->dir.fd;
 	size_t pos = 0;
 	const char *path;
 	void *value;

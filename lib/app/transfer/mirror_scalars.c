@@ -105,7 +105,7 @@ static int scalars_wants(struct fetch_sink *sink, const struct fetch_item *item,
 		return mirror_take_linked(files, kept, item, err);
 	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
 	if (fd < 0 && fd != -ENOENT)
-		return mirror_fail(files, -fd, item->path, err);
+		return sink_dir_fail(&files->dir, -fd, item->path, err);
 	uint64_t here = fd < 0 ? 0 : (uint64_t)st.st_size;
 	if (fd >= 0 && is_known(kept, item, here))
 		return 0;
@@ -215,7 +215,7 @@ static int append(struct mirror_files *files, struct mirror_kept *kept, struct e
 
 	if (r < 0) {
 		(void)!ftruncate(files->fd, (off_t)kept->size);
-		return mirror_fail(files, -r, kept->path, err);
+		return sink_dir_fail(&files->dir, -r, kept->path, err);
 	}
 	files->counts.bytes_new += out->len;
 	files->counts.is_new |= out->len > 0;

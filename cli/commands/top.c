@@ -3,7 +3,7 @@
 
 #include "app/runs/refresh.h"
 #include "app/top/live.h"
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"

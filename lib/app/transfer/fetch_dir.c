@@ -273,19 +273,6 @@ static void read_record(struct fetch_dir *into, const char *text, size_t len)
 	remember(into, text + path_at, &seen, len);
 }
 
-static int read_seen(struct fetch_dir *into, struct err *err)
-{
-	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir.path);
-	AUTO_BUF struct buf text = {0};
-	int r = fs_read_fd(into->seen_fd, path, SEEN_MAX, &text, err);
-
-	if (r < 0)
-		return r;
-	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
-		read_record(into, text.data + at, strlen(text.data + at) + 1);
-	return 0;
-}
-
 static size_t format_seen(const char *path, const struct seen *seen, struct buf *out)
 {
 	size_t before = out->len;
@@ -334,7 +321,15 @@ static int open_seen(struct fetch_dir *into, struct err *err)
 	into->seen_fd = openat(into->dir.own_fd, SEEN, FLAGS, 0600);
 	if (into->seen_fd < 0)
 		return fs_error(err, errno, "%s/" FETCH_OWN "/" SEEN, into->dir.path);
-	return read_seen(into, err);
+	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir.path);
+	AUTO_BUF struct buf text = {0};
+	int r = fs_read_fd(into->seen_fd, path, SEEN_MAX, &text, err);
+
+	if (r < 0)
+		return r;
+	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
+		read_record(into, text.data + at, strlen(text.data + at) + 1);
+	return 0;
 }
 
 /*
@@ -815,20 +810,6 @@ static void add_names(const struct problem *problem, struct err *err)
 	}
 }
 
-static int fail_kept(const struct fetch_dir *into, const char *run_id, struct err *err)
-{
-	size_t n = into->kept.n;
-	AUTO_BUF struct buf dir;
-
-	buf_init(&dir, 2 * ENTRY_PATH_MAX);
-	str_shell_quote(&dir, into->dir.path);
-	err_set(err, E_FETCH_KEPT, "%zu %s in %s %s not as a fetch left %s, and %s left alone", n,
-		n == 1 ? "file" : "files", into->dir.path, n == 1 ? "is" : "are",
-		n == 1 ? "it" : "them", n == 1 ? "was" : "were");
-	add_names(&into->kept, err);
-	return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
-}
-
 static int fail_unread(const struct fetch_dir *into, const char *run_id, struct err *err)
 {
 	size_t n = into->unread.n;
@@ -859,8 +840,19 @@ int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *er
 	int r = fetch_paths_check(sink->paths, run_id, sink->from_tree, err);
 	if (r < 0)
 		return r;
-	if (into->kept.n)
-		return fail_kept(into, run_id, err);
+	if (into->kept.n) {
+		size_t n = into->kept.n;
+		AUTO_BUF struct buf dir;
+
+		buf_init(&dir, 2 * ENTRY_PATH_MAX);
+		str_shell_quote(&dir, into->dir.path);
+		err_set(err, E_FETCH_KEPT,
+			"%zu %s in %s %s not as a fetch left %s, and %s left alone", n,
+			n == 1 ? "file" : "files", into->dir.path, n == 1 ? "is" : "are",
+			n == 1 ? "it" : "them", n == 1 ? "was" : "were");
+		add_names(&into->kept, err);
+		return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
+	}
 	return into->unread.n ? fail_unread(into, run_id, err) : 0;
 }
 

@@ -626,19 +626,6 @@ static struct json *read_kept(const char *path, const char *stamp)
 	return metrics && str_eq(json_get_str(json, "stamp"), stamp) ? json_clone(metrics) : NULL;
 }
 
-static void write_kept(const char *path, const char *stamp, const struct json *metrics)
-{
-	AUTO_JSON struct json *json = json_object();
-	AUTO_BUF struct buf text;
-
-	json_set_str(json, "stamp", stamp);
-	json_set(json, "metrics", json_clone(metrics));
-	buf_init(&text, KEPT_MAX);
-	json_print(json, &text);
-	if (buf_check(&text, path, NULL) == 0)
-		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
-}
-
 /* NULL: not all could be read in time. */
 static struct json *read_events(const char *dir, int64_t end_ms)
 {
@@ -662,8 +649,17 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 	if (metrics || clock_ms() >= end_ms)
 		return metrics;
 	metrics = read_events(dir, end_ms);
-	if (metrics)
-		write_kept(path, stamp, metrics);
+	if (metrics) {
+		AUTO_JSON struct json *json = json_object();
+		AUTO_BUF struct buf text;
+
+		json_set_str(json, "stamp", stamp);
+		json_set(json, "metrics", json_clone(metrics));
+		buf_init(&text, KEPT_MAX);
+		json_print(json, &text);
+		if (buf_check(&text, path, NULL) == 0)
+			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+	}
 	return metrics;
 }
 

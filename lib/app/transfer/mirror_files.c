@@ -110,13 +110,6 @@ static bool is_named(const struct mirror_files *files, const char *path)
 	return false;
 }
 
-static void leave_out(struct mirror_files *files, const char *path)
-{
-	files->counts.left_out++;
-	if (!files->left_out)
-		files->left_out = mem_strdup(path);
-}
-
 /* Whether a plugin's file is transferred at all; files over the limits are noted. */
 static bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_item *item)
 {
@@ -133,7 +126,10 @@ static bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_
 				     files->counts.plugin_bytes - before + item->size <=
 					     MIRROR_PLUGIN_BYTES_MAX))
 		return true;
-	leave_out(files, item->path);
+	const char *path = item->path;
+	files->counts.left_out++;
+	if (!files->left_out)
+		files->left_out = mem_strdup(path);
 	return false;
 }
 
@@ -335,15 +331,6 @@ static const char *parse_walked(const char *text, struct record *ret)
 	return n == 5 && path_at && ret->source >= 0 && ret->at >= 0 ? text + path_at : NULL;
 }
 
-static void set_walked(struct mirror_walked *walked, const struct record *record, bool is_this_boot)
-{
-	walked->place = (struct scalars_place){.at = (uint64_t)record->at,
-		.sum = (uint32_t)record->sum,
-		.has_sum = record->sum >= 0};
-	walked->source = (uint64_t)record->source;
-	walked->is_unsure = !is_this_boot;
-}
-
 static void read_record(struct mirror_files *files, const char *text, bool is_this_boot)
 {
 	struct record record = {0};
@@ -361,7 +348,11 @@ static void read_record(struct mirror_files *files, const char *text, bool is_th
 	struct mirror_kept *kept = keep(files, path);
 	mirror_set_size(files, kept, (uint64_t)record.size);
 	kept->mtime_ns = is_this_boot ? record.mtime_ns : MIRROR_NEVER;
-	set_walked(&kept->walked, &record, is_this_boot);
+	struct mirror_walked *walked = &kept->walked;
+	walked->place = (struct scalars_place){
+		.at = (uint64_t)record.at, .sum = (uint32_t)record.sum, .has_sum = record.sum >= 0};
+	walked->source = (uint64_t)record.source;
+	walked->is_unsure = !is_this_boot;
 }
 
 /* Another process may have looked meanwhile. */

@@ -20,20 +20,6 @@
 /* A character that is escaped becomes four bytes at most for each of its own. */
 enum { ESCAPED_MAX = 4, CONTEXT_MAX = 4096 };
 
-static void squeeze(struct buf *line, const char *text, size_t len)
-{
-	bool blank = true;
-
-	for (size_t i = 0; i < len && !line->full; i++) {
-		bool is_blank = text[i] && strchr(" \t\r\n", text[i]);
-		if (!is_blank || !blank)
-			buf_addc(line, is_blank ? ' ' : text[i]);
-		blank = is_blank;
-	}
-	if (line->len > 0 && line->data[line->len - 1] == ' ')
-		buf_truncate(line, line->len - 1);
-}
-
 /* How many bytes of whole characters fit. */
 static size_t cut(const char *text, size_t len, size_t max)
 {
@@ -50,7 +36,16 @@ char *kube_words(const char *text, size_t len, size_t max)
 	AUTO_BUF struct buf shown;
 
 	buf_init(&line, max + ESCAPED_MAX);
-	squeeze(&line, text, len);
+	bool blank = true;
+
+	for (size_t i = 0; i < len && !line.full; i++) {
+		bool is_blank = text[i] && strchr(" \t\r\n", text[i]);
+		if (!is_blank || !blank)
+			buf_addc(&line, is_blank ? ' ' : text[i]);
+		blank = is_blank;
+	}
+	if (line.len > 0 && line.data[line.len - 1] == ' ')
+		buf_truncate(&line, line.len - 1);
 	buf_init(&shown, ESCAPED_MAX * (max + ESCAPED_MAX) + sizeof("…"));
 	str_escape(&shown, line.data, line.len);
 	size_t fits = cut(shown.data, shown.len, max);
@@ -182,15 +177,6 @@ static void add_causes(const struct json *status, struct err *fault)
 		err_evidence(fault, "and %zu more", all - CAUSES_SHOWN);
 }
 
-static void add_hint(const struct kube_asked *asked, enum err_id id, struct err *fault)
-{
-	if (id == E_KUBE_AUTH && asked->user)
-		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
-			asked->user);
-	else if (id == E_KUBE_DENIED)
-		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
-}
-
 /* The server's message, or a substitute if there is none. */
 static char *message_of(const struct http_answer *http, const struct json *object)
 {
@@ -217,7 +203,12 @@ static void refuse(const struct kube_asked *asked, int status, const struct http
 	else
 		err_set(&answer->fault, id, "cannot %s %s: %s", verb(asked->method), what, message);
 	add_causes(answer->object, &answer->fault);
-	add_hint(asked, id, &answer->fault);
+	struct err *fault = &answer->fault;
+	if (id == E_KUBE_AUTH && asked->user)
+		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
+			asked->user);
+	else if (id == E_KUBE_DENIED)
+		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
 }
 
 /*

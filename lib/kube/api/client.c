@@ -340,22 +340,6 @@ static bool is_token_char(char c)
 	       (c && strchr("!#$&'*+-.^_`|~", c));
 }
 
-/* The key of Impersonate-Extra-KEY (Kubernetes authentication, "User impersonation"). */
-static void add_extra(struct strv *headers, const char *pair)
-{
-	const char *equals = strchr(pair, '=');
-	AUTO_BUF struct buf name;
-
-	buf_init(&name, URL_MAX);
-	for (const char *at = pair; at < equals; at++) {
-		if (is_token_char(*at))
-			buf_addc(&name, *at);
-		else
-			buf_addf(&name, "%%%02X", (unsigned char)*at);
-	}
-	strv_addf(headers, "Impersonate-Extra-%s: %s", name.data, equals + 1);
-}
-
 static void make_headers(const struct kube_call *call, struct strv *headers)
 {
 	const struct kube_access *access = call->client->options.access;
@@ -369,40 +353,22 @@ static void make_headers(const struct kube_call *call, struct strv *headers)
 		strv_addf(headers, "Impersonate-Uid: %s", access->as_uid);
 	for (size_t i = 0; i < access->as_groups.n; i++)
 		strv_addf(headers, "Impersonate-Group: %s", access->as_groups.v[i]);
-	for (size_t i = 0; i < access->as_extra.n; i++)
-		add_extra(headers, access->as_extra.v[i]);
-}
+	for (size_t i = 0; i < access->as_extra.n; i++) {
+		/* The key of Impersonate-Extra-KEY (Kubernetes authentication, "User
+		 * impersonation"). */
+		const char *pair = access->as_extra.v[i];
+		const char *equals = strchr(pair, '=');
+		AUTO_BUF struct buf name;
 
-static void make_url(const struct kube_call *call, struct url *ret)
-{
-	const struct url *server = &call->client->options.access->server;
-
-	url_copy(server, ret);
-	free(ret->path);
-	ret->path = mem_printf("%s%s", server->path ? server->path : "", call->path);
-	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
-		char *path = url_add_param(ret->path, call->query.v[i], call->query.v[i + 1]);
-		free(ret->path);
-		ret->path = path;
+		buf_init(&name, URL_MAX);
+		for (const char *at = pair; at < equals; at++) {
+			if (is_token_char(*at))
+				buf_addc(&name, *at);
+			else
+				buf_addf(&name, "%%%02X", (unsigned char)*at);
+		}
+		strv_addf(headers, "Impersonate-Extra-%s: %s", name.data, equals + 1);
 	}
-}
-
-/* People may take their time to log in. */
-static void stop_clock(struct kube_call *call)
-{
-	loop_remove_timer(call->client->options.loop, TAKE(call->deadline_timer));
-	call->wanted_ms = clock_ms();
-}
-
-static void start_clock(struct kube_call *call)
-{
-	int64_t waited_ms = clock_ms() - call->wanted_ms;
-
-	if (call->deadline_ms < INT64_MAX - waited_ms)
-		call->deadline_ms += waited_ms;
-	if (!call->data)
-		call->deadline_timer = loop_add_timer(
-			call->client->options.loop, call->deadline_ms, deadline_due, call);
 }
 
 static int on_login(void *ctx, const struct kube_login *login, struct err *fault, struct err *err)
@@ -415,14 +381,29 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *fault
 	call->wait = NULL;
 	if (fault)
 		return finish_fault(call, fault, err);
-	start_clock(call);
+	int64_t waited_ms = clock_ms() - call->wanted_ms;
+
+	if (call->deadline_ms < INT64_MAX - waited_ms)
+		call->deadline_ms += waited_ms;
+	if (!call->data)
+		call->deadline_timer = loop_add_timer(
+			call->client->options.loop, call->deadline_ms, deadline_due, call);
 	kube_login_copy(login, &call->login);
 	struct http_tls tls = access->tls;
 	if (call->login.cert_pem) {
 		tls.cert_pem = call->login.cert_pem;
 		tls.key_pem = call->login.key_pem;
 	}
-	make_url(call, &url);
+	const struct url *server = &call->client->options.access->server;
+
+	url_copy(server, &url);
+	free(url.path);
+	url.path = mem_printf("%s%s", server->path ? server->path : "", call->path);
+	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
+		char *path = url_add_param(url.path, call->query.v[i], call->query.v[i + 1]);
+		free(url.path);
+		url.path = path;
+	}
 	make_headers(call, &headers);
 	if (call->tries++ == 0)
 		call->began_ms = clock_ms();
@@ -432,7 +413,9 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *fault
 
 static void authorize(struct kube_call *call)
 {
-	stop_clock(call);
+	/* People may take their time to log in. */
+	loop_remove_timer(call->client->options.loop, TAKE(call->deadline_timer));
+	call->wanted_ms = clock_ms();
 	call->wait = kube_credential_want(call->client->credential, on_login, call);
 }
 
@@ -695,12 +678,6 @@ static int more_pages(struct kube_call *call, struct kube_answer *answer)
 	return 1;
 }
 
-static void hide_continue(struct json *whole)
-{
-	if (json_get(whole, "metadata"))
-		json_remove(json_sub(whole, "metadata"), "continue");
-}
-
 /* The token of the next page has expired: from the beginning. */
 static bool restart(struct kube_call *call, const struct kube_answer *answer)
 {
@@ -718,7 +695,8 @@ static int done_list(struct kube_call *call, struct kube_answer *answer, struct 
 	struct list *list = call->more_ctx;
 
 	if (!err_is_set(&answer->fault)) {
-		hide_continue(list->whole);
+		if (json_get(list->whole, "metadata"))
+			json_remove(json_sub(list->whole, "metadata"), "continue");
 		json_free(answer->object);
 		answer->object = TAKE(list->whole);
 	}

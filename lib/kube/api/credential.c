@@ -438,18 +438,6 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* AWS_PROFILE, CLOUDSDK_…, HOME: all of it but what passes. */
-static void add_env(struct digest *digest, const char *const *env)
-{
-	AUTO_STRV struct strv sorted = {0};
-
-	for (; env && *env; env++)
-		if (!is_passing(*env))
-			strv_add(&sorted, *env);
-	vec_sort(&sorted, by_text);
-	add_list(digest, &sorted);
-}
-
 char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
 {
 	const struct kube_exec *exec = access->exec;
@@ -467,7 +455,15 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	add(&digest, exec->api_version);
 	add(&digest, cluster);
 	add(&digest, exec->provide_cluster_info ? "told" : NULL);
-	add_env(&digest, plugin->env);
+	/* AWS_PROFILE, CLOUDSDK_…, HOME: all of it but what passes. */
+	const char *const *env = plugin->env;
+	AUTO_STRV struct strv sorted = {0};
+
+	for (; env && *env; env++)
+		if (!is_passing(*env))
+			strv_add(&sorted, *env);
+	vec_sort(&sorted, by_text);
+	add_list(&digest, &sorted);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
 	return mem_printf("%s/%s.json", plugin->cache_dir, hex);
@@ -573,19 +569,6 @@ static struct json *read_pins(const char *path)
 	return TAKE(pins);
 }
 
-static void pin(
-	const char *path, struct json *pins, const struct kube_access *access, const char *hash)
-{
-	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
-	AUTO_BUF struct buf text;
-
-	json_set_str(json_sub(pins, access->exec->file), access->user, hash);
-	buf_init(&text, PINS_SIZE_MAX);
-	json_print_pretty(pins, &text);
-	if (!text.full && fs_mkdirs(dir, 0700, NULL) == 0)
-		fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
-}
-
 /* Whether the group is the user's alone, as many systems make one for each user. */
 static bool is_private_group(gid_t gid)
 {
@@ -607,16 +590,6 @@ static bool is_own(const char *file)
 		       ((st.st_mode & S_IWGRP) && !is_private_group(st.st_gid)));
 }
 
-static int refuse(const struct kube_exec *exec, struct err *err)
-{
-	AUTO_FREE char *shown = kube_program_shown(exec);
-
-	err_set(err, E_KUBE_PLUGIN,
-		"%s can be written by other users, so the program that it names, %s, is not run",
-		exec->file, shown);
-	return err_hint(err, "cp %s ~/.kube/config && chmod 600 ~/.kube/config", exec->file);
-}
-
 static void warn(const struct kube_credential_options *options)
 {
 	const struct kube_exec *exec = options->access->exec;
@@ -635,8 +608,15 @@ static int ask(const struct kube_credential_options *options, bool is_changed, s
 
 	if (options->plugin.confirm)
 		return options->plugin.confirm(options->plugin.ctx, exec, err);
-	if (!is_own(exec->file))
-		return refuse(exec, err);
+	if (!is_own(exec->file)) {
+		AUTO_FREE char *shown = kube_program_shown(exec);
+
+		err_set(err, E_KUBE_PLUGIN,
+			"%s can be written by other users, so the program that it names, %s, is not run",
+			exec->file, shown);
+		return err_hint(
+			err, "cp %s ~/.kube/config && chmod 600 ~/.kube/config", exec->file);
+	}
 	if (is_changed)
 		warn(options);
 	return 0;
@@ -655,8 +635,16 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	if (str_eq(before, hash))
 		return 0;
 	int r = ask(options, before != NULL, err);
-	if (r == 0 && path)
-		pin(path, pins, access, hash);
+	if (r == 0 && path) {
+		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+		AUTO_BUF struct buf text;
+
+		json_set_str(json_sub(pins, access->exec->file), access->user, hash);
+		buf_init(&text, PINS_SIZE_MAX);
+		json_print_pretty(pins, &text);
+		if (!text.full && fs_mkdirs(dir, 0700, NULL) == 0)
+			fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
+	}
 	return r;
 }
 
@@ -747,26 +735,6 @@ static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
 }
 
-static int fail_late(struct kube_plugin *plugin, struct err *err)
-{
-	char limit[32];
-	AUTO_FREE char *why =
-		mem_printf("took longer than %s", duration_text(plugin->options->limit_ms, limit));
-
-	return fail(plugin, why, err);
-}
-
-static void add_install_hint(const struct kube_exec *exec, struct err *err)
-{
-	const char *hint = exec->install_hint;
-	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
-
-	if (*words)
-		err_hint(err, "%s", words);
-	else
-		err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);
-}
-
 /*
  * Output of the plugin
  */
@@ -836,11 +804,6 @@ static int end(struct kube_plugin *plugin, int status, struct err *err)
 	return plugin->end(plugin->ctx, r, &made, &fault, err);
 }
 
-static int exit_status(int status)
-{
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static int look(void *ctx, struct err *err);
 
 static void look_later(struct kube_plugin *plugin)
@@ -863,12 +826,18 @@ static int look(void *ctx, struct err *err)
 	plugin->timer = NULL;
 	pid_t r = waitpid(plugin->pid, &status, WNOHANG);
 	if (r == plugin->pid)
-		return end(plugin, exit_status(status), err);
+		return end(plugin,
+			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
 	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return end(plugin, 127, err);
-	if (clock_ms() >= plugin->deadline_ms)
-		return fail_late(plugin, err);
+	if (clock_ms() >= plugin->deadline_ms) {
+		char limit[32];
+		AUTO_FREE char *why = mem_printf(
+			"took longer than %s", duration_text(plugin->options->limit_ms, limit));
+
+		return fail(plugin, why, err);
+	}
 	look_later(plugin);
 	return 0;
 }
@@ -977,7 +946,14 @@ static int spawn(struct kube_plugin *plugin, struct err *err)
 	kube_plugin_fault(plugin->options->access, why, err);
 	for (size_t i = 0; i < fault.n_evidence; i++)
 		err_evidence(err, "%s", fault.evidence[i]);
-	add_install_hint(plugin->exec, err);
+	const struct kube_exec *exec = plugin->exec;
+	const char *hint = exec->install_hint;
+	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
+
+	if (*words)
+		err_hint(err, "%s", words);
+	else
+		err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);
 	return -ERR_AUTH;
 }
 
@@ -1149,15 +1125,6 @@ static bool is_ready(const struct kube_credential *credential)
 	return credential->has_login || (!credential->plugin && err_is_set(&credential->fault));
 }
 
-static void copy_fault(const struct err *from, struct err *to)
-{
-	err_set(to, from->id, "%s", from->message);
-	for (size_t i = 0; i < from->n_evidence; i++)
-		err_evidence(to, "%s", from->evidence[i]);
-	if (from->hint)
-		err_hint(to, "%s", from->hint);
-}
-
 /* The credential may be gone then. */
 static int answer_one(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
@@ -1166,7 +1133,12 @@ static int answer_one(
 
 	if (credential->has_login)
 		return wait->fn(wait->ctx, &credential->login, NULL, err);
-	copy_fault(&credential->fault, &fault);
+	const struct err *from = &credential->fault;
+	err_set(&fault, from->id, "%s", from->message);
+	for (size_t i = 0; i < from->n_evidence; i++)
+		err_evidence(&fault, "%s", from->evidence[i]);
+	if (from->hint)
+		err_hint(&fault, "%s", from->hint);
 	return wait->fn(wait->ctx, NULL, &fault, err);
 }
 
@@ -1272,11 +1244,6 @@ static void start_plugin(struct kube_credential *credential)
 	has_failed(credential);
 }
 
-static bool is_stale(const struct kube_credential *credential)
-{
-	return credential->stale_ms && clock_wall_ms() >= credential->stale_ms;
-}
-
 static void refresh(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
@@ -1288,26 +1255,15 @@ static void refresh(struct kube_credential *credential)
 		return;
 	if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
 		credential->has_login = false;
-	if (!credential->plugin && (!credential->has_login || is_stale(credential)))
+	if (!credential->plugin &&
+		(!credential->has_login ||
+			(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
 		start_plugin(credential);
 }
 
 /*
  * The whole
  */
-
-static void begin_plugin(struct kube_credential *credential)
-{
-	AUTO_KUBE_MADE struct kube_made made = {0};
-
-	credential->uses_plugin = true;
-	credential->cache_path =
-		kube_cache_path(credential->options.access, &credential->options.plugin);
-	if (credential->cache_path && kube_cache_read(credential->cache_path, &made))
-		take_made(credential, &made);
-	else
-		start_plugin(credential);
-}
 
 struct kube_credential *kube_credential_new(const struct kube_credential_options *options)
 {
@@ -1326,7 +1282,15 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		set_basic(credential);
 		credential->has_login = true;
 	} else if (access->exec) {
-		begin_plugin(credential);
+		AUTO_KUBE_MADE struct kube_made made = {0};
+
+		credential->uses_plugin = true;
+		credential->cache_path =
+			kube_cache_path(credential->options.access, &credential->options.plugin);
+		if (credential->cache_path && kube_cache_read(credential->cache_path, &made))
+			take_made(credential, &made);
+		else
+			start_plugin(credential);
 	} else {
 		credential->has_login = true;
 	}

@@ -442,20 +442,6 @@ static const struct {
 	{"oidc", "kubectl krew install oidc-login, then kubectl oidc-login setup"},
 };
 
-static int refuse_provider(
-	const struct kubeconfig_where *user, const struct json *provider, struct err *err)
-{
-	const char *name = json_get_str(provider, "name");
-	AUTO_FREE char *shown = str_shown(name ? name : "");
-
-	kubeconfig_bad(
-		user, err, "auth-provider \"%s\" is not supported any more, exec: is", shown);
-	for (size_t i = 0; i < ARRAY_LEN(providers); i++)
-		if (str_eq(providers[i].name, name))
-			return err_hint(err, "%s", providers[i].hint);
-	return err_hint(err, "ask whoever runs the cluster for a kubeconfig with exec:");
-}
-
 static int take_texts(
 	const struct kubeconfig_where *user, struct kube_access *access, struct err *err)
 {
@@ -487,8 +473,17 @@ static int kubeconfig_take_user(
 	const struct json *provider = json_get(entry->body, "auth-provider");
 	const struct json *exec = json_get(entry->body, "exec");
 
-	if (provider && json_kind(provider) != JSON_NULL)
-		return refuse_provider(&user, provider, err);
+	if (provider && json_kind(provider) != JSON_NULL) {
+		const char *name = json_get_str(provider, "name");
+		AUTO_FREE char *shown = str_shown(name ? name : "");
+
+		kubeconfig_bad(&user, err,
+			"auth-provider \"%s\" is not supported any more, exec: is", shown);
+		for (size_t i = 0; i < ARRAY_LEN(providers); i++)
+			if (str_eq(providers[i].name, name))
+				return err_hint(err, "%s", providers[i].hint);
+		return err_hint(err, "ask whoever runs the cluster for a kubeconfig with exec:");
+	}
 	int r = take_texts(&user, access, err);
 	if (r == 0)
 		r = take_certificate(&user, access, err);
@@ -954,20 +949,6 @@ static int take_tls(
 	return 0;
 }
 
-static void warn(struct kube_access *access)
-{
-	AUTO_FREE char *shown = url_shown(&access->server);
-
-	if (access->server.tls && access->tls.insecure)
-		strv_addf(&access->warnings,
-			"the certificate of %s is not checked (insecure-skip-tls-verify): whoever "
-			"is in between can read and change everything",
-			shown);
-	if (!access->server.tls && !url_is_loopback(&access->server))
-		strv_addf(&access->warnings,
-			"%s is asked without encryption, so no login is sent to it", shown);
-}
-
 /* The configuration of the cluster for an exec plugin (ExecCredential, spec.cluster.config). */
 static struct json *exec_config(const struct json *cluster)
 {
@@ -990,37 +971,24 @@ static int take_cluster(
 		r = take_proxy(&cluster, access, err);
 	if (r == 0)
 		r = take_tls(&cluster, access, err);
-	if (r == 0)
-		warn(access);
+	if (r == 0) {
+		AUTO_FREE char *shown = url_shown(&access->server);
+
+		if (access->server.tls && access->tls.insecure)
+			strv_addf(&access->warnings,
+				"the certificate of %s is not checked (insecure-skip-tls-verify): whoever "
+				"is in between can read and change everything",
+				shown);
+		if (!access->server.tls && !url_is_loopback(&access->server))
+			strv_addf(&access->warnings,
+				"%s is asked without encryption, so no login is sent to it", shown);
+	}
 	return r;
 }
 
 /*
  * Contexts
  */
-
-static int fail_context(const struct kubeconfig *config, const char *name, struct err *err)
-{
-	AUTO_STRV struct strv names = {0};
-	AUTO_FREE char *shown = str_shown(name);
-
-	kubeconfig_contexts(config, &names);
-	err_set(err, E_KUBE_CONTEXT, "there is no context \"%s\" in %s", shown,
-		config->files.n == 1 ? config->files.v[0] : "the kubeconfigs");
-	const char *meant = str_suggest(name, (const char *const *)names.v, names.n);
-	if (!meant)
-		return err_hint(err, "kubectl config get-contexts");
-	AUTO_FREE char *near_shown = str_shown(meant);
-	return err_hint(err, "did you mean %s?", near_shown);
-}
-
-static int fail_no_current(const struct kubeconfig *config, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(config->contexts.v[0].name);
-
-	err_set(err, E_KUBE_CONTEXT, "%s sets no current-context", config->files.v[0]);
-	return err_hint(err, "kubectl config use-context %s", shown);
-}
 
 /* The member of entries that the context names at key; NULL if it names none. */
 static int follow(const struct kubeconfig_where *context, const char *key,
@@ -1067,14 +1035,6 @@ static int take_namespace(const struct kubeconfig_where *context, const char *wa
 	free(access->kube_namespace);
 	access->kube_namespace = mem_strdup(name);
 	return 0;
-}
-
-static void point(struct kube_access *access)
-{
-	access->tls.ca_pem = access->ca_pem;
-	access->tls.cert_pem = access->cert_pem;
-	access->tls.key_pem = access->key_pem;
-	access->tls.server_name = access->server_name;
 }
 
 static int take_context(const struct kubeconfig *config, const struct kubeconfig_entry *entry,
@@ -1151,8 +1111,12 @@ static int make_access(const struct kubeconfig *config, const char *name,
 {
 	if (!name)
 		name = kubeconfig_current(config);
-	if (!name)
-		return fail_no_current(config, err);
+	if (!name) {
+		AUTO_FREE char *shown = str_shown(config->contexts.v[0].name);
+
+		err_set(err, E_KUBE_CONTEXT, "%s sets no current-context", config->files.v[0]);
+		return err_hint(err, "kubectl config use-context %s", shown);
+	}
 	if (config->service_host && str_eq(name, KUBECONFIG_IN_CLUSTER)) {
 		int r = kubeconfig_in_cluster(config, access, err);
 		if (r == 0 && kube_namespace)
@@ -1160,8 +1124,19 @@ static int make_access(const struct kubeconfig *config, const char *name,
 		return r;
 	}
 	const struct kubeconfig_entry *context = kubeconfig_find(&config->contexts, name);
-	if (!context)
-		return fail_context(config, name, err);
+	if (!context) {
+		AUTO_STRV struct strv names = {0};
+		AUTO_FREE char *shown = str_shown(name);
+
+		kubeconfig_contexts(config, &names);
+		err_set(err, E_KUBE_CONTEXT, "there is no context \"%s\" in %s", shown,
+			config->files.n == 1 ? config->files.v[0] : "the kubeconfigs");
+		const char *meant = str_suggest(name, (const char *const *)names.v, names.n);
+		if (!meant)
+			return err_hint(err, "kubectl config get-contexts");
+		AUTO_FREE char *near_shown = str_shown(meant);
+		return err_hint(err, "did you mean %s?", near_shown);
+	}
 	return take_context(config, context, kube_namespace, access, err);
 }
 
@@ -1173,7 +1148,10 @@ int kubeconfig_access(const struct kubeconfig *config, const char *context,
 
 	if (r < 0)
 		return r;
-	point(&access);
+	access.tls.ca_pem = access.ca_pem;
+	access.tls.cert_pem = access.cert_pem;
+	access.tls.key_pem = access.key_pem;
+	access.tls.server_name = access.server_name;
 	*ret = access;
 	access = (struct kube_access){0};
 	return 0;

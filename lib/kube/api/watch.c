@@ -191,18 +191,6 @@ static void known_free(struct known *known)
 	free(known);
 }
 
-static void drop_objects(struct map *objects)
-{
-	size_t at = 0;
-	const char *key;
-	void *value;
-
-	while (map_each(objects, &at, &key, &value))
-		known_free(value);
-	map_done(objects);
-	*objects = (struct map){0};
-}
-
 static struct json *keep_metadata(const struct json *object)
 {
 	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
@@ -284,7 +272,15 @@ static void forget(struct kube_watch *watch, struct known *known)
 
 static void really_free(struct kube_watch *watch)
 {
-	drop_objects(&watch->objects);
+	struct map *objects = &watch->objects;
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(objects, &at, &key, &value))
+		known_free(value);
+	map_done(objects);
+	*objects = (struct map){0};
 	free(watch->path);
 	free(watch->only);
 	strv_done(&watch->query);
@@ -324,17 +320,6 @@ void kube_watch_free(struct kube_watch *watch)
 		watch->is_freed = true;
 	else
 		really_free(watch);
-}
-
-static void tell_trouble(struct kube_watch *watch, const struct err *fault)
-{
-	const struct kube_watch_events *events = &watch->events;
-
-	if (!watch->in_trouble)
-		watch->trouble_ms = clock_ms();
-	watch->in_trouble = true;
-	if (events->trouble)
-		events->trouble(events->ctx, fault, watch->trouble_ms);
 }
 
 static void tell_recovery(struct kube_watch *watch)
@@ -452,7 +437,13 @@ static void on_fault(struct kube_watch *watch, struct err *fault)
 		return;
 	}
 	enter(watch);
-	tell_trouble(watch, fault);
+	const struct kube_watch_events *events = &watch->events;
+
+	if (!watch->in_trouble)
+		watch->trouble_ms = clock_ms();
+	watch->in_trouble = true;
+	if (events->trouble)
+		events->trouble(events->ctx, fault, watch->trouble_ms);
 	if (leave(watch))
 		return;
 	list_anew(watch);
@@ -622,13 +613,6 @@ static void on_error_event(struct kube_watch *watch, const struct json *status)
 	on_fault(watch, &fault);
 }
 
-static void take_version(struct kube_watch *watch, const struct kube_watch_event *event)
-{
-	free(watch->version);
-	watch->version = mem_strdup(event->version);
-	watch->failures = watch->expired = 0;
-}
-
 static int fail_many(struct kube_watch *watch)
 {
 	AUTO_ERR struct err fault = {0};
@@ -649,7 +633,9 @@ static int on_event(struct kube_watch *watch, const struct kube_watch_event *eve
 		on_error_event(watch, event->object);
 		return 1;
 	}
-	take_version(watch, event);
+	free(watch->version);
+	watch->version = mem_strdup(event->version);
+	watch->failures = watch->expired = 0;
 	if (event->kind == KUBE_EVENT_BOOKMARK)
 		return 0;
 	enter(watch);

@@ -294,11 +294,6 @@ static const char copy_lines[] =
  * Places
  */
 
-static const char *place_kind(const struct kube_place *place)
-{
-	return place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node";
-}
-
 /* Check a place against Pod Security levels and allow_host_path. */
 static int check_place(
 	const struct job *job, const struct kube_place *place, const char *what, struct err *err)
@@ -315,7 +310,8 @@ static int check_place(
 	if ((place->kind == KUBE_PLACE_HOST && baseline) ||
 		(place->kind == KUBE_PLACE_NFS && restricted)) {
 		err_set(err, E_KUBE_STORAGE, "%s: namespace %s takes no pod with %s in it", shown,
-			run->kube_namespace, place_kind(place));
+			run->kube_namespace,
+			(place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node"));
 		err_evidence(err, "pod-security.kubernetes.io/enforce: %s", run->enforced);
 		return err_hint(err, "{pvc: datasets}   # a claim instead");
 	}
@@ -679,21 +675,6 @@ static void job_resources(const struct job *job, struct json *container, bool wi
  * Nodes
  */
 
-static void set_selector(const struct kube_run *run, struct json *spec)
-{
-	AUTO_JSON struct json *selector = json_object();
-	const struct json *item = run->node_selector ? json_first(run->node_selector) : NULL;
-
-	if (run->os)
-		json_set_str(selector, "kubernetes.io/os", run->os);
-	if (run->arch)
-		json_set_str(selector, "kubernetes.io/arch", run->arch);
-	for (; run->gpus > 0 && item; item = json_next(item))
-		json_set(selector, json_key(item), json_clone(item));
-	if (json_count(selector))
-		json_set(spec, "nodeSelector", TAKE(selector));
-}
-
 static void set_tolerations(const struct kube_run *run, struct json *spec)
 {
 	struct json *list, *own;
@@ -828,7 +809,17 @@ static int make_spec(struct job *job, struct json *spec, struct err *err)
 	json_set_bool(spec, "enableServiceLinks", false);
 	set_references(job, spec);
 	set_pod_security(job, spec);
-	set_selector(run, spec);
+	AUTO_JSON struct json *selector = json_object();
+	const struct json *item = run->node_selector ? json_first(run->node_selector) : NULL;
+
+	if (run->os)
+		json_set_str(selector, "kubernetes.io/os", run->os);
+	if (run->arch)
+		json_set_str(selector, "kubernetes.io/arch", run->arch);
+	for (; run->gpus > 0 && item; item = json_next(item))
+		json_set(selector, json_key(item), json_clone(item));
+	if (json_count(selector))
+		json_set(spec, "nodeSelector", TAKE(selector));
 	set_tolerations(run, spec);
 	set_affinity(run, spec);
 	json_add(containers, container);
@@ -1073,21 +1064,6 @@ static struct json *restart_rule(const char *name, const char *action)
 	return rule;
 }
 
-/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
- * has ended the Job is told by its message only. */
-static void set_restarts(const struct job *job, struct json *spec)
-{
-	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
-	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
-
-	json_set_int(policy, "maxRestarts", job->run->retries);
-	json_add_str(patterns, "failed with exit code");
-	json_set(by_status, "onJobFailureMessagePatterns", patterns);
-	json_add(rules, by_status);
-	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
-	json_set(policy, "rules", rules);
-}
-
 static struct json *make_jobset(const struct job *job, struct json *pod)
 {
 	struct json *json = job_object(job->run, KUBE_KIND_JOBSET);
@@ -1100,7 +1076,17 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
 	json_set_bool(network, "publishNotReadyAddresses", true);
 	json_set_str(network, "subdomain", job->run->job);
 	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
-	set_restarts(job, spec);
+	/* A disruption is not a failure of the program: such a restart is not counted. Which of
+	 * the rules has ended the Job is told by its message only. */
+	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
+	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
+
+	json_set_int(policy, "maxRestarts", job->run->retries);
+	json_add_str(patterns, "failed with exit code");
+	json_set(by_status, "onJobFailureMessagePatterns", patterns);
+	json_add(rules, by_status);
+	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
+	json_set(policy, "rules", rules);
 	json_set_str(gang, "name", JOB_GANG);
 	json_set_int(gang, "replicas", 1);
 	template = json_sub(gang, "template");

@@ -225,18 +225,6 @@ static void add_run(struct env_list *env)
  * Variables of the user
  */
 
-static void add_defaults(struct env_list *env, const struct strv *defaults)
-{
-	for (size_t i = 0; defaults && i < defaults->n; i++) {
-		const char *pair = defaults->v[i];
-		size_t len = strcspn(pair, "=");
-
-		if (pair[len] && !job_user_sets(env->job->run, pair, len) &&
-			!list_has(&env->job->run->image_env, pair, len))
-			add_value(env, pair, len, pair + len + 1);
-	}
-}
-
 /* The last one of a name counts. */
 static bool is_last(const struct strv *list, size_t i)
 {
@@ -244,15 +232,6 @@ static bool is_last(const struct strv *list, size_t i)
 	struct strv rest = {.v = list->v + i + 1, .n = list->n - i - 1};
 
 	return !list_has(&rest, list->v[i], len);
-}
-
-static void add_secret(struct env_list *env, const char *pair, size_t len)
-{
-	AUTO_FREE char *secret = kube_job_secret_name(env->job->run->job);
-	struct json *ref = json_sub(json_sub(add(env, pair, len), "valueFrom"), "secretKeyRef");
-
-	json_set_bytes(ref, "key", pair, len);
-	json_set_str(ref, "name", secret);
 }
 
 static int add_user(struct env_list *env, struct err *err)
@@ -270,8 +249,16 @@ static int add_user(struct env_list *env, struct err *err)
 			add_value(env, pair, len, pair + len + 1);
 	}
 	for (size_t i = 0; run->secret_env && i < run->secret_env->n; i++)
-		if (is_last(run->secret_env, i))
-			add_secret(env, run->secret_env->v[i], strcspn(run->secret_env->v[i], "="));
+		if (is_last(run->secret_env, i)) {
+			const char *pair = run->secret_env->v[i];
+			size_t len = strcspn(run->secret_env->v[i], "=");
+			AUTO_FREE char *secret = kube_job_secret_name(env->job->run->job);
+			struct json *ref = json_sub(
+				json_sub(add(env, pair, len), "valueFrom"), "secretKeyRef");
+
+			json_set_bytes(ref, "key", pair, len);
+			json_set_str(ref, "name", secret);
+		}
 	return 0;
 }
 
@@ -282,7 +269,15 @@ int job_env(const struct job *job, struct json *container, struct err *err)
 	json_set(container, "env", env.list);
 	add_run(&env);
 	add_nodes(&env);
-	add_defaults(&env, job->run->defaults);
+	const struct strv *defaults = job->run->defaults;
+	for (size_t i = 0; defaults && i < defaults->n; i++) {
+		const char *pair = defaults->v[i];
+		size_t len = strcspn(pair, "=");
+
+		if (pair[len] && !job_user_sets(env.job->run, pair, len) &&
+			!list_has(&env.job->run->image_env, pair, len))
+			add_value(&env, pair, len, pair + len + 1);
+	}
 	return add_user(&env, err);
 }
 
@@ -801,14 +796,6 @@ static bool is_conditional(const struct job *job)
 	return job->is_gang || job->counts;
 }
 
-static void job_linger_begin(const struct job *job, struct buf *script)
-{
-	if (job->lingers)
-		buf_adds(script, "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
-				 "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
-				 "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n");
-}
-
 static void job_linger_end(const struct job *job, struct buf *script)
 {
 	if (!job->lingers || !is_conditional(job))
@@ -854,17 +841,6 @@ static int set_command(const struct job *job, struct json *container, struct err
 	return job_set_words(container, "command", &words, err);
 }
 
-/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
-static void set_env(struct json *container)
-{
-	struct json *list = json_array(), *none = json_object();
-
-	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
-	json_set_str(none, "value", "void");
-	json_add(list, none);
-	json_set(container, "env", list);
-}
-
 /* Mount the directories that the container keeps, and the user's own volumes: the shell may lie in
  * one of them. */
 static bool is_mounted(const struct job *job, const char *path)
@@ -887,7 +863,13 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	json_set_str(container, "image", job->run->image_ref);
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", "/");
-	set_env(container);
+	/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
+	struct json *list = json_array(), *none = json_object();
+
+	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
+	json_set_str(none, "value", "void");
+	json_add(list, none);
+	json_set(container, "env", list);
 	set_resources(job->run, container);
 	job_container_security(job, container);
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
@@ -1133,9 +1115,10 @@ static void add_timer(const struct job *job, struct buf *script)
 		limit, alarm, seconds(run->grace_ms), alarm);
 }
 
-/* The node ends what is left later: what there is then is to be collected. */
-static void add_late(const struct job *job, struct buf *script)
+static void add_stay(const struct job *job, struct buf *script)
 {
+	buf_addf(script, stay_begin, job->collects ? "; late" : "");
+	/* The node ends what is left later: what there is then is to be collected. */
 	if (job->collects)
 		buf_addf(script,
 			"k=\nlate() {\n"
@@ -1144,16 +1127,13 @@ static void add_late(const struct job *job, struct buf *script)
 			"\t(trap '' TERM INT QUIT %s; sleep %lld && kill -s KILL \"$p\") >/dev/null 2>&1 &\n"
 			"}\n",
 			job->run->signal ? job->run->signal : "", seconds(job->run->grace_ms));
-}
-
-static void add_stay(const struct job *job, struct buf *script)
-{
-	buf_addf(script, stay_begin, job->collects ? "; late" : "");
-	add_late(job, script);
 	add_term(job, script);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(job->run));
-	job_linger_begin(job, script);
+	if (job->lingers)
+		buf_adds(script, "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
+				 "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
+				 "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n");
 	buf_addf(script, stay_start, job->lingers ? " 9>&-" : "");
 	if (signals_first(job->run))
 		buf_addf(script, "trap '' %s\n", job->run->signal);
@@ -1232,13 +1212,6 @@ static void add_command(const struct kube_run *run, struct strv *ret)
 		strv_add(ret, run->command->v[0]);
 }
 
-static void add_words(const struct kube_run *run, struct strv *ret)
-{
-	for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
-		strv_add(ret, run->image_entrypoint.v[i]);
-	add_command(run, ret);
-}
-
 /* "$@" of the script. */
 static void script_args(const struct job *job, struct strv *ret)
 {
@@ -1256,8 +1229,11 @@ static void script_args(const struct job *job, struct strv *ret)
 		strv_add_take(ret, before_text(run));
 		strv_add(ret, "dlrun");
 	}
-	if (!run->before || !is_own_line(run))
-		add_words(run, ret);
+	if (!run->before || !is_own_line(run)) {
+		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
+			strv_add(ret, run->image_entrypoint.v[i]);
+		add_command(run, ret);
+	}
 }
 
 static int job_set_words(

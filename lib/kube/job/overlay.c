@@ -274,11 +274,6 @@ static int check_members(const struct json *before, const struct json *after,
 	return 0;
 }
 
-static bool is_own(const char *key)
-{
-	return str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/");
-}
-
 /* Both ways: an own one may neither be changed nor be added. */
 static int check_own(
 	const struct json *from, const struct json *in, const char *where, struct err *err)
@@ -286,7 +281,7 @@ static int check_own(
 	for (const struct json *item = from ? json_first(from) : NULL; item;
 		item = json_next(item)) {
 		const char *key = json_key(item);
-		if (is_own(key))
+		if (str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/"))
 			if (!is_same(item, json_get(in, key))) {
 				AUTO_FREE char *shown = str_shown(key);
 				return err_set(err, E_KUBE_OVERLAY,

@@ -183,16 +183,6 @@ static bool next_verb(const char **at, char ret[static WORD_MAX])
  * Asking
  */
 
-static void add(const struct need *need, const struct kube_deed *deed, struct kube_questions *ret)
-{
-	struct kube_question *question = vec_push(ret);
-
-	*question = (struct kube_question){.path = mem_strdup(KUBE_MAY_PATH),
-		.body = kube_may_ask(deed),
-		.subject = KUBE_RIGHTS_FROM + (int)(need - needs),
-		.name = mem_strdup(deed->verb)};
-}
-
 static void ask_need(const struct need *need, const char *kube_namespace, const struct json *rules,
 	struct kube_questions *ret)
 {
@@ -212,7 +202,12 @@ static void ask_need(const struct need *need, const char *kube_namespace, const 
 			return;
 	for (at = need->verbs; next_verb(&at, verb);) {
 		BUG_ON(!kube_rule_allows(KUBE_TIERS - 1, need->group, need->resource, verb));
-		add(need, &deed, ret);
+		struct kube_question *question = vec_push(ret);
+
+		*question = (struct kube_question){.path = mem_strdup(KUBE_MAY_PATH),
+			.body = kube_may_ask(&deed),
+			.subject = KUBE_RIGHTS_FROM + (int)(need - needs),
+			.name = mem_strdup(deed.verb)};
 	}
 }
 
@@ -294,28 +289,6 @@ static void find_missing(enum effect effect, const struct kube_run *run,
 	}
 }
 
-static void refuse(
-	const struct kube_run *run, const struct missing *missing, struct kube_findings *ret)
-{
-	struct err *err = vec_push(&ret->problems);
-
-	err_set(err, E_KUBE_DENIED, "you may not %s in namespace %s", missing->deeds.data,
-		run->kube_namespace);
-	if (missing->why)
-		err_evidence(err, "%s", missing->why);
-	for (size_t i = 0; i < missing->lacks.n; i++)
-		err_evidence(err, "%s", missing->lacks.v[i]);
-	err_hint(err, "dlrun init --rbac   # prints the Role to ask for");
-}
-
-static void note(const struct kube_run *run, const struct missing *missing, struct strv *notes)
-{
-	AUTO_FREE char *lacks = strv_join(&missing->lacks, "; ");
-
-	strv_addf(notes, "you may not %s in namespace %s: %s (dlrun init --rbac prints the Role)",
-		missing->deeds.data, run->kube_namespace, lacks);
-}
-
 bool kube_rights_lack_jobset(
 	const struct kube_questions *questions, const struct kube_reply *replies)
 {
@@ -335,10 +308,25 @@ void kube_rights_judge(const struct kube_run *run, const struct kube_questions *
 	find_missing(FATAL, run, questions, replies, &fatal);
 	find_missing(COMFORT, run, questions, replies, &comfort);
 	find_missing(NO_JOBSET, run, questions, replies, &jobset);
-	if (fatal.lacks.n)
-		refuse(run, &fatal, ret);
-	if (comfort.lacks.n)
-		note(run, &comfort, &ret->notes);
+	if (fatal.lacks.n) {
+		struct err *err = vec_push(&ret->problems);
+
+		err_set(err, E_KUBE_DENIED, "you may not %s in namespace %s", fatal.deeds.data,
+			run->kube_namespace);
+		if (fatal.why)
+			err_evidence(err, "%s", fatal.why);
+		for (size_t i = 0; i < fatal.lacks.n; i++)
+			err_evidence(err, "%s", fatal.lacks.v[i]);
+		err_hint(err, "dlrun init --rbac   # prints the Role to ask for");
+	}
+	if (comfort.lacks.n) {
+		struct strv *notes = &ret->notes;
+		AUTO_FREE char *lacks = strv_join(&comfort.lacks, "; ");
+
+		strv_addf(notes,
+			"you may not %s in namespace %s: %s (dlrun init --rbac prints the Role)",
+			comfort.deeds.data, run->kube_namespace, lacks);
+	}
 	if (jobset.lacks.n && found_jobset)
 		strv_addf(&ret->notes,
 			"it is a Job, and not a JobSet: you may not %s in namespace %s",
@@ -379,14 +367,6 @@ static struct kube_question *preflight_add(
 	return question;
 }
 
-/* The name by which the cluster knows us, and what we may do. */
-static void add_reviews(const struct kube_run *run, struct kube_questions *list)
-{
-	preflight_add(list, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
-	preflight_add(list, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
-		kube_rules_ask(run->kube_namespace);
-}
-
 static void add_claim(const struct kube_run *run, struct kube_questions *list, const char *name)
 {
 	vec_foreach (const struct kube_question, question, list) {
@@ -396,18 +376,6 @@ static void add_claim(const struct kube_run *run, struct kube_questions *list, c
 	preflight_add(list, CLAIM, name,
 		kube_path("/api/v1/namespaces/%s/persistentvolumeclaims/%s", run->kube_namespace,
 			name));
-}
-
-static void add_places(const struct kube_run *run, struct kube_questions *list)
-{
-	if (run->results.kind == KUBE_PLACE_PVC)
-		add_claim(run, list, run->results.name);
-	for (size_t i = 0; i < run->n_data; i++)
-		if (run->data[i].place.kind == KUBE_PLACE_PVC)
-			add_claim(run, list, run->data[i].place.name);
-	for (size_t i = 0; i < run->n_volumes; i++)
-		if (run->volumes[i].place.kind == KUBE_PLACE_PVC)
-			add_claim(run, list, run->volumes[i].place.name);
 }
 
 /* Whether it is installed, knows all that is asked of it, and may be made here: by one that is as
@@ -468,10 +436,20 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 {
 	const char *space = run->kube_namespace;
 
-	add_reviews(run, ret);
+	/* The name by which the cluster knows us, and what we may do. */
+	preflight_add(ret, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
+	preflight_add(ret, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
+		kube_rules_ask(run->kube_namespace);
 	preflight_add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
 	kube_preflight_ask_jobset(run, ret);
-	add_places(run, ret);
+	if (run->results.kind == KUBE_PLACE_PVC)
+		add_claim(run, ret, run->results.name);
+	for (size_t i = 0; i < run->n_data; i++)
+		if (run->data[i].place.kind == KUBE_PLACE_PVC)
+			add_claim(run, ret, run->data[i].place.name);
+	for (size_t i = 0; i < run->n_volumes; i++)
+		if (run->volumes[i].place.kind == KUBE_PLACE_PVC)
+			add_claim(run, ret, run->volumes[i].place.name);
 	add_names(run, ret);
 	preflight_add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))
 		->is_list = true;

@@ -90,12 +90,6 @@ static uint16_t target_port(const struct json *port, const struct json *pod)
 	return number > 0 && number <= PORT_MAX ? (uint16_t)number : 0;
 }
 
-static bool is_ready(const struct json *pod)
-{
-	return !kube_at(pod, "metadata.deletionTimestamp") &&
-	       kube_condition_is(pod, "Ready", "True");
-}
-
 static int fail_no_pod(
 	const struct kube_service_port *where, const struct json *pods, struct err *err)
 {
@@ -131,7 +125,9 @@ int kube_service_find(const struct kube_service_port *where, const struct json *
 		const char *name = kube_str_at(pod, "metadata.name");
 		uint16_t number = target_port(port, pod);
 
-		if (!name || strlen(name) >= sizeof(ret->name) || !number || !is_ready(pod))
+		if (!name || strlen(name) >= sizeof(ret->name) || !number ||
+			!(!kube_at(pod, "metadata.deletionTimestamp") &&
+				kube_condition_is(pod, "Ready", "True")))
 			continue;
 		snprintf(ret->name, sizeof(ret->name), "%s", name);
 		ret->port = number;

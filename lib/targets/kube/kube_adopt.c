@@ -34,11 +34,6 @@ static struct json *parse(const struct json *notes, const char *key)
  * Runs
  */
 
-static bool is_own(const struct kube_record_place *place, const char *user)
-{
-	return user && (str_eq(user, place->cluster_user) || str_eq(user, place->login));
-}
-
 /* All attempts up to the newest that there is a Job of. */
 static void add_attempts(
 	struct run *run, const struct kube_record_place *place, const struct kube_handle *newest)
@@ -68,7 +63,8 @@ static struct run *make(const struct json *object, const struct kube_handle *han
 		json_set(json_sub(run->doc, "target"), "hosts", json_array());
 	adopted = json_sub(run->doc, "adopted");
 	json_set_str(adopted, "user", user && strlen(user) <= USER_MAX ? user : NULL);
-	json_set_bool(adopted, "own", is_own(place, user));
+	json_set_bool(adopted, "own",
+		(user && (str_eq(user, place->cluster_user) || str_eq(user, place->login))));
 	run_set_state(run, RUN_QUEUED);
 	add_attempts(run, place, handle);
 	return run;
@@ -162,25 +158,6 @@ static void drop(struct target_work *work)
 	free(adoption);
 }
 
-static bool adopt_is_own(const struct run *run)
-{
-	return json_get_bool(json_get(run->doc, "adopted"), "own", false);
-}
-
-/* A label says less than the annotation. */
-static void keep_own(struct run_list *runs)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < runs->n; i++) {
-		if (adopt_is_own(runs->v[i]))
-			runs->v[n++] = runs->v[i];
-		else
-			run_free(runs->v[i]);
-	}
-	runs->n = n;
-}
-
 static int read_runs(struct adoption *adoption, struct err *err)
 {
 	struct target *target = &adoption->kube->target;
@@ -199,8 +176,19 @@ static int read_runs(struct adoption *adoption, struct err *err)
 	for (size_t i = 0; i < KUBE_KINDS; i++)
 		kube_record_read(adoption->objects[i], (enum kube_kind)i, adoption->id, &place,
 			adoption->ret);
-	if (!adoption->id)
-		keep_own(adoption->ret);
+	if (!adoption->id) {
+		/* A label says less than the annotation. */
+		struct run_list *runs = adoption->ret;
+		size_t n = 0;
+
+		for (size_t i = 0; i < runs->n; i++) {
+			if (json_get_bool(json_get(runs->v[i]->doc, "adopted"), "own", false))
+				runs->v[n++] = runs->v[i];
+			else
+				run_free(runs->v[i]);
+		}
+		runs->n = n;
+	}
 	if (!adoption->id || adoption->ret->n)
 		return 0;
 	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' in namespace %s of target %s",

@@ -83,14 +83,6 @@ static void set_label(struct json *labels, const char *key, const char *value)
 		json_set_str(labels, key, text);
 }
 
-static void set_owner(const struct json *job, struct json *metadata)
-{
-	AUTO_JSON struct json *patch = kube_job_owner(job);
-	const struct json *owners = json_get(json_get(patch, "metadata"), "ownerReferences");
-
-	json_set(metadata, "ownerReferences", json_clone(owners));
-}
-
 static void set_metadata(const struct kube_reader *reader, struct json *metadata)
 {
 	struct json *labels = json_sub(metadata, "labels");
@@ -105,8 +97,14 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 	set_label(labels, KUBE_LABEL_RUN, reader->run_id);
 	set_label(labels, KUBE_LABEL_USER, reader->user);
 	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
-	if (reader->job)
-		set_owner(reader->job, metadata);
+	if (reader->job) {
+		const struct json *job = reader->job;
+		AUTO_JSON struct json *patch = kube_job_owner(job);
+		const struct json *owners =
+			json_get(json_get(patch, "metadata"), "ownerReferences");
+
+		json_set(metadata, "ownerReferences", json_clone(owners));
+	}
 }
 
 /* The program's own user and groups, so that its files can be read, and nothing beyond. */
@@ -124,31 +122,6 @@ static void set_security(
 	json_set_bool(own, "allowPrivilegeEscalation", false);
 	json_add_str(drop, "ALL");
 	json_set(json_sub(own, "capabilities"), "drop", drop);
-}
-
-static void set_resources(struct json *container)
-{
-	struct json *resources = json_sub(container, "resources");
-	struct json *requests = json_sub(resources, "requests");
-	struct json *limits = json_sub(resources, "limits");
-
-	json_set_str(requests, "cpu", "50m");
-	json_set_str(requests, "memory", "64Mi");
-	json_set_str(limits, "cpu", "1");
-	json_set_str(limits, "memory", "512Mi");
-}
-
-/* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
-static void set_words(struct json *container)
-{
-	struct json *words = json_array();
-	AUTO_FREE char *shell =
-		mem_printf("trap 'exit 0' TERM; sleep %d & wait", (int)KUBE_READER_LIFE_S);
-
-	json_add_str(words, "sh");
-	json_add_str(words, "-c");
-	json_add_str(words, shell);
-	json_set(container, "command", words);
 }
 
 static struct json *volume_of(const struct kube_storage *storage)
@@ -210,8 +183,23 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", "/");
-	set_words(container);
-	set_resources(container);
+	/* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
+	struct json *words = json_array();
+	AUTO_FREE char *shell =
+		mem_printf("trap 'exit 0' TERM; sleep %d & wait", (int)KUBE_READER_LIFE_S);
+
+	json_add_str(words, "sh");
+	json_add_str(words, "-c");
+	json_add_str(words, shell);
+	json_set(container, "command", words);
+	struct json *resources = json_sub(container, "resources");
+	struct json *requests = json_sub(resources, "requests");
+	struct json *limits = json_sub(resources, "limits");
+
+	json_set_str(requests, "cpu", "50m");
+	json_set_str(requests, "memory", "64Mi");
+	json_set_str(limits, "cpu", "1");
+	json_set_str(limits, "memory", "512Mi");
 	set_security(reader, spec, container);
 	set_storage(reader, spec, container);
 	json_add(containers, container);
@@ -363,8 +351,10 @@ static char *pod_path(const struct fetching *fetching, const char *name)
 	return kube_path("/api/v1/namespaces/%s/pods/%s", fetching->handle.kube_namespace, name);
 }
 
-static void stop(struct fetching *fetching)
+static void drop(struct target_work *work)
 {
+	struct fetching *fetching = (struct fetching *)work;
+
 	kube_cancel(TAKE(fetching->list));
 	for (size_t i = 0; i < ARRAY_LEN(fetching->sweeps); i++)
 		kube_cancel(TAKE(fetching->sweeps[i].call));
@@ -372,29 +362,19 @@ static void stop(struct fetching *fetching)
 	pod_copy_cancel(TAKE(fetching->copy));
 	pod_output_cancel(TAKE(fetching->release));
 	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
-}
+	if (fetching->reader) {
+		/* Interrupted: nobody else would remove it now. Not from within the loop, where
+		 * reader is NULL. */
+		AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+		const struct kube_request request = {
+			.method = "DELETE",
+			.path = path,
+			.is_idempotent = true,
+			.deadline_ms = clock_ms() + REMOVE_MS,
+		};
 
-/* Interrupted: nobody else would remove it now. Not from within the loop, where reader is NULL. */
-static void remove_now(struct fetching *fetching)
-{
-	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
-	const struct kube_request request = {
-		.method = "DELETE",
-		.path = path,
-		.is_idempotent = true,
-		.deadline_ms = clock_ms() + REMOVE_MS,
-	};
-
-	kube_ask(fetching->kube->cluster->client, &request, NULL, NULL, NULL);
-}
-
-static void drop(struct target_work *work)
-{
-	struct fetching *fetching = (struct fetching *)work;
-
-	stop(fetching);
-	if (fetching->reader)
-		remove_now(fetching);
+		kube_ask(fetching->kube->cluster->client, &request, NULL, NULL, NULL);
+	}
 	vec_done(&fetching->ranks);
 	json_free(fetching->pods);
 	json_free(fetching->jobs);
@@ -723,12 +703,6 @@ static char *owner_text(void)
 		(unsigned long long)os_process_start(getpid()));
 }
 
-/* Objects owned by a Job that is being deleted would be deleted with it. */
-static bool is_deleted(const struct json *job)
-{
-	return json_get(json_get(job, "metadata"), "deletionTimestamp") != NULL;
-}
-
 static void make_reader(struct fetching *fetching)
 {
 	AUTO_FREE char *owner = owner_text();
@@ -745,7 +719,10 @@ static void make_reader(struct fetching *fetching)
 		.run_id = fetching->handle.run_id,
 		.user = fetching->kube->session->env.user,
 		.owner = owner,
-		.job = is_deleted(fetching->job) ? NULL : fetching->job,
+		/* Objects owned by a Job that is being deleted would be deleted with it. */
+		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
+			       ? NULL
+			       : fetching->job,
 		.pod_spec = fetching->pod_spec,
 		.storage = &fetching->storage,
 	};
@@ -763,13 +740,6 @@ static int fail_gone(const struct fetching *fetching, struct err *err)
 	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
 		fetching->handle.run_id, fetching->kube->target.name);
 	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
-}
-
-static int fail_host(const struct fetching *fetching, struct err *err)
-{
-	return err_set(err, E_KUBE_HOST_PATH,
-		"the results of %s are in a directory of a node, which is read while it runs only",
-		fetching->handle.run_id);
 }
 
 static const struct json *first_item(const struct json *list)
@@ -835,17 +805,6 @@ static int find_tree(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
-/* Also where only one of the nodes is left: those of several have a domain for their names. */
-static void read_ranks(struct fetching *fetching)
-{
-	fetching->by_rank =
-		(fetching->tree || !fetching->storage.is_kept) &&
-		(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
-	if (fetching->storage.is_kept && !fetching->tree)
-		fetching->ranks.n = 1;
-	read_next(fetching);
-}
-
 /* The Job says so a moment later. */
 static bool any_pod_ended(const struct fetching *fetching)
 {
@@ -905,7 +864,9 @@ static int judge(struct fetching *fetching, struct err *err)
 	if (fetching->ranks.n)
 		return 1;
 	if (has_any && fetching->storage.is_host)
-		return fail_host(fetching, err);
+		return err_set(err, E_KUBE_HOST_PATH,
+			"the results of %s are in a directory of a node, which is read while it runs only",
+			fetching->handle.run_id);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
 	/* The run has not started and has written nothing, or there is nothing to take. */
@@ -975,7 +936,14 @@ static void decide(struct fetching *fetching)
 	}
 	sweep(fetching);
 	if (fetching->ranks.n) {
-		read_ranks(fetching);
+		/* Also where only one of the nodes is left: those of several have a domain for
+		 * their names. */
+		fetching->by_rank =
+			(fetching->tree || !fetching->storage.is_kept) &&
+			(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
+		if (fetching->storage.is_kept && !fetching->tree)
+			fetching->ranks.n = 1;
+		read_next(fetching);
 		return;
 	}
 	if (fetching->sink->is_brief) {

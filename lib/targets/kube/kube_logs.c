@@ -181,19 +181,15 @@ static void kube_archive_watch(
  * Files
  */
 
-static void close_rank(struct rank_file *file)
-{
-	if (file->log_fd > 0)
-		close(file->log_fd);
-	if (file->marks_fd > 0)
-		close(file->marks_fd);
-	file->log_fd = file->marks_fd = 0;
-}
-
 static void close_ranks(struct kube_archive *archive)
 {
-	vec_foreach (struct rank_file, file, &archive->ranks)
-		close_rank(file);
+	vec_foreach (struct rank_file, file, &archive->ranks) {
+		if (file->log_fd > 0)
+			close(file->log_fd);
+		if (file->marks_fd > 0)
+			close(file->marks_fd);
+		file->log_fd = file->marks_fd = 0;
+	}
 	archive->n_open = 0;
 }
 
@@ -227,17 +223,6 @@ static int open_rank(struct kube_archive *archive, int rank, struct err *err)
 	return file->marks_fd < 0 ? fs_error(err, errno, "%s", marks) : 0;
 }
 
-static int add_mark(struct rank_file *file, int64_t time_ms, struct err *err)
-{
-	char line[MARK_SIZE];
-
-	if (time_ms < file->last.time_ms + MARK_MS)
-		return 0;
-	file->last.time_ms = time_ms;
-	return fs_write_fd(
-		file->marks_fd, ATTEMPT_MARKS, line, mark_format(&file->last, line), err);
-}
-
 int kube_archive_add(struct kube_archive *archive, int rank, const char *data, size_t len,
 	int64_t time_ms, struct err *err)
 {
@@ -263,7 +248,13 @@ int kube_archive_add(struct kube_archive *archive, int rank, const char *data, s
 	(void)find_place(&archive->places, rank);
 	archive->bytes += len;
 	file->last.offset += (int64_t)len;
-	return add_mark(file, time_ms, err);
+	char line[MARK_SIZE];
+
+	if (time_ms < file->last.time_ms + MARK_MS)
+		return 0;
+	file->last.time_ms = time_ms;
+	return fs_write_fd(
+		file->marks_fd, ATTEMPT_MARKS, line, mark_format(&file->last, line), err);
 }
 
 /* Bytes that a killed writer left behind the place do not come again: continue after them. */
@@ -304,12 +295,6 @@ int kube_archive_gap(struct kube_archive *archive, int rank, const char *text, s
 /*
  * Beginning and end
  */
-
-/* The directory of what is kept, in dir; the caller frees. */
-static char *kube_archive_path(const char *dir, bool is_whole)
-{
-	return fs_join(dir, is_whole ? ATTEMPT_RANKS : UNFINISHED);
-}
 
 /* 1: it is whole, or somebody else is at it. */
 static int lock_dir(const char *dir, int *ret_fd, struct err *err)
@@ -370,11 +355,6 @@ void kube_archive_free(struct kube_archive *archive)
 	auto_fd(&archive->lock_fd);
 	free(archive->dir);
 	free(archive);
-}
-
-static bool kube_archive_is_empty(const struct kube_archive *archive)
-{
-	return archive->bytes == 0;
 }
 
 /* The end of its log was not reached, and nobody can say what it was. */
@@ -604,7 +584,7 @@ static bool read_rank(struct kept *kept)
 static bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct kept_places *places,
 	const struct target_log_request *request, struct target_call *call)
 {
-	AUTO_FREE char *dir = kube_archive_path(attempt_dir, !places);
+	AUTO_FREE char *dir = fs_join(attempt_dir, !places ? ATTEMPT_RANKS : UNFINISHED);
 	AUTO(kept_places_done) struct kept_places own = {0};
 	struct kept *kept;
 
@@ -675,18 +655,13 @@ static int finish(struct keeping *keeping, struct err *err)
 	return kube_archive_finish(keeping->archive, err);
 }
 
-/* The log kept so far is complete if the run was cancelled: no more will come. */
-static bool are_last_words(const struct keeping *keeping)
-{
-	return keeping->follows && !keeping->is_kept && !kube_archive_is_empty(keeping->archive) &&
-	       kube_is_cancelled(keeping->kube, &keeping->handle);
-}
-
 static void keep_drop(struct target_work *work)
 {
 	struct keeping *keeping = (struct keeping *)work;
 
-	if (are_last_words(keeping))
+	/* The log kept so far is complete if the run was cancelled: no more will come. */
+	if (keeping->follows && !keeping->is_kept && !(keeping->archive->bytes == 0) &&
+		kube_is_cancelled(keeping->kube, &keeping->handle))
 		finish(keeping, NULL);
 	kube_archive_free(keeping->archive);
 	kube_runlog_free(keeping->runlog);
@@ -868,26 +843,6 @@ static void look_later(struct following *following, int64_t ms)
  * The log
  */
 
-static void keep_token(struct following *following)
-{
-	AUTO_BUF struct buf token;
-
-	buf_init(&token, 1 << 20);
-	kube_runlog_token(following->runlog, &token);
-	/* The token of too many ranks does not fit: the log is started anew then. */
-	if (token.len < TARGET_TOKEN_SIZE)
-		memcpy(following->token, token.data, token.len + 1);
-}
-
-/* A full disk here keeps nobody from reading on. */
-static void stop_keeping(struct following *following, const struct err *fault)
-{
-	AUTO_FREE char *text = mem_printf("from here on the log is not kept: %s", fault->message);
-
-	kube_archive_free(TAKE(following->archive));
-	logs_say(following, text);
-}
-
 static void keep_data(
 	struct following *following, int rank, const char *data, size_t len, int64_t time_ms)
 {
@@ -897,8 +852,14 @@ static void keep_data(
 	if (!following->archive)
 		return;
 	int r = kube_archive_add(following->archive, rank, data, len, time_ms, &fault);
-	if (r < 0)
-		stop_keeping(following, &fault);
+	if (r < 0) {
+		/* A full disk here keeps nobody from reading on. */
+		AUTO_FREE char *text =
+			mem_printf("from here on the log is not kept: %s", fault.message);
+
+		kube_archive_free(TAKE(following->archive));
+		logs_say(following, text);
+	}
 	if (r <= 0)
 		return;
 	AUTO_FREE char *text = mem_printf("from here on the log is shown, but not kept: that of an "
@@ -952,7 +913,13 @@ static int logs_on_end(void *ctx, struct err *fault, struct err *err)
 	struct following *following = ctx;
 
 	(void)err;
-	keep_token(following);
+	AUTO_BUF struct buf token;
+
+	buf_init(&token, 1 << 20);
+	kube_runlog_token(following->runlog, &token);
+	/* The token of too many ranks does not fit: the log is started anew then. */
+	if (token.len < TARGET_TOKEN_SIZE)
+		memcpy(following->token, token.data, token.len + 1);
 	following->is_over = true;
 	if (err_is_set(fault)) {
 		err_move(&following->fault, fault);

@@ -60,13 +60,6 @@ static const char script[] =
 	"echo " MARK "end\n"
 	"} 2>/dev/null </dev/null";
 
-static void pod_sample_words(struct strv *ret)
-{
-	strv_add(ret, "sh");
-	strv_add(ret, "-c");
-	strv_add(ret, script);
-}
-
 /*
  * Output of the command
  */
@@ -342,27 +335,6 @@ static void take_part(struct reading *reading, struct part name, struct part par
 			rows[i].take(reading, part);
 }
 
-static bool is_mark(struct part line)
-{
-	return line.len > strlen(MARK) && memcmp(line.text, MARK, strlen(MARK)) == 0;
-}
-
-/* A part that no other one follows may be cut: it does not count. */
-static void take_parts(struct reading *reading, struct part all)
-{
-	struct part line, name = {NULL, 0};
-	const char *begin = NULL;
-
-	while (next_line(&all, &line)) {
-		if (!is_mark(line))
-			continue;
-		if (begin)
-			take_part(reading, name, (struct part){begin, (size_t)(line.text - begin)});
-		name = (struct part){line.text + strlen(MARK), line.len - strlen(MARK)};
-		begin = all.text;
-	}
-}
-
 static void sum_up(struct reading *reading)
 {
 	struct pod_sample *sample = reading->sample;
@@ -394,7 +366,20 @@ void pod_sample_parse(const char *text, size_t len, struct pod_sample *ret)
 		.processes_bytes = -1};
 
 	*ret = (struct pod_sample){-1, -1, -1, -1, -1, -1};
-	take_parts(&reading, (struct part){text, len});
+	/* A part that no other one follows may be cut: it does not count. */
+	struct part all = (struct part){text, len};
+	struct part line, name = {NULL, 0};
+	const char *begin = NULL;
+
+	while (next_line(&all, &line)) {
+		if (!(line.len > strlen(MARK) && memcmp(line.text, MARK, strlen(MARK)) == 0))
+			continue;
+		if (begin)
+			take_part(
+				&reading, name, (struct part){begin, (size_t)(line.text - begin)});
+		name = (struct part){line.text + strlen(MARK), line.len - strlen(MARK)};
+		begin = all.text;
+	}
 	sum_up(&reading);
 }
 
@@ -479,24 +464,6 @@ static void drop(struct target_work *work)
  * Results
  */
 
-static void add_metrics(
-	const struct looking *looking, const struct rank *rank, struct pod_sample *sample)
-{
-	struct kube_usage usage;
-
-	kube_usage_of_pod(looking->metrics, rank->pod, KUBE_CONTAINER, &usage);
-	if (sample->cpu < 0)
-		sample->cpu = usage.cpus;
-	if (sample->memory_bytes < 0)
-		sample->memory_bytes = usage.memory_bytes;
-}
-
-static bool is_known(const struct pod_sample *sample)
-{
-	return sample->cpu_s >= 0 || sample->cpu >= 0 || sample->memory_bytes >= 0 ||
-	       sample->gpu_busy >= 0 || sample->gpu_memory_bytes >= 0;
-}
-
 /* Of all pods; NULL: nothing is known of any. */
 static struct json *sample_look_of(const struct looking *looking)
 {
@@ -506,8 +473,15 @@ static struct json *sample_look_of(const struct looking *looking)
 		struct pod_sample sample;
 
 		pod_sample_parse(rank->text.data, rank->text.len, &sample);
-		add_metrics(looking, rank, &sample);
-		if (!is_known(&sample))
+		struct kube_usage usage;
+
+		kube_usage_of_pod(looking->metrics, rank->pod, KUBE_CONTAINER, &usage);
+		if (sample.cpu < 0)
+			sample.cpu = usage.cpus;
+		if (sample.memory_bytes < 0)
+			sample.memory_bytes = usage.memory_bytes;
+		if (!(sample.cpu_s >= 0 || sample.cpu >= 0 || sample.memory_bytes >= 0 ||
+			    sample.gpu_busy >= 0 || sample.gpu_memory_bytes >= 0))
 			continue;
 		AUTO_JSON struct json *one = pod_sample_json(&sample, clock_wall_ms());
 		if (all)
@@ -530,19 +504,6 @@ struct json *kube_observed(const struct target_kube *kube, const struct kube_han
 	return observed_read(dir);
 }
 
-/* Errors are ignored: a sample that cannot be saved is still valid. */
-static void write_kept(const struct looking *looking, const struct json *kept)
-{
-	AUTO_FREE char *dir = kept_dir(looking->kube, &looking->handle);
-	AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
-	AUTO_BUF struct buf text;
-
-	buf_init(&text, KEPT_MAX);
-	json_print(kept, &text);
-	if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
-		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
-}
-
 static void finish(struct looking *looking)
 {
 	AUTO_JSON struct json *look = sample_look_of(looking);
@@ -554,7 +515,15 @@ static void finish(struct looking *looking)
 			kept = json_object();
 		json_set_str(kept, "schema", OBSERVED_SCHEMA);
 		observed_keep(kept, look);
-		write_kept(looking, kept);
+		/* Errors are ignored: a sample that cannot be saved is still valid. */
+		AUTO_FREE char *dir = kept_dir(looking->kube, &looking->handle);
+		AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
+		AUTO_BUF struct buf text;
+
+		buf_init(&text, KEPT_MAX);
+		json_print(kept, &text);
+		if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
+			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
 	}
 	*looking->ret = TAKE(kept);
 	target_call_end(looking->call, 0, &fault);
@@ -629,7 +598,9 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 
 	(void)err;
 	looking->find = NULL;
-	pod_sample_words(&words);
+	strv_add(&words, "sh");
+	strv_add(&words, "-c");
+	strv_add(&words, script);
 	kube_running_pods(answer->object, &names);
 	vec_reserve(&looking->ranks, names.n); /* their addresses stay */
 	vec_foreach (const char *, name, &names) {

@@ -26,16 +26,11 @@ static const struct json *first_item(const struct json *list)
 	return items ? json_first(items) : NULL;
 }
 
-static const char *name_of(const struct json *object)
-{
-	return json_get_str(json_get(object, "metadata"), "name");
-}
-
 /* The one of that name in a list; or NULL. */
 static const struct json *find(const struct json *list, const char *name)
 {
 	for (const struct json *item = first_item(list); item; item = json_next(item))
-		if (str_eq(name_of(item), name))
+		if (str_eq(json_get_str(json_get(item, "metadata"), "name"), name))
 			return item;
 	return NULL;
 }
@@ -842,41 +837,11 @@ static bool needs_jobsets(const struct kube_batch *batch)
 	return false;
 }
 
-/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where nobody
- * knows what they are any more. */
-static bool is_needed(enum kube_facts_kind kind, const struct err *fault)
-{
-	return kind == KUBE_FACTS_JOB || (kind == KUBE_FACTS_PODS && fault->id != E_KUBE_DENIED) ||
-	       (kind == KUBE_FACTS_JOBSETS && fault->id != E_KUBE_NOT_FOUND);
-}
-
 static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
 {
 	int64_t at_ms = batch->kube->cluster->denied_ms[kind];
 
 	return at_ms && clock_ms() < at_ms + DENIED_MS;
-}
-
-/* Requests what the Jobs do not tell. A server that has just started denies for a moment what it
- * allows: one denial does not prove that a run has ended. */
-static void ask_rest(struct kube_batch *batch)
-{
-	bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
-
-	if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
-		ask(batch, KUBE_FACTS_PODS);
-	if (!batch->has_jobsets && needs_jobsets(batch))
-		ask(batch, KUBE_FACTS_JOBSETS);
-	batch->has_pods = batch->has_jobsets = true;
-}
-
-static void keep_nodes(struct kube_batch *batch)
-{
-	struct kube_cluster *cluster = batch->kube->cluster;
-
-	json_free(cluster->nodes);
-	cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
-	cluster->nodes_ms = clock_ms();
 }
 
 static bool ask_more(struct kube_batch *batch);
@@ -885,8 +850,17 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
 /* All that was asked for has come, or the next is asked for. */
 static void go_on(struct kube_batch *batch)
 {
-	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB])
-		ask_rest(batch);
+	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB]) {
+		/* Requests what the Jobs do not tell. A server that has just started denies for
+		 * a moment what it allows: one denial does not prove that a run has ended. */
+		bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
+
+		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
+			ask(batch, KUBE_FACTS_PODS);
+		if (!batch->has_jobsets && needs_jobsets(batch))
+			ask(batch, KUBE_FACTS_JOBSETS);
+		batch->has_pods = batch->has_jobsets = true;
+	}
 	if (batch->n_open > 0 || ask_more(batch))
 		return;
 	if (batch->watcher)
@@ -904,7 +878,12 @@ static void take_fault(
 		batch->kube->cluster->denied_ms[kind] = clock_ms();
 	if (is_denied && ask_each(batch, kind))
 		return;
-	if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
+	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
+	 * nobody knows what they are any more. */
+	if ((kind == KUBE_FACTS_JOB ||
+		    (kind == KUBE_FACTS_PODS && answer->fault.id != E_KUBE_DENIED) ||
+		    (kind == KUBE_FACTS_JOBSETS && answer->fault.id != E_KUBE_NOT_FOUND)) &&
+		!err_is_set(&batch->fault))
 		err_move(&batch->fault, &answer->fault);
 }
 
@@ -920,8 +899,13 @@ static void take_answer(
 		take_fault(batch, kind, answer);
 	else
 		batch->answers[kind] = TAKE(answer->object);
-	if (kind == KUBE_FACTS_NODES)
-		keep_nodes(batch);
+	if (kind == KUBE_FACTS_NODES) {
+		struct kube_cluster *cluster = batch->kube->cluster;
+
+		json_free(cluster->nodes);
+		cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
+		cluster->nodes_ms = clock_ms();
+	}
 	go_on(batch);
 }
 
@@ -1076,24 +1060,6 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
 }
 
-static void ask_workloads(struct kube_batch *batch, const struct json *made, int64_t deadline_ms)
-{
-	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
-	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
-
-	if (!str_empty(uid) && kube_facts_is_suspended(made))
-		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
-}
-
-static void ask_nodes(struct kube_batch *batch, const char *job, int64_t deadline_ms)
-{
-	const struct kube_cluster *cluster = batch->kube->cluster;
-
-	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
-		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
-		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
-}
-
 /* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */
 static bool ask_more(struct kube_batch *batch)
 {
@@ -1105,8 +1071,17 @@ static bool ask_more(struct kube_batch *batch)
 	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
 		return false;
 	batch->has_more = true;
-	ask_workloads(batch, made, deadline_ms);
-	ask_nodes(batch, handle->job, deadline_ms);
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
+
+	if (!str_empty(uid) && kube_facts_is_suspended(made))
+		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+	const char *job = handle->job;
+	const struct kube_cluster *cluster = batch->kube->cluster;
+
+	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
+		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
+		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;
 }
 

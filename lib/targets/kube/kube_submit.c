@@ -133,18 +133,6 @@ static int set_data(struct kube_plan *plan, struct err *err)
 	return r;
 }
 
-static void set_outputs(struct kube_plan *plan)
-{
-	const struct world *world = &plan->spec->world;
-
-	plan->outputs = mem_alloc(world->outputs.n + 1, sizeof(*plan->outputs));
-	for (size_t i = 0; i < world->outputs.n; i++)
-		plan->outputs[i] = (struct kube_output){
-			world->outputs.v[i], is_filled(world, world->outputs.v[i])};
-	plan->run.outputs = plan->outputs;
-	plan->run.n_outputs = world->outputs.n;
-}
-
 static int set_volumes(struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct json *list = json_get(definition, "volumes");
@@ -167,7 +155,14 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 	const struct json *results = json_get(definition, "results");
 
 	plan->run.allow_host_path = json_get_bool(definition, "host_path", false);
-	set_outputs(plan);
+	const struct world *world = &plan->spec->world;
+
+	plan->outputs = mem_alloc(world->outputs.n + 1, sizeof(*plan->outputs));
+	for (size_t i = 0; i < world->outputs.n; i++)
+		plan->outputs[i] = (struct kube_output){
+			world->outputs.v[i], is_filled(world, world->outputs.v[i])};
+	plan->run.outputs = plan->outputs;
+	plan->run.n_outputs = world->outputs.n;
 	int r = set_data(plan, err);
 	if (r == 0)
 		r = set_volumes(plan, definition, err);
@@ -523,8 +518,14 @@ static void drop(struct target_work *work)
  * The verdict
  */
 
-static void learn(struct check *check, const struct kube_reply *replies)
+static int judge(struct check *check, struct err *err)
 {
+	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
+	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	for (size_t i = 0; i < check->questions.n; i++)
+		replies[i] = check->asked[i].reply;
 	struct target_kube *kube = check->kube;
 	struct kube_surroundings found = {0};
 
@@ -536,17 +537,6 @@ static void learn(struct check *check, const struct kube_reply *replies)
 	kube->user = found.user ? mem_strdup(found.user) : NULL;
 	kube->takes_jobset = found.jobset;
 	check->plan.run.jobset = found.jobset;
-}
-
-static int judge(struct check *check, struct err *err)
-{
-	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
-	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
-	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
-
-	for (size_t i = 0; i < check->questions.n; i++)
-		replies[i] = check->asked[i].reply;
-	learn(check, replies);
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)
 		return r;
@@ -558,16 +548,6 @@ static int judge(struct check *check, struct err *err)
 	for (size_t i = 0; i < findings.notes.n; i++)
 		strv_add(check->notes, findings.notes.v[i]);
 	return 0;
-}
-
-/* No response, or an unknown user (401): later requests will not get through either. */
-static void hear(struct check *check, struct kube_answer *answer)
-{
-	bool is_answer = answer->status != 0 && answer->status != 401;
-
-	check->is_heard |= is_answer;
-	if (!is_answer && !err_is_set(&check->silence))
-		err_move(&check->silence, &answer->fault);
 }
 
 /* A login may take its time; who sends the Job waits for it. */
@@ -625,16 +605,6 @@ static bool is_needed(const struct check *check, const struct asked *asked)
 
 static void ask(struct check *check, size_t i);
 
-static void ask_rights(struct check *check, const struct asked *asked)
-{
-	size_t n = check->questions.n;
-
-	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
-		&asked->reply, &check->questions);
-	for (size_t i = n; i < check->questions.n; i++)
-		ask(check, i);
-}
-
 static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct asked *asked = ctx;
@@ -644,11 +614,21 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 	asked->call = NULL;
 	asked->object = TAKE(answer->object);
 	asked->reply = (struct kube_reply){answer->status, asked->object};
-	hear(check, answer);
+	/* No response, or an unknown user (401): later requests will not get through either. */
+	bool is_answer = answer->status != 0 && answer->status != 401;
+
+	check->is_heard |= is_answer;
+	if (!is_answer && !err_is_set(&check->silence))
+		err_move(&check->silence, &answer->fault);
 	check->n_open--;
 	if (is_needed(check, asked))
 		check->n_needed--;
-	ask_rights(check, asked);
+	size_t n = check->questions.n;
+
+	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
+		&asked->reply, &check->questions);
+	for (size_t i = n; i < check->questions.n; i++)
+		ask(check, i);
 	if (check->n_open == 0)
 		finish(check);
 	else if (check->n_needed == 0 && is_needed(check, asked))
@@ -970,18 +950,6 @@ static void accepted(struct submit *submit)
 static void create(
 	struct creation *creation, struct submit *submit, const struct json *object, bool is_job);
 
-static void created_all(struct submit *submit)
-{
-	if (err_is_set(&submit->fault) && !submit->is_unsure)
-		kube_note_refused(submit->kube, &submit->plan.handle);
-	if (err_is_set(&submit->fault))
-		submit_finish(submit);
-	else if (submit->job)
-		accepted(submit);
-	else
-		create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
-}
-
 static void created(struct creation *creation, struct json *take)
 {
 	struct submit *submit = creation->submit;
@@ -989,8 +957,16 @@ static void created(struct creation *creation, struct json *take)
 	if (creation->is_job && take)
 		submit->job = TAKE(take);
 	json_free(take);
-	if (--submit->n_open == 0)
-		created_all(submit);
+	if (--submit->n_open == 0) {
+		if (err_is_set(&submit->fault) && !submit->is_unsure)
+			kube_note_refused(submit->kube, &submit->plan.handle);
+		if (err_is_set(&submit->fault))
+			submit_finish(submit);
+		else if (submit->job)
+			accepted(submit);
+		else
+			create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+	}
 }
 
 static bool is_unsure(const struct err *fault)

@@ -106,13 +106,6 @@ static void look_for_end(struct pod_output *output)
 		output->end = loop_add_timer(output->request.loop, 0, on_end, output);
 }
 
-static void fail(struct pod_output *output)
-{
-	podexec_cancel(TAKE(output->exec));
-	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
-		close_side(&output->sides[i]);
-}
-
 static void take(struct side *side, size_t len)
 {
 	struct pod_output *output = side->output;
@@ -126,7 +119,9 @@ static void take(struct side *side, size_t len)
 		return;
 	/* An error of the command itself, if there is one by now, follows from this one. */
 	err_move(&output->fault, &fault);
-	fail(output);
+	podexec_cancel(TAKE(output->exec));
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_side(&output->sides[i]);
 }
 
 static short prepare(void *ctx)
@@ -478,20 +473,6 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
-static bool is_not_there(int status, const struct err *fault)
-{
-	return err_cannot_exec(fault) ||
-	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
-}
-
-/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started may not
- * know that yet. */
-static bool is_cut(const struct err *fault)
-{
-	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
-	       fault->id == E_KUBE_DENIED;
-}
-
 static int on_pause(void *ctx, struct err *err)
 {
 	struct pod_copy *copy = ctx;
@@ -507,7 +488,11 @@ static bool try_again(struct pod_copy *copy, const struct err *fault)
 {
 	copy->tries = copy->has_progress ? 1 : copy->tries + 1;
 	copy->has_progress = false;
-	if (!is_cut(fault) || copy->tries > TRIES_MAX)
+	/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started
+	 * may not know that yet. */
+	if (!(fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
+		    fault->id == E_KUBE_DENIED) ||
+		copy->tries > TRIES_MAX)
 		return false;
 	log_note("%s: %s; again in a second", copy->pod, fault->message);
 	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, on_pause, copy);
@@ -982,9 +967,13 @@ static bool is_note(const char *path)
 	return str_starts(path, KUBE_COLLECTED) && (!path[len] || path[len] == '/');
 }
 
-/* For the next attempt. */
-static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
+/* A link is compared when its target has come. */
+static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
 {
+	struct pod_copy *copy = ctx;
+	struct fetch_sink *sink = copy->request.sink;
+
+	/* For the next attempt. */
 	struct buf *taken = copy->request.sink->taken;
 	bool note = is_note(entry->path);
 
@@ -995,15 +984,6 @@ static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
 			: entry->size ? TAKEN_NOTE_TREE
 				      : TAKEN_NOTE,
 			copy->prefix, entry->path);
-}
-
-/* A link is compared when its target has come. */
-static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
-{
-	struct pod_copy *copy = ctx;
-	struct fetch_sink *sink = copy->request.sink;
-
-	list_taken(copy, entry);
 	if (is_note(entry->path))
 		return 0;
 	AUTO_FREE char *path = path_here(copy, entry->path);
@@ -1063,7 +1043,8 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 	copy->output = NULL;
 	log_said(copy, said);
 	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
-	if (is_not_there(status, fault))
+	if (err_cannot_exec(fault) ||
+		(!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE)))
 		r = fail_tools(copy, &failure);
 	else
 		r = judge_list(copy, status, fault, &failure);

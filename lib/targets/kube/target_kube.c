@@ -124,18 +124,6 @@ static struct kube_cluster *find(
 	return NULL;
 }
 
-static void set_server_id(struct kube_cluster *cluster)
-{
-	AUTO_FREE char *url = url_text(&cluster->access.server);
-	uint8_t sha256[SHA256_SIZE];
-	char hex[SHA256_HEX_SIZE];
-
-	digest_sha256(url, strlen(url), sha256);
-	hex_encode(sha256, sizeof(sha256), hex);
-	memcpy(cluster->server_id, hex, KUBE_SERVER_ID_SIZE - 1);
-	cluster->server_id[KUBE_SERVER_ID_SIZE - 1] = '\0';
-}
-
 static void note(void *ctx, const char *text)
 {
 	(void)ctx;
@@ -191,7 +179,14 @@ static int add_cluster(struct session *session, struct kube_access *access,
 		cluster_free(cluster);
 		return r;
 	}
-	set_server_id(cluster);
+	AUTO_FREE char *url = url_text(&cluster->access.server);
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(url, strlen(url), sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	memcpy(cluster->server_id, hex, KUBE_SERVER_ID_SIZE - 1);
+	cluster->server_id[KUBE_SERVER_ID_SIZE - 1] = '\0';
 	*vec_push(&session->clusters->list) = cluster;
 	*ret = cluster;
 	return 0;
@@ -580,12 +575,6 @@ static bool has_rank(const struct json *pod, int rank)
 	       number == rank;
 }
 
-static bool is_running(const struct json *pod)
-{
-	return !json_get_str(json_get(pod, "metadata"), "deletionTimestamp") &&
-	       str_eq(json_get_str(json_get(pod, "status"), "phase"), "Running");
-}
-
 /* The newest one that runs; its name belongs to list. */
 static const char *pick_pod(const struct json *list, int rank)
 {
@@ -596,7 +585,11 @@ static const char *pick_pod(const struct json *list, int rank)
 		const struct json *metadata = json_get(pod, "metadata");
 		const char *time = json_get_str(metadata, "creationTimestamp");
 
-		if (!has_rank(pod, rank) || !is_running(pod) || !time)
+		if (!has_rank(pod, rank) ||
+			!(!json_get_str(json_get(pod, "metadata"), "deletionTimestamp") &&
+				str_eq(json_get_str(json_get(pod, "status"), "phase"),
+					"Running")) ||
+			!time)
 			continue;
 		if (!best || strcmp(time, best_time) > 0) {
 			best = json_get_str(metadata, "name");

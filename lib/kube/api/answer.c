@@ -77,21 +77,6 @@ enum { CAUSES_SHOWN = 3, CAUSE_MAX = 300, WARNING_MAX = 300, SEGMENTS_MAX = 12 }
  * Descriptions of requests
  */
 
-/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's own names
- * need no encoding. */
-static size_t split(const char *path, struct strv *ret)
-{
-	size_t end = strcspn(path, "?");
-
-	for (size_t at = 0; at < end && ret->n < SEGMENTS_MAX;) {
-		size_t len = strcspn(path + at, "/?");
-		if (len > 0)
-			strv_add_take(ret, mem_strndup(path + at, len));
-		at += len + 1;
-	}
-	return ret->n;
-}
-
 static void show_object(const struct strv *parts, size_t at, struct buf *out)
 {
 	buf_adds(out, parts->v[at]);
@@ -103,7 +88,17 @@ char *kube_path_shown(const char *path)
 {
 	AUTO_STRV struct strv parts = {0};
 	AUTO_BUF struct buf out;
-	size_t n = split(path, &parts);
+	/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's
+	 * own names need no encoding. */
+	size_t end = strcspn(path, "?");
+
+	for (size_t at = 0; at < end && parts.n < SEGMENTS_MAX;) {
+		size_t len = strcspn(path + at, "/?");
+		if (len > 0)
+			strv_add_take(&parts, mem_strndup(path + at, len));
+		at += len + 1;
+	}
+	size_t n = parts.n;
 	size_t at = n > 0 && str_eq(parts.v[0], "apis") ? 3 : 2;
 
 	buf_init(&out, KUBE_WORDS_MAX);

@@ -191,19 +191,6 @@ static void known_free(struct known *known)
 	free(known);
 }
 
-static struct json *keep_metadata(const struct json *object)
-{
-	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
-		"ownerReferences", "creationTimestamp"};
-	const struct json *metadata = json_get(object, "metadata");
-	struct json *kept = json_object();
-
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (json_get(metadata, keys[i]))
-			json_set(kept, keys[i], json_clone(json_get(metadata, keys[i])));
-	return kept;
-}
-
 /* The caller frees. */
 static char *key_of(const struct json *object)
 {
@@ -253,7 +240,15 @@ static struct known *remember(struct kube_watch *watch, const struct json *objec
 		watch->n_live++;
 	}
 	json_free(known->metadata);
-	known->metadata = keep_metadata(object);
+	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
+		"ownerReferences", "creationTimestamp"};
+	const struct json *metadata = json_get(object, "metadata");
+	struct json *kept = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (json_get(metadata, keys[i]))
+			json_set(kept, keys[i], json_clone(json_get(metadata, keys[i])));
+	known->metadata = kept;
 	return known;
 }
 
@@ -463,22 +458,6 @@ static void poll_later(struct kube_watch *watch)
 
 static void start_list(struct kube_watch *watch);
 
-static void mark_all(struct kube_watch *watch, const struct json *items)
-{
-	size_t at = 0;
-	const char *key;
-	void *value;
-
-	while (map_each(&watch->objects, &at, &key, &value))
-		((struct known *)value)->is_listed = false;
-	for (const struct json *item = json_first(items); item; item = json_next(item)) {
-		AUTO_FREE char *name = key_of(item);
-		struct known *known = map_get(&watch->objects, name);
-		if (known)
-			known->is_listed = true;
-	}
-}
-
 /* Report removed objects before new ones are put, which may have the same name. */
 static void tell_gone(struct kube_watch *watch)
 {
@@ -503,7 +482,18 @@ static void take_list(struct kube_watch *watch, const struct json *list)
 
 	enter(watch);
 	tell_recovery(watch);
-	mark_all(watch, items);
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&watch->objects, &at, &key, &value))
+		((struct known *)value)->is_listed = false;
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+		AUTO_FREE char *name = key_of(item);
+		struct known *known = map_get(&watch->objects, name);
+		if (known)
+			known->is_listed = true;
+	}
 	if (!watch->is_freed)
 		tell_gone(watch);
 	for (const struct json *item = json_first(items); item && !watch->is_freed;

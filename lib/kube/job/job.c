@@ -993,8 +993,17 @@ static struct json *status_rule(const struct job *job, const char *action)
 	return rule;
 }
 
-static void set_failures(const struct job *job, struct json *spec)
+static int64_t ttl_s(const struct kube_run *run)
 {
+	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
+}
+
+/* JobSpec; pod is taken over. */
+static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
+{
+	json_set_str(spec, "completionMode", "Indexed");
+	json_set_int(spec, "completions", job->run->nodes);
+	json_set_int(spec, "parallelism", job->run->nodes);
 	struct json *rules = json_array();
 
 	if (job->is_gang) {
@@ -1009,20 +1018,6 @@ static void set_failures(const struct job *job, struct json *spec)
 			json_add(rules, status_rule(job, "FailIndex"));
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
-}
-
-static int64_t ttl_s(const struct kube_run *run)
-{
-	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
-}
-
-/* JobSpec; pod is taken over. */
-static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
-{
-	json_set_str(spec, "completionMode", "Indexed");
-	json_set_int(spec, "completions", job->run->nodes);
-	json_set_int(spec, "parallelism", job->run->nodes);
-	set_failures(job, spec);
 	json_set_str(spec, "podReplacementPolicy", "Failed");
 	json_set(spec, "template", pod);
 }

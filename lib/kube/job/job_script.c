@@ -825,22 +825,6 @@ static void set_resources(const struct kube_run *run, struct json *container)
 	job_set_bytes(json_sub(resources, "limits"), "memory", MEMORY_MAX);
 }
 
-static int set_command(const struct job *job, struct json *container, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf script;
-
-	buf_init(&script, SCRIPT_MAX);
-	buf_addf(&script, wait_lines, (int)LOOKS_MAX,
-		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
-		(long long)((run->linger_ms + 999) / 1000));
-	job_shell_words(job, &words);
-	strv_add(&words, "-c");
-	strv_add_take(&words, buf_take(&script));
-	return job_set_words(container, "command", &words, err);
-}
-
 /* Mount the directories that the container keeps, and the user's own volumes: the shell may lie in
  * one of them. */
 static bool is_mounted(const struct job *job, const char *path)
@@ -877,7 +861,18 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 			json_add(mounts, json_clone(item));
 	json_set(container, "volumeMounts", mounts);
 	json_add(containers, container);
-	return set_command(job, container, err);
+	const struct kube_run *run = job->run;
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf script;
+
+	buf_init(&script, SCRIPT_MAX);
+	buf_addf(&script, wait_lines, (int)LOOKS_MAX,
+		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
+		(long long)((run->linger_ms + 999) / 1000));
+	job_shell_words(job, &words);
+	strv_add(&words, "-c");
+	strv_add_take(&words, buf_take(&script));
+	return job_set_words(container, "command", &words, err);
 }
 
 /*

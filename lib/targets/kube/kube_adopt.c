@@ -284,38 +284,6 @@ static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void ask_who(struct adoption *adoption, int64_t deadline_ms)
-{
-	AUTO_JSON struct json *body = kube_who_ask();
-	const struct kube_request request = {
-		.method = "POST",
-		.path = KUBE_WHO_PATH,
-		.body = body,
-		.is_idempotent = true,
-		.deadline_ms = deadline_ms,
-		.done = on_review,
-		.ctx = adoption,
-	};
-
-	adoption->review = kube_start(adoption->kube->cluster->client, &request);
-}
-
-static void ask_list(struct adoption *adoption, enum kube_kind kind, int64_t deadline_ms)
-{
-	static kube_done_fn *const done[KUBE_KINDS] = {
-		[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
-	AUTO_FREE char *path = kube_kind_collection(kind, adoption->kube->kube_namespace);
-	AUTO_FREE char *selector =
-		adoption->id
-			? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN "=%s",
-				  adoption->id)
-			: mem_strdup("app.kubernetes.io/managed-by=dlrun");
-	const char *const query[] = {"labelSelector", selector, NULL};
-
-	adoption->lists[kind] = kube_list(adoption->kube->cluster->client, path, query, JOBS_MAX,
-		deadline_ms, done[kind], adoption);
-}
-
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err)
 {
@@ -329,8 +297,33 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 		.id = mem_strdup(id),
 		.n_open = KUBE_KINDS + 1};
 	target_call_begin(call, &adoption->work);
-	for (size_t i = 0; i < KUBE_KINDS; i++)
-		ask_list(adoption, (enum kube_kind)i, call->deadline_ms);
-	ask_who(adoption, call->deadline_ms);
+	for (size_t i = 0; i < KUBE_KINDS; i++) {
+		static kube_done_fn *const done[KUBE_KINDS] = {
+			[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
+		AUTO_FREE char *path =
+			kube_kind_collection((enum kube_kind)i, adoption->kube->kube_namespace);
+		AUTO_FREE char *selector =
+			adoption->id
+				? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN
+					     "=%s",
+					  adoption->id)
+				: mem_strdup("app.kubernetes.io/managed-by=dlrun");
+		const char *const query[] = {"labelSelector", selector, NULL};
+
+		adoption->lists[i] = kube_list(adoption->kube->cluster->client, path, query,
+			JOBS_MAX, call->deadline_ms, done[i], adoption);
+	}
+	AUTO_JSON struct json *body = kube_who_ask();
+	const struct kube_request request = {
+		.method = "POST",
+		.path = KUBE_WHO_PATH,
+		.body = body,
+		.is_idempotent = true,
+		.deadline_ms = call->deadline_ms,
+		.done = on_review,
+		.ctx = adoption,
+	};
+
+	adoption->review = kube_start(adoption->kube->cluster->client, &request);
 	return 0;
 }

@@ -133,22 +133,6 @@ static struct json *volume_of(const struct kube_storage *storage)
 	return volume;
 }
 
-static void set_storage(const struct kube_reader *reader, struct json *spec, struct json *container)
-{
-	const struct kube_storage *storage = reader->storage;
-	struct json *volumes = json_array(), *mounts = json_array(), *mount = json_object();
-
-	json_add(volumes, volume_of(storage));
-	json_set(spec, "volumes", volumes);
-	json_set_str(mount, "name", json_get_str(storage->volume, "name"));
-	json_set_str(mount, "mountPath", KUBE_OUTPUT_DIR);
-	if (storage->sub_path)
-		json_set_str(mount, "subPath", storage->sub_path);
-	json_set_bool(mount, "readOnly", true);
-	json_add(mounts, mount);
-	json_set(container, "volumeMounts", mounts);
-}
-
 /* Selectors for GPUs are left out: any node that has the storage will do. */
 static void set_selector(const struct kube_reader *reader, struct json *spec)
 {
@@ -201,7 +185,18 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_str(limits, "cpu", "1");
 	json_set_str(limits, "memory", "512Mi");
 	set_security(reader, spec, container);
-	set_storage(reader, spec, container);
+	const struct kube_storage *storage = reader->storage;
+	struct json *volumes = json_array(), *mounts = json_array(), *mount = json_object();
+
+	json_add(volumes, volume_of(storage));
+	json_set(spec, "volumes", volumes);
+	json_set_str(mount, "name", json_get_str(storage->volume, "name"));
+	json_set_str(mount, "mountPath", KUBE_OUTPUT_DIR);
+	if (storage->sub_path)
+		json_set_str(mount, "subPath", storage->sub_path);
+	json_set_bool(mount, "readOnly", true);
+	json_add(mounts, mount);
+	json_set(container, "volumeMounts", mounts);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
 	return pod;
@@ -609,15 +604,6 @@ static const char *pod_reason(const struct json *pod)
 	return reason;
 }
 
-static int fail_start(struct fetching *fetching, struct err *err)
-{
-	err_set(err, E_KUBE_STORAGE, "pod %s, which is to read the results of %s, does not start",
-		fetching->reader, fetching->handle.run_id);
-	if (fetching->waits_for)
-		err_evidence(err, "%s", fetching->waits_for);
-	return err_hint(err, "kubectl -n %s get events", fetching->handle.kube_namespace);
-}
-
 static int on_poll(void *ctx, struct err *err);
 
 static void has_ended_early(struct fetching *fetching)
@@ -648,7 +634,13 @@ static void look_at(struct fetching *fetching, const struct json *pod)
 	AUTO_FREE char *bounded = reason ? mem_strndup(reason, 400) : NULL;
 	fetching->waits_for = bounded ? str_escaped(bounded) : NULL;
 	if (clock_ms() > fetching->deadline_ms) {
-		int r = fail_start(fetching, &fault);
+		err_set(&fault, E_KUBE_STORAGE,
+			"pod %s, which is to read the results of %s, does not start",
+			fetching->reader, fetching->handle.run_id);
+		if (fetching->waits_for)
+			err_evidence(&fault, "%s", fetching->waits_for);
+		int r = err_hint(
+			&fault, "kubectl -n %s get events", fetching->handle.kube_namespace);
 		finish(fetching, r, &fault);
 		return;
 	}

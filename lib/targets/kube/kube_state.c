@@ -356,9 +356,13 @@ static struct kube_watcher *watcher_find(
 	return watcher;
 }
 
-static void begin(
-	struct kube_watcher *watcher, struct kube_client *client, const struct kube_handle *handle)
+struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
+	const struct kube_handle *handle)
 {
+	struct kube_watcher *watcher = watcher_find(watchers, handle);
+
+	if (++watcher->asks < ASKS_BEFORE)
+		return NULL;
 	const char *space = handle->kube_namespace;
 	AUTO_FREE char *jobs = kube_kind_collection(KUBE_KIND_JOB, space);
 	AUTO_FREE char *jobsets = kube_kind_collection(KUBE_KIND_JOBSET, space);
@@ -370,16 +374,6 @@ static void begin(
 		start(&watcher->pods, client, pods, handle->run_id);
 	if (handle->kind == KUBE_KIND_JOBSET && !watcher->jobsets.watch)
 		start(&watcher->jobsets, client, jobsets, handle->run_id);
-}
-
-struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
-	const struct kube_handle *handle)
-{
-	struct kube_watcher *watcher = watcher_find(watchers, handle);
-
-	if (++watcher->asks < ASKS_BEFORE)
-		return NULL;
-	begin(watcher, client, handle);
 	return watcher;
 }
 
@@ -708,14 +702,6 @@ static void on_mended(void *ctx, struct err *fault)
 		finish(batch);
 }
 
-/* The response does not include changes made after the request was sent. */
-static enum kube_arrival arrival_of(const struct question *question)
-{
-	enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
-
-	return arrival == KUBE_ARRIVED && !question->was_accepted ? KUBE_SUBMITTING : arrival;
-}
-
 /* Of a Job that is not there: it never came, or a cancel was stopped when it had removed it. */
 static bool is_left_over(const struct question *question)
 {
@@ -735,7 +721,12 @@ static unsigned what_to_mend(struct question *question, const struct json *made)
 	if (!kube_is_own(kube, handle))
 		return 0;
 	if (!made) {
-		question->arrival = arrival_of(question);
+		/* The response does not include changes made after the request was sent. */
+		enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
+
+		question->arrival = arrival == KUBE_ARRIVED && !question->was_accepted
+					    ? KUBE_SUBMITTING
+					    : arrival;
 		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
 	}
 	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))

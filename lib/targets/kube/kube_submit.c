@@ -244,22 +244,6 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
  * Resources and placement
  */
 
-static int fail_gpu_type(const char *name, const struct json *types, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(name);
-	AUTO_STRV struct strv names = {0};
-	const char *near;
-
-	for (const struct json *item = types ? json_first(types) : NULL; item;
-		item = json_next(item))
-		strv_add(&names, json_key(item));
-	near = str_suggest(name, (const char *const *)names.v, names.n);
-	err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);
-	if (near)
-		return err_hint(err, "did you mean %s?", near);
-	return err_hint(err, "gpu_types: {%s: {resource: nvidia.com/gpu}}", shown);
-}
-
 static int set_gpus(struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct json *types = json_get(definition, "gpu_types"), *type;
@@ -271,8 +255,20 @@ static int set_gpus(struct kube_plan *plan, const struct json *definition, struc
 	if (!name)
 		return 0;
 	type = json_get(types, name);
-	if (!type)
-		return fail_gpu_type(name, types, err);
+	if (!type) {
+		AUTO_FREE char *shown = str_shown(name);
+		AUTO_STRV struct strv names = {0};
+		const char *near;
+
+		for (const struct json *item = types ? json_first(types) : NULL; item;
+			item = json_next(item))
+			strv_add(&names, json_key(item));
+		near = str_suggest(name, (const char *const *)names.v, names.n);
+		err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);
+		if (near)
+			return err_hint(err, "did you mean %s?", near);
+		return err_hint(err, "gpu_types: {%s: {resource: nvidia.com/gpu}}", shown);
+	}
 	if (run->gpus == 0)
 		run->gpus = 1;
 	run->gpu_resource = json_get_str(type, "resource");
@@ -373,23 +369,6 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 	return print(plan, record);
 }
 
-static void set_identity(
-	struct kube_plan *plan, const struct target_kube *kube, const struct target_job *job)
-{
-	const struct json *snapshot = json_get(job->run->doc, "snapshot");
-	const char *id = json_get_str(snapshot, "id");
-	struct kube_run *run = &plan->run;
-
-	run->run_id = job->run_id;
-	run->job = plan->handle.name;
-	run->attempt = job->attempt;
-	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
-	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
-	run->commit = json_get_str(snapshot, "commit");
-	run->spec = print(plan, job->spec);
-	run->record = record_of(plan, job->run);
-}
-
 int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	struct kube_plan *ret, struct err *err)
 {
@@ -408,7 +387,18 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 		return r;
 	*ret = plan;
 	plan = (struct kube_plan){0};
-	set_identity(ret, kube, job);
+	const struct json *snapshot = json_get(job->run->doc, "snapshot");
+	const char *id = json_get_str(snapshot, "id");
+	struct kube_run *run = &ret->run;
+
+	run->run_id = job->run_id;
+	run->job = ret->handle.name;
+	run->attempt = job->attempt;
+	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
+	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
+	run->commit = json_get_str(snapshot, "commit");
+	run->spec = print(ret, job->spec);
+	run->record = record_of(ret, job->run);
 	set_image(ret, job);
 	set_program(ret, job);
 	r = set_storage(ret, kube->definition, err);

@@ -575,24 +575,6 @@ static void has_come(struct pod_copy *copy, struct wanted *wanted)
 	copy->has_progress = true;
 }
 
-static int take_link(struct pod_copy *copy, struct wanted *wanted, const struct tar_member *member,
-	struct err *err)
-{
-	AUTO_FREE char *path = path_here(copy, wanted->path);
-	const struct fetch_item item = {.path = path,
-		.mode = wanted->mode,
-		.size = wanted->size,
-		.mtime_ns = wanted->mtime_ns,
-		.target = member->target};
-
-	has_come(copy, wanted);
-	if (!*member->target || strlen(member->target) > ENTRY_PATH_MAX) {
-		fetch_sink_unread(copy->request.sink, path, ENAMETOOLONG);
-		return 0;
-	}
-	return fetch_sink_link(copy->request.sink, &item, err);
-}
-
 /* Only what the listing has told of is taken: a file that has grown is cut off where it ended. */
 static int on_member(void *ctx, const struct tar_member *member, struct err *err)
 {
@@ -608,8 +590,21 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	wanted = find_wanted(copy, member->path);
 	if (!wanted || wanted->is_part)
 		return 0;
-	if (member->kind == TAR_LINK && wanted->is_link)
-		return take_link(copy, wanted, member, err);
+	if (member->kind == TAR_LINK && wanted->is_link) {
+		AUTO_FREE char *path = path_here(copy, wanted->path);
+		const struct fetch_item item = {.path = path,
+			.mode = wanted->mode,
+			.size = wanted->size,
+			.mtime_ns = wanted->mtime_ns,
+			.target = member->target};
+
+		has_come(copy, wanted);
+		if (!*member->target || strlen(member->target) > ENTRY_PATH_MAX) {
+			fetch_sink_unread(copy->request.sink, path, ENAMETOOLONG);
+			return 0;
+		}
+		return fetch_sink_link(copy->request.sink, &item, err);
+	}
 	wanted->is_hard |= member->kind == TAR_HARDLINK;
 	if (member->kind != TAR_FILE || wanted->is_link)
 		return 0;

@@ -71,7 +71,7 @@ static void end_clusters(struct session *session)
 	kube_clusters_free(TAKE(session->clusters));
 }
 
-static struct kube_clusters *clusters_of(struct session *session)
+int kube_open_config(struct session *session, const struct kubeconfig **ret, struct err *err)
 {
 	const struct dirs *dirs = &session->dirs;
 
@@ -83,12 +83,7 @@ static struct kube_clusters *clusters_of(struct session *session)
 		};
 		session_at_end(session, end_clusters);
 	}
-	return session->clusters;
-}
-
-int kube_open_config(struct session *session, const struct kubeconfig **ret, struct err *err)
-{
-	struct kube_clusters *clusters = clusters_of(session);
+	struct kube_clusters *clusters = session->clusters;
 	const char *const *env = session->env.env;
 	const struct tree_place *place = NULL;
 	int r = 0;
@@ -711,20 +706,15 @@ static void notice(void *ctx, const char *text)
 		target->notice(target->notice_ctx, text);
 }
 
-static struct kube_reach *reach_of(struct target_kube *kube)
+static struct reach *find_reach(
+	struct target_kube *kube, const struct kube_handle *handle, int rank)
 {
 	if (!kube->reach) {
 		kube->reach = mem_alloc(1, sizeof(*kube->reach));
 		kube->reach->dialler =
 			podforward_kube_new(kube->cluster->client, &kube->reach->transport);
 	}
-	return kube->reach;
-}
-
-static struct reach *find_reach(
-	struct target_kube *kube, const struct kube_handle *handle, int rank)
-{
-	struct kube_reach *all = reach_of(kube);
+	struct kube_reach *all = kube->reach;
 	struct reach *reach;
 
 	for (size_t i = 0; i < all->list.n; i++)

@@ -13,6 +13,8 @@
 #define JOB_RETRIES    "DLRUN_RETRIES"  /* failures before this pod; the script adds them */
 #define JOB_GPU        "nvidia.com/gpu"
 
+extern const char job_collect_script[]; /* collect.sh */
+
 struct job {
 	const struct kube_run *run;
 	struct strv *notes;

@@ -564,13 +564,31 @@ static int mirror_take_empty(struct mirror_files *files, struct mirror_kept *kep
 	return 0;
 }
 
+/* here: bytes; -1: no file. 1: *ret is wanted. */
+static int copy_wants(struct mirror_files *files, struct mirror_kept *kept,
+	const struct fetch_item *item, int64_t here, struct fetch_range *ret, struct err *err)
+{
+	uint64_t size = here < 0 ? 0 : (uint64_t)here;
+
+	if ((here >= 0 && is_known(kept, item, size)) || mirror_plugins_waits(files, kept, item))
+		return 0;
+	if (item->size == 0)
+		return mirror_take_empty(files, kept, item, here == 0, err);
+	kept->is_anew |= here < 0 || size > item->size || kept->is_rewritten;
+	ret->offset = kept->is_anew || size < MIRROR_OVERLAP ? 0 : size - MIRROR_OVERLAP;
+	ret->len = item->size - ret->offset;
+	return 1;
+}
+
+static int scalars_wants(struct mirror_files *files, struct mirror_kept *kept,
+	const struct fetch_item *item, int64_t here, struct fetch_range *ret, struct err *err);
+
 static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	struct fetch_range *ret, struct err *err)
 {
 	struct mirror_files *files = mirror_files_of(sink);
 	struct mirror_kept *kept = mirror_admit(files, item);
 	struct stat st = {0};
-	uint64_t here;
 
 	if (!kept)
 		return 0;
@@ -579,15 +597,9 @@ static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
 	if (fd < 0 && fd != -ENOENT)
 		return sink_dir_fail(&files->dir, -fd, item->path, err);
-	here = fd < 0 ? 0 : (uint64_t)st.st_size;
-	if ((fd >= 0 && is_known(kept, item, here)) || mirror_plugins_waits(files, kept, item))
-		return 0;
-	if (item->size == 0)
-		return mirror_take_empty(files, kept, item, fd >= 0 && here == 0, err);
-	kept->is_anew |= fd < 0 || here > item->size || kept->is_rewritten;
-	ret->offset = kept->is_anew || here < MIRROR_OVERLAP ? 0 : here - MIRROR_OVERLAP;
-	ret->len = item->size - ret->offset;
-	return 1;
+	int64_t here = fd < 0 ? -1 : (int64_t)st.st_size;
+	return files->walk ? scalars_wants(files, kept, item, here, ret, err)
+			   : copy_wants(files, kept, item, here, ret, err);
 }
 
 static int open_current(struct mirror_files *files, const struct fetch_range *range)
@@ -618,17 +630,9 @@ static int open_current(struct mirror_files *files, const struct fetch_range *ra
 											 : -ESTALE;
 }
 
-/* The return value of a begin after opening the file returned r, 0 or -errno. */
-static int mirror_begun(struct mirror_files *files, int r, const char *path, struct err *err)
-{
-	/* Another process has changed the file here: the next look handles it. */
-	if (r == -ESTALE || r == -ENOENT) {
-		mirror_close_file(files);
-		files->counts.is_asked_again = true;
-		return 0;
-	}
-	return r < 0 ? sink_dir_fail(&files->dir, -r, path, err) : 1;
-}
+static int scalars_open_current(struct mirror_files *files, const struct fetch_range *range);
+static void scalars_begin(
+	struct mirror_files *files, const struct fetch_item *item, const struct fetch_range *range);
 
 static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	const struct fetch_range *range, struct err *err)
@@ -640,7 +644,18 @@ static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	files->is_dropped = false;
 	if (!files->current || files->linked)
 		return 0;
-	return mirror_begun(files, open_current(files, range), item->path, err);
+	int r = files->walk ? scalars_open_current(files, range) : open_current(files, range);
+	/* Another process has changed the file here: the next look handles it. */
+	if (r == -ESTALE || r == -ENOENT) {
+		mirror_close_file(files);
+		files->counts.is_asked_again = true;
+		return 0;
+	}
+	if (r < 0)
+		return sink_dir_fail(&files->dir, -r, item->path, err);
+	if (files->walk)
+		scalars_begin(files, item, range);
+	return 1;
 }
 
 /* All that len bytes at at; 0 or -errno. */
@@ -945,28 +960,18 @@ static int choose_range(struct mirror_files *files, struct mirror_kept *kept,
 	return 1;
 }
 
-static int scalars_wants(struct fetch_sink *sink, const struct fetch_item *item,
-	struct fetch_range *ret, struct err *err)
+static int scalars_wants(struct mirror_files *files, struct mirror_kept *kept,
+	const struct fetch_item *item, int64_t here, struct fetch_range *ret, struct err *err)
 {
-	struct mirror_files *files = mirror_files_of(sink);
-	struct mirror_kept *kept = mirror_admit(files, item);
-	struct stat st = {0};
+	uint64_t size = here < 0 ? 0 : (uint64_t)here;
 
-	if (!kept)
-		return 0;
-	if (files->linked)
-		return mirror_take_linked(files, kept, item, err);
-	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
-	if (fd < 0 && fd != -ENOENT)
-		return sink_dir_fail(&files->dir, -fd, item->path, err);
-	uint64_t here = fd < 0 ? 0 : (uint64_t)st.st_size;
-	if (fd >= 0 && scalars_is_known(kept, item, here))
+	if (here >= 0 && scalars_is_known(kept, item, size))
 		return 0;
 	if (item->size == 0) {
 		forget_place(kept);
-		return mirror_take_empty(files, kept, item, fd >= 0 && here == 0, err);
+		return mirror_take_empty(files, kept, item, here == 0, err);
 	}
-	kept->is_anew |= fd < 0 || here < kept->size || item->size < kept->walked.source;
+	kept->is_anew |= here < 0 || size < kept->size || item->size < kept->walked.source;
 	return choose_range(files, kept, item, ret);
 }
 
@@ -1036,28 +1041,18 @@ static int scalars_open_current(struct mirror_files *files, const struct fetch_r
 	return range->offset == 0 ? 0 : -ESTALE;
 }
 
-static int scalars_begin(struct fetch_sink *sink, const struct fetch_item *item,
-	const struct fetch_range *range, struct err *err)
+static void scalars_begin(
+	struct mirror_files *files, const struct fetch_item *item, const struct fetch_range *range)
 {
-	struct mirror_files *files = mirror_files_of(sink);
+	struct mirror_kept *kept = files->current;
 
-	mirror_close_file(files);
-	struct mirror_kept *kept = map_get(&files->files, item->path);
-	if (!kept || files->linked)
-		return 0;
-	files->current = kept;
-	files->is_dropped = false;
 	files->range = *range;
-	int r = mirror_begun(files, scalars_open_current(files, range), item->path, err);
-	if (r <= 0)
-		return r;
 	if (!kept->walked.is_behind || range->offset >= kept->walked.goal)
 		kept->walked.goal = item->size;
 	kept->mtime_ns = MIRROR_NEVER;
 	files->is_dirty = true;
 	files->was_sure = kept->walked.place.at == 0 || kept->walked.place.has_sum;
 	scalars_only_begin(files->walk, &kept->walked.place);
-	return 1;
 }
 
 /* All or nothing. */
@@ -1160,8 +1155,8 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 }
 
 static const struct fetch_sink_ops mirror_scalars_ops = {
-	.wants = scalars_wants,
-	.begin = scalars_begin,
+	.wants = mirror_wants,
+	.begin = mirror_begin,
 	.write = scalars_write,
 	.end = scalars_end,
 	.unread = mirror_unread,

@@ -437,20 +437,6 @@ static void kube_call_set_query(struct kube_call *call, const char *key, const c
 	strv_add(&call->query, value);
 }
 
-static void copy_body(struct kube_call *call, const struct kube_request *request)
-{
-	struct buf text;
-
-	call->content_type =
-		mem_strdup(request->content_type ? request->content_type : "application/json");
-	if (!request->body)
-		return;
-	buf_init(&text, SIZE_MAX / 2);
-	json_print(request->body, &text);
-	call->body_len = text.len;
-	call->body = text.data;
-}
-
 /* Copies the texts of request; fn, data and ops are set by the caller, then it is begun. */
 static struct kube_call *kube_call_new(struct kube_client *client,
 	const struct kube_request *request, const struct kube_call_ops *ops)
@@ -476,7 +462,16 @@ static struct kube_call *kube_call_new(struct kube_client *client,
 		strv_add(&call->query, at[0]);
 		strv_add(&call->query, at[1]);
 	}
-	copy_body(call, request);
+	call->content_type =
+		mem_strdup(request->content_type ? request->content_type : "application/json");
+	if (request->body) {
+		struct buf text;
+
+		buf_init(&text, SIZE_MAX / 2);
+		json_print(request->body, &text);
+		call->body_len = text.len;
+		call->body = text.data;
+	}
 	if (call->next)
 		call->next->prev = call;
 	client->calls = call;

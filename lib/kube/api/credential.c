@@ -369,31 +369,6 @@ static void say_line(const char *line, size_t len, struct err *err)
 	err_evidence(err, "it said: %s", words);
 }
 
-/* The last lines of what a plugin said become evidence. */
-static void kube_plugin_said(const char *text, size_t len, struct err *err)
-{
-	struct {
-		size_t at, len;
-	} lines[SAID_LINES_MAX];
-	size_t n = 0, end = len;
-
-	while (end > 0 && n < SAID_LINES_MAX) {
-		size_t at = end;
-		while (at > 0 && text[at - 1] != '\n')
-			at--;
-		size_t stop = end;
-		while (stop > at && strchr(" \t\r", text[stop - 1]) && text[stop - 1])
-			stop--;
-		if (stop > at) {
-			lines[n].at = at;
-			lines[n++].len = stop - at;
-		}
-		end = at > 0 ? at - 1 : 0;
-	}
-	while (n-- > 0)
-		say_line(text + lines[n].at, lines[n].len, err);
-}
-
 /*
  * Logins that are kept
  */
@@ -731,7 +706,29 @@ static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
 	close_output(&plugin->said);
 	kube_plugin_fault(plugin->options->access, why, &fault);
 	kube_hint_version(plugin->options->access->context, "does it log in?", &fault);
-	kube_plugin_said(plugin->said.text.data, plugin->said.text.len, &fault);
+	/* The last lines of what a plugin said become evidence. */
+	const char *text = plugin->said.text.data;
+	size_t len = plugin->said.text.len;
+	struct {
+		size_t at, len;
+	} lines[SAID_LINES_MAX];
+	size_t n = 0, end = len;
+
+	while (end > 0 && n < SAID_LINES_MAX) {
+		size_t at = end;
+		while (at > 0 && text[at - 1] != '\n')
+			at--;
+		size_t stop = end;
+		while (stop > at && strchr(" \t\r", text[stop - 1]) && text[stop - 1])
+			stop--;
+		if (stop > at) {
+			lines[n].at = at;
+			lines[n++].len = stop - at;
+		}
+		end = at > 0 ? at - 1 : 0;
+	}
+	while (n-- > 0)
+		say_line(text + lines[n].at, lines[n].len, &fault);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
 }
 
@@ -1244,23 +1241,6 @@ static void start_plugin(struct kube_credential *credential)
 	has_failed(credential);
 }
 
-static void refresh(struct kube_credential *credential)
-{
-	const struct kube_access *access = credential->options.access;
-
-	if (access->token_file &&
-		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		look_at_file(credential);
-	if (!credential->uses_plugin)
-		return;
-	if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
-		credential->has_login = false;
-	if (!credential->plugin &&
-		(!credential->has_login ||
-			(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
-		start_plugin(credential);
-}
-
 /*
  * The whole
  */
@@ -1324,7 +1304,19 @@ struct kube_login_wait *kube_credential_want(
 	while (*last)
 		last = &(*last)->next;
 	*last = wait;
-	refresh(credential);
+	const struct kube_access *access = credential->options.access;
+
+	if (access->token_file &&
+		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
+		look_at_file(credential);
+	if (credential->uses_plugin) {
+		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
+			credential->has_login = false;
+		if (!credential->plugin &&
+			(!credential->has_login ||
+				(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
+			start_plugin(credential);
+	}
 	answer_soon(credential);
 	return wait;
 }

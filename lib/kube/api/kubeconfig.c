@@ -736,29 +736,6 @@ static void take_pod(struct kubeconfig *config, const struct kubeconfig_env *env
 	config->service_account_dir = mem_strdup(env->service_account_dir);
 }
 
-static int fail_none(const struct kubeconfig_env *env, const struct kubeconfig *config,
-	const char *left_out, struct err *err)
-{
-	if (left_out) {
-		AUTO_BUF struct buf quoted;
-		buf_init(&quoted, 64 << 10);
-		str_shell_quote(&quoted, left_out);
-		err_set(err, E_KUBE_NO_CONFIG,
-			"%s lies in the tree that is run, so it is not read by itself", left_out);
-		return err_hint(err, "export KUBECONFIG=%s", quoted.data);
-	}
-	if (config->files.n > 0)
-		return err_set(err, E_KUBE_NO_CONFIG, "%s names no context", config->files.v[0]);
-	if (!str_empty(env->kubeconfig)) {
-		AUTO_FREE char *shown = str_shown(env->kubeconfig);
-		err_set(err, E_KUBE_NO_CONFIG, "KUBECONFIG points to a missing file: %s", shown);
-		return err_hint(err, "unset KUBECONFIG   # then ~/.kube/config counts");
-	}
-	err_set(err, E_KUBE_NO_CONFIG, "there is no ~/.kube/config, and KUBECONFIG is not set");
-	return err_hint(err,
-		"ask whoever runs the cluster for a kubeconfig, and save it as ~/.kube/config");
-}
-
 struct kubeconfig *kubeconfig_new(void)
 {
 	return mem_alloc(1, sizeof(struct kubeconfig));
@@ -775,8 +752,30 @@ int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, s
 		return r;
 	if (config->contexts.n == 0)
 		take_pod(config, env);
-	if (config->contexts.n == 0 && !config->service_host)
-		return fail_none(env, config, left_out, err);
+	if (config->contexts.n == 0 && !config->service_host) {
+		if (left_out) {
+			AUTO_BUF struct buf quoted;
+			buf_init(&quoted, 64 << 10);
+			str_shell_quote(&quoted, left_out);
+			err_set(err, E_KUBE_NO_CONFIG,
+				"%s lies in the tree that is run, so it is not read by itself",
+				left_out);
+			return err_hint(err, "export KUBECONFIG=%s", quoted.data);
+		}
+		if (config->files.n > 0)
+			return err_set(
+				err, E_KUBE_NO_CONFIG, "%s names no context", config->files.v[0]);
+		if (!str_empty(env->kubeconfig)) {
+			AUTO_FREE char *shown = str_shown(env->kubeconfig);
+			err_set(err, E_KUBE_NO_CONFIG, "KUBECONFIG points to a missing file: %s",
+				shown);
+			return err_hint(err, "unset KUBECONFIG   # then ~/.kube/config counts");
+		}
+		err_set(err, E_KUBE_NO_CONFIG,
+			"there is no ~/.kube/config, and KUBECONFIG is not set");
+		return err_hint(err,
+			"ask whoever runs the cluster for a kubeconfig, and save it as ~/.kube/config");
+	}
 	*ret = TAKE(config);
 	return 0;
 }
@@ -828,20 +827,6 @@ void kubeconfig_files(const struct kubeconfig *config, struct strv *ret)
 		strv_add(ret, *file);
 }
 
-static void exec_free(struct kube_exec *exec)
-{
-	if (!exec)
-		return;
-	free(exec->command);
-	strv_done(&exec->args);
-	strv_done(&exec->env);
-	free(exec->api_version);
-	free(exec->install_hint);
-	free(exec->file);
-	json_free(exec->cluster_config);
-	free(exec);
-}
-
 static void wipe(char *secret)
 {
 	if (secret)
@@ -867,7 +852,17 @@ void kube_access_done(struct kube_access *access)
 	free(access->token_file);
 	free(access->username);
 	wipe(access->password);
-	exec_free(access->exec);
+	struct kube_exec *exec = access->exec;
+	if (exec) {
+		free(exec->command);
+		strv_done(&exec->args);
+		strv_done(&exec->env);
+		free(exec->api_version);
+		free(exec->install_hint);
+		free(exec->file);
+		json_free(exec->cluster_config);
+		free(exec);
+	}
 	free(access->as);
 	free(access->as_uid);
 	strv_done(&access->as_groups);

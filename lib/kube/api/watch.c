@@ -317,18 +317,6 @@ void kube_watch_free(struct kube_watch *watch)
 		really_free(watch);
 }
 
-static void tell_recovery(struct kube_watch *watch)
-{
-	const struct kube_watch_events *events = &watch->events;
-
-	watch->failures = 0;
-	if (!watch->in_trouble)
-		return;
-	watch->in_trouble = false;
-	if (events->trouble)
-		events->trouble(events->ctx, NULL, watch->trouble_ms);
-}
-
 static int on_failed(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
@@ -392,35 +380,26 @@ static void expire(struct kube_watch *watch)
 	again_in(watch, wait_ms);
 }
 
-static bool is_refusal(enum err_id id)
+static bool watch_has_id(const enum err_id *ids, size_t n, enum err_id id)
 {
-	static const enum err_id ids[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
-
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+	for (size_t i = 0; i < n; i++)
 		if (ids[i] == id)
 			return true;
 	return false;
 }
 
-static bool is_passing(enum err_id id)
-{
-	static const enum err_id ids[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
-		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
-
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-		if (ids[i] == id)
-			return true;
-	return false;
-}
-
-/* Whether there is no use in going on. A login may come back once it has worked. */
 static bool is_final(const struct kube_watch *watch, enum err_id id)
 {
+	static const enum err_id refusals[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
+	static const enum err_id passing[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
+		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
+
 	if (id == E_DATA_LIMIT)
 		return true;
 	if (!watch->has_synced)
-		return !is_passing(id);
-	return is_refusal(id) && watch->in_trouble && clock_ms() >= watch->trouble_ms + REFUSED_MS;
+		return !watch_has_id(passing, ARRAY_LEN(passing), id);
+	return watch_has_id(refusals, ARRAY_LEN(refusals), id) && watch->in_trouble &&
+	       clock_ms() >= watch->trouble_ms + REFUSED_MS;
 }
 
 /* The cluster could not be asked. What was missed is found by a list, whose answer also says that
@@ -481,7 +460,14 @@ static void take_list(struct kube_watch *watch, const struct json *list)
 	const struct json *items = json_get(list, "items");
 
 	enter(watch);
-	tell_recovery(watch);
+	const struct kube_watch_events *events = &watch->events;
+
+	watch->failures = 0;
+	if (watch->in_trouble) {
+		watch->in_trouble = false;
+		if (events->trouble)
+			events->trouble(events->ctx, NULL, watch->trouble_ms);
+	}
 	size_t at = 0;
 	const char *key;
 	void *value;
@@ -613,35 +599,6 @@ static int fail_many(struct kube_watch *watch)
 	return 1;
 }
 
-/* 0: go on with the line that follows. */
-static int on_event(struct kube_watch *watch, const struct kube_watch_event *event)
-{
-	const struct kube_watch_events *events = &watch->events;
-	AUTO_FREE char *key = key_of(event->object);
-
-	if (event->kind == KUBE_EVENT_ERROR) {
-		on_error_event(watch, event->object);
-		return 1;
-	}
-	free(watch->version);
-	watch->version = mem_strdup(event->version);
-	watch->failures = watch->expired = 0;
-	if (event->kind == KUBE_EVENT_BOOKMARK)
-		return 0;
-	enter(watch);
-	if (event->kind == KUBE_EVENT_GONE) {
-		forget(watch, map_get(&watch->objects, key));
-		events->gone(events->ctx, event->object);
-	} else {
-		remember(watch, event->object);
-		events->put(events->ctx, event->object);
-	}
-	if (leave(watch))
-		return 1;
-	tidy(watch);
-	return watch->n_live > watch->max ? fail_many(watch) : 0;
-}
-
 /* A malformed event is not taken for the end of the watch: a list gives the current state. */
 static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 {
@@ -650,8 +607,33 @@ static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 	AUTO_ERR struct err fault = {0};
 
 	(void)err;
-	if (kube_watch_event_parse(line, len, &event, &fault) == 0)
-		return on_event(watch, &event);
+	if (kube_watch_event_parse(line, len, &event, &fault) == 0) {
+		/* 0: go on with the line that follows. */
+		const struct kube_watch_events *events = &watch->events;
+		AUTO_FREE char *key = key_of(event.object);
+
+		if (event.kind == KUBE_EVENT_ERROR) {
+			on_error_event(watch, event.object);
+			return 1;
+		}
+		free(watch->version);
+		watch->version = mem_strdup(event.version);
+		watch->failures = watch->expired = 0;
+		if (event.kind == KUBE_EVENT_BOOKMARK)
+			return 0;
+		enter(watch);
+		if (event.kind == KUBE_EVENT_GONE) {
+			forget(watch, map_get(&watch->objects, key));
+			events->gone(events->ctx, event.object);
+		} else {
+			remember(watch, event.object);
+			events->put(events->ctx, event.object);
+		}
+		if (leave(watch))
+			return 1;
+		tidy(watch);
+		return watch->n_live > watch->max ? fail_many(watch) : 0;
+	}
 	on_fault(watch, &fault);
 	return 1;
 }

@@ -614,27 +614,6 @@ static int64_t image_uid(const struct kube_run *run)
 	return str_to_int(number, 0, INT32_MAX, "uid", &uid, NULL) == 0 ? uid : -1;
 }
 
-/* Layers belong to group 0 and are as open to it as to their owner, so that any user that is in it
- * can write the tree. fsGroup does the same for volumes whose drivers know it. */
-static void set_pod_security(const struct job *job, struct json *spec)
-{
-	struct json *security = json_sub(spec, "securityContext"), *groups = json_array();
-	int64_t uid = image_uid(job->run);
-
-	json_set(security, "supplementalGroups", groups);
-	json_add_int(groups, 0);
-	if (!job->is_root) {
-		json_set_int(security, "fsGroup", 0);
-		json_set_str(security, "fsGroupChangePolicy", "OnRootMismatch");
-	}
-	if (!job->is_restricted)
-		return;
-	json_set_bool(security, "runAsNonRoot", true);
-	json_set_int(security, "runAsUser", uid > 0 ? uid : FORCED_UID);
-	json_set_int(security, "runAsGroup", 0);
-	json_set_str(json_sub(security, "seccompProfile"), "type", "RuntimeDefault");
-}
-
 /*
  * Resources
  */
@@ -808,7 +787,24 @@ static int make_spec(struct job *job, struct json *spec, struct err *err)
 	json_set_bool(spec, "shareProcessNamespace", true);
 	json_set_bool(spec, "enableServiceLinks", false);
 	set_references(job, spec);
-	set_pod_security(job, spec);
+	/* Layers belong to group 0 and are as open to it as to their owner, so that any user
+	 * that is in it can write the tree. fsGroup does the same for volumes whose drivers know
+	 * it. */
+	struct json *security = json_sub(spec, "securityContext"), *groups = json_array();
+	int64_t uid = image_uid(job->run);
+
+	json_set(security, "supplementalGroups", groups);
+	json_add_int(groups, 0);
+	if (!job->is_root) {
+		json_set_int(security, "fsGroup", 0);
+		json_set_str(security, "fsGroupChangePolicy", "OnRootMismatch");
+	}
+	if (job->is_restricted) {
+		json_set_bool(security, "runAsNonRoot", true);
+		json_set_int(security, "runAsUser", uid > 0 ? uid : FORCED_UID);
+		json_set_int(security, "runAsGroup", 0);
+		json_set_str(json_sub(security, "seccompProfile"), "type", "RuntimeDefault");
+	}
 	AUTO_JSON struct json *selector = json_object();
 	const struct json *item = run->node_selector ? json_first(run->node_selector) : NULL;
 
@@ -828,8 +824,12 @@ static int make_spec(struct job *job, struct json *spec, struct err *err)
 	return r < 0 ? r : job_linger(job, containers, err);
 }
 
-static void set_metadata(const struct job *job, struct json *metadata)
+/* {metadata, spec} of pods, the overlay laid over it. */
+static int job_pod(struct job *job, struct json **ret, struct err *err)
 {
+	AUTO_JSON struct json *pod = json_object();
+
+	struct json *metadata = json_sub(pod, "metadata");
 	struct json *notes = json_sub(metadata, "annotations");
 	AUTO_BUF struct buf hosts;
 
@@ -850,14 +850,6 @@ static void set_metadata(const struct job *job, struct json *metadata)
 		buf_addf(&hosts, "%s\n", host);
 	}
 	json_set_str(notes, JOB_HOSTS_NOTE, hosts.data);
-}
-
-/* {metadata, spec} of pods, the overlay laid over it. */
-static int job_pod(struct job *job, struct json **ret, struct err *err)
-{
-	AUTO_JSON struct json *pod = json_object();
-
-	set_metadata(job, json_sub(pod, "metadata"));
 	int r = make_spec(job, json_sub(pod, "spec"), err);
 	if (r == 0 && job->run->overlay)
 		r = kube_overlay(pod, job->run->overlay, err);

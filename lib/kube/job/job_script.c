@@ -234,10 +234,23 @@ static bool is_last(const struct strv *list, size_t i)
 	return !list_has(&rest, list->v[i], len);
 }
 
-static int add_user(struct env_list *env, struct err *err)
+int job_env(const struct job *job, struct json *container, struct err *err)
 {
-	const struct kube_run *run = env->job->run;
+	struct env_list env = {job, json_array()};
 
+	json_set(container, "env", env.list);
+	add_run(&env);
+	add_nodes(&env);
+	const struct kube_run *run = job->run;
+	const struct strv *defaults = run->defaults;
+	for (size_t i = 0; defaults && i < defaults->n; i++) {
+		const char *pair = defaults->v[i];
+		size_t len = strcspn(pair, "=");
+
+		if (pair[len] && !job_user_sets(run, pair, len) &&
+			!list_has(&run->image_env, pair, len))
+			add_value(&env, pair, len, pair + len + 1);
+	}
 	for (size_t i = 0; run->env && i < run->env->n; i++) {
 		const char *pair = run->env->v[i];
 		size_t len = strcspn(pair, "=");
@@ -246,39 +259,20 @@ static int add_user(struct env_list *env, struct err *err)
 		if (r < 0)
 			return r;
 		if (pair[len] && is_last(run->env, i) && !list_has(run->secret_env, pair, len))
-			add_value(env, pair, len, pair + len + 1);
+			add_value(&env, pair, len, pair + len + 1);
 	}
 	for (size_t i = 0; run->secret_env && i < run->secret_env->n; i++)
 		if (is_last(run->secret_env, i)) {
 			const char *pair = run->secret_env->v[i];
 			size_t len = strcspn(run->secret_env->v[i], "=");
-			AUTO_FREE char *secret = kube_job_secret_name(env->job->run->job);
+			AUTO_FREE char *secret = kube_job_secret_name(run->job);
 			struct json *ref = json_sub(
-				json_sub(add(env, pair, len), "valueFrom"), "secretKeyRef");
+				json_sub(add(&env, pair, len), "valueFrom"), "secretKeyRef");
 
 			json_set_bytes(ref, "key", pair, len);
 			json_set_str(ref, "name", secret);
 		}
 	return 0;
-}
-
-int job_env(const struct job *job, struct json *container, struct err *err)
-{
-	struct env_list env = {job, json_array()};
-
-	json_set(container, "env", env.list);
-	add_run(&env);
-	add_nodes(&env);
-	const struct strv *defaults = job->run->defaults;
-	for (size_t i = 0; defaults && i < defaults->n; i++) {
-		const char *pair = defaults->v[i];
-		size_t len = strcspn(pair, "=");
-
-		if (pair[len] && !job_user_sets(env.job->run, pair, len) &&
-			!list_has(&env.job->run->image_env, pair, len))
-			add_value(&env, pair, len, pair + len + 1);
-	}
-	return add_user(&env, err);
 }
 
 /*

@@ -101,34 +101,6 @@ static const struct json *find_named(
 	return found;
 }
 
-/* Items of list, each with the overlay's of its name on it, then the overlay's others. */
-static int merge_named(struct json *out, const struct json *list, const struct json *overlay,
-	const char *key, bool replaces, struct err *err)
-{
-	int r = 0;
-
-	for (const struct json *item = json_first(list); r == 0 && item; item = json_next(item)) {
-		const struct json *over = find_named(overlay, item, key);
-		struct json *merged = NULL;
-		if (over)
-			r = merge_item(item, over, replaces, &merged, err);
-		else
-			merged = json_clone(item);
-		if (merged)
-			json_add(out, merged);
-	}
-	for (const struct json *over = json_first(overlay); r == 0 && over;
-		over = json_next(over)) {
-		struct json *merged = NULL;
-		if (find_named(list, over, key))
-			continue;
-		r = merge_item(NULL, over, true, &merged, err);
-		if (merged)
-			json_add(out, merged);
-	}
-	return r;
-}
-
 static void add_all(struct json *out, const struct json *first)
 {
 	for (; first; first = json_next(first))
@@ -169,8 +141,33 @@ static int lay_on(struct json *out, const struct json *list, const char *member,
 		str_eq(member, "containers") ? name_containers(overlay) : json_clone(overlay);
 	const char *key = name_key(list, named);
 
-	if (key)
-		return merge_named(out, list, named, key, replaces, err);
+	if (key) {
+		/* Items of list, each with the overlay's of its name on it, then the overlay's
+		 * others. */
+		int r = 0;
+
+		for (const struct json *item = json_first(list); r == 0 && item;
+			item = json_next(item)) {
+			const struct json *over = find_named(named, item, key);
+			struct json *merged = NULL;
+			if (over)
+				r = merge_item(item, over, replaces, &merged, err);
+			else
+				merged = json_clone(item);
+			if (merged)
+				json_add(out, merged);
+		}
+		for (const struct json *over = json_first(named); r == 0 && over;
+			over = json_next(over)) {
+			struct json *merged = NULL;
+			if (find_named(list, over, key))
+				continue;
+			r = merge_item(NULL, over, true, &merged, err);
+			if (merged)
+				json_add(out, merged);
+		}
+		return r;
+	}
 	add_all(out, json_first(list));
 	add_all(out, json_first(named));
 	return 0;

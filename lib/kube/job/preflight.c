@@ -679,30 +679,6 @@ static bool over_quota(struct judge *judge, const struct json *quota, const char
 	return true;
 }
 
-/* Pods that do not say how much they take are refused where a quota counts it, unless a limit range
- * says it for them. */
-static void note_unsaid(
-	struct judge *judge, const struct json *quota, const struct kube_demand *want)
-{
-	const struct {
-		const char *key, *how;
-		bool said;
-	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
-		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
-		{"requests.memory", "--memory", want->memory > 0},
-		{"memory", "--memory", want->memory > 0},
-		{"limits.memory", "--memory", want->memory > 0}};
-	const char *name = kube_str_at(quota, "metadata.name");
-	AUTO_FREE char *shown = str_shown(name ? name : "");
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
-			strv_addf(&judge->ret->notes,
-				"quota %s counts %s, and the run does not say it (%s): it is "
-				"refused unless a limit range does",
-				shown, rows[i].key, rows[i].how);
-}
-
 static void judge_quota(
 	struct judge *judge, const struct json *quota, const struct kube_demand *want)
 {
@@ -721,7 +697,25 @@ static void judge_quota(
 	if (!over_quota(judge, quota, "requests.memory", memory, "memory") &&
 		!over_quota(judge, quota, "memory", memory, "memory"))
 		over_quota(judge, quota, "limits.memory", memory, "memory");
-	note_unsaid(judge, quota, want);
+	/* Pods that do not say how much they take are refused where a quota counts it, unless a
+	 * limit range says it for them. */
+	const struct {
+		const char *key, *how;
+		bool said;
+	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
+		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
+		{"requests.memory", "--memory", want->memory > 0},
+		{"memory", "--memory", want->memory > 0},
+		{"limits.memory", "--memory", want->memory > 0}};
+	const char *name = kube_str_at(quota, "metadata.name");
+	AUTO_FREE char *shown = str_shown(name ? name : "");
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
+			strv_addf(&judge->ret->notes,
+				"quota %s counts %s, and the run does not say it (%s): it is "
+				"refused unless a limit range does",
+				shown, rows[i].key, rows[i].how);
 }
 
 static void judge_quotas(struct judge *judge)
@@ -808,22 +802,6 @@ static bool matters(const struct judge *judge)
 	       run->cpu_milli > 0;
 }
 
-static void judge_one(struct judge *judge)
-{
-	int subject = judge->question->subject, status = judge->reply->status;
-	AUTO_FREE char *name = str_shown(judge->question->name);
-
-	if (subject >= KUBE_RIGHTS_FROM)
-		return;
-	if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
-		subjects[subject].unknown && matters(judge))
-		strv_addf(&judge->ret->notes, "not known %s%s%s: %s", subjects[subject].unknown,
-			*name ? " " : "", name,
-			status == 403 ? "you may not read it" : "no answer came");
-	else if (subjects[subject].judge)
-		subjects[subject].judge(judge);
-}
-
 void kube_preflight_judge(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_findings *ret)
@@ -834,7 +812,18 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 	for (size_t i = 0; i < questions->n; i++) {
 		judge.question = &questions->v[i];
 		judge.reply = &replies[i];
-		judge_one(&judge);
+		int subject = judge.question->subject, status = judge.reply->status;
+		AUTO_FREE char *name = str_shown(judge.question->name);
+
+		if (subject < KUBE_RIGHTS_FROM) {
+			if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
+				subjects[subject].unknown && matters(&judge))
+				strv_addf(&judge.ret->notes, "not known %s%s%s: %s",
+					subjects[subject].unknown, *name ? " " : "", name,
+					status == 403 ? "you may not read it" : "no answer came");
+			else if (subjects[subject].judge)
+				subjects[subject].judge(&judge);
+		}
 	}
 }
 

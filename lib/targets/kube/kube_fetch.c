@@ -695,34 +695,6 @@ static char *owner_text(void)
 		(unsigned long long)os_process_start(getpid()));
 }
 
-static void make_reader(struct fetching *fetching)
-{
-	AUTO_FREE char *owner = owner_text();
-	AUTO_FREE char *collection =
-		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
-	char id[RUN_ID_SIZE];
-
-	run_make_id("fetch", id);
-	free(fetching->reader);
-	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
-	const struct kube_reader reader = {
-		.name = fetching->reader,
-		.kube_namespace = fetching->handle.kube_namespace,
-		.run_id = fetching->handle.run_id,
-		.user = fetching->kube->session->env.user,
-		.owner = owner,
-		/* Objects owned by a Job that is being deleted would be deleted with it. */
-		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
-			       ? NULL
-			       : fetching->job,
-		.pod_spec = fetching->pod_spec,
-		.storage = &fetching->storage,
-	};
-	AUTO_JSON struct json *pod = kube_reader_make(&reader);
-	fetching->deadline_ms = clock_ms() + START_MS;
-	start_request(fetching, "POST", collection, pod, on_made);
-}
-
 /*
  * Locating the results
  */
@@ -946,7 +918,30 @@ static void decide(struct fetching *fetching)
 		return;
 	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
-	make_reader(fetching);
+	AUTO_FREE char *owner = owner_text();
+	AUTO_FREE char *collection =
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
+	char id[RUN_ID_SIZE];
+
+	run_make_id("fetch", id);
+	free(fetching->reader);
+	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
+	const struct kube_reader reader = {
+		.name = fetching->reader,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.run_id = fetching->handle.run_id,
+		.user = fetching->kube->session->env.user,
+		.owner = owner,
+		/* Objects owned by a Job that is being deleted would be deleted with it. */
+		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
+			       ? NULL
+			       : fetching->job,
+		.pod_spec = fetching->pod_spec,
+		.storage = &fetching->storage,
+	};
+	AUTO_JSON struct json *pod = kube_reader_make(&reader);
+	fetching->deadline_ms = clock_ms() + START_MS;
+	start_request(fetching, "POST", collection, pod, on_made);
 }
 
 static bool take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)

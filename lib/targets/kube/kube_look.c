@@ -428,20 +428,6 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
  * Telling
  */
 
-static void add_capacity(const struct kube_look *look, struct buf *out)
-{
-	const struct kube_capacity *has = &look->capacity;
-
-	if (!look->capacity_known)
-		return;
-	buf_addf(out, ", %lld %s", (long long)has->nodes, has->nodes == 1 ? "node" : "nodes");
-	if (has->gpus > 0 && has->gpus_free >= 0)
-		buf_addf(out, ", %lld of %lld GPUs free", (long long)has->gpus_free,
-			(long long)has->gpus);
-	else if (has->gpus > 0)
-		buf_addf(out, ", %lld %s", (long long)has->gpus, has->gpus == 1 ? "GPU" : "GPUs");
-}
-
 static void add_queue(const struct kube_look *look, struct buf *out)
 {
 	AUTO_FREE char *queue = look->queue ? str_shown(look->queue) : NULL;
@@ -466,7 +452,18 @@ char *kube_look_text(const struct kube_look *look)
 	else if (look->rights[KUBE_RIGHT_SUBMIT] != KUBE_MAY_UNKNOWN)
 		buf_addf(&out, ", may %ssubmit",
 			look->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY ? "" : "not ");
-	add_capacity(look, &out);
+	const struct kube_capacity *has = &look->capacity;
+
+	if (look->capacity_known) {
+		buf_addf(&out, ", %lld %s", (long long)has->nodes,
+			has->nodes == 1 ? "node" : "nodes");
+		if (has->gpus > 0 && has->gpus_free >= 0)
+			buf_addf(&out, ", %lld of %lld GPUs free", (long long)has->gpus_free,
+				(long long)has->gpus);
+		else if (has->gpus > 0)
+			buf_addf(&out, ", %lld %s", (long long)has->gpus,
+				has->gpus == 1 ? "GPU" : "GPUs");
+	}
 	add_queue(look, &out);
 	return buf_take(&out);
 }

@@ -571,25 +571,6 @@ static void on_said(void *ctx, int status, struct err *fault, const char *said)
 	end_one(rank->looking);
 }
 
-static void ask_pod(struct looking *looking, struct rank *rank, const struct strv *words)
-{
-	const struct pod_output_request request = {
-		.loop = looking->kube->target.loop,
-		.client = looking->kube->cluster->client,
-		.kube_namespace = looking->handle.kube_namespace,
-		.pod = rank->pod,
-		.container = KUBE_CONTAINER,
-		.command = words,
-		.stdin_fd = -1,
-		.data = on_data,
-		.done = on_said,
-		.ctx = rank,
-	};
-
-	if (pod_output_start(&request, &rank->output, NULL) == 0)
-		looking->n_open++;
-}
-
 static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct looking *looking = ctx;
@@ -608,8 +589,23 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 
 		*rank = (struct rank){.looking = looking, .pod = mem_strdup(*name)};
 		buf_init(&rank->text, POD_SAMPLE_MAX);
-		if (looking->ranks.n <= ASKED_MAX && !looking->kube->no_exec)
-			ask_pod(looking, rank, &words);
+		if (looking->ranks.n <= ASKED_MAX && !looking->kube->no_exec) {
+			const struct pod_output_request request = {
+				.loop = looking->kube->target.loop,
+				.client = looking->kube->cluster->client,
+				.kube_namespace = looking->handle.kube_namespace,
+				.pod = rank->pod,
+				.container = KUBE_CONTAINER,
+				.command = &words,
+				.stdin_fd = -1,
+				.data = on_data,
+				.done = on_said,
+				.ctx = rank,
+			};
+
+			if (pod_output_start(&request, &rank->output, NULL) == 0)
+				looking->n_open++;
+		}
 	}
 	vec_done(&names);
 	end_one(looking);

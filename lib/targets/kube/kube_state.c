@@ -627,24 +627,6 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
-/* Adds what the pods have reported about results. */
-static void add_told(const struct kube_status *status, struct json **observed)
-{
-	AUTO_FREE char **texts = mem_alloc(status->ranks.n + 1, sizeof(*texts));
-	struct json *params = NULL, *results;
-
-	for (size_t i = 0; i < status->ranks.n; i++)
-		texts[i] = status->ranks.v[i].told;
-	results = results_told(texts, status->ranks.n, &params);
-	if (!results)
-		return;
-	if (!*observed)
-		*observed = json_object();
-	params_complete(json_get(*observed, "params"), params);
-	json_set(*observed, "params", params);
-	json_set(*observed, RESULTS_MEMBER, results);
-}
-
 static void answer_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
@@ -666,8 +648,23 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
 	question->ret->observed = kube_observed(batch->kube, &question->handle);
-	if (kube_phase_is_final(status.phase))
-		add_told(&status, &question->ret->observed);
+	if (kube_phase_is_final(status.phase)) {
+		/* Adds what the pods have reported about results. */
+		struct json **observed = &question->ret->observed;
+		AUTO_FREE char **texts = mem_alloc(status.ranks.n + 1, sizeof(*texts));
+		struct json *params = NULL, *results;
+
+		for (size_t i = 0; i < status.ranks.n; i++)
+			texts[i] = status.ranks.v[i].told;
+		results = results_told(texts, status.ranks.n, &params);
+		if (results) {
+			if (!*observed)
+				*observed = json_object();
+			params_complete(json_get(*observed, "params"), params);
+			json_set(*observed, "params", params);
+			json_set(*observed, RESULTS_MEMBER, results);
+		}
+	}
 	kube_facts_store_done(&store);
 }
 

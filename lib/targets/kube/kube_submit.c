@@ -899,8 +899,10 @@ static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void adopt_all(struct submit *submit)
+static void accepted(struct submit *submit)
 {
+	/* Without it a Job that is removed by others would look like one that never was. */
+	kube_note_accepted(submit->kube, &submit->plan.handle, false);
 	const struct json *list[BEFORE_MAX];
 	size_t n = kube_objects_adopt(&submit->objects, list);
 	AUTO_JSON struct json *owner = n > 0 ? kube_job_owner(submit->job) : NULL;
@@ -924,13 +926,6 @@ static void adopt_all(struct submit *submit)
 	}
 	if (n == 0)
 		adopted_all(submit);
-}
-
-static void accepted(struct submit *submit)
-{
-	/* Without it a Job that is removed by others would look like one that never was. */
-	kube_note_accepted(submit->kube, &submit->plan.handle, false);
-	adopt_all(submit);
 }
 
 /*

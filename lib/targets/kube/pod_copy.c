@@ -1003,15 +1003,6 @@ static int on_list(void *ctx, const char *data, size_t len, struct err *err)
 	return listing_add(copy->listing, data, len, err);
 }
 
-/* Directories that could not be looked into: "find: './x': Permission denied". */
-static void note_closed(struct pod_copy *copy, const char *said)
-{
-	if (!has_line(said, NULL, "ermission denied"))
-		return;
-	AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
-	fetch_sink_unread(copy->request.sink, line, EACCES);
-}
-
 static int judge_list(struct pod_copy *copy, int status, struct err *fault, struct err *err)
 {
 	if (err_is_set(fault))
@@ -1055,7 +1046,11 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		finish(copy, r, &failure);
 		return;
 	}
-	note_closed(copy, said);
+	/* Directories that could not be looked into: "find: './x': Permission denied". */
+	if (has_line(said, NULL, "ermission denied")) {
+		AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
+		fetch_sink_unread(copy->request.sink, line, EACCES);
+	}
 	start_content(copy);
 }
 

@@ -96,7 +96,10 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 	return r;
 }
 
-int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only)
+/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
+ * none. */
+static int64_t mirror_looked_ms(
+	const struct session *session, const char *run_id, bool scalars_only)
 {
 	AUTO_FREE char *mirrors = dirs_mirror(&session->dirs, scalars_only);
 	AUTO_FREE char *path = mem_printf("%s/%s/" MIRROR_LOOKED, mirrors, run_id);

@@ -68,10 +68,6 @@ struct mirror_state {
 	const struct err *fault;
 };
 
-/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
- * none. */
-int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only);
-
 struct mirror;
 /* Nothing is asked yet. */
 int mirror_open(struct session *session, const struct mirror_options *options, struct mirror **ret,

@@ -524,21 +524,6 @@ static int refresh_link(struct mirror_files *files, const char *path, struct err
 	return r < 0 ? sink_dir_fail(&files->dir, -r, path, err) : 0;
 }
 
-static int mirror_take_linked(struct mirror_files *files, struct mirror_kept *kept,
-	const struct fetch_item *item, struct err *err)
-{
-	int r = refresh_link(files, item->path, err);
-
-	if (r < 0)
-		return r;
-	if (kept->mtime_ns != item->mtime_ns || kept->size != item->size) {
-		files->counts.is_new = files->is_dirty = true;
-		mirror_set_size(files, kept, item->size);
-		kept->mtime_ns = item->mtime_ns;
-	}
-	return 0;
-}
-
 static bool is_known(const struct mirror_kept *kept, const struct fetch_item *item, uint64_t here)
 {
 	if (kept->is_anew || here != item->size)
@@ -592,8 +577,18 @@ static int mirror_wants(struct fetch_sink *sink, const struct fetch_item *item,
 
 	if (!kept)
 		return 0;
-	if (files->linked)
-		return mirror_take_linked(files, kept, item, err);
+	if (files->linked) {
+		int r = refresh_link(files, item->path, err);
+
+		if (r < 0)
+			return r;
+		if (kept->mtime_ns != item->mtime_ns || kept->size != item->size) {
+			files->counts.is_new = files->is_dirty = true;
+			mirror_set_size(files, kept, item->size);
+			kept->mtime_ns = item->mtime_ns;
+		}
+		return 0;
+	}
 	AUTO_FD int fd = mirror_open_here(files, item->path, &st);
 	if (fd < 0 && fd != -ENOENT)
 		return sink_dir_fail(&files->dir, -fd, item->path, err);
@@ -942,24 +937,6 @@ static void forget_place(struct mirror_kept *kept)
 	kept->walked.is_unsure = kept->walked.is_behind = false;
 }
 
-/* 1: *ret is wanted; 0: it waits for a record that was passed over. */
-static int choose_range(struct mirror_files *files, struct mirror_kept *kept,
-	const struct fetch_item *item, struct fetch_range *ret)
-{
-	const struct mirror_walked *walked = &kept->walked;
-	uint64_t window = walked->window ? walked->window : WINDOW;
-
-	ret->offset = kept->is_anew ? 0 : scalars_only_from(&walked->place);
-	if (!kept->is_anew && item->size < walked->place.at) {
-		settle(files, kept, item, true);
-		return 0;
-	}
-	ret->len = item->size - ret->offset;
-	if (ret->len > window)
-		ret->len = window;
-	return 1;
-}
-
 static int scalars_wants(struct mirror_files *files, struct mirror_kept *kept,
 	const struct fetch_item *item, int64_t here, struct fetch_range *ret, struct err *err)
 {
@@ -972,7 +949,19 @@ static int scalars_wants(struct mirror_files *files, struct mirror_kept *kept,
 		return mirror_take_empty(files, kept, item, here == 0, err);
 	}
 	kept->is_anew |= here < 0 || size < kept->size || item->size < kept->walked.source;
-	return choose_range(files, kept, item, ret);
+	/* 1: *ret is wanted; 0: it waits for a record that was passed over. */
+	const struct mirror_walked *walked = &kept->walked;
+	uint64_t window = walked->window ? walked->window : WINDOW;
+
+	ret->offset = kept->is_anew ? 0 : scalars_only_from(&walked->place);
+	if (!kept->is_anew && item->size < walked->place.at) {
+		settle(files, kept, item, true);
+		return 0;
+	}
+	ret->len = item->size - ret->offset;
+	if (ret->len > window)
+		ret->len = window;
+	return 1;
 }
 
 /*

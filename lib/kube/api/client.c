@@ -487,8 +487,6 @@ static void kube_call_begin(struct kube_call *call)
  * The client
  */
 
-enum { LOOK_MS = 250 };
-
 struct kube_client *kube_client_new(const struct kube_client_options *options)
 {
 	struct kube_client *client = mem_alloc(1, sizeof(*client));
@@ -742,8 +740,6 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 struct ask {
 	struct kube_client *client;
 	struct kube_call *call;
-	struct loop_timer *timer;
-	const volatile int *interrupted;
 	struct json **ret;
 	int r;
 	struct err *err;
@@ -763,40 +759,19 @@ static int on_ask(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static int look(void *ctx, struct err *err)
-{
-	struct ask *ask = ctx;
-	struct loop *loop = ask->client->options.loop;
-
-	(void)err;
-	ask->timer = NULL;
-	if (*ask->interrupted) {
-		kube_cancel(TAKE(ask->call));
-		ask->r = err_set(ask->err, E_CANCELED, "stopped");
-		loop_stop(loop);
-		return 0;
-	}
-	ask->timer = loop_add_timer(loop, clock_ms() + LOOK_MS, look, ask);
-	return 0;
-}
-
-int kube_ask(struct kube_client *client, const struct kube_request *request,
-	const volatile int *interrupted, struct json **ret, struct err *err)
+int kube_ask(struct kube_client *client, const struct kube_request *request, struct json **ret,
+	struct err *err)
 {
 	struct kube_request own = *request;
-	struct ask ask = {.client = client, .interrupted = interrupted, .ret = ret, .err = err};
-	struct loop *loop = client->options.loop;
+	struct ask ask = {.client = client, .ret = ret, .err = err};
 
 	own.done = on_ask;
 	own.ctx = &ask;
 	ask.call = kube_start(client, &own);
-	if (interrupted)
-		ask.timer = loop_add_timer(loop, clock_ms(), look, &ask);
 	int r = 0;
 	/* Other code may stop the loop, too. */
 	while (r == 0 && ask.call)
-		r = loop_run(loop, err);
-	loop_remove_timer(loop, ask.timer);
+		r = loop_run(client->options.loop, err);
 	if (r < 0) {
 		kube_cancel(ask.call);
 		return r;

@@ -51,7 +51,8 @@ struct json *kube_may_ask(const struct kube_deed *deed)
 	return body;
 }
 
-struct json *kube_rules_ask(const char *kube_namespace)
+/* The body to send. The caller frees. */
+static struct json *kube_rules_ask(const char *kube_namespace)
 {
 	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectRulesReview");
 
@@ -211,16 +212,6 @@ static void ask_need(const struct need *need, const char *kube_namespace, const 
 	}
 }
 
-void kube_rights_ask(
-	const struct kube_run *run, const struct json *rules, struct kube_questions *ret)
-{
-	_Static_assert(ARRAY_LEN(needs) * VERBS_MAX <= KUBE_RIGHTS_MAX, "room for all");
-
-	for (size_t i = 0; i < ARRAY_LEN(needs); i++)
-		if (needs[i].applies(run))
-			ask_need(&needs[i], run->kube_namespace, rules, ret);
-}
-
 /*
  * Judging
  */
@@ -289,7 +280,8 @@ static void find_missing(enum effect effect, const struct kube_run *run,
 	}
 }
 
-bool kube_rights_lack_jobset(
+/* Whether a JobSet could be neither read nor removed. */
+static bool kube_rights_lack_jobset(
 	const struct kube_questions *questions, const struct kube_reply *replies)
 {
 	const char *why;
@@ -300,7 +292,9 @@ bool kube_rights_lack_jobset(
 	return false;
 }
 
-void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
+/* Report one problem that names all missing rights that the run cannot do without, and one note for
+ * the rest. found_jobset: the cluster would accept the run as a JobSet. */
+static void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
 	const struct kube_reply *replies, bool found_jobset, struct kube_findings *ret)
 {
 	AUTO(missing_done) struct missing fatal, comfort, jobset;
@@ -461,8 +455,17 @@ void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_que
 {
 	bool is_good = reply->status / 100 == 2;
 
-	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401)
-		kube_rights_ask(run, is_good ? reply->object : NULL, ret);
+	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401) {
+		/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and
+		 * that rules, the answer to a SelfSubjectRulesReview (NULL: none), does not
+		 * grant. */
+		const struct json *rules = is_good ? reply->object : NULL;
+		_Static_assert(ARRAY_LEN(needs) * VERBS_MAX <= KUBE_RIGHTS_MAX, "room for all");
+
+		for (size_t i = 0; i < ARRAY_LEN(needs); i++)
+			if (needs[i].applies(run))
+				ask_need(&needs[i], run->kube_namespace, rules, ret);
+	}
 }
 
 void kube_questions_done(struct kube_questions *questions)

@@ -94,29 +94,11 @@ struct kube_deed {
 /* The body to send. The caller frees. */
 struct json *kube_may_ask(const struct kube_deed *deed);
 
-/* The body to send. The caller frees. */
-struct json *kube_rules_ask(const char *kube_namespace);
 /* Whether the answer (NULL: none) grants it for objects of any name. false: not, or not said. */
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
-/*
- * Rights that a run needs of its user's Role, from its Job to its results, and the effect of
- * missing ones. An engine: questions as in preflight.h, and the meaning of the replies.
- */
-
-/* Subjects of questions from here on are rights. */
+/* Subjects of questions from here on are rights, of which kube_preflight_ask_rights adds at most so
+ * many. */
 enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 40 };
-
-/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and that rules, the
- * answer to a SelfSubjectRulesReview (NULL: none), does not grant. */
-void kube_rights_ask(
-	const struct kube_run *run, const struct json *rules, struct kube_questions *ret);
-/* Report one problem that names all missing rights that the run cannot do without, and one note for
- * the rest. found_jobset: the cluster would accept the run as a JobSet. */
-void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
-	const struct kube_reply *replies, bool found_jobset, struct kube_findings *ret);
-/* Whether a JobSet could be neither read nor removed. */
-bool kube_rights_lack_jobset(
-	const struct kube_questions *questions, const struct kube_reply *replies);
 
 #endif

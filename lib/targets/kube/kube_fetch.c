@@ -368,7 +368,7 @@ static void drop(struct target_work *work)
 			.deadline_ms = clock_ms() + REMOVE_MS,
 		};
 
-		kube_ask(fetching->kube->cluster->client, &request, NULL, NULL, NULL);
+		kube_ask(fetching->kube->cluster->client, &request, NULL, NULL);
 	}
 	vec_done(&fetching->ranks);
 	json_free(fetching->pods);

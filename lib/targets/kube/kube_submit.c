@@ -707,7 +707,7 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
 	if (questions.n == 0)
 		return 0;
 	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
-	int r = kube_ask(kube->cluster->client, &request, NULL, NULL, &fault);
+	int r = kube_ask(kube->cluster->client, &request, NULL, &fault);
 	/* E_KUBE_EXISTS: the JobSet of an earlier attempt. */
 	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
 	return 0;
@@ -735,7 +735,7 @@ static int preview_ask(const struct target_kube *kube, const struct json *object
 		.deadline_ms = clock_ms() + ASK_MS,
 	};
 
-	if (kube_ask(kube->cluster->client, &request, NULL, NULL, &fault) == 0)
+	if (kube_ask(kube->cluster->client, &request, NULL, &fault) == 0)
 		return 0;
 	if (fault.id == E_KUBE_INVALID)
 		return err_move(err, &fault);

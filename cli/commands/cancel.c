@@ -3,7 +3,6 @@
 #include "app/runs/adopt.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
-#include "app/transfer/take.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "cli/runs/runs.h"

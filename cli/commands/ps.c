@@ -6,7 +6,7 @@
 #include "app/lifecycle/results_ask.h"
 #include "app/runs/adopt.h"
 #include "app/runs/refresh.h"
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "app/lifecycle/results_ask.h"
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"

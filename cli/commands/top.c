@@ -5,7 +5,7 @@
 
 #include "app/runs/refresh.h"
 #include "app/top/live.h"
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -18,7 +18,7 @@
 #include "core/record/dirs.h"
 #include "core/record/metric.h"
 #include "core/store/store.h"
-#include "targets/kube/kube_name.h"
+#include "targets/kube/kube_open.h"
 #include "targets/local/observe.h"
 #include "targets/ssh/target_node.h"
 

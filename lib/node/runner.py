@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the C file that holds the runner: lib/node/runner.py OUTPUT BOOT PART..."""
+"""Make the C file that holds the runner: lib/node/runner.py OUTPUT BOOT PART...
+Or one that holds another script: lib/node/runner.py --text NAME OUTPUT PART..."""
 
 import hashlib
 import sys
@@ -29,7 +30,16 @@ def without_comments(text):
     return "".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
+def write_text(name, output, *parts):
+    text = "".join(without_comments(Path(part).read_text()) for part in parts)
+    lines = [f"extern const char {name}[];", f"const char {name}[] =", *(quoted(line) for line in text.splitlines(keepends=True)), ";"]
+    Path(output).write_text("\n".join(lines) + "\n")
+
+
 def main():
+    if sys.argv[1] == "--text":
+        write_text(*sys.argv[2:])
+        return
     output, boot, *parts = sys.argv[1:]
     start = Path(boot).read_text().strip()
     if any(char in start for char in "'!\\\n"):

@@ -8,7 +8,7 @@
 #include "base/util/str.h"
 #include "core/config/config.h"
 #include "core/target/target.h"
-#include "targets/kube/kube_name.h"
+#include "targets/kube/kube_open.h"
 #include "targets/ssh/target_node.h"
 #include "targets/targets.h"
 

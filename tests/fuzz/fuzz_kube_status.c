@@ -5,7 +5,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/client_impl.h"
+#include "kube/api/answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,16 +5,16 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/watch_lines.h"
+#include "kube/api/watch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_event(const char *line, size_t len)
 {
-	AUTO_KUBE_EVENT struct kube_event event = {0};
+	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
 	AUTO_ERR struct err err = {0};
 
-	if (kube_event_parse(line, len, &event, &err) < 0) {
+	if (kube_watch_event_parse(line, len, &event, &err) < 0) {
 		BUG_ON(err.id != E_KUBE_ANSWER || event.root);
 		return;
 	}

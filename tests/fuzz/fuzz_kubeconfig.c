@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/kubeconfig_impl.h"
+#include "kube/api/kubeconfig.h"
 
 static void check_access(const struct kubeconfig *config, const char *name)
 {
@@ -33,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	AUTO_KUBECONFIG struct kubeconfig *config = mem_alloc(1, sizeof(*config));
+	AUTO_KUBECONFIG struct kubeconfig *config = kubeconfig_new();
 	AUTO_ERR struct err err = {0};
 	AUTO_STRV struct strv names = {0};
 
@@ -46,7 +45,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		r = kubeconfig_add(config, (const char *)data, size, file, &err);
 	if (r < 0)
 		return 0;
-	strv_add(&config->files, file);
 	kubeconfig_contexts(config, &names);
 	for (size_t i = 0; i < names.n; i++) {
 		for (size_t j = 0; j < i; j++)

@@ -7,7 +7,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/buf.h"
-#include "targets/kube/pod/part_stream.h"
+#include "targets/kube/pod_copy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

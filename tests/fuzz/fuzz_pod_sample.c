@@ -7,7 +7,7 @@
 #include "base/util/err.h"
 #include "core/record/observed.h"
 #include "host/load.h"
-#include "targets/kube/pod/pod_sample.h"
+#include "targets/kube/pod_sample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -94,23 +94,21 @@ l'; ln -s f d/e/l; ln d/e/f hard; : > empty; echo written; sleep 600""")
         w.run("cancel", run)
 
 
-def test_python_alone_is_enough(w):
-    """An image without a shell or tar, while the run goes on and after its end."""
+def test_without_a_shell_nothing_is_read(w):
+    """While the run goes on and after its end; the run itself needs none."""
     cluster = clusters.get()
     base = f"{cluster.registry}/bare:v1"
     subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('bare')}:v1", f"docker://{base}"], check=True)
     with site(w, base=base, files={"w.py": WRITE, "hold.py": WRITE + HOLD}, results={"emptyDir": True}) as s:
         run = s.submit("--grace", "1s", "--", "python3", "hold.py")
         written(s, run)
-        w.ok("fetch", run)
-        check_all(w.tree / run)
+        w.refused("fetch", run, id="kube.shell", rc=2, says="sh, find, stat and tar")
         w.run("cancel", run)
         s.cluster.volume(s.namespace, "results")
         s.configure(results={"pvc": "results"})
         run = s.submit("--", "python3", "w.py")
         assert s.ended(run)["state"] == "succeeded", s.why(run)
-        w.ok("fetch", run)
-        check_all(w.tree / run)
+        w.refused("fetch", run, id="kube.shell", rc=2, says="no shell")
 
 
 def test_a_claim_of_the_run_is_read_after_its_end(w):

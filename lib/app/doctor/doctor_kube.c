@@ -10,7 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
-#include "kube/api/expiry.h"
+#include "kube/api/credential.h"
 #include "targets/target_list.h"
 
 /*

@@ -10,7 +10,7 @@
 #include "base/util/str.h"
 #include "oci/auth/credential_hosts.h"
 #include "oci/model/ref.h"
-#include "targets/kube/kube_name.h"
+#include "targets/kube/kube_open.h"
 
 void init_cluster_list_done(struct init_cluster_list *list)
 {

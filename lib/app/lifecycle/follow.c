@@ -7,7 +7,7 @@
 #include "app/lifecycle/results_ask.h"
 #include "app/lifecycle/retry.h"
 #include "app/runs/refresh.h"
-#include "app/transfer/take.h"
+#include "app/transfer/fetch.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "app/lifecycle/hint_left_out.h"
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "app/transfer/mirror_files.h"
 #include "app/transfer/outputs.h"
 #include "base/util/clock.h"

@@ -11,7 +11,6 @@
 
 #include "app/prepare/pushing.h"
 #include "app/transfer/fetch.h"
-#include "app/transfer/take.h"
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

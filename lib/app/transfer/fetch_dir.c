@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "app/transfer/fetch_dir.h"
-#include "app/transfer/fetch_grow.h"
+#include "app/transfer/sink_dir.h"
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -59,29 +59,128 @@ struct problem {
 
 struct fetch_dir {
 	struct fetch_sink sink;
-	char *dir;
+	struct sink_dir dir;
 	bool force;
 	mode_t modes; /* that files may have: no setuid, setgid, sticky, nor what umask takes */
-	int dir_fd, own_fd, lock_fd, seen_fd;
+	int seen_fd;
 	struct map seen; /* path → struct seen */
 	struct arena arena;
 	size_t seen_bytes, live_bytes; /* of `seen`: all, and what counts */
 	char *parent;                  /* open as parent_fd; NULL: none */
 	int parent_fd, temp_fd;
-	char temp[TEMP_SIZE];  /* the name of what is written, */
-	char rest[TEMP_SIZE];  /* and of what stays of it when it is cut */
-	uint64_t temp_bytes;   /* that came of it now */
-	char boot[OS_ID_SIZE]; /* empty: not known */
+	char temp[TEMP_SIZE]; /* the name of what is written, */
+	char rest[TEMP_SIZE]; /* and of what stays of it when it is cut */
+	uint64_t temp_bytes;  /* that came of it now */
 	struct fetch_report report;
 	struct fetch_progress progress;
 	fetch_progress_fn *on_progress; /* or NULL */
 	void *progress_ctx;
 	int64_t shown_ms;
 	struct problem kept, unread;
-	struct fetch_grow grow; /* of what is written */
-	struct strv anew;       /* what was taken to have only grown, and had not */
-	size_t n_anew;          /* of these: not come since */
+	struct sink_overlap grow; /* of what is written */
+	struct strv anew;         /* what was taken to have only grown, and had not */
+	size_t n_anew;            /* of these: not come since */
 };
+
+/*
+ * A file of a fetch that has, or may have, grown since the fetch before: its end is brought, behind
+ * a copy of what is here. Only of logs and event files, which by their names are appended to, and
+ * only while the last FETCH_GROW_OVERLAP bytes that are here are there, too, and the zeros behind
+ * them, which may be space that a program has allocated ahead; of others what was written before
+ * may change when they grow (an index, a header, a column), which no look at their end tells.
+ */
+
+enum { CHUNK = 256 << 10, HOLE_MIN = 4096 };
+
+static int open_here(int dir_fd, const char *name)
+{
+	return openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
+static bool is_appended_to(const char *name)
+{
+	static const char *const ends[] = {".log", "log.txt", ".out", ".err", ".jsonl", ".ndjson"};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (str_ends(name, ends[i]))
+			return true;
+	return str_eq(name, "log") || strstr(name, "tfevents");
+}
+
+/* Behind the last byte that is not zero, of the first `size`. */
+static uint64_t end_of_content(int fd, uint64_t size)
+{
+	AUTO_FREE char *data = mem_alloc(CHUNK, 1);
+
+	while (size > 0) {
+		size_t n = size < CHUNK ? (size_t)size : CHUNK;
+		if (pread(fd, data, n, (off_t)(size - n)) != (ssize_t)n)
+			return 0;
+		for (; n > 0 && !data[n - 1]; n--)
+			size--;
+		if (n > 0)
+			break;
+	}
+	return size;
+}
+
+/* Where what is wanted of one that is not smaller there begins; 0: the whole. */
+static uint64_t fetch_grow_offset(int dir_fd, const char *name)
+{
+	AUTO_FD int fd = is_appended_to(name) ? open_here(dir_fd, name) : -1;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	uint64_t end = end_of_content(fd, (uint64_t)st.st_size);
+	return end > FETCH_GROW_OVERLAP ? end - FETCH_GROW_OVERLAP : 0;
+}
+
+/* Zeros become a hole, so that a sparse file stays one. Nothing lies behind the end that it has. */
+static int fetch_grow_write(int fd, const char *what, const char *data, size_t len, struct err *err)
+{
+	if (len < HOLE_MIN || data[0] || memcmp(data, data + 1, len - 1) != 0)
+		return fs_write_fd(fd, what, data, len, err);
+	off_t end = lseek(fd, (off_t)len, SEEK_CUR);
+	if (end < 0 || ftruncate(fd, end) < 0)
+		return fs_error(err, errno, "%s", what);
+	return 0;
+}
+
+static void fetch_grow_end(struct sink_overlap *grow)
+{
+	auto_fd(&grow->fd);
+	*grow = (struct sink_overlap){.fd = -1};
+}
+
+/* offset: that of fetch_grow_offset or further on. temp_fd gets what is in front of it. */
+static int fetch_grow_begin(struct sink_overlap *grow, int dir_fd, const char *name,
+	uint64_t offset, int temp_fd, const char *what, struct err *err)
+{
+	AUTO_FREE char *data = mem_alloc(CHUNK, 1);
+	struct stat st;
+	int r = 0;
+
+	fetch_grow_end(grow);
+	grow->fd = open_here(dir_fd, name);
+	if (grow->fd < 0 || fstat(grow->fd, &st) < 0)
+		st.st_size = 0;
+	grow->at = offset;
+	grow->end = (uint64_t)st.st_size;
+	grow->differs = grow->end < offset;
+	for (uint64_t at = 0; r == 0 && at < offset && !grow->differs;) {
+		uint64_t left = offset - at;
+		ssize_t n = pread(grow->fd, data, left < CHUNK ? left : CHUNK, (off_t)at);
+		grow->differs = n <= 0;
+		r = n > 0 ? fetch_grow_write(temp_fd, what, data, (size_t)n, err) : 0;
+		at += n > 0 ? (uint64_t)n : 0;
+	}
+	return r;
+}
+
+/*
+ * The sink
+ */
 
 static struct fetch_dir *dir_of(struct fetch_sink *sink)
 {
@@ -104,11 +203,11 @@ static void drop_temp(struct fetch_dir *into)
 		return;
 	if (is_kept && !str_eq(into->temp, into->rest))
 		is_kept = fsync(into->temp_fd) == 0 &&
-			  renameat(into->own_fd, into->temp, into->own_fd, into->rest) == 0;
+			  renameat(into->dir.own_fd, into->temp, into->dir.own_fd, into->rest) == 0;
 	auto_fd(&into->temp_fd);
 	into->temp_fd = -1;
 	if (!is_kept)
-		unlinkat(into->own_fd, into->temp, 0);
+		unlinkat(into->dir.own_fd, into->temp, 0);
 }
 
 static void dir_free(struct fetch_sink *sink)
@@ -120,15 +219,12 @@ static void dir_free(struct fetch_sink *sink)
 	strv_done(&into->anew);
 	auto_fd(&into->parent_fd);
 	auto_fd(&into->seen_fd);
-	auto_fd(&into->own_fd);
-	auto_fd(&into->dir_fd);
-	auto_fd(&into->lock_fd);
+	sink_dir_done(&into->dir);
 	map_done(&into->seen);
 	arena_done(&into->arena);
 	strv_done(&into->kept.names);
 	strv_done(&into->unread.names);
 	free(into->parent);
-	free(into->dir);
 	free(into);
 }
 
@@ -145,13 +241,6 @@ static void dir_unread(struct fetch_sink *sink, const char *path, int errnum)
 	struct fetch_dir *into = dir_of(sink);
 
 	note(&into->unread, path, errnum);
-}
-
-static int fail(const struct fetch_dir *into, int errnum, const char *path, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(path);
-
-	return fs_error(err, errnum, "writing %s/%s", into->dir, shown);
 }
 
 /*
@@ -184,19 +273,6 @@ static void read_record(struct fetch_dir *into, const char *text, size_t len)
 	remember(into, text + path_at, &seen, len);
 }
 
-static int read_seen(struct fetch_dir *into, struct err *err)
-{
-	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir);
-	AUTO_BUF struct buf text = {0};
-	int r = fs_read_fd(into->seen_fd, path, SEEN_MAX, &text, err);
-
-	if (r < 0)
-		return r;
-	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
-		read_record(into, text.data + at, strlen(text.data + at) + 1);
-	return 0;
-}
-
 static size_t format_seen(const char *path, const struct seen *seen, struct buf *out)
 {
 	size_t before = out->len;
@@ -214,7 +290,7 @@ static int append_seen(
 
 	buf_init(&record, ENTRY_PATH_MAX + 100);
 	size_t len = format_seen(path, seen, &record);
-	int r = fs_write_fd(into->seen_fd, into->dir, record.data, len, err);
+	int r = fs_write_fd(into->seen_fd, into->dir.path, record.data, len, err);
 	if (r == 0)
 		remember(into, path, seen, len);
 	return r;
@@ -223,7 +299,7 @@ static int append_seen(
 /* Without the records that do not count any more. */
 static void shorten_seen(struct fetch_dir *into)
 {
-	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir);
+	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir.path);
 	AUTO_BUF struct buf text = {0};
 	size_t pos = 0;
 	const char *name;
@@ -238,39 +314,33 @@ static void shorten_seen(struct fetch_dir *into)
 		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
 }
 
+static int open_seen(struct fetch_dir *into, struct err *err)
+{
+	enum { FLAGS = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
+
+	into->seen_fd = openat(into->dir.own_fd, SEEN, FLAGS, 0600);
+	if (into->seen_fd < 0)
+		return fs_error(err, errno, "%s/" FETCH_OWN "/" SEEN, into->dir.path);
+	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir.path);
+	AUTO_BUF struct buf text = {0};
+	int r = fs_read_fd(into->seen_fd, path, SEEN_MAX, &text, err);
+
+	if (r < 0)
+		return r;
+	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
+		read_record(into, text.data + at, strlen(text.data + at) + 1);
+	return 0;
+}
+
 /*
  * Opening
  */
-
-static int open_own(struct fetch_dir *into, struct err *err)
-{
-	enum { FLAGS = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
-	AUTO_FREE char *own = mem_printf("%s/" FETCH_OWN, into->dir);
-	AUTO_FREE char *lock = mem_printf("%s/lock", own);
-
-	into->dir_fd = open(into->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (into->dir_fd < 0)
-		return fs_error(err, errno, "%s", into->dir);
-	if (mkdirat(into->dir_fd, FETCH_OWN, 0700) < 0 && errno != EEXIST)
-		return fs_error(err, errno, "making directory %s", own);
-	into->own_fd =
-		openat(into->dir_fd, FETCH_OWN, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (into->own_fd < 0)
-		return fs_error(err, errno, "%s", own);
-	int r = fs_lock(lock, true, LOCK_MS, &into->lock_fd, err);
-	if (r < 0)
-		return r;
-	into->seen_fd = openat(into->own_fd, SEEN, FLAGS, 0600);
-	if (into->seen_fd < 0)
-		return fs_error(err, errno, "%s/" SEEN, own);
-	return read_seen(into, err);
-}
 
 /* Beginnings of files that nobody has gone on with. */
 static void drop_partials(struct fetch_dir *into, size_t spared)
 {
 	AUTO_STRV struct strv names = {0};
-	int copy = fcntl(into->own_fd, F_DUPFD_CLOEXEC, 0);
+	int copy = fcntl(into->dir.own_fd, F_DUPFD_CLOEXEC, 0);
 	AUTO_DIR DIR *dir = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
 
@@ -283,49 +353,7 @@ static void drop_partials(struct fetch_dir *into, size_t spared)
 		if (is_partial(entry->d_name))
 			strv_add(&names, entry->d_name);
 	for (size_t i = 0; names.n > spared && i < names.n; i++)
-		unlinkat(into->own_fd, names.v[i], 0);
-}
-
-static const struct fetch_sink_ops dir_ops;
-
-static int fail_inside_git(const char *dir, struct err *err)
-{
-	err_set(err, E_USAGE, "%s is in a .git directory, where results would run as hooks", dir);
-	return err_hint(err, "dlrun fetch -o results");
-}
-
-int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struct fetch_sink **ret,
-	struct err *err)
-{
-	struct fetch_dir *into = mem_alloc(1, sizeof(*into));
-	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = &into->sink;
-
-	*into = (struct fetch_dir){
-		.sink = {.ops = &dir_ops, .paths = paths},
-		.dir = mem_strdup(dir),
-		.force = force,
-		.modes = 0777 & ~fs_umask(),
-		.dir_fd = -1,
-		.own_fd = -1,
-		.lock_fd = -1,
-		.seen_fd = -1,
-		.parent_fd = -1,
-		.temp_fd = -1,
-		.grow = {.fd = -1},
-	};
-	if (!os_boot_id(into->boot))
-		into->boot[0] = '\0';
-	int r = entry_path_has_git(dir) ? fail_inside_git(dir, err) : fs_mkdirs(dir, 0777, err);
-	AUTO_FREE char *real = r == 0 ? realpath(dir, NULL) : NULL;
-	if (real && entry_path_has_git(real))
-		r = fail_inside_git(dir, err);
-	if (r == 0)
-		r = open_own(into, err);
-	if (r < 0)
-		return r;
-	drop_partials(into, PARTIALS_MAX);
-	*ret = TAKE(sink);
-	return 0;
+		unlinkat(into->dir.own_fd, names.v[i], 0);
 }
 
 static bool dir_is_in(const struct fetch_sink *sink, const struct stat *dir)
@@ -333,7 +361,7 @@ static bool dir_is_in(const struct fetch_sink *sink, const struct stat *dir)
 	const struct fetch_dir *into = (const struct fetch_dir *)sink;
 	struct stat st;
 
-	return fstat(into->dir_fd, &st) == 0 && st.st_dev == dir->st_dev &&
+	return fstat(into->dir.fd, &st) == 0 && st.st_dev == dir->st_dev &&
 	       st.st_ino == dir->st_ino;
 }
 
@@ -369,8 +397,10 @@ static bool is_ours(const struct fetch_dir *into, const char *path, const struct
 	       seen->size == (uint64_t)st->st_size && seen->our_mtime_ns == mtime_of(st);
 }
 
-static bool may_replace(const struct fetch_dir *into, const char *path, const struct stat *st)
+static bool dir_may_replace(void *ctx, const char *path, const struct stat *st)
 {
+	const struct fetch_dir *into = ctx;
+
 	return !S_ISDIR(st->st_mode) && (into->force || is_ours(into, path, st));
 }
 
@@ -399,69 +429,6 @@ static bool is_same_link(int dir_fd, const char *name, const char *target)
  * Directories
  */
 
-/* Open the directory name below fd; create it if it is missing. Returns the descriptor, -errno, or
- * -EEXIST when something is in the way that must stay. path: up to name. */
-static int step_into(struct fetch_dir *into, int fd, const char *name, const char *path)
-{
-	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
-	struct stat st;
-	int next = openat(fd, name, FLAGS);
-
-	if (next >= 0)
-		return next;
-	if (errno != ENOENT) {
-		if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
-			return -errno;
-		if (!may_replace(into, path, &st))
-			return -EEXIST;
-		if (unlinkat(fd, name, 0) < 0)
-			return -errno;
-	}
-	if (mkdirat(fd, name, 0777) < 0 && errno != EEXIST)
-		return -errno;
-	next = openat(fd, name, FLAGS);
-	return next < 0 ? -errno : next;
-}
-
-/* path: "" for the top. As step_into. */
-static int open_dir(struct fetch_dir *into, const char *path)
-{
-	AUTO_FREE char *so_far = mem_strdup(path);
-	int next;
-
-	if (*path) {
-		next = fs_open_beneath(into->dir_fd, path, O_RDONLY | O_DIRECTORY, 0);
-		if (next >= 0)
-			return next;
-	}
-	AUTO_FD int fd = openat(into->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	for (char *at = so_far; *at;) {
-		size_t len = strcspn(at, "/");
-		char end = at[len];
-		at[len] = '\0';
-		next = step_into(into, fd, at, so_far);
-		if (next < 0)
-			return next;
-		close(fd);
-		fd = next;
-		at[len] = end;
-		at += len + (end != '\0');
-	}
-	return TAKE_FD(fd);
-}
-
-/* Relative, and nothing of our own. */
-static bool is_proper(const char *path)
-{
-	size_t first = strcspn(path, "/");
-
-	if (first == strlen(FETCH_OWN) && str_starts(path, FETCH_OWN))
-		return false;
-	return fetch_path_is_proper(path);
-}
-
 /* 1: *ret_fd (kept by the into) is the directory of path, *ret_name its last name there; 0: not
  * possible, noted. */
 static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, const char **ret_name,
@@ -472,18 +439,18 @@ static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, co
 
 	if (entry_path_has_git(path))
 		return 0;
-	if (!is_proper(path)) {
+	if (!sink_dir_admits(&into->dir, path)) {
 		note(&into->unread, path, EINVAL);
 		return 0;
 	}
 	if (!str_eq(into->parent, parent)) {
-		int fd = open_dir(into, parent);
+		int fd = sink_dir_enter(&into->dir, parent);
 		if (fd == -EEXIST) {
 			note(&into->kept, path, EEXIST);
 			return 0;
 		}
 		if (fd < 0)
-			return fail(into, -fd, parent, err);
+			return sink_dir_fail(&into->dir, -fd, parent, err);
 		auto_fd(&into->parent_fd);
 		into->parent_fd = fd;
 		free(into->parent);
@@ -506,14 +473,16 @@ static int dir_dir(struct fetch_sink *sink, const char *path, mode_t mode, struc
 		return r;
 	if (fstatat(parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
 		return 0;
-	AUTO_FD int fd = step_into(into, parent_fd, name, path);
+	AUTO_FD int fd = sink_dir_step(&into->dir, parent_fd, name, path);
 	if (fd == -EEXIST) {
 		note(&into->kept, path, EEXIST);
 		return 0;
 	}
 	if (fd < 0)
-		return fail(into, -fd, path, err);
-	return fchmod(fd, (mode & into->modes) | S_IRWXU) < 0 ? fail(into, errno, path, err) : 0;
+		return sink_dir_fail(&into->dir, -fd, path, err);
+	return fchmod(fd, (mode & into->modes) | S_IRWXU) < 0
+		       ? sink_dir_fail(&into->dir, errno, path, err)
+		       : 0;
 }
 
 /*
@@ -526,7 +495,7 @@ static int dir_dir(struct fetch_sink *sink, const char *path, mode_t mode, struc
 static void name_rest(
 	const struct fetch_dir *into, const struct fetch_item *item, char ret[static TEMP_SIZE])
 {
-	AUTO_FREE char *key = mem_printf("%s %llu %lld %s", into->boot,
+	AUTO_FREE char *key = mem_printf("%s %llu %lld %s", into->dir.boot,
 		(unsigned long long)item->size, (long long)item->mtime_ns, item->path);
 	uint8_t hash[SHA256_SIZE];
 	char text[DIGEST_TEXT_SIZE];
@@ -547,7 +516,7 @@ static uint64_t bytes_kept(const struct fetch_dir *into, const struct fetch_item
 	struct stat st;
 
 	name_rest(into, item, name);
-	if (!is_partial(name) || fstatat(into->own_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	if (!is_partial(name) || fstatat(into->dir.own_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISREG(st.st_mode))
 		return 0;
 	return (uint64_t)st.st_size < item->size ? (uint64_t)st.st_size : item->size - 1;
@@ -565,14 +534,14 @@ static int wants_item(struct fetch_dir *into, const struct fetch_item *item, str
 	if (r <= 0)
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 1 : fail(into, errno, item->path, err);
+		return errno == ENOENT ? 1 : sink_dir_fail(&into->dir, errno, item->path, err);
 	same = item->target ? S_ISLNK(st.st_mode) && is_same_link(fd, name, item->target)
 			    : is_same(into, item, &st);
 	if (same) {
 		into->report.skipped++;
 		return 0;
 	}
-	if (may_replace(into, item->path, &st))
+	if (dir_may_replace(into, item->path, &st))
 		return 1;
 	note(&into->kept, item->path, EEXIST);
 	return 0;
@@ -633,14 +602,13 @@ static int open_temp(struct fetch_dir *into, uint64_t offset)
 	struct stat st;
 
 	if (offset == 0) {
-		unlinkat(into->own_fd, into->temp, 0);
-		into->temp_fd = openat(into->own_fd, into->temp, FLAGS | O_CREAT | O_EXCL, 0600);
-		return into->temp_fd < 0 ? -errno : 0;
+		into->temp_fd = sink_dir_new(&into->dir, into->temp);
+		return into->temp_fd < 0 ? into->temp_fd : 0;
 	}
 	if (!str_eq(into->temp, into->rest) &&
-		renameat(into->own_fd, into->rest, into->own_fd, into->temp) < 0)
+		renameat(into->dir.own_fd, into->rest, into->dir.own_fd, into->temp) < 0)
 		return -errno;
-	into->temp_fd = openat(into->own_fd, into->temp, FLAGS);
+	into->temp_fd = openat(into->dir.own_fd, into->temp, FLAGS);
 	if (into->temp_fd < 0 || fstat(into->temp_fd, &st) < 0)
 		return -errno;
 	if ((uint64_t)st.st_size < offset)
@@ -664,13 +632,14 @@ static int begin_temp(struct fetch_dir *into, const struct fetch_item *item,
 		snprintf(into->temp, sizeof(into->temp), TEMP);
 	int r = open_temp(into, is_grown ? 0 : range->offset);
 	if (r < 0)
-		return fail(into, -r, item->path, err);
+		return sink_dir_fail(&into->dir, -r, item->path, err);
 	if (!is_grown)
 		return 1;
 	r = find_parent(into, item->path, &fd, &name, err);
 	if (r <= 0)
 		return r;
-	r = fetch_grow_begin(&into->grow, fd, name, range->offset, into->temp_fd, into->dir, err);
+	r = fetch_grow_begin(
+		&into->grow, fd, name, range->offset, into->temp_fd, into->dir.path, err);
 	return r < 0 ? r : 1;
 }
 
@@ -685,7 +654,7 @@ static int dir_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	if (r <= 0)
 		return r;
 	name_rest(into, item, into->rest);
-	snprintf(into->temp, sizeof(into->temp), "%s", into->boot[0] ? into->rest : TEMP);
+	snprintf(into->temp, sizeof(into->temp), "%s", into->dir.boot[0] ? into->rest : TEMP);
 	into->temp_bytes = 0;
 	return begin_temp(into, item, range, err);
 }
@@ -703,9 +672,11 @@ static int dir_write(struct fetch_sink *sink, const void *data, size_t len, stru
 {
 	struct fetch_dir *into = dir_of(sink);
 
-	if (into->grow.fd >= 0 && !fetch_grow_check(&into->grow, data, len))
+	if (into->grow.fd >= 0)
+		sink_overlap_check(&into->grow, data, len);
+	if (into->grow.differs)
 		return 0;
-	int r = fetch_grow_write(into->temp_fd, into->dir, data, len, err);
+	int r = fetch_grow_write(into->temp_fd, into->dir.path, data, len, err);
 	if (r < 0)
 		return r;
 	into->temp_bytes += len;
@@ -741,8 +712,8 @@ static int place(struct fetch_dir *into, const struct fetch_item *item, const st
 	r = append_seen(into, item->path, &seen, err);
 	if (r < 0)
 		return r;
-	if (renameat(into->own_fd, into->temp, parent_fd, name) < 0)
-		return fail(into, errno, item->path, err);
+	if (renameat(into->dir.own_fd, into->temp, parent_fd, name) < 0)
+		return sink_dir_fail(&into->dir, errno, item->path, err);
 	into->report.files++;
 	into->report.bytes += S_ISREG(st->st_mode) ? into->temp_bytes : 0;
 	return 0;
@@ -759,7 +730,7 @@ static int dir_end(struct fetch_sink *sink, const struct fetch_item *item, struc
 	fetch_grow_end(&into->grow);
 	if (is_anew) {
 		close(fd);
-		unlinkat(into->own_fd, into->temp, 0);
+		unlinkat(into->dir.own_fd, into->temp, 0);
 		strv_add(&into->anew, item->path);
 		into->n_anew++;
 		return 0;
@@ -770,9 +741,10 @@ static int dir_end(struct fetch_sink *sink, const struct fetch_item *item, struc
 		errnum = errno;
 	if (close(fd) < 0 && errno != EINTR && !errnum)
 		errnum = errno;
-	int r = errnum ? fail(into, errnum, item->path, err) : place(into, item, &st, err);
+	int r = errnum ? sink_dir_fail(&into->dir, errnum, item->path, err)
+		       : place(into, item, &st, err);
 	if (r <= 0)
-		unlinkat(into->own_fd, into->temp, 0);
+		unlinkat(into->dir.own_fd, into->temp, 0);
 	return r < 0 ? r : 0;
 }
 
@@ -787,18 +759,18 @@ static int dir_link(struct fetch_sink *sink, const struct fetch_item *item, stru
 	if (r <= 0)
 		return r;
 	snprintf(into->temp, sizeof(into->temp), TEMP);
-	unlinkat(into->own_fd, TEMP, 0);
-	if (symlinkat(item->target, into->own_fd, TEMP) < 0)
-		return fail(into, errno, item->path, err);
+	r = sink_dir_new_link(&into->dir, TEMP, item->target);
+	if (r < 0)
+		return sink_dir_fail(&into->dir, -r, item->path, err);
 	set_times(item, times);
 	/* Some file systems keep no time for links; what they keep is read back. */
-	utimensat(into->own_fd, TEMP, times, AT_SYMLINK_NOFOLLOW);
-	if (fstatat(into->own_fd, TEMP, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		r = fail(into, errno, item->path, err);
+	utimensat(into->dir.own_fd, TEMP, times, AT_SYMLINK_NOFOLLOW);
+	if (fstatat(into->dir.own_fd, TEMP, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = sink_dir_fail(&into->dir, errno, item->path, err);
 	else
 		r = place(into, item, &st, err);
 	if (r <= 0)
-		unlinkat(into->own_fd, TEMP, 0);
+		unlinkat(into->dir.own_fd, TEMP, 0);
 	return r < 0 ? r : 0;
 }
 
@@ -838,20 +810,6 @@ static void add_names(const struct problem *problem, struct err *err)
 	}
 }
 
-static int fail_kept(const struct fetch_dir *into, const char *run_id, struct err *err)
-{
-	size_t n = into->kept.n;
-	AUTO_BUF struct buf dir;
-
-	buf_init(&dir, 2 * ENTRY_PATH_MAX);
-	str_shell_quote(&dir, into->dir);
-	err_set(err, E_FETCH_KEPT, "%zu %s in %s %s not as a fetch left %s, and %s left alone", n,
-		n == 1 ? "file" : "files", into->dir, n == 1 ? "is" : "are", n == 1 ? "it" : "them",
-		n == 1 ? "was" : "were");
-	add_names(&into->kept, err);
-	return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
-}
-
 static int fail_unread(const struct fetch_dir *into, const char *run_id, struct err *err)
 {
 	size_t n = into->unread.n;
@@ -882,8 +840,19 @@ int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *er
 	int r = fetch_paths_check(sink->paths, run_id, sink->from_tree, err);
 	if (r < 0)
 		return r;
-	if (into->kept.n)
-		return fail_kept(into, run_id, err);
+	if (into->kept.n) {
+		size_t n = into->kept.n;
+		AUTO_BUF struct buf dir;
+
+		buf_init(&dir, 2 * ENTRY_PATH_MAX);
+		str_shell_quote(&dir, into->dir.path);
+		err_set(err, E_FETCH_KEPT,
+			"%zu %s in %s %s not as a fetch left %s, and %s left alone", n,
+			n == 1 ? "file" : "files", into->dir.path, n == 1 ? "is" : "are",
+			n == 1 ? "it" : "them", n == 1 ? "was" : "were");
+		add_names(&into->kept, err);
+		return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
+	}
 	return into->unread.n ? fail_unread(into, run_id, err) : 0;
 }
 
@@ -898,3 +867,42 @@ static const struct fetch_sink_ops dir_ops = {
 	.is_in = dir_is_in,
 	.free = dir_free,
 };
+
+static int fail_inside_git(const char *dir, struct err *err)
+{
+	err_set(err, E_USAGE, "%s is in a .git directory, where results would run as hooks", dir);
+	return err_hint(err, "dlrun fetch -o results");
+}
+
+int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struct fetch_sink **ret,
+	struct err *err)
+{
+	struct fetch_dir *into = mem_alloc(1, sizeof(*into));
+	AUTO(fetch_sink_free_auto) struct fetch_sink *sink = &into->sink;
+
+	*into = (struct fetch_dir){
+		.sink = {.ops = &dir_ops, .paths = paths},
+		.force = force,
+		.modes = 0777 & ~fs_umask(),
+		.seen_fd = -1,
+		.parent_fd = -1,
+		.temp_fd = -1,
+		.grow = {.fd = -1},
+	};
+	sink_dir_init(&into->dir, dir, FETCH_OWN, 0777);
+	into->dir.may_replace = dir_may_replace;
+	into->dir.ctx = into;
+	int r = entry_path_has_git(dir) ? fail_inside_git(dir, err) : fs_mkdirs(dir, 0777, err);
+	AUTO_FREE char *real = r == 0 ? realpath(dir, NULL) : NULL;
+	if (real && entry_path_has_git(real))
+		r = fail_inside_git(dir, err);
+	if (r == 0)
+		r = sink_dir_open(&into->dir, LOCK_MS, err);
+	if (r == 0)
+		r = open_seen(into, err);
+	if (r < 0)
+		return r;
+	drop_partials(into, PARTIALS_MAX);
+	*ret = TAKE(sink);
+	return 0;
+}

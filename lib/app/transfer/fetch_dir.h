@@ -14,7 +14,10 @@
 #include "app/transfer/fetch.h"
 #include "core/target/fetch_sink.h"
 
-enum { FETCH_RESUME_MIN = 1 << 20 }; /* bytes of a file that is worth going on with */
+enum {
+	FETCH_RESUME_MIN = 1 << 20,    /* bytes of a file that is worth going on with */
+	FETCH_GROW_OVERLAP = 64 << 10, /* of one that has grown; shorter ones come as a whole */
+};
 
 /* Makes dir. Waits some seconds for another fetch into it (E_IO_LOCK). paths is borrowed. */
 int fetch_dir_open(const char *dir, struct fetch_paths *paths, bool force, struct fetch_sink **ret,

@@ -68,10 +68,6 @@ struct mirror_state {
 	const struct err *fault;
 };
 
-/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
- * none. */
-int64_t mirror_looked_ms(const struct session *session, const char *run_id, bool scalars_only);
-
 struct mirror;
 /* Nothing is asked yet. */
 int mirror_open(struct session *session, const struct mirror_options *options, struct mirror **ret,
@@ -87,5 +83,27 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
  * (-1: for ever), or *interrupted (E_CANCELED). */
 int mirror_first(struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted,
 	struct err *err);
+
+/*
+ * Metrics of runs elsewhere from the copies of their event files that lie on this machine
+ * (mirror.h), without asking anybody. A copy that has not changed is not read again: what it
+ * said is kept beside it.
+ */
+
+/* Beside the copies, like the mirror's own notes. */
+#define METRICS_HERE_FILE ".dlrun-metrics"
+
+enum { METRICS_BRING_MAX = 32 };
+
+/* Where event files of the run are on this machine: its outputs, or the copy that is newer, of all
+ * or of what curves need; the caller frees. NULL: nowhere. */
+char *metrics_here_dir(const struct session *session, const struct run *run);
+/* Brings the event files of runs elsewhere here, as far as curves need them: new bytes only, of
+ * METRICS_BRING_MAX runs, and of those that go on not more often than every MIRROR_LOOK_MS. What
+ * does not come within timeout_ms comes with the next call. */
+void metrics_bring(struct session *session, const struct run_list *runs, int64_t timeout_ms);
+/* Into "metrics" of the records of runs elsewhere. Reads for limit_ms at most; what is not read
+ * then stays as it was. */
+void metrics_here(const struct session *session, const struct run_list *runs, int64_t limit_ms);
 
 #endif

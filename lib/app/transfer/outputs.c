@@ -45,15 +45,6 @@ void outputs_cancel(struct outputs_call *call)
 	free(call);
 }
 
-static int list_file(struct outputs_call *call, const struct fetch_item *item, struct err *err)
-{
-	if (call->files->n >= call->max)
-		return err_set(err, E_DATA_LIMIT, "the results are more than %zu files", call->max);
-	*vec_push(call->files) =
-		(struct outputs_file){mem_strdup(item->path), item->size, item->mtime_ns};
-	return 0;
-}
-
 static int outputs_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	struct fetch_range *ret, struct err *err)
 {
@@ -61,8 +52,14 @@ static int outputs_wants(struct fetch_sink *sink, const struct fetch_item *item,
 
 	if (!fetch_path_is_proper(item->path))
 		return 0;
-	if (call->files)
-		return list_file(call, item, err);
+	if (call->files) {
+		if (call->files->n >= call->max)
+			return err_set(err, E_DATA_LIMIT, "the results are more than %zu files",
+				call->max);
+		*vec_push(call->files) =
+			(struct outputs_file){mem_strdup(item->path), item->size, item->mtime_ns};
+		return 0;
+	}
 	call->is_found = true;
 	if (call->range.offset >= item->size || call->range.len == 0)
 		return 0;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Listings of a remote directory, as find(1) and stat(1) print them there. An engine: bytes are put
- * in, entries come out. The first line tells the format and the remote time in seconds:
+ * in, entries come out. MARK is random, so that no name has it:
  *
- *	"nul NOW\n"    KIND MODE SIZE SECONDS[.FRACTION] PATH NUL …; KIND as find's %y, MODE octal
- *	"lines NOW\n"  HEX SIZE SECONDS ./PATH LF …; HEX as stat's %f: kind and mode. A line of
- *	               another form belongs to the name before it
+ *	MARK begin NOW                                        the remote time in seconds
+ *	MARK HEX SIZE SECONDS DATE TIME[.FRACTION] ZONE PATH  for each, HEX as stat's %f: kind and
+ *	                                                      mode, the rest as %s %Y %y %n. Lines
+ *	                                                      without MARK belong to the name
+ *	MARK end
  *
- * and the last record of either is "end". Nothing in it is trusted, but paths are passed on as they
- * came: the sink (app/transfer/fetch.h) checks where they lead.
+ * Nothing in it is trusted, but paths are passed on as they came, without "./": the sink
+ * (app/transfer/fetch.h) checks where they lead.
  */
 #ifndef DLRUN_CORE_TARGET_LISTING_H
 #define DLRUN_CORE_TARGET_LISTING_H
@@ -34,13 +36,13 @@ struct listing_entry {
 
 struct listing;
 /* A negative return of fn ends the reading with err. */
-struct listing *listing_new(
+struct listing *listing_new(const char *mark,
 	int (*fn)(void *ctx, const struct listing_entry *entry, struct err *err), void *ctx);
 void listing_free(struct listing *listing);
 AUTO_POINTER(struct listing, listing_free)
 /* E_DATA: not a listing; E_DATA_LIMIT: over the limits above. */
 int listing_add(struct listing *listing, const char *data, size_t len, struct err *err);
 /* Call at the end of the input. */
-int listing_finish(struct listing *listing, struct err *err);
+int listing_finish(const struct listing *listing, struct err *err);
 
 #endif

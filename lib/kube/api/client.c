@@ -2,16 +2,490 @@
 #include "kube/api/client.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/data/json.h"
+#include "base/loop/loop.h"
 #include "base/util/clock.h"
+#include "base/util/err.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
-#include "kube/api/client_impl.h"
+#include "kube/api/answer.h"
+#include "kube/api/credential.h"
+#include "net/http/http.h"
+#include "net/stream/url.h"
+#include "net/websocket/upgrade.h"
 
-enum { LOOK_MS = 250 };
+enum {
+	KUBE_DEADLINE_MS = 60 * 1000,
+	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
+	KUBE_PAUSE_FIRST_MS = 100,
+	KUBE_PAUSE_MAX_MS = 5000,
+	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not told */
+	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
+	KUBE_PAGE = 500,
+	KUBE_PAGE_SIZE_MAX = 64 << 20,
+};
+
+struct kube_client {
+	struct kube_client_options options;
+	struct kube_credential *credential;
+	char *host; /* for people */
+	struct kube_call *calls;
+	bool answered; /* by something that speaks HTTP */
+	int64_t noted_ms;
+};
+
+/* How the exchange of a call is done. */
+struct kube_call_ops {
+	void (*send)(struct kube_call *call, const struct url *url, const struct strv *headers,
+		const struct http_tls *tls);
+	void (*cancel)(struct kube_call *call);
+	int (*done)(struct kube_call *call, struct kube_answer *answer, struct err *err);
+	/* A good answer: 1: it is not the last, call was changed for the next one. May be NULL. */
+	int (*more)(struct kube_call *call, struct kube_answer *answer);
+	/* After a refusal: whether it is to be begun again, changed. May be NULL. */
+	bool (*restart)(struct kube_call *call, const struct kube_answer *answer);
+	bool is_once;                         /* faults are not repeated */
+	void (*free)(struct kube_call *call); /* of more_ctx; may be NULL */
+};
+
+/* At any time wait or exchange is pending, or timer runs. */
+struct kube_call {
+	struct kube_client *client;
+	struct kube_call *prev, *next;
+	const struct kube_call_ops *ops;
+
+	char *method, *path, *content_type;
+	struct strv query; /* key, value, … */
+	char *body;
+	size_t body_len;
+	bool is_idempotent;
+	int64_t deadline_ms, idle_ms;
+	size_t max_body;
+	http_data_fn *data;
+	enum http_share share;
+	kube_done_fn *fn;
+	void *ctx;
+	void *more_ctx; /* of ops */
+
+	struct kube_login login;
+	struct kube_login_wait *wait;
+	void *exchange; /* of ops: struct http_call, struct upgrade */
+	struct loop_timer *timer, *deadline_timer;
+	bool finished, refreshed, got_bytes;
+	unsigned tries;
+	int64_t began_ms, wanted_ms; /* the first exchange; the login */
+	struct err cause;            /* why it was tried again */
+};
+
+/*
+ * Calls
+ */
+
+static void authorize(struct kube_call *call);
+
+static struct kube_asked asked(const struct kube_call *call)
+{
+	const struct kube_access *access = call->client->options.access;
+
+	return (struct kube_asked){.method = call->method,
+		.path = call->path,
+		.host = call->client->host,
+		.user = str_empty(access->user) ? NULL : access->user,
+		.context = access->context};
+}
+
+/*
+ * The end
+ */
+
+static void stop(struct kube_call *call)
+{
+	struct loop *loop = call->client->options.loop;
+
+	kube_credential_cancel(TAKE(call->wait));
+	if (call->exchange)
+		call->ops->cancel(call);
+	call->exchange = NULL;
+	loop_remove_timer(loop, TAKE(call->timer));
+	loop_remove_timer(loop, TAKE(call->deadline_timer));
+}
+
+static void unlink_call(struct kube_call *call)
+{
+	if (call->prev)
+		call->prev->next = call->next;
+	else
+		call->client->calls = call->next;
+	if (call->next)
+		call->next->prev = call->prev;
+}
+
+static void free_call(struct kube_call *call)
+{
+	if (call->ops->free)
+		call->ops->free(call);
+	free(call->method);
+	free(call->path);
+	free(call->content_type);
+	strv_done(&call->query);
+	free(call->body);
+	kube_login_done(&call->login);
+	err_done(&call->cause);
+	free(call);
+}
+
+/* The client may be gone when done returns. */
+static int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct err *err)
+{
+	call->finished = true;
+	stop(call);
+	unlink_call(call);
+	int r = call->ops->done(call, answer, err);
+	free_call(call);
+	return r;
+}
+
+unsigned kube_try(const struct kube_call *call)
+{
+	return call->tries ? 2 * call->tries + (call->timer != NULL) : 0;
+}
+
+void kube_cancel(struct kube_call *call)
+{
+	if (!call || call->finished)
+		return;
+	stop(call);
+	unlink_call(call);
+	free_call(call);
+}
+
+static int finish_fault(struct kube_call *call, struct err *fault, struct err *err)
+{
+	AUTO_KUBE_ANSWER struct kube_answer answer = {.reason = ""};
+
+	err_move(&answer.fault, fault);
+	return kube_call_finish(call, &answer, err);
+}
+
+static int deadline_due(void *ctx, struct err *err)
+{
+	struct kube_call *call = ctx;
+	const struct kube_asked what = asked(call);
+	AUTO_ERR struct err late = {0}, fault = {0};
+
+	call->deadline_timer = NULL;
+	err_set(&late, E_HTTP_TIMEOUT, "no answer within the time for it");
+	kube_unreachable(&what, &late, &fault);
+	if (err_is_set(&call->cause))
+		err_evidence(&fault, "before that: %s", call->cause.message);
+	return finish_fault(call, &fault, err);
+}
+
+/*
+ * Trying again
+ */
+
+static int timer_due(void *ctx, struct err *err)
+{
+	struct kube_call *call = ctx;
+
+	(void)err;
+	call->timer = NULL;
+	authorize(call);
+	return 0;
+}
+
+/* Full jitter on top of half; what the server asks for is at least waited. */
+static int64_t pause_ms(const struct kube_call *call, const struct kube_answer *answer)
+{
+	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
+	int64_t base_ms = (int64_t)KUBE_PAUSE_FIRST_MS << doubled;
+	int64_t asked_ms = kube_answer_retry_after(answer);
+
+	if (base_ms > KUBE_PAUSE_MAX_MS)
+		base_ms = KUBE_PAUSE_MAX_MS;
+	int64_t jitter_ms = base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
+	return asked_ms > jitter_ms ? asked_ms : jitter_ms;
+}
+
+static void note_wait(const struct kube_call *call, int64_t wait_ms)
+{
+	struct kube_client *client = call->client;
+	int64_t now_ms = clock_ms();
+	char text[32];
+
+	if (!client->options.note || wait_ms < KUBE_NOTE_MIN_MS ||
+		(client->noted_ms && now_ms < client->noted_ms + KUBE_NOTE_EVERY_MS))
+		return;
+	client->noted_ms = now_ms;
+	AUTO_FREE char *note = mem_printf(
+		"%s; trying again in %s", call->cause.message, duration_text(wait_ms, text));
+	client->options.note(client->options.ctx, note);
+}
+
+static bool is_net_fault(const struct kube_answer *answer)
+{
+	return answer->status == 0 && answer->fault.id == E_KUBE_UNREACHABLE;
+}
+
+/* A POST that conflicts with a concurrent change of a ResourceQuota: nothing was created. */
+static bool is_crowded_out(const struct kube_call *call, const struct kube_answer *answer)
+{
+	return str_eq(call->method, "POST") && answer->fault.id == E_KUBE_CONFLICT &&
+	       str_eq(answer->reason, "Conflict");
+}
+
+/* Whether the request cannot have had any effect. */
+static bool is_without_effect(const struct kube_call *call, const struct kube_answer *answer)
+{
+	if (is_net_fault(answer))
+		return answer->http && !answer->http->sent;
+	return is_crowded_out(call, answer) ||
+	       (answer->status == 429 && kube_answer_retry_after(answer) >= 0);
+}
+
+static bool wants_again(const struct kube_call *call, const struct kube_answer *answer)
+{
+	if (call->ops->is_once || call->got_bytes ||
+		(!is_net_fault(answer) && !kube_answer_is_transient(answer) &&
+			!is_crowded_out(call, answer)))
+		return false;
+	return call->is_idempotent || is_without_effect(call, answer);
+}
+
+/* A server that nobody has reached yet is given up soon. */
+static int64_t end_of(const struct kube_call *call)
+{
+	int64_t first_ms = call->began_ms + KUBE_FIRST_MS;
+
+	return !call->client->answered && first_ms < call->deadline_ms ? first_ms
+								       : call->deadline_ms;
+}
+
+/* false: there is no time left for it. */
+static bool again(struct kube_call *call, struct kube_answer *answer)
+{
+	int64_t wait_ms = pause_ms(call, answer), now_ms = clock_ms();
+
+	if (now_ms + wait_ms >= end_of(call))
+		return false;
+	err_clear(&call->cause);
+	err_move(&call->cause, &answer->fault);
+	note_wait(call, wait_ms);
+	call->timer = loop_add_timer(call->client->options.loop, now_ms + wait_ms, timer_due, call);
+	return true;
+}
+
+static bool log_in_again(struct kube_call *call)
+{
+	struct kube_credential *credential = call->client->credential;
+
+	if (call->refreshed || !kube_credential_refused(credential, call->login.generation))
+		return false;
+	call->refreshed = true;
+	authorize(call);
+	return true;
+}
+
+/* Whether the call goes on in another way than by the same request. */
+static bool goes_on(struct kube_call *call, struct kube_answer *answer)
+{
+	const struct kube_call_ops *ops = call->ops;
+
+	if (err_is_set(&answer->fault) ? !ops->restart || !ops->restart(call, answer)
+				       : !ops->more || ops->more(call, answer) <= 0)
+		return false;
+	call->tries = 0;
+	call->refreshed = false;
+	authorize(call);
+	return true;
+}
+
+/* Handle the result of the exchange. */
+static int kube_call_answered(struct kube_call *call, struct http_answer *http, struct err *err)
+{
+	AUTO_KUBE_ANSWER struct kube_answer answer = {0};
+	const struct kube_asked what = asked(call);
+
+	call->exchange = NULL;
+	kube_answer_read(&what, http, call->data != NULL, &answer);
+	if (http->status)
+		call->client->answered = true;
+	if (http->status == 401 && log_in_again(call))
+		return 0;
+	if (err_is_set(&answer.fault) && wants_again(call, &answer) && again(call, &answer))
+		return 0;
+	if (goes_on(call, &answer))
+		return 0;
+	if (err_is_set(&answer.fault) && call->tries > 1)
+		err_evidence(&answer.fault, "%u tries", call->tries);
+	return kube_call_finish(call, &answer, err);
+}
+
+/*
+ * Sending
+ */
+
+static bool is_token_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c) ||
+	       (c && strchr("!#$&'*+-.^_`|~", c));
+}
+
+static void make_headers(const struct kube_call *call, struct strv *headers)
+{
+	const struct kube_access *access = call->client->options.access;
+
+	strv_add(headers, "Accept: application/json");
+	if (call->body)
+		strv_addf(headers, "Content-Type: %s", call->content_type);
+	if (access->as)
+		strv_addf(headers, "Impersonate-User: %s", access->as);
+	if (access->as_uid)
+		strv_addf(headers, "Impersonate-Uid: %s", access->as_uid);
+	for (size_t i = 0; i < access->as_groups.n; i++)
+		strv_addf(headers, "Impersonate-Group: %s", access->as_groups.v[i]);
+	for (size_t i = 0; i < access->as_extra.n; i++) {
+		/* The key of Impersonate-Extra-KEY (Kubernetes authentication, "User
+		 * impersonation"). */
+		const char *pair = access->as_extra.v[i];
+		const char *equals = strchr(pair, '=');
+		AUTO_BUF struct buf name;
+
+		buf_init(&name, URL_MAX);
+		for (const char *at = pair; at < equals; at++) {
+			if (is_token_char(*at))
+				buf_addc(&name, *at);
+			else
+				buf_addf(&name, "%%%02X", (unsigned char)*at);
+		}
+		strv_addf(headers, "Impersonate-Extra-%s: %s", name.data, equals + 1);
+	}
+}
+
+static int on_login(void *ctx, const struct kube_login *login, struct err *fault, struct err *err)
+{
+	struct kube_call *call = ctx;
+	const struct kube_access *access = call->client->options.access;
+	AUTO_URL struct url url = {0};
+	AUTO_STRV struct strv headers = {0};
+
+	call->wait = NULL;
+	if (fault)
+		return finish_fault(call, fault, err);
+	int64_t waited_ms = clock_ms() - call->wanted_ms;
+
+	if (call->deadline_ms < INT64_MAX - waited_ms)
+		call->deadline_ms += waited_ms;
+	if (!call->data)
+		call->deadline_timer = loop_add_timer(
+			call->client->options.loop, call->deadline_ms, deadline_due, call);
+	kube_login_copy(login, &call->login);
+	struct http_tls tls = access->tls;
+	if (call->login.cert_pem) {
+		tls.cert_pem = call->login.cert_pem;
+		tls.key_pem = call->login.key_pem;
+	}
+	const struct url *server = &call->client->options.access->server;
+
+	url_copy(server, &url);
+	free(url.path);
+	url.path = mem_printf("%s%s", server->path ? server->path : "", call->path);
+	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
+		char *path = url_add_param(url.path, call->query.v[i], call->query.v[i + 1]);
+		free(url.path);
+		url.path = path;
+	}
+	make_headers(call, &headers);
+	if (call->tries++ == 0)
+		call->began_ms = clock_ms();
+	call->ops->send(call, &url, &headers, &tls);
+	return 0;
+}
+
+static void authorize(struct kube_call *call)
+{
+	/* People may take their time to log in. */
+	loop_remove_timer(call->client->options.loop, TAKE(call->deadline_timer));
+	call->wanted_ms = clock_ms();
+	call->wait = kube_credential_want(call->client->credential, on_login, call);
+}
+
+/*
+ * The start
+ */
+
+/* The query parameter is value from now on. */
+static void kube_call_set_query(struct kube_call *call, const char *key, const char *value)
+{
+	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
+		if (str_eq(call->query.v[i], key)) {
+			free(call->query.v[i + 1]);
+			call->query.v[i + 1] = mem_strdup(value);
+			return;
+		}
+	}
+	strv_add(&call->query, key);
+	strv_add(&call->query, value);
+}
+
+/* Copies the texts of request; fn, data and ops are set by the caller, then it is begun. */
+static struct kube_call *kube_call_new(struct kube_client *client,
+	const struct kube_request *request, const struct kube_call_ops *ops)
+{
+	struct kube_call *call = mem_alloc(1, sizeof(*call));
+
+	*call = (struct kube_call){.client = client,
+		.ops = ops,
+		.method = mem_strdup(request->method),
+		.path = mem_strdup(request->path),
+		.is_idempotent = request->is_idempotent || str_eq(request->method, "GET"),
+		.deadline_ms = request->deadline_ms ? request->deadline_ms
+						    : clock_deadline(KUBE_DEADLINE_MS),
+		.idle_ms = request->idle_ms,
+		.max_body = request->max_body ? request->max_body : JSON_SIZE_MAX,
+		.data = request->data,
+		.share = request->share,
+		.fn = request->done,
+		.ctx = request->ctx,
+		.next = client->calls};
+	/* A key may stand there several times: the words of a command. */
+	for (const char *const *at = request->query; at && at[0] && at[1]; at += 2) {
+		strv_add(&call->query, at[0]);
+		strv_add(&call->query, at[1]);
+	}
+	call->content_type =
+		mem_strdup(request->content_type ? request->content_type : "application/json");
+	if (request->body) {
+		struct buf text;
+
+		buf_init(&text, SIZE_MAX / 2);
+		json_print(request->body, &text);
+		call->body_len = text.len;
+		call->body = text.data;
+	}
+	if (call->next)
+		call->next->prev = call;
+	client->calls = call;
+	return call;
+}
+
+static void kube_call_begin(struct kube_call *call)
+{
+	authorize(call);
+}
+
+/*
+ * The client
+ */
 
 struct kube_client *kube_client_new(const struct kube_client_options *options)
 {
@@ -197,12 +671,6 @@ static int more_pages(struct kube_call *call, struct kube_answer *answer)
 	return 1;
 }
 
-static void hide_continue(struct json *whole)
-{
-	if (json_get(whole, "metadata"))
-		json_remove(json_sub(whole, "metadata"), "continue");
-}
-
 /* The token of the next page has expired: from the beginning. */
 static bool restart(struct kube_call *call, const struct kube_answer *answer)
 {
@@ -220,7 +688,8 @@ static int done_list(struct kube_call *call, struct kube_answer *answer, struct 
 	struct list *list = call->more_ctx;
 
 	if (!err_is_set(&answer->fault)) {
-		hide_continue(list->whole);
+		if (json_get(list->whole, "metadata"))
+			json_remove(json_sub(list->whole, "metadata"), "continue");
 		json_free(answer->object);
 		answer->object = TAKE(list->whole);
 	}
@@ -271,8 +740,6 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 struct ask {
 	struct kube_client *client;
 	struct kube_call *call;
-	struct loop_timer *timer;
-	const volatile int *interrupted;
 	struct json **ret;
 	int r;
 	struct err *err;
@@ -292,40 +759,19 @@ static int on_ask(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static int look(void *ctx, struct err *err)
-{
-	struct ask *ask = ctx;
-	struct loop *loop = ask->client->options.loop;
-
-	(void)err;
-	ask->timer = NULL;
-	if (*ask->interrupted) {
-		kube_cancel(TAKE(ask->call));
-		ask->r = err_set(ask->err, E_CANCELED, "stopped");
-		loop_stop(loop);
-		return 0;
-	}
-	ask->timer = loop_add_timer(loop, clock_ms() + LOOK_MS, look, ask);
-	return 0;
-}
-
-int kube_ask(struct kube_client *client, const struct kube_request *request,
-	const volatile int *interrupted, struct json **ret, struct err *err)
+int kube_ask(struct kube_client *client, const struct kube_request *request, struct json **ret,
+	struct err *err)
 {
 	struct kube_request own = *request;
-	struct ask ask = {.client = client, .interrupted = interrupted, .ret = ret, .err = err};
-	struct loop *loop = client->options.loop;
+	struct ask ask = {.client = client, .ret = ret, .err = err};
 
 	own.done = on_ask;
 	own.ctx = &ask;
 	ask.call = kube_start(client, &own);
-	if (interrupted)
-		ask.timer = loop_add_timer(loop, clock_ms(), look, &ask);
 	int r = 0;
 	/* Other code may stop the loop, too. */
 	while (r == 0 && ask.call)
-		r = loop_run(loop, err);
-	loop_remove_timer(loop, ask.timer);
+		r = loop_run(client->options.loop, err);
 	if (r < 0) {
 		kube_cancel(ask.call);
 		return r;
@@ -368,4 +814,111 @@ char *kube_path(const char *format, ...)
 	}
 	va_end(args);
 	return buf_take(&out);
+}
+
+/*
+ * Connections that become streams
+ */
+
+struct upgrade_ctx {
+	char *protocol;
+	struct strv headers;
+	int (*done)(void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err);
+	struct stream *stream; /* that came */
+};
+
+static int on_upgrade(void *ctx, struct stream *stream, struct http_answer *http, struct err *err)
+{
+	struct kube_call *call = ctx;
+	struct upgrade_ctx *upgrade = call->more_ctx;
+	AUTO_KUBE_ANSWER struct kube_answer answer = {.reason = ""};
+
+	if (!stream)
+		return kube_call_answered(call, http, err);
+	call->exchange = NULL;
+	call->client->answered = true;
+	upgrade->stream = stream;
+	answer.status = http ? http->status : 101;
+	answer.http = http;
+	return kube_call_finish(call, &answer, err);
+}
+
+static void send_upgrade(struct kube_call *call, const struct url *url, const struct strv *headers,
+	const struct http_tls *tls)
+{
+	const struct upgrade_ctx *upgrade = call->more_ctx;
+	AUTO_STRV struct strv all = {0};
+
+	strv_copy(&all, &upgrade->headers);
+	for (size_t i = 0; i < headers->n; i++)
+		if (!str_starts(headers->v[i], "Accept:"))
+			strv_add(&all, headers->v[i]);
+	const struct upgrade_request request = {
+		.method = call->method,
+		.url = url,
+		.protocol = upgrade->protocol,
+		.headers = &all,
+		.authorization = call->login.authorization,
+		.tls = tls,
+		.proxy = call->client->options.access->proxy,
+		.deadline_ms = call->deadline_ms,
+		.done = on_upgrade,
+		.ctx = call,
+	};
+	call->exchange = upgrade_start(call->client->options.http, &request);
+}
+
+static void cancel_upgrade(struct kube_call *call)
+{
+	upgrade_cancel(call->exchange);
+}
+
+static int done_upgrade(struct kube_call *call, struct kube_answer *answer, struct err *err)
+{
+	struct upgrade_ctx *upgrade = call->more_ctx;
+
+	/* 200 is no success here. */
+	if (!upgrade->stream && !err_is_set(&answer->fault)) {
+		AUTO_FREE char *what = kube_path_shown(call->path);
+		err_set(&answer->fault, E_KUBE_ANSWER,
+			"%s answers %d instead of opening a stream to %s", call->client->host,
+			answer->status, what);
+	}
+	return upgrade->done(call->ctx, TAKE(upgrade->stream), answer, err);
+}
+
+static void free_upgrade(struct kube_call *call)
+{
+	struct upgrade_ctx *upgrade = call->more_ctx;
+
+	free(upgrade->protocol);
+	strv_done(&upgrade->headers);
+	stream_free(upgrade->stream);
+	free(upgrade);
+}
+
+static const struct kube_call_ops upgrade_ops = {.send = send_upgrade,
+	.cancel = cancel_upgrade,
+	.done = done_upgrade,
+	.is_once = true,
+	.free = free_upgrade};
+
+struct kube_call *kube_upgrade(
+	struct kube_client *client, const struct kube_upgrade_request *request)
+{
+	const struct kube_request plain = {.method = request->method,
+		.path = request->path,
+		.query = request->query,
+		.deadline_ms = request->deadline_ms,
+		.ctx = request->ctx};
+	struct upgrade_ctx *upgrade = mem_alloc(1, sizeof(*upgrade));
+	struct kube_call *call = kube_call_new(client, &plain, &upgrade_ops);
+
+	upgrade->protocol = mem_strdup(request->protocol);
+	upgrade->done = request->done;
+	if (request->headers)
+		strv_copy(&upgrade->headers, request->headers);
+	call->more_ctx = upgrade;
+	kube_call_begin(call);
+	return call;
 }

@@ -115,11 +115,11 @@ void kube_cancel(struct kube_call *call);
 struct kube_call *kube_list(struct kube_client *client, const char *path, const char *const *query,
 	size_t max, int64_t deadline_ms, kube_done_fn *done, void *ctx);
 
-/* Send one request and wait for its response on the loop, for commands that do one thing;
- * *interrupted (may be NULL) ends it with ERR_CANCELED within a second. *ret (may be NULL) is set
- * on success only; err is the answer's fault. request->done and ctx are not used. */
-int kube_ask(struct kube_client *client, const struct kube_request *request,
-	const volatile int *interrupted, struct json **ret, struct err *err);
+/* Send one request and wait for its response on the loop, for commands that do one thing. *ret
+ * (may be NULL) is set on success only; err is the answer's fault. request->done and ctx are not
+ * used. */
+int kube_ask(struct kube_client *client, const struct kube_request *request, struct json **ret,
+	struct err *err);
 
 /* A connection upgraded with the client's credentials (upgrade.h): exec, port-forward. protocol
  * and headers as there. Not repeated; a 401 is, once, after a refresh. done: stream is NULL with

@@ -1,15 +1,1001 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/api/credential.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/data/json.h"
+#include "base/loop/loop.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
+#include "base/util/digest.h"
 #include "base/util/enc.h"
+#include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/credential_impl.h"
+#include "kube/api/answer.h"
+
+/* Credentials made by a plugin. */
+struct kube_made {
+	char *token, *cert_pem, *key_pem;
+	int64_t expires_ms; /* clock_wall_ms(); 0: it does not say */
+};
+#define AUTO_KUBE_MADE AUTO(kube_made_done)
+
+/* credential_answer.c: engines. */
+
+/* credential_cache.c: as {token, cert_pem, key_pem, expires_ms}. */
+/* The file for this access, or NULL without a cache_dir. The caller frees. */
+char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin);
+
+/* credential_exec.c: one run of a plugin. */
+struct kube_plugin;
+/* fault is set if r < 0. Called from the loop, once, as the last thing. */
+typedef int kube_plugin_fn(
+	void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err);
+
+/*
+ * Expiry of a login
+ */
+
+enum { CLAIMS_MAX = 64 << 10, CERTIFICATE_MAX = 64 << 10 };
+
+/* The last second of the year 9999. */
+#define SECONDS_MAX 253402300799
+
+/*
+ * JSON Web Tokens
+ */
+
+static void kube_made_done(struct kube_made *made);
+
+/* base64url without padding (RFC 4648, section 5). */
+static bool decode_url(const char *text, size_t len, struct buf *out)
+{
+	AUTO_BUF struct buf plain;
+
+	buf_init(&plain, CLAIMS_MAX);
+	for (size_t i = 0; i < len; i++)
+		buf_addc(&plain, text[i] == '-' ? '+' : text[i] == '_' ? '/' : text[i]);
+	while (plain.len % 4 && !plain.full)
+		buf_addc(&plain, '=');
+	return !plain.full && base64_decode(plain.data, plain.len, out);
+}
+
+int64_t kube_expiry_token(const char *token)
+{
+	AUTO_BUF struct buf claims;
+	AUTO_JSON struct json *json = NULL;
+	const char *begin = strchr(token, '.'), *end = begin ? strchr(begin + 1, '.') : NULL;
+
+	buf_init(&claims, CLAIMS_MAX);
+	if (!end || !decode_url(begin + 1, (size_t)(end - begin - 1), &claims) ||
+		json_parse(claims.data, claims.len, CLAIMS_MAX, "a token", &json, NULL) < 0)
+		return 0;
+	double seconds = json_get_num(json, "exp", 0);
+	return seconds > 0 && seconds < SECONDS_MAX ? (int64_t)seconds * 1000 : 0;
+}
+
+/*
+ * Certificates
+ */
+
+/* The unread rest of a DER encoding (X.690). */
+struct der {
+	const uint8_t *at, *end;
+};
+
+/* The next element: its tag, and its contents in ret. -1: there is none. */
+static int next(struct der *der, struct der *ret)
+{
+	const uint8_t *at = der->at;
+	size_t len, left = (size_t)(der->end - at);
+	int tag;
+
+	if (left < 2)
+		return -1;
+	tag = at[0];
+	len = at[1];
+	at += 2;
+	if (len & 0x80) {
+		size_t bytes = len & 0x7f;
+		if (bytes == 0 || bytes > 3 || left < 2 + bytes)
+			return -1;
+		for (len = 0; bytes > 0; bytes--)
+			len = len << 8 | *at++;
+	}
+	if (len > (size_t)(der->end - at))
+		return -1;
+	*ret = (struct der){at, at + len};
+	der->at = at + len;
+	return tag;
+}
+
+enum { DER_SEQUENCE = 0x30, DER_UTC_TIME = 0x17, DER_TIME = 0x18, DER_VERSION = 0xa0 };
+
+/* YYMMDDHHMMSSZ of 1950 to 2049, or YYYYMMDDHHMMSSZ. */
+static int64_t read_time(int tag, const struct der *der)
+{
+	char text[16], rfc[32];
+	size_t len = (size_t)(der->end - der->at), year = tag == DER_UTC_TIME ? 2 : 4;
+	int64_t ms = 0;
+
+	if ((tag != DER_UTC_TIME && tag != DER_TIME) || len != year + 11 || der->at[len - 1] != 'Z')
+		return 0;
+	memcpy(text, der->at, len);
+	text[len] = '\0';
+	const char *rest = text + year;
+	snprintf(rfc, sizeof(rfc), "%s%.*s-%.2s-%.2sT%.2s:%.2s:%.2sZ",
+		year == 4       ? ""
+		: text[0] < '5' ? "20"
+				: "19",
+		(int)year, text, rest, rest + 2, rest + 4, rest + 6, rest + 8);
+	return clock_parse(rfc, &ms, NULL) < 0 ? 0 : ms;
+}
+
+/* Certificate { tbsCertificate { version [0], serialNumber, signature, issuer, validity … */
+static int64_t not_after(const uint8_t *data, size_t len)
+{
+	struct der all = {data, data + len}, certificate, tbs, item, validity;
+	int tag;
+
+	if (next(&all, &certificate) != DER_SEQUENCE || next(&certificate, &tbs) != DER_SEQUENCE)
+		return 0;
+	tag = next(&tbs, &item);
+	if (tag == DER_VERSION)
+		tag = next(&tbs, &item);
+	for (int i = 0; i < 2 && tag >= 0; i++)
+		tag = next(&tbs, &item);
+	if (tag < 0 || next(&tbs, &validity) != DER_SEQUENCE || next(&validity, &item) < 0)
+		return 0;
+	tag = next(&validity, &item);
+	return tag < 0 ? 0 : read_time(tag, &item);
+}
+
+int64_t kube_expiry_certificate(const char *pem)
+{
+	static const char begin[] = "-----BEGIN CERTIFICATE-----", end[] = "-----END";
+	const char *at = strstr(pem, begin), *stop = at ? strstr(at + 1, end) : NULL;
+	AUTO_BUF struct buf text, data;
+
+	buf_init(&text, CERTIFICATE_MAX);
+	buf_init(&data, CERTIFICATE_MAX);
+	if (!stop)
+		return 0;
+	for (at += strlen(begin); at < stop; at++)
+		if (!strchr(" \t\r\n", *at))
+			buf_addc(&text, *at);
+	if (text.full || !base64_decode(text.data, text.len, &data))
+		return 0;
+	return not_after((const uint8_t *)data.data, data.len);
+}
+
+/*
+ * Input and output of a plugin
+ */
+
+enum { INFO_MAX = 4 << 20, SAID_LINES_MAX = 3, SAID_MAX = 200 };
+
+static void kube_wipe(char *secret)
+{
+	if (secret)
+		explicit_bzero(secret, strlen(secret));
+	free(secret);
+}
+
+static void kube_wipe_buf(struct buf *buf)
+{
+	if (buf->data)
+		explicit_bzero(buf->data, buf->cap);
+	buf_done(buf);
+}
+
+static void kube_made_done(struct kube_made *made)
+{
+	kube_wipe(made->token);
+	free(made->cert_pem);
+	kube_wipe(made->key_pem);
+	*made = (struct kube_made){0};
+}
+
+/* The name of a program for people. The caller frees. */
+static char *kube_program_shown(const struct kube_exec *exec)
+{
+	return str_shown(fs_basename(exec->command));
+}
+
+/*
+ * Input of a plugin
+ */
+
+static void set_text(struct json *object, const char *key, const char *text)
+{
+	if (!str_empty(text))
+		json_set_str(object, key, text);
+}
+
+static struct json *cluster_info(const struct kube_access *access)
+{
+	struct json *cluster = json_object();
+	AUTO_FREE char *server = url_text(&access->server);
+	AUTO_BUF struct buf ca;
+
+	json_set_str(cluster, "server", server);
+	set_text(cluster, "tls-server-name", access->server_name);
+	if (access->tls.insecure)
+		json_set_bool(cluster, "insecure-skip-tls-verify", true);
+	buf_init(&ca, INFO_MAX);
+	if (access->ca_pem)
+		base64_encode(access->ca_pem, strlen(access->ca_pem), &ca);
+	set_text(cluster, "certificate-authority-data", ca.data);
+	set_text(cluster, "proxy-url", access->proxy);
+	if (access->exec->cluster_config)
+		json_set(cluster, "config", json_clone(access->exec->cluster_config));
+	return cluster;
+}
+
+/* Everything that a plugin may know of the cluster, whether it is told or not. The caller frees. */
+static char *kube_plugin_cluster(const struct kube_access *access)
+{
+	AUTO_JSON struct json *cluster = cluster_info(access);
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, INFO_MAX);
+	json_print(cluster, &out);
+	return buf_take(&out);
+}
+
+/* The value of KUBERNETES_EXEC_INFO. The caller frees. */
+static char *kube_plugin_info(const struct kube_access *access, bool interactive)
+{
+	AUTO_JSON struct json *info = json_object();
+	AUTO_BUF struct buf out;
+
+	json_set_str(info, "kind", "ExecCredential");
+	json_set_str(info, "apiVersion", access->exec->api_version);
+	struct json *spec = json_sub(info, "spec");
+	if (access->exec->provide_cluster_info)
+		json_set(spec, "cluster", cluster_info(access));
+	json_set_bool(spec, "interactive", interactive);
+	buf_init(&out, INFO_MAX);
+	json_print(info, &out);
+	return buf_take(&out);
+}
+
+/*
+ * Output of a plugin
+ */
+
+/* E_KUBE_PLUGIN: "NAME, which logs in to the cluster CLUSTER, WHY". */
+static int kube_plugin_fault(const struct kube_access *access, const char *why, struct err *err)
+{
+	AUTO_FREE char *shown = kube_program_shown(access->exec);
+
+	return err_set(err, E_KUBE_PLUGIN, "%s, which logs in to the cluster %s, %s", shown,
+		access->cluster, why);
+}
+
+static bool is_header_text(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s <= 0x20 || *s == 0x7f)
+			return false;
+	return true;
+}
+
+static int take_status(const struct json *status, const struct kube_access *access,
+	struct kube_made *made, struct err *err)
+{
+	const char *token = json_get_str(status, "token");
+	const char *cert = json_get_str(status, "clientCertificateData");
+	const char *key = json_get_str(status, "clientKeyData");
+	const char *expires = json_get_str(status, "expirationTimestamp");
+
+	if (str_empty(cert) != str_empty(key))
+		return kube_plugin_fault(
+			access, "printed a certificate or a key without the other", err);
+	if (str_empty(token) && str_empty(cert))
+		return kube_plugin_fault(access, "printed neither a token nor a certificate", err);
+	if (!str_empty(token) && !is_header_text(token))
+		return kube_plugin_fault(
+			access, "printed a token with spaces or control characters", err);
+	if (!str_empty(cert) && (!strstr(cert, "-----BEGIN ") || !strstr(key, "-----BEGIN ")))
+		return kube_plugin_fault(
+			access, "printed a certificate that is not in PEM form", err);
+	if (!str_empty(expires) && clock_parse(expires, &made->expires_ms, NULL) < 0)
+		return kube_plugin_fault(
+			access, "printed an expirationTimestamp that is not a time", err);
+	made->token = str_empty(token) ? NULL : mem_strdup(token);
+	made->cert_pem = str_empty(cert) ? NULL : mem_strdup(cert);
+	made->key_pem = str_empty(cert) ? NULL : mem_strdup(key);
+	return 0;
+}
+
+/* E_KUBE_PLUGIN without a word of what was printed, which may be the secret. */
+static int kube_plugin_parse(const char *text, size_t len, const struct kube_access *access,
+	struct kube_made *ret, struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	AUTO_KUBE_MADE struct kube_made made = {0};
+
+	if (len == 0)
+		return kube_plugin_fault(access, "printed nothing", err);
+	if (json_parse(text, len, KUBE_PLUGIN_OUT_MAX, "", &json, NULL) < 0 ||
+		!str_eq(json_get_str(json, "kind"), "ExecCredential"))
+		return kube_plugin_fault(
+			access, "printed something else than an ExecCredential", err);
+	const char *version = json_get_str(json, "apiVersion");
+	if (!str_eq(version, access->exec->api_version)) {
+		AUTO_FREE char *shown = str_shown(version ? version : "nothing");
+		AUTO_FREE char *why =
+			mem_printf("answers with apiVersion %s, but the kubeconfig says %s", shown,
+				access->exec->api_version);
+		return kube_plugin_fault(access, why, err);
+	}
+	int r = take_status(json_get(json, "status"), access, &made, err);
+	if (r < 0)
+		return r;
+	*ret = made;
+	made = (struct kube_made){0};
+	return 0;
+}
+
+/*
+ * Messages of a plugin that fails
+ */
+
+static void say_line(const char *line, size_t len, struct err *err)
+{
+	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
+
+	err_evidence(err, "it said: %s", words);
+}
+
+/*
+ * Logins that are kept
+ */
+
+enum { CACHE_MAX = 2 * KUBE_PLUGIN_OUT_MAX };
+
+/*
+ * The name: everything that may decide for whom a credential is
+ */
+
+/* Each with its end, so that "a", "bc" is not "ab", "c". */
+static void add(struct digest *digest, const char *text)
+{
+	digest_add(digest, text ? text : "", text ? strlen(text) + 1 : 1);
+	digest_add(digest, text ? "+" : "-", 1);
+}
+
+static void add_list(struct digest *digest, const struct strv *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		add(digest, list->v[i]);
+	add(digest, NULL);
+}
+
+/* Differs from shell to shell and decides nothing. */
+static bool is_passing(const char *pair)
+{
+	static const char *const names[] = {
+		"_=", "PWD=", "OLDPWD=", "SHLVL=", "COLUMNS=", "LINES=", "WINDOWID=", "TERM",
+		"COLORTERM=", "TMUX", "STY=", "WINDOW=", "SSH_", "VTE_", "XDG_SESSION_",
+		"LS_COLORS=", "PS1=", "DISPLAY=", "WAYLAND_DISPLAY=", "GPG_TTY=", "KONSOLE_",
+		"VSCODE_", "DLRUN_", "INVOCATION_ID=", "JOURNAL_STREAM="};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_starts(pair, names[i]))
+			return true;
+	return false;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
+{
+	const struct kube_exec *exec = access->exec;
+	AUTO_FREE char *cluster = kube_plugin_cluster(access);
+	AUTO_DIGEST struct digest digest = {0};
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	if (!plugin->cache_dir)
+		return NULL;
+	digest_begin(&digest, DIGEST_SHA256);
+	add(&digest, exec->command);
+	add_list(&digest, &exec->args);
+	add_list(&digest, &exec->env);
+	add(&digest, exec->api_version);
+	add(&digest, cluster);
+	add(&digest, exec->provide_cluster_info ? "told" : NULL);
+	/* AWS_PROFILE, CLOUDSDK_…, HOME: all of it but what passes. */
+	const char *const *env = plugin->env;
+	AUTO_STRV struct strv sorted = {0};
+
+	for (; env && *env; env++)
+		if (!is_passing(*env))
+			strv_add(&sorted, *env);
+	vec_sort(&sorted, by_text);
+	add_list(&digest, &sorted);
+	digest_end(&digest, sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return mem_printf("%s/%s.json", plugin->cache_dir, hex);
+}
+
+/*
+ * The file
+ */
+
+/* Whether the file is ours, and nobody else can have read or written it. */
+static bool is_private(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+	       (st.st_mode & 077) == 0;
+}
+
+/* false: there is none that is still good. */
+static bool kube_cache_read(const char *path, struct kube_made *ret)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO_JSON struct json *json = NULL;
+
+	if (fd < 0 || !is_private(fd) || fs_read_fd(fd, path, CACHE_MAX, &text, NULL) < 0 ||
+		json_parse(text.data, text.len, CACHE_MAX, "", &json, NULL) < 0)
+		return false;
+	const char *token = json_get_str(json, "token");
+	const char *cert = json_get_str(json, "cert_pem"), *key = json_get_str(json, "key_pem");
+	int64_t expires_ms = json_get_int(json, "expires_ms", 0);
+	if ((!token && !cert) || !cert != !key ||
+		expires_ms - KUBE_PLUGIN_MARGIN_MS <= clock_wall_ms())
+		return false;
+	*ret = (struct kube_made){.token = mem_strdup(token),
+		.cert_pem = mem_strdup(cert),
+		.key_pem = mem_strdup(key),
+		.expires_ms = expires_ms};
+	return true;
+}
+
+/* Quietly nothing where it cannot be kept. */
+static void kube_cache_write(const char *path, const struct kube_made *made)
+{
+	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+	AUTO_JSON struct json *json = json_object();
+	AUTO(kube_wipe_buf) struct buf text = {0};
+
+	if (made->expires_ms - KUBE_PLUGIN_MARGIN_MS <= clock_wall_ms() ||
+		fs_private_dir(dir, NULL) < 0)
+		return;
+	if (made->token)
+		json_set_str(json, "token", made->token);
+	if (made->cert_pem) {
+		json_set_str(json, "cert_pem", made->cert_pem);
+		json_set_str(json, "key_pem", made->key_pem);
+	}
+	json_set_int(json, "expires_ms", made->expires_ms);
+	buf_init(&text, CACHE_MAX);
+	json_print(json, &text);
+	if (!text.full)
+		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+}
+
+/*
+ * Whether a program may be run
+ */
+
+/* {"FILE of the kubeconfig": {"USER": "SHA-256 of the program and its words"}} */
+
+enum { PINS_SIZE_MAX = 1 << 20, PINS_FILES_MAX = 1000 };
+
+static void hash_entry(const struct kube_exec *exec, char hex[static SHA256_HEX_SIZE])
+{
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_JSON struct json *words = json_array();
+	AUTO_BUF struct buf text;
+	uint8_t sha256[SHA256_SIZE];
+
+	json_add_str(words, exec->command);
+	json_add_strv(words, &exec->args);
+	json_add_str(words, "env");
+	json_add_strv(words, &exec->env);
+	json_add_str(words, exec->api_version);
+	buf_init(&text, PINS_SIZE_MAX);
+	json_print(words, &text);
+	digest_begin(&digest, DIGEST_SHA256);
+	digest_add(&digest, text.data, text.len);
+	digest_end(&digest, sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+}
+
+/* An unreadable file counts as empty: every program is new then. */
+static struct json *read_pins(const char *path)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_JSON struct json *pins = NULL;
+
+	if (fs_read(path, PINS_SIZE_MAX, &text, NULL, NULL) < 0 ||
+		json_parse(text.data, text.len, PINS_SIZE_MAX, "", &pins, NULL) < 0 ||
+		json_kind(pins) != JSON_OBJECT || json_count(pins) > PINS_FILES_MAX)
+		return json_object();
+	return TAKE(pins);
+}
+
+/* Whether the group is the user's alone, as many systems make one for each user. */
+static bool is_private_group(gid_t gid)
+{
+	const struct passwd *user = getpwuid(geteuid());
+	const struct group *group = user && user->pw_gid == gid ? getgrgid(gid) : NULL;
+
+	return group && str_eq(group->gr_name, user->pw_name) && !*group->gr_mem;
+}
+
+/* Whether only the user or the system can have written the file. */
+static bool is_own(const char *file)
+{
+	struct stat st;
+
+	if (stat(file, &st) || !fs_is_ours(st.st_uid, (uid_t)-1))
+		return false;
+	return !S_ISREG(st.st_mode) ||
+	       !((st.st_mode & S_IWOTH) ||
+		       ((st.st_mode & S_IWGRP) && !is_private_group(st.st_gid)));
+}
+
+static void warn(const struct kube_credential_options *options)
+{
+	const struct kube_exec *exec = options->access->exec;
+	AUTO_FREE char *shown = kube_program_shown(exec);
+	AUTO_FREE char *text = mem_printf(
+		"%s: the program that logs in to the cluster %s is another one than before: %s",
+		exec->file, options->access->cluster, shown);
+
+	if (options->note)
+		options->note(options->note_ctx, text);
+}
+
+static int ask(const struct kube_credential_options *options, bool is_changed, struct err *err)
+{
+	const struct kube_exec *exec = options->access->exec;
+
+	if (options->plugin.confirm)
+		return options->plugin.confirm(options->plugin.ctx, exec, err);
+	if (!is_own(exec->file)) {
+		AUTO_FREE char *shown = kube_program_shown(exec);
+
+		err_set(err, E_KUBE_PLUGIN,
+			"%s can be written by other users, so the program that it names, %s, is not run",
+			exec->file, shown);
+		return err_hint(
+			err, "cp %s ~/.kube/config && chmod 600 ~/.kube/config", exec->file);
+	}
+	if (is_changed)
+		warn(options);
+	return 0;
+}
+
+/* credential_pin.c: whether the program may be run; E_KUBE_PLUGIN. */
+static int kube_plugin_allowed(const struct kube_credential_options *options, struct err *err)
+{
+	const struct kube_access *access = options->access;
+	const char *path = options->plugin.pin_file;
+	AUTO_JSON struct json *pins = path ? read_pins(path) : json_object();
+	const char *before = json_get_str(json_get(pins, access->exec->file), access->user);
+	char hash[SHA256_HEX_SIZE];
+
+	hash_entry(access->exec, hash);
+	if (str_eq(before, hash))
+		return 0;
+	int r = ask(options, before != NULL, err);
+	if (r == 0 && path) {
+		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+		AUTO_BUF struct buf text;
+
+		json_set_str(json_sub(pins, access->exec->file), access->user, hash);
+		buf_init(&text, PINS_SIZE_MAX);
+		json_print_pretty(pins, &text);
+		if (!text.full && fs_mkdirs(dir, 0700, NULL) == 0)
+			fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
+	}
+	return r;
+}
+
+/*
+ * A run of a plugin
+ */
+
+enum {
+	LOOK_FIRST_MS = 1,
+	LOOK_MAX_MS = 50,
+	NOTE_MS = 3000,
+	SAID_KEPT = 4096,
+	HINT_MAX = 400,
+};
+
+/* The read end of a pipe that the plugin writes to. */
+struct output {
+	struct kube_plugin *plugin;
+	int fd; /* -1: at its end, or none */
+	struct loop_fd *source;
+	struct buf text;
+	bool keep_last; /* what is over is dropped at the front */
+};
+
+struct kube_plugin {
+	const struct kube_credential_options *options;
+	const struct kube_exec *exec;
+	bool interactive;
+	pid_t pid; /* 0: it has ended */
+	struct output out, said;
+	struct loop_timer *timer, *note_timer;
+	int64_t deadline_ms; /* INT64_MAX: none */
+	int64_t look_ms;
+	kube_plugin_fn *end;
+	void *ctx;
+};
+
+static void close_output(struct output *output)
+{
+	loop_remove_fd(output->plugin->options->loop, TAKE(output->source));
+	if (output->fd >= 0)
+		close(take_fd(&output->fd));
+}
+
+/* An interactive plugin runs in our session: kill the process itself, not a group. */
+static void kill_it(struct kube_plugin *plugin)
+{
+	if (plugin->pid <= 0)
+		return;
+	if (plugin->interactive)
+		kill(plugin->pid, SIGKILL);
+	else
+		kill(-plugin->pid, SIGKILL);
+	while (waitpid(plugin->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	plugin->pid = 0;
+}
+
+/* Kills it if it still runs. NULL is accepted. */
+static void kube_plugin_free(struct kube_plugin *plugin)
+{
+	if (!plugin)
+		return;
+	kill_it(plugin);
+	close_output(&plugin->out);
+	close_output(&plugin->said);
+	loop_remove_timer(plugin->options->loop, plugin->timer);
+	loop_remove_timer(plugin->options->loop, plugin->note_timer);
+	kube_wipe_buf(&plugin->out.text);
+	kube_wipe_buf(&plugin->said.text);
+	free(plugin);
+}
+
+/*
+ * Failures
+ */
+
+static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	kill_it(plugin);
+	close_output(&plugin->out);
+	close_output(&plugin->said);
+	kube_plugin_fault(plugin->options->access, why, &fault);
+	kube_hint_version(plugin->options->access->context, "does it log in?", &fault);
+	/* The last lines of what a plugin said become evidence. */
+	const char *text = plugin->said.text.data;
+	size_t len = plugin->said.text.len;
+	struct {
+		size_t at, len;
+	} lines[SAID_LINES_MAX];
+	size_t n = 0, end = len;
+
+	while (end > 0 && n < SAID_LINES_MAX) {
+		size_t at = end;
+		while (at > 0 && text[at - 1] != '\n')
+			at--;
+		size_t stop = end;
+		while (stop > at && strchr(" \t\r", text[stop - 1]) && text[stop - 1])
+			stop--;
+		if (stop > at) {
+			lines[n].at = at;
+			lines[n++].len = stop - at;
+		}
+		end = at > 0 ? at - 1 : 0;
+	}
+	while (n-- > 0)
+		say_line(text + lines[n].at, lines[n].len, &fault);
+	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
+}
+
+/*
+ * Output of the plugin
+ */
+
+/* 1: there may be more, 0: its end, -1: too much. */
+static int read_output(struct output *output)
+{
+	char chunk[4096];
+
+	for (;;) {
+		ssize_t n = read(output->fd, chunk, sizeof(chunk));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		size_t over = n > 0 ? output->text.len + (size_t)n : 0;
+		if (output->keep_last && over > output->text.max)
+			buf_consume(&output->text, over - output->text.max);
+		if (n > 0)
+			buf_add(&output->text, chunk, (size_t)n);
+		explicit_bzero(chunk, sizeof(chunk));
+		if (output->text.full)
+			return -1;
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN;
+	}
+}
+
+static short wants_output(void *ctx)
+{
+	const struct output *output = ctx;
+
+	return output->fd >= 0 ? POLLIN : 0;
+}
+
+static int fail_much(struct kube_plugin *plugin, struct err *err)
+{
+	return fail(plugin, "printed more than 1 MiB", err);
+}
+
+/* Handle the exit of the plugin. A child that it left may hold its output open, which is not waited
+ * for. */
+static int end(struct kube_plugin *plugin, int status, struct err *err)
+{
+	AUTO_KUBE_MADE struct kube_made made = {0};
+	AUTO_ERR struct err fault = {0};
+
+	plugin->pid = 0;
+	if (plugin->said.fd >= 0)
+		read_output(&plugin->said);
+	if (plugin->out.fd >= 0 && read_output(&plugin->out) < 0)
+		return fail_much(plugin, err);
+	if (status != 0) {
+		char name[8];
+		AUTO_FREE char *why = status > 128
+					      ? mem_printf("was killed by SIG%s",
+							proc_signal_name(status - 128, name))
+					      : mem_printf("failed with exit status %d", status);
+		return fail(plugin, why, err);
+	}
+	close_output(&plugin->out);
+	close_output(&plugin->said);
+	const struct kube_access *access = plugin->options->access;
+	int r = kube_plugin_parse(
+		plugin->out.text.data, plugin->out.text.len, access, &made, &fault);
+	if (r < 0)
+		kube_hint_version(access->context, "does it log in?", &fault);
+	return plugin->end(plugin->ctx, r, &made, &fault, err);
+}
+
+static int look(void *ctx, struct err *err);
+
+static void look_later(struct kube_plugin *plugin)
+{
+	int64_t at_ms = clock_ms() + plugin->look_ms;
+
+	plugin->look_ms *= 2;
+	if (plugin->look_ms > LOOK_MAX_MS)
+		plugin->look_ms = LOOK_MAX_MS;
+	if (at_ms > plugin->deadline_ms)
+		at_ms = plugin->deadline_ms;
+	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, look, plugin);
+}
+
+static int look(void *ctx, struct err *err)
+{
+	struct kube_plugin *plugin = ctx;
+	int status = 0;
+
+	plugin->timer = NULL;
+	pid_t r = waitpid(plugin->pid, &status, WNOHANG);
+	if (r == plugin->pid)
+		return end(plugin,
+			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
+	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	if (r < 0 && errno != EINTR)
+		return end(plugin, 127, err);
+	if (clock_ms() >= plugin->deadline_ms) {
+		char limit[32];
+		AUTO_FREE char *why = mem_printf(
+			"took longer than %s", duration_text(plugin->options->limit_ms, limit));
+
+		return fail(plugin, why, err);
+	}
+	look_later(plugin);
+	return 0;
+}
+
+static int on_output(void *ctx, short revents, struct err *err)
+{
+	struct output *output = ctx;
+	struct kube_plugin *plugin = output->plugin;
+
+	(void)revents;
+	int r = read_output(output);
+	if (r < 0)
+		return fail_much(plugin, err);
+	if (r > 0)
+		return 0;
+	close_output(output);
+	if (output != &plugin->out)
+		return 0;
+	/* A plugin that has closed its output is about to exit. */
+	plugin->look_ms = LOOK_FIRST_MS;
+	loop_remove_timer(plugin->options->loop, plugin->timer);
+	look_later(plugin);
+	return 0;
+}
+
+static int note_due(void *ctx, struct err *err)
+{
+	struct kube_plugin *plugin = ctx;
+	AUTO_FREE char *shown = kube_program_shown(plugin->exec);
+	AUTO_FREE char *text = mem_printf("waiting for %s, which logs in to the cluster %s", shown,
+		plugin->options->access->cluster);
+
+	(void)err;
+	plugin->note_timer = NULL;
+	plugin->options->note(plugin->options->note_ctx, text);
+	return 0;
+}
+
+/*
+ * The start
+ */
+
+static int open_output(
+	struct kube_plugin *plugin, struct output *output, size_t max, int *ret_fd, struct err *err)
+{
+	int fds[2];
+	int r = os_pipe(fds, 0);
+
+	if (r < 0)
+		return err_set_errno(err, E_KUBE_PLUGIN, -r, "cannot make a pipe");
+	output->fd = fds[0];
+	*ret_fd = fds[1];
+	/* Never moved: wiped as a whole. */
+	buf_init(&output->text, max);
+	buf_room(&output->text, max);
+	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
+		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
+	static const struct loop_fd_ops ops = {.prepare = wants_output, .dispatch = on_output};
+	output->source = loop_add_fd(plugin->options->loop, output->fd, &ops, output);
+	return 0;
+}
+
+static void make_words(const struct kube_plugin *plugin, struct strv *argv, struct strv *env)
+{
+	const struct kube_exec *exec = plugin->exec;
+	AUTO_FREE char *info = kube_plugin_info(plugin->options->access, plugin->interactive);
+	AUTO_FREE char *pair = mem_printf("KUBERNETES_EXEC_INFO=%s", info);
+
+	strv_add(argv, exec->command);
+	for (size_t i = 0; i < exec->args.n; i++)
+		strv_add(argv, exec->args.v[i]);
+	for (const char *const *at = plugin->options->plugin.env; at && *at; at++)
+		strv_add(env, *at);
+	for (size_t i = 0; i < exec->env.n; i++)
+		env_set(env, exec->env.v[i], false);
+	env_set(env, pair, false);
+}
+
+static int spawn(struct kube_plugin *plugin, struct err *err)
+{
+	AUTO_STRV struct strv argv = {0}, env = {0};
+	AUTO_FD int out = -1, said = -1;
+	int tty_fd = plugin->interactive ? plugin->options->plugin.tty_fd : -1;
+	struct proc_spec spec = {.stdin_fd = tty_fd, .stderr_fd = tty_fd};
+
+	make_words(plugin, &argv, &env);
+	spec.argv = (const char *const *)argv.v;
+	spec.env = (const char *const *)env.v;
+	spec.new_session = !plugin->interactive;
+	int r = open_output(plugin, &plugin->out, KUBE_PLUGIN_OUT_MAX, &out, err);
+	/* The stderr of an interactive plugin is the terminal. */
+	if (r == 0 && !plugin->interactive)
+		r = open_output(plugin, &plugin->said, SAID_KEPT, &said, err);
+	if (r < 0)
+		return r;
+	spec.stdout_fd = out;
+	if (!plugin->interactive)
+		spec.stderr_fd = said;
+	AUTO_ERR struct err fault = {0};
+	if (proc_spawn(&spec, &plugin->pid, &fault) == 0)
+		return 0;
+	/* A file that is there may lack what it is run by. */
+	bool is_missing = str_ends(fault.message, strerror(ENOENT)) && fault.n_evidence == 0;
+	AUTO_FREE char *why = is_missing ? mem_strdup("is not installed")
+					 : mem_printf("does not start: %s", fault.message);
+	kube_plugin_fault(plugin->options->access, why, err);
+	for (size_t i = 0; i < fault.n_evidence; i++)
+		err_evidence(err, "%s", fault.evidence[i]);
+	const struct kube_exec *exec = plugin->exec;
+	const char *hint = exec->install_hint;
+	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
+
+	if (*words)
+		err_hint(err, "%s", words);
+	else
+		err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);
+	return -ERR_AUTH;
+}
+
+static int check_terminal(const struct kube_plugin *plugin, struct err *err)
+{
+	if (plugin->exec->interactive != KUBE_EXEC_ALWAYS || plugin->interactive)
+		return 0;
+	kube_plugin_fault(plugin->options->access,
+		"asks its user (interactiveMode: Always), and there is no terminal", err);
+	return err_hint(err, "run dlrun in a terminal");
+}
+
+static int kube_plugin_start(const struct kube_credential_options *options, kube_plugin_fn *end_fn,
+	void *ctx, struct kube_plugin **ret, struct err *err)
+{
+	const struct kube_exec *exec = options->access->exec;
+	struct kube_plugin *plugin = mem_alloc(1, sizeof(*plugin));
+
+	*plugin = (struct kube_plugin){.options = options,
+		.exec = exec,
+		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
+		.out = {.plugin = plugin, .fd = -1},
+		.said = {.plugin = plugin, .fd = -1, .keep_last = true},
+		.look_ms = LOOK_FIRST_MS,
+		.end = end_fn,
+		.ctx = ctx};
+	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
+	int r = check_terminal(plugin, err);
+	if (r == 0)
+		r = spawn(plugin, err);
+	if (r < 0) {
+		kube_plugin_free(plugin);
+		return r;
+	}
+	if (options->note)
+		plugin->note_timer =
+			loop_add_timer(options->loop, clock_ms() + NOTE_MS, note_due, plugin);
+	look_later(plugin);
+	*ret = plugin;
+	return 0;
+}
+
+/*
+ * Logins
+ */
 
 enum {
 	TOKEN_MAX = 64 << 10,
@@ -136,15 +1122,6 @@ static bool is_ready(const struct kube_credential *credential)
 	return credential->has_login || (!credential->plugin && err_is_set(&credential->fault));
 }
 
-static void copy_fault(const struct err *from, struct err *to)
-{
-	err_set(to, from->id, "%s", from->message);
-	for (size_t i = 0; i < from->n_evidence; i++)
-		err_evidence(to, "%s", from->evidence[i]);
-	if (from->hint)
-		err_hint(to, "%s", from->hint);
-}
-
 /* The credential may be gone then. */
 static int answer_one(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
@@ -153,7 +1130,12 @@ static int answer_one(
 
 	if (credential->has_login)
 		return wait->fn(wait->ctx, &credential->login, NULL, err);
-	copy_fault(&credential->fault, &fault);
+	const struct err *from = &credential->fault;
+	err_set(&fault, from->id, "%s", from->message);
+	for (size_t i = 0; i < from->n_evidence; i++)
+		err_evidence(&fault, "%s", from->evidence[i]);
+	if (from->hint)
+		err_hint(&fault, "%s", from->hint);
 	return wait->fn(wait->ctx, NULL, &fault, err);
 }
 
@@ -259,42 +1241,9 @@ static void start_plugin(struct kube_credential *credential)
 	has_failed(credential);
 }
 
-static bool is_stale(const struct kube_credential *credential)
-{
-	return credential->stale_ms && clock_wall_ms() >= credential->stale_ms;
-}
-
-static void refresh(struct kube_credential *credential)
-{
-	const struct kube_access *access = credential->options.access;
-
-	if (access->token_file &&
-		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		look_at_file(credential);
-	if (!credential->uses_plugin)
-		return;
-	if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
-		credential->has_login = false;
-	if (!credential->plugin && (!credential->has_login || is_stale(credential)))
-		start_plugin(credential);
-}
-
 /*
  * The whole
  */
-
-static void begin_plugin(struct kube_credential *credential)
-{
-	AUTO_KUBE_MADE struct kube_made made = {0};
-
-	credential->uses_plugin = true;
-	credential->cache_path =
-		kube_cache_path(credential->options.access, &credential->options.plugin);
-	if (credential->cache_path && kube_cache_read(credential->cache_path, &made))
-		take_made(credential, &made);
-	else
-		start_plugin(credential);
-}
 
 struct kube_credential *kube_credential_new(const struct kube_credential_options *options)
 {
@@ -313,7 +1262,15 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		set_basic(credential);
 		credential->has_login = true;
 	} else if (access->exec) {
-		begin_plugin(credential);
+		AUTO_KUBE_MADE struct kube_made made = {0};
+
+		credential->uses_plugin = true;
+		credential->cache_path =
+			kube_cache_path(credential->options.access, &credential->options.plugin);
+		if (credential->cache_path && kube_cache_read(credential->cache_path, &made))
+			take_made(credential, &made);
+		else
+			start_plugin(credential);
 	} else {
 		credential->has_login = true;
 	}
@@ -347,7 +1304,19 @@ struct kube_login_wait *kube_credential_want(
 	while (*last)
 		last = &(*last)->next;
 	*last = wait;
-	refresh(credential);
+	const struct kube_access *access = credential->options.access;
+
+	if (access->token_file &&
+		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
+		look_at_file(credential);
+	if (credential->uses_plugin) {
+		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
+			credential->has_login = false;
+		if (!credential->plugin &&
+			(!credential->has_login ||
+				(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
+			start_plugin(credential);
+	}
 	answer_soon(credential);
 	return wait;
 }

@@ -49,6 +49,10 @@ struct kube_credential_options {
 	void *note_ctx;
 };
 
+/* The file in which a plugin's login for this access is kept, or NULL without a cache_dir. The
+ * caller frees. */
+char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin);
+
 struct kube_credential;
 struct kube_credential *kube_credential_new(const struct kube_credential_options *options);
 /* Waits that are left are given up; a plugin that runs is killed. NULL is accepted. */
@@ -67,5 +71,15 @@ void kube_credential_cancel(struct kube_login_wait *wait);
 /* The server has said 401 to the login of that generation: whether another one is to be had, by
  * kube_credential_want. */
 bool kube_credential_refused(struct kube_credential *credential, unsigned generation);
+
+/*
+ * Expiry of a login, as far as it says so itself: an engine. Nothing is verified.
+ */
+
+/* Milliseconds since 1970, 0: it does not say. */
+/* A JSON Web Token (RFC 7519): "exp" of its claims. */
+int64_t kube_expiry_token(const char *token);
+/* The first certificate of PEM text (RFC 7468; X.509, RFC 5280 4.1.2.5): notAfter. */
+int64_t kube_expiry_certificate(const char *pem);
 
 #endif

@@ -29,6 +29,11 @@ struct kubeconfig_env {
 #define KUBECONFIG_IN_CLUSTER "in-cluster"
 
 struct kubeconfig;
+/* Of no file. */
+struct kubeconfig *kubeconfig_new(void);
+/* Adds what a file says behind what earlier ones said. E_KUBE_CONFIG. An engine. */
+int kubeconfig_add(
+	struct kubeconfig *config, const char *text, size_t len, const char *file, struct err *err);
 /* Missing files of the list are left out. E_KUBE_CONFIG naming the file (and line) for one that is
  * none, E_KUBE_NO_CONFIG when there is nothing at all and this is no pod. */
 int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, struct err *err);

@@ -9,8 +9,118 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "kube/api/watch_lines.h"
-#include "kube/api/words.h"
+#include "kube/api/answer.h"
+
+/*
+ * Lines
+ */
+
+void kube_lines_init(struct kube_lines *lines)
+{
+	buf_init(&lines->part, KUBE_LINE_MAX);
+}
+
+void kube_lines_done(struct kube_lines *lines)
+{
+	buf_done(&lines->part);
+}
+
+static int fail_long(struct err *err)
+{
+	return err_set(err, E_DATA_LIMIT, "the cluster sends an object of more than %d MiB",
+		KUBE_LINE_MAX >> 20);
+}
+
+/* A line that lies in data as a whole is not copied. */
+static int give(struct kube_lines *lines, const char *data, size_t len, kube_line_fn *fn, void *ctx,
+	struct err *err)
+{
+	if (lines->part.len == 0)
+		return len > KUBE_LINE_MAX ? fail_long(err) : len > 0 ? fn(ctx, data, len, err) : 0;
+	buf_add(&lines->part, data, len);
+	if (lines->part.full)
+		return fail_long(err);
+	size_t whole = lines->part.len;
+	AUTO_FREE char *line = buf_take(&lines->part);
+	return fn(ctx, line, whole, err);
+}
+
+int kube_lines_add(struct kube_lines *lines, const char *data, size_t len, kube_line_fn *fn,
+	void *ctx, struct err *err)
+{
+	while (len > 0) {
+		const char *end = memchr(data, '\n', len);
+		if (!end) {
+			buf_add(&lines->part, data, len);
+			return lines->part.full ? fail_long(err) : 0;
+		}
+		size_t used = (size_t)(end - data);
+		int r = give(lines, data, used, fn, ctx, err);
+		if (r != 0)
+			return r;
+		data += used + 1;
+		len -= used + 1;
+	}
+	return 0;
+}
+
+static int fail_event(const char *why, struct err *err)
+{
+	return err_set(err, E_KUBE_ANSWER, "the cluster sends %s where an event is due", why);
+}
+
+static bool kind_of(const char *type, enum kube_watch_event_kind *ret)
+{
+	static const struct {
+		const char *type;
+		enum kube_watch_event_kind kind;
+	} kinds[] = {{"ADDED", KUBE_EVENT_PUT}, {"MODIFIED", KUBE_EVENT_PUT},
+		{"DELETED", KUBE_EVENT_GONE}, {"BOOKMARK", KUBE_EVENT_BOOKMARK},
+		{"ERROR", KUBE_EVENT_ERROR}};
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		if (str_eq(kinds[i].type, type)) {
+			*ret = kinds[i].kind;
+			return true;
+		}
+	}
+	return false;
+}
+
+int kube_watch_event_parse(
+	const char *line, size_t len, struct kube_watch_event *ret, struct err *err)
+{
+	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
+
+	if (json_parse(line, len, KUBE_LINE_MAX, "", &event.root, NULL) < 0)
+		return fail_event("something that is not JSON", err);
+	event.object = json_get(event.root, "object");
+	if (!kind_of(json_get_str(event.root, "type"), &event.kind) || !event.object ||
+		json_kind(event.object) != JSON_OBJECT)
+		return fail_event("something else", err);
+	if (event.kind != KUBE_EVENT_ERROR) {
+		const struct json *metadata = json_get(event.object, "metadata");
+		event.name = json_get_str(metadata, "name");
+		event.uid = json_get_str(metadata, "uid");
+		event.version = json_get_str(metadata, "resourceVersion");
+		if (str_empty(event.version) ||
+			(str_empty(event.name) && event.kind != KUBE_EVENT_BOOKMARK))
+			return fail_event("an object without a name or resourceVersion", err);
+	}
+	*ret = event;
+	event = (struct kube_watch_event){0};
+	return 0;
+}
+
+void kube_watch_event_done(struct kube_watch_event *event)
+{
+	json_free(event->root);
+	*event = (struct kube_watch_event){0};
+}
+
+/*
+ * Watches
+ */
 
 enum {
 	OBJECTS_MAX = 10000,
@@ -81,31 +191,6 @@ static void known_free(struct known *known)
 	free(known);
 }
 
-static void drop_objects(struct map *objects)
-{
-	size_t at = 0;
-	const char *key;
-	void *value;
-
-	while (map_each(objects, &at, &key, &value))
-		known_free(value);
-	map_done(objects);
-	*objects = (struct map){0};
-}
-
-static struct json *keep_metadata(const struct json *object)
-{
-	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
-		"ownerReferences", "creationTimestamp"};
-	const struct json *metadata = json_get(object, "metadata");
-	struct json *kept = json_object();
-
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (json_get(metadata, keys[i]))
-			json_set(kept, keys[i], json_clone(json_get(metadata, keys[i])));
-	return kept;
-}
-
 /* The caller frees. */
 static char *key_of(const struct json *object)
 {
@@ -155,7 +240,15 @@ static struct known *remember(struct kube_watch *watch, const struct json *objec
 		watch->n_live++;
 	}
 	json_free(known->metadata);
-	known->metadata = keep_metadata(object);
+	static const char *const keys[] = {"name", "namespace", "uid", "resourceVersion", "labels",
+		"ownerReferences", "creationTimestamp"};
+	const struct json *metadata = json_get(object, "metadata");
+	struct json *kept = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (json_get(metadata, keys[i]))
+			json_set(kept, keys[i], json_clone(json_get(metadata, keys[i])));
+	known->metadata = kept;
 	return known;
 }
 
@@ -174,7 +267,15 @@ static void forget(struct kube_watch *watch, struct known *known)
 
 static void really_free(struct kube_watch *watch)
 {
-	drop_objects(&watch->objects);
+	struct map *objects = &watch->objects;
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(objects, &at, &key, &value))
+		known_free(value);
+	map_done(objects);
+	*objects = (struct map){0};
 	free(watch->path);
 	free(watch->only);
 	strv_done(&watch->query);
@@ -214,29 +315,6 @@ void kube_watch_free(struct kube_watch *watch)
 		watch->is_freed = true;
 	else
 		really_free(watch);
-}
-
-static void tell_trouble(struct kube_watch *watch, const struct err *fault)
-{
-	const struct kube_watch_events *events = &watch->events;
-
-	if (!watch->in_trouble)
-		watch->trouble_ms = clock_ms();
-	watch->in_trouble = true;
-	if (events->trouble)
-		events->trouble(events->ctx, fault, watch->trouble_ms);
-}
-
-static void tell_recovery(struct kube_watch *watch)
-{
-	const struct kube_watch_events *events = &watch->events;
-
-	watch->failures = 0;
-	if (!watch->in_trouble)
-		return;
-	watch->in_trouble = false;
-	if (events->trouble)
-		events->trouble(events->ctx, NULL, watch->trouble_ms);
 }
 
 static int on_failed(void *ctx, struct err *err)
@@ -302,35 +380,26 @@ static void expire(struct kube_watch *watch)
 	again_in(watch, wait_ms);
 }
 
-static bool is_refusal(enum err_id id)
+static bool watch_has_id(const enum err_id *ids, size_t n, enum err_id id)
 {
-	static const enum err_id ids[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
-
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+	for (size_t i = 0; i < n; i++)
 		if (ids[i] == id)
 			return true;
 	return false;
 }
 
-static bool is_passing(enum err_id id)
-{
-	static const enum err_id ids[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
-		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
-
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-		if (ids[i] == id)
-			return true;
-	return false;
-}
-
-/* Whether there is no use in going on. A login may come back once it has worked. */
 static bool is_final(const struct kube_watch *watch, enum err_id id)
 {
+	static const enum err_id refusals[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
+	static const enum err_id passing[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
+		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
+
 	if (id == E_DATA_LIMIT)
 		return true;
 	if (!watch->has_synced)
-		return !is_passing(id);
-	return is_refusal(id) && watch->in_trouble && clock_ms() >= watch->trouble_ms + REFUSED_MS;
+		return !watch_has_id(passing, ARRAY_LEN(passing), id);
+	return watch_has_id(refusals, ARRAY_LEN(refusals), id) && watch->in_trouble &&
+	       clock_ms() >= watch->trouble_ms + REFUSED_MS;
 }
 
 /* The cluster could not be asked. What was missed is found by a list, whose answer also says that
@@ -342,7 +411,13 @@ static void on_fault(struct kube_watch *watch, struct err *fault)
 		return;
 	}
 	enter(watch);
-	tell_trouble(watch, fault);
+	const struct kube_watch_events *events = &watch->events;
+
+	if (!watch->in_trouble)
+		watch->trouble_ms = clock_ms();
+	watch->in_trouble = true;
+	if (events->trouble)
+		events->trouble(events->ctx, fault, watch->trouble_ms);
 	if (leave(watch))
 		return;
 	list_anew(watch);
@@ -361,22 +436,6 @@ static void poll_later(struct kube_watch *watch)
  */
 
 static void start_list(struct kube_watch *watch);
-
-static void mark_all(struct kube_watch *watch, const struct json *items)
-{
-	size_t at = 0;
-	const char *key;
-	void *value;
-
-	while (map_each(&watch->objects, &at, &key, &value))
-		((struct known *)value)->is_listed = false;
-	for (const struct json *item = json_first(items); item; item = json_next(item)) {
-		AUTO_FREE char *name = key_of(item);
-		struct known *known = map_get(&watch->objects, name);
-		if (known)
-			known->is_listed = true;
-	}
-}
 
 /* Report removed objects before new ones are put, which may have the same name. */
 static void tell_gone(struct kube_watch *watch)
@@ -401,8 +460,26 @@ static void take_list(struct kube_watch *watch, const struct json *list)
 	const struct json *items = json_get(list, "items");
 
 	enter(watch);
-	tell_recovery(watch);
-	mark_all(watch, items);
+	const struct kube_watch_events *events = &watch->events;
+
+	watch->failures = 0;
+	if (watch->in_trouble) {
+		watch->in_trouble = false;
+		if (events->trouble)
+			events->trouble(events->ctx, NULL, watch->trouble_ms);
+	}
+	size_t at = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&watch->objects, &at, &key, &value))
+		((struct known *)value)->is_listed = false;
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+		AUTO_FREE char *name = key_of(item);
+		struct known *known = map_get(&watch->objects, name);
+		if (known)
+			known->is_listed = true;
+	}
 	if (!watch->is_freed)
 		tell_gone(watch);
 	for (const struct json *item = json_first(items); item && !watch->is_freed;
@@ -512,13 +589,6 @@ static void on_error_event(struct kube_watch *watch, const struct json *status)
 	on_fault(watch, &fault);
 }
 
-static void take_version(struct kube_watch *watch, const struct kube_event *event)
-{
-	free(watch->version);
-	watch->version = mem_strdup(event->version);
-	watch->failures = watch->expired = 0;
-}
-
 static int fail_many(struct kube_watch *watch)
 {
 	AUTO_ERR struct err fault = {0};
@@ -529,43 +599,41 @@ static int fail_many(struct kube_watch *watch)
 	return 1;
 }
 
-/* 0: go on with the line that follows. */
-static int on_event(struct kube_watch *watch, const struct kube_event *event)
-{
-	const struct kube_watch_events *events = &watch->events;
-	AUTO_FREE char *key = key_of(event->object);
-
-	if (event->kind == KUBE_EVENT_ERROR) {
-		on_error_event(watch, event->object);
-		return 1;
-	}
-	take_version(watch, event);
-	if (event->kind == KUBE_EVENT_BOOKMARK)
-		return 0;
-	enter(watch);
-	if (event->kind == KUBE_EVENT_GONE) {
-		forget(watch, map_get(&watch->objects, key));
-		events->gone(events->ctx, event->object);
-	} else {
-		remember(watch, event->object);
-		events->put(events->ctx, event->object);
-	}
-	if (leave(watch))
-		return 1;
-	tidy(watch);
-	return watch->n_live > watch->max ? fail_many(watch) : 0;
-}
-
 /* A malformed event is not taken for the end of the watch: a list gives the current state. */
 static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 {
 	struct kube_watch *watch = ctx;
-	AUTO_KUBE_EVENT struct kube_event event = {0};
+	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
 	AUTO_ERR struct err fault = {0};
 
 	(void)err;
-	if (kube_event_parse(line, len, &event, &fault) == 0)
-		return on_event(watch, &event);
+	if (kube_watch_event_parse(line, len, &event, &fault) == 0) {
+		/* 0: go on with the line that follows. */
+		const struct kube_watch_events *events = &watch->events;
+		AUTO_FREE char *key = key_of(event.object);
+
+		if (event.kind == KUBE_EVENT_ERROR) {
+			on_error_event(watch, event.object);
+			return 1;
+		}
+		free(watch->version);
+		watch->version = mem_strdup(event.version);
+		watch->failures = watch->expired = 0;
+		if (event.kind == KUBE_EVENT_BOOKMARK)
+			return 0;
+		enter(watch);
+		if (event.kind == KUBE_EVENT_GONE) {
+			forget(watch, map_get(&watch->objects, key));
+			events->gone(events->ctx, event.object);
+		} else {
+			remember(watch, event.object);
+			events->put(events->ctx, event.object);
+		}
+		if (leave(watch))
+			return 1;
+		tidy(watch);
+		return watch->n_live > watch->max ? fail_many(watch) : 0;
+	}
 	on_fault(watch, &fault);
 	return 1;
 }

@@ -5,11 +5,863 @@
 #include <string.h>
 
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/api/client.h"
 #include "kube/api/kinds.h"
 #include "kube/job/job_impl.h"
-#include "kube/job/job_objects.h"
+#include "kube/job/overlay.h"
+
+/*
+ * Objects beside the Job of a run: names, labels, Secret, Service, claim.
+ */
+
+enum { LABEL_MAX = 63, SECRET_MAX = 1 << 20 };
+
+/*
+ * Names
+ */
+
+static void job_resources(const struct job *job, struct json *container, bool with_gpus);
+
+char *kube_job_name(const char *run_id, int attempt)
+{
+	return attempt > 1 ? mem_printf("%s-%d", run_id, attempt) : mem_strdup(run_id);
+}
+
+char *kube_job_claim_name(const char *run_id)
+{
+	return mem_printf("%s-results", run_id);
+}
+
+static bool is_alnum(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c);
+}
+
+char *kube_label_value(const char *text)
+{
+	char *value = mem_strndup(text, LABEL_MAX);
+	char *begin = value;
+	size_t len;
+
+	for (char *c = value; *c; c++)
+		if (!is_alnum(*c) && !strchr("-_.", *c))
+			*c = '-';
+	while (*begin && !is_alnum(*begin))
+		begin++;
+	len = strlen(begin);
+	while (len && !is_alnum(begin[len - 1]))
+		len--;
+	memmove(value, begin, len);
+	value[len] = '\0';
+	return value;
+}
+
+/*
+ * Metadata
+ */
+
+static void set_label(struct json *labels, const char *key, const char *value)
+{
+	AUTO_FREE char *shown = kube_label_value(value ? value : "");
+
+	if (*shown)
+		json_set_str(labels, key, shown);
+}
+
+static void merge(struct json *to, const struct json *from)
+{
+	for (const struct json *item = from ? json_first(from) : NULL; item; item = json_next(item))
+		json_set(to, json_key(item), json_clone(item));
+}
+
+/* Labels and annotations of all objects; metadata is an object. */
+static void job_set_labels(const struct kube_run *run, struct json *metadata)
+{
+	struct json *labels = json_sub(metadata, "labels");
+	AUTO_FREE char *attempt = mem_printf("%d", run->attempt);
+
+	merge(labels, run->labels);
+	json_set_str(labels, "app.kubernetes.io/name", "dlrun-run");
+	set_label(labels, "app.kubernetes.io/instance", run->run_id);
+	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
+	set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
+	set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	set_label(labels, KUBE_LABEL_TREE, run->tree);
+	set_label(labels, KUBE_LABEL_USER, run->user);
+	if (run->annotations)
+		merge(json_sub(metadata, "annotations"), run->annotations);
+}
+
+static struct json *job_metadata(const struct kube_run *run, const char *name)
+{
+	struct json *metadata = json_object();
+
+	json_set_str(metadata, "name", name);
+	json_set_str(metadata, "namespace", run->kube_namespace);
+	job_set_labels(run, metadata);
+	return metadata;
+}
+
+static struct json *object(
+	const struct kube_run *run, const char *version, const char *kind, const char *name)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "apiVersion", version);
+	json_set_str(json, "kind", kind);
+	json_set(json, "metadata", job_metadata(run, name));
+	return json;
+}
+
+/*
+ * Objects
+ */
+
+static int job_secret(const struct kube_run *run, struct json **ret, struct err *err)
+{
+	AUTO_FREE char *name = kube_job_secret_name(run->job);
+	AUTO_JSON struct json *secret = object(run, "v1", "Secret", name);
+	struct json *data = json_sub(secret, "data");
+	size_t size = 0;
+
+	json_set_str(secret, "type", "Opaque");
+	json_set_bool(secret, "immutable", true);
+	for (size_t i = 0; i < run->secret_env->n; i++) {
+		const char *pair = run->secret_env->v[i];
+		AUTO_FREE char *key = mem_strndup(pair, strcspn(pair, "="));
+		const char *value = pair + strlen(key) + (pair[strlen(key)] == '=');
+		AUTO_BUF struct buf encoded = {0};
+
+		size += strlen(value);
+		if (size > SECRET_MAX)
+			return err_set(err, E_DATA_LIMIT,
+				"the values of the run's secrets are over 1 MiB, which is all "
+				"that a Secret holds");
+		int r = job_check_text(value, "a value of", err);
+		if (r < 0)
+			return err_set(err, E_SECRET,
+				"the value of %s is not UTF-8, and no variable of a pod can be",
+				key);
+		buf_init(&encoded, SECRET_MAX * 2);
+		base64_encode(value, strlen(value), &encoded);
+		json_set_str(data, key, encoded.data);
+	}
+	*ret = TAKE(secret);
+	return 0;
+}
+
+/* Ranks look for each other before they are ready. */
+static struct json *job_service(const struct kube_run *run)
+{
+	struct json *service = object(run, "v1", "Service", run->job);
+	struct json *spec = json_sub(service, "spec");
+
+	json_set_str(spec, "clusterIP", "None");
+	json_set_bool(spec, "publishNotReadyAddresses", true);
+	json_set_str(json_sub(spec, "selector"), "batch.kubernetes.io/job-name", run->job);
+	return service;
+}
+
+static struct json *job_claim(const struct kube_run *run)
+{
+	AUTO_FREE char *name = kube_job_claim_name(run->run_id);
+	struct json *claim = object(run, "v1", "PersistentVolumeClaim", name);
+	struct json *spec = json_sub(claim, "spec"), *modes = json_array();
+
+	/* All attempts share it. */
+	json_remove(json_sub(json_sub(claim, "metadata"), "labels"), KUBE_LABEL_ATTEMPT);
+	json_add_str(modes, run->nodes > 1 ? "ReadWriteMany" : "ReadWriteOnce");
+	json_set(spec, "accessModes", modes);
+	job_set_bytes(json_sub(json_sub(spec, "resources"), "requests"), "storage",
+		run->results.size_bytes);
+	if (run->results.storage_class)
+		json_set_str(spec, "storageClassName", run->results.storage_class);
+	return claim;
+}
+
+/*
+ * Requests
+ */
+
+size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3])
+{
+	const struct json *all[] = {objects->claim, objects->service, objects->secret};
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (all[i])
+			ret[n++] = all[i];
+	return n;
+}
+
+size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3])
+{
+	struct kube_objects owned = {.service = objects->service, .secret = objects->secret};
+
+	return kube_objects_before(&owned, ret);
+}
+
+static const struct {
+	const char *kind, *resource;
+} collections[] = {
+	{"PersistentVolumeClaim", "persistentvolumeclaims"},
+	{"Secret", "secrets"},
+	{"Service", "services"},
+};
+
+char *kube_object_collection(const struct json *object)
+{
+	const char *kind = json_get_str(object, "kind");
+	const char *space = json_get_str(json_get(object, "metadata"), "namespace");
+
+	if (!space)
+		space = "default";
+	for (int i = 0; i < KUBE_KINDS; i++)
+		if (str_eq(kube_kinds[i].name, kind))
+			return kube_kind_collection((enum kube_kind)i, space);
+	for (size_t i = 0; i < ARRAY_LEN(collections); i++)
+		if (str_eq(collections[i].kind, kind))
+			return kube_path(
+				"/api/v1/namespaces/%s/%s", space, collections[i].resource);
+	err_bug(__FILE__, __LINE__, "a kind of object that dlrun does not make");
+}
+
+char *kube_object_path(const struct json *object)
+{
+	AUTO_FREE char *collection = kube_object_collection(object);
+	const char *name = json_get_str(json_get(object, "metadata"), "name");
+
+	return mem_printf("%s/%s", collection, name ? name : "");
+}
+
+struct json *kube_job_owner(const struct json *job)
+{
+	const struct json *metadata = json_get(job, "metadata");
+	const char *version = json_get_str(job, "apiVersion"), *kind = json_get_str(job, "kind");
+	struct json *patch = json_object(), *owners = json_array(), *owner = json_object();
+
+	/* Items of lists do not say it. */
+	json_set_str(owner, "apiVersion", version ? version : "batch/v1");
+	json_set_str(owner, "kind", kind ? kind : "Job");
+	json_set_str(owner, "name", json_get_str(metadata, "name"));
+	json_set_str(owner, "uid", json_get_str(metadata, "uid"));
+	json_add(owners, owner);
+	json_set(json_sub(patch, "metadata"), "ownerReferences", owners);
+	return patch;
+}
+
+void kube_objects_done(struct kube_objects *objects)
+{
+	if (!objects)
+		return;
+	json_free(objects->claim);
+	json_free(objects->service);
+	json_free(objects->secret);
+	json_free(objects->job);
+	strv_done(&objects->notes);
+	*objects = (struct kube_objects){0};
+}
+
+/*
+ * Volumes of a pod: results, data, the user's own, and those that every run has.
+ */
+
+enum { MOUNTS_MAX = 1000 };
+
+/* Arguments: paths in the tree. What is in the volume already stays; whatever is copied is whole or
+ * not there. Two pods of a gang may do it at the same time. */
+static const char copy_lines[] =
+	"umask 002\n"
+	"copy() (\n"
+	"\tmkdir -p -- \"$2\" || exit\n"
+	"\tfor f in \"$1\"/* \"$1\"/.[!.]* \"$1\"/..?*; do\n"
+	"\t\tto=$2/${f##*/}\n"
+	"\t\tif [ -d \"$f\" ] && [ ! -L \"$f\" ]; then\n"
+	"\t\t\tcopy \"$f\" \"$to\" || exit\n"
+	"\t\telif [ -e \"$f\" ] || [ -L \"$f\" ]; then\n"
+	"\t\t\t[ ! -e \"$to\" ] && [ ! -L \"$to\" ] || continue\n"
+	"\t\t\tcp -RP -- \"$f\" \"$2/.dlrun-$HOSTNAME-$$\" || exit\n"
+	"\t\t\tmv -f -- \"$2/.dlrun-$HOSTNAME-$$\" \"$to\" || exit\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	")\n"
+	"for path; do copy \"$path\" \"" KUBE_OUTPUT_DIR "/$path\" || exit; done";
+
+/*
+ * Places
+ */
+
+/* Check a place against Pod Security levels and allow_host_path. */
+static int check_place(
+	const struct job *job, const struct kube_place *place, const char *what, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	bool restricted = str_eq(run->enforced, "restricted");
+	bool baseline = restricted || str_eq(run->enforced, "baseline");
+	AUTO_FREE char *shown = str_shown(what);
+
+	if (place->kind == KUBE_PLACE_HOST && !run->allow_host_path) {
+		err_set(err, E_KUBE_HOST_PATH, "%s would be the node's own %s", shown, place->path);
+		return err_hint(err, "host_path: true   # of the target");
+	}
+	if ((place->kind == KUBE_PLACE_HOST && baseline) ||
+		(place->kind == KUBE_PLACE_NFS && restricted)) {
+		err_set(err, E_KUBE_STORAGE, "%s: namespace %s takes no pod with %s in it", shown,
+			run->kube_namespace,
+			(place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node"));
+		err_evidence(err, "pod-security.kubernetes.io/enforce: %s", run->enforced);
+		return err_hint(err, "{pvc: datasets}   # a claim instead");
+	}
+	return 0;
+}
+
+static int check_sub_path(const char *sub_path, const char *what, struct err *err)
+{
+	if (str_empty(sub_path))
+		return 0;
+	if (*sub_path != '/' && !str_starts(sub_path, "../") && !str_ends(sub_path, "/..") &&
+		!strstr(sub_path, "/../") && !str_eq(sub_path, ".."))
+		return job_check_text(sub_path, "the path", err);
+	AUTO_FREE char *shown = str_shown(sub_path), *what_shown = str_shown(what);
+	return err_set(
+		err, E_KUBE_STORAGE, "%s: '%s' is not a valid path in a volume", what_shown, shown);
+}
+
+static struct json *place_source(const struct job *job, const struct kube_place *place)
+{
+	struct json *volume = json_object(), *source;
+
+	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
+		AUTO_FREE char *own = kube_job_claim_name(job->run->run_id);
+		source = json_sub(volume, "persistentVolumeClaim");
+		json_set_str(
+			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
+	} else if (place->kind == KUBE_PLACE_NFS) {
+		source = json_sub(volume, "nfs");
+		json_set_str(source, "server", place->name);
+		json_set_str(source, "path", place->path);
+	} else if (place->kind == KUBE_PLACE_HOST) {
+		source = json_sub(volume, "hostPath");
+		json_set_str(source, "path", place->path);
+	} else {
+		source = json_sub(volume, "emptyDir");
+		if (place->size_bytes)
+			job_set_bytes(source, "sizeLimit", place->size_bytes);
+	}
+	if (place->read_only && place->kind != KUBE_PLACE_EMPTY && place->kind != KUBE_PLACE_HOST)
+		json_set_bool(source, "readOnly", true);
+	return volume;
+}
+
+/* The name of the volume for a source: one for all mounts of it. The caller frees. */
+static char *use_volume(struct job *job, const char *hint, struct json *take)
+{
+	AUTO_JSON struct json *volume = take, *named = json_object();
+	AUTO_BUF struct buf wanted, other;
+	char *name = NULL;
+
+	buf_init(&wanted, JSON_SIZE_MAX);
+	buf_init(&other, JSON_SIZE_MAX);
+	json_print(json_first(volume), &wanted);
+	for (const struct json *item = json_first(job->volumes); item; item = json_next(item)) {
+		const struct json *source = json_next(json_first(item));
+		buf_reset(&other);
+		json_print(source, &other);
+		if (str_eq(json_key(source), json_key(json_first(volume))) &&
+			!str_eq(json_key(source), "emptyDir") && str_eq(other.data, wanted.data))
+			return mem_strdup(json_get_str(item, "name"));
+	}
+	name = hint ? mem_strdup(hint) : mem_printf("volume-%zu", json_count(job->volumes));
+	json_set_str(named, "name", name);
+	json_set(named, json_key(json_first(volume)), json_clone(json_first(volume)));
+	json_add(job->volumes, TAKE(named));
+	return name;
+}
+
+/*
+ * Mounts
+ */
+
+static int add_mount(struct job *job, const char *volume, const char *path, const char *sub_path,
+	bool read_only, struct err *err)
+{
+	struct json *mount = json_object();
+	AUTO_FREE char *shown = str_shown(path);
+
+	json_set_str(mount, "name", volume);
+	json_set_str(mount, "mountPath", path);
+	if (!str_empty(sub_path))
+		json_set_str(mount, "subPath", sub_path);
+	if (read_only)
+		json_set_bool(mount, "readOnly", true);
+	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+		if (str_eq(json_get_str(item, "mountPath"), path)) {
+			json_free(mount);
+			return err_set(err, E_KUBE_STORAGE, "%s would be two volumes", shown);
+		}
+	json_add(job->mounts, mount);
+	if (strchr(path, ':') || *path != '/')
+		return err_set(err, E_KUBE_STORAGE,
+			"%s cannot be a volume: its path has a ':' or is not absolute", shown);
+	if (json_count(job->mounts) > MOUNTS_MAX)
+		return err_set(err, E_DATA_LIMIT, "the run has more than %d volumes", MOUNTS_MAX);
+	return job_check_text(path, "the path", err);
+}
+
+static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
+{
+	struct json *volume = json_object();
+
+	json_set_str(volume, "name", name);
+	json_set(volume, kind, take);
+	json_add(job->volumes, volume);
+}
+
+/* Add the volumes that every run has. */
+static int add_own(struct job *job, struct err *err)
+{
+	struct json *shm = json_object(), *hosts = json_object();
+	struct json *items = json_array(), *item = json_object();
+
+	json_set_str(shm, "medium", "Memory");
+	if (job->run->shm_bytes)
+		job_set_bytes(shm, "sizeLimit", job->run->shm_bytes);
+	add_volume(job, "shm", "emptyDir", shm);
+	add_volume(job, "attempt", "emptyDir", json_object());
+	json_set_str(item, "path", "hostfile");
+	json_set_str(json_sub(item, "fieldRef"), "fieldPath",
+		"metadata.annotations['" JOB_HOSTS_NOTE "']");
+	json_add(items, item);
+	json_set(hosts, "items", items);
+	add_volume(job, "hosts", "downwardAPI", hosts);
+	int r = add_mount(job, "shm", "/dev/shm", NULL, false, err);
+	if (r == 0)
+		r = add_mount(job, "attempt", KUBE_ATTEMPT_DIR, NULL, false, err);
+	if (r == 0)
+		r = add_mount(job, "hosts", JOB_HOSTS_DIR, NULL, true, err);
+	if (r < 0 || !job->is_restricted)
+		return r;
+	add_volume(job, "home", "emptyDir", json_object());
+	return add_mount(job, "home", KUBE_HOME_DIR, NULL, false, err);
+}
+
+static char *tree_path(const struct job *job, const char *path)
+{
+	return mem_printf("%s/%s", job->run->workdir, path);
+}
+
+/* "me/resnet-3k2f9/out" */
+static char *join(const char *a, const char *b, const char *c)
+{
+	return mem_printf("%s%s%s%s%s", a ? a : "", str_empty(a) ? "" : "/", b,
+		str_empty(c) ? "" : "/", c ? c : "");
+}
+
+static int add_results(struct job *job, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct kube_place place = run->results;
+
+	if (place.kind == KUBE_PLACE_NONE)
+		place.kind = KUBE_PLACE_EMPTY;
+	int r = check_place(job, &place, "results", err);
+	if (r == 0)
+		r = check_sub_path(place.sub_path, "results", err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *volume = use_volume(job, "results", place_source(job, &place));
+	AUTO_FREE char *dir = join(place.sub_path, run->run_id, NULL);
+	r = add_mount(job, volume, KUBE_OUTPUT_DIR, dir, false, err);
+	for (size_t i = 0; r == 0 && i < run->n_outputs; i++) {
+		AUTO_FREE char *path = tree_path(job, run->outputs[i].path);
+		AUTO_FREE char *sub_path = join(place.sub_path, run->run_id, run->outputs[i].path);
+		r = add_mount(job, volume, path, sub_path, false, err);
+	}
+	return r;
+}
+
+static int add_place(struct job *job, const struct kube_mount *mount, const char *path,
+	const char *what, struct err *err)
+{
+	int r = check_place(job, &mount->place, what, err);
+
+	if (r == 0)
+		r = check_sub_path(mount->place.sub_path, what, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *volume = use_volume(job, NULL, place_source(job, &mount->place));
+	return add_mount(job, volume, path, mount->place.sub_path, mount->place.read_only, err);
+}
+
+static int add_mounts(struct job *job, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
+		const struct kube_mount *data = &run->data[i];
+		AUTO_FREE char *path = tree_path(job, data->path);
+		r = add_place(job, data, path, data->path, err);
+		if (data->has_files)
+			strv_addf(job->notes,
+				"files of the snapshot below data '%s' are hidden by its volume",
+				data->path);
+	}
+	for (size_t i = 0; r == 0 && i < run->n_volumes; i++)
+		r = add_place(
+			job, &run->volumes[i], run->volumes[i].path, run->volumes[i].path, err);
+	return r;
+}
+
+/*
+ * Files of the snapshot below outputs
+ */
+
+static struct json *results_mount(const struct job *job)
+{
+	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+		if (str_eq(json_get_str(item, "mountPath"), KUBE_OUTPUT_DIR))
+			return json_clone(item);
+	return NULL;
+}
+
+static struct json *copy_words(void)
+{
+	struct json *words = json_array();
+	AUTO_FREE char *script = kube_escaped(copy_lines);
+
+	json_add_str(words, "/bin/sh");
+	json_add_str(words, "-c");
+	json_add_str(words, script);
+	json_add_str(words, "dlrun");
+	return words;
+}
+
+static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	AUTO_JSON struct json *paths = json_array();
+
+	for (size_t i = 0; i < run->n_outputs; i++) {
+		AUTO_FREE char *path = kube_escaped(run->outputs[i].path);
+		if (run->outputs[i].has_files)
+			json_add_str(paths, path);
+	}
+	if (json_count(paths) == 0)
+		return 0;
+	if (run->has_no_shell) {
+		err_set(err, E_KUBE_SHELL,
+			"the snapshot has files below an output, and the image no shell to copy "
+			"them");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	}
+	struct json *init = json_object(), *mounts = json_array(), *inits = json_array();
+	json_set_str(init, "name", "outputs");
+	json_set_str(init, "image", run->image_ref);
+	json_set_str(init, "imagePullPolicy", "IfNotPresent");
+	json_set_str(init, "workingDir", run->workdir);
+	json_set(init, "command", copy_words());
+	json_set(init, "args", TAKE(paths));
+	job_resources(job, init, false);
+	job_container_security(job, init);
+	json_add(mounts, results_mount(job));
+	json_set(init, "volumeMounts", mounts);
+	json_set_str(init, "terminationMessagePolicy", "FallbackToLogsOnError");
+	json_add(inits, init);
+	json_set(pod_spec, "initContainers", inits);
+	return 0;
+}
+
+/* Volumes of the pod, mounts of the container, the init container that fills outputs. */
+static int job_storage(
+	struct job *job, struct json *pod_spec, struct json *container, struct err *err)
+{
+	job->volumes = json_array();
+	job->mounts = json_array();
+	json_set(pod_spec, "volumes", job->volumes);
+	json_set(container, "volumeMounts", job->mounts);
+	int r = add_own(job, err);
+	if (r == 0)
+		r = add_results(job, err);
+	if (r == 0)
+		r = add_mounts(job, err);
+	return r < 0 ? r : add_copy(job, pod_spec, err);
+}
+
+/*
+ * The pods of a Job.
+ */
+
+enum {
+	FORCED_UID = 1000,
+	COLLECT_MS = 30 * 1000, /* behind the program's own grace */
+};
+
+/*
+ * Users and security
+ */
+
+/* The number in "1000:1000", or -1 where the image has a name or nothing. */
+static int64_t image_uid(const struct kube_run *run)
+{
+	const char *user = run->image_user ? run->image_user : "";
+	AUTO_FREE char *number = mem_strndup(user, strcspn(user, ":"));
+	int64_t uid = -1;
+
+	return str_to_int(number, 0, INT32_MAX, "uid", &uid, NULL) == 0 ? uid : -1;
+}
+
+/*
+ * Resources
+ */
+
+static const char *gpu_resource(const struct kube_run *run)
+{
+	return run->gpu_resource ? run->gpu_resource : JOB_GPU;
+}
+
+static void job_resources(const struct job *job, struct json *container, bool with_gpus)
+{
+	const struct kube_run *run = job->run;
+	AUTO_JSON struct json *requests = json_object(), *limits = json_object();
+	AUTO_FREE char *cpu = mem_printf(run->cpu_milli % 1000 ? "%lldm" : "%lld",
+		(long long)(run->cpu_milli % 1000 ? run->cpu_milli : run->cpu_milli / 1000));
+
+	if (run->cpu_milli > 0)
+		json_set_str(requests, "cpu", cpu);
+	if (run->memory_bytes) {
+		job_set_bytes(requests, "memory", run->memory_bytes);
+		job_set_bytes(limits, "memory", run->memory_bytes);
+	}
+	if (run->disk_bytes)
+		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
+	if (with_gpus && run->gpus > 0) {
+		job_set_bytes(requests, gpu_resource(run), (uint64_t)run->gpus);
+		job_set_bytes(limits, gpu_resource(run), (uint64_t)run->gpus);
+	}
+	if (json_count(requests) == 0)
+		return;
+	struct json *resources = json_sub(container, "resources");
+	if (json_count(limits))
+		json_set(resources, "limits", TAKE(limits));
+	json_set(resources, "requests", TAKE(requests));
+}
+
+/*
+ * Nodes
+ */
+
+static void set_tolerations(const struct kube_run *run, struct json *spec)
+{
+	struct json *list, *own;
+	const struct json *item = run->tolerations ? json_first(run->tolerations) : NULL;
+
+	if (run->gpus <= 0)
+		return;
+	list = json_array();
+	json_set(spec, "tolerations", list);
+	own = json_object();
+	json_set_str(own, "key", gpu_resource(run));
+	json_set_str(own, "operator", "Exists");
+	json_add(list, own);
+	for (; item; item = json_next(item))
+		json_add(list, json_clone(item));
+}
+
+/* Nodes with GPUs are for those who need them. */
+static void set_affinity(const struct kube_run *run, struct json *spec)
+{
+	static const char *const labels[] = {"nvidia.com/gpu.present", "amd.com/gpu.vram",
+		"feature.node.kubernetes.io/pci-10de.present", "cloud.google.com/gke-accelerator"};
+	struct json *list, *term, *matches;
+
+	if (run->gpus > 0)
+		return;
+	list = json_array();
+	term = json_object();
+	matches = json_array();
+	for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
+		struct json *match = json_object();
+		json_set_str(match, "key", labels[i]);
+		json_set_str(match, "operator", "DoesNotExist");
+		json_add(matches, match);
+	}
+	json_set_int(term, "weight", 100);
+	json_set(json_sub(term, "preference"), "matchExpressions", matches);
+	json_add(list, term);
+	json_set(json_sub(json_sub(spec, "affinity"), "nodeAffinity"),
+		"preferredDuringSchedulingIgnoredDuringExecution", list);
+}
+
+/*
+ * The whole
+ */
+
+/* Each has a name, because Services and monitors of the user can only mean one that has. */
+static void set_ports(const struct kube_run *run, struct json *container)
+{
+	struct json *ports;
+
+	if (run->n_ports == 0)
+		return;
+	ports = json_array();
+	json_set(container, "ports", ports);
+	for (size_t i = 0; i < run->n_ports; i++) {
+		AUTO_FREE char *name = mem_printf("port-%u", run->ports[i]);
+		struct json *port = json_object();
+
+		json_set_str(port, "name", name);
+		json_set_int(port, "containerPort", run->ports[i]);
+		json_add(ports, port);
+	}
+}
+
+static int make_container(
+	struct job *job, struct json *spec, struct json *container, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	AUTO_FREE char *cwd = str_eq(run->cwd, ".") || str_empty(run->cwd)
+				      ? mem_strdup(run->workdir)
+				      : mem_printf("%s/%s", run->workdir, run->cwd);
+
+	json_set_str(container, "name", KUBE_CONTAINER);
+	json_set_str(container, "image", run->image_ref);
+	json_set_str(container, "imagePullPolicy", "IfNotPresent");
+	json_set_str(container, "workingDir", cwd);
+	int r = job_check_text(cwd, "the directory", err);
+	if (r == 0)
+		r = job_start(job, container, err);
+	if (r == 0)
+		r = job_env(job, container, err);
+	if (r < 0)
+		return r;
+	set_ports(run, container);
+	job_resources(job, container, true);
+	job_container_security(job, container);
+	json_set_str(container, "terminationMessagePolicy", "FallbackToLogsOnError");
+	return job_storage(job, spec, container, err);
+}
+
+static int64_t grace_s(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	int64_t ms = run->grace_ms + (run->signal ? run->signal_before_ms : 0) +
+		     (job->collects ? COLLECT_MS : 0);
+
+	return ms < 1000 ? 1 : (ms + 999) / 1000;
+}
+
+static void set_references(const struct job *job, struct json *spec)
+{
+	const struct kube_run *run = job->run;
+	struct json *secrets, *secret;
+
+	json_set_bool(spec, "automountServiceAccountToken", run->service_account != NULL);
+	if (run->service_account)
+		json_set_str(spec, "serviceAccountName", run->service_account);
+	if (run->priority_class)
+		json_set_str(spec, "priorityClassName", run->priority_class);
+	if (job->is_gang && !job->is_jobset)
+		json_set_str(spec, "subdomain", run->job);
+	if (!run->pull_secret)
+		return;
+	secrets = json_array();
+	secret = json_object();
+	json_set_str(secret, "name", run->pull_secret);
+	json_add(secrets, secret);
+	json_set(spec, "imagePullSecrets", secrets);
+}
+
+static int make_spec(struct job *job, struct json *spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct json *containers = json_array(), *container = json_object();
+
+	json_set_str(spec, "restartPolicy", "Never");
+	json_set_int(spec, "terminationGracePeriodSeconds", grace_s(job));
+	if (run->timeout_ms > 0 && !job->keeps_limit)
+		json_set_int(spec, "activeDeadlineSeconds", (run->timeout_ms + 999) / 1000);
+	json_set_bool(spec, "shareProcessNamespace", true);
+	json_set_bool(spec, "enableServiceLinks", false);
+	set_references(job, spec);
+	/* Layers belong to group 0 and are as open to it as to their owner, so that any user
+	 * that is in it can write the tree. fsGroup does the same for volumes whose drivers know
+	 * it. */
+	struct json *security = json_sub(spec, "securityContext"), *groups = json_array();
+	int64_t uid = image_uid(job->run);
+
+	json_set(security, "supplementalGroups", groups);
+	json_add_int(groups, 0);
+	if (!job->is_root) {
+		json_set_int(security, "fsGroup", 0);
+		json_set_str(security, "fsGroupChangePolicy", "OnRootMismatch");
+	}
+	if (job->is_restricted) {
+		json_set_bool(security, "runAsNonRoot", true);
+		json_set_int(security, "runAsUser", uid > 0 ? uid : FORCED_UID);
+		json_set_int(security, "runAsGroup", 0);
+		json_set_str(json_sub(security, "seccompProfile"), "type", "RuntimeDefault");
+	}
+	AUTO_JSON struct json *selector = json_object();
+	const struct json *item = run->node_selector ? json_first(run->node_selector) : NULL;
+
+	if (run->os)
+		json_set_str(selector, "kubernetes.io/os", run->os);
+	if (run->arch)
+		json_set_str(selector, "kubernetes.io/arch", run->arch);
+	for (; run->gpus > 0 && item; item = json_next(item))
+		json_set(selector, json_key(item), json_clone(item));
+	if (json_count(selector))
+		json_set(spec, "nodeSelector", TAKE(selector));
+	set_tolerations(run, spec);
+	set_affinity(run, spec);
+	json_add(containers, container);
+	json_set(spec, "containers", containers);
+	int r = make_container(job, spec, container, err);
+	return r < 0 ? r : job_linger(job, containers, err);
+}
+
+/* {metadata, spec} of pods, the overlay laid over it. */
+static int job_pod(struct job *job, struct json **ret, struct err *err)
+{
+	AUTO_JSON struct json *pod = json_object();
+
+	struct json *metadata = json_sub(pod, "metadata");
+	struct json *notes = json_sub(metadata, "annotations");
+	AUTO_BUF struct buf hosts;
+
+	job_set_labels(job->run, metadata);
+	json_set_str(json_sub(metadata, "labels"), "sidecar.istio.io/inject", "false");
+	json_set_str(notes, "sidecar.istio.io/inject", "false");
+	json_set_str(notes, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
+	json_set_str(notes, "karpenter.sh/do-not-disrupt", "true");
+	json_set_str(notes, "kubectl.kubernetes.io/default-container", KUBE_CONTAINER);
+	if (job->lingers) {
+		AUTO_FREE char *text =
+			mem_printf("%lld", (long long)(job->run->linger_ms + 999) / 1000);
+		json_set_str(notes, KUBE_NOTE_LINGER, text);
+	}
+	buf_init(&hosts, 128 << 10);
+	for (int i = 0; i < job->run->nodes; i++) {
+		AUTO_FREE char *host = job_host(job, i);
+		buf_addf(&hosts, "%s\n", host);
+	}
+	json_set_str(notes, JOB_HOSTS_NOTE, hosts.data);
+	int r = make_spec(job, json_sub(pod, "spec"), err);
+	if (r == 0 && job->run->overlay)
+		r = kube_overlay(pod, job->run->overlay, err);
+	if (r < 0)
+		return r;
+	*ret = TAKE(pod);
+	return 0;
+}
+
+/*
+ * The Job
+ */
 
 enum {
 	NODES_MAX = 1024,
@@ -18,28 +870,6 @@ enum {
 	DNS_LABEL_MAX = 63,
 	POD_SUFFIX = 6, /* "-x7k2p" */
 };
-
-static enum kube_kind kind_of(const struct job *job)
-{
-	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
-}
-
-/* Without the end that its pod has. */
-static char *host_name(const struct job *job, int rank)
-{
-	AUTO_FREE char *name = kube_kind_job(kind_of(job), job->run->job);
-
-	return mem_printf("%s-%d", name, rank);
-}
-
-char *job_host(const struct job *job, int rank)
-{
-	AUTO_FREE char *name = host_name(job, rank);
-
-	if (!job->is_gang)
-		return mem_strdup("127.0.0.1");
-	return mem_printf("%s.%s", name, job->run->job);
-}
 
 bool kube_wants_jobset(int nodes, int retries)
 {
@@ -63,7 +893,7 @@ static bool is_dns_label(const char *name)
 static int check_names(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	AUTO_FREE char *longest = host_name(job, run->nodes - 1);
+	AUTO_FREE char *longest = job_pod_name(job, run->nodes - 1);
 
 	if (!is_dns_label(run->job) || strlen(longest) + POD_SUFFIX > DNS_LABEL_MAX) {
 		AUTO_FREE char *shown = str_shown(run->job);
@@ -112,9 +942,9 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 			json_set_str(annotations, notes[i].key, notes[i].value);
 }
 
-static void set_queue(const struct kube_run *run, struct json *object)
+static void set_queue(const struct kube_run *run, struct json *job_object)
 {
-	struct json *labels = json_sub(json_sub(object, "metadata"), "labels");
+	struct json *labels = json_sub(json_sub(job_object, "metadata"), "labels");
 
 	if (!run->queue)
 		return;
@@ -122,7 +952,7 @@ static void set_queue(const struct kube_run *run, struct json *object)
 	if (run->queue_priority)
 		json_set_str(labels, "kueue.x-k8s.io/priority-class", run->queue_priority);
 	/* Kueue starts it; without Kueue it is not to start past the queue. */
-	json_set_bool(json_sub(object, "spec"), "suspend", true);
+	json_set_bool(json_sub(job_object, "spec"), "suspend", true);
 }
 
 static struct json *disruption_rule(const char *action)
@@ -155,8 +985,17 @@ static struct json *status_rule(const struct job *job, const char *action)
 	return rule;
 }
 
-static void set_failures(const struct job *job, struct json *spec)
+static int64_t ttl_s(const struct kube_run *run)
 {
+	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
+}
+
+/* JobSpec; pod is taken over. */
+static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
+{
+	json_set_str(spec, "completionMode", "Indexed");
+	json_set_int(spec, "completions", job->run->nodes);
+	json_set_int(spec, "parallelism", job->run->nodes);
 	struct json *rules = json_array();
 
 	if (job->is_gang) {
@@ -171,25 +1010,11 @@ static void set_failures(const struct job *job, struct json *spec)
 			json_add(rules, status_rule(job, "FailIndex"));
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
-}
-
-static int64_t ttl_s(const struct kube_run *run)
-{
-	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
-}
-
-/* JobSpec; pod is taken over. */
-static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
-{
-	json_set_str(spec, "completionMode", "Indexed");
-	json_set_int(spec, "completions", job->run->nodes);
-	json_set_int(spec, "parallelism", job->run->nodes);
-	set_failures(job, spec);
 	json_set_str(spec, "podReplacementPolicy", "Failed");
 	json_set(spec, "template", pod);
 }
 
-static struct json *object(const struct kube_run *run, enum kube_kind kind)
+static struct json *job_object(const struct kube_run *run, enum kube_kind kind)
 {
 	struct json *json = json_object();
 
@@ -202,7 +1027,7 @@ static struct json *object(const struct kube_run *run, enum kube_kind kind)
 
 static struct json *make_job(const struct job *job, struct json *pod)
 {
-	struct json *json = object(job->run, KUBE_KIND_JOB), *spec = json_sub(json, "spec");
+	struct json *json = job_object(job->run, KUBE_KIND_JOB), *spec = json_sub(json, "spec");
 
 	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
 	set_job_spec(job, spec, pod);
@@ -226,24 +1051,9 @@ static struct json *restart_rule(const char *name, const char *action)
 	return rule;
 }
 
-/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
- * has ended the Job is told by its message only. */
-static void set_restarts(const struct job *job, struct json *spec)
-{
-	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
-	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
-
-	json_set_int(policy, "maxRestarts", job->run->retries);
-	json_add_str(patterns, "failed with exit code");
-	json_set(by_status, "onJobFailureMessagePatterns", patterns);
-	json_add(rules, by_status);
-	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
-	json_set(policy, "rules", rules);
-}
-
 static struct json *make_jobset(const struct job *job, struct json *pod)
 {
-	struct json *json = object(job->run, KUBE_KIND_JOBSET);
+	struct json *json = job_object(job->run, KUBE_KIND_JOBSET);
 	struct json *spec = json_sub(json, "spec"), *gangs = json_array(), *gang = json_object();
 	struct json *network = json_sub(spec, "network"), *template;
 
@@ -253,7 +1063,17 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
 	json_set_bool(network, "publishNotReadyAddresses", true);
 	json_set_str(network, "subdomain", job->run->job);
 	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
-	set_restarts(job, spec);
+	/* A disruption is not a failure of the program: such a restart is not counted. Which of
+	 * the rules has ended the Job is told by its message only. */
+	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
+	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
+
+	json_set_int(policy, "maxRestarts", job->run->retries);
+	json_add_str(patterns, "failed with exit code");
+	json_set(by_status, "onJobFailureMessagePatterns", patterns);
+	json_add(rules, by_status);
+	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
+	json_set(policy, "rules", rules);
 	json_set_str(gang, "name", JOB_GANG);
 	json_set_int(gang, "replicas", 1);
 	template = json_sub(gang, "template");

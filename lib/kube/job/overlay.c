@@ -101,34 +101,6 @@ static const struct json *find_named(
 	return found;
 }
 
-/* Items of list, each with the overlay's of its name on it, then the overlay's others. */
-static int merge_named(struct json *out, const struct json *list, const struct json *overlay,
-	const char *key, bool replaces, struct err *err)
-{
-	int r = 0;
-
-	for (const struct json *item = json_first(list); r == 0 && item; item = json_next(item)) {
-		const struct json *over = find_named(overlay, item, key);
-		struct json *merged = NULL;
-		if (over)
-			r = merge_item(item, over, replaces, &merged, err);
-		else
-			merged = json_clone(item);
-		if (merged)
-			json_add(out, merged);
-	}
-	for (const struct json *over = json_first(overlay); r == 0 && over;
-		over = json_next(over)) {
-		struct json *merged = NULL;
-		if (find_named(list, over, key))
-			continue;
-		r = merge_item(NULL, over, true, &merged, err);
-		if (merged)
-			json_add(out, merged);
-	}
-	return r;
-}
-
 static void add_all(struct json *out, const struct json *first)
 {
 	for (; first; first = json_next(first))
@@ -169,8 +141,33 @@ static int lay_on(struct json *out, const struct json *list, const char *member,
 		str_eq(member, "containers") ? name_containers(overlay) : json_clone(overlay);
 	const char *key = name_key(list, named);
 
-	if (key)
-		return merge_named(out, list, named, key, replaces, err);
+	if (key) {
+		/* Items of list, each with the overlay's of its name on it, then the overlay's
+		 * others. */
+		int r = 0;
+
+		for (const struct json *item = json_first(list); r == 0 && item;
+			item = json_next(item)) {
+			const struct json *over = find_named(named, item, key);
+			struct json *merged = NULL;
+			if (over)
+				r = merge_item(item, over, replaces, &merged, err);
+			else
+				merged = json_clone(item);
+			if (merged)
+				json_add(out, merged);
+		}
+		for (const struct json *over = json_first(named); r == 0 && over;
+			over = json_next(over)) {
+			struct json *merged = NULL;
+			if (find_named(list, over, key))
+				continue;
+			r = merge_item(NULL, over, true, &merged, err);
+			if (merged)
+				json_add(out, merged);
+		}
+		return r;
+	}
 	add_all(out, json_first(list));
 	add_all(out, json_first(named));
 	return 0;
@@ -274,11 +271,6 @@ static int check_members(const struct json *before, const struct json *after,
 	return 0;
 }
 
-static bool is_own(const char *key)
-{
-	return str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/");
-}
-
 /* Both ways: an own one may neither be changed nor be added. */
 static int check_own(
 	const struct json *from, const struct json *in, const char *where, struct err *err)
@@ -286,7 +278,7 @@ static int check_own(
 	for (const struct json *item = from ? json_first(from) : NULL; item;
 		item = json_next(item)) {
 		const char *key = json_key(item);
-		if (is_own(key))
+		if (str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/"))
 			if (!is_same(item, json_get(in, key))) {
 				AUTO_FREE char *shown = str_shown(key);
 				return err_set(err, E_KUBE_OVERLAY,

@@ -4,13 +4,332 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/client.h"
 #include "kube/api/kinds.h"
-#include "kube/job/review.h"
-#include "kube/job/rights.h"
+#include "kube/job/rbac.h"
 #include "kube/status/status_impl.h"
+
+/*
+ * Reviews of oneself
+ */
+
+static struct json *review(const char *api_version, const char *kind)
+{
+	struct json *body = json_object();
+
+	json_set_str(body, "apiVersion", api_version);
+	json_set_str(body, "kind", kind);
+	return body;
+}
+
+struct json *kube_who_ask(void)
+{
+	return review("authentication.k8s.io/v1", "SelfSubjectReview");
+}
+
+const char *kube_who_name(const struct json *review)
+{
+	return json_get_str(json_get(json_get(review, "status"), "userInfo"), "username");
+}
+
+struct json *kube_may_ask(const struct kube_deed *deed)
+{
+	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectAccessReview");
+	struct json *what = json_sub(json_sub(body, "spec"), "resourceAttributes");
+
+	if (deed->kube_namespace)
+		json_set_str(what, "namespace", deed->kube_namespace);
+	json_set_str(what, "verb", deed->verb);
+	json_set_str(what, "group", deed->group);
+	json_set_str(what, "resource", deed->resource);
+	if (deed->sub)
+		json_set_str(what, "subresource", deed->sub);
+	return body;
+}
+
+/* The body to send. The caller frees. */
+static struct json *kube_rules_ask(const char *kube_namespace)
+{
+	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectRulesReview");
+
+	json_set_str(json_sub(body, "spec"), "namespace", kube_namespace);
+	return body;
+}
+
+static bool has_word(const struct json *list, const char *word)
+{
+	for (const struct json *m = list ? json_first(list) : NULL; m; m = json_next(m))
+		if (str_eq(json_str(m), word) || str_eq(json_str(m), "*"))
+			return true;
+	return false;
+}
+
+/* "pods", "pods/log", and for all of its kind "*" and "*" "/log". */
+static bool has_resource(const struct json *list, const struct kube_deed *deed)
+{
+	const char *sub = deed->sub ? deed->sub : "";
+	AUTO_FREE char *own = mem_printf("%s%s%s", deed->resource, *sub ? "/" : "", sub);
+	AUTO_FREE char *any = mem_printf("*/%s", sub);
+
+	return has_word(list, own) || (*sub && has_word(list, any));
+}
+
+bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
+{
+	const struct json *rules = json_get(json_get(review, "status"), "resourceRules");
+
+	for (const struct json *rule = rules ? json_first(rules) : NULL; rule;
+		rule = json_next(rule))
+		if (json_count(json_get(rule, "resourceNames")) == 0 &&
+			has_word(json_get(rule, "verbs"), deed->verb) &&
+			has_word(json_get(rule, "apiGroups"), deed->group) &&
+			has_resource(json_get(rule, "resources"), deed))
+			return true;
+	return false;
+}
+
+/*
+ * Rights
+ */
+
+enum { VERBS_MAX = 2, TEXT_MAX = 2000, WORD_MAX = 32 };
+
+/* FATAL: the run could not begin, or its state could not be read, or it could not be ended;
+ * NO_JOBSET: it is a Job then. */
+enum effect { FATAL, COMFORT, NO_JOBSET };
+
+static bool always(const struct kube_run *run)
+{
+	(void)run;
+	return true;
+}
+
+static bool has_service(const struct kube_run *run)
+{
+	return run->nodes > 1 && !run->jobset;
+}
+
+static bool wants_jobset(const struct kube_run *run)
+{
+	return kube_wants_jobset(run->nodes, run->retries);
+}
+
+static bool has_secrets(const struct kube_run *run)
+{
+	return run->secret_env && run->secret_env->n > 0;
+}
+
+static bool has_claim(const struct kube_run *run)
+{
+	return run->results.kind == KUBE_PLACE_CLAIM;
+}
+
+static bool leaves_results_in_pods(const struct kube_run *run)
+{
+	return run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE;
+}
+
+static bool has_ports(const struct kube_run *run)
+{
+	return run->n_ports > 0;
+}
+
+/* Any one of the verbs is enough. Sorted by effect. */
+static const struct need {
+	const char *group, *resource, *verbs;
+	enum effect effect;
+	bool (*applies)(const struct kube_run *run);
+	const char *lack;
+} needs[] = {
+	{"batch", "jobs", "create", FATAL, always, "the run cannot be started"},
+	{"batch", "jobs", "get list", FATAL, always, "nobody could tell what became of the run"},
+	{"batch", "jobs", "delete", FATAL, always, "the run could not be cancelled"},
+	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
+	{"", "secrets", "create", FATAL, has_secrets, "it cannot be given its secrets"},
+	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
+	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
+	{"", "pods/log", "get", COMFORT, always, "its output cannot be shown"},
+	{"", "events", "list", COMFORT, always, "less is known of what it waits for"},
+	{"batch", "jobs", "watch", COMFORT, always, "its state is asked for every few seconds"},
+	{"", "pods", "watch", COMFORT, always, "its pods are asked for every few seconds"},
+	{"", "pods/exec", "get", COMFORT, leaves_results_in_pods, "its results cannot be taken"},
+	{"", "pods/portforward", "get create", COMFORT, has_ports, "its ports cannot be reached"},
+	{"", "services", "patch", COMFORT, has_service, "its Service stays when it is removed"},
+	{"", "secrets", "patch", COMFORT, has_secrets, "its Secret stays when it is removed"},
+	{"", "secrets", "delete", COMFORT, has_secrets,
+		"its Secret stays if the submit is interrupted"},
+	{"", "persistentvolumeclaims", "delete", COMFORT, has_claim,
+		"its claim stays when it is removed"},
+	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, wants_jobset, ""},
+	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, wants_jobset, ""},
+};
+
+/* The verb at *at, which goes on behind it; false: there is none. */
+static bool next_verb(const char **at, char ret[static WORD_MAX])
+{
+	size_t len = strcspn(*at, " ");
+
+	BUG_ON(len >= WORD_MAX);
+	memcpy(ret, *at, len);
+	ret[len] = '\0';
+	*at += len + ((*at)[len] == ' ');
+	return len > 0;
+}
+
+/*
+ * Asking
+ */
+
+static void ask_need(const struct need *need, const char *kube_namespace, const struct json *rules,
+	struct kube_questions *ret)
+{
+	const char *slash = strchr(need->resource, '/'), *at;
+	AUTO_FREE char *resource =
+		slash ? mem_strndup(need->resource, (size_t)(slash - need->resource))
+		      : mem_strdup(need->resource);
+	char verb[WORD_MAX];
+	struct kube_deed deed = {.kube_namespace = kube_namespace,
+		.verb = verb,
+		.group = need->group,
+		.resource = resource,
+		.sub = slash ? slash + 1 : NULL};
+
+	for (at = need->verbs; next_verb(&at, verb);)
+		if (kube_rules_grant(rules, &deed))
+			return;
+	for (at = need->verbs; next_verb(&at, verb);) {
+		BUG_ON(!kube_rule_allows(KUBE_TIERS - 1, need->group, need->resource, verb));
+		struct kube_question *question = vec_push(ret);
+
+		*question = (struct kube_question){.path = mem_strdup(KUBE_MAY_PATH),
+			.body = kube_may_ask(&deed),
+			.subject = KUBE_RIGHTS_FROM + (int)(need - needs),
+			.name = mem_strdup(deed.verb)};
+	}
+}
+
+/*
+ * Judging
+ */
+
+/* Whether all of its verbs were asked for and refused; ret_why: what the server says of one. */
+static bool is_missing(const struct need *need, const struct kube_questions *questions,
+	const struct kube_reply *replies, const char **ret_why)
+{
+	bool asked = false;
+
+	for (size_t i = 0; i < questions->n; i++) {
+		const struct json *status = json_get(replies[i].object, "status");
+
+		if (questions->v[i].subject != KUBE_RIGHTS_FROM + (int)(need - needs))
+			continue;
+		if (replies[i].status / 100 != 2 || json_get_bool(status, "allowed", true))
+			return false;
+		*ret_why = json_get_str(status, "reason");
+		asked = true;
+	}
+	return asked;
+}
+
+/* "get or list jobs" */
+static char *deed_text(const struct need *need)
+{
+	AUTO_FREE char *verbs = mem_strdup(need->verbs);
+	char *blank = strchr(verbs, ' ');
+
+	if (!blank)
+		return mem_printf("%s %s", verbs, need->resource);
+	*blank = '\0';
+	return mem_printf("%s or %s %s", verbs, blank + 1, need->resource);
+}
+
+struct missing {
+	struct buf deeds; /* "create jobs, get or list jobs" */
+	struct strv lacks;
+	char *why;
+};
+
+static void missing_done(struct missing *missing)
+{
+	buf_done(&missing->deeds);
+	strv_done(&missing->lacks);
+	free(missing->why);
+}
+
+static void find_missing(enum effect effect, const struct kube_run *run,
+	const struct kube_questions *questions, const struct kube_reply *replies,
+	struct missing *ret)
+{
+	const char *why = NULL;
+
+	*ret = (struct missing){0};
+	buf_init(&ret->deeds, TEXT_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
+		if (needs[i].effect != effect || !needs[i].applies(run) ||
+			!is_missing(&needs[i], questions, replies, &why))
+			continue;
+		AUTO_FREE char *deed = deed_text(&needs[i]);
+		buf_addf(&ret->deeds, "%s%s", ret->lacks.n ? ", " : "", deed);
+		strv_addf(&ret->lacks, "%s", needs[i].lack);
+		if (!ret->why && !str_empty(why))
+			ret->why = str_shown(why);
+	}
+}
+
+/* Whether a JobSet could be neither read nor removed. */
+static bool kube_rights_lack_jobset(
+	const struct kube_questions *questions, const struct kube_reply *replies)
+{
+	const char *why;
+
+	for (size_t i = 0; i < ARRAY_LEN(needs); i++)
+		if (needs[i].effect == NO_JOBSET && is_missing(&needs[i], questions, replies, &why))
+			return true;
+	return false;
+}
+
+/* Report one problem that names all missing rights that the run cannot do without, and one note for
+ * the rest. found_jobset: the cluster would accept the run as a JobSet. */
+static void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
+	const struct kube_reply *replies, bool found_jobset, struct kube_findings *ret)
+{
+	AUTO(missing_done) struct missing fatal, comfort, jobset;
+
+	find_missing(FATAL, run, questions, replies, &fatal);
+	find_missing(COMFORT, run, questions, replies, &comfort);
+	find_missing(NO_JOBSET, run, questions, replies, &jobset);
+	if (fatal.lacks.n) {
+		struct err *err = vec_push(&ret->problems);
+
+		err_set(err, E_KUBE_DENIED, "you may not %s in namespace %s", fatal.deeds.data,
+			run->kube_namespace);
+		if (fatal.why)
+			err_evidence(err, "%s", fatal.why);
+		for (size_t i = 0; i < fatal.lacks.n; i++)
+			err_evidence(err, "%s", fatal.lacks.v[i]);
+		err_hint(err, "dlrun init --rbac   # prints the Role to ask for");
+	}
+	if (comfort.lacks.n) {
+		struct strv *notes = &ret->notes;
+		AUTO_FREE char *lacks = strv_join(&comfort.lacks, "; ");
+
+		strv_addf(notes,
+			"you may not %s in namespace %s: %s (dlrun init --rbac prints the Role)",
+			comfort.deeds.data, run->kube_namespace, lacks);
+	}
+	if (jobset.lacks.n && found_jobset)
+		strv_addf(&ret->notes,
+			"it is a Job, and not a JobSet: you may not %s in namespace %s",
+			jobset.deeds.data, run->kube_namespace);
+}
+
+/*
+ * Questions and findings
+ */
 
 enum subject {
 	RIGHTS,
@@ -32,7 +351,7 @@ enum subject {
  * Questions
  */
 
-static struct kube_question *add(
+static struct kube_question *preflight_add(
 	struct kube_questions *list, enum subject subject, const char *name, char *path)
 {
 	struct kube_question *question = vec_push(list);
@@ -42,35 +361,15 @@ static struct kube_question *add(
 	return question;
 }
 
-/* The name by which the cluster knows us, and what we may do. */
-static void add_reviews(const struct kube_run *run, struct kube_questions *list)
-{
-	add(list, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
-	add(list, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
-		kube_rules_ask(run->kube_namespace);
-}
-
 static void add_claim(const struct kube_run *run, struct kube_questions *list, const char *name)
 {
 	vec_foreach (const struct kube_question, question, list) {
 		if (question->subject == CLAIM && str_eq(question->name, name))
 			return;
 	}
-	add(list, CLAIM, name,
+	preflight_add(list, CLAIM, name,
 		kube_path("/api/v1/namespaces/%s/persistentvolumeclaims/%s", run->kube_namespace,
 			name));
-}
-
-static void add_places(const struct kube_run *run, struct kube_questions *list)
-{
-	if (run->results.kind == KUBE_PLACE_PVC)
-		add_claim(run, list, run->results.name);
-	for (size_t i = 0; i < run->n_data; i++)
-		if (run->data[i].place.kind == KUBE_PLACE_PVC)
-			add_claim(run, list, run->data[i].place.name);
-	for (size_t i = 0; i < run->n_volumes; i++)
-		if (run->volumes[i].place.kind == KUBE_PLACE_PVC)
-			add_claim(run, list, run->volumes[i].place.name);
 }
 
 /* Whether it is installed, knows all that is asked of it, and may be made here: by one that is as
@@ -99,7 +398,7 @@ void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions
 	if (!kube_wants_jobset(run->nodes, run->retries) ||
 		kube_job_make(&small, &objects, NULL) < 0)
 		return;
-	question = add(ret, JOBSET, "JobSet", kube_object_collection(objects.job));
+	question = preflight_add(ret, JOBSET, "JobSet", kube_object_collection(objects.job));
 	question->body = TAKE(objects.job);
 	question->is_dry_run = true;
 }
@@ -109,20 +408,20 @@ static void add_names(const struct kube_run *run, struct kube_questions *list)
 	const char *space = run->kube_namespace;
 
 	if (run->pull_secret)
-		add(list, PULL_SECRET, run->pull_secret,
+		preflight_add(list, PULL_SECRET, run->pull_secret,
 			kube_path("/api/v1/namespaces/%s/secrets/%s", space, run->pull_secret));
 	if (run->service_account)
-		add(list, ACCOUNT, run->service_account,
+		preflight_add(list, ACCOUNT, run->service_account,
 			kube_path("/api/v1/namespaces/%s/serviceaccounts/%s", space,
 				run->service_account));
 	if (run->priority_class)
-		add(list, PRIORITY, run->priority_class,
+		preflight_add(list, PRIORITY, run->priority_class,
 			kube_path("/apis/scheduling.k8s.io/v1/priorityclasses/%s",
 				run->priority_class));
 	if (!run->queue)
 		return;
-	add(list, KUEUE, "Kueue", mem_strdup("/apis/kueue.x-k8s.io"));
-	add(list, QUEUE, run->queue,
+	preflight_add(list, KUEUE, "Kueue", mem_strdup("/apis/kueue.x-k8s.io"));
+	preflight_add(list, QUEUE, run->queue,
 		kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s", space,
 			run->queue));
 }
@@ -131,14 +430,24 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 {
 	const char *space = run->kube_namespace;
 
-	add_reviews(run, ret);
-	add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
+	/* The name by which the cluster knows us, and what we may do. */
+	preflight_add(ret, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
+	preflight_add(ret, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
+		kube_rules_ask(run->kube_namespace);
+	preflight_add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
 	kube_preflight_ask_jobset(run, ret);
-	add_places(run, ret);
+	if (run->results.kind == KUBE_PLACE_PVC)
+		add_claim(run, ret, run->results.name);
+	for (size_t i = 0; i < run->n_data; i++)
+		if (run->data[i].place.kind == KUBE_PLACE_PVC)
+			add_claim(run, ret, run->data[i].place.name);
+	for (size_t i = 0; i < run->n_volumes; i++)
+		if (run->volumes[i].place.kind == KUBE_PLACE_PVC)
+			add_claim(run, ret, run->volumes[i].place.name);
 	add_names(run, ret);
-	add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))->is_list =
-		true;
-	add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
+	preflight_add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))
+		->is_list = true;
+	preflight_add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
 }
 
 void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
@@ -146,8 +455,17 @@ void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_que
 {
 	bool is_good = reply->status / 100 == 2;
 
-	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401)
-		kube_rights_ask(run, is_good ? reply->object : NULL, ret);
+	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401) {
+		/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and
+		 * that rules, the answer to a SelfSubjectRulesReview (NULL: none), does not
+		 * grant. */
+		const struct json *rules = is_good ? reply->object : NULL;
+		_Static_assert(ARRAY_LEN(needs) * VERBS_MAX <= KUBE_RIGHTS_MAX, "room for all");
+
+		for (size_t i = 0; i < ARRAY_LEN(needs); i++)
+			if (needs[i].applies(run))
+				ask_need(&needs[i], run->kube_namespace, rules, ret);
+	}
 }
 
 void kube_questions_done(struct kube_questions *questions)
@@ -364,30 +682,6 @@ static bool over_quota(struct judge *judge, const struct json *quota, const char
 	return true;
 }
 
-/* Pods that do not say how much they take are refused where a quota counts it, unless a limit range
- * says it for them. */
-static void note_unsaid(
-	struct judge *judge, const struct json *quota, const struct kube_demand *want)
-{
-	const struct {
-		const char *key, *how;
-		bool said;
-	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
-		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
-		{"requests.memory", "--memory", want->memory > 0},
-		{"memory", "--memory", want->memory > 0},
-		{"limits.memory", "--memory", want->memory > 0}};
-	const char *name = kube_str_at(quota, "metadata.name");
-	AUTO_FREE char *shown = str_shown(name ? name : "");
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
-			strv_addf(&judge->ret->notes,
-				"quota %s counts %s, and the run does not say it (%s): it is "
-				"refused unless a limit range does",
-				shown, rows[i].key, rows[i].how);
-}
-
 static void judge_quota(
 	struct judge *judge, const struct json *quota, const struct kube_demand *want)
 {
@@ -406,7 +700,25 @@ static void judge_quota(
 	if (!over_quota(judge, quota, "requests.memory", memory, "memory") &&
 		!over_quota(judge, quota, "memory", memory, "memory"))
 		over_quota(judge, quota, "limits.memory", memory, "memory");
-	note_unsaid(judge, quota, want);
+	/* Pods that do not say how much they take are refused where a quota counts it, unless a
+	 * limit range says it for them. */
+	const struct {
+		const char *key, *how;
+		bool said;
+	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
+		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
+		{"requests.memory", "--memory", want->memory > 0},
+		{"memory", "--memory", want->memory > 0},
+		{"limits.memory", "--memory", want->memory > 0}};
+	const char *name = kube_str_at(quota, "metadata.name");
+	AUTO_FREE char *shown = str_shown(name ? name : "");
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
+			strv_addf(&judge->ret->notes,
+				"quota %s counts %s, and the run does not say it (%s): it is "
+				"refused unless a limit range does",
+				shown, rows[i].key, rows[i].how);
 }
 
 static void judge_quotas(struct judge *judge)
@@ -493,22 +805,6 @@ static bool matters(const struct judge *judge)
 	       run->cpu_milli > 0;
 }
 
-static void judge_one(struct judge *judge)
-{
-	int subject = judge->question->subject, status = judge->reply->status;
-	AUTO_FREE char *name = str_shown(judge->question->name);
-
-	if (subject >= KUBE_RIGHTS_FROM)
-		return;
-	if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
-		subjects[subject].unknown && matters(judge))
-		strv_addf(&judge->ret->notes, "not known %s%s%s: %s", subjects[subject].unknown,
-			*name ? " " : "", name,
-			status == 403 ? "you may not read it" : "no answer came");
-	else if (subjects[subject].judge)
-		subjects[subject].judge(judge);
-}
-
 void kube_preflight_judge(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_findings *ret)
@@ -519,7 +815,18 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 	for (size_t i = 0; i < questions->n; i++) {
 		judge.question = &questions->v[i];
 		judge.reply = &replies[i];
-		judge_one(&judge);
+		int subject = judge.question->subject, status = judge.reply->status;
+		AUTO_FREE char *name = str_shown(judge.question->name);
+
+		if (subject < KUBE_RIGHTS_FROM) {
+			if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
+				subjects[subject].unknown && matters(&judge))
+				strv_addf(&judge.ret->notes, "not known %s%s%s: %s",
+					subjects[subject].unknown, *name ? " " : "", name,
+					status == 403 ? "you may not read it" : "no answer came");
+			else if (subjects[subject].judge)
+				subjects[subject].judge(&judge);
+		}
 	}
 }
 

@@ -90,31 +90,6 @@ static uint16_t target_port(const struct json *port, const struct json *pod)
 	return number > 0 && number <= PORT_MAX ? (uint16_t)number : 0;
 }
 
-static bool is_ready(const struct json *pod)
-{
-	return !kube_at(pod, "metadata.deletionTimestamp") &&
-	       kube_condition_is(pod, "Ready", "True");
-}
-
-static int fail_no_pod(
-	const struct kube_service_port *where, const struct json *pods, struct err *err)
-{
-	size_t n = 0;
-
-	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
-		pod = json_next(pod))
-		n++;
-	if (n == 0)
-		err_set(err, E_KUBE_FORWARD, "service %s in namespace %s has no pods",
-			where->service, where->kube_namespace);
-	else
-		err_set(err, E_KUBE_FORWARD,
-			"none of the %zu pods of service %s in namespace %s is ready", n,
-			where->service, where->kube_namespace);
-	return err_hint(
-		err, "kubectl -n %s describe service %s", where->kube_namespace, where->service);
-}
-
 int kube_service_find(const struct kube_service_port *where, const struct json *service,
 	const struct json *pods, struct kube_service_pod *ret, struct err *err)
 {
@@ -131,11 +106,26 @@ int kube_service_find(const struct kube_service_port *where, const struct json *
 		const char *name = kube_str_at(pod, "metadata.name");
 		uint16_t number = target_port(port, pod);
 
-		if (!name || strlen(name) >= sizeof(ret->name) || !number || !is_ready(pod))
+		if (!name || strlen(name) >= sizeof(ret->name) || !number ||
+			!(!kube_at(pod, "metadata.deletionTimestamp") &&
+				kube_condition_is(pod, "Ready", "True")))
 			continue;
 		snprintf(ret->name, sizeof(ret->name), "%s", name);
 		ret->port = number;
 		return 0;
 	}
-	return fail_no_pod(where, pods, err);
+	size_t n = 0;
+
+	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
+		pod = json_next(pod))
+		n++;
+	if (n == 0)
+		err_set(err, E_KUBE_FORWARD, "service %s in namespace %s has no pods",
+			where->service, where->kube_namespace);
+	else
+		err_set(err, E_KUBE_FORWARD,
+			"none of the %zu pods of service %s in namespace %s is ready", n,
+			where->service, where->kube_namespace);
+	return err_hint(
+		err, "kubectl -n %s describe service %s", where->kube_namespace, where->service);
 }

@@ -1,11 +1,127 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/job/review.h"
+#include "core/record/foreign.h"
+#include "kube/job/job.h"
+#include "kube/job/preflight.h"
 #include "targets/kube/kube_record_read.h"
 #include "targets/kube/target_kube.h"
+
+/*
+ * Records in the cluster
+ */
+
+enum { USER_MAX = 4096 };
+
+static struct json *parse(const struct json *notes, const char *key)
+{
+	const char *text = json_get_str(notes, key);
+	struct json *json = NULL;
+
+	if (!text || json_parse(text, strlen(text), KUBE_RECORD_MAX, key, &json, NULL) < 0)
+		return NULL;
+	if (json_kind(json) == JSON_OBJECT)
+		return json;
+	json_free(json);
+	return NULL;
+}
+
+/*
+ * Runs
+ */
+
+/* All attempts up to the newest that there is a Job of. */
+static void add_attempts(
+	struct run *run, const struct kube_record_place *place, const struct kube_handle *newest)
+{
+	for (int i = 1; i <= newest->attempt && i <= KUBE_RECORD_ATTEMPTS_MAX; i++) {
+		AUTO_FREE char *name = kube_job_name(newest->run_id, i);
+		AUTO_FREE char *handle = kube_handle_text(
+			place->server_id, place->kube_namespace, newest->kind, name);
+		run_add_attempt(run, handle);
+	}
+}
+
+static struct run *make(const struct json *object, const struct kube_handle *handle,
+	const struct kube_record_place *place)
+{
+	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
+	const char *user = json_get_str(notes, KUBE_NOTE_USER);
+	AUTO_JSON struct json *record = parse(notes, KUBE_NOTE_RECORD);
+	AUTO_JSON struct json *spec = parse(notes, KUBE_NOTE_SPEC);
+	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
+	struct run *run = run_new(handle->run_id, name);
+	struct json *adopted;
+
+	foreign_take(run, record, spec, NULL);
+	json_set(run->doc, "target", json_clone(place->target));
+	if (!json_get(json_get(run->doc, "target"), "hosts"))
+		json_set(json_sub(run->doc, "target"), "hosts", json_array());
+	adopted = json_sub(run->doc, "adopted");
+	json_set_str(adopted, "user", user && strlen(user) <= USER_MAX ? user : NULL);
+	json_set_bool(adopted, "own",
+		(user && (str_eq(user, place->cluster_user) || str_eq(user, place->login))));
+	run_set_state(run, RUN_QUEUED);
+	add_attempts(run, place, handle);
+	return run;
+}
+
+/* The handle that the object's name and labels agree on. */
+static bool read_handle(const struct json *object, enum kube_kind list,
+	const struct kube_record_place *place, struct kube_handle *ret)
+{
+	const struct json *metadata = json_get(object, "metadata");
+	const struct json *labels = json_get(metadata, "labels");
+	const char *name = json_get_str(metadata, "name");
+	const char *jobset =
+		list == KUBE_KIND_JOBSET ? name : json_get_str(labels, KUBE_JOBSET_NAME);
+	enum kube_kind kind = jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
+	struct kube_cluster cluster = {0};
+	const struct target_kube kube = {.cluster = &cluster};
+
+	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+		return false;
+	AUTO_FREE char *text = kube_handle_text(
+		place->server_id, place->kube_namespace, kind, jobset ? jobset : name);
+	memcpy(cluster.server_id, place->server_id, strlen(place->server_id) + 1);
+	return kube_handle_parse(&kube, text, ret, NULL) == 0 &&
+	       (list == KUBE_KIND_JOBSET || str_eq(ret->job, name)) &&
+	       str_eq(json_get_str(labels, KUBE_LABEL_RUN), ret->run_id);
+}
+
+/* An attempt that is older than the one that is known already says nothing new. */
+static bool is_known(struct run_list *runs, const struct kube_handle *handle)
+{
+	for (size_t i = 0; i < runs->n; i++) {
+		if (!str_eq(run_id(runs->v[i]), handle->run_id))
+			continue;
+		if (run_attempts(runs->v[i]) >= handle->attempt)
+			return true;
+		run_free(runs->v[i]);
+		runs->v[i] = runs->v[--runs->n];
+		return false;
+	}
+	return false;
+}
+
+void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
+	const struct kube_record_place *place, struct run_list *ret)
+{
+	const struct json *items = json_get(objects, "items");
+
+	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at)) {
+		struct kube_handle handle;
+
+		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
+			is_known(ret, &handle))
+			continue;
+		*vec_push(ret) = make(at, &handle, place);
+	}
+}
 
 /*
  * Runs that the cluster knows and the store here does not: a colleague's, or this user's from
@@ -42,25 +158,6 @@ static void drop(struct target_work *work)
 	free(adoption);
 }
 
-static bool is_own(const struct run *run)
-{
-	return json_get_bool(json_get(run->doc, "adopted"), "own", false);
-}
-
-/* A label says less than the annotation. */
-static void keep_own(struct run_list *runs)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < runs->n; i++) {
-		if (is_own(runs->v[i]))
-			runs->v[n++] = runs->v[i];
-		else
-			run_free(runs->v[i]);
-	}
-	runs->n = n;
-}
-
 static int read_runs(struct adoption *adoption, struct err *err)
 {
 	struct target *target = &adoption->kube->target;
@@ -79,8 +176,19 @@ static int read_runs(struct adoption *adoption, struct err *err)
 	for (size_t i = 0; i < KUBE_KINDS; i++)
 		kube_record_read(adoption->objects[i], (enum kube_kind)i, adoption->id, &place,
 			adoption->ret);
-	if (!adoption->id)
-		keep_own(adoption->ret);
+	if (!adoption->id) {
+		/* A label says less than the annotation. */
+		struct run_list *runs = adoption->ret;
+		size_t n = 0;
+
+		for (size_t i = 0; i < runs->n; i++) {
+			if (json_get_bool(json_get(runs->v[i]->doc, "adopted"), "own", false))
+				runs->v[n++] = runs->v[i];
+			else
+				run_free(runs->v[i]);
+		}
+		runs->n = n;
+	}
 	if (!adoption->id || adoption->ret->n)
 		return 0;
 	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' in namespace %s of target %s",
@@ -176,38 +284,6 @@ static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void ask_who(struct adoption *adoption, int64_t deadline_ms)
-{
-	AUTO_JSON struct json *body = kube_who_ask();
-	const struct kube_request request = {
-		.method = "POST",
-		.path = KUBE_WHO_PATH,
-		.body = body,
-		.is_idempotent = true,
-		.deadline_ms = deadline_ms,
-		.done = on_review,
-		.ctx = adoption,
-	};
-
-	adoption->review = kube_start(adoption->kube->cluster->client, &request);
-}
-
-static void ask_list(struct adoption *adoption, enum kube_kind kind, int64_t deadline_ms)
-{
-	static kube_done_fn *const done[KUBE_KINDS] = {
-		[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
-	AUTO_FREE char *path = kube_kind_collection(kind, adoption->kube->kube_namespace);
-	AUTO_FREE char *selector =
-		adoption->id
-			? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN "=%s",
-				  adoption->id)
-			: mem_strdup("app.kubernetes.io/managed-by=dlrun");
-	const char *const query[] = {"labelSelector", selector, NULL};
-
-	adoption->lists[kind] = kube_list(adoption->kube->cluster->client, path, query, JOBS_MAX,
-		deadline_ms, done[kind], adoption);
-}
-
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err)
 {
@@ -221,8 +297,33 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 		.id = mem_strdup(id),
 		.n_open = KUBE_KINDS + 1};
 	target_call_begin(call, &adoption->work);
-	for (size_t i = 0; i < KUBE_KINDS; i++)
-		ask_list(adoption, (enum kube_kind)i, call->deadline_ms);
-	ask_who(adoption, call->deadline_ms);
+	for (size_t i = 0; i < KUBE_KINDS; i++) {
+		static kube_done_fn *const done[KUBE_KINDS] = {
+			[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
+		AUTO_FREE char *path =
+			kube_kind_collection((enum kube_kind)i, adoption->kube->kube_namespace);
+		AUTO_FREE char *selector =
+			adoption->id
+				? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN
+					     "=%s",
+					  adoption->id)
+				: mem_strdup("app.kubernetes.io/managed-by=dlrun");
+		const char *const query[] = {"labelSelector", selector, NULL};
+
+		adoption->lists[i] = kube_list(adoption->kube->cluster->client, path, query,
+			JOBS_MAX, call->deadline_ms, done[i], adoption);
+	}
+	AUTO_JSON struct json *body = kube_who_ask();
+	const struct kube_request request = {
+		.method = "POST",
+		.path = KUBE_WHO_PATH,
+		.body = body,
+		.is_idempotent = true,
+		.deadline_ms = call->deadline_ms,
+		.done = on_review,
+		.ctx = adoption,
+	};
+
+	adoption->review = kube_start(adoption->kube->cluster->client, &request);
 	return 0;
 }

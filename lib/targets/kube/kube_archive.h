@@ -40,15 +40,6 @@ struct kept_place {
 	char *token; /* as of kube_runlog_token; NULL: from the start */
 };
 struct kept_places VEC_OF(struct kept_place);
-/* Of the archive in dir (of the attempt), none if there is none. */
-void kept_places_read(const char *dir, struct kept_places *ret);
-void kept_places_done(struct kept_places *places);
-#define AUTO_KEPT_PLACES AUTO(kept_places_done)
-/* For kube_runlog_request.token. */
-void kept_places_token(const struct kept_places *places, struct buf *out);
-
-/* The directory of what is kept, in dir; the caller frees. */
-char *kube_archive_path(const char *dir, bool is_whole);
 
 struct kube_archive;
 /* 1: it is whole already, or somebody else writes it. */
@@ -57,15 +48,11 @@ int kube_archive_open(
 /* Writes the places a last time: what it watches still lives. NULL is accepted. */
 void kube_archive_free(struct kube_archive *archive);
 const struct kept_places *kube_archive_places(const struct kube_archive *archive);
-/* The data added comes from runlog, which was started at the archive's places. */
-void kube_archive_watch(
-	struct kube_archive *archive, struct loop *loop, const struct kube_runlog *runlog);
 /* 1: the ceiling was reached just now: this and what follows is not kept. */
 int kube_archive_add(struct kube_archive *archive, int rank, const char *data, size_t len,
 	int64_t time_ms, struct err *err);
 /* rank -1: of all. */
 int kube_archive_gap(struct kube_archive *archive, int rank, const char *text, struct err *err);
-bool kube_archive_is_empty(const struct kube_archive *archive);
 /* No more will come. */
 int kube_archive_finish(struct kube_archive *archive, struct err *err);
 

@@ -37,15 +37,30 @@ void kube_facts_store_done(struct kube_facts_store *store);
 /* The object made for the attempt, its Job or JobSet, or the Job that the JobSet made; or NULL. */
 const struct json *kube_facts_made(
 	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle);
-/* Whether it waits for what Kueue or the scheduler says of it. */
-bool kube_facts_is_suspended(const struct json *made);
-bool kube_facts_is_unscheduled(const struct json *pods, const char *job);
 /* Whether the Job that it has made does not tell enough of its JobSet: it has ended badly, waits or
  * is not there. false: it is none. */
 bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle);
 /* Whether the Job alone does not tell enough: it has failed, or does not run. */
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle);
 
-void kube_status_to_target(const struct kube_status *status, struct target_status *ret);
+/*
+ * Watches of the Job and pods of one run: repeated requests for its state in one command (`wait`,
+ * the end of a log) are answered from them, not by a list each time.
+ */
+
+/* The watcher of the run, begun when it is asked for the third time; NULL before that. Belongs to
+ * the list, which lives as long as the client. */
+struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
+	const struct kube_handle *handle);
+/* Lists of the Job, of the pods and of its JobSet as they are now (clock_ms), as the server would
+ * give them. false: they are not known, or not as of now: the watch has been silent for 10 s, so
+ * that it may be dead, or it does not know the Job, which may just have been made. */
+bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_handle *handle,
+	int64_t now_ms, struct json *ret_lists[static KUBE_FACTS_KINDS]);
+/* With lists that were asked for because of that (NULL: not known): a silent watch that knows the
+ * same is current again, another one is begun anew. */
+void kube_watcher_compare(
+	struct kube_watcher *watcher, struct json *const lists[static KUBE_FACTS_KINDS]);
+void kube_watchers_done(struct kube_watchers *watchers);
 
 #endif

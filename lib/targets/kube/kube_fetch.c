@@ -15,11 +15,277 @@
 #include "core/record/taken.h"
 #include "core/target/fetch_sink.h"
 #include "kube/job/job.h"
-#include "targets/kube/kube_record.h"
 #include "targets/kube/kube_storage.h"
-#include "targets/kube/pod/pod_copy.h"
-#include "targets/kube/pod/pod_output.h"
+#include "targets/kube/pod_copy.h"
 #include "targets/kube/target_kube.h"
+
+/*
+ * Storage of results
+ */
+
+enum { RANK_MAX = 1000000, ATTEMPT_MAX = 9999 };
+
+static const struct json *items_of(const struct json *object, const char *key)
+{
+	const struct json *list = json_get(object, key);
+
+	return list && json_kind(list) == JSON_ARRAY ? json_first(list) : NULL;
+}
+
+static const struct json *find(
+	const struct json *object, const char *list, const char *key, const char *value)
+{
+	for (const struct json *item = items_of(object, list); item; item = json_next(item))
+		if (str_eq(json_get_str(item, key), value))
+			return item;
+	return NULL;
+}
+
+bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
+{
+	const struct json *container = find(pod_spec, "containers", "name", KUBE_CONTAINER);
+	const struct json *mount = find(container, "volumeMounts", "mountPath", KUBE_OUTPUT_DIR);
+	const char *name = json_get_str(mount, "name");
+	const struct json *volume = name ? find(pod_spec, "volumes", "name", name) : NULL;
+
+	if (!volume)
+		return false;
+	*ret = (struct kube_storage){
+		.volume = volume,
+		.sub_path = json_get_str(mount, "subPath"),
+		.container = container,
+		.is_kept = json_get(volume, "persistentVolumeClaim") || json_get(volume, "nfs") ||
+			   json_get(volume, "hostPath"),
+		.is_host = json_get(volume, "hostPath") != NULL,
+	};
+	return true;
+}
+
+/*
+ * Readers
+ */
+
+static void copy_members(
+	struct json *to, const struct json *from, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct json *value = json_get(from, names[i]);
+		if (value)
+			json_set(to, names[i], json_clone(value));
+	}
+}
+
+static void set_label(struct json *labels, const char *key, const char *value)
+{
+	AUTO_FREE char *text = kube_label_value(value ? value : "");
+
+	if (*text)
+		json_set_str(labels, key, text);
+}
+
+static void set_metadata(const struct kube_reader *reader, struct json *metadata)
+{
+	struct json *labels = json_sub(metadata, "labels");
+	struct json *notes = json_sub(metadata, "annotations");
+
+	json_set_str(metadata, "name", reader->name);
+	json_set_str(metadata, "namespace", reader->kube_namespace);
+	json_set_str(labels, "app.kubernetes.io/name", KUBE_READER_NAME);
+	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
+	json_set_str(labels, "sidecar.istio.io/inject", "false");
+	set_label(labels, "app.kubernetes.io/instance", reader->run_id);
+	set_label(labels, KUBE_LABEL_RUN, reader->run_id);
+	set_label(labels, KUBE_LABEL_USER, reader->user);
+	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
+	if (reader->job) {
+		const struct json *job = reader->job;
+		AUTO_JSON struct json *patch = kube_job_owner(job);
+		const struct json *owners =
+			json_get(json_get(patch, "metadata"), "ownerReferences");
+
+		json_set(metadata, "ownerReferences", json_clone(owners));
+	}
+}
+
+/* The program's own user and groups, so that its files can be read, and nothing beyond. */
+static void set_security(
+	const struct kube_reader *reader, struct json *spec, struct json *container)
+{
+	static const char *const members[] = {
+		"runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "seLinuxOptions"};
+	const struct json *of_pod = json_get(reader->pod_spec, "securityContext");
+	struct json *pod = json_sub(spec, "securityContext"), *drop = json_array();
+	struct json *own = json_sub(container, "securityContext");
+
+	copy_members(pod, of_pod, members, ARRAY_LEN(members));
+	json_set_str(json_sub(pod, "seccompProfile"), "type", "RuntimeDefault");
+	json_set_bool(own, "allowPrivilegeEscalation", false);
+	json_add_str(drop, "ALL");
+	json_set(json_sub(own, "capabilities"), "drop", drop);
+}
+
+static struct json *volume_of(const struct kube_storage *storage)
+{
+	static const char *const members[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
+	struct json *volume = json_object();
+
+	copy_members(volume, storage->volume, members, ARRAY_LEN(members));
+	return volume;
+}
+
+/* Selectors for GPUs are left out: any node that has the storage will do. */
+static void set_selector(const struct kube_reader *reader, struct json *spec)
+{
+	static const char *const members[] = {"kubernetes.io/os", "kubernetes.io/arch"};
+	const struct json *wanted = json_get(reader->pod_spec, "nodeSelector");
+	AUTO_JSON struct json *selector = json_object();
+
+	copy_members(selector, wanted, members, ARRAY_LEN(members));
+	if (json_count(selector))
+		json_set(spec, "nodeSelector", TAKE(selector));
+}
+
+struct json *kube_reader_make(const struct kube_reader *reader)
+{
+	static const char *const members[] = {
+		"imagePullSecrets", "serviceAccountName", "tolerations"};
+	struct json *pod = json_object(), *spec, *container = json_object();
+	struct json *containers = json_array();
+
+	json_set_str(pod, "apiVersion", "v1");
+	json_set_str(pod, "kind", "Pod");
+	set_metadata(reader, json_sub(pod, "metadata"));
+	spec = json_sub(pod, "spec");
+	json_set_str(spec, "restartPolicy", "Never");
+	json_set_int(spec, "activeDeadlineSeconds", KUBE_READER_LIFE_S);
+	json_set_int(spec, "terminationGracePeriodSeconds", 1);
+	json_set_bool(spec, "automountServiceAccountToken", false);
+	json_set_bool(spec, "enableServiceLinks", false);
+	copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
+	set_selector(reader, spec);
+	json_set_str(container, "name", KUBE_READER_CONTAINER);
+	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));
+	json_set_str(container, "imagePullPolicy", "IfNotPresent");
+	json_set_str(container, "workingDir", "/");
+	/* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
+	struct json *words = json_array();
+	AUTO_FREE char *shell =
+		mem_printf("trap 'exit 0' TERM; sleep %d & wait", (int)KUBE_READER_LIFE_S);
+
+	json_add_str(words, "sh");
+	json_add_str(words, "-c");
+	json_add_str(words, shell);
+	json_set(container, "command", words);
+	struct json *resources = json_sub(container, "resources");
+	struct json *requests = json_sub(resources, "requests");
+	struct json *limits = json_sub(resources, "limits");
+
+	json_set_str(requests, "cpu", "50m");
+	json_set_str(requests, "memory", "64Mi");
+	json_set_str(limits, "cpu", "1");
+	json_set_str(limits, "memory", "512Mi");
+	set_security(reader, spec, container);
+	const struct kube_storage *storage = reader->storage;
+	struct json *volumes = json_array(), *mounts = json_array(), *mount = json_object();
+
+	json_add(volumes, volume_of(storage));
+	json_set(spec, "volumes", volumes);
+	json_set_str(mount, "name", json_get_str(storage->volume, "name"));
+	json_set_str(mount, "mountPath", KUBE_OUTPUT_DIR);
+	if (storage->sub_path)
+		json_set_str(mount, "subPath", storage->sub_path);
+	json_set_bool(mount, "readOnly", true);
+	json_add(mounts, mount);
+	json_set(container, "volumeMounts", mounts);
+	json_add(containers, container);
+	json_set(spec, "containers", containers);
+	return pod;
+}
+
+bool kube_reader_is_one(const struct json *pod)
+{
+	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+
+	return str_eq(json_get_str(labels, "app.kubernetes.io/name"), KUBE_READER_NAME) &&
+	       str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY);
+}
+
+/*
+ * Ranks
+ */
+
+static int number(const char *text, int64_t max)
+{
+	int64_t value = 0;
+
+	return text && str_to_int(text, 0, max, "number", &value, NULL) == 0 ? (int)value : 0;
+}
+
+static const struct json *state_of(const struct json *pod, const char *container, const char *state)
+{
+	const struct json *of =
+		find(json_get(pod, "status"), "containerStatuses", "name", container);
+
+	return json_get(json_get(of, "state"), state);
+}
+
+/* The container that has its results; NULL: none runs. */
+static const char *running_container(const struct json *pod, bool ending)
+{
+	bool ends = json_get(json_get(pod, "metadata"), "deletionTimestamp");
+
+	/* With ending, a pod counts although its removal, which follows its Job's, may be yet to
+	 * come. */
+	if (kube_reader_is_one(pod) || (ends && !ending))
+		return NULL;
+	if (ending)
+		return state_of(pod, KUBE_KEEPER, "running") ? KUBE_KEEPER : NULL;
+	if (state_of(pod, KUBE_CONTAINER, "running"))
+		return KUBE_CONTAINER;
+	return state_of(pod, KUBE_CONTAINER, "terminated") && state_of(pod, KUBE_KEEPER, "running")
+		       ? KUBE_KEEPER
+		       : NULL;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct kube_rank_pod *one = a, *other = b;
+
+	return (one->rank > other->rank) - (one->rank < other->rank);
+}
+
+static void add_pod(struct kube_rank_pods *list, const struct kube_rank_pod *pod)
+{
+	vec_foreach (struct kube_rank_pod, other, list) {
+		if (other->rank != pod->rank)
+			continue;
+		if (pod->attempt > other->attempt)
+			*other = *pod;
+		return;
+	}
+	*vec_push(list) = *pod;
+}
+
+void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_pods *ret)
+{
+	for (const struct json *pod = items_of(pods, "items"); pod; pod = json_next(pod)) {
+		const struct json *metadata = json_get(pod, "metadata");
+		const struct json *labels = json_get(metadata, "labels");
+		const char *container = running_container(pod, ending);
+		const struct kube_rank_pod found = {
+			.rank = number(
+				json_get_str(labels, "batch.kubernetes.io/job-completion-index"),
+				RANK_MAX),
+			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
+			.name = json_get_str(metadata, "name"),
+			.container = container,
+			.lingers = str_eq(container, KUBE_KEEPER),
+		};
+		if (found.name && container)
+			add_pod(ret, &found);
+	}
+	vec_sort(ret, by_rank);
+}
 
 /*
  * The results of a run in a cluster. While its pods run they are read there, from one of them where
@@ -64,7 +330,6 @@ struct fetching {
 	const struct json *job_spec; /* of that */
 	const struct json *pod_spec;
 	char *reader; /* its name while there may be one */
-	bool with_python;
 	struct kube_call *request;
 	struct loop_timer *timer;
 	int64_t deadline_ms;
@@ -81,8 +346,10 @@ static char *pod_path(const struct fetching *fetching, const char *name)
 	return kube_path("/api/v1/namespaces/%s/pods/%s", fetching->handle.kube_namespace, name);
 }
 
-static void stop(struct fetching *fetching)
+static void drop(struct target_work *work)
 {
+	struct fetching *fetching = (struct fetching *)work;
+
 	kube_cancel(TAKE(fetching->list));
 	for (size_t i = 0; i < ARRAY_LEN(fetching->sweeps); i++)
 		kube_cancel(TAKE(fetching->sweeps[i].call));
@@ -90,29 +357,19 @@ static void stop(struct fetching *fetching)
 	pod_copy_cancel(TAKE(fetching->copy));
 	pod_output_cancel(TAKE(fetching->release));
 	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
-}
+	if (fetching->reader) {
+		/* Interrupted: nobody else would remove it now. Not from within the loop, where
+		 * reader is NULL. */
+		AUTO_FREE char *path = pod_path(fetching, fetching->reader);
+		const struct kube_request request = {
+			.method = "DELETE",
+			.path = path,
+			.is_idempotent = true,
+			.deadline_ms = clock_ms() + REMOVE_MS,
+		};
 
-/* Interrupted: nobody else would remove it now. Not from within the loop, where reader is NULL. */
-static void remove_now(struct fetching *fetching)
-{
-	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
-	const struct kube_request request = {
-		.method = "DELETE",
-		.path = path,
-		.is_idempotent = true,
-		.deadline_ms = clock_ms() + REMOVE_MS,
-	};
-
-	kube_ask(fetching->kube->cluster->client, &request, NULL, NULL, NULL);
-}
-
-static void drop(struct target_work *work)
-{
-	struct fetching *fetching = (struct fetching *)work;
-
-	stop(fetching);
-	if (fetching->reader)
-		remove_now(fetching);
+		kube_ask(fetching->kube->cluster->client, &request, NULL, NULL);
+	}
 	vec_done(&fetching->ranks);
 	json_free(fetching->pods);
 	json_free(fetching->jobs);
@@ -322,8 +579,6 @@ static void read_next(struct fetching *fetching)
  * The pod that reads
  */
 
-static void make_reader(struct fetching *fetching);
-
 static const char *waiting_reason(const struct json *status)
 {
 	const struct json *list = json_get(status, "containerStatuses");
@@ -349,41 +604,13 @@ static const char *pod_reason(const struct json *pod)
 	return reason;
 }
 
-static int fail_start(struct fetching *fetching, struct err *err)
-{
-	err_set(err, E_KUBE_STORAGE, "pod %s, which is to read the results of %s, does not start",
-		fetching->reader, fetching->handle.run_id);
-	if (fetching->waits_for)
-		err_evidence(err, "%s", fetching->waits_for);
-	return err_hint(err, "kubectl -n %s get events", fetching->handle.kube_namespace);
-}
-
 static int on_poll(void *ctx, struct err *err);
 
-static int on_early_removed(void *ctx, struct kube_answer *answer, struct err *err)
-{
-	struct fetching *fetching = ctx;
-
-	(void)answer; /* the Job or its deadline ends it then */
-	(void)err;
-	fetching->request = NULL;
-	make_reader(fetching);
-	return 0;
-}
-
-/* The image may have no shell: then Python waits, if it has that. */
 static void has_ended_early(struct fetching *fetching)
 {
-	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
 	AUTO_ERR struct err fault = {0};
 
-	if (!fetching->with_python) {
-		fetching->with_python = true;
-		start_request(fetching, "DELETE", path, NULL, on_early_removed);
-		return;
-	}
-	err_set(&fault, E_KUBE_SHELL,
-		"the image of %s has neither a shell nor Python to read its results with",
+	err_set(&fault, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
 		fetching->handle.run_id);
 	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
 	finish(fetching, -(int)fault.code, &fault);
@@ -407,7 +634,13 @@ static void look_at(struct fetching *fetching, const struct json *pod)
 	AUTO_FREE char *bounded = reason ? mem_strndup(reason, 400) : NULL;
 	fetching->waits_for = bounded ? str_escaped(bounded) : NULL;
 	if (clock_ms() > fetching->deadline_ms) {
-		int r = fail_start(fetching, &fault);
+		err_set(&fault, E_KUBE_STORAGE,
+			"pod %s, which is to read the results of %s, does not start",
+			fetching->reader, fetching->handle.run_id);
+		if (fetching->waits_for)
+			err_evidence(&fault, "%s", fetching->waits_for);
+		int r = err_hint(
+			&fault, "kubectl -n %s get events", fetching->handle.kube_namespace);
 		finish(fetching, r, &fault);
 		return;
 	}
@@ -462,38 +695,6 @@ static char *owner_text(void)
 		(unsigned long long)os_process_start(getpid()));
 }
 
-/* Objects owned by a Job that is being deleted would be deleted with it. */
-static bool is_deleted(const struct json *job)
-{
-	return json_get(json_get(job, "metadata"), "deletionTimestamp") != NULL;
-}
-
-static void make_reader(struct fetching *fetching)
-{
-	AUTO_FREE char *owner = owner_text();
-	AUTO_FREE char *collection =
-		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
-	char id[RUN_ID_SIZE];
-
-	run_make_id("fetch", id);
-	free(fetching->reader);
-	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
-	const struct kube_reader reader = {
-		.name = fetching->reader,
-		.kube_namespace = fetching->handle.kube_namespace,
-		.run_id = fetching->handle.run_id,
-		.user = fetching->kube->session->env.user,
-		.owner = owner,
-		.job = is_deleted(fetching->job) ? NULL : fetching->job,
-		.pod_spec = fetching->pod_spec,
-		.storage = &fetching->storage,
-		.with_shell = !fetching->with_python,
-	};
-	AUTO_JSON struct json *pod = kube_reader_make(&reader);
-	fetching->deadline_ms = clock_ms() + START_MS;
-	start_request(fetching, "POST", collection, pod, on_made);
-}
-
 /*
  * Locating the results
  */
@@ -503,13 +704,6 @@ static int fail_gone(const struct fetching *fetching, struct err *err)
 	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
 		fetching->handle.run_id, fetching->kube->target.name);
 	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
-}
-
-static int fail_host(const struct fetching *fetching, struct err *err)
-{
-	return err_set(err, E_KUBE_HOST_PATH,
-		"the results of %s are in a directory of a node, which is read while it runs only",
-		fetching->handle.run_id);
 }
 
 static const struct json *first_item(const struct json *list)
@@ -575,17 +769,6 @@ static int find_tree(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
-/* Also where only one of the nodes is left: those of several have a domain for their names. */
-static void read_ranks(struct fetching *fetching)
-{
-	fetching->by_rank =
-		(fetching->tree || !fetching->storage.is_kept) &&
-		(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
-	if (fetching->storage.is_kept && !fetching->tree)
-		fetching->ranks.n = 1;
-	read_next(fetching);
-}
-
 /* The Job says so a moment later. */
 static bool any_pod_ended(const struct fetching *fetching)
 {
@@ -645,7 +828,9 @@ static int judge(struct fetching *fetching, struct err *err)
 	if (fetching->ranks.n)
 		return 1;
 	if (has_any && fetching->storage.is_host)
-		return fail_host(fetching, err);
+		return err_set(err, E_KUBE_HOST_PATH,
+			"the results of %s are in a directory of a node, which is read while it runs only",
+			fetching->handle.run_id);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
 	/* The run has not started and has written nothing, or there is nothing to take. */
@@ -715,7 +900,14 @@ static void decide(struct fetching *fetching)
 	}
 	sweep(fetching);
 	if (fetching->ranks.n) {
-		read_ranks(fetching);
+		/* Also where only one of the nodes is left: those of several have a domain for
+		 * their names. */
+		fetching->by_rank =
+			(fetching->tree || !fetching->storage.is_kept) &&
+			(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
+		if (fetching->storage.is_kept && !fetching->tree)
+			fetching->ranks.n = 1;
+		read_next(fetching);
 		return;
 	}
 	if (fetching->sink->is_brief) {
@@ -726,7 +918,30 @@ static void decide(struct fetching *fetching)
 		return;
 	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
-	make_reader(fetching);
+	AUTO_FREE char *owner = owner_text();
+	AUTO_FREE char *collection =
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
+	char id[RUN_ID_SIZE];
+
+	run_make_id("fetch", id);
+	free(fetching->reader);
+	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
+	const struct kube_reader reader = {
+		.name = fetching->reader,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.run_id = fetching->handle.run_id,
+		.user = fetching->kube->session->env.user,
+		.owner = owner,
+		/* Objects owned by a Job that is being deleted would be deleted with it. */
+		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
+			       ? NULL
+			       : fetching->job,
+		.pod_spec = fetching->pod_spec,
+		.storage = &fetching->storage,
+	};
+	AUTO_JSON struct json *pod = kube_reader_make(&reader);
+	fetching->deadline_ms = clock_ms() + START_MS;
+	start_request(fetching, "POST", collection, pod, on_made);
 }
 
 static bool take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)

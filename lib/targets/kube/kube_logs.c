@@ -1,15 +1,729 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/attempt/marks.h"
+#include "kube/logs/podlog_lines.h"
 #include "kube/logs/runlog.h"
 #include "targets/kube/kube_archive.h"
 #include "targets/kube/kube_mend.h"
 #include "targets/kube/target_kube.h"
+
+/*
+ * The archive
+ */
+
+enum {
+	MARK_MS = 1000,
+	SETTLE_MS = 1000,
+	OPEN_MAX = 128, /* ranks whose files are open at a time */
+};
+#define UNFINISHED ATTEMPT_RANKS ".tmp"
+#define LOCK       ATTEMPT_RANKS ".lock"
+#define PLACES     "places"
+
+struct rank_file {
+	int log_fd, marks_fd; /* 0: not open */
+	struct mark last;     /* its offset: where the next bytes go */
+};
+
+struct kube_archive {
+	char *dir; /* of the attempt */
+	int lock_fd;
+	uint64_t bytes, max_bytes;
+	bool is_full, is_whole, is_new; /* new: something was added since the places were written */
+	struct VEC_OF(struct rank_file) ranks; /* by rank */
+	size_t n_open;
+	struct kept_places places;
+	struct loop *loop;
+	struct loop_timer *timer;
+	const struct kube_runlog *runlog;
+};
+
+/*
+ * Places
+ */
+
+static void kept_places_done(struct kept_places *places)
+{
+	vec_foreach (struct kept_place, place, places)
+		free(place->token);
+	vec_done(places);
+}
+
+static struct kept_place *find_place(struct kept_places *places, int rank)
+{
+	vec_foreach (struct kept_place, place, places)
+		if (place->rank == rank)
+			return place;
+	struct kept_place *place = vec_push(places);
+	*place = (struct kept_place){.rank = rank};
+	return place;
+}
+
+static void parse_place(char *line, struct kept_places *ret)
+{
+	long long rank, offset;
+	unsigned long long left_out;
+	int n = 0;
+
+	if (sscanf(line, "%lld %lld %llu %n", &rank, &offset, &left_out, &n) != 3 || rank < 0 ||
+		rank >= KUBE_ARCHIVE_RANKS_MAX || offset < 0)
+		return;
+	struct kept_place *place = find_place(ret, (int)rank);
+	place->offset = offset;
+	place->left_out = left_out;
+	free(place->token);
+	place->token = line[n] ? mem_strdup(line + n) : NULL;
+}
+
+/* Of the archive in dir (of the attempt), none if there is none. */
+static void kept_places_read(const char *dir, struct kept_places *ret)
+{
+	AUTO_FREE char *whole = fs_join(dir, ATTEMPT_RANKS "/" PLACES);
+	AUTO_FREE char *unfinished = fs_join(dir, UNFINISHED "/" PLACES);
+	AUTO_BUF struct buf text = {0};
+	char *at, *line;
+
+	*ret = (struct kept_places){0};
+	if (fs_read(whole, KUBE_ARCHIVE_TOKENS_MAX, &text, NULL, NULL) < 0 &&
+		fs_read(unfinished, KUBE_ARCHIVE_TOKENS_MAX, &text, NULL, NULL) < 0)
+		return;
+	for (at = text.data; at && (line = strsep(&at, "\n"));)
+		parse_place(line, ret);
+}
+
+/* For kube_runlog_request.token. */
+static void kept_places_token(const struct kept_places *places, struct buf *out)
+{
+	vec_foreach (struct kept_place, place, places)
+		if (place->token)
+			buf_addf(out, "%s%d=%s", out->len ? "," : "", place->rank, place->token);
+}
+
+/* "3=POINT,…" as the runlog has it. */
+static void take_token(struct kube_archive *archive, const char *token)
+{
+	while (token && *token) {
+		size_t len = strcspn(token, ",");
+		char *end;
+		long rank = strtol(token, &end, 10);
+		if (*end == '=' && rank >= 0 && rank < KUBE_ARCHIVE_RANKS_MAX) {
+			struct kept_place *place = find_place(&archive->places, (int)rank);
+			free(place->token);
+			place->token = mem_strndup(end + 1, len - (size_t)(end + 1 - token));
+		}
+		token += len + (token[len] == ',');
+	}
+}
+
+static int write_places(struct kube_archive *archive, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(archive->dir, UNFINISHED "/" PLACES);
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, KUBE_ARCHIVE_TOKENS_MAX);
+	vec_foreach (struct kept_place, place, &archive->places) {
+		if ((size_t)place->rank < archive->ranks.n)
+			place->offset = archive->ranks.v[place->rank].last.offset;
+		buf_addf(&text, "%d %lld %llu %s\n", place->rank, (long long)place->offset,
+			(unsigned long long)place->left_out, place->token ? place->token : "");
+	}
+	archive->is_new = false;
+	return fs_replace(path, text.data ? text.data : "", text.len, 0600, FS_SYNC_NONE, err);
+}
+
+/* Between two bytes only: then all that was added is what the runlog has delivered. */
+static int settle(struct kube_archive *archive, struct err *err)
+{
+	AUTO_BUF struct buf token = {0};
+
+	if (archive->is_whole)
+		return 0;
+	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
+	if (archive->runlog)
+		kube_runlog_token(archive->runlog, &token);
+	take_token(archive, token.data);
+	return write_places(archive, err);
+}
+
+static int on_settle(void *ctx, struct err *err)
+{
+	struct kube_archive *archive = ctx;
+
+	(void)err;
+	archive->timer = loop_add_timer(archive->loop, clock_ms() + SETTLE_MS, on_settle, archive);
+	if (archive->is_new)
+		settle(archive, NULL);
+	return 0;
+}
+
+/* The data added comes from runlog, which was started at the archive's places. */
+static void kube_archive_watch(
+	struct kube_archive *archive, struct loop *loop, const struct kube_runlog *runlog)
+{
+	archive->loop = loop;
+	archive->runlog = runlog;
+	archive->timer = loop_add_timer(loop, clock_ms() + SETTLE_MS, on_settle, archive);
+}
+
+/*
+ * Files
+ */
+
+static void close_ranks(struct kube_archive *archive)
+{
+	vec_foreach (struct rank_file, file, &archive->ranks) {
+		if (file->log_fd > 0)
+			close(file->log_fd);
+		if (file->marks_fd > 0)
+			close(file->marks_fd);
+		file->log_fd = file->marks_fd = 0;
+	}
+	archive->n_open = 0;
+}
+
+static struct rank_file *find_rank(struct kube_archive *archive, int rank)
+{
+	while (archive->ranks.n <= (size_t)rank)
+		(void)vec_push(&archive->ranks);
+	return &archive->ranks.v[rank];
+}
+
+static int open_rank(struct kube_archive *archive, int rank, struct err *err)
+{
+	enum { FLAGS = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW };
+	AUTO_FREE char *dir = mem_printf("%s/" UNFINISHED "/%d", archive->dir, rank);
+	AUTO_FREE char *log = fs_join(dir, ATTEMPT_LOG), *marks = fs_join(dir, ATTEMPT_MARKS);
+	struct rank_file *file = find_rank(archive, rank);
+
+	/* Thousands of ranks have more files than a process may have open. */
+	if (archive->n_open == OPEN_MAX)
+		close_ranks(archive);
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r < 0)
+		return r;
+	archive->n_open++;
+	file->log_fd = open(log, FLAGS, 0600);
+	if (file->log_fd < 0)
+		return fs_error(err, errno, "%s", log);
+	if (lseek(file->log_fd, file->last.offset, SEEK_SET) < 0)
+		return fs_error(err, errno, "%s", log);
+	file->marks_fd = open(marks, FLAGS | O_APPEND, 0600);
+	return file->marks_fd < 0 ? fs_error(err, errno, "%s", marks) : 0;
+}
+
+int kube_archive_add(struct kube_archive *archive, int rank, const char *data, size_t len,
+	int64_t time_ms, struct err *err)
+{
+	bool was_full = archive->is_full;
+	struct rank_file *file;
+	int r = 0;
+
+	if (rank < 0 || rank >= KUBE_ARCHIVE_RANKS_MAX)
+		return 0;
+	archive->is_new = true;
+	archive->is_full = was_full || archive->bytes + len > archive->max_bytes;
+	if (archive->is_full) {
+		find_place(&archive->places, rank)->left_out += len;
+		return !was_full;
+	}
+	file = find_rank(archive, rank);
+	if (file->marks_fd <= 0)
+		r = open_rank(archive, rank, err);
+	if (r == 0)
+		r = fs_write_fd(file->log_fd, ATTEMPT_LOG, data, len, err);
+	if (r < 0)
+		return r;
+	(void)find_place(&archive->places, rank);
+	archive->bytes += len;
+	file->last.offset += (int64_t)len;
+	char line[MARK_SIZE];
+
+	if (time_ms < file->last.time_ms + MARK_MS)
+		return 0;
+	file->last.time_ms = time_ms;
+	return fs_write_fd(
+		file->marks_fd, ATTEMPT_MARKS, line, mark_format(&file->last, line), err);
+}
+
+/* Bytes that a killed writer left behind the place do not come again: continue after them. */
+static int64_t skip_to_end(struct kube_archive *archive, int rank)
+{
+	struct rank_file *file = find_rank(archive, rank);
+	struct stat st;
+
+	if ((file->marks_fd > 0 || open_rank(archive, rank, NULL) == 0) &&
+		fstat(file->log_fd, &st) == 0 && st.st_size > file->last.offset)
+		file->last.offset = lseek(file->log_fd, 0, SEEK_END);
+	return file->last.offset;
+}
+
+int kube_archive_gap(struct kube_archive *archive, int rank, const char *text, struct err *err)
+{
+	AUTO_FREE char *path = NULL;
+	AUTO_FREE char *line = NULL;
+	AUTO_FD int fd = -1;
+
+	if (rank >= KUBE_ARCHIVE_RANKS_MAX)
+		return 0;
+	if (rank >= 0)
+		(void)find_place(&archive->places, rank);
+	line = mem_printf(
+		"%lld %s\n", rank < 0 ? 0LL : (long long)skip_to_end(archive, rank), text);
+	path = rank < 0 ? mem_printf("%s/" UNFINISHED "/" KUBE_ARCHIVE_GAPS, archive->dir)
+			: mem_printf("%s/" UNFINISHED "/%d/" KUBE_ARCHIVE_GAPS, archive->dir, rank);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return fs_error(err, errno, "%s", path);
+	if (lseek(fd, 0, SEEK_END) > KUBE_ARCHIVE_GAPS_MAX / 2)
+		return 0;
+	archive->is_new = true;
+	return fs_write_fd(fd, path, line, strlen(line), err);
+}
+
+/*
+ * Beginning and end
+ */
+
+/* 1: it is whole, or somebody else is at it. */
+static int lock_dir(const char *dir, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *kept = fs_join(dir, ATTEMPT_RANKS), *lock = fs_join(dir, LOCK);
+	AUTO_ERR struct err fault = {0};
+
+	if (access(kept, F_OK) == 0)
+		return 1;
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r < 0)
+		return r;
+	if (fs_lock(lock, true, 0, ret_fd, &fault) < 0)
+		return fault.id == E_IO_LOCK ? 1 : err_move(err, &fault);
+	return access(kept, F_OK) == 0;
+}
+
+int kube_archive_open(
+	const char *dir, uint64_t max_bytes, struct kube_archive **ret, struct err *err)
+{
+	AUTO_FREE char *unfinished = fs_join(dir, UNFINISHED);
+	AUTO_FD int lock_fd = -1;
+	struct kube_archive *archive;
+
+	int r = lock_dir(dir, &lock_fd, err);
+	if (r != 0)
+		return r;
+	r = fs_mkdirs(unfinished, 0700, err);
+	if (r < 0)
+		return r;
+	archive = mem_alloc(1, sizeof(*archive));
+	*archive = (struct kube_archive){
+		.dir = mem_strdup(dir), .lock_fd = TAKE_FD(lock_fd), .max_bytes = max_bytes};
+	kept_places_read(dir, &archive->places);
+	vec_foreach (struct kept_place, place, &archive->places) {
+		find_rank(archive, place->rank)->last.offset = place->offset;
+		archive->bytes += (uint64_t)place->offset;
+		archive->is_full = archive->is_full || place->left_out > 0;
+	}
+	*ret = archive;
+	return 0;
+}
+
+const struct kept_places *kube_archive_places(const struct kube_archive *archive)
+{
+	return &archive->places;
+}
+
+void kube_archive_free(struct kube_archive *archive)
+{
+	if (!archive)
+		return;
+	settle(archive, NULL);
+	loop_remove_timer(archive->loop, archive->timer);
+	close_ranks(archive);
+	vec_done(&archive->ranks);
+	kept_places_done(&archive->places);
+	auto_fd(&archive->lock_fd);
+	free(archive->dir);
+	free(archive);
+}
+
+/* The end of its log was not reached, and nobody can say what it was. */
+static int note_unended(
+	struct kube_archive *archive, const struct kept_place *place, struct err *err)
+{
+	struct podlog_point point;
+	char time[CLOCK_TEXT_SIZE];
+	AUTO_FREE char *text = NULL;
+
+	if (!place->token || str_ends(place->token, KUBE_RUNLOG_DRAINED) ||
+		!podlog_point_parse(place->token, &point))
+		return 0;
+	clock_format(point.time_ns / 1000000, time);
+	text = mem_printf(
+		"rank %d: lines after %s may be missing: its pod is gone", place->rank, time);
+	return kube_archive_gap(archive, place->rank, text, err);
+}
+
+int kube_archive_finish(struct kube_archive *archive, struct err *err)
+{
+	AUTO_FREE char *from = fs_join(archive->dir, UNFINISHED);
+	AUTO_FREE char *to = fs_join(archive->dir, ATTEMPT_RANKS);
+	int r = settle(archive, err);
+
+	if (r == 0 && archive->places.n == 0)
+		r = kube_archive_gap(archive, -1,
+			"nothing of its output was seen here, and the cluster has no pod of it",
+			err);
+	for (size_t i = 0; r == 0 && i < archive->places.n; i++)
+		r = note_unended(archive, &archive->places.v[i], err);
+	if (r == 0)
+		r = write_places(archive, err);
+	if (r == 0 && rename(from, to) < 0 && errno != ENOTEMPTY && errno != EEXIST)
+		r = fs_error(err, errno, "%s", to);
+	archive->is_whole = true;
+	return r;
+}
+
+/*
+ * Reading the archive of an attempt: one rank after the other, each gap at its place.
+ */
+
+struct gap {
+	int64_t offset;
+	char *text;
+};
+struct gaps VEC_OF(struct gap);
+
+struct kept {
+	struct target_work work;
+	struct target_call *call;
+	struct target_call inner; /* of the rank */
+	struct loop *loop;
+	struct target_log_request request;
+	char *dir; /* of the ranks */
+	bool is_whole;
+	struct kept_places places;
+	char token[TARGET_TOKEN_SIZE]; /* "OFFSET:TIME" */
+	int rank;
+	struct gaps gaps; /* of the rank, in order */
+	size_t gap;       /* the next one */
+	bool has_begun;   /* the rank */
+};
+
+static void drop_gaps(struct kept *kept)
+{
+	vec_foreach (struct gap, gap, &kept->gaps)
+		free(gap->text);
+	vec_done(&kept->gaps);
+	kept->gaps = (struct gaps){0};
+	kept->gap = 0;
+}
+
+static void drop(struct target_work *work)
+{
+	struct kept *kept = (struct kept *)work;
+
+	target_call_cancel(&kept->inner);
+	drop_gaps(kept);
+	kept_places_done(&kept->places);
+	free(kept->dir);
+	free(kept);
+}
+
+static void say(const struct kept *kept, const char *text)
+{
+	const struct target_log_events *events = &kept->request.events;
+
+	if (events->notice)
+		events->notice(events->ctx, text);
+}
+
+/*
+ * Gaps
+ */
+
+static void read_gaps(struct kept *kept, const char *dir)
+{
+	AUTO_FREE char *path = fs_join(dir, KUBE_ARCHIVE_GAPS);
+	AUTO_BUF struct buf text = {0};
+	char *at, *line;
+
+	drop_gaps(kept);
+	if (fs_read(path, KUBE_ARCHIVE_GAPS_MAX, &text, NULL, NULL) < 0)
+		return;
+	for (at = text.data; at && (line = strsep(&at, "\n"));) {
+		char *end;
+		long long offset = strtoll(line, &end, 10);
+		if (end > line && *end == ' ')
+			*vec_push(&kept->gaps) = (struct gap){offset, mem_strdup(end + 1)};
+	}
+}
+
+static void say_gaps(struct kept *kept, int64_t until)
+{
+	for (; kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset <= until; kept->gap++)
+		say(kept, kept->gaps.v[kept->gap].text);
+}
+
+/*
+ * Bytes
+ */
+
+static int on_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct kept *kept = ctx;
+	int64_t at = strtoll(kept->token, NULL, 10);
+
+	(void)rank;
+	while (!kept->has_begun && kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset < at)
+		kept->gap++;
+	kept->has_begun = true;
+	while (len > 0) {
+		size_t n = len;
+		say_gaps(kept, at);
+		if (kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset - at < (int64_t)n)
+			n = (size_t)(kept->gaps.v[kept->gap].offset - at);
+		int r = kept->request.events.data(
+			kept->request.events.ctx, kept->rank, data, n, time_ms, err);
+		if (r < 0)
+			return r;
+		data += n;
+		len -= n;
+		at += (int64_t)n;
+	}
+	return 0;
+}
+
+static const struct kept_place *place_of(const struct kept *kept)
+{
+	vec_foreach (const struct kept_place, place, &kept->places)
+		if (place->rank == kept->rank)
+			return place;
+	return NULL;
+}
+
+static void say_left_out(const struct kept *kept)
+{
+	const struct kept_place *place = place_of(kept);
+	char size[16], max[16];
+
+	if (!place || place->left_out == 0)
+		return;
+	AUTO_FREE char *text = mem_printf("rank %d: %s that came here next is not kept: the log "
+					  "of an attempt is kept up to %s",
+		kept->rank, str_size(place->left_out, size), str_size(KUBE_ARCHIVE_MAX, max));
+	say(kept, text);
+}
+
+static bool read_rank(struct kept *kept);
+
+static void on_done(struct target_call *call, int status, struct err *err)
+{
+	struct kept *kept = (struct kept *)((char *)call - offsetof(struct kept, inner));
+
+	if (status == 0) {
+		say_gaps(kept, INT64_MAX);
+		say_left_out(kept);
+	}
+	if (status == 0 && kept->request.rank < 0) {
+		kept->rank++;
+		if (read_rank(kept))
+			return;
+	}
+	target_call_end(kept->call, status, err);
+}
+
+/* A log that goes on has bytes behind its place, which will come again. */
+static bool has_rank(const struct kept *kept, const char *dir, int64_t *ret_limit)
+{
+	const struct kept_place *place = place_of(kept);
+
+	*ret_limit = kept->is_whole || !place ? 0 : place->offset;
+	return (kept->is_whole || *ret_limit > 0) && access(dir, F_OK) == 0;
+}
+
+/* The next one that has said something. */
+static bool read_rank(struct kept *kept)
+{
+	struct target_log_request request = kept->request;
+
+	request.follow = false;
+	request.token = NULL;
+	request.events.data = on_data;
+	request.events.ctx = kept;
+	request.events.notice = NULL;
+	for (; kept->rank < KUBE_ARCHIVE_RANKS_MAX; kept->rank++) {
+		struct attempt_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
+		if (has_rank(kept, place.dir, &place.limit)) {
+			read_gaps(kept, place.dir);
+			kept->has_begun = false;
+			kept->inner = (struct target_call){.done = on_done};
+			attempt_log_read(kept->loop, &place, &request, kept->token, &kept->inner);
+			return true;
+		}
+		attempt_place_done(&place);
+		if (kept->request.rank >= 0)
+			break;
+	}
+	return false;
+}
+
+/* Begins to read the archive (kube_archive.h) in the attempt's directory: the whole one, or
+ * with places (taken over in any case) the unfinished one up to them. false: there is none. */
+static bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct kept_places *places,
+	const struct target_log_request *request, struct target_call *call)
+{
+	AUTO_FREE char *dir = fs_join(attempt_dir, !places ? ATTEMPT_RANKS : UNFINISHED);
+	AUTO(kept_places_done) struct kept_places own = {0};
+	struct kept *kept;
+
+	if (places)
+		own = *places;
+	if (access(dir, F_OK) < 0)
+		return false;
+	if (!places)
+		kept_places_read(attempt_dir, &own);
+	kept = mem_alloc(1, sizeof(*kept));
+	*kept = (struct kept){
+		.work = {drop},
+		.call = call,
+		.loop = loop,
+		.request = *request,
+		.dir = TAKE(dir),
+		.is_whole = !places,
+		.places = own,
+		.rank = request->rank < 0 ? 0 : request->rank,
+	};
+	own = (struct kept_places){0};
+	read_gaps(kept, kept->dir);
+	if (request->tail_lines < 0)
+		say_gaps(kept, INT64_MAX);
+	if (read_rank(kept)) {
+		target_call_begin(call, &kept->work);
+	} else {
+		drop(&kept->work);
+		target_call_end_soon(call, loop);
+	}
+	return true;
+}
+
+/*
+ * The log of an attempt in a cluster, taken to its archive here without being shown.
+ */
+
+struct keeping {
+	struct target_work work;
+	struct target_call *call;
+	struct kube_runlog *runlog;
+	struct kube_archive *archive;
+	const struct target_kube *kube;
+	struct kube_handle handle;
+	bool follows, is_kept;
+};
+
+/* Behind the ceiling its size is kept. */
+static int keep_on_data(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct keeping *keeping = ctx;
+	int r = kube_archive_add(keeping->archive, rank, data, len, time_ms, err);
+
+	return r < 0 ? r : 0;
+}
+
+static void on_gap(void *ctx, int rank, const char *text)
+{
+	struct keeping *keeping = ctx;
+
+	kube_archive_gap(keeping->archive, rank, text, NULL);
+}
+
+static int finish(struct keeping *keeping, struct err *err)
+{
+	keeping->is_kept = true;
+	return kube_archive_finish(keeping->archive, err);
+}
+
+static void keep_drop(struct target_work *work)
+{
+	struct keeping *keeping = (struct keeping *)work;
+
+	/* The log kept so far is complete if the run was cancelled: no more will come. */
+	if (keeping->follows && !keeping->is_kept && !(keeping->archive->bytes == 0) &&
+		kube_is_cancelled(keeping->kube, &keeping->handle))
+		finish(keeping, NULL);
+	kube_archive_free(keeping->archive);
+	kube_runlog_free(keeping->runlog);
+	free(keeping);
+}
+
+static int on_end(void *ctx, struct err *fault, struct err *err)
+{
+	struct keeping *keeping = ctx;
+	AUTO_ERR struct err failure = {0};
+	int r = err_is_set(fault) ? err_move(&failure, fault) : finish(keeping, &failure);
+
+	(void)err;
+	target_call_end(keeping->call, r, &failure);
+	return 0;
+}
+
+int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
+	struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct kube_archive *archive;
+	struct kube_handle place;
+	struct keeping *keeping;
+	AUTO_BUF struct buf token;
+
+	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
+	int r = kube_handle_parse(kube, handle, &place, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place.run_id, place.attempt);
+	r = kube_archive_open(dir, KUBE_ARCHIVE_MAX, &archive, err);
+	if (r > 0)
+		target_call_end_soon(call, target->loop);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	keeping = mem_alloc(1, sizeof(*keeping));
+	*keeping = (struct keeping){
+		.work = {keep_drop},
+		.call = call,
+		.kube = kube,
+		.handle = place,
+		.archive = archive,
+		.follows = follow,
+	};
+	kept_places_token(kube_archive_places(archive), &token);
+	const struct kube_runlog_request wanted = {
+		.kube_namespace = place.kube_namespace,
+		.kind = place.kind,
+		.name = place.name,
+		.rank = -1,
+		.tail_lines = -1,
+		.follow = follow,
+		.has_ended = !follow,
+		.token = token.data,
+		.events = {.data = keep_on_data, .gap = on_gap, .end = on_end, .ctx = keeping},
+	};
+	target_call_begin(call, &keeping->work);
+	keeping->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
+	kube_archive_watch(archive, target->loop, keeping->runlog);
+	return 0;
+}
 
 /*
  * The log of an attempt, and while its program has not begun what it waits for: that is asked for
@@ -44,7 +758,7 @@ struct following {
 	bool has_begun;
 };
 
-static void drop(struct target_work *work)
+static void logs_drop(struct target_work *work)
 {
 	struct following *following = (struct following *)work;
 
@@ -67,7 +781,7 @@ static void drop(struct target_work *work)
  * Waiting
  */
 
-static void say(struct following *following, const char *text)
+static void logs_say(struct following *following, const char *text)
 {
 	if (following->request.events.notice)
 		following->request.events.notice(following->request.events.ctx, text);
@@ -89,7 +803,7 @@ static void say_status(struct following *following)
 	free(following->said);
 	following->said = mem_strdup(text);
 	AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
-	say(following, line);
+	logs_say(following, line);
 }
 
 static void on_looked(struct target_call *call, int r, struct err *err)
@@ -129,26 +843,6 @@ static void look_later(struct following *following, int64_t ms)
  * The log
  */
 
-static void keep_token(struct following *following)
-{
-	AUTO_BUF struct buf token;
-
-	buf_init(&token, 1 << 20);
-	kube_runlog_token(following->runlog, &token);
-	/* The token of too many ranks does not fit: the log is started anew then. */
-	if (token.len < TARGET_TOKEN_SIZE)
-		memcpy(following->token, token.data, token.len + 1);
-}
-
-/* A full disk here keeps nobody from reading on. */
-static void stop_keeping(struct following *following, const struct err *fault)
-{
-	AUTO_FREE char *text = mem_printf("from here on the log is not kept: %s", fault->message);
-
-	kube_archive_free(TAKE(following->archive));
-	say(following, text);
-}
-
 static void keep_data(
 	struct following *following, int rank, const char *data, size_t len, int64_t time_ms)
 {
@@ -158,17 +852,23 @@ static void keep_data(
 	if (!following->archive)
 		return;
 	int r = kube_archive_add(following->archive, rank, data, len, time_ms, &fault);
-	if (r < 0)
-		stop_keeping(following, &fault);
+	if (r < 0) {
+		/* A full disk here keeps nobody from reading on. */
+		AUTO_FREE char *text =
+			mem_printf("from here on the log is not kept: %s", fault.message);
+
+		kube_archive_free(TAKE(following->archive));
+		logs_say(following, text);
+	}
 	if (r <= 0)
 		return;
 	AUTO_FREE char *text = mem_printf("from here on the log is shown, but not kept: that of an "
 					  "attempt is kept up to %s",
 		str_size(KUBE_ARCHIVE_MAX, max));
-	say(following, text);
+	logs_say(following, text);
 }
 
-static int on_data(
+static int logs_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct following *following = ctx;
@@ -184,16 +884,16 @@ static int on_data(
 static void on_notice(void *ctx, int rank, const char *text)
 {
 	(void)rank;
-	say(ctx, text);
+	logs_say(ctx, text);
 }
 
-static void on_gap(void *ctx, int rank, const char *text)
+static void logs_on_gap(void *ctx, int rank, const char *text)
 {
 	struct following *following = ctx;
 
 	if (following->archive)
 		kube_archive_gap(following->archive, rank, text, NULL);
-	say(following, text);
+	logs_say(following, text);
 }
 
 static void end_both(struct following *following)
@@ -208,12 +908,18 @@ static void end_both(struct following *following)
 	target_call_end(following->call, r, &own);
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int logs_on_end(void *ctx, struct err *fault, struct err *err)
 {
 	struct following *following = ctx;
 
 	(void)err;
-	keep_token(following);
+	AUTO_BUF struct buf token;
+
+	buf_init(&token, 1 << 20);
+	kube_runlog_token(following->runlog, &token);
+	/* The token of too many ranks does not fit: the log is started anew then. */
+	if (token.len < TARGET_TOKEN_SIZE)
+		memcpy(following->token, token.data, token.len + 1);
 	following->is_over = true;
 	if (err_is_set(fault)) {
 		err_move(&following->fault, fault);
@@ -279,7 +985,7 @@ static void start_live(struct following *following, const char *token)
 		.since_ms = request->since_ms,
 		.follow = request->follow,
 		.token = token,
-		.events = {on_data, on_notice, on_gap, on_end, following},
+		.events = {logs_on_data, on_notice, logs_on_gap, logs_on_end, following},
 	};
 
 	following->runlog = kube_runlog_start(following->kube->cluster->client, loop, &wanted);
@@ -333,7 +1039,7 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 		return 0;
 	following = mem_alloc(1, sizeof(*following));
 	*following = (struct following){
-		.work = {drop},
+		.work = {logs_drop},
 		.kube = kube,
 		.call = call,
 		.request = *request,

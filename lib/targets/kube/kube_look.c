@@ -7,8 +7,8 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/words.h"
-#include "kube/job/review.h"
+#include "kube/api/answer.h"
+#include "kube/job/preflight.h"
 
 enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
 
@@ -88,19 +88,6 @@ struct round {
 	const volatile int *interrupted;
 };
 
-/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
-static void take_fault(struct kube_look *look, struct kube_answer *answer)
-{
-	bool is_unknown = answer->status == 0 || answer->status == 401;
-
-	if (answer->status != 0 && look->answer_ms < 0)
-		look->answer_ms = 0;
-	if (!is_unknown)
-		look->reached = true;
-	else if (!err_is_set(&look->fault))
-		err_move(&look->fault, &answer->fault);
-}
-
 static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct question *question = ctx;
@@ -110,7 +97,15 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 
 	(void)err;
 	question->call = NULL;
-	take_fault(look, answer);
+	/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
+	bool is_unknown = answer->status == 0 || answer->status == 401;
+
+	if (answer->status != 0 && look->answer_ms < 0)
+		look->answer_ms = 0;
+	if (!is_unknown)
+		look->reached = true;
+	else if (!err_is_set(&look->fault))
+		err_move(&look->fault, &answer->fault);
 	if (is_first && look->answer_ms == 0)
 		look->answer_ms = clock_ms() - round->begun_ms;
 	question->take(question->view, question, answer);
@@ -272,21 +267,6 @@ static void take_nodes(
 		ask_list(view, "/api/v1/pods", query, take_pods);
 }
 
-static void ask_deed(struct view *view, int right, const char *verb)
-{
-	const char *space = view->look->cluster->access.kube_namespace;
-	const struct kube_deed deed = {
-		.kube_namespace = rights[right].everywhere ? NULL : space,
-		.verb = verb,
-		.group = rights[right].group,
-		.resource = rights[right].resource,
-		.sub = rights[right].sub,
-	};
-	AUTO_JSON struct json *body = kube_may_ask(&deed);
-
-	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
-}
-
 static void ask_right(struct view *view, int right)
 {
 	const char *at = rights[right].verbs;
@@ -294,29 +274,19 @@ static void ask_right(struct view *view, int right)
 	while (*at) {
 		size_t len = strcspn(at, " ");
 		AUTO_FREE char *verb = mem_strndup(at, len);
-		ask_deed(view, right, verb);
+		const char *space = view->look->cluster->access.kube_namespace;
+		const struct kube_deed deed = {
+			.kube_namespace = rights[right].everywhere ? NULL : space,
+			.verb = verb,
+			.group = rights[right].group,
+			.resource = rights[right].resource,
+			.sub = rights[right].sub,
+		};
+		AUTO_JSON struct json *body = kube_may_ask(&deed);
+
+		ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 		at += len + (at[len] == ' ');
 	}
-}
-
-static void ask_who(struct view *view)
-{
-	AUTO_JSON struct json *body = kube_who_ask();
-
-	ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
-}
-
-static void ask_claims(struct view *view)
-{
-	const struct kube_deed deed = {
-		.kube_namespace = view->look->cluster->access.kube_namespace,
-		.verb = "create",
-		.group = "",
-		.resource = "persistentvolumeclaims",
-	};
-	AUTO_JSON struct json *body = kube_may_ask(&deed);
-
-	ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
 }
 
 static void ask_all(struct view *view)
@@ -328,10 +298,22 @@ static void ask_all(struct view *view)
 	for (int i = 0; i < KUBE_RIGHTS; i++)
 		ask_right(view, i);
 	ask(view, kube_path("/api/v1/namespaces/%s", space), NULL, take_namespace);
-	if (look->who)
-		ask_who(view);
-	if (look->claims)
-		ask_claims(view);
+	if (look->who) {
+		AUTO_JSON struct json *body = kube_who_ask();
+
+		ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+	}
+	if (look->claims) {
+		const struct kube_deed deed = {
+			.kube_namespace = view->look->cluster->access.kube_namespace,
+			.verb = "create",
+			.group = "",
+			.resource = "persistentvolumeclaims",
+		};
+		AUTO_JSON struct json *body = kube_may_ask(&deed);
+
+		ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+	}
 	if (look->queue)
 		ask(view,
 			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",
@@ -392,20 +374,6 @@ static void blame_silence(const struct view *view, int64_t limit_ms)
 	}
 }
 
-static void begin(struct view *view, struct session *session)
-{
-	struct kube_look *look = view->look;
-
-	look->answer_ms = -1;
-	look->queue_pending = -1;
-	look->capacity.gpus_free = -1;
-	if (kube_open(session, look->context, look->kube_namespace, &look->cluster, &look->fault) <
-		0)
-		look->cluster = NULL;
-	else
-		ask_all(view);
-}
-
 static void end(struct view *view, int64_t limit_ms)
 {
 	for (size_t i = 0; i < view->n; i++)
@@ -431,7 +399,17 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 
 	for (size_t i = 0; i < n; i++) {
 		views[i] = (struct view){.round = &round, .look = &looks[i]};
-		begin(&views[i], session);
+		struct view *view = &views[i];
+		struct kube_look *look = view->look;
+
+		look->answer_ms = -1;
+		look->queue_pending = -1;
+		look->capacity.gpus_free = -1;
+		if (kube_open(session, look->context, look->kube_namespace, &look->cluster,
+			    &look->fault) < 0)
+			look->cluster = NULL;
+		else
+			ask_all(view);
 	}
 	if (round.open > 0) {
 		round.end = loop_add_timer(round.loop, round.end_ms, on_end, &round);
@@ -449,20 +427,6 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 /*
  * Telling
  */
-
-static void add_capacity(const struct kube_look *look, struct buf *out)
-{
-	const struct kube_capacity *has = &look->capacity;
-
-	if (!look->capacity_known)
-		return;
-	buf_addf(out, ", %lld %s", (long long)has->nodes, has->nodes == 1 ? "node" : "nodes");
-	if (has->gpus > 0 && has->gpus_free >= 0)
-		buf_addf(out, ", %lld of %lld GPUs free", (long long)has->gpus_free,
-			(long long)has->gpus);
-	else if (has->gpus > 0)
-		buf_addf(out, ", %lld %s", (long long)has->gpus, has->gpus == 1 ? "GPU" : "GPUs");
-}
 
 static void add_queue(const struct kube_look *look, struct buf *out)
 {
@@ -488,7 +452,18 @@ char *kube_look_text(const struct kube_look *look)
 	else if (look->rights[KUBE_RIGHT_SUBMIT] != KUBE_MAY_UNKNOWN)
 		buf_addf(&out, ", may %ssubmit",
 			look->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY ? "" : "not ");
-	add_capacity(look, &out);
+	const struct kube_capacity *has = &look->capacity;
+
+	if (look->capacity_known) {
+		buf_addf(&out, ", %lld %s", (long long)has->nodes,
+			has->nodes == 1 ? "node" : "nodes");
+		if (has->gpus > 0 && has->gpus_free >= 0)
+			buf_addf(&out, ", %lld of %lld GPUs free", (long long)has->gpus_free,
+				(long long)has->gpus);
+		else if (has->gpus > 0)
+			buf_addf(&out, ", %lld %s", (long long)has->gpus,
+				has->gpus == 1 ? "GPU" : "GPUs");
+	}
 	add_queue(look, &out);
 	return buf_take(&out);
 }

@@ -248,22 +248,18 @@ static void send_parts(struct kube_mend *mend, const char *method, const struct 
 		send_step(mend, method, service, body, false);
 }
 
-static void remove_claim(struct kube_mend *mend)
-{
-	const struct kube_handle *handle = &mend->handle;
-	AUTO_FREE char *name = kube_job_claim_name(handle->run_id);
-	AUTO_FREE char *path = kube_path(
-		"/api/v1/namespaces/%s/persistentvolumeclaims/%s", handle->kube_namespace, name);
-
-	send_step(mend, "DELETE", path, NULL, false);
-}
-
 static void send_rest(struct kube_mend *mend)
 {
 	if (mend->what & KUBE_MEND_PARTS)
 		send_parts(mend, "DELETE", NULL);
-	if (mend->what & KUBE_MEND_CLAIM)
-		remove_claim(mend);
+	if (mend->what & KUBE_MEND_CLAIM) {
+		const struct kube_handle *handle = &mend->handle;
+		AUTO_FREE char *name = kube_job_claim_name(handle->run_id);
+		AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/persistentvolumeclaims/%s",
+			handle->kube_namespace, name);
+
+		send_step(mend, "DELETE", path, NULL, false);
+	}
 	if (mend->what & KUBE_MEND_ADOPT)
 		send_parts(mend, "PATCH", mend->owner);
 }

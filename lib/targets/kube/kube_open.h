@@ -6,6 +6,8 @@
 #ifndef DLRUN_TARGETS_KUBE_KUBE_OPEN_H
 #define DLRUN_TARGETS_KUBE_KUBE_OPEN_H
 
+#include <stdbool.h>
+
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"
@@ -41,5 +43,16 @@ int kube_open_config(struct session *session, const struct kubeconfig **ret, str
 /* For session_done: before the loop ends. */
 struct kube_clusters;
 void kube_clusters_free(struct kube_clusters *clusters);
+
+/*
+ * kube[:CONTEXT[/NAMESPACE]], as -t takes it.
+ */
+
+bool kube_name_is(const char *name);
+/* The parts of such a name; NULL: not given. Names of contexts may have slashes (those of EKS do):
+ * the longest one that the kubeconfig has is meant, else what stands before the first slash. The
+ * caller frees both. */
+void kube_name_split(
+	struct session *session, const char *name, char **ret_context, char **ret_namespace);
 
 #endif

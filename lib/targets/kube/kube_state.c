@@ -4,15 +4,440 @@
 
 #include "base/util/clock.h"
 #include "base/util/log.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/params.h"
 #include "core/record/results.h"
+#include "kube/api/watch.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_mend.h"
-#include "targets/kube/kube_watcher.h"
+
+/*
+ * Facts about a run
+ */
+
+static const struct json *first_item(const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+
+	return items ? json_first(items) : NULL;
+}
+
+/* The one of that name in a list; or NULL. */
+static const struct json *find(const struct json *list, const char *name)
+{
+	for (const struct json *item = first_item(list); item; item = json_next(item))
+		if (str_eq(json_get_str(json_get(item, "metadata"), "name"), name))
+			return item;
+	return NULL;
+}
+
+static const struct json *jobset_of(
+	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
+{
+	return handle->kind == KUBE_KIND_JOBSET ? find(lists[KUBE_FACTS_JOBSETS], handle->name)
+						: NULL;
+}
+
+const struct json *kube_facts_made(
+	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
+{
+	const struct json *jobset = jobset_of(lists, handle);
+
+	return jobset ? jobset : find(lists[KUBE_FACTS_JOB], handle->job);
+}
+
+/* Pods of this Job only, not those of an earlier attempt of the same run. */
+static void pick_pods(const struct json *list, const char *job, struct kube_objects_list *ret)
+{
+	for (const struct json *pod = first_item(list); pod; pod = json_next(pod)) {
+		const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+		if (str_eq(json_get_str(labels, "batch.kubernetes.io/job-name"), job) ||
+			str_eq(json_get_str(labels, "job-name"), job))
+			*vec_push(ret) = pod;
+	}
+}
+
+/* Pods of a Job, and what a JobSet makes, have its name and more behind a dash. */
+static void pick_events(const struct json *list, const char *made, struct kube_objects_list *ret)
+{
+	size_t len = strlen(made);
+
+	for (const struct json *event = first_item(list); event; event = json_next(event)) {
+		const struct json *about = json_get(event, "involvedObject");
+		const char *name =
+			json_get_str(about ? about : json_get(event, "regarding"), "name");
+		if (name && strncmp(name, made, len) == 0 && (!name[len] || name[len] == '-'))
+			*vec_push(ret) = event;
+	}
+}
+
+static void pick_all(const struct json *list, struct kube_objects_list *ret)
+{
+	for (const struct json *item = first_item(list); item; item = json_next(item))
+		*vec_push(ret) = item;
+}
+
+static const struct json *workload_of(const struct json *list, const struct json *made)
+{
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+
+	for (const struct json *item = first_item(list); uid && item; item = json_next(item)) {
+		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
+		for (const struct json *owner = owners ? json_first(owners) : NULL; owner;
+			owner = json_next(owner))
+			if (str_eq(json_get_str(owner, "uid"), uid))
+				return item;
+	}
+	return NULL;
+}
+
+static struct kube_items items_of(const struct kube_objects_list *list, bool known)
+{
+	return (struct kube_items){list->v, list->n, known};
+}
+
+void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
+	const struct kube_handle *handle, struct kube_facts_store *ret)
+{
+	*ret = (struct kube_facts_store){0};
+	pick_pods(lists[KUBE_FACTS_PODS], handle->job, &ret->pods);
+	pick_events(lists[KUBE_FACTS_EVENTS], handle->name, &ret->events);
+	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
+	ret->facts = (struct kube_facts){
+		.run_id = handle->run_id,
+		.job_name = handle->name,
+		.is_jobset = handle->kind == KUBE_KIND_JOBSET,
+		.jobset = jobset_of(lists, handle),
+		.kube_namespace = handle->kube_namespace,
+		.job = find(lists[KUBE_FACTS_JOB], handle->job),
+		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
+		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
+		.nodes = items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
+		.workload =
+			workload_of(lists[KUBE_FACTS_WORKLOADS], kube_facts_made(lists, handle)),
+	};
+}
+
+void kube_facts_store_done(struct kube_facts_store *store)
+{
+	vec_done(&store->pods);
+	vec_done(&store->events);
+	vec_done(&store->nodes);
+}
+
+static bool has_condition(const struct json *status, const char *type, const char *is)
+{
+	const struct json *list = json_get(status, "conditions");
+
+	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+		if (str_eq(json_get_str(item, "type"), type) &&
+			str_eq(json_get_str(item, "status"), is))
+			return true;
+	return false;
+}
+
+/* Whether it waits for what Kueue or the scheduler says of it. */
+static bool kube_facts_is_suspended(const struct json *job)
+{
+	return json_get_bool(json_get(job, "spec"), "suspend", false);
+}
+
+static bool kube_facts_is_unscheduled(const struct json *pods, const char *job)
+{
+	struct kube_objects_list own = {0};
+	bool r = false;
+
+	pick_pods(pods, job, &own);
+	for (size_t i = 0; i < own.n && !r; i++)
+		r = has_condition(json_get(own.v[i], "status"), "PodScheduled", "False");
+	vec_done(&own);
+	return r;
+}
+
+bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
+{
+	const struct json *job = find(jobs, handle->job);
+	const struct json *status = json_get(job, "status");
+
+	if (!job || has_condition(status, "Complete", "True"))
+		return false;
+	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
+}
+
+bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle)
+{
+	const struct json *job = find(jobs, handle->job), *status = json_get(job, "status");
+
+	if (handle->kind != KUBE_KIND_JOBSET)
+		return false;
+	return !job || has_condition(status, "Failed", "True") ||
+	       has_condition(status, "FailureTarget", "True") || kube_facts_is_suspended(job);
+}
+
+/*
+ * Watches
+ */
+
+enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
+
+/* State of one watch. */
+struct side {
+	struct kube_watch *watch;
+	struct map objects; /* uid → struct json */
+	bool synced, troubled, over;
+	int64_t heard_ms; /* clock_ms() when it was known to be current */
+};
+
+struct kube_watcher {
+	char *key; /* namespace and run */
+	int asks;
+	struct side jobs, pods, jobsets; /* jobsets: where it is one */
+	int64_t events_ms;               /* clock_ms() of the last look; 0: none yet */
+};
+
+/*
+ * Watches
+ */
+
+static const char *uid_of(const struct json *object)
+{
+	return json_get_str(json_get(object, "metadata"), "uid");
+}
+
+static void on_put(void *ctx, const struct json *object)
+{
+	struct side *side = ctx;
+
+	side->heard_ms = clock_ms();
+	if (uid_of(object))
+		json_free(map_put(&side->objects, uid_of(object), json_clone(object)));
+}
+
+/* A map only grows: what is gone is there as null. */
+static void on_gone(void *ctx, const struct json *object)
+{
+	struct side *side = ctx;
+
+	side->heard_ms = clock_ms();
+	if (uid_of(object) && map_get(&side->objects, uid_of(object)))
+		json_free(map_put(&side->objects, uid_of(object), json_null()));
+}
+
+static void on_synced(void *ctx)
+{
+	struct side *side = ctx;
+
+	side->heard_ms = clock_ms();
+	side->synced = true;
+}
+
+static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+{
+	(void)since_ms;
+	((struct side *)ctx)->troubled = fault != NULL;
+}
+
+static int on_failed(void *ctx, struct err *fault, struct err *err)
+{
+	(void)fault;
+	(void)err;
+	((struct side *)ctx)->over = true;
+	return 0;
+}
+
+static void start(
+	struct side *side, struct kube_client *client, const char *path, const char *run_id)
+{
+	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", run_id);
+	const char *const query[] = {"labelSelector", selector, NULL};
+	const struct kube_watch_request request = {
+		.path = path,
+		.query = query,
+		.max_objects = OBJECTS_MAX,
+		.events = {.put = on_put,
+			.gone = on_gone,
+			.synced = on_synced,
+			.trouble = on_trouble,
+			.failed = on_failed,
+			.ctx = side},
+	};
+
+	side->watch = kube_watch_start(client, &request);
+}
+
+static void side_done(struct side *side)
+{
+	size_t pos = 0;
+	const char *key;
+	void *value;
+
+	kube_watch_free(side->watch);
+	while (map_each(&side->objects, &pos, &key, &value))
+		json_free(value);
+	map_done(&side->objects);
+	*side = (struct side){0};
+}
+
+static bool is_live(const void *value)
+{
+	return json_kind(value) == JSON_OBJECT;
+}
+
+static struct json *list_of(const struct side *side)
+{
+	struct json *list = json_object(), *items = json_array();
+	size_t pos = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&side->objects, &pos, &key, &value))
+		if (is_live(value))
+			json_add(items, json_clone(value));
+	json_set(list, "items", items);
+	return list;
+}
+
+static const char *version_of(const struct json *object)
+{
+	return json_get_str(json_get(object, "metadata"), "resourceVersion");
+}
+
+/* Whether it tells what a list tells that was just asked for. */
+static bool agrees(const struct side *side, const struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+	size_t pos = 0, n = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&side->objects, &pos, &key, &value))
+		n += is_live(value);
+	if (n != json_count(items))
+		return false;
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+		const char *uid = uid_of(item);
+		const struct json *known = uid ? map_get(&side->objects, uid) : NULL;
+		if (!is_live(known) || !str_eq(version_of(known), version_of(item)))
+			return false;
+	}
+	return true;
+}
+
+/* A watch that has fallen behind may be dead without anybody noticing: drop it. */
+static void compare(struct side *side, const struct json *list, int64_t now_ms)
+{
+	if (!side->synced || !list)
+		return;
+	if (agrees(side, list))
+		side->heard_ms = now_ms;
+	else
+		side_done(side);
+}
+
+/*
+ * The watcher
+ */
+
+static struct kube_watcher *watcher_find(
+	struct kube_watchers *watchers, const struct kube_handle *handle)
+{
+	AUTO_FREE char *key = mem_printf("%s/%s", handle->kube_namespace, handle->run_id);
+
+	vec_foreach (struct kube_watcher *, watcher, watchers)
+		if (str_eq((*watcher)->key, key))
+			return *watcher;
+	struct kube_watcher *watcher = mem_alloc(1, sizeof(*watcher));
+	*watcher = (struct kube_watcher){.key = TAKE(key)};
+	*vec_push(watchers) = watcher;
+	return watcher;
+}
+
+struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube_client *client,
+	const struct kube_handle *handle)
+{
+	struct kube_watcher *watcher = watcher_find(watchers, handle);
+
+	if (++watcher->asks < ASKS_BEFORE)
+		return NULL;
+	const char *space = handle->kube_namespace;
+	AUTO_FREE char *jobs = kube_kind_collection(KUBE_KIND_JOB, space);
+	AUTO_FREE char *jobsets = kube_kind_collection(KUBE_KIND_JOBSET, space);
+	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", space);
+
+	if (!watcher->jobs.watch)
+		start(&watcher->jobs, client, jobs, handle->run_id);
+	if (!watcher->pods.watch)
+		start(&watcher->pods, client, pods, handle->run_id);
+	if (handle->kind == KUBE_KIND_JOBSET && !watcher->jobsets.watch)
+		start(&watcher->jobsets, client, jobsets, handle->run_id);
+	return watcher;
+}
+
+static bool is_current(const struct side *side, int64_t now_ms)
+{
+	return side->synced && !side->troubled && !side->over && now_ms - side->heard_ms < FRESH_MS;
+}
+
+bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_handle *handle,
+	int64_t now_ms, struct json *ret_lists[static KUBE_FACTS_KINDS])
+{
+	const struct side *sides[KUBE_FACTS_KINDS] = {[KUBE_FACTS_JOB] = &watcher->jobs,
+		[KUBE_FACTS_PODS] = &watcher->pods,
+		[KUBE_FACTS_JOBSETS] = watcher->jobsets.watch ? &watcher->jobsets : NULL};
+	struct json *lists[KUBE_FACTS_KINDS] = {0};
+	bool is_known;
+
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
+		if (sides[i] && !is_current(sides[i], now_ms))
+			return false;
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
+		lists[i] = sides[i] ? list_of(sides[i]) : NULL;
+	is_known = kube_facts_made(lists, handle);
+	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
+		if (is_known && lists[i])
+			ret_lists[i] = lists[i];
+		else
+			json_free(lists[i]);
+	}
+	return is_known;
+}
+
+void kube_watcher_compare(
+	struct kube_watcher *watcher, struct json *const lists[static KUBE_FACTS_KINDS])
+{
+	int64_t now_ms = clock_ms();
+
+	compare(&watcher->jobs, lists[KUBE_FACTS_JOB], now_ms);
+	compare(&watcher->pods, lists[KUBE_FACTS_PODS], now_ms);
+	compare(&watcher->jobsets, lists[KUBE_FACTS_JOBSETS], now_ms);
+}
+
+/* Whether events are worth another look, at most every few seconds. */
+static bool kube_watcher_wants_events(struct kube_watcher *watcher)
+{
+	int64_t now_ms = clock_ms();
+
+	if (watcher->events_ms && now_ms - watcher->events_ms < EVENTS_MS)
+		return false;
+	watcher->events_ms = now_ms;
+	return true;
+}
+
+void kube_watchers_done(struct kube_watchers *watchers)
+{
+	vec_foreach (struct kube_watcher *, watcher, watchers) {
+		side_done(&(*watcher)->jobs);
+		side_done(&(*watcher)->pods);
+		side_done(&(*watcher)->jobsets);
+		free((*watcher)->key);
+		free(*watcher);
+	}
+	vec_done(watchers);
+}
 
 /*
  * The state of attempts: asked for together with all that are asked for in the same turn of the
@@ -156,7 +581,7 @@ static struct json *ranks_json(const struct kube_status *status)
 	return list;
 }
 
-void kube_status_to_target(const struct kube_status *status, struct target_status *ret)
+static void kube_status_to_target(const struct kube_status *status, struct target_status *ret)
 {
 	*ret = (struct target_status){
 		.state = state_of(status->phase),
@@ -202,24 +627,6 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
-/* Adds what the pods have reported about results. */
-static void add_told(const struct kube_status *status, struct json **observed)
-{
-	AUTO_FREE char **texts = mem_alloc(status->ranks.n + 1, sizeof(*texts));
-	struct json *params = NULL, *results;
-
-	for (size_t i = 0; i < status->ranks.n; i++)
-		texts[i] = status->ranks.v[i].told;
-	results = results_told(texts, status->ranks.n, &params);
-	if (!results)
-		return;
-	if (!*observed)
-		*observed = json_object();
-	params_complete(json_get(*observed, "params"), params);
-	json_set(*observed, "params", params);
-	json_set(*observed, RESULTS_MEMBER, results);
-}
-
 static void answer_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
@@ -241,8 +648,23 @@ static void answer_question(struct kube_batch *batch, struct question *question)
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
 	question->ret->observed = kube_observed(batch->kube, &question->handle);
-	if (kube_phase_is_final(status.phase))
-		add_told(&status, &question->ret->observed);
+	if (kube_phase_is_final(status.phase)) {
+		/* Adds what the pods have reported about results. */
+		struct json **observed = &question->ret->observed;
+		AUTO_FREE char **texts = mem_alloc(status.ranks.n + 1, sizeof(*texts));
+		struct json *params = NULL, *results;
+
+		for (size_t i = 0; i < status.ranks.n; i++)
+			texts[i] = status.ranks.v[i].told;
+		results = results_told(texts, status.ranks.n, &params);
+		if (results) {
+			if (!*observed)
+				*observed = json_object();
+			params_complete(json_get(*observed, "params"), params);
+			json_set(*observed, "params", params);
+			json_set(*observed, RESULTS_MEMBER, results);
+		}
+	}
 	kube_facts_store_done(&store);
 }
 
@@ -277,14 +699,6 @@ static void on_mended(void *ctx, struct err *fault)
 		finish(batch);
 }
 
-/* The response does not include changes made after the request was sent. */
-static enum kube_arrival arrival_of(const struct question *question)
-{
-	enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
-
-	return arrival == KUBE_ARRIVED && !question->was_accepted ? KUBE_SUBMITTING : arrival;
-}
-
 /* Of a Job that is not there: it never came, or a cancel was stopped when it had removed it. */
 static bool is_left_over(const struct question *question)
 {
@@ -304,7 +718,12 @@ static unsigned what_to_mend(struct question *question, const struct json *made)
 	if (!kube_is_own(kube, handle))
 		return 0;
 	if (!made) {
-		question->arrival = arrival_of(question);
+		/* The response does not include changes made after the request was sent. */
+		enum kube_arrival arrival = kube_arrival(question->batch->kube, &question->handle);
+
+		question->arrival = arrival == KUBE_ARRIVED && !question->was_accepted
+					    ? KUBE_SUBMITTING
+					    : arrival;
 		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
 	}
 	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
@@ -406,41 +825,11 @@ static bool needs_jobsets(const struct kube_batch *batch)
 	return false;
 }
 
-/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where nobody
- * knows what they are any more. */
-static bool is_needed(enum kube_facts_kind kind, const struct err *fault)
-{
-	return kind == KUBE_FACTS_JOB || (kind == KUBE_FACTS_PODS && fault->id != E_KUBE_DENIED) ||
-	       (kind == KUBE_FACTS_JOBSETS && fault->id != E_KUBE_NOT_FOUND);
-}
-
 static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
 {
 	int64_t at_ms = batch->kube->cluster->denied_ms[kind];
 
 	return at_ms && clock_ms() < at_ms + DENIED_MS;
-}
-
-/* Requests what the Jobs do not tell. A server that has just started denies for a moment what it
- * allows: one denial does not prove that a run has ended. */
-static void ask_rest(struct kube_batch *batch)
-{
-	bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
-
-	if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
-		ask(batch, KUBE_FACTS_PODS);
-	if (!batch->has_jobsets && needs_jobsets(batch))
-		ask(batch, KUBE_FACTS_JOBSETS);
-	batch->has_pods = batch->has_jobsets = true;
-}
-
-static void keep_nodes(struct kube_batch *batch)
-{
-	struct kube_cluster *cluster = batch->kube->cluster;
-
-	json_free(cluster->nodes);
-	cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
-	cluster->nodes_ms = clock_ms();
 }
 
 static bool ask_more(struct kube_batch *batch);
@@ -449,8 +838,17 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
 /* All that was asked for has come, or the next is asked for. */
 static void go_on(struct kube_batch *batch)
 {
-	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB])
-		ask_rest(batch);
+	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB]) {
+		/* Requests what the Jobs do not tell. A server that has just started denies for
+		 * a moment what it allows: one denial does not prove that a run has ended. */
+		bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
+
+		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
+			ask(batch, KUBE_FACTS_PODS);
+		if (!batch->has_jobsets && needs_jobsets(batch))
+			ask(batch, KUBE_FACTS_JOBSETS);
+		batch->has_pods = batch->has_jobsets = true;
+	}
 	if (batch->n_open > 0 || ask_more(batch))
 		return;
 	if (batch->watcher)
@@ -468,7 +866,12 @@ static void take_fault(
 		batch->kube->cluster->denied_ms[kind] = clock_ms();
 	if (is_denied && ask_each(batch, kind))
 		return;
-	if (is_needed(kind, &answer->fault) && !err_is_set(&batch->fault))
+	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
+	 * nobody knows what they are any more. */
+	if ((kind == KUBE_FACTS_JOB ||
+		    (kind == KUBE_FACTS_PODS && answer->fault.id != E_KUBE_DENIED) ||
+		    (kind == KUBE_FACTS_JOBSETS && answer->fault.id != E_KUBE_NOT_FOUND)) &&
+		!err_is_set(&batch->fault))
 		err_move(&batch->fault, &answer->fault);
 }
 
@@ -484,8 +887,13 @@ static void take_answer(
 		take_fault(batch, kind, answer);
 	else
 		batch->answers[kind] = TAKE(answer->object);
-	if (kind == KUBE_FACTS_NODES)
-		keep_nodes(batch);
+	if (kind == KUBE_FACTS_NODES) {
+		struct kube_cluster *cluster = batch->kube->cluster;
+
+		json_free(cluster->nodes);
+		cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
+		cluster->nodes_ms = clock_ms();
+	}
 	go_on(batch);
 }
 
@@ -640,24 +1048,6 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
 }
 
-static void ask_workloads(struct kube_batch *batch, const struct json *made, int64_t deadline_ms)
-{
-	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
-	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
-
-	if (!str_empty(uid) && kube_facts_is_suspended(made))
-		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
-}
-
-static void ask_nodes(struct kube_batch *batch, const char *job, int64_t deadline_ms)
-{
-	const struct kube_cluster *cluster = batch->kube->cluster;
-
-	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
-		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
-		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
-}
-
 /* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */
 static bool ask_more(struct kube_batch *batch)
 {
@@ -669,8 +1059,17 @@ static bool ask_more(struct kube_batch *batch)
 	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
 		return false;
 	batch->has_more = true;
-	ask_workloads(batch, made, deadline_ms);
-	ask_nodes(batch, handle->job, deadline_ms);
+	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
+
+	if (!str_empty(uid) && kube_facts_is_suspended(made))
+		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+	const char *job = handle->job;
+	const struct kube_cluster *cluster = batch->kube->cluster;
+
+	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
+		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
+		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;
 }
 
@@ -693,7 +1092,7 @@ static bool answer_by_watch(struct kube_batch *batch)
 	return true;
 }
 
-static int begin(void *ctx, struct err *err)
+static int state_begin(void *ctx, struct err *err)
 {
 	struct kube_batch *batch = ctx;
 
@@ -731,7 +1130,7 @@ int kube_state(struct target *target, const char *handle, struct target_status *
 	if (!kube->batch) {
 		kube->batch = mem_alloc(1, sizeof(*kube->batch));
 		*kube->batch = (struct kube_batch){.kube = kube};
-		kube->batch->timer = loop_add_timer(target->loop, 0, begin, kube->batch);
+		kube->batch->timer = loop_add_timer(target->loop, 0, state_begin, kube->batch);
 	}
 	question->batch = kube->batch;
 	question->next = kube->batch->questions;

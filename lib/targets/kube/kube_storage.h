@@ -34,7 +34,6 @@ struct kube_reader {
 	const struct json *job;      /* it goes with this one; or NULL */
 	const struct json *pod_spec; /* of the run */
 	const struct kube_storage *storage;
-	bool with_shell; /* it waits by sh, else by Python */
 };
 struct json *kube_reader_make(const struct kube_reader *reader);
 bool kube_reader_is_one(const struct json *pod);

@@ -2,17 +2,797 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/data/yaml_json.h"
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/config/words.h"
+#include "core/image/image_facts.h"
+#include "core/record/spec.h"
+#include "core/store/store.h"
+#include "kube/job/preflight.h"
 #include "targets/kube/kube_mend.h"
+#include "targets/kube/target_kube.h"
+
+/*
+ * Plan of a run in a cluster: its specification and the target's keys in Kubernetes' terms.
+ */
+
+enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000 };
+
+void kube_plan_done(struct kube_plan *plan)
+{
+	if (!plan)
+		return;
+	if (plan->spec)
+		spec_done(plan->spec);
+	free(plan->spec);
+	if (plan->facts)
+		image_facts_done(plan->facts);
+	free(plan->facts);
+	strv_done(&plan->image_env);
+	strv_done(&plan->texts);
+	strv_done(&plan->command);
+	strv_done(&plan->env);
+	json_free(plan->json);
+	free(plan->data);
+	free(plan->volumes);
+	free(plan->outputs);
+	*plan = (struct kube_plan){0};
+}
+
+/* A text that lives as long as the plan. */
+static const char *keep(struct kube_plan *plan, char *take)
+{
+	strv_add_take(&plan->texts, take);
+	return take;
+}
+
+static struct json *keep_json(struct kube_plan *plan, struct json *take)
+{
+	AUTO_FREE char *key = mem_printf("%zu", json_count(plan->json));
+
+	json_set(plan->json, key, take);
+	return take;
+}
+
+/*
+ * Storage
+ */
+
+/* "SERVER:/PATH" */
+static int read_nfs(
+	struct kube_plan *plan, const char *text, struct kube_place *place, struct err *err)
+{
+	const char *colon = strstr(text, ":/");
+
+	if (!colon || colon == text) {
+		AUTO_FREE char *shown = str_shown(text);
+		err_set(err, E_CONFIG, "nfs: '%s' is not of the form SERVER:/PATH", shown);
+		return err_hint(err, "nfs: fileserver:/exports/data");
+	}
+	place->kind = KUBE_PLACE_NFS;
+	place->name = keep(plan, mem_strndup(text, (size_t)(colon - text)));
+	place->path = colon + 1;
+	return 0;
+}
+
+static int read_place(
+	struct kube_plan *plan, const struct json *json, struct kube_place *place, struct err *err)
+{
+	const char *pvc = json_get_str(json, "pvc"), *nfs = json_get_str(json, "nfs");
+	const char *host = json_get_str(json, "host_path"), *claim = json_get_str(json, "claim");
+
+	*place = (struct kube_place){
+		.sub_path = json_get_str(json, "sub_path"),
+		.storage_class = json_get_str(json, "storage_class"),
+		.read_only = json_get_bool(json, "read_only", false),
+	};
+	if (pvc) {
+		place->kind = KUBE_PLACE_PVC;
+		place->name = pvc;
+	} else if (host) {
+		place->kind = KUBE_PLACE_HOST;
+		place->path = host;
+	} else if (claim) {
+		place->kind = KUBE_PLACE_CLAIM;
+		return str_to_size(claim, &place->size_bytes, err);
+	} else if (json_get_bool(json, "emptyDir", false)) {
+		place->kind = KUBE_PLACE_EMPTY;
+	}
+	return nfs ? read_nfs(plan, nfs, place, err) : 0;
+}
+
+static bool is_filled(const struct world *world, const char *path)
+{
+	return strv_find(&world->filled, path) >= 0;
+}
+
+/* Where a data path is was written down at the submit, as JSON. */
+static int set_data(struct kube_plan *plan, struct err *err)
+{
+	const struct world *world = &plan->spec->world;
+	int r = 0;
+
+	plan->data = mem_alloc(world->data.n + 1, sizeof(*plan->data));
+	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
+		const struct world_data *data = &world->data.v[i];
+		struct json *json = NULL;
+
+		r = json_parse(data->from, strlen(data->from), JSON_SIZE_MAX, "data", &json, err);
+		if (r < 0)
+			break;
+		plan->data[i] = (struct kube_mount){
+			.path = data->path, .has_files = is_filled(world, data->path)};
+		r = read_place(plan, keep_json(plan, json), &plan->data[i].place, err);
+	}
+	plan->run.data = plan->data;
+	plan->run.n_data = world->data.n;
+	return r;
+}
+
+static int set_volumes(struct kube_plan *plan, const struct json *definition, struct err *err)
+{
+	const struct json *list = json_get(definition, "volumes");
+	size_t n = 0;
+	int r = 0;
+
+	plan->volumes = mem_alloc((list ? json_count(list) : 0) + 1, sizeof(*plan->volumes));
+	for (const struct json *item = list ? json_first(list) : NULL; r == 0 && item;
+		item = json_next(item)) {
+		plan->volumes[n] = (struct kube_mount){.path = json_get_str(item, "path")};
+		r = read_place(plan, item, &plan->volumes[n++].place, err);
+	}
+	plan->run.volumes = plan->volumes;
+	plan->run.n_volumes = n;
+	return r;
+}
+
+static int set_storage(struct kube_plan *plan, const struct json *definition, struct err *err)
+{
+	const struct json *results = json_get(definition, "results");
+
+	plan->run.allow_host_path = json_get_bool(definition, "host_path", false);
+	const struct world *world = &plan->spec->world;
+
+	plan->outputs = mem_alloc(world->outputs.n + 1, sizeof(*plan->outputs));
+	for (size_t i = 0; i < world->outputs.n; i++)
+		plan->outputs[i] = (struct kube_output){
+			world->outputs.v[i], is_filled(world, world->outputs.v[i])};
+	plan->run.outputs = plan->outputs;
+	plan->run.n_outputs = world->outputs.n;
+	int r = set_data(plan, err);
+	if (r == 0)
+		r = set_volumes(plan, definition, err);
+	if (r < 0)
+		return r;
+	if (results)
+		return read_place(plan, results, &plan->run.results, err);
+	plan->run.results.kind = KUBE_PLACE_EMPTY;
+	return 0;
+}
+
+/*
+ * The program
+ */
+
+static void set_image(struct kube_plan *plan, const struct target_job *job)
+{
+	struct image_facts *facts = plan->facts;
+	struct kube_run *run = &plan->run;
+
+	image_facts_from_json(json_get(job->spec, "image"), facts);
+	for (size_t i = 0; i < facts->env_names.n; i++)
+		strv_addf(&plan->image_env, "%s=", facts->env_names.v[i]);
+	run->image_ref = job->image_ref;
+	run->drop_entrypoint =
+		json_get_bool(job->spec, "drop_entrypoint", false) && facts->entrypoint.n > 0;
+	if (!run->drop_entrypoint)
+		run->image_entrypoint = facts->entrypoint;
+	run->image_env = plan->image_env;
+	run->image_user = facts->user;
+	run->has_no_shell = facts->is_scratch;
+	run->has_shell = facts->has_shell;
+	run->lacks_shell = facts->lacks_shell;
+	run->image_program = facts->program;
+	run->workdir = facts->workdir;
+	run->os = facts->os;
+	run->arch = facts->arch;
+}
+
+static const struct strv *place_words(const struct strv *words, const char *tree, struct strv *ret)
+{
+	for (size_t i = 0; words && i < words->n; i++)
+		strv_add_take(ret, words_in_tree(words->v[i], tree ? tree : "."));
+	return words ? ret : NULL;
+}
+
+static void set_program(struct kube_plan *plan, const struct target_job *job)
+{
+	const struct world *world = &plan->spec->world;
+	struct kube_run *run = &plan->run;
+
+	run->cwd = job->cwd;
+	run->command = place_words(job->command, run->workdir, &plan->command);
+	run->shell = job->shell;
+	run->env = place_words(job->env, run->workdir, &plan->env);
+	run->defaults = job->default_env;
+	run->secret_env = job->secret_env;
+	run->before = world->before;
+	run->setup = world->setup.run;
+	run->setup_cwd = world->setup.cwd;
+	run->timeout_ms = job->timeout_ms;
+	run->grace_ms = job->grace_ms;
+	run->retries = world->retries;
+	run->collects = world->collect.mode != COLLECT_NONE;
+	run->exclude = &world->collect.exclude;
+	run->collect_bytes = world->collect.size_bytes;
+	run->linger_ms = world->linger_ms;
+	run->carries = job->carries;
+	run->ports = plan->spec->ports.v;
+	run->n_ports = plan->spec->ports.n;
+	if (world->signal) {
+		char text[8];
+		run->signal = keep(plan, mem_strdup(proc_signal_name(world->signal, text)));
+		run->signal_before_ms = world->signal_before_ms;
+	}
+}
+
+/*
+ * Resources and placement
+ */
+
+static int set_gpus(struct kube_plan *plan, const struct json *definition, struct err *err)
+{
+	const struct json *types = json_get(definition, "gpu_types"), *type;
+	const char *name = plan->spec->resources.gpu_type;
+	struct kube_run *run = &plan->run;
+
+	/* A cluster hands out what is asked for. */
+	run->gpus = plan->spec->world.gpus > 0 ? plan->spec->world.gpus : 0;
+	if (!name)
+		return 0;
+	type = json_get(types, name);
+	if (!type) {
+		AUTO_FREE char *shown = str_shown(name);
+		AUTO_STRV struct strv names = {0};
+		const char *near;
+
+		for (const struct json *item = types ? json_first(types) : NULL; item;
+			item = json_next(item))
+			strv_add(&names, json_key(item));
+		near = str_suggest(name, (const char *const *)names.v, names.n);
+		err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);
+		if (near)
+			return err_hint(err, "did you mean %s?", near);
+		return err_hint(err, "gpu_types: {%s: {resource: nvidia.com/gpu}}", shown);
+	}
+	if (run->gpus == 0)
+		run->gpus = 1;
+	run->gpu_resource = json_get_str(type, "resource");
+	run->node_selector = json_get(type, "node_selector");
+	run->tolerations = json_get(type, "tolerations");
+	return 0;
+}
+
+static int set_resources(struct kube_plan *plan, const struct json *definition, struct err *err)
+{
+	const struct resources *wanted = &plan->spec->resources;
+	struct kube_run *run = &plan->run;
+	const char *queue = json_get_str(definition, "queue");
+	const char *priority = json_get_str(definition, "priority");
+
+	run->nodes = wanted->nodes;
+	run->cpu_milli = wanted->cpus_milli;
+	run->memory_bytes = wanted->memory_bytes;
+	run->disk_bytes = wanted->disk_bytes;
+	run->shm_bytes = wanted->shm_bytes;
+	run->queue = wanted->queue ? wanted->queue : queue;
+	priority = wanted->priority ? wanted->priority : priority;
+	if (run->queue)
+		run->queue_priority = priority;
+	else
+		run->priority_class = priority;
+	return set_gpus(plan, definition, err);
+}
+
+static int read_overlay(struct kube_plan *plan, const char *path, struct err *err)
+{
+	AUTO_YAML struct yaml *yaml = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	int r = fs_read(path, OVERLAY_MAX, &text, NULL, err);
+	if (r == 0)
+		r = yaml_parse(text.data, text.len, path, &yaml, err);
+	if (r == 0)
+		plan->run.overlay = keep_json(plan, yaml_to_json(yaml));
+	return r;
+}
+
+static enum kube_security security_of(const char *text)
+{
+	if (str_eq(text, "image"))
+		return KUBE_SECURITY_IMAGE;
+	return str_eq(text, "restricted") ? KUBE_SECURITY_RESTRICTED : KUBE_SECURITY_AUTO;
+}
+
+static int set_target(struct kube_plan *plan, const struct target_kube *kube, struct err *err)
+{
+	const struct json *definition = kube->definition;
+	const char *overlay = json_get_str(definition, "overlay");
+	const char *ttl = json_get_str(definition, "ttl");
+	struct kube_run *run = &plan->run;
+	int r = 0;
+
+	run->kube_namespace = kube->kube_namespace;
+	run->labels = json_get(definition, "labels");
+	run->annotations = json_get(definition, "annotations");
+	run->service_account = json_get_str(definition, "service_account");
+	run->pull_secret = json_get_str(definition, "image_pull_secret");
+	run->security = security_of(json_get_str(definition, "security"));
+	run->enforced = kube->enforced;
+	run->jobset = plan->handle.kind == KUBE_KIND_JOBSET;
+	run->ttl_ms = TTL_MS;
+	if (ttl)
+		r = duration_parse(ttl, &run->ttl_ms, err);
+	return r == 0 && overlay ? read_overlay(plan, overlay, err) : r;
+}
+
+/*
+ * Identity
+ */
+
+static const char *print(struct kube_plan *plan, const struct json *json)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, JSON_SIZE_MAX);
+	json_print(json, &out);
+	return keep(plan, buf_take(&out));
+}
+
+/* Members of the record that another machine needs to show the run and to run it again. */
+static const char *record_of(struct kube_plan *plan, const struct run *run)
+{
+	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",
+		"group", "parent", "user", "note", "target", "origin", "snapshot", "image",
+		"resources", "ports", "times"};
+	AUTO_JSON struct json *record = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+		const struct json *value = json_get(run->doc, members[i]);
+		if (value)
+			json_set(record, members[i], json_clone(value));
+	}
+	return print(plan, record);
+}
+
+int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
+	struct kube_plan *ret, struct err *err)
+{
+	AUTO_KUBE_PLAN struct kube_plan plan = {
+		.spec = mem_alloc(1, sizeof(*plan.spec)),
+		.facts = mem_alloc(1, sizeof(*plan.facts)),
+		.json = json_object(),
+	};
+
+	*plan.spec = (struct spec){0};
+	*plan.facts = (struct image_facts){0};
+	int r = kube_handle_parse(kube, job->handle, &plan.handle, err);
+	if (r == 0)
+		r = spec_from_json(job->spec, plan.spec, err);
+	if (r < 0)
+		return r;
+	*ret = plan;
+	plan = (struct kube_plan){0};
+	const struct json *snapshot = json_get(job->run->doc, "snapshot");
+	const char *id = json_get_str(snapshot, "id");
+	struct kube_run *run = &ret->run;
+
+	run->run_id = job->run_id;
+	run->job = ret->handle.name;
+	run->attempt = job->attempt;
+	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
+	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
+	run->commit = json_get_str(snapshot, "commit");
+	run->spec = print(ret, job->spec);
+	run->record = record_of(ret, job->run);
+	set_image(ret, job);
+	set_program(ret, job);
+	r = set_storage(ret, kube->definition, err);
+	if (r == 0)
+		r = set_resources(ret, kube->definition, err);
+	return r < 0 ? r : set_target(ret, kube, err);
+}
+
+/*
+ * The record here
+ */
+
+static int make(const struct target_kube *kube, const struct kube_handle *handle,
+	const struct run *run, struct json **ret, struct err *err)
+{
+	AUTO_FREE char *text = kube_handle_text(
+		handle->server, handle->kube_namespace, handle->kind, handle->name);
+	AUTO_SPEC struct spec spec = {0};
+	AUTO_KUBE_PLAN struct kube_plan plan = {0};
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	int r = spec_from_json(run->spec, &spec, err);
+	if (r < 0)
+		return r;
+	const struct target_job job = {
+		.run_id = handle->run_id,
+		.attempt = handle->attempt,
+		.handle = text,
+		.command = &spec.command,
+		.shell = spec.shell,
+		.cwd = spec.cwd,
+		.env = &spec.env,
+		.spec = run->spec,
+		.run = run,
+		.image_ref = json_get_str(json_get(run->doc, "image"), "ref"),
+	};
+	r = kube_plan_make(kube, &job, &plan, err);
+	if (r == 0)
+		r = kube_job_make(&plan.run, &objects, err);
+	if (r == 0)
+		*ret = TAKE(objects.job);
+	return r;
+}
+
+int kube_record_job(const struct target_kube *kube, const struct kube_handle *handle,
+	struct json **ret, struct err *err)
+{
+	AUTO_RUN struct run *run = NULL;
+	struct store *store;
+
+	int r = session_store(kube->session, &store, err);
+	if (r == 0)
+		r = store_get(store, handle->run_id, &run, err);
+	return r < 0 ? r : make(kube, handle, run, ret, err);
+}
+
+/*
+ * Whether a run could be in the cluster, asked in parallel while its image is made and pushed. What
+ * does not answer in time counts as not known. A list of thousands of nodes is not waited for: the
+ * state of a run that fits none says so, too.
+ */
+
+enum { LIST_MAX = 20000, CHECK_LIMIT_MS = 5000, LISTS_MS = 300 };
+
+struct check;
+
+struct asked {
+	struct check *check;
+	struct kube_call *call;
+	struct kube_reply reply;
+	struct json *object; /* of reply */
+};
+
+struct check {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct kube_plan plan;
+	struct kube_questions questions;
+	struct asked *asked;
+	struct loop_timer *timer;
+	struct strv *notes; /* the caller's */
+	struct err silence; /* why there is no answer, as long as there is none */
+	bool is_heard;
+	size_t n_open;
+	size_t n_needed; /* of those that are open: all but lists */
+	int64_t deadline_ms;
+};
+
+static void drop(struct target_work *work)
+{
+	struct check *check = (struct check *)work;
+
+	loop_remove_timer(check->kube->target.loop, check->timer);
+	for (size_t i = 0; i < check->questions.n; i++) {
+		kube_cancel(check->asked[i].call);
+		json_free(check->asked[i].object);
+	}
+	free(check->asked);
+	kube_questions_done(&check->questions);
+	err_done(&check->silence);
+	kube_plan_done(&check->plan);
+	free(check);
+}
+
+/*
+ * The verdict
+ */
+
+static int judge(struct check *check, struct err *err)
+{
+	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
+	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	for (size_t i = 0; i < check->questions.n; i++)
+		replies[i] = check->asked[i].reply;
+	struct target_kube *kube = check->kube;
+	struct kube_surroundings found = {0};
+
+	kube_preflight_surroundings(&check->questions, replies, &found);
+	free(kube->enforced);
+	kube->enforced = found.enforced ? mem_strdup(found.enforced) : NULL;
+	check->plan.run.enforced = kube->enforced;
+	free(kube->user);
+	kube->user = found.user ? mem_strdup(found.user) : NULL;
+	kube->takes_jobset = found.jobset;
+	check->plan.run.jobset = found.jobset;
+	int r = kube_job_make(&check->plan.run, &objects, err);
+	if (r < 0)
+		return r;
+	kube_preflight_judge(&check->plan.run, &objects, &check->questions, replies, &findings);
+	if (findings.problems.n > 0)
+		return err_copy(err, &findings.problems.v[0]);
+	for (size_t i = 0; i < objects.notes.n; i++)
+		strv_add(check->notes, objects.notes.v[i]);
+	for (size_t i = 0; i < findings.notes.n; i++)
+		strv_add(check->notes, findings.notes.v[i]);
+	return 0;
+}
+
+/* A login may take its time; who sends the Job waits for it. */
+static int say_unchecked(struct check *check)
+{
+	char time[32];
+
+	strv_addf(check->notes, "nothing was checked in the cluster %s: no answer within %s",
+		check->kube->cluster->access.cluster, duration_text(CHECK_LIMIT_MS, time));
+	return 0;
+}
+
+static void finish(struct check *check)
+{
+	AUTO_ERR struct err fault = {0};
+	int r;
+
+	if (check->is_heard)
+		r = judge(check, &fault);
+	else if (err_is_set(&check->silence))
+		r = err_move(&fault, &check->silence);
+	else
+		r = say_unchecked(check);
+
+	target_call_end(check->call, r, &fault);
+}
+
+/*
+ * Asking
+ */
+
+/* With what is known by then. */
+static int on_late(void *ctx, struct err *err)
+{
+	struct check *check = ctx;
+
+	(void)err;
+	check->timer = NULL;
+	finish(check);
+	return 0;
+}
+
+static void wait_until(struct check *check, int64_t end_ms)
+{
+	struct loop *loop = check->kube->target.loop;
+
+	loop_remove_timer(loop, check->timer);
+	check->timer = loop_add_timer(loop, end_ms, on_late, check);
+}
+
+static bool is_needed(const struct check *check, const struct asked *asked)
+{
+	return !check->questions.v[asked - check->asked].is_list;
+}
+
+static void ask(struct check *check, size_t i);
+
+static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+{
+	struct asked *asked = ctx;
+	struct check *check = asked->check;
+
+	(void)err;
+	asked->call = NULL;
+	asked->object = TAKE(answer->object);
+	asked->reply = (struct kube_reply){answer->status, asked->object};
+	/* No response, or an unknown user (401): later requests will not get through either. */
+	bool is_answer = answer->status != 0 && answer->status != 401;
+
+	check->is_heard |= is_answer;
+	if (!is_answer && !err_is_set(&check->silence))
+		err_move(&check->silence, &answer->fault);
+	check->n_open--;
+	if (is_needed(check, asked))
+		check->n_needed--;
+	size_t n = check->questions.n;
+
+	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
+		&asked->reply, &check->questions);
+	for (size_t i = n; i < check->questions.n; i++)
+		ask(check, i);
+	if (check->n_open == 0)
+		finish(check);
+	else if (check->n_needed == 0 && is_needed(check, asked))
+		wait_until(check, clock_ms() + LISTS_MS);
+	return 0;
+}
+
+static struct kube_request request_of(const struct kube_question *question, int64_t deadline_ms)
+{
+	static const char *const dry_run[] = {"dryRun", "All", "fieldValidation", "Strict", NULL};
+
+	return (struct kube_request){
+		.method = question->body ? "POST" : "GET",
+		.path = question->path,
+		.query = question->is_dry_run ? dry_run : NULL,
+		.body = question->body,
+		.is_idempotent = true,
+		.deadline_ms = deadline_ms,
+	};
+}
+
+static void ask(struct check *check, size_t i)
+{
+	const struct kube_question *question = &check->questions.v[i];
+	struct kube_client *client = check->kube->cluster->client;
+	struct asked *asked = &check->asked[i];
+	struct kube_request request = request_of(question, check->deadline_ms);
+
+	request.done = on_answer;
+	request.ctx = asked;
+	asked->check = check;
+	check->n_open++;
+	if (!question->is_list)
+		check->n_needed++;
+	if (question->is_list)
+		asked->call = kube_list(client, question->path, NULL, LIST_MAX, check->deadline_ms,
+			on_answer, asked);
+	else
+		asked->call = kube_start(client, &request);
+}
+
+int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
+	struct target_call *call, struct err *err)
+{
+	struct check *check = mem_alloc(1, sizeof(*check));
+	size_t n;
+
+	*check = (struct check){.work = {drop},
+		.kube = target_kube_of(target),
+		.call = call,
+		.notes = ret_notes,
+		.deadline_ms = clock_ms() + CHECK_LIMIT_MS};
+	int r = kube_plan_make(check->kube, job, &check->plan, err);
+	if (r < 0) {
+		drop(&check->work);
+		return r;
+	}
+	kube_preflight_ask(&check->plan.run, &check->questions);
+	n = check->questions.n;
+	check->asked = mem_alloc(n + KUBE_RIGHTS_MAX, sizeof(*check->asked));
+	target_call_begin(call, &check->work);
+	wait_until(check, check->deadline_ms);
+	for (size_t i = 0; i < n; i++)
+		ask(check, i);
+	return 0;
+}
+
+/* Without a response in time support for JobSets is not known: a Job is used then. */
+int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
+	AUTO_ERR struct err fault = {0};
+	const struct kube_run run = {
+		.run_id = wish->run_id,
+		.job = wish->run_id,
+		.kube_namespace = kube->kube_namespace,
+		.nodes = wish->spec->resources.nodes,
+		.retries = wish->spec->world.retries,
+	};
+
+	(void)ret_notes;
+	(void)err;
+	kube_preflight_ask_jobset(&run, &questions);
+	if (questions.n == 0)
+		return 0;
+	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
+	int r = kube_ask(kube->cluster->client, &request, NULL, &fault);
+	/* E_KUBE_EXISTS: the JobSet of an earlier attempt. */
+	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
+	return 0;
+}
+
+/*
+ * Preview of a submit: the objects it would create, and whether the API server accepts them.
+ */
+
+enum { ASK_MS = 10000, BEFORE_MAX = 3 };
+
+/* The server checks every field and keeps nothing. */
+static int preview_ask(const struct target_kube *kube, const struct json *object,
+	struct strv *notes, struct err *err)
+{
+	static const char *const query[] = {"dryRun", "All", "fieldValidation", "Strict", NULL};
+	AUTO_FREE char *path = kube_object_collection(object);
+	AUTO_ERR struct err fault = {0};
+	const struct kube_request request = {
+		.method = "POST",
+		.path = path,
+		.query = query,
+		.body = object,
+		.is_idempotent = true,
+		.deadline_ms = clock_ms() + ASK_MS,
+	};
+
+	if (kube_ask(kube->cluster->client, &request, NULL, &fault) == 0)
+		return 0;
+	if (fault.id == E_KUBE_INVALID)
+		return err_move(err, &fault);
+	strv_addf(notes, "not checked by the cluster: %s", fault.message);
+	return 1;
+}
+
+static struct json *without_values(const struct json *object)
+{
+	struct json *copy = json_clone(object), *data = json_object();
+
+	if (!json_get(object, "data"))
+		json_free(data);
+	else {
+		for (const struct json *item = json_first(json_get(object, "data")); item;
+			item = json_next(item))
+			json_set_str(data, json_key(item), "");
+		json_set(copy, "data", data);
+	}
+	return copy;
+}
+
+int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	AUTO_KUBE_PLAN struct kube_plan plan = {0};
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_JSON struct json *list = json_array();
+	const struct json *all[BEFORE_MAX + 1];
+	size_t n;
+	int r = kube_plan_make(kube, job, &plan, err);
+
+	if (r == 0)
+		r = kube_job_make(&plan.run, &objects, err);
+	if (r < 0)
+		return r;
+	n = kube_objects_before(&objects, all);
+	all[n++] = objects.job;
+	for (size_t i = 0; i < objects.notes.n; i++)
+		strv_add(ret_notes, objects.notes.v[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0)
+			r = preview_ask(kube, all[i], ret_notes, err);
+		if (r < 0)
+			return r;
+		json_add(list, without_values(all[i]));
+	}
+	*ret = TAKE(list);
+	return 0;
+}
 
 /*
  * Making the objects of an attempt, in the order of job.h: what its pods need, then the Job,
  * which is the commit point, then ownership. Each request can be repeated: an object of that name
  * that carries this run's labels is the one that an earlier try has made.
  */
-
-enum { BEFORE_MAX = 3 };
 
 struct submit;
 
@@ -57,12 +837,12 @@ static void submit_free(struct submit *submit)
 	free(submit);
 }
 
-static void drop(struct target_work *work)
+static void submit_drop(struct target_work *work)
 {
 	submit_free((struct submit *)work);
 }
 
-static void finish(struct submit *submit)
+static void submit_finish(struct submit *submit)
 {
 	struct target_call *call = submit->call;
 	AUTO_ERR struct err fault = {0};
@@ -83,7 +863,7 @@ static void on_stopped(void *ctx, struct err *fault)
 
 	err_clear(fault); /* who looks at the run next repeats it */
 	submit->mend = NULL;
-	finish(submit);
+	submit_finish(submit);
 }
 
 /* A cancel in the meantime found no Job to remove: remove it now. */
@@ -103,7 +883,7 @@ static void adopted_all(struct submit *submit)
 	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
 		submit->mend = kube_mend_start(submit->kube, &request);
 	else
-		finish(submit);
+		submit_finish(submit);
 }
 
 static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
@@ -119,8 +899,10 @@ static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void adopt_all(struct submit *submit)
+static void accepted(struct submit *submit)
 {
+	/* Without it a Job that is removed by others would look like one that never was. */
+	kube_note_accepted(submit->kube, &submit->plan.handle, false);
 	const struct json *list[BEFORE_MAX];
 	size_t n = kube_objects_adopt(&submit->objects, list);
 	AUTO_JSON struct json *owner = n > 0 ? kube_job_owner(submit->job) : NULL;
@@ -146,31 +928,12 @@ static void adopt_all(struct submit *submit)
 		adopted_all(submit);
 }
 
-static void accepted(struct submit *submit)
-{
-	/* Without it a Job that is removed by others would look like one that never was. */
-	kube_note_accepted(submit->kube, &submit->plan.handle, false);
-	adopt_all(submit);
-}
-
 /*
  * Creating
  */
 
 static void create(
 	struct creation *creation, struct submit *submit, const struct json *object, bool is_job);
-
-static void created_all(struct submit *submit)
-{
-	if (err_is_set(&submit->fault) && !submit->is_unsure)
-		kube_note_refused(submit->kube, &submit->plan.handle);
-	if (err_is_set(&submit->fault))
-		finish(submit);
-	else if (submit->job)
-		accepted(submit);
-	else
-		create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
-}
 
 static void created(struct creation *creation, struct json *take)
 {
@@ -179,8 +942,16 @@ static void created(struct creation *creation, struct json *take)
 	if (creation->is_job && take)
 		submit->job = TAKE(take);
 	json_free(take);
-	if (--submit->n_open == 0)
-		created_all(submit);
+	if (--submit->n_open == 0) {
+		if (err_is_set(&submit->fault) && !submit->is_unsure)
+			kube_note_refused(submit->kube, &submit->plan.handle);
+		if (err_is_set(&submit->fault))
+			submit_finish(submit);
+		else if (submit->job)
+			accepted(submit);
+		else
+			create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+	}
 }
 
 static bool is_unsure(const struct err *fault)
@@ -293,7 +1064,8 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 	struct submit *submit = mem_alloc(1, sizeof(*submit));
 	const struct json *before[BEFORE_MAX];
 
-	*submit = (struct submit){.work = {drop}, .kube = target_kube_of(target), .call = call};
+	*submit = (struct submit){
+		.work = {submit_drop}, .kube = target_kube_of(target), .call = call};
 	int r = kube_plan_make(submit->kube, job, &submit->plan, err);
 	if (r == 0)
 		r = kube_job_make(&submit->plan.run, &submit->objects, err);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/data/json.h"
+#include "base/util/err.h"
 #include "core/context/session.h"
 #include "core/target/target_work.h"
 #include "kube/api/client.h"
@@ -99,10 +100,6 @@ int kube_state(struct target *target, const char *handle, struct target_status *
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err);
 struct kept_places;
-/* Begins to read the archive (kube_archive.h) in the attempt's directory: the whole one, or
- * with places (taken over in any case) the unfinished one up to them. false: there is none. */
-bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct kept_places *places,
-	const struct target_log_request *request, struct target_call *call);
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
 int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
@@ -117,12 +114,16 @@ int kube_sample(struct target *target, const char *handle, struct json **ret,
 	struct target_call *call, struct err *err);
 struct json *kube_observed(const struct target_kube *kube, const struct kube_handle *handle);
 
-/* target_ops.carry and exec. */
-int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
-	struct target_call *call, struct err *err);
 int kube_exec(struct target *target, const char *handle, const struct target_exec_request *request,
 	int *ret_status, struct target_call *call, struct err *err);
-/* For the target's end. NULL is accepted. */
-void kube_reach_free(struct kube_reach *reach);
+
+/*
+ * Local record of a run that the cluster has no object of any more.
+ */
+
+/* The Job of an attempt as it would be made now, by its specification and the target's definition.
+ * E_RUN_NOT_FOUND without a record here. */
+int kube_record_job(const struct target_kube *kube, const struct kube_handle *handle,
+	struct json **ret, struct err *err);
 
 #endif

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "app/transfer/fetch_dir.h"
-#include "app/transfer/fetch_grow.h"
 #include "tests/unit/runfix.h"
 
 #define RUN_ID  "a-22222"

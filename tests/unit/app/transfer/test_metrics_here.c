@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/transfer/metrics_here.h"
+#include "app/transfer/mirror.h"
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "tests/unit/tfeventsfix.h"

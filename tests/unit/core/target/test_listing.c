@@ -24,7 +24,7 @@ static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
 
 static int read_in(const char *text, size_t len, size_t piece, struct buf *out, struct err *err)
 {
-	AUTO(listing_free_auto) struct listing *listing = listing_new(on_entry, out);
+	AUTO(listing_free_auto) struct listing *listing = listing_new("MARK", on_entry, out);
 	int r = 0;
 
 	buf_reset(out);
@@ -35,41 +35,41 @@ static int read_in(const char *text, size_t len, size_t piece, struct buf *out, 
 
 #define CHECK(text, want) pieces_check(read_in, text, sizeof(text) - 1, want)
 
-static void test_both_forms(void **state)
+/* HEX SIZE SECONDS, and the same time with its fraction. */
+#define ENTRY(stat, fraction) "MARK " stat " 2026-01-31 12:00:00" fraction " +0000 "
+
+static void test_entries(void **state)
 {
 	(void)state;
-	CHECK("nul 100\nd 755 4096 1.5 \0d 755 4096 2.0000000019 d\0f 4644 7 99.25 d/a\nb\0"
-	      "l 777 1 -3 l\0s 0 0 1 s\0end\0",
-		"d d 755 4096 2000000001;f d/a\nb 4644 7 99250000000!;l l 777 1 -3000000000;"
-		"s s 0 0 1000000000;");
-	CHECK("lines 100\n41ed 4096 1 .\n41ed 4096 2 ./d\n81a4 7 98 ./d/a\nb\nend\nc\n"
-	      "a1ff 1 3 ./l\n11a4 0 1 ./pipe\nend\n",
-		"d d 755 4096 2000000000;f d/a\nb\nend\nc 644 7 98000000000;l l 777 1 3000000000;"
-		"o pipe 644 0 1000000000;");
-	CHECK("lines 0\n81a4 1 1 ./x\nend\nend\n", "f x\nend 644 1 1000000000!;");
-	CHECK("nul 0\nend\0", "");
-	CHECK("lines 0\nend\n", "");
+	CHECK("MARK begin 100\n" ENTRY("41ed 4096 1", ".5") ".\n" ENTRY(
+		      "41ed 4096 2", ".000000001") "./d\n" ENTRY("89a4 7 99",
+		      ".25") "./d/a\nb\nMARK\nend\n" ENTRY("a1ff 1 -3",
+		      "") "./l\n" ENTRY("11a4 0 1", ".0000000019") "./pipe\nMARK end\n",
+		"d d 755 4096 2000000001;f d/a\nb\nMARK\nend 4644 7 99250000000!;"
+		"l l 777 1 -3000000000;o pipe 644 0 1000000001;");
+	CHECK("MARK begin 0\nMARK end\n", "");
 }
 
 static void test_what_is_refused(void **state)
 {
 	(void)state;
 	CHECK("", NULL);
-	CHECK("nul 100\n", NULL);
-	CHECK("other 1\nend\n", NULL);
-	CHECK("nul x\nend\0", NULL);
-	CHECK("nul 1\nf 644 1 1 a\0", NULL);
-	CHECK("nul 1\nend\0f 644 1 1 a\0", NULL);
-	CHECK("nul 1\nf 644 -1 1 a\0end\0", NULL);
-	CHECK("nul 1\nf 10000 1 1 a\0end\0", NULL);
-	CHECK("nul 1\nf 644 1 99999999999999 a\0end\0", NULL);
-	CHECK("nul 1\nf 644 99999999999999999999 1 a\0end\0", NULL);
-	CHECK("nul 1\nf 644 1 1\0end\0", NULL);
-	CHECK("nul 1\n\0end\0", NULL);
-	CHECK("lines 1\nno entry\nend\n", NULL);
-	CHECK("lines 1\n81a4 1 1 /etc/passwd\nend\n", NULL);
-	CHECK("lines 1\n81a4 1 1 ./a\0b\nend\n", NULL);
-	CHECK("lines 1\n81a4 1 1 ./a\nen", NULL);
+	CHECK("MARK begin 100\n", NULL);
+	CHECK("other\n", NULL);
+	CHECK("MARK end\n", NULL);
+	CHECK("MARK begin x\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 1 1", ".0") "./a\n", NULL);
+	CHECK("MARK begin 1\nMARK end\n" ENTRY("81a4 1 1", ".0") "./a\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 -1 1", ".0") "./a\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("100000 1 1", ".0") "./a\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 1 99999999999999", ".0") "./a\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 99999999999999999999 1", ".0") "./a\nMARK end\n", NULL);
+	CHECK("MARK begin 1\nMARK 81a4 1 1 ./a\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n\nMARK end\n", NULL);
+	CHECK("MARK begin 1\nMARK no entry\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 1 1", ".0") "/etc/passwd\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 1 1", ".0") "./a\0b\nMARK end\n", NULL);
+	CHECK("MARK begin 1\n" ENTRY("81a4 1 1", ".0") "./a\nMARK en", NULL);
 }
 
 static void test_ceilings(void **state)
@@ -80,7 +80,7 @@ static void test_ceilings(void **state)
 	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_init(&out, 1 << 20);
-	buf_adds(&text, "nul 1\nf 644 1 1 ");
+	buf_adds(&text, "MARK begin 1\n" ENTRY("81a4 1 1", ".0") "./");
 	for (int i = 0; i < LISTING_RECORD_MAX; i++)
 		buf_addc(&text, 'a');
 	assert_int_equal(read_in(text.data, text.len, 1000, &out, &err), -ERR_LIMIT);
@@ -89,7 +89,7 @@ static void test_ceilings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_both_forms),
+		cmocka_unit_test(test_entries),
 		cmocka_unit_test(test_what_is_refused),
 		cmocka_unit_test(test_ceilings),
 	};

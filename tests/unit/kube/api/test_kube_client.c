@@ -27,7 +27,7 @@ static int one(const struct step *steps, size_t n, const struct kube_request *re
 
 	kube_init(&kube, steps, n);
 	kube_connect(&kube);
-	int r = kube_ask(kube.client, request, NULL, &json, err);
+	int r = kube_ask(kube.client, request, &json, err);
 	kube_done(&kube);
 	if (ret)
 		*ret = json;
@@ -62,7 +62,7 @@ static void test_get(void **state)
 	strv_add(&kube.access.as_extra, "a/b=c=d");
 	kube_connect(&kube);
 	request.query = query;
-	assert_int_equal(kube_ask(kube.client, &request, NULL, &json, NULL), 0);
+	assert_int_equal(kube_ask(kube.client, &request, &json, NULL), 0);
 	assert_string_equal(json_get_str(json, "kind"), "Pod");
 	const char *head = kube.server->heads.v[0];
 	assert_true(str_starts(head, "GET /base/api/v1/namespaces/jobs/pods/a"
@@ -90,10 +90,10 @@ static void test_post(void **state)
 	kube.access.password = mem_strdup("p");
 	kube_connect(&kube);
 	request.body = body;
-	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL, NULL), 0);
+	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL), 0);
 	request.method = "PATCH";
 	request.content_type = "application/merge-patch+json";
-	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL, NULL), 0);
+	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL), 0);
 	assert_string_equal(script.bodies.v[0], "{\"kind\":\"Job\"}");
 	assert_non_null(strstr(kube.server->heads.v[0], "\r\nAuthorization: Basic dTpw\r\n"));
 	assert_non_null(strstr(kube.server->heads.v[0], "\r\nContent-Type: application/json\r\n"));
@@ -275,14 +275,14 @@ static void test_lost_reply(void **state)
 	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
-	assert_int_equal(kube_ask(kube.client, &get_pod, NULL, NULL, NULL), 0);
+	assert_int_equal(kube_ask(kube.client, &get_pod, NULL, NULL), 0);
 	/* It may have had an effect. */
-	assert_true(kube_ask(kube.client, &request, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube.client, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
 	assert_int_equal(n_asked(), 2);
 	atomic_store(&script.at, 1);
 	request.is_idempotent = true;
-	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL, &err), 0);
+	assert_int_equal(kube_ask(kube.client, &request, NULL, &err), 0);
 	assert_int_equal(n_asked(), 3);
 }
 
@@ -361,7 +361,7 @@ static bool is_told_unreachable(void)
 	kube_init(&kube, steps, 1);
 	kube.access.server.port = fix_closed_port();
 	kube_connect(&kube);
-	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube.client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
 	assert_non_null(strstr(err.message, "cannot be reached"));
 	assert_true(clock_ms() - begin_ms < 15000);
@@ -394,22 +394,22 @@ static void test_401(void **state)
 	kube.access.token = mem_strdup("beside");
 	kube.access.token_file = mem_strdup(path);
 	kube_connect(&kube);
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, NULL, &err), 0);
+	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
 	assert_non_null(strstr(kube.server->heads.v[0], "Authorization: Bearer old\r\n"));
 	assert_int_equal(pwrite(fd, " new\n", 5, 0), 5);
 	/* The file has changed: once more. */
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, NULL, &err), 0);
+	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
 	assert_int_equal(n_asked(), 3);
 	assert_non_null(strstr(kube.server->heads.v[1], "Authorization: Bearer old\r\n"));
 	assert_non_null(strstr(kube.server->heads.v[2], "Authorization: Bearer new\r\n"));
 	/* It has not. */
-	assert_true(kube_ask(kube.client, &post_job, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube.client, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
 	assert_int_equal(n_asked(), 4);
 	/* Gone: what was read last is used. */
 	unlink(path);
 	close(fd);
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, NULL, &err), 0);
+	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
 }
 
 static void test_no_token_file(void **state)
@@ -422,24 +422,9 @@ static void test_no_token_file(void **state)
 	kube_init(&kube, steps, 1);
 	kube.access.token_file = mem_strdup("/nowhere/token");
 	kube_connect(&kube);
-	assert_true(kube_ask(kube.client, &post_job, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube.client, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
 	assert_int_equal(n_asked(), 0);
-}
-
-static void test_interrupted(void **state)
-{
-	static const struct step steps[] = {{-1}};
-	AUTO_KUBE struct kube kube;
-	AUTO_ERR struct err err = {0};
-	const volatile int interrupted = 1;
-
-	(void)state;
-	kube_init(&kube, steps, 1);
-	kube_connect(&kube);
-	int64_t begin_ms = clock_ms();
-	assert_int_equal(kube_ask(kube.client, &get_pod, &interrupted, NULL, &err), -ERR_CANCELED);
-	assert_true(clock_ms() - begin_ms < 10000);
 }
 
 /*
@@ -757,7 +742,7 @@ static void test_asks_though_others_stop_the_loop(void **state)
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	loop_add_timer(kube.loop, 0, stop_loop, kube.loop);
-	assert_int_equal(kube_ask(kube.client, &request, NULL, &answer, NULL), 0);
+	assert_int_equal(kube_ask(kube.client, &request, &answer, NULL), 0);
 	assert_int_equal(json_get_int(answer, "a", 0), 1);
 }
 
@@ -780,7 +765,6 @@ int main(void)
 		cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_401),
 		cmocka_unit_test(test_no_token_file),
-		cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_list),
 		cmocka_unit_test(test_list_expired),

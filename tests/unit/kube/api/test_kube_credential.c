@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "kube/api/credential.h"
-#include "kube/api/credential_impl.h"
 #include "tests/unit/kubefix.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"
@@ -114,7 +113,7 @@ static void works(struct kube *kube)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (kube_ask(kube->client, &get_pod, NULL, NULL, &err) < 0)
+	if (kube_ask(kube->client, &get_pod, NULL, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -330,9 +329,9 @@ static bool both_fail(struct kube *kube)
 	begin(kube, good, 1,
 		exec_script(COUNT "[ -e $T/go ] || exit 1\n" SAY("{\"token\":\"t\"}")));
 	kube_connect_with(kube, &plugin);
-	assert_true(kube_ask(kube->client, &get_pod, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube->client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_PLUGIN);
-	assert_true(kube_ask(kube->client, &get_pod, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube->client, &get_pod, NULL, &err) < 0);
 	return n_runs() == 1 || clock_ms() - start_ms <= SOON_MS;
 }
 
@@ -350,7 +349,7 @@ static void test_fails_once(void **state)
 	assert_int_equal(n_runs(), 1);
 	AUTO_FREE char *go = in_tmp("go");
 	assert_int_equal(fs_replace(go, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	UNTIL(kube_ask(kube.client, &get_pod, NULL, NULL, NULL) == 0);
+	UNTIL(kube_ask(kube.client, &get_pod, NULL, NULL) == 0);
 	assert_int_equal(n_runs(), 2);
 }
 
@@ -394,7 +393,7 @@ static void test_refreshed(void **state)
 	asked_with(&kube, 1, "t1");
 	asked_with(&kube, 2, "t2");
 	/* Once only for each request. */
-	assert_true(kube_ask(kube.client, &get_pod, NULL, NULL, &err) < 0);
+	assert_true(kube_ask(kube.client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
 	asked_with(&kube, 3, "t2");
 	asked_with(&kube, 4, "t3");
@@ -672,7 +671,7 @@ static int pinned(const char *arg, bool asks, size_t *ret_notes, struct err *err
 	}
 	strv_add(&kube.access.exec->args, arg);
 	kube_connect_with(&kube, &plugin);
-	int r = kube_ask(kube.client, &get_pod, NULL, NULL, err);
+	int r = kube_ask(kube.client, &get_pod, NULL, err);
 	*ret_notes = kube.notes.n;
 	if (kube.notes.n)
 		assert_non_null(strstr(kube.notes.v[0], "is another one than before: login"));

@@ -10,7 +10,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "kube/api/expiry.h"
+#include "kube/api/credential.h"
 
 /* notAfter as UTCTime. */
 static const char near[] = "-----BEGIN CERTIFICATE-----\n"

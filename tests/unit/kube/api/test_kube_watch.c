@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "kube/api/watch.h"
-#include "kube/api/watch_lines.h"
 #include "tests/unit/kubefix.h"
 
 #define OBJECT(name, uid, rv)                                                                      \

@@ -14,7 +14,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/preflight.h"
-#include "kube/job/review.h"
 
 enum { QUESTIONS_MAX = 64 };
 

@@ -9,7 +9,7 @@
 
 #include "core/attempt/attempt.h"
 #include "targets/kube/kube_mend.h"
-#include "targets/kube/kube_watcher.h"
+#include "targets/kube/kube_facts.h"
 #include "tests/unit/kubetarget.h"
 #include "tests/unit/kubewanted.h"
 

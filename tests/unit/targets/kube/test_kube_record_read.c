@@ -212,8 +212,7 @@ static void test_storage(void **state)
 		.run_id = "r-22222",
 		.owner = "m/1/2",
 		.pod_spec = kept,
-		.storage = &storage,
-		.with_shell = true};
+		.storage = &storage};
 	AUTO_JSON struct json *pod = kube_reader_make(&reader);
 	const struct json *spec = json_get(pod, "spec");
 	const struct json *container = json_first(json_get(spec, "containers"));

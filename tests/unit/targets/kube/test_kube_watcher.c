@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "targets/kube/kube_watcher.h"
+#include "targets/kube/kube_facts.h"
 #include "tests/unit/kubetarget.h"
 
 /*

@@ -1,34 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/api/answer.h"
+
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/client_impl.h"
-#include "kube/api/words.h"
+#include "kube/api/kubeconfig.h"
 #include "net/stream/field.h"
+
+/*
+ * Text for people
+ */
+
+/* A character that is escaped becomes four bytes at most for each of its own. */
+enum { ESCAPED_MAX = 4, CONTEXT_MAX = 4096 };
+
+/* How many bytes of whole characters fit. */
+static size_t cut(const char *text, size_t len, size_t max)
+{
+	size_t at = 0, n;
+
+	while (at < len && (n = str_utf8_len(text + at, len - at)) > 0 && at + n <= max)
+		at += n;
+	return at;
+}
+
+char *kube_words(const char *text, size_t len, size_t max)
+{
+	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf shown;
+
+	buf_init(&line, max + ESCAPED_MAX);
+	bool blank = true;
+
+	for (size_t i = 0; i < len && !line.full; i++) {
+		bool is_blank = text[i] && strchr(" \t\r\n", text[i]);
+		if (!is_blank || !blank)
+			buf_addc(&line, is_blank ? ' ' : text[i]);
+		blank = is_blank;
+	}
+	if (line.len > 0 && line.data[line.len - 1] == ' ')
+		buf_truncate(&line, line.len - 1);
+	buf_init(&shown, ESCAPED_MAX * (max + ESCAPED_MAX) + sizeof("…"));
+	str_escape(&shown, line.data, line.len);
+	size_t fits = cut(shown.data, shown.len, max);
+	if (fits < shown.len || line.full) {
+		buf_truncate(&shown, fits);
+		buf_adds(&shown, "…");
+	}
+	return buf_take(&shown);
+}
+
+void kube_hint_version(const char *context, const char *question, struct err *err)
+{
+	AUTO_BUF struct buf quoted = {0};
+
+	if (!context || str_eq(context, KUBECONFIG_IN_CLUSTER))
+		return;
+	buf_init(&quoted, CONTEXT_MAX);
+	str_shell_quote(&quoted, context);
+	err_hint(err, "kubectl --context %s version   # %s", quoted.data, question);
+}
+
+/*
+ * Answers
+ */
 
 enum { CAUSES_SHOWN = 3, CAUSE_MAX = 300, WARNING_MAX = 300, SEGMENTS_MAX = 12 };
 
 /*
  * Descriptions of requests
  */
-
-/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's own names
- * need no encoding. */
-static size_t split(const char *path, struct strv *ret)
-{
-	size_t end = strcspn(path, "?");
-
-	for (size_t at = 0; at < end && ret->n < SEGMENTS_MAX;) {
-		size_t len = strcspn(path + at, "/?");
-		if (len > 0)
-			strv_add_take(ret, mem_strndup(path + at, len));
-		at += len + 1;
-	}
-	return ret->n;
-}
 
 static void show_object(const struct strv *parts, size_t at, struct buf *out)
 {
@@ -41,7 +88,17 @@ char *kube_path_shown(const char *path)
 {
 	AUTO_STRV struct strv parts = {0};
 	AUTO_BUF struct buf out;
-	size_t n = split(path, &parts);
+	/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's
+	 * own names need no encoding. */
+	size_t end = strcspn(path, "?");
+
+	for (size_t at = 0; at < end && parts.n < SEGMENTS_MAX;) {
+		size_t len = strcspn(path + at, "/?");
+		if (len > 0)
+			strv_add_take(&parts, mem_strndup(path + at, len));
+		at += len + 1;
+	}
+	size_t n = parts.n;
 	size_t at = n > 0 && str_eq(parts.v[0], "apis") ? 3 : 2;
 
 	buf_init(&out, KUBE_WORDS_MAX);
@@ -115,15 +172,6 @@ static void add_causes(const struct json *status, struct err *fault)
 		err_evidence(fault, "and %zu more", all - CAUSES_SHOWN);
 }
 
-static void add_hint(const struct kube_asked *asked, enum err_id id, struct err *fault)
-{
-	if (id == E_KUBE_AUTH && asked->user)
-		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
-			asked->user);
-	else if (id == E_KUBE_DENIED)
-		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
-}
-
 /* The server's message, or a substitute if there is none. */
 static char *message_of(const struct http_answer *http, const struct json *object)
 {
@@ -150,7 +198,12 @@ static void refuse(const struct kube_asked *asked, int status, const struct http
 	else
 		err_set(&answer->fault, id, "cannot %s %s: %s", verb(asked->method), what, message);
 	add_causes(answer->object, &answer->fault);
-	add_hint(asked, id, &answer->fault);
+	struct err *fault = &answer->fault;
+	if (id == E_KUBE_AUTH && asked->user)
+		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
+			asked->user);
+	else if (id == E_KUBE_DENIED)
+		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
 }
 
 /*

@@ -7,8 +7,8 @@
  * An engine: the words of the command, and a parser of its output, which is a program's and may be
  * anything.
  */
-#ifndef DLRUN_TARGETS_KUBE_POD_POD_SAMPLE_H
-#define DLRUN_TARGETS_KUBE_POD_POD_SAMPLE_H
+#ifndef DLRUN_TARGETS_KUBE_POD_SAMPLE_H
+#define DLRUN_TARGETS_KUBE_POD_SAMPLE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,8 +17,6 @@
 #include "base/util/vec.h"
 
 enum { POD_SAMPLE_MAX = 1 << 20 }; /* bytes of output that are taken */
-
-void pod_sample_words(struct strv *ret);
 
 /* Below 0: not known. */
 struct pod_sample {

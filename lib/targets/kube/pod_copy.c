@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/kube/pod/pod_copy.h"
+#include "targets/kube/pod_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,17 +17,323 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/log.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/record/taken.h"
 #include "core/target/listing.h"
 #include "kube/job/job.h"
+#include "kube/portforward/podexec.h"
 #include "oci/layer/tar_stream.h"
-#include "targets/kube/pod/part_stream.h"
-#include "targets/kube/pod/pod_copy_words.h"
-#include "targets/kube/pod/pod_output.h"
+
+/*
+ * Output of a command
+ */
+
+enum { PIECE = 64 << 10, SAID_MAX = 64 << 10 };
+
+/* Receiving end of stdout or stderr. */
+struct side {
+	struct pod_output *output;
+	int read_fd, write_fd; /* -1: closed */
+	struct loop_fd *source;
+};
+
+struct pod_output {
+	struct pod_output_request request;
+	struct podexec *exec; /* NULL: it has ended */
+	struct side sides[2];
+	struct buf said;
+	int status;
+	struct err fault;
+	struct loop_timer *end;
+	char piece[PIECE];
+};
+
+static void close_fd(int *fd)
+{
+	auto_fd(fd);
+	*fd = -1;
+}
+
+static void close_side(struct side *side)
+{
+	loop_remove_fd(side->output->request.loop, TAKE(side->source));
+	close_fd(&side->read_fd);
+	close_fd(&side->write_fd);
+}
+
+void pod_output_cancel(struct pod_output *output)
+{
+	if (!output)
+		return;
+	podexec_cancel(output->exec);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_side(&output->sides[i]);
+	loop_remove_timer(output->request.loop, output->end);
+	buf_done(&output->said);
+	err_done(&output->fault);
+	free(output);
+}
+
+static int on_end(void *ctx, struct err *err)
+{
+	struct pod_output *output = ctx;
+	struct pod_output_request request = output->request;
+	AUTO_ERR struct err fault = {0};
+	AUTO_FREE char *said = buf_take(&output->said);
+	int status = output->status;
+
+	(void)err;
+	output->end = NULL;
+	if (err_is_set(&output->fault))
+		err_move(&fault, &output->fault);
+	pod_output_cancel(output);
+	request.done(request.ctx, status, &fault, said);
+	return 0;
+}
+
+/* When nobody writes any more, and all was read. */
+static void look_for_end(struct pod_output *output)
+{
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		if (output->sides[i].source)
+			return;
+	if (!output->exec && !output->end)
+		output->end = loop_add_timer(output->request.loop, 0, on_end, output);
+}
+
+static void take(struct side *side, size_t len)
+{
+	struct pod_output *output = side->output;
+	AUTO_ERR struct err fault = {0};
+
+	if (side == &output->sides[1]) {
+		buf_add(&output->said, output->piece, len);
+		return;
+	}
+	if (output->request.data(output->request.ctx, output->piece, len, &fault) == 0)
+		return;
+	/* An error of the command itself, if there is one by now, follows from this one. */
+	err_move(&output->fault, &fault);
+	podexec_cancel(TAKE(output->exec));
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_side(&output->sides[i]);
+}
+
+static short prepare(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int dispatch(void *ctx, short revents, struct err *err)
+{
+	struct side *side = ctx;
+	struct pod_output *output = side->output;
+	ssize_t n = read(side->read_fd, output->piece, PIECE);
+
+	(void)revents;
+	(void)err;
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n > 0)
+		take(side, (size_t)n);
+	else
+		close_side(side);
+	look_for_end(output);
+	return 0;
+}
+
+static int on_done(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct pod_output *output = ctx;
+
+	(void)err;
+	output->exec = NULL;
+	output->status = status;
+	if (err_is_set(fault))
+		err_move(&output->fault, fault);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		close_fd(&output->sides[i].write_fd);
+	look_for_end(output);
+	return 0;
+}
+
+static int open_sides(struct pod_output *output, struct err *err)
+{
+	static const struct loop_fd_ops ops = {prepare, dispatch};
+
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++) {
+		struct side *side = &output->sides[i];
+		int fds[2], r = os_pipe(fds, 0);
+
+		if (r < 0)
+			return fs_error(err, -r, "making a pipe");
+		side->read_fd = fds[0];
+		side->write_fd = fds[1];
+		side->source = loop_add_fd(output->request.loop, fds[0], &ops, side);
+	}
+	return 0;
+}
+
+int pod_output_start(
+	const struct pod_output_request *request, struct pod_output **ret, struct err *err)
+{
+	struct pod_output *output = mem_alloc(1, sizeof(*output));
+
+	output->request = *request;
+	buf_init(&output->said, SAID_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
+		output->sides[i] = (struct side){output, -1, -1, NULL};
+	int r = open_sides(output, err);
+	if (r < 0) {
+		pod_output_cancel(output);
+		return r;
+	}
+	const struct podexec_request exec = {
+		.loop = request->loop,
+		.client = request->client,
+		.kube_namespace = request->kube_namespace,
+		.pod = request->pod,
+		.container = request->container,
+		.command = request->command,
+		.fds = {request->stdin_fd, output->sides[0].write_fd, output->sides[1].write_fd},
+		.done = on_done,
+		.ctx = output,
+	};
+	output->exec = podexec_start(&exec);
+	*ret = output;
+	return 0;
+}
+
+/*
+ * Parts of files
+ */
+
+enum { LINE_MAX = 64 };
+
+enum state { AT_PART, IN_DATA, AT_SIZE };
+
+struct part_stream {
+	struct part_events events;
+	enum state state;
+	uint64_t left;
+	char line[LINE_MAX];
+	size_t n; /* of line */
+};
+
+struct part_stream *part_stream_new(const struct part_events *events)
+{
+	struct part_stream *stream = mem_alloc(1, sizeof(*stream));
+
+	*stream = (struct part_stream){.events = *events};
+	return stream;
+}
+
+void part_stream_free(struct part_stream *stream)
+{
+	free(stream);
+}
+
+static int refuse(const char *text, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(text);
+
+	return err_set(err, E_DATA, "'%s' is not a part of a file", shown);
+}
+
+/* A decimal number up to end; its length, 0: none. */
+static size_t take_number(const char *at, char end, uint64_t *ret)
+{
+	size_t len = strspn(at, "0123456789");
+	AUTO_FREE char *digits = mem_strndup(at, len);
+	int64_t value;
+
+	if (at[len] != end || str_to_int(digits, 0, INT64_MAX, "size", &value, NULL) < 0)
+		return 0;
+	*ret = (uint64_t)value;
+	return len;
+}
+
+static int take_part(struct part_stream *stream, struct err *err)
+{
+	const char *at = stream->line;
+	uint64_t offset, len;
+	size_t n;
+
+	if (str_eq(at, "gone"))
+		return stream->events.gone(stream->events.ctx, err);
+	if (!str_starts(at, "part "))
+		return refuse(at, err);
+	at += strlen("part ");
+	n = take_number(at, ' ', &offset);
+	if (!n || !take_number(at + n + 1, '\0', &len))
+		return refuse(stream->line, err);
+	stream->left = len;
+	stream->state = len ? IN_DATA : AT_SIZE;
+	return stream->events.begin(stream->events.ctx, offset, len, err);
+}
+
+static int take_size(struct part_stream *stream, struct err *err)
+{
+	uint64_t size;
+
+	if (!str_starts(stream->line, "size ") ||
+		!take_number(stream->line + strlen("size "), '\0', &size))
+		return refuse(stream->line, err);
+	stream->state = AT_PART;
+	return stream->events.end(stream->events.ctx, size, err);
+}
+
+static int take_byte(struct part_stream *stream, char byte, struct err *err)
+{
+	if (byte != '\n' && byte != '\0' && stream->n < LINE_MAX - 1) {
+		stream->line[stream->n++] = byte;
+		return 0;
+	}
+	stream->line[stream->n] = '\0';
+	stream->n = 0;
+	if (byte != '\n')
+		return refuse(stream->line, err);
+	return stream->state == AT_PART ? take_part(stream, err) : take_size(stream, err);
+}
+
+int part_stream_add(struct part_stream *stream, const char *data, size_t len, struct err *err)
+{
+	int r = 0;
+
+	while (r == 0 && len) {
+		size_t n = 1;
+
+		if (stream->state == IN_DATA) {
+			n = len < stream->left ? len : (size_t)stream->left;
+			stream->left -= n;
+			if (stream->left == 0)
+				stream->state = AT_SIZE;
+			r = stream->events.data(stream->events.ctx, data, n, err);
+		} else {
+			r = take_byte(stream, *data, err);
+		}
+		data += n;
+		len -= n;
+	}
+	return r;
+}
+
+int part_stream_finish(const struct part_stream *stream, struct err *err)
+{
+	if (stream->state == AT_PART && stream->n == 0)
+		return 0;
+	return err_set(err, E_DATA, "the parts of files end too early");
+}
+
+/*
+ * Copies
+ */
 
 enum {
 	TRIES_MAX = 8, /* without anything that came */
@@ -33,6 +341,11 @@ enum {
 	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
 	NAME_EXTRA = 44,       /* what stands around a name */
 	MISSING_MAX = 1000,
+	LIKE_MAX = 64 << 10,
+	MARK_BYTES = 12,
+	/* Exit codes: of files.sh, of a shell. */
+	EXIT_NO_DIR = 44,
+	EXIT_NO_TOOLS = 45,
 	EXIT_NOT_EXECUTABLE = 126,
 	EXIT_NOT_FOUND = 127,
 };
@@ -55,7 +368,6 @@ struct wanted_files VEC_OF(struct wanted *);
 struct pod_copy {
 	struct pod_copy_request request;
 	char *kube_namespace, *pod, *container, *dir, *prefix, *temp_dir;
-	bool has_no_shell;
 	struct pod_output *output;
 	struct listing *listing;
 	struct tar_stream *tar;
@@ -137,6 +449,15 @@ static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 	return pod_output_start(&request, &copy->output, err);
 }
 
+/* Of files.sh. */
+static void add_words(const struct pod_copy *copy, const char *verb, struct strv *ret)
+{
+	const char *const words[] = {"sh", "-c", pod_files_script, "dlrun", verb, copy->dir};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		strv_add(ret, words[i]);
+}
+
 static void start_list(struct pod_copy *copy);
 static void start_content(struct pod_copy *copy);
 
@@ -147,23 +468,9 @@ static void start_content(struct pod_copy *copy);
 static int fail_tools(const struct pod_copy *copy, struct err *err)
 {
 	err_set(err, E_KUBE_SHELL,
-		"the image of pod %s has neither sh, find and tar nor python3 to read %s with",
+		"the image of pod %s has not all of sh, find, stat and tar to read %s with",
 		copy->pod, copy->dir);
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
-}
-
-static bool is_not_there(int status, const struct err *fault)
-{
-	return err_cannot_exec(fault) ||
-	       (!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE));
-}
-
-/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started may not
- * know that yet. */
-static bool is_cut(const struct err *fault)
-{
-	return fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
-	       fault->id == E_KUBE_DENIED;
 }
 
 static int on_pause(void *ctx, struct err *err)
@@ -181,7 +488,11 @@ static bool try_again(struct pod_copy *copy, const struct err *fault)
 {
 	copy->tries = copy->has_progress ? 1 : copy->tries + 1;
 	copy->has_progress = false;
-	if (!is_cut(fault) || copy->tries > TRIES_MAX)
+	/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started
+	 * may not know that yet. */
+	if (!(fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
+		    fault->id == E_KUBE_DENIED) ||
+		copy->tries > TRIES_MAX)
 		return false;
 	log_note("%s: %s; again in a second", copy->pod, fault->message);
 	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, on_pause, copy);
@@ -264,24 +575,6 @@ static void has_come(struct pod_copy *copy, struct wanted *wanted)
 	copy->has_progress = true;
 }
 
-static int take_link(struct pod_copy *copy, struct wanted *wanted, const struct tar_member *member,
-	struct err *err)
-{
-	AUTO_FREE char *path = path_here(copy, wanted->path);
-	const struct fetch_item item = {.path = path,
-		.mode = wanted->mode,
-		.size = wanted->size,
-		.mtime_ns = wanted->mtime_ns,
-		.target = member->target};
-
-	has_come(copy, wanted);
-	if (!*member->target || strlen(member->target) > ENTRY_PATH_MAX) {
-		fetch_sink_unread(copy->request.sink, path, ENAMETOOLONG);
-		return 0;
-	}
-	return fetch_sink_link(copy->request.sink, &item, err);
-}
-
 /* Only what the listing has told of is taken: a file that has grown is cut off where it ended. */
 static int on_member(void *ctx, const struct tar_member *member, struct err *err)
 {
@@ -297,8 +590,21 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	wanted = find_wanted(copy, member->path);
 	if (!wanted || wanted->is_part)
 		return 0;
-	if (member->kind == TAR_LINK && wanted->is_link)
-		return take_link(copy, wanted, member, err);
+	if (member->kind == TAR_LINK && wanted->is_link) {
+		AUTO_FREE char *path = path_here(copy, wanted->path);
+		const struct fetch_item item = {.path = path,
+			.mode = wanted->mode,
+			.size = wanted->size,
+			.mtime_ns = wanted->mtime_ns,
+			.target = member->target};
+
+		has_come(copy, wanted);
+		if (!*member->target || strlen(member->target) > ENTRY_PATH_MAX) {
+			fetch_sink_unread(copy->request.sink, path, ENAMETOOLONG);
+			return 0;
+		}
+		return fetch_sink_link(copy->request.sink, &item, err);
+	}
 	wanted->is_hard |= member->kind == TAR_HARDLINK;
 	if (member->kind != TAR_FILE || wanted->is_link)
 		return 0;
@@ -451,7 +757,7 @@ static int judge_end(const struct pod_copy *copy, int r, struct err *fault, stru
 
 static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
 {
-	if (!err_is_set(fault) && status == POD_COPY_NO_TOOLS)
+	if (!err_is_set(fault) && status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
 	if (err_is_set(fault))
 		return err_move(err, fault);
@@ -560,7 +866,10 @@ static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
 
 	tar_stream_free(copy->tar);
 	copy->tar = tar_stream_new(&events);
-	pod_copy_tar_words(copy->dir, n_bytes, copy->one_by_one, !copy->has_no_shell, &words);
+	add_words(copy, "tar", &words);
+	strv_addf(&words, "%zu", n_bytes);
+	/* Each an archive of its own, so that none is a hard link to another. */
+	strv_add(&words, copy->one_by_one ? "1" : "1000");
 	return start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
 }
 
@@ -572,7 +881,8 @@ static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
 	part_stream_free(copy->parts);
 	copy->parts = part_stream_new(&events);
 	copy->at_part = 0;
-	pod_copy_part_words(copy->dir, n_bytes, !copy->has_no_shell, &words);
+	add_words(copy, "parts", &words);
+	strv_addf(&words, "%zu", n_bytes);
 	return start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
 }
 
@@ -652,9 +962,13 @@ static bool is_note(const char *path)
 	return str_starts(path, KUBE_COLLECTED) && (!path[len] || path[len] == '/');
 }
 
-/* For the next attempt. */
-static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
+/* A link is compared when its target has come. */
+static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
 {
+	struct pod_copy *copy = ctx;
+	struct fetch_sink *sink = copy->request.sink;
+
+	/* For the next attempt. */
 	struct buf *taken = copy->request.sink->taken;
 	bool note = is_note(entry->path);
 
@@ -665,19 +979,6 @@ static void list_taken(struct pod_copy *copy, const struct listing_entry *entry)
 			: entry->size ? TAKEN_NOTE_TREE
 				      : TAKEN_NOTE,
 			copy->prefix, entry->path);
-}
-
-/* A link is compared when its target has come. */
-static int on_entry(void *ctx, const struct listing_entry *entry, struct err *err)
-{
-	struct pod_copy *copy = ctx;
-	struct fetch_sink *sink = copy->request.sink;
-	struct listing_entry plain = *entry;
-
-	if (str_starts(plain.path, "./"))
-		plain.path += 2;
-	entry = &plain;
-	list_taken(copy, entry);
 	if (is_note(entry->path))
 		return 0;
 	AUTO_FREE char *path = path_here(copy, entry->path);
@@ -702,22 +1003,13 @@ static int on_list(void *ctx, const char *data, size_t len, struct err *err)
 	return listing_add(copy->listing, data, len, err);
 }
 
-/* Directories that could not be looked into: "find: './x': Permission denied". */
-static void note_closed(struct pod_copy *copy, const char *said)
-{
-	if (!has_line(said, NULL, "ermission denied"))
-		return;
-	AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
-	fetch_sink_unread(copy->request.sink, line, EACCES);
-}
-
 static int judge_list(struct pod_copy *copy, int status, struct err *fault, struct err *err)
 {
 	if (err_is_set(fault))
 		return err_move(err, fault);
-	if (status == POD_COPY_NO_TOOLS)
+	if (status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
-	if (status == POD_COPY_NO_DIR)
+	if (status == EXIT_NO_DIR)
 		return err_set(
 			err, E_KUBE_STORAGE, "pod %s has no directory %s", copy->pod, copy->dir);
 	AUTO_ERR struct err early = {0};
@@ -736,14 +1028,9 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 
 	copy->output = NULL;
 	log_said(copy, said);
-	if (is_not_there(status, fault) && !copy->has_no_shell) {
-		copy->has_no_shell = true;
-		err_clear(fault);
-		start_list(copy);
-		return;
-	}
 	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
-	if (is_not_there(status, fault))
+	if (err_cannot_exec(fault) ||
+		(!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE)))
 		r = fail_tools(copy, &failure);
 	else
 		r = judge_list(copy, status, fault, &failure);
@@ -759,21 +1046,40 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		finish(copy, r, &failure);
 		return;
 	}
-	note_closed(copy, said);
+	/* Directories that could not be looked into: "find: './x': Permission denied". */
+	if (has_line(said, NULL, "ermission denied")) {
+		AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
+		fetch_sink_unread(copy->request.sink, line, EACCES);
+	}
 	start_content(copy);
 }
 
 static void start_list(struct pod_copy *copy)
 {
-	AUTO_STRV struct strv words = {0};
-	AUTO_ERR struct err fault = {0};
-
-	listing_free(copy->listing);
-	copy->listing = listing_new(on_entry, copy);
+	static const char *const firsts[] = {"", "all", "announce", "wait"};
 	const struct fetch_sink *sink = copy->request.sink;
-	const char *only = sink->only ? sink->only + strlen(copy->prefix) : NULL;
-	pod_copy_list_words(
-		copy->dir, only, sink->like, copy->request.first, !copy->has_no_shell, &words);
+	const char *first = firsts[copy->request.first];
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf patterns;
+	AUTO_ERR struct err fault = {0};
+	unsigned char bytes[MARK_BYTES];
+	char mark[2 * MARK_BYTES + 1];
+
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), mark);
+	listing_free(copy->listing);
+	copy->listing = listing_new(mark, on_entry, copy);
+	buf_init(&patterns, LIKE_MAX);
+	for (size_t i = 0; sink->like && i < sink->like->n; i++)
+		buf_addf(&patterns, "%s%s", i ? "\n" : "", sink->like->v[i]);
+	if (copy->request.first == POD_COPY_COLLECT && sink->like)
+		first = "live";
+	const char *const more[] = {mark, sink->only ? sink->only + strlen(copy->prefix) : "",
+		patterns.len ? patterns.data : "", sink->only ? "" : first, KUBE_LINGERS,
+		KUBE_ANNOUNCED, KUBE_COLLECTOR};
+	add_words(copy, "list", &words);
+	for (size_t i = 0; i < ARRAY_LEN(more); i++)
+		strv_add(&words, more[i]);
 	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
 	if (r < 0)
 		finish(copy, r, &fault);

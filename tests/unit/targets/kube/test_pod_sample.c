@@ -16,7 +16,7 @@
 #include "base/util/str.h"
 #include "core/record/metric.h"
 #include "host/load.h"
-#include "targets/kube/pod/pod_sample.h"
+#include "targets/kube/pod_sample.h"
 
 static struct pod_sample parse(const char *text)
 {

@@ -17,8 +17,7 @@
 #include "base/util/auto.h"
 #include "base/util/str.h"
 #include "core/target/listing.h"
-#include "targets/kube/pod/part_stream.h"
-#include "targets/kube/pod/pod_copy_words.h"
+#include "targets/kube/pod_copy.h"
 #include "tests/unit/piecefix.h"
 #include "tests/unit/tmpfix.h"
 
@@ -119,14 +118,23 @@ static void run_words(struct strv *words, const char *input, size_t len, struct 
 	assert_int_equal(fs_read(to, 1 << 20, out, NULL, NULL), 0);
 }
 
-static void parts_are(bool with_shell, const char *input, size_t len, const char *want)
+static void add_words(const char *verb, const char *dir, struct strv *ret)
+{
+	const char *const words[] = {"sh", "-c", pod_files_script, "dlrun", verb, dir};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		strv_add(ret, words[i]);
+}
+
+static void parts_are(const char *input, size_t len, const char *want)
 {
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text = {0}, out = {0};
 	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
 
 	buf_init(&out, 1 << 20);
-	pod_copy_part_words(dir, len, with_shell, &words);
+	add_words("parts", dir, &words);
+	strv_addf(&words, "%zu", len);
 	run_words(&words, input, len, &text);
 	assert_int_equal(read_in(text.data, text.len, 1000, &out, NULL), 0);
 	assert_string_equal(out.data, want);
@@ -170,32 +178,29 @@ static void test_words_of_parts(void **state)
 
 	(void)state;
 	make_outputs();
-	parts_are(true, input, sizeof(input) - 1, want);
-	parts_are(false, input, sizeof(input) - 1, want);
+	parts_are(input, sizeof(input) - 1, want);
 }
 
 static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
 {
 	(void)err;
-	buf_addf(ctx, "%c%s %llu;", e->kind, str_starts(e->path, "./") ? e->path + 2 : e->path,
-		(unsigned long long)e->size);
+	buf_addf(ctx, "%c%s %llu;", e->kind, e->path, (unsigned long long)e->size);
 	return 0;
 }
 
-static void list_is(const char *only, const char *pattern, bool with_shell, const char *want)
+static void list_is(const char *only, const char *pattern, const char *want)
 {
-	AUTO_STRV struct strv words = {0}, like = {0};
+	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text = {0}, out = {0};
 	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
 	AUTO(listing_free_auto) struct listing *listing = NULL;
 
 	buf_init(&out, 1 << 20);
-	listing = listing_new(on_entry, &out);
-	if (pattern) {
-		strv_add(&like, pattern);
-		strv_add(&like, "none");
-	}
-	pod_copy_list_words(dir, only, pattern ? &like : NULL, POD_COPY_LIST, with_shell, &words);
+	listing = listing_new("MARK", on_entry, &out);
+	add_words("list", dir, &words);
+	strv_add(&words, "MARK");
+	strv_add(&words, only ? only : "");
+	strv_addf(&words, pattern ? "%s\nnone" : "", pattern);
 	run_words(&words, "", 0, &text);
 	assert_int_equal(listing_add(listing, text.data, text.len, NULL), 0);
 	assert_int_equal(listing_finish(listing, NULL), 0);
@@ -206,18 +211,16 @@ static void test_words_of_lists(void **state)
 {
 	(void)state;
 	make_outputs();
-	for (int with_shell = 0; with_shell < 2; with_shell++) {
-		list_is(NULL, "*tfevents*", with_shell, "fa b/x.tfevents 10;");
-		list_is(NULL, "./a ?/*s", with_shell, "fa b/x.tfevents 10;");
-		list_is(NULL, "*/x.*", with_shell, "fa b/x.tfevents 10;");
-		list_is("a b/x.tfevents", NULL, with_shell, "fa b/x.tfevents 10;");
-		list_is("-lead\n'\"$(x)", NULL, with_shell, "f-lead\n'\"$(x) 3;");
-		list_is("absent", NULL, with_shell, "");
-		list_is("a b", NULL, with_shell, "");
-		list_is("link", NULL, with_shell, "");
-		list_is("pipe", NULL, with_shell, "");
-		list_is("*", NULL, with_shell, "");
-	}
+	list_is(NULL, "*tfevents*", "fa b/x.tfevents 10;");
+	list_is(NULL, "./a ?/*s", "fa b/x.tfevents 10;");
+	list_is(NULL, "*/x.*", "fa b/x.tfevents 10;");
+	list_is("a b/x.tfevents", NULL, "fa b/x.tfevents 10;");
+	list_is("-lead\n'\"$(x)", NULL, "f-lead\n'\"$(x) 3;");
+	list_is("absent", NULL, "");
+	list_is("a b", NULL, "");
+	list_is("link", NULL, "");
+	list_is("pipe", NULL, "");
+	list_is("*", NULL, "");
 }
 
 int main(void)

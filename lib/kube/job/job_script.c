@@ -1,0 +1,908 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+#include "kube/job/job_impl.h"
+
+/*
+ * Names and parts that many need
+ */
+
+static void job_shell_words(const struct job *job, struct strv *ret);
+
+static int job_set_words(
+	struct json *container, const char *key, const struct strv *words, struct err *err);
+
+static bool job_has_script(const struct job *job);
+
+char *kube_job_secret_name(const char *job)
+{
+	return mem_printf("%s-env", job);
+}
+
+void job_set_bytes(struct json *object, const char *key, uint64_t bytes)
+{
+	static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti"};
+	size_t unit = 0;
+
+	while (bytes && bytes % 1024 == 0 && unit + 1 < ARRAY_LEN(units)) {
+		bytes /= 1024;
+		unit++;
+	}
+	AUTO_FREE char *text = mem_printf("%llu%s", (unsigned long long)bytes, units[unit]);
+	json_set_str(object, key, text);
+}
+
+void job_container_security(const struct job *job, struct json *container)
+{
+	struct json *security, *drop;
+
+	if (!job->is_restricted)
+		return;
+	security = json_sub(container, "securityContext");
+	json_set_bool(security, "allowPrivilegeEscalation", false);
+	drop = json_array();
+	json_add_str(drop, "ALL");
+	json_set(json_sub(security, "capabilities"), "drop", drop);
+}
+
+enum kube_kind job_kind(const struct job *job)
+{
+	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
+}
+
+/* Without the end that its pod has. */
+char *job_pod_name(const struct job *job, int rank)
+{
+	AUTO_FREE char *name = kube_kind_job(job_kind(job), job->run->job);
+
+	return mem_printf("%s-%d", name, rank);
+}
+
+char *job_host(const struct job *job, int rank)
+{
+	AUTO_FREE char *name = job_pod_name(job, rank);
+
+	if (!job->is_gang)
+		return mem_strdup("127.0.0.1");
+	return mem_printf("%s.%s", name, job->run->job);
+}
+
+/*
+ * The environment of the program in a pod.
+ */
+
+/* The last value of a name, or NULL. */
+static const char *list_get(const struct strv *list, const char *name, size_t len)
+{
+	for (size_t i = list ? list->n : 0; i-- > 0;)
+		if (strncmp(list->v[i], name, len) == 0 && list->v[i][len] == '=')
+			return list->v[i] + len + 1;
+	return NULL;
+}
+
+static bool list_has(const struct strv *list, const char *name, size_t len)
+{
+	return list_get(list, name, len) != NULL;
+}
+
+/* "DLRUN_X" is set by the user, openly or as a secret. */
+static bool job_user_sets(const struct kube_run *run, const char *name, size_t len)
+{
+	return list_has(run->env, name, len) || list_has(run->secret_env, name, len);
+}
+
+int job_check_text(const char *text, const char *what, struct err *err)
+{
+	if (str_is_utf8(text, strlen(text)))
+		return 0;
+	AUTO_FREE char *shown = str_shown(text);
+	return err_set(err, E_USAGE, "%s '%s' is not UTF-8, and nothing else can be said to a pod",
+		what, shown);
+}
+
+char *kube_escaped(const char *text)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 2 * strlen(text));
+	for (; *text; text++) {
+		buf_addc(&out, *text);
+		if (*text == '$' && (text[1] == '$' || text[1] == '('))
+			buf_addc(&out, '$');
+	}
+	return buf_take(&out);
+}
+
+struct env_list {
+	const struct job *job;
+	struct json *list;
+};
+
+static struct json *add(struct env_list *env, const char *name, size_t len)
+{
+	struct json *item = json_object();
+
+	json_set_bytes(item, "name", name, len);
+	json_add(env->list, item);
+	return item;
+}
+
+static void add_value(struct env_list *env, const char *name, size_t len, const char *value)
+{
+	AUTO_FREE char *escaped = kube_escaped(value);
+
+	json_set_str(add(env, name, len), "value", escaped);
+}
+
+/* Set a variable of dlrun's own, unless the user sets it. */
+static void fact(struct env_list *env, const char *name, const char *value)
+{
+	if (!job_user_sets(env->job->run, name, strlen(name)))
+		add_value(env, name, strlen(name), value);
+}
+
+static void fact_int(struct env_list *env, const char *name, int64_t value)
+{
+	AUTO_FREE char *text = mem_printf("%lld", (long long)value);
+
+	fact(env, name, text);
+}
+
+static void field(struct env_list *env, const char *name, const char *annotation)
+{
+	AUTO_FREE char *path = mem_printf("metadata.annotations['%s']", annotation);
+
+	if (job_user_sets(env->job->run, name, strlen(name)))
+		return;
+	json_set_str(json_sub(json_sub(add(env, name, strlen(name)), "valueFrom"), "fieldRef"),
+		"fieldPath", path);
+}
+
+static void rank(struct env_list *env, const char *name)
+{
+	if (env->job->is_gang)
+		field(env, name, "batch.kubernetes.io/job-completion-index");
+	else
+		fact(env, name, "0");
+}
+
+/*
+ * Variables of every target
+ */
+
+static void add_nodes(struct env_list *env)
+{
+	const struct job *job = env->job;
+	AUTO_FREE char *first = job_host(job, 0);
+	AUTO_FREE char *default_port = mem_printf("%d", KUBE_MASTER_PORT);
+	AUTO_BUF struct buf all;
+
+	buf_init(&all, 1 << 20);
+	for (int i = 0; i < job->run->nodes; i++) {
+		AUTO_FREE char *host = job_host(job, i);
+		buf_addf(&all, "%s%s", i ? "," : "", host);
+	}
+	fact(env, "DLRUN_NODE_ADDRS", all.data);
+	fact(env, "DLRUN_HOSTFILE", JOB_HOSTS_DIR "/hostfile");
+	fact_int(env, "DLRUN_GPUS_PER_NODE", job->run->gpus);
+	fact(env, "MASTER_ADDR", first);
+	fact(env, "MASTER_PORT", default_port);
+	fact_int(env, "NNODES", job->run->nodes);
+	rank(env, "NODE_RANK");
+	if (!job->is_gang)
+		return;
+	const char *address = list_get(job->run->env, "MASTER_ADDR", strlen("MASTER_ADDR"));
+	const char *port = list_get(job->run->env, "MASTER_PORT", strlen("MASTER_PORT"));
+	fact(env, "PET_MASTER_ADDR", address ? address : first);
+	fact(env, "PET_MASTER_PORT", port ? port : default_port);
+	fact_int(env, "PET_NNODES", job->run->nodes);
+	rank(env, "PET_NODE_RANK");
+	if (job->run->gpus > 0)
+		fact_int(env, "PET_NPROC_PER_NODE", job->run->gpus);
+}
+
+static void add_run(struct env_list *env)
+{
+	const struct job *job = env->job;
+
+	fact(env, "DLRUN_RUN_ID", job->run->run_id);
+	fact_int(env, "DLRUN_ATTEMPT", job->run->attempt);
+	if (job->counts)
+		field(env, JOB_RETRIES,
+			job->is_jobset ? KUBE_JOBSET_RESTART
+				       : "batch.kubernetes.io/job-index-failure-count");
+	fact(env, "DLRUN_OUTPUT_DIR", KUBE_OUTPUT_DIR);
+	fact(env, "DLRUN_ATTEMPT_DIR", KUBE_ATTEMPT_DIR);
+	if (job->is_restricted)
+		fact(env, "HOME", KUBE_HOME_DIR);
+}
+
+/*
+ * Variables of the user
+ */
+
+/* The last one of a name counts. */
+static bool is_last(const struct strv *list, size_t i)
+{
+	size_t len = strcspn(list->v[i], "=");
+	struct strv rest = {.v = list->v + i + 1, .n = list->n - i - 1};
+
+	return !list_has(&rest, list->v[i], len);
+}
+
+int job_env(const struct job *job, struct json *container, struct err *err)
+{
+	struct env_list env = {job, json_array()};
+
+	json_set(container, "env", env.list);
+	add_run(&env);
+	add_nodes(&env);
+	const struct kube_run *run = job->run;
+	const struct strv *defaults = run->defaults;
+	for (size_t i = 0; defaults && i < defaults->n; i++) {
+		const char *pair = defaults->v[i];
+		size_t len = strcspn(pair, "=");
+
+		if (pair[len] && !job_user_sets(run, pair, len) &&
+			!list_has(&run->image_env, pair, len))
+			add_value(&env, pair, len, pair + len + 1);
+	}
+	for (size_t i = 0; run->env && i < run->env->n; i++) {
+		const char *pair = run->env->v[i];
+		size_t len = strcspn(pair, "=");
+		int r = job_check_text(pair, "the variable", err);
+
+		if (r < 0)
+			return r;
+		if (pair[len] && is_last(run->env, i) && !list_has(run->secret_env, pair, len))
+			add_value(&env, pair, len, pair + len + 1);
+	}
+	for (size_t i = 0; run->secret_env && i < run->secret_env->n; i++)
+		if (is_last(run->secret_env, i)) {
+			const char *pair = run->secret_env->v[i];
+			size_t len = strcspn(run->secret_env->v[i], "=");
+			AUTO_FREE char *secret = kube_job_secret_name(run->job);
+			struct json *ref = json_sub(
+				json_sub(add(&env, pair, len), "valueFrom"), "secretKeyRef");
+
+			json_set_bytes(ref, "key", pair, len);
+			json_set_str(ref, "name", secret);
+		}
+	return 0;
+}
+
+/*
+ * Collect the files that a program leaves in its tree: copy them to the results, and put them into
+ * the tree of the next attempt.
+ */
+
+enum { SCRIPT_MAX = 64 << 10 };
+
+#define MARKS KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
+
+/* Names that are never collected. */
+static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
+	".ruff_cache", ".ipynb_checkpoints", "*.pyc", "*.pyo"};
+
+/* 'it'\''s' */
+static void add_quoted(struct buf *out, const char *text)
+{
+	buf_adds(out, "'");
+	for (const char *at = text; *at; at++)
+		if (*at == '\'')
+			buf_adds(out, "'\\''");
+		else
+			buf_add(out, at, 1);
+	buf_adds(out, "'");
+}
+
+static void add_test(struct buf *out, const char *what, const char *pattern)
+{
+	AUTO_FREE char *path = str_eq(what, "-path") ? mem_printf("./%s", pattern) : NULL;
+
+	buf_addf(out, " -o %s ", what);
+	add_quoted(out, path ? path : pattern);
+}
+
+/* A path as a pattern that means nothing else. */
+static char *escaped_pattern(const char *path)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, SCRIPT_MAX);
+	for (; *path; path++) {
+		if (strchr("*?[\\", *path))
+			buf_adds(&out, "\\");
+		buf_add(&out, path, 1);
+	}
+	return buf_take(&out);
+}
+
+/* Volumes are not walked into (-xdev), but one of a single file would be a file of the tree. */
+static void add_skipped(const struct job *job, struct buf *out)
+{
+	const struct kube_run *run = job->run;
+	const struct strv none = {0}, *exclude = run->exclude ? run->exclude : &none;
+
+	buf_adds(out, "\\( -name .dlrun-never");
+	for (size_t i = 0; i < ARRAY_LEN(caches); i++)
+		add_test(out, "-name", caches[i]);
+	for (size_t i = 0; i < exclude->n; i++)
+		add_test(out, strchr(exclude->v[i], '/') ? "-path" : "-name", exclude->v[i]);
+	for (size_t i = 0; i < run->n_data; i++) {
+		AUTO_FREE char *path = escaped_pattern(run->data[i].path);
+		add_test(out, "-path", path);
+	}
+	buf_adds(out, " \\)");
+}
+
+/* A script for the pod, which collects. The caller frees. */
+static char *job_collector(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	unsigned long long most = run->collect_bytes < INT64_MAX ? run->collect_bytes : INT64_MAX;
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, SCRIPT_MAX);
+	buf_adds(&out, "i=${JOB_COMPLETION_INDEX:-0} a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
+		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
+	if (job->shares_results)
+		buf_adds(&out, "[ \"$i\" = 0 ] || o=$o/rank-$i\n");
+	buf_addf(&out, "most=%llu notes=" KUBE_COLLECTED " told='" KUBE_JOB_RESULTS "'\nr=", most);
+	add_quoted(&out, run->workdir);
+	buf_adds(&out, "\nnames() { find \"${at:-.}\" -xdev $old ");
+	add_skipped(job, &out);
+	buf_adds(&out, " -prune -o \"$@\"; }\n");
+	buf_adds(&out, job_collect_script);
+	return buf_take(&out);
+}
+
+/*
+ * A second container, for results that end with the pod: it keeps them until they have been taken.
+ */
+
+enum {
+	LOOKS_MAX = 1500, /* a fifth of a second each: the node starts the program first */
+};
+#define MEMORY     (UINT64_C(32) << 20)
+#define MEMORY_MAX (UINT64_C(512) << 20) /* for tar, by which they are read */
+#define WANTED     KUBE_ATTEMPT_DIR "/wanted"
+
+/*
+ * The program's script holds the pipe open, and whatever ends it closes that. Behind that the exit
+ * code is known to the cluster already, since it is the other container's. TERM is the removal of
+ * the pod, or somebody who has taken the results. What the program leaves when the pod is being
+ * removed waits for as long as the node lets it, where somebody has announced that he takes it.
+ */
+static const char wait_lines[] =
+	"n= i=0 a=" KUBE_ATTEMPT_DIR "\n"
+	"trap 'n=1' TERM INT QUIT\n"
+	"until [ -e \"$a/alive\" ]; do\n"
+	"\t[ $((i += 1)) -le %d ] && [ -z \"$n\" ] || exit 0\n"
+	"\tsleep 0.2 2>/dev/null || sleep 1\n"
+	"done\n"
+	"if [ -p \"$a/alive\" ]; then\n"
+	"\texec 8<>\"$a/alive\"\n"
+	"\texec 7<\"$a/alive\" 8>&-\n"
+	"\tcat <&7 >/dev/null &\n"
+	"else\n"
+	"\tread -r p <\"$a/alive\"\n"
+	"\twhile kill -0 \"$p\" 2>/dev/null; do sleep 1; done &\n"
+	"fi\n"
+	"p=$!\n"
+	"while kill -0 $p 2>/dev/null; do wait $p; done\n"
+	"k=\n"
+	"if [ \"$n\" ]; then\n"
+	"\t[ -e " KUBE_ANNOUNCED " ] || exit 0\n"
+	"\tn= k=1\n"
+	"%s"
+	"fi\n"
+	"[ \"$k$(find " KUBE_OUTPUT_DIR " -path " KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
+	" -prune -o ! -type d -print 2>/dev/null | head -c 1)\" ] || exit 0\n"
+	"sleep %lld &\n"
+	"p=$!\n"
+	"trap 'kill $p 2>/dev/null' TERM INT QUIT\n"
+	"[ -z \"$n\" ] || exit 0\n"
+	"echo $$ >\"$a/linger.new\" && mv \"$a/linger.new\" \"$a/linger\"\n"
+	"while kill -0 $p 2>/dev/null; do wait $p; done\n"
+	"exit 0\n";
+
+/* A failed one that is tried again would only hold that up, and the others of a gang go on until
+ * its pod has ended. */
+static bool is_conditional(const struct job *job)
+{
+	return job->is_gang || job->counts;
+}
+
+static void job_linger_end(const struct job *job, struct buf *script)
+{
+	if (!job->lingers || !is_conditional(job))
+		return;
+	buf_adds(script, "case $c in\n0) : >" WANTED " ;;\n");
+	if (!job->is_gang)
+		buf_addf(script,
+			"12[45678]) : >" WANTED " ;;\n"
+			"*) [ \"${" JOB_RETRIES ":-0}\" -lt %d ] || : >" WANTED " ;;\n",
+			job->run->retries);
+	buf_adds(script, "esac\n");
+}
+
+/* Quotas ask for what the program's container has, too. */
+static void set_resources(const struct kube_run *run, struct json *container)
+{
+	struct json *resources;
+
+	if (run->cpu_milli <= 0 && !run->memory_bytes)
+		return;
+	resources = json_sub(container, "resources");
+	if (run->cpu_milli > 0)
+		json_set_str(json_sub(resources, "requests"), "cpu", "10m");
+	if (!run->memory_bytes)
+		return;
+	job_set_bytes(json_sub(resources, "requests"), "memory", MEMORY);
+	job_set_bytes(json_sub(resources, "limits"), "memory", MEMORY_MAX);
+}
+
+/* Mount the directories that the container keeps, and the user's own volumes: the shell may lie in
+ * one of them. */
+static bool is_mounted(const struct job *job, const char *path)
+{
+	for (size_t i = 0; i < job->run->n_volumes; i++)
+		if (str_eq(job->run->volumes[i].path, path))
+			return true;
+	return str_eq(path, KUBE_OUTPUT_DIR) || str_eq(path, KUBE_ATTEMPT_DIR);
+}
+
+int job_linger(const struct job *job, struct json *containers, struct err *err)
+{
+	struct json *container, *mounts;
+
+	if (!job->lingers)
+		return 0;
+	container = json_object();
+	mounts = json_array();
+	json_set_str(container, "name", KUBE_KEEPER);
+	json_set_str(container, "image", job->run->image_ref);
+	json_set_str(container, "imagePullPolicy", "IfNotPresent");
+	json_set_str(container, "workingDir", "/");
+	/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
+	struct json *list = json_array(), *none = json_object();
+
+	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
+	json_set_str(none, "value", "void");
+	json_add(list, none);
+	json_set(container, "env", list);
+	set_resources(job->run, container);
+	job_container_security(job, container);
+	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+		if (is_mounted(job, json_get_str(item, "mountPath")))
+			json_add(mounts, json_clone(item));
+	json_set(container, "volumeMounts", mounts);
+	json_add(containers, container);
+	const struct kube_run *run = job->run;
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf script;
+
+	buf_init(&script, SCRIPT_MAX);
+	buf_addf(&script, wait_lines, (int)LOOKS_MAX,
+		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
+		(long long)((run->linger_ms + 999) / 1000));
+	job_shell_words(job, &words);
+	strv_add(&words, "-c");
+	strv_add_take(&words, buf_take(&script));
+	return job_set_words(container, "command", &words, err);
+}
+
+/*
+ * How the program of a pod is started: as it is, or from one POSIX script.
+ */
+
+/* The output of the setup is shown if it fails. Its files are in the tree itself; a virtual
+ * environment that was not there before is the program's. */
+static const char setup_lines[] =
+	"d=$1 s=$2 l=" KUBE_ATTEMPT_DIR "/setup.log had=\n"
+	"shift 2\n"
+	"for v in .venv venv; do [ ! -f \"$d/$v/pyvenv.cfg\" ] || had=\"$had$v \"; done\n"
+	"(cd -- \"$d\" && exec /bin/sh -c \"$s\") >\"$l\" 2>&1 || {\n"
+	"\tc=$?\n"
+	"\techo 'dlrun: setup failed, its output:' >&2\n"
+	"\tcat \"$l\" >&2\n"
+	"\tprintf 'dlrun: setup failed with exit %s: %s\\n' \"$c\" \"$s\" >&2\n"
+	"\tprintf '" KUBE_JOB_SETUP "' >/dev/termination-log\n"
+	"\texit 125\n"
+	"}\n"
+	"for v in .venv venv; do\n"
+	"\tcase \" $had\" in *\" $v \"*) continue ;; esac\n"
+	"\t[ -f \"$d/$v/pyvenv.cfg\" ] || continue\n"
+	"\texport VIRTUAL_ENV=\"$d/$v\" PATH=\"$d/$v/bin:$PATH\" UV_NO_SYNC=\"${UV_NO_SYNC-1}\"\n"
+	"\tunset PYTHONHOME\n"
+	"\tbreak\n"
+	"done\n";
+
+/* "$@" is a text for the shell and its arguments then. */
+static const char bash_lines[] =
+	"if command -v bash >/dev/null 2>&1; then b=bash; else b=/bin/sh; fi\n"
+	"set -- \"$b\" -c \"$@\"\n";
+
+/* Behind `before`, which may have made another PATH; as program.c has it. */
+static const char exec_lines[] =
+	"case $1 in */*) ;; *) command -v -- \"$1\" >/dev/null || {\n"
+	"printf 'dlrun: %s: command not found\\n' \"$1\" >&2; exit 127; } ;; esac\n"
+	"exec \"$@\"";
+
+/*
+ * Staying in front of the program. All of the container is one process group, so kill 0 reaches
+ * what the program has started, as for a local run. n: a signal came, wait again. Commands in the
+ * background ignore INT and QUIT, which only env of coreutils can undo.
+ */
+static const char stay_begin[] =
+	"n= t= s=\n"
+	"pass() { trap '' TERM; kill -s TERM 0; kill -s CONT 0; trap 'n=1; term' TERM%s; }\n"
+	"trap 'n=1; term' TERM INT QUIT\n"; /* one of them is the image's STOPSIGNAL */
+static const char stay_term[] = "term() { pass; }\n";
+static const char stay_limit[] =
+	"limit() { if [ \"$t\" ]; then kill -s KILL \"$p\"; else t=1; pass; fi; }\n"
+	"trap 'n=1; limit' %s\n";
+static const char stay_start[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
+				 "\tset -- env --default-signal=INT,QUIT \"$@\"\n"
+				 "fi\n"
+				 "\"$@\"%s &\n"
+				 "p=$! c=0 w=\n";
+static const char stay_wait[] = "while :; do\n"
+				"\tn=\n"
+				"\twait \"$p\"\n"
+				"\tr=$?\n"
+				"\t[ \"$r\" = 127 ] && [ \"$w\" ] || c=$r\n"
+				"\tw=1\n"
+				"\t[ \"$n\" ] || break\n"
+				"done\n";
+static const char stay_end[] = "if [ \"$t\" ]; then\n"
+			       "\tprintf '" KUBE_JOB_TIMEOUT "' >/dev/termination-log\n"
+			       "\tc=124\n"
+			       "fi\n";
+
+/* The results of the previous attempt were read with one of these, too. Files already in the
+ * results are this Job's: a retry on the same storage. */
+static const char carry_lines[] =
+	"if command -v tar >/dev/null; then\n"
+	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
+	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
+	"else\n"
+	"\tpython3 -c 'import sys, tarfile\n"
+	"top = \"rank-\" + sys.argv[1] + \"/\"\n"
+	"t = tarfile.open(\"" KUBE_CARRIED "\", errors=\"surrogateescape\")\n"
+	"for m in t:\n"
+	"    if m.name.startswith(top):\n"
+	"        m.name = m.name[len(top):]\n"
+	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"${JOB_COMPLETION_INDEX:-0}\"\n"
+	"fi || {\n"
+	"\techo 'dlrun: the files of the attempt before cannot be put back' >&2\n"
+	"\texit 125\n"
+	"}\n";
+
+/* The files of the attempt are those of its shell. */
+static const char collect_begin[] = "printf '%s' \"$1\" >" KUBE_COLLECTOR "\n"
+				    "shift\n";
+static const char collect_none[] =
+	"if ! command -v find >/dev/null || ! command -v xargs >/dev/null; then\n"
+	"\techo '[ $1 != final ] || echo results in the tree cannot be collected: the image has "
+	"no find and xargs >&2' >" KUBE_COLLECTOR "\n"
+	"fi\n";
+static const char collect_live[] = "(trap '' TERM INT QUIT %s\n"
+				   "w=3\n"
+				   "while sleep $w; do\n"
+				   "\tb=$(date +%%s)\n"
+				   "\t/bin/sh " KUBE_COLLECTOR " live\n"
+				   "\tw=$((10 + 20 * ($(date +%%s) - b)))\n"
+				   "done) >/dev/null 2>&1 &\n";
+static const char collect_end[] = "trap '' TERM INT QUIT ALRM USR2\n"
+				  "/bin/sh " KUBE_COLLECTOR " final 2>&1 >/dev/null | {\n"
+				  "\tn=0\n"
+				  "\twhile IFS= read -r l; do\n"
+				  "\t\t[ $((n += 1)) -gt 20 ] || printf 'dlrun: %s\\n' \"$l\" >&2\n"
+				  "\tdone\n"
+				  "}\n";
+static const char collect_sum[] =
+	"/bin/sh " KUBE_COLLECTOR " sum >>/dev/termination-log 2>/dev/null\n";
+
+static long long seconds(int64_t ms)
+{
+	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
+}
+
+static bool stays(const struct job *job)
+{
+	return job->run->shell || job->run->signal || job->keeps_limit || job->collects ||
+	       job->lingers;
+}
+
+/* Arguments of this script: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell only PROGRAM is
+ * run. */
+static const char python_lines[] = "import posix, sys\n"
+				   "a = sys.argv[1:]\n"
+				   "if posix.access('/bin/sh', 1):\n"
+				   "    posix.execv('/bin/sh', ['sh'] + a)\n"
+				   "import os\n"
+				   "if len(a) > 4:\n"
+				   "    os.execvp(a[4], a[4:])\n";
+
+/* Add the words in front of "-c SCRIPT NAME …". */
+static void job_shell_words(const struct job *job, struct strv *ret)
+{
+	if (!job->python) {
+		strv_add(ret, "/bin/sh");
+		return;
+	}
+	strv_add(ret, job->python);
+	strv_add(ret, "-ESc");
+	strv_add(ret, python_lines);
+}
+
+static bool is_python(const char *word)
+{
+	const char *slash = word ? strrchr(word, '/') : NULL, *name = slash ? slash + 1 : word;
+
+	return name && str_starts(name, "python") && (!slash || *word == '/');
+}
+
+/* The interpreter that the program itself needs is certain to be there if the run can start at
+ * all. */
+void job_choose_collector(struct job *job, bool ends_with_pod)
+{
+	const struct kube_run *run = job->run;
+	const char *first =
+		run->command->n && run->image_entrypoint.n == 0 ? run->command->v[0] : NULL;
+
+	if (run->has_no_shell)
+		return;
+	if (!run->has_shell && !job_has_script(job) &&
+		(is_python(run->image_program) || is_python(first)))
+		job->python = is_python(run->image_program) ? run->image_program : first;
+	else if (run->lacks_shell && !run->has_shell && !job_has_script(job))
+		return;
+	job->collects = run->collects;
+	job->lingers = ends_with_pod && run->linger_ms > 0;
+	job->carries = run->carries;
+}
+
+static bool job_has_script(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+
+	return run->before || run->setup || job->carries || stays(job) ||
+	       (job->counts && !run->has_no_shell);
+}
+
+/*
+ * The script
+ */
+
+/* The signal by which the timer tells the shell. */
+static const char *limit_signal(const struct kube_run *run)
+{
+	return str_eq(run->signal, "ALRM") ? "USR2" : "ALRM";
+}
+
+static bool signals_first(const struct kube_run *run)
+{
+	return run->signal && !str_eq(run->signal, "TERM");
+}
+
+/* The run's signal comes first, TERM when its time is over. This shell ignores it as soon as the
+ * program has started: bash 5.2 forgets a child that ends while a trap interrupts its wait. */
+static void add_term(const struct job *job, struct buf *script)
+{
+	const struct kube_run *run = job->run;
+
+	if (!signals_first(run)) {
+		buf_adds(script, stay_term);
+		return;
+	}
+	buf_addf(script, "trap : %s\n", run->signal);
+	buf_addf(script,
+		"term() {\n"
+		"\tif [ \"$s\" ]; then pass; return; fi\n"
+		"\ts=1\n"
+		"\tkill -s %s 0\n"
+		"\t(trap '' TERM %s; sleep %lld && kill -s TERM $$) >/dev/null 2>&1 &\n"
+		"}\n",
+		run->signal, run->signal, seconds(run->signal_before_ms));
+}
+
+static void add_timer(const struct job *job, struct buf *script)
+{
+	const struct kube_run *run = job->run;
+	long long limit = seconds(run->timeout_ms), before = seconds(run->signal_before_ms);
+	const char *alarm = limit_signal(run);
+
+	if (!job->keeps_limit)
+		return;
+	buf_addf(script, "(trap '' TERM %s\n", run->signal ? run->signal : "HUP");
+	if (run->signal && before < limit) {
+		buf_addf(script, "sleep %lld && kill -s %s %s &&\n", limit - before, run->signal,
+			signals_first(run) ? "0" : "$$");
+		limit = before;
+	}
+	buf_addf(script,
+		"sleep %lld && kill -s %s $$ && sleep %lld && kill -s %s $$) >/dev/null 2>&1 &\n",
+		limit, alarm, seconds(run->grace_ms), alarm);
+}
+
+static void add_stay(const struct job *job, struct buf *script)
+{
+	buf_addf(script, stay_begin, job->collects ? "; late" : "");
+	/* The node ends what is left later: what there is then is to be collected. */
+	if (job->collects)
+		buf_addf(script,
+			"k=\nlate() {\n"
+			"\t[ -z \"$k\" ] || return\n"
+			"\tk=1\n"
+			"\t(trap '' TERM INT QUIT %s; sleep %lld && kill -s KILL \"$p\") >/dev/null 2>&1 &\n"
+			"}\n",
+			job->run->signal ? job->run->signal : "", seconds(job->run->grace_ms));
+	add_term(job, script);
+	if (job->keeps_limit)
+		buf_addf(script, stay_limit, limit_signal(job->run));
+	if (job->lingers)
+		buf_adds(script, "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
+				 "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
+				 "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n");
+	buf_addf(script, stay_start, job->lingers ? " 9>&-" : "");
+	if (signals_first(job->run))
+		buf_addf(script, "trap '' %s\n", job->run->signal);
+	add_timer(job, script);
+	if (job->collects)
+		buf_addf(script, collect_live, job->run->signal ? job->run->signal : "");
+	buf_adds(script, stay_wait);
+	if (job->keeps_limit)
+		buf_adds(script, stay_end);
+	if (job->collects)
+		buf_adds(script, collect_end);
+	if (job->collects && job->keeps_results)
+		buf_adds(script, collect_sum);
+	job_linger_end(job, script);
+	buf_adds(script, "exit \"$c\"");
+}
+
+static char *make_script(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	AUTO_BUF struct buf script;
+
+	buf_init(&script, SCRIPT_MAX);
+	if (job->counts)
+		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
+			run->attempt);
+	if (job->collects)
+		buf_adds(&script, collect_begin);
+	if (job->carries)
+		buf_adds(&script, carry_lines);
+	if (run->setup)
+		buf_adds(&script, setup_lines);
+	if (job->collects)
+		buf_addf(&script, "%s/bin/sh " KUBE_COLLECTOR " begin%s\n", collect_none,
+			run->setup ? " new" : "");
+	if (run->before)
+		buf_adds(&script, bash_lines);
+	if (stays(job))
+		add_stay(job, &script);
+	else
+		buf_adds(&script, run->before ? "exec \"$@\"" : exec_lines);
+	return buf_take(&script);
+}
+
+/*
+ * The words
+ */
+
+/* A line for the shell behind an ENTRYPOINT is that one's argument. */
+static bool is_own_line(const struct kube_run *run)
+{
+	return run->shell && (run->drop_entrypoint || run->image_entrypoint.n == 0);
+}
+
+/* An empty trap keeps a shell in front of the line alive, and is not inherited. */
+static char *before_text(const struct kube_run *run)
+{
+	const char *last = is_own_line(run) ? run->command->v[0] : exec_lines;
+	AUTO_FREE char *trap = run->signal ? mem_printf("trap : %s\n", run->signal) : NULL;
+
+	return mem_printf("%s%s\n%s", trap ? trap : "", run->before, last);
+}
+
+static void add_command(const struct kube_run *run, struct strv *ret)
+{
+	if (!run->shell) {
+		for (size_t i = 0; i < run->command->n; i++)
+			strv_add(ret, run->command->v[i]);
+		return;
+	}
+	strv_add(ret, "/bin/sh");
+	strv_add(ret, "-c");
+	if (run->signal)
+		strv_addf(ret, "trap : %s\n%s", run->signal, run->command->v[0]);
+	else
+		strv_add(ret, run->command->v[0]);
+}
+
+/* "$@" of the script. */
+static void script_args(const struct job *job, struct strv *ret)
+{
+	const struct kube_run *run = job->run;
+
+	if (job->collects)
+		strv_add_take(ret, job_collector(job));
+	if (run->setup) {
+		bool at_root = str_empty(run->setup_cwd) || str_eq(run->setup_cwd, ".");
+		strv_addf(ret, "%s%s%s", run->workdir, at_root ? "" : "/",
+			at_root ? "" : run->setup_cwd);
+		strv_add(ret, run->setup);
+	}
+	if (run->before) {
+		strv_add_take(ret, before_text(run));
+		strv_add(ret, "dlrun");
+	}
+	if (!run->before || !is_own_line(run)) {
+		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
+			strv_add(ret, run->image_entrypoint.v[i]);
+		add_command(run, ret);
+	}
+}
+
+static int job_set_words(
+	struct json *container, const char *key, const struct strv *words, struct err *err)
+{
+	struct json *list = json_array();
+
+	json_set(container, key, list);
+	for (size_t i = 0; i < words->n; i++) {
+		int r = job_check_text(words->v[i], "the word", err);
+		if (r < 0)
+			return r;
+		AUTO_FREE char *escaped = kube_escaped(words->v[i]);
+		json_add_str(list, escaped);
+	}
+	return 0;
+}
+
+static int check_shell(const struct job *job, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	const char *what = run->setup    ? "setup"
+			   : run->before ? "before"
+			   : run->signal ? "--signal"
+					 : "a command for the shell";
+
+	if (!run->has_no_shell || !job_has_script(job))
+		return 0;
+	err_set(err, E_KUBE_SHELL, "%s needs a shell, and the image has none", what);
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
+int job_start(const struct job *job, struct json *container, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	AUTO_STRV struct strv command = {0}, args = {0};
+
+	int r = check_shell(job, err);
+	if (r < 0)
+		return r;
+	if (job_has_script(job)) {
+		job_shell_words(job, &command);
+		strv_add(&command, "-c");
+		strv_add_take(&command, make_script(job));
+		strv_add(&command, "dlrun");
+		script_args(job, &args);
+	} else {
+		add_command(run, run->drop_entrypoint ? &command : &args);
+	}
+	if (command.n)
+		r = job_set_words(container, "command", &command, err);
+	if (r == 0 && args.n)
+		r = job_set_words(container, "args", &args, err);
+	return r;
+}

@@ -110,58 +110,20 @@ static void parse_openssh_text(struct ssh_key_file *key, const char *body)
 	wipe(&raw);
 }
 
-/*
- * PEM
- */
-
-static const struct {
-	const char *label, *type;
-	bool is_encrypted;
-} labels[] = {
-	{"OPENSSH PRIVATE KEY", NULL, false},
-	{"RSA PRIVATE KEY", "ssh-rsa", false},
-	{"DSA PRIVATE KEY", "ssh-dss", false},
-	{"EC PRIVATE KEY", "ecdsa", false},
-	{"PRIVATE KEY", NULL, false},
-	{"ENCRYPTED PRIVATE KEY", NULL, true},
-};
-
-static void parse_label(struct ssh_key_file *key, const char *label, const char *body)
-{
-	for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
-		if (!str_eq(labels[i].label, label))
-			continue;
-		key->is_encrypted = labels[i].is_encrypted ||
-				    str_starts(body, "\nProc-Type: 4,ENCRYPTED") ||
-				    str_starts(body, "\r\nProc-Type: 4,ENCRYPTED");
-		if (labels[i].type)
-			key->type = mem_strdup(labels[i].type);
-		if (i == 0)
-			parse_openssh_text(key, body);
-		return;
-	}
-}
-
 void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 {
-	static const char begin[] = "-----BEGIN ";
+	static const char openssh[] = "-----BEGIN OPENSSH PRIVATE KEY-----";
+	const char *begin = memchr(text, '\0', len) ? NULL : strstr(text, "-----BEGIN ");
 
-	if (memchr(text, '\0', len))
-		return;
-	const char *at = strstr(text, begin);
-	if (!at)
-		return;
-	at += sizeof(begin) - 1;
-	const char *end = strstr(at, "-----");
-	if (!end || end - at > 64)
-		return;
-	AUTO_FREE char *label = mem_strndup(at, (size_t)(end - at));
-	if (!str_ends(label, "PRIVATE KEY"))
+	if (!begin || !strstr(begin, "PRIVATE KEY-----"))
 		return;
 	wipe(&key->text);
 	buf_init(&key->text, SSH_KEY_FILE_MAX);
 	buf_add(&key->text, text, len);
-	parse_label(key, label, end + 5);
+	if (str_starts(begin, openssh))
+		parse_openssh_text(key, begin + strlen(openssh));
+	else
+		key->is_encrypted = strstr(begin, "ENCRYPTED") != NULL;
 }
 
 /* "ssh-ed25519 AAAA… comment" */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files with a user's key, read without decrypting the secret: OpenSSH's own format (PROTOCOL.key),
- * PEM (RFC 7468), a public key as one line.
+ * PEM (RFC 7468), a public key as one line. libssh2 logs in by them, but tells neither which type a
+ * key has, nor that it is encrypted, nor its public half, which may be in the agent.
  */
 #ifndef DLRUN_NET_SSH_SSH_KEY_FILE_H
 #define DLRUN_NET_SSH_SSH_KEY_FILE_H

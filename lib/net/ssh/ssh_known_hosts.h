@@ -2,7 +2,8 @@
 /*
  * The known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". An engine, with a thin
  * loader below it: plain and hashed names, "[host]:port", patterns, markers, several keys of a
- * host.
+ * host. libssh2's own reader ignores @revoked and patterns, ends at a line that it does not
+ * understand, tells no line numbers, and would write the file anew to add a key.
  */
 #ifndef DLRUN_NET_SSH_SSH_KNOWN_HOSTS_H
 #define DLRUN_NET_SSH_SSH_KNOWN_HOSTS_H

@@ -8,10 +8,10 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh.h"
-#include "net/ssh/ssh_agent.h"
 #include "net/ssh/ssh_key_file.h"
 #include "net/ssh/ssh_keywords.h"
 #include "net/ssh/ssh_libssh2_impl.h"
+#include "net/ssh/ssh_openssh.h"
 
 enum { PASSPHRASES_MAX = 3 };
 
@@ -48,7 +48,7 @@ struct identity {
 
 struct auth {
 	struct ssh_libssh2 *ssh;
-	struct ssh_agent *agent;
+	LIBSSH2_AGENT *agent;
 	struct identity identities[SSH_IDENTITIES_MAX];
 	size_t n_identities;
 	unsigned n_tried, n_left_out[N_LEFT_OUT];
@@ -57,7 +57,8 @@ struct auth {
 
 static void done(struct auth *auth)
 {
-	ssh_agent_free(auth->agent);
+	if (auth->agent)
+		libssh2_agent_free(auth->agent);
 	free(auth->no_agent);
 	for (size_t i = 0; i < auth->n_identities; i++)
 		ssh_key_file_done(&auth->identities[i].key);
@@ -65,7 +66,9 @@ static void done(struct auth *auth)
 
 static enum left_out classify(const char *type)
 {
-	if (!type || str_eq(type, "ssh-ed25519"))
+	if (!type)
+		return OTHER;
+	if (str_eq(type, "ssh-ed25519"))
 		return USABLE;
 	if (strstr(type, "-cert-v01@"))
 		return CERTIFICATE;
@@ -78,49 +81,38 @@ static enum left_out classify(const char *type)
 	return OTHER;
 }
 
-/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. A key that does
- * not say its type may be of any. */
+/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. */
 static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
 {
 	static const struct {
 		const char *type, *algorithm;
 	} rows[] = {
 		{"ssh-ed25519", "ssh-ed25519"},
-		{"ecdsa", "ecdsa-sha2-nistp256"},
-		{"ecdsa", "ecdsa-sha2-nistp384"},
-		{"ecdsa", "ecdsa-sha2-nistp521"},
+		{"ecdsa-sha2-nistp256", "ecdsa-sha2-nistp256"},
+		{"ecdsa-sha2-nistp384", "ecdsa-sha2-nistp384"},
+		{"ecdsa-sha2-nistp521", "ecdsa-sha2-nistp521"},
 		{"ssh-rsa", "rsa-sha2-512"},
 		{"ssh-rsa", "rsa-sha2-256"},
 	};
 	const char *list = ssh->login.user_key_types;
 
 	for (size_t i = 0; list && i < ARRAY_LEN(rows); i++) {
-		bool is_of = !type || str_eq(type, rows[i].type) || str_eq(type, rows[i].algorithm);
-		if (is_of && !ssh_list_has(list, rows[i].algorithm))
+		if (str_eq(type, rows[i].type) && !ssh_list_has(list, rows[i].algorithm))
 			return false;
 	}
 	return true;
 }
 
-static enum left_out judge_key(
-	const struct ssh_libssh2 *ssh, const char *type, const struct buf *blob)
+/* Whether the key is to be tried; counted if it is not. */
+static bool is_usable(struct auth *auth, const char *type, const void *blob, size_t len)
 {
 	enum left_out why = classify(type);
-	bool may_be_rsa = !type || str_eq(type, "ssh-rsa");
 
-	if (why == USABLE && !is_allowed(ssh, type))
-		return NOT_ALLOWED;
-	if (why == USABLE && may_be_rsa && (type || ssh->login.rsa_bits > SSH_RSA_BITS) &&
-		ssh_key_rsa_bits(blob->data, blob->len) < ssh_libssh2_rsa_bits(ssh))
-		return SMALL;
-	return why;
-}
-
-/* Whether the key is to be tried; counted if it is not. */
-static bool is_usable(struct auth *auth, const char *type, const struct buf *blob)
-{
-	enum left_out why = judge_key(auth->ssh, type, blob);
-
+	if (why == USABLE && !is_allowed(auth->ssh, type))
+		why = NOT_ALLOWED;
+	else if (why == USABLE && str_eq(type, "ssh-rsa") &&
+		 ssh_key_rsa_bits(blob, len) < ssh_libssh2_rsa_bits(auth->ssh))
+		why = SMALL;
 	auth->n_left_out[why]++;
 	return why == USABLE;
 }
@@ -131,61 +123,11 @@ static bool is_usable(struct auth *auth, const char *type, const struct buf *blo
 
 struct attempt {
 	struct auth *auth;
-	const struct ssh_agent_key *agent_key;
-	const void *blob;
-	size_t blob_len;
+	struct libssh2_agent_publickey *agent_key;
 	const struct ssh_key_file *file;
 	const char *passphrase;
 	bool is_accepted; /* the server would take a signature of it */
 };
-
-/* The algorithm that the signature is asked for (RFC 4252, section 7): libssh2 knows it, and tells
- * it in what is to be signed only. */
-static uint32_t flags_of(const unsigned char *data, size_t len)
-{
-	static const char sha512[] = "rsa-sha2-512", sha256[] = "rsa-sha2-256";
-
-	if (memmem(data, len, sha512, sizeof(sha512) - 1))
-		return SSH_AGENT_RSA_SHA2_512;
-	return memmem(data, len, sha256, sizeof(sha256) - 1) ? SSH_AGENT_RSA_SHA2_256 : 0;
-}
-
-/* Without the name of the format, which libssh2 adds. */
-static bool bare_signature(
-	struct ssh_libssh2 *ssh, const struct buf *whole, unsigned char **ret, size_t *ret_len)
-{
-	const uint8_t *p = (const uint8_t *)whole->data;
-
-	if (whole->len < 8 || get_be32(p) > whole->len - 8)
-		return false;
-	size_t at = 4 + get_be32(p), len = get_be32(p + at);
-	if (len == 0 || len != whole->len - at - 4)
-		return false;
-	*ret = ssh_session_alloc(ssh, len);
-	memcpy(*ret, p + at + 4, len);
-	*ret_len = len;
-	return true;
-}
-
-static int sign_by_agent(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
-	const unsigned char *data, size_t len, void **abstract)
-{
-	struct attempt *attempt = *abstract;
-	struct ssh_libssh2 *ssh = attempt->auth->ssh;
-	AUTO_BUF struct buf signature = {0};
-	AUTO_ERR struct err err = {0};
-	int64_t began = clock_ms();
-
-	(void)session;
-	attempt->is_accepted = true;
-	int r = ssh_agent_sign(attempt->auth->agent, attempt->agent_key, data, len,
-		flags_of(data, len), &ssh->wait, &signature, &err);
-	/* A person may have confirmed it. */
-	ssh->wait.deadline_ms += clock_ms() - began;
-	if (r < 0)
-		log_note("ssh: %s", err.message);
-	return r == 0 && bare_signature(ssh, &signature, ret, ret_len) ? 0 : -1;
-}
 
 static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
 	const unsigned char *data, size_t len, void **abstract)
@@ -203,20 +145,18 @@ static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret
 
 static int step_agent(struct ssh_libssh2 *ssh, void *arg)
 {
-	void *abstract = arg;
-	struct attempt *attempt = arg;
+	const struct attempt *attempt = arg;
 
-	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
-		attempt->blob_len, sign_by_agent, &abstract);
+	return libssh2_agent_userauth(attempt->auth->agent, ssh->login.user, attempt->agent_key);
 }
 
 static int step_probe(struct ssh_libssh2 *ssh, void *arg)
 {
 	void *abstract = arg;
-	struct attempt *attempt = arg;
+	const struct buf *blob = &((struct attempt *)arg)->file->blob;
 
-	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
-		attempt->blob_len, sign_never, &abstract);
+	return libssh2_userauth_publickey(ssh->session, ssh->login.user,
+		(const unsigned char *)blob->data, blob->len, sign_never, &abstract);
 }
 
 static int step_file(struct ssh_libssh2 *ssh, void *arg)
@@ -252,24 +192,24 @@ static int judge(struct auth *auth, int r, const char *what, struct err *err)
  * Keys of the agent
  */
 
-static int try_agent_key(struct auth *auth, const struct ssh_agent_key *key, struct err *err)
+static int try_agent_key(
+	struct auth *auth, struct libssh2_agent_publickey *key, const char *type, struct err *err)
 {
-	struct attempt attempt = {
-		.auth = auth, .agent_key = key, .blob = key->blob.data, .blob_len = key->blob.len};
-	AUTO_FREE char *comment = str_shown(key->comment);
+	struct attempt attempt = {.auth = auth, .agent_key = key};
+	AUTO_FREE char *comment = str_shown(key->comment ? key->comment : "");
 	AUTO_FREE char *what = mem_printf("the agent's key %s", comment);
 
-	if (!is_usable(auth, key->type, &key->blob))
+	if (!is_usable(auth, type, key->blob, key->blob_len))
 		return 0;
 	return judge(auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
 }
 
-static struct identity *find_identity(struct auth *auth, const struct ssh_agent_key *key)
+static struct identity *find_identity(struct auth *auth, const struct libssh2_agent_publickey *key)
 {
 	for (size_t i = 0; i < auth->n_identities; i++) {
 		const struct buf *blob = &auth->identities[i].key.blob;
-		if (blob->len > 0 && blob->len == key->blob.len &&
-			memcmp(blob->data, key->blob.data, blob->len) == 0)
+		if (blob->len > 0 && blob->len == key->blob_len &&
+			memcmp(blob->data, key->blob, blob->len) == 0)
 			return &auth->identities[i];
 	}
 	return NULL;
@@ -278,18 +218,19 @@ static struct identity *find_identity(struct auth *auth, const struct ssh_agent_
 /* Try the agent's keys that the configuration names, or its other keys. */
 static int try_agent(struct auth *auth, bool named, struct err *err)
 {
+	struct libssh2_agent_publickey *key = NULL;
 	int r = 0;
 
 	if (!auth->agent || (!named && auth->ssh->login.identities_only))
 		return 0;
-	for (size_t i = 0; i < ssh_agent_n_keys(auth->agent) && r == 0; i++) {
-		const struct ssh_agent_key *key = ssh_agent_key(auth->agent, i);
+	while (r == 0 && libssh2_agent_get_identity(auth->agent, &key, key) == 0) {
+		AUTO_FREE char *type = ssh_key_type(key->blob, key->blob_len);
 		struct identity *identity = find_identity(auth, key);
-		if (named != (identity != NULL))
+		if (!type || named != (identity != NULL))
 			continue;
 		if (identity)
 			identity->in_agent = true;
-		r = try_agent_key(auth, key, err);
+		r = try_agent_key(auth, key, type, err);
 	}
 	return r;
 }
@@ -328,19 +269,15 @@ static int try_passphrase(
 /* A person is asked only for what would be accepted. */
 static int try_encrypted(struct auth *auth, struct identity *identity, struct err *err)
 {
-	const struct buf *blob = &identity->key.blob;
-	struct attempt attempt = {
-		.auth = auth, .file = &identity->key, .blob = blob->data, .blob_len = blob->len};
+	struct attempt attempt = {.auth = auth, .file = &identity->key};
 
 	if (!ssh_libssh2_can_ask(auth->ssh)) {
 		auth->n_left_out[NO_PASSPHRASE]++;
 		return 0;
 	}
-	if (blob->len > 0) {
-		int r = ssh_session_run(auth->ssh, step_probe, &attempt);
-		if (!attempt.is_accepted)
-			return judge(auth, r, identity->path, err);
-	}
+	int r = ssh_session_run(auth->ssh, step_probe, &attempt);
+	if (!attempt.is_accepted)
+		return judge(auth, r, identity->path, err);
 	return try_passphrase(auth, identity, &attempt, err);
 }
 
@@ -350,7 +287,9 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 
 	if (identity->in_agent || identity->key.text.len == 0)
 		return 0;
-	if (!is_usable(auth, identity->key.type, &identity->key.blob))
+	const struct buf *blob = &identity->key.blob;
+
+	if (!is_usable(auth, identity->key.type, blob->data, blob->len))
 		return 0;
 	if (identity->key.is_open) {
 		auth->n_left_out[READABLE]++;
@@ -497,6 +436,29 @@ static int give_up(struct auth *auth, struct err *err)
 	return -(int)err->code;
 }
 
+/* libssh2 connects without a time limit, to whatever has room for one more, and does not tell why
+ * it cannot: another connection tells it first. */
+static int open_agent(struct auth *auth, const char *path, struct err *err)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+	int r = ssh_socket_probe(path);
+
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "the ssh agent at %s", path);
+	ssh->agent_ms = SSH_AGENT_LIST_MS;
+	auth->agent = libssh2_agent_init(ssh->session);
+	if (!auth->agent)
+		return err_set(err, E_IO, "libssh2 asks no ssh agent");
+	libssh2_agent_set_identity_path(auth->agent, path);
+	if (libssh2_agent_connect(auth->agent) == 0 &&
+		libssh2_agent_list_identities(auth->agent) == 0) {
+		ssh->agent_ms = SSH_AGENT_SIGN_MS;
+		return 0;
+	}
+	libssh2_agent_free(TAKE(auth->agent));
+	return err_set(err, E_IO, "the ssh agent does not answer");
+}
+
 static void gather(struct auth *auth)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
@@ -509,8 +471,7 @@ static void gather(struct auth *auth)
 		if (ssh_key_file_read(paths[i], &identity->key, NULL) == 0)
 			auth->n_identities++;
 	}
-	if (ssh->login.agent &&
-		ssh_agent_open(ssh->login.agent, &ssh->wait, &auth->agent, &err) < 0) {
+	if (ssh->login.agent && open_agent(auth, ssh->login.agent, &err) < 0) {
 		log_note("ssh: %s", err.message);
 		auth->no_agent = mem_strdup(err.message);
 	}

@@ -21,10 +21,12 @@ enum {
 	SSH_TURN_MAX = 256 << 10, /* bytes received between two looks at everything else */
 	SSH_ALLOC_MAX = 1 << 20,  /* nothing that libssh2 asks for is larger */
 	SSH_IDENTITIES_MAX = 32,
-	SSH_RSA_BITS = 1024,    /* the least that OpenSSH takes where nothing is said */
-	SSH_UNANSWERED_MAX = 3, /* keepalives */
-	SSH_SLOW_MS = 3000,     /* a port that does not answer holds up no others any longer */
-	SSH_PORT_MS = 10000,    /* and is given up */
+	SSH_AGENT_LIST_MS = 5000,
+	SSH_AGENT_SIGN_MS = 60000, /* a person may have to confirm, or to touch something */
+	SSH_RSA_BITS = 1024,       /* the least that OpenSSH takes where nothing is said */
+	SSH_UNANSWERED_MAX = 3,    /* keepalives */
+	SSH_SLOW_MS = 3000,        /* a port that does not answer holds up no others any longer */
+	SSH_PORT_MS = 10000,       /* and is given up */
 	SSH_SLOW_LOOK_MS = 1000,
 	SSH_LOOK_MS = 2000,  /* between two looks at whether this machine has slept */
 	SSH_WOKEN_MS = 5000, /* the answer that a connection from before gets the time for */
@@ -103,6 +105,7 @@ struct ssh_libssh2 {
 	/* The thread's. */
 	struct ssh_wait wait;
 	struct ssh_known known;
+	int64_t agent_ms; /* timeout of a transfer from or to the agent */
 	struct buf why;
 	enum ssh_libssh2_end end;
 	struct buf tried; /* names of keys that were not accepted, for people */
@@ -136,8 +139,6 @@ static inline bool ssh_session_has_output(const struct ssh_libssh2 *ssh)
 {
 	return ssh->out.len > ssh->out_at;
 }
-/* Memory that libssh2 frees. */
-void *ssh_session_alloc(struct ssh_libssh2 *ssh, size_t size);
 /* The text of libssh2's last error; of the session. */
 const char *ssh_session_error(struct ssh_libssh2 *ssh, int *ret_code);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,12 +39,6 @@ static void *hook_realloc(void *old, size_t size, void **abstract)
 {
 	(void)abstract;
 	return block_of(size, old);
-}
-
-void *ssh_session_alloc(struct ssh_libssh2 *ssh, size_t size)
-{
-	(void)ssh;
-	return block_of(size, NULL);
 }
 
 /* RFC 4254, sections 5.1 and 6.10. */
@@ -100,6 +95,30 @@ static bool shows_trusted_key(const struct ssh_libssh2 *ssh)
 	return blob && len == ssh->trusted.len && memcmp(blob, ssh->trusted.data, len) == 0;
 }
 
+/* libssh2 takes the agent's socket for one that blocks: all of it, unless the agent hangs. */
+static ssize_t agent_transfer(
+	struct ssh_libssh2 *ssh, int fd, char *in, const char *out, size_t len, int64_t limit_ms)
+{
+	int64_t began_ms = clock_ms();
+	const struct ssh_wait wait = {ssh->wait.cancel, began_ms + limit_ms};
+	size_t at = 0;
+
+	while (at < len) {
+		ssize_t n = in ? recv(fd, in + at, len - at, MSG_DONTWAIT)
+			       : send(fd, out + at, len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			at += (size_t)n;
+		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			return -ECONNRESET;
+		else if (ssh_wait_fd(&wait, fd, in ? POLLIN : POLLOUT) != SSH_WAIT_READY)
+			return -ETIMEDOUT;
+	}
+	/* A person may have confirmed a signature. */
+	ssh->wait.deadline_ms += clock_ms() - began_ms;
+	return (ssize_t)len;
+}
+
 /* A connection that is lost says "not now", so that what has been received can be read. */
 static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, void **abstract)
 {
@@ -107,6 +126,8 @@ static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, 
 	ssize_t n;
 
 	(void)flags;
+	if (fd != ssh->fd)
+		return agent_transfer(ssh, fd, out, NULL, len, ssh->agent_ms);
 	if (ssh->is_ended)
 		return -ECONNRESET;
 	if (ssh->is_lost || ssh->budget == 0)
@@ -162,8 +183,9 @@ static ssize_t hook_send(
 	struct ssh_libssh2 *ssh = *abstract;
 	size_t sent = 0;
 
-	(void)fd;
 	(void)flags;
+	if (fd != ssh->fd)
+		return agent_transfer(ssh, fd, NULL, data, len, ssh->agent_ms);
 	if (ssh->is_ended)
 		return -ECONNRESET;
 	if (!shows_trusted_key(ssh))

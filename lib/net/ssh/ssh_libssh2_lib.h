@@ -12,6 +12,13 @@
 #include "base/util/err.h"
 
 #define SSH_LIBSSH2_LIB(X)                                                                         \
+	X(agent_connect)                                                                           \
+	X(agent_free)                                                                              \
+	X(agent_get_identity)                                                                      \
+	X(agent_init)                                                                              \
+	X(agent_list_identities)                                                                   \
+	X(agent_set_identity_path)                                                                 \
+	X(agent_userauth)                                                                          \
 	X(channel_eof)                                                                             \
 	X(channel_free)                                                                            \
 	X(channel_get_exit_signal)                                                                 \
@@ -61,6 +68,13 @@ int ssh_libssh2_load(struct err *err);
 int ssh_libssh2_has_rsa_sha2(void);
 
 #ifndef SSH_LIBSSH2_LOADER
+#define libssh2_agent_connect                 ssh_libssh2_lib.agent_connect
+#define libssh2_agent_free                    ssh_libssh2_lib.agent_free
+#define libssh2_agent_get_identity            ssh_libssh2_lib.agent_get_identity
+#define libssh2_agent_init                    ssh_libssh2_lib.agent_init
+#define libssh2_agent_list_identities         ssh_libssh2_lib.agent_list_identities
+#define libssh2_agent_set_identity_path       ssh_libssh2_lib.agent_set_identity_path
+#define libssh2_agent_userauth                ssh_libssh2_lib.agent_userauth
 #define libssh2_channel_eof                   ssh_libssh2_lib.channel_eof
 #define libssh2_channel_free                  ssh_libssh2_lib.channel_free
 #define libssh2_channel_get_exit_signal       ssh_libssh2_lib.channel_get_exit_signal

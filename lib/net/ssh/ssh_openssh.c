@@ -35,15 +35,24 @@ enum {
  * Looking
  */
 
-bool ssh_openssh_socket_lives(const char *path)
+int ssh_socket_probe(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
 	if (strlen(path) > SOCKET_MAX)
-		return false;
+		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	int r = connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	close(fd);
+	return r;
+}
+
+bool ssh_openssh_socket_lives(const char *path)
+{
+	return ssh_socket_probe(path) == 0;
 }
 
 bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled)

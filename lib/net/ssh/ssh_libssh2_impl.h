@@ -8,10 +8,9 @@
 #include "base/loop/task.h"
 #include "base/util/clock.h"
 #include "base/util/vec.h"
-#include "net/ssh/ssh_known_hosts.h"
+#include "net/ssh/ssh_keys.h"
 #include "net/ssh/ssh_libssh2.h"
 #include "net/ssh/ssh_libssh2_lib.h"
-#include "net/ssh/ssh_wait.h"
 
 enum {
 	SSH_WINDOW = 2 << 20,     /* of a channel: 14 MB/s at 150 ms */
@@ -30,6 +29,12 @@ enum {
 	SSH_SLOW_LOOK_MS = 1000,
 	SSH_LOOK_MS = 2000,  /* between two looks at whether this machine has slept */
 	SSH_WOKEN_MS = 5000, /* the answer that a connection from before gets the time for */
+};
+
+/* Waiting within the thread that logs in. */
+struct ssh_wait {
+	int cancel;          /* its other end is closed when the login is not wanted any more */
+	int64_t deadline_ms; /* of clock_ms() */
 };
 
 enum ssh_channel_state {
@@ -130,10 +135,6 @@ struct ssh_libssh2 {
 	struct err fault; /* E_SSH_LOST */
 };
 
-/* ssh_libssh2_io.c: what libssh2 stands on. Its packets are sent as a whole, so that none is ever
- * half sent while it wants to send another. */
-int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err);
-void ssh_session_end(struct ssh_libssh2 *ssh);
 void ssh_session_flush(struct ssh_libssh2 *ssh);
 static inline bool ssh_session_has_output(const struct ssh_libssh2 *ssh)
 {
@@ -160,8 +161,6 @@ bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);
 
-/* ssh_libssh2_login.c: the thread's work. 0, or the error of ssh->end. */
-int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err);
 /* ssh_libssh2_trust.c: which types of host keys to ask for, for the caller to free; NULL: none
  * that is known can be used (ssh->end is set). Whether the key that was shown is trusted. */
 char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh);
@@ -178,16 +177,8 @@ struct ssh_channel *ssh_channel_new(struct ssh_libssh2 *ssh);
 /* Open it as far as that goes now: 0 when it is open, LIBSSH2_ERROR_EAGAIN, another code with
  * state FAILED. */
 int ssh_channel_advance(struct ssh_channel *channel);
-/* Tell the owner of a channel to a port that the port does not respond; for libssh2 the channel
- * goes on opening. */
-void ssh_channel_tell_late(struct ssh_channel *channel);
-void ssh_channel_destroy(struct ssh_channel *channel);
 void ssh_channel_set_command(
 	struct ssh_channel *channel, const char *command, const struct channel_pty *pty);
-/* Whether its owner has something to do; reads ahead for that. */
-bool ssh_channel_is_ready(struct ssh_channel *channel);
-/* Pass on what has been taken. */
-void ssh_channel_flush(struct ssh_channel *channel);
 /* exit-status has come for the channel of that number. */
 void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id);
 

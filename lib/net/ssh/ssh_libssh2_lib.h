@@ -62,12 +62,9 @@ struct ssh_libssh2_lib {
 };
 extern struct ssh_libssh2_lib ssh_libssh2_lib;
 
-/* Once is enough, more does nothing; from any thread. E_IO when it is not installed. */
-int ssh_libssh2_load(struct err *err);
 /* RSA keys by SHA-2 signatures (RFC 8332), which today's servers ask for: since 1.11. */
 int ssh_libssh2_has_rsa_sha2(void);
 
-#ifndef SSH_LIBSSH2_LOADER
 #define libssh2_agent_connect                 ssh_libssh2_lib.agent_connect
 #define libssh2_agent_free                    ssh_libssh2_lib.agent_free
 #define libssh2_agent_get_identity            ssh_libssh2_lib.agent_get_identity
@@ -108,6 +105,5 @@ int ssh_libssh2_has_rsa_sha2(void);
 #define libssh2_userauth_publickey            ssh_libssh2_lib.userauth_publickey
 #define libssh2_userauth_publickey_frommemory ssh_libssh2_lib.userauth_publickey_frommemory
 #define libssh2_version                       ssh_libssh2_lib.version
-#endif
 
 #endif

@@ -209,7 +209,9 @@ static bool prefers_keys(const char *methods)
 	}
 }
 
-bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value)
+/* Whether libssh2's carrier may do the login as far as this line goes. keyword NULL: it is not
+ * known. */
+static bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value)
 {
 	/* An unknown keyword that is off does nothing. */
 	if (!keyword)

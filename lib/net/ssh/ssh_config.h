@@ -80,8 +80,8 @@ int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, 
 
 /*
  * Keywords: all that `ssh -G` of OpenSSH 8.5 to 10.2 prints (ssh_config(5)), and what dlrun makes
- * of each. One that is not here is newer, or of a patch: what it says may decide whether `ssh` would
- * log in.
+ * of each. One that is not here is newer, or of a patch: what it says may decide whether `ssh`
+ * would log in.
  */
 struct ssh_keyword {
 	const char *name; /* in lower case */
@@ -119,9 +119,6 @@ extern const size_t ssh_n_keywords;
 
 /* In any case of letters; NULL: there is none. */
 const struct ssh_keyword *ssh_keyword_find(const char *name);
-/* Whether libssh2's carrier may do the login as far as this line goes. keyword NULL: it is not
- * known. */
-bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value);
 
 /* Whether word is in a list with commas between. */
 bool ssh_list_has(const char *list, const char *word);

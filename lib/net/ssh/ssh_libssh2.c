@@ -575,8 +575,8 @@ static int set_methods(struct ssh_libssh2 *ssh, const char *host_key_types, stru
 	return r;
 }
 
-/* ssh_libssh2_io.c: what libssh2 stands on. Its packets are sent as a whole, so that none is ever
- * half sent while it wants to send another. */
+/* Packets of libssh2 are sent as a whole, so that none is ever half sent while it wants to send
+ * another. */
 static int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err)
 {
 	ssize_t (*receives)(libssh2_socket_t, void *, size_t, int, void **) = hook_recv;
@@ -793,7 +793,7 @@ static int begin_first(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-/* ssh_libssh2_login.c: the thread's work. 0, or the error of ssh->end. */
+/* The thread's work. 0, or the error of ssh->end. */
 static int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err)
 {
 	ssh->end = SSH_LIBSSH2_FAILED;

@@ -9,6 +9,13 @@
 #include "base/util/str.h"
 #include "net/ssh/ssh_libssh2_impl.h"
 
+/* Check all channels before the loop waits again. */
+static void ssh_turn_soon(struct ssh_libssh2 *ssh);
+/* The same where a call has received something, which may be for other channels. */
+static void ssh_turn_check(struct ssh_libssh2 *ssh);
+/* libssh2 gave an error that no channel alone can have. */
+static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why);
+
 enum { STATUS_MAX = 255 };
 
 /* libssh2 numbers what comes besides stdout like the protocol: RFC 4254, section 5.2. */
@@ -851,13 +858,13 @@ static int run_soon(void *ctx, struct err *err)
 	return turn(ssh, err);
 }
 
-void ssh_turn_soon(struct ssh_libssh2 *ssh)
+static void ssh_turn_soon(struct ssh_libssh2 *ssh)
 {
 	if (!ssh->soon)
 		ssh->soon = loop_add_timer(ssh->loop, clock_ms(), run_soon, ssh);
 }
 
-void ssh_turn_check(struct ssh_libssh2 *ssh)
+static void ssh_turn_check(struct ssh_libssh2 *ssh)
 {
 	if (ssh->received != ssh->received_seen || ssh->is_lost)
 		ssh_turn_soon(ssh);
@@ -979,7 +986,7 @@ void ssh_turn_begin(struct ssh_libssh2 *ssh)
 	add_keepalive(ssh);
 }
 
-void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
+static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
 {
 	AUTO_FREE char *shown = str_shown(why);
 

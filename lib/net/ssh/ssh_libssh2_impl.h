@@ -161,7 +161,7 @@ bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);
 
-/* ssh_libssh2_trust.c: which types of host keys to ask for, for the caller to free; NULL: none
+/* ssh_libssh2_auth.c: which types of host keys to ask for, for the caller to free; NULL: none
  * that is known can be used (ssh->end is set). Whether the key that was shown is trusted. */
 char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh);
 int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err);
@@ -169,7 +169,6 @@ static inline unsigned ssh_libssh2_rsa_bits(const struct ssh_libssh2 *ssh)
 {
 	return ssh->login.rsa_bits > 0 ? (unsigned)ssh->login.rsa_bits : SSH_RSA_BITS;
 }
-/* ssh_libssh2_auth.c */
 int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err);
 
 /* ssh_libssh2_channel.c */
@@ -182,14 +181,8 @@ void ssh_channel_set_command(
 /* exit-status has come for the channel of that number. */
 void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id);
 
-/* ssh_libssh2_turn.c: on the loop */
+/* The same file, on the loop. */
 void ssh_turn_begin(struct ssh_libssh2 *ssh);
 void ssh_turn_end(struct ssh_libssh2 *ssh);
-/* Check all channels before the loop waits again. */
-void ssh_turn_soon(struct ssh_libssh2 *ssh);
-/* The same where a call has received something, which may be for other channels. */
-void ssh_turn_check(struct ssh_libssh2 *ssh);
-/* libssh2 gave an error that no channel alone can have. */
-void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why);
 
 #endif

@@ -337,20 +337,14 @@ static void tell_no_client(const struct ssh *ssh, struct err *fault)
 	err_hint(fault, "command -v ssh   # install openssh-client, or correct PATH");
 }
 
-/* Where there is no OpenSSH client to fall back on, or it may not be. */
-static void fail_fallback(struct ssh *ssh, const char *why, struct err *fault)
-{
-	err_evidence(fault, "libssh2 alone does not get in: %s", why);
-	tell_no_client(ssh, fault);
-	fail_waiting(ssh, fault);
-}
-
 static void fall_back(struct ssh *ssh, const char *why, struct err *fault)
 {
 	bool has_begun = ssh->why != NULL;
 
 	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client) {
-		fail_fallback(ssh, why, fault);
+		err_evidence(fault, "libssh2 alone does not get in: %s", why);
+		tell_no_client(ssh, fault);
+		fail_waiting(ssh, fault);
 		return;
 	}
 	if (!has_begun) {
@@ -438,19 +432,6 @@ static void add_connection(struct ssh *ssh)
 		ssh_libssh2_start(ssh->options.loop, is_known ? &login : NULL, &events);
 }
 
-static bool takes_no_more(const struct ssh_connection *connection)
-{
-	return ssh_libssh2_is_lost(connection->carrier) ||
-	       ssh_libssh2_is_stuck(connection->carrier);
-}
-
-/* The first command goes on, and is not begun twice. */
-static bool is_of_no_use(const struct ssh_connection *connection)
-{
-	return connection->n_channels == 0 &&
-	       (!connection->has_first || ssh_libssh2_is_lost(connection->carrier));
-}
-
 /* A connection that takes another channel, or NULL. *ret_wait: one is not ready yet. */
 static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 {
@@ -458,8 +439,12 @@ static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 	for (size_t i = ssh->connections.n; i-- > 0;) {
 		struct ssh_connection *connection = ssh->connections.v[i];
 
-		if (connection->is_ready && takes_no_more(connection)) {
-			if (is_of_no_use(connection))
+		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->carrier);
+
+		if (is_lost ||
+			(connection->is_ready && ssh_libssh2_is_stuck(connection->carrier))) {
+			/* The first command goes on, and is not begun twice. */
+			if (connection->n_channels == 0 && (!connection->has_first || is_lost))
 				drop_connection(ssh, connection);
 			continue;
 		}
@@ -581,14 +566,6 @@ static int openssh_changed(void *ctx, struct err *err)
 	return 0;
 }
 
-/* Before it is a port that does not answer. */
-static bool is_held_up(const struct ssh_use *use)
-{
-	const struct ssh_connection *connection = use->connection;
-
-	return ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->carrier);
-}
-
 static void leave_connection(struct ssh_use *use)
 {
 	channel_free(TAKE(use->inner));
@@ -605,7 +582,8 @@ static bool goes_elsewhere(struct ssh_use *use)
 
 	if (use->is_open || !connection)
 		return false;
-	if (is_held_up(use)) {
+	/* Before it is a port that does not answer. */
+	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->carrier)) {
 		leave_connection(use);
 		return true;
 	}
@@ -699,27 +677,22 @@ static void use_resize(struct channel *channel, unsigned columns, unsigned rows)
 		use->inner->ops->resize(use->inner, columns, rows);
 }
 
-static void forget_use(struct ssh *ssh, const struct ssh_use *use)
-{
-	size_t i = 0;
-
-	while (ssh->uses.v[i] != use)
-		i++;
-	memmove(&ssh->uses.v[i], &ssh->uses.v[i + 1], (ssh->uses.n - i - 1) * sizeof(*ssh->uses.v));
-	ssh->uses.n--;
-}
-
 static void use_free(struct channel *channel)
 {
 	struct ssh_use *use = use_of(channel);
+	struct ssh *ssh = use->ssh;
+	size_t i = 0;
 
 	channel_free(use->inner);
 	if (use->connection)
 		use->connection->n_channels--;
-	forget_use(use->ssh, use);
+	while (ssh->uses.v[i] != use)
+		i++;
+	memmove(&ssh->uses.v[i], &ssh->uses.v[i + 1], (ssh->uses.n - i - 1) * sizeof(*ssh->uses.v));
+	ssh->uses.n--;
 	/* There may be room for one that waits. */
-	if (use->ssh->uses.n > 0)
-		look_soon(use->ssh);
+	if (ssh->uses.n > 0)
+		look_soon(ssh);
 	free(use->command);
 	free(use->host);
 	free(use->term);

@@ -679,13 +679,6 @@ static int handshake(struct ssh_libssh2 *ssh)
 	return ssh_session_run(ssh, step_handshake, NULL);
 }
 
-static bool is_ssh(struct ssh_libssh2 *ssh)
-{
-	const char *banner = libssh2_session_banner_get(ssh->session);
-
-	return banner && str_starts(banner, "SSH-");
-}
-
 /* Nothing that is ssh has come: no other client would do better. */
 static int fail_silent(struct ssh_libssh2 *ssh, int r, struct err *err)
 {
@@ -710,7 +703,8 @@ static int fail_handshake(struct ssh_libssh2 *ssh, int r, struct err *err)
 
 	if (r == SSH_STEP_CANCELED)
 		return err_set(err, E_CANCELED, "interrupted");
-	if (!is_ssh(ssh))
+	const char *banner = libssh2_session_banner_get(ssh->session);
+	if (!banner || !str_starts(banner, "SSH-"))
 		return fail_silent(ssh, r, err);
 	ssh_libssh2_fall_back(ssh,
 		"libssh2 %s and the server did not agree how to speak (%s): it may have an RSA "
@@ -838,50 +832,41 @@ static void ssh_free_list(const char *const *list)
 	free((void *)(uintptr_t)list);
 }
 
-static void free_string(const char *s)
+/* The members that are strings, and lists of them. */
+#define LOGIN_AT(member) offsetof(struct ssh_libssh2_login, member)
+static const size_t login_strings[] = {LOGIN_AT(name), LOGIN_AT(hostname), LOGIN_AT(user),
+	LOGIN_AT(key_alias), LOGIN_AT(agent), LOGIN_AT(first_command), LOGIN_AT(kex),
+	LOGIN_AT(ciphers), LOGIN_AT(macs), LOGIN_AT(host_key_types), LOGIN_AT(user_key_types)};
+static const size_t login_lists[] = {LOGIN_AT(env), LOGIN_AT(user_known_hosts),
+	LOGIN_AT(global_known_hosts), LOGIN_AT(identities)};
+
+static const char **login_string(struct ssh_libssh2_login *login, size_t i)
 {
-	free((char *)(uintptr_t)s);
+	return (const char **)((char *)login + login_strings[i]);
+}
+
+static const char *const **login_list(struct ssh_libssh2_login *login, size_t i)
+{
+	return (const char *const **)((char *)login + login_lists[i]);
 }
 
 static void copy_login(struct ssh_libssh2_login *to, const struct ssh_libssh2_login *from)
 {
 	*to = *from;
-	to->name = mem_strdup(from->name);
-	to->hostname = mem_strdup(from->hostname);
-	to->user = mem_strdup(from->user);
-	to->key_alias = mem_strdup(from->key_alias);
-	to->agent = mem_strdup(from->agent);
-	to->first_command = mem_strdup(from->first_command);
-	to->kex = mem_strdup(from->kex);
-	to->ciphers = mem_strdup(from->ciphers);
-	to->macs = mem_strdup(from->macs);
-	to->host_key_types = mem_strdup(from->host_key_types);
-	to->user_key_types = mem_strdup(from->user_key_types);
-	to->env = copy_list(from->env);
-	to->user_known_hosts = copy_list(from->user_known_hosts);
-	to->global_known_hosts = copy_list(from->global_known_hosts);
-	to->identities = copy_list(from->identities);
+	for (size_t i = 0; i < ARRAY_LEN(login_strings); i++)
+		*login_string(to, i) = mem_strdup(*login_string(to, i));
+	for (size_t i = 0; i < ARRAY_LEN(login_lists); i++)
+		*login_list(to, i) = copy_list(*login_list(to, i));
 	if (to->keepalive_ms <= 0)
 		to->keepalive_ms = SSH_KEEPALIVE_MS;
 }
 
 static void free_login(struct ssh_libssh2_login *login)
 {
-	free_string(login->name);
-	free_string(login->hostname);
-	free_string(login->user);
-	free_string(login->key_alias);
-	free_string(login->agent);
-	free_string(login->first_command);
-	free_string(login->kex);
-	free_string(login->ciphers);
-	free_string(login->macs);
-	free_string(login->host_key_types);
-	free_string(login->user_key_types);
-	ssh_free_list(login->env);
-	ssh_free_list(login->user_known_hosts);
-	ssh_free_list(login->global_known_hosts);
-	ssh_free_list(login->identities);
+	for (size_t i = 0; i < ARRAY_LEN(login_strings); i++)
+		free((void *)(uintptr_t)*login_string(login, i));
+	for (size_t i = 0; i < ARRAY_LEN(login_lists); i++)
+		ssh_free_list(*login_list(login, i));
 }
 
 /*

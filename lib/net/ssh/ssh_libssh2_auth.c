@@ -583,15 +583,6 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 	return judge(auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
 }
 
-static int try_files(struct auth *auth, struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < auth->n_identities && r == 0; i++)
-		r = try_identity(auth, &auth->identities[i], err);
-	return r;
-}
-
 /*
  * The end
  */
@@ -617,25 +608,6 @@ static void add_left_out(const struct auth *auth, struct buf *out)
 	}
 }
 
-static const char *path_of(const struct auth *auth, bool (*is)(const struct ssh_key_file *key))
-{
-	for (size_t i = 0; i < auth->n_identities; i++) {
-		if (!auth->identities[i].in_agent && is(&auth->identities[i].key))
-			return auth->identities[i].path;
-	}
-	return NULL;
-}
-
-static bool is_encrypted(const struct ssh_key_file *key)
-{
-	return key->is_encrypted;
-}
-
-static bool is_open(const struct ssh_key_file *key)
-{
-	return key->is_open;
-}
-
 static void hint_file(struct err *err, const char *command, const char *path)
 {
 	AUTO_BUF struct buf hint = {0};
@@ -646,13 +618,28 @@ static void hint_file(struct err *err, const char *command, const char *path)
 	err_hint(err, "%s", hint.data);
 }
 
+/* The first of each, which are not in the agent. */
+static void find_bad_files(
+	const struct auth *auth, const char **ret_encrypted, const char **ret_open)
+{
+	for (size_t i = auth->n_identities; i-- > 0;) {
+		const struct identity *identity = &auth->identities[i];
+
+		if (!identity->in_agent && identity->key.is_encrypted)
+			*ret_encrypted = identity->path;
+		if (!identity->in_agent && identity->key.is_open)
+			*ret_open = identity->path;
+	}
+}
+
 /* Tell which keys were tried or left out, and what to do about it. */
 static void advise(const struct auth *auth, struct err *err)
 {
 	const struct ssh_libssh2 *ssh = auth->ssh;
-	const char *encrypted = path_of(auth, is_encrypted), *open = path_of(auth, is_open);
+	const char *encrypted = NULL, *open = NULL; /* paths */
 	AUTO_BUF struct buf left_out = {0};
 
+	find_bad_files(auth, &encrypted, &open);
 	buf_init(&left_out, 512);
 	add_left_out(auth, &left_out);
 	if (ssh->tried.len > 0)
@@ -768,8 +755,8 @@ int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err)
 	int r = try_agent(&auth, true, err);
 	if (r == 0)
 		r = try_agent(&auth, false, err);
-	if (r == 0)
-		r = try_files(&auth, err);
+	for (size_t i = 0; i < auth.n_identities && r == 0; i++)
+		r = try_identity(&auth, &auth.identities[i], err);
 	if (r == 0)
 		return give_up(&auth, err);
 	if (r < 0 && err->id != E_CANCELED)

@@ -656,15 +656,6 @@ static void receive(struct ssh_libssh2 *ssh)
 		ssh_turn_lose(ssh, ssh_session_error(ssh, NULL));
 }
 
-static struct ssh_channel *next_to_open(struct ssh_libssh2 *ssh)
-{
-	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
-		if (channel->state < SSH_CHANNEL_OPEN)
-			return channel;
-	}
-	return NULL;
-}
-
 static void check_code(struct ssh_libssh2 *ssh, int code)
 {
 	if (code == LIBSSH2_ERROR_SOCKET_DISCONNECT || code == LIBSSH2_ERROR_SOCKET_RECV ||
@@ -731,23 +722,14 @@ static void look_at_slow_later(struct ssh_libssh2 *ssh)
 
 static void begin_opening(struct ssh_libssh2 *ssh)
 {
-	ssh->opening = ssh->is_stuck ? NULL : next_to_open(ssh);
+	ssh->opening = ssh->is_stuck ? NULL : ssh->channels;
+	while (ssh->opening && ssh->opening->state >= SSH_CHANNEL_OPEN)
+		ssh->opening = ssh->opening->next;
 	if (!ssh->opening || !ssh->opening->target)
 		return;
 	ssh->opening_ms = clock_ms();
 	ssh->opening_received = ssh->received;
 	look_at_slow_later(ssh);
-}
-
-/* A response after libssh2's timeout would be taken for one to the next channel that opens. */
-static void end_opening(struct ssh_libssh2 *ssh, int code)
-{
-	loop_remove_timer(ssh->loop, TAKE(ssh->slow));
-	ssh->opening = NULL;
-	ssh->is_stuck = code == LIBSSH2_ERROR_TIMEOUT;
-	if (ssh->is_stuck)
-		wake_waiting(ssh);
-	check_code(ssh, code);
 }
 
 /* libssh2 opens one at a time. */
@@ -763,32 +745,25 @@ static void open_channels(struct ssh_libssh2 *ssh)
 		int r = ssh_channel_advance(ssh->opening);
 		if (r == LIBSSH2_ERROR_EAGAIN)
 			return;
-		end_opening(ssh, r);
+		loop_remove_timer(ssh->loop, TAKE(ssh->slow));
+		ssh->opening = NULL;
+		/* A response after libssh2's timeout would be taken for one to the next channel
+		 * that opens. */
+		ssh->is_stuck = r == LIBSSH2_ERROR_TIMEOUT;
+		if (ssh->is_stuck)
+			wake_waiting(ssh);
+		check_code(ssh, r);
 	}
-}
-
-/* Whether nothing of it is left. */
-static bool close_channel(struct ssh_channel *channel)
-{
-	if (channel == channel->ssh->opening)
-		return false;
-	return !channel->raw || libssh2_channel_free(channel->raw) != LIBSSH2_ERROR_EAGAIN;
 }
 
 static void close_channels(struct ssh_libssh2 *ssh)
 {
 	for (struct ssh_channel *channel = ssh->channels, *next; channel; channel = next) {
 		next = channel->next;
-		if (channel->is_given_up && close_channel(channel))
+		if (!channel->is_given_up || channel == ssh->opening)
+			continue;
+		if (!channel->raw || libssh2_channel_free(channel->raw) != LIBSSH2_ERROR_EAGAIN)
 			ssh_channel_destroy(channel);
-	}
-}
-
-static void flush_channels(struct ssh_libssh2 *ssh)
-{
-	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
-		if (!channel->is_given_up)
-			ssh_channel_flush(channel);
 	}
 }
 
@@ -831,7 +806,9 @@ static int turn(struct ssh_libssh2 *ssh, struct err *err)
 	ssh_session_flush(ssh);
 	receive(ssh);
 	open_channels(ssh);
-	flush_channels(ssh);
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
+		if (!channel->is_given_up)
+			ssh_channel_flush(channel);
 	close_channels(ssh);
 	if (ssh->is_lost && !err_is_set(&ssh->fault))
 		ssh_turn_lose(ssh, ssh->lost_why);
@@ -892,13 +869,6 @@ static const struct loop_fd_ops fd_ops = {.prepare = prepare, .dispatch = dispat
 
 static void add_keepalive(struct ssh_libssh2 *ssh);
 
-static bool has_input(const struct ssh_libssh2 *ssh)
-{
-	char byte;
-
-	return recv(ssh->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
 static void ask_for_answer(struct ssh_libssh2 *ssh)
 {
 	/* While a channel opens: its answer stays with libssh2, some hundred bytes each. */
@@ -909,30 +879,13 @@ static void ask_for_answer(struct ssh_libssh2 *ssh)
 	ssh_turn_soon(ssh);
 }
 
-/* Whether this machine has slept: what was connected before is mostly dead. */
-static bool has_slept(struct ssh_libssh2 *ssh)
-{
-	int64_t before_ms = ssh->woke_ms;
-
-	ssh->woke_ms = loop_woke_ms(ssh->loop);
-	return ssh->woke_ms != before_ms;
-}
-
-/* Data that has arrived before, and waits to be read, is no response. */
-static void ask_behind_sleep(struct ssh_libssh2 *ssh, int64_t now_ms)
-{
-	ssh->budget = SSH_TURN_MAX;
-	receive(ssh);
-	ask_for_answer(ssh);
-	ssh->unanswered = SSH_UNANSWERED_MAX;
-	ssh->received_before = ssh->received;
-	ssh->ask_ms = now_ms + SSH_WOKEN_MS;
-}
-
 /* Request a response if nothing has come for keepalive_ms. Whether the connection is lost. */
 static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
 {
-	if (ssh->received != ssh->received_before || has_input(ssh)) {
+	char byte;
+
+	if (ssh->received != ssh->received_before ||
+		recv(ssh->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
 		ssh->unanswered = 0;
 	} else if (ssh->unanswered >= SSH_UNANSWERED_MAX) {
 		return true;
@@ -948,11 +901,19 @@ static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
 static int keep_alive(void *ctx, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
-	int64_t now_ms = clock_ms();
+	int64_t now_ms = clock_ms(), before_ms = ssh->woke_ms;
 
 	ssh->keepalive = NULL;
-	if (has_slept(ssh)) {
-		ask_behind_sleep(ssh, now_ms);
+	ssh->woke_ms = loop_woke_ms(ssh->loop);
+	if (ssh->woke_ms != before_ms) {
+		/* This machine has slept: what was connected before is mostly dead. Data that has
+		 * arrived before, and waits to be read, is no response. */
+		ssh->budget = SSH_TURN_MAX;
+		receive(ssh);
+		ask_for_answer(ssh);
+		ssh->unanswered = SSH_UNANSWERED_MAX;
+		ssh->received_before = ssh->received;
+		ssh->ask_ms = now_ms + SSH_WOKEN_MS;
 	} else if (now_ms >= ssh->ask_ms && misses_answer(ssh, now_ms)) {
 		ssh_turn_lose(ssh, "no answer for too long");
 		return turn(ssh, err);
@@ -1005,22 +966,17 @@ static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
 	ssh_turn_soon(ssh);
 }
 
-/* Close the channels and disconnect as far as that does not block. */
-static void say_goodbye(struct ssh_libssh2 *ssh)
-{
-	if (err_is_set(&ssh->fault) || ssh->is_lost)
-		return;
-	close_channels(ssh);
-	libssh2_session_disconnect_ex(ssh->session, SSH_DISCONNECT_BY_APPLICATION, "done", "");
-	ssh_session_flush(ssh);
-}
-
 void ssh_turn_end(struct ssh_libssh2 *ssh)
 {
 	if (ssh->freed)
 		*ssh->freed = true;
-	if (ssh->source)
-		say_goodbye(ssh);
+	/* Close the channels and disconnect as far as that does not block. */
+	if (ssh->source && !err_is_set(&ssh->fault) && !ssh->is_lost) {
+		close_channels(ssh);
+		libssh2_session_disconnect_ex(
+			ssh->session, SSH_DISCONNECT_BY_APPLICATION, "done", "");
+		ssh_session_flush(ssh);
+	}
 	loop_remove_fd(ssh->loop, ssh->source);
 	loop_remove_timer(ssh->loop, ssh->soon);
 	loop_remove_timer(ssh->loop, ssh->keepalive);

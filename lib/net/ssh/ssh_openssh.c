@@ -369,22 +369,17 @@ static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, 
 	return n;
 }
 
-/* Messages of a proxy may not have been read yet. */
-static void hold_rest(struct openssh_channel *self)
-{
-	char chunk[1024];
-	ssize_t n;
-
-	while ((n = read_child(self, CHANNEL_ERR, chunk, sizeof(chunk), NULL)) > 0)
-		buf_add(&self->held, chunk, (size_t)n);
-}
-
 static void set_fault(struct openssh_channel *self, const char *text)
 {
 	self->verdict = FAILED;
 	if (!self->is_open) {
 		AUTO_FREE char *proxy = ssh_openssh_proxy_log(self->log);
-		hold_rest(self);
+		char chunk[1024];
+		ssize_t n;
+
+		/* Messages of a proxy may not have been read yet. */
+		while ((n = read_child(self, CHANNEL_ERR, chunk, sizeof(chunk), NULL)) > 0)
+			buf_add(&self->held, chunk, (size_t)n);
 		ssh_openssh_read_log(proxy, &self->held);
 	}
 	ssh_openssh_fault(self->ssh, text, self->is_open ? NULL : self->held.data, &self->fault);
@@ -480,10 +475,7 @@ static bool look_for_login(struct openssh_channel *self)
 
 	if (self->is_open)
 		return true;
-	buf_init(&text, SSH_WORDS_MAX);
-	ssh_openssh_read_log(self->log, &text);
-	ssh_words_read(text.data, text.len, &words);
-	self->is_open = words.has_open;
+	read_words(self, &text, &words);
 	/* The held output is a proxy's: drop it. */
 	if (self->is_open)
 		self->held_at = self->held.len;

@@ -25,18 +25,12 @@
  * blocks.
  */
 
-/* Error classes of a runner, behind "MARK fail". */
+/* Error classes of a runner, behind "MARK fail", that operations tell apart. */
 enum node_class {
 	NODE_CLASS_NONE,
-	NODE_CLASS_USAGE,
-	NODE_CLASS_BUSY,
-	NODE_CLASS_DISK,
 	NODE_CLASS_MISSING,
 	NODE_CLASS_CORRUPT,
-	NODE_CLASS_IO,
 	NODE_CLASS_GONE,
-	NODE_CLASS_GPU,
-	NODE_CLASS_TOOL,
 	NODE_CLASS_OTHER,
 };
 

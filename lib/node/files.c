@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of a run's results. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "node/files.h"
 #include "node/node_impl.h"
+#include "node/wire.h"
+
+/* The list of a run's results. */
 
 struct files {
 	struct node_call call;
-	struct node_words words;
 	struct node_files *ret;
 };
 
@@ -30,7 +30,8 @@ static bool is_name(const char *part, size_t len)
 	return len > 0 && !(len == 1 && *part == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
 }
 
-bool node_file_path_is_good(const char *path)
+/* Relative, no empty name, no "." or "..". */
+static bool node_file_path_is_good(const char *path)
 {
 	for (;;) {
 		size_t len = strcspn(path, "/");
@@ -85,48 +86,31 @@ int node_file_parse(const struct node_words *words, struct node_file *ret, struc
 	return 0;
 }
 
-static void files_free(struct node_call *call)
+static void files_reset(struct node_call *call)
 {
-	vec_done(&((struct files *)call)->words);
-}
-
-static int files_begin(struct node_call *call, struct node_request *request, struct err *err)
-{
-	(void)request;
-	(void)err;
 	node_files_done(((struct files *)call)->ret);
-	return 0;
 }
 
-static bool is_file_line(const char *line)
-{
-	return *line && strchr("dfl", *line) && line[1] == ' ';
-}
-
-static int files_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
+static int files_told(struct node_call *call, struct err *err)
 {
 	struct files *files = (struct files *)call;
 	struct node_file file;
 
-	(void)flow;
-	if (!is_file_line(line))
-		return 0;
 	if (files->ret->n >= NODE_FILES_MAX)
 		return err_set(
 			err, E_DATA_LIMIT, "the results are more than %d files", NODE_FILES_MAX);
-	int r = node_words_split(line, &files->words, err);
+	int r = node_file_parse(&call->words, &file, err);
 	if (r == 0)
-		r = node_file_parse(&files->words, &file, err);
-	if (r < 0)
-		return r;
-	*vec_push(files->ret) = file;
-	return 1;
+		*vec_push(files->ret) = file;
+	return r;
 }
 
 static const struct call_ops files_ops = {
-	.begin = files_begin, .line = files_line, .free = files_free};
+	.reset = files_reset, .keys = "d f l", .told = files_told};
 
-void call_scope(struct node_call *call, const char *run, const struct node_files_scope *scope)
+/* The word of a request that says where files are. */
+static void call_scope(
+	struct node_call *call, const char *run, const struct node_files_scope *scope)
 {
 	AUTO_FREE char *tree =
 		scope && scope->attempt ? mem_printf("%s/%d", run, scope->attempt) : NULL;
@@ -148,9 +132,229 @@ struct node_call *node_files(struct node *node, const char *run,
 	for (size_t i = 0; scope && scope->like && i < scope->like->n; i++)
 		call_word(&files->call, scope->like->v[i]);
 	call_line_end(&files->call);
-	if (node_check_attempt(run, 1, &fault) < 0)
-		call_finish(&files->call, &fault);
+	return call_begin_checked(&files->call, node_check_attempt(run, 1, &fault), &fault);
+}
+
+/* The contents of results: one stream, in their order, begun again where it was cut. */
+
+/* Of one request. */
+enum { WANTS_MAX = 20000 };
+
+struct get {
+	struct node_call call;
+	char *run;
+	struct node_files_scope scope;
+	const struct node_want *wants;
+	size_t n, at;                /* at: the file whose bytes come */
+	size_t asked_from, asked_to; /* the files of this request */
+	struct node_get_events events;
+	struct VEC_OF(uint64_t) sizes; /* that were said, from sizes_at on not begun */
+	size_t sizes_at;
+	bool is_begun, in_file; /* begun: the caller knows its size */
+	uint64_t got, promised; /* of the file */
+	uint64_t left;          /* of what comes */
+	bool is_refused;
+	char *cut; /* the first file that became shorter while it was read there */
+};
+
+static void get_free(struct node_call *call)
+{
+	struct get *get = (struct get *)call;
+
+	vec_done(&get->sizes);
+	free(get->cut);
+	free(get->run);
+}
+
+static int get_begin(struct node_call *call, struct node_request *request, struct err *err)
+{
+	struct get *get = (struct get *)call;
+	size_t n = get->n - get->at;
+
+	(void)err;
+	request->kind = NODE_RAW;
+	get->sizes.n = get->sizes_at = 0;
+	get->in_file = false;
+	get->asked_from = get->at;
+	get->asked_to = get->at + (n < WANTS_MAX ? n : WANTS_MAX);
+	buf_reset(&call->text);
+	call_say(call, "get");
+	call_scope(call, get->run, &get->scope);
+	call_line_end(call);
+	for (size_t i = get->at; i < get->asked_to; i++) {
+		uint64_t got = i == get->at ? get->got : 0;
+
+		call_say(call, "want");
+		call_number(call, get->wants[i].offset + got);
+		call_number(call, get->wants[i].len - got);
+		call_word(call, get->wants[i].file->path);
+		call_line_end(call);
+	}
+	return 0;
+}
+
+/* A file goes on behind a cut. */
+static int go_on(struct get *get, uint64_t size, struct err *err)
+{
+	uint64_t missing = get->promised - get->got;
+
+	if (size < missing)
+		return err_set(err, E_IO_CHANGED, "%s became shorter while it was fetched",
+			get->wants[get->at].file->path);
+	/* The file was not complete at first, and has grown. */
+	get->left = get->promised = size;
+	get->promised += get->got;
+	return 0;
+}
+
+static int begin_file(struct get *get, uint64_t size, struct err *err)
+{
+	get->in_file = true;
+	if (size > get->wants[get->at].len - (get->is_begun ? get->got : 0))
+		return err_set(err, E_NODE_PROTOCOL, "the host sent more than was requested");
+	if (get->is_begun)
+		return go_on(get, size, err);
+	get->is_begun = true;
+	get->got = 0;
+	get->promised = get->left = size;
+	int r = get->events.begin(get->events.ctx, get->at, size, err);
+	if (r < 0)
+		get->is_refused = true;
+	return r;
+}
+
+/* Files that are whole, and the beginning of the next one as far as its size is known. */
+static int advance(struct get *get, struct err *err)
+{
+	for (;;) {
+		if (get->in_file && get->left == 0) {
+			get->in_file = get->is_begun = false;
+			get->got = 0;
+			get->at++;
+		}
+		if (get->in_file || get->sizes_at == get->sizes.n)
+			return 0;
+		if (get->at >= get->asked_to)
+			return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
+		int r = begin_file(get, get->sizes.v[get->sizes_at++], err);
+		if (r < 0)
+			return r;
+	}
+}
+
+/* Note a file that was cut short: it is padded with zeros up to its size, and `short` follows. */
+static void note_cut(struct get *get)
+{
+	size_t i = get->asked_from + get->sizes.n - 1;
+
+	if (get->sizes.n && i < get->n && !get->cut)
+		get->cut = mem_strdup(get->wants[i].file->path);
+}
+
+static int get_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
+{
+	struct get *get = (struct get *)call;
+	uint64_t size;
+
+	(void)flow;
+	if (str_starts(line, "short ")) {
+		note_cut(get);
+		return 1;
+	}
+	if (!str_starts(line, "size "))
+		return 0;
+	if (!node_word_number(line + strlen("size "), &size) || size > INT64_MAX)
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid size");
+	if (get->sizes.n >= WANTS_MAX)
+		return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
+	*vec_push(&get->sizes) = size;
+	int r = advance(get, err);
+	if (r < 0)
+		return r;
+	/* Bytes may wait for it. */
+	node_talk_wake(call->talk);
+	return 1;
+}
+
+/* Bytes of the present file; how many. */
+static ssize_t take_some(struct get *get, const char *data, size_t len, struct err *err)
+{
+	size_t n = len < get->left ? len : (size_t)get->left;
+	int r = get->events.data(get->events.ctx, get->at, data, n, err);
+	if (r < 0) {
+		get->is_refused = true;
+		return r;
+	}
+	get->left -= n;
+	get->got += n;
+	return (ssize_t)n;
+}
+
+static ssize_t get_raw(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
+	struct err *err)
+{
+	struct get *get = (struct get *)call;
+	size_t at = 0;
+
+	(void)flow;
+	while (at < len && get->in_file) {
+		ssize_t n = take_some(get, data + at, len - at, err);
+
+		if (n < 0)
+			return n;
+		at += (size_t)n;
+		int r = advance(get, err);
+		if (r < 0)
+			return r;
+	}
+	if (at)
+		call_moves(call);
+	return (ssize_t)at;
+}
+
+static enum call_next get_ended(struct node_call *call, struct err *fault)
+{
+	struct get *get = (struct get *)call;
+
+	if (get->is_refused)
+		return CALL_OVER;
+	if (!err_is_set(fault) && get->at < get->asked_to)
+		err_set(fault, E_NODE_LOST, "%s did not send all of %s", call->node->name,
+			get->wants[get->at].file->path);
+	if (!err_is_set(fault) && get->at < get->n)
+		return CALL_AGAIN;
+	if (!err_is_set(fault) && get->cut)
+		err_set(fault, E_IO_CHANGED, "%s became shorter while it was fetched", get->cut);
+	return call_next(call, fault);
+}
+
+static const struct call_ops get_ops = {
+	.begin = get_begin,
+	.line = get_line,
+	.raw = get_raw,
+	.ended = get_ended,
+	.free = get_free,
+};
+
+struct node_call *node_get(struct node *node, const char *run, const struct node_files_scope *scope,
+	const struct node_want *wants, size_t n, const struct node_get_events *events,
+	node_done_fn *done, void *ctx)
+{
+	AUTO_ERR struct err fault = {0};
+	struct get *get = call_new(node, sizeof(*get), &get_ops, done, ctx);
+
+	get->run = mem_strdup(run);
+	get->wants = wants;
+	if (scope)
+		get->scope.attempt = scope->attempt;
+	get->n = n;
+	get->events = *events;
+	int r = node_check_attempt(run, 1, &fault);
+	if (r < 0)
+		call_finish(&get->call, &fault);
+	else if (n == 0)
+		call_finish(&get->call, NULL);
 	else
-		call_begin(&files->call);
-	return &files->call;
+		call_begin(&get->call);
+	return &get->call;
 }

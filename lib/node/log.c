@@ -7,15 +7,13 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "node/attempts.h"
-#include "node/marks.h"
 #include "node/node_impl.h"
+#include "node/wire.h"
 
 struct node_log {
 	struct node_call call;
 	char *run;
 	struct node_log_request request;
-	struct node_words words;
 	bool is_tail;      /* where the last lines begin is asked first */
 	uint64_t offset;   /* of the next byte */
 	uint64_t marks_at; /* bytes of `marks` that have come */
@@ -31,7 +29,6 @@ static void log_free(struct node_call *call)
 	struct node_log *log = (struct node_log *)call;
 
 	node_marks_done(&log->marks);
-	vec_done(&log->words);
 	free(log->run);
 }
 
@@ -71,11 +68,11 @@ static int log_begin(struct node_call *call, struct node_request *request, struc
 
 static int take_offset(struct node_log *log, char *line, struct err *err)
 {
-	int r = node_words_split(line, &log->words, err);
+	int r = node_words_split(line, &log->call.words, err);
 
 	if (r < 0)
 		return r;
-	if (log->words.n < 2 || !node_word_number(log->words.v[1], &log->offset))
+	if (log->call.words.n < 2 || !node_word_number(log->call.words.v[1], &log->offset))
 		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid offset");
 	return 1;
 }
@@ -101,10 +98,10 @@ static int take_mark(struct node_log *log, char *line)
 static int take_attempt(struct node_log *log, char *line, struct err *err)
 {
 	struct node_attempt attempt;
-	int r = node_words_split(line, &log->words, err);
+	int r = node_words_split(line, &log->call.words, err);
 
 	if (r == 0)
-		r = node_attempt_parse(&log->words, &attempt, err);
+		r = node_attempt_parse(&log->call.words, &attempt, err);
 	if (r < 0)
 		return r;
 	if (str_eq(attempt.run, log->run) && attempt.attempt == log->request.attempt)
@@ -115,14 +112,14 @@ static int take_attempt(struct node_log *log, char *line, struct err *err)
 
 static int take_end(struct node_log *log, char *line, struct err *err)
 {
-	int r = node_words_split(line, &log->words, err);
+	int r = node_words_split(line, &log->call.words, err);
 
 	if (r < 0)
 		return r;
-	if (log->words.n < 3 || !node_word_number(log->words.v[1], &log->end_bytes))
+	if (log->call.words.n < 3 || !node_word_number(log->call.words.v[1], &log->end_bytes))
 		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid end");
 	log->has_end = true;
-	log->is_final = node_state_is_final(log->words.v[2]);
+	log->is_final = node_state_is_final(log->call.words.v[2]);
 	return 1;
 }
 
@@ -223,9 +220,6 @@ struct node_call *node_log(
 	log->offset = request->offset;
 	log->is_tail = request->tail_lines >= 0;
 	log->call.patience_ms = request->patience_ms;
-	if (node_check_attempt(request->run, request->attempt, &fault) < 0)
-		call_finish(&log->call, &fault);
-	else
-		call_begin(&log->call);
-	return &log->call;
+	int r = node_check_attempt(request->run, request->attempt, &fault);
+	return call_begin_checked(&log->call, r, &fault);
 }

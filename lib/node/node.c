@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/node.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "node/node_impl.h"
+#include "node/wire.h"
 
+static void node_hello_failed(struct node *node, const struct err *fault);
+/* A conversation of any call has said hello, or has failed to. */
+static void node_learn(struct node *node, const struct node_talk *talk);
+static struct node_talk *node_open_talk(
+	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events);
 enum {
 	ANSWER_MS = 30 * 1000,
 	IDLE_MS = 60 * 1000, /* what a conversation may wait before it is used */
@@ -50,30 +58,14 @@ static int on_idle_hello(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_idle_line(void *ctx, enum channel_flow flow, char *line, struct err *err)
-{
-	(void)ctx;
-	(void)flow;
-	(void)line;
-	(void)err;
-	return 0;
-}
-
-static ssize_t on_idle_raw(
-	void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err)
-{
-	(void)ctx;
-	(void)flow;
-	(void)data;
-	(void)err;
-	return (ssize_t)len;
-}
-
-bool node_begins_again(struct node *node, const struct node_talk *talk, const struct err *fault)
+/* Whether a conversation that failed before there was a hello is worth another one: it was cut, and
+ * that is no habit. */
+static bool node_begins_again(
+	struct node *node, const struct node_talk *talk, const struct err *fault)
 {
 	if (fault->id != E_SSH_LOST && fault->id != E_NODE_LOST)
 		return false;
-	return clock_ms() - node_talk_opened_ms(talk) < CUT_MS && node->n_cuts++ < CUTS_MAX;
+	return clock_ms() - node_talk_info(talk)->opened_ms < CUT_MS && node->n_cuts++ < CUTS_MAX;
 }
 
 static int on_again(void *ctx, struct err *err)
@@ -109,11 +101,8 @@ static int on_idle_ended(void *ctx, struct err *fault, struct err *err)
 
 void node_ahead(struct node *node)
 {
-	const struct node_talk_events events = {.hello = on_idle_hello,
-		.line = on_idle_line,
-		.raw = on_idle_raw,
-		.ended = on_idle_ended,
-		.ctx = node};
+	const struct node_talk_events events = {
+		.hello = on_idle_hello, .ended = on_idle_ended, .ctx = node};
 
 	if (node->idle)
 		return;
@@ -122,7 +111,9 @@ void node_ahead(struct node *node)
 	node->idle = node_open_talk(node, NULL, &events);
 }
 
-struct node_talk *node_take_idle(
+/* The conversation that was opened ahead, the caller's from now on, or NULL. age_ms: how long it
+ * may have waited; 0: as usual. */
+static struct node_talk *node_take_idle(
 	struct node *node, int64_t age_ms, const struct node_talk_events *events)
 {
 	struct node_talk *talk = TAKE(node->idle);
@@ -130,7 +121,7 @@ struct node_talk *node_take_idle(
 	if (!talk)
 		return NULL;
 	loop_remove_timer(node->options.loop, TAKE(node->idle_timer));
-	int64_t since_ms = node_talk_since_ms(talk);
+	int64_t since_ms = node_talk_info(talk)->since_ms;
 
 	if (since_ms && (clock_ms() - since_ms > (age_ms ? age_ms : IDLE_MS) ||
 				loop_woke_ms(node->options.loop) > since_ms)) {
@@ -141,7 +132,7 @@ struct node_talk *node_take_idle(
 	return talk;
 }
 
-struct node_talk *node_open_talk(
+static struct node_talk *node_open_talk(
 	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events)
 {
 	AUTO_FREE char *command = NULL;
@@ -220,29 +211,30 @@ static void end_hellos(struct node *node, const struct err *fault)
 	}
 }
 
-void node_learn(struct node *node, const struct node_talk *talk)
+static void node_learn(struct node *node, const struct node_talk *talk)
 {
 	node_hello_merge(&node->known, node_talk_hello(talk));
 	node->is_known = true;
 	end_hellos(node, NULL);
 }
 
-void node_note_rtt(struct node *node, const struct node_talk *talk)
+static void node_note_rtt(struct node *node, const struct node_talk *talk)
 {
-	int64_t rtt_ms = node_talk_rtt_ms(talk);
+	int64_t rtt_ms = node_talk_info(talk)->rtt_ms;
 	struct node_facts *facts = &node->known.facts;
 
 	if (rtt_ms >= 0 && (facts->rtt_ms < 0 || rtt_ms < facts->rtt_ms))
 		facts->rtt_ms = rtt_ms;
 }
 
-void node_hello_failed(struct node *node, const struct err *fault)
+static void node_hello_failed(struct node *node, const struct err *fault)
 {
 	if (!node->is_known)
 		end_hellos(node, fault);
 }
 
-void node_mind_hellos(struct node *node)
+/* A conversation was given up: who waits for hello alone gets one. */
+static void node_mind_hellos(struct node *node)
 {
 	if (node->is_closing || node->is_known || node->idle)
 		return;
@@ -288,4 +280,305 @@ int node_check_attempt(const char *run, int attempt, struct err *err)
 	if (!node_name_is_good(run) || attempt < 1)
 		return err_set(err, E_USAGE, "\"%s\" is not a run of a node", shown);
 	return 0;
+}
+
+enum {
+	PAUSE_MIN_MS = 200,
+	PAUSE_MAX_MS = 5000,
+	PATIENCE_MS = 60 * 1000,
+	/* A conversation that lasted so long was no failure to begin one. */
+	LASTED_MS = 5000,
+	ONCE_MS = 5000, /* as old may be one that waits for what is said once */
+	REQUEST_MAX = 64 << 20,
+};
+
+void *call_new(
+	struct node *node, size_t size, const struct call_ops *ops, node_done_fn *done, void *ctx)
+{
+	struct node_call *call = mem_alloc(1, size);
+
+	call->node = node;
+	call->ops = ops;
+	call->done = done;
+	call->ctx = ctx;
+	call->patience_ms = PATIENCE_MS;
+	buf_init(&call->text, REQUEST_MAX);
+	call->next = node->calls;
+	node->calls = call;
+	return call;
+}
+
+void node_cancel(struct node_call *call)
+{
+	if (!call)
+		return;
+	struct node *node = call->node;
+
+	for (struct node_call **p = &node->calls; *p; p = &(*p)->next) {
+		if (*p != call)
+			continue;
+		*p = call->next;
+		break;
+	}
+	node_talk_free(call->talk);
+	loop_remove_timer(node->options.loop, call->timer);
+	if (call->ops->free)
+		call->ops->free(call);
+	buf_done(&call->text);
+	vec_done(&call->words);
+	err_clear(&call->fault);
+	free(call);
+	/* Calls may have waited for the hello of this call's conversation. */
+	node_mind_hellos(node);
+}
+
+/*
+ * The request
+ */
+
+void call_say(struct node_call *call, const char *verb)
+{
+	buf_adds(&call->text, verb);
+}
+
+void call_word(struct node_call *call, const char *value)
+{
+	node_word_add(&call->text, value);
+}
+
+void call_number(struct node_call *call, uint64_t value)
+{
+	buf_addf(&call->text, " %" PRIu64, value);
+}
+
+void call_line_end(struct node_call *call)
+{
+	buf_addc(&call->text, '\n');
+}
+
+void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt)
+{
+	call_say(call, verb);
+	call_word(call, run);
+	call_number(call, (uint64_t)attempt);
+	call_line_end(call);
+}
+
+/*
+ * The end
+ */
+
+static int on_timer(void *ctx, struct err *err)
+{
+	struct node_call *call = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	call->timer = NULL;
+	if (!call->is_over) {
+		call_begin(call);
+		return 0;
+	}
+	node_done_fn *done = call->done;
+	void *done_ctx = call->ctx;
+	int status = err_is_set(&call->fault) ? -(int)call->fault.code : 0;
+
+	err_move(&fault, &call->fault);
+	if (call->ops->over)
+		call->ops->over(call, &fault);
+	node_cancel(call);
+	return !done ? 0 : done(done_ctx, status, &fault, err);
+}
+
+static void set_timer(struct node_call *call, int64_t at_ms)
+{
+	struct loop *loop = call->node->options.loop;
+
+	loop_remove_timer(loop, call->timer);
+	call->timer = loop_add_timer(loop, at_ms, on_timer, call);
+}
+
+void call_begin_later(struct node_call *call)
+{
+	set_timer(call, 0);
+}
+
+void call_finish(struct node_call *call, struct err *fault)
+{
+	if (fault)
+		err_move(&call->fault, fault);
+	call->is_over = true;
+	set_timer(call, 0);
+}
+
+void call_moves(struct node_call *call)
+{
+	call->lost_ms = 0;
+	call->pause_ms = 0;
+}
+
+static bool wait_a_while(struct node_call *call)
+{
+	int64_t now_ms = clock_ms(), pause_ms = 2 * call->pause_ms;
+
+	if (!call->lost_ms)
+		call->lost_ms = now_ms;
+	if (call->patience_ms >= 0 && now_ms - call->lost_ms >= call->patience_ms)
+		return false;
+	if (pause_ms < PAUSE_MIN_MS)
+		pause_ms = PAUSE_MIN_MS;
+	call->pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
+	/* Many that were cut at once do not come back at once. */
+	set_timer(call, now_ms + call->pause_ms / 2 + random_below((uint32_t)call->pause_ms));
+	return true;
+}
+
+enum call_next call_next(struct node_call *call, const struct err *fault)
+{
+	if (!err_is_set(fault))
+		return CALL_OVER;
+	/* A server may have no room for two at a time. */
+	if (call->was_idle && call->node->is_known && !node_talk_hello(call->talk))
+		return CALL_AGAIN;
+	if (fault->code != ERR_NET)
+		return CALL_OVER;
+	if (!call->node->is_known && !node_begins_again(call->node, call->talk, fault))
+		return CALL_OVER;
+	if (call->is_once && node_talk_info(call->talk)->asked_ms)
+		return CALL_OVER;
+	/* A conversation that had waited may have been dead for long. */
+	return call->was_ahead && !call->lost_ms ? CALL_AGAIN : CALL_LATER;
+}
+
+/*
+ * Conversations
+ */
+
+static ssize_t on_payload(void *ctx, void *out, size_t len, struct err *err)
+{
+	struct node_call *call = ctx;
+
+	return call->ops->payload(call, out, len, err);
+}
+
+static int on_hello(void *ctx, struct err *err)
+{
+	struct node_call *call = ctx;
+	struct node_request request = {.kind = NODE_LINES, .answer_ms = call->answer_ms};
+	int r = 0;
+
+	node_learn(call->node, call->talk);
+	if (call->ops->reset)
+		call->ops->reset(call);
+	if (call->ops->begin)
+		r = call->ops->begin(call, &request, err);
+	if (r == 0)
+		r = buf_check(&call->text, "a request", err);
+	if (r < 0)
+		return r;
+	request.text = call->text.data;
+	request.payload = call->ops->payload ? on_payload : NULL;
+	node_talk_ask(call->talk, &request);
+	return 0;
+}
+
+static int on_line(void *ctx, enum channel_flow flow, char *line, struct err *err)
+{
+	struct node_call *call = ctx;
+	size_t len = strcspn(line, " ");
+
+	if (call->ops->line)
+		return call->ops->line(call, flow, line, err);
+	for (const char *key = call->ops->keys, *end; line[len] && key && *key; key = end) {
+		end = strchrnul(key, ' ');
+		if ((size_t)(end - key) == len && memcmp(key, line, len) == 0) {
+			int r = node_words_split(line, &call->words, err);
+			if (r == 0)
+				r = call->ops->told(call, err);
+			return r < 0 ? r : 1;
+		}
+		end += *end == ' ';
+	}
+	return 0;
+}
+
+static ssize_t on_raw(
+	void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err)
+{
+	struct node_call *call = ctx;
+
+	return call->ops->raw ? call->ops->raw(call, flow, data, len, err) : (ssize_t)len;
+}
+
+static int on_ended(void *ctx, struct err *fault, struct err *err)
+{
+	struct node_call *call = ctx;
+	int64_t since_ms = node_talk_info(call->talk)->since_ms;
+
+	if (since_ms && clock_ms() - since_ms > LASTED_MS)
+		call_moves(call);
+	enum call_next next =
+		call->ops->ended ? call->ops->ended(call, fault) : call_next(call, fault);
+
+	(void)err;
+	call->sent += node_talk_info(call->talk)->sent;
+	node_note_rtt(call->node, call->talk);
+	node_talk_free(TAKE(call->talk));
+	if (next == CALL_AGAIN) {
+		if (err_is_set(fault) && !call->lost_ms)
+			call->lost_ms = clock_ms();
+		set_timer(call, 0);
+	} else if (next == CALL_OVER || !wait_a_while(call)) {
+		if (!since_ms && err_is_set(fault))
+			node_hello_failed(call->node, fault);
+		call_finish(call, fault);
+	}
+	return 0;
+}
+
+/* The idle one failed a moment ago: that is what would happen again. */
+static bool take_idle_fault(struct node_call *call)
+{
+	enum { FRESH_MS = 10 * 1000 };
+	struct node *node = call->node;
+	AUTO_ERR struct err fault = {0};
+
+	if (!err_is_set(&node->idle_fault))
+		return false;
+	err_move(&fault, &node->idle_fault);
+	if (clock_ms() - node->idle_failed_ms > FRESH_MS)
+		return false;
+	call_finish(call, &fault);
+	return true;
+}
+
+void call_begin(struct node_call *call)
+{
+	const struct node_talk_events events = {
+		.hello = on_hello, .line = on_line, .raw = on_raw, .ended = on_ended, .ctx = call};
+	AUTO_ERR struct err fault = {0};
+
+	if (!call->pty)
+		call->talk = node_take_idle(call->node, call->is_once ? ONCE_MS : 0, &events);
+	call->was_idle = call->talk != NULL;
+	call->was_ahead = call->talk && node_talk_hello(call->talk);
+	if (call->was_ahead) {
+		if (on_hello(call, &fault) < 0) {
+			node_talk_free(TAKE(call->talk));
+			call_finish(call, &fault);
+		}
+		return;
+	}
+	if (!call->talk && take_idle_fault(call))
+		return;
+	if (!call->talk)
+		call->talk = node_open_talk(call->node, call->pty, &events);
+}
+
+struct node_call *call_begin_checked(struct node_call *call, int r, struct err *fault)
+{
+	if (r < 0)
+		call_finish(call, fault);
+	else
+		call_begin(call);
+	return call;
 }

@@ -235,4 +235,25 @@ struct node_freed {
 struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes, bool dry,
 	struct node_freed *ret, node_done_fn *done, void *ctx);
 
+/* Resources of a node and their use at a moment (`machine` of protocol.h). Below 0 (cpus: 0): not
+ * known. */
+struct node_meter {
+	struct node_gpu gpu;
+	double busy, power_w; /* busy: 0 to 1 */
+	int64_t memory_used_bytes;
+};
+struct node_machine {
+	double load; /* of one minute */
+	unsigned cpus;
+	int64_t memory_bytes, memory_free_bytes;
+	struct VEC_OF(struct node_meter) gpus; /* by vendor and index */
+	char *fault;                           /* why there are none: the node's words; or NULL */
+};
+void node_machine_init(struct node_machine *machine);
+void node_machine_done(struct node_machine *machine); /* NULL is accepted */
+
+/* ret: initialised; filled anew. It may take 40 s where the tools for GPUs hang. */
+struct node_call *node_machine(
+	struct node *node, struct node_machine *ret, node_done_fn *done, void *ctx);
+
 #endif

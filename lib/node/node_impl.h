@@ -1,11 +1,177 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations shared by the operations of a node. Inside lib/node only. */
+/*
+ * Inside lib/node only: a conversation with a runner (talk.c), the operations that have one each
+ * (node.c), and what several of them share.
+ */
 #ifndef DLRUN_NODE_NODE_IMPL_H
 #define DLRUN_NODE_NODE_IMPL_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/loop/loop.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/err.h"
+#include "net/stream/channel.h"
 #include "node/node.h"
-#include "node/talk.h"
+#include "node/wire.h"
+
+/*
+ * A conversation with a runner (protocol.h) over one channel: the runner is sent if it is
+ * requested, facts are read, then one request is sent and its response read. On the loop; nothing
+ * blocks.
+ */
+
+/* Error classes of a runner, behind "MARK fail", that operations tell apart. */
+enum node_class {
+	NODE_CLASS_NONE,
+	NODE_CLASS_MISSING,
+	NODE_CLASS_CORRUPT,
+	NODE_CLASS_GONE,
+	NODE_CLASS_OTHER,
+};
+
+enum node_flow_kind {
+	NODE_LINES, /* the answer is lines on stdout */
+	NODE_RAW,   /* bytes on stdout, lines on stderr, the last of which is the answer's end */
+	NODE_EXEC,  /* bytes on both behind "go"; the end is that of the command */
+};
+
+struct node_request {
+	const char *text; /* lines without the last ".", each with its LF; copied */
+	enum node_flow_kind kind;
+	bool keeps_stdin;  /* no end behind "." or the payload */
+	int64_t answer_ms; /* the longest silence; 0: the conversation's, -1: any */
+	/* The next bytes: more than 0, 0 at the end, CHANNEL_AGAIN (node_talk_wake tells of more),
+	 * or a negative code, which ends the conversation. NULL: no payload. */
+	ssize_t (*payload)(void *ctx, void *out, size_t len, struct err *err);
+};
+
+/* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
+ * alone. A negative return of the first three ends it with that fault. */
+struct node_talk_events {
+	/* Facts are there: node_talk_ask may be called, now or later. */
+	int (*hello)(void *ctx, struct err *err);
+	/* 1: taken; 0: not understood, and left as it was. flow: CHANNEL_ERR in raw answers. */
+	int (*line)(void *ctx, enum channel_flow flow, char *line, struct err *err);
+	/* How many bytes of an answer were taken; of what was not it is asked again when something
+	 * else has come and behind node_talk_wake. len 0: that flow has ended. */
+	ssize_t (*raw)(
+		void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err);
+	/* Once. fault not set: "done", or the end of the command. A negative return ends
+	 * loop_run. */
+	int (*ended)(void *ctx, struct err *fault, struct err *err);
+	void *ctx; /* of payload as well */
+};
+
+struct node_talk_options {
+	struct loop *loop;
+	struct channel_opener opener;
+	const char *name;    /* of the node, for messages */
+	const char *command; /* node_command's */
+	const struct channel_pty *pty;
+	int64_t answer_ms; /* the longest silence; E_NODE_SHELL sooner where nothing comes at all */
+};
+
+struct node_talk;
+/* Strings of options are copied. Begins at once. */
+struct node_talk *node_talk_open(
+	const struct node_talk_options *options, const struct node_talk_events *events);
+void node_talk_free(struct node_talk *talk);
+AUTO_POINTER(struct node_talk, node_talk_free)
+
+/* Hand the conversation over to another owner. */
+void node_talk_hand(struct node_talk *talk, const struct node_talk_events *events);
+/* NULL: it has not said hello. */
+const struct node_hello *node_talk_hello(const struct node_talk *talk);
+/* Behind hello, once. */
+void node_talk_ask(struct node_talk *talk, const struct node_request *request);
+void node_talk_wake(struct node_talk *talk);
+void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows);
+/* Valid as long as the conversation. */
+struct node_talk_info {
+	enum node_class class;
+	struct channel_exit exit; /* of the command, at the end of NODE_EXEC */
+	uint64_t sent;            /* bytes, of everything */
+	int64_t rtt_ms;           /* of a short answer; -1: none yet */
+	/* clock_ms(): when its channel was begun, when it said hello, when the request, or a part
+	 * of it, may have been heard there. 0: not yet. */
+	int64_t opened_ms, since_ms, asked_ms;
+};
+const struct node_talk_info *node_talk_info(const struct node_talk *talk);
+
+/* The command of a conversation. E_CONFIG: root has characters that the protocol has not. */
+int node_command(const char *root, const char *mark, char **ret, struct err *err);
+/* 16 random hex digits. */
+void node_mark(char out[static NODE_MARK_LEN + 1]);
+
+/*
+ * Descriptors of others that a conversation reads and writes, in the mode that they are in: when
+ * poll(2) says so. On the loop; a descriptor is waited for only behind a try that was too early.
+ */
+
+struct node_fd {
+	struct loop *loop;
+	int fd; /* -1: none */
+	short events;
+	bool waits, is_file;
+	struct loop_fd *source;
+	void (*woken)(void *ctx); /* it is worth another try */
+	void *ctx;
+};
+
+/* The descriptor stays the caller's. events: POLLIN or POLLOUT. */
+void node_fd_init(struct node_fd *io, struct loop *loop, int fd, short events,
+	void (*woken)(void *ctx), void *ctx);
+void node_fd_done(struct node_fd *io);
+/* Bytes, 0 at the end (and without a descriptor), CHANNEL_AGAIN, or E_IO. */
+ssize_t node_fd_read(struct node_fd *io, void *out, size_t len, struct err *err);
+/* Bytes that were written, 0: none now; all without a descriptor. E_IO: nobody reads any more. */
+ssize_t node_fd_write(struct node_fd *io, const char *data, size_t len, struct err *err);
+
+/*
+ * Payload of a submit (protocol.h): its parts in their order, as one stream of bytes that can be
+ * begun anywhere, and the words about it.
+ */
+
+enum { NODE_KEY_SIZE = 41 }; /* 40 hex digits and NUL */
+
+struct node_part {
+	const char *kind;
+	const char *data;               /* or NULL: of layer */
+	const struct node_layer *layer; /* or NULL */
+	uint64_t size;
+};
+
+struct node_transfer {
+	const struct node_submit *request;
+	char name[NODE_KEY_SIZE];
+	struct VEC_OF(struct node_part) parts;
+	size_t n_layers;
+	uint64_t total, at; /* at: of the next byte */
+	int fd;             /* of the part that is being read; -1: none */
+};
+
+/* The layers in `kept` are left out; NULL: none. Zero or any transfer; keeps request, which lives
+ * longer. */
+void node_transfer_init(
+	struct node_transfer *transfer, const struct node_submit *request, const struct strv *kept);
+void node_transfer_done(struct node_transfer *transfer);
+/* `transfer` and `part` lines, for a payload from byte `from` on. */
+void node_transfer_lines(const struct node_transfer *transfer, uint64_t from, struct buf *out);
+void node_transfer_seek(struct node_transfer *transfer, uint64_t from);
+/* The next bytes, 0 at the end. E_IO_CHANGED: a layer is shorter than it says. */
+ssize_t node_transfer_read(struct node_transfer *transfer, void *out, size_t len, struct err *err);
+
+/* The name of a tree made ahead of the first n_spare layers; "" without any. */
+void node_spare_key(const struct node_submit *request, char out[static NODE_KEY_SIZE]);
+
+/*
+ * Operations
+ */
 
 struct node_call;
 struct node_batch;
@@ -35,9 +201,13 @@ enum call_next {
 
 /* How an operation works; what is NULL does nothing. */
 struct call_ops {
+	void (*reset)(struct node_call *call); /* forget the last response */
 	/* Facts are there: the request, of which text is call->text. */
 	int (*begin)(struct node_call *call, struct node_request *request, struct err *err);
 	int (*line)(struct node_call *call, enum channel_flow flow, char *line, struct err *err);
+	/* Instead of line: a line that begins with one of keys (blanks between), as call->words. */
+	const char *keys;
+	int (*told)(struct node_call *call, struct err *err);
 	ssize_t (*raw)(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
 		struct err *err);
 	ssize_t (*payload)(struct node_call *call, void *out, size_t len, struct err *err);
@@ -56,6 +226,7 @@ struct node_call {
 	node_done_fn *done;
 	void *ctx;
 	struct buf text;               /* of the request */
+	struct node_words words;       /* of the last line */
 	const struct channel_pty *pty; /* needs a conversation of its own */
 	struct node_talk *talk;
 	bool was_ahead;      /* talk had said hello before */
@@ -83,6 +254,8 @@ void call_line_end(struct node_call *call);
 void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt);
 /* Open a conversation, or take the one that waits. */
 void call_begin(struct node_call *call);
+/* The same, or the end with fault where r is an error; the call. */
+struct node_call *call_begin_checked(struct node_call *call, int r, struct err *fault);
 void call_begin_later(struct node_call *call); /* by the next turn */
 /* done comes by the next turn. Takes the fault; NULL: none. */
 void call_finish(struct node_call *call, struct err *fault);
@@ -90,22 +263,6 @@ void call_finish(struct node_call *call, struct err *fault);
 void call_moves(struct node_call *call);
 /* The usual decision: what was cut is tried again. */
 enum call_next call_next(struct node_call *call, const struct err *fault);
-
-/* A conversation of any call has said hello, or has failed to. */
-void node_learn(struct node *node, const struct node_talk *talk);
-void node_hello_failed(struct node *node, const struct err *fault);
-/* A conversation was given up: who waits for hello alone gets one. */
-void node_mind_hellos(struct node *node);
-/* Whether a conversation that failed before there was a hello is worth another one: it was cut, and
- * that is no habit. */
-bool node_begins_again(struct node *node, const struct node_talk *talk, const struct err *fault);
-void node_note_rtt(struct node *node, const struct node_talk *talk);
-struct node_talk *node_open_talk(
-	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events);
-/* The conversation that was opened ahead, the caller's from now on, or NULL. age_ms: how long it
- * may have waited; 0: as usual. */
-struct node_talk *node_take_idle(
-	struct node *node, int64_t age_ms, const struct node_talk_events *events);
 
 /* Whether nothing can change in it. */
 bool node_state_is_final(const char *state);

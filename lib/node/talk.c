@@ -1,14 +1,180 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/talk.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/buf.h"
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
+#include "base/util/term.h"
+#include "node/node.h"
+#include "node/node_impl.h"
 #include "node/runner.h"
-#include "node/talk_say.h"
+
+/* The characters of ROOT (protocol.h). */
+#define ROOT_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/~+-"
+
+enum { ROOT_MAX = 1024 };
+
+void node_mark(char out[static NODE_MARK_LEN + 1])
+{
+	unsigned char bytes[NODE_MARK_LEN / 2];
+
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), out);
+}
+
+/* The mark of a command of node_command's. */
+static const char *node_command_mark(const char *command)
+{
+	return command + strlen(command) - NODE_MARK_LEN;
+}
+
+static int check_root(const char *root, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(root);
+	const char *tilde = strchr(root, '~');
+
+	if (str_empty(root) || strlen(root) > ROOT_MAX || root[strspn(root, ROOT_CHARS)])
+		return err_set(err, E_CONFIG,
+			"the directory \"%s\" on the node has characters other than letters, "
+			"digits and ._/~+-",
+			shown);
+	if (*root != '/' && !str_starts(root, "~/") && !str_eq(root, "~"))
+		return err_set(err, E_CONFIG,
+			"the directory \"%s\" on the node begins with neither / nor ~/", shown);
+	if (tilde && tilde != root)
+		return err_set(err, E_CONFIG,
+			"the directory \"%s\" on the node has ~ elsewhere than at its beginning",
+			shown);
+	return 0;
+}
+
+int node_command(const char *root, const char *mark, char **ret, struct err *err)
+{
+	int r = check_root(root, err);
+
+	if (r == 0)
+		*ret = mem_printf("exec sh -c '%s' dlrun %s %s %zu %s", node_boot, root,
+			node_runner_hash, node_runner_size, mark);
+	return r;
+}
+
+int node_first_command(const char *root, char **ret, struct err *err)
+{
+	char mark[NODE_MARK_LEN + 1];
+
+	node_mark(mark);
+	return node_command(root, mark, ret, err);
+}
+
+enum { TEXT_MAX = 2000, SIGNALED = 128 };
+
+/* A command that every login shell must run; a restricted one says that it may not. */
+#define SHELL_HINT "ssh %s 'exec sh -c true'"
+
+static const struct {
+	const char *word;
+	enum node_class class;
+	enum err_id id, early_id;
+} classes[] = {
+	{"usage", NODE_CLASS_OTHER, E_NODE_PROTOCOL, E_NODE_PROTOCOL},
+	{"busy", NODE_CLASS_OTHER, E_NODE_BUSY, E_NODE_ROOT},
+	{"disk", NODE_CLASS_OTHER, E_NODE_DISK, E_NODE_ROOT},
+	{"missing", NODE_CLASS_MISSING, E_RUN_NOT_FOUND, E_NODE_ROOT},
+	{"log", NODE_CLASS_OTHER, E_RUN_LOG, E_NODE_ROOT},
+	{"corrupt", NODE_CLASS_CORRUPT, E_NODE_CORRUPT, E_NODE_CORRUPT},
+	{"io", NODE_CLASS_OTHER, E_NODE_FAILED, E_NODE_ROOT},
+	{"gone", NODE_CLASS_GONE, E_NODE_FAILED, E_NODE_ROOT},
+	{"gpu", NODE_CLASS_OTHER, E_GPU_TOOL, E_NODE_ROOT},
+	{"tool", NODE_CLASS_OTHER, E_NODE_TOOL, E_NODE_TOOL},
+	{"program", NODE_CLASS_OTHER, E_EXEC_NOT_FOUND, E_NODE_ROOT},
+	{"noexec", NODE_CLASS_OTHER, E_EXEC_NOT_EXECUTABLE, E_NODE_ROOT},
+};
+
+/* The rest of a line as text for people; decoded where it stands. */
+static void take_text(char *text, struct buf *out)
+{
+	size_t len = strlen(text);
+
+	/* Not coded right: shown as it is. */
+	AUTO_FREE char *whole = mem_strdup(text);
+	if (node_word_decode(text))
+		len = strlen(text);
+	else
+		memcpy(text, whole, len + 1);
+	term_clean(text, len < TEXT_MAX ? len : TEXT_MAX, true, out);
+	while (out->len && out->data[out->len - 1] == ' ')
+		buf_truncate(out, out->len - 1);
+}
+
+/* "CLASS text" of the node called name, decoded where it stands. is_early: ahead of the request. */
+static enum node_class node_say_failure(
+	const char *name, char *line, bool is_early, struct err *ret)
+{
+	AUTO_BUF struct buf text;
+	size_t len = strcspn(line, " ");
+	enum err_id id = is_early ? E_NODE_ROOT : E_NODE_FAILED;
+	enum node_class class = NODE_CLASS_OTHER;
+
+	buf_init(&text, 8 * (size_t)TEXT_MAX);
+	take_text(line + len + (line[len] == ' '), &text);
+	for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
+		if (strlen(classes[i].word) != len || memcmp(classes[i].word, line, len) != 0)
+			continue;
+		class = classes[i].class;
+		id = is_early ? classes[i].early_id : classes[i].id;
+	}
+	err_set(ret, id, "%s: %s", name, text.len ? text.data : "it failed without a message");
+	if (id == E_NODE_DISK)
+		err_hint(ret, "dlrun gc --node %s", name);
+	return class;
+}
+
+/* The channel ended without an answer. is_opening: not even the mark came. */
+static void node_say_unanswered(
+	const char *name, const struct channel_exit *exit, bool is_opening, struct err *ret)
+{
+	bool was_killed = exit->known && (*exit->signal || exit->code > SIGNALED);
+
+	if (!exit->known || (was_killed && !is_opening))
+		err_set(ret, E_NODE_LOST, "the connection to %s was lost", name);
+	else if (*exit->signal)
+		err_set(ret, is_opening ? E_NODE_SHELL : E_NODE_PROTOCOL,
+			"the login shell of %s was killed by SIG%s", name, exit->signal);
+	else if (is_opening)
+		err_set(ret, E_NODE_SHELL, "the login shell of %s ran no command (exit status %d)",
+			name, exit->code);
+	else
+		err_set(ret, E_NODE_PROTOCOL, "%s ended without an answer (exit status %d)", name,
+			exit->code);
+	if (ret->id == E_NODE_SHELL)
+		err_hint(ret, SHELL_HINT, name);
+}
+
+/* is_opening as above. */
+static void node_say_silent(const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
+{
+	char text[32];
+
+	duration_text(limit_ms, text);
+	if (!is_opening) {
+		err_set(ret, E_NODE_LOST, "%s said nothing for %s", name, text);
+		return;
+	}
+	err_set(ret, E_NODE_SHELL, "the login shell of %s has run no command within %s", name,
+		text);
+	err_hint(ret, SHELL_HINT, name);
+}
+
+static void node_say_unexpected(const char *name, const char *line, struct err *ret)
+{
+	AUTO_FREE char *shown = str_shown(line);
+
+	err_set(ret, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", name, shown);
+}
 
 enum {
 	HOLD_SIZE = NODE_WIRE_PIECE + NODE_LINE_MAX,
@@ -54,13 +220,10 @@ struct node_talk {
 	bool has_payload, wants_eof, is_shut;
 	struct err write_fault;
 	int n_sends;
-	uint64_t sent;
-	int64_t opened_ms, asked_ms, rtt_ms, since_ms;
+	struct node_talk_info info;
 	/* Silence. */
 	int64_t heard_ms, limit_ms;
 	struct loop_timer *timer, *turn;
-	enum node_class class;
-	struct channel_exit exit;
 	struct err fault;
 	char *scratch;
 };
@@ -137,7 +300,7 @@ static void fail_class(struct node_talk *talk, char *line)
 	AUTO_ERR struct err fault = {0};
 	bool is_early = talk->phase < PHASE_READY;
 
-	talk->class = node_say_failure(talk->name, line, is_early, &fault);
+	talk->info.class = node_say_failure(talk->name, line, is_early, &fault);
 	fail_with_evidence(talk, &fault);
 }
 
@@ -189,7 +352,7 @@ static void watch_silence(struct node_talk *talk, int64_t limit_ms)
 /* A node that is slow as a whole is slow to log in as well. */
 static int64_t first_ms(const struct node_talk *talk)
 {
-	int64_t ms = FIRST_MS + FIRST_PER_LOGIN * (clock_ms() - talk->opened_ms);
+	int64_t ms = FIRST_MS + FIRST_PER_LOGIN * (clock_ms() - talk->info.opened_ms);
 
 	return ms < talk->options.answer_ms ? ms : talk->options.answer_ms;
 }
@@ -222,7 +385,7 @@ static int write_waiting(struct node_talk *talk)
 		return 1;
 	}
 	talk->waiting_at += (size_t)n;
-	talk->sent += (uint64_t)n;
+	talk->info.sent += (uint64_t)n;
 	talk->heard_ms = clock_ms();
 	return 1;
 }
@@ -286,7 +449,7 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;
 	talk->has_payload = request->payload != NULL;
-	talk->asked_ms = clock_ms();
+	talk->info.asked_ms = clock_ms();
 	watch_silence(talk, request->answer_ms ? request->answer_ms : talk->options.answer_ms);
 	/* Commands with bytes of their own begin with "go", other raw answers at once. */
 	talk->flows[CHANNEL_OUT].is_raw = request->kind == NODE_RAW;
@@ -410,9 +573,9 @@ static void take_fact(struct node_talk *talk, char *line)
 		if (r == 0) {
 			talk->phase = PHASE_READY;
 			int64_t now_ms = clock_wall_ms();
-			talk->since_ms = clock_ms();
-			node_hello_compare(
-				&talk->hello, now_ms - (talk->since_ms - talk->opened_ms), now_ms);
+			talk->info.since_ms = clock_ms();
+			node_hello_compare(&talk->hello,
+				now_ms - (talk->info.since_ms - talk->info.opened_ms), now_ms);
 			r = talk->events.hello(talk->events.ctx, &fault);
 		}
 	}
@@ -531,8 +694,8 @@ static void take_bytes(
 	const char *rest;
 
 	talk->heard_ms = clock_ms();
-	if (talk->asked_ms && talk->rtt_ms < 0 && !talk->request.payload)
-		talk->rtt_ms = talk->heard_ms - talk->asked_ms;
+	if (talk->info.asked_ms && talk->info.rtt_ms < 0 && !talk->request.payload)
+		talk->info.rtt_ms = talk->heard_ms - talk->info.asked_ms;
 	if (flow->is_raw) {
 		hold(flow, data, len);
 		return;
@@ -625,7 +788,7 @@ static void look_for_end(struct node_talk *talk)
 		begin_anew(talk);
 		return;
 	}
-	talk->exit = exit;
+	talk->info.exit = exit;
 	if (r < 0)
 		fail_with_evidence(talk, &fault);
 	else if (talk->has_gone && exit.known)
@@ -692,7 +855,7 @@ static void open_channel(struct node_talk *talk)
 		talk->flows[i].has_ended = false;
 	}
 	talk->phase = PHASE_OPENING;
-	talk->opened_ms = clock_ms();
+	talk->info.opened_ms = clock_ms();
 	talk->is_shut = talk->wants_eof = false;
 	talk->channel = opener->command(opener->ctx, talk->command, talk->options.pty, &events);
 }
@@ -712,7 +875,7 @@ struct node_talk *node_talk_open(
 		talk->pty.term = talk->term;
 		talk->options.pty = &talk->pty;
 	}
-	talk->rtt_ms = -1;
+	talk->info.rtt_ms = -1;
 	talk->scratch = mem_alloc(NODE_WIRE_PIECE, 1);
 	/* A request and its ".", the runner, or a piece of a payload. */
 	buf_init(&talk->waiting, SIZE_MAX / 2);
@@ -749,7 +912,7 @@ void node_talk_hand(struct node_talk *talk, const struct node_talk_events *event
 
 const struct node_hello *node_talk_hello(const struct node_talk *talk)
 {
-	return talk->since_ms ? &talk->hello : NULL;
+	return talk->info.since_ms ? &talk->hello : NULL;
 }
 
 void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows)
@@ -760,37 +923,7 @@ void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows)
 		talk->channel->ops->resize(talk->channel, columns, rows);
 }
 
-bool node_talk_was_asked(const struct node_talk *talk)
+const struct node_talk_info *node_talk_info(const struct node_talk *talk)
 {
-	return talk->asked_ms != 0;
-}
-
-enum node_class node_talk_class(const struct node_talk *talk)
-{
-	return talk->class;
-}
-
-const struct channel_exit *node_talk_exit(const struct node_talk *talk)
-{
-	return &talk->exit;
-}
-
-uint64_t node_talk_sent(const struct node_talk *talk)
-{
-	return talk->sent;
-}
-
-int64_t node_talk_rtt_ms(const struct node_talk *talk)
-{
-	return talk->rtt_ms;
-}
-
-int64_t node_talk_opened_ms(const struct node_talk *talk)
-{
-	return talk->opened_ms;
-}
-
-int64_t node_talk_since_ms(const struct node_talk *talk)
-{
-	return talk->since_ms;
+	return &talk->info;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/wire.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -325,4 +327,360 @@ bool node_name_is_good(const char *name)
 	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
 
 	return len > 0 && len <= NAME_MAX_LEN && !name[len];
+}
+
+/* The strings of struct node_facts, in the order of words. */
+static const struct {
+	const char *key;
+	size_t offset;
+} strings[] = {
+	{"boot", offsetof(struct node_facts, boot)},
+	{"home", offsetof(struct node_facts, home)},
+	{"host", offsetof(struct node_facts, host)},
+	{"id", offsetof(struct node_facts, id)},
+	{"launch", offsetof(struct node_facts, launch)},
+	{"local", offsetof(struct node_facts, local)},
+	{"machine", offsetof(struct node_facts, machine)},
+	{"root", offsetof(struct node_facts, root)},
+	{"shell", offsetof(struct node_facts, shell)},
+	{"system", offsetof(struct node_facts, system)},
+};
+_Static_assert(ARRAY_LEN(strings) == NODE_FACT_WORDS, "as many words as strings");
+
+static void clear_partials(struct node_hello *hello)
+{
+	vec_foreach (struct node_partial, partial, &hello->partials)
+		free(partial->name);
+	vec_done(&hello->partials);
+}
+
+void node_hello_done(struct node_hello *hello)
+{
+	if (!hello)
+		return;
+	for (size_t i = 0; i < NODE_FACT_WORDS; i++)
+		free(hello->words[i]);
+	strv_done(&hello->old);
+	strv_done(&hello->facts.missing);
+	strv_done(&hello->facts.layers);
+	strv_done(&hello->facts.spares);
+	clear_partials(hello);
+	*hello = (struct node_hello){0};
+}
+
+static void set_word(struct node_hello *hello, size_t i, const char *value)
+{
+	if (hello->words[i] && str_eq(hello->words[i], value))
+		return;
+	if (hello->words[i])
+		strv_add_take(&hello->old, hello->words[i]);
+	hello->words[i] = mem_strdup(value);
+	*(const char **)((char *)&hello->facts + strings[i].offset) = hello->words[i];
+}
+
+static void add_name(struct strv *list, const char *name, size_t max)
+{
+	if (list->n < max && node_name_is_good(name))
+		strv_add(list, name);
+}
+
+static int set_number(struct node_hello *hello, const char *key, const char *value, struct err *err)
+{
+	struct node_facts *facts = &hello->facts;
+	uint64_t number = 0;
+	bool is_good = node_word_number(value, &number);
+
+	hello->has_free |= str_eq(key, "free");
+	if (str_eq(key, "time"))
+		facts->time_ms = number <= INT64_MAX ? (int64_t)number : 0;
+	else if (str_eq(key, "free"))
+		facts->free_bytes = number;
+	else if (str_eq(key, "memory"))
+		facts->memory_bytes = number;
+	else if (str_eq(key, "uid"))
+		facts->uid = (unsigned)number;
+	else if (str_eq(key, "cpus"))
+		facts->cpus = number <= INT_MAX ? (unsigned)number : 0;
+	else
+		return 0;
+	if (!is_good)
+		return err_set(err, E_NODE_PROTOCOL, "the host sent no number for \"%s\"", key);
+	return 0;
+}
+
+static int add_fact(struct node_hello *hello, char **v, size_t n, struct err *err)
+{
+	struct node_facts *facts = &hello->facts;
+	const char *key = v[0], *value = v[1];
+	uint64_t bytes;
+
+	for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
+		if (!str_eq(key, strings[i].key))
+			continue;
+		set_word(hello, i, value);
+		return 0;
+	}
+	if (str_eq(key, "missing") && facts->missing.n < NODE_FACTS_MAX)
+		strv_add(&facts->missing, value);
+	else if (str_eq(key, "layer"))
+		add_name(&facts->layers, value, NODE_LAYERS_MAX);
+	else if (str_eq(key, "spare"))
+		add_name(&facts->spares, value, NODE_FACTS_MAX);
+	else if (str_eq(key, "partial") && n >= 3 && node_word_number(v[2], &bytes) &&
+		 hello->partials.n < NODE_FACTS_MAX)
+		*vec_push(&hello->partials) = (struct node_partial){mem_strdup(value), bytes};
+	else
+		return set_number(hello, key, value, err);
+	return 0;
+}
+
+int node_hello_add(struct node_hello *hello, char *line, struct err *err)
+{
+	struct node_words words = {0};
+	int r = node_words_split(line, &words, err);
+
+	if (r == 0 && words.n >= 2)
+		r = add_fact(hello, words.v, words.n, err);
+	vec_done(&words);
+	return r;
+}
+
+int node_hello_check(struct node_hello *hello, struct err *err)
+{
+	static const char *const needed[] = {"boot", "host", "local", "root"};
+
+	for (size_t i = 0; i < ARRAY_LEN(strings); i++)
+		for (size_t j = 0; j < ARRAY_LEN(needed); j++)
+			if (str_eq(strings[i].key, needed[j]) && str_empty(hello->words[i]))
+				return err_set(err, E_NODE_PROTOCOL,
+					"the host did not send its \"%s\"", needed[j]);
+	if (!hello->has_free)
+		hello->facts.free_bytes = NODE_FREE_UNKNOWN;
+	return 0;
+}
+
+const char *node_tool_needed(const char *tool)
+{
+	static const char *const needed[] = {"tar", "gzip", "sha256sum"};
+
+	if (str_eq(tool, "flock"))
+		return "flock, perl or python3";
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+		if (str_eq(tool, needed[i]))
+			return needed[i];
+	return NULL;
+}
+
+void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms)
+{
+	int64_t time_ms = hello->facts.time_ms, ahead_ms = 0;
+
+	if (time_ms > to_ms)
+		ahead_ms = time_ms - to_ms;
+	else if (time_ms && time_ms < from_ms)
+		ahead_ms = time_ms - from_ms;
+	/* Not every date tells milliseconds. */
+	hello->facts.ahead_ms = llabs(ahead_ms) < 1000 ? 0 : ahead_ms;
+}
+
+void node_hello_merge(struct node_hello *to, const struct node_hello *from)
+{
+	const struct node_facts *news = &from->facts;
+	struct node_facts *facts = &to->facts;
+
+	for (size_t i = 0; i < NODE_FACT_WORDS; i++)
+		set_word(to, i, from->words[i] ? from->words[i] : "");
+	strv_copy(&facts->missing, &news->missing);
+	strv_copy(&facts->layers, &news->layers);
+	strv_copy(&facts->spares, &news->spares);
+	facts->time_ms = news->time_ms;
+	facts->ahead_ms = news->ahead_ms;
+	facts->free_bytes = news->free_bytes;
+	facts->memory_bytes = news->memory_bytes;
+	facts->uid = news->uid;
+	facts->cpus = news->cpus;
+}
+
+/* Whether name is that of the transfer, with or without who took it (".ID"). */
+static bool is_of(const char *name, const char *transfer)
+{
+	size_t len = strlen(transfer);
+
+	return strncmp(name, transfer, len) == 0 && (!name[len] || name[len] == '.');
+}
+
+uint64_t node_hello_partial(const struct node_hello *hello, const char *name)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < hello->partials.n; i++)
+		if (is_of(hello->partials.v[i].name, name) && hello->partials.v[i].bytes > most)
+			most = hello->partials.v[i].bytes;
+	return most;
+}
+
+bool node_attempt_name(const char *name, char run[static NODE_NAME_SIZE], int *ret_attempt)
+{
+	const char *slash = strchr(name, '/');
+	uint64_t number;
+
+	if (!slash || slash - name >= NODE_NAME_SIZE)
+		return false;
+	snprintf(run, NODE_NAME_SIZE, "%.*s", (int)(slash - name), name);
+	if (!node_name_is_good(run) || !node_word_number(slash + 1, &number) || number < 1 ||
+		number > INT_MAX)
+		return false;
+	*ret_attempt = (int)number;
+	return true;
+}
+
+static void add_field(struct node_attempt *attempt, const char *word)
+{
+	const char *equals = strchr(word, '=');
+
+	if (!equals || equals == word)
+		return;
+	struct node_field *field = vec_push(&attempt->fields);
+
+	field->key = mem_strndup(word, (size_t)(equals - word));
+	field->value = mem_strdup(equals + 1);
+}
+
+int node_attempt_parse(const struct node_words *words, struct node_attempt *ret, struct err *err)
+{
+	char run[NODE_NAME_SIZE];
+	int attempt;
+
+	if (words->n < 3 || !node_attempt_name(words->v[1], run, &attempt))
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid attempt");
+	*ret = (struct node_attempt){
+		.run = mem_strdup(run), .attempt = attempt, .state = mem_strdup(words->v[2])};
+	for (size_t i = 3; i < words->n; i++)
+		add_field(ret, words->v[i]);
+	return 0;
+}
+
+void node_attempt_done(struct node_attempt *attempt)
+{
+	free(attempt->run);
+	free(attempt->user);
+	free(attempt->record);
+	free(attempt->state);
+	vec_foreach (struct node_field, field, &attempt->fields) {
+		free(field->key);
+		free(field->value);
+	}
+	vec_done(&attempt->fields);
+	*attempt = (struct node_attempt){0};
+}
+
+void node_attempt_copy(const struct node_attempt *from, struct node_attempt *ret)
+{
+	*ret = (struct node_attempt){.run = mem_strdup(from->run),
+		.user = mem_strdup(from->user),
+		.record = mem_strdup(from->record),
+		.attempt = from->attempt,
+		.state = mem_strdup(from->state)};
+	for (size_t i = 0; i < from->fields.n; i++)
+		*vec_push(&ret->fields) = (struct node_field){
+			mem_strdup(from->fields.v[i].key), mem_strdup(from->fields.v[i].value)};
+}
+
+void node_attempts_done(struct node_attempts *attempts)
+{
+	if (!attempts)
+		return;
+	vec_foreach (struct node_attempt, attempt, attempts)
+		node_attempt_done(attempt);
+	vec_done(attempts);
+}
+
+const char *node_attempt_get(const struct node_attempt *attempt, const char *key)
+{
+	/* The last one: `exit` is said behind `state`. */
+	for (size_t i = attempt->fields.n; i-- > 0;)
+		if (str_eq(attempt->fields.v[i].key, key))
+			return attempt->fields.v[i].value;
+	return NULL;
+}
+
+int64_t node_attempt_int(const struct node_attempt *attempt, const char *key, int64_t missing)
+{
+	const char *value = node_attempt_get(attempt, key);
+	int64_t number;
+
+	if (!value || str_to_int(value, INT64_MIN, INT64_MAX, key, &number, NULL) < 0)
+		return missing;
+	return number;
+}
+
+int node_gpu_parse(const struct node_words *words, struct node_gpu *ret, struct err *err)
+{
+	char *const *v = words->v;
+	uint64_t index, memory;
+
+	if (words->n < 8 || !node_word_number(v[2], &index) || index > INT_MAX ||
+		!node_word_number(v[4], &memory))
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid GPU");
+	*ret = (struct node_gpu){
+		.index = (unsigned)index, .memory_bytes = memory, .used = !str_eq(v[5], "0")};
+	snprintf(ret->vendor, sizeof(ret->vendor), "%s", v[1]);
+	snprintf(ret->id, sizeof(ret->id), "%s", v[3]);
+	snprintf(ret->holder, sizeof(ret->holder), "%s", str_eq(v[6], "-") ? "" : v[6]);
+	snprintf(ret->model, sizeof(ret->model), "%s", v[7]);
+	return 0;
+}
+
+void node_marks_done(struct node_marks *marks)
+{
+	vec_done(&marks->v);
+	marks->at = 0;
+}
+
+static void drop_old(struct node_marks *marks)
+{
+	if (marks->at < NODE_MARKS_MAX / 2 && marks->at * 2 < marks->v.n)
+		return;
+	marks->v.n -= marks->at;
+	memmove(marks->v.v, marks->v.v + marks->at, marks->v.n * sizeof(*marks->v.v));
+	marks->at = 0;
+}
+
+static void thin_out(struct node_marks *marks)
+{
+	size_t n = 0;
+
+	/* The later one of two stays: what it stands for had arrived by then. */
+	for (size_t i = 1; i < marks->v.n; i += 2)
+		marks->v.v[n++] = marks->v.v[i];
+	if (marks->v.n % 2)
+		marks->v.v[n++] = marks->v.v[marks->v.n - 1];
+	marks->v.n = n;
+}
+
+void node_marks_add(struct node_marks *marks, int64_t time_ms, uint64_t bytes)
+{
+	if (marks->at)
+		drop_old(marks);
+	if (marks->v.n - marks->at >= NODE_MARKS_MAX && marks->at == 0)
+		thin_out(marks);
+	if (time_ms < marks->last.time_ms)
+		time_ms = marks->last.time_ms;
+	if (bytes < marks->last.bytes)
+		bytes = marks->last.bytes;
+	marks->last = (struct node_log_mark){time_ms, bytes};
+	*vec_push(&marks->v) = marks->last;
+}
+
+size_t node_marks_piece(struct node_marks *marks, uint64_t offset, size_t len, int64_t *ret_time_ms)
+{
+	while (marks->at < marks->v.n && marks->v.v[marks->at].bytes <= offset)
+		marks->at++;
+	*ret_time_ms = 0;
+	if (marks->at == marks->v.n)
+		return len;
+	const struct node_log_mark *mark = &marks->v.v[marks->at];
+
+	*ret_time_ms = mark->time_ms;
+	return mark->bytes - offset < len ? (size_t)(mark->bytes - offset) : len;
 }

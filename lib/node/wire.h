@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Output of a runner (protocol.h): an engine from bytes to lines, from lines to words, and back. No
- * I/O. The input is untrusted: everything is bounded.
+ * Output of a runner (protocol.h): engines from bytes to lines, from lines to words, and back; from
+ * words to what they tell of. No I/O. The input is untrusted: everything is bounded.
  */
 #ifndef DLRUN_NODE_WIRE_H
 #define DLRUN_NODE_WIRE_H
@@ -13,6 +13,7 @@
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
+#include "node/node.h"
 #include "node/protocol.h"
 
 enum {
@@ -75,5 +76,95 @@ void node_word_add(struct buf *out, const char *value);
 bool node_word_number(const char *word, uint64_t *ret);
 /* 1 to 64 of [a-z0-9-], as RUN, KEY, NAME and HEX are. */
 bool node_name_is_good(const char *name);
+
+/*
+ * Facts that a runner sends about its node behind "hello" (protocol.h): an engine from lines to
+ * facts.
+ */
+
+enum {
+	NODE_FACT_WORDS = 10,
+	NODE_FACTS_MAX = 256, /* spares, transfers; more are passed over */
+};
+
+/* The received part of a transfer. */
+struct node_partial {
+	char *name;
+	uint64_t bytes;
+};
+
+/* Zero is one without facts. */
+struct node_hello {
+	struct node_facts facts; /* its strings are of words */
+	bool has_free;
+	char *words[NODE_FACT_WORDS];
+	struct strv old; /* words that were replaced and may be looked at still */
+	struct VEC_OF(struct node_partial) partials;
+};
+void node_hello_done(struct node_hello *hello);
+/* Parse and add one fact. E_NODE_PROTOCOL. */
+int node_hello_add(struct node_hello *hello, char *line, struct err *err);
+/* All facts have come; what is not known is set. E_NODE_PROTOCOL: one without which nothing goes is
+ * missing. */
+int node_hello_check(struct node_hello *hello, struct err *err);
+/* Compare clocks: the node read its time between these two times of this machine's clock. */
+void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms);
+/* *to knows what *from says. Strings of to that are the same stay where they are, others live as
+ * long as to; lists are replaced; the round trip is to's. */
+void node_hello_merge(struct node_hello *to, const struct node_hello *from);
+/* The most that has come of the transfer name; 0: nothing. */
+uint64_t node_hello_partial(const struct node_hello *hello, const char *name);
+
+/*
+ * Attempts and GPUs as a runner writes them (protocol.h): engines from words.
+ */
+
+enum { NODE_ATTEMPTS_MAX = 100 * 1000 };
+
+/* The words of an `attempt` line. *ret is filled anew. E_NODE_PROTOCOL. */
+int node_attempt_parse(const struct node_words *words, struct node_attempt *ret, struct err *err);
+void node_attempt_done(struct node_attempt *attempt);
+void node_attempt_copy(const struct node_attempt *from, struct node_attempt *ret);
+/* "RUN/N" in its parts; false: it is none. run: of NODE_NAME_SIZE. */
+enum { NODE_NAME_SIZE = 65 };
+bool node_attempt_name(const char *name, char run[static NODE_NAME_SIZE], int *ret_attempt);
+
+/* The words of a `gpu` line. E_NODE_PROTOCOL. */
+int node_gpu_parse(const struct node_words *words, struct node_gpu *ret, struct err *err);
+
+/* The words of one line of the answer, added; what is of another form counts as not known.
+ * E_NODE_PROTOCOL, E_DATA_LIMIT. */
+int node_machine_line(
+	const struct node_words *words, struct node_machine *machine, struct err *err);
+
+/*
+ * Lines about files, as a runner writes them (protocol.h): an engine.
+ */
+
+/* E_NODE_PROTOCOL: another form, or a path that could lead out of the results. */
+int node_file_parse(const struct node_words *words, struct node_file *ret, struct err *err);
+
+/*
+ * When pieces of a log arrived (at a time the log had so many bytes): an engine. Of
+ * more marks than NODE_MARKS_MAX ahead of the log every second one is forgotten.
+ */
+
+enum { NODE_MARKS_MAX = 64 << 10 };
+
+struct node_log_mark {
+	int64_t time_ms;
+	uint64_t bytes;
+};
+struct node_marks {
+	struct VEC_OF(struct node_log_mark) v;
+	size_t at; /* of the first that counts still */
+	struct node_log_mark last;
+};
+void node_marks_done(struct node_marks *marks);
+/* Numbers that go down are raised to the one before. */
+void node_marks_add(struct node_marks *marks, int64_t time_ms, uint64_t bytes);
+/* How many of len bytes from offset on arrived at one time, and that; 0: not known (all of len). */
+size_t node_marks_piece(
+	struct node_marks *marks, uint64_t offset, size_t len, int64_t *ret_time_ms);
 
 #endif

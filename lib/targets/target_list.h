@@ -13,7 +13,7 @@
 #include "base/util/vec.h"
 #include "core/context/session.h"
 #include "targets/kube/kube_look.h"
-#include "targets/ssh/node_look.h"
+#include "targets/ssh/node_open.h"
 
 struct target_item {
 	char *name; /* as -t has it */

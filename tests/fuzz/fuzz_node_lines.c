@@ -6,10 +6,8 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "node/attempts.h"
-#include "node/files.h"
-#include "node/machine.h"
-#include "node/marks.h"
+#include "node/wire.h"
+#include "node/node.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

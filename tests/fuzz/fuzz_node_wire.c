@@ -7,7 +7,6 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "node/facts.h"
 #include "node/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

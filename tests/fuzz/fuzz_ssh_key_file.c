@@ -5,8 +5,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/str.h"
-#include "net/ssh/ssh_key_file.h"
-#include "net/ssh/ssh_known_hosts.h"
+#include "net/ssh/ssh_keys.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

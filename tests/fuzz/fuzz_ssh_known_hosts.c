@@ -6,7 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/str.h"
-#include "net/ssh/ssh_known_hosts.h"
+#include "net/ssh/ssh_keys.h"
 
 /* Any text: keys that were found are keys, and each is what a check says of it. A line of ours is
  * found again whatever stands before it. */

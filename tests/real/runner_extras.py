@@ -795,7 +795,7 @@ def each_data_sent(w, shell):
 def each_gc(w, shell):
     old = 1_600_000_000
     lives, ended, new = attempt(w, "a-22222"), attempt(w, "b-22222"), attempt(w, "c-22222")
-    lines = "node_of; for at in a b c; do printf 'state=running\\nboot=%s\\nprogram=%s:%s\\n' \"$d_boot\" $$ $(proc_start $$) >$d_local/runs/$at-22222/1/state; done\n"
+    lines = "node_of; for at in a b c; do printf 'state=running\\nboot=%s\\nprogram=%s:%s\\n' \"$d_boot\" $$ $(proc_start_of $$ && echo $start) >$d_local/runs/$at-22222/1/state; done\n"
     for at in (lives, ended, new):
         w.write("tree/file", os.urandom(100_000), base=at)
         w.write("job", "j_data() {\nlink_data 'd' 'data/used'\n}\n" if at == lives else "", base=at)

@@ -97,7 +97,7 @@ def test_the_table_is_whole(w):
     with SshSite(w) as s:
         s.host("gpu1")
         assert known_to_the_client(s) <= names, known_to_the_client(s) - names
-    source = (Path(__file__).resolve().parents[2] / "lib/net/ssh/ssh_keywords.c").read_text()
+    source = (Path(__file__).resolve().parents[2] / "lib/net/ssh/ssh_config.c").read_text()
     rows = set(re.findall(r'^\t(?:\{|[A-Z_]+\()"(\w+)"', source, re.M))
     old = {"challengeresponseauthentication", "hostbasedkeytypes", "pubkeyacceptedkeytypes", "rsaminsize", "usekeychain"}
     assert rows == names | old, rows ^ (names | old)

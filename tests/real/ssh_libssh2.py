@@ -69,6 +69,29 @@ def server(answer):
             listening.shutdown(socket.SHUT_RDWR)
 
 
+# One response, before the connection ends.
+AGENT_NONSENSE = [b"", b"\0\0", b"\0\0\0\0\x0c", b"\xff\xff\xff\xff\x0c", b"\0\0\0\1\5", b"\0\0\0\1\x0c", b"\0\0\0\5\x0c\0\0\0\1",
+                  b"\0\0\0\x09\x0c\0\0\0\1\xff\xff\xff\xff", b"\0\0\0\x40\x0c\0\0\0\1", b"\0\0\0\x10\x0c\0\0\0\1\0\0\0\3abc\0\0\0\0"]
+
+
+@contextlib.contextmanager
+def agent_that_says(path, answer):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as one, contextlib.suppress(OSError):
+                        if one.recv(5):
+                            one.sendall(answer)
+        threading.Thread(target=serve, daemon=True).start()
+        yield path
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+
+
 def echo(one):
     while data := one.recv(1 << 16):
         one.sendall(data)
@@ -183,6 +206,9 @@ def test_keys_of_users(w):
             silent.bind(f"{w.dir}/silent")
             silent.listen()
             says(connect(s, "gpu1", f"agent={w.dir}/silent", "exec", "true"), 0)
+        for i, answer in enumerate(AGENT_NONSENSE):
+            with agent_that_says(f"{w.dir}/agent{i}", answer) as path:
+                says(connect(s, "gpu1", f"agent={path}", "exec", "true"), 0, "logged in with .*id_ed25519")
         s.host("words", settings={"PubkeyAuthentication": "no", "PasswordAuthentication": "yes"})
         says(connect(s, "words", "exec", "true"), FALLBACK, "accepts no keys, but password")
 

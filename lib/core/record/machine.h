@@ -12,7 +12,7 @@
 #include "base/data/json.h"
 #include "base/util/vec.h"
 #include "kube/status/usage.h"
-#include "node/machine.h"
+#include "node/node.h"
 
 enum { MACHINES_MAX = 2000 };
 

@@ -1,14 +1,246 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/ssh/ssh.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/os/env.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/ssh/ssh_impl.h"
+#include "base/util/vec.h"
+#include "net/ssh/ssh_config.h"
+#include "net/ssh/ssh_libssh2.h"
+#include "net/ssh/ssh_openssh.h"
+
+/* A connection by libssh2. */
+struct ssh_connection {
+	struct ssh *ssh;
+	struct ssh_libssh2 *carrier;
+	bool is_ready;
+	bool has_first;           /* the first command has a session, and nobody has taken it yet */
+	bool had_session;         /* which may not be over for the server yet */
+	size_t n_channels, limit; /* the server refused one more than that */
+};
+
+enum ssh_stage {
+	SSH_RESOLVING, /* a thread has config and openssh */
+	SSH_BY_LIBSSH2,
+	SSH_BY_OPENSSH,
+};
+
+struct ssh_use;
+struct ssh_login;
+struct ssh {
+	struct ssh_options options; /* its strings are ours, but for env */
+	enum ssh_stage stage;
+	struct ssh_config config;
+	struct strv sent_env; /* NAME=VALUE, of SendEnv and SetEnv */
+	bool has_askpass;     /* a program asks, not this one */
+	bool has_client;      /* an ssh is on PATH */
+	struct VEC_OF(struct ssh_connection *) connections;
+	struct ssh_openssh *openssh;
+	struct VEC_OF(struct ssh_use *) uses;
+	struct VEC_OF(struct ssh_login *) logins;
+	struct loop_timer *timer;
+	char *why;          /* why it is the OpenSSH client, or NULL */
+	char *carrier_text; /* the same as a sentence */
+	struct err fault;   /* for good: of a login that must not be tried again */
+	bool is_known;      /* the first login has ended */
+};
+
+/*
+ * Choice of the carrier
+ */
+
+static bool exists(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+/* Most systems allow GSSAPI, few users have a ticket. */
+static bool has_ticket(const struct ssh *ssh)
+{
+	char path[64];
+	const char *named = env_get(ssh->options.env, "KRB5CCNAME");
+
+	snprintf(path, sizeof(path), "/tmp/krb5cc_%u", (unsigned)getuid());
+	return ssh->config.gssapi && (!str_empty(named) || exists(path));
+}
+
+/* ssh takes ID-cert.pub for ID without being told. */
+static bool has_certificate(const struct ssh_config *config)
+{
+	for (size_t i = 0; i < config->identities.n; i++) {
+		AUTO_FREE char *path = mem_printf("%s-cert.pub", config->identities.v[i]);
+
+		if (exists(path))
+			return true;
+	}
+	return false;
+}
+
+static bool master_lives(const struct ssh *ssh)
+{
+	return ssh->config.control_path && ssh_openssh_socket_lives(ssh->config.control_path);
+}
+
+static bool kept_master_lives(const struct ssh *ssh)
+{
+	AUTO_FREE char *path = ssh->options.has_terminal
+				       ? ssh_openssh_kept(ssh->options.control_dir, &ssh->config)
+				       : NULL;
+
+	return path && ssh_openssh_socket_lives(path);
+}
+
+/* libssh2 waits for the answer to each variable but the last: more than that takes longer than the
+ * OpenSSH client, which waits for none. */
+enum { SENT_ENV_MAX = 2 };
+
+/* Why it is the OpenSSH client from the start, or NULL. */
+static const char *reason_of(const struct ssh *ssh, bool is_whole)
+{
+	if (ssh->options.carrier == SSH_OPENSSH)
+		return "it was asked for";
+	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client)
+		return NULL;
+	if (master_lives(ssh))
+		return "a ControlMaster of yours is connected";
+	if (ssh->config.openssh_why)
+		return ssh->config.openssh_why;
+	if (ssh->sent_env.n > SENT_ENV_MAX)
+		return "many variables are sent (SendEnv, SetEnv)";
+	if (!is_whole)
+		return "the configuration names files by tokens that dlrun does not know";
+	if (has_certificate(&ssh->config))
+		return "the login is by a certificate";
+	if (has_ticket(ssh))
+		return "there is a Kerberos ticket";
+	if (kept_master_lives(ssh))
+		return "an earlier login by it is kept";
+	return NULL;
+}
+
+/*
+ * The thread
+ */
+
+static struct ssh_config_place place_of(const struct ssh *ssh)
+{
+	const char *const *env = ssh->options.env;
+	const char *user = env_get(env, "LOGNAME");
+
+	return (struct ssh_config_place){.home = ssh->options.home,
+		.host = ssh->options.host,
+		.local_user = user ? user : env_get(env, "USER"),
+		.env = env};
+}
+
+/* Whether all names of files are known. */
+static int read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct err *err)
+{
+	const struct ssh_config_place place = place_of(ssh);
+	const struct ssh_config_call call = {.host = ssh->options.host,
+		.port = ssh->options.port,
+		.config = ssh->options.config,
+		.env = ssh->options.env,
+		.cancel_fd = cancel_fd};
+	AUTO_ERR struct err fault = {0};
+
+	ssh->has_client = true;
+	int r = ssh_config_read(&call, &ssh->config, &fault);
+	if (r < 0 && fault.id != E_RUN_EXEC)
+		return err_move(err, &fault);
+	if (r < 0) {
+		ssh->has_client = false;
+		ssh_config_default(&place, &ssh->config);
+		if (ssh->options.port)
+			ssh->config.port = (uint16_t)ssh->options.port;
+	}
+	*ret_whole = ssh_config_expand(&ssh->config, &place);
+	return 0;
+}
+
+static const char *const *list_of(const struct strv *strv)
+{
+	return (const char *const *)strv->v;
+}
+
+static enum ssh_strict strict_of(const struct ssh *ssh)
+{
+	enum ssh_strict strict = ssh->config.strict;
+	bool is_stricter = strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES;
+
+	return ssh->options.accept_new_host && is_stricter ? SSH_STRICT_ACCEPT_NEW : strict;
+}
+
+/* IdentityAgent, or what the variable says where nothing was said. "none" turns it off. */
+static const char *agent_of(const struct ssh *ssh)
+{
+	if (ssh->config.no_agent)
+		return NULL;
+	return ssh->config.agent ? ssh->config.agent : env_get(ssh->options.env, "SSH_AUTH_SOCK");
+}
+
+/* *ret of the above, once more, without a first command. */
+static void ssh_libssh2_login_of(const struct ssh *ssh, struct ssh_libssh2_login *ret)
+{
+	const struct ssh_config *config = &ssh->config;
+
+	*ret = (struct ssh_libssh2_login){.name = ssh->options.host,
+		.hostname = config->hostname,
+		.user = config->user,
+		.port = config->port,
+		.family = config->family,
+		.connect_ms =
+			config->connect_s ? config->connect_s * 1000 : SSH_OPENSSH_CONNECT_S * 1000,
+		.keepalive_ms = config->keepalive_s * 1000,
+		.key_alias = config->key_alias,
+		.strict = strict_of(ssh),
+		.hash_known_hosts = config->hash_known_hosts,
+		.user_known_hosts = list_of(&config->user_known_hosts),
+		.global_known_hosts = list_of(&config->global_known_hosts),
+		.identities = list_of(&config->identities),
+		.identities_only = config->identities_only,
+		.agent = agent_of(ssh),
+		.kex = config->kex,
+		.ciphers = config->ciphers,
+		.macs = config->macs,
+		.host_key_types = config->host_key_types,
+		.user_key_types = config->user_key_types,
+		.rsa_bits = config->rsa_bits,
+		.env = list_of(&ssh->sent_env),
+		.has_askpass = ssh->has_askpass};
+}
+
+/* In the thread of the first connection. 1: *ret is what libssh2 logs in with, and lives as ssh
+ * does; 0: the OpenSSH client it is, which has begun; a negative code. */
+static int ssh_resolve(
+	struct ssh *ssh, int cancel_fd, struct ssh_libssh2_login *ret, struct err *err)
+{
+	bool is_whole = false;
+	int r = read_config(ssh, cancel_fd, &is_whole, err);
+
+	if (r < 0)
+		return r;
+	ssh_config_env(&ssh->config, ssh->options.env, &ssh->sent_env);
+	ssh->has_askpass = ssh->has_client && !ssh->config.batch_mode &&
+			   ssh_openssh_has_askpass(ssh->options.env, ssh->options.has_terminal);
+	const char *why = reason_of(ssh, is_whole);
+	if (why) {
+		ssh->why = mem_strdup(why);
+		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
+		return 0;
+	}
+	ssh_libssh2_login_of(ssh, ret);
+	ret->first_command = ssh->options.first_command;
+	return 1;
+}
 
 enum { CONNECTIONS_MAX = 16 };
 
@@ -105,20 +337,14 @@ static void tell_no_client(const struct ssh *ssh, struct err *fault)
 	err_hint(fault, "command -v ssh   # install openssh-client, or correct PATH");
 }
 
-/* Where there is no OpenSSH client to fall back on, or it may not be. */
-static void fail_fallback(struct ssh *ssh, const char *why, struct err *fault)
-{
-	err_evidence(fault, "libssh2 alone does not get in: %s", why);
-	tell_no_client(ssh, fault);
-	fail_waiting(ssh, fault);
-}
-
 static void fall_back(struct ssh *ssh, const char *why, struct err *fault)
 {
 	bool has_begun = ssh->why != NULL;
 
 	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client) {
-		fail_fallback(ssh, why, fault);
+		err_evidence(fault, "libssh2 alone does not get in: %s", why);
+		tell_no_client(ssh, fault);
+		fail_waiting(ssh, fault);
 		return;
 	}
 	if (!has_begun) {
@@ -206,19 +432,6 @@ static void add_connection(struct ssh *ssh)
 		ssh_libssh2_start(ssh->options.loop, is_known ? &login : NULL, &events);
 }
 
-static bool takes_no_more(const struct ssh_connection *connection)
-{
-	return ssh_libssh2_is_lost(connection->carrier) ||
-	       ssh_libssh2_is_stuck(connection->carrier);
-}
-
-/* The first command goes on, and is not begun twice. */
-static bool is_of_no_use(const struct ssh_connection *connection)
-{
-	return connection->n_channels == 0 &&
-	       (!connection->has_first || ssh_libssh2_is_lost(connection->carrier));
-}
-
 /* A connection that takes another channel, or NULL. *ret_wait: one is not ready yet. */
 static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 {
@@ -226,8 +439,12 @@ static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 	for (size_t i = ssh->connections.n; i-- > 0;) {
 		struct ssh_connection *connection = ssh->connections.v[i];
 
-		if (connection->is_ready && takes_no_more(connection)) {
-			if (is_of_no_use(connection))
+		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->carrier);
+
+		if (is_lost ||
+			(connection->is_ready && ssh_libssh2_is_stuck(connection->carrier))) {
+			/* The first command goes on, and is not begun twice. */
+			if (connection->n_channels == 0 && (!connection->has_first || is_lost))
 				drop_connection(ssh, connection);
 			continue;
 		}
@@ -349,14 +566,6 @@ static int openssh_changed(void *ctx, struct err *err)
 	return 0;
 }
 
-/* Before it is a port that does not answer. */
-static bool is_held_up(const struct ssh_use *use)
-{
-	const struct ssh_connection *connection = use->connection;
-
-	return ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->carrier);
-}
-
 static void leave_connection(struct ssh_use *use)
 {
 	channel_free(TAKE(use->inner));
@@ -373,7 +582,8 @@ static bool goes_elsewhere(struct ssh_use *use)
 
 	if (use->is_open || !connection)
 		return false;
-	if (is_held_up(use)) {
+	/* Before it is a port that does not answer. */
+	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->carrier)) {
 		leave_connection(use);
 		return true;
 	}
@@ -467,27 +677,22 @@ static void use_resize(struct channel *channel, unsigned columns, unsigned rows)
 		use->inner->ops->resize(use->inner, columns, rows);
 }
 
-static void forget_use(struct ssh *ssh, const struct ssh_use *use)
-{
-	size_t i = 0;
-
-	while (ssh->uses.v[i] != use)
-		i++;
-	memmove(&ssh->uses.v[i], &ssh->uses.v[i + 1], (ssh->uses.n - i - 1) * sizeof(*ssh->uses.v));
-	ssh->uses.n--;
-}
-
 static void use_free(struct channel *channel)
 {
 	struct ssh_use *use = use_of(channel);
+	struct ssh *ssh = use->ssh;
+	size_t i = 0;
 
 	channel_free(use->inner);
 	if (use->connection)
 		use->connection->n_channels--;
-	forget_use(use->ssh, use);
+	while (ssh->uses.v[i] != use)
+		i++;
+	memmove(&ssh->uses.v[i], &ssh->uses.v[i + 1], (ssh->uses.n - i - 1) * sizeof(*ssh->uses.v));
+	ssh->uses.n--;
 	/* There may be room for one that waits. */
-	if (use->ssh->uses.n > 0)
-		look_soon(use->ssh);
+	if (ssh->uses.n > 0)
+		look_soon(ssh);
 	free(use->command);
 	free(use->host);
 	free(use->term);

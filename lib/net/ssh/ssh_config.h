@@ -35,7 +35,7 @@ struct ssh_config {
 	bool identities_only, hash_known_hosts, gssapi, batch_mode, stdin_null, forks,
 		has_log_verbose, has_session_type, /* the client knows LogVerbose, SessionType */
 		no_agent;                          /* IdentityAgent none */
-	/* The first line that libssh2 cannot keep (ssh_keywords.h), behind "because"; NULL:
+	/* The first line that libssh2 cannot keep (struct ssh_keyword), behind "because"; NULL:
 	 * none. */
 	char *openssh_why;
 	char id[33]; /* 32 hex digits that change with the output */
@@ -77,5 +77,50 @@ struct ssh_config_call {
 /* Runs `ssh -G`. E_RUN_EXEC: there is no ssh client. E_SSH_CONFIG with its words; E_CANCELED.
  * Blocks, 10 s at most: `Match exec` runs commands of the user's. */
 int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err);
+
+/*
+ * Keywords: all that `ssh -G` of OpenSSH 8.5 to 10.2 prints (ssh_config(5)), and what dlrun makes
+ * of each. One that is not here is newer, or of a patch: what it says may decide whether `ssh`
+ * would log in.
+ */
+struct ssh_keyword {
+	const char *name; /* in lower case */
+	enum ssh_keyword_rule {
+		SSH_RULE_KEPT,   /* libssh2's carrier does what it says */
+		SSH_RULE_CLIENT, /* only the OpenSSH client does, where it is not in harmless */
+		SSH_RULE_IDLE,   /* decides nothing here */
+	} rule;
+	/* Where the value goes in struct ssh_config; SSH_VALUE_NONE: nowhere. */
+	enum ssh_value {
+		SSH_VALUE_NONE,
+		SSH_VALUE_TEXT,
+		SSH_VALUE_AGENT,
+		SSH_VALUE_YES,
+		SSH_VALUE_LINES,
+		SSH_VALUE_WORDS,
+		SSH_VALUE_SECONDS,
+		SSH_VALUE_BITS,
+		SSH_VALUE_PORT,
+		SSH_VALUE_FAMILY,
+		SSH_VALUE_STRICT,
+		SSH_VALUE_PRESENT,
+	} value;
+	size_t offset;
+	/* Of CLIENT: what libssh2's carrier does anyway, with commas between; "" is such a value
+	 * always. */
+	const char *harmless;
+	/* Of CLIENT: why, behind "because"; of IDLE: why it decides nothing. */
+	const char *why;
+};
+
+/* In the order of their names. */
+extern const struct ssh_keyword ssh_keywords[];
+extern const size_t ssh_n_keywords;
+
+/* In any case of letters; NULL: there is none. */
+const struct ssh_keyword *ssh_keyword_find(const char *name);
+
+/* Whether word is in a list with commas between. */
+bool ssh_list_has(const char *list, const char *word);
 
 #endif

@@ -8,10 +8,293 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh.h"
-#include "net/ssh/ssh_agent.h"
-#include "net/ssh/ssh_key_file.h"
-#include "net/ssh/ssh_keywords.h"
+#include "net/ssh/ssh_config.h"
+#include "net/ssh/ssh_keys.h"
 #include "net/ssh/ssh_libssh2_impl.h"
+#include "net/ssh/ssh_openssh.h"
+
+/* Algorithms of libssh2, as OpenSSH prefers them, and the types of keys that they are for. The last
+ * need RFC 8332. */
+static const struct {
+	const char *name, *key;
+} algorithms[] = {
+	{"ssh-ed25519", "ssh-ed25519"},
+	{"ecdsa-sha2-nistp256", "ecdsa-sha2-nistp256"},
+	{"ecdsa-sha2-nistp384", "ecdsa-sha2-nistp384"},
+	{"ecdsa-sha2-nistp521", "ecdsa-sha2-nistp521"},
+	{"rsa-sha2-512", "ssh-rsa"},
+	{"rsa-sha2-256", "ssh-rsa"},
+};
+enum { N_RSA = 2 };
+
+static size_t n_usable(void)
+{
+	return ARRAY_LEN(algorithms) - (ssh_libssh2_has_rsa_sha2() ? 0 : N_RSA);
+}
+
+static void add_name(struct buf *out, const char *name)
+{
+	buf_addf(out, "%s%s", out->len > 0 ? "," : "", name);
+}
+
+static void add_usable(const struct ssh_known *known, bool want_known, struct buf *out)
+{
+	for (size_t i = 0; i < n_usable(); i++) {
+		if (ssh_known_has_type(known, algorithms[i].key) == want_known)
+			add_name(out, algorithms[i].name);
+	}
+}
+
+/* Of the configuration's list those that are not about certificates or devices, as numbers. */
+static size_t read_wanted(const char *list, size_t out[static ARRAY_LEN(algorithms)])
+{
+	size_t n = 0;
+
+	for (const char *at = list, *end; *at; at = *end ? end + 1 : end) {
+		end = strchrnul(at, ',');
+		for (size_t i = 0; i < ARRAY_LEN(algorithms) && n < ARRAY_LEN(algorithms); i++) {
+			if (strlen(algorithms[i].name) == (size_t)(end - at) &&
+				memcmp(algorithms[i].name, at, (size_t)(end - at)) == 0)
+				out[n++] = i;
+		}
+	}
+	return n;
+}
+
+static bool is_usual(const size_t *wanted, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (wanted[i] != i)
+			return false;
+	}
+	return n == ARRAY_LEN(algorithms);
+}
+
+static void load(struct ssh_libssh2 *ssh)
+{
+	const struct ssh_libssh2_login *login = &ssh->login;
+
+	ssh_known_init(&ssh->known, login->hostname, login->port, login->key_alias);
+	for (size_t i = 0; login->user_known_hosts && login->user_known_hosts[i]; i++)
+		ssh_known_load(&ssh->known, login->user_known_hosts[i]);
+	for (size_t i = 0; login->global_known_hosts && login->global_known_hosts[i]; i++)
+		ssh_known_load(&ssh->known, login->global_known_hosts[i]);
+}
+
+/* A list of the user's own is kept in its order, whatever is known: where another key comes before
+ * the one that would be asked for here, the OpenSSH client asks for that. */
+static bool add_wanted(struct ssh_libssh2 *ssh, const size_t *wanted, size_t n, struct buf *out)
+{
+	bool has_known = ssh_known_has_keys(&ssh->known);
+
+	if (n == 0 || wanted[0] >= n_usable() ||
+		(has_known && !ssh_known_has_type(&ssh->known, algorithms[wanted[0]].key))) {
+		ssh_libssh2_fall_back(ssh,
+			"libssh2 %s cannot ask for the host's key as HostKeyAlgorithms says",
+			libssh2_version(0));
+		return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (wanted[i] < n_usable())
+			add_name(out, algorithms[wanted[i]].name);
+	}
+	return true;
+}
+
+static bool add_known(struct ssh_libssh2 *ssh, struct buf *out)
+{
+	add_usable(&ssh->known, true, out);
+	if (out->len == 0 && ssh_known_has_keys(&ssh->known)) {
+		ssh_libssh2_fall_back(ssh,
+			"the host is known by %s only, which libssh2 %s cannot use",
+			ssh_known_has_type(&ssh->known, "ssh-rsa") ? "an RSA key" : "a type of key",
+			libssh2_version(0));
+		return false;
+	}
+	add_usable(&ssh->known, false, out);
+	return true;
+}
+
+char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
+{
+	const char *list = ssh->login.host_key_types;
+	size_t wanted[ARRAY_LEN(algorithms)];
+	size_t n = list ? read_wanted(list, wanted) : 0;
+	AUTO_BUF struct buf out = {0};
+
+	load(ssh);
+	if (ssh->known.is_cut) {
+		ssh_libssh2_fall_back(
+			ssh, "the files of known hosts are larger than dlrun reads them");
+		return NULL;
+	}
+	if (ssh_known_has_ca(&ssh->known)) {
+		ssh_libssh2_fall_back(ssh,
+			"the host is known by a certificate authority, and libssh2 knows no "
+			"certificates");
+		return NULL;
+	}
+	buf_init(&out, 1024);
+	bool is_own = list && !is_usual(wanted, n);
+	if (is_own ? !add_wanted(ssh, wanted, n, &out) : !add_known(ssh, &out))
+		return NULL;
+	return buf_take(&out);
+}
+
+/*
+ * The key that the host has presented
+ */
+
+struct shown {
+	const char *blob;
+	size_t len;
+	char *type;
+	char print[SSH_FINGERPRINT_SIZE];
+	const char *where; /* the line of known_hosts that decided, or NULL */
+};
+
+static int add_facts(const struct shown *shown, struct err *err)
+{
+	err_evidence(err, "its %s key has the fingerprint %s", shown->type, shown->print);
+	if (shown->where)
+		err_evidence(err, "known by %s", shown->where);
+	return -(int)err->code;
+}
+
+static int refuse_changed(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	err_set(err, E_SSH_HOST_KEY,
+		"the host key of %s has changed: another machine has its address, or somebody "
+		"intercepts the connection",
+		ssh->login.name);
+	err_hint(
+		err, "ssh-keygen -R '%s'   # only if you know why it has changed", ssh->known.name);
+	return add_facts(shown, err);
+}
+
+static int refuse_revoked(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	err_set(err, E_SSH_HOST_KEY, "the key of %s has been revoked", ssh->login.name);
+	err_hint(err, "ask who runs %s for its key", ssh->login.name);
+	return add_facts(shown, err);
+}
+
+static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	if (shown->where)
+		err_set(err, E_SSH_UNKNOWN_HOST,
+			"the host key of %s is of type %s, known_hosts has others", ssh->login.name,
+			shown->type);
+	else
+		err_set(err, E_SSH_UNKNOWN_HOST, "the host key of %s is not known yet",
+			ssh->login.name);
+	/* Of a host that has other keys no new one is accepted without a person. */
+	err_hint(err, shown->where ? "ssh %s true" : "ssh %s true   # or --accept-new-host",
+		ssh->login.name);
+	return add_facts(shown, err);
+}
+
+static void remember(struct ssh_libssh2 *ssh, const struct shown *shown)
+{
+	AUTO_ERR struct err err = {0};
+	const char *const *files = ssh->login.user_known_hosts;
+	const char *file = files ? files[0] : NULL;
+
+	if (!file)
+		return;
+	if (ssh_known_save(file, ssh->known.name, ssh->login.hash_known_hosts, shown->blob,
+		    shown->len, &err) < 0)
+		ssh_libssh2_say(ssh, false, "the key of %s is not remembered: %s", ssh->login.name,
+			err.message);
+	else
+		ssh_libssh2_say(ssh, false, "%s is known from now on: %s %s in %s", ssh->login.name,
+			shown->type, shown->print, file);
+}
+
+/* As OpenSSH takes it: yes, or the fingerprint. */
+static bool is_yes(const char *answer, const struct shown *shown)
+{
+	AUTO_FREE char *lower = str_lower(answer, strlen(answer));
+
+	return str_eq(lower, "yes") || str_eq(answer, shown->print);
+}
+
+static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	AUTO_BUF struct buf answer = {0};
+	AUTO_FREE char *question = mem_printf(
+		"%s%s: its %s key has the fingerprint %s. Trust it? (yes, no, or the "
+		"fingerprint)",
+		ssh->login.name,
+		shown->where ? " shows a key of another type than is known" : " is not known yet",
+		shown->type, shown->print);
+
+	buf_init(&answer, SSH_ANSWER_MAX);
+	int r = ssh_libssh2_ask(ssh, question, false, &answer, err);
+	if (r < 0)
+		return r;
+	if (r == 0 || !is_yes(answer.data, shown))
+		return refuse_unknown(ssh, shown, err);
+	remember(ssh, shown);
+	return 0;
+}
+
+static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	bool takes_new =
+		ssh->login.strict == SSH_STRICT_ACCEPT_NEW || ssh->login.strict == SSH_STRICT_OFF;
+
+	/* A host that has other keys is not new: only a person can know. */
+	if (takes_new && !shown->where) {
+		remember(ssh, shown);
+		return 0;
+	}
+	if (ssh->login.strict == SSH_STRICT_ASK && ssh->login.has_askpass)
+		ssh_libssh2_fall_back(ssh, "a program asks about the host's key (SSH_ASKPASS)");
+	if (ssh->login.strict == SSH_STRICT_YES || !ssh_libssh2_can_ask(ssh))
+		return refuse_unknown(ssh, shown, err);
+	return ask_person(ssh, shown, err);
+}
+
+static int decide(struct ssh_libssh2 *ssh, struct shown *shown, struct err *err)
+{
+	switch (ssh_known_check(&ssh->known, shown->blob, shown->len, &shown->where)) {
+	case SSH_KNOWN_OK:
+		return 0;
+	case SSH_KNOWN_CHANGED:
+		return refuse_changed(ssh, shown, err);
+	case SSH_KNOWN_REVOKED:
+		return refuse_revoked(ssh, shown, err);
+	case SSH_KNOWN_CA_ONLY: /* not asked for then */
+	case SSH_KNOWN_OTHER:
+	case SSH_KNOWN_NEW:
+		break;
+	}
+	return trust_new(ssh, shown, err);
+}
+
+int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err)
+{
+	struct shown shown = {0};
+
+	shown.blob = libssh2_session_hostkey(ssh->session, &shown.len, NULL);
+	AUTO_FREE char *type = shown.blob ? ssh_key_type(shown.blob, shown.len) : NULL;
+	if (!type)
+		return err_set(
+			err, E_SSH_HOST_KEY, "%s sent an unreadable host key", ssh->login.name);
+	if (str_eq(type, "ssh-rsa") &&
+		ssh_key_rsa_bits(shown.blob, shown.len) < ssh_libssh2_rsa_bits(ssh)) {
+		ssh_libssh2_fall_back(ssh, "the host's key is smaller than RequiredRSASize");
+		return err_set(err, E_SSH_CONFIG, "the RSA key of %s is smaller than allowed",
+			ssh->login.name);
+	}
+	shown.type = type;
+	ssh_key_fingerprint(shown.blob, shown.len, shown.print);
+	int r = decide(ssh, &shown, err);
+	if (r == 0)
+		buf_add(&ssh->trusted, shown.blob, shown.len);
+	return r;
+}
 
 enum { PASSPHRASES_MAX = 3 };
 
@@ -48,7 +331,7 @@ struct identity {
 
 struct auth {
 	struct ssh_libssh2 *ssh;
-	struct ssh_agent *agent;
+	LIBSSH2_AGENT *agent;
 	struct identity identities[SSH_IDENTITIES_MAX];
 	size_t n_identities;
 	unsigned n_tried, n_left_out[N_LEFT_OUT];
@@ -57,7 +340,8 @@ struct auth {
 
 static void done(struct auth *auth)
 {
-	ssh_agent_free(auth->agent);
+	if (auth->agent)
+		libssh2_agent_free(auth->agent);
 	free(auth->no_agent);
 	for (size_t i = 0; i < auth->n_identities; i++)
 		ssh_key_file_done(&auth->identities[i].key);
@@ -65,7 +349,9 @@ static void done(struct auth *auth)
 
 static enum left_out classify(const char *type)
 {
-	if (!type || str_eq(type, "ssh-ed25519"))
+	if (!type)
+		return OTHER;
+	if (str_eq(type, "ssh-ed25519"))
 		return USABLE;
 	if (strstr(type, "-cert-v01@"))
 		return CERTIFICATE;
@@ -78,49 +364,38 @@ static enum left_out classify(const char *type)
 	return OTHER;
 }
 
-/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. A key that does
- * not say its type may be of any. */
+/* All algorithms of keys of that type must be allowed: libssh2 chooses among them. */
 static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
 {
 	static const struct {
 		const char *type, *algorithm;
 	} rows[] = {
 		{"ssh-ed25519", "ssh-ed25519"},
-		{"ecdsa", "ecdsa-sha2-nistp256"},
-		{"ecdsa", "ecdsa-sha2-nistp384"},
-		{"ecdsa", "ecdsa-sha2-nistp521"},
+		{"ecdsa-sha2-nistp256", "ecdsa-sha2-nistp256"},
+		{"ecdsa-sha2-nistp384", "ecdsa-sha2-nistp384"},
+		{"ecdsa-sha2-nistp521", "ecdsa-sha2-nistp521"},
 		{"ssh-rsa", "rsa-sha2-512"},
 		{"ssh-rsa", "rsa-sha2-256"},
 	};
 	const char *list = ssh->login.user_key_types;
 
 	for (size_t i = 0; list && i < ARRAY_LEN(rows); i++) {
-		bool is_of = !type || str_eq(type, rows[i].type) || str_eq(type, rows[i].algorithm);
-		if (is_of && !ssh_list_has(list, rows[i].algorithm))
+		if (str_eq(type, rows[i].type) && !ssh_list_has(list, rows[i].algorithm))
 			return false;
 	}
 	return true;
 }
 
-static enum left_out judge_key(
-	const struct ssh_libssh2 *ssh, const char *type, const struct buf *blob)
+/* Whether the key is to be tried; counted if it is not. */
+static bool is_usable(struct auth *auth, const char *type, const void *blob, size_t len)
 {
 	enum left_out why = classify(type);
-	bool may_be_rsa = !type || str_eq(type, "ssh-rsa");
 
-	if (why == USABLE && !is_allowed(ssh, type))
-		return NOT_ALLOWED;
-	if (why == USABLE && may_be_rsa && (type || ssh->login.rsa_bits > SSH_RSA_BITS) &&
-		ssh_key_rsa_bits(blob->data, blob->len) < ssh_libssh2_rsa_bits(ssh))
-		return SMALL;
-	return why;
-}
-
-/* Whether the key is to be tried; counted if it is not. */
-static bool is_usable(struct auth *auth, const char *type, const struct buf *blob)
-{
-	enum left_out why = judge_key(auth->ssh, type, blob);
-
+	if (why == USABLE && !is_allowed(auth->ssh, type))
+		why = NOT_ALLOWED;
+	else if (why == USABLE && str_eq(type, "ssh-rsa") &&
+		 ssh_key_rsa_bits(blob, len) < ssh_libssh2_rsa_bits(auth->ssh))
+		why = SMALL;
 	auth->n_left_out[why]++;
 	return why == USABLE;
 }
@@ -131,61 +406,11 @@ static bool is_usable(struct auth *auth, const char *type, const struct buf *blo
 
 struct attempt {
 	struct auth *auth;
-	const struct ssh_agent_key *agent_key;
-	const void *blob;
-	size_t blob_len;
+	struct libssh2_agent_publickey *agent_key;
 	const struct ssh_key_file *file;
 	const char *passphrase;
 	bool is_accepted; /* the server would take a signature of it */
 };
-
-/* The algorithm that the signature is asked for (RFC 4252, section 7): libssh2 knows it, and tells
- * it in what is to be signed only. */
-static uint32_t flags_of(const unsigned char *data, size_t len)
-{
-	static const char sha512[] = "rsa-sha2-512", sha256[] = "rsa-sha2-256";
-
-	if (memmem(data, len, sha512, sizeof(sha512) - 1))
-		return SSH_AGENT_RSA_SHA2_512;
-	return memmem(data, len, sha256, sizeof(sha256) - 1) ? SSH_AGENT_RSA_SHA2_256 : 0;
-}
-
-/* Without the name of the format, which libssh2 adds. */
-static bool bare_signature(
-	struct ssh_libssh2 *ssh, const struct buf *whole, unsigned char **ret, size_t *ret_len)
-{
-	const uint8_t *p = (const uint8_t *)whole->data;
-
-	if (whole->len < 8 || get_be32(p) > whole->len - 8)
-		return false;
-	size_t at = 4 + get_be32(p), len = get_be32(p + at);
-	if (len == 0 || len != whole->len - at - 4)
-		return false;
-	*ret = ssh_session_alloc(ssh, len);
-	memcpy(*ret, p + at + 4, len);
-	*ret_len = len;
-	return true;
-}
-
-static int sign_by_agent(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
-	const unsigned char *data, size_t len, void **abstract)
-{
-	struct attempt *attempt = *abstract;
-	struct ssh_libssh2 *ssh = attempt->auth->ssh;
-	AUTO_BUF struct buf signature = {0};
-	AUTO_ERR struct err err = {0};
-	int64_t began = clock_ms();
-
-	(void)session;
-	attempt->is_accepted = true;
-	int r = ssh_agent_sign(attempt->auth->agent, attempt->agent_key, data, len,
-		flags_of(data, len), &ssh->wait, &signature, &err);
-	/* A person may have confirmed it. */
-	ssh->wait.deadline_ms += clock_ms() - began;
-	if (r < 0)
-		log_note("ssh: %s", err.message);
-	return r == 0 && bare_signature(ssh, &signature, ret, ret_len) ? 0 : -1;
-}
 
 static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
 	const unsigned char *data, size_t len, void **abstract)
@@ -203,20 +428,18 @@ static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret
 
 static int step_agent(struct ssh_libssh2 *ssh, void *arg)
 {
-	void *abstract = arg;
-	struct attempt *attempt = arg;
+	const struct attempt *attempt = arg;
 
-	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
-		attempt->blob_len, sign_by_agent, &abstract);
+	return libssh2_agent_userauth(attempt->auth->agent, ssh->login.user, attempt->agent_key);
 }
 
 static int step_probe(struct ssh_libssh2 *ssh, void *arg)
 {
 	void *abstract = arg;
-	struct attempt *attempt = arg;
+	const struct buf *blob = &((struct attempt *)arg)->file->blob;
 
-	return libssh2_userauth_publickey(ssh->session, ssh->login.user, attempt->blob,
-		attempt->blob_len, sign_never, &abstract);
+	return libssh2_userauth_publickey(ssh->session, ssh->login.user,
+		(const unsigned char *)blob->data, blob->len, sign_never, &abstract);
 }
 
 static int step_file(struct ssh_libssh2 *ssh, void *arg)
@@ -252,24 +475,24 @@ static int judge(struct auth *auth, int r, const char *what, struct err *err)
  * Keys of the agent
  */
 
-static int try_agent_key(struct auth *auth, const struct ssh_agent_key *key, struct err *err)
+static int try_agent_key(
+	struct auth *auth, struct libssh2_agent_publickey *key, const char *type, struct err *err)
 {
-	struct attempt attempt = {
-		.auth = auth, .agent_key = key, .blob = key->blob.data, .blob_len = key->blob.len};
-	AUTO_FREE char *comment = str_shown(key->comment);
+	struct attempt attempt = {.auth = auth, .agent_key = key};
+	AUTO_FREE char *comment = str_shown(key->comment ? key->comment : "");
 	AUTO_FREE char *what = mem_printf("the agent's key %s", comment);
 
-	if (!is_usable(auth, key->type, &key->blob))
+	if (!is_usable(auth, type, key->blob, key->blob_len))
 		return 0;
 	return judge(auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
 }
 
-static struct identity *find_identity(struct auth *auth, const struct ssh_agent_key *key)
+static struct identity *find_identity(struct auth *auth, const struct libssh2_agent_publickey *key)
 {
 	for (size_t i = 0; i < auth->n_identities; i++) {
 		const struct buf *blob = &auth->identities[i].key.blob;
-		if (blob->len > 0 && blob->len == key->blob.len &&
-			memcmp(blob->data, key->blob.data, blob->len) == 0)
+		if (blob->len > 0 && blob->len == key->blob_len &&
+			memcmp(blob->data, key->blob, blob->len) == 0)
 			return &auth->identities[i];
 	}
 	return NULL;
@@ -278,18 +501,19 @@ static struct identity *find_identity(struct auth *auth, const struct ssh_agent_
 /* Try the agent's keys that the configuration names, or its other keys. */
 static int try_agent(struct auth *auth, bool named, struct err *err)
 {
+	struct libssh2_agent_publickey *key = NULL;
 	int r = 0;
 
 	if (!auth->agent || (!named && auth->ssh->login.identities_only))
 		return 0;
-	for (size_t i = 0; i < ssh_agent_n_keys(auth->agent) && r == 0; i++) {
-		const struct ssh_agent_key *key = ssh_agent_key(auth->agent, i);
+	while (r == 0 && libssh2_agent_get_identity(auth->agent, &key, key) == 0) {
+		AUTO_FREE char *type = ssh_key_type(key->blob, key->blob_len);
 		struct identity *identity = find_identity(auth, key);
-		if (named != (identity != NULL))
+		if (!type || named != (identity != NULL))
 			continue;
 		if (identity)
 			identity->in_agent = true;
-		r = try_agent_key(auth, key, err);
+		r = try_agent_key(auth, key, type, err);
 	}
 	return r;
 }
@@ -328,19 +552,15 @@ static int try_passphrase(
 /* A person is asked only for what would be accepted. */
 static int try_encrypted(struct auth *auth, struct identity *identity, struct err *err)
 {
-	const struct buf *blob = &identity->key.blob;
-	struct attempt attempt = {
-		.auth = auth, .file = &identity->key, .blob = blob->data, .blob_len = blob->len};
+	struct attempt attempt = {.auth = auth, .file = &identity->key};
 
 	if (!ssh_libssh2_can_ask(auth->ssh)) {
 		auth->n_left_out[NO_PASSPHRASE]++;
 		return 0;
 	}
-	if (blob->len > 0) {
-		int r = ssh_session_run(auth->ssh, step_probe, &attempt);
-		if (!attempt.is_accepted)
-			return judge(auth, r, identity->path, err);
-	}
+	int r = ssh_session_run(auth->ssh, step_probe, &attempt);
+	if (!attempt.is_accepted)
+		return judge(auth, r, identity->path, err);
 	return try_passphrase(auth, identity, &attempt, err);
 }
 
@@ -350,7 +570,9 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 
 	if (identity->in_agent || identity->key.text.len == 0)
 		return 0;
-	if (!is_usable(auth, identity->key.type, &identity->key.blob))
+	const struct buf *blob = &identity->key.blob;
+
+	if (!is_usable(auth, identity->key.type, blob->data, blob->len))
 		return 0;
 	if (identity->key.is_open) {
 		auth->n_left_out[READABLE]++;
@@ -359,15 +581,6 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 	if (identity->key.is_encrypted)
 		return try_encrypted(auth, identity, err);
 	return judge(auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
-}
-
-static int try_files(struct auth *auth, struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < auth->n_identities && r == 0; i++)
-		r = try_identity(auth, &auth->identities[i], err);
-	return r;
 }
 
 /*
@@ -395,25 +608,6 @@ static void add_left_out(const struct auth *auth, struct buf *out)
 	}
 }
 
-static const char *path_of(const struct auth *auth, bool (*is)(const struct ssh_key_file *key))
-{
-	for (size_t i = 0; i < auth->n_identities; i++) {
-		if (!auth->identities[i].in_agent && is(&auth->identities[i].key))
-			return auth->identities[i].path;
-	}
-	return NULL;
-}
-
-static bool is_encrypted(const struct ssh_key_file *key)
-{
-	return key->is_encrypted;
-}
-
-static bool is_open(const struct ssh_key_file *key)
-{
-	return key->is_open;
-}
-
 static void hint_file(struct err *err, const char *command, const char *path)
 {
 	AUTO_BUF struct buf hint = {0};
@@ -424,13 +618,28 @@ static void hint_file(struct err *err, const char *command, const char *path)
 	err_hint(err, "%s", hint.data);
 }
 
+/* The first of each, which are not in the agent. */
+static void find_bad_files(
+	const struct auth *auth, const char **ret_encrypted, const char **ret_open)
+{
+	for (size_t i = auth->n_identities; i-- > 0;) {
+		const struct identity *identity = &auth->identities[i];
+
+		if (!identity->in_agent && identity->key.is_encrypted)
+			*ret_encrypted = identity->path;
+		if (!identity->in_agent && identity->key.is_open)
+			*ret_open = identity->path;
+	}
+}
+
 /* Tell which keys were tried or left out, and what to do about it. */
 static void advise(const struct auth *auth, struct err *err)
 {
 	const struct ssh_libssh2 *ssh = auth->ssh;
-	const char *encrypted = path_of(auth, is_encrypted), *open = path_of(auth, is_open);
+	const char *encrypted = NULL, *open = NULL; /* paths */
 	AUTO_BUF struct buf left_out = {0};
 
+	find_bad_files(auth, &encrypted, &open);
 	buf_init(&left_out, 512);
 	add_left_out(auth, &left_out);
 	if (ssh->tried.len > 0)
@@ -497,6 +706,29 @@ static int give_up(struct auth *auth, struct err *err)
 	return -(int)err->code;
 }
 
+/* libssh2 connects without a time limit, to whatever has room for one more, and does not tell why
+ * it cannot: another connection tells it first. */
+static int open_agent(struct auth *auth, const char *path, struct err *err)
+{
+	struct ssh_libssh2 *ssh = auth->ssh;
+	int r = ssh_socket_probe(path);
+
+	if (r < 0)
+		return err_set_errno(err, E_IO, -r, "the ssh agent at %s", path);
+	ssh->agent_ms = SSH_AGENT_LIST_MS;
+	auth->agent = libssh2_agent_init(ssh->session);
+	if (!auth->agent)
+		return err_set(err, E_IO, "libssh2 asks no ssh agent");
+	libssh2_agent_set_identity_path(auth->agent, path);
+	if (libssh2_agent_connect(auth->agent) == 0 &&
+		libssh2_agent_list_identities(auth->agent) == 0) {
+		ssh->agent_ms = SSH_AGENT_SIGN_MS;
+		return 0;
+	}
+	libssh2_agent_free(TAKE(auth->agent));
+	return err_set(err, E_IO, "the ssh agent does not answer");
+}
+
 static void gather(struct auth *auth)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
@@ -509,8 +741,7 @@ static void gather(struct auth *auth)
 		if (ssh_key_file_read(paths[i], &identity->key, NULL) == 0)
 			auth->n_identities++;
 	}
-	if (ssh->login.agent &&
-		ssh_agent_open(ssh->login.agent, &ssh->wait, &auth->agent, &err) < 0) {
+	if (ssh->login.agent && open_agent(auth, ssh->login.agent, &err) < 0) {
 		log_note("ssh: %s", err.message);
 		auth->no_agent = mem_strdup(err.message);
 	}
@@ -524,8 +755,8 @@ int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err)
 	int r = try_agent(&auth, true, err);
 	if (r == 0)
 		r = try_agent(&auth, false, err);
-	if (r == 0)
-		r = try_files(&auth, err);
+	for (size_t i = 0; i < auth.n_identities && r == 0; i++)
+		r = try_identity(&auth, &auth.identities[i], err);
 	if (r == 0)
 		return give_up(&auth, err);
 	if (r < 0 && err->id != E_CANCELED)

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/util/auto.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh_libssh2_impl.h"
+
+/* Check all channels before the loop waits again. */
+static void ssh_turn_soon(struct ssh_libssh2 *ssh);
+/* The same where a call has received something, which may be for other channels. */
+static void ssh_turn_check(struct ssh_libssh2 *ssh);
+/* libssh2 gave an error that no channel alone can have. */
+static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why);
 
 enum { STATUS_MAX = 255 };
 
@@ -63,7 +72,9 @@ static int fail_open(struct ssh_channel *channel, int code, const char *text)
 		channel, code, E_SSH_REFUSED, "%s does not connect to %s", name, channel->target);
 }
 
-void ssh_channel_tell_late(struct ssh_channel *channel)
+/* Tell the owner of a channel to a port that the port does not respond; for libssh2 the channel
+ * goes on opening. */
+static void ssh_channel_tell_late(struct ssh_channel *channel)
 {
 	if (err_is_set(&channel->fault))
 		return;
@@ -308,7 +319,8 @@ static void flush_out(struct ssh_channel *channel)
 	}
 }
 
-void ssh_channel_flush(struct ssh_channel *channel)
+/* Pass on what has been taken. */
+static void ssh_channel_flush(struct ssh_channel *channel)
 {
 	if (channel->state != SSH_CHANNEL_OPEN || is_dead(channel->ssh))
 		return;
@@ -477,7 +489,8 @@ static bool is_over(struct ssh_channel *channel)
 	return channel->at_end[CHANNEL_OUT] && channel->at_end[CHANNEL_ERR] && is_closed(channel);
 }
 
-bool ssh_channel_is_ready(struct ssh_channel *channel)
+/* Whether its owner has something to do; reads ahead for that. */
+static bool ssh_channel_is_ready(struct ssh_channel *channel)
 {
 	bool ready = channel->has_news;
 
@@ -514,7 +527,7 @@ struct ssh_channel *ssh_channel_new(struct ssh_libssh2 *ssh)
 	return channel;
 }
 
-void ssh_channel_destroy(struct ssh_channel *channel)
+static void ssh_channel_destroy(struct ssh_channel *channel)
 {
 	struct ssh_channel **at = &channel->ssh->channels;
 
@@ -614,4 +627,361 @@ int ssh_libssh2_is_open(struct channel *channel, struct err *err)
 	int r = check(of(channel), err);
 
 	return r == 0 ? 1 : r == CHANNEL_AGAIN ? 0 : r;
+}
+
+/*
+ * A pass over all channels
+ */
+
+static struct ssh_channel *any_raw(struct ssh_libssh2 *ssh)
+{
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
+		if (channel->raw && channel->state == SSH_CHANNEL_OPEN)
+			return channel;
+	}
+	return NULL;
+}
+
+/* Read a flow that does not exist: libssh2 sorts the data that has come, and returns none. */
+static void receive(struct ssh_libssh2 *ssh)
+{
+	enum { NO_FLOW = 0x7fff };
+	struct ssh_channel *channel = any_raw(ssh);
+	char unused[SSH_PACKET];
+
+	if (!channel)
+		return;
+	ssize_t n = libssh2_channel_read_ex(channel->raw, NO_FLOW, unused, sizeof(unused));
+	if (n < 0 && n != LIBSSH2_ERROR_EAGAIN)
+		ssh_turn_lose(ssh, ssh_session_error(ssh, NULL));
+}
+
+static void check_code(struct ssh_libssh2 *ssh, int code)
+{
+	if (code == LIBSSH2_ERROR_SOCKET_DISCONNECT || code == LIBSSH2_ERROR_SOCKET_RECV ||
+		code == LIBSSH2_ERROR_SOCKET_SEND)
+		ssh_turn_lose(ssh, ssh_session_error(ssh, NULL));
+}
+
+/* A type of channel that there is not must be refused (RFC 4254, section 5.1): an answer that
+ * libssh2 takes and forgets, other than that to a keepalive of its own, and it reads what else has
+ * come where there is no channel to read from. */
+static void ping(struct ssh_libssh2 *ssh)
+{
+	static const char type[] = "keepalive@dlrun";
+	int code;
+
+	LIBSSH2_CHANNEL *raw = libssh2_channel_open_ex(
+		ssh->session, type, sizeof(type) - 1, SSH_PACKET, SSH_PACKET, NULL, 0);
+	if (raw)
+		libssh2_channel_free(raw);
+	ssh_session_error(ssh, &code);
+	ssh->pings = !raw && code == LIBSSH2_ERROR_EAGAIN;
+	if (!raw)
+		check_code(ssh, code);
+}
+
+static void wake_waiting(struct ssh_libssh2 *ssh)
+{
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
+		channel->has_news |= channel->state == SSH_CHANNEL_WAITS;
+	ssh_turn_soon(ssh);
+}
+
+static void look_at_slow_later(struct ssh_libssh2 *ssh);
+
+/* A connection that does not answer at all is not the port's fault: an answer is asked for first.
+ */
+static int look_at_slow(void *ctx, struct err *err)
+{
+	struct ssh_libssh2 *ssh = ctx;
+	int64_t since_ms = clock_ms() - ssh->opening_ms;
+	bool answers = ssh->received != ssh->opening_received;
+
+	(void)err;
+	ssh->slow = NULL;
+	if (since_ms < SSH_SLOW_MS || !answers)
+		libssh2_keepalive_send(ssh->session, NULL);
+	if (answers && since_ms >= SSH_SLOW_MS && !ssh->is_stuck) {
+		ssh->is_stuck = true;
+		wake_waiting(ssh);
+	}
+	if (answers && since_ms >= SSH_PORT_MS) {
+		ssh_channel_tell_late(ssh->opening);
+		ssh_turn_soon(ssh);
+		return 0;
+	}
+	look_at_slow_later(ssh);
+	return 0;
+}
+
+static void look_at_slow_later(struct ssh_libssh2 *ssh)
+{
+	ssh->slow = loop_add_timer(ssh->loop, clock_ms() + SSH_SLOW_LOOK_MS, look_at_slow, ssh);
+}
+
+static void begin_opening(struct ssh_libssh2 *ssh)
+{
+	ssh->opening = ssh->is_stuck ? NULL : ssh->channels;
+	while (ssh->opening && ssh->opening->state >= SSH_CHANNEL_OPEN)
+		ssh->opening = ssh->opening->next;
+	if (!ssh->opening || !ssh->opening->target)
+		return;
+	ssh->opening_ms = clock_ms();
+	ssh->opening_received = ssh->received;
+	look_at_slow_later(ssh);
+}
+
+/* libssh2 opens one at a time. */
+static void open_channels(struct ssh_libssh2 *ssh)
+{
+	if (ssh->pings)
+		ping(ssh);
+	while (!err_is_set(&ssh->fault) && !ssh->pings) {
+		if (!ssh->opening)
+			begin_opening(ssh);
+		if (!ssh->opening)
+			return;
+		int r = ssh_channel_advance(ssh->opening);
+		if (r == LIBSSH2_ERROR_EAGAIN)
+			return;
+		loop_remove_timer(ssh->loop, TAKE(ssh->slow));
+		ssh->opening = NULL;
+		/* A response after libssh2's timeout would be taken for one to the next channel
+		 * that opens. */
+		ssh->is_stuck = r == LIBSSH2_ERROR_TIMEOUT;
+		if (ssh->is_stuck)
+			wake_waiting(ssh);
+		check_code(ssh, r);
+	}
+}
+
+static void close_channels(struct ssh_libssh2 *ssh)
+{
+	for (struct ssh_channel *channel = ssh->channels, *next; channel; channel = next) {
+		next = channel->next;
+		if (!channel->is_given_up || channel == ssh->opening)
+			continue;
+		if (!channel->raw || libssh2_channel_free(channel->raw) != LIBSSH2_ERROR_EAGAIN)
+			ssh_channel_destroy(channel);
+	}
+}
+
+static struct ssh_channel *take_told(struct ssh_libssh2 *ssh)
+{
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
+		if (channel->to_tell) {
+			channel->to_tell = false;
+			return channel;
+		}
+	}
+	return NULL;
+}
+
+/* Owners may free channels, open others, and free the connection. */
+static int tell(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
+{
+	struct ssh_channel *told;
+	int r = 0;
+
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
+		channel->to_tell = channel != ssh->first && ssh_channel_is_ready(channel);
+	while (r == 0 && (told = take_told(ssh))) {
+		if (!told->is_given_up && told->base.events.ready)
+			r = told->base.events.ready(told->base.events.ctx, err);
+		if (*freed)
+			return r;
+	}
+	return r;
+}
+
+static int turn(struct ssh_libssh2 *ssh, struct err *err)
+{
+	bool freed = false;
+
+	ssh->budget = SSH_TURN_MAX;
+	/* Until the end of this function only. */
+	/* cppcheck-suppress autoVariables */
+	ssh->freed = &freed;
+	ssh_session_flush(ssh);
+	receive(ssh);
+	open_channels(ssh);
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
+		if (!channel->is_given_up)
+			ssh_channel_flush(channel);
+	close_channels(ssh);
+	if (ssh->is_lost && !err_is_set(&ssh->fault))
+		ssh_turn_lose(ssh, ssh->lost_why);
+	ssh->received_seen = ssh->received;
+	int r = tell(ssh, &freed, err);
+	if (freed)
+		return r < 0 ? r : 0;
+	ssh->freed = NULL;
+	/* Looking at one flow takes in what has come for all, also for those looked at before. */
+	if (!err_is_set(&ssh->fault))
+		ssh_turn_check(ssh);
+	return r < 0 ? r : 0;
+}
+
+/*
+ * When
+ */
+
+static int run_soon(void *ctx, struct err *err)
+{
+	struct ssh_libssh2 *ssh = ctx;
+
+	ssh->soon = NULL;
+	return turn(ssh, err);
+}
+
+static void ssh_turn_soon(struct ssh_libssh2 *ssh)
+{
+	if (!ssh->soon)
+		ssh->soon = loop_add_timer(ssh->loop, clock_ms(), run_soon, ssh);
+}
+
+static void ssh_turn_check(struct ssh_libssh2 *ssh)
+{
+	if (ssh->received != ssh->received_seen || ssh->is_lost)
+		ssh_turn_soon(ssh);
+}
+
+static short prepare(void *ctx)
+{
+	const struct ssh_libssh2 *ssh = ctx;
+
+	return ssh_session_has_output(ssh) ? POLLIN | POLLOUT : POLLIN;
+}
+
+/* The server asks whether we are there, or is not there itself: libssh2 reads that only while it
+ * reads something else. */
+static int dispatch(void *ctx, short revents, struct err *err)
+{
+	struct ssh_libssh2 *ssh = ctx;
+
+	if ((revents & ~POLLOUT) && !any_raw(ssh) && !ssh->opening)
+		ssh->pings = true;
+	return turn(ssh, err);
+}
+
+static const struct loop_fd_ops fd_ops = {.prepare = prepare, .dispatch = dispatch};
+
+static void add_keepalive(struct ssh_libssh2 *ssh);
+
+static void ask_for_answer(struct ssh_libssh2 *ssh)
+{
+	/* While a channel opens: its answer stays with libssh2, some hundred bytes each. */
+	if (ssh->opening)
+		libssh2_keepalive_send(ssh->session, NULL);
+	else
+		ssh->pings = true;
+	ssh_turn_soon(ssh);
+}
+
+/* Request a response if nothing has come for keepalive_ms. Whether the connection is lost. */
+static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
+{
+	char byte;
+
+	if (ssh->received != ssh->received_before ||
+		recv(ssh->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+		ssh->unanswered = 0;
+	} else if (ssh->unanswered >= SSH_UNANSWERED_MAX) {
+		return true;
+	} else {
+		ask_for_answer(ssh);
+		ssh->unanswered++;
+	}
+	ssh->received_before = ssh->received;
+	ssh->ask_ms = now_ms + ssh->login.keepalive_ms;
+	return false;
+}
+
+static int keep_alive(void *ctx, struct err *err)
+{
+	struct ssh_libssh2 *ssh = ctx;
+	int64_t now_ms = clock_ms(), before_ms = ssh->woke_ms;
+
+	ssh->keepalive = NULL;
+	ssh->woke_ms = loop_woke_ms(ssh->loop);
+	if (ssh->woke_ms != before_ms) {
+		/* This machine has slept: what was connected before is mostly dead. Data that has
+		 * arrived before, and waits to be read, is no response. */
+		ssh->budget = SSH_TURN_MAX;
+		receive(ssh);
+		ask_for_answer(ssh);
+		ssh->unanswered = SSH_UNANSWERED_MAX;
+		ssh->received_before = ssh->received;
+		ssh->ask_ms = now_ms + SSH_WOKEN_MS;
+	} else if (now_ms >= ssh->ask_ms && misses_answer(ssh, now_ms)) {
+		ssh_turn_lose(ssh, "no answer for too long");
+		return turn(ssh, err);
+	}
+	if (!err_is_set(&ssh->fault))
+		add_keepalive(ssh);
+	return 0;
+}
+
+static void add_keepalive(struct ssh_libssh2 *ssh)
+{
+	int64_t look_ms = clock_ms() + SSH_LOOK_MS;
+
+	ssh->keepalive = loop_add_timer(
+		ssh->loop, ssh->ask_ms < look_ms ? ssh->ask_ms : look_ms, keep_alive, ssh);
+}
+
+/*
+ * Beginning and end
+ */
+
+void ssh_turn_begin(struct ssh_libssh2 *ssh)
+{
+	/* Keepalives are sent by us alone, when due: 2 s is the least that libssh2 accepts. */
+	libssh2_keepalive_config(ssh->session, 1, 2);
+	ssh->budget = SSH_TURN_MAX;
+	ssh->received_before = ssh->received;
+	ssh->ask_ms = clock_ms() + ssh->login.keepalive_ms;
+	ssh->woke_ms = loop_woke_ms(ssh->loop);
+	ssh->source = loop_add_fd(ssh->loop, ssh->fd, &fd_ops, ssh);
+	add_keepalive(ssh);
+}
+
+static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
+{
+	AUTO_FREE char *shown = str_shown(why);
+
+	if (err_is_set(&ssh->fault))
+		return;
+	err_set(&ssh->fault, E_SSH_LOST, "the connection to %s was lost (%s)", ssh->login.name,
+		shown);
+	ssh->is_lost = true;
+	ssh->opening = NULL;
+	loop_remove_timer(ssh->loop, TAKE(ssh->slow));
+	ssh->pings = false;
+	loop_remove_fd(ssh->loop, TAKE(ssh->source));
+	loop_remove_timer(ssh->loop, TAKE(ssh->keepalive));
+	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
+		channel->has_news = true;
+	ssh_turn_soon(ssh);
+}
+
+void ssh_turn_end(struct ssh_libssh2 *ssh)
+{
+	if (ssh->freed)
+		*ssh->freed = true;
+	/* Close the channels and disconnect as far as that does not block. */
+	if (ssh->source && !err_is_set(&ssh->fault) && !ssh->is_lost) {
+		close_channels(ssh);
+		libssh2_session_disconnect_ex(
+			ssh->session, SSH_DISCONNECT_BY_APPLICATION, "done", "");
+		ssh_session_flush(ssh);
+	}
+	loop_remove_fd(ssh->loop, ssh->source);
+	loop_remove_timer(ssh->loop, ssh->soon);
+	loop_remove_timer(ssh->loop, ssh->keepalive);
+	loop_remove_timer(ssh->loop, ssh->slow);
+	ssh->opening = NULL;
+	while (ssh->channels)
+		ssh_channel_destroy(ssh->channels);
 }

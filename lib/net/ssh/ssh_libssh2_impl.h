@@ -8,10 +8,9 @@
 #include "base/loop/task.h"
 #include "base/util/clock.h"
 #include "base/util/vec.h"
-#include "net/ssh/ssh_known_hosts.h"
+#include "net/ssh/ssh_keys.h"
 #include "net/ssh/ssh_libssh2.h"
 #include "net/ssh/ssh_libssh2_lib.h"
-#include "net/ssh/ssh_wait.h"
 
 enum {
 	SSH_WINDOW = 2 << 20,     /* of a channel: 14 MB/s at 150 ms */
@@ -21,13 +20,21 @@ enum {
 	SSH_TURN_MAX = 256 << 10, /* bytes received between two looks at everything else */
 	SSH_ALLOC_MAX = 1 << 20,  /* nothing that libssh2 asks for is larger */
 	SSH_IDENTITIES_MAX = 32,
-	SSH_RSA_BITS = 1024,    /* the least that OpenSSH takes where nothing is said */
-	SSH_UNANSWERED_MAX = 3, /* keepalives */
-	SSH_SLOW_MS = 3000,     /* a port that does not answer holds up no others any longer */
-	SSH_PORT_MS = 10000,    /* and is given up */
+	SSH_AGENT_LIST_MS = 5000,
+	SSH_AGENT_SIGN_MS = 60000, /* a person may have to confirm, or to touch something */
+	SSH_RSA_BITS = 1024,       /* the least that OpenSSH takes where nothing is said */
+	SSH_UNANSWERED_MAX = 3,    /* keepalives */
+	SSH_SLOW_MS = 3000,        /* a port that does not answer holds up no others any longer */
+	SSH_PORT_MS = 10000,       /* and is given up */
 	SSH_SLOW_LOOK_MS = 1000,
 	SSH_LOOK_MS = 2000,  /* between two looks at whether this machine has slept */
 	SSH_WOKEN_MS = 5000, /* the answer that a connection from before gets the time for */
+};
+
+/* Waiting within the thread that logs in. */
+struct ssh_wait {
+	int cancel;          /* its other end is closed when the login is not wanted any more */
+	int64_t deadline_ms; /* of clock_ms() */
 };
 
 enum ssh_channel_state {
@@ -103,6 +110,7 @@ struct ssh_libssh2 {
 	/* The thread's. */
 	struct ssh_wait wait;
 	struct ssh_known known;
+	int64_t agent_ms; /* timeout of a transfer from or to the agent */
 	struct buf why;
 	enum ssh_libssh2_end end;
 	struct buf tried; /* names of keys that were not accepted, for people */
@@ -127,17 +135,11 @@ struct ssh_libssh2 {
 	struct err fault; /* E_SSH_LOST */
 };
 
-/* ssh_libssh2_io.c: what libssh2 stands on. Its packets are sent as a whole, so that none is ever
- * half sent while it wants to send another. */
-int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err);
-void ssh_session_end(struct ssh_libssh2 *ssh);
 void ssh_session_flush(struct ssh_libssh2 *ssh);
 static inline bool ssh_session_has_output(const struct ssh_libssh2 *ssh)
 {
 	return ssh->out.len > ssh->out_at;
 }
-/* Memory that libssh2 frees. */
-void *ssh_session_alloc(struct ssh_libssh2 *ssh, size_t size);
 /* The text of libssh2's last error; of the session. */
 const char *ssh_session_error(struct ssh_libssh2 *ssh, int *ret_code);
 
@@ -159,9 +161,7 @@ bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);
 
-/* ssh_libssh2_login.c: the thread's work. 0, or the error of ssh->end. */
-int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err);
-/* ssh_libssh2_trust.c: which types of host keys to ask for, for the caller to free; NULL: none
+/* ssh_libssh2_auth.c: which types of host keys to ask for, for the caller to free; NULL: none
  * that is known can be used (ssh->end is set). Whether the key that was shown is trusted. */
 char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh);
 int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err);
@@ -169,7 +169,6 @@ static inline unsigned ssh_libssh2_rsa_bits(const struct ssh_libssh2 *ssh)
 {
 	return ssh->login.rsa_bits > 0 ? (unsigned)ssh->login.rsa_bits : SSH_RSA_BITS;
 }
-/* ssh_libssh2_auth.c */
 int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err);
 
 /* ssh_libssh2_channel.c */
@@ -177,27 +176,13 @@ struct ssh_channel *ssh_channel_new(struct ssh_libssh2 *ssh);
 /* Open it as far as that goes now: 0 when it is open, LIBSSH2_ERROR_EAGAIN, another code with
  * state FAILED. */
 int ssh_channel_advance(struct ssh_channel *channel);
-/* Tell the owner of a channel to a port that the port does not respond; for libssh2 the channel
- * goes on opening. */
-void ssh_channel_tell_late(struct ssh_channel *channel);
-void ssh_channel_destroy(struct ssh_channel *channel);
 void ssh_channel_set_command(
 	struct ssh_channel *channel, const char *command, const struct channel_pty *pty);
-/* Whether its owner has something to do; reads ahead for that. */
-bool ssh_channel_is_ready(struct ssh_channel *channel);
-/* Pass on what has been taken. */
-void ssh_channel_flush(struct ssh_channel *channel);
 /* exit-status has come for the channel of that number. */
 void ssh_channel_has_status(struct ssh_libssh2 *ssh, uint32_t id);
 
-/* ssh_libssh2_turn.c: on the loop */
+/* The same file, on the loop. */
 void ssh_turn_begin(struct ssh_libssh2 *ssh);
 void ssh_turn_end(struct ssh_libssh2 *ssh);
-/* Check all channels before the loop waits again. */
-void ssh_turn_soon(struct ssh_libssh2 *ssh);
-/* The same where a call has received something, which may be for other channels. */
-void ssh_turn_check(struct ssh_libssh2 *ssh);
-/* libssh2 gave an error that no channel alone can have. */
-void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why);
 
 #endif

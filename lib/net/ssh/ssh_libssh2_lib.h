@@ -12,6 +12,13 @@
 #include "base/util/err.h"
 
 #define SSH_LIBSSH2_LIB(X)                                                                         \
+	X(agent_connect)                                                                           \
+	X(agent_free)                                                                              \
+	X(agent_get_identity)                                                                      \
+	X(agent_init)                                                                              \
+	X(agent_list_identities)                                                                   \
+	X(agent_set_identity_path)                                                                 \
+	X(agent_userauth)                                                                          \
 	X(channel_eof)                                                                             \
 	X(channel_free)                                                                            \
 	X(channel_get_exit_signal)                                                                 \
@@ -55,12 +62,16 @@ struct ssh_libssh2_lib {
 };
 extern struct ssh_libssh2_lib ssh_libssh2_lib;
 
-/* Once is enough, more does nothing; from any thread. E_IO when it is not installed. */
-int ssh_libssh2_load(struct err *err);
 /* RSA keys by SHA-2 signatures (RFC 8332), which today's servers ask for: since 1.11. */
 int ssh_libssh2_has_rsa_sha2(void);
 
-#ifndef SSH_LIBSSH2_LOADER
+#define libssh2_agent_connect                 ssh_libssh2_lib.agent_connect
+#define libssh2_agent_free                    ssh_libssh2_lib.agent_free
+#define libssh2_agent_get_identity            ssh_libssh2_lib.agent_get_identity
+#define libssh2_agent_init                    ssh_libssh2_lib.agent_init
+#define libssh2_agent_list_identities         ssh_libssh2_lib.agent_list_identities
+#define libssh2_agent_set_identity_path       ssh_libssh2_lib.agent_set_identity_path
+#define libssh2_agent_userauth                ssh_libssh2_lib.agent_userauth
 #define libssh2_channel_eof                   ssh_libssh2_lib.channel_eof
 #define libssh2_channel_free                  ssh_libssh2_lib.channel_free
 #define libssh2_channel_get_exit_signal       ssh_libssh2_lib.channel_get_exit_signal
@@ -94,6 +105,5 @@ int ssh_libssh2_has_rsa_sha2(void);
 #define libssh2_userauth_publickey            ssh_libssh2_lib.userauth_publickey
 #define libssh2_userauth_publickey_frommemory ssh_libssh2_lib.userauth_publickey_frommemory
 #define libssh2_version                       ssh_libssh2_lib.version
-#endif
 
 #endif

@@ -17,16 +17,641 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/vec.h"
 #include "net/ssh/ssh.h"
-#include "net/ssh/ssh_openssh_impl.h"
+#include "net/ssh/ssh_openssh_words.h"
+#include "net/stream/channel_child.h"
+
+enum master {
+	MASTER_NONE, /* no socket can be had: each channel logs in */
+	MASTER_USERS,
+	MASTER_OURS,
+};
+
+struct ssh_openssh {
+	struct ssh_openssh_options options;
+	char *host, *config, *control_dir;
+	struct strv env;
+	bool can_ask; /* a person, on the terminal or by a program */
+	bool is_prepared;
+	enum master master;
+	char *dir;    /* a temporary one of ours: logs, a private socket; NULL: none */
+	char *socket; /* of the master; NULL: none */
+	bool is_kept; /* the socket outlives us */
+	unsigned n_logs;
+
+	/* The login that is under way: of the client with that pid. */
+	pid_t login_pid; /* 0: none */
+	int64_t login_at_ms;
+	char *login_log;
+	struct openssh_channel *login; /* NULL: the first command's, that nobody has taken yet */
+	struct loop_timer *timer;
+	int64_t pause_ms;
+	struct err fault;  /* of the last login, until it was told */
+	struct err before; /* why another carrier did not get in; or none */
+
+	struct openssh_client {
+		struct child child;
+		char *log;
+		bool logs_in;
+	} first;
+	char *first_command;
+};
+
+/* The path for the messages of a client's proxy, beside the client's log. The caller frees. */
+static char *ssh_openssh_proxy_log(const char *log);
+
+/* Whether the master still has its connection. Blocks for the moment that ssh takes to ask it. */
+static bool ssh_openssh_master_answers(const struct ssh_openssh *ssh);
+/* Whether the child has ended; it stays to be waited for. */
+static bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled);
+/* Append the client's messages so far; none if the file cannot be read. */
+static void ssh_openssh_read_log(const char *path, struct buf *out);
+/* Removes the files and frees the name. */
+static void ssh_openssh_forget_log(char **log);
+
+/* The error of ssh_words_fault, or one that includes the attempt before the client. */
+static void ssh_openssh_fault(
+	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err);
+/* The channel is freed. Whether its client was still logging in; else the master, whose proxy runs
+ * in the client's process group, is to go on. */
+static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_channel *channel);
+
+static void add_option(struct strv *argv, const char *option)
+{
+	strv_add(argv, "-o");
+	strv_add(argv, option);
+}
+
+/* A path in -o: "%" begins a token, blanks end a word. */
+static void add_control_path(struct strv *argv, const char *path)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, 1024);
+	buf_adds(&out, "ControlPath=\"");
+	for (; *path; path++)
+		buf_adds(&out, *path == '%' ? "%%" : (char[]){*path, '\0'});
+	buf_adds(&out, "\"");
+	add_option(argv, out.data);
+}
+
+static void add_master(const struct ssh_openssh *ssh, struct strv *argv)
+{
+	switch (ssh->master) {
+	case MASTER_NONE:
+		add_option(argv, "ControlMaster=no");
+		add_option(argv, "ControlPath=none");
+		return;
+	case MASTER_USERS:
+		add_option(argv, "ControlMaster=no");
+		break;
+	case MASTER_OURS:
+		add_option(argv, "ControlMaster=auto");
+		strv_add(argv, "-o");
+		strv_addf(argv, "ControlPersist=%d",
+			ssh->is_kept ? SSH_OPENSSH_KEEP_S : SSH_OPENSSH_PRIVATE_S);
+		break;
+	}
+	add_control_path(argv, ssh->socket);
+}
+
+/* Override the user's settings for people at a terminal, which would get in the way; those for the
+ * connection stay. */
+static void add_manners(const struct ssh_openssh *ssh, struct strv *argv)
+{
+	static const char *const always[] = {"PermitLocalCommand=no", "ForwardAgent=no",
+		"ForwardX11=no", "ClearAllForwardings=yes", "RemoteCommand=none", "Tunnel=no",
+		"EscapeChar=none", "ServerAliveCountMax=3"};
+	const struct ssh_config *config = ssh->options.resolved;
+
+	for (size_t i = 0; i < ARRAY_LEN(always); i++)
+		add_option(argv, always[i]);
+	/* Older clients do not know these three. */
+	if (config->has_session_type)
+		add_option(argv, "SessionType=default");
+	if (config->stdin_null)
+		add_option(argv, "StdinNull=no");
+	if (config->forks)
+		add_option(argv, "ForkAfterAuthentication=no");
+	if (config->keepalive_s == 0)
+		add_option(argv, "ServerAliveInterval=15");
+	if (config->connect_s == 0) {
+		strv_add(argv, "-o");
+		strv_addf(argv, "ConnectTimeout=%d", SSH_OPENSSH_CONNECT_S);
+	}
+}
+
+static void add_words(const struct ssh_openssh *ssh, const char *log, struct strv *argv)
+{
+	strv_add(argv, "-E");
+	strv_add(argv, log);
+	if (!ssh->options.resolved->has_log_verbose) {
+		add_option(argv, "LogLevel=VERBOSE");
+		return;
+	}
+	add_option(argv, "LogLevel=ERROR");
+	strv_add(argv, "-o");
+	strv_addf(argv, "LogVerbose=%s", ssh_words_verbose);
+}
+
+/* Only settings stricter than accept-new are made accept-new. */
+static void add_trust(const struct ssh_openssh *ssh, struct strv *argv)
+{
+	enum ssh_strict strict = ssh->options.resolved->strict;
+
+	if (ssh->options.accept_new_host && (strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES))
+		add_option(argv, "StrictHostKeyChecking=accept-new");
+}
+
+/* A value of -o in which "%" begins a token. */
+static char *escape_tokens(const char *s)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, 16 << 10);
+	for (; *s; s++)
+		buf_adds(&out, *s == '%' ? "%%" : (char[]){*s, '\0'});
+	return buf_take(&out);
+}
+
+/* The command that ssh itself makes of ProxyJump, with words and patience of its own. */
+static char *jump_command(const struct ssh_openssh *ssh, const char *log)
+{
+	const char *jumps = ssh->options.resolved->proxy_jump;
+	const char *comma = strrchr(jumps, ','), *last = comma ? comma + 1 : jumps;
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+
+	strv_add(&words, "ssh");
+	if (ssh->config) {
+		strv_add(&words, "-F");
+		strv_add(&words, ssh->config);
+	}
+	strv_add(&words, "-E");
+	strv_add(&words, log);
+	add_option(&words, "LogLevel=ERROR");
+	if (!ssh->can_ask)
+		add_option(&words, "BatchMode=yes");
+	strv_add(&words, "-o");
+	strv_addf(&words, "ConnectTimeout=%d", SSH_OPENSSH_CONNECT_S);
+	if (comma) {
+		strv_add(&words, "-J");
+		strv_add_take(&words, mem_strndup(jumps, (size_t)(comma - jumps)));
+	}
+	buf_init(&out, 8 << 10);
+	str_shell_join(&out, words.v);
+	AUTO_FREE char *start = escape_tokens(out.data);
+	buf_reset(&out);
+	buf_addf(&out, "%s -W '[%%h]:%%p' -- ", start);
+	AUTO_FREE char *url = mem_printf("%s%s", strstr(last, "://") ? "" : "ssh://", last);
+	str_shell_quote(&out, url);
+	return buf_take(&out);
+}
+
+/* With ControlPersist ssh throws away what a proxy says: it goes to a file. */
+static void add_proxy(const struct ssh_openssh *ssh, const char *log, struct strv *argv)
+{
+	const struct ssh_config *config = ssh->options.resolved;
+	AUTO_FREE char *path = ssh_openssh_proxy_log(log);
+	AUTO_FREE char *command = NULL;
+
+	if (config->proxy_jump && !strchr(config->proxy_jump, '%')) {
+		command = jump_command(ssh, path);
+	} else if (config->proxy_command && !config->proxy_jump) {
+		AUTO_BUF struct buf word = {0};
+
+		buf_init(&word, 8 << 10);
+		str_shell_quote(&word, path);
+		AUTO_FREE char *end = escape_tokens(word.data);
+		command = mem_printf("%s 2>>%s", config->proxy_command, end);
+	}
+	if (!command)
+		return;
+	strv_add(argv, "-o");
+	strv_addf(argv, "ProxyCommand=%s", command);
+}
+
+static void add_start(const struct ssh_openssh *ssh, struct strv *argv)
+{
+	strv_add(argv, "ssh");
+	if (ssh->options.port)
+		strv_addf(argv, "-p%u", ssh->options.port);
+	if (!ssh->config)
+		return;
+	strv_add(argv, "-F");
+	strv_add(argv, ssh->config);
+}
+
+/* The words of one ssh. log: its -E; logs_in: it has no master yet. */
+static void ssh_openssh_argv(const struct ssh_openssh *ssh,
+	const struct ssh_openssh_request *request, const char *log, bool logs_in, struct strv *ret)
+{
+	add_start(ssh, ret);
+	strv_add(ret, request->pty ? "-tt" : "-T");
+	add_words(ssh, log, ret);
+	if (!ssh->can_ask || !logs_in)
+		add_option(ret, "BatchMode=yes");
+	add_manners(ssh, ret);
+	add_trust(ssh, ret);
+	add_master(ssh, ret);
+	if (logs_in)
+		add_proxy(ssh, log, ret);
+	if (request->host) {
+		strv_add(ret, "-W");
+		strv_addf(ret, strchr(request->host, ':') ? "[%s]:%u" : "%s:%u", request->host,
+			request->port);
+	}
+	strv_add(ret, "--");
+	strv_add(ret, ssh->host);
+	/* Older clients look for options behind the host, too. */
+	if (!request->host)
+		strv_addf(ret, "%s%s", request->command[0] == '-' ? " " : "", request->command);
+}
+
+/* `ssh -O check` or exit. */
+static void ssh_openssh_control_argv(
+	const struct ssh_openssh *ssh, const char *what, const char *path, struct strv *ret)
+{
+	add_start(ssh, ret);
+	strv_add(ret, "-O");
+	strv_add(ret, what);
+	/* Without these ssh would log in itself where a master does not respond. */
+	add_option(ret, "BatchMode=yes");
+	add_option(ret, "ProxyCommand=false");
+	add_control_path(ret, path);
+	strv_add(ret, "--");
+	strv_add(ret, ssh->host);
+}
+
+enum {
+	HELD_MAX = 16 << 10, /* of stderr before the login; more is dropped */
+	LOOK_MIN_MS = 1,
+	LOOK_MAX_MS = 32,
+	EXIT_OWN = 255, /* the client's own failure, or the command's status */
+};
+
+/* How the client ended: known when it has. */
+enum verdict { RUNS, ENDED, FAILED };
+
+struct openssh_channel {
+	struct channel channel;
+	struct ssh_openssh *ssh;
+	struct channel *child;
+	pid_t pid;
+	char *log;
+	/* Until it has logged in, what comes by stderr is a proxy's, not the command's. */
+	bool is_open;
+	struct buf held;
+	size_t held_at;
+	bool child_ended[2], flow_ended[2];
+	struct loop_timer *timer;
+	int64_t pause_ms;
+	enum verdict verdict;
+	struct channel_exit end;
+	struct err fault;
+};
+
+static struct openssh_channel *self_of(struct channel *channel)
+{
+	return (struct openssh_channel *)channel;
+}
+
+static int tell(void *ctx, struct err *err)
+{
+	struct openssh_channel *self = ctx;
+
+	/* The channel may be freed in there. */
+	return self->channel.events.ready(self->channel.events.ctx, err);
+}
+
+static int look_again(void *ctx, struct err *err)
+{
+	struct openssh_channel *self = ctx;
+
+	self->timer = NULL;
+	return tell(self, err);
+}
+
+static void look_later(struct openssh_channel *self)
+{
+	if (self->timer)
+		return;
+	self->timer = loop_add_timer(
+		self->ssh->options.loop, clock_ms() + self->pause_ms, look_again, self);
+	if (self->pause_ms < LOOK_MAX_MS)
+		self->pause_ms *= 2;
+}
+
+/*
+ * The verdict
+ */
+
+static void set_exit(struct openssh_channel *self, int code, const char *signal_name)
+{
+	self->verdict = ENDED;
+	self->end.known = true;
+	self->end.code = code;
+	snprintf(self->end.signal, sizeof(self->end.signal), "%s", signal_name);
+}
+
+static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, void *out,
+	size_t len, struct err *err)
+{
+	if (self->child_ended[flow])
+		return 0;
+	ssize_t n = self->child->ops->read(self->child, flow, out, len, err);
+	self->child_ended[flow] = n == 0;
+	return n;
+}
+
+static void set_fault(struct openssh_channel *self, const char *text)
+{
+	self->verdict = FAILED;
+	if (!self->is_open) {
+		AUTO_FREE char *proxy = ssh_openssh_proxy_log(self->log);
+		char chunk[1024];
+		ssize_t n;
+
+		/* Messages of a proxy may not have been read yet. */
+		while ((n = read_child(self, CHANNEL_ERR, chunk, sizeof(chunk), NULL)) > 0)
+			buf_add(&self->held, chunk, (size_t)n);
+		ssh_openssh_read_log(proxy, &self->held);
+	}
+	ssh_openssh_fault(self->ssh, text, self->is_open ? NULL : self->held.data, &self->fault);
+}
+
+static void read_words(struct openssh_channel *self, struct buf *text, struct ssh_words *ret)
+{
+	buf_init(text, SSH_WORDS_MAX);
+	ssh_openssh_read_log(self->log, text);
+	ssh_words_read(text->data, text->len, ret);
+	self->is_open |= ret->has_open;
+}
+
+/* 255 is the command's own status where the client, or its master, has been told one. A command
+ * that a signal ended has none, and a connection that was lost has none. */
+static void judge_255(struct openssh_channel *self)
+{
+	const struct ssh_openssh *ssh = self->ssh;
+	AUTO_BUF struct buf text = {0};
+	struct ssh_words words;
+
+	read_words(self, &text, &words);
+	if (words.has_exit_status)
+		set_exit(self, EXIT_OWN, "");
+	else if (words.has_exit_signal)
+		set_exit(self, 0, "?");
+	else if (words.master_is_gone && ssh_openssh_master_answers(ssh))
+		set_exit(self, 0, "?");
+	else
+		set_fault(self, text.data);
+}
+
+/* An old client tells nothing of exits: only its complaints, if there are any. */
+static void judge_255_blind(struct openssh_channel *self)
+{
+	AUTO_BUF struct buf text = {0};
+	struct ssh_words words;
+
+	read_words(self, &text, &words);
+	set_fault(self, text.data);
+	bool is_silent = self->fault.n_evidence == 0 && self->is_open;
+	if (!is_silent)
+		return;
+	err_clear(&self->fault);
+	set_exit(self, EXIT_OWN, "");
+}
+
+/* The channel of the child waits for it once both of its flows have ended. */
+static bool has_ended(struct openssh_channel *self, int *ret_code, bool *ret_signalled)
+{
+	struct channel_exit end = {0};
+
+	if (!self->child_ended[CHANNEL_OUT] || !self->child_ended[CHANNEL_ERR])
+		return ssh_openssh_has_ended(self->pid, ret_code, ret_signalled);
+	if (self->child->ops->wait(self->child, &end, NULL) == 0)
+		return false;
+	*ret_signalled = !end.known || *end.signal;
+	*ret_code = end.code;
+	return true;
+}
+
+static bool judge(struct openssh_channel *self)
+{
+	int code = 0;
+	bool signalled = false;
+
+	if (self->verdict != RUNS)
+		return true;
+	if (!has_ended(self, &code, &signalled))
+		return false;
+	if (signalled) {
+		self->verdict = FAILED;
+		err_set(&self->fault, E_SSH_LOST, "the ssh client for %s was killed",
+			self->ssh->host);
+	} else if (code != EXIT_OWN) {
+		set_exit(self, code, "");
+	} else if (self->ssh->options.resolved->has_log_verbose) {
+		judge_255(self);
+	} else {
+		judge_255_blind(self);
+	}
+	return true;
+}
+
+/*
+ * Reading
+ */
+
+static bool look_for_login(struct openssh_channel *self)
+{
+	AUTO_BUF struct buf text = {0};
+	struct ssh_words words;
+
+	if (self->is_open)
+		return true;
+	read_words(self, &text, &words);
+	/* The held output is a proxy's: drop it. */
+	if (self->is_open)
+		self->held_at = self->held.len;
+	return self->is_open;
+}
+
+/* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
+static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
+{
+	if (!judge(self) && self->pause_ms < LOOK_MAX_MS) {
+		look_later(self);
+		return CHANNEL_AGAIN;
+	}
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	self->flow_ended[flow] = true;
+	return 0;
+}
+
+/* Whether nothing more comes now: hold what there is. */
+static ssize_t hold_errors(struct openssh_channel *self, void *out, size_t len, struct err *err)
+{
+	ssize_t n;
+
+	while ((n = read_child(self, CHANNEL_ERR, out, len, err)) > 0) {
+		if (look_for_login(self))
+			return n;
+		buf_add(&self->held, out, (size_t)n);
+	}
+	return n;
+}
+
+/* Of a client that ended well without a word about its login what was held is the command's. */
+static size_t give_held(struct openssh_channel *self, void *out, size_t len)
+{
+	if (self->held_at == 0)
+		look_for_login(self);
+	size_t n = self->held.len - self->held_at;
+	if (n > len)
+		n = len;
+	memcpy(out, self->held.data + self->held_at, n);
+	self->held_at += n;
+	return n;
+}
+
+static ssize_t read_errors(struct openssh_channel *self, void *out, size_t len, struct err *err)
+{
+	ssize_t n = self->is_open ? read_child(self, CHANNEL_ERR, out, len, err)
+				  : hold_errors(self, out, len, err);
+
+	if (n != 0)
+		return n;
+	n = end_of_flow(self, CHANNEL_ERR, err);
+	if (n != 0)
+		return n;
+	size_t given = self->verdict == ENDED ? give_held(self, out, len) : 0;
+	self->flow_ended[CHANNEL_ERR] = given == 0;
+	return (ssize_t)given;
+}
+
+static ssize_t openssh_read(
+	struct channel *channel, enum channel_flow flow, void *out, size_t len, struct err *err)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	if (self->flow_ended[flow])
+		return 0;
+	if (flow == CHANNEL_ERR)
+		return read_errors(self, out, len, err);
+	ssize_t n = read_child(self, flow, out, len, err);
+	return n != 0 ? n : end_of_flow(self, flow, err);
+}
+
+/*
+ * The rest
+ */
+
+static ssize_t openssh_write(struct channel *channel, const void *data, size_t len, struct err *err)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	return self->child->ops->write(self->child, data, len, err);
+}
+
+static int openssh_send_eof(struct channel *channel, struct err *err)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	return self->child->ops->send_eof(self->child, err);
+}
+
+static int openssh_wait(struct channel *channel, struct channel_exit *ret, struct err *err)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
+		return 0;
+	if (!judge(self)) {
+		look_later(self);
+		return 0;
+	}
+	if (self->verdict == FAILED)
+		return err_copy(err, &self->fault);
+	*ret = self->end;
+	return 1;
+}
+
+static void openssh_resize(struct channel *channel, unsigned columns, unsigned rows)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	self->child->ops->resize(self->child, columns, rows);
+}
+
+static void openssh_free(struct channel *channel)
+{
+	struct openssh_channel *self = self_of(channel);
+
+	if (!ssh_openssh_forget_login(self->ssh, self))
+		channel_child_alone(self->child);
+	loop_remove_timer(self->ssh->options.loop, self->timer);
+	channel_free(self->child);
+	ssh_openssh_forget_log(&self->log);
+	buf_done(&self->held);
+	err_done(&self->fault);
+	free(self);
+}
+
+static const struct channel_ops openssh_ops = {
+	.read = openssh_read,
+	.write = openssh_write,
+	.send_eof = openssh_send_eof,
+	.wait = openssh_wait,
+	.resize = openssh_resize,
+	.free = openssh_free,
+};
+
+/* Fail the channel with a copy of that error, unless it has ended. */
+static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *fault)
+{
+	if (channel->verdict != RUNS)
+		return;
+	channel->verdict = FAILED;
+	err_copy(&channel->fault, fault);
+	look_later(channel);
+}
+
+static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct openssh_client *client,
+	const struct ssh_openssh_request *request)
+{
+	struct openssh_channel *self = mem_alloc(1, sizeof(*self));
+
+	self->channel = (struct channel){.ops = &openssh_ops, .events = *request->events};
+	self->ssh = ssh;
+	self->pid = client->child.pid;
+	self->log = TAKE(client->log);
+	self->is_open = !client->logs_in;
+	self->pause_ms = LOOK_MIN_MS;
+	buf_init(&self->held, HELD_MAX);
+	self->child = channel_of_child(
+		ssh->options.loop, &client->child, &(struct channel_events){tell, self});
+	return &self->channel;
+}
 
 enum {
 	CONTROL_MS = 2000, /* ssh -O */
-	LOOK_MIN_MS = 4,
-	LOOK_MAX_MS = 64,
+	OPENSSH_LOOK_MIN_MS = 4,
+	OPENSSH_LOOK_MAX_MS = 64,
 	SOCKET_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
 	SOCKET_SUFFIX = 18, /* what ssh appends while it makes one */
 };
@@ -35,18 +660,27 @@ enum {
  * Looking
  */
 
-bool ssh_openssh_socket_lives(const char *path)
+int ssh_socket_probe(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
 	if (strlen(path) > SOCKET_MAX)
-		return false;
+		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
-	AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	int r = connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	close(fd);
+	return r;
 }
 
-bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled)
+bool ssh_openssh_socket_lives(const char *path)
+{
+	return ssh_socket_probe(path) == 0;
+}
+
+static bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled)
 {
 	siginfo_t info = {0};
 
@@ -63,7 +697,7 @@ bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled)
 	return true;
 }
 
-void ssh_openssh_read_log(const char *path, struct buf *out)
+static void ssh_openssh_read_log(const char *path, struct buf *out)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
@@ -77,12 +711,12 @@ void ssh_openssh_read_log(const char *path, struct buf *out)
 	}
 }
 
-char *ssh_openssh_proxy_log(const char *log)
+static char *ssh_openssh_proxy_log(const char *log)
 {
 	return mem_printf("%s-proxy", log);
 }
 
-void ssh_openssh_forget_log(char **log)
+static void ssh_openssh_forget_log(char **log)
 {
 	if (!*log)
 		return;
@@ -111,7 +745,7 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 }
 
 /* A master that is about to end may still listen, but it does not respond. */
-bool ssh_openssh_master_answers(const struct ssh_openssh *ssh)
+static bool ssh_openssh_master_answers(const struct ssh_openssh *ssh)
 {
 	return ssh->socket && ssh_openssh_socket_lives(ssh->socket) &&
 	       control(ssh, "check", ssh->socket);
@@ -265,7 +899,7 @@ static void judge_login(struct ssh_openssh *ssh, int code, bool signalled)
 }
 
 /* The error of the attempt before the client says more than the client's refusal alone. */
-void ssh_openssh_fault(
+static void ssh_openssh_fault(
 	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -320,24 +954,25 @@ static bool look_at_login(struct ssh_openssh *ssh)
 	return true;
 }
 
-static int look_again(void *ctx, struct err *err);
+static int openssh_look_again(void *ctx, struct err *err);
 
-static void look_later(struct ssh_openssh *ssh)
+static void openssh_look_later(struct ssh_openssh *ssh)
 {
 	if (ssh->timer)
 		return;
-	ssh->timer = loop_add_timer(ssh->options.loop, clock_ms() + ssh->pause_ms, look_again, ssh);
-	if (ssh->pause_ms < LOOK_MAX_MS)
+	ssh->timer = loop_add_timer(
+		ssh->options.loop, clock_ms() + ssh->pause_ms, openssh_look_again, ssh);
+	if (ssh->pause_ms < OPENSSH_LOOK_MAX_MS)
 		ssh->pause_ms *= 2;
 }
 
-static int look_again(void *ctx, struct err *err)
+static int openssh_look_again(void *ctx, struct err *err)
 {
 	struct ssh_openssh *ssh = ctx;
 
 	ssh->timer = NULL;
 	if (ssh->login_pid && !look_at_login(ssh)) {
-		look_later(ssh);
+		openssh_look_later(ssh);
 		return 0;
 	}
 	end_login(ssh);
@@ -351,11 +986,11 @@ static void begin_login(struct ssh_openssh *ssh, const struct openssh_client *cl
 		return;
 	ssh->login_pid = client->child.pid;
 	ssh->login_at_ms = clock_ms();
-	ssh->pause_ms = LOOK_MIN_MS;
+	ssh->pause_ms = OPENSSH_LOOK_MIN_MS;
 	ssh->login_log = mem_strdup(client->log);
 }
 
-bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_channel *channel)
+static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_channel *channel)
 {
 	if (!ssh->login || ssh->login != channel)
 		return false;
@@ -363,7 +998,7 @@ bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_channel *c
 	bool is_over = look_at_login(ssh);
 	end_login(ssh);
 	ssh->pause_ms = 0;
-	look_later(ssh);
+	openssh_look_later(ssh);
 	return !is_over;
 }
 
@@ -381,7 +1016,7 @@ static struct channel *take_client(struct ssh_openssh *ssh, struct openssh_clien
 	const struct ssh_openssh_request *request)
 {
 	bool is_login = ssh->login_pid && client->child.pid == ssh->login_pid;
-	struct channel *channel = ssh_openssh_channel(ssh, client, request);
+	struct channel *channel = openssh_channel_new(ssh, client, request);
 
 	if (is_login)
 		ssh->login = (struct openssh_channel *)channel;
@@ -400,13 +1035,13 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 	if (is_first(ssh, request)) {
 		*ret = take_client(ssh, &ssh->first, request);
 		if (ssh->login_pid)
-			look_later(ssh);
+			openssh_look_later(ssh);
 		return 0;
 	}
 	if (err_is_set(&ssh->fault))
 		return err_move(err, &ssh->fault);
 	if (ssh->login_pid) {
-		look_later(ssh);
+		openssh_look_later(ssh);
 		return 0;
 	}
 	r = start_client(ssh, request, needs_login(ssh), &client, err);
@@ -414,7 +1049,7 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 		return r;
 	begin_login(ssh, &client);
 	if (ssh->login_pid)
-		look_later(ssh);
+		openssh_look_later(ssh);
 	*ret = take_client(ssh, &client, request);
 	return 0;
 }

@@ -51,6 +51,8 @@ AUTO_POINTER(struct ssh_openssh, ssh_openssh_free)
 
 /* Whether ssh asks by SSH_ASKPASS (ssh(1), ENVIRONMENT), not on the terminal. */
 bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal);
+/* Connects to the Unix socket at path, without waiting: 0, or -errno. */
+int ssh_socket_probe(const char *path);
 /* Whether a process listens at path. */
 bool ssh_openssh_socket_lives(const char *path);
 /* Where a master of ours for that login is kept; NULL: nowhere. The caller frees. */

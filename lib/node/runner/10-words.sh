@@ -65,11 +65,6 @@ word() {
 	printf %s "$coded"
 }
 
-unword() {
-	unword_of "$1"
-	printf %s "$plain"
-}
-
 # Where the last line of an answer goes: 2 where stdout is raw (answer_raw).
 d_answer=1
 answer_raw() {

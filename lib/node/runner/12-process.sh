@@ -10,11 +10,6 @@ now_of() {
 	esac
 }
 
-now_ms() {
-	now_of
-	printf '%s\n' "$now"
-}
-
 # $ticks: hundredths of a second that only go up.
 ticks_of() {
 	if read -r ticks ticks_idle </proc/uptime; then
@@ -54,10 +49,6 @@ proc_start_of() {
 	# Never a pattern: the rest is numbers.
 	set -- $proc_text
 	[ $# -ge 20 ] && parent=$2 start=${20}
-}
-
-proc_start() {
-	proc_start_of "$1" && printf '%s\n' "$start"
 }
 
 # Whether it is that process, not another one with its pid.

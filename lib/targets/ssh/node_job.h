@@ -5,12 +5,36 @@
 #ifndef DLRUN_TARGETS_SSH_NODE_JOB_H
 #define DLRUN_TARGETS_SSH_NODE_JOB_H
 
+#include <sys/types.h>
+
 #include "base/util/buf.h"
 #include "base/util/err.h"
+#include "base/util/vec.h"
 #include "core/context/session.h"
 #include "core/target/target.h"
 #include "node/node.h"
-#include "targets/ssh/node_sync.h"
+
+/*
+ * Data of the tree that a node is sent once and keeps by its content (data: sync).
+ */
+
+#define NODE_SYNC "sync" /* as a place of data */
+
+/* A directory that is being sent. */
+struct node_sync {
+	char *path; /* in the tree */
+	char *dir;  /* absolute */
+	char *key;  /* of its content: what it is called there */
+	pid_t pid;  /* that packs it; 0: none */
+};
+struct node_syncs VEC_OF(struct node_sync);
+
+/* Finds the job's data to send and reads its content. E_RUN_DATA: not here, or no directory;
+ * E_DATA_LIMIT: too much. Blocks. */
+int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct err *err);
+void node_syncs_done(struct node_syncs *syncs);
+/* A stream of its files, in tar's form, as node_data wants it; ctx: a struct node_sync. */
+int node_sync_open(void *ctx, struct err *err);
 
 /* Rank of a job on several hosts. */
 struct node_rank {

@@ -6,13 +6,16 @@
 #ifndef DLRUN_TARGETS_SSH_NODE_OPEN_H
 #define DLRUN_TARGETS_SSH_NODE_OPEN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "core/context/session.h"
+#include "core/record/dirs.h"
 #include "net/ssh/ssh.h"
 #include "net/stream/channel.h"
+#include "node/hosts.h"
 #include "node/node.h"
 
 struct node_host {
@@ -32,5 +35,59 @@ int node_open(struct session *session, const char *host, const char *root, struc
 
 /* Adds to an error that concerns the host what is missing: its name, a hint what to do next. */
 void node_explain(const struct node_host *host, struct err *fault);
+
+/*
+ * A look at hosts before anything is sent there: whether they answer, what they have, which GPUs
+ * are free. All are asked at the same time, a limited number at once; what has no answer at the end
+ * of the time limit is not known.
+ */
+
+struct node_look {
+	/* Input, borrowed; root: NULL: the default. */
+	const char *host, *root;
+	bool gpus_too;
+
+	struct node_host *opened;       /* the session's; NULL: fault says why */
+	struct err fault;               /* why it was not asked, or did not answer */
+	const struct node_facts *facts; /* the node's; NULL: none came */
+	int64_t answer_ms;              /* until they came; -1: none did */
+	struct node_gpus gpus;
+	bool has_gpus; /* gpus is known */
+};
+void node_look_done(struct node_look *look);
+
+/* Fills looks, which are zero but for what to look at. limit_ms: -1: as long as a login takes.
+ * settle_ms: how long the others are waited for once one has answered; -1: no less. *interrupted
+ * (may be NULL) ends it with E_CANCELED; nothing else is an error. Blocks. */
+int node_look_all(struct session *session, struct node_look *looks, size_t n, int64_t limit_ms,
+	int64_t settle_ms, const volatile int *interrupted, struct err *err);
+
+/* GPUs that nobody holds or uses. */
+size_t node_look_free_gpus(const struct node_look *look);
+/* "linux x86_64, 3 of 8 GPUs free, 64 CPUs, 812 GiB free": one line for people; the caller frees.
+ */
+char *node_look_text(const struct node_look *look);
+/* Adds the members of look to an object. */
+void node_look_to_json(const struct node_look *look, struct json *json);
+/* For node_choose; strings are look's. */
+void node_look_offer(const struct node_look *look, struct node_offer *ret);
+
+/*
+ * The machine that the name of an SSH host led to when a run was sent there, with the user and
+ * directory, kept with the run: one name may lead to several machines, one after the other (two
+ * login nodes, another ssh_config, a host that was renamed or reinstalled, another `User`). Reports
+ * from another place about a run are no evidence.
+ */
+
+/* Of a run: lines HOST MACHINE PLACE NAME, for node_machine.c only. */
+#define RUN_MACHINES "machines"
+
+/* facts: of the machine that has the run now. */
+void node_machine_note(const struct dirs *dirs, const char *run_id, const char *host,
+	const struct node_facts *facts);
+/* Why what is not known of the run there means nothing; NULL: it is the place, or the first that
+ * was asked. The caller frees. */
+char *node_machine_other(const struct dirs *dirs, const char *run_id, const char *host,
+	const struct node_facts *facts);
 
 #endif

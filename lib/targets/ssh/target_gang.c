@@ -1,11 +1,314 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/ssh/target_gang.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "base/os/fs.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/spec.h"
+#include "targets/ssh/node_job.h"
+#include "targets/ssh/node_open.h"
+
+enum { GANG_HOLD_MS = 15 * 60 * 1000, GANG_TOKEN_ROOM = 24 };
+
+/* The hosts of a run, which are asked together. */
+struct gang;
+struct gang_place {
+	struct gang *gang;
+	struct node_host *host; /* the session's */
+	struct node_call *asked;
+	struct node_attempts found;
+	struct err fault; /* of the last question; not set: answered */
+	bool is_answered;
+};
+struct gang {
+	struct target_node *node;
+	struct node_handle handle; /* its host: all of them */
+	struct strv hosts, names;
+	struct gang_place *places; /* as many as hosts */
+	size_t n_open;
+	/* All have answered; not from within the call that asked. */
+	void (*done)(struct gang *gang);
+	/* Of gang_look */
+	struct gang_view view;
+	struct gang_rank *ranks;
+	enum gang_step *steps;
+};
+
+/*
+ * The hosts of a run: asked, and told, all at once.
+ */
+
+bool node_handle_is_gang(const char *handle)
+{
+	return strchr(handle, ',') != NULL;
+}
+
+void node_handle_split(const char *text, struct strv *ret)
+{
+	for (;;) {
+		size_t len = strcspn(text, ",");
+		AUTO_FREE char *host = mem_strndup(text, len);
+
+		strv_add(ret, host);
+		if (!text[len])
+			return;
+		text += len + 1;
+	}
+}
+
+int node_handle_rank(const char *handle, int rank, char **ret, struct err *err)
+{
+	AUTO(node_handle_done) struct node_handle parsed = {0};
+	AUTO_STRV struct strv hosts = {0};
+
+	int r = node_handle_parse(handle, &parsed, err);
+	if (r < 0)
+		return r;
+	node_handle_split(parsed.host, &hosts);
+	if (rank < 0 || hosts.n == 1)
+		rank = 0;
+	if ((size_t)rank >= hosts.n)
+		return err_set(
+			err, E_USAGE, "%s has the ranks 0 to %zu", parsed.run_id, hosts.n - 1);
+	*ret = node_handle_text(hosts.v[rank], parsed.run_id, parsed.attempt);
+	return 0;
+}
+
+/* How others reach the host: what the configuration connects to. */
+static const char *gang_address(const struct node_host *host)
+{
+	const char *name = host->ssh ? ssh_hostname(host->ssh) : NULL;
+	const char *at = strrchr(host->name, '@');
+
+	return name ? name : at ? at + 1 : host->name;
+}
+
+/* Zeroed before. gang_close forgets what is asked, and accepts one that was not opened. */
+static int gang_open(struct target *target, const char *handle, struct gang *gang, struct err *err)
+{
+	gang->node = target_node_of(target);
+	int r = node_handle_parse(handle, &gang->handle, err);
+	if (r < 0)
+		return r;
+	node_handle_split(gang->handle.host, &gang->hosts);
+	strv_addf(&gang->names, "%s/%d", gang->handle.run_id, gang->handle.attempt);
+	gang->places = mem_alloc(gang->hosts.n, sizeof(*gang->places));
+	gang->ranks = mem_alloc(gang->hosts.n, sizeof(*gang->ranks));
+	gang->steps = mem_alloc(gang->hosts.n, sizeof(*gang->steps));
+	for (size_t i = 0; r == 0 && i < gang->hosts.n; i++) {
+		gang->places[i] = (struct gang_place){.gang = gang};
+		gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i]};
+		r = node_open(gang->node->session, gang->hosts.v[i], gang->node->root,
+			&gang->places[i].host, err);
+	}
+	return r;
+}
+
+static void forget_answers(struct gang *gang)
+{
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		struct gang_place *place = &gang->places[i];
+		node_cancel(place->asked);
+		place->asked = NULL;
+		node_attempts_done(&place->found);
+		err_done(&place->fault);
+		place->is_answered = false;
+	}
+	gang->n_open = 0;
+}
+
+static void forget_ranks(struct gang *gang)
+{
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		target_status_done(&gang->ranks[i].status);
+		gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i]};
+	}
+}
+
+static void gang_close(struct gang *gang)
+{
+	if (gang->places) {
+		forget_answers(gang);
+		forget_ranks(gang);
+	}
+	node_handle_done(&gang->handle);
+	strv_done(&gang->hosts);
+	strv_done(&gang->names);
+	free(gang->places);
+	free(gang->ranks);
+	free(gang->steps);
+	*gang = (struct gang){0};
+}
+
+/*
+ * Asking
+ */
+
+static int on_answer(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct gang_place *place = ctx;
+	struct gang *gang = place->gang;
+
+	(void)err;
+	place->asked = NULL;
+	place->is_answered = status == 0;
+	if (status < 0) {
+		node_explain(place->host, fault);
+		err_move(&place->fault, fault);
+	}
+	if (--gang->n_open == 0)
+		gang->done(gang);
+	return 0;
+}
+
+/* Before the nodes are asked: then what they say is at least as new. */
+static void look_here(struct gang *gang)
+{
+	const struct dirs *dirs = &gang->node->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
+	AUTO_FREE char *run_dir = dirs_run(dirs, gang->handle.run_id);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
+
+	gang->view = (struct gang_view){
+		.is_submitting = fs_is_locked(lock),
+		.is_ours = access(run_dir, F_OK) == 0,
+		.was_accepted = access(accepted, F_OK) == 0,
+		.attempt = gang->handle.attempt,
+		.now_ms = clock_wall_ms(),
+	};
+}
+
+/* Asks all for their attempts; what is known here is looked at before. */
+static void gang_ask(struct gang *gang, void (*done)(struct gang *gang))
+{
+	forget_answers(gang);
+	look_here(gang);
+	gang->done = done;
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		struct gang_place *place = &gang->places[i];
+		gang->n_open++;
+		place->asked = node_state(
+			place->host->node, &gang->names, &place->found, on_answer, place);
+	}
+}
+
+static bool says(const struct node_attempt *attempt, const char *key)
+{
+	return str_eq(node_attempt_get(attempt, key), "1");
+}
+
+/* A rank whose host has not responded may still be running. */
+static void take_one(const struct gang_place *place, struct gang_rank *rank)
+{
+	const struct node_attempt *attempt = place->found.n ? &place->found.v[0] : NULL;
+
+	if (!place->is_answered) {
+		rank->status.state = RUN_UNKNOWN;
+		return;
+	}
+	rank->is_absent = !attempt || str_eq(attempt->state, "absent");
+	if (rank->is_absent) {
+		const struct gang *gang = place->gang;
+		rank->status.text = node_machine_other(&gang->node->session->dirs,
+			gang->handle.run_id, place->host->name, node_facts(place->host->node));
+		rank->is_absent = !rank->status.text;
+		rank->status.state = rank->is_absent ? rank->status.state : RUN_UNKNOWN;
+		return;
+	}
+	rank->is_held = says(attempt, "held");
+	rank->is_going = says(attempt, "go");
+	target_node_status(place->host->node, attempt, &rank->status);
+}
+
+/* The answers as ranks of gang_judge. Whether all have answered. */
+static bool gang_take(struct gang *gang)
+{
+	bool all = true;
+
+	forget_ranks(gang);
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		take_one(&gang->places[i], &gang->ranks[i]);
+		all &= gang->places[i].is_answered;
+	}
+	return all;
+}
+
+/* The first place with a fault, explained; NULL: none has. */
+static struct gang_place *gang_failed(struct gang *gang)
+{
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		struct gang_place *place = &gang->places[i];
+		if (err_is_set(&place->fault))
+			return place;
+		if (place->asked) {
+			err_set(&place->fault, E_TARGET_SILENT, "%s did not answer in time",
+				place->host->name);
+			return place;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Telling
+ */
+
+static struct node_call *tell(struct gang_place *place, const char *verb)
+{
+	const struct node_handle *handle = &place->gang->handle;
+	struct node *node = place->host->node;
+	const char *run = handle->run_id;
+	int attempt = handle->attempt;
+
+	if (str_eq(verb, "go"))
+		return node_go(node, run, attempt, on_answer, place);
+	if (str_eq(verb, "stop"))
+		return node_stop(node, run, attempt, on_answer, place);
+	if (str_starts(verb, "forget"))
+		return node_forget(node, run, attempt, str_ends(verb, "all"), on_answer, place);
+	return node_stop_for(node, run, attempt, verb, on_answer, place);
+}
+
+/* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
+ * "drop", "go". */
+static void gang_tell(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
+{
+	forget_answers(gang);
+	gang->done = done;
+	gang->n_open = gang->hosts.n;
+	for (size_t i = 0; i < gang->hosts.n; i++)
+		gang->places[i].asked = tell(&gang->places[i], verb);
+}
+
+/* Takes the steps; whether there was one: then done is called. */
+static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
+{
+	static const char *const verbs[] = {
+		[GANG_GO] = "go", [GANG_DROP] = "drop", [GANG_END] = "peer"};
+
+	gang->done = done;
+	gang->n_open = 0;
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		struct gang_place *place = &gang->places[i];
+		node_cancel(place->asked);
+		place->asked = NULL;
+		if (gang->steps[i] == GANG_NOTHING || !place->is_answered)
+			continue;
+		gang->n_open++;
+		place->asked = tell(place, verbs[gang->steps[i]]);
+	}
+	return gang->n_open > 0;
+}
 
 /*
  * How a run of several hosts stands, and what all of them are told.
@@ -221,5 +524,726 @@ int target_gang_tell(struct target *target, const char *handle, const char *verb
 	if (call->deadline_ms)
 		telling->timer = loop_add_timer(target->loop, call->deadline_ms, on_late, telling);
 	gang_tell(&telling->gang, verb, on_told);
+	return 0;
+}
+
+/*
+ * The results of several hosts, one after the other, below rank-N.
+ */
+
+struct fetching {
+	struct target_work work;
+	struct target_call inner;
+	struct target *target;
+	struct target_call *call;
+	struct fetch_sink *sink;
+	char *handle;
+	int rank, n;
+	bool is_open;
+};
+
+static void drop_fetching(struct target_work *work)
+{
+	struct fetching *fetching = (struct fetching *)work;
+
+	if (fetching->is_open)
+		target_call_cancel(&fetching->inner);
+	free(fetching->handle);
+	free(fetching);
+}
+
+static int begin_rank(struct fetching *fetching, struct err *err);
+
+static void on_rank(struct target_call *call, int status, struct err *err)
+{
+	struct fetching *fetching =
+		(struct fetching *)((char *)call - offsetof(struct fetching, inner));
+
+	fetching->is_open = false;
+	if (status == 0 && ++fetching->rank < fetching->n) {
+		status = begin_rank(fetching, err);
+		if (status == 0)
+			return;
+	}
+	target_call_end(fetching->call, status, err);
+}
+
+static int begin_rank(struct fetching *fetching, struct err *err)
+{
+	AUTO_FREE char *one = NULL, *prefix = mem_printf("rank-%d/", fetching->rank);
+
+	fetching->inner = (struct target_call){.done = on_rank};
+	int r = node_handle_rank(fetching->handle, fetching->rank, &one, err);
+	if (r == 0)
+		r = node_fetch_rank(
+			fetching->target, one, prefix, fetching->sink, &fetching->inner, err);
+	fetching->is_open = r == 0;
+	return r;
+}
+
+int target_gang_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err)
+{
+	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
+
+	*fetching = (struct fetching){.work = {drop_fetching},
+		.target = target,
+		.call = call,
+		.sink = sink,
+		.handle = mem_strdup(handle),
+		.n = 1};
+	for (const char *s = handle; *s; s++)
+		fetching->n += *s == ',';
+	int r = begin_rank(fetching, err);
+	if (r < 0)
+		drop_fetching(&fetching->work);
+	else
+		target_call_begin(call, &fetching->work);
+	return r;
+}
+
+/*
+ * The output of several hosts at once, line by line. A place in it is the offset of each rank, by
+ * rank, with commas. While it is followed, the run is looked at: its ranks end with each other.
+ */
+
+enum {
+	FOLLOW_PATIENCE_MS = 24 * 60 * 60 * 1000,
+	PATIENCE_MS = 20000,
+	LINE_MAX_BYTES = 64 << 10,
+	FLUSH_MS = 1000,
+	LOOK_MS = 10000,
+	LOOK_SOON_MS = 1000, /* when one has ended */
+};
+
+struct reading;
+struct source {
+	struct reading *reading;
+	struct node_host *host;
+	struct node_call *asked;
+	int rank;
+	struct buf line; /* that has not ended */
+	int64_t line_time_ms, line_since_ms;
+	uint64_t offset; /* behind what was handed over */
+	bool has_begun;  /* offset is known */
+};
+
+struct reading {
+	struct target_work work;
+	struct target_node *node;
+	struct target_call *call, look;
+	struct target_log_request request;
+	char *token, *handle;
+	struct node_handle parsed;
+	struct strv hosts;
+	struct source *sources;
+	size_t n, n_open;
+	struct loop_timer *flush, *timer;
+	struct target_status status;
+	struct err fault; /* of a rank; the others are read to their ends */
+	bool is_looking;
+};
+
+static void drop_reading(struct target_work *work)
+{
+	struct reading *reading = (struct reading *)work;
+	struct loop *loop = reading->node->target.loop;
+
+	loop_remove_timer(loop, reading->flush);
+	loop_remove_timer(loop, reading->timer);
+	if (reading->is_looking)
+		target_call_cancel(&reading->look);
+	target_status_done(&reading->status);
+	for (size_t i = 0; i < reading->n; i++) {
+		node_cancel(reading->sources[i].asked);
+		buf_done(&reading->sources[i].line);
+	}
+	free(reading->sources);
+	free(reading->handle);
+	node_handle_done(&reading->parsed);
+	strv_done(&reading->hosts);
+	err_done(&reading->fault);
+	free(reading);
+}
+
+/*
+ * Lines
+ */
+
+static void keep_token(struct reading *reading)
+{
+	char text[TARGET_TOKEN_SIZE] = "";
+	size_t len = 0;
+
+	for (size_t i = 0; i < reading->n; i++) {
+		int n = snprintf(text + len, sizeof(text) - len, "%s%" PRIu64, i ? "," : "",
+			reading->sources[i].offset);
+		if (n < 0 || (size_t)n >= sizeof(text) - len)
+			return;
+		len += (size_t)n;
+	}
+	memcpy(reading->token, text, len + 1);
+}
+
+static int hand_over(
+	struct source *source, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct reading *reading = source->reading;
+	const struct target_log_events *events = &reading->request.events;
+	int r = 0;
+
+	if (events->data && time_ms >= reading->request.since_ms)
+		r = events->data(events->ctx, source->rank, data, len, time_ms, err);
+	if (r < 0)
+		return r;
+	source->offset += len;
+	keep_token(reading);
+	return 0;
+}
+
+static int flush_line(struct source *source, struct err *err)
+{
+	int r = 0;
+
+	if (source->line.len)
+		r = hand_over(
+			source, source->line.data, source->line.len, source->line_time_ms, err);
+	buf_reset(&source->line);
+	return r;
+}
+
+/* Bytes behind the last end of a line are held back until their line ends. */
+static size_t whole_lines(const char *data, size_t len)
+{
+	while (len > 0 && data[len - 1] != '\n' && data[len - 1] != '\r')
+		len--;
+	return len;
+}
+
+static int on_data(
+	void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct source *source = ctx;
+	size_t whole = source->reading->n > 1 ? whole_lines(data, len) : len;
+	int r = 0;
+
+	if (!source->has_begun)
+		source->offset = offset;
+	source->has_begun = true;
+	if (whole > 0)
+		r = flush_line(source, err);
+	if (r == 0 && whole > 0)
+		r = hand_over(source, data, whole, time_ms, err);
+	if (r < 0 || whole == len)
+		return r;
+	if (!source->line.len) {
+		source->line_time_ms = time_ms;
+		source->line_since_ms = clock_ms();
+	}
+	buf_add(&source->line, data + whole, len - whole);
+	return source->line.len > LINE_MAX_BYTES ? flush_line(source, err) : 0;
+}
+
+static int on_flush(void *ctx, struct err *err)
+{
+	struct reading *reading = ctx;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < reading->n; i++)
+		if (clock_ms() - reading->sources[i].line_since_ms >= FLUSH_MS)
+			r = flush_line(&reading->sources[i], err);
+	reading->flush = loop_add_timer(
+		reading->node->target.loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
+	return r;
+}
+
+static void on_notice(void *ctx, const char *text)
+{
+	const struct source *source = ctx;
+	const struct target_log_events *events = &source->reading->request.events;
+
+	if (events->notice)
+		events->notice(events->ctx, text);
+}
+
+/*
+ * A look at the run meanwhile
+ */
+
+static void look_in(struct reading *reading, int64_t ms);
+
+static void on_looked(struct target_call *call, int status, struct err *err)
+{
+	struct reading *reading = (struct reading *)((char *)call - offsetof(struct reading, look));
+
+	(void)status;
+	err_clear(err);
+	reading->is_looking = false;
+	look_in(reading, reading->n_open < reading->n || reading->status.cancelling ? LOOK_SOON_MS
+										    : LOOK_MS);
+}
+
+static int on_look(void *ctx, struct err *err)
+{
+	struct reading *reading = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	(void)err;
+	reading->timer = NULL;
+	target_status_done(&reading->status);
+	reading->status = (struct target_status){0};
+	reading->look =
+		(struct target_call){.deadline_ms = clock_ms() + LOOK_MS, .done = on_looked};
+	reading->is_looking = target_gang_state(&reading->node->target, reading->handle,
+				      &reading->status, &reading->look, &fault) == 0;
+	return 0;
+}
+
+static void look_in(struct reading *reading, int64_t ms)
+{
+	struct loop *loop = reading->node->target.loop;
+
+	if (!reading->request.follow || reading->is_looking)
+		return;
+	loop_remove_timer(loop, reading->timer);
+	reading->timer = loop_add_timer(loop, clock_ms() + ms, on_look, reading);
+}
+
+/*
+ * All of them
+ */
+
+static int on_end(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct source *source = ctx;
+	struct reading *reading = source->reading;
+	AUTO_ERR struct err end = {0};
+
+	(void)err;
+	source->asked = NULL;
+	if (status == 0)
+		status = flush_line(source, fault);
+	node_explain(source->host, fault);
+	if (status < 0 && !err_is_set(&reading->fault))
+		err_move(&reading->fault, fault);
+	if (--reading->n_open > 0) {
+		look_in(reading, 0);
+		return 0;
+	}
+	int r = err_is_set(&reading->fault) ? err_move(&end, &reading->fault) : 0;
+	target_call_end(reading->call, r, &end);
+	return 0;
+}
+
+static void begin_source(struct source *source)
+{
+	struct reading *reading = source->reading;
+	const struct target_log_request *request = &reading->request;
+	const struct node_log_request wanted = {
+		.run = reading->parsed.run_id,
+		.attempt = reading->parsed.attempt,
+		.offset = source->offset,
+		.tail_lines = request->token ? -1 : request->tail_lines,
+		.follow = request->follow,
+		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
+		.events = {.data = on_data, .notice = on_notice, .ctx = source},
+	};
+
+	reading->n_open++;
+	source->asked = node_log(source->host->node, &wanted, on_end, source);
+}
+
+static int add_source(struct reading *reading, int rank, struct err *err)
+{
+	struct source *source = &reading->sources[reading->n];
+
+	*source = (struct source){.reading = reading, .rank = rank};
+	buf_init(&source->line, LINE_MAX_BYTES + (1 << 20));
+	reading->n++;
+	return node_open(reading->node->session, reading->hosts.v[rank], reading->node->root,
+		&source->host, err);
+}
+
+/* The token of one rank is like that of a run with one host. */
+static int parse_token(struct reading *reading, const char *token, struct err *err)
+{
+	AUTO_STRV struct strv offsets = {0};
+	int r = 0;
+
+	node_handle_split(token, &offsets);
+	if (offsets.n != reading->n)
+		return err_set(err, E_USAGE, "the place in the log is of another number of ranks");
+	for (size_t i = 0; r == 0 && i < offsets.n; i++) {
+		int64_t offset = 0;
+		r = str_to_int(offsets.v[i], 0, INT64_MAX, "the place in the log", &offset, err);
+		reading->sources[i].offset = (uint64_t)offset;
+		reading->sources[i].has_begun = true;
+	}
+	return r;
+}
+
+static int open_sources(struct reading *reading, struct err *err)
+{
+	int wanted = reading->request.rank, r = 0;
+
+	node_handle_split(reading->parsed.host, &reading->hosts);
+	if (wanted >= 0 && (size_t)wanted >= reading->hosts.n)
+		return err_set(err, E_USAGE, "%s has the ranks 0 to %zu", reading->parsed.run_id,
+			reading->hosts.n - 1);
+	reading->sources = mem_alloc(reading->hosts.n, sizeof(*reading->sources));
+	if (wanted >= 0)
+		r = add_source(reading, wanted, err);
+	for (size_t i = 0; wanted < 0 && r == 0 && i < reading->hosts.n; i++)
+		r = add_source(reading, (int)i, err);
+	if (r == 0 && reading->request.token)
+		r = parse_token(reading, reading->request.token, err);
+	return r;
+}
+
+int target_gang_logs(struct target *target, const char *handle,
+	const struct target_log_request *request, char *token, struct target_call *call,
+	struct err *err)
+{
+	struct reading *reading = mem_alloc(1, sizeof(*reading));
+
+	*reading = (struct reading){.work = {drop_reading},
+		.node = target_node_of(target),
+		.call = call,
+		.request = *request,
+		.token = token,
+		.handle = mem_strdup(handle)};
+	int r = node_handle_parse(handle, &reading->parsed, err);
+	if (r == 0)
+		r = open_sources(reading, err);
+	if (r < 0) {
+		drop_reading(&reading->work);
+		return r;
+	}
+	target_call_begin(call, &reading->work);
+	for (size_t i = 0; i < reading->n; i++)
+		begin_source(&reading->sources[i]);
+	if (reading->n > 1)
+		reading->flush =
+			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
+	look_in(reading, LOOK_MS);
+	return 0;
+}
+
+/*
+ * Starting a run of several hosts: each gets its rank, which is made ready and held there with its
+ * GPUs; then all are told to go. What cannot be ready takes all others back.
+ */
+
+enum {
+	POLL_MS = 200,
+	QUEUE_MS = 8000, /* somebody else has the GPUs by now */
+	PREPARE_MS = 10 * 60 * 1000,
+	SENT_MS = 30000, /* how long others are waited for that would be taken back */
+	DROP_MS = 10000,
+};
+
+struct starting;
+struct rank_start {
+	struct target_call call; /* first member */
+	struct starting *starting;
+	struct target_job job;
+	struct node_rank rank;
+	char *handle;
+	bool is_open;
+	int64_t queued_ms; /* since when it waits for GPUs; 0: it does not */
+};
+
+struct starting {
+	struct target_work work;
+	struct gang gang;
+	struct target_call *call;
+	const struct target_job *job;
+	struct strv addresses;
+	struct rank_start *starts; /* as many as hosts */
+	size_t n_open;
+	int64_t sent_ms; /* when all had been sent */
+	struct loop_timer *timer;
+	struct err fault; /* why all are taken back */
+};
+
+static struct starting *starting_of(struct gang *gang)
+{
+	return (struct starting *)((char *)gang - offsetof(struct starting, gang));
+}
+
+static void drop_starts(struct starting *starting)
+{
+	for (size_t i = 0; starting->starts && i < starting->gang.hosts.n; i++)
+		if (starting->starts[i].is_open) {
+			starting->starts[i].is_open = false;
+			target_call_cancel(&starting->starts[i].call);
+		}
+	starting->n_open = 0;
+}
+
+static void set_timer(struct starting *starting, int64_t ms, loop_timer_fn *fn)
+{
+	struct loop *loop = starting->gang.node->target.loop;
+
+	loop_remove_timer(loop, starting->timer);
+	starting->timer = fn ? loop_add_timer(loop, clock_ms() + ms, fn, starting) : NULL;
+}
+
+static void drop_work(struct target_work *work)
+{
+	struct starting *starting = (struct starting *)work;
+
+	if (starting->gang.node)
+		set_timer(starting, 0, NULL);
+	drop_starts(starting);
+	for (size_t i = 0; starting->starts && i < starting->gang.hosts.n; i++)
+		free(starting->starts[i].handle);
+	free(starting->starts);
+	strv_done(&starting->addresses);
+	gang_close(&starting->gang);
+	err_done(&starting->fault);
+	free(starting);
+}
+
+static void end(struct starting *starting)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = err_is_set(&starting->fault) ? err_move(&fault, &starting->fault) : 0;
+
+	target_call_end(starting->call, r, &fault);
+}
+
+/*
+ * Taking back
+ */
+
+static int on_drop_late(void *ctx, struct err *err)
+{
+	struct starting *starting = ctx;
+
+	(void)err;
+	starting->timer = NULL;
+	end(starting);
+	return 0;
+}
+
+static void on_dropped(struct gang *gang)
+{
+	end(starting_of(gang));
+}
+
+/* The fault is set. */
+static void take_back(struct starting *starting)
+{
+	drop_starts(starting);
+	set_timer(starting, DROP_MS, on_drop_late);
+	gang_tell(&starting->gang, "drop", on_dropped);
+}
+
+/*
+ * Going
+ */
+
+static void on_gone(struct gang *gang)
+{
+	struct starting *starting = starting_of(gang);
+	struct gang_place *failed = gang_failed(gang);
+
+	/* Some may have begun: how that goes on is told by its state. */
+	if (failed)
+		err_move(&starting->fault, &failed->fault);
+	else
+		node_note_accepted(gang->node, &gang->handle);
+	end(starting);
+}
+
+static void go(struct starting *starting)
+{
+	set_timer(starting, 0, NULL);
+	gang_tell(&starting->gang, "go", on_gone);
+}
+
+/*
+ * Getting ready
+ */
+
+static int fail_rank(struct starting *starting, size_t i, enum err_id id, const char *why)
+{
+	const struct gang_rank *rank = &starting->gang.ranks[i];
+
+	err_set(&starting->fault, id, "%s cannot take rank %zu: %s", rank->host, i, why);
+	if (id == E_NODE_BUSY)
+		err_hint(&starting->fault, "dlrun targets %s", starting->gang.node->target.name);
+	return -1;
+}
+
+static bool is_late(struct rank_start *start, bool is_queued)
+{
+	if (!is_queued)
+		start->queued_ms = 0;
+	else if (!start->queued_ms)
+		start->queued_ms = clock_ms();
+	return is_queued && clock_ms() - start->queued_ms > QUEUE_MS;
+}
+
+/* 1: it is ready; 0: not yet; < 0: it never will, the fault is set. */
+static int look_at_rank(struct starting *starting, size_t i)
+{
+	const struct gang_rank *rank = &starting->gang.ranks[i];
+	const struct target_status *status = &rank->status;
+	const char *text = str_empty(status->text) ? "it has ended" : status->text;
+
+	if (rank->is_absent)
+		return fail_rank(starting, i, E_NODE_FAILED, "the node does not know of it");
+	if (run_state_is_final(status->state))
+		return fail_rank(starting, i, E_NODE_FAILED, text);
+	if (status->cancelling)
+		return fail_rank(starting, i, E_RUN_ENDED, "it was cancelled");
+	if (is_late(&starting->starts[i], status->state == RUN_QUEUED))
+		return fail_rank(starting, i, E_NODE_BUSY, text);
+	if (!rank->is_held && clock_ms() - starting->sent_ms > PREPARE_MS)
+		return fail_rank(starting, i, E_NODE_BUSY, "it was not ready in time");
+	return rank->is_held;
+}
+
+static int on_poll(void *ctx, struct err *err);
+
+static void on_polled(struct gang *gang)
+{
+	struct starting *starting = starting_of(gang);
+	bool all = gang_take(gang);
+	struct gang_place *failed = gang_failed(gang);
+	size_t n_ready = 0;
+
+	if (!all && failed) {
+		err_move(&starting->fault, &failed->fault);
+		take_back(starting);
+		return;
+	}
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		int r = look_at_rank(starting, i);
+		if (r < 0) {
+			take_back(starting);
+			return;
+		}
+		n_ready += (size_t)r;
+	}
+	if (n_ready == gang->hosts.n)
+		go(starting);
+	else
+		set_timer(starting, POLL_MS, on_poll);
+}
+
+static int on_poll(void *ctx, struct err *err)
+{
+	struct starting *starting = ctx;
+
+	(void)err;
+	starting->timer = NULL;
+	gang_ask(&starting->gang, on_polled);
+	return 0;
+}
+
+/*
+ * Sending
+ */
+
+static int on_sent_late(void *ctx, struct err *err)
+{
+	struct starting *starting = ctx;
+
+	(void)err;
+	starting->timer = NULL;
+	take_back(starting);
+	return 0;
+}
+
+/* A submit that was still on its way could not be taken back yet. */
+static void on_sent(struct target_call *call, int status, struct err *err)
+{
+	struct rank_start *start = (struct rank_start *)call;
+	struct starting *starting = start->starting;
+
+	start->is_open = false;
+	starting->n_open--;
+	if (status < 0 && !err_is_set(&starting->fault)) {
+		err_move(&starting->fault, err);
+		set_timer(starting, SENT_MS, on_sent_late);
+	}
+	if (starting->n_open > 0)
+		return;
+	starting->sent_ms = clock_ms();
+	if (err_is_set(&starting->fault))
+		take_back(starting);
+	else
+		gang_ask(&starting->gang, on_polled);
+}
+
+static int send_rank(struct starting *starting, size_t i, int gpus, struct err *err)
+{
+	struct rank_start *start = &starting->starts[i];
+	struct target *target = &starting->gang.node->target;
+
+	start->job = *starting->job;
+	start->handle = node_handle_text(starting->gang.hosts.v[i], starting->gang.handle.run_id,
+		starting->gang.handle.attempt);
+	start->job.handle = start->handle;
+	start->call = (struct target_call){.done = on_sent};
+	start->rank = (struct node_rank){.rank = (int)i,
+		.gpus = gpus,
+		.addresses = &starting->addresses,
+		.hold_ms = GANG_HOLD_MS};
+	start->starting = starting;
+	int r = node_submit_rank(target, &start->job, &start->rank, &start->call, err);
+	start->is_open = r == 0;
+	starting->n_open += r == 0;
+	return r;
+}
+
+static int send_all(struct starting *starting, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+	int r = spec_from_json(starting->job->spec, &spec, err);
+
+	starting->starts = mem_alloc(starting->gang.hosts.n, sizeof(*starting->starts));
+	for (size_t i = 0; i < starting->gang.hosts.n; i++) {
+		starting->starts[i] = (struct rank_start){.starting = starting};
+		strv_add(&starting->addresses, gang_address(starting->gang.places[i].host));
+	}
+	for (size_t i = 0; r == 0 && i < starting->gang.hosts.n; i++)
+		r = send_rank(starting, i, spec.world.gpus, err);
+	return r;
+}
+
+/* A host that is away is found before anything is sent; and an attempt that goes already. */
+static void gang_submit_on_asked(struct gang *gang)
+{
+	struct starting *starting = starting_of(gang);
+	bool all = gang_take(gang);
+	struct gang_place *failed = gang_failed(gang);
+
+	if (!all && failed) {
+		err_move(&starting->fault, &failed->fault);
+		end(starting);
+	} else if (gang_is_going(gang->ranks, gang->hosts.n)) {
+		go(starting);
+	} else if (send_all(starting, &starting->fault) < 0) {
+		take_back(starting);
+	}
+}
+
+int target_gang_submit(struct target *target, const struct target_job *job,
+	struct target_call *call, struct err *err)
+{
+	struct starting *starting = mem_alloc(1, sizeof(*starting));
+
+	*starting = (struct starting){.work = {drop_work}, .call = call, .job = job};
+	int r = gang_open(target, job->handle, &starting->gang, err);
+	if (r < 0) {
+		drop_work(&starting->work);
+		return r;
+	}
+	target_call_begin(call, &starting->work);
+	gang_ask(&starting->gang, gang_submit_on_asked);
 	return 0;
 }

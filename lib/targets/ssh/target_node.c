@@ -1,16 +1,850 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/ssh/target_gang.h"
+#include "targets/ssh/target_node.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
 #include "base/util/clock.h"
+#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/config/words.h"
+#include "core/record/foreign.h"
 #include "core/record/spec.h"
+#include "host/gpu.h"
 #include "node/hosts.h"
+#include "targets/ssh/node_open.h"
+#include "targets/ssh/target_gang.h"
+
+/*
+ * Status of a run from the node's report of an attempt.
+ */
+
+enum { EXIT_CANCELLED = 143, EXIT_OURS = 125, EXIT_SIGNAL = 128, NUMBERS_MAX = 64 };
+
+/*
+ * The engine
+ */
+
+static bool get_number(const struct node_attempt *attempt, const char *key, double *ret)
+{
+	const char *text = node_attempt_get(attempt, key);
+	char *end;
+
+	if (str_empty(text))
+		return false;
+	*ret = strtod(text, &end);
+	return *end == '\0' && *ret >= 0;
+}
+
+static void set_number(const struct node_attempt *attempt, const char *key, const char *member,
+	struct json *object)
+{
+	double value;
+
+	if (get_number(attempt, key, &value))
+		json_set_num(object, member, value);
+}
+
+static int count_words(const char *list)
+{
+	int n = !str_empty(list);
+
+	for (const char *s = list; s && *s; s++)
+		n += *s == ',';
+	return n;
+}
+
+/* Adds a warning that the node has reported about the attempt. */
+static void add_warning(const struct node_attempt *attempt, const char *key, struct json *observed)
+{
+	const char *text = node_attempt_get(attempt, key);
+	const struct json *before = json_get(observed, "warnings");
+	struct json *warnings;
+
+	if (str_empty(text))
+		return;
+	warnings = before ? json_clone(before) : json_array();
+	json_add_str(warnings, text);
+	json_set(observed, "warnings", warnings);
+}
+
+static void set_observed(const struct node_attempt *attempt, struct target_status *ret)
+{
+	static const char *const totals[] = {
+		"cpu_s", "memory_peak_bytes", "gpu_busy", "gpu_memory_peak_bytes", "energy_j"};
+	static const char *const rates[][2] = {{"cpu", "cpu"}, {"memory_bytes", "memory_bytes"},
+		{"gpu_busy_now", "gpu_busy"}, {"gpu_memory_bytes", "gpu_memory_bytes"},
+		{"power_w", "power_w"}};
+	const char *gpus = node_attempt_get(attempt, "gpus");
+	const char *model = node_attempt_get(attempt, "gpu_model");
+	const char *collect = node_attempt_get(attempt, "collect");
+	int64_t time_ms = node_attempt_int(attempt, "time", 0);
+	struct json *observed = json_object(), *object;
+
+	object = json_sub(observed, "usage");
+	for (size_t i = 0; i < ARRAY_LEN(totals); i++)
+		set_number(attempt, totals[i], totals[i], object);
+	object = json_sub(observed, "now");
+	for (size_t i = 0; i < ARRAY_LEN(rates) && ret->state == RUN_RUNNING; i++)
+		set_number(attempt, rates[i][0], rates[i][1], object);
+	run_set_time(observed, "time", time_ms);
+	object = json_sub(observed, "resources");
+	if (gpus)
+		json_set_int(object, "gpus", count_words(gpus));
+	if (!str_empty(model))
+		json_set_str(object, "gpu_model", model);
+	/* While it runs, what could not be collected yet may be later. */
+	if (!str_empty(collect) && run_state_is_final(ret->state))
+		json_set_str(observed, "warning", collect);
+	add_warning(attempt, "warning", observed);
+	add_warning(attempt, "limits", observed);
+	ret->observed = observed;
+}
+
+/* Where the reason alone tells who was at fault. */
+static const char *origin_of(const char *reason)
+{
+	static const char *const programs[] = {"Completed", "Error", "Signal"};
+
+	for (size_t i = 0; i < ARRAY_LEN(programs); i++)
+		if (str_eq(reason, programs[i]))
+			return "job";
+	return str_eq(reason, "SetupFailed") ? "setup" : "dlrun";
+}
+
+/* A name or a number, or nothing. */
+static int signal_of(const struct node_attempt *attempt)
+{
+	const char *text = node_attempt_get(attempt, "signal");
+	int64_t number;
+
+	if (str_empty(text) || str_eq(text, "0"))
+		return 0;
+	if (str_to_int(text, 1, NUMBERS_MAX, "signal", &number, NULL) == 0)
+		return (int)number;
+	return proc_signal_number(text);
+}
+
+static const char *default_reason(enum run_state state, int sig)
+{
+	if (state == RUN_SUCCEEDED)
+		return "Completed";
+	if (state == RUN_CANCELLED)
+		return "Cancelled";
+	if (state == RUN_LOST)
+		return "Lost";
+	return sig ? "Signal" : "Error";
+}
+
+static int default_code(enum run_state state, int sig)
+{
+	if (state == RUN_SUCCEEDED)
+		return 0;
+	if (state == RUN_CANCELLED)
+		return EXIT_CANCELLED;
+	return sig ? EXIT_SIGNAL + sig : state == RUN_FAILED ? 1 : EXIT_OURS;
+}
+
+static void set_exit(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
+{
+	AUTO_JSON struct json *json = json_object();
+	const char *reason = node_attempt_get(attempt, "reason");
+	const char *origin = node_attempt_get(attempt, "origin");
+	int sig = signal_of(attempt);
+
+	if (str_empty(reason))
+		reason = default_reason(ret->state, sig);
+	json_set_int(
+		json, "code", node_attempt_int(attempt, "code", default_code(ret->state, sig)));
+	json_set_int(json, "signal", sig);
+	json_set_str(json, "origin", str_empty(origin) ? origin_of(reason) : origin);
+	json_set_str(json, "reason", reason);
+	run_exit_from_json(json, &ret->exit);
+	/* A program killed by a signal has not succeeded. */
+	if (sig && ret->exit.code == 0)
+		ret->exit.code = EXIT_SIGNAL + sig;
+	ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));
+}
+
+static void set_text(const struct node_attempt *attempt, struct target_status *ret)
+{
+	const char *text = node_attempt_get(attempt, "text");
+	char name[8];
+
+	if (!str_empty(text)) {
+		ret->text = mem_strdup(text);
+	} else if (ret->state == RUN_FAILED && ret->exit.signal) {
+		ret->text = mem_printf("the program was killed by SIG%s",
+			proc_signal_name(ret->exit.signal, name));
+	} else if (ret->state == RUN_FAILED && str_eq(ret->exit.origin, "job")) {
+		ret->text = mem_printf("the program exited with %d", ret->exit.code);
+	} else if (ret->state == RUN_CANCELLED) {
+		ret->text = mem_strdup("it was cancelled");
+	} else if (ret->state == RUN_LOST) {
+		ret->text = mem_strdup("its supervisor on the node was killed");
+	}
+}
+
+void target_node_status(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
+{
+	const char *cancel = node_attempt_get(attempt, "cancel");
+
+	*ret = (struct target_status){.state = run_state_find(attempt->state)};
+	ret->started_ms = node_time_here(node, node_attempt_int(attempt, "started", 0));
+	ret->cancelling = cancel && !str_eq(cancel, "0");
+	if (run_state_is_final(ret->state))
+		set_exit(node, attempt, ret);
+	set_text(attempt, ret);
+	set_observed(attempt, ret);
+}
+
+/*
+ * Asking
+ */
+
+struct asking {
+	struct node_work base;
+	struct strv names;
+	struct node_attempts found;
+	struct target_status *ret;
+	bool was_accepted, is_here; /* as the record's files here say, before the node was asked */
+};
+
+static void release(struct node_work *work)
+{
+	struct asking *asking = (struct asking *)work;
+
+	strv_done(&asking->names);
+	node_attempts_done(&asking->found);
+	free(asking);
+}
+
+/* Nothing there knows of it. */
+static void judge_absent(const struct asking *asking, struct target_status *ret)
+{
+	const struct node_work *work = &asking->base;
+	const struct dirs *dirs = &work->target->session->dirs;
+	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
+	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
+
+	*ret = (struct target_status){.state = RUN_PREPARING};
+	if (fs_is_locked(lock))
+		return;
+	char *other = node_machine_other(
+		dirs, work->handle.run_id, work->host->name, node_facts(work->host->node));
+	if (other) {
+		*ret = (struct target_status){.state = RUN_UNKNOWN, .text = other};
+		return;
+	}
+	if (asking->was_accepted || !asking->is_here) {
+		AUTO_FREE char *text = mem_printf("%s no longer knows of it", work->host->name);
+		attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
+	} else {
+		attempt_set_end(ret, RUN_FAILED, EXIT_OURS, 0, "dlrun", "Interrupted",
+			"dlrun was stopped before the run had begun");
+	}
+	ret->ended_ms = clock_wall_ms();
+}
+
+/* The attempt that its supervisor there began by itself. */
+static void add_next(const struct asking *asking, const struct node_attempt *attempt)
+{
+	const struct node_handle *handle = &asking->base.handle;
+	int64_t next = node_attempt_int(attempt, "next", 0);
+
+	if (asking->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
+		asking->ret->next_handle =
+			node_handle_text(handle->host, handle->run_id, (int)next);
+}
+
+static int on_found(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct asking *asking = ctx;
+
+	(void)err;
+	if (status < 0)
+		return node_work_end(&asking->base, status, fault);
+	if (asking->found.n == 0 || str_eq(asking->found.v[0].state, "absent")) {
+		judge_absent(asking, asking->ret);
+	} else {
+		node_machine_note(&asking->base.target->session->dirs, asking->base.handle.run_id,
+			asking->base.host->name, node_facts(asking->base.host->node));
+		target_node_status(asking->base.host->node, &asking->found.v[0], asking->ret);
+		add_next(asking, &asking->found.v[0]);
+	}
+	return node_work_end(&asking->base, 0, fault);
+}
+
+static void look_here(struct asking *asking)
+{
+	const struct node_work *work = &asking->base;
+	const struct dirs *dirs = &work->target->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
+	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	asking->is_here = access(run_dir, F_OK) == 0;
+	asking->was_accepted = access(accepted, F_OK) == 0;
+}
+
+/* target_ops: target_node_state.c, …_logs.c, …_submit.c, …_reach.c, …_fetch.c, …_adopt.c */
+static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
+	struct target_call *call, struct err *err)
+{
+	struct asking *asking;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_state(target, handle, ret, call, err);
+	asking = mem_alloc(1, sizeof(*asking));
+	*asking = (struct asking){.base = {.release = release}, .ret = ret};
+	int r = node_work_begin(target, handle, &asking->base, call, err);
+	if (r < 0)
+		return r;
+	look_here(asking);
+	strv_addf(&asking->names, "%s/%d", asking->base.handle.run_id, asking->base.handle.attempt);
+	asking->base.asked = node_state(
+		asking->base.host->node, &asking->names, &asking->found, on_found, asking);
+	return 0;
+}
+
+/*
+ * Choice of the host that takes a run: made when the image is there, while nothing has been written
+ * down yet. A login that began earlier is mostly done by then.
+ */
+
+enum { POOL_MS = 15000, SETTLE_MS = 3000 };
+
+struct choosing {
+	struct target_node *node;
+	struct node_look *looks;
+	struct node_offer *offers;
+	size_t n;
+};
+
+static void choosing_done(struct choosing *choosing)
+{
+	for (size_t i = 0; choosing->looks && i < choosing->n; i++)
+		node_look_done(&choosing->looks[i]);
+	free(choosing->looks);
+	free(choosing->offers);
+}
+
+/* Size of dlrun's own layers that would have to be sent. */
+static uint64_t missing_bytes(const struct node_facts *facts, const struct image *image)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; image && i < image->n_layers; i++) {
+		const struct image_layer *layer = &image->layers[i];
+		const char *hex = strchr(layer->blob.digest, ':');
+		if (layer->role != IMAGE_ROLE_BASE && hex && strv_find(&facts->layers, hex + 1) < 0)
+			bytes += layer->blob.size;
+	}
+	return bytes;
+}
+
+/* GPUs of other models are none for this run. */
+static void keep_model(struct node_gpus *gpus, const char *type)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < gpus->n; i++)
+		if (gpu_model_matches(gpus->v[i].model, type))
+			gpus->v[kept++] = gpus->v[i];
+	gpus->n = kept;
+}
+
+static int look_at_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+{
+	struct target_node *node = choosing->node;
+	const char *type = spec->resources.gpu_type;
+	bool is_pool = node->hosts.n > 1;
+	/* A run of several has to know them all. */
+	bool is_enough = is_pool && spec->resources.nodes <= 1;
+
+	choosing->n = node->hosts.n;
+	choosing->looks = mem_alloc(choosing->n + 1, sizeof(*choosing->looks));
+	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
+	for (size_t i = 0; i < choosing->n; i++)
+		choosing->looks[i] = (struct node_look){.host = node->hosts.v[i],
+			.root = node->root,
+			.gpus_too = is_pool || spec->world.gpus > 0 || type};
+	int r = node_look_all(node->session, choosing->looks, choosing->n, is_pool ? POOL_MS : -1,
+		is_enough ? SETTLE_MS : -1, NULL, err);
+	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
+		keep_model(&choosing->looks[i].gpus, type);
+	return r;
+}
+
+static void add_silent(const struct choosing *choosing, struct err *err)
+{
+	for (size_t i = 0; i < choosing->n; i++)
+		if (!choosing->looks[i].facts)
+			err_evidence(err, "%s: %s", choosing->looks[i].host,
+				choosing->looks[i].fault.message);
+}
+
+static int fail_choice(
+	struct choosing *choosing, const struct node_wish *wish, const char *why, struct err *err)
+{
+	const char *name = choosing->node->target.name;
+	const struct err *first = &choosing->looks[0].fault;
+	size_t n_answered = 0;
+
+	for (size_t i = 0; i < choosing->n; i++)
+		n_answered += choosing->looks[i].facts != NULL;
+	if (n_answered == 0)
+		err_set(err, first->id, "none of the %zu hosts of target %s answers", choosing->n,
+			name);
+	else
+		err_set(err, wish->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s", name,
+			why ? why : "no host takes the run");
+	add_silent(choosing, err);
+	return err_hint(err, "dlrun targets %s", name);
+}
+
+static void take(struct choosing *choosing, size_t at, const char *why)
+{
+	struct target_node *node = choosing->node;
+	const struct session_env *env = &node->session->env;
+
+	free(node->chosen);
+	free(node->why);
+	node->chosen = mem_strdup(choosing->looks[at].host);
+	node->why = mem_strdup(why);
+	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
+		(long long)choosing->looks[at].answer_ms, choosing->looks[at].facts->launch);
+	if (choosing->n > 1 && env->say) {
+		AUTO_FREE char *text = mem_printf(
+			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
+		env->say(env->say_ctx, text);
+	}
+}
+
+static void take_gang(struct choosing *choosing, const struct node_choice *choice)
+{
+	struct target_node *node = choosing->node;
+	const struct session_env *env = &node->session->env;
+	AUTO_STRV struct strv names = {0};
+
+	for (size_t i = 0; i < choice->hosts.n; i++)
+		strv_add(&names, choosing->looks[choice->hosts.v[i]].host);
+	free(node->chosen);
+	free(node->why);
+	node->chosen = strv_join(&names, ",");
+	node->why = mem_strdup(choice->why);
+	if (env->say) {
+		AUTO_FREE char *text = mem_printf("%zu hosts of target %s take it: %s", names.n,
+			node->target.name, choice->why);
+		env->say(env->say_ctx, text);
+	}
+}
+
+static int choose(struct choosing *choosing, const struct target_wish *wish, struct strv *ret_notes,
+	struct err *err)
+{
+	const struct resources *resources = &wish->spec->resources;
+	const struct node_wish wanted = {
+		.nodes = (unsigned)resources->nodes,
+		.gpus = wish->spec->world.gpus,
+		.memory_bytes = resources->memory_bytes,
+		.disk_bytes = resources->disk_bytes,
+		.cpus = (double)resources->cpus_milli / 1000,
+	};
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_look *look = &choosing->looks[i];
+		node_look_offer(look, &choosing->offers[i]);
+		if (look->facts)
+			choosing->offers[i].missing_bytes = missing_bytes(look->facts, wish->image);
+	}
+	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	if (choice.hosts.n == 0)
+		return fail_choice(choosing, &wanted, choice.why, err);
+	for (size_t i = 0; i < choosing->n; i++)
+		if (!choosing->looks[i].facts)
+			strv_addf(ret_notes, "%s is passed over: %s", choosing->looks[i].host,
+				choosing->looks[i].fault.message);
+	if (choice.hosts.n > 1)
+		take_gang(choosing, &choice);
+	else
+		take(choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
+	return 0;
+}
+
+/* More than there are would never begin. */
+static int check_gpus(struct node_look *look, const struct spec *spec, struct err *err)
+{
+	const char *type = spec->resources.gpu_type;
+	int wanted = spec->world.gpus;
+
+	if (!look->gpus_too)
+		return 0;
+	if (!look->has_gpus)
+		return err_move(err, &look->fault);
+	if (wanted <= 0 || (size_t)wanted <= look->gpus.n)
+		return 0;
+	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
+	err_set(err, E_GPU_COUNT, "requested %d %s%sGPU%s, host %s has %zu", wanted, shown,
+		type ? " " : "", wanted == 1 ? "" : "s", look->host, look->gpus.n);
+	return type ? err_hint(err, "dlrun targets")
+		    : err_hint(err, "dlrun submit -g %zu …", look->gpus.n);
+}
+
+/* A pool is chosen from by the same. */
+static int check_size(const struct node_look *look, const struct resources *wanted, struct err *err)
+{
+	const struct node_facts *facts = look->facts;
+	char asked[16], has[16];
+
+	if (facts->cpus && wanted->cpus_milli > (int64_t)facts->cpus * 1000) {
+		err_set(err, E_TARGET_UNSUPPORTED, "--cpus %g: host %s has %u CPU%s",
+			(double)wanted->cpus_milli / 1000, look->host, facts->cpus,
+			facts->cpus == 1 ? "" : "s");
+		return err_hint(err, "dlrun submit --cpus %u …", facts->cpus);
+	}
+	if (facts->memory_bytes && wanted->memory_bytes > facts->memory_bytes) {
+		err_set(err, E_TARGET_UNSUPPORTED, "--memory %s: host %s has %s",
+			str_size(wanted->memory_bytes, asked), look->host,
+			str_size(facts->memory_bytes, has));
+		return err_hint(err, "dlrun submit --memory %lluMi …",
+			(unsigned long long)(facts->memory_bytes >> 20));
+	}
+	if (wanted->disk_bytes <= facts->free_bytes)
+		return 0;
+	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", look->host,
+		facts->local, str_size(facts->free_bytes, has),
+		str_size(wanted->disk_bytes, asked));
+}
+
+/* Requirements that the host would refuse, by its own facts. */
+static int check_room(const struct node_look *look, const struct target_wish *wish, struct err *err)
+{
+	const struct node_facts *facts = look->facts;
+	uint64_t need = wish->tree_bytes * NODE_TREE_FACTOR + missing_bytes(facts, wish->image);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < facts->missing.n; i++) {
+		const char *needed = node_tool_needed(facts->missing.v[i]);
+		if (needed)
+			r = err_set(err, E_NODE_TOOL, "host %s has no %s", look->host, needed);
+	}
+	if (r == 0 && facts->free_bytes < need)
+		r = err_set(err, E_NODE_DISK,
+			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", look->host,
+			facts->local, facts->free_bytes, need);
+	node_explain(look->opened, err);
+	return r;
+}
+
+/* Settings that a container needs, and those not supported in one. */
+static int check_runtime(
+	const struct target_node *node, const struct target_wish *wish, struct err *err)
+{
+	const char *name = node->target.name;
+
+	if (!node->runtime)
+		return 0;
+	if (!wish->base || str_eq(wish->base, "scratch")) {
+		err_set(err, E_CONFIG, "target %s: runtime: %s needs an image, and none is named",
+			name, node->runtime);
+		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
+	}
+	if (str_starts(wish->base, "oci:")) {
+		err_set(err, E_CONFIG,
+			"target %s: the image of runtime: %s is pulled there, and %s is a "
+			"directory here",
+			name, node->runtime, wish->base);
+		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
+	}
+	if (!wish->spec->world.setup.run)
+		return 0;
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"target %s: setup: is not run with runtime: %s: what it makes is a part of the "
+		"image there",
+		name, node->runtime);
+	return err_hint(err, "before: source /opt/env.sh   # in dlrun.yaml, instead of setup:");
+}
+
+static int target_node_learn(struct target *target, const struct target_wish *wish,
+	struct strv *ret_notes, struct err *err)
+{
+	AUTO(choosing_done) struct choosing choosing = {.node = target_node_of(target)};
+
+	int r = check_runtime(choosing.node, wish, err);
+	if (r == 0)
+		r = look_at_hosts(&choosing, wish->spec, err);
+	if (r < 0)
+		return r;
+	if (choosing.n > 1 || wish->spec->resources.nodes > 1)
+		return choose(&choosing, wish, ret_notes, err);
+	if (!choosing.looks[0].facts)
+		return err_move(err, &choosing.looks[0].fault);
+	r = check_room(&choosing.looks[0], wish, err);
+	if (r == 0)
+		r = check_gpus(&choosing.looks[0], wish->spec, err);
+	if (r == 0)
+		r = check_size(&choosing.looks[0], &wish->spec->resources, err);
+	if (r == 0)
+		take(&choosing, 0, NULL);
+	return r;
+}
+
+/*
+ * Runs that the hosts know and the store here does not: this user's from another machine. The
+ * record of each lies beside it (target_node_submit.c). A host that does not answer is passed over
+ * while others do.
+ */
+
+enum { RECORD_MAX = 1 << 20, HOSTS_MAX = 64 };
+
+struct adoption;
+
+struct place {
+	struct adoption *adoption;
+	struct node_host *host;
+	struct node_call *asked;
+	struct node_attempts found;
+	struct err fault;
+	bool answered;
+};
+
+struct adoption {
+	struct target_work work;
+	struct target_node *target;
+	struct target_call *call;
+	struct run_list *ret;
+	char *id; /* or NULL: all of this user */
+	struct loop_timer *timer;
+	struct place places[HOSTS_MAX];
+	size_t n, n_open;
+};
+
+static void drop(struct target_work *work)
+{
+	struct adoption *adoption = (struct adoption *)work;
+
+	loop_remove_timer(adoption->target->target.loop, adoption->timer);
+	for (size_t i = 0; i < adoption->n; i++) {
+		node_cancel(adoption->places[i].asked);
+		node_attempts_done(&adoption->places[i].found);
+		err_done(&adoption->places[i].fault);
+	}
+	free(adoption->id);
+	free(adoption);
+}
+
+/*
+ * A single record
+ */
+
+static bool is_asked(const struct adoption *adoption, const char *name)
+{
+	for (size_t i = 0; i < adoption->n; i++)
+		if (str_eq(adoption->places[i].host->name, name))
+			return true;
+	return false;
+}
+
+/* Hosts of the run: a single host by its name here; several by their names where the run came from,
+ * if all are of the target: a node sends nobody to other hosts. */
+static void find_hosts(const struct place *place, const struct run *run, struct strv *ret)
+{
+	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
+		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
+	for (size_t i = 0; i < ret->n; i++)
+		if (!is_asked(place->adoption, ret->v[i])) {
+			strv_done(ret);
+			break;
+		}
+	if (ret->n == 0)
+		strv_add(ret, place->host->name);
+}
+
+static void set_target(const struct place *place, const struct strv *names, struct run *run)
+{
+	const struct target_node *target = place->adoption->target;
+	struct json *json = json_object(), *hosts = json_array();
+
+	json_set_str(json, "kind", "ssh");
+	json_set_str(json, "name", target->target.name);
+	json_add_strv(hosts, names);
+	json_set(json, "hosts", hosts);
+	if (!str_eq(place->host->root, NODE_ROOT_DEFAULT))
+		json_set_str(json, "dir", place->host->root);
+	json_set(run->doc, "target", json);
+}
+
+/* The record may have been written by this user's dlrun or by an attacker on the node. */
+static int parse(
+	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
+{
+	AUTO_JSON struct json *doc = NULL;
+	AUTO_SPEC struct spec spec = {0};
+
+	int r = json_parse(text, strlen(text), RECORD_MAX, "the record on the node", &doc, err);
+	if (r < 0)
+		return r;
+	if (json_kind(doc) != JSON_OBJECT || !str_eq(json_get_str(doc, "id"), id))
+		return err_set(err, E_DATA, "the record on the node is of another run");
+	r = spec_from_json(json_get(doc, "spec"), &spec, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *name = mem_strndup(id, strlen(id) - RUN_SUFFIX - 1);
+	*ret = run_new(id, name);
+	foreign_take(*ret, doc, json_get(doc, "spec"), layout);
+	/* Looked at by find_hosts. */
+	const struct json *hosts = json_get(json_get(doc, "target"), "hosts");
+	if (hosts)
+		json_set(json_sub((*ret)->doc, "target"), "hosts", json_clone(hosts));
+	return 0;
+}
+
+static void add_attempts(const struct strv *hosts, int newest, struct run *run)
+{
+	AUTO_FREE char *names = strv_join(hosts, ",");
+
+	json_set(run->doc, "attempts", json_array());
+	for (int i = 1; i <= newest; i++) {
+		AUTO_FREE char *handle = node_handle_text(names, run_id(run), i);
+		run_add_attempt(run, handle);
+	}
+}
+
+/* A run on several hosts is reported by each of them. */
+static bool is_known(const struct run_list *runs, const char *id)
+{
+	for (size_t i = 0; i < runs->n; i++)
+		if (str_eq(run_id(runs->v[i]), id))
+			return true;
+	return false;
+}
+
+static void adopt_one(const struct place *place, const struct node_attempt *attempt)
+{
+	struct adoption *adoption = place->adoption;
+	AUTO_RUN struct run *run = NULL;
+	AUTO_STRV struct strv hosts = {0};
+	struct json *adopted;
+	AUTO_FREE char *layout = dirs_layout(&adoption->target->session->dirs);
+
+	if (is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
+		(adoption->id && !str_eq(adoption->id, attempt->run)) || !attempt->record ||
+		attempt->attempt < 1 ||
+		parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
+		return;
+	find_hosts(place, run, &hosts);
+	set_target(place, &hosts, run);
+	add_attempts(&hosts, attempt->attempt, run);
+	run_set_state(run, RUN_QUEUED);
+	adopted = json_sub(run->doc, "adopted");
+	json_set_str(adopted, "user", json_get_str(run->doc, "user"));
+	/* The node's directory is open to its owner alone. */
+	json_set_bool(adopted, "own", true);
+	*vec_push(adoption->ret) = TAKE(run);
+}
+
+/*
+ * All hosts
+ */
+
+static int judge(struct adoption *adoption, struct err *err)
+{
+	struct place *failed = NULL;
+	size_t n_answered = 0;
+
+	for (size_t i = 0; i < adoption->n; i++) {
+		struct place *place = &adoption->places[i];
+		n_answered += place->answered;
+		failed = place->answered ? failed : place;
+		for (size_t j = 0; j < place->found.n; j++)
+			adopt_one(place, &place->found.v[j]);
+	}
+	if (adoption->ret->n || (!adoption->id && n_answered))
+		return 0;
+	if (failed)
+		return err_move(err, &failed->fault);
+	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' on target %s", adoption->id,
+		adoption->target->target.name);
+	return err_hint(err, "dlrun ps -a");
+}
+
+static void end(struct adoption *adoption)
+{
+	AUTO_ERR struct err fault = {0};
+	int r = judge(adoption, &fault);
+
+	target_call_end(adoption->call, r, &fault);
+}
+
+static int on_deadline(void *ctx, struct err *err)
+{
+	struct adoption *adoption = ctx;
+
+	(void)err;
+	adoption->timer = NULL;
+	for (size_t i = 0; i < adoption->n; i++)
+		if (adoption->places[i].asked)
+			err_set(&adoption->places[i].fault, E_TARGET_SILENT,
+				"%s did not answer in time", adoption->places[i].host->name);
+	end(adoption);
+	return 0;
+}
+
+static int on_listed(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct place *place = ctx;
+
+	(void)err;
+	place->asked = NULL;
+	place->answered = status == 0;
+	if (status < 0)
+		err_move(&place->fault, fault);
+	if (--place->adoption->n_open == 0)
+		end(place->adoption);
+	return 0;
+}
+
+static int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
+	struct target_call *call, struct err *err)
+{
+	struct target_node *node = target_node_of(target);
+	struct adoption *adoption;
+
+	if (node->hosts.n > HOSTS_MAX)
+		return err_set(err, E_DATA_LIMIT, "target %s has more than %d hosts to be asked",
+			target->name, HOSTS_MAX);
+	adoption = mem_alloc(1, sizeof(*adoption));
+	*adoption = (struct adoption){
+		.work = {drop}, .target = node, .call = call, .ret = ret, .id = mem_strdup(id)};
+	target_call_begin(call, &adoption->work);
+	if (call->deadline_ms)
+		adoption->timer =
+			loop_add_timer(target->loop, call->deadline_ms, on_deadline, adoption);
+	for (size_t i = 0; i < node->hosts.n; i++) {
+		struct place *place = &adoption->places[adoption->n];
+		place->adoption = adoption;
+		int r = node_open(node->session, node->hosts.v[i], node->root, &place->host, err);
+		if (r < 0) {
+			target_call_cancel(call);
+			return r;
+		}
+		adoption->n++;
+		adoption->n_open++;
+		place->asked = node_list(place->host->node, &place->found, on_listed, place);
+	}
+	return 0;
+}
 
 #define PREFIX "ssh:"
 
@@ -103,7 +937,7 @@ static void drop_work(struct target_work *target_work)
 	work->release(work);
 }
 
-static int on_deadline(void *ctx, struct err *err)
+static int node_on_deadline(void *ctx, struct err *err)
 {
 	struct node_work *work = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -120,7 +954,7 @@ void node_work_extend(struct node_work *work, int64_t ms)
 	struct loop *loop = work->target->target.loop;
 
 	loop_remove_timer(loop, work->timer);
-	work->timer = ms < 0 ? NULL : loop_add_timer(loop, clock_ms() + ms, on_deadline, work);
+	work->timer = ms < 0 ? NULL : loop_add_timer(loop, clock_ms() + ms, node_on_deadline, work);
 }
 
 int node_work_begin(struct target *target, const char *handle, struct node_work *work,
@@ -140,7 +974,8 @@ int node_work_begin(struct target *target, const char *handle, struct node_work 
 	}
 	target_call_begin(call, &work->work);
 	if (call->deadline_ms)
-		work->timer = loop_add_timer(target->loop, call->deadline_ms, on_deadline, work);
+		work->timer =
+			loop_add_timer(target->loop, call->deadline_ms, node_on_deadline, work);
 	return 0;
 }
 
@@ -265,7 +1100,7 @@ bool target_node_is(const char *name)
 	return str_starts(name, PREFIX);
 }
 
-static int find_hosts(
+static int node_find_hosts(
 	struct target_node *node, const struct json *definition, struct strv *ret, struct err *err)
 {
 	const struct json *hosts = json_get(definition, "hosts");
@@ -303,7 +1138,7 @@ int target_node_new(struct session *session, const char *name, const struct json
 	if (hosts)
 		strv_copy(&node->hosts, hosts);
 	else
-		r = find_hosts(node, definition, &node->hosts, err);
+		r = node_find_hosts(node, definition, &node->hosts, err);
 	if (r < 0) {
 		free_node(&node->target);
 		return r;

@@ -87,9 +87,6 @@ int node_submit_rank(struct target *target, const struct target_job *job,
 int node_fetch_rank(struct target *target, const char *handle, const char *prefix,
 	struct fetch_sink *sink, struct target_call *call, struct err *err);
 
-/* target_ops: target_node_state.c, …_logs.c, …_submit.c, …_reach.c, …_fetch.c, …_adopt.c */
-int target_node_state(struct target *target, const char *handle, struct target_status *ret,
-	struct target_call *call, struct err *err);
 int target_node_logs(struct target *target, const char *handle,
 	const struct target_log_request *request, char *token, struct target_call *call,
 	struct err *err);
@@ -104,10 +101,6 @@ int target_node_exec(struct target *target, const char *handle,
 	struct err *err);
 int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
-int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
-	struct target_call *call, struct err *err);
-int target_node_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
-	struct err *err);
 
 /* Status of an attempt from its files on the node (node NULL: its clock is right). An engine. */
 void target_node_status(

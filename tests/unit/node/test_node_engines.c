@@ -10,9 +10,8 @@
 #include "base/util/auto.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "node/attempts.h"
-#include "node/marks.h"
-#include "node/transfer.h"
+#include "node/wire.h"
+#include "node/node_impl.h"
 #include "tests/unit/tmpfix.h"
 
 /*

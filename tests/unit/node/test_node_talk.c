@@ -12,7 +12,7 @@
 #include "base/util/auto.h"
 #include "base/util/random.h"
 #include "node/runner.h"
-#include "node/transfer.h"
+#include "node/node_impl.h"
 #include "tests/unit/nodefix.h"
 
 /*

@@ -11,7 +11,6 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "node/facts.h"
 #include "node/wire.h"
 
 #define MARK "00112233445566ff"

@@ -13,6 +13,7 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "core/record/machine.h"
+#include "node/wire.h"
 
 static int say(const char *text, struct node_machine *machine)
 {

@@ -17,7 +17,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh_config.h"
-#include "net/ssh/ssh_keywords.h"
 #include "tests/unit/tmpfix.h"
 
 /*

@@ -18,7 +18,7 @@
 #include "base/util/str.h"
 #include "core/record/spec.h"
 #include "targets/ssh/node_job.h"
-#include "targets/ssh/node_machine.h"
+#include "targets/ssh/node_open.h"
 #include "targets/ssh/target_node.h"
 
 #define RUN_ID "resnet-3k2f9"

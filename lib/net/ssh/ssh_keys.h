@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT". An engine, with a thin
- * loader below it: plain and hashed names, "[host]:port", patterns, markers, several keys of a
- * host.
+ * Keys of hosts and of users, as files have them: engines, with thin loaders below them.
+ *
+ * Known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT", with plain and hashed names,
+ * "[host]:port", patterns, markers, several keys of a host. libssh2's own reader ignores @revoked
+ * and patterns, ends at a line that it does not understand, tells no line numbers, and would write
+ * the file anew to add a key.
+ *
+ * Keys of users, read without decrypting the secret: OpenSSH's own format (PROTOCOL.key), PEM (RFC
+ * 7468), a public key as one line. libssh2 logs in by them, but tells neither which type a key has,
+ * nor that it is encrypted, nor its public half, which may be in the agent.
  */
-#ifndef DLRUN_NET_SSH_SSH_KNOWN_HOSTS_H
-#define DLRUN_NET_SSH_SSH_KNOWN_HOSTS_H
+#ifndef DLRUN_NET_SSH_SSH_KEYS_H
+#define DLRUN_NET_SSH_SSH_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
@@ -87,5 +95,31 @@ void ssh_known_line(struct buf *out, const char *name, bool hash, const void *bl
 /* Append it to file; the file (0600) and its directory (0700) are made where they are missing. */
 int ssh_known_save(const char *file, const char *name, bool hash, const void *blob, size_t len,
 	struct err *err);
+
+/*
+ * Keys of users
+ */
+
+enum { SSH_KEY_FILE_MAX = 64 << 10 };
+
+/* Zero is an empty one. */
+struct ssh_key_file {
+	char *type;      /* "ssh-ed25519", "ssh-rsa"; NULL: it does not say */
+	struct buf blob; /* the public key, RFC 4253, section 6.6; empty: it does not say */
+	struct buf text; /* of the private key; empty: only the public one is there */
+	bool is_encrypted;
+	bool is_open; /* others may read it: the OpenSSH client does not use it */
+};
+
+/* PATH, and beside it PATH.pub for what PATH does not say. E_IO when there is none of them;
+ * E_DATA_LIMIT, E_IO_PERMISSION. What is no key has neither type nor text. */
+int ssh_key_file_read(const char *path, struct ssh_key_file *ret, struct err *err);
+/* The secret is wiped. NULL is accepted. */
+void ssh_key_file_done(struct ssh_key_file *key);
+#define AUTO_SSH_KEY_FILE AUTO(ssh_key_file_done)
+
+/* The same of texts: what a private key's says; a line of a public key. */
+void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len);
+void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_t len);
 
 #endif

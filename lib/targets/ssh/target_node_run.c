@@ -1,0 +1,1071 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/data/json.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/target/fetch_sink.h"
+#include "net/stream/pump.h"
+#include "net/stream/stream.h"
+#include "oci/image/image.h"
+#include "targets/ssh/node_job.h"
+#include "targets/ssh/node_open.h"
+#include "targets/ssh/target_gang.h"
+
+/*
+ * Starting an attempt on a node: the layers that it has not, what is to be done, and the run's
+ * record, so that other machines of this user can find it there.
+ */
+
+enum { TEXT_MAX = 16 << 20, RM_WORDS = 100, STALL_MS = 120000 };
+
+struct layer_source {
+	struct layout *layout;
+	const struct descriptor *blob;
+};
+
+struct submitting {
+	struct node_work base;
+	struct buf job, secrets, record, apply;
+	struct node_layer layers[IMAGE_OWN_LAYERS_MAX];
+	struct layer_source sources[IMAGE_OWN_LAYERS_MAX];
+	char hexes[IMAGE_OWN_LAYERS_MAX][DIGEST_TEXT_SIZE];
+	struct node_submit request;
+	struct node_submitted result;
+	struct node_syncs syncs;
+	size_t n_synced;
+	const struct node_rank *rank; /* NULL: of one host */
+	bool followed;
+};
+
+static void release(struct node_work *work)
+{
+	struct submitting *submitting = (struct submitting *)work;
+
+	node_syncs_done(&submitting->syncs);
+	buf_done(&submitting->secrets);
+	buf_done(&submitting->job);
+	buf_done(&submitting->record);
+	buf_done(&submitting->apply);
+	free(submitting);
+}
+
+/*
+ * Layers
+ */
+
+static int open_layer(void *ctx, struct err *err)
+{
+	const struct layer_source *source = ctx;
+	int fd = -1;
+	int r = layout_open_blob(source->layout, source->blob, &fd, err);
+
+	return r < 0 ? r : fd;
+}
+
+static const char *codec_of(const struct descriptor *blob)
+{
+	if (str_ends(blob->media_type, "zstd"))
+		return codec_name(CODEC_ZSTD);
+	return codec_name(str_ends(blob->media_type, "gzip") ? CODEC_GZIP : CODEC_NONE);
+}
+
+static int add_layer(struct submitting *submitting, const struct target_job *job,
+	const struct image_layer *layer, struct err *err)
+{
+	size_t i = submitting->request.n_layers;
+	const char *hex = strchr(layer->blob.digest, ':');
+
+	if (i == IMAGE_OWN_LAYERS_MAX || !hex)
+		return err_set(err, E_IMAGE, "the image has more layers than dlrun makes");
+	submitting->sources[i] = (struct layer_source){job->layout, &layer->blob};
+	memcpy(submitting->hexes[i], hex + 1, strlen(hex));
+	submitting->layers[i] = (struct node_layer){
+		.hex = submitting->hexes[i],
+		.codec = codec_of(&layer->blob),
+		.size = layer->blob.size,
+		.open = open_layer,
+		.ctx = &submitting->sources[i],
+	};
+	submitting->request.n_layers++;
+	submitting->request.n_spare += layer->role != IMAGE_ROLE_DELTA;
+	return 0;
+}
+
+static unsigned count_names(const char *path)
+{
+	unsigned n = 0;
+
+	for (const char *s = path + strspn(path, "/"); *s; s += strspn(s, "/")) {
+		n++;
+		s += strcspn(s, "/");
+	}
+	return n;
+}
+
+/* A directory that is one already stays, with what lies below it. Directories go first: below a
+ * file nothing can be removed. */
+static void add_dirs(const struct strv *dirs, struct buf *out)
+{
+	for (size_t i = 0; i < dirs->n; i++) {
+		AUTO_BUF struct buf word = {0};
+		buf_init(&word, TEXT_MAX);
+		buf_adds(&word, "./");
+		str_shell_quote(&word, dirs->v[i]);
+		buf_addf(out, "[ -d %s ] && [ ! -h %s ] || rm -rf -- %s\n", word.data, word.data,
+			word.data);
+	}
+}
+
+static void add_removals(const struct strv *gone, struct buf *out)
+{
+	for (size_t i = 0; i < gone->n; i++) {
+		if (i % RM_WORDS == 0)
+			buf_adds(out, i ? "\nrm -rf --" : "rm -rf --");
+		buf_adds(out, " ./");
+		str_shell_quote(out, gone->v[i]);
+	}
+	buf_adds(out, gone->n ? "\n" : "");
+}
+
+static int set_apply(struct submitting *submitting, const struct target_job *job, struct err *err)
+{
+	AUTO_STRV struct strv gone = {0}, dirs = {0};
+
+	int r = image_delta_paths(job->layout, job->image, &gone, &dirs, err);
+	if (r < 0 || gone.n + dirs.n == 0)
+		return r;
+	add_dirs(&dirs, &submitting->apply);
+	add_removals(&gone, &submitting->apply);
+	submitting->request.apply = submitting->apply.data;
+	return buf_check(&submitting->apply, "the list of what a delta replaces", err);
+}
+
+static int set_layers(struct submitting *submitting, const struct target_job *job, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < job->image->n_layers && r == 0; i++)
+		if (job->image->layers[i].role != IMAGE_ROLE_BASE)
+			r = add_layer(submitting, job, &job->image->layers[i], err);
+	if (r < 0)
+		return r;
+	submitting->request.layers = submitting->layers;
+	submitting->request.strip = count_names(job->image->workdir);
+	submitting->request.need_bytes = job->tree_bytes * NODE_TREE_FACTOR;
+	return set_apply(submitting, job, err);
+}
+
+/*
+ * Texts
+ */
+
+/* No value of a secret is in a record or a specification. */
+static int set_record(struct submitting *submitting, const struct target_job *job, struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+
+	if (!job->run)
+		return 0;
+	json = json_clone(job->run->doc);
+	json_set(json, "spec", json_clone(job->spec));
+	json_print(json, &submitting->record);
+	submitting->request.record = submitting->record.data;
+	return buf_check(&submitting->record, "the record", err);
+}
+
+static int set_texts(struct submitting *submitting, const struct target_job *job, struct err *err)
+{
+	const struct node_work *work = &submitting->base;
+	const char *runtime = work->target->runtime;
+	int r = node_job_make(work->target->session, job, runtime, node_facts(work->host->node),
+		&submitting->syncs, submitting->rank, &submitting->job, &submitting->secrets, err);
+
+	if (r < 0)
+		return r;
+	submitting->request.job = submitting->job.data;
+	submitting->request.tool = runtime;
+	if (submitting->secrets.len)
+		submitting->request.secrets = submitting->secrets.data;
+	return set_record(submitting, job, err);
+}
+
+/*
+ * The operation
+ */
+
+void node_note_accepted(const struct target_node *target, const struct node_handle *handle)
+{
+	const struct dirs *dirs = &target->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, handle->run_id, handle->attempt);
+	AUTO_FREE char *path = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	if (fs_mkdirs(dir, 0700, NULL) == 0)
+		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
+}
+
+static int on_submitted(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct submitting *submitting = ctx;
+
+	(void)err;
+	if (status == 0) {
+		struct target *target = &submitting->base.target->target;
+		target->sent_bytes += submitting->result.bytes_sent;
+		target->sent_layers += submitting->result.layers_sent;
+		node_machine_note(&submitting->base.target->session->dirs,
+			submitting->base.handle.run_id, submitting->base.host->name,
+			node_facts(submitting->base.host->node));
+		if (!submitting->rank)
+			node_note_accepted(submitting->base.target, &submitting->base.handle);
+	}
+	return node_work_end(&submitting->base, status, fault);
+}
+
+static int on_synced(void *ctx, int status, struct err *fault, struct err *err);
+
+/* Data first, so that the run finds it; then the run. */
+static void go_on(struct submitting *submitting)
+{
+	struct node *node = submitting->base.host->node;
+	struct node_sync *sync;
+
+	if (submitting->n_synced < submitting->syncs.n) {
+		node_work_extend(&submitting->base, -1);
+		sync = &submitting->syncs.v[submitting->n_synced++];
+		submitting->base.asked =
+			node_data(node, sync->key, node_sync_open, sync, on_synced, submitting);
+		return;
+	}
+	node_work_extend(&submitting->base, STALL_MS);
+	submitting->base.asked = node_submit(
+		node, &submitting->request, &submitting->result, on_submitted, submitting);
+	/* Open the conversation for the next operation in advance. */
+	if (submitting->followed)
+		node_ahead(node);
+}
+
+static int on_synced(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct submitting *submitting = ctx;
+
+	(void)err;
+	if (status < 0)
+		return node_work_end(&submitting->base, status, fault);
+	go_on(submitting);
+	return 0;
+}
+
+/* Progress extends the timeout. */
+static void on_progress(void *ctx, uint64_t sent, uint64_t total)
+{
+	struct submitting *submitting = ctx;
+
+	(void)sent;
+	(void)total;
+	node_work_extend(&submitting->base, STALL_MS);
+}
+
+static int fill(struct submitting *submitting, const struct target_job *job, struct err *err)
+{
+	buf_init(&submitting->job, TEXT_MAX);
+	buf_init(&submitting->secrets, TEXT_MAX);
+	buf_init(&submitting->record, TEXT_MAX);
+	buf_init(&submitting->apply, TEXT_MAX);
+	int r = set_layers(submitting, job, err);
+	if (r == 0)
+		r = node_sync_find(job, &submitting->syncs, err);
+	if (r == 0)
+		r = set_texts(submitting, job, err);
+	submitting->request.progress = on_progress;
+	submitting->request.ctx = submitting;
+	submitting->request.run = submitting->base.handle.run_id;
+	submitting->request.attempt = submitting->base.handle.attempt;
+	return r;
+}
+
+int node_submit_rank(struct target *target, const struct target_job *job,
+	const struct node_rank *rank, struct target_call *call, struct err *err)
+{
+	struct submitting *submitting = mem_alloc(1, sizeof(*submitting));
+
+	*submitting = (struct submitting){
+		.base = {.release = release}, .rank = rank, .followed = job->followed};
+	int r = node_work_begin(target, job->handle, &submitting->base, call, err);
+	if (r < 0)
+		return r;
+	r = fill(submitting, job, err);
+	if (r < 0) {
+		target_call_cancel(call);
+		return r;
+	}
+	go_on(submitting);
+	return 0;
+}
+
+int target_node_submit(struct target *target, const struct target_job *job,
+	struct target_call *call, struct err *err)
+{
+	target->sent_bytes = 0;
+	target->sent_layers = 0;
+	if (node_handle_is_gang(job->handle))
+		return target_gang_submit(target, job, call, err);
+	return node_submit_rank(target, job, NULL, call, err);
+}
+
+int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err)
+{
+	struct session *session = target_node_of(target)->session;
+	AUTO_BUF struct buf text = {0}, secrets = {0};
+	struct json *object;
+
+	(void)ret_notes;
+	buf_init(&text, TEXT_MAX);
+	buf_init(&secrets, TEXT_MAX);
+	int r = node_job_make(session, job, target_node_of(target)->runtime, NULL, NULL, NULL,
+		&text, &secrets, err);
+	if (r < 0)
+		return r;
+	object = json_object();
+	json_set_str(object, "kind", "ssh");
+	json_set_str(object, "handle", job->handle);
+	json_set_bytes(object, "job", text.data, text.len);
+	*ret = json_array();
+	json_add(*ret, object);
+	return 0;
+}
+
+/*
+ * The output of an attempt, from the node. A place in it is its offset in bytes.
+ */
+
+enum {
+	FOLLOW_PATIENCE_MS = 24 * 60 * 60 * 1000, /* somebody who follows waits for a node */
+	PATIENCE_MS = 20000,                      /* else an answer is wanted now */
+	LOOK_MS = 1500,
+};
+
+struct reading {
+	struct node_work base;
+	struct target_log_request request;
+	char *token; /* the caller's */
+	/* Why it has not begun yet, for who follows. */
+	struct node_call *look;
+	struct loop_timer *timer;
+	struct strv names;
+	struct node_attempts found;
+	char *told;
+	bool has_begun;
+};
+
+static void stop_looking(struct reading *reading)
+{
+	node_cancel(reading->look);
+	reading->look = NULL;
+	loop_remove_timer(reading->base.target->target.loop, reading->timer);
+	reading->timer = NULL;
+}
+
+static void log_release(struct node_work *work)
+{
+	struct reading *reading = (struct reading *)work;
+
+	stop_looking(reading);
+	node_attempts_done(&reading->found);
+	strv_done(&reading->names);
+	free(reading->told);
+	free(reading);
+}
+
+static void on_notice(void *ctx, const char *text)
+{
+	const struct reading *reading = ctx;
+	const struct target_log_events *events = &reading->request.events;
+
+	if (events->notice)
+		events->notice(events->ctx, text);
+}
+
+/*
+ * Reasons for waiting, each reported once
+ */
+
+static void look_later(struct reading *reading);
+
+static void tell_waiting(struct reading *reading)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+
+	if (reading->found.n == 0)
+		return;
+	target_node_status(reading->base.host->node, &reading->found.v[0], &status);
+	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
+	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->told))
+		return;
+	free(reading->told);
+	reading->told = mem_strdup(status.text);
+	AUTO_FREE char *reason = words_reason_now(status.text);
+	on_notice(reading, reason);
+}
+
+/* An unreachable node is reported by the log itself. */
+static int on_looked(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct reading *reading = ctx;
+
+	(void)fault;
+	(void)err;
+	reading->look = NULL;
+	if (status == 0)
+		tell_waiting(reading);
+	node_attempts_done(&reading->found);
+	if (!reading->has_begun)
+		look_later(reading);
+	return 0;
+}
+
+static int on_time(void *ctx, struct err *err)
+{
+	struct reading *reading = ctx;
+
+	(void)err;
+	reading->timer = NULL;
+	reading->look = node_state(
+		reading->base.host->node, &reading->names, &reading->found, on_looked, reading);
+	return 0;
+}
+
+static void look_later(struct reading *reading)
+{
+	reading->timer = loop_add_timer(
+		reading->base.target->target.loop, clock_ms() + LOOK_MS, on_time, reading);
+}
+
+/*
+ * The log
+ */
+
+static int on_data(
+	void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct reading *reading = ctx;
+	const struct target_log_events *events = &reading->request.events;
+	int r = 0;
+
+	if (!reading->has_begun)
+		stop_looking(reading);
+	reading->has_begun = true;
+	time_ms = node_time_here(reading->base.host->node, time_ms);
+	if (events->data && time_ms >= reading->request.since_ms)
+		r = events->data(events->ctx, 0, data, len, time_ms, err);
+	if (r == 0)
+		snprintf(reading->token, TARGET_TOKEN_SIZE, "%llu",
+			(unsigned long long)(offset + len));
+	return r;
+}
+
+static int on_end(void *ctx, int status, struct err *fault, struct err *err)
+{
+	(void)err;
+	return node_work_end(ctx, status, fault);
+}
+
+static void read_log(struct reading *reading, uint64_t offset)
+{
+	const struct target_log_request *request = &reading->request;
+	const struct node_handle *handle = &reading->base.handle;
+	const struct node_log_request wanted = {
+		.run = handle->run_id,
+		.attempt = handle->attempt,
+		.offset = offset,
+		.tail_lines = request->token ? -1 : request->tail_lines,
+		.follow = request->follow,
+		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
+		.events = {.data = on_data, .notice = on_notice, .ctx = reading},
+	};
+
+	reading->base.asked = node_log(reading->base.host->node, &wanted, on_end, reading);
+	if (!request->follow || !request->events.notice)
+		return;
+	strv_addf(&reading->names, "%s/%d", handle->run_id, handle->attempt);
+	look_later(reading);
+}
+
+int target_node_logs(struct target *target, const char *handle,
+	const struct target_log_request *request, char *token, struct target_call *call,
+	struct err *err)
+{
+	struct reading *reading;
+	int64_t offset = 0;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_logs(target, handle, request, token, call, err);
+	if (request->token &&
+		str_to_int(request->token, 0, INT64_MAX, "the place in the log", &offset, err) < 0)
+		return -(int)err->code;
+	reading = mem_alloc(1, sizeof(*reading));
+	*reading = (struct reading){
+		.base = {.release = log_release}, .request = *request, .token = token};
+	int r = node_work_begin(target, handle, &reading->base, call, err);
+	if (r == 0)
+		read_log(reading, (uint64_t)offset);
+	return r;
+}
+
+/*
+ * Ports of a program on a node, and commands beside it.
+ */
+
+/* A port that is not open yet is tried again for so long. */
+enum {
+	HOLD_MS = 8 * 1000,
+	RETRY_MS = 200,
+	SAID_AGAIN_MS = 5000,
+	SIGNAL_STATUS = 128,
+	STATUS_UNKNOWN = 125,
+	COLUMNS = 80,
+	ROWS = 24,
+};
+
+/*
+ * Ports
+ */
+
+struct carry {
+	struct node_work base;
+	struct channel *channel; /* until it is open, then the pump's */
+	struct pump *pump;
+	struct loop_timer *retry;
+	int fd; /* the caller's side, until the pump has it */
+	uint16_t port;
+	int64_t begun_ms;
+};
+
+static void release_carry(struct node_work *work)
+{
+	struct carry *carry = (struct carry *)work;
+
+	if (work->target)
+		loop_remove_timer(work->target->target.loop, carry->retry);
+	channel_free(carry->channel);
+	pump_cancel(carry->pump);
+	if (carry->fd >= 0)
+		close(carry->fd);
+	free(carry);
+}
+
+static int on_pumped(void *ctx, struct pump_end *end, struct err *err)
+{
+	struct carry *carry = ctx;
+
+	(void)err;
+	carry->pump = NULL;
+	target_call_end_pumped(carry->base.call, end);
+	return 0;
+}
+
+static void on_woken(void *ctx)
+{
+	struct carry *carry = ctx;
+
+	if (carry->pump)
+		pump_wake(carry->pump);
+}
+
+static void start_pump(struct carry *carry)
+{
+	struct stream *there = channel_stream(TAKE(carry->channel), on_woken, carry);
+	const struct pump_options options = {.loop = carry->base.target->target.loop,
+		.a = stream_from_fd(TAKE_FD(carry->fd)),
+		.b = there,
+		.done = on_pumped,
+		.ctx = carry};
+
+	carry->pump = pump_start(&options);
+}
+
+/* A browser tries again at once: the same words are told now and then. */
+static void say(struct target_node *node, const char *text)
+{
+	int64_t now_ms = clock_ms();
+
+	if (!node->target.notice)
+		return;
+	if (!str_eq(text, node->said) || now_ms - node->said_ms > SAID_AGAIN_MS)
+		node->target.notice(node->target.notice_ctx, text);
+	free(node->said);
+	node->said = mem_strdup(text);
+	node->said_ms = now_ms;
+}
+
+static int on_retry(void *ctx, struct err *err);
+
+/* A port that nothing listens on yet may be opened in a moment: retry. */
+static void fail_connect(struct carry *carry, struct err *fault)
+{
+	channel_free(TAKE(carry->channel));
+	if (fault->id == E_SSH_PORT && clock_ms() - carry->begun_ms < HOLD_MS) {
+		carry->retry = loop_add_timer(
+			carry->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, carry);
+		return;
+	}
+	say(carry->base.target, fault->message);
+	target_call_end(carry->base.call, -(int)fault->code, fault);
+}
+
+/* The channel is open, or has failed to open. */
+static int on_ready(void *ctx, struct err *err)
+{
+	struct carry *carry = ctx;
+	struct channel_exit end = {0};
+	AUTO_ERR struct err fault = {0};
+
+	(void)err;
+	if (carry->channel->ops->wait(carry->channel, &end, &fault) < 0)
+		fail_connect(carry, &fault);
+	else
+		start_pump(carry);
+	return 0;
+}
+
+static void connect_there(struct carry *carry)
+{
+	const struct channel_opener *opener = &carry->base.host->opener;
+	const struct channel_events events = {on_ready, carry};
+
+	carry->channel = opener->connect(opener->ctx, "127.0.0.1", carry->port, &events);
+}
+
+static int on_retry(void *ctx, struct err *err)
+{
+	struct carry *carry = ctx;
+
+	(void)err;
+	carry->retry = NULL;
+	connect_there(carry);
+	return 0;
+}
+
+int target_node_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err)
+{
+	struct carry *carry = mem_alloc(1, sizeof(*carry));
+	AUTO_FREE char *one = NULL;
+
+	*carry = (struct carry){
+		.base = {.release = release_carry}, .fd = fd, .port = port, .begun_ms = clock_ms()};
+	int r = node_handle_rank(handle, rank, &one, err);
+	if (r < 0) {
+		release_carry(&carry->base);
+		return r;
+	}
+	r = node_work_begin(target, one, &carry->base, call, err);
+	if (r < 0)
+		return r;
+	if (carry->base.host->opener.connect) {
+		connect_there(carry);
+		return 0;
+	}
+	r = err_set(
+		err, E_TARGET_UNSUPPORTED, "ports of %s cannot be reached", carry->base.host->name);
+	target_call_cancel(call);
+	return r;
+}
+
+/*
+ * Commands
+ */
+
+struct exec {
+	struct node_work base;
+	struct target_exec_request request;
+	struct strv command;
+	struct channel_pty pty;
+	struct channel_exit end;
+	bool has_signal;
+	int *ret_status;
+};
+
+static void release_exec(struct node_work *work)
+{
+	struct exec *exec = (struct exec *)work;
+
+	if (exec->has_signal)
+		loop_remove_signal(work->target->target.loop, SIGWINCH);
+	strv_done(&exec->command);
+	free(exec);
+}
+
+static int status_of(const struct channel_exit *end)
+{
+	int sig = *end->signal ? proc_signal_number(end->signal) : 0;
+
+	if (sig)
+		return SIGNAL_STATUS + sig;
+	return end->known && !*end->signal ? end->code : STATUS_UNKNOWN;
+}
+
+static int on_executed(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct exec *exec = ctx;
+
+	(void)err;
+	if (status == 0)
+		*exec->ret_status = status_of(&exec->end);
+	return node_work_end(&exec->base, status, fault);
+}
+
+static void ask_size(struct exec *exec)
+{
+	exec->pty.columns = COLUMNS;
+	exec->pty.rows = ROWS;
+	if (exec->request.size)
+		exec->request.size(exec->request.ctx, &exec->pty.columns, &exec->pty.rows);
+}
+
+static int on_resized(void *ctx, int sig, struct err *err)
+{
+	struct exec *exec = ctx;
+
+	(void)sig;
+	(void)err;
+	ask_size(exec);
+	node_exec_resize(exec->base.asked, exec->pty.columns, exec->pty.rows);
+	return 0;
+}
+
+static int prepare_terminal(struct exec *exec, struct err *err)
+{
+	const char *term = env_get(exec->base.target->session->env.env, "TERM");
+
+	if (!exec->request.tty)
+		return 0;
+	exec->pty.term = str_empty(term) ? "dumb" : term;
+	/* Programs that keep terminals there draw on them: "dumb" will not do. */
+	if (exec->request.is_shell && str_eq(exec->pty.term, "dumb"))
+		exec->pty.term = "xterm";
+	ask_size(exec);
+	int r = loop_add_signal(exec->base.target->target.loop, SIGWINCH, on_resized, exec, err);
+	exec->has_signal = r == 0;
+	if (r == 0 && exec->request.raw)
+		exec->request.raw(exec->request.ctx);
+	return r;
+}
+
+int target_node_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, struct target_call *call,
+	struct err *err)
+{
+	AUTO_FREE char *one = NULL;
+	struct exec *exec;
+
+	int r = node_handle_rank(handle, request->rank, &one, err);
+	if (r < 0)
+		return r;
+	exec = mem_alloc(1, sizeof(*exec));
+	*exec = (struct exec){
+		.base = {.release = release_exec}, .request = *request, .ret_status = ret_status};
+	strv_copy(&exec->command, request->command);
+	r = node_work_begin(target, one, &exec->base, call, err);
+	if (r < 0)
+		return r;
+	r = prepare_terminal(exec, err);
+	if (r < 0) {
+		target_call_cancel(call);
+		return r;
+	}
+	const struct node_exec_request wanted = {
+		.run = exec->base.handle.run_id,
+		.attempt = exec->base.handle.attempt,
+		.command = &exec->command,
+		.is_shell = request->is_shell,
+		.pty = request->tty ? &exec->pty : NULL,
+		.fds = {request->fds[0], request->fds[1], request->fds[2]},
+	};
+	exec->base.asked = node_exec(exec->base.host->node, &wanted, &exec->end, on_executed, exec);
+	return 0;
+}
+
+/*
+ * The results of a run on a node: a list of what there is, then in one stream what the sink wants
+ * of it. A stream that is cut goes on where it was.
+ */
+
+enum { TRIES_MAX = 5, TICK_MS = 2000 };
+
+struct fetching {
+	struct node_work base;
+	struct fetch_sink *sink;
+	char *prefix;    /* of paths here; NULL: none */
+	struct buf name; /* a path with it */
+	/* Asked with the list: of a run that has ended nothing changes any more. */
+	struct node_call *look;
+	struct strv names;
+	struct node_attempts found;
+	bool has_ended;
+	struct node_files_scope scope;
+	char *only; /* the sink's, without the prefix; or NULL */
+	struct node_files files;
+	struct VEC_OF(struct node_want) wanted;
+	size_t first; /* of wanted: where the present stream began */
+	size_t at;    /* of wanted: the file that comes; only with has_file */
+	bool has_file;
+	struct fetch_item item;
+	bool is_passed;   /* the sink does not want it after all */
+	uint64_t written; /* of what was asked for of the file */
+	int tries;
+};
+
+static void fetch_release(struct node_work *work)
+{
+	struct fetching *fetching = (struct fetching *)work;
+
+	node_cancel(fetching->look);
+	strv_done(&fetching->names);
+	node_attempts_done(&fetching->found);
+	node_files_done(&fetching->files);
+	vec_done(&fetching->wanted);
+	free(fetching->only);
+	free(fetching->prefix);
+	buf_done(&fetching->name);
+	free(fetching);
+}
+
+/* Valid until the next one. */
+static const char *name_of(struct fetching *fetching, const struct node_file *file)
+{
+	if (!fetching->prefix)
+		return file->path;
+	buf_reset(&fetching->name);
+	buf_addf(&fetching->name, "%s%s", fetching->prefix, file->path);
+	return fetching->name.data;
+}
+
+static void describe(
+	struct fetching *fetching, const struct node_file *file, struct fetch_item *ret)
+{
+	static const mode_t kinds[] = {['d'] = S_IFDIR, ['f'] = S_IFREG, ['l'] = S_IFLNK};
+	mode_t kind = (size_t)file->kind < ARRAY_LEN(kinds) ? kinds[(size_t)file->kind] : 0;
+
+	*ret = (struct fetch_item){
+		.path = name_of(fetching, file),
+		.mode = kind | (mode_t)(file->mode & 07777),
+		.size = file->kind == 'l' && file->target ? strlen(file->target) : file->size,
+		.mtime_ns = file->mtime_ms * 1000000,
+		.changing = !fetching->has_ended && clock_wall_ms() - file->mtime_ms < TICK_MS,
+		.target = file->target,
+	};
+}
+
+/*
+ * The stream
+ */
+
+static int end_file(struct fetching *fetching, struct err *err)
+{
+	if (!fetching->has_file)
+		return 0;
+	fetching->has_file = false;
+	if (fetching->is_passed)
+		return 0;
+	/* A file that is shorter than was requested has been truncated since. */
+	fetching->item.changing |= fetching->written < fetching->wanted.v[fetching->at].len;
+	return fetch_sink_end(fetching->sink, &fetching->item, err);
+}
+
+static int on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
+{
+	struct fetching *fetching = ctx;
+	size_t at = fetching->first + i;
+	int r;
+
+	(void)size;
+	/* The rest of one that was cut. */
+	if (fetching->has_file && at == fetching->at)
+		return 0;
+	r = end_file(fetching, err);
+	if (r < 0)
+		return r;
+	const struct node_want *want = &fetching->wanted.v[at];
+	const struct fetch_range range = {want->offset, want->len};
+	describe(fetching, want->file, &fetching->item);
+	r = fetch_sink_begin(fetching->sink, &fetching->item, &range, err);
+	if (r < 0)
+		return r;
+	fetching->is_passed = r == 0;
+	fetching->at = at;
+	fetching->has_file = true;
+	fetching->written = 0;
+	return 0;
+}
+
+static int fetch_on_data(void *ctx, size_t i, const void *data, size_t len, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)i;
+	fetching->written += len;
+	return fetching->is_passed ? 0 : fetch_sink_write(fetching->sink, data, len, err);
+}
+
+static void get(struct fetching *fetching);
+
+static int on_got(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)err;
+	fetching->base.asked = NULL;
+	if (status < 0 && fault->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
+		err_clear(fault);
+		get(fetching);
+		return 0;
+	}
+	if (status == 0)
+		status = end_file(fetching, fault);
+	return node_work_end(&fetching->base, status, fault);
+}
+
+/* Data received of the interrupted file is not requested again. */
+static void shorten(struct fetching *fetching)
+{
+	struct node_want *want = &fetching->wanted.v[fetching->at];
+
+	want->offset += fetching->written;
+	want->len -= fetching->written;
+	fetching->written = 0;
+}
+
+/* From the file on that was cut, or the first one. */
+static void get(struct fetching *fetching)
+{
+	const struct node_get_events events = {on_begin, fetch_on_data, fetching};
+
+	if (fetching->has_file) {
+		shorten(fetching);
+		fetching->first = fetching->at;
+	}
+	fetching->base.asked = node_get(fetching->base.host->node, fetching->base.handle.run_id,
+		&fetching->scope, fetching->wanted.v + fetching->first,
+		fetching->wanted.n - fetching->first, &events, on_got, fetching);
+}
+
+/*
+ * The list
+ */
+
+static int offer(struct fetching *fetching, const struct node_file *file, struct err *err)
+{
+	struct fetch_range range = {0};
+	struct fetch_item item;
+
+	describe(fetching, file, &item);
+	if (!fetch_sink_names(fetching->sink, item.path))
+		return 0;
+	if (file->kind == 'd')
+		return fetch_sink_dir(fetching->sink, item.path, item.mode, err);
+	if (file->kind == 'l')
+		return fetch_sink_link(fetching->sink, &item, err);
+	int r = fetch_sink_wants(fetching->sink, &item, &range, err);
+	if (r > 0)
+		*vec_push(&fetching->wanted) = (struct node_want){file, range.offset, range.len};
+	return r < 0 ? r : 0;
+}
+
+static int offer_all(struct fetching *fetching)
+{
+	AUTO_ERR struct err failure = {0};
+	struct err *fault = &failure;
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < fetching->files.n; i++)
+		status = offer(fetching, &fetching->files.v[i], fault);
+	if (status < 0 || fetching->wanted.n == 0)
+		return node_work_end(&fetching->base, status, fault);
+	get(fetching);
+	return 0;
+}
+
+static int on_listed(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)err;
+	fetching->base.asked = NULL;
+	if (status < 0)
+		return node_work_end(&fetching->base, status, fault);
+	return fetching->look ? 0 : offer_all(fetching);
+}
+
+static int fetch_on_looked(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct fetching *fetching = ctx;
+
+	(void)fault;
+	(void)err;
+	fetching->look = NULL;
+	fetching->has_ended = status == 0 && fetching->found.n &&
+			      run_state_is_final(run_state_find(fetching->found.v[0].state));
+	return fetching->base.asked ? 0 : offer_all(fetching);
+}
+
+/* false: what the sink wants is on another host. */
+static bool set_scope(struct fetching *fetching)
+{
+	const char *prefix = fetching->prefix ? fetching->prefix : "";
+	const struct fetch_sink *sink = fetching->sink;
+
+	fetching->scope.like = sink->like;
+	if (!sink->only)
+		return true;
+	if (!str_starts(sink->only, prefix))
+		return false;
+	fetching->only = mem_strdup(sink->only + strlen(prefix));
+	fetching->scope.path = fetching->only;
+	return true;
+}
+
+int node_fetch_rank(struct target *target, const char *handle, const char *prefix,
+	struct fetch_sink *sink, struct target_call *call, struct err *err)
+{
+	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
+
+	*fetching = (struct fetching){
+		.base = {.release = fetch_release}, .sink = sink, .prefix = mem_strdup(prefix)};
+	buf_init(&fetching->name, 1 << 20);
+	if (!set_scope(fetching)) {
+		fetch_release(&fetching->base);
+		target_call_end_soon(call, target->loop);
+		return 0;
+	}
+	int r = node_work_begin(target, handle, &fetching->base, call, err);
+	if (r < 0)
+		return r;
+	fetching->scope.attempt = sink->from_tree ? fetching->base.handle.attempt : 0;
+	strv_addf(&fetching->names, "%s/%d", fetching->base.handle.run_id,
+		fetching->base.handle.attempt);
+	fetching->look = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
+		fetch_on_looked, fetching);
+	fetching->base.asked = node_files(fetching->base.host->node, fetching->base.handle.run_id,
+		&fetching->scope, &fetching->files, on_listed, fetching);
+	return 0;
+}
+
+int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err)
+{
+	if (node_handle_is_gang(handle))
+		return target_gang_fetch(target, handle, sink, call, err);
+	return node_fetch_rank(target, handle, NULL, sink, call, err);
+}

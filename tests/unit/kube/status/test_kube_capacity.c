@@ -10,7 +10,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "kube/status/capacity.h"
+#include "kube/status/usage.h"
 #include "tests/unit/effort.h"
 
 static struct json *list(const char *items)

@@ -7,6 +7,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/api/names.h"
 
 enum { KEY_MAX = 63, DIGITS_MAX = 9 };
 
@@ -74,6 +75,14 @@ bool kube_condition_is(const struct json *object, const char *type, const char *
 	const struct json *condition = kube_condition(object, type);
 
 	return condition && str_eq(json_get_str(condition, "status"), status);
+}
+
+const struct json *kube_pod_program(const struct json *pod)
+{
+	static const char path[] = "status.containerStatuses";
+	const struct json *program = kube_named(pod, path, KUBE_CONTAINER);
+
+	return program ? program : kube_first(pod, path);
 }
 
 const char *kube_label(const struct json *object, const char *key)

@@ -24,6 +24,8 @@ const struct json *kube_named(const struct json *object, const char *path, const
 /* status.conditions[type]; NULL: none. */
 const struct json *kube_condition(const struct json *object, const char *type);
 bool kube_condition_is(const struct json *object, const char *type, const char *status);
+/* The status of the container of the program of a pod. */
+const struct json *kube_pod_program(const struct json *pod);
 /* metadata.labels or annotations [key]. */
 const char *kube_label(const struct json *object, const char *key);
 const char *kube_annotation(const struct json *object, const char *key);

@@ -24,29 +24,6 @@ enum {
 	INDEXES_MAX = 10000,
 };
 
-const struct json *kube_pod_program(const struct json *pod)
-{
-	static const char path[] = "status.containerStatuses";
-	const struct json *program = kube_named(pod, path, KUBE_CONTAINER);
-
-	return program ? program : kube_first(pod, path);
-}
-
-const struct kube_event *kube_pods_event(const struct kube_case *c, const char *reason)
-{
-	const char *job = c->facts->job_name;
-	size_t len = job ? strlen(job) : 0;
-
-	for (size_t i = c->events.n; len && i-- > 0;) {
-		const struct kube_event *event = &c->events.v[i];
-
-		if (str_eq(event->kind, "Pod") && str_eq(event->reason, reason) &&
-			str_starts(event->name, job) && event->name[len] == '-')
-			return event;
-	}
-	return NULL;
-}
-
 int64_t kube_pod_lingers(const struct json *pod)
 {
 	static const char path[] = "status.containerStatuses";

@@ -76,6 +76,21 @@ const char *kube_case_namespace(const struct kube_case *c)
 	return c->facts->kube_namespace ? c->facts->kube_namespace : "default";
 }
 
+const struct kube_event *kube_pods_event(const struct kube_case *c, const char *reason)
+{
+	const char *job = c->facts->job_name;
+	size_t len = job ? strlen(job) : 0;
+
+	for (size_t i = c->events.n; len && i-- > 0;) {
+		const struct kube_event *event = &c->events.v[i];
+
+		if (str_eq(event->kind, "Pod") && str_eq(event->reason, reason) &&
+			str_starts(event->name, job) && event->name[len] == '-')
+			return event;
+	}
+	return NULL;
+}
+
 /*
  * Tables
  */

@@ -115,8 +115,6 @@ bool kube_why_create(const struct kube_case *c, struct kube_why *why);
  */
 
 void kube_pod_read(struct kube_case *c, const struct json *json, struct kube_pod *ret);
-/* The status of its program's container, or NULL. */
-const struct json *kube_pod_program(const struct json *pod);
 /* Time until which the results of the pod wait to be taken, the program having ended; 0: they do
  * not. */
 int64_t kube_pod_lingers(const struct json *pod);

@@ -21,8 +21,6 @@ enum {
 	PODS_MAX = 256,     /* of which is known how they have ended */
 };
 
-static const char *const CONTAINER = "program";
-
 /* A single run of the container of a pod. */
 struct instance {
 	char *pod, *uid, *id, *created; /* created: as the API says it, which can be compared */
@@ -283,7 +281,7 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 	AUTO_FREE char *token = TAKE(rank->token);
 	struct podlog_request request = {.kube_namespace = runlog->kube_namespace,
 		.pod = instance->pod,
-		.container = CONTAINER,
+		.container = KUBE_CONTAINER,
 		.label = label,
 		.id = instance->id,
 		.uid = instance->uid,
@@ -365,25 +363,13 @@ static bool turn_rank(struct rank *rank)
  * State of the cluster
  */
 
-static const struct json *container_status(const struct json *pod)
-{
-	const struct json *all = json_get(json_get(pod, "status"), "containerStatuses");
-
-	for (const struct json *at = json_first(all); at; at = json_next(at))
-		if (str_eq(json_get_str(at, "name"), CONTAINER))
-			return at;
-	return NULL;
-}
-
 static int rank_of(const struct json *pod)
 {
-	const struct json *metadata = json_get(pod, "metadata");
 	static const char key[] = "batch.kubernetes.io/job-completion-index";
-	const char *index = json_get_str(json_get(metadata, "labels"), key);
+	const char *label = kube_label(pod, key),
+		   *index = label ? label : kube_annotation(pod, key);
 	int64_t number = 0;
 
-	if (!index)
-		index = json_get_str(json_get(metadata, "annotations"), key);
 	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
 		return -1;
 	return (int)number;
@@ -407,7 +393,8 @@ static void note_started(struct instance *instance, const struct json *state)
 /* The instance before this one: it can be had as the previous one. */
 static void note_replaced(struct rank *rank, const struct json *pod, int64_t restarts)
 {
-	const struct json *last = json_get(container_status(pod), "lastState");
+	const struct json *last =
+		json_get(kube_named(pod, "status.containerStatuses", KUBE_CONTAINER), "lastState");
 	struct instance *before = find_instance(rank, pod, restarts - 1);
 
 	if (!before || before->replaced)
@@ -420,7 +407,7 @@ static void note_replaced(struct rank *rank, const struct json *pod, int64_t res
 
 static bool has_ended(const struct json *pod, const struct json *state)
 {
-	const char *phase = json_get_str(json_get(pod, "status"), "phase");
+	const char *phase = kube_str_at(pod, "status.phase");
 
 	return json_get(state, "terminated") || str_eq(phase, "Succeeded") ||
 	       str_eq(phase, "Failed");
@@ -428,8 +415,7 @@ static bool has_ended(const struct json *pod, const struct json *state)
 
 static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
 {
-	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-	const char *text = json_get_str(labels, KUBE_JOBSET_RESTART);
+	const char *text = kube_label(pod, KUBE_JOBSET_RESTART);
 	int64_t number = 0;
 
 	if (runlog->synced ||
@@ -442,7 +428,8 @@ static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
 static struct instance *note_pod(
 	struct kube_runlog *runlog, const struct json *pod, struct rank **ret_rank)
 {
-	const struct json *status = container_status(pod), *state = json_get(status, "state");
+	const struct json *status = kube_named(pod, "status.containerStatuses", KUBE_CONTAINER),
+			  *state = json_get(status, "state");
 	const struct json *running = json_get(state, "running");
 	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
@@ -469,8 +456,9 @@ static struct instance *note_pod(
 
 static void note_seen(struct kube_runlog *runlog, const struct json *pod)
 {
-	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
-	const struct json *state = json_get(container_status(pod), "state");
+	const char *uid = kube_str_at(pod, "metadata.uid");
+	const struct json *state =
+		json_get(kube_named(pod, "status.containerStatuses", KUBE_CONTAINER), "state");
 	size_t i = 0;
 
 	while (i < runlog->seen.n && !str_eq(runlog->seen.v[i].uid, uid))
@@ -498,7 +486,7 @@ static void on_pod(void *ctx, const struct json *pod)
 static void on_pod_gone(void *ctx, const struct json *pod)
 {
 	struct kube_runlog *runlog = ctx;
-	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
+	const char *uid = kube_str_at(pod, "metadata.uid");
 
 	for (size_t i = 0; uid && i < runlog->ranks.n; i++) {
 		struct rank *rank = runlog->ranks.v[i];

@@ -754,8 +754,8 @@ static bool wait_by_reason(const struct kube_case *c, struct kube_pod *pod,
 	return true;
 }
 
-/* While nothing is said of containers. */
-static bool wait_by_event(const struct kube_case *c, struct kube_pod *pod)
+/* While nothing is said of containers; ret_since_ms: of the event that counts. */
+static bool wait_by_event(const struct kube_case *c, struct kube_pod *pod, int64_t *ret_since_ms)
 {
 	static const char volume[] = "FailedAttachVolume FailedMapVolume FailedMount";
 	static const char network[] =
@@ -781,7 +781,7 @@ static bool wait_by_event(const struct kube_case *c, struct kube_pod *pod)
 		} else if (!str_is_word_of(reason, "Created Pulled Started")) {
 			continue;
 		}
-		pod->why.since_ms = event->first_ms;
+		*ret_since_ms = event->first_ms;
 		return pod->why.sentence;
 	}
 	return false;
@@ -803,7 +803,6 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 			return wait_by_reason(c, pod, m, "");
 		pod->wait = KUBE_WAIT_INIT;
 		kube_why_set(&pod->why, E_NONE, "init container \"%s\" runs", name);
-		pod->why.since_ms = kube_time_at(m, "state.running.startedAt");
 		return true;
 	}
 	return false;
@@ -811,15 +810,15 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 
 static void wait_on_node(const struct kube_case *c, struct kube_pod *pod)
 {
-	const struct json *scheduled = kube_condition(pod->json, "PodScheduled");
+	int64_t since_ms =
+		kube_time_at(kube_condition(pod->json, "PodScheduled"), "lastTransitionTime");
 
 	pod->wait = KUBE_WAIT_START;
-	pod->why.since_ms = kube_time_at(scheduled, "lastTransitionTime");
 	if (wait_by_init(c, pod) ||
 		wait_by_reason(c, pod, kube_pod_program(pod->json), KUBE_CONTAINER) ||
-		wait_by_event(c, pod))
+		wait_by_event(c, pod, &since_ms))
 		return;
-	if (pod->why.since_ms && c->facts->now_ms - pod->why.since_ms > SLOW_MS)
+	if (since_ms && c->facts->now_ms - since_ms > SLOW_MS)
 		kube_why_set(&pod->why, E_NONE, "node %s prepares its pod", pod->node);
 }
 
@@ -832,9 +831,6 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 	const char *reason = json_get_str(scheduled, "reason");
 
 	pod->wait = KUBE_WAIT_SCHEDULE;
-	pod->why.since_ms = kube_time_at(scheduled, "lastTransitionTime");
-	if (!pod->why.since_ms)
-		pod->why.since_ms = pod->created_ms;
 	if (str_eq(reason, "SchedulingGated")) {
 		pod->wait = KUBE_WAIT_QUEUE;
 		kube_why_set(&pod->why, E_SCHED_QUEUE,

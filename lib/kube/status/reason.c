@@ -172,7 +172,7 @@ void kube_why_say(
 	AUTO_FREE char *sentence = reason_fill(row, about, row->sentence);
 
 	kube_why_set(why, row->id, "%s", sentence);
-	why->needs_help = why->needs_help || row->flags & KUBE_NEEDS_HELP;
+	why->needs_help = why->needs_help || row->flags & KUBE_HELP;
 	why->never_fits = why->never_fits || row->flags & KUBE_NEVER_FITS;
 	if (row->evidence && !str_empty(about->text)) {
 		AUTO_FREE char *line = reason_fill(row, about, row->evidence);
@@ -218,77 +218,56 @@ static const char hint_platform[] =
 	"platform: linux/arm64 (or linux/amd64) in the target of dlrun.yaml";
 
 static const struct kube_reason pull_rows[] = {
-	{.words = {"no match for platform", "no matching manifest",
-		 "does not match the specified platform",
+	{{"no match for platform", "no matching manifest", "does not match the specified platform",
 		 "no image found in image index for architecture"},
-		.id = E_IMAGE_ARCH,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "<image> has no variant for the CPU architecture of node <node>",
-		.hint = hint_platform},
-	{.words = {"x509:", "tls: failed to verify", "certificate signed by unknown"},
-		.id = E_IMAGE_PULL,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "node <node> does not trust the certificate of registry <host>",
-		.hint = "ask whoever runs the cluster to install the registry's CA on its nodes"},
-	{.words = {"server gave HTTP response to HTTPS", "first record does not look like a TLS"},
-		.id = E_IMAGE_PULL,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "node <node> asks registry <host> by https, and it speaks plain http",
-		.hint = "ask whoever runs the cluster to allow plain http to <host> on its nodes"},
-	{.words = {"no such host", "server misbehaving", "Temporary failure in name resolution",
+		E_IMAGE_ARCH, KUBE_HELP,
+		"<image> has no variant for the CPU architecture of node <node>", hint_platform},
+	{{"x509:", "tls: failed to verify", "certificate signed by unknown"}, E_IMAGE_PULL,
+		KUBE_HELP, "node <node> does not trust the certificate of registry <host>",
+		"ask whoever runs the cluster to install the registry's CA on its nodes"},
+	{{"server gave HTTP response to HTTPS", "first record does not look like a TLS"},
+		E_IMAGE_PULL, KUBE_HELP,
+		"node <node> asks registry <host> by https, and it speaks plain http",
+		"ask whoever runs the cluster to allow plain http to <host> on its nodes"},
+	{{"no such host", "server misbehaving", "Temporary failure in name resolution",
 		 "Name or service not known"},
-		.id = E_IMAGE_PULL,
-		.sentence = "node <node> finds no address for registry <host>",
-		.hint = "registry: {push: registry.example.com/me/dlrun, "
-			"pull: registry.internal/me/dlrun}   # pull: the name that nodes know"},
-	{.words = {"toomanyrequests", "429 Too Many", "TOOMANYREQUESTS", "QPS exceeded"},
-		.id = E_IMAGE_PULL,
-		.sentence = "registry <host> lets node <node> pull no more for now"},
-	{.words = {"no space left on device", "disk quota exceeded"},
-		.id = E_IMAGE_PULL,
-		.sentence = "node <node> has no disk space left for <image>"},
-	{.words = {"nauthorized", "authentication required", "no basic auth credentials",
+		E_IMAGE_PULL, 0, "node <node> finds no address for registry <host>",
+		"registry: {push: registry.example.com/me/dlrun, "
+		"pull: registry.internal/me/dlrun}   # pull: the name that nodes know"},
+	{{"toomanyrequests", "429 Too Many", "TOOMANYREQUESTS", "QPS exceeded"}, E_IMAGE_PULL, 0,
+		"registry <host> lets node <node> pull no more for now"},
+	{{"no space left on device", "disk quota exceeded"}, E_IMAGE_PULL, 0,
+		"node <node> has no disk space left for <image>"},
+	{{"nauthorized", "authentication required", "no basic auth credentials",
 		 "authorization failed", "403 Forbidden", "denied", "DENIED", "insufficient_scope"},
-		.id = E_IMAGE_PULL_AUTH,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "node <node> may not pull <image>: it has no login for <host>",
-		.hint = "docker login <host> && kubectl -n <ns> create secret generic regcred "
-			"--type=kubernetes.io/dockerconfigjson "
-			"--from-file=.dockerconfigjson=$HOME/.docker/config.json   "
-			"# then image_pull_secret: regcred in dlrun.yaml"},
-	{.words = {"not found", "manifest unknown", "NAME_UNKNOWN", "name unknown",
-		 "MANIFEST_UNKNOWN", "404 Not Found", "does not exist"},
-		.id = E_IMAGE_PULL_NOT_FOUND,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "registry <host> has no image <image>",
-		.hint = "dlrun config --show-origin registry   "
-			"# push: and pull: must lead to the same registry"},
-	{.words = {"connection refused", "i/o timeout", "no route to host", "deadline exceeded",
+		E_IMAGE_PULL_AUTH, KUBE_HELP,
+		"node <node> may not pull <image>: it has no login for <host>",
+		"docker login <host> && kubectl -n <ns> create secret generic regcred "
+		"--type=kubernetes.io/dockerconfigjson "
+		"--from-file=.dockerconfigjson=$HOME/.docker/config.json   "
+		"# then image_pull_secret: regcred in dlrun.yaml"},
+	{{"not found", "manifest unknown", "NAME_UNKNOWN", "name unknown", "MANIFEST_UNKNOWN",
+		 "404 Not Found", "does not exist"},
+		E_IMAGE_PULL_NOT_FOUND, KUBE_HELP, "registry <host> has no image <image>",
+		"dlrun config --show-origin registry   "
+		"# push: and pull: must lead to the same registry"},
+	{{"connection refused", "i/o timeout", "no route to host", "deadline exceeded",
 		 "TLS handshake timeout", "connection reset", "unreachable", "EOF"},
-		.id = E_IMAGE_PULL,
-		.sentence = "node <node> cannot reach registry <host>"},
-	{.words = {"InvalidImageName", "invalid reference format", "couldn't parse image"},
-		.id = E_IMAGE_PULL,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "<image> is not a valid name of an image"},
-	{.words = {"ErrImageNeverPull", "pull policy of Never"},
-		.id = E_IMAGE_PULL_NOT_FOUND,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence =
-			"<image> is not on node <node>, and imagePullPolicy: Never forbids to pull it"},
+		E_IMAGE_PULL, 0, "node <node> cannot reach registry <host>"},
+	{{"InvalidImageName", "invalid reference format", "couldn't parse image"}, E_IMAGE_PULL,
+		KUBE_HELP, "<image> is not a valid name of an image"},
+	{{"ErrImageNeverPull", "pull policy of Never"}, E_IMAGE_PULL_NOT_FOUND, KUBE_HELP,
+		"<image> is not on node <node>, and imagePullPolicy: Never forbids to pull it"},
 };
 static const struct kube_reason pull_other = {
 	.id = E_IMAGE_PULL, .sentence = "node <node> cannot pull <image>"};
-static const struct kube_reason pull_with_secret = {.id = E_IMAGE_PULL_AUTH,
-	.flags = KUBE_NEEDS_HELP,
-	.sentence = "node <node> may not pull <image>: the registry does not accept the login of "
-		    "Secret \"<name>\"",
-	.hint = "kubectl -n <ns> describe secret <name>"};
-static const struct kube_reason pull_without_secret = {.id = E_IMAGE_PULL_AUTH,
-	.sentence =
-		"node <node> may not pull <image>: there is no Secret \"<1>\" in namespace <ns>",
-	.hint = "kubectl -n <ns> get secrets",
-	.cut = {{"pull secrets (", ")"}}};
+static const struct kube_reason pull_with_secret = {{NULL}, E_IMAGE_PULL_AUTH, KUBE_HELP,
+	"node <node> may not pull <image>: the registry does not accept the login of "
+	"Secret \"<name>\"",
+	"kubectl -n <ns> describe secret <name>"};
+static const struct kube_reason pull_without_secret = {{NULL}, E_IMAGE_PULL_AUTH, 0,
+	"node <node> may not pull <image>: there is no Secret \"<1>\" in namespace <ns>",
+	"kubectl -n <ns> get secrets", .cut = {{"pull secrets (", ")"}}};
 
 /* The last clause has what the registry said; before it stand its names once more. */
 static void pull_evidence(const char *text, struct kube_why *why)
@@ -460,20 +439,14 @@ void kube_why_config(const struct kube_case *c, const char *text, struct kube_wh
 	static const char hint_user[] =
 		"security: restricted in the target of dlrun.yaml runs it as another user";
 	static const struct kube_reason rows[] = {
-		{.words = {"non-numeric user ("},
-			.id = E_JOB_CONFIG,
-			.cut = {{"non-numeric user (", ")"}},
-			.sentence =
-				"the image runs as user \"<1>\" by name, and the cluster cannot tell "
-				"whether that is root",
-			.hint = hint_user,
-			.evidence = "<text>"},
-		{.words = {"runAsNonRoot"},
-			.id = E_JOB_CONFIG,
-			.sentence = "the image runs as root, and its pod may not (runAsNonRoot)",
-			.hint = hint_user,
-			.evidence = "<text>"},
-		{.id = E_JOB_CONFIG, .sentence = "its container cannot be configured: <text>"},
+		{{"non-numeric user ("}, E_JOB_CONFIG, 0,
+			"the image runs as user \"<1>\" by name, and the cluster cannot tell "
+			"whether that is root",
+			hint_user, "<text>", .cut = {{"non-numeric user (", ")"}}},
+		{{"runAsNonRoot"}, E_JOB_CONFIG, 0,
+			"the image runs as root, and its pod may not (runAsNonRoot)", hint_user,
+			"<text>"},
+		{{NULL}, E_JOB_CONFIG, 0, "its container cannot be configured: <text>"},
 	};
 	struct kube_about about = {.c = c, .text = text};
 	const struct kube_reason *row = kube_reason_find(rows, ARRAY_LEN(rows), NULL, text);
@@ -503,24 +476,15 @@ static char *reason_exec_name(const char *text)
 bool kube_why_exec(const struct kube_about *about, struct kube_exit *ret_exit, struct kube_why *why)
 {
 	static const struct kube_reason rows[] = {
-		{.words = {"exec format error"},
-			.id = E_IMAGE_ARCH,
-			.sentence =
-				"<name> is a program for another CPU architecture, or a script without a #! line",
-			.hint = hint_platform,
-			.evidence = "<text>",
-			.exit = {true, 126, 0, "dlrun", "NotExecutable"}},
-		{.words = {"executable file not found", "no such file or directory"},
-			.id = E_RUN_EXEC,
-			.sentence = "<name>: command not found in the image",
-			.hint = "dlrun submit --image docker.io/library/python:3.12 …",
-			.evidence = "<text>",
+		{{"exec format error"}, E_IMAGE_ARCH, 0,
+			"<name> is a program for another CPU architecture, or a script without a #! line",
+			hint_platform, "<text>", .exit = {true, 126, 0, "dlrun", "NotExecutable"}},
+		{{"executable file not found", "no such file or directory"}, E_RUN_EXEC, 0,
+			"<name>: command not found in the image",
+			"dlrun submit --image docker.io/library/python:3.12 …", "<text>",
 			.exit = {true, 127, 0, "dlrun", "NotFound"}},
-		{.words = {"permission denied", "is a directory"},
-			.id = E_RUN_EXEC,
-			.sentence = "<name> cannot be executed",
-			.hint = "chmod +x <name>",
-			.evidence = "<text>",
+		{{"permission denied", "is a directory"}, E_RUN_EXEC, 0,
+			"<name> cannot be executed", "chmod +x <name>", "<text>",
 			.exit = {true, 126, 0, "dlrun", "NotExecutable"}},
 	};
 	const char *text = about->text;
@@ -616,7 +580,6 @@ static bool queue_checks(const struct kube_case *c, struct kube_why *why)
 		name ? name : "", state, str_empty(message) ? "" : ": ",
 		str_empty(message) ? "" : message);
 	why->needs_help = str_eq(state, "Rejected");
-	why->since_ms = kube_time_at(m, "lastTransitionTime");
 	return true;
 }
 
@@ -641,10 +604,8 @@ static bool queue_of_workload(const struct kube_case *c, struct kube_why *why)
 		return true;
 	if (kube_condition_is(workload, "Evicted", "True") &&
 		!kube_condition_is(workload, "QuotaReserved", "True")) {
-		why->since_ms = kube_time_at(evicted, "lastTransitionTime");
 		queue_evicted(c, evicted, queue, why);
 	} else if (reserved) {
-		why->since_ms = kube_time_at(reserved, "lastTransitionTime");
 		queue_pending(reserved, queue, why);
 	} else {
 		kube_why_set(why, E_SCHED_QUEUE, "it waits in queue \"%s\"", queue);
@@ -662,9 +623,6 @@ bool kube_why_queue(const struct kube_case *c, struct kube_why *why)
 		return true;
 	if (!json_get_bool(json_get(job, "spec"), "suspend", false))
 		return false;
-	why->since_ms = kube_time_at(kube_condition(job, "Suspended"), "lastTransitionTime");
-	if (!why->since_ms)
-		why->since_ms = created;
 	if (c->facts->workload ||
 		(queue && (c->facts->workload_hidden || c->facts->now_ms - created < UNSEEN_MS))) {
 		kube_why_set(why, E_NONE, "it waits for queue \"%s\"", queue ? queue : "?");
@@ -786,58 +744,34 @@ static void create_quota(const struct kube_case *c, const char *text, struct kub
 }
 
 static const struct kube_reason create_rows[] = {
-	{.words = {"must specify "},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"must specify ", " ;"}},
-		.sentence = "a quota of the namespace wants every pod to say its <1>",
-		.hint = "resources: {cpus: 4, memory: 16Gi} in dlrun.yaml",
-		.evidence = "<text>"},
-	{.words = {"violates PodSecurity"},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"violates PodSecurity \"", ":\""}, {"\": ", ""}},
-		.sentence = "namespace <ns> allows only <1> pods (Pod Security)",
-		.hint = "security: restricted in the target of dlrun.yaml",
-		.evidence = "<2>"},
-	{.words = {"denied the request: "},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"webhook \"", "\""}, {"denied the request: ", ""}},
-		.sentence = "the admission webhook <1> refuses its pods: <2>"},
-	{.words = {"webhook \""},
-		.id = E_JOB_DENIED,
-		.cut = {{"webhook \"", "\""}},
-		.sentence = "the admission webhook <1> does not answer: <text>"},
-	{.words = {"serviceaccount \""},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"serviceaccount \"", "\""}},
-		.sentence = "there is no service account \"<1>\" in namespace <ns>",
-		.hint = "service_account: null in the target of dlrun.yaml"},
-	{.words = {"ValidatingAdmissionPolicy '"},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"ValidatingAdmissionPolicy '", "'"}, {"denied request: ", ""}},
-		.sentence = "the admission policy <1> refuses its pods: <2>"},
-	{.words = {"no PriorityClass with name"},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{"PriorityClass with name ", " "}},
-		.sentence = "the cluster has no priority class \"<1>\"",
-		.hint = "kubectl get priorityclasses"},
-	{.words = {"is being terminated"},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "namespace <ns> is being removed"},
-	{.words = {" usage per ", " limit to request ratio per "},
-		.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.cut = {{NULL}, {"forbidden: ", ""}},
-		.sentence = "a limit range of namespace <ns> refuses its pods: <2>"},
-	{.id = E_JOB_DENIED,
-		.flags = KUBE_NEEDS_HELP,
-		.sentence = "the cluster does not make its pods: <text>"},
+	{{"must specify "}, E_JOB_DENIED, KUBE_HELP,
+		"a quota of the namespace wants every pod to say its <1>",
+		"resources: {cpus: 4, memory: 16Gi} in dlrun.yaml", "<text>",
+		.cut = {{"must specify ", " ;"}}},
+	{{"violates PodSecurity"}, E_JOB_DENIED, KUBE_HELP,
+		"namespace <ns> allows only <1> pods (Pod Security)",
+		"security: restricted in the target of dlrun.yaml", "<2>",
+		.cut = {{"violates PodSecurity \"", ":\""}, {"\": ", ""}}},
+	{{"denied the request: "}, E_JOB_DENIED, KUBE_HELP,
+		"the admission webhook <1> refuses its pods: <2>",
+		.cut = {{"webhook \"", "\""}, {"denied the request: ", ""}}},
+	{{"webhook \""}, E_JOB_DENIED, 0, "the admission webhook <1> does not answer: <text>",
+		.cut = {{"webhook \"", "\""}}},
+	{{"serviceaccount \""}, E_JOB_DENIED, KUBE_HELP,
+		"there is no service account \"<1>\" in namespace <ns>",
+		"service_account: null in the target of dlrun.yaml",
+		.cut = {{"serviceaccount \"", "\""}}},
+	{{"ValidatingAdmissionPolicy '"}, E_JOB_DENIED, KUBE_HELP,
+		"the admission policy <1> refuses its pods: <2>",
+		.cut = {{"ValidatingAdmissionPolicy '", "'"}, {"denied request: ", ""}}},
+	{{"no PriorityClass with name"}, E_JOB_DENIED, KUBE_HELP,
+		"the cluster has no priority class \"<1>\"", "kubectl get priorityclasses",
+		.cut = {{"PriorityClass with name ", " "}}},
+	{{"is being terminated"}, E_JOB_DENIED, KUBE_HELP, "namespace <ns> is being removed"},
+	{{" usage per ", " limit to request ratio per "}, E_JOB_DENIED, KUBE_HELP,
+		"a limit range of namespace <ns> refuses its pods: <2>",
+		.cut = {{NULL}, {"forbidden: ", ""}}},
+	{{NULL}, E_JOB_DENIED, KUBE_HELP, "the cluster does not make its pods: <text>"},
 };
 
 bool kube_why_create(const struct kube_case *c, struct kube_why *why)
@@ -852,7 +786,6 @@ bool kube_why_create(const struct kube_case *c, struct kube_why *why)
 		return false;
 	const char *text = bad->message + (str_starts(bad->message, prefix) ? strlen(prefix) : 0);
 	struct kube_about about = {.c = c, .text = text};
-	why->since_ms = bad->first_ms;
 	if (strstr(text, "exceeded quota"))
 		create_quota(c, text, why);
 	else

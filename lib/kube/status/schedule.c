@@ -12,7 +12,7 @@
  * Why no node takes a pod: the scheduler's sentence, and the nodes as far as they are known.
  */
 
-enum { COUNT_MAX = 1000 * 1000, GPUS_MAX = 100000 };
+enum { COUNT_MAX = 1000 * 1000 };
 
 /*
  * Nodes that could take a pod: its selector and required node affinity against labels, tolerations
@@ -374,13 +374,6 @@ static const struct json *pod_spec_of(const struct kube_facts *facts)
 	if (spec)
 		return spec;
 	return facts->pods.n ? json_get(facts->pods.v[0], "spec") : NULL;
-}
-
-int kube_gpus_fit(struct kube_case *c)
-{
-	const struct kube_room *room = room_of(c, pod_spec_of(c->facts));
-
-	return room->gpus_free > GPUS_MAX ? GPUS_MAX : (int)room->gpus_free;
 }
 
 /*

@@ -278,7 +278,6 @@ static void sum_take_why(struct sum *sum, struct kube_why *from)
 	}
 	sum->why.never_fits = from->never_fits;
 	sum->why.needs_help = from->needs_help;
-	sum->why.since_ms = from->since_ms;
 }
 
 static void sum_end_with(struct sum *sum, int code, const char *origin, const char *reason)
@@ -703,7 +702,6 @@ static void wait_for_pods(struct sum *sum)
 	sum->out->wait = KUBE_WAIT_PODS;
 	if (kube_why_create(&sum->c, &sum->why))
 		return;
-	sum->why.since_ms = created;
 	if (created && sum->c.facts->now_ms - created > SLOW_MS)
 		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
 }
@@ -802,13 +800,6 @@ static void sum_say_removed(struct sum *sum)
  * All of it
  */
 
-static int sum_gpus_now(struct sum *sum)
-{
-	if (sum->out->wait != KUBE_WAIT_SCHEDULE || !sum->c.facts->nodes.known)
-		return -1;
-	return kube_gpus_fit(&sum->c);
-}
-
 static void sum_hand_out(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
@@ -827,8 +818,6 @@ static void sum_hand_out(struct sum *sum)
 	out->hint = TAKE(sum->why.hint);
 	out->never_fits = sum->why.never_fits;
 	out->needs_help = sum->why.needs_help;
-	out->since_ms = sum->why.since_ms;
-	out->gpus_fit = sum_gpus_now(sum);
 }
 
 static void sum_done(struct sum *sum)
@@ -857,7 +846,7 @@ void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 {
 	struct sum sum = {.c = {.facts = facts}, .job = sum_job_of(facts), .out = ret};
 
-	*ret = (struct kube_status){.first_failed = -1, .attempt = 1, .gpus_fit = -1};
+	*ret = (struct kube_status){.first_failed = -1, .attempt = 1};
 	kube_events_collect(&facts->events, &sum.c.events);
 	sum_read_pods(&sum);
 	sum_fill_ranks(&sum);

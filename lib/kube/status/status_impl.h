@@ -26,7 +26,6 @@ struct kube_why {
 	struct strv evidence;
 	char *hint;
 	bool never_fits, needs_help;
-	int64_t since_ms;
 };
 void kube_why_done(struct kube_why *why);
 /* Set the sentence; one that is there is replaced. */
@@ -68,19 +67,19 @@ struct kube_pod_list VEC_OF(struct kube_pod);
 
 /* A row of a table of reasons; the first that fits is taken. */
 struct kube_reason {
-	const char *reasons;  /* of the API, separated by blanks; NULL: any */
 	const char *words[8]; /* any of them stands in the text; none: any text */
 	enum err_id id;
 	unsigned flags;
-	/* <1> and <2> stand in the text behind the first, up to any character of the second. */
-	const char *cut[2][2];
 	/* <1>, <2> (the whole text where it has none), <text>, <reason>, <node>, <pod>, <ns>,
 	 * <run>, <image>, <host> and <name> are filled in. */
 	const char *sentence, *hint, *evidence;
+	/* <1> and <2> stand in the text behind the first, up to any character of the second. */
+	const char *cut[2][2];
+	const char *reasons;   /* of the API, separated by blanks; NULL: any */
 	const char *otherwise; /* the text where there is none; NULL: the reason */
 	struct kube_exit exit;
 };
-enum { KUBE_NEEDS_HELP = 1, KUBE_NEVER_FITS = 2 };
+enum { KUBE_HELP = 1, KUBE_NEVER_FITS = 2 };
 /* The source of what is filled in; all but the case may be NULL. */
 struct kube_about {
 	const struct kube_case *c;
@@ -160,7 +159,5 @@ void kube_verdict_parse(const char *text, struct kube_verdict *ret);
 /* Why no node takes it: text of the scheduler (may be NULL) and the nodes, as far as known. The
  * caller frees c->room. */
 void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why);
-/* Free GPUs on the best node now; -1: not known. */
-int kube_gpus_fit(struct kube_case *c);
 
 #endif

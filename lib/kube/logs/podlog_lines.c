@@ -80,14 +80,16 @@ static int64_t stamp_date_time(const char *s)
 /* ".123456789", or nothing; returns its length, -1: it is none. */
 static int stamp_fraction(const char *s, size_t len, int64_t *ret_ns)
 {
-	int64_t ns = 0, unit = SECOND_NS / 10;
+	int64_t ns = 0;
 	size_t i = 1;
 
 	*ret_ns = 0;
 	if (len == 0 || s[0] != '.')
 		return 0;
-	for (; i < len && i <= 9 && str_is_digit(s[i]); i++, unit /= 10)
-		ns += (s[i] - '0') * unit;
+	for (; i < len && i <= 9 && str_is_digit(s[i]); i++)
+		ns = ns * 10 + (s[i] - '0');
+	for (size_t n = i; n <= 9; n++)
+		ns *= 10;
 	*ret_ns = ns;
 	return i > 1 ? (int)i : -1;
 }

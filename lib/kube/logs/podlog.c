@@ -264,18 +264,6 @@ static void podlog_end_soon(struct podlog *podlog)
 	podlog->next = loop_add_timer(podlog->loop, clock_ms(), podlog_on_end_timer, podlog);
 }
 
-/* The last line could not be had. */
-static void podlog_finish_later(struct podlog *podlog, struct err *fault)
-{
-	if (clock_ms() <= podlog->finish_ms) {
-		podlog_plan_next(podlog, GRACE_MS);
-		return;
-	}
-	err_clear(&podlog->fault);
-	err_move(&podlog->fault, fault);
-	podlog_end_soon(podlog);
-}
-
 static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct probe *probe = ctx;
@@ -288,13 +276,22 @@ static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct 
 static int podlog_on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct probe *probe = ctx;
+	struct podlog *podlog = probe->podlog;
 
 	(void)err;
 	probe->call = NULL;
-	if (!err_is_set(&answer->fault))
-		probe->done(probe->podlog, &probe->text);
-	else if (probe->podlog->finishing && !probe->podlog->stream && !probe->podlog->look)
-		podlog_finish_later(probe->podlog, &answer->fault);
+	if (!err_is_set(&answer->fault)) {
+		probe->done(podlog, &probe->text);
+	} else if (podlog->finishing && !podlog->stream && !podlog->look) {
+		/* The last line could not be had. */
+		if (clock_ms() <= podlog->finish_ms) {
+			podlog_plan_next(podlog, GRACE_MS);
+			return 0;
+		}
+		err_clear(&podlog->fault);
+		err_move(&podlog->fault, &answer->fault);
+		podlog_end_soon(podlog);
+	}
 	return 0;
 }
 
@@ -393,36 +390,6 @@ static int64_t podlog_pause_ms(const struct podlog *podlog)
 	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
 }
 
-/* The container has not begun yet (kubelet, validateContainerLogStatus). */
-static bool podlog_is_waiting(const struct err *fault)
-{
-	static const char *const words[] = {"waiting to start", "ContainerCreating",
-		"PodInitializing", "does not have a host assigned"};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (strstr(fault->message, words[i]))
-			return true;
-	return false;
-}
-
-/* There never was such a container, whichever server is asked. */
-static bool podlog_is_without_container(const struct err *fault)
-{
-	return strstr(fault->message, "is not valid for pod") ||
-	       strstr(fault->message, "is terminated");
-}
-
-static void podlog_tell_failure(struct podlog *podlog, const struct err *fault)
-{
-	AUTO_FREE char *text = NULL;
-
-	if (podlog->told || podlog->failures < TELL_AFTER)
-		return;
-	text = mem_printf("%s: its log cannot be read for now: %s", podlog->label, fault->message);
-	podlog_tell(podlog, text);
-	podlog->told = true;
-}
-
 /* The API server decides about access, and may deny it wrongly when it has just started. */
 static bool podlog_is_forbidden(struct podlog *podlog, const struct err *fault)
 {
@@ -436,37 +403,47 @@ static bool podlog_is_forbidden(struct podlog *podlog, const struct err *fault)
 	return !podlog->has_read || now_ms >= podlog->refused_ms + REFUSED_MS;
 }
 
-static bool podlog_is_too_late(const struct podlog *podlog, const struct err *fault)
-{
-	bool is_removed = fault->id == E_KUBE_INVALID;
-	int64_t now_ms = clock_ms();
-
-	if (podlog->finishing)
-		return now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
-	return !podlog->follow && podlog->failures >= TELL_AFTER &&
-	       now_ms >= podlog->begun_ms + STATIC_MS;
-}
-
 /* Retry, whatever a kubelet or a proxy before it responds: the pod exists. */
 static int podlog_failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
 {
-	if (podlog_is_too_late(podlog, fault))
+	bool is_removed = fault->id == E_KUBE_INVALID, is_too_late;
+	int64_t now_ms = clock_ms();
+
+	if (podlog->finishing)
+		is_too_late =
+			now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
+	else
+		is_too_late = !podlog->follow && podlog->failures >= TELL_AFTER &&
+			      now_ms >= podlog->begun_ms + STATIC_MS;
+	if (is_too_late)
 		return podlog_end_now(podlog, fault, err);
-	podlog->failures++;
-	podlog_tell_failure(podlog, fault);
+	if (++podlog->failures >= TELL_AFTER && !podlog->told) {
+		AUTO_FREE char *text = mem_printf(
+			"%s: its log cannot be read for now: %s", podlog->label, fault->message);
+		podlog_tell(podlog, text);
+		podlog->told = true;
+	}
 	podlog_plan_next(podlog, podlog_pause_ms(podlog));
 	return 0;
 }
 
-/* 400: there is none of the instance before, none yet of this one, no such container; or its
- * runtime does not answer the kubelet. */
+/* 400: there is none of the instance before, none yet of this one (kubelet,
+ * validateContainerLogStatus), no such container, whichever server is asked; or its runtime does
+ * not answer the kubelet. */
 static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *err)
 {
-	if (podlog->previous && strstr(fault->message, "previous terminated container"))
+	static const char *const waiting[] = {"waiting to start", "ContainerCreating",
+		"PodInitializing", "does not have a host assigned"};
+	const char *text = fault->message;
+	size_t i = 0;
+
+	if (podlog->previous && strstr(text, "previous terminated container"))
 		return podlog_end_now(podlog, NULL, err);
-	if (podlog_is_without_container(fault))
+	if (strstr(text, "is not valid for pod") || strstr(text, "is terminated"))
 		return podlog_end_now(podlog, fault, err);
-	if (!podlog_is_waiting(fault))
+	while (i < ARRAY_LEN(waiting) && !strstr(text, waiting[i]))
+		i++;
+	if (i == ARRAY_LEN(waiting))
 		return podlog_failed_for_now(podlog, fault, err);
 	if (podlog->finishing || !podlog->follow)
 		return podlog_end_now(podlog, NULL, err);
@@ -475,38 +452,25 @@ static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *
 	return 0;
 }
 
-/* Another one may have its name. Who may not look leaves it to those who watch the pods. */
-static bool podlog_says_gone(const struct podlog *podlog, const struct kube_answer *answer)
-{
-	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
-
-	if (err_is_set(&answer->fault))
-		return answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
-	return podlog->uid && uid && !str_eq(uid, podlog->uid);
-}
-
 static int podlog_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err fault = {0};
+	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
+	bool is_gone;
 
 	podlog->look = NULL;
 	err_move(&fault, &podlog->look_fault);
-	if (podlog_says_gone(podlog, answer))
+	/* Another one may have its name. Without the right to look, that is left to those who watch
+	 * the pods. */
+	if (err_is_set(&answer->fault))
+		is_gone =
+			answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
+	else
+		is_gone = podlog->uid && uid && !str_eq(uid, podlog->uid);
+	if (is_gone)
 		return podlog_end_now(podlog, &fault, err);
 	return podlog->stream ? 0 : podlog_failed_for_now(podlog, &fault, err);
-}
-
-/* A kubelet that starts does not know its pods yet. */
-static void podlog_look_for_pod(struct podlog *podlog, struct err *fault)
-{
-	err_clear(&podlog->look_fault);
-	err_move(&podlog->look_fault, fault);
-	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
-							  .path = podlog->pod_path,
-							  .deadline_ms = clock_deadline(PROBE_MS),
-							  .done = podlog_on_looked,
-							  .ctx = podlog});
 }
 
 static int podlog_stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
@@ -517,8 +481,16 @@ static int podlog_stream_failed(struct podlog *podlog, struct err *fault, struct
 		return podlog_end_now(podlog, fault, err);
 	if (fault->id != E_KUBE_NOT_FOUND)
 		return podlog_failed_for_now(podlog, fault, err);
-	if (!podlog->look)
-		podlog_look_for_pod(podlog, fault);
+	if (podlog->look)
+		return 0;
+	/* A kubelet that starts does not know its pods yet: does the API server? */
+	err_clear(&podlog->look_fault);
+	err_move(&podlog->look_fault, fault);
+	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
+							  .path = podlog->pod_path,
+							  .deadline_ms = clock_deadline(PROBE_MS),
+							  .done = podlog_on_looked,
+							  .ctx = podlog});
 	return 0;
 }
 
@@ -534,17 +506,6 @@ static void podlog_static_done(struct podlog *podlog)
 	} else {
 		podlog_end_soon(podlog);
 	}
-}
-
-/* The program has most likely ended, and the watch of the pod reports it soon. An earlier request
- * could get the log of the container which follows it: no server says whose log it is. */
-static int64_t podlog_end_pause_ms(struct podlog *podlog)
-{
-	int64_t ms = AGAIN_MIN_MS << podlog->n_ends;
-
-	if (ms < AGAIN_MAX_MS)
-		podlog->n_ends++;
-	return ms;
 }
 
 static int podlog_on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
@@ -570,30 +531,20 @@ static int podlog_on_stream_done(void *ctx, struct kube_answer *answer, struct e
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
 		return podlog_stream_failed(podlog, &answer->fault, err);
-	if (r == PODLOG_AGAIN)
+	if (r == PODLOG_AGAIN) {
 		podlog_plan_next(podlog, 0);
-	else if (!podlog->follows)
+	} else if (!podlog->follows) {
 		podlog_static_done(podlog);
-	else if (podlog->finishing)
+	} else if (podlog->finishing) {
 		podlog_look_at_tail(podlog);
-	else
-		podlog_plan_next(podlog, podlog_end_pause_ms(podlog));
+	} else {
+		/* The program has most likely ended, and the watch of the pod reports it soon. An
+		 * earlier request could get the log of the container which follows it: no server
+		 * says whose log it is. */
+		podlog_plan_next(podlog, AGAIN_MIN_MS << podlog->n_ends);
+		podlog->n_ends += AGAIN_MIN_MS << podlog->n_ends < AGAIN_MAX_MS;
+	}
 	return 0;
-}
-
-static void podlog_add_limits(const struct podlog *podlog, struct query *query,
-	char number[static 24], char since[static CLOCK_TEXT_SIZE])
-{
-	if (podlog_lines_point(podlog->lines)->time_ns > 0)
-		return;
-	if (podlog->tail_lines >= 0) {
-		snprintf(number, 24, "%" PRId64, podlog->mute ? 1 : podlog->tail_lines);
-		podlog_add_pair(query, "tailLines", number);
-	}
-	if (podlog->since_ms > 0) {
-		clock_format(podlog->since_ms, since);
-		podlog_add_pair(query, "sinceTime", since);
-	}
 }
 
 static void podlog_start_stream(struct podlog *podlog)
@@ -602,6 +553,7 @@ static void podlog_start_stream(struct podlog *podlog)
 	struct podlog_plan plan;
 	char number[24], since[CLOCK_TEXT_SIZE];
 	bool wants_follow = podlog->follow && !podlog->finishing && !podlog->mute;
+	bool has_point = podlog_lines_point(podlog->lines)->time_ns > 0;
 
 	podlog_lines_plan(podlog->lines, wants_follow, &plan);
 	podlog->follows = plan.follow;
@@ -609,7 +561,14 @@ static void podlog_start_stream(struct podlog *podlog)
 		podlog_add_pair(&query, "follow", "true");
 	if (*plan.since)
 		podlog_add_pair(&query, "sinceTime", plan.since);
-	podlog_add_limits(podlog, &query, number, since);
+	if (!has_point && podlog->tail_lines >= 0) {
+		snprintf(number, sizeof(number), "%" PRId64, podlog->mute ? 1 : podlog->tail_lines);
+		podlog_add_pair(&query, "tailLines", number);
+	}
+	if (!has_point && podlog->since_ms > 0) {
+		clock_format(podlog->since_ms, since);
+		podlog_add_pair(&query, "sinceTime", since);
+	}
 	podlog_lines_begin(podlog->lines);
 	podlog->got_new = false;
 	podlog->empty_try = 0;
@@ -675,12 +634,6 @@ static void podlog_on_last_line(struct podlog *podlog, const struct buf *text)
 	podlog_end_soon(podlog);
 }
 
-static void podlog_note_empty(struct podlog *podlog)
-{
-	podlog->empty_try = kube_try(podlog->stream);
-	podlog->empty_ms = podlog->tail.began_ms;
-}
-
 static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 {
 	if (podlog->finishing && !podlog->stream) {
@@ -690,8 +643,10 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 	/* Data that came in the meantime tells more. */
 	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
 		return;
-	if (text->len == 0)
-		podlog_note_empty(podlog);
+	if (text->len == 0) {
+		podlog->empty_try = kube_try(podlog->stream);
+		podlog->empty_ms = podlog->tail.began_ms;
+	}
 	/* Too early to say that the stream is behind. */
 	if (podlog->is_peek && !podlog->finishing)
 		return;

@@ -212,17 +212,12 @@ static int sum_ranks_in(const struct sum *sum, enum kube_phase phase)
  * Ends
  */
 
-static bool sum_ended_by_itself(const struct kube_pod *pod)
-{
-	return !pod->disrupted && !pod->exit.signal;
-}
-
 /* Times have whole seconds: of two in the same one, that which chose to fail comes first. */
 static bool sum_failed_before(const struct kube_pod *a, const struct kube_pod *b)
 {
 	if (!b || a->failed_ms != b->failed_ms)
 		return !b || (a->failed_ms && (!b->failed_ms || a->failed_ms < b->failed_ms));
-	return sum_ended_by_itself(a) && !sum_ended_by_itself(b);
+	return !a->disrupted && !a->exit.signal && (b->disrupted || b->exit.signal);
 }
 
 static struct kube_pod *sum_first_failure(const struct sum *sum)
@@ -326,14 +321,6 @@ static bool sum_is_by_deletion(const struct sum *sum, const struct json *conditi
 	       str_eq(json_get_str(condition, "reason"), "BackoffLimitExceeded");
 }
 
-static bool sum_any_disrupted(const struct sum *sum)
-{
-	vec_foreach (struct kube_pod, pod, &sum->pods)
-		if (pod->disrupted)
-			return true;
-	return false;
-}
-
 static void sum_fail_by_cluster(struct sum *sum, const char *reason, const char *sentence)
 {
 	sum_end_with(sum, CODE_NONE, "cluster", reason);
@@ -382,31 +369,21 @@ static void sum_fail_by_message(struct sum *sum, const struct json *condition)
 	}
 }
 
-static void sum_fail_hint(struct sum *sum, const struct kube_pod *first)
-{
-	const char *run = sum->c.facts->run_id, *origin = first->exit.origin;
-
-	if (sum->why.hint || !run)
-		return;
-	if (str_eq(origin, "cluster"))
-		kube_why_hint(&sum->why, "dlrun restart %s", run);
-	else if (sum->n_ranks > 1)
-		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
-	else
-		kube_why_hint(&sum->why, "dlrun logs %s", run);
-}
-
 static void sum_fail(struct sum *sum, const struct json *condition)
 {
 	struct kube_pod *first = sum_first_failure(sum);
+	const char *run = sum->c.facts->run_id;
+	bool is_disrupted = false;
 
 	sum->out->phase = KUBE_FAILED;
 	if (str_eq(json_get_str(condition, "reason"), "DeadlineExceeded")) {
 		sum_fail_by_deadline(sum);
 		return;
 	}
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		is_disrupted = is_disrupted || pod->disrupted;
 	/* If the disrupted pod is gone, failures of the others came after it. */
-	if (!first || (sum_is_by_disruption(condition) && !sum_any_disrupted(sum))) {
+	if (!first || (sum_is_by_disruption(condition) && !is_disrupted)) {
 		sum_fail_by_message(sum, condition);
 		return;
 	}
@@ -414,7 +391,14 @@ static void sum_fail(struct sum *sum, const struct json *condition)
 	sum->out->first_failed = first->rank;
 	sum_count_victims(sum, first);
 	sum_take_why(sum, &first->why);
-	sum_fail_hint(sum, first);
+	if (sum->why.hint || !run)
+		return;
+	if (str_eq(first->exit.origin, "cluster"))
+		kube_why_hint(&sum->why, "dlrun restart %s", run);
+	else if (sum->n_ranks > 1)
+		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
+	else
+		kube_why_hint(&sum->why, "dlrun logs %s", run);
 }
 
 static void sum_succeed(struct sum *sum)
@@ -427,13 +411,6 @@ static void sum_succeed(struct sum *sum)
 			sum_take_why(sum, &sum->newest[i]->why);
 			return;
 		}
-}
-
-static void sum_cancel(struct sum *sum)
-{
-	sum->out->phase = KUBE_CANCELLED;
-	sum_end_with(sum, CODE_CANCELLED, "dlrun", "Cancelled");
-	kube_why_set(&sum->why, E_NONE, "it was cancelled");
 }
 
 static void sum_lose(struct sum *sum)
@@ -562,10 +539,13 @@ static bool sum_end(struct sum *sum)
 		sum_succeed(sum);
 	else if (end == KUBE_FAILED)
 		sum_fail(sum, failed);
-	else if (end == KUBE_CANCELLED)
-		sum_cancel(sum);
 	else if (end == KUBE_LOST)
 		sum_lose(sum);
+	if (end == KUBE_CANCELLED) {
+		sum->out->phase = KUBE_CANCELLED;
+		sum_end_with(sum, CODE_CANCELLED, "dlrun", "Cancelled");
+		kube_why_set(&sum->why, E_NONE, "it was cancelled");
+	}
 	return kube_phase_is_final(end);
 }
 
@@ -641,13 +621,6 @@ static void sum_say_who(struct sum *sum, int rank, int n)
 	else
 		kube_why_set(
 			&sum->why, sum->why.id, "rank %d of %d: %s", rank, sum->n_ranks, sentence);
-}
-
-static void sum_say_rank(struct sum *sum, struct kube_pod *pod, int same)
-{
-	sum_take_why(sum, &pod->why);
-	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
-		sum_say_who(sum, pod->rank, same);
 }
 
 static bool sum_ignores_disruptions(const struct sum *sum)
@@ -779,7 +752,9 @@ static void sum_wait(struct sum *sum)
 		return;
 	if (sum->out->phase != KUBE_RUNNING || pod->phase != KUBE_RUNNING)
 		sum->out->wait = pod->wait;
-	sum_say_rank(sum, pod, same);
+	sum_take_why(sum, &pod->why);
+	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
+		sum_say_who(sum, pod->rank, same);
 }
 
 /* Report that the run is being removed, and has not ended yet. */

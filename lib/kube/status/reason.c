@@ -125,7 +125,7 @@ static char *reason_cut(const char *text, const char *const cut[2])
 }
 
 static char *reason_fill(
-	const struct kube_reason *row, const struct kube_about *about, const char *template)
+	const struct kube_reason *row, const struct kube_about *about, const char *form)
 {
 	const struct kube_facts *facts = about->c->facts;
 	AUTO_FREE char *first = reason_cut(about->text, row->cut[0]);
@@ -139,9 +139,7 @@ static char *reason_fill(
 		{"<1>", first ? first : "?"},
 		{"<2>", second ? second : text},
 		{"<text>", text},
-		{"<reason>", about->reason},
 		{"<node>", node ? node : "(not known)"},
-		{"<pod>", about->pod ? about->pod->name : ""},
 		{"<ns>", kube_case_namespace(about->c)},
 		{"<run>", facts->run_id ? facts->run_id : "@"},
 		{"<image>", about->image},
@@ -151,17 +149,17 @@ static char *reason_fill(
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, JSON_SIZE_MAX);
-	while (*template) {
+	while (*form) {
 		size_t i = 0;
 
-		while (i < ARRAY_LEN(vars) && !str_starts(template, vars[i][0]))
+		while (i < ARRAY_LEN(vars) && !str_starts(form, vars[i][0]))
 			i++;
 		if (i == ARRAY_LEN(vars)) {
-			buf_addc(&out, *template ++);
+			buf_addc(&out, *form++);
 			continue;
 		}
 		buf_adds(&out, vars[i][1] ? vars[i][1] : "");
-		template += strlen(vars[i][0]);
+		form += strlen(vars[i][0]);
 	}
 	return buf_take(&out);
 }

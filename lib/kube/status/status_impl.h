@@ -70,8 +70,8 @@ struct kube_reason {
 	const char *words[8]; /* any of them stands in the text; none: any text */
 	enum err_id id;
 	unsigned flags;
-	/* <1>, <2> (the whole text where it has none), <text>, <reason>, <node>, <pod>, <ns>,
-	 * <run>, <image>, <host> and <name> are filled in. */
+	/* <1>, <2> (the whole text where it has none), <text>, <node>, <ns>, <run>, <image>,
+	 * <host> and <name> are filled in. */
 	const char *sentence, *hint, *evidence;
 	/* <1> and <2> stand in the text behind the first, up to any character of the second. */
 	const char *cut[2][2];

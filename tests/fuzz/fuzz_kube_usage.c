@@ -5,7 +5,6 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/str.h"
-#include "kube/status/capacity.h"
 #include "kube/status/usage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,7 +7,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/status/status_impl.h"
+#include "kube/status/object.h"
 
 enum { SELECTOR_MAX = 16 << 10, PORT_MAX = 65535 };
 

@@ -101,27 +101,27 @@ struct podlog {
 	int64_t finish_ms;
 };
 
-static void plan_next(struct podlog *podlog, int64_t wait_ms);
-static void look_at_tail(struct podlog *podlog);
+static void podlog_plan_next(struct podlog *podlog, int64_t wait_ms);
+static void podlog_look_at_tail(struct podlog *podlog);
 
 /*
  * Notices
  */
 
-static void tell(struct podlog *podlog, const char *text)
+static void podlog_tell(struct podlog *podlog, const char *text)
 {
 	if (podlog->events.notice)
 		podlog->events.notice(podlog->events.ctx, text);
 }
 
-static const char *time_text(int64_t ns, char out[static CLOCK_TEXT_SIZE])
+static const char *podlog_time_text(int64_t ns, char out[static CLOCK_TEXT_SIZE])
 {
 	clock_format(ns / MS_NS, out);
 	return out;
 }
 
 /* Bytes behind a gap belong to another line. */
-static void end_line(struct podlog *podlog, int64_t ns)
+static void podlog_end_line(struct podlog *podlog, int64_t ns)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -131,7 +131,7 @@ static void end_line(struct podlog *podlog, int64_t ns)
 	podlog->events.data(podlog->events.ctx, "\n", 1, ns / MS_NS, &err);
 }
 
-static void on_gap(void *ctx, const struct podlog_gap *gap)
+static void podlog_on_gap(void *ctx, const struct podlog_gap *gap)
 {
 	static const char *const why[] = {
 		[PODLOG_ROTATED] = "may be missing: its node rotated the log",
@@ -145,22 +145,23 @@ static void on_gap(void *ctx, const struct podlog_gap *gap)
 
 	duration_text((gap->before_ns - from_ns) / MS_NS, size);
 	if (gap->kind == PODLOG_BEGINNING)
-		until = mem_printf("before %s (%s)", time_text(gap->before_ns, before), size);
+		until = mem_printf(
+			"before %s (%s)", podlog_time_text(gap->before_ns, before), size);
 	else if (gap->before_ns)
-		until = mem_printf("between %s and %s (%s)", time_text(gap->after_ns, after),
-			time_text(gap->before_ns, before), size);
+		until = mem_printf("between %s and %s (%s)", podlog_time_text(gap->after_ns, after),
+			podlog_time_text(gap->before_ns, before), size);
 	else
-		until = mem_printf("after %s", time_text(gap->after_ns, after));
+		until = mem_printf("after %s", podlog_time_text(gap->after_ns, after));
 	text = mem_printf("%s: lines %s %s", podlog->label, until, why[gap->kind]);
 	if (gap->kind != PODLOG_BEGINNING)
-		end_line(podlog, gap->after_ns);
+		podlog_end_line(podlog, gap->after_ns);
 	if (podlog->events.gap)
 		podlog->events.gap(podlog->events.ctx, text);
 	else
-		tell(podlog, text);
+		podlog_tell(podlog, text);
 }
 
-static void on_remark(void *ctx, const char *line, size_t len)
+static void podlog_on_remark(void *ctx, const char *line, size_t len)
 {
 	struct podlog *podlog = ctx;
 	AUTO_BUF struct buf text;
@@ -172,10 +173,11 @@ static void on_remark(void *ctx, const char *line, size_t len)
 		return;
 	free(podlog->last_remark);
 	podlog->last_remark = mem_strdup(text.data);
-	tell(podlog, text.data);
+	podlog_tell(podlog, text.data);
 }
 
-static int on_lines(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int podlog_on_lines(
+	void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	int r;
@@ -194,7 +196,7 @@ static int on_lines(void *ctx, const char *data, size_t len, int64_t time_ms, st
  * The end
  */
 
-static void stop_all(struct podlog *podlog)
+static void podlog_stop_all(struct podlog *podlog)
 {
 	kube_cancel(TAKE(podlog->stream));
 	kube_cancel(TAKE(podlog->look));
@@ -205,11 +207,11 @@ static void stop_all(struct podlog *podlog)
 }
 
 /* Everything is over but for the call of end. */
-static int end_now(struct podlog *podlog, struct err *fault, struct err *err)
+static int podlog_end_now(struct podlog *podlog, struct err *fault, struct err *err)
 {
 	struct err none = {0};
 
-	stop_all(podlog);
+	podlog_stop_all(podlog);
 	podlog->is_over = true;
 	podlog_lines_finish(podlog->lines);
 	return podlog->events.end
@@ -226,7 +228,7 @@ struct query {
 	size_t n;
 };
 
-static void add_pair(struct query *query, const char *key, const char *value)
+static void podlog_add_pair(struct query *query, const char *key, const char *value)
 {
 	BUG_ON(query->n + 3 > ARRAY_LEN(query->pairs));
 	query->pairs[query->n++] = key;
@@ -234,18 +236,18 @@ static void add_pair(struct query *query, const char *key, const char *value)
 	query->pairs[query->n] = NULL;
 }
 
-static struct query base_query(const struct podlog *podlog)
+static struct query podlog_base_query(const struct podlog *podlog)
 {
 	struct query query = {0};
 
-	add_pair(&query, "container", podlog->container);
-	add_pair(&query, "timestamps", "true");
+	podlog_add_pair(&query, "container", podlog->container);
+	podlog_add_pair(&query, "timestamps", "true");
 	if (podlog->previous)
-		add_pair(&query, "previous", "true");
+		podlog_add_pair(&query, "previous", "true");
 	return query;
 }
 
-static int on_end_timer(void *ctx, struct err *err)
+static int podlog_on_end_timer(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -253,28 +255,16 @@ static int on_end_timer(void *ctx, struct err *err)
 	podlog->next = NULL;
 	if (err_is_set(&podlog->fault))
 		err_move(&fault, &podlog->fault);
-	return end_now(podlog, &fault, err);
+	return podlog_end_now(podlog, &fault, err);
 }
 
-static void end_soon(struct podlog *podlog)
+static void podlog_end_soon(struct podlog *podlog)
 {
 	loop_remove_timer(podlog->loop, podlog->next);
-	podlog->next = loop_add_timer(podlog->loop, clock_ms(), on_end_timer, podlog);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms(), podlog_on_end_timer, podlog);
 }
 
-/* The last line could not be had. */
-static void finish_later(struct podlog *podlog, struct err *fault)
-{
-	if (clock_ms() <= podlog->finish_ms) {
-		plan_next(podlog, GRACE_MS);
-		return;
-	}
-	err_clear(&podlog->fault);
-	err_move(&podlog->fault, fault);
-	end_soon(podlog);
-}
-
-static int on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
+static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct probe *probe = ctx;
 
@@ -283,27 +273,36 @@ static int on_probe_data(void *ctx, const void *data, size_t len, struct err *er
 	return 0;
 }
 
-static int on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct probe *probe = ctx;
+	struct podlog *podlog = probe->podlog;
 
 	(void)err;
 	probe->call = NULL;
-	if (!err_is_set(&answer->fault))
-		probe->done(probe->podlog, &probe->text);
-	else if (probe->podlog->finishing && !probe->podlog->stream && !probe->podlog->look)
-		finish_later(probe->podlog, &answer->fault);
+	if (!err_is_set(&answer->fault)) {
+		probe->done(podlog, &probe->text);
+	} else if (podlog->finishing && !podlog->stream && !podlog->look) {
+		/* The last line could not be had. */
+		if (clock_ms() <= podlog->finish_ms) {
+			podlog_plan_next(podlog, GRACE_MS);
+			return 0;
+		}
+		err_clear(&podlog->fault);
+		err_move(&podlog->fault, &answer->fault);
+		podlog_end_soon(podlog);
+	}
 	return 0;
 }
 
-static void start_probe(struct podlog *podlog, struct probe *probe, const char *key,
+static void podlog_start_probe(struct podlog *podlog, struct probe *probe, const char *key,
 	const char *value, void (*done)(struct podlog *podlog, const struct buf *text))
 {
-	struct query query = base_query(podlog);
+	struct query query = podlog_base_query(podlog);
 
 	if (probe->call)
 		return;
-	add_pair(&query, key, value);
+	podlog_add_pair(&query, key, value);
 	probe->podlog = podlog;
 	probe->done = done;
 	probe->began_ms = clock_ms();
@@ -313,8 +312,8 @@ static void start_probe(struct podlog *podlog, struct probe *probe, const char *
 							 .query = query.pairs,
 							 .deadline_ms = clock_deadline(PROBE_MS),
 							 .idle_ms = PROBE_MS,
-							 .data = on_probe_data,
-							 .done = on_probe_done,
+							 .data = podlog_on_probe_data,
+							 .done = podlog_on_probe_done,
 							 .ctx = probe});
 }
 
@@ -322,7 +321,7 @@ static void start_probe(struct podlog *podlog, struct probe *probe, const char *
  * The stream
  */
 
-static int on_cut(void *ctx, struct err *err)
+static int podlog_on_cut(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 
@@ -330,20 +329,20 @@ static int on_cut(void *ctx, struct err *err)
 	podlog->next = NULL;
 	podlog->is_cut = false;
 	kube_cancel(TAKE(podlog->stream));
-	plan_next(podlog, 0);
+	podlog_plan_next(podlog, 0);
 	return 0;
 }
 
 /* Drop the stream, from wherever that is found, and begin the next one. */
-static void cut(struct podlog *podlog)
+static void podlog_cut(struct podlog *podlog)
 {
 	podlog->is_cut = true;
 	loop_remove_timer(podlog->loop, podlog->next);
-	podlog->next = loop_add_timer(podlog->loop, clock_ms(), on_cut, podlog);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms(), podlog_on_cut, podlog);
 }
 
 /* Bytes come that may be the first. */
-static void note_first(struct podlog *podlog)
+static void podlog_note_first(struct podlog *podlog)
 {
 	int64_t now_ms = clock_ms();
 	bool was_empty = podlog->empty_ms > 0;
@@ -359,7 +358,7 @@ static void note_first(struct podlog *podlog)
 	podlog_lines_unread(podlog->lines, until_ms - from_ms, was_empty);
 }
 
-static int on_stream_data(void *ctx, const void *data, size_t len, struct err *err)
+static int podlog_on_stream_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	int r;
@@ -367,7 +366,7 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 	if (podlog->is_cut)
 		return 1;
 	podlog->has_read = true;
-	note_first(podlog);
+	podlog_note_first(podlog);
 	podlog->heard_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
@@ -376,11 +375,11 @@ static int on_stream_data(void *ctx, const void *data, size_t len, struct err *e
 	if (r < 0)
 		return r;
 	if (r == PODLOG_AGAIN)
-		cut(podlog);
+		podlog_cut(podlog);
 	return podlog->is_cut;
 }
 
-static int64_t pause_ms(const struct podlog *podlog)
+static int64_t podlog_pause_ms(const struct podlog *podlog)
 {
 	int64_t ms = PAUSE_FIRST_MS;
 
@@ -391,38 +390,8 @@ static int64_t pause_ms(const struct podlog *podlog)
 	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
 }
 
-/* The container has not begun yet (kubelet, validateContainerLogStatus). */
-static bool is_waiting(const struct err *fault)
-{
-	static const char *const words[] = {"waiting to start", "ContainerCreating",
-		"PodInitializing", "does not have a host assigned"};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (strstr(fault->message, words[i]))
-			return true;
-	return false;
-}
-
-/* There never was such a container, whichever server is asked. */
-static bool is_without_container(const struct err *fault)
-{
-	return strstr(fault->message, "is not valid for pod") ||
-	       strstr(fault->message, "is terminated");
-}
-
-static void tell_failure(struct podlog *podlog, const struct err *fault)
-{
-	AUTO_FREE char *text = NULL;
-
-	if (podlog->told || podlog->failures < TELL_AFTER)
-		return;
-	text = mem_printf("%s: its log cannot be read for now: %s", podlog->label, fault->message);
-	tell(podlog, text);
-	podlog->told = true;
-}
-
 /* The API server decides about access, and may deny it wrongly when it has just started. */
-static bool is_forbidden(struct podlog *podlog, const struct err *fault)
+static bool podlog_is_forbidden(struct podlog *podlog, const struct err *fault)
 {
 	int64_t now_ms = clock_ms();
 
@@ -434,118 +403,112 @@ static bool is_forbidden(struct podlog *podlog, const struct err *fault)
 	return !podlog->has_read || now_ms >= podlog->refused_ms + REFUSED_MS;
 }
 
-static bool is_too_late(const struct podlog *podlog, const struct err *fault)
+/* Retry, whatever a kubelet or a proxy before it responds: the pod exists. */
+static int podlog_failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
 {
-	bool is_removed = fault->id == E_KUBE_INVALID;
+	bool is_removed = fault->id == E_KUBE_INVALID, is_too_late;
 	int64_t now_ms = clock_ms();
 
 	if (podlog->finishing)
-		return now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
-	return !podlog->follow && podlog->failures >= TELL_AFTER &&
-	       now_ms >= podlog->begun_ms + STATIC_MS;
-}
-
-/* Retry, whatever a kubelet or a proxy before it responds: the pod exists. */
-static int failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
-{
-	if (is_too_late(podlog, fault))
-		return end_now(podlog, fault, err);
-	podlog->failures++;
-	tell_failure(podlog, fault);
-	plan_next(podlog, pause_ms(podlog));
+		is_too_late =
+			now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
+	else
+		is_too_late = !podlog->follow && podlog->failures >= TELL_AFTER &&
+			      now_ms >= podlog->begun_ms + STATIC_MS;
+	if (is_too_late)
+		return podlog_end_now(podlog, fault, err);
+	if (++podlog->failures >= TELL_AFTER && !podlog->told) {
+		AUTO_FREE char *text = mem_printf(
+			"%s: its log cannot be read for now: %s", podlog->label, fault->message);
+		podlog_tell(podlog, text);
+		podlog->told = true;
+	}
+	podlog_plan_next(podlog, podlog_pause_ms(podlog));
 	return 0;
 }
 
-/* 400: there is none of the instance before, none yet of this one, no such container; or its
- * runtime does not answer the kubelet. */
-static int refused(struct podlog *podlog, struct err *fault, struct err *err)
+/* 400: there is none of the instance before, none yet of this one (kubelet,
+ * validateContainerLogStatus), no such container, whichever server is asked; or its runtime does
+ * not answer the kubelet. */
+static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *err)
 {
-	if (podlog->previous && strstr(fault->message, "previous terminated container"))
-		return end_now(podlog, NULL, err);
-	if (is_without_container(fault))
-		return end_now(podlog, fault, err);
-	if (!is_waiting(fault))
-		return failed_for_now(podlog, fault, err);
+	static const char *const waiting[] = {"waiting to start", "ContainerCreating",
+		"PodInitializing", "does not have a host assigned"};
+	const char *text = fault->message;
+	size_t i = 0;
+
+	if (podlog->previous && strstr(text, "previous terminated container"))
+		return podlog_end_now(podlog, NULL, err);
+	if (strstr(text, "is not valid for pod") || strstr(text, "is terminated"))
+		return podlog_end_now(podlog, fault, err);
+	while (i < ARRAY_LEN(waiting) && !strstr(text, waiting[i]))
+		i++;
+	if (i == ARRAY_LEN(waiting))
+		return podlog_failed_for_now(podlog, fault, err);
 	if (podlog->finishing || !podlog->follow)
-		return end_now(podlog, NULL, err);
+		return podlog_end_now(podlog, NULL, err);
 	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
-	plan_next(podlog, pause_ms(podlog));
+	podlog_plan_next(podlog, podlog_pause_ms(podlog));
 	return 0;
 }
 
-/* Another one may have its name. Who may not look leaves it to those who watch the pods. */
-static bool says_gone(const struct podlog *podlog, const struct kube_answer *answer)
-{
-	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
-
-	if (err_is_set(&answer->fault))
-		return answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
-	return podlog->uid && uid && !str_eq(uid, podlog->uid);
-}
-
-static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err fault = {0};
+	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
+	bool is_gone;
 
 	podlog->look = NULL;
 	err_move(&fault, &podlog->look_fault);
-	if (says_gone(podlog, answer))
-		return end_now(podlog, &fault, err);
-	return podlog->stream ? 0 : failed_for_now(podlog, &fault, err);
+	/* Another one may have its name. Without the right to look, that is left to those who watch
+	 * the pods. */
+	if (err_is_set(&answer->fault))
+		is_gone =
+			answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
+	else
+		is_gone = podlog->uid && uid && !str_eq(uid, podlog->uid);
+	if (is_gone)
+		return podlog_end_now(podlog, &fault, err);
+	return podlog->stream ? 0 : podlog_failed_for_now(podlog, &fault, err);
 }
 
-/* A kubelet that starts does not know its pods yet. */
-static void look_for_pod(struct podlog *podlog, struct err *fault)
+static int podlog_stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
 {
+	if (fault->id == E_KUBE_INVALID)
+		return podlog_refused(podlog, fault, err);
+	if (podlog_is_forbidden(podlog, fault))
+		return podlog_end_now(podlog, fault, err);
+	if (fault->id != E_KUBE_NOT_FOUND)
+		return podlog_failed_for_now(podlog, fault, err);
+	if (podlog->look)
+		return 0;
+	/* A kubelet that starts does not know its pods yet: does the API server? */
 	err_clear(&podlog->look_fault);
 	err_move(&podlog->look_fault, fault);
 	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							  .path = podlog->pod_path,
 							  .deadline_ms = clock_deadline(PROBE_MS),
-							  .done = on_looked,
+							  .done = podlog_on_looked,
 							  .ctx = podlog});
-}
-
-static int stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
-{
-	if (fault->id == E_KUBE_INVALID)
-		return refused(podlog, fault, err);
-	if (is_forbidden(podlog, fault))
-		return end_now(podlog, fault, err);
-	if (fault->id != E_KUBE_NOT_FOUND)
-		return failed_for_now(podlog, fault, err);
-	if (!podlog->look)
-		look_for_pod(podlog, fault);
 	return 0;
 }
 
 /* A stream without follow has brought all that there was. */
-static void static_done(struct podlog *podlog)
+static void podlog_static_done(struct podlog *podlog)
 {
 	podlog->drained = true;
 	if (podlog->finishing) {
-		look_at_tail(podlog);
+		podlog_look_at_tail(podlog);
 	} else if (podlog->mute || podlog->follow) {
 		podlog->mute = false;
-		plan_next(podlog, 0);
+		podlog_plan_next(podlog, 0);
 	} else {
-		end_soon(podlog);
+		podlog_end_soon(podlog);
 	}
 }
 
-/* The program has most likely ended, and the watch of the pod reports it soon. An earlier request
- * could get the log of the container which follows it: no server says whose log it is. */
-static int64_t end_pause_ms(struct podlog *podlog)
-{
-	int64_t ms = AGAIN_MIN_MS << podlog->n_ends;
-
-	if (ms < AGAIN_MAX_MS)
-		podlog->n_ends++;
-	return ms;
-}
-
-static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	bool failed = err_is_set(&answer->fault);
@@ -567,47 +530,45 @@ static int on_stream_done(void *ctx, struct kube_answer *answer, struct err *err
 	}
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
-		return stream_failed(podlog, &answer->fault, err);
-	if (r == PODLOG_AGAIN)
-		plan_next(podlog, 0);
-	else if (!podlog->follows)
-		static_done(podlog);
-	else if (podlog->finishing)
-		look_at_tail(podlog);
-	else
-		plan_next(podlog, end_pause_ms(podlog));
+		return podlog_stream_failed(podlog, &answer->fault, err);
+	if (r == PODLOG_AGAIN) {
+		podlog_plan_next(podlog, 0);
+	} else if (!podlog->follows) {
+		podlog_static_done(podlog);
+	} else if (podlog->finishing) {
+		podlog_look_at_tail(podlog);
+	} else {
+		/* The program has most likely ended, and the watch of the pod reports it soon. An
+		 * earlier request could get the log of the container which follows it: no server
+		 * says whose log it is. */
+		podlog_plan_next(podlog, AGAIN_MIN_MS << podlog->n_ends);
+		podlog->n_ends += AGAIN_MIN_MS << podlog->n_ends < AGAIN_MAX_MS;
+	}
 	return 0;
 }
 
-static void add_limits(const struct podlog *podlog, struct query *query, char number[static 24],
-	char since[static CLOCK_TEXT_SIZE])
+static void podlog_start_stream(struct podlog *podlog)
 {
-	if (podlog_lines_point(podlog->lines)->time_ns > 0)
-		return;
-	if (podlog->tail_lines >= 0) {
-		snprintf(number, 24, "%" PRId64, podlog->mute ? 1 : podlog->tail_lines);
-		add_pair(query, "tailLines", number);
-	}
-	if (podlog->since_ms > 0) {
-		clock_format(podlog->since_ms, since);
-		add_pair(query, "sinceTime", since);
-	}
-}
-
-static void start_stream(struct podlog *podlog)
-{
-	struct query query = base_query(podlog);
+	struct query query = podlog_base_query(podlog);
 	struct podlog_plan plan;
 	char number[24], since[CLOCK_TEXT_SIZE];
 	bool wants_follow = podlog->follow && !podlog->finishing && !podlog->mute;
+	bool has_point = podlog_lines_point(podlog->lines)->time_ns > 0;
 
 	podlog_lines_plan(podlog->lines, wants_follow, &plan);
 	podlog->follows = plan.follow;
 	if (plan.follow)
-		add_pair(&query, "follow", "true");
+		podlog_add_pair(&query, "follow", "true");
 	if (*plan.since)
-		add_pair(&query, "sinceTime", plan.since);
-	add_limits(podlog, &query, number, since);
+		podlog_add_pair(&query, "sinceTime", plan.since);
+	if (!has_point && podlog->tail_lines >= 0) {
+		snprintf(number, sizeof(number), "%" PRId64, podlog->mute ? 1 : podlog->tail_lines);
+		podlog_add_pair(&query, "tailLines", number);
+	}
+	if (!has_point && podlog->since_ms > 0) {
+		clock_format(podlog->since_ms, since);
+		podlog_add_pair(&query, "sinceTime", since);
+	}
 	podlog_lines_begin(podlog->lines);
 	podlog->got_new = false;
 	podlog->empty_try = 0;
@@ -620,43 +581,43 @@ static void start_stream(struct podlog *podlog)
 							    .query = query.pairs,
 							    .deadline_ms = clock_deadline(RETRY_MS),
 							    .idle_ms = IDLE_MS,
-							    .data = on_stream_data,
+							    .data = podlog_on_stream_data,
 							    .share = HTTP_TURN,
-							    .done = on_stream_done,
+							    .done = podlog_on_stream_done,
 							    .ctx = podlog});
 }
 
-static int on_next(void *ctx, struct err *err)
+static int podlog_on_next(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 
 	(void)err;
 	podlog->next = NULL;
 	if (!podlog->stream)
-		start_stream(podlog);
+		podlog_start_stream(podlog);
 	return 0;
 }
 
-static void plan_next(struct podlog *podlog, int64_t wait_ms)
+static void podlog_plan_next(struct podlog *podlog, int64_t wait_ms)
 {
 	if (podlog->is_cut)
 		return;
 	loop_remove_timer(podlog->loop, podlog->next);
-	podlog->next = loop_add_timer(podlog->loop, clock_ms() + wait_ms, on_next, podlog);
+	podlog->next = loop_add_timer(podlog->loop, clock_ms() + wait_ms, podlog_on_next, podlog);
 }
 
 /*
  * Watching it
  */
 
-static void on_head(struct podlog *podlog, const struct buf *text)
+static void podlog_on_head(struct podlog *podlog, const struct buf *text)
 {
 	podlog_lines_head(podlog->lines, text->data, text->len);
 }
 
 /* The container has ended, and this is its last line: was it delivered? An empty file was rotated
  * just before the end: only a look for the point tells what became of the rest. */
-static void on_last_line(struct podlog *podlog, const struct buf *text)
+static void podlog_on_last_line(struct podlog *podlog, const struct buf *text)
 {
 	bool has_point = podlog_lines_point(podlog->lines)->time_ns > 0;
 	bool behind = podlog_lines_is_behind(podlog->lines, text->data, text->len);
@@ -667,45 +628,41 @@ static void on_last_line(struct podlog *podlog, const struct buf *text)
 	if ((behind || unsure) && podlog->n_drains++ < 3) {
 		if (podlog->drained)
 			podlog_lines_doubt(podlog->lines);
-		plan_next(podlog, 0);
+		podlog_plan_next(podlog, 0);
 		return;
 	}
-	end_soon(podlog);
+	podlog_end_soon(podlog);
 }
 
-static void note_empty(struct podlog *podlog)
-{
-	podlog->empty_try = kube_try(podlog->stream);
-	podlog->empty_ms = podlog->tail.began_ms;
-}
-
-static void on_tail(struct podlog *podlog, const struct buf *text)
+static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 {
 	if (podlog->finishing && !podlog->stream) {
-		on_last_line(podlog, text);
+		podlog_on_last_line(podlog, text);
 		return;
 	}
 	/* Data that came in the meantime tells more. */
 	if (podlog->heard_ms > podlog->tail.began_ms || !podlog->stream)
 		return;
-	if (text->len == 0)
-		note_empty(podlog);
+	if (text->len == 0) {
+		podlog->empty_try = kube_try(podlog->stream);
+		podlog->empty_ms = podlog->tail.began_ms;
+	}
 	/* Too early to say that the stream is behind. */
 	if (podlog->is_peek && !podlog->finishing)
 		return;
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
 	else if (podlog->finishing)
-		cut(podlog);
+		podlog_cut(podlog);
 }
 
-static void look_at_tail(struct podlog *podlog)
+static void podlog_look_at_tail(struct podlog *podlog)
 {
 	podlog->is_peek = podlog->is_peek && podlog->tail.call;
-	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+	podlog_start_probe(podlog, &podlog->tail, "tailLines", "1", podlog_on_tail);
 }
 
-static void look_at_head(struct podlog *podlog, int64_t now_ms)
+static void podlog_look_at_head(struct podlog *podlog, int64_t now_ms)
 {
 	char limit[24];
 
@@ -714,22 +671,22 @@ static void look_at_head(struct podlog *podlog, int64_t now_ms)
 	podlog->unheaded = 0;
 	podlog->head_ms = now_ms;
 	snprintf(limit, sizeof(limit), "%d", HEAD_LIMIT);
-	start_probe(podlog, &podlog->head, "limitBytes", limit, on_head);
+	podlog_start_probe(podlog, &podlog->head, "limitBytes", limit, podlog_on_head);
 }
 
 /* Before the first line only a look tells that there was none: a soon one, or a program that then
  * writes much at once seems to lack its beginning. */
-static void look_for_first(struct podlog *podlog, int64_t now_ms)
+static void podlog_look_for_first(struct podlog *podlog, int64_t now_ms)
 {
 	if (podlog->has_peeked || podlog->ended_ms || podlog->tail.call ||
 		now_ms < podlog->stream_ms + PEEK_MS || !podlog_lines_lacks_first(podlog->lines))
 		return;
 	podlog->has_peeked = podlog->is_peek = true;
-	start_probe(podlog, &podlog->tail, "tailLines", "1", on_tail);
+	podlog_start_probe(podlog, &podlog->tail, "tailLines", "1", podlog_on_tail);
 }
 
 /* Silence: the program's, or a stream that is dead or stuck? */
-static void look_at_stream(struct podlog *podlog, int64_t now_ms)
+static void podlog_look_at_stream(struct podlog *podlog, int64_t now_ms)
 {
 	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
 	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
@@ -739,7 +696,7 @@ static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 			return;
 		podlog->behind_ms = 0;
 		podlog_lines_doubt(podlog->lines);
-		cut(podlog);
+		podlog_cut(podlog);
 		return;
 	}
 	if (podlog->watch_ms == 0)
@@ -752,24 +709,24 @@ static void look_at_stream(struct podlog *podlog, int64_t now_ms)
 			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
 								 : WATCH_MAX_MS;
 	podlog->heard_ms = now_ms;
-	look_at_tail(podlog);
+	podlog_look_at_tail(podlog);
 }
 
 /* The connections are mostly dead by then, which silence would tell late only. */
-static bool leave_sleep(struct podlog *podlog)
+static bool podlog_leave_sleep(struct podlog *podlog)
 {
 	if (podlog->woke_ms == loop_woke_ms(podlog->loop))
 		return false;
 	podlog->woke_ms = loop_woke_ms(podlog->loop);
 	kube_cancel(TAKE(podlog->tail.call));
 	kube_cancel(TAKE(podlog->head.call));
-	cut(podlog);
+	podlog_cut(podlog);
 	return true;
 }
 
 /* Take turns among more logs than can be read at the same time. true: it waits for its turn, or has
  * had it. Waiting for a turn is not silence of the log. */
-static bool take_turns(struct podlog *podlog, int64_t now_ms)
+static bool podlog_take_turns(struct podlog *podlog, int64_t now_ms)
 {
 	if (kube_waits_for_turn(podlog->stream)) {
 		podlog->heard_ms = podlog->stream_ms = now_ms;
@@ -777,17 +734,18 @@ static bool take_turns(struct podlog *podlog, int64_t now_ms)
 	}
 	if (!podlog->follows || !kube_is_to_give_way(podlog->stream))
 		return false;
-	cut(podlog);
+	podlog_cut(podlog);
 	return true;
 }
 
-static int on_tick(void *ctx, struct err *err)
+static int podlog_on_tick(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	int64_t now_ms = clock_ms();
 
-	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, on_tick, podlog);
-	if (!podlog->stream || podlog->is_cut || leave_sleep(podlog) || take_turns(podlog, now_ms))
+	podlog->tick = loop_add_timer(podlog->loop, now_ms + TICK_MS, podlog_on_tick, podlog);
+	if (!podlog->stream || podlog->is_cut || podlog_leave_sleep(podlog) ||
+		podlog_take_turns(podlog, now_ms))
 		return 0;
 	int r = podlog_lines_flush(podlog->lines, err);
 	if (r < 0)
@@ -795,9 +753,9 @@ static int on_tick(void *ctx, struct err *err)
 	if (podlog->n_heard > 0)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
-	look_at_head(podlog, now_ms);
-	look_for_first(podlog, now_ms);
-	look_at_stream(podlog, now_ms);
+	podlog_look_at_head(podlog, now_ms);
+	podlog_look_for_first(podlog, now_ms);
+	podlog_look_at_stream(podlog, now_ms);
 	return 0;
 }
 
@@ -809,7 +767,8 @@ struct podlog *podlog_start(
 	struct kube_client *client, struct loop *loop, const struct podlog_request *request)
 {
 	struct podlog *podlog = mem_alloc(1, sizeof(*podlog));
-	struct podlog_lines_events events = {on_lines, on_gap, on_remark, podlog};
+	struct podlog_lines_events events = {
+		podlog_on_lines, podlog_on_gap, podlog_on_remark, podlog};
 	struct podlog_point point = {0};
 	bool has_point = request->token && podlog_point_parse(request->token, &point) &&
 			 str_eq(point.id, request->id) && point.time_ns > 0;
@@ -839,8 +798,8 @@ struct podlog *podlog_start(
 	podlog->lines = podlog_lines_new(&events, has_point ? &point : NULL,
 		!has_point && podlog->tail_lines < 0 && podlog->since_ms == 0);
 	podlog_lines_started(podlog->lines, request->started_ms);
-	podlog->tick = loop_add_timer(loop, clock_ms() + TICK_MS, on_tick, podlog);
-	plan_next(podlog, 0);
+	podlog->tick = loop_add_timer(loop, clock_ms() + TICK_MS, podlog_on_tick, podlog);
+	podlog_plan_next(podlog, 0);
 	return podlog;
 }
 
@@ -848,7 +807,7 @@ void podlog_free(struct podlog *podlog)
 {
 	if (!podlog)
 		return;
-	stop_all(podlog);
+	podlog_stop_all(podlog);
 	podlog_lines_free(podlog->lines);
 	buf_done(&podlog->head.text);
 	buf_done(&podlog->tail.text);
@@ -873,12 +832,12 @@ void podlog_finish(struct podlog *podlog, bool previous)
 	podlog->finish_ms = clock_deadline(FINISH_MS);
 	if (previous && !podlog->previous) {
 		podlog->previous = true;
-		cut(podlog);
+		podlog_cut(podlog);
 	} else if (!podlog->stream) {
-		plan_next(podlog, 0);
+		podlog_plan_next(podlog, 0);
 	} else if (!podlog->is_cut) {
 		/* A kubelet looks once a second whether a log that it sends goes on. */
-		look_at_tail(podlog);
+		podlog_look_at_tail(podlog);
 	}
 }
 

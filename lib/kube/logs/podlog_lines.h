@@ -30,6 +30,9 @@ enum {
 	PODLOG_BATCH = 64 << 10, /* bytes of one call of data, at most */
 	PODLOG_HEADS = 8,
 	PODLOG_SINCE_SIZE = 32,
+	PODLOG_REMARK_MAX = 256,
+	PODLOG_RECENT = 16384,
+	PODLOG_LONG = 16 << 10, /* runtimes split lines of this length */
 };
 
 struct podlog_point {
@@ -64,7 +67,104 @@ struct podlog_lines_events {
 	void *ctx;
 };
 
-struct podlog_lines;
+/*
+ * The state, which is for this module and its tests alone
+ */
+
+/* The first line of a file of the log. */
+struct podlog_head {
+	int64_t ns;
+	bool passed; /* it, or something later, was delivered */
+	/* Something later was, maybe no more than a line that overtook it: the time before that. */
+	int64_t after_ns;
+};
+
+/* Bytes delivered up to a time: the last marks, at least PODLOG_MARK_BYTES apart. */
+enum { PODLOG_MARKS = 8, PODLOG_MARK_BYTES = 32 << 10 };
+struct podlog_mark {
+	int64_t ns;
+	uint64_t bytes;
+};
+
+/* Looking for the point in a stream. */
+struct podlog_seek {
+	uint32_t ordinal;   /* of the present line among its neighbours of the point's time */
+	uint32_t candidate; /* the last one of them that could be the point's line */
+	bool compares;      /* the present line is one of them, and equal so far */
+	uint64_t len, hash; /* of its bytes */
+	uint64_t n_dropped; /* lines */
+};
+
+/* Knowledge of the time before the first line. */
+struct podlog_begin {
+	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
+	int64_t unread_ns;  /* how long nothing could be read before the first line */
+	bool was_empty;     /* and before that there was nothing */
+	int64_t first_ns;   /* 0: no line yet */
+	/* Lines without a gap between them */
+	int64_t from_ns;
+	uint64_t bytes;
+};
+
+enum podlog_place { PODLOG_AT_START, PODLOG_IN_LINE, PODLOG_IN_REMARK, PODLOG_IN_REST };
+
+struct podlog_lines {
+	struct podlog_lines_events events;
+	struct podlog_point point;
+
+	uint64_t n_bytes;                       /* delivered by this */
+	struct podlog_mark marks[PODLOG_MARKS]; /* oldest first */
+	size_t n_marks;
+	bool is_short;    /* until all marks are set: all was delivered by this */
+	uint64_t overlap; /* bytes of the log that are asked for again, about */
+	struct podlog_begin begin;
+
+	/* Of the next stream */
+	bool all;     /* what is served is new, all of it */
+	bool doubts;  /* a time may have hidden something: look without one */
+	bool scanned; /* and that was done just now */
+
+	/* Of the present one */
+	bool has_since, is_first;
+	bool seeking, just_found;
+	struct podlog_seek seek;
+	enum podlog_place place;
+	char pending[PODLOG_STAMP_MAX + 8]; /* a timestamp that has not come in full */
+	size_t n_pending;
+	char remark[PODLOG_REMARK_MAX];
+	size_t n_remark;
+
+	/* The present line */
+	int64_t ns;
+	int64_t max_ns; /* of all lines */
+	uint32_t ordinal;
+	size_t line_off; /* where it begins in out, unless it goes on from a batch before */
+	bool goes_on;
+
+	char second[20]; /* of the timestamp that was last read: most have the same */
+	int64_t second_s;
+
+	/* How far times may fall before the stream is doubted; what was seen of it. */
+	int64_t fall_max_ns;
+	unsigned n_falls;               /* that were no fault */
+	bool has_long;                  /* lines that the runtime may have split */
+	uint32_t recent[PODLOG_RECENT]; /* of times; 0: none */
+	uint32_t n_recent;
+	struct podlog_head heads[PODLOG_HEADS]; /* oldest first */
+	size_t n_heads;
+	bool head_ahead;    /* one of them is to be passed yet */
+	uint64_t tail_hash; /* the last line that the file was said to have */
+	bool has_tail;
+	struct podlog_point tail_point; /* delivered by then */
+
+	char out[PODLOG_BATCH];
+	size_t out_len;
+};
+
+/*
+ * The interface
+ */
+
 /* point: where to go on, or NULL; from_start: the first stream brings all that there is. */
 struct podlog_lines *podlog_lines_new(const struct podlog_lines_events *events,
 	const struct podlog_point *point, bool from_start);

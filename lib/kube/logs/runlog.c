@@ -21,8 +21,6 @@ enum {
 	PODS_MAX = 256,     /* of which is known how they have ended */
 };
 
-static const char *const CONTAINER = "program";
-
 /* A single run of the container of a pod. */
 struct instance {
 	char *pod, *uid, *id, *created; /* created: as the API says it, which can be compared */
@@ -72,18 +70,18 @@ struct kube_runlog {
 	bool is_over;
 };
 
-static void turn_at(struct kube_runlog *runlog, int64_t at_ms);
+static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms);
 
-static void tell(struct kube_runlog *runlog, int rank, const char *text)
+static void runlog_tell(struct kube_runlog *runlog, int rank, const char *text)
 {
 	if (runlog->events.notice && !runlog->is_over)
 		runlog->events.notice(runlog->events.ctx, rank, text);
 }
 
-static void tell_gap(struct kube_runlog *runlog, int rank, const char *text)
+static void runlog_tell_gap(struct kube_runlog *runlog, int rank, const char *text)
 {
 	if (!runlog->events.gap)
-		tell(runlog, rank, text);
+		runlog_tell(runlog, rank, text);
 	else if (!runlog->is_over)
 		runlog->events.gap(runlog->events.ctx, rank, text);
 }
@@ -92,7 +90,7 @@ static void tell_gap(struct kube_runlog *runlog, int rank, const char *text)
  * Ranks and their instances
  */
 
-static void instance_done(struct instance *instance)
+static void runlog_instance_done(struct instance *instance)
 {
 	free(instance->pod);
 	free(instance->uid);
@@ -100,11 +98,11 @@ static void instance_done(struct instance *instance)
 	free(instance->created);
 }
 
-static void rank_free(struct rank *rank)
+static void runlog_rank_free(struct rank *rank)
 {
 	podlog_free(rank->podlog);
 	vec_foreach (struct instance, instance, &rank->instances)
-		instance_done(instance);
+		runlog_instance_done(instance);
 	vec_done(&rank->instances);
 	free(rank->token);
 	free(rank->last);
@@ -112,7 +110,7 @@ static void rank_free(struct rank *rank)
 }
 
 /* The part of the token for a rank: "3=POINT", parts with commas between them. */
-static char *token_of(const char *token, int number)
+static char *runlog_token_of(const char *token, int number)
 {
 	char head[24];
 	int n = snprintf(head, sizeof(head), "%d=", number);
@@ -126,7 +124,7 @@ static char *token_of(const char *token, int number)
 	return NULL;
 }
 
-static struct rank *find_rank(struct kube_runlog *runlog, int number)
+static struct rank *runlog_find_rank(struct kube_runlog *runlog, int number)
 {
 	struct rank *rank;
 	size_t i = 0;
@@ -138,8 +136,9 @@ static struct rank *find_rank(struct kube_runlog *runlog, int number)
 	if (runlog->ranks.n == KUBE_RUNLOG_RANKS_MAX)
 		return NULL;
 	rank = mem_alloc(1, sizeof(*rank));
-	*rank = (struct rank){
-		.runlog = runlog, .number = number, .token = token_of(runlog->token, number)};
+	*rank = (struct rank){.runlog = runlog,
+		.number = number,
+		.token = runlog_token_of(runlog->token, number)};
 	if (rank->token && str_ends(rank->token, KUBE_RUNLOG_DRAINED)) {
 		rank->token[strlen(rank->token) - strlen(KUBE_RUNLOG_DRAINED)] = '\0';
 		rank->was_drained = true;
@@ -151,7 +150,7 @@ static struct rank *find_rank(struct kube_runlog *runlog, int number)
 	return rank;
 }
 
-static bool is_older(
+static bool runlog_is_older(
 	const struct instance *a, const char *created, const char *id, int64_t restarts)
 {
 	int order = strcmp(a->created, created);
@@ -162,7 +161,8 @@ static bool is_older(
 }
 
 /* Found, or added at its place; never before one that is being read. */
-static struct instance *find_instance(struct rank *rank, const struct json *pod, int64_t restarts)
+static struct instance *runlog_find_instance(
+	struct rank *rank, const struct json *pod, int64_t restarts)
 {
 	const struct json *metadata = json_get(pod, "metadata");
 	const char *uid = json_get_str(metadata, "uid"), *name = json_get_str(metadata, "name");
@@ -178,7 +178,8 @@ static struct instance *find_instance(struct rank *rank, const struct json *pod,
 			return old;
 	if (rank->instances.n - rank->at >= INSTANCES_MAX)
 		return NULL;
-	while (i < rank->instances.n && is_older(&rank->instances.v[i], created, id, restarts))
+	while (i < rank->instances.n &&
+		runlog_is_older(&rank->instances.v[i], created, id, restarts))
 		i++;
 	vec_push(&rank->instances);
 	memmove(rank->instances.v + i + 1, rank->instances.v + i,
@@ -195,7 +196,7 @@ static struct instance *find_instance(struct rank *rank, const struct json *pod,
  * Reading one
  */
 
-static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int runlog_on_data(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct rank *rank = ctx;
 	struct kube_runlog *runlog = rank->runlog;
@@ -205,28 +206,28 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 	return runlog->events.data(runlog->events.ctx, rank->number, data, len, time_ms, err);
 }
 
-static void on_notice(void *ctx, const char *text)
+static void runlog_on_notice(void *ctx, const char *text)
 {
 	struct rank *rank = ctx;
 
-	tell(rank->runlog, rank->number, text);
+	runlog_tell(rank->runlog, rank->number, text);
 }
 
-static void on_gap(void *ctx, const char *text)
+static void runlog_on_gap(void *ctx, const char *text)
 {
 	struct rank *rank = ctx;
 
-	tell_gap(rank->runlog, rank->number, text);
+	runlog_tell_gap(rank->runlog, rank->number, text);
 }
 
-static void keep_point(struct rank *rank)
+static void runlog_keep_point(struct rank *rank)
 {
 	free(rank->last);
 	rank->last = mem_alloc(1, PODLOG_TOKEN_SIZE);
 	podlog_token(rank->podlog, rank->last);
 }
 
-static void tell_end_lost(
+static void runlog_tell_end_lost(
 	struct rank *rank, const struct instance *instance, const struct err *fault)
 {
 	char time[CLOCK_TEXT_SIZE] = "";
@@ -238,17 +239,17 @@ static void tell_end_lost(
 	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
 			  "be read any more: %s",
 		rank->number, *time ? "after " : "of its end", time, instance->pod, fault->message);
-	tell_gap(rank->runlog, rank->number, text);
+	runlog_tell_gap(rank->runlog, rank->number, text);
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int runlog_on_end(void *ctx, struct err *fault, struct err *err)
 {
 	struct rank *rank = ctx;
 	struct kube_runlog *runlog = rank->runlog;
 	const struct instance *instance = &rank->instances.v[rank->at];
 
 	(void)err;
-	keep_point(rank);
+	runlog_keep_point(rank);
 	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(fault);
 	podlog_free(TAKE(rank->podlog));
 	rank->at++;
@@ -256,13 +257,13 @@ static int on_end(void *ctx, struct err *fault, struct err *err)
 		if (!err_is_set(&runlog->fault))
 			err_move(&runlog->fault, fault);
 	} else if (err_is_set(fault)) {
-		tell_end_lost(rank, instance, fault);
+		runlog_tell_end_lost(rank, instance, fault);
 	}
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 	return 0;
 }
 
-static void say_other(struct rank *rank, const struct instance *instance)
+static void runlog_say_other(struct rank *rank, const struct instance *instance)
 {
 	AUTO_FREE char *text = NULL;
 
@@ -273,17 +274,17 @@ static void say_other(struct rank *rank, const struct instance *instance)
 			rank->number, instance->pod);
 	else
 		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
-	tell_gap(rank->runlog, rank->number, text);
+	runlog_tell_gap(rank->runlog, rank->number, text);
 }
 
-static void read_instance(struct rank *rank, const struct instance *instance)
+static void runlog_read_instance(struct rank *rank, const struct instance *instance)
 {
 	struct kube_runlog *runlog = rank->runlog;
 	AUTO_FREE char *label = mem_printf("rank %d", rank->number);
 	AUTO_FREE char *token = TAKE(rank->token);
 	struct podlog_request request = {.kube_namespace = runlog->kube_namespace,
 		.pod = instance->pod,
-		.container = CONTAINER,
+		.container = KUBE_CONTAINER,
 		.label = label,
 		.id = instance->id,
 		.uid = instance->uid,
@@ -293,9 +294,9 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 		.since_ms = runlog->since_ms,
 		.started_ms = instance->started_ms,
 		.token = token,
-		.events = {on_data, on_notice, on_gap, on_end, rank}};
+		.events = {runlog_on_data, runlog_on_notice, runlog_on_gap, runlog_on_end, rank}};
 
-	say_other(rank, instance);
+	runlog_say_other(rank, instance);
 	rank->has_begun = true;
 	rank->podlog = podlog_start(runlog->client, runlog->loop, &request);
 	if (instance->ended)
@@ -303,7 +304,7 @@ static void read_instance(struct rank *rank, const struct instance *instance)
 }
 
 /* Skip instances that had begun before the last line of the pod that is gone. */
-static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
+static void runlog_tell_pod_gone(struct rank *rank, const struct podlog_point *point)
 {
 	char time[CLOCK_TEXT_SIZE];
 	AUTO_FREE char *text = NULL;
@@ -318,11 +319,11 @@ static void tell_pod_gone(struct rank *rank, const struct podlog_point *point)
 	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
 			  "gone",
 		rank->number, time);
-	tell_gap(rank->runlog, rank->number, text);
+	runlog_tell_gap(rank->runlog, rank->number, text);
 }
 
 /* Begin at the instance of the token, or at the one with the last lines. */
-static void choose_first(struct rank *rank)
+static void runlog_choose_first(struct rank *rank)
 {
 	struct podlog_point point;
 	size_t n = rank->instances.n;
@@ -335,7 +336,7 @@ static void choose_first(struct rank *rank)
 				return;
 			}
 		}
-		tell_pod_gone(rank, &point);
+		runlog_tell_pod_gone(rank, &point);
 		return;
 	}
 	if (rank->runlog->tail_lines < 0)
@@ -345,14 +346,14 @@ static void choose_first(struct rank *rank)
 }
 
 /* Whether something is being read. */
-static bool turn_rank(struct rank *rank)
+static bool runlog_turn_rank(struct rank *rank)
 {
 	if (!rank->is_chosen && rank->instances.n > 0)
-		choose_first(rank);
+		runlog_choose_first(rank);
 	while (!rank->podlog && rank->at < rank->instances.n) {
 		const struct instance *instance = &rank->instances.v[rank->at];
 		if (instance->started)
-			read_instance(rank, instance);
+			runlog_read_instance(rank, instance);
 		else if (instance->ended)
 			rank->at++;
 		else
@@ -365,38 +366,26 @@ static bool turn_rank(struct rank *rank)
  * State of the cluster
  */
 
-static const struct json *container_status(const struct json *pod)
+static int runlog_rank_of(const struct json *pod)
 {
-	const struct json *all = json_get(json_get(pod, "status"), "containerStatuses");
-
-	for (const struct json *at = json_first(all); at; at = json_next(at))
-		if (str_eq(json_get_str(at, "name"), CONTAINER))
-			return at;
-	return NULL;
-}
-
-static int rank_of(const struct json *pod)
-{
-	const struct json *metadata = json_get(pod, "metadata");
 	static const char key[] = "batch.kubernetes.io/job-completion-index";
-	const char *index = json_get_str(json_get(metadata, "labels"), key);
+	const char *label = kube_label(pod, key),
+		   *index = label ? label : kube_annotation(pod, key);
 	int64_t number = 0;
 
-	if (!index)
-		index = json_get_str(json_get(metadata, "annotations"), key);
 	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
 		return -1;
 	return (int)number;
 }
 
-static void finish_if_read(struct rank *rank, const struct instance *instance, bool previous)
+static void runlog_finish_if_read(struct rank *rank, const struct instance *instance, bool previous)
 {
 	if (rank->podlog && instance == &rank->instances.v[rank->at])
 		podlog_finish(rank->podlog, previous);
 }
 
 /* state: running, or terminated, or NULL. */
-static void note_started(struct instance *instance, const struct json *state)
+static void runlog_note_started(struct instance *instance, const struct json *state)
 {
 	const char *text = json_get_str(state, "startedAt");
 
@@ -405,31 +394,31 @@ static void note_started(struct instance *instance, const struct json *state)
 }
 
 /* The instance before this one: it can be had as the previous one. */
-static void note_replaced(struct rank *rank, const struct json *pod, int64_t restarts)
+static void runlog_note_replaced(struct rank *rank, const struct json *pod, int64_t restarts)
 {
-	const struct json *last = json_get(container_status(pod), "lastState");
-	struct instance *before = find_instance(rank, pod, restarts - 1);
+	const struct json *last =
+		json_get(kube_named(pod, "status.containerStatuses", KUBE_CONTAINER), "lastState");
+	struct instance *before = runlog_find_instance(rank, pod, restarts - 1);
 
 	if (!before || before->replaced)
 		return;
 	before->started = before->ended = before->replaced = true;
 	if (!before->started_ms)
-		note_started(before, json_get(last, "terminated"));
-	finish_if_read(rank, before, true);
+		runlog_note_started(before, json_get(last, "terminated"));
+	runlog_finish_if_read(rank, before, true);
 }
 
-static bool has_ended(const struct json *pod, const struct json *state)
+static bool runlog_has_ended(const struct json *pod, const struct json *state)
 {
-	const char *phase = json_get_str(json_get(pod, "status"), "phase");
+	const char *phase = kube_str_at(pod, "status.phase");
 
 	return json_get(state, "terminated") || str_eq(phase, "Succeeded") ||
 	       str_eq(phase, "Failed");
 }
 
-static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
+static void runlog_note_restarts(struct kube_runlog *runlog, const struct json *pod)
 {
-	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-	const char *text = json_get_str(labels, KUBE_JOBSET_RESTART);
+	const char *text = kube_label(pod, KUBE_JOBSET_RESTART);
 	int64_t number = 0;
 
 	if (runlog->synced ||
@@ -439,38 +428,40 @@ static void note_restarts(struct kube_runlog *runlog, const struct json *pod)
 		runlog->begun_again = number;
 }
 
-static struct instance *note_pod(
+static struct instance *runlog_note_pod(
 	struct kube_runlog *runlog, const struct json *pod, struct rank **ret_rank)
 {
-	const struct json *status = container_status(pod), *state = json_get(status, "state");
+	const struct json *status = kube_named(pod, "status.containerStatuses", KUBE_CONTAINER),
+			  *state = json_get(status, "state");
 	const struct json *running = json_get(state, "running");
 	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
-	int number = rank_of(pod);
+	int number = runlog_rank_of(pod);
 	struct instance *instance;
 
-	note_restarts(runlog, pod);
+	runlog_note_restarts(runlog, pod);
 	if (number < 0 || (runlog->wanted >= 0 && number != runlog->wanted))
 		return NULL;
-	*ret_rank = find_rank(runlog, number);
+	*ret_rank = runlog_find_rank(runlog, number);
 	if (!*ret_rank)
 		return NULL;
 	if (restarts > 0)
-		note_replaced(*ret_rank, pod, restarts);
-	instance = find_instance(*ret_rank, pod, restarts);
+		runlog_note_replaced(*ret_rank, pod, restarts);
+	instance = runlog_find_instance(*ret_rank, pod, restarts);
 	if (!instance)
 		return NULL;
 	instance->started = instance->started || running || terminated;
 	if (!instance->started_ms)
-		note_started(instance, running ? running : terminated);
-	instance->ended = instance->ended || has_ended(pod, state);
+		runlog_note_started(instance, running ? running : terminated);
+	instance->ended = instance->ended || runlog_has_ended(pod, state);
 	return instance;
 }
 
-static void note_seen(struct kube_runlog *runlog, const struct json *pod)
+static void runlog_note_seen(struct kube_runlog *runlog, const struct json *pod)
 {
-	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
-	const struct json *state = json_get(container_status(pod), "state");
+	const char *uid = kube_str_at(pod, "metadata.uid");
+	const struct json *state =
+		json_get(kube_named(pod, "status.containerStatuses", KUBE_CONTAINER), "state");
 	size_t i = 0;
 
 	while (i < runlog->seen.n && !str_eq(runlog->seen.v[i].uid, uid))
@@ -480,25 +471,25 @@ static void note_seen(struct kube_runlog *runlog, const struct json *pod)
 	if (i == runlog->seen.n)
 		*vec_push(&runlog->seen) = (struct seen_pod){.uid = mem_strdup(uid)};
 	json_free(runlog->seen.v[i].json);
-	runlog->seen.v[i].json = has_ended(pod, state) ? json_clone(pod) : NULL;
+	runlog->seen.v[i].json = runlog_has_ended(pod, state) ? json_clone(pod) : NULL;
 }
 
-static void on_pod(void *ctx, const struct json *pod)
+static void runlog_on_pod(void *ctx, const struct json *pod)
 {
 	struct kube_runlog *runlog = ctx;
 	struct rank *rank;
-	struct instance *instance = note_pod(runlog, pod, &rank);
+	struct instance *instance = runlog_note_pod(runlog, pod, &rank);
 
-	note_seen(runlog, pod);
+	runlog_note_seen(runlog, pod);
 	if (instance && instance->ended)
-		finish_if_read(rank, instance, false);
-	turn_at(runlog, TURN_MS);
+		runlog_finish_if_read(rank, instance, false);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
-static void on_pod_gone(void *ctx, const struct json *pod)
+static void runlog_on_pod_gone(void *ctx, const struct json *pod)
 {
 	struct kube_runlog *runlog = ctx;
-	const char *uid = json_get_str(json_get(pod, "metadata"), "uid");
+	const char *uid = kube_str_at(pod, "metadata.uid");
 
 	for (size_t i = 0; uid && i < runlog->ranks.n; i++) {
 		struct rank *rank = runlog->ranks.v[i];
@@ -506,14 +497,14 @@ static void on_pod_gone(void *ctx, const struct json *pod)
 			if (strncmp(instance->id, uid, 8) != 0)
 				continue;
 			instance->ended = true;
-			finish_if_read(rank, instance, false);
+			runlog_finish_if_read(rank, instance, false);
 		}
 	}
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
 /* Pods of a JobSet are removed when all begin again, and their logs with them. */
-static void say_begun_again(struct kube_runlog *runlog)
+static void runlog_say_begun_again(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *text = NULL;
 
@@ -522,20 +513,20 @@ static void say_begun_again(struct kube_runlog *runlog)
 	text = mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
 			  "wrote before that is gone with its pods",
 		(long long)runlog->begun_again, runlog->begun_again == 1 ? "" : "s");
-	tell_gap(runlog, -1, text);
+	runlog_tell_gap(runlog, -1, text);
 }
 
-static void on_synced(void *ctx)
+static void runlog_on_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
 	if (!runlog->synced)
-		say_begun_again(runlog);
+		runlog_say_begun_again(runlog);
 	runlog->synced = true;
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
-static void on_job(void *ctx, const struct json *job)
+static void runlog_on_job(void *ctx, const struct json *job)
 {
 	struct kube_runlog *runlog = ctx;
 
@@ -543,29 +534,29 @@ static void on_job(void *ctx, const struct json *job)
 	runlog->job_seen = true;
 	json_free(runlog->job);
 	runlog->job = json_clone(job);
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
-static void on_job_gone(void *ctx, const struct json *job)
+static void runlog_on_job_gone(void *ctx, const struct json *job)
 {
 	struct kube_runlog *runlog = ctx;
 
 	(void)job;
 	runlog->job_ended = true;
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
-static void on_jobs_synced(void *ctx)
+static void runlog_on_jobs_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
 	/* A missing Job counts as ended: its pods tell the rest. */
 	runlog->job_ended = runlog->job_ended || !runlog->job_seen;
 	runlog->job_seen = true;
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 }
 
-static bool any_reads(const struct kube_runlog *runlog)
+static bool runlog_any_reads(const struct kube_runlog *runlog)
 {
 	for (size_t i = 0; i < runlog->ranks.n; i++)
 		if (runlog->ranks.v[i]->podlog)
@@ -573,28 +564,28 @@ static bool any_reads(const struct kube_runlog *runlog)
 	return false;
 }
 
-static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+static void runlog_on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
 {
 	struct kube_runlog *runlog = ctx;
 	AUTO_FREE char *text = NULL;
 
 	(void)since_ms;
 	/* Logs that are being read report trouble of their own. */
-	if (!fault || any_reads(runlog))
+	if (!fault || runlog_any_reads(runlog))
 		return;
 	text = mem_printf(
 		"the pods of job %s cannot be watched for now: %s", runlog->name, fault->message);
-	tell(runlog, -1, text);
+	runlog_tell(runlog, -1, text);
 }
 
-static int on_failed(void *ctx, struct err *fault, struct err *err)
+static int runlog_on_failed(void *ctx, struct err *fault, struct err *err)
 {
 	struct kube_runlog *runlog = ctx;
 
 	(void)err;
 	if (!err_is_set(&runlog->fault))
 		err_move(&runlog->fault, fault);
-	turn_at(runlog, TURN_MS);
+	runlog_turn_at(runlog, TURN_MS);
 	return 0;
 }
 
@@ -602,7 +593,7 @@ static int on_failed(void *ctx, struct err *fault, struct err *err)
  * Turns
  */
 
-static int end_now(struct kube_runlog *runlog, struct err *err)
+static int runlog_end_now(struct kube_runlog *runlog, struct err *err)
 {
 	runlog->is_over = true;
 	kube_watch_free(TAKE(runlog->pods));
@@ -610,13 +601,13 @@ static int end_now(struct kube_runlog *runlog, struct err *err)
 	for (size_t i = 0; i < runlog->ranks.n; i++) {
 		struct rank *rank = runlog->ranks.v[i];
 		if (rank->podlog)
-			keep_point(rank);
+			runlog_keep_point(rank);
 		podlog_free(TAKE(rank->podlog));
 	}
 	return runlog->events.end ? runlog->events.end(runlog->events.ctx, &runlog->fault, err) : 0;
 }
 
-static bool any_waits(const struct kube_runlog *runlog)
+static bool runlog_any_waits(const struct kube_runlog *runlog)
 {
 	for (size_t i = 0; i < runlog->ranks.n; i++)
 		if (runlog->ranks.v[i]->at < runlog->ranks.v[i]->instances.n)
@@ -625,12 +616,13 @@ static bool any_waits(const struct kube_runlog *runlog)
 }
 
 /* The end of the Job follows from its pods, a second or two before the Job itself says so. */
-static bool is_decided(const struct kube_runlog *runlog)
+static bool runlog_is_decided(const struct kube_runlog *runlog)
 {
 	const struct json *ended[PODS_MAX];
 	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
 
-	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX || any_waits(runlog))
+	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX ||
+		runlog_any_waits(runlog))
 		return false;
 	for (size_t i = 0; i < pods.n; i++) {
 		ended[i] = runlog->seen.v[i].json;
@@ -642,51 +634,51 @@ static bool is_decided(const struct kube_runlog *runlog)
 
 /* Nothing is being read. Pods and Jobs are told of separately: the end of the Job may be known
  * before its last pod's. */
-static int turn_idle(struct kube_runlog *runlog, struct err *err)
+static int runlog_turn_idle(struct kube_runlog *runlog, struct err *err)
 {
 	int64_t now_ms = clock_ms(), until_ms;
 
-	if (runlog->synced && runlog->follow && !runlog->job_ended && is_decided(runlog))
-		return end_now(runlog, err);
+	if (runlog->synced && runlog->follow && !runlog->job_ended && runlog_is_decided(runlog))
+		return runlog_end_now(runlog, err);
 	if (!runlog->synced || (runlog->follow && !runlog->job_ended))
 		return 0;
 	if (!runlog->follow)
-		return end_now(runlog, err);
+		return runlog_end_now(runlog, err);
 	if (!runlog->ended_ms)
 		runlog->ended_ms = now_ms;
-	until_ms = runlog->ended_ms + (any_waits(runlog) ? WAIT_MS : LAST_LOOK_MS);
+	until_ms = runlog->ended_ms + (runlog_any_waits(runlog) ? WAIT_MS : LAST_LOOK_MS);
 	if (now_ms >= until_ms)
-		return end_now(runlog, err);
-	turn_at(runlog, until_ms);
+		return runlog_end_now(runlog, err);
+	runlog_turn_at(runlog, until_ms);
 	return 0;
 }
 
-static int on_turn(void *ctx, struct err *err)
+static int runlog_on_turn(void *ctx, struct err *err)
 {
 	struct kube_runlog *runlog = ctx;
 	bool reads = false;
 
 	runlog->turn = NULL;
 	if (err_is_set(&runlog->fault))
-		return end_now(runlog, err);
+		return runlog_end_now(runlog, err);
 	for (size_t i = 0; runlog->synced && i < runlog->ranks.n; i++)
-		reads = turn_rank(runlog->ranks.v[i]) || reads;
-	return reads ? 0 : turn_idle(runlog, err);
+		reads = runlog_turn_rank(runlog->ranks.v[i]) || reads;
+	return reads ? 0 : runlog_turn_idle(runlog, err);
 }
 
-static void turn_at(struct kube_runlog *runlog, int64_t at_ms)
+static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms)
 {
 	if (runlog->is_over)
 		return;
 	loop_remove_timer(runlog->loop, runlog->turn);
-	runlog->turn = loop_add_timer(runlog->loop, at_ms, on_turn, runlog);
+	runlog->turn = loop_add_timer(runlog->loop, at_ms, runlog_on_turn, runlog);
 }
 
 /*
  * The interface
  */
 
-static void start_watches(struct kube_runlog *runlog)
+static void runlog_start_watches(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
 	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", job);
@@ -697,11 +689,11 @@ static void start_watches(struct kube_runlog *runlog)
 	runlog->pods = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = pods,
 			.query = (const char *const[]){"labelSelector", label, NULL},
-			.events = {.put = on_pod,
-				.gone = on_pod_gone,
-				.synced = on_synced,
-				.trouble = on_trouble,
-				.failed = on_failed,
+			.events = {.put = runlog_on_pod,
+				.gone = runlog_on_pod_gone,
+				.synced = runlog_on_synced,
+				.trouble = runlog_on_trouble,
+				.failed = runlog_on_failed,
 				.ctx = runlog}});
 	if (!runlog->follow)
 		return;
@@ -709,10 +701,10 @@ static void start_watches(struct kube_runlog *runlog)
 		&(struct kube_watch_request){.path = jobs,
 			.query = (const char *const[]){"fieldSelector", field, NULL},
 			.name = runlog->name,
-			.events = {.put = on_job,
-				.gone = on_job_gone,
-				.synced = on_jobs_synced,
-				.failed = on_failed,
+			.events = {.put = runlog_on_job,
+				.gone = runlog_on_job_gone,
+				.synced = runlog_on_jobs_synced,
+				.failed = runlog_on_failed,
 				.ctx = runlog}});
 }
 
@@ -734,7 +726,7 @@ struct kube_runlog *kube_runlog_start(
 		.follow = request->follow,
 		.has_ended = request->has_ended,
 		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
-	start_watches(runlog);
+	runlog_start_watches(runlog);
 	return runlog;
 }
 
@@ -747,7 +739,7 @@ void kube_runlog_free(struct kube_runlog *runlog)
 	kube_watch_free(runlog->pods);
 	kube_watch_free(runlog->jobs);
 	for (size_t i = 0; i < runlog->ranks.n; i++)
-		rank_free(runlog->ranks.v[i]);
+		runlog_rank_free(runlog->ranks.v[i]);
 	vec_done(&runlog->ranks);
 	vec_foreach (struct seen_pod, pod, &runlog->seen) {
 		free(pod->uid);

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/data/json.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/portforward/podexec_status.h"
 #include "kube/portforward/podwire.h"
 #include "net/websocket/ws.h"
 
@@ -31,6 +31,8 @@ enum {
 	STATUS_MAX = 64 << 10,
 	INPUT_PIECE = 32 << 10,
 	SIZE_MAX_TEXT = 64,
+	CODE_MAX = 255,
+	MESSAGE_MAX = 400,
 	PIPE_CLOSED_STATUS = 128 + 13,
 };
 
@@ -68,10 +70,81 @@ struct podexec {
 };
 
 /*
+ * The Status at the end (meta/v1 Status; the exit code is in details.causes, reason ExitCode)
+ */
+
+static const char *podexec_exit_code(const struct json *status)
+{
+	const struct json *causes = json_get(json_get(status, "details"), "causes");
+
+	for (const struct json *cause = json_first(causes); cause; cause = json_next(cause))
+		if (str_eq(json_get_str(cause, "reason"), "ExitCode"))
+			return json_get_str(cause, "message");
+	return NULL;
+}
+
+/* Messages of runtimes when exec(2) fails; E_KUBE_EXEC: anything else. */
+static enum err_id podexec_exec_failure(const char *message)
+{
+	static const struct {
+		const char *text;
+		enum err_id id;
+	} texts[] = {
+		{"executable file not found", E_EXEC_NOT_FOUND},
+		{"no such file or directory", E_EXEC_NOT_FOUND},
+		{"permission denied", E_EXEC_NOT_EXECUTABLE},
+		{"not a directory", E_EXEC_NOT_EXECUTABLE},
+		{"exec format error", E_EXEC_NOT_EXECUTABLE},
+	};
+
+	for (size_t i = 0; strstr(message, "exec") && i < ARRAY_LEN(texts); i++)
+		if (strstr(message, texts[i].text))
+			return texts[i].id;
+	return E_KUBE_EXEC;
+}
+
+static int podexec_fail(const char *message, const char *program, struct err *err)
+{
+	AUTO_FREE char *bounded = mem_strndup(message, MESSAGE_MAX);
+	AUTO_FREE char *shown = str_escaped(bounded);
+	AUTO_FREE char *name = str_shown(program);
+
+	enum err_id id = podexec_exec_failure(message);
+	err_set(err, id,
+		id == E_KUBE_EXEC ? "%s was not run in the pod" : "%s cannot be started in the pod",
+		name);
+	return err_evidence(err, "%s", shown);
+}
+
+int podexec_status(
+	const char *text, size_t len, const char *program, int *ret_code, struct err *err)
+{
+	AUTO_JSON struct json *status = NULL;
+	int64_t code;
+
+	if (json_parse(text, len, STATUS_MAX, "the status of a command", &status, NULL) < 0) {
+		AUTO_FREE char *bounded = mem_strndup(text, len < MESSAGE_MAX ? len : MESSAGE_MAX);
+		return podexec_fail(bounded, program, err);
+	}
+	if (str_eq(json_get_str(status, "status"), "Success")) {
+		*ret_code = 0;
+		return 0;
+	}
+	const char *number = podexec_exit_code(status);
+	if (str_eq(json_get_str(status, "reason"), "NonZeroExitCode") && number &&
+		str_to_int(number, 0, CODE_MAX, "exit code", &code, NULL) == 0) {
+		*ret_code = (int)code;
+		return 0;
+	}
+	const char *message = json_get_str(status, "message");
+	return podexec_fail(message ? message : "no reason is given", program, err);
+}
+
+/*
  * The end
  */
 
-static bool has_waiting(const struct podexec *exec)
+static bool podexec_has_waiting(const struct podexec *exec)
 {
 	for (size_t i = 0; i < ARRAY_LEN(exec->outputs); i++)
 		if (exec->outputs[i].fd >= 0 && exec->outputs[i].waiting.len)
@@ -79,7 +152,7 @@ static bool has_waiting(const struct podexec *exec)
 	return false;
 }
 
-static void close_all(struct podexec *exec)
+static void podexec_close_all(struct podexec *exec)
 {
 	struct loop *loop = exec->request.loop;
 
@@ -96,7 +169,7 @@ void podexec_cancel(struct podexec *exec)
 {
 	if (!exec)
 		return;
-	close_all(exec);
+	podexec_close_all(exec);
 	for (size_t i = 0; i < ARRAY_LEN(exec->outputs); i++)
 		buf_done(&exec->outputs[i].waiting);
 	buf_done(&exec->status);
@@ -107,7 +180,7 @@ void podexec_cancel(struct podexec *exec)
 	free(exec);
 }
 
-static int report(struct podexec *exec, struct err *err)
+static int podexec_report(struct podexec *exec, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	int (*done)(void *ctx, int status, struct err *fault, struct err *err) = exec->request.done;
@@ -124,22 +197,22 @@ static int report(struct podexec *exec, struct err *err)
 	return done(ctx, code, &fault, err);
 }
 
-static int on_turn(void *ctx, struct err *err)
+static int podexec_on_turn(void *ctx, struct err *err)
 {
 	struct podexec *exec = ctx;
 
 	exec->turn = NULL;
-	return !exec->is_over || has_waiting(exec) ? 0 : report(exec, err);
+	return !exec->is_over || podexec_has_waiting(exec) ? 0 : podexec_report(exec, err);
 }
 
 /* From anywhere: the end comes by the loop's next turn, when all has been written. */
-static void look_for_end(struct podexec *exec)
+static void podexec_look_for_end(struct podexec *exec)
 {
-	if (exec->is_over && !exec->turn && !has_waiting(exec))
-		exec->turn = loop_add_timer(exec->request.loop, 0, on_turn, exec);
+	if (exec->is_over && !exec->turn && !podexec_has_waiting(exec))
+		exec->turn = loop_add_timer(exec->request.loop, 0, podexec_on_turn, exec);
 }
 
-static void on_dead(void *ctx, struct err *fault)
+static void podexec_on_dead(void *ctx, struct err *fault)
 {
 	struct podexec *exec = ctx;
 
@@ -149,21 +222,21 @@ static void on_dead(void *ctx, struct err *fault)
 			exec->program);
 		err_evidence(&exec->fault, "%s", fault->message ? fault->message : "");
 	}
-	look_for_end(exec);
+	podexec_look_for_end(exec);
 }
 
 /*
  * Output
  */
 
-static short output_prepare(void *ctx)
+static short podexec_output_prepare(void *ctx)
 {
 	const struct output *output = ctx;
 
 	return output->waiting.len ? POLLOUT : 0;
 }
 
-static bool has_room(int fd)
+static bool podexec_has_room(int fd)
 {
 	struct pollfd room = {.fd = fd, .events = POLLOUT};
 
@@ -172,7 +245,7 @@ static bool has_room(int fd)
 
 /* 0, or -1: the reader is gone. A descriptor that others use, too, is not made non-blocking: so
  * much always fits when poll says that there is room. */
-static int write_waiting(struct output *output)
+static int podexec_write_waiting(struct output *output)
 {
 	const struct buf *waiting = &output->waiting;
 	size_t piece = output->is_file ? waiting->len : PIPE_BUF;
@@ -187,12 +260,12 @@ static int write_waiting(struct output *output)
 		if (n < 0)
 			return -1;
 		output->waiting_at += (size_t)n;
-	} while (output->waiting_at < waiting->len && has_room(output->fd));
+	} while (output->waiting_at < waiting->len && podexec_has_room(output->fd));
 	return 0;
 }
 
 /* Not at each write: what stays is moved. */
-static void drop_written(struct output *output)
+static void podexec_drop_written(struct output *output)
 {
 	if (output->waiting_at <= output->waiting.len / 2)
 		return;
@@ -200,24 +273,24 @@ static void drop_written(struct output *output)
 	output->waiting_at = 0;
 }
 
-static int output_dispatch(void *ctx, short revents, struct err *err)
+static int podexec_output_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct output *output = ctx;
 
 	(void)revents;
 	(void)err;
-	if (write_waiting(output) < 0) {
+	if (podexec_write_waiting(output) < 0) {
 		output->fd = -1;
 		output->exec->is_over = output->exec->output_gone = true;
 		output->waiting_at = 0;
 		buf_reset(&output->waiting);
 	}
-	drop_written(output);
-	look_for_end(output->exec);
+	podexec_drop_written(output);
+	podexec_look_for_end(output->exec);
 	return 0;
 }
 
-static bool wants_input(void *ctx)
+static bool podexec_wants_input(void *ctx)
 {
 	const struct podexec *exec = ctx;
 
@@ -227,7 +300,7 @@ static bool wants_input(void *ctx)
 	return true;
 }
 
-static void take_channel(struct podexec *exec, const char *data, size_t len)
+static void podexec_take_channel(struct podexec *exec, const char *data, size_t len)
 {
 	if (exec->channel == CHANNEL_STDOUT || exec->channel == CHANNEL_STDERR) {
 		struct output *output = &exec->outputs[exec->channel - CHANNEL_STDOUT];
@@ -239,7 +312,7 @@ static void take_channel(struct podexec *exec, const char *data, size_t len)
 	}
 }
 
-static int on_bytes(void *ctx, const void *data, size_t len, bool is_start, struct err *err)
+static int podexec_on_bytes(void *ctx, const void *data, size_t len, bool is_start, struct err *err)
 {
 	struct podexec *exec = ctx;
 	const char *p = data;
@@ -254,7 +327,7 @@ static int on_bytes(void *ctx, const void *data, size_t len, bool is_start, stru
 		len--;
 	}
 	if (len)
-		take_channel(exec, p, len);
+		podexec_take_channel(exec, p, len);
 	return 0;
 }
 
@@ -262,30 +335,31 @@ static int on_bytes(void *ctx, const void *data, size_t len, bool is_start, stru
  * Input
  */
 
-static void send_message(struct podexec *exec, unsigned char channel, const void *data, size_t len)
+static void podexec_send_message(
+	struct podexec *exec, unsigned char channel, const void *data, size_t len)
 {
 	podwire_send(
 		&exec->wire, (const struct ws_part[]){{&channel, 1}, {data, len}}, len ? 2 : 1);
 	podwire_flush(&exec->wire);
 }
 
-static void end_input(struct podexec *exec)
+static void podexec_end_input(struct podexec *exec)
 {
 	const unsigned char channel = CHANNEL_STDIN;
 
 	loop_remove_fd(exec->request.loop, TAKE(exec->input));
 	if (exec->can_end)
-		send_message(exec, CHANNEL_END, &channel, 1);
+		podexec_send_message(exec, CHANNEL_END, &channel, 1);
 }
 
-static short input_prepare(void *ctx)
+static short podexec_input_prepare(void *ctx)
 {
 	const struct podexec *exec = ctx;
 
 	return !exec->is_over && podwire_has_room(&exec->wire) ? POLLIN : 0;
 }
 
-static int input_dispatch(void *ctx, short revents, struct err *err)
+static int podexec_input_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct podexec *exec = ctx;
 	ssize_t n = read(exec->request.fds[0], exec->scratch, INPUT_PIECE);
@@ -295,9 +369,9 @@ static int input_dispatch(void *ctx, short revents, struct err *err)
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)
-		send_message(exec, CHANNEL_STDIN, exec->scratch, (size_t)n);
+		podexec_send_message(exec, CHANNEL_STDIN, exec->scratch, (size_t)n);
 	else
-		end_input(exec);
+		podexec_end_input(exec);
 	return 0;
 }
 
@@ -313,17 +387,18 @@ void podexec_resize(struct podexec *exec)
 	if (!columns || !rows)
 		return;
 	snprintf(text, sizeof(text), "{\"Width\":%u,\"Height\":%u}", columns, rows);
-	send_message(exec, CHANNEL_SIZE, text, strlen(text));
+	podexec_send_message(exec, CHANNEL_SIZE, text, strlen(text));
 }
 
 /*
  * The beginning
  */
 
-static void add_streams(struct podexec *exec)
+static void podexec_add_streams(struct podexec *exec)
 {
-	static const struct loop_fd_ops input_ops = {input_prepare, input_dispatch};
-	static const struct loop_fd_ops output_ops = {output_prepare, output_dispatch};
+	static const struct loop_fd_ops input_ops = {podexec_input_prepare, podexec_input_dispatch};
+	static const struct loop_fd_ops output_ops = {
+		podexec_output_prepare, podexec_output_dispatch};
 	struct loop *loop = exec->request.loop;
 
 	if (exec->request.fds[0] >= 0)
@@ -339,24 +414,25 @@ static void add_streams(struct podexec *exec)
 	}
 }
 
-static void begin(struct podexec *exec, struct stream *stream, bool is_v5)
+static void podexec_begin(struct podexec *exec, struct stream *stream, bool is_v5)
 {
 	const struct podwire_events events = {
-		.data = on_bytes,
-		.wants_input = wants_input,
-		.dead = on_dead,
+		.data = podexec_on_bytes,
+		.wants_input = podexec_wants_input,
+		.dead = podexec_on_dead,
 		.ctx = exec,
 	};
 
 	exec->can_end = is_v5;
 	podwire_init(&exec->wire, exec->request.loop, stream, true, exec->scratch, 0, &events);
-	add_streams(exec);
+	podexec_add_streams(exec);
 	if (exec->request.opened)
 		exec->request.opened(exec->request.ctx);
 	podexec_resize(exec);
 }
 
-static int on_answer(void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+static int podexec_on_answer(
+	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
 {
 	struct podexec *exec = ctx;
 	const char *protocol = "";
@@ -372,28 +448,28 @@ static int on_answer(void *ctx, struct stream *stream, struct kube_answer *answe
 		r = err_set(&exec->fault, E_KUBE_EXEC,
 			"the cluster does not speak the protocol of commands in pods");
 	if (r == 0) {
-		begin(exec, stream, str_eq(protocol, protocols[0]));
+		podexec_begin(exec, stream, str_eq(protocol, protocols[0]));
 		return 0;
 	}
 	stream_free(stream);
-	return report(exec, err);
+	return podexec_report(exec, err);
 }
 
-static void add_pair(struct podexec *exec, const char *key, const char *value)
+static void podexec_add_pair(struct podexec *exec, const char *key, const char *value)
 {
 	strv_add(&exec->query, key);
 	strv_add(&exec->query, value);
 }
 
-static void add_query(struct podexec *exec, const struct podexec_request *request)
+static void podexec_add_query(struct podexec *exec, const struct podexec_request *request)
 {
-	add_pair(exec, "container", request->container);
+	podexec_add_pair(exec, "container", request->container);
 	for (size_t i = 0; i < request->command->n; i++)
-		add_pair(exec, "command", request->command->v[i]);
-	add_pair(exec, "stdin", request->fds[0] >= 0 ? "true" : "false");
-	add_pair(exec, "stdout", "true");
-	add_pair(exec, "stderr", request->tty ? "false" : "true");
-	add_pair(exec, "tty", request->tty ? "true" : "false");
+		podexec_add_pair(exec, "command", request->command->v[i]);
+	podexec_add_pair(exec, "stdin", request->fds[0] >= 0 ? "true" : "false");
+	podexec_add_pair(exec, "stdout", "true");
+	podexec_add_pair(exec, "stderr", request->tty ? "false" : "true");
+	podexec_add_pair(exec, "tty", request->tty ? "true" : "false");
 }
 
 struct podexec *podexec_start(const struct podexec_request *request)
@@ -411,7 +487,7 @@ struct podexec *podexec_start(const struct podexec_request *request)
 		buf_init(&exec->outputs[i].waiting, SIZE_MAX / 2);
 	}
 	buf_init(&exec->status, STATUS_MAX);
-	add_query(exec, request);
+	podexec_add_query(exec, request);
 	ws_handshake_headers(protocols, exec->key, &headers);
 	const struct kube_upgrade_request upgrade = {
 		.method = "GET",
@@ -420,7 +496,7 @@ struct podexec *podexec_start(const struct podexec_request *request)
 		.protocol = "websocket",
 		.headers = &headers,
 		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = on_answer,
+		.done = podexec_on_answer,
 		.ctx = exec,
 	};
 	exec->call = kube_upgrade(request->client, &upgrade);

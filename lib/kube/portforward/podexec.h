@@ -10,6 +10,7 @@
 #define DLRUN_KUBE_PORTFORWARD_PODEXEC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/loop/loop.h"
 #include "base/util/err.h"
@@ -44,5 +45,11 @@ struct podexec *podexec_start(const struct podexec_request *request);
 void podexec_cancel(struct podexec *exec);
 /* The size of the terminal has changed. */
 void podexec_resize(struct podexec *exec);
+
+/* Read the Status at the end of an exec. program: for messages. 0 and the exit code of the command,
+ * 0 to 255; E_EXEC_NOT_FOUND or E_EXEC_NOT_EXECUTABLE for the program, E_KUBE_EXEC otherwise (also
+ * text that is no Status). */
+int podexec_status(
+	const char *text, size_t len, const char *program, int *ret_code, struct err *err);
 
 #endif

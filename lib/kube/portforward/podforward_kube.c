@@ -31,7 +31,8 @@ static void dial_free(struct dial *dial)
 	free(dial);
 }
 
-static void give(struct dial *dial, struct stream *stream, bool is_websocket, struct err *fault)
+static void dial_give(
+	struct dial *dial, struct stream *stream, bool is_websocket, struct err *fault)
 {
 	dial->done(dial->ctx, stream, is_websocket, fault);
 	dial_free(dial);
@@ -41,14 +42,15 @@ static void give(struct dial *dial, struct stream *stream, bool is_websocket, st
  * A plain upgrade to SPDY
  */
 
-static int on_plain(void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+static int dial_on_plain(
+	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
 {
 	struct dial *dial = ctx;
 
 	(void)err;
 	if (stream)
 		dial->kube->is_plain = true;
-	give(dial, stream, false, &answer->fault);
+	dial_give(dial, stream, false, &answer->fault);
 	return 0;
 }
 
@@ -63,7 +65,7 @@ static void dial_plain(struct dial *dial)
 		.protocol = "SPDY/3.1",
 		.headers = &headers,
 		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = on_plain,
+		.done = dial_on_plain,
 		.ctx = dial,
 	};
 	dial->call = kube_upgrade(dial->kube->client, &request);
@@ -75,13 +77,13 @@ static void dial_plain(struct dial *dial)
 
 /* The server understands the request, but not in this form (before 1.30), or allows only the other
  * verb (get, create). */
-static bool may_be_plain(const struct kube_answer *answer)
+static bool dial_may_be_plain(const struct kube_answer *answer)
 {
 	return answer->status >= 400 && answer->status < 500 &&
 	       answer->status != HTTP_UNAUTHORIZED && answer->status != HTTP_NOT_FOUND;
 }
 
-static int on_websocket(
+static int dial_on_websocket(
 	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
 {
 	struct dial *dial = ctx;
@@ -89,18 +91,18 @@ static int on_websocket(
 	const char *protocol;
 
 	(void)err;
-	if (!stream && may_be_plain(answer)) {
+	if (!stream && dial_may_be_plain(answer)) {
 		dial_plain(dial);
 		return 0;
 	}
 	if (!stream) {
-		give(dial, NULL, false, &answer->fault);
+		dial_give(dial, NULL, false, &answer->fault);
 		return 0;
 	}
 	if (ws_handshake_check(&answer->http->headers, dial->key, protocols, &protocol, &fault) ==
 			0 &&
 		str_eq(protocol, protocols[0])) {
-		give(dial, stream, true, NULL);
+		dial_give(dial, stream, true, NULL);
 		return 0;
 	}
 	/* A proxy in between may have lost the protocol. */
@@ -120,7 +122,7 @@ static void dial_websocket(struct dial *dial)
 		.protocol = "websocket",
 		.headers = &headers,
 		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = on_websocket,
+		.done = dial_on_websocket,
 		.ctx = dial,
 	};
 	dial->call = kube_upgrade(dial->kube->client, &request);
@@ -130,7 +132,7 @@ static void dial_websocket(struct dial *dial)
  * The transport
  */
 
-static void *begin(void *ctx, const char *kube_namespace, const char *pod,
+static void *dial_begin(void *ctx, const char *kube_namespace, const char *pod,
 	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *fault),
 	void *done_ctx)
 {
@@ -147,7 +149,7 @@ static void *begin(void *ctx, const char *kube_namespace, const char *pod,
 	return dial;
 }
 
-static void cancel(void *ptr)
+static void dial_cancel(void *ptr)
 {
 	struct dial *dial = ptr;
 
@@ -161,7 +163,8 @@ struct podforward_kube *podforward_kube_new(
 	struct podforward_kube *kube = mem_alloc(1, sizeof(*kube));
 
 	kube->client = client;
-	*ret = (struct podforward_transport){.dial = begin, .cancel = cancel, .ctx = kube};
+	*ret = (struct podforward_transport){
+		.dial = dial_begin, .cancel = dial_cancel, .ctx = kube};
 	return kube;
 }
 

@@ -26,7 +26,7 @@ void podwire_kill(struct podwire *wire, struct err *fault)
 	wire->events.dead(wire->events.ctx, fault);
 }
 
-static bool wants_input(const struct podwire *wire)
+static bool podwire_wants_input(const struct podwire *wire)
 {
 	if (wire->is_dead || (wire->ws && !ws_wants_input(wire->ws)))
 		return false;
@@ -37,14 +37,14 @@ static bool wants_input(const struct podwire *wire)
  * Writing
  */
 
-static struct buf *output(const struct podwire *wire)
+static struct buf *podwire_output(const struct podwire *wire)
 {
 	return wire->ws ? ws_output(wire->ws) : (struct buf *)&wire->plain;
 }
 
 bool podwire_has_room(const struct podwire *wire)
 {
-	return !wire->is_dead && output(wire)->len < PODWIRE_OUT_MAX;
+	return !wire->is_dead && podwire_output(wire)->len < PODWIRE_OUT_MAX;
 }
 
 void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n)
@@ -60,7 +60,7 @@ void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n)
 void podwire_flush(struct podwire *wire)
 {
 	AUTO_ERR struct err err = {0};
-	struct buf *out = output(wire);
+	struct buf *out = podwire_output(wire);
 	size_t at = 0;
 
 	if (wire->is_dead)
@@ -88,7 +88,7 @@ void podwire_flush(struct podwire *wire)
  * Reading
  */
 
-static int on_message(void *ctx, int opcode, const void *data, size_t len, bool is_start,
+static int podwire_on_message(void *ctx, int opcode, const void *data, size_t len, bool is_start,
 	bool is_end, struct err *err)
 {
 	struct podwire *wire = ctx;
@@ -99,7 +99,7 @@ static int on_message(void *ctx, int opcode, const void *data, size_t len, bool 
 	return wire->events.data(wire->events.ctx, data, len, is_start, err);
 }
 
-static void on_close(void *ctx, unsigned code, const char *reason, size_t len)
+static void podwire_on_close(void *ctx, unsigned code, const char *reason, size_t len)
 {
 	struct podwire *wire = ctx;
 	AUTO_ERR struct err err = {0};
@@ -112,19 +112,19 @@ static void on_close(void *ctx, unsigned code, const char *reason, size_t len)
 	podwire_kill(wire, &err);
 }
 
-static int take(struct podwire *wire, size_t len, struct err *err)
+static int podwire_take(struct podwire *wire, size_t len, struct err *err)
 {
 	if (wire->ws)
 		return ws_receive(wire->ws, wire->scratch, len, err);
 	return wire->events.data(wire->events.ctx, wire->scratch, len, false, err);
 }
 
-static void read_all(struct podwire *wire)
+static void podwire_read_all(struct podwire *wire)
 {
 	AUTO_ERR struct err err = {0};
 	size_t budget = READ_BUDGET;
 
-	while (budget && wants_input(wire)) {
+	while (budget && podwire_wants_input(wire)) {
 		ssize_t n =
 			wire->stream->ops->read(wire->stream, wire->scratch, PODWIRE_SCRATCH, &err);
 
@@ -132,7 +132,7 @@ static void read_all(struct podwire *wire)
 			break;
 		if (n == 0)
 			err_set(&err, E_HTTP_CLOSED, "the server ended the connection");
-		if (n <= 0 || take(wire, (size_t)n, &err) < 0) {
+		if (n <= 0 || podwire_take(wire, (size_t)n, &err) < 0) {
 			podwire_kill(wire, &err);
 			break;
 		}
@@ -143,44 +143,44 @@ static void read_all(struct podwire *wire)
 		wire->events.after_input(wire->events.ctx);
 }
 
-static void turn(struct podwire *wire)
+static void podwire_turn(struct podwire *wire)
 {
 	if (wire->is_dead)
 		return;
-	read_all(wire);
+	podwire_read_all(wire);
 	podwire_flush(wire);
 }
 
-static int on_kick(void *ctx, struct err *err)
+static int podwire_on_kick(void *ctx, struct err *err)
 {
 	struct podwire *wire = ctx;
 
 	(void)err;
 	wire->kick = NULL;
-	turn(wire);
+	podwire_turn(wire);
 	return 0;
 }
 
-static short prepare(void *ctx)
+static short podwire_prepare(void *ctx)
 {
 	struct podwire *wire = ctx;
 
 	if (wire->is_dead)
 		return 0;
-	bool want_read = wants_input(wire);
-	bool want_write = output(wire)->len > 0 ||
+	bool want_read = podwire_wants_input(wire);
+	bool want_write = podwire_output(wire)->len > 0 ||
 			  (wire->events.has_output && wire->events.has_output(wire->events.ctx));
 	/* Bytes already buffered in the stream are not seen by poll. */
 	if (want_read && !wire->kick && wire->stream->ops->pending(wire->stream))
-		wire->kick = loop_add_timer(wire->loop, 0, on_kick, wire);
+		wire->kick = loop_add_timer(wire->loop, 0, podwire_on_kick, wire);
 	return wire->stream->ops->events(wire->stream, want_read, want_write);
 }
 
-static int dispatch(void *ctx, short revents, struct err *err)
+static int podwire_dispatch(void *ctx, short revents, struct err *err)
 {
 	(void)revents;
 	(void)err;
-	turn(ctx);
+	podwire_turn(ctx);
 	return 0;
 }
 
@@ -188,15 +188,15 @@ static int dispatch(void *ctx, short revents, struct err *err)
  * Pings
  */
 
-static int on_ping(void *ctx, struct err *err);
+static int podwire_on_ping(void *ctx, struct err *err);
 
-static void set_ping(struct podwire *wire, int64_t wait_ms)
+static void podwire_set_ping(struct podwire *wire, int64_t wait_ms)
 {
 	wire->due_ms = clock_ms() + wait_ms;
-	wire->ping = loop_add_timer(wire->loop, wire->due_ms, on_ping, wire);
+	wire->ping = loop_add_timer(wire->loop, wire->due_ms, podwire_on_ping, wire);
 }
 
-static void send_ping(struct podwire *wire)
+static void podwire_send_ping(struct podwire *wire)
 {
 	if (wire->ws)
 		ws_ping(wire->ws);
@@ -206,7 +206,7 @@ static void send_ping(struct podwire *wire)
 	podwire_flush(wire);
 }
 
-static int on_ping(void *ctx, struct err *err)
+static int podwire_on_ping(void *ctx, struct err *err)
 {
 	struct podwire *wire = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -219,18 +219,18 @@ static int on_ping(void *ctx, struct err *err)
 		return 0;
 	/* Input that came while this process slept has not been read yet. */
 	if (!wire->is_pinging || was_asleep) {
-		send_ping(wire);
-		set_ping(wire, was_asleep ? ASLEEP_PONG_MS : pong_ms);
+		podwire_send_ping(wire);
+		podwire_set_ping(wire, was_asleep ? ASLEEP_PONG_MS : pong_ms);
 		return 0;
 	}
 	/* While input is not read, silence means nothing. */
-	if (wire->is_silent && wants_input(wire)) {
+	if (wire->is_silent && podwire_wants_input(wire)) {
 		err_set(&fault, E_HTTP_TIMEOUT, "the server does not answer any more");
 		podwire_kill(wire, &fault);
 		return 0;
 	}
 	wire->is_pinging = false;
-	set_ping(wire, wire->ping_ms - pong_ms);
+	podwire_set_ping(wire, wire->ping_ms - pong_ms);
 	return 0;
 }
 
@@ -241,8 +241,9 @@ static int on_ping(void *ctx, struct err *err)
 void podwire_init(struct podwire *wire, struct loop *loop, struct stream *stream, bool is_websocket,
 	unsigned char *scratch, int64_t ping_ms, const struct podwire_events *events)
 {
-	static const struct loop_fd_ops ops = {prepare, dispatch};
-	const struct ws_events ws_events = {.data = on_message, .close = on_close, .ctx = wire};
+	static const struct loop_fd_ops ops = {podwire_prepare, podwire_dispatch};
+	const struct ws_events ws_events = {
+		.data = podwire_on_message, .close = podwire_on_close, .ctx = wire};
 
 	*wire = (struct podwire){
 		.loop = loop,
@@ -255,7 +256,7 @@ void podwire_init(struct podwire *wire, struct loop *loop, struct stream *stream
 	/* Bounded by podwire_has_room. */
 	buf_init(&wire->plain, SIZE_MAX / 2);
 	wire->source = loop_add_fd(loop, stream->fd, &ops, wire);
-	set_ping(wire, wire->ping_ms);
+	podwire_set_ping(wire, wire->ping_ms);
 }
 
 void podwire_done(struct podwire *wire)

@@ -16,13 +16,13 @@ enum { NAME_TEXT_MAX = 253, REASON_TEXT_MAX = 128, SEPARATOR = '\x1f', COUNT_MAX
  * Text
  */
 
-static bool is_blank(char c)
+static bool event_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 /* Append one character of text, made printable; returns the bytes that it takes in text. */
-static size_t add_char(struct buf *out, const char *text, size_t len)
+static size_t event_add_char(struct buf *out, const char *text, size_t len)
 {
 	uint32_t cp;
 	size_t n = unicode_decode(text, len, &cp);
@@ -50,11 +50,11 @@ char *kube_text(const char *text, size_t max)
 	while (at < len && out.len <= max) {
 		if (out.len <= keep)
 			fits = out.len;
-		if (!is_blank(text[at])) {
-			at += add_char(&out, text + at, len - at);
+		if (!event_is_blank(text[at])) {
+			at += event_add_char(&out, text + at, len - at);
 			continue;
 		}
-		while (at < len && is_blank(text[at]))
+		while (at < len && event_is_blank(text[at]))
 			at++;
 		if (out.len && at < len)
 			buf_addc(&out, ' ');
@@ -89,7 +89,7 @@ void kube_event_list_done(struct kube_event_list *list)
 	vec_done(list);
 }
 
-static int64_t time_at(const struct json *object, const char *key)
+static int64_t event_time_at(const struct json *object, const char *key)
 {
 	const char *text = json_get_str(object, key);
 	int64_t ms;
@@ -97,53 +97,57 @@ static int64_t time_at(const struct json *object, const char *key)
 	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
 }
 
-static int64_t first_of(int64_t a, int64_t b, int64_t c)
+static int64_t event_first_of(int64_t a, int64_t b, int64_t c)
 {
 	return a ? a : b ? b : c;
 }
 
-static const struct json *either(const struct json *object, const char *one, const char *other)
+static const struct json *event_either(
+	const struct json *object, const char *one, const char *other)
 {
 	const struct json *value = json_get(object, one);
 
 	return value && json_kind(value) != JSON_NULL ? value : json_get(object, other);
 }
 
-static char *reporter_of(const struct json *object)
+static char *event_reporter_of(const struct json *object)
 {
 	const char *name = json_get_str(object, "reportingController");
 
 	if (str_empty(name))
 		name = json_get_str(object, "reportingComponent");
 	if (str_empty(name))
-		name = json_get_str(either(object, "source", "deprecatedSource"), "component");
+		name = json_get_str(
+			event_either(object, "source", "deprecatedSource"), "component");
 	return kube_text(name, REASON_TEXT_MAX);
 }
 
 /* firstTimestamp and lastTimestamp are null in events of the new form, eventTime in the old one;
  * series has the newest time where there is one. */
-static void read_times(const struct json *object, struct kube_event *event)
+static void event_read_times(const struct json *object, struct kube_event *event)
 {
 	const struct json *series = json_get(object, "series");
-	int64_t created = time_at(json_get(object, "metadata"), "creationTimestamp");
-	int64_t first = first_of(time_at(object, "firstTimestamp"),
-		time_at(object, "deprecatedFirstTimestamp"), time_at(object, "eventTime"));
-	int64_t last = first_of(time_at(series, "lastObservedTime"),
-		time_at(object, "lastTimestamp"), time_at(object, "deprecatedLastTimestamp"));
+	int64_t created = event_time_at(json_get(object, "metadata"), "creationTimestamp");
+	int64_t first = event_first_of(event_time_at(object, "firstTimestamp"),
+		event_time_at(object, "deprecatedFirstTimestamp"),
+		event_time_at(object, "eventTime"));
+	int64_t last = event_first_of(event_time_at(series, "lastObservedTime"),
+		event_time_at(object, "lastTimestamp"),
+		event_time_at(object, "deprecatedLastTimestamp"));
 	int64_t count = json_get_int(
-		series, "count", json_int(either(object, "count", "deprecatedCount"), 1));
+		series, "count", json_int(event_either(object, "count", "deprecatedCount"), 1));
 
-	event->first_ms = first_of(first, last, created);
-	event->last_ms = first_of(last, event->first_ms, created);
+	event->first_ms = event_first_of(first, last, created);
+	event->last_ms = event_first_of(last, event->first_ms, created);
 	if (event->last_ms < event->first_ms)
 		event->last_ms = event->first_ms;
 	event->count = count < 1 ? 1 : count > COUNT_MAX ? COUNT_MAX : (int)count;
 }
 
-static bool read_event(const struct json *object, struct kube_event *ret)
+static bool event_read_event(const struct json *object, struct kube_event *ret)
 {
-	const struct json *about = either(object, "involvedObject", "regarding");
-	const char *message = json_str(either(object, "message", "note"));
+	const struct json *about = event_either(object, "involvedObject", "regarding");
+	const char *message = json_str(event_either(object, "message", "note"));
 
 	if (!json_get_str(object, "reason") || !about || json_kind(about) != JSON_OBJECT)
 		return false;
@@ -153,10 +157,10 @@ static bool read_event(const struct json *object, struct kube_event *ret)
 		.uid = kube_text(json_get_str(about, "uid"), REASON_TEXT_MAX),
 		.reason = kube_text(json_get_str(object, "reason"), REASON_TEXT_MAX),
 		.message = kube_text(message, KUBE_EVENT_TEXT_MAX),
-		.reporter = reporter_of(object),
+		.reporter = event_reporter_of(object),
 		.warning = str_eq(json_get_str(object, "type"), "Warning"),
 	};
-	read_times(object, ret);
+	event_read_times(object, ret);
 	return true;
 }
 
@@ -164,7 +168,7 @@ static bool read_event(const struct json *object, struct kube_event *ret)
  * Lists
  */
 
-static int by_time(const void *a, const void *b)
+static int event_by_time(const void *a, const void *b)
 {
 	const struct kube_event *x = a, *y = b;
 	int order = (x->last_ms > y->last_ms) - (x->last_ms < y->last_ms);
@@ -176,7 +180,7 @@ static int by_time(const void *a, const void *b)
 	return order ? order : strcmp(x->message, y->message);
 }
 
-static void merge(struct kube_event *into, const struct kube_event *from)
+static void event_merge(struct kube_event *into, const struct kube_event *from)
 {
 	if (from->first_ms && (!into->first_ms || from->first_ms < into->first_ms))
 		into->first_ms = from->first_ms;
@@ -186,14 +190,15 @@ static void merge(struct kube_event *into, const struct kube_event *from)
 }
 
 /* The same once more: the position in map is one more than that in the list. */
-static void add_event(struct kube_event_list *list, struct map *seen, struct kube_event *event)
+static void event_add_event(
+	struct kube_event_list *list, struct map *seen, struct kube_event *event)
 {
 	AUTO_FREE char *key = mem_printf("%s%c%s%c%s%c%s", event->kind, SEPARATOR, event->name,
 		SEPARATOR, event->reason, SEPARATOR, event->message);
 	uintptr_t at = (uintptr_t)map_get(seen, key);
 
 	if (at) {
-		merge(&list->v[at - 1], event);
+		event_merge(&list->v[at - 1], event);
 		event_done(event);
 		return;
 	}
@@ -201,7 +206,7 @@ static void add_event(struct kube_event_list *list, struct map *seen, struct kub
 	map_put(seen, key, (void *)list->n);
 }
 
-static void drop_oldest(struct kube_event_list *list)
+static void event_drop_oldest(struct kube_event_list *list)
 {
 	size_t drop = list->n > KUBE_EVENTS_MAX ? list->n - KUBE_EVENTS_MAX : 0;
 
@@ -221,15 +226,15 @@ void kube_events_collect(const struct kube_items *items, struct kube_event_list 
 	for (size_t i = 0; i < items->n; i++) {
 		struct kube_event event;
 
-		if (read_event(items->v[i], &event))
-			add_event(ret, &seen, &event);
+		if (event_read_event(items->v[i], &event))
+			event_add_event(ret, &seen, &event);
 	}
 	map_done(&seen);
-	vec_sort(ret, by_time);
-	drop_oldest(ret);
+	vec_sort(ret, event_by_time);
+	event_drop_oldest(ret);
 }
 
-static bool matches(const char *wanted, const char *is)
+static bool event_matches(const char *wanted, const char *is)
 {
 	return !wanted || str_eq(wanted, is);
 }
@@ -240,7 +245,7 @@ const struct kube_event *kube_events_newest(
 	for (size_t i = list->n; i-- > 0;) {
 		const struct kube_event *event = &list->v[i];
 
-		if (matches(kind, event->kind) && matches(name, event->name) &&
+		if (event_matches(kind, event->kind) && event_matches(name, event->name) &&
 			(reason ? str_eq(reason, event->reason) : event->warning))
 			return event;
 	}

@@ -58,7 +58,7 @@ struct sum {
 	struct kube_status *out;
 };
 
-static int count_ranks(const struct sum *sum)
+static int sum_count_ranks(const struct sum *sum)
 {
 	int64_t n = json_get_int(json_get(sum->job, "spec"), "completions", 0);
 
@@ -70,7 +70,7 @@ static int count_ranks(const struct sum *sum)
 	return (int)n;
 }
 
-static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
+static bool sum_is_newer(const struct kube_pod *pod, const struct kube_pod *than)
 {
 	if (!than || pod->created_ms != than->created_ms)
 		return !than || pod->created_ms > than->created_ms;
@@ -80,7 +80,7 @@ static bool is_newer(const struct kube_pod *pod, const struct kube_pod *than)
 }
 
 /* Pods that a JobSet has made before its last restart are on their way out. */
-static bool is_of_job(const struct sum *sum, const struct json *pod)
+static bool sum_is_of_job(const struct sum *sum, const struct json *pod)
 {
 	const char *now = kube_label(sum->job, KUBE_JOBSET_RESTART);
 	const char *then = kube_label(pod, KUBE_JOBSET_RESTART);
@@ -88,25 +88,25 @@ static bool is_of_job(const struct sum *sum, const struct json *pod)
 	return !now || !then || str_eq(now, then);
 }
 
-static void read_pods(struct sum *sum)
+static void sum_read_pods(struct sum *sum)
 {
 	const struct kube_items *items = &sum->c.facts->pods;
 	size_t n = items->n < KUBE_RANKS_MAX ? items->n : KUBE_RANKS_MAX;
 
 	for (size_t i = 0; i < n; i++)
-		if (is_of_job(sum, items->v[i]))
+		if (sum_is_of_job(sum, items->v[i]))
 			kube_pod_read(&sum->c, items->v[i], vec_push(&sum->pods));
-	sum->n_ranks = count_ranks(sum);
+	sum->n_ranks = sum_count_ranks(sum);
 	sum->newest = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
 	sum->failed = mem_alloc((size_t)sum->n_ranks, sizeof(struct kube_pod *));
 	vec_foreach (struct kube_pod, pod, &sum->pods) {
 		int64_t until_ms = kube_pod_lingers(pod->json);
 		if (until_ms > sum->out->results_until_ms)
 			sum->out->results_until_ms = until_ms;
-		if (is_newer(pod, sum->newest[pod->rank]))
+		if (sum_is_newer(pod, sum->newest[pod->rank]))
 			sum->newest[pod->rank] = pod;
 		if (pod->phase == KUBE_FAILED && !pod->is_victim &&
-			is_newer(pod, sum->failed[pod->rank]))
+			sum_is_newer(pod, sum->failed[pod->rank]))
 			sum->failed[pod->rank] = pod;
 	}
 	if (!sum->out->results_until_ms)
@@ -118,7 +118,7 @@ static void read_pods(struct sum *sum)
  */
 
 /* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
-static bool in_indexes(const char *list, int n)
+static bool sum_in_indexes(const char *list, int n)
 {
 	while (!str_empty(list)) {
 		int64_t from = kube_number(list, -1), to = from;
@@ -137,7 +137,7 @@ static bool in_indexes(const char *list, int n)
 }
 
 /* Pods that failed before and were replaced, where the Job does not count by index. */
-static void count_attempts(struct sum *sum)
+static void sum_count_attempts(struct sum *sum)
 {
 	vec_foreach (struct kube_pod, pod, &sum->pods)
 		if (pod != sum->newest[pod->rank] && pod->phase == KUBE_FAILED && !pod->disrupted)
@@ -152,13 +152,14 @@ static void count_attempts(struct sum *sum)
 	}
 }
 
-static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
+static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 {
 	const struct kube_pod *pod = sum->newest[i];
 	const struct json *status = json_get(sum->job, "status");
+	const char *message, *told;
 
 	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
-	if (in_indexes(json_get_str(status, "completedIndexes"), i)) {
+	if (sum_in_indexes(json_get_str(status, "completedIndexes"), i)) {
 		rank->phase = KUBE_SUCCEEDED;
 		rank->exit =
 			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
@@ -166,13 +167,15 @@ static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	}
 	if (!pod)
 		return;
+	message = json_get_str(kube_at(kube_pod_program(pod->json), "state.terminated"), "message");
 	rank->pod = kube_text(pod->name, 253);
 	rank->node = pod->node ? kube_text(pod->node, 253) : NULL;
 	rank->restarts = pod->restarts;
 	rank->started_ms = pod->started_ms;
 	rank->ended_ms = pod->ended_ms;
 	rank->is_victim = pod->is_victim;
-	rank->told = kube_pod_told(pod->json);
+	told = strstr(message ? message : "", KUBE_JOB_RESULTS);
+	rank->told = told ? mem_strdup(told) : NULL;
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;
@@ -180,7 +183,7 @@ static void fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->exit = pod->exit;
 }
 
-static void fill_ranks(struct sum *sum)
+static void sum_fill_ranks(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
 
@@ -188,15 +191,15 @@ static void fill_ranks(struct sum *sum)
 	for (int i = 0; i < sum->n_ranks; i++) {
 		struct kube_rank *rank = vec_push(&out->ranks);
 
-		fill_rank(sum, i, rank);
+		sum_fill_rank(sum, i, rank);
 		out->n_running += rank->phase == KUBE_RUNNING;
 		if (rank->started_ms && (!out->started_ms || rank->started_ms < out->started_ms))
 			out->started_ms = rank->started_ms;
 	}
-	count_attempts(sum);
+	sum_count_attempts(sum);
 }
 
-static int ranks_in(const struct sum *sum, enum kube_phase phase)
+static int sum_ranks_in(const struct sum *sum, enum kube_phase phase)
 {
 	int n = 0;
 
@@ -209,32 +212,27 @@ static int ranks_in(const struct sum *sum, enum kube_phase phase)
  * Ends
  */
 
-static bool ended_by_itself(const struct kube_pod *pod)
-{
-	return !pod->disrupted && !pod->exit.signal;
-}
-
 /* Times have whole seconds: of two in the same one, that which chose to fail comes first. */
-static bool failed_before(const struct kube_pod *a, const struct kube_pod *b)
+static bool sum_failed_before(const struct kube_pod *a, const struct kube_pod *b)
 {
 	if (!b || a->failed_ms != b->failed_ms)
 		return !b || (a->failed_ms && (!b->failed_ms || a->failed_ms < b->failed_ms));
-	return ended_by_itself(a) && !ended_by_itself(b);
+	return !a->disrupted && !a->exit.signal && (b->disrupted || b->exit.signal);
 }
 
-static struct kube_pod *first_failure(const struct sum *sum)
+static struct kube_pod *sum_first_failure(const struct sum *sum)
 {
 	struct kube_pod *first = NULL;
 
 	for (int i = 0; i < sum->n_ranks; i++)
 		if (sum->failed[i] && sum->out->ranks.v[i].phase != KUBE_SUCCEEDED &&
-			failed_before(sum->failed[i], first))
+			sum_failed_before(sum->failed[i], first))
 			first = sum->failed[i];
 	return first;
 }
 
 /* The others: stopped because of it, or failed after it by themselves. */
-static void count_victims(struct sum *sum, const struct kube_pod *first)
+static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 {
 	int after = 0;
 
@@ -262,7 +260,7 @@ static void count_victims(struct sum *sum, const struct kube_pod *first)
 			sum->n_ranks, later);
 }
 
-static void take_why(struct sum *sum, struct kube_why *from)
+static void sum_take_why(struct sum *sum, struct kube_why *from)
 {
 	free(sum->why.sentence);
 	sum->why.sentence = TAKE(from->sentence);
@@ -275,39 +273,36 @@ static void take_why(struct sum *sum, struct kube_why *from)
 	}
 	sum->why.never_fits = from->never_fits;
 	sum->why.needs_help = from->needs_help;
-	sum->why.since_ms = from->since_ms;
 }
 
-static const struct json *job_condition(const struct sum *sum, const char *type)
+static void sum_end_with(struct sum *sum, int code, const char *origin, const char *reason)
+{
+	sum->out->exit =
+		(struct kube_exit){.known = true, .code = code, .origin = origin, .reason = reason};
+}
+
+static const struct json *sum_job_condition(const struct sum *sum, const char *type)
 {
 	return kube_condition_is(sum->job, type, "True") ? kube_condition(sum->job, type) : NULL;
 }
 
-static void fail_by_deadline(struct sum *sum)
+static void sum_fail_by_deadline(struct sum *sum)
 {
-	int64_t limit_s = json_get_int(json_get(sum->job, "spec"), "activeDeadlineSeconds", 0);
-	char text[32];
-
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_TIMEOUT, .origin = "dlrun", .reason = "Timeout"};
-	if (limit_s > 0 && limit_s < INT64_MAX / 1000)
-		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit of %s",
-			duration_text(limit_s * 1000, text));
-	else
-		kube_why_set(&sum->why, E_RUN_TIMEOUT, "it reached its time limit");
+	sum_end_with(sum, CODE_TIMEOUT, "dlrun", "Timeout");
+	kube_why_timeout(json_get(sum->job, "spec"), &sum->why);
 	if (sum->c.facts->run_id)
 		kube_why_hint(&sum->why, "dlrun logs %s", sum->c.facts->run_id);
 	vec_foreach (struct kube_rank, rank, &sum->out->ranks)
 		rank->is_victim = rank->phase == KUBE_FAILED;
 }
 
-static const char *kind_name(const struct sum *sum)
+static const char *sum_kind_name(const struct sum *sum)
 {
 	return kube_kinds[sum->c.facts->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB].name;
 }
 
 /* The rule of a gang has ended its Job, and a disruption is what it stands for. */
-static bool is_by_disruption(const struct json *condition)
+static bool sum_is_by_disruption(const struct json *condition)
 {
 	const char *message = json_get_str(condition, "message");
 
@@ -317,7 +312,7 @@ static bool is_by_disruption(const struct json *condition)
 
 /* A gang ends with its first failure. A pod that has failed stays until its Job is removed, so that
  * one that is not there, or was on its way out before it ended, was deleted by somebody. */
-static bool is_by_deletion(const struct sum *sum, const struct json *condition)
+static bool sum_is_by_deletion(const struct sum *sum, const struct json *condition)
 {
 	const struct json *spec = json_get(sum->job, "spec");
 
@@ -326,30 +321,20 @@ static bool is_by_deletion(const struct sum *sum, const struct json *condition)
 	       str_eq(json_get_str(condition, "reason"), "BackoffLimitExceeded");
 }
 
-static bool any_disrupted(const struct sum *sum)
+static void sum_fail_by_cluster(struct sum *sum, const char *reason, const char *sentence)
 {
-	vec_foreach (struct kube_pod, pod, &sum->pods)
-		if (pod->disrupted)
-			return true;
-	return false;
-}
-
-static void fail_by_cluster(struct sum *sum, const char *reason, const char *sentence)
-{
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = reason};
+	sum_end_with(sum, CODE_NONE, "cluster", reason);
 	kube_why_set(&sum->why, E_JOB_EVICTED, "%s", sentence);
 	if (sum->c.facts->run_id)
 		kube_why_hint(&sum->why, "dlrun restart %s", sum->c.facts->run_id);
 }
 
-static void fail_unexplained(struct sum *sum, const char *said)
+static void sum_fail_unexplained(struct sum *sum, const char *said)
 {
 	bool hidden = sum->c.facts->job && !sum->c.facts->pods.known;
 
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Error"};
-	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and %s: %s", kind_name(sum),
+	sum_end_with(sum, CODE_NONE, "cluster", "Error");
+	kube_why_set(&sum->why, E_JOB_FAILED, "its %s failed, and %s: %s", sum_kind_name(sum),
 		hidden ? "how is not known, as its pods may not be listed" : "its pods are gone",
 		said);
 	if (hidden)
@@ -357,7 +342,7 @@ static void fail_unexplained(struct sum *sum, const char *said)
 }
 
 /* No pod tells how: what the Job itself says. */
-static void fail_by_message(struct sum *sum, const struct json *condition)
+static void sum_fail_by_message(struct sum *sum, const struct json *condition)
 {
 	const char *message = json_get_str(condition, "message");
 	const char *reason = json_get_str(condition, "reason");
@@ -371,26 +356,44 @@ static void fail_by_message(struct sum *sum, const struct json *condition)
 			.origin = "job",
 			.reason = number > 128 && number <= 192 ? "Signal" : "Error"};
 		kube_why_set(&sum->why, E_RUN_FAILED, "the program exited with %d", (int)number);
-	} else if (is_by_disruption(condition)) {
-		fail_by_cluster(
+	} else if (sum_is_by_disruption(condition)) {
+		sum_fail_by_cluster(
 			sum, "Evicted", "one of its pods was taken off its node, and is gone");
 		kube_why_evidence(&sum->why, "%s", message);
-	} else if (is_by_deletion(sum, condition)) {
-		fail_by_cluster(sum, "Deleted", "somebody deleted one of its pods");
+	} else if (sum_is_by_deletion(sum, condition)) {
+		sum_fail_by_cluster(sum, "Deleted", "somebody deleted one of its pods");
 	} else {
-		fail_unexplained(sum, !str_empty(message) ? message
-				      : reason            ? reason
-							  : "the cluster does not say why");
+		sum_fail_unexplained(sum, !str_empty(message) ? message
+					  : reason            ? reason
+							      : "the cluster does not say why");
 	}
 }
 
-static void fail_hint(struct sum *sum, const struct kube_pod *first)
+static void sum_fail(struct sum *sum, const struct json *condition)
 {
-	const char *run = sum->c.facts->run_id, *origin = first->exit.origin;
+	struct kube_pod *first = sum_first_failure(sum);
+	const char *run = sum->c.facts->run_id;
+	bool is_disrupted = false;
 
+	sum->out->phase = KUBE_FAILED;
+	if (str_eq(json_get_str(condition, "reason"), "DeadlineExceeded")) {
+		sum_fail_by_deadline(sum);
+		return;
+	}
+	vec_foreach (struct kube_pod, pod, &sum->pods)
+		is_disrupted = is_disrupted || pod->disrupted;
+	/* If the disrupted pod is gone, failures of the others came after it. */
+	if (!first || (sum_is_by_disruption(condition) && !is_disrupted)) {
+		sum_fail_by_message(sum, condition);
+		return;
+	}
+	sum->out->exit = first->exit;
+	sum->out->first_failed = first->rank;
+	sum_count_victims(sum, first);
+	sum_take_why(sum, &first->why);
 	if (sum->why.hint || !run)
 		return;
-	if (str_eq(origin, "cluster"))
+	if (str_eq(first->exit.origin, "cluster"))
 		kube_why_hint(&sum->why, "dlrun restart %s", run);
 	else if (sum->n_ranks > 1)
 		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
@@ -398,48 +401,19 @@ static void fail_hint(struct sum *sum, const struct kube_pod *first)
 		kube_why_hint(&sum->why, "dlrun logs %s", run);
 }
 
-static void fail(struct sum *sum, const struct json *condition)
-{
-	struct kube_pod *first = first_failure(sum);
-
-	sum->out->phase = KUBE_FAILED;
-	if (str_eq(json_get_str(condition, "reason"), "DeadlineExceeded")) {
-		fail_by_deadline(sum);
-		return;
-	}
-	/* If the disrupted pod is gone, failures of the others came after it. */
-	if (!first || (is_by_disruption(condition) && !any_disrupted(sum))) {
-		fail_by_message(sum, condition);
-		return;
-	}
-	sum->out->exit = first->exit;
-	sum->out->first_failed = first->rank;
-	count_victims(sum, first);
-	take_why(sum, &first->why);
-	fail_hint(sum, first);
-}
-
-static void succeed(struct sum *sum)
+static void sum_succeed(struct sum *sum)
 {
 	sum->out->phase = KUBE_SUCCEEDED;
-	sum->out->exit = (struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
+	sum_end_with(sum, 0, "job", "Completed");
 	for (int i = 0; i < sum->n_ranks; i++)
 		if (sum->newest[i] && sum->newest[i]->phase == KUBE_SUCCEEDED &&
 			sum->newest[i]->why.sentence) {
-			take_why(sum, &sum->newest[i]->why);
+			sum_take_why(sum, &sum->newest[i]->why);
 			return;
 		}
 }
 
-static void cancel(struct sum *sum)
-{
-	sum->out->phase = KUBE_CANCELLED;
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "Cancelled"};
-	kube_why_set(&sum->why, E_NONE, "it was cancelled");
-}
-
-static void lose(struct sum *sum)
+static void sum_lose(struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 	const char *last = sum->out->n_running         ? " while it ran"
@@ -448,26 +422,25 @@ static void lose(struct sum *sum)
 						       : "";
 
 	sum->out->phase = KUBE_LOST;
-	sum->out->exit = (struct kube_exit){
-		.known = true, .code = CODE_NONE, .origin = "cluster", .reason = "Lost"};
+	sum_end_with(sum, CODE_NONE, "cluster", "Lost");
 	kube_why_set(&sum->why, E_RUN_LOST, "its %s %s was removed from namespace %s%s",
-		kind_name(sum), facts->job_name ? facts->job_name : "",
+		sum_kind_name(sum), facts->job_name ? facts->job_name : "",
 		facts->kube_namespace ? facts->kube_namespace : "default", last);
 	if (facts->run_id)
 		kube_why_hint(&sum->why, "dlrun restart %s", facts->run_id);
 }
 
 /* Asked to end, and what ended it may be that. */
-static bool ended_by_cancel(const struct sum *sum)
+static bool sum_ended_by_cancel(const struct sum *sum)
 {
-	const struct kube_pod *first = first_failure(sum);
+	const struct kube_pod *first = sum_first_failure(sum);
 
 	if (!sum->c.facts->was_cancelled)
 		return false;
 	return !first || first->disrupted || first->exit.signal == 15 || first->exit.signal == 9;
 }
 
-static bool any_alive(const struct sum *sum)
+static bool sum_any_alive(const struct sum *sum)
 {
 	vec_foreach (struct kube_pod, pod, &sum->pods)
 		if (!kube_phase_is_final(pod->phase) && pod->node)
@@ -476,7 +449,7 @@ static bool any_alive(const struct sum *sum)
 }
 
 /* A JobSet makes its Jobs anew until its own limit of restarts. */
-static bool begins_again(const struct sum *sum)
+static bool sum_begins_again(const struct sum *sum)
 {
 	const struct json *jobset = sum->c.facts->jobset;
 
@@ -485,7 +458,7 @@ static bool begins_again(const struct sum *sum)
 }
 
 /* The Job had failed, and would have begun again but for the cancel. */
-static bool ends_restarts(const struct sum *sum)
+static bool sum_ends_restarts(const struct sum *sum)
 {
 	const struct json *jobset = sum->c.facts->jobset;
 
@@ -493,7 +466,7 @@ static bool ends_restarts(const struct sum *sum)
 	       !kube_condition_is(jobset, "Failed", "True");
 }
 
-static bool has_restarts_left(const struct sum *sum)
+static bool sum_has_restarts_left(const struct sum *sum)
 {
 	const struct json *jobset = sum->c.facts->jobset, *status = json_get(jobset, "status");
 	int64_t restarts = json_get_int(status, "restarts", 0);
@@ -502,86 +475,82 @@ static bool has_restarts_left(const struct sum *sum)
 	       json_get_int(kube_at(jobset, "spec.failurePolicy"), "maxRestarts", 0);
 }
 
-enum verdict { NOT_ENDED, SUCCEEDED, FAILED, CANCELLED, LOST };
-
-static enum verdict verdict_without_job(const struct sum *sum, const struct json **ret_failed)
+static enum kube_phase sum_end_without_job(const struct sum *sum, const struct json **ret_failed)
 {
 	const struct json *jobset = sum->c.facts->jobset;
 
 	if (kube_condition_is(jobset, "Completed", "True"))
-		return SUCCEEDED;
+		return KUBE_SUCCEEDED;
 	if (kube_condition_is(jobset, "Failed", "True")) {
 		*ret_failed = kube_condition(jobset, "Failed");
-		return FAILED;
+		return KUBE_FAILED;
 	}
-	if (sum->pods.n && ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
-		return SUCCEEDED;
-	return sum->c.facts->was_cancelled ? CANCELLED : LOST;
+	if (sum->pods.n && sum_ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
+		return KUBE_SUCCEEDED;
+	return sum->c.facts->was_cancelled ? KUBE_CANCELLED : KUBE_LOST;
 }
 
-/* Verdict on a Job without a condition yet. Whether a JobSet begins again is told by conditions
+/* The end of a Job without a condition yet. Whether a JobSet begins again is told by conditions
  * only. */
-static enum verdict verdict_of_pods(const struct sum *sum)
+static enum kube_phase sum_end_of_pods(const struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 	enum kube_outlook outlook =
 		facts->is_jobset ? KUBE_OUTLOOK_OPEN : kube_job_outlook(facts->job, &facts->pods);
 
 	if (outlook == KUBE_OUTLOOK_FAILS)
-		return ended_by_cancel(sum) ? CANCELLED : FAILED;
-	return outlook == KUBE_OUTLOOK_SUCCEEDS ? SUCCEEDED : NOT_ENDED;
+		return sum_ended_by_cancel(sum) ? KUBE_CANCELLED : KUBE_FAILED;
+	return outlook == KUBE_OUTLOOK_SUCCEEDS ? KUBE_SUCCEEDED : KUBE_QUEUED;
 }
 
 /* Conditions of the Job decide; FailureTarget and SuccessCriteriaMet precede Failed and Complete
- * while pods still end. */
-static enum verdict verdict_of(const struct sum *sum, const struct json **ret_failed)
+ * while pods still end. QUEUED: it has not ended. */
+static enum kube_phase sum_end_of(const struct sum *sum, const struct json **ret_failed)
 {
-	bool alive = any_alive(sum);
+	bool alive = sum_any_alive(sum);
 
-	*ret_failed = job_condition(sum, "Failed");
-	if (job_condition(sum, "Complete"))
-		return SUCCEEDED;
+	*ret_failed = sum_job_condition(sum, "Failed");
+	if (sum_job_condition(sum, "Complete"))
+		return KUBE_SUCCEEDED;
 	if (!*ret_failed && !alive) {
-		if (job_condition(sum, "SuccessCriteriaMet"))
-			return SUCCEEDED;
-		*ret_failed = job_condition(sum, "FailureTarget");
+		if (sum_job_condition(sum, "SuccessCriteriaMet"))
+			return KUBE_SUCCEEDED;
+		*ret_failed = sum_job_condition(sum, "FailureTarget");
 	}
-	if ((*ret_failed || !sum->c.facts->job) && begins_again(sum))
-		return NOT_ENDED;
+	if ((*ret_failed || !sum->c.facts->job) && sum_begins_again(sum))
+		return KUBE_QUEUED;
 	if (*ret_failed)
-		return ended_by_cancel(sum) || ends_restarts(sum) ? CANCELLED : FAILED;
+		return sum_ended_by_cancel(sum) || sum_ends_restarts(sum) ? KUBE_CANCELLED
+									  : KUBE_FAILED;
 	if (!sum->c.facts->job)
-		return verdict_without_job(sum, ret_failed);
+		return sum_end_without_job(sum, ret_failed);
 	if (sum->c.facts->was_cancelled && !alive && kube_deleted_ms(sum->job))
-		return CANCELLED;
-	return verdict_of_pods(sum);
+		return KUBE_CANCELLED;
+	return sum_end_of_pods(sum);
 }
 
 /* true: it has ended. */
 static bool sum_end(struct sum *sum)
 {
 	const struct json *failed;
+	enum kube_phase end = sum_end_of(sum, &failed);
 
-	switch (verdict_of(sum, &failed)) {
-	case SUCCEEDED:
-		succeed(sum);
-		return true;
-	case FAILED:
-		fail(sum, failed);
-		return true;
-	case CANCELLED:
-		cancel(sum);
-		return true;
-	case LOST:
-		lose(sum);
-		return true;
-	default:
-		return false;
+	if (end == KUBE_SUCCEEDED)
+		sum_succeed(sum);
+	else if (end == KUBE_FAILED)
+		sum_fail(sum, failed);
+	else if (end == KUBE_LOST)
+		sum_lose(sum);
+	if (end == KUBE_CANCELLED) {
+		sum->out->phase = KUBE_CANCELLED;
+		sum_end_with(sum, CODE_CANCELLED, "dlrun", "Cancelled");
+		kube_why_set(&sum->why, E_NONE, "it was cancelled");
 	}
+	return kube_phase_is_final(end);
 }
 
 /* Ranks whose pods are gone have ended with their run. */
-static void settle_ranks(struct sum *sum)
+static void sum_settle_ranks(struct sum *sum)
 {
 	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
 		rank->wait = KUBE_WAIT_NONE;
@@ -593,7 +562,7 @@ static void settle_ranks(struct sum *sum)
 	sum->out->n_running = 0;
 }
 
-static void end_time(struct sum *sum)
+static void sum_end_time(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
 	static const char *const types[] = {"Complete", "Failed", "FailureTarget"};
@@ -604,7 +573,8 @@ static void end_time(struct sum *sum)
 	if (!out->ended_ms)
 		out->ended_ms = kube_time_at(sum->job, "status.completionTime");
 	for (size_t i = 0; !out->ended_ms && i < ARRAY_LEN(types); i++)
-		out->ended_ms = kube_time_at(job_condition(sum, types[i]), "lastTransitionTime");
+		out->ended_ms =
+			kube_time_at(sum_job_condition(sum, types[i]), "lastTransitionTime");
 	if (!out->ended_ms)
 		out->ended_ms = sum->c.facts->now_ms;
 	if (out->ended_ms < out->started_ms)
@@ -615,13 +585,13 @@ static void end_time(struct sum *sum)
  * On the way
  */
 
-static int weight(const struct kube_why *why)
+static int sum_weight(const struct kube_why *why)
 {
 	return why->never_fits ? 4 : why->needs_help ? 3 : why->id ? 2 : why->sentence ? 1 : 0;
 }
 
 /* The rank that has most to say, and how many say the same; NULL: nothing is said. */
-static struct kube_pod *loudest(const struct sum *sum, int *ret_same)
+static struct kube_pod *sum_loudest(const struct sum *sum, int *ret_same)
 {
 	struct kube_pod *best = NULL;
 
@@ -629,7 +599,7 @@ static struct kube_pod *loudest(const struct sum *sum, int *ret_same)
 		struct kube_pod *pod = sum->newest[i];
 
 		if (pod && !kube_phase_is_final(pod->phase) &&
-			(!best || weight(&pod->why) > weight(&best->why)))
+			(!best || sum_weight(&pod->why) > sum_weight(&best->why)))
 			best = pod;
 	}
 	*ret_same = 0;
@@ -641,7 +611,7 @@ static struct kube_pod *loudest(const struct sum *sum, int *ret_same)
 }
 
 /* Put in front of the sentence whom it is about. */
-static void say_who(struct sum *sum, int rank, int n)
+static void sum_say_who(struct sum *sum, int rank, int n)
 {
 	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
 
@@ -653,47 +623,38 @@ static void say_who(struct sum *sum, int rank, int n)
 			&sum->why, sum->why.id, "rank %d of %d: %s", rank, sum->n_ranks, sentence);
 }
 
-static void say_rank(struct sum *sum, struct kube_pod *pod, int same)
+static bool sum_ignores_disruptions(const struct sum *sum)
 {
-	take_why(sum, &pod->why);
-	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
-		say_who(sum, pod->rank, same);
-}
+	const struct json *m = kube_first(sum->job, "spec.podFailurePolicy.rules");
 
-static bool ignores_disruptions(const struct sum *sum)
-{
-	const struct json *rules = kube_at(sum->job, "spec.podFailurePolicy.rules");
-
-	if (!rules || json_kind(rules) != JSON_ARRAY)
-		return false;
-	for (const struct json *m = json_first(rules); m; m = json_next(m))
+	for (; m; m = json_next(m))
 		if (str_eq(json_get_str(m, "action"), "Ignore") && json_get(m, "onPodConditions"))
 			return true;
 	return false;
 }
 
 /* The cluster's reaction to a failure. */
-static const char *answer_to_failure(struct sum *sum, const struct kube_pod *failed)
+static const char *sum_answer_to_failure(struct sum *sum, const struct kube_pod *failed)
 {
-	if (begins_again(sum)) {
+	if (sum_begins_again(sum)) {
 		sum->out->wait = KUBE_WAIT_AGAIN;
-		return has_restarts_left(sum) ? "all begin again"
-					      : "the cluster decides whether all begin again";
+		return sum_has_restarts_left(sum) ? "all begin again"
+						  : "the cluster decides whether all begin again";
 	}
-	if (job_condition(sum, "FailureTarget") || job_condition(sum, "Failed"))
+	if (sum_job_condition(sum, "FailureTarget") || sum_job_condition(sum, "Failed"))
 		return "the others are being stopped";
 	sum->out->wait = KUBE_WAIT_AGAIN;
-	if (failed->disrupted && ignores_disruptions(sum))
+	if (failed->disrupted && sum_ignores_disruptions(sum))
 		return "it begins again on a node that is free";
 	return "the cluster decides whether it is tried again";
 }
 
-static void say_failure(struct sum *sum, struct kube_pod *failed)
+static void sum_say_failure(struct sum *sum, struct kube_pod *failed)
 {
-	const char *answer = answer_to_failure(sum, failed);
+	const char *answer = sum_answer_to_failure(sum, failed);
 	AUTO_FREE char *sentence = NULL;
 
-	take_why(sum, &failed->why);
+	sum_take_why(sum, &failed->why);
 	sentence = TAKE(sum->why.sentence);
 	sum->out->first_failed = failed->rank;
 	if (sum->n_ranks > 1)
@@ -714,7 +675,6 @@ static void wait_for_pods(struct sum *sum)
 	sum->out->wait = KUBE_WAIT_PODS;
 	if (kube_why_create(&sum->c, &sum->why))
 		return;
-	sum->why.since_ms = created;
 	if (created && sum->c.facts->now_ms - created > SLOW_MS)
 		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
 }
@@ -741,7 +701,7 @@ static bool sum_counts(struct sum *sum)
 	return true;
 }
 
-static int missing_pods(const struct sum *sum, int *ret_rank)
+static int sum_missing_pods(const struct sum *sum, int *ret_rank)
 {
 	int n = 0;
 
@@ -756,11 +716,11 @@ static int missing_pods(const struct sum *sum, int *ret_rank)
 
 static void sum_phase(struct sum *sum)
 {
-	int done = ranks_in(sum, KUBE_SUCCEEDED), starting = ranks_in(sum, KUBE_STARTING);
+	int done = sum_ranks_in(sum, KUBE_SUCCEEDED), starting = sum_ranks_in(sum, KUBE_STARTING);
 
 	if (sum->out->n_running || (done && done == sum->n_ranks))
 		sum->out->phase = KUBE_RUNNING;
-	else if (starting || done || ranks_in(sum, KUBE_FAILED))
+	else if (starting || done || sum_ranks_in(sum, KUBE_FAILED))
 		sum->out->phase = KUBE_STARTING;
 	else
 		sum->out->phase = KUBE_QUEUED;
@@ -768,8 +728,8 @@ static void sum_phase(struct sum *sum)
 
 static void sum_wait(struct sum *sum)
 {
-	struct kube_pod *first = first_failure(sum), *pod;
-	int same, rank = 0, missing = missing_pods(sum, &rank);
+	struct kube_pod *first = sum_first_failure(sum), *pod;
+	int same, rank = 0, missing = sum_missing_pods(sum, &rank);
 
 	if (sum_counts(sum))
 		return;
@@ -779,48 +739,43 @@ static void sum_wait(struct sum *sum)
 		return;
 	}
 	if (first && sum->newest[first->rank] == first) {
-		say_failure(sum, first);
+		sum_say_failure(sum, first);
 		return;
 	}
 	if (missing && kube_why_create(&sum->c, &sum->why)) {
 		sum->out->wait = KUBE_WAIT_PODS;
-		say_who(sum, rank, missing);
+		sum_say_who(sum, rank, missing);
 		return;
 	}
-	pod = loudest(sum, &same);
+	pod = sum_loudest(sum, &same);
 	if (!pod)
 		return;
 	if (sum->out->phase != KUBE_RUNNING || pod->phase != KUBE_RUNNING)
 		sum->out->wait = pod->wait;
-	say_rank(sum, pod, same);
+	sum_take_why(sum, &pod->why);
+	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
+		sum_say_who(sum, pod->rank, same);
 }
 
 /* Report that the run is being removed, and has not ended yet. */
-static void say_removed(struct sum *sum)
+static void sum_say_removed(struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 	/* A JobSet removes its Job when all begin again. */
 	bool is_removed = kube_deleted_ms(facts->is_jobset ? facts->jobset : sum->job);
 
 	sum->out->cancelling = is_removed || facts->was_cancelled ||
-			       (!facts->is_jobset && job_condition(sum, "FailureTarget"));
+			       (!facts->is_jobset && sum_job_condition(sum, "FailureTarget"));
 	if (is_removed && !facts->was_cancelled)
 		kube_why_set(&sum->why, E_RUN_LOST, "its %s %s is being removed by somebody",
-			kind_name(sum), sum->c.facts->job_name ? sum->c.facts->job_name : "");
+			sum_kind_name(sum), sum->c.facts->job_name ? sum->c.facts->job_name : "");
 }
 
 /*
  * All of it
  */
 
-static int gpus_now(struct sum *sum)
-{
-	if (sum->out->wait != KUBE_WAIT_SCHEDULE || !sum->c.facts->nodes.known)
-		return -1;
-	return kube_gpus_fit(kube_room_of(&sum->c, kube_pod_spec(sum->c.facts)));
-}
-
-static void hand_out(struct sum *sum)
+static void sum_hand_out(struct sum *sum)
 {
 	struct kube_status *out = sum->out;
 	const char *again = kube_label(sum->job, KUBE_JOBSET_RESTART);
@@ -838,14 +793,12 @@ static void hand_out(struct sum *sum)
 	out->hint = TAKE(sum->why.hint);
 	out->never_fits = sum->why.never_fits;
 	out->needs_help = sum->why.needs_help;
-	out->since_ms = sum->why.since_ms;
-	out->gpus_fit = gpus_now(sum);
 }
 
 static void sum_done(struct sum *sum)
 {
 	vec_foreach (struct kube_pod, pod, &sum->pods)
-		kube_pod_done(pod);
+		kube_why_done(&pod->why);
 	vec_done(&sum->pods);
 	free(sum->newest);
 	free(sum->failed);
@@ -855,7 +808,7 @@ static void sum_done(struct sum *sum)
 }
 
 /* The next one will be as the JobSet says. */
-static const struct json *job_of(const struct kube_facts *facts)
+static const struct json *sum_job_of(const struct kube_facts *facts)
 {
 	if (facts->job)
 		return facts->job;
@@ -866,19 +819,19 @@ static const struct json *job_of(const struct kube_facts *facts)
 
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 {
-	struct sum sum = {.c = {.facts = facts}, .job = job_of(facts), .out = ret};
+	struct sum sum = {.c = {.facts = facts}, .job = sum_job_of(facts), .out = ret};
 
-	*ret = (struct kube_status){.first_failed = -1, .attempt = 1, .gpus_fit = -1};
+	*ret = (struct kube_status){.first_failed = -1, .attempt = 1};
 	kube_events_collect(&facts->events, &sum.c.events);
-	read_pods(&sum);
-	fill_ranks(&sum);
+	sum_read_pods(&sum);
+	sum_fill_ranks(&sum);
 	if (sum_end(&sum)) {
-		end_time(&sum);
-		settle_ranks(&sum);
+		sum_end_time(&sum);
+		sum_settle_ranks(&sum);
 	} else {
 		sum_wait(&sum);
-		say_removed(&sum);
+		sum_say_removed(&sum);
 	}
-	hand_out(&sum);
+	sum_hand_out(&sum);
 	sum_done(&sum);
 }

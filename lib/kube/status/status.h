@@ -100,8 +100,7 @@ struct kube_facts {
 struct kube_status {
 	enum kube_phase phase;
 	enum kube_wait wait;
-	int64_t since_ms;      /* how long it has waited for that: wall clock; 0: not known */
-	struct kube_exit exit; /* of the run: that of the first rank to fail */
+	struct kube_exit exit;        /* of the run: that of the first rank to fail */
 	int64_t started_ms, ended_ms; /* of the run, wall clock of the cluster; 0: not yet */
 	int attempt;                  /* from 1: the highest of the ranks */
 	bool cancelling;              /* it is being removed */
@@ -111,7 +110,6 @@ struct kube_status {
 	char *results_lost;
 	bool never_fits;             /* as things are it can never run (sched.impossible) */
 	bool needs_help;             /* it waits for something that does not come by itself */
-	int gpus_fit;                /* free GPUs on the best node now; -1: not known */
 	int first_failed;            /* the rank; -1: none */
 	int n_victims;               /* others that ended because of it */
 	int n_running, n_ranks;      /* programs that run, and are wanted */

@@ -5,7 +5,7 @@
 
 #include "base/util/map.h"
 #include "base/util/str.h"
-#include "kube/status/status_impl.h"
+#include "kube/status/object.h"
 
 #define MILLI 1000.0
 
@@ -20,28 +20,21 @@ static void usage_of(const struct json *usage, struct kube_usage *ret)
 		ret->memory_bytes = kube_quantity_of(memory) / 1000;
 }
 
-static const struct json *find_pod(const struct json *list, const char *name)
-{
-	for (const struct json *item = json_first(list); item; item = json_next(item))
-		if (str_eq(kube_str_at(item, "metadata.name"), name))
-			return item;
-	return NULL;
-}
-
 void kube_usage_of_pod(
 	const struct json *list, const char *pod, const char *container, struct kube_usage *ret)
 {
-	const struct json *item = find_pod(json_get(list, "items"), pod);
-	const struct json *one = kube_named(json_get(item, "containers"), container);
+	const struct json *item = kube_first(list, "items");
 
-	usage_of(json_get(one, "usage"), ret);
+	while (item && !str_eq(kube_str_at(item, "metadata.name"), pod))
+		item = json_next(item);
+	usage_of(json_get(kube_named(item, "containers", container), "usage"), ret);
 }
 
 /*
  * Nodes
  */
 
-static int64_t gpus_of(const struct json *amounts)
+static int64_t usage_gpus_of(const struct json *amounts)
 {
 	int64_t gpus = 0;
 
@@ -52,7 +45,7 @@ static int64_t gpus_of(const struct json *amounts)
 }
 
 /* As the discovery tools of the vendors label them. */
-static const char *model_of(const struct json *node)
+static const char *usage_model_of(const struct json *node)
 {
 	static const char *const labels[] = {
 		"nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.nvidia.com/model"};
@@ -66,7 +59,7 @@ static const char *model_of(const struct json *node)
 
 /* Sum up the GPUs that pods have on each node, by its name: in one pass, as there may be thousands
  * of both. Pods that wait are on none. */
-static void sum_taken(const struct json *pods, struct map *ret)
+static void usage_sum_taken(const struct json *pods, struct map *ret)
 {
 	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
 		pod = json_next(pod)) {
@@ -81,8 +74,8 @@ static void sum_taken(const struct json *pods, struct map *ret)
 	}
 }
 
-static void add_node(const struct json *json, const struct map *taken, const struct map *metrics,
-	struct kube_node_list *ret)
+static void usage_add_node(const struct json *json, const struct map *taken,
+	const struct map *metrics, struct kube_node_list *ret)
 {
 	const char *name = kube_str_at(json, "metadata.name");
 	const struct json *amounts = kube_at(json, "status.allocatable");
@@ -93,17 +86,17 @@ static void add_node(const struct json *json, const struct map *taken, const str
 	node = vec_push(ret);
 	*node = (struct kube_node){
 		.name = name,
-		.model = model_of(json),
+		.model = usage_model_of(json),
 		.takes_pods = !json_get_bool(kube_at(json, "spec"), "unschedulable", false),
 		.cpus = (double)kube_quantity_of(json_get(amounts, "cpu")) / MILLI,
 		.memory_bytes = kube_quantity_of(json_get(amounts, "memory")) / 1000,
-		.gpus = gpus_of(amounts),
+		.gpus = usage_gpus_of(amounts),
 		.gpus_taken = taken ? (intptr_t)map_get(taken, name) : -1,
 	};
 	usage_of(json_get(map_get(metrics, name), "usage"), &node->usage);
 }
 
-static int by_name(const void *a, const void *b)
+static int usage_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct kube_node *)a)->name, ((const struct kube_node *)b)->name);
 }
@@ -113,14 +106,14 @@ void kube_nodes_of(const struct json *nodes, const struct json *pods, const stru
 {
 	struct map taken = {0}, used = {0};
 
-	sum_taken(pods, &taken);
+	usage_sum_taken(pods, &taken);
 	for (const struct json *m = json_first(json_get(metrics, "items")); m; m = json_next(m))
 		if (!str_empty(kube_str_at(m, "metadata.name")))
 			map_put(&used, kube_str_at(m, "metadata.name"), (void *)(uintptr_t)m);
 	for (const struct json *node = json_first(json_get(nodes, "items")); node;
 		node = json_next(node))
-		add_node(node, pods ? &taken : NULL, &used, ret);
-	vec_sort(ret, by_name);
+		usage_add_node(node, pods ? &taken : NULL, &used, ret);
+	vec_sort(ret, usage_by_name);
 	map_done(&taken);
 	map_done(&used);
 }
@@ -135,4 +128,22 @@ void kube_running_pods(const struct json *pods, struct kube_names *ret)
 			str_eq(kube_str_at(pod, "status.phase"), "Running"))
 			*vec_push(ret) = name;
 	}
+}
+
+void kube_capacity_of(const struct json *nodes, const struct json *pods, struct kube_capacity *ret)
+{
+	struct kube_node_list list = {0};
+
+	*ret = (struct kube_capacity){.gpus_free = pods ? 0 : -1};
+	kube_nodes_of(nodes, pods, NULL, &list);
+	vec_foreach (const struct kube_node, node, &list) {
+		/* Nodes that take no more pods do not count. */
+		if (!node->takes_pods)
+			continue;
+		ret->nodes++;
+		ret->gpus += node->gpus;
+		if (pods && node->gpus > node->gpus_taken)
+			ret->gpus_free += node->gpus - node->gpus_taken;
+	}
+	vec_done(&list);
 }

@@ -43,4 +43,13 @@ void kube_nodes_of(const struct json *nodes, const struct json *pods, const stru
 struct kube_names VEC_OF(const char *);
 void kube_running_pods(const struct json *pods, struct kube_names *ret);
 
+/* Total capacity of the nodes of a cluster. */
+struct kube_capacity {
+	int64_t nodes, gpus; /* nodes that take pods, and their GPUs of all kinds */
+	int64_t gpus_free;   /* -1: not known */
+};
+/* nodes: a List of all nodes; pods: a List of the pods of all namespaces that have not ended, NULL:
+ * not known. What is of another form counts as nothing. */
+void kube_capacity_of(const struct json *nodes, const struct json *pods, struct kube_capacity *ret);
+
 #endif

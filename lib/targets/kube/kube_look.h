@@ -13,7 +13,7 @@
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "core/context/session.h"
-#include "kube/status/capacity.h"
+#include "kube/status/usage.h"
 #include "targets/kube/kube_open.h"
 
 enum kube_may { KUBE_MAY_UNKNOWN, KUBE_MAY, KUBE_MAY_NOT };

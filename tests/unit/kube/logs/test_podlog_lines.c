@@ -15,7 +15,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
-#include "kube/logs/podlog_impl.h"
+#include "kube/logs/podlog_lines.h"
 
 enum { OUT_MAX = 64 << 20 };
 
@@ -455,7 +455,8 @@ static void test_beginning(void **state)
 /* How fast the program writes is seen between gaps only; where a point is known, all is. */
 static void test_beginning_and_gap(void **state)
 {
-	static const struct podlog_point old = {.time_ns = 1, .max_ns = 1, .ordinal = 1, .len = 1};
+	static const struct podlog_point old = {0};
+	static const char skipped[] = "2026-11-21T08:21:30Z 2\n";
 
 	(void)state;
 	for (int has_point = 0; has_point < 2; has_point++) {
@@ -464,9 +465,9 @@ static void test_beginning_and_gap(void **state)
 
 		podlog_lines_started(lines, T0_MS);
 		podlog_lines_begin(lines);
-		lines->seeking = false;
+		podlog_lines_head(lines, A "1\n", strlen(A "1\n"));
 		feed_lines(lines, 500 << 10, T0_MS + 2000, 100);
-		podlog_tell_gap(lines, PODLOG_SKIPPED, 1, 2);
+		podlog_lines_head(lines, skipped, strlen(skipped));
 		feed_lines(lines, 1 << 20, T0_MS + 60000, 2000);
 		assert_int_equal(beginning_of(&seen) != NULL, !has_point);
 		podlog_lines_free(lines);

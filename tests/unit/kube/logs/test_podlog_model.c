@@ -19,7 +19,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
-#include "kube/logs/podlog_impl.h"
+#include "kube/logs/podlog_lines.h"
 
 enum { CHUNKS = 400, FILES_MAX = CHUNKS + 1, OUT_MAX = 1 << 20, TURNS_MAX = 20000, SEEDS = 500 };
 enum { SECOND = 1000000000 };

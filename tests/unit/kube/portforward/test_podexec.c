@@ -9,7 +9,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "kube/portforward/podexec_status.h"
+#include "kube/portforward/podexec.h"
 
 static void test_codes(void **state)
 {

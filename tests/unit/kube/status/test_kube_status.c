@@ -61,8 +61,6 @@ static void render_flags(const struct kube_status *status, struct strv *out)
 		strv_add(out, "cancelling");
 	if (status->results_lost && status->phase != KUBE_LOST)
 		strv_addf(out, "results lost: %s", status->results_lost);
-	if (status->gpus_fit >= 0)
-		strv_addf(out, "gpus fit: %d", status->gpus_fit);
 	if (status->attempt > 1)
 		strv_addf(out, "attempt %d", status->attempt);
 	if (status->first_failed >= 0 && status->n_ranks > 1)

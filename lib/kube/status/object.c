@@ -1,12 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <limits.h>
+#include "kube/status/object.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util/buf.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/status/status_impl.h"
+#include "kube/api/names.h"
+
+enum { KEY_MAX = 63, DIGITS_MAX = 9 };
+
+const struct json *kube_at(const struct json *object, const char *path)
+{
+	char key[KEY_MAX + 1];
+
+	while (object && *path) {
+		size_t len = strcspn(path, ".");
+
+		if (len > KEY_MAX)
+			return NULL;
+		memcpy(key, path, len);
+		key[len] = '\0';
+		object = json_get(object, key);
+		path += len + (path[len] == '.');
+	}
+	return object;
+}
+
+const char *kube_str_at(const struct json *object, const char *path)
+{
+	const struct json *value = kube_at(object, path);
+
+	return value ? json_str(value) : NULL;
+}
+
+int64_t kube_time_at(const struct json *object, const char *path)
+{
+	const char *text = kube_str_at(object, path);
+	int64_t ms;
+
+	return text && clock_parse(text, &ms, NULL) == 0 && ms > 0 ? ms : 0;
+}
+
+const struct json *kube_first(const struct json *object, const char *path)
+{
+	const struct json *array = kube_at(object, path);
+
+	return array && json_kind(array) == JSON_ARRAY ? json_first(array) : NULL;
+}
+
+static const struct json *object_element(
+	const struct json *object, const char *path, const char *key, const char *value)
+{
+	const struct json *m = kube_first(object, path);
+
+	while (m && !str_eq(json_get_str(m, key), value))
+		m = json_next(m);
+	return m;
+}
+
+const struct json *kube_named(const struct json *object, const char *path, const char *name)
+{
+	return object_element(object, path, "name", name);
+}
+
+const struct json *kube_condition(const struct json *object, const char *type)
+{
+	return object_element(object, "status.conditions", "type", type);
+}
+
+bool kube_condition_is(const struct json *object, const char *type, const char *status)
+{
+	const struct json *condition = kube_condition(object, type);
+
+	return condition && str_eq(json_get_str(condition, "status"), status);
+}
+
+const struct json *kube_pod_program(const struct json *pod)
+{
+	static const char path[] = "status.containerStatuses";
+	const struct json *program = kube_named(pod, path, KUBE_CONTAINER);
+
+	return program ? program : kube_first(pod, path);
+}
+
+const char *kube_label(const struct json *object, const char *key)
+{
+	return json_get_str(kube_at(object, "metadata.labels"), key);
+}
+
+const char *kube_annotation(const struct json *object, const char *key)
+{
+	return json_get_str(kube_at(object, "metadata.annotations"), key);
+}
+
+int64_t kube_deleted_ms(const struct json *object)
+{
+	const struct json *metadata = json_get(object, "metadata");
+	int64_t ms = kube_time_at(metadata, "deletionTimestamp");
+	int64_t grace = json_get_int(metadata, "deletionGracePeriodSeconds", 0);
+
+	if (!ms || grace <= 0 || grace > ms / 1000)
+		return ms;
+	return ms - grace * 1000;
+}
+
+/*
+ * Words in texts
+ */
+
+char *kube_between(const char *text, const char *before, const char *end)
+{
+	const char *from = text ? strstr(text, before) : NULL;
+	const char *to;
+
+	if (!from)
+		return NULL;
+	from += strlen(before);
+	to = *end ? strstr(from, end) : NULL;
+	return mem_strndup(from, to ? (size_t)(to - from) : strlen(from));
+}
+
+int64_t kube_number(const char *text, int64_t fallback)
+{
+	int64_t value = 0;
+	size_t n = 0;
+
+	if (!text)
+		return fallback;
+	for (; n < DIGITS_MAX && str_is_digit(text[n]); n++)
+		value = value * 10 + (text[n] - '0');
+	return n ? value : fallback;
+}
 
 /*
  * Quantities (k8s.io/apimachinery/pkg/api/resource): a decimal number, then a binary or decimal
@@ -19,7 +145,7 @@ struct number {
 	int64_t whole, milli; /* milli: 0 to 1000, rounded up */
 };
 
-static const char *read_number(const char *text, struct number *ret)
+static const char *quantity_digits(const char *text, struct number *ret)
 {
 	size_t n = 0, frac = 0;
 
@@ -39,7 +165,7 @@ static const char *read_number(const char *text, struct number *ret)
 	return n || frac ? text : NULL;
 }
 
-static bool read_suffix(const char *suffix, int64_t *ret_multiplier)
+static bool quantity_suffix(const char *suffix, int64_t *ret_multiplier)
 {
 	static const struct {
 		const char *suffix;
@@ -81,7 +207,7 @@ bool kube_quantity(const char *text, int64_t *ret_milli)
 
 	if (!text)
 		return false;
-	suffix = read_number(text + (*text == '+'), &number);
+	suffix = quantity_digits(text + (*text == '+'), &number);
 	if (!suffix)
 		return false;
 	if (str_eq(suffix, "m") || str_eq(suffix, "u") || str_eq(suffix, "n")) {
@@ -90,7 +216,7 @@ bool kube_quantity(const char *text, int64_t *ret_milli)
 					      : number.whole / 1000000;
 		return true;
 	}
-	if (!read_suffix(suffix, &multiplier) ||
+	if (!quantity_suffix(suffix, &multiplier) ||
 		__builtin_mul_overflow(number.whole, multiplier, &whole) ||
 		__builtin_mul_overflow(whole, 1000, &whole) ||
 		__builtin_mul_overflow(number.milli, multiplier, &part) ||
@@ -139,13 +265,13 @@ bool kube_is_gpu(const char *resource)
  */
 
 /* Extended resources have a domain; those of kubernetes.io and hugepages are no devices. */
-static bool is_device(const char *key)
+static bool demand_is_device(const char *key)
 {
 	return key && strchr(key, '/') && !strstr(key, "kubernetes.io/") &&
 	       strlen(key) < sizeof(((struct kube_demand *)0)->resource);
 }
 
-static int64_t add_bounded(int64_t a, int64_t b)
+int64_t kube_add(int64_t a, int64_t b)
 {
 	int64_t sum;
 
@@ -153,7 +279,7 @@ static int64_t add_bounded(int64_t a, int64_t b)
 }
 
 /* requests, and limits for what has no request: that is how the API server fills them in. */
-static void read_container(const struct json *container, struct kube_demand *ret)
+static void demand_of_container(const struct json *container, struct kube_demand *ret)
 {
 	const struct json *lists[] = {
 		kube_at(container, "resources.requests"), kube_at(container, "resources.limits")};
@@ -170,21 +296,22 @@ static void read_container(const struct json *container, struct kube_demand *ret
 			ret->disk =
 				kube_quantity_of(json_get(lists[i], "ephemeral-storage")) / 1000;
 		for (const struct json *m = json_first(lists[i]); m; m = json_next(m))
-			if (!*ret->resource && is_device(json_key(m)) && kube_quantity_of(m) > 0) {
+			if (!*ret->resource && demand_is_device(json_key(m)) &&
+				kube_quantity_of(m) > 0) {
 				snprintf(ret->resource, sizeof(ret->resource), "%s", json_key(m));
 				ret->gpus = kube_quantity_of(m) / 1000;
 			}
 	}
 }
 
-static int64_t larger(int64_t a, int64_t b)
+static int64_t demand_larger(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
 }
 
-static void combine(struct kube_demand *ret, const struct kube_demand *one, bool adds)
+static void demand_combine(struct kube_demand *ret, const struct kube_demand *one, bool adds)
 {
-	int64_t (*join)(int64_t, int64_t) = adds ? add_bounded : larger;
+	int64_t (*join)(int64_t, int64_t) = adds ? kube_add : demand_larger;
 
 	ret->cpu_milli = join(ret->cpu_milli, one->cpu_milli);
 	ret->memory = join(ret->memory, one->memory);
@@ -203,41 +330,16 @@ void kube_demand_of(const struct json *spec, struct kube_demand *ret)
 
 	*ret = (struct kube_demand){0};
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-		const struct json *list = json_get(spec, lists[i]);
-
-		if (!list || json_kind(list) != JSON_ARRAY)
-			continue;
-		for (const struct json *m = json_first(list); m; m = json_next(m)) {
+		for (const struct json *m = kube_first(spec, lists[i]); m; m = json_next(m)) {
 			struct kube_demand one;
 
-			read_container(m, &one);
+			demand_of_container(m, &one);
 			/* Init containers run before the others, but for sidecars. */
-			combine(ret, &one,
+			demand_combine(ret, &one,
 				i == 0 || str_eq(json_get_str(m, "restartPolicy"), "Always"));
 		}
 	}
-	ret->cpu_milli =
-		add_bounded(ret->cpu_milli, kube_quantity_of(kube_at(spec, "overhead.cpu")));
+	ret->cpu_milli = kube_add(ret->cpu_milli, kube_quantity_of(kube_at(spec, "overhead.cpu")));
 	ret->memory =
-		add_bounded(ret->memory, kube_quantity_of(kube_at(spec, "overhead.memory")) / 1000);
-}
-
-const struct json *kube_pod_spec(const struct kube_facts *facts)
-{
-	const struct json *job = facts->job ? facts->job : facts->last_seen;
-	const struct json *spec = kube_at(job, "spec.template.spec");
-
-	if (spec)
-		return spec;
-	return facts->pods.n ? json_get(facts->pods.v[0], "spec") : NULL;
-}
-
-int64_t kube_pod_memory(const struct json *pod)
-{
-	const struct json *list = kube_at(pod, "spec.containers");
-	const struct json *program = kube_named(list, KUBE_CONTAINER);
-
-	if (!program && list && json_kind(list) == JSON_ARRAY)
-		program = json_first(list);
-	return kube_quantity_of(kube_at(program, "resources.limits.memory")) / 1000;
+		kube_add(ret->memory, kube_quantity_of(kube_at(spec, "overhead.memory")) / 1000);
 }

@@ -7,6 +7,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "node/runner.h"
 #include "node/talk_say.h"
 
@@ -282,6 +283,9 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 		return;
 	talk->phase = PHASE_ASKED;
 	talk->request = *request;
+	/* Only the verb: what follows may be secret. */
+	trace_note(TRACE_SSH, "%s: runner: %.*s", talk->name, (int)strcspn(request->text, " \n"),
+		request->text);
 	say(talk, request->text, strlen(request->text), !request->keeps_stdin);
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;

@@ -16,6 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 
 static enum err_id id_of(int errnum)
 {
@@ -300,6 +301,7 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 		unlinkat(dir_fd, temp, 0);
 		return rc;
 	}
+	trace_note(TRACE_STORE, "%s: replaced, %zu bytes", path, len);
 	int errnum = sync == FS_SYNC_FULL ? sync_dir_fd(dir_fd) : 0;
 	return errnum ? fs_error(err, errnum, "%s", dir) : 0;
 }

@@ -7,6 +7,7 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/trace.h"
 
 enum { FIRST_WAIT_MS = 5, LONGEST_WAIT_MS = 50 };
 
@@ -45,6 +46,7 @@ static int check_current(int fd, const char *path, bool *ret)
 int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, struct err *err)
 {
 	int64_t deadline_ms = clock_deadline(timeout_ms);
+	int64_t start_ms = clock_ms();
 	bool current;
 
 	/* The previous holder may have removed the file: a lock on an unlinked file excludes
@@ -54,8 +56,10 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 		if (fd < 0)
 			return fs_error(err, errno, "%s", path);
 		int errnum = take_lock(fd, exclusive ? LOCK_EX : LOCK_SH, deadline_ms);
-		if (errnum == EWOULDBLOCK)
+		if (errnum == EWOULDBLOCK) {
+			trace_note(TRACE_STORE, "lock %s: another process holds it", path);
 			return err_set(err, E_IO_LOCK, "another process holds %s", path);
+		}
 		if (errnum == 0)
 			errnum = check_current(fd, path, &current);
 		if (errnum)
@@ -63,6 +67,8 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 		if (current)
 			*ret_fd = TAKE_FD(fd);
 	} while (!current);
+	trace_note(TRACE_STORE, "lock %s: taken after %lld ms", path,
+		(long long)(clock_ms() - start_ms));
 	return 0;
 }
 

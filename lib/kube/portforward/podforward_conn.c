@@ -13,6 +13,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 
 enum {
 	RETRY_MIN_MS = 50,
@@ -109,6 +110,8 @@ static void finish(struct podforward_conn *conn, bool reset)
 {
 	if (conn->is_over)
 		return;
+	trace_note(TRACE_KUBE, "forward to port %u: %s after %lld ms", conn->port,
+		reset ? "reset" : "ended", (long long)(clock_ms() - conn->begun_ms));
 	conn->is_over = true;
 	set_timer(conn, WAIT_NOTHING, 0);
 	leave_tunnel(conn);
@@ -608,6 +611,7 @@ struct podforward_conn *conn_new(struct podforward *forward, int fd, uint16_t po
 	conn->fd = fd;
 	conn->port = port;
 	conn->begun_ms = clock_ms();
+	trace_note(TRACE_KUBE, "forward to port %u: begins", port);
 	buf_init(&conn->kept, FORWARD_KEPT_MAX + FORWARD_UP_PIECE);
 	/* Bounded by conn_room and one read of a tunnel. */
 	buf_init(&conn->pending, SIZE_MAX / 2);

@@ -9,6 +9,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "net/http/http_impl.h"
 
 static int finish(struct http_call *call, struct err *err);
@@ -127,6 +128,20 @@ void http_call_tell(struct http_call *call)
 		.fault = err_is_set(&x->fault) ? &x->fault : NULL,
 	};
 
+	if (trace_is_on(TRACE_HTTP)) {
+		AUTO_FREE char *shown = url_shown(&call->url);
+		long n_connects = 0;
+
+		if (x->easy)
+			curl_easy_getinfo(x->easy, CURLINFO_NUM_CONNECTS, &n_connects);
+		trace_write(TRACE_HTTP, "%s %s: status %d, up %llu, down %llu, %lld ms, %s%s%s",
+			event.method, shown, event.status, (unsigned long long)event.bytes_up,
+			(unsigned long long)event.bytes_down, (long long)event.ms,
+			!x->begun    ? "no connection"
+			: n_connects ? "new connection"
+				     : "reused connection",
+			event.fault ? ": " : "", event.fault ? event.fault->message : "");
+	}
 	url[strcspn(url, "?")] = '\0';
 	if (call->http->event)
 		call->http->event(call->http->event_ctx, &event);

@@ -8,6 +8,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "net/ssh/ssh_impl.h"
 
 enum { CONNECTIONS_MAX = 16 };
@@ -92,8 +93,10 @@ static void tell_carrier(struct ssh *ssh)
 				  ssh->options.host, ssh->why)
 			: mem_printf("%s is reached by libssh2", ssh->options.host);
 
-	if (!ssh->is_known)
+	if (!ssh->is_known) {
+		trace_note(TRACE_SSH, "%s", text);
 		say(ssh, true, text);
+	}
 	ssh->is_known = true;
 }
 
@@ -310,6 +313,9 @@ static void try_open(struct ssh_use *use)
 		open_by_openssh(use);
 	else
 		open_by_libssh2(use);
+	if (use->inner)
+		trace_note(TRACE_SSH, "%s: channel %p opens, %s%s", ssh->options.host, (void *)use,
+			use->command ? "a command" : "to ", use->command ? "" : use->host);
 	if (use->inner && use->has_eof)
 		use->inner->ops->send_eof(use->inner, NULL);
 }
@@ -481,6 +487,7 @@ static void use_free(struct channel *channel)
 {
 	struct ssh_use *use = use_of(channel);
 
+	trace_note(TRACE_SSH, "%s: channel %p closed", use->ssh->options.host, (void *)use);
 	channel_free(use->inner);
 	if (use->connection)
 		use->connection->n_channels--;

@@ -357,16 +357,14 @@ void http_detach(struct http_call *call)
  * streams than that none would be used again. */
 int http_share_connections(struct http *http)
 {
-	unsigned max = HTTP_CONNECTIONS_MAX + http->n_streams, n = http_count_dials(http);
-
 	if (!http->multi)
 		return CURLM_OK;
 	int code = curl_multi_setopt(
 		http->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX + http->n_streams);
 	if (code != CURLM_OK)
 		return code;
-	return curl_multi_setopt(
-		http->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)(n < max ? max - n : 1));
+	return curl_multi_setopt(http->multi, CURLMOPT_MAX_HOST_CONNECTIONS,
+		(long)HTTP_CONNECTIONS_MAX + http->n_streams);
 }
 
 static int set_options(struct http *http)

@@ -243,51 +243,6 @@ static int start_exchange(struct http_call *call, struct err *err)
 	return 0;
 }
 
-/* Held without TLS, libcurl could do nothing with a connection but send the request. */
-static bool is_to_wait(const struct http_call *call)
-{
-	const struct http_dial *dial = call->dial;
-
-	if (!dial)
-		return false;
-	return !http_dial_is_over(dial) ||
-	       (http_dial_is_connected(dial) && call->held && !call->url.tls);
-}
-
-unsigned http_count_dials(const struct http *http)
-{
-	unsigned n = 0;
-
-	for (const struct http_call *call = http->calls; call; call = call->next)
-		n += call->dial && !http_dial_is_left(call->dial);
-	return n;
-}
-
-static void drop_dial(struct http_call *call)
-{
-	if (!call->dial)
-		return;
-	http_dial_free(TAKE(call->dial));
-	http_share_connections(call->http);
-}
-
-static int go_on(struct http_call *call, struct err *err)
-{
-	call->waits_for_dial = is_to_wait(call);
-	if (call->waits_for_dial)
-		return 0;
-	if (call->dial && !http_dial_is_left(call->dial)) {
-		http_dial_leave(call->dial);
-		http_share_connections(call->http);
-	}
-	return start_exchange(call, err);
-}
-
-int http_call_dialled(struct http_call *call, struct err *err)
-{
-	return call->waits_for_dial ? go_on(call, err) : 0;
-}
-
 static int start_due(void *ctx, struct err *err)
 {
 	struct http_call *call = ctx;
@@ -295,7 +250,7 @@ static int start_due(void *ctx, struct err *err)
 	call->timer = NULL;
 	drop_exchange(call);
 	watch_limits(call);
-	return go_on(call, err);
+	return start_exchange(call, err);
 }
 
 static void start_soon(struct http_call *call)
@@ -363,24 +318,6 @@ static void copy_request(struct http_call *call, const struct http_request *requ
 		kept->body.data = mem_dup(kept->body.data, kept->body.size);
 }
 
-static bool has_proxy(const struct http_call *call)
-{
-	char *proxy = NULL;
-	int r = http_find_proxy(call, &proxy, NULL);
-	bool has = r < 0 || proxy;
-
-	http_wipe(proxy);
-	return has;
-}
-
-/* While libcurl is not there yet. Of localhost it knows the addresses, and they are near. */
-static bool may_dial(const struct http_call *call)
-{
-	return !http_curl_is_loaded() && http_count_dials(call->http) < HTTP_DIALS_MAX &&
-	       !call->request.has_zone && !str_ends(call->url.host, "localhost") &&
-	       !http_find_route(call->http, &call->url) && !has_proxy(call);
-}
-
 struct http_call *http_start(struct http *http, const struct http_request *request)
 {
 	struct http_call *call = mem_alloc(1, sizeof(*call));
@@ -395,8 +332,6 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 		call->next->prev = call;
 	http->calls = call;
 	http_prepare();
-	if (may_dial(call))
-		call->dial = http_dial_start(call);
 	/* Start from the loop: the caller may be libcurl. */
 	start_soon(call);
 	return call;
@@ -429,7 +364,6 @@ void http_call_free(struct http_call *call)
 	struct http *http = call->http;
 
 	drop_exchange(call);
-	drop_dial(call);
 	call->waits_for_turn = false;
 	if (call->has_share)
 		give_share(call);
@@ -513,7 +447,6 @@ static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
 static int begin_again(struct http_call *call, struct err *err)
 {
 	drop_exchange(call);
-	drop_dial(call);
 	return call->held ? 0 : start_exchange(call, err);
 }
 
@@ -541,7 +474,6 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	if (r <= 0)
 		return finish(call, err);
 	drop_exchange(call);
-	drop_dial(call);
 	http_redirect(call, &url);
 	return start_exchange(call, err);
 }

@@ -5,8 +5,6 @@
 #include "base/util/clock.h"
 #include "net/http/http_impl.h"
 
-enum { CONNECT_MIN_MS = 1000 }; /* whatever was spent before */
-
 static const char *const zone_words[] = {
 	[ADDRESS_PUBLIC] = "a public one",
 	[ADDRESS_PRIVATE] = "one of a private network",
@@ -36,19 +34,6 @@ int http_check_literal(const struct http_call *call, struct err *err)
 	return refuse(call, zone, err);
 }
 
-/* libcurl begins with any call: the next one in its queue then takes the connection left over. */
-static int take_dialled(const struct http_call *call, const struct sockaddr *address, socklen_t len)
-{
-	int fd = call->dial ? http_dial_take(call->dial, address, len) : -1;
-
-	for (const struct http_call *other = call->http->calls; fd < 0 && other;
-		other = other->next)
-		if (other->dial && http_dial_is_left(other->dial) &&
-			url_same_origin(&other->url, &call->url))
-			fd = http_dial_take(other->dial, address, len);
-	return fd;
-}
-
 /* Each address of the name that libcurl tries. */
 static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
 {
@@ -62,23 +47,11 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 		refuse(call, zone, &call->x.refused);
 		return CURL_SOCKET_BAD;
 	}
-	if (!call->x.proxy)
-		call->x.dialled_fd = take_dialled(call, &address->addr, address->addrlen);
-	if (call->x.dialled_fd >= 0)
-		return call->x.dialled_fd;
 	int fd = socket(address->family, address->socktype, address->protocol);
 	if (fd < 0)
 		return CURL_SOCKET_BAD;
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	return fd;
-}
-
-static int on_opened(void *ctx, curl_socket_t fd, curlsocktype purpose)
-{
-	const struct http_call *call = ctx;
-
-	(void)purpose;
-	return fd == call->x.dialled_fd ? CURL_SOCKOPT_ALREADY_CONNECTED : CURL_SOCKOPT_OK;
 }
 
 /* Addresses behind a proxy cannot be seen: only a literal says more than "outside". */
@@ -112,8 +85,6 @@ static int on_begin(void *ctx, char *address, char *local, int port, int local_p
 		return CURL_PREREQFUNC_ABORT;
 	call->x.begun = true;
 	call->x.last_ms = clock_ms();
-	/* Another one may have served. */
-	http_dial_free(TAKE(call->dial));
 	return CURL_PREREQFUNC_OK;
 }
 
@@ -158,29 +129,12 @@ static void set_held(struct http_call *call)
 	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
 }
 
-static void set_dial(struct http_call *call)
-{
-	AUTO_FREE char *line = http_dial_resolve(call->dial);
-	int64_t left_ms = HTTP_CONNECT_MS - http_dial_ms(call->dial);
-
-	HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS,
-		(long)(left_ms > CONNECT_MIN_MS ? left_ms : CONNECT_MIN_MS));
-	if (!line)
-		return;
-	call->x.resolve = curl_slist_append(NULL, line);
-	HTTP_SET(call, CURLOPT_RESOLVE, call->x.resolve);
-}
-
 void http_connect_options(struct http_call *call)
 {
 	int64_t woke_ms = loop_woke_ms(call->http->loop);
 
 	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, on_open);
 	HTTP_SET(call, CURLOPT_OPENSOCKETDATA, call);
-	HTTP_SET(call, CURLOPT_SOCKOPTFUNCTION, on_opened);
-	HTTP_SET(call, CURLOPT_SOCKOPTDATA, call);
-	if (call->dial)
-		set_dial(call);
 	HTTP_SET(call, CURLOPT_PREREQFUNCTION, on_begin);
 	HTTP_SET(call, CURLOPT_PREREQDATA, call);
 	HTTP_SET(call, CURLOPT_NOPROGRESS, 0L);

@@ -70,7 +70,7 @@ static void prepare(void *ctx)
 
 void http_prepare(void)
 {
-	if (!http_curl_is_loaded() && !preparing)
+	if (!preparing && state != LIBRARY_LOADED)
 		preparing = par_start(prepare, NULL);
 }
 
@@ -88,9 +88,4 @@ int http_curl_load(struct err *err)
 		r = err_set(
 			err, E_BUG, "libcurl does not start: %s", http_curl.easy_strerror(started));
 	return r;
-}
-
-bool http_curl_is_loaded(void)
-{
-	return !preparing && state == LIBRARY_LOADED;
 }

@@ -63,7 +63,8 @@ static void set_headers(struct http_call *call)
 	HTTP_SET(call, CURLOPT_USERAGENT, call->http->user_agent);
 }
 
-int http_find_proxy(const struct http_call *call, char **ret, struct err *err)
+/* The proxy of the request or the environment's, for http_wipe; NULL: none. Ignores routes. */
+static int http_find_proxy(const struct http_call *call, char **ret, struct err *err)
 {
 	const char *named = call->request.proxy;
 
@@ -122,8 +123,8 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	struct http_exchange *x = &call->x;
 
 	x->last_ms = clock_ms();
-	x->start_ms = call->dial ? http_dial_start_ms(call->dial) : x->last_ms;
-	x->fd = x->dialled_fd = -1;
+	x->start_ms = x->last_ms;
+	x->fd = -1;
 	x->was_held = call->held;
 	x->easy = curl_easy_init();
 	if (!x->easy)
@@ -152,7 +153,6 @@ static void free_curl(struct http_exchange *x)
 		explicit_bzero(line->data, strlen(line->data));
 	curl_slist_free_all(x->headers);
 	curl_slist_free_all(x->connect_to);
-	curl_slist_free_all(x->resolve);
 }
 
 void http_exchange_done(struct http_exchange *x)

@@ -41,12 +41,11 @@ static const struct library_symbol symbols[] = {
 
 static enum library_state state;
 
+LIBRARY_NOTE(
+	"http", "HTTP and TLS: registries and clusters", "required", LIBRARY_FILE("curl", "4"));
+
 static const struct library library = {
-#ifdef __APPLE__
-	.file = "libcurl.4.dylib",
-#else
-	.file = "libcurl.so.4",
-#endif
+	.file = LIBRARY_FILE("curl", "4"),
 	.what = "libcurl, which speaks to registries,",
 	.package = "libcurl4",
 	.symbols = symbols,

@@ -119,20 +119,7 @@ struct http_call {
 struct http *http_twin(const struct http *http);
 /* http_free, also where http_drain has called. */
 void http_release(struct http *http);
-void http_enter(struct http *http);
-void http_exit(struct http *http);
-/* The ends of exchanges that libcurl has told of. */
-int http_drain(struct http *http, struct err *err);
-int http_attach(struct http_call *call, struct err *err);
-void http_detach(struct http_call *call);
 
-/* libcurl is there for the exchanges of a client. */
-int http_ready(struct http *http, struct err *err);
-/* Tell libcurl how many connections it may have to a host, and how many it may keep; a
- * CURLMcode. */
-int http_share_connections(struct http *http);
-
-/* http_call.c */
 /* Tells http_event of an exchange that has ended. */
 void http_call_tell(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
@@ -146,19 +133,11 @@ void http_answer_done(struct http_answer *answer);
 /* Overwrites and frees a string; NULL is accepted. */
 void http_wipe(const char *secret);
 
-/* http_redirect.c */
 /* 1: the response redirects to *ret; 0: it is final. */
 int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
 /* Makes the call one for url, which it takes over. */
 void http_redirect(struct http_call *call, struct url *url);
 
-/* http_route.c */
-/* The one to url, or NULL. */
-const struct http_route *http_find_route(const struct http *http, const struct url *url);
-/* The exchange goes over its route. */
-void http_route_options(struct http_call *call);
-/* A socket for it, or -1 with why in x.refused. */
-int http_route_socket(struct http_call *call);
 void http_drop_routes(struct http *http);
 
 /* http_exchange.c */
@@ -168,21 +147,12 @@ int http_exchange_init(struct http_call *call, struct err *err);
 void http_exchange_authorize(struct http_call *call);
 void http_exchange_done(struct http_exchange *x);
 
-/* http_tls.c */
-/* The URL, and which certificates stand for it. */
-int http_tls_options(struct http_call *call, struct err *err);
 /* Of the issuers to trust; NULL: the system's. */
 const char *http_ca_file(const struct http_call *call);
 
-/* http_connect.c */
 /* Check the zone of a url that goes to a proxy, which will look it up: only an address can be. */
 int http_check_literal(const struct http_call *call, struct err *err);
-void http_connect_options(struct http_call *call);
 
-/* http_send.c */
-void http_send_options(struct http_call *call);
-/* http_receive.c */
-void http_receive_options(struct http_call *call);
 /* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
 int http_give_batch(struct http_call *call);
 

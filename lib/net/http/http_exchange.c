@@ -480,7 +480,6 @@ static int on_seek(void *ctx, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
-/* http_send.c */
 static void http_send_options(struct http_call *call)
 {
 	HTTP_SET(call, CURLOPT_READFUNCTION, on_read);
@@ -702,7 +701,6 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	return take(call, data, len) < 0 ? 0 : len;
 }
 
-/* http_receive.c */
 static void http_receive_options(struct http_call *call)
 {
 	HTTP_SET(call, CURLOPT_HEADERFUNCTION, on_header);

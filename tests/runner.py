@@ -121,6 +121,7 @@ def checks(whole):
     some = [] if whole or os.environ.get("CI") else ["--changed"]
     yield Step("check structure", python("tests/check/structure.py"))
     yield Step("check symbols", python("tests/check/symbols.py", OUT / "release"), {"release": ("dlrun",)})
+    yield Step("check notes", python("tests/check/notes.py", OUT / "release/dlrun"), {"release": ("dlrun",)})
     yield Step("check docs", python("tests/check/docs.py"))
     yield Step("check format", ["clang-format", "--dry-run", "--Werror", *rooms.sources()])
     yield Step("check cppcheck", ["tests/check/cppcheck", *some], seconds=30)

@@ -22,6 +22,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "cli/term/cmd.h"
 #include "cli/term/help.h"
 #include "cli/term/ui.h"
@@ -209,6 +210,7 @@ static void app_done(struct app *app)
 	log_set_sink(NULL, NULL);
 	if (app->session_open)
 		session_done(&app->session);
+	trace_stop();
 	free(app->cwd);
 	free(app->shell_dir);
 	free(app->self);
@@ -530,12 +532,22 @@ static int app_dispatch(struct app *app, char *const *argv, size_t n)
 	return app_fail(app, &err);
 }
 
+/* A setting that does not work must not keep a command from working. */
+static void start_trace(struct app *app)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (trace_start(getenv("DLRUN_TRACE"), &err) < 0)
+		app_warn(app, "%s", err.message);
+}
+
 int app_main(int argc, char **argv)
 {
 	struct app app;
 	int status;
 
 	init(&app);
+	start_trace(&app);
 	app.self = find_self(argc > 0 ? argv[0] : "dlrun");
 	status = app_dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
 	app_done(&app);

@@ -5,8 +5,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/loop/library.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "host/gpu_meter.h"
 
 enum { NVML_SUCCESS = 0 };
 
@@ -66,6 +68,8 @@ static bool load_symbols(struct nvml *nvml)
 	}
 	return true;
 }
+
+LIBRARY_NOTE("gpu", "Reads the use of NVIDIA GPUs", "suggested", GPU_METER_NVML);
 
 struct nvml *nvml_open(const char *path)
 {

@@ -9,6 +9,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "node/node_impl.h"
 #include "node/wire.h"
 
@@ -514,6 +515,10 @@ static int on_ended(void *ctx, struct err *fault, struct err *err)
 	struct node_call *call = ctx;
 	int64_t since_ms = node_talk_info(call->talk)->since_ms;
 
+	trace_note(TRACE_SSH, "runner: %.*s ended after %lld ms%s%s",
+		(int)strcspn(call->text.data, " \n"), call->text.data,
+		since_ms ? (long long)(clock_ms() - since_ms) : 0LL, err_is_set(fault) ? ": " : "",
+		err_is_set(fault) ? fault->message : "");
 	if (since_ms && clock_ms() - since_ms > LASTED_MS)
 		call_moves(call);
 	enum call_next next =

@@ -9,6 +9,7 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
+#include "base/util/trace.h"
 #include "node/node.h"
 #include "node/node_impl.h"
 #include "node/runner.h"
@@ -445,6 +446,9 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 		return;
 	talk->phase = PHASE_ASKED;
 	talk->request = *request;
+	/* Only the verb: what follows may be secret. */
+	trace_note(TRACE_SSH, "%s: runner: %.*s", talk->name, (int)strcspn(request->text, " \n"),
+		request->text);
 	say(talk, request->text, strlen(request->text), !request->keeps_stdin);
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;

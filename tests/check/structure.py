@@ -59,7 +59,7 @@ DOORS = {
     r"yaml\.h": r"lib/base/data/yaml\.c",
     r"(cjson/)?cJSON\.h": r"lib/base/data/json\.c",
     r"openssl/.*": r"lib/base/util/(digest|random)\.c",
-    r"pthread\.h": r"lib/base/loop/(library|par|task|thread)\.c",
+    r"pthread\.h": r"lib/base/loop/(library|par|task)\.c",
     r"(sys/(inotify|prctl|signalfd|epoll|vfs|syscall)|linux/.*|sched)\.?h?": r"lib/base/os/os_linux(_\w+)?\.c",
 }
 

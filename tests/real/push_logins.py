@@ -7,6 +7,7 @@
 
 import base64
 import json
+import re
 
 from harness import main
 from pushsite import Basic, Bearer, Site, TokenServer, outcome
@@ -125,6 +126,25 @@ def test_one_login_for_both_has_one_token(w):
         with Logins(w.dlrun, lambda *_: True, {}, names=names) as site:
             site.right("--image", site.base)
             assert [grant.scopes for grant in site.tokens.grants] == [["repository:me/code:pull,push", "repository:base/py:pull"]]
+
+
+def test_trace_shows_the_push_and_no_secret(w):
+    for tokens in SCHEMES:
+        with Logins(w.dlrun, and_mount, tokens) as site:
+            trace = site.dir / "trace"
+            done = site.right("--image", site.base, env={"DLRUN_TRACE": f"http,oci,store:{trace}"})
+            text = trace.read_text()
+            assert trace.stat().st_mode & 0o777 == 0o600 and "http " not in done.err, done
+            for line in text.splitlines():
+                assert re.fullmatch(r" *\d+ (http|oci  |store) .+", line), line
+            for shown in (rf"http  POST https?://{site.via}/v2/me/code/blobs/uploads/\?…: status 201, up 0, down 0, \d+ ms, \w+ connection",
+                          rf"http  PUT https?://{site.via}/v2/me/code/manifests/\S+: status 201",
+                          r"reused connection", r"oci   blob sha256:\w{64}: mounted from base/py", r"oci   manifest sha256:\w{64}: sent"):
+                assert re.search(shown, text), f"{shown}: {text}"
+            sent = {request.authorization.partition(" ")[2] for request in site.registry.requests if request.authorization}
+            secrets = [*USERS.values(), *sent, *(base64.b64encode(f"{u}:{p}".encode()).decode() for u, p in USERS.items())]
+            assert sent and not [secret for secret in secrets if secret in text], text
+            assert not re.search(r"\?(?!…)", text), text
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/trace.h"
 #include "base/util/vec.h"
 
 /* poll's own clock stops while a laptop sleeps and clock_ms() does not, so deadlines are checked at
@@ -20,7 +21,10 @@
 enum {
 	WAIT_MAX_MS = 5000,
 	ASLEEP_MS = 3000, /* a round that lasts so much too long */
+	TRACE_MIN_MS = 5,
 };
+
+typedef void loop_fn(void); /* of any type */
 
 struct loop_fd {
 	int fd;
@@ -63,6 +67,20 @@ struct loop *loop_new(void)
 
 	loop->pipe[0] = loop->pipe[1] = -1;
 	return loop;
+}
+
+/* Note a dispatch that took long, of a timer where fd is negative. A debugger knows the function by
+ * its distance from a name. start_ms: 0 while nothing was traced. */
+static void loop_trace(int64_t start_ms, int fd, loop_fn *fn)
+{
+	int64_t took_ms = start_ms ? clock_ms() - start_ms : 0;
+	AUTO_FREE char *name = NULL;
+
+	if (took_ms < TRACE_MIN_MS)
+		return;
+	name = fd < 0 ? mem_strdup("a timer") : mem_printf("descriptor %d", fd);
+	trace_note(TRACE_LOOP, "%s took %lld ms in loop_new%+td", name, (long long)took_ms,
+		(char *)fn - (char *)loop_new);
 }
 
 /*
@@ -136,7 +154,11 @@ static int dispatch_fds(struct loop *loop, struct err *err)
 
 		if (!revents || source->removed)
 			continue;
+		int64_t start_ms = trace_is_on(TRACE_LOOP) ? clock_ms() : 0;
+		loop_fn *fn = (loop_fn *)source->ops->dispatch;
+		int fd = source->fd;
 		int r = source->ops->dispatch(source->ctx, revents, err);
+		loop_trace(start_ms, fd, fn);
 		if (r < 0)
 			return r;
 	}
@@ -234,7 +256,9 @@ static int dispatch_timers(struct loop *loop, struct err *err)
 		if (timer.at_ms > now_ms || timer.id > last)
 			return 0;
 		drop_timer(loop, 0);
+		int64_t start_ms = trace_is_on(TRACE_LOOP) ? clock_ms() : 0;
 		int r = timer.fn(timer.ctx, err);
+		loop_trace(start_ms, -1, (loop_fn *)timer.fn);
 		if (r < 0)
 			return r;
 	}

@@ -2,6 +2,7 @@
 #include "base/loop/par.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,6 +11,192 @@
 #include "base/os/os.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
+
+enum { STACK_SIZE = 1 << 20 };
+
+/* Protected by lock. */
+struct thread {
+	pthread_t id;
+	pthread_cond_t change;
+	struct thread *next; /* that waits for work, too */
+	void (*fn)(void *ctx);
+	void *ctx;
+	bool is_done;   /* with fn */
+	bool is_left;   /* nobody waits for that */
+	bool is_spoilt; /* not to be used again */
+	bool is_ended;  /* no work comes any more */
+};
+
+static pthread_mutex_t thread_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct thread *thread_idle;
+static unsigned thread_n_idle;
+static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
+static _Thread_local struct thread *thread_current;
+
+/* A forked child has only the thread that forked. */
+static void thread_forget_all(void)
+{
+	pthread_mutex_init(&thread_lock, NULL);
+	thread_idle = NULL;
+	thread_n_idle = 0;
+}
+
+static void thread_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, thread_forget_all);
+}
+
+/* With the lock held. */
+static void thread_keep(struct thread *thread)
+{
+	thread->fn = NULL;
+	thread->is_done = false;
+	thread->next = thread_idle;
+	thread_idle = thread;
+	thread_n_idle++;
+}
+
+static void thread_free(struct thread *thread)
+{
+	pthread_cond_destroy(&thread->change);
+	free(thread);
+}
+
+/* Called and returns with the lock held. */
+static void thread_work(struct thread *thread)
+{
+	pthread_mutex_unlock(&thread_lock);
+	thread->fn(thread->ctx);
+	pthread_mutex_lock(&thread_lock);
+	thread->is_done = true;
+	thread->is_ended = thread->is_left;
+	pthread_cond_broadcast(&thread->change);
+}
+
+static void *thread_run(void *arg)
+{
+	struct thread *thread = arg;
+	bool is_left;
+
+	thread_current = thread;
+	pthread_mutex_lock(&thread_lock);
+	while (!thread->is_ended) {
+		if (thread->fn && !thread->is_done)
+			thread_work(thread);
+		else
+			pthread_cond_wait(&thread->change, &thread_lock);
+	}
+	is_left = thread->is_left;
+	pthread_mutex_unlock(&thread_lock);
+	if (is_left)
+		thread_free(thread);
+	return NULL;
+}
+
+/* Signals belong to the loop of the main thread, so a new thread has to be born with all of them
+ * blocked. */
+static bool thread_begin(struct thread *thread)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+
+	if (pthread_attr_init(&attr) != 0)
+		return false;
+	pthread_attr_setstacksize(&attr, STACK_SIZE);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int r = pthread_create(&thread->id, &attr, thread_run, thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return r == 0;
+}
+
+/* fn NULL: the thread waits for work. Returns NULL when there are no more threads. */
+static struct thread *thread_new(void (*fn)(void *ctx), void *ctx)
+{
+	struct thread *thread = mem_alloc(1, sizeof(*thread));
+
+	*thread = (struct thread){.fn = fn, .ctx = ctx};
+	pthread_cond_init(&thread->change, NULL);
+	if (thread_begin(thread))
+		return thread;
+	thread_free(thread);
+	return NULL;
+}
+
+/* Lock for one thread at a time: a thread_start meanwhile must not wait for all of them. */
+void thread_prepare(unsigned n)
+{
+	pthread_once(&thread_once, thread_watch_forks);
+	for (unsigned i = 0; i < n && i < THREADS_KEPT; i++) {
+		struct thread *thread = thread_new(NULL, NULL);
+
+		if (!thread)
+			return;
+		pthread_mutex_lock(&thread_lock);
+		thread_keep(thread);
+		pthread_mutex_unlock(&thread_lock);
+	}
+}
+
+struct thread *thread_start(void (*fn)(void *ctx), void *ctx)
+{
+	struct thread *thread;
+
+	pthread_once(&thread_once, thread_watch_forks);
+	pthread_mutex_lock(&thread_lock);
+	thread = thread_idle;
+	if (thread) {
+		thread_idle = thread->next;
+		thread_n_idle--;
+		thread->fn = fn;
+		thread->ctx = ctx;
+		pthread_cond_signal(&thread->change);
+	}
+	pthread_mutex_unlock(&thread_lock);
+	return thread ? thread : thread_new(fn, ctx);
+}
+
+/* After the join, what the thread had of its own in the system, such as descriptors, is gone. */
+static void thread_end(struct thread *thread)
+{
+	pthread_join(thread->id, NULL);
+	thread_free(thread);
+}
+
+void thread_wait(struct thread *thread)
+{
+	pthread_mutex_lock(&thread_lock);
+	while (!thread->is_done)
+		pthread_cond_wait(&thread->change, &thread_lock);
+	bool is_kept = !thread->is_spoilt && thread_n_idle < THREADS_KEPT;
+	if (is_kept)
+		thread_keep(thread);
+	thread->is_ended = !is_kept;
+	pthread_cond_broadcast(&thread->change);
+	pthread_mutex_unlock(&thread_lock);
+	if (!is_kept)
+		thread_end(thread);
+}
+
+void thread_leave(struct thread *thread)
+{
+	pthread_mutex_lock(&thread_lock);
+	pthread_detach(thread->id);
+	thread->is_left = true;
+	thread->is_ended = thread->is_done;
+	pthread_cond_broadcast(&thread->change);
+	pthread_mutex_unlock(&thread_lock);
+}
+
+void thread_spoil(void)
+{
+	if (!thread_current)
+		return;
+	pthread_mutex_lock(&thread_lock);
+	thread_current->is_spoilt = true;
+	pthread_mutex_unlock(&thread_lock);
+}
 
 enum { WIDTH_MAX = 16, TAKE_MAX = 16, CHUNK_MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small pool of threads for pure work on private data: stat walks, hashing, compression. The
- * threads are those of thread.c; otherwise only task.c has one. All of them have ended (or wait for
+ * threads are those of thread.h; otherwise only task.c has one. All of them have ended (or wait for
  * work) when a call returns; signals are blocked in them.
  */
 #ifndef DLRUN_BASE_LOOP_PAR_H

@@ -11,14 +11,8 @@
 #include "base/os/cgroup.h"
 #include "base/os/os.h"
 
-/* The start of a small file of proc or sysfs as a string without its final newline. */
-bool os_read_small(const char *path, char *out, size_t size);
-
 /* Call fn for a group and all groups below it, the deepest first. */
 typedef void os_group_visit(const char *dir, void *ctx);
-void os_each_group(const char *dir, unsigned depth, os_group_visit *visit, void *ctx);
-/* A number in a file of a group (cgroup.h), -1: there is none. */
-int64_t os_group_value(const char *dir, const char *file, const char *key);
 
 /* os_family_create and os_family_oom_kills for a process in the groups own. */
 bool os_family_create_in(const struct cgroup_dirs *own, struct os_family *family, const char *name,

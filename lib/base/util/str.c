@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util/str.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "base/util/unicode.h"
 
 bool str_is_secret(const char *s, const char *secret, size_t len)
@@ -253,4 +254,210 @@ size_t str_columns(const char *s)
 		len -= n;
 	}
 	return columns;
+}
+
+enum { WORD_MAX = 255 };
+
+static unsigned min3(unsigned a, unsigned b, unsigned c)
+{
+	unsigned ab = a < b ? a : b;
+
+	return ab < c ? ab : c;
+}
+
+/* Optimal string alignment: three rows of the table are enough. */
+static unsigned distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+	unsigned rows[3][WORD_MAX + 1];
+	unsigned *before = rows[0], *last = rows[1], *row = rows[2];
+
+	for (unsigned j = 0; j <= b_len; j++)
+		last[j] = j;
+	for (unsigned i = 1; i <= a_len; i++) {
+		row[0] = i;
+		for (size_t j = 1; j <= b_len; j++) {
+			unsigned differs = a[i - 1] != b[j - 1];
+			row[j] = min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + differs);
+			bool swapped =
+				i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+			if (swapped && before[j - 2] + 1 < row[j])
+				row[j] = before[j - 2] + 1;
+		}
+		unsigned *oldest = before;
+		before = last;
+		last = row;
+		row = oldest;
+	}
+	return last[b_len];
+}
+
+unsigned str_distance(const char *a, const char *b)
+{
+	size_t a_len = strnlen(a, WORD_MAX + 1), b_len = strnlen(b, WORD_MAX + 1);
+
+	if (a_len > WORD_MAX || b_len > WORD_MAX)
+		return strcmp(a, b) == 0 ? 0 : WORD_MAX;
+	return distance(a, a_len, b, b_len);
+}
+
+/* The only candidate that word is the beginning of, or NULL. */
+static const char *only_completion(const char *word, const char *const *candidates, size_t n)
+{
+	const char *found = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!str_starts(candidates[i], word))
+			continue;
+		if (found)
+			return NULL;
+		found = candidates[i];
+	}
+	return found;
+}
+
+const char *str_suggest(const char *word, const char *const *candidates, size_t n)
+{
+	size_t len = strlen(word);
+	const char *best = NULL;
+
+	if (len == 0 || len > WORD_MAX)
+		return NULL;
+	best = only_completion(word, candidates, n);
+	if (best)
+		return best;
+	size_t limit = len / 3 < 1 ? 1 : len / 3 > 3 ? 3 : len / 3;
+	for (size_t i = 0; i < n; i++) {
+		unsigned d = str_distance(word, candidates[i]);
+		/* Replacing the whole word is no correction. */
+		if (d > limit || d >= len)
+			continue;
+		best = candidates[i];
+		if (d == 0)
+			break;
+		limit = d - 1;
+	}
+	return best;
+}
+
+static bool is_alnum(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool is_plain(const char *s)
+{
+	for (; *s; s++)
+		if (!is_alnum(*s) && !strchr("_@%+=:,./-", *s))
+			return false;
+	return true;
+}
+
+/* Whether s would be read as an assignment or a reserved word where a command may begin. */
+static bool is_special_first(const char *s)
+{
+	static const char *const reserved[] = {"case", "do", "done", "elif", "else", "esac", "fi",
+		"for", "function", "if", "in", "select", "then", "time", "until", "while"};
+	const char *p = s;
+
+	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
+		if (strcmp(s, reserved[i]) == 0)
+			return true;
+	while (is_alnum(*p) || *p == '_')
+		p++;
+	return *p == '=' || (*p == '+' && p[1] == '=');
+}
+
+static void quote(struct buf *out, const char *s, bool first)
+{
+	if (*s && is_plain(s) && !(first && is_special_first(s))) {
+		buf_adds(out, s);
+		return;
+	}
+	buf_addc(out, '\'');
+	for (const char *end; (end = strchr(s, '\'')); s = end + 1) {
+		buf_add(out, s, (size_t)(end - s));
+		buf_adds(out, "'\\''");
+	}
+	buf_adds(out, s);
+	buf_addc(out, '\'');
+}
+
+void str_shell_quote(struct buf *out, const char *s)
+{
+	quote(out, s, true);
+}
+
+void str_shell_join(struct buf *out, char *const *words)
+{
+	for (size_t i = 0; words[i]; i++) {
+		if (i)
+			buf_addc(out, ' ');
+		quote(out, words[i], i == 0);
+	}
+}
+
+/* Bytes at s that are shown as they are: 0, or the length of one character. */
+static size_t visible_len(const char *s, size_t len)
+{
+	uint32_t cp;
+	size_t n = unicode_decode(s, len, &cp);
+
+	return n && cp != '\\' && !unicode_is_control(cp) && !unicode_is_hidden(cp) ? n : 0;
+}
+
+static void escape_byte(struct buf *out, char c)
+{
+	if (c == '\n')
+		buf_adds(out, "\\n");
+	else if (c == '\t')
+		buf_adds(out, "\\t");
+	else if (c == '\\')
+		buf_adds(out, "\\\\");
+	else
+		buf_addf(out, "\\x%02x", (unsigned)(uint8_t)c);
+}
+
+void str_escape(struct buf *out, const char *s, size_t len)
+{
+	while (len) {
+		uint32_t cp;
+		size_t run = 0, n;
+		while (run < len && (n = visible_len(s + run, len - run)))
+			run += n;
+		buf_add(out, s, run);
+		s += run;
+		len -= run;
+		/* Escape all bytes of a character that is not shown, or one byte that is no
+		 * character. */
+		n = unicode_decode(s, len, &cp);
+		for (n += len && !n; n; n--, s++, len--)
+			escape_byte(out, *s);
+	}
+}
+
+char *str_escaped(const char *s)
+{
+	struct buf out;
+	size_t len = strlen(s);
+
+	buf_init(&out, 4 * len);
+	str_escape(&out, s, len);
+	return out.data;
+}
+
+char *str_shown(const char *s)
+{
+	enum { MAX = 64 };
+	struct buf out;
+	size_t len = strnlen(s, MAX + 1);
+	bool cut = len > MAX;
+
+	if (cut)
+		for (len = MAX; len > MAX - 4 && (s[len] & 0xc0) == 0x80;)
+			len--;
+	buf_init(&out, 4 * MAX + 3);
+	str_escape(&out, s, len);
+	if (cut)
+		buf_adds(&out, "…");
+	return out.data;
 }

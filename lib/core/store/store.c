@@ -7,6 +7,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "core/store/store_db.h"
 
 enum { DOC_MAX = 8 << 20 };
@@ -48,6 +49,8 @@ int store_row(struct store *store, struct sqlite3_stmt *stmt, struct run **ret, 
 			cause.message ? cause.message : "unreadable");
 	}
 	run->revision = sqlite3_column_int64(stmt, 2);
+	trace_note(TRACE_STORE, "record of %s read, revision %lld", run_id(run),
+		(long long)run->revision);
 	*ret = run;
 	return 0;
 }
@@ -103,6 +106,7 @@ static int write_new(struct store *store, const struct run *run, struct err *err
 	bind_row(stmt, &row, run, 1);
 	sqlite3_bind_int64(stmt, 8, run_submitted_ms(run));
 	store_bind_text(stmt, 9, json_get_str(run->doc, "user"));
+	trace_note(TRACE_STORE, "record of %s is new", run_id(run));
 	r = sqlite3_step(stmt);
 	if (r == SQLITE_DONE)
 		return 0;
@@ -127,6 +131,8 @@ static int write_over(struct store *store, const struct run *run, struct err *er
 		return r;
 	bind_row(stmt, &row, run, run->revision);
 	r = store_step(store, stmt, err);
+	trace_note(TRACE_STORE, "record of %s written over revision %lld", run_id(run),
+		(long long)run->revision);
 	return r < 0 ? r : sqlite3_changes(store->db);
 }
 

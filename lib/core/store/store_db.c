@@ -13,6 +13,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 
 enum {
 	BUSY_TIMEOUT_MS = 30 * 1000,
@@ -164,13 +165,19 @@ int store_begin(struct store *store, enum store_durability durability, struct er
 	};
 	int r = run_sql(store, synchronous[durability], err);
 
-	return r < 0 ? r : run_sql(store, "BEGIN IMMEDIATE", err);
+	trace_note(TRACE_STORE, "%s: waits for the lock", store->path);
+	if (r == 0)
+		r = run_sql(store, "BEGIN IMMEDIATE", err);
+	trace_note(TRACE_STORE, "%s: %s", store->path, r < 0 ? "not locked" : "locked");
+	return r;
 }
 
 int store_end(struct store *store, int r, struct err *err)
 {
 	if (r >= 0) {
 		int failed = run_sql(store, "COMMIT", err);
+		trace_note(
+			TRACE_STORE, "%s: %s", store->path, failed ? "not committed" : "committed");
 		if (failed == 0)
 			return r;
 		r = failed;
@@ -318,6 +325,7 @@ int store_open(const char *dir, struct store **ret, struct err *err)
 		r = migrate(store, err);
 	if (r < 0)
 		return r;
+	trace_note(TRACE_STORE, "%s: open", store->path);
 	*ret = TAKE(store);
 	return 0;
 }

@@ -16,6 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "kube/api/answer.h"
 #include "kube/api/credential.h"
 #include "net/http/http.h"
@@ -317,6 +318,9 @@ static int kube_call_answered(struct kube_call *call, struct http_answer *http, 
 
 	call->exchange = NULL;
 	kube_answer_read(&what, http, call->data != NULL, &answer);
+	trace_note(TRACE_KUBE, "%s %s: status %d, try %u, %lld ms%s%s", call->method, call->path,
+		http->status, call->tries, (long long)http->ms, answer.fault.message ? ": " : "",
+		answer.fault.message ? answer.fault.message : "");
 	if (http->status)
 		call->client->answered = true;
 	if (http->status == 401 && log_in_again(call))

@@ -9,6 +9,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "kube/api/answer.h"
 
 /*
@@ -310,6 +311,7 @@ void kube_watch_free(struct kube_watch *watch)
 {
 	if (!watch || watch->is_freed)
 		return;
+	trace_note(TRACE_KUBE, "watch %s: stopped", watch->path);
 	stop(watch);
 	if (watch->depth > 0)
 		watch->is_freed = true;
@@ -562,6 +564,7 @@ static void start_list(struct kube_watch *watch)
 	int64_t limit_ms = (int64_t)LIST_MS * (watch->failures + 1);
 	int64_t deadline_ms = clock_ms() + (limit_ms < LIST_MAX_MS ? limit_ms : LIST_MAX_MS);
 
+	trace_note(TRACE_KUBE, "watch %s: list", watch->path);
 	if (watch->gets)
 		start_get(watch, deadline_ms);
 	else
@@ -670,6 +673,9 @@ static int on_stream_end(void *ctx, struct kube_answer *answer, struct err *err)
 	bool was_long = clock_ms() >= watch->stream_ms + SHORT_MS;
 
 	(void)err;
+	trace_note(TRACE_KUBE, "watch %s: stream ended after %lld ms%s%s", watch->path,
+		(long long)(clock_ms() - watch->stream_ms), answer->fault.message ? ": " : "",
+		answer->fault.message ? answer->fault.message : "");
 	watch->call = NULL;
 	if (answer->fault.id == E_KUBE_GONE) {
 		expire(watch);
@@ -708,6 +714,7 @@ static void start_stream(struct kube_watch *watch)
 		.idle_ms = watch->idle_ms,
 		.done = on_stream_end,
 		.ctx = watch};
+	trace_note(TRACE_KUBE, "watch %s: stream from version %s", watch->path, watch->version);
 	watch->got_bytes = false;
 	watch->stream_ms = now_ms;
 	kube_lines_done(&watch->lines);

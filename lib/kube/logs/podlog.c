@@ -8,6 +8,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "base/util/vec.h"
 #include "kube/logs/podlog.h"
 
@@ -576,6 +577,8 @@ static void podlog_start_stream(struct podlog *podlog)
 	podlog->heard_ms = podlog->stream_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
+	trace_note(TRACE_KUBE, "log %s: stream since %s", podlog->path,
+		*plan.since ? plan.since : "its beginning");
 	podlog->stream = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							    .path = podlog->path,
 							    .query = query.pairs,

@@ -14,6 +14,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "kube/portforward/podwire.h"
 #include "net/websocket/ws.h"
 
@@ -193,6 +194,8 @@ static int podexec_report(struct podexec *exec, struct err *err)
 		podexec_status(exec->status.data, exec->status.len, exec->program, &code, &fault);
 	else if (err_is_set(&exec->fault))
 		err_move(&fault, &exec->fault);
+	trace_note(TRACE_KUBE, "exec %s: ended with %d%s%s", exec->path, code,
+		fault.message ? ": " : "", fault.message ? fault.message : "");
 	podexec_cancel(exec);
 	return done(ctx, code, &fault, err);
 }
@@ -423,6 +426,7 @@ static void podexec_begin(struct podexec *exec, struct stream *stream, bool is_v
 		.ctx = exec,
 	};
 
+	trace_note(TRACE_KUBE, "exec %s: begins by %s", exec->path, protocols[!is_v5]);
 	exec->can_end = is_v5;
 	podwire_init(&exec->wire, exec->request.loop, stream, true, exec->scratch, 0, &events);
 	podexec_add_streams(exec);

@@ -15,6 +15,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "base/util/vec.h"
 #include "kube/portforward/podwire.h"
 #include "net/websocket/spdy.h"
@@ -370,6 +371,8 @@ static void conn_finish(struct podforward_conn *conn, bool reset)
 {
 	if (conn->is_over)
 		return;
+	trace_note(TRACE_KUBE, "forward to port %u: %s after %lld ms", conn->port,
+		reset ? "reset" : "ended", (long long)(clock_ms() - conn->begun_ms));
 	conn->is_over = true;
 	conn_set_timer(conn, WAIT_NOTHING, 0);
 	conn_leave_tunnel(conn);
@@ -853,6 +856,7 @@ static struct podforward_conn *conn_new(struct podforward *forward, int fd, uint
 	conn->fd = fd;
 	conn->port = port;
 	conn->begun_ms = clock_ms();
+	trace_note(TRACE_KUBE, "forward to port %u: begins", port);
 	buf_init(&conn->kept, FORWARD_KEPT_MAX + FORWARD_UP_PIECE);
 	/* Bounded by tunnel_is_held and one read of a tunnel. */
 	buf_init(&conn->pending, SIZE_MAX / 2);

@@ -166,9 +166,8 @@ struct http_request {
 	void *ctx;
 };
 
-/* Copies what it keeps. While libcurl is being loaded the connection is begun without it, if
- * nothing stands between here and the server. done is called from the loop, never from here, and
- * exactly once unless the call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG
+/* Copies what it keeps. done is called from the loop, never from here, and exactly once unless the
+ * call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG
  * (proxy); E_HTTP_RESOLVE (name); E_HTTP_CONNECT; E_HTTP_TLS (certificates of both sides);
  * E_HTTP_PROXY; E_HTTP_TIMEOUT; E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body);
  * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE; E_IO

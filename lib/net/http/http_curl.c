@@ -41,12 +41,11 @@ static const struct library_symbol symbols[] = {
 
 static enum library_state state;
 
+LIBRARY_NOTE(
+	"http", "HTTP and TLS: registries and clusters", "required", LIBRARY_FILE("curl", "4"));
+
 static const struct library library = {
-#ifdef __APPLE__
-	.file = "libcurl.4.dylib",
-#else
-	.file = "libcurl.so.4",
-#endif
+	.file = LIBRARY_FILE("curl", "4"),
 	.what = "libcurl, which speaks to registries,",
 	.package = "libcurl4",
 	.symbols = symbols,
@@ -70,7 +69,7 @@ static void prepare(void *ctx)
 
 void http_prepare(void)
 {
-	if (!http_curl_is_loaded() && !preparing)
+	if (!preparing && state != LIBRARY_LOADED)
 		preparing = par_start(prepare, NULL);
 }
 
@@ -88,9 +87,4 @@ int http_curl_load(struct err *err)
 		r = err_set(
 			err, E_BUG, "libcurl does not start: %s", http_curl.easy_strerror(started));
 	return r;
-}
-
-bool http_curl_is_loaded(void)
-{
-	return !preparing && state == LIBRARY_LOADED;
 }

@@ -8,7 +8,6 @@
 #define DLRUN_NET_HTTP_HTTP_CURL_H
 
 #include <curl/curl.h>
-#include <stdbool.h>
 
 #include "base/util/err.h"
 
@@ -45,8 +44,6 @@ extern struct http_curl http_curl;
 /* Once is enough, more does nothing; waits for http_prepare. E_IO when it is not installed, E_BUG
  * when it does not start. */
 int http_curl_load(struct err *err);
-/* Whether libcurl is loaded, and http_prepare's work has been waited for. */
-bool http_curl_is_loaded(void);
 /* Wait for what http_prepare has begun: a program does not end well in the midst of it. */
 void http_curl_wait(void);
 

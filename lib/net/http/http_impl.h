@@ -20,7 +20,6 @@ enum {
 	HTTP_POOL_MAX = 32,
 	HTTP_KEEP_S = 30,          /* a probe of an idle connection that was taken over */
 	HTTP_RECV_MAX = 256 << 10, /* at once, of a connection that was taken over */
-	HTTP_DIALS_MAX = HTTP_CONNECTIONS_MAX - 1,
 	HTTP_BATCH_MAX = 64 << 10, /* of a body, given to the caller at once */
 };
 
@@ -59,11 +58,10 @@ struct http {
 struct http_exchange {
 	CURL *easy;
 	struct curl_slist *headers;
-	struct curl_slist *connect_to, *resolve;
+	struct curl_slist *connect_to;
 	const struct http_route *route; /* the client's, or NULL */
 	char *proxy;                    /* with user information, or NULL */
 	int fd;                         /* as far as libcurl waits for it, or -1 */
-	int dialled_fd;                 /* given to it connected, or -1 */
 	struct http_watch *watch;       /* of fd, or NULL */
 	char errbuf[CURL_ERROR_SIZE];
 	const char *unset; /* an option that libcurl does not take */
@@ -96,8 +94,6 @@ struct http_call {
 	struct url url; /* of the exchange */
 	struct strv headers;
 	struct http_exchange x;
-	struct http_dial *dial; /* ahead of its first exchange, or NULL */
-	bool waits_for_dial;
 	bool waits_for_turn, has_share; /* it has not, or has, a connection of its own */
 	struct loop_timer *timer;       /* start, then limits */
 	struct loop_timer *wake_timer;
@@ -123,41 +119,7 @@ struct http_call {
 struct http *http_twin(const struct http *http);
 /* http_free, also where http_drain has called. */
 void http_release(struct http *http);
-void http_enter(struct http *http);
-void http_exit(struct http *http);
-/* The ends of exchanges that libcurl has told of. */
-int http_drain(struct http *http, struct err *err);
-int http_attach(struct http_call *call, struct err *err);
-void http_detach(struct http_call *call);
 
-/* libcurl is there for the exchanges of a client. */
-int http_ready(struct http *http, struct err *err);
-/* Tell libcurl how many connections it may have to a host (the limit less those that are dialled
- * without it), and how many it may keep; a CURLMcode. */
-int http_share_connections(struct http *http);
-
-/* http_dial.c */
-/* Connects to the call's host without libcurl. http_call_dialled is called from the loop when that
- * is over, with or without success. */
-struct http_dial *http_dial_start(struct http_call *call);
-void http_dial_free(struct http_dial *dial);
-bool http_dial_is_over(const struct http_dial *dial);
-bool http_dial_is_connected(const struct http_dial *dial);
-int64_t http_dial_start_ms(const struct http_dial *dial);
-int64_t http_dial_ms(const struct http_dial *dial); /* that it took */
-/* The socket, once, if it leads to address; or -1. */
-int http_dial_take(struct http_dial *dial, const struct sockaddr *address, socklen_t len);
-/* Wait for the dial no more: its connection counts as libcurl's. */
-void http_dial_leave(struct http_dial *dial);
-bool http_dial_is_left(const struct http_dial *dial);
-/* The value for CURLOPT_RESOLVE, so that the name is not looked up again; or NULL. The caller
- * frees. */
-char *http_dial_resolve(const struct http_dial *dial);
-
-/* http_call.c */
-/* Dials that are not left. */
-unsigned http_count_dials(const struct http *http);
-int http_call_dialled(struct http_call *call, struct err *err);
 /* Tells http_event of an exchange that has ended. */
 void http_call_tell(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
@@ -171,45 +133,26 @@ void http_answer_done(struct http_answer *answer);
 /* Overwrites and frees a string; NULL is accepted. */
 void http_wipe(const char *secret);
 
-/* http_redirect.c */
 /* 1: the response redirects to *ret; 0: it is final. */
 int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err);
 /* Makes the call one for url, which it takes over. */
 void http_redirect(struct http_call *call, struct url *url);
 
-/* http_route.c */
-/* The one to url, or NULL. */
-const struct http_route *http_find_route(const struct http *http, const struct url *url);
-/* The exchange goes over its route. */
-void http_route_options(struct http_call *call);
-/* A socket for it, or -1 with why in x.refused. */
-int http_route_socket(struct http_call *call);
 void http_drop_routes(struct http *http);
 
 /* http_exchange.c */
 /* The handle of the next exchange of the call. */
 int http_exchange_init(struct http_call *call, struct err *err);
-/* The proxy of the request or the environment's, for http_wipe; NULL: none. Ignores routes. */
-int http_find_proxy(const struct http_call *call, char **ret, struct err *err);
 /* With the authorization of the call, which came after its connection was begun. */
 void http_exchange_authorize(struct http_call *call);
 void http_exchange_done(struct http_exchange *x);
 
-/* http_tls.c */
-/* The URL, and which certificates stand for it. */
-int http_tls_options(struct http_call *call, struct err *err);
 /* Of the issuers to trust; NULL: the system's. */
 const char *http_ca_file(const struct http_call *call);
 
-/* http_connect.c */
 /* Check the zone of a url that goes to a proxy, which will look it up: only an address can be. */
 int http_check_literal(const struct http_call *call, struct err *err);
-void http_connect_options(struct http_call *call);
 
-/* http_send.c */
-void http_send_options(struct http_call *call);
-/* http_receive.c */
-void http_receive_options(struct http_call *call);
 /* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
 int http_give_batch(struct http_call *call);
 

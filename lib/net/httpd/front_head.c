@@ -1,11 +1,297 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/httpd/front_head.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/util/enc.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/httpd/front.h"
 #include "net/stream/field.h"
+
+enum {
+	SIZE,     /* digits of a size */
+	SIZE_END, /* the LF behind them */
+	DATA,
+	DATA_CR,
+	DATA_LF,
+	LAST_CR, /* behind the size 0: no trailers, so an empty line */
+	LAST_LF,
+	OVER,
+	BROKEN, /* for good */
+};
+
+enum { DIGITS_MAX = 15 };
+
+static int refuse(struct err *err)
+{
+	return err_set(err, E_FRONT_HEAD, "a chunked body is broken or has extensions");
+}
+
+static int feed_size(struct front_chunks *chunks, char c, struct err *err)
+{
+	int digit = hex_digit(c);
+
+	if (digit >= 0) {
+		if (chunks->digits++ >= DIGITS_MAX)
+			return refuse(err);
+		chunks->left = chunks->left << 4 | (unsigned)digit;
+		return 0;
+	}
+	if (c != '\r' || chunks->digits == 0)
+		return refuse(err);
+	chunks->digits = 0;
+	chunks->state = SIZE_END;
+	return 0;
+}
+
+/* Check a character of the end of a line or chunk, and go on to the next state. */
+static int feed_end(struct front_chunks *chunks, char c, struct err *err)
+{
+	static const struct {
+		char c;
+		int next;
+	} ends[] = {
+		[DATA_CR] = {'\r', DATA_LF},
+		[DATA_LF] = {'\n', SIZE},
+		[LAST_CR] = {'\r', LAST_LF},
+		[LAST_LF] = {'\n', OVER},
+	};
+
+	if (chunks->state == SIZE_END) {
+		chunks->state = chunks->left > 0 ? DATA : LAST_CR;
+		return c == '\n' ? 0 : refuse(err);
+	}
+	if (c != ends[chunks->state].c)
+		return refuse(err);
+	chunks->state = ends[chunks->state].next;
+	return 0;
+}
+
+static size_t feed_data(struct front_chunks *chunks, size_t len)
+{
+	size_t n = chunks->left < len ? (size_t)chunks->left : len;
+
+	chunks->left -= n;
+	if (chunks->left == 0)
+		chunks->state = DATA_CR;
+	return n;
+}
+
+int front_chunks_feed(struct front_chunks *chunks, const char *data, size_t len, size_t *ret_used,
+	struct err *err)
+{
+	size_t used = 0;
+	int r = 0;
+
+	if (chunks->state == BROKEN)
+		return refuse(err);
+	while (used < len && chunks->state != OVER && r == 0) {
+		if (chunks->state == DATA)
+			used += feed_data(chunks, len - used);
+		else if (chunks->state == SIZE)
+			r = feed_size(chunks, data[used++], err);
+		else
+			r = feed_end(chunks, data[used++], err);
+	}
+	if (r < 0) {
+		chunks->state = BROKEN;
+		return r;
+	}
+	*ret_used = used;
+	return chunks->state == OVER;
+}
+
+/* Fields whose value is a URL or an origin. */
+static const char *const urls[] = {"origin", "referer", "location", "access-control-allow-origin"};
+/* Fields that tell the program the original name. */
+static const char *const forwarded[] = {"x-forwarded-host", "x-forwarded-proto"};
+
+/* The value behind "name: ", if the field is called so. */
+static const char *value_of(const char *header, const char *name)
+{
+	size_t len = strlen(name);
+
+	return strncmp(header, name, len) == 0 && header[len] == ':' ? header + len + 2 : NULL;
+}
+
+/* "http://from/a" is "http://to/a" now; NULL: it is another one. */
+static char *renamed_url(const char *name, const char *value, const char *from, const char *to)
+{
+	static const char scheme[] = "http://";
+	size_t len = strlen(from);
+
+	if (!str_starts(value, scheme))
+		return NULL;
+	const char *host = value + strlen(scheme), *rest = host + len;
+	if (strncasecmp(host, from, len) != 0 || (*rest && !strchr("/?", *rest)))
+		return NULL;
+	return mem_printf("%s: %s%s%s", name, scheme, to, rest);
+}
+
+static char *renamed(const char *header, const char *from, const char *to)
+{
+	const char *host = value_of(header, "host");
+
+	if (host)
+		return mem_printf("host: %s", to);
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		const char *value = value_of(header, urls[i]);
+
+		if (value)
+			return renamed_url(urls[i], value, from, to);
+	}
+	return NULL;
+}
+
+static bool is_forwarded(const char *header)
+{
+	for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
+		if (value_of(header, forwarded[i]))
+			return true;
+	return false;
+}
+
+void front_head_rename(struct front_head *head, const char *from, const char *to)
+{
+	bool is_request = head->method != NULL;
+	AUTO_STRV struct strv headers = {0};
+
+	vec_foreach (char *, header, &head->headers) {
+		AUTO_FREE char *other = renamed(*header, from, to);
+
+		if (!is_request || !is_forwarded(*header))
+			strv_add(&headers, other ? other : *header);
+	}
+	if (is_request) {
+		strv_addf(&headers, "x-forwarded-host: %s", from);
+		strv_add(&headers, "x-forwarded-proto: http");
+	}
+	strv_done(&head->headers);
+	head->headers = headers;
+	headers = (struct strv){0};
+}
+
+enum { HTTP_PORT = 80, PORT_DIGITS_MAX = 5 };
+
+/*
+ * Names
+ */
+
+static bool parse_port(const char *text, uint16_t *ret)
+{
+	uint64_t port;
+
+	if (strlen(text) > PORT_DIGITS_MAX || !field_number(text, &port) || port == 0 ||
+		port > UINT16_MAX)
+		return false;
+	*ret = (uint16_t)port;
+	return true;
+}
+
+static bool is_name(const char *name)
+{
+	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == strlen(name) &&
+	       !strstr(name, "..") && name[0] != '.';
+}
+
+static bool is_of_this_machine(const char *name)
+{
+	return str_eq(name, "127.0.0.1") || str_eq(name, "localhost") ||
+	       (is_name(name) && str_ends(name, ".localhost"));
+}
+
+bool front_host_split(const char *value, char ret[static FRONT_HOST_MAX], uint16_t *ret_port)
+{
+	bool is_ip6 = str_starts(value, "[::1]");
+	size_t len = is_ip6 ? strlen("[::1]") : strcspn(value, ":");
+	const char *rest = value + len;
+	uint16_t port = HTTP_PORT;
+
+	if (len >= FRONT_HOST_MAX || (*rest && (*rest != ':' || !parse_port(rest + 1, &port))))
+		return false;
+	AUTO_FREE char *name = is_ip6 ? mem_strdup("::1") : str_lower(value, len);
+	if (!is_ip6 && !is_of_this_machine(name))
+		return false;
+	memcpy(ret, name, strlen(name) + 1);
+	*ret_port = port;
+	return true;
+}
+
+bool front_host_is_here(const char *value, uint16_t port, char ret[static FRONT_HOST_MAX])
+{
+	char name[FRONT_HOST_MAX];
+	uint16_t named;
+
+	if (!front_host_split(value, name, &named) || named != port)
+		return false;
+	memcpy(ret, name, sizeof(name));
+	return true;
+}
+
+/*
+ * Pages
+ */
+
+/* Scheme, name and port of a URL are those of host; only_port: the name may be another one of this
+ * machine. */
+static bool is_of(const char *url, const char *host, bool only_port)
+{
+	static const char scheme[] = "http://";
+	char name[FRONT_HOST_MAX], own_name[FRONT_HOST_MAX];
+	uint16_t port, own_port;
+
+	if (!str_starts(url, scheme))
+		return false;
+	const char *authority = url + strlen(scheme);
+	AUTO_FREE char *from = mem_strndup(authority, strcspn(authority, "/?#"));
+	if (!front_host_split(from, name, &port) || !front_host_split(host, own_name, &own_port))
+		return false;
+	return port == own_port && (only_port || str_eq(name, own_name));
+}
+
+static bool is_reading(const struct front_head *head)
+{
+	return !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
+}
+
+/* A link from one name of this machine to another one: to browsers these are different sites. No
+ * frame: what is in it could be covered. */
+static bool is_link_from_here(const struct front_head *head, const char *host)
+{
+	const char *referer = field_find(&head->headers, "referer");
+
+	return is_reading(head) && referer && is_of(referer, host, true) &&
+	       str_eq(field_find(&head->headers, "sec-fetch-mode"), "navigate") &&
+	       str_eq(field_find(&head->headers, "sec-fetch-dest"), "document");
+}
+
+static bool is_from_elsewhere(const struct front_head *head, const char *host)
+{
+	vec_foreach (char *, header, &head->headers)
+		if (str_eq(*header, "sec-fetch-site: cross-site"))
+			return !is_link_from_here(head, host);
+	return false;
+}
+
+bool front_origin_is_right(const struct front_head *head, bool any_origin)
+{
+	const char *host = field_find(&head->headers, "host");
+	bool may_be_any = any_origin && is_reading(head);
+	static const char name[] = "origin: ";
+
+	if (is_from_elsewhere(head, host ? host : ""))
+		return false;
+	vec_foreach (char *, header, &head->headers) {
+		if (str_starts(*header, name) && !may_be_any &&
+			!is_of(*header + strlen(name), host ? host : "", false))
+			return false;
+	}
+	return true;
+}
 
 enum { METHOD_MAX = 32, LENGTH_DIGITS_MAX = 18 };
 
@@ -20,7 +306,7 @@ struct reading {
 	struct err *err;
 };
 
-static int refuse(const struct reading *reading, int status, const char *what)
+static int front_head_refuse(const struct reading *reading, int status, const char *what)
 {
 	*reading->status = status;
 	return err_set(reading->err, E_FRONT_HEAD, "%s", what);
@@ -51,9 +337,10 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 {
 	if (len != 8 || memcmp(text, "HTTP/", 5) != 0 || !str_is_digit(text[5]) || text[6] != '.' ||
 		!str_is_digit(text[7]))
-		return refuse(reading, 400, "the first line has no version of HTTP");
+		return front_head_refuse(reading, 400, "the first line has no version of HTTP");
 	if (text[5] != '1' || text[7] > '1')
-		return refuse(reading, 505, "the version of HTTP is neither 1.0 nor 1.1");
+		return front_head_refuse(
+			reading, 505, "the version of HTTP is neither 1.0 nor 1.1");
 	reading->head->is_http_1_0 = text[7] == '0';
 	return 0;
 }
@@ -61,13 +348,13 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 static int parse_method(const struct reading *reading, const char *text, size_t len)
 {
 	if (!is_token(text, len))
-		return refuse(reading, 400, "the first line has no method");
+		return front_head_refuse(reading, 400, "the first line has no method");
 	if (len > METHOD_MAX)
-		return refuse(reading, 501, "the method is not known");
+		return front_head_refuse(reading, 501, "the method is not known");
 	reading->head->method = mem_strndup(text, len);
 	/* TRACE and TRACK would show a page what the browser keeps from it. */
 	if (str_eq(reading->head->method, "TRACE") || str_eq(reading->head->method, "TRACK"))
-		return refuse(reading, 405, "the method is not allowed");
+		return front_head_refuse(reading, 405, "the method is not allowed");
 	return 0;
 }
 
@@ -85,11 +372,13 @@ static int parse_target(const struct reading *reading, const char *text, size_t 
 	bool is_connect = str_eq(head->method, "CONNECT");
 
 	if (!is_visible(text, len))
-		return refuse(reading, 400, "the target of the request has bytes that are none");
+		return front_head_refuse(
+			reading, 400, "the target of the request has bytes that are none");
 	head->target = mem_strndup(text, len);
 	if (is_connect ? text[0] == '/' || !memchr(text, ':', len)
 		       : text[0] != '/' && !str_starts(head->target, "http://"))
-		return refuse(reading, 400, "the target of the request is neither path nor URL");
+		return front_head_refuse(
+			reading, 400, "the target of the request is neither path nor URL");
 	return 0;
 }
 
@@ -101,7 +390,7 @@ static int parse_request_line(const struct reading *reading, const char *line, s
 	const char *second = target ? memchr(target, ' ', left) : NULL;
 
 	if (!second)
-		return refuse(reading, 400, "the first line is none of HTTP");
+		return front_head_refuse(reading, 400, "the first line is none of HTTP");
 	int r = parse_method(reading, line, (size_t)(first - line));
 	if (r == 0)
 		r = parse_version(reading, second + 1, left - (size_t)(second + 1 - target));
@@ -115,10 +404,10 @@ static int parse_status_line(const struct reading *reading, const char *line, si
 
 	if (len < 12 || line[8] != ' ' || !str_is_digit(digits[0]) || !str_is_digit(digits[1]) ||
 		!str_is_digit(digits[2]) || (len > 12 && line[12] != ' '))
-		return refuse(reading, 502, "the first line is none of HTTP");
+		return front_head_refuse(reading, 502, "the first line is none of HTTP");
 	int status = (digits[0] - '0') * 100 + (digits[1] - '0') * 10 + (digits[2] - '0');
 	if (status < 100)
-		return refuse(reading, 502, "the first line is none of HTTP");
+		return front_head_refuse(reading, 502, "the first line is none of HTTP");
 	reading->head->status = status;
 	return parse_version(reading, line, 8);
 }
@@ -162,7 +451,7 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 	const char *colon = memchr(line, ':', len);
 
 	if (!colon || !is_token(line, (size_t)(colon - line)))
-		return refuse(reading, 400, "a line of the head is not a field");
+		return front_head_refuse(reading, 400, "a line of the head is not a field");
 	const char *value = colon + 1, *end = line + len;
 	while (value < end && (*value == ' ' || *value == '\t'))
 		value++;
@@ -171,10 +460,11 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 	/* Not every program takes a tab for a blank. */
 	if (reading->is_request && (memchr(colon, '\t', (size_t)(value - colon)) ||
 					   memchr(end, '\t', (size_t)(line + len - end))))
-		return refuse(reading, 400, "a field has a tab around its value");
+		return front_head_refuse(reading, 400, "a field has a tab around its value");
 	AUTO_FREE char *name = str_lower(line, (size_t)(colon - line));
 	if (reading->is_request && is_framing_in_disguise(name))
-		return refuse(reading, 400, "a field is called nearly as one that gives a length");
+		return front_head_refuse(
+			reading, 400, "a field is called nearly as one that gives a length");
 	strv_addf(&reading->head->headers, "%s: %.*s", name, (int)(end - value), value);
 	return 0;
 }
@@ -253,7 +543,7 @@ static int read_connection(const struct reading *reading)
 
 	read_options(&head->headers, &options);
 	if (options.is_wrong)
-		return refuse(reading, 400, "Connection names a field that must stay");
+		return front_head_refuse(reading, 400, "Connection names a field that must stay");
 	head->keeps_open = !options.close && (!head->is_http_1_0 || options.keep_alive);
 	/* HTTP/2 would hide all later requests from the access checks. */
 	head->is_upgrade = options.upgrade && !str_empty(upgrade) && !head->is_http_1_0 &&
@@ -274,17 +564,18 @@ static int read_framing(const struct reading *reading)
 	if (count_fields(&head->headers, "content-length") +
 			count_fields(&head->headers, "transfer-encoding") >
 		1)
-		return refuse(reading, 400, "the length of the body is given more than once");
+		return front_head_refuse(
+			reading, 400, "the length of the body is given more than once");
 	if (length) {
 		if (!parse_length(length, &head->length))
-			return refuse(reading, 400, "Content-Length is not a number");
+			return front_head_refuse(reading, 400, "Content-Length is not a number");
 		head->body = head->length > 0 ? FRONT_BODY_LENGTH : FRONT_BODY_NONE;
 	} else if (coding) {
 		if (!is_word(coding, strlen(coding), "chunked"))
-			return refuse(
+			return front_head_refuse(
 				reading, 501, "Transfer-Encoding is another one than chunked");
 		if (head->is_http_1_0)
-			return refuse(reading, 400, "HTTP/1.0 has no Transfer-Encoding");
+			return front_head_refuse(reading, 400, "HTTP/1.0 has no Transfer-Encoding");
 		head->body = FRONT_BODY_CHUNKED;
 	}
 	return 0;
@@ -304,7 +595,7 @@ static int take_authority(const struct reading *reading, const char *host)
 	AUTO_FREE char *meant = str_lower(host, strlen(host));
 
 	if (!str_eq(named, meant))
-		return refuse(reading, 400, "the URL and Host name different servers");
+		return front_head_refuse(reading, 400, "the URL and Host name different servers");
 	char *path = mem_printf("%s%s", authority[len] == '/' ? "" : "/", authority + len);
 	free(head->target);
 	head->target = path;
@@ -319,11 +610,11 @@ static int check_host(const struct reading *reading)
 	bool is_connect = str_eq(head->method, "CONNECT");
 
 	if (count_fields(&head->headers, "host") > 1)
-		return refuse(reading, 400, "the request has several Hosts");
+		return front_head_refuse(reading, 400, "the request has several Hosts");
 	if (!host && is_connect && head->is_http_1_0)
 		return 0;
 	if (!host)
-		return refuse(reading, 400, "the request has no Host");
+		return front_head_refuse(reading, 400, "the request has no Host");
 	if (head->target[0] != '/' && !is_connect)
 		return take_authority(reading, host);
 	return 0;
@@ -337,7 +628,7 @@ static int check_expect(const struct reading *reading)
 	if (!expect)
 		return 0;
 	if (!is_word(expect, strlen(expect), "100-continue"))
-		return refuse(reading, 417, "Expect is another one than 100-continue");
+		return front_head_refuse(reading, 417, "Expect is another one than 100-continue");
 	head->expects = !head->is_http_1_0;
 	return 0;
 }
@@ -357,7 +648,7 @@ static int finish_request(const struct reading *reading)
 		return r;
 	bool is_connect = str_eq(head->method, "CONNECT");
 	if (head->body != FRONT_BODY_NONE && (head->is_upgrade || is_connect))
-		return refuse(reading, 400, "a request for another protocol has a body");
+		return front_head_refuse(reading, 400, "a request for another protocol has a body");
 	if (is_connect)
 		head->is_upgrade = false;
 	return 0;
@@ -399,11 +690,12 @@ static int finish_answer(const struct reading *reading, const char *method)
 static int parse_line(const struct reading *reading, const char *line, size_t len, bool is_first)
 {
 	if (has_control(line, len))
-		return refuse(reading, 400, "the head has control characters");
+		return front_head_refuse(reading, 400, "the head has control characters");
 	if (is_first)
 		return parse_first_line(reading, line, len);
 	if (line[0] == ' ' || line[0] == '\t')
-		return refuse(reading, 400, "a line of the head goes on in the next one");
+		return front_head_refuse(
+			reading, 400, "a line of the head goes on in the next one");
 	return parse_field(reading, line, len);
 }
 
@@ -413,9 +705,9 @@ static int check_rest(const struct reading *reading, const char *rest, size_t le
 	size_t n = len > 0 && rest[len - 1] == '\r' ? len - 1 : len;
 
 	if (has_control(rest, n))
-		return refuse(reading, 400, "the head has control characters");
+		return front_head_refuse(reading, 400, "the head has control characters");
 	return is_first && n > 0 && !strchr(token_chars, rest[0])
-		       ? refuse(reading, 400, "the first line is none of HTTP")
+		       ? front_head_refuse(reading, 400, "the first line is none of HTTP")
 		       : 0;
 }
 
@@ -430,7 +722,8 @@ static int parse_lines(
 		size_t n = (size_t)(end - line);
 
 		if (n == 0 || end[-1] != '\r')
-			return refuse(reading, 400, "a line of the head does not end in CR LF");
+			return front_head_refuse(
+				reading, 400, "a line of the head does not end in CR LF");
 		if (n == 1 && line > data) {
 			*ret_used = (size_t)(end + 1 - data);
 			return 1;
@@ -443,7 +736,8 @@ static int parse_lines(
 	int r = check_rest(reading, line, max - (size_t)(line - data), line == data);
 	if (r < 0 || len < FRONT_HEAD_MAX)
 		return r;
-	return refuse(reading, line == data ? 414 : 431, "the head is larger than 64 KiB");
+	return front_head_refuse(
+		reading, line == data ? 414 : 431, "the head is larger than 64 KiB");
 }
 
 int front_request_parse(const char *data, size_t len, struct front_head *ret, size_t *ret_used,
@@ -484,4 +778,155 @@ int front_answer_parse(const char *data, size_t len, const char *method, struct 
 	*ret_used = used;
 	head = (struct front_head){0};
 	return 1;
+}
+
+static const struct {
+	int status;
+	const char *reason;
+} reasons[] = {
+	{100, "Continue"},
+	{101, "Switching Protocols"},
+	{103, "Early Hints"},
+	{200, "OK"},
+	{201, "Created"},
+	{202, "Accepted"},
+	{204, "No Content"},
+	{206, "Partial Content"},
+	{301, "Moved Permanently"},
+	{302, "Found"},
+	{303, "See Other"},
+	{304, "Not Modified"},
+	{307, "Temporary Redirect"},
+	{308, "Permanent Redirect"},
+	{400, "Bad Request"},
+	{401, "Unauthorized"},
+	{403, "Forbidden"},
+	{404, "Not Found"},
+	{405, "Method Not Allowed"},
+	{407, "Proxy Authentication Required"},
+	{408, "Request Timeout"},
+	{409, "Conflict"},
+	{410, "Gone"},
+	{413, "Content Too Large"},
+	{414, "URI Too Long"},
+	{416, "Range Not Satisfiable"},
+	{417, "Expectation Failed"},
+	{421, "Misdirected Request"},
+	{429, "Too Many Requests"},
+	{431, "Request Header Fields Too Large"},
+	{500, "Internal Server Error"},
+	{501, "Not Implemented"},
+	{502, "Bad Gateway"},
+	{503, "Service Unavailable"},
+	{504, "Gateway Timeout"},
+	{505, "HTTP Version Not Supported"},
+};
+
+const char *front_reason(int status)
+{
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+		if (reasons[i].status == status)
+			return reasons[i].reason;
+	return "";
+}
+
+/*
+ * Fields of one hop (RFC 9110, section 7.6.1)
+ */
+
+static const char *const of_one_hop[] = {
+	"connection", "keep-alive", "te", "trailer", "http2-settings", "upgrade"};
+
+static bool is_called(const char *header, size_t len, const char *name)
+{
+	return strlen(name) == len && strncmp(header, name, len) == 0;
+}
+
+/* Whether a field Connection names it. */
+static bool is_named(const struct front_head *head, const char *field, size_t len)
+{
+	static const char connection[] = "connection: ";
+
+	vec_foreach (char *, header, &head->headers) {
+		if (!str_starts(*header, connection))
+			continue;
+		for (const char *at = *header + strlen(connection); *at;) {
+			size_t n = strcspn(at, ", \t");
+
+			if (n == len && strncasecmp(at, field, n) == 0)
+				return true;
+			at += n;
+			at += strspn(at, ", \t");
+		}
+	}
+	return false;
+}
+
+/* An answer without a body has no framing; of HEAD and 304 the length is that of GET. */
+static bool is_vain_framing(const struct front_head *head, const char *header, size_t len)
+{
+	bool is_length = is_called(header, len, "content-length");
+	bool is_coding = is_called(header, len, "transfer-encoding");
+
+	if (head->method || head->status >= 205)
+		return is_coding && head->status == 304;
+	return (is_length || is_coding) && (head->status < 200 || head->status == 204);
+}
+
+static bool goes_on(const struct front_head *head, const char *header)
+{
+	size_t len = strcspn(header, ":");
+
+	if (head->is_upgrade && is_called(header, len, "upgrade"))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(of_one_hop); i++)
+		if (is_called(header, len, of_one_hop[i]))
+			return false;
+	return !str_starts(header, "proxy-") && !is_vain_framing(head, header, len) &&
+	       !is_named(head, header, len);
+}
+
+/*
+ * The head
+ */
+
+static const char *skip_prefix(const char *target, const char *prefix)
+{
+	size_t len = prefix ? strlen(prefix) : 0;
+
+	if (len == 0 || strncmp(target, prefix, len) != 0 || !strchr("/?", target[len]))
+		return target;
+	return target + len;
+}
+
+static void write_first_line(const struct front_head *head, const char *strip, struct buf *out)
+{
+	if (!head->method) {
+		buf_addf(out, "HTTP/1.1 %d %s\r\n", head->status, front_reason(head->status));
+		return;
+	}
+	const char *target = skip_prefix(head->target, strip);
+	bool has_root = *target == '/' || str_eq(head->method, "CONNECT");
+	buf_addf(out, "%s %s%s HTTP/1.%d\r\n", head->method, has_root ? "" : "/", target,
+		!head->is_http_1_0);
+}
+
+static const char *connection_of(const struct front_head *head, bool keeps_open)
+{
+	if (head->is_upgrade)
+		return "Upgrade";
+	return keeps_open ? "keep-alive" : "close";
+}
+
+void front_head_write(
+	const struct front_head *head, const char *strip, bool keeps_open, struct buf *out)
+{
+	write_first_line(head, strip, out);
+	vec_foreach (char *, header, &head->headers) {
+		if (!goes_on(head, *header))
+			continue;
+		buf_adds(out, *header);
+		buf_adds(out, "\r\n");
+	}
+	buf_addf(out, "connection: %s\r\n\r\n", connection_of(head, keeps_open));
 }

@@ -43,8 +43,6 @@ void front_wire_read(struct front_wire *wire);
 void front_wire_flush(struct front_wire *wire);
 /* Bytes that wait to be written. */
 size_t front_wire_pending(const struct front_wire *wire);
-/* Memory of buffers that are empty. */
-void front_wire_trim(struct front_wire *wire);
 
 /*
  * Where a body ends
@@ -136,47 +134,26 @@ struct front {
 /* front.c */
 void front_notice(const struct front *front, const char *format, ...) ERR_PRINTF(2, 3);
 void front_count_less(struct front *front);
-/* A connection may give way. */
-void front_has_idle(struct front *front);
 
-/* front_peer.c */
 /* Whether the system tells of every family whose connections are. */
 bool front_peers_are_known(void);
-/* Where it does tell of others, it has to tell of each. */
-bool front_peer_is_welcome(const struct front *front, int fd, const char *peer);
 
-/* front_conn.c */
-void front_conn_new(struct front *front, int fd);
-void front_conn_free(struct front_conn *conn);
 /* Go on from the loop. */
 void front_conn_wake(struct front_conn *conn);
 void front_conn_turn(struct front_conn *conn);
-/* Whether it only waits for another request. */
-bool front_conn_is_idle(const struct front_conn *conn);
 
-/* front_request.c: what is there of a request is taken. Whether something was done. */
-bool front_request_take(struct front_conn *conn);
-
-/* front_answer.c */
-/* Drop what has arrived of an unwanted body; whether that was all of it. */
-bool front_body_drop(struct front_exchange *exchange);
 /* The answer is over as far as this side is concerned. */
 void front_exchange_end(struct front_exchange *exchange, bool is_cut);
-void front_exchange_done(struct front_exchange *exchange);
 /* front_refuse from within: the caller of the front does not have the exchange any more. */
 void front_page(struct front_exchange *exchange, int status, const char *what, const char *hint);
-/* The same of status 407. */
-void front_challenge(struct front_exchange *exchange, const char *what);
 
-/* front_carry.c: whether something was done. */
+/* front_carry.c */
+/* Whether something was done. */
 bool front_carry_step(struct front_conn *conn);
 /* The connection to the program stays for the next request, if it can. */
 void front_carry_settle(struct front_conn *conn);
 void front_carry_free(struct front_carry *carry);
-bool front_program_reads(const struct front_conn *conn);
 
-/* front_tunnel.c: both sides become a tunnel's, the connection is dead. */
-void front_tunnel_start(struct front_conn *conn);
 void front_tunnel_free(struct front_tunnel *tunnel);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "base/util/vec.h"
 #include "net/ssh/ssh_config.h"
 #include "net/ssh/ssh_libssh2.h"
@@ -324,8 +325,10 @@ static void tell_carrier(struct ssh *ssh)
 				  ssh->options.host, ssh->why)
 			: mem_printf("%s is reached by libssh2", ssh->options.host);
 
-	if (!ssh->is_known)
+	if (!ssh->is_known) {
+		trace_note(TRACE_SSH, "%s", text);
 		say(ssh, true, text);
+	}
 	ssh->is_known = true;
 }
 
@@ -527,6 +530,9 @@ static void try_open(struct ssh_use *use)
 		open_by_openssh(use);
 	else
 		open_by_libssh2(use);
+	if (use->inner)
+		trace_note(TRACE_SSH, "%s: channel %p opens, %s%s", ssh->options.host, (void *)use,
+			use->command ? "a command" : "to ", use->command ? "" : use->host);
 	if (use->inner && use->has_eof)
 		use->inner->ops->send_eof(use->inner, NULL);
 }
@@ -683,6 +689,7 @@ static void use_free(struct channel *channel)
 	struct ssh *ssh = use->ssh;
 	size_t i = 0;
 
+	trace_note(TRACE_SSH, "%s: channel %p closed", ssh->options.host, (void *)use);
 	channel_free(use->inner);
 	if (use->connection)
 		use->connection->n_channels--;

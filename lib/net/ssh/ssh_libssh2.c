@@ -42,12 +42,11 @@ static void start(void)
 	ssh_libssh2_lib.init(0);
 }
 
+LIBRARY_NOTE("ssh", "Speaks to SSH servers without the OpenSSH client", "recommended",
+	LIBRARY_FILE("ssh2", "1"));
+
 static const struct library library = {
-#ifdef __APPLE__
-	.file = "libssh2.1.dylib",
-#else
-	.file = "libssh2.so.1",
-#endif
+	.file = LIBRARY_FILE("ssh2", "1"),
 	.what = "libssh2, which speaks to ssh servers,",
 	.package = "libssh2-1",
 	.symbols = symbols,

@@ -29,4 +29,8 @@ void spdy_unpacker_free(struct spdy_unpacker *unpacker);
 int spdy_unpack(struct spdy_unpacker *unpacker, const void *block, size_t len,
 	const struct spdy_field **ret, size_t *ret_n, struct err *err);
 
+/* The dictionary of SPDY/3's zlib streams for headers, which both sides have before the first one
+ * (draft-mbelshe-httpbis-spdy-00, section 2.6.10.1): 1,423 bytes. */
+const void *spdy_dictionary(size_t *ret_len);
+
 #endif

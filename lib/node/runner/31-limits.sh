@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a program may use, by cgroups of its attempt's own (lib/base/os/os_linux_family.c has the same), and whom the kernel has
+# What a program may use, by cgroups of its attempt's own (lib/base/os/os_linux.c has the same), and whom the kernel has
 # killed for memory. A run never fails for want of a cgroup.
 
 limits_proc=/proc/self

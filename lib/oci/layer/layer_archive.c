@@ -15,12 +15,10 @@ static const struct library_symbol symbols[] = {
 
 static enum library_state state;
 
+LIBRARY_NOTE("layers", "Reads layers of images", "recommended", LIBRARY_FILE("archive", "13"));
+
 static const struct library library = {
-#ifdef __APPLE__
-	.file = "libarchive.13.dylib",
-#else
-	.file = "libarchive.so.13",
-#endif
+	.file = LIBRARY_FILE("archive", "13"),
 	.what = "libarchive, which reads layers of images,",
 	.package = "libarchive13",
 	.symbols = symbols,

@@ -11,6 +11,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/trace.h"
 #include "net/stream/field.h"
 #include "oci/image/image.h"
 #include "oci/model/manifest.h"
@@ -86,6 +87,8 @@ static void told(void *ctx, int has)
 {
 	struct asked_has *one = ctx;
 
+	trace_note(TRACE_OCI, "blob %s: %s", one->blob->digest,
+		has > 0 ? "is there and is skipped" : "is not there");
 	*one->ret = has > 0;
 	answered(one->all);
 }
@@ -371,6 +374,7 @@ static int put_done(void *ctx, struct http_answer *reply, struct err *fault, str
 	struct registry_call *call = TAKE(own->call);
 
 	(void)err;
+	trace_note(TRACE_OCI, "manifest %s: status %d", own->asked->blob->digest, reply->status);
 	if (err_is_set(fault))
 		return answer(own, fault);
 	if (reply->status / 100 == 2)
@@ -400,6 +404,7 @@ static int put_manifest(struct registry_sink *own)
 		.ctx = own,
 	};
 
+	trace_note(TRACE_OCI, "manifest %s: sent as %s", own->asked->blob->digest, own->tag);
 	strv_addf(&headers, "Content-Type: %s", own->asked->blob->media_type);
 	own->call = registry_start(own->options.registry, &request);
 	return 0;

@@ -4,6 +4,7 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
+#include "base/util/trace.h"
 #include "oci/registry/uploads_impl.h"
 
 /*
@@ -201,6 +202,7 @@ int upload_base(struct upload_job *job, struct err *err)
 	(void)err;
 	if (!from)
 		return check_there(job);
+	trace_note(TRACE_OCI, "blob %s: mounted from %s", job->blob.digest, from);
 	AUTO_FREE char *from_path = registry_repo_path(job->uploads->options.registry, from);
 	AUTO_FREE char *mount = url_add_param("blobs/uploads/", "mount", job->blob.digest);
 	AUTO_FREE char *path = url_add_param(mount, "from", from_path);

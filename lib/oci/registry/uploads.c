@@ -9,10 +9,19 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
+#include "base/util/trace.h"
 #include "net/stream/field.h"
 #include "oci/registry/uploads_impl.h"
 
 enum { FIRST_WAIT_MS = 200 };
+
+/* For traces. */
+static const char *const upload_kind_names[] = {
+	[UPLOAD_FILE] = "upload of a file",
+	[UPLOAD_BYTES] = "upload",
+	[UPLOAD_BASE] = "layer of the base",
+	[UPLOAD_PROOF] = "proof",
+};
 
 struct uploads *uploads_new(const struct uploads_options *options)
 {
@@ -130,6 +139,8 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	struct uploads *uploads = job->uploads;
 	struct registry_memory *memory = uploads->options.memory;
 
+	trace_note(TRACE_OCI, "blob %s: the registry has it, %s, %llu bytes", job->blob.digest,
+		upload_kind_names[job->kind], (unsigned long long)job->blob.size);
 	job_stop(job);
 	job->is_done = true;
 	count_arrival(job);
@@ -155,6 +166,7 @@ int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
 
+	trace_note(TRACE_OCI, "blob %s: failed: %s", job->blob.digest, fault->message);
 	if (!err_is_set(&uploads->fault))
 		err_move(&uploads->fault, fault);
 	job_stop(job);
@@ -247,6 +259,7 @@ int upload_begin(struct upload_job *job, struct err *err)
 		[UPLOAD_PROOF] = upload_proof,
 	};
 
+	trace_note(TRACE_OCI, "blob %s: begun, %s", job->blob.digest, upload_kind_names[job->kind]);
 	return begin[job->kind](job, err);
 }
 
@@ -254,6 +267,8 @@ int upload_begin(struct upload_job *job, struct err *err)
 static void retire(struct upload_job *job, int has)
 {
 	job_stop(job);
+	trace_note(TRACE_OCI, "blob %s: %s", job->blob.digest,
+		has ? "not known whether the registry has it" : "the registry does not have it");
 	job->is_done = true;
 	job->is_queued = false;
 	job->blob.digest[0] = '\0';

@@ -21,12 +21,10 @@ static void start(void)
 	libgit2.libgit2_init();
 }
 
+LIBRARY_NOTE("git", "Reads git repositories", "required", LIBRARY_FILE("git2", LIBGIT2_SOVERSION));
+
 static const struct library library = {
-#ifdef __APPLE__
-	.file = "libgit2." LIBGIT2_SOVERSION ".dylib",
-#else
-	.file = "libgit2.so." LIBGIT2_SOVERSION,
-#endif
+	.file = LIBRARY_FILE("git2", LIBGIT2_SOVERSION),
 	.what = "libgit2, which reads repositories,",
 	.package = "libgit2-" LIBGIT2_SOVERSION,
 	.symbols = symbols,

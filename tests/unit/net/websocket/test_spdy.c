@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "base/util/mem.h"
-#include "net/websocket/spdy_dictionary.h"
 #include "tests/unit/spdyfix.h"
 
 /* What came, as text. */

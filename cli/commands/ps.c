@@ -21,6 +21,7 @@
 #include "core/record/select.h"
 #include "core/record/taken.h"
 #include "core/store/store.h"
+#include "targets/targets.h"
 
 enum {
 	ASK_MS = 1000,
@@ -241,7 +242,7 @@ static int find_again(struct session *session, const struct view *view, struct e
 
 static bool is_here(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and

@@ -45,11 +45,10 @@ static int on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-/* Local ones keep theirs by themselves. */
-static bool is_elsewhere(const struct run *run)
+static bool is_kept_elsewhere(const struct run *run)
 {
-	return !str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local") &&
-	       run_state_is_final(run_state(run)) && run_handle(run);
+	return target_ops_recorded(run)->keep && run_state_is_final(run_state(run)) &&
+	       run_handle(run);
 }
 
 static void start(struct keeper *keeper, const struct run *run, int64_t deadline_ms)
@@ -78,7 +77,7 @@ void runs_keep(struct session *session, const struct run_list *runs, int64_t tim
 
 	keeper.keeps = mem_alloc(runs->n + 1, sizeof(*keeper.keeps));
 	vec_foreach (struct run *, run, runs)
-		if (is_elsewhere(*run))
+		if (is_kept_elsewhere(*run))
 			start(&keeper, *run, deadline_ms);
 	if (keeper.n_open > 0) {
 		struct loop *loop = session_loop(session);

@@ -245,13 +245,13 @@ static bool add_failure(const struct run *run, const char *tree, const struct bu
 	struct buf *sentence, struct buf *hint)
 {
 	const struct json *target = json_get(run->doc, "target");
-	const char *kind = json_get_str(target, "kind");
+	const struct target_ops *ops = target_ops_recorded(run);
 	struct failure_facts facts = {
 		.run_id = run_id(run),
 		.tree = tree,
 		.workdir = IMAGE_WORKDIR,
-		.in_container = str_eq(kind, "kubernetes") || json_get_str(target, "runtime"),
-		.is_cluster = str_eq(kind, "kubernetes"),
+		.in_container = ops->needs_image || json_get_str(target, "runtime"),
+		.is_cluster = ops->has_scheduler,
 	};
 	AUTO_BUF struct buf reason = {0}, next = {0};
 

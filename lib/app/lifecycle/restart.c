@@ -158,11 +158,11 @@ static int prepare(
 		r = target_open_run(session, run, &restart->target, err);
 	if (r == 0 && restart->target->ops->warm)
 		restart->target->ops->warm(restart->target);
-	if (r == 0 && !restart->target->ops->takes_image_from_registry)
+	if (r == 0 && !restart->target->ops->needs_image)
 		r = load_image(restart, err);
 	if (r == 0)
 		r = choose_handle(restart, err);
-	if (r == 0 && restart->target->ops->takes_image_from_registry)
+	if (r == 0 && restart->target->ops->needs_image)
 		r = carry_make(
 			session, restart->target, run, &restart->carried_ref, ret_notes, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
@@ -225,7 +225,7 @@ static int start(struct restart *restart, struct err *err)
 	job.env = &restart->env;
 	job.default_env = &restart->defaults;
 	job.secret_env = &restart->secrets;
-	if (restart->target->ops->takes_image_from_registry) {
+	if (restart->target->ops->needs_image) {
 		job.image_ref = restart->carried_ref
 					? restart->carried_ref
 					: json_get_str(json_get(run->doc, "image"), "ref");

@@ -9,12 +9,11 @@
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "targets/kube/target_kube.h"
+#include "targets/targets.h"
 
 static bool is_gang(const struct run *run)
 {
-	const struct json *target = json_get(run->doc, "target");
-
-	return !str_eq(json_get_str(target, "kind"), "local") &&
+	return target_ops_recorded(run)->has_nodes &&
 	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
 }
 

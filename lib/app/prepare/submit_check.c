@@ -344,7 +344,7 @@ static bool may_come(const struct submission *submission)
 /* Nothing of this machine is in the container of a cluster. */
 static bool needs_base(const struct submission *submission)
 {
-	return submission->target->ops->takes_image_from_registry &&
+	return submission->target->ops->needs_image &&
 	       (!submission->from_digest || submission->carried.image);
 }
 

@@ -207,7 +207,7 @@ int submission_find_from(struct submission *submission, struct err *err)
 	int r = ref_parse(submission->from_ref, &ref, err);
 	if (r < 0)
 		return r;
-	if (!submission->target->ops->takes_image_from_registry) {
+	if (!submission->target->ops->needs_image) {
 		r = is_here(submission, &ref, err);
 		return r < 0 ? r : r > 0 ? 0 : carry(submission, err);
 	}

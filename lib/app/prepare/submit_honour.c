@@ -22,7 +22,7 @@ enum { GPU_LOOK_MS = 10000, NAMES_MAX = 4096 };
 
 static bool is_local(const struct submission *submission)
 {
-	return !submission->target->ops->asks_first;
+	return submission->target->ops->is_here;
 }
 
 static const char *runtime_of(const struct submission *submission)

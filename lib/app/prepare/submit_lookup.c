@@ -134,7 +134,7 @@ void submission_look_up(struct submission *submission)
 	const char *word = submission->spec.command.v[0];
 	struct stat st;
 
-	if (submission->spec.shell || !str_eq(submission->target->ops->kind, "local"))
+	if (submission->spec.shell || !submission->target->ops->is_here)
 		return;
 	if (!strchr(word, '/')) {
 		/* Lines in front of it may change PATH. */

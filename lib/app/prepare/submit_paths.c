@@ -212,7 +212,7 @@ static bool is_here(const struct own *own, const char *path)
 static void warn_missing(const struct own *own, const char *path)
 {
 	struct submission *submission = own->submission;
-	bool local = str_eq(submission->target->ops->kind, "local");
+	bool local = submission->target->ops->is_here;
 	AUTO_FREE char *shown = str_escaped(path);
 
 	submission_warn(submission,
@@ -226,7 +226,7 @@ static void warn_missing(const struct own *own, const char *path)
 /* Whether path is the run's own from now on. */
 static bool is_own(struct own *own, const char *path)
 {
-	bool local = str_eq(own->submission->target->ops->kind, "local");
+	bool local = own->submission->target->ops->is_here;
 	AUTO_FREE char *fixed = mem_strndup(path, strcspn(path, "*?["));
 
 	/* A pattern counts by the directory that it begins in. */
@@ -384,7 +384,7 @@ static void live_python(struct own *own, char **word)
 	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, *word);
 
 	if (**word == '/' || !strchr(*word, '/') || !path || submission->spec.world.setup.run ||
-		!str_eq(submission->target->ops->kind, "local") || !is_here(own, path) ||
+		!submission->target->ops->is_here || !is_here(own, path) ||
 		in_snapshot(own, path) || !submission_in_venv(submission, path))
 		return;
 	free(*word);

@@ -356,7 +356,7 @@ static char *choose_python(const struct submission *submission)
 	/* A setup makes its own in the tree of the run. */
 	if (setup && (strstr(setup, "uv sync") || strstr(setup, ".venv")))
 		return submission_relative(submission, ".venv/bin/python");
-	if (!str_eq(submission->target->ops->kind, "local"))
+	if (!submission->target->ops->is_here)
 		return mem_strdup("python3");
 	active_python = str_empty(active) ? NULL : fs_join(active, "bin/python");
 	if (active_python && access(active_python, X_OK) == 0)

@@ -118,10 +118,10 @@ static char *data_place(struct submission *submission, const char *path)
 	const char *text = json_str(data);
 	const char *home = submission->session->dirs.home, *root = root_of(submission);
 
-	if (submission->target->ops->takes_image_from_registry)
-		return data ? place_text(data) : NULL;
+	if (data && !text)
+		return place_text(data);
 	/* Only the target can resolve "~". */
-	if (submission->target->ops->asks_first)
+	if (!submission->target->ops->is_here)
 		return text ? mem_strdup(text) : NULL;
 	if (text && *text == '~' && home)
 		return fs_join(home, text[1] ? text + 2 : ".");
@@ -148,8 +148,7 @@ static int check_data(struct submission *submission, struct err *err)
 	struct stat st;
 
 	for (size_t i = 0; i < world->data.n; i++)
-		if (str_eq(submission->target->ops->kind, "local") &&
-			stat(world->data.v[i].from, &st) < 0)
+		if (submission->target->ops->is_here && stat(world->data.v[i].from, &st) < 0)
 			return fail_data(submission, &world->data.v[i], err);
 	return 0;
 }
@@ -163,7 +162,7 @@ static int find_data(
 	AUTO_FREE char *shown = str_escaped(path);
 	const char *name = submission->target->name;
 	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
-	if (submission->target->ops->takes_image_from_registry)
+	if (submission->target->ops->needs_image)
 		return err_hint(err, "targets: {%s: {data: {%s: {pvc: datasets}}}}", name, shown);
 	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /srv/data}}}", shown);
 }
@@ -358,7 +357,7 @@ static void find_editable(struct submission *submission)
 	AUTO_EDITABLE struct editable editable = {0};
 	AUTO_STRV struct strv env = {0};
 
-	if (!place || !str_eq(submission->target->ops->kind, "local"))
+	if (!place || !submission->target->ops->is_here)
 		return;
 	for (const char *const *e = submission->session->env.env; e && *e; e++)
 		strv_add(&env, *e);
@@ -393,7 +392,7 @@ static const char *chosen_gpus(const struct submission *submission)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *value = env->n ? env_get((const char *const *)env->v, names[i]) : NULL;
 		/* This shell's are those of this machine. */
-		if (!value && !submission->target->ops->asks_first)
+		if (!value && submission->target->ops->is_here)
 			value = env_get(submission->session->env.env, names[i]);
 		if (value)
 			return value;
@@ -451,10 +450,10 @@ static int default_gpus_of(const struct submission *submission, const char *path
 {
 	const char *chosen = chosen_gpus(submission);
 
-	if (submission->target->ops->takes_image_from_registry)
+	if (submission->target->ops->has_scheduler)
 		return 0;
 	/* The node knows what it has. */
-	if (submission->target->ops->asks_first)
+	if (!submission->target->ops->is_here)
 		return chosen && !*chosen ? 0 : WORLD_GPUS_AUTO;
 	return default_gpus(submission, path);
 }
@@ -470,12 +469,12 @@ static int set_gpus(struct submission *submission, struct err *err)
 		world->gpus = (int)config_int(submission->config, "resources.gpus", 0);
 	else if (!submission->parent)
 		world->gpus = default_gpus_of(submission, path);
-	if (ops->takes_image_from_registry)
+	if (ops->has_scheduler)
 		return 0;
 	strv_done(&world->gpus_only);
 	if (chosen && world->gpus)
 		split_commas(chosen, &world->gpus_only);
-	return ops->asks_first ? 0 : check_gpus(world->gpus, path, err);
+	return ops->is_here ? check_gpus(world->gpus, path, err) : 0;
 }
 
 static int set_resources(struct submission *submission, struct err *err)
@@ -483,12 +482,12 @@ static int set_resources(struct submission *submission, struct err *err)
 	struct resources *resources = &submission->spec.resources;
 	int r = resources_from_config(submission->config, resources, err);
 
-	if (r == 0 && !submission->target->ops->takes_image_from_registry &&
-		!submission->spec.terminal)
+	const struct target_ops *ops = submission->target->ops;
+	if (r == 0 && !ops->has_scheduler && !submission->spec.terminal)
 		r = submission_check_honour(submission, err);
-	if (r < 0 || resources->nodes == 1 || submission->target->ops->takes_image_from_registry)
+	if (r < 0 || resources->nodes == 1 || ops->has_scheduler)
 		return r;
-	if (submission->target->ops->asks_first && !submission->spec.terminal)
+	if (ops->has_nodes && !submission->spec.terminal)
 		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
 		resources->nodes);

@@ -152,7 +152,7 @@ static int start(struct submit_course *course, struct err *err)
 	int r = 0;
 
 	submit_make_job(course, &job);
-	if (submission->target->ops->takes_image_from_registry) {
+	if (submission->target->ops->needs_image) {
 		job.image_ref = course->ref;
 	} else {
 		job.image = &course->image;
@@ -316,7 +316,7 @@ static int go(struct submit_course *course, struct err *err)
 {
 	const struct target_ops *ops = course->submission.target->ops;
 
-	if (ops->takes_image_from_registry)
+	if (ops->needs_image)
 		return go_remote(course, err);
 	return ops->asks_first ? go_away(course, err) : go_local(course, err);
 }

@@ -62,7 +62,7 @@ static int take(struct submit_course *course, bool objects, struct err *err)
 {
 	struct submission *submission = &course->submission;
 
-	objects = objects && submission->target->ops->takes_image_from_registry;
+	objects = objects && submission->target->ops->needs_image;
 	if (objects && (!submission->from_digest || submission->carried.image))
 		return find_image(course, err);
 	if (objects)

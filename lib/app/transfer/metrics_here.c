@@ -13,6 +13,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "events/metrics.h"
+#include "targets/targets.h"
 
 enum { KEPT_MAX = 256 << 10, STAMP_SIZE = 96 };
 
@@ -21,7 +22,7 @@ enum { KEPT_MAX = 256 << 10, STAMP_SIZE = 96 };
 
 static bool is_local(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 /* When something new came to the copy last; -1: there is none. */

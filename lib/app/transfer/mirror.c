@@ -175,7 +175,7 @@ static int64_t pause_ms(const struct mirrored *mirrored)
 {
 	unsigned times = 1 + mirrored->n_idle / IDLE_LOOKS;
 
-	if (str_eq(mirrored->target->ops->kind, "local"))
+	if (mirrored->target->ops->is_here)
 		times = 1;
 	return mirrored->mirror->options.look_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
 }
@@ -475,7 +475,7 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		.is_final = run_state_is_final(run_state(run)),
 		.run = copy_run(run),
 	};
-	if (str_eq(target->ops->kind, "local"))
+	if (target->ops->is_here)
 		mirrored->source = dirs_outputs(&mirror->session->dirs, run_id(run));
 	mirrored->files =
 		mirror_files_new(mirrored->dir, mirrored->source, mirror->options.scalars_only);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/lifecycle/retry.h"
+#include "app/lifecycle/restart.h"
 #include "app/submit/submit.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"

@@ -5,7 +5,7 @@
 
 #include "app/lifecycle/keep.h"
 #include "app/lifecycle/results_ask.h"
-#include "app/lifecycle/retry.h"
+#include "app/lifecycle/restart.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/take.h"
 #include "base/util/auto.h"

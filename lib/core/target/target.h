@@ -144,9 +144,6 @@ struct target_ops {
 	bool has_login;       /* hosts with a login */
 	bool has_nodes;       /* a run may have several nodes */
 	bool has_own_network; /* a program's ports are not those of its machine */
-	/* The target is remote and takes the image from the layout here: learn is called before the
-	 * run has a row in the store. */
-	bool asks_first;
 	/* Add the members that describe the target in a run's record, beside kind and name; may be
 	 * NULL. */
 	void (*describe)(const struct target *target, struct json *json);

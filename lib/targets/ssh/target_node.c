@@ -240,7 +240,6 @@ const struct target_ops target_node_ops = {
 	.kind = "ssh",
 	.has_login = true,
 	.has_nodes = true,
-	.asks_first = true,
 	.describe = describe,
 	.warm = warm,
 	.learn = target_node_learn,

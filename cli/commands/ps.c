@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "app/lifecycle/results_ask.h"
-#include "app/runs/adopt.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/metrics_here.h"
 #include "base/util/auto.h"
@@ -16,9 +15,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
-#include "core/record/metric.h"
 #include "core/record/results.h"
-#include "core/record/select.h"
 #include "core/record/taken.h"
 #include "core/store/store.h"
 #include "targets/targets.h"

@@ -9,7 +9,7 @@
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 #include "core/record/dirs.h"
-#include "core/record/metric.h"
+#include "core/record/columns.h"
 #include "targets/local/observe.h"
 
 enum {

@@ -16,7 +16,7 @@
 #include "base/util/vec.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
-#include "core/target/fetch_paths.h"
+#include "core/target/fetch_sink.h"
 
 struct fetch_report {
 	size_t files, skipped; /* written; there already. Links are files */

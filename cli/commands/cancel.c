@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/follow.h"
-#include "app/runs/adopt.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
 #include "base/util/auto.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "app/lifecycle/results_ask.h"
-#include "app/runs/adopt.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/mirror.h"
 #include "base/util/auto.h"
@@ -16,11 +15,10 @@
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
-#include "core/record/metric.h"
 #include "core/record/results.h"
-#include "core/record/select.h"
 #include "core/record/taken.h"
 #include "core/store/store.h"
+#include "targets/targets.h"
 
 enum {
 	ASK_MS = 1000,
@@ -241,7 +239,7 @@ static int find_again(struct session *session, const struct view *view, struct e
 
 static bool is_here(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and

@@ -180,7 +180,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		.dry_run = values->dry_run,
 		.tree = &tree};
 	struct transfer transfer = {.app = app};
-	const struct push_events events = {.snapshot = show_snapshot,
+	const struct submit_events events = {.snapshot = show_snapshot,
 		.exchange = values->trace ? show_exchange : NULL,
 		.progress = show_progress,
 		.note = show_note,

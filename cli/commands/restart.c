@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/restart.h"
-#include "app/runs/adopt.h"
+#include "app/runs/refresh.h"
 #include "base/util/auto.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"

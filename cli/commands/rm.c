@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/remove.h"
-#include "app/runs/adopt.h"
+#include "app/runs/refresh.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -18,7 +18,6 @@
 #include "core/attempt/attempt.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
-#include "core/record/metric.h"
 #include "events/series.h"
 
 enum {

@@ -16,6 +16,7 @@
 #include "core/record/run.h"
 #include "core/store/store.h"
 #include "targets/ssh/terminal.h"
+#include "targets/targets.h"
 
 enum { RANK_MAX = 100 * 1000 };
 
@@ -65,14 +66,15 @@ static int set_target(struct app *app, const char *word, struct err *err)
 		r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
-	const char *kind = json_get_str(config_target(config, word), "kind");
-	if (kind && !str_eq(kind, "ssh")) {
+	const struct target_ops *ops =
+		config_target(config, word) ? target_ops_named(config, word) : NULL;
+	if (ops && !ops->has_login) {
 		err_set(err, E_TARGET_UNSUPPORTED, "target %s is not a host: it is of kind %s",
-			word, kind);
+			word, ops->kind);
 		return err_hint(err, "dlrun ssh ssh:%s", word);
 	}
 	AUTO_FREE char *name =
-		kind || str_starts(word, "ssh:") ? mem_strdup(word) : mem_printf("ssh:%s", word);
+		ops || str_starts(word, "ssh:") ? mem_strdup(word) : mem_printf("ssh:%s", word);
 	return config_override(config, "target", name, err);
 }
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/lifecycle/retry.h"
+#include "app/lifecycle/restart.h"
 #include "app/submit/submit.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -17,6 +17,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "targets/targets.h"
 
 enum { MEMORY_MIN = 1 << 20 };
 
@@ -205,15 +206,15 @@ static void say_machine(struct app *app, const struct run *run)
 
 static void on_target(void *ctx, const struct run *run)
 {
-	const char *kind = json_get_str(json_get(run->doc, "target"), "kind");
+	const struct target_ops *ops = target_ops_recorded(run);
 	const char *parent = json_get_str(run->doc, "parent");
 	struct app *app = app_of(ctx);
 
 	if (parent)
 		app_phase(app, "code", "that of %s", parent);
-	if (str_eq(kind, "kubernetes"))
+	if (ops->needs_image)
 		say_cluster(app, run);
-	else if (str_eq(kind, "ssh"))
+	else if (ops->has_login)
 		say_host(app, run);
 	else
 		say_machine(app, run);

@@ -73,7 +73,7 @@ static struct json *item_json(const struct target_item *item)
 	struct json *json = json_object();
 
 	json_set_str(json, "name", item->name);
-	json_set_str(json, "kind", item->kind);
+	json_set_str(json, "kind", item->ops->kind);
 	json_set_bool(json, "default", item->is_default);
 	if (item->hosts.n)
 		json_set(json, "hosts", hosts_json(item));
@@ -214,7 +214,7 @@ static int print_table(struct app *app, const struct target_list *targets)
 	ui_table_init(&table, columns, wide ? 5 : 3);
 	vec_foreach (const struct target_item, item, &targets->items) {
 		ui_table_add(&table, "", item->name);
-		ui_table_add(&table, "", item->kind);
+		ui_table_add(&table, "", item->ops->kind);
 		ui_table_add(&table, "", item->is_default ? "yes" : "");
 		if (wide) {
 			add_where(item, &table);

@@ -16,11 +16,9 @@
 #include "cli/term/screen.h"
 #include "cli/term/ui.h"
 #include "core/record/dirs.h"
-#include "core/record/metric.h"
+#include "core/record/columns.h"
 #include "core/store/store.h"
-#include "targets/kube/kube_open.h"
-#include "targets/local/observe.h"
-#include "targets/ssh/target_node.h"
+#include "targets/targets.h"
 
 enum {
 	ASK_MS = 500,
@@ -55,11 +53,10 @@ static void top_done(struct top *top)
 
 static bool is_target(struct app *app, const char *word)
 {
-	struct config *config;
+	struct config *config = NULL;
 
-	return str_eq(word, "local") ||
-	       (app_config(app, NULL, NULL, &config, NULL) == 0 &&
-		       (config_target(config, word) || kube_name_is(word) || target_node_is(word)));
+	app_config(app, NULL, NULL, &config, NULL);
+	return target_ops_named(config, word) != NULL;
 }
 
 static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
@@ -198,7 +195,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	screen_draw(screen, text.data);
 	*ret_far = false;
 	vec_foreach (struct run *, run, &runs)
-		*ret_far |= !str_eq(json_get_str(json_get((*run)->doc, "target"), "kind"), "local");
+		*ret_far |= !target_ops_recorded(*run)->is_here;
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "base/util/str.h"
 #include "cli/term/app.h"
 #include "core/config/ports.h"
+#include "targets/targets.h"
 
 enum { WORDS_MAX = PORTS_MAX * 8 };
 
@@ -22,7 +23,7 @@ static bool get_ports(const struct run *run, struct ports *ret)
 
 static bool reach_is_here(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 static void say_port(struct app *app, const struct run *run, const struct forward_port *port)

@@ -22,6 +22,7 @@
 #include "core/record/dirs.h"
 #include "core/record/results.h"
 #include "core/record/taken.h"
+#include "targets/targets.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 
@@ -113,7 +114,7 @@ const char *runs_state_style(enum run_state state)
 
 static bool runs_is_local(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 /* Into the last line if there is room for it there (columns, 0: any), else into the next. */

@@ -323,7 +323,7 @@ static int find_client(
 			return r;
 		target = opened;
 	}
-	if (!str_eq(target->ops->kind, "kubernetes")) {
+	if (target->ops != &target_kube_ops) {
 		err_set(err, E_CONFIG,
 			"registry %s: forward is for Kubernetes targets, and %s is none",
 			options->host, target->name);

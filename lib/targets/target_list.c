@@ -9,10 +9,10 @@
 #include "core/config/config.h"
 #include "core/target/target.h"
 #include "targets/kube/kube_open.h"
+#include "targets/kube/target_kube.h"
+#include "targets/local/target_local.h"
 #include "targets/ssh/target_node.h"
 #include "targets/targets.h"
-
-static const char local[] = "local", kubernetes[] = "kubernetes", ssh[] = "ssh";
 
 enum { UNASKED_OVER = 32, WARM_MAX = 32 };
 
@@ -20,7 +20,6 @@ void target_list_done(struct target_list *list)
 {
 	vec_foreach (struct target_item, item, &list->items) {
 		free(item->name);
-		free(item->kind);
 		free(item->context);
 		free(item->kube_namespace);
 		free(item->why_not);
@@ -40,63 +39,47 @@ void target_list_done(struct target_list *list)
  * Names
  */
 
-static struct target_item *add(struct target_list *list, const char *name, const char *kind)
+static struct target_item *list_add(
+	struct target_list *list, const char *name, const struct target_ops *ops)
 {
 	struct target_item *item = vec_push(&list->items);
 
 	item->name = mem_strdup(name);
-	item->kind = mem_strdup(kind);
-	item->is_cluster = str_eq(kind, kubernetes);
+	item->ops = ops;
+	item->is_cluster = ops == &target_kube_ops;
 	item->is_configured = true;
 	return item;
 }
 
-static void add_configured(
-	const struct config *config, const char *name, const char *kind, struct target_list *list)
-{
-	const struct json *definition = config_target(config, name);
-	struct target_item *item = add(list, name, kind);
-
-	item->context = mem_strdup(json_get_str(definition, "context"));
-	item->kube_namespace = mem_strdup(json_get_str(definition, "namespace"));
-	item->look.queue = json_get_str(definition, "queue");
-	item->look.pull_secret = json_get_str(definition, "image_pull_secret");
-}
-
-static void add_named(struct session *session, const char *name, struct target_list *list)
-{
-	struct target_item *item = add(list, name, kubernetes);
-
-	kube_name_split(session, name, &item->context, &item->kube_namespace);
-}
-
 /* By what target_open makes of the name: what it refuses has no hosts. */
-static void add_hosts(struct session *session, const char *name, struct target_list *list)
+static void list_set_hosts(struct session *session, struct target_item *item)
 {
-	struct target_item *item = add(list, name, ssh);
 	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (target_open(session, name, &target, &item->look.fault) < 0)
+	if (target_open(session, item->name, &target, &item->look.fault) < 0)
 		return;
 	strv_copy(&item->hosts, &target_node_of(target)->hosts);
 	item->dir = mem_strdup(target_node_of(target)->root);
 	item->node_looks = mem_alloc(item->hosts.n + 1, sizeof(*item->node_looks));
 }
 
-static void add_one(struct session *session, const struct config *config, const char *name,
+static void list_add_named(struct session *session, const struct config *config, const char *name,
 	struct target_list *list)
 {
 	const struct json *definition = config_target(config, name);
-	const char *kind = json_get_str(definition, "kind");
+	const struct target_ops *ops = target_ops_named(config, name);
+	struct target_item *item = list_add(list, name, ops ? ops : &target_local_ops);
 
-	if (str_eq(kind, ssh) || (!definition && target_node_is(name)))
-		add_hosts(session, name, list);
-	else if (definition)
-		add_configured(config, name, kind ? kind : local, list);
-	else if (kube_name_is(name))
-		add_named(session, name, list);
-	else
-		add(list, name, local);
+	if (item->ops == &target_node_ops) {
+		list_set_hosts(session, item);
+	} else if (definition) {
+		item->context = mem_strdup(json_get_str(definition, "context"));
+		item->kube_namespace = mem_strdup(json_get_str(definition, "namespace"));
+		item->look.queue = json_get_str(definition, "queue");
+		item->look.pull_secret = json_get_str(definition, "image_pull_secret");
+	} else if (item->is_cluster) {
+		kube_name_split(session, name, &item->context, &item->kube_namespace);
+	}
 }
 
 static bool is_named(const struct target_list *list, const char *context, const char *current)
@@ -116,7 +99,7 @@ static void add_context(const char *context, const char *current, struct target_
 
 	if (is_named(list, context, current))
 		return;
-	item = add(list, name, kubernetes);
+	item = list_add(list, name, &target_kube_ops);
 	item->is_configured = false;
 	item->context = mem_strdup(context);
 }
@@ -147,13 +130,13 @@ static void add_all(struct session *session, const struct config *config, struct
 	const char *by_default = config_str(config, "target");
 
 	config_target_names(config, &names);
-	if (strv_find(&names, local) < 0)
-		strv_add(&names, local);
+	if (strv_find(&names, target_local_ops.kind) < 0)
+		strv_add(&names, target_local_ops.kind);
 	if (by_default && (kube_name_is(by_default) || target_node_is(by_default)) &&
 		strv_find(&names, by_default) < 0)
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names)
-		add_one(session, config, *name, list);
+		list_add_named(session, config, *name, list);
 	add_contexts(session, list);
 }
 
@@ -167,7 +150,7 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 	for (size_t i = 0; r == 0 && i < wanted->n; i++) {
 		r = target_check(config, wanted->v[i], err);
 		if (r == 0)
-			add_one(session, config, wanted->v[i], &list);
+			list_add_named(session, config, wanted->v[i], &list);
 	}
 	if (r < 0)
 		return r;
@@ -195,7 +178,7 @@ int target_list_clusters(struct session *session, struct target_list *ret, struc
 		target_check(config, by_default, NULL) == 0)
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names) {
-		add_one(session, config, *name, ret);
+		list_add_named(session, config, *name, ret);
 		struct target_item *item = &ret->items.v[ret->items.n - 1];
 		item->is_default = str_eq(by_default, item->name);
 		item->asked = item->is_cluster;

@@ -12,12 +12,13 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"
+#include "core/target/target.h"
 #include "targets/kube/kube_look.h"
 #include "targets/ssh/node_open.h"
 
 struct target_item {
-	char *name; /* as -t has it */
-	char *kind; /* "local", "kubernetes", "ssh" */
+	char *name;                   /* as -t has it */
+	const struct target_ops *ops; /* of its kind */
 	bool is_default, is_cluster;
 	bool is_configured;             /* or "local" */
 	char *context, *kube_namespace; /* as they are said; NULL: the current one, the context's */

@@ -11,30 +11,50 @@
 #include "targets/local/target_local.h"
 #include "targets/ssh/target_node.h"
 
-/* The built-in one, or what the configuration calls by that name. */
-static const char *kind_of(struct config *config, const char *name)
-{
-	const struct json *definition = config_target(config, name);
-	const char *kind = json_get_str(definition, "kind");
+static const struct target_ops *const targets_kinds[] = {
+	&target_local_ops, &target_kube_ops, &target_node_ops};
 
-	if (definition)
-		return kind ? kind : "local";
+static const struct target_ops *targets_kind(const char *kind)
+{
+	for (size_t i = 0; kind && i < ARRAY_LEN(targets_kinds); i++)
+		if (str_eq(targets_kinds[i]->kind, kind))
+			return targets_kinds[i];
+	return NULL;
+}
+
+/* The built-in one, or what the configuration calls by that name. */
+const struct target_ops *target_ops_named(const struct config *config, const char *name)
+{
+	const struct json *definition = config ? config_target(config, name) : NULL;
+
+	if (definition) {
+		const char *kind = json_get_str(definition, "kind");
+		return kind ? targets_kind(kind) : &target_local_ops;
+	}
 	if (kube_name_is(name))
-		return "kubernetes";
+		return &target_kube_ops;
 	if (target_node_is(name))
-		return "ssh";
-	return str_eq(name, "local") ? "local" : NULL;
+		return &target_node_ops;
+	return str_eq(name, "local") ? &target_local_ops : NULL;
+}
+
+const struct target_ops *target_ops_recorded(const struct run *run)
+{
+	static const struct target_ops unknown = {.kind = "unknown"};
+	const struct target_ops *ops =
+		targets_kind(json_get_str(json_get(run->doc, "target"), "kind"));
+
+	return ops ? ops : &unknown;
 }
 
 static int fail_unknown(struct config *config, const char *name, struct err *err)
 {
 	AUTO_STRV struct strv names = {0};
 	AUTO_FREE char *shown = str_escaped(name);
-	const char *near;
 
 	strv_add(&names, "local");
 	config_target_names(config, &names);
-	near = str_suggest(name, (const char *const *)names.v, names.n);
+	const char *near = str_suggest(name, (const char *const *)names.v, names.n);
 	err_set(err, E_TARGET, "there is no target '%s'", shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
@@ -43,36 +63,29 @@ static int fail_unknown(struct config *config, const char *name, struct err *err
 
 int target_check(struct config *config, const char *name, struct err *err)
 {
-	return kind_of(config, name) ? 0 : fail_unknown(config, name, err);
-}
-
-static int open_kube(struct session *session, struct config *config, const char *name,
-	struct target **ret, struct err *err)
-{
-	const struct json *definition = config_target(config, name);
-	AUTO_FREE char *context = NULL, *kube_namespace = NULL;
-
-	if (!definition)
-		kube_name_split(session, name, &context, &kube_namespace);
-	return target_kube_new(session, name, definition, context, kube_namespace, ret, err);
+	return target_ops_named(config, name) ? 0 : fail_unknown(config, name, err);
 }
 
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
 {
 	struct config *config;
-	const char *kind;
 
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
-	kind = kind_of(config, name);
-	if (!kind)
+	const struct target_ops *ops = target_ops_named(config, name);
+	if (!ops)
 		return fail_unknown(config, name, err);
-	if (str_eq(kind, "kubernetes"))
-		return open_kube(session, config, name, ret, err);
-	if (str_eq(kind, "ssh"))
-		return target_node_new(
-			session, name, config_target(config, name), NULL, NULL, ret, err);
+	const struct json *definition = config_target(config, name);
+	if (ops == &target_kube_ops) {
+		AUTO_FREE char *context = NULL, *kube_namespace = NULL;
+		if (!definition)
+			kube_name_split(session, name, &context, &kube_namespace);
+		return target_kube_new(
+			session, name, definition, context, kube_namespace, ret, err);
+	}
+	if (ops == &target_node_ops)
+		return target_node_new(session, name, definition, NULL, NULL, ret, err);
 	*ret = target_local_new(session, name);
 	return 0;
 }
@@ -82,16 +95,16 @@ int target_open_run(
 	struct session *session, const struct run *run, struct target **ret, struct err *err)
 {
 	const struct json *target = json_get(run->doc, "target");
-	const char *name = run_target(run), *kind = json_get_str(target, "kind");
-	bool is_ssh = str_eq(kind, "ssh");
+	const struct target_ops *ops = target_ops_recorded(run);
+	const char *name = run_target(run);
 	struct config *config;
 
-	if (!is_ssh && !str_eq(kind, "kubernetes"))
+	if (ops != &target_node_ops && ops != &target_kube_ops)
 		return target_open(session, name, ret, err);
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
-	if (is_ssh)
+	if (ops == &target_node_ops)
 		return target_node_recorded(
 			session, name, config_target(config, name), target, ret, err);
 	return target_kube_new(session, name, config_target(config, name),

@@ -21,7 +21,7 @@ static bool find_hosts(const struct doctor *doctor, struct target_list *ret, str
 		return false;
 	}
 	vec_foreach (const struct target_item, item, &ret->items)
-		if (item->hosts.n || str_eq(item->kind, "ssh"))
+		if (item->ops->has_login)
 			return true;
 	doctor_found(row, "none is configured");
 	return false;
@@ -80,7 +80,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 		return r;
 	vec_foreach (const struct target_item, item, &list.items) {
 		const struct err *fault = &item->look.fault;
-		if (str_eq(item->kind, "ssh") && err_is_set(fault)) {
+		if (item->ops->has_login && err_is_set(fault)) {
 			struct doctor_row *more = host_row(row);
 			doctor_found(more, "%s", item->name);
 			doctor_blame(more, DOCTOR_PROBLEM, fault->hint, "%s", fault->message);

@@ -15,6 +15,7 @@
 #include "core/image/pack.h"
 #include "core/image/registry_ask.h"
 #include "oci/image/image.h"
+#include "targets/targets.h"
 
 /*
  * Registries: how they are reached, who we are there, and whether an image could be pushed.
@@ -295,17 +296,24 @@ static void base_check_done(struct base_check *check)
 	base_look_done(&check->look);
 }
 
-/* The first target whose programs run in containers; NULL: none does. */
+static bool needs_image(const struct config *config, const char *name)
+{
+	const struct target_ops *ops = name ? target_ops_named(config, name) : NULL;
+
+	return ops && ops->needs_image;
+}
+
+/* The chosen target, or else the first one, whose programs need an image; NULL: none does. */
 static char *find_cluster(const struct config *config)
 {
 	const char *chosen = config_str(config, "target");
 	AUTO_STRV struct strv names = {0};
 
-	if (chosen && (str_eq(chosen, "kube") || str_starts(chosen, "kube:")))
+	if (needs_image(config, chosen))
 		return mem_strdup(chosen);
 	config_target_names(config, &names);
 	for (size_t i = 0; i < names.n; i++)
-		if (str_eq(json_get_str(config_target(config, names.v[i]), "kind"), "kubernetes"))
+		if (needs_image(config, names.v[i]))
 			return mem_strdup(names.v[i]);
 	return NULL;
 }

@@ -101,7 +101,7 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 /* A program of this machine has its number itself, or would find it taken. */
 static bool is_here_already(const struct forward *forward, const struct forward_port *wanted)
 {
-	return str_eq(carrier_target(forward->carrier)->ops->kind, "local") &&
+	return carrier_target(forward->carrier)->ops->is_here &&
 	       (!wanted->local || wanted->local == wanted->remote);
 }
 
@@ -339,8 +339,7 @@ static bool keeps_tree(const struct run *run)
 {
 	const struct json *target = json_get(run->doc, "target");
 
-	return !str_eq(json_get_str(target, "kind"), "kubernetes") &&
-	       !json_get_str(target, "runtime");
+	return !target_ops_recorded(run)->needs_image && !json_get_str(target, "runtime");
 }
 
 /* Of a run's secrets those that have a value here. */

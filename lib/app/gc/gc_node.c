@@ -56,8 +56,8 @@ static int open_target(
 	if (r < 0)
 		return r;
 	const struct json *definition = config_target(config, name);
-	const char *kind = json_get_str(definition, "kind");
-	if (definition && !str_eq(kind, "ssh")) {
+	const struct target_ops *ops = target_ops_named(config, name);
+	if (definition && !(ops && ops->has_login)) {
 		AUTO_FREE char *shown = str_shown(name);
 		err_set(err, E_USAGE, "target %s is not an SSH host", shown);
 		return err_hint(err, "dlrun targets");

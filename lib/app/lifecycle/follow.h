@@ -38,7 +38,7 @@ struct watch_options {
 	void (*notice)(void *ctx, const char *text); /* one sentence for people; or NULL */
 	void *ctx;
 };
-/* runs_wait, as somebody who watches: starts gangs anew (retry.h). run_follow does, too. */
+/* runs_wait, as somebody who watches: starts gangs anew (restart.h). run_follow does, too. */
 int runs_watch(struct session *session, struct run_list *runs, const struct watch_options *options,
 	struct err *err);
 

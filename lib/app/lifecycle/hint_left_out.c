@@ -6,10 +6,14 @@
 #include <string.h>
 
 #include "app/transfer/outputs.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/record/world.h"
 
 /*
  * The search. Lines that complain about something missing are looked at from the last to the first;
@@ -422,4 +426,137 @@ void left_out_add(struct left_out_paths *paths, const char *path, enum left_out_
 void left_out_sort(struct left_out_paths *paths)
 {
 	vec_sort(paths, by_path);
+}
+
+/*
+ * left_out.json, dlrun/left-out/v1: a list of paths for each reason.
+ */
+
+enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX };
+
+static const char *const reasons[] = {
+	[LEFT_OUT_IGNORED] = "ignored",
+	[LEFT_OUT_DLRUNIGNORE] = "dlrunignore",
+	[LEFT_OUT_SPECIAL] = "special",
+	[LEFT_OUT_REPOSITORY] = "repository",
+};
+
+static char *file_of(const struct dirs *dirs, const char *run_id)
+{
+	AUTO_FREE char *dir = dirs_run(dirs, run_id);
+
+	return fs_join(dir, RUN_LEFT_OUT);
+}
+
+static struct json *to_json(const struct snapshot *snapshot)
+{
+	struct strv lists[ARRAY_LEN(reasons)] = {0};
+	struct json *json = json_object();
+	size_t bytes = 0;
+
+	vec_foreach (const struct left_out, row, &snapshot->paths.left_out) {
+		bytes += strlen(row->path);
+		if (bytes > LEFT_OUT_BYTES_MAX)
+			break;
+		strv_add(&lists[row->why], row->path);
+	}
+	json_set_str(json, "schema", "dlrun/left-out/v1");
+	for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+		if (lists[i].n)
+			words_set(json, reasons[i], &lists[i]);
+		strv_done(&lists[i]);
+	}
+	return json;
+}
+
+static int write_text(
+	const struct dirs *dirs, const struct run *run, const struct buf *text, struct err *err)
+{
+	AUTO_FREE char *path = file_of(dirs, run_id(run));
+
+	return fs_replace(path, text->data, text->len, 0600, FS_SYNC_NONE, err);
+}
+
+/* The same code lacks the same files. */
+static int copy_from(
+	const struct dirs *dirs, const struct run *run, const char *parent, struct err *err)
+{
+	AUTO_FREE char *path = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	if (!run_id_is_valid(parent))
+		return 0;
+	path = file_of(dirs, parent);
+	if (fs_read(path, FILE_MAX, &text, NULL, NULL) < 0)
+		return 0;
+	return write_text(dirs, run, &text, err);
+}
+
+int left_out_write(const struct dirs *dirs, const struct run *run, const struct snapshot *snapshot,
+	struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	AUTO_BUF struct buf text = {0};
+
+	if (!snapshot)
+		return copy_from(dirs, run, json_get_str(run->doc, "parent"), err);
+	if (snapshot->paths.left_out.n == 0)
+		return 0;
+	json = to_json(snapshot);
+	buf_init(&text, FILE_MAX);
+	json_print(json, &text);
+	int r = buf_check(&text, RUN_LEFT_OUT, err);
+	return r < 0 ? r : write_text(dirs, run, &text, err);
+}
+
+/*
+ * Reading
+ */
+
+/* Paths below data and outputs exist in the run. */
+static bool is_brought_back(const struct world *world, const char *path)
+{
+	vec_foreach (const struct world_data, data, &world->data)
+		if (fs_below(path, data->path))
+			return true;
+	vec_foreach (char *const, output, &world->outputs)
+		if (fs_below(path, *output))
+			return true;
+	return false;
+}
+
+static int add_list(const struct json *json, enum left_out_why why, const struct world *world,
+	struct left_out_paths *ret, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	int r = words_get(json, reasons[why], &words, err);
+
+	for (size_t i = 0; r == 0 && i < words.n && ret->n < LEFT_OUT_MAX; i++)
+		if (!is_brought_back(world, words.v[i]))
+			left_out_add(ret, words.v[i], why);
+	return r;
+}
+
+int left_out_read(
+	const struct dirs *dirs, const struct run *run, struct left_out_paths *ret, struct err *err)
+{
+	AUTO_FREE char *path = file_of(dirs, run_id(run));
+	AUTO_BUF struct buf text = {0};
+	AUTO_JSON struct json *json = NULL;
+	AUTO_WORLD struct world world = {0};
+	bool missing = false;
+
+	int r = fs_read(path, FILE_MAX, &text, &missing, err);
+	if (r < 0 && missing) {
+		err_clear(err);
+		return 0;
+	}
+	if (r == 0)
+		r = json_parse(text.data, text.len, FILE_MAX, path, &json, err);
+	if (r == 0 && run->spec)
+		r = world_from_json(run->spec, &world, err);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
+		r = add_list(json, (enum left_out_why)i, &world, ret, err);
+	left_out_sort(ret);
+	return r;
 }

@@ -67,12 +67,4 @@ void left_out_warn_anew(const struct left_out *left_out, struct buf *out);
 /* Append one sentence: what to do about the path. */
 void left_out_hint(const struct left_out *left_out, struct buf *out);
 
-/* As run_why (run/ops.h), with what the end of the program's output tells of its failure; for a run
- * whose program failed on such a path the hint names it. True: something is known that way. */
-bool run_why_said(const struct dirs *dirs, const struct run *run, const char *output, size_t len,
-	struct buf *sentence, struct buf *hint);
-/* The same. Reads the end of the log from the target; what cannot be read gives no hint. */
-bool run_why_all(
-	struct session *session, const struct run *run, struct buf *sentence, struct buf *hint);
-
 #endif

@@ -115,9 +115,7 @@ static int remove_ref(const struct run *run, struct err *err)
 static int open_target(
 	struct removal *removal, const struct run *run, struct target **ret, struct err *err)
 {
-	const char *kind = json_get_str(json_get(run->doc, "target"), "kind");
-
-	if (str_eq(kind, "local") || !run_target(run))
+	if (target_ops_recorded(run)->is_here || !run_target(run))
 		return target_open(removal->session, "local", ret, err);
 	return target_open_run(removal->session, run, ret, err);
 }

@@ -4,20 +4,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/lifecycle/retry.h"
 #include "app/prepare/carry.h"
-#include "app/runs/refresh.h"
+#include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
-#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/context/secrets.h"
-#include "core/image/code_env.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
+#include "targets/kube/target_kube.h"
 #include "targets/targets.h"
 
 /*
@@ -27,39 +25,83 @@
  * or one that never began (attempt.h) and can be restarted in its turn.
  */
 
-enum {
-	LOCK_MS = 5000,    /* a submit may still write its git record */
-	START_MS = 120000, /* a cluster may be away for a while */
-	KNOW_MS = 5000,
-};
+enum { LOCK_MS = 5000 }; /* a submit may still write its git record */
 
+/* A submit from the record of the run: its run is as the store has it. */
 struct restart {
-	struct session *session;
-	struct store *store;
-	struct run *run; /* as the store has it */
-	struct target *target;
-	struct spec spec;
-	struct strv secrets, env, defaults;
-	struct image image;
-	char *dir;
-	char *carried_ref; /* the image with results of the attempt before; or NULL */
-	char handle[TARGET_HANDLE_SIZE];
-	int lock_fd;
+	struct submit submit;
 	int after; /* that attempt, as a retry; 0: whatever there is */
 };
 
 static void restart_done(struct restart *restart)
 {
-	run_free(restart->run);
-	target_free(restart->target);
-	spec_done(&restart->spec);
-	strv_done(&restart->secrets);
-	strv_done(&restart->env);
-	strv_done(&restart->defaults);
-	image_done(&restart->image);
-	free(restart->dir);
-	free(restart->carried_ref);
-	auto_fd(&restart->lock_fd);
+	submit_done(&restart->submit);
+}
+
+/*
+ * Is it to be started anew?
+ */
+
+static bool is_gang(const struct run *run)
+{
+	return target_ops_recorded(run)->has_nodes &&
+	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
+}
+
+bool run_restarts_by_itself(const struct run *run)
+{
+	const char *handle = run_handle(run);
+
+	return handle && kube_handle_is_jobset(handle);
+}
+
+static bool is_failure(const struct run_exit *exit)
+{
+	return str_eq(exit->origin, "job");
+}
+
+static bool is_disruption(const struct run_exit *exit)
+{
+	const struct run_reason *reason = run_reason(exit->reason);
+
+	return str_eq(exit->origin, "cluster") && reason && reason->is_disruption;
+}
+
+/* Of the program, since somebody has started it by hand. */
+static int count_failures(const struct run *run)
+{
+	const struct json *attempts = json_get(run->doc, "attempts");
+	int64_t skip = json_get_int(run->doc, RUN_RETRIES_FROM, 0);
+	int n = 0;
+
+	for (const struct json *item = json_first(attempts); item; item = json_next(item)) {
+		struct run_exit exit;
+		if (skip-- > 0)
+			continue;
+		run_exit_from_json(json_get(item, "exit"), &exit);
+		n += exit.known && exit.code != 0 && is_failure(&exit);
+	}
+	return n;
+}
+
+static int retries_of(const struct run *run)
+{
+	AUTO_SPEC struct spec spec = {0};
+
+	return spec_from_json(run->spec, &spec, NULL) == 0 ? spec.world.retries : 0;
+}
+
+bool run_wants_retry(const struct run *run)
+{
+	struct run_exit exit;
+
+	if (run_state(run) != RUN_FAILED || !is_gang(run) || run_restarts_by_itself(run) ||
+		json_get_bool(run->doc, RUN_RETRIES_STOPPED, false) ||
+		run_attempts(run) >= RETRY_ATTEMPTS_MAX)
+		return false;
+	run_get_exit(run, &exit);
+	return is_disruption(&exit) ||
+	       (is_failure(&exit) && count_failures(run) <= retries_of(run));
 }
 
 static int check_state(const struct run *run, struct err *err)
@@ -103,29 +145,24 @@ static int check_missing(const struct restart *restart, const struct strv *missi
 	err_set(err, E_SECRET, "%s was set for the run and is not set in this shell",
 		missing->v[0]);
 	return err_hint(err, "read -rs %s && export %s && dlrun restart %s", missing->v[0],
-		missing->v[0], run_id(restart->run));
+		missing->v[0], run_id(restart->submit.run));
 }
 
-static int load_image(struct restart *restart, struct err *err)
-{
-	struct layout *layout;
-	int r = session_layout(restart->session, &layout, err);
-
-	return r < 0 ? r : image_load(layout, run_image_digest(restart->run), &restart->image, err);
-}
+/*
+ * The next attempt
+ */
 
 static int choose_handle(struct restart *restart, struct err *err)
 {
-	struct target *target = restart->target;
-	const char *id = run_id(restart->run);
-
+	struct submit *submit = &restart->submit;
+	struct target *target = submit->target;
+	const struct json *doc = submit->run->doc;
 	const struct target_wish wish = {
-		.run_id = id,
-		.spec = &restart->spec,
-		.image = restart->image.layers ? &restart->image : NULL,
-		.base = json_get_str(json_get(restart->run->doc, "image"), "base"),
-		.tree_bytes =
-			(uint64_t)json_get_int(json_get(restart->run->doc, "snapshot"), "bytes", 0),
+		.run_id = run_id(submit->run),
+		.spec = &submit->spec,
+		.image = submit->image.layers ? &submit->image : NULL,
+		.base = json_get_str(json_get(doc, "image"), "base"),
+		.tree_bytes = (uint64_t)json_get_int(json_get(doc, "snapshot"), "bytes", 0),
 	};
 	AUTO_STRV struct strv notes = {0};
 	int r = 0;
@@ -135,57 +172,85 @@ static int choose_handle(struct restart *restart, struct err *err)
 		r = target->ops->learn(target, &wish, &notes, err);
 	if (r < 0)
 		return r;
-	return target->ops->prepare(
-		target, id, run_attempts(restart->run) + 1, &restart->spec, restart->handle, err);
+	return target->ops->prepare(target, wish.run_id, run_attempts(submit->run) + 1,
+		&submit->spec, submit->handle, err);
 }
 
-/* Everything that may fail without an effect. */
+static int set_image(struct submit *submit, struct err *err)
+{
+	const char *digest = run_image_digest(submit->run);
+	struct layout *layout;
+
+	if (submit->target->ops->needs_image) {
+		submit->ref = mem_strdup(json_get_str(json_get(submit->run->doc, "image"), "ref"));
+		return 0;
+	}
+	int r = session_layout(submit->session, &layout, err);
+	return r < 0 ? r : image_load(layout, digest, &submit->image, err);
+}
+
+/* Results of the attempt before go along in the image. */
+static int carry(struct submit *submit, struct strv *ret_notes, struct err *err)
+{
+	char *ref;
+
+	if (!submit->target->ops->needs_image)
+		return 0;
+	int r = carry_make(submit->session, submit->target, submit->run, &ref, ret_notes, err);
+	if (r < 0 || !ref)
+		return r;
+	free(submit->ref);
+	submit->ref = ref;
+	submit->carries = true;
+	return 0;
+}
+
 static int prepare(
 	struct restart *restart, struct strv *ret_missing, struct strv *ret_notes, struct err *err)
 {
-	struct session *session = restart->session;
-	struct run *run = restart->run;
+	struct submit *submit = &restart->submit;
+	struct run *run = submit->run;
 
-	int r = spec_from_json(run->spec, &restart->spec, err);
+	int r = spec_from_json(run->spec, &submit->spec, err);
 	if (r == 0)
-		r = secrets_again(
-			session, run, &restart->spec.secrets, &restart->secrets, ret_missing, err);
-	if (restart->secrets.n > 0)
+		r = secrets_again(submit->session, run, &submit->spec.secrets, &submit->secret_env,
+			ret_missing, err);
+	if (submit->secret_env.n > 0)
 		os_protect_memory();
 	if (r == 0)
 		r = check_missing(restart, ret_missing, err);
 	if (r == 0)
-		r = target_open_run(session, run, &restart->target, err);
-	if (r == 0 && restart->target->ops->warm)
-		restart->target->ops->warm(restart->target);
-	if (r == 0 && !restart->target->ops->takes_image_from_registry)
-		r = load_image(restart, err);
+		r = target_open_run(submit->session, run, &submit->target, err);
+	if (r == 0 && submit->target->ops->warm)
+		submit->target->ops->warm(submit->target);
+	if (r == 0)
+		r = set_image(submit, err);
 	if (r == 0)
 		r = choose_handle(restart, err);
-	if (r == 0 && restart->target->ops->takes_image_from_registry)
-		r = carry_make(
-			session, restart->target, run, &restart->carried_ref, ret_notes, err);
+	if (r == 0)
+		r = carry(submit, ret_notes, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
 }
 
 static int hold(struct restart *restart, const struct run *run, struct err *err)
 {
-	AUTO_FREE char *lock = NULL;
+	struct submit *submit = &restart->submit;
 
-	restart->dir = dirs_run(&restart->session->dirs, run_id(run));
-	lock = fs_join(restart->dir, RUN_SUBMIT_LOCK);
-	int r = fs_mkdirs(restart->dir, 0700, err);
+	submit->dir = dirs_run(&submit->session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
+	int r = fs_mkdirs(submit->dir, 0700, err);
 	if (r == 0)
-		r = fs_lock(lock, true, LOCK_MS, &restart->lock_fd, err);
+		r = fs_lock(lock, true, LOCK_MS, &submit->lock_fd, err);
 	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
-		r = store_get(restart->store, run_id(run), &restart->run, err);
-	return r < 0 ? r : check(restart, restart->run, err);
+		r = store_get(submit->store, run_id(run), &submit->run, err);
+	return r < 0 ? r : check(restart, submit->run, err);
 }
 
 static int add_attempt(void *ctx, struct run *run, struct err *err)
 {
 	const struct restart *restart = ctx;
+	const struct submit *submit = &restart->submit;
 	int r = check(restart, run, err);
 
 	if (r < 0)
@@ -193,83 +258,37 @@ static int add_attempt(void *ctx, struct run *run, struct err *err)
 	json_remove(run->doc, RUN_RETRIES_STOPPED);
 	if (!restart->after)
 		json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
-	run_add_attempt(run, restart->handle);
-	if (restart->carried_ref)
-		run_set_attempt_image(run, restart->carried_ref);
+	run_add_attempt(run, submit->handle);
+	if (submit->carries)
+		run_set_attempt_image(run, submit->ref);
 	run_set_state(run, RUN_QUEUED);
 	return 1;
 }
 
 static int write_row(struct restart *restart, struct err *err)
 {
+	struct submit *submit = &restart->submit;
 	struct run *now = NULL;
-	int r = store_change(restart->store, run_id(restart->run), add_attempt, restart, &now, err);
+	int r = store_change(submit->store, run_id(submit->run), add_attempt, restart, &now, err);
 
 	if (r < 0)
 		return r;
-	run_free(restart->run);
-	restart->run = now;
+	run_free(submit->run);
+	submit->run = now;
 	return 0;
 }
 
-static int start(struct restart *restart, struct err *err)
-{
-	const struct spec *spec = &restart->spec;
-	const struct run *run = restart->run;
-	int r = 0;
-
-	strv_copy(&restart->env, &spec->env);
-	run_code_env(run, &restart->env, &restart->defaults);
-	struct target_job job = run_code_job(run, spec);
-	job.handle = restart->handle;
-	job.env = &restart->env;
-	job.default_env = &restart->defaults;
-	job.secret_env = &restart->secrets;
-	if (restart->target->ops->takes_image_from_registry) {
-		job.image_ref = restart->carried_ref
-					? restart->carried_ref
-					: json_get_str(json_get(run->doc, "image"), "ref");
-		job.carries = restart->carried_ref != NULL;
-	} else {
-		job.image = &restart->image;
-		r = session_layout(restart->session, &job.layout, err);
-	}
-	return r < 0 ? r : target_submit(restart->target, &job, START_MS, err);
-}
-
-/* Whether it runs all the same: asked once nobody can start it any more. The record tells the rest:
- * an attempt that never began. */
-static int check_failed_start(struct restart *restart, int r, struct err *err)
-{
-	struct run_list one = {.v = &restart->run, .n = 1, .cap = 1};
-
-	auto_fd(&restart->lock_fd);
-	restart->lock_fd = -1;
-	/* If the target cannot tell now, a later refresh will. */
-	if (!target_knows(restart->target, restart->handle, KNOW_MS))
-		return r;
-	if (runs_refresh(restart->session, &one, START_MS, NULL) < 0 ||
-		run_never_began(restart->run))
-		return r;
-	err_clear(err);
-	return 0;
-}
-
-int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
-	struct strv *ret_notes, struct run **ret, struct err *err)
-{
-	return run_restart_after(session, run, 0, ret_missing, ret_notes, ret, err);
-}
-
-int run_restart_after(struct session *session, const struct run *run, int after,
+/* after: as of struct restart. */
+static int restart_run(struct session *session, const struct run *run, int after,
 	struct strv *ret_missing, struct strv *ret_notes, struct run **ret, struct err *err)
 {
 	AUTO(restart_done)
-	struct restart restart = {.session = session, .lock_fd = -1, .after = after};
+	struct restart restart = {.submit = {.session = session}, .after = after};
+	struct submit *submit = &restart.submit;
 
 	int r = check_state(run, err);
 	if (r == 0)
-		r = session_store(session, &restart.store, err);
+		r = session_store(session, &submit->store, err);
 	if (r == 0)
 		r = hold(&restart, run, err);
 	if (r == 0)
@@ -278,9 +297,102 @@ int run_restart_after(struct session *session, const struct run *run, int after,
 		r = write_row(&restart, err);
 	if (r < 0)
 		return r;
-	r = start(&restart, err);
-	if (r < 0)
-		r = check_failed_start(&restart, r, err);
-	*ret = TAKE(restart.run);
+	r = submit_create(submit, err);
+	/* The record tells the rest: an attempt that never began. */
+	if (r < 0 && submit_has_begun(submit) > 0) {
+		err_clear(err);
+		r = 0;
+	}
+	*ret = TAKE(submit->run);
+	return r;
+}
+
+int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
+	struct strv *ret_notes, struct run **ret, struct err *err)
+{
+	return restart_run(session, run, 0, ret_missing, ret_notes, ret, err);
+}
+
+/*
+ * Retries
+ */
+
+static char *sentence(const struct run *ended)
+{
+	const char *text = json_get_str(ended->doc, "text");
+	struct run_exit exit;
+
+	run_get_exit(ended, &exit);
+	AUTO_FREE char *how =
+		is_disruption(&exit)
+			? mem_strdup("which is not counted")
+			: mem_printf("retry %d of %d", count_failures(ended), retries_of(ended));
+	return mem_printf("%s: attempt %d failed%s%s; all nodes start again as attempt %d, %s",
+		run_id(ended), run_attempts(ended), text ? ": " : "", text ? text : "",
+		run_attempts(ended) + 1, how);
+}
+
+static void put(struct run *run, struct run *now)
+{
+	struct run old = *run;
+
+	*run = *now;
+	*now = old;
+	run_free(now);
+}
+
+static int read_again(struct session *session, struct run *run, struct err *err)
+{
+	struct store *store;
+	struct run *now;
+	int r = session_store(session, &store, err);
+
+	if (r == 0)
+		r = store_get(store, run_id(run), &now, err);
+	if (r == 0)
+		put(run, now);
+	return r;
+}
+
+int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err)
+{
+	AUTO_FREE char *text = sentence(run);
+	AUTO_STRV struct strv missing = {0}, notes = {0};
+	AUTO_ERR struct err fault = {0};
+	struct run *now = NULL;
+
+	*ret_text = NULL;
+	int r = restart_run(session, run, run_attempts(run), &missing, &notes, &now, &fault);
+	if (now)
+		put(run, now);
+	if (r == 0) {
+		*ret_text = notes.n ? mem_printf("%s; %s", text, notes.v[0]) : TAKE(text);
+		return 0;
+	}
+	if (fault.id == E_RUN_RUNNING || fault.id == E_RUN_ENDED || fault.id == E_IO_LOCK)
+		return read_again(session, run, err);
+	return err_move(err, &fault);
+}
+
+static int stop(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (!run_wants_retry(run))
+		return 0;
+	json_set_bool(run->doc, RUN_RETRIES_STOPPED, true);
+	return 1;
+}
+
+int run_stop_retries(struct session *session, struct run *run, struct err *err)
+{
+	struct run *now = NULL;
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	if (r == 0)
+		r = store_change(store, run_id(run), stop, NULL, &now, err);
+	if (r == 0)
+		put(run, now);
 	return r;
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/prepare/pushing.h"
+#include "app/prepare/prepare.h"
 #include "app/transfer/fetch.h"
 #include "base/data/entry.h"
 #include "base/os/fs.h"
@@ -43,14 +43,10 @@ struct carrying {
 	uint64_t bytes;
 	struct buf header;
 	char *chunk;
-	struct pushing pushing;
-	struct submission submission;
 };
 
 static void carrying_done(struct carrying *carrying)
 {
-	pushing_done(&carrying->pushing);
-	pack_done(&carrying->submission.pack);
 	blob_stage_done(&carrying->stage);
 	auto_fd(&carrying->dir_fd);
 	vec_done(&carrying->items);
@@ -271,39 +267,32 @@ static int make_tar(
 static int push(struct carrying *carrying, struct session *session, struct target *target,
 	const struct run *run, char **ret_ref, struct err *err)
 {
-	static const struct push_options no_options;
-	static const struct push_events no_events;
-	struct submission *submission = &carrying->submission;
-	struct pushing *pushing = &carrying->pushing;
 	const struct pack_added added = {
 		.path = KUBE_CARRIED,
 		.fd = carrying->stage.fd,
 		.content = carrying->content,
 		.snapshot_id = json_get_str(json_get(run->doc, "snapshot"), "id"),
 	};
+	AUTO(submit_done)
+	struct submit submit = {.session = session, .added = &added, .begun_ms = clock_ms()};
 
-	*submission =
-		(struct submission){.session = session, .target = target, .begun_ms = clock_ms()};
-	*pushing = (struct pushing){.options = &no_options,
-		.events = &no_events,
-		.submission = submission,
-		.added = &added};
-	int r = session_config(session, &submission->config, err);
+	int r = session_config(session, &submit.config, err);
 	if (r == 0)
-		r = push_find_registry(pushing, target->name, err);
+		r = push_find_registry(&submit, target->name, err);
 	if (r <= 0)
 		return r < 0 ? r
 			     : err_set(err, E_CONFIG, "target %s has no registry", target->name);
 	AUTO_FREE char *base =
-		mem_printf("%s/%s@%s", pushing->to.host, pushing->to.repo, run_image_digest(run));
+		mem_printf("%s/%s@%s", submit.to.host, submit.to.repo, run_image_digest(run));
 	http_prepare();
-	r = pack_init(&submission->pack, session, base, true, err);
-	submission->pack.adds = true;
+	r = pack_init(&submit.pack, session, base, true, err);
+	submit.pack.adds = true;
+	submit.target = target;
 	if (r == 0)
-		r = push_to_registry(pushing, err);
+		r = push_to_registry(&submit, err);
+	submit.target = NULL; /* the caller's */
 	if (r == 0)
-		*ret_ref = TAKE(pushing->result.ref);
-	pushing->added = NULL;
+		*ret_ref = TAKE(submit.ref);
 	return r;
 }
 

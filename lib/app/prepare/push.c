@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/prepare/pushing.h"
+#include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -20,18 +20,6 @@
  * Where it goes
  */
 
-/* A repository that the configuration knows under two names is printed under the one that runs
- * use. */
-static void find_pull_name(struct pushing *pushing, const struct registry_config *known)
-{
-	AUTO_REF struct ref push = {0};
-	bool same = known->push && ref_parse(known->push, &push, NULL) == 0 &&
-		    str_eq(push.host, pushing->to.host) && str_eq(push.repo, pushing->to.repo);
-
-	pushing->pull = same ? mem_strdup(known->pull)
-			     : mem_printf("%s/%s", pushing->to.host, pushing->to.repo);
-}
-
 static int check_to(const char *to, const struct ref *ref, struct err *err)
 {
 	bool tag_fits = ref->kind == REF_LAYOUT || ref->kind == REF_REGISTRY;
@@ -44,10 +32,10 @@ static int check_to(const char *to, const struct ref *ref, struct err *err)
 }
 
 /* 1, or 0: there is none; that is what who asked for a target does not want to hear. */
-static int find_registry(struct pushing *pushing, struct registry_config *ret, struct err *err)
+static int find_registry(struct submit *submit, struct registry_config *ret, struct err *err)
 {
-	struct config *config = pushing->submission->config;
-	const char *target = pushing->options->target;
+	struct config *config = submit->config;
+	const char *target = submit->target_name;
 
 	int r = target ? target_check(config, target, err) : 0;
 	if (r < 0)
@@ -60,47 +48,29 @@ static int find_registry(struct pushing *pushing, struct registry_config *ret, s
 }
 
 /* The text is checked before the tree is looked at. */
-static int find_dest(struct pushing *pushing, struct err *err)
+static int find_dest(struct submit *submit, const char *to, struct err *err)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
-	const char *to = pushing->options->to;
 
-	int r = find_registry(pushing, &known, to ? NULL : err);
+	int r = find_registry(submit, &known, to ? NULL : err);
 	if (!to && r <= 0)
 		return r;
-	r = ref_parse(to ? to : known.push, &pushing->to, err);
+	r = ref_parse(to ? to : known.push, &submit->to, err);
 	if (r == 0)
-		r = check_to(to ? to : known.push, &pushing->to, err);
-	if (r == 0 && pushing->to.kind == REF_REGISTRY)
-		find_pull_name(pushing, &known);
+		r = check_to(to ? to : known.push, &submit->to, err);
+	if (r == 0 && submit->to.kind == REF_REGISTRY)
+		push_set_pull_name(submit, &known);
 	return r;
-}
-
-int push_find_registry(struct pushing *pushing, const char *target, struct err *err)
-{
-	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
-	int r = registry_config_find(pushing->submission->config, target, &known, err);
-
-	if (r <= 0)
-		return r;
-	r = ref_parse(known.push, &pushing->to, err);
-	if (r < 0)
-		return r;
-	find_pull_name(pushing, &known);
-	return 1;
 }
 
 /*
  * To a layout
  */
 
-static int write_layout(
-	struct pushing *pushing, struct sink *sink, const char *dir, struct err *err)
+static int write_layout(struct submit *submit, struct sink *sink, const char *dir, struct err *err)
 {
-	struct push_result *result = &pushing->result;
-
-	int r = pack_write(&pushing->submission->pack, result->snapshot, sink, dir, pushing->to.tag,
-		&result->image, err);
+	int r = pack_write(
+		&submit->pack, submit->snapshot, sink, dir, submit->to.tag, &submit->image, err);
 	sink_free(sink);
 	return r;
 }
@@ -114,10 +84,9 @@ static bool layout_has_blob(void *ctx, const struct descriptor *blob)
 
 /* Dry run: blobs are written to unnamed files in the cache. layout: NULL: there is none yet. */
 static int measure_layout(
-	struct pushing *pushing, struct layout *layout, const char *dir, struct err *err)
+	struct submit *submit, struct layout *layout, const char *dir, struct err *err)
 {
-	const char *cache = pushing->submission->session->dirs.cache;
-	struct push_result *result = &pushing->result;
+	const char *cache = submit->session->dirs.cache;
 
 	int r = fs_private_dir(cache, err);
 	if (r < 0)
@@ -125,52 +94,49 @@ static int measure_layout(
 	AUTO_FD int cache_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (cache_fd < 0)
 		return fs_error(err, errno, "%s", cache);
-	r = write_layout(pushing, dry_sink(dir, cache_fd, layout_has_blob, layout), dir, err);
-	for (size_t i = 0; r == 0 && i < result->image.n_layers; i++)
-		if (layout_has_blob(layout, &result->image.layers[i].blob))
-			strv_add(&result->there, result->image.layers[i].blob.digest);
+	r = write_layout(submit, dry_sink(dir, cache_fd, layout_has_blob, layout), dir, err);
+	for (size_t i = 0; r == 0 && i < submit->image.n_layers; i++)
+		if (layout_has_blob(layout, &submit->image.layers[i].blob))
+			strv_add(&submit->there, submit->image.layers[i].blob.digest);
 	return r;
 }
 
 /* *ret: NULL where a dry run finds none; opened: what is to be freed of it. */
-static int open_layout(struct pushing *pushing, const char *dir, struct layout **opened,
+static int open_layout(struct submit *submit, const char *dir, struct layout **opened,
 	struct layout **ret, struct err *err)
 {
-	bool dry = pushing->options->dry_run;
+	bool dry = submit->dry_run;
 
 	*ret = NULL;
-	if (!pushing->to.dir && !dry)
-		return session_layout(pushing->submission->session, ret, err);
+	if (!submit->to.dir && !dry)
+		return session_layout(submit->session, ret, err);
 	int r = layout_open(dir, !dry, opened, dry ? NULL : err);
 	*ret = *opened;
 	return dry ? 0 : r;
 }
 
-static int push_to_layout(struct pushing *pushing, struct err *err)
+static int push_to_layout(struct submit *submit, char **ret_name, struct err *err)
 {
-	struct session *session = pushing->submission->session;
+	struct session *session = submit->session;
 	AUTO_LAYOUT struct layout *opened = NULL;
-	AUTO_FREE char *dir = NULL;
 	struct layout *layout;
 
-	int r = pack_need_base(&pushing->submission->pack, err);
+	int r = pack_need_base(&submit->pack, err);
 	if (r == 0)
-		r = push_take_snapshot(pushing, err);
+		r = submit_take_snapshot(submit, err);
 	if (r < 0)
 		return r;
-	push_say_snapshot(pushing);
-	dir = pushing->to.dir ? fs_join(session->env.cwd, pushing->to.dir)
-			      : dirs_layout(&session->dirs);
-	r = open_layout(pushing, dir, &opened, &layout, err);
+	submit_report_snapshot(submit);
+	AUTO_FREE char *dir = submit->to.dir ? fs_join(session->env.cwd, submit->to.dir)
+					     : dirs_layout(&session->dirs);
+	r = open_layout(submit, dir, &opened, &layout, err);
 	if (r == 0)
-		r = pushing->options->dry_run
-			    ? measure_layout(pushing, layout, dir, err)
-			    : write_layout(pushing, layout_sink(layout), dir, err);
+		r = submit->dry_run ? measure_layout(submit, layout, dir, err)
+				    : write_layout(submit, layout_sink(layout), dir, err);
 	if (r < 0)
 		return r;
-	pushing->result.name = mem_printf("oci:%s", pushing->to.dir ? pushing->to.dir : dir);
-	pushing->result.ref =
-		mem_printf("%s@%s", pushing->result.name, pushing->result.image.manifest.digest);
+	*ret_name = mem_printf("oci:%s", submit->to.dir ? submit->to.dir : dir);
+	submit->ref = mem_printf("%s@%s", *ret_name, submit->image.manifest.digest);
 	return 0;
 }
 
@@ -178,77 +144,62 @@ static int push_to_layout(struct pushing *pushing, struct err *err)
  * All of it
  */
 
-int push_take_snapshot(struct pushing *pushing, struct err *err)
+static void take_result(struct submit *submit, char *name, struct push_result *ret)
 {
-	struct submission *submission = pushing->submission;
-	struct push_result *result = &pushing->result;
+	int64_t total_ms = clock_ms() - submit->begun_ms;
 
-	int r = submission_take(submission, !pushing->options->dry_run, err);
-	if (r < 0)
-		return r;
-	result->snapshot = TAKE(submission->snapshot);
-	result->snapshot_ms = clock_ms() - submission->begun_ms;
-	return 0;
-}
-
-void push_say_snapshot(const struct pushing *pushing)
-{
-	const struct push_events *events = pushing->events;
-
-	if (events->snapshot)
-		events->snapshot(
-			events->ctx, pushing->result.snapshot, pushing->result.snapshot_ms);
-}
-
-static void finish(struct pushing *pushing, struct push_result *ret)
-{
-	struct push_result *result = &pushing->result;
-
-	result->base = TAKE(pushing->submission->pack.base_name);
-	result->total_ms = clock_ms() - pushing->submission->begun_ms;
-	result->pack_ms = result->total_ms - result->snapshot_ms - result->push_ms;
-	*ret = *result;
-	*result = (struct push_result){0};
-}
-
-void pushing_done(struct pushing *pushing)
-{
-	push_result_done(&pushing->result);
-	ref_done(&pushing->to);
-	free(pushing->pull);
+	*ret = (struct push_result){
+		.snapshot = TAKE(submit->snapshot),
+		.image = submit->image,
+		.ref = TAKE(submit->ref),
+		.name = name ? name : mem_strdup(submit->pull),
+		.base = TAKE(submit->pack.base_name),
+		.base_digest = TAKE(submit->base_digest),
+		.warnings = submit->push_warnings,
+		.there = submit->there,
+		.sent = submit->sent,
+		.requests = submit->requests,
+		.snapshot_ms = submit->snapshot_ms,
+		.pack_ms = total_ms - submit->snapshot_ms - submit->push_ms,
+		.push_ms = submit->push_ms,
+		.total_ms = total_ms,
+	};
+	submit->image = (struct image){0};
+	submit->push_warnings = submit->there = (struct strv){0};
 }
 
 int push_image(struct session *session, const struct push_options *options,
-	const struct push_events *events, struct push_result *ret, struct err *err)
+	const struct submit_events *events, struct push_result *ret, struct err *err)
 {
-	static const struct push_events no_events;
-	AUTO(submission_done)
-	struct submission own = {
-		.session = session, .options = options->tree, .begun_ms = clock_ms()};
-	struct submission *submission = &own;
-	AUTO(pushing_done)
-	struct pushing pushing = {
-		.options = options,
-		.events = events ? events : &no_events,
-		.submission = submission,
+	AUTO(submit_done)
+	struct submit submit = {
+		.session = session,
+		.options = options->tree,
+		.events = events,
+		.dry_run = options->dry_run,
+		.copies_base = options->copy_base,
+		.trusts_nothing = options->full,
+		.target_name = options->target,
+		.begun_ms = clock_ms(),
 	};
+	AUTO_FREE char *name = NULL;
 
-	int r = session_config(session, &submission->config, err);
+	int r = session_config(session, &submit.config, err);
 	if (r == 0)
-		r = find_dest(&pushing, err);
-	if (r == 0 && pushing.to.kind == REF_REGISTRY)
+		r = find_dest(&submit, options->to, err);
+	if (r == 0 && submit.to.kind == REF_REGISTRY)
 		http_prepare();
 	if (r == 0)
-		r = pack_init(&submission->pack, session, options->base, options->full, err);
+		r = pack_init(&submit.pack, session, options->base, options->full, err);
 	if (r == 0)
-		r = session_place(session, &submission->place, err);
+		r = session_place(session, &submit.place, err);
 	if (r < 0)
 		return r;
-	submission->pack.dry = options->dry_run;
-	r = pushing.to.kind == REF_REGISTRY ? push_to_registry(&pushing, err)
-					    : push_to_layout(&pushing, err);
+	submit.pack.dry = options->dry_run;
+	r = submit.to.kind == REF_REGISTRY ? push_to_registry(&submit, err)
+					   : push_to_layout(&submit, &name, err);
 	if (r == 0)
-		finish(&pushing, ret);
+		take_result(&submit, TAKE(name), ret);
 	return r;
 }
 

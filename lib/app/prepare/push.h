@@ -15,20 +15,9 @@
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "core/context/session.h"
-#include "net/http/http.h"
 #include "oci/image/image.h"
 #include "oci/registry/uploads.h"
 #include "snap/tree/snapshot.h"
-
-/* The course of events, for a user interface; on the caller's thread. Any may be NULL. */
-struct push_events {
-	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
-	void (*exchange)(void *ctx, const struct http_event *event);
-	/* Ten times a second while something is under way. */
-	void (*progress)(void *ctx, const struct uploads_progress *progress);
-	void (*note)(void *ctx, const char *text); /* what is waited for, one sentence */
-	void *ctx;
-};
 
 struct push_options {
 	/* "HOST[:PORT]/REPO[:TAG]", "oci:DIR[:TAG]"; NULL: the registry of the target, of the
@@ -59,7 +48,7 @@ struct push_result {
 /* A base in another registry is E_REGISTRY_MOUNT without copy_base; registry.*, http.*; E_CANCELED
  * after SIGINT, SIGTERM or SIGHUP. */
 int push_image(struct session *session, const struct push_options *options,
-	const struct push_events *events, struct push_result *ret, struct err *err);
+	const struct submit_events *events, struct push_result *ret, struct err *err);
 void push_result_done(struct push_result *result);
 struct json *push_result_json(const struct push_result *result); /* dlrun/push/v1 */
 

@@ -6,48 +6,68 @@
 #include <string.h>
 #include <strings.h>
 
-#include "app/prepare/pushing.h"
+#include "app/prepare/prepare.h"
 #include "base/loop/task.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 #include "core/config/registry_config.h"
 #include "core/image/edited.h"
+#include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "oci/layout/dry_sink.h"
 #include "oci/registry/registry_sink.h"
 
 enum {
+	CHECK_MS = 10000,
 	PROGRESS_MS = 100,
 	SESSIONS = 2, /* a layer and the configuration: what an edit uploads */
 };
 
-/* A push to a registry while it is under way. What the work of the task uses stands in `pushing`
- * and is left alone by the loop until the work asks or has ended; the work uses nothing else until
- * it has asked for the first time. */
-struct course {
-	struct pushing *pushing;
+/* The base image, looked up in a registry. */
+struct push_base {
+	struct registry *source; /* of a login or a host of its own; or NULL */
+	struct registry_memory memory;
+	char *memory_path;
+	struct layout *cache;
+	struct registry_base *lookup;
+	char *digest;
+	struct image_base *image; /* until the work has it */
+	struct err fault;
+	bool is_known, is_asked;
+};
+
+/* The target's check of a run. */
+struct push_check {
+	struct target_call call;
+	struct target_job job;
+	struct run *draft; /* what the check is about */
+	int64_t asked_ms;
+	struct strv notes;
+	struct err refused;
+	struct task *asking; /* the work, when it waits for the check */
+	bool is_done;
+};
+
+/* A push to a registry while it is under way. The members of the submit that the work of the task
+ * sets are left alone by the loop until the work asks or has ended; the work uses no other object
+ * until it has asked for the first time. */
+struct push {
+	struct submit *submit;
 	struct loop *loop;
 	struct registry_client client;
 	struct registry *registry;
-	struct registry *source; /* of a base with a login or a host of its own; or NULL */
-	char *memory_path, *base_memory_path, *edited_path, *dir;
+	char *memory_path, *edited_path, *dir;
 	int dir_fd;
-	struct registry_memory memory, base_memory;
+	struct registry_memory memory;
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
 	struct edited edited; /* the work's */
-
-	/* the base */
-	struct layout *bases;
-	struct registry_base *lookup;
-	char *base_digest;
-	struct image_base *base; /* until the work has it */
-	struct err base_fault;
-	bool base_known, base_is_asked;
-
+	struct push_base base;
+	struct push_check check;
 	struct loop_timer *timer;
 	bool interrupted;
 	bool has_leave; /* to commit */
@@ -56,171 +76,294 @@ struct course {
 	struct err fault;
 };
 
-static void course_done(struct course *course)
+/*
+ * The registry
+ */
+
+/* A repository that the configuration knows under two names is printed under the one that runs
+ * use. */
+void push_set_pull_name(struct submit *submit, const struct registry_config *known)
 {
-	task_free(course->task);
-	sink_free(course->sink);
-	registry_base_free(course->lookup);
-	uploads_free(course->uploads);
-	registry_free(course->source);
-	registry_free(course->registry);
-	registry_client_done(&course->client);
-	image_base_free(course->base);
-	layout_free(course->bases);
-	registry_memory_done(&course->memory);
-	registry_memory_done(&course->base_memory);
-	edited_done(&course->edited);
-	auto_fd(&course->dir_fd);
-	free(course->memory_path);
-	free(course->base_memory_path);
-	free(course->edited_path);
-	free(course->dir);
-	free(course->base_digest);
-	err_done(&course->base_fault);
-	err_done(&course->fault);
+	AUTO_REF struct ref push = {0};
+	bool same = known->push && ref_parse(known->push, &push, NULL) == 0 &&
+		    str_eq(push.host, submit->to.host) && str_eq(push.repo, submit->to.repo);
+
+	submit->pull = same ? mem_strdup(known->pull)
+			    : mem_printf("%s/%s", submit->to.host, submit->to.repo);
 }
 
-static const struct ref *base_ref(const struct course *course)
+int push_find_registry(struct submit *submit, const char *target, struct err *err)
 {
-	return &course->pushing->submission->pack.base_ref;
+	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
+	int r = registry_config_find(submit->config, target, &known, err);
+
+	if (r <= 0)
+		return r;
+	r = ref_parse(known.push, &submit->to, err);
+	if (r < 0)
+		return r;
+	push_set_pull_name(submit, &known);
+	return 1;
 }
 
-/* The image that is pushed in place of a tree; or NULL. */
-static const struct pack_carried *carried(const struct course *course)
+static void push_done(struct push *push)
 {
-	const struct pack_carried *carried = &course->pushing->submission->carried;
-
-	return carried->image ? carried : NULL;
+	task_free(push->task);
+	target_call_cancel(&push->check.call);
+	run_free(push->check.draft);
+	strv_done(&push->check.notes);
+	err_done(&push->check.refused);
+	sink_free(push->sink);
+	registry_base_free(push->base.lookup);
+	uploads_free(push->uploads);
+	registry_free(push->base.source);
+	registry_free(push->registry);
+	registry_client_done(&push->client);
+	image_base_free(push->base.image);
+	layout_free(push->base.cache);
+	registry_memory_done(&push->memory);
+	registry_memory_done(&push->base.memory);
+	edited_done(&push->edited);
+	auto_fd(&push->dir_fd);
+	free(push->memory_path);
+	free(push->base.memory_path);
+	free(push->edited_path);
+	free(push->dir);
+	free(push->base.digest);
+	err_done(&push->base.fault);
+	err_done(&push->fault);
 }
 
-static bool has_tree(const struct course *course)
+static const struct ref *base_ref(const struct push *push)
 {
-	return !carried(course) && !course->pushing->added;
+	return &push->submit->pack.base_ref;
 }
 
-static bool base_is_remote(const struct course *course)
+/* Whether the image is that of a tree, not one that is there already. */
+static bool has_tree(const struct push *push)
 {
-	return base_ref(course)->kind == REF_REGISTRY;
+	return !push->submit->carried.image && !push->submit->added;
 }
 
-static bool is_same_host(const struct course *course)
+static bool base_is_remote(const struct push *push)
 {
-	return strcasecmp(base_ref(course)->host, course->pushing->to.host) == 0;
+	return base_ref(push)->kind == REF_REGISTRY;
 }
 
-static bool is_same_repo(const struct course *course)
+static bool is_same_host(const struct push *push)
 {
-	return is_same_host(course) &&
-	       strcmp(base_ref(course)->repo, course->pushing->to.repo) == 0;
+	return strcasecmp(base_ref(push)->host, push->submit->to.host) == 0;
 }
 
-static void stop_work(struct course *course)
+static bool is_same_repo(const struct push *push)
 {
-	if (!course->pushing->options->dry_run)
-		registry_sink_stop(course->sink);
-	task_cancel(course->task);
+	return is_same_host(push) && strcmp(base_ref(push)->repo, push->submit->to.repo) == 0;
+}
+
+static void stop_work(struct push *push)
+{
+	if (!push->submit->dry_run)
+		registry_sink_stop(push->sink);
+	task_cancel(push->task);
+}
+
+/*
+ * May the image be committed?
+ */
+
+/* Facts of the base's configuration, for the target and the run's specification. */
+static void set_facts(struct submit *submit)
+{
+	const struct image_base *base = submit->pack.base;
+	const struct image *carried = submit->carried.image;
+	AUTO_IMAGE_FACTS struct image_facts facts = {0};
+
+	image_facts_of_config(base ? base->config_json : NULL,
+		config_str(submit->config, "platform"),
+		carried ? carried->workdir : config_str(submit->config, "workdir"), &facts);
+	json_free(submit->image_facts);
+	submit->image_facts = image_facts_to_json(&facts);
+}
+
+static void answer_check(struct push *push)
+{
+	struct submit *submit = push->submit;
+	struct push_check *check = &push->check;
+	AUTO_ERR struct err err = {0};
+	int r = 0;
+
+	if (err_is_set(&check->refused))
+		r = err_copy(&err, &check->refused);
+	for (size_t i = 0; r == 0 && i < check->notes.n; i++)
+		submit_warn(submit, "%s", check->notes.v[i]);
+	if (r == 0) {
+		set_facts(submit);
+		r = submit_check_program(submit, &err);
+	}
+	/* The check may have told of a better handle. */
+	if (r == 0)
+		r = submit_insert_row(submit, &err);
+	task_answer(TAKE(check->asking), r, &err);
+}
+
+static void ask_check(void *ctx, struct task *task)
+{
+	struct push *push = ctx;
+
+	push->check.asking = task;
+	if (push->check.is_done)
+		answer_check(push);
+}
+
+static int start_check(struct push *push, struct err *err);
+
+static void on_checked(struct target_call *call, int status, struct err *err)
+{
+	struct push *push = (struct push *)((char *)call - offsetof(struct push, check.call));
+	struct push_check *check = &push->check;
+
+	if (status < 0 && target_slept(push->submit->target, check->asked_ms, err)) {
+		err_clear(err);
+		status = start_check(push, err);
+		if (status == 0)
+			return;
+	}
+	if (status < 0)
+		err_move(&check->refused, err);
+	check->is_done = true;
+	if (check->asking)
+		answer_check(push);
+}
+
+static int start_check(struct push *push, struct err *err)
+{
+	struct push_check *check = &push->check;
+	struct target *target = push->submit->target;
+
+	check->asked_ms = clock_ms();
+	check->call =
+		(struct target_call){.deadline_ms = check->asked_ms + CHECK_MS, .done = on_checked};
+	strv_done(&check->notes);
+	return target->ops->check(target, &check->job, &check->notes, &check->call, err);
+}
+
+/* Ask the target by what is known before the tree is read. */
+static int preflight(struct push *push, struct err *err)
+{
+	struct submit *submit = push->submit;
+	struct push_check *check = &push->check;
+	int r = submit_choose_handle(submit, err);
+
+	check->is_done = !submit->target->ops->check;
+	if (r < 0 || check->is_done)
+		return r;
+	check->draft = submit_new_run(submit);
+	submit_make_job(submit, check->draft, &check->job);
+	check->job.attempt = 1;
+	return start_check(push, err);
 }
 
 /*
  * The base
  */
 
-static void tell_base(struct course *course, struct task *task)
+static void tell_base(struct push *push, struct task *task)
 {
 	AUTO_ERR struct err fault = {0};
 	int r = 0;
 
-	if (err_is_set(&course->base_fault))
-		r = err_move(&fault, &course->base_fault);
+	if (err_is_set(&push->base.fault))
+		r = err_move(&fault, &push->base.fault);
 	task_answer(task, r, &fault);
 }
 
 /* Long before the first layer of our own is there. */
 static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	if (course->pushing->options->dry_run)
+	if (push->submit->dry_run)
 		return;
 	for (size_t i = 0; i < n; i++) {
 		const struct registry_hint *hint =
-			registry_hint_find(&course->memory.blobs, layers[i].digest);
+			registry_hint_find(&push->memory.blobs, layers[i].digest);
 		if (!hint)
-			uploads_add_base(course->uploads, &layers[i]);
+			uploads_add_base(push->uploads, &layers[i]);
 	}
 }
 
 static int base_found(void *ctx, const char *digest, struct err *fault, struct err *err)
 {
-	struct course *course = ctx;
-	const struct pack *pack = &course->pushing->submission->pack;
+	struct push *push = ctx;
+	const struct pack *pack = &push->submit->pack;
 
 	(void)err;
-	course->base_known = true;
+	push->base.is_known = true;
 	if (err_is_set(fault)) {
-		err_move(&course->base_fault, fault);
+		err_move(&push->base.fault, fault);
 	} else {
-		course->base_digest = mem_strdup(digest);
-		pack_read_base(pack, course->bases, digest, &course->base, &course->base_fault);
+		push->base.digest = mem_strdup(digest);
+		pack_read_base(
+			pack, push->base.cache, digest, &push->base.image, &push->base.fault);
 	}
-	bool failed = err_is_set(&course->base_fault);
+	bool failed = err_is_set(&push->base.fault);
 	if (!failed)
-		start_mounts(course, course->base->layers, course->base->n_layers);
-	if (course->base_is_asked)
-		tell_base(course, course->task);
+		start_mounts(push, push->base.image->layers, push->base.image->n_layers);
+	if (push->base.is_asked)
+		tell_base(push, push->task);
 	else if (failed) /* Without it there is nothing to send. */
-		stop_work(course);
+		stop_work(push);
 	return 0;
 }
 
-static struct registry_memory *memory_of_base(struct course *course)
+static struct registry_memory *memory_of_base(struct push *push)
 {
-	return is_same_repo(course) ? &course->memory : &course->base_memory;
+	return is_same_repo(push) ? &push->memory : &push->base.memory;
 }
 
-static char *tag_key(const struct course *course)
+static char *tag_key(const struct push *push)
 {
-	const char *tag = base_ref(course)->tag;
-	const struct config *config = course->pushing->submission->config;
+	const char *tag = base_ref(push)->tag;
+	const struct config *config = push->submit->config;
 
 	return mem_printf("%s %s", tag ? tag : "latest", config_str(config, "platform"));
 }
 
-static int start_lookup(struct course *course, struct err *err)
+static int start_lookup(struct push *push, struct err *err)
 {
-	const struct ref *ref = base_ref(course);
-	const char *platform = config_str(course->pushing->submission->config, "platform");
-	AUTO_FREE char *dir = fs_join(course->dir, "bases"), *key = tag_key(course);
-	struct registry *registry = course->source ? course->source : course->registry;
+	const struct ref *ref = base_ref(push);
+	const char *platform = config_str(push->submit->config, "platform");
+	AUTO_FREE char *dir = fs_join(push->dir, "bases"), *key = tag_key(push);
+	struct registry *registry = push->base.source ? push->base.source : push->registry;
 
-	int r = layout_open(dir, true, &course->bases, err);
+	int r = layout_open(dir, true, &push->base.cache, err);
 	if (r < 0)
 		return r;
 	const struct registry_hint *tag =
-		ref->digest ? NULL : registry_hint_find(&memory_of_base(course)->tags, key);
+		ref->digest ? NULL : registry_hint_find(&memory_of_base(push)->tags, key);
 	bool fresh = registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
-	course->lookup =
+	push->base.lookup =
 		registry_base_start(registry, &(struct registry_base_request){.ref = ref,
 						      .known = fresh ? tag->value : NULL,
 						      .older = tag && !fresh ? tag->value : NULL,
 						      .platform = platform,
-						      .cache = course->bases,
+						      .cache = push->base.cache,
 						      .layers = start_mounts,
 						      .found = base_found,
-						      .ctx = course});
+						      .ctx = push});
 	return 0;
 }
 
-static void remember_base(struct course *course)
+static void remember_base(struct push *push)
 {
-	struct registry_memory *memory = memory_of_base(course);
-	AUTO_FREE char *key = tag_key(course);
+	struct registry_memory *memory = memory_of_base(push);
+	AUTO_FREE char *key = tag_key(push);
 	const struct registry_hint *tag = registry_hint_find(&memory->tags, key);
 
-	if (base_ref(course)->digest || !course->base_digest ||
+	if (base_ref(push)->digest || !push->base.digest ||
 		registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS))
 		return;
-	registry_remember(memory, &memory->tags, key, course->base_digest, clock_wall_ms());
+	registry_remember(memory, &memory->tags, key, push->base.digest, clock_wall_ms());
 }
 
 /*
@@ -229,52 +372,51 @@ static void remember_base(struct course *course)
 
 static void ask_base(void *ctx, struct task *task)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	course->base_is_asked = true;
-	if (course->base_known)
-		tell_base(course, task);
+	push->base.is_asked = true;
+	if (push->base.is_known)
+		tell_base(push, task);
 }
 
 static int get_base(struct pack *pack, void *ctx, struct err *err)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	if (!pack->base && base_is_remote(course)) {
-		int r = task_ask(course->task, ask_base, course, err);
+	if (!pack->base && base_is_remote(push)) {
+		int r = task_ask(push->task, ask_base, push, err);
 		if (r < 0)
 			return r;
-		course->pushing->result.base_digest = mem_strdup(course->base_digest);
-		pack_set_base(pack, TAKE(course->base));
+		push->submit->base_digest = mem_strdup(push->base.digest);
+		pack_set_base(pack, TAKE(push->base.image));
 	}
 	return 0;
 }
 
-/* As late as can be: what is asked for it takes as long as the uploads. */
+/* As late as can be: the check takes as long as the uploads. */
 static int may_commit(void *ctx, struct err *err)
 {
-	struct course *course = ctx;
-	const struct pushing *pushing = course->pushing;
+	struct push *push = ctx;
 
-	if (!pushing->may_commit || course->has_leave)
+	if (!push->submit->is_recorded || push->has_leave)
 		return 0;
-	int r = task_ask(course->task, pushing->may_commit, pushing->may_commit_ctx, err);
-	course->has_leave = r >= 0;
+	int r = task_ask(push->task, ask_check, push, err);
+	push->has_leave = r >= 0;
 	return r;
 }
 
 static void open_sessions(void *ctx)
 {
-	uploads_open_ahead(((struct course *)ctx)->uploads, SESSIONS);
+	uploads_open_ahead(((struct push *)ctx)->uploads, SESSIONS);
 }
 
 /* Path of the list of edited files: one list for each tree and destination. */
-static char *edited_path(const struct course *course)
+static char *edited_path(const struct push *push)
 {
-	const struct submission *submission = course->pushing->submission;
-	const struct ref *to = &course->pushing->to;
-	AUTO_FREE char *dir = dirs_registries(&submission->session->dirs);
-	AUTO_FREE char *key = mem_printf("%s%s", to->repo, submission->place->root);
+	const struct submit *submit = push->submit;
+	const struct ref *to = &push->submit->to;
+	AUTO_FREE char *dir = dirs_registries(&submit->session->dirs);
+	AUTO_FREE char *key = mem_printf("%s%s", to->repo, submit->place->root);
 	AUTO_FREE char *base = registry_memory_path(dir, to->host, key);
 
 	return mem_printf("%s.edited", base);
@@ -283,27 +425,27 @@ static char *edited_path(const struct course *course)
 /* Not before: until then nothing waits for the plan, but all that is read for the walk does. */
 static void will_walk(void *ctx)
 {
-	struct course *course = ctx;
-	struct submission *submission = course->pushing->submission;
-	const struct ref *to = &course->pushing->to;
+	struct push *push = ctx;
+	struct submit *submit = push->submit;
+	const struct ref *to = &push->submit->to;
 	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
 
-	pack_prepare(&submission->pack, submission->place->root, name);
+	pack_prepare(&submit->pack, submit->place->root, name);
 }
 
 static void will_read(void *ctx, const struct path *const *files, size_t n)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	course->edited_path = edited_path(course);
-	edited_load(course->edited_path, &course->edited);
-	if (edited_add(&course->edited, files, n) && !course->pushing->options->dry_run)
-		task_post(course->task, open_sessions, course);
+	push->edited_path = edited_path(push);
+	edited_load(push->edited_path, &push->edited);
+	if (edited_add(&push->edited, files, n) && !push->submit->dry_run)
+		task_post(push->task, open_sessions, push);
 }
 
-static void say_snapshot(void *ctx, struct task *task)
+static void report_snapshot(void *ctx, struct task *task)
 {
-	push_say_snapshot(((struct course *)ctx)->pushing);
+	submit_report_snapshot(((struct push *)ctx)->submit);
 	task_answer(task, 0, NULL);
 }
 
@@ -314,35 +456,29 @@ static void be_ready(void *ctx, struct task *task)
 	task_answer(task, 0, NULL);
 }
 
-static int work_carry(struct task *task, void *ctx, struct err *err)
-{
-	struct course *course = ctx;
-	struct pushing *pushing = course->pushing;
-
-	int r = task_ask(task, be_ready, course, err);
-	if (r < 0)
-		return r;
-	if (pushing->added)
-		return pack_add(&pushing->submission->pack, pushing->added, course->sink,
-			pushing->to.tag, &pushing->result.image, err);
-	return pack_carry(&pushing->submission->pack, carried(course), course->sink,
-		pushing->to.tag, &pushing->result.image, err);
-}
-
 static int work(struct task *task, void *ctx, struct err *err)
 {
-	struct course *course = ctx;
-	struct pushing *pushing = course->pushing;
-	const char *tag = pushing->to.tag;
+	struct push *push = ctx;
+	struct submit *submit = push->submit;
+	bool has_own_tree = has_tree(push);
+	int r = 0;
 
-	pushing->submission->id_later = !pushing->options->dry_run;
-	int r = push_take_snapshot(pushing, err);
+	if (has_own_tree) {
+		submit->id_later = !submit->dry_run;
+		r = submit_take_snapshot(submit, err);
+	}
 	if (r == 0)
-		r = task_ask(task, say_snapshot, course, err);
+		r = task_ask(task, has_own_tree ? report_snapshot : be_ready, push, err);
 	if (r < 0)
 		return r;
-	return pack_write(&pushing->submission->pack, pushing->result.snapshot, course->sink,
-		registry_name(course->registry), tag, &pushing->result.image, err);
+	if (submit->added)
+		return pack_add(&submit->pack, submit->added, push->sink, submit->to.tag,
+			&submit->image, err);
+	if (!has_own_tree)
+		return pack_carry(&submit->pack, &submit->carried, push->sink, submit->to.tag,
+			&submit->image, err);
+	return pack_write(&submit->pack, submit->snapshot, push->sink,
+		registry_name(push->registry), submit->to.tag, &submit->image, err);
 }
 
 /*
@@ -351,71 +487,70 @@ static int work(struct task *task, void *ctx, struct err *err)
 
 static int closed(void *ctx, struct err *fault, struct err *err)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
 	(void)fault;
 	(void)err;
-	loop_stop(course->loop);
+	loop_stop(push->loop);
 	return 0;
 }
 
 static int work_done(void *ctx, int r, struct err *fault, struct err *err)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	course->result = r;
-	if (err_is_set(&course->base_fault))
-		course->result = err_move(&course->fault, &course->base_fault);
+	push->result = r;
+	if (err_is_set(&push->base.fault))
+		push->result = err_move(&push->fault, &push->base.fault);
 	else if (r < 0)
-		err_move(&course->fault, fault);
-	return uploads_close(course->uploads, closed, course, err);
+		err_move(&push->fault, fault);
+	return uploads_close(push->uploads, closed, push, err);
 }
 
 static int interrupted(void *ctx, int sig, struct err *err)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
 	(void)sig;
 	(void)err;
-	course->interrupted = true;
-	stop_work(course);
+	push->interrupted = true;
+	stop_work(push);
 	return 0;
 }
 
 static int show_progress(void *ctx, struct err *err)
 {
-	struct course *course = ctx;
-	const struct push_events *events = course->pushing->events;
-	struct uploads_progress progress = uploads_progress(course->uploads);
+	struct push *push = ctx;
+	const struct submit_events *events = push->submit->events;
+	struct uploads_progress progress = uploads_progress(push->uploads);
 
 	(void)err;
 	events->progress(events->ctx, &progress);
-	course->timer =
-		loop_add_timer(course->loop, clock_ms() + PROGRESS_MS, show_progress, course);
+	push->timer = loop_add_timer(push->loop, clock_ms() + PROGRESS_MS, show_progress, push);
 	return 0;
 }
 
-static int run_loop(struct course *course, struct err *err)
+static int run_loop(struct push *push, struct err *err)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(signals); i++)
-		r = loop_add_signal(course->loop, signals[i], interrupted, course, err);
+		r = loop_add_signal(push->loop, signals[i], interrupted, push, err);
 	if (r < 0)
 		return r;
-	if (course->pushing->events->progress)
-		course->timer = loop_add_timer(
-			course->loop, clock_ms() + PROGRESS_MS, show_progress, course);
-	r = loop_run(course->loop, err);
-	loop_remove_timer(course->loop, course->timer);
+	if (push->submit->events && push->submit->events->progress)
+		push->timer =
+			loop_add_timer(push->loop, clock_ms() + PROGRESS_MS, show_progress, push);
+	r = loop_run(push->loop, err);
+	loop_remove_timer(push->loop, push->timer);
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		loop_remove_signal(course->loop, signals[i]);
+		loop_remove_signal(push->loop, signals[i]);
 	if (r < 0)
 		return r;
-	if (course->interrupted)
+	if (push->interrupted)
 		return err_set(err, E_CANCELED, "interrupted; nothing refers to what was sent");
-	return course->result < 0 ? err_move(err, &course->fault) : 0;
+	return push->result < 0 ? err_move(err, &push->fault) : 0;
 }
 
 /*
@@ -424,164 +559,161 @@ static int run_loop(struct course *course, struct err *err)
 
 static void note(void *ctx, const char *text)
 {
-	const struct push_events *events = ((struct course *)ctx)->pushing->events;
+	const struct submit_events *events = ((struct push *)ctx)->submit->events;
 
-	if (events->note)
+	if (events && events->note)
 		events->note(events->ctx, text);
 }
 
 static void exchange(void *ctx, const struct http_event *event)
 {
-	struct course *course = ctx;
-	const struct push_events *events = course->pushing->events;
+	struct push *push = ctx;
+	const struct submit_events *events = push->submit->events;
 
-	course->pushing->result.requests++;
-	if (events->exchange)
+	push->submit->requests++;
+	if (events && events->exchange)
 		events->exchange(events->ctx, event);
 }
 
-static void open_client(struct course *course)
+static void open_client(struct push *push)
 {
-	struct pushing *pushing = course->pushing;
+	struct submit *submit = push->submit;
 	const struct registry_client_options options = {
-		.session = pushing->submission->session,
-		.config = pushing->submission->config,
-		.target = pushing->submission->target,
-		.target_name = pushing->options->target,
-		.loop = course->loop,
-		.begun_ms = pushing->submission->begun_ms,
+		.session = submit->session,
+		.config = submit->config,
+		.target = submit->target,
+		.target_name = submit->target_name,
+		.loop = push->loop,
+		.begun_ms = submit->begun_ms,
 		.event = exchange,
 		.note = note,
-		.ctx = course,
-		.warnings = &pushing->result.warnings,
+		.ctx = push,
+		.warnings = &submit->push_warnings,
 	};
 
-	registry_client_init(&course->client, &options);
+	registry_client_init(&push->client, &options);
 }
 
-static int open_registries(struct course *course, struct err *err)
+static int open_registries(struct push *push, struct err *err)
 {
-	const struct ref *to = &course->pushing->to, *base = base_ref(course);
+	const struct ref *to = &push->submit->to, *base = base_ref(push);
 
-	course->memory_path = registry_memory_path(course->dir, to->host, to->repo);
-	registry_memory_load(course->memory_path, &course->memory);
-	int r = registry_client_open(
-		&course->client, to, true, &course->memory, &course->registry, err);
-	if (r < 0 || !base_is_remote(course) || is_same_repo(course))
+	push->memory_path = registry_memory_path(push->dir, to->host, to->repo);
+	registry_memory_load(push->memory_path, &push->memory);
+	int r = registry_client_open(&push->client, to, true, &push->memory, &push->registry, err);
+	if (r < 0 || !base_is_remote(push) || is_same_repo(push))
 		return r;
-	course->base_memory_path = registry_memory_path(course->dir, base->host, base->repo);
-	registry_memory_load(course->base_memory_path, &course->base_memory);
+	push->base.memory_path = registry_memory_path(push->dir, base->host, base->repo);
+	registry_memory_load(push->base.memory_path, &push->base.memory);
 	/* Mounts are asked for with the login of the repository that they go to. */
-	if (is_same_host(course)) {
-		bool shares = registry_shares_login(course->registry, base->repo);
-		registry_add_source(course->registry, base->repo, shares);
+	if (is_same_host(push)) {
+		bool shares = registry_shares_login(push->registry, base->repo);
+		registry_add_source(push->registry, base->repo, shares);
 		if (shares)
 			return 0;
 	}
 	return registry_client_open(
-		&course->client, base, false, &course->base_memory, &course->source, err);
+		&push->client, base, false, &push->base.memory, &push->base.source, err);
 }
 
-static bool mounts_base(const struct course *course)
+static bool mounts_base(const struct push *push)
 {
-	return base_is_remote(course) && is_same_host(course) && !is_same_repo(course);
+	return base_is_remote(push) && is_same_host(push) && !is_same_repo(push);
 }
 
-static void open_uploads(struct course *course)
+static void open_uploads(struct push *push)
 {
 	const struct uploads_options options = {
-		.loop = course->loop,
-		.registry = course->registry,
-		.memory = &course->memory,
-		.mount_from = mounts_base(course) ? base_ref(course)->repo : NULL,
-		.base = course->source,
-		.copies = course->pushing->options->copy_base && base_is_remote(course) &&
-			  !is_same_repo(course),
-		.base_name = course->pushing->submission->pack.base_name,
-		.trusts_nothing = course->pushing->options->full,
+		.loop = push->loop,
+		.registry = push->registry,
+		.memory = &push->memory,
+		.mount_from = mounts_base(push) ? base_ref(push)->repo : NULL,
+		.base = push->base.source,
+		.copies = push->submit->copies_base && base_is_remote(push) && !is_same_repo(push),
+		.base_name = push->submit->pack.base_name,
+		.trusts_nothing = push->submit->trusts_nothing,
 	};
 
-	course->uploads = uploads_new(&options);
+	push->uploads = uploads_new(&options);
 }
 
-static int open_dir(struct course *course, struct err *err)
+static int open_dir(struct push *push, struct err *err)
 {
-	course->dir = dirs_registries(&course->pushing->submission->session->dirs);
-	int r = fs_private_dir(course->dir, err);
+	push->dir = dirs_registries(&push->submit->session->dirs);
+	int r = fs_private_dir(push->dir, err);
 	if (r < 0)
 		return r;
-	course->dir_fd = open(course->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return course->dir_fd < 0 ? fs_error(err, errno, "%s", course->dir) : 0;
+	push->dir_fd = open(push->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return push->dir_fd < 0 ? fs_error(err, errno, "%s", push->dir) : 0;
 }
 
 static bool is_remembered(void *ctx, const struct descriptor *blob)
 {
-	const struct course *course = ctx;
+	const struct push *push = ctx;
 
-	return registry_hint_find(&course->memory.blobs, blob->digest) != NULL;
+	return registry_hint_find(&push->memory.blobs, blob->digest) != NULL;
 }
 
-static void start_work(struct course *course)
+static void start_work(struct push *push)
 {
-	struct submission *submission = course->pushing->submission;
+	struct submit *submit = push->submit;
 
-	if (has_tree(course)) {
-		submission->will_walk = will_walk;
-		submission->will_read = will_read;
-		submission->will_ctx = course;
+	if (has_tree(push)) {
+		submit->will_walk = will_walk;
+		submit->will_read = will_read;
+		submit->will_ctx = push;
 	}
-	if (base_is_remote(course)) {
-		submission->pack.get_base = get_base;
-		submission->pack.get_base_ctx = course;
+	if (base_is_remote(push)) {
+		submit->pack.get_base = get_base;
+		submit->pack.get_base_ctx = push;
 	}
-	task_start(course->loop, has_tree(course) ? work : work_carry, work_done, course,
-		&course->task);
+	task_start(push->loop, work, work_done, push, &push->task);
 }
 
 /* By a list of its own: the work has the other. */
-static bool has_changed(const struct course *course)
+static bool has_changed(const struct push *push)
 {
-	AUTO_FREE char *path = edited_path(course);
+	AUTO_FREE char *path = edited_path(push);
 	AUTO_EDITED struct edited edited;
 
 	edited_load(path, &edited);
-	return edited_has_changed(&edited, course->pushing->submission->place->root);
+	return edited_has_changed(&edited, push->submit->place->root);
 }
 
 /* Start requests that pay off before anything is known of the tree. */
-static void start_early(struct course *course)
+static void start_early(struct push *push)
 {
-	if (course->pushing->options->dry_run)
+	if (push->submit->dry_run)
 		return;
-	uploads_prove_old(course->uploads);
+	uploads_prove_old(push->uploads);
 	/* The first push to a repository mounts all layers of the base. */
-	if (mounts_base(course) && course->memory.blobs.n == 0)
-		registry_expect(course->registry, HTTP_CONNECTIONS_MAX);
-	if (!has_tree(course) || has_changed(course))
-		open_sessions(course);
+	if (mounts_base(push) && push->memory.blobs.n == 0)
+		registry_expect(push->registry, HTTP_CONNECTIONS_MAX);
+	if (!has_tree(push) || has_changed(push))
+		open_sessions(push);
 }
 
 /*
  * Persistent caches
  */
 
-static void save(struct course *course, bool pushed)
+static void save(struct push *push, bool pushed)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (course->pushing->options->dry_run || (pushed && course->is_saved))
+	if (push->submit->dry_run || (pushed && push->is_saved))
 		return;
-	course->is_saved = pushed;
-	registry_client_learn(course->registry, &course->memory);
-	if (base_is_remote(course))
-		remember_base(course);
-	if (course->source && course->base_memory_path)
-		registry_client_learn(course->source, &course->base_memory);
-	int r = registry_memory_save(course->memory_path, &course->memory, &err);
-	if (r == 0 && course->base_memory_path)
-		r = registry_memory_save(course->base_memory_path, &course->base_memory, &err);
-	if (r == 0 && pushed && course->edited_path)
-		r = edited_save(course->edited_path, &course->edited, &err);
+	push->is_saved = pushed;
+	registry_client_learn(push->registry, &push->memory);
+	if (base_is_remote(push))
+		remember_base(push);
+	if (push->base.source && push->base.memory_path)
+		registry_client_learn(push->base.source, &push->base.memory);
+	int r = registry_memory_save(push->memory_path, &push->memory, &err);
+	if (r == 0 && push->base.memory_path)
+		r = registry_memory_save(push->base.memory_path, &push->base.memory, &err);
+	if (r == 0 && pushed && push->edited_path)
+		r = edited_save(push->edited_path, &push->edited, &err);
 	if (r < 0)
 		log_note("what was learnt of the registry is not kept: %s", err.message);
 }
@@ -589,99 +721,127 @@ static void save(struct course *course, bool pushed)
 /* The work has something to keep, too: both at the same time. */
 static void committed(void *ctx)
 {
-	struct course *course = ctx;
+	struct push *push = ctx;
 
-	course->is_saved = false;
-	save(course, true);
+	push->is_saved = false;
+	save(push, true);
 }
 
 /*
  * Start
  */
 
-static void open_sink(struct course *course)
+static void open_sink(struct push *push)
 {
 	const struct registry_sink_options options = {
-		.task = &course->task,
-		.registry = course->registry,
-		.uploads = course->uploads,
-		.memory = &course->memory,
-		.stage_dir_fd = course->dir_fd,
+		.task = &push->task,
+		.registry = push->registry,
+		.uploads = push->uploads,
+		.memory = &push->memory,
+		.stage_dir_fd = push->dir_fd,
 		.may_commit = may_commit,
 		.committed = committed,
-		.ctx = course,
+		.ctx = push,
 	};
 
-	course->sink = course->pushing->options->dry_run
-			       ? dry_sink(registry_name(course->registry), course->dir_fd,
-					 is_remembered, course)
-			       : registry_sink(&options);
+	push->sink = push->submit->dry_run ? dry_sink(registry_name(push->registry), push->dir_fd,
+						     is_remembered, push)
+					   : registry_sink(&options);
 }
 
 /*
  * All of it
  */
 
-static void list_there(const struct course *course, struct push_result *result)
+static void fill_result(struct push *push)
 {
-	for (size_t i = 0; i < result->image.n_layers; i++)
-		if (registry_hint_find(&course->memory.blobs, result->image.layers[i].blob.digest))
-			strv_add(&result->there, result->image.layers[i].blob.digest);
-}
-
-static void fill_result(struct course *course)
-{
-	struct pushing *pushing = course->pushing;
-	struct push_result *result = &pushing->result;
-	const struct strv *warnings = auth_warnings(registry_auth(course->registry));
+	struct submit *submit = push->submit;
+	const struct image *image = &submit->image;
+	const struct strv *warnings = auth_warnings(registry_auth(push->registry));
 
 	for (size_t i = 0; i < warnings->n; i++)
-		strv_add(&result->warnings, warnings->v[i]);
-	result->sent = uploads_progress(course->uploads);
-	result->name = mem_strdup(pushing->pull);
-	result->ref = mem_printf("%s@%s", pushing->pull, result->image.manifest.digest);
-	if (pushing->options->dry_run)
-		list_there(course, result);
-	if (course->sink->commit_ms)
-		result->push_ms = clock_ms() - course->sink->commit_ms;
+		strv_add(&submit->push_warnings, warnings->v[i]);
+	submit->sent = uploads_progress(push->uploads);
+	submit->ref = mem_printf("%s@%s", submit->pull, image->manifest.digest);
+	for (size_t i = 0; submit->dry_run && i < image->n_layers; i++)
+		if (registry_hint_find(&push->memory.blobs, image->layers[i].blob.digest))
+			strv_add(&submit->there, image->layers[i].blob.digest);
+	if (push->sink->commit_ms)
+		submit->push_ms = clock_ms() - push->sink->commit_ms;
 }
 
 /* Meanwhile the tree is read. */
-static int open_all(struct course *course, struct err *err)
+static int open_all(struct push *push, struct err *err)
 {
-	open_client(course);
-	int r = open_registries(course, err);
+	int r = open_dir(push, err);
 	if (r < 0)
 		return r;
-	open_uploads(course);
-	open_sink(course);
-	start_early(course);
-	return base_is_remote(course) ? start_lookup(course, err) : 0;
-}
-
-static int go(struct course *course, struct err *err)
-{
-	start_work(course);
-	int r = open_dir(course, err);
-	if (r == 0)
-		r = open_all(course, err);
+	open_client(push);
+	r = open_registries(push, err);
 	if (r < 0)
 		return r;
-	r = run_loop(course, err);
-	save(course, r == 0);
-	if (r == 0)
-		fill_result(course);
-	return r;
+	open_uploads(push);
+	open_sink(push);
+	start_early(push);
+	return base_is_remote(push) ? start_lookup(push, err) : 0;
 }
 
-int push_to_registry(struct pushing *pushing, struct err *err)
+int push_to_registry(struct submit *submit, struct err *err)
 {
-	AUTO(course_done)
-	struct course course = {
-		.pushing = pushing,
-		.loop = session_loop(pushing->submission->session),
+	AUTO(push_done)
+	struct push push = {
+		.submit = submit,
+		.loop = session_loop(submit->session),
 		.dir_fd = -1,
 	};
 
-	return go(&course, err);
+	int r = submit->is_recorded ? preflight(&push, err) : 0;
+	if (r < 0)
+		return r;
+	start_work(&push);
+	r = open_all(&push, err);
+	if (r < 0)
+		return r;
+	r = run_loop(&push, err);
+	save(&push, r == 0);
+	if (r == 0)
+		fill_result(&push);
+	return r;
+}
+
+/* --from: the image is where the earlier run's was. */
+static int reuse(struct submit *submit, struct err *err)
+{
+	submit->ref = mem_strdup(submit->from_ref);
+	int r = submit_learn(submit, err);
+	return r < 0 ? r : submit_insert_row(submit, err);
+}
+
+int submit_push(struct submit *submit, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+	const char *target = submit->target->name;
+
+	if (submit->from_digest && !submit->carried.image)
+		return reuse(submit, err);
+	int r = push_find_registry(submit, target, err);
+	if (r == 0) {
+		err_set(err, E_CONFIG, "target %s takes images from a registry, and none is known",
+			target);
+		return err_hint(err, "registry: registry.example.com/me/dlrun   # in dlrun.yaml");
+	}
+	if (r > 0)
+		r = push_to_registry(submit, err);
+	if (r < 0)
+		return r;
+	if (!submit->is_recorded) {
+		set_facts(submit);
+		return 0;
+	}
+	submit->pack_ms = clock_ms() - submit->begun_ms - submit->snapshot_ms - submit->push_ms;
+	for (size_t i = 0; i < submit->push_warnings.n; i++)
+		submit_warn(submit, "%s", submit->push_warnings.v[i]);
+	if (events && events->image)
+		events->image(events->ctx, &submit->image, submit->pack_ms + submit->push_ms);
+	return 0;
 }

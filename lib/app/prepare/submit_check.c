@@ -1,74 +1,721 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "app/prepare/submission.h"
+#include "app/prepare/prepare.h"
+#include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/image/base_program.h"
+#include "core/image/code.h"
+#include "core/image/image_facts.h"
+#include "core/store/store.h"
+#include "oci/image/config.h"
+#include "oci/model/ref.h"
 #include "targets/targets.h"
 
 /*
- * The submission, assembled from options, configuration and the earlier run; an invalid one is
+ * --from: the exact code of an earlier run, or of an image. Where the target cannot take that image
+ * from where it is, dlrun's own layers of it are carried along: into a registry, or to this
+ * machine.
+ */
+
+/* The tree that the run was submitted from, if that was here. */
+static char *root_of(const struct run *run)
+{
+	const struct json *origin = json_get(run->doc, "origin");
+	char machine[OS_ID_SIZE];
+
+	if (!os_machine_id(machine) || !str_eq(json_get_str(origin, "machine"), machine))
+		return NULL;
+	return words_get_one(origin, "root");
+}
+
+static int take_parent(struct submit *submit, struct err *err)
+{
+	struct store *store;
+	const char *digest;
+
+	int r = session_store(submit->session, &store, err);
+	if (r == 0)
+		r = store_resolve(store, submit->options->from, &submit->parent, err);
+	if (r == 0)
+		r = spec_from_json(submit->parent->spec, &submit->spec, err);
+	if (r < 0)
+		return r;
+	submit->live_root = root_of(submit->parent);
+	digest = run_image_digest(submit->parent);
+	submit->from_ref = words_get_one(json_get(submit->parent->doc, "image"), "ref");
+	if (!digest || !submit->from_ref)
+		return err_set(err, E_IMAGE_BASE, "%s never had an image", run_id(submit->parent));
+	submit->from_digest = mem_strdup(digest);
+	return 0;
+}
+
+/* REPO@sha256:… */
+static int take_image(struct submit *submit, struct err *err)
+{
+	const struct tree_place *place;
+	AUTO_REF struct ref ref = {0};
+
+	int r = ref_parse(submit->options->from, &ref, err);
+	if (r < 0)
+		return r;
+	if (!ref.digest)
+		return err_set(err, E_IMAGE_REF, "--from takes a run, or an image with its digest");
+	submit->from_digest = mem_strdup(ref.digest);
+	submit->from_ref = mem_strdup(submit->options->from);
+	submit->spec.cwd = mem_strdup(".");
+	if (session_place(submit->session, &place, NULL) == 0)
+		submit->live_root = mem_strdup(place->root);
+	return 0;
+}
+
+static int submit_take_from(struct submit *submit, struct err *err)
+{
+	const char *from = submit->options->from;
+
+	if (!from)
+		return 0;
+	return strchr(from, '@') && from[0] != '@' ? take_image(submit, err)
+						   : take_parent(submit, err);
+}
+
+/*
+ * Where it is
+ */
+
+static int read_config(struct submit *submit, struct err *err)
+{
+	const struct code *code = &submit->from;
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, IMAGE_CONFIG_MAX);
+	int r = layout_read_blob(code->layout, &code->image.config, IMAGE_CONFIG_MAX, &text, err);
+	if (r < 0)
+		return r;
+	return json_parse(text.data, text.len, IMAGE_CONFIG_MAX, code->image.config.digest,
+		&submit->from_config, err);
+}
+
+static int open_code(struct submit *submit, struct err *err)
+{
+	int r = code_open(submit->session, submit->from_ref, &submit->from, err);
+
+	if (r == 0)
+		r = read_config(submit, err);
+	if (r == 0)
+		return 0;
+	if (submit->parent)
+		return err_prefix(err, "the code of %s", run_id(submit->parent));
+	AUTO_FREE char *shown = str_escaped(submit->from_ref);
+	return err_prefix(err, "--from %s", shown);
+}
+
+static int carry(struct submit *submit, struct err *err)
+{
+	const struct json *labels;
+
+	int r = open_code(submit, err);
+	if (r == 0)
+		r = pack_init(&submit->pack, submit->session, NULL, false, err);
+	if (r < 0)
+		return r;
+	labels = json_get(json_get(submit->from_config, "config"), "Labels");
+	submit->carried = (struct pack_carried){
+		.image = &submit->from.image,
+		.layout = submit->from.layout,
+		.snapshot_id = json_get_str(labels, LABEL_SNAPSHOT),
+		.commit = json_get_str(labels, PACK_LABEL_REVISION),
+	};
+	if (submit->carried.snapshot_id)
+		return 0;
+	return err_set(err, E_IMAGE, "%s has no label %s", submit->from.image.config.digest,
+		LABEL_SNAPSHOT);
+}
+
+/* Take from the image the facts that the earlier run's specification would give. */
+static int find_facts(struct submit *submit, struct err *err)
+{
+	AUTO_IMAGE_FACTS struct image_facts facts = {0};
+	const struct image *image = &submit->from.image;
+
+	int r = open_code(submit, err);
+	if (r < 0)
+		return r;
+	bool has_base = image->n_layers > 0 && image->layers[0].role == IMAGE_ROLE_BASE;
+	image_facts_of_config(has_base ? submit->from_config : NULL,
+		config_str(submit->config, "platform"), image->workdir, &facts);
+	submit->image_facts = image_facts_to_json(&facts);
+	return 0;
+}
+
+/* 1: this machine's own layout has it. */
+static int is_here(struct submit *submit, const struct ref *ref, struct err *err)
+{
+	AUTO_FREE char *own = dirs_layout(&submit->session->dirs);
+	AUTO_FREE char *dir = NULL;
+	AUTO_IMAGE struct image image = {0};
+	AUTO_ERR struct err fault = {0};
+	struct layout *layout;
+
+	int r = session_layout(submit->session, &layout, err);
+	if (r < 0)
+		return r;
+	if (image_load(layout, submit->from_digest, &image, &fault) == 0)
+		return 1;
+	if (ref->kind == REF_REGISTRY)
+		return 0;
+	dir = fs_join(submit->session->env.cwd, ref->dir);
+	return str_eq(dir, own) ? err_move(err, &fault) : 0;
+}
+
+static int submit_find_from(struct submit *submit, struct err *err)
+{
+	AUTO_REF struct ref ref = {0};
+
+	if (!submit->from_digest)
+		return 0;
+	int r = ref_parse(submit->from_ref, &ref, err);
+	if (r < 0)
+		return r;
+	if (!submit->target->ops->needs_image) {
+		r = is_here(submit, &ref, err);
+		return r < 0 ? r : r > 0 ? 0 : carry(submit, err);
+	}
+	if (ref.kind != REF_REGISTRY)
+		return carry(submit, err);
+	return submit->parent ? 0 : find_facts(submit, err);
+}
+
+/*
+ * Commands as people type them. A command runs without a shell: what only a shell understands is
+ * refused before anything starts, with the line to paste; what has one meaning is done, and said.
+ */
+
+enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256, TYPED_MAX = 64 };
+
+static const char *path_variable(const struct submit *submit)
+{
+	return env_get(submit->session->env.env, "PATH");
+}
+
+/* word seen from where the command is typed. The caller frees. */
+static char *place_of(const struct submit *submit, const char *word)
+{
+	AUTO_FREE char *dir = submit->live_root ? fs_join(submit->live_root, submit->spec.cwd)
+						: mem_strdup(submit->session->env.cwd);
+
+	return fs_join(dir, word);
+}
+
+static bool is_file(const struct submit *submit, const char *word)
+{
+	AUTO_FREE char *path = place_of(submit, word);
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool in_table(const char *const *table, size_t n, const char *word)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(table[i], word))
+			return true;
+	return false;
+}
+#define IN_TABLE(table, word) in_table(table, ARRAY_LEN(table), word)
+
+/*
+ * K=V in front of the command
+ */
+
+static bool is_assignment(const char *word)
+{
+	size_t len = strcspn(word, "=");
+
+	return word[len] && env_name_is_valid(word, len);
+}
+
+static int take_assignments(struct submit *submit, struct err *err)
+{
+	struct strv *words = &submit->spec.command;
+	AUTO_STRV struct strv rest = {0};
+	AUTO_BUF struct buf names = {0};
+	size_t n = 0;
+
+	while (n < words->n && is_assignment(words->v[n]) && !is_file(submit, words->v[n]))
+		n++;
+	/* A whole line in quotes is told as such. */
+	if (n == 0 || (n == words->n && strpbrk(words->v[n - 1], " \t\n")))
+		return 0;
+	if (n == words->n) {
+		err_set(err, E_RUN_COMMAND, "there is no command after %s", words->v[0]);
+		return err_hint(err, "dlrun submit -- %s python3 train.py", words->v[0]);
+	}
+	buf_init(&names, LINE_MAX_BYTES);
+	for (size_t i = 0; i < n; i++) {
+		const char *word = words->v[i];
+		strv_add(&submit->typed_env, word);
+		buf_addf(&names, "%s%.*s", i ? ", " : "", (int)strcspn(word, "="), word);
+	}
+	for (size_t i = n; i < words->n; i++)
+		strv_add(&rest, words->v[i]);
+	strv_copy(words, &rest);
+	submit_note(submit, "%s: set for the program, as a shell does", names.data);
+	return 0;
+}
+
+/*
+ * Shell syntax
+ */
+
+/* In dash, which is /bin/sh of many systems, they are not there. */
+static const char *const bash_words[] = {"source", "pushd", "popd", "shopt", "declare", "typeset",
+	"let", "select", "function", "[[", "((", "|&", "&>", "&>>", "<<<"};
+
+/* Commands that only change the state of their shell: another command has to follow them. */
+static const char *const shell_settings[] = {"cd", "source", ".", "export", "alias", "unalias",
+	"unset", "set", "shopt", "ulimit", "umask", "pushd", "popd", "declare", "typeset",
+	"readonly", "trap", "let", "module", "deactivate", "workon"};
+
+static const char *const shell_words[] = {"eval", "exec", "builtin", "if", "for", "while", "until",
+	"case", "select", "function", "then", "do", "{", "(", "((", "[[", "!"};
+
+static const char *const brackets[] = {"{", "}", "(", ")", "((", "))", "[[", "]]", "!"};
+
+static const char *const operators[] = {"&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<",
+	"<<<", "2>", "2>>", "1>", "&>", "&>>", ">&", "2>&1", "1>&2", ">&2", ">/dev/null",
+	"2>/dev/null", "&>/dev/null"};
+
+/* Operators that may be the argument of a program: the delimiter of cut, a character to search
+ * for. */
+static const char *const ambiguous[] = {"|", ";", "&", ">", ">>", "<", "<<"};
+
+/* Programs that take operators as arguments. */
+static const char *const takers[] = {"[", "test", "expr", "find", "xargs", "parallel"};
+
+static bool is_program(const struct submit *submit, const char *word)
+{
+	AUTO_FREE char *found = proc_find(word, path_variable(submit));
+
+	return found || IN_TABLE(shell_settings, word) ||
+	       (strchr(word, '/') && is_file(submit, word));
+}
+
+/* Whether a person typed the words: another program may pass an operator as a plain argument. */
+static bool is_typed(const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++) {
+		if (!*words->v[i])
+			return false;
+		for (const char *c = words->v[i]; *c; c++)
+			if ((unsigned char)*c < ' ' || *c == 0x7f)
+				return false;
+	}
+	return words->n <= TYPED_MAX;
+}
+
+static bool is_operator(const struct submit *submit, const struct strv *words, size_t i)
+{
+	const char *before = i ? words->v[i - 1] : "";
+	bool redirects = strpbrk(words->v[i], "<>");
+	bool last = i + 1 == words->n;
+
+	if (!IN_TABLE(operators, words->v[i]))
+		return false;
+	if (!IN_TABLE(ambiguous, words->v[i]))
+		return *before != '-' || str_starts(before, "--");
+	if (i == 0 || *before == '-' || IN_TABLE(takers, words->v[0]))
+		return false;
+	if (last)
+		return str_eq(words->v[i], "&");
+	return redirects ? i > 1 || !is_file(submit, words->v[i + 1])
+			 : is_program(submit, words->v[i + 1]);
+}
+
+static bool needs_bash(const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++)
+		if (IN_TABLE(bash_words, words->v[i]))
+			return true;
+	return false;
+}
+
+static int hint_shell(const char *shell, const char *line, struct err *err)
+{
+	AUTO_BUF struct buf quoted;
+
+	buf_init(&quoted, LINE_MAX_BYTES);
+	str_shell_quote(&quoted, line);
+	return err_hint(err, "dlrun submit -- %s -c %s", shell, quoted.data);
+}
+
+static bool is_bare(const char *word)
+{
+	static const char bare[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+
+	return *word && !word[strspn(word, bare)];
+}
+
+/* The words as the line that was meant: operators and the words of a shell stay bare. */
+static int hint_words(const struct submit *submit, const char *then, struct err *err)
+{
+	const struct strv *words = &submit->spec.command;
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_MAX_BYTES);
+	for (size_t i = 0; i < words->n; i++) {
+		const char *word = words->v[i];
+		buf_adds(&line, i ? " " : "");
+		if (is_bare(word) || IN_TABLE(operators, word) || IN_TABLE(brackets, word))
+			buf_adds(&line, word);
+		else
+			str_shell_quote(&line, word);
+	}
+	buf_adds(&line, then);
+	return hint_shell(needs_bash(words) ? "bash" : "sh", line.data, err);
+}
+
+/* "python train.py --lr 1" in quotes. */
+static int refuse_line(const struct submit *submit, struct err *err)
+{
+	const struct strv *words = &submit->spec.command;
+	const char *line = words->v[0] + strspn(words->v[0], " \t\n");
+	AUTO_FREE char *first = mem_strndup(line, strcspn(line, " \t\n"));
+	AUTO_FREE char *shown = str_shown(words->v[0]);
+	AUTO_BUF struct buf all;
+	bool plain = !strpbrk(line, "\"'\\$`*?[]<>|&;(){}~#!\n");
+
+	buf_init(&all, LINE_MAX_BYTES);
+	buf_adds(&all, line);
+	for (size_t i = 1; i < words->n; i++) {
+		buf_addc(&all, ' ');
+		str_shell_quote(&all, words->v[i]);
+	}
+	err_set(err, E_USAGE, "'%s' is a whole line in one argument, not a program", shown);
+	if (plain && !IN_TABLE(shell_settings, first) && !IN_TABLE(shell_words, first))
+		return err_hint(err, "dlrun submit -- %s", all.data);
+	bool bash = IN_TABLE(bash_words, first) || strstr(line, "[[") || strstr(line, "&>") ||
+		    strstr(line, "source ");
+	return hint_shell(bash ? "bash" : "sh", all.data, err);
+}
+
+static int refuse_setting(const struct submit *submit, struct err *err)
+{
+	const char *word = submit->spec.command.v[0];
+
+	err_set(err, E_USAGE, "'%s' is a command of the shell, and a run has none in front of it",
+		word);
+	return hint_words(
+		submit, IN_TABLE(shell_settings, word) ? " && python3 train.py" : "", err);
+}
+
+static bool is_activation(const struct strv *words)
+{
+	static const char *const tools[] = {"conda", "mamba", "micromamba"};
+
+	return words->n > 1 && IN_TABLE(tools, words->v[0]) && str_eq(words->v[1], "activate");
+}
+
+static int refuse_operator(const struct submit *submit, const char *word, struct err *err)
+{
+	err_set(err, E_USAGE, "'%s' is for a shell, and the command runs without one", word);
+	return hint_words(submit, "", err);
+}
+
+static int refuse_activation(const struct strv *words, struct err *err)
+{
+	err_set(err, E_USAGE, "%s activate works in a shell only", words->v[0]);
+	return err_hint(err, "dlrun submit -- %s run -n %s python3 train.py", words->v[0],
+		words->n > 2 ? words->v[2] : "base");
+}
+
+/* Some systems have cd as a program, which changes nothing. */
+static bool is_of_shell(const struct submit *submit, const char *word)
+{
+	AUTO_FREE char *found = proc_find(word, path_variable(submit));
+
+	if (is_file(submit, word))
+		return false;
+	return IN_TABLE(shell_settings, word) || (!found && IN_TABLE(shell_words, word));
+}
+
+static int check_words(const struct submit *submit, struct err *err)
+{
+	const struct strv *words = &submit->spec.command;
+
+	if (strpbrk(words->v[0], " \t\n") && !is_file(submit, words->v[0]))
+		return refuse_line(submit, err);
+	for (size_t i = 0; is_typed(words) && i < words->n && !(i && str_eq(words->v[i - 1], "-c"));
+		i++)
+		if (is_operator(submit, words, i))
+			return refuse_operator(submit, words->v[i], err);
+	if (is_activation(words))
+		return refuse_activation(words, err);
+	return is_of_shell(submit, words->v[0]) ? refuse_setting(submit, err) : 0;
+}
+
+/* The command of the run that --from names. */
+static bool is_old(const struct submit *submit)
+{
+	const struct strv *typed = submit->options->command;
+
+	return submit->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
+}
+
+static int submit_check_typed(struct submit *submit, struct err *err)
+{
+	const struct spec *spec = &submit->spec;
+
+	if (spec->shell || spec->terminal || is_old(submit))
+		return 0;
+	int r = take_assignments(submit, err);
+	return r < 0 ? r : check_words(submit, err);
+}
+
+/*
+ * A file of the tree in place of a program
+ */
+
+/* Of scripts whose #! does not say it. */
+static const struct {
+	const char *ending, *program;
+} interpreters[] = {
+	{".sh", "sh"},
+	{".bash", "bash"},
+	{".zsh", "zsh"},
+	{".R", "Rscript"},
+	{".r", "Rscript"},
+	{".jl", "julia"},
+	{".pl", "perl"},
+	{".rb", "ruby"},
+	{".js", "node"},
+	{".lua", "lua"},
+};
+
+/* The environment of the tree, nearest to the command; NULL: it has none. */
+static char *python_of_tree(const struct submit *submit)
+{
+	static const char *const names[] = {".venv", "venv"};
+	AUTO_FREE char *dir = mem_strdup(submit->spec.cwd);
+
+	for (;;) {
+		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+			AUTO_FREE char *path =
+				mem_printf("%s/%s/%s/bin/python", submit->live_root, dir, names[i]);
+			if (access(path, X_OK) == 0)
+				return submit_tree_path("", path);
+		}
+		char *slash = strrchr(dir, '/');
+		if (str_eq(dir, "."))
+			return NULL;
+		if (slash)
+			*slash = '\0';
+		else
+			dir[0] = '.', dir[1] = '\0';
+	}
+}
+
+/* The caller frees. */
+static char *choose_python(const struct submit *submit)
+{
+	const char *const *env = submit->session->env.env;
+	const char *active = env_get(env, "VIRTUAL_ENV");
+	const char *setup = config_str(submit->config, "setup.run");
+	AUTO_FREE char *of_tree = NULL, *active_python = NULL;
+
+	/* A setup makes its own in the tree of the run. */
+	if (setup && (strstr(setup, "uv sync") || strstr(setup, ".venv")))
+		return submit_relative(submit, ".venv/bin/python");
+	if (!submit->target->ops->is_here)
+		return mem_strdup("python3");
+	active_python = str_empty(active) ? NULL : fs_join(active, "bin/python");
+	if (active_python && access(active_python, X_OK) == 0)
+		return TAKE(active_python);
+	of_tree = python_of_tree(submit);
+	if (of_tree)
+		return mem_printf("/%s", of_tree);
+	AUTO_FREE char *found = proc_find("python3", path_variable(submit));
+	return mem_strdup(found ? "python3" : "python");
+}
+
+/* The words behind #!, at most one argument, as the kernel has it. */
+static bool read_interpreter(const char *path, struct strv *ret)
+{
+	char head[HEAD_BYTES + 1] = "";
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, head, HEAD_BYTES);
+
+	if (n < 3 || head[0] != '#' || head[1] != '!')
+		return false;
+	head[strcspn(head, "\r\n")] = '\0';
+	const char *program = head + 2 + strspn(head + 2, " \t");
+	size_t len = strcspn(program, " \t");
+	const char *argument = program + len + strspn(program + len, " \t");
+	if (len == 0)
+		return false;
+	strv_add_take(ret, mem_strndup(program, len));
+	if (*argument)
+		strv_add(ret, argument);
+	return true;
+}
+
+static void find_interpreter(
+	const struct submit *submit, const char *word, const char *path, struct strv *ret)
+{
+	if (str_ends(word, ".py")) {
+		strv_add_take(ret, choose_python(submit));
+		return;
+	}
+	if (read_interpreter(path, ret))
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(interpreters); i++)
+		if (str_ends(word, interpreters[i].ending))
+			strv_add(ret, interpreters[i].program);
+}
+
+/* front, word and what follows it become the command. */
+static void put_front(struct submit *submit, struct strv *front, const char *word)
+{
+	struct strv *words = &submit->spec.command;
+	AUTO_BUF struct buf shown;
+
+	strv_add(front, word);
+	buf_init(&shown, LINE_MAX_BYTES);
+	str_shell_join(&shown, front->v);
+	submit_note(
+		submit, "%s is a file of the working tree: it runs as %s", words->v[0], shown.data);
+	for (size_t i = 1; i < words->n; i++)
+		strv_add(front, words->v[i]);
+	strv_copy(words, front);
+}
+
+/* Of the tree, or of nobody's: other files run as they are. */
+static bool is_of_tree(const struct submit *submit, const char *path)
+{
+	AUTO_FREE char *real = NULL;
+	size_t len = strlen(submit->live_root);
+
+	return fs_realpath(path, &real, NULL) == 0 && strncmp(real, submit->live_root, len) == 0 &&
+	       real[len] == '/';
+}
+
+/* Of the file that word is in the tree of an earlier run; 0: it has none. */
+static mode_t mode_before(
+	const struct submit *submit, const struct entry_list *entries, const char *word)
+{
+	size_t len = strlen(submit->live_root);
+	bool is_below = strncmp(word, submit->live_root, len) == 0 && word[len] == '/';
+	AUTO_FREE char *path = is_below       ? submit_tree_path("", word + len)
+			       : *word == '/' ? NULL
+					      : submit_tree_path(submit->spec.cwd, word);
+	const struct entry *entry = path ? entry_find(entries, path) : NULL;
+
+	return entry && entry->kind == ENTRY_FILE ? (entry->exec ? 0755 : 0644) : 0;
+}
+
+/* The permissions of the file that word is in the run's tree; 0: it is none. */
+static mode_t mode_in_tree(struct submit *submit, const char *word, const char *path)
+{
+	const struct entry_list *entries = submit->from_digest ? submit_entries(submit) : NULL;
+	struct stat st;
+
+	if (entries)
+		return mode_before(submit, entries, word);
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && is_of_tree(submit, path)
+		       ? st.st_mode & 0777
+		       : 0;
+}
+
+static int submit_start_file(struct submit *submit, struct err *err)
+{
+	const struct spec *spec = &submit->spec;
+	const char *word = spec->command.v[0];
+	AUTO_STRV struct strv front = {0}, first = {0};
+
+	(void)err;
+	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
+		return 0;
+	AUTO_FREE char *path = place_of(submit, word);
+	AUTO_FREE char *found = strchr(word, '/') ? NULL : proc_find(word, path_variable(submit));
+	mode_t mode = found ? 0 : mode_in_tree(submit, word, path);
+	if (mode == 0)
+		return 0;
+	bool runs = (mode & 0111) && (!str_ends(word, ".py") || read_interpreter(path, &first));
+	AUTO_FREE char *with_slash =
+		strchr(word, '/') ? mem_strdup(word) : mem_printf("./%s", word);
+	if (runs) {
+		if (!strchr(word, '/'))
+			put_front(submit, &front, with_slash);
+		return 0;
+	}
+	find_interpreter(submit, word, path, &front);
+	if (front.n > 0)
+		put_front(submit, &front, word);
+	return 0;
+}
+
+/*
+ * The submit, assembled from options, configuration and the earlier run; an invalid one is
  * refused before anything is done.
  */
 
-void submission_done(struct submission *submission)
+void submit_done(struct submit *submit)
 {
-	if (!submission)
+	if (!submit)
 		return;
-	run_free(submission->parent);
-	free(submission->from_digest);
-	free(submission->from_ref);
-	code_done(&submission->from);
-	json_free(submission->from_config);
-	entry_list_done(&submission->from_entries);
-	free(submission->live_root);
-	spec_done(&submission->spec);
-	strv_done(&submission->secret_env);
-	strv_done(&submission->typed_env);
-	target_free(submission->target);
-	pack_done(&submission->pack);
-	snapshot_free(submission->snapshot);
-	json_free(submission->image_facts);
-	strv_done(&submission->warnings);
-	strv_done(&submission->notices);
-	*submission = (struct submission){0};
-}
-
-void submission_warn(struct submission *submission, const char *fmt, ...)
-{
-	const struct submit_events *events = submission->events;
-	va_list args;
-
-	va_start(args, fmt);
-	AUTO_FREE char *text = mem_vprintf(fmt, args);
-	va_end(args);
-	strv_add(&submission->warnings, text);
-	if (events && events->warning)
-		events->warning(events->ctx, text);
-}
-
-void submission_note(struct submission *submission, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	strv_add_take(&submission->notices, mem_vprintf(fmt, args));
-	va_end(args);
+	run_free(submit->parent);
+	free(submit->from_digest);
+	free(submit->from_ref);
+	code_done(&submit->from);
+	json_free(submit->from_config);
+	entry_list_done(&submit->from_entries);
+	free(submit->live_root);
+	spec_done(&submit->spec);
+	strv_done(&submit->secret_env);
+	strv_done(&submit->typed_env);
+	target_free(submit->target);
+	strv_done(&submit->warnings);
+	strv_done(&submit->notices);
+	snapshot_free(submit->snapshot);
+	pack_done(&submit->pack);
+	json_free(submit->image_facts);
+	image_done(&submit->image);
+	free(submit->ref);
+	ref_done(&submit->to);
+	free(submit->pull);
+	free(submit->base_digest);
+	strv_done(&submit->push_warnings);
+	strv_done(&submit->there);
+	run_free(submit->run);
+	free(submit->dir);
+	if (submit->gc_fd > 0)
+		close(submit->gc_fd);
+	if (submit->lock_fd > 0)
+		close(submit->lock_fd);
+	strv_done(&submit->env);
+	strv_done(&submit->defaults);
+	*submit = (struct submit){0};
 }
 
 /*
  * The command
  */
 
-static int append_words(struct submission *submission, const struct strv *words, struct err *err)
+static int append_words(struct submit *submit, const struct strv *words, struct err *err)
 {
-	struct spec *spec = &submission->spec;
+	struct spec *spec = &submit->spec;
 
 	if (spec->command.n == 0) {
 		AUTO_FREE char *shown = str_escaped(words->v[0]);
@@ -84,23 +731,23 @@ static int append_words(struct submission *submission, const struct strv *words,
 }
 
 /* Words that begin with an option are for the command that is set already. */
-static int set_command(struct submission *submission, struct err *err)
+static int set_command(struct submit *submit, struct err *err)
 {
-	const struct strv *words = submission->options->command;
-	struct spec *spec = &submission->spec;
+	const struct strv *words = submit->options->command;
+	struct spec *spec = &submit->spec;
 	bool has_words = words && words->n > 0, shell;
 
-	if (!submission->parent && (!has_words || words->v[0][0] == '-')) {
-		strv_copy(&spec->command, config_command(submission->config, &shell));
+	if (!submit->parent && (!has_words || words->v[0][0] == '-')) {
+		strv_copy(&spec->command, config_command(submit->config, &shell));
 		spec->shell = shell;
 	}
 	if (has_words && words->v[0][0] == '-')
-		return append_words(submission, words, err);
+		return append_words(submit, words, err);
 	if (has_words) {
 		strv_copy(&spec->command, words);
 		spec->shell = false;
 	}
-	spec->terminal = submission->options->terminal;
+	spec->terminal = submit->options->terminal;
 	if (spec->command.n > 0 && *spec->command.v[0])
 		return 0;
 	err_set(err, E_RUN_COMMAND, "there is nothing to run");
@@ -111,60 +758,60 @@ static int set_command(struct submission *submission, struct err *err)
  * The environment
  */
 
-static void keep_pair(struct submission *submission, const char *pair)
+static void keep_pair(struct submit *submit, const char *pair)
 {
 	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
-	struct spec *spec = &submission->spec;
+	struct spec *spec = &submit->spec;
 
 	if (!config_name_is_secret(name)) {
 		env_set(&spec->env, pair, false);
 		return;
 	}
-	env_set(&submission->secret_env, pair, false);
+	env_set(&submit->secret_env, pair, false);
 	if (strv_find(&spec->secrets, name) >= 0)
 		return;
 	strv_add(&spec->secrets, name);
-	submission_warn(submission, "%s looks like a secret: its value is not written down", name);
+	submit_warn(submit, "%s looks like a secret: its value is not written down", name);
 }
 
 /* required: a name that is not set in this shell is an error. */
 static int add_pairs(
-	struct submission *submission, const struct strv *pairs, bool required, struct err *err)
+	struct submit *submit, const struct strv *pairs, bool required, struct err *err)
 {
 	for (size_t i = 0; pairs && i < pairs->n; i++) {
 		const char *pair = pairs->v[i];
 		size_t len = strcspn(pair, "=");
-		const char *value = env_get(submission->session->env.env, pair);
+		const char *value = env_get(submit->session->env.env, pair);
 
 		int r = words_check_name(pair, "--env", err);
 		if (r < 0)
 			return r;
 		if (pair[len] == '=') {
-			keep_pair(submission, pair);
+			keep_pair(submit, pair);
 		} else if (value) {
 			AUTO_FREE char *whole = mem_printf("%s=%s", pair, value);
-			keep_pair(submission, whole);
+			keep_pair(submit, whole);
 		} else if (required) {
 			err_set(err, E_USAGE, "--env %s: the variable is not set in this shell",
 				pair);
 			return err_hint(
 				err, "export %s=1   # or give the value: --env %s=1", pair, pair);
 		} else {
-			submission_warn(submission, "env: %s is not set in this shell", pair);
+			submit_warn(submit, "env: %s is not set in this shell", pair);
 		}
 	}
 	return 0;
 }
 
-static int set_env(struct submission *submission, struct err *err)
+static int set_env(struct submit *submit, struct err *err)
 {
 	int r = 0;
 
-	if (!submission->parent)
-		r = add_pairs(submission, config_env(submission->config), false, err);
+	if (!submit->parent)
+		r = add_pairs(submit, config_env(submit->config), false, err);
 	if (r == 0)
-		r = add_pairs(submission, submission->options->env, true, err);
-	return r < 0 ? r : add_pairs(submission, &submission->typed_env, true, err);
+		r = add_pairs(submit, submit->options->env, true, err);
+	return r < 0 ? r : add_pairs(submit, &submit->typed_env, true, err);
 }
 
 static int check_tags(const struct strv *tags, struct err *err)
@@ -251,12 +898,12 @@ static char *program_name(const struct spec *spec)
 }
 
 /* Of what nobody chose: the first that gives a name at all. */
-static int derive_name(struct submission *submission)
+static int derive_name(struct submit *submit)
 {
-	const struct tree_place *place = submission->place;
-	AUTO_FREE char *program = program_name(&submission->spec);
+	const struct tree_place *place = submit->place;
+	AUTO_FREE char *program = program_name(&submit->spec);
 	const char *const candidates[] = {
-		submission->parent ? run_name(submission->parent) : NULL,
+		submit->parent ? run_name(submit->parent) : NULL,
 		program,
 		place && !str_eq(place->prefix, ".") ? fs_basename(place->prefix) : NULL,
 		place ? fs_basename(place->root) : NULL,
@@ -266,24 +913,24 @@ static int derive_name(struct submission *submission)
 
 	for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++)
 		if (!str_empty(candidates[i]) &&
-			run_name_map(candidates[i], submission->name, &mapped, NULL) == 0)
+			run_name_map(candidates[i], submit->name, &mapped, NULL) == 0)
 			return 0;
 	return 0;
 }
 
-static int set_name(struct submission *submission, struct err *err)
+static int set_name(struct submit *submit, struct err *err)
 {
-	const char *wanted = submission->options->name;
+	const char *wanted = submit->options->name;
 	bool mapped;
 
 	if (!wanted)
-		wanted = config_str(submission->config, "name");
+		wanted = config_str(submit->config, "name");
 	if (str_empty(wanted))
-		return derive_name(submission);
-	int r = run_name_map(wanted, submission->name, &mapped, err);
+		return derive_name(submit);
+	int r = run_name_map(wanted, submit->name, &mapped, err);
 	if (r == 0 && mapped)
-		submission_warn(submission, "the run is called %s: names are of a-z, 0-9 and -",
-			submission->name);
+		submit_warn(
+			submit, "the run is called %s: names are of a-z, 0-9 and -", submit->name);
 	return r;
 }
 
@@ -291,30 +938,30 @@ static int set_name(struct submission *submission, struct err *err)
  * All of it
  */
 
-static void set_limits(struct submission *submission)
+static void set_limits(struct submit *submit)
 {
-	struct spec *spec = &submission->spec;
-	const struct config *config = submission->config;
+	struct spec *spec = &submit->spec;
+	const struct config *config = submit->config;
 
-	if (!submission->parent || config_is_set(config, "timeout"))
+	if (!submit->parent || config_is_set(config, "timeout"))
 		spec->timeout_ms = config_duration(config, "timeout", 0);
-	if (!submission->parent || config_is_set(config, "grace"))
+	if (!submit->parent || config_is_set(config, "grace"))
 		spec->grace_ms = config_duration(config, "grace", 10000);
 }
 
-static int open_target(struct submission *submission, struct err *err)
+static int open_target(struct submit *submit, struct err *err)
 {
-	const char *name = config_str(submission->config, "target");
+	const char *name = config_str(submit->config, "target");
 
-	int r = target_open(submission->session, name ? name : "local", &submission->target, err);
-	if (r == 0 && submission->target->ops->warm)
-		submission->target->ops->warm(submission->target);
-	return r < 0 && err->id == E_TARGET ? config_blame(submission->config, "target", err) : r;
+	int r = target_open(submit->session, name ? name : "local", &submit->target, err);
+	if (r == 0 && submit->target->ops->warm)
+		submit->target->ops->warm(submit->target);
+	return r < 0 && err->id == E_TARGET ? config_blame(submit->config, "target", err) : r;
 }
 
-static int fail_no_image(const struct submission *submission, struct err *err)
+static int fail_no_image(const struct submit *submit, struct err *err)
 {
-	AUTO_FREE char *name = str_escaped(submission->target->name);
+	AUTO_FREE char *name = str_escaped(submit->target->name);
 
 	err_set(err, E_IMAGE_NONE,
 		"target %s runs programs in containers, and no base image is set", name);
@@ -325,12 +972,12 @@ static int fail_no_image(const struct submission *submission, struct err *err)
 }
 
 /* Whether something may bring a program that is not in the layers of the base. */
-static bool may_come(const struct submission *submission)
+static bool may_come(const struct submit *submit)
 {
-	const struct spec *spec = &submission->spec;
-	const struct config *config = submission->config;
-	const struct json *target = config_target(config, submission->target->name);
-	const struct image_base *base = submission->pack.base;
+	const struct spec *spec = &submit->spec;
+	const struct config *config = submit->config;
+	const struct json *target = config_target(config, submit->target->name);
+	const struct image_base *base = submit->pack.base;
 	const struct json *entrypoint =
 		json_get(json_get(base ? base->config_json : NULL, "config"), "Entrypoint");
 
@@ -342,20 +989,19 @@ static bool may_come(const struct submission *submission)
 }
 
 /* Nothing of this machine is in the container of a cluster. */
-static bool needs_base(const struct submission *submission)
+static bool needs_base(const struct submit *submit)
 {
-	return submission->target->ops->takes_image_from_registry &&
-	       (!submission->from_digest || submission->carried.image);
+	return submit->target->ops->needs_image && (!submit->from_digest || submit->carried.image);
 }
 
-int submission_check_program(const struct submission *submission, struct err *err)
+int submit_check_program(const struct submit *submit, struct err *err)
 {
-	const struct spec *spec = &submission->spec;
-	const struct pack *pack = &submission->pack;
+	const struct spec *spec = &submit->spec;
+	const struct pack *pack = &submit->pack;
 	const char *program = spec->shell ? "sh" : spec->command.v[0];
 	AUTO_BASE_PROGRAM struct base_program found = {0};
 
-	if (!needs_base(submission) || strchr(program, '/') || may_come(submission))
+	if (!needs_base(submit) || strchr(program, '/') || may_come(submit))
 		return 0;
 	if (pack->base_ref.kind == REF_SCRATCH)
 		found = (struct base_program){.has = BASE_LACKS, .why = mem_strdup("it is empty")};
@@ -369,44 +1015,43 @@ int submission_check_program(const struct submission *submission, struct err *er
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
 
-static int find_place(struct submission *submission, struct err *err)
+static int find_place(struct submit *submit, struct err *err)
 {
 	int r;
 
-	if (submission->from_digest)
+	if (submit->from_digest)
 		return 0;
-	r = session_place(submission->session, &submission->place, err);
+	r = session_place(submit->session, &submit->place, err);
 	if (r < 0)
 		return r;
-	submission->spec.cwd = mem_strdup(submission->place->prefix);
-	submission->live_root = mem_strdup(submission->place->root);
+	submit->spec.cwd = mem_strdup(submit->place->prefix);
+	submit->live_root = mem_strdup(submit->place->root);
 	return 0;
 }
 
-int submission_check(struct submission *submission, struct err *err)
+int submit_check(struct submit *submit, struct err *err)
 {
-	static int (*const steps[])(struct submission *, struct err *) = {submission_take_from,
-		find_place, set_command, submission_check_typed, set_env, submission_set_secrets,
-		set_name, open_target, submission_start_file, submission_find_from};
+	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from, find_place,
+		set_command, submit_check_typed, set_env, submit_set_secrets, set_name, open_target,
+		submit_start_file, submit_find_from};
 
-	int r = session_config(submission->session, &submission->config, err);
+	int r = session_config(submit->session, &submit->config, err);
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)
-		r = steps[i](submission, err);
+		r = steps[i](submit, err);
 	if (r == 0)
-		r = check_tags(submission->options->tags, err);
-	if (r == 0 && !submission->from_digest)
-		r = pack_init(&submission->pack, submission->session, NULL,
-			submission->options->full, err);
-	if (r == 0 && needs_base(submission) && !config_is_set(submission->config, "image"))
-		r = fail_no_image(submission, err);
+		r = check_tags(submit->options->tags, err);
+	if (r == 0 && !submit->from_digest)
+		r = pack_init(&submit->pack, submit->session, NULL, submit->options->full, err);
+	if (r == 0 && needs_base(submit) && !config_is_set(submit->config, "image"))
+		r = fail_no_image(submit, err);
 	if (r < 0)
 		return r;
-	set_limits(submission);
-	r = submission_set_world(submission, err);
+	set_limits(submit);
+	r = submit_set_world(submit, err);
 	if (r == 0)
-		r = submission_check_program(submission, err);
-	if (r == 0 && submission->from_digest)
-		submission_own_paths(submission);
+		r = submit_check_program(submit, err);
+	if (r == 0 && submit->from_digest)
+		submit_own_paths(submit);
 	return r;
 }
 
@@ -421,10 +1066,10 @@ static void join(struct strv *ret, const struct strv *a, const struct strv *b)
 		strv_add(ret, b->v[i]);
 }
 
-static void get_limits(const struct submission *submission, struct paths_limits *ret)
+static void get_limits(const struct submit *submit, struct paths_limits *ret)
 {
-	const struct config *config = submission->config;
-	uint64_t allowed = (uint64_t)submission->options->allow_bytes;
+	const struct config *config = submit->config;
+	uint64_t allowed = (uint64_t)submit->options->allow_bytes;
 
 	*ret = (struct paths_limits){
 		.total_bytes = config_size(config, "limits.size"),
@@ -438,44 +1083,46 @@ static void get_limits(const struct submission *submission, struct paths_limits 
 		ret->file_bytes = allowed;
 }
 
-int submission_take(struct submission *submission, bool cache, struct err *err)
+int submit_take_snapshot(struct submit *submit, struct err *err)
 {
-	const struct dirs *dirs = &submission->session->dirs;
+	const struct dirs *dirs = &submit->session->dirs;
 	AUTO_STRV struct strv include = {0}, allow = {0};
 	struct snapshot_options options = {
-		.place = submission->place,
+		.place = submit->place,
 		.include = &include,
-		.paths = config_list(submission->config, "paths"),
+		.paths = config_list(submit->config, "paths"),
 		.allow = &allow,
-		.cache_dir = cache ? dirs->cache : NULL,
+		.cache_dir = submit->dry_run ? NULL : dirs->cache,
 		.home = dirs->home,
-		.xdg_config = submission->session->env.dirs.xdg_config_home,
-		.shell_dir = submission->session->env.shell_dir,
-		.will_walk = submission->will_walk,
-		.will_read = submission->will_read,
-		.will_ctx = submission->will_ctx,
-		.id_later = submission->id_later,
+		.xdg_config = submit->session->env.dirs.xdg_config_home,
+		.shell_dir = submit->session->env.shell_dir,
+		.will_walk = submit->will_walk,
+		.will_read = submit->will_read,
+		.will_ctx = submit->will_ctx,
+		.id_later = submit->id_later,
 	};
 
-	if (submission->from_digest)
+	if (submit->from_digest) {
+		submit->snapshot_ms = clock_ms() - submit->begun_ms;
 		return 0;
-	join(&include, config_list(submission->config, "include"), submission->options->include);
-	join(&allow, config_list(submission->config, "allow"), submission->options->allow);
-	get_limits(submission, &options.limits);
-	int r = snapshot_take(&options, &submission->snapshot, err);
+	}
+	join(&include, config_list(submit->config, "include"), submit->options->include);
+	join(&allow, config_list(submit->config, "allow"), submit->options->allow);
+	get_limits(submit, &options.limits);
+	int r = snapshot_take(&options, &submit->snapshot, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < submission->snapshot->warnings.n; i++)
-		submission_warn(submission, "%s", submission->snapshot->warnings.v[i]);
-	return submission_check_world(submission, err);
+	for (size_t i = 0; i < submit->snapshot->warnings.n; i++)
+		submit_warn(submit, "%s", submit->snapshot->warnings.v[i]);
+	r = submit_check_world(submit, err);
+	submit->snapshot_ms = clock_ms() - submit->begun_ms;
+	return r;
 }
 
-int submission_take_all(struct submission *submission, bool cache, struct err *err)
+void submit_report_snapshot(const struct submit *submit)
 {
-	int r = submission_take(submission, cache, err);
+	const struct submit_events *events = submit->events;
 
-	submission->snapshot_ms = clock_ms() - submission->begun_ms;
-	if (r == 0)
-		submission_look_up(submission);
-	return r;
+	if (events && events->snapshot && submit->snapshot)
+		events->snapshot(events->ctx, submit->snapshot, submit->snapshot_ms);
 }

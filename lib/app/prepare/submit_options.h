@@ -10,6 +10,7 @@
 
 #include "base/util/vec.h"
 #include "core/record/run.h"
+#include "net/http/http.h"
 #include "oci/image/image.h"
 #include "oci/registry/uploads.h"
 #include "snap/tree/snapshot.h"
@@ -30,9 +31,12 @@ struct submit_options {
 	bool followed; /* its log is read as soon as it has begun */
 };
 
-/* The course of events, for a user interface. Any may be NULL. */
+/* The events of a submit or a push, for a user interface; on the caller's thread, but for warnings
+ * of a snapshot that is pushed. Any may be NULL. */
 struct submit_events {
 	void (*snapshot)(void *ctx, const struct snapshot *snapshot, int64_t ms);
+	void (*exchange)(void *ctx, const struct http_event *event);
+	void (*note)(void *ctx, const char *text); /* what is waited for, one sentence */
 	/* Ten times a second while something is uploaded. */
 	void (*progress)(void *ctx, const struct uploads_progress *progress);
 	void (*image)(void *ctx, const struct image *image, int64_t ms);

@@ -1,16 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/prepare/submission.h"
+#include "app/prepare/prepare.h"
+#include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/image/code.h"
+
+/*
+ * Warnings, notices, and the entries of the tree
+ */
+
+void submit_warn(struct submit *submit, const char *fmt, ...)
+{
+	const struct submit_events *events = submit->events;
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	strv_add(&submit->warnings, text);
+	if (events && events->warning)
+		events->warning(events->ctx, text);
+}
+
+void submit_note(struct submit *submit, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	strv_add_take(&submit->notices, mem_vprintf(fmt, args));
+	va_end(args);
+}
+
+static int read_entries(struct submit *submit)
+{
+	AUTO_ENTRIES struct entry_list list = {0};
+	AUTO(code_done) struct code code = {0};
+
+	if (submit->parent)
+		return run_entries(submit->session, submit->parent, &submit->from_entries, NULL);
+	int r = code_open(submit->session, submit->from_ref, &code, NULL);
+	if (r == 0)
+		r = image_entries_above(code.layout, &code.image, 0, &list, NULL);
+	if (r < 0)
+		return r;
+	submit->from_entries = list;
+	list = (struct entry_list){0};
+	return 0;
+}
+
+const struct entry_list *submit_entries(struct submit *submit)
+{
+	if (submit->snapshot)
+		return &submit->snapshot->entries;
+	if (!submit->from_digest)
+		return NULL;
+	if (!submit->has_entries)
+		submit->has_entries = read_entries(submit) == 0;
+	return submit->has_entries ? &submit->from_entries : NULL;
+}
 
 /*
  * No path leads back into the live tree: what of the command and of the environment is a path below
@@ -21,7 +78,7 @@
 enum { TEXT_MAX = 1 << 20, SHOWN_MAX = 5 };
 
 struct own {
-	struct submission *submission;
+	struct submit *submit;
 	const char *root; /* real */
 	char *alias;      /* the root as $PWD spells it; NULL: the same */
 	char *base;       /* where the command is started, absolute */
@@ -36,7 +93,7 @@ static void own_done(struct own *own)
 	strv_done(&own->told);
 }
 
-char *submission_tree_path(const char *dir, const char *word)
+char *submit_tree_path(const char *dir, const char *word)
 {
 	AUTO_FREE char *joined = fs_join(dir, word);
 	char *out = mem_alloc(strlen(joined) + 2, 1);
@@ -65,10 +122,10 @@ char *submission_tree_path(const char *dir, const char *word)
 }
 
 /* The root as this shell spells it, where that goes by a link. */
-static char *find_alias(const struct submission *submission)
+static char *find_alias(const struct submit *submit)
 {
-	const char *root = submission->live_root, *prefix = submission->spec.cwd;
-	const char *pwd = env_get(submission->session->env.env, "PWD");
+	const char *root = submit->live_root, *prefix = submit->spec.cwd;
+	const char *pwd = env_get(submit->session->env.env, "PWD");
 	AUTO_FREE char *real = NULL;
 	size_t len, below = str_eq(prefix, ".") ? 0 : strlen(prefix) + 1;
 
@@ -102,7 +159,7 @@ static char *real_path(const char *path)
 /* Whether a relative path leaves the tree on its way. */
 static bool leaves_tree(const struct own *own, const char *text)
 {
-	const char *prefix = own->submission->spec.cwd;
+	const char *prefix = own->submit->spec.cwd;
 	int depth = str_eq(prefix, ".") ? 0 : 1;
 
 	for (const char *s = prefix; depth && *s; s++)
@@ -123,15 +180,15 @@ static bool leaves_tree(const struct own *own, const char *text)
 /* text in the tree ("" is its root); NULL: it is no path below the root. The caller frees. */
 static char *below_root(const struct own *own, const char *text)
 {
-	const char *home = own->submission->session->dirs.home, *rest = NULL;
+	const char *home = own->submit->session->dirs.home, *rest = NULL;
 	AUTO_FREE char *path = NULL, *real = NULL;
 
 	if (*text == '/') {
-		path = submission_tree_path("", text);
+		path = submit_tree_path("", text);
 	} else if (home && text[0] == '~' && strchr("/", text[1])) {
-		path = submission_tree_path(home, text[1] ? text + 2 : ".");
+		path = submit_tree_path(home, text[1] ? text + 2 : ".");
 	} else if (strstr(text, "..") && leaves_tree(own, text)) {
-		path = submission_tree_path(own->base, text);
+		path = submit_tree_path(own->base, text);
 	}
 	if (!path)
 		return NULL;
@@ -158,7 +215,7 @@ static bool is_below(const char *path, const char *dir)
 
 static bool in_snapshot(const struct own *own, const char *path)
 {
-	const struct entry_list *entries = submission_entries(own->submission);
+	const struct entry_list *entries = submit_entries(own->submit);
 
 	if (!entries)
 		return true;
@@ -174,7 +231,7 @@ static bool in_snapshot(const struct own *own, const char *path)
 /* Links of data and outputs, with what is below and above them. */
 static bool is_linked(const struct own *own, const char *path)
 {
-	const struct world *world = &own->submission->spec.world;
+	const struct world *world = &own->submit->spec.world;
 
 	for (size_t i = 0; i < world->data.n; i++)
 		if (is_below(path, world->data.v[i].path) || is_below(world->data.v[i].path, path))
@@ -185,12 +242,13 @@ static bool is_linked(const struct own *own, const char *path)
 	return false;
 }
 
-bool submission_in_venv(const struct submission *submission, const char *path)
+/* Whether path (in the tree) is or lies in a Python environment of the live tree. */
+static bool submit_in_venv(const struct submit *submit, const char *path)
 {
 	AUTO_FREE char *dir = mem_strdup(path);
 
 	for (char *slash; *dir; *slash = '\0') {
-		AUTO_FREE char *mark = mem_printf("%s/%s/pyvenv.cfg", submission->live_root, dir);
+		AUTO_FREE char *mark = mem_printf("%s/%s/pyvenv.cfg", submit->live_root, dir);
 		if (access(mark, F_OK) == 0)
 			return true;
 		slash = strrchr(dir, '/');
@@ -211,11 +269,11 @@ static bool is_here(const struct own *own, const char *path)
 /* Warn of a path that exists here and will be missing in the run. */
 static void warn_missing(const struct own *own, const char *path)
 {
-	struct submission *submission = own->submission;
-	bool local = str_eq(submission->target->ops->kind, "local");
+	struct submit *submit = own->submit;
+	bool local = submit->target->ops->is_here;
 	AUTO_FREE char *shown = str_escaped(path);
 
-	submission_warn(submission,
+	submit_warn(submit,
 		"%s/%s is not in the snapshot%s: name it in dlrun.yaml as `data: [%s]` (or outputs: "
 		"for results, include: for code)",
 		own->root, shown,
@@ -226,7 +284,7 @@ static void warn_missing(const struct own *own, const char *path)
 /* Whether path is the run's own from now on. */
 static bool is_own(struct own *own, const char *path)
 {
-	bool local = str_eq(own->submission->target->ops->kind, "local");
+	bool local = own->submit->target->ops->is_here;
 	AUTO_FREE char *fixed = mem_strndup(path, strcspn(path, "*?["));
 
 	/* A pattern counts by the directory that it begins in. */
@@ -247,7 +305,7 @@ static bool is_own(struct own *own, const char *path)
 		return true;
 	}
 	/* A local run uses the interpreter of a venv in place, as the shell does. */
-	if (!local || !submission_in_venv(own->submission, fixed))
+	if (!local || !submit_in_venv(own->submit, fixed))
 		warn_missing(own, fixed);
 	return false;
 }
@@ -327,7 +385,7 @@ static bool names(const char *text, const char *root)
 static void warn_naming(const struct own *own, const char *what, const char *text)
 {
 	if (text && (names(text, own->root) || names(text, own->alias)))
-		submission_warn(own->submission,
+		submit_warn(own->submit,
 			"%s names your working tree (%s), which the run would go back to: use "
 			"relative paths",
 			what, own->root);
@@ -351,9 +409,9 @@ static char *rewrite(struct own *own, const char *what, const char *text)
  * The command and the environment
  */
 
-char *submission_relative(const struct submission *submission, const char *path)
+char *submit_relative(const struct submit *submit, const char *path)
 {
-	const char *prefix = submission->spec.cwd;
+	const char *prefix = submit->spec.cwd;
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, TEXT_MAX);
@@ -370,7 +428,7 @@ char *submission_relative(const struct submission *submission, const char *path)
 static char *program_word(const struct own *own, const char *word)
 {
 	const char *path = word + strlen(WORDS_TREE);
-	AUTO_FREE char *relative = submission_relative(own->submission, path + (*path == '/'));
+	AUTO_FREE char *relative = submit_relative(own->submit, path + (*path == '/'));
 
 	if (strchr(relative, '/'))
 		return TAKE(relative);
@@ -380,12 +438,12 @@ static char *program_word(const struct own *own, const char *word)
 /* .venv/bin/python runs here as it does in the shell, unless a setup makes another one. */
 static void live_python(struct own *own, char **word)
 {
-	const struct submission *submission = own->submission;
-	AUTO_FREE char *path = submission_tree_path(submission->spec.cwd, *word);
+	const struct submit *submit = own->submit;
+	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, *word);
 
-	if (**word == '/' || !strchr(*word, '/') || !path || submission->spec.world.setup.run ||
-		!str_eq(submission->target->ops->kind, "local") || !is_here(own, path) ||
-		in_snapshot(own, path) || !submission_in_venv(submission, path))
+	if (**word == '/' || !strchr(*word, '/') || !path || submit->spec.world.setup.run ||
+		!submit->target->ops->is_here || !is_here(own, path) || in_snapshot(own, path) ||
+		!submit_in_venv(submit, path))
 		return;
 	free(*word);
 	*word = fs_join(own->root, path);
@@ -393,7 +451,7 @@ static void live_python(struct own *own, char **word)
 
 static void own_words(struct own *own)
 {
-	struct spec *spec = &own->submission->spec;
+	struct spec *spec = &own->submit->spec;
 
 	if (spec->shell) {
 		warn_naming(own, "the command line", spec->command.v[0]);
@@ -413,7 +471,7 @@ static void own_words(struct own *own)
 
 static void own_env(struct own *own)
 {
-	struct strv *env = &own->submission->spec.env;
+	struct strv *env = &own->submit->spec.env;
 
 	for (size_t i = 0; i < env->n; i++) {
 		size_t len = strcspn(env->v[i], "=");
@@ -440,26 +498,162 @@ static void tell(const struct own *own)
 	}
 	if (own->told.n > SHOWN_MAX)
 		buf_addf(&list, " and %zu more", own->told.n - SHOWN_MAX);
-	submission_note(
-		own->submission, "paths below %s are the run's own: %s", own->root, list.data);
+	submit_note(own->submit, "paths below %s are the run's own: %s", own->root, list.data);
 }
 
-void submission_own_paths(struct submission *submission)
+void submit_own_paths(struct submit *submit)
 {
-	const struct submit_options *options = submission->options;
-	bool is_old = submission->from_digest && !(options->command && options->command->n) &&
+	const struct submit_options *options = submit->options;
+	bool is_old = submit->from_digest && !(options->command && options->command->n) &&
 		      !(options->env && options->env->n);
-	AUTO(own_done) struct own own = {.submission = submission};
+	AUTO(own_done) struct own own = {.submit = submit};
 
-	if (!submission->live_root || !submission->target || is_old || submission->spec.terminal ||
-		submission->spec.command.n == 0)
+	if (!submit->live_root || !submit->target || is_old || submit->spec.terminal ||
+		submit->spec.command.n == 0)
 		return;
-	own.root = submission->live_root;
-	own.alias = find_alias(submission);
-	own.base = fs_join(own.root, submission->spec.cwd);
+	own.root = submit->live_root;
+	own.alias = find_alias(submit);
+	own.base = fs_join(own.root, submit->spec.cwd);
 	own_words(&own);
 	own_env(&own);
-	warn_naming(&own, "before:", submission->spec.world.before);
-	warn_naming(&own, "setup:", submission->spec.world.setup.run);
+	warn_naming(&own, "before:", submit->spec.world.before);
+	warn_naming(&own, "setup:", submit->spec.world.setup.run);
 	tell(&own);
+}
+
+/*
+ * Will the program be found? Said at submit, because the run itself can only fail. On this machine
+ * only: what another one has is not known here.
+ */
+
+enum { CANDIDATES_MAX = 20000 };
+
+static const char *path_of(const struct submit *submit)
+{
+	const char *path = env_get((const char *const *)submit->spec.env.v, "PATH");
+
+	if (!path)
+		path = env_get(submit->session->env.env, "PATH");
+	return path ? path : "/bin:/usr/bin";
+}
+
+/*
+ * Words without a slash: programs
+ */
+
+/* Names that begin like word, as those that are mistyped mostly do. */
+static void add_programs(const char *dir_path, const char *word, struct strv *ret)
+{
+	AUTO_DIR DIR *dir = opendir(dir_path);
+	struct dirent *entry;
+
+	while (dir && ret->n < CANDIDATES_MAX && (entry = readdir(dir)))
+		if (entry->d_name[0] == word[0])
+			strv_add(ret, entry->d_name);
+}
+
+static char *suggest(const char *path, const char *word)
+{
+	AUTO_STRV struct strv names = {0};
+
+	while (*path) {
+		size_t len = strcspn(path, ":");
+		AUTO_FREE char *dir = mem_strndup(path, len);
+		if (*dir)
+			add_programs(dir, word, &names);
+		path += len + (path[len] == ':');
+	}
+	return mem_strdup(str_suggest(word, (const char *const *)names.v, names.n));
+}
+
+/*
+ * Words with a slash: files
+ */
+
+/* A link on the way leads to where only the run's tree can tell. */
+static bool goes_by_link(const struct entry_list *entries, const char *path)
+{
+	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+		AUTO_FREE char *dir = mem_strndup(path, (size_t)(slash - path));
+		const struct entry *entry = entry_find(entries, dir);
+		if (entry && entry->kind == ENTRY_LINK)
+			return true;
+	}
+	return false;
+}
+
+/* Whether path, which the snapshot does not have, comes with data or may be made by the setup. */
+static bool is_brought(const struct world *world, const char *path)
+{
+	for (size_t i = 0; i < world->data.n; i++) {
+		const char *data = world->data.v[i].path;
+		if (str_starts(path, data) && strchr("/", path[strlen(data)]))
+			return true;
+	}
+	return world->setup.run || world->before;
+}
+
+static void look_up_file(struct submit *submit, const char *word)
+{
+	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, word), *here = NULL;
+	AUTO_FREE char *shown = str_escaped(word);
+	const struct entry *entry;
+
+	if (!path || !submit->snapshot || goes_by_link(&submit->snapshot->entries, path))
+		return;
+	entry = entry_find(&submit->snapshot->entries, path);
+	if (entry ? entry->kind == ENTRY_LINK || entry->exec
+		  : is_brought(&submit->spec.world, path))
+		return;
+	submit->missing_program = true;
+	here = fs_join(submit->place->root, path);
+	if (entry)
+		submit_warn(submit, "%s is not executable: chmod +x %s", shown, shown);
+	else if (access(here, F_OK) == 0)
+		submit_warn(submit, "%s is not part of the snapshot: --include %s brings it", shown,
+			path);
+	else
+		submit_warn(submit, "%s: no such file in the tree", shown);
+}
+
+/*
+ * Lookup of the first word of a command
+ */
+
+static void look_up_program(struct submit *submit, const char *word)
+{
+	const char *path = path_of(submit);
+	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
+	AUTO_FREE char *shown = str_escaped(word);
+
+	/* A relative element of PATH is seen from the run's directory, not from here. */
+	if ((found && found[0] == '/') || strstr(path, "::") || path[0] != '/' ||
+		strstr(path, ":."))
+		return;
+	submit->missing_program = true;
+	near = suggest(path, word);
+	if (near)
+		submit_warn(submit, "%s: command not found; did you mean %s?", shown, near);
+	else
+		submit_warn(submit, "%s: command not found", shown);
+}
+
+void submit_look_up(struct submit *submit)
+{
+	const char *word = submit->spec.command.v[0];
+	struct stat st;
+
+	if (submit->spec.shell || !submit->target->ops->is_here)
+		return;
+	if (!strchr(word, '/')) {
+		/* Lines in front of it may change PATH. */
+		if (!submit->spec.world.before)
+			look_up_program(submit, word);
+	} else if (word[0] != '/') {
+		look_up_file(submit, word);
+	} else if (access(word, X_OK) < 0 || stat(word, &st) < 0 || !S_ISREG(st.st_mode)) {
+		AUTO_FREE char *shown = str_escaped(word);
+		submit->missing_program = true;
+		submit_warn(submit, "%s: no such program", shown);
+	}
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "app/prepare/submission.h"
+#include "app/prepare/prepare.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -20,68 +23,66 @@
  * know.
  */
 
-enum { GPU_LOOK_MS = 10000 };
+enum { GPU_LOOK_MS = 10000, NAMES_MAX = 4096 };
 
 /*
  * Secrets
  */
 
-static void keep_secret(struct submission *submission, const char *item)
+static void keep_secret(struct submit *submit, const char *item)
 {
 	AUTO_FREE char *name = mem_strndup(item, strcspn(item, "="));
 
-	if (strv_find(&submission->spec.secrets, name) < 0)
-		strv_add(&submission->spec.secrets, name);
+	if (strv_find(&submit->spec.secrets, name) < 0)
+		strv_add(&submit->spec.secrets, name);
 }
 
-static int add_secrets(struct submission *submission, const struct secrets_source *source,
+static int add_secrets(struct submit *submit, const struct secrets_source *source,
 	const struct strv *items, struct err *err)
 {
 	for (size_t i = 0; items && i < items->n; i++) {
 		bool open = false;
 		int r = words_check_name(items->v[i], "--secret", err);
 		if (r == 0)
-			r = secrets_read(source, items->v[i], &submission->secret_env, &open, err);
+			r = secrets_read(source, items->v[i], &submit->secret_env, &open, err);
 		if (r < 0)
 			return r;
-		keep_secret(submission, items->v[i]);
+		keep_secret(submit, items->v[i]);
 		if (open)
-			submission_warn(submission,
-				"%s: other users of this machine may read its file",
-				submission->spec.secrets.v[submission->spec.secrets.n - 1]);
+			submit_warn(submit, "%s: other users of this machine may read its file",
+				submit->spec.secrets.v[submit->spec.secrets.n - 1]);
 	}
 	return 0;
 }
 
 /* The earlier run's names have their values from this shell again. */
-static int take_again(struct submission *submission, struct err *err)
+static int take_again(struct submit *submit, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0};
 
-	int r = secrets_again(submission->session, submission->parent, &submission->spec.secrets,
-		&submission->secret_env, &missing, err);
+	int r = secrets_again(submit->session, submit->parent, &submit->spec.secrets,
+		&submit->secret_env, &missing, err);
 	for (size_t i = 0; r == 0 && i < missing.n; i++)
-		submission_warn(submission,
-			"%s was set for the earlier run and is not set in this shell",
+		submit_warn(submit, "%s was set for the earlier run and is not set in this shell",
 			missing.v[i]);
 	return r;
 }
 
-int submission_set_secrets(struct submission *submission, struct err *err)
+int submit_set_secrets(struct submit *submit, struct err *err)
 {
-	struct secrets_source shell = secrets_of_shell(submission->session);
+	struct secrets_source shell = secrets_of_shell(submit->session);
 	AUTO_FREE char *dir = NULL;
 	int r;
 
-	if (submission->parent) {
-		r = take_again(submission, err);
+	if (submit->parent) {
+		r = take_again(submit, err);
 	} else {
-		struct secrets_source source = secrets_of_config(submission->session, &dir);
-		r = add_secrets(submission, &source, config_secrets(submission->config), err);
+		struct secrets_source source = secrets_of_config(submit->session, &dir);
+		r = add_secrets(submit, &source, config_secrets(submit->config), err);
 	}
 	if (r == 0)
-		r = add_secrets(submission, &shell, submission->options->secrets, err);
-	if (submission->secret_env.n > 0)
+		r = add_secrets(submit, &shell, submit->options->secrets, err);
+	if (submit->secret_env.n > 0)
 		os_protect_memory();
 	return r;
 }
@@ -90,11 +91,11 @@ int submission_set_secrets(struct submission *submission, struct err *err)
  * Data and outputs
  */
 
-static const char *root_of(struct submission *submission)
+static const char *root_of(struct submit *submit)
 {
-	const struct tree_place *place = submission->place;
+	const struct tree_place *place = submit->place;
 
-	if (!place && session_place(submission->session, &place, NULL) < 0)
+	if (!place && session_place(submit->session, &place, NULL) < 0)
 		return NULL;
 	return place->root;
 }
@@ -111,17 +112,17 @@ static char *place_text(const struct json *place)
 
 /* The source of data that the target configures for path, "~/…" resolved; else path in the tree;
  * NULL: not known. */
-static char *data_place(struct submission *submission, const char *path)
+static char *data_place(struct submit *submit, const char *path)
 {
-	const struct json *target = config_target(submission->config, submission->target->name);
+	const struct json *target = config_target(submit->config, submit->target->name);
 	const struct json *data = json_get(json_get(target, "data"), path);
 	const char *text = json_str(data);
-	const char *home = submission->session->dirs.home, *root = root_of(submission);
+	const char *home = submit->session->dirs.home, *root = root_of(submit);
 
-	if (submission->target->ops->takes_image_from_registry)
-		return data ? place_text(data) : NULL;
+	if (data && !text)
+		return place_text(data);
 	/* Only the target can resolve "~". */
-	if (submission->target->ops->asks_first)
+	if (!submit->target->ops->is_here)
 		return text ? mem_strdup(text) : NULL;
 	if (text && *text == '~' && home)
 		return fs_join(home, text[1] ? text + 2 : ".");
@@ -130,9 +131,9 @@ static char *data_place(struct submission *submission, const char *path)
 	return root ? fs_join(root, path) : NULL;
 }
 
-static int fail_data(struct submission *submission, const struct world_data *data, struct err *err)
+static int fail_data(struct submit *submit, const struct world_data *data, struct err *err)
 {
-	const char *prefix = submission->place ? submission->place->prefix : ".";
+	const char *prefix = submit->place ? submit->place->prefix : ".";
 	AUTO_FREE char *shown = str_escaped(data->path), *from = str_escaped(data->from);
 
 	err_set(err, E_RUN_DATA, "data: %s does not exist: %s", shown, from);
@@ -142,43 +143,41 @@ static int fail_data(struct submission *submission, const struct world_data *dat
 }
 
 /* Data can be checked on this machine only. */
-static int check_data(struct submission *submission, struct err *err)
+static int check_data(struct submit *submit, struct err *err)
 {
-	const struct world *world = &submission->spec.world;
+	const struct world *world = &submit->spec.world;
 	struct stat st;
 
 	for (size_t i = 0; i < world->data.n; i++)
-		if (str_eq(submission->target->ops->kind, "local") &&
-			stat(world->data.v[i].from, &st) < 0)
-			return fail_data(submission, &world->data.v[i], err);
+		if (submit->target->ops->is_here && stat(world->data.v[i].from, &st) < 0)
+			return fail_data(submit, &world->data.v[i], err);
 	return 0;
 }
 
-static int find_data(
-	struct submission *submission, const char *path, char **ret_from, struct err *err)
+static int find_data(struct submit *submit, const char *path, char **ret_from, struct err *err)
 {
-	*ret_from = data_place(submission, path);
+	*ret_from = data_place(submit, path);
 	if (*ret_from)
 		return 0;
 	AUTO_FREE char *shown = str_escaped(path);
-	const char *name = submission->target->name;
+	const char *name = submit->target->name;
 	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
-	if (submission->target->ops->takes_image_from_registry)
+	if (submit->target->ops->needs_image)
 		return err_hint(err, "targets: {%s: {data: {%s: {pvc: datasets}}}}", name, shown);
 	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /srv/data}}}", shown);
 }
 
 /* The earlier run's data lie elsewhere on another target. */
-static int move_data(struct submission *submission, struct err *err)
+static int move_data(struct submit *submit, struct err *err)
 {
-	struct world *world = &submission->spec.world;
+	struct world *world = &submit->spec.world;
 	int r = 0;
 
-	if (!submission->parent || str_eq(run_target(submission->parent), submission->target->name))
+	if (!submit->parent || str_eq(run_target(submit->parent), submit->target->name))
 		return 0;
 	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
 		char *from = NULL;
-		r = find_data(submission, world->data.v[i].path, &from, err);
+		r = find_data(submit, world->data.v[i].path, &from, err);
 		if (r < 0)
 			break;
 		free(world->data.v[i].from);
@@ -187,18 +186,18 @@ static int move_data(struct submission *submission, struct err *err)
 	return r;
 }
 
-static int add_data(struct submission *submission, struct err *err)
+static int add_data(struct submit *submit, struct err *err)
 {
-	const struct strv *paths = config_list(submission->config, "data");
-	struct world *world = &submission->spec.world;
+	const struct strv *paths = config_list(submit->config, "data");
+	struct world *world = &submit->spec.world;
 
 	for (size_t i = 0; i < paths->n; i++) {
 		AUTO_FREE char *path = NULL;
 		int r = world_path(paths->v[i], "data", &path, err);
 		if (r < 0)
-			return config_blame(submission->config, "data", err);
+			return config_blame(submit->config, "data", err);
 		AUTO_FREE char *from = NULL;
-		r = find_data(submission, path, &from, err);
+		r = find_data(submit, path, &from, err);
 		if (r < 0)
 			return r;
 		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
@@ -256,10 +255,10 @@ static int check_counts(const struct world *world, struct err *err)
  */
 
 /* Where the file lies that has the key, in the tree. */
-static char *dir_of_key(struct submission *submission, const char *key)
+static char *dir_of_key(struct submit *submit, const char *key)
 {
-	const struct config_origin *origin = config_origin(submission->config, key);
-	const char *root = root_of(submission);
+	const struct config_origin *origin = config_origin(submit->config, key);
+	const char *root = root_of(submit);
 	size_t len = root ? strlen(root) : 0;
 	const char *slash;
 
@@ -272,10 +271,10 @@ static char *dir_of_key(struct submission *submission, const char *key)
 	return mem_strndup(origin->file + len + 1, (size_t)(slash - origin->file) - len - 1);
 }
 
-static int set_setup(struct submission *submission, struct err *err)
+static int set_setup(struct submit *submit, struct err *err)
 {
-	const struct config *config = submission->config;
-	struct world_setup *setup = &submission->spec.world.setup;
+	const struct config *config = submit->config;
+	struct world_setup *setup = &submit->spec.world.setup;
 	const char *run = config_str(config, "setup.run");
 
 	if (str_empty(run)) {
@@ -286,7 +285,7 @@ static int set_setup(struct submission *submission, struct err *err)
 		return config_blame(config, "setup.key", err);
 	}
 	setup->run = mem_strdup(run);
-	setup->cwd = dir_of_key(submission, "setup.run");
+	setup->cwd = dir_of_key(submit, "setup.run");
 	return add_paths(config, "setup.key", &setup->key, err);
 }
 
@@ -311,11 +310,11 @@ static int add_pattern(const char *text, struct strv *ret, struct err *err)
 }
 
 /* Where results wait, and how long. The time is the target's, also for an earlier run's code. */
-static int set_collect(struct submission *submission, struct err *err)
+static int set_collect(struct submit *submit, struct err *err)
 {
-	const struct config *config = submission->config;
-	const struct json *target = config_target(config, submission->target->name);
-	struct world *world = &submission->spec.world;
+	const struct config *config = submit->config;
+	const struct json *target = config_target(config, submit->target->name);
+	struct world *world = &submit->spec.world;
 	const struct strv *exclude = config_list(config, "collect.exclude");
 	const char *linger = json_get_str(target, "linger");
 	int r = 0;
@@ -323,7 +322,7 @@ static int set_collect(struct submission *submission, struct err *err)
 	world->linger_ms = config_duration(config, "linger", WORLD_LINGER_MS);
 	if (linger)
 		duration_parse(linger, &world->linger_ms, NULL);
-	if (submission->parent)
+	if (submit->parent)
 		return 0;
 	if (exclude->n > WORLD_PATHS_MAX)
 		return err_set(
@@ -336,14 +335,14 @@ static int set_collect(struct submission *submission, struct err *err)
 	return r < 0 ? config_blame(config, "collect.exclude", err) : 0;
 }
 
-static void set_before(struct submission *submission)
+static void set_before(struct submit *submit)
 {
-	const struct json *target = config_target(submission->config, submission->target->name);
+	const struct json *target = config_target(submit->config, submit->target->name);
 	const char *before = json_get_str(target, "before");
 
 	if (!before)
-		before = config_str(submission->config, "before");
-	submission->spec.world.before = str_empty(before) ? NULL : mem_strdup(before);
+		before = config_str(submit->config, "before");
+	submit->spec.world.before = str_empty(before) ? NULL : mem_strdup(before);
 }
 
 /*
@@ -351,16 +350,16 @@ static void set_before(struct submission *submission)
  */
 
 /* On this machine only: what another one has installed is not known here. */
-static void find_editable(struct submission *submission)
+static void find_editable(struct submit *submit)
 {
-	const struct tree_place *place = submission->place;
-	struct spec *spec = &submission->spec;
+	const struct tree_place *place = submit->place;
+	struct spec *spec = &submit->spec;
 	AUTO_EDITABLE struct editable editable = {0};
 	AUTO_STRV struct strv env = {0};
 
-	if (!place || !str_eq(submission->target->ops->kind, "local"))
+	if (!place || !submit->target->ops->is_here)
 		return;
-	for (const char *const *e = submission->session->env.env; e && *e; e++)
+	for (const char *const *e = submit->session->env.env; e && *e; e++)
 		strv_add(&env, *e);
 	for (size_t i = 0; i < spec->env.n; i++)
 		env_set(&env, spec->env.v[i], false);
@@ -375,9 +374,203 @@ static void find_editable(struct submission *submission)
 	strv_copy(&spec->world.python_paths, &editable.paths);
 	strv_copy(&spec->world.python_aliases, &editable.aliases);
 	if (editable.sentence)
-		strv_add(&submission->notices, editable.sentence);
+		strv_add(&submit->notices, editable.sentence);
 	for (size_t i = 0; i < editable.warnings.n; i++)
-		submission_warn(submission, "%s", editable.warnings.v[i]);
+		submit_warn(submit, "%s", editable.warnings.v[i]);
+}
+
+/*
+ * Settings that a machine does not support are never dropped silently: on the command line they are
+ * an error that names the fix; in a configuration file, which serves other targets, too, they are
+ * reported.
+ */
+
+static bool is_local(const struct submit *submit)
+{
+	return submit->target->ops->is_here;
+}
+
+static const char *runtime_of(const struct submit *submit)
+{
+	const struct json *target = config_target(submit->config, submit->target->name);
+	const char *runtime = json_get_str(target, "runtime");
+
+	return str_eq(runtime, "host") ? NULL : runtime;
+}
+
+/*
+ * Settings that only clusters support
+ */
+
+static int refuse_key(struct submit *submit, const char *key, const char *what, struct err *err)
+{
+	const char *name = submit->target->name, *value = config_str(submit->config, key);
+	AUTO_FREE char *shown = value ? str_shown(value) : NULL;
+
+	if (!config_is_set(submit->config, key))
+		return 0;
+	if (!config_is_option(submit->config, key)) {
+		submit_note(submit, "%s: target %s has no %s, so it does not count here", key, name,
+			what);
+		return 0;
+	}
+	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", key, shown ? shown : "",
+		name, what);
+	return err_hint(err, "dlrun submit -t kube …");
+}
+
+/* Programs of a machine run on it. */
+static int check_image(struct submit *submit, struct err *err)
+{
+	const char *name = submit->target->name, *image = config_str(submit->config, "image");
+
+	if (str_empty(image) || str_eq(image, "scratch") || runtime_of(submit) ||
+		!config_is_option(submit->config, "image"))
+		return 0;
+	AUTO_FREE char *shown = str_shown(image);
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"--image %s: target %s runs programs on the machine itself, without an image",
+		shown, name);
+	if (is_local(submit))
+		return err_hint(err, "dlrun submit -t kube …");
+	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
+}
+
+/*
+ * Processors and memory
+ */
+
+static int too_much(struct submit *submit, const char *key, const char *wanted, const char *has,
+	const char *unit, struct err *err)
+{
+	const char *dot = strrchr(key, '.');
+
+	if (!config_is_option(submit->config, key)) {
+		submit_warn(submit, "%s: %s: this machine has %s%s", key, wanted, has, unit);
+		return 0;
+	}
+	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: this machine has %s%s", dot + 1, wanted, has,
+		unit);
+	return err_hint(err, "dlrun submit --%s %s …", dot + 1, has);
+}
+
+static int check_size(struct submit *submit, struct err *err)
+{
+	const struct resources *wanted = &submit->spec.resources;
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+	unsigned cpus = os_processors();
+	int r = 0;
+
+	if (wanted->cpus_milli > (int64_t)cpus * 1000) {
+		AUTO_FREE char *has = mem_printf("%u", cpus);
+		AUTO_FREE char *asked = mem_printf("%g", (double)wanted->cpus_milli / 1000);
+		r = too_much(
+			submit, "resources.cpus", asked, has, cpus == 1 ? " CPU" : " CPUs", err);
+	}
+	if (r == 0 && memory && wanted->memory_bytes > memory) {
+		char asked[16], has[32];
+		snprintf(has, sizeof(has), "%lluMi", (unsigned long long)(memory >> 20));
+		r = too_much(submit, "resources.memory", str_size(wanted->memory_bytes, asked), has,
+			" of memory", err);
+	}
+	return r;
+}
+
+/*
+ * The model of a GPU
+ */
+
+static void add_models(const struct gpu_list *list, struct buf *out)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (i == 0 || !str_eq(list->v[i].model, list->v[i - 1].model))
+			buf_addf(out, "%s%s", i ? ", " : "", list->v[i].model);
+}
+
+static int fail_type(
+	const char *type, int wanted, size_t n, const struct gpu_list *list, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(type);
+	AUTO_BUF struct buf models;
+
+	buf_init(&models, NAMES_MAX);
+	add_models(list, &models);
+	if (n > 0) {
+		err_set(err, E_GPU_COUNT, "requested %d %s GPUs, this machine has %zu", wanted,
+			shown, n);
+		return err_hint(err, "dlrun submit -g %zu --gpu-type %s …", n, shown);
+	}
+	err_set(err, E_GPU_COUNT, "--gpu-type %s: this machine has %s", shown,
+		list->n ? models.data : "no GPU");
+	return err_hint(err, "dlrun targets");
+}
+
+/* "0" or the beginning of an id, as CUDA_VISIBLE_DEVICES has it. */
+static bool is_chosen(const struct strv *only, const struct gpu *gpu)
+{
+	for (size_t i = 0; i < only->n; i++) {
+		AUTO_FREE char *index = mem_printf("%u", gpu->index);
+		if (str_eq(only->v[i], index) || str_starts(gpu->id, only->v[i]))
+			return true;
+	}
+	return only->n == 0;
+}
+
+/* Only those of that model are taken. */
+static int choose_model(struct submit *submit, const char *type, struct err *err)
+{
+	struct world *world = &submit->spec.world;
+	const char *path = env_get(submit->session->env.env, "PATH");
+	AUTO_STRV struct strv ids = {0};
+	struct gpu_list list = {0};
+	int r = gpu_may_exist(path) ? gpu_find(path, GPU_LOOK_MS, &list, err) : 0;
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < list.n; i++)
+		if (gpu_model_matches(list.v[i].model, type) &&
+			is_chosen(&world->gpus_only, &list.v[i]))
+			strv_add(&ids, list.v[i].id);
+	if (ids.n < (size_t)world->gpus)
+		return fail_type(type, world->gpus, ids.n, &list, err);
+	strv_copy(&world->gpus_only, &ids);
+	return 0;
+}
+
+static int check_model(struct submit *submit, struct err *err)
+{
+	const char *type = submit->spec.resources.gpu_type;
+	struct world *world = &submit->spec.world;
+
+	if (!type)
+		return 0;
+	if (world->gpus == 0 && config_is_set(submit->config, "resources.gpus")) {
+		err_set(err, E_USAGE, "--gpu-type %s cannot be used together with -g 0", type);
+		return err_hint(err, "dlrun submit --gpu-type %s …", type);
+	}
+	if (world->gpus <= 0)
+		world->gpus = 1;
+	return is_local(submit) ? choose_model(submit, type, err) : 0;
+}
+
+static int submit_check_honour(struct submit *submit, struct err *err)
+{
+	int r = refuse_key(submit, "queue", "queues", err);
+
+	if (r == 0)
+		r = refuse_key(submit, "priority", "priorities", err);
+	if (r == 0 && !runtime_of(submit))
+		r = refuse_key(submit, "resources.shm", "limit on shared memory", err);
+	if (r == 0 && is_local(submit))
+		r = refuse_key(submit, "resources.disk", "limit on disk space", err);
+	if (r == 0)
+		r = check_image(submit, err);
+	if (r == 0)
+		r = check_model(submit, err);
+	if (r == 0 && is_local(submit))
+		r = check_size(submit, err);
+	return r;
 }
 
 /*
@@ -385,16 +578,16 @@ static void find_editable(struct submission *submission)
  */
 
 /* The user's own choice of GPUs, of the run or of this shell; NULL: there is none. */
-static const char *chosen_gpus(const struct submission *submission)
+static const char *chosen_gpus(const struct submit *submit)
 {
 	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
-	const struct strv *env = &submission->spec.env;
+	const struct strv *env = &submit->spec.env;
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *value = env->n ? env_get((const char *const *)env->v, names[i]) : NULL;
 		/* This shell's are those of this machine. */
-		if (!value && !submission->target->ops->asks_first)
-			value = env_get(submission->session->env.env, names[i]);
+		if (!value && submit->target->ops->is_here)
+			value = env_get(submit->session->env.env, names[i]);
 		if (value)
 			return value;
 	}
@@ -411,11 +604,11 @@ static void split_commas(const char *text, struct strv *ret)
 }
 
 /* A run inside of a run uses the GPUs of that one: a second claim on them would wait forever. */
-static int default_gpus(const struct submission *submission, const char *path)
+static int default_gpus(const struct submit *submit, const char *path)
 {
-	const char *chosen = chosen_gpus(submission);
+	const char *chosen = chosen_gpus(submit);
 
-	if (submission->session->env.inside_run || (chosen && !*chosen))
+	if (submit->session->env.inside_run || (chosen && !*chosen))
 		return 0;
 	return gpu_may_exist(path) ? WORLD_GPUS_AUTO : 0;
 }
@@ -447,61 +640,61 @@ static int check_gpus(int wanted, const char *path, struct err *err)
 	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;
 }
 
-static int default_gpus_of(const struct submission *submission, const char *path)
+static int default_gpus_of(const struct submit *submit, const char *path)
 {
-	const char *chosen = chosen_gpus(submission);
+	const char *chosen = chosen_gpus(submit);
 
-	if (submission->target->ops->takes_image_from_registry)
+	if (submit->target->ops->has_scheduler)
 		return 0;
 	/* The node knows what it has. */
-	if (submission->target->ops->asks_first)
+	if (!submit->target->ops->is_here)
 		return chosen && !*chosen ? 0 : WORLD_GPUS_AUTO;
-	return default_gpus(submission, path);
+	return default_gpus(submit, path);
 }
 
-static int set_gpus(struct submission *submission, struct err *err)
+static int set_gpus(struct submit *submit, struct err *err)
 {
-	const struct target_ops *ops = submission->target->ops;
-	struct world *world = &submission->spec.world;
-	const char *path = env_get(submission->session->env.env, "PATH");
-	const char *chosen = chosen_gpus(submission);
+	const struct target_ops *ops = submit->target->ops;
+	struct world *world = &submit->spec.world;
+	const char *path = env_get(submit->session->env.env, "PATH");
+	const char *chosen = chosen_gpus(submit);
 
-	if (config_is_set(submission->config, "resources.gpus"))
-		world->gpus = (int)config_int(submission->config, "resources.gpus", 0);
-	else if (!submission->parent)
-		world->gpus = default_gpus_of(submission, path);
-	if (ops->takes_image_from_registry)
+	if (config_is_set(submit->config, "resources.gpus"))
+		world->gpus = (int)config_int(submit->config, "resources.gpus", 0);
+	else if (!submit->parent)
+		world->gpus = default_gpus_of(submit, path);
+	if (ops->has_scheduler)
 		return 0;
 	strv_done(&world->gpus_only);
 	if (chosen && world->gpus)
 		split_commas(chosen, &world->gpus_only);
-	return ops->asks_first ? 0 : check_gpus(world->gpus, path, err);
+	return ops->is_here ? check_gpus(world->gpus, path, err) : 0;
 }
 
-static int set_resources(struct submission *submission, struct err *err)
+static int set_resources(struct submit *submit, struct err *err)
 {
-	struct resources *resources = &submission->spec.resources;
-	int r = resources_from_config(submission->config, resources, err);
+	struct resources *resources = &submit->spec.resources;
+	int r = resources_from_config(submit->config, resources, err);
 
-	if (r == 0 && !submission->target->ops->takes_image_from_registry &&
-		!submission->spec.terminal)
-		r = submission_check_honour(submission, err);
-	if (r < 0 || resources->nodes == 1 || submission->target->ops->takes_image_from_registry)
+	const struct target_ops *ops = submit->target->ops;
+	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
+		r = submit_check_honour(submit, err);
+	if (r < 0 || resources->nodes == 1 || ops->has_scheduler)
 		return r;
-	if (submission->target->ops->asks_first && !submission->spec.terminal)
+	if (ops->has_nodes && !submit->spec.terminal)
 		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
 		resources->nodes);
 	return err_hint(err, "dlrun submit -t kube -N %d …", resources->nodes);
 }
 
-static int set_attempts(struct submission *submission, struct err *err)
+static int set_attempts(struct submit *submit, struct err *err)
 {
-	const struct config *config = submission->config;
-	struct spec *spec = &submission->spec;
+	const struct config *config = submit->config;
+	struct spec *spec = &submit->spec;
 	const char *text = config_str(config, "signal");
 
-	if (!submission->parent || config_is_set(config, "retries"))
+	if (!submit->parent || config_is_set(config, "retries"))
 		spec->world.retries = (int)config_int(config, "retries", 0);
 	if (spec->world.retries > WORLD_RETRIES_MAX) {
 		err_set(err, E_USAGE, "%s must be from 0 to %d",
@@ -515,8 +708,7 @@ static int set_attempts(struct submission *submission, struct err *err)
 	if (r < 0)
 		return config_blame(config, "signal", err);
 	if (!spec->timeout_ms) {
-		submission_warn(
-			submission, "signal: has no effect without a time limit (--timeout)");
+		submit_warn(submit, "signal: has no effect without a time limit (--timeout)");
 	} else if (spec->world.signal_before_ms >= spec->timeout_ms) {
 		err_set(err, E_USAGE,
 			"signal: %s is due before the program starts: the time limit is shorter",
@@ -542,16 +734,15 @@ static int add_ports(const struct strv *texts, const char *what, struct ports *r
 }
 
 /* Options add to what the configuration names. */
-static int set_ports(struct submission *submission, struct err *err)
+static int set_ports(struct submit *submit, struct err *err)
 {
-	struct ports *ports = &submission->spec.ports, asked = {0};
+	struct ports *ports = &submit->spec.ports, asked = {0};
 	int r = 0;
 
-	if (!submission->parent)
-		r = add_ports(
-			config_list(submission->config, "ports"), "ports", ports, E_CONFIG, err);
+	if (!submit->parent)
+		r = add_ports(config_list(submit->config, "ports"), "ports", ports, E_CONFIG, err);
 	if (r == 0)
-		r = add_ports(submission->options->ports, "--port", &asked, E_USAGE, err);
+		r = add_ports(submit->options->ports, "--port", &asked, E_USAGE, err);
 	return r < 0 ? r : ports_merge(ports, &asked, err);
 }
 
@@ -559,40 +750,40 @@ static int set_ports(struct submission *submission, struct err *err)
  * All of it
  */
 
-static int set_surroundings(struct submission *submission, struct err *err)
+static int set_surroundings(struct submit *submit, struct err *err)
 {
-	struct world *world = &submission->spec.world;
+	struct world *world = &submit->spec.world;
 
-	int r = add_data(submission, err);
+	int r = add_data(submit, err);
 	if (r == 0)
-		r = add_paths(submission->config, "outputs", &world->outputs, err);
+		r = add_paths(submit->config, "outputs", &world->outputs, err);
 	if (r == 0)
-		r = add_events(submission->config, &world->outputs, err);
+		r = add_events(submit->config, &world->outputs, err);
 	if (r == 0)
-		r = set_setup(submission, err);
-	set_before(submission);
+		r = set_setup(submit, err);
+	set_before(submit);
 	if (r == 0)
-		find_editable(submission);
+		find_editable(submit);
 	return r;
 }
 
-int submission_set_world(struct submission *submission, struct err *err)
+int submit_set_world(struct submit *submit, struct err *err)
 {
-	int r = submission->parent ? move_data(submission, err) : set_surroundings(submission, err);
+	int r = submit->parent ? move_data(submit, err) : set_surroundings(submit, err);
 
 	if (r == 0)
-		r = set_collect(submission, err);
+		r = set_collect(submit, err);
 	if (r == 0)
-		r = check_counts(&submission->spec.world, err);
+		r = check_counts(&submit->spec.world, err);
 	if (r == 0)
-		r = check_data(submission, err);
+		r = check_data(submit, err);
 	if (r == 0)
-		r = set_gpus(submission, err);
+		r = set_gpus(submit, err);
 	if (r == 0)
-		r = set_resources(submission, err);
+		r = set_resources(submit, err);
 	if (r == 0)
-		r = set_ports(submission, err);
-	return r < 0 ? r : set_attempts(submission, err);
+		r = set_ports(submit, err);
+	return r < 0 ? r : set_attempts(submit, err);
 }
 
 /* Whether the snapshot has path, or something below it. */
@@ -639,15 +830,15 @@ static void find_filled(struct world *world, const struct entry_list *entries)
 			strv_add(&world->filled, world->outputs.v[i]);
 }
 
-int submission_check_world(struct submission *submission, struct err *err)
+int submit_check_world(struct submit *submit, struct err *err)
 {
-	struct world *world = &submission->spec.world;
+	struct world *world = &submit->spec.world;
 	const struct entry_list *entries;
 
-	if (!submission->snapshot)
+	if (!submit->snapshot)
 		return 0;
-	entries = &submission->snapshot->entries;
-	drop_provided(world, &submission->snapshot->paths);
+	entries = &submit->snapshot->entries;
+	drop_provided(world, &submit->snapshot->paths);
 	find_filled(world, entries);
 	for (size_t i = 0; i < world->outputs.n; i++) {
 		if (!entry_find(entries, world->outputs.v[i]))
@@ -655,7 +846,7 @@ int submission_check_world(struct submission *submission, struct err *err)
 		AUTO_FREE char *shown = str_escaped(world->outputs.v[i]);
 		err_set(err, E_RUN_OUTPUTS,
 			"outputs: '%s' is a file of the working tree, not a directory", shown);
-		config_blame(submission->config, "outputs", err);
+		config_blame(submit->config, "outputs", err);
 		return err_hint(err, "name the directory that it lies in");
 	}
 	for (size_t i = 0; i < world->setup.key.n; i++) {
@@ -663,9 +854,9 @@ int submission_check_world(struct submission *submission, struct err *err)
 			continue;
 		AUTO_FREE char *shown = str_escaped(world->setup.key.v[i]);
 		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
-		config_blame(submission->config, "setup.key", err);
+		config_blame(submit->config, "setup.key", err);
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
-	submission_own_paths(submission);
+	submit_own_paths(submit);
 	return 0;
 }

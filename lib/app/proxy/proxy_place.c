@@ -11,6 +11,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/store/store.h"
+#include "targets/targets.h"
 
 enum {
 	ENDED_FRESH_MS = 1000,
@@ -36,10 +37,8 @@ static enum run_state state_of(const struct place *place)
 
 bool place_is_far(const struct place *place)
 {
-	const struct json *target = json_get(place_run(place)->doc, "target");
-
 	return run_state_is_final(state_of(place)) &&
-	       str_eq(json_get_str(target, "kind"), "kubernetes");
+	       target_ops_recorded(place_run(place))->needs_image;
 }
 
 static bool is_carried_to(const struct place *place)

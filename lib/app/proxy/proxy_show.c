@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/why.h"
 #include "app/proxy/proxy_cells.h"
 #include "app/proxy/proxy_impl.h"
 #include "app/proxy/proxy_page.h"

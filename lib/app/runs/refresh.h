@@ -5,6 +5,7 @@
 #ifndef DLRUN_APP_RUNS_REFRESH_H
 #define DLRUN_APP_RUNS_REFRESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/util/err.h"
@@ -17,5 +18,22 @@ int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
 /* Find a run by what the user wrote, and refresh it. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
+
+/*
+ * Runs that this machine has no record of: read from the place where they are, by TARGET:ID, and
+ * shown, followed and fetched without one. Their records have the member "adopted" {user, own}.
+ */
+
+/* Whether text is of the form TARGET:ID. */
+bool adopt_is_place(const char *text);
+/* The run TARGET:ID: the record here if it is of that target, else as the target tells, not
+ * refreshed. E_TARGET, E_RUN_NOT_FOUND, E_TARGET_UNSUPPORTED, or why the place cannot be asked.
+ * Blocks. */
+int adopt_find(struct session *session, const char *text, struct run **ret, struct err *err);
+/* To change a run: one that has no record here gets it if it is this user's own, so that it is as
+ * any other; E_RUN_OTHER if not. */
+int adopt_own(struct session *session, struct run *run, struct err *err);
+/* Records for all runs of this user that are at a target, and have none here. */
+int adopt_all(struct session *session, const char *target, struct err *err);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/prepare/submission.h"
+#include "app/prepare/prepare.h"
 #include "base/util/auto.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -275,32 +275,32 @@ static const char *snapshot_id(const struct run *run)
 }
 
 /* Nothing leaves the machine: secrets and large files count like all others. */
-static int take_tree(struct session *session, struct submission *submission, struct err *err)
+static int take_tree(struct session *session, struct submit *submit, struct err *err)
 {
 	AUTO_STRV struct strv all = {0};
 	struct submit_options options = {.allow = &all};
 
 	strv_add(&all, ".");
-	*submission = (struct submission){.session = session, .options = &options};
-	int r = session_place(session, &submission->place, err);
+	*submit = (struct submit){.session = session, .options = &options};
+	int r = session_place(session, &submit->place, err);
 	if (r == 0)
-		r = session_config(session, &submission->config, err);
+		r = session_config(session, &submit->config, err);
 	if (r == 0)
-		r = submission_take(submission, true, err);
-	submission->options = NULL;
+		r = submit_take_snapshot(submit, err);
+	submit->options = NULL;
 	return r;
 }
 
 static int add_tree(
 	struct session *session, const struct run *a, struct diff_report *report, struct err *err)
 {
-	AUTO(submission_done) struct submission submission = {0};
+	AUTO(submit_done) struct submit submit = {0};
 
-	int r = take_tree(session, &submission, err);
-	if (r < 0 || str_eq(submission.snapshot->id, snapshot_id(a)))
+	int r = take_tree(session, &submit, err);
+	if (r < 0 || str_eq(submit.snapshot->id, snapshot_id(a)))
 		return r;
 	/* The strings of a snapshot end with it. */
-	vec_foreach (const struct entry, entry, &submission.snapshot->entries)
+	vec_foreach (const struct entry, entry, &submit.snapshot->entries)
 		entry_add(&report->b, entry);
 	return run_entries(session, a, &report->a, err);
 }

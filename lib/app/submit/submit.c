@@ -1,353 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/submit.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_left_out.h"
-#include "app/runs/refresh.h"
-#include "app/submit/submit_impl.h"
+#include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/image/code_env.h"
 #include "core/record/finish.h"
 #include "core/store/store.h"
 #include "snap/tree/record.h"
 
 enum {
 	GC_WAIT_MS = 60000,
-	START_MS = 120000, /* a cluster may be away for a while */
-	KNOW_MS = 5000,
 	LOCK_MS = 2000,    /* others only look for a moment */
 	MISSING_MS = 3000, /* how long the end of a run is waited for that cannot begin */
 };
 
 /*
- * The image
+ * Phases
  */
 
-static int write_layers(
-	struct submit_course *course, struct layout *layout, const char *dir, struct err *err)
+static int submit_open(struct submit *submit, struct err *err)
 {
-	struct submission *submission = &course->submission;
-	struct sink *sink = layout_sink(layout);
+	struct session *session = submit->session;
+	int r = session_store(session, &submit->store, err);
 
-	int r = pack_write(&submission->pack, submission->snapshot, sink, dir, course->id,
-		&course->image, err);
-	sink_free(sink);
-	return r;
+	if (r == 0 && store_network(submit->store))
+		submit_warn(submit,
+			"%s lies on a network file system (%s): use it from one machine at a time",
+			session->dirs.state, store_network(submit->store));
+	if (r == 0)
+		r = session_lock(session, false, GC_WAIT_MS, &submit->gc_fd, err);
+	return r < 0 ? r : submit_claim(submit, err);
 }
 
-static int carry_layers(struct submit_course *course, struct layout *layout, struct err *err)
+static int submit_snapshot(struct submit *submit, struct err *err)
 {
-	struct submission *submission = &course->submission;
-	struct sink *sink = layout_sink(layout);
+	int r = submit_take_snapshot(submit, err);
 
-	int r = pack_carry(
-		&submission->pack, &submission->carried, sink, course->id, &course->image, err);
-	sink_free(sink);
-	return r;
-}
-
-static int write_image(struct submit_course *course, struct err *err)
-{
-	struct submission *submission = &course->submission;
-	const struct submit_events *events = submission->events;
-	AUTO_FREE char *dir = dirs_layout(&submission->session->dirs);
-	int64_t start_ms = clock_ms();
-	struct layout *layout;
-
-	int r = session_layout(submission->session, &layout, err);
 	if (r < 0)
 		return r;
-	if (submission->carried.image)
-		r = carry_layers(course, layout, err);
-	else if (submission->from_digest)
-		r = image_load(layout, submission->from_digest, &course->image, err);
-	else
-		r = write_layers(course, layout, dir, err);
-	if (r < 0)
-		return r;
-	course->pack_ms = clock_ms() - start_ms;
-	course->ref = mem_printf("oci:%s@%s", dir, course->image.manifest.digest);
-	if (events && events->image)
-		events->image(events->ctx, &course->image, course->pack_ms);
+	submit_look_up(submit);
+	submit_report_snapshot(submit);
 	return 0;
 }
 
-static void set_image(struct submit_course *course)
+/* Write the image into the layout here, where it is called by the run's id. */
+static int submit_pack(struct submit *submit, struct err *err)
 {
-	const struct submission *submission = &course->submission;
-	const char *base = submission->pack.base_name;
+	const struct submit_events *events = submit->events;
+	AUTO_FREE char *dir = dirs_layout(&submit->session->dirs);
+	int64_t start_ms = clock_ms();
+	struct layout *layout;
 
-	/* The record of an image that stays in place was copied unchanged from the earlier run. */
-	if (!course->image.layers) {
-		json_set_str(json_sub(course->run->doc, "image"), "ref", course->ref);
-		return;
+	int r = session_layout(submit->session, &layout, err);
+	if (r < 0)
+		return r;
+	struct sink *sink = layout_sink(layout);
+	if (submit->carried.image)
+		r = pack_carry(
+			&submit->pack, &submit->carried, sink, submit->id, &submit->image, err);
+	else if (submit->from_digest)
+		r = image_load(layout, submit->from_digest, &submit->image, err);
+	else
+		r = pack_write(&submit->pack, submit->snapshot, sink, dir, submit->id,
+			&submit->image, err);
+	sink_free(sink);
+	if (r < 0)
+		return r;
+	submit->pack_ms = clock_ms() - start_ms;
+	submit->ref = mem_printf("oci:%s@%s", dir, submit->image.manifest.digest);
+	if (events && events->image)
+		events->image(events->ctx, &submit->image, submit->pack_ms);
+	return 0;
+}
+
+/* Make the row durable with the image, in state queued; from then on gc knows the image. */
+static int submit_queue(struct submit *submit, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+
+	submit_set_image(submit);
+	run_set_state(submit->run, RUN_QUEUED);
+	int r = submit_update_row(submit, err);
+	if (r < 0)
+		return r;
+	auto_fd(&submit->gc_fd);
+	submit->gc_fd = -1;
+	if (events && events->target)
+		events->target(events->ctx, submit->run);
+	for (size_t i = 0; events && events->notice && i < submit->notices.n; i++)
+		events->notice(events->ctx, submit->notices.v[i]);
+	return 0;
+}
+
+static int submit_recover(struct submit *submit, int r, struct err *err)
+{
+	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
+	int begun = submit_has_begun(submit);
+
+	if (begun <= 0)
+		return begun < 0 ? r : submit_fail_row(submit, r, err);
+	err_clear(err);
+	/* If that fails it was removed meanwhile: it gets no git record. */
+	fs_lock(lock, true, LOCK_MS, &submit->lock_fd, NULL);
+	return 0;
+}
+
+static int submit_start(struct submit *submit, struct err *err)
+{
+	const struct target *target = submit->target;
+	int r = submit_create(submit, err);
+
+	/* Nothing was sent by a push, nor into the layout here. */
+	if (r == 0 && !target->ops->needs_image && !target->ops->is_here) {
+		struct json *image = json_sub(submit->run->doc, "image");
+		json_set_int(image, "layers_pushed", target->sent_layers);
+		json_set_int(image, "bytes_pushed", (int64_t)target->sent_bytes);
 	}
-	if (submission->parent && !submission->carried.image)
-		base = json_get_str(json_get(submission->parent->doc, "image"), "base");
-	json_set(course->run->doc, "image", pack_image_json(&course->image, course->ref, base));
-	submission_set_snapshot(submission, course->run);
+	if (r < 0)
+		r = submit_recover(submit, r, err);
+	if (r == 0) {
+		struct json *phases = json_sub(submit->run->doc, "phases_ms");
+		json_set_int(phases, "snapshot", submit->snapshot_ms);
+		json_set_int(phases, "pack", submit->pack_ms);
+		json_set_int(phases, "push", submit->push_ms);
+		json_set_int(phases, "submit", submit->submit_ms);
+		json_set_int(phases, "total", clock_ms() - submit->begun_ms);
+	}
+	submit_set_warnings(submit, submit->run);
+	return r;
 }
 
 /*
- * The start
+ * All of them. A host that is far away is logged in to while the image is written, and chosen by
+ * it; a registry gets the image while the tree is read and the target is asked.
  */
 
-static void add_code_env(struct submit_course *course)
+static int submit_all(struct submit *submit, struct err *err)
 {
-	const struct snapshot *taken = course->submission.snapshot;
+	typedef int phase_fn(struct submit *, struct err *);
+	static phase_fn *const here[] = {submit_snapshot, submit_open, submit_insert_row,
+		submit_pack, submit_queue, NULL},
+			       *const there[] = {submit_snapshot, submit_open, submit_pack,
+				       submit_learn, submit_insert_row, submit_queue, NULL},
+			       *const registry[] = {submit_open, submit_push, submit_queue, NULL};
 
-	run_code_env(course->run, &course->env, &course->defaults);
-	if (taken && taken->git.remote_url)
-		strv_addf(&course->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
-}
-
-void submit_make_job(struct submit_course *course, struct target_job *ret)
-{
-	const struct submission *submission = &course->submission;
-	const struct spec *spec = &submission->spec;
-
-	strv_copy(&course->env, &spec->env);
-	strv_done(&course->defaults);
-	add_code_env(course);
-	/* A run that was to have none takes none by accident. */
-	if (spec->world.gpus == 0 && config_is_set(submission->config, "resources.gpus")) {
-		strv_add(&course->defaults, "CUDA_VISIBLE_DEVICES=");
-		strv_add(&course->defaults, "ROCR_VISIBLE_DEVICES=");
-	}
-	*ret = run_code_job(course->run, spec);
-	ret->followed = course->submission.options->followed;
-	ret->handle = course->handle;
-	ret->env = &course->env;
-	ret->default_env = &course->defaults;
-	ret->secret_env = &submission->secret_env;
-}
-
-/* Into the layout here is no way to anywhere. */
-static void set_sent(struct submit_course *course)
-{
-	const struct target *target = course->submission.target;
-	struct json *image = json_sub(course->run->doc, "image");
-
-	json_set_int(image, "layers_pushed", target->sent_layers);
-	json_set_int(image, "bytes_pushed", (int64_t)target->sent_bytes);
-}
-
-static int start(struct submit_course *course, struct err *err)
-{
-	struct submission *submission = &course->submission;
-	int64_t start_ms = clock_ms();
-	struct target_job job;
-	int r = 0;
-
-	submit_make_job(course, &job);
-	if (submission->target->ops->takes_image_from_registry) {
-		job.image_ref = course->ref;
-	} else {
-		job.image = &course->image;
-		r = session_layout(submission->session, &job.layout, err);
-	}
+	int r = submit_check(submit, err);
+	if (r < 0)
+		return r;
+	const struct target_ops *ops = submit->target->ops;
+	phase_fn *const *phase = ops->needs_image ? registry : ops->is_here ? here : there;
+	for (; r == 0 && *phase; phase++)
+		r = (*phase)(submit, err);
 	if (r == 0)
-		r = target_submit(submission->target, &job, START_MS, err);
-	course->submit_ms = clock_ms() - start_ms;
-	if (r == 0 && submission->target->ops->asks_first)
-		set_sent(course);
+		return submit_start(submit, err);
+	if (submit->run)
+		return submit_fail_row(submit, r, err);
+	submit_drop(submit);
 	return r;
-}
-
-/* Whether it runs all the same, or has run, or never will: asked once nobody can start it any
- * more. */
-static int check_failed_start(struct submit_course *course, int r, struct err *err)
-{
-	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
-	AUTO_FREE char *lock = fs_join(course->dir, RUN_SUBMIT_LOCK);
-
-	auto_fd(&course->lock_fd);
-	course->lock_fd = -1;
-	/* If the target cannot tell now, a later refresh will. */
-	if (!target_knows(course->submission.target, course->handle, KNOW_MS))
-		return r;
-	if (runs_refresh(course->submission.session, &one, START_MS, NULL) == 0 &&
-		!run_never_began(course->run)) {
-		err_clear(err);
-		/* If that fails it was removed meanwhile: it gets no git record. */
-		fs_lock(lock, true, LOCK_MS, &course->lock_fd, NULL);
-		return 0;
-	}
-	return submit_fail_row(course, r, err);
-}
-
-static void set_phases(struct submit_course *course)
-{
-	struct json *phases = json_sub(course->run->doc, "phases_ms");
-
-	json_set_int(phases, "snapshot", course->submission.snapshot_ms);
-	json_set_int(phases, "pack", course->pack_ms);
-	json_set_int(phases, "push", course->push_ms);
-	json_set_int(phases, "submit", course->submit_ms);
-	json_set_int(phases, "total", clock_ms() - course->submission.begun_ms);
-}
-
-/* With a row and an image, durable: row with image, durable; target. */
-static int commit(struct submit_course *course, struct err *err)
-{
-	const struct submit_events *events = course->submission.events;
-
-	set_image(course);
-	run_set_state(course->run, RUN_QUEUED);
-	int r = submit_update_row(course, err);
-	if (r < 0)
-		return submit_fail_row(course, r, err);
-	auto_fd(&course->gc_fd);
-	course->gc_fd = -1;
-	if (events && events->target)
-		events->target(events->ctx, course->run);
-	for (size_t i = 0; events && events->notice && i < course->submission.notices.n; i++)
-		events->notice(events->ctx, course->submission.notices.v[i]);
-	r = start(course, err);
-	if (r < 0)
-		r = check_failed_start(course, r, err);
-	if (r == 0)
-		set_phases(course);
-	submission_set_warnings(&course->submission, course->run);
-	return r;
-}
-
-/* A run whose program is missing has failed already: wait until its record says so. */
-static void wait_for_missing(struct submit_course *course)
-{
-	struct run_list one = {.v = &course->run, .n = 1, .cap = 1};
-
-	if (course->submission.missing_program)
-		runs_wait(course->submission.session, &one, MISSING_MS, NULL, NULL);
-}
-
-static int open_store(struct submit_course *course, struct err *err)
-{
-	struct session *session = course->submission.session;
-	int r = session_store(session, &course->store, err);
-
-	if (r == 0 && store_network(course->store))
-		submission_warn(&course->submission,
-			"%s lies on a network file system (%s): use it from one machine at a time",
-			session->dirs.state, store_network(course->store));
-	return r < 0 ? r : session_lock(session, false, GC_WAIT_MS, &course->gc_fd, err);
-}
-
-static int take_tree(struct submit_course *course, struct err *err)
-{
-	const struct submission *submission = &course->submission;
-	const struct submit_events *events = submission->events;
-
-	int r = submission_take_all(&course->submission, true, err);
-	if (r < 0)
-		return r;
-	if (events && events->snapshot && submission->snapshot)
-		events->snapshot(events->ctx, submission->snapshot, submission->snapshot_ms);
-	return open_store(course, err);
-}
-
-/* The image in the layout here. */
-static int go_local(struct submit_course *course, struct err *err)
-{
-	int r = take_tree(course, err);
-	if (r == 0)
-		r = submit_claim_id(course, err);
-	if (r == 0)
-		r = submit_insert_row(course, err);
-	if (r < 0)
-		return r;
-	r = write_image(course, err);
-	return r < 0 ? submit_fail_row(course, r, err) : commit(course, err);
-}
-
-/* Before the row there is no run, and nothing stays of it. */
-static int give_up(struct submit_course *course, int r, const struct err *err)
-{
-	if (course->run)
-		return submit_fail_row(course, r, err);
-	submit_drop_id(course);
-	return r;
-}
-
-/* The image in the layout here, for a place that is far away: it logs in meanwhile. */
-static int go_away(struct submit_course *course, struct err *err)
-{
-	int r = take_tree(course, err);
-	if (r == 0)
-		r = submit_claim_dir(course, err);
-	if (r < 0)
-		return r;
-	r = write_image(course, err);
-	if (r == 0)
-		r = submit_learn(course, err);
-	if (r == 0)
-		r = submit_choose_handle(course, err);
-	if (r == 0)
-		r = submit_insert_row(course, err);
-	return r < 0 ? give_up(course, r, err) : commit(course, err);
-}
-
-/* The image in a registry. */
-static int go_remote(struct submit_course *course, struct err *err)
-{
-	int r = open_store(course, err);
-
-	if (r == 0)
-		r = submit_claim_id(course, err);
-	if (r < 0)
-		return r;
-	r = submit_push(course, err);
-	return r < 0 ? give_up(course, r, err) : commit(course, err);
-}
-
-static int go(struct submit_course *course, struct err *err)
-{
-	const struct target_ops *ops = course->submission.target->ops;
-
-	if (ops->takes_image_from_registry)
-		return go_remote(course, err);
-	return ops->asks_first ? go_away(course, err) : go_local(course, err);
 }
 
 int submit_run(struct session *session, const struct submit_options *options,
 	const struct submit_events *events, struct run **ret, struct err *err)
 {
-	AUTO(submit_course_done)
-	struct submit_course course = {
-		.submission = {.session = session,
-			.options = options,
-			.events = events,
-			.begun_ms = clock_ms()},
-		.gc_fd = -1,
-		.lock_fd = -1,
+	AUTO(submit_done)
+	struct submit submit = {
+		.session = session,
+		.options = options,
+		.events = events,
+		.begun_ms = clock_ms(),
+		.is_recorded = true,
 	};
-	struct submission *submission = &course.submission;
 
-	int r = submission_check(submission, err);
+	int r = submit_all(&submit, err);
+	/* A run whose program is missing has failed already: wait until its record says so. */
+	if (r == 0 && submit.missing_program)
+		runs_wait(session, &(struct run_list){.v = &submit.run, .n = 1, .cap = 1},
+			MISSING_MS, NULL, NULL);
+	session_end_submit(session);
+	if (r == 0 && submit.lock_fd > 0) {
+		session->submitted = TAKE(submit.snapshot);
+		session->submitted_fd = TAKE_FD(submit.lock_fd);
+	}
+	*ret = TAKE(submit.run);
+	return r;
+}
+
+/*
+ * Preview: nothing is written
+ */
+
+#define NO_ID "22222"
+
+static int preview_image(struct submit *submit, bool objects, struct err *err)
+{
+	objects = objects && submit->target->ops->needs_image;
+	if (objects && (!submit->from_digest || submit->carried.image)) {
+		submit->pack.dry = true;
+		return submit_push(submit, err);
+	}
+	if (objects)
+		submit->ref = mem_strdup(submit->from_ref);
+	int r = submit_take_snapshot(submit, err);
+	if (r == 0)
+		submit_look_up(submit);
+	return r;
+}
+
+static int preview_objects(struct submit *submit, struct submit_preview *ret, struct err *err)
+{
+	struct target *target = submit->target;
+	struct target_job job;
+
+	int r = submit_learn(submit, err);
+	if (r == 0)
+		r = submit_choose_handle(submit, err);
 	if (r < 0)
 		return r;
-	r = go(&course, err);
-	if (r == 0)
-		wait_for_missing(&course);
-	session_end_submit(session);
-	if (r == 0 && course.lock_fd > 0) {
-		session->submitted = TAKE(submission->snapshot);
-		session->submitted_fd = TAKE_FD(course.lock_fd);
+	run_add_attempt(submit->run, submit->handle);
+	if (submit->ref)
+		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
+	submit_make_job(submit, submit->run, &job);
+	job.image_ref = submit->ref;
+	return target->ops->preview(target, &job, &ret->objects, &ret->notes, err);
+}
+
+int submit_preview(struct session *session, const struct submit_options *options, bool objects,
+	struct submit_preview *ret, struct err *err)
+{
+	AUTO(submit_done)
+	struct submit submit = {
+		.session = session, .options = options, .dry_run = true, .begun_ms = clock_ms()};
+
+	int r = submit_check(&submit, err);
+	if (r == 0 && objects && !submit.target->ops->preview) {
+		err_set(err, E_TARGET_UNSUPPORTED, "target %s has no objects to print",
+			submit.target->name);
+		return err_hint(err, "dlrun submit --dry-run -t kube -o yaml …");
 	}
-	*ret = TAKE(course.run);
-	return r;
+	if (r == 0)
+		r = preview_image(&submit, objects, err);
+	if (r < 0)
+		return r;
+	snprintf(submit.id, sizeof(submit.id), "%s-" NO_ID, submit.name);
+	submit.run = submit_new_run(&submit);
+	if (objects)
+		r = preview_objects(&submit, ret, err);
+	if (r < 0)
+		return r;
+	json_set(submit.run->doc, "id", json_null());
+	ret->snapshot = TAKE(submit.snapshot);
+	ret->doc = TAKE(submit.run->doc);
+	strv_copy(&ret->notices, &submit.notices);
+	return 0;
+}
+
+void submit_preview_done(struct submit_preview *preview)
+{
+	if (!preview)
+		return;
+	snapshot_free(preview->snapshot);
+	json_free(preview->doc);
+	json_free(preview->objects);
+	strv_done(&preview->notes);
+	strv_done(&preview->notices);
+	*preview = (struct submit_preview){0};
 }
 
 /*

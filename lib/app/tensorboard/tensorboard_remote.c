@@ -234,8 +234,8 @@ static int make_pipes(struct started *started, struct err *err)
 /* A pipe takes it at once. */
 static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 {
-	/* A pod has a network of its own; a host is everybody's. */
-	bool is_fast = str_eq(carrier_target(remote->carrier)->ops->kind, "kubernetes");
+	/* A host's network is everybody's. */
+	bool is_fast = carrier_target(remote->carrier)->ops->has_own_network;
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text;
 

@@ -157,13 +157,13 @@ static void add_hosts_of(struct live *live, const struct run *run)
 void live_add_places(struct live *live, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
-		const char *kind = json_get_str(json_get((*run)->doc, "target"), "kind");
+		const struct target_ops *ops = target_ops_recorded(*run);
 
 		if (run_state_is_final(run_state(*run)))
 			continue;
-		if (str_eq(kind, "local"))
+		if (ops->is_here)
 			add_local(live, run_target(*run));
-		else if (str_eq(kind, "ssh"))
+		else if (ops->has_login)
 			add_hosts_of(live, *run);
 	}
 }

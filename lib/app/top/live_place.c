@@ -9,6 +9,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "host/load.h"
+#include "targets/targets.h"
 
 /*
  * Machines, of each kind.
@@ -250,8 +251,7 @@ static void set_holder(struct live *live, const struct run *run, struct machine 
 
 static bool is_here(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local") &&
-	       run_state(run) == RUN_RUNNING;
+	return target_ops_recorded(run)->is_here && run_state(run) == RUN_RUNNING;
 }
 
 void live_local(struct live *live, const struct live_place *place, const struct run_list *runs,

@@ -171,7 +171,7 @@ bool run_has_storage(struct session *session, const struct run *run)
 	struct config *config;
 	const struct json *results;
 
-	if (!str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "kubernetes"))
+	if (!target_ops_recorded(run)->needs_image)
 		return true;
 	if (session_config(session, &config, NULL) < 0 || !run_target(run))
 		return false;

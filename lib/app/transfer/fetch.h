@@ -18,7 +18,7 @@
 #include "core/context/session.h"
 #include "core/record/dirs.h"
 #include "core/record/run.h"
-#include "core/target/fetch_paths.h"
+#include "core/target/fetch_sink.h"
 
 struct fetch_report {
 	size_t files, skipped; /* written; there already. Links are files */

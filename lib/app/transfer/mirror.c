@@ -185,7 +185,7 @@ static int64_t pause_ms(const struct mirrored *mirrored)
 {
 	unsigned times = 1 + mirrored->n_idle / IDLE_LOOKS;
 
-	if (str_eq(mirrored->target->ops->kind, "local"))
+	if (mirrored->target->ops->is_here)
 		times = 1;
 	return mirrored->mirror->options.look_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
 }
@@ -485,7 +485,7 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		.is_final = run_state_is_final(run_state(run)),
 		.run = copy_run(run),
 	};
-	if (str_eq(target->ops->kind, "local"))
+	if (target->ops->is_here)
 		mirrored->source = dirs_outputs(&mirror->session->dirs, run_id(run));
 	mirrored->files =
 		mirror_files_new(mirrored->dir, mirrored->source, mirror->options.scalars_only);
@@ -557,7 +557,7 @@ enum { KEPT_MAX = 256 << 10, STAMP_SIZE = 96 };
 
 static bool is_local(const struct run *run)
 {
-	return str_eq(json_get_str(json_get(run->doc, "target"), "kind"), "local");
+	return target_ops_recorded(run)->is_here;
 }
 
 /* When something new came to the copy last; -1: there is none. */

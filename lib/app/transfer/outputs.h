@@ -13,7 +13,7 @@
 
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "core/record/outputs_files.h"
+#include "core/record/results.h"
 #include "core/target/target.h"
 
 enum { OUTPUTS_FILES_MAX = 100 * 1000 };

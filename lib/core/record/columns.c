@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/record/columns.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/util/auto.h"
 #include "base/util/buf.h"
@@ -12,7 +14,159 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
-#include "core/record/metric.h"
+
+static const char *const training[] = {"train", NULL};
+static const char *const held_out[] = {"val", "eval", "test", "dev", NULL};
+
+static bool has_one(const char *name, const char *const *words)
+{
+	for (; *words; words++)
+		if (strstr(name, *words))
+			return true;
+	return false;
+}
+
+/* The smallest is shown. */
+static int rank_of(const char *name)
+{
+	enum { LOSS, TRAINING_LOSS, SOME_LOSS, HELD_OUT_LOSS, OTHER };
+	AUTO_FREE char *low = mem_strdup(name);
+
+	for (char *c = low; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	if (str_eq(low, "loss"))
+		return LOSS;
+	if (!strstr(low, "loss"))
+		return OTHER;
+	if (has_one(low, training))
+		return TRAINING_LOSS;
+	return has_one(low, held_out) ? HELD_OUT_LOSS : SOME_LOSS;
+}
+
+const struct json *metric_main(const struct json *metrics)
+{
+	const struct json *best = NULL;
+	int best_rank = 0;
+
+	if (!metrics || json_kind(metrics) != JSON_OBJECT)
+		return NULL;
+	for (const struct json *item = json_first(metrics); item; item = json_next(item)) {
+		int rank = rank_of(json_key(item));
+
+		if (json_kind(item) != JSON_OBJECT || (best && rank >= best_rank))
+			continue;
+		best = item;
+		best_rank = rank;
+	}
+	return best;
+}
+
+void metric_value(const struct json *metric, struct buf *out)
+{
+	const char *not_finite = json_get_str(metric, "not_finite");
+	const struct json *value = json_get(metric, "value");
+
+	if (not_finite)
+		buf_adds(out, not_finite);
+	else if (value && json_kind(value) == JSON_NUMBER)
+		buf_addf(out, "%.4g", json_get_num(metric, "value", 0));
+	else
+		buf_adds(out, "null");
+}
+
+void metric_text(const struct json *metric, size_t width, struct buf *out)
+{
+	const char *name = json_key(metric);
+	size_t columns = str_columns(name);
+
+	if (columns > width) {
+		/* Whole characters: no byte but the first of one is 10xxxxxx. */
+		for (; *name && columns >= width; columns--)
+			for (name++; (*name & 0xc0) == 0x80;)
+				name++;
+		buf_adds(out, "…");
+	}
+	buf_addf(out, "%s ", name);
+	metric_value(metric, out);
+}
+
+bool select_is_set(const struct select_rules *rules)
+{
+	return rules->group || rules->since_ms || (rules->tags && rules->tags->n);
+}
+
+/* A value of a tag is a string; what another program wrote is taken as it is. */
+static bool has_tag(const struct run *run, const char *wanted)
+{
+	const struct json *tags = json_get(run->doc, "tags");
+	const char *equals = strchr(wanted, '=');
+
+	if (!equals)
+		return json_get(tags, wanted);
+	AUTO_FREE char *key = mem_strndup(wanted, (size_t)(equals - wanted));
+	return str_eq(json_get_str(tags, key), equals + 1);
+}
+
+bool select_matches(const struct select_rules *rules, const struct run *run)
+{
+	if (rules->since_ms && run_submitted_ms(run) < rules->since_ms)
+		return false;
+	if (rules->group && !str_eq(json_get_str(run->doc, "group"), rules->group))
+		return false;
+	for (size_t i = 0; rules->tags && i < rules->tags->n; i++)
+		if (!has_tag(run, rules->tags->v[i]))
+			return false;
+	return true;
+}
+
+void select_keep(const struct select_rules *rules, struct run_list *runs)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		if (select_matches(rules, runs->v[i]))
+			runs->v[kept++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
+	}
+	runs->n = kept;
+}
+
+/* A date that is not in the calendar comes back from mktime as another one. */
+static bool parse_local(const char *text, int64_t *ret_ms)
+{
+	static const char *const forms[] = {
+		"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"};
+
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		struct tm tm = {.tm_isdst = -1};
+		const char *end = strptime(text, forms[i], &tm);
+		int day = tm.tm_mday;
+		if (!end || *end)
+			continue;
+		time_t seconds = mktime(&tm);
+		if (seconds == (time_t)-1 || tm.tm_mday != day)
+			return false;
+		*ret_ms = (int64_t)seconds * 1000;
+		return true;
+	}
+	return false;
+}
+
+int select_parse_since(const char *text, int64_t now_ms, int64_t *ret_ms, struct err *err)
+{
+	int64_t ago_ms;
+
+	if (duration_parse(text, &ago_ms, NULL) == 0) {
+		*ret_ms = now_ms - ago_ms > 1 ? now_ms - ago_ms : 1;
+		return 0;
+	}
+	if (clock_parse(text, ret_ms, NULL) == 0 || parse_local(text, ret_ms))
+		return 0;
+	AUTO_FREE char *shown = str_shown(text);
+	err_set(err, E_USAGE, "--since: '%s' is neither a duration nor a date", shown);
+	return err_hint(err, "--since 7d, or --since 2026-08-01");
+}
 
 enum {
 	CELL_MAX = 64 << 10,

@@ -77,4 +77,39 @@ void columns_add_scalar(const struct json *json, struct buf *out);
 /* The words of a run's command as a shell would take them; the caller frees. */
 char *run_command_line(const struct run *run);
 
+/*
+ * The main metric of a run: the one to show where there is room for only one.
+ */
+
+/* Choose from "metrics" in dlrun/run/v1: "loss", else one that is called like a loss, those of
+ * training before those of validation, else the first; NULL: there is none. Its name is
+ * json_key. */
+const struct json *metric_main(const struct json *metrics);
+
+/* Add the value with at most 4 digits: "2.31", "nan". */
+void metric_value(const struct json *metric, struct buf *out);
+/* Add name and value: "loss 2.31"; a name of more than width characters loses its beginning (with
+ * "…"). */
+void metric_text(const struct json *metric, size_t width, struct buf *out);
+
+/*
+ * Selection of runs for a list, by what their submit recorded.
+ */
+
+struct select_rules {
+	const struct strv *tags; /* "K": has that tag; "K=V": with that value; all must hold */
+	const char *group;       /* NULL: any */
+	int64_t since_ms;        /* submitted then or later, wall clock; 0: any */
+};
+
+/* Whether any rule is set. */
+bool select_is_set(const struct select_rules *rules);
+bool select_matches(const struct select_rules *rules, const struct run *run);
+/* Free and drop the runs that do not match; the order stays. */
+void select_keep(const struct select_rules *rules, struct run_list *runs);
+
+/* "2h", "7d": that long before now_ms; "2026-08-01" or "2026-08-01 12:00" in local time; a time
+ * as of clock_parse. E_USAGE with examples otherwise. */
+int select_parse_since(const char *text, int64_t now_ms, int64_t *ret_ms, struct err *err);
+
 #endif

@@ -361,3 +361,10 @@ void params_free(struct params *params)
 	json_free(params->values);
 	free(params);
 }
+
+void outputs_files_done(struct outputs_files *files)
+{
+	vec_foreach (struct outputs_file, file, files)
+		free(file->path);
+	vec_done(files);
+}

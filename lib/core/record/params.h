@@ -18,7 +18,16 @@
 
 #include "base/data/json.h"
 #include "base/util/auto.h"
-#include "core/record/outputs_files.h"
+#include "base/util/vec.h"
+
+/* A list of files that a run has written. */
+struct outputs_file {
+	char *path; /* below the outputs; any bytes but NUL, without "." and ".." */
+	uint64_t size;
+	int64_t mtime_ns;
+};
+struct outputs_files VEC_OF(struct outputs_file);
+void outputs_files_done(struct outputs_files *files);
 
 enum {
 	PARAMS_FILES = 6,

@@ -15,7 +15,7 @@
 
 #include "base/data/json.h"
 #include "base/util/vec.h"
-#include "core/record/outputs_files.h"
+#include "core/record/params.h"
 
 #define RESULTS_MEMBER "results"
 

@@ -45,7 +45,7 @@ struct target_job {
 	const struct json *spec; /* dlrun/spec/v1 (spec.h), for the rest */
 	const struct run *run;   /* its record; the places of clusters carry it along */
 	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
-	 * (takes_image_from_registry); then layout and image are NULL. */
+	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
 	bool carries; /* that image has the results of the attempt before (carry.h) */
 };
@@ -132,12 +132,18 @@ struct target_wish {
 };
 
 struct target_ops {
-	const char *kind; /* "local", "kubernetes", "ssh" */
-	/* Images come from a registry, not from the layout here. */
-	bool takes_image_from_registry;
-	/* The target is remote and takes the image from the layout here: learn is called before the
-	 * run has a row in the store. */
-	bool asks_first;
+	const char *kind; /* as the configuration and records name it */
+	/* This machine: programs see its files, and their ports and GPUs are here. */
+	bool is_here;
+	/* Programs see the files of an image only, which comes from a registry instead of the
+	 * layout here; what they write ends with them, except for volumes. */
+	bool needs_image;
+	/* A scheduler with queues and priorities gives programs the resources that they
+	 * requested; without one a run that requests no GPUs gets those that are free. */
+	bool has_scheduler;
+	bool has_login;       /* hosts with a login */
+	bool has_nodes;       /* a run may have several nodes */
+	bool has_own_network; /* a program's ports are not those of its machine */
 	/* Add the members that describe the target in a run's record, beside kind and name; may be
 	 * NULL. */
 	void (*describe)(const struct target *target, struct json *json);

@@ -498,9 +498,12 @@ static void target_kube_free(struct target *target)
 	free(kube);
 }
 
-static const struct target_ops kube_ops = {
+const struct target_ops target_kube_ops = {
 	.kind = "kubernetes",
-	.takes_image_from_registry = true,
+	.needs_image = true,
+	.has_scheduler = true,
+	.has_nodes = true,
+	.has_own_network = true,
 	.describe = describe,
 	.prepare = prepare,
 	.check = kube_check,
@@ -535,7 +538,7 @@ int target_kube_new(struct session *session, const char *name, const struct json
 		return r;
 	kube = mem_alloc(1, sizeof(*kube));
 	*kube = (struct target_kube){
-		.target = {&kube_ops, mem_strdup(name), session_loop(session)},
+		.target = {&target_kube_ops, mem_strdup(name), session_loop(session)},
 		.session = session,
 		.cluster = cluster,
 		.kube_namespace = cluster->access.kube_namespace,

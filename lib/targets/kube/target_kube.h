@@ -42,6 +42,8 @@ static inline struct target_kube *target_kube_of(struct target *target)
 	return (struct target_kube *)target;
 }
 
+extern const struct target_ops target_kube_ops;
+
 /* name: how the user calls it; definition (or NULL) is copied. context and kube_namespace count
  * before those of the definition; NULL: those. */
 int target_kube_new(struct session *session, const char *name, const struct json *definition,

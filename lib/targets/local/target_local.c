@@ -288,8 +288,9 @@ static int fetch(struct target *target, const char *handle, struct fetch_sink *s
 	return attempt_files_fetch(target->loop, root, place.dir, sink, call, err);
 }
 
-static const struct target_ops local_ops = {
+const struct target_ops target_local_ops = {
 	.kind = "local",
+	.is_here = true,
 	.prepare = prepare,
 	.submit = local_submit,
 	.state = state,
@@ -307,7 +308,7 @@ struct target *target_local_new(struct session *session, const char *name)
 	struct target_local *local = mem_alloc(1, sizeof(*local));
 
 	local->target = (struct target){
-		.ops = &local_ops, .name = mem_strdup(name), .loop = session_loop(session)};
+		.ops = &target_local_ops, .name = mem_strdup(name), .loop = session_loop(session)};
 	local->session = session;
 	if (!os_machine_id(local->machine))
 		local->machine[0] = '\0';

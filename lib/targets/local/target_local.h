@@ -26,6 +26,8 @@ static inline struct target_local *target_local_of(struct target *target)
 	return (struct target_local *)target;
 }
 
+extern const struct target_ops target_local_ops;
+
 /* name: how the user calls it; the session must outlive it. */
 struct target *target_local_new(struct session *session, const char *name);
 

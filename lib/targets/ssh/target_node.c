@@ -1071,9 +1071,10 @@ static void free_node(struct target *target)
 	free(node);
 }
 
-static const struct target_ops node_ops = {
+const struct target_ops target_node_ops = {
 	.kind = "ssh",
-	.asks_first = true,
+	.has_login = true,
+	.has_nodes = true,
 	.describe = describe,
 	.warm = warm,
 	.learn = target_node_learn,
@@ -1128,7 +1129,7 @@ int target_node_new(struct session *session, const char *name, const struct json
 	if (!root)
 		root = json_get_str(definition, "dir");
 	*node = (struct target_node){
-		.target = {&node_ops, mem_strdup(name), session_loop(session)},
+		.target = {&target_node_ops, mem_strdup(name), session_loop(session)},
 		.session = session,
 		.definition = definition ? json_clone(definition) : NULL,
 		.root = mem_strdup(root ? root : NODE_ROOT_DEFAULT),

@@ -36,6 +36,8 @@ static inline struct target_node *target_node_of(struct target *target)
 	return (struct target_node *)target;
 }
 
+extern const struct target_ops target_node_ops;
+
 /* "ssh:HOST[,HOST…]" */
 bool target_node_is(const char *name);
 /* name: how the user calls it. hosts: NULL: those of the definition, else those of name behind

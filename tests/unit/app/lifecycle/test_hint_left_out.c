@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/why.h"
 #include "app/transfer/outputs.h"
 #include "core/config/words.h"
 #include "tests/unit/runfix.h"

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "app/lifecycle/retry.h"
+#include "app/lifecycle/restart.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 

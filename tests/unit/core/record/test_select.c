@@ -13,7 +13,7 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/str.h"
-#include "core/record/select.h"
+#include "core/record/columns.h"
 
 #define DAY_MS (INT64_C(24) * 60 * 60 * 1000)
 

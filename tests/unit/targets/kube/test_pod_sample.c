@@ -14,7 +14,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/record/metric.h"
+#include "core/record/columns.h"
 #include "host/load.h"
 #include "targets/kube/pod_sample.h"
 

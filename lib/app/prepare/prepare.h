@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A submit while it is made: one object from the options to the started attempt, whose phases work
+ * on it in turn. Also a push (no run, no target), a preview (nothing is written) and the next
+ * attempt of a run (no check, no snapshot), which need some of the phases only.
+ *
+ * Phases return 0 or a negative code. What they need of the phases before is said beside them.
+ */
+#ifndef DLRUN_APP_PREPARE_PREPARE_H
+#define DLRUN_APP_PREPARE_PREPARE_H
+
+#include "app/prepare/submit_options.h"
+#include "core/image/code.h"
+#include "core/image/pack.h"
+#include "core/record/spec.h"
+#include "core/store/store.h"
+#include "core/target/target.h"
+#include "oci/model/ref.h"
+
+struct submit {
+	/* the request; options and events are NULL where there are none */
+	struct session *session;
+	const struct submit_options *options;
+	const struct submit_events *events;
+	bool dry_run;        /* nothing is sent or kept */
+	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool copies_base;    /* base layers that cannot be mounted are copied */
+	bool trusts_nothing; /* of what is remembered of a registry */
+	int64_t begun_ms, snapshot_ms, pack_ms, push_ms, submit_ms;
+
+	/* check */
+	struct config *config;          /* the session's */
+	const struct tree_place *place; /* the session's; NULL with --from */
+	char *live_root;                /* of the live tree that words may lead to, or NULL */
+	struct run *parent;             /* --from RUN */
+	char *from_digest, *from_ref;   /* --from: the image */
+	struct code from;               /* the same, where it had to be looked into */
+	struct json *from_config;       /* of that */
+	struct entry_list from_entries; /* submit_entries */
+	bool has_entries;
+	struct spec spec;
+	struct strv secret_env; /* K=V */
+	struct strv typed_env;  /* K=V in front of the command */
+	char name[RUN_NAME_MAX + 1];
+	struct target *target;
+	const char *target_name; /* of a push without a target: whose registry; or NULL */
+	struct strv warnings;    /* one sentence each, all of them said already */
+	struct strv notices;     /* what is done for the program without being asked */
+	bool missing_program;    /* it will not be found */
+
+	/* snapshot and image */
+	struct snapshot *snapshot; /* NULL with --from */
+	/* Of snapshot_options, with will_ctx; NULL: nobody. */
+	void (*will_walk)(void *ctx);
+	void (*will_read)(void *ctx, const struct path *const *files, size_t n);
+	void *will_ctx;
+	bool id_later; /* snapshot_options.id_later */
+	struct pack pack;
+	struct pack_carried carried;    /* its image is set: what goes along with the run */
+	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
+	struct json *image_facts;       /* image_facts.h; NULL: not known */
+	struct image image;
+	char *ref; /* of the image: "REPO@sha256:…" (as runs name it), "oci:DIR@sha256:…" */
+
+	/* push */
+	struct ref to; /* where it goes */
+	char *pull;    /* of a registry: the repository as runs name it */
+	char *base_digest;
+	struct strv push_warnings;
+	struct strv there; /* digests of layers that the destination has, after a dry run */
+	struct uploads_progress sent;
+	size_t requests; /* to registries and token servers */
+
+	/* record */
+	struct store *store;
+	struct run *run;
+	char id[RUN_ID_SIZE];
+	char handle[TARGET_HANDLE_SIZE];
+	char *dir;   /* of the run */
+	int gc_fd;   /* until the row names the image; 0: none, as lock_fd */
+	int lock_fd; /* submit.lock, until submit_finish */
+
+	/* create */
+	struct strv env, defaults; /* of the job */
+	bool carries;              /* the image has the results of the attempt before */
+};
+void submit_done(struct submit *submit);
+
+/* Report a sentence for the record and the user interface. */
+void submit_warn(struct submit *submit, const char *fmt, ...) ERR_PRINTF(2, 3);
+/* The same for what is done for the program without being asked: reported once there is a run. */
+void submit_note(struct submit *submit, const char *fmt, ...) ERR_PRINTF(2, 3);
+
+/*
+ * submit_paths.c: words, paths and the entries of the tree
+ */
+
+/* The entries of the run's tree: of the snapshot, with --from of that image, which is read at the
+ * first call. NULL: not known. */
+const struct entry_list *submit_entries(struct submit *submit);
+/* Paths of the live tree in the command and the environment become the run's own; with --from, if
+ * words were given. */
+void submit_own_paths(struct submit *submit);
+/* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL
+ * if it leads out. The caller frees. */
+char *submit_tree_path(const char *dir, const char *word);
+/* A path in the tree, seen from the directory of the command. The caller frees. */
+char *submit_relative(const struct submit *submit, const char *path);
+/* Warn if the program will not be found. */
+void submit_look_up(struct submit *submit);
+
+/*
+ * submit_world.c: what surrounds the code (world.h)
+ */
+
+/* Read the values of secrets. */
+int submit_set_secrets(struct submit *submit, struct err *err);
+int submit_set_world(struct submit *submit, struct err *err);
+/* Check the parts of the world that only the snapshot can tell. */
+int submit_check_world(struct submit *submit, struct err *err);
+
+/*
+ * submit_check.c: the phases check and snapshot
+ */
+
+/* Everything that can be refused without looking at the files of the tree; nothing is written. */
+int submit_check(struct submit *submit, struct err *err);
+/* E_IMAGE_NONE where the base image, as far as it is here, surely lacks the command's program, and
+ * nothing else can bring it. */
+int submit_check_program(const struct submit *submit, struct err *err);
+/* The snapshot (none with --from), with its warnings and the time that it took. */
+int submit_take_snapshot(struct submit *submit, struct err *err);
+void submit_report_snapshot(const struct submit *submit);
+
+/*
+ * submit_record.c: the phases record and create
+ */
+
+/* A new id, by a directory with a lock in it: nobody knows of it yet. */
+int submit_claim(struct submit *submit, struct err *err);
+/* Without a row nothing stays of it. */
+void submit_drop(struct submit *submit);
+/* Ask the target, where its check is not made, what the choice of a handle has to know. */
+int submit_learn(struct submit *submit, struct err *err);
+/* The handle of the first attempt, by what is known of the target now. */
+int submit_choose_handle(struct submit *submit, struct err *err);
+/* A new record, in state preparing, of the submit as it is now. */
+struct run *submit_new_run(struct submit *submit);
+/* The members that follow from the image, and the warnings until now. */
+void submit_set_image(struct submit *submit);
+void submit_set_warnings(const struct submit *submit, struct run *run);
+/* The row of submit_new_run, with the first attempt. On failure the id is dropped. */
+int submit_insert_row(struct submit *submit, struct err *err);
+int submit_update_row(struct submit *submit, struct err *err);
+/* After the row there is a run: how it failed is for its record. Returns r. */
+int submit_fail_row(struct submit *submit, int r, const struct err *err);
+/* Describe the newest attempt of run for the target; *ret borrows from submit and run. */
+void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
+/* Start the newest attempt of submit->run. */
+int submit_create(struct submit *submit, struct err *err);
+/* After a start that failed, whether the attempt runs all the same, or has run: 1, or 0: it never
+ * will; -1: the target cannot tell now, but a later refresh will. Closes lock_fd: it is asked once
+ * nobody can start it any more. */
+int submit_has_begun(struct submit *submit);
+
+/*
+ * push_registry.c: the phases snapshot, pack and push at once
+ */
+
+/* `pull` of what goes to `to`: a repository that the configuration knows under two names has the
+ * one that runs use. */
+struct registry_config;
+void push_set_pull_name(struct submit *submit, const struct registry_config *known);
+/* The registry of a target (NULL: none in particular) into `to` and `pull`: 1, or 0: there is
+ * none. */
+int push_find_registry(struct submit *submit, const char *target, struct err *err);
+/* A push to `to`: snapshot (or carried, or added), image and ref; E_CANCELED after SIGINT, SIGTERM
+ * or SIGHUP. With is_recorded the target is asked meanwhile whether the run could be there, and the
+ * row is inserted before the image is committed: what is refused leaves none, and without a row
+ * nothing refers to what was uploaded. run is NULL on a failure before that. */
+int push_to_registry(struct submit *submit, struct err *err);
+/* The same to the registry of the submit's target, for a run. */
+int submit_push(struct submit *submit, struct err *err);
+
+#endif

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "app/prepare/prepare.h"
+#include "app/runs/refresh.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/image/code_env.h"
+
+enum {
+	ID_TRIES = 20,
+	CONFLICT_TRIES = 20,
+	START_MS = 120000, /* a cluster may be away for a while */
+	KNOW_MS = 5000,
+};
+
+/*
+ * The record of a submit.
+ */
+
+static void set_bytes(struct json *object, const char *key, const char *value)
+{
+	json_set_bytes(object, key, value, strlen(value));
+}
+
+static void copy(const struct json *from, struct json *to, const char *key)
+{
+	const struct json *value = json_get(from, key);
+
+	if (value)
+		json_set(to, key, json_clone(value));
+}
+
+/* A path of the run's own tree is shown as it would be typed in it. */
+static char *shown_word(const struct submit *submit, const char *word)
+{
+	const char *at = strstr(word, WORDS_TREE), *path, *end;
+
+	if (!at)
+		return mem_strdup(word);
+	path = at + strlen(WORDS_TREE) + (at[strlen(WORDS_TREE)] == '/');
+	end = path + strcspn(path, ":,;=");
+	AUTO_FREE char *in_tree = mem_strndup(path, (size_t)(end - path));
+	AUTO_FREE char *relative = submit_relative(submit, in_tree);
+	AUTO_FREE char *rest = shown_word(submit, end);
+	return mem_printf("%.*s%s%s", (int)(at - word), word, relative, rest);
+}
+
+/* Blanks part the words of a shell's line, as far as parameters go. */
+static void set_command(const struct submit *submit, struct json *doc)
+{
+	static const char special[] = "\"'\\$`*?<>|&;(){}";
+	const struct spec *spec = &submit->spec;
+	AUTO_STRV struct strv words = {0}, command = {0};
+
+	for (size_t i = 0; i < spec->command.n; i++)
+		strv_add_take(&command, shown_word(submit, spec->command.v[i]));
+	words_set(doc, "command", &command);
+	json_set_bool(doc, "shell", spec->shell);
+	if (!spec->shell) {
+		json_set(doc, "params", run_params(&command));
+		return;
+	}
+	for (const char *s = spec->command.v[0]; *s; s += strspn(s, " \t\n")) {
+		size_t len = strcspn(s, " \t\n");
+		AUTO_FREE char *word = mem_strndup(s, len);
+		if (len > 0 && !strpbrk(word, special))
+			strv_add(&words, word);
+		s += len;
+	}
+	json_set(doc, "params", run_params(&words));
+}
+
+static void set_tags(const struct strv *tags, struct json *doc)
+{
+	struct json *object = json_sub(doc, "tags");
+
+	for (size_t i = 0; tags && i < tags->n; i++) {
+		const char *tag = tags->v[i];
+		size_t len = strcspn(tag, "=");
+		AUTO_FREE char *key = mem_strndup(tag, len);
+		if (str_is_utf8(key, len))
+			set_bytes(object, key, tag[len] ? tag + len + 1 : "");
+	}
+}
+
+static void set_origin(const struct submit *submit, struct json *doc)
+{
+	struct json *origin = json_sub(doc, "origin");
+	char machine[OS_ID_SIZE];
+
+	if (os_machine_id(machine))
+		json_set_str(origin, "machine", machine);
+	if (submit->place)
+		set_bytes(origin, "root", submit->place->root);
+	else if (submit->parent)
+		copy(json_get(submit->parent->doc, "origin"), origin, "root");
+	set_bytes(origin, "cwd", submit->spec.cwd);
+}
+
+static void set_code(const struct submit *submit, struct json *doc)
+{
+	struct json *image = json_sub(doc, "image");
+
+	if (!submit->from_digest) {
+		json_set_str(image, "base", submit->pack.base_name);
+		return;
+	}
+	if (!submit->parent)
+		return;
+	json_set_str(doc, "parent", run_id(submit->parent));
+	copy(submit->parent->doc, doc, "snapshot");
+	copy(submit->parent->doc, doc, "image");
+	/* The earlier run's git record is its own. */
+	json_set(json_sub(doc, "snapshot"), "ref", json_null());
+	json_set(json_sub(doc, "snapshot"), "record", json_null());
+	json_set_int(json_sub(doc, "image"), "layers_pushed", 0);
+	json_set_int(json_sub(doc, "image"), "bytes_pushed", 0);
+}
+
+static void set_group(const struct submit *submit, struct json *doc)
+{
+	const char *group = submit->options->group;
+
+	if (!group)
+		group = config_str(submit->config, "group");
+	if (group)
+		set_bytes(doc, "group", group);
+	if (submit->options->note)
+		set_bytes(doc, "note", submit->options->note);
+}
+
+/* Set the facts that targets which run images need of them, to repeat the run. */
+static void set_image_facts(const struct submit *submit, struct json *spec)
+{
+	const struct json *facts = submit->image_facts;
+
+	if (submit->parent && !submit->carried.image)
+		facts = json_get(submit->parent->spec, "image");
+	if (facts)
+		json_set(spec, "image", json_clone(facts));
+	if (str_eq(config_str(submit->config, "entrypoint"), "none"))
+		json_set_bool(spec, "drop_entrypoint", true);
+}
+
+static void submit_set_snapshot(const struct submit *submit, struct run *run)
+{
+	if (submit->snapshot)
+		json_set(run->doc, "snapshot", pack_snapshot_json(submit->snapshot));
+}
+
+void submit_set_warnings(const struct submit *submit, struct run *run)
+{
+	struct json *warnings = json_array();
+
+	json_add_strv(warnings, &submit->warnings);
+	json_set(run->doc, "warnings", warnings);
+}
+
+struct run *submit_new_run(struct submit *submit)
+{
+	struct run *run = run_new(submit->id, submit->name);
+	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
+
+	run->spec = spec_to_json(&submit->spec);
+	set_image_facts(submit, run->spec);
+	set_command(submit, doc);
+	set_tags(submit->options->tags, doc);
+	set_group(submit, doc);
+	json_set_str(doc, "user", submit->session->env.user);
+	json_set_str(target, "kind", submit->target->ops->kind);
+	json_set_str(target, "name", submit->target->name);
+	if (submit->target->ops->describe)
+		submit->target->ops->describe(submit->target, target);
+	set_origin(submit, doc);
+	set_code(submit, doc);
+	resources = json_sub(doc, "resources");
+	json_set_int(resources, "nodes", submit->spec.resources.nodes);
+	if (submit->spec.world.gpus != WORLD_GPUS_AUTO)
+		json_set_int(resources, "gpus", submit->spec.world.gpus);
+	if (submit->spec.ports.n)
+		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
+	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
+	submit_set_snapshot(submit, run);
+	submit_set_warnings(submit, run);
+	return run;
+}
+
+/*
+ * The row
+ */
+
+int submit_claim(struct submit *submit, struct err *err)
+{
+	const struct dirs *dirs = &submit->session->dirs;
+	AUTO_FREE char *runs = mem_printf("%s/runs", dirs->state), *dir = NULL;
+
+	int r = fs_mkdirs(runs, 0700, err);
+	for (int i = 0; r == 0; i++) {
+		run_make_id(submit->name, submit->id);
+		free(dir);
+		dir = dirs_run(dirs, submit->id);
+		if (mkdir(dir, 0700) == 0)
+			break;
+		if (errno != EEXIST || i == ID_TRIES)
+			r = fs_error(err, errno, "making directory %s", dir);
+	}
+	if (r < 0)
+		return r;
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	submit->dir = TAKE(dir);
+	return fs_lock(lock, true, 0, &submit->lock_fd, err);
+}
+
+void submit_drop(struct submit *submit)
+{
+	if (submit->dir)
+		fs_remove_tree(AT_FDCWD, submit->dir, NULL);
+}
+
+static const char *base_of(const struct submit *submit)
+{
+	if (submit->parent && !submit->carried.image)
+		return json_get_str(json_get(submit->parent->doc, "image"), "base");
+	return submit->pack.base_name;
+}
+
+int submit_learn(struct submit *submit, struct err *err)
+{
+	struct target *target = submit->target;
+	const struct snapshot *taken = submit->snapshot;
+	const struct target_wish wish = {
+		.run_id = submit->id,
+		.spec = &submit->spec,
+		.image = submit->image.layers ? &submit->image : NULL,
+		.base = base_of(submit),
+		.tree_bytes = taken ? taken->bytes : 0,
+	};
+	AUTO_STRV struct strv notes = {0};
+
+	int r = target->ops->learn ? target->ops->learn(target, &wish, &notes, err) : 0;
+	for (size_t i = 0; r == 0 && i < notes.n; i++)
+		submit_warn(submit, "%s", notes.v[i]);
+	return r;
+}
+
+int submit_choose_handle(struct submit *submit, struct err *err)
+{
+	struct target *target = submit->target;
+
+	return target->ops->prepare(target, submit->id, 1, &submit->spec, submit->handle, err);
+}
+
+int submit_insert_row(struct submit *submit, struct err *err)
+{
+	int r = submit_choose_handle(submit, err);
+
+	if (r < 0)
+		return r;
+	submit->run = submit_new_run(submit);
+	run_add_attempt(submit->run, submit->handle);
+	r = store_insert(submit->store, submit->run, err);
+	if (r < 0)
+		run_free(TAKE(submit->run));
+	return r;
+}
+
+/* Keep what other processes may have noted: that the run is to be cancelled, or when it was
+ * polled. */
+static int take_changes(struct submit *submit, struct err *err)
+{
+	AUTO_RUN struct run *now = NULL;
+	int r = store_get(submit->store, submit->id, &now, err);
+
+	if (r < 0)
+		return r;
+	if (run_state_is_final(run_state(now)))
+		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", submit->id);
+	json_set_bool(submit->run->doc, "cancelling", run_cancelling(now));
+	submit->run->revision = now->revision;
+	return 0;
+}
+
+int submit_update_row(struct submit *submit, struct err *err)
+{
+	for (int i = 0;; i++) {
+		AUTO_ERR struct err changed = {0};
+		int r = store_update_known(submit->store, submit->run, &changed);
+		if (r == 0)
+			return 0;
+		if (changed.id != E_STORE_CHANGED || i == CONFLICT_TRIES)
+			return err_move(err, &changed);
+		r = take_changes(submit, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+/* After the row there is a run: how it failed is for its record. */
+int submit_fail_row(struct submit *submit, int r, const struct err *err)
+{
+	struct run_exit exit = {
+		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
+	struct run *run = submit->run;
+
+	run_set_state(run, RUN_FAILED);
+	run_set_exit(run, &exit);
+	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
+	json_set_str(run->doc, "text", err->message);
+	submit_update_row(submit, NULL);
+	return r;
+}
+
+void submit_set_image(struct submit *submit)
+{
+	/* The record of an image that stays in place was copied unchanged from the earlier run. */
+	if (!submit->image.layers) {
+		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
+		return;
+	}
+	json_set(submit->run->doc, "image",
+		pack_image_json(&submit->image, submit->ref, base_of(submit)));
+	submit_set_snapshot(submit, submit->run);
+}
+
+/*
+ * The start
+ */
+
+void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret)
+{
+	const struct spec *spec = &submit->spec;
+	const struct snapshot *taken = submit->snapshot;
+
+	strv_copy(&submit->env, &spec->env);
+	strv_done(&submit->defaults);
+	run_code_env(run, &submit->env, &submit->defaults);
+	if (taken && taken->git.remote_url)
+		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
+	/* A run that was to have none takes none by accident. */
+	if (spec->world.gpus == 0 && submit->config &&
+		config_is_set(submit->config, "resources.gpus")) {
+		strv_add(&submit->defaults, "CUDA_VISIBLE_DEVICES=");
+		strv_add(&submit->defaults, "ROCR_VISIBLE_DEVICES=");
+	}
+	*ret = run_code_job(run, spec);
+	ret->followed = submit->options && submit->options->followed;
+	ret->handle = submit->handle;
+	ret->env = &submit->env;
+	ret->default_env = &submit->defaults;
+	ret->secret_env = &submit->secret_env;
+	ret->carries = submit->carries;
+}
+
+int submit_create(struct submit *submit, struct err *err)
+{
+	int64_t start_ms = clock_ms();
+	struct target_job job;
+	int r = 0;
+
+	submit_make_job(submit, submit->run, &job);
+	if (submit->target->ops->needs_image) {
+		job.image_ref = submit->ref;
+	} else {
+		job.image = &submit->image;
+		r = session_layout(submit->session, &job.layout, err);
+	}
+	if (r == 0)
+		r = target_submit(submit->target, &job, START_MS, err);
+	submit->submit_ms = clock_ms() - start_ms;
+	return r;
+}
+
+int submit_has_begun(struct submit *submit)
+{
+	struct run_list one = {.v = &submit->run, .n = 1, .cap = 1};
+
+	auto_fd(&submit->lock_fd);
+	submit->lock_fd = -1;
+	if (!target_knows(submit->target, submit->handle, KNOW_MS))
+		return -1;
+	return runs_refresh(submit->session, &one, START_MS, NULL) == 0 &&
+	       !run_never_began(submit->run);
+}

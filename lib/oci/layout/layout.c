@@ -73,7 +73,6 @@ static bool may_begin(const char *dir)
 static int create_index(struct layout *layout, struct err *err)
 {
 	AUTO_FD int lock = -1;
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 
 	if (access(layout->index_path, F_OK) == 0)
@@ -82,7 +81,7 @@ static int create_index(struct layout *layout, struct err *err)
 	if (r == 0 && access(layout->index_path, F_OK) == 0)
 		return 0;
 	if (r == 0)
-		r = layout_read_index(layout, &text, &index, err);
+		r = layout_read_index(layout, &index, err);
 	if (r == 0)
 		r = layout_write_index(layout, &index, NULL, NULL, false, err);
 	return r;
@@ -222,17 +221,17 @@ static int hint_damaged(const struct layout *layout, struct err *err)
 	return err_hint(err, "mv %s %s.damaged", quoted.data, quoted.data);
 }
 
-int layout_read_index(
-	const struct layout *layout, struct buf *text, struct layout_index *ret, struct err *err)
+int layout_read_index(const struct layout *layout, struct layout_index *ret, struct err *err)
 {
+	AUTO_BUF struct buf text = {0};
 	bool missing = false;
-	int r = fs_read(layout->index_path, LAYOUT_INDEX_MAX, text, &missing, err);
+	int r = fs_read(layout->index_path, LAYOUT_INDEX_MAX, &text, &missing, err);
 
 	if (r < 0 && !missing)
 		return r;
 	err_clear(err);
 	r = layout_index_parse(
-		missing ? "" : text->data, missing ? 0 : text->len, layout->index_path, ret, err);
+		missing ? "" : text.data, missing ? 0 : text.len, layout->index_path, ret, err);
 	return r < 0 && err && err->id == E_DATA ? hint_damaged(layout, err) : r;
 }
 
@@ -375,19 +374,17 @@ static int resolve_digest(
 }
 
 /* The names in the index as a line of evidence. */
-static void list_names(
-	const struct layout *layout, const struct layout_index *index, struct err *err)
+static void list_names(const struct layout_index *index, struct err *err)
 {
 	AUTO_BUF struct buf list;
 
 	buf_init(&list, 300);
 	for (size_t i = 0; i < index->entries.n && !list.full; i++) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		if (layout_entry_read(&index->entries.v[i], layout->index_path, &row, NULL) < 0 ||
-			!row.name)
+		const char *name = index->entries.v[i].name;
+		if (!name)
 			continue;
 		buf_adds(&list, list.len ? ", " : "");
-		str_escape(&list, row.name, strlen(row.name));
+		str_escape(&list, name, strlen(name));
 	}
 	err_evidence(err, "it has %zu image%s%s%s%s", index->entries.n,
 		index->entries.n == 1 ? "" : "s", list.len ? ": " : "", list.data,
@@ -397,21 +394,12 @@ static void list_names(
 static int resolve_name(const struct layout *layout, const struct layout_index *index,
 	const char *name, struct descriptor *ret, struct err *err)
 {
-	vec_foreach (const struct layout_entry, entry, &index->entries) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		if (!layout_entry_may_have(entry, name))
-			continue;
-		int r = layout_entry_read(entry, layout->index_path, &row, err);
-		if (r < 0)
-			return r;
-		if (str_eq(row.name, name)) {
-			*ret = row.blob;
-			return 0;
-		}
-	}
+	vec_foreach (const struct layout_entry, entry, &index->entries)
+		if (str_eq(entry->name, name))
+			return layout_entry_blob(entry, layout->index_path, ret, err);
 	AUTO_FREE char *shown = str_shown(name);
 	int r = err_set(err, E_IMAGE_BASE, "%s has no image named %s", layout->dir, shown);
-	list_names(layout, index, err);
+	list_names(index, err);
 	return r;
 }
 
@@ -419,21 +407,20 @@ static int resolve_name(const struct layout *layout, const struct layout_index *
 static int resolve_only(const struct layout *layout, const struct layout_index *index,
 	struct descriptor *ret, struct err *err)
 {
-	struct descriptor only = {0};
+	struct descriptor only = {0}, blob;
 
 	vec_foreach (const struct layout_entry, entry, &index->entries) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		int r = layout_entry_read(entry, layout->index_path, &row, err);
+		int r = layout_entry_blob(entry, layout->index_path, &blob, err);
 		if (r < 0)
 			return r;
-		if (*only.digest && !str_eq(only.digest, row.blob.digest)) {
+		if (*only.digest && !str_eq(only.digest, blob.digest)) {
 			r = err_set(err, E_IMAGE_BASE,
 				"%s has several images: say which by its tag or digest",
 				layout->dir);
-			list_names(layout, index, err);
+			list_names(index, err);
 			return r;
 		}
-		only = row.blob;
+		only = blob;
 	}
 	if (!*only.digest)
 		return err_set(err, E_IMAGE_BASE, "%s has no image", layout->dir);
@@ -443,13 +430,12 @@ static int resolve_only(const struct layout *layout, const struct layout_index *
 
 int layout_resolve(struct layout *layout, const char *name, struct descriptor *ret, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 	uint8_t sha256[SHA256_SIZE];
 
 	if (name && digest_parse(name, sha256))
 		return resolve_digest(layout, name, ret, err);
-	int r = layout_read_index(layout, &text, &index, err);
+	int r = layout_read_index(layout, &index, err);
 	if (r < 0)
 		return r;
 	return name ? resolve_name(layout, &index, name, ret, err)
@@ -458,15 +444,11 @@ int layout_resolve(struct layout *layout, const char *name, struct descriptor *r
 
 int layout_names(struct layout *layout, struct strv *ret, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 
-	int r = layout_read_index(layout, &text, &index, err);
-	for (size_t i = 0; r == 0 && i < index.entries.n; i++) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		r = layout_entry_read(&index.entries.v[i], layout->index_path, &row, err);
-		if (r == 0 && row.name)
-			strv_add_take(ret, TAKE(row.name));
-	}
+	int r = layout_read_index(layout, &index, err);
+	for (size_t i = 0; r == 0 && i < index.entries.n; i++)
+		if (index.entries.v[i].name)
+			strv_add(ret, index.entries.v[i].name);
 	return r;
 }

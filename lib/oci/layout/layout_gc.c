@@ -145,16 +145,16 @@ static int follow(struct marks *marks, const char *digest, struct err *err)
 static int mark_index(struct marks *marks, struct layout_index *index, struct err *err)
 {
 	vec_foreach (struct layout_entry, entry, &index->entries) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		int r = layout_entry_read(entry, marks->layout->index_path, &row, err);
+		struct descriptor blob;
+		int r = layout_entry_blob(entry, marks->layout->index_path, &blob, err);
 		if (r == 0)
-			r = layout_has(marks->layout, &row.blob, err);
+			r = layout_has(marks->layout, &blob, err);
 		if (r < 0)
 			return r;
-		if (r == 0 || (row.name && map_get(&marks->removed, row.name)))
+		if (r == 0 || (entry->name && map_get(&marks->removed, entry->name)))
 			entry->drop = true;
 		else
-			mark(marks, row.blob.digest, true);
+			mark(marks, blob.digest, true);
 	}
 	return 0;
 }
@@ -219,10 +219,9 @@ static int collect(struct marks *marks, const struct strv *keep, struct err *err
 {
 	struct layout *layout = marks->layout;
 	AUTO_FREE char *sha256 = fs_join(layout->dir, "blobs/sha256");
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 
-	int r = layout_read_index(layout, &text, &index, err);
+	int r = layout_read_index(layout, &index, err);
 	if (r == 0)
 		r = mark_index(marks, &index, err);
 	if (r == 0)

@@ -33,9 +33,8 @@ int layout_lock_blobs(const struct layout *layout, bool exclusive, int64_t timeo
 	struct err *err);
 int layout_lock_index(const struct layout *layout, int *ret_fd, struct err *err);
 
-/* index.json as it is now; text holds what the index points to. */
-int layout_read_index(
-	const struct layout *layout, struct buf *text, struct layout_index *ret, struct err *err);
+/* index.json as it is now. */
+int layout_read_index(const struct layout *layout, struct layout_index *ret, struct err *err);
 /* Replace index.json, under its lock. add and name as for layout_index_write. */
 int layout_write_index(const struct layout *layout, const struct layout_index *index,
 	const struct descriptor *add, const char *name, bool sync, struct err *err);

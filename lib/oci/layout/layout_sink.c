@@ -7,6 +7,7 @@
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 #include "oci/layout/layout_impl.h"
 #include "oci/model/manifest.h"
 
@@ -218,52 +219,30 @@ static int check_references(const struct layout *layout, const void *text,
 	return r;
 }
 
-/* State of the existing entries with respect to one that is to be added. */
-struct scan {
-	bool present; /* it is there already */
-	bool dropped; /* others had its name */
-	bool foreign; /* not all entries are dlrun's */
-};
-
-static int scan_entry(struct layout_entry *entry, const struct layout *layout,
-	const struct descriptor *blob, const char *name, struct scan *scan, struct err *err)
-{
-	AUTO_LAYOUT_ROW struct layout_row row = {0};
-
-	if (!layout_entry_is_own(entry))
-		scan->foreign = true;
-	if (!layout_entry_may_have(entry, blob->digest) &&
-		(!name || !layout_entry_may_have(entry, name)))
-		return 0;
-	int r = layout_entry_read(entry, layout->index_path, &row, err);
-	if (r < 0)
-		return r;
-	bool same_name = name && row.name && strcmp(row.name, name) == 0;
-	bool same_blob = strcmp(row.blob.digest, blob->digest) == 0;
-	if (same_blob && (!name || same_name))
-		scan->present = true;
-	else if (same_name)
-		scan->dropped = entry->drop = true;
-	return 0;
-}
-
 static int add_to_index(
 	struct layout *layout, const struct descriptor *blob, const char *name, struct err *err)
 {
 	AUTO_FD int lock = -1;
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
-	struct scan scan = {0};
+	bool present = false, dropped = false, foreign = false;
 
 	int r = layout_lock_index(layout, &lock, err);
 	if (r == 0)
-		r = layout_read_index(layout, &text, &index, err);
-	for (size_t i = 0; i < index.entries.n && r == 0; i++)
-		r = scan_entry(&index.entries.v[i], layout, blob, name, &scan, err);
-	if (r < 0 || (scan.present && !scan.dropped))
+		r = layout_read_index(layout, &index, err);
+	if (r < 0)
 		return r;
-	return layout_write_index(
-		layout, &index, scan.present ? NULL : blob, name, scan.foreign, err);
+	vec_foreach (struct layout_entry, entry, &index.entries) {
+		bool same_name = name && str_eq(entry->name, name);
+		bool same_blob = str_eq(json_get_str(entry->json, "digest"), blob->digest);
+		foreign |= !entry->is_own;
+		if (same_blob && (!name || same_name))
+			present = true;
+		else if (same_name)
+			dropped = entry->drop = true;
+	}
+	if (present && !dropped)
+		return 0;
+	return layout_write_index(layout, &index, present ? NULL : blob, name, foreign, err);
 }
 
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,

@@ -9,8 +9,8 @@
 #include "net/stream/field.h"
 #include "oci/image/image.h"
 #include "oci/model/manifest.h"
-#include "oci/registry/registry_check.h"
-#include "oci/registry/registry_impl.h"
+#include "oci/registry/registry_error.h"
+#include "oci/registry/registry.h"
 
 #define MANIFEST_TYPES                                                                             \
 	"application/vnd.oci.image.index.v1+json, "                                                \
@@ -349,7 +349,7 @@ struct registry_base *registry_base_start(
 	const struct ref *ref = request->ref;
 
 	base->registry = registry;
-	base->loop = registry->loop;
+	base->loop = registry_loop(registry);
 	base->cache = request->cache;
 	base->repo = mem_strdup(ref->repo);
 	base->tag = mem_strdup(ref->tag ? ref->tag : "latest");

@@ -15,7 +15,6 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/git/gitindex.h"
-#include "snap/git/tracked.h"
 
 /* Settings and HEAD; strings are NULL where there is none. */
 struct repo_facts {

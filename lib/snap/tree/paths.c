@@ -4,10 +4,8 @@
 
 #include "base/util/auto.h"
 #include "base/util/str.h"
-#include "snap/tree/hint_ignore.h"
-#include "snap/tree/oversize.h"
 #include "snap/tree/paths.h"
-#include "snap/tree/unmatched.h"
+#include "snap/tree/refuse.h"
 #include "snap/tree/walk.h"
 
 void path_list_done(struct path_list *list)

@@ -24,7 +24,7 @@
 #include "base/util/arena.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "snap/git/tracked.h"
+#include "snap/git/gitindex.h"
 #include "snap/tree/dircache.h"
 
 /* Called for the root (dir "") and for every directory below that holds `.git` or is a gitlink of

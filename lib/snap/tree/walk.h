@@ -21,10 +21,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/ignore/ignore.h"
-#include "snap/ignore/pathset.h"
 #include "snap/tree/dircache.h"
-#include "snap/tree/left_out.h"
-#include "snap/tree/listing.h"
 #include "snap/tree/paths.h"
 
 enum {
@@ -81,6 +78,20 @@ enum walk_over {
 	WALK_OVER_DIRS = 8,
 };
 
+/*
+ * The rows of paths that a walk left out. Each thread fills rows of its own; together they are cut
+ * to the first LEFT_OUT_MAX in the order of bytes, so the result does not depend on which thread
+ * found a path.
+ */
+
+/* Zero is empty. */
+struct left_out_rows {
+	struct left_out_list rows;
+	struct arena arena;
+	size_t n_all;     /* kept or not */
+	const char *last; /* no path behind this one can be among the first; NULL: unknown */
+};
+
 /* State of one thread. */
 struct walk_worker {
 	struct arena paths;   /* goes to the list */
@@ -128,29 +139,17 @@ struct walk {
 int walk_run(struct walk *walk, const struct paths_options *options, struct err *err);
 void walk_done(struct walk *walk);
 
-/* For the parts of the walk. */
-
-/* Keep *failure (taken over) if no other is known for an earlier path. */
-void walk_fail(struct walk_worker *worker, const char *path, struct err *failure);
-/* Read the directory and decide on each name; found directories are added to queue. */
-void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir,
-	struct par_queue *queue);
-/* The rules of a file (next first, where the file has nothing to say), or next if there is no such
- * file. fd and name as for openat(2); path: for messages. */
-const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
-	const char *path, const char *dir, bool ignore_case, const struct ignore *next);
-/* walk_names: the names of a directory, from its stat data and the cache where that holds. */
-struct stat;
-void walk_names_begin(struct walk *walk);
-/* Read the names into the worker's listing, as listing_read does; st: of fd, from just now. */
-int walk_names_read(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir, int fd,
-	const struct stat *st);
 /* Replace the cache if it is worth it, beside the caller, who keeps the walk until par_wait. */
 struct par_task *walk_names_save(struct walk *walk);
-/* Add what the worker counted to the sums and compare with the limits. */
-void walk_count(struct walk *walk, struct walk_worker *worker);
-void walk_set_over(struct walk *walk, enum walk_over over);
-/* Whether the walk is over a limit and has shown enough of it. */
-bool walk_is_over(struct walk *walk);
+
+/* Counts a path; false: it is too far behind to be kept, so its size is not needed. */
+bool left_out_count(struct left_out_rows *rows, const char *path);
+/* Keeps a path that was counted. is_dir: a slash is added. */
+void left_out_keep(struct left_out_rows *rows, const char *path, bool is_dir, enum left_out_why why,
+	uint64_t size);
+/* Sort, and drop what is over the maximum. */
+void left_out_cut(struct left_out_rows *rows);
+/* The rows of *from become part of *to. */
+void left_out_merge(struct left_out_rows *to, struct left_out_rows *from);
 
 #endif

@@ -132,6 +132,17 @@ static void add_detail(struct line *line, const struct json *detail, const char 
 	line_adds(line, ")");
 }
 
+/* Evidence from a line, which is used up; false: it was empty. */
+static bool line_end(struct line *line, int status, struct err *err)
+{
+	bool says = line->text.len > 0;
+
+	if (says)
+		err_evidence(err, "answer: %d %s", status, line->text.data);
+	buf_done(&line->text);
+	return says;
+}
+
 static bool error_line(const struct json *error, int status, struct err *err)
 {
 	const char *code = json_get_str(error, "code"), *message = json_get_str(error, "message");
@@ -145,11 +156,7 @@ static bool error_line(const struct json *error, int status, struct err *err)
 	if (message)
 		line_adds(&line, message);
 	add_detail(&line, json_get(error, "detail"), message ? message : "");
-	bool says = line.text.len > 0;
-	if (says)
-		err_evidence(err, "answer: %d %s", status, line.text.data);
-	buf_done(&line.text);
-	return says;
+	return line_end(&line, status, err);
 }
 
 static bool json_lines(const struct json *json, int status, struct err *err)
@@ -168,9 +175,7 @@ static bool json_lines(const struct json *json, int status, struct err *err)
 			continue;
 		line_begin(&line, REGISTRY_WORDS_MAX);
 		line_adds(&line, text);
-		err_evidence(err, "answer: %d %s", status, line.text.data);
-		buf_done(&line.text);
-		lines++;
+		lines += line_end(&line, status, err);
 	}
 	return lines > 0;
 }
@@ -211,12 +216,9 @@ static void text_line(const struct http_answer *answer, struct err *err)
 	line_begin(&line, REGISTRY_WORDS_MAX);
 	if (shown && str_is_utf8(text, len))
 		line_add(&line, text, len);
-	if (line.text.len)
-		err_evidence(err, "answer: %d %s", answer->status, line.text.data);
-	else
+	if (!line_end(&line, answer->status, err))
 		err_evidence(err, "answer: %d, %s", answer->status,
 			len ? "nothing that can be shown" : "without a message");
-	buf_done(&line.text);
 }
 
 void registry_words(const struct http_answer *answer, struct err *err)
@@ -359,36 +361,8 @@ static enum err_id kind_of(const struct registry_asked *asked, const struct http
  * Sentences
  */
 
-static bool is_read(const struct registry_asked *asked)
-{
-	return str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
-}
-
-static void say_auth(const struct registry_asked *asked, struct err *err)
-{
-	if (str_eq(asked->identity, "anonymous"))
-		err_set(err, E_REGISTRY_AUTH, "registry %s wants a login for %s", asked->host,
-			asked->repo);
-	else
-		err_set(err, E_REGISTRY_AUTH, "registry %s does not accept the login for %s",
-			asked->host, asked->repo);
-	err_hint(err, "docker login %s", asked->host);
-}
-
-static void say_denied(const struct registry_asked *asked, struct err *err)
-{
-	if (!asked->method)
-		err_set(err, E_REGISTRY_DENIED, "%s/%s does not allow %s", asked->host, asked->repo,
-			asked->doing);
-	else
-		err_set(err, E_REGISTRY_DENIED, "may not %s %s/%s (%s)",
-			is_read(asked) ? "pull from" : "push to", asked->host, asked->repo,
-			asked->doing);
-	err_hint(err, "docker login %s", asked->host);
-}
-
-static void say_not_found(
-	const struct registry_asked *asked, const struct json *json, struct err *err)
+static void refusal_not_found(
+	const struct registry_asked *asked, bool reads, const struct json *json, struct err *err)
 {
 	const char *what = lacks(json);
 
@@ -398,24 +372,39 @@ static void say_not_found(
 		return;
 	if (strstr(asked->host, ".dkr.ecr."))
 		err_hint(err, "aws ecr create-repository --repository-name %s", asked->repo);
-	else if (!is_read(asked))
+	else if (!reads)
 		err_hint(err, "create the repository %s at %s, or name another one with --to",
 			asked->repo, asked->host);
 }
 
-static void say_full(
-	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
+static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
+	const struct http_answer *answer, const struct json *json, struct err *err)
 {
-	if (answer->status == 413) {
-		err_set(err, E_REGISTRY_FULL, "registry %s refuses uploads of that size (%s)",
-			asked->host, asked->doing);
-		err_hint(err, "raise the limit of the proxy before it "
-			      "(nginx: client_max_body_size 0)");
-		return;
-	}
-	err_set(err, E_REGISTRY_FULL, "registry %s has no room left in %s (%s)", asked->host,
-		asked->repo, asked->doing);
-	err_hint(err, "dlrun gc --registry");
+	const char *host = asked->host, *repo = asked->repo;
+	bool reads = str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
+
+	if (id == E_REGISTRY_AUTH)
+		err_set(err, id,
+			str_eq(asked->identity, "anonymous")
+				? "registry %s wants a login for %s"
+				: "registry %s does not accept the login for %s",
+			host, repo);
+	else if (id == E_REGISTRY_DENIED && !asked->method)
+		err_set(err, id, "%s/%s does not allow %s", host, repo, asked->doing);
+	else if (id == E_REGISTRY_DENIED)
+		err_set(err, id, "may not %s %s/%s (%s)", reads ? "pull from" : "push to", host,
+			repo, asked->doing);
+	else if (id == E_REGISTRY_NOT_FOUND)
+		refusal_not_found(asked, reads, json, err);
+	else if (id == E_REGISTRY_FULL && answer->status == 413)
+		err_set(err, id, "registry %s refuses uploads of that size (%s)", host,
+			asked->doing);
+	else if (id == E_REGISTRY_FULL)
+		err_set(err, id, "registry %s has no room left in %s (%s)", host, repo,
+			asked->doing);
+	else
+		err_set(err, id, "registry %s answers %d to %s", host, answer->status,
+			asked->doing);
 }
 
 int registry_refusal(
@@ -425,17 +414,13 @@ int registry_refusal(
 	AUTO_ERR struct err fault = {0};
 	enum err_id id = kind_of(asked, answer, json);
 
-	if (id == E_REGISTRY_AUTH)
-		say_auth(asked, &fault);
-	else if (id == E_REGISTRY_DENIED)
-		say_denied(asked, &fault);
-	else if (id == E_REGISTRY_NOT_FOUND)
-		say_not_found(asked, json, &fault);
-	else if (id == E_REGISTRY_FULL)
-		say_full(asked, answer, &fault);
-	else
-		err_set(&fault, E_REGISTRY_ANSWER, "registry %s answers %d to %s", asked->host,
-			answer->status, asked->doing);
+	refusal_sentence(asked, id, answer, json, &fault);
+	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)
+		err_hint(&fault, "docker login %s", asked->host);
+	if (id == E_REGISTRY_FULL)
+		err_hint(&fault, answer->status == 413 ? "raise the limit of the proxy before it "
+							 "(nginx: client_max_body_size 0)"
+						       : "dlrun gc --registry");
 	registry_words(answer, &fault);
 	if (asked->elsewhere) {
 		AUTO_FREE char *shown = str_shown(answer->url.host);

@@ -240,19 +240,13 @@ static void take_away(struct heap *heap, struct pick pick)
 	}
 }
 
-static char *name_of(const struct heap *heap, struct pick pick)
-{
-	const struct walk_dir *dir = heap->nodes.v[pick.node].dir;
-
-	if (pick.file)
-		return mem_strdup(pick.file->path);
-	return mem_printf("%s/", dir->len ? dir->path : ".");
-}
-
-static void add_line(const struct heap *heap, struct pick pick, struct err *err)
+/* hint: the first line, which says what to leave out, too. */
+static void add_line(const struct heap *heap, struct pick pick, bool hint, struct err *err)
 {
 	const struct node *node = &heap->nodes.v[pick.node];
-	AUTO_FREE char *name = name_of(heap, pick);
+	const struct walk_dir *dir = node->dir;
+	AUTO_FREE char *name = pick.file ? mem_strdup(pick.file->path)
+					 : mem_printf("%s/", dir->len ? dir->path : ".");
 	AUTO_FREE char *shown = str_shown(name);
 	char size[16], count[COUNT_TEXT_SIZE];
 
@@ -261,15 +255,9 @@ static void add_line(const struct heap *heap, struct pick pick, struct err *err)
 	else
 		err_evidence(err, "%s: %s in %s file%s", shown, str_size(node->bytes, size),
 			count_text(node->files, count), node->files == 1 ? "" : "s");
-}
-
-static void add_hint(const struct heap *heap, struct pick pick, struct err *err)
-{
-	AUTO_FREE char *name = name_of(heap, pick);
-
-	if (pick.node == 0 && !pick.file)
+	if (hint && pick.node == 0 && !pick.file)
 		err_hint(err, "limit the snapshot to parts of the tree by paths: in dlrun.yaml");
-	else
+	else if (hint)
 		hint_ignore(err, heap->walk->options->root, heap->walk->options->shell_dir,
 			(const char *const[]){name}, 1);
 }
@@ -287,11 +275,9 @@ static void add_evidence(const struct walk *walk, bool by_count, struct err *err
 		if (weight <= enough)
 			break;
 		/* Ignore items that account for less than 1 % of the first line. */
-		if (i == 0) {
+		if (i == 0)
 			enough = weight / 100;
-			add_hint(&heap, pick, err);
-		}
-		add_line(&heap, pick, err);
+		add_line(&heap, pick, i == 0, err);
 		/* The whole tree: what lies below is named with it. */
 		if (pick.node == 0 && !pick.file)
 			break;
@@ -300,40 +286,7 @@ static void add_evidence(const struct walk *walk, bool by_count, struct err *err
 	vec_done(&heap.nodes);
 }
 
-static int refuse_total(const struct walk *walk, struct err *err)
-{
-	char size[16], limit[16];
-
-	int r = err_set(err, E_SNAPSHOT_LIMIT, "the working tree has %s%s, over the limit of %s",
-		walk->is_cut ? "more than " : "", str_size(walk->bytes, size),
-		str_size(walk->options->limits.total_bytes, limit));
-	add_evidence(walk, false, err);
-	return r;
-}
-
-static int refuse_files(const struct walk *walk, struct err *err)
-{
-	char count[COUNT_TEXT_SIZE], limit[COUNT_TEXT_SIZE];
-
-	int r = err_set(err, E_SNAPSHOT_LIMIT,
-		"the working tree has %s%s files, over the limit of %s",
-		walk->is_cut ? "more than " : "", count_text(walk->files, count),
-		count_text(walk->options->limits.files, limit));
-	add_evidence(walk, true, err);
-	return r;
-}
-
-static int refuse_dirs(const struct walk *walk, struct err *err)
-{
-	char limit[COUNT_TEXT_SIZE];
-
-	int r = err_set(err, E_SNAPSHOT_LIMIT, "the working tree has more than %s directories",
-		count_text(WALK_DIRS_MAX, limit));
-	add_evidence(walk, true, err);
-	return r;
-}
-
-static int by_size(const void *a, const void *b)
+static int oversize_by_size(const void *a, const void *b)
 {
 	const struct path *const *x = a, *const *y = b;
 
@@ -342,48 +295,38 @@ static int by_size(const void *a, const void *b)
 	return strcmp((*x)->path, (*y)->path);
 }
 
-struct large_files VEC_OF(const struct path *);
-
-static void find_large(const struct walk *walk, struct large_files *ret)
+/* Files that are over the limit for a single one. */
+static int oversize_files(const struct walk *walk, struct err *err)
 {
-	uint64_t limit = walk->options->limits.file_bytes;
+	uint64_t max = walk->options->limits.file_bytes;
+	struct VEC_OF(const struct path *) large = {0};
+	const char *shown[ERR_EVIDENCE_MAX];
+	char size[16], limit[16];
 	struct heap heap;
+	size_t n = 0;
 
 	heap_init(&heap, walk, false);
 	vec_foreach (struct node, node, &heap.nodes)
 		for (size_t i = 0; i < node->dir->n_files; i++) {
 			const struct path *file = &node->dir->files[i];
-			if (file->kind == ENTRY_FILE && file->size > limit &&
+			if (file->kind == ENTRY_FILE && file->size > max &&
 				!is_allowed(walk, node->dir, file))
-				*vec_push(ret) = file;
+				*vec_push(&large) = file;
 		}
 	vec_done(&heap.nodes);
-	vec_sort(ret, by_size);
-}
-
-static int refuse_file(const struct walk *walk, struct err *err)
-{
-	struct large_files large = {0};
-	const char *shown[ERR_EVIDENCE_MAX];
-	char size[16], limit[16];
-	size_t n = 0;
-	int r;
-
-	find_large(walk, &large);
-	str_size(walk->options->limits.file_bytes, limit);
-	if (large.n == 1) {
-		AUTO_FREE char *name = str_shown(large.v[0]->path);
-		r = err_set(err, E_SNAPSHOT_LIMIT, "%s has %s, over the limit of %s for a file",
-			name, str_size(large.v[0]->size, size), limit);
-	} else {
-		r = err_set(err, E_SNAPSHOT_LIMIT, "%zu files are over the limit of %s for a file",
-			large.n, limit);
-	}
+	vec_sort(&large, oversize_by_size);
+	str_size(max, limit);
+	int r = err_set(err, E_SNAPSHOT_LIMIT, "%zu files are over the limit of %s for a file",
+		large.n, limit);
 	for (; n < large.n && n < ERR_EVIDENCE_MAX; n++) {
 		AUTO_FREE char *name = str_shown(large.v[n]->path);
 		shown[n] = large.v[n]->path;
-		if (large.n > 1)
-			err_evidence(err, "%s: %s", name, str_size(large.v[n]->size, size));
+		str_size(large.v[n]->size, size);
+		if (large.n == 1)
+			r = err_set(err, E_SNAPSHOT_LIMIT,
+				"%s has %s, over the limit of %s for a file", name, size, limit);
+		else
+			err_evidence(err, "%s: %s", name, size);
 	}
 	vec_done(&large);
 	hint_ignore(err, walk->options->root, walk->options->shell_dir, shown, n);
@@ -392,13 +335,26 @@ static int refuse_file(const struct walk *walk, struct err *err)
 
 int oversize_refuse(const struct walk *walk, struct err *err)
 {
+	const struct paths_limits *limits = &walk->options->limits;
+	const char *cut = walk->is_cut ? "more than " : "";
+	char count[COUNT_TEXT_SIZE], limit[COUNT_TEXT_SIZE];
+	int r;
+
 	if (walk->over & WALK_OVER_TOTAL)
-		return refuse_total(walk, err);
-	if (walk->over & WALK_OVER_FILES)
-		return refuse_files(walk, err);
-	if (walk->over & WALK_OVER_DIRS)
-		return refuse_dirs(walk, err);
-	return refuse_file(walk, err);
+		r = err_set(err, E_SNAPSHOT_LIMIT,
+			"the working tree has %s%s, over the limit of %s", cut,
+			str_size(walk->bytes, count), str_size(limits->total_bytes, limit));
+	else if (walk->over & WALK_OVER_FILES)
+		r = err_set(err, E_SNAPSHOT_LIMIT,
+			"the working tree has %s%s files, over the limit of %s", cut,
+			count_text(walk->files, count), count_text(limits->files, limit));
+	else if (walk->over & WALK_OVER_DIRS)
+		r = err_set(err, E_SNAPSHOT_LIMIT, "the working tree has more than %s directories",
+			count_text(WALK_DIRS_MAX, limit));
+	else
+		return oversize_files(walk, err);
+	add_evidence(walk, !(walk->over & WALK_OVER_TOTAL), err);
+	return r;
 }
 
 enum { CANDIDATES_MAX = 20000 };
@@ -498,22 +454,6 @@ static char *near_match(
 	return member ? member : mem_strdup(same_name(list, trace->entry));
 }
 
-static void add_near_match(const struct walk *walk, const struct path_list *list,
-	const struct trace *trace, const char *what, struct err *err)
-{
-	AUTO_FREE char *found = near_match(walk, list, trace);
-
-	if (!found)
-		return;
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, 4 * strlen(found) + 16);
-	str_shell_quote(&quoted, found);
-	if (str_eq(what, "include"))
-		err_hint(err, "--include %s", quoted.data);
-	else
-		err_hint(err, "%s: [%s]", what, quoted.data);
-}
-
 static bool is_dropped(const struct path_list *list, const char *entry)
 {
 	vec_foreach (const struct left_out, row, &list->left_out) {
@@ -569,8 +509,17 @@ static int refuse(const struct walk *walk, const struct path_list *list, const c
 	follow(walk, entry, &trace);
 	const char *why = reason(walk, list, &trace);
 	int r = err_set(err, E_SNAPSHOT_INCLUDE, "%s: \"%s\" %s", what, shown, why);
-	if (str_eq(why, "matches nothing"))
-		add_near_match(walk, list, &trace, what, err);
+	AUTO_FREE char *found =
+		str_eq(why, "matches nothing") ? near_match(walk, list, &trace) : NULL;
+	if (!found)
+		return r;
+	AUTO_BUF struct buf quoted;
+	buf_init(&quoted, 4 * strlen(found) + 16);
+	str_shell_quote(&quoted, found);
+	if (str_eq(what, "include"))
+		err_hint(err, "--include %s", quoted.data);
+	else
+		err_hint(err, "%s: [%s]", what, quoted.data);
 	return r;
 }
 

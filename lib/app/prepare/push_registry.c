@@ -15,7 +15,7 @@
 #include "core/config/registry_config.h"
 #include "core/image/edited.h"
 #include "core/image/registry_open.h"
-#include "oci/layout/dry_sink.h"
+#include "oci/layout/layout.h"
 #include "oci/registry/registry_sink.h"
 
 enum {

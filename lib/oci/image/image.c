@@ -14,7 +14,6 @@
 #include "base/util/str.h"
 #include "oci/image/plan.h"
 #include "oci/layer/layer.h"
-#include "oci/layer/layer_diff.h"
 #include "oci/layer/layer_read.h"
 #include "oci/layer/unpack.h"
 #include "oci/model/manifest.h"

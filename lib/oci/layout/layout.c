@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -515,7 +516,7 @@ static int layout_sink_has(
 	return r < 0 ? r : 0;
 }
 
-static int sink_stage_dir(struct sink *sink)
+static int layout_sink_stage_dir(struct sink *sink)
 {
 	return inside(sink)->layout->blobs_fd;
 }
@@ -605,7 +606,7 @@ static int copy_in(struct layout_sink *own, int fd, const struct descriptor *blo
 	return r < 0 ? r : publish(own, &stage, blob, err);
 }
 
-static int sink_put(
+static int layout_sink_put(
 	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
 {
 	int r = sink_has(sink, blob, err);
@@ -620,7 +621,7 @@ static int sink_put(
 	return 0;
 }
 
-static int sink_put_bytes(
+static int layout_sink_put_bytes(
 	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
 {
 	AUTO_STAGE struct blob_stage stage = {.fd = -1};
@@ -639,7 +640,8 @@ static int sink_put_bytes(
 	return r < 0 ? r : publish(inside(sink), &stage, blob, err);
 }
 
-static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+static int layout_sink_link(
+	struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
 	struct layout *layout = inside(sink)->layout;
 	struct stat st;
@@ -716,8 +718,8 @@ static int add_to_index(
 	return layout_write_index(layout, &index, present ? NULL : blob, name, foreign, err);
 }
 
-static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
-	const char *name, struct err *err)
+static int layout_sink_commit(struct sink *sink, const void *manifest,
+	const struct descriptor *blob, const char *name, struct err *err)
 {
 	struct layout *layout = inside(sink)->layout;
 
@@ -725,7 +727,7 @@ static int sink_commit(struct sink *sink, const void *manifest, const struct des
 	if (r == 0)
 		r = check_references(layout, manifest, blob, err);
 	if (r == 0)
-		r = sink_put_bytes(sink, manifest, blob, err);
+		r = layout_sink_put_bytes(sink, manifest, blob, err);
 	/* Also when nothing is new: another process may have put the names a moment ago. */
 	if (r == 0)
 		r = fs_sync_fd(layout->blobs_fd, layout->dir, err);
@@ -733,13 +735,13 @@ static int sink_commit(struct sink *sink, const void *manifest, const struct des
 }
 
 /* Presence is looked up each time. */
-static void sink_forget(struct sink *sink, const struct descriptor *blob)
+static void layout_sink_forget(struct sink *sink, const struct descriptor *blob)
 {
 	(void)sink;
 	(void)blob;
 }
 
-static void sink_close(struct sink *sink)
+static void layout_sink_close(struct sink *sink)
 {
 	if (inside(sink)->lock_fd >= 0)
 		close(inside(sink)->lock_fd);
@@ -749,13 +751,13 @@ static void sink_close(struct sink *sink)
 
 static const struct sink_ops layout_sink_ops = {
 	.has = layout_sink_has,
-	.stage_dir = sink_stage_dir,
-	.put = sink_put,
-	.put_bytes = sink_put_bytes,
-	.link = sink_link,
-	.commit = sink_commit,
-	.forget = sink_forget,
-	.free = sink_close,
+	.stage_dir = layout_sink_stage_dir,
+	.put = layout_sink_put,
+	.put_bytes = layout_sink_put_bytes,
+	.link = layout_sink_link,
+	.commit = layout_sink_commit,
+	.forget = layout_sink_forget,
+	.free = layout_sink_close,
 };
 
 struct sink *layout_sink(struct layout *layout)
@@ -1031,4 +1033,101 @@ int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
 	struct marks marks = {.layout = layout, .dry_run = true};
 
 	return end_gc(&marks, run_gc(&marks, remove_names, keep, err), ret_bytes, ret_blobs);
+}
+
+struct dry_sink {
+	struct sink sink; /* first */
+	int stage_dir_fd;
+	dry_sink_has_fn *has;
+	void *ctx;
+};
+
+static int dry_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+{
+	struct dry_sink *own = (struct dry_sink *)sink;
+
+	(void)err;
+	for (size_t i = 0; i < n; i++)
+		ret_has[i] = own->has(own->ctx, &blobs[i]);
+	return 0;
+}
+
+static int dry_stage_dir(struct sink *sink)
+{
+	return ((struct dry_sink *)sink)->stage_dir_fd;
+}
+
+static int dry_count(struct sink *sink, const struct descriptor *blob, struct err *err)
+{
+	int there = sink_has(sink, blob, err);
+
+	sink->bytes_written += there ? 0 : blob->size;
+	sink->blobs_written += !there;
+	return 0;
+}
+
+static int dry_put(
+	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+{
+	(void)stage;
+	return dry_count(sink, blob, err);
+}
+
+static int dry_put_bytes(
+	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+{
+	(void)data;
+	return dry_count(sink, blob, err);
+}
+
+/* Blobs of a base do not pass through this machine, unless they are stored here. */
+static int dry_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+{
+	return from >= 0 ? dry_count(sink, blob, err) : 0;
+}
+
+static int dry_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
+	const char *name, struct err *err)
+{
+	(void)sink;
+	(void)manifest;
+	(void)blob;
+	(void)name;
+	(void)err;
+	return 0;
+}
+
+static void dry_forget(struct sink *sink, const struct descriptor *blob)
+{
+	(void)sink;
+	(void)blob;
+}
+
+static void dry_close(struct sink *sink)
+{
+	free(sink);
+}
+
+static const struct sink_ops dry_sink_ops = {
+	.has = dry_has,
+	.stage_dir = dry_stage_dir,
+	.put = dry_put,
+	.put_bytes = dry_put_bytes,
+	.link = dry_link,
+	.commit = dry_commit,
+	.forget = dry_forget,
+	.free = dry_close,
+};
+
+struct sink *dry_sink(const char *name, int stage_dir_fd, dry_sink_has_fn *has, void *ctx)
+{
+	struct dry_sink *own = mem_alloc(1, sizeof(*own));
+
+	own->sink.ops = &dry_sink_ops;
+	own->sink.name = name;
+	own->stage_dir_fd = stage_dir_fd;
+	own->has = has;
+	own->ctx = ctx;
+	return &own->sink;
 }

@@ -29,7 +29,6 @@ struct repo_facts {
 	uint8_t tree[SHA1_SIZE];
 	bool staged; /* the index differs from HEAD; only said where trees cannot be compared */
 };
-void repo_facts_done(struct repo_facts *facts);
 
 struct repo_asking;
 
@@ -54,7 +53,7 @@ struct repos_options {
 	const char *git_dir;    /* of the repository at the root; NULL: none */
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
-	/* Where settings of the repository at the root are kept (settings.h); or NULL. */
+	/* Where settings of the repository at the root are kept (settings_path); or NULL. */
 	const char *settings_path;
 };
 
@@ -88,5 +87,20 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir);
 
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);
+
+/*
+ * Settings of a repository that the walk of its tree needs, as the last snapshot saw them. The walk
+ * begins with them while libgit2 reads the current ones, and is repeated if those differ.
+ */
+
+struct settings {
+	bool ignore_case;    /* core.ignoreCase */
+	char *excludes_file; /* the path that core.excludesFile comes to; NULL: none */
+};
+void settings_done(struct settings *settings);
+#define AUTO_SETTINGS AUTO(settings_done)
+
+/* The file beside the stat cache at path: the same directory, settings.v1. malloc'd. */
+char *settings_path(const char *statcache_path);
 
 #endif

@@ -17,7 +17,7 @@
 #include "base/util/str.h"
 #include "snap/git/gitdir.h"
 #include "snap/git/gitindex.h"
-#include "snap/git/settings.h"
+#include "snap/git/repo.h"
 #include "snap/tree/private.h"
 
 struct finder {

@@ -21,8 +21,8 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/ignore/ignore.h"
-#include "snap/tree/dircache.h"
 #include "snap/tree/paths.h"
+#include "snap/tree/statcache.h"
 
 enum {
 	WALK_NAME_MAX = 1024,    /* of one readdir; longer ones are refused */

@@ -455,16 +455,6 @@ static enum address_zone zone_of_name(const struct url *url)
 	return address_zone_of_text(url->host, &zone) ? zone : ADDRESS_PUBLIC;
 }
 
-static void remember(struct auth *auth, const char *challenge)
-{
-	AUTO_STRV struct strv headers = {0};
-
-	if (str_empty(challenge))
-		return;
-	strv_addf(&headers, "www-authenticate: %s", challenge);
-	auth->is_remembered = auth->is_eager = take_challenge(auth, &headers);
-}
-
 struct auth *auth_new(const struct auth_options *options)
 {
 	struct auth *auth = mem_alloc(1, sizeof(*auth));
@@ -478,7 +468,11 @@ struct auth *auth_new(const struct auth_options *options)
 	auth->scopes_max = AUTH_SCOPES_MAX;
 	url_copy(options->registry, &auth->registry);
 	auth->zone = zone_of_name(&auth->registry);
-	remember(auth, options->remembered_challenge);
+	if (!str_empty(options->remembered_challenge)) {
+		AUTO_STRV struct strv headers = {0};
+		strv_addf(&headers, "www-authenticate: %s", options->remembered_challenge);
+		auth->is_remembered = auth->is_eager = take_challenge(auth, &headers);
+	}
 	auth->lookup = credential_start(
 		options->loop, options->env, options->host, options->repo, login_found, auth);
 	return auth;
@@ -920,15 +914,6 @@ static char *login_value(const struct auth *auth)
 	return auth->login.user ? auth_basic(auth->login.user, auth->login.password) : NULL;
 }
 
-static void make_form(struct auth *auth)
-{
-	static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
-
-	buf_init(&auth->form, max);
-	buf_room(&auth->form, max);
-	auth_token_form(auth->challenge, &auth->scopes, &auth->login, &auth->form);
-}
-
 static void start(struct auth *auth, const struct url *realm, const struct url *url)
 {
 	AUTO_STRV struct strv headers = {0};
@@ -948,7 +933,10 @@ static void start(struct auth *auth, const struct url *realm, const struct url *
 	strv_add(&headers, "Accept: application/json");
 	auth->asked_by_form = auth->login.identity_token && !auth->has_no_form;
 	if (auth->asked_by_form) {
-		make_form(auth);
+		static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
+		buf_init(&auth->form, max);
+		buf_room(&auth->form, max);
+		auth_token_form(auth->challenge, &auth->scopes, &auth->login, &auth->form);
 		strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");
 		request.method = "POST";
 		request.url = realm;

@@ -561,14 +561,6 @@ static int read_auth(const char *auth, struct credential *ret, const char **ret_
 	return 0;
 }
 
-static void read_fields(const struct json *entry, struct credential *ret)
-{
-	const char *password = json_get_str(entry, "password");
-
-	ret->user = mem_strdup(json_get_str(entry, "username"));
-	ret->password = mem_strdup(password ? password : "");
-}
-
 static char *dup_field(const struct json *entry, const char *key)
 {
 	return has_text(entry, key) ? mem_strdup(json_get_str(entry, key)) : NULL;
@@ -599,8 +591,11 @@ static int read_entry(
 
 	if (r == 0 && has_text(entry, "auth"))
 		r = read_auth(json_get_str(entry, "auth"), &login, &why);
-	else if (r == 0 && has_text(entry, "username"))
-		read_fields(entry, &login);
+	else if (r == 0 && has_text(entry, "username")) {
+		const char *password = json_get_str(entry, "password");
+		login.user = mem_strdup(json_get_str(entry, "username"));
+		login.password = mem_strdup(password ? password : "");
+	}
 	login.identity_token = dup_field(entry, "identitytoken");
 	login.registry_token = dup_field(entry, "registrytoken");
 	if (r == 0)
@@ -633,12 +628,6 @@ int credential_check(const struct credential *login, const char **ret_why)
 /*
  * Helpers
  */
-
-static bool is_helper_name(const char *name)
-{
-	return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-	       strlen(name);
-}
 
 /* The helper of this registry, else that of all; *ret_key is what the logins are called there. */
 static const char *find_helper(const struct json *root, const char *host, const char **ret_key)
@@ -682,7 +671,8 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 	if (json_kind(root) != JSON_OBJECT)
 		return err_set(err, E_DATA, "%s is not a JSON object", what);
 	const char *helper = find_helper(root, host, &key);
-	if (helper && !is_helper_name(helper)) {
+	if (helper && helper[strspn(helper, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					    "0123456789._-")]) {
 		AUTO_FREE char *shown = str_shown(helper);
 		return err_set(err, E_DATA, "%s: \"%s\" is not a valid credential helper name",
 			what, shown);
@@ -704,11 +694,6 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 
 enum { WORDS_MAX = 200, WORD_MAX = 40 };
 
-static bool has_ignoring_case(const char *text, const char *word)
-{
-	return strcasestr(text, word) != NULL;
-}
-
 /* Short words only, and nothing that looks like an answer: what a failing helper prints may be the
  * secret. */
 static bool may_show(const char *text)
@@ -716,7 +701,7 @@ static bool may_show(const char *text)
 	static const char *const bad[] = {"{", "secret", "password", "bearer"};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		if (has_ignoring_case(text, bad[i]))
+		if (strcasestr(text, bad[i]))
 			return false;
 	while (*text) {
 		size_t len = strcspn(text, " \t\r\n");
@@ -874,15 +859,6 @@ static int fail(struct helper *helper, const char *why, struct err *err)
 	return helper->end(helper->ctx, r, NULL, &fault, err);
 }
 
-static int fail_late(struct helper *helper, struct err *err)
-{
-	char limit[32];
-	AUTO_FREE char *why =
-		mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
-
-	return fail(helper, why, err);
-}
-
 /* 1: there may be more, 0: its end, -1: too much. */
 static int read_output(struct helper *helper)
 {
@@ -949,8 +925,12 @@ static int look(void *ctx, struct err *err)
 	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return end(helper, 127, err);
-	if (clock_ms() >= helper->deadline_ms)
-		return fail_late(helper, err);
+	if (clock_ms() >= helper->deadline_ms) {
+		char limit[32];
+		AUTO_FREE char *why =
+			mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
+		return fail(helper, why, err);
+	}
 	look_later(helper);
 	return 0;
 }

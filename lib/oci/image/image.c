@@ -112,25 +112,6 @@ static void add_layers(const struct oci_config_spec *spec, const char *created, 
 	}
 }
 
-static void set_label(struct json *labels, const char *text)
-{
-	const char *equals = strchr(text, '=');
-	AUTO_FREE char *key = mem_strndup(text, equals ? (size_t)(equals - text) : SIZE_MAX);
-
-	json_set_str(labels, key, equals ? equals + 1 : "");
-}
-
-static void set_labels(const struct oci_config_spec *spec, const char *created, struct json *labels)
-{
-	/* Drop the labels that name the source of the base: what runs is another. */
-	json_remove(labels, REVISION);
-	json_remove(labels, SOURCE);
-	for (size_t i = 0; spec->labels && i < spec->labels->n; i++)
-		set_label(labels, spec->labels->v[i]);
-	json_set_str(labels, CREATED, created);
-	json_set_str(labels, LABEL_SNAPSHOT, spec->snapshot_id);
-}
-
 static void set_if_missing(struct json *config, const char *key, const char *value)
 {
 	if (*value && str_empty(json_get_str(config, key)))
@@ -165,7 +146,18 @@ int oci_config_make(const struct oci_config_spec *spec, struct json **ret, struc
 		return r;
 	struct json *runtime = json_sub(config, "config");
 	json_set_str(runtime, "WorkingDir", spec->workdir);
-	set_labels(spec, created, json_sub(runtime, "Labels"));
+	struct json *labels = json_sub(runtime, "Labels");
+	/* Drop the labels that name the source of the base: what runs is another. */
+	json_remove(labels, REVISION);
+	json_remove(labels, SOURCE);
+	for (size_t i = 0; spec->labels && i < spec->labels->n; i++) {
+		const char *text = spec->labels->v[i], *equals = strchr(text, '=');
+		AUTO_FREE char *key =
+			mem_strndup(text, equals ? (size_t)(equals - text) : SIZE_MAX);
+		json_set_str(labels, key, equals ? equals + 1 : "");
+	}
+	json_set_str(labels, CREATED, created);
+	json_set_str(labels, LABEL_SNAPSHOT, spec->snapshot_id);
 	add_layers(spec, created, config);
 	*ret = TAKE(config);
 	return 0;
@@ -1235,23 +1227,17 @@ static int take_own_layer(struct layer_work *work, const struct image_layer *lay
 	return r < 0 ? r : work->sink->ops->link(work->sink, from, &layer->blob, err);
 }
 
-static int take_own_layers(struct layer_work *work, struct err *err)
-{
-	const struct image *own = work->request->own;
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < own->n_layers; i++)
-		if (own->layers[i].role != IMAGE_ROLE_BASE)
-			r = take_own_layer(work, &own->layers[i], err);
-	return r;
-}
-
 static int find_layers(struct layer_work *work, const struct image_request *request,
 	struct sink *sink, enum media_family family, struct err *err)
 {
+	int r = 0;
+
 	if (request->own) {
 		*work = (struct layer_work){.request = request, .sink = sink, .lock_fd = -1};
-		return take_own_layers(work, err);
+		for (size_t i = 0; r == 0 && i < request->own->n_layers; i++)
+			if (request->own->layers[i].role != IMAGE_ROLE_BASE)
+				r = take_own_layer(work, &request->own->layers[i], err);
+		return r;
 	}
 	layer_work_init(work, request, sink, media_layer(family, request->codec));
 	return layer_work_run(work, err);

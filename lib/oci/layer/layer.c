@@ -137,11 +137,6 @@ static void remove_path(struct work *work, const char *path)
 		strv_add(&work->diff.whiteouts, path);
 }
 
-static void add_entry(struct work *work, const struct entry *entry)
-{
-	*vec_push(&work->diff.entries) = entry;
-}
-
 static bool is_over(const struct work *work)
 {
 	return work->diff.entries.n + work->diff.whiteouts.n > work->max;
@@ -165,7 +160,7 @@ bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to,
 		if (order < 0)
 			remove_path(&work, from->v[i]->path);
 		else if (order > 0 || !entry_same(from->v[i], to->v[k]))
-			add_entry(&work, to->v[k]);
+			*vec_push(&work.diff.entries) = to->v[k];
 		i += order <= 0;
 		k += order >= 0;
 	}

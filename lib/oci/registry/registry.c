@@ -139,13 +139,6 @@ static void make_auth(struct registry *registry)
 		auth_allow_fewer_scopes(registry->auth);
 }
 
-static void add_scope(struct registry *registry, const char *repo, const char *actions)
-{
-	AUTO_FREE char *path = registry_repo_path(registry, repo);
-
-	strv_addf(&registry->scopes, "repository:%s:%s", path, actions);
-}
-
 bool registry_shares_login(const struct registry *registry, const char *repo)
 {
 	return credential_is_shared(registry->env, registry->host, registry->repo, repo);
@@ -284,7 +277,9 @@ int registry_new(const struct registry_options *options, struct registry **ret, 
 		return err_prefix(err, "registry %s", options->host);
 	registry->gated = (!options->remembered_challenge && !options->remembered_open) ||
 			  (registry->may_switch && !options->remembered_http);
-	add_scope(registry, options->repo, options->push ? "pull,push" : "pull");
+	AUTO_FREE char *path = registry_repo_path(registry, options->repo);
+	strv_addf(
+		&registry->scopes, "repository:%s:%s", path, options->push ? "pull,push" : "pull");
 	make_auth(registry);
 	*ret = TAKE(registry);
 	return 0;
@@ -637,12 +632,6 @@ static int timer_due(void *ctx, struct err *err)
 		return finish(call, NULL, &call->fault, err);
 	authorize(call);
 	return 0;
-}
-
-/* Not from where the caller started it: from the loop. */
-static void end_soon(struct registry_call *call)
-{
-	call->timer = loop_add_timer(call->registry->loop, clock_ms(), timer_due, call);
 }
 
 /*
@@ -1137,7 +1126,8 @@ static void no_login(struct registry_call *call, struct err *fault)
 	else if (words->n_evidence > 0)
 		err_evidence(fault, "%s", words->evidence[0]);
 	err_move(&call->fault, fault);
-	end_soon(call);
+	/* Not from where the caller started it: from the loop. */
+	call->timer = loop_add_timer(call->registry->loop, clock_ms(), timer_due, call);
 }
 
 static int on_ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
@@ -1216,16 +1206,6 @@ static void copy_request(struct registry_call *call, const struct registry_reque
 		kept->body.data = mem_dup(kept->body.data, kept->body.size);
 }
 
-static void link_call(struct registry_call *call)
-{
-	struct registry *registry = call->registry;
-
-	call->next = registry->calls;
-	if (call->next)
-		call->next->prev = call;
-	registry->calls = call;
-}
-
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request)
 {
@@ -1233,7 +1213,10 @@ struct registry_call *registry_start(
 
 	call->registry = registry;
 	copy_request(call, request);
-	link_call(call);
+	call->next = registry->calls;
+	if (call->next)
+		call->next->prev = call;
+	registry->calls = call;
 	if (registry->deadline_ms != INT64_MAX)
 		call->deadline_timer =
 			loop_add_timer(registry->loop, registry->deadline_ms, deadline_due, call);

@@ -836,14 +836,6 @@ static int digest_invalid(struct upload_job *job, const struct http_answer *answ
 	return upload_failed(job, &fault, err);
 }
 
-/* 404 and 416: the registry has lost the session. 400 is that, too, with some. */
-static bool session_is_lost(const struct http_answer *answer)
-{
-	return answer->status == 404 || answer->status == 416 ||
-	       registry_answer_has(answer, "BLOB_UPLOAD_UNKNOWN", NULL) ||
-	       registry_answer_has(answer, "BLOB_UPLOAD_INVALID", NULL);
-}
-
 /* The end of the connection may have eaten the answer only. */
 static int looked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
@@ -872,11 +864,6 @@ static void upload_look(struct upload_job *job, const char *what, registry_done_
 	upload_start(job, &request, done);
 }
 
-static bool may_have_arrived(const struct err *fault)
-{
-	return fault->id == E_HTTP_CLOSED || fault->id == E_HTTP_TIMEOUT;
-}
-
 int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
@@ -885,7 +872,7 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 	if (err_is_set(fault)) {
 		if (fault->code != ERR_NET || fault->id == E_REGISTRY_TIMEOUT)
 			return upload_failed(job, fault, err);
-		if (!may_have_arrived(fault))
+		if (fault->id != E_HTTP_CLOSED && fault->id != E_HTTP_TIMEOUT)
 			return upload_again(job, NULL, fault, err);
 		upload_look(job, doing_upload, looked);
 		return 0;
@@ -896,7 +883,10 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 	}
 	if (registry_answer_has(answer, "DIGEST_INVALID", NULL))
 		return digest_invalid(job, answer, err);
-	if (upload_may_pass(answer) || session_is_lost(answer))
+	/* 404 and 416: the registry has lost the session. 400 is that, too, with some. */
+	if (upload_may_pass(answer) || answer->status == 404 || answer->status == 416 ||
+		registry_answer_has(answer, "BLOB_UPLOAD_UNKNOWN", NULL) ||
+		registry_answer_has(answer, "BLOB_UPLOAD_INVALID", NULL))
 		return upload_again(job, answer, NULL, err);
 	return upload_refused(job, answer, err);
 }
@@ -1032,13 +1022,6 @@ static bool is_refused(const struct http_answer *answer)
 	       answer->status == 507;
 }
 
-/* Bytes in flight when a connection was cut may arrive after the registry has reported its
- * offset. */
-static bool is_elsewhere(const struct upload_job *job, const struct http_answer *answer)
-{
-	return answer->status == 416 && job->uploads->options.memory->chunks == ABILITY_YES;
-}
-
 static int patched(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
@@ -1051,7 +1034,9 @@ static int patched(void *ctx, struct http_answer *answer, struct err *fault, str
 		return lost(job, answer, fault, err);
 	if (is_refused(answer))
 		return upload_refused(job, answer, err);
-	if (is_elsewhere(job, answer) && ++job->tries < UPLOAD_TRIES)
+	/* Bytes in flight when a connection was cut may arrive after the registry has reported its
+	 * offset. */
+	if (answer->status == 416 && memory->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
 		return resume(job);
 	if (answer->status != 202 || !went_on(job, answer, sent))
 		return give_up_chunks(job, err);
@@ -1084,17 +1069,14 @@ static int patch(struct upload_job *job)
 	return 0;
 }
 
-static int finish(struct upload_job *job)
+static int upload_chunks(struct upload_job *job, struct err *err)
 {
 	static const struct http_body nothing;
 
+	(void)err;
+	if (job->offset < job->blob.size)
+		return patch(job);
 	job->offset = 0;
 	upload_put(job, &nothing, doing_pieces, upload_put_done);
 	return 0;
-}
-
-static int upload_chunks(struct upload_job *job, struct err *err)
-{
-	(void)err;
-	return job->offset < job->blob.size ? patch(job) : finish(job);
 }

@@ -24,12 +24,23 @@
 
 static void repo_facts_done(struct repo_facts *facts);
 
+/*
+ * Settings of the repository that the walk of its tree needs, as the last snapshot saw them. The
+ * walk begins with them while libgit2 reads the current ones, and is repeated if those differ.
+ */
+
+struct settings {
+	bool ignore_case;    /* core.ignoreCase */
+	char *excludes_file; /* the path that core.excludesFile comes to; NULL: none */
+};
+#define AUTO_SETTINGS AUTO(settings_done)
+
 /* "ignore_case 0" or "ignore_case 1", and where there is one "excludes_file PATH": lines. */
 #define IGNORE_CASE   "ignore_case "
 #define EXCLUDES_FILE "excludes_file "
 enum { FILE_MAX = 8192 };
 
-void settings_done(struct settings *settings)
+static void settings_done(struct settings *settings)
 {
 	free(settings->excludes_file);
 	*settings = (struct settings){0};

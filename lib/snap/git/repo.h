@@ -88,19 +88,7 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir);
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);
 
-/*
- * Settings of a repository that the walk of its tree needs, as the last snapshot saw them. The walk
- * begins with them while libgit2 reads the current ones, and is repeated if those differ.
- */
-
-struct settings {
-	bool ignore_case;    /* core.ignoreCase */
-	char *excludes_file; /* the path that core.excludesFile comes to; NULL: none */
-};
-void settings_done(struct settings *settings);
-#define AUTO_SETTINGS AUTO(settings_done)
-
-/* The file beside the stat cache at path: the same directory, settings.v1. malloc'd. */
+/* The file of repos_remember: settings.v1 in the directory of the stat cache at path. malloc'd. */
 char *settings_path(const char *statcache_path);
 
 #endif

@@ -30,12 +30,6 @@ enum {
 
 #define NS_PER_S INT64_C(1000000000)
 
-static void content_reader_init(
-	struct content_reader *reader, int root_fd, enum content_git git, bool network)
-{
-	*reader = (struct content_reader){.root_fd = root_fd, .git = git, .network = network};
-}
-
 static void content_reader_done(struct content_reader *reader)
 {
 	if (!reader)
@@ -86,11 +80,6 @@ static int64_t now_ns(void)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	return now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
-static void pause_ms(long ms)
-{
-	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
 static bool same_stat(const struct stat *a, const struct stat *b)
@@ -287,7 +276,8 @@ static int look_again(struct content_reader *reader, struct path *path, int resu
 {
 	struct stat st;
 
-	pause_ms(is_gone(result) ? PAUSE_GONE_MS : PAUSE_CHANGED_MS);
+	long ms = is_gone(result) ? PAUSE_GONE_MS : PAUSE_CHANGED_MS;
+	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 	int rc = content_lstat(reader->root_fd, path->path, &st);
 	if (is_gone(rc) || rc == -ELOOP || rc == -EXDEV)
 		return 0;
@@ -301,13 +291,6 @@ static int fail_read(const char *path, int errnum, struct err *err)
 	AUTO_FREE char *shown = str_escaped(path);
 
 	return err_set_errno(err, E_IO_READ, errnum, "'%s' cannot be read", shown);
-}
-
-static int fail_changed(const char *path, struct err *err)
-{
-	AUTO_FREE char *shown = str_escaped(path);
-
-	return err_set(err, E_IO_CHANGED, "'%s' kept changing while it was read", shown);
 }
 
 /* Read path. 1: done; kind, mode, size and the rest of path are now those of what was read. 0: it
@@ -333,7 +316,8 @@ static int content_read(
 		if (rc < 0 && !is_other_kind(rc))
 			return fail_read(path->path, -rc, err);
 	}
-	return fail_changed(path->path, err);
+	AUTO_FREE char *shown = str_escaped(path->path);
+	return err_set(err, E_IO_CHANGED, "'%s' kept changing while it was read", shown);
 }
 
 enum {
@@ -449,8 +433,9 @@ static int read_todo(struct snapshot *s, const size_t *todo, size_t n_todo, stru
 	struct reading reading = {.snapshot = s, .todo = todo, .workers = workers};
 
 	for (unsigned w = 0; w < width; w++)
-		content_reader_init(&workers[w].reader, s->private->root_fd, s->private->git,
-			s->private->network);
+		workers[w].reader = (struct content_reader){.root_fd = s->private->root_fd,
+			.git = s->private->git,
+			.network = s->private->network};
 	par_for(n_todo, read_one, &reading);
 	int rc = collect_errors(s, workers, width, err);
 	for (unsigned w = 0; w < width; w++) {

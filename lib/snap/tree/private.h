@@ -32,7 +32,7 @@ struct snapshot_private {
 };
 
 /*
- * contents.c: fill the entries, ids and marks of snapshot->paths. cache may be empty. Of options
+ * content.c: fill the entries, ids and marks of snapshot->paths. cache may be empty. Of options
  * will_read is used.
  */
 int contents_take(struct snapshot *snapshot, const struct snapshot_options *options,

@@ -319,16 +319,6 @@ static bool leads_out(const char *path, const char *target)
 	return false;
 }
 
-static bool is_below_pycache(const char *path)
-{
-	static const char name[] = "__pycache__/";
-	const char *found = strstr(path, name);
-
-	while (found && found != path && found[-1] != '/')
-		found = strstr(found + 1, name);
-	return found;
-}
-
 /* The last result, for the next path: paths of one directory mostly follow each other. */
 struct looked {
 	const char *path;
@@ -341,8 +331,12 @@ static bool look_for_pycache(struct looked *last, const char *path)
 	const char *slash = strrchr(path, '/');
 	size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
 
-	if (!last->path || dir_len != last->dir_len || memcmp(path, last->path, dir_len) != 0)
-		*last = (struct looked){path, dir_len, is_below_pycache(path)};
+	if (!last->path || dir_len != last->dir_len || memcmp(path, last->path, dir_len) != 0) {
+		const char *found = strstr(path, "__pycache__/");
+		while (found && found != path && found[-1] != '/')
+			found = strstr(found + 1, "__pycache__/");
+		*last = (struct looked){path, dir_len, found};
+	}
 	return last->is_below;
 }
 
@@ -374,23 +368,6 @@ static void warn_contents(struct snapshot *s)
 		"files are compiled Python that is not ignored (add __pycache__/ to .gitignore)");
 }
 
-static void warn_special(struct snapshot *s)
-{
-	struct tally special = {0};
-
-	for (size_t i = 0; i < s->paths.left_out.n; i++)
-		if (s->paths.left_out.v[i].why == LEFT_OUT_SPECIAL)
-			tally(&special, s->paths.left_out.v[i].path);
-	say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
-		"sockets, FIFOs and devices are no part of the snapshot");
-}
-
-static void warn_paths(struct snapshot *s)
-{
-	for (size_t i = 0; i < s->paths.notes.n; i++)
-		strv_add(&s->warnings, s->paths.notes.v[i]);
-}
-
 static void warn_repositories(struct snapshot *s)
 {
 	enum { MAX = 8 };
@@ -409,24 +386,23 @@ static void warn_repositories(struct snapshot *s)
 		strv_add(&s->warnings, repos->notes.v[i]);
 }
 
-static void warn_submodules(struct snapshot *s)
+static void warn_fill(struct snapshot *s)
 {
-	struct tally bare = {0};
+	struct tally special = {0}, bare = {0};
 
+	warn_repositories(s);
+	warn_contents(s);
+	vec_foreach (const struct left_out, row, &s->paths.left_out)
+		if (row->why == LEFT_OUT_SPECIAL)
+			tally(&special, row->path);
+	say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
+		"sockets, FIFOs and devices are no part of the snapshot");
+	for (size_t i = 0; i < s->paths.notes.n; i++)
+		strv_add(&s->warnings, s->paths.notes.v[i]);
 	for (size_t i = 0; i < s->private->repos.bare_links.n; i++)
 		tally(&bare, s->private->repos.bare_links.v[i]);
 	say(s, &bare, "is a submodule that is not checked out (git submodule update --init)",
 		"submodules are not checked out (git submodule update --init)");
-}
-
-/* warn.c: fill snapshot->warnings. */
-static void warn_fill(struct snapshot *snapshot)
-{
-	warn_repositories(snapshot);
-	warn_contents(snapshot);
-	warn_special(snapshot);
-	warn_paths(snapshot);
-	warn_submodules(snapshot);
 }
 
 #define NS_PER_S INT64_C(1000000000)
@@ -638,7 +614,7 @@ static void count(struct snapshot *s)
 	s->git.dirty |= s->git.n_changed || s->git.n_untracked || s->git.n_deleted;
 }
 
-/* gitstate.c: fill snapshot->git by the repositories found. */
+/* Fill snapshot->git by the repositories found. */
 static void gitstate_fill(struct snapshot *snapshot)
 {
 	const struct repo *repo = repos_at(&snapshot->private->repos, "");
@@ -757,13 +733,6 @@ static void open_cache(void *ctx)
 	statcache_open(&job->cache, job->path);
 }
 
-static void cache_job_begin(struct cache_job *job, const struct snapshot *s, const char *cache_dir)
-{
-	*job = (struct cache_job){.cache_dir = cache_dir, .root = s->root};
-	if (cache_dir)
-		job->task = par_start(open_cache, job);
-}
-
 static void cache_job_wait(struct cache_job *job)
 {
 	par_wait(job->task);
@@ -838,15 +807,6 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 	return rc;
 }
 
-static int open_root(struct snapshot *s, struct err *err)
-{
-	s->private->root_fd = open(s->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (s->private->root_fd < 0)
-		return fs_error(err, errno, "%s", s->root);
-	s->private->network = fs_is_network(s->root);
-	return 0;
-}
-
 static void name(void *ctx)
 {
 	struct snapshot *s = ctx;
@@ -868,11 +828,14 @@ static int fill(struct snapshot *s, const struct snapshot_options *options, stru
 {
 	struct cache_job job;
 
-	int rc = open_root(s, err);
-	if (rc < 0)
-		return rc;
-	cache_job_begin(&job, s, options->cache_dir);
-	rc = list_paths(s, options, &job, err);
+	s->private->root_fd = open(s->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->private->root_fd < 0)
+		return fs_error(err, errno, "%s", s->root);
+	s->private->network = fs_is_network(s->root);
+	job = (struct cache_job){.cache_dir = options->cache_dir, .root = s->root};
+	if (options->cache_dir)
+		job.task = par_start(open_cache, &job);
+	int rc = list_paths(s, options, &job, err);
 	choose_git_ids(s);
 	int64_t start_us = clock_us();
 	if (rc == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parallel walk behind paths.c: one visit to each directory that can hold something of the
+ * The parallel walk of paths.c: one visit to each directory that can hold something of the
  * snapshot, one lstat for each file that belongs to it. Private to lib/snap.
  *
  * Threads share nothing that they write but a few counters: each fills the directories that it
@@ -133,23 +133,5 @@ struct walk {
 	atomic_int_fast64_t deadline_ms;          /* of a walk over a limit; 0: none */
 	atomic_bool is_cut;                       /* not walked to its end */
 };
-
-/* Zero is an empty walk. Walks to the end; failures are in the workers and in over. err is for what
- * makes walking impossible. */
-int walk_run(struct walk *walk, const struct paths_options *options, struct err *err);
-void walk_done(struct walk *walk);
-
-/* Replace the cache if it is worth it, beside the caller, who keeps the walk until par_wait. */
-struct par_task *walk_names_save(struct walk *walk);
-
-/* Counts a path; false: it is too far behind to be kept, so its size is not needed. */
-bool left_out_count(struct left_out_rows *rows, const char *path);
-/* Keeps a path that was counted. is_dir: a slash is added. */
-void left_out_keep(struct left_out_rows *rows, const char *path, bool is_dir, enum left_out_why why,
-	uint64_t size);
-/* Sort, and drop what is over the maximum. */
-void left_out_cut(struct left_out_rows *rows);
-/* The rows of *from become part of *to. */
-void left_out_merge(struct left_out_rows *to, struct left_out_rows *from);
 
 #endif
